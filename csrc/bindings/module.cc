@@ -1,0 +1,10 @@
+// elastic._C: the native core for Python. Shims only; every call that can block releases the GIL.
+
+#include <pybind11/pybind11.h>
+
+#include "elastic/version.h"
+
+PYBIND11_MODULE(_C, module) {
+  module.doc() = "Native core of elastic: store server and client, worker group, agent.";
+  module.attr("__version__") = ELASTIC_VERSION;
+}

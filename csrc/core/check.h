@@ -1,0 +1,15 @@
+#pragma once
+
+// For broken invariants of our own code only: never for bytes from a socket, options or system calls.
+
+#include <cstdio>
+#include <cstdlib>
+
+#define ELASTIC_CHECK(condition)                                                               \
+  do {                                                                                         \
+    if (!(condition)) {                                                                        \
+      std::fprintf(stderr, "elastic: broken invariant at %s:%d: %s\n", __FILE__, __LINE__,     \
+                   #condition);                                                                \
+      std::abort();                                                                            \
+    }                                                                                          \
+  } while (false)

@@ -1,0 +1,43 @@
+#pragma once
+
+// Time as every machine and public call of elastic takes it.
+//
+// Decisions use monotonic time only (CLOCK_MONOTONIC: it never steps, and stops while the host is
+// suspended). The pure core has no way to read it; the caller passes `now`.
+
+#include <chrono>
+
+namespace elastic {
+
+using Duration = std::chrono::nanoseconds;
+
+// The time line that Instant counts on. It has no now(): only os::monotonic_now() reads the clock.
+struct MonotonicTimeline {
+  using duration = Duration;
+  using rep = duration::rep;
+  using period = duration::period;
+  using time_point = std::chrono::time_point<MonotonicTimeline, Duration>;
+  static constexpr bool is_steady = true;
+};
+
+// A point of monotonic time, comparable within one host since its boot.
+using Instant = std::chrono::time_point<MonotonicTimeline, Duration>;
+
+// Seconds, as Python and the command line give them, to a Duration, saturating at about 292 years.
+constexpr Duration from_seconds(double seconds) {
+  constexpr double kMaxSeconds = 9.0e9;
+  if (seconds >= kMaxSeconds) return std::chrono::seconds(static_cast<long long>(kMaxSeconds));
+  if (seconds <= -kMaxSeconds) return std::chrono::seconds(-static_cast<long long>(kMaxSeconds));
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+}
+
+constexpr double to_seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+// now + wait, saturating, so that "for ever" may be written as a very long wait.
+constexpr Instant add_saturating(Instant now, Duration wait) {
+  return wait > Instant::max() - now ? Instant::max() : now + wait;
+}
+
+}  // namespace elastic

@@ -1,0 +1,1 @@
+"""Start distributed PyTorch jobs and keep them alive."""
