@@ -1,0 +1,38 @@
+"""The C++ library as others use it: installed, found by CMake, linked, run."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> str:
+    done = subprocess.run(
+        [str(part) for part in command], cwd=cwd, capture_output=True, text=True, timeout=900
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("shared", ["OFF", "ON"], ids=["static", "shared"])
+def test_foreign_project_finds_links_and_runs_elastic(shared: str, tmp_path: Path) -> None:
+    build, prefix, consumer = tmp_path / "build", tmp_path / "prefix", tmp_path / "consumer"
+    run(
+        "cmake", "-G", "Ninja", "-S", ROOT, "-B", build,
+        f"-DBUILD_SHARED_LIBS={shared}", "-DELASTIC_BUILD_TESTS=OFF", "-DCMAKE_BUILD_TYPE=Release",
+        "-DCMAKE_CXX_FLAGS_RELEASE=-O1", f"-DCMAKE_INSTALL_PREFIX={prefix}",
+    )  # fmt: skip
+    run("cmake", "--build", build)
+    run("cmake", "--install", build)
+    build.rename(tmp_path / "build-moved-away")  # nothing may point back into the build
+
+    run(
+        "cmake", "-G", "Ninja", "-S", ROOT / "tests/install", "-B", consumer,
+        f"-DCMAKE_PREFIX_PATH={prefix}",
+    )  # fmt: skip
+    run("cmake", "--build", consumer)
+    assert "works" in run(consumer / "consumer")

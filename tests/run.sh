@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Sets everything up and runs every test: the house rules, C++ (plain, ASan+UBSan, TSan, a short fuzz),
+# and the Python package as it is installed.
+#
+#   bash tests/run.sh            everything (about half an hour on two cores)
+#   bash tests/run.sh STEP …     only these: tidy cpp asan tsan fuzz python
+#
+# Needs Linux, python3 >= 3.10 with venv, and a C++20 compiler. As root on Debian or Ubuntu it installs
+# what is missing; elsewhere it names it. Everything it makes is below build/.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+steps=("$@")
+[ ${#steps[@]} -gt 0 ] || steps=(tidy cpp asan tsan fuzz python)
+jobs=$(nproc)
+venv=$PWD/build/test-venv
+mkdir -p build
+
+say() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS"; }
+
+install_system_packages() {
+  local missing=()
+  command -v g++ >/dev/null || missing+=(g++)
+  command -v ip >/dev/null || missing+=(iproute2)
+  command -v redis-server >/dev/null || missing+=(redis-server)
+  [ -e /usr/include/gtest/gtest.h ] || missing+=(libgtest-dev)
+  [ -e /usr/include/gmock/gmock.h ] || missing+=(libgmock-dev)
+  command -v clang++ >/dev/null || missing+=(clang)
+  compgen -G '/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a' >/dev/null ||
+    missing+=(libclang-rt-14-dev)
+  [ ${#missing[@]} -gt 0 ] || return 0
+  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    echo "tests/run.sh: please install these packages (Debian's names): ${missing[*]}" >&2
+    exit 2
+  fi
+  say "installing ${missing[*]}"
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" \
+    >/dev/null
+}
+
+set_up_python() {
+  say "setting up Python"
+  [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
+  # torch first and alone: packages that depend on it would otherwise choose its version.
+  "$venv/bin/pip" install -q "torch==${ELASTIC_TORCH_VERSION:-2.13.0}"
+  "$venv/bin/pip" install -q cmake ninja pybind11 scikit-build-core numpy scikit-learn
+  export PATH="$venv/bin:$PATH"
+}
+
+cpp() { # preset, then arguments for ctest
+  local preset=$1
+  shift
+  say "C++ tests, preset $preset"
+  cmake --preset "$preset" >"build/$preset.log" || { cat "build/$preset.log" && return 1; }
+  cmake --build --preset "$preset" -j "$jobs"
+  ctest --preset "$preset" -j "$jobs" "$@"
+}
+
+step_tidy() {
+  "$venv/bin/pip" install -q pytest ruff mypy
+  say "house rules"
+  ruff check . && ruff format --check . && python -m pytest -q tests/tidy.py
+}
+
+step_cpp() {
+  cpp dev
+  cmake --build --preset dev --target all_verify_interface_header_sets
+}
+
+step_asan() { cpp asan-ubsan; }
+
+step_tsan() { cpp tsan -L threads; }
+
+step_fuzz() {
+  say "fuzzing the request decoder"
+  cmake -G Ninja -S . -B build/fuzz -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+    -DELASTIC_BUILD_FUZZERS=ON -DELASTIC_BUILD_TESTS=ON >build/fuzz.log
+  cmake --build build/fuzz -j "$jobs" --target request_decoder_fuzz
+  local corpus
+  corpus=$(mktemp -d build/corpus.XXXX)
+  "$(find build/fuzz -name request_decoder_fuzz -type f)" -max_total_time=20 -verbosity=0 \
+    "$corpus" tests/cpp/fuzz/corpus
+  rm -rf "$corpus"
+}
+
+step_python() {
+  say "building and installing the package"
+  "$venv/bin/pip" install -q --no-build-isolation ".[test]"
+  say "Python tests"
+  mypy
+  python -m pytest tests/python
+}
+
+install_system_packages
+set_up_python
+for step in "${steps[@]}"; do
+  case $step in
+    tidy | cpp | asan | tsan | fuzz | python) "step_$step" ;;
+    *) echo "tests/run.sh: no step $step (there are: tidy cpp asan tsan fuzz python)" >&2 && exit 2 ;;
+  esac
+done
+say "all steps passed: ${steps[*]}"

@@ -1,0 +1,249 @@
+"""The house rules that a program can check, as tests over the source text.
+
+Run by itself: ``python -m pytest tests/tidy.py``. CONTRIBUTING.md gives the reasons.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CPP_SUFFIXES = {".h", ".cc"}
+
+SOURCE_LINES_MAX = 600
+PUBLIC_HEADER_LINES_MAX = 250
+COLUMNS_MAX = 100
+
+# What a layer may include of ours, beside the standard library and the system.
+LAYER_INCLUDES = {
+    "core": ("elastic/", "core/"),
+    "os": ("elastic/", "core/check.h", "os/"),
+    "host": ("elastic/", "core/", "os/", "host/"),
+    "guardian": ("core/", "elastic/", "os/", "guardian/"),
+    "bindings": ("elastic/", "bindings/"),
+}
+
+# Headers through which a pure machine could read time, chance, threads or the system.
+IMPURE_HEADERS = re.compile(
+    r"<(thread|mutex|shared_mutex|condition_variable|atomic|future|iostream|fstream|filesystem"
+    r"|random|ctime|unistd\.h|fcntl\.h|pthread\.h|sys/.*|netinet/.*|poll\.h|time\.h)>"
+)
+
+# `core` may name these system headers: constants and pure functions only.
+BANNED_IN_LIBRARY = {
+    r"\bstd::cout\b|\bstd::cerr\b|\bprintf\(": "the library does not print",
+    r"\bsystem_clock\b": "decisions use monotonic time (elastic/time.h)",
+    r"\bsignal\(SIG": "the library installs no signal handler",
+    r"\bsetenv\(|\bputenv\(": "the library does not change its host's environment",
+    r"\bexit\(": "the library does not end its host",
+}
+
+
+def tracked(*suffixes: str) -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split("\n")
+    paths = [ROOT / name for name in listed if name]
+    return [path for path in paths if path.is_file() and (not suffixes or path.suffix in suffixes)]
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def cpp_sources(layer: str) -> list[Path]:
+    return [p for p in tracked(*CPP_SUFFIXES) if relative(p).startswith(f"csrc/{layer}/")]
+
+
+def complaints(lines: Iterator[str]) -> None:
+    found = list(lines)
+    assert not found, "\n" + "\n".join(found)
+
+
+def code_of(line: str) -> str:
+    """The line without a // comment, well enough for the patterns below."""
+    return line.split("//", 1)[0]
+
+
+@pytest.mark.parametrize("layer", LAYER_INCLUDES)
+def test_layers_include_only_what_they_may(layer: str) -> None:
+    def look() -> Iterator[str]:
+        for path in cpp_sources(layer):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                include = re.match(r'#include "(.+)"', line)
+                if include and not include[1].startswith(LAYER_INCLUDES[layer]):
+                    yield f"{relative(path)}:{number}: {layer} may not include {include[1]}"
+
+    complaints(look())
+
+
+def test_core_is_pure() -> None:
+    def look() -> Iterator[str]:
+        for path in cpp_sources("core"):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if re.match(r"#include ", line) and IMPURE_HEADERS.search(line):
+                    yield f"{relative(path)}:{number}: core may not use {line[9:]}"
+
+    complaints(look())
+
+
+def test_public_headers_use_the_standard_library_only() -> None:
+    def look() -> Iterator[str]:
+        for path in tracked(".h"):
+            if not relative(path).startswith("csrc/include/elastic/"):
+                continue
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                include = re.match(r'#include ["<](.+)[">]', line)
+                if not include:
+                    continue
+                name = include[1]
+                if not name.startswith("elastic/") and ("/" in name or name.endswith(".h")):
+                    yield f"{relative(path)}:{number}: a public header includes {name}"
+
+    complaints(look())
+
+
+def test_library_does_not_dictate_to_its_host() -> None:
+    def look() -> Iterator[str]:
+        for layer in ("core", "os", "host"):
+            for path in cpp_sources(layer):
+                if path.name == "check.h":
+                    continue  # a broken invariant of our own is the one thing that aborts
+                for number, line in enumerate(path.read_text().splitlines(), 1):
+                    for pattern, why in BANNED_IN_LIBRARY.items():
+                        if re.search(pattern, code_of(line)) and "_exit(" not in line:
+                            yield f"{relative(path)}:{number}: {why}"
+
+    complaints(look())
+
+
+def test_files_keep_their_size_and_width() -> None:
+    def look() -> Iterator[str]:
+        for path in tracked(".h", ".cc", ".py", ".pyi"):
+            if path.suffix == ".pyi":
+                continue  # generated
+            lines = path.read_text().splitlines()
+            limit = SOURCE_LINES_MAX
+            if relative(path).startswith("csrc/include/"):
+                limit = PUBLIC_HEADER_LINES_MAX
+            if len(lines) > limit:
+                yield f"{relative(path)}: {len(lines)} lines, more than {limit}"
+            for number, line in enumerate(lines, 1):
+                if len(line) > COLUMNS_MAX:
+                    yield f"{relative(path)}:{number}: longer than {COLUMNS_MAX} columns"
+
+    complaints(look())
+
+
+def test_headers_have_a_guard_and_say_what_they_are() -> None:
+    def look() -> Iterator[str]:
+        for path in tracked(".h"):
+            text = path.read_text()
+            if not text.startswith("#pragma once\n"):
+                yield f"{relative(path)}: does not begin with #pragma once"
+            elif relative(path).startswith("csrc/") and "\n// " not in text:
+                yield f"{relative(path)}: does not say what it is"
+
+    complaints(look())
+
+
+def test_nothing_is_left_unfinished() -> None:
+    marks = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|NotImplementedError")
+
+    def look() -> Iterator[str]:
+        for path in tracked(".h", ".cc", ".py", ".sh", ".md", ".toml", ".txt"):
+            if path == Path(__file__):
+                continue
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if marks.search(line):
+                    yield f"{relative(path)}:{number}: {line.strip()}"
+
+    complaints(look())
+
+
+def test_tests_wait_for_events_and_do_not_sleep() -> None:
+    sleeping = re.compile(r"(time\.sleep|sleep_for|sleep_until|usleep|nanosleep)\(")
+
+    def look() -> Iterator[str]:
+        for path in tracked(".cc", ".h", ".py"):
+            name = relative(path)
+            if not name.startswith("tests/") or "stub" in path.name or path.name == "tidy.py":
+                continue
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if sleeping.search(line) and "stub" not in line:
+                    yield f"{name}:{number}: waits by sleeping"
+
+    complaints(look())
+
+
+def test_python_errors_are_named() -> None:
+    def look() -> Iterator[str]:
+        for path in tracked(".py"):
+            if not relative(path).startswith("python/"):
+                continue
+            for node in ast.walk(ast.parse(path.read_text())):
+                if not isinstance(node, ast.ExceptHandler):
+                    continue
+                named = getattr(node.type, "id", "")
+                broad = node.type is None or named in ("Exception", "BaseException")
+                raises = any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
+                if broad and not raises:
+                    yield f"{relative(path)}:{node.lineno}: which error is meant?"
+
+    complaints(look())
+
+
+def test_only_the_torch_adapter_imports_torch() -> None:
+    def look() -> Iterator[str]:
+        for path in tracked(".py"):
+            name = relative(path)
+            if not name.startswith("python/") or name == "python/elastic/torch.py":
+                continue
+            for node in ast.walk(ast.parse(path.read_text())):
+                names = []
+                if isinstance(node, ast.Import):
+                    names = [alias.name for alias in node.names]
+                elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                    names = [node.module or ""]
+                if any(item.split(".")[0] == "torch" for item in names):
+                    yield f"{name}:{node.lineno}: imports torch"
+
+    complaints(look())
+
+
+def test_environment_is_read_in_one_place() -> None:
+    def look() -> Iterator[str]:
+        for path in tracked(".py"):
+            name = relative(path)
+            if not name.startswith("python/") or path.name == "run.py":
+                continue  # run.py hands os.environ to config.py
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if re.search(r"os\.(environ|getenv)", line.split("#", 1)[0]):
+                    yield f"{name}:{number}: reads the environment; take a mapping instead"
+
+    complaints(look())
+
+
+def test_every_source_is_built() -> None:
+    """A file that no CMakeLists names is dead."""
+    listed = "\n".join(p.read_text() for p in tracked() if p.name == "CMakeLists.txt")
+
+    def look() -> Iterator[str]:
+        for path in tracked(".cc"):
+            name = relative(path)
+            if name.startswith("tests/install/"):
+                continue
+            if path.name not in listed:
+                yield f"{name}: no CMakeLists.txt builds it"
+
+    complaints(look())
