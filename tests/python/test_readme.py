@@ -1,0 +1,100 @@
+"""Every snippet of the README does what the README says."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def snippets(language: str) -> list[str]:
+    found = FENCE.findall((ROOT / "README.md").read_text())
+    return [text for name, text in found if name == language]
+
+
+def run(command: list[str], timeout: float) -> str:
+    """Runs a command in the repository with this interpreter's programs first in PATH."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def shell_commands() -> list[str]:
+    return [line for text in snippets("bash") for line in text.splitlines() if line]
+
+
+def test_readme_has_the_commands_that_are_tested_here() -> None:
+    """A command that is added to the README needs a test below."""
+    assert shell_commands() == [
+        "bash examples/demo.sh",
+        "bash examples/demo.sh --kill-a-worker",
+        "pip install .",
+        "elastic-launch --standalone --nproc-per-node=2 --max-restarts=3 examples/all_reduce.py",
+        "bash tests/run.sh",
+    ]
+
+
+def test_demo_sets_everything_up_and_trains() -> None:
+    # Also `pip install .` in a bare virtual environment: the script makes one and runs it.
+    assert "pip install" in (ROOT / "examples/demo.sh").read_text()
+    output = run(shell_commands()[0].split(), timeout=1500)
+    accuracies = re.findall(r"accuracy[ =:]+([0-9.]+)", output)
+    assert accuracies and float(accuracies[-1]) > 0.9, output[-2000:]
+
+
+def test_demo_recovers_from_a_killed_worker() -> None:
+    output = run(shell_commands()[1].split(), timeout=1500)
+    accuracies = re.findall(r"accuracy[ =:]+([0-9.]+)", output)
+    assert accuracies and float(accuracies[-1]) > 0.9, output[-2000:]
+    assert "resum" in output, output[-2000:]
+
+
+def test_command_line_snippet_runs() -> None:
+    output = run(shell_commands()[3].split(), timeout=300)
+    assert "rank 0" in output and "rank 1" in output
+
+
+def test_test_command_is_the_one_that_decides() -> None:
+    assert shell_commands()[4] in (ROOT / ".ci/run").read_text()
+
+
+@pytest.mark.parametrize("code", snippets("python"))
+def test_python_snippet_runs(code: str, tmp_path: Path) -> None:
+    script = tmp_path / "snippet.py"
+    script.write_text(code)
+    assert "never" in run([sys.executable, str(script)], timeout=60)
+
+
+@pytest.mark.parametrize("code", snippets("cpp"))
+def test_cpp_snippet_compiles_and_runs(code: str, tmp_path: Path) -> None:
+    (tmp_path / "snippet.cc").write_text(code)
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.24)\n"
+        "project(snippet LANGUAGES CXX)\n"
+        f"add_subdirectory({ROOT} elastic EXCLUDE_FROM_ALL)\n"
+        "add_executable(snippet snippet.cc)\n"
+        "target_link_libraries(snippet PRIVATE elastic::elastic)\n"
+        "add_dependencies(snippet elastic-guardian)\n"
+        "add_custom_command(TARGET snippet POST_BUILD COMMAND ${CMAKE_COMMAND} -E copy\n"
+        "  $<TARGET_FILE:elastic-guardian> $<TARGET_FILE_DIR:snippet>/bin/elastic-guardian)\n"
+    )
+    build = tmp_path / "build"
+    run(["cmake", "-G", "Ninja", "-S", str(tmp_path), "-B", str(build)], timeout=120)
+    run(["cmake", "--build", str(build), "--target", "snippet"], timeout=900)
+    output = run([str(build / "snippet")], timeout=60)
+    assert sorted(output.split("\n"))[1:] == ["I am rank 0", "I am rank 1"]
