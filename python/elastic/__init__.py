@@ -1,1 +1,68 @@
-"""Start distributed PyTorch jobs and keep them alive."""
+"""Start distributed PyTorch jobs and keep them alive.
+
+Names are loaded when they are first used, so that ``import elastic`` itself costs next to nothing.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from elastic._C import __version__
+    from elastic.errors import (
+        ConfigError,
+        ElasticError,
+        QueueEmpty,
+        RendezvousClosed,
+        RendezvousError,
+        RendezvousTimeout,
+        StoreError,
+        StoreProtocolError,
+        StoreTimeout,
+        StoreUnavailable,
+        WorkerFailed,
+    )
+
+# Each public name and the module that has it.
+_HOMES = {
+    "__version__": "elastic._C",
+    "ConfigError": "elastic.errors",
+    "ElasticError": "elastic.errors",
+    "QueueEmpty": "elastic.errors",
+    "RendezvousClosed": "elastic.errors",
+    "RendezvousError": "elastic.errors",
+    "RendezvousTimeout": "elastic.errors",
+    "StoreError": "elastic.errors",
+    "StoreProtocolError": "elastic.errors",
+    "StoreTimeout": "elastic.errors",
+    "StoreUnavailable": "elastic.errors",
+    "WorkerFailed": "elastic.errors",
+}
+
+__all__ = [
+    "ConfigError",
+    "ElasticError",
+    "QueueEmpty",
+    "RendezvousClosed",
+    "RendezvousError",
+    "RendezvousTimeout",
+    "StoreError",
+    "StoreProtocolError",
+    "StoreTimeout",
+    "StoreUnavailable",
+    "WorkerFailed",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'elastic' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

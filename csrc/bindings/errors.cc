@@ -1,0 +1,123 @@
+#include "bindings/errors.h"
+
+#include <initializer_list>
+#include <string>
+
+namespace py = pybind11;
+
+namespace elastic::bindings {
+namespace {
+
+// One reference to each class is kept for the life of the process, as CPython keeps its own.
+struct ExceptionClasses {
+  PyObject* elastic_error = nullptr;
+  PyObject* config_error = nullptr;
+  PyObject* store_error = nullptr;
+  PyObject* store_timeout = nullptr;
+  PyObject* store_unavailable = nullptr;
+  PyObject* store_protocol_error = nullptr;
+  PyObject* queue_empty = nullptr;
+  PyObject* rendezvous_error = nullptr;
+  PyObject* rendezvous_closed = nullptr;
+  PyObject* rendezvous_timeout = nullptr;
+  PyObject* worker_failed = nullptr;
+};
+
+ExceptionClasses& classes() {
+  static ExceptionClasses instance;
+  return instance;
+}
+
+PyObject* make_class(py::module_& module, const char* name, const char* doc,
+                     std::initializer_list<PyObject*> bases) {
+  py::tuple base_tuple(bases.size());
+  std::size_t index = 0;
+  for (PyObject* base : bases) base_tuple[index++] = py::reinterpret_borrow<py::object>(base);
+  // The module in the name is the public one: it shows in tracebacks, and pickles by it.
+  const std::string qualified = std::string("elastic.errors.") + name;
+  PyObject* made = PyErr_NewExceptionWithDoc(qualified.c_str(), doc, base_tuple.ptr(), nullptr);
+  if (made == nullptr) throw py::error_already_set();
+  module.attr(name) = py::reinterpret_borrow<py::object>(made);
+  return made;
+}
+
+PyObject* store_class(StatusCode code) {
+  switch (code) {
+    case StatusCode::kDeadlineExceeded: return classes().store_timeout;
+    case StatusCode::kUnavailable: return classes().store_unavailable;
+    case StatusCode::kPeerViolation: return classes().store_protocol_error;
+    case StatusCode::kNotFound: return classes().queue_empty;
+    default: return classes().store_error;
+  }
+}
+
+PyObject* rendezvous_class(StatusCode code) {
+  switch (code) {
+    case StatusCode::kDeadlineExceeded: return classes().rendezvous_timeout;
+    case StatusCode::kFailedPrecondition: return classes().rendezvous_closed;
+    default: return classes().rendezvous_error;
+  }
+}
+
+PyObject* class_of(StatusCode code, Domain domain) {
+  if (code == StatusCode::kInvalidArgument) return classes().config_error;
+  switch (domain) {
+    case Domain::kStore: return store_class(code);
+    case Domain::kRendezvous: return rendezvous_class(code);
+    case Domain::kGeneral: break;
+  }
+  return classes().elastic_error;
+}
+
+}  // namespace
+
+void bind_errors(py::module_& module) {
+  ExceptionClasses& all = classes();
+  all.elastic_error = make_class(module, "ElasticError", "Any error that elastic reports.",
+                                 {PyExc_Exception});
+  all.config_error =
+      make_class(module, "ConfigError", "An argument or option that cannot be; also a ValueError.",
+                 {all.elastic_error, PyExc_ValueError});
+  all.store_error = make_class(module, "StoreError", "A call of a key-value store failed.",
+                               {all.elastic_error});
+  all.store_timeout =
+      make_class(module, "StoreTimeout",
+                 "The deadline of a store call passed first; the client stays usable.",
+                 {all.store_error, PyExc_TimeoutError});
+  all.store_unavailable =
+      make_class(module, "StoreUnavailable",
+                 "The server refused, reset or closed the connection; the next call connects anew.",
+                 {all.store_error, PyExc_ConnectionError});
+  all.store_protocol_error = make_class(
+      module, "StoreProtocolError", "The peer does not speak the protocol of a TCPStore server.",
+      {all.store_error});
+  all.queue_empty = make_class(module, "QueueEmpty", "queue_pop(block=False) found no element.",
+                               {all.store_error, PyExc_LookupError});
+  all.rendezvous_error =
+      make_class(module, "RendezvousError", "The nodes could not agree on a round.",
+                 {all.elastic_error});
+  all.rendezvous_closed =
+      make_class(module, "RendezvousClosed", "The job is over: nobody can join it any more.",
+                 {all.rendezvous_error});
+  all.rendezvous_timeout =
+      make_class(module, "RendezvousTimeout", "No round was complete before the join timeout.",
+                 {all.rendezvous_error, PyExc_TimeoutError});
+  all.worker_failed = make_class(module, "WorkerFailed", "A worker process ended with a failure.",
+                                 {all.elastic_error});
+}
+
+void raise_status(const Status& status, Domain domain) {
+  if (status.code() == StatusCode::kCancelled && PyErr_Occurred() != nullptr) {
+    throw py::error_already_set();
+  }
+  const std::string message(status.message());
+  PyErr_SetString(class_of(status.code(), domain), message.c_str());
+  throw py::error_already_set();
+}
+
+bool python_signal_raised() {
+  const py::gil_scoped_acquire gil;
+  return PyErr_CheckSignals() != 0;
+}
+
+}  // namespace elastic::bindings

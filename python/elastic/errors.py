@@ -1,0 +1,44 @@
+"""The exceptions of elastic.
+
+::
+
+    ElasticError
+    ├── ConfigError           also ValueError: an argument or option that cannot be
+    ├── StoreError            a call of a key-value store failed
+    │   ├── StoreTimeout      also TimeoutError: the deadline passed; the client stays usable
+    │   ├── StoreUnavailable  also ConnectionError: refused, reset or closed
+    │   ├── StoreProtocolError   the peer is not a TCPStore server
+    │   └── QueueEmpty        also LookupError: queue_pop(block=False) found nothing
+    ├── RendezvousError       the nodes could not agree on a round
+    │   ├── RendezvousClosed     the job is over: nobody can join it any more
+    │   └── RendezvousTimeout    also TimeoutError: no round within the join timeout
+    └── WorkerFailed          a worker process ended with a failure
+"""
+
+from elastic._C import (
+    ConfigError,
+    ElasticError,
+    QueueEmpty,
+    RendezvousClosed,
+    RendezvousError,
+    RendezvousTimeout,
+    StoreError,
+    StoreProtocolError,
+    StoreTimeout,
+    StoreUnavailable,
+    WorkerFailed,
+)
+
+__all__ = [
+    "ConfigError",
+    "ElasticError",
+    "QueueEmpty",
+    "RendezvousClosed",
+    "RendezvousError",
+    "RendezvousTimeout",
+    "StoreError",
+    "StoreProtocolError",
+    "StoreTimeout",
+    "StoreUnavailable",
+    "WorkerFailed",
+]
