@@ -1,6 +1,8 @@
 #include "os/notifier.h"
 
 #include <poll.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
@@ -12,6 +14,36 @@
 #include "os/posix_error.h"
 
 namespace elastic::os {
+namespace {
+
+// Holds all signals back while it lives, so that one that arrives between asking `interrupted` and
+// sleeping is delivered inside ppoll(), where it ends the sleep, instead of just before it.
+class SignalHold {
+ public:
+  SignalHold() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &saved_);
+  }
+  ~SignalHold() { ::pthread_sigmask(SIG_SETMASK, &saved_, nullptr); }
+  SignalHold(const SignalHold&) = delete;
+  SignalHold& operator=(const SignalHold&) = delete;
+  const sigset_t* saved() const { return &saved_; }
+
+ private:
+  sigset_t saved_;
+};
+
+// ppoll(), with EINTR also for a signal that came since the caller last looked for one.
+int poll_or_signal(pollfd* item, const timespec* left, const std::function<bool()>& interrupted,
+                   bool* give_up) {
+  if (!interrupted) return ::ppoll(item, 1, left, nullptr);
+  const SignalHold hold;
+  *give_up = interrupted();
+  return *give_up ? 0 : ::ppoll(item, 1, left, hold.saved());
+}
+
+}  // namespace
 
 Result<Notifier> Notifier::create() {
   UniqueFd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -44,7 +76,9 @@ Status wait_ready(int fd, short events, Instant deadline,
       left.tv_sec = std::chrono::floor<std::chrono::seconds>(wait).count();
       left.tv_nsec = (wait - std::chrono::seconds(left.tv_sec)).count();
     }
-    const int ready = ::ppoll(&item, 1, forever ? nullptr : &left, nullptr);
+    bool give_up = false;
+    const int ready = poll_or_signal(&item, forever ? nullptr : &left, interrupted, &give_up);
+    if (give_up) return {StatusCode::kCancelled, "interrupted by a signal"};
     if (ready > 0) return {};
     if (ready == 0) return {StatusCode::kDeadlineExceeded, "the deadline passed"};
     if (errno != EINTR) return posix_error("cannot wait for a descriptor", errno);

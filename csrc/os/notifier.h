@@ -17,8 +17,9 @@ class Notifier {
   static Result<Notifier> create();
   // Any thread. Wakes the present wait, or the next one.
   void notify();
-  // Returns kOk after notify(), kDeadlineExceeded at the deadline, or kCancelled when a signal
-  // interrupted the wait and `interrupted` (may be empty: never) said to give up.
+  // Returns kOk after notify(), kDeadlineExceeded at the deadline, or kCancelled when `interrupted`
+  // (may be empty: never) said to give up. It is asked before the wait and after every signal; no
+  // signal is lost between the two, so a wait without a deadline always hears of one.
   Status wait(Instant deadline, const std::function<bool()>& interrupted);
 
  private:

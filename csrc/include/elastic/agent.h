@@ -38,11 +38,12 @@ inline constexpr int kExitCannotLog = 74;        // the log directory cannot be 
 // 75..79 are kept for rendezvous and preemption.
 
 // Where one worker's streams go.
-enum class StreamTarget : std::uint8_t { kInherit, kFile, kTee };
+enum class StreamTarget : std::uint8_t { kInherit, kFile, kTee, kDiscard };
 
 // What one local rank runs. The agent adds the rank variables to `env`; its own entries win.
 struct WorkerTemplate {
   std::vector<std::string> argv;
+  std::vector<std::string> env;  // "NAME=value", for this worker alone; wins over everything else
   StreamTarget stdout_target = StreamTarget::kInherit;
   StreamTarget stderr_target = StreamTarget::kInherit;
 };
