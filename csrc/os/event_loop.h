@@ -80,14 +80,14 @@ class EventLoop {
   void run();
   // Any thread.
   void stop();
-  // Runs `work` on the loop thread, in the order of posting. Any thread. Work posted after run() has
-  // returned is destroyed with the loop, unrun.
+  // Runs `work` on the loop thread, in the order of posting. Any thread. Work posted after run()
+  // has returned is destroyed with the loop, unrun.
   void post(std::function<void()> work);
 
   // Begins to watch a descriptor. The handler must outlive the watch.
   Result<Watch> watch(int fd, std::uint32_t events, FdHandler* handler);
-  // Runs `work` at the end of this iteration: for closing what a handler is still inside of, and for
-  // work that is better done once for all events of an iteration.
+  // Runs `work` at the end of this iteration: for closing what a handler is still inside of, and
+  // for work that is better done once for all events of an iteration.
   void defer(std::function<void()> work);
   // The time at which this iteration began; read once, so that all its decisions agree.
   Instant now() const { return now_; }

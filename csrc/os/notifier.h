@@ -27,7 +27,8 @@ class Notifier {
   UniqueFd fd_;
 };
 
-// Waits until `fd` has one of `events` (poll(2)) or the deadline passes; otherwise as Notifier::wait.
+// Waits until `fd` has one of `events` (poll(2)) or the deadline passes; otherwise as
+// Notifier::wait.
 Status wait_ready(int fd, short events, Instant deadline, const std::function<bool()>& interrupted);
 
 }  // namespace elastic::os
