@@ -29,8 +29,8 @@ class Supervisor {
 
   // As the members of WorkerGroup.
   Status start(std::vector<WorkerCommand> commands);
-  void stop(int signal, Duration grace);
-  void forward(int signal);
+  void stop(int signal, Duration grace, SignalScope scope = SignalScope::kGroup);
+  void forward(int signal, SignalScope scope = SignalScope::kGroup);
   // True while a generation has not ended by kGroupGone.
   bool running() const;
 

@@ -5,7 +5,7 @@
 //   agent → guardian → workers. The guardian is a small process beside the library
 //   (elastic-guardian). It starts workers on request, reaps them and tells their exits; when its
 //   caller dies, however suddenly, it kills every descendant, those that called setsid() and forked
-//   twice included. Workers lead sessions of their own.
+//   twice included. Workers lead sessions of their own. docs/supervision.md has the whole contract.
 //
 // Started, exited and "nothing of it is left" are separate facts with separate events.
 //
@@ -26,12 +26,14 @@ namespace elastic {
 
 // One worker's program. Prepared before the fork; the child only makes system calls.
 struct WorkerCommand {
-  // argv[0] is searched in the PATH of `env` unless it contains a slash, as by execvp.
+  // argv[0] is searched in the PATH of `env` unless it contains a slash. A file without "#!" that is
+  // no program is an error (ENOEXEC), not a shell script.
   std::vector<std::string> argv;
   // The whole environment, "NAME=value".
   std::vector<std::string> env;
-  std::string cwd;          // "": the caller's
-  // Files that receive the streams, created or truncated (mode 0644). "": inherited.
+  std::string cwd;          // "": the caller's when the group was created
+  // Files that receive the streams, created or truncated (mode 0644) and appended to; a relative
+  // path counts from the caller's directory, not from `cwd`. "": inherited.
   std::string stdout_path;
   std::string stderr_path;
 };
@@ -50,7 +52,9 @@ struct WorkerExit {
   int signal = 0;            // kSignaled
   bool core_dumped = false;  // kSignaled
   bool stopped_by_us = false;  // after a stop() had reached it: no failure of its own
-  std::string stage;         // kNotStarted: "fork", "chdir", "open", "exec", …
+  // kNotStarted: "pipe", "fork", "open", "chdir", "exec", or "exec interpreter of" (its "#!" line names
+  // what cannot be executed).
+  std::string stage;
   int error = 0;             // kNotStarted: errno
   std::string path;          // kNotStarted: what could not be opened or executed
   Instant at;                // when the kernel told
@@ -67,6 +71,8 @@ struct WorkerEvent {
     kStarted,       // one worker runs its program (exec succeeded); pid and at are set
     kExited,        // one worker ended, or never began; `exit` is set
     kGroupGone,     // every worker of the generation has ended and nothing of their groups is left
+    kStuck,         // 10 s after SIGKILL something of the group still lives (a process in an
+                    // uninterruptible wait, say); `message` names it. kGroupGone may still come
     kGuardianLost,  // the guardian died; no further event comes, `message` says what is known
   };
   Kind kind = Kind::kStarted;
@@ -76,6 +82,12 @@ struct WorkerEvent {
   Instant at;
   WorkerExit exit;
   std::string message;
+};
+
+// Who gets the signal of a stop() or forward(). SIGKILL always hits everything.
+enum class SignalScope : std::uint8_t {
+  kGroup,   // every process of each worker's group, also when the worker itself has ended
+  kLeader,  // the workers alone, not their children
 };
 
 struct WorkerGroupOptions {
@@ -98,11 +110,12 @@ class ELASTIC_EXPORT WorkerGroup {
   // Starts one worker for each command; local ranks are positions. Events tell the outcome of each.
   // kFailedPrecondition while a generation has not ended by kGroupGone.
   Status start(std::vector<WorkerCommand> commands);
-  // Sends `signal` (and SIGCONT) to every worker's process group; SIGKILL to what is left when
-  // `grace` is over: one deadline for the group. A second call may only shorten the deadline.
-  void stop(int signal, Duration grace);
-  // Delivers a signal to every running worker's group without stopping it.
-  void forward(int signal);
+  // Sends `signal` (and SIGCONT); SIGKILL to what is left when `grace` is over: one deadline for the
+  // group. A second call may only shorten the deadline. SIGKILL, or no grace, kills at once. Whatever
+  // the workers left behind is killed as soon as the last of them has ended.
+  void stop(int signal, Duration grace, SignalScope scope = SignalScope::kGroup);
+  // Delivers a signal without stopping anybody.
+  void forward(int signal, SignalScope scope = SignalScope::kGroup);
   // The next event; nullopt when the deadline passes first, or when `interrupted` says to give up
   // (asked whenever a signal interrupts the wait).
   std::optional<WorkerEvent> next_event(Instant deadline,
