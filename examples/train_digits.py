@@ -1,0 +1,168 @@
+"""Trains a small network on handwritten digits with DistributedDataParallel and survives restarts.
+
+    elastic-launch --standalone --nproc-per-node=2 --max-restarts=3 \\
+        examples/train_digits.py --checkpoint /tmp/digits.pt
+
+The 1797 images ship with scikit-learn, so nothing is downloaded. Rank 0 writes a checkpoint after
+every epoch; workers that start anew continue after the last one. The result depends on the seed and
+on the number of workers, not on how often the job was interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+TEST_SAMPLES = 360
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--batch-size", type=int, default=64, help="samples per step, all workers")
+    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--checkpoint", type=Path, help="file to continue from and to write")
+    parser.add_argument("--delay-per-step", type=float, default=0.0, help="seconds; to watch it work")
+    parser.add_argument("--pid-dir", type=Path, help="folder that gets rank<N>.pid of every worker")
+    return parser.parse_args()
+
+
+class Digits:
+    """The images as tensors on one device, split the same way everywhere."""
+
+    def __init__(self, device: torch.device, seed: int) -> None:
+        digits = load_digits()
+        images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16.0
+        labels = torch.tensor(digits.target, dtype=torch.int64)
+        order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+        test, train = order[:TEST_SAMPLES], order[TEST_SAMPLES:]
+        self.train_images, self.train_labels = images[train].to(device), labels[train].to(device)
+        self.test_images, self.test_labels = images[test].to(device), labels[test].to(device)
+
+    def shard(self, seed: int, epoch: int, rank: int, world_size: int) -> torch.Tensor:
+        """This rank's part of the epoch's shuffled sample numbers; equally long on every rank."""
+        generator = torch.Generator().manual_seed(seed * 100_003 + epoch)
+        order = torch.randperm(len(self.train_labels), generator=generator)
+        padding = -len(order) % world_size
+        return torch.cat([order, order[:padding]])[rank::world_size]
+
+
+def build_model() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, kernel_size=3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(16 * 4 * 4, 64),
+        nn.ReLU(),
+        nn.Linear(64, 10),
+    )
+
+
+def save_checkpoint(path: Path, epoch: int, model: nn.Module, optimizer: torch.optim.SGD) -> None:
+    """Replaces the file in one step: whoever is killed meanwhile leaves the old one whole."""
+    partial = path.with_name(f"{path.name}.partial")
+    state = {"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    with partial.open("wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.SGD) -> int:
+    """The epoch to go on with."""
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    return int(state["epoch"]) + 1
+
+
+def train_epoch(
+    model: nn.Module,
+    optimizer: torch.optim.SGD,
+    data: Digits,
+    samples: torch.Tensor,
+    batch_size: int,
+    delay: float,
+) -> float:
+    """The epoch's loss, averaged over all workers."""
+    total = torch.zeros(2, device=data.train_labels.device)
+    for batch in samples.split(batch_size):
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(
+            model(data.train_images[batch]), data.train_labels[batch]
+        )
+        loss.backward()
+        optimizer.step()
+        total += torch.stack([loss.detach() * len(batch), torch.ones_like(loss) * len(batch)])
+        if delay > 0:
+            time.sleep(delay)
+    dist.all_reduce(total)
+    return float(total[0] / total[1])
+
+
+@torch.no_grad()
+def test_accuracy(model: nn.Module, data: Digits, rank: int, world_size: int) -> float:
+    """Every worker judges its share of the test images."""
+    predicted = model(data.test_images[rank::world_size]).argmax(dim=1)
+    correct = (predicted == data.test_labels[rank::world_size]).sum()
+    dist.all_reduce(correct)
+    return int(correct) / TEST_SAMPLES
+
+
+def train(args: argparse.Namespace, device: torch.device) -> None:
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(args.seed)
+    data = Digits(device, args.seed)
+    network = build_model().to(device)
+    optimizer = torch.optim.SGD(network.parameters(), lr=args.lr, momentum=0.9)
+    first_epoch = 0
+    # Rank 0 writes the next checkpoint only after a step that all ranks take part in, so each of
+    # them reads the same one here.
+    if args.checkpoint and args.checkpoint.exists():
+        first_epoch = load_checkpoint(args.checkpoint, network, optimizer)
+        if rank == 0:
+            print(f"continuing with epoch {first_epoch}", flush=True)
+    model = DistributedDataParallel(network, [device.index] if device.type == "cuda" else None)
+
+    accuracy = test_accuracy(network, data, rank, world_size)
+    for epoch in range(first_epoch, args.epochs):
+        samples = data.shard(args.seed, epoch, rank, world_size)
+        per_worker = max(1, args.batch_size // world_size)
+        loss = train_epoch(model, optimizer, data, samples, per_worker, args.delay_per_step)
+        accuracy = test_accuracy(network, data, rank, world_size)
+        if rank == 0:
+            if args.checkpoint:
+                save_checkpoint(args.checkpoint, epoch, network, optimizer)
+            print(f"epoch {epoch} loss {loss:.4f} accuracy {accuracy:.4f}", flush=True)
+    if rank == 0:
+        print(f"finished: accuracy {accuracy:.4f} with {world_size} workers", flush=True)
+
+
+def main() -> None:
+    args = parse_args()
+    rank, local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+    if args.pid_dir:
+        args.pid_dir.mkdir(parents=True, exist_ok=True)
+        (args.pid_dir / f"rank{rank}.pid").write_text(f"{os.getpid()}\n")
+    use_gpu = torch.cuda.device_count() > local_rank
+    device = torch.device("cuda", local_rank) if use_gpu else torch.device("cpu")
+    dist.init_process_group("nccl" if use_gpu else "gloo")
+    try:
+        train(args, device)
+    finally:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
