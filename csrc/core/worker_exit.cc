@@ -1,6 +1,6 @@
-#include <csignal>
-#include <cstring>
+#include <system_error>
 
+#include "core/signal_name.h"
 #include "elastic/worker_group.h"
 
 namespace elastic {
@@ -28,14 +28,11 @@ std::string WorkerExit::describe() const {
   switch (kind) {
     case ExitKind::kExited:
       return "exited with code " + std::to_string(code);
-    case ExitKind::kSignaled: {
-      std::string text = "killed by signal " + std::to_string(signal);
-      if (const char* name = ::sigabbrev_np(signal)) text += std::string(" (SIG") + name + ")";
-      if (core_dumped) text += ", core dumped";
-      return text;
-    }
+    case ExitKind::kSignaled:
+      return "killed by " + core::signal_text(signal) + (core_dumped ? ", core dumped" : "");
     case ExitKind::kNotStarted:
-      return "could not be started: " + stage + " " + path + ": " + ::strerrordesc_np(error);
+      return "could not be started: " + stage + " " + path + ": " +
+             std::system_category().message(error);
     case ExitKind::kUnknown:
       break;
   }

@@ -1,0 +1,12 @@
+#pragma once
+
+// Names of signals for messages.
+
+#include <string>
+
+namespace elastic::core {
+
+// "signal 15 (SIGTERM)"; without the name for a signal that has none.
+std::string signal_text(int signal);
+
+}  // namespace elastic::core

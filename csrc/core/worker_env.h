@@ -1,0 +1,30 @@
+#pragma once
+
+// The environment of a worker: the one place where its rank variables are computed, so that launchers
+// in C++ and in Python cannot differ.
+
+#include <string>
+#include <vector>
+
+#include "elastic/agent.h"
+
+namespace elastic::core {
+
+// What stays the same over a job's rounds.
+struct JobConstants {
+  std::string run_id;
+  std::string role;
+  int max_restarts = 0;
+};
+
+// The rank variables of one local rank, "NAME=value". `error_file` is where the worker may leave the
+// story of its failure. REQUIRES: local_rank is one of round.workers.
+std::vector<std::string> rank_variables(const JobConstants& job, const RoundInfo& round,
+                                        int local_rank, const std::string& error_file);
+
+// `base` with the entries of `overlay`, which win. Each name appears once: of entries of `base` with
+// one name the last counts, at the place of the first, and what has no "=" is dropped.
+std::vector<std::string> merge_environment(const std::vector<std::string>& base,
+                                           const std::vector<std::string>& overlay);
+
+}  // namespace elastic::core
