@@ -59,6 +59,8 @@ struct AgentOptions {
   int max_restarts = 0;
   // From TERM to KILL, on every path: a failure, a signal to the agent, the end.
   Duration stop_grace = std::chrono::seconds(30);
+  // Who gets the signal that begins the grace; the kill at its end hits everything.
+  SignalScope stop_scope = SignalScope::kGroup;
 
   // The address that this node's workers connect to, bound exactly.
   std::string local_addr = "127.0.0.1";
@@ -66,8 +68,9 @@ struct AgentOptions {
   std::uint16_t master_port = 0;
   StoreLimits store_limits;
 
-  // Logs and error files go to <log_dir>/<run_id>_<random>/attempt_<n>/<local_rank>/. "": a private
-  // temporary directory, removed at the end.
+  // Logs and error files go to <log_dir>/<run_id>_<random>/attempt_<n>/<local_rank>/, where n counts
+  // this agent's rounds from 0. "": a private temporary directory below $TMPDIR, which ~Agent()
+  // removes, so that what the workers wrote can be read as long as there is an agent.
   std::string log_dir;
   // Put before each line of a stream that is sent to the console too. ${role_name}, ${rank} and
   // ${local_rank} are replaced.
@@ -90,7 +93,7 @@ struct RoundInfo {
   std::uint64_t round = 0;  // from 1
   int restart_count = 0;    // failures so far that cost a restart
   int group_rank = 0;       // this node
-  int group_world_size = 1; // nodes
+  int group_world_size = 1;  // nodes
   std::string master_addr;
   std::uint16_t master_port = 0;
   std::vector<WorkerAssignment> workers;
@@ -142,11 +145,13 @@ struct AgentEvent {
 
 class ELASTIC_EXPORT Agent {
  public:
-  // Checks the options, starts guardian and thread, and begins the first round.
+  // Checks the options (kInvalidArgument), starts guardian and thread, and begins the first round.
+  // What goes wrong from there on (the port is taken, the log directory cannot be written, …) is a
+  // result, not an error of start().
   static Result<std::unique_ptr<Agent>> start(AgentOptions options);
   Agent(const Agent&) = delete;
   Agent& operator=(const Agent&) = delete;
-  ~Agent();  // kills what runs
+  ~Agent();  // kills what runs, and removes the temporary directory
 
   // The next event; nullopt when the deadline passes, after kFinished was delivered, or when
   // `interrupted` (asked whenever a signal interrupts the wait) says to give up.

@@ -1,0 +1,228 @@
+// elastic._C.Agent, its options, events and result.
+
+#include "bindings/agent.h"
+
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "bindings/convert.h"
+#include "bindings/errors.h"
+#include "elastic/agent.h"
+
+namespace py = pybind11;
+
+namespace elastic::bindings {
+namespace {
+
+// Shared between the Python object and the calls that are inside of it, so that close() in one
+// thread pulls nothing from under another.
+struct PyAgent {
+  std::shared_ptr<Agent> agent;
+  bool finished = false;  // kFinished was delivered, so result() may be called
+
+  std::shared_ptr<Agent> get() const {
+    if (!agent) raise_status({StatusCode::kFailedPrecondition, "the agent is closed"});
+    return agent;
+  }
+  void close() {
+    const py::gil_scoped_release release;  // the last owner joins a thread
+    agent.reset();
+  }
+  ~PyAgent() { close(); }
+};
+
+std::optional<AgentEvent> next_event(PyAgent& self, std::optional<double> timeout) {
+  const std::shared_ptr<Agent> agent = self.get();
+  const Instant deadline = to_deadline(timeout);
+  std::optional<AgentEvent> event;
+  {
+    const py::gil_scoped_release release;
+    event = agent->next_event(deadline, python_signal_raised);
+  }
+  if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+  if (event && event->kind == AgentEvent::Kind::kFinished) self.finished = true;
+  return event;
+}
+
+AgentResult result(const PyAgent& self) {
+  const std::shared_ptr<Agent> agent = self.get();
+  if (!self.finished) {
+    raise_status({StatusCode::kFailedPrecondition, "the agent has not told that it finished"});
+  }
+  return agent->result();
+}
+
+void bind_constants(py::module_& module) {
+  module.attr("EXIT_USAGE") = kExitUsage;
+  module.attr("EXIT_INTERNAL") = kExitInternal;
+  module.attr("EXIT_SUPERVISION_LOST") = kExitSupervisionLost;
+  module.attr("EXIT_CANNOT_START") = kExitCannotStart;
+  module.attr("EXIT_CANNOT_SERVE") = kExitCannotServe;
+  module.attr("EXIT_CANNOT_LOG") = kExitCannotLog;
+  py::enum_<AgentState>(module, "AgentState", "The states of an agent, as torch names them.")
+      .value("INIT", AgentState::kInit)
+      .value("HEALTHY", AgentState::kHealthy)
+      .value("UNHEALTHY", AgentState::kUnhealthy)
+      .value("STOPPED", AgentState::kStopped)
+      .value("SUCCEEDED", AgentState::kSucceeded)
+      .value("FAILED", AgentState::kFailed)
+      .value("UNKNOWN", AgentState::kUnknown);
+  py::enum_<StreamTarget>(module, "StreamTarget", "Where one of a worker's streams goes.")
+      .value("INHERIT", StreamTarget::kInherit)
+      .value("FILE", StreamTarget::kFile)
+      .value("TEE", StreamTarget::kTee)
+      .value("DISCARD", StreamTarget::kDiscard);
+}
+
+void bind_options(py::module_& module) {
+  const WorkerTemplate plain;
+  py::class_<WorkerTemplate>(module, "WorkerTemplate", "What one local rank runs.")
+      .def(py::init([](const TextList& argv, const TextDict& env, StreamTarget stdout_target,
+                       StreamTarget stderr_target) {
+             return WorkerTemplate{.argv = to_arguments(argv),
+                                   .env = to_environment(env),
+                                   .stdout_target = stdout_target,
+                                   .stderr_target = stderr_target};
+           }),
+           py::arg("argv"), py::kw_only(), py::arg("env") = py::dict(),
+           py::arg("stdout_target") = plain.stdout_target,
+           py::arg("stderr_target") = plain.stderr_target,
+           "`env` is for this worker alone and wins over everything else.")
+      .def_readonly("stdout_target", &WorkerTemplate::stdout_target)
+      .def_readonly("stderr_target", &WorkerTemplate::stderr_target);
+
+  const AgentOptions defaults;
+  py::class_<AgentOptions>(module, "AgentOptions", "What an agent is to run, and how.")
+      .def(py::init([](std::vector<WorkerTemplate> workers, const TextDict& env,
+                       std::string run_id, std::string role, const py::object& cwd,
+                       int max_restarts, double stop_grace, SignalScope stop_scope,
+                       std::string local_addr, std::uint16_t master_port, const py::object& log_dir,
+                       std::string line_prefix, const py::object& guardian_path,
+                       bool become_subreaper) {
+             AgentOptions options;
+             options.run_id = std::move(run_id);
+             options.role = std::move(role);
+             options.workers = std::move(workers);
+             options.env = to_environment(env);
+             options.cwd = to_os(cwd);
+             options.max_restarts = max_restarts;
+             options.stop_grace = from_seconds(stop_grace);
+             options.stop_scope = stop_scope;
+             options.local_addr = std::move(local_addr);
+             options.master_port = master_port;
+             options.log_dir = to_os(log_dir);
+             options.line_prefix = std::move(line_prefix);
+             options.guardian.guardian_path = to_os(guardian_path);
+             options.guardian.become_subreaper = become_subreaper;
+             return options;
+           }),
+           py::arg("workers"), py::kw_only(), py::arg("env"),
+           py::arg("run_id") = defaults.run_id, py::arg("role") = defaults.role,
+           py::arg("cwd") = defaults.cwd, py::arg("max_restarts") = defaults.max_restarts,
+           py::arg("stop_grace") = to_seconds(defaults.stop_grace),
+           py::arg("stop_scope") = defaults.stop_scope,
+           py::arg("local_addr") = defaults.local_addr,
+           py::arg("master_port") = defaults.master_port, py::arg("log_dir") = defaults.log_dir,
+           py::arg("line_prefix") = defaults.line_prefix,
+           py::arg("guardian_path") = defaults.guardian.guardian_path,
+           py::arg("become_subreaper") = defaults.guardian.become_subreaper,
+           "One WorkerTemplate for each local rank; `env` is all that every worker inherits.");
+}
+
+void bind_round(py::module_& module) {
+  py::class_<WorkerAssignment>(module, "WorkerAssignment", "One worker's place in a round.")
+      .def_readonly("local_rank", &WorkerAssignment::local_rank)
+      .def_readonly("rank", &WorkerAssignment::rank)
+      .def_readonly("role_rank", &WorkerAssignment::role_rank)
+      .def_readonly("world_size", &WorkerAssignment::world_size)
+      .def_readonly("role_world_size", &WorkerAssignment::role_world_size);
+  py::class_<RoundInfo, std::shared_ptr<RoundInfo>>(module, "RoundInfo",
+                                                    "What the workers of a round agree on.")
+      .def_readonly("round", &RoundInfo::round)
+      .def_readonly("restart_count", &RoundInfo::restart_count)
+      .def_readonly("group_rank", &RoundInfo::group_rank)
+      .def_readonly("group_world_size", &RoundInfo::group_world_size)
+      .def_readonly("master_addr", &RoundInfo::master_addr)
+      .def_readonly("master_port", &RoundInfo::master_port)
+      .def_readonly("workers", &RoundInfo::workers, "this node's");
+}
+
+void bind_events(py::module_& module) {
+  py::class_<AgentEvent> event(module, "AgentEvent", "Something that the agent did or saw.");
+  py::enum_<AgentEvent::Kind>(event, "Kind")
+      .value("ROUND_STARTING", AgentEvent::Kind::kRoundStarting)
+      .value("WORKER_STARTED", AgentEvent::Kind::kWorkerStarted)
+      .value("WORKERS_RUNNING", AgentEvent::Kind::kWorkersRunning)
+      .value("WORKER_EXITED", AgentEvent::Kind::kWorkerExited)
+      .value("STOPPING", AgentEvent::Kind::kStopping)
+      .value("RESTARTING", AgentEvent::Kind::kRestarting)
+      .value("FINISHED", AgentEvent::Kind::kFinished);
+  event.def_readonly("kind", &AgentEvent::kind)
+      .def_property_readonly(
+          "at", [](const AgentEvent& self) { return to_seconds_since_boot(self.at); },
+          "on the scale of time.monotonic()")
+      .def_readonly("state", &AgentEvent::state)
+      .def_property_readonly(
+          "round",
+          [](const AgentEvent& self) { return std::const_pointer_cast<RoundInfo>(self.round); },
+          "None before the first round")
+      .def_readonly("local_rank", &AgentEvent::local_rank)
+      .def_readonly("pid", &AgentEvent::pid)
+      .def_readonly("exit", &AgentEvent::exit, "meaningful for WORKER_EXITED")
+      .def_property_readonly("log_dir", [](const AgentEvent& self) { return from_os(self.log_dir); })
+      .def_readonly("message", &AgentEvent::message);
+
+  py::class_<WorkerFailure>(module, "WorkerFailure", "A worker that failed by itself.")
+      .def_readonly("local_rank", &WorkerFailure::local_rank)
+      .def_readonly("rank", &WorkerFailure::rank)
+      .def_readonly("pid", &WorkerFailure::pid)
+      .def_readonly("exit", &WorkerFailure::exit)
+      .def_property_readonly("error_file",
+                             [](const WorkerFailure& self) { return from_os(self.error_file); })
+      .def_property_readonly("stdout_path",
+                             [](const WorkerFailure& self) { return from_os(self.stdout_path); })
+      .def_property_readonly("stderr_path",
+                             [](const WorkerFailure& self) { return from_os(self.stderr_path); });
+  py::class_<AgentResult>(module, "AgentResult", "How it all ended.")
+      .def_readonly("state", &AgentResult::state)
+      .def_readonly("exit_code", &AgentResult::exit_code)
+      .def_readonly("message", &AgentResult::message)
+      .def_readonly("failures", &AgentResult::failures,
+                    "of the last round, earliest first, without workers that were stopped");
+}
+
+}  // namespace
+
+void bind_agent(py::module_& module) {
+  bind_constants(module);
+  bind_options(module);
+  bind_round(module);
+  bind_events(module);
+  py::class_<PyAgent>(module, "Agent",
+                      "One node's agent: starts the workers, watches them, restarts them.")
+      .def(py::init([](AgentOptions options) {
+             const py::gil_scoped_release release;
+             Result<std::unique_ptr<Agent>> agent = Agent::start(std::move(options));
+             const py::gil_scoped_acquire acquire;
+             return PyAgent{unwrap(std::move(agent))};
+           }),
+           py::arg("options"))
+      .def("next_event", &next_event, py::arg("timeout") = py::none(),
+           "The next event; None when `timeout` seconds pass first, or when FINISHED has been "
+           "delivered. Signal handlers run meanwhile, and may raise.")
+      .def(
+          "request_stop",
+          [](const PyAgent& self, int signum) { self.get()->request_stop(signum); },
+          py::arg("signum"),
+          "Stop the workers with this signal and finish with 128 + signum; a second call kills.")
+      .def_property_readonly("result", &result, "The result; once FINISHED has been delivered.")
+      .def("close", &PyAgent::close,
+           "Kill whatever runs, and remove the temporary directory if there was no log_dir.")
+      .def("__enter__", [](py::object self) { return self; })
+      .def("__exit__", [](PyAgent& self, const py::args&) { self.close(); });
+}
+
+}  // namespace elastic::bindings

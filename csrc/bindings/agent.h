@@ -1,0 +1,10 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace elastic::bindings {
+
+// Agent, its options, events and result, and the exit codes. After bind_worker_group().
+void bind_agent(pybind11::module_& module);
+
+}  // namespace elastic::bindings

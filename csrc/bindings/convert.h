@@ -1,0 +1,64 @@
+#pragma once
+
+// Between Python's values and ours, for more than one file of bindings. Every function wants the GIL.
+
+#include <pybind11/pybind11.h>
+#include <pybind11/typing.h>
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "elastic/time.h"
+#include "os/clock.h"
+
+namespace elastic::bindings {
+
+// Text for the operating system, as os.fsencode() gives it: what came in undecodable goes out as it
+// was. Raises on a NUL, which no argument, variable or path can hold.
+inline std::string to_os(pybind11::handle text) {
+  PyObject* encoded = nullptr;
+  if (PyUnicode_FSConverter(text.ptr(), &encoded) == 0) throw pybind11::error_already_set();
+  return pybind11::reinterpret_steal<pybind11::bytes>(encoded);
+}
+
+inline pybind11::str from_os(const std::string& text) {
+  PyObject* decoded =
+      PyUnicode_DecodeFSDefaultAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
+  if (decoded == nullptr) throw pybind11::error_already_set();
+  return pybind11::reinterpret_steal<pybind11::str>(decoded);
+}
+
+using TextList = pybind11::typing::List<pybind11::str>;
+using TextDict = pybind11::typing::Dict<pybind11::str, pybind11::str>;
+
+inline std::vector<std::string> to_arguments(const TextList& list) {
+  std::vector<std::string> arguments;
+  arguments.reserve(list.size());
+  for (const pybind11::handle item : list) arguments.push_back(to_os(item));
+  return arguments;
+}
+
+// "NAME=value", in the order of the dictionary.
+inline std::vector<std::string> to_environment(const TextDict& variables) {
+  std::vector<std::string> environment;
+  environment.reserve(variables.size());
+  for (const auto& [name, value] : variables) {
+    environment.push_back(to_os(name) + "=" + to_os(value));
+  }
+  return environment;
+}
+
+// A timeout in seconds, or None for no limit, as a deadline.
+inline Instant to_deadline(std::optional<double> timeout) {
+  if (!timeout) return Instant::max();
+  return add_saturating(os::monotonic_now(), from_seconds(*timeout));
+}
+
+// On the scale of time.monotonic().
+inline double to_seconds_since_boot(Instant instant) {
+  return to_seconds(instant.time_since_epoch());
+}
+
+}  // namespace elastic::bindings

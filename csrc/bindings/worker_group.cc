@@ -1,0 +1,150 @@
+// elastic._C.WorkerGroup and what is said about workers.
+
+#include "elastic/worker_group.h"
+
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <utility>
+
+#include "bindings/convert.h"
+#include "bindings/errors.h"
+#include "bindings/worker_group.h"
+
+namespace py = pybind11;
+
+namespace elastic::bindings {
+namespace {
+
+// Shared between the Python object and the calls that are inside of it, so that close() in one
+// thread pulls nothing from under another.
+struct PyWorkerGroup {
+  std::shared_ptr<WorkerGroup> group;
+
+  std::shared_ptr<WorkerGroup> get() const {
+    if (!group) raise_status({StatusCode::kFailedPrecondition, "the worker group is closed"});
+    return group;
+  }
+  void close() {
+    const py::gil_scoped_release release;  // the last owner joins a thread
+    group.reset();
+  }
+  ~PyWorkerGroup() { close(); }
+};
+
+std::optional<WorkerEvent> next_event(const PyWorkerGroup& self, std::optional<double> timeout) {
+  const std::shared_ptr<WorkerGroup> group = self.get();
+  const Instant deadline = to_deadline(timeout);
+  std::optional<WorkerEvent> event;
+  {
+    const py::gil_scoped_release release;
+    event = group->next_event(deadline, python_signal_raised);
+  }
+  if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+  return event;
+}
+
+void bind_exit(py::module_& module) {
+  py::enum_<ExitKind>(module, "ExitKind", "How a worker ended.")
+      .value("NOT_STARTED", ExitKind::kNotStarted)
+      .value("EXITED", ExitKind::kExited)
+      .value("SIGNALED", ExitKind::kSignaled)
+      .value("UNKNOWN", ExitKind::kUnknown);
+  py::class_<WorkerExit>(module, "WorkerExit", "How and when a worker ended.")
+      .def_readonly("kind", &WorkerExit::kind)
+      .def_readonly("code", &WorkerExit::code)
+      .def_readonly("signal", &WorkerExit::signal)
+      .def_readonly("core_dumped", &WorkerExit::core_dumped)
+      .def_readonly("stopped_by_us", &WorkerExit::stopped_by_us)
+      .def_readonly("stage", &WorkerExit::stage)
+      .def_readonly("error", &WorkerExit::error, "errno, for NOT_STARTED")
+      .def_property_readonly("path", [](const WorkerExit& self) { return from_os(self.path); })
+      .def_property_readonly(
+          "at", [](const WorkerExit& self) { return to_seconds_since_boot(self.at); },
+          "when the kernel told, on the scale of time.monotonic()")
+      .def_property_readonly("succeeded", &WorkerExit::succeeded)
+      .def_property_readonly("shell_code", &WorkerExit::shell_code,
+                             "as a shell tells it: the code, or 128+n for a signal")
+      .def("describe", &WorkerExit::describe)
+      .def("__repr__", [](const WorkerExit& self) { return "<WorkerExit: " + self.describe() + ">"; });
+  py::enum_<SignalScope>(module, "SignalScope", "Who gets the signal that begins a stop.")
+      .value("GROUP", SignalScope::kGroup)
+      .value("LEADER", SignalScope::kLeader);
+}
+
+void bind_event(py::module_& module) {
+  py::class_<WorkerEvent> event(module, "WorkerEvent", "What happened to a worker, or to the group.");
+  py::enum_<WorkerEvent::Kind>(event, "Kind")
+      .value("STARTED", WorkerEvent::Kind::kStarted)
+      .value("EXITED", WorkerEvent::Kind::kExited)
+      .value("GROUP_GONE", WorkerEvent::Kind::kGroupGone)
+      .value("STUCK", WorkerEvent::Kind::kStuck)
+      .value("GUARDIAN_LOST", WorkerEvent::Kind::kGuardianLost);
+  event.def_readonly("kind", &WorkerEvent::kind)
+      .def_readonly("generation", &WorkerEvent::generation)
+      .def_readonly("local_rank", &WorkerEvent::local_rank)
+      .def_readonly("pid", &WorkerEvent::pid)
+      .def_readonly("exit", &WorkerEvent::exit)
+      .def_readonly("message", &WorkerEvent::message)
+      .def_property_readonly(
+          "at", [](const WorkerEvent& self) { return to_seconds_since_boot(self.at); });
+}
+
+void bind_command(py::module_& module) {
+  py::class_<WorkerCommand>(module, "WorkerCommand", "One worker's program and surroundings.")
+      .def(py::init([](const TextList& argv, const TextDict& env, const py::object& cwd,
+                       const py::object& stdout_path, const py::object& stderr_path) {
+             return WorkerCommand{.argv = to_arguments(argv),
+                                  .env = to_environment(env),
+                                  .cwd = to_os(cwd),
+                                  .stdout_path = to_os(stdout_path),
+                                  .stderr_path = to_os(stderr_path)};
+           }),
+           py::arg("argv"), py::kw_only(), py::arg("env"), py::arg("cwd") = "",
+           py::arg("stdout_path") = "", py::arg("stderr_path") = "");
+}
+
+}  // namespace
+
+void bind_worker_group(py::module_& module) {
+  bind_exit(module);
+  bind_event(module);
+  bind_command(module);
+
+  const WorkerGroupOptions defaults;
+  py::class_<PyWorkerGroup>(module, "WorkerGroup",
+                            "The workers of one node: started, watched and stopped together.")
+      .def(py::init([](const py::object& guardian_path, bool become_subreaper) {
+             return PyWorkerGroup{unwrap(WorkerGroup::create(
+                 {.guardian_path = to_os(guardian_path), .become_subreaper = become_subreaper}))};
+           }),
+           py::kw_only(), py::arg("guardian_path") = defaults.guardian_path,
+           py::arg("become_subreaper") = defaults.become_subreaper)
+      .def(
+          "start",
+          [](const PyWorkerGroup& self, std::vector<WorkerCommand> commands) {
+            check(self.get()->start(std::move(commands)));
+          },
+          py::arg("commands"), "Start one worker for each command; events tell the outcome.")
+      .def(
+          "stop",
+          [](const PyWorkerGroup& self, int signal, double grace, SignalScope scope) {
+            self.get()->stop(signal, from_seconds(grace), scope);
+          },
+          py::arg("signal"), py::arg("grace"), py::arg("scope") = SignalScope::kGroup,
+          "Signal the workers, and kill what is left of them after `grace` seconds.")
+      .def(
+          "forward",
+          [](const PyWorkerGroup& self, int signal, SignalScope scope) {
+            self.get()->forward(signal, scope);
+          },
+          py::arg("signal"), py::arg("scope") = SignalScope::kGroup,
+          "Deliver a signal without stopping anybody.")
+      .def("next_event", &next_event, py::arg("timeout") = py::none(),
+           "The next event; None when `timeout` seconds pass first. Signal handlers run meanwhile.")
+      .def("close", &PyWorkerGroup::close, "Kill whatever runs.")
+      .def("__enter__", [](py::object self) { return self; })
+      .def("__exit__", [](PyWorkerGroup& self, const py::args&) { self.close(); });
+}
+
+}  // namespace elastic::bindings
