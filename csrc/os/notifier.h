@@ -18,17 +18,15 @@ class Notifier {
   // Any thread. Wakes the present wait, or the next one.
   void notify();
   // Returns kOk after notify(), kDeadlineExceeded at the deadline, or kCancelled when `interrupted`
-  // (may be empty: never) said to give up. It is asked before the wait and after every signal; no
-  // signal is lost between the two, so a wait without a deadline always hears of one.
+  // (may be empty: never) said to give up. No signal is lost to a race with the start of the wait
+  // (os/wait.h), so a wait without a deadline always hears of one.
   Status wait(Instant deadline, const std::function<bool()>& interrupted);
+  // Readable from notify() until a wait has returned for it; for waits on several things.
+  int fd() const { return fd_.get(); }
 
  private:
   explicit Notifier(UniqueFd fd) : fd_(std::move(fd)) {}
   UniqueFd fd_;
 };
-
-// Waits until `fd` has one of `events` (poll(2)) or the deadline passes; otherwise as
-// Notifier::wait.
-Status wait_ready(int fd, short events, Instant deadline, const std::function<bool()>& interrupted);
 
 }  // namespace elastic::os
