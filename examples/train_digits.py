@@ -31,7 +31,9 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--lr", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--checkpoint", type=Path, help="file to continue from and to write")
-    parser.add_argument("--delay-per-step", type=float, default=0.0, help="seconds; to watch it work")
+    parser.add_argument(
+        "--delay-per-step", type=float, default=0.0, help="seconds; to watch it work"
+    )
     parser.add_argument("--pid-dir", type=Path, help="folder that gets rank<N>.pid of every worker")
     return parser.parse_args()
 

@@ -1,0 +1,215 @@
+"""From command line and environment to one checked configuration.
+
+The only reader of the environment. A flag wins over its ``PET_*`` variable, and that over the
+default. What cannot be, or would have no effect although its user expects one, is a ``ConfigError``
+of one sentence.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from elastic import devices, entrypoint, single_node
+from elastic.errors import ConfigError
+from elastic.logs import LogsSpecs, Std, parse_ranks
+from elastic.options import CommandLine
+from elastic.values import integer, is_number, seconds
+
+DEFAULT_SHUTDOWN_TIMEOUT_S = 30.0
+DEFAULT_LINE_PREFIX = "[${role_name}${local_rank}]:"
+
+LOG_LEVELS = {"CRITICAL": 50, "FATAL": 50, "ERROR": 40, "WARNING": 30, "WARN": 30, "INFO": 20,
+              "DEBUG": 10, "NOTSET": 0}  # fmt: skip
+
+# Variables of torchrun's that ask for something that is not here; silence would mislead.
+_UNHEARD = {
+    "TORCHELASTIC_ENABLE_FILE_TIMER": "a watchdog timer",
+    "TORCHELASTIC_HEALTH_CHECK_PORT": "a health check server",
+    "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT": "a check for uninterruptible workers",
+}
+
+
+class LaunchConfig(NamedTuple):
+    """A checked job on one node.
+
+    A named tuple, because importing ``dataclasses`` would cost the launcher 4 ms at every start.
+    """
+
+    entrypoint: tuple[str, ...]  # the program and its arguments, before ${local_rank} is replaced
+    name: str  # how messages call it
+    nproc: int
+    environment: dict[str, str]  # what every worker inherits
+    run_id: str
+    role: str
+    max_restarts: int
+    shutdown_timeout: float
+    signals: tuple[int, ...]
+    local_addr: str
+    master_port: int  # 0: a free one in each round
+    logs: LogsSpecs
+    line_prefix: str
+    virtual_local_rank: bool
+    log_level: int
+    notes: tuple[tuple[int, str], ...] = ()  # (level, sentence) for the log, once it is set up
+
+
+def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
+    """Checks everything; counts devices if ``--nproc-per-node`` asks for it."""
+    single_node.check(line)
+    notes: list[tuple[int, str]] = []
+    interpreter = environ.get("PYTHON_EXEC") or sys.executable
+    nproc = devices.worker_count(
+        line.text("nproc-per-node"), environ, interpreter, line.origin("nproc-per-node")
+    )
+    notes.append((LOG_LEVELS["INFO"], f"{nproc} workers on this node"))
+    if "monitor-interval" in line.values:
+        seconds(line.text("monitor-interval"), line.origin("monitor-interval"), positive=True)
+        notes.append((LOG_LEVELS["INFO"], "the monitor interval has no effect: nothing here polls"))
+    for variable, what in _UNHEARD.items():
+        if environ.get(variable):
+            notes.append(
+                (LOG_LEVELS["WARNING"], f"{variable} has no effect: {what} is not available yet")
+            )
+    role = line.text("role")
+    if not role:
+        raise ConfigError(f"{line.origin('role')} is empty")
+    local_addr, master_port = single_node.master(line)
+    return LaunchConfig(
+        entrypoint=entrypoint.command(line, interpreter, environ),
+        name=line.program,
+        nproc=nproc,
+        environment=_worker_environment(environ, nproc, notes),
+        run_id=_run_id(line),
+        role=role,
+        max_restarts=integer(line, "max-restarts", 0, 2**31 - 1),
+        shutdown_timeout=_shutdown_timeout(line, environ),
+        signals=_signals(line),
+        local_addr=local_addr,
+        master_port=master_port,
+        logs=_logs(line, nproc),
+        line_prefix=environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE") or DEFAULT_LINE_PREFIX,
+        virtual_local_rank=line.switch("virtual-local-rank"),
+        log_level=_log_level(environ),
+        notes=tuple(notes),
+    )
+
+
+def _worker_environment(
+    environ: Mapping[str, str], nproc: int, notes: list[tuple[int, str]]
+) -> dict[str, str]:
+    """What all workers inherit; the user's own settings stay as they are."""
+    environment = dict(environ)
+    if "OMP_NUM_THREADS" not in environ:
+        threads = max(1, devices.usable_cpus() // nproc)
+        environment["OMP_NUM_THREADS"] = str(threads)
+        notes.append((LOG_LEVELS["INFO"], f"OMP_NUM_THREADS={threads} for every worker"))
+    if "NCCL_ASYNC_ERROR_HANDLING" not in environ:
+        environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+    return environment
+
+
+def _run_id(line: CommandLine) -> str:
+    given = line.text("rdzv-id")
+    if "/" in given or "\0" in given:
+        raise ConfigError(
+            f"{line.origin('rdzv-id')} is {given!r}: '/' cannot be part of a file name"
+        )
+    if given:
+        return given
+    random = os.urandom(16).hex()  # a UUID of version 4, which is what torchrun makes up
+    variant = "89ab"[int(random[16], 16) % 4]
+    return f"{random[:8]}-{random[8:12]}-4{random[13:16]}-{variant}{random[17:20]}-{random[20:]}"
+
+
+def _shutdown_timeout(line: CommandLine, environ: Mapping[str, str]) -> float:
+    if "shutdown-timeout" in line.values:
+        return seconds(line.text("shutdown-timeout"), line.origin("shutdown-timeout"))
+    variable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+    if variable in environ:
+        return seconds(environ[variable], variable)
+    return DEFAULT_SHUTDOWN_TIMEOUT_S
+
+
+def _signals(line: CommandLine) -> tuple[int, ...]:
+    origin, text = line.origin("signals-to-handle"), line.text("signals-to-handle")
+    numbers = []
+    for name in text.split(",") if text else ():
+        name = name.strip().upper()
+        number = getattr(signal, name if name.startswith("SIG") else f"SIG{name}", None)
+        if not isinstance(number, signal.Signals):
+            raise ConfigError(f"{origin}: there is no signal {name!r}")
+        if number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD):
+            raise ConfigError(f"{origin}: {number.name} cannot be handled")
+        if number not in numbers:
+            numbers.append(number)
+    return tuple(int(number) for number in numbers)
+
+
+def _logs(line: CommandLine, nproc: int) -> LogsSpecs:
+    log_dir = line.text("log-dir")
+    redirects, tee = (_streams(line, name, nproc) for name in ("redirects", "tee"))
+    ranks = None
+    if line.text("local-ranks-filter"):
+        origin = line.origin("local-ranks-filter")
+        try:
+            ranks = parse_ranks(line.text("local-ranks-filter"))
+        except ConfigError as error:
+            raise ConfigError(f"{origin}: {error}") from error
+        _check_ranks(ranks, nproc, origin)
+    logs = LogsSpecs(None, redirects, tee, ranks)
+    if log_dir == os.devnull:  # torchrun's way to say: no files
+        if logs.writes_files:
+            raise ConfigError(
+                f"{line.origin('log-dir')} is {log_dir}: redirected and teed output needs a folder"
+            )
+        log_dir = ""
+    if not log_dir:
+        return logs
+    log_dir = os.path.abspath(log_dir)
+    try:
+        os.makedirs(log_dir, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"{line.origin('log-dir')}: cannot make {log_dir}: {error.strerror}"
+        ) from error
+    if not os.access(log_dir, os.W_OK | os.X_OK):
+        raise ConfigError(f"{line.origin('log-dir')}: {log_dir} cannot be written to")
+    return logs._replace(log_dir=log_dir)
+
+
+def _streams(line: CommandLine, name: str, nproc: int) -> Std | dict[int, Std]:
+    try:
+        streams = Std.from_str(line.text(name))
+    except ConfigError as error:
+        raise ConfigError(f"{line.origin(name)}: {error}") from error
+    if isinstance(streams, dict):
+        _check_ranks(streams, nproc, line.origin(name))
+    return streams
+
+
+def _check_ranks(ranks: Mapping[int, Std] | frozenset[int], nproc: int, origin: str) -> None:
+    beyond = [rank for rank in ranks if rank >= nproc]
+    if beyond:
+        raise ConfigError(f"{origin}: there is no local rank {min(beyond)} among {nproc} workers")
+
+
+def _log_level(environ: Mapping[str, str]) -> int:
+    text = environ.get("LOGLEVEL") or "WARNING"
+    if is_number(text):
+        return int(text)
+    level = LOG_LEVELS.get(text.upper())
+    if level is None:
+        raise ConfigError(f"LOGLEVEL is {text!r}: expected one of {', '.join(LOG_LEVELS)}")
+    return level
+
+
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> CommandLine | LaunchConfig:
+    """The configuration, or the command line as it is when it asks for help or the version."""
+    from elastic import options
+
+    line = options.read(argv, environ)
+    return line if line.wants_help or line.wants_version else configure(line, environ)

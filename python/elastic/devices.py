@@ -1,0 +1,169 @@
+"""How many workers this machine has room for: usable CPUs and visible accelerators.
+
+The launcher never imports torch. GPUs are counted by NVIDIA's management library where its answer
+must agree with what a worker would see; otherwise the workers' own interpreter is asked.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from elastic import cgroup
+from elastic.errors import ConfigError
+
+PROBE_DEADLINE_S = 120.0  # importing torch from a cold network disk takes more than a minute
+
+# Counts devices in the workers' interpreter. It dies with the launcher and prints one number; a
+# program without torch has none. AttributeError: torch before 2.6 lacks torch.accelerator.
+_PROBE = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+try:
+    import torch
+except ModuleNotFoundError:
+    print(0)
+    sys.exit()
+def count(kind):
+    module = getattr(torch, kind, None)
+    return module.device_count() if module is not None and module.is_available() else 0
+try:
+    accelerator = torch.accelerator.device_count() if torch.accelerator.is_available() else 0
+except AttributeError:
+    accelerator = count("cuda") or count("xpu")
+print(count({"gpu": "cuda", "xpu": "xpu"}[sys.argv[2]]) if sys.argv[2] != "auto" else accelerator)
+"""
+
+
+def usable_cpus(affinity: int | None = None, quota: float | None = None) -> int:
+    """CPUs that may be used at one time: the affinity mask's, within the cgroup's quota.
+
+    Either figure is looked up when it is not given; a quota of 0 stands for "none".
+    """
+    if affinity is None:
+        affinity = len(os.sched_getaffinity(0))
+    if quota is None:
+        quota = cgroup.cpu_quota() or 0.0
+    return max(1, min(affinity, math.ceil(quota)) if quota > 0 else affinity)
+
+
+def worker_count(
+    wanted: str, environ: Mapping[str, str], interpreter: str, origin: str = "--nproc-per-node"
+) -> int:
+    """The number that ``--nproc-per-node`` stands for."""
+    if wanted.isascii() and wanted.isdigit() and int(wanted) > 0:
+        return int(wanted)
+    if wanted == "cpu":
+        return usable_cpus()
+    if wanted not in ("auto", "gpu", "xpu"):
+        raise ConfigError(
+            f"{origin} is {wanted!r}: expected a number from 1, or cpu, gpu, xpu or auto"
+        )
+    count = None
+    if wanted != "xpu":
+        count = visible_gpus(environ.get("CUDA_VISIBLE_DEVICES"), nvml_devices)
+    if count is None or (count == 0 and wanted == "auto"):
+        count = _ask_interpreter(wanted, interpreter, environ, origin)
+    if count == 0 and wanted == "auto":
+        return usable_cpus()
+    if count == 0:
+        raise ConfigError(f"{origin} is {wanted}: no {wanted.upper()} is visible here")
+    return count
+
+
+def visible_gpus(visible: str | None, devices: Callable[[], Sequence[str] | None]) -> int | None:
+    """How many GPUs a worker would see under ``CUDA_VISIBLE_DEVICES``; None: not sure.
+
+    ``devices`` gives the UUIDs of the machine's GPUs, or None if it cannot.
+    """
+    if visible is not None and not visible.strip():
+        return 0
+    uuids = devices()
+    if uuids is None or visible is None:
+        return None if uuids is None else len(uuids)
+    chosen = set()
+    names = [name.strip() for name in visible.split(",")]
+    for name in names:
+        if name.isascii() and name.isdigit():
+            matches = [int(name)] if int(name) < len(uuids) else []
+        elif name.startswith("GPU-"):
+            matches = [index for index, uuid in enumerate(uuids) if uuid.startswith(name)]
+        else:
+            matches = []
+        # CUDA stops at what it does not know and refuses repetitions: let it speak for itself.
+        if len(matches) != 1 or matches[0] in chosen:
+            return None
+        chosen.add(matches[0])
+    return len(chosen)
+
+
+def nvml_devices() -> list[str] | None:
+    """UUIDs of the GPUs that NVIDIA's management library knows.
+
+    None if it is not there or does not work, or if a GPU is partitioned (MIG): what CUDA makes of
+    partitions is its own affair.
+    """
+    import ctypes
+
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+        if nvml.nvmlInit_v2() != 0:
+            return None
+    except (OSError, AttributeError):
+        return None
+    try:
+        count = ctypes.c_uint()
+        if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
+            return None
+        uuids = []
+        for index in range(count.value):
+            device = ctypes.c_void_p()
+            text = ctypes.create_string_buffer(96)
+            mode, pending = ctypes.c_uint(), ctypes.c_uint()
+            if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) != 0:
+                return None
+            # A GPU that cannot be partitioned answers "not supported".
+            asked = nvml.nvmlDeviceGetMigMode(device, ctypes.byref(mode), ctypes.byref(pending))
+            if asked == 0 and mode.value:
+                return None
+            if nvml.nvmlDeviceGetUUID(device, text, ctypes.c_uint(len(text))) != 0:
+                return None
+            uuids.append(text.value.decode("ascii", "replace"))
+        return uuids
+    except AttributeError:
+        return None
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _ask_interpreter(wanted: str, interpreter: str, environ: Mapping[str, str], origin: str) -> int:
+    import subprocess
+
+    command = [interpreter, "-c", _PROBE, str(os.getpid()), wanted]
+    try:
+        done = subprocess.run(
+            command,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PROBE_DEADLINE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ConfigError(
+            f"{origin} is {wanted}: {interpreter} did not count the devices within "
+            f"{PROBE_DEADLINE_S:g} s; give a number"
+        ) from error
+    except OSError as error:
+        raise ConfigError(
+            f"{origin} is {wanted}: cannot run {interpreter} to count devices: {error.strerror}"
+        ) from error
+    last = (done.stdout.strip().splitlines() or [""])[-1]
+    if done.returncode != 0 or not last.isdigit():
+        why = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        raise ConfigError(f"{origin} is {wanted}: torch could not count the devices: {why}")
+    return int(last)

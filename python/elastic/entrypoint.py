@@ -1,0 +1,63 @@
+"""The workers' program: what is executed, and whether it can be."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from elastic.errors import ConfigError
+from elastic.options import CommandLine
+
+
+def command(line: CommandLine, interpreter: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    program = line.program
+    if line.switch("no-python"):
+        if line.switch("module"):
+            raise ConfigError(
+                f"{line.origin('module')} and {line.origin('no-python')} exclude each other"
+            )
+        _check_executable(program, environ, "program")
+        return (program, *line.arguments)
+    _check_executable(interpreter, environ, "interpreter (PYTHON_EXEC)")
+    if line.switch("module"):
+        return (interpreter, "-u", "-m", program, *line.arguments)
+    if not substitutes(program):
+        if not os.path.exists(program):
+            raise ConfigError(f"the script {program} does not exist")
+        if os.path.isdir(program) and not os.path.exists(os.path.join(program, "__main__.py")):
+            raise ConfigError(f"the script {program} is a folder without __main__.py")
+        if not os.access(program, os.R_OK):
+            raise ConfigError(f"the script {program} may not be read")
+    return (interpreter, "-u", program, *line.arguments)
+
+
+def _check_executable(program: str, environ: Mapping[str, str], what: str) -> None:
+    if substitutes(program):
+        return
+    if os.sep not in program:
+        import shutil
+
+        if shutil.which(program, path=environ.get("PATH")) is None:
+            raise ConfigError(f"the {what} {program} is not in PATH")
+        return
+    if not os.path.exists(program):
+        raise ConfigError(f"the {what} {program} does not exist")
+    if os.path.isdir(program):
+        raise ConfigError(f"the {what} {program} is a folder")
+    if not os.access(program, os.X_OK):
+        raise ConfigError(f"the {what} {program} is not executable")
+
+
+def substitutes(text: str) -> bool:
+    """Whether ``substitute`` would change the text."""
+    return "$" in text and substitute(text, 0) != text
+
+
+def substitute(text: str, local_rank: int) -> str:
+    """Replaces ``${local_rank}`` and ``$local_rank``; other uses of ``$``, ``$$`` too, stay."""
+    if "$" not in text:
+        return text
+    import re
+
+    pattern = r"\$\$|\$(?:local_rank(?![A-Za-z0-9_])|\{local_rank\})"
+    return re.sub(pattern, lambda found: "$$" if found[0] == "$$" else str(local_rank), text)

@@ -1,0 +1,83 @@
+"""Which of a worker's streams go to files, to the console, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntFlag
+from typing import NamedTuple
+
+from elastic.errors import ConfigError
+
+
+class Std(IntFlag):
+    """A choice of standard streams; torch's names and numbers."""
+
+    NONE = 0
+    OUT = 1
+    ERR = 2
+    ALL = 3
+
+    @classmethod
+    def from_str(cls, text: str) -> Std | dict[int, Std]:
+        """``"3"`` for all ranks, or ``"0:3,11:1"`` for those that are named."""
+        if text in _STREAMS:
+            return cls(int(text))
+        streams: dict[int, Std] = {}
+        for part in text.split(","):
+            rank, colon, choice = part.strip().partition(":")
+            if not colon or not _is_rank(rank) or choice not in _STREAMS:
+                raise ConfigError(
+                    f"{text!r} selects no streams: expected 0 (none), 1 (stdout), 2 (stderr) or 3 "
+                    "(both), or RANK:STREAMS,..."
+                )
+            if int(rank) in streams:
+                raise ConfigError(f"{text!r} names rank {int(rank)} twice")
+            streams[int(rank)] = cls(int(choice))
+        return streams
+
+
+_STREAMS = ("0", "1", "2", "3")
+
+
+def _is_rank(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+class LogsSpecs(NamedTuple):
+    """Where workers' output goes; by local rank where a mapping is given."""
+
+    log_dir: str | None = None
+    redirects: Std | Mapping[int, Std] = Std.NONE
+    tee: Std | Mapping[int, Std] = Std.NONE
+    # Only these ranks' output reaches the console; None: all.
+    local_ranks_filter: frozenset[int] | None = None
+
+    @property
+    def writes_files(self) -> bool:
+        """Whether any stream goes to a file that stays."""
+        return _any(self.redirects) or _any(self.tee)
+
+    def target(self, local_rank: int, stream: Std) -> str:
+        """What becomes of one stream: "inherit", "file", "tee" or "discard"."""
+        tee = stream in _of(self.tee, local_rank)
+        file = tee or stream in _of(self.redirects, local_rank)
+        heard = self.local_ranks_filter is None or local_rank in self.local_ranks_filter
+        if not file:
+            return "inherit" if heard else "discard"
+        return "tee" if tee and heard else "file"
+
+
+def _of(streams: Std | Mapping[int, Std], local_rank: int) -> Std:
+    return streams if isinstance(streams, Std) else streams.get(local_rank, Std.NONE)
+
+
+def _any(streams: Std | Mapping[int, Std]) -> bool:
+    return bool(streams) if isinstance(streams, Std) else any(streams.values())
+
+
+def parse_ranks(text: str) -> frozenset[int]:
+    """``"0,3"`` as a set."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(_is_rank(part) for part in parts):
+        raise ConfigError(f"{text!r} is no list of local ranks: expected N,N,...")
+    return frozenset(int(part) for part in parts)

@@ -1,0 +1,325 @@
+"""The launcher's command line: one table that the parser, the help text and ``PET_*`` share.
+
+The parser is small on purpose. It knows long options with dashes or underscores, ``--name value``
+and ``--name=value``, ``-x value`` and ``-xvalue``, and stops at the first word that is no option:
+that is the program, and everything after it belongs to the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from elastic.errors import ConfigError
+
+PROGRAM = "elastic-launch"
+ENV_PREFIX = "PET_"
+
+
+class Option(NamedTuple):
+    """One option. Its value stays text until ``elastic.config`` judges it."""
+
+    name: str
+    metavar: str  # "": a switch
+    help: str
+    default: str = ""
+    short: str = ""
+
+    @property
+    def variable(self) -> str:
+        return ENV_PREFIX + self.name.replace("-", "_").upper()
+
+    @property
+    def is_switch(self) -> bool:
+        return not self.metavar
+
+
+class Value(NamedTuple):
+    """What was given for an option, and where, for messages: ``--role`` or ``PET_ROLE``."""
+
+    text: str
+    origin: str
+
+
+class CommandLine(NamedTuple):
+    """The words of a command line, sorted. ``values`` lacks what was given nowhere."""
+
+    values: dict[str, Value]
+    program: str
+    arguments: tuple[str, ...]
+    wants_help: bool = False
+    wants_version: bool = False
+
+    def text(self, name: str) -> str:
+        value = self.values.get(name)
+        return value.text if value else _BY_NAME[name].default
+
+    def switch(self, name: str) -> bool:
+        return self.text(name) == "1"
+
+    def origin(self, name: str) -> str:
+        value = self.values.get(name)
+        return value.origin if value else f"--{name}"
+
+
+_WORKERS = (
+    Option(
+        "nproc-per-node",
+        "N",
+        "Workers on this node: a number; cpu, the CPUs that may be used here (affinity and cgroup "
+        "quota); gpu or xpu, the visible devices; auto, the visible accelerators, or as cpu if "
+        "there are none.",
+        default="1",
+    ),
+    Option("nnodes", "N", "Nodes of the job: 1, or 1:1.", default="1"),
+    Option(
+        "standalone",
+        "",
+        "The job has this node alone: the default so far, accepted for torchrun's command lines.",
+    ),
+    Option("role", "NAME", "The workers' role, in ROLE_NAME and line prefixes.", default="default"),
+    Option("module", "", "PROGRAM is a Python module, started as by python -m.", short="m"),
+    Option("no-python", "", "PROGRAM is an executable and starts without Python."),
+    Option(
+        "virtual-local-rank",
+        "",
+        "Every worker sees one GPU, as device 0, and has LOCAL_RANK=0.",
+    ),
+)
+
+_FAILURES = (
+    Option(
+        "max-restarts",
+        "N",
+        "How many times the workers are restarted, all together, after one of them failed.",
+        default="0",
+    ),
+    Option(
+        "shutdown-timeout",
+        "SECONDS",
+        "From SIGTERM to SIGKILL whenever workers are stopped; default "
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30.",
+    ),
+    Option(
+        "signals-to-handle",
+        "NAMES",
+        "Signals that end the job in an orderly way: the workers get them and have the shutdown "
+        "timeout; a second signal kills at once. One that was ignored at the start (nohup) stays "
+        "ignored.",
+        default="SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+    ),
+    Option(
+        "monitor-interval",
+        "SECONDS",
+        "Checked and otherwise without effect: the launcher learns of an exit when it happens.",
+        default="0.1",
+    ),
+)
+
+_OUTPUT = (
+    Option(
+        "log-dir",
+        "DIR",
+        "Where log and error files go: DIR/RUN-ID_RANDOM/attempt_N/LOCAL-RANK/. Without it nothing "
+        "is left on the disk, except that --redirects makes a folder in the temporary directory "
+        "and names it.",
+    ),
+    Option(
+        "redirects",
+        "WHICH",
+        "Streams that go to files: 0 none, 1 stdout, 2 stderr, 3 both, or by local rank as in "
+        "0:3,1:1.",
+        default="0",
+        short="r",
+    ),
+    Option(
+        "tee",
+        "WHICH",
+        "Streams that go to files and, whole lines with a prefix, to the console; as --redirects.",
+        default="0",
+        short="t",
+    ),
+    Option(
+        "local-ranks-filter",
+        "RANKS",
+        "Local ranks, as in 0,3, whose output reaches the console; that of the others does not.",
+    ),
+)
+
+_RENDEZVOUS = (
+    Option(
+        "rdzv-id", "ID", "The job's name, in TORCHELASTIC_RUN_ID and log paths. Default: random."
+    ),
+    Option(
+        "master-addr",
+        "HOST",
+        "Address of this node at which the workers' store listens, as MASTER_ADDR.",
+        default="127.0.0.1",
+    ),
+    Option("master-port", "PORT", "MASTER_PORT. Default: a free one, a new one for each restart."),
+    Option("local-addr", "HOST", "The same as --master-addr as long as a job has one node."),
+    Option("node-rank", "N", "This node's number: 0.", default="0"),
+    Option("rdzv-backend", "NAME", "static or c10d: on one node both mean the same.", "static"),
+    Option(
+        "rdzv-endpoint",
+        "HOST[:PORT]",
+        "An address of this node. With the static backend it is --master-addr and --master-port.",
+    ),
+    Option(
+        "rdzv-conf",
+        "KEY=VALUE,...",
+        "Checked; its time-outs concern other nodes and have nothing to wait for on one.",
+    ),
+)
+
+# Known from torchrun and refused with a sentence, so that no command line runs as something else.
+_UNAVAILABLE = {
+    "run-path": "run the script as PROGRAM; it then has an interpreter of its own",
+    "start-method": "it only matters for Python functions; PROGRAM gets a process of its own",
+    "numa-binding": "bind the workers with numactl or taskset and --no-python",
+    "event-log-handler": "LOGLEVEL=INFO tells every change of state on stderr",
+    "logs-specs": "--log-dir, --redirects and --tee choose the files",
+    "duplicate-stdout-filters": "search the files that --tee and --log-dir leave",
+    "duplicate-stderr-filters": "search the files that --tee and --log-dir leave",
+}
+# What these already do here may be said.
+_HARMLESS = {"run-path": "0", "event-log-handler": "null", "logs-specs": "default"}
+
+_GROUPS = (
+    ("Workers", _WORKERS),
+    ("Failures and signals", _FAILURES),
+    ("Output", _OUTPUT),
+    ("The job and its store", _RENDEZVOUS),
+)
+
+OPTIONS: tuple[Option, ...] = tuple(
+    [option for _, group in _GROUPS for option in group]
+    + [
+        Option(name, "" if name == "run-path" else "VALUE", "", default=_HARMLESS.get(name, ""))
+        for name in _UNAVAILABLE
+    ]
+)
+_BY_NAME = {option.name: option for option in OPTIONS}
+_BY_SHORT = {option.short: option for option in OPTIONS if option.short}
+_BY_VARIABLE = {option.variable: option for option in OPTIONS}
+
+
+def read(argv: Sequence[str], environ: Mapping[str, str]) -> CommandLine:
+    """Sorts the words of ``argv`` and the ``PET_*`` variables; the former win."""
+    values: dict[str, Value] = {}
+    words = list(argv)
+    while words and words[0].startswith("-") and words[0] != "-":
+        word = words.pop(0)
+        if word == "--":
+            break
+        if word in ("-h", "--help"):
+            return CommandLine({}, "", (), wants_help=True)
+        if word == "--version":
+            return CommandLine({}, "", (), wants_version=True)
+        option, given = _identify(word)
+        if option.is_switch:
+            if given is not None:
+                raise ConfigError(f"--{option.name} takes no value")
+            given = "1"
+        elif given is None:
+            if not words:
+                raise ConfigError(f"{word} needs a value: {option.metavar}")
+            given = words.pop(0)
+        values[option.name] = Value(given, word.split("=", 1)[0] if word[1] == "-" else word[:2])
+    values = _from_environment(environ) | values
+    _refuse_unavailable(values)
+    if not words:
+        raise ConfigError("name the program to run (elastic-launch --help explains)")
+    return CommandLine(values, words[0], tuple(words[1:]))
+
+
+def _identify(word: str) -> tuple[Option, str | None]:
+    """The option that a word names, and the value that is part of it, if any."""
+    if not word.startswith("--"):
+        option = _BY_SHORT.get(word[1])
+        attached: str | None = word[2:].removeprefix("=") if len(word) > 2 else None
+    else:
+        name, equals, rest = word[2:].partition("=")
+        option = _BY_NAME.get(name.replace("_", "-"))
+        attached = rest if equals else None
+    if option is None:
+        given = word.split("=", 1)[0]
+        if given.startswith("--"):
+            given = given.replace("_", "-")
+        raise ConfigError(
+            f"there is no option {given}{_did_you_mean(given, [f'--{name}' for name in _BY_NAME])}"
+        )
+    return option, attached
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Value]:
+    values = {}
+    for variable, text in environ.items():
+        if not variable.startswith(ENV_PREFIX):
+            continue
+        option = _BY_VARIABLE.get(variable)
+        if option is None:
+            raise ConfigError(
+                f"{variable} stands for no option{_did_you_mean(variable, list(_BY_VARIABLE))}"
+            )
+        if option.is_switch and text not in ("0", "1"):
+            raise ConfigError(f"{variable} is {text!r}: expected 0 or 1")
+        values[option.name] = Value(text, variable)
+    return values
+
+
+def _refuse_unavailable(values: Mapping[str, Value]) -> None:
+    for name, instead in _UNAVAILABLE.items():
+        value = values.get(name)
+        if value is not None and value.text != _HARMLESS.get(name):
+            raise ConfigError(f"{value.origin} is not available yet; {instead}")
+
+
+def _did_you_mean(given: str, known: list[str]) -> str:
+    import difflib  # only somebody who mistyped waits for it
+
+    begun = [name for name in known if name.startswith(given)]
+    close = begun or difflib.get_close_matches(given, known, 1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+_USAGE = f"""\
+usage: {PROGRAM} [options] PROGRAM [ARGUMENT ...]
+
+Starts the workers of a distributed PyTorch job on this node, watches them, and starts all of
+them again when one fails. In PROGRAM and its arguments ${{local_rank}} stands for each worker's
+local rank.
+"""
+
+_NOTES = """\
+Every option can also be given as a variable, PET_ and its name in capitals:
+PET_NPROC_PER_NODE=8, PET_STANDALONE=1. The command line wins. Names may be written with dashes
+or underscores.
+
+Other variables that are read: PYTHON_EXEC (interpreter of the workers), LOGLEVEL (WARNING; INFO
+tells each change of state), OMP_NUM_THREADS (default for workers: usable CPUs divided by
+workers), TORCH_NCCL_ASYNC_ERROR_HANDLING (default 1), TORCH_ELASTIC_SHUTDOWN_TIMEOUT,
+TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE (default "[${role_name}${local_rank}]:"),
+TORCHELASTIC_ERROR_FILE (receives the error of the job's first failure), CUDA_VISIBLE_DEVICES.
+
+Exit status: 0 if every worker succeeded; otherwise that of the worker that failed first, 128+N
+if signal N killed it; 128+N after signal N to the launcher; 2 for bad usage; 70 to 74 for faults
+of the launcher or its surroundings (docs/exit-codes.md).
+"""
+
+
+def help_text() -> str:
+    import textwrap
+
+    lines = [_USAGE]
+    for title, group in _GROUPS:
+        lines.append(f"{title}:")
+        for option in group:
+            head = f"  -{option.short}, --{option.name}" if option.short else f"  --{option.name}"
+            lines.append(f"{head} {option.metavar}".rstrip())
+            text = option.help + (f" Default: {option.default}." if option.default else "")
+            lines.append(textwrap.indent(textwrap.fill(text, 90), "        "))
+        lines.append("")
+    lines.append("Other:\n  -h, --help\n        This text.\n  --version\n        The version.\n")
+    lines.append(_NOTES)
+    return "\n".join(lines)

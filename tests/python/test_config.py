@@ -1,0 +1,337 @@
+"""Command line and environment become one configuration, or one sentence."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import stat
+import string
+import sys
+from pathlib import Path
+
+import pytest
+from elastic import config, devices, options
+from elastic.config import LaunchConfig
+from elastic.entrypoint import substitute
+from elastic.errors import ConfigError
+from elastic.logs import LogsSpecs, Std
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    path = tmp_path / "train.py"
+    path.write_text("pass\n")
+    return str(path)
+
+
+def configure(argv: list[str], environ: dict[str, str] | None = None) -> LaunchConfig:
+    parsed = config.parse(argv, environ or {})
+    assert isinstance(parsed, LaunchConfig)
+    return parsed
+
+
+def refusal(argv: list[str], environ: dict[str, str] | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        config.parse(argv, environ or {})
+    text = str(caught.value)
+    assert "\n" not in text and text
+    return text
+
+
+def test_defaults_describe_one_worker_that_is_not_restarted(script: str) -> None:
+    got = configure([script])
+    assert got.entrypoint == (sys.executable, "-u", script)
+    assert (got.nproc, got.max_restarts, got.role) == (1, 0, "default")
+    assert (got.local_addr, got.master_port) == ("127.0.0.1", 0)
+    assert got.shutdown_timeout == 30.0
+    assert got.signals == (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+    assert got.logs == LogsSpecs()
+    assert got.line_prefix == "[${role_name}${local_rank}]:"
+
+
+def test_a_run_id_is_made_up_for_every_job(script: str) -> None:
+    first, second = configure([script]).run_id, configure([script]).run_id
+    assert first != second
+    assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", first)
+
+
+@pytest.mark.parametrize(
+    ("words", "field", "expected"),
+    [
+        (["--nproc-per-node", "3"], "nproc", 3),
+        (["--nproc_per_node=3"], "nproc", 3),
+        (["--max-restarts=7"], "max_restarts", 7),
+        (["--shutdown-timeout", "0.5"], "shutdown_timeout", 0.5),
+        (["--role", "trainer"], "role", "trainer"),
+        (["--rdzv-id=job 7"], "run_id", "job 7"),
+        (["--master-port", "29500"], "master_port", 29500),
+        (["--master-addr", "localhost"], "local_addr", "127.0.0.1"),
+        (["--local-addr", "127.0.0.2"], "local_addr", "127.0.0.2"),
+        (["--rdzv-endpoint", "127.0.0.3:1234"], "local_addr", "127.0.0.3"),
+        (["--rdzv-endpoint", "127.0.0.3:1234"], "master_port", 1234),
+        (["--rdzv-backend=c10d", "--rdzv-endpoint", "localhost:1234"], "master_port", 0),
+        (["--signals-to-handle", "SIGUSR1,int"], "signals", (signal.SIGUSR1, signal.SIGINT)),
+        (["--signals-to-handle="], "signals", ()),
+        (["--virtual-local-rank"], "virtual_local_rank", True),
+        (["--nnodes=1", "--nnodes=1:1", "--node-rank=0", "--standalone"], "nproc", 1),
+        (["--rdzv-conf", "timeout=900,is_host=true,rank=0"], "nproc", 1),
+        (["--monitor-interval=5", "--event-log-handler=null"], "nproc", 1),
+        (["--log-dir=/dev/null"], "logs", LogsSpecs()),
+    ],
+)
+def test_an_option_sets_its_field(
+    script: str, words: list[str], field: str, expected: object
+) -> None:
+    assert getattr(configure([*words, script]), field) == expected
+
+
+@pytest.mark.parametrize("words", [["-r3", "-t", "1"], ["--redirects=3", "--tee=1"]])
+def test_streams_are_selected_for_all_ranks(script: str, words: list[str]) -> None:
+    logs = configure([*words, script]).logs
+    assert (logs.redirects, logs.tee) == (Std.ALL, Std.OUT)
+
+
+def test_streams_are_selected_by_rank_beyond_nine(script: str) -> None:
+    logs = configure(["--nproc-per-node=12", "-t", "0:3,11:2", script]).logs
+    assert [logs.target(rank, Std.OUT) for rank in (0, 5, 11)] == ["tee", "inherit", "inherit"]
+    assert [logs.target(rank, Std.ERR) for rank in (0, 5, 11)] == ["tee", "inherit", "tee"]
+
+
+def test_filtered_ranks_stay_off_the_console(script: str) -> None:
+    words = ["--nproc-per-node=4", "--local-ranks-filter=1", "-t2:3", "-r3:3", script]
+    logs = configure(words).logs
+    targets = [logs.target(rank, Std.OUT) for rank in range(4)]
+    assert targets == ["discard", "inherit", "file", "file"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], ("-u", "{}", "-h", "--role", "x")),
+        (["-m"], ("-u", "-m", "{}", "-h", "--role", "x")),
+        (["--"], ("-u", "{}", "-h", "--role", "x")),
+    ],
+)
+def test_what_follows_the_program_belongs_to_it(
+    script: str, words: list[str], expected: tuple[str, ...]
+) -> None:
+    got = configure([*words, script, "-h", "--role", "x"])
+    assert got.entrypoint == (sys.executable, *(word.format(script) for word in expected))
+    assert got.role == "default"
+
+
+def test_a_program_without_python_is_looked_up_in_path(tmp_path: Path) -> None:
+    tool = tmp_path / "tool"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(stat.S_IRWXU)
+    got = configure(["--no-python", "tool", "a"], {"PATH": str(tmp_path)})
+    assert got.entrypoint == ("tool", "a")
+
+
+def test_the_workers_interpreter_can_be_chosen(script: str) -> None:
+    assert configure([script], {"PYTHON_EXEC": "/bin/sh"}).entrypoint[0] == "/bin/sh"
+
+
+def test_a_flag_wins_over_its_variable_and_that_over_the_default(script: str) -> None:
+    environ = {"PET_MAX_RESTARTS": "4"}
+    assert configure([script]).max_restarts == 0
+    assert configure([script], environ).max_restarts == 4
+    assert configure(["--max-restarts=2", script], environ).max_restarts == 2
+
+
+def test_switches_have_variables_with_0_and_1(script: str) -> None:
+    assert configure([script], {"PET_MODULE": "1"}).entrypoint[2] == "-m"
+    assert configure([script], {"PET_MODULE": "0", "PET_RUN_PATH": "0"}).entrypoint[2] == script
+
+
+def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
+    environ = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}
+    assert configure([script], environ).shutdown_timeout == 5.0
+    assert configure(["--shutdown-timeout=6", script], environ).shutdown_timeout == 6.0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--nproc-per-node=0"], "--nproc-per-node is '0'"),
+        (["--nproc-per-node=-1"], "--nproc-per-node is '-1'"),
+        (["--nproc-per-node=many"], "--nproc-per-node is 'many'"),
+        (["--nproc-per-node"], "does not exist|needs a value|name the program|expected a number"),
+        (["--nnodes=2"], "more than one node are not available yet"),
+        (["--nnodes=1:4"], "more than one node are not available yet"),
+        (["--nnodes=4:1"], "expected N or MIN:MAX"),
+        (["--nnodes=1:2:3"], "expected N or MIN:MAX"),
+        (["--node-rank=1"], "rank 0"),
+        (["--rdzv-backend=etcd-v2"], "'etcd-v2': not available yet"),
+        (["--rdzv-endpoint=192.0.2.1:29400"], "192.0.2.1 is not an address of this node"),
+        (["--rdzv-endpoint=localhost:port"], "'port' is no port"),
+        (["--rdzv-endpoint=[::1"], r"expected \[ADDRESS\]:PORT"),
+        (["--master-addr=192.0.2.1"], "192.0.2.1 is not an address of this node"),
+        (["--master-addr=127.0.0.1", "--local-addr=127.0.0.2"], "name different addresses"),
+        (["--master-port=1", "--rdzv-endpoint=127.0.0.1:2"], "name different ports"),
+        (["--master-port=65536"], "whole number from 0 to 65535"),
+        (["--rdzv-conf=heartbeat=3"], "there is no key 'heartbeat'"),
+        (["--rdzv-conf=rank=3"], "rank=3 makes no sense on one node"),
+        (["--rdzv-conf=timeout"], "not of the form KEY=VALUE"),
+        (["--rdzv-conf=timeout=soon"], "expected a number of seconds"),
+        (["--rdzv-id=a/b"], "cannot be part of a file name"),
+        (["--role="], "--role is empty"),
+        (["--max-restarts=-1"], "whole number from 0"),
+        (["--max-restarts=1.5"], "whole number from 0"),
+        (["--monitor-interval=0"], "greater than 0"),
+        (["--shutdown-timeout=-1"], "number of seconds from 0"),
+        (["--shutdown-timeout=nan"], "number of seconds from 0"),
+        (["--signals-to-handle=SIGNOTHING"], "there is no signal 'SIGNOTHING'"),
+        (["--signals-to-handle=SIGKILL"], "SIGKILL cannot be handled"),
+        (["-r", "4"], "-r: '4' selects no streams"),
+        (["--tee=0:1,0:2"], "names rank 0 twice"),
+        (["--tee=1:1"], "there is no local rank 1 among 1 workers"),
+        (["--local-ranks-filter=x"], "no list of local ranks"),
+        (["--local-ranks-filter=1"], "there is no local rank 1"),
+        (["--log-dir=/dev/null", "-r3"], "needs a folder"),
+        (["--log-dir=/dev/zero"], "cannot make /dev/zero"),
+        (["--log-dir=/proc/logs"], "cannot make /proc/logs"),
+        (["-m", "--no-python"], "exclude each other"),
+        (["--standalone=1"], "--standalone takes no value"),
+        (["--nproc"], "there is no option --nproc; did you mean --nproc-per-node?"),
+        (["-x"], "there is no option -x"),
+        (["--run-path"], "--run-path is not available yet"),
+        (["--start-method=fork"], "--start-method is not available yet"),
+        (["--numa-binding", "node"], "--numa-binding is not available yet"),
+        (["--event-log-handler=console"], "--event-log-handler is not available yet"),
+        (["--logs-specs=mine"], "--logs-specs is not available yet"),
+        (["--duplicate-stdout-filters=a"], "--duplicate-stdout-filters is not available yet"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_one_sentence(
+    script: str, words: list[str], said: str
+) -> None:
+    assert re.search(said, refusal([*words, script]))
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        ({"PET_NPROC": "2"}, "PET_NPROC stands for no option; did you mean PET_NPROC_PER_NODE"),
+        ({"PET_": "2"}, "PET_ stands for no option"),
+        ({"PET_MODULE": "yes"}, "PET_MODULE is 'yes': expected 0 or 1"),
+        ({"PET_MODULE": ""}, "PET_MODULE is '': expected 0 or 1"),
+        ({"PET_MAX_RESTARTS": "abc"}, "PET_MAX_RESTARTS is 'abc'"),
+        ({"PET_START_METHOD": "fork"}, "PET_START_METHOD is not available yet"),
+        ({"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "-3"}, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT is '-3'"),
+        ({"LOGLEVEL": "LOUD"}, "LOGLEVEL is 'LOUD'"),
+        ({"PYTHON_EXEC": "/no/python"}, r"interpreter \(PYTHON_EXEC\) /no/python does not exist"),
+    ],
+)
+def test_variables_are_judged_like_flags(script: str, environ: dict[str, str], said: str) -> None:
+    assert re.search(said, refusal([script], environ))
+
+
+def test_programs_that_cannot_start_are_found_before_anything_does(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("")
+    assert "name the program" in refusal([])
+    assert "does not exist" in refusal(["/no/such.py"])
+    assert "is a folder without __main__.py" in refusal([str(tmp_path)])
+    assert "is not executable" in refusal(["--no-python", str(plain)])
+    assert "is a folder" in refusal(["--no-python", str(tmp_path)])
+    assert "does not exist" in refusal(["--no-python", str(tmp_path / "none")])
+    assert "is not in PATH" in refusal(["--no-python", "no-such-tool"], {"PATH": "/nowhere"})
+
+
+def test_help_and_version_need_no_valid_environment() -> None:
+    for words in (["-h"], ["--role", "x", "--help"], ["--version"]):
+        parsed = config.parse(words, {"PET_NONSENSE": "1"})
+        assert isinstance(parsed, options.CommandLine)
+        assert parsed.wants_help or parsed.wants_version
+
+
+def test_help_tells_every_option_that_does_something() -> None:
+    text = options.help_text()
+    for option in options.OPTIONS:
+        assert (f"--{option.name}" in text) == bool(option.help)
+    assert all(len(line) <= 100 for line in text.splitlines())
+
+
+def test_openmp_threads_share_the_usable_cpus(script: str) -> None:
+    got = configure(["--nproc-per-node=2", script])
+    assert got.environment["OMP_NUM_THREADS"] == str(max(1, devices.usable_cpus() // 2))
+    many = configure(["--nproc-per-node=4096", script])
+    assert many.environment["OMP_NUM_THREADS"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}),
+        ({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}),
+        ({"NCCL_ASYNC_ERROR_HANDLING": "0"}, {"NCCL_ASYNC_ERROR_HANDLING": "0"}),
+        ({"OMP_NUM_THREADS": "7", "NCCL_ASYNC_ERROR_HANDLING": "0"}, {"OMP_NUM_THREADS": "7"}),
+    ],
+)
+def test_what_the_user_set_is_not_overwritten(
+    script: str, environ: dict[str, str], expected: dict[str, str]
+) -> None:
+    environment = configure([script], environ).environment
+    for name, value in expected.items():
+        assert environment[name] == value
+    if "NCCL_ASYNC_ERROR_HANDLING" in environ:
+        assert "TORCH_NCCL_ASYNC_ERROR_HANDLING" not in environment
+
+
+def test_variables_for_absent_features_are_pointed_out(script: str) -> None:
+    notes = configure([script], {"TORCHELASTIC_HEALTH_CHECK_PORT": "80"}).notes
+    said = (
+        "TORCHELASTIC_HEALTH_CHECK_PORT has no effect: a health check server is not available yet"
+    )
+    assert (30, said) in notes
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("${local_rank}", "3"),
+        ("$local_rank", "3"),
+        ("log-$local_rank.txt", "log-3.txt"),
+        ("$local_ranks ${local_rank} $LOCAL_RANK", "$local_ranks 3 $LOCAL_RANK"),
+        ("$$ $$local_rank $HOME ${x} $", "$$ $$local_rank $HOME ${x} $"),
+    ],
+)
+def test_only_the_local_rank_is_replaced(text: str, expected: str) -> None:
+    assert substitute(text, 3) == expected
+
+
+@given(st.text(string.ascii_letters + "${}_ ").filter(lambda text: "local_rank" not in text))
+def test_text_without_the_name_stays_as_it_is(text: str) -> None:
+    assert substitute(text, 5) == text
+
+
+@given(
+    st.dictionaries(st.integers(0, 40), st.sampled_from(list(Std)), min_size=1),
+    st.booleans(),
+)
+def test_a_stream_selection_survives_its_text(streams: dict[int, Std], spaced: bool) -> None:
+    joint = ", " if spaced else ","
+    text = joint.join(f"{rank}:{int(which)}" for rank, which in streams.items())
+    assert Std.from_str(text) == streams
+
+
+@given(st.lists(st.sampled_from([o for o in options.OPTIONS if o.help and not o.is_switch])))
+def test_flag_and_variable_say_the_same(chosen: list[options.Option]) -> None:
+    flags = [word for option in chosen for word in (f"--{option.name}", "text")]
+    environ = {option.variable: "text" for option in chosen}
+    by_flag = options.read([*flags, "x"], {}).values
+    by_variable = options.read(["x"], environ).values
+    assert {k: v.text for k, v in by_flag.items()} == {k: v.text for k, v in by_variable.items()}
+
+
+def test_a_log_folder_is_made_and_absolute(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    logs = configure(["--log-dir", "a/b", "-r3", script]).logs
+    assert logs.log_dir == str(tmp_path / "a" / "b")
+    assert os.path.isdir(logs.log_dir)
