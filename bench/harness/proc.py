@@ -1,0 +1,61 @@
+"""What the kernel tells about a process, from /proc."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduled:
+    """CPU time of all threads of a process, and how often they were put on a CPU."""
+
+    cpu_ns: int
+    timeslices: int
+
+    def __add__(self, other: Scheduled) -> Scheduled:
+        return Scheduled(self.cpu_ns + other.cpu_ns, self.timeslices + other.timeslices)
+
+    def __sub__(self, other: Scheduled) -> Scheduled:
+        return Scheduled(self.cpu_ns - other.cpu_ns, self.timeslices - other.timeslices)
+
+
+def scheduled(pids: list[int]) -> Scheduled:
+    """The sum over processes, from schedstat, which counts in nanoseconds."""
+    total = Scheduled(0, 0)
+    for pid in pids:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            cpu_ns, _, timeslices = (task / "schedstat").read_text().split()
+            total += Scheduled(int(cpu_ns), int(timeslices))
+    return total
+
+
+def _kib_field(path: str, name: str) -> int:
+    for line in Path(path).read_text().splitlines():
+        if line.startswith(name + ":"):
+            return int(line.split()[1]) * 1024
+    raise KeyError(name)
+
+
+def peak_resident_bytes(pid: int) -> int:
+    """VmHWM: the most memory that the process ever had resident, shared pages included."""
+    return _kib_field(f"/proc/{pid}/status", "VmHWM")
+
+
+def proportional_bytes(pid: int) -> int:
+    """PSS: resident memory now, each shared page divided among those who share it."""
+    return _kib_field(f"/proc/{pid}/smaps_rollup", "Pss")
+
+
+def anonymous_bytes(pid: int) -> int:
+    """RssAnon: resident memory now that is the process's own data."""
+    return _kib_field(f"/proc/{pid}/status", "RssAnon")
+
+
+def descendants(pid: int) -> list[int]:
+    """Every process below this one, parents first."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        for child in (task / "children").read_text().split():
+            found += [int(child), *descendants(int(child))]
+    return found

@@ -1,0 +1,60 @@
+"""Where the programs under test and their rivals are."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import sys
+import sysconfig
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.figures import Missing
+
+BENCH = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Programs:
+    """Finds programs; each of these raises Missing with what to do about it."""
+
+    build: Path  # of the release preset
+
+    def built(self, name: str) -> str:
+        path = self.build / "bench" / name
+        if not path.exists():
+            raise Missing(f"{path} is not built (cmake --build --preset release --target bench)")
+        return str(path)
+
+    def client(self, name: str) -> list[str]:
+        return [sys.executable, str(BENCH / "clients" / name)]
+
+    def launcher(self, name: str) -> list[str]:
+        """The command of "elastic" or "torchrun"."""
+        if name == "elastic":
+            self.require_module("elastic")
+            return _script("elastic-launch") or [sys.executable, "-m", "elastic"]
+        self.require_module("torch")
+        return _script("torchrun") or [sys.executable, "-m", "torch.distributed.run"]
+
+    def require_module(self, name: str) -> None:
+        if importlib.util.find_spec(name) is None:
+            raise Missing(f"{sys.executable} has no module {name}")
+
+    def redis(self) -> str:
+        path = shutil.which("redis-server")
+        if path is None:
+            raise Missing("redis-server is not installed")
+        return path
+
+
+def _script(name: str) -> list[str]:
+    """A console script of this interpreter, or of the one that its virtual environment builds on.
+
+    Run by its interpreter at once: a version manager's wrapper would be measured with it.
+    """
+    for directory in (sysconfig.get_path("scripts"), str(Path(sys.base_prefix) / "bin")):
+        path = Path(directory) / name
+        if path.exists():
+            return [str(path)]
+    return []

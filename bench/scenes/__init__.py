@@ -1,0 +1,57 @@
+"""The scenes: each takes a Plan and returns its Findings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harness.figures import Findings
+from harness.programs import Programs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How much is measured."""
+
+    programs: Programs
+    repeats: int | None  # None: the scene's own
+    quick: bool
+
+    def times(self, usual: int) -> int:
+        """How often to repeat: what was asked for, else the scene's usual number."""
+        return self.repeats or (3 if self.quick else usual)
+
+    def amount(self, usual: int, quick: int) -> int:
+        return quick if self.quick else usual
+
+    def seconds(self, usual: float, quick: float) -> float:
+        return quick if self.quick else usual
+
+
+Scene = Callable[[Plan], Findings]
+
+
+def all_scenes() -> dict[str, Scene]:
+    """Every scene by name, in the order in which they run."""
+    from scenes import (
+        client,
+        idle,
+        process_group,
+        restart,
+        start,
+        store_memory,
+        store_throughput,
+        wake,
+    )
+
+    return {
+        "start": start.start,
+        "launcher-memory": start.launcher_memory,
+        "restart": restart.restart,
+        "idle": idle.idle,
+        "store-throughput": store_throughput.store_throughput,
+        "store-client": client.store_client,
+        "store-wake": wake.store_wake,
+        "store-memory": store_memory.store_memory,
+        "process-group": process_group.process_group,
+    }

@@ -1,0 +1,47 @@
+"""Round trips through the Python clients, one connection, one call after the other."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from harness.figures import Findings, Missing
+from harness.processes import ask, running
+from scenes import Plan
+from scenes.servers import servers
+
+# torch's get makes two round trips (WAIT, then GET); its add makes one, the fair measure of a trip.
+CALLS = (("elastic", "get"), ("torch", "add"), ("torch", "get"))
+
+
+def store_client(plan: Plan) -> Findings:
+    findings = Findings()
+    calls = plan.amount(2000, 200)
+    with servers(plan, ("elastic", "torch"), findings) as subjects, ExitStack() as stack:
+        clients = {}
+        for library in ("elastic", "torch"):
+            try:
+                plan.programs.require_module(library)
+            except Missing as missing:
+                findings.skip(f"{library}'s client", missing)
+                continue
+            for subject in subjects:
+                command = [*plan.programs.client("store_client.py"), library, str(subject.port)]
+                clients[library, subject.name] = stack.enter_context(running(command))
+        for _ in range(plan.times(20)):
+            for library, call in CALLS:
+                for subject in subjects:
+                    if (library, subject.name) not in clients:
+                        continue
+                    said = ask(clients[library, subject.name], call=call, count=calls)
+                    case = f"{call} from {subject.name}'s server"
+                    findings.add(f"{case}, p50", f"{library}'s client", "us", said["p50_us"])
+                    findings.add(f"{case}, p99", f"{library}'s client", "us", said["p99_us"])
+    for owner in ("elastic", "torch"):
+        get, add = f"get from {owner}'s server, p50", f"add from {owner}'s server, p50"
+        if findings.has(get, "elastic's client") and findings.has(add, "torch's client"):
+            ratio = findings.median(get, "elastic's client") / findings.median(
+                add, "torch's client"
+            )
+            claim = f"{owner}'s server: p50 of elastic's get / torch's one-trip add"
+            findings.at_most(claim, ratio, 1.15)
+    return findings

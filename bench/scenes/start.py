@@ -1,0 +1,71 @@
+"""From exec to exit of a launcher that has almost nothing to launch, and the memory it takes."""
+
+from __future__ import annotations
+
+import sys
+
+from harness import proc
+from harness.figures import Findings, Missing
+from harness.processes import launched, stamps, timed
+from scenes import Plan
+
+WORKERS = 8
+MIB = 1024 * 1024
+
+
+def start(plan: Plan) -> Findings:
+    findings = Findings()
+    commands = {"python -c pass": [sys.executable, "-c", "pass"]}
+    for name in ("elastic", "torchrun"):
+        try:
+            launcher = plan.programs.launcher(name)
+            commands[name] = [*launcher, "--standalone", "--no-python", "/bin/true"]
+        except Missing as missing:
+            findings.skip(name, missing)
+    for command in commands.values():
+        timed(command)  # fills the page cache and writes the byte code
+    for _ in range(plan.times(20)):
+        for name, command in commands.items():
+            seconds, cpu_seconds = timed(command)
+            findings.add("exec to exit", name, "ms", 1e3 * seconds)
+            findings.add("CPU time", name, "ms", 1e3 * cpu_seconds)
+    if findings.has("exec to exit", "elastic", "torchrun"):
+        findings.at_most(
+            "exec to exit, elastic / torchrun",
+            findings.median("exec to exit", "elastic")
+            / findings.median("exec to exit", "torchrun"),
+            1 / 20,
+        )
+    return findings
+
+
+def launcher_memory(plan: Plan) -> Findings:
+    """All processes of a launcher but its workers, which are stubs; elastic's guardian counts."""
+    findings = Findings()
+    for _ in range(plan.times(5)):
+        for name in ("elastic", "torchrun"):
+            try:
+                _weigh(plan, name, findings)
+            except Missing as missing:
+                findings.skip(name, missing)
+    if findings.has("peak (sum of VmHWM)", "elastic"):
+        findings.at_most(
+            "peak of launcher and guardian (sum of VmHWM), MiB",
+            findings.median("peak (sum of VmHWM)", "elastic"),
+            30,
+        )
+    return findings
+
+
+def _weigh(plan: Plan, name: str, findings: Findings) -> None:
+    worker = plan.programs.built("stamp_worker")
+    options = ["--standalone", f"--nproc-per-node={WORKERS}", "--no-python", worker]
+    with stamps() as pipe:
+        variables = {"BENCH_STAMPS": pipe.path}
+        with launched([*plan.programs.launcher(name), *options], variables) as agent:
+            workers = {pid for pid, _ in pipe.next("start", WORKERS)}
+            pids = [agent.pid, *(set(proc.descendants(agent.pid)) - workers)]
+            peak = sum(map(proc.peak_resident_bytes, pids))
+            findings.add("peak (sum of VmHWM)", name, "MiB", peak / MIB)
+            now = sum(map(proc.proportional_bytes, pids))
+            findings.add("at rest (sum of PSS)", name, "MiB", now / MIB)

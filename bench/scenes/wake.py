@@ -1,0 +1,82 @@
+"""How soon a blocked wait returns once another client sets the key."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from contextlib import ExitStack
+
+from harness.figures import Findings, Missing, quantile
+from harness.processes import answer_of, ask, read_line, running, tell
+from scenes import Plan
+from scenes.servers import Server, servers
+
+Client = subprocess.Popen[str]
+Pairs = dict[tuple[str, str], tuple[Client, Client]]
+
+
+def store_wake(plan: Plan) -> Findings:
+    findings = Findings()
+    with servers(plan, ("elastic", "torch", "echo"), findings) as subjects:
+        for _ in range(plan.times(20)):
+            for subject in subjects:
+                _raw(plan, subject, findings)
+        stores = [subject for subject in subjects if subject.name != "echo"]
+        with ExitStack() as stack:
+            pairs = _pairs(plan, stores, findings, stack)
+            for repeat in range(plan.times(20)):
+                for (library, owner), (waiter, setter) in pairs.items():
+                    took = _python(plan, waiter, setter, f"{library}/{repeat}")
+                    for what, sample in took.items():
+                        for name, rank in (("p50", 0.5), ("p99", 0.99)):
+                            case = f"{what}, Python, {owner}'s server, {name}"
+                            value = quantile(sample, rank) / 1e3
+                            findings.add(case, f"{library}'s client", "us", value)
+    _compare(findings, "raw", "raw, p50", "elastic")
+    _compare(findings, "Python", "Python, elastic's server, p50", "elastic's client")
+    return findings
+
+
+def _compare(findings: Findings, what: str, case: str, subject: str) -> None:
+    wake, trip = f"wake, {case}", f"round trip, {case}"
+    if findings.has(wake, subject):
+        longer = findings.median(wake, subject) - findings.median(trip, subject)
+        findings.at_most(f"{what}: wake - round trip by the same client, p50, us", longer, 15)
+
+
+def _raw(plan: Plan, subject: Server, findings: Findings) -> None:
+    command = [plan.programs.built("store_wake"), "--port", str(subject.port)]
+    command += ["--count", str(plan.amount(1000, 100))]
+    said = answer_of([*command, "--echo", "1"] if subject.protocol == "echo" else command)
+    for case in ("wake", "round_trip"):
+        for rank in ("p50", "p99"):
+            if f"{case}_{rank}_us" in said:
+                name = f"{case.replace('_', ' ')}, raw, {rank}"
+                findings.add(name, subject.name, "us", said[f"{case}_{rank}_us"])
+
+
+def _pairs(plan: Plan, stores: list[Server], findings: Findings, stack: ExitStack) -> Pairs:
+    """A waiting and a setting process of each client library at each server."""
+    pairs = {}
+    for library in ("elastic", "torch"):
+        try:
+            plan.programs.require_module(library)
+        except Missing as missing:
+            findings.skip(f"{library}'s client", missing)
+            continue
+        for store in stores:
+            command = [*plan.programs.client("store_client.py"), library, str(store.port)]
+            waiter, setter = (stack.enter_context(running(command)) for _ in range(2))
+            pairs[library, store.name] = waiter, setter
+    return pairs
+
+
+def _python(plan: Plan, waiter: Client, setter: Client, name: str) -> dict[str, list[int]]:
+    """Nanoseconds from just before a set() to the return of the other process's wait(), and of
+    bare round trips between them."""
+    count = plan.amount(100, 20)
+    tell(waiter, call="wait", name=name, count=count)
+    said = ask(setter, call="wake", name=name, count=count)
+    returned = json.loads(read_line(waiter))
+    wakes = [end - begun for begun, end in zip(said["begun_ns"], returned, strict=True)]
+    return {"wake": wakes, "round trip": said["trips_ns"]}
