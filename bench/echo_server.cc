@@ -1,8 +1,8 @@
 // The floor under any one-threaded TCP server: epoll_wait, and for each ready connection one recv
 // and one send. It reads no request and holds no data, so a store server can only come near it.
 //
-// A client opens with two u32 of host order, the bytes of one request and of one reply; from then on
-// each whole request is answered by that many bytes. Thus a store's traffic is echoed with the
+// A client opens with two u32 of host order, the bytes of one request and of one reply; from then
+// on each whole request is answered by that many bytes. Thus a store's traffic is echoed with the
 // store's own byte counts. Prints its port and runs until standard input closes.
 
 #include <array>

@@ -3,8 +3,9 @@
 //   stamp_worker [path]
 //
 // Writes "start|term <pid> <CLOCK_MONOTONIC ns>" to the FIFO or file at `path` (else the variable
-// BENCH_STAMPS): at its start, and at SIGTERM, which ends it. One write of fewer than PIPE_BUF bytes
-// each, so lines of many workers do not mix. Only the C library is used: its start is the floor's.
+// BENCH_STAMPS): at its start, and at SIGTERM, which ends it. One write of fewer than PIPE_BUF
+// bytes each, so lines of many workers do not mix. Only the C library is used: its start is the
+// floor's.
 
 #include <csignal>
 #include <cstdio>

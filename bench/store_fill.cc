@@ -1,8 +1,7 @@
 // Puts a server into a state whose memory is worth weighing, and keeps it there.
 //
-//   store_fill --protocol tcpstore|redis --port N --connections N    idle connections, each used once
-//   store_fill --protocol tcpstore|redis --port N --keys N           keys of 16 bytes and the leading
-//                                                                    "/", values of 32 bytes
+//   store_fill --protocol tcpstore|redis --port N --connections N    idle, each used once
+//   store_fill --protocol tcpstore|redis --port N --keys N           of 17 bytes, with 32 bytes
 //
 // Prints "ready" when the server has answered everything, and holds until standard input closes.
 

@@ -4,8 +4,8 @@
 //   store_load --protocol tcpstore|redis|echo --kind get|set|add|check|ping --port N --pid SERVER
 //              [--connections C] [--pipeline P] [--seconds S] [--warmup S]
 //
-// It reads the server's CPU clock at both ends of its own window, so connecting, filling and warming
-// up are outside the figure. Prints one JSON object.
+// It reads the server's CPU clock at both ends of its own window, so connecting, filling and
+// warming up are outside the figure. Prints one JSON object.
 
 #include <cerrno>
 #include <cstdio>
@@ -131,6 +131,10 @@ class Load {
   std::vector<std::int64_t> latencies_;
 };
 
+double seconds_since(std::int64_t begun_ns, std::int64_t now_ns) {
+  return static_cast<double>(now_ns - begun_ns) / 1e9;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -146,9 +150,9 @@ int main(int argc, char** argv) {
   const std::int64_t server_begun = bench::cpu_ns(options.server);
   const std::int64_t own_begun = bench::cpu_ns(getpid());
   const std::size_t requests = load.run(options.seconds) * options.pipeline;
-  const double server_cpu = 1e-9 * static_cast<double>(bench::cpu_ns(options.server) - server_begun);
-  const double own_cpu = 1e-9 * static_cast<double>(bench::cpu_ns(getpid()) - own_begun);
-  const double seconds = 1e-9 * static_cast<double>(bench::monotonic_ns() - begun);
+  const double server_cpu = seconds_since(server_begun, bench::cpu_ns(options.server));
+  const double own_cpu = seconds_since(own_begun, bench::cpu_ns(getpid()));
+  const double seconds = seconds_since(begun, bench::monotonic_ns());
 
   if (requests == 0) bench::die("no request was answered");
   const double p50_us = bench::quantile(load.latencies(), 0.5) / 1e3;

@@ -1,8 +1,8 @@
 #pragma once
 
-// The requests that a load generator sends, in the protocol of the server under test, and how their
-// replies are counted. The same keys (16 bytes and the "/" of PyTorch's client) and values (32 bytes)
-// for every server.
+// The requests that a load generator sends, in the protocol of the server under test, and how
+// their replies are counted. The same keys (16 bytes and the "/" of PyTorch's client) and values
+// (32 bytes) for every server.
 
 #include <cstddef>
 #include <cstdint>
@@ -36,8 +36,8 @@ class Traffic {
 
   // Connects to the server and says what its protocol wants said first.
   int connect(std::uint16_t port) const;
-  // Stores the keys that the requests name and checks one reply byte for byte, so that a server that
-  // answers nonsense is not measured.
+  // Stores the keys that the requests name and checks one reply byte for byte, so that a server
+  // that answers nonsense is not measured.
   void prepare(std::uint16_t port) const;
 
   // Batches that go over all keys; send them in turn.
