@@ -4,8 +4,10 @@
 
 // Theory of operation. A request is at most four arguments, so decode() walks them from the start of
 // the frame each time: no more than three lengths to skip over. Lists are the exception (up to
-// item_count_max strings) and keep a cursor between calls. Each length is compared with its limit as
-// soon as its eight bytes are there, before anybody waits for, or makes room for, what it announces.
+// item_count_max strings) and keep a cursor between calls. Each length is compared with its limit, and
+// with what is left of frame_bytes_max, as soon as its eight bytes are there, before anybody waits
+// for, or makes room for, what it announces. Limits are the embedder's and may be as large as a
+// size_t, so lengths are compared by subtraction from a limit and never added up first.
 
 namespace elastic::wire {
 
@@ -15,6 +17,12 @@ static_assert(std::endian::native == std::endian::little,
 namespace {
 
 constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
+constexpr const char* kFrameTooLong = "a request is longer than frame_bytes_max";
+
+// Whether `length` bytes behind the first `offset` stay within `limit`.
+bool fits(std::size_t offset, std::uint64_t length, std::size_t limit) {
+  return offset <= limit && length <= limit - offset;
+}
 
 // Walks the arguments of one frame; the first that is short or over a limit decides the result.
 class Walker {
@@ -53,6 +61,10 @@ class Walker {
     const auto length = load<std::uint64_t>(bytes_.data() + offset_);
     if (length > limit) {
       result_ = {DecodeStatus::kViolation, 0, violation};
+      return false;
+    }
+    if (!fits(offset_ + kLengthBytes, length, limits_.frame_bytes_max)) {
+      result_ = {DecodeStatus::kViolation, 0, kFrameTooLong};
       return false;
     }
     if (!need(kLengthBytes + length)) return false;
@@ -134,6 +146,10 @@ DecodeResult RequestDecoder::decode_items(std::string_view bytes, Request* reque
   const auto count = load<std::uint64_t>(bytes.data() + 1);
   if (scanned_ == 0) {
     if (count > limits_->item_count_max) return violation("a list is longer than item_count_max");
+    // Each string has a length at least, so this bounds the product below, too.
+    if (count > limits_->frame_bytes_max / (kLengthBytes * strings_per_item)) {
+      return violation(kFrameTooLong);
+    }
     scanned_ = kItemsOffset;
     strings_left_ = count * strings_per_item;
   }
@@ -147,8 +163,10 @@ DecodeResult RequestDecoder::decode_items(std::string_view bytes, Request* reque
       return violation(is_key ? "a key is longer than key_bytes_max"
                               : "a value is longer than value_bytes_max");
     }
+    if (!fits(scanned_ + kLengthBytes, length, limits_->frame_bytes_max)) {
+      return violation(kFrameTooLong);
+    }
     const std::size_t end = scanned_ + kLengthBytes + length;
-    if (end > limits_->frame_bytes_max) return violation("a request is longer than frame_bytes_max");
     if (bytes.size() < end) return {DecodeStatus::kNeedMore, end, nullptr};
     scanned_ = end;
     --strings_left_;

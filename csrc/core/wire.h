@@ -91,7 +91,7 @@ class ItemList {
   const char* bytes_ = nullptr;
 };
 
-// One request. Which members are set follows from the opcode; the rest are empty.
+// One request. Which members are set follows from the opcode; the decoder leaves the rest alone.
 struct Request {
   Opcode opcode = Opcode::kValidate;
   std::uint32_t nonce = 0;        // PING
