@@ -1,3 +1,118 @@
 // elastic-guardian: starts, reaps and, when its agent is gone, kills a node's workers.
+//
+//   elastic-guardian <pid of the agent>     with the channel to the agent as descriptor 3
+//
+// The agent starts it in a session of its own with all signals blocked. They stay blocked, so that
+// nothing but SIGKILL ends it before its agent.
 
-int main() { return 0; }
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "core/guardian_protocol.h"
+#include "guardian/guardian.h"
+#include "os/fd.h"
+
+namespace elastic::guardian {
+namespace {
+
+constexpr int kExitUsage = 2;
+constexpr int kExitNoSystem = 70;
+
+// What nohup and shells ignore on the user's behalf stays ignored, in workers too. All else is reset:
+// CPython ignores SIGPIPE and SIGXFSZ, and a program that inherits that cannot be killed by them.
+constexpr int kStaysIgnored[] = {SIGHUP, SIGINT, SIGQUIT};
+
+bool stays_ignored(int number) {
+  for (const int kept : kStaysIgnored) {
+    struct sigaction action {};
+    if (kept == number && ::sigaction(kept, nullptr, &action) == 0) {
+      return action.sa_handler == SIG_IGN;
+    }
+  }
+  return false;
+}
+
+void reset_dispositions() {
+  struct sigaction standard {};
+  standard.sa_handler = SIG_DFL;
+  // Those that the system reserves answer EINVAL.
+  for (int number = 1; number <= SIGRTMAX; ++number) {
+    if (!stays_ignored(number)) ::sigaction(number, &standard, nullptr);
+  }
+  standard.sa_flags = SA_NOCLDSTOP;
+  ::sigaction(SIGCHLD, &standard, nullptr);
+}
+
+// Workers get descriptors 0 to 2 of the agent and nothing else. One that the agent had closed is
+// /dev/null, so that no file of a worker's is taken for its standard output.
+void reduce_descriptors() {
+  int null = 0;
+  do {
+    null = ::open("/dev/null", O_RDWR);
+  } while (null >= 0 && null <= STDERR_FILENO);
+  if (null > kChannelDescriptor) ::close(null);
+
+  ::fcntl(kChannelDescriptor, F_SETFD, FD_CLOEXEC);
+  constexpr unsigned kFirst = kChannelDescriptor + 1;
+#ifdef SYS_close_range
+  if (::syscall(SYS_close_range, kFirst, ~0U, 0) == 0) return;
+#endif
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  for (rlim_t number = kFirst; number < limit.rlim_cur; ++number) {
+    ::close(static_cast<int>(number));
+  }
+}
+
+os::UniqueFd watch_signals() {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, nullptr);
+  sigset_t child;
+  ::sigemptyset(&child);
+  ::sigaddset(&child, SIGCHLD);
+  return os::UniqueFd(::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+// Invalid where the kernel (before 5.3) or a filter has no pidfds; then end of file must do.
+os::UniqueFd watch_agent(pid_t agent) {
+#ifdef SYS_pidfd_open
+  return os::UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, agent, 0)));
+#else
+  static_cast<void>(agent);
+  return os::UniqueFd();
+#endif
+}
+
+int run(int argc, char** argv) {
+  const pid_t agent = argc == 2 ? static_cast<pid_t>(std::strtol(argv[1], nullptr, 10)) : 0;
+  if (agent <= 0 || ::fcntl(kChannelDescriptor, F_GETFD) < 0) {
+    std::fputs("elastic-guardian is started by elastic, not by hand\n", stderr);
+    return kExitUsage;
+  }
+  reduce_descriptors();
+  reset_dispositions();
+  os::UniqueFd signals = watch_signals();
+  os::UniqueFd agent_fd = watch_agent(agent);
+  if (::getppid() != agent) return 0;  // it died before the pidfd was made; nothing was started
+  if (!signals.valid() || ::prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) return kExitNoSystem;
+  ::fcntl(kChannelDescriptor, F_SETFL, O_NONBLOCK);
+  Guardian guardian(os::UniqueFd(kChannelDescriptor), std::move(signals), std::move(agent_fd));
+  guardian.run();
+  return 0;
+}
+
+}  // namespace
+}  // namespace elastic::guardian
+
+// Not exit(): nothing is left to flush, and a sanitizer's checks at exit want signals.
+int main(int argc, char** argv) { ::_exit(elastic::guardian::run(argc, argv)); }

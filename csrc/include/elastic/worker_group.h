@@ -72,7 +72,8 @@ struct WorkerEvent {
     kExited,        // one worker ended, or never began; `exit` is set
     kGroupGone,     // every worker of the generation has ended and nothing of their groups is left
     kStuck,         // 10 s after SIGKILL something of the group still lives (a process in an
-                    // uninterruptible wait, say); `message` names it. kGroupGone may still come
+                    // uninterruptible wait, say); `message` names it, local_rank and pid the first
+                    // worker of those. kGroupGone may still come
     kGuardianLost,  // the guardian died; no further event comes, `message` says what is known
   };
   Kind kind = Kind::kStarted;

@@ -1,0 +1,168 @@
+#include "guardian/worker.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
+// Theory of operation. Everything the child needs is made before the fork; the child only makes
+// system calls. It leads a session of its own, asks to be killed with the guardian, opens its files,
+// changes its directory, unblocks all signals and executes. The guardian has reset the dispositions
+// for all of its children (main.cc), and all its descriptors above 2 close on exec.
+
+namespace elastic::guardian {
+namespace {
+
+constexpr std::string_view kDefaultPath = "/bin:/usr/bin";  // as execvp's, without PATH
+
+std::string_view search_path(const StartRequest& request) {
+  constexpr std::string_view kName = "PATH=";
+  for (const std::string_view item : request.env) {
+    if (item.substr(0, kName.size()) == kName) return item.substr(kName.size());
+  }
+  return kDefaultPath;
+}
+
+std::vector<std::string> find_candidates(const StartRequest& request) {
+  const std::string program(request.argv[0]);
+  if (program.find('/') != std::string::npos) return {program};
+  std::vector<std::string> candidates;
+  std::string_view path = search_path(request);
+  while (true) {
+    const std::size_t colon = path.find(':');
+    const std::string folder(path.substr(0, colon));
+    // An empty element is the current directory, by POSIX.
+    candidates.push_back((folder.empty() ? "." : folder) + "/" + program);
+    if (colon == std::string_view::npos) return candidates;
+    path.remove_prefix(colon + 1);
+  }
+}
+
+std::vector<char*> pointers(const std::vector<std::string_view>& items) {
+  std::vector<char*> out;
+  out.reserve(items.size() + 1);
+  // The protocol puts a NUL behind each; execve does not write to them.
+  for (const std::string_view item : items) out.push_back(const_cast<char*>(item.data()));
+  out.push_back(nullptr);
+  return out;
+}
+
+// All that the child reads. Prepared before the fork.
+struct Plan {
+  pid_t guardian;
+  int pipe;
+  char* const* argv;
+  char* const* env;
+  const char* cwd;
+  const char* output_paths[2];  // of descriptors 1 and 2
+  const std::vector<std::string>* candidates;
+};
+
+[[noreturn]] void fail(const Plan& plan, Stage stage, int error, int index) {
+  const StartFailure failure{stage, error, index};
+  // Less than PIPE_BUF: written whole. Nobody reads it if the guardian is gone.
+  [[maybe_unused]] const ssize_t put = ::write(plan.pipe, &failure, sizeof failure);
+  ::_exit(127);
+}
+
+void open_output(const Plan& plan, int target) {
+  const char* path = plan.output_paths[target - 1];
+  if (*path == '\0') return;
+  // Appending, so that two streams into one file do not overwrite each other.
+  const int file = ::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
+  if (file < 0 || ::dup2(file, target) < 0) fail(plan, Stage::kOpen, errno, target);
+}
+
+// As execvp goes through PATH: what is not there or not accessible is passed over, and EACCES is
+// remembered, as it tells more than "not found".
+[[noreturn]] void execute(const Plan& plan) {
+  StartFailure worst{Stage::kExec, ENOENT, kNoCandidate};
+  int index = 0;
+  for (const std::string& candidate : *plan.candidates) {
+    ::execve(candidate.c_str(), plan.argv, plan.env);
+    const int error = errno;
+    const bool is_there = ::access(candidate.c_str(), F_OK) == 0;
+    if (error == ENOENT && is_there) fail(plan, Stage::kInterpreter, error, index);
+    if (error == EACCES && is_there) worst = {Stage::kExec, EACCES, index};
+    const bool goes_on = error == EACCES || error == ENOENT || error == ENOTDIR ||
+                         error == ESTALE || error == ENODEV || error == ETIMEDOUT;
+    if (!goes_on) fail(plan, Stage::kExec, error, index);
+    if (plan.candidates->size() == 1) worst = {Stage::kExec, error, index};
+    ++index;
+  }
+  fail(plan, worst.stage, worst.error, worst.index);
+}
+
+[[noreturn]] void run_child(const Plan& plan) {
+  ::setsid();
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  // The guardian may have died before the line above; then somebody else is the parent already.
+  if (::getppid() != plan.guardian) ::_exit(127);
+  open_output(plan, STDOUT_FILENO);
+  open_output(plan, STDERR_FILENO);
+  if (*plan.cwd != '\0' && ::chdir(plan.cwd) != 0) fail(plan, Stage::kChdir, errno, kNoCandidate);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  execute(plan);
+}
+
+}  // namespace
+
+bool spawn(const StartRequest& request, pid_t guardian, Worker* worker, StartFailure* failure) {
+  worker->id = request.id;
+  worker->candidates = find_candidates(request);
+  worker->argv0 = request.argv[0];
+  worker->cwd = request.cwd;
+  worker->stdout_path = request.stdout_path;
+  worker->stderr_path = request.stderr_path;
+  const std::vector<char*> argv = pointers(request.argv);
+  const std::vector<char*> env = pointers(request.env);
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) {
+    *failure = {Stage::kPipe, errno, kNoCandidate};
+    return false;
+  }
+  worker->exec_pipe.reset(ends[0]);
+  const os::UniqueFd write_end(ends[1]);
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  const Plan plan{guardian,
+                  write_end.get(),
+                  argv.data(),
+                  env.data(),
+                  worker->cwd.c_str(),
+                  {worker->stdout_path.c_str(), worker->stderr_path.c_str()},
+                  &worker->candidates};
+  worker->pid = ::fork();
+  if (worker->pid == 0) run_child(plan);
+  if (worker->pid < 0) {
+    *failure = {Stage::kFork, errno, kNoCandidate};
+    return false;
+  }
+  return true;
+}
+
+std::string failed_path(const Worker& worker, const StartFailure& failure) {
+  const auto index = static_cast<std::size_t>(failure.index);
+  switch (failure.stage) {
+    case Stage::kOpen:
+      return failure.index == STDOUT_FILENO ? worker.stdout_path : worker.stderr_path;
+    case Stage::kChdir: return worker.cwd;
+    case Stage::kExec:
+    case Stage::kInterpreter:
+      if (failure.index != kNoCandidate && index < worker.candidates.size()) {
+        return worker.candidates[index];
+      }
+      break;
+    case Stage::kPipe:
+    case Stage::kFork: break;
+  }
+  return worker.argv0;
+}
+
+}  // namespace elastic::guardian

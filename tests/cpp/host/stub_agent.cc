@@ -1,0 +1,64 @@
+// A program with workers, for tests that kill it or its guardian.
+//
+//   stub_agent <subreaper: 0 or 1> <stdout path of the workers> <worker> [argument]…
+//
+// Prints a line for each event: kind, pid, message. Before, it forks a child of its own, which must
+// outlive its workers and which holds a copy of whatever it has open: "child <pid>".
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "elastic/worker_group.h"
+
+namespace {
+
+const char* name_of(elastic::WorkerEvent::Kind kind) {
+  switch (kind) {
+    case elastic::WorkerEvent::Kind::kStarted: return "started";
+    case elastic::WorkerEvent::Kind::kExited: return "exited";
+    case elastic::WorkerEvent::Kind::kGroupGone: return "gone";
+    case elastic::WorkerEvent::Kind::kStuck: return "stuck";
+    case elastic::WorkerEvent::Kind::kGuardianLost: return "lost";
+  }
+  return "?";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 4) return 2;
+  elastic::WorkerGroupOptions options;
+  options.guardian_path = ELASTIC_TEST_GUARDIAN;
+  options.become_subreaper = std::string(argv[1]) == "1";
+  auto group = elastic::WorkerGroup::create(options);
+  if (!group.ok()) return 3;
+  const pid_t own = ::fork();
+  if (own == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    while (true) ::pause();
+  }
+  std::printf("child %d\n", own);
+  std::fflush(stdout);
+
+  elastic::WorkerCommand command;
+  command.argv.assign(argv + 3, argv + argc);
+  command.stdout_path = argv[2];
+  if (!(*group)->start({command}).ok()) return 4;
+  bool lost = false;
+  while (!lost) {
+    const auto event = (*group)->next_event(elastic::Instant::max());
+    if (!event) return 5;
+    std::printf("%s %d %s\n", name_of(event->kind), event->pid, event->message.c_str());
+    std::fflush(stdout);
+    lost = event->kind == elastic::WorkerEvent::Kind::kGuardianLost;
+  }
+  const bool survived = ::kill(own, 0) == 0 && ::waitpid(own, nullptr, WNOHANG) == 0;
+  std::printf("%s\n", survived ? "child survived" : "child died");
+  return 0;
+}

@@ -1,0 +1,139 @@
+// What the worker-group tests start: does one thing and says what it sees.
+//
+//   stub_worker <verb> [argument]…
+//
+// Verbs that stay alive print "ready <pid> <parent>" first.
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace {
+
+void say_ready() {
+  std::printf("ready %d %d\n", ::getpid(), ::getppid());
+  std::fflush(stdout);
+}
+
+[[noreturn]] void stay() {
+  while (true) ::pause();
+}
+
+void on_signal(int number) {
+  char line[] = "got 00\n";
+  line[4] = static_cast<char>('0' + number / 10);
+  line[5] = static_cast<char>('0' + number % 10);
+  [[maybe_unused]] const ssize_t put = ::write(STDOUT_FILENO, line, sizeof line - 1);
+}
+
+int end_by_signal(int number) {
+  const rlimit none{0, 0};
+  ::setrlimit(RLIMIT_CORE, &none);
+  ::signal(number, SIG_DFL);  // a sanitizer's runtime handles some
+  ::raise(number);
+  return 99;
+}
+
+int print_descriptors() {
+  std::vector<int> numbers;
+  DIR* folder = ::opendir("/proc/self/fd");
+  while (const dirent* entry = ::readdir(folder)) {
+    const int number = std::atoi(entry->d_name);
+    if (entry->d_name[0] != '.' && number != ::dirfd(folder)) numbers.push_back(number);
+  }
+  std::sort(numbers.begin(), numbers.end());
+  for (const int number : numbers) std::printf("%d\n", number);
+  return 0;
+}
+
+int print_signals() {
+  sigset_t mask;
+  ::sigprocmask(SIG_BLOCK, nullptr, &mask);
+  for (int number = 1; number < 32; ++number) {
+    struct sigaction action {};
+    ::sigaction(number, nullptr, &action);
+    if (action.sa_handler == SIG_IGN) std::printf("ignored %d\n", number);
+    if (::sigismember(&mask, number) == 1) std::printf("blocked %d\n", number);
+  }
+  return 0;
+}
+
+// Leaves a grandchild in a session of its own, under the guardian, that holds our stdout.
+int leave_daemon(int code) {
+  if (::fork() == 0) {
+    ::setsid();
+    if (::fork() == 0) {
+      while (::getppid() == ::getsid(0)) ::usleep(100);  // until the middle one is gone
+      say_ready();
+      stay();
+    }
+    ::_exit(0);
+  }
+  if (code < 0) stay();
+  return code;
+}
+
+// A child in the same group that ends by TERM a moment after us, not before: it says so.
+int leave_child_in_group() {
+  if (::fork() == 0) {
+    ::signal(SIGTERM, on_signal);
+    say_ready();
+    stay();
+  }
+  stay();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string verb = argc > 1 ? argv[1] : "";
+  const int number = argc > 2 ? std::atoi(argv[2]) : 0;
+  if (verb == "exit") return number;
+  if (verb == "raise") return end_by_signal(number);
+  if (verb == "descriptors") return print_descriptors();
+  if (verb == "signals") return print_signals();
+  if (verb == "daemon") return leave_daemon(number);
+  if (verb == "child") return leave_child_in_group();
+  if (verb == "arguments") {
+    for (int i = 2; i < argc; ++i) std::printf("[%s]\n", argv[i]);
+  } else if (verb == "environment") {
+    for (char** item = environ; *item != nullptr; ++item) std::printf("%s\n", *item);
+  } else if (verb == "directory") {
+    char path[4096];
+    std::printf("%s\n", ::getcwd(path, sizeof path));
+  } else if (verb == "both") {
+    std::printf("out\n");
+    std::fprintf(stderr, "err\n");
+  } else if (verb == "session") {
+    std::printf("%d %d %d\n", ::getpid(), ::getpgid(0), ::getsid(0));
+  } else if (verb == "pause") {
+    say_ready();
+    stay();
+  } else if (verb == "ignore") {
+    ::signal(number, SIG_IGN);
+    say_ready();
+    stay();
+  } else if (verb == "catch") {
+    ::signal(number, on_signal);
+    say_ready();
+    stay();
+  } else if (verb == "stop-self") {
+    ::signal(SIGTERM, on_signal);
+    say_ready();
+    ::raise(SIGSTOP);
+    return 5;
+  } else {
+    return 98;
+  }
+  return 0;
+}
