@@ -19,6 +19,7 @@
 #include "os/notifier.h"
 #include "os/process_tree.h"
 #include "os/spawn.h"
+#include "os/wait.h"
 
 // Theory of operation. Calls and the guardian's events are fed to the machine (core/worker_group);
 // its actions are queued and carried out in order, also those that the sink causes by calling back.
@@ -249,7 +250,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   void wait_for_end_of_stream() {
     const Instant deadline = os::monotonic_now() + kGoodbyeTimeout;
     char bytes[256];
-    while (os::wait_ready(guardian_.channel.get(), EPOLLIN, deadline, {}).ok()) {
+    while (os::wait_ready(guardian_.channel.get(), EPOLLIN, {.deadline = deadline}).ok()) {
       const ssize_t got = ::read(guardian_.channel.get(), bytes, sizeof bytes);
       if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return;
     }
