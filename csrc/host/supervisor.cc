@@ -16,7 +16,7 @@
 #include "host/guardian_path.h"
 #include "host/orphan_sweep.h"
 #include "os/clock.h"
-#include "os/notifier.h"
+#include "os/wait.h"
 #include "os/process_tree.h"
 #include "os/spawn.h"
 #include "os/wait.h"
@@ -250,7 +250,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   void wait_for_end_of_stream() {
     const Instant deadline = os::monotonic_now() + kGoodbyeTimeout;
     char bytes[256];
-    while (os::wait_ready(guardian_.channel.get(), EPOLLIN, {.deadline = deadline}).ok()) {
+    while (os::wait_ready(guardian_.channel.get(), POLLIN, {.deadline = deadline}).ok()) {
       const ssize_t got = ::read(guardian_.channel.get(), bytes, sizeof bytes);
       if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return;
     }

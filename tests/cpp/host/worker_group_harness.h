@@ -22,7 +22,7 @@
 #include "elastic/worker_group.h"
 #include "os/clock.h"
 #include "os/fd.h"
-#include "os/notifier.h"
+#include "os/wait.h"
 
 namespace elastic::testing {
 
@@ -68,7 +68,7 @@ class Fifo {
         bytes_.erase(0, end + 1);
         return line;
       }
-      if (!os::wait_ready(fd_.get(), POLLIN, deadline, {}).ok()) return std::nullopt;
+      if (!os::wait_ready(fd_.get(), POLLIN, {.deadline = deadline}).ok()) return std::nullopt;
       char chunk[512];
       const ssize_t got = ::read(fd_.get(), chunk, sizeof chunk);
       if (got <= 0) {
