@@ -26,10 +26,9 @@
 // whoever sends it is out of step with us, and workers that nobody understands must not go on.
 //
 // A round ends with GroupGone and never earlier: not even the end of every worker may start the next
-// one, since what they left in their process groups could still hold a port or a device. So the last
-// exit, be it a success, is followed by StopGroup too. The failures of one round are collected until
-// then, and the one that the kernel told first is the cause of them all. Together they cost one
-// restart. A failure to execute that will repeat itself (no such program, no permission, no program)
+// one, since what they left behind could still hold a port or a device. The failures of one round are
+// collected until then, and the one that the kernel told first is the cause of them all. Together
+// they cost one restart. A failure to execute that will repeat itself (no such program, no permission, no program)
 // costs none: the agent ends at once.
 //
 // The first stop request settles the outcome unless it was settled before: then it, and every later
@@ -81,25 +80,25 @@ constexpr PolicyTable make_table() {
   at(State::kInit, Input::kStopRequested) = {Step::kFinishStopped, State::kStopped};
 
   at(State::kHealthy, Input::kWorkerStarted) = {Step::kCountStarted, State::kHealthy};
-  at(State::kHealthy, Input::kWorkerDone) = {Step::kCountDone, State::kHealthy};
+  at(State::kHealthy, Input::kWorkerDone) = {Step::kCountExit, State::kHealthy};
   at(State::kHealthy, Input::kWorkerFailed) = {Step::kStopForFailure, State::kUnhealthy};
   at(State::kHealthy, Input::kGroupGone) = {Step::kSucceed, State::kSucceeded};
   at(State::kHealthy, Input::kStopRequested) = {Step::kStopForRequest, State::kStopped};
   at(State::kHealthy, Input::kHurryRequested) = {Step::kHurry, State::kHealthy};
 
   at(State::kUnhealthy, Input::kWorkerStarted) = {Step::kCountStarted, State::kUnhealthy};
-  at(State::kUnhealthy, Input::kWorkerDone) = {Step::kCountStopped, State::kUnhealthy};
+  at(State::kUnhealthy, Input::kWorkerDone) = {Step::kCountExit, State::kUnhealthy};
   at(State::kUnhealthy, Input::kWorkerFailed) = {Step::kAddFailure, State::kUnhealthy};
-  at(State::kUnhealthy, Input::kWorkerStopped) = {Step::kCountStopped, State::kUnhealthy};
+  at(State::kUnhealthy, Input::kWorkerStopped) = {Step::kCountExit, State::kUnhealthy};
   at(State::kUnhealthy, Input::kGroupGone) = {Step::kFail, State::kFailed};
   at(State::kUnhealthy, Input::kGroupGoneToRetry) = {Step::kRestart, State::kInit};
   at(State::kUnhealthy, Input::kStopRequested) = {Step::kStopForRequest, State::kStopped};
   at(State::kUnhealthy, Input::kHurryRequested) = {Step::kHurry, State::kUnhealthy};
 
   at(State::kStopped, Input::kWorkerStarted) = {Step::kCountStarted, State::kStopped};
-  at(State::kStopped, Input::kWorkerDone) = {Step::kCountStopped, State::kStopped};
+  at(State::kStopped, Input::kWorkerDone) = {Step::kCountExit, State::kStopped};
   at(State::kStopped, Input::kWorkerFailed) = {Step::kAddFailure, State::kStopped};
-  at(State::kStopped, Input::kWorkerStopped) = {Step::kCountStopped, State::kStopped};
+  at(State::kStopped, Input::kWorkerStopped) = {Step::kCountExit, State::kStopped};
   at(State::kStopped, Input::kGroupGone) = {Step::kFinishStopped, State::kStopped};
   at(State::kStopped, Input::kHurryRequested) = {Step::kHurry, State::kStopped};
   return table;
@@ -194,11 +193,7 @@ void AgentPolicy::run(PolicyStep step, const PolicyEvent& event, Context* contex
       break;
     }
     case PolicyStep::kCountStarted: count_started(std::get<WorkerStarted>(event), context); break;
-    case PolicyStep::kCountDone:
-      count_exit(std::get<WorkerExited>(event), context);
-      if (all_ended()) context->act(StopGroup{SIGTERM, options_.stop_grace});
-      break;
-    case PolicyStep::kCountStopped: count_exit(std::get<WorkerExited>(event), context); break;
+    case PolicyStep::kCountExit: count_exit(std::get<WorkerExited>(event), context); break;
     case PolicyStep::kStopForFailure:
       stop_for_failure(std::get<WorkerExited>(event), context);
       break;
@@ -268,8 +263,8 @@ void AgentPolicy::add_failure(const WorkerExited& event) {
 void AgentPolicy::stop_for_failure(const WorkerExited& event, Context* context) {
   add_failure(event);
   count_exit(event, context);
-  context->act(StopGroup{SIGTERM, options_.stop_grace});
   if (all_ended()) return;
+  context->act(StopGroup{SIGTERM, options_.stop_grace});
   AgentEvent report = event_of(AgentEvent::Kind::kStopping, state_, context->now);
   report.message = story_of(cause()) + "; stopping the other workers, which have " +
                    seconds_text(options_.stop_grace);

@@ -47,12 +47,11 @@ std::vector<std::string> rank_variables(const JobConstants& job, const RoundInfo
   };
 }
 
-std::vector<std::string> merge_environment(const std::vector<std::string>& base,
-                                           const std::vector<std::string>& overlay) {
+std::vector<std::string> merge_environment(
+    std::initializer_list<const std::vector<std::string>*> lists) {
   std::vector<std::string> merged;
-  merged.reserve(base.size() + overlay.size());
   std::unordered_map<std::string_view, std::size_t> places;  // views into the arguments
-  for (const auto* list : {&base, &overlay}) {
+  for (const auto* list : lists) {
     for (const std::string& entry : *list) {
       const std::size_t equals = entry.find('=');
       if (equals == std::string::npos) continue;

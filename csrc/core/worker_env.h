@@ -3,6 +3,7 @@
 // The environment of a worker: the one place where its rank variables are computed, so that launchers
 // in C++ and in Python cannot differ.
 
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -22,9 +23,9 @@ struct JobConstants {
 std::vector<std::string> rank_variables(const JobConstants& job, const RoundInfo& round,
                                         int local_rank, const std::string& error_file);
 
-// `base` with the entries of `overlay`, which win. Each name appears once: of entries of `base` with
-// one name the last counts, at the place of the first, and what has no "=" is dropped.
-std::vector<std::string> merge_environment(const std::vector<std::string>& base,
-                                           const std::vector<std::string>& overlay);
+// The entries of all lists, each name once: the last list that has it wins, and within a list its
+// last entry, at the place of the first. What has no "=" is dropped.
+std::vector<std::string> merge_environment(
+    std::initializer_list<const std::vector<std::string>*> lists);
 
 }  // namespace elastic::core

@@ -183,8 +183,8 @@ TEST(AgentPolicy, HealthyCountsADoneWorkerAndGoesOn) {
 TEST(AgentPolicy, HealthySucceedsWhenNothingIsLeftOfDoneWorkers) {
   Fixture agent;
   agent.running().exit(0, exited(0)).quiet();
-  EXPECT_THAT(agent.exit(1, exited(0)).words(), ElementsAre("report exited", "stop 15 30"))
-      << "what the workers left in their groups must go";
+  EXPECT_THAT(agent.exit(1, exited(0)).words(), ElementsAre("report exited"))
+      << "what the workers left behind may still be there";
   EXPECT_THAT(agent.gone().words(), ElementsAre("finish 0"));
   EXPECT_EQ(agent.result().state, AgentState::kSucceeded);
   EXPECT_EQ(agent.result().message, "");
@@ -198,6 +198,13 @@ TEST(AgentPolicy, HealthyStopsTheOthersWhenOneFails) {
   EXPECT_EQ(agent.message(),
             "rank 1 (local rank 1, pid 1001) exited with code 3; stopping the other workers, which "
             "have 30 s");
+}
+
+TEST(AgentPolicy, HealthyStopsNobodyWhenTheLastWorkerFails) {
+  Fixture agent;
+  agent.running().exit(0, exited(0)).quiet();
+  EXPECT_THAT(agent.exit(1, exited(3)).words(), ElementsAre("report exited"));
+  EXPECT_EQ(agent.state(), AgentState::kUnhealthy);
 }
 
 TEST(AgentPolicy, HealthyStopsOnRequest) {

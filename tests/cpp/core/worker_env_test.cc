@@ -32,22 +32,31 @@ TEST(WorkerEnv, HoldsEveryRankVariableOfAHeterogeneousRound) {
                   "TORCHELASTIC_ERROR_FILE=/logs/1/error.json", "ELASTIC_ROUND=7"));
 }
 
+using Environment = std::vector<std::string>;
+
+Environment merge(const Environment& base, const Environment& overlay, const Environment& top) {
+  return merge_environment({&base, &overlay, &top});
+}
+
 TEST(WorkerEnv, MergingReplacesInPlaceAndAppendsTheRest) {
-  EXPECT_THAT(merge_environment({"A=1", "RANK=9", "B="}, {"RANK=0", "C=x=y"}),
+  EXPECT_THAT(merge({"A=1", "RANK=9", "B="}, {"RANK=0", "C=x=y"}, {}),
               ElementsAre("A=1", "RANK=0", "B=", "C=x=y"));
 }
 
+TEST(WorkerEnv, MergingLetsTheLastListWin) {
+  EXPECT_THAT(merge({"A=1", "B=1"}, {"A=2", "B=2"}, {"A=3"}), ElementsAre("A=3", "B=2"));
+}
+
 TEST(WorkerEnv, MergingLeavesEachNameOnce) {
-  EXPECT_THAT(merge_environment({"A=1", "B=2", "A=3"}, {}), ElementsAre("A=3", "B=2"));
+  EXPECT_THAT(merge({"A=1", "B=2", "A=3"}, {}, {}), ElementsAre("A=3", "B=2"));
 }
 
 TEST(WorkerEnv, MergingDropsWhatIsNoVariable) {
-  EXPECT_THAT(merge_environment({"junk", "A=1", ""}, {}), ElementsAre("A=1"));
+  EXPECT_THAT(merge({"junk", "A=1", ""}, {}, {}), ElementsAre("A=1"));
 }
 
 TEST(WorkerEnv, NamesThatShareAPrefixStayApart) {
-  EXPECT_THAT(merge_environment({"RANK=1", "RANK_X=2"}, {"RANK=3"}),
-              ElementsAre("RANK=3", "RANK_X=2"));
+  EXPECT_THAT(merge({"RANK=1", "RANK_X=2"}, {"RANK=3"}, {}), ElementsAre("RANK=3", "RANK_X=2"));
 }
 
 }  // namespace
