@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from elastic import devices, entrypoint, single_node
+from elastic import devices, entrypoint, options, single_node
 from elastic.errors import ConfigError
 from elastic.logs import LogsSpecs, Std, parse_ranks
 from elastic.options import CommandLine
@@ -54,6 +54,7 @@ class LaunchConfig(NamedTuple):
     line_prefix: str
     virtual_local_rank: bool
     log_level: int
+    error_file: str  # where the launcher's parent looks for the first error; "": nowhere
     notes: tuple[tuple[int, str], ...] = ()  # (level, sentence) for the log, once it is set up
 
 
@@ -65,7 +66,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
     nproc = devices.worker_count(
         line.text("nproc-per-node"), environ, interpreter, line.origin("nproc-per-node")
     )
-    notes.append((LOG_LEVELS["INFO"], f"{nproc} workers on this node"))
+    notes.append((LOG_LEVELS["INFO"], f"workers on this node: {nproc}"))
     if "monitor-interval" in line.values:
         seconds(line.text("monitor-interval"), line.origin("monitor-interval"), positive=True)
         notes.append((LOG_LEVELS["INFO"], "the monitor interval has no effect: nothing here polls"))
@@ -94,6 +95,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         line_prefix=environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE") or DEFAULT_LINE_PREFIX,
         virtual_local_rank=line.switch("virtual-local-rank"),
         log_level=_log_level(environ),
+        error_file=environ.get("TORCHELASTIC_ERROR_FILE", ""),
         notes=tuple(notes),
     )
 
@@ -110,6 +112,11 @@ def _worker_environment(
     if "NCCL_ASYNC_ERROR_HANDLING" not in environ:
         environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     return environment
+
+
+def inherited_environment(nproc: int) -> dict[str, str]:
+    """What workers get from a program that says nothing about it."""
+    return _worker_environment(os.environ, nproc, [])
 
 
 def _run_id(line: CommandLine) -> str:
@@ -162,7 +169,7 @@ def _logs(line: CommandLine, nproc: int) -> LogsSpecs:
         _check_ranks(ranks, nproc, origin)
     logs = LogsSpecs(None, redirects, tee, ranks)
     if log_dir == os.devnull:  # torchrun's way to say: no files
-        if logs.writes_files:
+        if logs.writes_any:
             raise ConfigError(
                 f"{line.origin('log-dir')} is {log_dir}: redirected and teed output needs a folder"
             )
@@ -207,9 +214,13 @@ def _log_level(environ: Mapping[str, str]) -> int:
     return level
 
 
-def parse(argv: Sequence[str], environ: Mapping[str, str]) -> CommandLine | LaunchConfig:
-    """The configuration, or the command line as it is when it asks for help or the version."""
-    from elastic import options
+def parse(
+    argv: Sequence[str], environ: Mapping[str, str] | None = None
+) -> CommandLine | LaunchConfig:
+    """The configuration, or the command line as it is when it asks for help or the version.
 
+    ``environ`` None: this process's.
+    """
+    environ = os.environ if environ is None else environ
     line = options.read(argv, environ)
     return line if line.wants_help or line.wants_version else configure(line, environ)

@@ -53,8 +53,12 @@ class LogsSpecs(NamedTuple):
     local_ranks_filter: frozenset[int] | None = None
 
     @property
-    def writes_files(self) -> bool:
-        """Whether any stream goes to a file that stays."""
+    def redirects_any(self) -> bool:
+        """Whether output of somebody is to be found in files alone."""
+        return _any(self.redirects)
+
+    @property
+    def writes_any(self) -> bool:
         return _any(self.redirects) or _any(self.tee)
 
     def target(self, local_rank: int, stream: Std) -> str:

@@ -1,0 +1,59 @@
+"""Shows a recovery: starts the training, kills one worker with SIGKILL, and follows what happens.
+
+    python3 examples/watch_recovery.py
+
+Needs the installed package, torch and scikit-learn (examples/demo.sh makes such an environment).
+Exits 0 if the job ended well although a worker was killed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+KILL_AFTER = re.compile(r"epoch 3 ")
+FINISHED = re.compile(r"finished: accuracy ([0-9.]+)")
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory(prefix="digits_") as folder:
+        return watch(Path(folder))
+
+
+def watch(folder: Path) -> int:
+    training = Path(__file__).with_name("train_digits.py")
+    command = [
+        *(sys.executable, "-m", "elastic", "--standalone"),
+        *("--nproc-per-node", "2", "--max-restarts", "3"),
+        *(str(training), "--checkpoint", str(folder / "digits.pt"), "--pid-dir", str(folder)),
+    ]
+    print("$", " ".join(command), flush=True)
+    started = time.monotonic()
+    killed, accuracy = False, None
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout is not None
+        for line in launcher.stdout:
+            print(f"{time.monotonic() - started:6.2f} s  {line}", end="", flush=True)
+            if found := FINISHED.search(line):
+                accuracy = float(found[1])
+            if not killed and KILL_AFTER.search(line):
+                pid = int((folder / "rank1.pid").read_text())
+                os.kill(pid, signal.SIGKILL)
+                killed = True
+                now = time.monotonic() - started
+                print(f"{now:6.2f} s  --- killed rank 1, pid {pid} ---", flush=True)
+    if launcher.returncode != 0 or not killed or accuracy is None:
+        print(f"the launcher ended with {launcher.returncode}; accuracy {accuracy}")
+        return 1
+    print(f"recovered: accuracy {accuracy} although rank 1 was killed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,321 @@
+"""One node's agent for Python programs, with the names of ``torch.distributed.elastic``.
+
+::
+
+    spec = WorkerSpec(role="trainer", local_world_size=2, entrypoint="python", args=("train.py",))
+    result = LocalElasticAgent(spec).run()
+
+Everything that decides or waits is native (``elastic._C.Agent``); here its events become log lines,
+states and a result.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from elastic import _C, cgroup, report
+from elastic.entrypoint import substitute
+from elastic.errors import ConfigError
+from elastic.logs import LogsSpecs, Std
+
+if TYPE_CHECKING:
+    from elastic.report import ProcessFailure
+
+logger = logging.getLogger(__name__)
+
+
+class WorkerState(str, Enum):
+    """States of a worker group, as torch names them."""
+
+    UNKNOWN = "UNKNOWN"
+    INIT = "INIT"
+    HEALTHY = "HEALTHY"
+    UNHEALTHY = "UNHEALTHY"
+    STOPPED = "STOPPED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+
+    @staticmethod
+    def is_running(state: WorkerState) -> bool:
+        return state in (WorkerState.HEALTHY, WorkerState.UNHEALTHY)
+
+
+class WorkerSpec(NamedTuple):
+    """What one agent runs. ``${local_rank}`` is replaced in ``entrypoint`` and ``args``."""
+
+    role: str
+    local_world_size: int
+    entrypoint: str  # a program; searched in PATH if it has no slash
+    args: tuple[str, ...] = ()
+    run_id: str = "none"
+    max_restarts: int = 3
+    master_port: int | None = None  # None: a free one in each round
+    master_addr: str | None = None
+    local_addr: str | None = None
+    virtual_local_rank: bool = False
+
+    def get_entrypoint_name(self) -> str:
+        return os.path.basename(self.entrypoint)
+
+
+class Worker:
+    """One worker's place in the present round; ``id`` is its process id once it runs."""
+
+    __slots__ = ("global_rank", "id", "local_rank", "role_rank", "role_world_size", "world_size")
+
+    def __init__(
+        self,
+        local_rank: int,
+        global_rank: int = -1,
+        role_rank: int = -1,
+        world_size: int = -1,
+        role_world_size: int = -1,
+    ) -> None:
+        self.id: int | None = None
+        self.local_rank = local_rank
+        self.global_rank = global_rank
+        self.role_rank = role_rank
+        self.world_size = world_size
+        self.role_world_size = role_world_size
+
+
+class WorkerGroup:
+    """The agent's workers in the present round."""
+
+    __slots__ = (
+        "group_rank",
+        "group_world_size",
+        "master_addr",
+        "master_port",
+        "spec",
+        "state",
+        "workers",
+    )
+
+    def __init__(self, spec: WorkerSpec) -> None:
+        self.spec = spec
+        self.workers = [Worker(rank) for rank in range(spec.local_world_size)]
+        self.group_rank: int | None = None
+        self.group_world_size: int | None = None
+        self.state = WorkerState.INIT
+        self.master_addr: str | None = None
+        self.master_port: int | None = None
+
+
+class RunResult(NamedTuple):
+    """How a run ended. ``failures`` are by global rank, the first one first."""
+
+    state: WorkerState
+    return_values: Mapping[int, object]
+    failures: Mapping[int, ProcessFailure]
+    exit_code: int
+    message: str  # one sentence; "" on success
+    run_id: str
+    restart_count: int
+    max_restarts: int
+    stopped: tuple[int, ...]  # ranks that the agent stopped in the last round
+
+    def is_failed(self) -> bool:
+        return self.state is WorkerState.FAILED
+
+
+class LocalElasticAgent:
+    """Runs a spec's workers on this machine until they succeed, or fail for good.
+
+    ``run`` may be called once. ``request_stop`` may be called at any time, from a signal handler
+    or another thread.
+    """
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        logs_specs: LogsSpecs | None = None,
+        *,
+        log_line_prefix_template: str | None = None,
+        shutdown_timeout: float = 30.0,
+        environment: Mapping[str, str] | None = None,
+        become_subreaper: bool = False,
+    ) -> None:
+        """``environment`` is all that workers inherit; None: what this process has."""
+        _check(spec, shutdown_timeout)
+        if environment is None:
+            from elastic.config import inherited_environment
+
+            environment = inherited_environment(spec.local_world_size)
+        logs = logs_specs or LogsSpecs()
+        address = spec.master_addr or spec.local_addr
+        options = {
+            "run_id": spec.run_id,
+            "role": spec.role,
+            "max_restarts": spec.max_restarts,
+            "stop_grace": shutdown_timeout,
+            "master_port": spec.master_port or 0,
+            "log_dir": logs.log_dir or "",
+            "become_subreaper": become_subreaper,
+        }
+        if address is not None:
+            options["local_addr"] = address
+        if log_line_prefix_template is not None:
+            options["line_prefix"] = log_line_prefix_template
+        self._options = _C.AgentOptions(
+            _templates(spec, logs, environment), env=environment, **options
+        )
+        self._keeps_logs = logs.log_dir is not None
+        self._group = WorkerGroup(spec)
+        self._round: _C.RoundInfo | None = None
+        self._stopped: set[int] = set()
+        self._native: _C.Agent | None = None
+        self._requests: list[int] = []
+
+    def get_worker_group(self) -> WorkerGroup:
+        return self._group
+
+    def request_stop(self, signum: int) -> None:
+        """Stops the workers with a signal and the shutdown timeout; a second call kills them."""
+        if self._native is None:
+            self._requests.append(signum)
+        else:
+            self._native.request_stop(signum)
+
+    def run(self) -> RunResult:
+        if self._round is not None or self._native is not None:
+            raise RuntimeError("an agent runs once")
+        kills_before = cgroup.oom_kills()
+        with _C.Agent(self._options) as native:
+            self._native = native
+            # A handler that ran before this line could only leave its request.
+            for signum in self._requests:
+                native.request_stop(signum)
+            while (event := native.next_event()) is not None:
+                self._observe(event)
+            return self._conclude(native.result, kills_before)
+
+    def _observe(self, event: _C.AgentEvent) -> None:
+        kinds = _C.AgentEvent.Kind
+        group = self._group
+        group.state = WorkerState[event.state.name]
+        if event.kind == kinds.ROUND_STARTING:
+            self._enter(event.round)
+            self._log(logging.INFO, "starting workers%s", _logs_in(event, self._keeps_logs))
+        elif event.kind == kinds.WORKER_STARTED:
+            group.workers[event.local_rank].id = event.pid
+            self._log(logging.DEBUG, "rank %s is pid %s", self._rank(event), event.pid)
+        elif event.kind == kinds.WORKERS_RUNNING:
+            self._log(logging.INFO, "all workers run")
+        elif event.kind == kinds.WORKER_EXITED:
+            if event.exit.stopped_by_us:
+                self._stopped.add(self._rank(event))
+            self._log(logging.INFO, "rank %s %s", self._rank(event), event.exit.describe())
+        elif event.kind == kinds.STOPPING:
+            self._log(logging.INFO, "%s", event.message)
+        elif event.kind == kinds.RESTARTING:
+            self._log(logging.WARNING, "%s", event.message)
+        elif event.kind == kinds.FINISHED:
+            self._log(logging.INFO, "finished")
+
+    def _enter(self, info: _C.RoundInfo) -> None:
+        group = self._group
+        self._round = info
+        self._stopped.clear()
+        group.group_rank, group.group_world_size = info.group_rank, info.group_world_size
+        group.master_addr, group.master_port = info.master_addr, info.master_port
+        group.workers = [
+            Worker(place.local_rank, place.rank, place.role_rank, place.world_size,
+                   place.role_world_size)
+            for place in info.workers
+        ]  # fmt: skip
+
+    def _conclude(self, native: _C.AgentResult, kills_before: int | None) -> RunResult:
+        kills_after = cgroup.oom_kills() if native.failures else None
+        kills = None
+        if kills_before is not None and kills_after is not None:
+            kills = max(0, kills_after - kills_before)
+        failures = report.examine(native.failures, keeps_logs=self._keeps_logs, oom_kills=kills)
+        exit_code = native.exit_code
+        first = next(iter(failures.values()), None)
+        # The native result goes by exits alone; an error file may know of an earlier fault.
+        if first and first.started and first.rank != native.failures[0].rank:
+            exit_code = first.shell_code
+        return RunResult(
+            state=WorkerState[native.state.name],
+            return_values={},
+            failures=failures,
+            exit_code=exit_code,
+            message=native.message,
+            run_id=self._group.spec.run_id,
+            restart_count=self._round.restart_count if self._round else 0,
+            max_restarts=self._group.spec.max_restarts,
+            stopped=tuple(sorted(self._stopped)),
+        )
+
+    def _rank(self, event: _C.AgentEvent) -> int:
+        return self._group.workers[event.local_rank].global_rank
+
+    def _log(self, level: int, message: str, *values: object) -> None:
+        number = self._round.round if self._round else 0
+        logger.log(
+            level,
+            "run_id=%s round=%s state=%s " + message,
+            self._group.spec.run_id,
+            number,
+            self._group.state.value,
+            *values,
+        )
+
+
+def _check(spec: WorkerSpec, shutdown_timeout: float) -> None:
+    if not isinstance(spec.entrypoint, str):
+        raise ConfigError("functions as entry points are not available yet; name a program")
+    if not spec.entrypoint:
+        raise ConfigError("the entry point is empty")
+    if spec.local_world_size < 1:
+        raise ConfigError(f"local_world_size is {spec.local_world_size}: expected 1 or more")
+    if spec.max_restarts < 0:
+        raise ConfigError(f"max_restarts is {spec.max_restarts}: expected 0 or more")
+    if shutdown_timeout < 0:
+        raise ConfigError(f"shutdown_timeout is {shutdown_timeout}: expected 0 or more")
+    if spec.master_addr and spec.local_addr and spec.master_addr != spec.local_addr:
+        raise ConfigError("master_addr and local_addr name different addresses of the only node")
+
+
+def _templates(
+    spec: WorkerSpec, logs: LogsSpecs, environment: Mapping[str, str]
+) -> list[_C.WorkerTemplate]:
+    targets = {
+        "inherit": _C.StreamTarget.INHERIT,
+        "file": _C.StreamTarget.FILE,
+        "tee": _C.StreamTarget.TEE,
+        "discard": _C.StreamTarget.DISCARD,
+    }
+    return [
+        _C.WorkerTemplate(
+            [substitute(word, rank) for word in (spec.entrypoint, *spec.args)],
+            env=_virtual(rank, environment) if spec.virtual_local_rank else {},
+            stdout_target=targets[logs.target(rank, Std.OUT)],
+            stderr_target=targets[logs.target(rank, Std.ERR)],
+        )
+        for rank in range(spec.local_world_size)
+    ]
+
+
+def _virtual(local_rank: int, environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables by which a worker sees its own GPU alone, as device 0."""
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    device = str(local_rank)
+    if visible is not None:
+        devices = [name.strip() for name in visible.split(",") if name.strip()]
+        if local_rank >= len(devices):
+            raise ConfigError(
+                f"CUDA_VISIBLE_DEVICES={visible} has no device for the virtual local rank "
+                f"{local_rank}"
+            )
+        device = devices[local_rank]
+    return {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": device}
+
+
+def _logs_in(event: _C.AgentEvent, keeps_logs: bool) -> str:
+    return f", logs in {event.log_dir}" if keeps_logs else ""

@@ -1,0 +1,231 @@
+"""Why a job failed, for people: which worker was first, how it ended, and what it left behind.
+
+The earliest evidence wins: the time of the exception in the worker's error file if it wrote one
+(``torch.distributed.elastic.multiprocessing.errors.record`` does), else the time of its exit.
+Nothing in a worker's files can break the report; what cannot be read is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from elastic._C import WorkerFailure
+    from elastic.agent import RunResult
+
+TAIL_LINES_MAX = 50
+TAIL_BYTES_MAX = 64 * 1024
+ERROR_FILE_BYTES_MAX = 4 * 1024 * 1024
+
+
+class ProcessFailure(NamedTuple):
+    """A worker that failed by itself, and the evidence."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    exitcode: int  # negative: the signal that killed it
+    shell_code: int
+    how: str  # "killed by signal 9 (SIGKILL)"
+    timestamp: float  # wall time of the earliest evidence
+    started: bool = True
+    error_file: str = ""  # "": it wrote none
+    error_file_data: Mapping[str, object] | None = None
+    message: str = ""  # of the exception in the error file
+    traceback: str = ""
+    stderr_tail: tuple[str, ...] = ()
+    log_dir: str = ""  # "": its output went to no file that stays
+    hint: str = ""
+
+    def signal_name(self) -> str:
+        """As torch: the signal's name, or ``<N/A>``."""
+        import signal
+
+        try:
+            return signal.Signals(-self.exitcode).name
+        except ValueError:
+            return "<N/A>"
+
+    def timestamp_isoformat(self) -> str:
+        whole = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.timestamp))
+        return f"{whole}.{int(self.timestamp % 1 * 1e6):06d}"
+
+
+def examine(
+    failures: Sequence[WorkerFailure], *, keeps_logs: bool, oom_kills: int | None
+) -> dict[int, ProcessFailure]:
+    """The failures by rank, in the order of the evidence.
+
+    Workers that could not even be started come first: that explains the others, too. ``oom_kills``
+    tells how many out-of-memory kills were counted while the job ran; None: unknown.
+    """
+    found = [_examine(failure, keeps_logs, oom_kills) for failure in failures]
+    found.sort(key=lambda failure: (failure.started, failure.timestamp))
+    return {failure.rank: failure for failure in found}
+
+
+def _examine(failure: WorkerFailure, keeps_logs: bool, oom_kills: int | None) -> ProcessFailure:
+    exited = failure.exit
+    exit_time = time.time() - (time.monotonic() - exited.at)
+    examined = ProcessFailure(
+        rank=failure.rank,
+        local_rank=failure.local_rank,
+        pid=failure.pid,
+        exitcode=-exited.signal if exited.signal else exited.code,
+        shell_code=exited.shell_code,
+        how=exited.describe(),
+        timestamp=exit_time,
+        started=not exited.stage,
+        stderr_tail=_tail(failure.stderr_path),
+        log_dir=os.path.dirname(failure.stderr_path or failure.stdout_path) if keeps_logs else "",
+        hint=_oom_hint(oom_kills) if exited.signal == _SIGKILL else "",
+    )
+    return _with_error_file(examined, failure.error_file)
+
+
+_SIGKILL = 9
+
+
+def _oom_hint(oom_kills: int | None) -> str:
+    if oom_kills is None:
+        return ""
+    if oom_kills == 0:
+        return "not the out-of-memory killer of this control group, which counted no kill"
+    from elastic import cgroup
+
+    limit = cgroup.memory_limit()
+    within = f" at its limit of {limit / 2**20:.0f} MiB" if limit is not None else ""
+    return (
+        "probably the kernel's out-of-memory killer, which struck this control group"
+        f"{within} {oom_kills} time{'s' if oom_kills > 1 else ''} during the job"
+    )
+
+
+def _with_error_file(failure: ProcessFailure, path: str) -> ProcessFailure:
+    """Adds what the worker wrote about itself; a half-written file adds nothing."""
+    if not path:
+        return failure
+    import json
+
+    try:
+        with open(path, "rb") as file:
+            written = os.fstat(file.fileno()).st_mtime
+            data = json.loads(file.read(ERROR_FILE_BYTES_MAX))
+    except (OSError, ValueError, RecursionError):
+        return failure
+    if not isinstance(data, dict):
+        return failure
+    message, traceback, timestamp = _error_fields(data)
+    # torch writes whole seconds; the file's own time tells the rest of the second.
+    if timestamp is not None and 0 <= written - timestamp < 2:
+        timestamp = written
+    return failure._replace(
+        error_file=path,
+        error_file_data=data,
+        message=message,
+        traceback=traceback,
+        timestamp=min(failure.timestamp, timestamp or failure.timestamp),
+    )
+
+
+def _error_fields(data: Mapping[str, object]) -> tuple[str, str, float | None]:
+    """Message, traceback and time, from either of the two forms that torch reads."""
+    outer = data.get("message", "")
+    if not isinstance(outer, dict):
+        return str(outer), "", _number(data.get("timestamp"))
+    extra = outer.get("extraInfo")
+    extra = extra if isinstance(extra, dict) else {}
+    traceback = str(extra.get("py_callstack") or "")
+    return str(outer.get("message", "")), traceback, _number(extra.get("timestamp"))
+
+
+def _number(value: object) -> float | None:
+    try:
+        return float(str(value))
+    except ValueError:
+        return None
+
+
+def _tail(path: str) -> tuple[str, ...]:
+    """The last lines of a file; () if there is none to read."""
+    if not path:
+        return ()
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - TAIL_BYTES_MAX))
+            text = file.read(TAIL_BYTES_MAX).decode("utf-8", "replace")
+    except OSError:
+        return ()
+    return tuple(text.splitlines()[-TAIL_LINES_MAX:])
+
+
+def format_report(name: str, result: RunResult) -> str:
+    """What is printed at the end of a job that failed, without a final newline."""
+    failures = list(result.failures.values())
+    if not failures:
+        return result.message
+    first = failures[0]
+    lines = [f"{name} failed: {_who(first)} {first.how}"]
+    facts = [
+        ("time", first.timestamp_isoformat()),
+        ("host", os.uname().nodename),
+        ("run", f"{result.run_id}, {_restarts(result)}"),
+        ("error", first.message.splitlines()[0] if first.message else ""),
+        ("hint", first.hint),
+        ("logs", first.log_dir),
+    ]
+    lines += [f"    {label:<8}{text}" for label, text in facts if text]
+    lines += _evidence(first)
+    for other in failures[1:]:
+        later = other.timestamp - first.timestamp
+        lines.append(f"also failed, {later:.3f} s later: {_who(other)} {other.how}")
+        if other.message:
+            lines.append(f"    {'error':<8}{other.message.splitlines()[0]}")
+    if result.stopped:
+        ranks = ", ".join(map(str, result.stopped))
+        lines.append(f"stopped by the launcher, not failed: rank{_s(result.stopped)} {ranks}")
+    return "\n".join(lines)
+
+
+def _evidence(failure: ProcessFailure) -> list[str]:
+    if failure.stderr_tail:
+        title, shown = "last lines of its stderr", list(failure.stderr_tail)
+    elif failure.traceback:
+        title, shown = "traceback", failure.traceback.splitlines()[-TAIL_LINES_MAX:]
+    else:
+        return []
+    return [f"    {title}:", *(f"      | {line}" for line in shown)]
+
+
+def _who(failure: ProcessFailure) -> str:
+    pid = f", pid {failure.pid}" if failure.pid > 0 else ""
+    return f"rank {failure.rank} (local rank {failure.local_rank}{pid})"
+
+
+def _restarts(result: RunResult) -> str:
+    if result.max_restarts == 0:
+        return "no restarts allowed"
+    return f"{result.restart_count} of {result.max_restarts} restarts used"
+
+
+def _s(items: Sequence[object]) -> str:
+    return "" if len(items) == 1 else "s"
+
+
+def pass_on(failure: ProcessFailure, path: str) -> None:
+    """Writes the failure where the launcher's own parent looks for it, in torch's format."""
+    import json
+
+    data = dict(failure.error_file_data or {})
+    message = data.get("message")
+    if not isinstance(message, dict):
+        text = failure.message or f"{_who(failure)} {failure.how}"
+        message = {"message": text, "extraInfo": {"timestamp": str(int(failure.timestamp))}}
+    data["message"] = {**message, "errorCode": failure.shell_code}
+    partial = f"{path}.{os.getpid()}"
+    with open(partial, "w", encoding="utf-8") as file:
+        json.dump(data, file)
+    os.replace(partial, path)

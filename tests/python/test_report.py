@@ -1,0 +1,180 @@
+"""The failure report: which worker was first, and what is shown of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from elastic import report
+from elastic.agent import RunResult, WorkerState
+from elastic.report import ProcessFailure
+
+
+def failure(rank: int, *, ago: float = 1.0, code: int = 1, signum: int = 0, **more: Any) -> Any:
+    """A failure as the native agent tells it, whose worker ended `ago` seconds before now."""
+    how = f"killed by signal {signum}" if signum else f"exited with code {code}"
+    exited = SimpleNamespace(
+        at=time.monotonic() - ago,
+        code=0 if signum else code,
+        signal=signum,
+        stage=more.pop("stage", ""),
+        shell_code=128 + signum if signum else code,
+        describe=lambda: how,
+    )
+    paths = {"error_file": "", "stdout_path": "", "stderr_path": ""} | more
+    return SimpleNamespace(local_rank=rank, rank=rank, pid=1000 + rank, exit=exited, **paths)
+
+
+def examine(*failures: Any, oom_kills: int | None = None) -> list[ProcessFailure]:
+    return list(report.examine(failures, keeps_logs=True, oom_kills=oom_kills).values())
+
+
+def text_of(failures: list[ProcessFailure], **more: Any) -> str:
+    fields: dict[str, Any] = {
+        "state": WorkerState.FAILED,
+        "return_values": {},
+        "failures": {found.rank: found for found in failures},
+        "exit_code": 1,
+        "message": "the sentence",
+        "run_id": "job",
+        "restart_count": 0,
+        "max_restarts": 0,
+        "stopped": (),
+    } | more
+    return report.format_report("train.py", RunResult(**fields))
+
+
+def error_file(path: Path, text: str = "ValueError: bad", timestamp: float | None = None) -> str:
+    stamp = str(int(time.time() if timestamp is None else timestamp))
+    extra = {"py_callstack": "Traceback\n  line\nValueError: bad\n", "timestamp": stamp}
+    path.write_text(json.dumps({"message": {"message": text, "extraInfo": extra}}))
+    return str(path)
+
+
+def test_the_earliest_exit_is_the_cause() -> None:
+    found = examine(failure(1, ago=2.0), failure(0, ago=1.0))
+    assert [one.rank for one in found] == [1, 0]
+    assert found[1].timestamp - found[0].timestamp == pytest.approx(1.0, abs=0.1)
+
+
+def test_an_exception_recorded_earlier_than_the_first_exit_is_the_cause(tmp_path: Path) -> None:
+    written = error_file(tmp_path / "error.json", timestamp=time.time() - 60)
+    found = examine(failure(1, ago=30.0), failure(0, ago=1.0, error_file=written))
+    assert [one.rank for one in found] == [0, 1]
+
+
+def test_an_exception_has_the_resolution_of_its_file_and_not_of_whole_seconds(
+    tmp_path: Path,
+) -> None:
+    written = error_file(tmp_path / "error.json")
+    [found] = examine(failure(0, ago=-1.0, error_file=written))
+    assert found.timestamp == pytest.approx((tmp_path / "error.json").stat().st_mtime, abs=1e-6)
+
+
+def test_a_worker_that_could_not_start_explains_the_others() -> None:
+    found = examine(failure(0, ago=2.0), failure(1, ago=1.0, stage="exec"))
+    assert [one.rank for one in found] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b'{"message": {"mess', b"\xff\xfe\x00", b"[]", b"null", b'"text"', b"[" * 100_000],
+)
+def test_an_error_file_that_does_not_parse_is_left_out(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "error.json"
+    path.write_bytes(content)
+    [found] = examine(failure(0, error_file=str(path)))
+    assert (found.error_file, found.message, found.traceback) == ("", "", "")
+    assert "rank 0" in text_of([found])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"message": "plain", "timestamp": 12}, "plain"),
+        ({"message": "plain", "timestamp": "soon"}, "plain"),
+        ({"message": {"message": "m", "extraInfo": None}}, "m"),
+        ({"message": {}}, ""),
+        ({}, ""),
+        ({"message": None}, "None"),
+    ],
+)
+def test_odd_error_files_are_read_as_far_as_they_go(
+    tmp_path: Path, content: object, message: str
+) -> None:
+    path = tmp_path / "error.json"
+    path.write_text(json.dumps(content))
+    [found] = examine(failure(0, error_file=str(path)))
+    assert found.message == message
+
+
+def test_the_report_tells_all_of_the_first_and_one_line_of_the_others(tmp_path: Path) -> None:
+    stderr = tmp_path / "stderr.log"
+    stderr.write_text("".join(f"line {number}\n" for number in range(80)))
+    written = error_file(tmp_path / "error.json")
+    found = examine(
+        failure(1, ago=2.0, stderr_path=str(stderr), error_file=written), failure(2, ago=1.0)
+    )
+    text = text_of(found, restart_count=1, max_restarts=3, stopped=(0, 3))
+    assert (
+        text.splitlines()[0]
+        == "train.py failed: rank 1 (local rank 1, pid 1001) exited with code 1"
+    )
+    assert "error   ValueError: bad" in text
+    assert f"logs    {tmp_path}" in text
+    assert "job, 1 of 3 restarts used" in text
+    assert "| line 79" in text and "| line 30" in text and "| line 29\n" not in text
+    assert "rank 2 (local rank 2, pid 1002) exited with code 1" in text
+    assert "stopped by the launcher, not failed: ranks 0, 3" in text
+    assert "Traceback" not in text  # it is in the stderr that is shown
+
+
+def test_without_a_file_of_stderr_the_recorded_traceback_is_shown(tmp_path: Path) -> None:
+    text = text_of(examine(failure(0, error_file=error_file(tmp_path / "error.json"))))
+    assert "      | Traceback" in text
+
+
+def test_only_the_end_of_a_huge_stderr_is_read(tmp_path: Path) -> None:
+    stderr = tmp_path / "stderr.log"
+    stderr.write_bytes(b"\xff" * 10_000_000 + b"\nlast\n")
+    [found] = examine(failure(0, stderr_path=str(stderr)))
+    assert found.stderr_tail[-1] == "last"
+    assert sum(map(len, found.stderr_tail)) <= report.TAIL_BYTES_MAX
+
+
+@pytest.mark.parametrize(
+    ("kills", "said"),
+    [(2, "probably the kernel's out-of-memory killer"), (0, "not the out-of-memory killer")],
+)
+def test_a_kill_is_compared_with_the_count_of_the_control_group(kills: int, said: str) -> None:
+    [found] = examine(failure(0, signum=9), oom_kills=kills)
+    assert said in found.hint
+    assert (found.exitcode, found.signal_name()) == (-9, "SIGKILL")
+
+
+def test_other_ends_have_no_hint_of_memory() -> None:
+    [crash] = examine(failure(0, signum=11), oom_kills=1)
+    [unknown] = examine(failure(0, signum=9), oom_kills=None)
+    assert (crash.hint, unknown.hint) == ("", "")
+
+
+def test_a_failure_without_a_failed_worker_is_its_sentence() -> None:
+    assert text_of([]) == "the sentence"
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_the_first_failure_is_passed_on_to_the_parent(tmp_path: Path, recorded: bool) -> None:
+    path = error_file(tmp_path / "error.json") if recorded else ""
+    [found] = examine(failure(0, code=3, error_file=path))
+    report.pass_on(found, str(tmp_path / "parent.json"))
+    message = json.loads((tmp_path / "parent.json").read_text())["message"]
+    assert message["errorCode"] == 3
+    assert message["message"] == (
+        "ValueError: bad" if recorded else "rank 0 (local rank 0, pid 1000) exited with code 3"
+    )
+    assert int(message["extraInfo"]["timestamp"]) > 0
+    assert list(tmp_path.glob("parent.json.*")) == []
