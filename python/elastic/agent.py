@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from elastic import _C, cgroup, report
+from elastic import _C, cgroup
 from elastic.entrypoint import substitute
 from elastic.errors import ConfigError
 from elastic.logs import LogsSpecs, Std
@@ -230,16 +230,20 @@ class LocalElasticAgent:
         ]  # fmt: skip
 
     def _conclude(self, native: _C.AgentResult, kills_before: int | None) -> RunResult:
-        kills_after = cgroup.oom_kills() if native.failures else None
-        kills = None
-        if kills_before is not None and kills_after is not None:
-            kills = max(0, kills_after - kills_before)
-        failures = report.examine(native.failures, keeps_logs=self._keeps_logs, oom_kills=kills)
+        failures: Mapping[int, ProcessFailure] = {}
         exit_code = native.exit_code
-        first = next(iter(failures.values()), None)
-        # The native result goes by exits alone; an error file may know of an earlier fault.
-        if first and first.started and first.rank != native.failures[0].rank:
-            exit_code = first.shell_code
+        if native.failures:
+            from elastic import report
+
+            failures = report.examine(
+                native.failures,
+                keeps_logs=self._keeps_logs,
+                oom_kills=_increase(kills_before, cgroup.oom_kills()),
+            )
+            # The native result goes by exits alone; an error file may know of an earlier fault.
+            first, by_exit = next(iter(failures.values())), native.failures[0]
+            if first.started and exit_code == by_exit.exit.shell_code:
+                exit_code = first.shell_code
         return RunResult(
             state=WorkerState[native.state.name],
             return_values={},
@@ -300,6 +304,10 @@ def _templates(
         )
         for rank in range(spec.local_world_size)
     ]
+
+
+def _increase(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else max(0, after - before)
 
 
 def _virtual(local_rank: int, environment: Mapping[str, str]) -> dict[str, str]:

@@ -335,3 +335,9 @@ def test_a_log_folder_is_made_and_absolute(
     logs = configure(["--log-dir", "a/b", "-r3", script]).logs
     assert logs.log_dir == str(tmp_path / "a" / "b")
     assert os.path.isdir(logs.log_dir)
+
+
+def test_every_option_is_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
+    assert [option.name for option in options.OPTIONS if f"`--{option.name}" not in text
+            and f"`-{option.short}`, `--{option.name}" not in text] == []  # fmt: skip
