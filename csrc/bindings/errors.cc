@@ -2,6 +2,7 @@
 
 #include <initializer_list>
 #include <string>
+#include <string_view>
 
 namespace py = pybind11;
 
@@ -73,29 +74,27 @@ PyObject* class_of(StatusCode code, Domain domain) {
 
 void bind_errors(py::module_& module) {
   ExceptionClasses& all = classes();
-  all.elastic_error = make_class(module, "ElasticError", "Any error that elastic reports.",
-                                 {PyExc_Exception});
+  all.elastic_error =
+      make_class(module, "ElasticError", "Any error that elastic reports.", {PyExc_Exception});
   all.config_error =
       make_class(module, "ConfigError", "An argument or option that cannot be; also a ValueError.",
                  {all.elastic_error, PyExc_ValueError});
-  all.store_error = make_class(module, "StoreError", "A call of a key-value store failed.",
-                               {all.elastic_error});
-  all.store_timeout =
-      make_class(module, "StoreTimeout",
-                 "The deadline of a store call passed first; the client stays usable.",
-                 {all.store_error, PyExc_TimeoutError});
+  all.store_error =
+      make_class(module, "StoreError", "A call of a key-value store failed.", {all.elastic_error});
+  all.store_timeout = make_class(
+      module, "StoreTimeout", "The deadline of a store call passed first; the client stays usable.",
+      {all.store_error, PyExc_TimeoutError});
   all.store_unavailable =
       make_class(module, "StoreUnavailable",
                  "The server refused, reset or closed the connection; the next call connects anew.",
                  {all.store_error, PyExc_ConnectionError});
-  all.store_protocol_error = make_class(
-      module, "StoreProtocolError", "The peer does not speak the protocol of a TCPStore server.",
-      {all.store_error});
+  all.store_protocol_error =
+      make_class(module, "StoreProtocolError",
+                 "The peer does not speak the protocol of a TCPStore server.", {all.store_error});
   all.queue_empty = make_class(module, "QueueEmpty", "queue_pop(block=False) found no element.",
                                {all.store_error, PyExc_LookupError});
-  all.rendezvous_error =
-      make_class(module, "RendezvousError", "The nodes could not agree on a round.",
-                 {all.elastic_error});
+  all.rendezvous_error = make_class(module, "RendezvousError",
+                                    "The nodes could not agree on a round.", {all.elastic_error});
   all.rendezvous_closed =
       make_class(module, "RendezvousClosed", "The job is over: nobody can join it any more.",
                  {all.rendezvous_error});
@@ -110,8 +109,11 @@ void raise_status(const Status& status, Domain domain) {
   if (status.code() == StatusCode::kCancelled && PyErr_Occurred() != nullptr) {
     throw py::error_already_set();
   }
-  const std::string message(status.message());
-  PyErr_SetString(class_of(status.code(), domain), message.c_str());
+  // A message may quote a key, and a key may be any bytes.
+  const std::string_view message = status.message();
+  const auto text = py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(
+      message.data(), static_cast<Py_ssize_t>(message.size()), "backslashreplace"));
+  if (text) PyErr_SetObject(class_of(status.code(), domain), text.ptr());
   throw py::error_already_set();
 }
 

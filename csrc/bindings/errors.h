@@ -2,8 +2,8 @@
 
 // Status to Python exception, in one place, and the exception classes themselves.
 //
-// The classes are made here, so that native calls raise them without an import; elastic.errors gives
-// them their public home. Every function wants the GIL.
+// The classes are made here, so that native calls raise them without an import; elastic.errors
+// gives them their public home. Every function wants the GIL.
 
 #include <pybind11/pybind11.h>
 

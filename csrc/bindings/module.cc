@@ -3,10 +3,12 @@
 #include <pybind11/pybind11.h>
 
 #include "bindings/errors.h"
+#include "bindings/store.h"
 #include "elastic/version.h"
 
 PYBIND11_MODULE(_C, module) {
   module.doc() = "Native core of elastic: store server and client, worker group, agent.";
   module.attr("__version__") = ELASTIC_VERSION;
   elastic::bindings::bind_errors(module);
+  elastic::bindings::bind_store(module);
 }

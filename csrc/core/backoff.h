@@ -1,7 +1,7 @@
 #pragma once
 
-// How long to wait before the next attempt: exponential with full jitter, so that a thousand clients
-// that failed together do not come back together.
+// How long to wait before the next attempt: exponential with full jitter, so that a thousand
+// clients that failed together do not come back together.
 //
 // Pure: chance is injected. One caller at a time.
 

@@ -31,8 +31,8 @@ std::string without_brackets(const std::string& host) {
 Status resolver_error(const std::string& host, int code) {
   const std::string context = "cannot resolve " + host;
   if (code == EAI_SYSTEM) return posix_error(context, errno);
-  const StatusCode status = code == EAI_MEMORY ? StatusCode::kResourceExhausted
-                                               : StatusCode::kUnavailable;
+  const StatusCode status =
+      code == EAI_MEMORY ? StatusCode::kResourceExhausted : StatusCode::kUnavailable;
   return {status, context + ": " + ::gai_strerror(code)};
 }
 
@@ -57,8 +57,7 @@ int ask_resolver(const std::string& host, std::uint16_t port, int flags,
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags | AI_NUMERICSERV;
   addrinfo* list = nullptr;
-  const int code =
-      ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
+  const int code = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
   if (code != 0) return code;
   const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
   for (const addrinfo* item = list; item != nullptr; item = item->ai_next) {

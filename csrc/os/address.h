@@ -29,10 +29,11 @@ struct SocketAddress {
   std::string text() const;
 };
 
-// The addresses of `host` in the order in which to try them: the families take turns, beginning with
-// the one that the resolver prefers. `host` is a literal address (brackets and a zone are fine) or a
-// name. A literal is not looked up. A name that does not resolve is kUnavailable, since name servers
-// often learn of a machine after it has started. Blocks in the resolver as long as that takes.
+// The addresses of `host` in the order in which to try them: the families take turns, beginning
+// with the one that the resolver prefers. `host` is a literal address (brackets and a zone are
+// fine) or a name. A literal is not looked up. A name that does not resolve is kUnavailable, since
+// name servers often learn of a machine after it has started. Blocks in the resolver as long as
+// that takes.
 Result<std::vector<SocketAddress>> look_up(const std::string& host, std::uint16_t port);
 
 // The same within limits. The resolver cannot be interrupted, so a name is looked up on a thread,

@@ -1,7 +1,7 @@
 #pragma once
 
-// Tells an object that it is a copy in a forked child, where its connections and threads are not its
-// own to use.
+// Tells an object that it is a copy in a forked child, where its connections and threads are not
+// its own to use.
 
 #include <sys/types.h>
 #include <unistd.h>

@@ -11,15 +11,16 @@
 #include "os/clock.h"
 #include "os/posix_error.h"
 
-// Theory of operation. A signal handler of the embedding program runs when the signal comes and only
-// leaves a mark; `interrupted` acts on the mark, so it must be asked after the handler has run. A
-// signal that interrupts the poll is easy: EINTR. Two others would be slept through: one that came
-// between the caller's last look and the poll, and one whose handler ran in another thread.
+// Theory of operation. A signal handler of the embedding program runs when the signal comes and
+// only leaves a mark; `interrupted` acts on the mark, so it must be asked after the handler has
+// run. A signal that interrupts the poll is easy: EINTR. Two others would be slept through: one
+// that came between the caller's last look and the poll, and one whose handler ran in another
+// thread.
 //
 // Most waits are for a reply that is a fraction of a millisecond away, and asking costs Python's
-// lock. So a wait first polls for kBriefWait without asking; after that it is a long one, which asks
-// with signals held back until the poll itself lets them in (the first case), and asks again each
-// kAskPeriod (the second).
+// lock. So a wait first polls for kBriefWait without asking; after that it is a long one, which
+// asks with signals held back until the poll itself lets them in (the first case), and asks again
+// each kAskPeriod (the second).
 
 namespace elastic::os {
 namespace {
@@ -66,13 +67,12 @@ Status poll_until(pollfd* items, nfds_t count, const WaitLimits& limits) {
   const bool forever = limits.deadline == Instant::max();
   for (bool is_brief = true;; is_brief = false) {
     const Duration left =
-        forever ? Duration::max()
-                : std::max(limits.deadline - monotonic_now(), Duration::zero());
+        forever ? Duration::max() : std::max(limits.deadline - monotonic_now(), Duration::zero());
     bool cancelled = false;
-    const int ready =
-        !asks      ? poll_for(items, count, left, nullptr)
-        : is_brief ? poll_for(items, count, std::min(left, kBriefWait), nullptr)
-                   : poll_and_ask(items, count, left, *limits.interrupted, &cancelled);
+    const int ready = !asks ? poll_for(items, count, left, nullptr)
+                      : is_brief
+                          ? poll_for(items, count, std::min(left, kBriefWait), nullptr)
+                          : poll_and_ask(items, count, left, *limits.interrupted, &cancelled);
     if (cancelled) return {StatusCode::kCancelled, "interrupted by a signal"};
     if (ready > 0 && items[count - 1].revents != 0) {
       return {StatusCode::kFailedPrecondition, "closed"};

@@ -6,7 +6,7 @@ Names are loaded when they are first used, so that ``import elastic`` itself cos
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from elastic._C import __version__
+    from elastic._C import StoreClient, __version__
     from elastic.errors import (
         ConfigError,
         ElasticError,
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # Each public name and the module that has it.
 _HOMES = {
+    "StoreClient": "elastic._C",
     "__version__": "elastic._C",
     "ConfigError": "elastic.errors",
     "ElasticError": "elastic.errors",
@@ -44,6 +45,7 @@ __all__ = [
     "RendezvousClosed",
     "RendezvousError",
     "RendezvousTimeout",
+    "StoreClient",
     "StoreError",
     "StoreProtocolError",
     "StoreTimeout",

@@ -1,0 +1,366 @@
+// elastic._C.StoreServer and StoreClient.
+
+#include "bindings/store.h"
+
+#include <datetime.h>
+
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "bindings/errors.h"
+#include "elastic/store_client.h"
+
+namespace py = pybind11;
+
+namespace elastic::bindings {
+namespace {
+
+// A key or value: str as UTF-8, or bytes. A view of the Python object, which the call keeps alive.
+struct Text {
+  std::string_view bytes;
+};
+
+// A sequence of keys or values, but not a str or bytes: a list of letters was never meant.
+struct TextSequence {
+  std::vector<std::string> items;
+};
+
+// Seconds or a timedelta; None is the client's own timeout.
+struct Timeout {
+  StoreClient::Timeout value;
+};
+
+}  // namespace
+}  // namespace elastic::bindings
+
+namespace pybind11::detail {
+
+using elastic::bindings::Text;
+using elastic::bindings::TextSequence;
+using elastic::bindings::Timeout;
+
+template <>
+struct type_caster<Text> {
+  PYBIND11_TYPE_CASTER(Text, const_name("str | bytes"));
+  bool load(handle source, bool) {
+    if (PyBytes_Check(source.ptr())) {
+      value.bytes = {PyBytes_AS_STRING(source.ptr()),
+                     static_cast<std::size_t>(PyBytes_GET_SIZE(source.ptr()))};
+      return true;
+    }
+    if (!PyUnicode_Check(source.ptr())) return false;
+    Py_ssize_t size = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(source.ptr(), &size);
+    if (text == nullptr) throw error_already_set();  // a lone surrogate
+    value.bytes = {text, static_cast<std::size_t>(size)};
+    return true;
+  }
+};
+
+template <>
+struct type_caster<TextSequence> {
+  PYBIND11_TYPE_CASTER(TextSequence, const_name("collections.abc.Sequence[str | bytes]"));
+  bool load(handle source, bool convert) {
+    if (!PySequence_Check(source.ptr()) || PyBytes_Check(source.ptr()) ||
+        PyUnicode_Check(source.ptr())) {
+      return false;
+    }
+    const auto list = reinterpret_borrow<sequence>(source);
+    value.items.reserve(list.size());
+    for (const handle item : list) {
+      type_caster<Text> text;
+      if (!text.load(item, convert)) return false;
+      value.items.emplace_back(static_cast<Text&>(text).bytes);
+    }
+    return true;
+  }
+};
+
+template <>
+struct type_caster<Timeout> {
+  PYBIND11_TYPE_CASTER(Timeout, const_name("float | datetime.timedelta | None"));
+  bool load(handle source, bool) {
+    if (source.is_none()) return true;
+    double seconds = 0;
+    if (PyDelta_Check(source.ptr())) {
+      seconds = source.attr("total_seconds")().cast<double>();
+    } else if (PyFloat_Check(source.ptr()) || PyLong_Check(source.ptr())) {
+      seconds = PyFloat_AsDouble(source.ptr());
+      if (seconds == -1.0 && PyErr_Occurred() != nullptr) throw error_already_set();
+    } else {
+      return false;
+    }
+    if (std::isnan(seconds) || seconds < 0) {
+      elastic::bindings::raise_status(
+          {elastic::StatusCode::kInvalidArgument, "a timeout must not be negative"});
+    }
+    value.value = elastic::from_seconds(seconds);
+    return true;
+  }
+};
+
+}  // namespace pybind11::detail
+
+namespace elastic::bindings {
+namespace {
+
+template <typename Call>
+auto without_gil(Call&& call) {
+  const py::gil_scoped_release release;
+  return call();
+}
+
+void finish(const Status& status) { check(status, Domain::kStore); }
+
+template <typename T>
+T finish(Result<T> result) {
+  return unwrap(std::move(result), Domain::kStore);
+}
+
+py::bytes finish_bytes(Result<std::string> result) { return py::bytes(finish(std::move(result))); }
+
+std::uint16_t to_port(int port) {
+  if (port < 0 || port > 65535) {
+    raise_status({StatusCode::kInvalidArgument,
+                  "the port " + std::to_string(port) + " is not between 0 and 65535"});
+  }
+  return static_cast<std::uint16_t>(port);
+}
+
+std::unique_ptr<StoreClient> connect(std::string host, int port, const Timeout& timeout) {
+  StoreClientOptions options;
+  options.host = std::move(host);
+  options.port = to_port(port);
+  if (timeout.value) options.timeout = *timeout.value;
+  options.interrupted = python_signal_raised;
+  return finish(without_gil([&] { return StoreClient::connect(std::move(options)); }));
+}
+
+// The key's name is turned into str as far as it is one: other bytes survive as surrogates.
+py::list to_names(const std::vector<std::string>& names) {
+  py::list list;
+  for (const std::string& name : names) {
+    list.append(py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(
+        name.data(), static_cast<Py_ssize_t>(name.size()), "surrogateescape")));
+  }
+  return list;
+}
+
+void bind_client_keys(py::class_<StoreClient>& client) {
+  client
+      .def(
+          "set",
+          [](StoreClient& self, Text key, Text value, Timeout timeout) {
+            finish(without_gil([&] { return self.set(key.bytes, value.bytes, timeout.value); }));
+          },
+          py::arg("key"), py::arg("value"), py::kw_only(), py::arg("timeout") = py::none(),
+          "Stores the value. There is no reply: the call returns when the system has taken the\n"
+          "request on an open connection, and later calls of this client come after it. A request\n"
+          "on a connection that breaks just then is lost; ping() makes sure.")
+      .def(
+          "get",
+          [](StoreClient& self, Text key, Timeout timeout) {
+            return finish_bytes(without_gil([&] { return self.get(key.bytes, timeout.value); }));
+          },
+          py::arg("key"), py::kw_only(), py::arg("timeout") = py::none(),
+          "Waits for the key and returns its value; one round trip when it is there.")
+      .def(
+          "add",
+          [](StoreClient& self, Text key, std::int64_t amount, Timeout timeout) {
+            return finish(without_gil([&] { return self.add(key.bytes, amount, timeout.value); }));
+          },
+          py::arg("key"), py::arg("amount"), py::kw_only(), py::arg("timeout") = py::none(),
+          "Adds to a decimal counter, which begins at 0, and returns the sum. A value that is no\n"
+          "number makes the server close the connection: StoreUnavailable.")
+      .def(
+          "check",
+          [](StoreClient& self, const TextSequence& keys, Timeout timeout) {
+            return finish(without_gil([&] { return self.check(keys.items, timeout.value); }));
+          },
+          py::arg("keys"), py::kw_only(), py::arg("timeout") = py::none(),
+          "Whether all keys are present. Does not wait.")
+      .def(
+          "wait",
+          [](StoreClient& self, const TextSequence& keys, Timeout timeout) {
+            finish(without_gil([&] { return self.wait(keys.items, timeout.value); }));
+          },
+          py::arg("keys"), py::arg("timeout") = py::none(), "Waits until all keys are present.")
+      .def(
+          "compare_set",
+          [](StoreClient& self, Text key, Text expected, Text desired, Timeout timeout) {
+            return finish_bytes(without_gil([&] {
+              return self.compare_set(key.bytes, expected.bytes, desired.bytes, timeout.value);
+            }));
+          },
+          py::arg("key"), py::arg("expected_value"), py::arg("desired_value"), py::kw_only(),
+          py::arg("timeout") = py::none(),
+          "Stores the desired value if the present one is as expected (of a missing key: empty).\n"
+          "Returns the value that is there now. A missing key with another expectation returns\n"
+          "the expectation, as in torch.")
+      .def(
+          "append",
+          [](StoreClient& self, Text key, Text value, Timeout timeout) {
+            finish(without_gil([&] { return self.append(key.bytes, value.bytes, timeout.value); }));
+          },
+          py::arg("key"), py::arg("value"), py::kw_only(), py::arg("timeout") = py::none(),
+          "Appends to the value, which begins empty. No reply, as set().")
+      .def(
+          "delete_key",
+          [](StoreClient& self, Text key, Timeout timeout) {
+            return finish(without_gil([&] { return self.delete_key(key.bytes, timeout.value); }));
+          },
+          py::arg("key"), py::kw_only(), py::arg("timeout") = py::none(),
+          "Deletes the key and returns whether it was there.");
+}
+
+void bind_client_lists(py::class_<StoreClient>& client) {
+  client
+      .def(
+          "multi_get",
+          [](StoreClient& self, const TextSequence& keys, Timeout timeout) {
+            const auto values =
+                finish(without_gil([&] { return self.multi_get(keys.items, timeout.value); }));
+            py::typing::List<py::bytes> list(values.size());
+            for (std::size_t i = 0; i < values.size(); ++i) list[i] = py::bytes(values[i]);
+            return list;
+          },
+          py::arg("keys"), py::kw_only(), py::arg("timeout") = py::none(),
+          "Waits for all keys and returns their values in order.")
+      .def(
+          "multi_set",
+          [](StoreClient& self, const TextSequence& keys, const TextSequence& values,
+             Timeout timeout) {
+            if (keys.items.size() != values.items.size()) {
+              raise_status({StatusCode::kInvalidArgument,
+                            "multi_set: " + std::to_string(keys.items.size()) + " keys for " +
+                                std::to_string(values.items.size()) + " values"});
+            }
+            finish(without_gil([&] {
+              std::vector<std::pair<std::string, std::string>> items;
+              items.reserve(keys.items.size());
+              for (std::size_t i = 0; i < keys.items.size(); ++i) {
+                items.emplace_back(keys.items[i], values.items[i]);
+              }
+              return self.multi_set(items, timeout.value);
+            }));
+          },
+          py::arg("keys"), py::arg("values"), py::kw_only(), py::arg("timeout") = py::none(),
+          "Stores each value under the key at the same place. No reply, as set().")
+      .def(
+          "num_keys",
+          [](StoreClient& self, Timeout timeout) {
+            return finish(without_gil([&] { return self.num_keys(timeout.value); }));
+          },
+          py::kw_only(), py::arg("timeout") = py::none(),
+          "How many keys the server holds, with those that it keeps for itself.")
+      .def(
+          "list_keys",
+          [](StoreClient& self, Timeout timeout) -> py::typing::List<py::str> {
+            return to_names(finish(without_gil([&] { return self.list_keys(timeout.value); })));
+          },
+          py::kw_only(), py::arg("timeout") = py::none(), "The names of all keys, in no order.");
+}
+
+void bind_client_queues(py::class_<StoreClient>& client) {
+  client
+      .def(
+          "queue_push",
+          [](StoreClient& self, Text key, Text value, Timeout timeout) {
+            finish(without_gil(
+                [&] { return self.queue_push(key.bytes, value.bytes, timeout.value); }));
+          },
+          py::arg("key"), py::arg("value"), py::kw_only(), py::arg("timeout") = py::none(),
+          "Puts the value at the end of the queue of that name. No reply, as set().")
+      .def(
+          "queue_pop",
+          [](StoreClient& self, Text key, bool block, Timeout timeout) {
+            return finish_bytes(
+                without_gil([&] { return self.queue_pop(key.bytes, block, timeout.value); }));
+          },
+          py::arg("key"), py::arg("block") = true, py::kw_only(), py::arg("timeout") = py::none(),
+          "Takes the queue's first element. With block it waits for one; without, an empty queue\n"
+          "raises QueueEmpty.")
+      .def(
+          "queue_len",
+          [](StoreClient& self, Text key, Timeout timeout) {
+            return finish(without_gil([&] { return self.queue_len(key.bytes, timeout.value); }));
+          },
+          py::arg("key"), py::kw_only(), py::arg("timeout") = py::none(),
+          "How many elements the queue has.")
+      .def(
+          "barrier",
+          [](StoreClient& self, Text key, std::int64_t world_size, Timeout timeout) {
+            finish(without_gil([&] { return self.barrier(key.bytes, world_size, timeout.value); }));
+          },
+          py::arg("key"), py::arg("world_size"), py::kw_only(), py::arg("timeout") = py::none(),
+          "Returns when world_size callers have arrived. A key serves for one barrier.")
+      .def(
+          "ping",
+          [](StoreClient& self, Timeout timeout) {
+            finish(without_gil([&] { return self.ping(timeout.value); }));
+          },
+          py::kw_only(), py::arg("timeout") = py::none(),
+          "One round trip; the server has then served all that this client sent before.");
+}
+
+void bind_client_life(py::class_<StoreClient>& client) {
+  client
+      .def(
+          "clone",
+          [](const StoreClient& self) { return finish(without_gil([&] { return self.clone(); })); },
+          "A client of the same server with connections of its own; works in a forked child.")
+      .def(
+          "close", [](StoreClient& self) { without_gil([&] { self.close(); }); },
+          "Closes all connections. Calls that are blocked raise StoreError.")
+      .def("__enter__", [](py::object self) { return self; })
+      .def("__exit__",
+           [](StoreClient& self, const py::args&) { without_gil([&] { self.close(); }); })
+      .def_property_readonly("host", &StoreClient::host)
+      .def_property_readonly("port", &StoreClient::port)
+      .def_property(
+          "timeout", [](const StoreClient& self) { return to_seconds(self.timeout()); },
+          [](StoreClient& self, Timeout timeout) {
+            if (!timeout.value) throw py::type_error("the timeout of a client is not None");
+            self.set_timeout(*timeout.value);
+          },
+          "Seconds that a call may take where it is given no timeout of its own.")
+      .def("__repr__", [](const StoreClient& self) {
+        return "StoreClient('" + self.host() + "', " + std::to_string(self.port()) + ")";
+      });
+}
+
+constexpr const char* kClientDoc =
+    "A client of a TCPStore server: elastic's own or PyTorch's.\n\n"
+    "The constructor connects, and tries again until its timeout while the server is not there\n"
+    "yet. Keys and values are str (sent as UTF-8) or bytes, in any mix. Each call takes at most\n"
+    "`timeout` (seconds or a timedelta; None: the client's own) and raises StoreTimeout after it;\n"
+    "the client stays usable. Other errors: StoreUnavailable, StoreProtocolError, ConfigError\n"
+    "(a key or value over the protocol's bounds), StoreError (closed, or used in a forked "
+    "child).\n\n"
+    "Any method from any thread: a call that blocks delays no other, and Python's signal handlers\n"
+    "run during it.";
+
+void bind_client(py::module_& module) {
+  py::class_<StoreClient> client(module, "StoreClient", kClientDoc);
+  client.def(py::init(&connect), py::arg("host"), py::arg("port"),
+             py::arg("timeout") = to_seconds(StoreClientOptions().timeout));
+  bind_client_keys(client);
+  bind_client_lists(client);
+  bind_client_queues(client);
+  bind_client_life(client);
+}
+
+}  // namespace
+
+void bind_store(py::module_& module) {
+  PyDateTime_IMPORT;
+  bind_client(module);
+}
+
+}  // namespace elastic::bindings
