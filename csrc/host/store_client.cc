@@ -5,12 +5,12 @@
 #include <utility>
 
 #include "core/wire.h"
-#include "host/store_arguments.h"
-#include "host/store_pool.h"
+#include "host/client_arguments.h"
+#include "host/client_pool.h"
 
-// Theory of operation. A call checks its arguments, leases a connection (host/store_pool.h), writes
-// its requests, reads the replies and gives the connection back. All waiting is done by the calling
-// thread, in poll(2), within one set of limits that is made when the call begins.
+// Theory of operation. A call checks its arguments, leases a connection (host/client_pool.h),
+// writes its requests, reads the replies and gives the connection back. All waiting is done by the
+// calling thread, in poll(2), within one set of limits that is made when the call begins.
 //
 // `get` has to wait for its key, but the protocol's GET does not: for a missing key PyTorch's libuv
 // server answers with an empty value, and its classic one closes the connection. WAIT and GET in
@@ -23,10 +23,10 @@
 namespace elastic {
 namespace {
 
+using host::ClientPool;
 using host::StoreKeys;
-using host::StorePool;
-using Lease = StorePool::Lease;
-using Use = StorePool::Use;
+using Lease = ClientPool::Lease;
+using Use = ClientPool::Use;
 using wire::Opcode;
 
 // One request that is answered by a number.
@@ -71,10 +71,10 @@ Status wait_for(Lease& connection, const StoreKeys& keys, const os::WaitLimits& 
 
 class StoreClient::Impl {
  public:
-  Impl(std::unique_ptr<StorePool> pool, Duration timeout)
+  Impl(std::unique_ptr<ClientPool> pool, Duration timeout)
       : pool_(std::move(pool)), timeout_(timeout.count()) {}
 
-  StorePool& pool() { return *pool_; }
+  ClientPool& pool() { return *pool_; }
   Duration timeout() const { return Duration(timeout_.load(std::memory_order_relaxed)); }
   void set_timeout(Duration timeout) { timeout_.store(timeout.count(), std::memory_order_relaxed); }
 
@@ -209,7 +209,7 @@ class StoreClient::Impl {
     return status.with_context(context);
   }
 
-  const std::unique_ptr<StorePool> pool_;
+  const std::unique_ptr<ClientPool> pool_;
   std::atomic<Duration::rep> timeout_;
   std::atomic<bool> closes_on_missing_ = false;
 };
@@ -226,7 +226,7 @@ Result<std::unique_ptr<StoreClient>> StoreClient::connect(StoreClientOptions opt
   if (options.timeout < Duration::zero()) {
     return Status(StatusCode::kInvalidArgument, "the timeout is negative");
   }
-  auto pool = StorePool::connect(options);
+  auto pool = ClientPool::connect(options);
   if (!pool.ok()) return pool.status();
   return std::unique_ptr<StoreClient>(
       new StoreClient(std::make_unique<Impl>(*std::move(pool), options.timeout)));

@@ -1,4 +1,4 @@
-#include "host/store_arguments.h"
+#include "host/client_arguments.h"
 
 #include <algorithm>
 #include <charconv>

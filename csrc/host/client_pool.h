@@ -15,13 +15,13 @@
 
 #include "elastic/status.h"
 #include "elastic/store_client.h"
-#include "host/store_connection.h"
+#include "host/client_connection.h"
 #include "os/fork_guard.h"
 #include "os/notifier.h"
 
 namespace elastic::host {
 
-class StorePool {
+class ClientPool {
  public:
   // What a call sends: requests that are answered, or those that are not (SET, APPEND, …).
   enum class Use : unsigned char { kAnswered, kSilent };
@@ -29,25 +29,25 @@ class StorePool {
   // A connection for one call; goes back to the pool with the lease.
   class Lease {
    public:
-    Lease(StorePool* pool, Use use, std::unique_ptr<StoreConnection> connection)
+    Lease(ClientPool* pool, Use use, std::unique_ptr<ClientConnection> connection)
         : pool_(pool), use_(use), connection_(std::move(connection)) {}
     Lease(Lease&& other) noexcept = default;
     ~Lease() {
       if (connection_) pool_->give_back(use_, std::move(connection_));
     }
-    StoreConnection* operator->() { return connection_.get(); }
+    ClientConnection* operator->() { return connection_.get(); }
     // Before a wait that may be long, once a reply has come: calls that had to follow this
     // connection's silent requests need not wait for it any longer.
     void let_others_pass() { pool_->confirm(connection_.get()); }
 
    private:
-    StorePool* pool_;  // outlives the lease
+    ClientPool* pool_;  // outlives the lease
     Use use_;
-    std::unique_ptr<StoreConnection> connection_;
+    std::unique_ptr<ClientConnection> connection_;
   };
 
   // A pool with one connection; see StoreClient::connect for the errors.
-  static Result<std::unique_ptr<StorePool>> connect(const StoreClientOptions& options);
+  static Result<std::unique_ptr<ClientPool>> connect(const StoreClientOptions& options);
 
   // A usable connection: an idle one, or a new one within the limits. Errors: as those of a call.
   Result<Lease> lease(Use use, const os::WaitLimits& limits);
@@ -61,13 +61,13 @@ class StorePool {
   bool is_in_child() const { return fork_guard_.is_in_child(); }
 
  private:
-  StorePool(const StoreClientOptions& options, os::Notifier closing);
-  Result<std::unique_ptr<StoreConnection>> open_connection(const os::WaitLimits& limits);
-  Result<std::unique_ptr<StoreConnection>> lease_connection(Use use, const os::WaitLimits& limits);
-  std::unique_ptr<StoreConnection> take_idle();
+  ClientPool(const StoreClientOptions& options, os::Notifier closing);
+  Result<std::unique_ptr<ClientConnection>> open_connection(const os::WaitLimits& limits);
+  Result<std::unique_ptr<ClientConnection>> lease_connection(Use use, const os::WaitLimits& limits);
+  std::unique_ptr<ClientConnection> take_idle();
   Status wait_for_turn(std::unique_lock<std::mutex>* lock, const os::WaitLimits& limits);
-  void give_back(Use use, std::unique_ptr<StoreConnection> connection);
-  void confirm(const StoreConnection* connection);
+  void give_back(Use use, std::unique_ptr<ClientConnection> connection);
+  void confirm(const ClientConnection* connection);
   void end_turn(Use use);
 
   // Constant after construction.
@@ -78,8 +78,9 @@ class StorePool {
   std::mutex mutex_;
   // Guarded by mutex_.
   bool is_closed_ = false;
-  std::vector<std::unique_ptr<StoreConnection>> idle_;  // the last one is the first to be used
-  const StoreConnection* unconfirmed_ = nullptr;  // has silent requests that were not overtaken yet
+  std::vector<std::unique_ptr<ClientConnection>> idle_;  // the last one is the first to be used
+  const ClientConnection* unconfirmed_ =
+      nullptr;  // has silent requests that were not overtaken yet
   bool is_silent_leased_ = false;
   std::optional<os::SocketAddress> known_address_;  // where the server was found last
   std::condition_variable turn_;                    // one of the above has changed

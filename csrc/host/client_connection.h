@@ -19,14 +19,14 @@
 
 namespace elastic::host {
 
-class StoreConnection {
+class ClientConnection {
  public:
   // Connects to one of `addresses` and shakes hands: VALIDATE, and a PING with `nonce` that must
   // come back. Errors: kUnavailable (refused, reset, closed), kPeerViolation (a wrong echo),
   // kResourceExhausted, and those of the limits.
-  static Result<std::unique_ptr<StoreConnection>> open(std::span<const os::SocketAddress> addresses,
-                                                       std::uint32_t nonce,
-                                                       const os::WaitLimits& limits);
+  static Result<std::unique_ptr<ClientConnection>> open(
+      std::span<const os::SocketAddress> addresses, std::uint32_t nonce,
+      const os::WaitLimits& limits);
 
   // An empty buffer for the requests that the next send takes.
   std::string* new_request();
@@ -63,7 +63,7 @@ class StoreConnection {
   const os::SocketAddress& peer() const { return socket_.peer(); }
 
  private:
-  StoreConnection(os::StreamSocket socket, std::uint32_t nonce)
+  ClientConnection(os::StreamSocket socket, std::uint32_t nonce)
       : socket_(std::move(socket)), nonce_(nonce) {}
   Status fill(const os::WaitLimits& limits);
   Status read_exactly(std::span<char> into, const os::WaitLimits& limits);

@@ -1,4 +1,4 @@
-#include "host/store_pool.h"
+#include "host/client_pool.h"
 
 #include <algorithm>
 #include <chrono>
@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/backoff.h"
-#include "host/store_arguments.h"
+#include "host/client_arguments.h"
 #include "os/clock.h"
 #include "os/random_seed.h"
 
@@ -34,13 +34,13 @@ Status closed_error() { return {StatusCode::kFailedPrecondition, "the client is 
 
 }  // namespace
 
-StorePool::StorePool(const StoreClientOptions& options, os::Notifier closing)
+ClientPool::ClientPool(const StoreClientOptions& options, os::Notifier closing)
     : options_(options), closing_(std::move(closing)) {}
 
-Result<std::unique_ptr<StorePool>> StorePool::connect(const StoreClientOptions& options) {
+Result<std::unique_ptr<ClientPool>> ClientPool::connect(const StoreClientOptions& options) {
   auto closing = os::Notifier::create();
   if (!closing.ok()) return closing.status();
-  std::unique_ptr<StorePool> pool(new StorePool(options, *std::move(closing)));
+  std::unique_ptr<ClientPool> pool(new ClientPool(options, *std::move(closing)));
   const os::WaitLimits limits = pool->limits(options.timeout);
   Rng rng(os::random_seed());
   Backoff backoff({}, &rng);
@@ -69,14 +69,15 @@ Result<std::unique_ptr<StorePool>> StorePool::connect(const StoreClientOptions& 
   }
 }
 
-os::WaitLimits StorePool::limits(Duration timeout) const {
+os::WaitLimits ClientPool::limits(Duration timeout) const {
   return {.deadline = add_saturating(os::monotonic_now(), timeout),
           .interrupted = &options_.interrupted,
           .wake_fd = closing_.fd()};
 }
 
 // Tries where the server was last, then asks the resolver, since it may have moved.
-Result<std::unique_ptr<StoreConnection>> StorePool::open_connection(const os::WaitLimits& limits) {
+Result<std::unique_ptr<ClientConnection>> ClientPool::open_connection(
+    const os::WaitLimits& limits) {
   std::optional<os::SocketAddress> known;
   {
     const std::lock_guard lock(mutex_);
@@ -90,7 +91,7 @@ Result<std::unique_ptr<StoreConnection>> StorePool::open_connection(const os::Wa
     auto addresses =
         is_known ? Result(std::vector{*known}) : os::look_up(options_.host, options_.port, limits);
     if (!addresses.ok()) return addresses.status();
-    auto connection = StoreConnection::open(*addresses, nonce, limits);
+    auto connection = ClientConnection::open(*addresses, nonce, limits);
     if (connection.ok()) {
       const std::lock_guard lock(mutex_);
       known_address_ = (*connection)->peer();
@@ -102,18 +103,18 @@ Result<std::unique_ptr<StoreConnection>> StorePool::open_connection(const os::Wa
   return error;
 }
 
-Result<StorePool::Lease> StorePool::lease(Use use, const os::WaitLimits& limits) {
+Result<ClientPool::Lease> ClientPool::lease(Use use, const os::WaitLimits& limits) {
   auto connection = lease_connection(use, limits);
   if (!connection.ok()) return connection.status();
   return Lease(this, use, *std::move(connection));
 }
 
-Result<std::unique_ptr<StoreConnection>> StorePool::lease_connection(Use use,
-                                                                     const os::WaitLimits& limits) {
+Result<std::unique_ptr<ClientConnection>> ClientPool::lease_connection(
+    Use use, const os::WaitLimits& limits) {
   std::unique_lock lock(mutex_);
   while (true) {
     if (is_closed_) return closed_error();
-    std::unique_ptr<StoreConnection> connection;
+    std::unique_ptr<ClientConnection> connection;
     const bool must_wait = use == Use::kSilent && is_silent_leased_;
     if (!must_wait) connection = take_idle();
     if (must_wait || (!connection && unconfirmed_ != nullptr)) {
@@ -137,7 +138,7 @@ Result<std::unique_ptr<StoreConnection>> StorePool::lease_connection(Use use,
 }
 
 // The idle connection that the next call is to use, or null. REQUIRES: mutex_ is held.
-std::unique_ptr<StoreConnection> StorePool::take_idle() {
+std::unique_ptr<ClientConnection> ClientPool::take_idle() {
   if (idle_.empty()) return nullptr;
   auto choice = idle_.end() - 1;
   if (unconfirmed_ != nullptr) {
@@ -145,12 +146,12 @@ std::unique_ptr<StoreConnection> StorePool::take_idle() {
                           [this](const auto& item) { return item.get() == unconfirmed_; });
     if (choice == idle_.end()) return nullptr;
   }
-  std::unique_ptr<StoreConnection> connection = std::move(*choice);
+  std::unique_ptr<ClientConnection> connection = std::move(*choice);
   idle_.erase(choice);
   return connection;
 }
 
-Status StorePool::wait_for_turn(std::unique_lock<std::mutex>* lock, const os::WaitLimits& limits) {
+Status ClientPool::wait_for_turn(std::unique_lock<std::mutex>* lock, const os::WaitLimits& limits) {
   const Duration left = limits.deadline - os::monotonic_now();
   if (left <= Duration::zero()) {
     return {StatusCode::kDeadlineExceeded, "the server does not answer an earlier call"};
@@ -164,7 +165,7 @@ Status StorePool::wait_for_turn(std::unique_lock<std::mutex>* lock, const os::Wa
   return {};
 }
 
-void StorePool::give_back(Use use, std::unique_ptr<StoreConnection> connection) {
+void ClientPool::give_back(Use use, std::unique_ptr<ClientConnection> connection) {
   const bool is_settled = connection->is_settled();
   {
     const std::lock_guard lock(mutex_);
@@ -180,7 +181,7 @@ void StorePool::give_back(Use use, std::unique_ptr<StoreConnection> connection) 
   turn_.notify_all();
 }
 
-void StorePool::confirm(const StoreConnection* connection) {
+void ClientPool::confirm(const ClientConnection* connection) {
   {
     const std::lock_guard lock(mutex_);
     if (unconfirmed_ != connection) return;
@@ -190,7 +191,7 @@ void StorePool::confirm(const StoreConnection* connection) {
 }
 
 // A lease was not granted after all.
-void StorePool::end_turn(Use use) {
+void ClientPool::end_turn(Use use) {
   if (use != Use::kSilent) return;
   {
     const std::lock_guard lock(mutex_);
@@ -199,8 +200,8 @@ void StorePool::end_turn(Use use) {
   turn_.notify_all();
 }
 
-void StorePool::close() {
-  std::vector<std::unique_ptr<StoreConnection>> closed;  // outside of the lock
+void ClientPool::close() {
+  std::vector<std::unique_ptr<ClientConnection>> closed;  // outside of the lock
   {
     const std::lock_guard lock(mutex_);
     is_closed_ = true;

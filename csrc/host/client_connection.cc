@@ -1,4 +1,4 @@
-#include "host/store_connection.h"
+#include "host/client_connection.h"
 
 #include <algorithm>
 #include <chrono>
@@ -26,12 +26,12 @@ constexpr std::size_t kRequestBytesKept = 64 << 10;
 
 }  // namespace
 
-Result<std::unique_ptr<StoreConnection>> StoreConnection::open(
+Result<std::unique_ptr<ClientConnection>> ClientConnection::open(
     std::span<const os::SocketAddress> addresses, std::uint32_t nonce,
     const os::WaitLimits& limits) {
   auto socket = os::StreamSocket::connect(addresses, limits);
   if (!socket.ok()) return socket.status();
-  std::unique_ptr<StoreConnection> connection(new StoreConnection(*std::move(socket), nonce));
+  std::unique_ptr<ClientConnection> connection(new ClientConnection(*std::move(socket), nonce));
   std::string* request = connection->new_request();
   wire::append_validate(request);
   connection->append_ping(request);
@@ -42,18 +42,18 @@ Result<std::unique_ptr<StoreConnection>> StoreConnection::open(
   return connection;
 }
 
-std::string* StoreConnection::new_request() {
+std::string* ClientConnection::new_request() {
   request_.clear();
   if (request_.capacity() > kRequestBytesKept) request_.shrink_to_fit();
   return &request_;
 }
 
-Status StoreConnection::send(const os::WaitLimits& limits) {
+Status ClientConnection::send(const os::WaitLimits& limits) {
   is_settled_ = false;
   return socket_.send(request_, limits);
 }
 
-Status StoreConnection::send_silent(const os::WaitLimits& limits) {
+Status ClientConnection::send_silent(const os::WaitLimits& limits) {
   Status status = send(limits);
   if (status.ok()) {
     has_silent_requests_ = true;
@@ -62,11 +62,11 @@ Status StoreConnection::send_silent(const os::WaitLimits& limits) {
   return status;
 }
 
-void StoreConnection::append_ping(std::string* request) const {
+void ClientConnection::append_ping(std::string* request) const {
   wire::append_ping(request, nonce_);
 }
 
-Status StoreConnection::fill(const os::WaitLimits& limits) {
+Status ClientConnection::fill(const os::WaitLimits& limits) {
   const auto got = socket_.receive(buffer_, limits);
   if (got.status().code() == StatusCode::kDeadlineExceeded) {
     return {StatusCode::kDeadlineExceeded, "the server does not answer"};
@@ -78,7 +78,7 @@ Status StoreConnection::fill(const os::WaitLimits& limits) {
   return {};
 }
 
-Status StoreConnection::read_exactly(std::span<char> into, const os::WaitLimits& limits) {
+Status ClientConnection::read_exactly(std::span<char> into, const os::WaitLimits& limits) {
   while (true) {
     const std::size_t taken = std::min(into.size(), unread_.size());
     std::memcpy(into.data(), unread_.data(), taken);
@@ -95,18 +95,18 @@ Status StoreConnection::read_exactly(std::span<char> into, const os::WaitLimits&
   }
 }
 
-Status StoreConnection::read_code(char* code, const os::WaitLimits& limits) {
+Status ClientConnection::read_code(char* code, const os::WaitLimits& limits) {
   return read_exactly(std::span(code, 1), limits);
 }
 
-Status StoreConnection::read_number(std::int64_t* number, const os::WaitLimits& limits) {
+Status ClientConnection::read_number(std::int64_t* number, const os::WaitLimits& limits) {
   char bytes[sizeof *number];
   Status status = read_exactly(bytes, limits);
   if (status.ok()) *number = wire::load<std::int64_t>(bytes);
   return status;
 }
 
-Status StoreConnection::read_bytes(std::string* bytes, const os::WaitLimits& limits) {
+Status ClientConnection::read_bytes(std::string* bytes, const os::WaitLimits& limits) {
   std::int64_t announced = 0;
   if (Status status = read_number(&announced, limits); !status.ok()) return status;
   const auto length = static_cast<std::uint64_t>(announced);
@@ -127,14 +127,14 @@ Status StoreConnection::read_bytes(std::string* bytes, const os::WaitLimits& lim
   return {};
 }
 
-Status StoreConnection::read_pong(const os::WaitLimits& limits) {
+Status ClientConnection::read_pong(const os::WaitLimits& limits) {
   char bytes[sizeof nonce_];
   if (Status status = read_exactly(bytes, limits); !status.ok()) return status;
   if (wire::load<std::uint32_t>(bytes) == nonce_) return {};
   return {StatusCode::kPeerViolation, "PING came back changed: this is no TCPStore server"};
 }
 
-Status StoreConnection::read_release(const os::WaitLimits& limits) {
+Status ClientConnection::read_release(const os::WaitLimits& limits) {
   char code = 0;
   Status status = read_code(&code, limits);
   if (status.ok() && code != wire::kStopWaiting) {

@@ -1,0 +1,147 @@
+"""A store client for ``torch.distributed``.
+
+::
+
+    store = elastic.torch.Store(elastic.StoreClient(host, port))
+    torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
+
+It stands wherever a ``torch.distributed.TCPStore`` client does, also below a ``PrefixStore``, and
+against PyTorch's own servers. Unlike that client it keeps its deadline in every call, and a thread
+that waits does not keep the others from the store.
+
+This is the only module of elastic that imports torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import ParamSpec, TypeVar
+
+import torch.distributed as dist
+
+from elastic import errors
+from elastic._C import StoreClient
+
+__all__ = ["Store", "StoreQueueEmpty", "StoreTimeout", "StoreUnavailable"]
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+_Text = str | bytes
+
+
+class StoreTimeout(errors.StoreTimeout, dist.DistStoreError):
+    """A deadline passed: elastic's error and torch's in one, for the code of both."""
+
+
+class StoreUnavailable(errors.StoreUnavailable, dist.DistNetworkError):
+    """The server refused, reset or closed the connection."""
+
+
+class StoreQueueEmpty(errors.QueueEmpty, dist.QueueEmptyError):
+    """``queue_pop(block=False)`` found no element."""
+
+
+def _as_torch(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Calls; what elastic raises becomes what torch's own code catches as well."""
+    try:
+        return call(*args, **kwargs)
+    except errors.StoreTimeout as error:
+        raise StoreTimeout(str(error)) from None
+    except errors.StoreUnavailable as error:
+        raise StoreUnavailable(str(error)) from None
+    except errors.QueueEmpty as error:
+        raise StoreQueueEmpty(str(error)) from None
+
+
+# torch's C++ code (a PrefixStore, a process group) holds on to a store without a reference that
+# Python sees, and calls into the Python object for as long. So each one is kept until close().
+_open_stores: set[Store] = set()
+
+
+class Store(dist.Store):
+    """``client`` as a ``torch.distributed.Store``.
+
+    The timeout is the store's own from here on (``timeout``, ``set_timeout``), as torch's C++ code
+    reads and sets it there; it begins as the client's. A store lives until ``close()`` or the end
+    of the process, since process groups may use it without Python knowing.
+    """
+
+    def __init__(self, client: StoreClient) -> None:
+        super().__init__()
+        self._client = client
+        _open_stores.add(self)
+        self.set_timeout(timedelta(seconds=min(client.timeout, timedelta.max.total_seconds())))
+
+    def __repr__(self) -> str:
+        return f"elastic.torch.Store({self._client!r})"
+
+    def set(self, key: _Text, value: _Text) -> None:
+        _as_torch(self._client.set, key, value, timeout=self.timeout)
+
+    def get(self, key: _Text) -> bytes:
+        return _as_torch(self._client.get, key, timeout=self.timeout)
+
+    def add(self, key: _Text, amount: int) -> int:
+        return _as_torch(self._client.add, key, amount, timeout=self.timeout)
+
+    def check(self, keys: Sequence[_Text]) -> bool:
+        return _as_torch(self._client.check, keys, timeout=self.timeout)
+
+    def wait(self, keys: Sequence[_Text], timeout: timedelta | None = None) -> None:
+        _as_torch(self._client.wait, keys, timeout=self.timeout if timeout is None else timeout)
+
+    def compare_set(self, key: _Text, expected_value: _Text, desired_value: _Text) -> bytes:
+        return _as_torch(
+            self._client.compare_set, key, expected_value, desired_value, timeout=self.timeout
+        )
+
+    def append(self, key: _Text, value: _Text) -> None:
+        _as_torch(self._client.append, key, value, timeout=self.timeout)
+
+    def delete_key(self, key: _Text) -> bool:
+        return _as_torch(self._client.delete_key, key, timeout=self.timeout)
+
+    def multi_get(self, keys: Sequence[_Text]) -> list[bytes]:
+        return _as_torch(self._client.multi_get, keys, timeout=self.timeout)
+
+    def multi_set(self, keys: Sequence[_Text], values: Sequence[_Text]) -> None:
+        _as_torch(self._client.multi_set, keys, values, timeout=self.timeout)
+
+    def num_keys(self) -> int:
+        return _as_torch(self._client.num_keys, timeout=self.timeout)
+
+    def list_keys(self) -> list[str]:
+        return _as_torch(self._client.list_keys, timeout=self.timeout)
+
+    def queue_push(self, key: _Text, value: _Text) -> None:
+        _as_torch(self._client.queue_push, key, value, timeout=self.timeout)
+
+    def queue_pop(self, key: _Text, block: bool = True) -> bytes:
+        return _as_torch(self._client.queue_pop, key, block, timeout=self.timeout)
+
+    def queue_len(self, key: _Text) -> int:
+        return _as_torch(self._client.queue_len, key, timeout=self.timeout)
+
+    def barrier(self, key: _Text, world_size: int, timeout: timedelta | None = None) -> None:
+        limit = self.timeout if timeout is None else timeout
+        _as_torch(self._client.barrier, key, world_size, timeout=limit)
+
+    def has_extended_api(self) -> bool:
+        """Whether append, multi_get and multi_set work."""
+        return True
+
+    def clone(self) -> Store:
+        clone = Store(_as_torch(self._client.clone))
+        clone.set_timeout(self.timeout)
+        return clone
+
+    def close(self) -> None:
+        """Closes the client, once no process group uses this store any more."""
+        self._client.close()
+        _open_stores.discard(self)
+
+    # What torch's C++ code calls two of them.
+    deleteKey = delete_key
+    getNumKeys = num_keys
