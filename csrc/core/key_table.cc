@@ -5,21 +5,22 @@
 #include <limits>
 #include <new>
 
-// Theory of operation. Linear hashing: buckets are split one by one, in order, one for each key that
-// is added, so that there are as many buckets as keys and no insertion ever moves more than one
-// bucket's keys. (A table that doubles all at once would stop every client for a tenth of a second at
-// some millions of keys.) With n buckets, a key lives in bucket `hash mod 2^k` for the least 2^k >= n,
-// or, while that bucket does not exist yet, in the one that it will be split from: the same number
-// without its highest bit.
+// Theory of operation. Linear hashing: buckets are split one by one, in order, one for each key
+// that is added, so that there are as many buckets as keys and no insertion ever moves more than
+// one bucket's keys. (A table that doubles all at once would stop every client for a tenth of a
+// second at some millions of keys.) With n buckets, a key lives in bucket `hash mod 2^k` for the
+// least 2^k >= n, or, while that bucket does not exist yet, in the one that it will be split from:
+// the same number without its highest bit.
 //
-// An entry is one allocation: header, key, value, and whatever the allocator rounds it up to. A value
-// that fits there is overwritten in place, so counters and values of steady length cost no allocation.
+// An entry is one allocation: header, key, value, and whatever the allocator rounds it up to. A
+// value that fits there is overwritten in place, so counters and values of steady length cost no
+// allocation.
 
 namespace elastic {
 namespace {
 
-constexpr std::size_t kAllocatorGrain = 16;     // glibc's chunks are multiples of it,
-constexpr std::size_t kAllocatorOverhead = 8;   // of which it keeps so much for itself
+constexpr std::size_t kAllocatorGrain = 16;    // glibc's chunks are multiples of it,
+constexpr std::size_t kAllocatorOverhead = 8;  // of which it keeps so much for itself
 constexpr std::size_t kBucketBytes = sizeof(void*);
 
 // The bytes that the allocator hands out when it is asked for `bytes`.
@@ -96,8 +97,8 @@ bool KeyTable::append(Position position, std::string_view key, std::string_view 
   if (old == nullptr) return assign(position, key, suffix);
   const std::size_t size = old->value_size + suffix.size();
   if (size > old->value_capacity) {
-    // Half as much again, so that many small appends cost time in proportion to the result; when the
-    // budget has no room for that, what is needed.
+    // Half as much again, so that many small appends cost time in proportion to the result; when
+    // the budget has no room for that, what is needed.
     std::size_t room = size + size / 2;
     if (!budget_->exchange(charge(*old), bytes_of(key.size(), room))) {
       room = size;
@@ -128,7 +129,8 @@ void KeyTable::insert(Position position, Entry* entry) {
 }
 
 void KeyTable::split_one_bucket() {
-  if (buckets_.size() > std::numeric_limits<std::uint32_t>::max()) return;  // all the hash can number
+  // A hash of 32 bits can number no more.
+  if (buckets_.size() > std::numeric_limits<std::uint32_t>::max()) return;
   const std::size_t added = buckets_.size();
   if (added > mask_) mask_ = 2 * mask_ + 1;
   buckets_.push_back(nullptr);

@@ -1,7 +1,7 @@
 #pragma once
 
-// SipHash-1-3 of a byte string: a hash that somebody who does not know the seed cannot steer, so that
-// no client can make the keys of a table collide.
+// SipHash-1-3 of a byte string: a hash that somebody who does not know the seed cannot steer, so
+// that no client can make the keys of a table collide.
 
 #include <bit>
 #include <cstddef>

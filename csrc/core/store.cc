@@ -7,18 +7,18 @@
 
 #include "core/check.h"
 
-// Theory of operation. Keys and queues are two separate name spaces; a wait is for names, and a name
-// is there when a key of that name exists or a queue of that name is not empty.
+// Theory of operation. Keys and queues are two separate name spaces; a wait is for names, and a
+// name is there when a key of that name exists or a queue of that name is not empty.
 //
 // A wait remembers the names that are missing when it begins, each once, and counts them down: the
 // first write to a name, or a push to it, ticks it off for good, also if the key is deleted again.
 // The wait is over when none is left. For each awaited name there is a list of links, oldest wait
 // first; a write takes the whole list, a push ticks the name off until it has ended one wait. A
-// client has one open wait at most: a new WAIT or BARRIER takes the place of the one before, which is
-// then never answered (PyTorch's server, too, sends one byte for both).
+// client has one open wait at most: a new WAIT or BARRIER takes the place of the one before, which
+// is then never answered (PyTorch's server, too, sends one byte for both).
 //
-// Whatever can be refused (a limit, a value that is no number) is refused before anything changes, so
-// a request is served as a whole or not at all; MULTI_SET, too.
+// Whatever can be refused (a limit, a value that is no number) is refused before anything changes,
+// so a request is served as a whole or not at all; MULTI_SET, too.
 
 namespace elastic {
 namespace {
@@ -29,8 +29,8 @@ constexpr const char* kNotANumber = "the value to add to is not a number";
 
 // Decimal digits of an int64 with its sign: counters get this much room from the start.
 constexpr std::size_t kNumberBytes = 20;
-// What a queue's element, an awaited name and a link cost beside their strings: nodes of the standard
-// library's containers with the allocator's share.
+// What a queue's element, an awaited name and a link cost beside their strings: nodes of the
+// standard library's containers with the allocator's share.
 constexpr std::size_t kQueueNodeBytes = 80;
 constexpr std::size_t kQueueBytes = 128;
 constexpr std::size_t kAwaitedNameBytes = 160;
@@ -83,51 +83,34 @@ const char* StoreTable::serve(const wire::Request& request, Waiter* client, std:
                               Released* released) {
   using wire::Opcode;
   switch (request.opcode) {
-    case Opcode::kValidate:
-      return nullptr;
-    case Opcode::kPing:
-      wire::append_integer(reply, request.nonce);
-      return nullptr;
-    case Opcode::kSet:
-      return set(request.key, request.value, released);
-    case Opcode::kCompareSet:
-      return compare_set(request, reply, released);
-    case Opcode::kGet:
-      return get(request.key, reply);
-    case Opcode::kAdd:
-      return add(request, reply, released);
+    case Opcode::kValidate: return nullptr;
+    case Opcode::kPing: wire::append_integer(reply, request.nonce); return nullptr;
+    case Opcode::kSet: return set(request.key, request.value, released);
+    case Opcode::kCompareSet: return compare_set(request, reply, released);
+    case Opcode::kGet: return get(request.key, reply);
+    case Opcode::kAdd: return add(request, reply, released);
     case Opcode::kCheck:
       reply->push_back(all_present(request.items) ? wire::kReady : wire::kNotReady);
       return nullptr;
-    case Opcode::kWait:
-      return wait(request.items, client, reply);
+    case Opcode::kWait: return wait(request.items, client, reply);
     case Opcode::kNumKeys:
       wire::append_integer<std::int64_t>(reply, static_cast<std::int64_t>(keys_.size()));
       return nullptr;
-    case Opcode::kDeleteKey:
-      delete_key(request.key, reply);
-      return nullptr;
-    case Opcode::kAppend:
-      return append(request, released);
-    case Opcode::kMultiGet:
-      return multi_get(request.items, reply);
-    case Opcode::kMultiSet:
-      return multi_set(request.items, released);
+    case Opcode::kDeleteKey: delete_key(request.key, reply); return nullptr;
+    case Opcode::kAppend: return append(request, released);
+    case Opcode::kMultiGet: return multi_get(request.items, reply);
+    case Opcode::kMultiSet: return multi_set(request.items, released);
     case Opcode::kCancelWait:
       client->cancel();
       reply->push_back(wire::kWaitCanceled);
       return nullptr;
-    case Opcode::kQueuePush:
-      return queue_push(request, released);
-    case Opcode::kQueuePop:
-      return queue_pop(request.key, reply);
+    case Opcode::kQueuePush: return queue_push(request, released);
+    case Opcode::kQueuePop: return queue_pop(request.key, reply);
     case Opcode::kQueueLen:
       wire::append_integer(reply, static_cast<std::int64_t>(queue_size(request.key)));
       return nullptr;
-    case Opcode::kListKeys:
-      return list_keys(reply);
-    case Opcode::kBarrier:
-      return barrier(request, client, reply, released);
+    case Opcode::kListKeys: return list_keys(reply);
+    case Opcode::kBarrier: return barrier(request, client, reply, released);
   }
   return "unknown opcode";
 }
@@ -343,13 +326,12 @@ const char* StoreTable::barrier(const wire::Request& request, Waiter* client, st
 
 bool StoreTable::begin_wait(Waiter* client, std::size_t names, std::size_t name_bytes) {
   client->cancel();
-  // Each name is charged to each wait for it, though they share one: then no wait's end changes what
-  // another one owes.
-  const std::size_t bytes = names * (sizeof(Link) + kAwaitedNameBytes) + name_bytes;
+  // Each name is charged to each wait for it, though they share one: then no wait's end changes
+  // what another one owes.
+  const std::size_t bytes = sizeof(Wait) + names * (sizeof(Link) + kAwaitedNameBytes) + name_bytes;
   if (!budget_->take(bytes)) return false;
-  client->table_ = this;
-  client->charged_ = bytes;
-  client->links_.reserve(names);
+  client->wait_ = std::make_unique<Wait>(Wait{this, bytes, 0, {}});
+  client->wait_->links.reserve(names);
   return true;
 }
 
@@ -357,34 +339,33 @@ void StoreTable::add_name(Waiter* client, std::string_view name) {
   auto found = awaited_.find(name);
   if (found == awaited_.end()) found = awaited_.try_emplace(std::string(name)).first;
   Fifo& fifo = found->second;
-  // A wait enters its names one behind the other, so a name that it lists twice has it as its newest.
+  // A wait enters its names one behind the other, so a name that it lists twice has it as its
+  // newest.
   if (fifo.tail != nullptr && fifo.tail->waiter == client) return;
-  Link* const link = &client->links_.emplace_back(Link{client, &*found, nullptr, fifo.tail});
+  Wait& wait = *client->wait_;
+  Link* const link = &wait.links.emplace_back(Link{client, &*found, nullptr, fifo.tail});
   (fifo.tail == nullptr ? fifo.head : fifo.tail->newer) = link;
   fifo.tail = link;
-  ++client->missing_;
+  ++wait.missing;
 }
 
 void StoreTable::end_wait(Waiter* client) {
-  for (Link& link : client->links_) {
+  const std::unique_ptr<Wait> wait = std::move(client->wait_);
+  for (const Link& link : wait->links) {
     if (link.name == nullptr) continue;
     Fifo& fifo = link.name->second;
     (link.older == nullptr ? fifo.head : link.older->newer) = link.newer;
     (link.newer == nullptr ? fifo.tail : link.newer->older) = link.older;
     if (fifo.head == nullptr) awaited_.erase(awaited_.find(link.name->first));
   }
-  std::vector<Link>().swap(client->links_);
-  budget_->give_back(client->charged_);
-  client->charged_ = 0;
-  client->missing_ = 0;
-  client->table_ = nullptr;
+  budget_->give_back(wait->charged);
 }
 
 // Ticks off a name for the wait of `link`, which has left its list. True: that ended the wait.
 bool StoreTable::count_down(Link* link, Released* released) {
   Waiter* const waiter = link->waiter;
   link->name = nullptr;
-  if (--waiter->missing_ > 0) return false;
+  if (--waiter->wait_->missing > 0) return false;
   end_wait(waiter);
   released->push_back(waiter);
   return true;

@@ -2,14 +2,15 @@
 
 // The store as a pure machine: keys, queues, and the clients that wait for them.
 //
-// A request goes in; its reply comes out as bytes, with the clients whose waits it ended. No request
-// blocks: WAIT and BARRIER leave a wait behind, and a later request, of whichever client, ends it.
-// Not thread-safe; the owner serialises calls.
+// A request goes in; its reply comes out as bytes, with the clients whose waits it ended. No
+// request blocks: WAIT and BARRIER leave a wait behind, and a later request, of whichever client,
+// ends it. Not thread-safe; the owner serialises calls.
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -56,7 +57,7 @@ class StoreTable {
     Link* tail = nullptr;
   };
   using Awaited = std::unordered_map<std::string, Fifo, SipHash, std::equal_to<>>;
-  // One name of one wait. Links live in their waiter and do not move while it waits.
+  // One name of one wait. Links live in their wait and do not move.
   struct Link {
     Waiter* waiter;
     Awaited::value_type* name;  // null: counted down already
@@ -65,6 +66,12 @@ class StoreTable {
   };
   using Queue = std::list<std::string>;
   using Queues = std::unordered_map<std::string, Queue, SipHash, std::equal_to<>>;
+  struct Wait {
+    StoreTable* table;
+    std::size_t charged;      // taken from the budget for this wait
+    std::size_t missing = 0;  // names that are still to come
+    std::vector<Link> links;
+  };
 
  public:
   // A client, as far as the table is concerned: at most one open wait, which ends with the object.
@@ -76,16 +83,13 @@ class StoreTable {
     ~Waiter() { cancel(); }
     // Drops the wait, if there is one. It is not answered.
     void cancel() {
-      if (table_ != nullptr) table_->end_wait(this);
+      if (wait_ != nullptr) wait_->table->end_wait(this);
     }
-    bool waiting() const { return table_ != nullptr; }
+    bool waiting() const { return wait_ != nullptr; }
 
    private:
     friend class StoreTable;
-    StoreTable* table_ = nullptr;  // null: does not wait
-    std::vector<Link> links_;
-    std::size_t missing_ = 0;  // names that are still to come
-    std::size_t charged_ = 0;  // taken from the budget for this wait
+    std::unique_ptr<Wait> wait_;  // apart, as most clients wait for nothing most of the time
   };
 
  private:

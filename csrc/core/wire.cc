@@ -2,12 +2,12 @@
 
 #include <bit>
 
-// Theory of operation. A request is at most four arguments, so decode() walks them from the start of
-// the frame each time: no more than three lengths to skip over. Lists are the exception (up to
-// item_count_max strings) and keep a cursor between calls. Each length is compared with its limit, and
-// with what is left of frame_bytes_max, as soon as its eight bytes are there, before anybody waits
-// for, or makes room for, what it announces. Limits are the embedder's and may be as large as a
-// size_t, so lengths are compared by subtraction from a limit and never added up first.
+// Theory of operation. A request is at most four arguments, so decode() walks them from the start
+// of the frame each time: no more than three lengths to skip over. Lists are the exception (up to
+// item_count_max strings) and keep a cursor between calls. Each length is compared with its limit,
+// and with what is left of frame_bytes_max, as soon as its eight bytes are there, before anybody
+// waits for, or makes room for, what it announces. Limits are the embedder's and may be as large as
+// a size_t, so lengths are compared by subtraction from a limit and never added up first.
 
 namespace elastic::wire {
 
@@ -103,38 +103,31 @@ DecodeResult RequestDecoder::decode(std::string_view bytes, Request* request) {
       validated_ = true;
       break;
     }
-    case Opcode::kPing:
-      complete = walk.nonce(&request->nonce);
-      break;
+    case Opcode::kPing: complete = walk.nonce(&request->nonce); break;
     case Opcode::kSet:
     case Opcode::kAppend:
     case Opcode::kQueuePush:
       complete = walk.key(&request->key) && walk.value(&request->value);
       break;
     case Opcode::kCompareSet:
-      complete = walk.key(&request->key) && walk.value(&request->expected) &&
-                 walk.value(&request->value);
+      complete =
+          walk.key(&request->key) && walk.value(&request->expected) && walk.value(&request->value);
       break;
     case Opcode::kGet:
     case Opcode::kDeleteKey:
     case Opcode::kQueuePop:
-    case Opcode::kQueueLen:
-      complete = walk.key(&request->key);
-      break;
+    case Opcode::kQueueLen: complete = walk.key(&request->key); break;
     case Opcode::kAdd:
     case Opcode::kBarrier:
       complete = walk.key(&request->key) && walk.number(&request->number);
       break;
     case Opcode::kCheck:
     case Opcode::kWait:
-    case Opcode::kMultiGet:
-      return decode_items(bytes, request, 1);
-    case Opcode::kMultiSet:
-      return decode_items(bytes, request, 2);
+    case Opcode::kMultiGet: return decode_items(bytes, request, 1);
+    case Opcode::kMultiSet: return decode_items(bytes, request, 2);
     case Opcode::kNumKeys:
     case Opcode::kListKeys:
-    case Opcode::kCancelWait:
-      break;
+    case Opcode::kCancelWait: break;
   }
   return complete ? walk.complete() : walk.result();
 }

@@ -4,7 +4,8 @@
 //
 // A request is one opcode byte and its arguments in sequence; integers are little endian; `bytes`
 // is a u64 length and that many bytes; a list is a u64 count and that many `bytes`. There is no
-// frame length, so a request is complete when its last argument is. docs/protocol.md has the grammar.
+// frame length, so a request is complete when its last argument is. docs/protocol.md has the
+// grammar.
 //
 // Pure and allocation-free on the reading side: what is decoded are views into the caller's buffer.
 
@@ -52,7 +53,7 @@ inline constexpr char kWaitCanceled = 1;
 template <typename Integer>
 Integer load(const char* bytes) {
   Integer value;
-  std::memcpy(&value, bytes, sizeof value);  // the protocol is little endian, as every host we run on
+  std::memcpy(&value, bytes, sizeof value);  // host order is the protocol's: see wire.cc
   return value;
 }
 
@@ -94,27 +95,28 @@ class ItemList {
 // One request. Which members are set follows from the opcode; the decoder leaves the rest alone.
 struct Request {
   Opcode opcode = Opcode::kValidate;
-  std::uint32_t nonce = 0;        // PING
-  std::int64_t number = 0;        // ADD: delta; BARRIER: world size
-  std::string_view key;           // also the queue's name
-  std::string_view value;         // SET, APPEND, QUEUE_PUSH; COMPARE_SET: desired
-  std::string_view expected;      // COMPARE_SET
-  ItemList items;                 // CHECK, WAIT, MULTI_GET: keys; MULTI_SET: key, value, key, value …
-                                  // (size() counts strings: twice the pairs)
+  std::uint32_t nonce = 0;    // PING
+  std::int64_t number = 0;    // ADD: delta; BARRIER: world size
+  std::string_view key;       // also the queue's name
+  std::string_view value;     // SET, APPEND, QUEUE_PUSH; COMPARE_SET: desired
+  std::string_view expected;  // COMPARE_SET
+  ItemList items;             // CHECK, WAIT, MULTI_GET: keys; MULTI_SET: key, value, …
+                              // (size() counts strings: twice the pairs)
 };
 
 enum class DecodeStatus : std::uint8_t { kRequest, kNeedMore, kViolation };
 
 struct DecodeResult {
   DecodeStatus status;
-  std::size_t bytes;            // kRequest: of the frame. kNeedMore: how many make progress possible
-  const char* violation;        // kViolation: what was wrong, a phrase in lower case
+  std::size_t bytes;      // kRequest: of the frame. kNeedMore: how many it takes to go on
+  const char* violation;  // kViolation: what was wrong, a phrase in lower case
 };
 
 // Cuts a byte stream into requests. Feed it a buffer that begins at a frame; after kNeedMore feed
 // it the same frame again with more bytes behind: it goes on where it stopped, so that a frame that
 // arrives byte by byte costs no more than one that arrives whole. The first frame must be VALIDATE
-// with the right magic, and it alone (the decoder swallows none: VALIDATE is returned like the rest).
+// with the right magic, and it alone (the decoder swallows none: VALIDATE is returned like the
+// rest).
 class RequestDecoder {
  public:
   explicit RequestDecoder(const StoreLimits& limits) : limits_(&limits) {}
@@ -123,10 +125,10 @@ class RequestDecoder {
  private:
   DecodeResult decode_items(std::string_view bytes, Request* request, std::size_t strings_per_item);
 
-  const StoreLimits* limits_;      // outlives the decoder
+  const StoreLimits* limits_;  // outlives the decoder
   bool validated_ = false;
-  // Progress inside a list, so that its items are not walked again: the first unread byte (0: not in
-  // a list yet) and the strings that are still to come.
+  // Progress inside a list, so that its items are not walked again: the first unread byte (0: not
+  // in a list yet) and the strings that are still to come.
   std::size_t scanned_ = 0;
   std::size_t strings_left_ = 0;
 };
@@ -146,8 +148,8 @@ void append_number_request(std::string* out, Opcode opcode, std::string_view key
                            std::int64_t number);
 // NUM_KEYS, LIST_KEYS, CANCEL_WAIT.
 void append_bare_request(std::string* out, Opcode opcode);
-// CHECK, WAIT, MULTI_GET, MULTI_SET: the opcode and the count; then `count` items (MULTI_SET: pairs)
-// follow, each by append_bytes.
+// CHECK, WAIT, MULTI_GET, MULTI_SET: the opcode and the count; then `count` items (MULTI_SET:
+// pairs) follow, each by append_bytes.
 void append_list_header(std::string* out, Opcode opcode, std::uint64_t count);
 
 // A u64 length and the bytes: an argument of a list, or a reply.

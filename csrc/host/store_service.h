@@ -18,8 +18,8 @@ namespace elastic::host {
 
 class StoreService {
  public:
-  // Binds and listens; see StoreServer::start for the errors. `loop` outlives the service. Names are
-  // looked up here, before anything is served, and never again.
+  // Binds and listens; see StoreServer::start for the errors. `loop` outlives the service. Names
+  // are looked up here, before anything is served, and never again.
   static Result<std::unique_ptr<StoreService>> open(os::EventLoop* loop,
                                                     const StoreServerOptions& options);
   StoreService(const StoreService&) = delete;

@@ -39,7 +39,8 @@ struct Table {
 TEST(SipHash, DependsOnEveryByteOnTheLengthAndOnTheSeed) {
   const SipHash hash(1);
   std::vector<std::size_t> seen;
-  for (const std::string& text : std::vector<std::string>{"", "a", "b", "ab", "ba", "abcdefgh", "abcdefg", "abcdefghi"}) {
+  for (const std::string& text :
+       std::vector<std::string>{"", "a", "b", "ab", "ba", "abcdefgh", "abcdefg", "abcdefghi"}) {
     seen.push_back(hash(text));
     seen.push_back(hash(text + '\0'));
     seen.push_back(SipHash(2)(text));

@@ -1,4 +1,5 @@
-// The store against a naive model: random requests of several clients, the same replies and wake-ups.
+// The store against a naive model: random requests of several clients, the same replies and
+// wake-ups.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -207,8 +208,8 @@ class Real {
     EXPECT_EQ(decoder.decode(frame, &request).bytes, frame.size());
     Effect effect;
     std::vector<StoreTable::Waiter*> released;
-    effect.refused = table_.serve(request, waiters_[step.client].get(), &effect.reply,
-                                  &released) != nullptr;
+    effect.refused =
+        table_.serve(request, waiters_[step.client].get(), &effect.reply, &released) != nullptr;
     for (const StoreTable::Waiter* waiter : released) {
       for (std::size_t i = 0; i < kClients; ++i) {
         if (waiters_[i].get() == waiter) effect.woken.push_back(i);
@@ -235,9 +236,8 @@ class Real {
       case Opcode::kWait:
       case Opcode::kMultiGet:
       case Opcode::kMultiSet:
-        wire::append_list_header(
-            &frame, step.opcode,
-            step.words.size() / (step.opcode == Opcode::kMultiSet ? 2 : 1));
+        wire::append_list_header(&frame, step.opcode,
+                                 step.words.size() / (step.opcode == Opcode::kMultiSet ? 2 : 1));
         break;
       default: wire::append_bare_request(&frame, step.opcode);
     }

@@ -37,8 +37,8 @@ std::string bytes(std::string_view value) {
 const std::string kByte0(1, '\0');
 const std::string kByte1(1, '\1');
 
-// A store and its clients. Each call sends one request through the codec and returns what the client
-// then receives; "closed: …" is a refusal. Wake-ups are collected by client.
+// A store and its clients. Each call sends one request through the codec and returns what the
+// client then receives; "closed: …" is a refusal. Wake-ups are collected by client.
 class Store {
  public:
   static constexpr int kClients = 6;
@@ -121,7 +121,9 @@ class Store {
   void disconnect(int client) {
     waiters_[static_cast<std::size_t>(client)] = std::make_unique<StoreTable::Waiter>();
   }
-  StoreTable::Waiter* waiter(int client) { return waiters_[static_cast<std::size_t>(client)].get(); }
+  StoreTable::Waiter* waiter(int client) {
+    return waiters_[static_cast<std::size_t>(client)].get();
+  }
   StoreTable& table() { return table_; }
   std::size_t used() const { return budget_.used(); }
 
@@ -319,7 +321,11 @@ TEST(Store, EveryWriteWakesAWaiter) {
       {"SET", [](Store* s) { s->set("/w", ""); }, true},
       {"ADD", [](Store* s) { s->add("/w", 0); }, true},
       {"APPEND", [](Store* s) { s->pair(0, Opcode::kAppend, "/w", ""); }, true},
-      {"MULTI_SET", [](Store* s) { s->list(0, Opcode::kMultiSet, {"/v", "1", "/w", ""}); }, true},
+      {"MULTI_SET",
+       [](Store* s) {
+         s->list(0, Opcode::kMultiSet, {"/v", "1", "/w", ""});
+       },
+       true},
       {"COMPARE_SET", [](Store* s) { s->compare_set("/w", "", "1"); }, true},
       {"QUEUE_PUSH", [](Store* s) { s->push("/w", ""); }, true},
       {"last BARRIER", [](Store* s) { s->barrier(0, "/w", 1); }, true},

@@ -141,9 +141,10 @@ TEST(RequestDecoder, SplitsOfAStreamDoNotMatter) {
 }
 
 TEST(RequestDecoder, FrameOfTheProtocolsDocumentationIsRead) {
-  const unsigned char bytes[] = {0x00, 0xce, 0xf7, 0x85, 0x3c,                              //
-                                 0x04, 0x05, 0, 0, 0, 0, 0, 0, 0, 'i', 'n', 'i', 't', '/',  //
-                                 0x01, 0, 0, 0, 0, 0, 0, 0};
+  const unsigned char bytes[] = {0x00, 0xce, 0xf7, 0x85, 0x3c,  //
+                                 0x04, 0x05, 0,    0,    0,    0,   0, 0,
+                                 0,    'i',  'n',  'i',  't',  '/',  //
+                                 0x01, 0,    0,    0,    0,    0,   0, 0};
   const std::string_view stream(reinterpret_cast<const char*>(bytes), sizeof bytes);
   EXPECT_THAT(decode_stream(stream, 1).requests, ElementsAre("op 0", "op 4 'init/' '1'"));
 }
