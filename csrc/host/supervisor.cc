@@ -16,7 +16,6 @@
 #include "host/guardian_path.h"
 #include "host/orphan_sweep.h"
 #include "os/clock.h"
-#include "os/wait.h"
 #include "os/process_tree.h"
 #include "os/spawn.h"
 #include "os/wait.h"

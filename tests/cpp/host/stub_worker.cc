@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -51,6 +52,7 @@ int print_descriptors() {
     const int number = std::atoi(entry->d_name);
     if (entry->d_name[0] != '.' && number != ::dirfd(folder)) numbers.push_back(number);
   }
+  ::closedir(folder);
   std::sort(numbers.begin(), numbers.end());
   for (const int number : numbers) std::printf("%d\n", number);
   return 0;
@@ -83,7 +85,26 @@ int leave_daemon(int code) {
   return code;
 }
 
-// A child in the same group that ends by TERM a moment after us, not before: it says so.
+// Is stopped by its child, which says "ready" when the kernel shows it; ends when TERM is handled.
+int be_stopped() {
+  ::signal(SIGTERM, on_signal);
+  if (::fork() == 0) {
+    const std::string path = "/proc/" + std::to_string(::getppid()) + "/stat";
+    ::kill(::getppid(), SIGSTOP);
+    char line[512] = "";
+    while (std::strstr(line, ") T ") == nullptr) {
+      FILE* file = std::fopen(path.c_str(), "r");
+      if (file == nullptr || std::fgets(line, sizeof line, file) == nullptr) ::_exit(1);
+      std::fclose(file);
+    }
+    say_ready();
+    ::_exit(0);
+  }
+  while (::waitpid(-1, nullptr, 0) > 0) continue;  // TERM interrupts it, or has come before
+  return 5;
+}
+
+// A child in the same group that says when TERM reaches it, and ends only by KILL.
 int leave_child_in_group() {
   if (::fork() == 0) {
     ::signal(SIGTERM, on_signal);
@@ -103,6 +124,7 @@ int main(int argc, char** argv) {
   if (verb == "descriptors") return print_descriptors();
   if (verb == "signals") return print_signals();
   if (verb == "daemon") return leave_daemon(number);
+  if (verb == "stopped") return be_stopped();
   if (verb == "child") return leave_child_in_group();
   if (verb == "arguments") {
     for (int i = 2; i < argc; ++i) std::printf("[%s]\n", argv[i]);
@@ -127,11 +149,6 @@ int main(int argc, char** argv) {
     ::signal(number, on_signal);
     say_ready();
     stay();
-  } else if (verb == "stop-self") {
-    ::signal(SIGTERM, on_signal);
-    say_ready();
-    ::raise(SIGSTOP);
-    return 5;
   } else {
     return 98;
   }

@@ -313,7 +313,7 @@ TEST_F(Stop, WithoutGraceKills) {
 }
 
 TEST_F(Stop, WorkerThatIsStoppedByAStopSignalStillHandlesTheStop) {
-  start({stub({"stop-self"})});
+  start({stub({"stopped"})});
   group_->stop(SIGTERM, seconds(60));
   EXPECT_EQ(output_.next_line(), "got 15");
   EXPECT_EQ(group_.wait_for_exit().code, 5);
