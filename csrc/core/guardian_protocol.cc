@@ -4,8 +4,8 @@
 
 // Theory of operation. One list of fields per message, written and read in the same order: append_*
 // puts the payload behind a placeholder for its length and fills the length in; a Reader takes the
-// fields off one by one and remembers the first that was short, over its limit or without its NUL. A
-// payload is a message only if it was read to its last byte.
+// fields off one by one and remembers the first that was short, over its limit or without its NUL.
+// A payload is a message only if it was read to its last byte.
 
 namespace elastic::guardian {
 namespace {

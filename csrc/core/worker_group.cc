@@ -5,19 +5,19 @@
 #include <utility>
 
 // Theory of operation. A generation is started at once and ends as one: when its last worker has
-// ended, or when the grace of a stop is over, everything below the guardian is killed ("sweep"), and
-// only when the guardian has reaped the last process is the generation gone. A new one can begin only
-// then, so that two never live at a time.
+// ended, or when the grace of a stop is over, everything below the guardian is killed ("sweep"),
+// and only when the guardian has reaped the last process is the generation gone. A new one can
+// begin only then, so that two never live at a time.
 //
-//   kIdle -Start-> kRunning -Stop-> kStopping -deadline or last worker ended-> kSweeping -Swept-> kIdle
-//                           \-------------- last worker ended ---------------/
+//   kIdle -Start-> kRunning -Stop-> kStopping -deadline, last end-> kSweeping -Swept-> kIdle
+//                      \----------------- last end -------------------/
 //
 // A worker that fails does not stop the others here: that is the policy of whoever listens. What a
 // sweep does not end in kKillTimeout the kernel holds (a process in an uninterruptible wait, one of
 // another user): that is said once (kStuck), and the wait goes on.
 //
-// The guardian processes requests and exits one by one, so it, and not this machine, knows whether a
-// worker ended before or after a stop had reached it; the mark comes with the exit.
+// The guardian processes requests and exits one by one, so it, and not this machine, knows whether
+// a worker ended before or after a stop had reached it; the mark comes with the exit.
 //
 // The table says what each event means in each state. It is total: what the guardian cannot have
 // meant (an exit of nobody) ends the relation, and a call that comes too late changes nothing.

@@ -1,7 +1,7 @@
 #pragma once
 
-// Decides about one generation after another of a node's workers: when to signal, when to kill, when
-// nothing of them is left.
+// Decides about one generation after another of a node's workers: when to signal, when to kill,
+// when nothing of them is left.
 //
 // Pure: no I/O, clock, threads or logging; the same calls in the same order give the same actions.
 // Not thread-safe; the owner serialises calls. WorkerGroup (elastic/worker_group.h) runs it.

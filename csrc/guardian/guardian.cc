@@ -14,24 +14,26 @@
 #include "os/clock.h"
 #include "os/process_tree.h"
 
-// Theory of operation. One thread sleeps in poll, without a timeout, until the agent asks something,
-// a child ends, or an exec pipe tells how a start went. The guardian decides nothing: the agent does.
+// Theory of operation. One thread sleeps in poll, without a timeout, until the agent asks
+// something, a child ends, or an exec pipe tells how a start went. The guardian decides nothing:
+// the agent does.
 //
 // Starts are pipelined: a request is answered by a fork at once, and the pipes of all starts are
 // looked at when they become readable. What ended quickly is told as started first.
 //
-// A worker that ended is reported but not reaped (WNOWAIT): as long as the zombie is there nobody else
-// can get its pid, so kill(-pid) can only reach its group. Only a sweep, which kills the group first,
-// reaps it. Orphans (descendants whose parent died; this process is a subreaper) are reaped as they
-// end. SIGCHLD says only that some child changed, so each one looks at all.
+// A worker that ended is reported but not reaped (WNOWAIT): as long as the zombie is there nobody
+// else can get its pid, so kill(-pid) can only reach its group. Only a sweep, which kills the group
+// first, reaps it. Orphans (descendants whose parent died; this process is a subreaper) are reaped
+// as they end. SIGCHLD says only that some child changed, so each one looks at all.
 //
 // A sweep kills the workers' groups, then every direct child, and does so again each time a child
 // ends, until there is none: whatever a dying process leaves becomes a direct child before its own
-// end is told, so no descendant is missed, whatever sessions it made. It ends when wait says ECHILD.
+// end is told, so no descendant is missed, whatever sessions it made. It ends when wait says
+// ECHILD.
 //
-// When the agent is gone (end of file, or its pidfd, which also tells when somebody else holds a copy
-// of the socket) the guardian sweeps and exits. Until then its end of the channel stays open: to the
-// agent, end of file means that nothing is left.
+// When the agent is gone (end of file, or its pidfd, which also tells when somebody else holds a
+// copy of the socket) the guardian sweeps and exits. Until then its end of the channel stays open:
+// to the agent, end of file means that nothing is left.
 //
 // The guardian does not lower its oom_score_adj: workers would inherit it, and with less than a
 // megabyte resident it is the last that the kernel would choose anyway.
@@ -206,7 +208,8 @@ void Guardian::sweep_once() {
   if (os::list_children(&children_)) {
     for (const pid_t child : children_) ::kill(child, SIGKILL);
   }
-  // Their groups were signalled, so those that ended may go; the others' exits are still to be told.
+  // Their groups were signalled, so those that ended may go; the others' exits are still to be
+  // told.
   std::erase_if(workers_, [](const Worker& worker) {
     if (worker.ended) ::waitpid(worker.pid, nullptr, WNOHANG);
     return worker.ended;

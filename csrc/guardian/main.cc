@@ -5,10 +5,10 @@
 // The agent starts it in a session of its own with all signals blocked. They stay blocked, so that
 // nothing but SIGKILL ends it before its agent.
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <utility>
+#include <vector>
 
 #include "core/guardian_protocol.h"
 #include "guardian/guardian.h"
@@ -27,8 +28,9 @@ namespace {
 constexpr int kExitUsage = 2;
 constexpr int kExitNoSystem = 70;
 
-// What nohup and shells ignore on the user's behalf stays ignored, in workers too. All else is reset:
-// CPython ignores SIGPIPE and SIGXFSZ, and a program that inherits that cannot be killed by them.
+// What nohup and shells ignore on the user's behalf stays ignored, in workers too. All else is
+// reset: CPython ignores SIGPIPE and SIGXFSZ, and a program that inherits that cannot be killed by
+// them.
 constexpr int kStaysIgnored[] = {SIGHUP, SIGINT, SIGQUIT};
 
 bool stays_ignored(int number) {
@@ -62,15 +64,21 @@ void reduce_descriptors() {
   if (null > kChannelDescriptor) ::close(null);
 
   ::fcntl(kChannelDescriptor, F_SETFD, FD_CLOEXEC);
-  constexpr unsigned kFirst = kChannelDescriptor + 1;
+  // Not up to RLIMIT_NOFILE one by one: containers set it to 2^30.
+  DIR* folder = ::opendir("/proc/self/fd");
+  if (folder == nullptr) {
 #ifdef SYS_close_range
-  if (::syscall(SYS_close_range, kFirst, ~0U, 0) == 0) return;
+    ::syscall(SYS_close_range, kChannelDescriptor + 1, ~0U, 0);
 #endif
-  rlimit limit{};
-  ::getrlimit(RLIMIT_NOFILE, &limit);
-  for (rlim_t number = kFirst; number < limit.rlim_cur; ++number) {
-    ::close(static_cast<int>(number));
+    return;
   }
+  std::vector<int> others;
+  while (const dirent* entry = ::readdir(folder)) {
+    const int number = std::atoi(entry->d_name);
+    if (number > kChannelDescriptor && number != ::dirfd(folder)) others.push_back(number);
+  }
+  ::closedir(folder);
+  for (const int number : others) ::close(number);
 }
 
 os::UniqueFd watch_signals() {

@@ -11,9 +11,9 @@
 #include <string_view>
 
 // Theory of operation. Everything the child needs is made before the fork; the child only makes
-// system calls. It leads a session of its own, asks to be killed with the guardian, opens its files,
-// changes its directory, unblocks all signals and executes. The guardian has reset the dispositions
-// for all of its children (main.cc), and all its descriptors above 2 close on exec.
+// system calls. It leads a session of its own, asks to be killed with the guardian, opens its
+// files, changes its directory, unblocks all signals and executes. The guardian has reset the
+// dispositions for all of its children (main.cc), and all its descriptors above 2 close on exec.
 
 namespace elastic::guardian {
 namespace {

@@ -166,7 +166,9 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   }
 
   void act(const group_action::StartAll&) { unsent_ += std::exchange(start_requests_, {}); }
-  void act(const group_action::Signal& action) { guardian::append_signal(&unsent_, action.request); }
+  void act(const group_action::Signal& action) {
+    guardian::append_signal(&unsent_, action.request);
+  }
   void act(const group_action::Sweep&) { guardian::append_sweep(&unsent_); }
   void act(const group_action::Emit& action) {
     WorkerEvent event = action.event;
@@ -185,7 +187,9 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
       if (put < 0) break;  // EAGAIN, or the end of the stream, which reading will tell
       unsent_.erase(0, static_cast<std::size_t>(put));
     }
-    watch_.modify(unsent_.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT);
+    if (unsent_.empty() == !waits_to_send_) return;
+    waits_to_send_ = !waits_to_send_;
+    watch_.modify(waits_to_send_ ? EPOLLIN | EPOLLOUT : EPOLLIN);
   }
 
   void read_events() {
@@ -268,6 +272,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   bool broken_ = false;    // the guardian said what it cannot have meant
   std::string start_requests_;
   std::string unsent_;
+  bool waits_to_send_ = false;
   guardian::FrameBuffer received_;
 
   std::string loss_;

@@ -1,6 +1,7 @@
 #pragma once
 
-// The guardian's other end: the worker-group machine joined to the loop and to the guardian process.
+// The guardian's other end: the worker-group machine joined to the loop and to the guardian
+// process.
 //
 // Loop thread only. WorkerGroup wraps it with a thread of its own; Agent runs it on its loop.
 

@@ -56,8 +56,8 @@ bool list_by_thread(std::vector<pid_t>* children) {
   return any;
 }
 
-// The fields of /proc/<pid>/stat behind "pid (name) ": the name may hold anything, so they are looked
-// for behind its last bracket. Empty: no such process.
+// The fields of /proc/<pid>/stat behind "pid (name) ": the name may hold anything, so they are
+// looked for behind its last bracket. Empty: no such process.
 std::string read_stat(pid_t pid) {
   std::string text;
   if (!read_file(("/proc/" + std::to_string(pid) + "/stat").c_str(), &text)) return "";
@@ -65,8 +65,10 @@ std::string read_stat(pid_t pid) {
   return bracket == std::string::npos || bracket + 2 > text.size() ? "" : text.substr(bracket + 2);
 }
 
-// Looks at every process of the system for this one as its parent.
-bool list_by_parent(std::vector<pid_t>* children) {
+}  // namespace
+
+bool list_children_by_scan(std::vector<pid_t>* children) {
+  children->clear();
   const Dir processes(::opendir("/proc"));
   if (processes == nullptr) return false;
   const pid_t self = ::getpid();
@@ -80,13 +82,10 @@ bool list_by_parent(std::vector<pid_t>* children) {
   return true;
 }
 
-}  // namespace
-
 bool list_children(std::vector<pid_t>* children) {
   children->clear();
   if (list_by_thread(children)) return true;
-  children->clear();
-  return list_by_parent(children);
+  return list_children_by_scan(children);
 }
 
 std::string describe_wait(pid_t pid) {

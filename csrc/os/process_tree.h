@@ -13,6 +13,9 @@ namespace elastic::os {
 // subreaper included, in no order. False when /proc cannot tell.
 // Any thread; what forks or dies meanwhile may be missed.
 bool list_children(std::vector<pid_t>* children);
+// The same by a look at every process of the system: what the above falls back to on a kernel
+// without CONFIG_PROC_CHILDREN.
+bool list_children_by_scan(std::vector<pid_t>* children);
 
 // What a process waits for: "state D in folio_wait_bit". Empty parts are left out.
 std::string describe_wait(pid_t pid);

@@ -74,10 +74,11 @@ Result<Helper> spawn_helper(const std::string& path, const std::string& argument
 }
 
 std::string end_helper(pid_t pid) {
-  // As long as nobody has reaped it the pid is its own; on one that is exiting a kill has no effect.
+  // As long as nobody has reaped it the pid is its own; on one that is exiting a kill has no
+  // effect.
   siginfo_t info{};
-  const bool is_ours = ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOHANG | WNOWAIT) == 0;
-  if (is_ours) ::kill(pid, SIGKILL);
+  constexpr int kLookOnly = WEXITED | WNOHANG | WNOWAIT;
+  if (::waitid(P_PID, static_cast<id_t>(pid), &info, kLookOnly) == 0) ::kill(pid, SIGKILL);
   int status = 0;
   pid_t reaped = 0;
   do {

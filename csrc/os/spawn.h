@@ -17,8 +17,8 @@ struct Helper {
 };
 
 // Executes `path` with `argument`, as the leader of a session of its own, with all signals blocked,
-// and with the other end of the channel as `descriptor`. Dispositions, directory and environment are
-// inherited. Any thread; the calling thread's memory is not copied (posix_spawn).
+// and with the other end of the channel as `descriptor`. Dispositions, directory and environment
+// are inherited. Any thread; the calling thread's memory is not copied (posix_spawn).
 Result<Helper> spawn_helper(const std::string& path, const std::string& argument, int descriptor);
 
 // Kills the child unless it is ending by itself, reaps it and tells how it ended ("exited with code

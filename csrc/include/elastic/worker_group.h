@@ -26,8 +26,8 @@ namespace elastic {
 
 // One worker's program. Prepared before the fork; the child only makes system calls.
 struct WorkerCommand {
-  // argv[0] is searched in the PATH of `env` unless it contains a slash. A file without "#!" that is
-  // no program is an error (ENOEXEC), not a shell script.
+  // argv[0] is searched in the PATH of `env` unless it contains a slash. A file without "#!" that
+  // is no program is an error (ENOEXEC), not a shell script.
   std::vector<std::string> argv;
   // The whole environment, "NAME=value".
   std::vector<std::string> env;
@@ -52,8 +52,8 @@ struct WorkerExit {
   int signal = 0;            // kSignaled
   bool core_dumped = false;  // kSignaled
   bool stopped_by_us = false;  // after a stop() had reached it: no failure of its own
-  // kNotStarted: "pipe", "fork", "open", "chdir", "exec", or "exec interpreter of" (its "#!" line names
-  // what cannot be executed).
+  // kNotStarted: "pipe", "fork", "open", "chdir", "exec", or "exec interpreter of" (its "#!" line
+  // names what cannot be executed).
   std::string stage;
   int error = 0;             // kNotStarted: errno
   std::string path;          // kNotStarted: what could not be opened or executed
@@ -111,9 +111,9 @@ class ELASTIC_EXPORT WorkerGroup {
   // Starts one worker for each command; local ranks are positions. Events tell the outcome of each.
   // kFailedPrecondition while a generation has not ended by kGroupGone.
   Status start(std::vector<WorkerCommand> commands);
-  // Sends `signal` (and SIGCONT); SIGKILL to what is left when `grace` is over: one deadline for the
-  // group. A second call may only shorten the deadline. SIGKILL, or no grace, kills at once. Whatever
-  // the workers left behind is killed as soon as the last of them has ended.
+  // Sends `signal` (and SIGCONT); SIGKILL to what is left when `grace` is over: one deadline for
+  // the group. A second call may only shorten the deadline. SIGKILL, or no grace, kills at once.
+  // Whatever the workers left behind is killed as soon as the last of them has ended.
   void stop(int signal, Duration grace, SignalScope scope = SignalScope::kGroup);
   // Delivers a signal without stopping anybody.
   void forward(int signal, SignalScope scope = SignalScope::kGroup);

@@ -280,7 +280,8 @@ TEST(WorkerGroupMachine, OrphanThatSurvivesTheKillIsToldToo) {
   group.feed(Started{0, 100, group.now});
   group.feed(exited(0));
   EXPECT_THAT(group.wait(kKillTimeout),
-              ElementsAre("stuck: a process that the workers left behind still lives after SIGKILL"));
+              ElementsAre("stuck: a process that the workers left behind still lives after "
+                          "SIGKILL"));
 }
 
 TEST(WorkerGroupMachine, WhatAGuardianCannotMeanEndsTheRelation) {

@@ -1,5 +1,5 @@
-// Who dies when somebody else is killed: an agent program of its own (stub_agent) with a worker and a
-// grandchild of it that made a session and forked twice.
+// Who dies when somebody else is killed: an agent program of its own (stub_agent) with a worker and
+// a grandchild of it that made a session and forked twice.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -61,7 +61,7 @@ TEST_F(Death, OfTheGuardianEndsThemToUnderASubreaper) {
   EXPECT_TRUE(worker_output_.wait_for_end(os::monotonic_now() + seconds(1)));
   std::string last;
   while (auto line = agent_output_.next_line()) last = *line;
-  EXPECT_EQ(last, "child survived");
+  EXPECT_EQ(last, "children survived");
 }
 
 TEST_F(Death, OfTheGuardianIsToldToALibraryHostToo) {

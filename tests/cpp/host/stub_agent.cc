@@ -2,8 +2,9 @@
 //
 //   stub_agent <subreaper: 0 or 1> <stdout path of the workers> <worker> [argument]…
 //
-// Prints a line for each event: kind, pid, message. Before, it forks a child of its own, which must
-// outlive its workers and which holds a copy of whatever it has open: "child <pid>".
+// Prints a line for each event: kind, pid, message. It has children of its own that are no workers:
+// one in a session of its own from before the group, and one from after it that holds a copy of
+// whatever the agent has open. The last line says whether both have outlived the workers.
 
 #include <signal.h>
 #include <sys/prctl.h>
@@ -29,22 +30,25 @@ const char* name_of(elastic::WorkerEvent::Kind kind) {
   return "?";
 }
 
+pid_t start_child(bool in_own_session) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (in_own_session) ::setsid();
+  while (true) ::pause();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 4) return 2;
+  const pid_t early = start_child(true);
   elastic::WorkerGroupOptions options;
   options.guardian_path = ELASTIC_TEST_GUARDIAN;
   options.become_subreaper = std::string(argv[1]) == "1";
   auto group = elastic::WorkerGroup::create(options);
   if (!group.ok()) return 3;
-  const pid_t own = ::fork();
-  if (own == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    while (true) ::pause();
-  }
-  std::printf("child %d\n", own);
-  std::fflush(stdout);
+  const pid_t late = start_child(false);
 
   elastic::WorkerCommand command;
   command.argv.assign(argv + 3, argv + argc);
@@ -58,7 +62,8 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     lost = event->kind == elastic::WorkerEvent::Kind::kGuardianLost;
   }
-  const bool survived = ::kill(own, 0) == 0 && ::waitpid(own, nullptr, WNOHANG) == 0;
-  std::printf("%s\n", survived ? "child survived" : "child died");
+  const bool survived =
+      ::waitpid(early, nullptr, WNOHANG) == 0 && ::waitpid(late, nullptr, WNOHANG) == 0;
+  std::printf("%s\n", survived ? "children survived" : "a child died");
   return 0;
 }
