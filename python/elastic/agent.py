@@ -3,7 +3,7 @@
 ::
 
     spec = WorkerSpec(role="trainer", local_world_size=2, entrypoint="python", args=("train.py",))
-    result = LocalElasticAgent(spec).run()
+    result = LocalElasticAgent(spec, environment=environ).run()
 
 Everything that decides or waits is native (``elastic._C.Agent``); here its events become log lines,
 states and a result.
@@ -135,17 +135,13 @@ class LocalElasticAgent:
         spec: WorkerSpec,
         logs_specs: LogsSpecs | None = None,
         *,
+        environment: Mapping[str, str],
         log_line_prefix_template: str | None = None,
         shutdown_timeout: float = 30.0,
-        environment: Mapping[str, str] | None = None,
         become_subreaper: bool = False,
     ) -> None:
-        """``environment`` is all that workers inherit; None: what this process has."""
+        """``environment`` is all that workers inherit, as a rule what this process has."""
         _check(spec, shutdown_timeout)
-        if environment is None:
-            from elastic.config import inherited_environment
-
-            environment = inherited_environment(spec.local_world_size)
         logs = logs_specs or LogsSpecs()
         address = spec.master_addr or spec.local_addr
         options = {
@@ -162,7 +158,7 @@ class LocalElasticAgent:
         if log_line_prefix_template is not None:
             options["line_prefix"] = log_line_prefix_template
         self._options = _C.AgentOptions(
-            _templates(spec, logs, environment), env=environment, **options
+            _templates(spec, logs, environment), env=dict(environment), **options
         )
         self._keeps_logs = logs.log_dir is not None
         self._group = WorkerGroup(spec)

@@ -114,11 +114,6 @@ def _worker_environment(
     return environment
 
 
-def inherited_environment(nproc: int) -> dict[str, str]:
-    """What workers get from a program that says nothing about it."""
-    return _worker_environment(os.environ, nproc, [])
-
-
 def _run_id(line: CommandLine) -> str:
     given = line.text("rdzv-id")
     if "/" in given or "\0" in given:
@@ -214,13 +209,7 @@ def _log_level(environ: Mapping[str, str]) -> int:
     return level
 
 
-def parse(
-    argv: Sequence[str], environ: Mapping[str, str] | None = None
-) -> CommandLine | LaunchConfig:
-    """The configuration, or the command line as it is when it asks for help or the version.
-
-    ``environ`` None: this process's.
-    """
-    environ = os.environ if environ is None else environ
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> CommandLine | LaunchConfig:
+    """The configuration, or the command line as it is when it asks for help or the version."""
     line = options.read(argv, environ)
     return line if line.wants_help or line.wants_version else configure(line, environ)

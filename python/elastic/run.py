@@ -6,6 +6,7 @@ everything else waits until the signals are in order.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from elastic.options import PROGRAM, CommandLine, help_text
 
     try:
-        parsed = config.parse(sys.argv[1:] if argv is None else argv)
+        parsed = config.parse(sys.argv[1:] if argv is None else argv, os.environ)
         if isinstance(parsed, CommandLine):
             print(help_text() if parsed.wants_help else f"{PROGRAM} {_C.__version__}")
             return 0
