@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from elastic._C import StoreClient, __version__
+    from elastic.agent import LocalElasticAgent, RunResult, WorkerSpec, WorkerState
     from elastic.errors import (
         ConfigError,
         ElasticError,
@@ -20,11 +21,17 @@ if TYPE_CHECKING:
         StoreUnavailable,
         WorkerFailed,
     )
+    from elastic.logs import LogsSpecs, Std
+    from elastic.report import ProcessFailure
 
 # Each public name and the module that has it.
 _HOMES = {
     "StoreClient": "elastic._C",
     "__version__": "elastic._C",
+    "LocalElasticAgent": "elastic.agent",
+    "RunResult": "elastic.agent",
+    "WorkerSpec": "elastic.agent",
+    "WorkerState": "elastic.agent",
     "ConfigError": "elastic.errors",
     "ElasticError": "elastic.errors",
     "QueueEmpty": "elastic.errors",
@@ -36,21 +43,31 @@ _HOMES = {
     "StoreTimeout": "elastic.errors",
     "StoreUnavailable": "elastic.errors",
     "WorkerFailed": "elastic.errors",
+    "LogsSpecs": "elastic.logs",
+    "Std": "elastic.logs",
+    "ProcessFailure": "elastic.report",
 }
 
 __all__ = [
     "ConfigError",
     "ElasticError",
+    "LocalElasticAgent",
+    "LogsSpecs",
+    "ProcessFailure",
     "QueueEmpty",
     "RendezvousClosed",
     "RendezvousError",
     "RendezvousTimeout",
+    "RunResult",
+    "Std",
     "StoreClient",
     "StoreError",
     "StoreProtocolError",
     "StoreTimeout",
     "StoreUnavailable",
     "WorkerFailed",
+    "WorkerSpec",
+    "WorkerState",
     "__version__",
 ]
 
