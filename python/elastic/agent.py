@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from elastic import _C, cgroup
 from elastic.entrypoint import substitute
 from elastic.errors import ConfigError
-from elastic.logs import LogsSpecs, Std
+from elastic.logs import DEFAULT_LINE_PREFIX, LogsSpecs, Std
 
 if TYPE_CHECKING:
     from elastic.report import ProcessFailure
 
 logger = logging.getLogger(__name__)
+
+LOOPBACK = "127.0.0.1"
 
 
 class WorkerState(str, Enum):
@@ -136,29 +138,25 @@ class LocalElasticAgent:
         logs_specs: LogsSpecs | None = None,
         *,
         environment: Mapping[str, str],
-        log_line_prefix_template: str | None = None,
+        log_line_prefix_template: str = DEFAULT_LINE_PREFIX,
         shutdown_timeout: float = 30.0,
         become_subreaper: bool = False,
     ) -> None:
         """``environment`` is all that workers inherit, as a rule what this process has."""
         _check(spec, shutdown_timeout)
         logs = logs_specs or LogsSpecs()
-        address = spec.master_addr or spec.local_addr
-        options = {
-            "run_id": spec.run_id,
-            "role": spec.role,
-            "max_restarts": spec.max_restarts,
-            "stop_grace": shutdown_timeout,
-            "master_port": spec.master_port or 0,
-            "log_dir": logs.log_dir or "",
-            "become_subreaper": become_subreaper,
-        }
-        if address is not None:
-            options["local_addr"] = address
-        if log_line_prefix_template is not None:
-            options["line_prefix"] = log_line_prefix_template
         self._options = _C.AgentOptions(
-            _templates(spec, logs, environment), env=dict(environment), **options
+            _templates(spec, logs, environment),
+            env=dict(environment),
+            run_id=spec.run_id,
+            role=spec.role,
+            max_restarts=spec.max_restarts,
+            stop_grace=shutdown_timeout,
+            local_addr=spec.master_addr or spec.local_addr or LOOPBACK,
+            master_port=spec.master_port or 0,
+            log_dir=logs.log_dir or "",
+            line_prefix=log_line_prefix_template,
+            become_subreaper=become_subreaper,
         )
         self._keeps_logs = logs.log_dir is not None
         self._group = WorkerGroup(spec)

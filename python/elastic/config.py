@@ -15,12 +15,11 @@ from typing import NamedTuple
 
 from elastic import devices, entrypoint, options, single_node
 from elastic.errors import ConfigError
-from elastic.logs import LogsSpecs, Std, parse_ranks
+from elastic.logs import DEFAULT_LINE_PREFIX, LogsSpecs, Std, parse_ranks
 from elastic.options import CommandLine
 from elastic.values import integer, is_number, seconds
 
 DEFAULT_SHUTDOWN_TIMEOUT_S = 30.0
-DEFAULT_LINE_PREFIX = "[${role_name}${local_rank}]:"
 
 LOG_LEVELS = {"CRITICAL": 50, "FATAL": 50, "ERROR": 40, "WARNING": 30, "WARN": 30, "INFO": 20,
               "DEBUG": 10, "NOTSET": 0}  # fmt: skip
