@@ -140,9 +140,13 @@ class LocalElasticAgent:
         environment: Mapping[str, str],
         log_line_prefix_template: str = DEFAULT_LINE_PREFIX,
         shutdown_timeout: float = 30.0,
+        stop_scope: str = "group",
         become_subreaper: bool = False,
     ) -> None:
-        """``environment`` is all that workers inherit, as a rule what this process has."""
+        """``environment`` is all that workers inherit, as a rule what this process has.
+
+        ``stop_scope``: who hears of a stop, each worker's ``"group"`` or the ``"leader"`` alone.
+        """
         _check(spec, shutdown_timeout)
         logs = logs_specs or LogsSpecs()
         self._options = _C.AgentOptions(
@@ -152,6 +156,7 @@ class LocalElasticAgent:
             role=spec.role,
             max_restarts=spec.max_restarts,
             stop_grace=shutdown_timeout,
+            stop_scope=_C.SignalScope.__members__[stop_scope.upper()],
             local_addr=spec.master_addr or spec.local_addr or LOOPBACK,
             master_port=spec.master_port or 0,
             log_dir=logs.log_dir or "",

@@ -46,6 +46,7 @@ class LaunchConfig(NamedTuple):
     role: str
     max_restarts: int
     shutdown_timeout: float
+    stop_scope: str  # "group" or "leader"
     signals: tuple[int, ...]
     local_addr: str
     master_port: int  # 0: a free one in each round
@@ -87,6 +88,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         role=role,
         max_restarts=integer(line, "max-restarts", 0, 2**31 - 1),
         shutdown_timeout=_shutdown_timeout(line, environ),
+        stop_scope=_stop_scope(line),
         signals=_signals(line),
         local_addr=local_addr,
         master_port=master_port,
@@ -133,6 +135,13 @@ def _shutdown_timeout(line: CommandLine, environ: Mapping[str, str]) -> float:
     if variable in environ:
         return seconds(environ[variable], variable)
     return DEFAULT_SHUTDOWN_TIMEOUT_S
+
+
+def _stop_scope(line: CommandLine) -> str:
+    scope = line.text("stop-scope")
+    if scope not in ("group", "leader"):
+        raise ConfigError(f"{line.origin('stop-scope')} is {scope!r}: expected group or leader")
+    return scope
 
 
 def _signals(line: CommandLine) -> tuple[int, ...]:

@@ -101,6 +101,13 @@ _FAILURES = (
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30.",
     ),
     Option(
+        "stop-scope",
+        "WHO",
+        "Who gets the signal that asks to stop: group, the workers and their children, or leader, "
+        "the workers alone. What is left after the shutdown timeout is killed in either case.",
+        default="group",
+    ),
+    Option(
         "signals-to-handle",
         "NAMES",
         "Signals that end the job in an orderly way: the workers get them and have the shutdown "

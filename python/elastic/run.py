@@ -24,7 +24,13 @@ def console_main() -> None:
     # program: end it. Python alone would make a traceback of Ctrl-C.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except Exception as error:
+        from elastic._C import EXIT_INTERNAL
+
+        sys.excepthook(type(error), error, error.__traceback__)
+        raise SystemExit(EXIT_INTERNAL) from error
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,6 +85,7 @@ def _launch(job: LaunchConfig) -> int:
         logs,
         log_line_prefix_template=job.line_prefix,
         shutdown_timeout=job.shutdown_timeout,
+        stop_scope=job.stop_scope,
         environment=job.environment,
         become_subreaper=True,
     )
