@@ -10,5 +10,6 @@ PYBIND11_MODULE(_C, module) {
   module.doc() = "Native core of elastic: store server and client, worker group, agent.";
   module.attr("__version__") = ELASTIC_VERSION;
   elastic::bindings::bind_errors(module);
-  elastic::bindings::bind_store(module);
+  elastic::bindings::bind_store_server(module);
+  elastic::bindings::bind_store_client(module);
 }

@@ -4,7 +4,8 @@
 
 namespace elastic::bindings {
 
-// StoreServer and StoreClient. After bind_errors().
-void bind_store(pybind11::module_& module);
+// After bind_errors().
+void bind_store_server(pybind11::module_& module);
+void bind_store_client(pybind11::module_& module);
 
 }  // namespace elastic::bindings

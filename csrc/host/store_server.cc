@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "host/store_service.h"
+#include "os/fork_guard.h"
 #include "os/loop_thread.h"
 
 namespace elastic {
@@ -36,6 +37,8 @@ class StoreServer::Impl {
     return service_ == nullptr ? last_stats_ : service_->stats();
   }
 
+  bool is_in_child() const { return fork_guard_.is_in_child(); }
+
   void close(Duration drain) {
     {
       const std::lock_guard lock(mutex_);
@@ -55,6 +58,7 @@ class StoreServer::Impl {
   // Constant after construction.
   const std::uint16_t port_;
   const std::string host_;
+  const os::ForkGuard fork_guard_;
 
   std::mutex mutex_;
   bool closing_ = false;         // guarded by mutex_
@@ -65,7 +69,10 @@ class StoreServer::Impl {
 };
 
 StoreServer::StoreServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
-StoreServer::~StoreServer() = default;
+StoreServer::~StoreServer() {
+  // The loop thread does not exist in a forked child, so there is nobody to stop and join.
+  if (impl_->is_in_child()) static_cast<void>(impl_.release());
+}
 
 Result<std::unique_ptr<StoreServer>> StoreServer::start(const StoreServerOptions& options) {
   auto impl = Impl::start(options);
@@ -76,6 +83,8 @@ Result<std::unique_ptr<StoreServer>> StoreServer::start(const StoreServerOptions
 std::uint16_t StoreServer::port() const { return impl_->port(); }
 const std::string& StoreServer::host() const { return impl_->host(); }
 StoreServerStats StoreServer::stats() const { return impl_->stats(); }
-void StoreServer::close(Duration drain) { impl_->close(drain); }
+void StoreServer::close(Duration drain) {
+  if (!impl_->is_in_child()) impl_->close(drain);
+}
 
 }  // namespace elastic

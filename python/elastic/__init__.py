@@ -6,7 +6,7 @@ Names are loaded when they are first used, so that ``import elastic`` itself cos
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from elastic._C import StoreClient, __version__
+    from elastic._C import StoreClient, StoreServer, StoreServerStats, __version__
     from elastic.agent import LocalElasticAgent, RunResult, WorkerSpec, WorkerState
     from elastic.errors import (
         ConfigError,
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 # Each public name and the module that has it.
 _HOMES = {
     "StoreClient": "elastic._C",
+    "StoreServer": "elastic._C",
+    "StoreServerStats": "elastic._C",
     "__version__": "elastic._C",
     "LocalElasticAgent": "elastic.agent",
     "RunResult": "elastic.agent",
@@ -63,6 +65,8 @@ __all__ = [
     "StoreClient",
     "StoreError",
     "StoreProtocolError",
+    "StoreServer",
+    "StoreServerStats",
     "StoreTimeout",
     "StoreUnavailable",
     "WorkerFailed",

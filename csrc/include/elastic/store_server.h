@@ -10,7 +10,8 @@
 // Keys live in memory and end with the server. An unmodified torch.distributed.TCPStore client
 // (is_master=False) connects to it.
 //
-// Thread rule: every member may be called from any thread.
+// Thread rule: every member may be called from any thread. In a child after fork() there is no
+// server: close() and the destructor do nothing there.
 
 #include <cstdint>
 #include <memory>
@@ -39,7 +40,7 @@ struct StoreServerStats {
   std::uint64_t connections_rejected = 0;  // closed for breaking the protocol or a limit
   std::uint64_t requests = 0;
   std::uint64_t keys = 0;
-  std::uint64_t bytes = 0;                 // keys, values and buffers held now
+  std::uint64_t bytes = 0;  // keys, values and buffers held now
 };
 
 class ELASTIC_EXPORT StoreServer {

@@ -1,8 +1,8 @@
-// elastic._C.StoreServer and StoreClient.
+// elastic._C.StoreClient.
 
-#include "bindings/store.h"
+#include "elastic/store_client.h"
 
-#include <datetime.h>
+#include <pybind11/typing.h>
 
 #include <chrono>
 #include <cmath>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "bindings/errors.h"
-#include "elastic/store_client.h"
+#include "bindings/store.h"
 
 namespace py = pybind11;
 
@@ -88,11 +88,12 @@ struct type_caster<Timeout> {
   bool load(handle source, bool) {
     if (source.is_none()) return true;
     double seconds = 0;
-    if (PyDelta_Check(source.ptr())) {
-      seconds = source.attr("total_seconds")().cast<double>();
-    } else if (PyFloat_Check(source.ptr()) || PyLong_Check(source.ptr())) {
+    if (PyFloat_Check(source.ptr()) || PyLong_Check(source.ptr())) {
       seconds = PyFloat_AsDouble(source.ptr());
       if (seconds == -1.0 && PyErr_Occurred() != nullptr) throw error_already_set();
+    } else if (hasattr(source, "total_seconds")) {
+      // By its method and not its class: `import elastic` need not import datetime.
+      seconds = source.attr("total_seconds")().cast<double>();
     } else {
       return false;
     }
@@ -346,7 +347,9 @@ constexpr const char* kClientDoc =
     "Any method from any thread: a call that blocks delays no other, and Python's signal handlers\n"
     "run during it.";
 
-void bind_client(py::module_& module) {
+}  // namespace
+
+void bind_store_client(py::module_& module) {
   py::class_<StoreClient> client(module, "StoreClient", kClientDoc);
   client.def(py::init(&connect), py::arg("host"), py::arg("port"),
              py::arg("timeout") = to_seconds(StoreClientOptions().timeout));
@@ -354,13 +357,6 @@ void bind_client(py::module_& module) {
   bind_client_lists(client);
   bind_client_queues(client);
   bind_client_life(client);
-}
-
-}  // namespace
-
-void bind_store(py::module_& module) {
-  PyDateTime_IMPORT;
-  bind_client(module);
 }
 
 }  // namespace elastic::bindings
