@@ -96,12 +96,11 @@ void bind_options(py::module_& module) {
 
   const AgentOptions defaults;
   py::class_<AgentOptions>(module, "AgentOptions", "What an agent is to run, and how.")
-      .def(py::init([](std::vector<WorkerTemplate> workers, const TextDict& env,
-                       std::string run_id, std::string role, const py::object& cwd,
-                       int max_restarts, double stop_grace, SignalScope stop_scope,
-                       std::string local_addr, std::uint16_t master_port, const py::object& log_dir,
-                       std::string line_prefix, const py::object& guardian_path,
-                       bool become_subreaper) {
+      .def(py::init([](std::vector<WorkerTemplate> workers, const TextDict& env, std::string run_id,
+                       std::string role, const py::str& cwd, int max_restarts, double stop_grace,
+                       SignalScope stop_scope, std::string local_addr, std::uint16_t master_port,
+                       const py::str& log_dir, std::string line_prefix,
+                       const py::str& guardian_path, bool become_subreaper) {
              AgentOptions options;
              options.run_id = std::move(run_id);
              options.role = std::move(role);
@@ -119,12 +118,11 @@ void bind_options(py::module_& module) {
              options.guardian.become_subreaper = become_subreaper;
              return options;
            }),
-           py::arg("workers"), py::kw_only(), py::arg("env"),
-           py::arg("run_id") = defaults.run_id, py::arg("role") = defaults.role,
-           py::arg("cwd") = defaults.cwd, py::arg("max_restarts") = defaults.max_restarts,
+           py::arg("workers"), py::kw_only(), py::arg("env"), py::arg("run_id") = defaults.run_id,
+           py::arg("role") = defaults.role, py::arg("cwd") = defaults.cwd,
+           py::arg("max_restarts") = defaults.max_restarts,
            py::arg("stop_grace") = to_seconds(defaults.stop_grace),
-           py::arg("stop_scope") = defaults.stop_scope,
-           py::arg("local_addr") = defaults.local_addr,
+           py::arg("stop_scope") = defaults.stop_scope, py::arg("local_addr") = defaults.local_addr,
            py::arg("master_port") = defaults.master_port, py::arg("log_dir") = defaults.log_dir,
            py::arg("line_prefix") = defaults.line_prefix,
            py::arg("guardian_path") = defaults.guardian.guardian_path,
@@ -172,7 +170,8 @@ void bind_events(py::module_& module) {
       .def_readonly("local_rank", &AgentEvent::local_rank)
       .def_readonly("pid", &AgentEvent::pid)
       .def_readonly("exit", &AgentEvent::exit, "meaningful for WORKER_EXITED")
-      .def_property_readonly("log_dir", [](const AgentEvent& self) { return from_os(self.log_dir); })
+      .def_property_readonly("log_dir",
+                             [](const AgentEvent& self) { return from_os(self.log_dir); })
       .def_readonly("message", &AgentEvent::message);
 
   py::class_<WorkerFailure>(module, "WorkerFailure", "A worker that failed by itself.")
@@ -214,8 +213,7 @@ void bind_agent(py::module_& module) {
            "The next event; None when `timeout` seconds pass first, or when FINISHED has been "
            "delivered. Signal handlers run meanwhile, and may raise.")
       .def(
-          "request_stop",
-          [](const PyAgent& self, int signum) { self.get()->request_stop(signum); },
+          "request_stop", [](const PyAgent& self, int signum) { self.get()->request_stop(signum); },
           py::arg("signum"),
           "Stop the workers with this signal and finish with 128 + signum; a second call kills.")
       .def_property_readonly("result", &result, "The result; once FINISHED has been delivered.")

@@ -1,6 +1,7 @@
 #pragma once
 
-// Between Python's values and ours, for more than one file of bindings. Every function wants the GIL.
+// Between Python's values and ours, for more than one file of bindings. Every function wants the
+// GIL.
 
 #include <pybind11/pybind11.h>
 #include <pybind11/typing.h>
@@ -11,7 +12,6 @@
 #include <vector>
 
 #include "elastic/time.h"
-#include "os/clock.h"
 
 namespace elastic::bindings {
 
@@ -53,7 +53,9 @@ inline std::vector<std::string> to_environment(const TextDict& variables) {
 // A timeout in seconds, or None for no limit, as a deadline.
 inline Instant to_deadline(std::optional<double> timeout) {
   if (!timeout) return Instant::max();
-  return add_saturating(os::monotonic_now(), from_seconds(*timeout));
+  // On Linux steady_clock is CLOCK_MONOTONIC, on which Instants count.
+  const Instant now(std::chrono::steady_clock::now().time_since_epoch());
+  return add_saturating(now, from_seconds(*timeout));
 }
 
 // On the scale of time.monotonic().

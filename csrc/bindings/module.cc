@@ -2,8 +2,10 @@
 
 #include <pybind11/pybind11.h>
 
+#include "bindings/agent.h"
 #include "bindings/errors.h"
 #include "bindings/store.h"
+#include "bindings/worker_group.h"
 #include "elastic/version.h"
 
 PYBIND11_MODULE(_C, module) {
@@ -12,4 +14,6 @@ PYBIND11_MODULE(_C, module) {
   elastic::bindings::bind_errors(module);
   elastic::bindings::bind_store_server(module);
   elastic::bindings::bind_store_client(module);
+  elastic::bindings::bind_worker_group(module);
+  elastic::bindings::bind_agent(module);
 }

@@ -66,14 +66,16 @@ void bind_exit(py::module_& module) {
       .def_property_readonly("shell_code", &WorkerExit::shell_code,
                              "as a shell tells it: the code, or 128+n for a signal")
       .def("describe", &WorkerExit::describe)
-      .def("__repr__", [](const WorkerExit& self) { return "<WorkerExit: " + self.describe() + ">"; });
+      .def("__repr__",
+           [](const WorkerExit& self) { return "<WorkerExit: " + self.describe() + ">"; });
   py::enum_<SignalScope>(module, "SignalScope", "Who gets the signal that begins a stop.")
       .value("GROUP", SignalScope::kGroup)
       .value("LEADER", SignalScope::kLeader);
 }
 
 void bind_event(py::module_& module) {
-  py::class_<WorkerEvent> event(module, "WorkerEvent", "What happened to a worker, or to the group.");
+  py::class_<WorkerEvent> event(module, "WorkerEvent",
+                                "What happened to a worker, or to the group.");
   py::enum_<WorkerEvent::Kind>(event, "Kind")
       .value("STARTED", WorkerEvent::Kind::kStarted)
       .value("EXITED", WorkerEvent::Kind::kExited)
@@ -92,8 +94,8 @@ void bind_event(py::module_& module) {
 
 void bind_command(py::module_& module) {
   py::class_<WorkerCommand>(module, "WorkerCommand", "One worker's program and surroundings.")
-      .def(py::init([](const TextList& argv, const TextDict& env, const py::object& cwd,
-                       const py::object& stdout_path, const py::object& stderr_path) {
+      .def(py::init([](const TextList& argv, const TextDict& env, const py::str& cwd,
+                       const py::str& stdout_path, const py::str& stderr_path) {
              return WorkerCommand{.argv = to_arguments(argv),
                                   .env = to_environment(env),
                                   .cwd = to_os(cwd),
@@ -114,7 +116,7 @@ void bind_worker_group(py::module_& module) {
   const WorkerGroupOptions defaults;
   py::class_<PyWorkerGroup>(module, "WorkerGroup",
                             "The workers of one node: started, watched and stopped together.")
-      .def(py::init([](const py::object& guardian_path, bool become_subreaper) {
+      .def(py::init([](const py::str& guardian_path, bool become_subreaper) {
              return PyWorkerGroup{unwrap(WorkerGroup::create(
                  {.guardian_path = to_os(guardian_path), .become_subreaper = become_subreaper}))};
            }),

@@ -9,27 +9,20 @@
 #include "core/check.h"
 #include "core/signal_name.h"
 
-// Theory of operation. The states are those that torch's agent names:
-//
-//   INIT       a round is being formed; none of our workers exists
-//   HEALTHY    the workers of the round are starting, running, or done
-//   UNHEALTHY  a worker failed; the others are being stopped
-//   STOPPED    we were asked to stop; the workers are being stopped
-//   SUCCEEDED  every worker exited 0                                  } final
-//   FAILED     a worker failed and no restart was left or could help  }
-//   UNKNOWN    we lost control of the workers                         }
+// Theory of operation. The states are those that torch's agent names, described at AgentState.
 //
 // An event is first read in the light of what is known (classify: was that exit a failure? does the
-// budget allow another round?), which gives one of the inputs; state and input then name one edge of
-// the table, and with it the step to take and the next state. All decisions are in those two places;
-// the steps only keep the books and write the actions. A pair that cannot occur leads to UNKNOWN:
-// whoever sends it is out of step with us, and workers that nobody understands must not go on.
+// budget allow another round?), which gives one of the inputs; state and input then name one edge
+// of the table, and with it the step to take and the next state. All decisions are in those two
+// places; the steps only keep the books and write the actions. A pair that cannot occur leads to
+// UNKNOWN: whoever sends it is out of step with us, and workers that nobody understands must not go
+// on.
 //
-// A round ends with GroupGone and never earlier: not even the end of every worker may start the next
-// one, since what they left behind could still hold a port or a device. The failures of one round are
-// collected until then, and the one that the kernel told first is the cause of them all. Together
-// they cost one restart. A failure to execute that will repeat itself (no such program, no permission, no program)
-// costs none: the agent ends at once.
+// A round ends with GroupGone and never earlier: not even the end of every worker may start the
+// next one, since what they left behind could still hold a port or a device. The failures of one
+// round are collected until then, and the one that the kernel told first is the cause of them all.
+// Together they cost one restart. A failure to execute that will repeat itself (no such program, no
+// permission, no program) costs none: the agent ends at once.
 //
 // The first stop request settles the outcome unless it was settled before: then it, and every later
 // one, only decides how long the workers have. From the second on they have no time.
@@ -331,7 +324,9 @@ bool AgentPolicy::may_restart() const {
          !repeats(cause().exit);
 }
 
-bool AgentPolicy::all_ended() const { return round_ != nullptr && ended_ == round_->workers.size(); }
+bool AgentPolicy::all_ended() const {
+  return round_ != nullptr && ended_ == round_->workers.size();
+}
 
 // A failure that repeats itself in every round explains the end better than one that may have been
 // chance; otherwise the earliest is the cause.
@@ -344,8 +339,8 @@ const WorkerFailure& AgentPolicy::cause() const {
 }
 
 std::string AgentPolicy::story_of(const WorkerFailure& failure) const {
-  std::string who = "rank " + std::to_string(failure.rank) + " (local rank " +
-                    std::to_string(failure.local_rank);
+  std::string who =
+      "rank " + std::to_string(failure.rank) + " (local rank " + std::to_string(failure.local_rank);
   if (failure.pid > 0) who += ", pid " + std::to_string(failure.pid);
   return who + ") " + failure.exit.describe();
 }

@@ -1,11 +1,11 @@
 #pragma once
 
-// What one node's agent does about what happens to it: when to form a round, start its workers, stop
-// them, begin again, and with which result to end.
+// What one node's agent does about what happens to it: when to form a round, start its workers,
+// stop them, begin again, and with which result to end.
 //
-// Pure: the same calls in the same order give the same actions. Not thread-safe; the owner serialises
-// calls and carries the actions out in order. An action that cannot be carried out is answered with
-// SupervisionLost.
+// Pure: the same calls in the same order give the same actions. Not thread-safe; the owner
+// serialises calls and carries the actions out in order. An action that cannot be carried out is
+// answered with SupervisionLost.
 
 #include <array>
 #include <cstdint>
@@ -58,7 +58,8 @@ struct Join {
 struct StartGroup {
   std::shared_ptr<const RoundInfo> round;
 };
-// Signal what runs, and kill what is left of it after `grace`. A later one may only shorten the time.
+// Signal what runs, and kill what is left of it after `grace`. A later one may only shorten the
+// time.
 struct StopGroup {
   int signal = 0;
   Duration grace{};

@@ -2,8 +2,9 @@
 
 #include <optional>
 
-// Theory of operation. The splitter looks for the next "\n" or "\r" and gives what is before it. Only
-// two things outlive a call: the beginning of an unfinished line, and whether the last byte was a
+// Theory of operation. The splitter looks for the next "\n" or "\r" and gives what is before it.
+// Only two things outlive a call: the beginning of an unfinished line, and whether the last byte
+// was a
 // "\r", whose meaning the next byte decides. A line that lies in one piece of input is therefore
 // copied once, for its terminator.
 

@@ -26,7 +26,7 @@ class LineSplitter {
  private:
   void end_line(std::string_view tail, char terminator, const Sink& sink);
 
-  std::string partial_;              // the beginning of a line
+  std::string partial_;             // the beginning of a line
   bool return_is_pending_ = false;  // "\r" was the last byte: "\n" may follow
 };
 

@@ -3,9 +3,9 @@
 #include <map>
 #include <string_view>
 
-// Theory of operation. One pass over the nodes keeps a running sum of workers, over all and for each
-// role: what the sums hold when a node is reached are its bases. What they hold at the end are the
-// world sizes, which a second pass copies to every node.
+// Theory of operation. One pass over the nodes keeps a running sum of workers, over all and for
+// each role: what the sums hold when a node is reached are its bases. What they hold at the end are
+// the world sizes, which a second pass copies to every node.
 
 namespace elastic::core {
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// The environment of a worker: the one place where its rank variables are computed, so that launchers
-// in C++ and in Python cannot differ.
+// The environment of a worker: the one place where its rank variables are computed, so that
+// launchers in C++ and in Python cannot differ.
 
 #include <initializer_list>
 #include <string>
@@ -18,8 +18,8 @@ struct JobConstants {
   int max_restarts = 0;
 };
 
-// The rank variables of one local rank, "NAME=value". `error_file` is where the worker may leave the
-// story of its failure. REQUIRES: local_rank is one of round.workers.
+// The rank variables of one local rank, "NAME=value". `error_file` is where the worker may leave
+// the story of its failure. REQUIRES: local_rank is one of round.workers.
 std::vector<std::string> rank_variables(const JobConstants& job, const RoundInfo& round,
                                         int local_rank, const std::string& error_file);
 

@@ -50,8 +50,7 @@ class Agent::Impl {
     return status;
   }
 
-  std::optional<AgentEvent> next_event(Instant deadline,
-                                       const std::function<bool()>& interrupted) {
+  std::optional<AgentEvent> next_event(Instant deadline, const std::function<bool()>& interrupted) {
     if (is_finished_) return std::nullopt;
     std::optional<AgentEvent> event = events_.pop(deadline, interrupted);
     is_finished_ = event && event->kind == AgentEvent::Kind::kFinished;
@@ -66,8 +65,8 @@ class Agent::Impl {
 
  private:
   host::EventQueue<AgentEvent> events_;
-  bool is_finished_ = false;             // of the caller of next_event()
-  std::unique_ptr<host::Node> node_;     // loop thread only, but for a result that is final
+  bool is_finished_ = false;          // of the caller of next_event()
+  std::unique_ptr<host::Node> node_;  // loop thread only, but for a result that is final
   std::unique_ptr<os::LoopThread> thread_;
 };
 

@@ -8,14 +8,15 @@
 #include "core/rank_assign.h"
 #include "core/worker_env.h"
 
-// Theory of operation. Everything that happens becomes a PolicyEvent, and the actions that come back
-// are carried out in order before the next event is looked at: an action may cause an event at once
-// (a round of one node is ready as soon as its store is open), which then waits for its turn.
+// Theory of operation. Everything that happens becomes a PolicyEvent, and the actions that come
+// back are carried out in order before the next event is looked at: an action may cause an event at
+// once (a round of one node is ready as soon as its store is open), which then waits for its turn.
 
 namespace elastic::host {
 namespace {
 
-// A store outlives its round's workers, so that whoever else reads it is not cut off in mid-sentence.
+// A store outlives its round's workers, so that whoever else reads it is not cut off in
+// mid-sentence.
 constexpr Duration kStoreAfterlife = std::chrono::seconds(1);
 
 const std::string kNullDevice = "/dev/null";
@@ -30,9 +31,9 @@ core::RoundFailed failed_round(int exit_code, const Status& status) {
 Result<std::unique_ptr<Node>> Node::start(os::EventLoop* loop, const AgentOptions& options,
                                           Sink sink) {
   std::unique_ptr<Node> node(new Node(loop, options, std::move(sink)));
-  auto supervisor =
-      Supervisor::create(loop, options.guardian,
-                         [raw = node.get()](const WorkerEvent& event) { raw->on_worker_event(event); });
+  auto supervisor = Supervisor::create(
+      loop, options.guardian,
+      [raw = node.get()](const WorkerEvent& event) { raw->on_worker_event(event); });
   if (!supervisor.ok()) return supervisor.status();
   node->supervisor_ = *std::move(supervisor);
   std::vector<core::PolicyAction> actions;
@@ -67,9 +68,7 @@ void Node::on_worker_event(const WorkerEvent& event) {
       break;
     // Ten seconds after SIGKILL: nothing on this node can end it, and it may hold a device.
     case WorkerEvent::Kind::kStuck:
-    case WorkerEvent::Kind::kGuardianLost:
-      feed(core::SupervisionLost{event.message});
-      break;
+    case WorkerEvent::Kind::kGuardianLost: feed(core::SupervisionLost{event.message}); break;
   }
 }
 
@@ -129,8 +128,8 @@ Status Node::open_store() {
   }
   retire_store();
   Result<std::unique_ptr<StoreService>> store = StoreService::open(
-      loop_, {.host = options_.local_addr, .port = options_.master_port,
-              .limits = options_.store_limits});
+      loop_,
+      {.host = options_.local_addr, .port = options_.master_port, .limits = options_.store_limits});
   if (!store.ok()) return store.status();
   store_ = *std::move(store);
   return {};
@@ -167,9 +166,9 @@ Status Node::show(const std::string& path, int console, const WorkerAssignment& 
     if (!tee.ok()) return tee.status();
     tee_ = *std::move(tee);
   }
-  return tee_->follow(path, console,
-                      core::expand_prefix(options_.line_prefix, options_.role, worker.rank,
-                                          worker.local_rank));
+  return tee_->follow(
+      path, console,
+      core::expand_prefix(options_.line_prefix, options_.role, worker.rank, worker.local_rank));
 }
 
 void Node::retire_store() {

@@ -8,14 +8,16 @@ namespace {
 
 constexpr std::size_t kNameBytesMax = 128;  // a file name has at most 255 bytes
 
-// A run id is free text; what could leave the directory, hide the name or upset a shell is replaced.
+// A run id is free text; what could leave the directory, hide the name or upset a shell is
+// replaced.
 std::string file_name_of(std::string_view run_id) {
   std::string name(run_id.substr(0, kNameBytesMax));
   const auto is_harmless = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
            c == '_' || c == '-';
   };
-  std::replace_if(name.begin(), name.end(), [&](char c) { return !is_harmless(c); }, '_');
+  std::replace_if(
+      name.begin(), name.end(), [&](char c) { return !is_harmless(c); }, '_');
   if (name.starts_with('.') || name.starts_with('-')) name.front() = '_';
   return name;
 }

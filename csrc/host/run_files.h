@@ -31,7 +31,8 @@ struct AttemptFiles {
 
 class RunFiles {
  public:
-  // The run's directory below `log_dir`; a temporary one, which goes with the object, if that is "".
+  // The run's directory below `log_dir`; a temporary one, which goes with the object, if that is
+  // "".
   static Result<RunFiles> create(const std::string& log_dir, const std::string& run_id);
 
   // Creates the directories and empty log files of the next attempt.

@@ -3,8 +3,8 @@
 #include <utility>
 
 // Theory of operation. LogTail gives pieces of files, a LineSplitter for each file makes lines of
-// them, and ConsoleWriter takes the lines with their prefixes. When more than kPendingMax bytes wait
-// for the console the tail is paused, and resumed when half of them are gone.
+// them, and ConsoleWriter takes the lines with their prefixes. When more than kPendingMax bytes
+// wait for the console the tail is paused, and resumed when half of them are gone.
 
 namespace elastic::host {
 namespace {
@@ -71,7 +71,8 @@ void Tee::show(const Stream& stream, std::string_view line) {
   writer_->push(stream.console, scratch_);
 }
 
-// By the timer, because `done` may destroy the tee and we may be inside a callback of one of its parts.
+// By the timer, because `done` may destroy the tee and we may be inside a callback of one of its
+// parts.
 void Tee::check_finished() {
   if (done_ && streams_.empty() && writer_->pending_bytes() == 0) patience_.arm(loop_->now());
 }

@@ -17,10 +17,10 @@
 #include "os/posix_error.h"
 
 // Theory of operation. The descriptors are shared with other programs, so they cannot be made
-// non-blocking. Instead the thread waits in poll() for room, together with the eventfd that tells it
-// to stop, and then writes no more than PIPE_BUF bytes: a pipe that poll() calls writable takes so
-// many at once, and in one piece. Lines are packed into such writes whole, so they stay whole beside
-// those of other writers to the same pipe.
+// non-blocking. Instead the thread waits in poll() for room, together with the eventfd that tells
+// it to stop, and then writes no more than PIPE_BUF bytes: a pipe that poll() calls writable takes
+// so many at once, and in one piece. Lines are packed into such writes whole, so they stay whole
+// beside those of other writers to the same pipe.
 
 namespace elastic::os {
 namespace {

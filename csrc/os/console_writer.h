@@ -1,7 +1,7 @@
 #pragma once
 
-// Writes to descriptors that may block, such as a terminal or a pipe that nobody reads just now, on a
-// thread of its own.
+// Writes to descriptors that may block, such as a terminal or a pipe that nobody reads just now, on
+// a thread of its own.
 
 #include <atomic>
 #include <cstddef>

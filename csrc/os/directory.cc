@@ -38,7 +38,7 @@ void sweep(const std::string& parent) {
   while (const dirent* entry = ::readdir(entries.get())) {
     if (!std::string_view(entry->d_name).starts_with(kTemporaryStem)) continue;
     const std::string path = parent + "/" + entry->d_name;
-    struct stat info{};
+    struct stat info {};
     if (::lstat(path.c_str(), &info) != 0 || info.st_uid != ::geteuid()) continue;
     const UniqueFd lock = lock_directory(path);
     if (lock.valid()) remove_tree(path);
@@ -79,7 +79,7 @@ Result<TemporaryDirectory> TemporaryDirectory::create() {
     Result<std::string> path = make_unique_directory(parent, kTemporaryStem);
     if (!path.ok()) return path.status();
     UniqueFd lock = lock_directory(*path);
-    struct stat info{};
+    struct stat info {};
     // A sweep between the two calls has removed it, or holds the lock and is about to.
     const bool is_ours = lock.valid() && ::stat(path->c_str(), &info) == 0;
     if (is_ours) return TemporaryDirectory(*std::move(path), std::move(lock));

@@ -14,8 +14,8 @@ namespace elastic::os {
 // Creates one directory, which must not exist (mode 0755 as the umask allows).
 Status make_directory(const std::string& path);
 
-// Creates <parent>/<stem>_<random> for the user alone, and `parent` where it is missing. Returns the
-// absolute path.
+// Creates <parent>/<stem>_<random> for the user alone, and `parent` where it is missing. Returns
+// the absolute path.
 Result<std::string> make_unique_directory(const std::string& parent, std::string_view stem);
 
 // Creates an empty file (mode 0644 as the umask allows), which must not exist.

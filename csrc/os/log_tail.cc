@@ -14,9 +14,9 @@
 #include "os/posix_error.h"
 
 // Theory of operation. inotify says that a file changed; the file goes into `unread_`, and turns of
-// reading run until that set is empty. A turn reads a bounded piece of each file and leaves the rest
-// to the next iteration of the loop, so that a worker that writes without end delays nobody. A file
-// leaves the set when read() finds its end; whatever is appended later comes with a new event.
+// reading run until that set is empty. A turn reads a bounded piece of each file and leaves the
+// rest to the next iteration of the loop, so that a worker that writes without end delays nobody. A
+// file leaves the set when read() finds its end; whatever is appended later comes with a new event.
 
 namespace elastic::os {
 namespace {
@@ -56,7 +56,7 @@ Result<LogTail::FileId> LogTail::follow(const std::string& path) {
 void LogTail::close(FileId id) {
   const auto file = files_.find(id);
   if (file == files_.end()) return;
-  struct stat info{};
+  struct stat info {};
   const bool is_known = ::fstat(file->second.fd.get(), &info) == 0;
   file->second.end = is_known ? static_cast<std::uint64_t>(info.st_size) : 0;
   unread_.insert(id);

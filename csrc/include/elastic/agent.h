@@ -68,9 +68,9 @@ struct AgentOptions {
   std::uint16_t master_port = 0;
   StoreLimits store_limits;
 
-  // Logs and error files go to <log_dir>/<run_id>_<random>/attempt_<n>/<local_rank>/, where n counts
-  // this agent's rounds from 0. "": a private temporary directory below $TMPDIR, which ~Agent()
-  // removes, so that what the workers wrote can be read as long as there is an agent.
+  // Logs and error files go to <log_dir>/<run_id>_<random>/attempt_<n>/<local_rank>/, where n
+  // counts this agent's rounds from 0. "": a private temporary directory below $TMPDIR, which
+  // ~Agent() removes, so that what the workers wrote can be read as long as there is an agent.
   std::string log_dir;
   // Put before each line of a stream that is sent to the console too. ${role_name}, ${rank} and
   // ${local_rank} are replaced.
@@ -90,9 +90,9 @@ struct WorkerAssignment {
 
 // What all workers of a round agree on, and this node's share of it.
 struct RoundInfo {
-  std::uint64_t round = 0;  // from 1
-  int restart_count = 0;    // failures so far that cost a restart
-  int group_rank = 0;       // this node
+  std::uint64_t round = 0;   // from 1
+  int restart_count = 0;     // failures so far that cost a restart
+  int group_rank = 0;        // this node
   int group_world_size = 1;  // nodes
   std::string master_addr;
   std::uint16_t master_port = 0;
@@ -111,15 +111,22 @@ struct WorkerFailure {
 
 // As torch names them.
 enum class AgentState : std::uint8_t {
-  kInit, kHealthy, kUnhealthy, kStopped, kSucceeded, kFailed, kUnknown
+  kInit,       // a round is being formed; no worker exists
+  kHealthy,    // the workers of the round are starting, running, or done
+  kUnhealthy,  // a worker failed; the others are being stopped
+  kStopped,    // we were asked to stop
+  kSucceeded,  // every worker exited 0
+  kFailed,     // a worker failed, and no restart was left or could help
+  kUnknown,    // control of the workers was lost
 };
 ELASTIC_EXPORT const char* to_string(AgentState state);  // "INIT", "HEALTHY", …
 
 struct AgentResult {
   AgentState state = AgentState::kUnknown;
   int exit_code = 0;
-  std::string message;                  // one sentence; "" on success
-  std::vector<WorkerFailure> failures;  // of the last round, earliest first, without those we stopped
+  std::string message;  // one sentence; "" on success
+  // Of the last round, earliest first, without the workers that we stopped.
+  std::vector<WorkerFailure> failures;
 };
 
 struct AgentEvent {
@@ -135,7 +142,7 @@ struct AgentEvent {
   Kind kind = Kind::kFinished;
   Instant at;
   AgentState state = AgentState::kInit;
-  std::shared_ptr<const RoundInfo> round;  // shared by the events of one round; null before the first
+  std::shared_ptr<const RoundInfo> round;  // one for all events of a round; null before the first
   int local_rank = -1;
   int pid = -1;
   WorkerExit exit;
@@ -157,8 +164,8 @@ class ELASTIC_EXPORT Agent {
   // `interrupted` (asked whenever a signal interrupts the wait) says to give up.
   std::optional<AgentEvent> next_event(Instant deadline,
                                        const std::function<bool()>& interrupted = {});
-  // Stops the workers with `signal` and `stop_grace`, then finishes with 128 + signal. A second call
-  // kills at once.
+  // Stops the workers with `signal` and `stop_grace`, then finishes with 128 + signal. A second
+  // call kills at once.
   void request_stop(int signal);
   // REQUIRES: kFinished was delivered.
   const AgentResult& result() const;

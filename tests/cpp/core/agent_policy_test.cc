@@ -73,7 +73,9 @@ class Fixture {
     round->workers = worker_assignments(assign_ranks({{2, "default"}})[0], 2);
     return feed(RoundReady{std::move(round)});
   }
-  Fixture& started(int local_rank) { return feed(WorkerStarted{local_rank, 1000 + local_rank, {}}); }
+  Fixture& started(int local_rank) {
+    return feed(WorkerStarted{local_rank, 1000 + local_rank, {}});
+  }
   Fixture& running() { return ready().started(0).started(1); }
   Fixture& exit(int local_rank, const WorkerExit& exit) {
     return feed(WorkerExited{local_rank, 1000 + local_rank, exit});
@@ -357,7 +359,7 @@ TEST(AgentPolicy, FinalStatesTakeNoEvent) {
 struct NotStartedCase {
   const char* name;
   WorkerExit exit;
-  int exit_code;      // with a budget of one restart
+  int exit_code;  // with a budget of one restart
   bool is_retried;
 };
 
@@ -408,8 +410,8 @@ TEST(AgentPolicyTable, IsSound) {
       EXPECT_EQ(edge.next, state);
     }
   }
-  for (const AgentState state : {AgentState::kInit, AgentState::kHealthy, AgentState::kUnhealthy,
-                                 AgentState::kStopped}) {
+  for (const AgentState state :
+       {AgentState::kInit, AgentState::kHealthy, AgentState::kUnhealthy, AgentState::kStopped}) {
     for (const PolicyEdge& edge : row(state)) {
       EXPECT_NE(edge.step, PolicyStep::kIgnore);
       EXPECT_EQ(edge.step == PolicyStep::kLose, edge.next == AgentState::kUnknown);

@@ -46,8 +46,7 @@ INSTANTIATE_TEST_SUITE_P(
         SplitCase{"progress", "\r10%\r20%\ndone\n", {"10%\r", "20%\n", "done\n"}},
         SplitCase{"progress_at_end", "10%\r20%\r", {"10%\r", "20%\n"}},
         SplitCase{"returns_alone", "\r\r\ra\n", {"a\n"}},
-        SplitCase{"binary", std::string_view("\xff\0\xfe\n", 4),
-                  {std::string("\xff\0\xfe\n", 4)}}),
+        SplitCase{"binary", std::string_view("\xff\0\xfe\n", 4), {std::string("\xff\0\xfe\n", 4)}}),
     [](const auto& test) { return test.param.name; });
 
 TEST(LineSplitter, GivesAVeryLongLineInPieces) {

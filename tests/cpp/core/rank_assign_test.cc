@@ -49,7 +49,8 @@ void check_laws(const std::vector<NodeMember>& members) {
 }
 
 TEST(RankAssign, LawsHoldForEverySmallJob) {
-  const std::vector<NodeMember> kinds = {{1, "a"}, {2, "a"}, {3, "a"}, {1, "b"}, {2, "b"}, {3, "b"}};
+  const std::vector<NodeMember> kinds = {{1, "a"}, {2, "a"}, {3, "a"},
+                                         {1, "b"}, {2, "b"}, {3, "b"}};
   std::vector<std::vector<NodeMember>> jobs = {{}};
   for (std::size_t first = 0; first < jobs.size() && jobs[first].size() < 4; ++first) {
     for (const NodeMember& kind : kinds) {

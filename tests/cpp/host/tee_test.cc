@@ -119,8 +119,8 @@ TEST_F(TeeTest, ShowsEverythingAtTheEndAndEndsTheLastLine) {
   EXPECT_EQ(done.wait_for(std::chrono::seconds(30)), std::future_status::ready);
 }
 
-// Two files of 8 MiB, far more than pipe and queue hold, while nobody reads at first: the files keep
-// what the console cannot take, and every line comes whole and in its file's order.
+// Two files of 8 MiB, far more than pipe and queue hold, while nobody reads at first: the files
+// keep what the console cannot take, and every line comes whole and in its file's order.
 TEST_F(TeeTest, LosesNothingToASlowConsole) {
   constexpr int kLines = 100000;
   const std::string filler(70, 'x');
