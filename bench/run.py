@@ -40,14 +40,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     private = not arguments.host_network and machine.enter_private_network()
     facts = machine.facts(build, private)
     plan = Plan(programs=Programs(build=build), repeats=arguments.repeats, quick=arguments.quick)
+    print(report.markdown_of_machine(facts), flush=True)
     found: dict[str, Findings] = {}
     for name in arguments.scenes or scenes:
-        print(f"{name} …", file=sys.stderr, flush=True)
         try:
             found[name] = scenes[name](plan)
         except Missing as missing:
             found[name] = Findings(skipped={"the scene": str(missing)})
-    print(report.markdown(facts, found), end="")
+        print(report.markdown_of_scene(name, found[name]), flush=True)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(report.as_json(facts, found), indent=1) + "\n")
     return 0

@@ -37,12 +37,17 @@ class Gate:
     def leave(self) -> None:
         os.write(self._left[1], STAMP.pack(time.monotonic_ns()))
 
-    def time(self) -> float:
-        """In the parent: seconds from the gate's opening to the last rank's leave()."""
+    def open(self) -> int:
+        """In the parent: waits for all ranks, lets them through and says when."""
         for _ in range(self._ranks):
             os.read(self._arrived[0], 1)
-        begun = time.monotonic_ns()
+        now = time.monotonic_ns()
         os.write(self._open[1], b"o" * self._ranks)
+        return now
+
+    def time(self) -> float:
+        """In the parent: seconds from the gate's opening to the last rank's leave()."""
+        begun = self.open()
         stamps = [os.read(self._left[0], STAMP.size) for _ in range(self._ranks)]
         last: int = max(STAMP.unpack(stamp)[0] for stamp in stamps)
         return (last - begun) / 1e9
@@ -59,11 +64,12 @@ def rank_main(rank: int, ranks: int, port: int, name: str, gates: dict[str, Gate
     group_store = dist.PrefixStore(name, dist.TCPStore("127.0.0.1", port, timeout=TIMEOUT))
     dist.init_process_group("gloo", store=group_store, rank=rank, world_size=ranks, timeout=TIMEOUT)
     gates["init"].leave()
+    gates["end"].pass_through()  # who left at once would cut the connections of those still at it
     dist.destroy_process_group()
 
 
-def run(port: int, ranks: int, name: str) -> dict[str, float]:
-    gates = {"barrier": Gate(ranks), "init": Gate(ranks)}
+def measure(port: int, ranks: int, name: str) -> dict[str, float]:
+    gates = {what: Gate(ranks) for what in ("barrier", "init", "end")}
     pids = []
     for rank in range(ranks):
         pid = os.fork()
@@ -75,7 +81,8 @@ def run(port: int, ranks: int, name: str) -> dict[str, float]:
             finally:
                 os._exit(code)
         pids.append(pid)
-    took = {what: gate.time() for what, gate in gates.items()}
+    took = {what: gates[what].time() for what in ("barrier", "init")}
+    gates["end"].open()
     for pid in pids:
         _, status = os.waitpid(pid, 0)
         if status != 0:
@@ -86,7 +93,7 @@ def run(port: int, ranks: int, name: str) -> dict[str, float]:
 def main() -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     for line in sys.stdin:
-        print(json.dumps(run(**json.loads(line))), flush=True)
+        print(json.dumps(measure(**json.loads(line))), flush=True)
 
 
 if __name__ == "__main__":

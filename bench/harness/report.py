@@ -15,15 +15,16 @@ def number(value: float) -> str:
     return f"{value:,.0f}".replace(",", " ")
 
 
-def markdown(facts: dict[str, str], scenes: dict[str, Findings]) -> str:
+def markdown_of_machine(facts: dict[str, str]) -> str:
     lines = ["| machine | |", "| --- | --- |"]
     lines += [f"| {name} | {value} |" for name, value in facts.items()]
-    for name, findings in scenes.items():
-        lines += ["", f"### {name}", ""]
-        lines += _rows(findings)
-        lines += _targets(findings)
-        lines += [f"\nNot measured: {who}: {why}" for who, why in findings.skipped.items()]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
+
+
+def markdown_of_scene(name: str, findings: Findings) -> str:
+    lines = ["", f"### {name}", "", *_rows(findings), *_targets(findings)]
+    lines += [f"\nNot measured: {who}: {why}" for who, why in findings.skipped.items()]
+    return "\n".join(lines)
 
 
 def _rows(findings: Findings) -> list[str]:
