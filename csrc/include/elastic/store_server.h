@@ -30,7 +30,7 @@ struct StoreServerOptions {
   std::string host = "127.0.0.1";
   // 0: any free port, told by port().
   std::uint16_t port = 0;
-  StoreLimits limits;
+  StoreLimits limits = {};
 };
 
 // Counters since the start, for tests, benchmarks and status pages.
