@@ -178,9 +178,9 @@ std::size_t StorePeer::send_some(std::string_view bytes) {
 }
 
 void StorePeer::finish_turn() {
+  context_.publish();  // first, so that a client which has its reply finds it counted
   flush();
-  context_.keys.set(context_.table.num_keys());
-  context_.bytes.set(context_.budget.used());
+  context_.publish();
   if (closed()) return;
   if (draining_ && drained_ && !held_ && unsent() == 0) {
     close();

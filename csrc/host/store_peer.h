@@ -63,6 +63,11 @@ struct StoreContext {
   std::function<void()> on_unsettled;  // called when the first of them is added
 
   Counter connections, connections_total, connections_rejected, requests, keys, bytes;
+  // Brings those of the counters up to date that the table and the budget know.
+  void publish() {
+    keys.set(table.num_keys());
+    bytes.set(budget.used());
+  }
 };
 
 class StorePeer final : public os::EventLoop::FdHandler, public StoreTable::Waiter {

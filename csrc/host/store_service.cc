@@ -153,8 +153,7 @@ void StoreService::Impl::remove(StorePeer* connection) {
 
 void StoreService::Impl::publish() {
   context_.connections.set(connections_.size());
-  context_.keys.set(context_.table.num_keys());
-  context_.bytes.set(context_.budget.used());
+  context_.publish();
 }
 
 void StoreService::Impl::cut_all() {
