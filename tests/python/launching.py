@@ -1,0 +1,98 @@
+"""Real launchers for tests, and the certainty that nothing of them is left."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+DEADLINE_S = 120.0
+MARK = "ELASTIC_TEST_MARK"
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    """This process's variables without those that would steer a launcher, and a fresh mark."""
+    steering = ("PET_", "TORCHELASTIC_", "TORCH_ELASTIC_", "OMP_NUM_THREADS", "LOGLEVEL")
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(steering)}
+    return inherited | {MARK: uuid.uuid4().hex} | more
+
+
+def marked(environ: dict[str, str]) -> list[int]:
+    """Processes that inherited the mark, apart from those that have ended."""
+    wanted = f"{MARK}={environ[MARK]}".encode()
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            if wanted in Path("/proc", entry, "environ").read_bytes().split(b"\0"):
+                found.append(int(entry))
+        except OSError:
+            continue  # it ended meanwhile
+    return found
+
+
+def assert_all_gone(environ: dict[str, str], deadline_s: float = 0.0) -> None:
+    """Nothing with the mark runs any more, at the latest when the deadline has passed."""
+    for pid in marked(environ):
+        try:
+            handle = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            select.select([handle], [], [], deadline_s)
+        finally:
+            os.close(handle)
+    left = {pid: Path("/proc", str(pid), "cmdline").read_bytes() for pid in marked(environ)}
+    assert left == {}
+
+
+def launcher_command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "elastic", *words]
+
+
+def launch(
+    *words: str, environ: dict[str, str] | None = None, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Runs a launcher to its end and checks that it leaves no process."""
+    environ = environ or clean_environment()
+    done = subprocess.run(
+        launcher_command(*words),
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+        **options,
+    )
+    assert_all_gone(environ)
+    return done
+
+
+@contextmanager
+def launched(
+    *words: str, environ: dict[str, str] | None = None, **options: Any
+) -> Iterator[subprocess.Popen[str]]:
+    """A running launcher with pipes; killed at the end if it still runs."""
+    environ = environ or clean_environment()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(
+        launcher_command(*words), env=environ, text=True, **(pipes | options)
+    )
+    try:
+        yield process
+        process.wait(DEADLINE_S)
+    finally:
+        process.kill()
+        process.wait(DEADLINE_S)
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        assert_all_gone(environ, deadline_s=10.0)

@@ -1,0 +1,84 @@
+"""The agent as a Python program uses it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elastic import (
+    ConfigError,
+    LocalElasticAgent,
+    LogsSpecs,
+    ProcessFailure,
+    Std,
+    WorkerSpec,
+    WorkerState,
+)
+
+
+def agent(program: str, **more: Any) -> LocalElasticAgent:
+    logs = more.pop("logs", None)
+    fields = {"role": "default", "local_world_size": 2, "max_restarts": 0} | more
+    spec = WorkerSpec(entrypoint="/bin/sh", args=("-c", program), **fields)
+    return LocalElasticAgent(spec, logs, environment=dict(os.environ), shutdown_timeout=5.0)
+
+
+def test_success_has_no_failures() -> None:
+    runner = agent("exit 0")
+    assert runner.get_worker_group().state is WorkerState.INIT
+    result = runner.run()
+    assert (result.state, result.exit_code, result.failures) == (WorkerState.SUCCEEDED, 0, {})
+    assert not result.is_failed()
+    group = runner.get_worker_group()
+    assert (group.group_rank, group.group_world_size, group.state) == (0, 1, result.state)
+    assert [worker.global_rank for worker in group.workers] == [0, 1]
+    assert all(worker.id and worker.world_size == 2 for worker in group.workers)
+
+
+def test_failures_are_by_rank_with_what_torch_tells_of_them(tmp_path: Path) -> None:
+    program = "[ $RANK = 1 ] && { echo why >&2; kill -9 $$; }; while :; do sleep 0.05; done"
+    result = agent(program, logs=LogsSpecs(str(tmp_path), Std.NONE, {1: Std.ERR})).run()
+    assert result.is_failed()
+    assert (result.exit_code, result.stopped) == (137, (0,))
+    [failure] = result.failures.values()
+    assert isinstance(failure, ProcessFailure)
+    assert (failure.rank, failure.exitcode, failure.signal_name()) == (1, -9, "SIGKILL")
+    assert failure.stderr_tail == ("why",)
+    assert Path(failure.log_dir, "stderr.log").read_text() == "why\n"
+
+
+def test_restarts_are_counted() -> None:
+    result = agent("exit $((2 - TORCHELASTIC_RESTART_COUNT))", max_restarts=3).run()
+    assert (result.state, result.restart_count) == (WorkerState.SUCCEEDED, 2)
+
+
+def test_a_stop_that_was_asked_for_before_the_start_is_not_lost() -> None:
+    runner = agent("while :; do sleep 0.05; done")
+    runner.request_stop(signal.SIGTERM)
+    assert runner.run().exit_code == 128 + signal.SIGTERM
+
+
+def test_an_agent_runs_once() -> None:
+    runner = agent("exit 0")
+    runner.run()
+    with pytest.raises(RuntimeError, match="once"):
+        runner.run()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"entrypoint": print}, "functions as entry points are not available yet"),
+        ({"entrypoint": ""}, "the entry point is empty"),
+        ({"local_world_size": 0}, "local_world_size is 0"),
+        ({"max_restarts": -1}, "max_restarts is -1"),
+        ({"master_addr": "127.0.0.1", "local_addr": "127.0.0.2"}, "different addresses"),
+    ],
+)
+def test_a_spec_that_cannot_be_is_refused(fields: dict[str, Any], said: str) -> None:
+    spec = WorkerSpec(**({"role": "r", "local_world_size": 1, "entrypoint": "/bin/true"} | fields))
+    with pytest.raises(ConfigError, match=said):
+        LocalElasticAgent(spec, environment={})

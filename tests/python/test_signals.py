@@ -1,0 +1,146 @@
+"""Signals to the launcher: the workers hear of them, have their time, and none is left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from launching import DEADLINE_S, assert_all_gone, clean_environment, launched
+
+# Says its pid, then works for ever; any signal ends it.
+READY = "echo ready $$; while :; do sleep 0.05; done"
+# Cannot be ended by the first signal, and says when it came.
+STUBBORN = "trap 'echo told' TERM INT; echo ready $$; while :; do sleep 0.05; done"
+
+
+def wait_ready(process: subprocess.Popen[str], workers: int = 1) -> list[int]:
+    assert process.stdout is not None
+    return [int(process.stdout.readline().split()[1]) for _ in range(workers)]
+
+
+def sh(program: str, *options: str) -> list[str]:
+    return [*options, "--no-python", "/bin/sh", "-c", program]
+
+
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129), (signal.SIGQUIT, 131)],
+)
+def test_a_signal_stops_the_job_with_its_code(number: signal.Signals, code: int) -> None:
+    with launched(*sh(READY, "--nproc-per-node=2")) as process:
+        wait_ready(process, 2)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == code
+    assert f"stopped by signal {int(number)} ({number.name})" in stderr
+    assert len(stderr.splitlines()) == 1
+
+
+def test_ctrl_c_is_no_traceback() -> None:
+    with launched(*sh(READY), start_new_session=True) as process:
+        wait_ready(process)
+        os.killpg(process.pid, signal.SIGINT)
+        _, stderr = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 130
+    assert "Traceback" not in stderr
+
+
+def test_workers_may_finish_their_work_after_the_signal(tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    program = (
+        f"trap 'echo state > {saved}; exit 0' TERM; echo ready $$; while :; do sleep 0.05; done"
+    )
+    with launched(*sh(program)) as process:
+        wait_ready(process)
+        process.terminate()
+    assert process.returncode == 143
+    assert saved.read_text() == "state\n"
+
+
+def test_a_worker_that_does_not_stop_is_killed_when_its_time_is_over() -> None:
+    with launched(*sh(STUBBORN, "--shutdown-timeout=0.3")) as process:
+        wait_ready(process)
+        process.terminate()
+        stdout, _ = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, stdout) == (143, "told\n")
+
+
+def test_a_second_signal_kills_at_once() -> None:
+    with launched(*sh(STUBBORN, "--shutdown-timeout=86400")) as process:
+        wait_ready(process)
+        process.terminate()
+        assert process.stdout is not None
+        assert process.stdout.readline() == "told\n"
+        process.send_signal(signal.SIGINT)
+    assert process.returncode == 143
+
+
+@pytest.mark.parametrize(("scope", "on_term"), [("group", "wait; exit 0"), ("leader", "exit 0")])
+def test_the_scope_says_whether_children_of_workers_are_told(
+    tmp_path: Path, scope: str, on_term: str
+) -> None:
+    heard = tmp_path / "heard"
+    child = f"trap 'echo > {heard}; exit' TERM; echo ready $$; while :; do sleep 0.05; done"
+    program = f"trap '{on_term}' TERM; sh -c \"{child}\" & while :; do sleep 0.05; done"
+    with launched(*sh(program, f"--stop-scope={scope}")) as process:
+        wait_ready(process)
+        process.terminate()
+    assert heard.exists() == (scope == "group")
+
+
+def test_other_signals_can_be_chosen() -> None:
+    with launched(*sh(READY, "--signals-to-handle=SIGUSR1")) as process:
+        wait_ready(process)
+        process.send_signal(signal.SIGUSR1)
+    assert process.returncode == 128 + signal.SIGUSR1
+
+
+def test_a_signal_that_is_not_chosen_ends_the_launcher_and_its_workers() -> None:
+    with launched(*sh(READY, "--signals-to-handle=SIGTERM")) as process:
+        wait_ready(process)
+        process.send_signal(signal.SIGUSR2)
+    assert process.returncode == -signal.SIGUSR2
+
+
+def test_an_ignored_hangup_stays_ignored() -> None:
+    def ignore_hangup() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    program = "echo ready $$; read line; exit 0"
+    with launched(*sh(program), preexec_fn=ignore_hangup, start_new_session=True) as process:
+        [worker] = wait_ready(process)
+        os.killpg(process.pid, signal.SIGHUP)
+        os.kill(worker, signal.SIGHUP)
+        process.communicate("go on\n", timeout=DEADLINE_S)
+    assert process.returncode == 0
+
+
+def test_nothing_survives_a_killed_launcher() -> None:
+    environ = clean_environment()
+    with launched(*sh(STUBBORN, "--nproc-per-node=2"), environ=environ) as process:
+        wait_ready(process, 2)
+        process.kill()
+        process.wait(DEADLINE_S)
+        assert_all_gone(environ, deadline_s=10.0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_in_the_first_milliseconds_leaves_nothing(number: signal.Signals) -> None:
+    for step in range(25):
+        environ = clean_environment()
+        with launched(*sh(STUBBORN, "--shutdown-timeout=0"), environ=environ) as process:
+            try:
+                process.wait(0.008 * step)
+            except subprocess.TimeoutExpired:
+                process.send_signal(number)
+            _, stderr = process.communicate(timeout=DEADLINE_S)
+        # Python itself makes a traceback of Ctrl-C, and exits with 1, until the first line of ours.
+        if number == signal.SIGINT and "KeyboardInterrupt" in stderr:
+            assert not re.search(r"run\.py.*, in main$", stderr, re.MULTILINE)
+        else:
+            assert process.returncode in (-number, 128 + number)
+            assert "Traceback" not in stderr
