@@ -162,8 +162,10 @@ void bind_client_keys(py::class_<StoreClient>& client) {
           },
           py::arg("key"), py::arg("value"), py::kw_only(), py::arg("timeout") = py::none(),
           "Stores the value. There is no reply: the call returns when the system has taken the\n"
-          "request on an open connection, and later calls of this client come after it. A request\n"
-          "on a connection that breaks just then is lost; ping() makes sure.")
+          "request on an open connection, and later calls of this client are served after it. If\n"
+          "the connection breaks before that, the next call raises StoreUnavailable; a ping() "
+          "that\n"
+          "returns proves that all was served.")
       .def(
           "get",
           [](StoreClient& self, Text key, Timeout timeout) {
@@ -307,7 +309,7 @@ void bind_client_queues(py::class_<StoreClient>& client) {
             finish(without_gil([&] { return self.ping(timeout.value); }));
           },
           py::kw_only(), py::arg("timeout") = py::none(),
-          "One round trip; the server has then served all that this client sent before.");
+          "One round trip; the server has then served all that this client called before.");
 }
 
 void bind_client_life(py::class_<StoreClient>& client) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "core/wire.h"
@@ -81,7 +80,7 @@ Status ClientConnection::fill(const os::WaitLimits& limits) {
 Status ClientConnection::read_exactly(std::span<char> into, const os::WaitLimits& limits) {
   while (true) {
     const std::size_t taken = std::min(into.size(), unread_.size());
-    std::memcpy(into.data(), unread_.data(), taken);
+    std::copy_n(unread_.data(), taken, into.data());
     unread_.remove_prefix(taken);
     into = into.subspan(taken);
     if (into.empty()) return {};

@@ -122,10 +122,13 @@ Result<std::unique_ptr<ClientConnection>> ClientPool::lease_connection(
       continue;
     }
     if (connection && !connection->is_usable()) {
-      // The server has closed it in the meantime. Nothing was sent, so another does as well.
-      if (unconfirmed_ == connection.get()) unconfirmed_ = nullptr;
+      // The server has closed it. For what is to be sent now any other does as well, but of silent
+      // requests nobody knows whether they were served: this call is the first that can tell.
+      if (connection.get() != unconfirmed_) continue;
+      unconfirmed_ = nullptr;
       turn_.notify_all();
-      continue;
+      return Status(StatusCode::kUnavailable,
+                    "the server closed the connection: values sent just before may be lost");
     }
     if (use == Use::kSilent) is_silent_leased_ = true;
     if (connection) return connection;

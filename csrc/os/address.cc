@@ -136,7 +136,7 @@ Result<std::vector<SocketAddress>> look_up(const std::string& host, std::uint16_
   // Owned by the resolver's thread too, which may outlive this call.
   auto shared = std::make_shared<LookUp>(LookUp{host, port, *std::move(done), std::nullopt});
   if (Status started = start_detached(shared); !started.ok()) return started;
-  Status waited = wait_ready(shared->done.fd(), POLLIN, limits);
+  Status waited = shared->done.wait(limits);
   if (!waited.ok()) return waited.with_context("cannot resolve " + host + " in time");
   return *shared->result;
 }

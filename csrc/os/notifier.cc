@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "os/posix_error.h"
-#include "os/wait.h"
 
 namespace elastic::os {
 
@@ -23,8 +22,11 @@ void Notifier::notify() {
 }
 
 Status Notifier::wait(Instant deadline, const std::function<bool()>& interrupted) {
-  Status status = wait_ready(fd_.get(), POLLIN,
-                             {.deadline = deadline, .interrupted = &interrupted});
+  return wait({.deadline = deadline, .interrupted = &interrupted});
+}
+
+Status Notifier::wait(const WaitLimits& limits) {
+  Status status = wait_ready(fd_.get(), POLLIN, limits);
   if (status.ok()) {
     std::uint64_t count = 0;
     [[maybe_unused]] const ssize_t got = ::read(fd_.get(), &count, sizeof count);

@@ -9,6 +9,7 @@
 #include "elastic/status.h"
 #include "elastic/time.h"
 #include "os/fd.h"
+#include "os/wait.h"
 
 namespace elastic::os {
 
@@ -21,6 +22,7 @@ class Notifier {
   // (may be empty: never) said to give up. No signal is lost to a race with the start of the wait
   // (os/wait.h), so a wait without a deadline always hears of one.
   Status wait(Instant deadline, const std::function<bool()>& interrupted);
+  Status wait(const WaitLimits& limits);
   // Readable from notify() until a wait has returned for it; for waits on several things.
   int fd() const { return fd_.get(); }
 

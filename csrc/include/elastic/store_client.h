@@ -16,6 +16,11 @@
 // forked), kCancelled (the interrupt check said so). After kUnavailable the next call connects
 // anew; a request that may have reached the server is never sent twice by itself.
 //
+// SET, APPEND, MULTI_SET and QUEUE_PUSH have no reply. Their calls return when the kernel has taken
+// the request, on a connection that was open then; what this client calls later is served later.
+// Should the connection break before the server has read them, the next call is kUnavailable; a
+// ping() that succeeds proves that all of them were served.
+//
 // Keys are the user's; the "/" that PyTorch's client puts before each of them is added and removed
 // here, so that both clients see the same keys.
 

@@ -247,7 +247,7 @@ TEST_F(StoreClientTest, CloseEndsBlockedCalls) {
   blocked.push_back(
       std::async(std::launch::async, [&] { return client_->get("never").status().code(); }));
   blocked.push_back(
-      std::async(std::launch::async, [&] { return client_->barrier("never", 2).code(); }));
+      std::async(std::launch::async, [&] { return client_->barrier("alone", 2).code(); }));
   eventually([&] { return server_->stats().connections >= 2; });
   client_->close();
   for (auto& call : blocked) EXPECT_EQ(call.get(), StatusCode::kFailedPrecondition);
@@ -303,6 +303,16 @@ TEST_F(StoreClientTest, CallsGoOnAfterTheServerCameBackOnItsPort) {
   EXPECT_EQ(*client_->add("n", 1), 1);
   EXPECT_TRUE(client_->set("k", "after").ok());
   EXPECT_EQ(*client_->get("k"), "after");
+}
+
+// A set has no reply that could tell. So that no loss goes unnoticed, the next call fails instead.
+TEST_F(StoreClientTest, SetThatMayBeLostIsToldByTheNextCall) {
+  ASSERT_TRUE(client_->set("k", "v").ok());
+  const std::uint16_t port = server_->port();
+  server_.reset();
+  server_ = start_server(port);
+  EXPECT_EQ(client_->ping().code(), StatusCode::kUnavailable);
+  EXPECT_TRUE(client_->ping().ok());
 }
 
 TEST_F(StoreClientTest, CallThatIsBlockedWhenTheServerDiesIsUnavailable) {
