@@ -2,6 +2,7 @@
 # One command from a fresh machine to a trained model:
 #
 #   examples/demo.sh [options of train_digits.py]
+#   examples/demo.sh --kill-a-worker     kills one worker in mid-training and shows the recovery
 #
 # Makes a virtual environment (.venv-demo, or $ELASTIC_DEMO_VENV), installs PyTorch, scikit-learn and
 # this package into it, and trains on handwritten digits with two workers. It may be run again: what
@@ -58,5 +59,8 @@ if sources_changed; then
 fi
 install_once elastic "$root"
 
+if [ "${1:-}" = --kill-a-worker ]; then
+  exec "$venv/bin/python" "$root/examples/watch_recovery.py"
+fi
 exec "$venv/bin/elastic-launch" --standalone --nproc-per-node=2 --max-restarts=3 \
   "$root/examples/train_digits.py" "$@"

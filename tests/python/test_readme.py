@@ -50,8 +50,7 @@ def test_readme_has_the_commands_that_are_tested_here() -> None:
 
 
 def test_demo_sets_everything_up_and_trains() -> None:
-    # Also `pip install .` in a bare virtual environment: the script makes one and runs it.
-    assert "pip install" in (ROOT / "examples/demo.sh").read_text()
+    # This is also `pip install .` in a bare virtual environment: the script makes one.
     output = run(shell_commands()[0].split(), timeout=1500)
     accuracies = re.findall(r"accuracy[ =:]+([0-9.]+)", output)
     assert accuracies and float(accuracies[-1]) > 0.9, output[-2000:]
@@ -61,7 +60,7 @@ def test_demo_recovers_from_a_killed_worker() -> None:
     output = run(shell_commands()[1].split(), timeout=1500)
     accuracies = re.findall(r"accuracy[ =:]+([0-9.]+)", output)
     assert accuracies and float(accuracies[-1]) > 0.9, output[-2000:]
-    assert "resum" in output, output[-2000:]
+    assert "continuing with epoch" in output, output[-2000:]
 
 
 def test_command_line_snippet_runs() -> None:

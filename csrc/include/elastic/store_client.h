@@ -6,9 +6,9 @@
 // Where a call is given no timeout it uses the client's.
 //
 // Thread rule: any member from any thread at any time. A blocked call holds a connection of its own
-// from the client's pool, so that it never delays another thread's call. Use in a child after fork()
-// is refused with kFailedPrecondition: the parent's connections are not the child's to use; clone()
-// in the child gives a working client.
+// from the client's pool, so that it never delays another thread's call. Use in a child after
+// fork() is refused with kFailedPrecondition: the parent's connections are not the child's to use;
+// clone() in the child gives a working client.
 //
 // Errors of every call: kDeadlineExceeded (the message names the keys and the time),
 // kUnavailable (connection refused, reset or closed), kPeerViolation (not a TCPStore server),

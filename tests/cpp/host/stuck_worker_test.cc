@@ -1,5 +1,5 @@
-// A worker that SIGKILL does not end within ten seconds: a debugger that holds the dead process keeps
-// its parent from reaping it, as the kernel does with one in an uninterruptible wait.
+// A worker that SIGKILL does not end within ten seconds: a debugger that holds the dead process
+// keeps its parent from reaping it, as the kernel does with one in an uninterruptible wait.
 
 #include <errno.h>
 #include <gmock/gmock.h>
