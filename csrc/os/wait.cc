@@ -20,13 +20,15 @@
 // Most waits are for a reply that is a fraction of a millisecond away, and asking costs Python's
 // lock. So a wait first polls for kBriefWait without asking; after that it is a long one, which
 // asks with signals held back until the poll itself lets them in (the first case), and asks again
-// each kAskPeriod (the second).
+// now and then (the second): soon at first, then ever more rarely, so that an agent that waits for
+// hours while its workers work is not woken for nothing.
 
 namespace elastic::os {
 namespace {
 
 constexpr Duration kBriefWait = std::chrono::milliseconds(5);
-constexpr Duration kAskPeriod = std::chrono::seconds(1);
+constexpr Duration kAskPeriodFirst = std::chrono::seconds(1);
+constexpr Duration kAskPeriodMax = std::chrono::minutes(1);
 
 // Holds all signals of this thread back while it lives.
 class SignalHold {
@@ -53,18 +55,19 @@ int poll_for(pollfd* items, nfds_t count, Duration wait, const sigset_t* mask) {
   return ::ppoll(items, count, &timeout, mask);
 }
 
-// One poll that is cut short now and then to ask; sets `cancelled` when the answer was yes.
+// Asks, then polls; sets `cancelled` when the answer was yes.
 int poll_and_ask(pollfd* items, nfds_t count, Duration wait,
                  const std::function<bool()>& interrupted, bool* cancelled) {
   const SignalHold hold;
   *cancelled = interrupted();
-  return *cancelled ? 0 : poll_for(items, count, std::min(wait, kAskPeriod), hold.saved());
+  return *cancelled ? 0 : poll_for(items, count, wait, hold.saved());
 }
 
 // The last item is the wake descriptor.
 Status poll_until(pollfd* items, nfds_t count, const WaitLimits& limits) {
   const bool asks = limits.interrupted != nullptr && *limits.interrupted;
   const bool forever = limits.deadline == Instant::max();
+  Duration ask_period = kAskPeriodFirst;
   for (bool is_brief = true;; is_brief = false) {
     const Duration left =
         forever ? Duration::max() : std::max(limits.deadline - monotonic_now(), Duration::zero());
@@ -72,13 +75,15 @@ Status poll_until(pollfd* items, nfds_t count, const WaitLimits& limits) {
     const int ready = !asks ? poll_for(items, count, left, nullptr)
                       : is_brief
                           ? poll_for(items, count, std::min(left, kBriefWait), nullptr)
-                          : poll_and_ask(items, count, left, *limits.interrupted, &cancelled);
+                          : poll_and_ask(items, count, std::min(left, ask_period),
+                                         *limits.interrupted, &cancelled);
     if (cancelled) return {StatusCode::kCancelled, "interrupted by a signal"};
     if (ready > 0 && items[count - 1].revents != 0) {
       return {StatusCode::kFailedPrecondition, "closed"};
     }
     if (ready > 0) return {};
     if (ready < 0 && errno != EINTR) return posix_error("cannot wait for a descriptor", errno);
+    if (!is_brief) ask_period = std::min(2 * ask_period, kAskPeriodMax);
     if (ready == 0 && (left == Duration::zero() || !asks)) {
       return {StatusCode::kDeadlineExceeded, "the deadline passed"};
     }
