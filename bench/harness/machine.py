@@ -48,6 +48,7 @@ def facts(build: Path, private_network: bool) -> dict[str, str]:
         "redis": _redis_version(),
         "build": _build_facts(build),
         "network": "private namespace, loopback only" if private_network else "the host's",
+        "nice": str(os.getpriority(os.PRIO_PROCESS, 0)),
         "load average": " ".join(f"{load:.2f}" for load in os.getloadavg()),
     }
 

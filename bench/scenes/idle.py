@@ -43,4 +43,6 @@ def idle(plan: Plan) -> Findings:
                 findings.add("wake-ups per second", name, "1/s", spent.timeslices / window)
     if findings.has("CPU", "elastic"):
         findings.at_most("CPU of agent and guardian, %", findings.median("CPU", "elastic"), 0.02)
+        wakes = findings.median("wake-ups per second", "elastic")
+        findings.at_most("wake-ups of agent and guardian per second", wakes, 0.1)
     return findings
