@@ -42,7 +42,7 @@ enum class ExitKind : std::uint8_t {
   kNotStarted,  // fork, chdir, open or exec failed: see stage, error and path
   kExited,      // by exit(code)
   kSignaled,    // by a signal
-  kUnknown,     // somebody else reaped it, or the guardian died before it could tell
+  kUnknown,     // not told: it has not ended, or the guardian died before it could tell
 };
 
 // How a worker ended.

@@ -104,13 +104,10 @@ int be_stopped() {
   return 5;
 }
 
-// A child in the same group that says when TERM reaches it, and ends only by KILL.
-int leave_child_in_group() {
-  if (::fork() == 0) {
-    ::signal(SIGTERM, on_signal);
-    say_ready();
-    stay();
-  }
+// A child in the same group; both say when the signal reaches them.
+int leave_child_in_group(int number) {
+  ::signal(number, on_signal);
+  if (::fork() == 0) say_ready();
   stay();
 }
 
@@ -125,7 +122,7 @@ int main(int argc, char** argv) {
   if (verb == "signals") return print_signals();
   if (verb == "daemon") return leave_daemon(number);
   if (verb == "stopped") return be_stopped();
-  if (verb == "child") return leave_child_in_group();
+  if (verb == "child") return leave_child_in_group(number);
   if (verb == "arguments") {
     for (int i = 2; i < argc; ++i) std::printf("[%s]\n", argv[i]);
   } else if (verb == "environment") {

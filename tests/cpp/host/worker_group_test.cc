@@ -321,11 +321,9 @@ TEST_F(Stop, WorkerThatIsStoppedByAStopSignalStillHandlesTheStop) {
 }
 
 TEST_F(Stop, AFailureBeforeTheStopIsNotMarked) {
-  start({stub({"pause"})});
-  group_->stop(SIGTERM, seconds(60));
-  group_.wait_for_gone();
-  group_.passed.clear();
-  group_.start({stub({"exit", "3"}), stub({"pause"})});
+  WorkerCommand other = stub({"pause"});
+  other.stdout_path = output_.path();
+  group_.start({stub({"exit", "3"}), other});
   const WorkerExit own = group_.wait_for_exit();
   group_->stop(SIGTERM, seconds(60));
   const WorkerExit stopped = group_.wait_for_exit();
@@ -333,13 +331,6 @@ TEST_F(Stop, AFailureBeforeTheStopIsNotMarked) {
   EXPECT_FALSE(own.stopped_by_us);
   EXPECT_TRUE(stopped.stopped_by_us);
   group_.wait_for_gone();
-}
-
-TEST_F(Stop, SignalsTheWholeGroupOrTheLeaderAlone) {
-  start({stub({"child"})});
-  group_->stop(SIGTERM, seconds(60), SignalScope::kGroup);
-  group_.wait_for_gone();
-  EXPECT_TRUE(output_.wait_for_end());
 }
 
 TEST_F(Stop, ForwardReachesTheWorkersAndStopsNobody) {
@@ -355,9 +346,14 @@ TEST_F(Stop, ForwardReachesTheWorkersAndStopsNobody) {
   group_.wait_for_gone();
 }
 
-TEST_F(Stop, ForwardToLeadersSparesTheirChildren) {
-  start({stub({"child"})});  // the child says "got 15" if TERM reaches it
-  group_->forward(SIGTERM, SignalScope::kLeader);
+TEST_F(Stop, GroupScopeReachesTheWorkersChildrenAndLeaderScopeSparesThem) {
+  start({stub({"child", std::to_string(SIGUSR1)})});
+  group_->forward(SIGUSR1, SignalScope::kGroup);
+  EXPECT_EQ(output_.next_line(), "got 10");
+  EXPECT_EQ(output_.next_line(), "got 10");
+  group_->forward(SIGUSR1, SignalScope::kLeader);
+  EXPECT_EQ(output_.next_line(), "got 10");
+  group_->stop(SIGTERM, seconds(60), SignalScope::kLeader);
   EXPECT_EQ(group_.wait_for_exit().signal, SIGTERM);
   group_.wait_for_gone();
   EXPECT_EQ(output_.next_line(), std::nullopt) << "the child was signalled";
