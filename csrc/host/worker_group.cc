@@ -4,6 +4,7 @@
 
 #include "host/event_queue.h"
 #include "host/supervisor.h"
+#include "os/fork_guard.h"
 #include "os/loop_thread.h"
 
 // A Supervisor on a thread of its own, and a queue for its events. Everything is done on the loop
@@ -31,31 +32,44 @@ class WorkerGroup::Impl {
   }
 
   ~Impl() {
+    if (fork_guard_.is_in_child()) {
+      // The thread is not here, and the guardian is the parent's: nothing can be ended from here.
+      static_cast<void>(supervisor_.release());
+      static_cast<void>(thread_.release());
+      return;
+    }
     thread_->call([this] { supervisor_.reset(); });
   }
 
   Status start(std::vector<WorkerCommand> commands) {
+    if (fork_guard_.is_in_child()) {
+      return {StatusCode::kFailedPrecondition, "cannot start workers: this is a forked child"};
+    }
     Status status;
     thread_->call([&] { status = supervisor_->start(std::move(commands)); });
     return status;
   }
 
   void stop(int signal, Duration grace, SignalScope scope) {
+    if (fork_guard_.is_in_child()) return;
     thread_->call([&] { supervisor_->stop(signal, grace, scope); });
   }
 
   void forward(int signal, SignalScope scope) {
+    if (fork_guard_.is_in_child()) return;
     thread_->call([&] { supervisor_->forward(signal, scope); });
   }
 
   std::optional<WorkerEvent> next_event(Instant deadline,
                                         const std::function<bool()>& interrupted) {
+    if (fork_guard_.is_in_child()) return std::nullopt;
     return events_.pop(deadline, interrupted);
   }
 
  private:
+  const os::ForkGuard fork_guard_;
   host::EventQueue<WorkerEvent> events_;
-  const std::unique_ptr<os::LoopThread> thread_;
+  std::unique_ptr<os::LoopThread> thread_;
   std::unique_ptr<host::Supervisor> supervisor_;  // loop thread only
 };
 

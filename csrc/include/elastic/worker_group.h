@@ -9,7 +9,8 @@
 //
 // Started, exited and "nothing of it is left" are separate facts with separate events.
 //
-// Thread rule: any member from any thread; next_event() by one thread at a time.
+// Thread rule: any member from any thread; next_event() by one thread at a time. In a child that
+// was forked without exec the object does nothing: the workers are the parent's.
 
 #include <cstdint>
 #include <functional>

@@ -388,6 +388,27 @@ TEST_F(Stop, DestroyingTheGroupKillsEverything) {
   EXPECT_TRUE(output_.wait_for_end(os::monotonic_now()));
 }
 
+// multiprocessing and os.fork() copy the object, and the copy is destroyed at the child's exit.
+TEST_F(Stop, CopyInAForkedChildLeavesTheParentsWorkersAlone) {
+  start({stub({"pause"})});
+  const pid_t child = ::fork();
+  if (child == 0) {
+    group_->stop(SIGKILL, Duration::zero());
+    group_->forward(SIGKILL);
+    const bool refused = group_->start({stub({"exit", "0"})}).code() ==
+                         StatusCode::kFailedPrecondition;
+    const bool silent = !group_->next_event(Instant::max());
+    group_.destroy();
+    ::_exit(refused && silent ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  group_->stop(SIGTERM, seconds(60));
+  EXPECT_EQ(group_.wait_for_exit().signal, SIGTERM);
+  group_.wait_for_gone();
+}
+
 TEST(WorkerGroup, RunsTwoHundredWorkersAtOnce) {
   const ScratchDir dir;
   Fifo output(dir / "out");
