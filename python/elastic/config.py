@@ -217,7 +217,6 @@ def _log_level(environ: Mapping[str, str]) -> int:
     return level
 
 
-def parse(argv: Sequence[str], environ: Mapping[str, str]) -> CommandLine | LaunchConfig:
-    """The configuration, or the command line as it is when it asks for help or the version."""
-    line = options.read(argv, environ)
-    return line if line.wants_help or line.wants_version else configure(line, environ)
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> LaunchConfig:
+    """What a command line and its environment ask for; ConfigError says what cannot be."""
+    return configure(options.read(argv, environ), environ)

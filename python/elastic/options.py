@@ -1,15 +1,16 @@
 """The launcher's command line: one table that the parser, the help text and ``PET_*`` share.
 
-The parser is small on purpose. It knows long options with dashes or underscores, ``--name value``
-and ``--name=value``, ``-x value`` and ``-xvalue``, and stops at the first word that is no option:
-that is the program, and everything after it belongs to the program.
+Values stay text here; ``elastic.config`` judges them, so that a flag and its variable are judged by
+the same words.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
+from elastic import _C
 from elastic.errors import ConfigError
 
 PROGRAM = "elastic-launch"
@@ -47,8 +48,6 @@ class CommandLine(NamedTuple):
     values: dict[str, Value]
     program: str
     arguments: tuple[str, ...]
-    wants_help: bool = False
-    wants_version: bool = False
 
     def text(self, name: str) -> str:
         value = self.values.get(name)
@@ -207,56 +206,66 @@ OPTIONS: tuple[Option, ...] = tuple(
     ]
 )
 _BY_NAME = {option.name: option for option in OPTIONS}
-_BY_SHORT = {option.short: option for option in OPTIONS if option.short}
 _BY_VARIABLE = {option.variable: option for option in OPTIONS}
 
 
-def read(argv: Sequence[str], environ: Mapping[str, str]) -> CommandLine:
-    """Sorts the words of ``argv`` and the ``PET_*`` variables; the former win."""
-    values: dict[str, Value] = {}
-    words = list(argv)
-    while words and words[0].startswith("-") and words[0] != "-":
-        word = words.pop(0)
-        if word == "--":
-            break
-        if word in ("-h", "--help"):
-            return CommandLine({}, "", (), wants_help=True)
-        if word == "--version":
-            return CommandLine({}, "", (), wants_version=True)
-        option, given = _identify(word)
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message} ({PROGRAM} --help explains)")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line's grammar. Each long name may also be written with underscores."""
+    made = _Parser(
+        prog=PROGRAM,
+        usage=f"{PROGRAM} [options] PROGRAM [ARGUMENT ...]",
+        description=_DESCRIPTION,
+        epilog=_NOTES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        argument_default=argparse.SUPPRESS,
+    )
+    made.add_argument("--version", action="version", version=f"{PROGRAM} {_C.__version__}")
+    for title, group in _GROUPS:
+        section = made.add_argument_group(title)
+        for option in group:
+            shown = option.help + (f" Default: {option.default}." if option.default else "")
+            _add(section, option, shown)
+    for name in _UNAVAILABLE:
+        _add(made, _BY_NAME[name], argparse.SUPPRESS)
+    made.add_argument("program", metavar="PROGRAM", help=argparse.SUPPRESS)
+    # argparse takes a remainder for required, although it may be empty.
+    rest = made.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    rest.required = False
+    return made
+
+
+def _add(section: argparse._ActionsContainer, option: Option, shown: str) -> None:
+    def add(*flags: str, text: str) -> None:
         if option.is_switch:
-            if given is not None:
-                raise ConfigError(f"--{option.name} takes no value")
-            given = "1"
-        elif given is None:
-            if not words:
-                raise ConfigError(f"{word} needs a value: {option.metavar}")
-            given = words.pop(0)
-        values[option.name] = Value(given, word.split("=", 1)[0] if word[1] == "-" else word[:2])
-    values = _from_environment(environ) | values
+            section.add_argument(
+                *flags, dest=option.name, action="store_const", const="1", help=text
+            )
+        else:
+            section.add_argument(*flags, dest=option.name, metavar=option.metavar, help=text)
+
+    long = f"--{option.name}"
+    add(*([f"-{option.short}", long] if option.short else [long]), text=shown)
+    if "-" in option.name:
+        add(f"--{option.name.replace('-', '_')}", text=argparse.SUPPRESS)
+
+
+def read(argv: Sequence[str], environ: Mapping[str, str]) -> CommandLine:
+    """Sorts the words of ``argv`` and the ``PET_*`` variables; the former win.
+
+    Raises ConfigError for words that no option explains; ends the program, as argparse does, after
+    ``--help`` and ``--version``.
+    """
+    given = vars(parser().parse_args(argv))
+    program, arguments = given.pop("program"), given.pop("arguments")
+    values = _from_environment(environ)
+    values |= {name: Value(text, f"--{name}") for name, text in given.items()}
     _refuse_unavailable(values)
-    if not words:
-        raise ConfigError("name the program to run (elastic-launch --help explains)")
-    return CommandLine(values, words[0], tuple(words[1:]))
-
-
-def _identify(word: str) -> tuple[Option, str | None]:
-    """The option that a word names, and the value that is part of it, if any."""
-    if not word.startswith("--"):
-        option = _BY_SHORT.get(word[1])
-        attached: str | None = word[2:].removeprefix("=") if len(word) > 2 else None
-    else:
-        name, equals, rest = word[2:].partition("=")
-        option = _BY_NAME.get(name.replace("_", "-"))
-        attached = rest if equals else None
-    if option is None:
-        given = word.split("=", 1)[0]
-        if given.startswith("--"):
-            given = given.replace("_", "-")
-        raise ConfigError(
-            f"there is no option {given}{_did_you_mean(given, [f'--{name}' for name in _BY_NAME])}"
-        )
-    return option, attached
+    return CommandLine(values, program, tuple(arguments))
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Value]:
@@ -290,11 +299,9 @@ def _did_you_mean(given: str, known: list[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-_USAGE = f"""\
-usage: {PROGRAM} [options] PROGRAM [ARGUMENT ...]
-
+_DESCRIPTION = """\
 Starts the workers of a distributed PyTorch job on this node, watches them, and starts all of
-them again when one fails. In PROGRAM and its arguments ${{local_rank}} stands for each worker's
+them again when one fails. In PROGRAM and its arguments ${local_rank} stands for each worker's
 local rank.
 """
 
@@ -313,20 +320,3 @@ Exit status: 0 if every worker succeeded; otherwise that of the worker that fail
 if signal N killed it; 128+N after signal N to the launcher; 2 for bad usage; 70 to 74 for faults
 of the launcher or its surroundings (docs/exit-codes.md).
 """
-
-
-def help_text() -> str:
-    import textwrap
-
-    lines = [_USAGE]
-    for title, group in _GROUPS:
-        lines.append(f"{title}:")
-        for option in group:
-            head = f"  -{option.short}, --{option.name}" if option.short else f"  --{option.name}"
-            lines.append(f"{head} {option.metavar}".rstrip())
-            text = option.help + (f" Default: {option.default}." if option.default else "")
-            lines.append(textwrap.indent(textwrap.fill(text, 90), "        "))
-        lines.append("")
-    lines.append("Other:\n  -h, --help\n        This text.\n  --version\n        The version.\n")
-    lines.append(_NOTES)
-    return "\n".join(lines)

@@ -34,17 +34,17 @@ def console_main() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the job that the command line describes; the result is the exit status."""
+    """Runs the job that the command line describes; the result is the exit status.
+
+    Must be called from the main thread, since it installs signal handlers. ``--help`` and
+    ``--version`` end by SystemExit, as with every argparse program.
+    """
     from elastic import _C, config
     from elastic.errors import ConfigError, ElasticError
-    from elastic.options import PROGRAM, CommandLine, help_text
+    from elastic.options import PROGRAM
 
     try:
-        parsed = config.parse(sys.argv[1:] if argv is None else argv, os.environ)
-        if isinstance(parsed, CommandLine):
-            print(help_text() if parsed.wants_help else f"{PROGRAM} {_C.__version__}")
-            return 0
-        return _launch(parsed)
+        return _launch(config.parse(sys.argv[1:] if argv is None else argv, os.environ))
     except ConfigError as error:
         _say(f"{PROGRAM}: {error}")
         return _C.EXIT_USAGE

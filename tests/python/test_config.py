@@ -160,7 +160,7 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
         (["--nproc-per-node=0"], "--nproc-per-node is '0'"),
         (["--nproc-per-node=-1"], "--nproc-per-node is '-1'"),
         (["--nproc-per-node=many"], "--nproc-per-node is 'many'"),
-        (["--nproc-per-node"], "does not exist|needs a value|name the program|expected a number"),
+        (["--nproc-per-node"], "required: PROGRAM"),
         (["--nnodes=2"], "more than one node are not available yet"),
         (["--nnodes=1:4"], "more than one node are not available yet"),
         (["--nnodes=4:1"], "expected N or MIN:MAX"),
@@ -188,7 +188,7 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
         (["--signals-to-handle=SIGNOTHING"], "there is no signal 'SIGNOTHING'"),
         (["--signals-to-handle=SIGKILL"], "SIGKILL cannot be handled"),
         (["--stop-scope=all"], "expected group or leader"),
-        (["-r", "4"], "-r: '4' selects no streams"),
+        (["-r", "4"], "--redirects: '4' selects no streams"),
         (["--tee=0:1,0:2"], "names rank 0 twice"),
         (["--tee=1:1"], "there is no local rank 1 among 1 workers"),
         (["--local-ranks-filter=x"], "no list of local ranks"),
@@ -197,9 +197,9 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
         (["--log-dir=/dev/zero"], "cannot make /dev/zero"),
         (["--log-dir=/proc/logs"], "cannot make /proc/logs"),
         (["-m", "--no-python"], "exclude each other"),
-        (["--standalone=1"], "--standalone takes no value"),
-        (["--nproc"], "there is no option --nproc; did you mean --nproc-per-node?"),
-        (["-x"], "there is no option -x"),
+        (["--standalone=1"], "argument --standalone: ignored explicit argument '1'"),
+        (["--nproc"], "ambiguous option: --nproc could match --nproc-per-node, --nproc_per_node"),
+        (["-x"], "unrecognized arguments: -x"),
         (["--run-path"], "--run-path is not available yet"),
         (["--start-method=fork"], "--start-method is not available yet"),
         (["--numa-binding", "node"], "--numa-binding is not available yet"),
@@ -235,7 +235,7 @@ def test_variables_are_judged_like_flags(script: str, environ: dict[str, str], s
 def test_programs_that_cannot_start_are_found_before_anything_does(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.write_text("")
-    assert "name the program" in refusal([])
+    assert "the following arguments are required: PROGRAM" in refusal([])
     assert "does not exist" in refusal(["/no/such.py"])
     assert "is a folder without __main__.py" in refusal([str(tmp_path)])
     assert "is not executable" in refusal(["--no-python", str(plain)])
@@ -246,13 +246,13 @@ def test_programs_that_cannot_start_are_found_before_anything_does(tmp_path: Pat
 
 def test_help_and_version_need_no_valid_environment() -> None:
     for words in (["-h"], ["--role", "x", "--help"], ["--version"]):
-        parsed = config.parse(words, {"PET_NONSENSE": "1"})
-        assert isinstance(parsed, options.CommandLine)
-        assert parsed.wants_help or parsed.wants_version
+        with pytest.raises(SystemExit) as ended:
+            config.parse(words, {"PET_NONSENSE": "1"})
+        assert ended.value.code == 0
 
 
 def test_help_tells_every_option_that_does_something() -> None:
-    text = options.help_text()
+    text = options.parser().format_help()
     for option in options.OPTIONS:
         assert (f"--{option.name}" in text) == bool(option.help)
     assert all(len(line) <= 100 for line in text.splitlines())
