@@ -1,20 +1,17 @@
 #include "os/console_writer.h"
 
 #include <poll.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstdint>
-#include <system_error>
 #include <utility>
 
 #include "os/posix_error.h"
+#include "os/quiet_thread.h"
 
 // Theory of operation. The descriptors are shared with other programs, so they cannot be made
 // non-blocking. Instead the thread waits in poll() for room, together with the eventfd that tells
@@ -59,21 +56,10 @@ Result<std::unique_ptr<ConsoleWriter>> ConsoleWriter::start(EventLoop* loop,
   if (!watch.ok()) return watch.status();
   writer->watch_ = std::move(*watch);
 
-  // The thread inherits the mask. With SIGPIPE blocked, a closed pipe is an error and no signal.
-  sigset_t all;
-  sigset_t saved;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &saved);
-  Status status;
-  try {
-    writer->thread_ = std::thread([raw = writer.get()] { raw->run(); });
-    ::pthread_setname_np(writer->thread_.native_handle(), "elastic-console");
-  } catch (const std::system_error& error) {
-    status = Status(StatusCode::kResourceExhausted,
-                    std::string("cannot start a thread: ") + error.what());
-  }
-  ::pthread_sigmask(SIG_SETMASK, &saved, nullptr);
-  if (!status.ok()) return status;
+  Result<std::thread> thread =
+      start_quiet_thread("elastic-console", [raw = writer.get()] { raw->run(); });
+  if (!thread.ok()) return thread.status();
+  writer->thread_ = *std::move(thread);
   return writer;
 }
 

@@ -1,10 +1,9 @@
 #include "os/loop_thread.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <future>
-#include <system_error>
+#include <utility>
+
+#include "os/quiet_thread.h"
 
 namespace elastic::os {
 
@@ -13,20 +12,9 @@ Result<std::unique_ptr<LoopThread>> LoopThread::start(const char* name) {
   if (!loop.ok()) return loop.status();
   std::unique_ptr<LoopThread> self(new LoopThread(std::move(*loop)));
 
-  sigset_t all;
-  sigset_t saved;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &saved);  // a thread inherits its creator's mask
-  Status status;
-  try {
-    self->thread_ = std::thread([raw = self->loop_.get()] { raw->run(); });
-    ::pthread_setname_np(self->thread_.native_handle(), name);
-  } catch (const std::system_error& error) {
-    status = Status(StatusCode::kResourceExhausted,
-                    std::string("cannot start a thread: ") + error.what());
-  }
-  ::pthread_sigmask(SIG_SETMASK, &saved, nullptr);
-  if (!status.ok()) return status;
+  Result<std::thread> thread = start_quiet_thread(name, [raw = self->loop_.get()] { raw->run(); });
+  if (!thread.ok()) return thread.status();
+  self->thread_ = *std::move(thread);
   return self;
 }
 

@@ -13,8 +13,7 @@ namespace elastic::os {
 
 class LoopThread {
  public:
-  // The thread blocks every signal, so that signals reach the embedding program's own threads.
-  // `name` shows in /proc (at most 15 characters).
+  // A quiet thread (os/quiet_thread.h) of this name.
   static Result<std::unique_ptr<LoopThread>> start(const char* name);
   LoopThread(const LoopThread&) = delete;
   LoopThread& operator=(const LoopThread&) = delete;
