@@ -321,7 +321,9 @@ void bind_client_life(py::class_<StoreClient>& client) {
       .def(
           "close", [](StoreClient& self) { without_gil([&] { self.close(); }); },
           "Closes all connections. Calls that are blocked raise StoreError.")
-      .def("__enter__", [](py::object self) { return self; })
+      .def(
+          "__enter__", [](StoreClient& self) -> StoreClient& { return self; },
+          py::return_value_policy::reference)
       .def("__exit__",
            [](StoreClient& self, const py::args&) { without_gil([&] { self.close(); }); })
       .def_property_readonly("host", &StoreClient::host)

@@ -95,7 +95,9 @@ void bind_store_server(py::module_& module) {
       .def("stats", &StoreServer::stats, py::call_guard<py::gil_scoped_release>())
       .def("close", &close, py::arg("drain") = 0.0,
            "Stops. Requests that have arrived get up to `drain` seconds to be finished.")
-      .def("__enter__", [](py::object self) { return self; })
+      .def(
+          "__enter__", [](StoreServer& self) -> StoreServer& { return self; },
+          py::return_value_policy::reference)
       .def("__exit__", [](StoreServer& self, const py::args&) { close(self, 0.0); })
       .def("__repr__", [](const StoreServer& self) {
         return "StoreServer('" + self.host() + "', " + std::to_string(self.port()) + ")";
