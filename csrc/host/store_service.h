@@ -30,11 +30,12 @@ class StoreService {
   const std::string& host() const;
   StoreServerStats stats() const;
 
-  // Cuts every connection and forgets every key; the listening socket stays. For rounds that must
-  // keep their port.
+  // Cuts every connection, also those that wait to be accepted, and forgets every key; the
+  // listening socket stays. For rounds that must keep their port. Not from inside a connection's
+  // handler.
   void reset();
-  // Stops accepting, finishes what has arrived for at most `drain`, closes, then calls `done` (from
-  // the loop; it may destroy the service).
+  // Stops accepting, finishes what has arrived for at most `drain`, closes, then calls `done` from
+  // the loop; it may destroy the service. A service that is destroyed before does not call it.
   void drain(Duration drain, std::function<void()> done);
 
  private:

@@ -26,7 +26,8 @@ namespace elastic {
 
 struct StoreServerOptions {
   // What to bind: a literal IPv4 or IPv6 address (brackets allowed), a name (its first address), or
-  // "" for every interface, both families. A literal is bound exactly: 127.0.0.1 is loopback only.
+  // "" for every interface, both families. A literal is bound exactly: 127.0.0.1 is loopback only,
+  // :: is IPv6 only.
   std::string host = "127.0.0.1";
   // 0: any free port, told by port().
   std::uint16_t port = 0;
