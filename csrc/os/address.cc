@@ -3,20 +3,17 @@
 #include <arpa/inet.h>
 #include <net/if.h>
 #include <netdb.h>
-#include <pthread.h>
 #include <sys/socket.h>
 
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <memory>
 #include <optional>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "os/notifier.h"
 #include "os/posix_error.h"
+#include "os/quiet_thread.h"
 
 namespace elastic::os {
 namespace {
@@ -77,25 +74,6 @@ struct LookUp {
   std::optional<Result<std::vector<SocketAddress>>> result;  // written before, read after `done`
 };
 
-// Starts a thread that takes no signals, so that they reach the program's own threads.
-Status start_detached(std::shared_ptr<LookUp> shared) {
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  Status status;
-  try {
-    std::thread([shared = std::move(shared)] {
-      shared->result = look_up(shared->host, shared->port);
-      shared->done.notify();
-    }).detach();
-  } catch (const std::system_error& error) {
-    status = Status(StatusCode::kResourceExhausted,
-                    std::string("cannot start a thread for the resolver: ") + error.what());
-  }
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return status;
-}
-
 }  // namespace
 
 std::uint16_t SocketAddress::port() const {
@@ -135,7 +113,12 @@ Result<std::vector<SocketAddress>> look_up(const std::string& host, std::uint16_
   if (!done.ok()) return done.status();
   // Owned by the resolver's thread too, which may outlive this call.
   auto shared = std::make_shared<LookUp>(LookUp{host, port, *std::move(done), std::nullopt});
-  if (Status started = start_detached(shared); !started.ok()) return started;
+  auto thread = start_quiet_thread("elastic-resolve", [shared] {
+    shared->result = look_up(shared->host, shared->port);
+    shared->done.notify();
+  });
+  if (!thread.ok()) return thread.status().with_context("cannot resolve " + host);
+  thread->detach();
   Status waited = shared->done.wait(limits);
   if (!waited.ok()) return waited.with_context("cannot resolve " + host + " in time");
   return *shared->result;

@@ -180,6 +180,36 @@ TEST(StoreClientFaults, ReleaseThatCrossesTheCancellationCounts) {
   EXPECT_EQ(*(*client)->num_keys(), 7);  // on the same connection: nothing was left unread
 }
 
+// The server may serve two connections in any order, so nothing may overtake a set whose arrival is
+// not certain, and a call that is about to block makes it certain first.
+TEST(StoreClientFaults, NothingOvertakesASetThatTheServerHasNotRead) {
+  std::promise<std::string> behind_the_set;
+  std::promise<void> overtaken;
+  ScriptedServer server([&](ScriptedPeer& peer, int number) {
+    peer.shake_hands();
+    if (number > 0) return peer.drain();
+    peer.read(1 + 8 + 2 + 8 + 1);  // SET of "/k" to "v"
+    const std::string ping = peer.read(5);
+    behind_the_set.set_value(ping);
+    overtaken.get_future().wait();
+    peer.write(ping.substr(1));
+    peer.read(1 + 8 + 8 + 2);  // WAIT of "/k"
+    peer.write(bytes({0}));
+    peer.drain();
+  });
+  auto client = connect(server.port());
+  ASSERT_TRUE(client.ok());
+  ASSERT_TRUE((*client)->set("k", "v").ok());
+  auto waiting = std::async(std::launch::async,
+                            [&] { return (*client)->wait(std::vector<std::string>{"k"}); });
+  EXPECT_EQ(behind_the_set.get_future().get().front(), '\x0d');  // PING
+  const Status check = (*client)->check(kKeys, kTimeout).status();
+  EXPECT_EQ(check.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_NE(check.message().find("an earlier call"), std::string::npos) << check.message();
+  overtaken.set_value();
+  EXPECT_TRUE(waiting.get().ok());
+}
+
 TEST(StoreClientFaults, ByteThatNobodyAskedForDoesNotReachTheNextCall) {
   std::promise<void> sent;
   ScriptedServer server([&](ScriptedPeer& peer, int number) {
