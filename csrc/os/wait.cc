@@ -20,15 +20,16 @@
 // Most waits are for a reply that is a fraction of a millisecond away, and asking costs Python's
 // lock. So a wait first polls for kBriefWait without asking; after that it is a long one, which
 // asks with signals held back until the poll itself lets them in (the first case), and asks again
-// now and then (the second): soon at first, then ever more rarely, so that an agent that waits for
-// hours while its workers work is not woken for nothing.
+// each kAskPeriod (the second). A wait without a deadline does not ask again: an agent may wait for
+// weeks, and no timer is to wake it. What it can miss is small: the kernel gives a process's signal
+// to its main thread unless that one holds it back (signal(7)), which is for the microseconds
+// above.
 
 namespace elastic::os {
 namespace {
 
 constexpr Duration kBriefWait = std::chrono::milliseconds(5);
-constexpr Duration kAskPeriodFirst = std::chrono::seconds(1);
-constexpr Duration kAskPeriodMax = std::chrono::minutes(1);
+constexpr Duration kAskPeriod = std::chrono::seconds(1);
 
 // Holds all signals of this thread back while it lives.
 class SignalHold {
@@ -67,7 +68,6 @@ int poll_and_ask(pollfd* items, nfds_t count, Duration wait,
 Status poll_until(pollfd* items, nfds_t count, const WaitLimits& limits) {
   const bool asks = limits.interrupted != nullptr && *limits.interrupted;
   const bool forever = limits.deadline == Instant::max();
-  Duration ask_period = kAskPeriodFirst;
   for (bool is_brief = true;; is_brief = false) {
     const Duration left =
         forever ? Duration::max() : std::max(limits.deadline - monotonic_now(), Duration::zero());
@@ -75,7 +75,7 @@ Status poll_until(pollfd* items, nfds_t count, const WaitLimits& limits) {
     const int ready = !asks ? poll_for(items, count, left, nullptr)
                       : is_brief
                           ? poll_for(items, count, std::min(left, kBriefWait), nullptr)
-                          : poll_and_ask(items, count, std::min(left, ask_period),
+                          : poll_and_ask(items, count, forever ? left : std::min(left, kAskPeriod),
                                          *limits.interrupted, &cancelled);
     if (cancelled) return {StatusCode::kCancelled, "interrupted by a signal"};
     if (ready > 0 && items[count - 1].revents != 0) {
@@ -83,7 +83,6 @@ Status poll_until(pollfd* items, nfds_t count, const WaitLimits& limits) {
     }
     if (ready > 0) return {};
     if (ready < 0 && errno != EINTR) return posix_error("cannot wait for a descriptor", errno);
-    if (!is_brief) ask_period = std::min(2 * ask_period, kAskPeriodMax);
     if (ready == 0 && (left == Duration::zero() || !asks)) {
       return {StatusCode::kDeadlineExceeded, "the deadline passed"};
     }
