@@ -83,8 +83,8 @@ void send_all(int fd, std::string_view bytes) {
 
 std::string receive(int fd, std::size_t size) {
   std::string bytes(size, '\0');
-  if (size > 0 && check(recv(fd, bytes.data(), size, MSG_WAITALL), "recv") !=
-                      static_cast<ssize_t>(size)) {
+  if (size > 0 &&
+      check(recv(fd, bytes.data(), size, MSG_WAITALL), "recv") != static_cast<ssize_t>(size)) {
     errno = ECONNRESET;
     die("recv");
   }

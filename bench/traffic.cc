@@ -178,8 +178,7 @@ std::string Traffic::expected_reply(Kind kind) const {
     case Kind::kPing: return redis ? "+PONG\r\n" : as_bytes(kNonce);
     case Kind::kSet: return redis ? "+OK\r\n" : "";
     case Kind::kGet:
-      return redis ? redis_bulk(kValue)
-                   : as_bytes(std::uint64_t{kValue.size()}).append(kValue);
+      return redis ? redis_bulk(kValue) : as_bytes(std::uint64_t{kValue.size()}).append(kValue);
     case Kind::kAdd: return redis ? ":1\r\n" : as_bytes(std::int64_t{1});
     case Kind::kCheck: return redis ? ":1\r\n" : std::string(1, elastic::wire::kReady);
   }

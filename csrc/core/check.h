@@ -6,11 +6,11 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define ELASTIC_CHECK(condition)                                                               \
-  do {                                                                                         \
-    if (!(condition)) {                                                                        \
-      std::fprintf(stderr, "elastic: broken invariant at %s:%d: %s\n", __FILE__, __LINE__,     \
-                   #condition);                                                                \
-      std::abort();                                                                            \
-    }                                                                                          \
+#define ELASTIC_CHECK(condition)                                                           \
+  do {                                                                                     \
+    if (!(condition)) {                                                                    \
+      std::fprintf(stderr, "elastic: broken invariant at %s:%d: %s\n", __FILE__, __LINE__, \
+                   #condition);                                                            \
+      std::abort();                                                                        \
+    }                                                                                      \
   } while (false)

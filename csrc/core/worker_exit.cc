@@ -26,15 +26,13 @@ int WorkerExit::shell_code() const {
 
 std::string WorkerExit::describe() const {
   switch (kind) {
-    case ExitKind::kExited:
-      return "exited with code " + std::to_string(code);
+    case ExitKind::kExited: return "exited with code " + std::to_string(code);
     case ExitKind::kSignaled:
       return "killed by " + core::signal_text(signal) + (core_dumped ? ", core dumped" : "");
     case ExitKind::kNotStarted:
       return "could not be started: " + stage + " " + path + ": " +
              std::system_category().message(error);
-    case ExitKind::kUnknown:
-      break;
+    case ExitKind::kUnknown: break;
   }
   return "ended in a way that nobody could observe";
 }

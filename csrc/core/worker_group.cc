@@ -31,12 +31,12 @@ static_assert(kGroupEventCount == 8, "a new event needs a column in every row");
 
 constexpr GroupTable kGroupTable = {{
     // Start    Stop        Forward  Started   Ended    Swept    Tick     GuardianLost
-    {kBegin,   kIgnore,    kIgnore, kBroken,  kBroken, kBroken, kIgnore, kLose},    // kIdle
-    {kRefuse,  kSignalAll, kPassOn, kRunning, kEnded,  kBroken, kIgnore, kLose},    // kRunning
-    {kRefuse,  kHasten,    kPassOn, kRunning, kEnded,  kBroken, kExpire, kLose},    // kStopping
-    {kRefuse,  kIgnore,    kIgnore, kRunning, kEnded,  kGone,   kExpire, kLose},    // kSweeping
-    {kRefuse,  kIgnore,    kIgnore, kRunning, kEnded,  kGone,   kIgnore, kLose},    // kStuck
-    {kRefuse,  kIgnore,    kIgnore, kIgnore,  kIgnore, kIgnore, kIgnore, kIgnore},  // kLost
+    {kBegin, kIgnore, kIgnore, kBroken, kBroken, kBroken, kIgnore, kLose},      // kIdle
+    {kRefuse, kSignalAll, kPassOn, kRunning, kEnded, kBroken, kIgnore, kLose},  // kRunning
+    {kRefuse, kHasten, kPassOn, kRunning, kEnded, kBroken, kExpire, kLose},     // kStopping
+    {kRefuse, kIgnore, kIgnore, kRunning, kEnded, kGone, kExpire, kLose},       // kSweeping
+    {kRefuse, kIgnore, kIgnore, kRunning, kEnded, kGone, kIgnore, kLose},       // kStuck
+    {kRefuse, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore},   // kLost
 }};
 // A row that is missing would be filled with zeros, kIgnore, and the last column shows it.
 static_assert(kGroupTable[kGroupStateCount - 2][kGroupEventCount - 1] == kLose);

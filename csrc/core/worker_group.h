@@ -34,30 +34,52 @@ inline constexpr std::size_t kGroupStateCount = 6;
 
 // What a group is told, by its owner and by the guardian. The numbers are the table's columns.
 namespace group_event {
-struct Start { int workers = 0; };
-struct Stop { int signal = 0; Duration grace{}; SignalScope scope = SignalScope::kGroup; };
-struct Forward { int signal = 0; SignalScope scope = SignalScope::kGroup; };
-struct Started { int local_rank = 0; int pid = 0; Instant at; };
-struct Ended { int local_rank = 0; Instant at; WorkerExit exit; };
+struct Start {
+  int workers = 0;
+};
+struct Stop {
+  int signal = 0;
+  Duration grace{};
+  SignalScope scope = SignalScope::kGroup;
+};
+struct Forward {
+  int signal = 0;
+  SignalScope scope = SignalScope::kGroup;
+};
+struct Started {
+  int local_rank = 0;
+  int pid = 0;
+  Instant at;
+};
+struct Ended {
+  int local_rank = 0;
+  Instant at;
+  WorkerExit exit;
+};
 struct Swept {};
 struct Tick {};  // time has passed; also by any other event
-struct GuardianLost { std::string message; };
+struct GuardianLost {
+  std::string message;
+};
 }  // namespace group_event
 
-using GroupEvent =
-    std::variant<group_event::Start, group_event::Stop, group_event::Forward, group_event::Started,
-                 group_event::Ended, group_event::Swept, group_event::Tick,
-                 group_event::GuardianLost>;
+using GroupEvent = std::variant<group_event::Start, group_event::Stop, group_event::Forward,
+                                group_event::Started, group_event::Ended, group_event::Swept,
+                                group_event::Tick, group_event::GuardianLost>;
 inline constexpr std::size_t kGroupEventCount = std::variant_size_v<GroupEvent>;
 
 // What must now happen, in order.
 namespace group_action {
 struct StartAll {};  // sends one start request per worker
-struct Signal { guardian::SignalRequest request; };
-struct Sweep {};     // sends a sweep request
-struct Emit { WorkerEvent event; };
-struct Abandon {};   // closes the link, as the guardian said what it cannot have meant; the owner
-                     // tells when it is gone
+struct Signal {
+  guardian::SignalRequest request;
+};
+struct Sweep {};  // sends a sweep request
+struct Emit {
+  WorkerEvent event;
+};
+struct Abandon {};  // closes the link, as the guardian said what it cannot have meant; the owner
+                    // tells when it is gone
 }  // namespace group_action
 
 using GroupAction = std::variant<group_action::StartAll, group_action::Signal, group_action::Sweep,
@@ -79,8 +101,7 @@ enum class GroupReaction : std::uint8_t {
   kBroken,     // the guardian cannot have meant this: give it up
 };
 
-using GroupTable =
-    std::array<std::array<GroupReaction, kGroupEventCount>, kGroupStateCount>;
+using GroupTable = std::array<std::array<GroupReaction, kGroupEventCount>, kGroupStateCount>;
 extern const GroupTable kGroupTable;
 
 const char* to_string(GroupState state);

@@ -50,7 +50,7 @@ class Guardian {
   FrameBuffer received_;
   std::string unsent_;
   std::vector<Worker> workers_;  // since the last sweep
-  bool connected_ = true;  // false: the agent is gone
+  bool connected_ = true;        // false: the agent is gone
   bool sweeping_ = false;
   Instant now_;  // of the last return from poll
   std::vector<pollfd> polled_;

@@ -15,8 +15,8 @@ namespace elastic::guardian {
 
 struct Worker {
   std::uint32_t id = 0;
-  pid_t pid = -1;           // also its process group and session
-  os::UniqueFd exec_pipe;   // read end; valid until the start has succeeded or failed
+  pid_t pid = -1;                       // also its process group and session
+  os::UniqueFd exec_pipe;               // read end; valid until the start has succeeded or failed
   std::vector<std::string> candidates;  // what execve is tried on, for the report of a failure
   std::string argv0, cwd, stdout_path, stderr_path;  // likewise
   bool ended = false;    // its exit was told; it stays a zombie, so that nobody gets its pid

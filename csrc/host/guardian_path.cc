@@ -41,9 +41,8 @@ Result<std::string> find_guardian(const std::string& option) {
     if (::access(place.c_str(), X_OK) == 0) return place.lexically_normal().string();
     tried += (tried.empty() ? "" : ", ") + place.lexically_normal().string();
   }
-  return Status(StatusCode::kNotFound,
-                "cannot find the guardian program (tried " + tried +
-                    "); reinstall elastic, or name it in guardian_path");
+  return Status(StatusCode::kNotFound, "cannot find the guardian program (tried " + tried +
+                                           "); reinstall elastic, or name it in guardian_path");
 }
 
 }  // namespace elastic::host

@@ -269,7 +269,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
 
   bool connected_ = true;  // false: the guardian is gone, told or not
   bool greeted_ = false;
-  bool broken_ = false;    // the guardian said what it cannot have meant
+  bool broken_ = false;  // the guardian said what it cannot have meant
   std::string start_requests_;
   std::string unsent_;
   bool waits_to_send_ = false;

@@ -14,20 +14,16 @@ StatusCode code_of(int error) {
     case EADDRNOTAVAIL:
     case EAFNOSUPPORT:
     case EACCES:
-    case EPERM:
-      return StatusCode::kInvalidArgument;
+    case EPERM: return StatusCode::kInvalidArgument;
     case ENOENT:
     case ENOTDIR:
-    case ESRCH:
-      return StatusCode::kNotFound;
-    case ETIMEDOUT:
-      return StatusCode::kDeadlineExceeded;
+    case ESRCH: return StatusCode::kNotFound;
+    case ETIMEDOUT: return StatusCode::kDeadlineExceeded;
     case EMFILE:
     case ENFILE:
     case ENOMEM:
     case ENOBUFS:
-    case ENOSPC:
-      return StatusCode::kResourceExhausted;
+    case ENOSPC: return StatusCode::kResourceExhausted;
     case EAGAIN:
     case EADDRINUSE:
     case ECONNREFUSED:
@@ -37,10 +33,8 @@ StatusCode code_of(int error) {
     case EHOSTUNREACH:
     case ENETUNREACH:
     case ENETDOWN:
-    case ENOTCONN:
-      return StatusCode::kUnavailable;
-    default:
-      return StatusCode::kInternal;
+    case ENOTCONN: return StatusCode::kUnavailable;
+    default: return StatusCode::kInternal;
   }
 }
 

@@ -36,9 +36,7 @@ class SpawnSettings {
     ::posix_spawn_file_actions_destroy(&actions_);
     ::posix_spawnattr_destroy(&attributes_);
   }
-  int pass(int from, int to) {
-    return ::posix_spawn_file_actions_adddup2(&actions_, from, to);
-  }
+  int pass(int from, int to) { return ::posix_spawn_file_actions_adddup2(&actions_, from, to); }
   int spawn(const std::string& path, char* const* argv, pid_t* pid) {
     return ::posix_spawn(pid, path.c_str(), &actions_, &attributes_, argv, environ);
   }

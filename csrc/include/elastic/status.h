@@ -63,8 +63,8 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::move(value)) {}           // NOLINT: implicit, as std::expected
-  Result(Status error) : state_(std::move(error)) {}      // NOLINT: requires !error.ok()
+  Result(T value) : state_(std::move(value)) {}       // NOLINT: implicit, as std::expected
+  Result(Status error) : state_(std::move(error)) {}  // NOLINT: requires !error.ok()
 
   bool ok() const { return std::holds_alternative<T>(state_); }
   Status status() const { return ok() ? Status() : std::get<Status>(state_); }

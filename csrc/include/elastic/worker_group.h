@@ -32,7 +32,7 @@ struct WorkerCommand {
   std::vector<std::string> argv;
   // The whole environment, "NAME=value".
   std::vector<std::string> env;
-  std::string cwd;          // "": the caller's when the group was created
+  std::string cwd;  // "": the caller's when the group was created
   // Files that receive the streams, created or truncated (mode 0644) and appended to; a relative
   // path counts from the caller's directory, not from `cwd`. "": inherited.
   std::string stdout_path;
@@ -49,16 +49,16 @@ enum class ExitKind : std::uint8_t {
 // How a worker ended.
 struct WorkerExit {
   ExitKind kind = ExitKind::kUnknown;
-  int code = 0;              // kExited: 0..255
-  int signal = 0;            // kSignaled
-  bool core_dumped = false;  // kSignaled
+  int code = 0;                // kExited: 0..255
+  int signal = 0;              // kSignaled
+  bool core_dumped = false;    // kSignaled
   bool stopped_by_us = false;  // after a stop() had reached it: no failure of its own
   // kNotStarted: "pipe", "fork", "open", "chdir", "exec", or "exec interpreter of" (its "#!" line
   // names what cannot be executed).
   std::string stage;
-  int error = 0;             // kNotStarted: errno
-  std::string path;          // kNotStarted: what could not be opened or executed
-  Instant at;                // when the kernel told
+  int error = 0;     // kNotStarted: errno
+  std::string path;  // kNotStarted: what could not be opened or executed
+  Instant at;        // when the kernel told
 
   bool succeeded() const { return kind == ExitKind::kExited && code == 0; }
   // As a shell tells it: the code, 128+n for a signal, 127 or 126 for what could not be executed.

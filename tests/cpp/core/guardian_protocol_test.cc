@@ -66,8 +66,7 @@ TEST(GuardianProtocol, RequestsComeOutAsTheyWentInHoweverTheStreamIsCut) {
       buffer.append(std::string_view(bytes).substr(at, step));
       ASSERT_TRUE(drain(&buffer, &seen));
     }
-    EXPECT_THAT(seen,
-                ElementsAre("start 7 prog  a b A=1 B= /w/o", "signal 15 1 stop", "sweep"));
+    EXPECT_THAT(seen, ElementsAre("start 7 prog  a b A=1 B= /w/o", "signal 15 1 stop", "sweep"));
   }
 }
 

@@ -105,8 +105,7 @@ struct Edge {
   GroupState to;
 };
 
-const std::string kStuckText =
-    "stuck: worker 0 with pid 100, worker 1 still lives after SIGKILL";
+const std::string kStuckText = "stuck: worker 0 with pid 100, worker 1 still lives after SIGKILL";
 
 std::vector<Edge> edges() {
   using S = GroupState;
@@ -286,11 +285,11 @@ TEST(WorkerGroupMachine, OrphanThatSurvivesTheKillIsToldToo) {
 
 TEST(WorkerGroupMachine, WhatAGuardianCannotMeanEndsTheRelation) {
   const GroupEvent impossible[] = {
-      Started{0, 100, Instant{}},   // a second time
-      Started{2, 100, Instant{}},   // no such worker
+      Started{0, 100, Instant{}},  // a second time
+      Started{2, 100, Instant{}},  // no such worker
       Started{-1, 100, Instant{}},
-      exited(1),                    // not started yet
-      not_started(0),               // but it was
+      exited(1),       // not started yet
+      not_started(0),  // but it was
       exited(9),
   };
   for (const GroupEvent& event : impossible) {
@@ -320,12 +319,15 @@ TEST(WorkerGroupMachine, HoldsItsLawsUnderRandomStories) {
         case 0: event = Start{1 + static_cast<int>(random() % 3)}; break;
         case 1: event = Stop{SIGTERM, seconds(1 + random() % 9), SignalScope::kGroup}; break;
         case 2: event = Forward{SIGUSR1, SignalScope::kGroup}; break;
-        case 3: group.now += milliseconds(random() % 3000); event = Tick{}; break;
+        case 3:
+          group.now += milliseconds(random() % 3000);
+          event = Tick{};
+          break;
         case 4:
           if (!workers.empty() && workers[index] == Worker::kStarting) {
             workers[index] = random() % 4 == 0 ? Worker::kEnded : Worker::kRunning;
             event = workers[index] == Worker::kEnded ? GroupEvent(not_started(rank))
-                                                    : GroupEvent(Started{rank, 7, group.now});
+                                                     : GroupEvent(Started{rank, 7, group.now});
           }
           break;
         case 5:

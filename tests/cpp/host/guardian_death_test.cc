@@ -24,8 +24,12 @@ class Death : public ::testing::Test {
     ::posix_spawn_file_actions_init(&actions);
     ::posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, agent_output_.path().c_str(),
                                        O_WRONLY, 0);
-    const char* argv[] = {ELASTIC_TEST_STUB_AGENT,  subreaper, worker_output_.path().c_str(),
-                          ELASTIC_TEST_STUB_WORKER, "daemon",  "-1",
+    const char* argv[] = {ELASTIC_TEST_STUB_AGENT,
+                          subreaper,
+                          worker_output_.path().c_str(),
+                          ELASTIC_TEST_STUB_WORKER,
+                          "daemon",
+                          "-1",
                           nullptr};
     ASSERT_EQ(::posix_spawn(&agent_, argv[0], &actions, nullptr, const_cast<char**>(argv), environ),
               0);

@@ -395,8 +395,8 @@ TEST_F(Stop, CopyInAForkedChildLeavesTheParentsWorkersAlone) {
   if (child == 0) {
     group_->stop(SIGKILL, Duration::zero());
     group_->forward(SIGKILL);
-    const bool refused = group_->start({stub({"exit", "0"})}).code() ==
-                         StatusCode::kFailedPrecondition;
+    const bool refused =
+        group_->start({stub({"exit", "0"})}).code() == StatusCode::kFailedPrecondition;
     const bool silent = !group_->next_event(Instant::max());
     group_.destroy();
     ::_exit(refused && silent ? 0 : 1);
