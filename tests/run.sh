@@ -26,8 +26,14 @@ install_system_packages() {
   [ -e /usr/include/gtest/gtest.h ] || missing+=(libgtest-dev)
   [ -e /usr/include/gmock/gmock.h ] || missing+=(libgmock-dev)
   command -v clang++ >/dev/null || missing+=(clang)
+  install_packages "${missing[@]}"
+  # libFuzzer is a package of its own, named after the compiler's version.
   compgen -G '/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a' >/dev/null ||
-    missing+=(libclang-rt-14-dev)
+    install_packages "libclang-rt-$(clang++ -dumpversion | cut -d. -f1)-dev"
+}
+
+install_packages() {
+  local missing=("$@")
   [ ${#missing[@]} -gt 0 ] || return 0
   if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
     echo "tests/run.sh: please install these packages (Debian's names): ${missing[*]}" >&2
