@@ -66,6 +66,7 @@ def set_in_turn(store: Any, name: str, count: int) -> dict[str, list[int]]:
         time.sleep(PAUSE_SECONDS)
         begun.append(time.monotonic_ns())
         store.set(f"{name}/key/{number}", "1")
+        time.sleep(PAUSE_SECONDS)  # out of the way of the server and the waiter
     return {"begun_ns": begun, "trips_ns": trips}
 
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from harness.figures import Findings, Missing
 from harness.processes import ask, running
 from scenes import Plan
-from scenes.servers import servers
+from scenes.servers import cores_awake, servers
 
 # torch's get makes two round trips (WAIT, then GET); its add makes one, the fair measure of a trip.
 CALLS = (("elastic", "get"), ("torch", "add"), ("torch", "get"))
@@ -16,7 +16,9 @@ CALLS = (("elastic", "get"), ("torch", "add"), ("torch", "get"))
 def store_client(plan: Plan) -> Findings:
     findings = Findings()
     calls = plan.amount(2000, 200)
-    with servers(plan, ("elastic", "torch"), findings) as subjects, ExitStack() as stack:
+    with ExitStack() as stack:
+        stack.enter_context(cores_awake(plan))
+        subjects = stack.enter_context(servers(plan, ("elastic", "torch"), findings))
         clients = {}
         for library in ("elastic", "torch"):
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -72,6 +73,18 @@ def _wait_for_listener(port: int, seconds: float = 30.0) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def cores_awake(plan: Plan) -> Iterator[None]:
+    """Keeps every core from going to sleep, for scenes whose round trips take microseconds.
+
+    To wake a core takes longer than such a round trip, and which of them pays for it is chance.
+    """
+    with contextlib.ExitStack() as stack:
+        for _ in os.sched_getaffinity(0):
+            stack.enter_context(running(plan.programs.client("busy.py"), terminate=True))
+        yield
 
 
 @contextlib.contextmanager
