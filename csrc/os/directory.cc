@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <system_error>
@@ -71,9 +72,9 @@ Status create_file(const std::string& path) {
 }
 
 Result<TemporaryDirectory> TemporaryDirectory::create() {
-  std::error_code error;
-  const std::string parent = std::filesystem::temp_directory_path(error).string();
-  if (error) return posix_error("cannot use the temporary directory", error.value());
+  // Not std::filesystem::temp_directory_path(): its errors do not say which path they are about.
+  const char* chosen = std::getenv("TMPDIR");
+  const std::string parent = chosen != nullptr && *chosen != '\0' ? chosen : "/tmp";
   sweep(parent);
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
     Result<std::string> path = make_unique_directory(parent, kTemporaryStem);

@@ -21,7 +21,8 @@ Result<std::string> make_unique_directory(const std::string& parent, std::string
 // Creates an empty file (mode 0644 as the umask allows), which must not exist.
 Status create_file(const std::string& path);
 
-// A directory below $TMPDIR (or /tmp) that goes with the object, and all that is in it.
+// A directory below $TMPDIR (or /tmp; made where it is missing) that goes with the object, and all
+// that is in it.
 //
 // It is locked while the object lives. Creating one also removes those that processes of this user
 // left unlocked, which happens only to processes that were killed.

@@ -54,6 +54,15 @@ TEST(TemporaryDirectory, IsPrivateAndGoesWithItsObject) {
   EXPECT_FALSE(fs::exists(path));
 }
 
+TEST(TemporaryDirectory, NamesTheFolderThatCannotBe) {
+  const OwnTmpdir tmp;
+  ::setenv("TMPDIR", "/dev/null/tmp", 1);
+  const auto directory = TemporaryDirectory::create();
+  ASSERT_FALSE(directory.ok());
+  EXPECT_NE(directory.status().message().find("/dev/null/tmp"), std::string_view::npos)
+      << directory.status().message();
+}
+
 TEST(TemporaryDirectory, SweepsWhatAKilledProcessLeftButNothingElse) {
   const OwnTmpdir tmp;
   const auto alive = TemporaryDirectory::create();
