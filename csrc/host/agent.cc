@@ -4,6 +4,7 @@
 
 #include "host/event_queue.h"
 #include "host/node.h"
+#include "os/address.h"
 #include "os/loop_thread.h"
 #include "os/notifier.h"
 
@@ -72,6 +73,10 @@ class Agent::Impl {
 
 Result<std::unique_ptr<Agent>> Agent::start(AgentOptions options) {
   if (const Status status = validate(options); !status.ok()) return status;
+  // Here and once: the loop looks up no names, and every round has the same address.
+  const auto addresses = os::look_up(options.local_addr, options.master_port);
+  if (!addresses.ok()) return addresses.status().with_context("local_addr");
+  options.local_addr = addresses->front().host();
   Result<os::Notifier> notifier = os::Notifier::create();
   if (!notifier.ok()) return notifier.status();
   Result<std::unique_ptr<os::LoopThread>> thread = os::LoopThread::start("elastic-agent");

@@ -62,7 +62,8 @@ struct AgentOptions {
   // Who gets the signal that begins the grace; the kill at its end hits everything.
   SignalScope stop_scope = SignalScope::kGroup;
 
-  // The address that this node's workers connect to, bound exactly.
+  // The address that this node's workers connect to, bound exactly. Of a name start() takes the
+  // first address; MASTER_ADDR is always a number.
   std::string local_addr = "127.0.0.1";
   // 0: a fresh port for every round. Otherwise this port in all rounds, emptied in between.
   std::uint16_t master_port = 0;

@@ -90,6 +90,17 @@ TEST(AgentStorePort, ThatIsTakenIsAResultAndNoRetry) {
   EXPECT_THAT(result.message, HasSubstr(std::to_string((*other)->port())));
 }
 
+TEST(AgentStoreAddress, ThatIsANameIsANumberForWorkers) {
+  AgentOptions options = restartable(0);
+  options.local_addr = "localhost";
+  RunningAgent agent(options);
+  const AgentEvent started = agent.wait_for(Kind::kWorkerStarted);
+  EXPECT_THAT(started.round->master_addr, ::testing::AnyOf("127.0.0.1", "::1"));
+  EXPECT_NE(client_of(*started.round), nullptr);
+  agent->request_stop(SIGTERM);
+  agent.finish();
+}
+
 TEST(AgentStoreAddress, ThatIsNotOursIsAResult) {
   AgentOptions options = restartable(0);
   options.local_addr = "192.0.2.1";  // set aside for documentation (RFC 5737)
