@@ -12,9 +12,11 @@ import pytest
 from launching import DEADLINE_S, assert_all_gone, clean_environment, launched
 
 # Says its pid, then works for ever; any signal ends it.
-READY = "echo ready $$; while :; do sleep 0.05; done"
+# A shell may tell on stderr that its "sleep" was stopped with it; that is not the launcher's word.
+QUIET = "exec 2>/dev/null; "
+READY = f"{QUIET}echo ready $$; while :; do sleep 0.05; done"
 # Cannot be ended by the first signal, and says when it came.
-STUBBORN = "trap 'echo told' TERM INT; echo ready $$; while :; do sleep 0.05; done"
+STUBBORN = f"{QUIET}trap 'echo told' TERM INT; echo ready $$; while :; do sleep 0.05; done"
 
 
 def wait_ready(process: subprocess.Popen[str], workers: int = 1) -> list[int]:
