@@ -29,7 +29,7 @@ def store_client(plan: Plan) -> Findings:
             for subject in subjects:
                 command = [*plan.programs.client("store_client.py"), library, str(subject.port)]
                 clients[library, subject.name] = stack.enter_context(running(command))
-        for _ in range(plan.times(20)):
+        for _ in range(plan.times(60)):
             for library, call in CALLS:
                 for subject in subjects:
                     if (library, subject.name) not in clients:

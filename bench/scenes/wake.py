@@ -20,7 +20,7 @@ def store_wake(plan: Plan) -> Findings:
     with ExitStack() as stack:
         stack.enter_context(cores_awake(plan))
         subjects = stack.enter_context(servers(plan, ("elastic", "torch", "echo"), findings))
-        for _ in range(plan.times(20)):
+        for _ in range(plan.times(40)):
             for subject in subjects:
                 _raw(plan, subject, findings)
         stores = [subject for subject in subjects if subject.name != "echo"]
