@@ -1,0 +1,75 @@
+#pragma once
+
+// What the rendezvous does with a message, by the state of the node that sent it: the table that the
+// machine runs and that docs/rendezvous.md shows.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace elastic::core {
+
+// A node's state as the machine knows it.
+enum class NodeRow : std::uint8_t {
+  kAbsent,         // not known: it never joined, left, or was declared lost
+  kJoined,         // has no workers and wants the next round: candidate, waiting or spare
+  kWorking,        // a member of the round; its workers run or are being stopped
+  kStopped,        // a member whose workers are gone, or a finished node that was called back
+  kDone,           // all of its workers succeeded; it waits for the others
+  kAbsentClosed,   // the job is closed and the node is not known
+  kPresentClosed,  // the job is closed and the node has not gone yet
+};
+inline constexpr std::size_t kNodeRows = 7;
+
+enum class NodeMessage : std::uint8_t {
+  kJoin, kFailed, kGone, kDone, kLeave, kClose, kHeartbeat, kSessionLost
+};
+inline constexpr std::size_t kNodeMessages = 8;
+
+enum class Response : std::uint8_t {
+  kAdmit,      // becomes a joined node
+  kRefresh,    // what it brings now replaces what it brought; answered again
+  kEnqueue,    // joined; ends the round if that still ran
+  kFail,       // ends the round if that still ran, and is evidence of why
+  kStop,       // its workers are gone; ends the round if that still ran
+  kFinish,     // done; the last one ends the job
+  kDepart,     // forgotten; a working member's departure ends the round
+  kClose,      // the job is closed with this result
+  kNote,       // a sign of life
+  kSuspect,    // lost after reconnect_grace unless it resumes
+  kRemind,     // told again what it was told
+  kSupersede,  // told that it speaks of another round; nothing changes
+  kEvict,      // told that it is not known here
+  kTell,       // told the result
+  kIgnore,
+};
+
+using enum Response;
+inline constexpr std::array<std::array<Response, kNodeMessages>, kNodeRows> kResponses = {{
+    // Join     Failed      Gone        Done        Leave    Close    Heartbeat  SessionLost
+    {kAdmit,   kEvict,     kEvict,     kEvict,     kIgnore, kClose,  kEvict,    kIgnore},   // absent
+    {kRefresh, kFail,      kIgnore,    kSupersede, kDepart, kClose,  kNote,     kSuspect},  // joined
+    {kEnqueue, kFail,      kStop,      kFinish,    kDepart, kClose,  kNote,     kSuspect},  // working
+    {kEnqueue, kFail,      kIgnore,    kSupersede, kDepart, kClose,  kNote,     kSuspect},  // stopped
+    {kRemind,  kSupersede, kIgnore,    kRemind,    kDepart, kClose,  kNote,     kSuspect},  // done
+    {kAdmit,   kTell,      kTell,      kTell,      kIgnore, kTell,   kTell,     kIgnore},   // absent*
+    {kTell,    kIgnore,    kStop,      kStop,      kDepart, kTell,   kNote,     kDepart},   // present*
+}};
+
+constexpr Response response_to(NodeRow row, NodeMessage message) {
+  return kResponses[static_cast<std::size_t>(row)][static_cast<std::size_t>(message)];
+}
+
+inline constexpr std::array<std::string_view, kNodeRows> kNodeRowNames = {
+    "absent", "joined", "working", "stopped", "done", "absent, job closed", "present, job closed"};
+inline constexpr std::array<std::string_view, kNodeMessages> kNodeMessageNames = {
+    "Join", "Failed", "Gone", "Done", "Leave", "Close", "Heartbeat", "SessionLost"};
+inline constexpr std::array<std::string_view, 15> kResponseNames = {
+    "admit", "refresh", "enqueue", "fail",      "stop",  "finish", "depart", "close",
+    "note",  "suspect", "remind",  "supersede", "evict", "tell",   "ignore"};
+static_assert(static_cast<std::size_t>(NodeMessage::kSessionLost) + 1 == kNodeMessages);
+static_assert(static_cast<std::size_t>(NodeRow::kPresentClosed) + 1 == kNodeRows);
+static_assert(static_cast<std::size_t>(Response::kIgnore) + 1 == kResponseNames.size());
+
+}  // namespace elastic::core
