@@ -1,0 +1,207 @@
+#pragma once
+
+// A job in a test: nodes by their names, time that the test moves, and the invariants checked at every
+// step. Functions return what was said in that step alone.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "elastic/rendezvous.h"
+#include "sim/rendezvous_checker.h"
+
+namespace elastic::test {
+
+using namespace std::chrono_literals;  // NOLINT: durations are half of every test
+
+inline JobSettings nnodes(int min_nodes, int max_nodes) {
+  JobSettings settings;
+  settings.min_nodes = min_nodes;
+  settings.max_nodes = max_nodes;
+  settings.join_timeout = 600s;
+  settings.last_call_timeout = 30s;
+  settings.settle = 2s;
+  settings.node_timeout = 5s;
+  settings.reconnect_grace = 50ms;
+  settings.store_grace = 60s;
+  return settings;
+}
+
+inline JobSettings with(JobSettings settings, const std::function<void(JobSettings&)>& change) {
+  change(settings);
+  return settings;
+}
+
+// What was said in one step.
+class Said {
+ public:
+  explicit Said(std::vector<RendezvousAction> actions) : actions_(std::move(actions)) {}
+
+  // The last action of this kind to the node; null if there is none.
+  template <typename Action>
+  const Action* to(const NodeId& id) const {
+    const Action* found = nullptr;
+    for (const RendezvousAction& action : actions_) {
+      const auto* one = std::get_if<Action>(&action);
+      if (one != nullptr && one->to == id) found = one;
+    }
+    return found;
+  }
+  template <typename Action>
+  int count() const {
+    int found = 0;
+    for (const RendezvousAction& action : actions_) found += std::holds_alternative<Action>(action);
+    return found;
+  }
+  bool nothing() const { return actions_.empty(); }
+
+ private:
+  std::vector<RendezvousAction> actions_;
+};
+
+class Job {
+ public:
+  explicit Job(JobSettings settings, Duration start_hold = 0s)
+      : settings_(std::move(settings)),
+        checker_(settings_),
+        machine_(settings_, now_, start_hold) {}
+  ~Job() {
+    for (const std::string& violation : checker_.violations()) ADD_FAILURE() << violation;
+  }
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+
+  // The node of this name; created with defaults. Change it before it joins.
+  NodeInfo& node(const std::string& name) {
+    auto [found, is_new] = nodes_.try_emplace(name);
+    NodeInfo& info = found->second;
+    if (is_new) {
+      info.id = {0x1000, nodes_.size()};
+      info.name = name;
+      info.address = "10.0.0." + std::to_string(nodes_.size());
+      info.store_port = static_cast<std::uint16_t>(40'000 + nodes_.size());
+      info.stop_grace = info.failure_grace = 30s;
+    }
+    return info;
+  }
+  NodeId id(const std::string& name) { return node(name).id; }
+
+  Said step(const RendezvousEvent& event) {
+    std::vector<RendezvousAction> actions;
+    checker_.step(&machine_, event, now_, &actions);
+    for (const RendezvousAction& action : actions) {
+      const auto* round = std::get_if<rdzv::Round>(&action);
+      const auto* restart = std::get_if<rdzv::Restart>(&action);
+      const auto* evicted = std::get_if<rdzv::Evicted>(&action);
+      if (round != nullptr) shares_[round->to] = *round;
+      for (auto& [name, info] : nodes_) {  // the node has heard of it when it speaks next
+        std::uint64_t& heard = info.highest_round;
+        if (round != nullptr && round->to == info.id) heard = round->record->round;
+        if (evicted != nullptr && evicted->to == info.id) heard = std::max(heard, evicted->round);
+        if (restart != nullptr && restart->to == info.id) heard = std::max(heard, restart->round);
+      }
+    }
+    return Said(std::move(actions));
+  }
+
+  Said join(const std::string& name) { return step(rdzv::Join{node(name), settings_}); }
+  // Joins all; what was said when the last one did.
+  Said join_all(const std::vector<std::string>& names) {
+    for (std::size_t i = 0; i + 1 < names.size(); ++i) join(names[i]);
+    return join(names.back());
+  }
+  Said beat(const std::string& name) { return step(rdzv::Heartbeat{id(name)}); }
+  Said gone(const std::string& name) { return step(rdzv::Gone{id(name), round()}); }
+  Said done(const std::string& name) { return step(rdzv::Done{id(name), round()}); }
+  Said leave(const std::string& name) { return step(rdzv::Leave{id(name), "SIGTERM"}); }
+  Said cut(const std::string& name) { return step(rdzv::SessionLost{id(name)}); }
+  Said fail(const std::string& name, int exit_code = 1, Duration age = 0s) {
+    FailureReport failure;
+    if (shares_.contains(id(name))) failure.rank = share(name).own.base_rank;
+    failure.exit_code = exit_code;
+    failure.message = "exited with code " + std::to_string(exit_code);
+    failure.at = now_ - age;
+    return step(rdzv::Failed{id(name), round(), failure});
+  }
+  // Reports the workers gone and joins again.
+  Said rejoin(const std::string& name) {
+    gone(name);
+    return join(name);
+  }
+  Said rejoin_all(const std::vector<std::string>& names) {
+    for (const std::string& name : names) gone(name);
+    return join_all(names);
+  }
+  rdzv::Resume resume_of(const std::string& name, rdzv::NodePhase phase) {
+    rdzv::Resume event{node(name), settings_, phase, std::nullopt, std::nullopt};
+    if (shares_.contains(id(name))) {
+      const rdzv::Round& held = shares_[id(name)];
+      event.last = HeldRound{*held.record, held.own.group_rank};
+    }
+    return event;
+  }
+  Said resume(const std::string& name, rdzv::NodePhase phase) {
+    return step(resume_of(name, phase));
+  }
+
+  Said tick() { return step(rdzv::Tick{}); }
+  // Time passes without a tick.
+  void pass(Duration wait) { now_ += wait; }
+  Said pass_and_tick(Duration wait) {
+    now_ += wait;
+    return tick();
+  }
+  // Lets time pass as a loop would, ticking at every deadline, while these nodes beat each second.
+  void run(Duration wait, const std::vector<std::string>& beating = {}) {
+    const Instant end = now_ + wait;
+    Instant next_beat = now_;
+    while (now_ < end) {
+      if (now_ >= next_beat) {
+        for (const std::string& name : beating) beat(name);
+        next_beat = now_ + 1s;
+      }
+      now_ = std::min({end, std::max(machine_.next_deadline().value_or(end), now_ + 1ns), next_beat});
+      tick();
+    }
+  }
+  // The machine dies; another one begins with nothing.
+  void restart_coordinator(Duration start_hold = kStartHold) {
+    machine_ = Rendezvous(settings_, now_, start_hold);
+    checker_.machine_restarted();
+  }
+
+  std::uint64_t round() const { return machine_.record().round; }
+  const rdzv::Round& share(const std::string& name) { return shares_[id(name)]; }
+  int rank(const std::string& name) { return share(name).own.group_rank; }
+  bool has_round(const Said& said, const std::string& name) {
+    return said.to<rdzv::Round>(id(name)) != nullptr;
+  }
+  template <typename Action>
+  const Action* told(const Said& said, const std::string& name) {
+    return said.to<Action>(id(name));
+  }
+  std::string describe() const { return machine_.describe(now_); }
+  bool is_forming() const { return machine_.phase() == RendezvousPhase::kForming; }
+  bool is_running() const { return machine_.phase() == RendezvousPhase::kRunning; }
+  bool is_closed() const { return machine_.phase() == RendezvousPhase::kClosed; }
+  const JobResult& result() const { return *machine_.result(); }
+  Rendezvous& machine() { return machine_; }
+  const JobSettings& settings() const { return settings_; }
+  Instant now() const { return now_; }
+
+ private:
+  Instant now_ = Instant(1000s);
+  JobSettings settings_;
+  RendezvousChecker checker_;
+  Rendezvous machine_;
+  std::map<std::string, NodeInfo> nodes_;
+  std::map<NodeId, rdzv::Round> shares_;
+};
+
+}  // namespace elastic::test

@@ -1,0 +1,227 @@
+#include "sim/rendezvous_checker.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace elastic::test {
+namespace {
+
+NodeId addressee(const RendezvousAction& action) {
+  return std::visit([](const auto& one) { return one.to; }, action);
+}
+
+// The round under which a node speaks, for the messages that carry one.
+std::optional<std::uint64_t> spoken_round(const RendezvousEvent& event) {
+  if (const auto* failed = std::get_if<rdzv::Failed>(&event)) return failed->round;
+  if (const auto* gone = std::get_if<rdzv::Gone>(&event)) return gone->round;
+  if (const auto* done = std::get_if<rdzv::Done>(&event)) return done->round;
+  return std::nullopt;
+}
+
+}  // namespace
+
+void RendezvousChecker::broken(const char* invariant, const std::string& what) {
+  violations_.push_back(std::string(invariant) + ": " + what);
+}
+
+RendezvousChecker::Snapshot::Snapshot(const Rendezvous& machine)
+    : phase(machine.phase()),
+      record(machine.record()),
+      members(machine.members()),
+      settings(machine.settings()) {
+  if (machine.result() != nullptr) result = *machine.result();
+}
+
+void RendezvousChecker::step(Rendezvous* machine, const RendezvousEvent& event, Instant now,
+                             std::vector<RendezvousAction>* actions) {
+  const Snapshot was(*machine);
+  std::vector<RendezvousAction> mine;
+  machine->step(event, now, &mine);
+  observe(was, event, mine, Snapshot(*machine));
+  for (RendezvousAction& action : mine) actions->push_back(std::move(action));
+}
+
+void RendezvousChecker::observe(const Snapshot& was, const RendezvousEvent& event,
+                                const std::vector<RendezvousAction>& actions, const Snapshot& is) {
+  before(event, was);
+  after(event, was, is, actions);
+}
+
+void RendezvousChecker::account(const NodeId& id, How how) {
+  const auto member = members_.find(id);
+  if (member == members_.end()) return;
+  member->second.is_accounted = true;
+  if (how == How::kDone) member->second.is_done = somebody_finished_ = true;
+  if (how == How::kDeparted) member->second.is_departed = true;
+}
+
+void RendezvousChecker::before(const RendezvousEvent& event, const Snapshot& was) {
+  const bool is_current = was.record.round == round_;
+  if (const auto* gone = std::get_if<rdzv::Gone>(&event)) {
+    if (is_current && gone->round == round_) account(gone->node, How::kGone);
+  } else if (const auto* done = std::get_if<rdzv::Done>(&event)) {
+    if (is_current && done->round == round_) account(done->node, How::kDone);
+  } else if (const auto* leave = std::get_if<rdzv::Leave>(&event)) {
+    account(leave->node, How::kDeparted);
+  } else if (const auto* join = std::get_if<rdzv::Join>(&event)) {
+    account(join->node.id, How::kGone);
+  } else if (const auto* resume = std::get_if<rdzv::Resume>(&event)) {
+    if (resume->phase == rdzv::NodePhase::kWorking) return;
+    account(resume->node.id,
+            resume->phase == rdzv::NodePhase::kDone ? How::kDone : How::kGone);
+  }
+}
+
+void RendezvousChecker::after(const RendezvousEvent& event, const Snapshot& was,
+                              const Snapshot& is,
+                              const std::vector<RendezvousAction>& actions) {
+  if (is.record.generation > generation_) {
+    generation_ = is.record.generation;
+    members_.clear();
+    record_ = {};
+    settings_ = is.settings;
+    somebody_finished_ = false;
+  }
+  std::vector<const rdzv::Round*> told;
+  for (const RendezvousAction& action : actions) {
+    if (const auto* evicted = std::get_if<rdzv::Evicted>(&action)) account(evicted->to, How::kDeparted);
+    if (const auto* round = std::get_if<rdzv::Round>(&action)) told.push_back(round);
+  }
+  const bool is_new = !told.empty() && told.front()->record->round != was.record.round;
+  if (is_new && told.front()->record->round <= round_ && was_restarted_ &&
+      was.record.round < round_) {
+    // Nobody who remembers has come back in time: a new history, for nodes that know no other.
+    members_.clear();
+    record_ = {};
+    round_ = 0;
+  }
+  if (is_new && told.front()->record->round > round_) {
+    round_began(was, told);
+  } else {
+    for (const rdzv::Round* round : told) round_repeated(*round);
+  }
+
+  if (const auto spoken = spoken_round(event)) {
+    const bool is_stale = *spoken != was.record.round;
+    const bool has_changed = is.phase != was.phase || is.record != was.record ||
+                             is.members != was.members;
+    if (is_stale && has_changed) broken("I5", "what was said under another round changed something");
+  }
+  if (const auto* join = std::get_if<rdzv::Join>(&event)) {
+    const bool is_answered =
+        std::any_of(actions.begin(), actions.end(), [&](const RendezvousAction& action) {
+          return addressee(action) == join->node.id &&
+                 !std::holds_alternative<rdzv::Superseded>(action);
+        });
+    if (!is_answered) broken("I7", "the join of " + join->node.name + " was not answered");
+  }
+  if (is.phase != RendezvousPhase::kClosed) return;
+  if (!is.result) {
+    broken("I8", "closed without a result");
+  } else if (was.phase != RendezvousPhase::kClosed) {
+    check_closed(event, is);
+  }
+}
+
+void RendezvousChecker::round_began(const Snapshot& was,
+                                    const std::vector<const rdzv::Round*>& told) {
+  const RoundRecord& record = *told.front()->record;
+  const std::string name = "round " + std::to_string(record.round);
+  for (const auto& [id, share] : members_) {
+    if (share.is_accounted) continue;
+    // A member that only an earlier machine knew counts once this one has declared its rank lost
+    // (from missing, this may be the very step), or never heard of the round.
+    const auto rank = static_cast<std::size_t>(share.own.group_rank);
+    const bool is_declared =
+        was.record != record_ ||
+        (rank < was.members.size() && (was.members[rank].fate == MemberFate::kLost ||
+                                       was.members[rank].fate == MemberFate::kMissing));
+    if (!was_restarted_ || !is_declared) {
+      broken("I1", name + " began while rank " + std::to_string(share.own.group_rank) +
+                       " of the round before had not accounted for its workers");
+    }
+  }
+  // A machine that was restarted may not know of charges that nobody was told of.
+  const bool is_step = record.restarts >= record_.restarts && record.restarts <= record_.restarts + 1;
+  if (!was_restarted_ && !is_step) {
+    broken("budget", name + " went from " + std::to_string(record_.restarts) + " to " +
+                         std::to_string(record.restarts) + " restarts");
+  }
+  if (record.restarts > settings_.max_restarts) broken("budget", name + " overspent");
+
+  const std::map<NodeId, Share> previous = std::exchange(members_, {});
+  for (const rdzv::Round* round : told) {
+    if (*round->record != record) broken("I2", name + " was told in two versions");
+    if (!members_.try_emplace(round->to, Share{round->own}).second) {
+      broken("I2", name + " was told twice to one node");
+    }
+  }
+  const int size = static_cast<int>(members_.size());
+  if (size != record.nodes) broken("I2", name + " was not told to all members at once");
+  if (size < settings_.min_nodes || size > settings_.max_nodes) {
+    broken("I4", name + " has " + std::to_string(size) + " nodes");
+  }
+  check_shares(record);
+  for (const auto& [id, share] : members_) {
+    const auto held = previous.find(id);
+    if (held == previous.end() || held->second.is_departed || settings_.static_ranks) continue;
+    const int before = held->second.own.group_rank;
+    // A machine that was restarted knows only the members that have resumed.
+    const auto rank = static_cast<std::size_t>(before);
+    if (rank >= was.members.size() || was.members[rank].id != id) continue;
+    if (before < size && share.own.group_rank != before) {
+      broken("I3", name + " moved rank " + std::to_string(before) + " to " +
+                       std::to_string(share.own.group_rank));
+    }
+  }
+  round_ = record.round;
+  record_ = record;
+  ++rounds_seen_;
+}
+
+void RendezvousChecker::check_shares(const RoundRecord& record) {
+  std::vector<NodeAssignment> shares;
+  for (const auto& [id, share] : members_) shares.push_back(share.own);
+  std::sort(shares.begin(), shares.end(),
+            [](const auto& a, const auto& b) { return a.group_rank < b.group_rank; });
+  int next_rank = 0;
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    if (shares[i].group_rank != static_cast<int>(i)) broken("I3", "node ranks are not dense");
+    if (shares[i].base_rank != next_rank) broken("I3", "global ranks are not dense");
+    next_rank += shares[i].local_world_size;
+    if (shares[i].base_role_rank + shares[i].local_world_size > shares[i].role_world_size) {
+      broken("I3", "a role rank is beyond its role's world size");
+    }
+  }
+  if (next_rank != record.world_size) broken("I2", "the world size is not the sum of its parts");
+}
+
+void RendezvousChecker::round_repeated(const rdzv::Round& told) {
+  if (told.record->round < round_) {
+    broken("I5", "round " + std::to_string(told.record->round) + " was told after round " +
+                     std::to_string(round_));
+    return;
+  }
+  const auto member = members_.find(told.to);
+  if (member == members_.end() || *told.record != record_ || told.own != member->second.own) {
+    broken("I2", "a round was told again, but differently");
+  }
+}
+
+void RendezvousChecker::check_closed(const RendezvousEvent& event, const Snapshot& is) {
+  if (std::holds_alternative<rdzv::Close>(event)) return;
+  const JobResult& result = *is.result;
+  if (result.message.empty()) broken("I8", "closed without a sentence");
+  if (result.outcome == JobOutcome::kSucceeded) {
+    // What a node finished before the machine was restarted, it may be the only one to know.
+    if (!somebody_finished_ && !was_restarted_) broken("I8", "succeeded though nobody finished");
+    for (const auto& [id, share] : members_) {
+      if (!share.is_accounted && !was_restarted_) broken("I8", "succeeded while a member works");
+    }
+  } else if (result.cause == JobCause::kNone) {
+    broken("I8", "failed without a cause");
+  }
+}
+
+}  // namespace elastic::test

@@ -1,0 +1,75 @@
+#pragma once
+
+// The numbered invariants of docs/rendezvous.md, checked from outside after every step: a ledger of its
+// own, fed with the events and actions that pass, and never with the machine's private state.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "elastic/rendezvous.h"
+
+namespace elastic::test {
+
+class RendezvousChecker {
+ public:
+  explicit RendezvousChecker(JobSettings settings) : settings_(std::move(settings)) {}
+
+  // What of a machine is looked at.
+  struct Snapshot {
+    explicit Snapshot(const Rendezvous& machine);
+
+    RendezvousPhase phase;
+    RoundRecord record;
+    std::vector<RoundMember> members;
+    JobSettings settings;
+    std::optional<JobResult> result;
+  };
+
+  // Steps the machine, and looks at what came of it.
+  void step(Rendezvous* machine, const RendezvousEvent& event, Instant now,
+            std::vector<RendezvousAction>* actions);
+  // A step that somebody else took.
+  void observe(const Snapshot& was, const RendezvousEvent& event,
+               const std::vector<RendezvousAction>& actions, const Snapshot& is);
+  // The machine was lost and another begins with nothing: what it must not break is remembered.
+  void machine_restarted() { was_restarted_ = true; }
+
+  // One line for each broken promise; empty when all are kept.
+  const std::vector<std::string>& violations() const { return violations_; }
+  std::uint64_t round() const { return round_; }
+  std::uint64_t rounds_seen() const { return rounds_seen_; }
+
+ private:
+  struct Share {
+    NodeAssignment own;
+    bool is_accounted = false;  // reported its workers gone, left, or was declared lost
+    bool is_done = false;
+    bool is_departed = false;
+  };
+  void before(const RendezvousEvent& event, const Snapshot& was);
+  void after(const RendezvousEvent& event, const Snapshot& was, const Snapshot& is,
+             const std::vector<RendezvousAction>& actions);
+  void round_began(const Snapshot& was, const std::vector<const rdzv::Round*>& told);
+  void round_repeated(const rdzv::Round& told);
+  void check_shares(const RoundRecord& record);
+  void check_closed(const RendezvousEvent& event, const Snapshot& is);
+  enum class How { kGone, kDone, kDeparted };
+  void account(const NodeId& id, How how);
+  void broken(const char* invariant, const std::string& what);
+
+  JobSettings settings_;
+  std::uint64_t round_ = 0;
+  std::uint64_t rounds_seen_ = 0;
+  std::uint32_t generation_ = 1;
+  RoundRecord record_;
+  std::map<NodeId, Share> members_;
+  bool was_restarted_ = false;
+  bool somebody_finished_ = false;
+  std::vector<std::string> violations_;
+};
+
+}  // namespace elastic::test
