@@ -304,6 +304,18 @@ TEST(RendezvousLoss, ErrorsAndALossBelowMinCostOneTogether) {
   EXPECT_EQ(job.share("a").record->restarts, 1);
 }
 
+TEST(RendezvousLoss, ALossAfterTheVerdictIsNotChargedOnTop) {
+  Job job(budget(2, 2, 2));
+  job.join_all({"a", "b"});
+  job.fail("a");
+  job.gone("a");
+  job.gone("b");  // the verdict: one restart
+  job.leave("b");
+  job.join("a");
+  EXPECT_EQ(job.join("c").count<rdzv::Round>(), 2);
+  EXPECT_EQ(job.share("a").record->restarts, 1);
+}
+
 TEST(RendezvousLoss, WithoutAReplacementTheJobFailsAfterTheJoinTimeout) {
   Job job(budget(2, 2, 1));
   job.join_all({"a", "b"});

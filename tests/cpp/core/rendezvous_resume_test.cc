@@ -205,6 +205,22 @@ TEST(RendezvousRebuild, NoRoundBeginsWhileAMemberIsMissing) {
   EXPECT_EQ(job.rejoin("b").count<rdzv::Round>(), 3);
 }
 
+TEST(RendezvousRebuild, MembersComeBeforeASpareThatResumedBeforeThem) {
+  Job job(restarts(2, 2, 1));
+  job.join_all({"a", "b"});
+  job.join("spare");
+  job.restart_coordinator();
+  job.resume("spare", NodePhase::kJoined);
+  job.resume("b", NodePhase::kWorking);
+  job.resume("a", NodePhase::kWorking);
+  job.fail("a");
+  job.rejoin_all({"a", "b"});
+  job.run(3s, {"a", "b", "spare"});
+  ASSERT_EQ(job.round(), 2u);
+  EXPECT_EQ(job.rank("a"), 0);
+  EXPECT_EQ(job.rank("b"), 1);
+}
+
 TEST(RendezvousRebuild, TheNextRoundExceedsAllThatWereSeen) {
   Job job(nnodes(1, 4));
   job.join("a");

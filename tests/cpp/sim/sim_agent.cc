@@ -1,0 +1,295 @@
+#include "sim/sim_agent.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace elastic::test {
+
+using namespace std::chrono_literals;
+using rdzv::NodePhase;
+
+SimAgent::SimAgent(World* world, SimAgentOptions options)
+    : world_(world), options_(std::move(options)) {}
+
+void SimAgent::start() {
+  is_alive_ = true;
+  lost_at_ = world_->clock->now();
+  connect();
+}
+
+void SimAgent::later(Duration wait, std::function<void()> what) {
+  world_->clock->after(wait, [this, what = std::move(what)] {
+    if (!is_alive_) return;
+    if (is_paused_) {
+      while_paused_.push_back(what);
+    } else {
+      what();
+    }
+  });
+}
+
+void SimAgent::connect() {
+  const std::uint64_t session = ++session_;
+  link_ = world_->connect(this);
+  if (link_ == nullptr) {
+    disconnected();
+    return;
+  }
+  const auto guard = [this, session](auto what) {
+    if (!is_alive_ || session != session_) return;
+    if (is_paused_) {
+      while_paused_.push_back([this, session, what] {
+        if (session == session_) what();
+      });
+    } else {
+      what();
+    }
+  };
+  const int side = static_cast<int>(Side::kAgent);
+  link_->on_message[side] = [this, guard](const SimLink::Message& message) {
+    guard([this, message] { hear(message); });
+  };
+  link_->on_closed[side] = [this, guard] {
+    guard([this] {
+      note("session closed");
+      lost_at_ = world_->clock->now();
+      backoff_ = Duration::zero();
+      disconnected();
+    });
+  };
+  connected_at_ = world_->clock->now();
+  say_hello();
+  beat(session);
+}
+
+void SimAgent::disconnected() {
+  link_ = nullptr;
+  if (world_->clock->now() - lost_at_ > options_.settings.store_grace) {
+    note("coordinator lost");
+    stop_workers([this] { finish("coordinator lost"); });
+    return;
+  }
+  const std::uint64_t session = ++session_;
+  const Duration wait = world_->dice->between(Duration::zero(), backoff_) + 100us;
+  backoff_ = std::min<Duration>(std::max<Duration>(backoff_ * 2, 50ms), 1s);
+  later(wait, [this, session] {
+    if (session == session_) connect();
+  });
+}
+
+void SimAgent::say(RendezvousEvent event) {
+  if (!std::holds_alternative<rdzv::Heartbeat>(event)) {
+    note(std::string(link_ != nullptr ? "says " : "cannot say ") + name_of(event));
+  }
+  if (link_ != nullptr) link_->send(Side::kAgent, std::move(event));
+}
+
+void SimAgent::say_hello() {
+  if (!has_said_join_) {
+    has_said_join_ = true;
+    say(rdzv::Join{options_.info, options_.settings});
+    return;
+  }
+  if (is_leaving_) {
+    say(rdzv::Leave{options_.info.id, "SIGTERM"});
+    return;
+  }
+  say(rdzv::Resume{options_.info, options_.settings, phase_, last_, failure_});
+}
+
+void SimAgent::beat(std::uint64_t era) {
+  if (era != session_ || link_ == nullptr) return;
+  if (link_->unacknowledged(Side::kAgent) > options_.user_timeout) {
+    note("session timed out");
+    link_->close(Side::kAgent);
+    lost_at_ = world_->clock->now();
+    backoff_ = Duration::zero();
+    disconnected();
+    return;
+  }
+  say(rdzv::Heartbeat{options_.info.id});
+  later(options_.beat, [this, era] { beat(era); });
+}
+
+void SimAgent::hear(const SimLink::Message& message) {
+  if (is_leaving_) return;
+  note(std::string("hears ") + name_of(std::get<RendezvousAction>(message)));
+  std::visit([this](const auto& action) { obey(action); }, std::get<RendezvousAction>(message));
+}
+
+void SimAgent::obey(const rdzv::Round& action) {
+  if (action.record->round == round()) return;  // told again
+  if (action.record->round < round()) {
+    fault_ = "I5: heard of round " + std::to_string(action.record->round) + " after " +
+             std::to_string(round());
+    return;
+  }
+  if (has_workers_ || phase_ != NodePhase::kJoined) {
+    fault_ = "a round was given to a node that did not ask for it";
+    return;
+  }
+  last_ = HeldRound{*action.record, action.own.group_rank};
+  options_.info.highest_round = action.record->round;
+  options_.info.previous_rank = action.own.group_rank;
+  failure_.reset();
+  phase_ = NodePhase::kWorking;
+  evictions_while_done_ = 0;
+  has_workers_ = true;
+  round_heard_at_ = world_->clock->now();
+  is_stopping_ = false;
+  work_ = world_->work(*this);
+  const std::uint64_t era = ++work_era_;
+  note("runs round " + std::to_string(round()) + " as " + std::to_string(action.own.group_rank) +
+       "/" + std::to_string(action.record->nodes));
+  later(work_.length, [this, era] { workers_ended(work_.fails, era); });
+}
+
+void SimAgent::workers_ended(bool failed, std::uint64_t era) {
+  if (era != work_era_ || !has_workers_ || is_stopping_ || failure_) return;
+  if (failed) {
+    note("a worker failed");
+    FailureReport failure;
+    failure.rank = last_->group_rank;
+    failure.exit_code = 3;
+    failure.message = "exited with code 3";
+    failure.at = world_->clock->now();
+    failure_ = failure;
+    say(rdzv::Failed{options_.info.id, round(), failure});
+    world_->collective_broke(*this);
+    return;
+  }
+  note("done");
+  has_workers_ = false;
+  phase_ = NodePhase::kDone;
+  say(rdzv::Done{options_.info.id, round()});
+  world_->workers_gone(*this);
+}
+
+void SimAgent::fail_workers() { workers_ended(true, work_era_); }
+
+void SimAgent::break_collective(const SimAgent& peer) {
+  if (&peer == this || !is_alive_ || !has_workers_ || is_stopping_) return;
+  if (!peer.last_ || peer.last_->record != last_->record) return;
+  const std::uint64_t era = work_era_;
+  if (world_->dice->chance(0.6)) {
+    later(world_->dice->between(1ms, 500ms), [this, era] { workers_ended(true, era); });
+  } else {
+    ++work_era_;  // they hang until they are stopped
+  }
+}
+
+void SimAgent::stop_workers(std::function<void()> then) {
+  if (!has_workers_) {
+    then();
+    return;
+  }
+  when_stopped_ = std::move(then);
+  if (is_stopping_) return;
+  is_stopping_ = true;
+  const std::uint64_t era = ++work_era_;
+  later(work_.stop, [this, era] {
+    if (era != work_era_) return;
+    has_workers_ = is_stopping_ = false;
+    world_->workers_gone(*this);
+    world_->collective_broke(*this);
+    std::exchange(when_stopped_, {})();
+  });
+}
+
+void SimAgent::join() {
+  phase_ = NodePhase::kJoined;
+  ++options_.info.store_port;
+  say(rdzv::Join{options_.info, options_.settings});
+}
+
+void SimAgent::obey(const rdzv::Restart& action) {
+  options_.info.highest_round = std::max(options_.info.highest_round, action.round);
+  if (phase_ != NodePhase::kWorking || action.round != round()) {
+    join();  // nothing of that round runs here
+    return;
+  }
+  stop_workers([this] {
+    phase_ = NodePhase::kStopped;
+    say(rdzv::Gone{options_.info.id, round()});
+    join();
+  });
+}
+
+void SimAgent::obey(const rdzv::Evicted& action) {
+  note("evicted: " + action.reason);
+  options_.info.highest_round = std::max(options_.info.highest_round, action.round);
+  if (phase_ == NodePhase::kDone && ++evictions_while_done_ < 2) {
+    say_hello();
+    return;
+  }
+  stop_workers([this] { join(); });
+}
+
+void SimAgent::obey(const rdzv::Closed& action) {
+  result_ = *action.result;
+  note("told the result: " + result_->message);
+  stop_workers([this] {
+    if (last_ && phase_ == NodePhase::kWorking) say(rdzv::Gone{options_.info.id, round()});
+    say(rdzv::Leave{options_.info.id, "the job is over"});
+    finish("closed");
+  });
+}
+
+void SimAgent::obey(const rdzv::Refused& action) {
+  fault_ = "refused: " + std::string(action.error.message());
+  stop_workers([this] { finish("refused"); });
+}
+
+void SimAgent::obey(const rdzv::TimedOut& action) {
+  note("timed out: " + action.sentence);
+  stop_workers([this] { finish("timed out"); });
+}
+
+void SimAgent::leave() {
+  if (is_leaving_) return;
+  note("leaves");
+  is_leaving_ = true;
+  say(rdzv::Leave{options_.info.id, "SIGTERM"});
+  stop_workers([this] { finish("left"); });
+}
+
+void SimAgent::finish(const std::string& fate) {
+  note("exits: " + fate);
+  fate_ = fate;
+  is_alive_ = false;
+  ++session_;
+  if (link_ != nullptr) link_->close(Side::kAgent);
+  link_ = nullptr;
+}
+
+void SimAgent::crash(bool is_host_dead) {
+  note(is_host_dead ? "its host dies" : "is killed");
+  if (link_ != nullptr && is_host_dead) link_->vanish();
+  const bool had_workers = has_workers_;
+  has_workers_ = false;
+  finish("crashed");
+  if (!had_workers) return;
+  world_->workers_gone(*this);
+  world_->collective_broke(*this);
+}
+
+void SimAgent::pause() {
+  if (is_paused_) return;
+  note("is paused");
+  is_paused_ = true;
+  paused_at_ = world_->clock->now();
+}
+
+void SimAgent::unpause() {
+  if (!is_paused_) return;
+  note("goes on");
+  is_paused_ = false;
+  time_paused_ += world_->clock->now() - paused_at_;
+  while (!while_paused_.empty() && is_alive_ && !is_paused_) {
+    const auto what = std::move(while_paused_.front());
+    while_paused_.pop_front();
+    what();
+  }
+}
+
+}  // namespace elastic::test

@@ -1,0 +1,125 @@
+#pragma once
+
+// A small model of an agent: joins, runs workers, reports, obeys, loses its session and finds it again,
+// is paused, crashes or leaves. It knows the protocol and none of the machine's rules.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "elastic/rendezvous.h"
+#include "sim/sim_net.h"
+
+namespace elastic::test {
+
+struct SimAgentOptions {
+  NodeInfo info;
+  JobSettings settings;
+  Duration beat = std::chrono::seconds(1);
+  Duration user_timeout = std::chrono::seconds(5);  // for what it sends to be acknowledged
+};
+
+// How the workers of one round behave on one node.
+struct SimWork {
+  Duration length{};             // until they end by themselves
+  bool fails = false;            // and how
+  Duration stop{};               // from the order to stop until nothing of them is left
+};
+
+class SimAgent {
+ public:
+  // What the agent asks of the world around it.
+  struct World {
+    SimClock* clock;
+    Dice* dice;
+    // A new connection, or null: nobody listens, or the path is blocked.
+    std::function<std::shared_ptr<SimLink>(SimAgent*)> connect;
+    std::function<SimWork(const SimAgent&)> work;
+    std::function<void(const SimAgent&, const std::string&)> note;
+    // No worker of its round is left on the node.
+    std::function<void(const SimAgent&)> workers_gone;
+    // A worker ended without success: the collectives of its peers break.
+    std::function<void(const SimAgent&)> collective_broke;
+  };
+
+  SimAgent(World* world, SimAgentOptions options);
+
+  void start();
+  void crash(bool is_host_dead);
+  void pause();
+  void unpause();
+  void leave();
+  void fail_workers();
+  // A peer's workers have gone: these fail too, or hang.
+  void break_collective(const SimAgent& peer);
+  std::shared_ptr<SimLink> link() const { return link_; }
+  const std::shared_ptr<SimPath>& path() const { return path_; }
+
+  const NodeInfo& info() const { return options_.info; }
+  const std::string& name() const { return options_.info.name; }
+  bool is_alive() const { return is_alive_; }
+  bool is_paused() const { return is_paused_; }
+  bool has_workers() const { return has_workers_; }
+  Duration time_paused() const { return time_paused_; }
+  std::uint64_t round() const { return last_ ? last_->record.round : 0; }
+  Instant round_heard_at() const { return round_heard_at_; }
+  std::optional<JobResult> result() const { return result_; }
+  const std::string& fate() const { return fate_; }
+  const std::string& fault() const { return fault_; }
+
+ private:
+  void connect();
+  void disconnected();
+  void say(RendezvousEvent event);
+  void say_hello();
+  void beat(std::uint64_t era);
+  void hear(const SimLink::Message& message);
+  void obey(const rdzv::Round& action);
+  void obey(const rdzv::Restart& action);
+  void obey(const rdzv::Evicted& action);
+  void obey(const rdzv::Closed& action);
+  void obey(const rdzv::Refused& action);
+  void obey(const rdzv::TimedOut& action);
+  template <typename Other>
+  void obey(const Other&) {}
+  void join();
+  void stop_workers(std::function<void()> then);
+  void workers_ended(bool failed, std::uint64_t era);
+  void finish(const std::string& fate);
+  // Runs `what` later unless the agent died meanwhile; while it is paused it waits.
+  void later(Duration wait, std::function<void()> what);
+  void note(const std::string& what) { world_->note(*this, what); }
+
+  World* world_;
+  SimAgentOptions options_;
+  std::shared_ptr<SimPath> path_ = std::make_shared<SimPath>();
+  std::shared_ptr<SimLink> link_;
+  bool is_alive_ = false;
+  bool is_paused_ = false;
+  bool is_leaving_ = false;
+  bool has_said_join_ = false;
+  Instant paused_at_;
+  Duration time_paused_{};
+  std::deque<std::function<void()>> while_paused_;
+  Instant connected_at_;
+  Instant lost_at_;
+  Duration backoff_{};
+  std::uint64_t session_ = 0;  // counts connections; older callbacks are void
+  int evictions_while_done_ = 0;
+
+  rdzv::NodePhase phase_ = rdzv::NodePhase::kJoined;
+  std::optional<HeldRound> last_;
+  std::optional<FailureReport> failure_;
+  Instant round_heard_at_;
+  bool has_workers_ = false;
+  bool is_stopping_ = false;
+  std::function<void()> when_stopped_;
+  std::uint64_t work_era_ = 0;  // counts groups of workers
+  SimWork work_;
+  std::optional<JobResult> result_;
+  std::string fate_;   // how it ended
+  std::string fault_;  // a promise broken towards it
+};
+
+}  // namespace elastic::test

@@ -1,0 +1,56 @@
+#pragma once
+
+// Whoever decides in a simulation: a coordinator, or the agents together over a shared state.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "elastic/rendezvous.h"
+#include "sim/rendezvous_checker.h"
+#include "sim/sim_agent.h"
+
+namespace elastic::test {
+
+class SimAuthority {
+ public:
+  using Note = std::function<void(const std::string&)>;
+
+  SimAuthority(SimClock* clock, JobSettings settings, Note note)
+      : clock_(clock), settings_(settings), checker_(std::move(settings)), note_(std::move(note)) {}
+  virtual ~SimAuthority() = default;
+  SimAuthority(const SimAuthority&) = delete;
+  SimAuthority& operator=(const SimAuthority&) = delete;
+
+  // A connection for the agent; null if nobody answers.
+  virtual std::shared_ptr<SimLink> connect(SimAgent* agent) = 0;
+  virtual std::string describe() const = 0;
+  virtual std::uint32_t generation() const = 0;
+  // What it promised and did not keep; empty if nothing.
+  virtual std::string fault() const = 0;
+
+  const RendezvousChecker& checker() const { return checker_; }
+  std::uint64_t steps() const { return steps_; }
+  // When each round began, in order.
+  const std::vector<Instant>& rounds_began() const { return rounds_began_; }
+  int lives() const { return lives_; }  // how often it began with no memory
+  Duration time_stalled() const { return time_stalled_; }
+
+ protected:
+  void note_rounds() {
+    if (checker_.rounds_seen() > rounds_began_.size()) rounds_began_.push_back(clock_->now());
+  }
+
+  SimClock* clock_;
+  JobSettings settings_;
+  RendezvousChecker checker_;
+  Note note_;
+  std::uint64_t steps_ = 0;
+  std::vector<Instant> rounds_began_;
+  int lives_ = 0;
+  Duration time_stalled_{};
+};
+
+}  // namespace elastic::test

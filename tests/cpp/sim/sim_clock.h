@@ -1,0 +1,75 @@
+#pragma once
+
+// Time that jumps: whatever is due next happens next, and ties are broken by a seeded order, so that
+// one seed is one run and many seeds explore many orders.
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "core/rng.h"
+#include "elastic/time.h"
+
+namespace elastic::test {
+
+// Chance for simulations, with the few shapes that they need.
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : rng_(seed) {}
+
+  std::uint64_t next() { return rng_.next(); }
+  // Both ends included.
+  int between(int low, int high) {
+    return low + static_cast<int>(rng_.next() % static_cast<std::uint64_t>(high - low + 1));
+  }
+  Duration between(Duration low, Duration high) {
+    const auto span = static_cast<std::uint64_t>((high - low).count()) + 1;
+    return low + Duration(static_cast<Duration::rep>(rng_.next() % span));
+  }
+  bool chance(double probability) { return rng_.next_fraction() < probability; }
+
+ private:
+  Rng rng_;
+};
+
+class SimClock {
+ public:
+  explicit SimClock(std::uint64_t seed) : dice_(seed ^ 0x5EEDC10C) {}
+
+  Instant now() const { return now_; }
+  void at(Instant when, std::function<void()> what) {
+    queue_.push_back({std::max(when, now_), dice_.next(), std::move(what)});
+    std::push_heap(queue_.begin(), queue_.end(), Later());
+  }
+  void after(Duration wait, std::function<void()> what) { at(now_ + wait, std::move(what)); }
+  // Jumps to what is due next and does it; false if nothing is due by `until`.
+  bool run_next(Instant until) {
+    if (queue_.empty() || queue_.front().when > until) return false;
+    std::pop_heap(queue_.begin(), queue_.end(), Later());
+    Entry entry = std::move(queue_.back());
+    queue_.pop_back();
+    now_ = entry.when;
+    entry.what();
+    return true;
+  }
+
+ private:
+  struct Entry {
+    Instant when;
+    std::uint64_t tie;
+    std::function<void()> what;
+  };
+  struct Later {
+    bool operator()(const Entry& a, const Entry& b) const {
+      return a.when != b.when ? a.when > b.when : a.tie > b.tie;
+    }
+  };
+
+  Instant now_ = Instant(std::chrono::hours(1));
+  Dice dice_;
+  std::vector<Entry> queue_;
+};
+
+}  // namespace elastic::test

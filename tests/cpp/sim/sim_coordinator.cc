@@ -1,0 +1,168 @@
+#include "sim/sim_coordinator.h"
+
+#include <algorithm>
+
+namespace elastic::test {
+namespace {
+
+NodeId speaker(const RendezvousEvent& event) {
+  return std::visit(
+      [](const auto& one) -> NodeId {
+        if constexpr (requires { one.node.id; }) {
+          return one.node.id;
+        } else if constexpr (requires { one.node; }) {
+          return one.node;
+        } else {
+          return {};
+        }
+      },
+      event);
+}
+
+NodeId addressee(const RendezvousAction& action) {
+  return std::visit([](const auto& one) { return one.to; }, action);
+}
+
+}  // namespace
+
+void SimCoordinator::start() {
+  if (machine_) return;
+  note_(lives_ > 0 ? "coordinator comes back, empty" : "coordinator starts");
+  if (lives_++ > 0) checker_.machine_restarted();
+  machine_.emplace(settings_, clock_->now());
+  watch_deadline();
+}
+
+void SimCoordinator::crash(bool is_host_dead) {
+  if (!machine_) return;
+  note_(is_host_dead ? "the coordinator's host dies" : "coordinator is killed");
+  ++era_;
+  machine_.reset();
+  is_stalled_ = false;
+  unread_.clear();
+  sessions_.clear();
+  for (const auto& link : std::exchange(links_, {})) {
+    if (is_host_dead) link->vanish();
+    link->close(Side::kServer);
+  }
+}
+
+void SimCoordinator::stall() {
+  if (!machine_ || is_stalled_) return;
+  note_("coordinator stands still");
+  is_stalled_ = true;
+  stalled_at_ = clock_->now();
+}
+
+void SimCoordinator::unstall() {
+  if (!is_stalled_) return;
+  note_("coordinator goes on");
+  is_stalled_ = false;
+  time_stalled_ += clock_->now() - stalled_at_;
+  step(rdzv::ClockGap{clock_->now() - stalled_at_});
+  while (!unread_.empty()) {
+    const auto what = std::move(unread_.front());
+    unread_.pop_front();
+    what();
+  }
+  step(rdzv::Tick{});
+}
+
+std::shared_ptr<SimLink> SimCoordinator::connect(SimAgent* agent) {
+  if (!machine_ || !agent->path()->is_open()) return nullptr;
+  auto link = std::make_shared<SimLink>(clock_, dice_, agent->path());
+  links_.push_back(link);
+  const std::uint64_t era = era_;
+  const auto guard = [this, era](const std::function<void()>& what) {
+    if (era != era_) return;
+    if (is_stalled_) {
+      unread_.push_back([this, era, what] {
+        if (era == era_) what();
+      });
+    } else {
+      what();
+    }
+  };
+  const int side = static_cast<int>(Side::kServer);
+  std::weak_ptr<SimLink> weak = link;
+  link->on_message[side] = [this, guard, weak](const SimLink::Message& message) {
+    guard([this, weak, message] {
+      if (const auto strong = weak.lock()) receive(strong, std::get<RendezvousEvent>(message));
+    });
+  };
+  link->on_closed[side] = [this, guard, weak] {
+    guard([this, weak] {
+      if (const auto strong = weak.lock()) closed(strong);
+    });
+  };
+  return link;
+}
+
+void SimCoordinator::receive(const std::shared_ptr<SimLink>& link, const RendezvousEvent& event) {
+  const NodeId id = speaker(event);
+  const bool is_hello = std::holds_alternative<rdzv::Join>(event) ||
+                        std::holds_alternative<rdzv::Resume>(event);
+  auto& session = sessions_[id];
+  if (session != link) {
+    // A newer session of a node silences the older one; an older one has nothing more to say.
+    if (!is_hello && session != nullptr) return;
+    session = link;
+  }
+  step(event);
+}
+
+void SimCoordinator::closed(const std::shared_ptr<SimLink>& link) {
+  std::erase(links_, link);
+  for (auto it = sessions_.begin(); it != sessions_.end(); ++it) {
+    if (it->second != link) continue;
+    const NodeId id = it->first;
+    sessions_.erase(it);
+    step(rdzv::SessionLost{id});
+    return;
+  }
+}
+
+void SimCoordinator::step(const RendezvousEvent& event) {
+  ++steps_;
+  std::vector<RendezvousAction> actions;
+  const bool was_closed = machine_->phase() == RendezvousPhase::kClosed;
+  checker_.step(&*machine_, event, clock_->now(), &actions);
+  note_rounds();
+  if (!was_closed && machine_->phase() == RendezvousPhase::kClosed) {
+    note_("job is closed: " + machine_->result()->message);
+  }
+  for (const RendezvousAction& action : actions) say(action);
+  // Judged just now, nothing may still be due.
+  const auto next = machine_->next_deadline();
+  if (std::holds_alternative<rdzv::Tick>(event) && next && *next <= clock_->now()) {
+    fault_ = "a deadline is still due after Tick: " + machine_->describe(clock_->now());
+  }
+  watch_deadline();
+}
+
+void SimCoordinator::say(const RendezvousAction& action) {
+  const auto session = sessions_.find(addressee(action));
+  if (session != sessions_.end()) session->second->send(Side::kServer, action);
+}
+
+void SimCoordinator::watch_deadline() {
+  const auto next = machine_->next_deadline();
+  if (!next || (alarm_at_ > clock_->now() && *next >= alarm_at_)) return;
+  alarm_at_ = *next;
+  const std::uint64_t alarm = ++alarm_;
+  const std::uint64_t era = era_;
+  clock_->at(*next, [this, alarm, era] {
+    if (alarm != alarm_) return;
+    alarm_at_ = Instant::max();
+    if (era != era_ || !machine_ || is_stalled_) return;
+    // A loop that wakes early looks again at the true deadline.
+    const auto due = machine_->next_deadline();
+    if (due && *due <= clock_->now()) {
+      step(rdzv::Tick{});
+    } else {
+      watch_deadline();
+    }
+  });
+}
+
+}  // namespace elastic::test

@@ -1,0 +1,57 @@
+#pragma once
+
+// A small model of the coordinator: sessions in, a Rendezvous behind them, messages out. It can crash
+// and come back with nothing, and it can stand still.
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sim/sim_authority.h"
+
+namespace elastic::test {
+
+class SimCoordinator : public SimAuthority {
+ public:
+  SimCoordinator(SimClock* clock, Dice* dice, JobSettings settings, Note note)
+      : SimAuthority(clock, std::move(settings), std::move(note)), dice_(dice) {}
+
+  void start();
+  void crash(bool is_host_dead);
+  void stall();
+  void unstall();
+  bool is_up() const { return machine_.has_value(); }
+
+  std::shared_ptr<SimLink> connect(SimAgent* agent) override;
+  std::string describe() const override {
+    return machine_ ? machine_->describe(clock_->now()) : "the coordinator is down";
+  }
+  std::uint32_t generation() const override { return machine_ ? machine_->record().generation : 1; }
+  std::string fault() const override { return fault_; }
+
+ private:
+  void receive(const std::shared_ptr<SimLink>& link, const RendezvousEvent& event);
+  void closed(const std::shared_ptr<SimLink>& link);
+  void step(const RendezvousEvent& event);
+  void say(const RendezvousAction& action);
+  void watch_deadline();
+
+  Dice* dice_;
+  std::optional<Rendezvous> machine_;
+  std::vector<std::shared_ptr<SimLink>> links_;
+  std::map<NodeId, std::shared_ptr<SimLink>> sessions_;
+  bool is_stalled_ = false;
+  Instant stalled_at_;
+  std::deque<std::function<void()>> unread_;
+  std::uint64_t era_ = 0;    // counts lives; older callbacks are void
+  std::uint64_t alarm_ = 0;  // counts deadlines; only the last one set counts
+  Instant alarm_at_ = Instant::max();
+  std::string fault_;
+};
+
+}  // namespace elastic::test

@@ -1,0 +1,84 @@
+#pragma once
+
+// Sessions between agents and a coordinator over a network that can delay, stall one way or both, cut
+// connections, and lose them without telling anybody.
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <variant>
+
+#include "elastic/rendezvous.h"
+#include "sim/sim_clock.h"
+
+namespace elastic::test {
+
+enum class Side { kAgent = 0, kServer = 1 };
+inline Side other(Side side) { return side == Side::kAgent ? Side::kServer : Side::kAgent; }
+
+class SimLink;
+
+// For traces.
+const char* name_of(const RendezvousEvent& event);
+const char* name_of(const RendezvousAction& action);
+
+// The way between one agent's machine and the coordinator's.
+struct SimPath {
+  bool is_blocked[2] = {false, false};  // by the side that sends
+  Duration delay_min = std::chrono::microseconds(50);
+  Duration delay_max = std::chrono::milliseconds(2);
+  std::set<SimLink*> links;
+
+  bool is_open() const { return !is_blocked[0] && !is_blocked[1]; }
+  // Lets what has piled up go on its way.
+  void unblock();
+};
+
+// One connection: ordered and reliable in each direction while it lives, as TCP is.
+class SimLink : public std::enable_shared_from_this<SimLink> {
+ public:
+  struct Fin {};
+  using Message = std::variant<RendezvousEvent, RendezvousAction, Fin>;
+
+  SimLink(SimClock* clock, Dice* dice, std::shared_ptr<SimPath> path);
+  ~SimLink();
+  SimLink(const SimLink&) = delete;
+  SimLink& operator=(const SimLink&) = delete;
+
+  void send(Side from, Message message);
+  // This side is gone; the other hears of it when the path allows.
+  void close(Side from);
+  // Both sides are told, as by a reset in the middle.
+  void cut();
+  // Nothing passes any more and nobody is told.
+  void vanish() { has_vanished_ = true; }
+  // How long something this side sent has not been delivered.
+  Duration unacknowledged(Side from) const;
+  bool is_closed(Side side) const { return is_closed_[static_cast<int>(side)]; }
+
+  // Called on delivery, at each side.
+  std::function<void(const Message&)> on_message[2];
+  std::function<void()> on_closed[2];
+
+ private:
+  friend struct SimPath;
+  void post(Side from, Message message);
+  void deliver(Side from);
+
+  SimClock* clock_;
+  Dice* dice_;
+  std::shared_ptr<SimPath> path_;  // shared with its agent, whom callbacks may outlive
+  struct Pending {
+    Message message;
+    Instant sent;
+    bool is_due = false;
+  };
+  std::deque<Pending> pending_[2];
+  Instant last_due_[2];
+  bool is_closed_[2] = {false, false};
+  bool has_vanished_ = false;
+};
+
+}  // namespace elastic::test

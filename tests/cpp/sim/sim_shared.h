@@ -1,0 +1,38 @@
+#pragma once
+
+// The agents decide together over a compare-and-set store: each runs a machine of its own over the
+// shared bytes, polls, writes, and learns from the state what others have decided.
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/sim_authority.h"
+
+namespace elastic::test {
+
+class SimShared : public SimAuthority {
+ public:
+  SimShared(SimClock* clock, Dice* dice, JobSettings settings, Note note);
+  ~SimShared() override;
+
+  std::shared_ptr<SimLink> connect(SimAgent* agent) override;
+  std::string describe() const override;
+  std::uint32_t generation() const override;
+  std::string fault() const override { return fault_; }
+
+ private:
+  // One agent's side: its machine, and what it has yet to write.
+  class Replica;
+  friend class Replica;
+
+  Dice* dice_;
+  std::string bytes_;          // what the store holds
+  std::uint64_t token_ = 0;    // changes with every write
+  std::vector<std::unique_ptr<Replica>> replicas_;
+  std::string fault_;
+};
+
+}  // namespace elastic::test

@@ -1,0 +1,344 @@
+#include "sim/sim_world.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "sim/sim_agent.h"
+#include "sim/sim_coordinator.h"
+#include "sim/sim_shared.h"
+
+namespace elastic::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kGrace = 2s;              // of every node
+constexpr Duration kStopMax = 20s;           // of workers that cannot be killed for long
+constexpr Duration kFindOut = 15s;           // for an agent to see that its session is dead
+constexpr Duration kConvergeWithin = 400s;   // after everything has healed
+
+JobSettings draw_settings(Dice* dice) {
+  JobSettings settings;
+  settings.min_nodes = dice->between(1, 4);
+  settings.max_nodes = settings.min_nodes + dice->between(0, 3);
+  settings.max_restarts = dice->chance(0.3) ? 0 : dice->between(1, 8);
+  settings.max_membership_changes = dice->chance(0.8) ? -1 : dice->between(0, 4);
+  if (dice->chance(0.15)) {
+    settings.static_ranks = true;
+    settings.max_nodes = settings.min_nodes;
+  }
+  if (dice->chance(0.1)) settings.on_loss = LossPolicy::kFail;
+  settings.join_timeout = 60s;
+  settings.last_call_timeout = dice->chance(0.5) ? 2s : 10s;
+  settings.settle = dice->chance(0.3) ? 0s : dice->between(Duration(10ms), Duration(3s));
+  settings.shrink_delay = dice->chance(0.7) ? Duration(0s) : dice->between(Duration(1s), Duration(8s));
+  settings.node_timeout = 5s;
+  settings.reconnect_grace = dice->chance(0.7) ? Duration(50ms) : Duration(2s);
+  settings.store_grace = 20s;
+  return settings;
+}
+
+class World {
+ public:
+  World(SimMode mode, std::uint64_t seed, bool with_trace)
+      : mode_(mode),
+        dice_(seed),
+        clock_(seed),
+        start_(clock_.now()),
+        with_trace_(with_trace),
+        settings_(draw_settings(&dice_)) {
+    const auto note_it = [this](const std::string& what) { note("-", what); };
+    if (mode == SimMode::kShared) {
+      authority_ = std::make_unique<SimShared>(&clock_, &dice_, settings_, note_it);
+    } else {
+      auto coordinator = std::make_unique<SimCoordinator>(&clock_, &dice_, settings_, note_it);
+      coordinator_ = coordinator.get();
+      authority_ = std::move(coordinator);
+    }
+    agent_world_.clock = &clock_;
+    agent_world_.dice = &dice_;
+    agent_world_.connect = [this](SimAgent* agent) { return authority_->connect(agent); };
+    agent_world_.work = [this](const SimAgent& agent) { return draw_work(agent); };
+    agent_world_.note = [this](const SimAgent& agent, const std::string& what) {
+      note(agent.name(), what);
+    };
+    agent_world_.workers_gone = [this](const SimAgent& agent) { workers_gone(agent); };
+    agent_world_.collective_broke = [this](const SimAgent& agent) {
+      for (const auto& other : agents_) other->break_collective(agent);
+    };
+  }
+
+  SimReport run() {
+    if (mode_ == SimMode::kStandalone) coordinator_->start();
+    const int machines = settings_.max_nodes + (settings_.static_ranks ? 0 : dice_.between(0, 2));
+    for (int machine = 0; machine < machines; ++machine) {
+      clock_.after(dice_.between(Duration(0s), Duration(4s)), [this, machine] { boot(machine); });
+    }
+    const Instant heal_at = clock_.now() + dice_.between(Duration(20s), Duration(90s));
+    plan_fault();
+    while (violations_.empty() && clock_.run_next(heal_at)) check();
+    heal();
+    const Instant end = clock_.now() + kConvergeWithin;
+    while (violations_.empty() && !has_converged() && clock_.run_next(end)) check();
+    if (violations_.empty() && !has_converged()) complain_of_hanging();
+    check_results();
+    SimReport report;
+    report.violations = violations_;
+    report.trace = std::move(trace_);
+    report.steps = authority_->steps();
+    report.rounds = authority_->checker().rounds_seen();
+    report.end = end_;
+    return report;
+  }
+
+ private:
+  void note(const std::string& who, const std::string& what) {
+    if (!with_trace_) return;
+    char at[32];
+    std::snprintf(at, sizeof at, "%9.4f  ", to_seconds(clock_.now() - start_));
+    trace_.push_back(at + who + "  " + what);
+  }
+
+  void boot(int machine) {
+    SimAgentOptions options;
+    options.settings = settings_;
+    options.info.id = {dice_.next(), dice_.next()};
+    const auto incarnation = agents_.size();
+    options.info.name =
+        "node" + std::to_string(machine) + "_" + std::to_string(incarnation) + "_0";
+    options.info.address = "10.0.0." + std::to_string(machine);
+    options.info.store_port = static_cast<std::uint16_t>(20'000 + 100 * incarnation);
+    options.info.local_world_size = 1 + machine % 3;
+    options.info.role = machine % 2 == 0 ? "trainer" : "reader";
+    if (settings_.static_ranks) options.info.static_rank = machine;
+    if (mode_ == SimMode::kHosted && machine == 0) {
+      options.info.hosts_coordinator = true;
+      coordinator_->start();
+    }
+    options.info.stop_grace = options.info.failure_grace = kGrace;
+    agents_.push_back(std::make_unique<SimAgent>(&agent_world_, options));
+    machines_.push_back(machine);
+    note(options.info.name, "starts");
+    if (dice_.chance(0.1)) {
+      agents_.back()->path()->delay_max = 300ms;  // a slow machine
+    }
+    agents_.back()->start();
+  }
+
+  SimWork draw_work(const SimAgent&) {
+    SimWork work;
+    work.length = dice_.between(Duration(2s), Duration(40s));
+    work.fails = !has_healed_ && dice_.chance(0.25);
+    work.stop = dice_.between(Duration(1ms), Duration(500ms));
+    if (dice_.chance(0.1)) work.stop = kGrace;
+    if (!has_healed_ && dice_.chance(0.02)) work.stop = kStopMax;
+    return work;
+  }
+
+  // I1 in the world: workers of an older round beside those of a newer one only for a bounded time.
+  void workers_gone(const SimAgent& agent) {
+    const std::vector<Instant>& began = authority_->rounds_began();
+    const auto next = std::upper_bound(began.begin(), began.end(), agent.round_heard_at());
+    if (next == began.end()) return;
+    const Duration overlap = clock_.now() - *next;
+    // Each coordinator that comes back without a memory may believe it again for a while.
+    const Duration allowed = settings_.store_grace * (2 * authority_->lives() - 1) + kFindOut + kStopMax + agent.time_paused() +
+                             authority_->time_stalled();
+    if (overlap <= allowed) return;
+    violations_.push_back("I1: workers of round " + std::to_string(agent.round()) + " on " +
+                          agent.name() + " ended " + std::to_string(to_seconds(overlap)) +
+                          " s after the next round had begun");
+  }
+
+  SimAgent* some_agent() {
+    std::vector<SimAgent*> alive;
+    for (const auto& agent : agents_) {
+      if (agent->is_alive()) alive.push_back(agent.get());
+    }
+    if (alive.empty()) return nullptr;
+    return alive[static_cast<std::size_t>(dice_.between(0, static_cast<int>(alive.size()) - 1))];
+  }
+
+  void plan_fault() {
+    clock_.after(dice_.between(Duration(100ms), Duration(9s)), [this] {
+      if (has_healed_) return;
+      cause_fault();
+      plan_fault();
+    });
+  }
+
+  void cause_fault() {
+    SimAgent* agent = some_agent();
+    const Duration length = dice_.chance(0.5) ? dice_.between(Duration(1ms), Duration(1s))
+                                              : dice_.between(Duration(1s), Duration(30s));
+    switch (dice_.between(0, 11)) {
+      case 0:
+      case 1: crash(agent, dice_.chance(0.5)); break;
+      case 2:
+        // The agent that hosts the coordinator leaves last.
+        if (agent != nullptr && !agent->info().hosts_coordinator) agent->leave();
+        break;
+      case 3:
+        if (agent == nullptr) break;
+        agent->pause();
+        clock_.after(length, [agent] { agent->unpause(); });
+        break;
+      case 4:
+        if (agent != nullptr) agent->fail_workers();
+        break;
+      case 5:
+      case 6: lose_connection(agent, false); break;
+      case 7: lose_connection(agent, true); break;
+      case 8:
+      case 9: partition(agent, length); break;
+      case 10: stall(length); break;
+      case 11: restart_coordinator(length); break;
+    }
+    if (dice_.chance(0.2)) boot_somewhere();
+  }
+
+  void lose_connection(SimAgent* agent, bool silently) {
+    if (mode_ == SimMode::kShared || agent == nullptr || agent->link() == nullptr) return;
+    note(agent->name(), silently ? "connection is lost silently" : "connection is cut");
+    if (silently) {
+      agent->link()->vanish();
+    } else {
+      agent->link()->cut();
+    }
+  }
+
+  void stall(Duration length) {
+    if (coordinator_ == nullptr) return;
+    coordinator_->stall();
+    clock_.after(length, [this] { coordinator_->unstall(); });
+  }
+
+  void restart_coordinator(Duration length) {
+    if (mode_ != SimMode::kStandalone) return;
+    coordinator_->crash(dice_.chance(0.3));
+    clock_.after(dice_.chance(0.8) ? length : Duration(25s), [this] { coordinator_->start(); });
+  }
+
+  void crash(SimAgent* agent, bool is_host_dead) {
+    if (agent == nullptr) return;
+    agent->crash(is_host_dead);
+    const bool is_host = mode_ == SimMode::kHosted && agent->info().hosts_coordinator;
+    if (is_host) coordinator_->crash(is_host_dead);
+    if (!is_host && dice_.chance(0.3)) return;
+    const int machine = machine_of(agent);
+    clock_.after(dice_.between(Duration(1ms), Duration(12s)), [this, machine] {
+      if (!has_healed_ || agents_.size() < 200) boot(machine);
+    });
+  }
+
+  int machine_of(const SimAgent* agent) const {
+    for (std::size_t i = 0; i < agents_.size(); ++i) {
+      if (agents_[i].get() == agent) return machines_[i];
+    }
+    return 0;
+  }
+
+  // A machine that has no live agent gets one.
+  void boot_somewhere() {
+    std::set<int> busy;
+    for (std::size_t i = 0; i < agents_.size(); ++i) {
+      if (agents_[i]->is_alive()) busy.insert(machines_[i]);
+    }
+    for (int machine = 0; machine < settings_.max_nodes; ++machine) {
+      if (busy.contains(machine)) continue;
+      boot(machine);
+      return;
+    }
+  }
+
+  void partition(SimAgent* agent, Duration length) {
+    if (agent == nullptr) return;
+    const std::shared_ptr<SimPath> path = agent->path();
+    const int way = dice_.between(0, 2);
+    if (way != 1) path->is_blocked[0] = true;
+    if (way != 0) path->is_blocked[1] = true;
+    const char* const names[] = {"cannot be heard", "cannot hear", "is cut off"};
+    note(agent->name(), names[way]);
+    clock_.after(length, [path] { path->unblock(); });
+  }
+
+  void heal() {
+    note("-", "---- everything heals");
+    has_healed_ = true;
+    for (const auto& agent : agents_) {
+      agent->path()->unblock();
+      agent->unpause();
+    }
+    if (coordinator_ != nullptr) coordinator_->unstall();
+    if (mode_ == SimMode::kStandalone) coordinator_->start();
+    for (int machine = 0; machine < settings_.min_nodes; ++machine) boot_somewhere();
+  }
+
+  bool has_converged() const {
+    return std::none_of(agents_.begin(), agents_.end(),
+                        [](const auto& agent) { return agent->is_alive(); });
+  }
+
+  void check() {
+    for (const std::string& one : authority_->checker().violations()) violations_.push_back(one);
+    if (!authority_->fault().empty()) violations_.push_back(authority_->fault());
+    for (const auto& agent : agents_) {
+      // A rerun on a machine whose agent lives on elsewhere in the cluster is refused its static rank.
+      const bool is_expected = settings_.static_ranks && agent->fate() == "refused";
+      if (!agent->fault().empty() && !is_expected) {
+        violations_.push_back(agent->name() + ": " + agent->fault());
+      }
+    }
+  }
+
+  void complain_of_hanging() {
+    std::string who;
+    for (const auto& agent : agents_) {
+      if (agent->is_alive()) who += " " + agent->name();
+    }
+    violations_.push_back("no end within " + std::to_string(to_seconds(kConvergeWithin)) +
+                          " s of peace: " + authority_->describe() +
+                          "; still there:" + who);
+  }
+
+  // Whoever was told a result was told the same one, unless the id began a new generation.
+  void check_results() {
+    std::set<std::string> results;
+    for (const auto& agent : agents_) {
+      if (agent->result()) results.insert(agent->result()->message);
+    }
+    end_ = results.empty() ? "nobody was told a result" : *results.begin();
+    const bool may_differ = authority_->generation() > 1;
+    if (results.size() > 1 && !may_differ && authority_->lives() == 1) {
+      violations_.push_back("agents were told different results");
+    }
+  }
+
+  SimMode mode_;
+  Dice dice_;
+  SimClock clock_;
+  Instant start_;
+  bool with_trace_;
+  JobSettings settings_;
+  std::unique_ptr<SimAuthority> authority_;
+  SimCoordinator* coordinator_ = nullptr;  // the authority, unless it is a shared state
+  SimAgent::World agent_world_;
+  std::vector<std::unique_ptr<SimAgent>> agents_;
+  std::vector<int> machines_;  // of each agent
+  bool has_healed_ = false;
+  std::string end_;
+  std::vector<std::string> violations_;
+  std::vector<std::string> trace_;
+};
+
+}  // namespace
+
+SimReport simulate(SimMode mode, std::uint64_t seed, bool with_trace) {
+  return World(mode, seed, with_trace).run();
+}
+
+}  // namespace elastic::test
