@@ -3,8 +3,8 @@
 // Writes and reads small binary records: little endian, texts and lists behind a u32 length.
 //
 // The reader never fails loudly: after the first value that is not there, ok() is false and every
-// value is zero or empty, so that a decoder checks once, at its end. Lengths are compared with what is
-// left, and with the caller's limit, before memory is taken for them.
+// value is zero or empty, so that a decoder checks once, at its end. Lengths are compared with what
+// is left, and with the caller's limit, before memory is taken for them.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,9 +1,10 @@
 // Theory of operation
 //
-// One entry for each node: when it was last heard of and, once its session was closed, until when it
-// may come back. A beat changes one entry. The deadline that the owner sleeps to is a lower bound kept
-// beside the table; when it is reached the whole table is looked at once and the bound computed anew.
-// With beats several times within node_timeout this costs one look at the table in each node_timeout.
+// One entry for each node: when it was last heard of and, once its session was closed, until when
+// it may come back. A beat changes one entry. The deadline that the owner sleeps to is a lower
+// bound kept beside the table; when it is reached the whole table is looked at once and the bound
+// computed anew. With beats several times within node_timeout this costs one look at the table in
+// each node_timeout.
 //
 // A caller that stood still cannot tell silence from messages it has not read. It says so with
 // excuse(), and the time it was away is no time that anybody was silent.

@@ -2,8 +2,9 @@
 
 // Who has been heard of lately: turns silence and closed sessions into losses.
 //
-// Only the caller's own clock counts. A node is lost when nothing was heard of it for `node_timeout`,
-// or when its session has been closed for `reconnect_grace` without resuming. Pure; heard() is O(log n).
+// Only the caller's own clock counts. A node is lost when nothing was heard of it for
+// `node_timeout`, or when its session has been closed for `reconnect_grace` without resuming. Pure;
+// heard() is O(log n).
 
 #include <map>
 #include <optional>
@@ -33,8 +34,9 @@ class Liveness {
   void session_closed(const NodeId& node, Instant now);
   void forget(const NodeId& node);
 
-  // The caller stood still for `gap`, and may have messages that it has not read. Above a quarter of
-  // node_timeout the gap counts for nobody: returns true, and every deadline here is later by it.
+  // The caller stood still for `gap`, and may have messages that it has not read. Above a quarter
+  // of node_timeout the gap counts for nobody: returns true, and every deadline here is later by
+  // it.
   bool excuse(Duration gap);
 
   // The nodes that are lost by `now`, in the order of their ids. They are forgotten.
@@ -57,8 +59,8 @@ class Liveness {
   Duration reconnect_grace_;
 
   std::map<NodeId, Sight> sights_;
-  // A lower bound of all deadlines: hearing moves a deadline only later, so that a beat never has to
-  // look at anybody else.
+  // A lower bound of all deadlines: hearing moves a deadline only later, so that a beat never has
+  // to look at anybody else.
   Instant check_at_ = Instant::max();
 };
 

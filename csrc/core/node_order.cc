@@ -1,6 +1,7 @@
 // Theory of operation
 //
-// Ranks are given in three passes over the claims in their natural order (hint, topology, name, id):
+// Ranks are given in three passes over the claims in their natural order (hint, topology, name,
+// id):
 //   1. who held a rank below the new size keeps it (I3);
 //   2. who wishes for a free rank gets it: a node that was evicted and came back, for example;
 //   3. the others fill the free ranks from below, so that a replacement takes the freed one.
@@ -63,9 +64,8 @@ int natural_compare(std::string_view a, std::string_view b) {
 std::vector<int> place_nodes(const std::vector<RankClaim>& claims) {
   std::vector<std::size_t> order(claims.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return compare_claims(claims[a], claims[b]) < 0;
-  });
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return compare_claims(claims[a], claims[b]) < 0; });
 
   std::vector<int> ranks(claims.size(), -1);
   std::vector<bool> taken(claims.size(), false);

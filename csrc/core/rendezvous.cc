@@ -4,22 +4,24 @@
 // joined and wants the next round, it works in the current one, its workers are stopped, or it is
 // done. The job itself is in one of three phases:
 //
-//   forming   no round runs. Before the first round nodes join until max_nodes, or min_nodes and the
-//             last call. After a round has ended its members stop their workers and join again; when
-//             all have (or have left, or were declared lost) the next round is complete.
+//   forming   no round runs. Before the first round nodes join until max_nodes, or min_nodes and
+//   the
+//             last call. After a round has ended its members stop their workers and join again;
+//             when all have (or have left, or were declared lost) the next round is complete.
 //   running   members work. A failed worker, a lost member, or newcomers that have settled end the
 //             round: every member is told to stop, and the phase is forming again.
 //   closed    the result is known and every node is told.
 //
-// A round's end has one cause and costs at most one restart. Failed workers are charged when no member
-// works any more, or after node_timeout: until then the loss of a member may explain them, because the
-// collectives of its peers break before anybody can know that a host has died. Waiting for the workers
-// to stop also lets the earliest evidence arrive, so that all nodes hear the same root cause.
+// A round's end has one cause and costs at most one restart. Failed workers are charged when no
+// member works any more, or after node_timeout: until then the loss of a member may explain them,
+// because the collectives of its peers break before anybody can know that a host has died. Waiting
+// for the workers to stop also lets the earliest evidence arrive, so that all nodes hear the same
+// root cause.
 //
-// An event changes nodes first; advance() then looks at the counts and does what has become possible:
-// the verdict, the end of the job, calling finished nodes back, completing a round. Counts are kept by
-// count(), so that a join, a beat or a report costs O(log n) however many nodes there are; only the
-// beginning and the end of a round look at all of them.
+// An event changes nodes first; advance() then looks at the counts and does what has become
+// possible: the verdict, the end of the job, calling finished nodes back, completing a round.
+// Counts are kept by count(), so that a join, a beat or a report costs O(log n) however many nodes
+// there are; only the beginning and the end of a round look at all of them.
 //
 // Timers are Instants that next_deadline() shows. Tick alone judges them and silence. A caller that
 // stood still says so (ClockGap), and what was waited for then has that much longer.
@@ -143,8 +145,8 @@ void RendezvousMachine::on(const rdzv::Join& event) {
   }
 }
 
-// A join that was sent before the node could hear of the round that it is, or was, a member of asks for
-// nothing more than that round, and says nothing about its workers.
+// A join that was sent before the node could hear of the round that it is, or was, a member of asks
+// for nothing more than that round, and says nothing about its workers.
 bool RendezvousMachine::is_said_too_early(const NodeInfo& info) const {
   if (const Node* node = find(info.id)) {
     return node->phase == NodePhase::kWorking && info.highest_round < record_.round;
@@ -206,10 +208,9 @@ void RendezvousMachine::on(const rdzv::Tick&) {
   judged_ = now_;
   for (const Liveness::Loss& loss : liveness_.take_lost(now_)) {
     depart(loss.node, true,
-           loss.by_close
-               ? "its session was closed and did not resume within " +
-                     seconds_text(settings_.reconnect_grace)
-               : "no sign of life for " + seconds_text(loss.silence));
+           loss.by_close ? "its session was closed and did not resume within " +
+                               seconds_text(settings_.reconnect_grace)
+                         : "no sign of life for " + seconds_text(loss.silence));
   }
   if (phase_ == RendezvousPhase::kClosed) return;
   judge_node_deadlines();
@@ -312,7 +313,8 @@ std::optional<Instant> RendezvousMachine::next_deadline() const {
   if (phase_ != RendezvousPhase::kClosed) {
     next = std::min(next, deadline_check_);
     for (const Mark& timer : timers_) {
-      if (timer.at > judged_) next = std::min(next, timer.at);  // an earlier one was looked at already
+      if (timer.at > judged_)
+        next = std::min(next, timer.at);  // an earlier one was looked at already
     }
   }
   if (next == Instant::max()) return std::nullopt;

@@ -1,7 +1,8 @@
-// The state as bytes: a magic number, a version, and the fields below in this order. There is no Instant
-// among them: a point of time is a number and how far away it was when it was set. A process that loads
-// the state counts from when it first saw the number, so that a time limit runs on in everybody who
-// knows it, however often others write the state meanwhile, and no two clocks are ever compared.
+// The state as bytes: a magic number, a version, and the fields below in this order. There is no
+// Instant among them: a point of time is a number and how far away it was when it was set. A
+// process that loads the state counts from when it first saw the number, so that a time limit runs
+// on in everybody who knows it, however often others write the state meanwhile, and no two clocks
+// are ever compared.
 //
 // One list of fields serves both directions: RendezvousCodec visits them with a writer or a reader.
 
@@ -18,18 +19,22 @@ namespace {
 constexpr std::uint32_t kStateMagic = 0x5A445245;  // "ERDZ"
 constexpr std::uint16_t kStateVersion = 1;
 constexpr Duration kFar = std::chrono::hours(24 * 365 * 50);  // nobody means a longer time
-constexpr int kCounterMax = 1'000'000'000;  // far from where it would wrap
+constexpr int kCounterMax = 1'000'000'000;                    // far from where it would wrap
 constexpr std::size_t kMessageBytesMax = 4 * kSentenceBytesMax;
 
 // Visits values for writing.
 class Saver {
  public:
   template <typename Integer>
-  void number(Integer& value) { writer_.integer(value); }
+  void number(Integer& value) {
+    writer_.integer(value);
+  }
   void flag(bool& value) { writer_.flag(value); }
   void text(std::string& value, std::size_t) { writer_.text(value); }
   template <typename Enum>
-  void choice(Enum& value, Enum) { writer_.integer(value); }
+  void choice(Enum& value, Enum) {
+    writer_.integer(value);
+  }
   void duration(Duration& value) { writer_.integer(static_cast<std::int64_t>(value.count())); }
   void mark(Mark& value) {
     writer_.integer(value.number);
@@ -58,11 +63,15 @@ class Loader {
       : now_(now), seen_(seen), reader_(bytes) {}
 
   template <typename Integer>
-  void number(Integer& value) { value = reader_.integer<Integer>(); }
+  void number(Integer& value) {
+    value = reader_.integer<Integer>();
+  }
   void flag(bool& value) { value = reader_.flag(); }
   void text(std::string& value, std::size_t limit) { value = reader_.text(limit); }
   template <typename Enum>
-  void choice(Enum& value, Enum last) { value = reader_.enumerator(last); }
+  void choice(Enum& value, Enum last) {
+    value = reader_.enumerator(last);
+  }
   void duration(Duration& value) { value = Duration(reader_.integer<std::int64_t>()); }
   void mark(Mark& value) {
     value.number = reader_.integer<std::uint64_t>();
@@ -297,10 +306,9 @@ class RendezvousCodec {
     m.is_fresh_ = m.is_fresh_ && record.round == 0;
     m.record_ = std::move(record);
     m.members_ = std::move(members);
-    m.missing_ = static_cast<int>(
-        std::count_if(m.members_.begin(), m.members_.end(), [](const RoundMember& member) {
-          return member.fate == MemberFate::kMissing;
-        }));
+    m.missing_ = static_cast<int>(std::count_if(
+        m.members_.begin(), m.members_.end(),
+        [](const RoundMember& member) { return member.fate == MemberFate::kMissing; }));
     m.finisher_departed_ = finisher_departed;
     m.arrivals_ = arrivals;
     m.restarts_ = restarts;

@@ -36,8 +36,8 @@ std::vector<NodeStatus> RendezvousMachine::nodes(Instant now) const {
   std::vector<NodeStatus> all;
   all.reserve(nodes_.size());
   for (const auto& [id, node] : nodes_) {
-    all.push_back({id, node.info.name, node.phase, node.rank, node.suspect,
-                   liveness_.silence(id, now)});
+    all.push_back(
+        {id, node.info.name, node.phase, node.rank, node.suspect, liveness_.silence(id, now)});
   }
   return all;
 }
@@ -83,7 +83,8 @@ std::string RendezvousMachine::running_sentence(Instant now) const {
            nodes_text(tally_.working) + " to finish";
   }
   if (is_armed(Timer::kGrowth)) {
-    text += "; " + nodes_text(waiting_nodes()) + " more will be admitted in " + left(Timer::kGrowth);
+    text +=
+        "; " + nodes_text(waiting_nodes()) + " more will be admitted in " + left(Timer::kGrowth);
   }
   if (spare_nodes() > 0) text += "; spares: " + std::to_string(spare_nodes());
   return text;
@@ -94,10 +95,9 @@ std::string RendezvousMachine::forming_sentence(Instant now, bool with_names) co
     return seconds_text(std::max(at(timer) - now, Duration::zero()));
   };
   const auto names = [&](NodePhase phase) { return with_names ? names_of(phase) : ""; };
-  const std::string next = record_.round > 0
-                               ? "round " + std::to_string(record_.round) + " has ended (" +
-                                     end_.reason + ")"
-                               : "the first round is being formed";
+  const std::string next = record_.round > 0 ? "round " + std::to_string(record_.round) +
+                                                   " has ended (" + end_.reason + ")"
+                                             : "the first round is being formed";
   if (tally_.working > 0) {
     return next + ": waiting for " + nodes_text(tally_.working) + " to stop their workers" +
            names(NodePhase::kWorking);

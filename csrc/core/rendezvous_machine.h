@@ -1,10 +1,12 @@
 #pragma once
 
-// The state behind elastic::Rendezvous and the rules that move it. rendezvous.cc explains how it works.
+// The state behind elastic::Rendezvous and the rules that move it. rendezvous.cc explains how it
+// works.
 //
-// One class over several sources: rendezvous.cc (events and timers), rendezvous_membership.cc (who is
-// there), rendezvous_round.cc (rounds, budget and the end of the job), rendezvous_resume.cc (sessions
-// and coordinators that come back), rendezvous_describe.cc (sentences), rendezvous_codec.cc (bytes).
+// One class over several sources: rendezvous.cc (events and timers), rendezvous_membership.cc (who
+// is there), rendezvous_round.cc (rounds, budget and the end of the job), rendezvous_resume.cc
+// (sessions and coordinators that come back), rendezvous_describe.cc (sentences),
+// rendezvous_codec.cc (bytes).
 
 #include <cstddef>
 #include <cstdint>
@@ -37,8 +39,9 @@ inline constexpr int kSparesMax = 4096;
 // "2 s", "0.05 s".
 std::string seconds_text(Duration duration);
 
-// A point of time in a state that several processes share, each with a clock of its own: who sets it
-// numbers it and says how far away it is, and everybody else counts from when it first saw that number.
+// A point of time in a state that several processes share, each with a clock of its own: who sets
+// it numbers it and says how far away it is, and everybody else counts from when it first saw that
+// number.
 struct Mark {
   Instant at = Instant::max();  // on this process's clock; max: never
   Duration away{};              // when it was set
@@ -48,9 +51,9 @@ struct Mark {
 struct Node {
   NodeInfo info;
   rdzv::NodePhase phase = rdzv::NodePhase::kJoined;
-  int rank = -1;                 // in the current round, or in the one that has ended; -1: no member
-  bool suspect = false;          // its session is closed
-  std::uint64_t arrival = 0;     // orders joins; newcomers beyond max_nodes are the last to arrive
+  int rank = -1;              // in the current round, or in the one that has ended; -1: no member
+  bool suspect = false;       // its session is closed
+  std::uint64_t arrival = 0;  // orders joins; newcomers beyond max_nodes are the last to arrive
   std::uint64_t done_round = 0;  // the last round that it finished; 0: none
   std::uint64_t beat = 0;        // counts signs of life, for observers of a shared state
   Mark deadline;                 // joined: its join times out; told to stop: it is evicted
@@ -74,19 +77,19 @@ struct RoundEnd {
   std::string failed_node;
   bool verdict_pending = false;  // workers failed, and a loss may still explain it
   bool charged = false;
-  bool over_told = false;        // rank 0 knows that no workers are left
+  bool over_told = false;  // rank 0 knows that no workers are left
 };
 
 // Instant::max(): not armed. The order is that of the encoding.
 enum class Timer : std::uint8_t {
-  kStartHold,   // no round completes before
-  kLastCall,    // the first round completes with what has joined
-  kGrowth,      // the running round is restarted to admit those who wait
-  kShort,       // fewer than min_nodes: the job fails
-  kShrink,      // a smaller round may complete
-  kRebuild,     // members that have not resumed are lost
-  kVerdict,     // no loss explains the failed workers any more
-  kRemind,      // those who wait are told why again
+  kStartHold,  // no round completes before
+  kLastCall,   // the first round completes with what has joined
+  kGrowth,     // the running round is restarted to admit those who wait
+  kShort,      // fewer than min_nodes: the job fails
+  kShrink,     // a smaller round may complete
+  kRebuild,    // members that have not resumed are lost
+  kVerdict,    // no loss explains the failed workers any more
+  kRemind,     // those who wait are told why again
 };
 inline constexpr std::size_t kTimers = 8;
 
@@ -171,7 +174,8 @@ class RendezvousMachine {
   void fail(Node& node, const FailureReport& failure);
   void heard(Node& node);
   void suspect(Node& node);
-  // Takes the node out and lets the round and the budget feel it. Call advance() after the last one.
+  // Takes the node out and lets the round and the budget feel it. Call advance() after the last
+  // one.
   void depart(const NodeId& id, bool lost, const std::string& reason);
   void member_departed(const std::string& name, bool lost, const std::string& reason);
   // Only the node that is found may be changed, and through change().
@@ -266,7 +270,7 @@ class RendezvousMachine {
   int membership_changes_ = 0;
   int flaps_ = 0;
   Mark round_started_;
-  Mark first_waiting_;                // when the oldest of those who wait for growth joined
+  Mark first_waiting_;  // when the oldest of those who wait for growth joined
   Mark last_waiting_;
   RoundEnd end_;
   std::shared_ptr<const JobResult> result_;
@@ -278,11 +282,11 @@ class RendezvousMachine {
   // Observed or derived here; not part of the encoding.
   Liveness liveness_;
   std::map<std::uint64_t, Instant> seen_marks_;  // of the state that was loaded last
-  bool has_resumes_ = false;  // somebody knew a machine before this one
+  bool has_resumes_ = false;                     // somebody knew a machine before this one
   Tally tally_;
   Instant deadline_check_ = Instant::max();  // no node's deadline is earlier
   Instant now_;
-  Instant judged_ = Instant::min();    // when the timers were last judged
+  Instant judged_ = Instant::min();  // when the timers were last judged
   std::vector<RendezvousAction>* out_ = nullptr;
 };
 

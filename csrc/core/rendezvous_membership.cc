@@ -41,15 +41,16 @@ std::vector<std::pair<std::string, std::string>> agreed_settings(const JobSettin
 
 std::string value_of(const std::vector<std::pair<std::string, std::string>>& pairs,
                      const std::string& name) {
-  const auto found =
-      std::find_if(pairs.begin(), pairs.end(), [&](const auto& pair) { return pair.first == name; });
+  const auto found = std::find_if(pairs.begin(), pairs.end(),
+                                  [&](const auto& pair) { return pair.first == name; });
   return found == pairs.end() ? "(not given)" : found->second;
 }
 
 }  // namespace
 
 Status JobSettings::validate() const {
-  if (min_nodes < 1) return invalid("min_nodes: must be at least 1, not " + std::to_string(min_nodes));
+  if (min_nodes < 1)
+    return invalid("min_nodes: must be at least 1, not " + std::to_string(min_nodes));
   if (max_nodes < min_nodes) {
     return invalid("nnodes=" + nnodes_text(*this) + ": the minimum is greater than the maximum");
   }
@@ -64,11 +65,11 @@ Status JobSettings::validate() const {
   }
   if (extra.size() > kNodeTextBytesMax) return invalid("settings: too many");
   for (const auto& [name, value] : extra) {
-    if (name.size() + value.size() > kSentenceBytesMax) return invalid("settings: text is too long");
+    if (name.size() + value.size() > kSentenceBytesMax)
+      return invalid("settings: text is too long");
   }
-  const std::pair<const char*, Duration> positive[] = {{"join_timeout", join_timeout},
-                                                       {"node_timeout", node_timeout},
-                                                       {"store_grace", store_grace}};
+  const std::pair<const char*, Duration> positive[] = {
+      {"join_timeout", join_timeout}, {"node_timeout", node_timeout}, {"store_grace", store_grace}};
   for (const auto& [name, value] : positive) {
     if (value <= Duration::zero()) return invalid(std::string(name) + ": must be positive");
   }
@@ -118,8 +119,7 @@ Status RendezvousMachine::check_join(const NodeInfo& node, const JobSettings& se
   if (node.stop_grace < Duration::zero() || node.failure_grace < Duration::zero()) {
     return invalid("join: a stop grace must not be negative");
   }
-  if (settings.static_ranks &&
-      (node.static_rank < 0 || node.static_rank >= settings.max_nodes)) {
+  if (settings.static_ranks && (node.static_rank < 0 || node.static_rank >= settings.max_nodes)) {
     return invalid("join: node_rank must be 0 to " + std::to_string(settings.max_nodes - 1) +
                    ", not " + std::to_string(node.static_rank));
   }
@@ -216,11 +216,13 @@ void RendezvousMachine::admit(const NodeInfo& info) {
     emit(rdzv::Refused{info.id, std::move(fault)});
     return;
   }
-  if (phase_ == RendezvousPhase::kClosed) {  // the loss of its predecessor was the last that could be
+  if (phase_ ==
+      RendezvousPhase::kClosed) {  // the loss of its predecessor was the last that could be
     emit(rdzv::Closed{info.id, result_});
     return;
   }
-  // Somebody who has seen a round comes from one that this machine did not form: no first round here.
+  // Somebody who has seen a round comes from one that this machine did not form: no first round
+  // here.
   if (is_fresh_ && info.highest_round > 0) is_first_ = false;
   Node& node = insert(info, NodePhase::kJoined);
   if (phase_ == RendezvousPhase::kRunning) {
@@ -274,9 +276,9 @@ void RendezvousMachine::finish(Node& node) {
 void RendezvousMachine::fail(Node& node, const FailureReport& failure) {
   if (node.rank < 0) return;
   if (phase_ == RendezvousPhase::kRunning) {
-    end_round(rdzv::RestartCause::kWorkerFailed,
-              "rank " + std::to_string(failure.rank) + " on " + node.info.name + " " +
-                  failure.message.substr(0, kSentenceBytesMax));
+    end_round(rdzv::RestartCause::kWorkerFailed, "rank " + std::to_string(failure.rank) + " on " +
+                                                     node.info.name + " " +
+                                                     failure.message.substr(0, kSentenceBytesMax));
     end_.verdict_pending = true;
     arm_after(Timer::kVerdict, settings_.node_timeout);
   }
@@ -310,8 +312,8 @@ void RendezvousMachine::depart(const NodeId& id, bool lost, const std::string& r
   nodes_.erase(found);
   if (settings_.static_ranks) static_holders_.erase(node.info.static_rank);
   liveness_.forget(id);
-  departed_.push_back({id, node.info.name, reason, lost,
-                       node.rank >= 0 ? record_.round : 0, node.done_round});
+  departed_.push_back(
+      {id, node.info.name, reason, lost, node.rank >= 0 ? record_.round : 0, node.done_round});
   if (departed_.size() > kDepartedMax) departed_.pop_front();
   if (lost) emit(rdzv::Evicted{id, departed_.back().round, reason});
   if (node.rank >= 0) {

@@ -1,9 +1,10 @@
 // Sessions that come back, and a coordinator that came back empty and rebuilds the round from them.
 //
-// A node that resumes says where it is. What it did while nobody listened is replayed through the same
-// rules as if it had just been said; what the machine said meanwhile is said again. A machine that has
-// formed no round itself believes the first node that holds one: the ranks of that round which have
-// not resumed are missing, nobody new is admitted, and after store_grace the missing are lost.
+// A node that resumes says where it is. What it did while nobody listened is replayed through the
+// same rules as if it had just been said; what the machine said meanwhile is said again. A machine
+// that has formed no round itself believes the first node that holds one: the ranks of that round
+// which have not resumed are missing, nobody new is admitted, and after store_grace the missing are
+// lost.
 
 #include <algorithm>
 #include <cstddef>
@@ -80,9 +81,9 @@ void RendezvousMachine::on(const rdzv::Resume& event) {
   }
   advance();
 
-  const bool is_answered = std::any_of(out_->begin() + static_cast<std::ptrdiff_t>(before),
-                                       out_->end(),
-                                       [&](const auto& action) { return addressee(action) == id; });
+  const bool is_answered =
+      std::any_of(out_->begin() + static_cast<std::ptrdiff_t>(before), out_->end(),
+                  [&](const auto& action) { return addressee(action) == id; });
   if (!is_answered) remind(id, held, now_, out_);
 }
 
@@ -142,7 +143,7 @@ void RendezvousMachine::take_place(const rdzv::Resume& event) {
   const NodeInfo& info = event.node;
   Node& node = insert(info, NodePhase::kWorking);
   change(node, [&](Node& one) { one.rank = event.last->group_rank; });
-  members_[rank] = {info.id,   info.name, info.address, info.local_world_size,
+  members_[rank] = {info.id,   info.name,           info.address, info.local_world_size,
                     info.role, MemberFate::kPresent};
   if (--missing_ == 0) {
     disarm(Timer::kRebuild);
@@ -150,8 +151,7 @@ void RendezvousMachine::take_place(const rdzv::Resume& event) {
     first_waiting_ = last_waiting_ = mark(now_);  // whoever joined meanwhile settles from here
   }
   replay(node, event);
-  const bool is_behind =
-      node.phase == NodePhase::kWorking || node.phase == NodePhase::kStopped;
+  const bool is_behind = node.phase == NodePhase::kWorking || node.phase == NodePhase::kStopped;
   if (phase_ == RendezvousPhase::kForming && is_behind && node.deadline.number == 0) {
     order_stop(node);
   }
@@ -171,7 +171,8 @@ bool RendezvousMachine::catch_up(Node& node, const rdzv::Resume& event) {
         replay(node, event);
         return true;
       }
-      // It never heard of this round, and so has no workers of it: it is told now, or joins the next.
+      // It never heard of this round, and so has no workers of it: it is told now, or joins the
+      // next.
       if (is_joining && phase_ == RendezvousPhase::kForming) enqueue(node, event.node);
       return is_joining;
     case NodePhase::kStopped:
@@ -233,9 +234,9 @@ void RendezvousMachine::remind(const NodeId& id, std::uint64_t heard, Instant no
     say(rdzv::Restart{id, record_.round, end_.cause, end_.reason, grace_of(*node)});
   } else if (heard < record_.round) {
     const auto rank = static_cast<std::size_t>(node->rank);
-    say(rdzv::Round{id, std::make_shared<const RoundRecord>(record_),
-                    assignment_of(node->rank, node->info.local_world_size,
-                                  ranks_of(members_)[rank])});
+    say(rdzv::Round{
+        id, std::make_shared<const RoundRecord>(record_),
+        assignment_of(node->rank, node->info.local_world_size, ranks_of(members_)[rank])});
   } else {
     say(rdzv::Resumed{id, record_.round});
   }

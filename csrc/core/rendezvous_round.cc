@@ -113,7 +113,8 @@ void RendezvousMachine::call_back_as_needed() {
 }
 
 bool RendezvousMachine::is_barrier_over() const {
-  if (record_.round == 0 || tally_.working > 0 || tally_.unfinished > 0 || missing_ > 0) return false;
+  if (record_.round == 0 || tally_.working > 0 || tally_.unfinished > 0 || missing_ > 0)
+    return false;
   if (tally_.done + tally_.finished == 0 && !finisher_departed_) return false;
   // Failed workers that no loss explains are to be made good by another round.
   return !end_.verdict_pending &&
@@ -136,8 +137,8 @@ JobResult RendezvousMachine::failure_result() const {
   result.exit_code = end_.failure->exit_code;
   result.rank = end_.failure->rank;
   result.node = end_.failed_node;
-  result.message = "rank " + std::to_string(result.rank) + " on " + result.node + " " +
-                   end_.failure->message;
+  result.message =
+      "rank " + std::to_string(result.rank) + " on " + result.node + " " + end_.failure->message;
   result.lost = lost_names();
   return result;
 }
@@ -152,9 +153,9 @@ void RendezvousMachine::charge(rdzv::RestartCause cause, const std::string& node
     end_.charged = true;
     return;
   }
-  const std::string budget =
-      may_replace ? "no restart is left of " + std::to_string(settings_.max_restarts)
-                  : std::string("lost nodes are not replaced");
+  const std::string budget = may_replace
+                                 ? "no restart is left of " + std::to_string(settings_.max_restarts)
+                                 : std::string("lost nodes are not replaced");
   JobResult result;
   if (is_loss) {
     result.outcome = JobOutcome::kFailed;
@@ -224,7 +225,7 @@ void RendezvousMachine::complete() {
   std::vector<RankClaim> claims;
   claims.reserve(chosen.size());
   for (const Node* node : chosen) {
-    RankClaim claim{node->info.id, node->info.name, node->rank, -1,
+    RankClaim claim{node->info.id,          node->info.name,    node->rank, -1,
                     node->info.static_rank, node->info.topology};
     if (settings_.static_ranks) claim.held_rank = node->info.static_rank;
     if (claim.held_rank < 0 && node->info.highest_round > 0) {
@@ -243,7 +244,7 @@ void RendezvousMachine::complete() {
     const auto rank = static_cast<std::size_t>(ranks[i]);
     const NodeInfo& info = chosen[i]->info;
     by_rank[rank] = chosen[i];
-    members[rank] = {info.id,   info.name, info.address, info.local_world_size,
+    members[rank] = {info.id,   info.name,           info.address, info.local_world_size,
                      info.role, MemberFate::kPresent};
     current.insert(info.id);
   }
@@ -283,9 +284,9 @@ void RendezvousMachine::complete() {
   const auto record = std::make_shared<const RoundRecord>(record_);
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
     const NodeInfo& info = by_rank[rank]->info;
-    emit(rdzv::Round{info.id, record,
-                     assignment_of(static_cast<int>(rank), info.local_world_size,
-                                   node_ranks[rank])});
+    emit(rdzv::Round{
+        info.id, record,
+        assignment_of(static_cast<int>(rank), info.local_world_size, node_ranks[rank])});
   }
   for (const auto& [id, node] : nodes_) {
     if (node.phase == NodePhase::kJoined) tell_waiting(node);
@@ -375,7 +376,8 @@ void RendezvousMachine::close(JobResult result) {
 
 void RendezvousMachine::announce_round_over() {
   const bool has_workers = tally_.working > 0 || missing_ > 0;
-  if (phase_ == RendezvousPhase::kRunning || has_workers || end_.over_told || members_.empty()) return;
+  if (phase_ == RendezvousPhase::kRunning || has_workers || end_.over_told || members_.empty())
+    return;
   end_.over_told = true;
   const Node* host = find(members_.front().id);
   if (host != nullptr && host->rank == 0) emit(rdzv::RoundOver{host->info.id, record_.round});

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the rendezvous does with a message, by the state of the node that sent it: the table that the
-// machine runs and that docs/rendezvous.md shows.
+// What the rendezvous does with a message, by the state of the node that sent it: the table that
+// the machine runs and that docs/rendezvous.md shows.
 
 #include <array>
 #include <cstddef>
@@ -23,7 +23,14 @@ enum class NodeRow : std::uint8_t {
 inline constexpr std::size_t kNodeRows = 7;
 
 enum class NodeMessage : std::uint8_t {
-  kJoin, kFailed, kGone, kDone, kLeave, kClose, kHeartbeat, kSessionLost
+  kJoin,
+  kFailed,
+  kGone,
+  kDone,
+  kLeave,
+  kClose,
+  kHeartbeat,
+  kSessionLost
 };
 inline constexpr std::size_t kNodeMessages = 8;
 
@@ -48,13 +55,13 @@ enum class Response : std::uint8_t {
 using enum Response;
 inline constexpr std::array<std::array<Response, kNodeMessages>, kNodeRows> kResponses = {{
     // Join     Failed      Gone        Done        Leave    Close    Heartbeat  SessionLost
-    {kAdmit,   kEvict,     kEvict,     kEvict,     kIgnore, kClose,  kEvict,    kIgnore},   // absent
-    {kRefresh, kFail,      kIgnore,    kSupersede, kDepart, kClose,  kNote,     kSuspect},  // joined
-    {kEnqueue, kFail,      kStop,      kFinish,    kDepart, kClose,  kNote,     kSuspect},  // working
-    {kEnqueue, kFail,      kIgnore,    kSupersede, kDepart, kClose,  kNote,     kSuspect},  // stopped
-    {kRemind,  kSupersede, kIgnore,    kRemind,    kDepart, kClose,  kNote,     kSuspect},  // done
-    {kAdmit,   kTell,      kTell,      kTell,      kIgnore, kTell,   kTell,     kIgnore},   // absent*
-    {kTell,    kIgnore,    kStop,      kStop,      kDepart, kTell,   kNote,     kDepart},   // present*
+    {kAdmit, kEvict, kEvict, kEvict, kIgnore, kClose, kEvict, kIgnore},         // absent
+    {kRefresh, kFail, kIgnore, kSupersede, kDepart, kClose, kNote, kSuspect},   // joined
+    {kEnqueue, kFail, kStop, kFinish, kDepart, kClose, kNote, kSuspect},        // working
+    {kEnqueue, kFail, kIgnore, kSupersede, kDepart, kClose, kNote, kSuspect},   // stopped
+    {kRemind, kSupersede, kIgnore, kRemind, kDepart, kClose, kNote, kSuspect},  // done
+    {kAdmit, kTell, kTell, kTell, kIgnore, kTell, kTell, kIgnore},              // absent*
+    {kTell, kIgnore, kStop, kStop, kDepart, kTell, kNote, kDepart},             // present*
 }};
 
 constexpr Response response_to(NodeRow row, NodeMessage message) {

@@ -8,8 +8,8 @@
 //   // carry out the actions in order; call step(Tick{}) at job.next_deadline()
 //
 // Pure: no I/O, clock, threads or logging. The same calls in the same order give the same actions.
-// One object holds one job. It runs in a coordinator, which hands it what its sessions say, or, over
-// a compare-and-set store, in every agent: load() what is stored, step(), store encode().
+// One object holds one job. It runs in a coordinator, which hands it what its sessions say, or,
+// over a compare-and-set store, in every agent: load() what is stored, step(), store encode().
 //
 // Thread rule: none; the owner serialises the calls. `now` never goes back.
 
@@ -36,8 +36,8 @@ namespace rdzv {
 
 // ---- Events. Whatever a node says also counts as a sign of life.
 
-// Asks for a place in the round after node.highest_round, and says thereby that no worker of an earlier
-// one is left. A finished node that was called back answers with it too.
+// Asks for a place in the round after node.highest_round, and says thereby that no worker of an
+// earlier one is left. A finished node that was called back answers with it too.
 struct Join {
   NodeInfo node;
   JobSettings settings;
@@ -61,30 +61,57 @@ struct Resume {
   std::optional<FailureReport> failure;  // in that round
 };
 
-struct Heartbeat { NodeId node; };
+struct Heartbeat {
+  NodeId node;
+};
 // A worker failed. The node stops nothing by itself: it is told to, like all others.
-struct Failed { NodeId node; std::uint64_t round = 0; FailureReport failure; };
+struct Failed {
+  NodeId node;
+  std::uint64_t round = 0;
+  FailureReport failure;
+};
 // No worker of the round is left on the node.
-struct Gone { NodeId node; std::uint64_t round = 0; };
+struct Gone {
+  NodeId node;
+  std::uint64_t round = 0;
+};
 // All workers of the node succeeded.
-struct Done { NodeId node; std::uint64_t round = 0; };
+struct Done {
+  NodeId node;
+  std::uint64_t round = 0;
+};
 // Said as soon as the agent knows that it will go, not when its workers are gone.
-struct Leave { NodeId node; std::string reason; };
+struct Leave {
+  NodeId node;
+  std::string reason;
+};
 // Ends the job for everybody: an orderly end, or a failure that no restart can mend.
-struct Close { NodeId node; JobResult result; };
+struct Close {
+  NodeId node;
+  JobResult result;
+};
 // The node's session ended without Leave. REQUIRES: no newer session of the same node is open.
-struct SessionLost { NodeId node; };
+struct SessionLost {
+  NodeId node;
+};
 // Timers are judged by Tick alone. Before it, feed every message that has arrived.
 struct Tick {};
 // The caller itself stood still for `gap`. Comes before the messages that had to wait.
-struct ClockGap { Duration gap{}; };
+struct ClockGap {
+  Duration gap{};
+};
 
 // ---- Actions. `to` is the node that is told; each is one message of bounded size.
 
-struct Round { NodeId to; std::shared_ptr<const RoundRecord> record; NodeAssignment own; };
+struct Round {
+  NodeId to;
+  std::shared_ptr<const RoundRecord> record;
+  NodeAssignment own;
+};
 
 enum class RestartCause : std::uint8_t { kWorkerFailed, kMemberLost, kGrowth, kRejoin };
-// Stop the workers of `round` within `grace`, say Gone, then Join. A finished node has none to stop.
+// Stop the workers of `round` within `grace`, say Gone, then Join. A finished node has none to
+// stop.
 struct Restart {
   NodeId to;
   std::uint64_t round = 0;
@@ -95,21 +122,46 @@ struct Restart {
 
 // Answers a Join that cannot be granted yet, again when the reason changes, and every ten seconds
 // while a round is being formed.
-struct Waiting { NodeId to; std::string sentence; };
+struct Waiting {
+  NodeId to;
+  std::string sentence;
+};
 // The session goes on; nothing that matters to the node has happened.
-struct Resumed { NodeId to; std::uint64_t round = 0; };
+struct Resumed {
+  NodeId to;
+  std::uint64_t round = 0;
+};
 // The node was declared lost, or is not known: it stops its workers and may join again, with a
-// highest_round of at least `round`. Also emitted at the moment of the loss, when nobody may be there
-// to hear it.
-struct Evicted { NodeId to; std::uint64_t round = 0; std::string reason; };
+// highest_round of at least `round`. Also emitted at the moment of the loss, when nobody may be
+// there to hear it.
+struct Evicted {
+  NodeId to;
+  std::uint64_t round = 0;
+  std::string reason;
+};
 // What the node said belongs to another round than the current one, and has changed nothing.
-struct Superseded { NodeId to; std::uint64_t round = 0; };
+struct Superseded {
+  NodeId to;
+  std::uint64_t round = 0;
+};
 // The join cannot be: bad values, or settings that differ from the job's.
-struct Refused { NodeId to; Status error; };
-struct TimedOut { NodeId to; std::string sentence; };
-struct Closed { NodeId to; std::shared_ptr<const JobResult> result; };
+struct Refused {
+  NodeId to;
+  Status error;
+};
+struct TimedOut {
+  NodeId to;
+  std::string sentence;
+};
+struct Closed {
+  NodeId to;
+  std::shared_ptr<const JobResult> result;
+};
 // To the node of rank 0: no member of the round has workers any more, so its store may close.
-struct RoundOver { NodeId to; std::uint64_t round = 0; };
+struct RoundOver {
+  NodeId to;
+  std::uint64_t round = 0;
+};
 
 }  // namespace rdzv
 
@@ -153,8 +205,8 @@ class ELASTIC_EXPORT Rendezvous {
   // One sentence: the state and what it waits for.
   std::string describe(Instant now) const;
 
-  // What the state has to say to one node, which has heard of rounds up to `heard`: how an agent on a
-  // compare-and-set store learns what others have decided.
+  // What the state has to say to one node, which has heard of rounds up to `heard`: how an agent on
+  // a compare-and-set store learns what others have decided.
   void remind(const NodeId& node, std::uint64_t heard, Instant now,
               std::vector<RendezvousAction>* actions) const;
 
@@ -162,7 +214,7 @@ class ELASTIC_EXPORT Rendezvous {
   const JobSettings& settings() const;
   // The current round, or the last one while the next is being formed; round 0 before the first.
   const RoundRecord& record() const;
-  const std::vector<RoundMember>& members() const;  // of record(), by node rank
+  const std::vector<RoundMember>& members() const;   // of record(), by node rank
   std::vector<NodeStatus> nodes(Instant now) const;  // all that are there, by id
   int waiting_nodes() const;  // for whom the running round could be restarted; spares not counted
   int spare_nodes() const;
@@ -170,16 +222,17 @@ class ELASTIC_EXPORT Rendezvous {
   // Nobody is left to be told anything and nothing is pending: the owner may drop the object.
   bool is_removable() const;
 
-  // The state as bytes: versioned, with durations and counters but no instants, so that processes with
-  // other clocks can go on. What this machine observed about liveness is not part of it.
+  // The state as bytes: versioned, with durations and counters but no instants, so that processes
+  // with other clocks can go on. What this machine observed about liveness is not part of it.
   std::string encode() const;
   // Replaces the state with what is stored; also after a write, successful or not. A node counts as
   // heard when its beat differs from the one this machine knew, and time limits that it has seen
-  // before run on. A coordinator that goes on from a file steps ClockGap{store_grace} next. Fails, changing nothing, for bytes that are damaged, of a newer version, or of a job with other
+  // before run on. A coordinator that goes on from a file steps ClockGap{store_grace} next. Fails,
+  // changing nothing, for bytes that are damaged, of a newer version, or of a job with other
   // settings.
   Status load(std::string_view bytes, Instant now);
-  // Compare-and-set stores: the node that should judge the timers now; the lowest rank that is alive
-  // in this machine's eyes. nullopt: nobody is there.
+  // Compare-and-set stores: the node that should judge the timers now; the lowest rank that is
+  // alive in this machine's eyes. nullopt: nobody is there.
   std::optional<NodeId> timekeeper(Instant now) const;
 
  private:

@@ -19,8 +19,8 @@ namespace elastic {
 // Bounds of what a node may bring. A join beyond them is refused.
 inline constexpr int kNodesMax = 100'000;
 inline constexpr int kLocalWorldSizeMax = 4096;
-inline constexpr std::size_t kNodeTextBytesMax = 255;    // a name, an address, a role, a hint
-inline constexpr std::size_t kSentenceBytesMax = 1024;   // a reason, a failure's message
+inline constexpr std::size_t kNodeTextBytesMax = 255;   // a name, an address, a role, a hint
+inline constexpr std::size_t kSentenceBytesMax = 1024;  // a reason, a failure's message
 inline constexpr std::uint64_t kRoundMax = 1ULL << 62;
 
 // One incarnation of an agent: random, so that an agent which was restarted is another node.
@@ -41,11 +41,11 @@ struct NodeInfo {
   int local_world_size = 1;
   std::string role = "default";
   int previous_rank = -1;  // its rank in its last round; taken again if it is free
-  // The highest round that it was told of, by Round, Restart or Evicted. A join with a lower one than
-  // what was said to the node is taken for said before the node could hear it.
+  // The highest round that it was told of, by Round, Restart or Evicted. A join with a lower one
+  // than what was said to the node is taken for said before the node could hear it.
   std::uint64_t highest_round = 0;
-  int static_rank = -1;          // --node-rank: the rank with static_ranks, else a hint
-  std::string topology;          // a hint: nodes that sort together get neighbouring ranks
+  int static_rank = -1;  // --node-rank: the rank with static_ranks, else a hint
+  std::string topology;  // a hint: nodes that sort together get neighbouring ranks
   Duration stop_grace = std::chrono::seconds(30);     // from TERM to KILL
   Duration failure_grace = std::chrono::seconds(30);  // the same, when a peer has failed
   bool hosts_coordinator = false;  // the coordinator lives in this agent's process
@@ -69,13 +69,13 @@ struct JobSettings {
   LossPolicy on_loss = LossPolicy::kReplace;
   std::vector<std::pair<std::string, std::string>> extra;  // (name, value), compared as they are
 
-  Duration join_timeout = std::chrono::seconds(600);     // for min_nodes to be reached
-  Duration last_call_timeout = std::chrono::seconds(30); // first round: for more than min_nodes
-  Duration settle = std::chrono::seconds(2);             // quiet time before a round grows
-  Duration shrink_delay = Duration::zero();              // for a replacement before going smaller
-  Duration node_timeout = std::chrono::seconds(5);       // silence after which a node is lost
+  Duration join_timeout = std::chrono::seconds(600);      // for min_nodes to be reached
+  Duration last_call_timeout = std::chrono::seconds(30);  // first round: for more than min_nodes
+  Duration settle = std::chrono::seconds(2);              // quiet time before a round grows
+  Duration shrink_delay = Duration::zero();               // for a replacement before going smaller
+  Duration node_timeout = std::chrono::seconds(5);        // silence after which a node is lost
   Duration reconnect_grace = std::chrono::milliseconds(50);  // for a closed session to resume
-  Duration store_grace = std::chrono::seconds(60);       // for members to find a new coordinator
+  Duration store_grace = std::chrono::seconds(60);  // for members to find a new coordinator
 
   // Says which value cannot be.
   ELASTIC_EXPORT Status validate() const;
@@ -87,11 +87,11 @@ struct RoundRecord {
   std::uint32_t generation = 1;  // counts the jobs that used this id one after another
   int nodes = 0;
   int world_size = 0;
-  std::string master_addr;       // rank 0's node
+  std::string master_addr;  // rank 0's node
   std::uint16_t master_port = 0;
-  int restarts = 0;              // rounds so far that cost a restart
+  int restarts = 0;  // rounds so far that cost a restart
   int membership_changes = 0;
-  int coordinator_rank = -1;     // the member that hosts the coordinator; -1: none of them
+  int coordinator_rank = -1;         // the member that hosts the coordinator; -1: none of them
   std::uint64_t members_digest = 0;  // of the member list, which is fetched on demand
 
   bool operator==(const RoundRecord&) const = default;
@@ -99,9 +99,9 @@ struct RoundRecord {
 
 // One member's share of a round.
 struct NodeAssignment {
-  int group_rank = 0;       // of the node
+  int group_rank = 0;  // of the node
   int local_world_size = 0;
-  int base_rank = 0;        // global rank of its local rank 0; the others follow
+  int base_rank = 0;  // global rank of its local rank 0; the others follow
   int base_role_rank = 0;
   int role_world_size = 0;
 
@@ -157,10 +157,10 @@ enum class JobCause : std::uint8_t {
 struct JobResult {
   JobOutcome outcome = JobOutcome::kSucceeded;
   JobCause cause = JobCause::kNone;
-  int exit_code = 0;    // kWorker, kRequested; otherwise the launcher chooses by cause
-  int rank = -1;        // global rank of the worker that failed first
-  std::string node;     // where; a name
-  std::string message;  // one sentence
+  int exit_code = 0;              // kWorker, kRequested; otherwise the launcher chooses by cause
+  int rank = -1;                  // global rank of the worker that failed first
+  std::string node;               // where; a name
+  std::string message;            // one sentence
   std::vector<std::string> lost;  // names of nodes lost in the last round, at most eight
 
   bool operator==(const JobResult&) const = default;

@@ -76,8 +76,9 @@ TEST(Liveness, AForgottenNodeIsNeverLost) {
   EXPECT_EQ(liveness.silence(kA, kStart), 0s);
 }
 
-// Nobody that beats within the interval is lost while delays stay below what the timeout leaves, and
-// whoever stops is lost within the timeout of its last beat, although the deadline is only a bound.
+// Nobody that beats within the interval is lost while delays stay below what the timeout leaves,
+// and whoever stops is lost within the timeout of its last beat, although the deadline is only a
+// bound.
 TEST(Liveness, BeatingNodesLiveAndSilentOnesAreFoundInTime) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     Rng rng(seed);

@@ -13,8 +13,9 @@ namespace elastic::core {
 namespace {
 
 TEST(NodeOrder, CountsAsPeopleDo) {
-  const std::vector<std::string> expected = {"",      "10.0.0.9_5_0", "10.0.0.10_3_0", "a1", "a01x", "a2",
-                                       "node2", "node2a", "node10", "node10_2", "node10_10", "x000"};
+  const std::vector<std::string> expected = {"",       "10.0.0.9_5_0", "10.0.0.10_3_0", "a1",
+                                             "a01x",   "a2",           "node2",         "node2a",
+                                             "node10", "node10_2",     "node10_10",     "x000"};
   for (std::size_t i = 0; i < expected.size(); ++i) {
     for (std::size_t j = 0; j < expected.size(); ++j) {
       const int by = natural_compare(expected[i], expected[j]);
@@ -77,8 +78,8 @@ TEST(NodeOrder, PlacesNodes) {
   }
 }
 
-// Every way in which up to six nodes may have held ranks before, in every order of arrival: ranks are
-// dense and unique, survivors stay, and the order plays no part.
+// Every way in which up to six nodes may have held ranks before, in every order of arrival: ranks
+// are dense and unique, survivors stay, and the order plays no part.
 TEST(NodeOrder, IsAFunctionOfTheSetInEveryOrder) {
   const std::vector<std::string> names = {"n1", "n2", "n10", "n03", "m7", "n20"};
   for (std::size_t size = 1; size <= names.size(); ++size) {
@@ -87,8 +88,8 @@ TEST(NodeOrder, IsAFunctionOfTheSetInEveryOrder) {
       std::vector<RankClaim> claims;
       for (std::size_t i = 0; i < size; ++i) {
         const bool survives = (survivors >> i) & 1;
-        claims.push_back(claim(i + 1, names[i],
-                               survives ? static_cast<int>((i * 5 + 1) % (size + 2)) : -1));
+        claims.push_back(
+            claim(i + 1, names[i], survives ? static_cast<int>((i * 5 + 1) % (size + 2)) : -1));
       }
       std::vector<int> held;
       for (const RankClaim& one : claims) held.push_back(one.held_rank);

@@ -94,8 +94,8 @@ TEST(RendezvousCodec, EveryPrefixIsRefusedAndChangesNothing) {
   EXPECT_FALSE(other.load(bytes + "x", job.now()).ok());
 }
 
-// What a store hands out may be anything: no damage may crash a machine, neither when it is loaded nor
-// in what follows.
+// What a store hands out may be anything: no damage may crash a machine, neither when it is loaded
+// nor in what follows.
 TEST(RendezvousCodec, DamagedBytesNeverCrash) {
   Job job(with_restarts());
   fill(&job);
@@ -104,7 +104,7 @@ TEST(RendezvousCodec, DamagedBytesNeverCrash) {
   int accepted = 0;
   for (int round = 0; round < 20'000; ++round) {
     std::string damaged = bytes;
-    for (std::uint64_t i = rng.next() % 3; ; --i) {
+    for (std::uint64_t i = rng.next() % 3;; --i) {
       damaged[rng.next() % damaged.size()] = static_cast<char>(rng.next());
       if (i == 0) break;
     }

@@ -1,7 +1,7 @@
 #pragma once
 
-// A job in a test: nodes by their names, time that the test moves, and the invariants checked at every
-// step. Functions return what was said in that step alone.
+// A job in a test: nodes by their names, time that the test moves, and the invariants checked at
+// every step. Functions return what was said in that step alone.
 
 #include <gtest/gtest.h>
 
@@ -166,7 +166,8 @@ class Job {
         for (const std::string& name : beating) beat(name);
         next_beat = now_ + 1s;
       }
-      now_ = std::min({end, std::max(machine_.next_deadline().value_or(end), now_ + 1ns), next_beat});
+      now_ =
+          std::min({end, std::max(machine_.next_deadline().value_or(end), now_ + 1ns), next_beat});
       tick();
     }
   }

@@ -11,8 +11,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 JobSettings budget(int min_nodes, int max_nodes, int max_restarts) {
-  return with(nnodes(min_nodes, max_nodes),
-              [&](JobSettings& s) { s.max_restarts = max_restarts; });
+  return with(nnodes(min_nodes, max_nodes), [&](JobSettings& s) { s.max_restarts = max_restarts; });
 }
 
 TEST(RendezvousLoss, AFailedWorkerRestartsAllAndCostsOne) {
@@ -59,8 +58,7 @@ TEST(RendezvousLoss, ASpentBudgetEndsAllWithTheEarliestCause) {
   EXPECT_EQ(job.result().exit_code, 7);
   EXPECT_EQ(job.result().node, "b");
   EXPECT_EQ(job.result().rank, 1);
-  EXPECT_EQ(job.result().message,
-            "rank 1 on b exited with code 7; no restart is left of 0");
+  EXPECT_EQ(job.result().message, "rank 1 on b exited with code 7; no restart is left of 0");
 }
 
 TEST(RendezvousLoss, TheVerdictWaitsForSlowWorkersNoLongerThanNodeTimeout) {
@@ -266,7 +264,8 @@ TEST(RendezvousLoss, BelowMinWithoutBudgetTheJobFailsAtOnceNamingTheNode) {
   EXPECT_EQ(job.result().cause, JobCause::kNodeLost);
   EXPECT_EQ(job.result().node, "b");
   EXPECT_THAT(job.result().lost, ElementsAre("b"));
-  EXPECT_THAT(job.result().message, HasSubstr("1 of at least 2 nodes remain and no restart is left"));
+  EXPECT_THAT(job.result().message,
+              HasSubstr("1 of at least 2 nodes remain and no restart is left"));
 }
 
 TEST(RendezvousLoss, FailOnLossFailsWhateverTheBudget) {

@@ -11,8 +11,7 @@ using rdzv::NodePhase;
 using testing::HasSubstr;
 
 JobSettings restarts(int min_nodes, int max_nodes, int max_restarts) {
-  return with(nnodes(min_nodes, max_nodes),
-              [&](JobSettings& s) { s.max_restarts = max_restarts; });
+  return with(nnodes(min_nodes, max_nodes), [&](JobSettings& s) { s.max_restarts = max_restarts; });
 }
 
 TEST(RendezvousResume, ASessionThatResumesInTimeChangesNothing) {
@@ -241,7 +240,8 @@ TEST(RendezvousRebuild, NoRoundCompletesInTheFirstTwoSecondsWithNodesThatHaveSee
   job.join("a");
   const Said said = job.join("b");
   EXPECT_EQ(said.count<rdzv::Round>(), 0) << "max_nodes, but a has seen a round";
-  EXPECT_THAT(job.told<rdzv::Waiting>(said, "b")->sentence, HasSubstr("earlier round to come back"));
+  EXPECT_THAT(job.told<rdzv::Waiting>(said, "b")->sentence,
+              HasSubstr("earlier round to come back"));
   job.run(1900ms, {"a", "b"});
   EXPECT_TRUE(job.is_forming());
   job.run(200ms, {"a", "b"});

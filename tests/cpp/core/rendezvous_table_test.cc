@@ -1,5 +1,5 @@
-// The table of responses: what the machine does for each state and message, and that the page about it
-// shows the table as it is.
+// The table of responses: what the machine does for each state and message, and that the page about
+// it shows the table as it is.
 
 #include "core/rendezvous_table.h"
 
@@ -19,7 +19,8 @@ using core::Response;
 
 std::string table_text() {
   std::string text = "| node is |";
-  for (const std::string_view message : core::kNodeMessageNames) text += " " + std::string(message) + " |";
+  for (const std::string_view message : core::kNodeMessageNames)
+    text += " " + std::string(message) + " |";
   text += "\n|---|";
   for (std::size_t i = 0; i < core::kNodeMessages; ++i) text += "---|";
   text += "\n";

@@ -1,5 +1,5 @@
-// Joining: who is admitted, when the first round completes, what is refused, and what comes after the
-// end of a job.
+// Joining: who is admitted, when the first round completes, what is refused, and what comes after
+// the end of a job.
 
 #include <gmock/gmock.h>
 

@@ -68,13 +68,11 @@ void RendezvousChecker::before(const RendezvousEvent& event, const Snapshot& was
     account(join->node.id, How::kGone);
   } else if (const auto* resume = std::get_if<rdzv::Resume>(&event)) {
     if (resume->phase == rdzv::NodePhase::kWorking) return;
-    account(resume->node.id,
-            resume->phase == rdzv::NodePhase::kDone ? How::kDone : How::kGone);
+    account(resume->node.id, resume->phase == rdzv::NodePhase::kDone ? How::kDone : How::kGone);
   }
 }
 
-void RendezvousChecker::after(const RendezvousEvent& event, const Snapshot& was,
-                              const Snapshot& is,
+void RendezvousChecker::after(const RendezvousEvent& event, const Snapshot& was, const Snapshot& is,
                               const std::vector<RendezvousAction>& actions) {
   if (is.record.generation > generation_) {
     generation_ = is.record.generation;
@@ -85,7 +83,8 @@ void RendezvousChecker::after(const RendezvousEvent& event, const Snapshot& was,
   }
   std::vector<const rdzv::Round*> told;
   for (const RendezvousAction& action : actions) {
-    if (const auto* evicted = std::get_if<rdzv::Evicted>(&action)) account(evicted->to, How::kDeparted);
+    if (const auto* evicted = std::get_if<rdzv::Evicted>(&action))
+      account(evicted->to, How::kDeparted);
     if (const auto* round = std::get_if<rdzv::Round>(&action)) told.push_back(round);
   }
   const bool is_new = !told.empty() && told.front()->record->round != was.record.round;
@@ -104,9 +103,10 @@ void RendezvousChecker::after(const RendezvousEvent& event, const Snapshot& was,
 
   if (const auto spoken = spoken_round(event)) {
     const bool is_stale = *spoken != was.record.round;
-    const bool has_changed = is.phase != was.phase || is.record != was.record ||
-                             is.members != was.members;
-    if (is_stale && has_changed) broken("I5", "what was said under another round changed something");
+    const bool has_changed =
+        is.phase != was.phase || is.record != was.record || is.members != was.members;
+    if (is_stale && has_changed)
+      broken("I5", "what was said under another round changed something");
   }
   if (const auto* join = std::get_if<rdzv::Join>(&event)) {
     const bool is_answered =
@@ -143,7 +143,8 @@ void RendezvousChecker::round_began(const Snapshot& was,
     }
   }
   // A machine that was restarted may not know of charges that nobody was told of.
-  const bool is_step = record.restarts >= record_.restarts && record.restarts <= record_.restarts + 1;
+  const bool is_step =
+      record.restarts >= record_.restarts && record.restarts <= record_.restarts + 1;
   if (!was_restarted_ && !is_step) {
     broken("budget", name + " went from " + std::to_string(record_.restarts) + " to " +
                          std::to_string(record.restarts) + " restarts");

@@ -1,7 +1,7 @@
 #pragma once
 
-// The numbered invariants of docs/rendezvous.md, checked from outside after every step: a ledger of its
-// own, fed with the events and actions that pass, and never with the machine's private state.
+// The numbered invariants of docs/rendezvous.md, checked from outside after every step: a ledger of
+// its own, fed with the events and actions that pass, and never with the machine's private state.
 
 #include <cstdint>
 #include <map>

@@ -1,5 +1,5 @@
-// Runs the job's machine with model agents under faults, seed by seed. A failure prints the line that
-// replays it with a trace. Seeds that found a fault are in seeds.txt and run for ever.
+// Runs the job's machine with model agents under faults, seed by seed. A failure prints the line
+// that replays it with a trace. Seeds that found a fault are in seeds.txt and run for ever.
 
 #include <gtest/gtest.h>
 
@@ -16,8 +16,9 @@
 namespace elastic::test {
 namespace {
 
-constexpr std::pair<const char*, SimMode> kModes[] = {
-    {"standalone", SimMode::kStandalone}, {"hosted", SimMode::kHosted}, {"shared", SimMode::kShared}};
+constexpr std::pair<const char*, SimMode> kModes[] = {{"standalone", SimMode::kStandalone},
+                                                      {"hosted", SimMode::kHosted},
+                                                      {"shared", SimMode::kShared}};
 
 const char* name_of(SimMode mode) { return kModes[static_cast<int>(mode)].first; }
 

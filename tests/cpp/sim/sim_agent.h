@@ -1,7 +1,7 @@
 #pragma once
 
-// A small model of an agent: joins, runs workers, reports, obeys, loses its session and finds it again,
-// is paused, crashes or leaves. It knows the protocol and none of the machine's rules.
+// A small model of an agent: joins, runs workers, reports, obeys, loses its session and finds it
+// again, is paused, crashes or leaves. It knows the protocol and none of the machine's rules.
 
 #include <functional>
 #include <memory>
@@ -22,9 +22,9 @@ struct SimAgentOptions {
 
 // How the workers of one round behave on one node.
 struct SimWork {
-  Duration length{};             // until they end by themselves
-  bool fails = false;            // and how
-  Duration stop{};               // from the order to stop until nothing of them is left
+  Duration length{};   // until they end by themselves
+  bool fails = false;  // and how
+  Duration stop{};     // from the order to stop until nothing of them is left
 };
 
 class SimAgent {

@@ -1,7 +1,7 @@
 #pragma once
 
-// Time that jumps: whatever is due next happens next, and ties are broken by a seeded order, so that
-// one seed is one run and many seeds explore many orders.
+// Time that jumps: whatever is due next happens next, and ties are broken by a seeded order, so
+// that one seed is one run and many seeds explore many orders.
 
 #include <algorithm>
 #include <cstdint>

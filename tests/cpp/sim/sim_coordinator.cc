@@ -100,8 +100,8 @@ std::shared_ptr<SimLink> SimCoordinator::connect(SimAgent* agent) {
 
 void SimCoordinator::receive(const std::shared_ptr<SimLink>& link, const RendezvousEvent& event) {
   const NodeId id = speaker(event);
-  const bool is_hello = std::holds_alternative<rdzv::Join>(event) ||
-                        std::holds_alternative<rdzv::Resume>(event);
+  const bool is_hello =
+      std::holds_alternative<rdzv::Join>(event) || std::holds_alternative<rdzv::Resume>(event);
   auto& session = sessions_[id];
   if (session != link) {
     // A newer session of a node silences the older one; an older one has nothing more to say.

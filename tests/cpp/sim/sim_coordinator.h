@@ -1,7 +1,7 @@
 #pragma once
 
-// A small model of the coordinator: sessions in, a Rendezvous behind them, messages out. It can crash
-// and come back with nothing, and it can stand still.
+// A small model of the coordinator: sessions in, a Rendezvous behind them, messages out. It can
+// crash and come back with nothing, and it can stand still.
 
 #include <cstdint>
 #include <deque>

@@ -10,15 +10,17 @@ int index(Side side) { return static_cast<int>(side); }
 }  // namespace
 
 const char* name_of(const RendezvousEvent& event) {
-  static constexpr const char* kNames[] = {"Join", "Resume", "Heartbeat",   "Failed", "Gone",    "Done",
-                                           "Leave", "Close", "SessionLost", "Tick",   "ClockGap"};
+  static constexpr const char* kNames[] = {"Join",        "Resume", "Heartbeat", "Failed",
+                                           "Gone",        "Done",   "Leave",     "Close",
+                                           "SessionLost", "Tick",   "ClockGap"};
   static_assert(std::size(kNames) == std::variant_size_v<RendezvousEvent>);
   return kNames[event.index()];
 }
 
 const char* name_of(const RendezvousAction& action) {
-  static constexpr const char* kNames[] = {"Round",      "Restart", "Waiting",  "Resumed", "Evicted",
-                                           "Superseded", "Refused", "TimedOut", "Closed",  "RoundOver"};
+  static constexpr const char* kNames[] = {"Round",   "Restart",    "Waiting", "Resumed",
+                                           "Evicted", "Superseded", "Refused", "TimedOut",
+                                           "Closed",  "RoundOver"};
   static_assert(std::size(kNames) == std::variant_size_v<RendezvousAction>);
   return kNames[action.index()];
 }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Sessions between agents and a coordinator over a network that can delay, stall one way or both, cut
-// connections, and lose them without telling anybody.
+// Sessions between agents and a coordinator over a network that can delay, stall one way or both,
+// cut connections, and lose them without telling anybody.
 
 #include <deque>
 #include <functional>

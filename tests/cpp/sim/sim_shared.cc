@@ -36,7 +36,9 @@ class SimShared::Replica {
   };
 
   Instant now() const { return store_->clock_->now(); }
-  bool is_gone() const { return agent_->fate() == "crashed" || (!agent_->is_alive() && unsaid_.empty()); }
+  bool is_gone() const {
+    return agent_->fate() == "crashed" || (!agent_->is_alive() && unsaid_.empty());
+  }
 
   void hear(const RendezvousEvent& event) {
     if (std::holds_alternative<rdzv::Heartbeat>(event)) {
@@ -111,8 +113,8 @@ class SimShared::Replica {
       RendezvousChecker::Snapshot was(machine_);
       std::vector<RendezvousAction> actions;
       machine_.step(event, now(), &actions);
-      steps.push_back({std::move(was), event, std::move(actions),
-                       RendezvousChecker::Snapshot(machine_)});
+      steps.push_back(
+          {std::move(was), event, std::move(actions), RendezvousChecker::Snapshot(machine_)});
     }
     write(unsaid_.size(), loaded_, std::move(steps));
   }

@@ -29,8 +29,8 @@ class SimShared : public SimAuthority {
   friend class Replica;
 
   Dice* dice_;
-  std::string bytes_;          // what the store holds
-  std::uint64_t token_ = 0;    // changes with every write
+  std::string bytes_;        // what the store holds
+  std::uint64_t token_ = 0;  // changes with every write
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::string fault_;
 };

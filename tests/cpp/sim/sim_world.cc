@@ -16,10 +16,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kGrace = 2s;              // of every node
-constexpr Duration kStopMax = 20s;           // of workers that cannot be killed for long
-constexpr Duration kFindOut = 15s;           // for an agent to see that its session is dead
-constexpr Duration kConvergeWithin = 400s;   // after everything has healed
+constexpr Duration kGrace = 2s;             // of every node
+constexpr Duration kStopMax = 20s;          // of workers that cannot be killed for long
+constexpr Duration kFindOut = 15s;          // for an agent to see that its session is dead
+constexpr Duration kConvergeWithin = 400s;  // after everything has healed
 
 JobSettings draw_settings(Dice* dice) {
   JobSettings settings;
@@ -35,7 +35,8 @@ JobSettings draw_settings(Dice* dice) {
   settings.join_timeout = 60s;
   settings.last_call_timeout = dice->chance(0.5) ? 2s : 10s;
   settings.settle = dice->chance(0.3) ? 0s : dice->between(Duration(10ms), Duration(3s));
-  settings.shrink_delay = dice->chance(0.7) ? Duration(0s) : dice->between(Duration(1s), Duration(8s));
+  settings.shrink_delay =
+      dice->chance(0.7) ? Duration(0s) : dice->between(Duration(1s), Duration(8s));
   settings.node_timeout = 5s;
   settings.reconnect_grace = dice->chance(0.7) ? Duration(50ms) : Duration(2s);
   settings.store_grace = 20s;
@@ -108,8 +109,7 @@ class World {
     options.settings = settings_;
     options.info.id = {dice_.next(), dice_.next()};
     const auto incarnation = agents_.size();
-    options.info.name =
-        "node" + std::to_string(machine) + "_" + std::to_string(incarnation) + "_0";
+    options.info.name = "node" + std::to_string(machine) + "_" + std::to_string(incarnation) + "_0";
     options.info.address = "10.0.0." + std::to_string(machine);
     options.info.store_port = static_cast<std::uint16_t>(20'000 + 100 * incarnation);
     options.info.local_world_size = 1 + machine % 3;
@@ -146,8 +146,8 @@ class World {
     if (next == began.end()) return;
     const Duration overlap = clock_.now() - *next;
     // Each coordinator that comes back without a memory may believe it again for a while.
-    const Duration allowed = settings_.store_grace * (2 * authority_->lives() - 1) + kFindOut + kStopMax + agent.time_paused() +
-                             authority_->time_stalled();
+    const Duration allowed = settings_.store_grace * (2 * authority_->lives() - 1) + kFindOut +
+                             kStopMax + agent.time_paused() + authority_->time_stalled();
     if (overlap <= allowed) return;
     violations_.push_back("I1: workers of round " + std::to_string(agent.round()) + " on " +
                           agent.name() + " ended " + std::to_string(to_seconds(overlap)) +
@@ -287,7 +287,8 @@ class World {
     for (const std::string& one : authority_->checker().violations()) violations_.push_back(one);
     if (!authority_->fault().empty()) violations_.push_back(authority_->fault());
     for (const auto& agent : agents_) {
-      // A rerun on a machine whose agent lives on elsewhere in the cluster is refused its static rank.
+      // A rerun on a machine whose agent lives on elsewhere in the cluster is refused its static
+      // rank.
       const bool is_expected = settings_.static_ranks && agent->fate() == "refused";
       if (!agent->fault().empty() && !is_expected) {
         violations_.push_back(agent->name() + ": " + agent->fault());
@@ -301,8 +302,7 @@ class World {
       if (agent->is_alive()) who += " " + agent->name();
     }
     violations_.push_back("no end within " + std::to_string(to_seconds(kConvergeWithin)) +
-                          " s of peace: " + authority_->describe() +
-                          "; still there:" + who);
+                          " s of peace: " + authority_->describe() + "; still there:" + who);
   }
 
   // Whoever was told a result was told the same one, unless the id began a new generation.

@@ -1,7 +1,7 @@
 #pragma once
 
-// One job on a few machines, from one seed: first with faults, then healed, when it must come to an end
-// within a bounded time.
+// One job on a few machines, from one seed: first with faults, then healed, when it must come to an
+// end within a bounded time.
 
 #include <cstdint>
 #include <string>
