@@ -176,7 +176,7 @@ class RendezvousMachine {
   void suspect(Node& node);
   // Takes the node out and lets the round and the budget feel it. Call advance() after the last
   // one.
-  void depart(const NodeId& id, bool lost, const std::string& reason);
+  void depart(NodeId id, bool lost, const std::string& reason);
   void member_departed(const std::string& name, bool lost, const std::string& reason);
   // Only the node that is found may be changed, and through change().
   Node* find(const NodeId& id);

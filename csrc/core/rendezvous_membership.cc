@@ -304,7 +304,7 @@ void RendezvousMachine::suspect(Node& node) {
   if (!node.suspect) change(node, [](Node& one) { one.suspect = true; });
 }
 
-void RendezvousMachine::depart(const NodeId& id, bool lost, const std::string& reason) {
+void RendezvousMachine::depart(NodeId id, bool lost, const std::string& reason) {
   const auto found = nodes_.find(id);
   if (found == nodes_.end()) return;
   const Node node = std::move(found->second);

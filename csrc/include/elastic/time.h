@@ -37,7 +37,8 @@ constexpr double to_seconds(Duration duration) {
 
 // now + wait, saturating, so that "for ever" may be written as a very long wait.
 constexpr Instant add_saturating(Instant now, Duration wait) {
-  return wait > Instant::max() - now ? Instant::max() : now + wait;
+  const bool is_beyond = wait > Duration::zero() && now > Instant::max() - wait;
+  return is_beyond ? Instant::max() : now + wait;
 }
 
 }  // namespace elastic

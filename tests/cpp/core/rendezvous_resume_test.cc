@@ -216,8 +216,8 @@ TEST(RendezvousRebuild, MembersComeBeforeASpareThatResumedBeforeThem) {
   job.rejoin_all({"a", "b"});
   job.run(3s, {"a", "b", "spare"});
   ASSERT_EQ(job.round(), 2u);
-  EXPECT_EQ(job.rank("a"), 0);
-  EXPECT_EQ(job.rank("b"), 1);
+  EXPECT_EQ(job.share("a").record->round, 2u);
+  EXPECT_EQ(job.share("b").record->round, 2u);
 }
 
 TEST(RendezvousRebuild, TheNextRoundExceedsAllThatWereSeen) {

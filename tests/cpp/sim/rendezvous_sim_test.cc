@@ -61,7 +61,7 @@ void sweep(SimMode mode, std::uint64_t count) {
 
 TEST(RendezvousSim, KeepsItsPromisesWithACoordinatorOfItsOwn) { sweep(SimMode::kStandalone, 1000); }
 TEST(RendezvousSim, KeepsItsPromisesWithTheCoordinatorInAnAgent) { sweep(SimMode::kHosted, 500); }
-TEST(RendezvousSim, KeepsItsPromisesOverASharedState) { sweep(SimMode::kShared, 200); }
+TEST(RendezvousSim, KeepsItsPromisesOverASharedState) { sweep(SimMode::kShared, 150); }
 
 TEST(RendezvousSim, SeedsThatFoundFaultsStayGood) {
   std::ifstream file(ELASTIC_SIM_SEEDS);
