@@ -191,7 +191,13 @@ void RendezvousMachine::on(const rdzv::Leave& event) {
 }
 
 void RendezvousMachine::on(const rdzv::Close& event) {
-  if (respond(event.node, NodeMessage::kClose)) close(event.result);
+  if (!respond(event.node, NodeMessage::kClose)) return;
+  const Departed* known = departed(event.node);
+  if (find(event.node) == nullptr && known != nullptr && known->lost) {
+    tell_evicted(event.node);  // I8: what it decides is no decision of the job any more
+  } else {
+    close(event.result);
+  }
 }
 
 void RendezvousMachine::on(const rdzv::SessionLost& event) {

@@ -205,6 +205,9 @@ class RendezvousMachine {
   void watch_for_shortage();
   bool may_complete();
   void complete();
+  std::vector<Node*> place(const std::vector<Node*>& chosen);
+  void install_round(const std::vector<Node*>& by_rank);
+  void tell_round(const std::vector<Node*>& by_rank) const;
   std::vector<Node*> choose_members();
   void consider_growth();
   bool may_grow() const;
@@ -222,6 +225,9 @@ class RendezvousMachine {
   bool catch_up(Node& node, const rdzv::Resume& event);
   void replay(Node& node, const rdzv::Resume& event);
   bool has_finished(const NodeId& id, std::uint64_t round) const;
+  // A coordinator dies with the agent that hosts it: that member will not come back.
+  void lose_host();
+  void finish_rebuild();
   void lose_missing(const std::string& reason);
 
   // rendezvous_describe.cc

@@ -310,7 +310,8 @@ void RendezvousMachine::depart(NodeId id, bool lost, const std::string& reason) 
   const Node node = std::move(found->second);
   count(node, -1);
   nodes_.erase(found);
-  if (settings_.static_ranks) static_holders_.erase(node.info.static_rank);
+  const auto holder = static_holders_.find(node.info.static_rank);
+  if (holder != static_holders_.end() && holder->second == id) static_holders_.erase(holder);
   liveness_.forget(id);
   departed_.push_back(
       {id, node.info.name, reason, lost, node.rank >= 0 ? record_.round : 0, node.done_round});

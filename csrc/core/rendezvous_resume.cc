@@ -127,15 +127,27 @@ void RendezvousMachine::adopt(const rdzv::Resume& event) {
   arm_after(Timer::kRebuild, settings_.store_grace);
   recount();
   take_place(event);
+}
 
-  // A coordinator dies with the agent that hosts it: that member will not come back.
+void RendezvousMachine::lose_host() {
   const int host = record_.coordinator_rank;
-  if (host < 0 || host >= record_.nodes) return;
+  if (missing_ == 0 || host < 0 || host >= record_.nodes) return;
   RoundMember& member = members_[static_cast<std::size_t>(host)];
-  if (phase_ == RendezvousPhase::kClosed || member.fate != MemberFate::kMissing) return;
+  if (member.fate != MemberFate::kMissing) return;
+  // Where the loss would end the job, the agent that was started in its place has time to join.
+  const bool has_restarts =
+      settings_.on_loss == LossPolicy::kReplace && restarts_ < settings_.max_restarts;
+  const bool is_affordable = at_hand() > settings_.min_nodes || has_restarts;
+  if (!is_affordable && now_ < at(Timer::kStartHold)) return;
   member.fate = MemberFate::kLost;
-  --missing_;
+  if (--missing_ == 0) finish_rebuild();
   member_departed(member.name, true, "it hosted the coordinator, which was restarted");
+}
+
+void RendezvousMachine::finish_rebuild() {
+  disarm(Timer::kRebuild);
+  is_fresh_ = false;
+  first_waiting_ = last_waiting_ = mark(now_);  // whoever joined meanwhile settles from here
 }
 
 void RendezvousMachine::take_place(const rdzv::Resume& event) {
@@ -145,11 +157,7 @@ void RendezvousMachine::take_place(const rdzv::Resume& event) {
   change(node, [&](Node& one) { one.rank = event.last->group_rank; });
   members_[rank] = {info.id,   info.name,           info.address, info.local_world_size,
                     info.role, MemberFate::kPresent};
-  if (--missing_ == 0) {
-    disarm(Timer::kRebuild);
-    is_fresh_ = false;
-    first_waiting_ = last_waiting_ = mark(now_);  // whoever joined meanwhile settles from here
-  }
+  if (--missing_ == 0) finish_rebuild();
   replay(node, event);
   const bool is_behind = node.phase == NodePhase::kWorking || node.phase == NodePhase::kStopped;
   if (phase_ == RendezvousPhase::kForming && is_behind && node.deadline.number == 0) {
@@ -205,7 +213,7 @@ void RendezvousMachine::lose_missing(const std::string& reason) {
   if (missing_ > 1) names += " and " + std::to_string(missing_ - 1) + " more";
   if (missing_ == 0) return;
   missing_ = 0;
-  is_fresh_ = false;
+  finish_rebuild();
   member_departed(names, true, reason);
 }
 

@@ -1,7 +1,6 @@
 // Rounds: how one ends and what that costs, when the next is complete, and the end of the job.
 
 #include <algorithm>
-#include <iterator>
 #include <set>
 #include <utility>
 
@@ -45,11 +44,12 @@ NodeAssignment assignment_of(int group_rank, int local_world_size, const NodeRan
 
 void RendezvousMachine::advance() {
   if (phase_ == RendezvousPhase::kClosed) return;
+  lose_host();
   if (phase_ == RendezvousPhase::kRunning) {
     consider_growth();
     return;
   }
-  judge_verdict();
+  if (phase_ == RendezvousPhase::kForming) judge_verdict();
   if (phase_ == RendezvousPhase::kClosed) return;
   announce_round_over();
   if (tally_.working > 0 || missing_ > 0) return;  // I1
@@ -221,56 +221,62 @@ std::vector<Node*> RendezvousMachine::choose_members() {
 }
 
 void RendezvousMachine::complete() {
-  const std::vector<Node*> chosen = choose_members();
+  const std::vector<Node*> by_rank = place(choose_members());
+  install_round(by_rank);
+  tell_round(by_rank);
+}
+
+std::vector<Node*> RendezvousMachine::place(const std::vector<Node*>& chosen) {
   std::vector<RankClaim> claims;
   claims.reserve(chosen.size());
   for (const Node* node : chosen) {
-    RankClaim claim{node->info.id,          node->info.name,    node->rank, -1,
-                    node->info.static_rank, node->info.topology};
-    if (settings_.static_ranks) claim.held_rank = node->info.static_rank;
-    if (claim.held_rank < 0 && node->info.highest_round > 0) {
-      claim.wished_rank = node->info.previous_rank;
-    }
+    RankClaim claim;
+    claim.id = node->info.id;
+    claim.name = node->info.name;
+    claim.held_rank = settings_.static_ranks ? node->info.static_rank : node->rank;
+    if (node->info.highest_round > 0) claim.wished_rank = node->info.previous_rank;
+    claim.hint = node->info.static_rank;
+    claim.topology = node->info.topology;
     claims.push_back(claim);
   }
   const std::vector<int> ranks = place_nodes(claims);
-
-  std::set<NodeId> previous;
-  for (const RoundMember& member : members_) previous.insert(member.id);
-  std::set<NodeId> current;
-  std::vector<RoundMember> members(chosen.size());
   std::vector<Node*> by_rank(chosen.size());
   for (std::size_t i = 0; i < chosen.size(); ++i) {
-    const auto rank = static_cast<std::size_t>(ranks[i]);
-    const NodeInfo& info = chosen[i]->info;
-    by_rank[rank] = chosen[i];
-    members[rank] = {info.id,   info.name,           info.address, info.local_world_size,
-                     info.role, MemberFate::kPresent};
-    current.insert(info.id);
+    by_rank[static_cast<std::size_t>(ranks[i])] = chosen[i];
   }
-  if (!is_first_ && current != previous) ++membership_changes_;
+  return by_rank;
+}
 
-  members_ = std::move(members);
-  record_.round = ++highest_seen_;
-  record_.nodes = static_cast<int>(members_.size());
-  record_.master_addr = by_rank[0]->info.address;
-  record_.master_port = by_rank[0]->info.store_port;
-  record_.restarts = restarts_;
-  record_.membership_changes = membership_changes_;
-  record_.coordinator_rank = -1;
-  record_.members_digest = digest_of(members_);
-  const std::vector<NodeRanks> node_ranks = ranks_of(members_);
-  record_.world_size = node_ranks.front().world_size;
+void RendezvousMachine::install_round(const std::vector<Node*>& by_rank) {
+  std::set<NodeId> before;
+  for (const RoundMember& member : members_) before.insert(member.id);
+  std::set<NodeId> after;
+  for (const Node* node : by_rank) after.insert(node->info.id);
+  if (!is_first_ && after != before) ++membership_changes_;
 
   for (auto& [id, node] : nodes_) {
     node.rank = -1;
     node.deadline = {};
   }
-  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-    by_rank[rank]->rank = static_cast<int>(rank);
-    by_rank[rank]->phase = NodePhase::kWorking;
-    if (by_rank[rank]->info.hosts_coordinator) record_.coordinator_rank = static_cast<int>(rank);
+  record_.coordinator_rank = -1;
+  members_.clear();
+  for (Node* node : by_rank) {
+    const NodeInfo& info = node->info;
+    node->rank = static_cast<int>(members_.size());
+    node->phase = NodePhase::kWorking;
+    if (info.hosts_coordinator) record_.coordinator_rank = node->rank;
+    members_.push_back(
+        {info.id, info.name, info.address, info.local_world_size, info.role, MemberFate::kPresent});
   }
+  record_.round = ++highest_seen_;
+  record_.nodes = static_cast<int>(members_.size());
+  record_.world_size = ranks_of(members_).front().world_size;
+  record_.master_addr = by_rank.front()->info.address;
+  record_.master_port = by_rank.front()->info.store_port;
+  record_.restarts = restarts_;
+  record_.membership_changes = membership_changes_;
+  record_.members_digest = digest_of(members_);
+
   phase_ = RendezvousPhase::kRunning;
   is_first_ = is_fresh_ = finisher_departed_ = false;
   round_started_ = mark(now_);
@@ -280,13 +286,15 @@ void RendezvousMachine::complete() {
     disarm(timer);
   }
   recount();
+}
 
+void RendezvousMachine::tell_round(const std::vector<Node*>& by_rank) const {
   const auto record = std::make_shared<const RoundRecord>(record_);
-  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
-    const NodeInfo& info = by_rank[rank]->info;
-    emit(rdzv::Round{
-        info.id, record,
-        assignment_of(static_cast<int>(rank), info.local_world_size, node_ranks[rank])});
+  const std::vector<NodeRanks> ranks = ranks_of(members_);
+  for (const Node* node : by_rank) {
+    const auto rank = static_cast<std::size_t>(node->rank);
+    emit(rdzv::Round{node->info.id, record,
+                     assignment_of(node->rank, node->info.local_world_size, ranks[rank])});
   }
   for (const auto& [id, node] : nodes_) {
     if (node.phase == NodePhase::kJoined) tell_waiting(node);

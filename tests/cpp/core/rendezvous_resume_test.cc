@@ -376,6 +376,25 @@ TEST(RendezvousRebuild, TheMemberThatHostedTheCoordinatorIsNotWaitedFor) {
   EXPECT_EQ(job.rank("c"), 2);
 }
 
+TEST(RendezvousRebuild, TheHostsSuccessorHasTimeToJoinBeforeTheLossEndsTheJob) {
+  for (const bool is_in_time : {true, false}) {
+    Job job(nnodes(2, 2));  // no restart is left
+    job.node("a").hosts_coordinator = true;
+    job.join_all({"a", "b"});
+    job.restart_coordinator();
+    job.resume("b", NodePhase::kWorking);
+    job.run(1s, {"b"});
+    ASSERT_FALSE(job.is_closed());
+    if (is_in_time) {
+      EXPECT_NE(job.told<rdzv::Restart>(job.join("a2"), "b"), nullptr);
+      job.rejoin("b");
+    }
+    job.run(1100ms, {"a2", "b"});
+    EXPECT_EQ(job.is_running(), is_in_time);
+    EXPECT_EQ(job.is_closed(), !is_in_time);
+  }
+}
+
 TEST(RendezvousRebuild, AMachineThatHasFormedARoundBelievesNoOther) {
   Job job(nnodes(1, 2));
   job.join_all({"a", "b"});

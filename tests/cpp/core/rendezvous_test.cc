@@ -395,6 +395,17 @@ TEST(Rendezvous, ClosingTellsEverybodyTheGivenResult) {
   EXPECT_THAT(job.describe(), StartsWith("closed: "));
 }
 
+TEST(Rendezvous, AnEvictedNodeClosesNothing) {
+  Job job(nnodes(1, 2));
+  job.join_all({"a", "b"});
+  job.cut("b");
+  job.pass_and_tick(50ms);
+  EXPECT_NE(job.told<rdzv::Evicted>(job.step(rdzv::Close{job.id("b"), {}}), "b"), nullptr);
+  EXPECT_FALSE(job.is_closed());
+  job.step(rdzv::Close{job.id("a stranger"), {}});
+  EXPECT_TRUE(job.is_closed());
+}
+
 TEST(Rendezvous, WhatIsSaidUnderAnotherRoundChangesNothing) {
   Job job(nnodes(2, 2));
   job.join_all({"a", "b"});
