@@ -110,8 +110,8 @@ struct Round {
 };
 
 enum class RestartCause : std::uint8_t { kWorkerFailed, kMemberLost, kGrowth, kRejoin };
-// Stop the workers of `round` within `grace`, say Gone, then Join. A finished node has none to
-// stop.
+// Stop the workers of `round` within `grace`, say Gone, then Join, with a highest_round of at least
+// `round`. A finished node, and one that never heard of the round, has none to stop.
 struct Restart {
   NodeId to;
   std::uint64_t round = 0;
@@ -190,6 +190,7 @@ inline constexpr Duration kStartHold = std::chrono::seconds(2);
 
 class ELASTIC_EXPORT Rendezvous {
  public:
+  // `start_hold` is what is left of kStartHold since the owner began; zero over a shared state.
   // REQUIRES: settings.validate().ok()
   Rendezvous(JobSettings settings, Instant now, Duration start_hold = kStartHold);
   Rendezvous(Rendezvous&&) noexcept;

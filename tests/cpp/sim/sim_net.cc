@@ -1,5 +1,6 @@
 #include "sim/sim_net.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -32,6 +33,7 @@ void SimPath::unblock() {
     if (auto one = link->weak_from_this().lock()) held.push_back(std::move(one));
   }
   for (const auto& link : held) {
+    link->unacknowledged_since_[0] = link->unacknowledged_since_[1] = Instant::max();
     link->deliver(Side::kAgent);
     link->deliver(Side::kServer);
   }
@@ -68,8 +70,12 @@ void SimLink::deliver(Side from) {
   while (!queue.empty() && queue.front().is_due && !path_->is_blocked[index(from)] &&
          !has_vanished_) {
     const Message message = std::move(queue.front().message);
+    const Instant sent = queue.front().sent;
     queue.pop_front();
     const Side to = other(from);
+    // The acknowledgement takes the way back.
+    Instant& since = unacknowledged_since_[index(from)];
+    since = path_->is_blocked[index(to)] ? std::min(since, sent) : Instant::max();
     if (is_closed_[index(to)]) {
       if (!std::holds_alternative<Fin>(message)) post(to, Fin{});  // a reset
       continue;
@@ -98,7 +104,9 @@ void SimLink::cut() {
 
 Duration SimLink::unacknowledged(Side from) const {
   const std::deque<Pending>& queue = pending_[index(from)];
-  return queue.empty() ? Duration::zero() : clock_->now() - queue.front().sent;
+  Instant since = unacknowledged_since_[index(from)];
+  if (!queue.empty()) since = std::min(since, queue.front().sent);
+  return clock_->now() - std::min(since, clock_->now());
 }
 
 }  // namespace elastic::test

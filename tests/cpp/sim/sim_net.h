@@ -54,7 +54,8 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
   void cut();
   // Nothing passes any more and nobody is told.
   void vanish() { has_vanished_ = true; }
-  // How long something this side sent has not been delivered.
+  // How long something this side sent has not been acknowledged: not delivered, or the
+  // acknowledgement cannot come back.
   Duration unacknowledged(Side from) const;
   bool is_closed(Side side) const { return is_closed_[static_cast<int>(side)]; }
 
@@ -77,6 +78,7 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
   };
   std::deque<Pending> pending_[2];
   Instant last_due_[2];
+  Instant unacknowledged_since_[2] = {Instant::max(), Instant::max()};
   bool is_closed_[2] = {false, false};
   bool has_vanished_ = false;
 };
