@@ -39,7 +39,8 @@ class EventQueue {
           return event;
         }
       }
-      if (!notifier_.wait(deadline, interrupted).ok()) return std::nullopt;
+      const os::WaitLimits limits{.deadline = deadline, .interrupted = &interrupted};
+      if (!notifier_.wait(limits).ok()) return std::nullopt;
     }
   }
 

@@ -21,10 +21,6 @@ void Notifier::notify() {
   [[maybe_unused]] const ssize_t put = ::write(fd_.get(), &one, sizeof one);
 }
 
-Status Notifier::wait(Instant deadline, const std::function<bool()>& interrupted) {
-  return wait({.deadline = deadline, .interrupted = &interrupted});
-}
-
 Status Notifier::wait(const WaitLimits& limits) {
   Status status = wait_ready(fd_.get(), POLLIN, limits);
   if (status.ok()) {

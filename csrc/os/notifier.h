@@ -3,11 +3,9 @@
 // Wakes one blocked thread from another: an eventfd, so that a signal interrupts the wait.
 
 #include <cstdint>
-#include <functional>
 #include <utility>
 
 #include "elastic/status.h"
-#include "elastic/time.h"
 #include "os/fd.h"
 #include "os/wait.h"
 
@@ -18,10 +16,7 @@ class Notifier {
   static Result<Notifier> create();
   // Any thread. Wakes the present wait, or the next one.
   void notify();
-  // Returns kOk after notify(), kDeadlineExceeded at the deadline, or kCancelled when `interrupted`
-  // (may be empty: never) said to give up. No signal is lost to a race with the start of the wait
-  // (os/wait.h), so a wait without a deadline always hears of one.
-  Status wait(Instant deadline, const std::function<bool()>& interrupted);
+  // Returns kOk after notify(), or what the limits ended it with, as wait_ready() does.
   Status wait(const WaitLimits& limits);
   // Readable from notify() until a wait has returned for it; for waits on several things.
   int fd() const { return fd_.get(); }
