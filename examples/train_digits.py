@@ -149,6 +149,10 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
             print(f"epoch {epoch} loss {loss:.4f} accuracy {accuracy:.4f}", flush=True)
     if rank == 0:
         print(f"finished: accuracy {accuracy:.4f} with {world_size} workers", flush=True)
+    # A gloo thread may still be letting go of the last collective's tensors, for which it needs the
+    # interpreter; one that is exiting would end it, and the process with "terminate called without
+    # an active exception". While this waits, the thread gets its turn.
+    dist.barrier()
 
 
 def main() -> None:
