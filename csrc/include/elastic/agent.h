@@ -35,7 +35,11 @@ inline constexpr int kExitSupervisionLost = 71;  // the guardian died; retry on 
 inline constexpr int kExitCannotStart = 72;      // a worker's program could not be executed
 inline constexpr int kExitCannotServe = 73;      // the port is taken, or the address is not ours
 inline constexpr int kExitCannotLog = 74;        // the log directory cannot be made or written
-// 75..79 are kept for rendezvous and preemption.
+inline constexpr int kExitJoinTimedOut = 75;     // too few nodes came in time; try again later
+inline constexpr int kExitRefused = 76;  // other settings, version or protocol than the job's
+inline constexpr int kExitCoordinatorLost = 77;  // not reachable for store_grace; workers stopped
+inline constexpr int kExitNodeLost = 78;         // too few nodes remain and no restart is left
+inline constexpr int kExitJobClosed = 79;  // somebody closed the job without a code of its own
 
 // Where one worker's streams go.
 enum class StreamTarget : std::uint8_t { kInherit, kFile, kTee, kDiscard };
