@@ -15,25 +15,27 @@
 
 namespace elastic::core {
 
+// Appends to a string of the caller's.
 class ByteWriter {
  public:
+  explicit ByteWriter(std::string* out) : out_(*out) {}
+
   template <typename T>
   void integer(T value) {
     static_assert(std::is_integral_v<T> || std::is_enum_v<T>);
     char bytes[sizeof value];
     std::memcpy(bytes, &value, sizeof value);  // little endian, as every host we run on
-    bytes_.append(bytes, sizeof value);
+    out_.append(bytes, sizeof value);
   }
   void flag(bool value) { integer(static_cast<std::uint8_t>(value)); }
   void size(std::size_t value) { integer(static_cast<std::uint32_t>(value)); }
   void text(std::string_view value) {
     size(value.size());
-    bytes_.append(value);
+    out_.append(value);
   }
-  std::string take() { return std::move(bytes_); }
 
  private:
-  std::string bytes_;
+  std::string& out_;
 };
 
 class ByteReader {

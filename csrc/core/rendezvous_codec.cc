@@ -10,7 +10,7 @@
 #include <map>
 #include <utility>
 
-#include "core/byte_io.h"
+#include "core/rendezvous_fields.h"
 #include "core/rendezvous_machine.h"
 
 namespace elastic::core {
@@ -18,164 +18,49 @@ namespace {
 
 constexpr std::uint32_t kStateMagic = 0x5A445245;  // "ERDZ"
 constexpr std::uint16_t kStateVersion = 1;
-constexpr Duration kFar = std::chrono::hours(24 * 365 * 50);  // nobody means a longer time
-constexpr int kCounterMax = 1'000'000'000;                    // far from where it would wrap
-constexpr std::size_t kMessageBytesMax = 4 * kSentenceBytesMax;
+constexpr int kCounterMax = 1'000'000'000;  // far from where it would wrap
 
 // Visits values for writing.
-class Saver {
+class Saver : public FieldWriter {
  public:
-  template <typename Integer>
-  void number(Integer& value) {
-    writer_.integer(value);
-  }
-  void flag(bool& value) { writer_.flag(value); }
-  void text(std::string& value, std::size_t) { writer_.text(value); }
-  template <typename Enum>
-  void choice(Enum& value, Enum) {
-    writer_.integer(value);
-  }
-  void duration(Duration& value) { writer_.integer(static_cast<std::int64_t>(value.count())); }
+  using FieldWriter::FieldWriter;
   void mark(Mark& value) {
-    writer_.integer(value.number);
+    number(value.number);
     duration(value.away);
   }
-  template <typename List, typename Each>
-  void list(List& values, std::size_t, Each each) {
-    writer_.size(values.size());
-    for (auto& value : values) each(value);
-  }
-  template <typename Value, typename Each>
-  void optional(std::optional<Value>& value, Each each) {
-    writer_.flag(value.has_value());
-    if (value) each(*value);
-  }
-  std::string take() { return writer_.take(); }
-
- private:
-  ByteWriter writer_;
 };
 
-// Visits values for reading; ok() says at the end whether all of them were there and possible.
-class Loader {
+// Visits values for reading.
+class Loader : public FieldReader {
  public:
   Loader(std::string_view bytes, Instant now, const std::map<std::uint64_t, Instant>& seen)
-      : now_(now), seen_(seen), reader_(bytes) {}
+      : FieldReader(bytes), now_(now), seen_(seen) {}
 
-  template <typename Integer>
-  void number(Integer& value) {
-    value = reader_.integer<Integer>();
-  }
-  void flag(bool& value) { value = reader_.flag(); }
-  void text(std::string& value, std::size_t limit) { value = reader_.text(limit); }
-  template <typename Enum>
-  void choice(Enum& value, Enum last) {
-    value = reader_.enumerator(last);
-  }
-  void duration(Duration& value) { value = Duration(reader_.integer<std::int64_t>()); }
   void mark(Mark& value) {
-    value.number = reader_.integer<std::uint64_t>();
+    number(value.number);
     duration(value.away);
-    value.away = std::clamp(value.away, -kFar, kFar);
     if (value.number == 0) return;
     const auto seen = seen_.find(value.number);
     value.at = seen != seen_.end() ? seen->second : add_saturating(now_, value.away);
     marks.emplace(value.number, value.at);
   }
-  template <typename List, typename Each>
-  void list(List& values, std::size_t limit, Each each) {
-    const std::size_t size = reader_.size(limit);
-    for (std::size_t i = 0; i < size && reader_.ok(); ++i) each(values.emplace_back());
-  }
-  template <typename Value, typename Each>
-  void optional(std::optional<Value>& value, Each each) {
-    value.reset();
-    if (reader_.flag()) each(value.emplace());
-  }
-  bool ok() const { return reader_.ok() && reader_.at_end(); }
 
   std::map<std::uint64_t, Instant> marks;  // all that were read
 
  private:
   Instant now_;
   const std::map<std::uint64_t, Instant>& seen_;
-  ByteReader reader_;
 };
 
 template <typename Visitor>
-void visit(Visitor& v, NodeId& id) {
-  v.number(id.high);
-  v.number(id.low);
-}
-
-template <typename Visitor>
-void visit(Visitor& v, JobSettings& settings) {
-  v.number(settings.min_nodes);
-  v.number(settings.max_nodes);
-  v.number(settings.max_restarts);
-  v.number(settings.max_membership_changes);
-  v.flag(settings.static_ranks);
-  v.choice(settings.on_loss, LossPolicy::kFail);
-  v.list(settings.extra, kNodeTextBytesMax, [&](auto& pair) {
-    v.text(pair.first, kSentenceBytesMax);
-    v.text(pair.second, kSentenceBytesMax);
-  });
-}
-
-template <typename Visitor>
-void visit(Visitor& v, RoundRecord& record) {
-  v.number(record.round);
-  v.number(record.generation);
-  v.number(record.nodes);
-  v.number(record.world_size);
-  v.text(record.master_addr, kNodeTextBytesMax);
-  v.number(record.master_port);
-  v.number(record.restarts);
-  v.number(record.membership_changes);
-  v.number(record.coordinator_rank);
-  v.number(record.members_digest);
-}
-
-template <typename Visitor>
-void visit(Visitor& v, RoundMember& member) {
-  visit(v, member.id);
-  v.text(member.name, kNodeTextBytesMax);
-  v.text(member.address, kNodeTextBytesMax);
-  v.number(member.local_world_size);
-  v.text(member.role, kNodeTextBytesMax);
-  v.choice(member.fate, MemberFate::kLost);
-}
-
-template <typename Visitor>
 void visit(Visitor& v, Node& node) {
-  NodeInfo& info = node.info;
-  visit(v, info.id);
-  v.text(info.name, kNodeTextBytesMax);
-  v.text(info.address, kNodeTextBytesMax);
-  v.number(info.store_port);
-  v.number(info.local_world_size);
-  v.text(info.role, kNodeTextBytesMax);
-  v.number(info.previous_rank);
-  v.number(info.highest_round);
-  v.number(info.static_rank);
-  v.text(info.topology, kNodeTextBytesMax);
-  v.duration(info.stop_grace);
-  v.duration(info.failure_grace);
-  v.flag(info.hosts_coordinator);
+  visit(v, node.info);
   v.choice(node.phase, rdzv::NodePhase::kDone);
   v.number(node.rank);
   v.number(node.arrival);
   v.number(node.done_round);
   v.number(node.beat);
   v.mark(node.deadline);
-}
-
-template <typename Visitor>
-void visit(Visitor& v, FailureReport& failure) {
-  v.number(failure.local_rank);
-  v.number(failure.rank);
-  v.number(failure.exit_code);
-  v.text(failure.message, kSentenceBytesMax);
 }
 
 template <typename Visitor>
@@ -188,17 +73,6 @@ void visit(Visitor& v, RoundEnd& end) {
   v.flag(end.verdict_pending);
   v.flag(end.charged);
   v.flag(end.over_told);
-}
-
-template <typename Visitor>
-void visit(Visitor& v, JobResult& result) {
-  v.choice(result.outcome, JobOutcome::kClosed);
-  v.choice(result.cause, JobCause::kRequested);
-  v.number(result.exit_code);
-  v.number(result.rank);
-  v.text(result.node, kNodeTextBytesMax);
-  v.text(result.message, kMessageBytesMax);
-  v.list(result.lost, kLostNamesMax, [&](std::string& name) { v.text(name, kNodeTextBytesMax); });
 }
 
 }  // namespace
@@ -377,13 +251,14 @@ class RendezvousCodec {
 };
 
 std::string RendezvousMachine::encode() const {
-  Saver saver;
+  std::string bytes;
+  Saver saver(&bytes);
   std::uint32_t magic = kStateMagic;
   std::uint16_t version = kStateVersion;
   saver.number(magic);
   saver.number(version);
   RendezvousCodec(*this).visit_all(saver);
-  return saver.take();
+  return bytes;
 }
 
 Status RendezvousMachine::load(std::string_view bytes, Instant now) {

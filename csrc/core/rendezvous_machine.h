@@ -33,7 +33,6 @@ inline constexpr Duration kRemindEvery = std::chrono::seconds(10);
 inline constexpr Duration kFlapAge = std::chrono::seconds(60);
 inline constexpr Duration kEvidenceAgeMax = std::chrono::hours(24 * 365);
 inline constexpr std::size_t kDepartedMax = 64;
-inline constexpr std::size_t kLostNamesMax = 8;
 inline constexpr int kSparesMax = 4096;
 
 // "2 s", "0.05 s".

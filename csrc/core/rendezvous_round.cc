@@ -7,6 +7,7 @@
 #include "core/check.h"
 #include "core/node_order.h"
 #include "core/rank_assign.h"
+#include "core/rendezvous_fields.h"
 #include "core/rendezvous_machine.h"
 #include "core/siphash.h"
 

@@ -1,0 +1,61 @@
+// The invariant: what the session's decoder accepts can be encoded, and decodes to the same again;
+// it asks for more only when that can help, and for no more than a frame may have.
+//
+// The first byte of the input chooses the direction. Run:
+// session_decoder_fuzz tests/cpp/fuzz/session_corpus -max_total_time=60
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "core/check.h"
+#include "core/session_wire.h"
+
+namespace {
+
+using elastic::session::DecodeStatus;
+
+template <typename Message>
+void run(std::string_view stream) {
+  while (!stream.empty()) {
+    // A copy of exactly these bytes, so that AddressSanitizer sees what lies behind them.
+    const std::unique_ptr<char[]> exact(new char[stream.size()]);
+    std::copy(stream.begin(), stream.end(), exact.get());
+    Message message;
+    const auto result = elastic::session::decode({exact.get(), stream.size()}, &message);
+    if (result.status == DecodeStatus::kViolation) {
+      ELASTIC_CHECK(!result.error.ok());
+      return;
+    }
+    ELASTIC_CHECK(result.bytes <=
+                  elastic::session::kFrameBytesMax + elastic::session::kFrameHeaderBytes);
+    if (result.status == DecodeStatus::kNeedMore) {
+      ELASTIC_CHECK(result.bytes > stream.size());
+      return;
+    }
+    ELASTIC_CHECK(result.bytes <= stream.size());
+    std::string once, twice;
+    elastic::session::append(&once, message);
+    Message again;
+    ELASTIC_CHECK(elastic::session::decode(once, &again).status == DecodeStatus::kMessage);
+    elastic::session::append(&twice, again);
+    ELASTIC_CHECK(once == twice);
+    stream.remove_prefix(result.bytes);
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  const std::string_view stream(reinterpret_cast<const char*>(data) + 1, size - 1);
+  if (data[0] % 2 == 0) {
+    run<elastic::session::ClientMessage>(stream);
+  } else {
+    run<elastic::session::ServerMessage>(stream);
+  }
+  return 0;
+}
