@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "core/session_wire.h"
+
 // Theory of operation. In the common case a turn is one recv into the shared buffer, some requests
 // served straight from it, and one send straight from the shared replies: nothing is copied or
 // allocated, and an idle connection holds no buffers. A frame that has not arrived whole is kept in
@@ -112,10 +114,18 @@ std::size_t StorePeer::serve(std::string_view bytes) {
   std::uint64_t requests = 0;
   held_ = false;
   while (used < bytes.size()) {
+    if (found_coordinator_ && bytes[used] == session::kMagic[0]) {
+      hand_over(bytes.substr(used));
+      used = bytes.size();
+      break;
+    }
     const wire::DecodeResult decoded = decoder_.decode(bytes.substr(used), &request);
     if (decoded.status == wire::DecodeStatus::kNeedMore) break;
-    if (decoded.status == wire::DecodeStatus::kViolation ||
-        context_.table.serve(request, this, replies, &context_.released) != nullptr) {
+    if (decoded.status == wire::DecodeStatus::kRequest && is_coordinator_check(request)) {
+      found_coordinator_ = true;
+      replies->push_back(wire::kReady);
+    } else if (decoded.status == wire::DecodeStatus::kViolation ||
+               context_.table.serve(request, this, replies, &context_.released) != nullptr) {
       flush();  // the replies to the requests before this one
       reject();
       break;
@@ -130,6 +140,24 @@ std::size_t StorePeer::serve(std::string_view bytes) {
   }
   context_.requests.add(requests);
   return used;
+}
+
+bool StorePeer::is_coordinator_check(const wire::Request& request) const {
+  return context_.on_session != nullptr && request.opcode == wire::Opcode::kCheck &&
+         request.items.size() == 1 && request.items.begin().next() == session::kReservedKey;
+}
+
+// The connection goes on as a session. A client that had not even read the reply to its CHECK, and
+// cannot know that this is a coordinator, is none.
+void StorePeer::hand_over(std::string_view unread) {
+  flush();
+  if (closed() || peer_gone_ || draining_ || unsent() > 0) {
+    reject();
+    return;
+  }
+  watch_.reset();
+  context_.on_session(std::move(fd_), unread);
+  close();
 }
 
 // Tells those whose waits a request has ended.

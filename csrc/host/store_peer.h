@@ -63,6 +63,11 @@ struct StoreContext {
   std::function<void()> on_unsettled;  // called when the first of them is added
 
   Counter connections, connections_total, connections_rejected, requests, keys, bytes;
+  // A store beside a coordinator: takes the socket of a connection that has begun to speak the
+  // session protocol (core/session_wire.h), and what was read of it. Called from inside of that
+  // connection's handler. Empty: the store is only a store.
+  std::function<void(os::UniqueFd fd, std::string_view unread)> on_session;
+
   // Brings those of the counters up to date that the table and the budget know.
   void publish() {
     keys.set(table.num_keys());
@@ -97,6 +102,8 @@ class StorePeer final : public os::EventLoop::FdHandler, public StoreTable::Wait
   void receive();
   void serve_held();
   std::size_t serve(std::string_view bytes);
+  bool is_coordinator_check(const wire::Request& request) const;
+  void hand_over(std::string_view unread);
   void release_others();
   void wake();
   void flush();
@@ -123,6 +130,7 @@ class StorePeer final : public os::EventLoop::FdHandler, public StoreTable::Wait
   bool draining_ = false;
   bool drained_ = false;  // the last read found less than it had room for
   bool settle_requested_ = false;
+  bool found_coordinator_ = false;  // it asked, and may begin a session
   wire::RequestDecoder decoder_;
   os::EventLoop::Watch watch_;  // behind what its handler uses
 };

@@ -59,6 +59,7 @@ class StoreService::Impl final : public os::EventLoop::FdHandler {
   std::uint16_t port() const { return port_; }
   const std::string& host() const { return host_; }
   StoreServerStats stats() const;
+  void accept_sessions(SessionSink sink) { context_.on_session = std::move(sink); }
   void reset();
   void drain(Duration drain, std::function<void()> done);
 
@@ -219,6 +220,7 @@ Result<std::unique_ptr<StoreService>> StoreService::open(os::EventLoop* loop,
 std::uint16_t StoreService::port() const { return impl_->port(); }
 const std::string& StoreService::host() const { return impl_->host(); }
 StoreServerStats StoreService::stats() const { return impl_->stats(); }
+void StoreService::accept_sessions(SessionSink sink) { impl_->accept_sessions(std::move(sink)); }
 void StoreService::reset() { impl_->reset(); }
 void StoreService::drain(Duration drain, std::function<void()> done) {
   impl_->drain(drain, std::move(done));

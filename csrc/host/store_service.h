@@ -9,10 +9,12 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "elastic/status.h"
 #include "elastic/store_server.h"
 #include "os/event_loop.h"
+#include "os/fd.h"
 
 namespace elastic::host {
 
@@ -22,6 +24,13 @@ class StoreService {
   // are looked up here, before anything is served, and never again.
   static Result<std::unique_ptr<StoreService>> open(os::EventLoop* loop,
                                                     const StoreServerOptions& options);
+
+  // Takes the socket of a connection that has begun a session with a coordinator, and the bytes of
+  // it that were read, from the magic on. Called from inside of a connection's handler.
+  using SessionSink = std::function<void(os::UniqueFd fd, std::string_view unread)>;
+  // Makes this the store beside a coordinator: it says so to whoever asks.
+  void accept_sessions(SessionSink sink);
+
   StoreService(const StoreService&) = delete;
   StoreService& operator=(const StoreService&) = delete;
   ~StoreService();  // closes every connection

@@ -66,6 +66,18 @@ int ask_resolver(const std::string& host, std::uint16_t port, int flags,
   return 0;
 }
 
+SocketAddress without_mapping(const SocketAddress& address) {
+  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
+  if (address.family() != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) return address;
+  SocketAddress plain;
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&plain.storage);
+  v4->sin_family = AF_INET;
+  v4->sin_port = v6->sin6_port;
+  std::memcpy(&v4->sin_addr, &v6->sin6_addr.s6_addr[12], sizeof v4->sin_addr);
+  plain.size = sizeof(sockaddr_in);
+  return plain;
+}
+
 // What the resolver's thread and the one that waits for it share.
 struct LookUp {
   std::string host;
@@ -91,6 +103,33 @@ std::string SocketAddress::text() const {
   const std::string bare = host();
   const std::string port_text = std::to_string(port());
   return family() == AF_INET6 ? "[" + bare + "]:" + port_text : bare + ":" + port_text;
+}
+
+bool SocketAddress::is_loopback() const {
+  if (family() == AF_INET) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&storage);
+    return (ntohl(v4->sin_addr.s_addr) >> 24) == IN_LOOPBACKNET;
+  }
+  return family() == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_addr);
+}
+
+SocketAddress local_end(int fd) {
+  SocketAddress address;
+  if (::getsockname(fd, address.get(), &address.size) != 0) return {};
+  return without_mapping(address);
+}
+
+SocketAddress peer_end(int fd) {
+  SocketAddress address;
+  if (::getpeername(fd, address.get(), &address.size) != 0) return {};
+  return without_mapping(address);
+}
+
+std::optional<SocketAddress> parse_address(const std::string& text) {
+  std::vector<SocketAddress> found;
+  if (ask_resolver(without_brackets(text), 0, AI_NUMERICHOST, &found) != 0) return std::nullopt;
+  return without_mapping(found.front());
 }
 
 Result<std::vector<SocketAddress>> look_up(const std::string& host, std::uint16_t port) {

@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,7 +28,18 @@ struct SocketAddress {
   std::string host() const;
   // "127.0.0.1:29500", "[::1]:29500".
   std::string text() const;
+  // An address of 127.0.0.0/8, or ::1: it means another host to every host.
+  bool is_loopback() const;
 };
+
+// The two ends of a connected socket. IPv4 that arrived at an IPv6 socket (::ffff:10.0.0.7) is
+// shown as IPv4. A socket that is not connected has the address "?".
+SocketAddress local_end(int fd);
+SocketAddress peer_end(int fd);
+
+// A literal address ("10.0.0.7", "[::1]", "::ffff:10.0.0.7") in its plain form, IPv4 where it is
+// IPv4; nullopt for anything else.
+std::optional<SocketAddress> parse_address(const std::string& text);
 
 // The addresses of `host` in the order in which to try them: the families take turns, beginning
 // with the one that the resolver prefers. `host` is a literal address (brackets and a zone are

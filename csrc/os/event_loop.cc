@@ -3,6 +3,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <utility>
@@ -86,6 +87,13 @@ void EventLoop::Timer::disarm() {
   armed_ = false;
 }
 
+EventLoop::StallWatch::StallWatch(EventLoop* loop, std::function<void(Duration gap)> callback)
+    : loop_(loop), callback_(std::move(callback)) {
+  loop_->stall_watches_.push_back(this);
+}
+
+EventLoop::StallWatch::~StallWatch() { std::erase(loop_->stall_watches_, this); }
+
 Result<std::unique_ptr<EventLoop>> EventLoop::create() {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return posix_error("cannot create an epoll instance", errno);
@@ -149,7 +157,7 @@ void EventLoop::run() {
   stopping_ = false;
   now_ = monotonic_now();
   while (!stopping_) {
-    dispatch_fds(deferred_.empty() ? timeout_ms() : 0);
+    dispatch_fds();
     fire_timers();
     run_posted();
     run_deferred();
@@ -157,25 +165,37 @@ void EventLoop::run() {
 }
 
 // Rounded up, so that a timer that is due in 0.3 ms does not make the loop spin until then.
-int EventLoop::timeout_ms() const {
+int EventLoop::timeout_ms(Instant before) const {
+  if (!deferred_.empty()) return 0;
   if (timers_.empty()) return -1;
-  const Duration left = timers_.begin()->first - monotonic_now();
+  const Duration left = timers_.begin()->first - before;
   if (left <= Duration::zero()) return 0;
   const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
   return ms > INT_MAX ? INT_MAX : static_cast<int>(ms);
 }
 
-void EventLoop::dispatch_fds(int timeout) {
+void EventLoop::dispatch_fds() {
   epoll_event events[kEventsPerWait];
-  const int count = ::epoll_wait(epoll_.get(), events, kEventsPerWait, timeout);
+  const Instant before = monotonic_now();
+  Duration gap = before - now_;  // what the last iteration took
+  const int count = ::epoll_wait(epoll_.get(), events, kEventsPerWait, timeout_ms(before));
   ELASTIC_CHECK(count >= 0 || errno == EINTR);
   now_ = monotonic_now();
+  is_caught_up_ = count < kEventsPerWait;
+  if (!timers_.empty()) {
+    gap += std::max(now_ - std::max(timers_.begin()->first, before), Duration::zero());
+  }
+  if (gap >= kStallMin) tell_stall(gap);
   for (int i = 0; i < count; ++i) {
     const auto slot = static_cast<std::uint32_t>(events[i].data.u64);
     const auto generation = static_cast<std::uint32_t>(events[i].data.u64 >> 32);
     if (slots_[slot].generation != generation) continue;  // its watch went away in this iteration
     slots_[slot].handler->on_ready(events[i].events);
   }
+}
+
+void EventLoop::tell_stall(Duration gap) {
+  for (StallWatch* watch : stall_watches_) watch->callback_(gap);
 }
 
 void EventLoop::fire_timers() {

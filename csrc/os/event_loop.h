@@ -71,6 +71,23 @@ class EventLoop {
     std::multimap<Instant, Timer*>::iterator position_;
   };
 
+  // Told how long the loop stood still, at the beginning of the iteration in which that shows and
+  // before any of its handlers: the process was stopped past a deadline, or a handler took its
+  // time. Shorter gaps than kStallMin are not told.
+  class StallWatch {
+   public:
+    StallWatch(EventLoop* loop, std::function<void(Duration gap)> callback);
+    StallWatch(const StallWatch&) = delete;
+    StallWatch& operator=(const StallWatch&) = delete;
+    ~StallWatch();
+
+   private:
+    friend class EventLoop;
+    EventLoop* loop_;
+    std::function<void(Duration)> callback_;
+  };
+  static constexpr Duration kStallMin = std::chrono::milliseconds(5);
+
   static Result<std::unique_ptr<EventLoop>> create();
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
@@ -91,6 +108,9 @@ class EventLoop {
   void defer(std::function<void()> work);
   // The time at which this iteration began; read once, so that all its decisions agree.
   Instant now() const { return now_; }
+  // Whether this iteration serves every descriptor that was ready when it began. There is a limit,
+  // and those that are left take their turn before those that are served again.
+  bool is_caught_up() const { return is_caught_up_; }
 
  private:
   struct Slot {
@@ -100,8 +120,9 @@ class EventLoop {
   class Wakeup;
 
   EventLoop(UniqueFd epoll, UniqueFd wakeup);
-  int timeout_ms() const;
-  void dispatch_fds(int timeout);
+  int timeout_ms(Instant before) const;
+  void dispatch_fds();
+  void tell_stall(Duration gap);
   void fire_timers();
   void run_posted();
   void run_deferred();
@@ -117,6 +138,8 @@ class EventLoop {
   std::vector<std::uint32_t> free_slots_;
   std::multimap<Instant, Timer*> timers_;
   std::vector<std::function<void()>> deferred_;
+  std::vector<StallWatch*> stall_watches_;
+  bool is_caught_up_ = true;
   bool stopping_ = false;
 
   std::mutex mutex_;

@@ -1,0 +1,44 @@
+#pragma once
+
+// Writes a state to a file on a thread of its own: the newest that it was given, never an older one
+// after a newer.
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "elastic/status.h"
+
+namespace elastic::host {
+
+class StateFile {
+ public:
+  // `on_error` is told, on that thread, of a write that failed and again only after one that did
+  // not.
+  static Result<std::unique_ptr<StateFile>> open(std::string path,
+                                                 std::function<void(const Status&)> on_error);
+  StateFile(const StateFile&) = delete;
+  StateFile& operator=(const StateFile&) = delete;
+  ~StateFile();  // writes what it was given last
+
+  void put(std::string bytes);
+
+ private:
+  StateFile(std::string path, std::function<void(const Status&)> on_error)
+      : path_(std::move(path)), on_error_(std::move(on_error)) {}
+  void run();
+
+  const std::string path_;
+  const std::function<void(const Status&)> on_error_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::optional<std::string> next_;  // guarded by mutex_
+  bool closing_ = false;             // guarded by mutex_
+  std::thread thread_;
+};
+
+}  // namespace elastic::host
