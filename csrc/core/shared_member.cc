@@ -101,7 +101,7 @@ Status SharedMember::read(const std::optional<StoredState>& stored, Instant now,
   }
   has_contact_ = true;
   last_contact_ = now;
-  failures_ = Backoff(kAfterFailure, &rng_);
+  if (!writes_fail_since_) failures_ = Backoff(kAfterFailure, &rng_);
   if (is_over_) return {};
   if (!stored) {
     if (lineage_) return lost_state();
@@ -166,15 +166,8 @@ void SharedMember::refuse(const Status& fault, std::vector<RendezvousAction>* to
 }
 
 Status SharedMember::could_not_read(const Status& cause, Instant now) {
-  const Duration silence = now - last_contact_;
-  if (silence > (has_contact_ ? settings_.store_grace : settings_.join_timeout)) {
-    return {has_contact_ ? StatusCode::kUnavailable : StatusCode::kDeadlineExceeded,
-            "the store could not be reached for " +
-                std::to_string(std::chrono::duration_cast<std::chrono::seconds>(silence).count()) +
-                " s: " + std::string(cause.message())};
-  }
   next_poll_ = next_duty_ = now + failures_.next();
-  return {};
+  return out_of_reach("read", now - last_contact_, cause);
 }
 
 std::optional<SharedWrite> SharedMember::propose(Instant now, std::vector<RendezvousAction>* told) {
@@ -225,13 +218,13 @@ std::optional<SharedWrite> SharedMember::try_steps(const std::vector<RendezvousE
     return std::nullopt;
   }
   attempt.header = {lineage_.value_or(NodeId{rng_.next(), rng_.next()}), rng_.next()};
-  ByteWriter writer;
+  ByteWriter writer(&attempt.bytes);
   writer.integer(kMagic);
   writer.integer(kVersion);
   writer.integer(attempt.header.lineage.high);
   writer.integer(attempt.header.lineage.low);
   writer.integer(attempt.header.nonce);
-  attempt.bytes = writer.take() + payload;
+  attempt.bytes += payload;
   is_machine_void_ = true;
   attempt_ = std::move(attempt);
   return SharedWrite{attempt_->bytes, token_};
@@ -246,6 +239,7 @@ Status SharedMember::wrote(const StoredWrite& answer, Instant now,
   }
   lost_writes_ = Backoff(kAfterLostWrite, &rng_);
   last_contact_ = now;
+  writes_fail_since_.reset();
   // Its own bytes too, so that its time limits count from here.
   const StoredState stored{attempt_->bytes, answer.now.token};
   if (Status status = load(stored, now, told); !status.ok()) return status;
@@ -254,7 +248,20 @@ Status SharedMember::wrote(const StoredWrite& answer, Instant now,
   return {};
 }
 
-void SharedMember::write_failed(Instant now) { next_poll_ = next_duty_ = now + failures_.next(); }
+Status SharedMember::write_failed(const Status& cause, Instant now) {
+  next_poll_ = next_duty_ = now + failures_.next();
+  if (!writes_fail_since_) writes_fail_since_ = now;
+  return out_of_reach("written to", now - *writes_fail_since_, cause);
+}
+
+// An error when it has lasted too long.
+Status SharedMember::out_of_reach(const char* what, Duration outage, const Status& cause) const {
+  if (outage <= (lineage_ ? settings_.store_grace : settings_.join_timeout)) return {};
+  return {lineage_ ? StatusCode::kUnavailable : StatusCode::kDeadlineExceeded,
+          "the store could not be " + std::string(what) + " for " +
+              std::to_string(std::chrono::duration_cast<std::chrono::seconds>(outage).count()) +
+              " s: " + std::string(cause.message())};
+}
 
 void SharedMember::taken(Attempt attempt, Instant now, std::vector<RendezvousAction>* told) {
   const auto said_end = unsaid_.begin() + static_cast<std::ptrdiff_t>(attempt.said);

@@ -52,15 +52,15 @@ class SharedMember {
   // The store was read. kFailedPrecondition: it has lost the state; no further call makes sense.
   Status read(const std::optional<StoredState>& stored, Instant now,
               std::vector<RendezvousAction>* told);
-  // It could not be. kUnavailable, or kDeadlineExceeded before the store was ever reached: it has
-  // been out of reach for too long.
+  // It could not be. kUnavailable, or kDeadlineExceeded where nothing was ever found or written:
+  // that lasts for too long, so that no further call makes sense.
   Status could_not_read(const Status& cause, Instant now);
   // What to write upon what was read; nullopt: nothing. Call it after each read().
   std::optional<SharedWrite> propose(Instant now, std::vector<RendezvousAction>* told);
   // The write was answered: ours is stored, or somebody else's. Errors as read().
   Status wrote(const StoredWrite& answer, Instant now, std::vector<RendezvousAction>* told);
-  // The write was not answered: it may or may not have been done.
-  void write_failed(Instant now);
+  // The write was not answered: it may or may not have been done. Errors as could_not_read().
+  Status write_failed(const Status& cause, Instant now);
 
   // When to look again. A store that tells of changes need not be polled.
   Instant next_look(bool is_watched) const;
@@ -96,6 +96,7 @@ class SharedMember {
   void forget_what_was_told();
   bool is_timekeeper(Instant now) const;
   bool may_be_left_over(Instant now) const;
+  Status out_of_reach(const char* what, Duration outage, const Status& cause) const;
   void plan(Instant now);
   void notice_changes(Instant now);
   Duration poll_interval(Instant now);
@@ -119,6 +120,7 @@ class SharedMember {
 
   bool has_contact_ = false;
   Instant last_contact_;
+  std::optional<Instant> writes_fail_since_;
   Instant first_loaded_at_;
   Instant last_sign_of_life_;  // that others can see
   Instant tick_not_before_;

@@ -70,9 +70,8 @@ class SimShared::Replica {
 
   void look() {
     if (!agent_->path()->is_open()) {
-      if (!member_.could_not_read(Status(StatusCode::kUnavailable, "blocked"), now()).ok()) {
-        is_lost_ = true;
-        if (agent_->is_alive()) agent_->lose_coordinator();
+      if (!member_.could_not_read(blocked(), now()).ok()) {
+        give_up();
         return;
       }
       look_at(member_.next_look(false));
@@ -94,13 +93,23 @@ class SimShared::Replica {
     later(delay(), [this, write = *proposed] { finish(write); });
   }
 
+  static Status blocked() { return {StatusCode::kUnavailable, "blocked"}; }
+
+  void give_up() {
+    is_lost_ = true;
+    if (agent_->is_alive()) agent_->lose_coordinator();
+  }
+
   void finish(const core::SharedWrite& write) {
     is_writing_ = false;
     const std::string token = store_->token_ > 0 ? std::to_string(store_->token_) : "";
     if (!agent_->path()->is_open()) {
       // Half of the writes that are not answered have been done.
       if (store_->dice_->chance(0.5) && write.token.value_or("") == token) store(write);
-      member_.write_failed(now());
+      if (!member_.write_failed(blocked(), now()).ok()) {
+        give_up();
+        return;
+      }
     } else {
       std::vector<RendezvousAction> told;
       const bool was_set = write.token.value_or("") == token;
