@@ -86,14 +86,11 @@ class Agent::Impl {
 Result<std::unique_ptr<Agent>> Agent::start(AgentOptions options) {
   if (const Status status = validate(options); !status.ok()) return status;
   // Here and once: the loop looks up no names, and every round has the same address.
-  RendezvousOptions& rendezvous = options.rendezvous;
-  if (rendezvous.is_single_node() && rendezvous.local_addr.empty()) {
-    rendezvous.local_addr = "127.0.0.1";
-  }
-  if (!rendezvous.local_addr.empty()) {
-    const auto addresses = os::look_up(rendezvous.local_addr, options.master_port);
-    if (!addresses.ok()) return addresses.status().with_context("local_addr");
-    rendezvous.local_addr = addresses->front().host();
+  if (options.rendezvous.is_single_node()) {
+    std::string& address = options.rendezvous.local_addr;
+    const auto found = os::look_up(address.empty() ? "127.0.0.1" : address, options.master_port);
+    if (!found.ok()) return found.status().with_context("local_addr");
+    address = found->front().host();
   }
   Result<os::Notifier> notifier = os::Notifier::create();
   if (!notifier.ok()) return notifier.status();

@@ -22,6 +22,7 @@ namespace elastic::host {
 // Told once, first; the agent binds its store and joins.
 struct MembershipReady {
   std::string address;  // numeric; a loopback address only as long as no other host takes part
+  bool hosts_coordinator = false;  // it runs in this process
 };
 
 // Something to log: what is being waited for, or that the coordinator cannot be reached at present.

@@ -7,12 +7,16 @@
 
 #include "core/worker_env.h"
 #include "host/membership_factory.h"
+#include "os/address.h"
 #include "os/random_seed.h"
 
 // Theory of operation. What the rendezvous tells and what happens to the workers becomes a
 // PolicyEvent, and the actions that come back are carried out in order before the next event is
 // looked at: an action may cause an event at once (a store that cannot be opened), which then waits
 // for its turn.
+//
+// With static ranks and the endpoint's port as master port, the workers' store is the coordinator's
+// own, and workers are told the endpoint's address as it was given.
 //
 // The end has an order. The result is settled; if the last round's store is here it stays until no
 // worker of the round is left anywhere; then the rendezvous must have heard what was said, and
@@ -47,6 +51,13 @@ NodeInfo describe_node(const AgentOptions& options) {
   return node;
 }
 
+// The coordinator listens at the endpoint's port, so no worker could host a store there.
+std::uint16_t fixed_port_of(const AgentOptions& options) {
+  const bool is_taken =
+      !options.share_store && options.master_port == options.rendezvous.endpoint_port;
+  return is_taken ? std::uint16_t{0} : options.master_port;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Node>> Node::start(os::EventLoop* loop, const AgentOptions& options,
@@ -72,7 +83,7 @@ Node::Node(os::EventLoop* loop, const AgentOptions& options, Sink sink)
       policy_({.node = describe_node(options),
                .settings = options.rendezvous.settings,
                .exit_barrier_timeout = options.exit_barrier_timeout}),
-      store_(loop, {.fixed_port = options.master_port,
+      store_(loop, {.fixed_port = fixed_port_of(options),
                     .ports = options.worker_ports,
                     .is_shared = options.share_store,
                     .limits = options.store_limits}),
@@ -120,7 +131,7 @@ void Node::on_membership_event(const MembershipEvent& event) {
     void operator()(const rdzv::RoundOver& over) const {
       if (node->round_ && over.round == node->round_->round) node->round_is_over();
     }
-    void operator()(const rdzv::Round& one) const { node->feed(one); }
+    void operator()(const rdzv::Round& one) const { node->on_round(one); }
     void operator()(const rdzv::Restart& one) const { node->feed(one); }
     void operator()(const rdzv::Evicted& one) const { node->feed(one); }
     void operator()(const rdzv::Refused& one) const { node->feed(one); }
@@ -131,8 +142,36 @@ void Node::on_membership_event(const MembershipEvent& event) {
 }
 
 void Node::on_ready(const MembershipReady& ready) {
-  bind_host_ = ready.address;
+  const RendezvousOptions& rendezvous = options_.rendezvous;
+  const auto literal = os::parse_address(rendezvous.local_addr);
+  const auto found = os::parse_address(ready.address);
+  if (literal) {
+    bind_host_ = literal->host();
+  } else {
+    // A name that means loopback here, or an endpoint on this host, tells nothing about where the
+    // other nodes will come from.
+    const bool is_for_others = rendezvous.settings.max_nodes > 1;
+    bind_host_ = is_for_others && found && found->is_loopback() ? "" : ready.address;
+  }
+  is_store_at_endpoint_ =
+      ready.hosts_coordinator && options_.share_store && is_endpoint_port(options_.master_port);
   feed(core::RendezvousFound{name_of_node(ready.address), ready.address});
+}
+
+bool Node::is_endpoint_port(std::uint16_t port) const {
+  const RendezvousOptions& rendezvous = options_.rendezvous;
+  return rendezvous.settings.static_ranks && port != 0 && port == rendezvous.endpoint_port;
+}
+
+void Node::on_round(rdzv::Round round) {
+  const bool is_at_endpoint =
+      round.record->coordinator_rank == 0 && is_endpoint_port(round.record->master_port);
+  if (is_at_endpoint) {
+    auto record = std::make_shared<RoundRecord>(*round.record);
+    record->master_addr = options_.rendezvous.endpoint_host;
+    round.record = std::move(record);
+  }
+  feed(round);
 }
 
 void Node::round_is_over() {
@@ -175,7 +214,7 @@ void Node::execute(core::PolicyAction action) {
 
 void Node::say(NodeStatement statement) {
   if (auto* join = std::get_if<rdzv::Join>(&statement)) {
-    const Result<std::uint16_t> port = store_.prepare(bind_host_);
+    const Result<std::uint16_t> port = port_for_next_round();
     if (!port.ok()) {
       feed(core::LocalFault{kExitCannotServe, std::string(port.status().message())});
       return;
@@ -185,9 +224,16 @@ void Node::say(NodeStatement statement) {
   membership_->say(statement);
 }
 
+Result<std::uint16_t> Node::port_for_next_round() {
+  if (is_store_at_endpoint_) return options_.master_port;
+  const RendezvousOptions& rendezvous = options_.rendezvous;
+  if (rendezvous.settings.static_ranks && rendezvous.node_rank != 0) return std::uint16_t{0};
+  return store_.prepare(bind_host_);
+}
+
 void Node::start_group(std::shared_ptr<const RoundInfo> round) {
   round_ = std::move(round);
-  store_.begin_round(round_->group_rank == 0);
+  store_.begin_round(round_->group_rank == 0 && !is_store_at_endpoint_);
   if (const Status status = output_.begin_round(*round_); !status.ok()) {
     feed(core::LocalFault{kExitCannotLog, std::string(status.message())});
     return;

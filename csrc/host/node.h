@@ -42,10 +42,13 @@ class Node {
   void on_worker_event(const WorkerEvent& event);
   void on_membership_event(const MembershipEvent& event);
   void on_ready(const MembershipReady& ready);
+  void on_round(rdzv::Round round);
   void round_is_over();
   void feed(const core::PolicyEvent& event);
   void execute(core::PolicyAction action);
   void say(NodeStatement statement);
+  bool is_endpoint_port(std::uint16_t port) const;
+  Result<std::uint16_t> port_for_next_round();
   void start_group(std::shared_ptr<const RoundInfo> round);
   WorkerCommand command_of(std::size_t local_rank) const;
   void report(AgentEvent event);
@@ -65,6 +68,8 @@ class Node {
   AgentResult result_;
 
   std::string bind_host_;  // where the workers' store listens; "": every interface
+  // The workers meet at the endpoint itself: the coordinator here empties its store for each round.
+  bool is_store_at_endpoint_ = false;
   std::shared_ptr<const RoundInfo> round_;
   RoundStore store_;
   WorkerOutput output_;
