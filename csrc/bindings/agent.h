@@ -4,8 +4,7 @@
 
 namespace elastic::bindings {
 
-// Agent, its options, events and result, and the exit codes. After bind_worker_group() and
-// bind_rendezvous_values().
+// Agent, its options, events and result, and the exit codes. After bind_worker_group().
 void bind_agent(pybind11::module_& module);
 
 }  // namespace elastic::bindings

@@ -229,12 +229,7 @@ void RendezvousMachine::remind(const NodeId& id, std::uint64_t heard, Instant no
     return;
   }
   if (node == nullptr) {
-    const Departed* known = departed(id);
-    if (known != nullptr && known->timed_out) {
-      say(rdzv::TimedOut{id, known->reason});
-    } else {
-      say(eviction_of(id));
-    }
+    say(eviction_of(id));
     return;
   }
   if (end_.over_told && node->rank == 0 && phase_ == RendezvousPhase::kForming) {

@@ -33,18 +33,23 @@ void set_options(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepAliveProbes);
 }
 
-// Returns 0 and leaves the socket in `fd`, and in `address` the port that it got; or errno.
-int try_listen(SocketAddress* address, Families families, UniqueFd* fd) {
-  fd->reset(::socket(address->family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+// Returns 0 and leaves the socket in `fd`; or errno.
+int try_bind(const SocketAddress& address, Families families, UniqueFd* fd) {
+  fd->reset(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd->valid()) return errno;
   set_options(fd->get());
-  if (address->family() == AF_INET6) {
+  if (address.family() == AF_INET6) {
     const int v6_only = families == Families::kOne ? 1 : 0;
     if (::setsockopt(fd->get(), IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof v6_only) != 0) {
       return errno;
     }
   }
-  if (::bind(fd->get(), address->get(), address->size) != 0) return errno;
+  return ::bind(fd->get(), address.get(), address.size) == 0 ? 0 : errno;
+}
+
+// The same, and leaves in `address` the port that it got.
+int try_listen(SocketAddress* address, Families families, UniqueFd* fd) {
+  if (const int error = try_bind(*address, families, fd); error != 0) return error;
   // The kernel lowers the backlog to the machine's net.core.somaxconn.
   if (::listen(fd->get(), INT_MAX) != 0) return errno;
   address->size = sizeof address->storage;
@@ -81,6 +86,14 @@ Result<Listener> Listener::open(const std::string& host, std::uint16_t port) {
   }
   if (error != 0) return listen_error(address, error);
   return Listener(std::move(fd), address);
+}
+
+bool Listener::is_taken(const std::string& host, std::uint16_t port) {
+  const bool everywhere = host.empty();
+  const auto found = look_up(everywhere ? "::" : host, port);
+  UniqueFd fd;
+  return found.ok() &&
+         try_bind(found->front(), everywhere ? Families::kBoth : Families::kOne, &fd) == EADDRINUSE;
 }
 
 Listener::AcceptStatus Listener::accept(UniqueFd* connection) {

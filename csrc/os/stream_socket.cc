@@ -1,7 +1,5 @@
 #include "os/stream_socket.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -11,46 +9,12 @@
 #include <vector>
 
 #include "os/clock.h"
-#include "os/posix_error.h"
+#include "os/tcp_connect.h"
 
 namespace elastic::os {
 namespace {
 
 constexpr Duration kHeadStart = std::chrono::milliseconds(250);  // RFC 8305
-
-// A peer that has vanished without a word is noticed this many seconds after its last sign of life.
-constexpr int kKeepAliveIdleSeconds = 5;
-constexpr int kKeepAliveIntervalSeconds = 5;
-constexpr int kSilenceMaxSeconds = 20;
-
-void set_option(int fd, int level, int option, int value) {
-  // Each of them improves a connection that works without it, so a kernel that refuses is no error.
-  [[maybe_unused]] const int result = ::setsockopt(fd, level, option, &value, sizeof value);
-}
-
-void set_options(int fd) {
-  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveIdleSeconds);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveIntervalSeconds);
-  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kSilenceMaxSeconds * 1000);
-}
-
-// Whatever breaks a connection is the peer's absence to the caller, except for our own lack.
-Status connection_error(std::string_view context, int error) {
-  Status status = posix_error(context, error);
-  if (status.code() == StatusCode::kResourceExhausted) return status;
-  return {StatusCode::kUnavailable, std::string(status.message())};
-}
-
-// A socket that connects to a free port of its own host may be given that very port as its own, and
-// then reaches itself. It must let go of the port at once: the server wants to bind it.
-bool is_connected_to_itself(int fd) {
-  SocketAddress local, peer;
-  if (::getsockname(fd, local.get(), &local.size) != 0) return false;
-  if (::getpeername(fd, peer.get(), &peer.size) != 0) return false;
-  return local.port() == peer.port() && local.host() == peer.host();
-}
 
 // Several connection attempts side by side, of which the first to succeed is kept.
 class Race {
@@ -89,19 +53,12 @@ class Race {
   void start_next() {
     const SocketAddress& address = addresses_[next_++];
     next_start_ = monotonic_now() + kHeadStart;
-    UniqueFd fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-    if (!fd.valid()) {
-      last_error_ = connection_error("cannot create a socket", errno);
+    Result<UniqueFd> fd = start_connecting(address);
+    if (!fd.ok()) {
+      last_error_ = fd.status();
       return;
     }
-    set_options(fd.get());
-    // EINTR leaves the attempt going on, as EINPROGRESS does.
-    if (::connect(fd.get(), address.get(), address.size) != 0 && errno != EINPROGRESS &&
-        errno != EINTR) {
-      last_error_ = connection_error("cannot connect to " + address.text(), errno);
-      return;
-    }
-    runners_.push_back({std::move(fd), &address});
+    runners_.push_back({*std::move(fd), &address});
   }
 
   Status wait() {
@@ -117,16 +74,9 @@ class Race {
 
   // Whether the attempt, which poll reported, has succeeded; a failed one is closed.
   bool has_won(Runner* runner) {
-    int error = 0;
-    socklen_t size = sizeof error;
-    ::getsockopt(runner->fd.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-    if (error == 0 && is_connected_to_itself(runner->fd.get())) {
-      const linger reset{.l_onoff = 1, .l_linger = 0};
-      ::setsockopt(runner->fd.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
-      error = ECONNREFUSED;
-    }
-    if (error == 0) return true;
-    last_error_ = connection_error("cannot connect to " + runner->address->text(), error);
+    const Status status = finish_connecting(runner->fd.get(), *runner->address);
+    if (status.ok()) return true;
+    last_error_ = status;
     runner->fd.reset();
     return false;
   }

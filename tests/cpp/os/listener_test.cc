@@ -51,6 +51,17 @@ TEST(Listener, LiteralIpv6AnyDoesNotTakeIpv4) {
   EXPECT_TRUE(both);
 }
 
+TEST(Listener, APortIsTakenForEveryAddressThatItsListenerCovers) {
+  auto listener = Listener::open("", 0);
+  ASSERT_TRUE(listener.ok());
+  const std::uint16_t port = listener->address().port();
+  EXPECT_TRUE(Listener::is_taken("127.0.0.1", port));
+  EXPECT_TRUE(Listener::is_taken("", port));
+  listener->close();
+  EXPECT_FALSE(Listener::is_taken("127.0.0.1", port));
+  EXPECT_FALSE(Listener::is_taken("", port));
+}
+
 TEST(Listener, ItsPortIsFreeWhenItIsClosedThoughConnectionsWereOpen) {
   auto listener = Listener::open("127.0.0.1", 0);
   ASSERT_TRUE(listener.ok());

@@ -65,7 +65,8 @@ void SimAgent::connect() {
 void SimAgent::disconnected() {
   link_ = nullptr;
   if (world_->clock->now() - lost_at_ > options_.settings.store_grace) {
-    lose_coordinator();
+    note("coordinator lost");
+    stop_workers([this] { finish("coordinator lost"); });
     return;
   }
   const std::uint64_t session = ++session_;
@@ -74,11 +75,6 @@ void SimAgent::disconnected() {
   later(wait, [this, session] {
     if (session == session_) connect();
   });
-}
-
-void SimAgent::lose_coordinator() {
-  note("coordinator lost");
-  stop_workers([this] { finish("coordinator lost"); });
 }
 
 void SimAgent::say(RendezvousEvent event) {

@@ -1,0 +1,18 @@
+#pragma once
+
+// The addresses of this machine.
+
+#include <string>
+#include <vector>
+
+#include "os/address.h"
+
+namespace elastic::os {
+
+// Of all interfaces that are up, without loopback and link-local ones.
+std::vector<SocketAddress> interface_addresses();
+// The one from which this machine reaches other networks; without a route to any, the first of its
+// interfaces. "": there is none but loopback.
+std::string primary_address();
+
+}  // namespace elastic::os
