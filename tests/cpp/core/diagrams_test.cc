@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <csignal>
 #include <cstdlib>
+#include <deque>
 #include <fstream>
 #include <map>
 #include <optional>
@@ -16,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/agent_policy.h"
 #include "core/rendezvous_harness.h"
 #include "core/rng.h"
 
@@ -147,7 +150,165 @@ std::string draw_round() {
   return drawn;
 }
 
+// The states of an agent, which are those of its worker group, and what leads from one to another.
+// Whatever contradicts what the agent knows leads to UNKNOWN too; only the guardian's death is
+// drawn.
+std::string draw_states() {
+  static constexpr std::array<std::string_view, core::kPolicyInputs> kNames = {
+      "rendezvous found", "note",           "round",        "stale",          "told to stop",
+      "told to go on",    "job succeeded",  "job ended",    "worker started", "worker done",
+      "worker failed",    "worker stopped", "workers gone", "workers gone",   "asked to stop",
+      "asked again",      "guardian lost",  "time is up"};
+  std::string drawn = "stateDiagram-v2\n  [*] --> INIT\n";
+  for (std::size_t from = 0; from < core::kAgentStates; ++from) {
+    std::map<AgentState, std::vector<std::string>> causes;
+    for (std::size_t input = 0; input < core::kPolicyInputs; ++input) {
+      const core::PolicyEdge& edge = core::policy_table()[from][input];
+      const bool is_fault = edge.step == core::PolicyStep::kLose &&
+                            input != static_cast<std::size_t>(core::PolicyInput::kSupervisionLost);
+      if (edge.next == static_cast<AgentState>(from) || is_fault) continue;
+      causes[edge.next].emplace_back(kNames.at(input));
+    }
+    for (const auto& [next, names] : causes) {
+      drawn += std::string("  ") + to_string(static_cast<AgentState>(from)) + " --> " +
+               to_string(next) + ": " + names.front();
+      for (std::size_t i = 1; i < names.size(); ++i) {
+        if (names[i] != names[i - 1]) drawn += ", " + names[i];
+      }
+      drawn += "\n";
+    }
+  }
+  return drawn;
+}
+
+// Two agents with one worker each, a rendezvous, and everything that they say to each other.
+class Scene {
+ public:
+  Scene() : settings_(nnodes(2, 2)), machine_(settings_, now_, Duration::zero()) {
+    settings_.max_restarts = 1;
+    machine_ = Rendezvous(settings_, now_, Duration::zero());
+    for (std::uint64_t i = 0; i < kAgents; ++i) {
+      NodeInfo node;
+      node.id = {1, i};
+      node.local_world_size = 1;
+      agents_.push_back(std::make_unique<core::AgentPolicy>(
+          core::AgentPolicyOptions{node, settings_, std::nullopt}));
+    }
+  }
+
+  void found(std::size_t agent) {
+    feed(agent, core::RendezvousFound{"node" + std::to_string(agent),
+                                      "10.0.0." + std::to_string(agent + 1)});
+  }
+  void fail_worker(std::size_t agent) {
+    WorkerExit exit;
+    exit.code = 1;
+    exit_worker(agent, exit);
+  }
+  void draw(bool on) { is_drawing_ = on; }
+  const std::string& drawn() const { return drawn_; }
+
+ private:
+  static constexpr std::size_t kAgents = 2;
+
+  void arrow(const std::string& from, const std::string& to, const std::string& what) {
+    if (is_drawing_) drawn_ += "  " + from + "->>" + to + ": " + what + "\n";
+  }
+  static std::string agent_name(std::size_t agent) { return "A" + std::to_string(agent); }
+  static std::string worker_name(std::size_t agent) { return "W" + std::to_string(agent); }
+
+  void exit_worker(std::size_t agent, WorkerExit exit) {
+    exit.at = now_;
+    const bool failed = !exit.stopped_by_us;
+    arrow(worker_name(agent), agent_name(agent),
+          failed ? "exits with " + std::to_string(exit.code) : "ends by SIGTERM");
+    feed(agent, core::WorkerExited{0, 100, exit});
+    feed(agent, core::GroupGone{});
+  }
+
+  // What is said is heard in the order of saying, as over a network.
+  void feed(std::size_t agent, const core::PolicyEvent& event) {
+    queue_.emplace_back(agent, event);
+    if (std::exchange(is_feeding_, true)) return;
+    while (!queue_.empty()) {
+      const auto [next, heard] = std::move(queue_.front());
+      queue_.pop_front();
+      now_ += std::chrono::milliseconds(1);
+      std::vector<core::PolicyAction> actions;
+      agents_[next]->step(heard, now_, &actions);
+      for (const core::PolicyAction& action : actions) carry_out(next, action);
+    }
+    is_feeding_ = false;
+  }
+
+  void carry_out(std::size_t agent, const core::PolicyAction& action) {
+    if (const auto* said = std::get_if<core::Say>(&action)) {
+      say(agent, said->statement);
+    } else if (std::holds_alternative<core::StartGroup>(action)) {
+      arrow(agent_name(agent), worker_name(agent), "start");
+      feed(agent, core::WorkerStarted{0, 100, now_});
+    } else if (std::holds_alternative<core::StopGroup>(action)) {
+      arrow(agent_name(agent), worker_name(agent), "SIGTERM, and SIGKILL after the grace");
+      WorkerExit exit;
+      exit.kind = ExitKind::kSignaled;
+      exit.signal = SIGTERM;
+      exit.stopped_by_us = true;
+      exit_worker(agent, exit);
+    }
+  }
+
+  void say(std::size_t agent, NodeStatement statement) {
+    static constexpr std::array<std::string_view, 6> kNames = {"Join", "Failed", "Gone",
+                                                               "Done", "Leave",  "Close"};
+    arrow(agent_name(agent), "R", std::string(kNames.at(statement.index())));
+    if (auto* join = std::get_if<rdzv::Join>(&statement)) join->node.store_port = 40'000;
+    std::vector<RendezvousAction> told;
+    std::visit([&](const auto& one) { machine_.step(one, now_, &told); }, statement);
+    for (const RendezvousAction& action : told) tell(action);
+  }
+
+  void tell(const RendezvousAction& action) {
+    if (const auto* round = std::get_if<rdzv::Round>(&action)) {
+      arrow("R", agent_name(round->to.low),
+            "Round " + std::to_string(round->record->round) + ", rank " +
+                std::to_string(round->own.group_rank) + " of " +
+                std::to_string(round->record->nodes));
+      feed(round->to.low, *round);
+    } else if (const auto* restart = std::get_if<rdzv::Restart>(&action)) {
+      arrow("R", agent_name(restart->to.low), "Restart");
+      feed(restart->to.low, *restart);
+    }
+  }
+
+  Instant now_ = Instant(1000s);
+  JobSettings settings_;
+  Rendezvous machine_;
+  std::vector<std::unique_ptr<core::AgentPolicy>> agents_;
+  std::deque<std::pair<std::size_t, core::PolicyEvent>> queue_;
+  bool is_feeding_ = false;
+  bool is_drawing_ = false;
+  std::string drawn_ =
+      "sequenceDiagram\n  participant W0 as worker 0\n  participant A0 as agent 0\n"
+      "  participant R as rendezvous\n  participant A1 as agent 1\n"
+      "  participant W1 as worker 1\n";
+};
+
+std::string draw_restart() {
+  Scene scene;
+  scene.found(0);
+  scene.found(1);
+  scene.draw(true);
+  scene.fail_worker(0);
+  return scene.drawn();
+}
+
 TEST(Diagrams, ThePageShowsThePhasesOfARound) { expect_on_page("round", draw_round()); }
+
+TEST(Diagrams, ThePageShowsTheStatesOfAnAgent) { expect_on_page("states", draw_states()); }
+
+TEST(Diagrams, ThePageShowsHowAWorkersFailureRestartsAll) {
+  expect_on_page("restart", draw_restart());
+}
 
 }  // namespace
 }  // namespace elastic::test
