@@ -26,6 +26,7 @@ LAYER_INCLUDES = {
     "os": ("elastic/", "core/check.h", "os/"),
     "host": ("elastic/", "core/", "os/", "host/"),
     "guardian": ("core/", "elastic/", "os/", "guardian/"),
+    "coordinator": ("elastic/", "coordinator/"),
     "bindings": ("elastic/", "bindings/"),
 }
 

@@ -29,8 +29,10 @@ constexpr Duration kStateDelay = std::chrono::milliseconds(100);
 // Of the largest job that can be; a file that is larger is none of ours.
 constexpr std::size_t kStateBytesMax = std::size_t{1} << 30;
 
+// One code for all that keeps a coordinator from using its file: nothing but another file helps.
 Status file_error(const Status& cause, const std::string& path) {
-  return cause.with_context("cannot go on from the state file " + path);
+  return {StatusCode::kFailedPrecondition,
+          "cannot keep the state in " + path + ": " + std::string(cause.message())};
 }
 
 }  // namespace
@@ -116,7 +118,7 @@ Status CoordinatorService::Impl::load() {
   const std::string& path = options_.state_file;
   if (path.empty()) return {};
   auto bytes = os::read_file(path, kStateBytesMax);
-  if (!bytes.ok()) return bytes.status();
+  if (!bytes.ok()) return file_error(bytes.status(), path);
   if (*bytes) {
     auto stored = core::decode_jobs(**bytes);
     if (!stored.ok()) return file_error(stored.status(), path);
@@ -128,6 +130,11 @@ Status CoordinatorService::Impl::load() {
       }
     }
     num_jobs_.set(jobs_.size());
+  }
+  // What cannot be written later is better known now.
+  stored_ = encode();
+  if (Status written = os::replace_file(path, stored_); !written.ok()) {
+    return file_error(written, path);
   }
   auto file = StateFile::open(
       path, [this, loop = &loop_, alive = std::weak_ptr<bool>(alive_)](const Status& error) {

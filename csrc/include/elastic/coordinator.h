@@ -62,7 +62,8 @@ struct CoordinatorStats {
 class ELASTIC_EXPORT Coordinator {
  public:
   // Binds, listens and starts the thread; errors as StoreServer::start has them. Also:
-  // kPeerViolation or kFailedPrecondition for a state file that is damaged, or of a newer version.
+  // kFailedPrecondition for a state file that cannot be read or written, is damaged, or of a newer
+  // version.
   static Result<std::unique_ptr<Coordinator>> start(const CoordinatorOptions& options);
 
   Coordinator(const Coordinator&) = delete;

@@ -1,0 +1,157 @@
+// elastic-coordinator: a coordinator that lives alone, beside the agents of its jobs.
+//
+//   elastic-coordinator --bind HOST[:PORT] [--state-file FILE]
+//
+// SIGTERM and SIGINT end it.
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "coordinator/line_writer.h"
+#include "elastic/coordinator.h"
+#include "elastic/version.h"
+
+namespace elastic::coordinator {
+namespace {
+
+constexpr int kExitUsage = 2;
+constexpr int kExitCannotServe = 73;
+constexpr int kExitCannotKeepState = 74;
+constexpr std::uint16_t kDefaultPort = 29400;
+// For agents of jobs that are over to hear the result.
+constexpr Duration kDrain = std::chrono::seconds(5);
+
+constexpr const char* kHelp =
+    R"(usage: elastic-coordinator --bind HOST[:PORT] [--state-file FILE]
+
+Lets the agents of elastic jobs find each other. Give them its address as --rdzv-endpoint. One
+coordinator serves any number of jobs, told apart by their ids (--rdzv-id).
+
+  --bind HOST[:PORT]   the address to listen on; an empty HOST is every interface, an IPv6 address
+                       stands in brackets. The default port is 29400; 0 takes a free one
+  --state-file FILE    keep the jobs' state in FILE and go on from it after a restart. Without it
+                       a coordinator that is restarted asks the agents
+  --version, --help    say so and exit
+
+It ends on SIGTERM and SIGINT. Exit codes: 0 ended so, 2 usage, 73 cannot listen, 74 the state file
+cannot be used.
+)";
+
+struct Arguments {
+  std::string host;
+  std::uint16_t port = kDefaultPort;
+  std::string state_file;
+};
+
+int usage_error(const std::string& message) {
+  std::fprintf(stderr, "elastic-coordinator: %s (--help tells how)\n", message.c_str());
+  return kExitUsage;
+}
+
+// False: it is no address to bind.
+bool parse_bind(std::string_view text, Arguments* arguments) {
+  std::size_t colon = text.rfind(':');
+  const bool is_bracketed = text.starts_with('[');
+  if (is_bracketed) {
+    const std::size_t end = text.find(']');
+    if (end == std::string_view::npos) return false;
+    colon = end + 1 < text.size() ? end + 1 : std::string_view::npos;
+    if (colon != std::string_view::npos && text[colon] != ':') return false;
+  }
+  arguments->host = text.substr(0, colon);
+  if (!is_bracketed && arguments->host.find(':') != std::string::npos) return false;
+  if (colon == std::string_view::npos) return !text.empty();
+  const std::string_view port = text.substr(colon + 1);
+  const auto parsed = std::from_chars(port.data(), port.data() + port.size(), arguments->port);
+  return parsed.ec == std::errc() && parsed.ptr == port.data() + port.size();
+}
+
+// nullopt: go on; else the code to exit with.
+std::optional<int> parse(int argc, char** argv, Arguments* arguments) {
+  bool has_bind = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if (argument == "--help" || argument == "-h") {
+      std::fputs(kHelp, stdout);
+      return 0;
+    }
+    if (argument == "--version") {
+      std::puts("elastic-coordinator " ELASTIC_VERSION);
+      return 0;
+    }
+    const std::size_t equals = argument.find('=');
+    const std::string name(argument.substr(0, equals));
+    if (name != "--bind" && name != "--state-file") {
+      return usage_error("there is no argument " + name);
+    }
+    if (equals == std::string_view::npos && ++i == argc) {
+      return usage_error(name + " needs a value");
+    }
+    const std::string value(equals == std::string_view::npos ? argv[i]
+                                                             : argument.substr(equals + 1));
+    if (name == "--state-file") {
+      arguments->state_file = value;
+    } else if (!parse_bind(value, arguments)) {
+      return usage_error("--bind " + value + ": not HOST:PORT");
+    } else {
+      has_bind = true;
+    }
+  }
+  if (!has_bind) return usage_error("--bind is missing");
+  return std::nullopt;
+}
+
+// Each session takes a descriptor.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+int run(int argc, char** argv) {
+  Arguments arguments;
+  if (const auto code = parse(argc, argv, &arguments)) return *code;
+  raise_descriptor_limit();
+  ::signal(SIGPIPE, SIG_IGN);
+  // Before any thread exists, so that all of them leave the signals to sigwait below.
+  sigset_t signals;
+  ::sigemptyset(&signals);
+  ::sigaddset(&signals, SIGTERM);
+  ::sigaddset(&signals, SIGINT);
+  ::sigprocmask(SIG_BLOCK, &signals, nullptr);
+
+  LineWriter lines(STDERR_FILENO);
+  CoordinatorOptions options;
+  options.host = arguments.host;
+  options.port = arguments.port;
+  options.state_file = arguments.state_file;
+  options.log = [&lines](std::string_view line) { lines.write(line); };
+  auto coordinator = Coordinator::start(options);
+  if (!coordinator.ok()) {
+    const Status error = coordinator.status();
+    lines.write("elastic-coordinator: " + std::string(error.message()));
+    const bool is_state = error.code() == StatusCode::kFailedPrecondition;
+    return is_state ? kExitCannotKeepState : kExitCannotServe;
+  }
+  const std::string& host = (*coordinator)->host();
+  lines.write("listening on " + (host.find(':') == std::string::npos ? host : "[" + host + "]") +
+              ":" + std::to_string((*coordinator)->port()));
+  int number = 0;
+  ::sigwait(&signals, &number);
+  lines.write(std::string("told to stop by ") + (number == SIGTERM ? "SIGTERM" : "SIGINT"));
+  (*coordinator)->close(kDrain);
+  return 0;
+}
+
+}  // namespace
+}  // namespace elastic::coordinator
+
+int main(int argc, char** argv) { return elastic::coordinator::run(argc, argv); }
