@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "elastic/store_server.h"
-#include "host/session_test_client.h"
+#include "host/coordinator_fixture.h"
 #include "os/clock.h"
 
 namespace elastic::host {
@@ -20,40 +20,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
-
-HeldRound held(std::uint64_t round, int nodes, int group_rank) {
-  HeldRound held;
-  held.record.round = round;
-  held.record.nodes = nodes;
-  held.record.world_size = nodes;
-  held.record.master_addr = "127.0.0.1";
-  held.group_rank = group_rank;
-  return held;
-}
-
-class CoordinatorTest : public testing::Test {
- protected:
-  void start(const CoordinatorOptions& options = {}) {
-    auto started = Coordinator::start(options);
-    ASSERT_TRUE(started.ok()) << started.status().message();
-    coordinator = *std::move(started);
-  }
-  std::unique_ptr<SessionClient> connect(std::uint64_t node, const std::string& job = "job") {
-    return std::make_unique<SessionClient>(coordinator->port(), node, job);
-  }
-  // A running round of nodes 1 to n.
-  std::vector<std::unique_ptr<SessionClient>> run_round(int n, const JobSettings& settings) {
-    std::vector<std::unique_ptr<SessionClient>> nodes;
-    for (int i = 1; i <= n; ++i) {
-      nodes.push_back(connect(static_cast<std::uint64_t>(i)));
-      nodes.back()->join(settings);
-    }
-    for (const auto& node : nodes) node->expect<rdzv::Round>();
-    return nodes;
-  }
-
-  std::unique_ptr<Coordinator> coordinator;
-};
 
 TEST_F(CoordinatorTest, ThreeNodesFormARoundThatEachIsTold) {
   start();

@@ -16,8 +16,20 @@
 
 #include "core/session_wire.h"
 #include "host/store_test_client.h"
+#include "os/clock.h"
 
 namespace elastic::host {
+
+// A round as a member of it may hold it.
+inline HeldRound held(std::uint64_t round, int nodes, int group_rank) {
+  HeldRound held;
+  held.record.round = round;
+  held.record.nodes = nodes;
+  held.record.world_size = nodes;
+  held.record.master_addr = "127.0.0.1";
+  held.group_rank = group_rank;
+  return held;
+}
 
 inline JobSettings nnodes(int min_nodes, int max_nodes) {
   JobSettings settings;
@@ -31,7 +43,8 @@ class SessionClient {
  public:
   // Connects and finds out that this is a coordinator; sends no hello.
   explicit SessionClient(std::uint16_t port, const char* host = "127.0.0.1")
-      : client_(port, host), port_(port) {
+      : SessionClient(TestClient(port, host)) {}
+  explicit SessionClient(TestClient client) : client_(std::move(client)) {
     EXPECT_EQ(client_.connect_error(), 0);
     EXPECT_TRUE(find_coordinator(&client_));
   }
@@ -103,6 +116,19 @@ class SessionClient {
       return {};
     }
   }
+  // The same before so much time has passed; a beat keeps the session from being silent.
+  template <typename Message>
+  std::optional<Message> expect_within(Duration limit) {
+    const Instant deadline = os::monotonic_now() + limit;
+    while (os::monotonic_now() < deadline) {
+      say(session::Heartbeat{Instant(Duration(++beats_))});
+      while (auto message = hear()) {
+        if (auto* found = std::get_if<Message>(&*message)) return std::move(*found);
+        if (std::holds_alternative<session::HeartbeatReply>(*message)) break;
+      }
+    }
+    return std::nullopt;
+  }
   // True if a message of this kind comes before the answer to a beat: the coordinator has nothing
   // more to say at present.
   template <typename Message>
@@ -124,7 +150,6 @@ class SessionClient {
 
  private:
   TestClient client_;
-  const std::uint16_t port_;
   std::string buffer_;
   std::int64_t beats_ = 0;
 };
