@@ -62,6 +62,11 @@ void bind_constants(py::module_& module) {
   module.attr("EXIT_CANNOT_START") = kExitCannotStart;
   module.attr("EXIT_CANNOT_SERVE") = kExitCannotServe;
   module.attr("EXIT_CANNOT_LOG") = kExitCannotLog;
+  module.attr("EXIT_JOIN_TIMED_OUT") = kExitJoinTimedOut;
+  module.attr("EXIT_REFUSED") = kExitRefused;
+  module.attr("EXIT_COORDINATOR_LOST") = kExitCoordinatorLost;
+  module.attr("EXIT_NODE_LOST") = kExitNodeLost;
+  module.attr("EXIT_JOB_CLOSED") = kExitJobClosed;
   py::enum_<AgentState>(module, "AgentState", "The states of an agent, as torch names them.")
       .value("INIT", AgentState::kInit)
       .value("HEALTHY", AgentState::kHealthy)
@@ -97,8 +102,11 @@ void bind_options(py::module_& module) {
   const AgentOptions defaults;
   py::class_<AgentOptions>(module, "AgentOptions", "What an agent is to run, and how.")
       .def(py::init([](std::vector<WorkerTemplate> workers, const TextDict& env, std::string run_id,
-                       std::string role, const py::str& cwd, int max_restarts, double stop_grace,
-                       SignalScope stop_scope, std::string local_addr, std::uint16_t master_port,
+                       std::string role, const py::str& cwd, int max_restarts,
+                       std::optional<RendezvousOptions> rendezvous, double stop_grace,
+                       std::optional<double> failure_grace, SignalScope stop_scope,
+                       std::optional<double> exit_barrier_timeout, std::uint16_t master_port,
+                       std::pair<std::uint16_t, std::uint16_t> worker_ports, bool share_store,
                        const py::str& log_dir, std::string line_prefix,
                        const py::str& guardian_path, bool become_subreaper) {
              AgentOptions options;
@@ -107,11 +115,17 @@ void bind_options(py::module_& module) {
              options.workers = std::move(workers);
              options.env = to_environment(env);
              options.cwd = to_os(cwd);
-             options.max_restarts = max_restarts;
+             if (rendezvous) options.rendezvous = *std::move(rendezvous);
+             options.rendezvous.settings.max_restarts = max_restarts;
              options.stop_grace = from_seconds(stop_grace);
+             if (failure_grace) options.failure_grace = from_seconds(*failure_grace);
              options.stop_scope = stop_scope;
-             options.local_addr = std::move(local_addr);
+             if (exit_barrier_timeout) {
+               options.exit_barrier_timeout = from_seconds(*exit_barrier_timeout);
+             }
              options.master_port = master_port;
+             options.worker_ports = {worker_ports.first, worker_ports.second};
+             options.share_store = share_store;
              options.log_dir = to_os(log_dir);
              options.line_prefix = std::move(line_prefix);
              options.guardian.guardian_path = to_os(guardian_path);
@@ -120,14 +134,21 @@ void bind_options(py::module_& module) {
            }),
            py::arg("workers"), py::kw_only(), py::arg("env"), py::arg("run_id") = defaults.run_id,
            py::arg("role") = defaults.role, py::arg("cwd") = defaults.cwd,
-           py::arg("max_restarts") = defaults.max_restarts,
+           py::arg("max_restarts") = defaults.rendezvous.settings.max_restarts,
+           py::arg("rendezvous") = py::none(),
            py::arg("stop_grace") = to_seconds(defaults.stop_grace),
-           py::arg("stop_scope") = defaults.stop_scope, py::arg("local_addr") = defaults.local_addr,
-           py::arg("master_port") = defaults.master_port, py::arg("log_dir") = defaults.log_dir,
+           py::arg("failure_grace") = py::none(), py::arg("stop_scope") = defaults.stop_scope,
+           py::arg("exit_barrier_timeout") = py::none(),
+           py::arg("master_port") = defaults.master_port,
+           py::arg("worker_ports") =
+               std::pair(defaults.worker_ports.first, defaults.worker_ports.last),
+           py::arg("share_store") = defaults.share_store, py::arg("log_dir") = defaults.log_dir,
            py::arg("line_prefix") = defaults.line_prefix,
            py::arg("guardian_path") = defaults.guardian.guardian_path,
            py::arg("become_subreaper") = defaults.guardian.become_subreaper,
-           "One WorkerTemplate for each local rank; `env` is all that every worker inherits.");
+           "One WorkerTemplate for each local rank; `env` is all that every worker inherits. "
+           "`max_restarts` is the job's, of all its nodes. Without `rendezvous` the job has one "
+           "node.");
 }
 
 void bind_round(py::module_& module) {
@@ -140,7 +161,9 @@ void bind_round(py::module_& module) {
   py::class_<RoundInfo, std::shared_ptr<RoundInfo>>(module, "RoundInfo",
                                                     "What the workers of a round agree on.")
       .def_readonly("round", &RoundInfo::round)
+      .def_readonly("generation", &RoundInfo::generation)
       .def_readonly("restart_count", &RoundInfo::restart_count)
+      .def_readonly("membership_changes", &RoundInfo::membership_changes)
       .def_readonly("group_rank", &RoundInfo::group_rank)
       .def_readonly("group_world_size", &RoundInfo::group_world_size)
       .def_readonly("master_addr", &RoundInfo::master_addr)
@@ -151,6 +174,7 @@ void bind_round(py::module_& module) {
 void bind_events(py::module_& module) {
   py::class_<AgentEvent> event(module, "AgentEvent", "Something that the agent did or saw.");
   py::enum_<AgentEvent::Kind>(event, "Kind")
+      .value("NOTE", AgentEvent::Kind::kNote)
       .value("ROUND_STARTING", AgentEvent::Kind::kRoundStarting)
       .value("WORKER_STARTED", AgentEvent::Kind::kWorkerStarted)
       .value("WORKERS_RUNNING", AgentEvent::Kind::kWorkersRunning)
@@ -190,7 +214,8 @@ void bind_events(py::module_& module) {
       .def_readonly("exit_code", &AgentResult::exit_code)
       .def_readonly("message", &AgentResult::message)
       .def_readonly("failures", &AgentResult::failures,
-                    "of the last round, earliest first, without workers that were stopped");
+                    "of this node's last round, earliest first, without workers that were stopped")
+      .def_readonly("job", &AgentResult::job, "None if the agent ended without hearing it");
 }
 
 }  // namespace

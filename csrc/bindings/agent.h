@@ -4,7 +4,8 @@
 
 namespace elastic::bindings {
 
-// Agent, its options, events and result, and the exit codes. After bind_worker_group().
+// Agent, its options, events and result, and the exit codes. After bind_worker_group() and
+// bind_rendezvous_values().
 void bind_agent(pybind11::module_& module);
 
 }  // namespace elastic::bindings

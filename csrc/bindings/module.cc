@@ -4,6 +4,7 @@
 
 #include "bindings/agent.h"
 #include "bindings/errors.h"
+#include "bindings/rendezvous_values.h"
 #include "bindings/store.h"
 #include "bindings/worker_group.h"
 #include "elastic/version.h"
@@ -15,5 +16,6 @@ PYBIND11_MODULE(_C, module) {
   elastic::bindings::bind_store_server(module);
   elastic::bindings::bind_store_client(module);
   elastic::bindings::bind_worker_group(module);
+  elastic::bindings::bind_rendezvous_values(module);
   elastic::bindings::bind_agent(module);
 }

@@ -1,11 +1,12 @@
 #pragma once
 
-// What one node's agent does about what happens to it: when to form a round, start its workers,
-// stop them, begin again, and with which result to end.
+// What one node's agent does about what happens to it and what it is told: when to ask for a round,
+// start its workers, stop them, say what has become of them, and with which result to end.
 //
-// Pure: the same calls in the same order give the same actions. Not thread-safe; the owner
-// serialises calls and carries the actions out in order. An action that cannot be carried out is
-// answered with SupervisionLost.
+// It follows the rendezvous (elastic/rendezvous.h), which alone decides about rounds, restarts and
+// the job's result. Pure: the same calls in the same order give the same actions. Not thread-safe;
+// the owner serialises calls and carries the actions out in order. An action that cannot be carried
+// out is answered with LocalFault or SupervisionLost.
 
 #include <array>
 #include <cstdint>
@@ -16,15 +17,26 @@
 #include <vector>
 
 #include "elastic/agent.h"
+#include "elastic/rendezvous.h"
 
 namespace elastic::core {
 
-// The round that was asked for by Join: who takes part, with which ranks, and its store is open.
-struct RoundReady {
-  std::shared_ptr<const RoundInfo> round;
+// The way to the rendezvous is known. Once, before anything else is heard from it.
+struct RendezvousFound {
+  std::string name;     // of this node, for people
+  std::string address;  // where the other nodes reach it
 };
-// The round cannot be formed on this node, and trying again would not help.
-struct RoundFailed {
+// Something that people want to read.
+struct Note {
+  std::string sentence;
+};
+// The rendezvous is out of reach for good.
+struct RendezvousLost {
+  int exit_code = kExitCoordinatorLost;
+  std::string message;
+};
+// This node cannot do its part in any round: no port, no files. No worker was started.
+struct LocalFault {
   int exit_code = kExitInternal;
   std::string message;
 };
@@ -47,13 +59,17 @@ struct StopRequested {
 struct SupervisionLost {
   std::string message;
 };
-using PolicyEvent = std::variant<RoundReady, RoundFailed, WorkerStarted, WorkerExited, GroupGone,
-                                 StopRequested, SupervisionLost>;
+// next_deadline() has come.
+struct PolicyTick {};
 
-// Form round `round`; answered by RoundReady or RoundFailed.
-struct Join {
-  std::uint64_t round = 0;
-  int restart_count = 0;
+using PolicyEvent =
+    std::variant<RendezvousFound, Note, RendezvousLost, LocalFault, rdzv::Round, rdzv::Restart,
+                 rdzv::Evicted, rdzv::Refused, rdzv::TimedOut, rdzv::Closed, WorkerStarted,
+                 WorkerExited, GroupGone, StopRequested, SupervisionLost, PolicyTick>;
+
+// To be said to the rendezvous. A Join lacks its store_port: the owner binds one and fills it in.
+struct Say {
+  NodeStatement statement;
 };
 struct StartGroup {
   std::shared_ptr<const RoundInfo> round;
@@ -72,40 +88,51 @@ struct Report {
 struct Finish {
   AgentResult result;
 };
-using PolicyAction = std::variant<Join, StartGroup, StopGroup, Report, Finish>;
+using PolicyAction = std::variant<Say, StartGroup, StopGroup, Report, Finish>;
 
 // What an event means in the light of what is known: the columns of the transition table.
 enum class PolicyInput : std::uint8_t {
-  kRoundReady,
-  kRoundFailed,
+  kFound,
+  kNote,
+  kRound,        // one that was not heard of before
+  kStale,        // of a round that is over, or told again
+  kOrdered,      // to stop the workers (restart, eviction), which are there
+  kOrderedIdle,  // the same, and none are there
+  kSuccess,      // the job's, as everybody is told
+  kEnd,          // the job's, or this node's part in it, without success
   kWorkerStarted,
-  kWorkerDone,        // exited 0
-  kWorkerFailed,      // ended otherwise, and not because of us
-  kWorkerStopped,     // ended after we had stopped it
-  kGroupGone,         // and no further round follows
-  kGroupGoneToRetry,  // and the budget allows another round
-  kStopRequested,     // by which the outcome changes
-  kHurryRequested,    // a stop request when the outcome is settled and only time is left to decide
+  kWorkerDone,       // exited 0
+  kWorkerFailed,     // ended otherwise, and not because of us
+  kWorkerStopped,    // ended after we had stopped it
+  kGroupGone,        // and nobody has told us to go on
+  kGroupGoneToJoin,  // and we were told to ask for another round
+  kStopRequested,    // by which the outcome changes
+  kHurryRequested,   // a stop request when the outcome is settled and only time is left to decide
   kSupervisionLost,
+  kTick,  // what was waited for has not come
 };
-inline constexpr std::size_t kPolicyInputs = 11;
+inline constexpr std::size_t kPolicyInputs = 18;
 inline constexpr std::size_t kAgentStates = 7;
 
 // What is done on the way from one state to the next.
 enum class PolicyStep : std::uint8_t {
   kIgnore,
+  kTell,
+  kJoin,
   kStartGroup,
-  kFailRound,
+  kObey,
+  kEnd,
   kCountStarted,
   kCountExit,
-  kStopForFailure,
   kAddFailure,
-  kRestart,
-  kSucceed,
-  kFail,
-  kStopForRequest,
-  kFinishStopped,
+  kSayDone,
+  kSayGone,
+  kRejoin,
+  kFinish,
+  kLeave,
+  kLeaveDone,
   kHurry,
+  kStopUntold,
   kLose,
 };
 
@@ -118,20 +145,28 @@ using PolicyTable = std::array<std::array<PolicyEdge, kPolicyInputs>, kAgentStat
 // Indexed by AgentState and PolicyInput.
 const PolicyTable& policy_table();
 
+// A node that has said that a worker failed is told within this time what to do; else nobody hears
+// it, and it stops its other workers by itself: their collectives are broken anyway.
+inline constexpr Duration kOrderPatience = std::chrono::seconds(1);
+
 struct AgentPolicyOptions {
-  int max_restarts = 0;
-  Duration stop_grace{};
+  NodeInfo node;  // without name, address and store_port
+  JobSettings settings;
+  std::optional<Duration> exit_barrier_timeout;
 };
 
 class AgentPolicy {
  public:
-  explicit AgentPolicy(const AgentPolicyOptions& options) : options_(options) {}
+  explicit AgentPolicy(const AgentPolicyOptions& options)
+      : settings_(options.settings),
+        exit_barrier_timeout_(options.exit_barrier_timeout),
+        self_(options.node) {}
 
-  // Asks for the first round. Once, before any event.
-  void begin(std::vector<PolicyAction>* out);
   // Feeds one event and appends, in the order of execution, what must now happen. After Finish,
   // events change nothing.
   void step(const PolicyEvent& event, Instant now, std::vector<PolicyAction>* out);
+  // When step(PolicyTick{}) must be called; nullopt: never.
+  std::optional<Instant> next_deadline() const { return deadline_; }
 
   AgentState state() const { return state_; }
   // What `event` means now.
@@ -139,39 +174,57 @@ class AgentPolicy {
 
  private:
   struct Context;
+  struct Reader;
 
   void run(PolicyStep step, const PolicyEvent& event, Context* context);
-  void start_group(const RoundReady& event, Context* context);
+  void join(const PolicyEvent& event, Context* context);
+  void start_group(const rdzv::Round& event, Context* context);
+  void obey(const PolicyEvent& event, Context* context);
+  std::string hear_order(const PolicyEvent& event);
+  void end(const PolicyEvent& event, Context* context);
+  void settle(const JobResult& job);
   void count_started(const WorkerStarted& event, Context* context);
   void count_exit(const WorkerExited& event, Context* context);
-  void add_failure(const WorkerExited& event);
-  void stop_for_failure(const WorkerExited& event, Context* context);
-  void stop_for_request(const StopRequested& event, Context* context);
+  void add_failure(const WorkerExited& event, Context* context);
+  void say_failure(const WorkerFailure& failure, Context* context);
+  void say_done(Context* context);
+  void say_gone(Context* context);
+  void say_join(Context* context);
+  void say_leave(const std::string& reason, Context* context);
+  void stop_group(Duration grace, const std::string& why, Context* context);
+  void leave(const StopRequested& event, Context* context);
+  void leave_done(const PolicyEvent& event, Context* context);
   void hurry(const StopRequested& event, Context* context);
-  void restart(Context* context);
-  void fail(Context* context);
-  void finish_stopped(const PolicyEvent& event, Context* context);
-  void finish(int exit_code, std::string message, Context* context);
-  bool may_restart() const;
+  void lose(const PolicyEvent& event, Context* context);
+  void finish(Context* context);
   bool all_ended() const;
-  // The failure that the round ended by. REQUIRES: there is one.
+  std::uint64_t round_number() const { return round_ ? round_->round : 0; }
+  // The failure that the round ended by here. REQUIRES: there is one.
   const WorkerFailure& cause() const;
   std::string story_of(const WorkerFailure& failure) const;
+  std::string restart_text(const RoundRecord& record) const;
 
-  const AgentPolicyOptions options_;
+  const JobSettings settings_;
+  const std::optional<Duration> exit_barrier_timeout_;
 
   AgentState state_ = AgentState::kInit;
-  bool finished_ = false;
-  std::uint64_t round_number_ = 1;
-  int restart_count_ = 0;
+  NodeInfo self_;  // as the next Join says it
+  bool has_joined_ = false;
+  bool is_finished_ = false;
+  std::optional<Instant> deadline_;
+  AgentResult result_;  // settled, and told when the workers are gone
   int stop_requests_ = 0;
-  int stop_signal_ = 0;  // of the first request
 
   // Of the present round.
   std::shared_ptr<const RoundInfo> round_;
+  bool has_workers_ = false;  // started, and not yet gone
+  bool owes_gone_ = false;    // the rendezvous waits for our Gone
+  bool is_stopping_ = false;
+  bool is_to_join_ = false;  // when the workers are gone
   std::size_t started_ = 0;
   std::size_t ended_ = 0;
   std::vector<WorkerFailure> failures_;
+  std::string why_it_ended_;
 };
 
 }  // namespace elastic::core

@@ -40,4 +40,20 @@ std::vector<WorkerAssignment> worker_assignments(const NodeRanks& node, int loca
   return workers;
 }
 
+RoundInfo round_info(const RoundRecord& record, const NodeAssignment& own) {
+  RoundInfo info;
+  info.round = record.round;
+  info.generation = record.generation;
+  info.restart_count = record.restarts;
+  info.membership_changes = record.membership_changes;
+  info.group_rank = own.group_rank;
+  info.group_world_size = record.nodes;
+  info.master_addr = record.master_addr;
+  info.master_port = record.master_port;
+  info.workers = worker_assignments(
+      {own.base_rank, record.world_size, own.base_role_rank, own.role_world_size},
+      own.local_world_size);
+  return info;
+}
+
 }  // namespace elastic::core

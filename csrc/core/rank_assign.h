@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "elastic/agent.h"
+#include "elastic/rendezvous_types.h"
 
 namespace elastic::core {
 
@@ -31,5 +32,8 @@ std::vector<NodeRanks> assign_ranks(const std::vector<NodeMember>& members);
 
 // The places of one node's workers, by local rank.
 std::vector<WorkerAssignment> worker_assignments(const NodeRanks& node, int local_world_size);
+
+// What the workers of one member need to know of a round.
+RoundInfo round_info(const RoundRecord& record, const NodeAssignment& own);
 
 }  // namespace elastic::core

@@ -232,6 +232,9 @@ void RendezvousMachine::on(const rdzv::ClockGap& event) {
   }
   for (auto& [id, node] : nodes_) node.deadline.at = add_saturating(node.deadline.at, event.gap);
   deadline_check_ = add_saturating(deadline_check_, event.gap);
+  for (auto& [number, at] : seen_marks_) {
+    if (at > began) at = add_saturating(at, event.gap);
+  }
 }
 
 void RendezvousMachine::set_deadline(Node& node, Instant deadline) {
@@ -270,9 +273,11 @@ void RendezvousMachine::judge_node_deadlines() {
 void RendezvousMachine::give_up(const Node& node) {
   const NodeId id = node.info.id;
   if (node.phase == NodePhase::kJoined) {
-    emit(rdzv::TimedOut{
-        id, sentence(now_, false) + "; gave up after " + seconds_text(settings_.join_timeout)});
-    depart(id, false, "its join timed out");
+    const std::string why =
+        sentence(now_, false) + "; gave up after " + seconds_text(settings_.join_timeout);
+    emit(rdzv::TimedOut{id, why});
+    depart(id, false, why);
+    departed_.back().timed_out = true;
   } else if (node.phase == NodePhase::kWorking) {
     depart(id, true,
            "it did not stop its workers within its grace and " + seconds_text(kStopMargin));

@@ -131,6 +131,7 @@ class RendezvousCodec {
       v.text(one.name, kNodeTextBytesMax);
       v.text(one.reason, kMessageBytesMax);
       v.flag(one.lost);
+      v.flag(one.timed_out);
       v.number(one.round);
       v.number(one.done_round);
     });

@@ -65,6 +65,7 @@ struct Departed {
   bool lost = false;             // it was not its own decision
   std::uint64_t round = 0;       // the last that it was told it is a member of
   std::uint64_t done_round = 0;  // what it had finished
+  bool timed_out = false;        // its join was not granted in time
 };
 
 // Why the last round ended, and what that costs.

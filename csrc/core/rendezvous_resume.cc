@@ -229,7 +229,12 @@ void RendezvousMachine::remind(const NodeId& id, std::uint64_t heard, Instant no
     return;
   }
   if (node == nullptr) {
-    say(eviction_of(id));
+    const Departed* known = departed(id);
+    if (known != nullptr && known->timed_out) {
+      say(rdzv::TimedOut{id, known->reason});
+    } else {
+      say(eviction_of(id));
+    }
     return;
   }
   if (end_.over_told && node->rank == 0 && phase_ == RendezvousPhase::kForming) {

@@ -16,6 +16,7 @@ struct JobConstants {
   std::string run_id;
   std::string role;
   int max_restarts = 0;
+  bool share_store = true;  // false: rank 0's worker hosts the store
 };
 
 // The rank variables of one local rank, "NAME=value". `error_file` is where the worker may leave

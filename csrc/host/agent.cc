@@ -20,10 +20,22 @@ Status validate(const AgentOptions& options) {
       return invalid("worker " + std::to_string(i) + " has no program");
     }
   }
-  if (options.max_restarts < 0) return invalid("max_restarts cannot be negative");
   if (options.stop_grace < Duration::zero()) return invalid("stop_grace cannot be negative");
-  if (options.local_addr.empty()) return invalid("local_addr cannot be empty");
-  return {};
+  if (options.failure_grace && *options.failure_grace < Duration::zero()) {
+    return invalid("failure_grace cannot be negative");
+  }
+  if (options.exit_barrier_timeout && *options.exit_barrier_timeout < Duration::zero()) {
+    return invalid("exit_barrier_timeout cannot be negative");
+  }
+  if (options.worker_ports.last < options.worker_ports.first) {
+    return invalid("worker_ports: the last port is below the first");
+  }
+  const RendezvousOptions& rendezvous = options.rendezvous;
+  if (rendezvous.is_single_node() && rendezvous.settings.min_nodes > 1) {
+    return invalid("a job of " + std::to_string(rendezvous.settings.min_nodes) +
+                   " nodes needs an endpoint or a backend where they meet");
+  }
+  return rendezvous.settings.validate();
 }
 
 }  // namespace
@@ -74,9 +86,12 @@ class Agent::Impl {
 Result<std::unique_ptr<Agent>> Agent::start(AgentOptions options) {
   if (const Status status = validate(options); !status.ok()) return status;
   // Here and once: the loop looks up no names, and every round has the same address.
-  const auto addresses = os::look_up(options.local_addr, options.master_port);
-  if (!addresses.ok()) return addresses.status().with_context("local_addr");
-  options.local_addr = addresses->front().host();
+  if (options.rendezvous.is_single_node()) {
+    std::string& address = options.rendezvous.local_addr;
+    const auto found = os::look_up(address.empty() ? "127.0.0.1" : address, options.master_port);
+    if (!found.ok()) return found.status().with_context("local_addr");
+    address = found->front().host();
+  }
   Result<os::Notifier> notifier = os::Notifier::create();
   if (!notifier.ok()) return notifier.status();
   Result<std::unique_ptr<os::LoopThread>> thread = os::LoopThread::start("elastic-agent");

@@ -22,6 +22,7 @@ namespace elastic::host {
 // Told once, first; the agent binds its store and joins.
 struct MembershipReady {
   std::string address;  // numeric; a loopback address only as long as no other host takes part
+  bool hosts_coordinator = false;  // it runs in this process
 };
 
 // Something to log: what is being waited for, or that the coordinator cannot be reached at present.
@@ -39,17 +40,14 @@ using MembershipEvent = std::variant<MembershipReady, MembershipNote, Membership
                                      rdzv::Restart, rdzv::Waiting, rdzv::Evicted, rdzv::Refused,
                                      rdzv::TimedOut, rdzv::Closed, rdzv::RoundOver>;
 
-// What a node may say. FailureReport.at is on this process's clock; an implementation brings it to
-// the clock of whoever runs the machine.
-using NodeStatement =
-    std::variant<rdzv::Join, rdzv::Failed, rdzv::Gone, rdzv::Done, rdzv::Leave, rdzv::Close>;
-
 class Membership {
  public:
   // May destroy nothing that it is called from; the membership least of all.
   using Sink = std::function<void(const MembershipEvent&)>;
 
   virtual ~Membership() = default;  // after Leave, or a result, without a trace; else as a crash
+  // FailureReport.at is on this process's clock; an implementation brings it to the clock of
+  // whoever runs the machine.
   virtual void say(const NodeStatement& statement) = 0;
   // What the rendezvous is known to wait for: nodes for which the running round could be restarted,
   // spares not counted. From what was pushed; asks nobody.

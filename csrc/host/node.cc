@@ -2,28 +2,60 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <utility>
 
-#include "core/log_lines.h"
-#include "core/rank_assign.h"
 #include "core/worker_env.h"
+#include "host/membership_factory.h"
+#include "os/address.h"
+#include "os/random_seed.h"
 
-// Theory of operation. Everything that happens becomes a PolicyEvent, and the actions that come
-// back are carried out in order before the next event is looked at: an action may cause an event at
-// once (a round of one node is ready as soon as its store is open), which then waits for its turn.
+// Theory of operation. What the rendezvous tells and what happens to the workers becomes a
+// PolicyEvent, and the actions that come back are carried out in order before the next event is
+// looked at: an action may cause an event at once (a store that cannot be opened), which then waits
+// for its turn.
+//
+// With static ranks and the endpoint's port as master port, the workers' store is the coordinator's
+// own, and workers are told the endpoint's address as it was given.
+//
+// The end has an order. The result is settled; if the last round's store is here it stays until no
+// worker of the round is left anywhere; then the rendezvous must have heard what was said, and
+// nobody must need this process for it any more; then the console takes the rest; then the result
+// is told.
 
 namespace elastic::host {
 namespace {
 
-// A store outlives its round's workers, so that whoever else reads it is not cut off in
-// mid-sentence.
-constexpr Duration kStoreAfterlife = std::chrono::seconds(1);
+// How long the rendezvous may take to hear our last word, or to do without us.
+constexpr Duration kDrainLimit = std::chrono::seconds(10);
+// The rendezvous gives up whoever does not stop its workers within its grace and this.
+constexpr Duration kStopMargin = std::chrono::seconds(10);
 
 const std::string kNullDevice = "/dev/null";
 
-// A round that cannot be formed: the launcher's exit code, and why.
-core::RoundFailed failed_round(int exit_code, const Status& status) {
-  return {.exit_code = exit_code, .message = std::string(status.message())};
+// addr_pid_localid, as torch names nodes.
+std::string name_of_node(const std::string& address) {
+  static std::atomic<int> nodes_of_this_process{0};
+  return address + "_" + std::to_string(::getpid()) + "_" + std::to_string(nodes_of_this_process++);
+}
+
+NodeInfo describe_node(const AgentOptions& options) {
+  NodeInfo node;
+  node.id = {os::random_seed(), os::random_seed()};
+  node.local_world_size = static_cast<int>(options.workers.size());
+  node.role = options.role;
+  node.static_rank = options.rendezvous.node_rank;
+  node.topology = options.rendezvous.topology;
+  node.stop_grace = options.stop_grace;
+  node.failure_grace = options.failure_grace.value_or(options.stop_grace);
+  return node;
+}
+
+// The coordinator listens at the endpoint's port, so no worker could host a store there.
+std::uint16_t fixed_port_of(const AgentOptions& options) {
+  const bool is_taken =
+      !options.share_store && options.master_port == options.rendezvous.endpoint_port;
+  return is_taken ? std::uint16_t{0} : options.master_port;
 }
 
 }  // namespace
@@ -31,14 +63,16 @@ core::RoundFailed failed_round(int exit_code, const Status& status) {
 Result<std::unique_ptr<Node>> Node::start(os::EventLoop* loop, const AgentOptions& options,
                                           Sink sink) {
   std::unique_ptr<Node> node(new Node(loop, options, std::move(sink)));
+  Node* const raw = node.get();
   auto supervisor = Supervisor::create(
-      loop, options.guardian,
-      [raw = node.get()](const WorkerEvent& event) { raw->on_worker_event(event); });
+      loop, options.guardian, [raw](const WorkerEvent& event) { raw->on_worker_event(event); });
   if (!supervisor.ok()) return supervisor.status();
   node->supervisor_ = *std::move(supervisor);
-  std::vector<core::PolicyAction> actions;
-  node->policy_.begin(&actions);
-  for (core::PolicyAction& action : actions) node->execute(std::move(action));
+  auto membership =
+      open_membership(loop, options.rendezvous, options.run_id,
+                      [raw](const MembershipEvent& event) { raw->on_membership_event(event); });
+  if (!membership.ok()) return membership.status();
+  node->membership_ = *std::move(membership);
   return node;
 }
 
@@ -46,13 +80,23 @@ Node::Node(os::EventLoop* loop, const AgentOptions& options, Sink sink)
     : loop_(loop),
       options_(options),
       sink_(std::move(sink)),
-      policy_({.max_restarts = options.max_restarts, .stop_grace = options.stop_grace}),
-      retirement_(loop, [this] { close_retired_stores(); }),
+      policy_({.node = describe_node(options),
+               .settings = options.rendezvous.settings,
+               .exit_barrier_timeout = options.exit_barrier_timeout}),
+      store_(loop, {.fixed_port = fixed_port_of(options),
+                    .ports = options.worker_ports,
+                    .is_shared = options.share_store,
+                    .limits = options.store_limits}),
+      output_(loop, options_),
+      deadline_(loop, [this] { feed(core::PolicyTick{}); }),
       ending_(loop, [this] { let_go(); }) {}
 
 Node::~Node() = default;
 
-void Node::request_stop(int signal) { feed(core::StopRequested{signal}); }
+void Node::request_stop(int signal) {
+  if (is_finished_) ending_.arm(loop_->now());  // whoever asks does not want to wait for others
+  feed(core::StopRequested{signal});
+}
 
 void Node::on_worker_event(const WorkerEvent& event) {
   switch (event.kind) {
@@ -63,13 +107,76 @@ void Node::on_worker_event(const WorkerEvent& event) {
       feed(core::WorkerExited{event.local_rank, event.pid, event.exit});
       break;
     case WorkerEvent::Kind::kGroupGone:
-      if (tee_) tee_->end_round();
+      output_.end_round();
       feed(core::GroupGone{});
       break;
     // Ten seconds after SIGKILL: nothing on this node can end it, and it may hold a device.
     case WorkerEvent::Kind::kStuck:
     case WorkerEvent::Kind::kGuardianLost: feed(core::SupervisionLost{event.message}); break;
   }
+}
+
+void Node::on_membership_event(const MembershipEvent& event) {
+  struct Reader {
+    Node* node;
+    void operator()(const MembershipReady& ready) const { node->on_ready(ready); }
+    void operator()(const MembershipNote& note) const { node->feed(core::Note{note.sentence}); }
+    void operator()(const rdzv::Waiting& waiting) const {
+      node->feed(core::Note{waiting.sentence});
+    }
+    void operator()(const MembershipLost& lost) const {
+      node->feed(core::RendezvousLost{lost.exit_code, lost.sentence});
+      node->round_is_over();
+    }
+    void operator()(const rdzv::RoundOver& over) const {
+      if (node->round_ && over.round == node->round_->round) node->round_is_over();
+    }
+    void operator()(const rdzv::Round& one) const { node->on_round(one); }
+    void operator()(const rdzv::Restart& one) const { node->feed(one); }
+    void operator()(const rdzv::Evicted& one) const { node->feed(one); }
+    void operator()(const rdzv::Refused& one) const { node->feed(one); }
+    void operator()(const rdzv::TimedOut& one) const { node->feed(one); }
+    void operator()(const rdzv::Closed& one) const { node->feed(one); }
+  };
+  std::visit(Reader{this}, event);
+}
+
+void Node::on_ready(const MembershipReady& ready) {
+  const RendezvousOptions& rendezvous = options_.rendezvous;
+  const auto literal = os::parse_address(rendezvous.local_addr);
+  const auto found = os::parse_address(ready.address);
+  if (literal) {
+    bind_host_ = literal->host();
+  } else {
+    // A name that means loopback here, or an endpoint on this host, tells nothing about where the
+    // other nodes will come from.
+    const bool is_for_others = rendezvous.settings.max_nodes > 1;
+    bind_host_ = is_for_others && found && found->is_loopback() ? "" : ready.address;
+  }
+  is_store_at_endpoint_ =
+      ready.hosts_coordinator && options_.share_store && is_endpoint_port(options_.master_port);
+  feed(core::RendezvousFound{name_of_node(ready.address), ready.address});
+}
+
+bool Node::is_endpoint_port(std::uint16_t port) const {
+  const RendezvousOptions& rendezvous = options_.rendezvous;
+  return rendezvous.settings.static_ranks && port != 0 && port == rendezvous.endpoint_port;
+}
+
+void Node::on_round(rdzv::Round round) {
+  const bool is_at_endpoint =
+      round.record->coordinator_rank == 0 && is_endpoint_port(round.record->master_port);
+  if (is_at_endpoint) {
+    auto record = std::make_shared<RoundRecord>(*round.record);
+    record->master_addr = options_.rendezvous.endpoint_host;
+    round.record = std::move(record);
+  }
+  feed(round);
+}
+
+void Node::round_is_over() {
+  store_.end_round();
+  if (is_finished_) ending_.arm(loop_->now());
 }
 
 void Node::feed(const core::PolicyEvent& event) {
@@ -84,13 +191,18 @@ void Node::feed(const core::PolicyEvent& event) {
     execute(std::move(action));
   }
   is_executing_ = false;
+  if (const auto deadline = policy_.next_deadline()) {
+    deadline_.arm(*deadline);
+  } else {
+    deadline_.disarm();
+  }
 }
 
 void Node::execute(core::PolicyAction action) {
-  if (const auto* join_action = std::get_if<core::Join>(&action)) {
-    join(*join_action);
-  } else if (const auto* start = std::get_if<core::StartGroup>(&action)) {
-    start_group(*start->round);
+  if (auto* said = std::get_if<core::Say>(&action)) {
+    say(std::move(said->statement));
+  } else if (auto* start = std::get_if<core::StartGroup>(&action)) {
+    start_group(std::move(start->round));
   } else if (const auto* stop = std::get_if<core::StopGroup>(&action)) {
     supervisor_->stop(stop->signal, stop->grace, options_.stop_scope);
   } else if (auto* told = std::get_if<core::Report>(&action)) {
@@ -100,111 +212,59 @@ void Node::execute(core::PolicyAction action) {
   }
 }
 
-void Node::join(const core::Join& action) {
-  if (const Status status = open_store(); !status.ok()) {
-    feed(failed_round(kExitCannotServe, status));
-    return;
+void Node::say(NodeStatement statement) {
+  if (auto* join = std::get_if<rdzv::Join>(&statement)) {
+    const Result<std::uint16_t> port = port_for_next_round();
+    if (!port.ok()) {
+      feed(core::LocalFault{kExitCannotServe, std::string(port.status().message())});
+      return;
+    }
+    join->node.store_port = *port;
   }
-  const int local_world_size = static_cast<int>(options_.workers.size());
-  const auto nodes = core::assign_ranks({{local_world_size, options_.role}});
-  auto round = std::make_shared<RoundInfo>();
-  round->round = action.round;
-  round->restart_count = action.restart_count;
-  round->master_addr = options_.local_addr;
-  round->master_port = store_->port();
-  round->workers = core::worker_assignments(nodes.front(), local_world_size);
+  membership_->say(statement);
+}
+
+Result<std::uint16_t> Node::port_for_next_round() {
+  if (is_store_at_endpoint_) return options_.master_port;
+  const RendezvousOptions& rendezvous = options_.rendezvous;
+  if (rendezvous.settings.static_ranks && rendezvous.node_rank != 0) return std::uint16_t{0};
+  return store_.prepare(bind_host_);
+}
+
+void Node::start_group(std::shared_ptr<const RoundInfo> round) {
   round_ = std::move(round);
-  if (const Status status = prepare_files(); !status.ok()) {
-    feed(failed_round(kExitCannotLog, status));
+  store_.begin_round(round_->group_rank == 0 && !is_store_at_endpoint_);
+  if (const Status status = output_.begin_round(*round_); !status.ok()) {
+    feed(core::LocalFault{kExitCannotLog, std::string(status.message())});
     return;
   }
-  feed(core::RoundReady{round_});
-}
-
-Status Node::open_store() {
-  if (store_ && options_.master_port != 0) {
-    store_->reset();
-    return {};
-  }
-  retire_store();
-  Result<std::unique_ptr<StoreService>> store = StoreService::open(
-      loop_,
-      {.host = options_.local_addr, .port = options_.master_port, .limits = options_.store_limits});
-  if (!store.ok()) return store.status();
-  store_ = *std::move(store);
-  return {};
-}
-
-Status Node::prepare_files() {
-  if (!run_files_) {
-    Result<RunFiles> files = RunFiles::create(options_.log_dir, options_.run_id);
-    if (!files.ok()) return files.status();
-    run_files_.emplace(*std::move(files));
-  }
-  Result<AttemptFiles> attempt = run_files_->next_attempt(options_.workers);
-  if (!attempt.ok()) return attempt.status();
-  attempt_ = *std::move(attempt);
-  for (const WorkerAssignment& worker : round_->workers) {
-    const auto index = static_cast<std::size_t>(worker.local_rank);
-    const WorkerTemplate& options = options_.workers[index];
-    const WorkerFiles& files = attempt_.workers[index];
-    Status status;
-    if (options.stdout_target == StreamTarget::kTee) {
-      status = show(files.stdout_path, STDOUT_FILENO, worker);
-    }
-    if (status.ok() && options.stderr_target == StreamTarget::kTee) {
-      status = show(files.stderr_path, STDERR_FILENO, worker);
-    }
-    if (!status.ok()) return status;
-  }
-  return {};
-}
-
-Status Node::show(const std::string& path, int console, const WorkerAssignment& worker) {
-  if (!tee_) {
-    Result<std::unique_ptr<Tee>> tee = Tee::create(loop_);
-    if (!tee.ok()) return tee.status();
-    tee_ = *std::move(tee);
-  }
-  return tee_->follow(
-      path, console,
-      core::expand_prefix(options_.line_prefix, options_.role, worker.rank, worker.local_rank));
-}
-
-void Node::retire_store() {
-  if (!store_) return;
-  const Instant close_at = add_saturating(loop_->now(), kStoreAfterlife);
-  retired_stores_.push_back({close_at, std::move(store_)});
-  if (!retirement_.armed()) retirement_.arm(close_at);
-}
-
-void Node::close_retired_stores() {
-  while (!retired_stores_.empty() && retired_stores_.front().close_at <= loop_->now()) {
-    retired_stores_.pop_front();
-  }
-  if (!retired_stores_.empty()) retirement_.arm(retired_stores_.front().close_at);
-}
-
-void Node::start_group(const RoundInfo& round) {
+  AgentEvent starting;
+  starting.kind = AgentEvent::Kind::kRoundStarting;
+  starting.state = policy_.state();
+  starting.at = loop_->now();
+  starting.log_dir = output_.files().directory;
+  report(std::move(starting));
   std::vector<WorkerCommand> commands;
   commands.reserve(options_.workers.size());
   for (std::size_t local_rank = 0; local_rank < options_.workers.size(); ++local_rank) {
-    commands.push_back(command_of(round, local_rank));
+    commands.push_back(command_of(local_rank));
   }
   const Status status = supervisor_->start(std::move(commands));
   if (!status.ok()) feed(core::SupervisionLost{std::string(status.message())});
 }
 
-WorkerCommand Node::command_of(const RoundInfo& round, std::size_t local_rank) const {
+WorkerCommand Node::command_of(std::size_t local_rank) const {
   const WorkerTemplate& worker = options_.workers[local_rank];
-  const WorkerFiles& files = attempt_.workers[local_rank];
+  const WorkerFiles& files = output_.files().workers[local_rank];
   const auto path_of = [](StreamTarget target, const std::string& file) {
     return target == StreamTarget::kDiscard ? kNullDevice : file;
   };
-  const core::JobConstants job{
-      .run_id = options_.run_id, .role = options_.role, .max_restarts = options_.max_restarts};
+  const core::JobConstants job{.run_id = options_.run_id,
+                               .role = options_.role,
+                               .max_restarts = options_.rendezvous.settings.max_restarts,
+                               .share_store = options_.share_store};
   const std::vector<std::string> ranks =
-      core::rank_variables(job, round, static_cast<int>(local_rank), files.error_file);
+      core::rank_variables(job, *round_, static_cast<int>(local_rank), files.error_file);
   return {.argv = worker.argv,
           .env = core::merge_environment({&options_.env, &ranks, &worker.env}),
           .cwd = options_.cwd,
@@ -214,35 +274,33 @@ WorkerCommand Node::command_of(const RoundInfo& round, std::size_t local_rank) c
 
 void Node::report(AgentEvent event) {
   event.round = round_;
-  if (event.kind == AgentEvent::Kind::kRoundStarting) event.log_dir = attempt_.directory;
   sink_(std::move(event));
 }
 
 void Node::finish(AgentResult result) {
   for (WorkerFailure& failure : result.failures) {
-    const WorkerFiles& files = attempt_.workers[static_cast<std::size_t>(failure.local_rank)];
+    const auto index = static_cast<std::size_t>(failure.local_rank);
+    const WorkerFiles& files = output_.files().workers[index];
     failure.error_file = files.error_file;
     failure.stdout_path = files.stdout_path;
     failure.stderr_path = files.stderr_path;
   }
   result_ = std::move(result);
-  // In the loop's next turn: we may be inside a callback of what is let go.
-  ending_.arm(loop_->now());
+  is_finished_ = true;
+  // At the earliest in the loop's next turn: we may be inside a callback of what is let go. Workers
+  // elsewhere may still need our store, until the last of them is known to be gone.
+  const bool is_awaited = result_.job && store_.is_needed() && round_->group_world_size > 1;
+  const Duration patience = is_awaited ? options_.stop_grace + kStopMargin : Duration::zero();
+  ending_.arm(add_saturating(loop_->now(), patience));
 }
 
 void Node::let_go() {
   // Closing the link makes a guardian that still lives kill whatever runs.
   if (result_.state == AgentState::kUnknown) supervisor_.reset();
-  retired_stores_.clear();
-  store_.reset();
-  if (!tee_) {
-    tell_finished();
-    return;
-  }
-  tee_->end_round();
-  tee_->finish([this] {
-    tee_.reset();
-    tell_finished();
+  if (std::exchange(is_parting_, true)) return;
+  membership_->drain(kDrainLimit, [this] {
+    store_.close();
+    output_.finish([this] { tell_finished(); });
   });
 }
 

@@ -7,17 +7,16 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/agent_policy.h"
 #include "elastic/agent.h"
 #include "elastic/status.h"
-#include "host/run_files.h"
-#include "host/store_service.h"
+#include "host/membership.h"
+#include "host/round_store.h"
 #include "host/supervisor.h"
-#include "host/tee.h"
+#include "host/worker_output.h"
 #include "os/event_loop.h"
 
 namespace elastic::host {
@@ -27,7 +26,7 @@ class Node {
   // Told of every event in order; the last one is kFinished. Must not destroy the node.
   using Sink = std::function<void(AgentEvent)>;
 
-  // Starts the guardian and begins the first round. `loop` outlives the node.
+  // Starts the guardian and goes to the rendezvous. `loop` outlives the node.
   static Result<std::unique_ptr<Node>> start(os::EventLoop* loop, const AgentOptions& options,
                                              Sink sink);
   Node(const Node&) = delete;
@@ -39,23 +38,19 @@ class Node {
   const AgentResult& result() const { return result_; }
 
  private:
-  struct RetiredStore {
-    Instant close_at;
-    std::unique_ptr<StoreService> service;
-  };
-
   Node(os::EventLoop* loop, const AgentOptions& options, Sink sink);
   void on_worker_event(const WorkerEvent& event);
+  void on_membership_event(const MembershipEvent& event);
+  void on_ready(const MembershipReady& ready);
+  void on_round(rdzv::Round round);
+  void round_is_over();
   void feed(const core::PolicyEvent& event);
   void execute(core::PolicyAction action);
-  void join(const core::Join& action);
-  Status open_store();
-  Status prepare_files();
-  Status show(const std::string& path, int console, const WorkerAssignment& worker);
-  void retire_store();
-  void close_retired_stores();
-  void start_group(const RoundInfo& round);
-  WorkerCommand command_of(const RoundInfo& round, std::size_t local_rank) const;
+  void say(NodeStatement statement);
+  bool is_endpoint_port(std::uint16_t port) const;
+  Result<std::uint16_t> port_for_next_round();
+  void start_group(std::shared_ptr<const RoundInfo> round);
+  WorkerCommand command_of(std::size_t local_rank) const;
   void report(AgentEvent event);
   void finish(AgentResult result);
   void let_go();
@@ -68,17 +63,20 @@ class Node {
   core::AgentPolicy policy_;
   std::deque<core::PolicyAction> actions_;  // decided and not yet carried out
   bool is_executing_ = false;
+  bool is_finished_ = false;  // the result is settled
+  bool is_parting_ = false;   // and the rendezvous is asked to let us go
   AgentResult result_;
 
+  std::string bind_host_;  // where the workers' store listens; "": every interface
+  // The workers meet at the endpoint itself: the coordinator here empties its store for each round.
+  bool is_store_at_endpoint_ = false;
   std::shared_ptr<const RoundInfo> round_;
-  std::optional<RunFiles> run_files_;  // created with the first round
-  AttemptFiles attempt_;
-  std::unique_ptr<Tee> tee_;  // null while nothing is shown
-  std::unique_ptr<StoreService> store_;
-  std::deque<RetiredStore> retired_stores_;  // the earliest to close in front
-  os::EventLoop::Timer retirement_;
+  RoundStore store_;
+  WorkerOutput output_;
+  os::EventLoop::Timer deadline_;  // of the policy
   os::EventLoop::Timer ending_;
   std::unique_ptr<Supervisor> supervisor_;
+  std::unique_ptr<Membership> membership_;
 };
 
 }  // namespace elastic::host

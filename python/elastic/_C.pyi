@@ -7,7 +7,7 @@ from __future__ import annotations
 import collections.abc
 import datetime
 import typing
-__all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentState', 'ConfigError', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_INTERNAL', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'QueueEmpty', 'RendezvousClosed', 'RendezvousError', 'RendezvousTimeout', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailed', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate']
+__all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentState', 'ConfigError', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REFUSED', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'QueueEmpty', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousTimeout', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailed', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate']
 class ElasticError(Exception):
     """Any error that elastic reports."""
 
@@ -483,6 +483,212 @@ class WorkerGroup:
         """
         Signal the workers, and kill what is left of them after `grace` seconds.
         """
+class LossPolicy:
+    """
+    What happens when the loss of a node leaves fewer than min_nodes.
+
+    Members:
+
+      REPLACE
+
+      FAIL
+    """
+    FAIL: typing.ClassVar[LossPolicy]
+    REPLACE: typing.ClassVar[LossPolicy]
+    __members__: typing.ClassVar[dict[str, LossPolicy]]
+    @typing.overload
+    def __eq__(self, other: LossPolicy) -> bool:
+        ...
+    @typing.overload
+    def __eq__(self, other: object) -> bool:
+        ...
+    def __getstate__(self) -> int:
+        ...
+    def __hash__(self) -> int:
+        ...
+    def __index__(self) -> int:
+        ...
+    def __init__(self, value: int) -> None:
+        ...
+    def __int__(self) -> int:
+        ...
+    @typing.overload
+    def __ne__(self, other: LossPolicy) -> bool:
+        ...
+    @typing.overload
+    def __ne__(self, other: object) -> bool:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def __setstate__(self, state: int) -> None:
+        ...
+    def __str__(self) -> str:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def value(self) -> int:
+        ...
+class RendezvousOptions:
+    """
+    How a node finds the others of its job, and the job's settings.
+    """
+    def __init__(self, *, endpoint_host: str = '', endpoint_port: int = 0, is_host: bool | None = None, min_nodes: int = 1, max_nodes: int = 1, local_addr: str = '', node_rank: int = -1, topology: str = '', static_ranks: bool = False, on_loss: LossPolicy = LossPolicy.REPLACE, max_membership_changes: int = -1, extra_settings: dict[str, str] = {}, join_timeout: float = 600.0, last_call_timeout: float = 30.0, settle: float = 2.0, shrink_delay: float = 0.0, node_timeout: float = 5.0, reconnect_grace: float = 0.05, store_grace: float = 60.0) -> None:
+        """
+        Without an endpoint the job has one node. Times are seconds. `extra_settings` are compared with those of the other nodes.
+        """
+    @property
+    def endpoint_host(self) -> str:
+        ...
+    @property
+    def endpoint_port(self) -> int:
+        ...
+    @property
+    def is_single_node(self) -> bool:
+        ...
+    @property
+    def local_addr(self) -> str:
+        ...
+class JobOutcome:
+    """
+    How a job ended.
+
+    Members:
+
+      SUCCEEDED
+
+      FAILED
+
+      CLOSED
+    """
+    CLOSED: typing.ClassVar[JobOutcome]
+    FAILED: typing.ClassVar[JobOutcome]
+    SUCCEEDED: typing.ClassVar[JobOutcome]
+    __members__: typing.ClassVar[dict[str, JobOutcome]]
+    @typing.overload
+    def __eq__(self, other: JobOutcome) -> bool:
+        ...
+    @typing.overload
+    def __eq__(self, other: object) -> bool:
+        ...
+    def __getstate__(self) -> int:
+        ...
+    def __hash__(self) -> int:
+        ...
+    def __index__(self) -> int:
+        ...
+    def __init__(self, value: int) -> None:
+        ...
+    def __int__(self) -> int:
+        ...
+    @typing.overload
+    def __ne__(self, other: JobOutcome) -> bool:
+        ...
+    @typing.overload
+    def __ne__(self, other: object) -> bool:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def __setstate__(self, state: int) -> None:
+        ...
+    def __str__(self) -> str:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def value(self) -> int:
+        ...
+class JobCause:
+    """
+    Why a job that did not succeed ended.
+
+    Members:
+
+      NONE
+
+      WORKER
+
+      NODE_LOST
+
+      TOO_FEW_NODES
+
+      REQUESTED
+    """
+    NODE_LOST: typing.ClassVar[JobCause]
+    NONE: typing.ClassVar[JobCause]
+    REQUESTED: typing.ClassVar[JobCause]
+    TOO_FEW_NODES: typing.ClassVar[JobCause]
+    WORKER: typing.ClassVar[JobCause]
+    __members__: typing.ClassVar[dict[str, JobCause]]
+    @typing.overload
+    def __eq__(self, other: JobCause) -> bool:
+        ...
+    @typing.overload
+    def __eq__(self, other: object) -> bool:
+        ...
+    def __getstate__(self) -> int:
+        ...
+    def __hash__(self) -> int:
+        ...
+    def __index__(self) -> int:
+        ...
+    def __init__(self, value: int) -> None:
+        ...
+    def __int__(self) -> int:
+        ...
+    @typing.overload
+    def __ne__(self, other: JobCause) -> bool:
+        ...
+    @typing.overload
+    def __ne__(self, other: object) -> bool:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def __setstate__(self, state: int) -> None:
+        ...
+    def __str__(self) -> str:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def value(self) -> int:
+        ...
+class JobResult:
+    """
+    What every node of a job is told at its end.
+    """
+    @property
+    def cause(self) -> JobCause:
+        ...
+    @property
+    def exit_code(self) -> int:
+        """
+        of the cause, where it has one
+        """
+    @property
+    def lost(self) -> list[str]:
+        """
+        names of nodes lost in the last round
+        """
+    @property
+    def message(self) -> str:
+        ...
+    @property
+    def node(self) -> str:
+        """
+        where
+        """
+    @property
+    def outcome(self) -> JobOutcome:
+        ...
+    @property
+    def rank(self) -> int:
+        """
+        of the worker that failed first; -1: none did
+        """
 class AgentState:
     """
     The states of an agent, as torch names them.
@@ -616,9 +822,9 @@ class AgentOptions:
     """
     What an agent is to run, and how.
     """
-    def __init__(self, workers: collections.abc.Sequence[WorkerTemplate], *, env: dict[str, str], run_id: str = 'none', role: str = 'default', cwd: str = '', max_restarts: int = 0, stop_grace: float = 30.0, stop_scope: SignalScope = SignalScope.GROUP, local_addr: str = '127.0.0.1', master_port: int = 0, log_dir: str = '', line_prefix: str = '[${role_name}${local_rank}]:', guardian_path: str = '', become_subreaper: bool = False) -> None:
+    def __init__(self, workers: collections.abc.Sequence[WorkerTemplate], *, env: dict[str, str], run_id: str = 'none', role: str = 'default', cwd: str = '', max_restarts: int = 0, rendezvous: RendezvousOptions | None = None, stop_grace: float = 30.0, failure_grace: float | None = None, stop_scope: SignalScope = SignalScope.GROUP, exit_barrier_timeout: float | None = None, master_port: int = 0, worker_ports: tuple[int, int] = (0, 0), share_store: bool = True, log_dir: str = '', line_prefix: str = '[${role_name}${local_rank}]:', guardian_path: str = '', become_subreaper: bool = False) -> None:
         """
-        One WorkerTemplate for each local rank; `env` is all that every worker inherits.
+        One WorkerTemplate for each local rank; `env` is all that every worker inherits. `max_restarts` is the job's, of all its nodes. Without `rendezvous` the job has one node.
         """
 class WorkerAssignment:
     """
@@ -644,6 +850,9 @@ class RoundInfo:
     What the workers of a round agree on.
     """
     @property
+    def generation(self) -> int:
+        ...
+    @property
     def group_rank(self) -> int:
         ...
     @property
@@ -654,6 +863,9 @@ class RoundInfo:
         ...
     @property
     def master_port(self) -> int:
+        ...
+    @property
+    def membership_changes(self) -> int:
         ...
     @property
     def restart_count(self) -> int:
@@ -674,6 +886,8 @@ class AgentEvent:
         """
         Members:
 
+          NOTE
+
           ROUND_STARTING
 
           WORKER_STARTED
@@ -689,6 +903,7 @@ class AgentEvent:
           FINISHED
         """
         FINISHED: typing.ClassVar[AgentEvent.Kind]
+        NOTE: typing.ClassVar[AgentEvent.Kind]
         RESTARTING: typing.ClassVar[AgentEvent.Kind]
         ROUND_STARTING: typing.ClassVar[AgentEvent.Kind]
         STOPPING: typing.ClassVar[AgentEvent.Kind]
@@ -798,7 +1013,12 @@ class AgentResult:
     @property
     def failures(self) -> list[WorkerFailure]:
         """
-        of the last round, earliest first, without workers that were stopped
+        of this node's last round, earliest first, without workers that were stopped
+        """
+    @property
+    def job(self) -> JobResult | None:
+        """
+        None if the agent ended without hearing it
         """
     @property
     def message(self) -> str:
@@ -836,7 +1056,12 @@ class Agent:
 EXIT_CANNOT_LOG: int = 74
 EXIT_CANNOT_SERVE: int = 73
 EXIT_CANNOT_START: int = 72
+EXIT_COORDINATOR_LOST: int = 77
 EXIT_INTERNAL: int = 70
+EXIT_JOB_CLOSED: int = 79
+EXIT_JOIN_TIMED_OUT: int = 75
+EXIT_NODE_LOST: int = 78
+EXIT_REFUSED: int = 76
 EXIT_SUPERVISION_LOST: int = 71
 EXIT_USAGE: int = 2
 __version__: str

@@ -120,6 +120,7 @@ class RunResult(NamedTuple):
     restart_count: int
     max_restarts: int
     stopped: tuple[int, ...]  # ranks that the agent stopped in the last round
+    job: _C.JobResult | None = None  # as every node is told; None: this one ended without it
 
     def is_failed(self) -> bool:
         return self.state is WorkerState.FAILED
@@ -140,14 +141,29 @@ class LocalElasticAgent:
         environment: Mapping[str, str],
         log_line_prefix_template: str = DEFAULT_LINE_PREFIX,
         shutdown_timeout: float = 30.0,
+        failure_grace: float | None = None,
         stop_scope: str = "group",
+        exit_barrier_timeout: float | None = None,
+        rendezvous: _C.RendezvousOptions | None = None,
+        worker_ports: tuple[int, int] = (0, 0),
+        share_store: bool = True,
         become_subreaper: bool = False,
     ) -> None:
         """``environment`` is all that workers inherit, as a rule what this process has.
 
+        ``failure_grace``: the shutdown timeout when a worker or a node failed; None: the same.
         ``stop_scope``: who hears of a stop, each worker's ``"group"`` or the ``"leader"`` alone.
+        ``exit_barrier_timeout``: how long to wait for other nodes when all workers here have
+        succeeded; None: as long as they work. ``rendezvous``: how the nodes of the job meet, and
+        this node's address; without it the job has one node. ``worker_ports``: the first and the
+        last port for the workers' store. ``share_store``: False lets rank 0's worker host it.
         """
         _check(spec, shutdown_timeout)
+        if rendezvous is None:
+            address = spec.master_addr or spec.local_addr or LOOPBACK
+            rendezvous = _C.RendezvousOptions(local_addr=address)
+        elif spec.master_addr or spec.local_addr:
+            raise ConfigError("with `rendezvous`, that is where the node's address belongs")
         logs = logs_specs or LogsSpecs()
         self._options = _C.AgentOptions(
             _templates(spec, logs, environment),
@@ -155,10 +171,14 @@ class LocalElasticAgent:
             run_id=spec.run_id,
             role=spec.role,
             max_restarts=spec.max_restarts,
+            rendezvous=rendezvous,
             stop_grace=shutdown_timeout,
+            failure_grace=failure_grace,
             stop_scope=_C.SignalScope.__members__[stop_scope.upper()],
-            local_addr=spec.master_addr or spec.local_addr or LOOPBACK,
+            exit_barrier_timeout=exit_barrier_timeout,
             master_port=spec.master_port or 0,
+            worker_ports=worker_ports,
+            share_store=share_store,
             log_dir=logs.log_dir or "",
             line_prefix=log_line_prefix_template,
             become_subreaper=become_subreaper,
@@ -199,7 +219,12 @@ class LocalElasticAgent:
         group.state = WorkerState[event.state.name]
         if event.kind == kinds.ROUND_STARTING:
             self._enter(event.round)
-            self._log(logging.INFO, "starting workers%s", _logs_in(event, self._keeps_logs))
+            self._log(
+                logging.INFO,
+                "starting workers%s%s",
+                _place_in(event.round),
+                _logs_in(event, self._keeps_logs),
+            )
         elif event.kind == kinds.WORKER_STARTED:
             group.workers[event.local_rank].id = event.pid
             self._log(logging.DEBUG, "rank %s is pid %s", self._rank(event), event.pid)
@@ -209,7 +234,7 @@ class LocalElasticAgent:
             if event.exit.stopped_by_us:
                 self._stopped.add(self._rank(event))
             self._log(logging.INFO, "rank %s %s", self._rank(event), event.exit.describe())
-        elif event.kind == kinds.STOPPING:
+        elif event.kind in (kinds.STOPPING, kinds.NOTE):
             self._log(logging.INFO, "%s", event.message)
         elif event.kind == kinds.RESTARTING:
             self._log(logging.WARNING, "%s", event.message)
@@ -239,9 +264,11 @@ class LocalElasticAgent:
                 keeps_logs=self._keeps_logs,
                 oom_kills=_increase(kills_before, cgroup.oom_kills()),
             )
-            # The native result goes by exits alone; an error file may know of an earlier fault.
+            # The native result goes by exits alone; an error file may know of an earlier fault. The
+            # agents of several nodes end with one code, and nobody but this one can read the file.
             first, by_exit = next(iter(failures.values())), native.failures[0]
-            if first.started and exit_code == by_exit.exit.shell_code:
+            is_alone = self._group.group_world_size == 1
+            if is_alone and first.started and exit_code == by_exit.exit.shell_code:
                 exit_code = first.shell_code
         return RunResult(
             state=WorkerState[native.state.name],
@@ -253,6 +280,7 @@ class LocalElasticAgent:
             restart_count=self._round.restart_count if self._round else 0,
             max_restarts=self._group.spec.max_restarts,
             stopped=tuple(sorted(self._stopped)),
+            job=native.job,
         )
 
     def _rank(self, event: _C.AgentEvent) -> int:
@@ -322,6 +350,12 @@ def _virtual(local_rank: int, environment: Mapping[str, str]) -> dict[str, str]:
             )
         device = devices[local_rank]
     return {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": device}
+
+
+def _place_in(info: _C.RoundInfo) -> str:
+    if info.group_world_size == 1:
+        return ""
+    return f" as node {info.group_rank} of {info.group_world_size}"
 
 
 def _logs_in(event: _C.AgentEvent, keeps_logs: bool) -> str:

@@ -45,7 +45,7 @@ void run_two_workers() {
 
 int run_an_agent() {
   elastic::AgentOptions options;
-  options.max_restarts = 1;
+  options.rendezvous.settings.max_restarts = 1;
   options.workers.resize(2);
   for (auto& worker : options.workers) {
     // Fails in the first round and succeeds in the second.

@@ -168,6 +168,9 @@ struct RoundOver {
 using RendezvousEvent =
     std::variant<rdzv::Join, rdzv::Resume, rdzv::Heartbeat, rdzv::Failed, rdzv::Gone, rdzv::Done,
                  rdzv::Leave, rdzv::Close, rdzv::SessionLost, rdzv::Tick, rdzv::ClockGap>;
+// What a node may say; the other events are its owner's.
+using NodeStatement =
+    std::variant<rdzv::Join, rdzv::Failed, rdzv::Gone, rdzv::Done, rdzv::Leave, rdzv::Close>;
 using RendezvousAction =
     std::variant<rdzv::Round, rdzv::Restart, rdzv::Waiting, rdzv::Resumed, rdzv::Evicted,
                  rdzv::Superseded, rdzv::Refused, rdzv::TimedOut, rdzv::Closed, rdzv::RoundOver>;

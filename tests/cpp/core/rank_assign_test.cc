@@ -75,5 +75,36 @@ TEST(RankAssign, AgreesWithTheClosedFormWhenAllNodesAreAlike) {
   }
 }
 
+TEST(RankAssign, GivesWorkersTheirPlacesInARound) {
+  RoundRecord record;
+  record.round = 3;
+  record.generation = 2;
+  record.nodes = 2;
+  record.world_size = 5;
+  record.master_addr = "10.0.0.1";
+  record.master_port = 1234;
+  record.restarts = 1;
+  record.membership_changes = 4;
+  const RoundInfo info = round_info(record, {.group_rank = 1,
+                                             .local_world_size = 2,
+                                             .base_rank = 3,
+                                             .base_role_rank = 0,
+                                             .role_world_size = 2});
+  EXPECT_EQ(info.round, 3u);
+  EXPECT_EQ(info.generation, 2u);
+  EXPECT_EQ(info.restart_count, 1);
+  EXPECT_EQ(info.membership_changes, 4);
+  EXPECT_EQ(info.group_rank, 1);
+  EXPECT_EQ(info.group_world_size, 2);
+  EXPECT_EQ(info.master_addr, "10.0.0.1");
+  EXPECT_EQ(info.master_port, 1234);
+  ASSERT_EQ(info.workers.size(), 2u);
+  EXPECT_EQ(info.workers[1].local_rank, 1);
+  EXPECT_EQ(info.workers[1].rank, 4);
+  EXPECT_EQ(info.workers[1].role_rank, 1);
+  EXPECT_EQ(info.workers[1].world_size, 5);
+  EXPECT_EQ(info.workers[1].role_world_size, 2);
+}
+
 }  // namespace
 }  // namespace elastic::core

@@ -32,6 +32,15 @@ TEST(WorkerEnv, HoldsEveryRankVariableOfAHeterogeneousRound) {
                            "TORCHELASTIC_ERROR_FILE=/logs/1/error.json", "ELASTIC_ROUND=7"));
 }
 
+TEST(WorkerEnv, SaysThatAWorkerHostsTheStore) {
+  RoundInfo round;
+  round.workers.resize(1);
+  JobConstants job;
+  job.share_store = false;
+  EXPECT_THAT(rank_variables(job, round, 0, ""),
+              ::testing::Contains("TORCHELASTIC_USE_AGENT_STORE=False"));
+}
+
 using Environment = std::vector<std::string>;
 
 Environment merge(const Environment& base, const Environment& overlay, const Environment& top) {

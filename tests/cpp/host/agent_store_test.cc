@@ -29,7 +29,7 @@ std::unique_ptr<StoreClient> client_of(const RoundInfo& round) {
 
 AgentOptions restartable(std::uint16_t master_port) {
   AgentOptions options = options_of({stub_worker({"pause"}, StreamTarget::kDiscard)});
-  options.max_restarts = 1;
+  options.rendezvous.settings.max_restarts = 1;
   options.master_port = master_port;
   return options;
 }
@@ -92,7 +92,7 @@ TEST(AgentStorePort, ThatIsTakenIsAResultAndNoRetry) {
 
 TEST(AgentStoreAddress, ThatIsANameIsANumberForWorkers) {
   AgentOptions options = restartable(0);
-  options.local_addr = "localhost";
+  options.rendezvous.local_addr = "localhost";
   RunningAgent agent(options);
   const AgentEvent started = agent.wait_for(Kind::kWorkerStarted);
   EXPECT_THAT(started.round->master_addr, ::testing::AnyOf("127.0.0.1", "::1"));
@@ -103,7 +103,7 @@ TEST(AgentStoreAddress, ThatIsANameIsANumberForWorkers) {
 
 TEST(AgentStoreAddress, ThatIsNotOursIsAResult) {
   AgentOptions options = restartable(0);
-  options.local_addr = "192.0.2.1";  // set aside for documentation (RFC 5737)
+  options.rendezvous.local_addr = "192.0.2.1";  // set aside for documentation (RFC 5737)
   const AgentResult result = run(options);
   EXPECT_EQ(result.exit_code, kExitCannotServe);
   EXPECT_THAT(result.message, HasSubstr("192.0.2.1"));

@@ -69,7 +69,7 @@ TEST(Agent, GivesEveryRankItsEnvironmentAndNothingElse) {
   options.workers[1].env = {"LOCAL_RANK=0", "CUDA_VISIBLE_DEVICES=1"};
   options.run_id = "job 7";
   options.role = "trainer";
-  options.max_restarts = 4;
+  options.rendezvous.settings.max_restarts = 4;
   options.log_dir = dir / "logs";
   RunningAgent agent(options);
   const AgentEvent round = agent.wait_for(Kind::kRoundStarting);
@@ -146,7 +146,7 @@ TEST(Agent, RefusesOptionsThatCannotBe) {
   EXPECT_EQ(error_of(options_of({})), StatusCode::kInvalidArgument);
   EXPECT_EQ(error_of(options_of({worker({})})), StatusCode::kInvalidArgument);
   AgentOptions options = options_of({stub_worker({"exit", "0"})});
-  options.max_restarts = -1;
+  options.rendezvous.settings.max_restarts = -1;
   EXPECT_EQ(error_of(options), StatusCode::kInvalidArgument);
   options = options_of({stub_worker({"exit", "0"})});
   options.guardian.guardian_path = "/no/such/guardian";
@@ -159,7 +159,7 @@ TEST(Agent, RestartsAllWhenOneFailsEachRoundOnAFreshPort) {
   AgentOptions options =
       options_of({shell("test $TORCHELASTIC_RESTART_COUNT$ELASTIC_ROUND = 23 || exit 3"),
                   shell("test $TORCHELASTIC_RESTART_COUNT = 2 || exec sleep 1000")});
-  options.max_restarts = 2;
+  options.rendezvous.settings.max_restarts = 2;
   RunningAgent agent(options);
   EXPECT_EQ(agent.finish().exit_code, 0);
   const auto rounds = agent.all(Kind::kRoundStarting);
@@ -186,7 +186,7 @@ class AgentEnd : public ::testing::TestWithParam<EndCase> {};
 
 TEST_P(AgentEnd, HasTheCodeOfTheFirstFailingWorker) {
   AgentOptions options = options_of({stub_worker({"pause"}), stub_worker(GetParam().verb)});
-  options.max_restarts = 1;
+  options.rendezvous.settings.max_restarts = 1;
   RunningAgent agent(options);
   const AgentResult& result = agent.finish();
   EXPECT_EQ(result.exit_code, GetParam().exit_code);
@@ -207,7 +207,7 @@ INSTANTIATE_TEST_SUITE_P(Agent, AgentEnd,
 
 TEST(Agent, DoesNotRetryWhatCannotBeExecuted) {
   AgentOptions options = options_of({stub_worker({"pause"}), worker({"/no/such/program"})});
-  options.max_restarts = 5;
+  options.rendezvous.settings.max_restarts = 5;
   RunningAgent agent(options);
   const AgentResult& result = agent.finish();
   EXPECT_EQ(result.exit_code, kExitCannotStart);
@@ -277,7 +277,7 @@ TEST(Agent, DoesNotRestartWhatItWasAskedToStop) {
   AgentOptions options = options_of(
       {stub_worker({"ignore", "15"}, StreamTarget::kDiscard), stub_worker({"exit", "3"})});
   options.stop_grace = hours(1);
-  options.max_restarts = 100;
+  options.rendezvous.settings.max_restarts = 100;
   RunningAgent agent(options);
   agent.wait_for(Kind::kStopping);
   agent->request_stop(SIGTERM);
@@ -295,7 +295,7 @@ TEST(Agent, KillsItsWorkersWhenItIsDestroyed) {
 
 TEST(Agent, EndsWhenItLosesTheGuardian) {
   AgentOptions options = options_of({stub_worker({"pause"}, StreamTarget::kDiscard)});
-  options.max_restarts = 5;
+  options.rendezvous.settings.max_restarts = 5;
   RunningAgent agent(options);
   const int pid = agent.wait_for(Kind::kWorkerStarted).pid;
   ::kill(parent_of(pid), SIGKILL);
@@ -314,7 +314,7 @@ TEST(Agent, KeepsLogsOfEveryAttemptApart) {
   both.stderr_target = StreamTarget::kFile;
   AgentOptions options = options_of({both});
   options.run_id = "../a/b";
-  options.max_restarts = 1;
+  options.rendezvous.settings.max_restarts = 1;
   options.log_dir = std::filesystem::relative(dir / "logs").string();
   RunningAgent agent(options);
   const AgentResult& result = agent.finish();
@@ -405,7 +405,7 @@ TEST(AgentTee, LosesNothingOfAWorkerThatIsKilledRightAfterWriting) {
 TEST(AgentTee, ShowsEveryAttempt) {
   AgentOptions options =
       options_of({shell("echo $ELASTIC_ROUND; test $ELASTIC_ROUND = 3", StreamTarget::kTee)});
-  options.max_restarts = 2;
+  options.rendezvous.settings.max_restarts = 2;
   EXPECT_EQ(run_with_console(options).out, "[default0]:1\n[default0]:2\n[default0]:3\n");
 }
 

@@ -65,8 +65,7 @@ void SimAgent::connect() {
 void SimAgent::disconnected() {
   link_ = nullptr;
   if (world_->clock->now() - lost_at_ > options_.settings.store_grace) {
-    note("coordinator lost");
-    stop_workers([this] { finish("coordinator lost"); });
+    lose_coordinator();
     return;
   }
   const std::uint64_t session = ++session_;
@@ -75,6 +74,11 @@ void SimAgent::disconnected() {
   later(wait, [this, session] {
     if (session == session_) connect();
   });
+}
+
+void SimAgent::lose_coordinator() {
+  note("coordinator lost");
+  stop_workers([this] { finish("coordinator lost"); });
 }
 
 void SimAgent::say(RendezvousEvent event) {

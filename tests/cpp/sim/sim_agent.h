@@ -51,6 +51,8 @@ class SimAgent {
   void unpause();
   void leave();
   void fail_workers();
+  // The way to whoever decides has been closed for too long.
+  void lose_coordinator();
   // A peer's workers have gone: these fail too, or hang.
   void break_collective(const SimAgent& peer);
   std::shared_ptr<SimLink> link() const { return link_; }

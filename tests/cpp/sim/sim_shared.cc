@@ -2,13 +2,11 @@
 
 #include <utility>
 
+#include "core/shared_member.h"
+
 namespace elastic::test {
 
 using namespace std::chrono_literals;
-
-namespace {
-constexpr Duration kPoll = 400ms;
-}
 
 class SimShared::Replica {
  public:
@@ -16,49 +14,46 @@ class SimShared::Replica {
       : store_(store),
         agent_(agent),
         link_(std::move(link)),
-        machine_(store->settings_, store->clock_->now(), 0s),
-        last_contact_(store->clock_->now()) {
+        member_(store->settings_, store->dice_->next(), store->clock_->now()) {
     link_->on_message[static_cast<int>(Side::kServer)] = [this](const SimLink::Message& message) {
       hear(std::get<RendezvousEvent>(message));
     };
-    poll();
+    member_.watch_steps([this](const Rendezvous& machine, const RendezvousEvent* event,
+                               const std::vector<RendezvousAction>& actions) {
+      if (event == nullptr) tried_.clear();
+      tried_.push_back(
+          {RendezvousChecker::Snapshot(machine), event ? *event : rdzv::Tick{}, actions});
+    });
+    look_at(now());
   }
 
-  bool serves(const SimAgent* agent) const { return agent_ == agent; }
-
  private:
-  // An event that was said, with the answer that waits for the write to succeed.
+  // The machine after a step, and what the step was; the first is how it was before all steps.
   struct Step {
-    RendezvousChecker::Snapshot was;
+    RendezvousChecker::Snapshot is;
     RendezvousEvent event;
     std::vector<RendezvousAction> actions;
-    RendezvousChecker::Snapshot is;
   };
 
   Instant now() const { return store_->clock_->now(); }
   bool is_gone() const {
-    return agent_->fate() == "crashed" || (!agent_->is_alive() && unsaid_.empty());
+    return is_lost_ || agent_->fate() == "crashed" ||
+           (!agent_->is_alive() && member_.has_said_all());
   }
+  Duration delay() { return store_->dice_->between(Duration(100us), Duration(3ms)); }
 
   void hear(const RendezvousEvent& event) {
-    if (std::holds_alternative<rdzv::Heartbeat>(event)) {
-      is_beat_due_ = true;
-    } else {
-      unsaid_.push_back(event);
-    }
-    wake(0s);
+    if (std::holds_alternative<rdzv::Heartbeat>(event)) return;  // the member beats by itself
+    member_.say(event);
+    if (!is_writing_) look_at(now());
   }
 
-  void poll() {
-    if (is_gone()) return;
-    wake(0s);
-    store_->clock_->after(kPoll, [this] { poll(); });
-  }
-
-  void wake(Duration wait) {
-    if (is_busy_) return;
-    is_busy_ = true;
-    later(wait, [this] { look(); });
+  // The next look; one that was planned before is not done.
+  void look_at(Instant when) {
+    const std::uint64_t plan = ++plan_;
+    later(std::max(when - now(), Duration(1us)), [this, plan] {
+      if (plan == plan_) look();
+    });
   }
 
   // A pause of the agent's process is a pause of this too.
@@ -73,121 +68,90 @@ class SimShared::Replica {
     });
   }
 
-  Duration delay() { return store_->dice_->between(Duration(100us), Duration(3ms)); }
-
-  void retry(Duration at_most) {
-    is_busy_ = false;
-    wake(store_->dice_->between(Duration(1ms), at_most));
-  }
-
   void look() {
     if (!agent_->path()->is_open()) {
-      retry(500ms);
-      return;
-    }
-    // While the store could not be read, nobody's silence means anything.
-    const Duration gap = now() - last_contact_;
-    std::vector<RendezvousAction> none;
-    if (gap > kPoll * 2) machine_.step(rdzv::ClockGap{gap}, now(), &none);
-    last_contact_ = now();
-    if (!store_->bytes_.empty() && store_->token_ != loaded_) {
-      const Status status = machine_.load(store_->bytes_, now());
-      if (!status.ok()) store_->fault_ = "load: " + std::string(status.message());
-    }
-    loaded_ = store_->token_;
-    learn();
-
-    std::vector<RendezvousEvent> events(unsaid_.begin(), unsaid_.end());
-    if (is_beat_due_ && has_joined_) events.push_back(rdzv::Heartbeat{agent_->info().id});
-    const auto keeper = machine_.timekeeper(now());
-    const auto due = machine_.next_deadline();
-    if ((!keeper || *keeper == agent_->info().id) && due && *due <= now()) {
-      events.push_back(rdzv::Tick{});
-    }
-    if (events.empty()) {
-      is_busy_ = false;
-      return;
-    }
-    std::vector<Step> steps;
-    for (const RendezvousEvent& event : events) {
-      RendezvousChecker::Snapshot was(machine_);
-      std::vector<RendezvousAction> actions;
-      machine_.step(event, now(), &actions);
-      steps.push_back(
-          {std::move(was), event, std::move(actions), RendezvousChecker::Snapshot(machine_)});
-    }
-    write(unsaid_.size(), loaded_, std::move(steps));
-  }
-
-  void write(std::size_t said, std::uint64_t token, std::vector<Step> steps) {
-    later(delay(), [this, said, token, steps = std::move(steps)] {
-      if (token != store_->token_ || !agent_->path()->is_open()) {
-        loaded_ = ~0ULL;  // what was tried here is void
-        retry(30ms);
+      if (!member_.could_not_read(blocked(), now()).ok()) {
+        give_up();
         return;
       }
-      store_->bytes_ = machine_.encode();
-      loaded_ = ++store_->token_;
-      const Status status = machine_.load(store_->bytes_, now());
-      if (!status.ok()) store_->fault_ = "load of its own bytes: " + std::string(status.message());
-      is_beat_due_ = false;
-      for (const Step& step : steps) {
-        ++store_->steps_;
-        store_->checker_.observe(step.was, step.event, step.actions, step.is);
-        store_->note_rounds();
-        if (std::holds_alternative<rdzv::Join>(step.event) ||
-            std::holds_alternative<rdzv::Resume>(step.event)) {
-          has_joined_ = true;
-          told_.clear();
-        }
-        if (std::holds_alternative<rdzv::Leave>(step.event)) has_joined_ = false;
-        for (const RendezvousAction& action : step.actions) {
-          if (std::visit([](const auto& one) { return one.to; }, action) == agent_->info().id) {
-            tell(action);
-          }
-        }
-      }
-      unsaid_.erase(unsaid_.begin(), unsaid_.begin() + static_cast<std::ptrdiff_t>(said));
-      learn();
-      is_busy_ = false;
-      if (!unsaid_.empty()) wake(delay());
-    });
-  }
-
-  void learn() {
-    if (!has_joined_) return;
-    std::vector<RendezvousAction> actions;
-    machine_.remind(agent_->info().id, heard_, now(), &actions);
-    for (const RendezvousAction& action : actions) tell(action);
-  }
-
-  // Tells the agent what it was not told last.
-  void tell(const RendezvousAction& action) {
-    if (std::holds_alternative<rdzv::Resumed>(action)) return;
-    std::string what = name_of(action);
-    if (const auto* round = std::get_if<rdzv::Round>(&action)) {
-      if (round->record->round <= heard_) return;
-      heard_ = round->record->round;
-    } else if (const auto* restart = std::get_if<rdzv::Restart>(&action)) {
-      what += std::to_string(restart->round);
+      look_at(member_.next_look(false));
+      return;
     }
-    if (what == told_) return;
-    told_ = what;
-    link_->send(Side::kServer, action);
+    std::optional<StoredState> stored;
+    if (store_->token_ > 0) stored = StoredState{store_->bytes_, std::to_string(store_->token_)};
+    std::vector<RendezvousAction> told;
+    tried_.clear();
+    check(member_.read(stored, now(), &told));
+    const auto proposed = member_.propose(now(), &told);
+    if (!proposed) observe();
+    tell(told);
+    if (!proposed) {
+      look_at(member_.next_look(false));
+      return;
+    }
+    is_writing_ = true;
+    later(delay(), [this, write = *proposed] { finish(write); });
+  }
+
+  static Status blocked() { return {StatusCode::kUnavailable, "blocked"}; }
+
+  void give_up() {
+    is_lost_ = true;
+    if (agent_->is_alive()) agent_->lose_coordinator();
+  }
+
+  void finish(const core::SharedWrite& write) {
+    is_writing_ = false;
+    const std::string token = store_->token_ > 0 ? std::to_string(store_->token_) : "";
+    if (!agent_->path()->is_open()) {
+      // Half of the writes that are not answered have been done.
+      if (store_->dice_->chance(0.5) && write.token.value_or("") == token) store(write);
+      if (!member_.write_failed(blocked(), now()).ok()) {
+        give_up();
+        return;
+      }
+    } else {
+      std::vector<RendezvousAction> told;
+      const bool was_set = write.token.value_or("") == token;
+      if (was_set) store(write);
+      check(
+          member_.wrote({was_set, {store_->bytes_, std::to_string(store_->token_)}}, now(), &told));
+      tell(told);
+    }
+    look_at(member_.next_look(false));
+  }
+
+  void store(const core::SharedWrite& write) {
+    store_->bytes_ = write.bytes;
+    ++store_->token_;
+    observe();
+  }
+
+  // What was tried has been taken.
+  void observe() {
+    for (std::size_t i = 1; i < tried_.size(); ++i) {
+      ++store_->steps_;
+      store_->checker_.observe(tried_[i - 1].is, tried_[i].event, tried_[i].actions, tried_[i].is);
+      store_->note_rounds();
+    }
+    tried_.clear();
+  }
+
+  void tell(const std::vector<RendezvousAction>& told) {
+    for (const RendezvousAction& action : told) link_->send(Side::kServer, action);
+  }
+  void check(const Status& status) {
+    if (!status.ok()) store_->fault_ = std::string(status.message());
   }
 
   SimShared* store_;
   SimAgent* agent_;
   std::shared_ptr<SimLink> link_;
-  Rendezvous machine_;
-  Instant last_contact_;
-  std::deque<RendezvousEvent> unsaid_;
-  bool is_beat_due_ = false;
-  bool is_busy_ = false;
-  bool has_joined_ = false;
-  std::uint64_t loaded_ = 0;
-  std::uint64_t heard_ = 0;
-  std::string told_;
+  core::SharedMember member_;
+  std::vector<Step> tried_;
+  std::uint64_t plan_ = 0;  // counts planned looks
+  bool is_writing_ = false;
+  bool is_lost_ = false;  // it has given up
 };
 
 SimShared::SimShared(SimClock* clock, Dice* dice, JobSettings settings, Note note)
@@ -206,16 +170,19 @@ std::shared_ptr<SimLink> SimShared::connect(SimAgent* agent) {
   return link;
 }
 
-std::string SimShared::describe() const {
-  Rendezvous machine(settings_, clock_->now(), 0s);
-  if (!bytes_.empty() && !machine.load(bytes_, clock_->now()).ok()) return "the state is damaged";
-  return machine.describe(clock_->now());
+Rendezvous SimShared::stored() const {
+  core::SharedMember reader(settings_, 0, clock_->now());
+  std::vector<RendezvousAction> told;
+  std::optional<StoredState> state;
+  if (token_ > 0) state = StoredState{bytes_, "now"};
+  (void)reader.read(state, clock_->now(), &told);
+  Rendezvous copy(settings_, clock_->now(), 0s);
+  (void)copy.load(reader.machine().encode(), clock_->now());
+  return copy;
 }
 
-std::uint32_t SimShared::generation() const {
-  Rendezvous machine(settings_, clock_->now(), 0s);
-  if (!bytes_.empty() && !machine.load(bytes_, clock_->now()).ok()) return 0;
-  return machine.record().generation;
-}
+std::string SimShared::describe() const { return stored().describe(clock_->now()); }
+
+std::uint32_t SimShared::generation() const { return stored().record().generation; }
 
 }  // namespace elastic::test

@@ -1,10 +1,9 @@
 #pragma once
 
 // The agents decide together over a compare-and-set store: each runs a machine of its own over the
-// shared bytes, polls, writes, and learns from the state what others have decided.
+// shared bytes (core/shared_member), polls, writes, and learns what others have decided.
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -24,13 +23,14 @@ class SimShared : public SimAuthority {
   std::string fault() const override { return fault_; }
 
  private:
-  // One agent's side: its machine, and what it has yet to write.
+  // One agent's side: core::SharedMember, and its way to the store.
   class Replica;
   friend class Replica;
+  Rendezvous stored() const;
 
   Dice* dice_;
   std::string bytes_;        // what the store holds
-  std::uint64_t token_ = 0;  // changes with every write
+  std::uint64_t token_ = 0;  // counts the writes
   std::vector<std::unique_ptr<Replica>> replicas_;
   std::string fault_;
 };

@@ -1,0 +1,118 @@
+// elastic._C.RendezvousOptions and JobResult: how a node finds the others of its job, what they
+// agree on, and how the job ended.
+
+#include "bindings/rendezvous_values.h"
+
+#include <pybind11/stl.h>
+
+#include <string>
+#include <utility>
+
+#include "bindings/convert.h"
+#include "elastic/rendezvous_options.h"
+
+namespace py = pybind11;
+
+namespace elastic::bindings {
+namespace {
+
+std::vector<std::pair<std::string, std::string>> to_pairs(const TextDict& settings) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  pairs.reserve(settings.size());
+  for (const auto& [name, value] : settings) {
+    pairs.emplace_back(py::cast<std::string>(name), py::cast<std::string>(value));
+  }
+  return pairs;
+}
+
+RendezvousOptions make_options(std::string endpoint_host, std::uint16_t endpoint_port,
+                               std::optional<bool> is_host, int min_nodes, int max_nodes,
+                               std::string local_addr, int node_rank, std::string topology,
+                               bool static_ranks, LossPolicy on_loss, int max_membership_changes,
+                               const TextDict& extra_settings, double join_timeout,
+                               double last_call_timeout, double settle, double shrink_delay,
+                               double node_timeout, double reconnect_grace, double store_grace) {
+  RendezvousOptions options;
+  options.endpoint_host = std::move(endpoint_host);
+  options.endpoint_port = endpoint_port;
+  options.is_host = is_host;
+  options.local_addr = std::move(local_addr);
+  options.node_rank = node_rank;
+  options.topology = std::move(topology);
+  options.settings.min_nodes = min_nodes;
+  options.settings.max_nodes = max_nodes;
+  options.settings.max_membership_changes = max_membership_changes;
+  options.settings.static_ranks = static_ranks;
+  options.settings.on_loss = on_loss;
+  options.settings.extra = to_pairs(extra_settings);
+  options.settings.join_timeout = from_seconds(join_timeout);
+  options.settings.last_call_timeout = from_seconds(last_call_timeout);
+  options.settings.settle = from_seconds(settle);
+  options.settings.shrink_delay = from_seconds(shrink_delay);
+  options.settings.node_timeout = from_seconds(node_timeout);
+  options.settings.reconnect_grace = from_seconds(reconnect_grace);
+  options.settings.store_grace = from_seconds(store_grace);
+  return options;
+}
+
+void bind_options(py::module_& module) {
+  py::enum_<LossPolicy>(module, "LossPolicy",
+                        "What happens when the loss of a node leaves fewer than min_nodes.")
+      .value("REPLACE", LossPolicy::kReplace)
+      .value("FAIL", LossPolicy::kFail);
+  const RendezvousOptions plain;
+  const JobSettings& settings = plain.settings;
+  py::class_<RendezvousOptions>(module, "RendezvousOptions",
+                                "How a node finds the others of its job, and the job's settings.")
+      .def(py::init(&make_options), py::kw_only(), py::arg("endpoint_host") = plain.endpoint_host,
+           py::arg("endpoint_port") = plain.endpoint_port, py::arg("is_host") = plain.is_host,
+           py::arg("min_nodes") = settings.min_nodes, py::arg("max_nodes") = settings.max_nodes,
+           py::arg("local_addr") = plain.local_addr, py::arg("node_rank") = plain.node_rank,
+           py::arg("topology") = plain.topology, py::arg("static_ranks") = settings.static_ranks,
+           py::arg("on_loss") = settings.on_loss,
+           py::arg("max_membership_changes") = settings.max_membership_changes,
+           py::arg("extra_settings") = py::dict(),
+           py::arg("join_timeout") = to_seconds(settings.join_timeout),
+           py::arg("last_call_timeout") = to_seconds(settings.last_call_timeout),
+           py::arg("settle") = to_seconds(settings.settle),
+           py::arg("shrink_delay") = to_seconds(settings.shrink_delay),
+           py::arg("node_timeout") = to_seconds(settings.node_timeout),
+           py::arg("reconnect_grace") = to_seconds(settings.reconnect_grace),
+           py::arg("store_grace") = to_seconds(settings.store_grace),
+           "Without an endpoint the job has one node. Times are seconds. `extra_settings` are "
+           "compared with those of the other nodes.")
+      .def_readonly("endpoint_host", &RendezvousOptions::endpoint_host)
+      .def_readonly("endpoint_port", &RendezvousOptions::endpoint_port)
+      .def_readonly("local_addr", &RendezvousOptions::local_addr)
+      .def_property_readonly("is_single_node", &RendezvousOptions::is_single_node);
+}
+
+void bind_result(py::module_& module) {
+  py::enum_<JobOutcome>(module, "JobOutcome", "How a job ended.")
+      .value("SUCCEEDED", JobOutcome::kSucceeded)
+      .value("FAILED", JobOutcome::kFailed)
+      .value("CLOSED", JobOutcome::kClosed);
+  py::enum_<JobCause>(module, "JobCause", "Why a job that did not succeed ended.")
+      .value("NONE", JobCause::kNone)
+      .value("WORKER", JobCause::kWorker)
+      .value("NODE_LOST", JobCause::kNodeLost)
+      .value("TOO_FEW_NODES", JobCause::kTooFewNodes)
+      .value("REQUESTED", JobCause::kRequested);
+  py::class_<JobResult>(module, "JobResult", "What every node of a job is told at its end.")
+      .def_readonly("outcome", &JobResult::outcome)
+      .def_readonly("cause", &JobResult::cause)
+      .def_readonly("exit_code", &JobResult::exit_code, "of the cause, where it has one")
+      .def_readonly("rank", &JobResult::rank, "of the worker that failed first; -1: none did")
+      .def_readonly("node", &JobResult::node, "where")
+      .def_readonly("message", &JobResult::message)
+      .def_readonly("lost", &JobResult::lost, "names of nodes lost in the last round");
+}
+
+}  // namespace
+
+void bind_rendezvous_values(py::module_& module) {
+  bind_options(module);
+  bind_result(module);
+}
+
+}  // namespace elastic::bindings

@@ -1,0 +1,10 @@
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+namespace elastic::bindings {
+
+// Adds RendezvousOptions and JobResult with their enumerations. Before what uses them.
+void bind_rendezvous_values(pybind11::module_& module);
+
+}  // namespace elastic::bindings
