@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LOOPBACK = "127.0.0.1"
+REMINDER_S = 10.0  # how often it is said what a node that is in no round waits for
 
 
 class WorkerState(str, Enum):
@@ -54,7 +56,7 @@ class WorkerSpec(NamedTuple):
     entrypoint: str  # a program; searched in PATH if it has no slash
     args: tuple[str, ...] = ()
     run_id: str = "none"
-    max_restarts: int = 3
+    max_restarts: int = 3  # of the job, on whichever node
     master_port: int | None = None  # None: a free one in each round
     master_addr: str | None = None
     local_addr: str | None = None
@@ -109,25 +111,26 @@ class WorkerGroup:
 
 
 class RunResult(NamedTuple):
-    """How a run ended. ``failures`` are by global rank, the first one first."""
+    """How a run ended. ``failures`` are this node's by global rank, the first one first."""
 
     state: WorkerState
     return_values: Mapping[int, object]
     failures: Mapping[int, ProcessFailure]
-    exit_code: int
+    exit_code: int  # the same on all nodes that heard how the job ended
     message: str  # one sentence; "" on success
     run_id: str
     restart_count: int
     max_restarts: int
     stopped: tuple[int, ...]  # ranks that the agent stopped in the last round
-    job: _C.JobResult | None = None  # as every node is told; None: this one ended without it
+    # As every node is told. None: the job has one node, or this one ended without it.
+    job: _C.JobResult | None = None
 
     def is_failed(self) -> bool:
         return self.state is WorkerState.FAILED
 
 
 class LocalElasticAgent:
-    """Runs a spec's workers on this machine until they succeed, or fail for good.
+    """Runs a spec's workers on this machine until those of the whole job succeed, or fail for good.
 
     ``run`` may be called once. ``request_stop`` may be called at any time, from a signal handler
     or another thread.
@@ -188,7 +191,10 @@ class LocalElasticAgent:
         self._round: _C.RoundInfo | None = None
         self._stopped: set[int] = set()
         self._native: _C.Agent | None = None
+        self._is_alone = rendezvous.is_single_node
         self._requests: list[int] = []
+        self._awaited = ""  # what is waited for, while there is no round
+        self._reminder_at: float | None = None
 
     def get_worker_group(self) -> WorkerGroup:
         return self._group
@@ -209,15 +215,32 @@ class LocalElasticAgent:
             # A handler that ran before this line could only leave its request.
             for signum in self._requests:
                 native.request_stop(signum)
-            while (event := native.next_event()) is not None:
-                self._observe(event)
+            finished = False
+            while not finished:
+                event = native.next_event(self._remind())
+                if event is not None:
+                    self._observe(event)
+                    finished = event.kind == _C.AgentEvent.Kind.FINISHED
             return self._conclude(native.result, kills_before)
+
+    def _remind(self) -> float | None:
+        """Says from time to time what is waited for; the seconds until it is to be said again."""
+        if self._reminder_at is None:
+            return None
+        now = time.monotonic()
+        if now >= self._reminder_at:
+            self._log(logging.WARNING, "%s", self._awaited)
+            self._reminder_at = now + REMINDER_S
+        return self._reminder_at - now
 
     def _observe(self, event: _C.AgentEvent) -> None:
         kinds = _C.AgentEvent.Kind
         group = self._group
         group.state = WorkerState[event.state.name]
-        if event.kind == kinds.ROUND_STARTING:
+        if event.kind == kinds.NOTE:
+            self._note(event.message)
+        elif event.kind == kinds.ROUND_STARTING:
+            self._reminder_at = None
             self._enter(event.round)
             self._log(
                 logging.INFO,
@@ -234,12 +257,22 @@ class LocalElasticAgent:
             if event.exit.stopped_by_us:
                 self._stopped.add(self._rank(event))
             self._log(logging.INFO, "rank %s %s", self._rank(event), event.exit.describe())
-        elif event.kind in (kinds.STOPPING, kinds.NOTE):
+        elif event.kind == kinds.STOPPING:
             self._log(logging.INFO, "%s", event.message)
         elif event.kind == kinds.RESTARTING:
             self._log(logging.WARNING, "%s", event.message)
         elif event.kind == kinds.FINISHED:
             self._log(logging.INFO, "finished")
+
+    def _note(self, sentence: str) -> None:
+        """A user hears at once what concerns running workers, and of a wait when it takes long."""
+        if WorkerState.is_running(self._group.state):
+            self._log(logging.WARNING, "%s", sentence)
+            return
+        self._log(logging.INFO, "%s", sentence)
+        self._awaited = sentence
+        if self._reminder_at is None:
+            self._reminder_at = time.monotonic() + REMINDER_S
 
     def _enter(self, info: _C.RoundInfo) -> None:
         group = self._group
@@ -267,8 +300,7 @@ class LocalElasticAgent:
             # The native result goes by exits alone; an error file may know of an earlier fault. The
             # agents of several nodes end with one code, and nobody but this one can read the file.
             first, by_exit = next(iter(failures.values())), native.failures[0]
-            is_alone = self._group.group_world_size == 1
-            if is_alone and first.started and exit_code == by_exit.exit.shell_code:
+            if self._is_alone and first.started and exit_code == by_exit.exit.shell_code:
                 exit_code = first.shell_code
         return RunResult(
             state=WorkerState[native.state.name],
@@ -280,7 +312,7 @@ class LocalElasticAgent:
             restart_count=self._round.restart_count if self._round else 0,
             max_restarts=self._group.spec.max_restarts,
             stopped=tuple(sorted(self._stopped)),
-            job=native.job,
+            job=None if self._is_alone else native.job,
         )
 
     def _rank(self, event: _C.AgentEvent) -> int:

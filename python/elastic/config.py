@@ -11,15 +11,20 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from elastic import devices, entrypoint, options, single_node
+from elastic import devices, entrypoint, nodes, options
 from elastic.errors import ConfigError
 from elastic.logs import DEFAULT_LINE_PREFIX, LogsSpecs, Std, parse_ranks
 from elastic.options import CommandLine
 from elastic.values import integer, is_number, seconds
 
+if TYPE_CHECKING:
+    from elastic.rendezvous_config import RendezvousConfig
+
 DEFAULT_SHUTDOWN_TIMEOUT_S = 30.0
+
+T = TypeVar("T")
 
 LOG_LEVELS = {"CRITICAL": 50, "FATAL": 50, "ERROR": 40, "WARNING": 30, "WARN": 30, "INFO": 20,
               "DEBUG": 10, "NOTSET": 0}  # fmt: skip
@@ -33,7 +38,7 @@ _UNHEARD = {
 
 
 class LaunchConfig(NamedTuple):
-    """A checked job on one node.
+    """A checked job, as far as this node is concerned.
 
     A named tuple, because importing ``dataclasses`` would cost the launcher 4 ms at every start.
     """
@@ -46,10 +51,15 @@ class LaunchConfig(NamedTuple):
     role: str
     max_restarts: int
     shutdown_timeout: float
+    failure_grace: float
+    exit_barrier_timeout: float | None  # None: no limit
     stop_scope: str  # "group" or "leader"
     signals: tuple[int, ...]
-    local_addr: str
+    rendezvous: RendezvousConfig | None  # None: this node is alone
+    local_addr: str  # "" on several nodes: the address from which the rendezvous is reached
     master_port: int  # 0: a free one in each round
+    worker_ports: tuple[int, int]  # first and last; (0, 0): any
+    share_store: bool  # False: rank 0's worker hosts the store itself
     logs: LogsSpecs
     line_prefix: str
     virtual_local_rank: bool
@@ -60,7 +70,7 @@ class LaunchConfig(NamedTuple):
 
 def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
     """Checks everything; counts devices if ``--nproc-per-node`` asks for it."""
-    single_node.check(line)
+    place = nodes.place(line)
     notes: list[tuple[int, str]] = []
     interpreter = environ.get("PYTHON_EXEC") or sys.executable
     nproc = devices.worker_count(
@@ -78,20 +88,26 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
     role = line.text("role")
     if not role:
         raise ConfigError(f"{line.origin('role')} is empty")
-    local_addr, master_port = single_node.master(line)
+    notes += [(LOG_LEVELS["WARNING" if loud else "INFO"], note) for loud, note in place.notes]
+    shutdown_timeout = _shutdown_timeout(line, environ)
     return LaunchConfig(
         entrypoint=entrypoint.command(line, interpreter, environ),
         name=line.program,
         nproc=nproc,
         environment=_worker_environment(environ, nproc, notes),
-        run_id=_run_id(line),
+        run_id=place.run_id or _random_id(),
         role=role,
         max_restarts=integer(line, "max-restarts", 0, 2**31 - 1),
-        shutdown_timeout=_shutdown_timeout(line, environ),
+        shutdown_timeout=shutdown_timeout,
+        failure_grace=_seconds_or(line, "failure-grace", shutdown_timeout),
+        exit_barrier_timeout=_seconds_or(line, "exit-barrier-timeout", None),
         stop_scope=_stop_scope(line),
         signals=_signals(line),
-        local_addr=local_addr,
-        master_port=master_port,
+        rendezvous=place.rendezvous,
+        local_addr=place.local_addr,
+        master_port=place.master_port,
+        worker_ports=place.worker_ports,
+        share_store=environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1",
         logs=_logs(line, nproc),
         line_prefix=environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE") or DEFAULT_LINE_PREFIX,
         virtual_local_rank=line.switch("virtual-local-rank"),
@@ -115,17 +131,14 @@ def _worker_environment(
     return environment
 
 
-def _run_id(line: CommandLine) -> str:
-    given = line.text("rdzv-id")
-    if "/" in given or "\0" in given:
-        raise ConfigError(
-            f"{line.origin('rdzv-id')} is {given!r}: '/' cannot be part of a file name"
-        )
-    if given:
-        return given
+def _random_id() -> str:
     random = os.urandom(16).hex()  # a UUID of version 4, which is what torchrun makes up
     variant = "89ab"[int(random[16], 16) % 4]
     return f"{random[:8]}-{random[8:12]}-4{random[13:16]}-{variant}{random[17:20]}-{random[20:]}"
+
+
+def _seconds_or(line: CommandLine, name: str, default: T) -> float | T:
+    return seconds(line.text(name), line.origin(name)) if name in line.values else default
 
 
 def _shutdown_timeout(line: CommandLine, environ: Mapping[str, str]) -> float:

@@ -70,12 +70,6 @@ _WORKERS = (
         "there are none.",
         default="1",
     ),
-    Option("nnodes", "N", "Nodes of the job: 1, or 1:1.", default="1"),
-    Option(
-        "standalone",
-        "",
-        "The job has this node alone: the default so far, accepted for torchrun's command lines.",
-    ),
     Option("role", "NAME", "The workers' role, in ROLE_NAME and line prefixes.", default="default"),
     Option("module", "", "PROGRAM is a Python module, started as by python -m.", short="m"),
     Option("no-python", "", "PROGRAM is an executable and starts without Python."),
@@ -90,14 +84,40 @@ _FAILURES = (
     Option(
         "max-restarts",
         "N",
-        "How many times the workers are restarted, all together, after one of them failed.",
+        "How many times the workers are restarted, all together and on all nodes, after one of "
+        "them failed.",
         default="0",
+    ),
+    Option(
+        "on-node-loss",
+        "WHAT",
+        "If the loss of a node leaves fewer than MIN: replace waits up to join_timeout for "
+        "another, fail ends the job.",
+        default="replace",
+    ),
+    Option(
+        "max-membership-changes",
+        "N",
+        "After so many changes of its nodes the job is not restarted to let more in. Default: no "
+        "limit.",
     ),
     Option(
         "shutdown-timeout",
         "SECONDS",
         "From SIGTERM to SIGKILL whenever workers are stopped; default "
         "TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30.",
+    ),
+    Option(
+        "failure-grace",
+        "SECONDS",
+        "The same where workers are stopped because another one failed; default "
+        "--shutdown-timeout.",
+    ),
+    Option(
+        "exit-barrier-timeout",
+        "SECONDS",
+        "How long a node whose workers all succeeded waits for those of other nodes. Default: as "
+        "long as there are any.",
     ),
     Option(
         "stop-scope",
@@ -152,29 +172,79 @@ _OUTPUT = (
     ),
 )
 
-_RENDEZVOUS = (
+_NODES = (
     Option(
-        "rdzv-id", "ID", "The job's name, in TORCHELASTIC_RUN_ID and log paths. Default: random."
+        "nnodes",
+        "N or MIN:MAX",
+        "Nodes of the job: a fixed number, or a range within which nodes may come and go.",
+        default="1",
     ),
     Option(
-        "master-addr",
-        "HOST",
-        "Address of this node at which the workers' store listens, as MASTER_ADDR.",
-        default="127.0.0.1",
+        "rdzv-backend",
+        "NAME",
+        "How nodes find each other: c10d, a coordinator at the endpoint, which one of the agents "
+        "runs; static, the same with the rank of every node given; file, etcd, or a plug-in's "
+        "name, a state that the nodes share.",
+        default="static",
     ),
-    Option("master-port", "PORT", "MASTER_PORT. Default: a free one, a new one for each restart."),
-    Option("local-addr", "HOST", "The same as --master-addr as long as a job has one node."),
-    Option("node-rank", "N", "This node's number: 0.", default="0"),
-    Option("rdzv-backend", "NAME", "static or c10d: on one node both mean the same.", "static"),
     Option(
         "rdzv-endpoint",
         "HOST[:PORT]",
-        "An address of this node. With the static backend it is --master-addr and --master-port.",
+        "Where they meet, the same on every node: an address of one of them, or of an "
+        "elastic-coordinator (default port 29400); a path for file. With static it is "
+        "--master-addr and --master-port.",
+    ),
+    Option(
+        "rdzv-id",
+        "ID",
+        "The job's name, in TORCHELASTIC_RUN_ID and log paths, and what tells jobs at one "
+        "endpoint apart. Default: random on one node, none on several.",
     ),
     Option(
         "rdzv-conf",
         "KEY=VALUE,...",
-        "Checked; its time-outs concern other nodes and have nothing to wait for on one.",
+        "Timings and other settings of the rendezvous: join_timeout, last_call_timeout, settle, "
+        "shrink_delay, node_timeout, reconnect_grace, store_grace, is_host (docs/cli.md).",
+    ),
+    Option(
+        "node-rank",
+        "N",
+        "This node's rank, from 0, with static; else a wish, for a node that has no rank yet.",
+        default="0",
+    ),
+    Option(
+        "master-addr",
+        "HOST",
+        "With static, the address of node 0. On one node, where the workers' store listens.",
+        default="127.0.0.1",
+    ),
+    Option(
+        "master-port",
+        "PORT",
+        "MASTER_PORT in every round. Default: a free one in each round; 29500 with static on "
+        "several nodes.",
+    ),
+    Option(
+        "local-addr",
+        "HOST",
+        "Where other nodes reach this one, as MASTER_ADDR if it has rank 0. Default: the address "
+        "from which it reaches the endpoint.",
+    ),
+    Option(
+        "worker-port-range",
+        "FIRST:LAST",
+        "Ports from which that of the workers' store is taken.",
+    ),
+    Option(
+        "topology",
+        "TEXT",
+        "A hint, such as a rack's name: nodes whose texts sort together get neighbouring ranks.",
+    ),
+    Option(
+        "standalone",
+        "",
+        "The job has this node alone and nobody can join it: --rdzv-backend and --rdzv-endpoint "
+        "are not looked at.",
     ),
 )
 
@@ -193,9 +263,9 @@ _HARMLESS = {"run-path": "0", "event-log-handler": "null", "logs-specs": "defaul
 
 _GROUPS = (
     ("Workers", _WORKERS),
+    ("Nodes", _NODES),
     ("Failures and signals", _FAILURES),
     ("Output", _OUTPUT),
-    ("The job and its store", _RENDEZVOUS),
 )
 
 OPTIONS: tuple[Option, ...] = tuple(
@@ -301,8 +371,8 @@ def _did_you_mean(given: str, known: list[str]) -> str:
 
 _DESCRIPTION = """\
 Starts the workers of a distributed PyTorch job on this node, watches them, and starts all of
-them again when one fails. In PROGRAM and its arguments ${local_rank} stands for each worker's
-local rank.
+them again, on all nodes, when one fails or the nodes change. In PROGRAM and its arguments
+${local_rank} stands for each worker's local rank.
 """
 
 _NOTES = """\
@@ -317,6 +387,6 @@ TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE (default "[${role_name}${local_rank}]:"),
 TORCHELASTIC_ERROR_FILE (receives the error of the job's first failure), CUDA_VISIBLE_DEVICES.
 
 Exit status: 0 if every worker succeeded; otherwise that of the worker that failed first, 128+N
-if signal N killed it; 128+N after signal N to the launcher; 2 for bad usage; 70 to 74 for faults
-of the launcher or its surroundings (docs/exit-codes.md).
+if signal N killed it; 128+N after signal N to the launcher; 2 for bad usage; 70 to 79 for faults
+of the launcher, its surroundings or other nodes (docs/exit-codes.md). All nodes end with the same.
 """

@@ -1,4 +1,7 @@
-"""Numbers out of the text of options and variables; a ``ConfigError`` names where it came from."""
+"""Numbers and addresses out of the text of options and variables.
+
+A ``ConfigError`` names where the text came from.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import math
 
 from elastic.errors import ConfigError
 from elastic.options import CommandLine
+
+PORT_MAX = 65535
 
 
 def is_number(text: str) -> bool:
@@ -29,3 +34,50 @@ def seconds(text: str, origin: str, *, positive: bool = False) -> float:
         bound = "greater than 0" if positive else "from 0"
         raise ConfigError(f"{origin} is {text!r}: expected a number of seconds {bound}")
     return value
+
+
+def split_endpoint(endpoint: str, origin: str) -> tuple[str, str]:
+    """Host and port ("" if there is none) of ``HOST[:PORT]`` or ``[ADDRESS][:PORT]``.
+
+    More than one colon without brackets is an IPv6 address without a port.
+    """
+    host, port = endpoint, ""
+    if endpoint.startswith("["):
+        host, bracket, rest = endpoint[1:].partition("]")
+        if not bracket or (rest and not rest.startswith(":")):
+            raise ConfigError(f"{origin} is {endpoint!r}: expected [ADDRESS]:PORT")
+        port = rest[1:]
+    elif endpoint.count(":") == 1:
+        host, _, port = endpoint.partition(":")
+    if port and not (is_number(port) and int(port) <= PORT_MAX):
+        raise ConfigError(f"{origin} is {endpoint!r}: {port!r} is no port")
+    if not host:
+        raise ConfigError(f"{origin} is {endpoint!r}: the host is missing")
+    return host, port
+
+
+def is_loopback(host: str) -> bool:
+    """By the text alone: whether only this machine can be meant."""
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def own_address(host: str, origin: str) -> str:
+    """The numeric form of an address that this node has: the first of the host's that binds."""
+    if host in ("127.0.0.1", "localhost"):
+        return "127.0.0.1"
+    import socket  # a name or another interface is rare, and the import is not cheap
+
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    try:
+        found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise ConfigError(f"{origin}: cannot resolve {host!r}: {error}") from error
+    for family, kind, protocol, _, address in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind(address)
+        except OSError:
+            continue
+        return str(address[0])
+    raise ConfigError(f"{origin}: {host} is not an address of this node")

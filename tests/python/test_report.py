@@ -178,3 +178,46 @@ def test_the_first_failure_is_passed_on_to_the_parent(tmp_path: Path, recorded: 
     )
     assert int(message["extraInfo"]["timestamp"]) > 0
     assert list(tmp_path.glob("parent.json.*")) == []
+
+
+def job(node: str, rank: int, message: str, *lost: str) -> Any:
+    """A job's result as the native agent tells it."""
+    return SimpleNamespace(node=node, rank=rank, message=message, lost=list(lost))
+
+
+ELSEWHERE = job("host2_7_0", 5, "rank 5 on host2_7_0 exited with code 3")
+
+
+def test_a_failure_on_another_node_is_reported_as_that_node_tells_it() -> None:
+    text = text_of([], job=ELSEWHERE, message=ELSEWHERE.message, stopped=(0, 1), max_restarts=2)
+    assert text.splitlines() == [
+        "train.py failed: rank 5 on host2_7_0 exited with code 3",
+        "    node    host2_7_0",
+        "    run     job, 0 of 2 restarts used",
+        "stopped by the launcher, not failed: ranks 0, 1",
+    ]
+
+
+def test_failures_here_that_were_not_the_first_are_told_apart() -> None:
+    text = text_of(examine(failure(1, code=4)), job=ELSEWHERE, message=ELSEWHERE.message)
+    assert text.startswith("train.py failed: rank 5 on host2_7_0 exited with code 3\n")
+    assert "also failed here: rank 1 (local rank 1, pid 1001) exited with code 4" in text
+
+
+def test_a_failure_here_that_was_the_first_of_all_nodes_comes_with_its_evidence() -> None:
+    told = job("host1_6_0", 0, "rank 0 on host1_6_0 exited with code 1", "host3_8_0")
+    found = examine(failure(1, ago=3.0, code=4), failure(0, ago=1.0))
+    text = text_of(found, job=told)
+    assert text.startswith("train.py failed: rank 0 (local rank 0, pid 1000) exited with code 1\n")
+    assert "    node    host1_6_0\n" in text
+    assert "also failed, 2.0" in text
+    assert "s earlier: rank 1 (local rank 1, pid 1001) exited with code 4" in text
+    assert "lost: host3_8_0" in text
+
+
+def test_a_lost_node_is_a_cause_without_a_rank() -> None:
+    told = job("host3_8_0", -1, "node host3_8_0 was lost", "host3_8_0")
+    text = text_of([], job=told, message="node host3_8_0 was lost, and 2 nodes are too few")
+    assert (
+        text.splitlines()[0] == "train.py failed: node host3_8_0 was lost, and 2 nodes are too few"
+    )

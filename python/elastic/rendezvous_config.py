@@ -1,0 +1,201 @@
+"""How a node finds the others of its job, as one checked value.
+
+There are two ways: an endpoint, at which a coordinator is met (the backends ``c10d`` and
+``static``), and a state that the nodes share, whose backend ``elastic.rendezvous`` knows by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from elastic import _C, nodes
+from elastic.errors import ConfigError
+from elastic.nodes import LOOPBACK, NODES_MAX, SHARED, Place
+from elastic.options import CommandLine
+from elastic.rendezvous_keys import Keys
+from elastic.values import integer, split_endpoint
+
+COORDINATOR_PORT = 29400
+STATIC_PORT = 29500
+
+
+class RendezvousConfig(NamedTuple):
+    """A node's way to the others: either endpoint or shared_state says where they are."""
+
+    backend: str
+    min_nodes: int
+    max_nodes: int
+    # Where the coordinator is; "": there is none.
+    endpoint_host: str = ""
+    endpoint_port: int = 0
+    is_host: bool | None = None  # None: found out by looking at the endpoint's address
+    # Where a shared state is kept, as given, and what its backend is told; "": there is none.
+    shared_state: str = ""
+    parameters: Mapping[str, str] = {}
+    node_rank: int = -1  # -1: no wish
+    topology: str = ""
+    on_node_loss: str = "replace"
+    max_membership_changes: int = -1
+    timings: Mapping[str, float] = {}  # seconds; those not given are the native defaults
+
+    def options(self, local_addr: str) -> _C.RendezvousOptions:
+        """As the agent takes it. ``local_addr``: where other nodes reach this one; "": as seen."""
+        if self.shared_state:
+            raise ConfigError(f"the rendezvous backend {self.backend} is not available yet")
+        timings: dict[str, Any] = dict(self.timings)
+        return _C.RendezvousOptions(
+            endpoint_host=self.endpoint_host,
+            endpoint_port=self.endpoint_port,
+            is_host=self.is_host,
+            min_nodes=self.min_nodes,
+            max_nodes=self.max_nodes,
+            local_addr=local_addr,
+            node_rank=self.node_rank,
+            topology=self.topology,
+            static_ranks=self.backend == "static",
+            on_loss=_C.LossPolicy.__members__[self.on_node_loss.upper()],
+            max_membership_changes=self.max_membership_changes,
+            **timings,
+        )
+
+
+def among_others(
+    line: CommandLine,
+    bounds: tuple[int, int],
+    backend: str,
+    keys: Keys | None,
+    notes: list[tuple[bool, str]],
+) -> Place:
+    keys = keys or Keys({})
+    if backend == "c10d" and keys.store_type == "file":
+        backend = "file"  # torch's spelling
+    config = RendezvousConfig(
+        backend=backend,
+        min_nodes=bounds[0],
+        max_nodes=bounds[1],
+        is_host=keys.is_host,
+        node_rank=_node_rank(line, keys, backend, bounds[1]),
+        topology=nodes.short(line, "topology"),
+        on_node_loss=nodes.on_node_loss(line),
+        max_membership_changes=nodes.membership_changes(line),
+        timings=keys.timings,
+    )
+    run_id, said = _common_run_id(line, backend)
+    master_port = nodes.master_port(line) or 0
+    if backend == "static":
+        host, port = _static_endpoint(line, bounds)
+        is_host = config.node_rank == 0 if keys.is_host is None else keys.is_host
+        config = config._replace(endpoint_host=host, endpoint_port=port, is_host=is_host)
+        master_port = port
+    elif backend == "c10d":
+        host, port = _coordinator_endpoint(line)
+        config = config._replace(endpoint_host=host, endpoint_port=port)
+    else:
+        state = _shared_state(line, backend)
+        config = config._replace(shared_state=state, parameters=dict(keys.parameters))
+    if backend != "static" and "master-addr" in line.values:
+        said.append(
+            (False, f"{line.origin('master-addr')} has no effect with {backend}: MASTER_ADDR "
+                    "is the address of the node with rank 0")
+        )  # fmt: skip
+    ports = nodes.worker_ports(line, master_port)
+    local_addr = nodes.short(line, "local-addr")
+    return Place(config, run_id, local_addr, master_port, ports, [*notes, *said])
+
+
+def _static_endpoint(line: CommandLine, bounds: tuple[int, int]) -> tuple[str, int]:
+    """Where node 0 listens, from --rdzv-endpoint or from --master-addr and --master-port."""
+    least, most = bounds
+    if least != most:
+        raise ConfigError(
+            f"{line.origin('nnodes')} is {least}:{most}, but with the static backend the number of "
+            "nodes is fixed; add --rdzv-backend=c10d and --rdzv-endpoint"
+        )
+    hosts: dict[str, str] = {}
+    ports: dict[int, str] = {}
+    if line.text("rdzv-endpoint"):
+        origin = line.origin("rdzv-endpoint")
+        host, port = split_endpoint(line.text("rdzv-endpoint"), origin)
+        hosts[host] = origin
+        if port:
+            ports[int(port)] = origin
+    if "master-addr" in line.values or not hosts:
+        address = line.text("master-addr") or LOOPBACK
+        if address.startswith("[") and address.endswith("]"):
+            address = address[1:-1]
+        hosts.setdefault(address, line.origin("master-addr"))
+    if (given := nodes.master_port(line)) is not None:
+        ports[given] = line.origin("master-port")
+    if len(hosts) > 1:
+        raise ConfigError(
+            f"{' and '.join(hosts.values())} name different addresses: {' and '.join(hosts)}"
+        )
+    nodes.agree_on_port(ports)
+    port_number = next(iter(ports), STATIC_PORT)
+    if port_number == 0:
+        raise ConfigError(f"{ports[0]}: the other nodes would not know which port 0 stands for")
+    return next(iter(hosts)), port_number
+
+
+def _coordinator_endpoint(line: CommandLine) -> tuple[str, int]:
+    origin, endpoint = line.origin("rdzv-endpoint"), line.text("rdzv-endpoint").strip()
+    if not endpoint:
+        raise ConfigError(
+            f"{line.origin('nnodes')} is {line.text('nnodes')}: {origin} must say where the nodes "
+            "meet, HOST[:PORT], the same on every node"
+        )
+    host, port = split_endpoint(endpoint, origin)
+    if port and int(port) == 0:
+        raise ConfigError(
+            f"{origin} is {endpoint!r}: the other nodes would not know which port 0 stands for"
+        )
+    return host, int(port) if port else COORDINATOR_PORT
+
+
+def _shared_state(line: CommandLine, backend: str) -> str:
+    endpoint = line.text("rdzv-endpoint").strip()
+    if not endpoint and backend in SHARED:
+        what = "a file that all nodes see" if backend == "file" else "HOST[:PORT] of etcd"
+        raise ConfigError(f"with {backend} {line.origin('rdzv-endpoint')} must name {what}")
+    return endpoint or backend
+
+
+def _common_run_id(line: CommandLine, backend: str) -> tuple[str, list[tuple[bool, str]]]:
+    """A name that every node comes to by itself; torchrun's if the user gave none."""
+    if given := nodes.run_id(line):
+        return given, []
+    if "rdzv-id" in line.values:
+        raise ConfigError(
+            f"{line.origin('rdzv-id')} is empty: every node would make up another name, "
+            "and they would never meet"
+        )
+    said = []
+    if backend != "static":  # there the endpoint is this job's own
+        said = [
+            (True, "without --rdzv-id this job is called 'none', like every other job without one "
+                   "that meets at the same place; give each job a name of its own")
+        ]  # fmt: skip
+    return "none", said
+
+
+def _node_rank(line: CommandLine, keys: Keys, backend: str, most: int) -> int:
+    if backend != "static":
+        if keys.rank is not None:
+            raise ConfigError(
+                f"{line.origin('rdzv-conf')}: rank is for the static backend; --node-rank tells a "
+                "wish"
+            )
+        given = "node-rank" in line.values
+        return integer(line, "node-rank", 0, NODES_MAX - 1) if given else -1
+    rank, origin = integer(line, "node-rank", 0, NODES_MAX - 1), line.origin("node-rank")
+    if keys.rank is not None:
+        if "node-rank" in line.values and keys.rank != rank:
+            raise ConfigError(
+                f"{origin} and {line.origin('rdzv-conf')}: rank name different ranks: "
+                f"{rank} and {keys.rank}"
+            )
+        rank, origin = keys.rank, f"{line.origin('rdzv-conf')}: rank"
+    if rank >= most:
+        raise ConfigError(f"{origin} is {rank}: {most} nodes have the ranks 0 to {most - 1}")
+    return rank

@@ -1,0 +1,156 @@
+"""The keys of ``--rdzv-conf``: ours, and torch's with their effect or one line that they have none.
+
+A backend of ours knows all its keys, so that a typo is an error; what a plug-in knows is its own
+affair, and it gets everything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from elastic.errors import ConfigError
+from elastic.values import is_number, seconds
+
+# Seconds by which the job is timed. Those in _POSITIVE would end every job at once if they were 0.
+_TIMINGS = (
+    "join_timeout", "last_call_timeout", "settle", "shrink_delay", "node_timeout",
+    "reconnect_grace", "store_grace",
+)  # fmt: skip
+_POSITIVE = ("join_timeout", "node_timeout", "timeout")
+
+# torch calls a node lost after so many seconds without a sign of life; together they say the same
+# as node_timeout.
+_KEEP_ALIVE = {"keep_alive_interval": 5.0, "keep_alive_max_attempt": 3.0}
+
+# Seconds that torch's handlers need because they poll, or read with one request at a time.
+_WITHOUT_EFFECT = {
+    "close_timeout": "closing a job is one message",
+    "heartbeat_timeout": "no heartbeat is waited for; node_timeout says when a node is lost",
+    "read_timeout": "join_timeout says how long the endpoint is tried",
+}
+
+_ETCD = ("protocol", "ssl_cert", "ssl_cert_key", "ca_cert", "cert", "key", "cacert", "etcd_prefix")
+_OTHERS = ("timeout", "is_host", "store_type", "rank")
+
+KNOWN = (*_TIMINGS, *_KEEP_ALIVE, *_OTHERS, *_WITHOUT_EFFECT, *_ETCD)
+
+_TRUE = ("1", "true", "t", "yes", "y")
+_FALSE = ("0", "false", "f", "no", "n")
+
+
+class Keys(NamedTuple):
+    """What ``--rdzv-conf`` says, sorted."""
+
+    timings: dict[str, float]  # by the names of _TIMINGS; what is not given is not there
+    is_host: bool | None = None
+    rank: int | None = None
+    store_type: str = "tcp"
+    parameters: Mapping[str, str] = {}  # everything as text, for backends with keys of their own
+    notes: tuple[str, ...] = ()  # what has no effect
+
+
+def read(text: str, origin: str, backend: str, is_ours: bool) -> Keys:
+    """Reads ``KEY=VALUE,...`` for a backend; the last of several values of a key counts."""
+    given = _split(text, origin)
+    if is_ours:
+        for key in given:
+            if key not in KNOWN:
+                raise ConfigError(f"{origin}: there is no key {key!r}{_nearest(key)}")
+    notes = [
+        f"{key} in {origin} has no effect: {why}"
+        for key, why in _WITHOUT_EFFECT.items()
+        if key in given and is_ours
+    ]
+    if backend not in ("etcd", "etcd-v2") and is_ours:
+        notes += [f"{key} in {origin} concerns etcd alone" for key in _ETCD if key in given]
+    for key in _WITHOUT_EFFECT:
+        if key in given:
+            seconds(given[key], f"{origin}: {key}", positive=True)
+    timings = {
+        key: seconds(given[key], f"{origin}: {key}", positive=key in _POSITIVE)
+        for key in _TIMINGS
+        if key in given
+    }
+    _add_keep_alive(timings, given, origin)
+    _add_timeout(timings, given, origin, backend, notes)
+    return Keys(
+        timings=timings,
+        is_host=_truth(given["is_host"], f"{origin}: is_host") if "is_host" in given else None,
+        rank=_rank(given["rank"], f"{origin}: rank") if "rank" in given else None,
+        store_type=_store_type(given.get("store_type", "tcp"), origin),
+        parameters=given,
+        notes=tuple(notes),
+    )
+
+
+def _split(text: str, origin: str) -> dict[str, str]:
+    given = {}
+    for item in text.split(",") if text else ():
+        key, equals, value = (part.strip() for part in item.partition("="))
+        if not equals or not key or not value:
+            raise ConfigError(f"{origin}: {item!r} is not of the form KEY=VALUE")
+        given[key] = value
+    return given
+
+
+def _nearest(key: str) -> str:
+    import difflib  # only somebody who mistyped waits for it
+
+    close = difflib.get_close_matches(key, KNOWN, 1, 0.5)
+    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(KNOWN)}"
+
+
+def _add_keep_alive(timings: dict[str, float], given: Mapping[str, str], origin: str) -> None:
+    named = [key for key in _KEEP_ALIVE if key in given]
+    if not named:
+        return
+    if "node_timeout" in timings:
+        raise ConfigError(
+            f"{origin}: node_timeout and {named[0]} both say when a silent node is lost; "
+            "give one of them"
+        )
+    timeout = 1.0
+    for key, default in _KEEP_ALIVE.items():
+        text = given.get(key)
+        timeout *= default if text is None else seconds(text, f"{origin}: {key}", positive=True)
+    timings["node_timeout"] = timeout
+
+
+def _add_timeout(
+    timings: dict[str, float],
+    given: Mapping[str, str],
+    origin: str,
+    backend: str,
+    notes: list[str],
+) -> None:
+    if "timeout" not in given:
+        return
+    value = seconds(given["timeout"], f"{origin}: timeout", positive=True)
+    if backend not in ("static", "etcd"):
+        notes.append(f"timeout in {origin} has no effect with {backend}; there is join_timeout")
+    elif timings.setdefault("join_timeout", value) != value:
+        raise ConfigError(
+            f"{origin}: timeout and join_timeout both say how long nodes are waited for; "
+            "give one of them"
+        )
+
+
+def _truth(text: str, origin: str) -> bool:
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise ConfigError(f"{origin} is {text!r}: expected true or false")
+
+
+def _rank(text: str, origin: str) -> int:
+    if not is_number(text):
+        raise ConfigError(f"{origin} is {text!r}: expected a node's rank, from 0")
+    return int(text)
+
+
+def _store_type(text: str, origin: str) -> str:
+    if text.lower() not in ("tcp", "file"):
+        raise ConfigError(f"{origin}: store_type is {text!r}: expected tcp or file")
+    return text.lower()
