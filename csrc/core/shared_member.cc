@@ -11,9 +11,9 @@
 //
 // The header has the store's lineage, a number that whoever found the store empty has drawn. A
 // store that was restarted has another one, or none, and then the state under a running job is
-// gone: that is an error, because a node that went on would form a second group. It also has a
-// number for each write, so that no two writes are the same bytes, and a write whose answer was
-// lost is recognised.
+// gone: that is an error, because a node that went on would form a second group. It counts the
+// writes: what is older than what was seen before is not looked at. And it has a random number for
+// each write, so that no two are the same bytes, and one whose answer was lost is recognised.
 //
 // How often to look: soon after something has changed, then less and less often; at once for what
 // must be done at a known time. Each node beats every quarter of node_timeout. Writers that lose
@@ -38,13 +38,38 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint32_t kMagic = 0x53445245;  // "ERDS"
-constexpr std::uint16_t kVersion = 1;
-constexpr std::size_t kHeaderBytes = 4 + 2 + 16 + 8;
+constexpr std::uint16_t kFormat = 1;
+constexpr std::size_t kHeaderBytes = 4 + 2 + 16 + 8 + 8;
 
 // How often a node that waits is told why.
 constexpr Duration kRemindEvery = 10s;
 constexpr BackoffOptions kAfterLostWrite = {.first = 4ms, .cap = 250ms};
 constexpr BackoffOptions kAfterFailure = {.first = 50ms, .cap = 1s};
+
+// What is written before the machine's bytes.
+void append(const SharedHeader& header, std::string* bytes) {
+  ByteWriter writer(bytes);
+  writer.integer(kMagic);
+  writer.integer(header.format);
+  writer.integer(header.lineage.high);
+  writer.integer(header.lineage.low);
+  writer.integer(header.version);
+  writer.integer(header.nonce);
+}
+
+// nullopt: these bytes are something else. Of a newer format only that is right.
+std::optional<SharedHeader> header_of(std::string_view bytes) {
+  ByteReader reader(bytes);
+  const bool is_ours = reader.integer<std::uint32_t>() == kMagic;
+  SharedHeader header;
+  header.format = reader.integer<std::uint16_t>();
+  header.lineage.high = reader.integer<std::uint64_t>();
+  header.lineage.low = reader.integer<std::uint64_t>();
+  header.version = reader.integer<std::uint64_t>();
+  header.nonce = reader.integer<std::uint64_t>();
+  if (!is_ours || !reader.ok()) return std::nullopt;
+  return header;
+}
 
 Duration slowest_poll(const JobSettings& settings) {
   return std::clamp<Duration>(settings.node_timeout / 20, 5ms, 500ms);
@@ -94,6 +119,11 @@ void SharedMember::say(RendezvousEvent statement) {
 
 Status SharedMember::read(const std::optional<StoredState>& stored, Instant now,
                           std::vector<RendezvousAction>* told) {
+  is_up_to_date_ = !is_over_ && !is_stale(stored);
+  if (!is_up_to_date_) {
+    next_poll_ = next_duty_ = is_over_ ? Instant::max() : now + failures_.next();
+    return {};
+  }
   const Duration gap = now - last_contact_;
   if (has_contact_ && gap > settings_.node_timeout / 4) {
     std::vector<RendezvousAction> none;
@@ -102,7 +132,6 @@ Status SharedMember::read(const std::optional<StoredState>& stored, Instant now,
   has_contact_ = true;
   last_contact_ = now;
   if (!writes_fail_since_) failures_ = Backoff(kAfterFailure, &rng_);
-  if (is_over_) return {};
   if (!stored) {
     if (lineage_) return lost_state();
     if (is_machine_void_) machine_ = Rendezvous(settings_, now, Duration::zero());
@@ -117,42 +146,44 @@ Status SharedMember::read(const std::optional<StoredState>& stored, Instant now,
   return {};
 }
 
+// Some stores answer with a version that they have replaced already. It tells nothing.
+bool SharedMember::is_stale(const std::optional<StoredState>& stored) const {
+  if (!stored || !lineage_) return false;
+  const std::optional<SharedHeader> header = header_of(stored->bytes);
+  return header && header->lineage == *lineage_ && header->version < version_;
+}
+
 Status SharedMember::load(const StoredState& stored, Instant now,
                           std::vector<RendezvousAction>* told) {
-  ByteReader reader(stored.bytes);
-  const bool is_ours = reader.integer<std::uint32_t>() == kMagic;
-  const auto version = reader.integer<std::uint16_t>();
-  Header header;
-  header.lineage.high = reader.integer<std::uint64_t>();
-  header.lineage.low = reader.integer<std::uint64_t>();
-  header.nonce = reader.integer<std::uint64_t>();
-  if (!is_ours || !reader.ok()) {
+  const std::optional<SharedHeader> header = header_of(stored.bytes);
+  if (!header) {
     refuse({StatusCode::kPeerViolation, "shared state: what the store holds is something else"},
            told);
     return {};
   }
-  if (version > kVersion) {
+  if (header->format > kFormat) {
     refuse({StatusCode::kFailedPrecondition,
-            "shared state: written by a newer version (format " + std::to_string(version) +
-                ", this one reads up to " + std::to_string(kVersion) + ")"},
+            "shared state: written by a newer version (format " + std::to_string(header->format) +
+                ", this one reads up to " + std::to_string(kFormat) + ")"},
            told);
     return {};
   }
-  if (lineage_ && *lineage_ != header.lineage) return lost_state();
+  if (lineage_ && *lineage_ != header->lineage) return lost_state();
   const std::string_view payload = std::string_view(stored.bytes).substr(kHeaderBytes);
   if (Status fault = machine_.load(payload, now); !fault.ok()) {
     refuse(fault, told);
     return {};
   }
   if (!lineage_) first_loaded_at_ = now;
-  lineage_ = header.lineage;
+  lineage_ = header->lineage;
+  version_ = header->version;
   token_ = stored.token;
   payload_ = payload;
   is_machine_void_ = false;
   notice_changes(now);
   // A write whose answer was lost, and which is there.
   if (auto attempt = std::exchange(attempt_, std::nullopt);
-      attempt && attempt->header.nonce == header.nonce) {
+      attempt && attempt->header.nonce == header->nonce) {
     taken(*std::move(attempt), now, told);
   }
   return {};
@@ -171,7 +202,7 @@ Status SharedMember::could_not_read(const Status& cause, Instant now) {
 }
 
 std::optional<SharedWrite> SharedMember::propose(Instant now, std::vector<RendezvousAction>* told) {
-  if (is_over_) return std::nullopt;
+  if (is_over_ || !is_up_to_date_) return std::nullopt;
   ELASTIC_CHECK(!is_machine_void_);
   const std::vector<RendezvousEvent> events = events_to_step(now);
   if (events.empty()) return std::nullopt;
@@ -217,13 +248,9 @@ std::optional<SharedWrite> SharedMember::try_steps(const std::vector<RendezvousE
     plan(now);
     return std::nullopt;
   }
-  attempt.header = {lineage_.value_or(NodeId{rng_.next(), rng_.next()}), rng_.next()};
-  ByteWriter writer(&attempt.bytes);
-  writer.integer(kMagic);
-  writer.integer(kVersion);
-  writer.integer(attempt.header.lineage.high);
-  writer.integer(attempt.header.lineage.low);
-  writer.integer(attempt.header.nonce);
+  attempt.header = {kFormat, lineage_.value_or(NodeId{rng_.next(), rng_.next()}), version_ + 1,
+                    rng_.next()};
+  append(attempt.header, &attempt.bytes);
   attempt.bytes += payload;
   is_machine_void_ = true;
   attempt_ = std::move(attempt);

@@ -28,6 +28,14 @@
 
 namespace elastic::core {
 
+// What stands before the machine's bytes.
+struct SharedHeader {
+  std::uint16_t format = 0;
+  NodeId lineage;             // of the store: drawn by whoever wrote into it first
+  std::uint64_t version = 0;  // counts the writes
+  std::uint64_t nonce = 0;    // of this write
+};
+
 struct SharedWrite {
   std::string bytes;
   std::optional<std::string> token;  // of the version to replace; nullopt: nothing is there
@@ -70,20 +78,16 @@ class SharedMember {
   const Rendezvous& machine() const { return machine_; }
 
  private:
-  // What is written before the machine's bytes.
-  struct Header {
-    NodeId lineage;           // of the store: drawn by whoever wrote into it first
-    std::uint64_t nonce = 0;  // of this write
-  };
   // A write that is on its way, or whose answer never came.
   struct Attempt {
-    Header header;
+    SharedHeader header;
     std::string bytes;
     std::size_t said = 0;  // how many of unsaid_ are in it
     bool is_sign_of_life = false;
     std::vector<RendezvousAction> actions;
   };
 
+  bool is_stale(const std::optional<StoredState>& stored) const;
   Status load(const StoredState& stored, Instant now, std::vector<RendezvousAction>* told);
   void refuse(const Status& fault, std::vector<RendezvousAction>* told);
   std::vector<RendezvousEvent> events_to_step(Instant now) const;
@@ -113,9 +117,11 @@ class SharedMember {
   bool is_over_ = false;  // refused by what is stored
 
   std::optional<NodeId> lineage_;
+  std::uint64_t version_ = 0;  // the newest that was seen
   std::optional<std::string> token_;
   std::string payload_;          // the machine's bytes in what is stored
   bool is_machine_void_ = true;  // it is not what is stored
+  bool is_up_to_date_ = false;   // what was read last is no older version
   std::optional<Attempt> attempt_;
 
   bool has_contact_ = false;

@@ -3,19 +3,23 @@
 #include <utility>
 
 #include "host/local_membership.h"
+#include "host/session.h"
+#include "host/shared_membership.h"
 
 namespace elastic::host {
 
 Result<std::unique_ptr<Membership>> open_membership(os::EventLoop* loop,
                                                     const RendezvousOptions& options,
-                                                    const std::string& /*run_id*/,
+                                                    const std::string& run_id,
                                                     Membership::Sink sink) {
   if (options.is_single_node()) {
     return std::unique_ptr<Membership>(std::make_unique<LocalMembership>(
         loop, options.settings, options.local_addr, std::move(sink)));
   }
-  return Status(StatusCode::kInvalidArgument,
-                "jobs of more than one node are not available in this build");
+  if (options.backend != nullptr) return SharedMembership::open(loop, options, std::move(sink));
+  auto session = Session::open(loop, options, run_id, std::move(sink));
+  if (!session.ok()) return session.status();
+  return std::unique_ptr<Membership>(*std::move(session));
 }
 
 }  // namespace elastic::host

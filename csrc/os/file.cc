@@ -53,19 +53,20 @@ Result<std::optional<std::string>> read_file(const std::string& path, std::size_
   }
 }
 
-Status replace_file(const std::string& path, std::string_view bytes) {
+Status replace_file(const std::string& path, std::string_view bytes, Durability durability) {
+  const bool must_last = durability == Durability::kHostCrash;
   const std::string fresh = path + ".new";
   UniqueFd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (!fd.valid()) return posix_error("cannot write " + fresh, errno);
   if (const int error = write_all(fd.get(), bytes); error != 0) {
     return posix_error("cannot write " + fresh, error);
   }
-  if (::fsync(fd.get()) != 0) return posix_error("cannot write " + fresh, errno);
+  if (must_last && ::fsync(fd.get()) != 0) return posix_error("cannot write " + fresh, errno);
   fd.reset();
   if (::rename(fresh.c_str(), path.c_str()) != 0) {
     return posix_error("cannot replace " + path, errno);
   }
-  const int error = sync_parent(path);
+  const int error = must_last ? sync_parent(path) : 0;
   return error == 0 ? Status() : posix_error("cannot replace " + path, error);
 }
 

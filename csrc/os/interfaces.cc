@@ -16,20 +16,14 @@ bool is_link_local(const SocketAddress& address) {
          IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr);
 }
 
-// Connecting a datagram socket sends nothing; the kernel only chooses the way. `documentation` is
-// an address that no machine has, and that every default route covers.
-std::string source_towards(const char* documentation) {
-  const auto target = look_up(documentation, 9);
-  if (!target.ok()) return "";
-  const UniqueFd fd(::socket(target->front().family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!fd.valid() || ::connect(fd.get(), target->front().get(), target->front().size) != 0) {
-    return "";
-  }
-  const SocketAddress local = local_end(fd.get());
-  return local.is_loopback() ? "" : local.host();
-}
-
 }  // namespace
+
+// Connecting a datagram socket sends nothing; the kernel only chooses the way.
+std::string address_towards(const SocketAddress& peer) {
+  const UniqueFd fd(::socket(peer.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid() || ::connect(fd.get(), peer.get(), peer.size) != 0) return "";
+  return local_end(fd.get()).host();
+}
 
 std::vector<SocketAddress> interface_addresses() {
   std::vector<SocketAddress> addresses;
@@ -49,9 +43,12 @@ std::vector<SocketAddress> interface_addresses() {
 }
 
 std::string primary_address() {
+  // Addresses that no machine has, and that every default route covers.
   for (const char* documentation : {"192.0.2.1", "2001:db8::1"}) {
-    const std::string source = source_towards(documentation);
-    if (!source.empty()) return source;
+    const auto target = look_up(documentation, 9);
+    const auto source =
+        target.ok() ? parse_address(address_towards(target->front())) : std::nullopt;
+    if (source && !source->is_loopback()) return source->host();
   }
   const auto addresses = interface_addresses();
   return addresses.empty() ? "" : addresses.front().host();

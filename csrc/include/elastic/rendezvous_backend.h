@@ -3,8 +3,8 @@
 // Where agents without a coordinator keep the state that they share: a store that is only a store.
 //
 // Implement it over anything that can replace a value only if it is still the one that was read.
-// The bytes are the rendezvous machine's own (elastic/rendezvous.h, encode()); nothing here looks
-// into them. Whoever can write to the store is believed.
+// The bytes are the rendezvous' own, and no two versions are equal; nothing here looks into them.
+// Whoever can write to the store is believed.
 //
 // Thread rule: one thread at a time, not always the same one. Calls may block; an agent makes them
 // on a thread of their own, and a call that does not return within the job's node_timeout looks to
@@ -49,7 +49,7 @@ class ELASTIC_EXPORT RendezvousBackend {
     (void)deadline;
     return false;
   }
-  // Ends a wait_for_change() of another thread. Any thread.
+  // Ends a wait_for_change() of another thread, or the next one if there is none. Any thread.
   virtual void interrupt() {}
   // The address of this host as the store's other users would see it; "": not known.
   virtual std::string local_address() { return {}; }

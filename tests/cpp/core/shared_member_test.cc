@@ -167,6 +167,21 @@ TEST_F(SharedMemberTest, AWriteWhoseAnswerWasLostIsRecognised) {
   EXPECT_EQ(a.heard<rdzv::Round>()->record->round, 1u) << "the join was taken once";
 }
 
+TEST_F(SharedMemberTest, AVersionThatWasReplacedTellsNothing) {
+  const JobSettings settings = settings_of(1, 2);
+  Node& a = add(0, settings);
+  a.join();
+  ASSERT_TRUE(a.look(now).ok());
+  const auto before = store.state;
+  Node& b = add(1, settings);
+  b.join();
+  ASSERT_TRUE(b.look(now).ok());
+  ASSERT_TRUE(b.member.read(before, now, &b.told).ok());
+  EXPECT_FALSE(b.member.propose(now, &b.told).has_value());
+  EXPECT_EQ(b.heard<rdzv::Evicted>(), nullptr);
+  EXPECT_GT(b.member.next_look(false), now) << "and it does not ask again without a pause";
+}
+
 TEST_F(SharedMemberTest, AStoreThatHasLostTheStateIsAnError) {
   Node& a = add(0, settings_of(1, 2));
   a.join();
