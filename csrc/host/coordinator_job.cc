@@ -66,6 +66,7 @@ Status CoordinatorJob::load(const JobSettings& settings, std::string_view state)
   round_noted_ = machine_->record().round;
   result_noted_ = machine_->phase() == RendezvousPhase::kClosed;
   step(rdzv::ClockGap{settings.store_grace});
+  if (context_.log) log("goes on from its stored state: " + machine_->describe(now));
   return {};
 }
 
@@ -229,9 +230,9 @@ void CoordinatorJob::correct_joins() {
   }
 }
 
-void CoordinatorJob::on_stall(Duration gap) {
-  if (machine_ != nullptr && gap > machine_->settings().node_timeout / 4) {
-    step(rdzv::ClockGap{gap});
+void CoordinatorJob::on_stall(const os::EventLoop::Stall& stall) {
+  if (machine_ != nullptr && stall.late > machine_->settings().node_timeout / 4) {
+    step(rdzv::ClockGap{stall.away});
   }
 }
 

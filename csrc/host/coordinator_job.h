@@ -46,7 +46,7 @@ class CoordinatorJob {
   void remove(SessionPeer* peer);
   // An error ends the session.
   Status on_message(SessionPeer* peer, session::ClientMessage& message);
-  void on_stall(Duration gap);
+  void on_stall(const os::EventLoop::Stall& stall);
   // The end of an iteration in which on_touched was called: tells what is told once for all that
   // happened in it.
   void settle();

@@ -46,7 +46,7 @@ class CoordinatorService::Impl {
         incarnation_(os::random_seed()),
         sessions_(options.limits.hello_timeout, options.limits.session_output_bytes_max,
                   options.limits.buffered_bytes_max),
-        stall_watch_(loop, [this](Duration gap) { on_stall(gap); }),
+        stall_watch_(loop, [this](const os::EventLoop::Stall& stall) { on_stall(stall); }),
         settle_timer_(loop, [this] { settle(); }),
         state_timer_(loop, [this] { store_state(); }),
         drain_timer_(loop, [this] { finish_drain(); }) {
@@ -80,7 +80,7 @@ class CoordinatorService::Impl {
   Status on_message(SessionPeer* peer, session::ClientMessage& message);
   Status greet(SessionPeer* peer, const session::ClientHello& hello);
   CoordinatorJob* find_or_add_job(const std::string& id);
-  void on_stall(Duration gap);
+  void on_stall(const os::EventLoop::Stall& stall);
   void touch(CoordinatorJob* job);
   void settle();
   void settle_jobs();
@@ -209,8 +209,8 @@ CoordinatorJob* CoordinatorService::Impl::find_or_add_job(const std::string& id)
   return job.get();
 }
 
-void CoordinatorService::Impl::on_stall(Duration gap) {
-  for (const auto& [id, job] : jobs_) job->on_stall(gap);
+void CoordinatorService::Impl::on_stall(const os::EventLoop::Stall& stall) {
+  for (const auto& [id, job] : jobs_) job->on_stall(stall);
 }
 
 void CoordinatorService::Impl::touch(CoordinatorJob* job) {

@@ -87,7 +87,7 @@ void EventLoop::Timer::disarm() {
   armed_ = false;
 }
 
-EventLoop::StallWatch::StallWatch(EventLoop* loop, std::function<void(Duration gap)> callback)
+EventLoop::StallWatch::StallWatch(EventLoop* loop, std::function<void(const Stall&)> callback)
     : loop_(loop), callback_(std::move(callback)) {
   loop_->stall_watches_.push_back(this);
 }
@@ -176,16 +176,14 @@ int EventLoop::timeout_ms(Instant before) const {
 
 void EventLoop::dispatch_fds() {
   epoll_event events[kEventsPerWait];
-  const Instant before = monotonic_now();
-  Duration gap = before - now_;  // what the last iteration took
-  const int count = ::epoll_wait(epoll_.get(), events, kEventsPerWait, timeout_ms(before));
+  const Instant last = now_;
+  const Instant slept = monotonic_now();
+  const int count = ::epoll_wait(epoll_.get(), events, kEventsPerWait, timeout_ms(slept));
   ELASTIC_CHECK(count >= 0 || errno == EINTR);
   now_ = monotonic_now();
-  is_caught_up_ = count < kEventsPerWait;
-  if (!timers_.empty()) {
-    gap += std::max(now_ - std::max(timers_.begin()->first, before), Duration::zero());
-  }
-  if (gap >= kStallMin) tell_stall(gap);
+  // Interrupted (a process that is continued is), it tells nothing of what is ready.
+  is_caught_up_ = count >= 0 && count < kEventsPerWait;
+  tell_stall(last, slept);
   for (int i = 0; i < count; ++i) {
     const auto slot = static_cast<std::uint32_t>(events[i].data.u64);
     const auto generation = static_cast<std::uint32_t>(events[i].data.u64 >> 32);
@@ -194,8 +192,17 @@ void EventLoop::dispatch_fds() {
   }
 }
 
-void EventLoop::tell_stall(Duration gap) {
-  for (StallWatch* watch : stall_watches_) watch->callback_(gap);
+// The last iteration began at `last` and its sleep at `slept`.
+void EventLoop::tell_stall(Instant last, Instant slept) {
+  const Duration busy = slept - last;
+  Duration overslept{};
+  if (!timers_.empty()) {
+    overslept = std::max(now_ - std::max(timers_.begin()->first, slept), Duration::zero());
+  }
+  const Duration late = busy + overslept;
+  if (late < kStallMin) return;
+  const Stall stall{late, overslept >= kStallMin ? now_ - last : late};
+  for (StallWatch* watch : stall_watches_) watch->callback_(stall);
 }
 
 void EventLoop::fire_timers() {

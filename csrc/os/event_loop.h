@@ -71,12 +71,18 @@ class EventLoop {
     std::multimap<Instant, Timer*>::iterator position_;
   };
 
-  // Told how long the loop stood still, at the beginning of the iteration in which that shows and
-  // before any of its handlers: the process was stopped past a deadline, or a handler took its
-  // time. Shorter gaps than kStallMin are not told.
+  // How the loop stood still. `late` is what is known: handlers took so long, or the earliest timer
+  // fires so long after it was due. `away` is as long as it may have been: since something was last
+  // read. After a sleep nobody can tell when in it the process was stopped.
+  struct Stall {
+    Duration late{};
+    Duration away{};
+  };
+  // Told of a stall, at the beginning of the iteration in which it shows and before any of its
+  // handlers. What is shorter than kStallMin is not told.
   class StallWatch {
    public:
-    StallWatch(EventLoop* loop, std::function<void(Duration gap)> callback);
+    StallWatch(EventLoop* loop, std::function<void(const Stall&)> callback);
     StallWatch(const StallWatch&) = delete;
     StallWatch& operator=(const StallWatch&) = delete;
     ~StallWatch();
@@ -84,7 +90,7 @@ class EventLoop {
    private:
     friend class EventLoop;
     EventLoop* loop_;
-    std::function<void(Duration)> callback_;
+    std::function<void(const Stall&)> callback_;
   };
   static constexpr Duration kStallMin = std::chrono::milliseconds(5);
 
@@ -122,7 +128,7 @@ class EventLoop {
   EventLoop(UniqueFd epoll, UniqueFd wakeup);
   int timeout_ms(Instant before) const;
   void dispatch_fds();
-  void tell_stall(Duration gap);
+  void tell_stall(Instant last, Instant slept);
   void fire_timers();
   void run_posted();
   void run_deferred();

@@ -189,6 +189,34 @@ TEST_F(CoordinatorTest, TheSamePortIsAStoreOfTheUsers) {
   EXPECT_EQ(store.num_keys(), 1) << "membership is not kept there";
 }
 
+// With static ranks the workers' store is the endpoint itself.
+TEST_F(CoordinatorTest, ARoundWhoseStoreIsTheEndpointBeginsWithAnEmptyOne) {
+  start();
+  TestClient worker(coordinator->port());
+  worker.validate();
+  worker.set("/stale", "1");
+  EXPECT_TRUE(worker.ping());
+  const auto node = connect(1);
+  node->info.hosts_coordinator = true;
+  node->info.store_port = coordinator->port();
+  node->join(nnodes(1, 1));
+  node->expect<rdzv::Round>();
+  EXPECT_TRUE(worker.is_closed());
+  TestClient next(coordinator->port());
+  next.validate();
+  EXPECT_EQ(next.num_keys(), 0);
+}
+
+TEST_F(CoordinatorTest, ARoundWithAStoreOfItsOwnLeavesTheUsersKeysAlone) {
+  start();
+  TestClient user(coordinator->port());
+  user.validate();
+  user.set("/k", "v");
+  EXPECT_TRUE(user.ping());
+  run_round(2, nnodes(2, 2));
+  EXPECT_EQ(user.get("/k"), "v");
+}
+
 TEST_F(CoordinatorTest, AStoreThatIsNoCoordinatorSaysSo) {
   auto server = StoreServer::start({});
   ASSERT_TRUE(server.ok());

@@ -16,7 +16,6 @@
 
 #include "core/session_wire.h"
 #include "host/store_test_client.h"
-#include "os/clock.h"
 
 namespace elastic::host {
 
@@ -115,19 +114,6 @@ class SessionClient {
     } else {
       return {};
     }
-  }
-  // The same before so much time has passed; a beat keeps the session from being silent.
-  template <typename Message>
-  std::optional<Message> expect_within(Duration limit) {
-    const Instant deadline = os::monotonic_now() + limit;
-    while (os::monotonic_now() < deadline) {
-      say(session::Heartbeat{Instant(Duration(++beats_))});
-      while (auto message = hear()) {
-        if (auto* found = std::get_if<Message>(&*message)) return std::move(*found);
-        if (std::holds_alternative<session::HeartbeatReply>(*message)) break;
-      }
-    }
-    return std::nullopt;
   }
   // True if a message of this kind comes before the answer to a beat: the coordinator has nothing
   // more to say at present.

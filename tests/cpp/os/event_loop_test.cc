@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <vector>
 
@@ -178,6 +179,53 @@ TEST(LoopThread, WorkFromManyThreadsRunsOnceEachOnTheLoopThread) {
   (*thread)->call([&] { seen = count; });
   EXPECT_EQ(seen, 2000);
   EXPECT_FALSE(wrong_thread);
+}
+
+TEST(EventLoop, TellsHowLongAHandlerKeptItBeforeAnythingIsServed) {
+  auto loop = make_loop();
+  const milliseconds kept(30);
+  std::vector<EventLoop::Stall> stalls;
+  EventLoop::StallWatch watch(loop.get(),
+                              [&](const EventLoop::Stall& stall) { stalls.push_back(stall); });
+  EventLoop::Timer next(loop.get(), [&] {
+    EXPECT_EQ(stalls.size(), 1u);
+    loop->stop();
+  });
+  EventLoop::Timer keeper(loop.get(), [&] {
+    std::promise<void>().get_future().wait_for(kept);
+    next.arm(loop->now());
+  });
+  keeper.arm(os::monotonic_now());
+  loop->run();
+  ASSERT_EQ(stalls.size(), 1u);
+  EXPECT_GE(stalls[0].late, kept);
+  EXPECT_GE(stalls[0].away, stalls[0].late);
+}
+
+TEST(EventLoop, MoreThanAnIterationServesIsToldAndServedInTurns) {
+  auto loop = make_loop();
+  std::vector<Pair> pairs(300);
+  std::vector<std::unique_ptr<Handler>> handlers;
+  std::vector<EventLoop::Watch> watches;
+  std::vector<int> served(pairs.size());
+  bool was_behind = false;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    EXPECT_EQ(::send(pairs[i].a.get(), "x", 1, 0), 1);
+    handlers.push_back(std::make_unique<Handler>([&, i](std::uint32_t) {
+      ++served[i];  // what arrived is left there: it stays ready
+      if (!loop->is_caught_up()) was_behind = true;
+    }));
+    watches.push_back(*loop->watch(pairs[i].b.get(), EPOLLIN, handlers.back().get()));
+  }
+  int iterations = 0;
+  EventLoop::Timer each(loop.get(), [&] {
+    if (++iterations == 3) loop->stop();
+    each.arm(loop->now());
+  });
+  each.arm(os::monotonic_now());
+  loop->run();
+  EXPECT_TRUE(was_behind);
+  for (std::size_t i = 0; i < served.size(); ++i) EXPECT_GE(served[i], 1) << i;
 }
 
 TEST(LoopThread, DestructionWithTimersArmedIsPrompt) {
