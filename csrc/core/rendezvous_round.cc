@@ -286,6 +286,8 @@ void RendezvousMachine::install_round(const std::vector<Node*>& by_rank) {
                             Timer::kRebuild, Timer::kVerdict, Timer::kRemind}) {
     disarm(timer);
   }
+  // Whoever comes back from an earlier round now finds another one, and need not be waited for.
+  if (now_ < at(Timer::kStartHold)) arm(Timer::kStartHold, now_);
   recount();
 }
 

@@ -76,7 +76,7 @@ class ELASTIC_EXPORT RendezvousClient {
   // Once the job is closed and this node knows how it ended.
   std::optional<JobResult> result() const;
   // Ends the job for everybody.
-  void set_closed(JobResult result);
+  void set_closed(const JobResult& result);
   // Says that this node goes, and why, and waits until that is known or `limit` has passed; the
   // node that runs the coordinator waits for the others to go first. Ends a next_rendezvous() of
   // another thread (kFailedPrecondition). False: it may not have been heard.
