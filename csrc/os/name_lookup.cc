@@ -29,6 +29,11 @@ Result<std::unique_ptr<NameLookup>> NameLookup::start(EventLoop* loop, const std
   auto watch = loop->watch(shared->ready.fd(), EPOLLIN, lookup.get());
   if (!watch.ok()) return watch.status();
   lookup->watch_ = *std::move(watch);
+  if (parse_address(host)) {  // nobody has to be asked
+    shared->result = look_up(host, port);
+    shared->ready.notify();
+    return lookup;
+  }
   auto thread = start_quiet_thread("elastic-resolve", [shared, host, port] {
     shared->result = look_up(host, port);
     shared->ready.notify();

@@ -18,8 +18,8 @@ class NameLookup final : public EventLoop::FdHandler {
  public:
   using Done = std::function<void(const Result<std::vector<SocketAddress>>&)>;
 
-  // As look_up() of os/address.h, on a thread of its own. `done` is called once, from the loop and
-  // never from in here; it may destroy the lookup.
+  // As look_up() of os/address.h; a name is looked up on a thread of its own. `done` is called
+  // once, from the loop and never from in here; it may destroy the lookup.
   static Result<std::unique_ptr<NameLookup>> start(EventLoop* loop, const std::string& host,
                                                    std::uint16_t port, Done done);
   NameLookup(const NameLookup&) = delete;

@@ -193,6 +193,35 @@ TEST_F(SessionTest, TheHostLeavesLast) {
   leaver.join();
 }
 
+TEST_F(SessionTest, ANameThatMeansLoopbackHereIsServedOnEveryInterface) {
+  RendezvousOptions options = options_for(free_port());
+  options.endpoint_host = "localhost";
+  options.is_host.reset();
+  TestNode a(options, 1);
+  a.info().address = a.expect<MembershipReady>().address;
+  EXPECT_THAT(a.notes(), ::testing::ElementsAre(HasSubstr("served on every interface")));
+  EXPECT_TRUE(os::parse_address(a.info().address)->is_loopback());
+  TestNode b(options, 2);
+  form_round(&a, &b);
+  expect_success(&a, &b);
+}
+
+TEST_F(SessionTest, WhoIsToldToHostServesEverywhereIfNoInterfaceHasTheAddress) {
+  for (const char* endpoint : {"192.0.2.1", "no-such-host.invalid"}) {
+    RendezvousOptions options = options_for(free_port());
+    options.endpoint_host = endpoint;
+    options.is_host = true;
+    TestNode a(options, 1);
+    a.info().address = a.expect<MembershipReady>().address;
+    EXPECT_THAT(a.notes(), ::testing::ElementsAre(
+                               AllOf(HasSubstr("served on every interface"), HasSubstr(endpoint))));
+    RendezvousOptions other = options_for(options.endpoint_port);
+    TestNode b(other, 2);
+    form_round(&a, &b);
+    expect_success(&a, &b);
+  }
+}
+
 TEST_F(SessionTest, AHostThatNobodyMayBeIsAnError) {
   start_coordinator();
   RendezvousOptions options = options_for(coordinator_->port());
@@ -265,9 +294,26 @@ TEST_F(SessionTest, ASilentNodeIsLostAndHearsOfIt) {
   EXPECT_EQ(a.expect<rdzv::Evicted>().round, a.record().round);
   a.info().highest_round = a.record().round;
   a.join();
+  a.expect<rdzv::Waiting>();
   b.say(rdzv::Gone{b.info().id, b.record().round});
   b.join();
   EXPECT_GT(a.expect_round(), 1u);
+}
+
+TEST_F(SessionTest, ACoordinatorThatStandsStillLosesNobody) {
+  std::promise<void> never;
+  auto gate = never.get_future().share();
+  coordinator_ = *Coordinator::start({.log = [gate](std::string_view line) {
+    if (line.find("node3 ") != line.npos) gate.wait_for(1500ms);
+  }});
+  RendezvousOptions options = options_for(coordinator_->port());
+  options.settings.node_timeout = 500ms;
+  TestNode a(options, 1);
+  TestNode b(options, 2);
+  form_round(&a, &b);
+  TestNode spare(options, 3);
+  spare.join();  // and the coordinator stops, three times as long as a node may be silent
+  expect_success(&a, &b);
 }
 
 TEST_F(SessionTest, ACoordinatorThatIsRestartedEmptyIsRebuilt) {
