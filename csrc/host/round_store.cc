@@ -59,7 +59,11 @@ Result<RoundStore::Place> RoundStore::open_in_range(const std::string& host) {
   // The ports take turns, so that a late client of an earlier round meets nobody.
   for (std::uint32_t i = 1; i <= count; ++i) {
     const std::uint32_t offset = (last_in_range_ + i) % count;
-    Result<Place> place = open(host, static_cast<std::uint16_t>(first + offset));
+    const auto port = static_cast<std::uint16_t>(first + offset);
+    // Whoever has the port is looked for if it cannot be listened on, which takes its time.
+    fault = os::HeldPort::open(host, port).status();
+    if (fault.code() == StatusCode::kUnavailable) continue;
+    Result<Place> place = open(host, port);
     if (place.ok()) {
       last_in_range_ = offset;
       return place;

@@ -244,7 +244,7 @@ std::string Session::published_address() const {
 
 void Session::tell_ready() {
   if (std::exchange(was_ready_told_, true)) return;
-  tell(MembershipReady{published_address()});
+  tell(MembershipReady{published_address(), hosting_.is_host()});
 }
 
 // ---- The end.

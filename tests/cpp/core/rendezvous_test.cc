@@ -32,6 +32,17 @@ TEST(Rendezvous, CompletesAtOnceAtMaxNodes) {
   EXPECT_EQ(said.count<rdzv::Round>(), 3);
 }
 
+TEST(Rendezvous, ARestartWaitsForNoEarlierRoundWhenTheFirstWasFormedHere) {
+  Job job(nnodes(2, 2), kStartHold);
+  job.join("a");
+  job.join("b");
+  job.pass(100ms);
+  job.rejoin("a");
+  job.rejoin("b");
+  EXPECT_EQ(job.round(), 2u);
+  EXPECT_TRUE(job.is_running());
+}
+
 TEST(Rendezvous, TheFirstRoundWaitsForTheLastCallAndNotLonger) {
   Job job(nnodes(2, 3));
   job.join("a");
