@@ -150,7 +150,8 @@ class RendezvousClient::Impl {
   host::RoundStore store_;
   std::unique_ptr<host::Membership> membership_;
   bool is_leaving_ = false;
-  Duration parting_limit_{};
+  std::string parting_reason_;
+  Instant parting_deadline_;
   std::function<void()> on_parted_;
   os::EventLoop::Timer parting_;
 };
@@ -292,19 +293,22 @@ void RendezvousClient::Impl::join() {
 void RendezvousClient::Impl::begin_to_leave(const std::string& reason, Duration limit) {
   is_leaving_ = true;
   changed_.notify();
-  parting_limit_ = limit;
-  Instant begin = thread_->loop().now();
-  // Others may still be reading the last round's store.
-  if (result_ && place_ == Place::kInRound) {
+  parting_reason_ = reason;
+  parting_deadline_ = add_saturating(thread_->loop().now(), limit);
+  // Others may still be reading the last round's store; that they do not is told to who is there.
+  const bool is_awaited =
+      result_ && place_ == Place::kInRound && store_.is_needed() && given_.record.nodes > 1;
+  if (is_awaited) {
     membership_->say(rdzv::Gone{node_.id, round_});
-    if (store_.is_needed() && given_.record.nodes > 1) begin = add_saturating(begin, limit / 2);
+    parting_.arm(add_saturating(thread_->loop().now(), limit / 2));
+  } else {
+    part();
   }
-  membership_->say(rdzv::Leave{node_.id, reason});
-  parting_.arm(begin);
 }
 
 void RendezvousClient::Impl::part() {
-  membership_->drain(parting_limit_, [this] {
+  membership_->say(rdzv::Leave{node_.id, parting_reason_});
+  membership_->drain(parting_deadline_ - thread_->loop().now(), [this] {
     if (const auto parted = std::exchange(on_parted_, nullptr)) parted();
   });
 }
