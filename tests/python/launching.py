@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 import subprocess
 import sys
+import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -96,3 +98,58 @@ def launched(
             if pipe is not None:
                 pipe.close()
         assert_all_gone(environ, deadline_s=10.0)
+
+
+class Job:
+    """Agents of one job on this machine, each with its node's own words."""
+
+    def __init__(self, options: Sequence[str], program: Sequence[str]) -> None:
+        self._options = options
+        self._program = program
+        self._environ = clean_environment()
+        self.nodes: list[subprocess.Popen[str]] = []
+        # Whoever reads what a node says reads its end when it says nothing in time.
+        self._deadline = threading.Timer(DEADLINE_S, self._kill)
+        self._deadline.start()
+
+    def start(self, *words: str, **variables: str) -> subprocess.Popen[str]:
+        """One more node; its own words win over those of all."""
+        node = subprocess.Popen(
+            launcher_command(*self._options, *words, *self._program),
+            env=self._environ | variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.nodes.append(node)
+        return node
+
+    def finish(self) -> list[subprocess.CompletedProcess[str]]:
+        """Waits for every node to end by itself."""
+        done = []
+        for node in self.nodes:
+            stdout, stderr = node.communicate(timeout=DEADLINE_S)
+            done.append(subprocess.CompletedProcess(node.args, node.returncode, stdout, stderr))
+        assert_all_gone(self._environ)
+        return done
+
+    def __enter__(self) -> Job:
+        return self
+
+    def _kill(self) -> None:
+        for node in self.nodes:
+            node.kill()
+
+    def __exit__(self, *_: object) -> None:
+        self._deadline.cancel()
+        self._kill()
+        for node in self.nodes:
+            if node.stdout is not None and not node.stdout.closed:
+                node.communicate(timeout=DEADLINE_S)
+        assert_all_gone(self._environ, deadline_s=10.0)
+
+
+def free_endpoint() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return f"127.0.0.1:{probe.getsockname()[1]}"

@@ -1,0 +1,285 @@
+"""Several launchers on this machine make one job: what each of them does, says and ends with."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from launching import Job, free_endpoint, launch
+
+RANKS = "echo rank $RANK of $WORLD_SIZE, node $GROUP_RANK of $GROUP_WORLD_SIZE"
+
+# Which of two agents on one machine runs the coordinator is else a matter of who comes first.
+HOST, GUEST = "--rdzv-conf=is_host=true", "--rdzv-conf=is_host=false"
+
+
+def job_at(endpoint: str, nnodes: str, *words: str, conf: str = "", script: str = RANKS) -> Job:
+    """Nodes whose workers run a shell script; the first of this machine to start is the host."""
+    settings = [f"--rdzv-conf={conf}"] if conf else []
+    options = ["--nnodes", nnodes, "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
+    options += [f"--rdzv-endpoint={endpoint}", "--shutdown-timeout=5", *settings, *words]
+    return Job(options, ["sh", "-c", script])
+
+
+def job(nnodes: str, *words: str, conf: str = "", script: str = RANKS) -> Job:
+    return job_at(free_endpoint(), nnodes, *words, conf=conf, script=script)
+
+
+def test_ranks_are_dense_over_nodes_of_different_size() -> None:
+    with job("3") as nodes:
+        for workers in (2, 1, 3):
+            nodes.start(f"--nproc-per-node={workers}")
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0, 0], [node.stderr for node in done]
+    lines = [line for node in done for line in node.stdout.splitlines()]
+    assert sorted(line.split(",")[0] for line in lines) == [
+        f"rank {rank} of 6" for rank in range(6)
+    ]
+    for node in done:
+        ranks = sorted(int(line.split()[1]) for line in node.stdout.splitlines())
+        assert ranks == list(range(ranks[0], ranks[0] + len(ranks)))
+        assert node.stderr == ""
+
+
+def test_the_first_failure_ends_all_nodes_with_its_code_and_its_story() -> None:
+    with job("2", script="test $RANK = 1 && exit 7; sleep 100") as nodes:
+        nodes.start("--node-rank=0")
+        nodes.start("--node-rank=1")
+        here, there = nodes.finish()
+    assert (here.returncode, there.returncode) == (7, 7)
+    assert re.search(r"failed: rank 1 .*exited with code 7", there.stderr), there.stderr
+    assert re.search(r"failed: .*rank 1 .*exited with code 7", here.stderr), here.stderr
+    name = re.search(r"    node    (127\.0\.0\.1_\d+_\d+)", here.stderr)
+    assert name and f"    node    {name[1]}" in there.stderr
+    assert "stopped by the launcher, not failed: rank 0" in here.stderr
+
+
+def test_a_restart_is_one_for_all_nodes() -> None:
+    script = (
+        'echo round $TORCHELASTIC_RESTART_COUNT; test "$TORCHELASTIC_RESTART_COUNT" = 1 || exit 9'
+    )
+    with job("2", "--max-restarts=1", "--nproc-per-node=2", script=script) as nodes:
+        nodes.start()
+        nodes.start()
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+    for node in done:
+        assert node.stdout.count("round 1") == 2
+        assert node.stderr.count("0 of 1 restarts left") == 1
+
+
+def test_variables_alone_start_a_job() -> None:
+    variables = {
+        "PET_NNODES": "2",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": free_endpoint(),
+        "PET_RDZV_ID": "job",
+        "PET_RDZV_CONF": "join_timeout=60",
+        "PET_NO_PYTHON": "1",
+    }
+    with Job([], ["sh", "-c", RANKS]) as nodes:
+        nodes.start(**variables)
+        nodes.start(**variables)
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+
+
+def test_a_spare_ends_well_when_the_job_does(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    script = f"echo $RANK; while ! test -e {go}; do sleep 0.05; done"
+    with job("2", script=script) as nodes:
+        for _ in range(2):
+            nodes.start()
+        for node in nodes.nodes:
+            assert node.stdout is not None
+            assert node.stdout.readline() in ("0\n", "1\n")
+        nodes.start(LOGLEVEL="INFO")
+        _await(nodes, 2, "spare")
+        go.touch()
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0, 0], [node.stderr for node in done]
+    assert done[2].stdout == ""
+
+
+def test_a_node_that_is_told_to_stop_leaves_the_others_to_it(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    script = f"echo world $WORLD_SIZE; while ! test -e {go}; do sleep 0.05; done"
+    with job("1:2", script=script) as nodes:
+        first = nodes.start("--node-rank=0", HOST)
+        second = nodes.start("--node-rank=1", GUEST)
+        assert first.stdout is not None
+        assert first.stdout.readline() == "world 2\n"
+        second.send_signal(signal.SIGTERM)
+        assert first.stdout.readline() == "world 1\n"
+        go.touch()
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 143], [node.stderr for node in done]
+
+
+def test_given_ranks_and_their_port_stay_in_every_round() -> None:
+    host, _, port = free_endpoint().rpartition(":")
+    script = (
+        "echo $GROUP_RANK $MASTER_ADDR $MASTER_PORT; "
+        'test "$TORCHELASTIC_RESTART_COUNT" = 1 || exit 9'
+    )
+    options = ["--nnodes=2", f"--master-addr={host}", f"--master-port={port}", "--max-restarts=1"]
+    with Job([*options, "--no-python"], ["sh", "-c", script]) as nodes:
+        nodes.start("--node-rank=1")
+        nodes.start("--node-rank=0")
+        second, first = nodes.finish()
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert set(first.stdout.splitlines()) == {f"0 {host} {port}"}
+    assert set(second.stdout.splitlines()) == {f"1 {host} {port}"}
+
+
+def test_the_workers_port_can_be_bounded() -> None:
+    _, _, port = free_endpoint().rpartition(":")
+    script = "echo $MASTER_PORT"
+    with job("2", f"--worker-port-range={port}:{port}", script=script) as nodes:
+        nodes.start()
+        nodes.start(f"--worker-port-range={int(port) + 1}:{int(port) + 20}")
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+    assert done[0].stdout == done[1].stdout
+    assert int(port) <= int(done[0].stdout) <= int(port) + 20
+
+
+def test_workers_can_be_left_to_host_their_store() -> None:
+    script = "echo $TORCHELASTIC_USE_AGENT_STORE"
+    with job("2", script=script) as nodes:
+        for _ in range(2):
+            nodes.start(TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+        done = nodes.finish()
+    assert [node.stdout for node in done] == ["False\n", "False\n"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        (["--nnodes=2"], ["--nnodes=3"], ["2", "3", "nodes"]),
+        (["--nnodes=2:3"], ["--nnodes=2:4"], ["3", "4", "nodes"]),
+        (["--max-restarts=1"], ["--max-restarts=2"], ["1", "2", "restarts"]),
+        (["--on-node-loss=fail"], ["--on-node-loss=replace"], ["fail", "replace"]),
+    ],
+)
+def test_a_node_with_other_settings_than_the_job_is_refused(
+    one: list[str], other: list[str], said: list[str]
+) -> None:
+    with job("2", conf="last_call_timeout=60,join_timeout=60") as nodes:
+        nodes.start(*one, LOGLEVEL="INFO")
+        _await(nodes, 0, "wait")
+        refused = nodes.start(*other)
+        _, stderr = refused.communicate(timeout=60)
+        nodes.nodes[0].send_signal(signal.SIGTERM)
+        nodes.nodes[0].communicate(timeout=60)
+    assert refused.returncode == 76, stderr
+    assert all(word in stderr for word in said), stderr
+    assert "Traceback" not in stderr
+
+
+def test_two_nodes_cannot_have_the_same_rank() -> None:
+    host, _, port = free_endpoint().rpartition(":")
+    options = ["--nnodes=3", f"--master-addr={host}", f"--master-port={port}", "--no-python"]
+    with Job(options, ["true"]) as nodes:
+        nodes.start("--node-rank=0")
+        nodes.start("--node-rank=1", LOGLEVEL="INFO")
+        _await(nodes, 1, "wait")
+        refused = nodes.start("--node-rank=1")
+        _, stderr = refused.communicate(timeout=60)
+        for node in nodes.nodes[:2]:
+            node.send_signal(signal.SIGTERM)
+            node.communicate(timeout=60)
+    assert refused.returncode == 76, stderr
+    assert "node_rank=1 was given to both" in stderr
+
+
+def test_too_few_nodes_end_the_wait_with_what_was_waited_for() -> None:
+    with job("2", conf="join_timeout=0.5") as nodes:
+        nodes.start()
+        (done,) = nodes.finish()
+    assert done.returncode == 75
+    assert re.search(r"1 .*2", done.stderr), done.stderr
+
+
+def test_an_endpoint_that_nobody_serves_is_named() -> None:
+    endpoint = free_endpoint()
+    with job_at(endpoint, "2", conf="is_host=false,join_timeout=0.5") as nodes:
+        nodes.start()
+        (done,) = nodes.finish()
+    assert done.returncode == 75
+    assert endpoint.rpartition(":")[0] in done.stderr
+    assert "my addresses are" in done.stderr or "no agent" in done.stderr, done.stderr
+
+
+def test_an_endpoint_whose_name_nobody_knows_is_named() -> None:
+    with job_at("nowhere.invalid:29400", "2", conf="join_timeout=0.5") as nodes:
+        nodes.start()
+        (done,) = nodes.finish()
+    assert done.returncode == 75
+    assert "nowhere.invalid" in done.stderr
+
+
+@contextmanager
+def web_server() -> Iterator[str]:
+    """Something that is neither a coordinator nor a store."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    peer, _ = listener.accept()
+                except OSError:
+                    return
+                with peer:
+                    peer.recv(4096)
+                    peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def test_a_foreign_server_at_the_endpoint_is_told_apart() -> None:
+    with web_server() as endpoint, job_at(endpoint, "2", conf="join_timeout=5") as nodes:
+        nodes.start()
+        (done,) = nodes.finish()
+    assert done.returncode == 76, done.stderr
+    assert endpoint in done.stderr
+
+
+def test_a_lost_node_is_named_where_none_can_replace_it() -> None:
+    script = "echo $RANK; sleep 100"
+    with job("2", "--on-node-loss=fail", "--max-restarts=3", script=script) as nodes:
+        first = nodes.start("--node-rank=0", HOST)
+        second = nodes.start("--node-rank=1", GUEST)
+        assert first.stdout is not None and second.stdout is not None
+        assert (first.stdout.readline(), second.stdout.readline()) == ("0\n", "1\n")
+        second.kill()
+        done = nodes.finish()
+    assert done[0].returncode == 78, done[0].stderr
+    assert re.search(rf"127\.0\.0\.1_{second.pid}_\d+", done[0].stderr), done[0].stderr
+
+
+def test_one_node_needs_no_network() -> None:
+    done = launch("--nnodes=1", "--no-python", "sh", "-c", RANKS)
+    assert (done.returncode, done.stdout) == (0, "rank 0 of 1, node 0 of 1\n")
+
+
+def _await(nodes: Job, number: int, word: str) -> None:
+    """Reads what a node says until the word comes."""
+    stream = nodes.nodes[number].stderr
+    assert stream is not None
+    for line in stream:
+        if word in line:
+            return
+    raise AssertionError(f"node {number} has ended without saying {word!r}")
