@@ -132,8 +132,7 @@ TEST(CoordinatorProgram, SaysWhatIsWrongWithItsArguments) {
 TEST(CoordinatorProgram, SaysWhyItCannotListen) {
   Program first({bind_to(0)});
   Program second({bind_to(first.port())});
-  EXPECT_THAT(second.line_with("cannot listen"), HasSubstr("elastic-coordinator --bind"))
-      << "who has the port";
+  EXPECT_THAT(second.line_with("cannot listen"), HasSubstr("in use by pid ")) << "who has the port";
   EXPECT_EQ(second.wait(), 73);
 }
 

@@ -1,0 +1,220 @@
+// Many nodes of one job, as a coordinator sees them: sessions that join, hear the round and beat.
+//
+//   session_load --port N --nodes N [--beat-seconds S --server PID]
+//
+// All nodes begin to connect at once. Prints "round <ns>", from the first connect until the last
+// node has heard the round. Then, for S seconds, each node beats once a second, and it prints
+// "beats <number>", "cpu <ns>" that the server took, and "bytes <number>" in both directions.
+// Last "memory <bytes>", the server's own (RssAnon), and exits.
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common.h"
+#include "core/session_wire.h"
+#include "core/wire.h"
+
+namespace {
+
+using elastic::session::ClientMessage;
+using elastic::session::DecodeStatus;
+using elastic::session::ServerMessage;
+
+constexpr std::size_t kStoreReplyBytes = 5;  // the echo of PING, and CHECK's byte
+constexpr std::int64_t kSecond = 1'000'000'000;
+
+struct Node {
+  int fd = -1;
+  bool is_session = false;
+  bool has_round = false;
+  std::string received;
+};
+
+class Load {
+ public:
+  Load(std::uint16_t port, int nodes) : port_(port), nodes_(static_cast<std::size_t>(nodes)) {
+    epoll_ = bench::check(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1");
+    question_ = store_part();
+  }
+
+  void join() {
+    const std::int64_t begin = bench::monotonic_ns();
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      connect(i);
+      if (i % 64 == 63) serve(0);
+    }
+    while (rounds_ < nodes_.size()) serve(-1);
+    std::printf("round %lld\n", static_cast<long long>(bench::monotonic_ns() - begin));
+  }
+
+  void beat(std::int64_t seconds, pid_t server) {
+    const std::int64_t begin = bench::monotonic_ns();
+    const std::int64_t cpu = bench::cpu_ns(server);
+    bytes_ = replies_ = 0;
+    std::int64_t sent = 0;
+    std::string frame;
+    elastic::session::append(&frame, ClientMessage(elastic::session::Heartbeat{}));
+    const auto per_second = static_cast<std::int64_t>(nodes_.size());
+    for (const std::int64_t total = seconds * per_second; replies_ < total;) {
+      const std::int64_t elapsed = bench::monotonic_ns() - begin;
+      const std::int64_t due = elapsed / 1000 * per_second / (kSecond / 1000);
+      for (; sent < due && sent < total; ++sent) {
+        send(nodes_[static_cast<std::size_t>(sent % per_second)].fd, frame);
+      }
+      serve(1);
+    }
+    std::printf("beats %lld\ncpu %lld\nbytes %lld\nwindow %lld\n", static_cast<long long>(replies_),
+                static_cast<long long>(bench::cpu_ns(server) - cpu), static_cast<long long>(bytes_),
+                static_cast<long long>(bench::monotonic_ns() - begin));
+  }
+
+ private:
+  static std::string store_part() {
+    std::string bytes;
+    elastic::wire::append_validate(&bytes);
+    elastic::wire::append_ping(&bytes, 1);
+    elastic::wire::append_list_header(&bytes, elastic::wire::Opcode::kCheck, 1);
+    elastic::wire::append_bytes(&bytes, elastic::session::kReservedKey);
+    return bytes;
+  }
+
+  std::string session_part(std::size_t index) const {
+    elastic::rdzv::Join join;
+    join.node.id = {1, index + 1};
+    join.node.name = "10.0.0.1_" + std::to_string(index) + "_0";
+    join.node.address = "127.0.0.1";
+    join.node.store_port = 29501;
+    join.node.local_world_size = 8;
+    join.settings.min_nodes = join.settings.max_nodes = static_cast<int>(nodes_.size());
+    join.settings.node_timeout = std::chrono::seconds(30);
+    std::string bytes(elastic::session::kMagic);
+    elastic::session::append(&bytes, ClientMessage(elastic::session::ClientHello{
+                                         .job_id = "load", .node = join.node.id}));
+    elastic::session::append(&bytes, ClientMessage(join));
+    return bytes;
+  }
+
+  void connect(std::size_t index) {
+    Node& node = nodes_[index];
+    node.fd =
+        bench::check(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), "socket");
+    const int one = 1;
+    ::setsockopt(node.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port_);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int result =
+        ::connect(node.fd, reinterpret_cast<const sockaddr*>(&address), sizeof address);
+    if (result != 0 && errno != EINPROGRESS) bench::die("connect");
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLOUT;
+    event.data.u64 = index;
+    bench::check(::epoll_ctl(epoll_, EPOLL_CTL_ADD, node.fd, &event), "epoll_ctl");
+  }
+
+  void serve(int timeout_ms) {
+    epoll_event events[256];
+    const int count = ::epoll_wait(epoll_, events, 256, timeout_ms);
+    for (int i = 0; i < count; ++i) {
+      const auto index = static_cast<std::size_t>(events[i].data.u64);
+      if ((events[i].events & EPOLLOUT) != 0) {  // connected
+        send(nodes_[index].fd, question_);
+        epoll_event event{};
+        event.events = EPOLLIN;
+        event.data.u64 = index;
+        bench::check(::epoll_ctl(epoll_, EPOLL_CTL_MOD, nodes_[index].fd, &event), "epoll_ctl");
+      }
+      if ((events[i].events & ~static_cast<unsigned>(EPOLLOUT)) != 0) receive(index);
+    }
+  }
+
+  void receive(std::size_t index) {
+    Node& node = nodes_[index];
+    char bytes[4096];
+    const ssize_t got = ::recv(node.fd, bytes, sizeof bytes, 0);
+    if (got < 0 && errno == EAGAIN) return;
+    if (got <= 0) bench::die("the coordinator closed a session");
+    bytes_ += got;
+    node.received.append(bytes, static_cast<std::size_t>(got));
+    if (!node.is_session) {
+      if (node.received.size() < kStoreReplyBytes) return;
+      node.is_session = true;
+      node.received.erase(0, kStoreReplyBytes);
+      send(node.fd, session_part(index));
+    }
+    while (take_message(&node)) {
+    }
+  }
+
+  bool take_message(Node* node) {
+    ServerMessage message;
+    const auto decoded = elastic::session::decode(node->received, &message);
+    if (decoded.status == DecodeStatus::kViolation) {
+      std::fprintf(stderr, "%s\n", std::string(decoded.error.message()).c_str());
+      std::exit(1);
+    }
+    if (decoded.status == DecodeStatus::kNeedMore) return false;
+    node->received.erase(0, decoded.bytes);
+    if (std::holds_alternative<elastic::session::HeartbeatReply>(message)) ++replies_;
+    if (std::holds_alternative<elastic::rdzv::Round>(message) && !node->has_round) {
+      node->has_round = true;
+      ++rounds_;
+    }
+    return true;
+  }
+
+  void send(int fd, std::string_view bytes) {
+    bench::send_all(fd, bytes);  // far less than a socket's buffer takes
+    bytes_ += static_cast<std::int64_t>(bytes.size());
+  }
+
+  const std::uint16_t port_;
+  std::vector<Node> nodes_;
+  int epoll_ = -1;
+  std::string question_;
+  std::size_t rounds_ = 0;
+  std::int64_t replies_ = 0;
+  std::int64_t bytes_ = 0;
+};
+
+long long rss_anon(pid_t pid) {
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("RssAnon:")) return std::stoll(line.substr(8)) * 1024;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bench::Flags flags(argc, argv);
+  const auto port = static_cast<std::uint16_t>(flags.number("port", 0));
+  const auto nodes = static_cast<int>(flags.number("nodes", 4096));
+  const std::int64_t seconds = flags.number("beat-seconds", 0);
+  const auto server = static_cast<pid_t>(flags.number("server", 0));
+  flags.done();
+  rlimit limit{};
+  ::getrlimit(RLIMIT_NOFILE, &limit);
+  limit.rlim_cur = limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+  const long long before = server > 0 ? rss_anon(server) : 0;
+  Load load(port, nodes);
+  load.join();
+  if (seconds > 0) load.beat(seconds, server);
+  if (server > 0) std::printf("memory %lld\n", rss_anon(server) - before);
+}

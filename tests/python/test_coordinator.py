@@ -1,0 +1,54 @@
+"""``elastic-coordinator`` as it is installed, and unmodified PyTorch clients at its port."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+
+def program() -> str:
+    beside = Path(sys.executable).with_name("elastic-coordinator")
+    found = str(beside) if beside.exists() else shutil.which("elastic-coordinator")
+    assert found, "the wheel installs elastic-coordinator"
+    return found
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with subprocess.Popen(
+        [program(), "--bind", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        listening = re.search(r"listening on 127\.0\.0\.1:(\d+)$", line)
+        assert listening, line
+        yield int(listening[1])
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == 0
+
+
+def test_says_its_version_and_how_it_is_used() -> None:
+    version = subprocess.run([program(), "--version"], capture_output=True, text=True, check=True)
+    assert version.stdout.startswith("elastic-coordinator ")
+    usage = subprocess.run([program(), "--help"], capture_output=True, text=True, check=True)
+    assert "--state-file FILE" in usage.stdout
+
+
+def test_torch_uses_the_port_as_a_store(port: int) -> None:
+    dist = pytest.importorskip("torch.distributed")
+    first, second = (
+        dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=30))
+        for _ in range(2)
+    )
+    first.set("k", "v")
+    assert second.get("k") == b"v"
+    assert second.add("n", 2) == 2
+    assert first.num_keys() == 2
