@@ -377,6 +377,7 @@ void AgentPolicy::end(const PolicyEvent& event, Context* context) {
     return;
   }
   const std::string why = result_.message.empty() ? "the job is over" : result_.message;
+  if (is_stopping_) context->report(AgentEvent::Kind::kNote, state_, why);
   stop_group(grace, why + "; stopping the workers", context);
 }
 

@@ -329,6 +329,13 @@ TEST(AgentPolicy, UnhealthyEndsWithTheJob) {
   EXPECT_EQ(agent.result().failures.size(), 1u);
 }
 
+TEST(AgentPolicy, UnhealthyTellsThatTheJobIsOverAlsoWhenItStopsAlready) {
+  Fixture agent;
+  agent.running().exit(1, exited(3)).restart(1).quiet();
+  EXPECT_THAT(agent.failed(1).words(), ElementsAre("report note"));
+  EXPECT_EQ(agent.message(), "rank 1 (local rank 1, pid 1001) exited with code 3");
+}
+
 TEST(AgentPolicy, UnhealthyLeavesOnRequest) {
   Fixture agent(1);
   agent.running().exit(1, exited(3)).restart(1).quiet();

@@ -9,6 +9,7 @@
 
 #include "elastic/coordinator.h"
 #include "host/agent_harness.h"
+#include "host/tcp_proxy.h"
 
 namespace elastic {
 namespace {
@@ -110,7 +111,7 @@ TEST_F(AgentNodes, EndTogetherWithOneCauseWhenTheBudgetIsSpent) {
 }
 
 TEST_F(AgentNodes, EndTogetherWhenAProgramCannotBeExecutedOnOne) {
-  AgentOptions good = node(stub_worker({"pause"}), 2, 2);
+  AgentOptions good = node(stub_worker({"pause"}, StreamTarget::kDiscard), 2, 2);
   good.rendezvous.settings.max_restarts = 5;
   AgentOptions bad = good;
   bad.workers[1].argv = {"/no/such/program"};
@@ -122,7 +123,7 @@ TEST_F(AgentNodes, EndTogetherWhenAProgramCannotBeExecutedOnOne) {
 }
 
 TEST_F(AgentNodes, GoOnWithoutOneThatWasToldToStop) {
-  const AgentOptions options = node(stub_worker({"pause"}), 1, 2);
+  const AgentOptions options = node(stub_worker({"pause"}, StreamTarget::kDiscard), 1, 2);
   RunningAgent a(options);
   RunningAgent b(options);
   a.wait_for(Kind::kWorkersRunning);
@@ -195,7 +196,7 @@ TEST_F(AgentNodes, LetASpareGoWithSuccess) {
 }
 
 TEST_F(AgentNodes, LetASpareTakeOverForOneThatLeaves) {
-  const AgentOptions options = node(stub_worker({"pause"}), 2, 2);
+  const AgentOptions options = node(stub_worker({"pause"}, StreamTarget::kDiscard), 2, 2);
   RunningAgent a(options);
   RunningAgent b(options);
   const int rank = a.wait_for(Kind::kWorkersRunning).round->group_rank;
@@ -226,9 +227,63 @@ TEST_F(AgentNodes, TellTheResultToOneThatComesTooLate) {
   EXPECT_EQ(late.finish().exit_code, 9);
   EXPECT_THAT(late->result().message, HasSubstr("rank 1 on 127.0.0.1_"));
   EXPECT_THAT(late.all(Kind::kRoundStarting), IsEmpty());
+  EXPECT_EQ(member.wait_for(Kind::kNote).state, AgentState::kFailed);
   member->request_stop(SIGTERM);
   member->request_stop(SIGTERM);
   EXPECT_EQ(member.finish().exit_code, 9);
+}
+
+TEST_F(AgentNodes, TakeBackOneThatWasGivenUpAndLives) {
+  testing::TcpProxy proxy(coordinator_->port());
+  AgentOptions options = node(stub_worker({"pause"}, StreamTarget::kDiscard), 1, 2);
+  options.rendezvous.settings.node_timeout = seconds(1);
+  RunningAgent a(options);
+  options.rendezvous.endpoint_port = proxy.port();
+  RunningAgent b(options);
+  a.wait_for(Kind::kWorkersRunning);
+  b.wait_for(Kind::kWorkersRunning);
+  proxy.stall_for(milliseconds(2500));
+  EXPECT_EQ(world_of(a.wait_for(Kind::kWorkersRunning)), 2) << "alone";
+  EXPECT_THAT(b.wait_for(Kind::kStopping).message, HasSubstr("the others went on without"));
+  const AgentEvent together = b.wait_for(Kind::kWorkersRunning);
+  EXPECT_EQ(world_of(together), 4);
+  EXPECT_EQ(together.round->restart_count, 0);
+  EXPECT_EQ(world_of(a.wait_for(Kind::kWorkersRunning)), 4);
+}
+
+TEST_F(AgentNodes, StopABrokenGroupAlsoWhenNobodyAnswers) {
+  testing::TcpProxy proxy(coordinator_->port());
+  const ScratchDir dir;
+  ASSERT_EQ(::mkfifo((dir / "go").c_str(), 0600), 0);
+  AgentOptions options = node(stub_worker({"pause"}, StreamTarget::kDiscard), 2, 2);
+  options.rendezvous.settings.max_restarts = 1;
+  options.rendezvous.settings.node_timeout = seconds(30);
+  RunningAgent a(options);
+  options.rendezvous.endpoint_port = proxy.port();
+  options.workers[0] = shell("test $TORCHELASTIC_RESTART_COUNT = 1 || read line < " + (dir / "go") +
+                             "; test $TORCHELASTIC_RESTART_COUNT = 1 && "
+                             "exec sleep 1000; exit 3");
+  RunningAgent b(options);
+  a.wait_for(Kind::kWorkersRunning);
+  b.wait_for(Kind::kWorkersRunning);
+  proxy.stall_for(milliseconds(2000));
+  std::ofstream(dir / "go") << "\n";
+  EXPECT_THAT(b.wait_for(Kind::kStopping).message, HasSubstr("nobody answers"));
+  EXPECT_EQ(b.wait_for(Kind::kWorkersRunning).round->restart_count, 1);
+  EXPECT_EQ(a.wait_for(Kind::kWorkersRunning).round->restart_count, 1);
+}
+
+TEST_F(AgentNodes, EndWhenTheCoordinatorIsLost) {
+  AgentOptions options = node(stub_worker({"pause"}, StreamTarget::kDiscard), 2, 2);
+  options.rendezvous.settings.store_grace = milliseconds(300);
+  RunningAgent a(options);
+  RunningAgent b(options);
+  a.wait_for(Kind::kWorkersRunning);
+  b.wait_for(Kind::kWorkersRunning);
+  coordinator_.reset();
+  EXPECT_EQ(a.finish().exit_code, kExitCoordinatorLost);
+  EXPECT_EQ(b.finish().exit_code, kExitCoordinatorLost);
+  EXPECT_EQ(a->result().state, AgentState::kFailed);
 }
 
 }  // namespace
