@@ -254,7 +254,9 @@ void CoordinatorJob::step(const RendezvousEvent& event) {
   machine_->step(event, context_.loop->now(), &actions_);
   for (const RendezvousAction& action : actions_) carry_out(action);
   arm();
-  touch();
+  // A look at the time that found nothing to do has changed nothing that others should know.
+  const bool is_time = std::holds_alternative<rdzv::Tick>(event);
+  if (!is_time || !actions_.empty() || machine_->is_removable()) touch();
 }
 
 void CoordinatorJob::arm() {

@@ -225,6 +225,7 @@ void CoordinatorService::Impl::settle() {
 }
 
 void CoordinatorService::Impl::settle_jobs() {
+  if (touched_.empty()) return;
   for (CoordinatorJob* job : std::exchange(touched_, {})) {
     job->settle();
     if (!job->is_removable()) continue;

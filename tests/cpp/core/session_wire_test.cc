@@ -194,6 +194,33 @@ TEST(SessionWire, NoFieldIsLost) {
   EXPECT_EQ(*std::get<rdzv::Closed>(server).result, result());
 }
 
+// The conversation of docs/protocol.md.
+TEST(SessionWire, TheBytesAreThoseOfThePage) {
+  const auto hex = [](const std::string& bytes) {
+    std::string text;
+    for (const unsigned char byte : bytes) {
+      constexpr char kDigits[] = "0123456789abcdef";
+      text += {kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+    return text;
+  };
+  EXPECT_EQ(hex(std::string(kMagic)), "e5656c6173746963");
+  EXPECT_EQ(hex(encode(ClientMessage(ClientHello{.job_id = "j", .node = {1, 2}}))),
+            "260000000101000100000000000000000001000000"
+            "6a"
+            "00000000"
+            "01000000000000000200000000000000");
+  EXPECT_EQ(hex(encode(ServerMessage(
+                ServerHello{.incarnation = 0xdeadbeef, .time = Instant(Duration(7))}))),
+            "1d000000410100010000000000000000"
+            "00efbeadde00000000"
+            "0700000000000000");
+  EXPECT_EQ(hex(encode(ClientMessage(Heartbeat{Instant(Duration(5))}))),
+            "09000000020500000000000000");
+  EXPECT_EQ(hex(encode(ServerMessage(HeartbeatReply{Instant(Duration(5)), Instant(Duration(7))}))),
+            "110000004205000000000000000700000000000000");
+}
+
 TEST(SessionWire, ABeatIsSmall) {
   EXPECT_LE(encode(client_messages()[1]).size(), 20u);
   EXPECT_LE(encode(server_messages()[1]).size(), 24u);
