@@ -21,6 +21,7 @@ struct ExceptionClasses {
   PyObject* rendezvous_error = nullptr;
   PyObject* rendezvous_closed = nullptr;
   PyObject* rendezvous_timeout = nullptr;
+  PyObject* rendezvous_unavailable = nullptr;
   PyObject* worker_failed = nullptr;
 };
 
@@ -55,6 +56,8 @@ PyObject* store_class(StatusCode code) {
 PyObject* rendezvous_class(StatusCode code) {
   switch (code) {
     case StatusCode::kDeadlineExceeded: return classes().rendezvous_timeout;
+    case StatusCode::kUnavailable: return classes().rendezvous_unavailable;
+    case StatusCode::kAborted:
     case StatusCode::kFailedPrecondition: return classes().rendezvous_closed;
     default: return classes().rendezvous_error;
   }
@@ -101,6 +104,10 @@ void bind_errors(py::module_& module) {
   all.rendezvous_timeout =
       make_class(module, "RendezvousTimeout", "No round was complete before the join timeout.",
                  {all.rendezvous_error, PyExc_TimeoutError});
+  all.rendezvous_unavailable =
+      make_class(module, "RendezvousUnavailable",
+                 "The coordinator, or the shared state, could not be reached for too long.",
+                 {all.rendezvous_error, PyExc_ConnectionError});
   all.worker_failed = make_class(module, "WorkerFailed", "A worker process ended with a failure.",
                                  {all.elastic_error});
 }

@@ -4,6 +4,8 @@
 
 #include "bindings/agent.h"
 #include "bindings/errors.h"
+#include "bindings/python_backend.h"
+#include "bindings/rendezvous_client.h"
 #include "bindings/rendezvous_values.h"
 #include "bindings/store.h"
 #include "bindings/worker_group.h"
@@ -16,6 +18,8 @@ PYBIND11_MODULE(_C, module) {
   elastic::bindings::bind_store_server(module);
   elastic::bindings::bind_store_client(module);
   elastic::bindings::bind_worker_group(module);
+  elastic::bindings::bind_rendezvous_backends(module);
   elastic::bindings::bind_rendezvous_values(module);
+  elastic::bindings::bind_rendezvous_client(module);
   elastic::bindings::bind_agent(module);
 }

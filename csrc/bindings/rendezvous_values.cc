@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "bindings/convert.h"
+#include "bindings/python_backend.h"
 #include "elastic/rendezvous_options.h"
 
 namespace py = pybind11;
@@ -31,7 +32,8 @@ RendezvousOptions make_options(std::string endpoint_host, std::uint16_t endpoint
                                bool static_ranks, LossPolicy on_loss, int max_membership_changes,
                                const TextDict& extra_settings, double join_timeout,
                                double last_call_timeout, double settle, double shrink_delay,
-                               double node_timeout, double reconnect_grace, double store_grace) {
+                               double node_timeout, double reconnect_grace, double store_grace,
+                               const py::object& backend) {
   RendezvousOptions options;
   options.endpoint_host = std::move(endpoint_host);
   options.endpoint_port = endpoint_port;
@@ -52,6 +54,7 @@ RendezvousOptions make_options(std::string endpoint_host, std::uint16_t endpoint
   options.settings.node_timeout = from_seconds(node_timeout);
   options.settings.reconnect_grace = from_seconds(reconnect_grace);
   options.settings.store_grace = from_seconds(store_grace);
+  if (!backend.is_none()) options.backend = to_backend(backend);
   return options;
 }
 
@@ -79,8 +82,10 @@ void bind_options(py::module_& module) {
            py::arg("node_timeout") = to_seconds(settings.node_timeout),
            py::arg("reconnect_grace") = to_seconds(settings.reconnect_grace),
            py::arg("store_grace") = to_seconds(settings.store_grace),
-           "Without an endpoint the job has one node. Times are seconds. `extra_settings` are "
-           "compared with those of the other nodes.")
+           py::arg("backend") = py::none(),
+           "Without an endpoint or a backend (a RendezvousBackend, or an object like one) the job "
+           "has one node. Times are seconds. `extra_settings` are compared with those of the "
+           "other nodes.")
       .def_readonly("endpoint_host", &RendezvousOptions::endpoint_host)
       .def_readonly("endpoint_port", &RendezvousOptions::endpoint_port)
       .def_readonly("local_addr", &RendezvousOptions::local_addr)

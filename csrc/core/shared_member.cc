@@ -211,7 +211,7 @@ std::optional<SharedWrite> SharedMember::propose(Instant now, std::vector<Rendez
 
 std::vector<RendezvousEvent> SharedMember::events_to_step(Instant now) const {
   std::vector<RendezvousEvent> events;
-  if (!may_be_left_over(now)) events = unsaid_;
+  if (!must_wait_to_join(now)) events = unsaid_;
   if (events.empty() && has_joined_ && now >= last_sign_of_life_ + beat_interval_) {
     events.push_back(rdzv::Heartbeat{self_});
   }
@@ -226,7 +226,7 @@ std::optional<SharedWrite> SharedMember::try_steps(const std::vector<RendezvousE
                                                    Instant now,
                                                    std::vector<RendezvousAction>* told) {
   Attempt attempt;
-  attempt.said = may_be_left_over(now) ? 0 : unsaid_.size();
+  attempt.said = must_wait_to_join(now) ? 0 : unsaid_.size();
   if (watcher_) watcher_(machine_, nullptr, {});
   for (const RendezvousEvent& event : events) {
     const std::size_t before = attempt.actions.size();
@@ -294,7 +294,7 @@ void SharedMember::taken(Attempt attempt, Instant now, std::vector<RendezvousAct
   const auto said_end = unsaid_.begin() + static_cast<std::ptrdiff_t>(attempt.said);
   for (auto said = unsaid_.begin(); said != said_end; ++said) {
     if (std::holds_alternative<rdzv::Join>(*said) || std::holds_alternative<rdzv::Resume>(*said)) {
-      has_joined_ = true;
+      has_joined_ = has_ever_joined_ = true;
       forget_what_was_told();
     } else if (std::holds_alternative<rdzv::Leave>(*said)) {
       has_joined_ = false;
@@ -359,8 +359,8 @@ bool SharedMember::is_timekeeper(Instant now) const {
   return !keeper || *keeper == self_;
 }
 
-bool SharedMember::may_be_left_over(Instant now) const {
-  if (has_joined_ || machine_.phase() != RendezvousPhase::kClosed) return false;
+bool SharedMember::must_wait_to_join(Instant now) const {
+  if (has_ever_joined_ || machine_.phase() != RendezvousPhase::kClosed) return false;
   const std::vector<NodeStatus> nodes = machine_.nodes(now);
   const auto has_shown_life = [&](const NodeStatus& node) {
     return now - node.silence > first_loaded_at_;
@@ -385,7 +385,7 @@ Duration SharedMember::poll_interval(Instant now) {
 void SharedMember::plan(Instant now) {
   next_poll_ = now + poll_interval(now);
   next_duty_ = Instant::max();
-  if (!unsaid_.empty() && !may_be_left_over(now)) next_duty_ = now;
+  if (!unsaid_.empty() && !must_wait_to_join(now)) next_duty_ = now;
   if (has_joined_) next_duty_ = std::min(next_duty_, last_sign_of_life_ + beat_interval_);
   const auto due = machine_.next_deadline();
   if (!due) return;

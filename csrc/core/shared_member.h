@@ -99,7 +99,7 @@ class SharedMember {
   bool is_new_to_the_node(const RendezvousAction& action, Instant now);
   void forget_what_was_told();
   bool is_timekeeper(Instant now) const;
-  bool may_be_left_over(Instant now) const;
+  bool must_wait_to_join(Instant now) const;
   Status out_of_reach(const char* what, Duration outage, const Status& cause) const;
   void plan(Instant now);
   void notice_changes(Instant now);
@@ -114,6 +114,7 @@ class SharedMember {
   NodeId self_;
   std::vector<RendezvousEvent> unsaid_;
   bool has_joined_ = false;
+  bool has_ever_joined_ = false;
   bool is_over_ = false;  // refused by what is stored
 
   std::optional<NodeId> lineage_;

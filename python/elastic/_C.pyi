@@ -7,7 +7,7 @@ from __future__ import annotations
 import collections.abc
 import datetime
 import typing
-__all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentState', 'ConfigError', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REFUSED', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'QueueEmpty', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousTimeout', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailed', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate']
+__all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentState', 'ConfigError', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REFUSED', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'QueueEmpty', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailed', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'file_backend', 'store_backend']
 class ElasticError(Exception):
     """Any error that elastic reports."""
 
@@ -37,6 +37,9 @@ class RendezvousClosed(RendezvousError):
 
 class RendezvousTimeout(RendezvousError, TimeoutError):
     """No round was complete before the join timeout."""
+
+class RendezvousUnavailable(RendezvousError, ConnectionError):
+    """The coordinator, or the shared state, could not be reached for too long."""
 
 class WorkerFailed(ElasticError):
     """A worker process ended with a failure."""
@@ -483,6 +486,24 @@ class WorkerGroup:
         """
         Signal the workers, and kill what is left of them after `grace` seconds.
         """
+class RendezvousBackend:
+    """
+    A state that the nodes of a job share: a store that can replace a value only if it is
+    still the one that was read. These are native; any Python object with the same members
+    serves as well.
+    """
+    def get_state(self) -> tuple[bytes, bytes] | None:
+        """
+        (bytes, token) of what is stored, None if nothing is. The token names this version.
+        """
+    def set_state(self, state: bytes, token: bytes | None = None) -> tuple[bytes, bytes, bool]:
+        """
+        Replaces the version of this token (None: only if nothing is stored). Returns what is
+        stored now, its token, and whether that is ours.
+        """
+    @property
+    def name(self) -> str:
+        ...
 class LossPolicy:
     """
     What happens when the loss of a node leaves fewer than min_nodes.
@@ -534,9 +555,9 @@ class RendezvousOptions:
     """
     How a node finds the others of its job, and the job's settings.
     """
-    def __init__(self, *, endpoint_host: str = '', endpoint_port: int = 0, is_host: bool | None = None, min_nodes: int = 1, max_nodes: int = 1, local_addr: str = '', node_rank: int = -1, topology: str = '', static_ranks: bool = False, on_loss: LossPolicy = LossPolicy.REPLACE, max_membership_changes: int = -1, extra_settings: dict[str, str] = {}, join_timeout: float = 600.0, last_call_timeout: float = 30.0, settle: float = 2.0, shrink_delay: float = 0.0, node_timeout: float = 5.0, reconnect_grace: float = 0.05, store_grace: float = 60.0) -> None:
+    def __init__(self, *, endpoint_host: str = '', endpoint_port: int = 0, is_host: bool | None = None, min_nodes: int = 1, max_nodes: int = 1, local_addr: str = '', node_rank: int = -1, topology: str = '', static_ranks: bool = False, on_loss: LossPolicy = LossPolicy.REPLACE, max_membership_changes: int = -1, extra_settings: dict[str, str] = {}, join_timeout: float = 600.0, last_call_timeout: float = 30.0, settle: float = 2.0, shrink_delay: float = 0.0, node_timeout: float = 5.0, reconnect_grace: float = 0.05, store_grace: float = 60.0, backend: typing.Any = None) -> None:
         """
-        Without an endpoint the job has one node. Times are seconds. `extra_settings` are compared with those of the other nodes.
+        Without an endpoint or a backend (a RendezvousBackend, or an object like one) the job has one node. Times are seconds. `extra_settings` are compared with those of the other nodes.
         """
     @property
     def endpoint_host(self) -> str:
@@ -688,6 +709,80 @@ class JobResult:
     def rank(self) -> int:
         """
         of the worker that failed first; -1: none did
+        """
+class RendezvousRound:
+    """
+    A round, and this node's share of it.
+    """
+    @property
+    def base_rank(self) -> int:
+        """
+        the global rank of this node's first worker
+        """
+    @property
+    def group_rank(self) -> int:
+        ...
+    @property
+    def master_addr(self) -> str:
+        ...
+    @property
+    def master_port(self) -> int:
+        ...
+    @property
+    def nodes(self) -> int:
+        ...
+    @property
+    def restarts(self) -> int:
+        ...
+    @property
+    def round(self) -> int:
+        ...
+    @property
+    def world_size(self) -> int:
+        ...
+class RendezvousClient:
+    """
+    A node's seat in its job's rendezvous, for programs that run their workers
+    by their own means. One native thread keeps it.
+    """
+    def __init__(self, rendezvous: RendezvousOptions, *, run_id: str = 'none', local_world_size: int = 1, role: str = 'default', stop_grace: float = 30.0, store_port: int = 0) -> None:
+        """
+        Begins to look for the others, and joins nothing yet. Seconds.
+        """
+    def close(self) -> None:
+        """
+        Without leave() before it: as a crash, to the others.
+        """
+    def is_closed(self) -> bool:
+        ...
+    def leave(self, reason: str, timeout: float) -> bool:
+        """
+        Says that this node goes, and waits until that is known. False: it may not be.
+        """
+    def next_rendezvous(self, timeout: float | None = None) -> RendezvousRound:
+        """
+        Joins, and waits for a round with this node. In a round: says that none of its workers
+        is left. Signal handlers run meanwhile, and may raise.
+        """
+    def set_closed(self, message: str = 'the job was closed', *, exit_code: int = 0) -> None:
+        """
+        Ends the job for everybody.
+        """
+    def take_notes(self) -> list[str]:
+        """
+        What there was to say since the last call.
+        """
+    def waiting_nodes(self) -> int:
+        ...
+    @property
+    def address(self) -> str:
+        """
+        where others reach this node; empty until that is known
+        """
+    @property
+    def result(self) -> JobResult | None:
+        """
+        None while the job is open
         """
 class AgentState:
     """
@@ -1053,6 +1148,15 @@ class Agent:
         """
         The result; once FINISHED has been delivered.
         """
+def file_backend(path: str, run_id: str, *, timeout: float = 5.0) -> RendezvousBackend:
+    """
+    The state in the file <path>.<run_id>, which all nodes see.
+    """
+def store_backend(host: str, port: int, run_id: str, *, timeout: float = 5.0) -> RendezvousBackend:
+    """
+    The state under one key of a TCPStore server, PyTorch's or elastic's. Connects when it is
+    first used.
+    """
 EXIT_CANNOT_LOG: int = 74
 EXIT_CANNOT_SERVE: int = 73
 EXIT_CANNOT_START: int = 72

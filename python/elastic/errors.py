@@ -11,7 +11,8 @@
     │   └── QueueEmpty        also LookupError: queue_pop(block=False) found nothing
     ├── RendezvousError       the nodes could not agree on a round
     │   ├── RendezvousClosed     the job is over: nobody can join it any more
-    │   └── RendezvousTimeout    also TimeoutError: no round within the join timeout
+    │   ├── RendezvousTimeout    also TimeoutError: no round within the join timeout
+    │   └── RendezvousUnavailable   also ConnectionError: the way to the others is lost
     └── WorkerFailed          a worker process ended with a failure
 """
 
@@ -22,6 +23,7 @@ from elastic._C import (
     RendezvousClosed,
     RendezvousError,
     RendezvousTimeout,
+    RendezvousUnavailable,
     StoreError,
     StoreProtocolError,
     StoreTimeout,
@@ -36,6 +38,7 @@ __all__ = [
     "RendezvousClosed",
     "RendezvousError",
     "RendezvousTimeout",
+    "RendezvousUnavailable",
     "StoreError",
     "StoreProtocolError",
     "StoreTimeout",

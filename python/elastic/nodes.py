@@ -24,7 +24,7 @@ TEXT_BYTES_MAX = 255  # kNodeTextBytesMax
 
 # Backends whose nodes meet at a coordinator, and those of ours that keep a shared state.
 COORDINATED = ("static", "c10d")
-SHARED = ("file", "etcd", "etcd-v2")
+SHARED = ("file", "tcpstore", "etcd", "etcd-v2")
 
 
 class Place:

@@ -39,10 +39,13 @@ class RendezvousConfig(NamedTuple):
     max_membership_changes: int = -1
     timings: Mapping[str, float] = {}  # seconds; those not given are the native defaults
 
-    def options(self, local_addr: str) -> _C.RendezvousOptions:
+    def options(self, run_id: str, local_addr: str) -> _C.RendezvousOptions:
         """As the agent takes it. ``local_addr``: where other nodes reach this one; "": as seen."""
+        backend = None
         if self.shared_state:
-            raise ConfigError(f"the rendezvous backend {self.backend} is not available yet")
+            from elastic.rendezvous import backends
+
+            backend = backends.create(self.backend, self.shared_state, run_id, self.parameters)
         timings: dict[str, Any] = dict(self.timings)
         return _C.RendezvousOptions(
             endpoint_host=self.endpoint_host,
@@ -56,6 +59,7 @@ class RendezvousConfig(NamedTuple):
             static_ranks=self.backend == "static",
             on_loss=_C.LossPolicy.__members__[self.on_node_loss.upper()],
             max_membership_changes=self.max_membership_changes,
+            backend=backend,
             **timings,
         )
 
@@ -156,7 +160,7 @@ def _coordinator_endpoint(line: CommandLine) -> tuple[str, int]:
 def _shared_state(line: CommandLine, backend: str) -> str:
     endpoint = line.text("rdzv-endpoint").strip()
     if not endpoint and backend in SHARED:
-        what = "a file that all nodes see" if backend == "file" else "HOST[:PORT] of etcd"
+        what = "a file that all nodes see" if backend == "file" else "HOST[:PORT] of the server"
         raise ConfigError(f"with {backend} {line.origin('rdzv-endpoint')} must name {what}")
     return endpoint or backend
 

@@ -88,7 +88,7 @@ def _launch(job: LaunchConfig) -> int:
         failure_grace=job.failure_grace,
         exit_barrier_timeout=job.exit_barrier_timeout,
         stop_scope=job.stop_scope,
-        rendezvous=None if job.rendezvous is None else job.rendezvous.options(job.local_addr),
+        rendezvous=job.rendezvous and job.rendezvous.options(job.run_id, job.local_addr),
         worker_ports=job.worker_ports,
         share_store=job.share_store,
         environment=job.environment,

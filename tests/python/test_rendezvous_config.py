@@ -271,7 +271,7 @@ def test_a_job_without_a_name_is_called_as_torchrun_calls_it() -> None:
         (["--nnodes=2", "--standalone"], "--standalone asks for a job of one node, but --nnodes"),
         (["--nnodes=2", "--rdzv-backend=c10d"], "--rdzv-endpoint must say where the nodes meet"),
         (["--nnodes=2", "--rdzv-backend=file"], "must name a file that all nodes see"),
-        (["--nnodes=2", "--rdzv-backend=etcd"], r"must name HOST\[:PORT\] of etcd"),
+        (["--nnodes=2", "--rdzv-backend=etcd"], r"must name HOST\[:PORT\] of the server"),
         (["--rdzv-backend="], "--rdzv-backend is empty"),
         ([*C10D, "--rdzv-endpoint=h:0"], "would not know which port 0 stands for"),
         ([*C10D, "--rdzv-endpoint=h:http"], "'http' is no port"),

@@ -333,6 +333,22 @@ TEST_F(SharedMemberTest, WhatADeadJobLeftBehindIsForgottenAfterNodeTimeout) {
   EXPECT_EQ(b.heard<rdzv::Closed>(), nullptr);
 }
 
+TEST_F(SharedMemberTest, WhoHasBeenInTheJobNeedNotWaitForItsOthersToShowLife) {
+  const JobSettings settings = settings_of(2, 2);
+  Node& a = add(0, settings);
+  Node& b = add(1, settings);
+  a.join();
+  b.join();
+  run_for(200ms);
+  a.member.say(rdzv::Close{a.info.id, {}});
+  ASSERT_TRUE(a.look(now).ok());
+  a.member.say(rdzv::Leave{a.info.id, "shut down"});
+  ASSERT_TRUE(a.look(now).ok());
+  a.member.say(rdzv::Close{a.info.id, {}});
+  ASSERT_TRUE(a.look(now).ok());
+  EXPECT_TRUE(a.member.has_said_all());
+}
+
 TEST_F(SharedMemberTest, AJobWhoseNodesLiveTellsALateNodeItsResult) {
   Node& a = add(0, settings_of(1, 1));
   a.join();

@@ -40,25 +40,7 @@ struct SimPath {
 class SimLink : public std::enable_shared_from_this<SimLink> {
  public:
   struct Fin {};
-  // Asks whether a coordinator is there, and tells so.
-  struct Question {};
-  struct Answer {};
-  struct Hello {
-    NodeId node;
-  };
-  struct HelloReply {
-    std::uint64_t incarnation;
-    Instant time;
-  };
-  struct Beat {
-    Instant sent;
-  };
-  struct BeatReply {
-    Instant sent;
-    Instant time;
-  };
-  using Message = std::variant<RendezvousEvent, RendezvousAction, Fin, Question, Answer, Hello,
-                               HelloReply, Beat, BeatReply>;
+  using Message = std::variant<RendezvousEvent, RendezvousAction, Fin>;
 
   SimLink(SimClock* clock, Dice* dice, std::shared_ptr<SimPath> path);
   ~SimLink();

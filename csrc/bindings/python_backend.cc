@@ -1,0 +1,202 @@
+// elastic._C.RendezvousBackend, and Python objects in its place.
+
+#include "bindings/python_backend.h"
+
+#include <pybind11/stl.h>
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "bindings/convert.h"
+#include "bindings/errors.h"
+#include "elastic/rendezvous_backends.h"
+
+namespace py = pybind11;
+
+namespace elastic::bindings {
+namespace {
+
+constexpr const char* kStateErrorName = "RendezvousStateError";
+
+// What a class raises that does not do what a backend must; trying again is of no use.
+bool is_fault_of_the_class(const py::error_already_set& error) {
+  for (PyObject* kind : {PyExc_TypeError, PyExc_AttributeError, PyExc_NameError, PyExc_ImportError,
+                         PyExc_SyntaxError}) {
+    if (error.matches(kind)) return true;
+  }
+  return false;
+}
+
+// torch's class of that name, and ours: what is stored cannot be read.
+bool is_state_error(const py::error_already_set& error) {
+  for (const py::handle base : py::tuple(error.type().attr("__mro__"))) {
+    if (py::cast<std::string>(base.attr("__name__")) == kStateErrorName) return true;
+  }
+  return false;
+}
+
+std::string_view view_of(const py::bytes& bytes) { return bytes; }
+
+class PythonBackend final : public RendezvousBackend {
+ public:
+  explicit PythonBackend(py::object object)
+      : object_(std::move(object)), name_(py::str(object_.attr("name"))) {
+    for (const char* method : {"get_state", "set_state"}) {
+      if (!py::hasattr(object_, method)) {
+        throw py::type_error("a rendezvous backend has a method " + std::string(method) + "(), " +
+                             std::string(py::repr(object_)) + " has none");
+      }
+    }
+  }
+  ~PythonBackend() override {
+    if (Py_IsInitialized() == 0) {
+      static_cast<void>(object_.release());
+      for (auto& [number, token] : tokens_) static_cast<void>(token.release());
+      return;
+    }
+    const py::gil_scoped_acquire gil;
+    object_ = py::object();
+    tokens_.clear();
+  }
+
+  std::string name() const override { return name_; }
+
+  Result<std::optional<StoredState>> get_state() override {
+    const py::gil_scoped_acquire gil;
+    try {
+      const py::object answer = object_.attr("get_state")();
+      if (answer.is_none()) return std::optional<StoredState>();
+      const auto [bytes, token] = py::cast<std::pair<py::bytes, py::object>>(answer);
+      return std::optional(StoredState{std::string(bytes), remember(token)});
+    } catch (py::error_already_set& error) {
+      return status_of(error);
+    } catch (const py::cast_error&) {
+      return not_understood("get_state", "(bytes, token) or None");
+    }
+  }
+
+  Result<StoredWrite> set_state(std::string_view bytes,
+                                const std::optional<std::string>& token) override {
+    const py::gil_scoped_acquire gil;
+    try {
+      const py::object answer =
+          object_.attr("set_state")(py::bytes(bytes.data(), bytes.size()), recall(token));
+      if (answer.is_none()) return StoredWrite{};
+      const auto [now, its_token, was_set] =
+          py::cast<std::tuple<py::bytes, py::object, py::object>>(answer);
+      return StoredWrite{PyObject_IsTrue(was_set.ptr()) == 1,
+                         {std::string(view_of(now)), remember(its_token)}};
+    } catch (py::error_already_set& error) {
+      return status_of(error);
+    } catch (const py::cast_error&) {
+      return not_understood("set_state", "(bytes, token, bool) or None");
+    }
+  }
+
+ private:
+  Status status_of(py::error_already_set& error) const {
+    StatusCode code = StatusCode::kUnavailable;
+    if (is_fault_of_the_class(error)) code = StatusCode::kInternal;
+    if (is_state_error(error)) code = StatusCode::kPeerViolation;
+    return {code, name_ + ": " + error.what()};
+  }
+  Status not_understood(const char* method, const char* expected) const {
+    return {StatusCode::kInternal, name_ + ": " + method + "() must return " + expected};
+  }
+
+  // A token is any object; the rendezvous knows it by a number. The last few may come back. An
+  // equal one keeps its number: the state has not changed.
+  std::string remember(const py::object& token) {
+    for (const auto& [number, known] : tokens_) {
+      if (known.is(token) || known.equal(token)) return std::to_string(number);
+    }
+    tokens_.emplace_back(++last_number_, token);
+    if (tokens_.size() > kTokensMax) tokens_.pop_front();
+    return std::to_string(last_number_);
+  }
+  py::object recall(const std::optional<std::string>& name) const {
+    for (const auto& [number, token] : tokens_) {
+      if (name && *name == std::to_string(number)) return token;
+    }
+    return py::none();
+  }
+
+  static constexpr std::size_t kTokensMax = 8;
+
+  py::object object_;
+  const std::string name_;
+  std::deque<std::pair<std::uint64_t, py::object>> tokens_;
+  std::uint64_t last_number_ = 0;
+};
+
+using Backend = RendezvousBackend;
+using Token = std::optional<py::bytes>;
+
+std::optional<std::pair<py::bytes, py::bytes>> get_state(Backend& self) {
+  auto stored = [&] {
+    const py::gil_scoped_release release;
+    return self.get_state();
+  }();
+  const std::optional<StoredState> state = unwrap(std::move(stored), Domain::kRendezvous);
+  if (!state) return std::nullopt;
+  return std::pair(py::bytes(state->bytes), py::bytes(state->token));
+}
+
+std::tuple<py::bytes, py::bytes, bool> set_state(Backend& self, const py::bytes& state,
+                                                 const Token& token) {
+  const std::string bytes = state;
+  std::optional<std::string> version;
+  if (token) version = std::string(*token);
+  auto answer = [&] {
+    const py::gil_scoped_release release;
+    return self.set_state(bytes, version);
+  }();
+  const StoredWrite write = unwrap(std::move(answer), Domain::kRendezvous);
+  return {py::bytes(write.now.bytes), py::bytes(write.now.token), write.was_set};
+}
+
+}  // namespace
+
+std::shared_ptr<RendezvousBackend> to_backend(const py::object& object) {
+  if (py::isinstance<Backend>(object)) return py::cast<std::shared_ptr<Backend>>(object);
+  return std::make_shared<PythonBackend>(object);
+}
+
+void bind_rendezvous_backends(py::module_& module) {
+  py::class_<Backend, std::shared_ptr<Backend>>(
+      module, "RendezvousBackend",
+      "A state that the nodes of a job share: a store that can replace a value only if it is\n"
+      "still the one that was read. These are native; any Python object with the same members\n"
+      "serves as well.")
+      .def_property_readonly("name", &Backend::name)
+      .def("get_state", &get_state,
+           "(bytes, token) of what is stored, None if nothing is. The token names this version.")
+      .def("set_state", &set_state, py::arg("state"), py::arg("token") = py::none(),
+           "Replaces the version of this token (None: only if nothing is stored). Returns what is\n"
+           "stored now, its token, and whether that is ours.");
+  const StoreBackendOptions store;
+  module.def(
+      "store_backend",
+      [](std::string host, std::uint16_t port, std::string run_id, double timeout) {
+        return make_store_backend(
+            {std::move(host), port, std::move(run_id), from_seconds(timeout)});
+      },
+      py::arg("host"), py::arg("port"), py::arg("run_id"), py::kw_only(),
+      py::arg("timeout") = to_seconds(store.call_timeout),
+      "The state under one key of a TCPStore server, PyTorch's or elastic's. Connects when it is\n"
+      "first used.");
+  const FileBackendOptions file;
+  module.def(
+      "file_backend",
+      [](const py::str& path, std::string run_id, double timeout) {
+        return make_file_backend({to_os(path), std::move(run_id), from_seconds(timeout)});
+      },
+      py::arg("path"), py::arg("run_id"), py::kw_only(),
+      py::arg("timeout") = to_seconds(file.call_timeout),
+      "The state in the file <path>.<run_id>, which all nodes see.");
+}
+
+}  // namespace elastic::bindings

@@ -1,0 +1,133 @@
+// elastic._C.RendezvousClient and the rounds that it tells.
+
+#include "elastic/rendezvous_client.h"
+
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/convert.h"
+#include "bindings/errors.h"
+#include "bindings/rendezvous_client.h"
+
+namespace py = pybind11;
+
+namespace elastic::bindings {
+namespace {
+
+// Shared between the Python object and the calls that are inside of it.
+struct PyClient {
+  std::shared_ptr<RendezvousClient> client;
+
+  std::shared_ptr<RendezvousClient> get() const {
+    if (!client) raise_status({StatusCode::kInvalidArgument, "the rendezvous client is closed"});
+    return client;
+  }
+  void close() {
+    const py::gil_scoped_release release;  // the last owner joins threads, which may call Python
+    client.reset();
+  }
+  ~PyClient() { close(); }
+};
+
+PyClient start(RendezvousOptions rendezvous, std::string run_id, int local_world_size,
+               std::string role, double stop_grace, std::uint16_t store_port) {
+  RendezvousClientOptions options;
+  options.run_id = std::move(run_id);
+  options.rendezvous = std::move(rendezvous);
+  options.local_world_size = local_world_size;
+  options.role = std::move(role);
+  options.stop_grace = from_seconds(stop_grace);
+  options.store_port = store_port;
+  auto started = [&] {
+    const py::gil_scoped_release release;
+    return RendezvousClient::start(std::move(options));
+  }();
+  return PyClient{unwrap(std::move(started), Domain::kRendezvous)};
+}
+
+RendezvousRound next_rendezvous(const PyClient& self, std::optional<double> timeout) {
+  const std::shared_ptr<RendezvousClient> client = self.get();
+  const Instant deadline = to_deadline(timeout);
+  auto round = [&] {
+    const py::gil_scoped_release release;
+    return client->next_rendezvous(deadline, python_signal_raised);
+  }();
+  return unwrap(std::move(round), Domain::kRendezvous);
+}
+
+bool leave(const PyClient& self, const std::string& reason, double timeout) {
+  const std::shared_ptr<RendezvousClient> client = self.get();
+  const py::gil_scoped_release release;
+  return client->leave(reason, from_seconds(timeout));
+}
+
+void set_closed(const PyClient& self, std::string message, int exit_code) {
+  JobResult result;
+  result.outcome = JobOutcome::kClosed;
+  result.cause = JobCause::kRequested;
+  result.exit_code = exit_code;
+  result.message = std::move(message);
+  self.get()->set_closed(std::move(result));
+}
+
+void bind_round(py::module_& module) {
+  py::class_<RendezvousRound>(module, "RendezvousRound", "A round, and this node's share of it.")
+      .def_property_readonly("round", [](const RendezvousRound& self) { return self.record.round; })
+      .def_property_readonly("nodes", [](const RendezvousRound& self) { return self.record.nodes; })
+      .def_property_readonly("world_size",
+                             [](const RendezvousRound& self) { return self.record.world_size; })
+      .def_property_readonly("master_addr",
+                             [](const RendezvousRound& self) { return self.record.master_addr; })
+      .def_property_readonly("master_port",
+                             [](const RendezvousRound& self) { return self.record.master_port; })
+      .def_property_readonly("restarts",
+                             [](const RendezvousRound& self) { return self.record.restarts; })
+      .def_property_readonly("group_rank",
+                             [](const RendezvousRound& self) { return self.own.group_rank; })
+      .def_property_readonly(
+          "base_rank", [](const RendezvousRound& self) { return self.own.base_rank; },
+          "the global rank of this node's first worker");
+}
+
+}  // namespace
+
+void bind_rendezvous_client(py::module_& module) {
+  bind_round(module);
+  const RendezvousClientOptions plain;
+  py::class_<PyClient>(
+      module, "RendezvousClient",
+      "A node's seat in its job's rendezvous, for programs that run their workers\n"
+      "by their own means. One native thread keeps it.")
+      .def(py::init(&start), py::arg("rendezvous"), py::kw_only(), py::arg("run_id") = plain.run_id,
+           py::arg("local_world_size") = plain.local_world_size, py::arg("role") = plain.role,
+           py::arg("stop_grace") = to_seconds(plain.stop_grace),
+           py::arg("store_port") = plain.store_port,
+           "Begins to look for the others, and joins nothing yet. Seconds.")
+      .def(
+          "next_rendezvous", &next_rendezvous, py::arg("timeout") = py::none(),
+          "Joins, and waits for a round with this node. In a round: says that none of its workers\n"
+          "is left. Signal handlers run meanwhile, and may raise.")
+      .def("waiting_nodes", [](const PyClient& self) { return self.get()->waiting_nodes(); })
+      .def("is_closed", [](const PyClient& self) { return self.get()->is_closed(); })
+      .def_property_readonly(
+          "result", [](const PyClient& self) { return self.get()->result(); },
+          "None while the job is open")
+      .def("set_closed", &set_closed, py::arg("message") = "the job was closed", py::kw_only(),
+           py::arg("exit_code") = 0, "Ends the job for everybody.")
+      .def("leave", &leave, py::arg("reason"), py::arg("timeout"),
+           "Says that this node goes, and waits until that is known. False: it may not be.")
+      .def_property_readonly(
+          "address", [](const PyClient& self) { return self.get()->address(); },
+          "where others reach this node; empty until that is known")
+      .def(
+          "take_notes", [](const PyClient& self) { return self.get()->take_notes(); },
+          "What there was to say since the last call.")
+      .def("close", &PyClient::close, "Without leave() before it: as a crash, to the others.");
+}
+
+}  // namespace elastic::bindings

@@ -1,0 +1,194 @@
+"""What a rendezvous handler is, what it is made from, and what it returns."""
+
+from __future__ import annotations
+
+import socket
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+from elastic._C import StoreClient
+from elastic.errors import ConfigError
+from elastic.values import is_number
+
+_TRUE = ("1", "true", "t", "yes", "y")
+_FALSE = ("0", "false", "f", "no", "n")
+
+
+class RendezvousParameters:
+    """Which rendezvous is wanted. ``config`` has the keys of ``--rdzv-conf``."""
+
+    def __init__(
+        self,
+        backend: str,
+        endpoint: str,
+        run_id: str,
+        min_nodes: int,
+        max_nodes: int,
+        local_addr: str | None = None,
+        **config: Any,
+    ) -> None:
+        if not backend:
+            raise ConfigError("the name of the rendezvous backend is empty")
+        if min_nodes < 1:
+            raise ConfigError(f"min_nodes is {min_nodes}: a job has at least one node")
+        if max_nodes < min_nodes:
+            raise ConfigError(f"max_nodes is {max_nodes}, but min_nodes is {min_nodes}")
+        self.backend = backend
+        self.endpoint = endpoint
+        self.run_id = run_id
+        self.min_nodes = min_nodes
+        self.max_nodes = max_nodes
+        self.local_addr = local_addr
+        self.config = config
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.config.get(key, default)
+
+    def get_as_bool(self, key: str, default: bool | None = None) -> bool | None:
+        value = self.config.get(key, default)
+        if value is None or isinstance(value, bool):
+            return value
+        text = str(value).lower() if isinstance(value, int | str) else ""
+        if text in _TRUE:
+            return True
+        if text in _FALSE:
+            return False
+        raise ConfigError(f"the rendezvous setting {key} is {value!r}: expected true or false")
+
+    def get_as_int(self, key: str, default: int | None = None) -> int | None:
+        value = self.config.get(key, default)
+        if value is None:
+            return value
+        try:
+            return int(value)
+        except (TypeError, ValueError):
+            raise ConfigError(
+                f"the rendezvous setting {key} is {value!r}: expected a whole number"
+            ) from None
+
+
+class RendezvousStoreInfo:
+    """Where a store for the workers of a round is, or can be made."""
+
+    MASTER_ADDR_KEY: ClassVar[str] = "MASTER_ADDR"
+    MASTER_PORT_KEY: ClassVar[str] = "MASTER_PORT"
+
+    def __init__(self, master_addr: str, master_port: int) -> None:
+        self.master_addr = master_addr
+        self.master_port = master_port
+
+    def __repr__(self) -> str:
+        return f"RendezvousStoreInfo({self.master_addr!r}, {self.master_port})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RendezvousStoreInfo) and vars(self) == vars(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @staticmethod
+    def build(
+        rank: int, store: Any, local_addr: str | None, server_port: int | None = None
+    ) -> RendezvousStoreInfo:
+        """Rank 0 tells its address and a port by way of ``store``; everybody reads them."""
+        address_key = RendezvousStoreInfo.MASTER_ADDR_KEY
+        port_key = RendezvousStoreInfo.MASTER_PORT_KEY
+        if rank == 0:
+            store.set(address_key, local_addr or socket.getfqdn())
+            store.set(port_key, str(server_port or _free_port()))
+        port = bytes(store.get(port_key)).decode()
+        if not is_number(port):
+            raise ConfigError(f"the store has {port!r} as {port_key}")
+        return RendezvousStoreInfo(bytes(store.get(address_key)).decode(), int(port))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class RendezvousInfo:
+    """A round, as this node sees it. ``rank`` and ``world_size`` count nodes."""
+
+    def __init__(
+        self, store: Any, rank: int, world_size: int, bootstrap_store_info: RendezvousStoreInfo
+    ) -> None:
+        self._store = store
+        self._rank = rank
+        self._world_size = world_size
+        self._bootstrap_store_info = bootstrap_store_info
+
+    @property
+    def store(self) -> Any:
+        """A store that only the members of this round use; handlers of ours: a StoreClient."""
+        return self._store
+
+    @property
+    def rank(self) -> int:
+        return self._rank
+
+    @property
+    def world_size(self) -> int:
+        return self._world_size
+
+    @property
+    def bootstrap_store_info(self) -> RendezvousStoreInfo:
+        """Where that store is, as its workers' MASTER_ADDR and MASTER_PORT."""
+        return self._bootstrap_store_info
+
+
+class ServedRound(RendezvousInfo):
+    """A round whose store this library serves. It is connected to when it is first asked for."""
+
+    def __init__(self, rank: int, world_size: int, where: RendezvousStoreInfo) -> None:
+        super().__init__(None, rank, world_size, where)
+
+    @property
+    def store(self) -> StoreClient:
+        if self._store is None:
+            where = self._bootstrap_store_info
+            self._store = StoreClient(where.master_addr, where.master_port)
+        client: StoreClient = self._store
+        return client
+
+
+class RendezvousHandler(ABC):
+    """One node's part in a rendezvous."""
+
+    @abstractmethod
+    def get_backend(self) -> str:
+        """The name under which the handler is registered."""
+
+    @property
+    def use_agent_store(self) -> bool:
+        """Whether workers may connect to the store that ``next_rendezvous`` describes."""
+        return False
+
+    @abstractmethod
+    def next_rendezvous(self) -> RendezvousInfo:
+        """Waits for a round that this node takes part in.
+
+        Raises RendezvousClosedError, RendezvousTimeoutError, RendezvousConnectionError,
+        RendezvousStateError, or RendezvousGracefulExitError if the job needs this node no more.
+        """
+
+    @abstractmethod
+    def is_closed(self) -> bool:
+        """Whether no further round will be formed. True sooner or later, not at once."""
+
+    @abstractmethod
+    def set_closed(self) -> None:
+        """Ends the job's rendezvous for all nodes."""
+
+    @abstractmethod
+    def num_nodes_waiting(self) -> int:
+        """More than zero: call next_rendezvous() again, for others wait to be let in."""
+
+    @abstractmethod
+    def get_run_id(self) -> str:
+        """The name of the job."""
+
+    @abstractmethod
+    def shutdown(self) -> bool:
+        """Closes the rendezvous and leaves it; whether that has reached the others."""

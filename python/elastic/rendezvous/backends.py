@@ -1,0 +1,145 @@
+"""States that the nodes of a job share, for a rendezvous without a coordinator.
+
+A backend is any object with ``name``, ``get_state`` and ``set_state`` as below: those of this
+module, the native ones that ``create`` makes, or your own, torch's among them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+from elastic import _C
+from elastic.errors import ConfigError
+from elastic.nodes import SHARED
+from elastic.rendezvous.api import RendezvousParameters
+from elastic.rendezvous.errors import RendezvousConnectionError, RendezvousStateError
+from elastic.values import split_endpoint
+
+TCP_STORE_PORT = 29400
+
+
+class RendezvousBackend(ABC):
+    """A store that can replace a value only if it is still the one that was read.
+
+    Inherit from it or not: only the members count. They may block, and are called from a thread of
+    the agent's; that thread needs the interpreter, so a program that keeps it busy for longer than
+    ``node_timeout`` looks to the other nodes as if it had died.
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """For messages."""
+
+    @abstractmethod
+    def get_state(self) -> tuple[bytes, Any] | None:
+        """What is stored, and a token that names this version; None if nothing is."""
+
+    @abstractmethod
+    def set_state(self, state: bytes, token: Any = None) -> tuple[bytes, Any, bool] | None:
+        """Replaces the version of ``token``; without one, only if nothing is stored.
+
+        Returns what is stored now, its token, and whether that is ``state``.
+        """
+
+
+class C10dRendezvousBackend(RendezvousBackend):
+    """The state under one key of a store with torch's methods: a TCPStore, a FileStore, our client.
+
+    Use ``create("tcpstore", ...)`` where the store is a server that can be connected to: it is
+    native, and beats while Python is busy.
+    """
+
+    _NOTHING = b"-"  # what is never stored: base64 has no such letter
+
+    def __init__(self, store: Any, run_id: str) -> None:
+        if not run_id:
+            raise ConfigError("the run id is empty")
+        self._store = store
+        self._key = f"elastic.rendezvous.{run_id}"
+
+    @property
+    def name(self) -> str:
+        return "c10d"
+
+    def get_state(self) -> tuple[bytes, bytes] | None:
+        # A comparison that cannot succeed reads what is there, and unlike get() does not wait.
+        stored = self._compare_set(self._NOTHING, self._NOTHING)
+        return None if stored == self._NOTHING else (_decode(stored), stored)
+
+    def set_state(
+        self, state: bytes, token: bytes | None = None
+    ) -> tuple[bytes, bytes, bool] | None:
+        wanted = base64.b64encode(state)
+        stored = self._compare_set(token or b"", wanted)
+        if stored == wanted:
+            return state, stored, True
+        if token is not None and stored == token and self.get_state() is None:
+            return None  # the key has gone; reading says so
+        return _decode(stored), stored, False
+
+    def _compare_set(self, expected: bytes, desired: bytes) -> bytes:
+        try:
+            return bytes(self._store.compare_set(self._key, expected.decode(), desired.decode()))
+        except (RuntimeError, ValueError, OSError) as error:
+            raise RendezvousConnectionError(f"the rendezvous store failed: {error}") from error
+
+
+def _decode(text: bytes) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise RendezvousStateError("what the rendezvous store holds is something else") from error
+
+
+def create(name: str, endpoint: str, run_id: str, parameters: Mapping[str, Any]) -> Any:
+    """The backend of this name, as ``--rdzv-backend`` and ``--rdzv-endpoint`` give it."""
+    if name not in SHARED:
+        raise ConfigError(
+            f"there is no shared state {name!r} that an agent can use; known are "
+            f"{', '.join(SHARED)}. A handler of a plug-in is used by programs that drive it, "
+            "through elastic.rendezvous"
+        )
+    if not endpoint:
+        raise ConfigError(f"with {name} the endpoint must say where the state is kept")
+    if name == "file":
+        return _C.file_backend(endpoint, run_id)
+    if name == "tcpstore":
+        host, port = split_endpoint(endpoint, "the rendezvous endpoint")
+        return _C.store_backend(host, int(port or TCP_STORE_PORT), run_id)
+    from elastic.rendezvous.etcd import create as create_etcd
+
+    return create_etcd(name, endpoint, run_id, parameters)
+
+
+def create_backend(params: RendezvousParameters) -> tuple[Any, Any]:
+    """A backend, and the store that belongs to it (None if there is none), as in torch.
+
+    For ``c10d`` a TCPStore server at the endpoint, which is started here if the setting ``is_host``
+    says so, or a file with ``store_type=file``.
+    """
+    name = params.backend
+    if name == "c10d":
+        name = "file" if params.get("store_type", "tcp").strip().lower() == "file" else "tcpstore"
+    if name != "tcpstore":
+        return create(name, params.endpoint, params.run_id, params.config), None
+    host, port = split_endpoint(params.endpoint or "localhost", "the rendezvous endpoint")
+    number = int(port or TCP_STORE_PORT)
+    store: _C.StoreClient
+    if params.get_as_bool("is_host", False):
+        store = _HostedStore(_C.StoreServer(host, number))
+    else:
+        store = _C.StoreClient(host, number, timeout=float(params.get("read_timeout", 60)))
+    return _C.store_backend(host, store.port, params.run_id), store
+
+
+class _HostedStore(_C.StoreClient):
+    """A client that keeps its server, for whoever has a place for one of them only."""
+
+    def __init__(self, server: _C.StoreServer) -> None:
+        super().__init__(server.host, server.port)
+        self._server = server

@@ -1,0 +1,41 @@
+"""The exceptions of a rendezvous, as torch names them.
+
+::
+
+    RendezvousError                        elastic.errors.RendezvousError
+    ├── RendezvousClosedError              elastic.errors.RendezvousClosed
+    ├── RendezvousTimeoutError             elastic.errors.RendezvousTimeout, a TimeoutError
+    ├── RendezvousConnectionError          elastic.errors.RendezvousUnavailable, a ConnectionError
+    ├── RendezvousStateError               what is stored cannot be read
+    └── RendezvousGracefulExitError        the job has succeeded while this node was waiting
+"""
+
+from elastic.errors import (
+    RendezvousClosed as RendezvousClosedError,
+)
+from elastic.errors import (
+    RendezvousError,
+)
+from elastic.errors import (
+    RendezvousTimeout as RendezvousTimeoutError,
+)
+from elastic.errors import (
+    RendezvousUnavailable as RendezvousConnectionError,
+)
+
+__all__ = [
+    "RendezvousClosedError",
+    "RendezvousConnectionError",
+    "RendezvousError",
+    "RendezvousGracefulExitError",
+    "RendezvousStateError",
+    "RendezvousTimeoutError",
+]
+
+
+class RendezvousStateError(RendezvousError):
+    """What a backend holds is no state of a rendezvous."""
+
+
+class RendezvousGracefulExitError(RendezvousError):
+    """There is nothing left to do for this node: the job has succeeded without it."""

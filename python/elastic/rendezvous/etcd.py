@@ -1,0 +1,131 @@
+"""The shared state in etcd, by its v3 interface (the JSON gateway, through ``etcd3gw``).
+
+One key holds the state. It is replaced by a transaction that compares the revision at which the key
+was last written, and lives under a lease which every write renews, so that a job which is long dead
+leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import base64
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from elastic.errors import ConfigError
+from elastic.rendezvous.backends import RendezvousBackend
+from elastic.rendezvous.errors import RendezvousConnectionError
+from elastic.values import split_endpoint
+
+logger = logging.getLogger(__name__)
+
+PORT = 2379
+PREFIX = "/elastic/rendezvous"
+LEASE_S = 7200
+REQUEST_TIMEOUT_S = 5.0
+
+
+class EtcdRendezvousBackend(RendezvousBackend):
+    """``client`` is an ``etcd3gw.Etcd3Client``, or anything with its two methods used here."""
+
+    def __init__(
+        self, client: Any, run_id: str, key_prefix: str | None = None, ttl: int = LEASE_S
+    ) -> None:
+        if not run_id:
+            raise ConfigError("the run id is empty")
+        self._client = client
+        self._key = _encoded(f"{(key_prefix or PREFIX).rstrip('/')}/{run_id}".encode())
+        self._ttl = ttl
+        self._lease: Any = None
+        self._renewed_at = 0.0
+
+    @property
+    def name(self) -> str:
+        return "etcd"
+
+    def get_state(self) -> tuple[bytes, int] | None:
+        answer = self._ask({"success": [self._read()]})
+        return _state_of(answer["responses"][0])
+
+    def set_state(self, state: bytes, token: int | None = None) -> tuple[bytes, int, bool] | None:
+        put: dict[str, Any] = {"key": self._key, "value": _encoded(state)}
+        put["lease"] = self._renewed_lease()
+        unchanged = {
+            "key": self._key,
+            "target": "MOD",
+            "result": "EQUAL",
+            "mod_revision": token or 0,  # 0: there is no such key
+        }
+        answer = self._ask(
+            {
+                "compare": [unchanged],
+                "success": [{"request_put": put}],
+                "failure": [self._read()],
+            }
+        )
+        if answer.get("succeeded"):
+            return state, int(answer["header"]["revision"]), True
+        stored = _state_of(answer["responses"][0])
+        return None if stored is None else (*stored, False)
+
+    def _read(self) -> dict[str, Any]:
+        return {"request_range": {"key": self._key}}
+
+    def _renewed_lease(self) -> int:
+        """A lease with most of its life before it; a new one if the last has run out."""
+        now = time.monotonic()
+        try:
+            if self._lease is None:
+                self._lease, self._renewed_at = self._client.lease(self._ttl), now
+            elif now > self._renewed_at + self._ttl / 4:
+                if self._lease.refresh() <= 0:
+                    self._lease = self._client.lease(self._ttl)
+                self._renewed_at = now
+        except Exception as error:
+            self._lease = None
+            raise RendezvousConnectionError(f"etcd gives no lease: {error}") from error
+        return int(self._lease.id)
+
+    def _ask(self, transaction: dict[str, Any]) -> dict[str, Any]:
+        try:
+            answer: dict[str, Any] = self._client.transaction(transaction)
+        except Exception as error:
+            raise RendezvousConnectionError(f"etcd cannot be asked: {error}") from error
+        return answer
+
+
+def _encoded(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+def _state_of(response: Mapping[str, Any]) -> tuple[bytes, int] | None:
+    found = response["response_range"].get("kvs")
+    if not found:
+        return None
+    return base64.b64decode(found[0].get("value", "")), int(found[0]["mod_revision"])
+
+
+def create(
+    name: str, endpoint: str, run_id: str, parameters: Mapping[str, Any]
+) -> EtcdRendezvousBackend:
+    """The backend for ``HOST[:PORT]`` with the settings of ``--rdzv-conf``."""
+    try:
+        from etcd3gw.client import Etcd3Client
+    except ImportError as error:
+        raise ConfigError(
+            f"the rendezvous backend {name} needs etcd3gw: pip install 'elastic-launch[etcd]'"
+        ) from error
+    if name == "etcd-v2":
+        logger.warning("etcd-v2: etcd's v2 interface is gone; its v3 interface is used")
+    host, port = split_endpoint(endpoint, "the rendezvous endpoint")
+    client = Etcd3Client(
+        host=host,
+        port=int(port or PORT),
+        protocol=parameters.get("protocol", "http"),
+        ca_cert=parameters.get("ca_cert", parameters.get("cacert")),
+        cert_cert=parameters.get("ssl_cert", parameters.get("cert")),
+        cert_key=parameters.get("ssl_cert_key", parameters.get("key")),
+        timeout=REQUEST_TIMEOUT_S,
+    )
+    return EtcdRendezvousBackend(client, run_id, parameters.get("etcd_prefix"))

@@ -1,0 +1,285 @@
+"""The handlers of elastic's own: over a coordinator, with static ranks, over a shared state.
+
+One native object does the work for all of them; it is started by the first call that needs the
+others. What is asked of a handler besides ``next_rendezvous`` is answered at once, from what was
+pushed.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from elastic import _C
+from elastic.errors import ConfigError, RendezvousClosed
+from elastic.nodes import SHARED
+from elastic.rendezvous import backends
+from elastic.rendezvous.api import (
+    RendezvousHandler,
+    RendezvousInfo,
+    RendezvousParameters,
+    RendezvousStoreInfo,
+    ServedRound,
+)
+from elastic.rendezvous.errors import RendezvousGracefulExitError
+from elastic.rendezvous_config import COORDINATOR_PORT
+from elastic.rendezvous_keys import Keys, read
+from elastic.values import split_endpoint
+
+logger = logging.getLogger(__name__)
+
+Seconds = float | timedelta
+
+_DEFAULTS = {"join": 600.0, "last_call": 30.0, "close": 30.0, "heartbeat": 5.0}
+
+
+class RendezvousTimeout:
+    """How long the steps of a rendezvous may take. ``heartbeat`` is kept and has no effect."""
+
+    def __init__(
+        self,
+        join: timedelta | None = None,
+        last_call: timedelta | None = None,
+        close: timedelta | None = None,
+        heartbeat: timedelta | None = None,
+    ) -> None:
+        given = {"join": join, "last_call": last_call, "close": close, "heartbeat": heartbeat}
+        for name, value in given.items():
+            if value is not None and value <= timedelta(0):
+                raise ConfigError(f"the {name} timeout of a rendezvous must be positive")
+        self._seconds = {
+            name: _DEFAULTS[name] if value is None else value.total_seconds()
+            for name, value in given.items()
+        }
+
+    @property
+    def join(self) -> timedelta:
+        return timedelta(seconds=self._seconds["join"])
+
+    @property
+    def last_call(self) -> timedelta:
+        return timedelta(seconds=self._seconds["last_call"])
+
+    @property
+    def close(self) -> timedelta:
+        return timedelta(seconds=self._seconds["close"])
+
+    @property
+    def heartbeat(self) -> timedelta:
+        return timedelta(seconds=self._seconds["heartbeat"])
+
+
+class RendezvousSettings(NamedTuple):
+    """What a handler over a shared state was made with."""
+
+    run_id: str
+    min_nodes: int
+    max_nodes: int
+    timeout: RendezvousTimeout
+    keep_alive_interval: timedelta
+    keep_alive_max_attempt: int
+
+
+class DynamicRendezvousHandler(RendezvousHandler):
+    """A handler of elastic's own, whatever the nodes meet at.
+
+    A handler belongs to the process that first calls it; make it after a fork.
+    """
+
+    @classmethod
+    def from_backend(
+        cls,
+        run_id: str,
+        store: Any,
+        backend: Any,
+        min_nodes: int,
+        max_nodes: int,
+        local_addr: str | None = None,
+        timeout: RendezvousTimeout | None = None,
+        keep_alive_interval: Seconds = 5,
+        keep_alive_max_attempt: int = 3,
+    ) -> DynamicRendezvousHandler:
+        """A handler over a shared state, with the arguments of torch.
+
+        ``backend`` is any object with the members of a RendezvousBackend. ``store`` has no effect:
+        each round has a fresh store of its own, served by its rank 0.
+        """
+        timeout = timeout or RendezvousTimeout()
+        interval = as_seconds(keep_alive_interval)
+        options = _C.RendezvousOptions(
+            backend=backend,
+            min_nodes=min_nodes,
+            max_nodes=max_nodes,
+            local_addr=local_addr or "",
+            join_timeout=timeout.join.total_seconds(),
+            last_call_timeout=timeout.last_call.total_seconds(),
+            node_timeout=interval * keep_alive_max_attempt,
+        )
+        settings = RendezvousSettings(
+            run_id,
+            min_nodes,
+            max_nodes,
+            timeout,
+            timedelta(seconds=interval),
+            keep_alive_max_attempt,
+        )
+        return cls(backend.name, options, settings)
+
+    def __init__(
+        self, backend: str, options: _C.RendezvousOptions, settings: RendezvousSettings
+    ) -> None:
+        self._backend = backend
+        self._options = options
+        self._settings = settings
+        self._client: _C.RendezvousClient | None = None
+
+    @property
+    def settings(self) -> RendezvousSettings:
+        return self._settings
+
+    def get_backend(self) -> str:
+        return self._backend
+
+    @property
+    def use_agent_store(self) -> bool:
+        """True: the store of a round is its workers' own."""
+        return True
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        client = self._started()
+        try:
+            found = client.next_rendezvous()
+        except RendezvousClosed as error:
+            result = client.result
+            if result is not None and result.outcome == _C.JobOutcome.SUCCEEDED:
+                raise RendezvousGracefulExitError(str(error)) from None
+            raise
+        finally:
+            for note in client.take_notes():
+                logger.info("%s", note)
+        logger.info(
+            "round %d of %s: this node has rank %d of %d, the store is at %s:%d",
+            found.round,
+            self._settings.run_id,
+            found.group_rank,
+            found.nodes,
+            found.master_addr,
+            found.master_port,
+        )
+        where = RendezvousStoreInfo(found.master_addr, found.master_port)
+        return ServedRound(found.group_rank, found.nodes, where)
+
+    def is_closed(self) -> bool:
+        return self._client is not None and self._client.is_closed()
+
+    def set_closed(self) -> None:
+        self._started().set_closed()
+
+    def num_nodes_waiting(self) -> int:
+        return 0 if self._client is None else self._client.waiting_nodes()
+
+    def get_run_id(self) -> str:
+        return self._settings.run_id
+
+    def shutdown(self) -> bool:
+        if self._client is None:
+            return True
+        self._client.set_closed()
+        limit = self._settings.timeout.close.total_seconds()
+        was_heard = self._client.leave("the handler was shut down", limit)
+        self._client.close()
+        self._client = None
+        return was_heard
+
+    def _started(self) -> _C.RendezvousClient:
+        if self._client is None:
+            self._client = _C.RendezvousClient(self._options, run_id=self._settings.run_id)
+        return self._client
+
+
+def as_seconds(value: Seconds) -> float:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    if not seconds > 0:
+        raise ConfigError(f"{value} is no positive time")
+    return seconds
+
+
+def create_handler(
+    store: Any, backend: Any, params: RendezvousParameters
+) -> DynamicRendezvousHandler:
+    """A handler over a shared state whose settings are in ``params``."""
+    return _handler(params, _keys(params), backend=backend)
+
+
+def create(params: RendezvousParameters) -> RendezvousHandler:
+    """The handler for a backend of elastic's own, by name."""
+    keys = _keys(params)
+    name = params.backend
+    if name == "c10d" and keys.store_type == "file":
+        name = "file"  # torch's spelling
+    if name in SHARED:
+        state = backends.create(name, params.endpoint, params.run_id, params.config)
+        return _handler(params, keys, backend=state)
+    host, port = split_endpoint(params.endpoint or "localhost", "the rendezvous endpoint")
+    if params.backend != "static":
+        number = int(port or COORDINATOR_PORT)
+        return _handler(
+            params, keys, endpoint_host=host, endpoint_port=number, is_host=keys.is_host
+        )
+    if not port:
+        raise ConfigError("with static the endpoint must be HOST:PORT, where node 0 listens")
+    if keys.rank is None:
+        raise ConfigError("with static each node has a rank of its own: the setting rank")
+    is_host = keys.rank == 0 if keys.is_host is None else keys.is_host
+    return _handler(
+        params,
+        keys,
+        endpoint_host=host,
+        endpoint_port=int(port),
+        is_host=is_host,
+        static_ranks=True,
+        node_rank=keys.rank,
+    )
+
+
+def _keys(params: RendezvousParameters) -> Keys:
+    """The settings, read as those of the command line are."""
+    text = ",".join(f"{key}={value}" for key, value in params.config.items())
+    keys = read(text, "the rendezvous settings", params.backend, is_ours=True)
+    for note in keys.notes:
+        logger.info("%s", note)
+    return keys
+
+
+def _handler(params: RendezvousParameters, keys: Keys, **way: Any) -> DynamicRendezvousHandler:
+    timings: dict[str, Any] = dict(keys.timings)
+    options = _C.RendezvousOptions(
+        min_nodes=params.min_nodes,
+        max_nodes=params.max_nodes,
+        local_addr=params.local_addr or "",
+        **way,
+        **timings,
+    )
+    settings = RendezvousSettings(
+        params.run_id,
+        params.min_nodes,
+        params.max_nodes,
+        RendezvousTimeout(
+            join=_time(keys, "join_timeout"),
+            last_call=_time(keys, "last_call_timeout"),
+            close=_given(keys, "close_timeout"),
+            heartbeat=_given(keys, "heartbeat_timeout"),
+        ),
+        _given(keys, "keep_alive_interval") or timedelta(seconds=5),
+        params.get_as_int("keep_alive_max_attempt", 3) or 3,
+    )
+    return DynamicRendezvousHandler(params.backend, options, settings)
+
+
+def _time(keys: Keys, name: str) -> timedelta | None:
+    return timedelta(seconds=keys.timings[name]) if name in keys.timings else None
+
+
+def _given(keys: Keys, name: str) -> timedelta | None:
+    return timedelta(seconds=float(keys.parameters[name])) if name in keys.parameters else None

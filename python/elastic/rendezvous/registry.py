@@ -1,0 +1,77 @@
+"""Handlers by the name of their backend, with those that other distributions bring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from elastic.errors import ConfigError, RendezvousError
+from elastic.rendezvous.api import RendezvousHandler, RendezvousParameters
+
+RendezvousHandlerCreator = Callable[[RendezvousParameters], RendezvousHandler]
+
+# A distribution names a function here that takes nothing and returns a creator.
+ENTRY_POINTS = "torchrun.handlers"
+
+
+class RendezvousHandlerRegistry:
+    """Which function makes the handler of which backend."""
+
+    def __init__(self) -> None:
+        self._creators: dict[str, RendezvousHandlerCreator] = {}
+
+    def register(self, backend: str, creator: RendezvousHandlerCreator) -> None:
+        if not backend:
+            raise ConfigError("the name of the rendezvous backend is empty")
+        if self._creators.setdefault(backend, creator) is not creator:
+            raise ConfigError(
+                f"the rendezvous backend {backend!r} has been registered with "
+                f"{self._creators[backend]} already"
+            )
+
+    def create_handler(self, parameters: RendezvousParameters) -> RendezvousHandler:
+        name = parameters.backend
+        creator = self._creators.get(name)
+        if creator is None:
+            creator = _load(name)
+            if creator is None:
+                known = ", ".join(sorted(self._creators))
+                raise ConfigError(f"there is no rendezvous backend {name!r}; known are {known}")
+            self._creators[name] = creator
+        handler = creator(parameters)
+        if handler.get_backend() != name:
+            raise RendezvousError(
+                f"the handler that was asked for is {name!r}, the one that was made is "
+                f"{handler.get_backend()!r}"
+            )
+        return handler
+
+
+def _load(name: str) -> RendezvousHandlerCreator | None:
+    """The creator that an installed distribution has under this name, if one does."""
+    from importlib.metadata import entry_points  # only somebody with a plug-in waits for it
+
+    for entry in entry_points(group=ENTRY_POINTS, name=name):
+        try:
+            creator: RendezvousHandlerCreator = entry.load()()
+        except Exception as error:
+            raise RendezvousError(
+                f"the rendezvous plug-in {name!r} ({entry.value}) cannot be loaded: {error}"
+            ) from error
+        return creator
+    return None
+
+
+def _create_ours(parameters: RendezvousParameters) -> RendezvousHandler:
+    from elastic.rendezvous import handlers
+
+    return handlers.create(parameters)
+
+
+rendezvous_handler_registry = RendezvousHandlerRegistry()
+for _name in ("c10d", "static", "file", "tcpstore", "etcd", "etcd-v2"):
+    rendezvous_handler_registry.register(_name, _create_ours)
+
+
+def get_rendezvous_handler(params: RendezvousParameters) -> RendezvousHandler:
+    """The handler that the parameters ask for, of ours or of a plug-in."""
+    return rendezvous_handler_registry.create_handler(params)
