@@ -186,11 +186,12 @@ Status CoordinatorJob::on(SessionPeer* peer, rdzv::Close& close) {
 
 template <typename Report>
 Status CoordinatorJob::on(SessionPeer* peer, Report& report) {
-  if (machine_ == nullptr) {
-    return Status(StatusCode::kPeerViolation, "a report comes before any node has joined the job");
-  }
   report.node = peer->node;
-  step(report);
+  if (machine_ != nullptr) {
+    step(report);
+  } else {
+    carry_out(rdzv::Evicted{peer->node, 0, "no node of the job is known here"});
+  }
   return {};
 }
 

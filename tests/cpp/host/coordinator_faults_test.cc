@@ -15,6 +15,7 @@
 
 #include "host/coordinator_fixture.h"
 #include "host/coordinator_service.h"
+#include "host/no_descriptors.h"
 #include "os/clock.h"
 #include "os/directory.h"
 #include "os/loop_thread.h"
@@ -171,6 +172,20 @@ TEST_F(CoordinatorFaultsTest, ASessionThatDoesNotReadIsClosed) {
   while (rounds < 2000 && greedy.raw().send(beats)) ++rounds;
   EXPECT_LT(rounds, 2000) << "it could ask for more than the limit";
   expect_unharmed(nodes[0].get());
+}
+
+TEST_F(CoordinatorFaultsTest, WithoutDescriptorsSessionsGoOnAndNewOnesWait) {
+  start();
+  const auto nodes = run_round(1, nnodes(1, 1));
+  os::UniqueFd late_socket = TestClient::make_socket();
+  NoDescriptors none;
+  TestClient late(std::move(late_socket), coordinator->port());
+  EXPECT_EQ(late.connect_error(), 0) << "the kernel queues it";
+  for (int i = 0; i < 100; ++i) ASSERT_FALSE(nodes[0]->hears<rdzv::Restart>());
+  none.free_one();
+  SessionClient session(std::move(late));
+  session.greet("another");
+  session.expect<session::ServerHello>();
 }
 
 TEST_F(CoordinatorFaultsTest, CloseWaitsUntilEverybodyHasHeardTheResult) {

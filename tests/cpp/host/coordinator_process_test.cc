@@ -218,7 +218,7 @@ TEST(CoordinatorProgram, OneThatStandsStillEvictsNobody) {
   Program program({bind_to(0)});
   const std::uint16_t port = program.port();
   JobSettings settings = nnodes(1, 2);
-  settings.node_timeout = milliseconds(200);
+  settings.node_timeout = milliseconds(400);
   SessionClient one(port, 1), two(port, 2);
   for (SessionClient* node : {&one, &two}) node->join(settings);
   for (SessionClient* node : {&one, &two}) node->expect<rdzv::Round>();

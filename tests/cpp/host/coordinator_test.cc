@@ -169,6 +169,33 @@ TEST_F(CoordinatorTest, SettingsThatCannotBeAreRefusedAndBindNobody) {
   second->expect<rdzv::Round>();
 }
 
+TEST_F(CoordinatorTest, WhoSpeaksOfAJobThatNobodyHasJoinedHearsThat) {
+  start();
+  const auto node = connect(1);
+  node->say(rdzv::Done{{}, 3});
+  EXPECT_THAT(node->expect<rdzv::Evicted>().reason, HasSubstr("no node of the job is known"));
+  JobResult result;
+  result.outcome = JobOutcome::kClosed;
+  node->say(rdzv::Close{{}, result});
+  EXPECT_EQ(node->expect<rdzv::Closed>().result->outcome, JobOutcome::kClosed);
+  node->join(nnodes(1, 1));
+  node->expect<rdzv::Round>();
+}
+
+TEST_F(CoordinatorTest, AnIdThatEverybodyHasLeftIsFreeForTheNextJob) {
+  start();
+  auto first = connect(1);
+  first->join(nnodes(1, 1));
+  first->expect<rdzv::Round>();
+  first->say(rdzv::Done{{}, 1});
+  first->expect<rdzv::Closed>();
+  first->say(rdzv::Leave{{}, "done"});
+  auto late = connect(2);
+  late->join(nnodes(1, 1));
+  const auto round = late->expect<rdzv::Round>();
+  EXPECT_EQ(round.record->generation, 2u) << "the session of the first is still open";
+}
+
 TEST_F(CoordinatorTest, JobsKnowNothingOfEachOther) {
   start();
   std::vector<std::unique_ptr<SessionClient>> nodes;

@@ -333,6 +333,26 @@ TEST_F(SessionTest, ACoordinatorThatIsRestartedEmptyIsRebuilt) {
   }
 }
 
+TEST_F(SessionTest, AHostThatIsStartedAgainTakesUpTheJob) {
+  RendezvousOptions options = options_for(free_port());
+  options.is_host.reset();
+  auto host = std::make_unique<TestNode>(options, 1);
+  host->info().address = host->expect<MembershipReady>().address;
+  TestNode other(options, 2);
+  form_round(host.get(), &other);
+  host.reset();  // as by SIGKILL
+  TestNode again(options, 3);
+  again.join();
+  const auto restart = other.expect<rdzv::Restart>();
+  EXPECT_EQ(restart.round, other.record().round);
+  EXPECT_THAT(restart.reason, HasSubstr("hosted the coordinator"));
+  other.say(rdzv::Gone{other.info().id, other.record().round});
+  other.join();
+  EXPECT_EQ(other.expect_round(), 2u);
+  EXPECT_EQ(again.expect_round(), 2u);
+  expect_success(&again, &other);
+}
+
 TEST_F(SessionTest, ACoordinatorThatDoesNotComeBackIsLost) {
   start_coordinator();
   RendezvousOptions options = options_for(coordinator_->port());

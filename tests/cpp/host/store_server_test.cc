@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -14,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "host/no_descriptors.h"
 #include "host/store_service.h"
 #include "host/store_test_client.h"
 #include "os/clock.h"
@@ -343,30 +343,6 @@ TEST_F(StoreServerTest, FiveHundredClientsMeetAtABarrier) {
   for (const auto& client : clients) ASSERT_EQ(client->receive(1), kByte0);
   EXPECT_EQ(server->stats().connections, 500u);
 }
-
-// Uses up the descriptors of this process while it lives.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    ::getrlimit(RLIMIT_NOFILE, &before_);
-    rlimit low = before_;
-    low.rlim_cur = 256;
-    ::setrlimit(RLIMIT_NOFILE, &low);
-    while (true) {
-      os::UniqueFd fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-      if (!fd.valid()) break;
-      taken_.push_back(std::move(fd));
-    }
-  }
-  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-  NoDescriptors(const NoDescriptors&) = delete;
-  NoDescriptors& operator=(const NoDescriptors&) = delete;
-  void free_one() { taken_.pop_back(); }
-
- private:
-  rlimit before_{};
-  std::vector<os::UniqueFd> taken_;
-};
 
 TEST_F(StoreServerTest, WithoutDescriptorsThoseWhoAreConnectedAreServedAndOthersWait) {
   start();

@@ -13,67 +13,43 @@ SimAgent::SimAgent(World* world, SimAgentOptions options)
 
 void SimAgent::start() {
   is_alive_ = true;
-  lost_at_ = world_->clock->now();
-  connect();
+  if (options_.has_session) {
+    session_ = std::make_unique<SimSession>(
+        options_.settings,
+        SimSession::Host{
+            .clock = world_->clock,
+            .seed = world_->dice->next(),
+            .connect = [this] { return world_->connect(this); },
+            .later = [this](Duration wait, auto what) { later(wait, std::move(what)); },
+            .now = [this](auto what) { now(std::move(what)); },
+            .deliver = [this](const RendezvousAction& action) { hear(action); },
+            .lost = [this] { lose_coordinator(); },
+            .note = [this](const std::string& what) { note(what); }});
+    session_->begin();
+  } else {
+    link_ = world_->connect(this);
+    link_->on_message[static_cast<int>(Side::kAgent)] = [this](const SimLink::Message& message) {
+      now([this, message] { hear(std::get<RendezvousAction>(message)); });
+    };
+  }
+  say(rdzv::Join{options_.info, options_.settings});
 }
 
 void SimAgent::later(Duration wait, std::function<void()> what) {
-  world_->clock->after(wait, [this, what = std::move(what)] {
-    if (!is_alive_) return;
-    if (is_paused_) {
-      while_paused_.push_back(what);
-    } else {
-      what();
-    }
-  });
+  world_->clock->after(wait, [this, what = std::move(what)] { now(what); });
 }
 
-void SimAgent::connect() {
-  const std::uint64_t session = ++session_;
-  link_ = world_->connect(this);
-  if (link_ == nullptr) {
-    disconnected();
-    return;
+void SimAgent::now(std::function<void()> what) {
+  if (!is_alive_) return;
+  if (is_paused_) {
+    while_paused_.push_back(std::move(what));
+  } else {
+    what();
   }
-  const auto guard = [this, session](auto what) {
-    if (!is_alive_ || session != session_) return;
-    if (is_paused_) {
-      while_paused_.push_back([this, session, what] {
-        if (session == session_) what();
-      });
-    } else {
-      what();
-    }
-  };
-  const int side = static_cast<int>(Side::kAgent);
-  link_->on_message[side] = [this, guard](const SimLink::Message& message) {
-    guard([this, message] { hear(message); });
-  };
-  link_->on_closed[side] = [this, guard] {
-    guard([this] {
-      note("session closed");
-      lost_at_ = world_->clock->now();
-      backoff_ = Duration::zero();
-      disconnected();
-    });
-  };
-  connected_at_ = world_->clock->now();
-  say_hello();
-  beat(session);
 }
 
-void SimAgent::disconnected() {
-  link_ = nullptr;
-  if (world_->clock->now() - lost_at_ > options_.settings.store_grace) {
-    lose_coordinator();
-    return;
-  }
-  const std::uint64_t session = ++session_;
-  const Duration wait = world_->dice->between(Duration::zero(), backoff_) + 100us;
-  backoff_ = std::min<Duration>(std::max<Duration>(backoff_ * 2, 50ms), 1s);
-  later(wait, [this, session] {
-    if (session == session_) connect();
-  });
+std::shared_ptr<SimLink> SimAgent::link() const {
+  return session_ != nullptr ? session_->link() : link_;
 }
 
 void SimAgent::lose_coordinator() {
@@ -81,44 +57,23 @@ void SimAgent::lose_coordinator() {
   stop_workers([this] { finish("coordinator lost"); });
 }
 
-void SimAgent::say(RendezvousEvent event) {
-  if (!std::holds_alternative<rdzv::Heartbeat>(event)) {
-    note(std::string(link_ != nullptr ? "says " : "cannot say ") + name_of(event));
-  }
-  if (link_ != nullptr) link_->send(Side::kAgent, std::move(event));
-}
-
-void SimAgent::say_hello() {
-  if (!has_said_join_) {
-    has_said_join_ = true;
-    say(rdzv::Join{options_.info, options_.settings});
+void SimAgent::say(const NodeStatement& statement) {
+  if (session_ != nullptr) {
+    session_->say(statement);
     return;
   }
-  if (is_leaving_) {
-    say(rdzv::Leave{options_.info.id, "SIGTERM"});
-    return;
-  }
-  say(rdzv::Resume{options_.info, options_.settings, phase_, last_, failure_});
+  std::visit(
+      [this](const auto& one) {
+        note(std::string("says ") + name_of(RendezvousEvent(one)));
+        link_->send(Side::kAgent, RendezvousEvent(one));
+      },
+      statement);
 }
 
-void SimAgent::beat(std::uint64_t era) {
-  if (era != session_ || link_ == nullptr) return;
-  if (link_->unacknowledged(Side::kAgent) > options_.user_timeout) {
-    note("session timed out");
-    link_->close(Side::kAgent);
-    lost_at_ = world_->clock->now();
-    backoff_ = Duration::zero();
-    disconnected();
-    return;
-  }
-  say(rdzv::Heartbeat{options_.info.id});
-  later(options_.beat, [this, era] { beat(era); });
-}
-
-void SimAgent::hear(const SimLink::Message& message) {
+void SimAgent::hear(const RendezvousAction& action) {
   if (is_leaving_) return;
-  note(std::string("hears ") + name_of(std::get<RendezvousAction>(message)));
-  std::visit([this](const auto& action) { obey(action); }, std::get<RendezvousAction>(message));
+  note(std::string("hears ") + name_of(action));
+  std::visit([this](const auto& one) { obey(one); }, action);
 }
 
 void SimAgent::obey(const rdzv::Round& action) {
@@ -222,8 +177,9 @@ void SimAgent::obey(const rdzv::Restart& action) {
 void SimAgent::obey(const rdzv::Evicted& action) {
   note("evicted: " + action.reason);
   options_.info.highest_round = std::max(options_.info.highest_round, action.round);
-  if (phase_ == NodePhase::kDone && ++evictions_while_done_ < 2) {
-    say_hello();
+  if (session_ == nullptr && phase_ == NodePhase::kDone && ++evictions_while_done_ < 2) {
+    link_->send(Side::kAgent,
+                rdzv::Resume{options_.info, options_.settings, phase_, last_, failure_});
     return;
   }
   stop_workers([this] { join(); });
@@ -235,7 +191,7 @@ void SimAgent::obey(const rdzv::Closed& action) {
   stop_workers([this] {
     if (last_ && phase_ == NodePhase::kWorking) say(rdzv::Gone{options_.info.id, round()});
     say(rdzv::Leave{options_.info.id, "the job is over"});
-    finish("closed");
+    part("closed");
   });
 }
 
@@ -254,20 +210,30 @@ void SimAgent::leave() {
   note("leaves");
   is_leaving_ = true;
   say(rdzv::Leave{options_.info.id, "SIGTERM"});
-  stop_workers([this] { finish("left"); });
+  stop_workers([this] { part("left"); });
+}
+
+// Goes when its last word was heard.
+void SimAgent::part(const std::string& fate) {
+  if (session_ == nullptr) {
+    finish(fate);
+  } else {
+    session_->drain([this, fate] { finish(fate); });
+  }
 }
 
 void SimAgent::finish(const std::string& fate) {
   note("exits: " + fate);
   fate_ = fate;
   is_alive_ = false;
-  ++session_;
+  if (session_ != nullptr) session_->end(is_host_dead_);
   if (link_ != nullptr) link_->close(Side::kAgent);
   link_ = nullptr;
 }
 
 void SimAgent::crash(bool is_host_dead) {
   note(is_host_dead ? "its host dies" : "is killed");
+  is_host_dead_ = is_host_dead;
   if (link_ != nullptr && is_host_dead) link_->vanish();
   const bool had_workers = has_workers_;
   has_workers_ = false;

@@ -10,14 +10,14 @@
 
 #include "elastic/rendezvous.h"
 #include "sim/sim_net.h"
+#include "sim/sim_session.h"
 
 namespace elastic::test {
 
 struct SimAgentOptions {
   NodeInfo info;
   JobSettings settings;
-  Duration beat = std::chrono::seconds(1);
-  Duration user_timeout = std::chrono::seconds(5);  // for what it sends to be acknowledged
+  bool has_session = true;  // with a coordinator; otherwise its link is to its replica, and lasts
 };
 
 // How the workers of one round behave on one node.
@@ -33,7 +33,7 @@ class SimAgent {
   struct World {
     SimClock* clock;
     Dice* dice;
-    // A new connection, or null: nobody listens, or the path is blocked.
+    // A new connection; null: nobody listens, or the path is blocked.
     std::function<std::shared_ptr<SimLink>(SimAgent*)> connect;
     std::function<SimWork(const SimAgent&)> work;
     std::function<void(const SimAgent&, const std::string&)> note;
@@ -55,7 +55,7 @@ class SimAgent {
   void lose_coordinator();
   // A peer's workers have gone: these fail too, or hang.
   void break_collective(const SimAgent& peer);
-  std::shared_ptr<SimLink> link() const { return link_; }
+  std::shared_ptr<SimLink> link() const;
   const std::shared_ptr<SimPath>& path() const { return path_; }
 
   const NodeInfo& info() const { return options_.info; }
@@ -71,12 +71,8 @@ class SimAgent {
   const std::string& fault() const { return fault_; }
 
  private:
-  void connect();
-  void disconnected();
-  void say(RendezvousEvent event);
-  void say_hello();
-  void beat(std::uint64_t era);
-  void hear(const SimLink::Message& message);
+  void say(const NodeStatement& statement);
+  void hear(const RendezvousAction& action);
   void obey(const rdzv::Round& action);
   void obey(const rdzv::Restart& action);
   void obey(const rdzv::Evicted& action);
@@ -88,26 +84,25 @@ class SimAgent {
   void join();
   void stop_workers(std::function<void()> then);
   void workers_ended(bool failed, std::uint64_t era);
+  void part(const std::string& fate);
   void finish(const std::string& fate);
   // Runs `what` later unless the agent died meanwhile; while it is paused it waits.
   void later(Duration wait, std::function<void()> what);
+  void now(std::function<void()> what);
   void note(const std::string& what) { world_->note(*this, what); }
 
   World* world_;
   SimAgentOptions options_;
   std::shared_ptr<SimPath> path_ = std::make_shared<SimPath>();
-  std::shared_ptr<SimLink> link_;
+  std::unique_ptr<SimSession> session_;
+  std::shared_ptr<SimLink> link_;  // without a session
   bool is_alive_ = false;
   bool is_paused_ = false;
   bool is_leaving_ = false;
-  bool has_said_join_ = false;
+  bool is_host_dead_ = false;
   Instant paused_at_;
   Duration time_paused_{};
   std::deque<std::function<void()>> while_paused_;
-  Instant connected_at_;
-  Instant lost_at_;
-  Duration backoff_{};
-  std::uint64_t session_ = 0;  // counts connections; older callbacks are void
   int evictions_while_done_ = 0;
 
   rdzv::NodePhase phase_ = rdzv::NodePhase::kJoined;

@@ -5,20 +5,6 @@
 namespace elastic::test {
 namespace {
 
-NodeId speaker(const RendezvousEvent& event) {
-  return std::visit(
-      [](const auto& one) -> NodeId {
-        if constexpr (requires { one.node.id; }) {
-          return one.node.id;
-        } else if constexpr (requires { one.node; }) {
-          return one.node;
-        } else {
-          return {};
-        }
-      },
-      event);
-}
-
 NodeId addressee(const RendezvousAction& action) {
   return std::visit([](const auto& one) { return one.to; }, action);
 }
@@ -87,7 +73,7 @@ std::shared_ptr<SimLink> SimCoordinator::connect(SimAgent* agent) {
   std::weak_ptr<SimLink> weak = link;
   link->on_message[side] = [this, guard, weak](const SimLink::Message& message) {
     guard([this, weak, message] {
-      if (const auto strong = weak.lock()) receive(strong, std::get<RendezvousEvent>(message));
+      if (const auto strong = weak.lock()) receive(strong, message);
     });
   };
   link->on_closed[side] = [this, guard, weak] {
@@ -98,28 +84,48 @@ std::shared_ptr<SimLink> SimCoordinator::connect(SimAgent* agent) {
   return link;
 }
 
-void SimCoordinator::receive(const std::shared_ptr<SimLink>& link, const RendezvousEvent& event) {
-  const NodeId id = speaker(event);
-  const bool is_hello =
-      std::holds_alternative<rdzv::Join>(event) || std::holds_alternative<rdzv::Resume>(event);
-  auto& session = sessions_[id];
-  if (session != link) {
-    // A newer session of a node silences the older one; an older one has nothing more to say.
-    if (!is_hello && session != nullptr) return;
-    session = link;
+void SimCoordinator::receive(const std::shared_ptr<SimLink>& link,
+                             const SimLink::Message& message) {
+  if (std::holds_alternative<SimLink::Question>(message)) {
+    link->send(Side::kServer, SimLink::Answer{});
+    return;
+  }
+  if (const auto* hello = std::get_if<SimLink::Hello>(&message)) {
+    Session& session = sessions_[hello->node];
+    if (session.link != nullptr) session.link->close(Side::kServer);  // no loss: its node is here
+    session = {link, false};
+    link->send(Side::kServer, SimLink::HelloReply{era_, clock_->now()});
+    return;
+  }
+  const auto session = session_of(link);
+  if (session == sessions_.end()) return;  // an older one has nothing more to say
+  if (const auto* beat = std::get_if<SimLink::Beat>(&message)) {
+    link->send(Side::kServer, SimLink::BeatReply{beat->sent, clock_->now()});
+    if (session->second.has_joined) step(rdzv::Heartbeat{session->first});
+    return;
+  }
+  const auto& event = std::get<RendezvousEvent>(message);
+  if (std::holds_alternative<rdzv::Join>(event) || std::holds_alternative<rdzv::Resume>(event)) {
+    session->second.has_joined = true;
+  } else if (std::holds_alternative<rdzv::Leave>(event)) {
+    session->second.has_joined = false;
   }
   step(event);
 }
 
+SimCoordinator::Sessions::iterator SimCoordinator::session_of(
+    const std::shared_ptr<SimLink>& link) {
+  return std::find_if(sessions_.begin(), sessions_.end(),
+                      [&](const auto& one) { return one.second.link == link; });
+}
+
 void SimCoordinator::closed(const std::shared_ptr<SimLink>& link) {
   std::erase(links_, link);
-  for (auto it = sessions_.begin(); it != sessions_.end(); ++it) {
-    if (it->second != link) continue;
-    const NodeId id = it->first;
-    sessions_.erase(it);
-    step(rdzv::SessionLost{id});
-    return;
-  }
+  const auto session = session_of(link);
+  if (session == sessions_.end()) return;
+  const NodeId id = session->first;
+  sessions_.erase(session);
+  step(rdzv::SessionLost{id});
 }
 
 void SimCoordinator::step(const RendezvousEvent& event) {
@@ -142,7 +148,14 @@ void SimCoordinator::step(const RendezvousEvent& event) {
 
 void SimCoordinator::say(const RendezvousAction& action) {
   const auto session = sessions_.find(addressee(action));
-  if (session != sessions_.end()) session->second->send(Side::kServer, action);
+  if (session == sessions_.end()) return;
+  // It is no node of the job's any more; until it joins again its beats mean nothing.
+  if (std::holds_alternative<rdzv::Evicted>(action) ||
+      std::holds_alternative<rdzv::Refused>(action) ||
+      std::holds_alternative<rdzv::TimedOut>(action)) {
+    session->second.has_joined = false;
+  }
+  session->second.link->send(Side::kServer, action);
 }
 
 void SimCoordinator::watch_deadline() {

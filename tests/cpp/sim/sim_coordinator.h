@@ -35,7 +35,14 @@ class SimCoordinator : public SimAuthority {
   std::string fault() const override { return fault_; }
 
  private:
-  void receive(const std::shared_ptr<SimLink>& link, const RendezvousEvent& event);
+  struct Session {
+    std::shared_ptr<SimLink> link;
+    bool has_joined = false;  // and its beats are a node's signs of life
+  };
+  using Sessions = std::map<NodeId, Session>;
+
+  void receive(const std::shared_ptr<SimLink>& link, const SimLink::Message& message);
+  Sessions::iterator session_of(const std::shared_ptr<SimLink>& link);
   void closed(const std::shared_ptr<SimLink>& link);
   void step(const RendezvousEvent& event);
   void say(const RendezvousAction& action);
@@ -44,7 +51,7 @@ class SimCoordinator : public SimAuthority {
   Dice* dice_;
   std::optional<Rendezvous> machine_;
   std::vector<std::shared_ptr<SimLink>> links_;
-  std::map<NodeId, std::shared_ptr<SimLink>> sessions_;
+  Sessions sessions_;
   bool is_stalled_ = false;
   Instant stalled_at_;
   std::deque<std::function<void()>> unread_;

@@ -40,7 +40,25 @@ struct SimPath {
 class SimLink : public std::enable_shared_from_this<SimLink> {
  public:
   struct Fin {};
-  using Message = std::variant<RendezvousEvent, RendezvousAction, Fin>;
+  // Asks whether a coordinator is there, and tells so.
+  struct Question {};
+  struct Answer {};
+  struct Hello {
+    NodeId node;
+  };
+  struct HelloReply {
+    std::uint64_t incarnation;
+    Instant time;
+  };
+  struct Beat {
+    Instant sent;
+  };
+  struct BeatReply {
+    Instant sent;
+    Instant time;
+  };
+  using Message = std::variant<RendezvousEvent, RendezvousAction, Fin, Question, Answer, Hello,
+                               HelloReply, Beat, BeatReply>;
 
   SimLink(SimClock* clock, Dice* dice, std::shared_ptr<SimPath> path);
   ~SimLink();

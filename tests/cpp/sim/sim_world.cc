@@ -107,6 +107,7 @@ class World {
   void boot(int machine) {
     SimAgentOptions options;
     options.settings = settings_;
+    options.has_session = mode_ != SimMode::kShared;
     options.info.id = {dice_.next(), dice_.next()};
     const auto incarnation = agents_.size();
     options.info.name = "node" + std::to_string(machine) + "_" + std::to_string(incarnation) + "_0";

@@ -1,0 +1,164 @@
+#include "sim/sim_session.h"
+
+#include <utility>
+
+namespace elastic::test {
+
+using namespace std::chrono_literals;
+
+namespace {
+constexpr Duration kDrainLimit = 10s;
+}  // namespace
+
+SimSession::SimSession(const JobSettings& settings, Host host)
+    : user_timeout_(settings.node_timeout),
+      host_(std::move(host)),
+      machine_(settings, "coordinator:29400", host_.seed) {}
+
+void SimSession::begin() {
+  std::vector<Machine::Action> actions;
+  machine_.begin(host_.clock->now(), &actions);
+  carry_out(actions);
+}
+
+void SimSession::say(const NodeStatement& statement) { feed(Machine::Say{statement}); }
+
+void SimSession::drain(std::function<void()> done) {
+  on_drained_ = std::move(done);
+  host_.later(kDrainLimit, [this] { finish_drain(); });
+  feed(Machine::Hurry{});
+}
+
+void SimSession::finish_drain() {
+  if (const auto done = std::exchange(on_drained_, nullptr)) done();
+}
+
+void SimSession::end(bool is_host_dead) {
+  for (auto& link : {std::exchange(link_, nullptr), std::exchange(attempt_, nullptr)}) {
+    if (link == nullptr) continue;
+    if (is_host_dead) link->vanish();
+    link->close(Side::kAgent);
+  }
+  ++attempts_;
+  ++alarms_;
+}
+
+void SimSession::feed(const Machine::Event& event) {
+  std::vector<Machine::Action> actions;
+  machine_.step(event, host_.clock->now(), &actions);
+  carry_out(actions);
+  if (machine_.is_settled() && on_drained_) host_.later(0s, [this] { finish_drain(); });
+}
+
+void SimSession::carry_out(const std::vector<Machine::Action>& actions) {
+  for (const Machine::Action& action : actions) execute(action);
+  watch_deadline();
+}
+
+void SimSession::execute(const Machine::Action& action) {
+  if (std::holds_alternative<Machine::Connect>(action)) {
+    attempt();
+  } else if (std::holds_alternative<Machine::Abandon>(action)) {
+    ++attempts_;
+    if (attempt_ != nullptr) attempt_->close(Side::kAgent);
+    attempt_ = nullptr;
+  } else if (const auto* hello = std::get_if<Machine::Greet>(&action)) {
+    link_->send(Side::kAgent, SimLink::Hello{hello->node});
+  } else if (const auto* said = std::get_if<Machine::Send>(&action)) {
+    host_.note(std::string("says ") + name_of(said->event));
+    link_->send(Side::kAgent, said->event);
+  } else if (const auto* beat = std::get_if<Machine::Beat>(&action)) {
+    link_->send(Side::kAgent, SimLink::Beat{beat->sent});
+  } else if (const auto* told = std::get_if<Machine::Deliver>(&action)) {
+    host_.deliver(told->action);
+  } else if (const auto* noted = std::get_if<Machine::Note>(&action)) {
+    host_.note(noted->sentence);
+  } else if (const auto* lost = std::get_if<Machine::Lost>(&action)) {
+    host_.note(lost->sentence);
+    host_.lost();
+  }
+}
+
+void SimSession::attempt() {
+  const std::uint64_t number = ++attempts_;
+  host_.later(100us, [this, number] {
+    if (number != attempts_) return;
+    attempt_ = host_.connect();
+    if (attempt_ == nullptr) {
+      feed(Machine::AttemptFailed{Status(StatusCode::kUnavailable, "refused"), std::nullopt});
+      return;
+    }
+    listen(attempt_);
+    attempt_->send(Side::kAgent, SimLink::Question{});
+    host_.later(machine_.attempt_limit(), [this, number] {
+      if (number != attempts_ || attempt_ == nullptr) return;
+      std::exchange(attempt_, nullptr)->close(Side::kAgent);
+      feed(Machine::AttemptFailed{Status(StatusCode::kUnavailable, "silent"), std::nullopt});
+    });
+  });
+}
+
+void SimSession::listen(const std::shared_ptr<SimLink>& link) {
+  const int side = static_cast<int>(Side::kAgent);
+  const std::weak_ptr<SimLink> weak = link;
+  link->on_message[side] = [this, weak](const SimLink::Message& message) {
+    host_.now([this, weak, message] {
+      const auto from = weak.lock();
+      if (from == nullptr) return;
+      if (from == link_) {
+        hear(message);
+      } else if (from == attempt_) {
+        const auto old = std::exchange(link_, std::exchange(attempt_, nullptr));
+        feed(Machine::Connected{});
+        if (old != nullptr) old->close(Side::kAgent);
+      }
+    });
+  };
+  link->on_closed[side] = [this, weak] {
+    host_.now([this, weak] {
+      const auto from = weak.lock();
+      if (from == nullptr) return;
+      if (from == link_) {
+        closed("closed");
+      } else if (from == attempt_) {
+        attempt_ = nullptr;
+        feed(Machine::AttemptFailed{Status(StatusCode::kUnavailable, "closed"), std::nullopt});
+      }
+    });
+  };
+}
+
+void SimSession::closed(const char* why) {
+  host_.note(std::string("session ") + why);
+  link_ = nullptr;
+  feed(Machine::ConnectionLost{Status(StatusCode::kUnavailable, why)});
+}
+
+void SimSession::hear(const SimLink::Message& message) {
+  if (const auto* hello = std::get_if<SimLink::HelloReply>(&message)) {
+    feed(Machine::Greeted{hello->incarnation, hello->time});
+  } else if (const auto* reply = std::get_if<SimLink::BeatReply>(&message)) {
+    feed(Machine::BeatAnswered{reply->sent, reply->time});
+  } else if (const auto* action = std::get_if<RendezvousAction>(&message)) {
+    feed(Machine::Heard{*action});
+  }
+}
+
+void SimSession::watch_deadline() {
+  const auto next = machine_.next_deadline();
+  const std::uint64_t alarm = ++alarms_;
+  if (!next) return;
+  host_.later(std::max(*next - host_.clock->now(), Duration(0)), [this, alarm] {
+    if (alarm == alarms_) tick();
+  });
+}
+
+void SimSession::tick() {
+  if (link_ != nullptr && link_->unacknowledged(Side::kAgent) > user_timeout_) {
+    link_->close(Side::kAgent);
+    closed("timed out");
+  }
+  feed(Machine::Tick{});
+}
+
+}  // namespace elastic::test

@@ -1,0 +1,67 @@
+#pragma once
+
+// One agent's session with the coordinator: the machine that production runs, on simulated links.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/session_machine.h"
+#include "sim/sim_net.h"
+
+namespace elastic::test {
+
+class SimSession {
+ public:
+  // What the session asks of its agent, whom it does not outlive.
+  struct Host {
+    SimClock* clock;
+    std::uint64_t seed;
+    // A new connection, or null: nobody listens, or the path is blocked.
+    std::function<std::shared_ptr<SimLink>()> connect;
+    // Runs something later, or now; while the agent is paused it waits, and when it is dead it is
+    // forgotten.
+    std::function<void(Duration, std::function<void()>)> later;
+    std::function<void(std::function<void()>)> now;
+    std::function<void(const RendezvousAction&)> deliver;
+    std::function<void()> lost;
+    std::function<void(const std::string&)> note;
+  };
+
+  SimSession(const JobSettings& settings, Host host);
+
+  void begin();
+  void say(const NodeStatement& statement);
+  // Calls `done` when what was said has been heard, or after a while.
+  void drain(std::function<void()> done);
+  // The agent is gone. Nobody is told of it if its host is.
+  void end(bool is_host_dead);
+  std::shared_ptr<SimLink> link() const { return link_; }
+
+ private:
+  using Machine = core::SessionMachine;
+
+  void feed(const Machine::Event& event);
+  void carry_out(const std::vector<Machine::Action>& actions);
+  void execute(const Machine::Action& action);
+  void attempt();
+  void listen(const std::shared_ptr<SimLink>& link);
+  void hear(const SimLink::Message& message);
+  void closed(const char* why);
+  void watch_deadline();
+  void tick();
+  void finish_drain();
+
+  const Duration user_timeout_;
+  Host host_;
+  Machine machine_;
+  std::shared_ptr<SimLink> link_;
+  std::shared_ptr<SimLink> attempt_;  // has not answered yet
+  std::uint64_t attempts_ = 0;        // older callbacks are void
+  std::uint64_t alarms_ = 0;
+  std::function<void()> on_drained_;
+};
+
+}  // namespace elastic::test
