@@ -1,0 +1,97 @@
+"""Jobs of several nodes with real torch: they train on, whatever goes away or comes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from launching import DEADLINE_S, Job, clean_environment, free_endpoint
+
+pytest.importorskip("torch")
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+sys.path.insert(0, str(EXAMPLES))
+
+import namespaces  # noqa: E402
+import watch_it_recover  # noqa: E402
+
+
+def watch(*words: str) -> str:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "watch_it_recover.py"), *words],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=2 * DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("scene", list(watch_it_recover.SCENES))
+def test_training_between_hosts_recovers(scene: str) -> None:
+    pytest.importorskip("sklearn")
+    if why_not := namespaces.why_not():
+        pytest.skip(why_not)
+    said = watch(scene)
+    assert "all nodes are on localhost" not in said
+    assert "recovered: accuracy" in said
+
+
+def test_training_on_localhost_recovers_without_namespaces() -> None:
+    pytest.importorskip("sklearn")
+    said = watch("--local", "replace-rank-0")
+    assert "all nodes are on localhost" in said
+    assert "recovered: accuracy" in said
+
+
+WORKERS = 4
+
+
+def check_sums(job: Job) -> list[subprocess.CompletedProcess[str]]:
+    done = job.finish()
+    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+    world = 2 * WORKERS
+    expected = {f"rank {rank} of {world}: sum {world * (world - 1) // 2}" for rank in range(world)}
+    said = [set(node.stdout.splitlines()) for node in done]
+    assert said[0] | said[1] == expected
+    assert [len(lines) for lines in said] == [WORKERS, WORKERS]
+    return done
+
+
+def test_two_nodes_see_the_sum_by_flags() -> None:
+    words = ["--nnodes=2", f"--nproc-per-node={WORKERS}", "--rdzv-backend=c10d", "--rdzv-id=sum"]
+    words += [f"--rdzv-endpoint={free_endpoint()}"]
+    with Job(words, [str(EXAMPLES / "all_reduce.py")]) as job:
+        job.start()
+        job.start()
+        check_sums(job)
+
+
+def test_two_nodes_see_the_sum_by_variables_alone() -> None:
+    variables = {
+        "PET_NNODES": "2",
+        "PET_NPROC_PER_NODE": str(WORKERS),
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ID": "sum",
+        "PET_RDZV_ENDPOINT": free_endpoint(),
+    }
+    with Job([], [str(EXAMPLES / "all_reduce.py")]) as job:
+        job.start(**variables)
+        job.start(**variables)
+        check_sums(job)
+
+
+def test_two_nodes_see_the_sum_with_given_ranks() -> None:
+    address, _, port = free_endpoint().rpartition(":")
+    words = ["--nnodes=2", f"--nproc-per-node={WORKERS}", f"--master-addr={address}"]
+    words += [f"--master-port={port}"]
+    with Job(words, [str(EXAMPLES / "all_reduce.py")]) as job:
+        job.start("--node-rank=1")
+        job.start("--node-rank=0")
+        first, second = check_sums(job)
+        assert "rank 0 of 8" in second.stdout
+        assert "rank 7 of 8" in first.stdout
