@@ -2,10 +2,10 @@
 //
 //   stamp_worker [path]
 //
-// Writes "start|term <pid> <CLOCK_MONOTONIC ns>" to the FIFO or file at `path` (else the variable
-// BENCH_STAMPS): at its start, and at SIGTERM, which ends it. One write of fewer than PIPE_BUF
-// bytes each, so lines of many workers do not mix. Only the C library is used: its start is the
-// floor's.
+// Writes "start|term|done <pid> <CLOCK_MONOTONIC ns>" to the FIFO or file at `path` (else the
+// variable BENCH_STAMPS): at its start, at SIGTERM, which ends it, and at SIGUSR1, which ends it
+// with success. One write of fewer than PIPE_BUF bytes each, so lines of many workers do not mix.
+// Only the C library is used: its start is the floor's.
 
 #include <csignal>
 #include <cstdio>
@@ -35,14 +35,15 @@ int main(int argc, char** argv) {
     std::perror("stamp_worker: the stamps' file");
     return 1;
   }
-  sigset_t term;
-  sigemptyset(&term);
-  sigaddset(&term, SIGTERM);
-  sigprocmask(SIG_BLOCK, &term, nullptr);
+  sigset_t ends;
+  sigemptyset(&ends);
+  sigaddset(&ends, SIGTERM);
+  sigaddset(&ends, SIGUSR1);
+  sigprocmask(SIG_BLOCK, &ends, nullptr);
   stamp(fd, "start", now);
   int signal = 0;
-  sigwait(&term, &signal);
+  sigwait(&ends, &signal);
   clock_gettime(CLOCK_MONOTONIC, &now);
-  stamp(fd, "term", now);
-  return 128 + SIGTERM;
+  stamp(fd, signal == SIGUSR1 ? "done" : "term", now);
+  return signal == SIGUSR1 ? 0 : 128 + SIGTERM;
 }

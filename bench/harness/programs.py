@@ -26,6 +26,12 @@ class Programs:
             raise Missing(f"{path} is not built (cmake --build --preset release --target bench)")
         return str(path)
 
+    def coordinator(self) -> str:
+        path = self.build / "csrc" / "coordinator" / "elastic-coordinator"
+        if not path.exists():
+            raise Missing(f"{path} is not built (cmake --build --preset release --target bench)")
+        return str(path)
+
     def client(self, name: str) -> list[str]:
         return [sys.executable, str(BENCH / "clients" / name)]
 

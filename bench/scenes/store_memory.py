@@ -18,7 +18,7 @@ def store_memory(plan: Plan) -> Findings:
     findings = Findings()
     connections = plan.amount(10_000, 500)
     keys = plan.amount(100_000, 5_000)
-    _allow_descriptors(connections + 1000)
+    allow_descriptors(connections + 1000)
     for _ in range(plan.times(5)):
         for name in SERVERS:
             try:
@@ -49,7 +49,7 @@ def _growth(plan: Plan, subject: Server, what: str, count: int) -> float:
         return (proc.anonymous_bytes(subject.pid) - before) / count
 
 
-def _allow_descriptors(count: int) -> None:
+def allow_descriptors(count: int) -> None:
     """Children inherit the limit; the hard one is raised too where the right to is there."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count:

@@ -17,6 +17,8 @@ SCENES = (
     "launcher-memory",
     "restart",
     "idle",
+    "nodes",
+    "sessions",
     "store-throughput",
     "store-client",
     "store-wake",

@@ -1,0 +1,116 @@
+"""Jobs of several agents on this machine, whose stub workers tell when they start and end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from harness import proc
+from harness.processes import STOP_SECONDS, Stamps, stamps
+
+LOOPBACK = "127.0.0.1"
+
+
+class Agent:
+    """One agent and what it runs."""
+
+    def __init__(self, argv: Sequence[str], pipe: Stamps) -> None:
+        self.process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "BENCH_STAMPS": pipe.path},
+        )
+
+    def workers(self, started: Sequence[tuple[int, int]]) -> list[int]:
+        """Which of these stamps' processes are its own."""
+        own = set(proc.descendants(self.process.pid))
+        return [pid for pid, _ in started if pid in own]
+
+    def kill_all(self) -> int:
+        """Ends it with all that it runs, as a machine's loss of power would; when, in ns."""
+        pids = [self.process.pid, *proc.descendants(self.process.pid)]
+        at_ns = time.monotonic_ns()
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        return at_ns
+
+    def wait(self, seconds: float = 60.0) -> tuple[int, int]:
+        """Its exit code, and when it was gone in ns."""
+        code = self.process.wait(seconds)
+        return code, time.monotonic_ns()
+
+
+class Job:
+    """Agents that meet at one endpoint. The first one runs the coordinator, or torch's store."""
+
+    def __init__(
+        self, launcher: Sequence[str], worker: str, nnodes: str, pipe: Stamps, **settings: str
+    ) -> None:
+        """`settings` become options, apart from `conf`: pairs for --rdzv-conf."""
+        self.pipe = pipe
+        self.agents: list[Agent] = []
+        self._launcher = launcher
+        self._worker = worker
+        self._conf = settings.pop("conf", "")
+        self._options = [
+            *("--nnodes", nnodes, "--rdzv-backend", "c10d", "--rdzv-id", "bench"),
+            *(word for name, value in settings.items() for word in (_flag(name), value)),
+        ]
+        self.endpoint = f"{LOOPBACK}:{free_port()}"
+
+    def start(self, prefix: Sequence[str] = (), *, is_host: bool | None = None) -> Agent:
+        """One more agent; `prefix` is put before its command."""
+        hosts = not self.agents if is_host is None else is_host
+        conf = ",".join(filter(None, (self._conf, f"is_host={str(hosts).lower()}")))
+        options = [*self._options, "--rdzv-endpoint", self.endpoint, "--rdzv-conf", conf]
+        agent = Agent([*prefix, *self._launcher, *options, "--no-python", self._worker], self.pipe)
+        self.agents.append(agent)
+        return agent
+
+    def close(self) -> None:
+        for agent in self.agents:
+            with contextlib.suppress(ProcessLookupError):
+                agent.process.send_signal(signal.SIGTERM)
+        for agent in self.agents:
+            try:
+                agent.process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                agent.kill_all()
+
+
+@contextlib.contextmanager
+def job(launcher: Sequence[str], worker: str, nnodes: str, **settings: str) -> Iterator[Job]:
+    with stamps() as pipe:
+        made = Job(launcher, worker, nnodes, pipe, **settings)
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+def last_ns(found: Sequence[tuple[int, int]]) -> int:
+    return max(at_ns for _, at_ns in found)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def free_port() -> int:
+    with socket.create_server((LOOPBACK, 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def examples() -> Path:
+    """Where namespaces.py is."""
+    return Path(__file__).resolve().parents[2] / "examples"

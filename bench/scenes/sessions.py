@@ -1,0 +1,90 @@
+"""Many nodes at one coordinator: the time until all are in a round, and what their stay costs."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+
+from harness.figures import Findings
+from harness.jobs import LOOPBACK
+from harness.processes import ANSWER_SECONDS
+from scenes import Plan
+from scenes.store_memory import allow_descriptors
+
+# Sessions, and within how many ms all of them are to be in a round.
+SIZES = {4096: 1500.0, 10_000: 5000.0}
+QUICK_SIZES = {256: 1500.0}
+
+LISTENING = re.compile(r"listening on \S+:(\d+)")
+
+
+def sessions(plan: Plan) -> Findings:
+    findings = Findings()
+    sizes = QUICK_SIZES if plan.quick else SIZES
+    allow_descriptors(max(sizes) + 1000)
+    for _ in range(plan.times(5)):
+        for count in sizes:
+            _one(plan, findings, count)
+    for count, limit in sizes.items():
+        findings.at_most(
+            f"{count} sessions in a round, ms", _median(findings, "round", count), limit
+        )
+    first = min(sizes)
+    findings.at_most(f"{first} sessions beat: % of a core", _median(findings, "cpu", first), 10)
+    findings.at_most(f"{first} sessions beat: kB/s", _median(findings, "bytes", first), 1000)
+    return findings
+
+
+def _one(plan: Plan, findings: Findings, count: int) -> None:
+    seconds = plan.amount(10, 2)
+    with _coordinator(plan) as (port, pid):
+        options = {"port": port, "nodes": count, "beat-seconds": seconds, "server": pid}
+        words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        load = [plan.programs.built("session_load"), *words]
+        done = subprocess.run(load, stdout=subprocess.PIPE, text=True, timeout=ANSWER_SECONDS)
+    if done.returncode != 0:
+        raise RuntimeError(f"session_load exited with {done.returncode}")
+    told = {name: int(value) for name, value in map(str.split, done.stdout.splitlines())}
+    findings.add(_case("round", count), "elastic", "ms", told["round"] / 1e6)
+    cpu = 100 * told["cpu"] / (seconds * 1e9)
+    findings.add(_case("cpu", count), "elastic", "% of a core", cpu)
+    findings.add(_case("bytes", count), "elastic", "kB/s", told["bytes"] / seconds / 1e3)
+    findings.add(_case("memory", count), "elastic", "B", told["memory"] / count)
+
+
+@contextlib.contextmanager
+def _coordinator(plan: Plan) -> Iterator[tuple[int, int]]:
+    """Port and pid of a coordinator whose log goes to a file."""
+    with tempfile.TemporaryFile("w+") as log:
+        command = [plan.programs.coordinator(), "--bind", f"{LOOPBACK}:0"]
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log) as server:
+            try:
+                yield _port_in(log.fileno(), server), server.pid
+            finally:
+                server.terminate()
+
+
+def _port_in(log: int, server: subprocess.Popen[bytes]) -> int:
+    while server.poll() is None:
+        with open(f"/proc/self/fd/{log}") as said:
+            if found := LISTENING.search(said.read()):
+                return int(found[1])
+        time.sleep(0.01)
+    raise RuntimeError(f"the coordinator exited with {server.returncode}")
+
+
+def _case(what: str, count: int) -> str:
+    return {
+        "round": f"{count} sessions join, first connect to the last node's round",
+        "cpu": f"{count} sessions beat each second: the coordinator",
+        "bytes": f"{count} sessions beat each second: both directions",
+        "memory": f"{count} sessions: the coordinator's own memory for each",
+    }[what]
+
+
+def _median(findings: Findings, what: str, count: int) -> float:
+    return findings.median(_case(what, count), "elastic")
