@@ -132,6 +132,8 @@ void SessionMachine::on(const Connected&) {
   greet();
 }
 
+void SessionMachine::on(const AttemptDelayed& event) { last_error_ = event.so_far; }
+
 void SessionMachine::on(const AttemptFailed& event) {
   if (attempt_ != Attempt::kRunning) return;
   last_error_ = event.why;

@@ -31,6 +31,10 @@ class SessionMachine {
   // The attempt has found a coordinator. From now on this is the connection, also if an older one
   // is still open.
   struct Connected {};
+  // The attempt has come so far, which is what is wrong as long as nothing follows.
+  struct AttemptDelayed {
+    Status so_far;
+  };
   // `exit_code`: trying again would not help, unless it has worked before.
   struct AttemptFailed {
     Status why;
@@ -59,8 +63,8 @@ class SessionMachine {
   // Somebody waits for is_settled().
   struct Hurry {};
   struct Tick {};
-  using Event = std::variant<Connected, AttemptFailed, ConnectionLost, Greeted, BeatAnswered, Heard,
-                             Stirred, Say, Hurry, Tick>;
+  using Event = std::variant<Connected, AttemptDelayed, AttemptFailed, ConnectionLost, Greeted,
+                             BeatAnswered, Heard, Stirred, Say, Hurry, Tick>;
 
   // ---- Actions.
 
@@ -119,6 +123,7 @@ class SessionMachine {
   };
 
   void on(const Connected& event);
+  void on(const AttemptDelayed& event);
   void on(const AttemptFailed& event);
   void on(const ConnectionLost& event);
   void on(const Greeted& event);

@@ -130,8 +130,10 @@ void Session::start_attempt() {
                               .port = options_.endpoint_port,
                               .limit = machine_.attempt_limit(),
                               .node_timeout = options_.settings.node_timeout},
-      SessionAttempt::Sink{.route = [this](const auto& found) { return hosting_.route(found); },
-                           .done = [this](auto outcome) { attempt_done(std::move(outcome)); }});
+      SessionAttempt::Sink{
+          .route = [this](const auto& found) { return hosting_.route(found); },
+          .on_delay = [this](const Status& so_far) { feed(Machine::AttemptDelayed{so_far}); },
+          .done = [this](auto outcome) { attempt_done(std::move(outcome)); }});
 }
 
 void Session::attempt_done(std::variant<os::UniqueFd, SessionAttempt::Failure> outcome) {

@@ -2,7 +2,6 @@
 
 #include <sys/epoll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <utility>
@@ -20,19 +19,22 @@
 namespace elastic::host {
 namespace {
 
-constexpr std::size_t kNonceBytes = sizeof(std::uint32_t);
-constexpr std::size_t kAnswerBytes = kNonceBytes + 1;
+// Two line ends: servers of protocols that are read by lines answer it, and give themselves away.
+constexpr std::string_view kNonce = "\r\n\r\n";
+constexpr std::size_t kAnswerBytes = kNonce.size() + 1;
 constexpr std::size_t kQuoteBytesMax = 24;  // of a foreign greeting
-
-std::uint32_t nonce() { return static_cast<std::uint32_t>(::getpid()); }
 
 std::string question() {
   std::string bytes;
   wire::append_validate(&bytes);
-  wire::append_ping(&bytes, nonce());
+  wire::append_ping(&bytes, wire::load<std::uint32_t>(kNonce.data()));
   wire::append_list_header(&bytes, wire::Opcode::kCheck, 1);
   wire::append_bytes(&bytes, session::kReservedKey);
   return bytes;
+}
+
+Status silence_of(const std::string& peer) {
+  return {StatusCode::kUnavailable, peer + " took the connection and has not said who it is"};
 }
 
 // What a stranger said, as it may stand in a message.
@@ -56,8 +58,7 @@ SessionAttempt::SessionAttempt(os::EventLoop* loop, Options options, Sink sink)
 
 void SessionAttempt::begin() {
   if (fd_.valid()) {
-    fail(Status(StatusCode::kUnavailable,
-                peer_ + " took the connection and has not said who it is"));
+    fail(silence_of(peer_));
     return;
   }
   auto lookup = os::NameLookup::start(loop_, options_.host, options_.port,
@@ -103,6 +104,7 @@ void SessionAttempt::connected(Result<os::Dialer::Connection> connection) {
   }
   watch_ = *std::move(watch);
   timer_.arm(deadline_);
+  sink_.on_delay(silence_of(peer_));
 }
 
 void SessionAttempt::on_ready(std::uint32_t) {
@@ -121,13 +123,10 @@ void SessionAttempt::on_ready(std::uint32_t) {
 }
 
 void SessionAttempt::judge_answer() {
-  std::string expected;
-  wire::append_integer(&expected, nonce());
-  const std::string_view echo = std::string_view(answer_).substr(0, kNonceBytes);
+  const std::string_view echo = std::string_view(answer_).substr(0, kNonce.size());
   const bool is_whole = answer_.size() == kAnswerBytes;
-  const bool is_store =
-      std::string_view(expected).substr(0, echo.size()) == echo &&
-      (!is_whole || answer_.back() == wire::kReady || answer_.back() == wire::kNotReady);
+  const bool is_store = kNonce.starts_with(echo) && (!is_whole || answer_.back() == wire::kReady ||
+                                                     answer_.back() == wire::kNotReady);
   if (!is_store) {
     fail(Status(StatusCode::kPeerViolation, peer_ +
                                                 " speaks another protocol, and is no "
@@ -137,7 +136,7 @@ void SessionAttempt::judge_answer() {
   } else if (is_whole && answer_.back() == wire::kNotReady) {
     fail(Status(StatusCode::kPeerViolation,
                 peer_ + " is a plain TCPStore and no coordinator: use another endpoint, or share "
-                        "the rendezvous's state through that store (C10dRendezvousBackend)"),
+                        "the job's state through that store (--rdzv-backend=tcpstore)"),
          kExitRefused);
   } else if (is_whole) {
     watch_.reset();

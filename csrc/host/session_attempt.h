@@ -35,6 +35,8 @@ class SessionAttempt final : public os::EventLoop::FdHandler {
   struct Sink {
     // Where to connect to, by what the name has resolved to, or why not; may start the coordinator.
     std::function<std::variant<Addresses, Failure>(const Result<Addresses>&)> route;
+    // What would be the matter if nothing more came of it.
+    std::function<void(const Status&)> on_delay;
     // Once, never from inside the constructor; may destroy the attempt. The socket is non-blocking
     // and at the place where a session's magic is expected.
     std::function<void(std::variant<os::UniqueFd, Failure>)> done;

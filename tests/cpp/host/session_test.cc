@@ -405,6 +405,24 @@ TEST_F(SessionTest, AnotherProtocolOnThePortIsSaidAtOnce) {
   EXPECT_THAT(lost.sentence, AllOf(HasSubstr("speaks another protocol"), HasSubstr("\"HTTP/\"")));
 }
 
+TEST_F(SessionTest, AServerThatReadsLinesGetsOneToAnswer) {
+  ScriptedServer server([](ScriptedPeer& peer, int) {
+    for (std::string line; !line.ends_with("\n");) line += peer.read(1);
+    peer.write("-ERR unknown command\r\n");
+    peer.drain();
+  });
+  EXPECT_THAT(lost_of(options_for(server.port())).sentence, HasSubstr("\"-ERR \""));
+}
+
+TEST_F(SessionTest, AServerThatSaysNothingIsNamed) {
+  ScriptedServer server([](ScriptedPeer& peer, int) { peer.drain(); });
+  RendezvousOptions options = options_for(server.port());
+  options.settings.join_timeout = 300ms;
+  const MembershipLost lost = lost_of(options);
+  EXPECT_EQ(lost.exit_code, kExitJoinTimedOut);
+  EXPECT_THAT(lost.sentence, HasSubstr("took the connection and has not said who it is"));
+}
+
 TEST_F(SessionTest, ACoordinatorOfAnotherVersionRefuses) {
   ScriptedServer server([](ScriptedPeer& peer, int) {
     const std::string nonce = peer.read(10).substr(6);
