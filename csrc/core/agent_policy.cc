@@ -15,9 +15,9 @@
 // An event is first read in the light of what is known (classify: was that exit a failure? is the
 // round one that we know already?), which gives one of the inputs; state and input then name one
 // edge of the table, and with it the step to take and the next state. All decisions are in those
-// two places; the steps only keep the books and write the actions. A pair that cannot occur leads
-// to UNKNOWN: whoever sends it is out of step with us, and workers that nobody understands must not
-// go on.
+// two places (agent_policy_table.cc); the steps only keep the books and write the actions. A pair
+// that cannot occur leads to UNKNOWN: whoever sends it is out of step with us, and workers that
+// nobody understands must not go on.
 //
 // What happens to the job is decided elsewhere. A node whose worker failed says so and goes on
 // until it is told: to stop and join again, or that the job is over. The same holds for a node
@@ -35,105 +35,10 @@
 // The first stop request settles the outcome unless it was settled before: then it, and every later
 // one, only decides how long the workers have. From the second on they have no time.
 
-namespace elastic {
-
-const char* to_string(AgentState state) {
-  switch (state) {
-    case AgentState::kInit: return "INIT";
-    case AgentState::kHealthy: return "HEALTHY";
-    case AgentState::kUnhealthy: return "UNHEALTHY";
-    case AgentState::kStopped: return "STOPPED";
-    case AgentState::kSucceeded: return "SUCCEEDED";
-    case AgentState::kFailed: return "FAILED";
-    case AgentState::kUnknown: break;
-  }
-  return "UNKNOWN";
-}
-
-namespace core {
+namespace elastic::core {
 namespace {
 
 constexpr int kSignalBase = 128;  // as a shell tells that a program died by a signal
-
-constexpr std::size_t index_of(AgentState state) { return static_cast<std::size_t>(state); }
-constexpr std::size_t index_of(PolicyInput input) { return static_cast<std::size_t>(input); }
-
-static_assert(index_of(AgentState::kUnknown) + 1 == kAgentStates);
-static_assert(index_of(PolicyInput::kTick) + 1 == kPolicyInputs);
-
-constexpr PolicyTable make_table() {
-  using State = AgentState;
-  using Input = PolicyInput;
-  using Step = PolicyStep;
-  PolicyTable table{};
-  const auto at = [&table](State state, Input input) -> PolicyEdge& {
-    return table[index_of(state)][index_of(input)];
-  };
-  for (std::size_t state = 0; state < kAgentStates; ++state) {
-    table[state].fill({Step::kLose, State::kUnknown});
-    for (const Input input : {Input::kStale, Input::kTick}) {
-      table[state][index_of(input)] = {Step::kIgnore, static_cast<State>(state)};
-    }
-    table[state][index_of(Input::kNote)] = {Step::kTell, static_cast<State>(state)};
-  }
-  table[index_of(State::kUnknown)].fill({Step::kIgnore, State::kUnknown});
-
-  at(State::kInit, Input::kFound) = {Step::kJoin, State::kInit};
-  at(State::kInit, Input::kRound) = {Step::kStartGroup, State::kHealthy};
-  at(State::kInit, Input::kOrderedIdle) = {Step::kJoin, State::kInit};
-  at(State::kInit, Input::kSuccess) = {Step::kEnd, State::kSucceeded};
-  at(State::kInit, Input::kEnd) = {Step::kEnd, State::kFailed};
-  at(State::kInit, Input::kStopRequested) = {Step::kLeave, State::kStopped};
-
-  at(State::kHealthy, Input::kOrdered) = {Step::kObey, State::kUnhealthy};
-  at(State::kHealthy, Input::kSuccess) = {Step::kEnd, State::kSucceeded};
-  at(State::kHealthy, Input::kEnd) = {Step::kEnd, State::kFailed};
-  at(State::kHealthy, Input::kWorkerStarted) = {Step::kCountStarted, State::kHealthy};
-  at(State::kHealthy, Input::kWorkerDone) = {Step::kCountExit, State::kHealthy};
-  at(State::kHealthy, Input::kWorkerFailed) = {Step::kAddFailure, State::kUnhealthy};
-  at(State::kHealthy, Input::kGroupGone) = {Step::kSayDone, State::kSucceeded};
-  at(State::kHealthy, Input::kStopRequested) = {Step::kLeave, State::kStopped};
-  at(State::kHealthy, Input::kHurryRequested) = {Step::kHurry, State::kHealthy};
-
-  at(State::kUnhealthy, Input::kOrdered) = {Step::kObey, State::kUnhealthy};
-  at(State::kUnhealthy, Input::kOrderedIdle) = {Step::kJoin, State::kInit};
-  at(State::kUnhealthy, Input::kSuccess) = {Step::kEnd, State::kSucceeded};
-  at(State::kUnhealthy, Input::kEnd) = {Step::kEnd, State::kFailed};
-  at(State::kUnhealthy, Input::kWorkerStarted) = {Step::kCountStarted, State::kUnhealthy};
-  at(State::kUnhealthy, Input::kWorkerDone) = {Step::kCountExit, State::kUnhealthy};
-  at(State::kUnhealthy, Input::kWorkerFailed) = {Step::kAddFailure, State::kUnhealthy};
-  at(State::kUnhealthy, Input::kWorkerStopped) = {Step::kCountExit, State::kUnhealthy};
-  at(State::kUnhealthy, Input::kGroupGone) = {Step::kSayGone, State::kUnhealthy};
-  at(State::kUnhealthy, Input::kGroupGoneToJoin) = {Step::kRejoin, State::kInit};
-  at(State::kUnhealthy, Input::kStopRequested) = {Step::kLeave, State::kStopped};
-  at(State::kUnhealthy, Input::kTick) = {Step::kStopUntold, State::kUnhealthy};
-
-  // A done node waits for the others and can be called back.
-  at(State::kSucceeded, Input::kOrderedIdle) = {Step::kJoin, State::kInit};
-  at(State::kSucceeded, Input::kSuccess) = {Step::kEnd, State::kSucceeded};
-  at(State::kSucceeded, Input::kEnd) = {Step::kEnd, State::kFailed};
-  at(State::kSucceeded, Input::kStopRequested) = {Step::kLeaveDone, State::kSucceeded};
-  at(State::kSucceeded, Input::kTick) = {Step::kLeaveDone, State::kSucceeded};
-
-  // The end is settled, and what is left of the workers is waited for.
-  for (const State state : {State::kStopped, State::kSucceeded, State::kFailed}) {
-    at(state, Input::kOrdered) = {Step::kIgnore, state};
-    at(state, Input::kWorkerStarted) = {Step::kCountStarted, state};
-    at(state, Input::kWorkerDone) = {Step::kCountExit, state};
-    at(state, Input::kWorkerFailed) = {Step::kAddFailure, state};
-    at(state, Input::kWorkerStopped) = {Step::kCountExit, state};
-    at(state, Input::kGroupGone) = {Step::kFinish, state};
-    at(state, Input::kHurryRequested) = {Step::kHurry, state};
-  }
-  for (const State state : {State::kStopped, State::kFailed}) {
-    at(state, Input::kRound) = {Step::kIgnore, state};
-    at(state, Input::kSuccess) = {Step::kIgnore, state};
-    at(state, Input::kEnd) = {Step::kIgnore, state};
-  }
-  return table;
-}
-
-constexpr PolicyTable kTable = make_table();
 
 std::string seconds_text(Duration duration) {
   char text[32];
@@ -168,8 +73,6 @@ AgentEvent event_of(AgentEvent::Kind kind, AgentState state, Instant at) {
 
 }  // namespace
 
-const PolicyTable& policy_table() { return kTable; }
-
 struct AgentPolicy::Context {
   Instant now;
   AgentState from;  // the state before the step
@@ -189,63 +92,9 @@ void AgentPolicy::step(const PolicyEvent& event, Instant now, std::vector<Policy
     if (!deadline_ || now < *deadline_) return;
     deadline_.reset();
   }
-  const PolicyEdge& edge = kTable[index_of(state_)][index_of(classify(event))];
+  const PolicyEdge& edge = edge_of(state_, classify(event));
   Context context{now, std::exchange(state_, edge.next), out};
   run(edge.step, event, &context);
-}
-
-struct AgentPolicy::Reader {
-  const AgentPolicy& policy;
-
-  PolicyInput operator()(const RendezvousFound&) const { return PolicyInput::kFound; }
-  PolicyInput operator()(const Note&) const { return PolicyInput::kNote; }
-  PolicyInput operator()(const RendezvousLost&) const { return PolicyInput::kEnd; }
-  PolicyInput operator()(const LocalFault&) const { return PolicyInput::kEnd; }
-  PolicyInput operator()(const rdzv::Round& round) const {
-    const bool is_known = round.record->round <= policy.self_.highest_round;
-    return is_known ? PolicyInput::kStale : PolicyInput::kRound;
-  }
-  PolicyInput operator()(const rdzv::Restart& restart) const {
-    const bool is_over = policy.round_ != nullptr && restart.round < policy.round_->round;
-    return is_over ? PolicyInput::kStale : ordered();
-  }
-  PolicyInput operator()(const rdzv::Evicted&) const { return ordered(); }
-  PolicyInput operator()(const rdzv::Refused&) const { return PolicyInput::kEnd; }
-  PolicyInput operator()(const rdzv::TimedOut&) const { return PolicyInput::kEnd; }
-  PolicyInput operator()(const rdzv::Closed& closed) const {
-    const bool is_success = closed.result->outcome == JobOutcome::kSucceeded;
-    return is_success ? PolicyInput::kSuccess : PolicyInput::kEnd;
-  }
-  PolicyInput operator()(const WorkerStarted&) const { return PolicyInput::kWorkerStarted; }
-  PolicyInput operator()(const WorkerExited& exited) const {
-    if (exited.exit.succeeded()) return PolicyInput::kWorkerDone;
-    return exited.exit.stopped_by_us ? PolicyInput::kWorkerStopped : PolicyInput::kWorkerFailed;
-  }
-  PolicyInput operator()(const GroupGone&) const {
-    if (!policy.has_workers_ || !policy.all_ended()) return PolicyInput::kSupervisionLost;
-    return policy.is_to_join_ ? PolicyInput::kGroupGoneToJoin : PolicyInput::kGroupGone;
-  }
-  PolicyInput operator()(const StopRequested&) const {
-    switch (policy.state_) {
-      case AgentState::kInit:
-      case AgentState::kUnhealthy: return PolicyInput::kStopRequested;
-      case AgentState::kHealthy:
-        return policy.all_ended() ? PolicyInput::kHurryRequested : PolicyInput::kStopRequested;
-      case AgentState::kSucceeded:
-        return policy.has_workers_ ? PolicyInput::kHurryRequested : PolicyInput::kStopRequested;
-      default: return PolicyInput::kHurryRequested;
-    }
-  }
-  PolicyInput operator()(const SupervisionLost&) const { return PolicyInput::kSupervisionLost; }
-  PolicyInput operator()(const PolicyTick&) const { return PolicyInput::kTick; }
-
-  PolicyInput ordered() const {
-    return policy.has_workers_ ? PolicyInput::kOrdered : PolicyInput::kOrderedIdle;
-  }
-};
-
-PolicyInput AgentPolicy::classify(const PolicyEvent& event) const {
-  return std::visit(Reader{*this}, event);
 }
 
 void AgentPolicy::run(PolicyStep step, const PolicyEvent& event, Context* context) {

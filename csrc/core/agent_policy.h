@@ -144,6 +144,7 @@ struct PolicyEdge {
 using PolicyTable = std::array<std::array<PolicyEdge, kPolicyInputs>, kAgentStates>;
 // Indexed by AgentState and PolicyInput.
 const PolicyTable& policy_table();
+const PolicyEdge& edge_of(AgentState state, PolicyInput input);
 
 // A node that has said that a worker failed is told within this time what to do; else nobody hears
 // it, and it stops its other workers by itself: their collectives are broken anyway.

@@ -94,7 +94,12 @@ Node::Node(os::EventLoop* loop, const AgentOptions& options, Sink sink)
 Node::~Node() = default;
 
 void Node::request_stop(int signal) {
-  if (is_finished_) ending_.arm(loop_->now());  // whoever asks does not want to wait for others
+  // Whoever asks does not want to wait for others.
+  if (is_parting_) {
+    part();
+  } else if (is_finished_) {
+    ending_.arm(loop_->now());
+  }
   feed(core::StopRequested{signal});
 }
 
@@ -290,18 +295,30 @@ void Node::finish(AgentResult result) {
   // At the earliest in the loop's next turn: we may be inside a callback of what is let go. Workers
   // elsewhere may still need our store, until the last of them is known to be gone.
   const bool is_awaited = result_.job && store_.is_needed() && round_->group_world_size > 1;
-  const Duration patience = is_awaited ? options_.stop_grace + kStopMargin : Duration::zero();
-  ending_.arm(add_saturating(loop_->now(), patience));
+  if (!is_awaited) {
+    ending_.arm(loop_->now());
+    return;
+  }
+  AgentEvent waiting;
+  waiting.kind = AgentEvent::Kind::kNote;
+  waiting.state = result_.state;
+  waiting.at = loop_->now();
+  waiting.message = "keeping the round's store until the workers of the other nodes are gone";
+  report(std::move(waiting));
+  ending_.arm(add_saturating(loop_->now(), options_.stop_grace + kStopMargin));
 }
 
 void Node::let_go() {
   // Closing the link makes a guardian that still lives kill whatever runs.
   if (result_.state == AgentState::kUnknown) supervisor_.reset();
   if (std::exchange(is_parting_, true)) return;
-  membership_->drain(kDrainLimit, [this] {
-    store_.close();
-    output_.finish([this] { tell_finished(); });
-  });
+  membership_->drain(kDrainLimit, [this] { part(); });
+}
+
+void Node::part() {
+  if (std::exchange(has_parted_, true)) return;
+  store_.close();
+  output_.finish([this] { tell_finished(); });
 }
 
 void Node::tell_finished() {

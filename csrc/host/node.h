@@ -54,6 +54,7 @@ class Node {
   void report(AgentEvent event);
   void finish(AgentResult result);
   void let_go();
+  void part();
   void tell_finished();
 
   os::EventLoop* const loop_;
@@ -65,6 +66,7 @@ class Node {
   bool is_executing_ = false;
   bool is_finished_ = false;  // the result is settled
   bool is_parting_ = false;   // and the rendezvous is asked to let us go
+  bool has_parted_ = false;   // and it has
   AgentResult result_;
 
   std::string bind_host_;  // where the workers' store listens; "": every interface
