@@ -430,5 +430,4 @@ std::string AgentPolicy::restart_text(const RoundRecord& record) const {
   return text;
 }
 
-}  // namespace core
-}  // namespace elastic
+}  // namespace elastic::core

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from elastic import (
+    _C,
     ConfigError,
     LocalElasticAgent,
     LogsSpecs,
     ProcessFailure,
+    RunResult,
     Std,
     WorkerSpec,
     WorkerState,
@@ -21,9 +25,12 @@ from elastic import (
 
 def agent(program: str, **more: Any) -> LocalElasticAgent:
     logs = more.pop("logs", None)
+    rendezvous = more.pop("rendezvous", None)
     fields = {"role": "default", "local_world_size": 2, "max_restarts": 0} | more
     spec = WorkerSpec(entrypoint="/bin/sh", args=("-c", program), **fields)
-    return LocalElasticAgent(spec, logs, environment=dict(os.environ), shutdown_timeout=5.0)
+    return LocalElasticAgent(
+        spec, logs, environment=dict(os.environ), shutdown_timeout=5.0, rendezvous=rendezvous
+    )
 
 
 def test_success_has_no_failures() -> None:
@@ -82,3 +89,51 @@ def test_a_spec_that_cannot_be_is_refused(fields: dict[str, Any], said: str) -> 
     spec = WorkerSpec(**({"role": "r", "local_world_size": 1, "entrypoint": "/bin/true"} | fields))
     with pytest.raises(ConfigError, match=said):
         LocalElasticAgent(spec, environment={})
+
+
+def test_agents_of_several_nodes_follow_one_rendezvous() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    runners = []
+    for is_host in (True, False):
+        meeting = _C.RendezvousOptions(
+            endpoint_host="127.0.0.1",
+            endpoint_port=port,
+            is_host=is_host,
+            min_nodes=2,
+            max_nodes=2,
+        )
+        runners.append(
+            agent(
+                "test $TORCHELASTIC_RESTART_COUNT = 1 && exit 4; "
+                "test $RANK = 3 && exit 3; sleep 99",
+                max_restarts=1,
+                rendezvous=meeting,
+            )
+        )
+    results: dict[int, RunResult] = {}
+    threads = [
+        threading.Thread(target=lambda node=node: results.update({node: runners[node].run()}))
+        for node in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    one, other = results[0], results[1]
+    assert (one.exit_code, other.exit_code) == (4, 4)
+    assert (one.restart_count, other.restart_count) == (1, 1)
+    assert one.job is not None and other.job is not None
+    assert (one.job.node, one.job.rank) == (other.job.node, other.job.rank)
+    assert sorted(runner.get_worker_group().group_rank or 0 for runner in runners) == [0, 1]
+    ranks = [
+        worker.global_rank for runner in runners for worker in runner.get_worker_group().workers
+    ]
+    assert sorted(ranks) == [0, 1, 2, 3]
+
+
+def test_the_address_of_a_node_of_several_belongs_to_its_rendezvous() -> None:
+    spec = WorkerSpec(role="r", local_world_size=1, entrypoint="/bin/true", local_addr="127.0.0.1")
+    meeting = _C.RendezvousOptions(endpoint_host="127.0.0.1", endpoint_port=1)
+    with pytest.raises(ConfigError, match="rendezvous"):
+        LocalElasticAgent(spec, environment={}, rendezvous=meeting)

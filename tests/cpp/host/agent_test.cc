@@ -254,6 +254,7 @@ TEST(Agent, StopsRunningWorkersOnRequest) {
 TEST(Agent, StopsWhileWorkersStart) {
   std::vector<WorkerTemplate> workers(50, stub_worker({"pause"}, StreamTarget::kDiscard));
   RunningAgent agent(options_of(std::move(workers)));
+  agent.wait_for(Kind::kRoundStarting);
   agent->request_stop(SIGTERM);
   EXPECT_EQ(agent.finish().exit_code, 128 + SIGTERM);
   EXPECT_EQ(agent.all(Kind::kWorkerExited).size(), 50u);
