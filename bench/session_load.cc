@@ -4,8 +4,9 @@
 //
 // All nodes begin to connect at once. Prints "round <ns>", from the first connect until the last
 // node has heard the round. Then, for S seconds, each node beats once a second, and it prints
-// "beats <number>", "cpu <ns>" that the server took, and "bytes <number>" in both directions.
-// Last "memory <bytes>", the server's own (RssAnon), and exits.
+// "beats <number>", "cpu <ns>" that the server took, "bytes <number>" in both directions, and the
+// "window <ns>" that all this is about.
+// Last it prints "memory <bytes>", by which the server's own (RssAnon) has grown.
 
 #include <fcntl.h>
 #include <netinet/in.h>
