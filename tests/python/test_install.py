@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from launching import DEADLINE_S, Job, clean_environment, free_endpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -36,3 +37,33 @@ def test_foreign_project_finds_links_and_runs_elastic(shared: str, tmp_path: Pat
     )  # fmt: skip
     run("cmake", "--build", consumer)
     assert "works" in run(consumer / "consumer")
+
+    example = tmp_path / "example"
+    run(
+        "cmake", "-G", "Ninja", "-S", ROOT / "examples/cpp_launcher", "-B", example,
+        f"-DCMAKE_PREFIX_PATH={prefix}",
+    )  # fmt: skip
+    run("cmake", "--build", example)
+    check_launcher(example / "cpp_launcher")
+
+
+def check_launcher(program: Path) -> None:
+    """The example has no Python in it, and makes one job with an agent that has."""
+    assert "python" not in run("ldd", program)
+    endpoint = free_endpoint()
+    worker = ["sh", "-c", "echo rank $RANK of $WORLD_SIZE; test $RANK != 0 || exit $CODE"]
+    for code in (0, 7):
+        variables = clean_environment(CODE=str(code))
+        options = ["--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=mixed"]
+        with Job([*options, f"--rdzv-endpoint={endpoint}", "--no-python"], worker) as job:
+            job.start(CODE=str(code))
+            native = subprocess.run(
+                [program, "--nnodes", "2", "--nproc", "2", "--id", "mixed",
+                 "--endpoint", endpoint, *worker],
+                env=variables, capture_output=True, text=True, timeout=DEADLINE_S,
+            )  # fmt: skip
+            (ours,) = job.finish()
+        assert (native.returncode, ours.returncode) == (code, code), native.stderr + ours.stderr
+        if code == 0:
+            said = native.stdout.splitlines() + ours.stdout.splitlines()
+            assert sorted(said) == [f"rank {rank} of 4" for rank in range(4)]
