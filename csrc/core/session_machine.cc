@@ -8,7 +8,7 @@
 //
 // A beat goes out several times in each node_timeout and is answered at once. What was sent before
 // an answered beat has been heard: that is all the acknowledgement there is. A beat without an
-// answer for a quarter of node_timeout raises a doubt: the machine looks for a new connection
+// answer for an eighth of node_timeout raises a doubt: the machine looks for a new connection
 // beside the old one. Whichever speaks first is kept. So a path that lost its packets is replaced
 // before the coordinator counts the node as lost (the kernel alone would wait too long between its
 // retransmissions), and a coordinator that merely stood still finds all its sessions as they were.
@@ -30,8 +30,10 @@
 namespace elastic::core {
 namespace {
 
-constexpr int kBeatsPerTimeout = 4;
-constexpr int kDoubtsPerTimeout = 4;
+// A path may lose its packets for nearly all of node_timeout: what is missing at the end is one beat
+// that was not due before, and the time until a new connection is through.
+constexpr int kBeatsPerTimeout = 8;
+constexpr int kDoubtsPerTimeout = 8;
 // Also with a long node_timeout the clock is compared, and a proxy sees traffic, this often.
 constexpr Duration kBeatIntervalMax = std::chrono::seconds(15);
 constexpr Duration kBeatIntervalMin = std::chrono::milliseconds(5);

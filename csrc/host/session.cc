@@ -20,6 +20,10 @@
 namespace elastic::host {
 namespace {
 
+// Who has lost the coordinator tries so often to reach it before the coordinator gives the node up.
+constexpr int kAttemptsPerTimeout = 16;
+constexpr Duration kPaceMin = std::chrono::milliseconds(10);
+
 std::string endpoint_text(const RendezvousOptions& options) {
   const std::string& host = options.endpoint_host;
   const bool needs_brackets = host.find(':') != std::string::npos && host.front() != '[';
@@ -124,12 +128,16 @@ void Session::execute(Machine::Action& action) {
 // ---- Connections.
 
 void Session::start_attempt() {
+  const Duration node_timeout = options_.settings.node_timeout;
+  const Duration hurried =
+      std::clamp<Duration>(node_timeout / kAttemptsPerTimeout, kPaceMin, os::Dialer::kPace);
   attempt_ = std::make_unique<SessionAttempt>(
       loop_,
       SessionAttempt::Options{.host = options_.endpoint_host,
                               .port = options_.endpoint_port,
                               .limit = machine_.attempt_limit(),
-                              .node_timeout = options_.settings.node_timeout},
+                              .pace = machine_.was_connected() ? hurried : os::Dialer::kPace,
+                              .node_timeout = node_timeout},
       SessionAttempt::Sink{
           .route = [this](const auto& found) { return hosting_.route(found); },
           .on_delay = [this](const Status& so_far) { feed(Machine::AttemptDelayed{so_far}); },

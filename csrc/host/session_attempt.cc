@@ -78,7 +78,7 @@ void SessionAttempt::resolved(const Result<Addresses>& found) {
   }
   deadline_ = loop_->now() + options_.limit;
   dialer_ = std::make_unique<os::Dialer>(
-      loop_, std::get<Addresses>(std::move(route)), deadline_,
+      loop_, std::get<Addresses>(std::move(route)), options_.pace, deadline_,
       [this](Result<os::Dialer::Connection> connection) { connected(std::move(connection)); });
 }
 

@@ -30,6 +30,7 @@ class SessionAttempt final : public os::EventLoop::FdHandler {
     std::string host;
     std::uint16_t port = 0;
     Duration limit{};  // for everything but the look-up, which nothing but its end can hasten
+    Duration pace = os::Dialer::kPace;
     Duration node_timeout{};  // the connection's segments are acknowledged within this
   };
   struct Sink {

@@ -12,7 +12,6 @@
 namespace elastic::os {
 namespace {
 
-constexpr Duration kHeadStart = std::chrono::milliseconds(250);  // RFC 8305
 constexpr std::size_t kRunnersMax = 8;
 
 }  // namespace
@@ -39,9 +38,11 @@ class Dialer::Runner final : public EventLoop::FdHandler {
   EventLoop::Watch watch_;  // behind what its handler uses
 };
 
-Dialer::Dialer(EventLoop* loop, std::vector<SocketAddress> addresses, Instant deadline, Done done)
+Dialer::Dialer(EventLoop* loop, std::vector<SocketAddress> addresses, Duration pace,
+               Instant deadline, Done done)
     : loop_(loop),
       addresses_(std::move(addresses)),
+      pace_(pace),
       began_(loop->now()),
       deadline_(deadline),
       done_(std::move(done)),
@@ -59,7 +60,7 @@ void Dialer::on_timer() {
                   "cannot connect to " + addresses_.front().text() + ": no answer for " + wait));
     return;
   }
-  timer_.arm(std::min(deadline_, loop_->now() + kHeadStart));
+  timer_.arm(std::min(deadline_, loop_->now() + pace_));
   start_next();
 }
 

@@ -26,7 +26,7 @@ JobSettings settings() {
   JobSettings job;
   job.min_nodes = 2;
   job.max_nodes = 4;
-  job.node_timeout = 4s;
+  job.node_timeout = 8s;
   job.store_grace = 60s;
   job.join_timeout = 600s;
   return job;

@@ -37,7 +37,8 @@ std::optional<Result<Dialer::Connection>> dial(std::vector<SocketAddress> addres
   auto future = outcome.get_future();
   std::unique_ptr<Dialer> dialer;
   thread->call([&] {
-    dialer = std::make_unique<Dialer>(&thread->loop(), addresses, thread->loop().now() + limit,
+    dialer = std::make_unique<Dialer>(&thread->loop(), addresses, Dialer::kPace,
+                                      thread->loop().now() + limit,
                                       [&](Result<Dialer::Connection> result) {
                                         dialer.reset();  // it may
                                         outcome.set_value(std::move(result));
