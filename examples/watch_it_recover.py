@@ -33,7 +33,7 @@ DEADLINE_S = 120.0
 ACCURACY_MIN = 0.9
 TRAINING = Path(__file__).with_name("train_digits.py")
 LAUNCHER = (sys.executable, "-m", "elastic")
-COORDINATOR = "elastic-coordinator"
+COORDINATOR = Path(sys.executable).with_name("elastic-coordinator")
 
 
 class Host(Protocol):
@@ -121,7 +121,7 @@ class Stage:
     def start_coordinator(self, host: Host, name: str) -> None:
         """From now on no agent runs the coordinator."""
         self._meeting_place = None
-        self._start(name, host.command(COORDINATOR, "--bind", self._endpoint))
+        self._start(name, host.command(str(COORDINATOR), "--bind", self._endpoint))
 
     def start_agent(
         self, host: Host, name: str, nnodes: str, conf: str = "", *options: str
