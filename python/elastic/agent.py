@@ -262,6 +262,8 @@ class LocalElasticAgent:
         elif event.kind == kinds.RESTARTING:
             self._log(logging.WARNING, "%s", event.message)
         elif event.kind == kinds.FINISHED:
+            if event.state == _C.AgentState.SUCCEEDED and event.message:
+                self._log(logging.WARNING, "%s", event.message)  # of nodes that were lost
             self._log(logging.INFO, "finished")
 
     def _note(self, sentence: str) -> None:
