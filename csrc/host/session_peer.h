@@ -70,7 +70,6 @@ class SessionPeer final : public os::EventLoop::FdHandler {
   void finish(const Status& error);
   void close();
   bool closed() const { return !fd_.valid(); }
-  bool is_finishing() const { return finishing_; }
   bool has_unsent() const { return sent_ < output_.size(); }
 
   // A peer that does not acknowledge for so long is gone.
