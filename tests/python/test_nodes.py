@@ -192,7 +192,7 @@ def test_two_nodes_cannot_have_the_same_rank() -> None:
         _await(nodes, 1, "wait")
         refused = nodes.start("--node-rank=1")
         _, stderr = refused.communicate(timeout=60)
-        for node in nodes.nodes[:2]:
+        for node in (nodes.nodes[1], nodes.nodes[0]):  # the host last
             node.send_signal(signal.SIGTERM)
             node.communicate(timeout=60)
     assert refused.returncode == 76, stderr
