@@ -225,6 +225,40 @@ def test_an_endpoint_whose_name_nobody_knows_is_named() -> None:
     assert "nowhere.invalid" in done.stderr
 
 
+PLUG_IN = """
+from elastic.rendezvous.backends import create
+
+def make(endpoint, run_id, parameters):
+    assert parameters == {"colour": "blue"}
+    return create("file", endpoint, run_id, {})
+"""
+
+
+@pytest.mark.parametrize("backend", ["file", "mine"])
+def test_nodes_without_a_coordinator_share_a_state(backend: str, tmp_path: Path) -> None:
+    (tmp_path / "plug_in.py").write_text(PLUG_IN)
+    facts = tmp_path / "plug_in-1.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: plug-in\nVersion: 1\n")
+    (facts / "entry_points.txt").write_text("[elastic.backends]\nmine = plug_in:make\n")
+    options = ["--nnodes=2", f"--rdzv-backend={backend}", "--rdzv-id=job", "--no-python"]
+    options += [f"--rdzv-endpoint={tmp_path / 'state'}"]
+    options += ["--rdzv-conf=colour=blue"] if backend == "mine" else []
+    with Job(options, ["sh", "-c", RANKS]) as nodes:
+        for _ in range(2):
+            nodes.start(PYTHONPATH=str(tmp_path))
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+    said = sorted(line.split(",")[0] for node in done for line in node.stdout.splitlines())
+    assert said == ["rank 0 of 2", "rank 1 of 2"]
+
+
+def test_a_backend_that_nobody_has_is_named() -> None:
+    done = launch("--nnodes=2", "--rdzv-backend=c10", "--no-python", "true")
+    assert done.returncode == 2
+    assert "no rendezvous backend 'c10'" in done.stderr and "known are c10d, static" in done.stderr
+
+
 @contextmanager
 def web_server() -> Iterator[str]:
     """Something that is neither a coordinator nor a store."""

@@ -21,6 +21,10 @@ from elastic.values import split_endpoint
 
 TCP_STORE_PORT = 29400
 
+# A distribution names a function here that takes an endpoint, a run id and the settings of
+# --rdzv-conf, and returns a backend.
+ENTRY_POINTS = "elastic.backends"
+
 
 class RendezvousBackend(ABC):
     """A store that can replace a value only if it is still the one that was read.
@@ -99,11 +103,7 @@ def _decode(text: bytes) -> bytes:
 def create(name: str, endpoint: str, run_id: str, parameters: Mapping[str, Any]) -> Any:
     """The backend of this name, as ``--rdzv-backend`` and ``--rdzv-endpoint`` give it."""
     if name not in SHARED:
-        raise ConfigError(
-            f"there is no shared state {name!r} that an agent can use; known are "
-            f"{', '.join(SHARED)}. A handler of a plug-in is used by programs that drive it, "
-            "through elastic.rendezvous"
-        )
+        return _create_plugged_in(name, endpoint, run_id, parameters)
     if not endpoint:
         raise ConfigError(f"with {name} the endpoint must say where the state is kept")
     if name == "file":
@@ -114,6 +114,24 @@ def create(name: str, endpoint: str, run_id: str, parameters: Mapping[str, Any])
     from elastic.rendezvous.etcd import create as create_etcd
 
     return create_etcd(name, endpoint, run_id, parameters)
+
+
+def _create_plugged_in(name: str, endpoint: str, run_id: str, parameters: Mapping[str, Any]) -> Any:
+    """A backend that an installed distribution has under this name."""
+    from importlib.metadata import entry_points  # only somebody with a plug-in waits for it
+
+    found = next(iter(entry_points(group=ENTRY_POINTS, name=name)), None)
+    if found is None:
+        raise ConfigError(
+            f"there is no rendezvous backend {name!r} for an agent; known are "
+            f"{', '.join(('c10d', 'static', *SHARED))}, and entry points of {ENTRY_POINTS}"
+        )
+    try:
+        return found.load()(endpoint, run_id, parameters)
+    except Exception as error:
+        raise ConfigError(
+            f"the rendezvous backend {name!r} ({found.value}) cannot be made: {error}"
+        ) from error
 
 
 def create_backend(params: RendezvousParameters) -> tuple[Any, Any]:
