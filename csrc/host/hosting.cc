@@ -19,11 +19,9 @@ std::string list_of(const std::vector<os::SocketAddress>& addresses) {
   return text.empty() ? "none" : text;
 }
 
-bool is_every_interface(const std::string& host) { return host == "0.0.0.0" || host == "::"; }
-
-template <typename Predicate>
-bool all_are(const std::vector<os::SocketAddress>& addresses, Predicate predicate) {
-  return std::all_of(addresses.begin(), addresses.end(), predicate);
+bool is_every_interface(const os::SocketAddress& address) {
+  const std::string host = address.host();
+  return host == "0.0.0.0" || host == "::";
 }
 
 }  // namespace
@@ -62,16 +60,19 @@ Status Hosting::claim(const Result<Addresses>& found) {
   if (!found.ok()) {
     return is_told ? claim_everywhere(std::string(found.status().message())) : Status();
   }
-  const bool is_literal = os::parse_address(options_.endpoint_host).has_value();
-  if (all_are(*found, [](const auto& one) { return is_every_interface(one.host()); })) {
+  if (std::all_of(found->begin(), found->end(), is_every_interface)) {
     return claim_everywhere("it names none of them");
   }
-  if (options_.settings.max_nodes > 1 && !is_literal &&
-      all_are(*found, [](const auto& one) { return one.is_loopback(); })) {
-    return claim_everywhere("it resolves to " + list_of(*found) +
-                            " here, which is out of other hosts' reach");
+  Addresses candidates = *found;
+  const bool is_literal = os::parse_address(options_.endpoint_host).has_value();
+  if (options_.settings.max_nodes > 1 && !is_literal) {
+    std::erase_if(candidates, [](const auto& address) { return address.is_loopback(); });
+    if (candidates.empty()) {
+      return claim_everywhere("it resolves to " + list_of(*found) +
+                              " here, which is out of other hosts' reach");
+    }
   }
-  for (const os::SocketAddress& address : *found) {
+  for (const os::SocketAddress& address : candidates) {
     const Status status = bind(address.host());
     // Not this machine's address: perhaps the next one is.
     if (status.code() != StatusCode::kInvalidArgument) return status;
@@ -89,10 +90,11 @@ Status Hosting::claim_everywhere(const std::string& why) {
 }
 
 Status Hosting::bind(const std::string& host) {
-  // Where many agents share a machine all but one come this way.
-  if (options_.is_host != true && os::Listener::is_taken(host, options_.endpoint_port)) {
-    return Status(StatusCode::kUnavailable, "another process serves " + endpoint_);
-  }
+  // Most agents are no hosts, and all but one of those that share the endpoint's machine.
+  Status status = os::Listener::check(host, options_.endpoint_port);
+  const bool must_name_owner =
+      options_.is_host == true && status.code() == StatusCode::kUnavailable;
+  if (!status.ok() && !must_name_owner) return status;
   if (thread_ == nullptr) {
     auto thread = os::LoopThread::start("elastic-coord");
     if (!thread.ok()) return thread.status();
@@ -108,8 +110,8 @@ Status Hosting::bind(const std::string& host) {
     return service->status();
   }
   service_ = std::move(**service);
-  const std::string bound = is_every_interface(service_->host()) ? "127.0.0.1" : service_->host();
-  own_ = *os::look_up(bound, service_->port());
+  own_ = *os::look_up(service_->host(), service_->port());
+  if (is_every_interface(own_.front())) own_ = *os::look_up("127.0.0.1", service_->port());
   return {};
 }
 

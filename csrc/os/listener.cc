@@ -88,12 +88,15 @@ Result<Listener> Listener::open(const std::string& host, std::uint16_t port) {
   return Listener(std::move(fd), address);
 }
 
-bool Listener::is_taken(const std::string& host, std::uint16_t port) {
+Status Listener::check(const std::string& host, std::uint16_t port) {
   const bool everywhere = host.empty();
   const auto found = look_up(everywhere ? "::" : host, port);
+  if (!found.ok()) return found.status();
   UniqueFd fd;
-  return found.ok() &&
-         try_bind(found->front(), everywhere ? Families::kBoth : Families::kOne, &fd) == EADDRINUSE;
+  const int error = try_bind(found->front(), everywhere ? Families::kBoth : Families::kOne, &fd);
+  const bool is_without_v6 = everywhere && (error == EAFNOSUPPORT || error == EADDRNOTAVAIL);
+  if (error == 0 || is_without_v6) return {};
+  return posix_error("cannot listen on " + found->front().text(), error);
 }
 
 Listener::AcceptStatus Listener::accept(UniqueFd* connection) {

@@ -23,8 +23,8 @@ class Listener {
   // (port taken; the message names who has it, where that can be found out), kResourceExhausted.
   static Result<Listener> open(const std::string& host, std::uint16_t port);
 
-  // Whether open() would find the port taken. Costs much less than to learn by whom.
-  static bool is_taken(const std::string& host, std::uint16_t port);
+  // What open() would probably say now, but for the one who has the port: that costs much more.
+  static Status check(const std::string& host, std::uint16_t port);
 
   enum class AcceptStatus : std::uint8_t {
     kAccepted,
