@@ -9,48 +9,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-import struct
 import sys
-import time
 from datetime import timedelta
 
 import torch.distributed as dist
+from gate import Gate
 
 TIMEOUT = timedelta(seconds=60)
 ALARM_SECONDS = 90
-STAMP = struct.Struct("=q")
-
-
-class Gate:
-    """Lets the parent hold all ranks until each has arrived, and start them at once."""
-
-    def __init__(self, ranks: int) -> None:
-        self._ranks = ranks
-        self._arrived = os.pipe()
-        self._open = os.pipe()
-        self._left = os.pipe()
-
-    def pass_through(self) -> None:
-        os.write(self._arrived[1], b"a")
-        os.read(self._open[0], 1)
-
-    def leave(self) -> None:
-        os.write(self._left[1], STAMP.pack(time.monotonic_ns()))
-
-    def open(self) -> int:
-        """In the parent: waits for all ranks, lets them through and says when."""
-        for _ in range(self._ranks):
-            os.read(self._arrived[0], 1)
-        now = time.monotonic_ns()
-        os.write(self._open[1], b"o" * self._ranks)
-        return now
-
-    def time(self) -> float:
-        """In the parent: seconds from the gate's opening to the last rank's leave()."""
-        begun = self.open()
-        stamps = [os.read(self._left[0], STAMP.size) for _ in range(self._ranks)]
-        last: int = max(STAMP.unpack(stamp)[0] for stamp in stamps)
-        return (last - begun) / 1e9
 
 
 def rank_main(rank: int, ranks: int, port: int, name: str, gates: dict[str, Gate]) -> None:

@@ -35,6 +35,7 @@ def all_scenes() -> dict[str, Scene]:
     """Every scene by name, in the order in which they run."""
     from scenes import (
         client,
+        handlers,
         idle,
         nodes,
         process_group,
@@ -53,6 +54,7 @@ def all_scenes() -> dict[str, Scene]:
         "idle": idle.idle,
         "nodes": nodes.nodes,
         "sessions": sessions.sessions,
+        "handlers": handlers.handlers,
         "store-throughput": store_throughput.store_throughput,
         "store-client": client.store_client,
         "store-wake": wake.store_wake,

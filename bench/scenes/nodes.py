@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 
 from harness.figures import Findings, Missing
-from harness.jobs import Agent, Job, examples, free_port, job, last_ns
+from harness.jobs import LOOPBACK, Agent, Job, examples, free_port, job, last_ns
 from scenes import Plan
+from scenes.sessions import coordinator
 
 RECONNECT_GRACE_MS = 50.0
 NODE_TIMEOUT_S = 1.0
@@ -37,6 +38,7 @@ def nodes(plan: Plan) -> Findings:
     for case in (
         _worker_dies, _node_dies, _node_is_silent, _node_joins, _node_is_told_to_stop,
         _spare_takes_over, _done_and_lost, _budget_is_spent, _all_succeed,
+        _coordinator_is_stopped,
     ):  # fmt: skip
         case(plan, findings, worker)
     return findings
@@ -228,6 +230,24 @@ def _all_succeed(plan: Plan, findings: Findings, worker: str) -> None:
             done_ns = last_ns(made.pipe.next("done", 4))
             findings.add(case, name, "ms", (_all_gone(agents) - done_ns) / 1e6)
     _at_most(findings, case, 50)
+
+
+def _coordinator_is_stopped(plan: Plan, findings: Findings, worker: str) -> None:
+    case = "3 agents, the coordinator stopped for 3 x node_timeout: workers started anew"
+    with coordinator(plan) as (port, pid):
+        conf = f"node_timeout={NODE_TIMEOUT_S}"
+        for made in _fresh(plan, findings, "elastic", worker, "2:3", conf=conf):
+            made.endpoint = f"{LOOPBACK}:{port}"
+            for _ in range(3):
+                made.start(is_host=False)
+            made.pipe.next("start", 3)
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(3 * NODE_TIMEOUT_S)
+            os.kill(pid, signal.SIGCONT)
+            time.sleep(2 * NODE_TIMEOUT_S)  # in which a node that was taken for lost would be told
+            findings.add(case, "elastic", "workers", len(made.pipe.seen("start")))
+    if findings.has(case, "elastic"):
+        findings.at_most(case, max(findings.rows[case, "elastic"].samples), 0)
 
 
 def _fresh(

@@ -41,7 +41,7 @@ def sessions(plan: Plan) -> Findings:
 
 def _one(plan: Plan, findings: Findings, count: int) -> None:
     seconds = plan.amount(10, 2)
-    with _coordinator(plan) as (port, pid):
+    with coordinator(plan) as (port, pid):
         options = {"port": port, "nodes": count, "beat-seconds": seconds, "server": pid}
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         load = [plan.programs.built("session_load"), *words]
@@ -57,7 +57,7 @@ def _one(plan: Plan, findings: Findings, count: int) -> None:
 
 
 @contextlib.contextmanager
-def _coordinator(plan: Plan) -> Iterator[tuple[int, int]]:
+def coordinator(plan: Plan) -> Iterator[tuple[int, int]]:
     """Port and pid of a coordinator whose log goes to a file."""
     with tempfile.TemporaryFile("w+") as log:
         command = [plan.programs.coordinator(), "--bind", f"{LOOPBACK}:0"]

@@ -19,6 +19,7 @@ SCENES = (
     "idle",
     "nodes",
     "sessions",
+    "handlers",
     "store-throughput",
     "store-client",
     "store-wake",
