@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -112,10 +112,13 @@ class Job:
         self._deadline = threading.Timer(DEADLINE_S, self._kill)
         self._deadline.start()
 
-    def start(self, *words: str, **variables: str) -> subprocess.Popen[str]:
-        """One more node; its own words win over those of all."""
+    def start(
+        self, *words: str, on: Callable[..., list[str]] | None = None, **variables: str
+    ) -> subprocess.Popen[str]:
+        """One more node; its own words win over those of all. ``on`` puts a host before them."""
+        command = launcher_command(*self._options, *words, *self._program)
         node = subprocess.Popen(
-            launcher_command(*self._options, *words, *self._program),
+            on(*command) if on else command,
             env=self._environ | variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
