@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from launching import Job, free_endpoint, launch
+from launching import Job, clean_environment, free_endpoint, launch
 
 RANKS = "echo rank $RANK of $WORLD_SIZE, node $GROUP_RANK of $GROUP_WORLD_SIZE"
 
@@ -205,6 +207,20 @@ def test_too_few_nodes_end_the_wait_with_what_was_waited_for() -> None:
         (done,) = nodes.finish()
     assert done.returncode == 75
     assert re.search(r"1 .*2", done.stderr), done.stderr
+
+
+def test_a_wait_says_from_time_to_time_what_it_waits_for() -> None:
+    hurried = "import elastic.agent, elastic.run; elastic.agent.REMINDER_S = 0.2"
+    command = [sys.executable, "-c", f"{hurried}; elastic.run.console_main()", "--nnodes=2"]
+    command += ["--rdzv-backend=c10d", f"--rdzv-endpoint={free_endpoint()}", "--rdzv-id=job"]
+    command += ["--rdzv-conf=join_timeout=1", "--no-python", "true"]
+    done = subprocess.run(
+        command, env=clean_environment(), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 75
+    said = [line for line in done.stderr.splitlines() if "WARNING" in line]
+    assert len(said) > 1
+    assert all("waiting for 1 more of at least 2" in line for line in said), done.stderr
 
 
 def test_an_endpoint_that_nobody_serves_is_named() -> None:
