@@ -2,7 +2,9 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <utility>
 
 #include "core/worker_env.h"
@@ -26,8 +28,8 @@
 namespace elastic::host {
 namespace {
 
-// How long the rendezvous may take to hear our last word, or to do without us.
-constexpr Duration kDrainLimit = std::chrono::seconds(10);
+// How long the rendezvous may take to hear that this node leaves a job that goes on.
+constexpr Duration kLeaveLimit = std::chrono::seconds(5);
 // The rendezvous gives up whoever does not stop its workers within its grace and this.
 constexpr Duration kStopMargin = std::chrono::seconds(10);
 
@@ -94,12 +96,7 @@ Node::Node(os::EventLoop* loop, const AgentOptions& options, Sink sink)
 Node::~Node() = default;
 
 void Node::request_stop(int signal) {
-  // Whoever asks does not want to wait for others.
-  if (is_parting_) {
-    part();
-  } else if (is_finished_) {
-    ending_.arm(loop_->now());
-  }
+  if (is_finished_) ending_.arm(loop_->now());  // whoever asks does not want to wait for others
   feed(core::StopRequested{signal});
 }
 
@@ -181,7 +178,7 @@ void Node::on_round(rdzv::Round round) {
 
 void Node::round_is_over() {
   store_.end_round();
-  if (is_finished_) ending_.arm(loop_->now());
+  if (is_finished_ && !is_parting_) ending_.arm(loop_->now());
 }
 
 void Node::feed(const core::PolicyEvent& event) {
@@ -305,18 +302,23 @@ void Node::finish(AgentResult result) {
   waiting.at = loop_->now();
   waiting.message = "keeping the round's store until the workers of the other nodes are gone";
   report(std::move(waiting));
-  ending_.arm(add_saturating(loop_->now(), options_.stop_grace + kStopMargin));
+  ending_.arm(add_saturating(loop_->now(), farewell_limit()));
+}
+
+Duration Node::farewell_limit() const {
+  return std::min<Duration>(options_.stop_grace, std::chrono::hours(1)) + kStopMargin;
 }
 
 void Node::let_go() {
-  // Closing the link makes a guardian that still lives kill whatever runs.
-  if (result_.state == AgentState::kUnknown) supervisor_.reset();
-  if (std::exchange(is_parting_, true)) return;
-  membership_->drain(kDrainLimit, [this] { part(); });
-}
-
-void Node::part() {
-  if (std::exchange(has_parted_, true)) return;
+  if (!std::exchange(is_parting_, true)) {
+    // Closing the link makes a guardian that still lives kill whatever runs.
+    if (result_.state == AgentState::kUnknown) supervisor_.reset();
+    membership_->drain(result_.job ? farewell_limit() : kLeaveLimit,
+                       [this] { ending_.arm(loop_->now()); });
+    return;
+  }
+  if (membership_ == nullptr) return;  // gone already
+  membership_.reset();
   store_.close();
   output_.finish([this] { tell_finished(); });
 }

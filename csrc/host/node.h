@@ -53,8 +53,9 @@ class Node {
   WorkerCommand command_of(std::size_t local_rank) const;
   void report(AgentEvent event);
   void finish(AgentResult result);
+  // When the job is over: until the others, too, have stopped their workers or were given up.
+  Duration farewell_limit() const;
   void let_go();
-  void part();
   void tell_finished();
 
   os::EventLoop* const loop_;
@@ -66,7 +67,6 @@ class Node {
   bool is_executing_ = false;
   bool is_finished_ = false;  // the result is settled
   bool is_parting_ = false;   // and the rendezvous is asked to let us go
-  bool has_parted_ = false;   // and it has
   AgentResult result_;
 
   std::string bind_host_;  // where the workers' store listens; "": every interface

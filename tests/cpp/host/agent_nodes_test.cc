@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <fstream>
+#include <utility>
 
 #include "elastic/coordinator.h"
 #include "host/agent_harness.h"
@@ -284,6 +285,30 @@ TEST_F(AgentNodes, EndWhenTheCoordinatorIsLost) {
   EXPECT_EQ(a.finish().exit_code, kExitCoordinatorLost);
   EXPECT_EQ(b.finish().exit_code, kExitCoordinatorLost);
   EXPECT_EQ(a->result().state, AgentState::kFailed);
+}
+
+TEST_F(AgentNodes, LetTheHostOfTheCoordinatorLeaveLast) {
+  const ScratchDir dir;
+  Fifo fifo(dir / "fifo");
+  ASSERT_EQ(::mkfifo((dir / "go").c_str(), 0600), 0);
+  AgentOptions options = node(stub_worker({"pause"}, StreamTarget::kDiscard), 2, 2);
+  options.rendezvous.endpoint_port = std::exchange(coordinator_, nullptr)->port();
+  options.rendezvous.settings.node_timeout = seconds(30);
+  options.stop_grace = seconds(1);
+  options.rendezvous.is_host = true;
+  RunningAgent host(options);
+  options.rendezvous.is_host = false;
+  options.workers[0] = shell("trap '' TERM; echo ready > " + fifo.path() + "; exec sleep 1000");
+  options.workers[1] = shell("read line < " + (dir / "go") + "; exit 9");
+  RunningAgent guest(options);
+  EXPECT_EQ(fifo.next_line(), "ready");
+  std::ofstream(dir / "go") << "\n";
+  EXPECT_EQ(guest.finish().exit_code, 9);
+  EXPECT_EQ(host.finish().exit_code, 9);
+  const auto exits = guest.all(Kind::kWorkerExited);
+  ASSERT_EQ(exits.size(), 2u);
+  EXPECT_EQ(exits[1].exit.signal, SIGKILL);
+  EXPECT_GT(host.seen.back().at, exits[1].exit.at);
 }
 
 }  // namespace
