@@ -110,7 +110,8 @@ def _is_alone(line: CommandLine, most: int, backend: str, keys: Keys | None) -> 
     if backend == "static" or not endpoint:
         return True
     # Another host's agent may be a spare for the only node, one on this machine serves no purpose.
-    return is_loopback(split_endpoint(endpoint, line.origin("rdzv-endpoint"))[0])
+    host, port = split_endpoint(endpoint, line.origin("rdzv-endpoint"))
+    return is_loopback(host) or port == "0"
 
 
 def _check_only_rank(line: CommandLine, keys: Keys | None) -> None:
@@ -182,7 +183,7 @@ def membership_changes(line: CommandLine) -> int:
     return integer(line, "max-membership-changes", 0, 2**31 - 1) if given else -1
 
 
-def worker_ports(line: CommandLine, master_port: int) -> tuple[int, int]:
+def worker_ports(line: CommandLine, port: int) -> tuple[int, int]:
     origin, text = line.origin("worker-port-range"), line.text("worker-port-range")
     if not text:
         return 0, 0
@@ -192,8 +193,8 @@ def worker_ports(line: CommandLine, master_port: int) -> tuple[int, int]:
         raise ConfigError(
             f"{origin} is {text!r}: expected FIRST:LAST, two ports from 1 to {PORT_MAX}"
         )
-    if master_port != 0:
-        raise ConfigError(f"{origin} leaves nothing to choose: MASTER_PORT is {master_port}")
+    if port != 0:
+        raise ConfigError(f"{origin} leaves nothing to choose: MASTER_PORT is {port}")
     return int(first), int(last)
 
 

@@ -43,6 +43,7 @@ def notes_of(words: list[str]) -> list[str]:
         ["--rdzv-backend=c10d"],
         ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"],
         ["--rdzv-backend=c10d", "--rdzv-endpoint=[::1]:29400"],
+        ["--rdzv-backend=c10d", "--rdzv-endpoint=host7:0"],
         ["--rdzv-endpoint=localhost:29400"],
         ["--master-addr=localhost", "--master-port=29500", "--node-rank=0"],
     ],
