@@ -267,19 +267,22 @@ void Session::drain(Duration limit, std::function<void()> done) {
 }
 
 void Session::advance_drain() {
-  if (!on_drained_ || !machine_.is_settled()) return;
-  if (!hosting_.is_host()) {
-    drain_timer_.arm(loop_->now());
-  } else if (!std::exchange(is_host_draining_, true)) {
-    // The coordinator waits for its sessions to end, and this one is through.
-    if (link_ != nullptr) link_->close();
-    timer_.disarm();
-    hosting_.drain(drain_deadline_ - loop_->now(), [this] { drain_timer_.arm(loop_->now()); });
-  }
+  const bool is_through = on_drained_ && !is_host_draining_ && machine_.is_settled();
+  if (is_through) drain_timer_.arm(loop_->now());
 }
 
 void Session::finish_drain() {
-  if (const auto done = std::exchange(on_drained_, nullptr)) done();
+  // The host waits for its sessions to end: it need not wait for their processes, too.
+  timer_.disarm();
+  attempt_.reset();
+  if (link_ != nullptr) link_->close();
+  const Duration left = drain_deadline_ - loop_->now();
+  if (hosting_.is_host() && left > Duration::zero() && !std::exchange(is_host_draining_, true)) {
+    drain_timer_.arm(drain_deadline_);
+    hosting_.drain(left, [this] { drain_timer_.arm(loop_->now()); });
+  } else if (const auto done = std::exchange(on_drained_, nullptr)) {
+    done();
+  }
 }
 
 }  // namespace elastic::host
