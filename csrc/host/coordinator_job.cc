@@ -147,9 +147,11 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
     const Duration hold = std::max(context_.began + kStartHold - now, Duration::zero());
     machine_ = std::make_unique<Rendezvous>(entry.settings, now, hold);
   }
-  const bool is_news = !peer->has_joined;
-  peer->has_joined = true;
   peer->name = entry.node.name;
+  if (!std::exchange(peer->has_joined, true) && context_.log) {
+    const bool is_resume = std::is_same_v<Entry, rdzv::Resume>;
+    log(peer->name + " at " + peer->remote().text() + (is_resume ? " resumes" : " joins"));
+  }
   peer->loopback_join.reset();
   if (is_loopback(entry.node.address)) {
     peer->loopback_join = std::make_unique<rdzv::Join>(rdzv::Join{entry.node, entry.settings});
@@ -157,10 +159,6 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
   // Beyond what makes the node silent, so that no connection breaks before it is lost.
   peer->set_user_timeout(machine_->settings().node_timeout * 2);
   step(entry);
-  if (is_news && peer->has_joined && context_.log) {
-    const bool is_resume = std::is_same_v<Entry, rdzv::Resume>;
-    log(peer->name + " at " + peer->remote().text() + (is_resume ? " has resumed" : " has joined"));
-  }
   return {};
 }
 
@@ -315,7 +313,9 @@ void CoordinatorJob::note(const Action& action, const SessionPeer* peer) {
     if (std::exchange(result_noted_, true)) return;
     log("the job is closed: " + outcome_text(*action.result));
   } else if constexpr (std::is_same_v<Action, rdzv::Evicted>) {
-    if (peer == nullptr || peer->has_joined) log(name_of(action.to) + " is lost: " + action.reason);
+    // Of a job that is closed its nodes go as they like.
+    if (result_noted_ || (peer != nullptr && !peer->has_joined)) return;
+    log(name_of(action.to) + " is lost: " + action.reason);
   } else if constexpr (std::is_same_v<Action, rdzv::Refused>) {
     log(name_of(action.to) + " is refused: " + std::string(action.error.message()));
   } else if constexpr (std::is_same_v<Action, rdzv::TimedOut>) {
