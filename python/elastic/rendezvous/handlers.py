@@ -8,6 +8,7 @@ pushed.
 from __future__ import annotations
 
 import logging
+import weakref
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -188,13 +189,15 @@ class DynamicRendezvousHandler(RendezvousHandler):
         self._client.set_closed()
         limit = self._settings.timeout.close.total_seconds()
         was_heard = self._client.leave("the handler was shut down", limit)
-        self._client.close()
+        self._closing()
         self._client = None
         return was_heard
 
     def _started(self) -> _C.RendezvousClient:
         if self._client is None:
             self._client = _C.RendezvousClient(self._options, run_id=self._settings.run_id)
+            # A backend in Python is called until then: not while the interpreter is taken apart.
+            self._closing = weakref.finalize(self, self._client.close)
         return self._client
 
 

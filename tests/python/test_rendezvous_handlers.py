@@ -1,0 +1,179 @@
+"""Handlers in processes of their own, over everything that nodes can meet at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from elastic import StoreClient, StoreServer
+from rendezvous_nodes import Node, etcd_server, free_port, nodes
+
+QUICK = ("last_call_timeout=0.1", "settle=0.05", "node_timeout=2")
+
+
+class Place(NamedTuple):
+    """Where nodes meet: the first words of a node."""
+
+    where: str
+    endpoint: str
+
+    def words(self, least: int, most: int, *config: str) -> list[str]:
+        return [self.where, self.endpoint, "job", str(least), str(most), *QUICK, *config]
+
+
+@pytest.fixture(
+    params=[
+        "c10d",
+        "file",
+        "tcpstore",
+        "torch-server",
+        "torch-store",
+        "torch-file-store",
+        "pickled-file",
+        "etcd",
+        "etcd-v2",
+    ]
+)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    kind: str = request.param
+    if kind == "c10d":
+        yield Place(kind, f"127.0.0.1:{free_port()}")
+    elif kind == "tcpstore":
+        with StoreServer() as server:
+            yield Place(kind, f"127.0.0.1:{server.port}")
+    elif kind in ("torch-server", "torch-store"):
+        dist = pytest.importorskip("torch.distributed")
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        yield Place("tcpstore" if kind == "torch-server" else kind, f"127.0.0.1:{store.port}")
+    elif kind in ("etcd", "etcd-v2"):
+        with etcd_server(tmp_path) as endpoint:
+            yield Place(kind, endpoint)
+    else:
+        if kind == "torch-file-store":
+            pytest.importorskip("torch")
+        yield Place(kind, str(tmp_path / "state"))
+
+
+@pytest.fixture
+def store_place() -> Iterator[tuple[Place, StoreClient]]:
+    """A server for the state, and a client that can do harm to it."""
+    with StoreServer() as server, StoreClient("127.0.0.1", server.port) as client:
+        yield Place("tcpstore", f"127.0.0.1:{server.port}"), client
+
+
+def all_next(some: list[Node]) -> list[list[str]]:
+    """Every node asks for a round before the first answer is read."""
+    for node in some:
+        node.ask("next")
+    return [node.answer().split() for node in some]
+
+
+def test_nodes_find_one_another_and_share_the_rounds_store(place: Place) -> None:
+    with nodes(3, *place.words(3, 3)) as some:
+        rounds = all_next(some)
+        assert sorted(rank for rank, _, _ in rounds) == ["0", "1", "2"]
+        assert {(size, store) for _, size, store in rounds} == {("3", rounds[0][2])}
+        assert some[0].tell("set", "greeting", "hello") == "ok"
+        assert [node.tell("get", "greeting") for node in some] == ["hello"] * 3
+
+
+def test_who_comes_later_is_let_in_with_the_next_round(place: Place) -> None:
+    with nodes(2, *place.words(1, 2)) as (first, second):
+        assert first.tell("next").split()[:2] == ["0", "1"]
+        second.ask("next")
+        assert first.tell("waiting") == "1"
+        assert first.tell("next").split()[:2] == ["0", "2"]
+        assert second.answer().split()[:2] == ["1", "2"]
+
+
+def test_a_handler_that_is_shut_down_closes_the_job_for_the_others(place: Place) -> None:
+    with nodes(2, *place.words(2, 2)) as some:
+        all_next(some)
+        some[0].ask("shutdown")  # the one that runs a coordinator waits for the other to go
+        assert some[1].tell("closed") == "True"
+        assert some[1].tell("next").startswith("RendezvousClosed: ")
+        some[1].ask("shutdown")
+        assert [node.answer() for node in some] == ["True", "True"]
+
+
+def test_the_same_name_serves_for_another_job_afterwards(place: Place) -> None:
+    for _ in range(2):
+        with nodes(2, *place.words(2, 2)) as some:
+            assert sorted(rank for rank, _, _ in all_next(some)) == ["0", "1"]
+            for node in some:
+                node.ask("shutdown")
+            assert [node.answer() for node in some] == ["True", "True"]
+
+
+@pytest.mark.parametrize("kind", ["c10d", "file"])
+def test_a_node_that_was_killed_is_missed(kind: str, tmp_path: Path) -> None:
+    endpoint = f"127.0.0.1:{free_port()}" if kind == "c10d" else str(tmp_path / "state")
+    with nodes(3, *Place(kind, endpoint).words(2, 3)) as some:
+        by_rank = {rank: node for node, (rank, _, _) in zip(some, all_next(some), strict=True)}
+        by_rank["2"].kill()
+        left = [by_rank["0"], by_rank["1"]]
+        for node in left:
+            assert int(node.tell("waiting")) > 0
+        assert sorted(answer[:2] for answer in all_next(left)) == [["0", "2"], ["1", "2"]]
+
+
+@pytest.mark.parametrize("kind", ["c10d", "file"])
+def test_too_few_nodes_are_an_error_that_says_what_was_waited_for(
+    kind: str, tmp_path: Path
+) -> None:
+    endpoint = f"127.0.0.1:{free_port()}" if kind == "c10d" else str(tmp_path / "state")
+    with nodes(1, *Place(kind, endpoint).words(2, 2, "join_timeout=0.3")) as (node,):
+        said = node.tell("next")
+        assert said.startswith("RendezvousTimeout: ")
+        assert "waiting for 1 more" in said
+
+
+def test_control_c_ends_the_wait_and_the_next_call_goes_on(place: Place) -> None:
+    with nodes(2, *place.words(2, 2)) as (first, second):
+        assert first.tell("next-aloud") == "now"
+        first.interrupt()
+        assert first.answer().startswith("KeyboardInterrupt")
+        assert {answer[1] for answer in all_next([first, second])} == {"2"}
+
+
+def test_a_store_that_was_restarted_is_one_clear_error(
+    store_place: tuple[Place, StoreClient],
+) -> None:
+    place, client = store_place
+    with nodes(2, *place.words(2, 2)) as some:
+        all_next(some)
+        assert client.delete_key("elastic/rendezvous/job")
+        for node in some:
+            said = node.tell("next")
+            assert said.startswith("RendezvousUnavailable: ")
+            assert "the store was restarted" in said
+
+
+def test_what_somebody_else_keeps_in_the_store_is_refused(
+    store_place: tuple[Place, StoreClient],
+) -> None:
+    place, client = store_place
+    client.set("elastic/rendezvous/job", "gASVAAAA")
+    with nodes(1, *place.words(1, 1)) as (node,):
+        assert "something else" in node.tell("next")
+
+
+def test_nodes_that_disagree_hear_both_values(place: Place) -> None:
+    with nodes(1, *place.words(1, 1)) as (first,), nodes(1, *place.words(1, 3)) as (other,):
+        assert first.tell("next").split()[:2] == ["0", "1"]
+        said = other.tell("next")
+        assert "nnodes=1:3" in said
+        assert "nnodes=1" in said
+
+
+def test_static_ranks_are_the_given_ones() -> None:
+    place = Place("static", f"127.0.0.1:{free_port()}")
+    with (
+        nodes(1, *place.words(2, 2, "rank=1")) as (second,),
+        nodes(1, *place.words(2, 2, "rank=0")) as (first,),
+    ):
+        second.ask("next")
+        assert first.tell("next").split()[0] == "0"
+        assert second.answer().split()[0] == "1"
