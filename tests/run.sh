@@ -23,6 +23,7 @@ install_system_packages() {
   command -v g++ >/dev/null || missing+=(g++)
   command -v ip >/dev/null || missing+=(iproute2)
   command -v redis-server >/dev/null || missing+=(redis-server)
+  command -v etcd >/dev/null || missing+=(etcd-server)
   [ -e /usr/include/gtest/gtest.h ] || missing+=(libgtest-dev)
   [ -e /usr/include/gmock/gmock.h ] || missing+=(libgmock-dev)
   command -v clang++ >/dev/null || missing+=(clang)
@@ -96,7 +97,7 @@ step_fuzz() {
 
 step_python() {
   say "building and installing the package"
-  "$venv/bin/pip" install -q --no-build-isolation ".[test]"
+  "$venv/bin/pip" install -q --no-build-isolation ".[test,etcd]"
   say "Python tests"
   mypy
   python -m pytest tests/python

@@ -111,7 +111,6 @@ SharedMember::SharedMember(JobSettings settings, std::uint64_t seed, Instant now
       next_duty_(now) {}
 
 void SharedMember::say(RendezvousEvent statement) {
-  if (is_over_) return;
   if (const auto* join = std::get_if<rdzv::Join>(&statement)) self_ = join->node.id;
   unsaid_.push_back(std::move(statement));
   next_duty_ = Instant();  // at once
@@ -119,9 +118,13 @@ void SharedMember::say(RendezvousEvent statement) {
 
 Status SharedMember::read(const std::optional<StoredState>& stored, Instant now,
                           std::vector<RendezvousAction>* told) {
-  is_up_to_date_ = !is_over_ && !is_stale(stored);
+  if (refusal_) {
+    tell_refusal(told);
+    return {};
+  }
+  is_up_to_date_ = !is_stale(stored);
   if (!is_up_to_date_) {
-    next_poll_ = next_duty_ = is_over_ ? Instant::max() : now + failures_.next();
+    next_poll_ = next_duty_ = now + failures_.next();
     return {};
   }
   const Duration gap = now - last_contact_;
@@ -141,7 +144,11 @@ Status SharedMember::read(const std::optional<StoredState>& stored, Instant now,
   } else if (is_machine_void_ || token_ != stored->token) {
     if (Status status = load(*stored, now, told); !status.ok()) return status;
   }
-  if (!is_over_) learn(now, told);
+  if (refusal_) {
+    tell_refusal(told);
+    return {};
+  }
+  learn(now, told);
   plan(now);
   return {};
 }
@@ -157,21 +164,21 @@ Status SharedMember::load(const StoredState& stored, Instant now,
                           std::vector<RendezvousAction>* told) {
   const std::optional<SharedHeader> header = header_of(stored.bytes);
   if (!header) {
-    refuse({StatusCode::kPeerViolation, "shared state: what the store holds is something else"},
-           told);
+    refusal_ =
+        Status(StatusCode::kPeerViolation, "shared state: what the store holds is something else");
     return {};
   }
   if (header->format > kFormat) {
-    refuse({StatusCode::kFailedPrecondition,
-            "shared state: written by a newer version (format " + std::to_string(header->format) +
-                ", this one reads up to " + std::to_string(kFormat) + ")"},
-           told);
+    refusal_ = Status(StatusCode::kFailedPrecondition,
+                      "shared state: written by a newer version (format " +
+                          std::to_string(header->format) + ", this one reads up to " +
+                          std::to_string(kFormat) + ")");
     return {};
   }
   if (lineage_ && *lineage_ != header->lineage) return lost_state();
   const std::string_view payload = std::string_view(stored.bytes).substr(kHeaderBytes);
   if (Status fault = machine_.load(payload, now); !fault.ok()) {
-    refuse(fault, told);
+    refusal_ = fault;
     return {};
   }
   if (!lineage_) first_loaded_at_ = now;
@@ -189,11 +196,17 @@ Status SharedMember::load(const StoredState& stored, Instant now,
   return {};
 }
 
-void SharedMember::refuse(const Status& fault, std::vector<RendezvousAction>* told) {
-  is_over_ = is_out_ = true;
+// Every join is answered (I7); nothing else that is said can matter any more.
+void SharedMember::tell_refusal(std::vector<RendezvousAction>* told) {
+  const bool is_asked =
+      has_joined_ || std::any_of(unsaid_.begin(), unsaid_.end(), [](const auto& one) {
+        return std::holds_alternative<rdzv::Join>(one);
+      });
+  if (is_asked) told->push_back(rdzv::Refused{self_, *refusal_});
+  has_joined_ = false;
   unsaid_.clear();
   attempt_.reset();
-  told->push_back(rdzv::Refused{self_, fault});
+  next_poll_ = next_duty_ = Instant::max();
 }
 
 Status SharedMember::could_not_read(const Status& cause, Instant now) {
@@ -202,7 +215,7 @@ Status SharedMember::could_not_read(const Status& cause, Instant now) {
 }
 
 std::optional<SharedWrite> SharedMember::propose(Instant now, std::vector<RendezvousAction>* told) {
-  if (is_over_ || !is_up_to_date_) return std::nullopt;
+  if (refusal_ || !is_up_to_date_) return std::nullopt;
   ELASTIC_CHECK(!is_machine_void_);
   const std::vector<RendezvousEvent> events = events_to_step(now);
   if (events.empty()) return std::nullopt;

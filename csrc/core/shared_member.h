@@ -89,7 +89,7 @@ class SharedMember {
 
   bool is_stale(const std::optional<StoredState>& stored) const;
   Status load(const StoredState& stored, Instant now, std::vector<RendezvousAction>* told);
-  void refuse(const Status& fault, std::vector<RendezvousAction>* told);
+  void tell_refusal(std::vector<RendezvousAction>* told);
   std::vector<RendezvousEvent> events_to_step(Instant now) const;
   std::optional<SharedWrite> try_steps(const std::vector<RendezvousEvent>& events, Instant now,
                                        std::vector<RendezvousAction>* told);
@@ -115,7 +115,7 @@ class SharedMember {
   std::vector<RendezvousEvent> unsaid_;
   bool has_joined_ = false;
   bool has_ever_joined_ = false;
-  bool is_over_ = false;  // refused by what is stored
+  std::optional<Status> refusal_;  // what is stored cannot be worked with
 
   std::optional<NodeId> lineage_;
   std::uint64_t version_ = 0;  // the newest that was seen

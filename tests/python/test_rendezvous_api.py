@@ -1,0 +1,246 @@
+"""The names of torch's rendezvous API, in one process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elastic import ConfigError, RendezvousError, StoreClient, StoreServer, rendezvous
+from elastic.rendezvous import RendezvousParameters
+
+
+class Handler(rendezvous.RendezvousHandler):
+    """A plug-in's."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def get_backend(self) -> str:
+        return self._name
+
+    def next_rendezvous(self) -> rendezvous.RendezvousInfo:
+        where = rendezvous.RendezvousStoreInfo("host", 1)
+        return rendezvous.RendezvousInfo(None, 0, 1, where)
+
+    def is_closed(self) -> bool:
+        return False
+
+    def set_closed(self) -> None:
+        pass
+
+    def num_nodes_waiting(self) -> int:
+        return 0
+
+    def get_run_id(self) -> str:
+        return "job"
+
+    def shutdown(self) -> bool:
+        return True
+
+
+def parameters(backend: str, endpoint: str = "host:1", **config: Any) -> RendezvousParameters:
+    return RendezvousParameters(backend, endpoint, "job", 1, 2, **config)
+
+
+def test_every_public_name_is_there_and_torch_is_not_loaded() -> None:
+    program = (
+        "import sys, elastic.rendezvous as r\n"
+        "[getattr(r, name) for name in r.__all__]\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_the_import_alone_loads_next_to_nothing() -> None:
+    program = (
+        "import sys, elastic.rendezvous; print(sorted(m for m in sys.modules if 'elastic' in m))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
+    assert done.stdout.decode().strip() == "['elastic', 'elastic.rendezvous']"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("", "host:1", "job", 1, 1), "backend is empty"),
+        (("c10d", "host:1", "job", 0, 1), "at least one node"),
+        (("c10d", "host:1", "job", 3, 2), "max_nodes is 2, but min_nodes is 3"),
+    ],
+)
+def test_parameters_that_cannot_be_are_refused(words: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        RendezvousParameters(*words)
+
+
+def test_settings_are_read_as_torch_reads_them() -> None:
+    given = parameters("c10d", yes="True", one=1, no="n", number="12", bad="1.5")
+    assert given.get("number") == "12"
+    assert given.get("missing", 3) == 3
+    assert [given.get_as_bool(key) for key in ("yes", "one", "no", "missing")] == [
+        True, True, False, None,
+    ]  # fmt: skip
+    assert given.get_as_int("number") == 12
+    for read in (given.get_as_int, given.get_as_bool):
+        with pytest.raises(ValueError, match=r"setting bad is '1.5'"):
+            read("bad")
+
+
+def test_a_name_is_registered_once() -> None:
+    registry = rendezvous.RendezvousHandlerRegistry()
+
+    def create(given: RendezvousParameters) -> Handler:
+        return Handler(given.backend)
+
+    registry.register("mine", create)
+    registry.register("mine", create)
+    assert registry.create_handler(parameters("mine")).get_run_id() == "job"
+    with pytest.raises(ValueError, match="'mine' has been registered"):
+        registry.register("mine", Handler)  # type: ignore[arg-type]
+    registry.register("liar", lambda _: Handler("other"))
+    with pytest.raises(RendezvousError, match=r"'liar'.*'other'"):
+        registry.create_handler(parameters("liar"))
+
+
+def test_plug_ins_are_loaded_when_their_name_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "plugged.py").write_text(
+        "from test_rendezvous_api import Handler\n"
+        "def make():\n    return lambda given: Handler(given.backend)\n"
+        "def broken():\n    raise RuntimeError('no luck')\n"
+    )
+    info = tmp_path / "plugged-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(
+        "[torchrun.handlers]\nplugged = plugged:make\nbroken = plugged:broken\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    registry = rendezvous.RendezvousHandlerRegistry()
+    assert registry.create_handler(parameters("plugged")).get_backend() == "plugged"
+    with pytest.raises(RendezvousError, match=r"'broken'.*no luck"):
+        registry.create_handler(parameters("broken"))
+    with pytest.raises(ConfigError, match="no rendezvous backend 'other'; known are plugged"):
+        registry.create_handler(parameters("other"))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (parameters("c10d", join_timout=3), "no key 'join_timout'; did you mean join_timeout"),
+        (parameters("c10d", node_timeout=-1), "node_timeout is '-1'"),
+        (parameters("static"), "a rank of its own"),
+        (parameters("static", "host", rank=0), "HOST:PORT"),
+        (parameters("file", ""), "where the state is kept"),
+    ],
+)
+def test_bad_settings_of_our_backends_are_refused(
+    given: RendezvousParameters, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        rendezvous.get_rendezvous_handler(given)
+
+
+def test_a_store_info_is_told_by_rank_0_and_read_by_all() -> None:
+    with StoreServer() as server, StoreClient("127.0.0.1", server.port) as store:
+        first = rendezvous.RendezvousStoreInfo.build(0, store, "10.1.2.3")
+        second = rendezvous.RendezvousStoreInfo.build(1, store, "10.9.9.9")
+    assert first == second
+    assert first.master_addr == "10.1.2.3"
+    assert 0 < first.master_port < 65536
+
+
+def test_timeouts_have_torchs_defaults() -> None:
+    plain = rendezvous.RendezvousTimeout()
+    seconds = [getattr(plain, n).total_seconds() for n in ("join", "last_call", "close")]
+    assert seconds == [600, 30, 30]
+    assert rendezvous.RendezvousTimeout(join=timedelta(seconds=7)).join.total_seconds() == 7
+    with pytest.raises(ValueError, match="join timeout"):
+        rendezvous.RendezvousTimeout(join=timedelta(0))
+
+
+class FlakyBackend:
+    """In memory, and away at first."""
+
+    name = "flaky"
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self._stored: tuple[bytes, int] | None = None
+
+    def get_state(self) -> tuple[bytes, int] | None:
+        if self.failures > 0:
+            self.failures -= 1
+            raise rendezvous.RendezvousConnectionError("not yet")
+        return self._stored
+
+    def set_state(self, state: bytes, token: Any = None) -> tuple[bytes, int, bool] | None:
+        if self._stored is not None and token != self._stored[1]:
+            return (*self._stored, False)
+        self._stored = (state, (token or 0) + 1)
+        return (*self._stored, True)
+
+
+def handler_over(backend: Any) -> rendezvous.DynamicRendezvousHandler:
+    return rendezvous.DynamicRendezvousHandler.from_backend("job", None, backend, 1, 1)
+
+
+def test_a_backend_that_is_away_is_tried_again() -> None:
+    handler = handler_over(FlakyBackend(failures=3))
+    info = handler.next_rendezvous()
+    assert (info.rank, info.world_size) == (0, 1)
+    assert handler.num_nodes_waiting() == 0
+    assert handler.shutdown()
+
+
+class WrongBackend(FlakyBackend):
+    name = "wrong"
+
+    def get_state(self) -> Any:
+        return "neither bytes nor a token"
+
+
+class BrokenBackend(FlakyBackend):
+    name = "broken"
+
+    def get_state(self) -> Any:
+        return self.no_such_attribute  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("backend", "message"),
+    [
+        (WrongBackend(0), r"get_state\(\) must return \(bytes, token\) or None"),
+        (BrokenBackend(0), "no_such_attribute"),
+    ],
+)
+def test_a_backend_that_is_wrong_ends_the_wait(backend: Any, message: str) -> None:
+    with pytest.raises(RendezvousError, match=message):
+        handler_over(backend).next_rendezvous()
+
+
+def test_what_is_no_backend_is_refused_at_once() -> None:
+    with pytest.raises(AttributeError, match="name"):
+        handler_over(object())
+
+
+def test_a_native_backend_is_one_in_python_too(tmp_path: Path) -> None:
+    from elastic.rendezvous.backends import create
+
+    backend = create("file", str(tmp_path / "state"), "job", {})
+    assert backend.name == "file"
+    assert backend.get_state() is None
+    state, token, was_set = backend.set_state(b"\x00one")
+    assert (state, was_set) == (b"\x00one", True)
+    assert backend.get_state() == (state, token)
+    assert backend.set_state(b"two", b"old token")[2] is False
+
+
+def test_create_backend_hosts_a_store_where_it_is_told_to() -> None:
+    backend, store = rendezvous.create_backend(parameters("c10d", "127.0.0.1:0", is_host=True))
+    assert backend.set_state(b"one")[2]
+    assert store.num_keys() >= 1
