@@ -3,6 +3,8 @@
 #
 #   examples/demo.sh [options of train_digits.py]
 #   examples/demo.sh --kill-a-worker     kills one worker in mid-training and shows the recovery
+#   examples/demo.sh --watch-it-recover [SCENE ...]
+#                                        the same over several nodes: workers, agents, nodes, hosts
 #
 # Makes a virtual environment (.venv-demo, or $ELASTIC_DEMO_VENV), installs PyTorch, scikit-learn and
 # this package into it, and trains on handwritten digits with two workers. It may be run again: what
@@ -61,6 +63,10 @@ install_once elastic "$root"
 
 if [ "${1:-}" = --kill-a-worker ]; then
   exec "$venv/bin/python" "$root/examples/watch_recovery.py"
+fi
+if [ "${1:-}" = --watch-it-recover ]; then
+  shift
+  exec "$venv/bin/python" "$root/examples/watch_it_recover.py" "$@"
 fi
 exec "$venv/bin/elastic-launch" --standalone --nproc-per-node=2 --max-restarts=3 \
   "$root/examples/train_digits.py" "$@"

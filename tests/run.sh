@@ -84,15 +84,19 @@ step_asan() { cpp asan-ubsan; }
 step_tsan() { cpp tsan -L threads; }
 
 step_fuzz() {
-  say "fuzzing the request decoder"
+  say "fuzzing the decoders"
   cmake -G Ninja -S . -B build/fuzz -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo \
     -DELASTIC_BUILD_FUZZERS=ON -DELASTIC_BUILD_TESTS=ON >build/fuzz.log
-  cmake --build build/fuzz -j "$jobs" --target request_decoder_fuzz
-  local corpus
-  corpus=$(mktemp -d build/corpus.XXXX)
-  "$(find build/fuzz -name request_decoder_fuzz -type f)" -max_total_time=20 -verbosity=0 \
-    "$corpus" tests/cpp/fuzz/corpus
-  rm -rf "$corpus"
+  fuzz request_decoder_fuzz tests/cpp/fuzz/corpus
+  fuzz session_decoder_fuzz tests/cpp/fuzz/session_corpus
+}
+
+fuzz() { # target, its corpus
+  local found
+  cmake --build build/fuzz -j "$jobs" --target "$1"
+  found=$(mktemp -d build/corpus.XXXX)
+  "$(find build/fuzz -name "$1" -type f)" -max_total_time=20 -verbosity=0 "$found" "$2"
+  rm -rf "$found"
 }
 
 step_python() {

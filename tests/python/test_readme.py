@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,11 @@ def test_readme_has_the_commands_that_are_tested_here() -> None:
     assert shell_commands() == [
         "bash examples/demo.sh",
         "bash examples/demo.sh --kill-a-worker",
+        "bash examples/demo.sh --watch-it-recover",
         "pip install .",
         "elastic-launch --standalone --nproc-per-node=2 --max-restarts=3 examples/all_reduce.py",
+        "elastic-launch --nnodes=1:2 --nproc-per-node=2 --rdzv-id=sum "
+        "--rdzv-endpoint=localhost:29400 examples/all_reduce.py",
         "bash tests/run.sh",
     ]
 
@@ -63,13 +67,27 @@ def test_demo_recovers_from_a_killed_worker() -> None:
     assert "continuing with epoch" in output, output[-2000:]
 
 
+def test_demo_watches_nodes_recover() -> None:
+    # All scenes run in test_many_nodes.py; one shows that the command finds what it needs.
+    output = run([*shell_commands()[2].split(), "add-a-node"], timeout=1500)
+    accuracies = re.findall(r"accuracy[ =:]+([0-9.]+)", output)
+    assert accuracies and float(accuracies[-1]) > 0.9, output[-2000:]
+
+
 def test_command_line_snippet_runs() -> None:
-    output = run(shell_commands()[3].split(), timeout=300)
+    output = run(shell_commands()[4].split(), timeout=300)
     assert "rank 0" in output and "rank 1" in output
 
 
+def test_the_same_line_on_two_nodes_makes_one_job() -> None:
+    with ThreadPoolExecutor() as nodes:
+        command = shell_commands()[5].split()
+        outputs = list(nodes.map(lambda _: run(command, timeout=300), range(2)))
+    assert all(f"rank {rank} of 4" in "".join(outputs) for rank in range(4)), outputs
+
+
 def test_test_command_is_the_one_that_decides() -> None:
-    assert shell_commands()[4] in (ROOT / ".ci/run").read_text()
+    assert shell_commands()[6] in (ROOT / ".ci/run").read_text()
 
 
 @pytest.mark.parametrize("code", snippets("python"))
