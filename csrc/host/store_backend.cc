@@ -15,6 +15,7 @@
 
 #include "elastic/rendezvous_backends.h"
 #include "elastic/store_client.h"
+#include "host/hosting.h"
 #include "os/address.h"
 #include "os/clock.h"
 #include "os/interfaces.h"
@@ -64,11 +65,14 @@ class StoreBackend final : public RendezvousBackend {
     return StoredWrite{*there == bytes, {*there, *there}};
   }
 
-  // The end of this host from which the server is reached.
+  // The end of this host from which the server is reached. A name that means loopback here (its
+  // own, on Debian) means this host to the others: they need another address of it.
   std::string local_address() override {
     const auto found = os::look_up(options_.host, options_.port,
                                    {.deadline = os::monotonic_now() + options_.call_timeout});
-    return found.ok() ? os::address_towards(found->front()) : "";
+    if (!found.ok()) return "";
+    const bool is_own_name = found->front().is_loopback() && !host::is_loopback_name(options_.host);
+    return is_own_name ? "" : os::address_towards(found->front());
   }
 
  private:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from elastic import ConfigError, RendezvousError, StoreClient, StoreServer, rendezvous
-from elastic.rendezvous import RendezvousParameters
+from elastic.rendezvous import RendezvousParameters, backends
 
 
 class Handler(rendezvous.RendezvousHandler):
@@ -126,6 +126,8 @@ def test_plug_ins_are_loaded_when_their_name_is_asked_for(
         registry.create_handler(parameters("broken"))
     with pytest.raises(ConfigError, match="no rendezvous backend 'other'; known are plugged"):
         registry.create_handler(parameters("other"))
+    with pytest.raises(ConfigError, match=r"'plugged' is a rendezvous handler, .* needs a backend"):
+        backends.create("plugged", "host:1", "job", {})
 
 
 @pytest.mark.parametrize(
@@ -229,9 +231,7 @@ def test_what_is_no_backend_is_refused_at_once() -> None:
 
 
 def test_a_native_backend_is_one_in_python_too(tmp_path: Path) -> None:
-    from elastic.rendezvous.backends import create
-
-    backend = create("file", str(tmp_path / "state"), "job", {})
+    backend = backends.create("file", str(tmp_path / "state"), "job", {})
     assert backend.name == "file"
     assert backend.get_state() is None
     state, token, was_set = backend.set_state(b"\x00one")

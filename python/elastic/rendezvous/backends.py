@@ -24,6 +24,8 @@ TCP_STORE_PORT = 29400
 # A distribution names a function here that takes an endpoint, a run id and the settings of
 # --rdzv-conf, and returns a backend.
 ENTRY_POINTS = "elastic.backends"
+# And here one that takes nothing and returns what makes a handler.
+HANDLER_ENTRY_POINTS = "torchrun.handlers"
 
 
 class RendezvousBackend(ABC):
@@ -122,6 +124,11 @@ def _create_plugged_in(name: str, endpoint: str, run_id: str, parameters: Mappin
 
     found = next(iter(entry_points(group=ENTRY_POINTS, name=name)), None)
     if found is None:
+        if entry_points(group=HANDLER_ENTRY_POINTS, name=name):
+            raise ConfigError(
+                f"{name!r} is a rendezvous handler, which a program of its own can drive through "
+                f"elastic.rendezvous; for an agent the plug-in needs a backend, in {ENTRY_POINTS}"
+            )
         raise ConfigError(
             f"there is no rendezvous backend {name!r} for an agent; known are "
             f"{', '.join(('c10d', 'static', *SHARED))}, and entry points of {ENTRY_POINTS}"

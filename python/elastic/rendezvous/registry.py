@@ -6,11 +6,9 @@ from collections.abc import Callable
 
 from elastic.errors import ConfigError, RendezvousError
 from elastic.rendezvous.api import RendezvousHandler, RendezvousParameters
+from elastic.rendezvous.backends import HANDLER_ENTRY_POINTS
 
 RendezvousHandlerCreator = Callable[[RendezvousParameters], RendezvousHandler]
-
-# A distribution names a function here that takes nothing and returns a creator.
-ENTRY_POINTS = "torchrun.handlers"
 
 
 class RendezvousHandlerRegistry:
@@ -50,7 +48,7 @@ def _load(name: str) -> RendezvousHandlerCreator | None:
     """The creator that an installed distribution has under this name, if one does."""
     from importlib.metadata import entry_points  # only somebody with a plug-in waits for it
 
-    for entry in entry_points(group=ENTRY_POINTS, name=name):
+    for entry in entry_points(group=HANDLER_ENTRY_POINTS, name=name):
         try:
             creator: RendezvousHandlerCreator = entry.load()()
         except Exception as error:
