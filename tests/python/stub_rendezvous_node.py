@@ -8,6 +8,7 @@ WHERE is a backend's name, or one of the ways to share a state that are made her
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import os
 import pickle
@@ -89,6 +90,12 @@ def answer(handler: rendezvous.RendezvousHandler, state: dict[str, Any], words: 
             while (nodes := handler.num_nodes_waiting()) == 0:
                 time.sleep(0.01)
             return str(nodes)
+        case ["waiting-now"]:
+            return str(handler.num_nodes_waiting())
+        case ["keep-interpreter", seconds]:
+            # A call by PyDLL keeps the interpreter from every other thread.
+            ctypes.PyDLL(None).usleep(int(float(seconds) * 1e6))
+            return "ok"
         case ["close"]:
             handler.set_closed()
             return "ok"

@@ -244,3 +244,9 @@ def test_create_backend_hosts_a_store_where_it_is_told_to() -> None:
     backend, store = rendezvous.create_backend(parameters("c10d", "127.0.0.1:0", is_host=True))
     assert backend.set_state(b"one")[2]
     assert store.num_keys() >= 1
+
+
+def test_etcd_without_its_client_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "etcd3gw.client", None)
+    with pytest.raises(ConfigError, match=r"needs etcd3gw: pip install 'elastic-launch\[etcd\]'"):
+        backends.create("etcd", "host", "job", {})

@@ -119,6 +119,17 @@ def test_a_node_that_was_killed_is_missed(kind: str, tmp_path: Path) -> None:
         assert sorted(answer[:2] for answer in all_next(left)) == [["0", "2"], ["1", "2"]]
 
 
+@pytest.mark.parametrize("kind", ["c10d", "file", "tcpstore"])
+def test_a_node_whose_python_is_busy_is_not_missed(kind: str, tmp_path: Path) -> None:
+    with StoreServer() as server:
+        endpoint = {"file": str(tmp_path / "state"), "tcpstore": f"127.0.0.1:{server.port}"}
+        place = Place(kind, endpoint.get(kind, f"127.0.0.1:{free_port()}"))
+        with nodes(2, *place.words(2, 2, "node_timeout=1")) as some:
+            all_next(some)
+            assert some[0].tell("keep-interpreter", "2.5") == "ok"
+            assert [node.tell("waiting-now") for node in some] == ["0", "0"]
+
+
 @pytest.mark.parametrize("kind", ["c10d", "file"])
 def test_too_few_nodes_are_an_error_that_says_what_was_waited_for(
     kind: str, tmp_path: Path
