@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from elastic._C import StoreClient, StoreServer, StoreServerStats, __version__
-    from elastic.agent import LocalElasticAgent, RunResult, WorkerSpec, WorkerState
+    from elastic.agent import LocalElasticAgent
     from elastic.errors import (
         ConfigError,
         ElasticError,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from elastic.logs import LogsSpecs, Std
     from elastic.report import ProcessFailure
+    from elastic.workers import RunResult, WorkerSpec, WorkerState
 
 # Each public name and the module that has it.
 _HOMES = {
@@ -32,9 +33,9 @@ _HOMES = {
     "StoreServerStats": "elastic._C",
     "__version__": "elastic._C",
     "LocalElasticAgent": "elastic.agent",
-    "RunResult": "elastic.agent",
-    "WorkerSpec": "elastic.agent",
-    "WorkerState": "elastic.agent",
+    "RunResult": "elastic.workers",
+    "WorkerSpec": "elastic.workers",
+    "WorkerState": "elastic.workers",
     "ConfigError": "elastic.errors",
     "ElasticError": "elastic.errors",
     "QueueEmpty": "elastic.errors",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from elastic._C import WorkerFailure
-    from elastic.agent import RunResult
+    from elastic.workers import RunResult
 
 TAIL_LINES_MAX = 50
 TAIL_BYTES_MAX = 64 * 1024

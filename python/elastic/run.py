@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
-    from elastic.agent import LocalElasticAgent, RunResult
+    from elastic.agent import LocalElasticAgent
     from elastic.config import LaunchConfig
+    from elastic.workers import RunResult
 
 
 def console_main() -> None:
@@ -56,7 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _launch(job: LaunchConfig) -> int:
     import logging
 
-    from elastic.agent import LocalElasticAgent, WorkerSpec
+    from elastic.agent import LocalElasticAgent
+    from elastic.workers import WorkerSpec
 
     logging.basicConfig(
         level=job.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"

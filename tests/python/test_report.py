@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from elastic import report
-from elastic.agent import RunResult, WorkerState
 from elastic.report import ProcessFailure
+from elastic.workers import RunResult, WorkerState
 
 
 def failure(rank: int, *, ago: float = 1.0, code: int = 1, signum: int = 0, **more: Any) -> Any:
