@@ -67,7 +67,7 @@ BAD_INPUT = [
     [],
     ["--nproc-per-node=0", "/bin/true"],
     ["--nproc-per-node=x", "/bin/true"],
-    ["--nnodes=2", "/bin/true"],
+    ["--nnodes=3:2", "/bin/true"],
     ["--no-such-option", "/bin/true"],
     ["--max-restarts=many", "/bin/true"],
     ["--signals-to-handle=SIGKILL", "/bin/true"],
