@@ -30,8 +30,8 @@
 namespace elastic::core {
 namespace {
 
-// A path may lose its packets for nearly all of node_timeout: what is missing at the end is one beat
-// that was not due before, and the time until a new connection is through.
+// A path may lose its packets for nearly all of node_timeout: what is missing at the end is one
+// beat that was not due before, and the time until a new connection is through.
 constexpr int kBeatsPerTimeout = 8;
 constexpr int kDoubtsPerTimeout = 8;
 // Also with a long node_timeout the clock is compared, and a proxy sees traffic, this often.

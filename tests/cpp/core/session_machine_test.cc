@@ -8,113 +8,18 @@
 #include <string>
 #include <vector>
 
+#include "core/session_machine_harness.h"
 #include "elastic/agent.h"
 
 namespace elastic::core {
 namespace {
 
+using namespace session_machine_test;
 using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using M = SessionMachine;
-
-constexpr NodeId kNode{1, 2};
-
-JobSettings settings() {
-  JobSettings job;
-  job.min_nodes = 2;
-  job.max_nodes = 4;
-  job.node_timeout = 8s;
-  job.store_grace = 60s;
-  job.join_timeout = 600s;
-  return job;
-}
-
-rdzv::Join join(std::uint64_t highest_round = 0) {
-  rdzv::Join said;
-  said.node.id = kNode;
-  said.node.name = "10.0.0.7_1_0";
-  said.node.highest_round = highest_round;
-  said.settings = settings();
-  return said;
-}
-
-rdzv::Round round(std::uint64_t number, int rank = 1) {
-  RoundRecord record;
-  record.round = number;
-  record.nodes = 2;
-  return {kNode, std::make_shared<const RoundRecord>(record), {.group_rank = rank}};
-}
-
-FailureReport failure_at(Instant at) {
-  FailureReport failure;
-  failure.exit_code = 3;
-  failure.at = at;
-  return failure;
-}
-
-const char* text_of(rdzv::NodePhase phase) {
-  switch (phase) {
-    case rdzv::NodePhase::kJoined: return "joined";
-    case rdzv::NodePhase::kWorking: return "working";
-    case rdzv::NodePhase::kStopped: return "stopped";
-    case rdzv::NodePhase::kDone: return "done";
-  }
-  return "?";
-}
-
-std::string text_of(const RendezvousEvent& event) {
-  if (const auto* said = std::get_if<rdzv::Join>(&event)) {
-    return "join after " + std::to_string(said->node.highest_round);
-  }
-  if (const auto* said = std::get_if<rdzv::Resume>(&event)) {
-    return std::string("resume ") + text_of(said->phase) +
-           (said->last ? " in " + std::to_string(said->last->record.round) : "") +
-           (said->failure ? " with a failure" : "");
-  }
-  if (const auto* said = std::get_if<rdzv::Failed>(&event)) {
-    return "failed in " + std::to_string(said->round);
-  }
-  if (const auto* said = std::get_if<rdzv::Gone>(&event)) {
-    return "gone of " + std::to_string(said->round);
-  }
-  if (const auto* said = std::get_if<rdzv::Done>(&event)) {
-    return "done in " + std::to_string(said->round);
-  }
-  if (std::holds_alternative<rdzv::Leave>(event)) return "leave";
-  if (std::holds_alternative<rdzv::Close>(event)) return "close";
-  return "?";
-}
-
-std::string text_of(const RendezvousAction& action) {
-  if (const auto* told = std::get_if<rdzv::Round>(&action)) {
-    return "round " + std::to_string(told->record->round);
-  }
-  if (const auto* told = std::get_if<rdzv::Restart>(&action)) {
-    return "restart " + std::to_string(told->round);
-  }
-  if (std::holds_alternative<rdzv::Waiting>(action)) return "waiting";
-  if (std::holds_alternative<rdzv::Evicted>(action)) return "evicted";
-  if (std::holds_alternative<rdzv::Refused>(action)) return "refused";
-  if (std::holds_alternative<rdzv::TimedOut>(action)) return "timed out";
-  if (std::holds_alternative<rdzv::Closed>(action)) return "closed";
-  if (std::holds_alternative<rdzv::RoundOver>(action)) return "round over";
-  return "?";
-}
-
-std::string text_of(const M::Action& action) {
-  if (std::holds_alternative<M::Connect>(action)) return "connect";
-  if (std::holds_alternative<M::Abandon>(action)) return "abandon";
-  if (std::holds_alternative<M::Greet>(action)) return "greet";
-  if (std::holds_alternative<M::Beat>(action)) return "beat";
-  if (const auto* said = std::get_if<M::Send>(&action)) return text_of(said->event);
-  if (const auto* told = std::get_if<M::Deliver>(&action)) return "told: " + text_of(told->action);
-  if (const auto* noted = std::get_if<M::Note>(&action)) return "note: " + noted->sentence;
-  const auto& lost = std::get<M::Lost>(action);
-  return "lost " + std::to_string(lost.exit_code) + ": " + lost.sentence;
-}
 
 class SessionMachineTest : public ::testing::Test {
  protected:
@@ -500,124 +405,6 @@ TEST_F(SessionMachineTest, AReplyToNothingThatWasAskedTeachesNothing) {
   step(M::BeatAnswered{now_ + 1h, now_ + 9h});
   EXPECT_EQ(machine_.clock_offset(), 0ns);
 }
-
-// Any order of events: what is promised to the one who carries the actions out.
-class SessionMachineProperties : public ::testing::TestWithParam<int> {
- protected:
-  void feed(const M::Event& event) {
-    std::vector<M::Action> actions;
-    machine_.step(event, now_, &actions);
-    judge(event, actions);
-  }
-  void judge(const M::Event& event, const std::vector<M::Action>& actions) {
-    for (const M::Action& action : actions) {
-      const std::string text = text_of(action);
-      ASSERT_FALSE(is_lost_) << text << " after the end";
-      if (std::holds_alternative<M::Say>(event)) {
-        ASSERT_TRUE(!std::holds_alternative<M::Deliver>(action) &&
-                    !std::holds_alternative<M::Note>(action) &&
-                    !std::holds_alternative<M::Lost>(action))
-            << text << " inside of a call";
-      }
-      if (std::holds_alternative<M::Connect>(action)) {
-        ASSERT_FALSE(is_attempting_);
-        is_attempting_ = true;
-      } else if (std::holds_alternative<M::Abandon>(action)) {
-        ASSERT_TRUE(is_attempting_);
-        is_attempting_ = false;
-      } else if (std::holds_alternative<M::Greet>(action)) {
-        ASSERT_TRUE(is_open_);
-        ASSERT_FALSE(is_greeted_);
-        is_greeted_ = true;
-      } else if (std::holds_alternative<M::Send>(action) ||
-                 std::holds_alternative<M::Beat>(action)) {
-        ASSERT_TRUE(is_open_ && is_greeted_) << text << " without a greeted connection";
-      } else if (const auto* told = std::get_if<M::Deliver>(&action)) {
-        if (const auto* one = std::get_if<rdzv::Round>(&told->action)) {
-          ASSERT_GT(one->record->round, round_);
-          round_ = one->record->round;
-        }
-      } else if (std::holds_alternative<M::Lost>(action)) {
-        is_lost_ = true;
-      }
-    }
-  }
-  void random_event(Rng* rng) {
-    const auto pick = [rng](std::uint64_t n) { return rng->next() % n; };
-    now_ += Duration(static_cast<Duration::rep>(pick(700'000'000)));
-    const std::uint64_t number = round_ + pick(3);
-    switch (pick(16)) {
-      case 0:
-      case 1:
-      case 2:
-        if (!is_attempting_) break;
-        is_attempting_ = false;
-        is_open_ = true;
-        is_greeted_ = false;
-        feed(M::Connected{});
-        break;
-      case 3:
-        if (!is_attempting_) break;
-        is_attempting_ = false;
-        feed(M::AttemptFailed{Status(StatusCode::kUnavailable, "refused"), std::nullopt});
-        break;
-      case 4:
-        if (!is_open_) break;
-        is_open_ = false;
-        feed(M::ConnectionLost{Status(StatusCode::kUnavailable, "reset")});
-        break;
-      case 5: feed(M::Say{join(number)}); break;
-      case 6: feed(M::Say{rdzv::Gone{kNode, number}}); break;
-      case 7: feed(M::Say{rdzv::Failed{kNode, number, failure_at(now_)}}); break;
-      case 8: feed(M::Say{rdzv::Done{kNode, number}}); break;
-      case 9:
-        if (pick(20) == 0) feed(M::Say{rdzv::Leave{kNode, "SIGTERM"}});
-        break;
-      case 10:
-        if (is_greeted_ && is_open_) feed(M::Greeted{pick(3), now_});
-        break;
-      case 11:
-        if (is_greeted_ && is_open_) feed(M::BeatAnswered{now_ - Duration(pick(9)), now_});
-        break;
-      case 12:
-        if (is_open_) feed(M::Heard{round(number)});
-        break;
-      case 13:
-        if (is_open_) feed(M::Heard{rdzv::Restart{kNode, number, {}, "why", 1s}});
-        break;
-      case 14:
-        if (is_open_) feed(M::Heard{rdzv::Evicted{kNode, number, "why"}});
-        break;
-      default: feed(M::Hurry{}); break;
-    }
-  }
-
-  Instant now_ = Instant(1h);
-  M machine_{settings(), "node1:29400", static_cast<std::uint64_t>(GetParam())};
-  bool is_attempting_ = false;
-  bool is_open_ = false;
-  bool is_greeted_ = false;
-  bool is_lost_ = false;
-  std::uint64_t round_ = 0;
-};
-
-TEST_P(SessionMachineProperties, HoldInEveryOrderOfEvents) {
-  Rng rng(static_cast<std::uint64_t>(GetParam()));
-  std::vector<M::Action> actions;
-  machine_.begin(now_, &actions);
-  judge(M::Tick{}, actions);
-  for (int i = 0; i < 400 && !is_lost_; ++i) {
-    random_event(&rng);
-    if (HasFatalFailure()) return;
-    feed(M::Tick{});
-    if (HasFatalFailure()) return;
-    // A tick leaves nothing due: a loop that obeys the deadline does not spin.
-    const auto next = machine_.next_deadline();
-    ASSERT_TRUE(!next || *next > now_);
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Seeds, SessionMachineProperties, ::testing::Range(1, 200));
 
 }  // namespace
 }  // namespace elastic::core
