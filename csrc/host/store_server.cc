@@ -1,90 +1,35 @@
 #include "elastic/store_server.h"
 
-#include <future>
-#include <mutex>
-#include <optional>
 #include <utility>
 
+#include "host/service_thread.h"
 #include "host/store_service.h"
-#include "os/fork_guard.h"
-#include "os/loop_thread.h"
 
 namespace elastic {
 
 class StoreServer::Impl {
  public:
-  static Result<std::unique_ptr<Impl>> start(const StoreServerOptions& options) {
-    auto thread = os::LoopThread::start("elastic-store");
-    if (!thread.ok()) return thread.status();
-    std::optional<Result<std::unique_ptr<host::StoreService>>> service;
-    (*thread)->call([&] { service = host::StoreService::open(&(*thread)->loop(), options); });
-    if (!service->ok()) return service->status();
-    return std::make_unique<Impl>(std::move(*thread), std::move(**service));
-  }
-
-  Impl(std::unique_ptr<os::LoopThread> thread, std::unique_ptr<host::StoreService> service)
-      : port_(service->port()),
-        host_(service->host()),
-        thread_(std::move(thread)),
-        service_(std::move(service)) {}
-  ~Impl() { close(Duration::zero()); }
-
-  std::uint16_t port() const { return port_; }
-  const std::string& host() const { return host_; }
-
-  StoreServerStats stats() {
-    const std::lock_guard lock(mutex_);
-    return service_ == nullptr ? last_stats_ : service_->stats();
-  }
-
-  bool is_in_child() const { return fork_guard_.is_in_child(); }
-
-  void close(Duration drain) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (std::exchange(closing_, true)) return;
-    }
-    std::promise<void> drained;
-    thread_->call([&] { service_->drain(drain, [&drained] { drained.set_value(); }); });
-    drained.get_future().wait();
-
-    const std::lock_guard lock(mutex_);
-    last_stats_ = service_->stats();
-    thread_->call([this] { service_.reset(); });
-    thread_.reset();
-  }
-
- private:
-  // Constant after construction.
-  const std::uint16_t port_;
-  const std::string host_;
-  const os::ForkGuard fork_guard_;
-
-  std::mutex mutex_;
-  bool closing_ = false;         // guarded by mutex_
-  StoreServerStats last_stats_;  // guarded by mutex_
-  // Both guarded by mutex_ once closing_ is set; their own members keep their own rules.
-  std::unique_ptr<os::LoopThread> thread_;
-  std::unique_ptr<host::StoreService> service_;
+  std::unique_ptr<host::ServiceThread<host::StoreService>> service;
 };
 
 StoreServer::StoreServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 StoreServer::~StoreServer() {
-  // The loop thread does not exist in a forked child, so there is nobody to stop and join.
-  if (impl_->is_in_child()) static_cast<void>(impl_.release());
+  // Nobody is there to stop and join.
+  if (impl_->service->is_in_child()) static_cast<void>(impl_.release());
 }
 
 Result<std::unique_ptr<StoreServer>> StoreServer::start(const StoreServerOptions& options) {
-  auto impl = Impl::start(options);
-  if (!impl.ok()) return impl.status();
-  return std::unique_ptr<StoreServer>(new StoreServer(std::move(*impl)));
+  auto service = host::ServiceThread<host::StoreService>::start("elastic-store", options);
+  if (!service.ok()) return service.status();
+  return std::unique_ptr<StoreServer>(
+      new StoreServer(std::make_unique<Impl>(Impl{*std::move(service)})));
 }
 
-std::uint16_t StoreServer::port() const { return impl_->port(); }
-const std::string& StoreServer::host() const { return impl_->host(); }
-StoreServerStats StoreServer::stats() const { return impl_->stats(); }
+std::uint16_t StoreServer::port() const { return impl_->service->port(); }
+const std::string& StoreServer::host() const { return impl_->service->host(); }
+StoreServerStats StoreServer::stats() const { return impl_->service->stats(); }
 void StoreServer::close(Duration drain) {
-  if (!impl_->is_in_child()) impl_->close(drain);
+  if (!impl_->service->is_in_child()) impl_->service->close(drain);
 }
 
 }  // namespace elastic
