@@ -154,9 +154,10 @@ void RendezvousMachine::charge(rdzv::RestartCause cause, const std::string& node
     end_.charged = true;
     return;
   }
-  const std::string budget = may_replace
-                                 ? "no restart is left of " + std::to_string(settings_.max_restarts)
-                                 : std::string("lost nodes are not replaced");
+  const std::string total = std::to_string(settings_.max_restarts);
+  const std::string budget = !may_replace                  ? "lost nodes are not replaced"
+                             : settings_.max_restarts == 0 ? "no restart is allowed"
+                                                           : "no restart is left of " + total;
   JobResult result;
   if (is_loss) {
     result.outcome = JobOutcome::kFailed;

@@ -58,7 +58,7 @@ TEST(RendezvousLoss, ASpentBudgetEndsAllWithTheEarliestCause) {
   EXPECT_EQ(job.result().exit_code, 7);
   EXPECT_EQ(job.result().node, "b");
   EXPECT_EQ(job.result().rank, 1);
-  EXPECT_EQ(job.result().message, "rank 1 on b exited with code 7; no restart is left of 0");
+  EXPECT_EQ(job.result().message, "rank 1 on b exited with code 7; no restart is allowed");
 }
 
 TEST(RendezvousLoss, TheVerdictWaitsForSlowWorkersNoLongerThanNodeTimeout) {
@@ -265,7 +265,7 @@ TEST(RendezvousLoss, BelowMinWithoutBudgetTheJobFailsAtOnceNamingTheNode) {
   EXPECT_EQ(job.result().node, "b");
   EXPECT_THAT(job.result().lost, ElementsAre("b"));
   EXPECT_THAT(job.result().message,
-              HasSubstr("1 of at least 2 nodes remain and no restart is left"));
+              HasSubstr("1 of at least 2 nodes remain and no restart is allowed"));
 }
 
 TEST(RendezvousLoss, FailOnLossFailsWhateverTheBudget) {
