@@ -98,28 +98,32 @@ class Stamps:
 
     def next(self, kind: str, count: int, seconds: float = 60.0) -> list[tuple[int, int]]:
         """The next `count` stamps of that kind as (pid, ns); stamps of other kinds are dropped."""
-        found: list[tuple[int, int]] = []
+        collected = self.collect(kind, count, seconds)
+        return [(pid, at_ns) for what, pid, at_ns in collected if what == kind]
+
+    def collect(self, kind: str, count: int, seconds: float = 60.0) -> list[tuple[str, int, int]]:
+        """All stamps as (kind, pid, ns), until `count` of that kind are among them."""
+        found: list[tuple[str, int, int]] = []
         deadline = time.monotonic() + seconds
         with selectors.DefaultSelector() as selector:
             selector.register(self._fd, selectors.EVENT_READ)
-            while len(found) < count:
+            while (there := sum(what == kind for what, _, _ in found)) < count:
                 left = deadline - time.monotonic()
                 if left <= 0 or not selector.select(left):
-                    raise RuntimeError(f"{len(found)} of {count} workers stamped in {seconds:g} s")
-                *lines, self._rest = (self._rest + os.read(self._fd, 65536)).split(b"\n")
-                for line in lines:
-                    what, pid, at_ns = line.split()
-                    if what.decode() == kind:
-                        found.append((int(pid), int(at_ns)))
+                    raise RuntimeError(f"{there} of {count} workers stamped in {seconds:g} s")
+                found += self._read()
         return found
 
     def seen(self, kind: str) -> list[tuple[int, int]]:
         """The stamps of that kind that are there already."""
         with contextlib.suppress(BlockingIOError):
-            self._rest += os.read(self._fd, 65536)
-        *lines, self._rest = self._rest.split(b"\n")
+            return [(pid, at_ns) for what, pid, at_ns in self._read() if what == kind]
+        return []
+
+    def _read(self) -> list[tuple[str, int, int]]:
+        *lines, self._rest = (self._rest + os.read(self._fd, 65536)).split(b"\n")
         words = [line.decode().split() for line in lines]
-        return [(int(pid), int(at_ns)) for what, pid, at_ns in words if what == kind]
+        return [(what, int(pid), int(at_ns)) for what, pid, at_ns in words]
 
 
 @contextlib.contextmanager

@@ -13,7 +13,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from itertools import islice
 
+from harness import proc
 from harness.figures import Findings, Missing
 from harness.jobs import LOOPBACK, Agent, Job, examples, free_port, job, last_ns
 from scenes import Plan
@@ -176,9 +178,13 @@ def _node_is_told_to_stop(plan: Plan, findings: Findings, worker: str) -> None:
     case = "2:3 job, SIGTERM to an agent: the survivors' workers stopped, to new ones running"
 
     def stop_one(made: Job) -> float:
-        made.agents[2].process.send_signal(signal.SIGTERM)
-        stopped_ns = last_ns(_next(made, 3, plan, "term"))
-        return (last_ns(_next(made, 2, plan)) - stopped_ns) / 1e6
+        leaver = made.agents[2]
+        leaving = set(proc.descendants(leaver.process.pid))
+        leaver.process.send_signal(signal.SIGTERM)
+        stamps = _collect(made, 2, plan)
+        stopped = [at for what, pid, at in stamps if what == "term" and pid not in leaving]
+        started = [at for what, _, at in stamps if what == "start"]
+        return (max(started) - max(stopped)) / 1e6
 
     _with_three(plan, findings, worker, case, stop_one)
     _at_most(findings, case, 100)
@@ -236,7 +242,7 @@ def _coordinator_is_stopped(plan: Plan, findings: Findings, worker: str) -> None
     case = "3 agents, the coordinator stopped for 3 x node_timeout: workers started anew"
     with coordinator(plan) as (port, pid):
         conf = f"node_timeout={NODE_TIMEOUT_S}"
-        for made in _fresh(plan, findings, "elastic", worker, "2:3", conf=conf):
+        for made in islice(_fresh(plan, findings, "elastic", worker, "2:3", conf=conf), 3):
             made.endpoint = f"{LOOPBACK}:{port}"
             for _ in range(3):
                 made.start(is_host=False)
@@ -270,9 +276,14 @@ def _times(plan: Plan, name: str) -> int:
     return min(plan.times(20), TORCH_TIMES) if name == "torchrun" else plan.times(20)
 
 
-def _next(made: Job, count: int, plan: Plan, kind: str = "start") -> list[tuple[int, int]]:
+def _next(made: Job, count: int, plan: Plan) -> list[tuple[int, int]]:
+    return [(pid, at) for what, pid, at in _collect(made, count, plan) if what == "start"]
+
+
+def _collect(made: Job, count: int, plan: Plan) -> list[tuple[str, int, int]]:
+    """All stamps until `count` workers have started."""
     try:
-        return made.pipe.next(kind, count, plan.seconds(60.0, 3.0))
+        return made.pipe.collect("start", count, plan.seconds(60.0, 3.0))
     except RuntimeError as error:
         raise NoReaction(str(error)) from error
 
