@@ -23,6 +23,9 @@ namespace {
 // Who has lost the coordinator tries so often to reach it before the coordinator gives the node up.
 constexpr int kAttemptsPerTimeout = 16;
 constexpr Duration kPaceMin = std::chrono::milliseconds(10);
+// A last word is heard within a round trip. Whoever cannot be reached learns from the silence, and
+// a node that was told to stop does not wait for that.
+constexpr Duration kLastWordPatience = std::chrono::seconds(1);
 
 std::string endpoint_text(const RendezvousOptions& options) {
   const std::string& host = options.endpoint_host;
@@ -262,7 +265,7 @@ void Session::tell_ready() {
 void Session::drain(Duration limit, std::function<void()> done) {
   on_drained_ = std::move(done);
   drain_deadline_ = add_saturating(loop_->now(), limit);
-  drain_timer_.arm(drain_deadline_);
+  drain_timer_.arm(std::min(drain_deadline_, loop_->now() + kLastWordPatience));
   feed(Machine::Hurry{});
 }
 
