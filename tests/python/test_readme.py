@@ -47,7 +47,7 @@ def test_readme_has_the_commands_that_are_tested_here() -> None:
         "bash examples/demo.sh --watch-it-recover",
         "pip install .",
         "elastic-launch --standalone --nproc-per-node=2 --max-restarts=3 examples/all_reduce.py",
-        "elastic-launch --nnodes=1:2 --nproc-per-node=2 --rdzv-id=sum "
+        "elastic-launch --nnodes=1:2 --nproc-per-node=2 --rdzv-backend=c10d --rdzv-id=sum "
         "--rdzv-endpoint=localhost:29400 examples/all_reduce.py",
         "bash tests/run.sh",
     ]

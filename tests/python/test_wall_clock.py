@@ -1,0 +1,70 @@
+"""A wall clock that is wrong, and steps, changes nothing: no decision reads it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from launching import Job, free_endpoint
+
+HOUR_S = 3600
+# In its first life a worker says now and then that it works, and its clock, until it may end.
+WORKER = """
+until [ -e "$0" ]; do echo "$RANK at $(date +%s)"; sleep 0.2; done
+echo "$RANK ends, restarts: $TORCHELASTIC_RESTART_COUNT"
+[ "$TORCHELASTIC_RESTART_COUNT" = 1 ] || exit "$RANK"
+"""
+
+
+@pytest.fixture
+def wall_clock(tmp_path: Path) -> dict[str, str]:
+    """The environment of a node whose wall clock a file moves."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    library = tmp_path / "wall_clock.so"
+    source = Path(__file__).with_name("stub_wall_clock.c")
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True
+    )
+    return {"LD_PRELOAD": str(library), "STUB_WALL_CLOCK_FILE": str(tmp_path / "offset")}
+
+
+def read_beats(node: subprocess.Popen[str], count: int) -> list[int]:
+    """The times that a node's worker says next."""
+    assert node.stdout is not None
+    lines = [node.stdout.readline() for _ in range(count)]
+    assert all(" at " in line for line in lines), lines
+    return [int(line.split(" at ")[1]) for line in lines]
+
+
+def test_a_wall_clock_that_is_wrong_and_steps_changes_nothing(
+    wall_clock: dict[str, str], tmp_path: Path
+) -> None:
+    offset = Path(wall_clock["STUB_WALL_CLOCK_FILE"])
+    offset.write_text(f"{HOUR_S}\n")
+    may_end = tmp_path / "may-end"
+    words = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=clock"]
+    words += [f"--rdzv-endpoint={free_endpoint()}", "--max-restarts=1"]
+    words += ["--rdzv-conf=node_timeout=1", "--no-python"]
+    with Job(words, ["sh", "-c", WORKER, str(may_end)]) as job:
+        right = job.start()
+        wrong = job.start(**wall_clock)
+        ahead = read_beats(wrong, 1)[0]
+        assert abs(ahead - HOUR_S - time.time()) < HOUR_S / 2
+        offset.write_text(f"{-HOUR_S}\n")
+        # Three times as long as a node may be silent.
+        beats = read_beats(wrong, 15)
+        read_beats(right, 15)
+        assert abs(beats[-1] + HOUR_S - time.time()) < HOUR_S / 2
+        offset.write_text(f"{HOUR_S}\n")
+        may_end.touch()
+        done = job.finish()
+    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+    ends = [line for node in done for line in node.stdout.splitlines() if "ends" in line]
+    # One restart, which the worker of rank 1 asked for, and none because of a clock.
+    assert {"0 ends, restarts: 1", "1 ends, restarts: 1"} <= set(ends), ends
+    assert not any("restarts: 2" in line for line in ends)
