@@ -318,7 +318,9 @@ void CoordinatorService::Impl::finish_drain() {
   jobs_.clear();
   num_sessions_.set(0);
   num_jobs_.set(0);
-  store_->accept_sessions(nullptr);
+  // Until the socket closes this is a coordinator still, if one that closes every session: whoever
+  // asks is not to take it for a plain store.
+  store_->accept_sessions([](const os::UniqueFd&, std::string_view) {});
   store_->drain(drain_limit_, std::exchange(on_drained_, nullptr));
 }
 
