@@ -1,16 +1,12 @@
 #include "host/node.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <utility>
 
 #include "core/worker_env.h"
 #include "host/membership_factory.h"
-#include "os/address.h"
-#include "os/random_seed.h"
+#include "host/node_identity.h"
 
 // Theory of operation. What the rendezvous tells and what happens to the workers becomes a
 // PolicyEvent, and the actions that come back are carried out in order before the next event is
@@ -35,19 +31,10 @@ constexpr Duration kStopMargin = std::chrono::seconds(10);
 
 const std::string kNullDevice = "/dev/null";
 
-// addr_pid_localid, as torch names nodes.
-std::string name_of_node(const std::string& address) {
-  static std::atomic<int> nodes_of_this_process{0};
-  return address + "_" + std::to_string(::getpid()) + "_" + std::to_string(nodes_of_this_process++);
-}
-
 NodeInfo describe_node(const AgentOptions& options) {
-  NodeInfo node;
-  node.id = {os::random_seed(), os::random_seed()};
+  NodeInfo node = new_node(options.rendezvous);
   node.local_world_size = static_cast<int>(options.workers.size());
   node.role = options.role;
-  node.static_rank = options.rendezvous.node_rank;
-  node.topology = options.rendezvous.topology;
   node.stop_grace = options.stop_grace;
   node.failure_grace = options.failure_grace.value_or(options.stop_grace);
   return node;
@@ -144,17 +131,7 @@ void Node::on_membership_event(const MembershipEvent& event) {
 }
 
 void Node::on_ready(const MembershipReady& ready) {
-  const RendezvousOptions& rendezvous = options_.rendezvous;
-  const auto literal = os::parse_address(rendezvous.local_addr);
-  const auto found = os::parse_address(ready.address);
-  if (literal) {
-    bind_host_ = literal->host();
-  } else {
-    // A name that means loopback here, or an endpoint on this host, tells nothing about where the
-    // other nodes will come from.
-    const bool is_for_others = rendezvous.settings.max_nodes > 1;
-    bind_host_ = is_for_others && found && found->is_loopback() ? "" : ready.address;
-  }
+  bind_host_ = store_host(options_.rendezvous, ready.address);
   is_store_at_endpoint_ =
       ready.hosts_coordinator && options_.share_store && is_endpoint_port(options_.master_port);
   feed(core::RendezvousFound{name_of_node(ready.address), ready.address});

@@ -1,22 +1,18 @@
 #include "elastic/rendezvous_client.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
 #include <deque>
 #include <future>
 #include <utility>
 
 #include "elastic/agent.h"
 #include "host/membership_factory.h"
+#include "host/node_identity.h"
 #include "host/round_store.h"
-#include "os/address.h"
 #include "os/clock.h"
 #include "os/fork_guard.h"
 #include "os/loop_thread.h"
 #include "os/notifier.h"
-#include "os/random_seed.h"
 
 // Theory of operation. The seat lives on a loop thread: it hears what the membership tells, and
 // says what follows from it and from what the caller asks for. Callers look at it from there, too;
@@ -29,12 +25,6 @@ namespace elastic {
 namespace {
 
 constexpr std::size_t kNotesMax = 256;
-
-// Tells the clients of one process apart, in the names that people see.
-int next_local_id() {
-  static std::atomic<int> last = 0;
-  return last++;
-}
 
 Status error_of(const host::MembershipLost& lost) {
   switch (lost.exit_code) {
@@ -54,14 +44,12 @@ class RendezvousClient::Impl {
       : options_(std::move(options)),
         changed_(std::move(changed)),
         thread_(std::move(thread)),
+        node_(host::new_node(options_.rendezvous)),
         store_(&thread_->loop(),
                {.fixed_port = options_.store_port, .ports = {}, .limits = options_.store_limits}),
         parting_(&thread_->loop(), [this] { part(); }) {
-    node_.id = {os::random_seed(), os::random_seed()};
     node_.local_world_size = options_.local_world_size;
     node_.role = options_.role;
-    node_.static_rank = options_.rendezvous.node_rank;
-    node_.topology = options_.rendezvous.topology;
     node_.stop_grace = node_.failure_grace = options_.stop_grace;
   }
   ~Impl() {
@@ -320,14 +308,9 @@ void RendezvousClient::Impl::hear(const host::MembershipEvent& event) {
 }
 
 void RendezvousClient::Impl::on(const host::MembershipReady& ready) {
-  const auto found = os::parse_address(ready.address);
-  const bool tells_little = options_.rendezvous.settings.max_nodes > 1 && found &&
-                            found->is_loopback() &&
-                            !os::parse_address(options_.rendezvous.local_addr);
-  bind_host_ = tells_little ? "" : ready.address;
+  bind_host_ = host::store_host(options_.rendezvous, ready.address);
   node_.address = ready.address;
-  node_.name =
-      ready.address + "_" + std::to_string(::getpid()) + "_" + std::to_string(next_local_id());
+  node_.name = host::name_of_node(ready.address);
   is_ready_ = true;
   if (is_asked_) join();
 }
