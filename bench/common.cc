@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "core/wire.h"
+#include "core/store/wire.h"
 
 namespace bench {
 

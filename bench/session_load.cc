@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "common.h"
-#include "core/session_wire.h"
-#include "core/wire.h"
+#include "core/session/session_wire.h"
+#include "core/store/wire.h"
 
 namespace {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "common.h"
-#include "core/wire.h"
+#include "core/store/wire.h"
 #include "traffic.h"
 
 namespace {

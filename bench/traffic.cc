@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "common.h"
-#include "core/wire.h"
+#include "core/store/wire.h"
 
 namespace bench {
 

@@ -23,11 +23,39 @@ COLUMNS_MAX = 100
 # What a layer may include of ours, beside the standard library and the system.
 LAYER_INCLUDES = {
     "core": ("elastic/", "core/"),
-    "os": ("elastic/", "core/check.h", "os/"),
+    "os": ("elastic/", "core/base/check.h", "os/"),
     "host": ("elastic/", "core/", "os/", "host/"),
     "guardian": ("core/", "elastic/", "os/", "guardian/"),
     "coordinator": ("elastic/", "coordinator/"),
     "bindings": ("elastic/", "bindings/"),
+}
+
+# Files are in folders by subject. A subject may include its own files and those of the subjects
+# named here, which all come before it, so that there is no cycle.
+SUBJECT_INCLUDES = {
+    "core": {
+        "base": (),
+        "store": ("base",),
+        "rendezvous": ("base",),
+        "session": ("base", "rendezvous"),
+        "workers": ("base",),
+        "agent": ("base", "rendezvous"),
+    },
+    "os": {
+        "base": (),
+        "loop": ("base",),
+        "net": ("base", "loop"),
+        "process": ("base", "loop"),
+        "file": ("base", "loop"),
+    },
+    "host": {
+        "base": (),
+        "store": ("base",),
+        "workers": ("base",),
+        "coordinator": ("base", "store"),
+        "membership": ("base", "store", "coordinator"),
+        "agent": ("base", "store", "coordinator", "membership", "workers"),
+    },
 }
 
 # Headers through which a pure machine could read time, chance, threads or the system.
@@ -84,6 +112,25 @@ def test_layers_include_only_what_they_may(layer: str) -> None:
                 include = re.match(r'#include "(.+)"', line)
                 if include and not include[1].startswith(LAYER_INCLUDES[layer]):
                     yield f"{relative(path)}:{number}: {layer} may not include {include[1]}"
+
+    complaints(look())
+
+
+@pytest.mark.parametrize("layer", SUBJECT_INCLUDES)
+def test_subjects_include_only_subjects_before_them(layer: str) -> None:
+    subjects = SUBJECT_INCLUDES[layer]
+
+    def look() -> Iterator[str]:
+        for path in cpp_sources(layer):
+            subject = path.relative_to(ROOT / "csrc" / layer).parts[0]
+            if subject not in subjects:
+                yield f"{relative(path)}: {layer} has no subject folder {subject}"
+                continue
+            allowed = (subject, *subjects[subject])
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                include = re.match(rf'#include "{layer}/(\w+)/', line)
+                if include and include[1] not in allowed:
+                    yield f"{relative(path)}:{number}: {subject} may not include {include[1]}"
 
     complaints(look())
 

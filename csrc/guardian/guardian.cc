@@ -11,8 +11,8 @@
 #include <utility>
 #include <variant>
 
-#include "os/clock.h"
-#include "os/process_tree.h"
+#include "os/loop/clock.h"
+#include "os/process/process_tree.h"
 
 // Theory of operation. One thread sleeps in poll, without a timeout, until the agent asks
 // something, a child ends, or an exec pipe tells how a start went. The guardian decides nothing:

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "core/guardian_protocol.h"
+#include "core/workers/guardian_protocol.h"
 #include "elastic/time.h"
 #include "guardian/worker.h"
-#include "os/fd.h"
+#include "os/base/fd.h"
 
 namespace elastic::guardian {
 

@@ -18,9 +18,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/guardian_protocol.h"
+#include "core/workers/guardian_protocol.h"
 #include "guardian/guardian.h"
-#include "os/fd.h"
+#include "os/base/fd.h"
 
 namespace elastic::guardian {
 namespace {

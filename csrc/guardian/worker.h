@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/guardian_protocol.h"
-#include "os/fd.h"
+#include "core/workers/guardian_protocol.h"
+#include "os/base/fd.h"
 
 namespace elastic::guardian {
 

@@ -12,8 +12,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/check.h"
-#include "core/wire.h"
+#include "core/base/check.h"
+#include "core/store/wire.h"
 
 namespace {
 

@@ -11,8 +11,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/check.h"
-#include "core/session_wire.h"
+#include "core/base/check.h"
+#include "core/session/session_wire.h"
 
 namespace {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "elastic/time.h"
 
 namespace elastic::test {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/session_machine.h"
+#include "core/session/session_machine.h"
 #include "sim/sim_net.h"
 
 namespace elastic::test {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/shared_member.h"
+#include "core/rendezvous/shared_member.h"
 
 namespace elastic::test {
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // The agents decide together over a compare-and-set store: each runs a machine of its own over the
-// shared bytes (core/shared_member), polls, writes, and learns what others have decided.
+// shared bytes (core/rendezvous/shared_member), polls, writes, and learns what others have decided.
 
 #include <cstdint>
 #include <memory>

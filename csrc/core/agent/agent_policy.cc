@@ -1,0 +1,433 @@
+#include "core/agent/agent_policy.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/signal_name.h"
+#include "core/rendezvous/rank_assign.h"
+
+// Theory of operation. The states are those that torch's agent names, described at AgentState.
+//
+// An event is first read in the light of what is known (classify: was that exit a failure? is the
+// round one that we know already?), which gives one of the inputs; state and input then name one
+// edge of the table, and with it the step to take and the next state. All decisions are in those
+// two places (agent_policy_table.cc); the steps only keep the books and write the actions. A pair
+// that cannot occur leads to UNKNOWN: whoever sends it is out of step with us, and workers that
+// nobody understands must not go on.
+//
+// What happens to the job is decided elsewhere. A node whose worker failed says so and goes on
+// until it is told: to stop and join again, or that the job is over. The same holds for a node
+// whose workers are done, which waits for the others at the barrier. Only three things the agent
+// does by itself: it leaves when it is asked to stop; it ends the job when a program cannot be
+// executed, which would repeat itself in every round; and it stops the other workers of a broken
+// gang when nobody answers.
+//
+// A round ends here with GroupGone and never earlier: not even the end of every worker may start
+// the next one, since what they left behind could still hold a port or a device. The result is
+// settled when it is heard, and told when the workers are gone. The failures of one round are
+// collected until then, and the one that the kernel told first is the cause of them all; an earlier
+// one than the one that was said is said, too.
+//
+// The first stop request settles the outcome unless it was settled before: then it, and every later
+// one, only decides how long the workers have. From the second on they have no time.
+
+namespace elastic::core {
+namespace {
+
+constexpr int kSignalBase = 128;  // as a shell tells that a program died by a signal
+
+std::string seconds_text(Duration duration) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g s", to_seconds(duration));
+  return text;
+}
+
+// The same worker would fail in the same way in every round.
+bool repeats(const WorkerExit& exit) {
+  if (exit.kind != ExitKind::kNotStarted) return false;
+  return exit.error == ENOENT || exit.error == EACCES || exit.error == ENOEXEC;
+}
+
+int launcher_code(const WorkerExit& exit) {
+  if (exit.kind != ExitKind::kNotStarted) return exit.shell_code();
+  return exit.stage == "open" ? kExitCannotLog : kExitCannotStart;
+}
+
+int exit_code_of(const JobResult& job) {
+  if (job.outcome == JobOutcome::kSucceeded) return 0;
+  if (job.cause == JobCause::kNodeLost || job.cause == JobCause::kTooFewNodes) return kExitNodeLost;
+  return job.exit_code != 0 ? job.exit_code : kExitJobClosed;
+}
+
+AgentEvent event_of(AgentEvent::Kind kind, AgentState state, Instant at) {
+  AgentEvent event;
+  event.kind = kind;
+  event.state = state;
+  event.at = at;
+  return event;
+}
+
+}  // namespace
+
+struct AgentPolicy::Context {
+  Instant now;
+  AgentState from;  // the state before the step
+  std::vector<PolicyAction>* out;
+
+  void act(PolicyAction action) const { out->push_back(std::move(action)); }
+  void report(AgentEvent::Kind kind, AgentState state, std::string message) const {
+    AgentEvent event = event_of(kind, state, now);
+    event.message = std::move(message);
+    act(Report{std::move(event)});
+  }
+};
+
+void AgentPolicy::step(const PolicyEvent& event, Instant now, std::vector<PolicyAction>* out) {
+  if (is_finished_) return;
+  if (std::holds_alternative<PolicyTick>(event)) {
+    if (!deadline_ || now < *deadline_) return;
+    deadline_.reset();
+  }
+  const PolicyEdge& edge = edge_of(state_, classify(event));
+  Context context{now, std::exchange(state_, edge.next), out};
+  run(edge.step, event, &context);
+}
+
+void AgentPolicy::run(PolicyStep step, const PolicyEvent& event, Context* context) {
+  switch (step) {
+    case PolicyStep::kIgnore: break;
+    case PolicyStep::kTell:
+      context->report(AgentEvent::Kind::kNote, state_, std::get<Note>(event).sentence);
+      break;
+    case PolicyStep::kJoin: join(event, context); break;
+    case PolicyStep::kStartGroup: start_group(std::get<rdzv::Round>(event), context); break;
+    case PolicyStep::kObey: obey(event, context); break;
+    case PolicyStep::kEnd: end(event, context); break;
+    case PolicyStep::kCountStarted: count_started(std::get<WorkerStarted>(event), context); break;
+    case PolicyStep::kCountExit: count_exit(std::get<WorkerExited>(event), context); break;
+    case PolicyStep::kAddFailure: add_failure(std::get<WorkerExited>(event), context); break;
+    case PolicyStep::kSayDone: say_done(context); break;
+    case PolicyStep::kSayGone: say_gone(context); break;
+    case PolicyStep::kRejoin:
+      say_gone(context);
+      say_join(context);
+      break;
+    case PolicyStep::kFinish:
+      say_gone(context);
+      finish(context);
+      break;
+    case PolicyStep::kLeave: leave(std::get<StopRequested>(event), context); break;
+    case PolicyStep::kLeaveDone: leave_done(event, context); break;
+    case PolicyStep::kHurry: hurry(std::get<StopRequested>(event), context); break;
+    case PolicyStep::kStopUntold:
+      stop_group(self_.failure_grace,
+                 story_of(cause()) + "; nobody answers; stopping the other workers", context);
+      break;
+    case PolicyStep::kLose: lose(event, context); break;
+  }
+}
+
+void AgentPolicy::join(const PolicyEvent& event, Context* context) {
+  if (const auto* found = std::get_if<RendezvousFound>(&event)) {
+    self_.name = found->name;
+    self_.address = found->address;
+  } else {
+    const std::string reason = hear_order(event);
+    // A node whose workers run no more has nothing to stop, but people want to know why it goes on.
+    if (context->from == AgentState::kSucceeded) {
+      context->report(AgentEvent::Kind::kNote, state_, "called back: " + reason);
+    }
+  }
+  say_join(context);
+}
+
+void AgentPolicy::say_join(Context* context) {
+  has_joined_ = true;
+  is_to_join_ = false;
+  deadline_.reset();
+  context->act(Say{rdzv::Join{self_, settings_}});
+}
+
+void AgentPolicy::start_group(const rdzv::Round& event, Context* context) {
+  if (round_ != nullptr) {
+    context->report(AgentEvent::Kind::kRestarting, AgentState::kInit,
+                    why_it_ended_ + restart_text(*event.record));
+  }
+  round_ = std::make_shared<const RoundInfo>(round_info(*event.record, event.own));
+  self_.highest_round = round_->round;
+  self_.previous_rank = round_->group_rank;
+  has_workers_ = true;
+  owes_gone_ = true;
+  is_stopping_ = false;
+  started_ = 0;
+  ended_ = 0;
+  failures_.clear();
+  context->act(StartGroup{round_});
+}
+
+// What the order says to people. Notes what it means for the next join.
+std::string AgentPolicy::hear_order(const PolicyEvent& event) {
+  std::string reason;
+  if (const auto* restart = std::get_if<rdzv::Restart>(&event)) {
+    self_.highest_round = std::max(self_.highest_round, restart->round);
+    reason = restart->reason;
+  } else {
+    const auto& evicted = std::get<rdzv::Evicted>(event);
+    self_.highest_round = std::max(self_.highest_round, evicted.round);
+    owes_gone_ = false;
+    reason = "the others went on without this node: " + evicted.reason;
+  }
+  why_it_ended_ = failures_.empty() ? reason : story_of(cause());
+  return reason;
+}
+
+void AgentPolicy::obey(const PolicyEvent& event, Context* context) {
+  const auto* restart = std::get_if<rdzv::Restart>(&event);
+  const std::string reason = hear_order(event);
+  is_to_join_ = true;
+  deadline_.reset();
+  stop_group(restart != nullptr ? restart->grace : self_.failure_grace,
+             failures_.empty() ? reason + "; stopping the workers"
+                               : why_it_ended_ + "; stopping the other workers",
+             context);
+}
+
+void AgentPolicy::end(const PolicyEvent& event, Context* context) {
+  is_to_join_ = false;
+  deadline_.reset();
+  Duration grace = self_.stop_grace;
+  if (const auto* closed = std::get_if<rdzv::Closed>(&event)) {
+    settle(*closed->result);
+    if (closed->result->outcome == JobOutcome::kFailed) grace = self_.failure_grace;
+  } else if (const auto* fault = std::get_if<LocalFault>(&event)) {
+    result_.exit_code = fault->exit_code;
+    result_.message = fault->message;
+    has_workers_ = false;
+    say_leave(fault->message, context);
+  } else if (const auto* lost = std::get_if<RendezvousLost>(&event)) {
+    result_.exit_code = lost->exit_code;
+    result_.message = lost->message;
+    owes_gone_ = false;
+  } else if (const auto* refused = std::get_if<rdzv::Refused>(&event)) {
+    result_.exit_code = kExitRefused;
+    result_.message = std::string(refused->error.message());
+    owes_gone_ = false;
+  } else {
+    result_.exit_code = kExitJoinTimedOut;
+    result_.message = std::get<rdzv::TimedOut>(event).sentence;
+    owes_gone_ = false;
+  }
+  if (!has_workers_) {
+    finish(context);
+    return;
+  }
+  const std::string why = result_.message.empty() ? "the job is over" : result_.message;
+  if (is_stopping_) context->report(AgentEvent::Kind::kNote, state_, why);
+  stop_group(grace, why + "; stopping the workers", context);
+}
+
+// The job's result as this node tells it: in its own words if the cause was here.
+void AgentPolicy::settle(const JobResult& job) {
+  result_.job = job;
+  result_.exit_code = exit_code_of(job);
+  if (job.outcome == JobOutcome::kSucceeded) {
+    if (!job.lost.empty()) result_.message = job.message;
+    return;
+  }
+  result_.message = job.message;
+  if (job.cause != JobCause::kWorker || job.node != self_.name || failures_.empty()) return;
+  const WorkerFailure& failure = cause();
+  if (failure.rank != job.rank) return;
+  result_.message = story_of(failure);
+  if (repeats(failure.exit)) {
+    result_.message += "; a restart would not help";
+  } else if (settings_.max_restarts > 0) {
+    result_.message += "; none of " + std::to_string(settings_.max_restarts) + " restarts is left";
+  }
+}
+
+void AgentPolicy::count_started(const WorkerStarted& event, Context* context) {
+  ++started_;
+  AgentEvent report = event_of(AgentEvent::Kind::kWorkerStarted, state_, event.at);
+  report.local_rank = event.local_rank;
+  report.pid = event.pid;
+  context->act(Report{std::move(report)});
+  if (state_ == AgentState::kHealthy && started_ == round_->workers.size()) {
+    context->act(Report{event_of(AgentEvent::Kind::kWorkersRunning, state_, event.at)});
+  }
+}
+
+void AgentPolicy::count_exit(const WorkerExited& event, Context* context) {
+  ++ended_;
+  AgentEvent report = event_of(AgentEvent::Kind::kWorkerExited, state_, event.exit.at);
+  report.local_rank = event.local_rank;
+  report.pid = event.pid;
+  report.exit = event.exit;
+  context->act(Report{std::move(report)});
+}
+
+void AgentPolicy::add_failure(const WorkerExited& event, Context* context) {
+  count_exit(event, context);
+  WorkerFailure failure;
+  failure.local_rank = event.local_rank;
+  failure.rank = round_->workers[static_cast<std::size_t>(event.local_rank)].rank;
+  failure.pid = event.pid;
+  failure.exit = event.exit;
+  const auto later = std::upper_bound(
+      failures_.begin(), failures_.end(), failure,
+      [](const WorkerFailure& a, const WorkerFailure& b) { return a.exit.at < b.exit.at; });
+  failures_.insert(later, std::move(failure));
+  const bool is_cause = cause().local_rank == event.local_rank;
+  if (state_ == AgentState::kUnhealthy && owes_gone_ && is_cause) say_failure(cause(), context);
+  if (context->from == AgentState::kHealthy) {
+    why_it_ended_ = story_of(cause());
+    deadline_ = add_saturating(context->now, kOrderPatience);
+  }
+}
+
+void AgentPolicy::say_failure(const WorkerFailure& failure, Context* context) {
+  const std::string how = failure.exit.describe();
+  if (!repeats(failure.exit)) {
+    context->act(Say{rdzv::Failed{self_.id,
+                                  round_->round,
+                                  {.local_rank = failure.local_rank,
+                                   .rank = failure.rank,
+                                   .exit_code = launcher_code(failure.exit),
+                                   .message = how,
+                                   .at = failure.exit.at}}});
+    return;
+  }
+  JobResult result;
+  result.outcome = JobOutcome::kFailed;
+  result.cause = JobCause::kWorker;
+  result.exit_code = launcher_code(failure.exit);
+  result.rank = failure.rank;
+  result.node = self_.name;
+  result.message = "rank " + std::to_string(failure.rank) + " on " + self_.name + " " + how +
+                   "; a restart would not help";
+  context->act(Say{rdzv::Close{self_.id, std::move(result)}});
+}
+
+void AgentPolicy::say_done(Context* context) {
+  has_workers_ = false;
+  owes_gone_ = false;
+  context->act(Say{rdzv::Done{self_.id, round_->round}});
+  if (stop_requests_ > 0) {
+    leave_done(PolicyTick{}, context);
+  } else if (exit_barrier_timeout_) {
+    deadline_ = add_saturating(context->now, *exit_barrier_timeout_);
+  }
+}
+
+void AgentPolicy::say_gone(Context* context) {
+  has_workers_ = false;
+  deadline_.reset();
+  if (std::exchange(owes_gone_, false)) {
+    context->act(Say{rdzv::Gone{self_.id, round_->round}});
+  }
+}
+
+void AgentPolicy::say_leave(const std::string& reason, Context* context) {
+  owes_gone_ = false;
+  if (has_joined_) context->act(Say{rdzv::Leave{self_.id, reason}});
+}
+
+void AgentPolicy::stop_group(Duration grace, const std::string& why, Context* context) {
+  if (!has_workers_ || all_ended() || std::exchange(is_stopping_, true)) return;
+  context->act(StopGroup{SIGTERM, grace});
+  context->report(AgentEvent::Kind::kStopping, state_, why + ", which have " + seconds_text(grace));
+}
+
+void AgentPolicy::leave(const StopRequested& event, Context* context) {
+  const std::string what = "stopped by " + signal_text(event.signal);
+  result_.exit_code = kSignalBase + event.signal;
+  result_.message = what;
+  if (!failures_.empty() && has_workers_) {
+    result_.message += "; before that " + story_of(cause());
+  }
+  deadline_.reset();
+  is_to_join_ = false;
+  say_leave(what, context);
+  if (has_workers_) {
+    is_stopping_ = true;
+    hurry(event, context);
+  } else {
+    finish(context);
+  }
+}
+
+void AgentPolicy::leave_done(const PolicyEvent& event, Context* context) {
+  const auto* request = std::get_if<StopRequested>(&event);
+  const bool is_asked = request != nullptr || stop_requests_ > 0;
+  say_leave(is_asked ? "asked to stop when its workers had succeeded"
+                     : "its workers have succeeded, and it has waited long enough for the others",
+            context);
+  finish(context);
+}
+
+void AgentPolicy::hurry(const StopRequested& event, Context* context) {
+  ++stop_requests_;
+  const bool at_once = stop_requests_ > 1;
+  context->act(
+      StopGroup{at_once ? SIGKILL : event.signal, at_once ? Duration::zero() : self_.stop_grace});
+  context->report(AgentEvent::Kind::kStopping, state_,
+                  "asked to stop by " + signal_text(event.signal) +
+                      (at_once ? " again; killing the workers"
+                               : "; the workers have " + seconds_text(self_.stop_grace)));
+}
+
+void AgentPolicy::lose(const PolicyEvent& event, Context* context) {
+  const auto* lost = std::get_if<SupervisionLost>(&event);
+  result_.exit_code = kExitSupervisionLost;
+  result_.message =
+      lost != nullptr ? lost->message : "what the agent was told contradicts what it knows";
+  say_leave(result_.message, context);
+  finish(context);
+}
+
+void AgentPolicy::finish(Context* context) {
+  is_finished_ = true;
+  deadline_.reset();
+  result_.state = state_;
+  result_.failures = std::move(failures_);
+  context->act(Finish{std::move(result_)});
+}
+
+bool AgentPolicy::all_ended() const {
+  return round_ != nullptr && ended_ == round_->workers.size();
+}
+
+// A failure that repeats itself in every round explains the end better than one that may have been
+// chance; otherwise the earliest is the cause.
+const WorkerFailure& AgentPolicy::cause() const {
+  ELASTIC_CHECK(!failures_.empty());
+  for (const WorkerFailure& failure : failures_) {
+    if (repeats(failure.exit)) return failure;
+  }
+  return failures_.front();
+}
+
+std::string AgentPolicy::story_of(const WorkerFailure& failure) const {
+  std::string who =
+      "rank " + std::to_string(failure.rank) + " (local rank " + std::to_string(failure.local_rank);
+  if (failure.pid > 0) who += ", pid " + std::to_string(failure.pid);
+  return who + ") " + failure.exit.describe();
+}
+
+std::string AgentPolicy::restart_text(const RoundRecord& record) const {
+  std::string text = "; restarting";
+  if (record.nodes > 1 || round_->group_world_size > 1) {
+    text += " with " + std::to_string(record.nodes) + (record.nodes == 1 ? " node" : " nodes");
+  }
+  if (settings_.max_restarts > 0) {
+    text += ", " + std::to_string(settings_.max_restarts - record.restarts) + " of " +
+            std::to_string(settings_.max_restarts) + " restarts left";
+  }
+  return text;
+}
+
+}  // namespace elastic::core

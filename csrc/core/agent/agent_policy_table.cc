@@ -1,0 +1,167 @@
+// The decisions of the agent's policy: what an event means in the light of what is known, and which
+// step and state follow. agent_policy.cc has the theory of operation.
+
+#include "core/agent/agent_policy.h"
+
+namespace elastic {
+
+const char* to_string(AgentState state) {
+  switch (state) {
+    case AgentState::kInit: return "INIT";
+    case AgentState::kHealthy: return "HEALTHY";
+    case AgentState::kUnhealthy: return "UNHEALTHY";
+    case AgentState::kStopped: return "STOPPED";
+    case AgentState::kSucceeded: return "SUCCEEDED";
+    case AgentState::kFailed: return "FAILED";
+    case AgentState::kUnknown: break;
+  }
+  return "UNKNOWN";
+}
+
+namespace core {
+namespace {
+
+constexpr std::size_t index_of(AgentState state) { return static_cast<std::size_t>(state); }
+constexpr std::size_t index_of(PolicyInput input) { return static_cast<std::size_t>(input); }
+
+static_assert(index_of(AgentState::kUnknown) + 1 == kAgentStates);
+static_assert(index_of(PolicyInput::kTick) + 1 == kPolicyInputs);
+
+constexpr PolicyTable make_table() {
+  using State = AgentState;
+  using Input = PolicyInput;
+  using Step = PolicyStep;
+  PolicyTable table{};
+  const auto at = [&table](State state, Input input) -> PolicyEdge& {
+    return table[index_of(state)][index_of(input)];
+  };
+  for (std::size_t state = 0; state < kAgentStates; ++state) {
+    table[state].fill({Step::kLose, State::kUnknown});
+    for (const Input input : {Input::kStale, Input::kTick}) {
+      table[state][index_of(input)] = {Step::kIgnore, static_cast<State>(state)};
+    }
+    table[state][index_of(Input::kNote)] = {Step::kTell, static_cast<State>(state)};
+  }
+  table[index_of(State::kUnknown)].fill({Step::kIgnore, State::kUnknown});
+
+  at(State::kInit, Input::kFound) = {Step::kJoin, State::kInit};
+  at(State::kInit, Input::kRound) = {Step::kStartGroup, State::kHealthy};
+  at(State::kInit, Input::kOrderedIdle) = {Step::kJoin, State::kInit};
+  at(State::kInit, Input::kSuccess) = {Step::kEnd, State::kSucceeded};
+  at(State::kInit, Input::kEnd) = {Step::kEnd, State::kFailed};
+  at(State::kInit, Input::kStopRequested) = {Step::kLeave, State::kStopped};
+
+  at(State::kHealthy, Input::kOrdered) = {Step::kObey, State::kUnhealthy};
+  at(State::kHealthy, Input::kSuccess) = {Step::kEnd, State::kSucceeded};
+  at(State::kHealthy, Input::kEnd) = {Step::kEnd, State::kFailed};
+  at(State::kHealthy, Input::kWorkerStarted) = {Step::kCountStarted, State::kHealthy};
+  at(State::kHealthy, Input::kWorkerDone) = {Step::kCountExit, State::kHealthy};
+  at(State::kHealthy, Input::kWorkerFailed) = {Step::kAddFailure, State::kUnhealthy};
+  at(State::kHealthy, Input::kGroupGone) = {Step::kSayDone, State::kSucceeded};
+  at(State::kHealthy, Input::kStopRequested) = {Step::kLeave, State::kStopped};
+  at(State::kHealthy, Input::kHurryRequested) = {Step::kHurry, State::kHealthy};
+
+  at(State::kUnhealthy, Input::kOrdered) = {Step::kObey, State::kUnhealthy};
+  at(State::kUnhealthy, Input::kOrderedIdle) = {Step::kJoin, State::kInit};
+  at(State::kUnhealthy, Input::kSuccess) = {Step::kEnd, State::kSucceeded};
+  at(State::kUnhealthy, Input::kEnd) = {Step::kEnd, State::kFailed};
+  at(State::kUnhealthy, Input::kWorkerStarted) = {Step::kCountStarted, State::kUnhealthy};
+  at(State::kUnhealthy, Input::kWorkerDone) = {Step::kCountExit, State::kUnhealthy};
+  at(State::kUnhealthy, Input::kWorkerFailed) = {Step::kAddFailure, State::kUnhealthy};
+  at(State::kUnhealthy, Input::kWorkerStopped) = {Step::kCountExit, State::kUnhealthy};
+  at(State::kUnhealthy, Input::kGroupGone) = {Step::kSayGone, State::kUnhealthy};
+  at(State::kUnhealthy, Input::kGroupGoneToJoin) = {Step::kRejoin, State::kInit};
+  at(State::kUnhealthy, Input::kStopRequested) = {Step::kLeave, State::kStopped};
+  at(State::kUnhealthy, Input::kTick) = {Step::kStopUntold, State::kUnhealthy};
+
+  // A done node waits for the others and can be called back.
+  at(State::kSucceeded, Input::kOrderedIdle) = {Step::kJoin, State::kInit};
+  at(State::kSucceeded, Input::kSuccess) = {Step::kEnd, State::kSucceeded};
+  at(State::kSucceeded, Input::kEnd) = {Step::kEnd, State::kFailed};
+  at(State::kSucceeded, Input::kStopRequested) = {Step::kLeaveDone, State::kSucceeded};
+  at(State::kSucceeded, Input::kTick) = {Step::kLeaveDone, State::kSucceeded};
+
+  // The end is settled, and what is left of the workers is waited for.
+  for (const State state : {State::kStopped, State::kSucceeded, State::kFailed}) {
+    at(state, Input::kOrdered) = {Step::kIgnore, state};
+    at(state, Input::kWorkerStarted) = {Step::kCountStarted, state};
+    at(state, Input::kWorkerDone) = {Step::kCountExit, state};
+    at(state, Input::kWorkerFailed) = {Step::kAddFailure, state};
+    at(state, Input::kWorkerStopped) = {Step::kCountExit, state};
+    at(state, Input::kGroupGone) = {Step::kFinish, state};
+    at(state, Input::kHurryRequested) = {Step::kHurry, state};
+  }
+  for (const State state : {State::kStopped, State::kFailed}) {
+    at(state, Input::kRound) = {Step::kIgnore, state};
+    at(state, Input::kSuccess) = {Step::kIgnore, state};
+    at(state, Input::kEnd) = {Step::kIgnore, state};
+  }
+  return table;
+}
+
+constexpr PolicyTable kTable = make_table();
+
+}  // namespace
+
+const PolicyTable& policy_table() { return kTable; }
+
+const PolicyEdge& edge_of(AgentState state, PolicyInput input) {
+  return kTable[index_of(state)][index_of(input)];
+}
+
+struct AgentPolicy::Reader {
+  const AgentPolicy& policy;
+
+  PolicyInput operator()(const RendezvousFound&) const { return PolicyInput::kFound; }
+  PolicyInput operator()(const Note&) const { return PolicyInput::kNote; }
+  PolicyInput operator()(const RendezvousLost&) const { return PolicyInput::kEnd; }
+  PolicyInput operator()(const LocalFault&) const { return PolicyInput::kEnd; }
+  PolicyInput operator()(const rdzv::Round& round) const {
+    const bool is_known = round.record->round <= policy.self_.highest_round;
+    return is_known ? PolicyInput::kStale : PolicyInput::kRound;
+  }
+  PolicyInput operator()(const rdzv::Restart& restart) const {
+    const bool is_over = policy.round_ != nullptr && restart.round < policy.round_->round;
+    return is_over ? PolicyInput::kStale : ordered();
+  }
+  PolicyInput operator()(const rdzv::Evicted&) const { return ordered(); }
+  PolicyInput operator()(const rdzv::Refused&) const { return PolicyInput::kEnd; }
+  PolicyInput operator()(const rdzv::TimedOut&) const { return PolicyInput::kEnd; }
+  PolicyInput operator()(const rdzv::Closed& closed) const {
+    const bool is_success = closed.result->outcome == JobOutcome::kSucceeded;
+    return is_success ? PolicyInput::kSuccess : PolicyInput::kEnd;
+  }
+  PolicyInput operator()(const WorkerStarted&) const { return PolicyInput::kWorkerStarted; }
+  PolicyInput operator()(const WorkerExited& exited) const {
+    if (exited.exit.succeeded()) return PolicyInput::kWorkerDone;
+    return exited.exit.stopped_by_us ? PolicyInput::kWorkerStopped : PolicyInput::kWorkerFailed;
+  }
+  PolicyInput operator()(const GroupGone&) const {
+    if (!policy.has_workers_ || !policy.all_ended()) return PolicyInput::kSupervisionLost;
+    return policy.is_to_join_ ? PolicyInput::kGroupGoneToJoin : PolicyInput::kGroupGone;
+  }
+  PolicyInput operator()(const StopRequested&) const {
+    switch (policy.state_) {
+      case AgentState::kInit:
+      case AgentState::kUnhealthy: return PolicyInput::kStopRequested;
+      case AgentState::kHealthy:
+        return policy.all_ended() ? PolicyInput::kHurryRequested : PolicyInput::kStopRequested;
+      case AgentState::kSucceeded:
+        return policy.has_workers_ ? PolicyInput::kHurryRequested : PolicyInput::kStopRequested;
+      default: return PolicyInput::kHurryRequested;
+    }
+  }
+  PolicyInput operator()(const SupervisionLost&) const { return PolicyInput::kSupervisionLost; }
+  PolicyInput operator()(const PolicyTick&) const { return PolicyInput::kTick; }
+
+  PolicyInput ordered() const {
+    return policy.has_workers_ ? PolicyInput::kOrdered : PolicyInput::kOrderedIdle;
+  }
+};
+
+PolicyInput AgentPolicy::classify(const PolicyEvent& event) const {
+  return std::visit(Reader{*this}, event);
+}
+
+}  // namespace core
+}  // namespace elastic

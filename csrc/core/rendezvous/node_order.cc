@@ -1,0 +1,90 @@
+// Theory of operation
+//
+// Ranks are given in three passes over the claims in their natural order (hint, topology, name,
+// id):
+//   1. who held a rank below the new size keeps it (I3);
+//   2. who wishes for a free rank gets it: a node that was evicted and came back, for example;
+//   3. the others fill the free ranks from below, so that a replacement takes the freed one.
+// The order of arrival plays no part, so every machine that sees the same set gives the same ranks.
+
+#include "core/rendezvous/node_order.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+
+namespace elastic::core {
+namespace {
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// The run of digits at the front of `text`, without its leading zeros; it is cut off `text`.
+std::string_view take_number(std::string_view* text) {
+  std::size_t end = 0;
+  while (end < text->size() && is_digit((*text)[end])) ++end;
+  std::string_view number = text->substr(0, end);
+  text->remove_prefix(end);
+  number.remove_prefix(std::min(number.find_first_not_of('0'), number.size()));
+  return number;
+}
+
+int compare_claims(const RankClaim& a, const RankClaim& b) {
+  // A node without a hint comes after those with one: -1 becomes the largest unsigned number.
+  const auto hint_a = static_cast<unsigned>(a.hint);
+  const auto hint_b = static_cast<unsigned>(b.hint);
+  if (hint_a != hint_b) return hint_a < hint_b ? -1 : 1;
+  if (const int by = natural_compare(a.topology, b.topology); by != 0) return by;
+  if (const int by = natural_compare(a.name, b.name); by != 0) return by;
+  return a.id < b.id ? -1 : (b.id < a.id ? 1 : 0);
+}
+
+}  // namespace
+
+int natural_compare(std::string_view a, std::string_view b) {
+  const std::string_view whole_a = a;
+  const std::string_view whole_b = b;
+  while (!a.empty() && !b.empty()) {
+    if (is_digit(a.front()) && is_digit(b.front())) {
+      const std::string_view number_a = take_number(&a);
+      const std::string_view number_b = take_number(&b);
+      if (number_a.size() != number_b.size()) return number_a.size() < number_b.size() ? -1 : 1;
+      if (const int by = number_a.compare(number_b); by != 0) return by;
+      continue;
+    }
+    if (a.front() != b.front()) {
+      return static_cast<unsigned char>(a.front()) < static_cast<unsigned char>(b.front()) ? -1 : 1;
+    }
+    a.remove_prefix(1);
+    b.remove_prefix(1);
+  }
+  if (a.empty() != b.empty()) return a.empty() ? -1 : 1;
+  return whole_a.compare(whole_b);
+}
+
+std::vector<int> place_nodes(const std::vector<RankClaim>& claims) {
+  std::vector<std::size_t> order(claims.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(),
+            [&](std::size_t a, std::size_t b) { return compare_claims(claims[a], claims[b]) < 0; });
+
+  std::vector<int> ranks(claims.size(), -1);
+  std::vector<bool> taken(claims.size(), false);
+  const auto claim_exactly = [&](std::size_t index, int wanted) {
+    const auto place = static_cast<std::size_t>(wanted);
+    if (wanted < 0 || place >= claims.size() || taken[place] || ranks[index] >= 0) return;
+    ranks[index] = wanted;
+    taken[place] = true;
+  };
+  for (const std::size_t index : order) claim_exactly(index, claims[index].held_rank);
+  for (const std::size_t index : order) claim_exactly(index, claims[index].wished_rank);
+
+  std::size_t next_free = 0;
+  for (const std::size_t index : order) {
+    if (ranks[index] >= 0) continue;
+    while (taken[next_free]) ++next_free;
+    ranks[index] = static_cast<int>(next_free++);
+  }
+  return ranks;
+}
+
+}  // namespace elastic::core

@@ -1,0 +1,336 @@
+// Theory of operation
+//
+// A job forms rounds. Each node that is there is in one of four states (rendezvous_table.h): it has
+// joined and wants the next round, it works in the current one, its workers are stopped, or it is
+// done. The job itself is in one of three phases:
+//
+//   forming   no round runs. Before the first round nodes join until max_nodes, or min_nodes and
+//   the
+//             last call. After a round has ended its members stop their workers and join again;
+//             when all have (or have left, or were declared lost) the next round is complete.
+//   running   members work. A failed worker, a lost member, or newcomers that have settled end the
+//             round: every member is told to stop, and the phase is forming again.
+//   closed    the result is known and every node is told.
+//
+// A round's end has one cause and costs at most one restart. Failed workers are charged when no
+// member works any more, or after node_timeout: until then the loss of a member may explain them,
+// because the collectives of its peers break before anybody can know that a host has died. Waiting
+// for the workers to stop also lets the earliest evidence arrive, so that all nodes hear the same
+// root cause.
+//
+// An event changes nodes first; advance() then looks at the counts and does what has become
+// possible: the verdict, the end of the job, calling finished nodes back, completing a round.
+// Counts are kept by count(), so that a join, a beat or a report costs O(log n) however many nodes
+// there are; only the beginning and the end of a round look at all of them.
+//
+// Timers are Instants that next_deadline() shows. Tick alone judges them and silence. A caller that
+// stood still says so (ClockGap), and what was waited for then has that much longer.
+
+#include "elastic/rendezvous.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/rendezvous/rendezvous_machine.h"
+
+namespace elastic {
+
+Rendezvous::Rendezvous(JobSettings settings, Instant now, Duration start_hold)
+    : machine_(std::make_unique<core::RendezvousMachine>(std::move(settings), now, start_hold)) {}
+Rendezvous::Rendezvous(Rendezvous&&) noexcept = default;
+Rendezvous& Rendezvous::operator=(Rendezvous&&) noexcept = default;
+Rendezvous::~Rendezvous() = default;
+
+void Rendezvous::step(const RendezvousEvent& event, Instant now,
+                      std::vector<RendezvousAction>* actions) {
+  machine_->step(event, now, actions);
+}
+std::optional<Instant> Rendezvous::next_deadline() const { return machine_->next_deadline(); }
+std::string Rendezvous::describe(Instant now) const { return machine_->describe(now); }
+void Rendezvous::remind(const NodeId& node, std::uint64_t heard, Instant now,
+                        std::vector<RendezvousAction>* actions) const {
+  machine_->remind(node, heard, now, actions);
+}
+RendezvousPhase Rendezvous::phase() const { return machine_->phase(); }
+const JobSettings& Rendezvous::settings() const { return machine_->settings(); }
+const RoundRecord& Rendezvous::record() const { return machine_->record(); }
+const std::vector<RoundMember>& Rendezvous::members() const { return machine_->members(); }
+std::vector<NodeStatus> Rendezvous::nodes(Instant now) const { return machine_->nodes(now); }
+int Rendezvous::waiting_nodes() const { return machine_->waiting_nodes(); }
+int Rendezvous::spare_nodes() const { return machine_->spare_nodes(); }
+const JobResult* Rendezvous::result() const { return machine_->result(); }
+bool Rendezvous::is_removable() const { return machine_->is_removable(); }
+std::string Rendezvous::encode() const { return machine_->encode(); }
+Status Rendezvous::load(std::string_view bytes, Instant now) { return machine_->load(bytes, now); }
+std::optional<NodeId> Rendezvous::timekeeper(Instant now) const {
+  return machine_->timekeeper(now);
+}
+
+namespace core {
+
+RendezvousMachine::RendezvousMachine(JobSettings settings, Instant now, Duration start_hold)
+    : settings_(std::move(settings)),
+      liveness_(settings_.node_timeout, settings_.reconnect_grace),
+      now_(now) {
+  ELASTIC_CHECK(settings_.validate().ok());
+  arm_after(Timer::kStartHold, start_hold);
+}
+
+void RendezvousMachine::step(const RendezvousEvent& event, Instant now,
+                             std::vector<RendezvousAction>* actions) {
+  now_ = std::max(now_, now);
+  out_ = actions;
+  std::visit([this](const auto& one) { on(one); }, event);
+  out_ = nullptr;
+}
+
+NodeRow RendezvousMachine::row_of(const NodeId& id) const {
+  const Node* node = find(id);
+  if (phase_ == RendezvousPhase::kClosed) {
+    return node == nullptr ? NodeRow::kAbsentClosed : NodeRow::kPresentClosed;
+  }
+  if (node == nullptr) return NodeRow::kAbsent;
+  switch (node->phase) {
+    case NodePhase::kJoined: return NodeRow::kJoined;
+    case NodePhase::kWorking: return NodeRow::kWorking;
+    case NodePhase::kStopped: return NodeRow::kStopped;
+    case NodePhase::kDone: return NodeRow::kDone;
+  }
+  return NodeRow::kAbsent;
+}
+
+std::optional<Response> RendezvousMachine::respond(const NodeId& id, NodeMessage message,
+                                                   std::optional<std::uint64_t> round) {
+  const NodeRow row = row_of(id);
+  Node* node = find(id);
+  if (node != nullptr && message != NodeMessage::kSessionLost) heard(*node);
+  Response response = response_to(row, message);
+  // I5: what is said under another round changes nothing.
+  const bool is_stale = round && *round != record_.round;
+  if (is_stale && row != NodeRow::kAbsent && row != NodeRow::kAbsentClosed) {
+    response = Response::kSupersede;
+  }
+  switch (response) {
+    case Response::kEvict: tell_evicted(id); return std::nullopt;
+    case Response::kTell: emit(rdzv::Closed{id, result_}); return std::nullopt;
+    case Response::kSupersede: emit(rdzv::Superseded{id, record_.round}); return std::nullopt;
+    case Response::kRemind: tell_waiting(*node); return std::nullopt;
+    case Response::kNote:
+    case Response::kIgnore: return std::nullopt;
+    default: return response;
+  }
+}
+
+void RendezvousMachine::on(const rdzv::Join& event) {
+  if (Status fault = check_join(event.node, event.settings); !fault.ok()) {
+    emit(rdzv::Refused{event.node.id, std::move(fault)});
+    return;
+  }
+  const bool is_crossing = is_said_too_early(event.node);
+  if (phase_ == RendezvousPhase::kClosed && nodes_.empty() && !is_crossing) {
+    start_generation(event.settings);
+  }
+  highest_seen_ = std::max(highest_seen_, event.node.highest_round);
+  const auto response = respond(event.node.id, NodeMessage::kJoin);
+  if (!response) return;
+  if (phase_ == RendezvousPhase::kClosed) {
+    emit(rdzv::Closed{event.node.id, result_});
+  } else if (is_crossing) {
+    remind(event.node.id, event.node.highest_round, now_, out_);
+  } else if (*response == Response::kAdmit) {
+    admit(event.node);
+  } else {
+    enqueue(*find(event.node.id), event.node);
+  }
+}
+
+// A join that was sent before the node could hear of the round that it is, or was, a member of asks
+// for nothing more than that round, and says nothing about its workers.
+bool RendezvousMachine::is_said_too_early(const NodeInfo& info) const {
+  if (const Node* node = find(info.id)) {
+    return node->phase == NodePhase::kWorking && info.highest_round < record_.round;
+  }
+  const Departed* known = departed(info.id);
+  return known != nullptr && known->lost && info.highest_round < known->round;
+}
+
+void RendezvousMachine::on(const rdzv::Heartbeat& event) {
+  respond(event.node, NodeMessage::kHeartbeat);
+}
+
+void RendezvousMachine::on(const rdzv::Failed& event) {
+  if (!respond(event.node, NodeMessage::kFailed, event.round)) return;
+  fail(*find(event.node), event.failure);
+  advance();
+}
+
+void RendezvousMachine::on(const rdzv::Gone& event) {
+  if (!respond(event.node, NodeMessage::kGone, event.round)) return;
+  stop(*find(event.node));
+  advance();
+}
+
+void RendezvousMachine::on(const rdzv::Done& event) {
+  const auto response = respond(event.node, NodeMessage::kDone, event.round);
+  if (!response) return;
+  if (*response == Response::kStop) {  // the job is closed: its success changes nothing any more
+    stop(*find(event.node));
+    return;
+  }
+  finish(*find(event.node));
+  advance();
+  const Node* node = find(event.node);
+  if (phase_ != RendezvousPhase::kClosed && node->phase == NodePhase::kDone) tell_waiting(*node);
+}
+
+void RendezvousMachine::on(const rdzv::Leave& event) {
+  if (!respond(event.node, NodeMessage::kLeave)) return;
+  depart(event.node, false, event.reason.substr(0, kSentenceBytesMax));
+  advance();
+}
+
+void RendezvousMachine::on(const rdzv::Close& event) {
+  if (!respond(event.node, NodeMessage::kClose)) return;
+  const Departed* known = departed(event.node);
+  if (find(event.node) == nullptr && known != nullptr && known->lost) {
+    tell_evicted(event.node);  // I8: what it decides is no decision of the job any more
+  } else {
+    close(event.result);
+  }
+}
+
+void RendezvousMachine::on(const rdzv::SessionLost& event) {
+  const auto response = respond(event.node, NodeMessage::kSessionLost);
+  if (!response) return;
+  if (*response == Response::kDepart) {
+    depart(event.node, true, "its session was closed");
+  } else {
+    suspect(*find(event.node));
+  }
+}
+
+void RendezvousMachine::on(const rdzv::Tick&) {
+  judged_ = now_;
+  for (const Liveness::Loss& loss : liveness_.take_lost(now_)) {
+    depart(loss.node, true,
+           loss.by_close ? "its session was closed and did not resume within " +
+                               seconds_text(settings_.reconnect_grace)
+                         : "no sign of life for " + seconds_text(loss.silence));
+  }
+  if (phase_ == RendezvousPhase::kClosed) return;
+  judge_node_deadlines();
+  judge_timers();
+  advance();
+}
+
+void RendezvousMachine::on(const rdzv::ClockGap& event) {
+  if (!liveness_.excuse(event.gap)) return;
+  const Instant began = now_ - event.gap;
+  for (Mark& timer : timers_) {
+    if (timer.at > began) timer.at = add_saturating(timer.at, event.gap);
+  }
+  for (auto& [id, node] : nodes_) node.deadline.at = add_saturating(node.deadline.at, event.gap);
+  deadline_check_ = add_saturating(deadline_check_, event.gap);
+  for (auto& [number, at] : seen_marks_) {
+    if (at > began) at = add_saturating(at, event.gap);
+  }
+}
+
+void RendezvousMachine::set_deadline(Node& node, Instant deadline) {
+  node.deadline = mark(deadline);
+  deadline_check_ = std::min(deadline_check_, deadline);
+}
+
+std::vector<NodeId> RendezvousMachine::overdue_nodes() {
+  std::vector<NodeId> overdue;
+  if (now_ < deadline_check_) return overdue;
+  deadline_check_ = Instant::max();
+  for (auto& [id, node] : nodes_) {
+    const bool is_joining = node.phase == NodePhase::kJoined;
+    if (is_joining && !is_first_) node.deadline = {};
+    // With enough nodes the last call ends the wait; without them it is looked at again.
+    if (node.deadline.at <= now_ && !(is_joining && tally_.joined >= settings_.min_nodes)) {
+      overdue.push_back(id);
+    } else if (node.deadline.at > now_) {
+      deadline_check_ = std::min(deadline_check_, node.deadline.at);
+    }
+  }
+  return overdue;
+}
+
+void RendezvousMachine::judge_node_deadlines() {
+  // Whoever goes may leave others overdue.
+  for (auto overdue = overdue_nodes(); !overdue.empty(); overdue = overdue_nodes()) {
+    for (const NodeId& id : overdue) {
+      const Node* node = find(id);
+      if (phase_ == RendezvousPhase::kClosed || node == nullptr) return;
+      give_up(*node);
+    }
+  }
+}
+
+void RendezvousMachine::give_up(const Node& node) {
+  const NodeId id = node.info.id;
+  if (node.phase == NodePhase::kJoined) {
+    const std::string why =
+        sentence(now_, false) + "; gave up after " + seconds_text(settings_.join_timeout);
+    emit(rdzv::TimedOut{id, why});
+    depart(id, false, why);
+    departed_.back().timed_out = true;
+  } else if (node.phase == NodePhase::kWorking) {
+    depart(id, true,
+           "it did not stop its workers within its grace and " + seconds_text(kStopMargin));
+  } else {
+    depart(id, true, "it did not join again within its grace and " + seconds_text(kStopMargin));
+  }
+}
+
+bool RendezvousMachine::is_due(Timer timer) {
+  if (at(timer) > now_) return false;
+  disarm(timer);
+  return true;
+}
+
+void RendezvousMachine::judge_timers() {
+  if (phase_ == RendezvousPhase::kClosed) return;
+  if (is_due(Timer::kRebuild)) {
+    lose_missing("did not resume within " + seconds_text(settings_.store_grace));
+  }
+  if (phase_ == RendezvousPhase::kForming && is_due(Timer::kVerdict)) judge_verdict();
+  if (phase_ == RendezvousPhase::kForming && is_due(Timer::kShort)) {
+    JobResult result;
+    result.outcome = JobOutcome::kFailed;
+    result.cause = JobCause::kTooFewNodes;
+    result.lost = lost_names();
+    for (const RoundMember& member : members_) {
+      if (member.fate != MemberFate::kPresent) result.node = member.name;
+    }
+    result.message = sentence(now_, false) + "; gave up after " +
+                     seconds_text(settings_.join_timeout) +
+                     (end_.reason.empty() ? "" : "; the last round ended because " + end_.reason);
+    close(std::move(result));
+  }
+  if (phase_ == RendezvousPhase::kForming && is_due(Timer::kRemind)) {
+    for (const auto& [id, node] : nodes_) {
+      if (node.phase == NodePhase::kJoined) tell_waiting(node);
+    }
+    if (tally_.joined > 0) arm_after(Timer::kRemind, kRemindEvery);
+  }
+}
+
+std::optional<Instant> RendezvousMachine::next_deadline() const {
+  Instant next = liveness_.next_deadline().value_or(Instant::max());
+  if (phase_ != RendezvousPhase::kClosed) {
+    next = std::min(next, deadline_check_);
+    for (const Mark& timer : timers_) {
+      if (timer.at > judged_)
+        next = std::min(next, timer.at);  // an earlier one was looked at already
+    }
+  }
+  if (next == Instant::max()) return std::nullopt;
+  return next;
+}
+
+}  // namespace core
+}  // namespace elastic

@@ -1,0 +1,293 @@
+// The state as bytes: a magic number, a version, and the fields below in this order. There is no
+// Instant among them: a point of time is a number and how far away it was when it was set. A
+// process that loads the state counts from when it first saw the number, so that a time limit runs
+// on in everybody who knows it, however often others write the state meanwhile, and no two clocks
+// are ever compared.
+//
+// One list of fields serves both directions: RendezvousCodec visits them with a writer or a reader.
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "core/rendezvous/rendezvous_fields.h"
+#include "core/rendezvous/rendezvous_machine.h"
+
+namespace elastic::core {
+namespace {
+
+constexpr std::uint32_t kStateMagic = 0x5A445245;  // "ERDZ"
+constexpr std::uint16_t kStateVersion = 1;
+constexpr int kCounterMax = 1'000'000'000;  // far from where it would wrap
+
+// Visits values for writing.
+class Saver : public FieldWriter {
+ public:
+  using FieldWriter::FieldWriter;
+  void mark(Mark& value) {
+    number(value.number);
+    duration(value.away);
+  }
+};
+
+// Visits values for reading.
+class Loader : public FieldReader {
+ public:
+  Loader(std::string_view bytes, Instant now, const std::map<std::uint64_t, Instant>& seen)
+      : FieldReader(bytes), now_(now), seen_(seen) {}
+
+  void mark(Mark& value) {
+    number(value.number);
+    duration(value.away);
+    if (value.number == 0) return;
+    const auto seen = seen_.find(value.number);
+    value.at = seen != seen_.end() ? seen->second : add_saturating(now_, value.away);
+    marks.emplace(value.number, value.at);
+  }
+
+  std::map<std::uint64_t, Instant> marks;  // all that were read
+
+ private:
+  Instant now_;
+  const std::map<std::uint64_t, Instant>& seen_;
+};
+
+template <typename Visitor>
+void visit(Visitor& v, Node& node) {
+  visit(v, node.info);
+  v.choice(node.phase, rdzv::NodePhase::kDone);
+  v.number(node.rank);
+  v.number(node.arrival);
+  v.number(node.done_round);
+  v.number(node.beat);
+  v.mark(node.deadline);
+}
+
+template <typename Visitor>
+void visit(Visitor& v, RoundEnd& end) {
+  v.choice(end.cause, rdzv::RestartCause::kRejoin);
+  v.text(end.reason, kMessageBytesMax);
+  v.optional(end.failure, [&](FailureReport& failure) { visit(v, failure); });
+  v.mark(end.failure_at);
+  v.text(end.failed_node, kNodeTextBytesMax);
+  v.flag(end.verdict_pending);
+  v.flag(end.charged);
+  v.flag(end.over_told);
+}
+
+}  // namespace
+
+// What of a machine is its state. A state that was loaded is checked before a machine takes it.
+class RendezvousCodec {
+ public:
+  explicit RendezvousCodec(const RendezvousMachine& machine)
+      : settings(machine.settings_),
+        phase(machine.phase_),
+        highest_seen(machine.highest_seen_),
+        is_first(machine.is_first_),
+        record(machine.record_),
+        members(machine.members_),
+        finisher_departed(machine.finisher_departed_),
+        arrivals(machine.arrivals_),
+        restarts(machine.restarts_),
+        membership_changes(machine.membership_changes_),
+        flaps(machine.flaps_),
+        round_started(machine.round_started_),
+        first_waiting(machine.first_waiting_),
+        last_waiting(machine.last_waiting_),
+        end(machine.end_),
+        departed(machine.departed_),
+        timers(std::begin(machine.timers_), std::end(machine.timers_)),
+        marks(machine.marks_) {
+    for (const auto& [id, node] : machine.nodes_) nodes.push_back(node);
+    if (machine.result_) result = *machine.result_;
+    if (machine.previous_result_) previous_result = *machine.previous_result_;
+  }
+  RendezvousCodec() = default;
+
+  template <typename Visitor>
+  void visit_all(Visitor& v) {
+    visit(v, settings);
+    v.choice(phase, RendezvousPhase::kClosed);
+    v.number(highest_seen);
+    v.flag(is_first);
+    visit(v, record);
+    v.list(members, kNodesMax, [&](RoundMember& member) { visit(v, member); });
+    v.flag(finisher_departed);
+    v.list(nodes, kNodesMax + kSparesMax, [&](Node& node) { visit(v, node); });
+    v.number(arrivals);
+    v.number(restarts);
+    v.number(membership_changes);
+    v.number(flaps);
+    v.mark(round_started);
+    v.mark(first_waiting);
+    v.mark(last_waiting);
+    visit(v, end);
+    for (auto* one : {&result, &previous_result}) {
+      v.optional(*one, [&](JobResult& value) { visit(v, value); });
+    }
+    v.list(departed, kDepartedMax, [&](Departed& one) {
+      visit(v, one.id);
+      v.text(one.name, kNodeTextBytesMax);
+      v.text(one.reason, kMessageBytesMax);
+      v.flag(one.lost);
+      v.flag(one.timed_out);
+      v.number(one.round);
+      v.number(one.done_round);
+    });
+    v.list(timers, kTimers, [&](Mark& timer) { v.mark(timer); });
+    v.number(marks);
+  }
+
+  // What the machine relies on when it indexes and dereferences.
+  bool is_sound() const {
+    const bool closed = phase == RendezvousPhase::kClosed;
+    if (closed != result.has_value() || timers.size() != kTimers) return false;
+    if (!settings.validate().ok() || highest_seen > kRoundMax || record.round > highest_seen) {
+      return false;
+    }
+    const bool is_timed = round_started.number > 0 || members.empty();
+    if (!is_timed || (phase == RendezvousPhase::kRunning && members.empty())) return false;
+    for (const int counter : {restarts, membership_changes, flaps}) {
+      if (counter < 0 || counter > kCounterMax) return false;
+    }
+    if (end.failure.has_value() != (end.failure_at.number > 0)) return false;
+    if (end.verdict_pending && !end.failure) return false;
+    for (const RoundMember& member : members) {
+      if (member.local_world_size < 0 || member.local_world_size > kLocalWorldSizeMax) return false;
+    }
+    std::vector<bool> taken(members.size(), false);
+    for (const Node& node : nodes) {
+      if (node.rank < -1 || node.rank >= static_cast<int>(members.size())) return false;
+      if (node.info.local_world_size < 1 || node.info.local_world_size > kLocalWorldSizeMax) {
+        return false;
+      }
+      if (node.info.stop_grace < Duration::zero() || node.info.failure_grace < Duration::zero()) {
+        return false;
+      }
+      if (node.rank < 0) continue;
+      const auto rank = static_cast<std::size_t>(node.rank);
+      if (taken[rank] || members[rank].id != node.info.id) return false;
+      taken[rank] = true;
+    }
+    return true;
+  }
+
+  void install(RendezvousMachine* machine, Instant now) {
+    RendezvousMachine& m = *machine;
+    m.phase_ = phase;
+    m.highest_seen_ = highest_seen;
+    m.is_first_ = is_first;
+    m.is_fresh_ = m.is_fresh_ && record.round == 0;
+    m.record_ = std::move(record);
+    m.members_ = std::move(members);
+    m.missing_ = static_cast<int>(std::count_if(
+        m.members_.begin(), m.members_.end(),
+        [](const RoundMember& member) { return member.fate == MemberFate::kMissing; }));
+    m.finisher_departed_ = finisher_departed;
+    m.arrivals_ = arrivals;
+    m.restarts_ = restarts;
+    m.membership_changes_ = membership_changes;
+    m.flaps_ = flaps;
+    m.round_started_ = round_started;
+    m.first_waiting_ = first_waiting;
+    m.last_waiting_ = last_waiting;
+    m.end_ = std::move(end);
+    if (m.end_.failure) m.end_.failure->at = m.end_.failure_at.at;
+    m.result_ = share(result);
+    m.previous_result_ = share(previous_result);
+    m.departed_ = std::move(departed);
+    std::copy(timers.begin(), timers.end(), std::begin(m.timers_));
+    m.marks_ = marks;
+    install_nodes(&m, now);
+    m.now_ = std::max(m.now_, now);
+    m.judged_ = Instant::min();
+    m.recount();
+  }
+
+  JobSettings settings;
+  RendezvousPhase phase = RendezvousPhase::kForming;
+
+ private:
+  static std::shared_ptr<const JobResult> share(std::optional<JobResult>& one) {
+    return one ? std::make_shared<const JobResult>(std::move(*one)) : nullptr;
+  }
+  void install_nodes(RendezvousMachine* machine, Instant now) {
+    RendezvousMachine& m = *machine;
+    RendezvousMachine::Nodes before = std::move(m.nodes_);
+    m.nodes_.clear();
+    m.static_holders_.clear();
+    m.deadline_check_ = Instant::max();
+    for (Node& node : nodes) {
+      const NodeId id = node.info.id;
+      const auto known = before.find(id);
+      if (known == before.end() || known->second.beat != node.beat) m.liveness_.heard(id, now);
+      before.erase(id);
+      if (m.settings_.static_ranks) m.static_holders_[node.info.static_rank] = id;
+      m.deadline_check_ = std::min(m.deadline_check_, node.deadline.at);
+      m.nodes_[id] = std::move(node);
+    }
+    for (const auto& [id, node] : before) m.liveness_.forget(id);
+  }
+
+  std::uint64_t highest_seen = 0;
+  bool is_first = true;
+  RoundRecord record;
+  std::vector<RoundMember> members;
+  bool finisher_departed = false;
+  std::vector<Node> nodes;
+  std::uint64_t arrivals = 0;
+  int restarts = 0;
+  int membership_changes = 0;
+  int flaps = 0;
+  Mark round_started;
+  Mark first_waiting;
+  Mark last_waiting;
+  RoundEnd end;
+  std::optional<JobResult> result;
+  std::optional<JobResult> previous_result;
+  std::deque<Departed> departed;
+  std::vector<Mark> timers;
+  std::uint64_t marks = 0;
+};
+
+std::string RendezvousMachine::encode() const {
+  std::string bytes;
+  Saver saver(&bytes);
+  std::uint32_t magic = kStateMagic;
+  std::uint16_t version = kStateVersion;
+  saver.number(magic);
+  saver.number(version);
+  RendezvousCodec(*this).visit_all(saver);
+  return bytes;
+}
+
+Status RendezvousMachine::load(std::string_view bytes, Instant now) {
+  ByteReader head(bytes);
+  const bool is_ours = head.integer<std::uint32_t>() == kStateMagic;
+  const auto version = head.integer<std::uint16_t>();
+  if (!is_ours || !head.ok()) {
+    return Status(StatusCode::kPeerViolation, "rendezvous state: these bytes are something else");
+  }
+  if (version > kStateVersion) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "rendezvous state: written by a newer version (format " +
+                      std::to_string(version) + ", this one reads up to " +
+                      std::to_string(kStateVersion) + ")");
+  }
+  constexpr std::size_t kHeadBytes = sizeof kStateMagic + sizeof kStateVersion;
+  RendezvousCodec state;
+  Loader loader(bytes.substr(kHeadBytes), now, seen_marks_);
+  state.visit_all(loader);
+  if (!loader.ok() || !state.is_sound()) {
+    return Status(StatusCode::kPeerViolation, "rendezvous state: the bytes are damaged");
+  }
+  if (state.phase != RendezvousPhase::kClosed) {
+    if (Status fault = check_agreement(state.settings, settings_); !fault.ok()) return fault;
+  }
+  state.install(this, now);
+  seen_marks_ = std::move(loader.marks);
+  return {};
+}
+
+}  // namespace elastic::core

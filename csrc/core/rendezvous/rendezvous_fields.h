@@ -1,0 +1,224 @@
+#pragma once
+
+// The fields of the values in elastic/rendezvous_types.h as they are stored and sent: one list for
+// each, which a FieldWriter or a FieldReader visits. Whoever adds a field raises the version of
+// every format that holds it (rendezvous_codec.cc, session_wire.h).
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/base/byte_io.h"
+#include "elastic/rendezvous_types.h"
+
+namespace elastic::core {
+
+inline constexpr Duration kFar = std::chrono::hours(24 * 365 * 50);  // nobody means a longer time
+inline constexpr std::size_t kMessageBytesMax = 4 * kSentenceBytesMax;
+inline constexpr std::size_t kLostNamesMax = 8;
+
+// Appends what it visits to a string, and changes nothing of it.
+class FieldWriter {
+ public:
+  explicit FieldWriter(std::string* out) : writer_(out) {}
+
+  template <typename Integer>
+  void number(Integer& value) {
+    writer_.integer(value);
+  }
+  void flag(bool& value) { writer_.flag(value); }
+  // Cut at the limit, so that the reader never finds more.
+  void text(std::string& value, std::size_t limit) {
+    writer_.text(std::string_view(value).substr(0, limit));
+  }
+  template <typename Enum>
+  void choice(Enum& value, Enum) {
+    writer_.integer(value);
+  }
+  void duration(Duration& value) { writer_.integer(static_cast<std::int64_t>(value.count())); }
+  void instant(Instant& value) {
+    writer_.integer(static_cast<std::int64_t>(value.time_since_epoch().count()));
+  }
+  template <typename List, typename Each>
+  void list(List& values, std::size_t, Each each) {
+    writer_.size(values.size());
+    for (auto& value : values) each(value);
+  }
+  template <typename Value, typename Each>
+  void optional(std::optional<Value>& value, Each each) {
+    writer_.flag(value.has_value());
+    if (value) each(*value);
+  }
+  template <typename Value, typename Each>
+  void shared(std::shared_ptr<const Value>& value, Each each) {
+    each(const_cast<Value&>(*value));
+  }
+
+ private:
+  ByteWriter writer_;
+};
+
+// Fills what it visits; ok() says at the end whether all of it was there and possible.
+class FieldReader {
+ public:
+  explicit FieldReader(std::string_view bytes) : reader_(bytes) {}
+
+  template <typename Integer>
+  void number(Integer& value) {
+    value = reader_.integer<Integer>();
+  }
+  void flag(bool& value) { value = reader_.flag(); }
+  void text(std::string& value, std::size_t limit) { value = reader_.text(limit); }
+  template <typename Enum>
+  void choice(Enum& value, Enum last) {
+    value = reader_.enumerator(last);
+  }
+  // Cut at kFar, so that sums of what was read do not overflow.
+  void duration(Duration& value) {
+    value = std::clamp(Duration(reader_.integer<std::int64_t>()), -kFar, kFar);
+  }
+  void instant(Instant& value) {
+    Duration since{};
+    duration(since);
+    value = Instant(since);
+  }
+  template <typename List, typename Each>
+  void list(List& values, std::size_t limit, Each each) {
+    const std::size_t size = reader_.size(limit);
+    values.clear();
+    for (std::size_t i = 0; i < size && reader_.ok(); ++i) each(values.emplace_back());
+  }
+  template <typename Value, typename Each>
+  void optional(std::optional<Value>& value, Each each) {
+    value.reset();
+    if (reader_.flag()) each(value.emplace());
+  }
+  template <typename Value, typename Each>
+  void shared(std::shared_ptr<const Value>& value, Each each) {
+    auto read = std::make_shared<Value>();
+    each(*read);
+    value = std::move(read);
+  }
+  void fail() { reader_.fail(); }
+  // A newer version may have put more behind what this one knows.
+  bool ok_so_far() const { return reader_.ok(); }
+  bool ok() const { return reader_.ok() && reader_.at_end(); }
+
+ private:
+  ByteReader reader_;
+};
+
+template <typename Visitor>
+void visit(Visitor& v, NodeId& id) {
+  v.number(id.high);
+  v.number(id.low);
+}
+
+template <typename Visitor>
+void visit(Visitor& v, NodeInfo& info) {
+  visit(v, info.id);
+  v.text(info.name, kNodeTextBytesMax);
+  v.text(info.address, kNodeTextBytesMax);
+  v.number(info.store_port);
+  v.number(info.local_world_size);
+  v.text(info.role, kNodeTextBytesMax);
+  v.number(info.previous_rank);
+  v.number(info.highest_round);
+  v.number(info.static_rank);
+  v.text(info.topology, kNodeTextBytesMax);
+  v.duration(info.stop_grace);
+  v.duration(info.failure_grace);
+  v.flag(info.hosts_coordinator);
+}
+
+// What the nodes of a job must agree on.
+template <typename Visitor>
+void visit(Visitor& v, JobSettings& settings) {
+  v.number(settings.min_nodes);
+  v.number(settings.max_nodes);
+  v.number(settings.max_restarts);
+  v.number(settings.max_membership_changes);
+  v.flag(settings.static_ranks);
+  v.choice(settings.on_loss, LossPolicy::kFail);
+  v.list(settings.extra, kNodeTextBytesMax, [&](auto& pair) {
+    v.text(pair.first, kSentenceBytesMax);
+    v.text(pair.second, kSentenceBytesMax);
+  });
+}
+
+// The settings that are the first node's.
+template <typename Visitor>
+void visit_timings(Visitor& v, JobSettings& settings) {
+  v.duration(settings.join_timeout);
+  v.duration(settings.last_call_timeout);
+  v.duration(settings.settle);
+  v.duration(settings.shrink_delay);
+  v.duration(settings.node_timeout);
+  v.duration(settings.reconnect_grace);
+  v.duration(settings.store_grace);
+}
+
+template <typename Visitor>
+void visit(Visitor& v, RoundRecord& record) {
+  v.number(record.round);
+  v.number(record.generation);
+  v.number(record.nodes);
+  v.number(record.world_size);
+  v.text(record.master_addr, kNodeTextBytesMax);
+  v.number(record.master_port);
+  v.number(record.restarts);
+  v.number(record.membership_changes);
+  v.number(record.coordinator_rank);
+  v.number(record.members_digest);
+}
+
+template <typename Visitor>
+void visit(Visitor& v, NodeAssignment& assignment) {
+  v.number(assignment.group_rank);
+  v.number(assignment.local_world_size);
+  v.number(assignment.base_rank);
+  v.number(assignment.base_role_rank);
+  v.number(assignment.role_world_size);
+}
+
+template <typename Visitor>
+void visit(Visitor& v, HeldRound& held) {
+  visit(v, held.record);
+  v.number(held.group_rank);
+}
+
+template <typename Visitor>
+void visit(Visitor& v, RoundMember& member) {
+  visit(v, member.id);
+  v.text(member.name, kNodeTextBytesMax);
+  v.text(member.address, kNodeTextBytesMax);
+  v.number(member.local_world_size);
+  v.text(member.role, kNodeTextBytesMax);
+  v.choice(member.fate, MemberFate::kLost);
+}
+
+// Without its time, of which each format has its own notion.
+template <typename Visitor>
+void visit(Visitor& v, FailureReport& failure) {
+  v.number(failure.local_rank);
+  v.number(failure.rank);
+  v.number(failure.exit_code);
+  v.text(failure.message, kSentenceBytesMax);
+}
+
+template <typename Visitor>
+void visit(Visitor& v, JobResult& result) {
+  v.choice(result.outcome, JobOutcome::kClosed);
+  v.choice(result.cause, JobCause::kRequested);
+  v.number(result.exit_code);
+  v.number(result.rank);
+  v.text(result.node, kNodeTextBytesMax);
+  v.text(result.message, kMessageBytesMax);
+  v.list(result.lost, kLostNamesMax, [&](std::string& name) { v.text(name, kNodeTextBytesMax); });
+}
+
+}  // namespace elastic::core

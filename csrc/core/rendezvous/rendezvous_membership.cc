@@ -1,0 +1,416 @@
+// Who is there: joins and what is refused at the door, nodes that report, and nodes that go.
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/rendezvous/rendezvous_machine.h"
+
+namespace elastic {
+namespace {
+
+Status invalid(std::string message) {
+  return Status(StatusCode::kInvalidArgument, std::move(message));
+}
+
+Status not_agreed(const std::string& name, const std::string& node, const std::string& job) {
+  return invalid("this node says " + name + "=" + node + ", the job has " + name + "=" + job);
+}
+
+std::string nnodes_text(const JobSettings& settings) {
+  if (settings.min_nodes == settings.max_nodes) return std::to_string(settings.min_nodes);
+  return std::to_string(settings.min_nodes) + ":" + std::to_string(settings.max_nodes);
+}
+
+const char* policy_text(LossPolicy policy) {
+  return policy == LossPolicy::kFail ? "fail" : "replace";
+}
+
+// What all nodes of a job must say alike, as (name, value).
+std::vector<std::pair<std::string, std::string>> agreed_settings(const JobSettings& settings) {
+  std::vector<std::pair<std::string, std::string>> pairs = {
+      {"nnodes", nnodes_text(settings)},
+      {"max_restarts", std::to_string(settings.max_restarts)},
+      {"max_membership_changes", std::to_string(settings.max_membership_changes)},
+      {"static_ranks", settings.static_ranks ? "true" : "false"},
+      {"on_loss", policy_text(settings.on_loss)},
+  };
+  pairs.insert(pairs.end(), settings.extra.begin(), settings.extra.end());
+  return pairs;
+}
+
+std::string value_of(const std::vector<std::pair<std::string, std::string>>& pairs,
+                     const std::string& name) {
+  const auto found = std::find_if(pairs.begin(), pairs.end(),
+                                  [&](const auto& pair) { return pair.first == name; });
+  return found == pairs.end() ? "(not given)" : found->second;
+}
+
+}  // namespace
+
+Status JobSettings::validate() const {
+  if (min_nodes < 1)
+    return invalid("min_nodes: must be at least 1, not " + std::to_string(min_nodes));
+  if (max_nodes < min_nodes) {
+    return invalid("nnodes=" + nnodes_text(*this) + ": the minimum is greater than the maximum");
+  }
+  if (max_nodes > kNodesMax) {
+    return invalid("max_nodes: must be at most " + std::to_string(kNodesMax) + ", not " +
+                   std::to_string(max_nodes));
+  }
+  if (max_restarts < 0) return invalid("max_restarts: must not be negative");
+  if (max_membership_changes < -1) return invalid("max_membership_changes: must be -1 or more");
+  if (static_ranks && min_nodes != max_nodes) {
+    return invalid("static ranks need a fixed number of nodes, not nnodes=" + nnodes_text(*this));
+  }
+  if (extra.size() > kNodeTextBytesMax) return invalid("settings: too many");
+  for (const auto& [name, value] : extra) {
+    if (name.size() + value.size() > kSentenceBytesMax)
+      return invalid("settings: text is too long");
+  }
+  const std::pair<const char*, Duration> positive[] = {
+      {"join_timeout", join_timeout}, {"node_timeout", node_timeout}, {"store_grace", store_grace}};
+  for (const auto& [name, value] : positive) {
+    if (value <= Duration::zero()) return invalid(std::string(name) + ": must be positive");
+  }
+  const std::pair<const char*, Duration> others[] = {{"last_call_timeout", last_call_timeout},
+                                                     {"settle", settle},
+                                                     {"shrink_delay", shrink_delay},
+                                                     {"reconnect_grace", reconnect_grace}};
+  for (const auto& [name, value] : others) {
+    if (value < Duration::zero()) return invalid(std::string(name) + ": must not be negative");
+  }
+  return {};
+}
+
+namespace core {
+
+Status check_agreement(const JobSettings& job, const JobSettings& node) {
+  const auto job_pairs = agreed_settings(job);
+  const auto node_pairs = agreed_settings(node);
+  for (const auto& [name, value] : node_pairs) {
+    const std::string expected = value_of(job_pairs, name);
+    if (value != expected) return not_agreed(name, value, expected);
+  }
+  for (const auto& [name, value] : job_pairs) {
+    const std::string said = value_of(node_pairs, name);
+    if (value != said) return not_agreed(name, said, value);
+  }
+  return {};
+}
+
+Status RendezvousMachine::check_join(const NodeInfo& node, const JobSettings& settings) const {
+  const bool is_new_job = phase_ == RendezvousPhase::kClosed && nodes_.empty();
+  if (Status fault = settings.validate(); !fault.ok()) return fault;
+  if (!is_new_job) {
+    if (Status fault = check_agreement(settings_, settings); !fault.ok()) return fault;
+  }
+  for (const std::string* text : {&node.name, &node.address, &node.role, &node.topology}) {
+    if (text->size() > kNodeTextBytesMax) {
+      return invalid("join: a name, address, role or hint is longer than " +
+                     std::to_string(kNodeTextBytesMax) + " bytes");
+    }
+  }
+  if (node.local_world_size < 1 || node.local_world_size > kLocalWorldSizeMax) {
+    return invalid("join: nproc_per_node must be 1 to " + std::to_string(kLocalWorldSizeMax) +
+                   ", not " + std::to_string(node.local_world_size));
+  }
+  if (node.highest_round > kRoundMax) return invalid("join: the round number is out of range");
+  if (node.stop_grace < Duration::zero() || node.failure_grace < Duration::zero()) {
+    return invalid("join: a stop grace must not be negative");
+  }
+  if (settings.static_ranks && (node.static_rank < 0 || node.static_rank >= settings.max_nodes)) {
+    return invalid("join: node_rank must be 0 to " + std::to_string(settings.max_nodes - 1) +
+                   ", not " + std::to_string(node.static_rank));
+  }
+  return {};
+}
+
+Status RendezvousMachine::check_static_rank(const NodeInfo& node) {
+  if (!settings_.static_ranks) return {};
+  const auto holder = static_holders_.find(node.static_rank);
+  if (holder == static_holders_.end() || holder->second == node.id) return {};
+  const Node& other = *find(holder->second);
+  const std::string other_name = other.info.name;
+  // Whoever comes with the rank of a node whose session is closed is its replacement.
+  if (!other.suspect) {
+    return invalid("node_rank=" + std::to_string(node.static_rank) + " was given to both " +
+                   other_name + " and " + node.name);
+  }
+  depart(other.info.id, true, "its session was closed and " + node.name + " took its rank");
+  return {};
+}
+
+void RendezvousMachine::start_generation(const JobSettings& settings) {
+  settings_ = settings;
+  phase_ = RendezvousPhase::kForming;
+  const std::uint32_t generation = record_.generation + 1;
+  record_ = {};
+  record_.generation = generation;
+  members_.clear();
+  missing_ = 0;
+  is_first_ = true;
+  is_fresh_ = false;
+  finisher_departed_ = false;
+  restarts_ = membership_changes_ = flaps_ = 0;
+  end_ = {};
+  previous_result_ = std::exchange(result_, nullptr);
+  std::fill(std::begin(timers_), std::end(timers_), Mark{});
+  arm(Timer::kStartHold, now_);
+  liveness_ = Liveness(settings_.node_timeout, settings_.reconnect_grace);
+  recount();
+}
+
+Node* RendezvousMachine::find(const NodeId& id) {
+  const auto found = nodes_.find(id);
+  return found == nodes_.end() ? nullptr : &found->second;
+}
+
+const Node* RendezvousMachine::find(const NodeId& id) const {
+  const auto found = nodes_.find(id);
+  return found == nodes_.end() ? nullptr : &found->second;
+}
+
+void RendezvousMachine::count(const Node& node, int sign) {
+  const bool is_member = node.rank >= 0;
+  const bool has_finished = node.done_round == record_.round && record_.round > 0;
+  switch (node.phase) {
+    case NodePhase::kJoined:
+      tally_.joined += sign;
+      if (node.suspect) tally_.joined_suspect += sign;
+      break;
+    case NodePhase::kWorking: tally_.working += sign; break;
+    case NodePhase::kStopped: tally_.stopped += sign; break;
+    case NodePhase::kDone:
+      tally_.done += sign;
+      if (is_member) tally_.done_members += sign;
+      break;
+  }
+  if (is_member) (has_finished ? tally_.finished : tally_.unfinished) += sign;
+}
+
+void RendezvousMachine::recount() {
+  tally_ = {};
+  for (const auto& [id, node] : nodes_) count(node, +1);
+}
+
+Node& RendezvousMachine::insert(const NodeInfo& info, NodePhase phase) {
+  Node& node = nodes_[info.id];
+  node.info = info;
+  node.phase = phase;
+  node.arrival = ++arrivals_;
+  count(node, +1);
+  if (settings_.static_ranks) static_holders_[info.static_rank] = info.id;
+  liveness_.heard(info.id, now_);
+  return node;
+}
+
+void RendezvousMachine::admit(const NodeInfo& info) {
+  if (nodes_.size() >= static_cast<std::size_t>(settings_.max_nodes + kSparesMax)) {
+    emit(rdzv::Refused{info.id, Status(StatusCode::kResourceExhausted,
+                                       "join: the job has " + std::to_string(nodes_.size()) +
+                                           " nodes, spares included, and takes no more")});
+    return;
+  }
+  if (Status fault = check_static_rank(info); !fault.ok()) {
+    emit(rdzv::Refused{info.id, std::move(fault)});
+    return;
+  }
+  if (phase_ ==
+      RendezvousPhase::kClosed) {  // the loss of its predecessor was the last that could be
+    emit(rdzv::Closed{info.id, result_});
+    return;
+  }
+  // Somebody who has seen a round comes from one that this machine did not form: no first round
+  // here.
+  if (is_fresh_ && info.highest_round > 0) is_first_ = false;
+  Node& node = insert(info, NodePhase::kJoined);
+  if (phase_ == RendezvousPhase::kRunning) {
+    last_waiting_ = mark(now_);
+    if (tally_.joined == 1) first_waiting_ = last_waiting_;
+  } else {
+    if (is_first_) set_deadline(node, add_saturating(now_, settings_.join_timeout));
+    if (!is_armed(Timer::kRemind)) arm_after(Timer::kRemind, kRemindEvery);
+  }
+  advance();
+  if (phase_ != RendezvousPhase::kClosed && node.phase == NodePhase::kJoined) tell_waiting(node);
+}
+
+void RendezvousMachine::enqueue(Node& node, const NodeInfo& info) {
+  const bool was_working = node.phase == NodePhase::kWorking;
+  change(node, [&](Node& one) {
+    const int static_rank = one.info.static_rank;
+    one.info = info;
+    one.info.static_rank = static_rank;
+    if (one.phase != NodePhase::kJoined) {
+      one.phase = NodePhase::kJoined;
+      one.deadline = {};
+    }
+  });
+  if (was_working && phase_ == RendezvousPhase::kRunning) {
+    end_round(rdzv::RestartCause::kRejoin, info.name + " asked for a new round");
+  }
+  if (!is_armed(Timer::kRemind)) arm_after(Timer::kRemind, kRemindEvery);
+  advance();
+  if (phase_ != RendezvousPhase::kClosed && node.phase == NodePhase::kJoined) tell_waiting(node);
+}
+
+void RendezvousMachine::stop(Node& node) {
+  if (node.phase != NodePhase::kWorking) return;
+  change(node, [](Node& one) { one.phase = NodePhase::kStopped; });
+  if (phase_ == RendezvousPhase::kRunning) {
+    end_round(rdzv::RestartCause::kRejoin, "the workers of " + node.info.name + " are gone");
+  }
+  announce_round_over();
+}
+
+void RendezvousMachine::finish(Node& node) {
+  change(node, [&](Node& one) {
+    one.phase = NodePhase::kDone;
+    one.done_round = record_.round;
+    one.deadline = {};
+  });
+  if (phase_ == RendezvousPhase::kRunning && tally_.working == 0 && missing_ == 0) succeed();
+}
+
+void RendezvousMachine::fail(Node& node, const FailureReport& failure) {
+  if (node.rank < 0) return;
+  if (phase_ == RendezvousPhase::kRunning) {
+    end_round(rdzv::RestartCause::kWorkerFailed, "rank " + std::to_string(failure.rank) + " on " +
+                                                     node.info.name + " " +
+                                                     failure.message.substr(0, kSentenceBytesMax));
+    end_.verdict_pending = true;
+    arm_after(Timer::kVerdict, settings_.node_timeout);
+  }
+  if (!end_.verdict_pending) return;
+  // No evidence is of the future, or so old that its time means nothing.
+  const Instant at = std::clamp(failure.at, now_ - kEvidenceAgeMax, now_);
+  if (end_.failure && end_.failure->at <= at) return;
+  end_.failure = failure;
+  end_.failure->at = at;
+  end_.failure->message.resize(std::min(failure.message.size(), kSentenceBytesMax));
+  end_.failure_at = mark(at);
+  end_.failed_node = node.info.name;
+}
+
+void RendezvousMachine::heard(Node& node) {
+  liveness_.heard(node.info.id, now_);
+  ++node.beat;
+  if (node.suspect) change(node, [](Node& one) { one.suspect = false; });
+}
+
+void RendezvousMachine::suspect(Node& node) {
+  liveness_.session_closed(node.info.id, now_);
+  if (!node.suspect) change(node, [](Node& one) { one.suspect = true; });
+}
+
+void RendezvousMachine::depart(NodeId id, bool lost, const std::string& reason) {
+  const auto found = nodes_.find(id);
+  if (found == nodes_.end()) return;
+  const Node node = std::move(found->second);
+  count(node, -1);
+  nodes_.erase(found);
+  const auto holder = static_holders_.find(node.info.static_rank);
+  if (holder != static_holders_.end() && holder->second == id) static_holders_.erase(holder);
+  liveness_.forget(id);
+  departed_.push_back(
+      {id, node.info.name, reason, lost, node.rank >= 0 ? record_.round : 0, node.done_round});
+  if (departed_.size() > kDepartedMax) departed_.pop_front();
+  if (lost) emit(rdzv::Evicted{id, departed_.back().round, reason});
+  if (node.rank >= 0) {
+    members_[static_cast<std::size_t>(node.rank)].fate =
+        lost ? MemberFate::kLost : MemberFate::kLeft;
+  }
+  if (phase_ == RendezvousPhase::kClosed) {
+    announce_round_over();
+    return;
+  }
+  if (is_first_) deadline_check_ = now_;  // the joins of the others may be overdue without it
+  if (node.rank < 0) return;
+  if (node.done_round == record_.round) {
+    finisher_departed_ = true;
+    return;
+  }
+  member_departed(node.info.name, lost, reason);
+}
+
+void RendezvousMachine::member_departed(const std::string& name, bool lost,
+                                        const std::string& reason) {
+  const std::string what = name + (lost ? " was lost (" : " left (") + reason + ")";
+  if (phase_ == RendezvousPhase::kRunning) {
+    if (tally_.working == 0 && missing_ == 0 && (tally_.done > 0 || finisher_departed_)) {
+      succeed();
+      return;
+    }
+    end_round(rdzv::RestartCause::kMemberLost, what);
+  } else {
+    if (settings_.shrink_delay > Duration::zero() && !is_armed(Timer::kShrink)) {
+      arm_after(Timer::kShrink, settings_.shrink_delay);
+    }
+    if (!end_.verdict_pending && end_.cause != rdzv::RestartCause::kWorkerFailed) {
+      end_.cause = rdzv::RestartCause::kMemberLost;
+      end_.reason = what;
+    }
+  }
+  const bool survives = at_hand() >= settings_.min_nodes;
+  if (end_.verdict_pending && (survives || tally_.unfinished == 0)) {
+    // The loss explains the failed workers: they ended because their peer did.
+    end_.verdict_pending = false;
+    end_.cause = rdzv::RestartCause::kMemberLost;
+    end_.reason = what;
+    disarm(Timer::kVerdict);
+  }
+  if (survives || is_barrier_over()) return;
+  end_.verdict_pending = false;
+  disarm(Timer::kVerdict);
+  charge(rdzv::RestartCause::kMemberLost, name, what);
+}
+
+const Departed* RendezvousMachine::departed(const NodeId& id) const {
+  const auto found = std::find_if(departed_.rbegin(), departed_.rend(),
+                                  [&](const Departed& one) { return one.id == id; });
+  return found == departed_.rend() ? nullptr : &*found;
+}
+
+rdzv::Evicted RendezvousMachine::eviction_of(const NodeId& id) const {
+  const Departed* known = departed(id);
+  if (known == nullptr) {
+    return {id, 0, "it is not known here: it was declared lost long ago, or never joined"};
+  }
+  return {id, known->round, known->reason};
+}
+
+void RendezvousMachine::tell_evicted(const NodeId& id) const {
+  const Departed* known = departed(id);
+  if (known != nullptr && !known->lost) return;  // it went by its own will, and knows
+  emit(eviction_of(id));
+}
+
+void RendezvousMachine::tell_waiting(const Node& node) const {
+  emit(rdzv::Waiting{node.info.id, waiting_sentence(now_, node)});
+}
+
+int RendezvousMachine::at_hand() const { return static_cast<int>(nodes_.size()) + missing_; }
+
+bool RendezvousMachine::is_removable() const {
+  if (!nodes_.empty()) return false;
+  return phase_ == RendezvousPhase::kClosed || (record_.round == 0 && is_first_);
+}
+
+std::optional<NodeId> RendezvousMachine::timekeeper(Instant now) const {
+  const Node* best = nullptr;
+  const auto precedes = [](const Node& a, const Node& b) {
+    // Members first, by rank; then the others in the order in which they came.
+    if ((a.rank >= 0) != (b.rank >= 0)) return a.rank >= 0;
+    return a.rank >= 0 ? a.rank < b.rank : a.arrival < b.arrival;
+  };
+  for (const auto& [id, node] : nodes_) {
+    if (liveness_.silence(id, now) >= settings_.node_timeout) continue;
+    if (best == nullptr || precedes(node, *best)) best = &node;
+  }
+  if (best == nullptr) return std::nullopt;
+  return best->info.id;
+}
+
+}  // namespace core
+}  // namespace elastic

@@ -1,0 +1,258 @@
+// Sessions that come back, and a coordinator that came back empty and rebuilds the round from them.
+//
+// A node that resumes says where it is. What it did while nobody listened is replayed through the
+// same rules as if it had just been said; what the machine said meanwhile is said again. A machine
+// that has formed no round itself believes the first node that holds one: the ranks of that round
+// which have not resumed are missing, nobody new is admitted, and after store_grace the missing are
+// lost.
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "core/rendezvous/rendezvous_machine.h"
+
+namespace elastic::core {
+namespace {
+
+NodeId addressee(const RendezvousAction& action) {
+  return std::visit([](const auto& one) { return one.to; }, action);
+}
+
+bool is_sound(const HeldRound& held, int nodes_max) {
+  const RoundRecord& record = held.record;
+  return record.round > 0 && record.round <= kRoundMax && record.nodes >= 1 &&
+         record.nodes <= nodes_max && held.group_rank >= 0 && held.group_rank < record.nodes &&
+         record.master_addr.size() <= kNodeTextBytesMax && record.restarts >= 0 &&
+         record.membership_changes >= 0;
+}
+
+}  // namespace
+
+void RendezvousMachine::on(const rdzv::Resume& event) {
+  const NodeId id = event.node.id;
+  Status fault = check_join(event.node, event.settings);
+  if (fault.ok() && event.last && !is_sound(*event.last, settings_.max_nodes)) {
+    fault = Status(StatusCode::kInvalidArgument, "resume: the round it holds cannot be");
+  }
+  if (!fault.ok()) {
+    emit(rdzv::Refused{id, std::move(fault)});
+    return;
+  }
+  if (phase_ == RendezvousPhase::kClosed) {
+    if (Node* node = find(id)) {
+      heard(*node);
+      if (event.phase != NodePhase::kWorking) stop(*node);
+      remind(id, record_.round, now_, out_);
+    } else {
+      emit(rdzv::Closed{id, result_});
+    }
+    return;
+  }
+  if (previous_result_ && event.last && event.last->record.generation < record_.generation) {
+    emit(rdzv::Closed{id, previous_result_});  // it speaks of a job that has ended
+    return;
+  }
+  const std::uint64_t held = event.last ? event.last->record.round : 0;
+  has_resumes_ = true;
+  highest_seen_ = std::max({highest_seen_, event.node.highest_round, held});
+  const std::size_t before = out_->size();
+
+  if (Node* node = find(id)) {
+    heard(*node);
+    if (!catch_up(*node, event)) {
+      depart(id, true, "what it resumed with does not follow from what it had said");
+    }
+  } else if (held > record_.round && is_fresh_) {
+    adopt(event);
+  } else if (held > 0 && held == record_.round && event.last->record == record_ &&
+             members_[static_cast<std::size_t>(event.last->group_rank)].fate ==
+                 MemberFate::kMissing) {
+    take_place(event);
+  } else if (event.phase == NodePhase::kJoined) {
+    admit(event.node);
+    return;
+  } else if (event.phase == NodePhase::kDone && has_finished(id, held)) {
+    // Its session was lost in the barrier: it may wait there again.
+    change(insert(event.node, NodePhase::kDone), [&](Node& one) { one.done_round = held; });
+  } else {
+    tell_evicted(id);
+    return;
+  }
+  advance();
+
+  const bool is_answered =
+      std::any_of(out_->begin() + static_cast<std::ptrdiff_t>(before), out_->end(),
+                  [&](const auto& action) { return addressee(action) == id; });
+  if (!is_answered) remind(id, held, now_, out_);
+}
+
+bool RendezvousMachine::has_finished(const NodeId& id, std::uint64_t round) const {
+  const Departed* known = departed(id);
+  return known != nullptr && round > 0 && known->done_round == round;
+}
+
+void RendezvousMachine::demote_stale_members() {
+  std::vector<NodeId> stale;
+  for (auto& [id, node] : nodes_) {
+    if (node.phase == NodePhase::kWorking || node.phase == NodePhase::kStopped) {
+      stale.push_back(id);
+    }
+    change(node, [](Node& one) { one.rank = -1; });
+  }
+  for (const NodeId& id : stale) depart(id, true, "its round was superseded");
+}
+
+void RendezvousMachine::adopt(const rdzv::Resume& event) {
+  demote_stale_members();
+  record_ = event.last->record;
+  phase_ = RendezvousPhase::kRunning;
+  is_first_ = false;
+  finisher_departed_ = false;
+  restarts_ = std::max(restarts_, record_.restarts);
+  membership_changes_ = std::max(membership_changes_, record_.membership_changes);
+  round_started_ = mark(now_);
+  end_ = {};
+  missing_ = record_.nodes;
+  members_.assign(static_cast<std::size_t>(record_.nodes), RoundMember{});
+  for (int rank = 0; rank < record_.nodes; ++rank) {
+    RoundMember& member = members_[static_cast<std::size_t>(rank)];
+    member.name = "the node of rank " + std::to_string(rank);
+    member.fate = MemberFate::kMissing;
+  }
+  for (const Timer timer : {Timer::kLastCall, Timer::kGrowth, Timer::kShort, Timer::kShrink,
+                            Timer::kVerdict, Timer::kRemind}) {
+    disarm(timer);
+  }
+  arm_after(Timer::kRebuild, settings_.store_grace);
+  recount();
+  take_place(event);
+}
+
+void RendezvousMachine::lose_host() {
+  const int host = record_.coordinator_rank;
+  if (missing_ == 0 || host < 0 || host >= record_.nodes) return;
+  RoundMember& member = members_[static_cast<std::size_t>(host)];
+  if (member.fate != MemberFate::kMissing) return;
+  // Where the loss would end the job, the agent that was started in its place has time to join.
+  const bool has_restarts =
+      settings_.on_loss == LossPolicy::kReplace && restarts_ < settings_.max_restarts;
+  const bool is_affordable = at_hand() > settings_.min_nodes || has_restarts;
+  if (!is_affordable && now_ < at(Timer::kStartHold)) return;
+  member.fate = MemberFate::kLost;
+  if (--missing_ == 0) finish_rebuild();
+  member_departed(member.name, true, "it hosted the coordinator, which was restarted");
+}
+
+void RendezvousMachine::finish_rebuild() {
+  disarm(Timer::kRebuild);
+  is_fresh_ = false;
+  first_waiting_ = last_waiting_ = mark(now_);  // whoever joined meanwhile settles from here
+}
+
+void RendezvousMachine::take_place(const rdzv::Resume& event) {
+  const auto rank = static_cast<std::size_t>(event.last->group_rank);
+  const NodeInfo& info = event.node;
+  Node& node = insert(info, NodePhase::kWorking);
+  change(node, [&](Node& one) { one.rank = event.last->group_rank; });
+  members_[rank] = {info.id,   info.name,           info.address, info.local_world_size,
+                    info.role, MemberFate::kPresent};
+  if (--missing_ == 0) finish_rebuild();
+  replay(node, event);
+  const bool is_behind = node.phase == NodePhase::kWorking || node.phase == NodePhase::kStopped;
+  if (phase_ == RendezvousPhase::kForming && is_behind && node.deadline.number == 0) {
+    order_stop(node);
+  }
+}
+
+bool RendezvousMachine::catch_up(Node& node, const rdzv::Resume& event) {
+  const std::uint64_t held = event.last ? event.last->record.round : 0;
+  if (held > record_.round) return false;
+  const NodePhase said = event.phase;
+  const bool is_joining = said == NodePhase::kJoined;
+  switch (node.phase) {
+    case NodePhase::kJoined:
+      if (is_joining) enqueue(node, event.node);
+      return is_joining;
+    case NodePhase::kWorking:
+      if (held == record_.round) {
+        replay(node, event);
+        return true;
+      }
+      // It never heard of this round, and so has no workers of it: it is told now, or joins the
+      // next.
+      if (is_joining && phase_ == RendezvousPhase::kForming) enqueue(node, event.node);
+      return is_joining;
+    case NodePhase::kStopped:
+      if (is_joining) enqueue(node, event.node);
+      return said != NodePhase::kWorking;
+    case NodePhase::kDone: return said == NodePhase::kDone;
+  }
+  return false;
+}
+
+void RendezvousMachine::replay(Node& node, const rdzv::Resume& event) {
+  if (event.failure) fail(node, *event.failure);
+  switch (event.phase) {
+    case NodePhase::kWorking: break;
+    case NodePhase::kStopped: stop(node); break;
+    case NodePhase::kDone:
+      if (node.phase == NodePhase::kWorking) finish(node);
+      break;
+    case NodePhase::kJoined: enqueue(node, event.node); break;
+  }
+}
+
+void RendezvousMachine::lose_missing(const std::string& reason) {
+  std::string names;
+  for (RoundMember& member : members_) {
+    if (member.fate != MemberFate::kMissing) continue;
+    member.fate = MemberFate::kLost;
+    if (names.empty()) names = member.name;
+  }
+  if (missing_ > 1) names += " and " + std::to_string(missing_ - 1) + " more";
+  if (missing_ == 0) return;
+  missing_ = 0;
+  finish_rebuild();
+  member_departed(names, true, reason);
+}
+
+void RendezvousMachine::remind(const NodeId& id, std::uint64_t heard, Instant now,
+                               std::vector<RendezvousAction>* actions) const {
+  const Node* node = find(id);
+  const auto say = [&](auto action) { actions->push_back(std::move(action)); };
+  if (phase_ == RendezvousPhase::kClosed) {
+    say(rdzv::Closed{id, result_});
+    if (node != nullptr && node->rank == 0 && end_.over_told) {
+      say(rdzv::RoundOver{id, record_.round});
+    }
+    return;
+  }
+  if (node == nullptr) {
+    const Departed* known = departed(id);
+    if (known != nullptr && known->timed_out) {
+      say(rdzv::TimedOut{id, known->reason});
+    } else {
+      say(eviction_of(id));
+    }
+    return;
+  }
+  if (end_.over_told && node->rank == 0 && phase_ == RendezvousPhase::kForming) {
+    say(rdzv::RoundOver{id, record_.round});
+  }
+  const bool is_member = node->phase == NodePhase::kWorking || node->phase == NodePhase::kStopped;
+  if (!is_member) {
+    say(rdzv::Waiting{id, waiting_sentence(now, *node)});
+  } else if (phase_ == RendezvousPhase::kForming) {
+    say(rdzv::Restart{id, record_.round, end_.cause, end_.reason, grace_of(*node)});
+  } else if (heard < record_.round) {
+    const auto rank = static_cast<std::size_t>(node->rank);
+    say(rdzv::Round{
+        id, std::make_shared<const RoundRecord>(record_),
+        assignment_of(node->rank, node->info.local_world_size, ranks_of(members_)[rank])});
+  } else {
+    say(rdzv::Resumed{id, record_.round});
+  }
+}
+
+}  // namespace elastic::core

@@ -1,0 +1,417 @@
+// Theory of operation
+//
+// The store holds one value: a header and the machine's bytes. A look at it is
+//
+//   read     a time without sight of the store is a ClockGap, stepped first; new bytes are loaded,
+//            and remind() says what they mean to this node
+//   propose  what the node has said, a heartbeat if the others would otherwise miss it, and a Tick
+//            if this node keeps the time and a deadline is due, are stepped on a trial basis
+//   write    compare-and-set. Only when it succeeds have the steps been taken: then the node hears
+//            their answers. Otherwise the machine is void, and the next look begins anew
+//
+// The header has the store's lineage, a number that whoever found the store empty has drawn. A
+// store that was restarted has another one, or none, and then the state under a running job is
+// gone: that is an error, because a node that went on would form a second group. It counts the
+// writes: what is older than what was seen before is not looked at. And it has a random number for
+// each write, so that no two are the same bytes, and one whose answer was lost is recognised.
+//
+// How often to look: soon after something has changed, then less and less often; at once for what
+// must be done at a known time. Each node beats every quarter of node_timeout. Writers that lose
+// back off with full jitter, so that many joining at once do not hinder one another.
+//
+// A job whose nodes have all crashed after its end leaves nodes behind that cannot be told from
+// living ones at first sight. Whoever comes then waits with its Join until one of them shows life
+// (and it is told the result) or node_timeout has passed (and a new generation begins).
+
+#include "core/rendezvous/shared_member.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "core/base/byte_io.h"
+#include "core/base/check.h"
+
+namespace elastic::core {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint32_t kMagic = 0x53445245;  // "ERDS"
+constexpr std::uint16_t kFormat = 1;
+constexpr std::size_t kHeaderBytes = 4 + 2 + 16 + 8 + 8;
+
+// How often a node that waits is told why.
+constexpr Duration kRemindEvery = 10s;
+constexpr BackoffOptions kAfterLostWrite = {.first = 4ms, .cap = 250ms};
+constexpr BackoffOptions kAfterFailure = {.first = 50ms, .cap = 1s};
+
+// What is written before the machine's bytes.
+void append(const SharedHeader& header, std::string* bytes) {
+  ByteWriter writer(bytes);
+  writer.integer(kMagic);
+  writer.integer(header.format);
+  writer.integer(header.lineage.high);
+  writer.integer(header.lineage.low);
+  writer.integer(header.version);
+  writer.integer(header.nonce);
+}
+
+// nullopt: these bytes are something else. Of a newer format only that is right.
+std::optional<SharedHeader> header_of(std::string_view bytes) {
+  ByteReader reader(bytes);
+  const bool is_ours = reader.integer<std::uint32_t>() == kMagic;
+  SharedHeader header;
+  header.format = reader.integer<std::uint16_t>();
+  header.lineage.high = reader.integer<std::uint64_t>();
+  header.lineage.low = reader.integer<std::uint64_t>();
+  header.version = reader.integer<std::uint64_t>();
+  header.nonce = reader.integer<std::uint64_t>();
+  if (!is_ours || !reader.ok()) return std::nullopt;
+  return header;
+}
+
+Duration slowest_poll(const JobSettings& settings) {
+  return std::clamp<Duration>(settings.node_timeout / 20, 5ms, 500ms);
+}
+
+Duration fastest_poll(const JobSettings& settings) {
+  return std::clamp<Duration>(settings.node_timeout / 500, 2ms, 20ms);
+}
+
+template <typename... Kinds>
+bool is_any(const RendezvousAction& action) {
+  return (std::holds_alternative<Kinds>(action) || ...);
+}
+
+NodeId addressee(const RendezvousAction& action) {
+  return std::visit([](const auto& one) { return one.to; }, action);
+}
+
+Status lost_state() {
+  return {StatusCode::kFailedPrecondition,
+          "the store was restarted: the job's state in it is gone"};
+}
+
+}  // namespace
+
+SharedMember::SharedMember(JobSettings settings, std::uint64_t seed, Instant now)
+    : settings_(std::move(settings)),
+      beat_interval_(settings_.node_timeout / 4),
+      rng_(seed),
+      machine_(settings_, now, Duration::zero()),
+      last_contact_(now),
+      first_loaded_at_(now),
+      last_sign_of_life_(now),
+      tick_not_before_(now),
+      lost_writes_(kAfterLostWrite, &rng_),
+      failures_(kAfterFailure, &rng_),
+      changed_at_(now),
+      next_poll_(now),
+      next_duty_(now) {}
+
+void SharedMember::say(RendezvousEvent statement) {
+  if (const auto* join = std::get_if<rdzv::Join>(&statement)) self_ = join->node.id;
+  unsaid_.push_back(std::move(statement));
+  next_duty_ = Instant();  // at once
+}
+
+Status SharedMember::read(const std::optional<StoredState>& stored, Instant now,
+                          std::vector<RendezvousAction>* told) {
+  if (refusal_) {
+    tell_refusal(told);
+    return {};
+  }
+  is_up_to_date_ = !is_stale(stored);
+  if (!is_up_to_date_) {
+    next_poll_ = next_duty_ = now + failures_.next();
+    return {};
+  }
+  const Duration gap = now - last_contact_;
+  if (has_contact_ && gap > settings_.node_timeout / 4) {
+    std::vector<RendezvousAction> none;
+    machine_.step(rdzv::ClockGap{gap}, now, &none);
+  }
+  has_contact_ = true;
+  last_contact_ = now;
+  if (!writes_fail_since_) failures_ = Backoff(kAfterFailure, &rng_);
+  if (!stored) {
+    if (lineage_) return lost_state();
+    if (is_machine_void_) machine_ = Rendezvous(settings_, now, Duration::zero());
+    is_machine_void_ = false;
+    attempt_.reset();
+    token_.reset();
+  } else if (is_machine_void_ || token_ != stored->token) {
+    if (Status status = load(*stored, now, told); !status.ok()) return status;
+  }
+  if (refusal_) {
+    tell_refusal(told);
+    return {};
+  }
+  learn(now, told);
+  plan(now);
+  return {};
+}
+
+// Some stores answer with a version that they have replaced already. It tells nothing.
+bool SharedMember::is_stale(const std::optional<StoredState>& stored) const {
+  if (!stored || !lineage_) return false;
+  const std::optional<SharedHeader> header = header_of(stored->bytes);
+  return header && header->lineage == *lineage_ && header->version < version_;
+}
+
+Status SharedMember::load(const StoredState& stored, Instant now,
+                          std::vector<RendezvousAction>* told) {
+  const std::optional<SharedHeader> header = header_of(stored.bytes);
+  if (!header) {
+    refusal_ =
+        Status(StatusCode::kPeerViolation, "shared state: what the store holds is something else");
+    return {};
+  }
+  if (header->format > kFormat) {
+    refusal_ = Status(StatusCode::kFailedPrecondition,
+                      "shared state: written by a newer version (format " +
+                          std::to_string(header->format) + ", this one reads up to " +
+                          std::to_string(kFormat) + ")");
+    return {};
+  }
+  if (lineage_ && *lineage_ != header->lineage) return lost_state();
+  const std::string_view payload = std::string_view(stored.bytes).substr(kHeaderBytes);
+  if (Status fault = machine_.load(payload, now); !fault.ok()) {
+    refusal_ = fault;
+    return {};
+  }
+  if (!lineage_) first_loaded_at_ = now;
+  lineage_ = header->lineage;
+  version_ = header->version;
+  token_ = stored.token;
+  payload_ = payload;
+  is_machine_void_ = false;
+  notice_changes(now);
+  // A write whose answer was lost, and which is there.
+  if (auto attempt = std::exchange(attempt_, std::nullopt);
+      attempt && attempt->header.nonce == header->nonce) {
+    taken(*std::move(attempt), now, told);
+  }
+  return {};
+}
+
+// Every join is answered (I7); nothing else that is said can matter any more.
+void SharedMember::tell_refusal(std::vector<RendezvousAction>* told) {
+  const bool is_asked =
+      has_joined_ || std::any_of(unsaid_.begin(), unsaid_.end(), [](const auto& one) {
+        return std::holds_alternative<rdzv::Join>(one);
+      });
+  if (is_asked) told->push_back(rdzv::Refused{self_, *refusal_});
+  has_joined_ = false;
+  unsaid_.clear();
+  attempt_.reset();
+  next_poll_ = next_duty_ = Instant::max();
+}
+
+Status SharedMember::could_not_read(const Status& cause, Instant now) {
+  next_poll_ = next_duty_ = now + failures_.next();
+  return out_of_reach("read", now - last_contact_, cause);
+}
+
+std::optional<SharedWrite> SharedMember::propose(Instant now, std::vector<RendezvousAction>* told) {
+  if (refusal_ || !is_up_to_date_) return std::nullopt;
+  ELASTIC_CHECK(!is_machine_void_);
+  const std::vector<RendezvousEvent> events = events_to_step(now);
+  if (events.empty()) return std::nullopt;
+  return try_steps(events, now, told);
+}
+
+std::vector<RendezvousEvent> SharedMember::events_to_step(Instant now) const {
+  std::vector<RendezvousEvent> events;
+  if (!must_wait_to_join(now)) events = unsaid_;
+  if (events.empty() && has_joined_ && now >= last_sign_of_life_ + beat_interval_) {
+    events.push_back(rdzv::Heartbeat{self_});
+  }
+  const auto due = machine_.next_deadline();
+  if (due && *due <= now && now >= tick_not_before_ && is_timekeeper(now)) {
+    events.push_back(rdzv::Tick{});
+  }
+  return events;
+}
+
+std::optional<SharedWrite> SharedMember::try_steps(const std::vector<RendezvousEvent>& events,
+                                                   Instant now,
+                                                   std::vector<RendezvousAction>* told) {
+  Attempt attempt;
+  attempt.said = must_wait_to_join(now) ? 0 : unsaid_.size();
+  if (watcher_) watcher_(machine_, nullptr, {});
+  for (const RendezvousEvent& event : events) {
+    const std::size_t before = attempt.actions.size();
+    machine_.step(event, now, &attempt.actions);
+    if (std::holds_alternative<rdzv::Tick>(event)) {
+      tick_not_before_ = now + fastest_poll(settings_);
+    } else {
+      attempt.is_sign_of_life = true;
+    }
+    if (watcher_) {
+      watcher_(
+          machine_, &event,
+          {attempt.actions.begin() + static_cast<std::ptrdiff_t>(before), attempt.actions.end()});
+    }
+  }
+  const std::string payload = machine_.encode();
+  if (token_ && payload == payload_) {  // nothing that the others need to know
+    taken(std::move(attempt), now, told);
+    plan(now);
+    return std::nullopt;
+  }
+  attempt.header = {kFormat, lineage_.value_or(NodeId{rng_.next(), rng_.next()}), version_ + 1,
+                    rng_.next()};
+  append(attempt.header, &attempt.bytes);
+  attempt.bytes += payload;
+  is_machine_void_ = true;
+  attempt_ = std::move(attempt);
+  return SharedWrite{attempt_->bytes, token_};
+}
+
+Status SharedMember::wrote(const StoredWrite& answer, Instant now,
+                           std::vector<RendezvousAction>* told) {
+  if (!answer.was_set) {
+    attempt_.reset();
+    next_poll_ = next_duty_ = now + lost_writes_.next();
+    return {};
+  }
+  lost_writes_ = Backoff(kAfterLostWrite, &rng_);
+  last_contact_ = now;
+  writes_fail_since_.reset();
+  // Its own bytes too, so that its time limits count from here.
+  const StoredState stored{attempt_->bytes, answer.now.token};
+  if (Status status = load(stored, now, told); !status.ok()) return status;
+  learn(now, told);
+  plan(now);
+  return {};
+}
+
+Status SharedMember::write_failed(const Status& cause, Instant now) {
+  next_poll_ = next_duty_ = now + failures_.next();
+  if (!writes_fail_since_) writes_fail_since_ = now;
+  return out_of_reach("written to", now - *writes_fail_since_, cause);
+}
+
+// An error when it has lasted too long.
+Status SharedMember::out_of_reach(const char* what, Duration outage, const Status& cause) const {
+  if (outage <= (lineage_ ? settings_.store_grace : settings_.join_timeout)) return {};
+  return {lineage_ ? StatusCode::kUnavailable : StatusCode::kDeadlineExceeded,
+          "the store could not be " + std::string(what) + " for " +
+              std::to_string(std::chrono::duration_cast<std::chrono::seconds>(outage).count()) +
+              " s: " + std::string(cause.message())};
+}
+
+void SharedMember::taken(Attempt attempt, Instant now, std::vector<RendezvousAction>* told) {
+  const auto said_end = unsaid_.begin() + static_cast<std::ptrdiff_t>(attempt.said);
+  for (auto said = unsaid_.begin(); said != said_end; ++said) {
+    if (std::holds_alternative<rdzv::Join>(*said) || std::holds_alternative<rdzv::Resume>(*said)) {
+      has_joined_ = has_ever_joined_ = true;
+      forget_what_was_told();
+    } else if (std::holds_alternative<rdzv::Leave>(*said)) {
+      has_joined_ = false;
+    }
+  }
+  unsaid_.erase(unsaid_.begin(), said_end);
+  if (attempt.is_sign_of_life) last_sign_of_life_ = now;
+  for (const RendezvousAction& action : attempt.actions) {
+    if (addressee(action) == self_) tell(action, now, told);
+  }
+}
+
+void SharedMember::learn(Instant now, std::vector<RendezvousAction>* told) {
+  if (!has_joined_) return;
+  std::vector<RendezvousAction> actions;
+  machine_.remind(self_, heard_, now, &actions);
+  for (const RendezvousAction& action : actions) tell(action, now, told);
+}
+
+void SharedMember::tell(const RendezvousAction& action, Instant now,
+                        std::vector<RendezvousAction>* told) {
+  if (is_new_to_the_node(action, now)) told->push_back(action);
+}
+
+bool SharedMember::is_new_to_the_node(const RendezvousAction& action, Instant now) {
+  const auto advances = [](std::uint64_t& told, std::uint64_t round) {
+    return round > told && (told = round, true);
+  };
+  if (const auto* round = std::get_if<rdzv::Round>(&action)) {
+    waiting_told_at_.reset();
+    return advances(heard_, round->record->round);
+  }
+  if (const auto* restart = std::get_if<rdzv::Restart>(&action)) {
+    return advances(restart_told_, restart->round);
+  }
+  if (const auto* over = std::get_if<rdzv::RoundOver>(&action)) {
+    return advances(round_over_told_, over->round);
+  }
+  if (std::holds_alternative<rdzv::Waiting>(action)) {
+    if (waiting_told_at_ && now < *waiting_told_at_ + kRemindEvery) return false;
+    waiting_told_at_ = now;
+    return true;
+  }
+  if (std::holds_alternative<rdzv::Closed>(action)) {
+    return !std::exchange(has_been_told_the_end_, true);
+  }
+  if (is_any<rdzv::Evicted, rdzv::Refused, rdzv::TimedOut>(action)) {
+    has_joined_ = false;
+    return !std::exchange(is_out_, true);
+  }
+  return false;  // Resumed, Superseded: nothing has happened
+}
+
+void SharedMember::forget_what_was_told() {
+  restart_told_ = 0;
+  waiting_told_at_.reset();
+  is_out_ = has_been_told_the_end_ = false;
+}
+
+bool SharedMember::is_timekeeper(Instant now) const {
+  const std::optional<NodeId> keeper = machine_.timekeeper(now);
+  return !keeper || *keeper == self_;
+}
+
+bool SharedMember::must_wait_to_join(Instant now) const {
+  if (has_ever_joined_ || machine_.phase() != RendezvousPhase::kClosed) return false;
+  const std::vector<NodeStatus> nodes = machine_.nodes(now);
+  const auto has_shown_life = [&](const NodeStatus& node) {
+    return now - node.silence > first_loaded_at_;
+  };
+  return !nodes.empty() && std::none_of(nodes.begin(), nodes.end(), has_shown_life);
+}
+
+void SharedMember::notice_changes(Instant now) {
+  const Scene scene{machine_.phase(), machine_.record().round, machine_.nodes(now).size(),
+                    machine_.waiting_nodes()};
+  if (scene == scene_) return;
+  scene_ = scene;
+  changed_at_ = now;
+}
+
+Duration SharedMember::poll_interval(Instant now) {
+  const Duration base =
+      std::clamp((now - changed_at_) / 8, fastest_poll(settings_), slowest_poll(settings_));
+  return std::chrono::duration_cast<Duration>(base * (0.75 + 0.25 * rng_.next_fraction()));
+}
+
+void SharedMember::plan(Instant now) {
+  next_poll_ = now + poll_interval(now);
+  next_duty_ = Instant::max();
+  if (!unsaid_.empty() && !must_wait_to_join(now)) next_duty_ = now;
+  if (has_joined_) next_duty_ = std::min(next_duty_, last_sign_of_life_ + beat_interval_);
+  const auto due = machine_.next_deadline();
+  if (!due) return;
+  if (is_timekeeper(now)) {
+    next_duty_ = std::min(next_duty_, std::max(*due, tick_not_before_));
+  } else if (*due > now) {
+    // The timekeeper acts then, and this node wants to see it.
+    next_poll_ = std::min(next_poll_, add_saturating(*due, fastest_poll(settings_)));
+  }
+}
+
+Instant SharedMember::next_look(bool is_watched) const {
+  return is_watched ? next_duty_ : std::min(next_poll_, next_duty_);
+}
+
+}  // namespace elastic::core

@@ -1,0 +1,69 @@
+#include "core/session/coordinator_state.h"
+
+#include <cstdint>
+#include <limits>
+
+#include "core/base/siphash.h"
+#include "core/rendezvous/rendezvous_fields.h"
+#include "core/session/session_wire.h"
+
+namespace elastic::core {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x54534345;  // "ECST"
+constexpr std::uint16_t kVersion = 1;
+constexpr std::size_t kJobsMax = 1 << 20;
+constexpr std::uint64_t kDigestSeed = 0;  // it guards against accidents, not against people
+constexpr std::size_t kDigestBytes = sizeof(std::uint64_t);
+
+std::uint64_t digest(std::string_view bytes) { return SipHash(kDigestSeed)(bytes); }
+
+template <typename Visitor>
+void visit(Visitor& v, std::vector<StoredJob>& jobs) {
+  v.list(jobs, kJobsMax, [&](StoredJob& job) {
+    v.text(job.id, session::kJobIdBytesMax);
+    visit(v, job.settings);
+    visit_timings(v, job.settings);
+    v.text(job.state, std::numeric_limits<std::uint32_t>::max());
+  });
+}
+
+}  // namespace
+
+std::string encode_jobs(std::vector<StoredJob> jobs) {
+  std::string bytes;
+  ByteWriter head(&bytes);
+  head.integer(kMagic);
+  head.integer(kVersion);
+  FieldWriter writer(&bytes);
+  visit(writer, jobs);
+  head.integer(digest(bytes));
+  return bytes;
+}
+
+Result<std::vector<StoredJob>> decode_jobs(std::string_view bytes) {
+  ByteReader head(bytes);
+  const bool is_ours = head.integer<std::uint32_t>() == kMagic;
+  const auto version = head.integer<std::uint16_t>();
+  if (!is_ours || !head.ok()) {
+    return Status(StatusCode::kPeerViolation, "this is no state of a coordinator");
+  }
+  if (version > kVersion) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "written by a newer version (format " + std::to_string(version) +
+                      ", this one reads up to " + std::to_string(kVersion) + ")");
+  }
+  constexpr std::size_t kHeadBytes = sizeof kMagic + sizeof kVersion;
+  const Status damaged(StatusCode::kPeerViolation, "the state is damaged");
+  if (bytes.size() < kHeadBytes + kDigestBytes) return damaged;
+  const std::string_view content = bytes.substr(0, bytes.size() - kDigestBytes);
+  ByteReader tail(bytes.substr(content.size()));
+  if (tail.integer<std::uint64_t>() != digest(content)) return damaged;
+  std::vector<StoredJob> jobs;
+  FieldReader reader(content.substr(kHeadBytes));
+  visit(reader, jobs);
+  if (!reader.ok()) return damaged;
+  return jobs;
+}
+
+}  // namespace elastic::core

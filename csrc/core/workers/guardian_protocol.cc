@@ -1,0 +1,282 @@
+#include "core/workers/guardian_protocol.h"
+
+#include <cstring>
+
+// Theory of operation. One list of fields per message, written and read in the same order: append_*
+// puts the payload behind a placeholder for its length and fills the length in; a Reader takes the
+// fields off one by one and remembers the first that was short, over its limit or without its NUL.
+// A payload is a message only if it was read to its last byte.
+
+namespace elastic::guardian {
+namespace {
+
+enum class RequestCode : std::uint8_t { kStart = 1, kSignal, kSweep };
+enum class EventCode : std::uint8_t { kHello = 1, kStarted, kNotStarted, kExited, kSwept };
+
+template <typename Integer>
+void put(std::string* out, Integer value) {
+  char bytes[sizeof value];
+  std::memcpy(bytes, &value, sizeof value);
+  out->append(bytes, sizeof value);
+}
+
+void put_bytes(std::string* out, std::string_view bytes) {
+  put(out, static_cast<std::uint32_t>(bytes.size()));
+  out->append(bytes);
+  out->push_back('\0');
+}
+
+void put_list(std::string* out, const std::vector<std::string>& items) {
+  put(out, static_cast<std::uint32_t>(items.size()));
+  for (const std::string& item : items) put_bytes(out, item);
+}
+
+void put_instant(std::string* out, Instant at) { put(out, at.time_since_epoch().count()); }
+
+// Puts a frame around what is appended while it lives.
+class Frame {
+ public:
+  template <typename Code>
+  Frame(std::string* out, Code code) : out_(out), start_(out->size()) {
+    put(out, std::uint32_t{0});
+    put(out, code);
+  }
+  Frame(const Frame&) = delete;
+  Frame& operator=(const Frame&) = delete;
+  ~Frame() {
+    const auto bytes = static_cast<std::uint32_t>(out_->size() - start_ - kFrameHeaderBytes);
+    std::memcpy(out_->data() + start_, &bytes, sizeof bytes);
+  }
+
+ private:
+  std::string* out_;
+  std::size_t start_;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::string_view bytes) : bytes_(bytes) {}
+
+  template <typename Integer>
+  Integer number() {
+    Integer value{};
+    if (!need(sizeof value)) return value;
+    std::memcpy(&value, bytes_.data(), sizeof value);
+    bytes_.remove_prefix(sizeof value);
+    return value;
+  }
+
+  // An enumerator, or a violation when it is not below `count`.
+  template <typename Enum>
+  Enum one_of(std::size_t count) {
+    const auto value = number<std::uint8_t>();
+    ok_ = ok_ && value < count;
+    return static_cast<Enum>(value);
+  }
+
+  Instant instant() { return Instant(Duration(number<Duration::rep>())); }
+
+  std::string_view string() {
+    const auto length = number<std::uint32_t>();
+    if (!need(std::size_t{length} + 1)) return "";
+    const std::string_view text = bytes_.substr(0, length);
+    ok_ = bytes_[length] == '\0' && text.find('\0') == std::string_view::npos;
+    bytes_.remove_prefix(std::size_t{length} + 1);
+    return text;
+  }
+
+  // Each item takes five bytes at least, so a count that the frame cannot hold allocates nothing.
+  std::vector<std::string_view> list() {
+    const auto count = number<std::uint32_t>();
+    std::vector<std::string_view> items;
+    ok_ = ok_ && count <= kListItemsMax && count <= bytes_.size() / (sizeof count + 1);
+    if (ok_) items.reserve(count);
+    for (std::uint32_t i = 0; ok_ && i < count; ++i) items.push_back(string());
+    return items;
+  }
+
+  bool complete() const { return ok_ && bytes_.empty(); }
+
+ private:
+  bool need(std::size_t bytes) {
+    ok_ = ok_ && bytes <= bytes_.size();
+    return ok_;
+  }
+
+  std::string_view bytes_;
+  bool ok_ = true;
+};
+
+struct EventWriter {
+  std::string* out;
+
+  void operator()(const HelloEvent& event) const {
+    const Frame frame(out, EventCode::kHello);
+    put(out, event.version);
+  }
+  void operator()(const StartedEvent& event) const {
+    const Frame frame(out, EventCode::kStarted);
+    put(out, event.id);
+    put(out, event.pid);
+    put_instant(out, event.at);
+  }
+  void operator()(const NotStartedEvent& event) const {
+    const Frame frame(out, EventCode::kNotStarted);
+    put(out, event.id);
+    put(out, event.stage);
+    put(out, event.error);
+    put_instant(out, event.at);
+    put_bytes(out, event.path);
+  }
+  void operator()(const ExitedEvent& event) const {
+    const Frame frame(out, EventCode::kExited);
+    put(out, event.id);
+    put(out, event.cause);
+    put(out, event.value);
+    put(out, std::uint8_t{event.stopped});
+    put_instant(out, event.at);
+  }
+  void operator()(const SweptEvent&) const { const Frame frame(out, EventCode::kSwept); }
+};
+
+StartRequest read_start(Reader* reader) {
+  StartRequest request;
+  request.id = reader->number<std::uint32_t>();
+  request.kind = reader->one_of<StartKind>(1);
+  request.argv = reader->list();
+  request.env = reader->list();
+  request.cwd = reader->string();
+  request.stdout_path = reader->string();
+  request.stderr_path = reader->string();
+  return request;
+}
+
+SignalRequest read_signal(Reader* reader) {
+  SignalRequest request;
+  request.signal = reader->number<int>();
+  request.scope = reader->one_of<SignalScope>(2);
+  request.is_stop = reader->one_of<bool>(2);
+  return request;
+}
+
+}  // namespace
+
+const char* to_string(Stage stage) {
+  switch (stage) {
+    case Stage::kPipe: return "pipe";
+    case Stage::kFork: return "fork";
+    case Stage::kOpen: return "open";
+    case Stage::kChdir: return "chdir";
+    case Stage::kExec: return "exec";
+    case Stage::kInterpreter: return "exec interpreter of";
+  }
+  return "start";
+}
+
+void append_start(std::string* out, std::uint32_t id, const WorkerCommand& command) {
+  const Frame frame(out, RequestCode::kStart);
+  put(out, id);
+  put(out, StartKind::kExec);
+  put_list(out, command.argv);
+  put_list(out, command.env);
+  put_bytes(out, command.cwd);
+  put_bytes(out, command.stdout_path);
+  put_bytes(out, command.stderr_path);
+}
+
+void append_signal(std::string* out, const SignalRequest& request) {
+  const Frame frame(out, RequestCode::kSignal);
+  put(out, request.signal);
+  put(out, request.scope);
+  put(out, std::uint8_t{request.is_stop});
+}
+
+void append_sweep(std::string* out) { const Frame frame(out, RequestCode::kSweep); }
+
+void append_event(std::string* out, const Event& event) { std::visit(EventWriter{out}, event); }
+
+bool contains_nul(const WorkerCommand& command) {
+  const auto has_nul = [](const std::string& text) { return text.find('\0') != text.npos; };
+  for (const std::string& item : command.argv) {
+    if (has_nul(item)) return true;
+  }
+  for (const std::string& item : command.env) {
+    if (has_nul(item)) return true;
+  }
+  return has_nul(command.cwd) || has_nul(command.stdout_path) || has_nul(command.stderr_path);
+}
+
+void FrameBuffer::append(std::string_view bytes) {
+  bytes_.erase(0, consumed_);
+  consumed_ = 0;
+  bytes_.append(bytes);
+}
+
+FrameStatus FrameBuffer::next(std::string_view* payload) {
+  const std::string_view rest = std::string_view(bytes_).substr(consumed_);
+  std::uint32_t length = 0;
+  if (rest.size() < kFrameHeaderBytes) return FrameStatus::kNeedMore;
+  std::memcpy(&length, rest.data(), sizeof length);
+  if (length == 0 || length > kFrameBytesMax) return FrameStatus::kViolation;
+  if (rest.size() - kFrameHeaderBytes < length) return FrameStatus::kNeedMore;
+  *payload = rest.substr(kFrameHeaderBytes, length);
+  consumed_ += kFrameHeaderBytes + length;
+  return FrameStatus::kFrame;
+}
+
+bool decode_request(std::string_view payload, Request* request) {
+  Reader reader(payload);
+  switch (static_cast<RequestCode>(reader.number<std::uint8_t>())) {
+    case RequestCode::kStart: {
+      StartRequest start = read_start(&reader);
+      const bool has_program = !start.argv.empty() && !start.argv[0].empty();
+      *request = std::move(start);
+      return has_program && reader.complete();
+    }
+    case RequestCode::kSignal: *request = read_signal(&reader); return reader.complete();
+    case RequestCode::kSweep: *request = SweepRequest{}; return reader.complete();
+  }
+  return false;
+}
+
+bool decode_event(std::string_view payload, Event* event) {
+  Reader reader(payload);
+  switch (static_cast<EventCode>(reader.number<std::uint8_t>())) {
+    case EventCode::kHello: {
+      *event = HelloEvent{reader.number<std::uint32_t>()};
+      return reader.complete();
+    }
+    case EventCode::kStarted: {
+      StartedEvent started;
+      started.id = reader.number<std::uint32_t>();
+      started.pid = reader.number<int>();
+      started.at = reader.instant();
+      *event = started;
+      return reader.complete();
+    }
+    case EventCode::kNotStarted: {
+      NotStartedEvent failed;
+      failed.id = reader.number<std::uint32_t>();
+      failed.stage = reader.one_of<Stage>(kStageCount);
+      failed.error = reader.number<int>();
+      failed.at = reader.instant();
+      failed.path = reader.string();
+      *event = failed;
+      return reader.complete();
+    }
+    case EventCode::kExited: {
+      ExitedEvent exited;
+      exited.id = reader.number<std::uint32_t>();
+      exited.cause = reader.one_of<ExitCause>(kExitCauseCount);
+      exited.value = reader.number<int>();
+      exited.stopped = reader.one_of<bool>(2);
+      exited.at = reader.instant();
+      *event = exited;
+      return reader.complete();
+    }
+    case EventCode::kSwept: *event = SweptEvent{}; return reader.complete();
+  }
+  return false;
+}
+
+}  // namespace elastic::guardian

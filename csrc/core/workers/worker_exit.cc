@@ -1,0 +1,40 @@
+#include <system_error>
+
+#include "core/base/signal_name.h"
+#include "elastic/worker_group.h"
+
+namespace elastic {
+namespace {
+
+// As sh and env answer for a program that cannot be run (POSIX, "Exit Status for Commands").
+constexpr int kShellNotExecutable = 126;
+constexpr int kShellNotFound = 127;
+constexpr int kShellSignalBase = 128;
+constexpr int kEnoent = 2;
+
+}  // namespace
+
+int WorkerExit::shell_code() const {
+  switch (kind) {
+    case ExitKind::kExited: return code;
+    case ExitKind::kSignaled: return kShellSignalBase + signal;
+    case ExitKind::kNotStarted: return error == kEnoent ? kShellNotFound : kShellNotExecutable;
+    case ExitKind::kUnknown: break;
+  }
+  return 1;
+}
+
+std::string WorkerExit::describe() const {
+  switch (kind) {
+    case ExitKind::kExited: return "exited with code " + std::to_string(code);
+    case ExitKind::kSignaled:
+      return "killed by " + core::signal_text(signal) + (core_dumped ? ", core dumped" : "");
+    case ExitKind::kNotStarted:
+      return "could not be started: " + stage + " " + path + ": " +
+             std::system_category().message(error);
+    case ExitKind::kUnknown: break;
+  }
+  return "ended in a way that nobody could observe";
+}
+
+}  // namespace elastic

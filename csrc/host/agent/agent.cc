@@ -1,0 +1,117 @@
+#include "elastic/agent.h"
+
+#include <utility>
+
+#include "host/agent/node.h"
+#include "host/base/event_queue.h"
+#include "os/loop/loop_thread.h"
+#include "os/loop/notifier.h"
+#include "os/net/address.h"
+
+namespace elastic {
+namespace {
+
+Status invalid(const std::string& message) { return {StatusCode::kInvalidArgument, message}; }
+
+Status validate(const AgentOptions& options) {
+  if (options.workers.empty()) return invalid("an agent needs at least one worker");
+  for (std::size_t i = 0; i < options.workers.size(); ++i) {
+    if (options.workers[i].argv.empty() || options.workers[i].argv.front().empty()) {
+      return invalid("worker " + std::to_string(i) + " has no program");
+    }
+  }
+  if (options.stop_grace < Duration::zero()) return invalid("stop_grace cannot be negative");
+  if (options.failure_grace && *options.failure_grace < Duration::zero()) {
+    return invalid("failure_grace cannot be negative");
+  }
+  if (options.exit_barrier_timeout && *options.exit_barrier_timeout < Duration::zero()) {
+    return invalid("exit_barrier_timeout cannot be negative");
+  }
+  if (options.worker_ports.last < options.worker_ports.first) {
+    return invalid("worker_ports: the last port is below the first");
+  }
+  const RendezvousOptions& rendezvous = options.rendezvous;
+  if (rendezvous.is_single_node() && rendezvous.settings.min_nodes > 1) {
+    return invalid("a job of " + std::to_string(rendezvous.settings.min_nodes) +
+                   " nodes needs an endpoint or a backend where they meet");
+  }
+  return rendezvous.settings.validate();
+}
+
+}  // namespace
+
+class Agent::Impl {
+ public:
+  Impl(os::Notifier notifier, std::unique_ptr<os::LoopThread> thread)
+      : events_(std::move(notifier)), thread_(std::move(thread)) {}
+  ~Impl() {
+    thread_->call([this] { node_.reset(); });
+  }
+
+  Status begin(const AgentOptions& options) {
+    Status status;
+    // The guardian must be the loop thread's child: its parent-death signal follows the thread.
+    thread_->call([&] {
+      auto node = host::Node::start(&thread_->loop(), options,
+                                    [this](AgentEvent event) { events_.push(std::move(event)); });
+      if (node.ok()) {
+        node_ = *std::move(node);
+      } else {
+        status = node.status();
+      }
+    });
+    return status;
+  }
+
+  std::optional<AgentEvent> next_event(Instant deadline, const std::function<bool()>& interrupted) {
+    if (is_finished_) return std::nullopt;
+    std::optional<AgentEvent> event = events_.pop(deadline, interrupted);
+    is_finished_ = event && event->kind == AgentEvent::Kind::kFinished;
+    return event;
+  }
+
+  void request_stop(int signal) {
+    thread_->loop().post([this, signal] { node_->request_stop(signal); });
+  }
+
+  const AgentResult& result() const { return node_->result(); }
+
+ private:
+  host::EventQueue<AgentEvent> events_;
+  bool is_finished_ = false;          // of the caller of next_event()
+  std::unique_ptr<host::Node> node_;  // loop thread only, but for a result that is final
+  std::unique_ptr<os::LoopThread> thread_;
+};
+
+Result<std::unique_ptr<Agent>> Agent::start(AgentOptions options) {
+  if (const Status status = validate(options); !status.ok()) return status;
+  // Here and once: the loop looks up no names, and every round has the same address.
+  if (options.rendezvous.is_single_node()) {
+    std::string& address = options.rendezvous.local_addr;
+    const auto found = os::look_up(address.empty() ? "127.0.0.1" : address, options.master_port);
+    if (!found.ok()) return found.status().with_context("local_addr");
+    address = found->front().host();
+  }
+  Result<os::Notifier> notifier = os::Notifier::create();
+  if (!notifier.ok()) return notifier.status();
+  Result<std::unique_ptr<os::LoopThread>> thread = os::LoopThread::start("elastic-agent");
+  if (!thread.ok()) return thread.status();
+  auto impl = std::make_unique<Impl>(*std::move(notifier), *std::move(thread));
+  if (const Status status = impl->begin(options); !status.ok()) return status;
+  return std::unique_ptr<Agent>(new Agent(std::move(impl)));
+}
+
+Agent::Agent(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Agent::~Agent() = default;
+
+std::optional<AgentEvent> Agent::next_event(Instant deadline,
+                                            const std::function<bool()>& interrupted) {
+  return impl_->next_event(deadline, interrupted);
+}
+
+void Agent::request_stop(int signal) { impl_->request_stop(signal); }
+
+const AgentResult& Agent::result() const { return impl_->result(); }
+
+}  // namespace elastic

@@ -1,0 +1,312 @@
+#include "host/agent/node.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "core/workers/worker_env.h"
+#include "host/membership/membership_factory.h"
+#include "host/membership/node_identity.h"
+
+// Theory of operation. What the rendezvous tells and what happens to the workers becomes a
+// PolicyEvent, and the actions that come back are carried out in order before the next event is
+// looked at: an action may cause an event at once (a store that cannot be opened), which then waits
+// for its turn.
+//
+// With static ranks and the endpoint's port as master port, the workers' store is the coordinator's
+// own, and workers are told the endpoint's address as it was given.
+//
+// The end has an order. The result is settled; if the last round's store is here it stays until no
+// worker of the round is left anywhere; then the rendezvous must have heard what was said, and
+// nobody must need this process for it any more; then the console takes the rest; then the result
+// is told.
+
+namespace elastic::host {
+namespace {
+
+// How long the rendezvous may take to hear that this node leaves a job that goes on.
+constexpr Duration kLeaveLimit = std::chrono::seconds(5);
+// The rendezvous gives up whoever does not stop its workers within its grace and this.
+constexpr Duration kStopMargin = std::chrono::seconds(10);
+
+const std::string kNullDevice = "/dev/null";
+
+NodeInfo describe_node(const AgentOptions& options) {
+  NodeInfo node = new_node(options.rendezvous);
+  node.local_world_size = static_cast<int>(options.workers.size());
+  node.role = options.role;
+  node.stop_grace = options.stop_grace;
+  node.failure_grace = options.failure_grace.value_or(options.stop_grace);
+  return node;
+}
+
+// The coordinator listens at the endpoint's port, so no worker could host a store there.
+std::uint16_t fixed_port_of(const AgentOptions& options) {
+  const bool is_taken =
+      !options.share_store && options.master_port == options.rendezvous.endpoint_port;
+  return is_taken ? std::uint16_t{0} : options.master_port;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Node>> Node::start(os::EventLoop* loop, const AgentOptions& options,
+                                          Sink sink) {
+  std::unique_ptr<Node> node(new Node(loop, options, std::move(sink)));
+  Node* const raw = node.get();
+  auto supervisor = Supervisor::create(
+      loop, options.guardian, [raw](const WorkerEvent& event) { raw->on_worker_event(event); });
+  if (!supervisor.ok()) return supervisor.status();
+  node->supervisor_ = *std::move(supervisor);
+  auto membership =
+      open_membership(loop, options.rendezvous, options.run_id,
+                      [raw](const MembershipEvent& event) { raw->on_membership_event(event); });
+  if (!membership.ok()) return membership.status();
+  node->membership_ = *std::move(membership);
+  return node;
+}
+
+Node::Node(os::EventLoop* loop, const AgentOptions& options, Sink sink)
+    : loop_(loop),
+      options_(options),
+      sink_(std::move(sink)),
+      policy_({.node = describe_node(options),
+               .settings = options.rendezvous.settings,
+               .exit_barrier_timeout = options.exit_barrier_timeout}),
+      store_(loop, {.fixed_port = fixed_port_of(options),
+                    .ports = options.worker_ports,
+                    .is_shared = options.share_store,
+                    .limits = options.store_limits}),
+      output_(loop, options_),
+      deadline_(loop, [this] { feed(core::PolicyTick{}); }),
+      ending_(loop, [this] { let_go(); }) {}
+
+Node::~Node() = default;
+
+void Node::request_stop(int signal) {
+  if (is_finished_) ending_.arm(loop_->now());  // whoever asks does not want to wait for others
+  feed(core::StopRequested{signal});
+}
+
+void Node::on_worker_event(const WorkerEvent& event) {
+  switch (event.kind) {
+    case WorkerEvent::Kind::kStarted:
+      feed(core::WorkerStarted{event.local_rank, event.pid, event.at});
+      break;
+    case WorkerEvent::Kind::kExited:
+      feed(core::WorkerExited{event.local_rank, event.pid, event.exit});
+      break;
+    case WorkerEvent::Kind::kGroupGone:
+      output_.end_round();
+      feed(core::GroupGone{});
+      break;
+    // Ten seconds after SIGKILL: nothing on this node can end it, and it may hold a device.
+    case WorkerEvent::Kind::kStuck:
+    case WorkerEvent::Kind::kGuardianLost: feed(core::SupervisionLost{event.message}); break;
+  }
+}
+
+void Node::on_membership_event(const MembershipEvent& event) {
+  struct Reader {
+    Node* node;
+    void operator()(const MembershipReady& ready) const { node->on_ready(ready); }
+    void operator()(const MembershipNote& note) const { node->feed(core::Note{note.sentence}); }
+    void operator()(const rdzv::Waiting& waiting) const {
+      node->feed(core::Note{waiting.sentence});
+    }
+    void operator()(const MembershipLost& lost) const {
+      node->feed(core::RendezvousLost{lost.exit_code, lost.sentence});
+      node->round_is_over();
+    }
+    void operator()(const rdzv::RoundOver& over) const {
+      if (node->round_ && over.round == node->round_->round) node->round_is_over();
+    }
+    void operator()(const rdzv::Round& one) const { node->on_round(one); }
+    void operator()(const rdzv::Restart& one) const { node->feed(one); }
+    void operator()(const rdzv::Evicted& one) const { node->feed(one); }
+    void operator()(const rdzv::Refused& one) const { node->feed(one); }
+    void operator()(const rdzv::TimedOut& one) const { node->feed(one); }
+    void operator()(const rdzv::Closed& one) const { node->feed(one); }
+  };
+  std::visit(Reader{this}, event);
+}
+
+void Node::on_ready(const MembershipReady& ready) {
+  bind_host_ = store_host(options_.rendezvous, ready.address);
+  is_store_at_endpoint_ =
+      ready.hosts_coordinator && options_.share_store && is_endpoint_port(options_.master_port);
+  feed(core::RendezvousFound{name_of_node(ready.address), ready.address});
+}
+
+bool Node::is_endpoint_port(std::uint16_t port) const {
+  const RendezvousOptions& rendezvous = options_.rendezvous;
+  return rendezvous.settings.static_ranks && port != 0 && port == rendezvous.endpoint_port;
+}
+
+void Node::on_round(rdzv::Round round) {
+  const bool is_at_endpoint =
+      round.record->coordinator_rank == 0 && is_endpoint_port(round.record->master_port);
+  if (is_at_endpoint) {
+    auto record = std::make_shared<RoundRecord>(*round.record);
+    record->master_addr = options_.rendezvous.endpoint_host;
+    round.record = std::move(record);
+  }
+  feed(round);
+}
+
+void Node::round_is_over() {
+  store_.end_round();
+  if (is_finished_ && !is_parting_) ending_.arm(loop_->now());
+}
+
+void Node::feed(const core::PolicyEvent& event) {
+  std::vector<core::PolicyAction> decided;
+  policy_.step(event, loop_->now(), &decided);
+  for (core::PolicyAction& action : decided) actions_.push_back(std::move(action));
+  if (is_executing_) return;
+  is_executing_ = true;
+  while (!actions_.empty()) {
+    core::PolicyAction action = std::move(actions_.front());
+    actions_.pop_front();
+    execute(std::move(action));
+  }
+  is_executing_ = false;
+  if (const auto deadline = policy_.next_deadline()) {
+    deadline_.arm(*deadline);
+  } else {
+    deadline_.disarm();
+  }
+}
+
+void Node::execute(core::PolicyAction action) {
+  if (auto* said = std::get_if<core::Say>(&action)) {
+    say(std::move(said->statement));
+  } else if (auto* start = std::get_if<core::StartGroup>(&action)) {
+    start_group(std::move(start->round));
+  } else if (const auto* stop = std::get_if<core::StopGroup>(&action)) {
+    supervisor_->stop(stop->signal, stop->grace, options_.stop_scope);
+  } else if (auto* told = std::get_if<core::Report>(&action)) {
+    report(std::move(told->event));
+  } else {
+    finish(std::move(std::get<core::Finish>(action).result));
+  }
+}
+
+void Node::say(NodeStatement statement) {
+  if (auto* join = std::get_if<rdzv::Join>(&statement)) {
+    const Result<std::uint16_t> port = port_for_next_round();
+    if (!port.ok()) {
+      feed(core::LocalFault{kExitCannotServe, std::string(port.status().message())});
+      return;
+    }
+    join->node.store_port = *port;
+  }
+  membership_->say(statement);
+}
+
+Result<std::uint16_t> Node::port_for_next_round() {
+  if (is_store_at_endpoint_) return options_.master_port;
+  const RendezvousOptions& rendezvous = options_.rendezvous;
+  if (rendezvous.settings.static_ranks && rendezvous.node_rank != 0) return std::uint16_t{0};
+  return store_.prepare(bind_host_);
+}
+
+void Node::start_group(std::shared_ptr<const RoundInfo> round) {
+  round_ = std::move(round);
+  store_.begin_round(round_->group_rank == 0 && !is_store_at_endpoint_);
+  if (const Status status = output_.begin_round(*round_); !status.ok()) {
+    feed(core::LocalFault{kExitCannotLog, std::string(status.message())});
+    return;
+  }
+  AgentEvent starting;
+  starting.kind = AgentEvent::Kind::kRoundStarting;
+  starting.state = policy_.state();
+  starting.at = loop_->now();
+  starting.log_dir = output_.files().directory;
+  report(std::move(starting));
+  std::vector<WorkerCommand> commands;
+  commands.reserve(options_.workers.size());
+  for (std::size_t local_rank = 0; local_rank < options_.workers.size(); ++local_rank) {
+    commands.push_back(command_of(local_rank));
+  }
+  const Status status = supervisor_->start(std::move(commands));
+  if (!status.ok()) feed(core::SupervisionLost{std::string(status.message())});
+}
+
+WorkerCommand Node::command_of(std::size_t local_rank) const {
+  const WorkerTemplate& worker = options_.workers[local_rank];
+  const WorkerFiles& files = output_.files().workers[local_rank];
+  const auto path_of = [](StreamTarget target, const std::string& file) {
+    return target == StreamTarget::kDiscard ? kNullDevice : file;
+  };
+  const core::JobConstants job{.run_id = options_.run_id,
+                               .role = options_.role,
+                               .max_restarts = options_.rendezvous.settings.max_restarts,
+                               .share_store = options_.share_store};
+  const std::vector<std::string> ranks =
+      core::rank_variables(job, *round_, static_cast<int>(local_rank), files.error_file);
+  return {.argv = worker.argv,
+          .env = core::merge_environment({&options_.env, &ranks, &worker.env}),
+          .cwd = options_.cwd,
+          .stdout_path = path_of(worker.stdout_target, files.stdout_path),
+          .stderr_path = path_of(worker.stderr_target, files.stderr_path)};
+}
+
+void Node::report(AgentEvent event) {
+  event.round = round_;
+  sink_(std::move(event));
+}
+
+void Node::finish(AgentResult result) {
+  for (WorkerFailure& failure : result.failures) {
+    const auto index = static_cast<std::size_t>(failure.local_rank);
+    const WorkerFiles& files = output_.files().workers[index];
+    failure.error_file = files.error_file;
+    failure.stdout_path = files.stdout_path;
+    failure.stderr_path = files.stderr_path;
+  }
+  result_ = std::move(result);
+  is_finished_ = true;
+  // At the earliest in the loop's next turn: we may be inside a callback of what is let go. Workers
+  // elsewhere may still need our store, until the last of them is known to be gone.
+  const bool is_awaited = result_.job && store_.is_needed() && round_->group_world_size > 1;
+  if (!is_awaited) {
+    ending_.arm(loop_->now());
+    return;
+  }
+  AgentEvent waiting;
+  waiting.kind = AgentEvent::Kind::kNote;
+  waiting.state = result_.state;
+  waiting.at = loop_->now();
+  waiting.message = "keeping the round's store until the workers of the other nodes are gone";
+  report(std::move(waiting));
+  ending_.arm(add_saturating(loop_->now(), farewell_limit()));
+}
+
+Duration Node::farewell_limit() const {
+  return std::min<Duration>(options_.stop_grace, std::chrono::hours(1)) + kStopMargin;
+}
+
+void Node::let_go() {
+  if (!std::exchange(is_parting_, true)) {
+    // Closing the link makes a guardian that still lives kill whatever runs.
+    if (result_.state == AgentState::kUnknown) supervisor_.reset();
+    membership_->drain(result_.job ? farewell_limit() : kLeaveLimit,
+                       [this] { ending_.arm(loop_->now()); });
+    return;
+  }
+  if (membership_ == nullptr) return;  // gone already
+  membership_.reset();
+  store_.close();
+  output_.finish([this] { tell_finished(); });
+}
+
+void Node::tell_finished() {
+  AgentEvent event;
+  event.kind = AgentEvent::Kind::kFinished;
+  event.state = result_.state;
+  event.at = loop_->now();
+  event.message = result_.message;
+  report(std::move(event));
+}
+
+}  // namespace elastic::host

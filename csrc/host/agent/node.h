@@ -1,0 +1,84 @@
+#pragma once
+
+// One node: carries out what the policy machine decides, and tells it what happens.
+//
+// Loop thread only. Agent wraps it with a thread and a queue.
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/agent/agent_policy.h"
+#include "elastic/agent.h"
+#include "elastic/status.h"
+#include "host/membership/membership.h"
+#include "host/store/round_store.h"
+#include "host/workers/supervisor.h"
+#include "host/workers/worker_output.h"
+#include "os/loop/event_loop.h"
+
+namespace elastic::host {
+
+class Node {
+ public:
+  // Told of every event in order; the last one is kFinished. Must not destroy the node.
+  using Sink = std::function<void(AgentEvent)>;
+
+  // Starts the guardian and goes to the rendezvous. `loop` outlives the node.
+  static Result<std::unique_ptr<Node>> start(os::EventLoop* loop, const AgentOptions& options,
+                                             Sink sink);
+  Node(const Node&) = delete;
+  Node& operator=(const Node&) = delete;
+  ~Node();  // kills what runs, and removes the temporary directory
+
+  void request_stop(int signal);
+  // Final once kFinished was told.
+  const AgentResult& result() const { return result_; }
+
+ private:
+  Node(os::EventLoop* loop, const AgentOptions& options, Sink sink);
+  void on_worker_event(const WorkerEvent& event);
+  void on_membership_event(const MembershipEvent& event);
+  void on_ready(const MembershipReady& ready);
+  void on_round(rdzv::Round round);
+  void round_is_over();
+  void feed(const core::PolicyEvent& event);
+  void execute(core::PolicyAction action);
+  void say(NodeStatement statement);
+  bool is_endpoint_port(std::uint16_t port) const;
+  Result<std::uint16_t> port_for_next_round();
+  void start_group(std::shared_ptr<const RoundInfo> round);
+  WorkerCommand command_of(std::size_t local_rank) const;
+  void report(AgentEvent event);
+  void finish(AgentResult result);
+  // When the job is over: until the others, too, have stopped their workers or were given up.
+  Duration farewell_limit() const;
+  void let_go();
+  void tell_finished();
+
+  os::EventLoop* const loop_;
+  const AgentOptions options_;
+  const Sink sink_;
+
+  core::AgentPolicy policy_;
+  std::deque<core::PolicyAction> actions_;  // decided and not yet carried out
+  bool is_executing_ = false;
+  bool is_finished_ = false;  // the result is settled
+  bool is_parting_ = false;   // and the rendezvous is asked to let us go
+  AgentResult result_;
+
+  std::string bind_host_;  // where the workers' store listens; "": every interface
+  // The workers meet at the endpoint itself: the coordinator here empties its store for each round.
+  bool is_store_at_endpoint_ = false;
+  std::shared_ptr<const RoundInfo> round_;
+  RoundStore store_;
+  WorkerOutput output_;
+  os::EventLoop::Timer deadline_;  // of the policy
+  os::EventLoop::Timer ending_;
+  std::unique_ptr<Supervisor> supervisor_;
+  std::unique_ptr<Membership> membership_;
+};
+
+}  // namespace elastic::host

@@ -1,0 +1,99 @@
+#pragma once
+
+// A network service on a loop thread of its own: what StoreServer and Coordinator are made of.
+//
+// Service has open(loop, options), port(), host(), stats() that any thread may call, and
+// drain(limit, done). Thread rule: any member from any thread, except that only the process that
+// started it may close or destroy it: the thread does not exist in a forked child.
+
+#include <cstdint>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "elastic/status.h"
+#include "elastic/time.h"
+#include "os/base/fork_guard.h"
+#include "os/loop/event_loop.h"
+#include "os/loop/loop_thread.h"
+
+namespace elastic::host {
+
+template <typename Service>
+class ServiceThread {
+ public:
+  using Stats = decltype(std::declval<const Service&>().stats());
+
+  template <typename Options>
+  static Result<std::unique_ptr<ServiceThread>> start(const char* name, const Options& options) {
+    auto thread = os::LoopThread::start(name);
+    if (!thread.ok()) return thread.status();
+    std::optional<Result<std::unique_ptr<Service>>> service;
+    (*thread)->call([&] { service = Service::open(&(*thread)->loop(), options); });
+    if (!service->ok()) return service->status();
+    return std::unique_ptr<ServiceThread>(
+        new ServiceThread(*std::move(thread), std::move(**service)));
+  }
+  ServiceThread(const ServiceThread&) = delete;
+  ServiceThread& operator=(const ServiceThread&) = delete;
+  ~ServiceThread() { close(Duration::zero()); }
+
+  std::uint16_t port() const { return port_; }
+  const std::string& host() const { return host_; }
+  bool is_in_child() const { return fork_guard_.is_in_child(); }
+
+  // Of a closed service: its last ones.
+  Stats stats() const {
+    const std::lock_guard lock(mutex_);
+    return service_ == nullptr ? last_stats_ : service_->stats();
+  }
+
+  // What `question` answers about the service on its thread; a closed one has the default answer.
+  template <typename Question>
+  auto ask(const Question& question) const {
+    decltype(question(std::declval<const Service&>())) answer{};
+    const std::lock_guard lock(mutex_);
+    if (service_ != nullptr) thread_->call([&] { answer = question(*service_); });
+    return answer;
+  }
+
+  // Once; a second call returns at once.
+  void close(Duration drain) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (std::exchange(closing_, true)) return;
+    }
+    std::promise<void> drained;
+    thread_->call([&] { service_->drain(drain, [&drained] { drained.set_value(); }); });
+    drained.get_future().wait();
+
+    const std::lock_guard lock(mutex_);
+    last_stats_ = service_->stats();
+    thread_->call([this] { service_.reset(); });
+    thread_.reset();
+  }
+
+ private:
+  ServiceThread(std::unique_ptr<os::LoopThread> thread, std::unique_ptr<Service> service)
+      : port_(service->port()),
+        host_(service->host()),
+        thread_(std::move(thread)),
+        service_(std::move(service)) {}
+
+  // Constant after construction.
+  const std::uint16_t port_;
+  const std::string host_;
+  const os::ForkGuard fork_guard_;
+
+  mutable std::mutex mutex_;
+  bool closing_ = false;  // guarded by mutex_
+  Stats last_stats_{};    // guarded by mutex_
+  // Both guarded by mutex_ once closing_ is set; their own members keep their own rules.
+  std::unique_ptr<os::LoopThread> thread_;
+  std::unique_ptr<Service> service_;
+};
+
+}  // namespace elastic::host

@@ -1,0 +1,363 @@
+#include "host/coordinator/coordinator_job.h"
+
+#include <algorithm>
+#include <chrono>
+#include <type_traits>
+#include <utility>
+
+#include "os/loop/clock.h"
+#include "os/net/address.h"
+
+// Theory of operation. Each message of a session is one step of the machine, made while it is read,
+// and its actions are queued on the sessions that they concern; they are sent when all sockets of
+// the iteration have been read. Silence and closed sessions are judged by Tick alone, and a Tick
+// waits until everything that had arrived by then was read: so a node whose sign of life is in the
+// kernel's buffers is not lost because others were served first.
+//
+// A loop that stood still says for how long before it reads anything (on_stall).
+//
+// Addresses. A node gives the address at which it reached the coordinator from. If that is loopback
+// the node is on the coordinator's own host, and the address serves as long as all others are, too.
+// As soon as a session of another host is there, the address at which that one was accepted is one
+// at which other hosts reach this one: it takes loopback's place.
+
+namespace elastic::host {
+namespace {
+
+std::string nodes_text(int nodes) {
+  return std::to_string(nodes) + (nodes == 1 ? " node" : " nodes");
+}
+
+std::string outcome_text(const JobResult& result) {
+  std::string text = result.outcome == JobOutcome::kSucceeded ? "it succeeded"
+                     : result.outcome == JobOutcome::kFailed  ? "it failed"
+                                                              : "it was closed";
+  return result.message.empty() ? text : text + ": " + result.message;
+}
+
+Status not_its_own() {
+  return Status(StatusCode::kPeerViolation, "a session speaks for its own node alone");
+}
+
+bool is_loopback(const std::string& address) {
+  const auto parsed = os::parse_address(address);
+  return parsed && parsed->is_loopback();
+}
+
+// The name begins with the address: addr_pid_localid.
+void replace_address(NodeInfo* node, const std::string& address) {
+  if (node->name.starts_with(node->address + "_")) {
+    node->name = address + node->name.substr(node->address.size());
+  }
+  node->address = address;
+}
+
+}  // namespace
+
+CoordinatorJob::CoordinatorJob(CoordinatorContext* context, std::string id)
+    : context_(*context), id_(std::move(id)), timer_(context->loop, [this] { tick(); }) {}
+
+Status CoordinatorJob::load(const JobSettings& settings, std::string_view state) {
+  if (Status fault = settings.validate(); !fault.ok()) return fault;
+  const Instant now = context_.loop->now();
+  auto machine = std::make_unique<Rendezvous>(settings, now);
+  if (Status fault = machine->load(state, now); !fault.ok()) return fault;
+  machine_ = std::move(machine);
+  round_noted_ = machine_->record().round;
+  result_noted_ = machine_->phase() == RendezvousPhase::kClosed;
+  step(rdzv::ClockGap{settings.store_grace});
+  if (context_.log) log("goes on from its stored state: " + machine_->describe(now));
+  return {};
+}
+
+void CoordinatorJob::add(SessionPeer* peer) {
+  SessionPeer*& current = sessions_[peer->node];
+  if (current != nullptr) {
+    current->job = nullptr;  // no loss: its node is here
+    peer->name = current->name;
+    current->close();
+  }
+  current = peer;
+  peer->job = this;
+  if (!peer->is_from_this_host()) publish_address(*peer);
+  if (counts_ != session::Counts{}) peer->send(counts_);
+}
+
+void CoordinatorJob::remove(SessionPeer* peer) {
+  peer->job = nullptr;
+  sessions_.erase(peer->node);
+  if (machine_ != nullptr) {
+    if (peer->has_joined && context_.log && !is_over()) {
+      log("the session of " + peer->name + " was closed");
+    }
+    step(rdzv::SessionLost{peer->node});
+  }
+  touch();
+}
+
+Status CoordinatorJob::on_message(SessionPeer* peer, session::ClientMessage& message) {
+  return std::visit([&](auto& one) { return on(peer, one); }, message);
+}
+
+Status CoordinatorJob::on(SessionPeer*, session::ClientHello&) {
+  return Status(StatusCode::kPeerViolation, "a session has one hello");
+}
+
+Status CoordinatorJob::on(SessionPeer* peer, session::Heartbeat& beat) {
+  // The time now, not the iteration's: the client computes from it how far the clocks are apart.
+  peer->send(session::HeartbeatReply{beat.sent, os::monotonic_now()});
+  if (machine_ == nullptr || !peer->has_joined) return {};
+  actions_.clear();
+  machine_->step(rdzv::Heartbeat{peer->node}, context_.loop->now(), &actions_);
+  for (const RendezvousAction& action : actions_) carry_out(action);
+  return {};
+}
+
+Status CoordinatorJob::on(SessionPeer* peer, session::FetchMembers& request) {
+  session::Members page;
+  page.first = std::max(request.first, 0);
+  if (machine_ != nullptr) {
+    const std::vector<RoundMember>& members = machine_->members();
+    page.round = machine_->record().round;
+    page.total = static_cast<std::int32_t>(members.size());
+    const std::size_t begin = std::min(static_cast<std::size_t>(page.first), members.size());
+    const std::size_t end = std::min(begin + session::kMembersPerPage, members.size());
+    page.members.assign(members.begin() + static_cast<std::ptrdiff_t>(begin),
+                        members.begin() + static_cast<std::ptrdiff_t>(end));
+  }
+  peer->send(page);
+  return {};
+}
+
+Status CoordinatorJob::on(SessionPeer* peer, rdzv::Join& join) { return enter(peer, join); }
+Status CoordinatorJob::on(SessionPeer* peer, rdzv::Resume& resume) { return enter(peer, resume); }
+
+// Join and Resume: the first thing that a session says of its node.
+template <typename Entry>
+Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
+  if (entry.node.id != peer->node) return not_its_own();
+  Status fault = correct_address(peer, &entry.node);
+  if (fault.ok() && machine_ == nullptr) fault = entry.settings.validate();
+  if (!fault.ok()) {
+    carry_out(rdzv::Refused{peer->node, std::move(fault)});
+    return {};
+  }
+  if (machine_ == nullptr) {
+    const Instant now = context_.loop->now();
+    const Duration hold = std::max(context_.began + kStartHold - now, Duration::zero());
+    machine_ = std::make_unique<Rendezvous>(entry.settings, now, hold);
+  }
+  peer->name = entry.node.name;
+  if (!std::exchange(peer->has_joined, true) && context_.log) {
+    const bool is_resume = std::is_same_v<Entry, rdzv::Resume>;
+    log(peer->name + " at " + peer->remote().text() + (is_resume ? " resumes" : " joins"));
+  }
+  peer->loopback_join.reset();
+  if (is_loopback(entry.node.address)) {
+    peer->loopback_join = std::make_unique<rdzv::Join>(rdzv::Join{entry.node, entry.settings});
+  }
+  // Beyond what makes the node silent, so that no connection breaks before it is lost.
+  peer->set_user_timeout(machine_->settings().node_timeout * 2);
+  step(entry);
+  return {};
+}
+
+Status CoordinatorJob::on(SessionPeer* peer, rdzv::Leave& leave) {
+  leave.node = peer->node;
+  peer->has_joined = false;
+  peer->loopback_join.reset();
+  if (machine_ == nullptr) return {};
+  if (context_.log && !is_over()) log(peer->name + " leaves: " + leave.reason);
+  step(leave);
+  return {};
+}
+
+Status CoordinatorJob::on(SessionPeer* peer, rdzv::Close& close) {
+  close.node = peer->node;
+  if (machine_ != nullptr) {
+    step(close);
+  } else {  // nobody has joined: there is nothing that could go on
+    peer->send(rdzv::Closed{peer->node, std::make_shared<const JobResult>(close.result)});
+  }
+  return {};
+}
+
+template <typename Report>
+Status CoordinatorJob::on(SessionPeer* peer, Report& report) {
+  report.node = peer->node;
+  if (machine_ != nullptr) {
+    step(report);
+  } else {
+    carry_out(rdzv::Evicted{peer->node, 0, "no node of the job is known here"});
+  }
+  return {};
+}
+
+Status CoordinatorJob::correct_address(SessionPeer* peer, NodeInfo* node) const {
+  if (node->address.empty()) node->address = peer->remote().host();
+  const auto parsed = os::parse_address(node->address);
+  if (!parsed) return {};  // a name, which the others look up
+  replace_address(node, parsed->host());
+  if (!parsed->is_loopback()) return {};
+  if (!peer->is_from_this_host()) {
+    return Status(StatusCode::kInvalidArgument, "join: " + node->address +
+                                                    " means another host to every host, and " +
+                                                    node->name + " is at " + peer->remote().host() +
+                                                    ": name an address of it with --local-addr");
+  }
+  if (!published_address_.empty()) replace_address(node, published_address_);
+  return {};
+}
+
+void CoordinatorJob::publish_address(const SessionPeer& remote) {
+  if (!published_address_.empty() || remote.local().is_loopback()) return;
+  published_address_ = remote.local().host();
+  correct_joins();
+}
+
+void CoordinatorJob::correct_joins() {
+  if (machine_ == nullptr) return;
+  // Only those that wait for a round: to all others a Join would mean that they want another.
+  for (const NodeStatus& status : machine_->nodes(context_.loop->now())) {
+    const auto found = sessions_.find(status.id);
+    if (status.phase != rdzv::NodePhase::kJoined || found == sessions_.end()) continue;
+    const auto join = std::move(found->second->loopback_join);
+    if (join == nullptr) continue;
+    replace_address(&join->node, published_address_);
+    found->second->name = join->node.name;
+    step(*join);
+  }
+}
+
+void CoordinatorJob::on_stall(const os::EventLoop::Stall& stall) {
+  if (machine_ != nullptr && stall.late > machine_->settings().node_timeout / 4) {
+    step(rdzv::ClockGap{stall.away});
+  }
+}
+
+void CoordinatorJob::tick() {
+  // What is ready is served in turns, so that after so many iterations all of it was.
+  const int turns_max = 2 + static_cast<int>(sessions_.size() / 64);
+  if (!context_.loop->is_caught_up() && ticks_put_off_ < turns_max) {
+    ++ticks_put_off_;
+    timer_.arm(context_.loop->now());
+    return;
+  }
+  ticks_put_off_ = 0;
+  context_.read_waiting();
+  if (machine_ != nullptr) step(rdzv::Tick{});
+}
+
+void CoordinatorJob::step(const RendezvousEvent& event) {
+  actions_.clear();
+  machine_->step(event, context_.loop->now(), &actions_);
+  for (const RendezvousAction& action : actions_) carry_out(action);
+  arm();
+  // A look at the time that found nothing to do has changed nothing that others should know.
+  const bool is_time = std::holds_alternative<rdzv::Tick>(event);
+  if (!is_time || !actions_.empty() || machine_->is_removable()) touch();
+}
+
+void CoordinatorJob::arm() {
+  const auto deadline = machine_->next_deadline();
+  if (deadline) {
+    timer_.arm(*deadline);
+  } else {
+    timer_.disarm();
+  }
+}
+
+void CoordinatorJob::carry_out(const RendezvousAction& action) {
+  std::visit(
+      [&](const auto& one) {
+        using Action = std::decay_t<decltype(one)>;
+        const auto found = sessions_.find(one.to);
+        SessionPeer* const peer = found == sessions_.end() ? nullptr : found->second;
+        note(one, peer);
+        if constexpr (std::is_same_v<Action, rdzv::Round>) before(one);
+        if (peer == nullptr) return;
+        // It is no node of the job's any more; until it joins again its beats mean nothing.
+        if constexpr (std::is_same_v<Action, rdzv::Refused> ||
+                      std::is_same_v<Action, rdzv::TimedOut> ||
+                      std::is_same_v<Action, rdzv::Evicted>) {
+          peer->has_joined = false;
+          peer->loopback_join.reset();
+        }
+        peer->send(one);
+      },
+      action);
+}
+
+// Where the workers' store is the coordinator's own port, a round begins with an empty one.
+void CoordinatorJob::before(const rdzv::Round& round) {
+  const RoundRecord& record = *round.record;
+  if (record.round <= round_noted_) return;
+  round_noted_ = record.round;
+  if (record.coordinator_rank == 0 && record.master_port == context_.port) context_.reset_store();
+}
+
+// Logs what happens to the job, once, and to single nodes.
+template <typename Action>
+void CoordinatorJob::note(const Action& action, const SessionPeer* peer) {
+  if (!context_.log) return;
+  if constexpr (std::is_same_v<Action, rdzv::Round>) {
+    if (action.record->round <= round_noted_) return;
+    const RoundRecord& record = *action.record;
+    log("round " + std::to_string(record.round) + " is complete: " + nodes_text(record.nodes) +
+        ", world size " + std::to_string(record.world_size) + ", master " + record.master_addr +
+        " port " + std::to_string(record.master_port));
+  } else if constexpr (std::is_same_v<Action, rdzv::Restart>) {
+    if (std::exchange(end_noted_, action.round) == action.round) return;
+    log("round " + std::to_string(action.round) + " ends: " + action.reason);
+  } else if constexpr (std::is_same_v<Action, rdzv::Closed>) {
+    if (std::exchange(result_noted_, true)) return;
+    log("the job is closed: " + outcome_text(*action.result));
+  } else if constexpr (std::is_same_v<Action, rdzv::Evicted>) {
+    // Of a job that is closed its nodes go as they like.
+    if (result_noted_ || (peer != nullptr && !peer->has_joined)) return;
+    log(name_of(action.to) + " is lost: " + action.reason);
+  } else if constexpr (std::is_same_v<Action, rdzv::Refused>) {
+    log(name_of(action.to) + " is refused: " + std::string(action.error.message()));
+  } else if constexpr (std::is_same_v<Action, rdzv::TimedOut>) {
+    log(name_of(action.to) + " gives up: " + action.sentence);
+  }
+}
+
+std::string CoordinatorJob::name_of(const NodeId& node) const {
+  const auto found = sessions_.find(node);
+  if (found != sessions_.end() && !found->second->name.empty()) return found->second->name;
+  if (machine_ == nullptr) return "node " + to_string(node);
+  for (const RoundMember& member : machine_->members()) {
+    if (member.id == node) return member.name;
+  }
+  return "node " + to_string(node);
+}
+
+void CoordinatorJob::touch() {
+  if (!std::exchange(touched_, true)) context_.on_touched(this);
+}
+
+void CoordinatorJob::settle() {
+  touched_ = false;
+  if (machine_ != nullptr) {
+    if (!is_over()) result_noted_ = false;  // the next generation's is to come
+    const session::Counts counts{machine_->waiting_nodes(), machine_->spare_nodes()};
+    if (counts != counts_) {
+      counts_ = counts;
+      for (const auto& [id, peer] : sessions_) peer->send(counts);
+    }
+    // A closed job tells its result as long as somebody of it is there.
+    if (machine_->is_removable() && (!is_over() || sessions_.empty())) {
+      machine_.reset();
+      timer_.disarm();
+      counts_ = {};
+      round_noted_ = end_noted_ = 0;
+    }
+  }
+}
+
+void CoordinatorJob::log(const std::string& sentence) const {
+  if (context_.log) context_.log("job " + id_ + ": " + sentence);
+}
+
+}  // namespace elastic::host

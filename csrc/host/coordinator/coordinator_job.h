@@ -1,0 +1,104 @@
+#pragma once
+
+// One job of a coordinator: its rendezvous machine and the sessions of its nodes.
+//
+// Hands the machine what sessions say, in the order in which it is read, and sends what the machine
+// decides. Loop thread only.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/session/session_wire.h"
+#include "elastic/rendezvous.h"
+#include "host/coordinator/session_peer.h"
+#include "os/loop/event_loop.h"
+
+namespace elastic::host {
+
+// What a job needs of the coordinator that it lives in; outlives the job.
+struct CoordinatorContext {
+  os::EventLoop* loop = nullptr;
+  std::uint16_t port = 0;
+  Instant began;                              // when the coordinator did
+  std::function<void(std::string_view)> log;  // may be empty
+  std::function<void()> reset_store;
+  std::function<void()> read_waiting;  // serves what has been read and is still to be handled
+  std::function<void(class CoordinatorJob*)> on_touched;  // once until settle()
+};
+
+class CoordinatorJob {
+ public:
+  CoordinatorJob(CoordinatorContext* context, std::string id);
+  CoordinatorJob(const CoordinatorJob&) = delete;
+  CoordinatorJob& operator=(const CoordinatorJob&) = delete;
+
+  // Goes on from a stored state, in which nobody is lost before its store_grace.
+  Status load(const JobSettings& settings, std::string_view state);
+
+  // The session's hello was accepted. An older session of the same node is closed, and counts no
+  // more.
+  void add(SessionPeer* peer);
+  void remove(SessionPeer* peer);
+  // An error ends the session.
+  Status on_message(SessionPeer* peer, session::ClientMessage& message);
+  void on_stall(const os::EventLoop::Stall& stall);
+  // The end of an iteration in which on_touched was called: tells what is told once for all that
+  // happened in it.
+  void settle();
+
+  const std::string& id() const { return id_; }
+  const Rendezvous* machine() const { return machine_.get(); }  // null before the first join
+  std::size_t num_sessions() const { return sessions_.size(); }
+  bool is_over() const {
+    return machine_ == nullptr || machine_->phase() == RendezvousPhase::kClosed;
+  }
+  bool is_removable() const { return machine_ == nullptr && sessions_.empty(); }
+
+ private:
+  Status on(SessionPeer* peer, session::ClientHello& hello);
+  Status on(SessionPeer* peer, session::Heartbeat& beat);
+  Status on(SessionPeer* peer, session::FetchMembers& request);
+  Status on(SessionPeer* peer, rdzv::Join& join);
+  Status on(SessionPeer* peer, rdzv::Resume& resume);
+  Status on(SessionPeer* peer, rdzv::Leave& leave);
+  Status on(SessionPeer* peer, rdzv::Close& close);
+  template <typename Report>
+  Status on(SessionPeer* peer, Report& report);  // Failed, Gone, Done
+
+  template <typename Entry>
+  Status enter(SessionPeer* peer, Entry& entry);
+  Status correct_address(SessionPeer* peer, NodeInfo* node) const;
+  void publish_address(const SessionPeer& remote);
+  void correct_joins();
+  void tick();
+  void step(const RendezvousEvent& event);
+  void carry_out(const RendezvousAction& action);
+  void before(const rdzv::Round& round);
+  template <typename Action>
+  void note(const Action& action, const SessionPeer* peer);
+  std::string name_of(const NodeId& node) const;
+  void arm();
+  void touch();
+  void log(const std::string& sentence) const;
+
+  CoordinatorContext& context_;
+  const std::string id_;
+  std::unique_ptr<Rendezvous> machine_;
+  std::map<NodeId, SessionPeer*> sessions_;
+  std::string published_address_;  // at which other hosts reach the nodes of this one; "": unknown
+  os::EventLoop::Timer timer_;
+  int ticks_put_off_ = 0;
+  bool touched_ = false;
+  session::Counts counts_;         // as last told
+  std::uint64_t round_noted_ = 0;  // logged; a round is told to each member
+  std::uint64_t end_noted_ = 0;
+  bool result_noted_ = false;
+  std::vector<RendezvousAction> actions_;  // scratch
+};
+
+}  // namespace elastic::host

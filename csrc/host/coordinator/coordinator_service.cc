@@ -1,0 +1,348 @@
+#include "host/coordinator/coordinator_service.h"
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "core/session/coordinator_state.h"
+#include "host/coordinator/coordinator_job.h"
+#include "host/coordinator/session_peer.h"
+#include "host/coordinator/state_file.h"
+#include "host/store/store_peer.h"
+#include "host/store/store_service.h"
+#include "os/file/file.h"
+#include "os/loop/clock.h"
+#include "os/loop/random_seed.h"
+
+// Theory of operation. The store's service owns the listening socket and serves every connection
+// until it begins a session; then the connection's socket comes here (session_peer.cc). A session
+// says which job it belongs to, and the rest is between the job and its sessions
+// (coordinator_job.cc). What is due at the end of an iteration is done by one timer: jobs tell what
+// has changed, then sessions send, or are removed.
+//
+// The state file is written by a thread of its own, at most every kStateDelay.
+
+namespace elastic::host {
+namespace {
+
+constexpr Duration kStateDelay = std::chrono::milliseconds(100);
+// Of the largest job that can be; a file that is larger is none of ours.
+constexpr std::size_t kStateBytesMax = std::size_t{1} << 30;
+
+// One code for all that keeps a coordinator from using its file: nothing but another file helps.
+Status file_error(const Status& cause, const std::string& path) {
+  return {StatusCode::kFailedPrecondition,
+          "cannot keep the state in " + path + ": " + std::string(cause.message())};
+}
+
+}  // namespace
+
+class CoordinatorService::Impl {
+ public:
+  Impl(os::EventLoop* loop, const CoordinatorOptions& options, std::unique_ptr<StoreService> store)
+      : loop_(*loop),
+        options_(options),
+        store_(std::move(store)),
+        incarnation_(os::random_seed()),
+        sessions_(options.limits.hello_timeout, options.limits.session_output_bytes_max,
+                  options.limits.buffered_bytes_max),
+        stall_watch_(loop, [this](const os::EventLoop::Stall& stall) { on_stall(stall); }),
+        settle_timer_(loop, [this] { settle(); }),
+        state_timer_(loop, [this] { store_state(); }),
+        drain_timer_(loop, [this] { finish_drain(); }) {
+    context_.loop = loop;
+    context_.port = store_->port();
+    context_.began = loop->now();
+    context_.log = options_.log;
+    context_.reset_store = [this] { store_->reset(); };
+    context_.read_waiting = [this] { settle_peers(); };
+    context_.on_touched = [this](CoordinatorJob* job) { touch(job); };
+    sessions_.on_message = [this](SessionPeer* peer, session::ClientMessage& message) {
+      return on_message(peer, message);
+    };
+    sessions_.on_unsettled = [this] { settle_timer_.arm(loop_.now()); };
+    store_->accept_sessions(
+        [this](os::UniqueFd fd, std::string_view unread) { adopt(std::move(fd), unread); });
+  }
+
+  ~Impl() {
+    if (state_file_ != nullptr && !jobs_.empty()) store_state();
+  }
+
+  Status load();
+  const StoreService& store() const { return *store_; }
+  CoordinatorStats stats() const;
+  std::string describe() const;
+  void drain(Duration limit, std::function<void()> done);
+
+ private:
+  void adopt(os::UniqueFd fd, std::string_view unread);
+  Status on_message(SessionPeer* peer, session::ClientMessage& message);
+  Status greet(SessionPeer* peer, const session::ClientHello& hello);
+  CoordinatorJob* find_or_add_job(const std::string& id);
+  void on_stall(const os::EventLoop::Stall& stall);
+  void touch(CoordinatorJob* job);
+  void settle();
+  void settle_jobs();
+  void settle_peers();
+  void remove(SessionPeer* peer);
+  std::string encode() const;
+  void store_state();
+  bool all_jobs_are_over() const;
+  void finish_drain();
+
+  os::EventLoop& loop_;
+  const CoordinatorOptions options_;
+  const std::unique_ptr<StoreService> store_;
+  const std::uint64_t incarnation_;
+  CoordinatorContext context_;
+  SessionContext sessions_;
+  std::map<std::string, std::unique_ptr<CoordinatorJob>, std::less<>> jobs_;
+  std::vector<std::unique_ptr<SessionPeer>> peers_;
+  std::vector<CoordinatorJob*> touched_;
+  Counter num_sessions_, sessions_total_, sessions_rejected_, num_jobs_;
+
+  std::string stored_;  // what the file holds, or will
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  std::unique_ptr<StateFile> state_file_;  // null: no state is kept
+
+  Duration drain_limit_{};
+  std::function<void()> on_drained_;  // set while draining
+  os::EventLoop::StallWatch stall_watch_;
+  os::EventLoop::Timer settle_timer_;
+  os::EventLoop::Timer state_timer_;
+  os::EventLoop::Timer drain_timer_;
+};
+
+Status CoordinatorService::Impl::load() {
+  const std::string& path = options_.state_file;
+  if (path.empty()) return {};
+  auto bytes = os::read_file(path, kStateBytesMax);
+  if (!bytes.ok()) return file_error(bytes.status(), path);
+  if (*bytes) {
+    auto stored = core::decode_jobs(**bytes);
+    if (!stored.ok()) return file_error(stored.status(), path);
+    for (const core::StoredJob& one : *stored) {
+      auto& job = jobs_[one.id];
+      job = std::make_unique<CoordinatorJob>(&context_, one.id);
+      if (Status fault = job->load(one.settings, one.state); !fault.ok()) {
+        return file_error(fault, path);
+      }
+    }
+    num_jobs_.set(jobs_.size());
+  }
+  // What cannot be written later is better known now.
+  stored_ = encode();
+  if (Status written = os::replace_file(path, stored_); !written.ok()) {
+    return file_error(written, path);
+  }
+  auto file = StateFile::open(
+      path, [this, loop = &loop_, alive = std::weak_ptr<bool>(alive_)](const Status& error) {
+        loop->post([this, alive, error] {
+          if (alive.lock() && options_.log) options_.log(error.message());
+        });
+      });
+  if (!file.ok()) return file.status();
+  state_file_ = *std::move(file);
+  return {};
+}
+
+void CoordinatorService::Impl::adopt(os::UniqueFd fd, std::string_view unread) {
+  sessions_total_.add(1);
+  if (peers_.size() >= options_.limits.sessions_max) {
+    sessions_rejected_.add(1);
+    return;
+  }
+  auto peer = SessionPeer::create(&sessions_, &loop_, std::move(fd), unread);
+  if (!peer.ok()) {
+    sessions_rejected_.add(1);
+    return;
+  }
+  (*peer)->index = peers_.size();
+  peers_.push_back(*std::move(peer));
+  num_sessions_.set(peers_.size());
+}
+
+Status CoordinatorService::Impl::on_message(SessionPeer* peer, session::ClientMessage& message) {
+  Status status;
+  if (peer->job != nullptr) {
+    status = peer->job->on_message(peer, message);
+  } else if (const auto* hello = std::get_if<session::ClientHello>(&message)) {
+    status = greet(peer, *hello);
+  } else {
+    status = Status(StatusCode::kPeerViolation, "a session begins with a hello");
+  }
+  if (!status.ok()) {
+    sessions_rejected_.add(1);
+    if (options_.log) {
+      options_.log("a session of " + peer->remote().text() +
+                   " is closed: " + std::string(status.message()));
+    }
+  }
+  return status;
+}
+
+Status CoordinatorService::Impl::greet(SessionPeer* peer, const session::ClientHello& hello) {
+  if (hello.job_id.empty()) {
+    return Status(StatusCode::kInvalidArgument, "the hello of a session names no job");
+  }
+  CoordinatorJob* const job = find_or_add_job(hello.job_id);
+  if (job == nullptr) {
+    return Status(
+        StatusCode::kResourceExhausted,
+        "the coordinator has " + std::to_string(jobs_.size()) + " jobs and takes no more");
+  }
+  peer->node = hello.node;
+  peer->accept();
+  peer->send(session::ServerHello{.incarnation = incarnation_, .time = os::monotonic_now()});
+  job->add(peer);
+  return {};
+}
+
+CoordinatorJob* CoordinatorService::Impl::find_or_add_job(const std::string& id) {
+  const auto found = jobs_.find(id);
+  if (found != jobs_.end()) return found->second.get();
+  if (jobs_.size() >= options_.limits.jobs_max) return nullptr;
+  auto& job = jobs_[id];
+  job = std::make_unique<CoordinatorJob>(&context_, id);
+  num_jobs_.set(jobs_.size());
+  return job.get();
+}
+
+void CoordinatorService::Impl::on_stall(const os::EventLoop::Stall& stall) {
+  for (const auto& [id, job] : jobs_) job->on_stall(stall);
+}
+
+void CoordinatorService::Impl::touch(CoordinatorJob* job) {
+  touched_.push_back(job);
+  settle_timer_.arm(loop_.now());
+}
+
+void CoordinatorService::Impl::settle() {
+  settle_jobs();
+  settle_peers();
+  if (on_drained_ && peers_.empty()) finish_drain();
+}
+
+void CoordinatorService::Impl::settle_jobs() {
+  if (touched_.empty()) return;
+  for (CoordinatorJob* job : std::exchange(touched_, {})) {
+    job->settle();
+    if (!job->is_removable()) continue;
+    jobs_.erase(jobs_.find(job->id()));
+    num_jobs_.set(jobs_.size());
+  }
+  if (state_file_ != nullptr && !state_timer_.armed()) {
+    state_timer_.arm(loop_.now() + kStateDelay);
+  }
+}
+
+void CoordinatorService::Impl::settle_peers() {
+  for (SessionPeer* peer : std::exchange(sessions_.unsettled, {})) {
+    if (peer->closed()) {
+      remove(peer);
+    } else {
+      peer->settle();
+    }
+  }
+}
+
+void CoordinatorService::Impl::remove(SessionPeer* peer) {
+  if (peer->job != nullptr) peer->job->remove(peer);
+  const std::size_t index = peer->index;
+  std::swap(peers_[index], peers_.back());
+  peers_[index]->index = index;
+  peers_.pop_back();
+  num_sessions_.set(peers_.size());
+}
+
+CoordinatorStats CoordinatorService::Impl::stats() const {
+  return {.sessions = num_sessions_.get(),
+          .sessions_total = sessions_total_.get(),
+          .sessions_rejected = sessions_rejected_.get(),
+          .jobs = num_jobs_.get()};
+}
+
+std::string CoordinatorService::Impl::describe() const {
+  std::string text;
+  for (const auto& [id, job] : jobs_) {
+    text +=
+        "job " + id + ": " +
+        (job->machine() == nullptr ? "no node has joined" : job->machine()->describe(loop_.now())) +
+        "\n";
+  }
+  return text;
+}
+
+std::string CoordinatorService::Impl::encode() const {
+  std::vector<core::StoredJob> stored;
+  for (const auto& [id, job] : jobs_) {
+    if (job->machine() == nullptr) continue;
+    stored.push_back({id, job->machine()->settings(), job->machine()->encode()});
+  }
+  return core::encode_jobs(std::move(stored));
+}
+
+void CoordinatorService::Impl::store_state() {
+  std::string state = encode();
+  if (state == stored_) return;
+  stored_ = state;
+  state_file_->put(std::move(state));
+}
+
+bool CoordinatorService::Impl::all_jobs_are_over() const {
+  for (const auto& [id, job] : jobs_) {
+    if (!job->is_over()) return false;
+  }
+  return true;
+}
+
+void CoordinatorService::Impl::drain(Duration limit, std::function<void()> done) {
+  on_drained_ = std::move(done);
+  drain_limit_ = limit;
+  if (limit <= Duration::zero() || peers_.empty() || !all_jobs_are_over()) {
+    finish_drain();
+  } else {
+    drain_timer_.arm(add_saturating(loop_.now(), limit));
+  }
+}
+
+void CoordinatorService::Impl::finish_drain() {
+  drain_timer_.disarm();
+  settle_timer_.disarm();
+  if (state_file_ != nullptr) store_state();
+  // Not told to the jobs: that their sessions end is the coordinator's doing.
+  sessions_.unsettled.clear();
+  peers_.clear();
+  touched_.clear();
+  jobs_.clear();
+  num_sessions_.set(0);
+  num_jobs_.set(0);
+  // Until the socket closes this is a coordinator still, if one that closes every session: whoever
+  // asks is not to take it for a plain store.
+  store_->accept_sessions([](const os::UniqueFd&, std::string_view) {});
+  store_->drain(drain_limit_, std::exchange(on_drained_, nullptr));
+}
+
+CoordinatorService::CoordinatorService(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+CoordinatorService::~CoordinatorService() = default;
+
+Result<std::unique_ptr<CoordinatorService>> CoordinatorService::open(
+    os::EventLoop* loop, const CoordinatorOptions& options) {
+  auto store = StoreService::open(
+      loop, {.host = options.host, .port = options.port, .limits = options.store_limits});
+  if (!store.ok()) return store.status();
+  auto impl = std::make_unique<Impl>(loop, options, *std::move(store));
+  if (Status loaded = impl->load(); !loaded.ok()) return loaded;
+  return std::unique_ptr<CoordinatorService>(new CoordinatorService(std::move(impl)));
+}
+
+std::uint16_t CoordinatorService::port() const { return impl_->store().port(); }
+const std::string& CoordinatorService::host() const { return impl_->store().host(); }
+CoordinatorStats CoordinatorService::stats() const { return impl_->stats(); }
+std::string CoordinatorService::describe() const { return impl_->describe(); }
+void CoordinatorService::drain(Duration limit, std::function<void()> done) {
+  impl_->drain(limit, std::move(done));
+}
+
+}  // namespace elastic::host

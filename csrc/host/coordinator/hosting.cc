@@ -1,0 +1,139 @@
+#include "host/coordinator/hosting.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "elastic/agent.h"
+#include "os/net/interfaces.h"
+#include "os/net/listener.h"
+
+namespace elastic::host {
+namespace {
+
+std::string list_of(const std::vector<os::SocketAddress>& addresses) {
+  std::string text;
+  for (const os::SocketAddress& address : addresses) {
+    text += (text.empty() ? "" : ", ") + address.host();
+  }
+  return text.empty() ? "none" : text;
+}
+
+bool is_every_interface(const os::SocketAddress& address) {
+  const std::string host = address.host();
+  return host == "0.0.0.0" || host == "::";
+}
+
+}  // namespace
+
+bool is_loopback_name(const std::string& host) {
+  const auto literal = os::parse_address(host);
+  return literal ? literal->is_loopback() : host == "localhost" || host.ends_with(".localhost");
+}
+
+Hosting::Hosting(os::EventLoop* loop, const RendezvousOptions& options, std::string endpoint,
+                 Note note)
+    : loop_(loop), options_(options), endpoint_(std::move(endpoint)), note_(std::move(note)) {}
+
+Hosting::~Hosting() {
+  if (service_ != nullptr) thread_->call([this] { service_.reset(); });
+}
+
+std::variant<Hosting::Addresses, Hosting::Failure> Hosting::route(const Result<Addresses>& found) {
+  if (found.ok()) resolved_ = *found;
+  if (!is_host() && !is_settled_ && options_.is_host != false) {
+    bind_error_ = claim(found);
+    if (!bind_error_.ok() && options_.is_host == true) {
+      return Failure{bind_error_, kExitCannotServe};
+    }
+  }
+  // Its own coordinator a host reaches where it is bound, whatever the endpoint's name means here.
+  if (is_host()) return own_;
+  if (!found.ok()) return Failure{found.status(), std::nullopt};
+  return *found;
+}
+
+// Fails if an address of the endpoint is this machine's and cannot be served: then somebody serves
+// it already, unless the user says that this process should.
+Status Hosting::claim(const Result<Addresses>& found) {
+  const bool is_told = options_.is_host == true;
+  if (!found.ok()) {
+    return is_told ? claim_everywhere(std::string(found.status().message())) : Status();
+  }
+  if (std::all_of(found->begin(), found->end(), is_every_interface)) {
+    return claim_everywhere("it names none of them");
+  }
+  Addresses candidates = *found;
+  const bool is_literal = os::parse_address(options_.endpoint_host).has_value();
+  if (options_.settings.max_nodes > 1 && !is_literal) {
+    std::erase_if(candidates, [](const auto& address) { return address.is_loopback(); });
+    if (candidates.empty()) {
+      return claim_everywhere("it resolves to " + list_of(*found) +
+                              " here, which is out of other hosts' reach");
+    }
+  }
+  for (const os::SocketAddress& address : candidates) {
+    const Status status = bind(address.host());
+    // Not this machine's address: perhaps the next one is.
+    if (status.code() != StatusCode::kInvalidArgument) return status;
+  }
+  return is_told ? claim_everywhere("no interface has " + list_of(*found)) : Status();
+}
+
+Status Hosting::claim_everywhere(const std::string& why) {
+  Status status = bind("");
+  if (status.ok()) {
+    note_("the coordinator is served on every interface, because of the endpoint " + endpoint_ +
+          ": " + why);
+  }
+  return status;
+}
+
+Status Hosting::bind(const std::string& host) {
+  // Most agents are no hosts, and all but one of those that share the endpoint's machine.
+  Status status = os::Listener::check(host, options_.endpoint_port);
+  const bool must_name_owner =
+      options_.is_host == true && status.code() == StatusCode::kUnavailable;
+  if (!status.ok() && !must_name_owner) return status;
+  if (thread_ == nullptr) {
+    auto thread = os::LoopThread::start("elastic-coord");
+    if (!thread.ok()) return thread.status();
+    thread_ = *std::move(thread);
+  }
+  std::optional<Result<std::unique_ptr<CoordinatorService>>> service;
+  thread_->call([&] {
+    service =
+        CoordinatorService::open(&thread_->loop(), {.host = host, .port = options_.endpoint_port});
+  });
+  if (!service->ok()) {
+    thread_.reset();
+    return service->status();
+  }
+  service_ = std::move(**service);
+  own_ = *os::look_up(service_->host(), service_->port());
+  if (is_every_interface(own_.front())) own_ = *os::look_up("127.0.0.1", service_->port());
+  return {};
+}
+
+Status Hosting::explain(const Status& why) const {
+  if (is_host() || resolved_.empty()) return why;
+  const std::string self = options_.is_host == false ? "this agent was told not to be its host"
+                           : !bind_error_.ok()
+                               ? std::string(bind_error_.message())
+                               : "my addresses are " + list_of(os::interface_addresses());
+  return {why.code(), std::string(why.message()) + "; no agent considers itself host of " +
+                          endpoint_ + "; it resolved to " + list_of(resolved_) + "; " + self};
+}
+
+void Hosting::drain(Duration limit, std::function<void()> done) {
+  thread_->loop().post(
+      [this, limit, loop = loop_, alive = std::weak_ptr<bool>(alive_), done = std::move(done)] {
+        service_->drain(limit, [loop, alive, done] {
+          loop->post([alive, done] {
+            if (alive.lock() != nullptr) done();
+          });
+        });
+      });
+}
+
+}  // namespace elastic::host

@@ -1,0 +1,52 @@
+#include "host/coordinator/state_file.h"
+
+#include <utility>
+
+#include "os/file/file.h"
+#include "os/loop/quiet_thread.h"
+
+namespace elastic::host {
+
+Result<std::unique_ptr<StateFile>> StateFile::open(std::string path,
+                                                   std::function<void(const Status&)> on_error) {
+  std::unique_ptr<StateFile> self(new StateFile(std::move(path), std::move(on_error)));
+  auto thread = os::start_quiet_thread("elastic-state", [raw = self.get()] { raw->run(); });
+  if (!thread.ok()) return thread.status();
+  self->thread_ = *std::move(thread);
+  return self;
+}
+
+StateFile::~StateFile() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_one();
+  thread_.join();
+}
+
+void StateFile::put(std::string bytes) {
+  {
+    const std::lock_guard lock(mutex_);
+    next_ = std::move(bytes);
+  }
+  changed_.notify_one();
+}
+
+void StateFile::run() {
+  bool has_failed = false;
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return next_ || closing_; });
+    if (!next_) return;
+    const std::string bytes = *std::exchange(next_, std::nullopt);
+    lock.unlock();
+    const Status written = os::replace_file(path_, bytes);
+    if (!written.ok() && !has_failed && on_error_) on_error_(written);
+    has_failed = !written.ok();
+    lock.lock();
+  }
+}
+
+}  // namespace elastic::host

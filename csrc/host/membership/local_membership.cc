@@ -1,0 +1,71 @@
+#include "host/membership/local_membership.h"
+
+#include <type_traits>
+#include <utility>
+#include <variant>
+
+// Theory of operation. What the node says is an event of the machine; what the machine answers is
+// kept and told in the loop's next turn, in order, so that the agent is never called from inside
+// its own call.
+//
+// No Tick is ever fed. Time decides only about nodes that somebody else waits for, and nobody does:
+// the one thing that a timer could do here is to declare the only node lost.
+
+namespace elastic::host {
+namespace {
+
+JobSettings for_one_node(JobSettings settings) {
+  settings.min_nodes = settings.max_nodes = 1;
+  settings.static_ranks = false;
+  return settings;
+}
+
+}  // namespace
+
+LocalMembership::LocalMembership(os::EventLoop* loop, JobSettings settings, std::string address,
+                                 Sink sink)
+    : loop_(loop),
+      sink_(std::move(sink)),
+      job_(for_one_node(std::move(settings)), loop->now(), Duration::zero()),
+      delivery_(loop, [this] { deliver(); }) {
+  hear(MembershipReady{std::move(address)});
+}
+
+void LocalMembership::say(const NodeStatement& statement) {
+  RendezvousEvent event =
+      std::visit([](const auto& one) { return RendezvousEvent(one); }, statement);
+  if (auto* join = std::get_if<rdzv::Join>(&event)) join->settings = job_.settings();
+  std::vector<RendezvousAction> actions;
+  job_.step(event, loop_->now(), &actions);
+  for (RendezvousAction& action : actions) {
+    std::visit(
+        [this](auto& one) {
+          using Action = std::decay_t<decltype(one)>;
+          // The agent keeps no session that could be resumed, and knows which round it is in.
+          if constexpr (std::is_constructible_v<MembershipEvent, Action>) hear(std::move(one));
+        },
+        action);
+  }
+}
+
+void LocalMembership::hear(MembershipEvent event) {
+  heard_.push_back(std::move(event));
+  delivery_.arm(loop_->now());
+}
+
+void LocalMembership::deliver() {
+  // What is heard meanwhile waits for the next turn.
+  for (std::size_t left = heard_.size(); left > 0; --left) {
+    const MembershipEvent event = std::move(heard_.front());
+    heard_.pop_front();
+    sink_(event);
+  }
+  if (heard_.empty() && drained_) std::exchange(drained_, {})();
+}
+
+void LocalMembership::drain(Duration /*limit*/, std::function<void()> done) {
+  drained_ = std::move(done);
+  delivery_.arm(loop_->now());
+}
+
+}  // namespace elastic::host

@@ -1,0 +1,39 @@
+#pragma once
+
+// The rendezvous of a job of one node: the machine beside the agent, and no network.
+//
+// Loop thread only.
+
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "elastic/rendezvous.h"
+#include "host/membership/membership.h"
+#include "os/loop/event_loop.h"
+
+namespace elastic::host {
+
+class LocalMembership final : public Membership {
+ public:
+  // `loop` outlives the membership. The job has one node, whatever `settings` allow.
+  LocalMembership(os::EventLoop* loop, JobSettings settings, std::string address, Sink sink);
+
+  void say(const NodeStatement& statement) override;
+  int waiting_nodes() const override { return job_.waiting_nodes(); }
+  void drain(Duration limit, std::function<void()> done) override;
+
+ private:
+  void hear(MembershipEvent event);
+  void deliver();
+
+  os::EventLoop* const loop_;
+  const Sink sink_;
+  Rendezvous job_;
+  std::deque<MembershipEvent> heard_;
+  std::function<void()> drained_;
+  os::EventLoop::Timer delivery_;
+};
+
+}  // namespace elastic::host

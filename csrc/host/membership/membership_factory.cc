@@ -1,0 +1,25 @@
+#include "host/membership/membership_factory.h"
+
+#include <utility>
+
+#include "host/membership/local_membership.h"
+#include "host/membership/session.h"
+#include "host/membership/shared_membership.h"
+
+namespace elastic::host {
+
+Result<std::unique_ptr<Membership>> open_membership(os::EventLoop* loop,
+                                                    const RendezvousOptions& options,
+                                                    const std::string& run_id,
+                                                    Membership::Sink sink) {
+  if (options.is_single_node()) {
+    return std::unique_ptr<Membership>(std::make_unique<LocalMembership>(
+        loop, options.settings, options.local_addr, std::move(sink)));
+  }
+  if (options.backend != nullptr) return SharedMembership::open(loop, options, std::move(sink));
+  auto session = Session::open(loop, options, run_id, std::move(sink));
+  if (!session.ok()) return session.status();
+  return std::unique_ptr<Membership>(*std::move(session));
+}
+
+}  // namespace elastic::host

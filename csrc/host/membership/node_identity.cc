@@ -1,0 +1,32 @@
+#include "host/membership/node_identity.h"
+
+#include <unistd.h>
+
+#include <atomic>
+
+#include "os/loop/random_seed.h"
+#include "os/net/address.h"
+
+namespace elastic::host {
+
+NodeInfo new_node(const RendezvousOptions& options) {
+  NodeInfo node;
+  node.id = {os::random_seed(), os::random_seed()};
+  node.static_rank = options.node_rank;
+  node.topology = options.topology;
+  return node;
+}
+
+std::string name_of_node(const std::string& address) {
+  static std::atomic<int> nodes_of_this_process{0};
+  return address + "_" + std::to_string(::getpid()) + "_" + std::to_string(nodes_of_this_process++);
+}
+
+std::string store_host(const RendezvousOptions& options, const std::string& address) {
+  if (const auto literal = os::parse_address(options.local_addr)) return literal->host();
+  const auto found = os::parse_address(address);
+  const bool tells_little = options.settings.max_nodes > 1 && found && found->is_loopback();
+  return tells_little ? "" : address;
+}
+
+}  // namespace elastic::host

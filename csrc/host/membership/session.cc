@@ -1,0 +1,291 @@
+#include "host/membership/session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "elastic/agent.h"
+#include "os/loop/random_seed.h"
+#include "os/net/interfaces.h"
+
+// Theory of operation. Whatever happens becomes an event of the machine, and its actions are
+// carried out at once, in order. Messages are served one by one, so that the node has heard each of
+// them before the machine sees the next. What a node says while it is told something is carried out
+// inside of that; it only ever adds to the connection's output, which leaves at the end of the
+// iteration.
+//
+// A new connection may be made beside an old one that has fallen silent. The old one is closed when
+// the new one has said who it is, and after what must come first was sent on it: so the coordinator
+// never sees the node without a session.
+
+namespace elastic::host {
+namespace {
+
+// Who has lost the coordinator tries so often to reach it before the coordinator gives the node up.
+constexpr int kAttemptsPerTimeout = 16;
+constexpr Duration kPaceMin = std::chrono::milliseconds(10);
+// A last word is heard within a round trip. Whoever cannot be reached learns from the silence, and
+// a node that was told to stop does not wait for that.
+constexpr Duration kLastWordPatience = std::chrono::seconds(1);
+
+std::string endpoint_text(const RendezvousOptions& options) {
+  const std::string& host = options.endpoint_host;
+  const bool needs_brackets = host.find(':') != std::string::npos && host.front() != '[';
+  return (needs_brackets ? "[" + host + "]" : host) + ":" + std::to_string(options.endpoint_port);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Session>> Session::open(os::EventLoop* loop,
+                                               const RendezvousOptions& options,
+                                               const std::string& run_id, Sink sink) {
+  if (run_id.size() > session::kJobIdBytesMax) {
+    return Status(StatusCode::kInvalidArgument,
+                  "run_id: longer than " + std::to_string(session::kJobIdBytesMax) + " bytes");
+  }
+  std::unique_ptr<Session> self(new Session(loop, options, run_id, std::move(sink)));
+  if (Status status = self->begin(); !status.ok()) return status;
+  return self;
+}
+
+Session::Session(os::EventLoop* loop, const RendezvousOptions& options, const std::string& run_id,
+                 Sink sink)
+    : loop_(loop),
+      options_(options),
+      run_id_(run_id),
+      sink_(std::move(sink)),
+      machine_(options.settings, endpoint_text(options), os::random_seed()),
+      hosting_(loop, options, endpoint_text(options),
+               [this](const std::string& sentence) { note(sentence); }),
+      timer_(loop, [this] { feed(Machine::Tick{}); }),
+      drain_timer_(loop, [this] { finish_drain(); }) {}
+
+Session::~Session() {
+  // What was said last leaves first: a node that goes in order is not to look like one that broke.
+  if (link_ != nullptr) link_->flush();
+}
+
+Status Session::begin() {
+  if (options_.local_addr.empty()) {
+    search();
+    return {};
+  }
+  auto lookup = os::NameLookup::start(loop_, options_.local_addr, 0,
+                                      [this](const auto& found) { local_address_found(found); });
+  if (!lookup.ok()) return lookup.status();
+  local_lookup_ = *std::move(lookup);
+  return {};
+}
+
+void Session::local_address_found(const Result<std::vector<os::SocketAddress>>& found) {
+  if (!found.ok()) {
+    tell(MembershipLost{kExitUsage, "local_addr: " + std::string(found.status().message())});
+    return;
+  }
+  local_address_ = found->front().host();
+  search();
+}
+
+void Session::search() {
+  std::vector<Machine::Action> actions;
+  machine_.begin(loop_->now(), &actions);
+  carry_out(std::move(actions));
+}
+
+void Session::feed(const Machine::Event& event) {
+  std::vector<Machine::Action> actions;
+  machine_.step(event, loop_->now(), &actions);
+  carry_out(std::move(actions));
+  advance_drain();
+}
+
+void Session::carry_out(std::vector<Machine::Action> actions) {
+  for (Machine::Action& action : actions) execute(action);
+  if (const auto next = machine_.next_deadline()) {
+    timer_.arm(*next);
+  } else {
+    timer_.disarm();
+  }
+}
+
+void Session::execute(Machine::Action& action) {
+  if (std::holds_alternative<Machine::Connect>(action)) {
+    start_attempt();
+  } else if (std::holds_alternative<Machine::Abandon>(action)) {
+    attempt_.reset();
+  } else if (const auto* hello = std::get_if<Machine::Greet>(&action)) {
+    greet(hello->node);
+  } else if (auto* said = std::get_if<Machine::Send>(&action)) {
+    send(std::move(said->event));
+  } else if (const auto* beat = std::get_if<Machine::Beat>(&action)) {
+    link_->send(session::Heartbeat{beat->sent});
+  } else if (const auto* told = std::get_if<Machine::Deliver>(&action)) {
+    deliver(told->action);
+  } else if (const auto* noted = std::get_if<Machine::Note>(&action)) {
+    note(noted->sentence);
+  } else if (const auto* lost = std::get_if<Machine::Lost>(&action)) {
+    if (link_ != nullptr) link_->close();
+    tell(MembershipLost{lost->exit_code, lost->sentence});
+  }
+}
+
+// ---- Connections.
+
+void Session::start_attempt() {
+  const Duration node_timeout = options_.settings.node_timeout;
+  const Duration hurried =
+      std::clamp<Duration>(node_timeout / kAttemptsPerTimeout, kPaceMin, os::Dialer::kPace);
+  attempt_ = std::make_unique<SessionAttempt>(
+      loop_,
+      SessionAttempt::Options{.host = options_.endpoint_host,
+                              .port = options_.endpoint_port,
+                              .limit = machine_.attempt_limit(),
+                              .pace = machine_.was_connected() ? hurried : os::Dialer::kPace,
+                              .node_timeout = node_timeout},
+      SessionAttempt::Sink{
+          .route = [this](const auto& found) { return hosting_.route(found); },
+          .on_delay = [this](const Status& so_far) { feed(Machine::AttemptDelayed{so_far}); },
+          .done = [this](auto outcome) { attempt_done(std::move(outcome)); }});
+}
+
+void Session::attempt_done(std::variant<os::UniqueFd, SessionAttempt::Failure> outcome) {
+  retire(std::move(attempt_));
+  if (auto* failure = std::get_if<SessionAttempt::Failure>(&outcome)) {
+    if (!machine_.was_connected() && !failure->exit_code) {
+      failure->why = hosting_.explain(failure->why);
+    }
+    feed(*failure);
+    return;
+  }
+  install(std::get<os::UniqueFd>(std::move(outcome)));
+}
+
+void Session::install(os::UniqueFd fd) {
+  auto link = SessionLink::open(loop_, std::move(fd),
+                                {.on_message = [this](const auto& message) { on_message(message); },
+                                 .on_lost = [this](const Status& why) { on_lost(why); }});
+  if (!link.ok()) {
+    feed(Machine::AttemptFailed{link.status(), std::nullopt});
+    return;
+  }
+  std::unique_ptr<SessionLink> old = std::exchange(link_, *std::move(link));
+  hosting_.settle();
+  is_greeted_ = false;
+  counts_ = {};
+  feed(Machine::Connected{});
+  link_->flush();
+  old.reset();
+  tell_ready();
+}
+
+void Session::on_lost(const Status& why) {
+  // Before the first answer it is a coordinator of a version that is not ours, and stays one.
+  if (why.code() == StatusCode::kPeerViolation && !is_greeted_) {
+    feed(Machine::Heard{rdzv::Refused{{}, why}});
+  }
+  retire(std::move(link_));
+  feed(Machine::ConnectionLost{why});
+}
+
+// ---- What is said and heard.
+
+void Session::say(const NodeStatement& statement) {
+  if (const auto* join = std::get_if<rdzv::Join>(&statement)) {
+    rdzv::Join with_host = *join;
+    with_host.node.hosts_coordinator = hosting_.is_host();
+    feed(Machine::Say{with_host});
+  } else {
+    feed(Machine::Say{statement});
+  }
+}
+
+void Session::greet(const NodeId& node) {
+  session::ClientHello hello;
+  hello.job_id = run_id_;
+  hello.node = node;
+  link_->send(hello);
+}
+
+void Session::send(RendezvousEvent event) {
+  std::visit(
+      [this](auto& one) {
+        if constexpr (std::is_constructible_v<session::ClientMessage, decltype(one)>) {
+          link_->send(std::move(one));
+        }
+      },
+      event);
+}
+
+void Session::on_message(const session::ServerMessage& message) {
+  if (const auto* hello = std::get_if<session::ServerHello>(&message)) {
+    is_greeted_ = true;
+    feed(Machine::Greeted{hello->incarnation, hello->time});
+  } else if (const auto* reply = std::get_if<session::HeartbeatReply>(&message)) {
+    feed(Machine::BeatAnswered{reply->sent, reply->time});
+  } else if (const auto* counts = std::get_if<session::Counts>(&message)) {
+    counts_ = *counts;
+    feed(Machine::Stirred{});
+  } else {
+    std::visit(
+        [this](const auto& one) {
+          if constexpr (std::is_constructible_v<RendezvousAction, decltype(one)>) {
+            feed(Machine::Heard{one});
+          }
+        },
+        message);
+  }
+}
+
+void Session::deliver(const RendezvousAction& action) {
+  std::visit(
+      [this](const auto& one) {
+        if constexpr (std::is_constructible_v<MembershipEvent, decltype(one)>) tell(one);
+      },
+      action);
+}
+
+// ---- The address at which others reach this node.
+
+std::string Session::published_address() const {
+  if (!local_address_.empty()) return local_address_;
+  if (!link_->is_loopback() || is_loopback_name(options_.endpoint_host)) {
+    return link_->local_address();
+  }
+  // The endpoint is on this machine and its name means another address to other machines.
+  const std::string primary = os::primary_address();
+  return primary.empty() ? link_->local_address() : primary;
+}
+
+void Session::tell_ready() {
+  if (std::exchange(was_ready_told_, true)) return;
+  tell(MembershipReady{published_address(), hosting_.is_host()});
+}
+
+// ---- The end.
+
+void Session::drain(Duration limit, std::function<void()> done) {
+  on_drained_ = std::move(done);
+  drain_deadline_ = add_saturating(loop_->now(), limit);
+  drain_timer_.arm(std::min(drain_deadline_, loop_->now() + kLastWordPatience));
+  feed(Machine::Hurry{});
+}
+
+void Session::advance_drain() {
+  const bool is_through = on_drained_ && !is_host_draining_ && machine_.is_settled();
+  if (is_through) drain_timer_.arm(loop_->now());
+}
+
+void Session::finish_drain() {
+  // The host waits for its sessions to end: it need not wait for their processes, too.
+  timer_.disarm();
+  attempt_.reset();
+  if (link_ != nullptr) link_->close();
+  const Duration left = drain_deadline_ - loop_->now();
+  if (hosting_.is_host() && left > Duration::zero() && !std::exchange(is_host_draining_, true)) {
+    drain_timer_.arm(drain_deadline_);
+    hosting_.drain(left, [this] { drain_timer_.arm(loop_->now()); });
+  } else if (const auto done = std::exchange(on_drained_, nullptr)) {
+    done();
+  }
+}
+
+}  // namespace elastic::host

@@ -1,0 +1,94 @@
+#pragma once
+
+// A node's membership through a session with a coordinator.
+//
+// Loop thread only. The rules (what is said first on a new connection, beats, when to give up) are
+// core/session/session_machine.h; this joins it to sockets, name look-ups and, where this process
+// turns out to be the host of the endpoint, to the coordinator itself (host/coordinator/hosting.h).
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/session/session_machine.h"
+#include "core/session/session_wire.h"
+#include "elastic/rendezvous_options.h"
+#include "host/coordinator/hosting.h"
+#include "host/membership/membership.h"
+#include "host/membership/session_attempt.h"
+#include "host/membership/session_link.h"
+#include "os/loop/event_loop.h"
+#include "os/net/name_lookup.h"
+
+namespace elastic::host {
+
+class Session final : public Membership {
+ public:
+  // `loop` outlives the session. REQUIRES: options have an endpoint, settings.validate().ok()
+  static Result<std::unique_ptr<Session>> open(os::EventLoop* loop,
+                                               const RendezvousOptions& options,
+                                               const std::string& run_id, Sink sink);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  ~Session() override;
+
+  void say(const NodeStatement& statement) override;
+  int waiting_nodes() const override { return counts_.waiting_nodes; }
+  void drain(Duration limit, std::function<void()> done) override;
+
+ private:
+  using Machine = core::SessionMachine;
+
+  Session(os::EventLoop* loop, const RendezvousOptions& options, const std::string& run_id,
+          Sink sink);
+  Status begin();
+  void local_address_found(const Result<std::vector<os::SocketAddress>>& found);
+  void search();
+  void feed(const Machine::Event& event);
+  void execute(Machine::Action& action);
+  void carry_out(std::vector<Machine::Action> actions);
+  void start_attempt();
+  void attempt_done(std::variant<os::UniqueFd, SessionAttempt::Failure> outcome);
+  void install(os::UniqueFd fd);
+  void on_message(const session::ServerMessage& message);
+  void on_lost(const Status& why);
+  void greet(const NodeId& node);
+  void send(RendezvousEvent event);
+  void deliver(const RendezvousAction& action);
+  void tell(const MembershipEvent& event) { sink_(event); }
+  void tell_ready();
+  void note(const std::string& sentence) { tell(MembershipNote{sentence}); }
+  std::string published_address() const;
+  void advance_drain();
+  void finish_drain();
+  // Destroys what has called us, when it has returned. It does nothing any more.
+  template <typename T>
+  void retire(std::unique_ptr<T> object) {
+    if (object != nullptr) loop_->defer([holder = std::shared_ptr<T>(std::move(object))] {});
+  }
+
+  // Constant after construction.
+  os::EventLoop* const loop_;
+  const RendezvousOptions options_;
+  const std::string run_id_;
+  const Sink sink_;
+
+  Machine machine_;
+  Hosting hosting_;
+  session::Counts counts_;
+  std::string local_address_;  // "": that of the connection
+  bool was_ready_told_ = false;
+  bool is_greeted_ = false;  // the coordinator has answered on this connection
+  std::unique_ptr<os::NameLookup> local_lookup_;
+  std::unique_ptr<SessionAttempt> attempt_;
+  std::unique_ptr<SessionLink> link_;
+  std::function<void()> on_drained_;
+  Instant drain_deadline_;
+  bool is_host_draining_ = false;
+  os::EventLoop::Timer timer_;
+  os::EventLoop::Timer drain_timer_;
+};
+
+}  // namespace elastic::host

@@ -1,0 +1,74 @@
+#pragma once
+
+// One attempt to find a coordinator: looks the endpoint up, connects, and asks who is there.
+//
+// Loop thread only.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/session/session_machine.h"
+#include "elastic/status.h"
+#include "os/base/fd.h"
+#include "os/loop/event_loop.h"
+#include "os/net/address.h"
+#include "os/net/dialer.h"
+#include "os/net/name_lookup.h"
+
+namespace elastic::host {
+
+class SessionAttempt final : public os::EventLoop::FdHandler {
+ public:
+  using Failure = core::SessionMachine::AttemptFailed;
+  using Addresses = std::vector<os::SocketAddress>;
+
+  struct Options {
+    std::string host;
+    std::uint16_t port = 0;
+    Duration limit{};  // for everything but the look-up, which nothing but its end can hasten
+    Duration pace = os::Dialer::kPace;
+    Duration node_timeout{};  // the connection's segments are acknowledged within this
+  };
+  struct Sink {
+    // Where to connect to, by what the name has resolved to, or why not; may start the coordinator.
+    std::function<std::variant<Addresses, Failure>(const Result<Addresses>&)> route;
+    // What would be the matter if nothing more came of it.
+    std::function<void(const Status&)> on_delay;
+    // Once, never from inside the constructor; may destroy the attempt. The socket is non-blocking
+    // and at the place where a session's magic is expected.
+    std::function<void(std::variant<os::UniqueFd, Failure>)> done;
+  };
+
+  SessionAttempt(os::EventLoop* loop, Options options, Sink sink);
+  SessionAttempt(const SessionAttempt&) = delete;
+  SessionAttempt& operator=(const SessionAttempt&) = delete;
+  ~SessionAttempt() override = default;
+
+  void on_ready(std::uint32_t events) override;
+
+ private:
+  void begin();
+  void resolved(const Result<Addresses>& found);
+  void connected(Result<os::Dialer::Connection> connection);
+  void judge_answer();
+  void fail(Status why, std::optional<int> exit_code = std::nullopt);
+  void finish(std::variant<os::UniqueFd, Failure> outcome);
+
+  os::EventLoop* const loop_;
+  const Options options_;
+  Sink sink_;
+  Instant deadline_;
+  std::unique_ptr<os::NameLookup> lookup_;
+  std::unique_ptr<os::Dialer> dialer_;
+  os::UniqueFd fd_;
+  std::string peer_;
+  std::string answer_;
+  os::EventLoop::Timer timer_;
+  os::EventLoop::Watch watch_;  // behind what its handler uses
+};
+
+}  // namespace elastic::host

@@ -1,0 +1,45 @@
+#pragma once
+
+// A node's membership over a state that all nodes share in a compare-and-set store.
+//
+// Loop thread only. The rules are core/rendezvous/shared_member.h; this joins them to a
+// RendezvousBackend, whose calls may block and are made on a thread of their own
+// (host/membership/shared_state_thread.h).
+
+#include <functional>
+#include <memory>
+
+#include "elastic/rendezvous_options.h"
+#include "host/membership/membership.h"
+#include "host/membership/shared_state_thread.h"
+#include "os/loop/event_loop.h"
+
+namespace elastic::host {
+
+class SharedMembership final : public Membership {
+ public:
+  // `loop` outlives the membership. REQUIRES: options have a backend, settings.validate().ok()
+  static Result<std::unique_ptr<Membership>> open(os::EventLoop* loop,
+                                                  const RendezvousOptions& options, Sink sink);
+  SharedMembership(const SharedMembership&) = delete;
+  SharedMembership& operator=(const SharedMembership&) = delete;
+  ~SharedMembership() override;  // waits for a call of the backend that has begun
+
+  void say(const NodeStatement& statement) override;
+  int waiting_nodes() const override { return thread_->waiting_nodes(); }
+  void drain(Duration limit, std::function<void()> done) override;
+
+ private:
+  SharedMembership(os::EventLoop* loop, Sink sink);
+  void finish_drain();
+
+  os::EventLoop* const loop_;
+  // Also of the work that the thread has posted, which may outlive the membership; empty then.
+  const std::shared_ptr<Sink> sink_;
+  const std::shared_ptr<std::function<void()>> on_settled_;
+  std::function<void()> on_drained_;
+  os::EventLoop::Timer drain_timer_;
+  std::unique_ptr<SharedStateThread> thread_;
+};
+
+}  // namespace elastic::host

@@ -1,0 +1,57 @@
+#pragma once
+
+// What a call of StoreClient is given: its keys, how these are named on the wire and in messages,
+// and the protocol's bounds on them. Pure.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "core/store/wire.h"
+#include "elastic/status.h"
+#include "elastic/time.h"
+
+namespace elastic::host {
+
+// No key, one or many, without a copy of them. A view: the strings outlive it.
+class StoreKeys {
+ public:
+  StoreKeys() = default;
+  explicit StoreKeys(std::string_view one) : one_(one), size_(1) {}
+  explicit StoreKeys(std::span<const std::string> many) : many_(many.data()), size_(many.size()) {}
+
+  std::size_t size() const { return size_; }
+  std::string_view operator[](std::size_t index) const {
+    return many_ != nullptr ? std::string_view(many_[index]) : one_;
+  }
+
+ private:
+  std::string_view one_;
+  const std::string* many_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+using StoreItems = std::span<const std::pair<std::string, std::string>>;
+
+// The name on the wire: PyTorch's client puts a "/" before each key.
+std::string wire_key(std::string_view key);
+
+// Appends a request for a list of keys: CHECK, WAIT or MULTI_GET.
+void append_keys_request(std::string* request, wire::Opcode opcode, const StoreKeys& keys);
+
+// "key 'a'", "keys 'a', 'b' and 7 more", or "" for none; long ones are cut.
+std::string describe(const StoreKeys& keys);
+
+// The shortest decimal text: "0.3", "300".
+std::string seconds_text(Duration duration);
+
+// kInvalidArgument for what is beyond the protocol's bounds. A server would answer it by closing
+// the connection, which tells nobody why; so it is not sent.
+Status check_bounds(const StoreKeys& keys);
+Status check_bounds(std::string_view key, std::string_view value, std::string_view expected = {});
+Status check_bounds(StoreItems items);
+
+}  // namespace elastic::host

@@ -1,0 +1,218 @@
+#include "host/store/client_pool.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "core/base/backoff.h"
+#include "host/store/client_arguments.h"
+#include "os/loop/clock.h"
+#include "os/loop/random_seed.h"
+
+// Theory of operation. The server serves the requests of one connection in order, but those of two
+// connections in any order. For requests that are answered this is no matter: when a call returns,
+// the server has served it, and whatever is called later comes later. SET, APPEND, MULTI_SET and
+// QUEUE_PUSH have no reply. Were the next call to use another connection, it could overtake them,
+// and a thread would not find the key that it has just set.
+//
+// So at most one connection at a time carries silent requests whose arrival no reply has confirmed
+// (`unconfirmed_`), and while there is one, every call goes through it and lines up behind them.
+// Any reply on that connection is the confirmation; then the pool is free again. A call that has to
+// wait for its turn waits for a write or a round trip of another call, never for one that is
+// blocked: those confirm first (Lease::let_others_pass).
+
+namespace elastic::host {
+namespace {
+
+constexpr std::size_t kIdleMax = 16;
+
+// A condition variable hears of no signal, so one who waits for it looks up this often.
+constexpr Duration kTurnPeriod = std::chrono::milliseconds(50);
+
+Status closed_error() { return {StatusCode::kFailedPrecondition, "the client is closed"}; }
+
+}  // namespace
+
+ClientPool::ClientPool(const StoreClientOptions& options, os::Notifier closing)
+    : options_(options), closing_(std::move(closing)) {}
+
+Result<std::unique_ptr<ClientPool>> ClientPool::connect(const StoreClientOptions& options) {
+  auto closing = os::Notifier::create();
+  if (!closing.ok()) return closing.status();
+  std::unique_ptr<ClientPool> pool(new ClientPool(options, *std::move(closing)));
+  const os::WaitLimits limits = pool->limits(options.timeout);
+  Rng rng(os::random_seed());
+  Backoff backoff({}, &rng);
+  Status last_error;
+  for (int attempts = 1;; ++attempts) {
+    auto connection = pool->open_connection(limits);
+    if (connection.ok()) {
+      pool->idle_.push_back(*std::move(connection));
+      return pool;
+    }
+    const StatusCode code = connection.status().code();
+    if (code == StatusCode::kUnavailable) last_error = connection.status();
+    if (code != StatusCode::kUnavailable && code != StatusCode::kDeadlineExceeded) {
+      return connection.status();
+    }
+    os::WaitLimits pause = limits;
+    pause.deadline = std::min(limits.deadline, add_saturating(os::monotonic_now(), backoff.next()));
+    Status paused = os::wait_ready(-1, 0, pause);
+    if (paused.code() != StatusCode::kDeadlineExceeded) return paused;
+    if (os::monotonic_now() >= limits.deadline) {
+      return (last_error.ok() ? connection.status() : last_error)
+          .with_context("no store server at " + options.host + ":" + std::to_string(options.port) +
+                        " after " + std::to_string(attempts) + " attempts in " +
+                        seconds_text(options.timeout) + " s");
+    }
+  }
+}
+
+os::WaitLimits ClientPool::limits(Duration timeout) const {
+  return {.deadline = add_saturating(os::monotonic_now(), timeout),
+          .interrupted = &options_.interrupted,
+          .wake_fd = closing_.fd()};
+}
+
+// Tries where the server was last, then asks the resolver, since it may have moved.
+Result<std::unique_ptr<ClientConnection>> ClientPool::open_connection(
+    const os::WaitLimits& limits) {
+  std::optional<os::SocketAddress> known;
+  {
+    const std::lock_guard lock(mutex_);
+    known = known_address_;
+  }
+  // PyTorch's client sends its pid too; in a packet dump it tells the processes apart.
+  const auto nonce = static_cast<std::uint32_t>(fork_guard_.pid());
+  Status error;
+  for (const bool is_known : {true, false}) {
+    if (is_known && !known) continue;
+    auto addresses =
+        is_known ? Result(std::vector{*known}) : os::look_up(options_.host, options_.port, limits);
+    if (!addresses.ok()) return addresses.status();
+    auto connection = ClientConnection::open(*addresses, nonce, limits);
+    if (connection.ok()) {
+      const std::lock_guard lock(mutex_);
+      known_address_ = (*connection)->peer();
+      return connection;
+    }
+    error = connection.status();
+    if (error.code() != StatusCode::kUnavailable) break;
+  }
+  return error;
+}
+
+Result<ClientPool::Lease> ClientPool::lease(Use use, const os::WaitLimits& limits) {
+  auto connection = lease_connection(use, limits);
+  if (!connection.ok()) return connection.status();
+  return Lease(this, use, *std::move(connection));
+}
+
+Result<std::unique_ptr<ClientConnection>> ClientPool::lease_connection(
+    Use use, const os::WaitLimits& limits) {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    if (is_closed_) return closed_error();
+    std::unique_ptr<ClientConnection> connection;
+    const bool must_wait = use == Use::kSilent && is_silent_leased_;
+    if (!must_wait) connection = take_idle();
+    if (must_wait || (!connection && unconfirmed_ != nullptr)) {
+      if (Status turn = wait_for_turn(&lock, limits); !turn.ok()) return turn;
+      continue;
+    }
+    if (connection && !connection->is_usable()) {
+      // The server has closed it. For what is to be sent now any other does as well, but of silent
+      // requests nobody knows whether they were served: this call is the first that can tell.
+      if (connection.get() != unconfirmed_) continue;
+      unconfirmed_ = nullptr;
+      turn_.notify_all();
+      return Status(StatusCode::kUnavailable,
+                    "the server closed the connection: values sent just before may be lost");
+    }
+    if (use == Use::kSilent) is_silent_leased_ = true;
+    if (connection) return connection;
+    break;
+  }
+  lock.unlock();
+  auto opened = open_connection(limits);
+  if (!opened.ok()) end_turn(use);
+  return opened;
+}
+
+// The idle connection that the next call is to use, or null. REQUIRES: mutex_ is held.
+std::unique_ptr<ClientConnection> ClientPool::take_idle() {
+  if (idle_.empty()) return nullptr;
+  auto choice = idle_.end() - 1;
+  if (unconfirmed_ != nullptr) {
+    choice = std::find_if(idle_.begin(), idle_.end(),
+                          [this](const auto& item) { return item.get() == unconfirmed_; });
+    if (choice == idle_.end()) return nullptr;
+  }
+  std::unique_ptr<ClientConnection> connection = std::move(*choice);
+  idle_.erase(choice);
+  return connection;
+}
+
+Status ClientPool::wait_for_turn(std::unique_lock<std::mutex>* lock, const os::WaitLimits& limits) {
+  const Duration left = limits.deadline - os::monotonic_now();
+  if (left <= Duration::zero()) {
+    return {StatusCode::kDeadlineExceeded, "the server does not answer an earlier call"};
+  }
+  turn_.wait_for(*lock, std::min(left, kTurnPeriod));
+  if (!*limits.interrupted) return {};
+  lock->unlock();  // the check may take a lock of its own, such as Python's
+  const bool is_interrupted = (*limits.interrupted)();
+  lock->lock();
+  if (is_interrupted) return {StatusCode::kCancelled, "interrupted by a signal"};
+  return {};
+}
+
+void ClientPool::give_back(Use use, std::unique_ptr<ClientConnection> connection) {
+  const bool is_settled = connection->is_settled();
+  {
+    const std::lock_guard lock(mutex_);
+    if (use == Use::kSilent) is_silent_leased_ = false;
+    if (unconfirmed_ == connection.get()) unconfirmed_ = nullptr;
+    if (is_settled && !is_closed_) {
+      if (connection->has_silent_requests()) unconfirmed_ = connection.get();
+      if (idle_.size() < kIdleMax || unconfirmed_ == connection.get()) {
+        idle_.push_back(std::move(connection));
+      }
+    }
+  }
+  turn_.notify_all();
+}
+
+void ClientPool::confirm(const ClientConnection* connection) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (unconfirmed_ != connection) return;
+    unconfirmed_ = nullptr;
+  }
+  turn_.notify_all();
+}
+
+// A lease was not granted after all.
+void ClientPool::end_turn(Use use) {
+  if (use != Use::kSilent) return;
+  {
+    const std::lock_guard lock(mutex_);
+    is_silent_leased_ = false;
+  }
+  turn_.notify_all();
+}
+
+void ClientPool::close() {
+  std::vector<std::unique_ptr<ClientConnection>> closed;  // outside of the lock
+  {
+    const std::lock_guard lock(mutex_);
+    is_closed_ = true;
+    closed.swap(idle_);
+    unconfirmed_ = nullptr;
+  }
+  closing_.notify();
+  turn_.notify_all();
+}
+
+}  // namespace elastic::host

@@ -1,0 +1,229 @@
+#include "host/store/store_service.h"
+
+#include <sys/epoll.h>
+
+#include <utility>
+#include <vector>
+
+#include "host/store/store_peer.h"
+#include "os/loop/random_seed.h"
+#include "os/net/listener.h"
+
+// Theory of operation. The service owns the listening socket and the connections; each connection
+// serves itself (store_peer.cc). What connections ask for at the end of an iteration (a
+// wake-up to send, requests held back, their own removal) is done by one timer that is due at once:
+// timers fire when all descriptors of the iteration have been served.
+//
+// Without a free descriptor the listener pauses: those who connect wait in the kernel's queue, and
+// are accepted when a connection has closed, or after a pause, as descriptors may be freed
+// elsewhere in the process.
+
+namespace elastic::host {
+namespace {
+
+// A storm of connecting workers takes turns with those who are connected.
+constexpr int kAcceptsPerTurn = 64;
+// More than any kernel queues unless its net.core.somaxconn was raised a lot.
+constexpr int kQueueMax = 65536;
+constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
+
+}  // namespace
+
+class StoreService::Impl final : public os::EventLoop::FdHandler {
+ public:
+  Impl(os::EventLoop* loop, os::Listener listener, const StoreLimits& limits)
+      : loop_(*loop),
+        context_(limits, os::random_seed()),
+        listener_(std::move(listener)),
+        host_(listener_.address().host()),
+        port_(listener_.address().port()),
+        settle_timer_(loop, [this] { settle(); }),
+        accept_timer_(loop, [this] { resume_accepting(); }),
+        drain_timer_(loop, [this] { cut_all(); }) {
+    context_.on_unsettled = [this] { settle_timer_.arm(loop_.now()); };
+  }
+  ~Impl() override {
+    draining_ = false;
+    cut_all();
+  }
+
+  Status watch_listener() {
+    auto watch = loop_.watch(listener_.fd(), EPOLLIN, this);
+    if (!watch.ok()) return watch.status();
+    listener_watch_ = std::move(*watch);
+    return {};
+  }
+
+  void on_ready(std::uint32_t) override { accept_some(); }
+
+  std::uint16_t port() const { return port_; }
+  const std::string& host() const { return host_; }
+  StoreServerStats stats() const;
+  void accept_sessions(SessionSink sink) { context_.on_session = std::move(sink); }
+  void reset();
+  void drain(Duration drain, std::function<void()> done);
+
+ private:
+  os::Listener::AcceptStatus accept_one();
+  void accept_some();
+  void resume_accepting();
+  void settle();
+  void remove(StorePeer* connection);
+  void cut_all();
+  void finish_drain();
+  void publish();
+
+  os::EventLoop& loop_;
+  StoreContext context_;
+  os::Listener listener_;
+  const std::string host_;
+  const std::uint16_t port_;
+  std::vector<std::unique_ptr<StorePeer>> connections_;
+  bool draining_ = false;
+  std::shared_ptr<std::function<void()>> on_drained_;  // see finish_drain()
+  os::EventLoop::Timer settle_timer_;
+  os::EventLoop::Timer accept_timer_;  // armed while accepting pauses
+  os::EventLoop::Timer drain_timer_;
+  os::EventLoop::Watch listener_watch_;
+};
+
+StoreServerStats StoreService::Impl::stats() const {
+  return {.connections = context_.connections.get(),
+          .connections_total = context_.connections_total.get(),
+          .connections_rejected = context_.connections_rejected.get(),
+          .requests = context_.requests.get(),
+          .keys = context_.keys.get(),
+          .bytes = context_.bytes.get()};
+}
+
+os::Listener::AcceptStatus StoreService::Impl::accept_one() {
+  os::UniqueFd fd;
+  const auto status = listener_.accept(&fd);
+  if (status != os::Listener::AcceptStatus::kAccepted) return status;
+  context_.connections_total.add(1);
+  auto connection = connections_.size() < context_.limits.connections_max
+                        ? StorePeer::create(&context_, &loop_, std::move(fd))
+                        : Status(StatusCode::kResourceExhausted, "connections_max is reached");
+  if (connection.ok()) {
+    (*connection)->index = connections_.size();
+    connections_.push_back(std::move(*connection));
+    publish();
+  } else {
+    context_.connections_rejected.add(1);
+  }
+  return status;
+}
+
+void StoreService::Impl::accept_some() {
+  for (int i = 0; i < kAcceptsPerTurn; ++i) {
+    const auto status = accept_one();
+    if (status == os::Listener::AcceptStatus::kEmpty) return;
+    if (status == os::Listener::AcceptStatus::kExhausted) {
+      listener_watch_.modify(0);
+      accept_timer_.arm(loop_.now() + kAcceptPause);
+      return;
+    }
+  }
+}
+
+void StoreService::Impl::resume_accepting() {
+  accept_timer_.disarm();
+  if (listener_watch_.active()) listener_watch_.modify(EPOLLIN);
+}
+
+void StoreService::Impl::settle() {
+  const std::vector<StorePeer*> unsettled = std::exchange(context_.unsettled, {});
+  for (StorePeer* connection : unsettled) {
+    if (connection->closed()) {
+      remove(connection);
+    } else {
+      connection->settle();
+    }
+  }
+  if (draining_ && connections_.empty()) finish_drain();
+}
+
+void StoreService::Impl::remove(StorePeer* connection) {
+  const std::size_t index = connection->index;
+  std::swap(connections_[index], connections_.back());
+  connections_[index]->index = index;
+  connections_.pop_back();
+  publish();
+  if (accept_timer_.armed()) resume_accepting();  // a descriptor is free again
+}
+
+void StoreService::Impl::publish() {
+  context_.connections.set(connections_.size());
+  context_.publish();
+}
+
+void StoreService::Impl::cut_all() {
+  context_.unsettled.clear();
+  settle_timer_.disarm();
+  connections_.clear();
+  publish();
+  if (draining_) finish_drain();
+}
+
+void StoreService::Impl::reset() {
+  cut_all();
+  // Those who wait in the kernel's queue belong to the time before the reset, too.
+  for (int i = 0; i < kQueueMax && listener_watch_.active(); ++i) {
+    const auto status = accept_one();
+    if (status != os::Listener::AcceptStatus::kAccepted &&
+        status != os::Listener::AcceptStatus::kGone) {
+      break;
+    }
+    connections_.clear();
+  }
+  context_.table.clear();
+  publish();
+}
+
+void StoreService::Impl::drain(Duration drain, std::function<void()> done) {
+  accept_some();
+  listener_watch_.reset();
+  accept_timer_.disarm();
+  listener_.close();
+  draining_ = true;
+  on_drained_ = std::make_shared<std::function<void()>>(std::move(done));
+  if (drain <= Duration::zero() || connections_.empty()) {
+    cut_all();
+    return;
+  }
+  drain_timer_.arm(add_saturating(loop_.now(), drain));
+  for (const auto& connection : connections_) connection->drain();
+}
+
+// The callback may destroy this object, so it is called when nothing of it is on the stack; and not
+// at all if somebody else destroys it before.
+void StoreService::Impl::finish_drain() {
+  draining_ = false;
+  drain_timer_.disarm();
+  loop_.defer([done = std::weak_ptr(on_drained_)] {
+    if (const auto callback = done.lock()) (*callback)();
+  });
+}
+
+StoreService::StoreService(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+StoreService::~StoreService() = default;
+
+Result<std::unique_ptr<StoreService>> StoreService::open(os::EventLoop* loop,
+                                                         const StoreServerOptions& options) {
+  auto listener = os::Listener::open(options.host, options.port);
+  if (!listener.ok()) return listener.status();
+  auto impl = std::make_unique<Impl>(loop, std::move(*listener), options.limits);
+  if (Status watched = impl->watch_listener(); !watched.ok()) return watched;
+  return std::unique_ptr<StoreService>(new StoreService(std::move(impl)));
+}
+
+std::uint16_t StoreService::port() const { return impl_->port(); }
+const std::string& StoreService::host() const { return impl_->host(); }
+StoreServerStats StoreService::stats() const { return impl_->stats(); }
+void StoreService::accept_sessions(SessionSink sink) { impl_->accept_sessions(std::move(sink)); }
+void StoreService::reset() { impl_->reset(); }
+void StoreService::drain(Duration drain, std::function<void()> done) {
+  impl_->drain(drain, std::move(done));
+}
+
+}  // namespace elastic::host

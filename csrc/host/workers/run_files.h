@@ -1,0 +1,50 @@
+#pragma once
+
+// Where a run keeps its logs and error files:
+//
+//   <log_dir>/<run_id>_<random>/attempt_<n>/<local_rank>/{stdout.log,stderr.log,error.json}
+//
+// Loop thread only.
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "elastic/agent.h"
+#include "elastic/status.h"
+#include "os/file/directory.h"
+
+namespace elastic::host {
+
+// Of one worker in one attempt; absolute paths.
+struct WorkerFiles {
+  std::string error_file;   // not created: the worker does, if it has something to tell
+  std::string stdout_path;  // "" unless the stream goes to a file, which exists then
+  std::string stderr_path;
+};
+
+struct AttemptFiles {
+  std::string directory;
+  std::vector<WorkerFiles> workers;
+};
+
+class RunFiles {
+ public:
+  // The run's directory below `log_dir`; a temporary one, which goes with the object, if that is
+  // "".
+  static Result<RunFiles> create(const std::string& log_dir, const std::string& run_id);
+
+  // Creates the directories and empty log files of the next attempt.
+  Result<AttemptFiles> next_attempt(const std::vector<WorkerTemplate>& workers);
+
+ private:
+  RunFiles(std::string directory, std::optional<os::TemporaryDirectory> temporary)
+      : directory_(std::move(directory)), temporary_(std::move(temporary)) {}
+
+  std::string directory_;
+  std::optional<os::TemporaryDirectory> temporary_;
+  int attempts_ = 0;
+};
+
+}  // namespace elastic::host

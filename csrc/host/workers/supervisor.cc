@@ -1,0 +1,315 @@
+#include "host/workers/supervisor.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "core/workers/guardian_protocol.h"
+#include "core/workers/worker_group.h"
+#include "host/workers/guardian_path.h"
+#include "host/workers/orphan_sweep.h"
+#include "os/loop/clock.h"
+#include "os/loop/wait.h"
+#include "os/process/process_tree.h"
+#include "os/process/spawn.h"
+
+// Theory of operation. Calls and the guardian's events are fed to the machine
+// (core/workers/worker_group); its actions are queued and carried out in order, also those that the
+// sink causes by calling back.
+//
+// The link ends in two ways. The supervisor is destroyed: it ends its half of the stream, the
+// guardian kills everything and exits, and the end of its half says so. Or the guardian dies: its
+// workers die by their parent-death signal; if this process is a subreaper, what they leave becomes
+// its children, and it kills those until none is left before it tells the loss.
+
+namespace elastic::host {
+namespace {
+
+constexpr std::size_t kReadBytes = 64 << 10;
+
+// A process with much device memory takes its time to die.
+constexpr Duration kGoodbyeTimeout = std::chrono::seconds(5);
+
+// A killed orphan's children are adopted when it is dead, about which nobody tells a library that
+// leaves SIGCHLD to its host; so look again this often, and not for ever.
+constexpr Duration kOrphanInterval = std::chrono::milliseconds(2);
+constexpr Duration kOrphanTimeout = std::chrono::seconds(5);
+
+WorkerExit to_exit(const guardian::ExitedEvent& event) {
+  WorkerExit exit;
+  const bool exited = event.cause == guardian::ExitCause::kExited;
+  exit.kind = exited ? ExitKind::kExited : ExitKind::kSignaled;
+  (exited ? exit.code : exit.signal) = event.value;
+  exit.core_dumped = event.cause == guardian::ExitCause::kDumpedCore;
+  exit.stopped_by_us = event.stopped;
+  exit.at = event.at;
+  return exit;
+}
+
+WorkerExit to_exit(const guardian::NotStartedEvent& event) {
+  WorkerExit exit;
+  exit.kind = ExitKind::kNotStarted;
+  exit.stage = guardian::to_string(event.stage);
+  exit.error = event.error;
+  exit.path = event.path;
+  exit.at = event.at;
+  return exit;
+}
+
+// The start requests of a generation, or why they cannot be.
+Result<std::string> encode(const std::vector<WorkerCommand>& commands) {
+  if (commands.empty()) {
+    return Status(StatusCode::kInvalidArgument, "cannot start workers: there is none");
+  }
+  std::string requests;
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    const WorkerCommand& command = commands[i];
+    const std::string who = "cannot start worker " + std::to_string(i) + ": ";
+    if (command.argv.empty() || command.argv[0].empty()) {
+      return Status(StatusCode::kInvalidArgument, who + "its command is empty");
+    }
+    if (guardian::contains_nul(command)) {
+      return Status(StatusCode::kInvalidArgument, who + "an argument or variable holds a NUL");
+    }
+    const std::size_t begin = requests.size();
+    guardian::append_start(&requests, static_cast<std::uint32_t>(i), command);
+    if (requests.size() - begin > guardian::kFrameBytesMax ||
+        command.argv.size() > guardian::kListItemsMax ||
+        command.env.size() > guardian::kListItemsMax) {
+      return Status(StatusCode::kInvalidArgument,
+                    who + "its arguments and environment are too long");
+    }
+  }
+  return requests;
+}
+
+}  // namespace
+
+class Supervisor::Impl final : public os::EventLoop::FdHandler {
+ public:
+  Impl(os::EventLoop* loop, os::Helper helper, std::optional<OrphanSweep> orphans, Sink sink)
+      : loop_(loop),
+        guardian_(std::move(helper)),
+        orphans_(std::move(orphans)),
+        sink_(std::move(sink)),
+        deadline_timer_(loop, [this] { step(group_event::Tick{}); }),
+        orphan_timer_(loop, [this] { sweep_orphans(); }) {}
+
+  Status watch() {
+    auto watch = loop_->watch(guardian_.channel.get(), EPOLLIN, this);
+    if (!watch.ok()) return watch.status();
+    watch_ = std::move(*watch);
+    return {};
+  }
+
+  ~Impl() override {
+    watch_.reset();
+    if (!connected_) return;
+    // Not close(): a process that the host forked may hold a copy of the socket.
+    ::shutdown(guardian_.channel.get(), SHUT_WR);
+    wait_for_end_of_stream();
+    os::end_helper(guardian_.pid);
+  }
+
+  Status start(const std::vector<WorkerCommand>& commands) {
+    if (!connected_) return {StatusCode::kFailedPrecondition, "the guardian is gone"};
+    Result<std::string> requests = encode(commands);
+    if (!requests.ok()) return requests.status();
+    if (machine_.live()) {
+      return {StatusCode::kFailedPrecondition, "the workers of the last start are not gone yet"};
+    }
+    start_requests_ = std::move(*requests);
+    step(group_event::Start{static_cast<int>(commands.size())});
+    return {};
+  }
+
+  void stop(int signal, Duration grace, SignalScope scope) {
+    if (connected_) step(group_event::Stop{signal, grace, scope});
+  }
+
+  void forward(int signal, SignalScope scope) {
+    if (connected_) step(group_event::Forward{signal, scope});
+  }
+
+  bool running() const { return machine_.live(); }
+
+  void on_ready(std::uint32_t events) override {
+    if ((events & EPOLLOUT) != 0) flush();
+    if ((events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) read_events();
+  }
+
+ private:
+  void step(const GroupEvent& event) {
+    std::vector<GroupAction> actions;
+    machine_.step(event, loop_->now(), &actions);
+    for (GroupAction& action : actions) actions_.push_back(std::move(action));
+    if (acting_) return;  // the sink called back; the outer step goes on with these
+    acting_ = true;
+    while (!actions_.empty()) {
+      const GroupAction action = std::move(actions_.front());
+      actions_.pop_front();
+      std::visit([this](const auto& what) { act(what); }, action);
+    }
+    acting_ = false;
+    if (const auto deadline = machine_.next_deadline()) {
+      deadline_timer_.arm(*deadline);
+    } else {
+      deadline_timer_.disarm();
+    }
+    flush();
+  }
+
+  void act(const group_action::StartAll&) { unsent_ += std::exchange(start_requests_, {}); }
+  void act(const group_action::Signal& action) {
+    guardian::append_signal(&unsent_, action.request);
+  }
+  void act(const group_action::Sweep&) { guardian::append_sweep(&unsent_); }
+  void act(const group_action::Emit& action) {
+    WorkerEvent event = action.event;
+    if (event.kind == WorkerEvent::Kind::kStuck && event.pid > 0) {
+      event.message += " (" + os::describe_wait(event.pid) + ")";
+    }
+    sink_(event);
+  }
+  void act(const group_action::Abandon&) { broken_ = true; }
+
+  void flush() {
+    if (!connected_) return;
+    while (!unsent_.empty()) {
+      const ssize_t put =
+          ::send(guardian_.channel.get(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL);
+      if (put < 0) break;  // EAGAIN, or the end of the stream, which reading will tell
+      unsent_.erase(0, static_cast<std::size_t>(put));
+    }
+    if (unsent_.empty() == !waits_to_send_) return;
+    waits_to_send_ = !waits_to_send_;
+    watch_.modify(waits_to_send_ ? EPOLLIN | EPOLLOUT : EPOLLIN);
+  }
+
+  void read_events() {
+    char bytes[kReadBytes];
+    const ssize_t got = ::read(guardian_.channel.get(), bytes, sizeof bytes);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got <= 0) return lose_guardian("");
+    received_.append({bytes, static_cast<std::size_t>(got)});
+    std::string_view payload;
+    auto status = guardian::FrameStatus::kNeedMore;
+    while ((status = received_.next(&payload)) == guardian::FrameStatus::kFrame) {
+      guardian::Event event;
+      if (!guardian::decode_event(payload, &event)) broken_ = true;
+      if (!broken_) std::visit([this](const auto& what) { heard(what); }, event);
+      if (broken_) break;
+    }
+    if (broken_ || status == guardian::FrameStatus::kViolation) {
+      lose_guardian("it broke the protocol and ");
+    }
+  }
+
+  void heard(const guardian::HelloEvent& event) {
+    broken_ = greeted_ || event.version != guardian::kProtocolVersion;
+    greeted_ = true;
+  }
+  void heard(const guardian::StartedEvent& event) {
+    step(group_event::Started{static_cast<int>(event.id), event.pid, event.at});
+  }
+  void heard(const guardian::NotStartedEvent& event) {
+    step(group_event::Ended{static_cast<int>(event.id), event.at, to_exit(event)});
+  }
+  void heard(const guardian::ExitedEvent& event) {
+    step(group_event::Ended{static_cast<int>(event.id), event.at, to_exit(event)});
+  }
+  void heard(const guardian::SweptEvent&) { step(group_event::Swept{}); }
+
+  void lose_guardian(const std::string& how) {
+    watch_.reset();
+    connected_ = false;
+    unsent_.clear();
+    loss_ = "the guardian (pid " + std::to_string(guardian_.pid) + ") is gone: " + how +
+            os::end_helper(guardian_.pid);
+    if (!greeted_) loss_ += " before it said hello; is it of another version?";
+    guardian_.channel.reset();
+    orphan_deadline_ = os::monotonic_now() + kOrphanTimeout;
+    sweep_orphans();
+  }
+
+  void sweep_orphans() {
+    const std::size_t left = orphans_ ? orphans_->kill_once() : 0;
+    if (left == 0) {
+      step(group_event::GuardianLost{loss_ + "; its workers are killed"});
+    } else if (os::monotonic_now() >= orphan_deadline_) {
+      step(group_event::GuardianLost{loss_ + "; " + std::to_string(left) +
+                                     " processes of its workers still live after SIGKILL"});
+    } else {
+      orphan_timer_.arm(os::monotonic_now() + kOrphanInterval);
+    }
+  }
+
+  void wait_for_end_of_stream() {
+    const Instant deadline = os::monotonic_now() + kGoodbyeTimeout;
+    char bytes[256];
+    while (os::wait_ready(guardian_.channel.get(), POLLIN, {.deadline = deadline}).ok()) {
+      const ssize_t got = ::read(guardian_.channel.get(), bytes, sizeof bytes);
+      if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return;
+    }
+  }
+
+  os::EventLoop* const loop_;
+  os::Helper guardian_;
+  std::optional<OrphanSweep> orphans_;
+  const Sink sink_;
+  WorkerGroupMachine machine_;
+  std::deque<GroupAction> actions_;
+  bool acting_ = false;
+
+  bool connected_ = true;  // false: the guardian is gone, told or not
+  bool greeted_ = false;
+  bool broken_ = false;  // the guardian said what it cannot have meant
+  std::string start_requests_;
+  std::string unsent_;
+  bool waits_to_send_ = false;
+  guardian::FrameBuffer received_;
+
+  std::string loss_;
+  Instant orphan_deadline_;
+  os::EventLoop::Timer deadline_timer_;
+  os::EventLoop::Timer orphan_timer_;
+  os::EventLoop::Watch watch_;
+};
+
+Result<std::unique_ptr<Supervisor>> Supervisor::create(os::EventLoop* loop,
+                                                       const WorkerGroupOptions& options,
+                                                       Sink sink) {
+  const Result<std::string> path = find_guardian(options.guardian_path);
+  if (!path.ok()) return path.status();
+  std::optional<OrphanSweep> orphans;
+  if (options.become_subreaper) {
+    Result<OrphanSweep> prepared = OrphanSweep::prepare(*path);
+    if (!prepared.ok()) return prepared.status();
+    orphans = std::move(*prepared);
+  }
+  Result<os::Helper> helper =
+      os::spawn_helper(*path, std::to_string(::getpid()), guardian::kChannelDescriptor);
+  if (!helper.ok()) return helper.status();
+  auto impl = std::make_unique<Impl>(loop, std::move(*helper), std::move(orphans), std::move(sink));
+  if (Status status = impl->watch(); !status.ok()) return status;
+  return std::unique_ptr<Supervisor>(new Supervisor(std::move(impl)));
+}
+
+Supervisor::Supervisor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Supervisor::~Supervisor() = default;
+
+Status Supervisor::start(std::vector<WorkerCommand> commands) { return impl_->start(commands); }
+void Supervisor::stop(int signal, Duration grace, SignalScope scope) {
+  impl_->stop(signal, grace, scope);
+}
+void Supervisor::forward(int signal, SignalScope scope) { impl_->forward(signal, scope); }
+bool Supervisor::running() const { return impl_->running(); }
+
+}  // namespace elastic::host

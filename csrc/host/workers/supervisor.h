@@ -1,0 +1,44 @@
+#pragma once
+
+// The guardian's other end: the worker-group machine joined to the loop and to the guardian
+// process.
+//
+// Loop thread only. WorkerGroup wraps it with a thread of its own; Agent runs it on its loop.
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "elastic/status.h"
+#include "elastic/worker_group.h"
+#include "os/loop/event_loop.h"
+
+namespace elastic::host {
+
+class Supervisor {
+ public:
+  // Called on the loop thread for each event, in order; may call start() and stop(), and must not
+  // destroy the supervisor.
+  using Sink = std::function<void(const WorkerEvent&)>;
+
+  // Starts the guardian. `loop` outlives the supervisor.
+  static Result<std::unique_ptr<Supervisor>> create(os::EventLoop* loop,
+                                                    const WorkerGroupOptions& options, Sink sink);
+  Supervisor(const Supervisor&) = delete;
+  Supervisor& operator=(const Supervisor&) = delete;
+  ~Supervisor();  // closes the link; the guardian kills what runs
+
+  // As the members of WorkerGroup.
+  Status start(std::vector<WorkerCommand> commands);
+  void stop(int signal, Duration grace, SignalScope scope = SignalScope::kGroup);
+  void forward(int signal, SignalScope scope = SignalScope::kGroup);
+  // True while a generation has not ended by kGroupGone.
+  bool running() const;
+
+ private:
+  class Impl;
+  explicit Supervisor(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace elastic::host

@@ -1,0 +1,85 @@
+#include "host/workers/tee.h"
+
+#include <utility>
+
+// Theory of operation. LogTail gives pieces of files, a LineSplitter for each file makes lines of
+// them, and ConsoleWriter takes the lines with their prefixes. When more than kPendingMax bytes
+// wait for the console the tail is paused, and resumed when half of them are gone.
+
+namespace elastic::host {
+namespace {
+
+constexpr std::size_t kPendingMax = 1024 * 1024;
+constexpr Duration kPatience = std::chrono::seconds(10);
+
+}  // namespace
+
+Result<std::unique_ptr<Tee>> Tee::create(os::EventLoop* loop) {
+  std::unique_ptr<Tee> tee(new Tee(loop));
+  auto writer = os::ConsoleWriter::start(loop, [raw = tee.get()] { raw->on_progress(); });
+  if (!writer.ok()) return writer.status();
+  auto tail = os::LogTail::create(loop, tee.get());
+  if (!tail.ok()) return tail.status();
+  tee->writer_ = *std::move(writer);
+  tee->tail_ = *std::move(tail);
+  return tee;
+}
+
+Tee::Tee(os::EventLoop* loop) : loop_(loop), patience_(loop, [this] { end(); }) {}
+
+Tee::~Tee() = default;
+
+Status Tee::follow(const std::string& path, int console, std::string prefix) {
+  const Result<os::LogTail::FileId> file = tail_->follow(path);
+  if (!file.ok()) return file.status();
+  streams_[*file] = Stream{console, std::move(prefix), {}};
+  return {};
+}
+
+void Tee::end_round() {
+  for (const auto& [file, stream] : streams_) tail_->close(file);
+}
+
+void Tee::finish(std::function<void()> done) {
+  done_ = std::move(done);
+  patience_.arm(add_saturating(loop_->now(), kPatience));
+  check_finished();
+}
+
+void Tee::on_bytes(os::LogTail::FileId file, std::string_view bytes) {
+  Stream& stream = streams_.at(file);
+  stream.lines.feed(bytes, [&](std::string_view line) { show(stream, line); });
+  if (writer_->pending_bytes() > kPendingMax) tail_->pause();
+}
+
+void Tee::on_closed(os::LogTail::FileId file) {
+  Stream& stream = streams_.at(file);
+  stream.lines.flush([&](std::string_view line) { show(stream, line); });
+  streams_.erase(file);
+  check_finished();
+}
+
+void Tee::on_progress() {
+  if (done_) patience_.arm(add_saturating(loop_->now(), kPatience));
+  if (writer_->pending_bytes() <= kPendingMax / 2) tail_->resume();
+  check_finished();
+}
+
+void Tee::show(const Stream& stream, std::string_view line) {
+  scratch_ = stream.prefix;
+  scratch_ += line;
+  writer_->push(stream.console, scratch_);
+}
+
+// By the timer, because `done` may destroy the tee and we may be inside a callback of one of its
+// parts.
+void Tee::check_finished() {
+  if (done_ && streams_.empty() && writer_->pending_bytes() == 0) patience_.arm(loop_->now());
+}
+
+void Tee::end() {
+  const std::function<void()> done = std::exchange(done_, nullptr);
+  done();
+}
+
+}  // namespace elastic::host

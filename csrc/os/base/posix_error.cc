@@ -1,0 +1,49 @@
+#include "os/base/posix_error.h"
+
+#include <cerrno>
+#include <system_error>
+
+namespace elastic::os {
+namespace {
+
+StatusCode code_of(int error) {
+  switch (error) {
+    case EINVAL:
+    case ENAMETOOLONG:
+    case E2BIG:
+    case EADDRNOTAVAIL:
+    case EAFNOSUPPORT:
+    case EACCES:
+    case EPERM: return StatusCode::kInvalidArgument;
+    case ENOENT:
+    case ENOTDIR:
+    case ESRCH: return StatusCode::kNotFound;
+    case ETIMEDOUT: return StatusCode::kDeadlineExceeded;
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case ENOBUFS:
+    case ENOSPC: return StatusCode::kResourceExhausted;
+    case EAGAIN:
+    case EADDRINUSE:
+    case ECONNREFUSED:
+    case ECONNRESET:
+    case ECONNABORTED:
+    case EPIPE:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+    case ENETDOWN:
+    case ENOTCONN: return StatusCode::kUnavailable;
+    default: return StatusCode::kInternal;
+  }
+}
+
+}  // namespace
+
+std::string error_text(int error) { return std::system_category().message(error); }
+
+Status posix_error(std::string_view context, int error) {
+  return {code_of(error), std::string(context) + ": " + error_text(error)};
+}
+
+}  // namespace elastic::os

@@ -1,0 +1,147 @@
+#include "os/file/console_writer.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdint>
+#include <utility>
+
+#include "os/base/posix_error.h"
+#include "os/loop/quiet_thread.h"
+
+// Theory of operation. The descriptors are shared with other programs, so they cannot be made
+// non-blocking. Instead the thread waits in poll() for room, together with the eventfd that tells
+// it to stop, and then writes no more than PIPE_BUF bytes: a pipe that poll() calls writable takes
+// so many at once, and in one piece. Lines are packed into such writes whole, so they stay whole
+// beside those of other writers to the same pipe.
+
+namespace elastic::os {
+namespace {
+
+constexpr std::size_t kWriteBytesMax = PIPE_BUF;
+// Lines for one descriptor are gathered up to this size before the next piece begins.
+constexpr std::size_t kPieceBytesMax = 64 * 1024;
+
+void raise(const UniqueFd& eventfd) {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t put = ::write(eventfd.get(), &one, sizeof one);
+}
+
+void lower(const UniqueFd& eventfd) {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = ::read(eventfd.get(), &count, sizeof count);
+}
+
+// How much of `bytes` to write at once: whole lines, unless one alone is longer than a write.
+std::size_t next_write(std::string_view bytes) {
+  if (bytes.size() <= kWriteBytesMax) return bytes.size();
+  const std::size_t end = bytes.find_last_of("\n\r", kWriteBytesMax - 1);
+  return end == std::string_view::npos ? kWriteBytesMax : end + 1;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ConsoleWriter>> ConsoleWriter::start(EventLoop* loop,
+                                                            std::function<void()> on_progress) {
+  UniqueFd wakeup(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  UniqueFd progress(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wakeup.valid() || !progress.valid()) return posix_error("cannot create an eventfd", errno);
+  std::unique_ptr<ConsoleWriter> writer(
+      new ConsoleWriter(std::move(on_progress), std::move(wakeup), std::move(progress)));
+  Result<EventLoop::Watch> watch = loop->watch(writer->progress_.get(), EPOLLIN, writer.get());
+  if (!watch.ok()) return watch.status();
+  writer->watch_ = std::move(*watch);
+
+  Result<std::thread> thread =
+      start_quiet_thread("elastic-console", [raw = writer.get()] { raw->run(); });
+  if (!thread.ok()) return thread.status();
+  writer->thread_ = *std::move(thread);
+  return writer;
+}
+
+ConsoleWriter::ConsoleWriter(std::function<void()> on_progress, UniqueFd wakeup, UniqueFd progress)
+    : on_progress_(std::move(on_progress)),
+      wakeup_(std::move(wakeup)),
+      progress_(std::move(progress)) {}
+
+ConsoleWriter::~ConsoleWriter() {
+  if (!thread_.joinable()) return;
+  is_stopping_ = true;
+  raise(wakeup_);
+  thread_.join();
+}
+
+void ConsoleWriter::push(int fd, std::string_view lines) {
+  pending_bytes_ += lines.size();
+  bool was_empty = false;
+  {
+    const std::lock_guard lock(mutex_);
+    was_empty = queue_.empty();
+    if (was_empty || queue_.back().fd != fd ||
+        queue_.back().bytes.size() + lines.size() > kPieceBytesMax) {
+      queue_.push_back({fd, std::string(lines)});
+    } else {
+      queue_.back().bytes += lines;
+    }
+  }
+  if (was_empty) raise(wakeup_);
+}
+
+void ConsoleWriter::on_ready(std::uint32_t) {
+  lower(progress_);
+  on_progress_();
+}
+
+void ConsoleWriter::run() {
+  Piece piece;
+  while (true) {
+    if (take(&piece)) {
+      if (!write_out(piece)) return;
+      continue;
+    }
+    if (is_stopping_) return;
+    pollfd item{wakeup_.get(), POLLIN, 0};
+    ::poll(&item, 1, -1);
+    lower(wakeup_);
+  }
+}
+
+bool ConsoleWriter::take(Piece* piece) {
+  const std::lock_guard lock(mutex_);
+  if (queue_.empty()) return false;
+  *piece = std::move(queue_.front());
+  queue_.pop_front();
+  return true;
+}
+
+// False when it was told to stop. A descriptor that fails loses the piece: nobody is there to read.
+bool ConsoleWriter::write_out(const Piece& piece) {
+  std::string_view left = piece.bytes;
+  while (!left.empty()) {
+    if (!wait_writable(piece.fd)) return false;
+    const ssize_t put = ::write(piece.fd, left.data(), next_write(left));
+    if (put < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    const std::size_t gone = put < 0 ? left.size() : static_cast<std::size_t>(put);
+    left.remove_prefix(gone);
+    pending_bytes_ -= gone;
+    raise(progress_);
+  }
+  return true;
+}
+
+// Waits for room, or for the failure that write() will tell; false when it was told to stop.
+bool ConsoleWriter::wait_writable(int fd) {
+  while (true) {
+    if (is_stopping_) return false;
+    pollfd items[] = {{fd, POLLOUT, 0}, {wakeup_.get(), POLLIN, 0}};
+    ::poll(items, 2, -1);
+    if (items[1].revents != 0) lower(wakeup_);
+    if (items[0].revents != 0) return !is_stopping_;
+  }
+}
+
+}  // namespace elastic::os

@@ -1,0 +1,95 @@
+#include "os/file/directory.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+
+#include "os/base/posix_error.h"
+
+namespace elastic::os {
+namespace {
+
+constexpr std::string_view kTemporaryStem = "elastic-run";
+// Somebody else's sweep may take a new directory before it is locked; it takes ten to be noticed.
+constexpr int kAttemptsMax = 10;
+
+// The directory, if this process now holds its lock; what else holds it is alive.
+UniqueFd lock_directory(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd.valid() || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return {};
+  return fd;
+}
+
+void remove_tree(const std::string& path) {
+  std::error_code ignored;  // what cannot be removed now is left to the next sweep
+  std::filesystem::remove_all(path, ignored);
+}
+
+void sweep(const std::string& parent) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(parent.c_str()), ::closedir);
+  if (entries == nullptr) return;
+  while (const dirent* entry = ::readdir(entries.get())) {
+    if (!std::string_view(entry->d_name).starts_with(kTemporaryStem)) continue;
+    const std::string path = parent + "/" + entry->d_name;
+    struct stat info {};
+    if (::lstat(path.c_str(), &info) != 0 || info.st_uid != ::geteuid()) continue;
+    const UniqueFd lock = lock_directory(path);
+    if (lock.valid()) remove_tree(path);
+  }
+}
+
+}  // namespace
+
+Status make_directory(const std::string& path) {
+  if (::mkdir(path.c_str(), 0755) == 0) return {};
+  return posix_error("cannot create the directory " + path, errno);
+}
+
+Result<std::string> make_unique_directory(const std::string& parent, std::string_view stem) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(parent, error);
+  if (!error) std::filesystem::create_directories(absolute, error);
+  if (error) return posix_error("cannot create the directory " + parent, error.value());
+  std::string path = (absolute / stem).lexically_normal().string() + "_XXXXXX";
+  if (::mkdtemp(path.data()) == nullptr) {
+    return posix_error("cannot create a directory in " + parent, errno);
+  }
+  return path;
+}
+
+Status create_file(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
+  if (!fd.valid()) return posix_error("cannot create " + path, errno);
+  return {};
+}
+
+Result<TemporaryDirectory> TemporaryDirectory::create() {
+  // Not std::filesystem::temp_directory_path(): its errors do not say which path they are about.
+  const char* chosen = std::getenv("TMPDIR");
+  const std::string parent = chosen != nullptr && *chosen != '\0' ? chosen : "/tmp";
+  sweep(parent);
+  for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
+    Result<std::string> path = make_unique_directory(parent, kTemporaryStem);
+    if (!path.ok()) return path.status();
+    UniqueFd lock = lock_directory(*path);
+    struct stat info {};
+    // A sweep between the two calls has removed it, or holds the lock and is about to.
+    const bool is_ours = lock.valid() && ::stat(path->c_str(), &info) == 0;
+    if (is_ours) return TemporaryDirectory(*std::move(path), std::move(lock));
+  }
+  return Status(StatusCode::kInternal, "cannot keep a directory in " + parent);
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  if (!path_.empty()) remove_tree(path_);
+}
+
+}  // namespace elastic::os

@@ -1,0 +1,46 @@
+#pragma once
+
+// Directories for what a run leaves behind.
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "elastic/status.h"
+#include "os/base/fd.h"
+
+namespace elastic::os {
+
+// Creates one directory, which must not exist (mode 0755 as the umask allows).
+Status make_directory(const std::string& path);
+
+// Creates <parent>/<stem>_<random> for the user alone, and `parent` where it is missing. Returns
+// the absolute path.
+Result<std::string> make_unique_directory(const std::string& parent, std::string_view stem);
+
+// Creates an empty file (mode 0644 as the umask allows), which must not exist.
+Status create_file(const std::string& path);
+
+// A directory below $TMPDIR (or /tmp; made where it is missing) that goes with the object, and all
+// that is in it.
+//
+// It is locked while the object lives. Creating one also removes those that processes of this user
+// left unlocked, which happens only to processes that were killed.
+class TemporaryDirectory {
+ public:
+  static Result<TemporaryDirectory> create();
+  TemporaryDirectory(TemporaryDirectory&& other) noexcept
+      : path_(std::exchange(other.path_, {})), lock_(std::move(other.lock_)) {}
+  TemporaryDirectory& operator=(TemporaryDirectory&&) = delete;
+  ~TemporaryDirectory();
+
+  const std::string& path() const { return path_; }
+
+ private:
+  TemporaryDirectory(std::string path, UniqueFd lock)
+      : path_(std::move(path)), lock_(std::move(lock)) {}
+  std::string path_;
+  UniqueFd lock_;  // an open directory, locked by flock(2): that ends with us however we end
+};
+
+}  // namespace elastic::os

@@ -1,0 +1,236 @@
+#include "os/loop/event_loop.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <utility>
+
+#include "core/base/check.h"
+#include "os/base/posix_error.h"
+#include "os/loop/clock.h"
+
+// Theory of operation. One iteration: sleep in epoll_wait until a descriptor is ready, the earliest
+// timer is due or somebody posted; read the clock once; call the handlers of the ready descriptors;
+// fire the timers that were due at the start; run posted work; run what all these deferred.
+//
+// epoll_event.data holds slot and generation. A watch that goes away frees its slot and raises the
+// slot's generation, so an event that the kernel had already reported for it finds a stranger's
+// generation and is dropped, also when the descriptor number was reused meanwhile.
+
+namespace elastic::os {
+namespace {
+
+constexpr int kEventsPerWait = 128;
+
+std::uint64_t make_token(std::uint32_t slot, std::uint32_t generation) {
+  return (std::uint64_t{generation} << 32) | slot;
+}
+
+}  // namespace
+
+// Empties the eventfd that post() and stop() write to.
+class EventLoop::Wakeup final : public EventLoop::FdHandler {
+ public:
+  explicit Wakeup(int fd) : fd_(fd) {}
+  void on_ready(std::uint32_t) override {
+    std::uint64_t count = 0;
+    [[maybe_unused]] const ssize_t got = ::read(fd_, &count, sizeof count);
+  }
+
+ private:
+  int fd_;
+};
+
+EventLoop::Watch::Watch(Watch&& other) noexcept
+    : loop_(std::exchange(other.loop_, nullptr)), fd_(other.fd_), slot_(other.slot_) {}
+
+EventLoop::Watch& EventLoop::Watch::operator=(Watch&& other) noexcept {
+  if (this != &other) {
+    reset();
+    loop_ = std::exchange(other.loop_, nullptr);
+    fd_ = other.fd_;
+    slot_ = other.slot_;
+  }
+  return *this;
+}
+
+void EventLoop::Watch::modify(std::uint32_t events) {
+  ELASTIC_CHECK(active());
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = make_token(slot_, loop_->slots_[slot_].generation);
+  ELASTIC_CHECK(::epoll_ctl(loop_->epoll_.get(), EPOLL_CTL_MOD, fd_, &event) == 0);
+}
+
+void EventLoop::Watch::reset() {
+  if (loop_ == nullptr) return;
+  ::epoll_ctl(loop_->epoll_.get(), EPOLL_CTL_DEL, fd_, nullptr);
+  Slot& slot = loop_->slots_[slot_];
+  slot.handler = nullptr;
+  ++slot.generation;
+  loop_->free_slots_.push_back(slot_);
+  loop_ = nullptr;
+}
+
+void EventLoop::Timer::arm(Instant deadline) {
+  disarm();
+  position_ = loop_->timers_.emplace(deadline, this);
+  armed_ = true;
+}
+
+void EventLoop::Timer::disarm() {
+  if (!armed_) return;
+  loop_->timers_.erase(position_);
+  armed_ = false;
+}
+
+EventLoop::StallWatch::StallWatch(EventLoop* loop, std::function<void(const Stall&)> callback)
+    : loop_(loop), callback_(std::move(callback)) {
+  loop_->stall_watches_.push_back(this);
+}
+
+EventLoop::StallWatch::~StallWatch() { std::erase(loop_->stall_watches_, this); }
+
+Result<std::unique_ptr<EventLoop>> EventLoop::create() {
+  UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll.valid()) return posix_error("cannot create an epoll instance", errno);
+  UniqueFd wakeup(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!wakeup.valid()) return posix_error("cannot create an eventfd", errno);
+  std::unique_ptr<EventLoop> loop(new EventLoop(std::move(epoll), std::move(wakeup)));
+  Result<Watch> watch = loop->watch(loop->wakeup_.get(), EPOLLIN, loop->wakeup_handler_.get());
+  if (!watch.ok()) return watch.status();
+  loop->wakeup_watch_ = std::move(*watch);
+  return loop;
+}
+
+EventLoop::EventLoop(UniqueFd epoll, UniqueFd wakeup)
+    : epoll_(std::move(epoll)),
+      wakeup_(std::move(wakeup)),
+      wakeup_handler_(std::make_unique<Wakeup>(wakeup_.get())),
+      now_(monotonic_now()) {}
+
+EventLoop::~EventLoop() { wakeup_watch_.reset(); }
+
+Result<EventLoop::Watch> EventLoop::watch(int fd, std::uint32_t events, FdHandler* handler) {
+  std::uint32_t slot = 0;
+  if (free_slots_.empty()) {
+    slot = static_cast<std::uint32_t>(slots_.size());
+    slots_.emplace_back();
+  } else {
+    slot = free_slots_.back();
+    free_slots_.pop_back();
+  }
+  epoll_event event{};
+  event.events = events;
+  event.data.u64 = make_token(slot, slots_[slot].generation);
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) != 0) {
+    const int error = errno;
+    free_slots_.push_back(slot);
+    return posix_error("cannot watch a descriptor", error);
+  }
+  slots_[slot].handler = handler;
+  return Watch(this, fd, slot);
+}
+
+void EventLoop::defer(std::function<void()> work) { deferred_.push_back(std::move(work)); }
+
+void EventLoop::post(std::function<void()> work) {
+  bool was_empty = false;
+  {
+    const std::lock_guard lock(mutex_);
+    was_empty = posted_.empty();
+    posted_.push_back(std::move(work));
+  }
+  if (!was_empty) return;  // the first of them has written, and the loop takes all at once
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t put = ::write(wakeup_.get(), &one, sizeof one);
+}
+
+void EventLoop::stop() {
+  post([this] { stopping_ = true; });
+}
+
+void EventLoop::run() {
+  stopping_ = false;
+  now_ = monotonic_now();
+  while (!stopping_) {
+    dispatch_fds();
+    fire_timers();
+    run_posted();
+    run_deferred();
+  }
+}
+
+// Rounded up, so that a timer that is due in 0.3 ms does not make the loop spin until then.
+int EventLoop::timeout_ms(Instant before) const {
+  if (!deferred_.empty()) return 0;
+  if (timers_.empty()) return -1;
+  const Duration left = timers_.begin()->first - before;
+  if (left <= Duration::zero()) return 0;
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  return ms > INT_MAX ? INT_MAX : static_cast<int>(ms);
+}
+
+void EventLoop::dispatch_fds() {
+  epoll_event events[kEventsPerWait];
+  const Instant last = now_;
+  const Instant slept = monotonic_now();
+  const int count = ::epoll_wait(epoll_.get(), events, kEventsPerWait, timeout_ms(slept));
+  ELASTIC_CHECK(count >= 0 || errno == EINTR);
+  now_ = monotonic_now();
+  // Interrupted (a process that is continued is), it tells nothing of what is ready.
+  is_caught_up_ = count >= 0 && count < kEventsPerWait;
+  tell_stall(last, slept);
+  for (int i = 0; i < count; ++i) {
+    const auto slot = static_cast<std::uint32_t>(events[i].data.u64);
+    const auto generation = static_cast<std::uint32_t>(events[i].data.u64 >> 32);
+    if (slots_[slot].generation != generation) continue;  // its watch went away in this iteration
+    slots_[slot].handler->on_ready(events[i].events);
+  }
+}
+
+// The last iteration began at `last` and its sleep at `slept`.
+void EventLoop::tell_stall(Instant last, Instant slept) {
+  const Duration busy = slept - last;
+  Duration overslept{};
+  if (!timers_.empty()) {
+    overslept = std::max(now_ - std::max(timers_.begin()->first, slept), Duration::zero());
+  }
+  const Duration late = busy + overslept;
+  if (late < kStallMin) return;
+  const Stall stall{late, overslept >= kStallMin ? now_ - last : late};
+  for (StallWatch* watch : stall_watches_) watch->callback_(stall);
+}
+
+void EventLoop::fire_timers() {
+  // A timer that a callback arms for a moment that has passed fires in the next iteration, so that
+  // no chain of such timers can keep the loop from its descriptors: what is armed now is behind
+  // `now_`, and what was armed before is counted first.
+  std::size_t due = 0;
+  for (auto it = timers_.begin(); it != timers_.end() && it->first <= now_; ++it) ++due;
+  for (; due > 0 && !timers_.empty() && timers_.begin()->first <= now_; --due) {
+    Timer* timer = timers_.begin()->second;
+    timer->disarm();
+    timer->callback_();
+  }
+}
+
+void EventLoop::run_posted() {
+  std::vector<std::function<void()>> work;
+  {
+    const std::lock_guard lock(mutex_);
+    work.swap(posted_);
+  }
+  for (auto& item : work) item();
+}
+
+void EventLoop::run_deferred() {
+  std::vector<std::function<void()>> work;
+  work.swap(deferred_);
+  for (auto& item : work) item();
+}
+
+}  // namespace elastic::os

@@ -1,0 +1,32 @@
+#pragma once
+
+// A thread that runs an event loop, for objects that are used from other threads.
+
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "elastic/status.h"
+#include "os/loop/event_loop.h"
+
+namespace elastic::os {
+
+class LoopThread {
+ public:
+  // A quiet thread (os/loop/quiet_thread.h) of this name.
+  static Result<std::unique_ptr<LoopThread>> start(const char* name);
+  LoopThread(const LoopThread&) = delete;
+  LoopThread& operator=(const LoopThread&) = delete;
+  ~LoopThread();  // stops the loop and joins
+
+  EventLoop& loop() { return *loop_; }
+  // Runs `work` on the loop thread and returns when it has run. Not from the loop thread.
+  void call(const std::function<void()>& work);
+
+ private:
+  explicit LoopThread(std::unique_ptr<EventLoop> loop) : loop_(std::move(loop)) {}
+  std::unique_ptr<EventLoop> loop_;
+  std::thread thread_;
+};
+
+}  // namespace elastic::os

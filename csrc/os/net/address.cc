@@ -1,0 +1,166 @@
+#include "os/net/address.h"
+
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "os/base/posix_error.h"
+#include "os/loop/notifier.h"
+#include "os/loop/quiet_thread.h"
+
+namespace elastic::os {
+namespace {
+
+std::string without_brackets(const std::string& host) {
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') {
+    return host.substr(1, host.size() - 2);
+  }
+  return host;
+}
+
+Status resolver_error(const std::string& host, int code) {
+  const std::string context = "cannot resolve " + host;
+  if (code == EAI_SYSTEM) return posix_error(context, errno);
+  const StatusCode status =
+      code == EAI_MEMORY ? StatusCode::kResourceExhausted : StatusCode::kUnavailable;
+  return {status, context + ": " + ::gai_strerror(code)};
+}
+
+// Interleaves the families, so that a host whose IPv6 (or IPv4) leads nowhere costs one attempt.
+std::vector<SocketAddress> take_turns(const std::vector<SocketAddress>& found) {
+  std::vector<SocketAddress> first, second, ordered;
+  for (const SocketAddress& address : found) {
+    (address.family() == found.front().family() ? first : second).push_back(address);
+  }
+  for (std::size_t i = 0; i < std::max(first.size(), second.size()); ++i) {
+    if (i < first.size()) ordered.push_back(first[i]);
+    if (i < second.size()) ordered.push_back(second[i]);
+  }
+  return ordered;
+}
+
+// getaddrinfo. `flags` may be AI_NUMERICHOST: then it does not block.
+int ask_resolver(const std::string& host, std::uint16_t port, int flags,
+                 std::vector<SocketAddress>* found) {
+  addrinfo hints{};
+  hints.ai_family = AF_UNSPEC;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags | AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  const int code = ::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
+  if (code != 0) return code;
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(list, &::freeaddrinfo);
+  for (const addrinfo* item = list; item != nullptr; item = item->ai_next) {
+    SocketAddress address;
+    std::memcpy(&address.storage, item->ai_addr, item->ai_addrlen);
+    address.size = item->ai_addrlen;
+    found->push_back(address);
+  }
+  return 0;
+}
+
+SocketAddress without_mapping(const SocketAddress& address) {
+  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
+  if (address.family() != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) return address;
+  SocketAddress plain;
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&plain.storage);
+  v4->sin_family = AF_INET;
+  v4->sin_port = v6->sin6_port;
+  std::memcpy(&v4->sin_addr, &v6->sin6_addr.s6_addr[12], sizeof v4->sin_addr);
+  plain.size = sizeof(sockaddr_in);
+  return plain;
+}
+
+// What the resolver's thread and the one that waits for it share.
+struct LookUp {
+  std::string host;
+  std::uint16_t port;
+  Notifier done;
+  std::optional<Result<std::vector<SocketAddress>>> result;  // written before, read after `done`
+};
+
+}  // namespace
+
+std::uint16_t SocketAddress::port() const {
+  // The port stands at the same place in both families (RFC 3493).
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
+}
+
+std::string SocketAddress::host() const {
+  char text[NI_MAXHOST];
+  const int code = ::getnameinfo(get(), size, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  return code == 0 ? text : "?";
+}
+
+std::string SocketAddress::text() const {
+  const std::string bare = host();
+  const std::string port_text = std::to_string(port());
+  return family() == AF_INET6 ? "[" + bare + "]:" + port_text : bare + ":" + port_text;
+}
+
+bool SocketAddress::is_loopback() const {
+  if (family() == AF_INET) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(&storage);
+    return (ntohl(v4->sin_addr.s_addr) >> 24) == IN_LOOPBACKNET;
+  }
+  return family() == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_addr);
+}
+
+SocketAddress local_end(int fd) {
+  SocketAddress address;
+  if (::getsockname(fd, address.get(), &address.size) != 0) return {};
+  return without_mapping(address);
+}
+
+SocketAddress peer_end(int fd) {
+  SocketAddress address;
+  if (::getpeername(fd, address.get(), &address.size) != 0) return {};
+  return without_mapping(address);
+}
+
+std::optional<SocketAddress> parse_address(const std::string& text) {
+  std::vector<SocketAddress> found;
+  if (ask_resolver(without_brackets(text), 0, AI_NUMERICHOST, &found) != 0) return std::nullopt;
+  return without_mapping(found.front());
+}
+
+Result<std::vector<SocketAddress>> look_up(const std::string& host, std::uint16_t port) {
+  const std::string bare = without_brackets(host);
+  if (bare.empty()) return Status(StatusCode::kInvalidArgument, "the host name is empty");
+  std::vector<SocketAddress> found;
+  if (ask_resolver(bare, port, AI_NUMERICHOST, &found) == 0) return found;
+  const int code = ask_resolver(bare, port, 0, &found);
+  if (code != 0) return resolver_error(bare, code);
+  return take_turns(found);
+}
+
+Result<std::vector<SocketAddress>> look_up(const std::string& host, std::uint16_t port,
+                                           const WaitLimits& limits) {
+  std::vector<SocketAddress> literal;
+  if (host.empty() || ask_resolver(without_brackets(host), port, AI_NUMERICHOST, &literal) == 0) {
+    return look_up(host, port);
+  }
+  auto done = Notifier::create();
+  if (!done.ok()) return done.status();
+  // Owned by the resolver's thread too, which may outlive this call.
+  auto shared = std::make_shared<LookUp>(LookUp{host, port, *std::move(done), std::nullopt});
+  auto thread = start_quiet_thread("elastic-resolve", [shared] {
+    shared->result = look_up(shared->host, shared->port);
+    shared->done.notify();
+  });
+  if (!thread.ok()) return thread.status().with_context("cannot resolve " + host);
+  thread->detach();
+  Status waited = shared->done.wait(limits);
+  if (!waited.ok()) return waited.with_context("cannot resolve " + host + " in time");
+  return *shared->result;
+}
+
+}  // namespace elastic::os

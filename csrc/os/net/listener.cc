@@ -1,0 +1,115 @@
+#include "os/net/listener.h"
+
+#include <netinet/tcp.h>
+
+#include <cerrno>
+#include <climits>
+#include <vector>
+
+#include "os/base/posix_error.h"
+#include "os/net/port_owner.h"
+
+namespace elastic::os {
+namespace {
+
+// A client whose host has vanished holds its connection, and perhaps a wait, for two minutes.
+constexpr int kKeepAliveIdleSeconds = 60;
+constexpr int kKeepAliveIntervalSeconds = 15;
+constexpr int kKeepAliveProbes = 4;
+
+enum class Families { kOne, kBoth };
+
+void set_option(int fd, int level, int option, int value) {
+  // Each of them improves a socket that works without it, so a kernel that refuses is no error.
+  [[maybe_unused]] const int result = ::setsockopt(fd, level, option, &value, sizeof value);
+}
+
+void set_options(int fd) {
+  set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);  // or a restart would wait for the last TIME_WAIT
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveIdleSeconds);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveIntervalSeconds);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepAliveProbes);
+}
+
+// Returns 0 and leaves the socket in `fd`; or errno.
+int try_bind(const SocketAddress& address, Families families, UniqueFd* fd) {
+  fd->reset(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd->valid()) return errno;
+  set_options(fd->get());
+  if (address.family() == AF_INET6) {
+    const int v6_only = families == Families::kOne ? 1 : 0;
+    if (::setsockopt(fd->get(), IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof v6_only) != 0) {
+      return errno;
+    }
+  }
+  return ::bind(fd->get(), address.get(), address.size) == 0 ? 0 : errno;
+}
+
+// The same, and leaves in `address` the port that it got.
+int try_listen(SocketAddress* address, Families families, UniqueFd* fd) {
+  if (const int error = try_bind(*address, families, fd); error != 0) return error;
+  // The kernel lowers the backlog to the machine's net.core.somaxconn.
+  if (::listen(fd->get(), INT_MAX) != 0) return errno;
+  address->size = sizeof address->storage;
+  return ::getsockname(fd->get(), address->get(), &address->size) == 0 ? 0 : errno;
+}
+
+Status listen_error(const SocketAddress& address, int error) {
+  Status status = posix_error("cannot listen on " + address.text(), error);
+  if (error != EADDRINUSE) return status;
+  const std::string owner = describe_port_owner(address.port());
+  return owner.empty() ? status
+                       : Status(status.code(), std::string(status.message()) + " by " + owner);
+}
+
+}  // namespace
+
+Result<Listener> Listener::open(const std::string& host, std::uint16_t port) {
+  const bool everywhere = host.empty();
+  auto found = look_up(everywhere ? "::" : host, port);
+  // A name to bind is this machine's own: that it does not resolve does not get better by waiting.
+  if (found.status().code() == StatusCode::kUnavailable) {
+    return Status(StatusCode::kInvalidArgument, std::string(found.status().message()));
+  }
+  if (!found.ok()) return found.status();
+
+  SocketAddress address = found->front();
+  UniqueFd fd;
+  int error = try_listen(&address, everywhere ? Families::kBoth : Families::kOne, &fd);
+  if (everywhere && (error == EAFNOSUPPORT || error == EADDRNOTAVAIL)) {
+    auto v4 = look_up("0.0.0.0", port);  // a machine without IPv6
+    if (!v4.ok()) return v4.status();
+    address = v4->front();
+    error = try_listen(&address, Families::kOne, &fd);
+  }
+  if (error != 0) return listen_error(address, error);
+  return Listener(std::move(fd), address);
+}
+
+Status Listener::check(const std::string& host, std::uint16_t port) {
+  const bool everywhere = host.empty();
+  const auto found = look_up(everywhere ? "::" : host, port);
+  if (!found.ok()) return found.status();
+  UniqueFd fd;
+  const int error = try_bind(found->front(), everywhere ? Families::kBoth : Families::kOne, &fd);
+  const bool is_without_v6 = everywhere && (error == EAFNOSUPPORT || error == EADDRNOTAVAIL);
+  if (error == 0 || is_without_v6) return {};
+  return posix_error("cannot listen on " + found->front().text(), error);
+}
+
+Listener::AcceptStatus Listener::accept(UniqueFd* connection) {
+  connection->reset(::accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (connection->valid()) return AcceptStatus::kAccepted;
+  switch (errno) {
+    case EAGAIN: return AcceptStatus::kEmpty;
+    case EMFILE:
+    case ENFILE:
+    case ENOBUFS:
+    case ENOMEM: return AcceptStatus::kExhausted;
+    default: return AcceptStatus::kGone;  // accept(2): errors of the new connection come up here
+  }
+}
+
+}  // namespace elastic::os

@@ -1,0 +1,54 @@
+#include "os/net/name_lookup.h"
+
+#include <sys/epoll.h>
+
+#include <optional>
+#include <utility>
+
+#include "os/loop/notifier.h"
+#include "os/loop/quiet_thread.h"
+
+namespace elastic::os {
+
+struct NameLookup::Shared {
+  Notifier ready;
+  std::optional<Result<std::vector<SocketAddress>>> result;  // written before, read after `ready`
+};
+
+NameLookup::NameLookup(std::shared_ptr<Shared> shared, Done done)
+    : shared_(std::move(shared)), done_(std::move(done)) {}
+
+NameLookup::~NameLookup() = default;
+
+Result<std::unique_ptr<NameLookup>> NameLookup::start(EventLoop* loop, const std::string& host,
+                                                      std::uint16_t port, Done done) {
+  auto ready = Notifier::create();
+  if (!ready.ok()) return ready.status();
+  auto shared = std::make_shared<Shared>(Shared{*std::move(ready), std::nullopt});
+  std::unique_ptr<NameLookup> lookup(new NameLookup(shared, std::move(done)));
+  auto watch = loop->watch(shared->ready.fd(), EPOLLIN, lookup.get());
+  if (!watch.ok()) return watch.status();
+  lookup->watch_ = *std::move(watch);
+  if (parse_address(host)) {  // nobody has to be asked
+    shared->result = look_up(host, port);
+    shared->ready.notify();
+    return lookup;
+  }
+  auto thread = start_quiet_thread("elastic-resolve", [shared, host, port] {
+    shared->result = look_up(host, port);
+    shared->ready.notify();
+  });
+  if (!thread.ok()) return thread.status().with_context("cannot resolve " + host);
+  thread->detach();
+  return lookup;
+}
+
+void NameLookup::on_ready(std::uint32_t) {
+  watch_.reset();
+  [[maybe_unused]] const Status ready = shared_->ready.wait({});  // it is: takes the notice
+  const auto shared = shared_;
+  const Done done = std::move(done_);
+  done(*shared->result);
+}
+
+}  // namespace elastic::os

@@ -1,0 +1,44 @@
+#pragma once
+
+// The client's end of a TCP connection whose every operation has a deadline.
+//
+// One thread at a time. Non-blocking underneath: a call waits in poll(2) and nowhere else, so that
+// its limits (os/loop/wait.h) hold for each byte. No SIGPIPE is raised.
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "elastic/status.h"
+#include "os/base/fd.h"
+#include "os/loop/wait.h"
+#include "os/net/address.h"
+
+namespace elastic::os {
+
+class StreamSocket {
+ public:
+  // Connects to the first of `addresses` that accepts: each has a quarter of a second before the
+  // next is tried beside it. Errors: kUnavailable (of the address that failed last),
+  // kResourceExhausted (descriptors, memory), and those of WaitLimits.
+  static Result<StreamSocket> connect(std::span<const SocketAddress> addresses,
+                                      const WaitLimits& limits);
+
+  // Sends all of it. kUnavailable: the connection is broken; some of it may have been sent.
+  Status send(std::string_view bytes, const WaitLimits& limits);
+  // Waits for at least one byte and reads what is there, at most into.size(). kUnavailable: the
+  // connection is broken or the peer has closed it.
+  Result<std::size_t> receive(std::span<char> into, const WaitLimits& limits);
+  // True while the connection is open and nothing has come that nobody asked for.
+  bool is_quiet() const;
+
+  const SocketAddress& peer() const { return peer_; }
+
+ private:
+  StreamSocket(UniqueFd fd, const SocketAddress& peer) : fd_(std::move(fd)), peer_(peer) {}
+  UniqueFd fd_;
+  SocketAddress peer_;
+};
+
+}  // namespace elastic::os

@@ -1,0 +1,84 @@
+#include "os/net/tcp_connect.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <climits>
+#include <string>
+
+#include "os/base/posix_error.h"
+
+namespace elastic::os {
+namespace {
+
+// A peer that has vanished without a word is noticed this many seconds after its last sign of life.
+constexpr int kKeepAliveIdleSeconds = 5;
+constexpr int kKeepAliveIntervalSeconds = 5;
+constexpr int kSilenceMaxSeconds = 20;
+
+void set_option(int fd, int level, int option, int value) {
+  // Each of them improves a connection that works without it, so a kernel that refuses is no error.
+  [[maybe_unused]] const int result = ::setsockopt(fd, level, option, &value, sizeof value);
+}
+
+void set_options(int fd) {
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveIdleSeconds);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveIntervalSeconds);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kSilenceMaxSeconds * 1000);
+}
+
+// A socket that connects to a free port of its own host may be given that very port as its own, and
+// then reaches itself. It must let go of the port at once: the server wants to bind it.
+bool is_connected_to_itself(int fd) {
+  const SocketAddress local = local_end(fd);
+  const SocketAddress peer = peer_end(fd);
+  return local.port() == peer.port() && local.host() == peer.host() && local.host() != "?";
+}
+
+}  // namespace
+
+Status connection_error(std::string_view context, int error) {
+  Status status = posix_error(context, error);
+  if (status.code() == StatusCode::kResourceExhausted) return status;
+  return {StatusCode::kUnavailable, std::string(status.message())};
+}
+
+Result<UniqueFd> start_connecting(const SocketAddress& address) {
+  UniqueFd fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return connection_error("cannot create a socket", errno);
+  set_options(fd.get());
+  // EINTR leaves the attempt going on, as EINPROGRESS does.
+  if (::connect(fd.get(), address.get(), address.size) != 0 && errno != EINPROGRESS &&
+      errno != EINTR) {
+    return connection_error("cannot connect to " + address.text(), errno);
+  }
+  return fd;
+}
+
+Status finish_connecting(int fd, const SocketAddress& address) {
+  int error = 0;
+  socklen_t size = sizeof error;
+  ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error == 0 && is_connected_to_itself(fd)) {
+    const linger reset{.l_onoff = 1, .l_linger = 0};
+    ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    error = ECONNREFUSED;
+  }
+  if (error == 0) return {};
+  return connection_error("cannot connect to " + address.text(), error);
+}
+
+void expect_liveness(int fd, Duration silence_max) {
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(silence_max).count();
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT,
+             static_cast<int>(std::clamp<decltype(ms)>(ms, 1, INT_MAX)));
+  set_option(fd, IPPROTO_TCP, TCP_THIN_LINEAR_TIMEOUTS, 1);
+}
+
+}  // namespace elastic::os

@@ -1,0 +1,92 @@
+#include "os/process/spawn.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "os/base/posix_error.h"
+
+namespace elastic::os {
+namespace {
+
+// Above the number that it gets in the child: dup2 of a descriptor onto itself would leave it
+// close-on-exec (posix_spawn_file_actions_adddup2, before glibc 2.29).
+constexpr int kLowestSafeDescriptor = 16;
+
+// posix_spawn's two bags of settings.
+class SpawnSettings {
+ public:
+  SpawnSettings() {
+    ::posix_spawn_file_actions_init(&actions_);
+    ::posix_spawnattr_init(&attributes_);
+    sigset_t all;
+    ::sigfillset(&all);
+    ::posix_spawnattr_setsigmask(&attributes_, &all);
+    ::posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK);
+  }
+  SpawnSettings(const SpawnSettings&) = delete;
+  SpawnSettings& operator=(const SpawnSettings&) = delete;
+  ~SpawnSettings() {
+    ::posix_spawn_file_actions_destroy(&actions_);
+    ::posix_spawnattr_destroy(&attributes_);
+  }
+  int pass(int from, int to) { return ::posix_spawn_file_actions_adddup2(&actions_, from, to); }
+  int spawn(const std::string& path, char* const* argv, pid_t* pid) {
+    return ::posix_spawn(pid, path.c_str(), &actions_, &attributes_, argv, environ);
+  }
+
+ private:
+  posix_spawn_file_actions_t actions_;
+  posix_spawnattr_t attributes_;
+};
+
+}  // namespace
+
+Result<Helper> spawn_helper(const std::string& path, const std::string& argument, int descriptor) {
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+    return posix_error("cannot create a socket pair", errno);
+  }
+  Helper helper;
+  helper.channel.reset(ends[0]);
+  UniqueFd theirs(ends[1]);
+  theirs.reset(::fcntl(theirs.get(), F_DUPFD_CLOEXEC, kLowestSafeDescriptor));
+  if (!theirs.valid() || ::fcntl(helper.channel.get(), F_SETFL, O_NONBLOCK) != 0) {
+    return posix_error("cannot prepare a socket pair", errno);
+  }
+  SpawnSettings settings;
+  int error = settings.pass(theirs.get(), descriptor);
+  if (error == 0) {
+    char* const argv[] = {const_cast<char*>(path.c_str()), const_cast<char*>(argument.c_str()),
+                          nullptr};
+    error = settings.spawn(path, argv, &helper.pid);
+  }
+  if (error != 0) return posix_error("cannot start " + path, error);
+  return helper;
+}
+
+std::string end_helper(pid_t pid) {
+  // As long as nobody has reaped it the pid is its own; on one that is exiting a kill has no
+  // effect.
+  siginfo_t info{};
+  constexpr int kLookOnly = WEXITED | WNOHANG | WNOWAIT;
+  if (::waitid(P_PID, static_cast<id_t>(pid), &info, kLookOnly) == 0) ::kill(pid, SIGKILL);
+  int status = 0;
+  pid_t reaped = 0;
+  do {
+    reaped = ::waitpid(pid, &status, 0);
+  } while (reaped < 0 && errno == EINTR);
+  if (reaped == pid && WIFEXITED(status)) {
+    return "exited with code " + std::to_string(WEXITSTATUS(status));
+  }
+  if (reaped == pid) return "was killed by signal " + std::to_string(WTERMSIG(status));
+  return "ended unseen";  // the host reaps every child of its process
+}
+
+}  // namespace elastic::os

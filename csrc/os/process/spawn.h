@@ -1,0 +1,28 @@
+#pragma once
+
+// Starts a helper program that talks to this process over a socket.
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "elastic/status.h"
+#include "os/base/fd.h"
+
+namespace elastic::os {
+
+struct Helper {
+  pid_t pid = -1;
+  UniqueFd channel;  // non-blocking stream socket; end of file when the helper is gone
+};
+
+// Executes `path` with `argument`, as the leader of a session of its own, with all signals blocked,
+// and with the other end of the channel as `descriptor`. Dispositions, directory and environment
+// are inherited. Any thread; the calling thread's memory is not copied (posix_spawn).
+Result<Helper> spawn_helper(const std::string& path, const std::string& argument, int descriptor);
+
+// Kills the child unless it is ending by itself, reaps it and tells how it ended ("exited with code
+// 3"). For a child that has closed its channel: does not wait long.
+std::string end_helper(pid_t pid);
+
+}  // namespace elastic::os

@@ -1,0 +1,122 @@
+#include "core/rendezvous/liveness.h"
+
+#include <gtest/gtest.h>
+
+#include "core/base/rng.h"
+
+namespace elastic::core {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr NodeId kA{0, 1};
+constexpr NodeId kB{0, 2};
+const Instant kStart(1000s);
+
+TEST(Liveness, ASilentNodeIsLostAtNodeTimeoutAndNotBefore) {
+  Liveness liveness(5s, 50ms);
+  liveness.heard(kA, kStart);
+  EXPECT_EQ(liveness.next_deadline(), kStart + 5s);
+  EXPECT_TRUE(liveness.take_lost(kStart + 5s - 1ns).empty());
+  const auto lost = liveness.take_lost(kStart + 5s);
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_EQ(lost[0], (Liveness::Loss{kA, false, 5s}));
+  EXPECT_EQ(liveness.next_deadline(), std::nullopt) << "a lost node is forgotten";
+}
+
+TEST(Liveness, AClosedSessionIsLostAfterTheReconnectGrace) {
+  Liveness liveness(5s, 50ms);
+  liveness.heard(kA, kStart);
+  liveness.session_closed(kA, kStart + 1s);
+  EXPECT_EQ(liveness.next_deadline(), kStart + 1050ms);
+  const auto lost = liveness.take_lost(kStart + 1050ms);
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_TRUE(lost[0].by_close);
+}
+
+TEST(Liveness, ASessionThatResumesInTimeIsNotLost) {
+  Liveness liveness(5s, 50ms);
+  liveness.heard(kA, kStart);
+  liveness.session_closed(kA, kStart + 1s);
+  liveness.heard(kA, kStart + 1040ms);
+  EXPECT_TRUE(liveness.take_lost(kStart + 1060ms).empty());
+}
+
+TEST(Liveness, ClosingAgainDoesNotProlongTheGrace) {
+  Liveness liveness(5s, 50ms);
+  liveness.heard(kA, kStart);
+  liveness.session_closed(kA, kStart);
+  liveness.session_closed(kA, kStart + 40ms);
+  EXPECT_EQ(liveness.take_lost(kStart + 50ms).size(), 1u);
+}
+
+TEST(Liveness, AGapAboveAQuarterOfTheTimeoutCountsForNobody) {
+  Liveness liveness(4s, 50ms);
+  liveness.heard(kA, kStart);
+  liveness.heard(kB, kStart);
+  liveness.session_closed(kB, kStart);
+  EXPECT_TRUE(liveness.excuse(60s));
+  EXPECT_TRUE(liveness.take_lost(kStart + 60s).empty());
+  EXPECT_EQ(liveness.take_lost(kStart + 60s + 50ms).size(), 1u);
+  EXPECT_EQ(liveness.take_lost(kStart + 64s).size(), 1u);
+}
+
+TEST(Liveness, ASmallGapChangesNothing) {
+  Liveness liveness(4s, 50ms);
+  liveness.heard(kA, kStart);
+  EXPECT_FALSE(liveness.excuse(1s));
+  EXPECT_EQ(liveness.take_lost(kStart + 4s).size(), 1u);
+}
+
+TEST(Liveness, AForgottenNodeIsNeverLost) {
+  Liveness liveness(5s, 50ms);
+  liveness.heard(kA, kStart);
+  liveness.forget(kA);
+  EXPECT_TRUE(liveness.take_lost(kStart + 60s).empty());
+  EXPECT_EQ(liveness.silence(kA, kStart), 0s);
+}
+
+// Nobody that beats within the interval is lost while delays stay below what the timeout leaves,
+// and whoever stops is lost within the timeout of its last beat, although the deadline is only a
+// bound.
+TEST(Liveness, BeatingNodesLiveAndSilentOnesAreFoundInTime) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    Rng rng(seed);
+    Liveness liveness(5s, 50ms);
+    constexpr std::uint64_t kNodes = 12;
+    Instant next_beat[kNodes];
+    Instant last_beat[kNodes];
+    bool lost[kNodes] = {};
+    for (std::uint64_t i = 0; i < kNodes; ++i) {
+      liveness.heard({0, i}, kStart);
+      last_beat[i] = kStart;
+      next_beat[i] = kStart + Duration(rng.next() % 1'000'000'000);
+    }
+    const std::uint64_t silent = rng.next() % kNodes;
+    const Instant silent_from = kStart + Duration(rng.next() % 20'000'000'000);
+    Instant now = kStart;
+    while (now < kStart + 40s) {
+      Instant next = liveness.next_deadline().value_or(Instant::max());
+      for (std::uint64_t i = 0; i < kNodes; ++i) next = std::min(next, next_beat[i]);
+      now = std::max(now, next);
+      for (std::uint64_t i = 0; i < kNodes; ++i) {
+        if (next_beat[i] > now) continue;
+        // A beat each second, up to three seconds late.
+        next_beat[i] = now + 1s + Duration(rng.next() % 3'000'000'000);
+        if (i == silent && now >= silent_from) next_beat[i] = Instant::max();
+        if (i == silent && now >= silent_from) continue;
+        liveness.heard({0, i}, now);
+        last_beat[i] = now;
+      }
+      for (const Liveness::Loss& loss : liveness.take_lost(now)) {
+        ASSERT_EQ(loss.node.low, silent) << "seed " << seed;
+        ASSERT_EQ(now, last_beat[silent] + 5s) << "seed " << seed;
+        lost[loss.node.low] = true;
+      }
+    }
+    ASSERT_TRUE(lost[silent]) << "seed " << seed;
+  }
+}
+
+}  // namespace
+}  // namespace elastic::core

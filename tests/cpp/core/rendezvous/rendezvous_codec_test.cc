@@ -1,0 +1,241 @@
+// The state as bytes, and the machine over a compare-and-set store.
+
+#include <gmock/gmock.h>
+
+#include "core/base/rng.h"
+#include "core/rendezvous/rendezvous_harness.h"
+
+namespace elastic::test {
+namespace {
+
+using testing::HasSubstr;
+
+JobSettings with_restarts() {
+  return with(nnodes(2, 3), [](JobSettings& s) {
+    s.max_restarts = 2;
+    s.extra = {{"version", "1"}};
+  });
+}
+
+// A job with something in every field: waiting, stopping, departed, a failure, armed timers.
+void fill(Job* job) {
+  job->node("b").role = "reader";
+  job->node("b").topology = "rack7";
+  job->join_all({"a", "b", "c"});
+  job->join("spare");
+  job->fail("a", 4);
+  job->gone("b");
+  job->leave("c");
+}
+
+TEST(RendezvousCodec, DecodingWhatWasEncodedGivesTheSameState) {
+  Job job(with_restarts());
+  fill(&job);
+  const std::string bytes = job.machine().encode();
+  Rendezvous other(job.settings(), Instant(5s));
+  ASSERT_TRUE(other.load(bytes, Instant(5s)).ok());
+  EXPECT_EQ(other.encode(), bytes);
+  EXPECT_EQ(other.describe(Instant(5s)), job.describe());
+  EXPECT_EQ(other.record(), job.machine().record());
+  EXPECT_EQ(other.members(), job.machine().members());
+}
+
+TEST(RendezvousCodec, HoldsDurationsAndNoInstants) {
+  Job job(with_restarts());
+  fill(&job);
+  // Another process, whose clock says something else, lets the same time pass.
+  Rendezvous other(job.settings(), Instant(77777s));
+  ASSERT_TRUE(other.load(job.machine().encode(), Instant(77777s)).ok());
+  EXPECT_EQ(*other.next_deadline() - Instant(77777s), *job.machine().next_deadline() - job.now());
+}
+
+TEST(RendezvousCodec, AClosedStateIsKept) {
+  Job job(nnodes(1, 1));
+  job.join("a");
+  job.fail("a", 9);
+  job.gone("a");
+  ASSERT_TRUE(job.is_closed());
+  Rendezvous other(nnodes(4, 8), job.now());
+  ASSERT_TRUE(other.load(job.machine().encode(), job.now()).ok())
+      << "the settings of a job that has ended bind nobody";
+  ASSERT_NE(other.result(), nullptr);
+  EXPECT_EQ(*other.result(), job.result());
+}
+
+TEST(RendezvousCodec, OtherSettingsAreRefusedWithBothValues) {
+  Job job(nnodes(2, 2));
+  job.join("a");
+  Rendezvous other(nnodes(3, 3), job.now());
+  const Status status = other.load(job.machine().encode(), job.now());
+  EXPECT_EQ(status.message(), "this node says nnodes=3, the job has nnodes=2");
+}
+
+TEST(RendezvousCodec, ANewerVersionIsNamed) {
+  Job job(nnodes(1, 1));
+  std::string bytes = job.machine().encode();
+  bytes[4] = 9;
+  const Status status = job.machine().load(bytes, job.now());
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("newer version (format 9"));
+  EXPECT_EQ(job.machine().load("gar", job.now()).code(), StatusCode::kPeerViolation);
+  EXPECT_EQ(job.machine().load("Y2FuaW1hZGFt", job.now()).code(), StatusCode::kPeerViolation);
+}
+
+TEST(RendezvousCodec, EveryPrefixIsRefusedAndChangesNothing) {
+  Job job(with_restarts());
+  fill(&job);
+  const std::string bytes = job.machine().encode();
+  Rendezvous other(job.settings(), job.now());
+  const std::string empty = other.encode();
+  for (std::size_t length = 0; length < bytes.size(); ++length) {
+    ASSERT_FALSE(other.load(std::string_view(bytes).substr(0, length), job.now()).ok()) << length;
+    ASSERT_EQ(other.encode(), empty);
+  }
+  EXPECT_FALSE(other.load(bytes + "x", job.now()).ok());
+}
+
+// What a store hands out may be anything: no damage may crash a machine, neither when it is loaded
+// nor in what follows.
+TEST(RendezvousCodec, DamagedBytesNeverCrash) {
+  Job job(with_restarts());
+  fill(&job);
+  const std::string bytes = job.machine().encode();
+  Rng rng(1);
+  int accepted = 0;
+  for (int round = 0; round < 20'000; ++round) {
+    std::string damaged = bytes;
+    for (std::uint64_t i = rng.next() % 3;; --i) {
+      damaged[rng.next() % damaged.size()] = static_cast<char>(rng.next());
+      if (i == 0) break;
+    }
+    Rendezvous other(job.settings(), job.now());
+    if (!other.load(damaged, job.now()).ok()) continue;
+    ++accepted;
+    std::vector<RendezvousAction> actions;
+    Instant now = job.now();
+    other.step(rdzv::Join{job.node("new"), job.settings()}, now, &actions);
+    other.step(rdzv::Gone{job.id("a"), job.round()}, now, &actions);
+    other.step(rdzv::ClockGap{10s}, now, &actions);
+    for (int i = 0; i < 20 && other.next_deadline(); ++i) {
+      now = std::max(now, std::min(*other.next_deadline(), now + 100s));
+      other.step(rdzv::Tick{}, now, &actions);
+      other.describe(now);
+    }
+  }
+  EXPECT_GT(accepted, 100) << "some damage cannot be seen, so the rest was tried";
+}
+
+// ---- Over a shared state: each node runs a machine of its own.
+
+class Replica {
+ public:
+  Replica(Job* job, const std::string& name)
+      : job_(job), name_(name), machine_(job->settings(), job->now(), 0s) {}
+
+  // What an agent does: load, step, remind itself, store.
+  Said act(std::string* shared, const RendezvousEvent& event, Instant now) {
+    if (!shared->empty()) {
+      EXPECT_TRUE(machine_.load(*shared, now).ok());
+    }
+    std::vector<RendezvousAction> actions;
+    machine_.step(event, now, &actions);
+    *shared = machine_.encode();
+    EXPECT_TRUE(machine_.load(*shared, now).ok());
+    return Said(std::move(actions));
+  }
+  Said look(const std::string& shared, std::uint64_t heard, Instant now) {
+    EXPECT_TRUE(machine_.load(shared, now).ok());
+    std::vector<RendezvousAction> actions;
+    machine_.remind(job_->id(name_), heard, now, &actions);
+    return Said(std::move(actions));
+  }
+  Rendezvous& machine() { return machine_; }
+  NodeInfo& info() { return job_->node(name_); }
+
+ private:
+  Job* job_;
+  std::string name_;
+  Rendezvous machine_;
+};
+
+TEST(RendezvousShared, NodesLearnFromTheStateWhatOthersDecided) {
+  Job job(nnodes(2, 2));
+  std::string shared;
+  Replica a(&job, "a");
+  Replica b(&job, "b");
+  const Instant now = job.now();
+  a.act(&shared, rdzv::Join{a.info(), job.settings()}, now);
+  EXPECT_NE(a.look(shared, 0, now).to<rdzv::Waiting>(a.info().id), nullptr);
+  b.act(&shared, rdzv::Join{b.info(), job.settings()}, now);
+  const Said told = a.look(shared, 0, now);
+  const auto* round = told.to<rdzv::Round>(a.info().id);
+  ASSERT_NE(round, nullptr);
+  EXPECT_EQ(round->record->nodes, 2);
+  EXPECT_EQ(round->own.group_rank, 0);
+  EXPECT_NE(a.look(shared, 1, now).to<rdzv::Resumed>(a.info().id), nullptr);
+
+  b.act(&shared, rdzv::Leave{b.info().id, "SIGTERM"}, now);
+  EXPECT_NE(a.look(shared, 1, now).to<rdzv::Closed>(a.info().id), nullptr);
+}
+
+TEST(RendezvousShared, ABeatThatDoesNotChangeIsSilence) {
+  Job job(nnodes(1, 2));
+  std::string shared;
+  Replica a(&job, "a");
+  Replica b(&job, "b");
+  Instant now = job.now();
+  b.act(&shared, rdzv::Join{b.info(), job.settings()}, now);
+  a.act(&shared, rdzv::Join{a.info(), job.settings()}, now);
+  // The clock of b is an hour ahead; only its own observations count.
+  for (int second = 1; second <= 4; ++second) {
+    now += 1s;
+    a.act(&shared, rdzv::Heartbeat{a.info().id}, now);
+    b.act(&shared, rdzv::Heartbeat{b.info().id}, now + 3600s);
+  }
+  EXPECT_EQ(a.machine().timekeeper(now), a.info().id);
+  for (int second = 1; second <= 6; ++second) {  // b stops beating
+    now += 1s;
+    a.act(&shared, rdzv::Heartbeat{a.info().id}, now);
+  }
+  const Said said = a.act(&shared, rdzv::Tick{}, now);
+  EXPECT_NE(said.to<rdzv::Evicted>(b.info().id), nullptr);
+  EXPECT_NE(b.look(shared, 1, now + 3600s).to<rdzv::Evicted>(b.info().id), nullptr);
+}
+
+TEST(RendezvousShared, ATimeLimitRunsOnHoweverOftenTheStateIsWritten) {
+  Job job(nnodes(1, 3));
+  std::string shared;
+  Replica a(&job, "a");
+  Replica b(&job, "b");
+  Instant now = job.now();
+  a.act(&shared, rdzv::Join{a.info(), job.settings()}, now);  // the last call begins: 30 s
+  for (int beat = 0; beat < 29; ++beat) {
+    now += 1s;
+    Replica& writer = beat % 2 == 0 ? b : a;
+    if (beat == 0) {
+      b.act(&shared, rdzv::Join{b.info(), job.settings()}, now);
+    } else {
+      writer.act(&shared, rdzv::Heartbeat{writer.info().id}, now);
+    }
+    ASSERT_EQ(a.act(&shared, rdzv::Tick{}, now).count<rdzv::Round>(), 0);
+  }
+  now += 1s;
+  EXPECT_EQ(a.act(&shared, rdzv::Tick{}, now).count<rdzv::Round>(), 2);
+}
+
+TEST(RendezvousShared, TheNextRankKeepsTimeWhenTheLowestIsSilent) {
+  Job job(nnodes(2, 2));
+  std::string shared;
+  Replica a(&job, "a");
+  Replica b(&job, "b");
+  Instant now = job.now();
+  a.act(&shared, rdzv::Join{a.info(), job.settings()}, now);
+  b.act(&shared, rdzv::Join{b.info(), job.settings()}, now);
+  EXPECT_EQ(b.machine().timekeeper(now), a.info().id);
+  now += 5s;
+  b.act(&shared, rdzv::Heartbeat{b.info().id}, now);
+  EXPECT_EQ(b.machine().timekeeper(now), b.info().id);
+}
+
+}  // namespace
+}  // namespace elastic::test

@@ -1,0 +1,229 @@
+// Done nodes: the barrier at the end of a job, who is called back, and how it ends.
+
+#include <gmock/gmock.h>
+
+#include "core/rendezvous/rendezvous_harness.h"
+
+namespace elastic::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+TEST(RendezvousDone, AllDoneSucceeds) {
+  Job job(nnodes(2, 2));
+  job.join_all({"a", "b"});
+  const Said first = job.done("a");
+  ASSERT_NE(job.told<rdzv::Waiting>(first, "a"), nullptr);
+  EXPECT_THAT(job.told<rdzv::Waiting>(first, "a")->sentence,
+              HasSubstr("1 done, waiting for 1 node to finish"));
+  const Said said = job.done("b");
+  EXPECT_EQ(said.count<rdzv::Closed>(), 2);
+  EXPECT_EQ(job.result().outcome, JobOutcome::kSucceeded);
+  EXPECT_THAT(job.result().lost, IsEmpty());
+}
+
+TEST(RendezvousDone, ADoneNodeWaitsForWorkersWithoutLimit) {
+  Job job(nnodes(2, 2));
+  job.join_all({"a", "b"});
+  job.done("a");
+  job.run(7200s, {"a", "b"});
+  EXPECT_TRUE(job.is_running());
+}
+
+TEST(RendezvousDone, ASpareIsToldTheResult) {
+  Job job(nnodes(1, 1));
+  job.join("a");
+  job.join("spare");
+  const Said said = job.done("a");
+  ASSERT_NE(job.told<rdzv::Closed>(said, "spare"), nullptr);
+  EXPECT_EQ(job.told<rdzv::Closed>(said, "spare")->result->outcome, JobOutcome::kSucceeded);
+}
+
+TEST(RendezvousDone, AJoinerNeverRestartsAJobWithADoneNode) {
+  Job job(with(nnodes(1, 3), [](JobSettings& s) { s.settle = 0s; }));
+  job.join_all({"a", "b"});
+  job.run(31s, {"a", "b"});
+  job.done("a");
+  const Said said = job.join("late");
+  EXPECT_EQ(said.count<rdzv::Restart>(), 0);
+  EXPECT_THAT(job.told<rdzv::Waiting>(said, "late")->sentence, HasSubstr("has finished nodes"));
+  job.run(100s, {"a", "b", "late"});
+  EXPECT_TRUE(job.is_running());
+  EXPECT_NE(job.told<rdzv::Closed>(job.done("b"), "late"), nullptr);
+}
+
+TEST(RendezvousDone, GrowthThatWasComingStopsAtTheFirstDone) {
+  Job job(nnodes(1, 4));
+  job.join_all({"a", "b"});
+  job.run(31s, {"a", "b"});
+  job.join("late");
+  EXPECT_EQ(job.machine().waiting_nodes(), 1);
+  job.done("a");
+  EXPECT_EQ(job.machine().waiting_nodes(), 0);
+  job.run(10s, {"a", "b", "late"});
+  EXPECT_TRUE(job.is_running());
+}
+
+TEST(RendezvousDone, AWorkerFailureCallsDoneNodesBack) {
+  Job job(with(nnodes(2, 2), [](JobSettings& s) { s.max_restarts = 1; }));
+  job.join_all({"a", "b"});
+  job.done("a");
+  const Said said = job.fail("b");
+  ASSERT_NE(job.told<rdzv::Restart>(said, "a"), nullptr);
+  EXPECT_EQ(job.join("a").count<rdzv::Round>(), 0);
+  const Said formed = job.rejoin("b");
+  EXPECT_EQ(formed.count<rdzv::Round>(), 2);
+  EXPECT_EQ(job.share("a").record->restarts, 1);
+}
+
+TEST(RendezvousDone, ALossWithEnoughSurvivorsLeavesDoneNodesAlone) {
+  Job job(nnodes(2, 4));
+  job.join_all({"a", "b", "c", "d"});
+  job.done("a");
+  job.cut("d");
+  const Said said = job.pass_and_tick(50ms);
+  EXPECT_EQ(job.told<rdzv::Restart>(said, "a"), nullptr);
+  EXPECT_NE(job.told<rdzv::Restart>(said, "b"), nullptr);
+  const Said formed = job.rejoin_all({"b", "c"});
+  EXPECT_EQ(formed.count<rdzv::Round>(), 2);
+  EXPECT_TRUE(job.is_running());
+  EXPECT_EQ(job.share("b").record->nodes, 2);
+  job.done("b");
+  const Said end = job.done("c");
+  EXPECT_EQ(end.count<rdzv::Closed>(), 3) << "a, done since the round before, is told too";
+}
+
+TEST(RendezvousDone, ALossCallsDoneNodesBackWhenTheSurvivorsAreTooFew) {
+  Job job(nnodes(2, 3));
+  job.join_all({"a", "b", "c"});
+  job.done("a");
+  job.cut("c");
+  const Said said = job.pass_and_tick(50ms);
+  ASSERT_NE(job.told<rdzv::Restart>(said, "a"), nullptr);
+  job.join("a");
+  EXPECT_EQ(job.rejoin("b").count<rdzv::Round>(), 2);
+  EXPECT_EQ(job.share("a").record->restarts, 0) << "a and b are enough: the loss was free";
+}
+
+TEST(RendezvousDone, ADoneNodeOfAnEarlierRoundIsCalledBackOnlyIfItIsNeeded) {
+  Job job(with(nnodes(2, 4), [](JobSettings& s) { s.max_restarts = 3; }));
+  job.join_all({"a", "b", "c", "d"});
+  job.done("a");
+  job.leave("d");
+  job.rejoin_all({"b", "c"});
+  ASSERT_EQ(job.round(), 2u);
+  const Said failed = job.fail("b");
+  EXPECT_EQ(job.told<rdzv::Restart>(failed, "a"), nullptr) << "its part is finished";
+  job.rejoin_all({"b", "c"});
+  ASSERT_EQ(job.round(), 3u);
+  const Said lost = job.leave("c");
+  EXPECT_NE(job.told<rdzv::Restart>(lost, "a"), nullptr) << "b alone is fewer than two";
+  job.join("a");
+  EXPECT_EQ(job.rejoin("b").count<rdzv::Round>(), 2);
+}
+
+TEST(RendezvousDone, WhenNoWorkerRunsAnyMoreTheBarrierEndsAndNamesTheLost) {
+  Job job(nnodes(2, 2));
+  job.join_all({"a", "b"});
+  job.done("a");
+  job.run(5100ms, {"a"});
+  ASSERT_TRUE(job.is_closed());
+  EXPECT_EQ(job.result().outcome, JobOutcome::kSucceeded);
+  EXPECT_THAT(job.result().lost, ElementsAre("b"));
+  EXPECT_THAT(job.result().message, HasSubstr("b was lost"));
+}
+
+TEST(RendezvousDone, FinishingIsNoScaleDown) {
+  Job job(nnodes(3, 3));
+  job.join_all({"a", "b", "c"});
+  job.done("a");
+  const Said said = job.leave("a");  // its exit barrier has run out
+  EXPECT_EQ(said.count<rdzv::Restart>(), 0);
+  job.done("b");
+  EXPECT_TRUE(job.is_running());
+  job.done("c");
+  EXPECT_EQ(job.result().outcome, JobOutcome::kSucceeded);
+}
+
+TEST(RendezvousDone, TheLastWorkerLeavingEndsTheBarrierAfterAFinisherHasGone) {
+  Job job(nnodes(2, 2));
+  job.join_all({"a", "b"});
+  job.done("a");
+  job.leave("a");
+  job.leave("b");
+  ASSERT_TRUE(job.is_closed());
+  EXPECT_EQ(job.result().outcome, JobOutcome::kSucceeded);
+}
+
+TEST(RendezvousDone, ALossBelowMinWithoutBudgetFailsDoneNodesToo) {
+  Job job(nnodes(3, 3));
+  job.join_all({"a", "b", "c"});
+  job.done("a");
+  job.leave("b");
+  ASSERT_TRUE(job.is_closed());
+  EXPECT_EQ(job.result().cause, JobCause::kNodeLost);
+}
+
+TEST(RendezvousDone, AllDoneWhileGrowthWasStoppingThemIsSuccess) {
+  Job job(with(nnodes(1, 3), [](JobSettings& s) { s.settle = 0s; }));
+  job.join_all({"a", "b"});
+  job.run(31s, {"a", "b"});
+  job.join("late");
+  ASSERT_TRUE(job.is_forming());
+  job.done("a");  // both finished before the order to stop reached them
+  EXPECT_TRUE(job.is_forming());
+  job.done("b");
+  ASSERT_TRUE(job.is_closed());
+  EXPECT_EQ(job.result().outcome, JobOutcome::kSucceeded);
+}
+
+TEST(RendezvousDone, ANodeThatFinishedWhileGrowthStoppedTheOthersIsCalledBack) {
+  Job job(with(nnodes(1, 3), [](JobSettings& s) { s.settle = 0s; }));
+  job.join_all({"a", "b"});
+  job.run(31s, {"a", "b"});
+  job.join("late");
+  job.done("a");
+  const Said said = job.rejoin("b");
+  EXPECT_EQ(said.count<rdzv::Round>(), 0);
+  EXPECT_EQ(job.join("a").count<rdzv::Round>(), 3);
+}
+
+TEST(RendezvousDone, DoneWhileALossStopsTheOthersStaysDone) {
+  Job job(nnodes(1, 3));
+  job.join_all({"a", "b", "c"});
+  job.leave("c");
+  job.done("a");
+  const Said said = job.rejoin("b");
+  EXPECT_EQ(said.count<rdzv::Round>(), 1) << "b goes on alone";
+  EXPECT_EQ(job.done("b").count<rdzv::Closed>(), 2);
+}
+
+TEST(RendezvousDone, BothDoneWhileALossStopsThemIsSuccess) {
+  Job job(nnodes(1, 3));
+  job.join_all({"a", "b", "c"});
+  job.cut("c");
+  job.pass_and_tick(50ms);
+  job.done("a");
+  job.done("b");
+  ASSERT_TRUE(job.is_closed());
+  EXPECT_EQ(job.result().outcome, JobOutcome::kSucceeded);
+  EXPECT_THAT(job.result().lost, ElementsAre("c"));
+}
+
+TEST(RendezvousDone, FailedWorkersAreMadeGoodByTheFinishersIfTheirNodeGoesToo) {
+  Job job(with(nnodes(1, 2), [](JobSettings& s) { s.max_restarts = 1; }));
+  job.join_all({"a", "b"});
+  job.done("a");
+  job.fail("b");
+  job.gone("b");  // nobody works any more: the failure is charged
+  job.cut("b");
+  job.pass_and_tick(50ms);
+  EXPECT_FALSE(job.is_closed());
+  EXPECT_EQ(job.join("a").count<rdzv::Round>(), 1);
+  EXPECT_EQ(job.share("a").record->restarts, 1);
+}
+
+}  // namespace
+}  // namespace elastic::test

@@ -1,0 +1,416 @@
+// Losing nodes and failing workers: who restarts, what it costs, and who gives up.
+
+#include <gmock/gmock.h>
+
+#include "core/rendezvous/rendezvous_harness.h"
+
+namespace elastic::test {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+JobSettings budget(int min_nodes, int max_nodes, int max_restarts) {
+  return with(nnodes(min_nodes, max_nodes), [&](JobSettings& s) { s.max_restarts = max_restarts; });
+}
+
+TEST(RendezvousLoss, AFailedWorkerRestartsAllAndCostsOne) {
+  Job job(budget(2, 2, 3));
+  job.join_all({"a", "b"});
+  const Said said = job.fail("b", 3);
+  const auto* restart = job.told<rdzv::Restart>(said, "a");
+  ASSERT_NE(restart, nullptr);
+  EXPECT_EQ(restart->cause, rdzv::RestartCause::kWorkerFailed);
+  EXPECT_EQ(restart->reason, "rank 1 on b exited with code 3");
+  EXPECT_EQ(restart->round, 1u);
+  EXPECT_NE(job.told<rdzv::Restart>(said, "b"), nullptr);
+  const Said again = job.rejoin_all({"a", "b"});
+  EXPECT_EQ(again.count<rdzv::Round>(), 2);
+  EXPECT_EQ(job.share("a").record->restarts, 1);
+  EXPECT_EQ(job.rank("a"), 0);
+  EXPECT_EQ(job.rank("b"), 1);
+}
+
+TEST(RendezvousLoss, ManyFailuresInOneRoundCostOne) {
+  Job job(budget(3, 3, 1));
+  job.join_all({"a", "b", "c"});
+  job.fail("a");
+  job.fail("b");
+  job.fail("c");
+  job.rejoin_all({"a", "b", "c"});
+  EXPECT_EQ(job.round(), 2u);
+  EXPECT_EQ(job.share("a").record->restarts, 1);
+}
+
+TEST(RendezvousLoss, ASpentBudgetEndsAllWithTheEarliestCause) {
+  Job job(budget(2, 3, 0));
+  job.join_all({"a", "b", "c"});
+  job.fail("a", 1);
+  job.pass(100ms);
+  job.fail("b", 7, 5s);  // found later, but its evidence is older
+  job.gone("a");
+  job.gone("b");
+  EXPECT_FALSE(job.is_closed()) << "c has not told yet";
+  const Said said = job.gone("c");
+  EXPECT_EQ(said.count<rdzv::Closed>(), 3);
+  EXPECT_EQ(job.result().outcome, JobOutcome::kFailed);
+  EXPECT_EQ(job.result().cause, JobCause::kWorker);
+  EXPECT_EQ(job.result().exit_code, 7);
+  EXPECT_EQ(job.result().node, "b");
+  EXPECT_EQ(job.result().rank, 1);
+  EXPECT_EQ(job.result().message, "rank 1 on b exited with code 7; no restart is allowed");
+}
+
+TEST(RendezvousLoss, TheVerdictWaitsForSlowWorkersNoLongerThanNodeTimeout) {
+  Job job(budget(2, 3, 0));
+  job.join_all({"a", "b", "c"});
+  job.fail("a", 3);
+  job.gone("a");
+  job.run(4900ms, {"a", "b", "c"});
+  EXPECT_FALSE(job.is_closed());
+  job.run(200ms, {"a", "b", "c"});
+  EXPECT_TRUE(job.is_closed());
+  EXPECT_EQ(job.result().exit_code, 3);
+}
+
+TEST(RendezvousLoss, ASurvivableLossExplainsTheErrorsThatPrecededIt) {
+  Job job(budget(2, 3, 0));
+  job.join_all({"a", "b", "c"});
+  job.fail("a");  // its collective broke because c's host has died
+  job.fail("b");
+  job.gone("a");
+  job.gone("b");
+  EXPECT_FALSE(job.is_closed());
+  job.run(5s, {"a", "b"});
+  ASSERT_FALSE(job.is_closed());
+  const Said said = job.join_all({"a", "b"});
+  EXPECT_EQ(said.count<rdzv::Round>(), 2);
+  EXPECT_EQ(job.share("a").record->restarts, 0) << "a lost node is free";
+}
+
+TEST(RendezvousLoss, ErrorsThatFollowALossAreItsConsequence) {
+  Job job(budget(2, 3, 0));
+  job.join_all({"a", "b", "c"});
+  job.cut("c");
+  job.pass_and_tick(50ms);
+  job.fail("a");
+  job.rejoin_all({"a", "b"});
+  EXPECT_EQ(job.round(), 2u);
+  EXPECT_EQ(job.share("a").record->restarts, 0);
+}
+
+TEST(RendezvousLoss, ALossLongAfterTheErrorsDoesNotExplainThem) {
+  Job job(budget(2, 3, 1));
+  job.join_all({"a", "b", "c"});
+  job.fail("a");
+  job.gone("a");
+  job.gone("b");
+  job.run(6s, {"a", "b", "c"});  // c is slow to stop: the verdict falls without it
+  job.cut("c");
+  job.pass_and_tick(50ms);
+  job.join_all({"a", "b"});
+  EXPECT_EQ(job.share("a").record->restarts, 1);
+}
+
+TEST(RendezvousLoss, SurvivorsGoOnWithoutALostNode) {
+  Job job(nnodes(2, 3));
+  job.join_all({"a", "b", "c"});
+  job.cut("b");
+  const Said said = job.pass_and_tick(50ms);
+  ASSERT_NE(job.told<rdzv::Restart>(said, "a"), nullptr);
+  EXPECT_EQ(job.told<rdzv::Restart>(said, "a")->cause, rdzv::RestartCause::kMemberLost);
+  EXPECT_THAT(job.told<rdzv::Restart>(said, "a")->reason, HasSubstr("b was lost"));
+  EXPECT_NE(job.told<rdzv::Evicted>(said, "b"), nullptr);
+  const Said formed = job.rejoin_all({"a", "c"});
+  EXPECT_EQ(formed.count<rdzv::Round>(), 2);
+  EXPECT_EQ(job.rank("a"), 0);
+  EXPECT_EQ(job.rank("c"), 1) << "rank 2 is beyond the smaller world";
+  EXPECT_EQ(job.share("a").record->membership_changes, 1);
+}
+
+TEST(RendezvousLoss, ALaterRoundNeedsNoLastCall) {
+  Job job(nnodes(1, 8));
+  job.join_all({"a", "b", "c"});
+  job.run(31s, {"a", "b", "c"});
+  ASSERT_TRUE(job.is_running());
+  job.leave("b");
+  EXPECT_EQ(job.rejoin_all({"a", "c"}).count<rdzv::Round>(), 2) << "at once";
+}
+
+TEST(RendezvousLoss, SilenceIsALossAfterNodeTimeout) {
+  Job job(nnodes(1, 2));
+  job.join_all({"a", "b"});
+  job.pass(4s);
+  job.beat("a");
+  EXPECT_EQ(job.pass_and_tick(1s - 1ns).count<rdzv::Evicted>(), 0);
+  const Said said = job.pass_and_tick(1ns);
+  ASSERT_NE(job.told<rdzv::Evicted>(said, "b"), nullptr);
+  EXPECT_EQ(job.told<rdzv::Evicted>(said, "b")->reason, "no sign of life for 5 s");
+  EXPECT_NE(job.told<rdzv::Restart>(said, "a"), nullptr);
+}
+
+TEST(RendezvousLoss, ALeaveIsAnnouncedAndActedUponAtOnce) {
+  Job job(nnodes(2, 3));
+  job.join_all({"a", "b", "c"});
+  const Said said = job.leave("a");
+  EXPECT_EQ(said.count<rdzv::Restart>(), 2);
+  EXPECT_EQ(said.count<rdzv::Evicted>(), 0) << "it knows";
+  EXPECT_TRUE(job.step(rdzv::Gone{job.id("a"), 1}).nothing()) << "its workers end later";
+  EXPECT_EQ(job.rejoin_all({"b", "c"}).count<rdzv::Round>(), 2);
+  EXPECT_EQ(job.rank("b"), 1) << "survivors keep their rank";
+  EXPECT_EQ(job.rank("c"), 0) << "the one beyond the new size takes the freed rank";
+}
+
+TEST(RendezvousLoss, AStalledCoordinatorEvictsNobody) {
+  Job job(nnodes(1, 2));
+  job.join_all({"a", "b"});
+  job.cut("b");
+  job.pass(15s);
+  job.step(rdzv::ClockGap{15s});
+  EXPECT_EQ(job.tick().count<rdzv::Evicted>(), 0);
+  job.resume("b", rdzv::NodePhase::kWorking);
+  job.beat("a");
+  job.run(4s);
+  EXPECT_TRUE(job.is_running());
+}
+
+TEST(RendezvousLoss, AStallProlongsEveryWaitForANode) {
+  Job job(budget(2, 2, 1));
+  job.join_all({"a", "b"});
+  job.fail("a");
+  job.gone("a");
+  job.run(39s, {"a", "b"});
+  job.pass(100s);
+  job.step(rdzv::ClockGap{100s});
+  EXPECT_EQ(job.tick().count<rdzv::Evicted>(), 0) << "b's report may lie unread";
+  job.rejoin_all({"b", "a"});
+  EXPECT_TRUE(job.is_running());
+}
+
+TEST(RendezvousLoss, AnEvictedNodeHearsItAndMayRejoin) {
+  Job job(nnodes(1, 2));
+  job.join_all({"a", "b"});
+  job.run(6s, {"a"});
+  const Said said = job.beat("b");
+  ASSERT_NE(job.told<rdzv::Evicted>(said, "b"), nullptr);
+  EXPECT_THAT(job.told<rdzv::Evicted>(said, "b")->reason, HasSubstr("no sign of life"));
+  EXPECT_NE(job.told<rdzv::Evicted>(job.step(rdzv::Gone{job.id("b"), 1}), "b"), nullptr);
+  job.rejoin("a");
+  job.node("b").previous_rank = 1;
+  EXPECT_NE(job.told<rdzv::Waiting>(job.join("b"), "b"), nullptr);
+}
+
+TEST(RendezvousLoss, AJoinThatAnEvictedNodeSaidBeforeItsRoundIsStale) {
+  Job job(nnodes(1, 2));
+  job.join_all({"a", "b"});
+  job.run(6s, {"a"});
+  job.node("b").highest_round = 0;  // it has yet to hear of round 1, and may start its workers then
+  const Said said = job.join("b");
+  ASSERT_NE(job.told<rdzv::Evicted>(said, "b"), nullptr);
+  EXPECT_EQ(job.told<rdzv::Evicted>(said, "b")->round, 1u) << "with which it may join";
+  EXPECT_NE(job.told<rdzv::Waiting>(job.join("b"), "b"), nullptr);
+}
+
+TEST(RendezvousLoss, NobodyIsWaitedForLongerThanItsGraceAndTenSeconds) {
+  Job job(budget(1, 2, 1));
+  job.node("b").failure_grace = 5s;
+  job.join_all({"a", "b"});
+  job.fail("a");
+  job.rejoin("a");
+  job.run(14900ms, {"a", "b"});
+  EXPECT_TRUE(job.is_forming());
+  EXPECT_THAT(job.describe(), HasSubstr("waiting for 1 node to stop their workers (b)"));
+  job.run(200ms, {"a", "b"});
+  EXPECT_TRUE(job.is_running());
+  const Said said = job.beat("b");
+  EXPECT_EQ(job.told<rdzv::Evicted>(said, "b")->reason,
+            "it did not stop its workers within its grace and 10 s");
+}
+
+TEST(RendezvousLoss, ANodeThatStoppedButDoesNotJoinIsNotWaitedForEither) {
+  Job job(budget(1, 2, 1));
+  job.join_all({"a", "b"});
+  job.fail("a");
+  job.rejoin("a");
+  job.gone("b");
+  job.run(39s, {"a", "b"});
+  EXPECT_TRUE(job.is_forming());
+  job.run(2s, {"a", "b"});
+  EXPECT_TRUE(job.is_running());
+}
+
+TEST(RendezvousLoss, BelowMinALossCostsOneAndWaitsForAReplacement) {
+  Job job(budget(2, 2, 1));
+  job.join_all({"a", "b"});
+  job.cut("b");
+  job.pass_and_tick(50ms);
+  job.rejoin("a");
+  job.run(300s, {"a"});
+  EXPECT_TRUE(job.is_forming());
+  EXPECT_THAT(job.describe(), HasSubstr("waiting for 1 more of at least 2"));
+  const Said said = job.join("c");
+  EXPECT_EQ(said.count<rdzv::Round>(), 2);
+  EXPECT_EQ(job.rank("a"), 0);
+  EXPECT_EQ(job.rank("c"), 1) << "a replacement takes the freed rank";
+  EXPECT_EQ(job.share("c").record->restarts, 1);
+}
+
+TEST(RendezvousLoss, BelowMinWithoutBudgetTheJobFailsAtOnceNamingTheNode) {
+  Job job(budget(2, 2, 0));
+  job.join_all({"a", "b"});
+  job.cut("b");
+  const Said said = job.pass_and_tick(50ms);
+  ASSERT_NE(job.told<rdzv::Closed>(said, "a"), nullptr);
+  EXPECT_EQ(job.result().cause, JobCause::kNodeLost);
+  EXPECT_EQ(job.result().node, "b");
+  EXPECT_THAT(job.result().lost, ElementsAre("b"));
+  EXPECT_THAT(job.result().message,
+              HasSubstr("1 of at least 2 nodes remain and no restart is allowed"));
+}
+
+TEST(RendezvousLoss, FailOnLossFailsWhateverTheBudget) {
+  Job job(with(budget(2, 2, 5), [](JobSettings& s) { s.on_loss = LossPolicy::kFail; }));
+  job.join_all({"a", "b"});
+  job.cut("b");
+  job.pass_and_tick(50ms);
+  EXPECT_TRUE(job.is_closed());
+  EXPECT_THAT(job.result().message, HasSubstr("lost nodes are not replaced"));
+}
+
+TEST(RendezvousLoss, ASpareMakesALossFree) {
+  Job job(budget(2, 2, 0));
+  job.join_all({"a", "b"});
+  job.join("spare");
+  job.cut("a");
+  job.pass_and_tick(50ms);
+  const Said said = job.rejoin("b");
+  EXPECT_EQ(said.count<rdzv::Round>(), 2);
+  EXPECT_EQ(job.rank("spare"), 0) << "the spare takes over the lost rank";
+  EXPECT_EQ(job.rank("b"), 1);
+  EXPECT_EQ(job.share("b").record->restarts, 0);
+  EXPECT_EQ(job.share("b").record->master_addr, job.node("spare").address);
+}
+
+TEST(RendezvousLoss, ErrorsAndALossBelowMinCostOneTogether) {
+  Job job(budget(2, 2, 1));
+  job.join_all({"a", "b"});
+  job.fail("a");
+  job.gone("a");
+  job.run(6s, {"a"});
+  EXPECT_FALSE(job.is_closed());
+  job.join("a");
+  job.join("c");
+  EXPECT_EQ(job.share("a").record->restarts, 1);
+}
+
+TEST(RendezvousLoss, ALossAfterTheVerdictIsNotChargedOnTop) {
+  Job job(budget(2, 2, 2));
+  job.join_all({"a", "b"});
+  job.fail("a");
+  job.gone("a");
+  job.gone("b");  // the verdict: one restart
+  job.leave("b");
+  job.join("a");
+  EXPECT_EQ(job.join("c").count<rdzv::Round>(), 2);
+  EXPECT_EQ(job.share("a").record->restarts, 1);
+}
+
+TEST(RendezvousLoss, WithoutAReplacementTheJobFailsAfterTheJoinTimeout) {
+  Job job(budget(2, 2, 1));
+  job.join_all({"a", "b"});
+  job.cut("b");
+  job.pass_and_tick(50ms);
+  job.rejoin("a");
+  job.run(599s, {"a"});
+  EXPECT_FALSE(job.is_closed());
+  job.run(2s, {"a"});
+  ASSERT_TRUE(job.is_closed());
+  EXPECT_EQ(job.result().cause, JobCause::kTooFewNodes);
+  EXPECT_EQ(job.result().node, "b");
+  EXPECT_THAT(job.result().message, HasSubstr("gave up after 600 s"));
+  EXPECT_THAT(job.result().message, HasSubstr("b was lost"));
+}
+
+TEST(RendezvousLoss, TheShortageBeginsWhenTheOthersHaveStopped) {
+  JobSettings settings = budget(2, 2, 1);
+  settings.join_timeout = 20s;
+  Job job(settings);
+  job.node("a").failure_grace = 25s;
+  job.join_all({"a", "b"});
+  job.cut("b");
+  job.pass_and_tick(50ms);
+  job.run(24s, {"a"});
+  EXPECT_FALSE(job.is_closed()) << "nobody is given up while a member stops its workers";
+  job.rejoin("a");
+  job.run(19s, {"a"});
+  EXPECT_FALSE(job.is_closed());
+  job.run(2s, {"a"});
+  EXPECT_TRUE(job.is_closed());
+}
+
+TEST(RendezvousLoss, LossWhileTheNextRoundIsFormedIsFelt) {
+  Job job(budget(2, 3, 1));
+  job.join_all({"a", "b", "c"});
+  job.leave("c");
+  job.rejoin("a");
+  job.cut("b");
+  job.pass_and_tick(50ms);
+  EXPECT_TRUE(job.is_forming());
+  EXPECT_EQ(job.join("d").count<rdzv::Round>(), 2);
+  EXPECT_EQ(job.share("a").record->restarts, 1);
+}
+
+TEST(RendezvousLoss, ASuspectIsWaitedForBeforeARoundCompletes) {
+  Job job(nnodes(1, 2));
+  job.join("a");
+  job.cut("a");
+  EXPECT_EQ(job.join("b").count<rdzv::Round>(), 0);
+  const Said said = job.resume("a", rdzv::NodePhase::kJoined);
+  EXPECT_EQ(said.count<rdzv::Round>(), 2);
+}
+
+TEST(RendezvousLoss, WhenEverybodyHasGoneTheJobEndsAfterTheJoinTimeout) {
+  Job job(budget(1, 2, 3));
+  job.join_all({"a", "b"});
+  job.leave("a");
+  job.leave("b");
+  EXPECT_FALSE(job.is_closed());
+  EXPECT_FALSE(job.machine().is_removable()) << "somebody may take it up";
+  job.run(601s);
+  EXPECT_TRUE(job.is_closed());
+  EXPECT_TRUE(job.machine().is_removable());
+}
+
+TEST(RendezvousLoss, ShrinkDelayWaitsForAReplacementBeforeGoingSmaller) {
+  JobSettings settings = nnodes(1, 3);
+  settings.shrink_delay = 10s;
+  Job job(settings);
+  job.join_all({"a", "b", "c"});
+  job.leave("c");
+  job.rejoin_all({"a", "b"});
+  EXPECT_THAT(job.describe(), HasSubstr("for a replacement"));
+  job.run(5s, {"a", "b"});
+  EXPECT_TRUE(job.is_forming());
+  EXPECT_EQ(job.join("d").count<rdzv::Round>(), 3) << "at once, the world is as large as before";
+
+  job.leave("d");
+  job.rejoin_all({"a", "b"});
+  job.run(10s, {"a", "b"});
+  EXPECT_TRUE(job.is_running());
+  EXPECT_EQ(job.share("a").record->nodes, 2);
+}
+
+TEST(RendezvousLoss, SimultaneousLossesCostOneRestart) {
+  Job job(nnodes(2, 5));
+  job.join_all({"a", "b", "c", "d", "e"});
+  job.cut("c");
+  job.cut("d");
+  job.cut("e");
+  const Said said = job.pass_and_tick(50ms);
+  EXPECT_EQ(said.count<rdzv::Evicted>(), 3);
+  EXPECT_EQ(job.rejoin_all({"a", "b"}).count<rdzv::Round>(), 2);
+  EXPECT_EQ(job.round(), 2u);
+}
+
+}  // namespace
+}  // namespace elastic::test

@@ -1,0 +1,411 @@
+// Sessions that come back, and coordinators that come back empty.
+
+#include <gmock/gmock.h>
+
+#include "core/rendezvous/rendezvous_harness.h"
+
+namespace elastic::test {
+namespace {
+
+using rdzv::NodePhase;
+using testing::HasSubstr;
+
+JobSettings restarts(int min_nodes, int max_nodes, int max_restarts) {
+  return with(nnodes(min_nodes, max_nodes), [&](JobSettings& s) { s.max_restarts = max_restarts; });
+}
+
+TEST(RendezvousResume, ASessionThatResumesInTimeChangesNothing) {
+  Job job(nnodes(2, 2));
+  job.join_all({"a", "b"});
+  job.cut("b");
+  job.pass(40ms);
+  const Said said = job.resume("b", NodePhase::kWorking);
+  ASSERT_NE(job.told<rdzv::Resumed>(said, "b"), nullptr);
+  job.run(4s);
+  EXPECT_TRUE(job.is_running());
+}
+
+TEST(RendezvousResume, ARoundThatWasMissedIsToldAgain) {
+  Job job(nnodes(2, 2));
+  job.join("a");
+  const rdzv::Resume before = job.resume_of("a", NodePhase::kJoined);
+  job.join("b");  // the round was sent into a dead session
+  job.cut("a");
+  const Said said = job.step(before);
+  ASSERT_NE(job.told<rdzv::Round>(said, "a"), nullptr);
+  EXPECT_EQ(job.told<rdzv::Round>(said, "a")->record->round, 1u);
+}
+
+TEST(RendezvousResume, ARestartThatWasMissedIsToldAgain) {
+  Job job(restarts(2, 2, 1));
+  job.join_all({"a", "b"});
+  job.fail("a");
+  job.cut("b");
+  const Said said = job.resume("b", NodePhase::kWorking);
+  ASSERT_NE(job.told<rdzv::Restart>(said, "b"), nullptr);
+  EXPECT_EQ(job.told<rdzv::Restart>(said, "b")->reason, "rank 0 on a exited with code 1");
+}
+
+TEST(RendezvousResume, WhatANodeDidMeanwhileIsReplayed) {
+  Job job(restarts(2, 2, 1));
+  job.join_all({"a", "b"});
+  job.cut("b");
+  rdzv::Resume resume = job.resume_of("b", NodePhase::kWorking);
+  resume.failure = FailureReport{0, 1, 9, "exited with code 9", job.now()};
+  const Said said = job.step(resume);
+  EXPECT_NE(job.told<rdzv::Restart>(said, "a"), nullptr);
+  job.rejoin_all({"a", "b"});
+  EXPECT_EQ(job.share("a").record->restarts, 1);
+
+  job.cut("a");
+  job.resume("a", NodePhase::kDone);
+  job.cut("b");
+  job.resume("b", NodePhase::kDone);
+  EXPECT_TRUE(job.is_closed());
+}
+
+TEST(RendezvousResume, ALostJoinIsReplayed) {
+  Job job(restarts(2, 2, 1));
+  job.join_all({"a", "b"});
+  job.fail("a");
+  job.rejoin("a");
+  job.cut("b");  // its Gone and its Join were lost with the session
+  const Said said = job.resume("b", NodePhase::kJoined);
+  EXPECT_EQ(said.count<rdzv::Round>(), 2);
+}
+
+TEST(RendezvousResume, AnEvictedNodeThatResumesHearsIt) {
+  Job job(nnodes(1, 2));
+  job.join_all({"a", "b"});
+  job.run(6s, {"a"});
+  const Said said = job.resume("b", NodePhase::kWorking);
+  ASSERT_NE(job.told<rdzv::Evicted>(said, "b"), nullptr);
+  EXPECT_NE(job.told<rdzv::Waiting>(job.join("b"), "b"), nullptr) << "it may rejoin";
+}
+
+TEST(RendezvousResume, AWaitingNodeThatWasForgottenJustJoinsAgain) {
+  Job job(nnodes(2, 2));
+  job.join("a");
+  job.run(6s);
+  const Said said = job.resume("a", NodePhase::kJoined);
+  EXPECT_NE(job.told<rdzv::Waiting>(said, "a"), nullptr);
+  EXPECT_EQ(job.join("b").count<rdzv::Round>(), 2);
+}
+
+TEST(RendezvousResume, ADoneNodeThatWasForgottenWaitsInTheBarrierAgain) {
+  Job job(nnodes(1, 2));
+  job.join_all({"a", "b"});
+  job.done("a");
+  job.cut("a");
+  job.pass_and_tick(50ms);
+  const Said said = job.resume("a", NodePhase::kDone);
+  EXPECT_NE(job.told<rdzv::Waiting>(said, "a"), nullptr);
+  EXPECT_EQ(job.done("b").count<rdzv::Closed>(), 2);
+}
+
+TEST(RendezvousResume, WhatAnEvictedNodeFinishedDoesNotCount) {
+  Job job(nnodes(1, 1));
+  job.join("a");
+  job.join("spare");
+  job.cut("a");
+  job.pass_and_tick(50ms);
+  ASSERT_EQ(job.round(), 2u);
+  EXPECT_NE(job.told<rdzv::Evicted>(job.resume("a", NodePhase::kDone), "a"), nullptr);
+}
+
+TEST(RendezvousResume, AResumeThatCannotFollowIsEvicted) {
+  Job job(nnodes(2, 2));
+  job.join("a");
+  job.join("b");
+  job.done("a");
+  const Said said = job.resume("a", NodePhase::kWorking);
+  EXPECT_NE(job.told<rdzv::Evicted>(said, "a"), nullptr);
+}
+
+TEST(RendezvousResume, AClosedJobTellsWhoeverResumes) {
+  Job job(nnodes(1, 1));
+  job.join("a");
+  job.done("a");
+  EXPECT_NE(job.told<rdzv::Closed>(job.resume("a", NodePhase::kDone), "a"), nullptr);
+  job.cut("a");
+  EXPECT_NE(job.told<rdzv::Closed>(job.resume("a", NodePhase::kDone), "a"), nullptr);
+}
+
+TEST(RendezvousResume, AnImpossibleRoundIsRefused) {
+  Job job(nnodes(2, 2));
+  job.join_all({"a", "b"});
+  job.restart_coordinator();
+  for (const int rank : {-1, 2, 1 << 30}) {
+    rdzv::Resume resume = job.resume_of("a", NodePhase::kWorking);
+    resume.last->group_rank = rank;
+    EXPECT_NE(job.told<rdzv::Refused>(job.step(resume), "a"), nullptr) << rank;
+  }
+  rdzv::Resume resume = job.resume_of("a", NodePhase::kWorking);
+  resume.last->record.nodes = 1 << 30;
+  EXPECT_NE(job.told<rdzv::Refused>(job.step(resume), "a"), nullptr);
+}
+
+TEST(RendezvousRebuild, AnEmptyCoordinatorIsRebuiltWhileWorkersRunOn) {
+  Job job(nnodes(2, 3));
+  job.join_all({"a", "b", "c"});
+  job.restart_coordinator();
+  const Said first = job.resume("b", NodePhase::kWorking);
+  EXPECT_NE(job.told<rdzv::Resumed>(first, "b"), nullptr);
+  EXPECT_THAT(job.describe(), HasSubstr("round 1 is being rebuilt"));
+  EXPECT_THAT(job.describe(), HasSubstr("1 of 3 nodes have resumed"));
+  job.resume("a", NodePhase::kWorking);
+  job.resume("c", NodePhase::kWorking);
+  EXPECT_TRUE(job.is_running());
+  EXPECT_EQ(job.round(), 1u);
+  job.run(120s, {"a", "b", "c"});
+  EXPECT_TRUE(job.is_running());
+  EXPECT_EQ(job.machine().members()[1].name, "b");
+}
+
+TEST(RendezvousRebuild, NewcomersWaitUntilItIsRebuilt) {
+  Job job(with(nnodes(1, 3), [](JobSettings& s) { s.settle = 0s; }));
+  job.join_all({"a", "b"});
+  job.run(31s, {"a", "b"});
+  job.restart_coordinator();
+  job.resume("a", NodePhase::kWorking);
+  const Said said = job.join("c");
+  EXPECT_THAT(job.told<rdzv::Waiting>(said, "c")->sentence, HasSubstr("being rebuilt"));
+  EXPECT_EQ(said.count<rdzv::Restart>(), 0);
+  EXPECT_EQ(job.resume("b", NodePhase::kWorking).count<rdzv::Restart>(), 2) << "now it may grow";
+}
+
+TEST(RendezvousRebuild, TheMissingAreLostAfterStoreGrace) {
+  Job job(restarts(2, 3, 0));
+  job.join_all({"a", "b", "c"});
+  job.restart_coordinator();
+  job.resume("a", NodePhase::kWorking);
+  job.resume("c", NodePhase::kWorking);
+  job.run(59s, {"a", "c"});
+  EXPECT_TRUE(job.is_running());
+  job.run(2s, {"a", "c"});
+  ASSERT_TRUE(job.is_forming());
+  EXPECT_THAT(job.describe(), HasSubstr("the node of rank 1 was lost"));
+  EXPECT_EQ(job.rejoin_all({"a", "c"}).count<rdzv::Round>(), 2);
+  EXPECT_EQ(job.round(), 2u);
+}
+
+TEST(RendezvousRebuild, NoRoundBeginsWhileAMemberIsMissing) {
+  Job job(restarts(2, 3, 1));
+  job.join_all({"a", "b", "c"});
+  job.restart_coordinator();
+  job.resume("a", NodePhase::kWorking);
+  job.resume("c", NodePhase::kWorking);
+  job.fail("a");
+  job.rejoin_all({"a", "c"});
+  job.run(30s, {"a", "c"});
+  EXPECT_TRUE(job.is_forming()) << "b may still run workers of round 1";
+  EXPECT_THAT(job.describe(), HasSubstr("for 1 node that have not resumed"));
+  EXPECT_NE(job.told<rdzv::Restart>(job.resume("b", NodePhase::kWorking), "b"), nullptr);
+  EXPECT_EQ(job.rejoin("b").count<rdzv::Round>(), 3);
+}
+
+TEST(RendezvousRebuild, MembersComeBeforeASpareThatResumedBeforeThem) {
+  Job job(restarts(2, 2, 1));
+  job.join_all({"a", "b"});
+  job.join("spare");
+  job.restart_coordinator();
+  job.resume("spare", NodePhase::kJoined);
+  job.resume("b", NodePhase::kWorking);
+  job.resume("a", NodePhase::kWorking);
+  job.fail("a");
+  job.rejoin_all({"a", "b"});
+  job.run(3s, {"a", "b", "spare"});
+  ASSERT_EQ(job.round(), 2u);
+  EXPECT_EQ(job.share("a").record->round, 2u);
+  EXPECT_EQ(job.share("b").record->round, 2u);
+}
+
+TEST(RendezvousRebuild, TheNextRoundExceedsAllThatWereSeen) {
+  Job job(nnodes(1, 4));
+  job.join("a");
+  job.run(31s, {"a"});
+  job.restart_coordinator();
+  job.node("x").highest_round = 41;
+  job.join("x");
+  const Said said = job.resume("a", NodePhase::kWorking);
+  EXPECT_NE(job.told<rdzv::Resumed>(said, "a"), nullptr);
+  job.run(5s, {"a", "x"});
+  job.rejoin("a");
+  EXPECT_EQ(job.round(), 42u);
+}
+
+TEST(RendezvousRebuild, NoRoundCompletesInTheFirstTwoSecondsWithNodesThatHaveSeenOne) {
+  Job job(nnodes(1, 2), kStartHold);
+  job.node("a").highest_round = 3;
+  job.join("a");
+  const Said said = job.join("b");
+  EXPECT_EQ(said.count<rdzv::Round>(), 0) << "max_nodes, but a has seen a round";
+  EXPECT_THAT(job.told<rdzv::Waiting>(said, "b")->sentence,
+              HasSubstr("earlier round to come back"));
+  job.run(1900ms, {"a", "b"});
+  EXPECT_TRUE(job.is_forming());
+  job.run(200ms, {"a", "b"});
+  EXPECT_TRUE(job.is_running());
+  EXPECT_EQ(job.round(), 4u);
+}
+
+TEST(RendezvousRebuild, ASpareThatResumesFirstDoesNotFormASecondGroup) {
+  Job job(nnodes(1, 1));
+  job.join("a");
+  job.join("spare");
+  job.restart_coordinator();
+  EXPECT_EQ(job.resume("spare", NodePhase::kJoined).count<rdzv::Round>(), 0);
+  job.pass(100ms);
+  EXPECT_NE(job.told<rdzv::Resumed>(job.resume("a", NodePhase::kWorking), "a"), nullptr);
+  job.run(5s, {"a", "spare"});
+  EXPECT_TRUE(job.is_running());
+  EXPECT_EQ(job.round(), 1u);
+}
+
+TEST(RendezvousRebuild, AfterTheHoldAnInterruptedRestartNeedsNoLastCall) {
+  Job job(restarts(1, 8, 1));
+  job.node("a").highest_round = 5;
+  job.node("b").highest_round = 5;
+  job.restart_coordinator();
+  job.join_all({"a", "b"});
+  job.run(2100ms, {"a", "b"});
+  EXPECT_TRUE(job.is_running());
+}
+
+TEST(RendezvousRebuild, CountersSurvive) {
+  Job job(restarts(2, 2, 3));
+  job.join_all({"a", "b"});
+  job.fail("a");
+  job.rejoin_all({"a", "b"});
+  job.restart_coordinator();
+  job.resume("a", NodePhase::kWorking);
+  job.resume("b", NodePhase::kWorking);
+  job.fail("b");
+  job.rejoin_all({"a", "b"});
+  EXPECT_TRUE(job.is_forming()) << "the hold of two seconds";
+  job.run(2100ms, {"a", "b"});
+  EXPECT_EQ(job.share("a").record->restarts, 2);
+  EXPECT_EQ(job.round(), 3u);
+}
+
+TEST(RendezvousRebuild, WhatHappenedMeanwhileIsActedUpon) {
+  Job job(restarts(2, 2, 1));
+  job.join_all({"a", "b"});
+  job.restart_coordinator();
+  rdzv::Resume resume = job.resume_of("a", NodePhase::kWorking);
+  resume.failure = FailureReport{0, 0, 5, "exited with code 5", job.now() - 3s};
+  const Said said = job.step(resume);
+  EXPECT_NE(job.told<rdzv::Restart>(said, "a"), nullptr);
+  const Said other = job.resume("b", NodePhase::kWorking);
+  EXPECT_NE(job.told<rdzv::Restart>(other, "b"), nullptr);
+  job.rejoin_all({"a", "b"});
+  job.run(2100ms, {"a", "b"});
+  EXPECT_EQ(job.share("a").record->restarts, 1);
+}
+
+TEST(RendezvousRebuild, DoneNodesCountInTheBarrier) {
+  Job job(nnodes(2, 2));
+  job.join_all({"a", "b"});
+  job.restart_coordinator();
+  job.resume("a", NodePhase::kDone);
+  EXPECT_FALSE(job.is_closed()) << "b is missing";
+  job.resume("b", NodePhase::kWorking);
+  job.done("b");
+  EXPECT_TRUE(job.is_closed());
+}
+
+TEST(RendezvousRebuild, WhenAllOthersAreDoneTheMissingEndTheBarrier) {
+  Job job(nnodes(2, 2));
+  job.join_all({"a", "b"});
+  job.restart_coordinator();
+  job.resume("a", NodePhase::kDone);
+  job.run(61s, {"a"});
+  ASSERT_TRUE(job.is_closed());
+  EXPECT_EQ(job.result().outcome, JobOutcome::kSucceeded);
+}
+
+TEST(RendezvousRebuild, ARoundThatWasEndingIsTakenUp) {
+  Job job(restarts(2, 2, 1));
+  job.join_all({"a", "b"});
+  job.fail("a");
+  job.gone("a");
+  job.join("a");
+  job.restart_coordinator();
+  job.resume("a", NodePhase::kJoined);
+  EXPECT_TRUE(job.is_forming());
+  const Said said = job.resume("b", NodePhase::kWorking);
+  EXPECT_NE(job.told<rdzv::Restart>(said, "b"), nullptr);
+  job.rejoin("b");
+  job.run(2100ms, {"a", "b"});
+  EXPECT_EQ(job.round(), 2u);
+}
+
+TEST(RendezvousRebuild, ALaterRoundReplacesTheOneBelievedFirst) {
+  Job job(nnodes(1, 2));
+  job.join_all({"a", "b"});
+  const rdzv::Resume stale = job.resume_of("b", NodePhase::kWorking);
+  job.run(6s, {"a"});  // b is lost, and does not know
+  job.rejoin("a");
+  ASSERT_EQ(job.round(), 2u);
+  job.restart_coordinator();
+  job.step(stale);
+  EXPECT_EQ(job.round(), 1u);
+  const Said said = job.resume("a", NodePhase::kWorking);
+  EXPECT_NE(job.told<rdzv::Evicted>(said, "b"), nullptr);
+  EXPECT_NE(job.told<rdzv::Resumed>(said, "a"), nullptr);
+  EXPECT_EQ(job.round(), 2u);
+  EXPECT_TRUE(job.is_running());
+}
+
+TEST(RendezvousRebuild, TheMemberThatHostedTheCoordinatorIsNotWaitedFor) {
+  Job job(restarts(2, 3, 1));
+  job.node("a").hosts_coordinator = true;
+  job.join_all({"a", "b", "c"});
+  EXPECT_EQ(job.share("b").record->coordinator_rank, 0);
+  job.restart_coordinator();
+  job.node("a2").hosts_coordinator = true;
+  job.join("a2");  // the agent was started again on the same machine
+  const Said said = job.resume("b", NodePhase::kWorking);
+  EXPECT_NE(job.told<rdzv::Restart>(said, "b"), nullptr);
+  job.resume("c", NodePhase::kWorking);
+  const Said formed = job.rejoin_all({"b", "c"});
+  job.run(3s, {"a2", "b", "c"});
+  EXPECT_TRUE(job.is_running());
+  EXPECT_EQ(job.rank("a2"), 0);
+  EXPECT_EQ(job.rank("b"), 1);
+  EXPECT_EQ(job.rank("c"), 2);
+}
+
+TEST(RendezvousRebuild, TheHostsSuccessorHasTimeToJoinBeforeTheLossEndsTheJob) {
+  for (const bool is_in_time : {true, false}) {
+    Job job(nnodes(2, 2));  // no restart is left
+    job.node("a").hosts_coordinator = true;
+    job.join_all({"a", "b"});
+    job.restart_coordinator();
+    job.resume("b", NodePhase::kWorking);
+    job.run(1s, {"b"});
+    ASSERT_FALSE(job.is_closed());
+    if (is_in_time) {
+      EXPECT_NE(job.told<rdzv::Restart>(job.join("a2"), "b"), nullptr);
+      job.rejoin("b");
+    }
+    job.run(1100ms, {"a2", "b"});
+    EXPECT_EQ(job.is_running(), is_in_time);
+    EXPECT_EQ(job.is_closed(), !is_in_time);
+  }
+}
+
+TEST(RendezvousRebuild, AMachineThatHasFormedARoundBelievesNoOther) {
+  Job job(nnodes(1, 2));
+  job.join_all({"a", "b"});
+  job.run(6s, {"a"});
+  job.rejoin("a");
+  rdzv::Resume resume = job.resume_of("b", NodePhase::kWorking);
+  resume.last->record.round = 9;
+  const Said said = job.step(resume);
+  EXPECT_NE(job.told<rdzv::Evicted>(said, "b"), nullptr);
+  EXPECT_EQ(job.round(), 2u);
+}
+
+}  // namespace
+}  // namespace elastic::test

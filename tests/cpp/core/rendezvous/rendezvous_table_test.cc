@@ -1,0 +1,177 @@
+// The table of responses: what the machine does for each state and message, and that the page about
+// it shows the table as it is.
+
+#include "core/rendezvous/rendezvous_table.h"
+
+#include <gmock/gmock.h>
+
+#include <fstream>
+#include <sstream>
+
+#include "core/rendezvous/rendezvous_harness.h"
+
+namespace elastic::test {
+namespace {
+
+using core::NodeMessage;
+using core::NodeRow;
+using core::Response;
+
+std::string table_text() {
+  std::string text = "| node is |";
+  for (const std::string_view message : core::kNodeMessageNames)
+    text += " " + std::string(message) + " |";
+  text += "\n|---|";
+  for (std::size_t i = 0; i < core::kNodeMessages; ++i) text += "---|";
+  text += "\n";
+  for (std::size_t row = 0; row < core::kNodeRows; ++row) {
+    text += "| " + std::string(core::kNodeRowNames[row]) + " |";
+    for (const Response response : core::kResponses[row]) {
+      text += " " + std::string(core::kResponseNames[static_cast<std::size_t>(response)]) + " |";
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+TEST(RendezvousTable, ThePageShowsTheTable) {
+  std::ifstream file(ELASTIC_RENDEZVOUS_PAGE);
+  std::stringstream page;
+  page << file.rdbuf();
+  EXPECT_THAT(page.str(), testing::HasSubstr(table_text())) << "put this into docs/rendezvous.md:\n"
+                                                            << table_text();
+}
+
+// A job of three places in which node x is in the given state, beside a node that works.
+void bring_about(NodeRow row, Job* job) {
+  switch (row) {
+    case NodeRow::kAbsent: job->join_all({"a", "b", "c"}); break;
+    case NodeRow::kJoined:
+      job->join_all({"a", "b", "c"});
+      job->join("x");
+      break;
+    case NodeRow::kWorking: job->join_all({"a", "b", "x"}); break;
+    case NodeRow::kStopped:
+      job->join_all({"a", "b", "x"});
+      job->leave("a");
+      job->gone("x");
+      break;
+    case NodeRow::kDone:
+      job->join_all({"a", "b", "x"});
+      job->done("x");
+      break;
+    case NodeRow::kAbsentClosed:
+    case NodeRow::kPresentClosed:
+      job->join_all(row == NodeRow::kPresentClosed ? std::vector<std::string>{"a", "b", "x"}
+                                                   : std::vector<std::string>{"a", "b", "c"});
+      job->step(rdzv::Close{job->id("a"), {}});
+      break;
+  }
+}
+
+Said send(NodeMessage message, Job* job) {
+  switch (message) {
+    case NodeMessage::kJoin: return job->join("x");
+    case NodeMessage::kFailed: return job->step(rdzv::Failed{job->id("x"), job->round(), {}});
+    case NodeMessage::kGone: return job->gone("x");
+    case NodeMessage::kDone: return job->done("x");
+    case NodeMessage::kLeave: return job->leave("x");
+    case NodeMessage::kClose: return job->step(rdzv::Close{job->id("x"), {}});
+    case NodeMessage::kHeartbeat: return job->beat("x");
+    case NodeMessage::kSessionLost: return job->cut("x");
+  }
+  return Said({});
+}
+
+bool is_waiting(Job* job, const Said& said) {
+  return job->told<rdzv::Waiting>(said, "x") != nullptr;
+}
+
+// What can be seen of a response.
+void expect_effect(Response response, NodeRow row, Job* job, const Said& said) {
+  const auto speaks = [&] { return job->beat("x"); };
+  switch (response) {
+    case Response::kAdmit:
+      EXPECT_TRUE(is_waiting(job, said) || job->told<rdzv::Closed>(said, "x") != nullptr);
+      break;
+    case Response::kRefresh:
+    case Response::kEnqueue:
+    case Response::kRemind: EXPECT_TRUE(is_waiting(job, said)); break;
+    case Response::kFail:
+      EXPECT_EQ(job->told<rdzv::Restart>(said, "b") != nullptr, row == NodeRow::kWorking);
+      break;
+    case Response::kStop:
+      EXPECT_EQ(job->told<rdzv::Restart>(said, "b") != nullptr, row == NodeRow::kWorking);
+      EXPECT_EQ(job->told<rdzv::Evicted>(speaks(), "x"), nullptr);
+      break;
+    case Response::kFinish:
+      EXPECT_TRUE(is_waiting(job, said));
+      EXPECT_TRUE(job->is_running());
+      break;
+    case Response::kDepart:
+      EXPECT_EQ(job->told<rdzv::Restart>(said, "b") != nullptr, row == NodeRow::kWorking);
+      EXPECT_EQ(job->told<rdzv::Closed>(said, "x"), nullptr);
+      break;
+    case Response::kClose:
+    case Response::kTell: EXPECT_TRUE(job->is_closed()); break;
+    case Response::kNote:
+    case Response::kIgnore: EXPECT_TRUE(said.nothing()); break;
+    case Response::kSuspect:
+      EXPECT_TRUE(said.nothing());
+      EXPECT_NE(job->told<rdzv::Evicted>(job->pass_and_tick(50ms), "x"), nullptr);
+      break;
+    case Response::kSupersede: EXPECT_NE(job->told<rdzv::Superseded>(said, "x"), nullptr); break;
+    case Response::kEvict: EXPECT_NE(job->told<rdzv::Evicted>(said, "x"), nullptr); break;
+  }
+}
+
+TEST(RendezvousTable, TheMachineDoesWhatTheTableSays) {
+  for (std::size_t row = 0; row < core::kNodeRows; ++row) {
+    for (std::size_t message = 0; message < core::kNodeMessages; ++message) {
+      SCOPED_TRACE(std::string(core::kNodeMessageNames[message]) + " of a node that is " +
+                   std::string(core::kNodeRowNames[row]));
+      Job job(with(nnodes(1, 3), [](JobSettings& s) { s.max_restarts = 3; }));
+      bring_about(static_cast<NodeRow>(row), &job);
+      const Said said = send(static_cast<NodeMessage>(message), &job);
+      expect_effect(core::kResponses[row][message], static_cast<NodeRow>(row), &job, said);
+    }
+  }
+}
+
+// Random events in a random order, most of them out of place: nothing breaks an invariant.
+TEST(RendezvousTable, AnyEventIsBearableAtAnyTime) {
+  const std::vector<std::string> names = {"a", "b", "c", "x"};
+  for (std::uint64_t seed = 0; seed < 300; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
+    const auto next = [&](std::uint64_t below) {
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      return (state >> 33) % below;
+    };
+    Job job(with(nnodes(static_cast<int>(1 + next(3)), 3), [&](JobSettings& s) {
+      s.max_restarts = static_cast<int>(next(4));
+      s.settle = Duration(static_cast<Duration::rep>(next(2'000'000'000)));
+    }));
+    for (int i = 0; i < 60; ++i) {
+      const std::string& name = names[next(names.size())];
+      switch (next(12)) {
+        case 0:
+        case 1: job.join(name); break;
+        case 2: job.fail(name); break;
+        case 3: job.gone(name); break;
+        case 4: job.done(name); break;
+        case 5: job.leave(name); break;
+        case 6: job.cut(name); break;
+        case 7: job.resume(name, static_cast<rdzv::NodePhase>(next(4))); break;
+        case 8: job.step(rdzv::Gone{job.id(name), next(4)}); break;
+        case 9: job.run(Duration(static_cast<Duration::rep>(next(9'000'000'000))), names); break;
+        case 10: job.rejoin(name); break;
+        case 11: job.beat(name); break;
+      }
+      EXPECT_FALSE(job.describe().empty());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace elastic::test

@@ -1,0 +1,483 @@
+// Joining: who is admitted, when the first round completes, what is refused, and what comes after
+// the end of a job.
+
+#include <gmock/gmock.h>
+
+#include "core/rendezvous/rendezvous_harness.h"
+
+namespace elastic::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+
+TEST(Rendezvous, ASingleNodeRunsAtOnce) {
+  Job job(nnodes(1, 1), kStartHold);
+  const Said said = job.join("a");
+  const auto* round = job.told<rdzv::Round>(said, "a");
+  ASSERT_NE(round, nullptr);
+  EXPECT_EQ(round->record->round, 1u);
+  EXPECT_EQ(round->record->nodes, 1);
+  EXPECT_EQ(round->record->world_size, 1);
+  EXPECT_EQ(round->record->master_addr, job.node("a").address);
+  EXPECT_EQ(round->record->master_port, job.node("a").store_port);
+  EXPECT_EQ(round->record->restarts, 0);
+}
+
+TEST(Rendezvous, CompletesAtOnceAtMaxNodes) {
+  Job job(nnodes(1, 3), kStartHold);
+  EXPECT_FALSE(job.has_round(job.join("a"), "a"));
+  EXPECT_FALSE(job.has_round(job.join("b"), "b"));
+  const Said said = job.join("c");
+  EXPECT_EQ(said.count<rdzv::Round>(), 3);
+}
+
+TEST(Rendezvous, ARestartWaitsForNoEarlierRoundWhenTheFirstWasFormedHere) {
+  Job job(nnodes(2, 2), kStartHold);
+  job.join("a");
+  job.join("b");
+  job.pass(100ms);
+  job.rejoin("a");
+  job.rejoin("b");
+  EXPECT_EQ(job.round(), 2u);
+  EXPECT_TRUE(job.is_running());
+}
+
+TEST(Rendezvous, TheFirstRoundWaitsForTheLastCallAndNotLonger) {
+  Job job(nnodes(2, 3));
+  job.join("a");
+  job.run(100s, {"a"});
+  job.join("b");  // min_nodes: the last call begins here
+  EXPECT_THAT(job.describe(), HasSubstr("last call, 30 s left"));
+  job.run(29s, {"a", "b"});
+  EXPECT_TRUE(job.is_forming());
+  job.run(2s, {"a", "b"});
+  EXPECT_TRUE(job.is_running());
+  EXPECT_EQ(job.round(), 1u);
+}
+
+TEST(Rendezvous, TheLastCallBeginsAgainWhenTooFewAreLeft) {
+  Job job(nnodes(2, 3));
+  job.join_all({"a", "b"});
+  job.run(20s, {"a", "b"});
+  job.leave("b");
+  job.run(20s, {"a"});
+  EXPECT_TRUE(job.is_forming());
+  job.join("c");
+  job.run(29s, {"a", "c"});
+  EXPECT_TRUE(job.is_forming());
+  job.run(2s, {"a", "c"});
+  EXPECT_TRUE(job.is_running());
+}
+
+TEST(Rendezvous, EveryWaitSaysWhatItWaitsFor) {
+  Job job(nnodes(2, 4));
+  const Said first = job.join("a");
+  ASSERT_NE(job.told<rdzv::Waiting>(first, "a"), nullptr);
+  EXPECT_THAT(job.told<rdzv::Waiting>(first, "a")->sentence,
+              HasSubstr("1 node joined, waiting for 1 more of at least 2"));
+  const Said second = job.join("b");
+  EXPECT_THAT(job.told<rdzv::Waiting>(second, "b")->sentence, HasSubstr("room for 2 more"));
+}
+
+TEST(Rendezvous, AWaitingNodeIsToldWhyEveryTenSeconds) {
+  JobSettings settings = nnodes(2, 2);
+  settings.node_timeout = 60s;
+  Job job(settings);
+  job.join("a");
+  EXPECT_EQ(job.pass_and_tick(9s).count<rdzv::Waiting>(), 0);
+  EXPECT_EQ(job.pass_and_tick(1s).count<rdzv::Waiting>(), 1);
+  EXPECT_EQ(job.pass_and_tick(10s).count<rdzv::Waiting>(), 1);
+}
+
+TEST(Rendezvous, AJoinTimesOutByItselfBeforeTheFirstRound) {
+  JobSettings settings = nnodes(2, 2);
+  settings.join_timeout = 100s;
+  settings.node_timeout = 1000s;
+  Job job(settings);
+  job.join("a");
+  EXPECT_EQ(job.pass_and_tick(100s - 1ns).count<rdzv::TimedOut>(), 0);
+  const Said said = job.pass_and_tick(1ns);
+  ASSERT_NE(job.told<rdzv::TimedOut>(said, "a"), nullptr);
+  EXPECT_THAT(job.told<rdzv::TimedOut>(said, "a")->sentence, HasSubstr("waiting for 1 more"));
+  EXPECT_THAT(job.told<rdzv::TimedOut>(said, "a")->sentence, HasSubstr("100 s"));
+  EXPECT_TRUE(job.machine().is_removable()) << "nothing is left of a job that never began";
+  job.join("b");
+  EXPECT_TRUE(job.has_round(job.join("a"), "a")) << "it may try again";
+}
+
+TEST(Rendezvous, AJoinThatIsOverdueTimesOutWhenItsCompanyLeaves) {
+  JobSettings settings = with(nnodes(2, 3), [](JobSettings& s) {
+    s.join_timeout = 100s;
+    s.last_call_timeout = 300s;
+    s.node_timeout = 1000s;
+  });
+  Job job(settings);
+  job.join_all({"a", "b"});
+  EXPECT_EQ(job.pass_and_tick(150s).count<rdzv::TimedOut>(), 0) << "the last call is on";
+  job.leave("b");
+  EXPECT_EQ(job.tick().count<rdzv::TimedOut>(), 1);
+}
+
+TEST(Rendezvous, RanksFollowTheNaturalOrderOfNames) {
+  Job job(nnodes(3, 3));
+  job.join_all({"node10_7_0", "node2_9_0", "node1_8_0"});
+  EXPECT_EQ(job.rank("node1_8_0"), 0);
+  EXPECT_EQ(job.rank("node2_9_0"), 1);
+  EXPECT_EQ(job.rank("node10_7_0"), 2);
+  EXPECT_EQ(job.share("node10_7_0").record->master_addr, job.node("node1_8_0").address);
+}
+
+TEST(Rendezvous, HintsOrderTheFirstRound) {
+  Job job(nnodes(3, 3));
+  job.node("a").static_rank = 2;
+  job.node("b").static_rank = 0;
+  job.node("c").static_rank = 1;
+  job.join_all({"a", "b", "c"});
+  EXPECT_EQ(job.rank("a"), 2);
+  EXPECT_EQ(job.rank("b"), 0);
+  EXPECT_EQ(job.rank("c"), 1);
+}
+
+TEST(Rendezvous, NodesMayDifferInWorkersAndRoles) {
+  Job job(nnodes(3, 3));
+  job.node("a").local_world_size = 1;
+  job.node("b").local_world_size = 3;
+  job.node("b").role = "reader";
+  job.node("c").local_world_size = 2;
+  job.join_all({"a", "b", "c"});
+  EXPECT_EQ(job.share("a").own, (NodeAssignment{0, 1, 0, 0, 3}));
+  EXPECT_EQ(job.share("b").own, (NodeAssignment{1, 3, 1, 0, 3}));
+  EXPECT_EQ(job.share("c").own, (NodeAssignment{2, 2, 4, 1, 3}));
+  EXPECT_EQ(job.share("a").record->world_size, 6);
+}
+
+TEST(Rendezvous, AllMembersHoldTheDigestOfOneMemberList) {
+  Job job(nnodes(2, 2));
+  job.join_all({"a", "b"});
+  const std::uint64_t digest = job.share("a").record->members_digest;
+  EXPECT_EQ(digest, job.share("b").record->members_digest);
+  Job other(nnodes(2, 2));
+  other.node("b").local_world_size = 2;
+  other.join_all({"a", "b"});
+  EXPECT_NE(digest, other.share("b").record->members_digest);
+}
+
+TEST(Rendezvous, ALateNodeBeyondMaxIsASpareAndFormsNoSecondGroup) {
+  Job job(nnodes(1, 2));
+  job.join_all({"a", "b"});
+  const Said said = job.join("late");
+  ASSERT_NE(job.told<rdzv::Waiting>(said, "late"), nullptr);
+  EXPECT_THAT(job.told<rdzv::Waiting>(said, "late")->sentence, HasSubstr("this node is a spare"));
+  EXPECT_EQ(said.count<rdzv::Restart>(), 0);
+  EXPECT_EQ(job.machine().spare_nodes(), 1);
+  EXPECT_EQ(job.machine().waiting_nodes(), 0) << "spares are not counted";
+}
+
+struct Disagreement {
+  const char* name;
+  std::function<void(JobSettings&)> change;
+  const char* message;
+};
+
+TEST(Rendezvous, NodesThatDisagreeAreRefusedWithBothValues) {
+  const Disagreement disagreements[] = {
+      {"nnodes", [](JobSettings& s) { s.max_nodes = 4; },
+       "this node says nnodes=2:4, the job has nnodes=2:3"},
+      {"restarts", [](JobSettings& s) { s.max_restarts = 7; },
+       "this node says max_restarts=7, the job has max_restarts=0"},
+      {"policy", [](JobSettings& s) { s.on_loss = LossPolicy::kFail; },
+       "this node says on_loss=fail, the job has on_loss=replace"},
+      {"extra", [](JobSettings& s) { s.extra[0].second = "2.0"; },
+       "this node says version=2.0, the job has version=1.0"},
+      {"extra that is missing", [](JobSettings& s) { s.extra.clear(); },
+       "this node says version=(not given), the job has version=1.0"},
+  };
+  for (const Disagreement& one : disagreements) {
+    JobSettings settings = nnodes(2, 3);
+    settings.extra = {{"version", "1.0"}};
+    Job job(settings);
+    job.join("a");
+    one.change(settings);
+    const Said said = job.step(rdzv::Join{job.node("b"), settings});
+    ASSERT_NE(job.told<rdzv::Refused>(said, "b"), nullptr) << one.name;
+    EXPECT_EQ(job.told<rdzv::Refused>(said, "b")->error.message(), one.message);
+  }
+}
+
+TEST(Rendezvous, TimingsMayDiffer) {
+  Job job(nnodes(2, 2));
+  job.join("a");
+  JobSettings hasty = job.settings();
+  hasty.settle = 0s;
+  EXPECT_TRUE(job.has_round(job.step(rdzv::Join{job.node("b"), hasty}), "b"));
+}
+
+struct BadValue {
+  const char* name;
+  std::function<void(NodeInfo&, JobSettings&)> change;
+  const char* message;
+};
+
+TEST(Rendezvous, WhatCannotBeIsRefused) {
+  const BadValue bad_values[] = {
+      {"no workers", [](NodeInfo& n, JobSettings&) { n.local_world_size = 0; }, "nproc_per_node"},
+      {"too many workers",
+       [](NodeInfo& n, JobSettings&) { n.local_world_size = kLocalWorldSizeMax + 1; },
+       "nproc_per_node must be 1 to 4096, not 4097"},
+      {"long name", [](NodeInfo& n, JobSettings&) { n.name.assign(300, 'x'); }, "longer than 255"},
+      {"round", [](NodeInfo& n, JobSettings&) { n.highest_round = ~0ULL; }, "out of range"},
+      {"grace", [](NodeInfo& n, JobSettings&) { n.stop_grace = -1s; }, "must not be negative"},
+      {"min > max", [](NodeInfo&, JobSettings& s) { s.min_nodes = 9; },
+       "nnodes=9:3: the minimum is greater than the maximum"},
+      {"no nodes", [](NodeInfo&, JobSettings& s) { s.min_nodes = 0; }, "min_nodes"},
+      {"no timeout", [](NodeInfo&, JobSettings& s) { s.node_timeout = 0s; },
+       "node_timeout: must be positive"},
+  };
+  for (const BadValue& one : bad_values) {
+    Job job(nnodes(2, 3));
+    NodeInfo info = job.node("a");
+    JobSettings settings = job.settings();
+    one.change(info, settings);
+    const Said said = job.step(rdzv::Join{info, settings});
+    ASSERT_NE(job.told<rdzv::Refused>(said, "a"), nullptr) << one.name;
+    EXPECT_THAT(std::string(job.told<rdzv::Refused>(said, "a")->error.message()),
+                HasSubstr(one.message));
+  }
+}
+
+TEST(Rendezvous, ShowsEveryNodeThatIsThere) {
+  Job job(nnodes(2, 2));
+  job.join_all({"b", "a"});
+  job.join("spare");
+  job.pass(3s);
+  job.cut("a");
+  const std::vector<NodeStatus> nodes = job.machine().nodes(job.now());
+  ASSERT_EQ(nodes.size(), 3u);
+  for (const NodeStatus& node : nodes) {
+    EXPECT_EQ(node.rank, node.name == "a" ? 0 : node.name == "b" ? 1 : -1);
+    EXPECT_EQ(node.is_suspect, node.name == "a");
+    EXPECT_EQ(node.silence, 3s);
+    const bool works = node.phase == rdzv::NodePhase::kWorking;
+    EXPECT_EQ(works, node.name != "spare");
+  }
+}
+
+TEST(Rendezvous, TheNumberOfSparesHasALimit) {
+  JobSettings settings = nnodes(1, 1);
+  Rendezvous machine(settings, Instant(0s), 0s);
+  std::vector<RendezvousAction> actions;
+  NodeInfo info;
+  for (std::uint64_t i = 0; i < 1 + 4096; ++i) {
+    info.id = {1, i};
+    machine.step(rdzv::Join{info, settings}, Instant(0s), &actions);
+  }
+  EXPECT_EQ(machine.spare_nodes(), 4096);
+  actions.clear();
+  info.id = {2, 0};
+  machine.step(rdzv::Join{info, settings}, Instant(0s), &actions);
+  ASSERT_EQ(actions.size(), 1u);
+  const auto* refused = std::get_if<rdzv::Refused>(&actions[0]);
+  ASSERT_NE(refused, nullptr);
+  EXPECT_EQ(refused->error.code(), StatusCode::kResourceExhausted);
+}
+
+JobSettings static_ranks(int nodes) {
+  return with(nnodes(nodes, nodes), [](JobSettings& s) { s.static_ranks = true; });
+}
+
+TEST(Rendezvous, StaticRanksAreTheGivenOnesInEveryRound) {
+  Job job(static_ranks(3));
+  job.node("a").static_rank = 2;
+  job.node("b").static_rank = 0;
+  job.node("c").static_rank = 1;
+  job.join_all({"a", "b", "c"});
+  EXPECT_EQ(job.rank("a"), 2);
+  job.cut("b");
+  job.node("b2").static_rank = 0;
+  job.join("b2");  // replaces b, whose session is closed
+  EXPECT_TRUE(job.is_closed()) << "the loss below min_nodes cost what the budget did not have";
+}
+
+TEST(Rendezvous, AStaticJobRestartsAsAGangAndAReplacementTakesItsRank) {
+  Job job(with(static_ranks(2), [](JobSettings& s) { s.max_restarts = 1; }));
+  job.node("a").static_rank = 0;
+  job.node("b").static_rank = 1;
+  job.join_all({"a", "b"});
+  job.cut("b");
+  job.node("b2").static_rank = 1;
+  const Said said = job.join("b2");
+  EXPECT_NE(job.told<rdzv::Evicted>(said, "b"), nullptr);
+  EXPECT_NE(job.told<rdzv::Restart>(said, "a"), nullptr);
+  job.rejoin("a");
+  EXPECT_EQ(job.rank("a"), 0);
+  EXPECT_EQ(job.rank("b2"), 1);
+  EXPECT_EQ(job.share("b2").record->restarts, 1);
+}
+
+TEST(Rendezvous, DuplicateStaticRanksAreRefusedWithBothNames) {
+  Job job(static_ranks(2));
+  job.node("a").static_rank = 0;
+  job.node("b").static_rank = 0;
+  job.join("a");
+  const Said said = job.join("b");
+  ASSERT_NE(job.told<rdzv::Refused>(said, "b"), nullptr);
+  EXPECT_EQ(job.told<rdzv::Refused>(said, "b")->error.message(),
+            "node_rank=0 was given to both a and b");
+}
+
+TEST(Rendezvous, AStaticRankMustBeInRange) {
+  Job job(static_ranks(2));
+  job.node("a").static_rank = 2;
+  const Said said = job.join("a");
+  ASSERT_NE(job.told<rdzv::Refused>(said, "a"), nullptr);
+  EXPECT_EQ(job.told<rdzv::Refused>(said, "a")->error.message(),
+            "join: node_rank must be 0 to 1, not 2");
+}
+
+TEST(Rendezvous, AClosedJobTellsItsResultToWhoeverComesLate) {
+  Job job(nnodes(1, 2));
+  job.join_all({"a", "b"});
+  job.done("a");
+  job.done("b");
+  ASSERT_TRUE(job.is_closed());
+  const Said said = job.join("late");
+  ASSERT_NE(job.told<rdzv::Closed>(said, "late"), nullptr);
+  EXPECT_EQ(job.told<rdzv::Closed>(said, "late")->result->outcome, JobOutcome::kSucceeded);
+}
+
+TEST(Rendezvous, AfterItsLastSessionAnIdStartsANewGeneration) {
+  Job job(nnodes(2, 2));
+  job.join_all({"a", "b"});
+  job.fail("a", 3);
+  job.gone("a");
+  job.gone("b");
+  ASSERT_TRUE(job.is_closed());
+  job.leave("a");
+  EXPECT_FALSE(job.machine().is_removable());
+  job.cut("b");
+  EXPECT_TRUE(job.machine().is_removable());
+
+  job.join("c");
+  const Said said = job.join("d");
+  const auto* round = job.told<rdzv::Round>(said, "c");
+  ASSERT_NE(round, nullptr);
+  EXPECT_EQ(round->record->generation, 2u);
+  EXPECT_EQ(round->record->round, 2u) << "rounds grow for ever";
+  EXPECT_EQ(round->record->restarts, 0);
+  EXPECT_EQ(round->record->membership_changes, 0);
+}
+
+TEST(Rendezvous, WhoSleptThroughTheEndIsToldTheResultOfItsOwnGeneration) {
+  Job job(nnodes(1, 2));
+  job.join_all({"a", "b"});
+  job.done("a");
+  job.cut("a");
+  job.pass_and_tick(50ms);
+  job.done("b");
+  job.leave("b");
+  job.join("c");  // the next generation
+  const Said said = job.resume("a", rdzv::NodePhase::kDone);
+  ASSERT_NE(job.told<rdzv::Closed>(said, "a"), nullptr);
+  EXPECT_EQ(job.told<rdzv::Closed>(said, "a")->result->outcome, JobOutcome::kSucceeded);
+}
+
+TEST(Rendezvous, ANewGenerationMayHaveOtherSettings) {
+  Job job(nnodes(1, 1));
+  job.join("a");
+  job.done("a");
+  job.leave("a");
+  const Said said = job.step(rdzv::Join{job.node("b"), nnodes(2, 2)});
+  EXPECT_NE(job.told<rdzv::Waiting>(said, "b"), nullptr);
+  EXPECT_EQ(job.machine().settings().min_nodes, 2);
+}
+
+TEST(Rendezvous, ClosingTellsEverybodyTheGivenResult) {
+  Job job(nnodes(1, 2));
+  job.join_all({"a", "b"});
+  job.join("spare");
+  JobResult result;
+  result.outcome = JobOutcome::kClosed;
+  result.cause = JobCause::kRequested;
+  result.message = "closed by the user";
+  const Said said = job.step(rdzv::Close{job.id("a"), result});
+  EXPECT_EQ(said.count<rdzv::Closed>(), 3);
+  EXPECT_EQ(job.result().message, "closed by the user");
+  EXPECT_THAT(job.describe(), StartsWith("closed: "));
+}
+
+TEST(Rendezvous, AnEvictedNodeClosesNothing) {
+  Job job(nnodes(1, 2));
+  job.join_all({"a", "b"});
+  job.cut("b");
+  job.pass_and_tick(50ms);
+  EXPECT_NE(job.told<rdzv::Evicted>(job.step(rdzv::Close{job.id("b"), {}}), "b"), nullptr);
+  EXPECT_FALSE(job.is_closed());
+  job.step(rdzv::Close{job.id("a stranger"), {}});
+  EXPECT_TRUE(job.is_closed());
+}
+
+TEST(Rendezvous, WhatIsSaidUnderAnotherRoundChangesNothing) {
+  Job job(nnodes(2, 2));
+  job.join_all({"a", "b"});
+  const Said gone = job.step(rdzv::Gone{job.id("a"), 7});
+  ASSERT_NE(job.told<rdzv::Superseded>(gone, "a"), nullptr);
+  EXPECT_EQ(job.told<rdzv::Superseded>(gone, "a")->round, 1u);
+  EXPECT_NE(job.told<rdzv::Superseded>(job.step(rdzv::Done{job.id("a"), 0}), "a"), nullptr);
+  EXPECT_NE(job.told<rdzv::Superseded>(job.step(rdzv::Failed{job.id("a"), 2, {}}), "a"), nullptr);
+  EXPECT_TRUE(job.is_running());
+}
+
+TEST(Rendezvous, AMemberThatAsksForANewRoundRestartsAllWithoutCharge) {
+  Job job(nnodes(2, 2));
+  job.join_all({"a", "b"});
+  const Said said = job.join("a");
+  ASSERT_NE(job.told<rdzv::Restart>(said, "b"), nullptr);
+  EXPECT_EQ(job.told<rdzv::Restart>(said, "b")->cause, rdzv::RestartCause::kRejoin);
+  EXPECT_NE(job.told<rdzv::Waiting>(said, "a"), nullptr);
+  job.rejoin("b");
+  EXPECT_EQ(job.round(), 2u);
+  EXPECT_EQ(job.share("a").record->restarts, 0);
+}
+
+TEST(Rendezvous, AJoinThatCrossesItsRoundEndsNothing) {
+  Job job(nnodes(2, 2));
+  job.join_all({"a", "b"});
+  job.node("a").highest_round = 0;  // said before round 1 could be heard of
+  const Said said = job.join("a");
+  ASSERT_NE(job.told<rdzv::Round>(said, "a"), nullptr);
+  EXPECT_EQ(job.told<rdzv::Round>(said, "a")->record->round, 1u);
+  EXPECT_TRUE(job.is_running());
+
+  job.join("b");  // ends the round
+  job.node("a").highest_round = 0;
+  const Said late = job.join("a");
+  EXPECT_EQ(late.count<rdzv::Round>(), 0) << "a hears of round 1 first, and may start its workers";
+  EXPECT_NE(job.told<rdzv::Restart>(late, "a"), nullptr);
+  EXPECT_EQ(job.rejoin("a").count<rdzv::Round>(), 2);
+}
+
+TEST(Rendezvous, AJoinThatIsRepeatedBringsItsNewPort) {
+  Job job(nnodes(2, 2));
+  job.join("a");
+  job.node("a").store_port = 4711;
+  EXPECT_NE(job.told<rdzv::Waiting>(job.join("a"), "a"), nullptr);
+  job.join("b");
+  EXPECT_EQ(job.share("a").record->master_port, 4711);
+}
+
+TEST(Rendezvous, TheStoreOfARoundMayCloseWhenNoMemberHasWorkers) {
+  Job job(nnodes(2, 2));
+  job.join_all({"a", "b"});
+  job.join("b");
+  const Said said = job.gone("a");
+  ASSERT_NE(job.told<rdzv::RoundOver>(said, "a"), nullptr);
+  EXPECT_EQ(job.told<rdzv::RoundOver>(said, "a")->round, 1u);
+
+  job.join("a");
+  job.done("a");
+  EXPECT_NE(job.told<rdzv::RoundOver>(job.done("b"), "a"), nullptr);
+}
+
+}  // namespace
+}  // namespace elastic::test

@@ -1,0 +1,376 @@
+// Nodes that share a state, in simulated time: what one of them does when a write is lost, an
+// answer is lost, the store is away, empty, foreign or from tomorrow, and with what a dead job has
+// left. Long runs with many faults are in tests/cpp/sim.
+
+#include "core/rendezvous/shared_member.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+
+namespace elastic::core {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+JobSettings settings_of(int min_nodes, int max_nodes) {
+  JobSettings settings;
+  settings.min_nodes = min_nodes;
+  settings.max_nodes = max_nodes;
+  settings.last_call_timeout = 1s;
+  settings.settle = 100ms;
+  settings.node_timeout = 2s;
+  settings.join_timeout = 30s;
+  settings.store_grace = 10s;
+  return settings;
+}
+
+struct Store {
+  std::optional<StoredState> state;
+  int writes = 0;
+
+  StoredWrite write(const SharedWrite& write) {
+    const auto token = state ? std::optional(state->token) : std::nullopt;
+    const bool was_set = token == write.token;
+    if (was_set) state = StoredState{write.bytes, std::to_string(++writes)};
+    return {was_set, *state};
+  }
+};
+
+struct Node {
+  Node(Store* its_store, int number, const JobSettings& its_settings, Instant now)
+      : store(its_store),
+        settings(its_settings),
+        member(its_settings, static_cast<std::uint64_t>(number), now) {
+    info.id = {1, static_cast<std::uint64_t>(number)};
+    info.name = "node" + std::to_string(number);
+    info.address = "10.0.0." + std::to_string(number);
+    info.store_port = 1000;
+  }
+
+  void join() {
+    info.highest_round = round;
+    member.say(rdzv::Join{info, settings});
+  }
+  // One look at the store, whole.
+  Status look(Instant now) {
+    Status status = member.read(store->state, now, &told);
+    if (!status.ok()) return status;
+    if (const auto write = member.propose(now, &told)) {
+      status = member.wrote(store->write(*write), now, &told);
+    }
+    for (const auto& action : told) {
+      if (const auto* one = std::get_if<rdzv::Round>(&action)) round = one->record->round;
+    }
+    return status;
+  }
+  template <typename Action>
+  const Action* heard() const {
+    const Action* last = nullptr;
+    for (const auto& action : told) {
+      if (const auto* one = std::get_if<Action>(&action)) last = one;
+    }
+    return last;
+  }
+
+  Store* store;
+  JobSettings settings;
+  NodeInfo info;
+  SharedMember member;
+  std::vector<RendezvousAction> told;
+  std::uint64_t round = 0;
+};
+
+class SharedMemberTest : public ::testing::Test {
+ protected:
+  Node& add(int number, const JobSettings& settings) {
+    nodes.push_back(std::make_unique<Node>(&store, number, settings, now));
+    return *nodes.back();
+  }
+  // Lets time pass; each node but those that are `silent` looks when it wants to.
+  void run_for(Duration time, const std::vector<Node*>& silent = {}) {
+    const Instant end = now + time;
+    while (true) {
+      Node* next = nullptr;
+      for (const auto& node : nodes) {
+        if (std::find(silent.begin(), silent.end(), node.get()) != silent.end()) continue;
+        if (next == nullptr || node->member.next_look(false) < next->member.next_look(false)) {
+          next = node.get();
+        }
+      }
+      if (next == nullptr || next->member.next_look(false) > end) break;
+      now = std::max(now, next->member.next_look(false));
+      const Status status = next->look(now);
+      ASSERT_TRUE(status.ok()) << status.message();
+      ASSERT_LT(++looks, 100'000);
+    }
+    now = end;
+  }
+
+  Store store;
+  std::vector<std::unique_ptr<Node>> nodes;
+  Instant now = Instant(1h);
+  int looks = 0;
+};
+
+TEST_F(SharedMemberTest, NodesThatJoinFindOneAnother) {
+  const JobSettings settings = settings_of(3, 3);
+  for (int i = 0; i < 3; ++i) add(i, settings).join();
+  run_for(500ms);
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_NE(nodes[static_cast<std::size_t>(i)]->heard<rdzv::Round>(), nullptr) << i;
+    const auto& told = *nodes[static_cast<std::size_t>(i)]->heard<rdzv::Round>();
+    EXPECT_EQ(told.record->nodes, 3);
+    EXPECT_EQ(told.own.group_rank, i);
+  }
+}
+
+TEST_F(SharedMemberTest, SixtyFourNodesThatJoinAtOnceAllGetIn) {
+  const JobSettings settings = settings_of(64, 64);
+  for (int i = 0; i < 64; ++i) add(i, settings).join();
+  run_for(5s);
+  for (const auto& node : nodes) EXPECT_NE(node->heard<rdzv::Round>(), nullptr) << node->info.name;
+}
+
+TEST_F(SharedMemberTest, ALostWriteChangesNothingAndIsTriedAgain) {
+  const JobSettings settings = settings_of(2, 2);
+  Node& a = add(0, settings);
+  Node& b = add(1, settings);
+  a.join();
+  b.join();
+  // Both read the empty store; b is first to write.
+  ASSERT_TRUE(a.member.read(store.state, now, &a.told).ok());
+  const auto late = a.member.propose(now, &a.told);
+  ASSERT_TRUE(late.has_value());
+  ASSERT_TRUE(b.look(now).ok());
+  ASSERT_TRUE(a.member.wrote(store.write(*late), now, &a.told).ok());
+  EXPECT_TRUE(a.told.empty()) << "nothing was decided";
+  EXPECT_FALSE(a.member.has_said_all());
+  run_for(500ms);
+  EXPECT_NE(a.heard<rdzv::Round>(), nullptr);
+  EXPECT_NE(b.heard<rdzv::Round>(), nullptr);
+}
+
+TEST_F(SharedMemberTest, AWriteWhoseAnswerWasLostIsRecognised) {
+  Node& a = add(0, settings_of(1, 1));
+  a.join();
+  ASSERT_TRUE(a.member.read(store.state, now, &a.told).ok());
+  store.write(*a.member.propose(now, &a.told));
+  ASSERT_TRUE(a.member.write_failed({StatusCode::kUnavailable, "reset"}, now).ok());
+  EXPECT_EQ(a.heard<rdzv::Round>(), nullptr);
+  ASSERT_TRUE(a.look(now + 1s).ok());
+  ASSERT_NE(a.heard<rdzv::Round>(), nullptr);
+  EXPECT_TRUE(a.member.has_said_all());
+  EXPECT_EQ(a.heard<rdzv::Round>()->record->round, 1u) << "the join was taken once";
+}
+
+TEST_F(SharedMemberTest, AVersionThatWasReplacedTellsNothing) {
+  const JobSettings settings = settings_of(1, 2);
+  Node& a = add(0, settings);
+  a.join();
+  ASSERT_TRUE(a.look(now).ok());
+  const auto before = store.state;
+  Node& b = add(1, settings);
+  b.join();
+  ASSERT_TRUE(b.look(now).ok());
+  ASSERT_TRUE(b.member.read(before, now, &b.told).ok());
+  EXPECT_FALSE(b.member.propose(now, &b.told).has_value());
+  EXPECT_EQ(b.heard<rdzv::Evicted>(), nullptr);
+  EXPECT_GT(b.member.next_look(false), now) << "and it does not ask again without a pause";
+}
+
+TEST_F(SharedMemberTest, AStoreThatHasLostTheStateIsAnError) {
+  Node& a = add(0, settings_of(1, 2));
+  a.join();
+  run_for(2s);
+  ASSERT_NE(a.heard<rdzv::Round>(), nullptr);
+
+  store.state.reset();
+  const Status gone = a.look(now);
+  EXPECT_EQ(gone.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(gone.message()), HasSubstr("restarted"));
+}
+
+TEST_F(SharedMemberTest, AStoreThatWasFilledAnewIsAnErrorForThoseWhoKnewTheOld) {
+  Node& a = add(0, settings_of(1, 2));
+  a.join();
+  run_for(2s);
+  store.state.reset();
+  Node& b = add(1, settings_of(1, 2));
+  b.join();
+  ASSERT_TRUE(b.look(now).ok());
+  EXPECT_EQ(a.look(now).code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_F(SharedMemberTest, WhatIsStoredMayRefuseTheNode) {
+  Node& first = add(0, settings_of(2, 2));
+  first.join();
+  ASSERT_TRUE(first.look(now).ok());
+  std::string newer = store.state->bytes;
+  newer[4] = 9;  // the version, behind the magic number
+  std::string damaged = store.state->bytes;
+  damaged.resize(damaged.size() - 3);
+  struct Case {
+    const char* name;
+    std::string bytes;
+    JobSettings settings;
+    const char* says;
+  } const cases[] = {
+      {"foreign", "something else", settings_of(2, 2), "something else"},
+      {"newer", newer, settings_of(2, 2), "newer version (format 9"},
+      {"damaged", damaged, settings_of(2, 2), "damaged"},
+      {"other settings", store.state->bytes, settings_of(2, 4),
+       "this node says nnodes=2:4, the job has nnodes=2"},
+  };
+  for (const Case& one : cases) {
+    Store other;
+    other.state = StoredState{one.bytes, "1"};
+    Node node(&other, 7, one.settings, now);
+    node.join();
+    ASSERT_TRUE(node.look(now).ok()) << one.name;
+    ASSERT_NE(node.heard<rdzv::Refused>(), nullptr) << one.name;
+    EXPECT_THAT(std::string(node.heard<rdzv::Refused>()->error.message()), HasSubstr(one.says));
+    EXPECT_EQ(other.state->bytes, one.bytes) << one.name << ": nothing is written";
+  }
+}
+
+TEST_F(SharedMemberTest, GivesUpAStoreThatStaysAwayForStoreGrace) {
+  Node& a = add(0, settings_of(1, 1));
+  a.join();
+  ASSERT_TRUE(a.look(now).ok());
+  const Status cause(StatusCode::kUnavailable, "refused");
+  EXPECT_TRUE(a.member.could_not_read(cause, now + 9s).ok());
+  const Status end = a.member.could_not_read(cause, now + 11s);
+  EXPECT_EQ(end.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(end.message()), HasSubstr("refused"));
+}
+
+TEST_F(SharedMemberTest, GivesUpAStoreThatNeverWasThereAfterJoinTimeout) {
+  Node& a = add(0, settings_of(1, 1));
+  const Status cause(StatusCode::kUnavailable, "refused");
+  EXPECT_TRUE(a.member.could_not_read(cause, now + 29s).ok());
+  EXPECT_EQ(a.member.could_not_read(cause, now + 31s).code(), StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(SharedMemberTest, ASilentNodeIsLostAndHearsSoWhenItSpeaks) {
+  const JobSettings settings = settings_of(1, 2);
+  Node& a = add(0, settings);
+  Node& b = add(1, settings);
+  a.join();
+  b.join();
+  run_for(1s);
+  ASSERT_EQ(a.round, 1u);
+  ASSERT_EQ(b.round, 1u);
+  run_for(1900ms, {&a});
+  EXPECT_EQ(b.heard<rdzv::Restart>(), nullptr) << "node_timeout is not over";
+  run_for(800ms, {&a});
+  ASSERT_NE(b.heard<rdzv::Restart>(), nullptr);
+  EXPECT_THAT(b.heard<rdzv::Restart>()->reason, HasSubstr("node0 was lost"));
+  ASSERT_TRUE(a.look(now).ok());
+  EXPECT_NE(a.heard<rdzv::Evicted>(), nullptr);
+}
+
+TEST_F(SharedMemberTest, WhoCouldNotReadTheStoreEvictsNobody) {
+  const JobSettings settings = settings_of(1, 2);
+  Node& a = add(0, settings);
+  Node& b = add(1, settings);
+  a.join();
+  b.join();
+  run_for(1s);
+  now += 3 * settings.node_timeout;  // the store is away, for both
+  run_for(1500ms);
+  EXPECT_EQ(a.heard<rdzv::Evicted>(), nullptr);
+  EXPECT_EQ(b.heard<rdzv::Evicted>(), nullptr);
+  EXPECT_EQ(a.heard<rdzv::Restart>(), nullptr);
+}
+
+TEST_F(SharedMemberTest, EveryNodeWhoseJoinIsOverdueHearsThatItTimedOut) {
+  JobSettings settings = settings_of(3, 3);
+  settings.join_timeout = 5s;
+  for (int i = 0; i < 2; ++i) add(i, settings).join();
+  run_for(6s);
+  for (const auto& node : nodes) {
+    ASSERT_NE(node->heard<rdzv::TimedOut>(), nullptr) << node->info.name;
+    EXPECT_EQ(node->heard<rdzv::Evicted>(), nullptr) << node->info.name;
+  }
+}
+
+TEST_F(SharedMemberTest, AJobThatLeftInOrderMakesRoomForTheNextAtOnce) {
+  Node& a = add(0, settings_of(1, 1));
+  a.join();
+  ASSERT_TRUE(a.look(now).ok());
+  a.member.say(rdzv::Done{a.info.id, 1});
+  ASSERT_TRUE(a.look(now).ok());
+  ASSERT_NE(a.heard<rdzv::Closed>(), nullptr);
+  a.member.say(rdzv::Leave{a.info.id, "the job is over"});
+  ASSERT_TRUE(a.look(now).ok());
+
+  Node& b = add(1, settings_of(1, 1));
+  b.join();
+  ASSERT_TRUE(b.look(now).ok());
+  ASSERT_NE(b.heard<rdzv::Round>(), nullptr);
+  EXPECT_EQ(b.heard<rdzv::Round>()->record->generation, 2u);
+}
+
+TEST_F(SharedMemberTest, WhatADeadJobLeftBehindIsForgottenAfterNodeTimeout) {
+  Node& a = add(0, settings_of(1, 1));
+  a.join();
+  ASSERT_TRUE(a.look(now).ok());
+  a.member.say(rdzv::Done{a.info.id, 1});
+  ASSERT_TRUE(a.look(now).ok());
+  nodes.clear();  // and it dies before it leaves
+
+  now += 1h;
+  Node& b = add(1, settings_of(1, 1));
+  b.join();
+  run_for(1500ms);
+  EXPECT_TRUE(b.told.empty()) << "it may still live";
+  run_for(1s);
+  ASSERT_NE(b.heard<rdzv::Round>(), nullptr);
+  EXPECT_EQ(b.heard<rdzv::Closed>(), nullptr);
+}
+
+TEST_F(SharedMemberTest, WhoHasBeenInTheJobNeedNotWaitForItsOthersToShowLife) {
+  const JobSettings settings = settings_of(2, 2);
+  Node& a = add(0, settings);
+  Node& b = add(1, settings);
+  a.join();
+  b.join();
+  run_for(200ms);
+  a.member.say(rdzv::Close{a.info.id, {}});
+  ASSERT_TRUE(a.look(now).ok());
+  a.member.say(rdzv::Leave{a.info.id, "shut down"});
+  ASSERT_TRUE(a.look(now).ok());
+  a.member.say(rdzv::Close{a.info.id, {}});
+  ASSERT_TRUE(a.look(now).ok());
+  EXPECT_TRUE(a.member.has_said_all());
+}
+
+TEST_F(SharedMemberTest, AJobWhoseNodesLiveTellsALateNodeItsResult) {
+  Node& a = add(0, settings_of(1, 1));
+  a.join();
+  ASSERT_TRUE(a.look(now).ok());
+  a.member.say(rdzv::Done{a.info.id, 1});
+  ASSERT_TRUE(a.look(now).ok());
+  Node& b = add(1, settings_of(1, 1));
+  b.join();
+  run_for(1s);
+  EXPECT_NE(b.heard<rdzv::Closed>(), nullptr);
+}
+
+TEST_F(SharedMemberTest, AnIdleNodeLooksTwentyTimesAndWritesFourTimesWithinNodeTimeout) {
+  Node& a = add(0, settings_of(1, 1));
+  a.join();
+  run_for(60s);
+  const int looks_before = looks;
+  const int writes_before = store.writes;
+  run_for(20s);
+  EXPECT_LE(looks - looks_before, 20 * 20 / 2 * 3 / 2);
+  EXPECT_EQ(store.writes - writes_before, 40);
+}
+
+}  // namespace
+}  // namespace elastic::core

@@ -1,0 +1,112 @@
+#pragma once
+
+// For tests of the session machine: one node's job and statements, and actions as words.
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "core/session/session_machine.h"
+
+namespace elastic::core::session_machine_test {
+
+using M = SessionMachine;
+
+inline constexpr NodeId kNode{1, 2};
+
+inline JobSettings settings() {
+  using namespace std::chrono_literals;
+  JobSettings job;
+  job.min_nodes = 2;
+  job.max_nodes = 4;
+  job.node_timeout = 8s;
+  job.store_grace = 60s;
+  job.join_timeout = 600s;
+  return job;
+}
+
+inline rdzv::Join join(std::uint64_t highest_round = 0) {
+  rdzv::Join said;
+  said.node.id = kNode;
+  said.node.name = "10.0.0.7_1_0";
+  said.node.highest_round = highest_round;
+  said.settings = settings();
+  return said;
+}
+
+inline rdzv::Round round(std::uint64_t number, int rank = 1) {
+  RoundRecord record;
+  record.round = number;
+  record.nodes = 2;
+  return {kNode, std::make_shared<const RoundRecord>(record), {.group_rank = rank}};
+}
+
+inline FailureReport failure_at(Instant at) {
+  FailureReport failure;
+  failure.exit_code = 3;
+  failure.at = at;
+  return failure;
+}
+
+inline const char* text_of(rdzv::NodePhase phase) {
+  switch (phase) {
+    case rdzv::NodePhase::kJoined: return "joined";
+    case rdzv::NodePhase::kWorking: return "working";
+    case rdzv::NodePhase::kStopped: return "stopped";
+    case rdzv::NodePhase::kDone: return "done";
+  }
+  return "?";
+}
+
+inline std::string text_of(const RendezvousEvent& event) {
+  if (const auto* said = std::get_if<rdzv::Join>(&event)) {
+    return "join after " + std::to_string(said->node.highest_round);
+  }
+  if (const auto* said = std::get_if<rdzv::Resume>(&event)) {
+    return std::string("resume ") + text_of(said->phase) +
+           (said->last ? " in " + std::to_string(said->last->record.round) : "") +
+           (said->failure ? " with a failure" : "");
+  }
+  if (const auto* said = std::get_if<rdzv::Failed>(&event)) {
+    return "failed in " + std::to_string(said->round);
+  }
+  if (const auto* said = std::get_if<rdzv::Gone>(&event)) {
+    return "gone of " + std::to_string(said->round);
+  }
+  if (const auto* said = std::get_if<rdzv::Done>(&event)) {
+    return "done in " + std::to_string(said->round);
+  }
+  if (std::holds_alternative<rdzv::Leave>(event)) return "leave";
+  if (std::holds_alternative<rdzv::Close>(event)) return "close";
+  return "?";
+}
+
+inline std::string text_of(const RendezvousAction& action) {
+  if (const auto* told = std::get_if<rdzv::Round>(&action)) {
+    return "round " + std::to_string(told->record->round);
+  }
+  if (const auto* told = std::get_if<rdzv::Restart>(&action)) {
+    return "restart " + std::to_string(told->round);
+  }
+  if (std::holds_alternative<rdzv::Waiting>(action)) return "waiting";
+  if (std::holds_alternative<rdzv::Evicted>(action)) return "evicted";
+  if (std::holds_alternative<rdzv::Refused>(action)) return "refused";
+  if (std::holds_alternative<rdzv::TimedOut>(action)) return "timed out";
+  if (std::holds_alternative<rdzv::Closed>(action)) return "closed";
+  if (std::holds_alternative<rdzv::RoundOver>(action)) return "round over";
+  return "?";
+}
+
+inline std::string text_of(const M::Action& action) {
+  if (std::holds_alternative<M::Connect>(action)) return "connect";
+  if (std::holds_alternative<M::Abandon>(action)) return "abandon";
+  if (std::holds_alternative<M::Greet>(action)) return "greet";
+  if (std::holds_alternative<M::Beat>(action)) return "beat";
+  if (const auto* said = std::get_if<M::Send>(&action)) return text_of(said->event);
+  if (const auto* told = std::get_if<M::Deliver>(&action)) return "told: " + text_of(told->action);
+  if (const auto* noted = std::get_if<M::Note>(&action)) return "note: " + noted->sentence;
+  const auto& lost = std::get<M::Lost>(action);
+  return "lost " + std::to_string(lost.exit_code) + ": " + lost.sentence;
+}
+
+}  // namespace elastic::core::session_machine_test

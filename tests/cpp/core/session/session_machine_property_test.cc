@@ -1,0 +1,136 @@
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/rng.h"
+#include "core/session/session_machine.h"
+#include "core/session/session_machine_harness.h"
+
+namespace elastic::core {
+namespace {
+
+using namespace std::chrono_literals;
+using namespace session_machine_test;
+
+// Any order of events: what is promised to the one who carries the actions out.
+class SessionMachineProperties : public ::testing::TestWithParam<int> {
+ protected:
+  void feed(const M::Event& event) {
+    std::vector<M::Action> actions;
+    machine_.step(event, now_, &actions);
+    judge(event, actions);
+  }
+  void judge(const M::Event& event, const std::vector<M::Action>& actions) {
+    for (const M::Action& action : actions) {
+      const std::string text = text_of(action);
+      ASSERT_FALSE(is_lost_) << text << " after the end";
+      if (std::holds_alternative<M::Say>(event)) {
+        ASSERT_TRUE(!std::holds_alternative<M::Deliver>(action) &&
+                    !std::holds_alternative<M::Note>(action) &&
+                    !std::holds_alternative<M::Lost>(action))
+            << text << " inside of a call";
+      }
+      if (std::holds_alternative<M::Connect>(action)) {
+        ASSERT_FALSE(is_attempting_);
+        is_attempting_ = true;
+      } else if (std::holds_alternative<M::Abandon>(action)) {
+        ASSERT_TRUE(is_attempting_);
+        is_attempting_ = false;
+      } else if (std::holds_alternative<M::Greet>(action)) {
+        ASSERT_TRUE(is_open_);
+        ASSERT_FALSE(is_greeted_);
+        is_greeted_ = true;
+      } else if (std::holds_alternative<M::Send>(action) ||
+                 std::holds_alternative<M::Beat>(action)) {
+        ASSERT_TRUE(is_open_ && is_greeted_) << text << " without a greeted connection";
+      } else if (const auto* told = std::get_if<M::Deliver>(&action)) {
+        if (const auto* one = std::get_if<rdzv::Round>(&told->action)) {
+          ASSERT_GT(one->record->round, round_);
+          round_ = one->record->round;
+        }
+      } else if (std::holds_alternative<M::Lost>(action)) {
+        is_lost_ = true;
+      }
+    }
+  }
+  void random_event(Rng* rng) {
+    const auto pick = [rng](std::uint64_t n) { return rng->next() % n; };
+    now_ += Duration(static_cast<Duration::rep>(pick(700'000'000)));
+    const std::uint64_t number = round_ + pick(3);
+    switch (pick(16)) {
+      case 0:
+      case 1:
+      case 2:
+        if (!is_attempting_) break;
+        is_attempting_ = false;
+        is_open_ = true;
+        is_greeted_ = false;
+        feed(M::Connected{});
+        break;
+      case 3:
+        if (!is_attempting_) break;
+        is_attempting_ = false;
+        feed(M::AttemptFailed{Status(StatusCode::kUnavailable, "refused"), std::nullopt});
+        break;
+      case 4:
+        if (!is_open_) break;
+        is_open_ = false;
+        feed(M::ConnectionLost{Status(StatusCode::kUnavailable, "reset")});
+        break;
+      case 5: feed(M::Say{join(number)}); break;
+      case 6: feed(M::Say{rdzv::Gone{kNode, number}}); break;
+      case 7: feed(M::Say{rdzv::Failed{kNode, number, failure_at(now_)}}); break;
+      case 8: feed(M::Say{rdzv::Done{kNode, number}}); break;
+      case 9:
+        if (pick(20) == 0) feed(M::Say{rdzv::Leave{kNode, "SIGTERM"}});
+        break;
+      case 10:
+        if (is_greeted_ && is_open_) feed(M::Greeted{pick(3), now_});
+        break;
+      case 11:
+        if (is_greeted_ && is_open_) feed(M::BeatAnswered{now_ - Duration(pick(9)), now_});
+        break;
+      case 12:
+        if (is_open_) feed(M::Heard{round(number)});
+        break;
+      case 13:
+        if (is_open_) feed(M::Heard{rdzv::Restart{kNode, number, {}, "why", 1s}});
+        break;
+      case 14:
+        if (is_open_) feed(M::Heard{rdzv::Evicted{kNode, number, "why"}});
+        break;
+      default: feed(M::Hurry{}); break;
+    }
+  }
+
+  Instant now_ = Instant(1h);
+  M machine_{settings(), "node1:29400", static_cast<std::uint64_t>(GetParam())};
+  bool is_attempting_ = false;
+  bool is_open_ = false;
+  bool is_greeted_ = false;
+  bool is_lost_ = false;
+  std::uint64_t round_ = 0;
+};
+
+TEST_P(SessionMachineProperties, HoldInEveryOrderOfEvents) {
+  Rng rng(static_cast<std::uint64_t>(GetParam()));
+  std::vector<M::Action> actions;
+  machine_.begin(now_, &actions);
+  judge(M::Tick{}, actions);
+  for (int i = 0; i < 400 && !is_lost_; ++i) {
+    random_event(&rng);
+    if (HasFatalFailure()) return;
+    feed(M::Tick{});
+    if (HasFatalFailure()) return;
+    // A tick leaves nothing due: a loop that obeys the deadline does not spin.
+    const auto next = machine_.next_deadline();
+    ASSERT_TRUE(!next || *next > now_);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, SessionMachineProperties, ::testing::Range(1, 200));
+
+}  // namespace
+}  // namespace elastic::core

@@ -1,0 +1,325 @@
+// The session protocol: what is encoded comes back, whatever way the stream is cut, and what is no
+// message of it is one clear error.
+
+#include "core/session/session_wire.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/rng.h"
+
+namespace elastic::session {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+NodeInfo node_info() {
+  NodeInfo node;
+  node.id = {0x1122334455667788, 0x99AABBCCDDEEFF00};
+  node.name = "10.0.0.7_4242_0";
+  node.address = "10.0.0.7";
+  node.store_port = 31337;
+  node.local_world_size = 8;
+  node.role = "reader";
+  node.previous_rank = 3;
+  node.highest_round = 9;
+  node.static_rank = 2;
+  node.topology = "rack7";
+  node.stop_grace = seconds(11);
+  node.failure_grace = milliseconds(500);
+  node.hosts_coordinator = true;
+  return node;
+}
+
+JobSettings settings() {
+  JobSettings settings;
+  settings.min_nodes = 2;
+  settings.max_nodes = 4;
+  settings.max_restarts = 5;
+  settings.max_membership_changes = 7;
+  settings.on_loss = LossPolicy::kFail;
+  settings.extra = {{"version", "1"}, {"entry", "train.py"}};
+  settings.join_timeout = seconds(1);
+  settings.last_call_timeout = seconds(2);
+  settings.settle = seconds(3);
+  settings.shrink_delay = seconds(4);
+  settings.node_timeout = seconds(5);
+  settings.reconnect_grace = seconds(6);
+  settings.store_grace = seconds(7);
+  return settings;
+}
+
+RoundRecord record() {
+  RoundRecord record;
+  record.round = 12;
+  record.generation = 3;
+  record.nodes = 4;
+  record.world_size = 32;
+  record.master_addr = "10.0.0.7";
+  record.master_port = 31337;
+  record.restarts = 1;
+  record.membership_changes = 2;
+  record.coordinator_rank = 0;
+  record.members_digest = 0xFEEDFACE;
+  return record;
+}
+
+FailureReport failure() { return {1, 9, 137, "was killed by SIGKILL", Instant(seconds(99))}; }
+
+JobResult result() {
+  return {JobOutcome::kFailed,  JobCause::kWorker,   3, 9, "10.0.0.7_4242_0",
+          "exited with code 3", {"lost_1", "lost_2"}};
+}
+
+std::vector<ClientMessage> client_messages() {
+  const rdzv::Resume bare{node_info(), settings(), rdzv::NodePhase::kJoined, {}, {}};
+  const rdzv::Resume full{node_info(), settings(), rdzv::NodePhase::kStopped,
+                          HeldRound{record(), 2}, failure()};
+  return {ClientHello{.capabilities = 5, .job_id = "job", .node = node_info().id},
+          Heartbeat{Instant(seconds(3))},
+          FetchMembers{256},
+          rdzv::Join{node_info(), settings()},
+          bare,
+          full,
+          rdzv::Failed{{}, 12, failure()},
+          rdzv::Gone{{}, 12},
+          rdzv::Done{{}, 13},
+          rdzv::Leave{{}, "told to stop by SIGTERM"},
+          rdzv::Close{{}, result()}};
+}
+
+std::vector<ServerMessage> server_messages() {
+  const Members page{
+      12, 300, 256, {{node_info().id, "n", "10.0.0.7", 8, "reader", MemberFate::kLeft}}};
+  return {ServerHello{.capabilities = 6, .incarnation = 77, .time = Instant(seconds(8))},
+          HeartbeatReply{Instant(seconds(3)), Instant(seconds(8))},
+          page,
+          Counts{2, 1},
+          rdzv::Round{{}, std::make_shared<const RoundRecord>(record()), {1, 8, 8, 8, 32}},
+          rdzv::Restart{{}, 12, rdzv::RestartCause::kGrowth, "2 nodes joined", seconds(4)},
+          rdzv::Waiting{{}, "waiting for 1 more node"},
+          rdzv::Resumed{{}, 12},
+          rdzv::Evicted{{}, 12, "no sign of life for 5 s"},
+          rdzv::Superseded{{}, 13},
+          rdzv::Refused{{}, Status(StatusCode::kInvalidArgument, "nnodes=2, the job has nnodes=3")},
+          rdzv::TimedOut{{}, "gave up after 600 s"},
+          rdzv::Closed{{}, std::make_shared<const JobResult>(result())},
+          rdzv::RoundOver{{}, 12}};
+}
+
+template <typename Message>
+std::string encode(const Message& message) {
+  std::string bytes;
+  append(&bytes, message);
+  return bytes;
+}
+
+template <typename Message>
+std::string encode_all(const std::vector<Message>& messages) {
+  std::string bytes;
+  for (const Message& message : messages) append(&bytes, message);
+  return bytes;
+}
+
+// Decodes a stream that arrives in pieces of `piece` bytes and encodes again what it finds.
+template <typename Message>
+std::string recode(std::string_view stream, std::size_t piece) {
+  std::string buffer, out;
+  while (!stream.empty()) {
+    buffer.append(stream.substr(0, piece));
+    stream.remove_prefix(std::min(piece, stream.size()));
+    while (!buffer.empty()) {
+      Message message;
+      const DecodeResult decoded = decode(buffer, &message);
+      if (decoded.status == DecodeStatus::kViolation) return std::string(decoded.error.message());
+      if (decoded.status == DecodeStatus::kNeedMore) break;
+      append(&out, message);
+      buffer.erase(0, decoded.bytes);
+    }
+  }
+  return out;
+}
+
+template <typename Message>
+Status error_of(std::string_view bytes) {
+  Message message;
+  const DecodeResult decoded = decode(bytes, &message);
+  EXPECT_EQ(decoded.status, DecodeStatus::kViolation);
+  return decoded.error;
+}
+
+TEST(SessionWire, WhatIsEncodedComesBackHoweverTheStreamIsCut) {
+  const std::string client = encode_all(client_messages());
+  const std::string server = encode_all(server_messages());
+  for (const std::size_t piece : {std::size_t{1}, std::size_t{3}, std::size_t{64}, client.size()}) {
+    EXPECT_EQ(recode<ClientMessage>(client, piece), client) << "pieces of " << piece;
+    EXPECT_EQ(recode<ServerMessage>(server, piece), server) << "pieces of " << piece;
+  }
+}
+
+TEST(SessionWire, NoFieldIsLost) {
+  ClientMessage client;
+  ASSERT_EQ(decode(encode(client_messages()[3]), &client).status, DecodeStatus::kMessage);
+  const auto& join = std::get<rdzv::Join>(client);
+  EXPECT_EQ(join.node, node_info());
+  EXPECT_EQ(join.settings.min_nodes, 2);
+  EXPECT_EQ(join.settings.on_loss, LossPolicy::kFail);
+  EXPECT_EQ(join.settings.extra, settings().extra);
+  EXPECT_EQ(join.settings.join_timeout, seconds(1));
+  EXPECT_EQ(join.settings.store_grace, seconds(7));
+
+  ASSERT_EQ(decode(encode(client_messages()[5]), &client).status, DecodeStatus::kMessage);
+  const auto& resume = std::get<rdzv::Resume>(client);
+  EXPECT_EQ(resume.phase, rdzv::NodePhase::kStopped);
+  EXPECT_EQ(resume.last->record, record());
+  EXPECT_EQ(resume.last->group_rank, 2);
+  EXPECT_EQ(*resume.failure, failure());
+
+  ServerMessage server;
+  ASSERT_EQ(decode(encode(server_messages()[4]), &server).status, DecodeStatus::kMessage);
+  const auto& round = std::get<rdzv::Round>(server);
+  EXPECT_EQ(*round.record, record());
+  EXPECT_EQ(round.own, (NodeAssignment{1, 8, 8, 8, 32}));
+
+  ASSERT_EQ(decode(encode(server_messages()[2]), &server).status, DecodeStatus::kMessage);
+  EXPECT_EQ(std::get<Members>(server), std::get<Members>(server_messages()[2]));
+  ASSERT_EQ(decode(encode(server_messages()[12]), &server).status, DecodeStatus::kMessage);
+  EXPECT_EQ(*std::get<rdzv::Closed>(server).result, result());
+}
+
+// The conversation of docs/protocol.md.
+TEST(SessionWire, TheBytesAreThoseOfThePage) {
+  const auto hex = [](const std::string& bytes) {
+    std::string text;
+    for (const unsigned char byte : bytes) {
+      constexpr char kDigits[] = "0123456789abcdef";
+      text += {kDigits[byte >> 4], kDigits[byte & 15]};
+    }
+    return text;
+  };
+  EXPECT_EQ(hex(std::string(kMagic)), "e5656c6173746963");
+  EXPECT_EQ(hex(encode(ClientMessage(ClientHello{.job_id = "j", .node = {1, 2}}))),
+            "260000000101000100000000000000000001000000"
+            "6a"
+            "00000000"
+            "01000000000000000200000000000000");
+  EXPECT_EQ(hex(encode(ServerMessage(
+                ServerHello{.incarnation = 0xdeadbeef, .time = Instant(Duration(7))}))),
+            "1d000000410100010000000000000000"
+            "00efbeadde00000000"
+            "0700000000000000");
+  EXPECT_EQ(hex(encode(ClientMessage(Heartbeat{Instant(Duration(5))}))),
+            "09000000020500000000000000");
+  EXPECT_EQ(hex(encode(ServerMessage(HeartbeatReply{Instant(Duration(5)), Instant(Duration(7))}))),
+            "110000004205000000000000000700000000000000");
+}
+
+TEST(SessionWire, ABeatIsSmall) {
+  EXPECT_LE(encode(client_messages()[1]).size(), 20u);
+  EXPECT_LE(encode(server_messages()[1]).size(), 24u);
+}
+
+TEST(SessionWire, ATextThatIsTooLongIsCutByWhoSendsIt) {
+  ServerMessage message;
+  ASSERT_EQ(
+      decode(encode(ServerMessage(rdzv::Waiting{{}, std::string(100'000, 'x')})), &message).status,
+      DecodeStatus::kMessage);
+  EXPECT_EQ(std::get<rdzv::Waiting>(message).sentence.size(), 4 * kSentenceBytesMax);
+}
+
+TEST(SessionWire, TimesThatMeanNothingAreCutWhereSumsWouldOverflow) {
+  rdzv::Join join{node_info(), settings()};
+  join.node.stop_grace = Duration::max();
+  join.settings.node_timeout = Duration::max();
+  ClientMessage message;
+  ASSERT_EQ(decode(encode(ClientMessage(join)), &message).status, DecodeStatus::kMessage);
+  EXPECT_LT(std::get<rdzv::Join>(message).node.stop_grace, Duration::max() / 4);
+  EXPECT_LT(std::get<rdzv::Join>(message).settings.node_timeout, Duration::max() / 4);
+}
+
+TEST(SessionWire, AFrameIsJudgedByItsLengthBeforeItArrives) {
+  for (const std::uint32_t length : {0u, static_cast<unsigned>(kFrameBytesMax) + 1, 0xFFFFFFFFu}) {
+    std::string header(sizeof length, '\0');
+    std::memcpy(header.data(), &length, sizeof length);
+    EXPECT_THAT(std::string(error_of<ClientMessage>(header).message()),
+                HasSubstr("a session frame of " + std::to_string(length) + " bytes"));
+  }
+}
+
+TEST(SessionWire, AMessageThatIsCutShortOrHasMoreBehindItIsMalformed) {
+  for (const ClientMessage& message : client_messages()) {
+    std::string bytes = encode(message);
+    for (const int change : {-1, +1}) {
+      std::string other = bytes;
+      other.resize(bytes.size() + static_cast<std::size_t>(change));
+      const auto length = static_cast<std::uint32_t>(other.size() - kFrameHeaderBytes);
+      std::memcpy(other.data(), &length, sizeof length);
+      const Status error = error_of<ClientMessage>(other);
+      EXPECT_EQ(error.code(), StatusCode::kPeerViolation);
+      EXPECT_THAT(std::string(error.message()), HasSubstr("malformed"));
+    }
+  }
+}
+
+TEST(SessionWire, AMessageOfTheOtherDirectionIsNotKnown) {
+  for (const ServerMessage& message : server_messages()) {
+    EXPECT_THAT(std::string(error_of<ClientMessage>(encode(message)).message()),
+                HasSubstr("which is not known here"));
+  }
+}
+
+TEST(SessionWire, ANewerVersionThatStillSpeaksOursIsUnderstood) {
+  std::string bytes = encode(ClientMessage(
+      ClientHello{.version = kVersion + 1, .oldest_version = kVersion, .job_id = "job"}));
+  bytes += "a field of the next version";
+  const auto length = static_cast<std::uint32_t>(bytes.size() - kFrameHeaderBytes);
+  std::memcpy(bytes.data(), &length, sizeof length);
+  ClientMessage message;
+  EXPECT_EQ(decode(bytes, &message).status, DecodeStatus::kMessage);
+  EXPECT_EQ(std::get<ClientHello>(message).job_id, "job");
+}
+
+TEST(SessionWire, AVersionThatDoesNotSpeakOursIsNamed) {
+  const Status error = error_of<ServerMessage>(
+      encode(ServerMessage(ServerHello{.version = kVersion + 2, .oldest_version = kVersion + 1})));
+  EXPECT_EQ(error.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(error.message(),
+            "the other side speaks version 2 to 3 of the session protocol, this one 1");
+}
+
+TEST(SessionWire, ARefusalThatSaysOkIsMalformed) {
+  std::string bytes = encode(server_messages()[10]);
+  bytes[kFrameHeaderBytes + 1] = 0;
+  EXPECT_THAT(std::string(error_of<ServerMessage>(bytes).message()), HasSubstr("malformed"));
+}
+
+// Bytes that are changed at random decode to something, wait for more, or are an error.
+TEST(SessionWire, GarbageIsNeverMoreThanAnError) {
+  Rng rng(7);
+  const std::string client = encode_all(client_messages());
+  const std::string server = encode_all(server_messages());
+  for (int i = 0; i < 5000; ++i) {
+    std::string bytes = i % 2 == 0 ? client : server;
+    const auto size = static_cast<std::uint64_t>(bytes.size());
+    for (int change = 0; change < 3; ++change) {
+      bytes[rng.next() % size] = static_cast<char>(rng.next() % 256);
+    }
+    recode<ClientMessage>(bytes, bytes.size());
+    recode<ServerMessage>(bytes, bytes.size());
+  }
+}
+
+TEST(SessionWire, TheMagicIsNoRequestOfAStore) {
+  EXPECT_EQ(kMagic.size(), 8u);
+  EXPECT_GT(static_cast<unsigned char>(kMagic[0]), 18);  // the last opcode
+}
+
+}  // namespace
+}  // namespace elastic::session

@@ -1,0 +1,548 @@
+#include "core/store/store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/store/wire.h"
+
+namespace elastic {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::UnorderedElementsAre;
+using wire::Opcode;
+using Keys = std::vector<std::string>;
+
+std::string number(std::int64_t value) {
+  std::string out;
+  wire::append_integer(&out, value);
+  return out;
+}
+
+std::string bytes(std::string_view value) {
+  std::string out;
+  wire::append_bytes(&out, value);
+  return out;
+}
+
+const std::string kByte0(1, '\0');
+const std::string kByte1(1, '\1');
+
+// A store and its clients. Each call sends one request through the codec and returns what the
+// client then receives; "closed: …" is a refusal. Wake-ups are collected by client.
+class Store {
+ public:
+  static constexpr int kClients = 6;
+
+  explicit Store(StoreLimits limits = {})
+      : limits_(limits), budget_(limits.total_bytes_max), table_(limits_, &budget_, 42) {
+    for (int i = 0; i < kClients; ++i) waiters_.push_back(std::make_unique<StoreTable::Waiter>());
+  }
+
+  std::string send(int client, const std::string& frame) {
+    wire::RequestDecoder decoder(limits_);
+    wire::Request request;
+    std::string stream;
+    wire::append_validate(&stream);
+    EXPECT_EQ(decoder.decode(stream, &request).status, wire::DecodeStatus::kRequest);
+    const wire::DecodeResult decoded = decoder.decode(frame, &request);
+    EXPECT_EQ(decoded.status, wire::DecodeStatus::kRequest);
+    EXPECT_EQ(decoded.bytes, frame.size());
+    std::string reply;
+    std::vector<StoreTable::Waiter*> released;
+    const char* const refusal = table_.serve(request, waiter(client), &reply, &released);
+    for (StoreTable::Waiter* waiter : released) woken_.push_back(index_of(waiter));
+    if (refusal == nullptr) return reply;
+    EXPECT_EQ(reply, "") << "a refusal comes without a reply";
+    EXPECT_THAT(released, IsEmpty());
+    return std::string("closed: ") + refusal;
+  }
+
+  std::string key(int client, Opcode opcode, std::string_view name) {
+    std::string frame;
+    wire::append_key_request(&frame, opcode, name);
+    return send(client, frame);
+  }
+  std::string pair(int client, Opcode opcode, std::string_view name, std::string_view value) {
+    std::string frame;
+    wire::append_key_value_request(&frame, opcode, name, value);
+    return send(client, frame);
+  }
+  std::string list(int client, Opcode opcode, const Keys& items) {
+    std::string frame;
+    wire::append_list_header(&frame, opcode,
+                             opcode == Opcode::kMultiSet ? items.size() / 2 : items.size());
+    for (const std::string& item : items) wire::append_bytes(&frame, item);
+    return send(client, frame);
+  }
+  std::string count(int client, Opcode opcode, std::string_view name, std::int64_t value) {
+    std::string frame;
+    wire::append_number_request(&frame, opcode, name, value);
+    return send(client, frame);
+  }
+  std::string bare(int client, Opcode opcode) {
+    std::string frame;
+    wire::append_bare_request(&frame, opcode);
+    return send(client, frame);
+  }
+  std::string set(std::string_view name, std::string_view value, int client = 0) {
+    return pair(client, Opcode::kSet, name, value);
+  }
+  std::string get(std::string_view name) { return key(0, Opcode::kGet, name); }
+  std::string add(std::string_view name, std::int64_t delta) {
+    return count(0, Opcode::kAdd, name, delta);
+  }
+  std::string compare_set(std::string_view name, std::string_view expected,
+                          std::string_view desired) {
+    std::string frame;
+    wire::append_compare_set(&frame, name, expected, desired);
+    return send(0, frame);
+  }
+  std::string check(const Keys& names) { return list(0, Opcode::kCheck, names); }
+  std::string wait(int client, const Keys& names) { return list(client, Opcode::kWait, names); }
+  std::string push(std::string_view queue, std::string_view value) {
+    return pair(0, Opcode::kQueuePush, queue, value);
+  }
+  std::string barrier(int client, std::string_view name, std::int64_t size) {
+    return count(client, Opcode::kBarrier, name, size);
+  }
+
+  // Who was woken since the last call, in order.
+  std::vector<int> woken() { return std::exchange(woken_, {}); }
+  void disconnect(int client) {
+    waiters_[static_cast<std::size_t>(client)] = std::make_unique<StoreTable::Waiter>();
+  }
+  StoreTable::Waiter* waiter(int client) {
+    return waiters_[static_cast<std::size_t>(client)].get();
+  }
+  StoreTable& table() { return table_; }
+  std::size_t used() const { return budget_.used(); }
+
+ private:
+  int index_of(const StoreTable::Waiter* waiter) const {
+    for (int i = 0; i < kClients; ++i) {
+      if (waiters_[static_cast<std::size_t>(i)].get() == waiter) return i;
+    }
+    ADD_FAILURE() << "a waiter that is gone was released";
+    return -1;
+  }
+
+  StoreLimits limits_;
+  MemoryBudget budget_;
+  StoreTable table_;
+  std::vector<std::unique_ptr<StoreTable::Waiter>> waiters_;
+  std::vector<int> woken_;
+};
+
+TEST(Store, SetGetAndDeleteOfAnyBytes) {
+  Store store;
+  for (const std::string& name : {std::string(), std::string("/k"), std::string("/a\0b", 4)}) {
+    for (const std::string& value : {std::string("v"), std::string(), std::string("\0\xff\n", 3)}) {
+      EXPECT_EQ(store.set(name, value), "");
+      EXPECT_EQ(store.get(name), bytes(value));
+      EXPECT_EQ(store.check({name}), kByte0) << "an empty value is a value";
+    }
+    EXPECT_EQ(store.key(0, Opcode::kDeleteKey, name), number(1));
+    EXPECT_EQ(store.key(0, Opcode::kDeleteKey, name), number(0));
+    EXPECT_EQ(store.get(name), bytes("")) << "missing reads as empty";
+    EXPECT_EQ(store.check({name}), kByte1);
+  }
+  EXPECT_EQ(store.used(), 0u);
+}
+
+TEST(Store, PingEchoesItsNonce) {
+  Store store;
+  std::string frame;
+  wire::append_ping(&frame, 0x01020304);
+  EXPECT_EQ(store.send(0, frame), "\x04\x03\x02\x01");
+}
+
+TEST(Store, AddReadsNumbersAsStrtollDoes) {
+  constexpr std::int64_t kMax = INT64_MAX;
+  constexpr std::int64_t kMin = INT64_MIN;
+  const struct {
+    const char* value;
+    std::int64_t delta;
+    std::int64_t sum;
+  } rows[] = {
+      {"0", 5, 5},
+      {"5", -7, -2},
+      {" +12abc", 1, 13},
+      {"\t\n\v\f\r-3", 1, -2},
+      {"1.5", 1, 2},
+      {"0x10", 1, 1},
+      {"007", 0, 7},
+      {"-0", 0, 0},
+      {"9223372036854775807", 1, kMin},
+      {"-9223372036854775808", -1, kMax},
+      {"9223372036854775807", kMax, -2},
+  };
+  for (const auto& row : rows) {
+    Store store;
+    store.set("/c", row.value);
+    EXPECT_EQ(store.add("/c", row.delta), number(row.sum)) << row.value;
+    EXPECT_EQ(store.get("/c"), bytes(std::to_string(row.sum))) << row.value;
+  }
+}
+
+TEST(Store, AddCountsAMissingKeyAsZero) {
+  Store store;
+  EXPECT_EQ(store.add("/c", -2), number(-2));
+  EXPECT_EQ(store.get("/c"), bytes("-2"));
+  EXPECT_EQ(store.add("/zero", 0), number(0));
+  EXPECT_EQ(store.get("/zero"), bytes("0"));
+}
+
+TEST(Store, AddAndBarrierRefuseWhatIsNoNumberAndChangeNothing) {
+  for (const char* value : {"abc", "", " ", "-", "+", "+-1", "--1", "9223372036854775808",
+                            "-9223372036854775809", "99999999999999999999999"}) {
+    Store store;
+    store.set("/x", value);
+    store.wait(1, {"/x", "/y"});
+    EXPECT_EQ(store.add("/x", 1), "closed: the value to add to is not a number") << value;
+    EXPECT_EQ(store.barrier(2, "/x", 2), "closed: the value to add to is not a number") << value;
+    EXPECT_EQ(store.get("/x"), bytes(value));
+    EXPECT_FALSE(store.waiter(2)->waiting());
+  }
+}
+
+TEST(Store, CompareSetTable) {
+  const struct {
+    const char* name;
+    const char* current;  // null: missing
+    const char* expected;
+    const char* desired;
+    const char* reply;
+    const char* after;
+  } rows[] = {
+      {"missing, nothing expected", nullptr, "", "new", "new", "new"},
+      {"missing, both empty", nullptr, "", "", "", ""},
+      {"missing, something expected", nullptr, "old", "new", "old", nullptr},
+      {"equal", "old", "old", "new", "new", "new"},
+      {"empty equals empty", "", "", "new", "new", "new"},
+      {"different", "other", "old", "new", "other", "other"},
+      {"present, nothing expected", "other", "", "new", "other", "other"},
+      {"empty, something expected", "", "old", "new", "", ""},
+      {"a prefix is not equal", "olde", "old", "new", "olde", "olde"},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.name);
+    Store store;
+    if (row.current != nullptr) store.set("/k", row.current);
+    EXPECT_EQ(store.compare_set("/k", row.expected, row.desired), bytes(row.reply));
+    EXPECT_EQ(store.check({"/k"}), row.after == nullptr ? kByte1 : kByte0);
+    EXPECT_EQ(store.get("/k"), bytes(row.after == nullptr ? "" : row.after));
+  }
+}
+
+TEST(Store, AppendCreatesAndExtends) {
+  Store store;
+  EXPECT_EQ(store.pair(0, Opcode::kAppend, "/a", "ab"), "");
+  EXPECT_EQ(store.pair(0, Opcode::kAppend, "/a", "cd"), "");
+  EXPECT_EQ(store.get("/a"), bytes("abcd"));
+}
+
+TEST(Store, MultiSetAndMultiGetKeepTheOrder) {
+  Store store;
+  EXPECT_EQ(store.list(0, Opcode::kMultiSet, {"/m1", "x", "/m2", "yy", "/m1", "z"}), "");
+  EXPECT_EQ(store.list(0, Opcode::kMultiGet, {"/m2", "/nope", "/m1", "/m1"}),
+            bytes("yy") + bytes("") + bytes("z") + bytes("z"));
+  EXPECT_EQ(store.list(0, Opcode::kMultiGet, {}), "");
+  EXPECT_EQ(store.list(0, Opcode::kMultiSet, {}), "");
+}
+
+TEST(Store, CheckOfNoKeysAndOfDuplicates) {
+  Store store;
+  EXPECT_EQ(store.check({}), kByte0);
+  store.set("/a", "1");
+  EXPECT_EQ(store.check({"/a", "/a"}), kByte0);
+  EXPECT_EQ(store.check({"/a", "/b"}), kByte1);
+}
+
+TEST(Store, KeysAreCountedAndListedAndQueuesAreNot) {
+  Store store;
+  store.set("/a", "1");
+  store.add("init/", 1);
+  store.push("/q", "x");
+  store.barrier(1, "/b", 2);
+  EXPECT_EQ(store.bare(0, Opcode::kNumKeys), number(3));
+  const std::string listed = store.bare(0, Opcode::kListKeys);
+  ASSERT_EQ(listed.substr(0, 8), number(3));
+  auto cursor = wire::ItemList(3, listed.data() + 8).begin();
+  const Keys names{std::string(cursor.next()), std::string(cursor.next()),
+                   std::string(cursor.next())};
+  EXPECT_THAT(names, UnorderedElementsAre("/a", "init/", "/b"));
+  EXPECT_EQ(listed.size(), 8u + 3 * 8 + 2 + 5 + 2);
+}
+
+TEST(Store, QueuesAreFifoAndApartFromKeys) {
+  Store store;
+  EXPECT_EQ(store.key(0, Opcode::kQueueLen, "/q"), number(0));
+  EXPECT_EQ(store.key(0, Opcode::kQueuePop, "/q"), number(0));
+  store.push("/q", "a");
+  store.push("/q", "");
+  EXPECT_EQ(store.key(0, Opcode::kQueueLen, "/q"), number(2));
+  EXPECT_EQ(store.check({"/q"}), kByte0) << "a queue that is not empty counts as present";
+  EXPECT_EQ(store.get("/q"), bytes(""));
+  EXPECT_EQ(store.key(0, Opcode::kDeleteKey, "/q"), number(0));
+  store.set("/q", "key of the same name");
+  EXPECT_EQ(store.key(0, Opcode::kQueuePop, "/q"), number(2) + bytes("a"));
+  EXPECT_EQ(store.key(0, Opcode::kQueuePop, "/q"), number(1) + bytes(""));
+  EXPECT_EQ(store.get("/q"), bytes("key of the same name"));
+  store.key(0, Opcode::kDeleteKey, "/q");
+  EXPECT_EQ(store.check({"/q"}), kByte1);
+  EXPECT_EQ(store.used(), 0u);
+}
+
+TEST(Store, WaitOnWhatIsThereIsAnsweredAtOnce) {
+  Store store;
+  store.set("/a", "1");
+  store.push("/q", "x");
+  EXPECT_EQ(store.wait(1, {"/a", "/q"}), kByte0);
+  EXPECT_EQ(store.wait(1, {}), kByte0);
+  EXPECT_FALSE(store.waiter(1)->waiting());
+}
+
+TEST(Store, EveryWriteWakesAWaiter) {
+  const struct {
+    const char* name;
+    void (*write)(Store*);
+    bool wakes;
+  } rows[] = {
+      {"SET", [](Store* s) { s->set("/w", ""); }, true},
+      {"ADD", [](Store* s) { s->add("/w", 0); }, true},
+      {"APPEND", [](Store* s) { s->pair(0, Opcode::kAppend, "/w", ""); }, true},
+      {"MULTI_SET",
+       [](Store* s) {
+         s->list(0, Opcode::kMultiSet, {"/v", "1", "/w", ""});
+       },
+       true},
+      {"COMPARE_SET", [](Store* s) { s->compare_set("/w", "", "1"); }, true},
+      {"QUEUE_PUSH", [](Store* s) { s->push("/w", ""); }, true},
+      {"last BARRIER", [](Store* s) { s->barrier(0, "/w", 1); }, true},
+      {"first BARRIER", [](Store* s) { s->barrier(0, "/w", 2); }, false},
+      {"COMPARE_SET that fails", [](Store* s) { s->compare_set("/w", "x", "1"); }, false},
+      {"SET of another key", [](Store* s) { s->set("/ww", "1"); }, false},
+      {"GET", [](Store* s) { s->get("/w"); }, false},
+      {"DELETE_KEY", [](Store* s) { s->key(0, Opcode::kDeleteKey, "/w"); }, false},
+      {"QUEUE_POP", [](Store* s) { s->key(0, Opcode::kQueuePop, "/w"); }, false},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.name);
+    Store store;
+    EXPECT_EQ(store.wait(1, {"/w"}), "");
+    EXPECT_TRUE(store.waiter(1)->waiting());
+    row.write(&store);
+    EXPECT_EQ(store.woken(), row.wakes ? std::vector<int>{1} : std::vector<int>{});
+    EXPECT_EQ(store.waiter(1)->waiting(), !row.wakes);
+    store.set("/w", "again");
+    EXPECT_THAT(store.woken(), Contains(1).Times(row.wakes ? 0 : 1)) << "each wait ends once";
+  }
+}
+
+TEST(Store, WaitCountsEachMissingKeyOnce) {
+  Store store;
+  store.set("/there", "1");
+  store.wait(1, {"/a", "/b", "/there", "/a", "/b"});
+  store.set("/a", "1");
+  store.set("/a", "2");
+  EXPECT_THAT(store.woken(), IsEmpty());
+  store.key(0, Opcode::kDeleteKey, "/a");
+  store.key(0, Opcode::kDeleteKey, "/there");
+  store.set("/b", "1");
+  EXPECT_THAT(store.woken(), ElementsAre(1)) << "what was seen once is not asked again";
+}
+
+TEST(Store, AllWaitersForAKeyAreWokenOldestFirst) {
+  Store store;
+  for (const int client : {3, 1, 5, 2}) store.wait(client, {"/k"});
+  store.set("/k", "");
+  EXPECT_THAT(store.woken(), ElementsAre(3, 1, 5, 2));
+  EXPECT_EQ(store.table().num_awaited(), 0u);
+}
+
+TEST(Store, ClientMayEndItsOwnWait) {
+  Store store;
+  store.wait(1, {"/k"});
+  EXPECT_EQ(store.set("/k", "", 1), "");
+  EXPECT_THAT(store.woken(), ElementsAre(1));
+}
+
+TEST(Store, CancelAndDisconnectLeaveNothing) {
+  Store store;
+  store.wait(1, {"/a", "/b", "/shared"});
+  store.wait(2, {"/c", "/shared"});
+  EXPECT_EQ(store.bare(1, Opcode::kCancelWait), kByte1);
+  EXPECT_EQ(store.table().num_awaited(), 2u);
+  store.disconnect(2);
+  EXPECT_EQ(store.table().num_awaited(), 0u);
+  EXPECT_EQ(store.used(), 0u);
+  store.list(0, Opcode::kMultiSet, {"/a", "", "/b", "", "/c", "", "/shared", ""});
+  EXPECT_THAT(store.woken(), IsEmpty());
+  EXPECT_EQ(store.bare(1, Opcode::kCancelWait), kByte1) << "also when nothing is to be cancelled";
+}
+
+TEST(Store, NewWaitTakesThePlaceOfTheOpenOne) {
+  Store store;
+  store.wait(1, {"/a"});
+  EXPECT_EQ(store.wait(1, {"/b"}), "");
+  store.set("/a", "");
+  EXPECT_THAT(store.woken(), IsEmpty());
+  store.set("/b", "");
+  EXPECT_THAT(store.woken(), ElementsAre(1));
+  store.wait(1, {"/c"});
+  EXPECT_EQ(store.wait(1, {"/a"}), kByte0);
+  store.set("/c", "");
+  EXPECT_THAT(store.woken(), IsEmpty());
+}
+
+TEST(Store, PushWakesTheOldestWaiterOnly) {
+  Store store;
+  store.wait(1, {"/q"});
+  store.wait(2, {"/q"});
+  store.push("/q", "x");
+  EXPECT_THAT(store.woken(), ElementsAre(1));
+  store.push("/q", "y");
+  EXPECT_THAT(store.woken(), ElementsAre(2));
+}
+
+// PyTorch's server leaves a client that a push has woken in the queue's list, and a later push then
+// ends that client's next wait, whatever it waits for.
+TEST(Store, PushDoesNotEndALaterWaitForSomethingElse) {
+  Store store;
+  store.wait(1, {"/q"});
+  store.push("/q", "x");
+  EXPECT_THAT(store.woken(), ElementsAre(1));
+  store.wait(1, {"/other"});
+  store.push("/q", "y");
+  EXPECT_THAT(store.woken(), IsEmpty());
+  EXPECT_TRUE(store.waiter(1)->waiting());
+}
+
+// PyTorch's server counts a queue as missing in a WAIT for several names, though it is not empty.
+TEST(Store, QueueThatIsNotEmptyIsNotMissing) {
+  Store store;
+  store.push("/q", "x");
+  EXPECT_EQ(store.wait(1, {"/q", "/k"}), "");
+  store.set("/k", "");
+  EXPECT_THAT(store.woken(), ElementsAre(1));
+}
+
+// PyTorch's server lets two pushes stand for a queue and a key.
+TEST(Store, TwoPushesDoNotStandForAQueueAndAKey) {
+  Store store;
+  store.wait(1, {"/q", "/k"});
+  store.push("/q", "x");
+  store.push("/q", "y");
+  EXPECT_THAT(store.woken(), IsEmpty());
+  store.set("/k", "");
+  EXPECT_THAT(store.woken(), ElementsAre(1));
+}
+
+TEST(Store, PushGoesOnToAClientThatWaitsForNothingElse) {
+  Store store;
+  store.wait(1, {"/q", "/k"});
+  store.wait(2, {"/q"});
+  store.push("/q", "x");
+  EXPECT_THAT(store.woken(), ElementsAre(2));
+  store.set("/k", "");
+  EXPECT_THAT(store.woken(), ElementsAre(1));
+}
+
+TEST(Store, LastArrivalOpensTheBarrierForAll) {
+  Store store;
+  EXPECT_EQ(store.wait(5, {"/bar"}), "");
+  EXPECT_EQ(store.barrier(1, "/bar", 3), "");
+  EXPECT_EQ(store.barrier(2, "/bar", 3), "");
+  EXPECT_THAT(store.woken(), IsEmpty());
+  EXPECT_EQ(store.barrier(3, "/bar", 3), kByte0);
+  EXPECT_THAT(store.woken(), ElementsAre(5, 1, 2)) << "a plain wait for the key as well";
+  EXPECT_EQ(store.get("/bar"), bytes("3"));
+  EXPECT_EQ(store.barrier(4, "/bar", 3), kByte0) << "it stays open";
+  EXPECT_EQ(store.barrier(4, "/zero", 0), kByte0);
+  EXPECT_EQ(store.barrier(4, "/negative", -1), kByte0);
+}
+
+TEST(Store, ArrivalAtABarrierIsNotTakenBack) {
+  Store store;
+  store.barrier(1, "/bar", 2);
+  EXPECT_EQ(store.bare(1, Opcode::kCancelWait), kByte1);
+  EXPECT_EQ(store.barrier(2, "/bar", 2), kByte0);
+  EXPECT_THAT(store.woken(), IsEmpty());
+}
+
+TEST(Store, SetOfTheBarriersKeyReleasesThoseWhoWaitThere) {
+  Store store;
+  store.barrier(1, "/bar", 3);
+  store.barrier(2, "/bar", 3);
+  store.set("/bar", "0");
+  EXPECT_THAT(store.woken(), ElementsAre(1, 2));
+}
+
+TEST(Store, ClearForgetsKeysQueuesAndWaits) {
+  Store store;
+  store.set("/k", "v");
+  store.push("/q", "x");
+  store.wait(1, {"/a", "/b"});
+  store.barrier(2, "/bar", 2);
+  store.table().clear();
+  EXPECT_EQ(store.used(), 0u);
+  EXPECT_FALSE(store.waiter(1)->waiting());
+  EXPECT_EQ(store.check({"/k"}), kByte1);
+  EXPECT_EQ(store.key(0, Opcode::kQueueLen, "/q"), number(0));
+  store.set("/a", "");
+  store.set("/b", "");
+  EXPECT_THAT(store.woken(), IsEmpty());
+}
+
+TEST(Store, FullStoreRefusesAndChangesNothing) {
+  Store store(StoreLimits{.total_bytes_max = 2000});
+  const std::string big(1500, 'x');
+  const std::string half(600, 'x');
+  ASSERT_EQ(store.set("/k", half), "");
+  ASSERT_EQ(store.push("/q", "x"), "");
+  const std::size_t used = store.used();
+  const std::string full = "closed: the store is full: total_bytes_max is reached";
+  EXPECT_EQ(store.set("/new", big), full);
+  EXPECT_EQ(store.set("/k", std::string(3000, 'y')), full);
+  EXPECT_EQ(store.pair(0, Opcode::kAppend, "/k", big), full);
+  EXPECT_EQ(store.compare_set("/new", "", big), full);
+  EXPECT_EQ(store.push("/q", big), full);
+  EXPECT_EQ(store.push("/other", big), full);
+  EXPECT_EQ(store.list(0, Opcode::kMultiSet, {"/a", "1", "/b", big}), full);
+  EXPECT_EQ(store.wait(1, {"/" + big}), full);
+  EXPECT_EQ(store.barrier(1, "/" + big, 2), full);
+  EXPECT_EQ(store.used(), used);
+  EXPECT_EQ(store.check({"/a"}), kByte1) << "MULTI_SET stores all pairs or none";
+  EXPECT_EQ(store.get("/k"), bytes(half));
+  EXPECT_EQ(store.key(0, Opcode::kQueueLen, "/q"), number(1));
+}
+
+TEST(Store, ReplyOverTheLimitIsRefusedBeforeItIsMade) {
+  Store store(StoreLimits{.output_bytes_max = 1000});
+  const std::string value(600, 'v');
+  const std::string refusal = "closed: a reply is longer than output_bytes_max";
+  ASSERT_EQ(store.set("/k", value), "");
+  ASSERT_EQ(store.push("/q", value + value), "");
+  EXPECT_EQ(store.get("/k"), bytes(value));
+  EXPECT_EQ(store.list(0, Opcode::kMultiGet, {"/k", "/k"}), refusal);
+  EXPECT_EQ(store.key(0, Opcode::kQueuePop, "/q"), refusal);
+  EXPECT_EQ(store.key(0, Opcode::kQueueLen, "/q"), number(1));
+  ASSERT_EQ(store.pair(0, Opcode::kAppend, "/k", value), "");
+  EXPECT_EQ(store.get("/k"), refusal);
+  EXPECT_EQ(store.compare_set("/k", "x", "y"), refusal);
+  for (int i = 0; i < 100; ++i) store.set("/key-" + std::to_string(i), "");
+  EXPECT_EQ(store.bare(0, Opcode::kListKeys), refusal);
+}
+
+}  // namespace
+}  // namespace elastic

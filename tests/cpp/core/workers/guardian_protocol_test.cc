@@ -1,0 +1,200 @@
+#include "core/workers/guardian_protocol.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <cstring>
+#include <random>
+
+namespace elastic::guardian {
+namespace {
+
+using ::testing::ElementsAre;
+
+WorkerCommand sample_command() {
+  WorkerCommand command;
+  command.argv = {"prog", "", "a b"};
+  command.env = {"A=1", "B="};
+  command.cwd = "/w";
+  command.stdout_path = "/o";
+  return command;
+}
+
+std::string sample_requests() {
+  std::string bytes;
+  append_start(&bytes, 7, sample_command());
+  append_signal(&bytes, {15, SignalScope::kLeader, true});
+  append_sweep(&bytes);
+  return bytes;
+}
+
+// The requests as text; the views die with the buffer.
+std::string describe(const Request& request) {
+  if (const auto* start = std::get_if<StartRequest>(&request)) {
+    std::string text = "start " + std::to_string(start->id);
+    for (const auto item : start->argv) text += " " + std::string(item);
+    for (const auto item : start->env) text += " " + std::string(item);
+    return text + " " + std::string(start->cwd) + std::string(start->stdout_path) +
+           std::string(start->stderr_path);
+  }
+  if (const auto* signal = std::get_if<SignalRequest>(&request)) {
+    return "signal " + std::to_string(signal->signal) + " " +
+           std::to_string(static_cast<int>(signal->scope)) + (signal->is_stop ? " stop" : "");
+  }
+  return "sweep";
+}
+
+// Feeds what has arrived; false: the stream is broken.
+bool drain(FrameBuffer* buffer, std::vector<std::string>* seen) {
+  std::string_view payload;
+  FrameStatus status = FrameStatus::kNeedMore;
+  while ((status = buffer->next(&payload)) == FrameStatus::kFrame) {
+    Request request;
+    if (!decode_request(payload, &request)) return false;
+    seen->push_back(describe(request));
+  }
+  return status == FrameStatus::kNeedMore;
+}
+
+TEST(GuardianProtocol, RequestsComeOutAsTheyWentInHoweverTheStreamIsCut) {
+  const std::string bytes = sample_requests();
+  for (std::size_t step = 1; step <= bytes.size(); ++step) {
+    FrameBuffer buffer;
+    std::vector<std::string> seen;
+    for (std::size_t at = 0; at < bytes.size(); at += step) {
+      buffer.append(std::string_view(bytes).substr(at, step));
+      ASSERT_TRUE(drain(&buffer, &seen));
+    }
+    EXPECT_THAT(seen, ElementsAre("start 7 prog  a b A=1 B= /w/o", "signal 15 1 stop", "sweep"));
+  }
+}
+
+TEST(GuardianProtocol, StringsOfAStartAreReadyForTheKernel) {
+  std::string bytes;
+  append_start(&bytes, 1, sample_command());
+  Request request;
+  ASSERT_TRUE(decode_request(std::string_view(bytes).substr(kFrameHeaderBytes), &request));
+  const auto& start = std::get<StartRequest>(request);
+  ASSERT_EQ(start.argv.size(), 3u);
+  for (const auto item : start.argv) EXPECT_EQ(std::strlen(item.data()), item.size());
+  for (const auto item : start.env) EXPECT_EQ(std::strlen(item.data()), item.size());
+  EXPECT_STREQ(start.stderr_path.data(), "");
+}
+
+template <typename T>
+T round_trip(const T& event) {
+  std::string bytes;
+  append_event(&bytes, event);
+  static Event decoded;
+  EXPECT_TRUE(decode_event(std::string_view(bytes).substr(kFrameHeaderBytes), &decoded));
+  return std::get<T>(decoded);
+}
+
+TEST(GuardianProtocol, EventsComeOutAsTheyWentIn) {
+  const Instant at{Duration(123456789)};
+  EXPECT_EQ(round_trip(HelloEvent{9}).version, 9u);
+
+  const auto started = round_trip(StartedEvent{3, 42, at});
+  EXPECT_EQ(started.id, 3u);
+  EXPECT_EQ(started.pid, 42);
+  EXPECT_EQ(started.at, at);
+
+  const auto failed = round_trip(NotStartedEvent{4, Stage::kChdir, ENOENT, at, ""});
+  EXPECT_EQ(failed.stage, Stage::kChdir);
+  EXPECT_EQ(failed.error, ENOENT);
+
+  const auto exited = round_trip(ExitedEvent{5, ExitCause::kDumpedCore, 11, true, at});
+  EXPECT_EQ(exited.cause, ExitCause::kDumpedCore);
+  EXPECT_EQ(exited.value, 11);
+  EXPECT_TRUE(exited.stopped);
+  EXPECT_EQ(exited.at, at);
+
+  round_trip(SweptEvent{});
+}
+
+TEST(GuardianProtocol, LengthsAreCheckedBeforeAnythingIsWaitedFor) {
+  for (const std::uint32_t length : {std::uint32_t{0}, std::uint32_t{kFrameBytesMax + 1}, ~0u}) {
+    FrameBuffer buffer;
+    std::string_view payload;
+    buffer.append({reinterpret_cast<const char*>(&length), sizeof length});
+    EXPECT_EQ(buffer.next(&payload), FrameStatus::kViolation) << length;
+  }
+}
+
+TEST(GuardianProtocol, ListCannotAnnounceMoreThanItsFrameHolds) {
+  std::string bytes;
+  append_start(&bytes, 1, sample_command());
+  const std::size_t count_at = kFrameHeaderBytes + 1 + 4 + 1;
+  const std::uint32_t many = 60000;
+  std::memcpy(bytes.data() + count_at, &many, sizeof many);
+  Request request;
+  EXPECT_FALSE(decode_request(std::string_view(bytes).substr(kFrameHeaderBytes), &request));
+}
+
+struct BadStart {
+  const char* name;
+  std::vector<std::string> argv;
+};
+
+TEST(GuardianProtocol, StartWithoutAProgramOrWithANulIsNoMessage) {
+  const BadStart cases[] = {
+      {"no arguments", {}}, {"empty program", {""}}, {"a NUL", {"p", std::string("a\0b", 3)}}};
+  for (const BadStart& bad : cases) {
+    WorkerCommand command;
+    command.argv = bad.argv;
+    std::string bytes;
+    append_start(&bytes, 1, command);
+    Request request;
+    EXPECT_FALSE(decode_request(std::string_view(bytes).substr(kFrameHeaderBytes), &request))
+        << bad.name;
+  }
+}
+
+TEST(GuardianProtocol, EveryTruncationAndEveryTailIsNoMessage) {
+  std::string requests[3];
+  append_start(&requests[0], 7, sample_command());
+  append_signal(&requests[1], {15, SignalScope::kLeader, true});
+  append_sweep(&requests[2]);
+  for (const std::string& bytes : requests) {
+    const std::string payload = bytes.substr(kFrameHeaderBytes);
+    Request request;
+    for (std::size_t length = 0; length < payload.size(); ++length) {
+      EXPECT_FALSE(decode_request(std::string_view(payload).substr(0, length), &request)) << length;
+    }
+    EXPECT_FALSE(decode_request(payload + '\0', &request));
+  }
+}
+
+TEST(GuardianProtocol, GarbageIsRefusedAndNeverHurts) {
+  std::mt19937 random(20240607);
+  const std::string good = sample_requests();
+  for (int round = 0; round < 20000; ++round) {
+    std::string bytes = good;
+    for (int change = 0; change < 1 + round % 4; ++change) {
+      bytes[random() % bytes.size()] = static_cast<char>(random());
+    }
+    FrameBuffer buffer;
+    std::vector<std::string> seen;
+    buffer.append(bytes);
+    drain(&buffer, &seen);
+    EXPECT_LE(seen.size(), 3u);
+    Event event;
+    decode_event(bytes, &event);
+  }
+}
+
+TEST(GuardianProtocol, NulIsFoundInEveryStringOfACommand) {
+  const std::string nul("x\0", 2);
+  EXPECT_FALSE(contains_nul(sample_command()));
+  for (int field = 0; field < 5; ++field) {
+    WorkerCommand command = sample_command();
+    std::string* const fields[] = {&command.argv[1], &command.env[1], &command.cwd,
+                                   &command.stdout_path, &command.stderr_path};
+    *fields[field] = nul;
+    EXPECT_TRUE(contains_nul(command)) << field;
+  }
+}
+
+}  // namespace
+}  // namespace elastic::guardian

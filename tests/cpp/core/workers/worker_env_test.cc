@@ -1,0 +1,72 @@
+#include "core/workers/worker_env.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/rendezvous/rank_assign.h"
+
+namespace elastic::core {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::UnorderedElementsAre;
+
+TEST(WorkerEnv, HoldsEveryRankVariableOfAHeterogeneousRound) {
+  const auto nodes = assign_ranks({{1, "a"}, {1, "b"}, {2, "a"}});
+  RoundInfo round;
+  round.round = 7;
+  round.restart_count = 2;
+  round.group_rank = 2;
+  round.group_world_size = 3;
+  round.master_addr = "10.0.0.1";
+  round.master_port = 29500;
+  round.workers = worker_assignments(nodes[2], 2);
+  const JobConstants job{.run_id = "job/1", .role = "a", .max_restarts = 3};
+  EXPECT_THAT(
+      rank_variables(job, round, 1, "/logs/1/error.json"),
+      UnorderedElementsAre("LOCAL_RANK=1", "RANK=3", "GROUP_RANK=2", "ROLE_RANK=2", "ROLE_NAME=a",
+                           "LOCAL_WORLD_SIZE=2", "WORLD_SIZE=4", "GROUP_WORLD_SIZE=3",
+                           "ROLE_WORLD_SIZE=3", "MASTER_ADDR=10.0.0.1", "MASTER_PORT=29500",
+                           "TORCHELASTIC_RESTART_COUNT=2", "TORCHELASTIC_MAX_RESTARTS=3",
+                           "TORCHELASTIC_RUN_ID=job/1", "TORCHELASTIC_USE_AGENT_STORE=True",
+                           "TORCHELASTIC_ERROR_FILE=/logs/1/error.json", "ELASTIC_ROUND=7"));
+}
+
+TEST(WorkerEnv, SaysThatAWorkerHostsTheStore) {
+  RoundInfo round;
+  round.workers.resize(1);
+  JobConstants job;
+  job.share_store = false;
+  EXPECT_THAT(rank_variables(job, round, 0, ""),
+              ::testing::Contains("TORCHELASTIC_USE_AGENT_STORE=False"));
+}
+
+using Environment = std::vector<std::string>;
+
+Environment merge(const Environment& base, const Environment& overlay, const Environment& top) {
+  return merge_environment({&base, &overlay, &top});
+}
+
+TEST(WorkerEnv, MergingReplacesInPlaceAndAppendsTheRest) {
+  EXPECT_THAT(merge({"A=1", "RANK=9", "B="}, {"RANK=0", "C=x=y"}, {}),
+              ElementsAre("A=1", "RANK=0", "B=", "C=x=y"));
+}
+
+TEST(WorkerEnv, MergingLetsTheLastListWin) {
+  EXPECT_THAT(merge({"A=1", "B=1"}, {"A=2", "B=2"}, {"A=3"}), ElementsAre("A=3", "B=2"));
+}
+
+TEST(WorkerEnv, MergingLeavesEachNameOnce) {
+  EXPECT_THAT(merge({"A=1", "B=2", "A=3"}, {}, {}), ElementsAre("A=3", "B=2"));
+}
+
+TEST(WorkerEnv, MergingDropsWhatIsNoVariable) {
+  EXPECT_THAT(merge({"junk", "A=1", ""}, {}, {}), ElementsAre("A=1"));
+}
+
+TEST(WorkerEnv, NamesThatShareAPrefixStayApart) {
+  EXPECT_THAT(merge({"RANK=1", "RANK_X=2"}, {"RANK=3"}, {}), ElementsAre("RANK=3", "RANK_X=2"));
+}
+
+}  // namespace
+}  // namespace elastic::core

@@ -1,0 +1,113 @@
+// The store that an agent opens for its workers, seen by a client that does what workers do.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include "elastic/store_client.h"
+#include "elastic/store_server.h"
+#include "host/agent/agent_harness.h"
+
+namespace elastic {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::options_of;
+using testing::run;
+using testing::RunningAgent;
+using testing::stub_worker;
+using Kind = AgentEvent::Kind;
+
+std::unique_ptr<StoreClient> client_of(const RoundInfo& round) {
+  StoreClientOptions options;
+  options.host = round.master_addr;
+  options.port = round.master_port;
+  auto client = StoreClient::connect(options);
+  EXPECT_TRUE(client.ok()) << client.status().message();
+  return client.ok() ? std::move(*client) : nullptr;
+}
+
+AgentOptions restartable(std::uint16_t master_port) {
+  AgentOptions options = options_of({stub_worker({"pause"}, StreamTarget::kDiscard)});
+  options.rendezvous.settings.max_restarts = 1;
+  options.master_port = master_port;
+  return options;
+}
+
+// A port that was free a moment ago.
+std::uint16_t free_port() {
+  auto server = StoreServer::start({});
+  EXPECT_TRUE(server.ok());
+  return (*server)->port();
+}
+
+class AgentStore : public ::testing::TestWithParam<bool> {};
+
+TEST_P(AgentStore, IsEmptyInEveryRound) {
+  const bool is_fixed = GetParam();
+  RunningAgent agent(restartable(is_fixed ? free_port() : 0));
+  const AgentEvent first = agent.wait_for(Kind::kWorkerStarted);
+  auto client = client_of(*first.round);
+  ASSERT_TRUE(client && client->set("key", "of round 1").ok());
+  ::kill(first.pid, SIGKILL);
+
+  const AgentEvent second = agent.wait_for(Kind::kWorkerStarted);
+  EXPECT_EQ(first.round->master_port == second.round->master_port, is_fixed);
+  auto next_client = client_of(*second.round);
+  ASSERT_NE(next_client, nullptr);
+  const std::string key[] = {"key"};
+  const auto is_there = next_client->check(key);
+  ASSERT_TRUE(is_there.ok()) << is_there.status().message();
+  EXPECT_FALSE(*is_there);
+  agent->request_stop(SIGTERM);
+  agent.finish();
+}
+
+INSTANTIATE_TEST_SUITE_P(Agent, AgentStore, ::testing::Bool(),
+                         [](const auto& test) { return test.param ? "fixed_port" : "fresh_port"; });
+
+TEST(AgentStoreOfTheLastRound, OutlivesItsWorkersALittle) {
+  RunningAgent agent(restartable(0));
+  const AgentEvent first = agent.wait_for(Kind::kWorkerStarted);
+  auto client = client_of(*first.round);
+  ASSERT_NE(client, nullptr);
+  ::kill(first.pid, SIGKILL);
+  agent.wait_for(Kind::kRestarting);
+  EXPECT_TRUE(client->set("key", "still read by somebody").ok());
+  const std::string never[] = {"never"};
+  EXPECT_EQ(client->wait(never, std::chrono::seconds(30)).code(), StatusCode::kUnavailable)
+      << "it closes a second later";
+  agent->request_stop(SIGTERM);
+  agent.finish();
+}
+
+TEST(AgentStorePort, ThatIsTakenIsAResultAndNoRetry) {
+  auto other = StoreServer::start({});
+  ASSERT_TRUE(other.ok());
+  const AgentResult result = run(restartable((*other)->port()));
+  EXPECT_EQ(result.state, AgentState::kFailed);
+  EXPECT_EQ(result.exit_code, kExitCannotServe);
+  EXPECT_THAT(result.message, HasSubstr(std::to_string((*other)->port())));
+}
+
+TEST(AgentStoreAddress, ThatIsANameIsANumberForWorkers) {
+  AgentOptions options = restartable(0);
+  options.rendezvous.local_addr = "localhost";
+  RunningAgent agent(options);
+  const AgentEvent started = agent.wait_for(Kind::kWorkerStarted);
+  EXPECT_THAT(started.round->master_addr, ::testing::AnyOf("127.0.0.1", "::1"));
+  EXPECT_NE(client_of(*started.round), nullptr);
+  agent->request_stop(SIGTERM);
+  agent.finish();
+}
+
+TEST(AgentStoreAddress, ThatIsNotOursIsAResult) {
+  AgentOptions options = restartable(0);
+  options.rendezvous.local_addr = "192.0.2.1";  // set aside for documentation (RFC 5737)
+  const AgentResult result = run(options);
+  EXPECT_EQ(result.exit_code, kExitCannotServe);
+  EXPECT_THAT(result.message, HasSubstr("192.0.2.1"));
+}
+
+}  // namespace
+}  // namespace elastic

@@ -1,0 +1,421 @@
+#include "elastic/agent.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/syscall.h>
+
+#include <filesystem>
+#include <sstream>
+
+#include "host/agent/agent_harness.h"
+
+namespace elastic {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+using testing::Fifo;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::options_of;
+using testing::patiently;
+using testing::read_all;
+using testing::run;
+using testing::RunningAgent;
+using testing::ScratchDir;
+using testing::shell;
+using ::testing::StartsWith;
+using testing::stub_worker;
+using testing::worker;
+using Kind = AgentEvent::Kind;
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  return lines;
+}
+
+// Waits until the process is dead (a zombie counts).
+void expect_death_of(int pid) {
+  const os::UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!fd.valid()) return;  // it is gone already
+  EXPECT_TRUE(os::wait_ready(fd.get(), POLLIN, {.deadline = patiently()}).ok()) << pid;
+}
+
+int parent_of(int pid) {
+  std::istringstream stat(read_all("/proc/" + std::to_string(pid) + "/stat"));
+  std::string number, name, state;
+  int parent = -1;
+  stat >> number >> name >> state >> parent;
+  return parent;
+}
+
+// Says that it ignores SIGTERM, and then does.
+WorkerTemplate stubborn(const std::string& fifo) {
+  return shell("trap '' TERM; echo ready > " + fifo + "; exec sleep 1000");
+}
+
+// --- A round -------------------------------------------------------------------------------------
+
+TEST(Agent, GivesEveryRankItsEnvironmentAndNothingElse) {
+  const ScratchDir dir;
+  AgentOptions options = options_of({stub_worker({"environment"}, StreamTarget::kFile),
+                                     stub_worker({"environment"}, StreamTarget::kFile)});
+  options.env = {"BASE=1", "RANK=from outside", "OMP_NUM_THREADS=1"};
+  options.workers[1].env = {"LOCAL_RANK=0", "CUDA_VISIBLE_DEVICES=1"};
+  options.run_id = "job 7";
+  options.role = "trainer";
+  options.rendezvous.settings.max_restarts = 4;
+  options.log_dir = dir / "logs";
+  RunningAgent agent(options);
+  const AgentEvent round = agent.wait_for(Kind::kRoundStarting);
+  EXPECT_EQ(agent.finish().exit_code, 0);
+  ASSERT_NE(round.round, nullptr);
+  const std::string port = "MASTER_PORT=" + std::to_string(round.round->master_port);
+  for (const std::string rank : {"0", "1"}) {
+    std::vector<std::string> expected = {
+        "BASE=1",
+        "OMP_NUM_THREADS=1",
+        "LOCAL_RANK=0",
+        "RANK=" + rank,
+        "GROUP_RANK=0",
+        "ROLE_RANK=" + rank,
+        "ROLE_NAME=trainer",
+        "LOCAL_WORLD_SIZE=2",
+        "WORLD_SIZE=2",
+        "GROUP_WORLD_SIZE=1",
+        "ROLE_WORLD_SIZE=2",
+        "MASTER_ADDR=127.0.0.1",
+        port,
+        "TORCHELASTIC_RESTART_COUNT=0",
+        "TORCHELASTIC_MAX_RESTARTS=4",
+        "TORCHELASTIC_RUN_ID=job 7",
+        "TORCHELASTIC_USE_AGENT_STORE=True",
+        "TORCHELASTIC_ERROR_FILE=" + round.log_dir + "/" + rank + "/error.json",
+        "ELASTIC_ROUND=1"};
+    if (rank == "1") expected.emplace_back("CUDA_VISIBLE_DEVICES=1");
+    EXPECT_THAT(lines_of(read_all(round.log_dir + "/" + rank + "/stdout.log")),
+                ::testing::UnorderedElementsAreArray(expected));
+  }
+}
+
+TEST(Agent, TellsTheStoryOfARound) {
+  RunningAgent agent(options_of({stub_worker({"exit", "0"}), stub_worker({"exit", "0"})}));
+  const AgentResult& result = agent.finish();
+  EXPECT_EQ(result.state, AgentState::kSucceeded);
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.message, "");
+  EXPECT_THAT(result.failures, IsEmpty());
+  EXPECT_EQ(agent.seen.front().kind, Kind::kRoundStarting);
+  EXPECT_EQ(agent.seen.back().kind, Kind::kFinished);
+  EXPECT_EQ(agent.all(Kind::kWorkerStarted).size(), 2u);
+  EXPECT_EQ(agent.all(Kind::kWorkersRunning).size(), 1u);
+  EXPECT_EQ(agent.all(Kind::kWorkerExited).size(), 2u);
+  EXPECT_EQ(agent->next_event(patiently()), std::nullopt) << "nothing follows the end";
+}
+
+TEST(Agent, LetsADoneWorkerRestWhileItsSiblingRuns) {
+  RunningAgent agent(options_of({stub_worker({"exit", "0"}), stub_worker({"pause"})}));
+  EXPECT_EQ(agent.wait_for(Kind::kWorkerExited).local_rank, 0);
+  agent->request_stop(SIGTERM);
+  const AgentResult& result = agent.finish();
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM);
+  EXPECT_THAT(agent.all(Kind::kRestarting), IsEmpty());
+}
+
+TEST(Agent, StartsWorkersInTheirDirectory) {
+  const ScratchDir dir;
+  AgentOptions options = options_of({stub_worker({"directory"}, StreamTarget::kFile)});
+  options.cwd = "/usr";
+  options.log_dir = dir / "logs";
+  RunningAgent agent(options);
+  const AgentEvent round = agent.wait_for(Kind::kRoundStarting);
+  agent.finish();
+  EXPECT_EQ(read_all(round.log_dir + "/0/stdout.log"), "/usr\n");
+}
+
+TEST(Agent, RefusesOptionsThatCannotBe) {
+  const auto error_of = [](AgentOptions options) {
+    const auto agent = Agent::start(std::move(options));
+    return agent.ok() ? StatusCode::kOk : agent.status().code();
+  };
+  EXPECT_EQ(error_of(options_of({})), StatusCode::kInvalidArgument);
+  EXPECT_EQ(error_of(options_of({worker({})})), StatusCode::kInvalidArgument);
+  AgentOptions options = options_of({stub_worker({"exit", "0"})});
+  options.rendezvous.settings.max_restarts = -1;
+  EXPECT_EQ(error_of(options), StatusCode::kInvalidArgument);
+  options = options_of({stub_worker({"exit", "0"})});
+  options.guardian.guardian_path = "/no/such/guardian";
+  EXPECT_EQ(error_of(options), StatusCode::kNotFound);
+}
+
+// --- Failures and restarts -----------------------------------------------------------------------
+
+TEST(Agent, RestartsAllWhenOneFailsEachRoundOnAFreshPort) {
+  AgentOptions options =
+      options_of({shell("test $TORCHELASTIC_RESTART_COUNT$ELASTIC_ROUND = 23 || exit 3"),
+                  shell("test $TORCHELASTIC_RESTART_COUNT = 2 || exec sleep 1000")});
+  options.rendezvous.settings.max_restarts = 2;
+  RunningAgent agent(options);
+  EXPECT_EQ(agent.finish().exit_code, 0);
+  const auto rounds = agent.all(Kind::kRoundStarting);
+  ASSERT_EQ(rounds.size(), 3u);
+  for (std::size_t i = 0; i < rounds.size(); ++i) {
+    EXPECT_EQ(rounds[i].round->round, i + 1);
+    EXPECT_EQ(rounds[i].round->restart_count, static_cast<int>(i));
+  }
+  EXPECT_NE(rounds[0].round->master_port, rounds[1].round->master_port);
+  EXPECT_NE(rounds[1].round->master_port, rounds[2].round->master_port);
+  const auto restarts = agent.all(Kind::kRestarting);
+  ASSERT_EQ(restarts.size(), 2u);
+  EXPECT_THAT(restarts[0].message, HasSubstr("exited with code 3"));
+  EXPECT_THAT(restarts[0].message, EndsWith("restarting, 1 of 2 restarts left"));
+}
+
+struct EndCase {
+  const char* name;
+  std::vector<std::string> verb;
+  int exit_code;
+};
+
+class AgentEnd : public ::testing::TestWithParam<EndCase> {};
+
+TEST_P(AgentEnd, HasTheCodeOfTheFirstFailingWorker) {
+  AgentOptions options = options_of({stub_worker({"pause"}), stub_worker(GetParam().verb)});
+  options.rendezvous.settings.max_restarts = 1;
+  RunningAgent agent(options);
+  const AgentResult& result = agent.finish();
+  EXPECT_EQ(result.exit_code, GetParam().exit_code);
+  EXPECT_EQ(result.state, AgentState::kFailed);
+  ASSERT_EQ(result.failures.size(), 1u) << "the worker that we stopped did not fail";
+  EXPECT_EQ(result.failures[0].rank, 1);
+  EXPECT_THAT(result.failures[0].error_file, EndsWith("/attempt_1/1/error.json"));
+  EXPECT_THAT(result.message, StartsWith("rank 1 (local rank 1, pid "));
+  EXPECT_THAT(result.message, EndsWith("none of 1 restarts is left"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Agent, AgentEnd,
+                         ::testing::Values(EndCase{"code", {"exit", "3"}, 3},
+                                           EndCase{"largest", {"exit", "255"}, 255},
+                                           EndCase{"segv", {"raise", "11"}, 139},
+                                           EndCase{"kill", {"raise", "9"}, 137}),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(Agent, DoesNotRetryWhatCannotBeExecuted) {
+  AgentOptions options = options_of({stub_worker({"pause"}), worker({"/no/such/program"})});
+  options.rendezvous.settings.max_restarts = 5;
+  RunningAgent agent(options);
+  const AgentResult& result = agent.finish();
+  EXPECT_EQ(result.exit_code, kExitCannotStart);
+  EXPECT_EQ(result.message,
+            "rank 1 (local rank 1) could not be started: exec /no/such/program: No such file or "
+            "directory; a restart would not help");
+  EXPECT_THAT(agent.all(Kind::kRestarting), IsEmpty());
+}
+
+TEST(Agent, KillsTheOthersWhenTheGraceAfterAFailureIsOver) {
+  const ScratchDir dir;
+  ASSERT_EQ(::mkfifo((dir / "fifo").c_str(), 0600), 0);
+  AgentOptions options =
+      options_of({stubborn(dir / "fifo"), shell("read line < " + (dir / "fifo") + "; exit 4")});
+  options.stop_grace = milliseconds(200);
+  RunningAgent agent(options);
+  EXPECT_EQ(agent.finish().exit_code, 4);
+  const auto stopping = agent.all(Kind::kStopping);
+  ASSERT_EQ(stopping.size(), 1u);
+  EXPECT_THAT(stopping[0].message, EndsWith("stopping the other workers, which have 0.2 s"));
+  const auto exits = agent.all(Kind::kWorkerExited);
+  ASSERT_EQ(exits.size(), 2u);
+  EXPECT_EQ(exits[1].exit.signal, SIGKILL);
+  EXPECT_GE(exits[1].exit.at - exits[0].exit.at, milliseconds(200));
+}
+
+// --- Stop requests -------------------------------------------------------------------------------
+
+TEST(Agent, StopsRunningWorkersOnRequest) {
+  RunningAgent agent(options_of({stub_worker({"pause"}), stub_worker({"pause"})}));
+  agent.wait_for(Kind::kWorkersRunning);
+  agent->request_stop(SIGINT);
+  const AgentResult& result = agent.finish();
+  EXPECT_EQ(result.state, AgentState::kStopped);
+  EXPECT_EQ(result.exit_code, 128 + SIGINT);
+  EXPECT_EQ(result.message, "stopped by signal 2 (SIGINT)");
+  EXPECT_THAT(result.failures, IsEmpty());
+  for (const AgentEvent& exited : agent.all(Kind::kWorkerExited)) {
+    EXPECT_EQ(exited.exit.signal, SIGINT);
+    EXPECT_TRUE(exited.exit.stopped_by_us);
+  }
+}
+
+TEST(Agent, StopsWhileWorkersStart) {
+  std::vector<WorkerTemplate> workers(50, stub_worker({"pause"}, StreamTarget::kDiscard));
+  RunningAgent agent(options_of(std::move(workers)));
+  agent.wait_for(Kind::kRoundStarting);
+  agent->request_stop(SIGTERM);
+  EXPECT_EQ(agent.finish().exit_code, 128 + SIGTERM);
+  EXPECT_EQ(agent.all(Kind::kWorkerExited).size(), 50u);
+}
+
+TEST(Agent, KillsAtOnceWhenAskedAgain) {
+  const ScratchDir dir;
+  Fifo fifo(dir / "fifo");
+  AgentOptions options = options_of({stubborn(fifo.path())});
+  options.stop_grace = hours(1);
+  RunningAgent agent(options);
+  EXPECT_EQ(fifo.next_line(), "ready");
+  agent->request_stop(SIGTERM);
+  agent.wait_for(Kind::kStopping);
+  agent->request_stop(SIGTERM);
+  EXPECT_EQ(agent.finish().exit_code, 128 + SIGTERM);
+  EXPECT_EQ(agent.all(Kind::kWorkerExited).at(0).exit.signal, SIGKILL);
+}
+
+TEST(Agent, DoesNotRestartWhatItWasAskedToStop) {
+  AgentOptions options = options_of(
+      {stub_worker({"ignore", "15"}, StreamTarget::kDiscard), stub_worker({"exit", "3"})});
+  options.stop_grace = hours(1);
+  options.rendezvous.settings.max_restarts = 100;
+  RunningAgent agent(options);
+  agent.wait_for(Kind::kStopping);
+  agent->request_stop(SIGTERM);
+  agent->request_stop(SIGTERM);
+  EXPECT_EQ(agent.finish().exit_code, 128 + SIGTERM);
+  EXPECT_THAT(agent.all(Kind::kRestarting), IsEmpty());
+}
+
+TEST(Agent, KillsItsWorkersWhenItIsDestroyed) {
+  RunningAgent agent(options_of({stub_worker({"ignore", "15"}, StreamTarget::kDiscard)}));
+  const int pid = agent.wait_for(Kind::kWorkerStarted).pid;
+  agent.destroy();
+  expect_death_of(pid);
+}
+
+TEST(Agent, EndsWhenItLosesTheGuardian) {
+  AgentOptions options = options_of({stub_worker({"pause"}, StreamTarget::kDiscard)});
+  options.rendezvous.settings.max_restarts = 5;
+  RunningAgent agent(options);
+  const int pid = agent.wait_for(Kind::kWorkerStarted).pid;
+  ::kill(parent_of(pid), SIGKILL);
+  const AgentResult& result = agent.finish();
+  EXPECT_EQ(result.state, AgentState::kUnknown);
+  EXPECT_EQ(result.exit_code, kExitSupervisionLost);
+  EXPECT_THAT(result.message, HasSubstr("guardian"));
+  expect_death_of(pid);
+}
+
+// --- Files ---------------------------------------------------------------------------------------
+
+TEST(Agent, KeepsLogsOfEveryAttemptApart) {
+  const ScratchDir dir;
+  WorkerTemplate both = shell("echo out $ELASTIC_ROUND; echo err >&2; exit 1", StreamTarget::kFile);
+  both.stderr_target = StreamTarget::kFile;
+  AgentOptions options = options_of({both});
+  options.run_id = "../a/b";
+  options.rendezvous.settings.max_restarts = 1;
+  options.log_dir = std::filesystem::relative(dir / "logs").string();
+  RunningAgent agent(options);
+  const AgentResult& result = agent.finish();
+  const auto rounds = agent.all(Kind::kRoundStarting);
+  ASSERT_EQ(rounds.size(), 2u);
+  EXPECT_THAT(rounds[0].log_dir, StartsWith(dir / "logs/_._a_b_"));
+  EXPECT_THAT(rounds[0].log_dir, EndsWith("/attempt_0"));
+  EXPECT_EQ(read_all(rounds[0].log_dir + "/0/stdout.log"), "out 1\n");
+  ASSERT_EQ(result.failures.size(), 1u);
+  EXPECT_EQ(result.failures[0].stdout_path, rounds[1].log_dir + "/0/stdout.log");
+  EXPECT_EQ(read_all(result.failures[0].stdout_path), "out 2\n");
+  EXPECT_EQ(read_all(result.failures[0].stderr_path), "err\n");
+}
+
+TEST(Agent, RemovesItsTemporaryDirectoryWhenItGoes) {
+  RunningAgent agent(options_of({shell("echo cause > $TORCHELASTIC_ERROR_FILE; exit 1")}));
+  const AgentEvent round = agent.wait_for(Kind::kRoundStarting);
+  const AgentResult& result = agent.finish();
+  ASSERT_EQ(result.failures.size(), 1u);
+  EXPECT_EQ(read_all(result.failures[0].error_file), "cause\n") << "readable after the end";
+  const auto permissions =
+      std::filesystem::status(std::filesystem::path(round.log_dir).parent_path()).permissions();
+  EXPECT_EQ(permissions, std::filesystem::perms::owner_all);
+  agent.destroy();
+  EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(round.log_dir).parent_path()));
+}
+
+TEST(Agent, SaysThatItCannotLog) {
+  AgentOptions options = options_of({stub_worker({"exit", "0"})});
+  options.log_dir = "/proc/self/no/such";
+  const AgentResult result = run(options);
+  EXPECT_EQ(result.state, AgentState::kFailed);
+  EXPECT_EQ(result.exit_code, kExitCannotLog);
+  EXPECT_THAT(result.message, HasSubstr("/proc/self/no/such"));
+}
+
+// --- Tee -----------------------------------------------------------------------------------------
+
+// What the agent writes to descriptors 1 and 2 until it has finished.
+struct Console {
+  AgentResult result;
+  std::string out;
+  std::string err;
+};
+
+Console run_with_console(AgentOptions options) {
+  ::testing::internal::CaptureStdout();
+  ::testing::internal::CaptureStderr();
+  Console console;
+  console.result = run(std::move(options));
+  console.out = ::testing::internal::GetCapturedStdout();
+  console.err = ::testing::internal::GetCapturedStderr();
+  return console;
+}
+
+TEST(AgentTee, PrefixesWholeLinesOfBothStreams) {
+  WorkerTemplate both = shell("echo out; echo err >&2", StreamTarget::kTee);
+  both.stderr_target = StreamTarget::kTee;
+  AgentOptions options = options_of({both});
+  options.line_prefix = "<${role_name} ${rank} ${local_rank} ${other}> ";
+  const Console console = run_with_console(options);
+  EXPECT_EQ(console.out, "<default 0 0 ${other}> out\n");
+  EXPECT_EQ(console.err, "<default 0 0 ${other}> err\n");
+}
+
+TEST(AgentTee, NeverMixesTheLinesOfSeveralWorkers) {
+  const WorkerTemplate writer =
+      shell("i=0; while [ $i -lt 300 ]; do printf 'step '; echo $i; i=$((i+1)); done",
+            StreamTarget::kTee);
+  const Console console = run_with_console(options_of({writer, writer, writer}));
+  std::map<std::string, int> next;
+  for (const std::string& line : lines_of(console.out)) {
+    const std::string prefix = line.substr(0, line.find(':') + 1);
+    ASSERT_EQ(line, prefix + "step " + std::to_string(next[prefix]++));
+  }
+  EXPECT_THAT(next,
+              ElementsAre(::testing::Pair("[default0]:", 300), ::testing::Pair("[default1]:", 300),
+                          ::testing::Pair("[default2]:", 300)));
+}
+
+TEST(AgentTee, LosesNothingOfAWorkerThatIsKilledRightAfterWriting) {
+  const Console console = run_with_console(
+      options_of({shell("printf 'one\\ntwo\\nhalf'; kill -9 $$", StreamTarget::kTee)}));
+  EXPECT_EQ(console.result.exit_code, 137);
+  EXPECT_EQ(console.out, "[default0]:one\n[default0]:two\n[default0]:half\n");
+}
+
+TEST(AgentTee, ShowsEveryAttempt) {
+  AgentOptions options =
+      options_of({shell("echo $ELASTIC_ROUND; test $ELASTIC_ROUND = 3", StreamTarget::kTee)});
+  options.rendezvous.settings.max_restarts = 2;
+  EXPECT_EQ(run_with_console(options).out, "[default0]:1\n[default0]:2\n[default0]:3\n");
+}
+
+TEST(AgentTee, ShowsNothingOfADiscardedStreamAndEverythingOfAnInheritedOne) {
+  WorkerTemplate both = stub_worker({"both"}, StreamTarget::kDiscard);
+  const Console console = run_with_console(options_of({both}));
+  EXPECT_EQ(console.out, "");
+  EXPECT_EQ(console.err, "err\n");
+}
+
+}  // namespace
+}  // namespace elastic

@@ -1,0 +1,158 @@
+#pragma once
+
+// A TCP proxy for tests: passes bytes on, holds them back, or cuts its connections.
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <cstdint>
+#include <list>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "os/base/fd.h"
+#include "os/loop/loop_thread.h"
+
+namespace elastic::testing {
+
+class TcpProxy {
+ public:
+  // Listens on 127.0.0.1 and connects to the same address.
+  explicit TcpProxy(std::uint16_t target)
+      : target_(target), thread_(*os::LoopThread::start("test-proxy")) {
+    listener_ = make_socket();
+    sockaddr_in address = loopback(0);
+    socklen_t size = sizeof address;
+    ::bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), size);
+    ::listen(listener_.get(), 64);
+    ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size);
+    port_ = ntohs(address.sin_port);
+    thread_->call([this] {
+      door_ = std::make_unique<Door>(this);
+      resume_ =
+          std::make_unique<os::EventLoop::Timer>(&thread_->loop(), [this] { set_stalled(false); });
+    });
+  }
+  ~TcpProxy() {
+    thread_->call([this] {
+      pipes_.clear();
+      resume_.reset();
+      door_.reset();
+    });
+  }
+  TcpProxy(const TcpProxy&) = delete;
+  TcpProxy& operator=(const TcpProxy&) = delete;
+
+  std::uint16_t port() const { return port_; }
+  // Ends every connection on both sides, with RST.
+  void cut() {
+    thread_->call([this] { pipes_.clear(); });
+  }
+  // Nothing passes for that long, and nobody is told.
+  void stall_for(Duration length) {
+    thread_->call([this, length] {
+      set_stalled(true);
+      resume_->arm(thread_->loop().now() + length);
+    });
+  }
+
+ private:
+  static std::uint32_t interest(bool is_stalled) { return is_stalled ? 0U : EPOLLIN; }
+
+  // One direction of a connection.
+  class Half final : public os::EventLoop::FdHandler {
+   public:
+    Half(TcpProxy* proxy, int from, int to) : proxy_(*proxy), from_(from), to_(to) {
+      watch_ = *proxy_.thread_->loop().watch(from, interest(proxy_.is_stalled_), this);
+    }
+    void set_stalled(bool is_stalled) { watch_.modify(interest(is_stalled)); }
+    void on_ready(std::uint32_t events) override {
+      if (proxy_.is_stalled_ && (events & EPOLLIN) == 0) {
+        watch_.reset();  // broken while it is stalled: shows to nobody
+        return;
+      }
+      char bytes[16 << 10];
+      const ssize_t got = ::recv(from_, bytes, sizeof bytes, MSG_DONTWAIT);
+      if (got > 0) {
+        ::send(to_, bytes, static_cast<std::size_t>(got), MSG_NOSIGNAL);
+      } else {
+        watch_.reset();
+        ::shutdown(to_, SHUT_WR);
+      }
+    }
+
+   private:
+    TcpProxy& proxy_;
+    int from_, to_;
+    os::EventLoop::Watch watch_;
+  };
+  struct Pipe {
+    Pipe(TcpProxy* proxy, os::UniqueFd near_end, os::UniqueFd far_end)
+        : near(std::move(near_end)),
+          far(std::move(far_end)),
+          there(proxy, near.get(), far.get()),
+          back(proxy, far.get(), near.get()) {
+      const linger abort{.l_onoff = 1, .l_linger = 0};
+      for (const int fd : {near.get(), far.get()}) {
+        ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &abort, sizeof abort);
+      }
+    }
+    os::UniqueFd near, far;
+    Half there, back;
+  };
+  class Door final : public os::EventLoop::FdHandler {
+   public:
+    explicit Door(TcpProxy* proxy) : proxy_(*proxy) {
+      watch_ = *proxy_.thread_->loop().watch(proxy_.listener_.get(), EPOLLIN, this);
+    }
+    void set_stalled(bool is_stalled) { watch_.modify(interest(is_stalled)); }
+    void on_ready(std::uint32_t) override { proxy_.accept(); }
+
+   private:
+    TcpProxy& proxy_;
+    os::EventLoop::Watch watch_;
+  };
+
+  static os::UniqueFd make_socket() {
+    return os::UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  }
+  static sockaddr_in loopback(std::uint16_t port) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    return address;
+  }
+  void accept() {
+    os::UniqueFd near(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    os::UniqueFd far = make_socket();
+    const sockaddr_in address = loopback(target_);
+    if (::connect(far.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+      return;
+    }
+    pipes_.emplace_back(this, std::move(near), std::move(far));
+  }
+  void set_stalled(bool is_stalled) {
+    is_stalled_ = is_stalled;
+    door_->set_stalled(is_stalled);
+    for (Pipe& pipe : pipes_) {
+      pipe.there.set_stalled(is_stalled);
+      pipe.back.set_stalled(is_stalled);
+    }
+  }
+
+  const std::uint16_t target_;
+  std::uint16_t port_ = 0;
+  bool is_stalled_ = false;
+  os::UniqueFd listener_;
+  std::unique_ptr<os::LoopThread> thread_;
+  std::unique_ptr<Door> door_;
+  std::unique_ptr<os::EventLoop::Timer> resume_;
+  std::list<Pipe> pipes_;
+};
+
+}  // namespace elastic::testing

@@ -1,0 +1,114 @@
+// Which address of a node the others are told. The network of these tests is one of their own with
+// two addresses, each of which looks like another host's to the other.
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/socket.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+#include "host/coordinator/coordinator_fixture.h"
+#include "os/base/fd.h"
+
+namespace elastic::host {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kHere = "10.99.0.1";
+constexpr const char* kThere = "10.99.0.2";
+
+class CoordinatorAddressTest : public CoordinatorTest {
+ protected:
+  // The network namespace is this thread's, and that of the threads that it starts from here on.
+  void SetUp() override {
+    before.reset(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
+    if (::unshare(CLONE_NEWNET) != 0) GTEST_SKIP() << "needs the right to make a network namespace";
+    is_apart = true;
+    const std::string command = "ip link set lo up && ip addr add " + std::string(kHere) +
+                                "/32 dev lo && ip addr add " + kThere + "/32 dev lo";
+    if (std::system(command.c_str()) != 0) GTEST_SKIP() << "needs the program ip (iproute2)";
+    start({.host = "", .port = 0});
+  }
+  void TearDown() override {
+    coordinator.reset();
+    if (is_apart) {
+      EXPECT_EQ(::setns(before.get(), CLONE_NEWNET), 0);
+    }
+  }
+  // A node that is, as far as the coordinator can see, on another host.
+  std::unique_ptr<SessionClient> connect_from_there(std::uint64_t id) {
+    os::UniqueFd fd = TestClient::make_socket(kHere);
+    const os::SocketAddress own = os::look_up(kThere, 0)->front();
+    EXPECT_EQ(::bind(fd.get(), own.get(), own.size), 0);
+    auto node =
+        std::make_unique<SessionClient>(TestClient(std::move(fd), coordinator->port(), kHere));
+    node->info.id = {1, id};
+    node->info.name = std::string(kThere) + "_" + std::to_string(id) + "_0";
+    node->info.address = kThere;
+    node->greet("job");
+    return node;
+  }
+  static std::string address_of_rank(SessionClient* node, std::size_t rank) {
+    node->say(session::FetchMembers{});
+    return node->expect<session::Members>().members.at(rank).address;
+  }
+
+  os::UniqueFd before;
+  bool is_apart = false;
+};
+
+TEST_F(CoordinatorAddressTest, OnOneHostLoopbackServes) {
+  const auto node = connect(1);
+  node->join(nnodes(1, 1));
+  EXPECT_EQ(node->expect<rdzv::Round>().record->master_addr, "127.0.0.1");
+}
+
+TEST_F(CoordinatorAddressTest, AJoinByLoopbackIsCorrectedAsSoonAsAnotherHostIsThere) {
+  const auto here = connect(1);
+  here->info.static_rank = 0;  // a wish, so that its address is the one that is told
+  here->join(nnodes(2, 2));
+  here->expect<rdzv::Waiting>();
+  const auto there = connect_from_there(2);
+  there->join(nnodes(2, 2));
+  const auto round = there->expect<rdzv::Round>();
+  EXPECT_EQ(address_of_rank(there.get(), 0), round.record->master_addr);
+  for (const std::size_t rank : {0, 1}) {
+    const bool is_own = rank == static_cast<std::size_t>(round.own.group_rank);
+    EXPECT_EQ(address_of_rank(there.get(), rank), is_own ? kThere : kHere);
+  }
+}
+
+TEST_F(CoordinatorAddressTest, AJoinByLoopbackAfterThatOfAnotherHostIsCorrected) {
+  const auto there = connect_from_there(2);
+  there->join(nnodes(2, 2));
+  there->expect<rdzv::Waiting>();
+  const auto here = connect(1);
+  here->join(nnodes(2, 2));
+  here->expect<rdzv::Round>();
+  for (const std::size_t rank : {0, 1}) {
+    EXPECT_NE(address_of_rank(here.get(), rank), "127.0.0.1");
+  }
+}
+
+TEST_F(CoordinatorAddressTest, AnotherHostsLoopbackIsRefusedNamingTheFlag) {
+  const auto there = connect_from_there(2);
+  there->info.address = "127.0.0.1";
+  there->join(nnodes(1, 1));
+  EXPECT_THAT(std::string(there->expect<rdzv::Refused>().error.message()),
+              AllOf(HasSubstr(kThere), HasSubstr("--local-addr")));
+}
+
+TEST_F(CoordinatorAddressTest, Ipv4ThatCameThroughIpv6IsPublishedAsIpv4) {
+  const auto there = connect_from_there(2);
+  there->info.address = std::string("::ffff:") + kThere;
+  there->join(nnodes(1, 1));
+  EXPECT_EQ(there->expect<rdzv::Round>().record->master_addr, kThere);
+}
+
+}  // namespace
+}  // namespace elastic::host

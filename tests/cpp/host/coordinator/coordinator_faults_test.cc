@@ -1,0 +1,275 @@
+// What a coordinator survives: stalls, broken and greedy clients, its own restart.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "host/base/no_descriptors.h"
+#include "host/coordinator/coordinator_fixture.h"
+#include "host/coordinator/coordinator_service.h"
+#include "os/file/directory.h"
+#include "os/loop/clock.h"
+#include "os/loop/loop_thread.h"
+
+namespace elastic::host {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+class CoordinatorFaultsTest : public CoordinatorTest {
+ protected:
+  // Somebody else's session goes on as if nothing had happened.
+  void expect_unharmed(SessionClient* node) {
+    EXPECT_FALSE(node->hears<rdzv::Restart>());
+    const auto another = connect(77, "another");
+    another->join(nnodes(1, 1));
+    EXPECT_EQ(another->expect<rdzv::Round>().record->nodes, 1);
+  }
+};
+
+TEST_F(CoordinatorFaultsTest, ALoopThatStoodStillEvictsNobody) {
+  auto thread = os::LoopThread::start("test");
+  ASSERT_TRUE(thread.ok());
+  std::optional<Result<std::unique_ptr<CoordinatorService>>> service;
+  (*thread)->call([&] { service = CoordinatorService::open(&(*thread)->loop(), {}); });
+  ASSERT_TRUE(service->ok());
+  JobSettings settings = nnodes(1, 2);
+  settings.node_timeout = milliseconds(200);
+  std::vector<std::unique_ptr<SessionClient>> nodes;
+  for (const std::uint64_t id : {1, 2}) {
+    nodes.push_back(std::make_unique<SessionClient>((**service)->port(), id));
+    nodes.back()->join(settings);
+  }
+  for (const auto& node : nodes) node->expect<rdzv::Round>();
+  // Three times as long as a node may be silent; and nobody says anything.
+  (*thread)->call([&] { std::promise<void>().get_future().wait_for(3 * settings.node_timeout); });
+  for (const auto& node : nodes) EXPECT_FALSE(node->hears<rdzv::Evicted>());
+  for (const auto& node : nodes) EXPECT_FALSE(node->hears<rdzv::Restart>());
+  (*thread)->call([&] { service.reset(); });
+}
+
+TEST_F(CoordinatorFaultsTest, GarbageEndsItsOwnSessionWithOneSentence) {
+  start();
+  const auto nodes = run_round(1, nnodes(1, 1));
+  SessionClient stranger(coordinator->port());
+  stranger.raw().send(std::string(session::kMagic) + std::string(64, '\x7f'));
+  EXPECT_THAT(std::string(stranger.expect<rdzv::Refused>().error.message()),
+              HasSubstr("a session frame of"));
+  EXPECT_TRUE(stranger.is_closed());
+  expect_unharmed(nodes[0].get());
+}
+
+TEST_F(CoordinatorFaultsTest, WhatIsNoSessionAfterAllIsClosed) {
+  start();
+  SessionClient stranger(coordinator->port());
+  stranger.raw().send(
+      "\xE5"
+      "elastiq");
+  EXPECT_THAT(std::string(stranger.expect<rdzv::Refused>().error.message()),
+              HasSubstr("no session"));
+}
+
+TEST_F(CoordinatorFaultsTest, TheMagicWithoutTheQuestionIsNoRequest) {
+  start();
+  TestClient client(coordinator->port());
+  client.validate();
+  client.send(session::kMagic);
+  EXPECT_TRUE(client.is_closed());
+}
+
+TEST_F(CoordinatorFaultsTest, AHalfFrameIsWaitedForAndHurtsNobody) {
+  start();
+  const auto nodes = run_round(1, nnodes(1, 1));
+  const auto slow = connect(5, "slow");
+  std::string bytes;
+  session::append(&bytes, session::ClientMessage(rdzv::Join{slow->info, nnodes(1, 1)}));
+  for (const char byte : bytes) {
+    expect_unharmed(nodes[0].get());
+    if (&byte - bytes.data() == 12) break;
+    slow->raw().send(std::string(1, byte));
+  }
+  slow->raw().send(bytes.substr(12));
+  slow->expect<rdzv::Round>();
+}
+
+TEST_F(CoordinatorFaultsTest, AHelloThatArrivesByteByByteIsAHello) {
+  start();
+  SessionClient client(coordinator->port());
+  std::string bytes(session::kMagic);
+  session::append(&bytes, session::ClientMessage(session::ClientHello{.job_id = "job"}));
+  for (const char byte : bytes) {
+    client.raw().send(std::string(1, byte));
+    expect_unharmed(connect(9, "other").get());
+  }
+  client.expect<session::ServerHello>();
+}
+
+TEST_F(CoordinatorFaultsTest, ANewerClientHearsWhichVersionIsSpokenHere) {
+  start();
+  SessionClient client(coordinator->port());
+  std::string bytes(session::kMagic);
+  session::append(&bytes, session::ClientMessage(session::ClientHello{
+                              .version = 9, .oldest_version = 8, .job_id = "job"}));
+  client.raw().send(bytes);
+  EXPECT_EQ(client.expect<rdzv::Refused>().error.message(),
+            "the other side speaks version 8 to 9 of the session protocol, this one 1");
+}
+
+TEST_F(CoordinatorFaultsTest, ASessionSpeaksForItsOwnNodeAlone) {
+  start();
+  const auto node = connect(1);
+  node->info.id = {1, 2};
+  node->join(nnodes(1, 1));
+  EXPECT_THAT(std::string(node->expect<rdzv::Refused>().error.message()),
+              HasSubstr("speaks for its own node"));
+  EXPECT_TRUE(node->is_closed());
+}
+
+TEST_F(CoordinatorFaultsTest, AConnectionThatDoesNotSayWhoItIsIsDropped) {
+  start({.limits = {.hello_timeout = milliseconds(50)}});
+  SessionClient client(coordinator->port());
+  client.raw().send(session::kMagic);
+  EXPECT_TRUE(client.is_closed());
+}
+
+TEST_F(CoordinatorFaultsTest, SessionsBeyondTheLimitAreClosedAndJobsRefused) {
+  start({.limits = {.sessions_max = 3, .jobs_max = 2}});
+  const auto one = connect(1, "one");
+  one->expect<session::ServerHello>();
+  const auto two = connect(1, "two");
+  two->expect<session::ServerHello>();
+  const auto three = connect(1, "three");
+  EXPECT_THAT(std::string(three->expect<rdzv::Refused>().error.message()),
+              HasSubstr("2 jobs and takes no more"));
+  const auto four = connect(1, "one");
+  EXPECT_TRUE(four->is_closed());
+}
+
+TEST_F(CoordinatorFaultsTest, ASessionThatDoesNotReadIsClosed) {
+  start({.limits = {.session_output_bytes_max = 64 << 10}});
+  const auto nodes = run_round(1, nnodes(1, 1));
+  os::UniqueFd fd = TestClient::make_socket();
+  const int small = 4096;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+  SessionClient greedy(TestClient(std::move(fd), coordinator->port()));
+  greedy.greet("greedy");
+  std::string beats;
+  for (int i = 0; i < 1000; ++i) {
+    session::append(&beats, session::ClientMessage(session::Heartbeat{}));
+  }
+  int rounds = 0;
+  while (rounds < 2000 && greedy.raw().send(beats)) ++rounds;
+  EXPECT_LT(rounds, 2000) << "it could ask for more than the limit";
+  expect_unharmed(nodes[0].get());
+}
+
+TEST_F(CoordinatorFaultsTest, WithoutDescriptorsSessionsGoOnAndNewOnesWait) {
+  start();
+  const auto nodes = run_round(1, nnodes(1, 1));
+  os::UniqueFd late_socket = TestClient::make_socket();
+  NoDescriptors none;
+  TestClient late(std::move(late_socket), coordinator->port());
+  EXPECT_EQ(late.connect_error(), 0) << "the kernel queues it";
+  for (int i = 0; i < 100; ++i) ASSERT_FALSE(nodes[0]->hears<rdzv::Restart>());
+  none.free_one();
+  SessionClient session(std::move(late));
+  session.greet("another");
+  session.expect<session::ServerHello>();
+}
+
+TEST_F(CoordinatorFaultsTest, CloseWaitsUntilEverybodyHasHeardTheResult) {
+  start();
+  auto nodes = run_round(2, nnodes(2, 2));
+  for (const auto& node : nodes) node->say(rdzv::Done{{}, 1});
+  EXPECT_EQ(nodes[0]->expect<rdzv::Closed>().result->outcome, JobOutcome::kSucceeded);
+  auto closed = std::async(std::launch::async, [&] { coordinator->close(seconds(60)); });
+  EXPECT_EQ(nodes[1]->expect<rdzv::Closed>().result->outcome, JobOutcome::kSucceeded);
+  const auto late = connect(7);  // is told, too
+  late->join(nnodes(2, 2));
+  late->expect<rdzv::Closed>();
+  late->raw().close();
+  nodes[0]->raw().close();
+  nodes[1]->raw().close();
+  EXPECT_EQ(closed.wait_for(seconds(30)), std::future_status::ready);
+}
+
+TEST_F(CoordinatorFaultsTest, CloseDoesNotWaitForJobsThatGoOn) {
+  start();
+  const auto nodes = run_round(1, nnodes(1, 1));
+  coordinator->close(seconds(600));
+  EXPECT_TRUE(nodes[0]->is_closed());
+}
+
+class CoordinatorStateTest : public CoordinatorFaultsTest {
+ protected:
+  void SetUp() override {
+    auto made = os::TemporaryDirectory::create();
+    ASSERT_TRUE(made.ok());
+    folder.emplace(*std::move(made));
+    options.state_file = folder->path() + "/state";
+  }
+  std::string error_of_start() {
+    const auto started = Coordinator::start(options);
+    EXPECT_FALSE(started.ok());
+    EXPECT_EQ(started.status().code(), StatusCode::kFailedPrecondition);
+    return std::string(started.status().message());
+  }
+
+  std::optional<os::TemporaryDirectory> folder;
+  CoordinatorOptions options;
+};
+
+TEST_F(CoordinatorStateTest, GoesOnFromItsFileAfterARestart) {
+  start(options);
+  const JobSettings settings = nnodes(2, 2);
+  auto nodes = run_round(2, settings);
+  coordinator->close();
+  start(options);
+  EXPECT_THAT(coordinator->describe(), HasSubstr("round 1"));
+  for (const std::uint64_t id : {1, 2}) {
+    const auto node = connect(id);
+    node->info.highest_round = 1;
+    node->resume(settings, rdzv::NodePhase::kWorking, held(1, 2, static_cast<int>(id) - 1));
+    EXPECT_EQ(node->expect<rdzv::Resumed>().round, 1u);
+  }
+}
+
+TEST_F(CoordinatorStateTest, AFileThatIsDamagedIsNamed) {
+  start(options);
+  run_round(1, nnodes(1, 1));
+  coordinator->close();
+  std::fstream file(options.state_file, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(40);
+  file.put('\x55');
+  file.close();
+  EXPECT_THAT(error_of_start(), HasSubstr(options.state_file + ": the state is damaged"));
+}
+
+TEST_F(CoordinatorStateTest, AFileOfANewerVersionIsNamed) {
+  start(options);
+  coordinator->close();
+  std::fstream file(options.state_file, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(4);
+  file.put('\x09');
+  file.close();
+  EXPECT_THAT(error_of_start(), HasSubstr("written by a newer version (format 9"));
+}
+
+TEST_F(CoordinatorStateTest, AFileThatCannotBeWrittenIsNamedAtTheStart) {
+  options.state_file = folder->path() + "/missing/state";
+  EXPECT_THAT(error_of_start(), HasSubstr("No such file or directory"));
+}
+
+}  // namespace
+}  // namespace elastic::host

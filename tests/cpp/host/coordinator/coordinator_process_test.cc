@@ -1,0 +1,233 @@
+// elastic-coordinator as people run it: its signals, exit codes and lines, and what its death and
+// its standing still do to jobs.
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "host/coordinator/session_test_client.h"
+#include "os/base/fd.h"
+#include "os/file/directory.h"
+#include "os/file/file.h"
+#include "os/loop/clock.h"
+
+extern char** environ;
+
+namespace elastic::host {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+// The program, killed with the object.
+class Program {
+ public:
+  explicit Program(const std::vector<std::string>& arguments) {
+    int ends[2];
+    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    errors_.reset(ends[0]);
+    os::UniqueFd write_end(ends[1]);
+    posix_spawn_file_actions_t actions;
+    ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_adddup2(&actions, ends[1], STDERR_FILENO);
+    std::vector<std::string> words = {ELASTIC_TEST_COORDINATOR};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<char*> argv;
+    for (std::string& word : words) argv.push_back(word.data());
+    argv.push_back(nullptr);
+    EXPECT_EQ(::posix_spawn(&pid_, argv[0], &actions, nullptr, argv.data(), environ), 0);
+    ::posix_spawn_file_actions_destroy(&actions);
+  }
+  ~Program() {
+    if (pid_ > 0) kill_and_wait();
+  }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  // Reads lines until one has this text; that line, or all there was.
+  std::string line_with(const std::string& text) {
+    std::string all;
+    std::string line;
+    char byte = 0;
+    while (::read(errors_.get(), &byte, 1) == 1) {
+      if (byte != '\n') {
+        line += byte;
+        continue;
+      }
+      if (line.find(text) != std::string::npos) return line;
+      all += line + "\n";
+      line.clear();
+    }
+    ADD_FAILURE() << "it ended without a line with '" << text << "':\n" << all;
+    return all;
+  }
+  std::uint16_t port() {
+    const std::string line = line_with("listening on ");
+    return static_cast<std::uint16_t>(std::stoi(line.substr(line.rfind(':') + 1)));
+  }
+  void send(int signal) { ::kill(pid_, signal); }
+  // The exit code; 128 + n for signal n.
+  int wait() {
+    int status = 0;
+    const pid_t pid = std::exchange(pid_, -1);
+    EXPECT_EQ(::waitpid(pid, &status, 0), pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  void kill_and_wait() {
+    send(SIGKILL);
+    wait();
+  }
+
+ private:
+  pid_t pid_ = -1;
+  os::UniqueFd errors_;
+};
+
+std::string read_all(const std::string& path) {
+  const auto bytes = os::read_file(path, 1 << 20);
+  return bytes.ok() ? bytes->value_or("") : "";
+}
+
+std::string bind_to(std::uint16_t port) { return "--bind=127.0.0.1:" + std::to_string(port); }
+
+TEST(CoordinatorProgram, EndsInOrderOnSigtermAndSigint) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    Program program({bind_to(0)});
+    program.port();
+    program.send(signal);
+    EXPECT_EQ(program.wait(), 0);
+    EXPECT_THAT(program.line_with("told to stop"),
+                HasSubstr(signal == SIGTERM ? "SIGTERM" : "SIGINT"));
+  }
+}
+
+TEST(CoordinatorProgram, SaysWhatIsWrongWithItsArguments) {
+  const std::pair<std::vector<std::string>, std::string> cases[] = {
+      {{}, "--bind is missing"},
+      {{"--bind"}, "--bind needs a value"},
+      {{"--bind", "host:port"}, "--bind host:port: not HOST:PORT"},
+      {{"--bind", "::1:5"}, "--bind ::1:5: not HOST:PORT"},
+      {{"--bind", "h:70000"}, "--bind h:70000: not HOST:PORT"},
+      {{"--port", "5"}, "there is no argument --port"},
+  };
+  for (const auto& [arguments, sentence] : cases) {
+    Program program(arguments);
+    program.line_with(sentence);
+    EXPECT_EQ(program.wait(), 2) << sentence;
+  }
+}
+
+TEST(CoordinatorProgram, SaysWhyItCannotListen) {
+  Program first({bind_to(0)});
+  Program second({bind_to(first.port())});
+  EXPECT_THAT(second.line_with("cannot listen"), HasSubstr("in use by pid ")) << "who has the port";
+  EXPECT_EQ(second.wait(), 73);
+}
+
+TEST(CoordinatorProgram, LogsWhatHappensToAJob) {
+  Program program({bind_to(0)});
+  const std::uint16_t port = program.port();
+  JobSettings settings = nnodes(1, 2);
+  SessionClient one(port, 1), two(port, 2);
+  one.join(settings);
+  two.join(settings);
+  program.line_with("job job: 127.0.0.1_1_0 at 127.0.0.1:");
+  EXPECT_THAT(program.line_with("round 1 is complete"),
+              HasSubstr("2 nodes, world size 2, master 127.0.0.1 port 20001"));
+  two.raw().reset();
+  program.line_with("127.0.0.1_2_0 is lost: its session was closed");
+  program.line_with("round 1 ends: 127.0.0.1_2_0 was lost");
+  JobResult result;
+  result.outcome = JobOutcome::kClosed;
+  result.message = "enough";
+  one.say(rdzv::Close{{}, result});
+  program.line_with("the job is closed: it was closed: enough");
+}
+
+TEST(CoordinatorProgram, OneThatIsKilledAndRestartedEmptyIsRebuiltFromResumes) {
+  auto program = std::make_unique<Program>(std::vector<std::string>{bind_to(0)});
+  const std::uint16_t port = program->port();
+  const JobSettings settings = nnodes(2, 3);
+  std::vector<rdzv::Round> rounds;
+  {
+    SessionClient one(port, 1), two(port, 2), three(port, 3);
+    for (SessionClient* node : {&one, &two, &three}) node->join(settings);
+    for (SessionClient* node : {&one, &two, &three}) rounds.push_back(node->expect<rdzv::Round>());
+    program->kill_and_wait();
+    EXPECT_TRUE(one.is_closed());
+  }
+  program = std::make_unique<Program>(std::vector<std::string>{bind_to(port)});
+  EXPECT_EQ(program->port(), port);
+  std::vector<std::unique_ptr<SessionClient>> nodes;
+  for (const std::uint64_t id : {3, 1, 2}) {
+    nodes.push_back(std::make_unique<SessionClient>(port, id));
+    nodes.back()->info.highest_round = 1;
+    const rdzv::Round& round = rounds[id - 1];
+    nodes.back()->resume(settings, rdzv::NodePhase::kWorking,
+                         HeldRound{*round.record, round.own.group_rank});
+    EXPECT_EQ(nodes.back()->expect<rdzv::Resumed>().round, 1u) << "node " << id;
+  }
+  for (const auto& node : nodes) EXPECT_FALSE(node->hears<rdzv::Restart>());
+  // The round is the coordinator's again: it ends when a member goes.
+  nodes[0]->say(rdzv::Leave{{}, "done here"});
+  EXPECT_EQ(nodes[1]->expect<rdzv::Restart>().round, 1u);
+}
+
+TEST(CoordinatorProgram, OneThatIsKilledGoesOnFromItsStateFile) {
+  auto folder = os::TemporaryDirectory::create();
+  ASSERT_TRUE(folder.ok());
+  const std::string path = folder->path() + "/state";
+  const std::string file = "--state-file=" + path;
+  auto program = std::make_unique<Program>(std::vector<std::string>{bind_to(0), file});
+  const std::uint16_t port = program->port();
+  JobSettings settings = nnodes(1, 1);
+  {
+    SessionClient node(port, 1);
+    node.join(settings);
+    node.expect<rdzv::Round>();
+    // The state is written behind the job's back; the beats give it time.
+    const Instant deadline = os::monotonic_now() + seconds(30);
+    while (read_all(path).find(node.info.name) == std::string::npos &&
+           os::monotonic_now() < deadline) {
+      node.hears<rdzv::Restart>();
+    }
+    program->kill_and_wait();
+  }
+  program = std::make_unique<Program>(std::vector<std::string>{bind_to(port), file});
+  EXPECT_THAT(program->line_with("goes on"), HasSubstr("round 1"));
+  EXPECT_EQ(program->port(), port);
+  SessionClient node(port, 1);
+  node.info.highest_round = 1;
+  node.resume(settings, rdzv::NodePhase::kWorking, held(1, 1, 0));
+  EXPECT_EQ(node.expect<rdzv::Resumed>().round, 1u);
+}
+
+TEST(CoordinatorProgram, OneThatStandsStillEvictsNobody) {
+  Program program({bind_to(0)});
+  const std::uint16_t port = program.port();
+  JobSettings settings = nnodes(1, 2);
+  settings.node_timeout = milliseconds(400);
+  SessionClient one(port, 1), two(port, 2);
+  for (SessionClient* node : {&one, &two}) node->join(settings);
+  for (SessionClient* node : {&one, &two}) node->expect<rdzv::Round>();
+  program.send(SIGSTOP);
+  std::promise<void>().get_future().wait_for(3 * settings.node_timeout);
+  program.send(SIGCONT);
+  for (SessionClient* node : {&one, &two}) EXPECT_FALSE(node->hears<rdzv::Evicted>());
+  for (SessionClient* node : {&one, &two}) EXPECT_FALSE(node->hears<rdzv::Restart>());
+}
+
+}  // namespace
+}  // namespace elastic::host

@@ -1,0 +1,143 @@
+#pragma once
+
+// A raw client of the session protocol for tests: it says what it is told, whole or broken, and
+// waits with a deadline for what it expects to hear.
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "core/session/session_wire.h"
+#include "host/store/store_test_client.h"
+
+namespace elastic::host {
+
+// A round as a member of it may hold it.
+inline HeldRound held(std::uint64_t round, int nodes, int group_rank) {
+  HeldRound held;
+  held.record.round = round;
+  held.record.nodes = nodes;
+  held.record.world_size = nodes;
+  held.record.master_addr = "127.0.0.1";
+  held.group_rank = group_rank;
+  return held;
+}
+
+inline JobSettings nnodes(int min_nodes, int max_nodes) {
+  JobSettings settings;
+  settings.min_nodes = min_nodes;
+  settings.max_nodes = max_nodes;
+  settings.last_call_timeout = Duration::zero();
+  return settings;
+}
+
+class SessionClient {
+ public:
+  // Connects and finds out that this is a coordinator; sends no hello.
+  explicit SessionClient(std::uint16_t port, const char* host = "127.0.0.1")
+      : SessionClient(TestClient(port, host)) {}
+  explicit SessionClient(TestClient client) : client_(std::move(client)) {
+    EXPECT_EQ(client_.connect_error(), 0);
+    EXPECT_TRUE(find_coordinator(&client_));
+  }
+  // The same, and says hello.
+  SessionClient(std::uint16_t port, std::uint64_t node, const std::string& job = "job",
+                const char* host = "127.0.0.1")
+      : SessionClient(port, host) {
+    info.id = {1, node};
+    info.name = std::string("127.0.0.1_") + std::to_string(node) + "_0";
+    info.address = "127.0.0.1";
+    info.store_port = static_cast<std::uint16_t>(20000 + node);
+    greet(job);
+  }
+
+  static bool find_coordinator(TestClient* client) {
+    client->validate();
+    return client->ping() &&
+           client->send(TestClient::list_frame(wire::Opcode::kCheck,
+                                               {std::string(session::kReservedKey)})) &&
+           client->receive(1) == std::string(1, wire::kReady);
+  }
+
+  void greet(const std::string& job) {
+    std::string bytes(session::kMagic);
+    session::append(&bytes,
+                    session::ClientMessage(session::ClientHello{.job_id = job, .node = info.id}));
+    EXPECT_TRUE(client_.send(bytes));
+  }
+
+  bool say(const session::ClientMessage& message) {
+    std::string bytes;
+    session::append(&bytes, message);
+    return client_.send(bytes);
+  }
+  bool join(const JobSettings& settings) { return say(rdzv::Join{info, settings}); }
+  bool resume(const JobSettings& settings, rdzv::NodePhase phase,
+              std::optional<HeldRound> last = std::nullopt) {
+    return say(rdzv::Resume{info, settings, phase, std::move(last), std::nullopt});
+  }
+
+  // The next message; nullopt: the session was closed.
+  std::optional<session::ServerMessage> hear() {
+    while (true) {
+      session::ServerMessage message;
+      const session::DecodeResult decoded = session::decode(buffer_, &message);
+      EXPECT_NE(decoded.status, session::DecodeStatus::kViolation) << decoded.error.message();
+      if (decoded.status == session::DecodeStatus::kMessage) {
+        buffer_.erase(0, decoded.bytes);
+        return message;
+      }
+      const std::string more = client_.receive_some();
+      if (more.empty()) return std::nullopt;
+      buffer_ += more;
+    }
+  }
+
+  // Hears until a message of this kind comes; fails if the session ends before.
+  template <typename Message>
+  Message expect() {
+    while (auto message = hear()) {
+      if (auto* found = std::get_if<Message>(&*message)) return std::move(*found);
+    }
+    ADD_FAILURE() << "the session ended before it said what was expected";
+    if constexpr (std::is_same_v<Message, rdzv::Round>) {
+      return {{}, std::make_shared<const RoundRecord>(), {}};
+    } else if constexpr (std::is_same_v<Message, rdzv::Closed>) {
+      return {{}, std::make_shared<const JobResult>()};
+    } else {
+      return {};
+    }
+  }
+  // True if a message of this kind comes before the answer to a beat: the coordinator has nothing
+  // more to say at present.
+  template <typename Message>
+  bool hears() {
+    say(session::Heartbeat{Instant(Duration(++beats_))});
+    bool found = false;
+    while (auto message = hear()) {
+      if (std::holds_alternative<Message>(*message)) found = true;
+      const auto* reply = std::get_if<session::HeartbeatReply>(&*message);
+      if (reply != nullptr && reply->sent == Instant(Duration(beats_))) return found;
+    }
+    ADD_FAILURE() << "the session ended";
+    return found;
+  }
+  bool is_closed() { return !hear(); }
+
+  TestClient& raw() { return client_; }
+  NodeInfo info;
+
+ private:
+  TestClient client_;
+  std::string buffer_;
+  std::int64_t beats_ = 0;
+};
+
+}  // namespace elastic::host

@@ -1,0 +1,467 @@
+// Sessions with a real coordinator, over real sockets.
+
+#include "host/membership/session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "elastic/agent.h"
+#include "elastic/coordinator.h"
+#include "elastic/store_server.h"
+#include "host/base/event_queue.h"
+#include "host/base/scripted_server.h"
+#include "host/base/tcp_proxy.h"
+#include "os/loop/clock.h"
+#include "os/loop/loop_thread.h"
+#include "os/net/listener.h"
+
+namespace elastic::host {
+namespace {
+
+using namespace std::chrono_literals;
+using elastic::testing::ScriptedPeer;
+using elastic::testing::ScriptedServer;
+using elastic::testing::TcpProxy;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+constexpr Duration kPatience = 30s;
+
+RendezvousOptions options_for(std::uint16_t port, int min_nodes = 2, int max_nodes = 2) {
+  RendezvousOptions options;
+  options.settings.min_nodes = min_nodes;
+  options.settings.max_nodes = max_nodes;
+  options.settings.node_timeout = 5s;
+  options.settings.reconnect_grace = 5s;
+  options.settings.store_grace = 30s;
+  options.settings.join_timeout = 30s;
+  options.settings.last_call_timeout = 0s;
+  options.settings.settle = 0s;
+  options.endpoint_host = "127.0.0.1";
+  options.endpoint_port = port;
+  options.is_host = false;
+  return options;
+}
+
+std::uint16_t free_port() { return os::Listener::open("127.0.0.1", 0)->address().port(); }
+
+// A node with a session on a loop of its own, which says only what the test says.
+class TestNode {
+ public:
+  TestNode(const RendezvousOptions& options, std::uint64_t id)
+      : options_(options),
+        events_(*os::Notifier::create()),
+        thread_(*os::LoopThread::start("test-node")) {
+    info_.id = {id, id};
+    info_.name = "node" + std::to_string(id);
+    info_.store_port = static_cast<std::uint16_t>(10000 + id);
+    thread_->call([this] {
+      session_ = *Session::open(&thread_->loop(), options_, "job",
+                                [this](const MembershipEvent& event) { events_.push(event); });
+    });
+  }
+  ~TestNode() { crash(); }
+
+  void crash() {
+    thread_->call([this] { session_.reset(); });
+  }
+  void say(const NodeStatement& statement) {
+    thread_->call([&] { session_->say(statement); });
+  }
+  void join() {
+    if (info_.address.empty()) info_.address = expect<MembershipReady>().address;
+    say(rdzv::Join{info_, options_.settings});
+  }
+  std::uint64_t expect_round() {
+    const auto round = expect<rdzv::Round>();
+    if (round.record == nullptr) return 0;
+    record_ = *round.record;
+    info_.highest_round = record_.round;
+    return record_.round;
+  }
+  void done() { say(rdzv::Done{info_.id, record_.round}); }
+  // False: it took longer than the test's patience.
+  bool drain(Duration limit = kPatience) {
+    auto drained = std::make_shared<std::promise<void>>();
+    thread_->call([&] { session_->drain(limit, [drained] { drained->set_value(); }); });
+    return drained->get_future().wait_for(kPatience) == std::future_status::ready;
+  }
+
+  // The next event of this kind; notes and what is waited for are skipped, all else is a failure.
+  template <typename Event>
+  Event expect() {
+    const Instant deadline = os::monotonic_now() + kPatience;
+    while (auto event = events_.pop(deadline, {})) {
+      if (auto* wanted = std::get_if<Event>(&*event)) return *wanted;
+      if (const auto* note = std::get_if<MembershipNote>(&*event)) {
+        notes_.push_back(note->sentence);
+      } else if (!std::holds_alternative<rdzv::Waiting>(*event)) {
+        ADD_FAILURE() << info_.name << " was told something else, number " << event->index();
+        return {};
+      }
+    }
+    ADD_FAILURE() << info_.name << " was not told in time";
+    return {};
+  }
+
+  NodeInfo& info() { return info_; }
+  const RoundRecord& record() const { return record_; }
+  const std::vector<std::string>& notes() const { return notes_; }
+
+ private:
+  const RendezvousOptions options_;
+  NodeInfo info_;
+  RoundRecord record_;
+  std::vector<std::string> notes_;
+  EventQueue<MembershipEvent> events_;
+  std::unique_ptr<os::LoopThread> thread_;
+  std::unique_ptr<Session> session_;
+};
+
+class SessionTest : public ::testing::Test {
+ protected:
+  void start_coordinator(std::uint16_t port = 0) {
+    coordinator_ = *Coordinator::start({.host = "127.0.0.1", .port = port});
+  }
+  void form_round(TestNode* a, TestNode* b) {
+    a->join();
+    b->join();
+    ASSERT_NE(a->expect_round(), 0u);
+    ASSERT_EQ(b->expect_round(), a->record().round);
+    ASSERT_EQ(a->record(), b->record());
+  }
+  // If anything had happened to the round, it could not end like this.
+  void expect_success(TestNode* a, TestNode* b) {
+    a->done();
+    b->done();
+    for (TestNode* node : {a, b}) {
+      const auto closed = node->expect<rdzv::Closed>();
+      ASSERT_NE(closed.result, nullptr);
+      EXPECT_EQ(closed.result->outcome, JobOutcome::kSucceeded);
+    }
+  }
+  MembershipLost lost_of(const RendezvousOptions& options) {
+    return TestNode(options, 1).expect<MembershipLost>();
+  }
+
+  std::unique_ptr<Coordinator> coordinator_;
+};
+
+TEST_F(SessionTest, TwoNodesFormARoundAndSucceed) {
+  start_coordinator();
+  TestNode a(options_for(coordinator_->port()), 1);
+  TestNode b(options_for(coordinator_->port()), 2);
+  form_round(&a, &b);
+  EXPECT_EQ(a.info().address, "127.0.0.1");
+  EXPECT_EQ(a.record().coordinator_rank, -1);
+  expect_success(&a, &b);
+}
+
+TEST_F(SessionTest, WhoCanBindTheEndpointHostsAndTheNextIsAClient) {
+  RendezvousOptions options = options_for(free_port());
+  options.is_host.reset();
+  TestNode a(options, 1);
+  a.info().address = a.expect<MembershipReady>().address;
+  TestNode b(options, 2);
+  form_round(&a, &b);
+  EXPECT_GE(a.record().coordinator_rank, 0);
+  expect_success(&a, &b);
+}
+
+TEST_F(SessionTest, TheHostLeavesLast) {
+  RendezvousOptions options = options_for(free_port());
+  options.is_host.reset();
+  TestNode host(options, 1);
+  host.info().address = host.expect<MembershipReady>().address;
+  auto other = std::make_unique<TestNode>(options, 2);
+  form_round(&host, other.get());
+  expect_success(&host, other.get());
+  host.say(rdzv::Leave{host.info().id, "the job is over"});
+  std::thread leaver([&] {
+    other->say(rdzv::Leave{other->info().id, "the job is over"});
+    EXPECT_TRUE(other->drain());
+    other.reset();
+  });
+  EXPECT_TRUE(host.drain(kPatience * 2));
+  leaver.join();
+}
+
+TEST_F(SessionTest, ANameThatMeansLoopbackHereIsServedOnEveryInterface) {
+  RendezvousOptions options = options_for(free_port());
+  options.endpoint_host = "localhost";
+  options.is_host.reset();
+  TestNode a(options, 1);
+  a.info().address = a.expect<MembershipReady>().address;
+  EXPECT_THAT(a.notes(), ::testing::ElementsAre(HasSubstr("served on every interface")));
+  EXPECT_TRUE(os::parse_address(a.info().address)->is_loopback());
+  TestNode b(options, 2);
+  form_round(&a, &b);
+  expect_success(&a, &b);
+}
+
+TEST_F(SessionTest, WhoIsToldToHostServesEverywhereIfNoInterfaceHasTheAddress) {
+  for (const char* endpoint : {"192.0.2.1", "no-such-host.invalid"}) {
+    RendezvousOptions options = options_for(free_port());
+    options.endpoint_host = endpoint;
+    options.is_host = true;
+    TestNode a(options, 1);
+    a.info().address = a.expect<MembershipReady>().address;
+    EXPECT_THAT(a.notes(), ::testing::ElementsAre(
+                               AllOf(HasSubstr("served on every interface"), HasSubstr(endpoint))));
+    RendezvousOptions other = options_for(options.endpoint_port);
+    TestNode b(other, 2);
+    form_round(&a, &b);
+    expect_success(&a, &b);
+  }
+}
+
+TEST_F(SessionTest, AHostThatNobodyMayBeIsAnError) {
+  start_coordinator();
+  RendezvousOptions options = options_for(coordinator_->port());
+  options.is_host = true;
+  const MembershipLost lost = lost_of(options);
+  EXPECT_EQ(lost.exit_code, kExitCannotServe);
+  EXPECT_THAT(lost.sentence, HasSubstr("cannot listen on 127.0.0.1:"));
+}
+
+TEST_F(SessionTest, ALeaveThatWasDrainedHasBeenHeard) {
+  start_coordinator();
+  TestNode a(options_for(coordinator_->port(), 1, 2), 1);
+  TestNode b(options_for(coordinator_->port(), 1, 2), 2);
+  form_round(&a, &b);
+  a.say(rdzv::Leave{a.info().id, "SIGTERM"});
+  EXPECT_TRUE(a.drain());
+  a.crash();
+  const auto restart = b.expect<rdzv::Restart>();
+  EXPECT_EQ(restart.round, b.record().round);
+  EXPECT_THAT(restart.reason, AllOf(HasSubstr("left"), HasSubstr("SIGTERM")));
+}
+
+TEST_F(SessionTest, AnEndWithoutLeaveIsACrashToTheOthers) {
+  start_coordinator();
+  RendezvousOptions options = options_for(coordinator_->port(), 1, 2);
+  options.settings.reconnect_grace = 50ms;
+  TestNode a(options, 1);
+  TestNode b(options, 2);
+  form_round(&a, &b);
+  a.crash();
+  EXPECT_THAT(b.expect<rdzv::Restart>().reason, HasSubstr("was lost"));
+}
+
+TEST_F(SessionTest, ConnectionsThatAreCutAndComeBackChangeNothing) {
+  start_coordinator();
+  TcpProxy proxy(coordinator_->port());
+  TestNode a(options_for(proxy.port()), 1);
+  TestNode b(options_for(coordinator_->port()), 2);
+  form_round(&a, &b);
+  for (int i = 0; i < 5; ++i) proxy.cut();
+  expect_success(&a, &b);
+}
+
+TEST_F(SessionTest, APathThatIsSilentForLessThanNodeTimeoutChangesNothing) {
+  start_coordinator();
+  RendezvousOptions options = options_for(coordinator_->port());
+  options.settings.node_timeout = 2s;
+  TcpProxy proxy(coordinator_->port());
+  RendezvousOptions through = options;
+  through.endpoint_port = proxy.port();
+  TestNode a(through, 1);
+  TestNode b(options, 2);
+  form_round(&a, &b);
+  proxy.stall_for(1200ms);
+  expect_success(&a, &b);
+}
+
+TEST_F(SessionTest, ASilentNodeIsLostAndHearsOfIt) {
+  start_coordinator();
+  RendezvousOptions options = options_for(coordinator_->port(), 1, 2);
+  options.settings.node_timeout = 400ms;
+  TcpProxy proxy(coordinator_->port());
+  RendezvousOptions through = options;
+  through.endpoint_port = proxy.port();
+  TestNode a(through, 1);
+  TestNode b(options, 2);
+  form_round(&a, &b);
+  proxy.stall_for(1500ms);
+  EXPECT_THAT(b.expect<rdzv::Restart>().reason, HasSubstr("no sign of life"));
+  EXPECT_EQ(a.expect<rdzv::Evicted>().round, a.record().round);
+  a.info().highest_round = a.record().round;
+  a.join();
+  a.expect<rdzv::Waiting>();
+  b.say(rdzv::Gone{b.info().id, b.record().round});
+  b.join();
+  EXPECT_GT(a.expect_round(), 1u);
+}
+
+TEST_F(SessionTest, ACoordinatorThatStandsStillLosesNobody) {
+  std::promise<void> never;
+  auto gate = never.get_future().share();
+  coordinator_ = *Coordinator::start({.log = [gate](std::string_view line) {
+    if (line.find("node3 ") != line.npos) gate.wait_for(1500ms);
+  }});
+  RendezvousOptions options = options_for(coordinator_->port());
+  options.settings.node_timeout = 500ms;
+  TestNode a(options, 1);
+  TestNode b(options, 2);
+  form_round(&a, &b);
+  TestNode spare(options, 3);
+  spare.join();  // and the coordinator stops, three times as long as a node may be silent
+  expect_success(&a, &b);
+}
+
+TEST_F(SessionTest, ACoordinatorThatIsRestartedEmptyIsRebuilt) {
+  start_coordinator();
+  const std::uint16_t port = coordinator_->port();
+  TestNode a(options_for(port), 1);
+  TestNode b(options_for(port), 2);
+  form_round(&a, &b);
+  coordinator_.reset();
+  a.done();  // nobody listens: it is said when somebody does
+  start_coordinator(port);
+  b.done();
+  for (TestNode* node : {&a, &b}) {
+    const auto closed = node->expect<rdzv::Closed>();
+    ASSERT_NE(closed.result, nullptr);
+    EXPECT_EQ(closed.result->outcome, JobOutcome::kSucceeded);
+  }
+}
+
+TEST_F(SessionTest, AHostThatIsStartedAgainTakesUpTheJob) {
+  RendezvousOptions options = options_for(free_port());
+  options.is_host.reset();
+  auto host = std::make_unique<TestNode>(options, 1);
+  host->info().address = host->expect<MembershipReady>().address;
+  TestNode other(options, 2);
+  form_round(host.get(), &other);
+  host.reset();  // as by SIGKILL
+  TestNode again(options, 3);
+  again.join();
+  const auto restart = other.expect<rdzv::Restart>();
+  EXPECT_EQ(restart.round, other.record().round);
+  EXPECT_THAT(restart.reason, HasSubstr("hosted the coordinator"));
+  other.say(rdzv::Gone{other.info().id, other.record().round});
+  other.join();
+  EXPECT_EQ(other.expect_round(), 2u);
+  EXPECT_EQ(again.expect_round(), 2u);
+  expect_success(&again, &other);
+}
+
+TEST_F(SessionTest, ACoordinatorThatDoesNotComeBackIsLost) {
+  start_coordinator();
+  RendezvousOptions options = options_for(coordinator_->port());
+  options.settings.store_grace = 500ms;
+  TestNode a(options, 1);
+  a.join();
+  a.expect<rdzv::Waiting>();
+  coordinator_.reset();
+  const MembershipLost lost = a.expect<MembershipLost>();
+  EXPECT_EQ(lost.exit_code, kExitCoordinatorLost);
+  EXPECT_THAT(lost.sentence, AllOf(HasSubstr("was not reached for 0.5 s"), HasSubstr("refused")));
+  EXPECT_THAT(a.notes(), ::testing::Contains(HasSubstr("cannot be reached")));
+}
+
+TEST_F(SessionTest, ANameThatDoesNotResolveIsTriedUntilTheJoinDeadline) {
+  RendezvousOptions options = options_for(29400);
+  options.endpoint_host = "no-such-host.invalid";
+  options.settings.join_timeout = 500ms;
+  const MembershipLost lost = lost_of(options);
+  EXPECT_EQ(lost.exit_code, kExitJoinTimedOut);
+  EXPECT_THAT(lost.sentence, AllOf(HasSubstr("no coordinator was found at no-such-host.invalid"),
+                                   HasSubstr("cannot resolve")));
+}
+
+TEST_F(SessionTest, ThatNobodyHostsIsSaidWithTheAddresses) {
+  RendezvousOptions options = options_for(free_port());
+  options.settings.join_timeout = 300ms;
+  const MembershipLost lost = lost_of(options);
+  EXPECT_EQ(lost.exit_code, kExitJoinTimedOut);
+  EXPECT_THAT(lost.sentence, AllOf(HasSubstr("no agent considers itself host of 127.0.0.1:"),
+                                   HasSubstr("it resolved to 127.0.0.1")));
+}
+
+TEST_F(SessionTest, APlainStoreIsNoCoordinator) {
+  auto store = StoreServer::start({});
+  ASSERT_TRUE(store.ok());
+  const MembershipLost lost = lost_of(options_for((*store)->port()));
+  EXPECT_EQ(lost.exit_code, kExitRefused);
+  EXPECT_THAT(lost.sentence, HasSubstr("is a plain TCPStore and no coordinator"));
+}
+
+TEST_F(SessionTest, AnotherProtocolOnThePortIsSaidAtOnce) {
+  ScriptedServer server([](ScriptedPeer& peer, int) {
+    peer.read(4);
+    peer.write("HTTP/1.1 400 Bad Request\r\n\r\n");
+    peer.drain();
+  });
+  const MembershipLost lost = lost_of(options_for(server.port()));
+  EXPECT_EQ(lost.exit_code, kExitRefused);
+  EXPECT_THAT(lost.sentence, AllOf(HasSubstr("speaks another protocol"), HasSubstr("\"HTTP/\"")));
+}
+
+TEST_F(SessionTest, AServerThatReadsLinesGetsOneToAnswer) {
+  ScriptedServer server([](ScriptedPeer& peer, int) {
+    for (std::string line; !line.ends_with("\n");) line += peer.read(1);
+    peer.write("-ERR unknown command\r\n");
+    peer.drain();
+  });
+  EXPECT_THAT(lost_of(options_for(server.port())).sentence, HasSubstr("\"-ERR \""));
+}
+
+TEST_F(SessionTest, AServerThatSaysNothingIsNamed) {
+  ScriptedServer server([](ScriptedPeer& peer, int) { peer.drain(); });
+  RendezvousOptions options = options_for(server.port());
+  options.settings.join_timeout = 300ms;
+  const MembershipLost lost = lost_of(options);
+  EXPECT_EQ(lost.exit_code, kExitJoinTimedOut);
+  EXPECT_THAT(lost.sentence, HasSubstr("took the connection and has not said who it is"));
+}
+
+TEST_F(SessionTest, ACoordinatorOfAnotherVersionRefuses) {
+  ScriptedServer server([](ScriptedPeer& peer, int) {
+    const std::string nonce = peer.read(10).substr(6);
+    peer.read(1 + 8 + 8 + session::kReservedKey.size());
+    peer.write(nonce + std::string(1, '\0'));
+    session::ServerHello hello;
+    hello.version = 9;
+    hello.oldest_version = 8;
+    std::string frame;
+    session::append(&frame, session::ServerMessage(hello));
+    peer.write(frame);
+    peer.drain();
+  });
+  TestNode a(options_for(server.port()), 1);
+  a.join();
+  EXPECT_THAT(a.expect<rdzv::Refused>().error.message(), HasSubstr("version"));
+}
+
+TEST_F(SessionTest, NodesThatDisagreeAreRefusedWithBothValues) {
+  start_coordinator();
+  TestNode a(options_for(coordinator_->port(), 2, 2), 1);
+  a.join();
+  a.expect<rdzv::Waiting>();
+  TestNode b(options_for(coordinator_->port(), 2, 3), 2);
+  b.join();
+  EXPECT_THAT(b.expect<rdzv::Refused>().error.message(),
+              AllOf(HasSubstr("nnodes=2:3"), HasSubstr("nnodes=2")));
+}
+
+TEST_F(SessionTest, TheGivenLocalAddressIsPublished) {
+  start_coordinator();
+  RendezvousOptions options = options_for(coordinator_->port());
+  options.local_addr = "127.0.0.9";
+  EXPECT_EQ(TestNode(options, 1).expect<MembershipReady>().address, "127.0.0.9");
+  options.local_addr = "no-such-host.invalid";
+  const MembershipLost lost = lost_of(options);
+  EXPECT_EQ(lost.exit_code, kExitUsage);
+  EXPECT_THAT(lost.sentence, HasSubstr("local_addr: cannot resolve"));
+}
+
+}  // namespace
+}  // namespace elastic::host

@@ -1,0 +1,298 @@
+// Memberships over a shared state with real threads and time: what an agent is told, and what it
+// leaves behind. The rules themselves are tested in core/shared_member_test.cc.
+
+#include "host/membership/shared_membership.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <future>
+#include <set>
+
+#include "elastic/agent.h"
+#include "elastic/rendezvous_backends.h"
+#include "elastic/store_server.h"
+#include "host/base/event_queue.h"
+#include "host/membership/memory_backend.h"
+#include "os/file/directory.h"
+#include "os/loop/clock.h"
+#include "os/loop/loop_thread.h"
+
+namespace elastic::host {
+namespace {
+
+using namespace std::chrono_literals;
+using ::elastic::test::MemoryBackend;
+using ::elastic::test::MemoryStore;
+using ::testing::HasSubstr;
+
+JobSettings settings_of(int min_nodes, int max_nodes) {
+  JobSettings settings;
+  settings.min_nodes = min_nodes;
+  settings.max_nodes = max_nodes;
+  settings.last_call_timeout = 50ms;
+  settings.settle = 50ms;
+  settings.node_timeout = 1s;
+  settings.store_grace = 1s;
+  settings.join_timeout = 60s;
+  return settings;
+}
+
+// One node: a membership with a loop of its own, and what it was told.
+class Seat {
+ public:
+  Seat(std::shared_ptr<RendezvousBackend> backend, JobSettings settings, int number)
+      : events_(*os::Notifier::create()) {
+    options_.backend = std::move(backend);
+    options_.settings = std::move(settings);
+    info_.id = {7, static_cast<std::uint64_t>(number)};
+    info_.name = "node" + std::to_string(number);
+    info_.store_port = 29'000;
+    thread_ = *os::LoopThread::start("seat");
+    thread_->call([&] {
+      membership_ =
+          *SharedMembership::open(&thread_->loop(), options_,
+                                  [this](const MembershipEvent& event) { events_.push(event); });
+    });
+  }
+  ~Seat() { crash(); }
+
+  void crash() {
+    thread_->call([&] { membership_.reset(); });
+  }
+  void join() { say(rdzv::Join{info_, options_.settings}); }
+  void say(const NodeStatement& statement) {
+    thread_->call([&] { membership_->say(statement); });
+  }
+  // Returns when it was drained; whether that was before the limit.
+  bool drain(Duration limit) {
+    const Instant deadline = os::monotonic_now() + limit;
+    std::promise<void> done;
+    thread_->call([&] { membership_->drain(limit, [&] { done.set_value(); }); });
+    done.get_future().wait();
+    return os::monotonic_now() < deadline;
+  }
+  // The next event of the kind, past whatever else comes.
+  template <typename Event>
+  std::optional<Event> next() {
+    const Instant deadline = os::monotonic_now() + 20s;
+    while (auto event = events_.pop(deadline, {})) {
+      if (const auto* one = std::get_if<Event>(&*event)) return *one;
+    }
+    return std::nullopt;
+  }
+  const NodeId& id() const { return info_.id; }
+  int waiting_nodes() const { return membership_->waiting_nodes(); }
+
+ private:
+  RendezvousOptions options_;
+  NodeInfo info_;
+  EventQueue<MembershipEvent> events_;
+  std::unique_ptr<os::LoopThread> thread_;
+  std::unique_ptr<Membership> membership_;
+};
+
+using Seats = std::vector<std::unique_ptr<Seat>>;
+
+void expect_one_round(const Seats& seats) {
+  for (const auto& seat : seats) seat->join();
+  std::set<int> ranks;
+  for (const auto& seat : seats) {
+    const auto round = seat->next<rdzv::Round>();
+    ASSERT_TRUE(round.has_value());
+    EXPECT_EQ(round->record->nodes, static_cast<int>(seats.size()));
+    ranks.insert(round->own.group_rank);
+  }
+  EXPECT_EQ(ranks.size(), seats.size());
+}
+
+TEST(SharedMembership, TellsTheAddressFirstThenTheRound) {
+  auto store = std::make_shared<MemoryStore>();
+  Seats seats;
+  for (int i = 0; i < 4; ++i) {
+    seats.push_back(
+        std::make_unique<Seat>(std::make_shared<MemoryBackend>(store), settings_of(4, 4), i));
+    const auto ready = seats.back()->next<MembershipReady>();
+    ASSERT_TRUE(ready.has_value());
+    EXPECT_EQ(ready->address, "10.9.8.7");
+  }
+  expect_one_round(seats);
+}
+
+TEST(SharedMembership, FormsARoundOverAStoreWithFaults) {
+  const MemoryBackend::Faults faults = {
+      .lost_write = 0.3, .lost_answer = 0.2, .stale_read = 0.2, .failed_call = 0.2};
+  auto store = std::make_shared<MemoryStore>();
+  Seats seats;
+  for (int i = 0; i < 6; ++i) {
+    const auto seed = static_cast<std::uint64_t>(i);
+    seats.push_back(std::make_unique<Seat>(std::make_shared<MemoryBackend>(store, faults, seed),
+                                           settings_of(6, 6), i));
+  }
+  expect_one_round(seats);
+}
+
+TEST(SharedMembership, AChangeIsPushedWhereTheStoreCanWatch) {
+  MemoryBackend::Faults watching;
+  watching.can_watch = true;
+  JobSettings settings = settings_of(2, 2);
+  settings.node_timeout = 100s;  // nothing but the change can wake a node in time
+  auto store = std::make_shared<MemoryStore>();
+  Seats seats;
+  for (int i = 0; i < 2; ++i) {
+    seats.push_back(
+        std::make_unique<Seat>(std::make_shared<MemoryBackend>(store, watching, 1), settings, i));
+  }
+  expect_one_round(seats);
+}
+
+TEST(SharedMembership, ANodeThatDiedIsReplacedWithinNodeTimeout) {
+  auto store = std::make_shared<MemoryStore>();
+  Seats seats;
+  for (int i = 0; i < 3; ++i) {
+    seats.push_back(
+        std::make_unique<Seat>(std::make_shared<MemoryBackend>(store), settings_of(2, 3), i));
+  }
+  expect_one_round(seats);
+  seats[1]->crash();
+  for (const int i : {0, 2}) {
+    Seat& seat = *seats[static_cast<std::size_t>(i)];
+    const auto restart = seat.next<rdzv::Restart>();
+    ASSERT_TRUE(restart.has_value());
+    EXPECT_THAT(restart->reason, HasSubstr("node1 was lost"));
+    seat.say(rdzv::Gone{seat.id(), restart->round});
+    seat.join();
+  }
+  for (const int i : {0, 2}) {
+    const auto round = seats[static_cast<std::size_t>(i)]->next<rdzv::Round>();
+    ASSERT_TRUE(round.has_value());
+    EXPECT_EQ(round->record->nodes, 2);
+  }
+}
+
+TEST(SharedMembership, TellsHowManyNodesWait) {
+  auto store = std::make_shared<MemoryStore>();
+  JobSettings settings = settings_of(1, 3);
+  settings.settle = 60s;
+  Seats seats;
+  for (int i = 0; i < 3; ++i) {
+    seats.push_back(std::make_unique<Seat>(std::make_shared<MemoryBackend>(store), settings, i));
+  }
+  seats[0]->join();
+  ASSERT_TRUE(seats[0]->next<rdzv::Round>().has_value());
+  EXPECT_EQ(seats[0]->waiting_nodes(), 0);
+  seats[1]->join();
+  ASSERT_TRUE(seats[1]->next<rdzv::Waiting>().has_value());
+  EXPECT_EQ(seats[1]->waiting_nodes(), 1);
+}
+
+TEST(SharedMembership, AStoreThatWasRestartedEndsTheMembershipWithOneError) {
+  auto store = std::make_shared<MemoryStore>();
+  Seat seat(std::make_shared<MemoryBackend>(store), settings_of(1, 1), 0);
+  seat.join();
+  ASSERT_TRUE(seat.next<rdzv::Round>().has_value());
+  store->empty();
+  const auto lost = seat.next<MembershipLost>();
+  ASSERT_TRUE(lost.has_value());
+  EXPECT_EQ(lost->exit_code, kExitCoordinatorLost);
+  EXPECT_THAT(lost->sentence, HasSubstr("the store was restarted"));
+}
+
+TEST(SharedMembership, AStoreThatStaysAwayEndsItAfterStoreGraceAndIsSpokenOfBefore) {
+  auto store = std::make_shared<MemoryStore>();
+  auto backend = std::make_shared<MemoryBackend>(store);
+  JobSettings settings = settings_of(1, 1);
+  settings.store_grace = 2s;
+  Seat seat(backend, settings, 0);
+  seat.join();
+  ASSERT_TRUE(seat.next<rdzv::Round>().has_value());
+  backend->is_unreachable = true;
+  const auto note = seat.next<MembershipNote>();
+  ASSERT_TRUE(note.has_value());
+  EXPECT_THAT(note->sentence, HasSubstr("the memory is away"));
+  const auto lost = seat.next<MembershipLost>();
+  ASSERT_TRUE(lost.has_value());
+  EXPECT_EQ(lost->exit_code, kExitCoordinatorLost);
+  EXPECT_TRUE(seat.drain(10s)) << "nothing can be heard any more";
+}
+
+TEST(SharedMembership, AStoreThatNeverWasThereIsAJoinThatTimedOut) {
+  auto backend = std::make_shared<MemoryBackend>(std::make_shared<MemoryStore>());
+  backend->is_unreachable = true;
+  JobSettings settings = settings_of(1, 1);
+  settings.join_timeout = 100ms;
+  Seat seat(backend, settings, 0);
+  const auto lost = seat.next<MembershipLost>();
+  ASSERT_TRUE(lost.has_value());
+  EXPECT_EQ(lost->exit_code, kExitJoinTimedOut);
+}
+
+TEST(SharedMembership, ANodeThatWasToldTheResultLeavesNoTrace) {
+  auto store = std::make_shared<MemoryStore>();
+  {
+    Seat seat(std::make_shared<MemoryBackend>(store), settings_of(1, 1), 0);
+    seat.join();
+    ASSERT_TRUE(seat.next<rdzv::Round>().has_value());
+    seat.say(rdzv::Done{seat.id(), 1});
+    ASSERT_TRUE(seat.next<rdzv::Closed>().has_value());
+    EXPECT_TRUE(seat.drain(10s));
+  }
+  Seat next(std::make_shared<MemoryBackend>(store), settings_of(1, 1), 1);
+  next.join();
+  const auto round = next.next<rdzv::Round>();
+  ASSERT_TRUE(round.has_value());
+  EXPECT_EQ(round->record->generation, 2u);
+}
+
+TEST(SharedMembership, WhatIsForeignInTheStoreRefusesTheNode) {
+  auto store = std::make_shared<MemoryStore>();
+  store->state = StoredState{"gASVCgAAAAAAAA==", "1"};
+  Seat seat(std::make_shared<MemoryBackend>(store), settings_of(1, 1), 0);
+  ASSERT_TRUE(seat.next<MembershipReady>().has_value());
+  for (int i = 0; i < 2; ++i) {
+    seat.join();
+    const auto refused = seat.next<rdzv::Refused>();
+    ASSERT_TRUE(refused.has_value()) << "every join is answered";
+    EXPECT_THAT(std::string(refused->error.message()), HasSubstr("something else"));
+  }
+}
+
+TEST(SharedMembership, DrainIsOverAtItsLimitWhenTheStoreIsAway) {
+  auto backend = std::make_shared<MemoryBackend>(std::make_shared<MemoryStore>());
+  backend->is_unreachable = true;
+  Seat seat(backend, settings_of(1, 1), 0);
+  seat.join();
+  EXPECT_FALSE(seat.drain(100ms));
+}
+
+TEST(SharedMembership, RunsOverAFile) {
+  auto directory = os::TemporaryDirectory::create();
+  ASSERT_TRUE(directory.ok());
+  Seats seats;
+  for (int i = 0; i < 8; ++i) {
+    seats.push_back(std::make_unique<Seat>(
+        make_file_backend({.path = directory->path() + "/job", .run_id = "a/b 1"}),
+        settings_of(8, 8), i));
+  }
+  expect_one_round(seats);
+  EXPECT_TRUE(std::filesystem::exists(directory->path() + "/job.a%2fb%201"));
+}
+
+TEST(SharedMembership, RunsOverAStoreServer) {
+  auto server = StoreServer::start({});
+  ASSERT_TRUE(server.ok());
+  Seats seats;
+  for (int i = 0; i < 8; ++i) {
+    seats.push_back(std::make_unique<Seat>(
+        make_store_backend({.host = "127.0.0.1", .port = (*server)->port(), .run_id = "r"}),
+        settings_of(8, 8), i));
+    const auto ready = seats.back()->next<MembershipReady>();
+    ASSERT_TRUE(ready.has_value());
+    EXPECT_EQ(ready->address, "127.0.0.1") << "all that use this store are on this host";
+  }
+  expect_one_round(seats);
+}
+
+}  // namespace
+}  // namespace elastic::host

@@ -1,0 +1,124 @@
+#include "host/store/round_store.h"
+
+#include <gtest/gtest.h>
+
+#include "elastic/store_server.h"
+#include "os/loop/clock.h"
+#include "os/net/listener.h"
+
+namespace elastic::host {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr const char* kHost = "127.0.0.1";
+
+class RoundStoreTest : public ::testing::Test {
+ protected:
+  RoundStoreTest() {
+    auto loop = os::EventLoop::create();
+    EXPECT_TRUE(loop.ok());
+    loop_ = *std::move(loop);
+  }
+
+  std::uint16_t prepare(RoundStore* store) {
+    const auto port = store->prepare(kHost);
+    EXPECT_TRUE(port.ok()) << port.status().message();
+    return port.ok() ? *port : std::uint16_t{0};
+  }
+  // Whether somebody listens there.
+  static bool is_served(std::uint16_t port) { return !os::Listener::open(kHost, port).ok(); }
+  void run_for(Duration time) {
+    os::EventLoop::Timer end(loop_.get(), [this] { loop_->stop(); });
+    end.arm(os::monotonic_now() + time);
+    loop_->run();
+  }
+  // First and last of `count` neighbouring ports that nobody uses.
+  static PortRange free_range(int count) {
+    for (std::uint16_t first = 20000; first < 30000;
+         first = static_cast<std::uint16_t>(first + count)) {
+      int free = 0;
+      for (int i = 0; i < count; ++i)
+        free += is_served(static_cast<std::uint16_t>(first + i)) ? 0 : 1;
+      if (free == count) return {first, static_cast<std::uint16_t>(first + count - 1)};
+    }
+    ADD_FAILURE() << "no free ports";
+    return {};
+  }
+
+  std::unique_ptr<os::EventLoop> loop_;
+};
+
+TEST_F(RoundStoreTest, ServesBeforeTheRoundBeginsAndASecondBeyondItsEnd) {
+  RoundStore store(loop_.get(), {});
+  const std::uint16_t port = prepare(&store);
+  EXPECT_TRUE(is_served(port));
+  EXPECT_FALSE(store.is_needed());
+  store.begin_round(true);
+  EXPECT_TRUE(store.is_needed());
+  store.end_round();
+  EXPECT_FALSE(store.is_needed());
+  EXPECT_TRUE(is_served(port));
+  run_for(milliseconds(1200));
+  EXPECT_FALSE(is_served(port));
+}
+
+TEST_F(RoundStoreTest, GivesEveryRoundAnotherPortAndKeepsOneThatWasNotUsed) {
+  RoundStore store(loop_.get(), {});
+  const std::uint16_t first = prepare(&store);
+  EXPECT_EQ(prepare(&store), first) << "asked twice before a round began";
+  store.begin_round(false);
+  EXPECT_EQ(prepare(&store), first) << "rank 0 was elsewhere";
+  store.begin_round(true);
+  EXPECT_NE(prepare(&store), first);
+}
+
+TEST_F(RoundStoreTest, KeepsAFixedPortThroughAllRounds) {
+  const std::uint16_t port = free_range(1).first;
+  RoundStore store(loop_.get(), {.fixed_port = port, .ports = {}, .limits = {}});
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(prepare(&store), port);
+    store.begin_round(true);
+    store.end_round();
+    EXPECT_FALSE(store.is_needed());
+    EXPECT_TRUE(is_served(port));
+  }
+}
+
+TEST_F(RoundStoreTest, TakesItsPortsFromTheRangeInTurn) {
+  const PortRange range = free_range(3);
+  RoundStore store(loop_.get(), {.ports = range, .limits = {}});
+  std::uint16_t last = 0;
+  for (int round = 0; round < 5; ++round) {
+    const std::uint16_t port = prepare(&store);
+    EXPECT_GE(port, range.first);
+    EXPECT_LE(port, range.last);
+    EXPECT_NE(port, last);
+    last = port;
+    store.begin_round(true);
+  }
+}
+
+TEST_F(RoundStoreTest, NamesTheRangeThatIsTaken) {
+  auto other = StoreServer::start({});
+  ASSERT_TRUE(other.ok());
+  const std::uint16_t port = (*other)->port();
+  RoundStore store(loop_.get(), {.ports = {port, port}, .limits = {}});
+  const auto prepared = store.prepare(kHost);
+  EXPECT_EQ(prepared.status().code(), StatusCode::kUnavailable);
+  const std::string range = std::to_string(port) + ":" + std::to_string(port);
+  EXPECT_NE(prepared.status().message().find("no port of " + range + " is free"),
+            std::string::npos);
+}
+
+TEST_F(RoundStoreTest, OnlyHoldsThePortWhereAWorkerServes) {
+  RoundStore store(loop_.get(), {.ports = {}, .is_shared = false, .limits = {}});
+  const std::uint16_t port = prepare(&store);
+  store.begin_round(true);
+  EXPECT_FALSE(is_served(port));
+  EXPECT_FALSE(store.is_needed()) << "the worker's store ends with the worker";
+  EXPECT_NE(prepare(&store), port);
+}
+
+}  // namespace
+}  // namespace elastic::host

@@ -1,0 +1,233 @@
+// The client against servers that misbehave: every call ends, at its deadline or before.
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "elastic/store_client.h"
+#include "host/base/scripted_server.h"
+#include "os/loop/clock.h"
+
+namespace elastic {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::ScriptedPeer;
+using testing::ScriptedServer;
+
+constexpr Duration kTimeout = milliseconds(50);
+
+// What a call may take beyond its timeout, generous for a busy machine.
+constexpr Duration kSlack = seconds(20);
+
+Result<std::unique_ptr<StoreClient>> connect(std::uint16_t port, Duration timeout = seconds(60)) {
+  StoreClientOptions options;
+  options.port = port;
+  options.timeout = timeout;
+  return StoreClient::connect(options);
+}
+
+std::string bytes(std::initializer_list<int> values) {
+  std::string text;
+  for (const int value : values) text += static_cast<char>(value);
+  return text;
+}
+
+struct Call {
+  const char* name;
+  std::function<Status(StoreClient&)> run;
+};
+
+const std::vector<std::string> kKeys{"a", "b"};
+
+std::vector<Call> calls_with_replies() {
+  return {
+      {"get", [](StoreClient& c) { return c.get("k", kTimeout).status(); }},
+      {"add", [](StoreClient& c) { return c.add("k", 1, kTimeout).status(); }},
+      {"check", [](StoreClient& c) { return c.check(kKeys, kTimeout).status(); }},
+      {"wait", [](StoreClient& c) { return c.wait(kKeys, kTimeout); }},
+      {"compare_set",
+       [](StoreClient& c) { return c.compare_set("k", "a", "b", kTimeout).status(); }},
+      {"delete_key", [](StoreClient& c) { return c.delete_key("k", kTimeout).status(); }},
+      {"multi_get", [](StoreClient& c) { return c.multi_get(kKeys, kTimeout).status(); }},
+      {"num_keys", [](StoreClient& c) { return c.num_keys(kTimeout).status(); }},
+      {"list_keys", [](StoreClient& c) { return c.list_keys(kTimeout).status(); }},
+      {"queue_pop", [](StoreClient& c) { return c.queue_pop("q", true, kTimeout).status(); }},
+      {"queue_len", [](StoreClient& c) { return c.queue_len("q", kTimeout).status(); }},
+      {"barrier", [](StoreClient& c) { return c.barrier("k", 2, kTimeout); }},
+      {"ping", [](StoreClient& c) { return c.ping(kTimeout); }},
+  };
+}
+
+TEST(StoreClientFaults, ServerThatAcceptsAndStaysSilentEndsConnectAtTheTimeout) {
+  ScriptedServer server([](ScriptedPeer& peer, int) { peer.drain(); });
+  const Instant start = os::monotonic_now();
+  const auto client = connect(server.port(), kTimeout);
+  EXPECT_EQ(client.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_LT(os::monotonic_now() - start, kTimeout + kSlack);
+}
+
+TEST(StoreClientFaults, WrongEchoIsNoStoreServer) {
+  ScriptedServer server([](ScriptedPeer& peer, int) {
+    peer.read(10);
+    peer.write("HTTP");
+    peer.drain();
+  });
+  EXPECT_EQ(connect(server.port()).status().code(), StatusCode::kPeerViolation);
+}
+
+TEST(StoreClientFaults, HandshakesThatAreCutAreTriedAgain) {
+  ScriptedServer server([](ScriptedPeer& peer, int number) {
+    if (number == 0) return;
+    if (number == 1) return peer.reset();
+    peer.shake_hands();
+    peer.drain();
+  });
+  EXPECT_TRUE(connect(server.port()).ok());
+}
+
+TEST(StoreClientFaults, EveryCallEndsAtItsDeadlineWhenTheServerFallsSilent) {
+  for (const Call& call : calls_with_replies()) {
+    SCOPED_TRACE(call.name);
+    ScriptedServer server([](ScriptedPeer& peer, int) {
+      peer.shake_hands();
+      peer.drain();
+    });
+    auto client = connect(server.port());
+    ASSERT_TRUE(client.ok());
+    const Instant start = os::monotonic_now();
+    EXPECT_EQ(call.run(**client).code(), StatusCode::kDeadlineExceeded);
+    EXPECT_GE(os::monotonic_now() - start, kTimeout);
+    EXPECT_LT(os::monotonic_now() - start, kTimeout + kSlack);
+    (*client)->close();
+  }
+}
+
+TEST(StoreClientFaults, EveryCallIsUnavailableWhenTheServerResets) {
+  for (const Call& call : calls_with_replies()) {
+    SCOPED_TRACE(call.name);
+    ScriptedServer server([](ScriptedPeer& peer, int) {
+      peer.shake_hands();
+      peer.read(1);
+      peer.reset();
+    });
+    auto client = connect(server.port());
+    ASSERT_TRUE(client.ok());
+    const StatusCode code = call.run(**client).code();
+    EXPECT_EQ(code, StatusCode::kUnavailable) << to_string(code);
+  }
+}
+
+TEST(StoreClientFaults, ReplyThatStallsInTheMiddleEndsAtTheDeadline) {
+  ScriptedServer server([](ScriptedPeer& peer, int) {
+    peer.shake_hands();
+    peer.read(1);
+    peer.write(bytes({0, 100, 0, 0, 0, 0, 0, 0, 0}) + "only this much");  // ready; 100 bytes
+    peer.drain();
+  });
+  auto client = connect(server.port());
+  ASSERT_TRUE(client.ok());
+  EXPECT_EQ((*client)->get("k", kTimeout).status().code(), StatusCode::kDeadlineExceeded);
+}
+
+TEST(StoreClientFaults, AbsurdLengthIsAViolationAndTakesNoMemory) {
+  ScriptedServer server([](ScriptedPeer& peer, int) {
+    peer.shake_hands();
+    peer.read(1);
+    peer.write(bytes({0, 0, 0, 0, 0, 0, 0, 0, 0x40}));  // ready; 2^62 bytes
+    peer.drain();
+  });
+  auto client = connect(server.port());
+  ASSERT_TRUE(client.ok());
+  EXPECT_EQ((*client)->get("k").status().code(), StatusCode::kPeerViolation);
+}
+
+TEST(StoreClientFaults, BrokenConnectionIsReplacedForTheNextCall) {
+  ScriptedServer server([](ScriptedPeer& peer, int number) {
+    peer.shake_hands();
+    peer.read(1);
+    if (number == 0) return peer.reset();
+    peer.write(bytes({7, 0, 0, 0, 0, 0, 0, 0}));
+    peer.drain();
+  });
+  auto client = connect(server.port());
+  ASSERT_TRUE(client.ok());
+  EXPECT_EQ((*client)->add("k", 1).status().code(), StatusCode::kUnavailable);
+  const auto sum = (*client)->add("k", 1);
+  ASSERT_TRUE(sum.ok()) << sum.status().message();
+  EXPECT_EQ(*sum, 7);
+}
+
+TEST(StoreClientFaults, ReleaseThatCrossesTheCancellationCounts) {
+  ScriptedServer server([](ScriptedPeer& peer, int) {
+    peer.shake_hands();
+    peer.read(1 + 8 + 8 + 2);  // WAIT of one key, "/k"
+    peer.read(1);              // CANCEL_WAIT
+    peer.write(bytes({0, 1}));
+    peer.read(1);
+    peer.write(bytes({7, 0, 0, 0, 0, 0, 0, 0}));
+    peer.drain();
+  });
+  auto client = connect(server.port());
+  ASSERT_TRUE(client.ok());
+  EXPECT_TRUE((*client)->wait(std::vector<std::string>{"k"}, kTimeout).ok());
+  EXPECT_EQ(*(*client)->num_keys(), 7);  // on the same connection: nothing was left unread
+}
+
+// The server may serve two connections in any order, so nothing may overtake a set whose arrival is
+// not certain, and a call that is about to block makes it certain first.
+TEST(StoreClientFaults, NothingOvertakesASetThatTheServerHasNotRead) {
+  std::promise<std::string> behind_the_set;
+  std::promise<void> overtaken;
+  ScriptedServer server([&](ScriptedPeer& peer, int number) {
+    peer.shake_hands();
+    if (number > 0) return peer.drain();
+    peer.read(1 + 8 + 2 + 8 + 1);  // SET of "/k" to "v"
+    const std::string ping = peer.read(5);
+    behind_the_set.set_value(ping);
+    overtaken.get_future().wait();
+    peer.write(ping.substr(1));
+    peer.read(1 + 8 + 8 + 2);  // WAIT of "/k"
+    peer.write(bytes({0}));
+    peer.drain();
+  });
+  auto client = connect(server.port());
+  ASSERT_TRUE(client.ok());
+  ASSERT_TRUE((*client)->set("k", "v").ok());
+  auto waiting = std::async(std::launch::async,
+                            [&] { return (*client)->wait(std::vector<std::string>{"k"}); });
+  EXPECT_EQ(behind_the_set.get_future().get().front(), '\x0d');  // PING
+  const Status check = (*client)->check(kKeys, kTimeout).status();
+  EXPECT_EQ(check.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_NE(check.message().find("an earlier call"), std::string::npos) << check.message();
+  overtaken.set_value();
+  EXPECT_TRUE(waiting.get().ok());
+}
+
+TEST(StoreClientFaults, ByteThatNobodyAskedForDoesNotReachTheNextCall) {
+  std::promise<void> sent;
+  ScriptedServer server([&](ScriptedPeer& peer, int number) {
+    peer.shake_hands();
+    if (number == 0) {
+      peer.write("x");
+      sent.set_value();
+    } else {
+      peer.read(1);
+      peer.write(bytes({7, 0, 0, 0, 0, 0, 0, 0}));
+    }
+    peer.drain();
+  });
+  auto client = connect(server.port());
+  ASSERT_TRUE(client.ok());
+  sent.get_future().wait();
+  EXPECT_EQ(*(*client)->num_keys(), 7);
+}
+
+}  // namespace
+}  // namespace elastic

@@ -1,0 +1,452 @@
+#include "elastic/store_server.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "host/base/no_descriptors.h"
+#include "host/store/store_service.h"
+#include "host/store/store_test_client.h"
+#include "os/loop/clock.h"
+#include "os/loop/loop_thread.h"
+
+namespace elastic::host {
+namespace {
+
+using testing::HasSubstr;
+using wire::Opcode;
+
+const std::string kByte0(1, '\0');
+const std::string kByte1(1, '\1');
+
+class StoreServerTest : public testing::Test {
+ protected:
+  void start(const StoreServerOptions& options = {}) {
+    auto started = StoreServer::start(options);
+    ASSERT_TRUE(started.ok()) << started.status().message();
+    server = std::move(*started);
+  }
+  std::unique_ptr<TestClient> connect() {
+    auto client = std::make_unique<TestClient>(server->port());
+    client->validate();
+    return client;
+  }
+  // Waits until the server's loop, which `client` keeps turning, has made it so.
+  static bool eventually(TestClient* client, const std::function<bool()>& is_so) {
+    const Instant deadline = os::monotonic_now() + std::chrono::seconds(30);
+    while (!is_so()) {
+      if (os::monotonic_now() > deadline || !client->ping()) return false;
+    }
+    return true;
+  }
+
+  std::unique_ptr<StoreServer> server;
+};
+
+TEST_F(StoreServerTest, FreePortIsReadBackAndServed) {
+  start();
+  EXPECT_NE(server->port(), 0);
+  EXPECT_EQ(server->host(), "127.0.0.1");
+  const auto client = connect();
+  EXPECT_TRUE(client->ping());
+  client->set("/k", "v");
+  EXPECT_EQ(client->get("/k"), "v");
+  const StoreServerStats stats = server->stats();
+  EXPECT_EQ(stats.connections, 1u);
+  EXPECT_EQ(stats.keys, 1u);
+  EXPECT_EQ(stats.requests, 4u);  // with VALIDATE
+  EXPECT_GT(stats.bytes, 0u);
+}
+
+TEST_F(StoreServerTest, LiteralAddressIsBoundExactly) {
+  start({.host = "127.0.0.1"});
+  EXPECT_EQ(TestClient(server->port(), "127.0.0.2").connect_error(), ECONNREFUSED);
+}
+
+TEST_F(StoreServerTest, EveryInterfaceOfBothFamiliesIsReachedWithoutAHost) {
+  start({.host = ""});
+  for (const char* address : {"127.0.0.1", "127.0.0.2", "::1"}) {
+    TestClient client(server->port(), address);
+    if (client.connect_error() == EADDRNOTAVAIL) GTEST_SKIP() << "this machine has no " << address;
+    client.validate();
+    EXPECT_TRUE(client.ping()) << address;
+  }
+}
+
+TEST_F(StoreServerTest, NamesBracketsAndIpv6AreUnderstood) {
+  for (const char* host : {"localhost", "[127.0.0.1]", "::1", "[::1]"}) {
+    auto started = StoreServer::start({.host = host});
+    if (!started.ok() && started.status().message().find("assign") != std::string::npos) continue;
+    ASSERT_TRUE(started.ok()) << started.status().message();
+    TestClient client((*started)->port(), (*started)->host().c_str());
+    client.validate();
+    EXPECT_TRUE(client.ping()) << host;
+  }
+}
+
+TEST_F(StoreServerTest, AddressThatIsNotOursIsTheCallersMistake) {
+  for (const char* host : {"192.0.2.1", "no-such-host.invalid", "300.0.0.1"}) {
+    const auto started = StoreServer::start({.host = host});
+    ASSERT_FALSE(started.ok());
+    EXPECT_EQ(started.status().code(), StatusCode::kInvalidArgument) << started.status().message();
+    EXPECT_THAT(std::string(started.status().message()), HasSubstr(host));
+  }
+}
+
+TEST_F(StoreServerTest, PortThatIsTakenIsReportedWithWhoHasIt) {
+  start();
+  const auto second = StoreServer::start({.port = server->port()});
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.status().code(), StatusCode::kUnavailable);
+  const std::string message(second.status().message());
+  EXPECT_THAT(message, HasSubstr("127.0.0.1:" + std::to_string(server->port())));
+  EXPECT_THAT(message, HasSubstr("pid " + std::to_string(::getpid()) + " ("));
+  EXPECT_THAT(message, HasSubstr("store_server_test"));
+}
+
+TEST_F(StoreServerTest, PortIsFreeAgainAfterClose) {
+  start();
+  const auto client = connect();
+  EXPECT_TRUE(client->ping());
+  const std::uint16_t port = server->port();
+  server->close();
+  EXPECT_TRUE(StoreServer::start({.port = port}).ok());
+}
+
+TEST_F(StoreServerTest, BlockedWaitIsEndedByAnotherClientAndPingsPassIt) {
+  start();
+  const auto waiter = connect();
+  const auto setter = connect();
+  waiter->send(TestClient::list_frame(Opcode::kWait, {"/a", "/b"}));
+  EXPECT_TRUE(waiter->ping()) << "answered at once, before the wait";
+  setter->set("/a", "");
+  EXPECT_TRUE(setter->ping());
+  EXPECT_TRUE(waiter->ping()) << "still waiting for /b";
+  setter->set("/b", "");
+  EXPECT_EQ(waiter->receive(1), kByte0);
+  EXPECT_TRUE(waiter->ping());
+}
+
+TEST_F(StoreServerTest, NothingComesForAWaitThatWasCancelled) {
+  start();
+  const auto waiter = connect();
+  const auto setter = connect();
+  waiter->send(TestClient::list_frame(Opcode::kWait, {"/a"}) + '\x0c');
+  EXPECT_EQ(waiter->receive(1), kByte1);
+  setter->set("/a", "");
+  EXPECT_TRUE(setter->ping());
+  EXPECT_TRUE(waiter->ping());
+}
+
+TEST_F(StoreServerTest, ClientThatLeavesWhileItWaitsLeavesNothing) {
+  start();
+  const auto other = connect();
+  for (const bool orderly : {true, false}) {
+    auto waiter = connect();
+    waiter->send(TestClient::list_frame(Opcode::kWait, {"/never"}));
+    EXPECT_TRUE(waiter->ping());
+    EXPECT_GT(server->stats().bytes, 0u);
+    orderly ? waiter->close() : waiter->reset();
+    EXPECT_TRUE(eventually(other.get(), [&] { return server->stats().connections == 1; }));
+    EXPECT_EQ(server->stats().bytes, 0u);
+  }
+  other->set("/never", "");
+  EXPECT_TRUE(other->ping());
+}
+
+TEST_F(StoreServerTest, RepliesThatAreReadyTogetherLeaveTogether) {
+  start();
+  const auto client = connect();
+  client->set("/k", "value");
+  EXPECT_TRUE(client->ping());
+  std::string frames;
+  for (int i = 0; i < 16; ++i) frames += TestClient::key_frame(Opcode::kGet, "/k");
+  for (int round = 0; round < 20; ++round) {
+    client->send(frames);
+    EXPECT_EQ(client->receive_some().size(), 16u * 13);
+  }
+}
+
+TEST_F(StoreServerTest, OnlyTheConnectionThatBreaksTheProtocolIsClosed) {
+  start();
+  const auto bystander = connect();
+  const std::string huge = [] {
+    std::string frame = "\x01";
+    wire::append_integer<std::uint64_t>(&frame, std::uint64_t{1} << 40);
+    return frame;
+  }();
+  const std::vector<std::pair<bool, std::string>> rows = {
+      {false, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"},
+      {false, std::string("\0\xef\xbe\xad\xde", 5)},
+      {false, "\x0dPING"},
+      {true, "\x13"},
+      {true, std::string(1, '\0')},
+      {true, huge},
+      {true, TestClient::set_frame("/x", "abc") + TestClient::number_frame(Opcode::kAdd, "/x", 1)},
+  };
+  for (const auto& [validate, bytes] : rows) {
+    TestClient client(server->port());
+    if (validate) client.validate();
+    client.send(bytes);
+    EXPECT_TRUE(client.is_closed());
+    EXPECT_TRUE(bystander->ping());
+  }
+  EXPECT_EQ(server->stats().connections_rejected, rows.size());
+  EXPECT_EQ(bystander->get("/x"), "abc");
+}
+
+TEST_F(StoreServerTest, RepliesBeforeTheViolationAreStillSent) {
+  start();
+  const auto client = connect();
+  client->set("/k", "v");
+  client->send(TestClient::key_frame(Opcode::kGet, "/k") + '\xff');
+  EXPECT_EQ(client->receive(100), std::string("\x01\0\0\0\0\0\0\0v", 9));
+}
+
+TEST_F(StoreServerTest, HalfAFrameStallsNobodyAndIsFinishedLater) {
+  start();
+  const auto slow = connect();
+  const auto other = connect();
+  const std::string frame = TestClient::set_frame("/k", std::string(1000, 'x'));
+  slow->send(std::string_view(frame).substr(0, 500));
+  other->set("/other", "y");
+  EXPECT_EQ(other->get("/other"), "y");
+  EXPECT_EQ(other->get("/k"), "");
+  slow->send(std::string_view(frame).substr(500));
+  EXPECT_TRUE(slow->ping());
+  EXPECT_EQ(other->get("/k"), std::string(1000, 'x'));
+}
+
+TEST_F(StoreServerTest, BytesThatComeOneByOneAreServed) {
+  start();
+  TestClient client(server->port());
+  std::string frames;
+  wire::append_validate(&frames);
+  frames += TestClient::set_frame("/key", "value") + TestClient::key_frame(Opcode::kGet, "/key") +
+            TestClient::list_frame(Opcode::kCheck, {"/key", "/nope"});
+  for (const char byte : frames) client.send(std::string_view(&byte, 1));
+  EXPECT_EQ(client.receive(14), std::string("\x05\0\0\0\0\0\0\0value\1", 14));
+}
+
+TEST_F(StoreServerTest, LargeValuesPassThrough) {
+  start();
+  const auto client = connect();
+  const std::string value(8u << 20, 'v');
+  client->set("/k", value);
+  EXPECT_EQ(client->get("/k"), value);
+  EXPECT_TRUE(client->ping());
+  EXPECT_LT(server->stats().bytes, value.size() + 4096) << "the buffers were given back";
+}
+
+TEST_F(StoreServerTest, EveryRequestSentBeforeAnOrderlyCloseIsServed) {
+  start();
+  const auto other = connect();
+  const auto client = connect();
+  std::string frames;
+  for (int i = 0; i < 500; ++i) frames += TestClient::set_frame("/" + std::to_string(i), "v");
+  client->send(frames);
+  client->close();
+  EXPECT_TRUE(eventually(other.get(), [&] { return other->num_keys() == 500; }));
+}
+
+TEST_F(StoreServerTest, RequestsHeldBackForASlowReaderAreServedWhenItHasGone) {
+  start();
+  const auto other = connect();
+  const auto client = connect();
+  client->set("/big", std::string(1 << 20, 'x'));
+  std::string frames;
+  for (int i = 0; i < 50; ++i) frames += TestClient::key_frame(Opcode::kGet, "/big");
+  client->send(frames + TestClient::set_frame("/last-will", "done"));
+  other->send(TestClient::list_frame(Opcode::kWait, {"/last-will"}));
+  client->close();
+  EXPECT_EQ(other->receive(1), kByte0);
+}
+
+TEST_F(StoreServerTest, ConnectionThatIsResetInTheMiddleOfAFrameLeavesNothing) {
+  start();
+  const auto other = connect();
+  const auto client = connect();
+  const std::string frame = TestClient::set_frame("/k", std::string(100000, 'x'));
+  client->send(std::string_view(frame).substr(0, 70000));
+  EXPECT_TRUE(eventually(other.get(), [&] { return server->stats().bytes >= 70000; }));
+  client->reset();
+  EXPECT_TRUE(eventually(other.get(), [&] { return server->stats().bytes == 0; }));
+  EXPECT_EQ(other->num_keys(), 0);
+}
+
+TEST_F(StoreServerTest, SlowReaderIsPausedAndGetsEverything) {
+  start();
+  const auto other = connect();
+  const auto client = connect();
+  const std::string value(64 << 10, 'x');
+  client->set("/k", value);
+  constexpr int kGets = 1000;
+  std::string frames;
+  for (int i = 0; i < kGets; ++i) frames += TestClient::key_frame(Opcode::kGet, "/k");
+  client->send(frames);
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(other->ping());
+  EXPECT_LT(server->stats().bytes, 2u << 20) << "62 MiB of replies are not made in advance";
+  std::string reply;
+  wire::append_bytes(&reply, value);
+  for (int i = 0; i < kGets; ++i) ASSERT_EQ(client->receive(reply.size()), reply);
+  EXPECT_TRUE(client->ping());
+}
+
+TEST_F(StoreServerTest, ReplyOverTheOutputLimitClosesTheConnection) {
+  start({.limits = {.output_bytes_max = 1 << 20}});
+  const auto client = connect();
+  client->set("/k", std::string(300 << 10, 'x'));
+  client->send(TestClient::list_frame(Opcode::kMultiGet, {"/k", "/k", "/k", "/k"}));
+  EXPECT_TRUE(client->is_closed());
+  EXPECT_TRUE(connect()->ping());
+}
+
+TEST_F(StoreServerTest, FullStoreClosesTheConnectionThatAsksForMore) {
+  start({.limits = {.total_bytes_max = 1 << 20}});
+  const auto client = connect();
+  client->set("/k", std::string(400 << 10, 'x'));
+  EXPECT_TRUE(client->ping());
+  client->set("/more", std::string(400 << 10, 'x'));
+  EXPECT_TRUE(client->is_closed());
+  const auto other = connect();
+  EXPECT_EQ(other->num_keys(), 1);
+  EXPECT_LE(server->stats().bytes, 1u << 20);
+}
+
+TEST_F(StoreServerTest, ConnectionsOverTheLimitAreClosedAtOnce) {
+  start({.limits = {.connections_max = 2}});
+  auto first = connect();
+  const auto second = connect();
+  EXPECT_TRUE(first->ping() && second->ping());
+  EXPECT_TRUE(connect()->is_closed());
+  first->close();
+  EXPECT_TRUE(eventually(second.get(), [&] { return server->stats().connections == 1; }));
+  EXPECT_TRUE(connect()->ping());
+}
+
+TEST_F(StoreServerTest, FiveHundredClientsMeetAtABarrier) {
+  start();
+  std::vector<std::unique_ptr<TestClient>> clients;
+  for (int i = 0; i < 500; ++i) {
+    clients.push_back(connect());
+    clients.back()->send(TestClient::number_frame(Opcode::kBarrier, "/b", 500));
+  }
+  for (const auto& client : clients) ASSERT_EQ(client->receive(1), kByte0);
+  EXPECT_EQ(server->stats().connections, 500u);
+}
+
+TEST_F(StoreServerTest, WithoutDescriptorsThoseWhoAreConnectedAreServedAndOthersWait) {
+  start();
+  const auto connected = connect();
+  EXPECT_TRUE(connected->ping());
+  os::UniqueFd late_socket = TestClient::make_socket();
+  {
+    NoDescriptors none;
+    TestClient late(std::move(late_socket), server->port());
+    EXPECT_EQ(late.connect_error(), 0) << "the kernel queues it";
+    late.validate();
+    for (int i = 0; i < 100; ++i) ASSERT_TRUE(connected->ping());
+    EXPECT_EQ(server->stats().connections, 1u);
+    none.free_one();
+    EXPECT_TRUE(late.ping());
+  }
+}
+
+TEST_F(StoreServerTest, CloseWithADrainServesWhatHasArrived) {
+  start();
+  const auto client = connect();
+  EXPECT_TRUE(client->ping());
+  std::string frames;
+  for (int i = 0; i < 200; ++i) frames += TestClient::set_frame("/" + std::to_string(i), "v");
+  frames += '\x07';
+  client->send(frames);
+  server->close(std::chrono::seconds(30));
+  EXPECT_EQ(client->receive(9).size(), 8u) << "the number of keys, then the end";
+  EXPECT_EQ(TestClient(server->port()).connect_error(), ECONNREFUSED);
+  server->close();  // does nothing
+  EXPECT_EQ(server->stats().requests, 203u);
+}
+
+TEST_F(StoreServerTest, DrainEndsAtItsDeadlineAlthoughAClientDoesNotRead) {
+  start();
+  const auto client = connect();
+  client->set("/k", std::string(4 << 20, 'x'));
+  std::string frames;
+  for (int i = 0; i < 16; ++i) frames += TestClient::key_frame(Opcode::kGet, "/k");
+  client->send(frames);
+  const Instant begun = os::monotonic_now();
+  server->close(std::chrono::milliseconds(20));
+  EXPECT_LT(os::monotonic_now() - begun, std::chrono::seconds(10));
+}
+
+TEST_F(StoreServerTest, DrainDoesNotWaitForClientsThatWait) {
+  start();
+  const auto client = connect();
+  client->send(TestClient::list_frame(Opcode::kWait, {"/never"}));
+  EXPECT_TRUE(client->ping());
+  const Instant begun = os::monotonic_now();
+  server->close(std::chrono::hours(1));
+  EXPECT_LT(os::monotonic_now() - begun, std::chrono::seconds(30));
+  EXPECT_TRUE(client->is_closed());
+}
+
+TEST(StoreService, ResetCutsConnectionsAndForgetsKeysAndKeepsThePort) {
+  auto thread = os::LoopThread::start("test-loop");
+  ASSERT_TRUE(thread.ok());
+  std::unique_ptr<StoreService> service;
+  (*thread)->call([&] { service = *StoreService::open(&(*thread)->loop(), {}); });
+  TestClient straggler(service->port());
+  straggler.validate();
+  straggler.set("/stale", "1");
+  EXPECT_TRUE(straggler.ping());
+  TestClient waiter(service->port());
+  waiter.validate();
+  waiter.send(TestClient::list_frame(Opcode::kWait, {"/a"}));
+  EXPECT_TRUE(waiter.ping());
+
+  (*thread)->call([&] { service->reset(); });
+  EXPECT_TRUE(straggler.is_closed());
+  EXPECT_TRUE(waiter.is_closed());
+  TestClient fresh(service->port());
+  fresh.validate();
+  EXPECT_EQ(fresh.num_keys(), 0);
+  EXPECT_TRUE(fresh.set("/a", ""));
+  EXPECT_TRUE(fresh.ping());
+  (*thread)->call([&] { service.reset(); });
+}
+
+TEST(StoreService, DrainMayDestroyTheServiceAndIsNotToldOfADestroyedOne) {
+  auto thread = os::LoopThread::start("test-loop");
+  ASSERT_TRUE(thread.ok());
+  os::EventLoop* loop = &(*thread)->loop();
+  std::unique_ptr<StoreService> service;
+  bool told = false;
+  (*thread)->call([&] {
+    service = *StoreService::open(loop, {});
+    service->drain(std::chrono::seconds(1), [&told] { told = true; });
+    service.reset();
+  });
+  (*thread)->call([] {});
+  EXPECT_FALSE(told);
+  std::promise<void> destroyed;
+  (*thread)->call([&] {
+    service = *StoreService::open(loop, {});
+    service->drain(std::chrono::seconds(1), [&] {
+      service.reset();
+      destroyed.set_value();
+    });
+  });
+  EXPECT_EQ(destroyed.get_future().wait_for(std::chrono::seconds(30)), std::future_status::ready);
+}
+
+}  // namespace
+}  // namespace elastic::host

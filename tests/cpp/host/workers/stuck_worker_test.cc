@@ -1,0 +1,46 @@
+// A worker that SIGKILL does not end within ten seconds: a debugger that holds the dead process
+// keeps its parent from reaping it, as the kernel does with one in an uninterruptible wait.
+
+#include <errno.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
+
+#include "host/workers/worker_group_harness.h"
+
+namespace elastic {
+namespace {
+
+using Kind = WorkerEvent::Kind;
+
+TEST(StuckWorker, IsToldAndTheGroupIsGoneOnlyWhenItIs) {
+  const testing::ScratchDir dir;
+  testing::Fifo output(dir / "out");
+  testing::Group group;
+  WorkerCommand command = testing::stub({"pause"});
+  command.stdout_path = output.path();
+  group.start({command});
+  const int pid = group.wait_for(Kind::kStarted).pid;
+  ASSERT_TRUE(output.next_line());
+  if (::ptrace(PTRACE_SEIZE, pid, nullptr, nullptr) != 0) {
+    GTEST_SKIP() << "ptrace is not allowed here: errno " << errno;
+  }
+  group->stop(SIGTERM, Duration::zero());
+
+  const WorkerEvent stuck = group.wait_for(Kind::kStuck);
+  EXPECT_EQ(stuck.pid, pid);
+  EXPECT_EQ(stuck.local_rank, 0);
+  EXPECT_THAT(stuck.message, ::testing::HasSubstr(std::to_string(pid)));
+  EXPECT_THAT(stuck.message, ::testing::HasSubstr("state Z"));
+  EXPECT_EQ(group->start({command}).code(), StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(group.passed.empty());
+
+  EXPECT_EQ(::waitpid(pid, nullptr, __WALL), pid);  // the debugger lets go
+  EXPECT_EQ(group.wait_for_exit().signal, SIGKILL);
+  group.wait_for_gone();
+}
+
+}  // namespace
+}  // namespace elastic

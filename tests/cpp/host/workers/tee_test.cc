@@ -1,0 +1,159 @@
+#include "host/workers/tee.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <future>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "host/workers/worker_group_harness.h"
+#include "os/loop/loop_thread.h"
+
+namespace elastic::host {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::patiently;
+using testing::ScratchDir;
+
+// A tee on a loop of its own whose console is a pipe that the test reads.
+class TeeTest : public ::testing::Test {
+ protected:
+  TeeTest() {
+    int fds[2];
+    EXPECT_EQ(::pipe2(fds, O_CLOEXEC), 0);
+    console_.reset(fds[0]);
+    console_end_.reset(fds[1]);
+    auto thread = os::LoopThread::start("tee-test");
+    EXPECT_TRUE(thread.ok());
+    thread_ = std::move(*thread);
+    thread_->call([&] {
+      auto tee = Tee::create(&thread_->loop());
+      ASSERT_TRUE(tee.ok()) << tee.status().message();
+      tee_ = std::move(*tee);
+    });
+  }
+  ~TeeTest() override {
+    thread_->call([&] { tee_.reset(); });
+  }
+
+  void follow(const std::string& name, const std::string& prefix) {
+    append(name, "");
+    thread_->call([&] {
+      const Status status = tee_->follow(dir_ / name, console_end_.get(), prefix);
+      ASSERT_TRUE(status.ok()) << status.message();
+    });
+  }
+
+  void append(const std::string& name, std::string_view bytes) {
+    const os::UniqueFd file(
+        ::open((dir_ / name).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+    while (!bytes.empty()) {
+      const ssize_t put = ::write(file.get(), bytes.data(), bytes.size());
+      ASSERT_GT(put, 0);
+      bytes.remove_prefix(static_cast<std::size_t>(put));
+    }
+  }
+
+  // The next line on the console; "" when none comes.
+  std::string next_line() {
+    while (true) {
+      const std::size_t end = seen_.find('\n');
+      if (end != std::string::npos) {
+        std::string line = seen_.substr(0, end);
+        seen_.erase(0, end + 1);
+        return line;
+      }
+      if (!os::wait_ready(console_.get(), POLLIN, {.deadline = patiently()}).ok()) return "";
+      char chunk[65536];
+      const ssize_t got = ::read(console_.get(), chunk, sizeof chunk);
+      if (got <= 0) return "";
+      seen_.append(chunk, static_cast<std::size_t>(got));
+    }
+  }
+
+  std::future<void> finish() {
+    auto done = std::make_shared<std::promise<void>>();
+    thread_->call([&] {
+      tee_->end_round();
+      tee_->finish([this, done] {
+        tee_.reset();
+        done->set_value();
+      });
+    });
+    return done->get_future();
+  }
+
+  const ScratchDir dir_;
+  os::UniqueFd console_;
+  os::UniqueFd console_end_;
+  std::string seen_;
+  std::unique_ptr<os::LoopThread> thread_;
+  std::unique_ptr<Tee> tee_;
+};
+
+TEST_F(TeeTest, ShowsALineAsSoonAsItIsWhole) {
+  follow("a", "[a]:");
+  follow("b", "[b]:");
+  append("a", "loss=");
+  append("b", "first\n");
+  EXPECT_EQ(next_line(), "[b]:first");
+  append("b", "second\n");
+  EXPECT_EQ(next_line(), "[b]:second") << "the half line of a waits for its other half";
+  append("a", "1.23\n");
+  EXPECT_EQ(next_line(), "[a]:loss=1.23");
+}
+
+TEST_F(TeeTest, ShowsEverythingAtTheEndAndEndsTheLastLine) {
+  follow("a", "[a]:");
+  std::string text;
+  for (int i = 0; i < 2000; ++i) text += std::to_string(i) + "\n";
+  append("a", text + "tail");
+  auto done = finish();
+  for (int i = 0; i < 2000; ++i) ASSERT_EQ(next_line(), "[a]:" + std::to_string(i));
+  EXPECT_EQ(next_line(), "[a]:tail");
+  EXPECT_EQ(done.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+}
+
+// Two files of 8 MiB, far more than pipe and queue hold, while nobody reads at first: the files
+// keep what the console cannot take, and every line comes whole and in its file's order.
+TEST_F(TeeTest, LosesNothingToASlowConsole) {
+  constexpr int kLines = 100000;
+  const std::string filler(70, 'x');
+  follow("a", "a");
+  follow("b", "b");
+  for (const char* name : {"a", "b"}) {
+    std::string text;
+    for (int i = 0; i < kLines; ++i) text += std::to_string(i) + filler + "\n";
+    append(name, text);
+  }
+  auto done = finish();
+  std::map<char, int> next;
+  for (int i = 0; i < 2 * kLines; ++i) {
+    const std::string line = next_line();
+    ASSERT_FALSE(line.empty());
+    ASSERT_EQ(line, line.substr(0, 1) + std::to_string(next[line.front()]++) + filler);
+  }
+  EXPECT_EQ(done.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+}
+
+TEST_F(TeeTest, EndsThoughTheConsoleIsClosed) {
+  follow("a", "");
+  console_.reset();
+  append("a", std::string(200000, 'x') + "\n");
+  EXPECT_EQ(finish().wait_for(std::chrono::seconds(30)), std::future_status::ready);
+}
+
+TEST_F(TeeTest, CanBeDestroyedWhileTheConsoleIsStuck) {
+  follow("a", "");
+  append("a", std::string(4000000, '\n'));
+  EXPECT_EQ(next_line(), "") << "it has begun";
+  thread_->call([&] { tee_.reset(); });
+}
+
+}  // namespace
+}  // namespace elastic::host

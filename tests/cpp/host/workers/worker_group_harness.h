@@ -1,0 +1,146 @@
+#pragma once
+
+// For tests with real workers: a group, a FIFO that workers write to, a scratch directory.
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "elastic/worker_group.h"
+#include "os/base/fd.h"
+#include "os/loop/clock.h"
+#include "os/loop/wait.h"
+
+namespace elastic::testing {
+
+inline Instant patiently() { return os::monotonic_now() + std::chrono::seconds(30); }
+
+class ScratchDir {
+ public:
+  ScratchDir() {
+    std::string name = ::testing::TempDir() + "elastic-XXXXXX";
+    EXPECT_NE(::mkdtemp(name.data()), nullptr);
+    path_ = name;
+  }
+  ScratchDir(const ScratchDir&) = delete;
+  ScratchDir& operator=(const ScratchDir&) = delete;
+  ~ScratchDir() { std::filesystem::remove_all(path_); }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+inline std::string read_all(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A FIFO as the workers' stdout: what they say arrives at once, and its end says that every process
+// that held it, whoever started it, is dead.
+class Fifo {
+ public:
+  explicit Fifo(std::string path) : path_(std::move(path)) {
+    EXPECT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+    fd_.reset(::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  }
+  const std::string& path() const { return path_; }
+
+  // The next line; nullopt at the end of all writers, or when it takes too long.
+  std::optional<std::string> next_line(Instant deadline = patiently()) {
+    while (true) {
+      const std::size_t end = bytes_.find('\n');
+      if (end != std::string::npos) {
+        std::string line = bytes_.substr(0, end);
+        bytes_.erase(0, end + 1);
+        return line;
+      }
+      if (!os::wait_ready(fd_.get(), POLLIN, {.deadline = deadline}).ok()) return std::nullopt;
+      char chunk[512];
+      const ssize_t got = ::read(fd_.get(), chunk, sizeof chunk);
+      if (got <= 0) {
+        ended_ = got == 0;
+        return std::nullopt;
+      }
+      bytes_.append(chunk, static_cast<std::size_t>(got));
+    }
+  }
+
+  // Whether every writer is dead by the deadline.
+  bool wait_for_end(Instant deadline = patiently()) {
+    while (next_line(deadline)) continue;
+    return ended_;
+  }
+
+ private:
+  std::string path_;
+  os::UniqueFd fd_;
+  std::string bytes_;
+  bool ended_ = false;
+};
+
+inline WorkerCommand stub(std::vector<std::string> arguments) {
+  WorkerCommand command;
+  command.argv = {ELASTIC_TEST_STUB_WORKER};
+  command.argv.insert(command.argv.end(), arguments.begin(), arguments.end());
+  return command;
+}
+
+class Group {
+ public:
+  Group() {
+    WorkerGroupOptions options;
+    options.guardian_path = ELASTIC_TEST_GUARDIAN;
+    auto group = WorkerGroup::create(options);
+    EXPECT_TRUE(group.ok()) << group.status().message();
+    if (group.ok()) group_ = std::move(*group);
+  }
+  WorkerGroup* operator->() { return group_.get(); }
+
+  void start(std::vector<WorkerCommand> commands) {
+    const Status status = group_->start(std::move(commands));
+    ASSERT_TRUE(status.ok()) << status.message();
+  }
+
+  // The next event of this kind; others are passed over and kept in `passed`.
+  WorkerEvent wait_for(WorkerEvent::Kind kind) {
+    while (auto event = group_->next_event(patiently())) {
+      if (event->kind == kind) return *event;
+      passed.push_back(*event);
+    }
+    ADD_FAILURE() << "no event of kind " << static_cast<int>(kind);
+    return {};
+  }
+  WorkerExit wait_for_exit() { return wait_for(WorkerEvent::Kind::kExited).exit; }
+  void wait_for_gone() { wait_for(WorkerEvent::Kind::kGroupGone); }
+
+  // Starts one worker and waits until nothing of it is left.
+  WorkerExit run(WorkerCommand command) {
+    start({std::move(command)});
+    const WorkerExit exit = wait_for_exit();
+    wait_for_gone();
+    return exit;
+  }
+
+  void destroy() { group_.reset(); }
+
+  std::vector<WorkerEvent> passed;
+
+ private:
+  std::unique_ptr<WorkerGroup> group_;
+};
+
+}  // namespace elastic::testing

@@ -1,0 +1,99 @@
+#include "os/file/directory.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+namespace elastic::os {
+namespace {
+
+namespace fs = std::filesystem;
+
+// $TMPDIR is a directory of the test's own while the object lives.
+class OwnTmpdir {
+ public:
+  OwnTmpdir() {
+    std::string name = ::testing::TempDir() + "directory-test-XXXXXX";
+    EXPECT_NE(::mkdtemp(name.data()), nullptr);
+    path = name;
+    const char* before = ::getenv("TMPDIR");
+    before_ = before == nullptr ? "" : before;
+    ::setenv("TMPDIR", path.c_str(), 1);
+  }
+  ~OwnTmpdir() {
+    if (before_.empty()) {
+      ::unsetenv("TMPDIR");
+    } else {
+      ::setenv("TMPDIR", before_.c_str(), 1);
+    }
+    fs::remove_all(path);
+  }
+  fs::path path;
+
+ private:
+  std::string before_;
+};
+
+TEST(TemporaryDirectory, IsPrivateAndGoesWithItsObject) {
+  const OwnTmpdir tmp;
+  fs::path path;
+  {
+    const auto directory = TemporaryDirectory::create();
+    ASSERT_TRUE(directory.ok()) << directory.status().message();
+    path = directory->path();
+    EXPECT_EQ(path.parent_path(), tmp.path);
+    EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_all);
+    std::ofstream(path / "file") << "x";
+    fs::create_directory(path / "below");
+  }
+  EXPECT_FALSE(fs::exists(path));
+}
+
+TEST(TemporaryDirectory, NamesTheFolderThatCannotBe) {
+  const OwnTmpdir tmp;
+  ::setenv("TMPDIR", "/dev/null/tmp", 1);
+  const auto directory = TemporaryDirectory::create();
+  ASSERT_FALSE(directory.ok());
+  EXPECT_NE(directory.status().message().find("/dev/null/tmp"), std::string_view::npos)
+      << directory.status().message();
+}
+
+TEST(TemporaryDirectory, SweepsWhatAKilledProcessLeftButNothingElse) {
+  const OwnTmpdir tmp;
+  const auto alive = TemporaryDirectory::create();
+  fs::create_directory(tmp.path / "elastic-other");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto left = TemporaryDirectory::create();
+    ::_exit(left.ok() ? 0 : 1);  // as a kill: no destructor runs
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_EQ(status, 0);
+  const auto entries = [&] { return std::distance(fs::directory_iterator(tmp.path), {}); };
+  EXPECT_EQ(entries(), 3);
+  const auto next = TemporaryDirectory::create();
+  EXPECT_EQ(entries(), 3) << "the dead one's is gone and the new one's is there";
+  EXPECT_TRUE(fs::exists(alive->path()));
+  EXPECT_TRUE(fs::exists(tmp.path / "elastic-other"));
+}
+
+TEST(UniqueDirectory, CreatesItsParentsAndNamesWhatItCannotCreate) {
+  const OwnTmpdir tmp;
+  const auto first = make_unique_directory(tmp.path / "a/b", "job");
+  const auto second = make_unique_directory(tmp.path / "a/b", "job");
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_NE(*first, *second);
+  EXPECT_EQ(first->find((tmp.path / "a/b/job_").string()), 0u);
+  const auto failed = make_unique_directory("/proc/self/nowhere", "job");
+  ASSERT_FALSE(failed.ok());
+  EXPECT_NE(std::string(failed.status().message()).find("/proc/self/nowhere"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace elastic::os

@@ -1,0 +1,243 @@
+#include "os/loop/event_loop.h"
+
+#include <gtest/gtest.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <future>
+#include <memory>
+#include <vector>
+
+#include "os/loop/clock.h"
+#include "os/loop/loop_thread.h"
+
+namespace elastic::os {
+namespace {
+
+using std::chrono::milliseconds;
+
+class Handler final : public EventLoop::FdHandler {
+ public:
+  explicit Handler(std::function<void(std::uint32_t)> callback) : callback_(std::move(callback)) {}
+  void on_ready(std::uint32_t events) override { callback_(events); }
+
+ private:
+  std::function<void(std::uint32_t)> callback_;
+};
+
+struct Pair {
+  UniqueFd a, b;
+  Pair() {
+    int fds[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+    a.reset(fds[0]);
+    b.reset(fds[1]);
+  }
+};
+
+std::unique_ptr<EventLoop> make_loop() {
+  auto loop = EventLoop::create();
+  EXPECT_TRUE(loop.ok());
+  return std::move(*loop);
+}
+
+TEST(EventLoop, TimersFireInOrderOfDeadlineAndNeverEarly) {
+  auto loop = make_loop();
+  const Instant start = os::monotonic_now();
+  std::vector<int> order;
+  EventLoop::Timer second(loop.get(), [&] {
+    order.push_back(2);
+    EXPECT_GE(loop->now(), start + milliseconds(4));
+    loop->stop();
+  });
+  EventLoop::Timer first(loop.get(), [&] { order.push_back(1); });
+  second.arm(start + milliseconds(4));
+  first.arm(start + milliseconds(2));
+  loop->run();
+  EXPECT_EQ(order, (std::vector<int>{1, 2}));
+}
+
+TEST(EventLoop, TimerThatReArmsForThePastDoesNotKeepDescriptorsFromBeingServed) {
+  auto loop = make_loop();
+  Pair pair;
+  int fired = 0;
+  std::unique_ptr<EventLoop::Timer> timer;
+  timer = std::make_unique<EventLoop::Timer>(loop.get(), [&] {
+    ++fired;
+    timer->arm(loop->now());
+  });
+  timer->arm(os::monotonic_now());
+  Handler handler([&](std::uint32_t) { loop->stop(); });
+  auto watch = loop->watch(pair.a.get(), EPOLLIN, &handler);
+  ASSERT_TRUE(watch.ok());
+  ASSERT_EQ(::write(pair.b.get(), "x", 1), 1);
+  loop->run();
+  EXPECT_LE(fired, 2);
+}
+
+TEST(EventLoop, EventOfAWatchThatAnotherHandlerRemovedIsDropped) {
+  auto loop = make_loop();
+  Pair one, two;
+  int calls = 0;
+  EventLoop::Watch watch_one, watch_two;
+  Handler handler_one([&](std::uint32_t) {
+    ++calls;
+    watch_two.reset();
+    watch_one.reset();
+    loop->stop();
+  });
+  Handler handler_two([&](std::uint32_t) {
+    ++calls;
+    watch_one.reset();
+    watch_two.reset();
+    loop->stop();
+  });
+  watch_one = *loop->watch(one.a.get(), EPOLLIN, &handler_one);
+  watch_two = *loop->watch(two.a.get(), EPOLLIN, &handler_two);
+  ASSERT_EQ(::write(one.b.get(), "x", 1), 1);
+  ASSERT_EQ(::write(two.b.get(), "x", 1), 1);
+  loop->run();
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(EventLoop, SlotThatIsReusedInTheSameIterationGetsNoEventOfItsPredecessor) {
+  auto loop = make_loop();
+  Pair one, two, fresh;
+  int stale = 0;
+  EventLoop::Watch watches[3];
+  Handler never([&](std::uint32_t) { ++stale; });
+  const auto swap = [&](EventLoop::Watch* other) {
+    other->reset();
+    watches[2] = *loop->watch(fresh.a.get(), EPOLLIN, &never);
+    loop->stop();
+  };
+  Handler handler_one([&](std::uint32_t) { swap(&watches[1]); });
+  Handler handler_two([&](std::uint32_t) { swap(&watches[0]); });
+  watches[0] = *loop->watch(one.a.get(), EPOLLIN, &handler_one);
+  watches[1] = *loop->watch(two.a.get(), EPOLLIN, &handler_two);
+  ASSERT_EQ(::write(one.b.get(), "x", 1), 1);
+  ASSERT_EQ(::write(two.b.get(), "x", 1), 1);
+  loop->run();
+  EXPECT_EQ(stale, 0);
+}
+
+TEST(EventLoop, DeferredWorkRunsAfterAllHandlersOfTheIteration) {
+  auto loop = make_loop();
+  Pair one, two;
+  std::vector<std::string> trace;
+  const auto serve = [&](const Pair& pair) {
+    char byte;
+    EXPECT_EQ(::read(pair.a.get(), &byte, 1), 1);
+    trace.emplace_back("event");
+    loop->defer([&] {
+      trace.emplace_back("deferred");
+      loop->stop();
+    });
+  };
+  Handler handler_one([&](std::uint32_t) { serve(one); });
+  Handler handler_two([&](std::uint32_t) { serve(two); });
+  ASSERT_EQ(::write(one.b.get(), "x", 1), 1);
+  ASSERT_EQ(::write(two.b.get(), "x", 1), 1);
+  const auto watch_one = loop->watch(one.a.get(), EPOLLIN, &handler_one);
+  const auto watch_two = loop->watch(two.a.get(), EPOLLIN, &handler_two);
+  loop->run();
+  EXPECT_EQ(trace, (std::vector<std::string>{"event", "event", "deferred", "deferred"}));
+}
+
+TEST(EventLoop, WorkPostedBeforeStopRuns) {
+  auto loop = make_loop();
+  int ran = 0;
+  loop->post([&] { ++ran; });
+  loop->stop();
+  loop->run();
+  EXPECT_EQ(ran, 1);
+}
+
+TEST(LoopThread, WorkFromManyThreadsRunsOnceEachOnTheLoopThread) {
+  auto thread = LoopThread::start("test-loop");
+  ASSERT_TRUE(thread.ok());
+  int count = 0;  // loop thread only
+  std::atomic<bool> wrong_thread = false;
+  std::thread::id loop_id;
+  (*thread)->call([&] { loop_id = std::this_thread::get_id(); });
+  std::vector<std::thread> posters;
+  for (int i = 0; i < 4; ++i) {
+    posters.emplace_back([&] {
+      for (int j = 0; j < 500; ++j) {
+        (*thread)->loop().post([&] {
+          ++count;
+          if (std::this_thread::get_id() != loop_id) wrong_thread = true;
+        });
+      }
+    });
+  }
+  for (auto& poster : posters) poster.join();
+  int seen = 0;
+  (*thread)->call([&] { seen = count; });
+  EXPECT_EQ(seen, 2000);
+  EXPECT_FALSE(wrong_thread);
+}
+
+TEST(EventLoop, TellsHowLongAHandlerKeptItBeforeAnythingIsServed) {
+  auto loop = make_loop();
+  const milliseconds kept(30);
+  std::vector<EventLoop::Stall> stalls;
+  EventLoop::StallWatch watch(loop.get(),
+                              [&](const EventLoop::Stall& stall) { stalls.push_back(stall); });
+  EventLoop::Timer next(loop.get(), [&] {
+    EXPECT_EQ(stalls.size(), 1u);
+    loop->stop();
+  });
+  EventLoop::Timer keeper(loop.get(), [&] {
+    std::promise<void>().get_future().wait_for(kept);
+    next.arm(loop->now());
+  });
+  keeper.arm(os::monotonic_now());
+  loop->run();
+  ASSERT_EQ(stalls.size(), 1u);
+  EXPECT_GE(stalls[0].late, kept);
+  EXPECT_GE(stalls[0].away, stalls[0].late);
+}
+
+TEST(EventLoop, MoreThanAnIterationServesIsToldAndServedInTurns) {
+  auto loop = make_loop();
+  std::vector<Pair> pairs(300);
+  std::vector<std::unique_ptr<Handler>> handlers;
+  std::vector<EventLoop::Watch> watches;
+  std::vector<int> served(pairs.size());
+  bool was_behind = false;
+  for (std::size_t i = 0; i < pairs.size(); ++i) {
+    EXPECT_EQ(::send(pairs[i].a.get(), "x", 1, 0), 1);
+    handlers.push_back(std::make_unique<Handler>([&, i](std::uint32_t) {
+      ++served[i];  // what arrived is left there: it stays ready
+      if (!loop->is_caught_up()) was_behind = true;
+    }));
+    watches.push_back(*loop->watch(pairs[i].b.get(), EPOLLIN, handlers.back().get()));
+  }
+  int iterations = 0;
+  EventLoop::Timer each(loop.get(), [&] {
+    if (++iterations == 3) loop->stop();
+    each.arm(loop->now());
+  });
+  each.arm(os::monotonic_now());
+  loop->run();
+  EXPECT_TRUE(was_behind);
+  for (std::size_t i = 0; i < served.size(); ++i) EXPECT_GE(served[i], 1) << i;
+}
+
+TEST(LoopThread, DestructionWithTimersArmedIsPrompt) {
+  auto thread = LoopThread::start("test-loop");
+  ASSERT_TRUE(thread.ok());
+  auto timer = std::make_unique<EventLoop::Timer>(&(*thread)->loop(), [] {});
+  (*thread)->call([&] { timer->arm((*thread)->loop().now() + std::chrono::hours(1)); });
+  (*thread)->call([&] { timer.reset(); });
+  const Instant start = os::monotonic_now();
+  (*thread).reset();
+  EXPECT_LT(os::monotonic_now() - start, std::chrono::seconds(5));
+}
+
+}  // namespace
+}  // namespace elastic::os

@@ -1,0 +1,120 @@
+#include "os/net/dialer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "os/loop/clock.h"
+#include "os/loop/loop_thread.h"
+#include "os/net/interfaces.h"
+#include "os/net/listener.h"
+#include "os/net/name_lookup.h"
+
+namespace elastic::os {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+
+constexpr auto kPatience = std::chrono::seconds(30);
+
+SocketAddress address_of(const std::string& host, std::uint16_t port) {
+  return look_up(host, port)->front();
+}
+
+std::uint16_t unused_port() { return Listener::open("127.0.0.1", 0)->address().port(); }
+
+// What came of dialing; nullopt: nothing in time.
+std::optional<Result<Dialer::Connection>> dial(std::vector<SocketAddress> addresses,
+                                               Duration limit) {
+  auto thread = *LoopThread::start("test-dialer");
+  std::promise<Result<Dialer::Connection>> outcome;
+  auto future = outcome.get_future();
+  std::unique_ptr<Dialer> dialer;
+  thread->call([&] {
+    dialer = std::make_unique<Dialer>(&thread->loop(), addresses, Dialer::kPace,
+                                      thread->loop().now() + limit,
+                                      [&](Result<Dialer::Connection> result) {
+                                        dialer.reset();  // it may
+                                        outcome.set_value(std::move(result));
+                                      });
+  });
+  if (future.wait_for(kPatience) != std::future_status::ready) return std::nullopt;
+  return future.get();
+}
+
+TEST(Dialer, TakesTheFirstAddressThatAccepts) {
+  auto listener = Listener::open("127.0.0.1", 0);
+  ASSERT_TRUE(listener.ok());
+  const auto outcome = dial({address_of("127.0.0.1", unused_port()), listener->address()}, 10s);
+  ASSERT_TRUE(outcome && outcome->ok());
+  EXPECT_EQ((*outcome)->peer.text(), listener->address().text());
+}
+
+TEST(Dialer, FailsAsSoonAsEveryAddressHas) {
+  const std::uint16_t port = unused_port();
+  const auto outcome = dial({address_of("127.0.0.1", port), address_of("127.0.0.2", port)}, 1h);
+  ASSERT_TRUE(outcome);
+  EXPECT_EQ(outcome->status().code(), StatusCode::kUnavailable);
+  EXPECT_THAT(outcome->status().message(), HasSubstr("127.0.0.2:" + std::to_string(port)));
+}
+
+TEST(Dialer, WithoutAnAnswerTheDeadlineEndsIt) {
+  // A queue that is full answers nothing: this is how loopback has an unreachable host.
+  const UniqueFd door(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  SocketAddress address = address_of("127.0.0.1", 0);
+  ASSERT_EQ(::bind(door.get(), address.get(), address.size), 0);
+  ASSERT_EQ(::listen(door.get(), 0), 0);
+  ASSERT_EQ(::getsockname(door.get(), address.get(), &address.size), 0);
+  std::vector<std::optional<Result<Dialer::Connection>>> queue;
+  for (int i = 0; i < 4; ++i) {
+    queue.push_back(dial({address}, 300ms));
+    ASSERT_TRUE(queue.back());
+    if (!queue.back()->ok()) break;
+  }
+  EXPECT_THAT(queue.back()->status().message(), HasSubstr("no answer for 0.3"));
+}
+
+TEST(NameLookup, TellsFromTheLoop) {
+  auto thread = *LoopThread::start("test-lookup");
+  for (const auto& [name, is_found] :
+       {std::pair{"127.0.0.1", true}, {"localhost", true}, {"no-such-host.invalid", false}}) {
+    std::promise<Result<std::vector<SocketAddress>>> outcome;
+    std::unique_ptr<NameLookup> lookup;
+    thread->call([&] {
+      lookup = *NameLookup::start(&thread->loop(), name, 80, [&](const auto& found) {
+        lookup.reset();
+        outcome.set_value(found);
+      });
+    });
+    auto future = outcome.get_future();
+    ASSERT_EQ(future.wait_for(kPatience), std::future_status::ready);
+    EXPECT_EQ(future.get().ok(), is_found) << name;
+  }
+}
+
+TEST(NameLookup, MayBeForgottenBeforeItsThreadHasFinished) {
+  auto thread = *LoopThread::start("test-lookup");
+  thread->call([&] {
+    EXPECT_TRUE(
+        NameLookup::start(&thread->loop(), "no-such-host.invalid", 80, [](const auto&) {}).ok());
+  });
+}
+
+TEST(Interfaces, LoopbackIsNoneOfTheAddressesThatOthersCouldUse) {
+  for (const SocketAddress& address : interface_addresses()) {
+    EXPECT_FALSE(address.is_loopback()) << address.host();
+    EXPECT_TRUE(Listener::open(address.host(), 0).ok()) << address.host();
+  }
+  const std::string primary = primary_address();
+  if (interface_addresses().empty()) GTEST_SKIP() << "no interface but loopback here";
+  EXPECT_TRUE(Listener::open(primary, 0).ok()) << primary;
+}
+
+}  // namespace
+}  // namespace elastic::os

@@ -1,0 +1,88 @@
+#include "os/net/listener.h"
+
+#include <gtest/gtest.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+
+#include "os/net/port_owner.h"
+
+namespace elastic::os {
+namespace {
+
+UniqueFd connect_to(const SocketAddress& address) {
+  UniqueFd fd(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(::connect(fd.get(), address.get(), address.size), 0);
+  return fd;
+}
+
+int option_of(int fd, int level, int option) {
+  int value = -1;
+  socklen_t size = sizeof value;
+  EXPECT_EQ(::getsockopt(fd, level, option, &value, &size), 0);
+  return value;
+}
+
+TEST(Listener, AcceptedConnectionsInheritTheOptionsAndDoNotBlock) {
+  auto listener = Listener::open("127.0.0.1", 0);
+  ASSERT_TRUE(listener.ok());
+  const UniqueFd client = connect_to(listener->address());
+  UniqueFd accepted;
+  ASSERT_EQ(listener->accept(&accepted), Listener::AcceptStatus::kAccepted);
+  EXPECT_EQ(option_of(accepted.get(), IPPROTO_TCP, TCP_NODELAY), 1);
+  EXPECT_EQ(option_of(accepted.get(), SOL_SOCKET, SO_KEEPALIVE), 1);
+  EXPECT_EQ(option_of(accepted.get(), IPPROTO_TCP, TCP_KEEPIDLE), 60);
+  char byte;
+  EXPECT_EQ(::recv(accepted.get(), &byte, 1, 0), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  EXPECT_EQ(listener->accept(&accepted), Listener::AcceptStatus::kEmpty);
+}
+
+TEST(Listener, LiteralIpv6AnyDoesNotTakeIpv4) {
+  // Somebody else may have the same port for IPv4 already, but not time after time.
+  constexpr int kPortsMax = 50;
+  bool both = false;
+  for (int i = 0; i < kPortsMax && !both; ++i) {
+    auto v6 = Listener::open("::", 0);
+    if (!v6.ok()) GTEST_SKIP() << "no IPv6 here: " << v6.status().message();
+    both = Listener::open("0.0.0.0", v6->address().port()).ok();
+  }
+  EXPECT_TRUE(both);
+}
+
+TEST(Listener, ACheckFindsWhatOpeningWould) {
+  auto listener = Listener::open("", 0);
+  ASSERT_TRUE(listener.ok());
+  const std::uint16_t port = listener->address().port();
+  EXPECT_EQ(Listener::check("127.0.0.1", port).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(Listener::check("", port).code(), StatusCode::kUnavailable);
+  EXPECT_EQ(Listener::check("192.0.2.1", port).code(), StatusCode::kInvalidArgument);
+  listener->close();
+  EXPECT_TRUE(Listener::check("127.0.0.1", port).ok());
+  EXPECT_TRUE(Listener::check("", port).ok());
+}
+
+TEST(Listener, ItsPortIsFreeWhenItIsClosedThoughConnectionsWereOpen) {
+  auto listener = Listener::open("127.0.0.1", 0);
+  ASSERT_TRUE(listener.ok());
+  const UniqueFd client = connect_to(listener->address());
+  UniqueFd accepted;
+  ASSERT_EQ(listener->accept(&accepted), Listener::AcceptStatus::kAccepted);
+  const std::uint16_t port = listener->address().port();
+  listener->close();
+  accepted.reset();  // first to close: this end goes to TIME_WAIT
+  EXPECT_TRUE(Listener::open("127.0.0.1", port).ok());
+}
+
+TEST(PortOwner, NobodyIsNamedForAFreePort) {
+  auto listener = Listener::open("127.0.0.1", 0);
+  ASSERT_TRUE(listener.ok());
+  const std::uint16_t port = listener->address().port();
+  EXPECT_NE(describe_port_owner(port), "");
+  listener->close();
+  EXPECT_EQ(describe_port_owner(port), "");
+}
+
+}  // namespace
+}  // namespace elastic::os

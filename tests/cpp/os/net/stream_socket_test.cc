@@ -1,0 +1,164 @@
+#include "os/net/stream_socket.h"
+
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <string>
+#include <thread>
+
+#include "os/loop/clock.h"
+#include "os/loop/notifier.h"
+#include "os/net/address.h"
+
+namespace elastic::os {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+WaitLimits within(Duration wait) { return {.deadline = monotonic_now() + wait}; }
+
+// A listening socket on a free port of a loopback address.
+struct Listener {
+  UniqueFd fd;
+  SocketAddress address;
+
+  explicit Listener(const char* host = "127.0.0.1", int backlog = 8) {
+    address = look_up(host, 0).value().front();
+    fd.reset(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(::bind(fd.get(), address.get(), address.size), 0);
+    EXPECT_EQ(::listen(fd.get(), backlog), 0);
+    EXPECT_EQ(::getsockname(fd.get(), address.get(), &address.size), 0);
+  }
+  UniqueFd accept() { return UniqueFd(::accept4(fd.get(), nullptr, nullptr, SOCK_CLOEXEC)); }
+};
+
+TEST(Address, LiteralsOfBothFamiliesAreUnderstood) {
+  struct Row {
+    const char* host;
+    const char* text;
+  };
+  for (const Row& row : {Row{"127.0.0.1", "127.0.0.1:80"}, Row{"::1", "[::1]:80"},
+                         Row{"[::1]", "[::1]:80"}, Row{"[127.0.0.2]", "127.0.0.2:80"}}) {
+    SCOPED_TRACE(row.host);
+    const auto found = look_up(row.host, 80);
+    ASSERT_TRUE(found.ok());
+    EXPECT_EQ(found->front().text(), row.text);
+    EXPECT_EQ(found->front().port(), 80);
+  }
+}
+
+TEST(Address, NameThatDoesNotResolveIsUnavailableSoThatItIsTriedAgain) {
+  const auto found = look_up("no-such-host.invalid", 80, within(seconds(30)));
+  ASSERT_FALSE(found.ok());
+  EXPECT_EQ(found.status().code(), StatusCode::kUnavailable);
+  EXPECT_NE(found.status().message().find("no-such-host.invalid"), std::string::npos);
+}
+
+TEST(Address, LocalhostResolvesThroughTheResolverThread) {
+  EXPECT_TRUE(look_up("localhost", 80, within(seconds(30))).ok());
+}
+
+TEST(StreamSocket, RefusedConnectionIsUnavailableAndNamesTheAddress) {
+  SocketAddress address;
+  {
+    const Listener listener;
+    address = listener.address;
+  }
+  const auto socket = StreamSocket::connect(std::span(&address, 1), within(seconds(10)));
+  ASSERT_FALSE(socket.ok());
+  EXPECT_EQ(socket.status().code(), StatusCode::kUnavailable);
+  EXPECT_NE(socket.status().message().find(address.text()), std::string::npos);
+}
+
+TEST(StreamSocket, AddressThatRefusesDoesNotKeepFromTheNext) {
+  Listener listener;
+  SocketAddress addresses[2];
+  {
+    const Listener gone;
+    addresses[0] = gone.address;
+  }
+  addresses[1] = listener.address;
+  auto socket = StreamSocket::connect(addresses, within(seconds(10)));
+  ASSERT_TRUE(socket.ok());
+  EXPECT_EQ(socket->peer().text(), listener.address.text());
+}
+
+TEST(StreamSocket, AddressThatStaysSilentGivesWayToTheNext) {
+  // A full backlog drops further handshakes, as an address that leads nowhere does.
+  Listener silent("127.0.0.1", 0);
+  auto filler = StreamSocket::connect(std::span(&silent.address, 1), within(seconds(10)));
+  ASSERT_TRUE(filler.ok());
+  Listener listener;
+  const SocketAddress addresses[] = {silent.address, listener.address};
+  auto socket = StreamSocket::connect(addresses, within(seconds(10)));
+  ASSERT_TRUE(socket.ok());
+  EXPECT_EQ(socket->peer().text(), listener.address.text());
+}
+
+TEST(StreamSocket, ReceiveEndsAtItsDeadline) {
+  Listener listener;
+  auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(10)));
+  ASSERT_TRUE(socket.ok());
+  char byte;
+  const Instant start = monotonic_now();
+  const auto got = socket->receive(std::span(&byte, 1), within(milliseconds(30)));
+  EXPECT_EQ(got.status().code(), StatusCode::kDeadlineExceeded);
+  EXPECT_GE(monotonic_now() - start, milliseconds(30));
+}
+
+TEST(StreamSocket, SendToAPeerThatDoesNotReadEndsAtItsDeadline) {
+  Listener listener;
+  auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(10)));
+  ASSERT_TRUE(socket.ok());
+  const UniqueFd peer = listener.accept();
+  const std::string much(64u << 20, 'x');
+  EXPECT_EQ(socket->send(much, within(milliseconds(50))).code(), StatusCode::kDeadlineExceeded);
+}
+
+TEST(StreamSocket, BlockedReceiveEndsWhenTheWakeDescriptorIsNotified) {
+  Listener listener;
+  auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(10)));
+  ASSERT_TRUE(socket.ok());
+  Notifier wake = *Notifier::create();
+  std::thread other([&] { wake.notify(); });
+  char byte;
+  WaitLimits limits = within(seconds(60));
+  limits.wake_fd = wake.fd();
+  const auto got = socket->receive(std::span(&byte, 1), limits);
+  other.join();
+  EXPECT_EQ(got.status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST(StreamSocket, InterruptCheckThatSaysYesEndsALongWait) {
+  Listener listener;
+  auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(10)));
+  ASSERT_TRUE(socket.ok());
+  const std::function<bool()> interrupted = [] { return true; };
+  char byte;
+  WaitLimits limits = within(seconds(60));
+  limits.interrupted = &interrupted;
+  const auto got = socket->receive(std::span(&byte, 1), limits);
+  EXPECT_EQ(got.status().code(), StatusCode::kCancelled);
+}
+
+TEST(StreamSocket, QuietSocketStopsBeingQuietWhenThePeerSendsOrCloses) {
+  Listener listener;
+  auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(10)));
+  ASSERT_TRUE(socket.ok());
+  UniqueFd peer = listener.accept();
+  EXPECT_TRUE(socket->is_quiet());
+  ASSERT_EQ(::send(peer.get(), "x", 1, MSG_NOSIGNAL), 1);
+  char byte;
+  ASSERT_TRUE(socket->receive(std::span(&byte, 1), within(seconds(10))).ok());
+  EXPECT_TRUE(socket->is_quiet());
+  peer.reset();
+  const auto end = socket->receive(std::span(&byte, 1), within(seconds(10)));
+  EXPECT_EQ(end.status().code(), StatusCode::kUnavailable);
+  EXPECT_FALSE(socket->is_quiet());
+}
+
+}  // namespace
+}  // namespace elastic::os

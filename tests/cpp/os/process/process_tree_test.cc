@@ -1,0 +1,60 @@
+#include "os/process/process_tree.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+namespace elastic::os {
+namespace {
+
+using ::testing::Contains;
+using ::testing::Not;
+
+class Children : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    // From another thread, which then ends: the child is still this process's.
+    std::thread([this] {
+      child_ = ::fork();
+      if (child_ == 0) {
+        while (true) ::pause();
+      }
+    }).join();
+  }
+  void end_child() {
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+  }
+  pid_t child_ = -1;
+};
+
+TEST_F(Children, AreListedUntilTheyAreReaped) {
+  std::vector<pid_t> children;
+  ASSERT_TRUE(list_children(&children));
+  EXPECT_THAT(children, Contains(child_));
+  end_child();
+  ASSERT_TRUE(list_children(&children));
+  EXPECT_THAT(children, Not(Contains(child_)));
+}
+
+TEST_F(Children, AreFoundByAScanToo) {
+  std::vector<pid_t> children;
+  ASSERT_TRUE(list_children_by_scan(&children));
+  EXPECT_THAT(children, Contains(child_));
+  end_child();
+  ASSERT_TRUE(list_children_by_scan(&children));
+  EXPECT_THAT(children, Not(Contains(child_)));
+}
+
+TEST_F(Children, WaitIsDescribedByItsState) {
+  EXPECT_THAT(describe_wait(child_), ::testing::StartsWith("state "));
+  end_child();
+  EXPECT_EQ(describe_wait(child_), "gone");
+}
+
+}  // namespace
+}  // namespace elastic::os
