@@ -82,19 +82,23 @@ TEST(Dialer, WithoutAnAnswerTheDeadlineEndsIt) {
 
 TEST(NameLookup, TellsFromTheLoop) {
   auto thread = *LoopThread::start("test-lookup");
-  for (const auto& [name, is_found] :
-       {std::pair{"127.0.0.1", true}, {"localhost", true}, {"no-such-host.invalid", false}}) {
+  struct Case {
+    const char* name;
+    bool is_found;
+  };
+  for (const Case& example :
+       {Case{"127.0.0.1", true}, {"localhost", true}, {"no-such-host.invalid", false}}) {
     std::promise<Result<std::vector<SocketAddress>>> outcome;
     std::unique_ptr<NameLookup> lookup;
     thread->call([&] {
-      lookup = *NameLookup::start(&thread->loop(), name, 80, [&](const auto& found) {
+      lookup = *NameLookup::start(&thread->loop(), example.name, 80, [&](const auto& found) {
         lookup.reset();
         outcome.set_value(found);
       });
     });
     auto future = outcome.get_future();
     ASSERT_EQ(future.wait_for(kPatience), std::future_status::ready);
-    EXPECT_EQ(future.get().ok(), is_found) << name;
+    EXPECT_EQ(future.get().ok(), example.is_found) << example.name;
   }
 }
 
