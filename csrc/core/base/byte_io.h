@@ -1,11 +1,13 @@
 #pragma once
 
-// Writes and reads small binary records: little endian, texts and lists behind a u32 length.
+// The binary codec of every protocol and file format here: little-endian integers, texts and lists
+// behind a u32 length.
 //
 // The reader never fails loudly: after the first value that is not there, ok() is false and every
 // value is zero or empty, so that a decoder checks once, at its end. Lengths are compared with what
 // is left, and with the caller's limit, before memory is taken for them.
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -15,6 +17,31 @@
 
 namespace elastic::core {
 
+static_assert(std::endian::native == std::endian::little,
+              "every format here is little endian, and integers are copied as they are");
+
+template <typename Integer>
+Integer load_integer(const char* bytes) {
+  static_assert(std::is_integral_v<Integer>);
+  Integer value;
+  std::memcpy(&value, bytes, sizeof value);
+  return value;
+}
+
+template <typename T>
+void append_integer(std::string* out, T value) {
+  static_assert(std::is_integral_v<T> || std::is_enum_v<T>);
+  char bytes[sizeof value];
+  std::memcpy(bytes, &value, sizeof value);
+  out->append(bytes, sizeof value);
+}
+
+// Overwrites bytes that are there already: the length of a frame whose content is known by now.
+template <typename Integer>
+void store_integer(std::string* out, std::size_t offset, Integer value) {
+  std::memcpy(out->data() + offset, &value, sizeof value);
+}
+
 // Appends to a string of the caller's.
 class ByteWriter {
  public:
@@ -22,10 +49,7 @@ class ByteWriter {
 
   template <typename T>
   void integer(T value) {
-    static_assert(std::is_integral_v<T> || std::is_enum_v<T>);
-    char bytes[sizeof value];
-    std::memcpy(bytes, &value, sizeof value);  // little endian, as every host we run on
-    out_.append(bytes, sizeof value);
+    append_integer(&out_, value);
   }
   void flag(bool value) { integer(static_cast<std::uint8_t>(value)); }
   void size(std::size_t value) { integer(static_cast<std::uint32_t>(value)); }
@@ -44,15 +68,8 @@ class ByteReader {
 
   template <typename T>
   T integer() {
-    static_assert(std::is_integral_v<T>);
-    T value{};
-    if (rest_.size() < sizeof value) {
-      fail();
-      return value;
-    }
-    std::memcpy(&value, rest_.data(), sizeof value);
-    rest_.remove_prefix(sizeof value);
-    return value;
+    const std::string_view bytes = take(sizeof(T));
+    return ok_ ? load_integer<T>(bytes.data()) : T{};
   }
   // An enumerator from 0 to `last`.
   template <typename Enum>
@@ -72,11 +89,13 @@ class ByteReader {
     if (value > limit || value > rest_.size()) fail();
     return ok_ ? value : 0;
   }
-  std::string text(std::size_t limit) {
-    const std::size_t length = size(limit);
-    std::string value(rest_.substr(0, length));
-    rest_.remove_prefix(length);
-    return value;
+  std::string text(std::size_t limit) { return std::string(take(size(limit))); }
+  // The next bytes, where they are; none of them if there are fewer.
+  std::string_view take(std::size_t count) {
+    if (rest_.size() < count) fail();
+    const std::string_view bytes = rest_.substr(0, ok_ ? count : 0);
+    rest_.remove_prefix(bytes.size());
+    return bytes;
   }
 
   void fail() {
@@ -85,6 +104,7 @@ class ByteReader {
   }
   bool ok() const { return ok_; }
   bool at_end() const { return rest_.empty(); }
+  std::size_t left() const { return rest_.size(); }
 
  private:
   std::string_view rest_;

@@ -1,7 +1,5 @@
 #include "core/store/wire.h"
 
-#include <bit>
-
 // Theory of operation. A request is at most four arguments, so decode() walks them from the start
 // of the frame each time: no more than three lengths to skip over. Lists are the exception (up to
 // item_count_max strings) and keep a cursor between calls. Each length is compared with its limit,
@@ -10,9 +8,6 @@
 // a size_t, so lengths are compared by subtraction from a limit and never added up first.
 
 namespace elastic::wire {
-
-static_assert(std::endian::native == std::endian::little,
-              "the protocol sends host order; only little-endian hosts speak PyTorch's");
 
 namespace {
 
@@ -51,14 +46,14 @@ class Walker {
   template <typename Integer>
   bool integer(Integer* out) {
     if (!need(sizeof *out)) return false;
-    *out = load<Integer>(bytes_.data() + offset_);
+    *out = load_integer<Integer>(bytes_.data() + offset_);
     offset_ += sizeof *out;
     return true;
   }
 
   bool string(std::string_view* out, std::size_t limit, const char* violation) {
     if (!need(kLengthBytes)) return false;
-    const auto length = load<std::uint64_t>(bytes_.data() + offset_);
+    const auto length = load_integer<std::uint64_t>(bytes_.data() + offset_);
     if (length > limit) {
       result_ = {DecodeStatus::kViolation, 0, violation};
       return false;
@@ -136,7 +131,7 @@ DecodeResult RequestDecoder::decode_items(std::string_view bytes, Request* reque
                                           std::size_t strings_per_item) {
   constexpr std::size_t kItemsOffset = 1 + kLengthBytes;
   if (bytes.size() < kItemsOffset) return {DecodeStatus::kNeedMore, kItemsOffset, nullptr};
-  const auto count = load<std::uint64_t>(bytes.data() + 1);
+  const auto count = load_integer<std::uint64_t>(bytes.data() + 1);
   if (scanned_ == 0) {
     if (count > limits_->item_count_max) return violation("a list is longer than item_count_max");
     // Each string has a length at least, so this bounds the product below, too.
@@ -151,7 +146,7 @@ DecodeResult RequestDecoder::decode_items(std::string_view bytes, Request* reque
     if (bytes.size() < scanned_ + kLengthBytes) {
       return {DecodeStatus::kNeedMore, scanned_ + kLengthBytes, nullptr};
     }
-    const auto length = load<std::uint64_t>(bytes.data() + scanned_);
+    const auto length = load_integer<std::uint64_t>(bytes.data() + scanned_);
     if (length > (is_key ? limits_->key_bytes_max : limits_->value_bytes_max)) {
       return violation(is_key ? "a key is longer than key_bytes_max"
                               : "a value is longer than value_bytes_max");

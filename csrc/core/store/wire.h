@@ -11,10 +11,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <string_view>
 
+#include "core/base/byte_io.h"
 #include "elastic/store_options.h"
 
 namespace elastic::wire {
@@ -50,19 +50,8 @@ inline constexpr char kNotReady = 1;
 inline constexpr char kStopWaiting = 0;
 inline constexpr char kWaitCanceled = 1;
 
-template <typename Integer>
-Integer load(const char* bytes) {
-  Integer value;
-  std::memcpy(&value, bytes, sizeof value);  // host order is the protocol's: see wire.cc
-  return value;
-}
-
-template <typename Integer>
-void append_integer(std::string* out, Integer value) {
-  char bytes[sizeof value];
-  std::memcpy(bytes, &value, sizeof value);
-  out->append(bytes, sizeof value);
-}
+using core::append_integer;
+using core::load_integer;
 
 // Length-prefixed strings that stand one behind the other in a decoded frame.
 // REQUIRES of every reader: the decoder has checked them.
@@ -76,7 +65,7 @@ class ItemList {
    public:
     explicit Cursor(const char* bytes) : bytes_(bytes) {}
     std::string_view next() {
-      const auto length = load<std::uint64_t>(bytes_);
+      const auto length = load_integer<std::uint64_t>(bytes_);
       const std::string_view item(bytes_ + sizeof length, length);
       bytes_ += sizeof length + length;
       return item;

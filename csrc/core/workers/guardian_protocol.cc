@@ -1,6 +1,6 @@
 #include "core/workers/guardian_protocol.h"
 
-#include <cstring>
+#include "core/base/byte_io.h"
 
 // Theory of operation. One list of fields per message, written and read in the same order: append_*
 // puts the payload behind a placeholder for its length and fills the length in; a Reader takes the
@@ -10,42 +10,39 @@
 namespace elastic::guardian {
 namespace {
 
+using core::append_integer;
+
 enum class RequestCode : std::uint8_t { kStart = 1, kSignal, kSweep };
 enum class EventCode : std::uint8_t { kHello = 1, kStarted, kNotStarted, kExited, kSwept };
 
-template <typename Integer>
-void put(std::string* out, Integer value) {
-  char bytes[sizeof value];
-  std::memcpy(bytes, &value, sizeof value);
-  out->append(bytes, sizeof value);
-}
-
 void put_bytes(std::string* out, std::string_view bytes) {
-  put(out, static_cast<std::uint32_t>(bytes.size()));
+  append_integer(out, static_cast<std::uint32_t>(bytes.size()));
   out->append(bytes);
   out->push_back('\0');
 }
 
 void put_list(std::string* out, const std::vector<std::string>& items) {
-  put(out, static_cast<std::uint32_t>(items.size()));
+  append_integer(out, static_cast<std::uint32_t>(items.size()));
   for (const std::string& item : items) put_bytes(out, item);
 }
 
-void put_instant(std::string* out, Instant at) { put(out, at.time_since_epoch().count()); }
+void put_instant(std::string* out, Instant at) {
+  append_integer(out, at.time_since_epoch().count());
+}
 
 // Puts a frame around what is appended while it lives.
 class Frame {
  public:
   template <typename Code>
   Frame(std::string* out, Code code) : out_(out), start_(out->size()) {
-    put(out, std::uint32_t{0});
-    put(out, code);
+    append_integer(out, std::uint32_t{0});
+    append_integer(out, code);
   }
   Frame(const Frame&) = delete;
   Frame& operator=(const Frame&) = delete;
   ~Frame() {
     const auto bytes = static_cast<std::uint32_t>(out_->size() - start_ - kFrameHeaderBytes);
-    std::memcpy(out_->data() + start_, &bytes, sizeof bytes);
+    core::store_integer(out_, start_, bytes);
   }
 
  private:
@@ -55,56 +52,45 @@ class Frame {
 
 class Reader {
  public:
-  explicit Reader(std::string_view bytes) : bytes_(bytes) {}
+  explicit Reader(std::string_view bytes) : reader_(bytes) {}
 
   template <typename Integer>
   Integer number() {
-    Integer value{};
-    if (!need(sizeof value)) return value;
-    std::memcpy(&value, bytes_.data(), sizeof value);
-    bytes_.remove_prefix(sizeof value);
-    return value;
+    return reader_.integer<Integer>();
   }
 
   // An enumerator, or a violation when it is not below `count`.
   template <typename Enum>
   Enum one_of(std::size_t count) {
     const auto value = number<std::uint8_t>();
-    ok_ = ok_ && value < count;
-    return static_cast<Enum>(value);
+    if (value >= count) reader_.fail();
+    return static_cast<Enum>(reader_.ok() ? value : 0);
   }
 
   Instant instant() { return Instant(Duration(number<Duration::rep>())); }
 
   std::string_view string() {
     const auto length = number<std::uint32_t>();
-    if (!need(std::size_t{length} + 1)) return "";
-    const std::string_view text = bytes_.substr(0, length);
-    ok_ = bytes_[length] == '\0' && text.find('\0') == std::string_view::npos;
-    bytes_.remove_prefix(std::size_t{length} + 1);
-    return text;
+    const std::string_view bytes = reader_.take(std::size_t{length} + 1);
+    const bool is_text = reader_.ok() && bytes.find('\0') == length;
+    if (!is_text) reader_.fail();
+    return is_text ? bytes.substr(0, length) : "";
   }
 
   // Each item takes five bytes at least, so a count that the frame cannot hold allocates nothing.
   std::vector<std::string_view> list() {
     const auto count = number<std::uint32_t>();
     std::vector<std::string_view> items;
-    ok_ = ok_ && count <= kListItemsMax && count <= bytes_.size() / (sizeof count + 1);
-    if (ok_) items.reserve(count);
-    for (std::uint32_t i = 0; ok_ && i < count; ++i) items.push_back(string());
+    if (count > kListItemsMax || count > reader_.left() / (sizeof count + 1)) reader_.fail();
+    if (reader_.ok()) items.reserve(count);
+    for (std::uint32_t i = 0; reader_.ok() && i < count; ++i) items.push_back(string());
     return items;
   }
 
-  bool complete() const { return ok_ && bytes_.empty(); }
+  bool complete() const { return reader_.ok() && reader_.at_end(); }
 
  private:
-  bool need(std::size_t bytes) {
-    ok_ = ok_ && bytes <= bytes_.size();
-    return ok_;
-  }
-
-  std::string_view bytes_;
-  bool ok_ = true;
+  core::ByteReader reader_;
 };
 
 struct EventWriter {
@@ -112,28 +98,28 @@ struct EventWriter {
 
   void operator()(const HelloEvent& event) const {
     const Frame frame(out, EventCode::kHello);
-    put(out, event.version);
+    append_integer(out, event.version);
   }
   void operator()(const StartedEvent& event) const {
     const Frame frame(out, EventCode::kStarted);
-    put(out, event.id);
-    put(out, event.pid);
+    append_integer(out, event.id);
+    append_integer(out, event.pid);
     put_instant(out, event.at);
   }
   void operator()(const NotStartedEvent& event) const {
     const Frame frame(out, EventCode::kNotStarted);
-    put(out, event.id);
-    put(out, event.stage);
-    put(out, event.error);
+    append_integer(out, event.id);
+    append_integer(out, event.stage);
+    append_integer(out, event.error);
     put_instant(out, event.at);
     put_bytes(out, event.path);
   }
   void operator()(const ExitedEvent& event) const {
     const Frame frame(out, EventCode::kExited);
-    put(out, event.id);
-    put(out, event.cause);
-    put(out, event.value);
-    put(out, std::uint8_t{event.stopped});
+    append_integer(out, event.id);
+    append_integer(out, event.cause);
+    append_integer(out, event.value);
+    append_integer(out, std::uint8_t{event.stopped});
     put_instant(out, event.at);
   }
   void operator()(const SweptEvent&) const { const Frame frame(out, EventCode::kSwept); }
@@ -175,8 +161,8 @@ const char* to_string(Stage stage) {
 
 void append_start(std::string* out, std::uint32_t id, const WorkerCommand& command) {
   const Frame frame(out, RequestCode::kStart);
-  put(out, id);
-  put(out, StartKind::kExec);
+  append_integer(out, id);
+  append_integer(out, StartKind::kExec);
   put_list(out, command.argv);
   put_list(out, command.env);
   put_bytes(out, command.cwd);
@@ -186,9 +172,9 @@ void append_start(std::string* out, std::uint32_t id, const WorkerCommand& comma
 
 void append_signal(std::string* out, const SignalRequest& request) {
   const Frame frame(out, RequestCode::kSignal);
-  put(out, request.signal);
-  put(out, request.scope);
-  put(out, std::uint8_t{request.is_stop});
+  append_integer(out, request.signal);
+  append_integer(out, request.scope);
+  append_integer(out, std::uint8_t{request.is_stop});
 }
 
 void append_sweep(std::string* out) { const Frame frame(out, RequestCode::kSweep); }
@@ -214,9 +200,8 @@ void FrameBuffer::append(std::string_view bytes) {
 
 FrameStatus FrameBuffer::next(std::string_view* payload) {
   const std::string_view rest = std::string_view(bytes_).substr(consumed_);
-  std::uint32_t length = 0;
   if (rest.size() < kFrameHeaderBytes) return FrameStatus::kNeedMore;
-  std::memcpy(&length, rest.data(), sizeof length);
+  const auto length = core::load_integer<std::uint32_t>(rest.data());
   if (length == 0 || length > kFrameBytesMax) return FrameStatus::kViolation;
   if (rest.size() - kFrameHeaderBytes < length) return FrameStatus::kNeedMore;
   *payload = rest.substr(kFrameHeaderBytes, length);

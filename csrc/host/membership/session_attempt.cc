@@ -27,7 +27,7 @@ constexpr std::size_t kQuoteBytesMax = 24;  // of a foreign greeting
 std::string question() {
   std::string bytes;
   wire::append_validate(&bytes);
-  wire::append_ping(&bytes, wire::load<std::uint32_t>(kNonce.data()));
+  wire::append_ping(&bytes, wire::load_integer<std::uint32_t>(kNonce.data()));
   wire::append_list_header(&bytes, wire::Opcode::kCheck, 1);
   wire::append_bytes(&bytes, session::kReservedKey);
   return bytes;

@@ -101,7 +101,7 @@ Status ClientConnection::read_code(char* code, const os::WaitLimits& limits) {
 Status ClientConnection::read_number(std::int64_t* number, const os::WaitLimits& limits) {
   char bytes[sizeof *number];
   Status status = read_exactly(bytes, limits);
-  if (status.ok()) *number = wire::load<std::int64_t>(bytes);
+  if (status.ok()) *number = wire::load_integer<std::int64_t>(bytes);
   return status;
 }
 
@@ -129,7 +129,7 @@ Status ClientConnection::read_bytes(std::string* bytes, const os::WaitLimits& li
 Status ClientConnection::read_pong(const os::WaitLimits& limits) {
   char bytes[sizeof nonce_];
   if (Status status = read_exactly(bytes, limits); !status.ok()) return status;
-  if (wire::load<std::uint32_t>(bytes) == nonce_) return {};
+  if (wire::load_integer<std::uint32_t>(bytes) == nonce_) return {};
   return {StatusCode::kPeerViolation, "PING came back changed: this is no TCPStore server"};
 }
 
