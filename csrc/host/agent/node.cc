@@ -183,6 +183,7 @@ void Node::execute(core::PolicyAction action) {
   } else if (auto* start = std::get_if<core::StartGroup>(&action)) {
     start_group(std::move(start->round));
   } else if (const auto* stop = std::get_if<core::StopGroup>(&action)) {
+    if (is_opening_files_) return cancel_start();
     supervisor_->stop(stop->signal, stop->grace, options_.stop_scope);
   } else if (auto* told = std::get_if<core::Report>(&action)) {
     report(std::move(told->event));
@@ -213,8 +214,14 @@ Result<std::uint16_t> Node::port_for_next_round() {
 void Node::start_group(std::shared_ptr<const RoundInfo> round) {
   round_ = std::move(round);
   store_.begin_round(round_->group_rank == 0 && !is_store_at_endpoint_);
-  if (const Status status = output_.begin_round(*round_); !status.ok()) {
-    feed(core::LocalFault{kExitCannotLog, std::string(status.message())});
+  is_opening_files_ = true;
+  output_.begin_round(round_, [this](const Status& files) { start_workers(files); });
+}
+
+void Node::start_workers(const Status& files) {
+  is_opening_files_ = false;
+  if (!files.ok()) {
+    feed(core::LocalFault{kExitCannotLog, std::string(files.message())});
     return;
   }
   AgentEvent starting;
@@ -230,6 +237,19 @@ void Node::start_group(std::shared_ptr<const RoundInfo> round) {
   }
   const Status status = supervisor_->start(std::move(commands));
   if (!status.ok()) feed(core::SupervisionLost{std::string(status.message())});
+}
+
+// To the policy the workers of the round have ended before they began.
+void Node::cancel_start() {
+  is_opening_files_ = false;
+  output_.cancel_round();
+  WorkerExit exit;
+  exit.stopped_by_us = true;
+  exit.at = loop_->now();
+  for (const WorkerAssignment& worker : round_->workers) {
+    feed(core::WorkerExited{worker.local_rank, -1, exit});
+  }
+  feed(core::GroupGone{});
 }
 
 WorkerCommand Node::command_of(std::size_t local_rank) const {
@@ -266,6 +286,7 @@ void Node::finish(AgentResult result) {
   }
   result_ = std::move(result);
   is_finished_ = true;
+  if (std::exchange(is_opening_files_, false)) output_.cancel_round();
   // At the earliest in the loop's next turn: we may be inside a callback of what is let go. Workers
   // elsewhere may still need our store, until the last of them is known to be gone.
   const bool is_awaited = result_.job && store_.is_needed() && round_->group_world_size > 1;

@@ -50,6 +50,8 @@ class Node {
   bool is_endpoint_port(std::uint16_t port) const;
   Result<std::uint16_t> port_for_next_round();
   void start_group(std::shared_ptr<const RoundInfo> round);
+  void start_workers(const Status& files);
+  void cancel_start();
   WorkerCommand command_of(std::size_t local_rank) const;
   void report(AgentEvent event);
   void finish(AgentResult result);
@@ -75,6 +77,7 @@ class Node {
   std::shared_ptr<const RoundInfo> round_;
   RoundStore store_;
   WorkerOutput output_;
+  bool is_opening_files_ = false;  // the round's workers start when its files exist
   os::EventLoop::Timer deadline_;  // of the policy
   os::EventLoop::Timer ending_;
   std::unique_ptr<Supervisor> supervisor_;

@@ -1,63 +1,181 @@
 #include "host/workers/worker_output.h"
 
-#include <unistd.h>
-
+#include <algorithm>
+#include <mutex>
 #include <utility>
 
-#include "core/workers/log_lines.h"
+#include "host/workers/output_files.h"
+#include "os/loop/detachable_thread.h"
+
+// Theory of operation. The file thread runs a loop of its own, to which requests are posted and
+// from which answers are posted back; both queues are bounded because at most one request of each
+// kind is under way. A thread that does not end in time is left to itself: it owns everything that
+// it uses, and its answers go nowhere.
+//
+// While the end is awaited the thread is asked from time to time whether it still runs. A console
+// that takes its time is the tee's business (it waits as long as something is written); a thread
+// that is stuck in a system call answers nothing, and its output is given up.
 
 namespace elastic::host {
+namespace {
 
-Status WorkerOutput::begin_round(const RoundInfo& round) {
-  if (!run_files_) {
-    Result<RunFiles> files = RunFiles::create(options_.log_dir, options_.run_id);
-    if (!files.ok()) return files.status();
-    run_files_.emplace(*std::move(files));
-  }
-  Result<AttemptFiles> attempt = run_files_->next_attempt(options_.workers);
-  if (!attempt.ok()) return attempt.status();
-  attempt_ = *std::move(attempt);
-  for (const WorkerAssignment& worker : round.workers) {
-    const auto index = static_cast<std::size_t>(worker.local_rank);
-    const WorkerTemplate& options = options_.workers[index];
-    const WorkerFiles& files = attempt_.workers[index];
-    Status status;
-    if (options.stdout_target == StreamTarget::kTee) {
-      status = show(files.stdout_path, STDOUT_FILENO, worker);
-    }
-    if (status.ok() && options.stderr_target == StreamTarget::kTee) {
-      status = show(files.stderr_path, STDERR_FILENO, worker);
-    }
-    if (!status.ok()) return status;
-  }
-  return {};
+constexpr Duration kAnswerTimeout = std::chrono::seconds(10);
+constexpr Duration kJoinTimeout = std::chrono::seconds(2);
+
+bool has_tee(const AgentOptions& options) {
+  return std::any_of(options.workers.begin(), options.workers.end(), [](const auto& worker) {
+    return worker.stdout_target == StreamTarget::kTee || worker.stderr_target == StreamTarget::kTee;
+  });
 }
 
-Status WorkerOutput::show(const std::string& path, int console, const WorkerAssignment& worker) {
-  if (!tee_) {
-    Result<std::unique_ptr<Tee>> tee = Tee::create(loop_);
-    if (!tee.ok()) return tee.status();
-    tee_ = *std::move(tee);
+}  // namespace
+
+class WorkerOutput::FileThread {
+ public:
+  static Result<std::unique_ptr<FileThread>> start(os::EventLoop* replies,
+                                                   std::shared_ptr<const AgentOptions> options) {
+    Result<std::unique_ptr<os::EventLoop>> loop = os::EventLoop::create();
+    if (!loop.ok()) return loop.status();
+    auto shared = std::make_shared<Shared>();
+    shared->loop = *std::move(loop);
+    shared->files.emplace(shared->loop.get(), std::move(options));
+    shared->replies = replies;
+    Result<os::DetachableThread> thread = os::DetachableThread::start("elastic-files", [shared] {
+      shared->loop->run();
+      shared->files.reset();
+    });
+    if (!thread.ok()) return thread.status();
+    return std::unique_ptr<FileThread>(new FileThread(std::move(shared), *std::move(thread)));
   }
-  return tee_->follow(
-      path, console,
-      core::expand_prefix(options_.line_prefix, options_.role, worker.rank, worker.local_rank));
+  FileThread(const FileThread&) = delete;
+  FileThread& operator=(const FileThread&) = delete;
+  ~FileThread() {
+    {
+      const std::lock_guard lock(shared_->mutex);
+      shared_->replies = nullptr;
+    }
+    alive_.reset();
+    shared_->loop->stop();
+    thread_.join_within(limit_);
+  }
+
+  void abandon() { limit_ = Duration::zero(); }
+
+  // Runs `work(files, reply)` on the file thread. reply(done) runs `done` on the owner's loop
+  // while the owner exists.
+  template <typename Work>
+  void post(Work work) {
+    shared_->loop->post([work = std::move(work), shared = shared_.get(),
+                         alive = std::weak_ptr<bool>(alive_)]() mutable {
+      work(*shared->files, [shared, alive](std::function<void()> done) {
+        const std::lock_guard lock(shared->mutex);
+        if (shared->replies == nullptr) return;
+        shared->replies->post([alive, done = std::move(done)] {
+          if (!alive.expired()) done();
+        });
+      });
+    });
+  }
+
+ private:
+  struct Shared {
+    std::unique_ptr<os::EventLoop> loop;
+    std::optional<OutputFiles> files;  // file thread only; goes before its loop
+    std::mutex mutex;
+    os::EventLoop* replies = nullptr;  // guarded by mutex; null when the owner is gone
+  };
+
+  FileThread(std::shared_ptr<Shared> shared, os::DetachableThread thread)
+      : shared_(std::move(shared)), thread_(std::move(thread)) {}
+
+  std::shared_ptr<Shared> shared_;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  os::DetachableThread thread_;
+  Duration limit_ = kJoinTimeout;
+};
+
+WorkerOutput::WorkerOutput(os::EventLoop* loop, const AgentOptions& options)
+    : loop_(loop),
+      options_(std::make_shared<const AgentOptions>(options)),
+      alive_(loop, [this] { check_alive(); }) {}
+
+WorkerOutput::~WorkerOutput() = default;
+
+void WorkerOutput::begin_round(std::shared_ptr<const RoundInfo> round,
+                               std::function<void(Status)> opened) {
+  opening_ = Opening{std::move(round), std::move(opened)};
+  if (!is_opening_) open_next();
+}
+
+void WorkerOutput::cancel_round() {
+  opening_.reset();
+  is_cancelled_ = is_opening_;
+}
+
+void WorkerOutput::open_next() {
+  if (thread_ == nullptr) {
+    auto thread = FileThread::start(loop_, options_);
+    if (!thread.ok()) {
+      const Opening opening = *std::exchange(opening_, std::nullopt);
+      opening.opened(thread.status());
+      return;
+    }
+    thread_ = *std::move(thread);
+  }
+  is_opening_ = true;
+  is_cancelled_ = false;
+  thread_->post([this, round = opening_->round](OutputFiles& files, const auto& reply) {
+    auto result = std::make_shared<Result<AttemptFiles>>(files.begin_round(*round));
+    reply([this, result] { on_opened(std::move(*result)); });
+  });
+}
+
+void WorkerOutput::on_opened(Result<AttemptFiles> files) {
+  is_opening_ = false;
+  if (is_cancelled_) {
+    // The file thread copies nothing of a round that never ran.
+    thread_->post([](OutputFiles& stale, const auto&) { stale.end_round(); });
+    if (opening_) open_next();
+    return;
+  }
+  if (files.ok()) attempt_ = *std::move(files);
+  const Opening opening = *std::exchange(opening_, std::nullopt);
+  opening.opened(files.status());
 }
 
 void WorkerOutput::end_round() {
-  if (tee_) tee_->end_round();
+  if (thread_ == nullptr) return;
+  thread_->post([](OutputFiles& files, const auto&) { files.end_round(); });
 }
 
 void WorkerOutput::finish(std::function<void()> done) {
-  if (!tee_) {
+  if (thread_ == nullptr || !has_tee(*options_)) {
     done();
     return;
   }
-  tee_->end_round();
-  tee_->finish([this, done = std::move(done)] {
-    tee_.reset();
-    done();
+  done_ = std::move(done);
+  thread_->post([this](OutputFiles& files, const auto& reply) {
+    files.finish([this, reply] {
+      reply([this] {
+        alive_.disarm();
+        if (done_) std::exchange(done_, nullptr)();
+      });
+    });
   });
+  has_answered_ = true;
+  check_alive();
+}
+
+void WorkerOutput::check_alive() {
+  if (!has_answered_) {
+    thread_->abandon();
+    std::exchange(done_, nullptr)();
+    return;
+  }
+  has_answered_ = false;
+  thread_->post(
+      [this](OutputFiles&, const auto& reply) { reply([this] { has_answered_ = true; }); });
+  alive_.arm(add_saturating(loop_->now(), kAnswerTimeout));
 }
 
 }  // namespace elastic::host

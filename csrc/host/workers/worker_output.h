@@ -2,7 +2,10 @@
 
 // What this node's workers write: the files of each round, and the console that shows them.
 //
-// Loop thread only.
+// Everything that touches a disk or a console happens on a thread of its own, the file thread: a
+// file system that does not answer delays the start of a round, and nothing else.
+//
+// Loop thread only. No call blocks, except the destructor, for two seconds at most.
 
 #include <functional>
 #include <memory>
@@ -13,33 +16,53 @@
 #include "elastic/agent_options.h"
 #include "elastic/status.h"
 #include "host/workers/run_files.h"
-#include "host/workers/tee.h"
 #include "os/loop/event_loop.h"
 
 namespace elastic::host {
 
 class WorkerOutput {
  public:
-  // `loop` and `options` outlive the output.
-  WorkerOutput(os::EventLoop* loop, const AgentOptions& options) : loop_(loop), options_(options) {}
+  // `loop` outlives the output.
+  WorkerOutput(os::EventLoop* loop, const AgentOptions& options);
+  WorkerOutput(const WorkerOutput&) = delete;
+  WorkerOutput& operator=(const WorkerOutput&) = delete;
+  ~WorkerOutput();  // removes the temporary directory
 
-  // Creates the files of a round and begins to show those that are to be shown.
-  Status begin_round(const RoundInfo& round);
-  // Of the last round that began here.
+  // Creates the files of a round and begins to copy those that also go to the console. `opened` is
+  // called from the loop when they exist or cannot be made, unless cancel_round() comes first.
+  void begin_round(std::shared_ptr<const RoundInfo> round, std::function<void(Status)> opened);
+  void cancel_round();
+  // Of the last round that was opened here.
   const AttemptFiles& files() const { return attempt_; }
   // The round's workers are gone.
   void end_round();
-  // Calls `done` once the console has taken everything; at once if nothing is shown.
+  // Calls `done` from the loop once the console has taken everything, or when the file thread has
+  // not answered for ten seconds.
   void finish(std::function<void()> done);
 
  private:
-  Status show(const std::string& path, int console, const WorkerAssignment& worker);
+  class FileThread;
+  struct Opening {
+    std::shared_ptr<const RoundInfo> round;
+    std::function<void(Status)> opened;
+  };
+
+  Status start_thread();
+  void open_next();
+  void on_opened(Result<AttemptFiles> files);
+  void check_alive();
 
   os::EventLoop* const loop_;
-  const AgentOptions& options_;
-  std::optional<RunFiles> run_files_;  // created with the first round
+  const std::shared_ptr<const AgentOptions> options_;
   AttemptFiles attempt_;
-  std::unique_ptr<Tee> tee_;  // null while nothing is shown
+  // At most one request is with the file thread, and one waits for it to be answered.
+  bool is_opening_ = false;
+  bool is_cancelled_ = false;  // the answer to the request is not wanted any more
+  std::optional<Opening> opening_;
+  std::function<void()> done_;
+  bool has_answered_ = false;
+  os::EventLoop::Timer alive_;
+  std::unique_ptr<FileThread> thread_;  // null before the first round
 };
 
 }  // namespace elastic::host

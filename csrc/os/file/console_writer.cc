@@ -5,19 +5,22 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <cstdint>
+#include <deque>
+#include <mutex>
 #include <utility>
 
 #include "os/base/posix_error.h"
-#include "os/loop/quiet_thread.h"
 
 // Theory of operation. The descriptors are shared with other programs, so they cannot be made
 // non-blocking. Instead the thread waits in poll() for room, together with the eventfd that tells
 // it to stop, and then writes no more than PIPE_BUF bytes: a pipe that poll() calls writable takes
 // so many at once, and in one piece. Lines are packed into such writes whole, so they stay whole
-// beside those of other writers to the same pipe.
+// beside those of other writers to the same pipe. A terminal that poll() calls writable may have
+// room for less, and then the write blocks; so the thread shares the queue and can be abandoned.
 
 namespace elastic::os {
 namespace {
@@ -25,6 +28,7 @@ namespace {
 constexpr std::size_t kWriteBytesMax = PIPE_BUF;
 // Lines for one descriptor are gathered up to this size before the next piece begins.
 constexpr std::size_t kPieceBytesMax = 64 * 1024;
+constexpr Duration kJoinTimeout = std::chrono::seconds(1);
 
 void raise(const UniqueFd& eventfd) {
   const std::uint64_t one = 1;
@@ -45,58 +49,99 @@ std::size_t next_write(std::string_view bytes) {
 
 }  // namespace
 
+class ConsoleWriter::Queue {
+ public:
+  static Result<std::shared_ptr<Queue>> create() {
+    UniqueFd wakeup(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    UniqueFd progress(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    if (!wakeup.valid() || !progress.valid()) return posix_error("cannot create an eventfd", errno);
+    return std::shared_ptr<Queue>(new Queue(std::move(wakeup), std::move(progress)));
+  }
+
+  // For the owner.
+  int progress_fd() const { return progress_.get(); }
+  void clear_progress() { lower(progress_); }
+  std::size_t pending_bytes() const { return pending_bytes_.load(std::memory_order_relaxed); }
+  void push(int fd, std::string_view lines);
+  void stop() {
+    is_stopping_ = true;
+    raise(wakeup_);
+  }
+
+  // For the thread; returns after stop().
+  void run();
+
+ private:
+  struct Piece {
+    int fd = -1;
+    std::string bytes;
+  };
+
+  Queue(UniqueFd wakeup, UniqueFd progress)
+      : wakeup_(std::move(wakeup)), progress_(std::move(progress)) {}
+  bool take(Piece* piece);
+  bool write_out(const Piece& piece);
+  bool wait_writable(int fd);
+
+  const UniqueFd wakeup_;    // eventfd, to the thread: something is queued, or stop
+  const UniqueFd progress_;  // eventfd, to the loop
+  std::atomic<std::size_t> pending_bytes_{0};
+  std::atomic<bool> is_stopping_{false};
+  std::mutex mutex_;
+  std::deque<Piece> pieces_;  // guarded by mutex_
+};
+
 Result<std::unique_ptr<ConsoleWriter>> ConsoleWriter::start(EventLoop* loop,
                                                             std::function<void()> on_progress) {
-  UniqueFd wakeup(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  UniqueFd progress(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wakeup.valid() || !progress.valid()) return posix_error("cannot create an eventfd", errno);
-  std::unique_ptr<ConsoleWriter> writer(
-      new ConsoleWriter(std::move(on_progress), std::move(wakeup), std::move(progress)));
-  Result<EventLoop::Watch> watch = loop->watch(writer->progress_.get(), EPOLLIN, writer.get());
+  Result<std::shared_ptr<Queue>> queue = Queue::create();
+  if (!queue.ok()) return queue.status();
+  std::unique_ptr<ConsoleWriter> writer(new ConsoleWriter(std::move(on_progress), *queue));
+  Result<EventLoop::Watch> watch = loop->watch((*queue)->progress_fd(), EPOLLIN, writer.get());
   if (!watch.ok()) return watch.status();
   writer->watch_ = std::move(*watch);
 
-  Result<std::thread> thread =
-      start_quiet_thread("elastic-console", [raw = writer.get()] { raw->run(); });
+  Result<DetachableThread> thread =
+      DetachableThread::start("elastic-console", [queue = *queue] { queue->run(); });
   if (!thread.ok()) return thread.status();
-  writer->thread_ = *std::move(thread);
+  writer->thread_.emplace(*std::move(thread));
   return writer;
 }
 
-ConsoleWriter::ConsoleWriter(std::function<void()> on_progress, UniqueFd wakeup, UniqueFd progress)
-    : on_progress_(std::move(on_progress)),
-      wakeup_(std::move(wakeup)),
-      progress_(std::move(progress)) {}
+ConsoleWriter::ConsoleWriter(std::function<void()> on_progress, std::shared_ptr<Queue> queue)
+    : on_progress_(std::move(on_progress)), queue_(std::move(queue)) {}
 
 ConsoleWriter::~ConsoleWriter() {
-  if (!thread_.joinable()) return;
-  is_stopping_ = true;
-  raise(wakeup_);
-  thread_.join();
+  if (!thread_) return;
+  queue_->stop();
+  thread_->join_within(kJoinTimeout);
 }
 
-void ConsoleWriter::push(int fd, std::string_view lines) {
+void ConsoleWriter::push(int fd, std::string_view lines) { queue_->push(fd, lines); }
+
+std::size_t ConsoleWriter::pending_bytes() const { return queue_->pending_bytes(); }
+
+void ConsoleWriter::on_ready(std::uint32_t) {
+  queue_->clear_progress();
+  on_progress_();
+}
+
+void ConsoleWriter::Queue::push(int fd, std::string_view lines) {
   pending_bytes_ += lines.size();
   bool was_empty = false;
   {
     const std::lock_guard lock(mutex_);
-    was_empty = queue_.empty();
-    if (was_empty || queue_.back().fd != fd ||
-        queue_.back().bytes.size() + lines.size() > kPieceBytesMax) {
-      queue_.push_back({fd, std::string(lines)});
+    was_empty = pieces_.empty();
+    if (was_empty || pieces_.back().fd != fd ||
+        pieces_.back().bytes.size() + lines.size() > kPieceBytesMax) {
+      pieces_.push_back({fd, std::string(lines)});
     } else {
-      queue_.back().bytes += lines;
+      pieces_.back().bytes += lines;
     }
   }
   if (was_empty) raise(wakeup_);
 }
 
-void ConsoleWriter::on_ready(std::uint32_t) {
-  lower(progress_);
-  on_progress_();
-}
-
-void ConsoleWriter::run() {
+void ConsoleWriter::Queue::run() {
   Piece piece;
   while (true) {
     if (take(&piece)) {
@@ -110,16 +155,16 @@ void ConsoleWriter::run() {
   }
 }
 
-bool ConsoleWriter::take(Piece* piece) {
+bool ConsoleWriter::Queue::take(Piece* piece) {
   const std::lock_guard lock(mutex_);
-  if (queue_.empty()) return false;
-  *piece = std::move(queue_.front());
-  queue_.pop_front();
+  if (pieces_.empty()) return false;
+  *piece = std::move(pieces_.front());
+  pieces_.pop_front();
   return true;
 }
 
-// False when it was told to stop. A descriptor that fails loses the piece: nobody is there to read.
-bool ConsoleWriter::write_out(const Piece& piece) {
+// False when it was told to stop. A descriptor that fails loses the piece: it has no reader.
+bool ConsoleWriter::Queue::write_out(const Piece& piece) {
   std::string_view left = piece.bytes;
   while (!left.empty()) {
     if (!wait_writable(piece.fd)) return false;
@@ -134,7 +179,7 @@ bool ConsoleWriter::write_out(const Piece& piece) {
 }
 
 // Waits for room, or for the failure that write() will tell; false when it was told to stop.
-bool ConsoleWriter::wait_writable(int fd) {
+bool ConsoleWriter::Queue::wait_writable(int fd) {
   while (true) {
     if (is_stopping_) return false;
     pollfd items[] = {{fd, POLLOUT, 0}, {wakeup_.get(), POLLIN, 0}};

@@ -1,20 +1,18 @@
 #pragma once
 
-// Writes to descriptors that may block, such as a terminal or a pipe that nobody reads just now, on
-// a thread of its own.
+// Writes to descriptors that may block, such as a terminal or a pipe that no process reads, on a
+// thread of its own.
 
-#include <atomic>
 #include <cstddef>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 
 #include "elastic/status.h"
 #include "os/base/fd.h"
+#include "os/loop/detachable_thread.h"
 #include "os/loop/event_loop.h"
 
 namespace elastic::os {
@@ -27,36 +25,25 @@ class ConsoleWriter final : private EventLoop::FdHandler {
                                                       std::function<void()> on_progress);
   ConsoleWriter(const ConsoleWriter&) = delete;
   ConsoleWriter& operator=(const ConsoleWriter&) = delete;
-  ~ConsoleWriter() override;  // gives up what is pending, and joins
+  // Discards what is pending. A write that does not return is left to its thread after a second.
+  ~ConsoleWriter() override;
 
-  // Loop thread only. Queues whole lines for `fd`. A descriptor that cannot be written any more
-  // swallows what it gets. The caller bounds pending_bytes().
+  // Loop thread only. Queues whole lines for `fd`. Lines for a descriptor that cannot be written
+  // any more are lost. The caller bounds pending_bytes().
   void push(int fd, std::string_view lines);
   // Queued and not yet written.
-  std::size_t pending_bytes() const { return pending_bytes_.load(std::memory_order_relaxed); }
+  std::size_t pending_bytes() const;
 
  private:
-  struct Piece {
-    int fd = -1;
-    std::string bytes;
-  };
+  class Queue;
 
-  ConsoleWriter(std::function<void()> on_progress, UniqueFd wakeup, UniqueFd progress);
+  explicit ConsoleWriter(std::function<void()> on_progress, std::shared_ptr<Queue> queue);
   void on_ready(std::uint32_t events) override;
-  void run();
-  bool take(Piece* piece);
-  bool write_out(const Piece& piece);
-  bool wait_writable(int fd);
 
   const std::function<void()> on_progress_;
-  const UniqueFd wakeup_;    // eventfd, to the thread: something is queued, or stop
-  const UniqueFd progress_;  // eventfd, to the loop
-  std::atomic<std::size_t> pending_bytes_{0};
-  std::atomic<bool> is_stopping_{false};
-  std::mutex mutex_;
-  std::deque<Piece> queue_;  // guarded by mutex_
+  const std::shared_ptr<Queue> queue_;  // shared with the thread
   EventLoop::Watch watch_;
-  std::thread thread_;
+  std::optional<DetachableThread> thread_;
 };
 
 }  // namespace elastic::os

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <future>
@@ -152,6 +153,22 @@ TEST_F(TeeTest, CanBeDestroyedWhileTheConsoleIsStuck) {
   follow("a", "");
   append("a", std::string(4000000, '\n'));
   EXPECT_EQ(next_line(), "") << "it has begun";
+  thread_->call([&] { tee_.reset(); });
+}
+
+// poll() calls a terminal writable that has room for a few bytes, and the write then blocks until
+// the terminal is read. The thread that does so was joined once, and the launcher never ended.
+TEST_F(TeeTest, CanBeDestroyedWhileATerminalIsNotRead) {
+  console_.reset(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  ASSERT_EQ(::unlockpt(console_.get()), 0);
+  char name[64];
+  ASSERT_EQ(::ptsname_r(console_.get(), name, sizeof name), 0);
+  console_end_.reset(::open(name, O_RDWR | O_NOCTTY | O_CLOEXEC));
+  ASSERT_TRUE(console_end_.valid());
+  follow("a", "");
+  append("a", std::string(4000000, 'x'));
+  append("a", "\n");
+  ASSERT_TRUE(os::wait_ready(console_.get(), POLLIN, {.deadline = patiently()}).ok());
   thread_->call([&] { tee_.reset(); });
 }
 

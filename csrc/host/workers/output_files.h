@@ -1,0 +1,44 @@
+#pragma once
+
+// The part of WorkerOutput that touches the disk and the console: the files of each round, and the
+// tee that copies them to the console.
+//
+// File thread only: every call may block for as long as the file system does.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "elastic/agent.h"
+#include "elastic/agent_options.h"
+#include "elastic/status.h"
+#include "host/workers/run_files.h"
+#include "host/workers/tee.h"
+#include "os/loop/event_loop.h"
+
+namespace elastic::host {
+
+class OutputFiles {
+ public:
+  // `loop` outlives the object.
+  OutputFiles(os::EventLoop* loop, std::shared_ptr<const AgentOptions> options)
+      : loop_(loop), options_(std::move(options)) {}
+
+  // Creates the files of a round and begins to copy those that also go to the console.
+  Result<AttemptFiles> begin_round(const RoundInfo& round);
+  // The round's workers are gone.
+  void end_round();
+  // Calls `done` once the console has taken everything; at once if nothing is copied.
+  void finish(std::function<void()> done);
+
+ private:
+  Status show(const std::string& path, int console, const WorkerAssignment& worker);
+
+  os::EventLoop* const loop_;
+  const std::shared_ptr<const AgentOptions> options_;
+  std::optional<RunFiles> run_files_;  // created with the first round
+  std::unique_ptr<Tee> tee_;           // null while nothing is copied
+};
+
+}  // namespace elastic::host
