@@ -2,19 +2,35 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/workers/log_lines.h"
 
 namespace elastic::host {
+namespace {
+
+// Without a log directory and without streams that go to files there are only the error files to
+// place, and a worker does without one where no temporary directory can be made.
+bool can_do_without(const AgentOptions& options) {
+  const auto has_no_file = [](StreamTarget target) {
+    return target == StreamTarget::kInherit || target == StreamTarget::kDiscard;
+  };
+  return options.log_dir.empty() &&
+         std::all_of(options.workers.begin(), options.workers.end(), [&](const auto& worker) {
+           return has_no_file(worker.stdout_target) && has_no_file(worker.stderr_target);
+         });
+}
+
+}  // namespace
 
 Result<AttemptFiles> OutputFiles::begin_round(const RoundInfo& round) {
-  if (!run_files_) {
-    Result<RunFiles> files = RunFiles::create(options_->log_dir, options_->run_id);
-    if (!files.ok()) return files.status();
-    run_files_.emplace(*std::move(files));
+  Result<AttemptFiles> attempt = create_files();
+  if (!attempt.ok() && can_do_without(*options_)) {
+    AttemptFiles none;
+    none.workers.resize(options_->workers.size());
+    return none;
   }
-  Result<AttemptFiles> attempt = run_files_->next_attempt(options_->workers);
   if (!attempt.ok()) return attempt;
   for (const WorkerAssignment& worker : round.workers) {
     const auto index = static_cast<std::size_t>(worker.local_rank);
@@ -30,6 +46,15 @@ Result<AttemptFiles> OutputFiles::begin_round(const RoundInfo& round) {
     if (!status.ok()) return status;
   }
   return attempt;
+}
+
+Result<AttemptFiles> OutputFiles::create_files() {
+  if (!run_files_) {
+    Result<RunFiles> files = RunFiles::create(options_->log_dir, options_->run_id);
+    if (!files.ok()) return files.status();
+    run_files_.emplace(*std::move(files));
+  }
+  return run_files_->next_attempt(options_->workers);
 }
 
 Status OutputFiles::show(const std::string& path, int console, const WorkerAssignment& worker) {

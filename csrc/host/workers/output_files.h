@@ -25,7 +25,8 @@ class OutputFiles {
   OutputFiles(os::EventLoop* loop, std::shared_ptr<const AgentOptions> options)
       : loop_(loop), options_(std::move(options)) {}
 
-  // Creates the files of a round and begins to copy those that also go to the console.
+  // Creates the files of a round and begins to copy those that also go to the console. Without a
+  // log directory and where no temporary one can be made, workers have no error files.
   Result<AttemptFiles> begin_round(const RoundInfo& round);
   // The round's workers are gone.
   void end_round();
@@ -33,6 +34,7 @@ class OutputFiles {
   void finish(std::function<void()> done);
 
  private:
+  Result<AttemptFiles> create_files();
   Status show(const std::string& path, int console, const WorkerAssignment& worker);
 
   os::EventLoop* const loop_;

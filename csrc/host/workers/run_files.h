@@ -19,7 +19,7 @@ namespace elastic::host {
 
 // Of one worker in one attempt; absolute paths.
 struct WorkerFiles {
-  std::string error_file;   // not created: the worker does, if it has something to tell
+  std::string error_file;   // not created: the worker does, if it has an error; "": nowhere
   std::string stdout_path;  // "" unless the stream goes to a file, which exists then
   std::string stderr_path;
 };

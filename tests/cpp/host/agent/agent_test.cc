@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/syscall.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <sstream>
 
@@ -341,6 +342,20 @@ TEST(Agent, RemovesItsTemporaryDirectoryWhenItGoes) {
   EXPECT_EQ(permissions, std::filesystem::perms::owner_all);
   agent.destroy();
   EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(round.log_dir).parent_path()));
+}
+
+// A container with a read-only root: no stream goes to a file, so no file is missed.
+TEST(Agent, RunsWithoutATemporaryDirectoryUnlessAStreamNeedsOne) {
+  const char* const old = std::getenv("TMPDIR");
+  const std::string saved = old != nullptr ? old : "/tmp";
+  ::setenv("TMPDIR", "/proc/self/no/such", 1);
+  const AgentResult inherited =
+      run(options_of({shell("test -z \"$TORCHELASTIC_ERROR_FILE\" || exit 3")}));
+  const AgentResult logged = run(options_of({shell("exit 0", StreamTarget::kFile)}));
+  ::setenv("TMPDIR", saved.c_str(), 1);
+  EXPECT_EQ(inherited.exit_code, 0) << inherited.message;
+  EXPECT_EQ(logged.exit_code, kExitCannotLog);
+  EXPECT_THAT(logged.message, HasSubstr("/proc/self/no/such"));
 }
 
 TEST(Agent, SaysThatItCannotLog) {
