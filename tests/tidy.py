@@ -58,6 +58,23 @@ SUBJECT_INCLUDES = {
     },
 }
 
+# Python packages and modules, each with those of ours that it may import beside itself.
+_BASE = ("_C", "_lazy", "constants", "errors")
+PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
+    "_lazy": (),
+    "constants": (),
+    "errors": ("_C",),
+    "torch": ("_C", "errors"),
+    "text": ("constants", "errors"),
+    "_host": _BASE,
+    "multiprocessing": (*_BASE, "text", "_host"),
+    "rendezvous": (*_BASE, "text"),
+    "agent": (*_BASE, "text", "_host", "multiprocessing", "rendezvous"),
+    "cli": (*_BASE, "text", "_host", "multiprocessing", "rendezvous", "agent"),
+    "run": ("cli",),
+    "__main__": ("cli",),
+}
+
 # Headers through which a pure machine could read time, chance, threads or the system.
 IMPURE_HEADERS = re.compile(
     r"<(thread|mutex|shared_mutex|condition_variable|atomic|future|iostream|fstream|filesystem"
@@ -269,12 +286,69 @@ def test_only_the_torch_adapter_imports_torch() -> None:
     complaints(look())
 
 
+def own_imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and full name of each module of ours, or name in one, that a Python file imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        yield from ((node.lineno, name) for name in names if name.split(".")[0] == "elastic")
+
+
+def python_sources() -> list[Path]:
+    return [path for path in tracked(".py") if relative(path).startswith("python/elastic/")]
+
+
+def test_python_packages_import_only_packages_below_them() -> None:
+    def look() -> Iterator[str]:
+        for path in python_sources():
+            subject = path.relative_to(ROOT / "python/elastic").parts[0].removesuffix(".py")
+            if subject == "__init__":
+                continue  # names where everything is
+            if subject not in PYTHON_IMPORTS:
+                yield f"{relative(path)}: tests/tidy.py does not list {subject}"
+                continue
+            for number, name in own_imports(path):
+                other = name.split(".")[1]
+                if other not in (subject, *PYTHON_IMPORTS[subject]):
+                    yield f"{relative(path)}:{number}: {subject} may not import {other}"
+
+    complaints(look())
+
+
+def test_python_modules_have_no_import_cycle() -> None:
+    folder = ROOT / "python"
+    modules = {}
+    for path in python_sources():
+        name = ".".join(path.relative_to(folder).with_suffix("").parts)
+        if not name.endswith("__init__"):
+            modules[name] = path
+
+    def imported(name: str) -> set[str]:
+        """Modules that a module imports, be it later or for types alone."""
+        found = set()
+        for _, target in own_imports(modules[name]):
+            for candidate in (target, target.rpartition(".")[0]):
+                if candidate in modules:
+                    found.add(candidate)
+        return found - {name}
+
+    before = {name: imported(name) for name in modules}
+    while free := [name for name, rest in before.items() if not rest & before.keys()]:
+        for name in free:
+            del before[name]
+    assert not before, f"in or behind an import cycle: {sorted(before)}"
+
+
 def test_environment_is_read_in_one_place() -> None:
     def look() -> Iterator[str]:
         for path in tracked(".py"):
             name = relative(path)
-            if not name.startswith("python/") or path.name == "run.py":
-                continue  # run.py hands os.environ to config.py
+            if not name.startswith("python/") or name.endswith("elastic/cli/main.py"):
+                continue  # main.py hands os.environ to resolve.py
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 if re.search(r"os\.(environ|getenv)", line.split("#", 1)[0]):
                     yield f"{name}:{number}: reads the environment; take a mapping instead"

@@ -3,11 +3,14 @@
 Names are loaded when they are first used, so that ``import elastic`` itself costs next to nothing.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from elastic import _lazy
 
 if TYPE_CHECKING:
     from elastic._C import StoreClient, StoreServer, StoreServerStats, __version__
-    from elastic.agent import LocalElasticAgent
+    from elastic.agent.server.api import RunResult, WorkerSpec, WorkerState
+    from elastic.agent.server.local_elastic_agent import LocalElasticAgent
     from elastic.errors import (
         ConfigError,
         ElasticError,
@@ -22,9 +25,8 @@ if TYPE_CHECKING:
         StoreUnavailable,
         WorkerFailed,
     )
-    from elastic.logs import LogsSpecs, Std
-    from elastic.report import ProcessFailure
-    from elastic.workers import RunResult, WorkerSpec, WorkerState
+    from elastic.multiprocessing.errors.evidence import ProcessFailure
+    from elastic.multiprocessing.logs import LogsSpecs, Std
 
 # Each public name and the module that has it.
 _HOMES = {
@@ -32,10 +34,10 @@ _HOMES = {
     "StoreServer": "elastic._C",
     "StoreServerStats": "elastic._C",
     "__version__": "elastic._C",
-    "LocalElasticAgent": "elastic.agent",
-    "RunResult": "elastic.workers",
-    "WorkerSpec": "elastic.workers",
-    "WorkerState": "elastic.workers",
+    "LocalElasticAgent": "elastic.agent.server.local_elastic_agent",
+    "RunResult": "elastic.agent.server.api",
+    "WorkerSpec": "elastic.agent.server.api",
+    "WorkerState": "elastic.agent.server.api",
     "ConfigError": "elastic.errors",
     "ElasticError": "elastic.errors",
     "QueueEmpty": "elastic.errors",
@@ -48,9 +50,9 @@ _HOMES = {
     "StoreTimeout": "elastic.errors",
     "StoreUnavailable": "elastic.errors",
     "WorkerFailed": "elastic.errors",
-    "LogsSpecs": "elastic.logs",
-    "Std": "elastic.logs",
-    "ProcessFailure": "elastic.report",
+    "LogsSpecs": "elastic.multiprocessing.logs",
+    "Std": "elastic.multiprocessing.logs",
+    "ProcessFailure": "elastic.multiprocessing.errors.evidence",
 }
 
 __all__ = [
@@ -79,17 +81,4 @@ __all__ = [
     "__version__",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'elastic' has no attribute {name!r}")
-    import importlib
-
-    value = getattr(importlib.import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = _lazy.attach(__name__, _HOMES)

@@ -11,11 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from elastic import config, devices, options
-from elastic.config import LaunchConfig
-from elastic.entrypoint import substitute
+from elastic._host import devices
+from elastic.cli import options, resolve
+from elastic.cli.config import LaunchConfig
 from elastic.errors import ConfigError
-from elastic.logs import LogsSpecs, Std
+from elastic.multiprocessing import LogsSpecs, Std
+from elastic.text import substitute
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,14 +29,14 @@ def script(tmp_path: Path) -> str:
 
 
 def configure(argv: list[str], environ: dict[str, str] | None = None) -> LaunchConfig:
-    parsed = config.parse(argv, environ or {})
+    parsed = resolve.parse(argv, environ or {})
     assert isinstance(parsed, LaunchConfig)
     return parsed
 
 
 def refusal(argv: list[str], environ: dict[str, str] | None = None) -> str:
     with pytest.raises(ConfigError) as caught:
-        config.parse(argv, environ or {})
+        resolve.parse(argv, environ or {})
     text = str(caught.value)
     assert "\n" not in text and text
     return text
@@ -244,7 +245,7 @@ def test_programs_that_cannot_start_are_found_before_anything_does(tmp_path: Pat
 def test_help_and_version_need_no_valid_environment() -> None:
     for words in (["-h"], ["--role", "x", "--help"], ["--version"]):
         with pytest.raises(SystemExit) as ended:
-            config.parse(words, {"PET_NONSENSE": "1"})
+            resolve.parse(words, {"PET_NONSENSE": "1"})
         assert ended.value.code == 0
 
 

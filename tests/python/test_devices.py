@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from elastic import cgroup, devices
+from elastic._host import cgroup, devices
 from elastic.errors import ConfigError
 
 V2_MOUNT = "30 23 0:27 {root} /sys/fs/cgroup rw,relatime shared:4 - cgroup2 cgroup2 rw\n"

@@ -210,8 +210,11 @@ def test_too_few_nodes_end_the_wait_with_what_was_waited_for() -> None:
 
 
 def test_a_wait_says_from_time_to_time_what_it_waits_for() -> None:
-    hurried = "import elastic.agent, elastic.run; elastic.agent.REMINDER_S = 0.2"
-    command = [sys.executable, "-c", f"{hurried}; elastic.run.console_main()", "--nnodes=2"]
+    hurried = (
+        "from elastic import run; from elastic.agent.server import local_elastic_agent as agent;"
+        "agent.REMINDER_S = 0.2; run.console_main()"
+    )
+    command = [sys.executable, "-c", hurried, "--nnodes=2"]
     command += ["--rdzv-backend=c10d", f"--rdzv-endpoint={free_endpoint()}", "--rdzv-id=job"]
     command += ["--rdzv-conf=join_timeout=1", "--no-python", "true"]
     done = subprocess.run(

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from elastic import config, rendezvous_keys
-from elastic.config import LaunchConfig
+from elastic.cli import resolve
+from elastic.cli.config import LaunchConfig, RendezvousConfig
 from elastic.errors import ConfigError
-from elastic.rendezvous_config import RendezvousConfig
+from elastic.rendezvous import keys
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ STATIC = ["--nnodes=2", "--master-addr=host7"]
 
 
 def configure(words: list[str], environ: dict[str, str] | None = None) -> LaunchConfig:
-    return config.parse([*words, "--no-python", "/bin/true"], environ or {})
+    return resolve.parse([*words, "--no-python", "/bin/true"], environ or {})
 
 
 def refusal(words: list[str], environ: dict[str, str] | None = None) -> str:
@@ -329,7 +329,7 @@ def test_the_same_words_judge_variables() -> None:
     assert refusal(C10D, {"PET_RDZV_CONF": "x=1"}).startswith("PET_RDZV_CONF: there is no key")
 
 
-@given(st.sampled_from(rendezvous_keys.KNOWN), st.integers(0, 30))
+@given(st.sampled_from(keys.KNOWN), st.integers(0, 30))
 def test_a_mistyped_key_is_never_taken(key: str, at: int) -> None:
     typo = key[: at % len(key)] + "q" + key[at % len(key) :]
     assert f"no key '{typo}'" in refusal([*C10D, f"--rdzv-conf={typo}=1"])
@@ -337,4 +337,4 @@ def test_a_mistyped_key_is_never_taken(key: str, at: int) -> None:
 
 def test_every_key_is_documented() -> None:
     text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
-    assert [key for key in rendezvous_keys.KNOWN if f"`{key}`" not in text] == []
+    assert [key for key in keys.KNOWN if f"`{key}`" not in text] == []

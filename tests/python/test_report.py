@@ -9,9 +9,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from elastic import report
-from elastic.report import ProcessFailure
-from elastic.workers import RunResult, WorkerState
+from elastic.agent.server import RunResult, WorkerState
+from elastic.cli import report
+from elastic.multiprocessing.errors import ProcessFailure, evidence
 
 
 def failure(rank: int, *, ago: float = 1.0, code: int = 1, signum: int = 0, **more: Any) -> Any:
@@ -30,7 +30,7 @@ def failure(rank: int, *, ago: float = 1.0, code: int = 1, signum: int = 0, **mo
 
 
 def examine(*failures: Any, oom_kills: int | None = None) -> list[ProcessFailure]:
-    return list(report.examine(failures, keeps_logs=True, oom_kills=oom_kills).values())
+    return list(evidence.examine(failures, keeps_logs=True, oom_kills=oom_kills).values())
 
 
 def text_of(failures: list[ProcessFailure], **more: Any) -> str:
@@ -143,7 +143,7 @@ def test_only_the_end_of_a_huge_stderr_is_read(tmp_path: Path) -> None:
     stderr.write_bytes(b"\xff" * 10_000_000 + b"\nlast\n")
     [found] = examine(failure(0, stderr_path=str(stderr)))
     assert found.stderr_tail[-1] == "last"
-    assert sum(map(len, found.stderr_tail)) <= report.TAIL_BYTES_MAX
+    assert sum(map(len, found.stderr_tail)) <= evidence.TAIL_BYTES_MAX
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_failure_without_a_failed_worker_is_its_sentence() -> None:
 def test_the_first_failure_is_passed_on_to_the_parent(tmp_path: Path, recorded: bool) -> None:
     path = error_file(tmp_path / "error.json") if recorded else ""
     [found] = examine(failure(0, code=3, error_file=path))
-    report.pass_on(found, str(tmp_path / "parent.json"))
+    evidence.pass_on(found, str(tmp_path / "parent.json"))
     message = json.loads((tmp_path / "parent.json").read_text())["message"]
     assert message["errorCode"] == 3
     assert message["message"] == (

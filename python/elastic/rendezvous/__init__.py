@@ -13,10 +13,13 @@
 ``elastic-launch`` needs none of this: its agents have a seat of their own.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from elastic import _lazy
 
 if TYPE_CHECKING:
     from elastic.rendezvous.api import (
+        RendezvousBackend,
         RendezvousHandler,
         RendezvousInfo,
         RendezvousParameters,
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
     )
     from elastic.rendezvous.backends import (
         C10dRendezvousBackend,
-        RendezvousBackend,
         create_backend,
     )
     from elastic.rendezvous.errors import (
@@ -51,28 +53,28 @@ if TYPE_CHECKING:
 
 # Each public name and the module that has it; loaded when it is first used.
 _HOMES = {
-    "C10dRendezvousBackend": "backends",
-    "DynamicRendezvousHandler": "handlers",
-    "EtcdRendezvousBackend": "etcd",
-    "RendezvousBackend": "backends",
-    "RendezvousClosedError": "errors",
-    "RendezvousConnectionError": "errors",
-    "RendezvousError": "errors",
-    "RendezvousGracefulExitError": "errors",
-    "RendezvousHandler": "api",
-    "RendezvousHandlerCreator": "registry",
-    "RendezvousHandlerRegistry": "registry",
-    "RendezvousInfo": "api",
-    "RendezvousParameters": "api",
-    "RendezvousSettings": "handlers",
-    "RendezvousStateError": "errors",
-    "RendezvousStoreInfo": "api",
-    "RendezvousTimeout": "handlers",
-    "RendezvousTimeoutError": "errors",
-    "create_backend": "backends",
-    "create_handler": "handlers",
-    "get_rendezvous_handler": "registry",
-    "rendezvous_handler_registry": "registry",
+    "C10dRendezvousBackend": "elastic.rendezvous.backends",
+    "DynamicRendezvousHandler": "elastic.rendezvous.handlers",
+    "EtcdRendezvousBackend": "elastic.rendezvous.etcd",
+    "RendezvousBackend": "elastic.rendezvous.api",
+    "RendezvousClosedError": "elastic.rendezvous.errors",
+    "RendezvousConnectionError": "elastic.rendezvous.errors",
+    "RendezvousError": "elastic.rendezvous.errors",
+    "RendezvousGracefulExitError": "elastic.rendezvous.errors",
+    "RendezvousHandler": "elastic.rendezvous.api",
+    "RendezvousHandlerCreator": "elastic.rendezvous.registry",
+    "RendezvousHandlerRegistry": "elastic.rendezvous.registry",
+    "RendezvousInfo": "elastic.rendezvous.api",
+    "RendezvousParameters": "elastic.rendezvous.api",
+    "RendezvousSettings": "elastic.rendezvous.handlers",
+    "RendezvousStateError": "elastic.rendezvous.errors",
+    "RendezvousStoreInfo": "elastic.rendezvous.api",
+    "RendezvousTimeout": "elastic.rendezvous.handlers",
+    "RendezvousTimeoutError": "elastic.rendezvous.errors",
+    "create_backend": "elastic.rendezvous.backends",
+    "create_handler": "elastic.rendezvous.handlers",
+    "get_rendezvous_handler": "elastic.rendezvous.registry",
+    "rendezvous_handler_registry": "elastic.rendezvous.registry",
 }
 
 __all__ = [
@@ -100,17 +102,4 @@ __all__ = [
     "rendezvous_handler_registry",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'elastic.rendezvous' has no attribute {name!r}")
-    import importlib
-
-    value = getattr(importlib.import_module(f"elastic.rendezvous.{home}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = _lazy.attach(__name__, _HOMES)

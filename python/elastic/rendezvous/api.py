@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from elastic._C import StoreClient
 from elastic.errors import ConfigError
-from elastic.values import is_number
+from elastic.text import is_number
 
 _TRUE = ("1", "true", "t", "yes", "y")
 _FALSE = ("0", "false", "f", "no", "n")
@@ -192,3 +192,28 @@ class RendezvousHandler(ABC):
     @abstractmethod
     def shutdown(self) -> bool:
         """Closes the rendezvous and leaves it; whether that has reached the others."""
+
+
+class RendezvousBackend(ABC):
+    """A store that can replace a value only if it is still the one that was read.
+
+    Inherit from it or not: only the members count. They may block, and are called from a thread of
+    the agent's; that thread needs the interpreter, so a program that keeps it busy for longer than
+    ``node_timeout`` looks to the other nodes as if it had died.
+    """
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """For messages."""
+
+    @abstractmethod
+    def get_state(self) -> tuple[bytes, Any] | None:
+        """What is stored, and a token that names this version; None if nothing is."""
+
+    @abstractmethod
+    def set_state(self, state: bytes, token: Any = None) -> tuple[bytes, Any, bool] | None:
+        """Replaces the version of ``token``; without one, only if nothing is stored.
+
+        Returns what is stored now, its token, and whether that is ``state``.
+        """

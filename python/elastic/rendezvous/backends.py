@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
 from elastic import _C
+from elastic.constants import SHARED
 from elastic.errors import ConfigError
-from elastic.nodes import SHARED
-from elastic.rendezvous.api import RendezvousParameters
+from elastic.rendezvous.api import RendezvousBackend, RendezvousParameters
 from elastic.rendezvous.errors import RendezvousConnectionError, RendezvousStateError
-from elastic.values import split_endpoint
+from elastic.text import split_endpoint
 
 TCP_STORE_PORT = 29400
 
@@ -26,31 +25,6 @@ TCP_STORE_PORT = 29400
 ENTRY_POINTS = "elastic.backends"
 # And here one that takes nothing and returns what makes a handler.
 HANDLER_ENTRY_POINTS = "torchrun.handlers"
-
-
-class RendezvousBackend(ABC):
-    """A store that can replace a value only if it is still the one that was read.
-
-    Inherit from it or not: only the members count. They may block, and are called from a thread of
-    the agent's; that thread needs the interpreter, so a program that keeps it busy for longer than
-    ``node_timeout`` looks to the other nodes as if it had died.
-    """
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """For messages."""
-
-    @abstractmethod
-    def get_state(self) -> tuple[bytes, Any] | None:
-        """What is stored, and a token that names this version; None if nothing is."""
-
-    @abstractmethod
-    def set_state(self, state: bytes, token: Any = None) -> tuple[bytes, Any, bool] | None:
-        """Replaces the version of ``token``; without one, only if nothing is stored.
-
-        Returns what is stored now, its token, and whether that is ``state``.
-        """
 
 
 class C10dRendezvousBackend(RendezvousBackend):

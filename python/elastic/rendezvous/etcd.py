@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from elastic.errors import ConfigError
-from elastic.rendezvous.backends import RendezvousBackend
+from elastic.rendezvous.api import RendezvousBackend
 from elastic.rendezvous.errors import RendezvousConnectionError
-from elastic.values import split_endpoint
+from elastic.text import split_endpoint
 
 logger = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from datetime import timedelta
 from typing import Any, NamedTuple
 
 from elastic import _C
+from elastic.constants import COORDINATOR_PORT, SHARED
 from elastic.errors import ConfigError, RendezvousClosed
-from elastic.nodes import SHARED
 from elastic.rendezvous import backends
 from elastic.rendezvous.api import (
     RendezvousHandler,
@@ -24,9 +24,8 @@ from elastic.rendezvous.api import (
     ServedRound,
 )
 from elastic.rendezvous.errors import RendezvousGracefulExitError
-from elastic.rendezvous_config import COORDINATOR_PORT
-from elastic.rendezvous_keys import Keys, read
-from elastic.values import split_endpoint
+from elastic.rendezvous.keys import Keys, read
+from elastic.text import split_endpoint
 
 logger = logging.getLogger(__name__)
 

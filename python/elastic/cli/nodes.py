@@ -1,8 +1,7 @@
-"""How many nodes a job has, and whether this one meets any: the options about nodes.
+"""The options about nodes, and all that a job of one node needs of them.
 
-A job of one node that nobody can join meets nobody, and is settled here, quickly. The others go on
-to ``elastic.rendezvous_config``. What would give a job of another shape than the one that was asked
-for is refused.
+What the options of several nodes mean is in ``elastic.cli.rendezvous``. Options that contradict
+the number of nodes are refused.
 """
 
 from __future__ import annotations
@@ -10,63 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from elastic.cli.config import NodeConfig
+from elastic.cli.options import CommandLine
+from elastic.cli.values import integer, short
+from elastic.constants import COORDINATED, LOOPBACK, NODES_MAX, PORT_MAX, SHARED
 from elastic.errors import ConfigError
-from elastic.options import CommandLine
-from elastic.values import PORT_MAX, integer, is_loopback, is_number, own_address, split_endpoint
+from elastic.text import is_loopback, is_number, own_address, split_endpoint
 
 if TYPE_CHECKING:
-    from elastic.rendezvous_config import RendezvousConfig
-    from elastic.rendezvous_keys import Keys
-
-LOOPBACK = "127.0.0.1"
-NODES_MAX = 100_000  # kNodesMax
-TEXT_BYTES_MAX = 255  # kNodeTextBytesMax
-
-# Backends whose nodes meet at a coordinator, and those of ours that keep a shared state.
-COORDINATED = ("static", "c10d")
-SHARED = ("file", "tcpstore", "etcd", "etcd-v2")
+    from elastic.rendezvous.keys import Keys
 
 
-class Place:
-    """What the options say about nodes, all in all."""
-
-    __slots__ = ("local_addr", "master_port", "notes", "rendezvous", "run_id", "worker_ports")
-
-    def __init__(
-        self,
-        rendezvous: RendezvousConfig | None,
-        run_id: str,
-        local_addr: str,
-        master_port: int,
-        worker_ports: tuple[int, int],
-        notes: list[tuple[bool, str]],
-    ) -> None:
-        self.rendezvous = rendezvous  # None: a job of one node, which meets nobody
-        self.run_id = run_id  # "": one is to be made up
-        self.local_addr = local_addr  # numeric on one node; "": what the rendezvous sees
-        self.master_port = master_port  # 0: a free one in each round
-        self.worker_ports = worker_ports
-        # For the log, with whether a user should hear of it although nothing is wrong yet.
-        self.notes = notes
-
-
-def place(line: CommandLine) -> Place:
-    least, most = _nodes(line)
-    backend = _backend(line)
-    keys = _keys(line, backend)
-    notes = [(False, note) for note in keys.notes] if keys else []
-    if not _is_alone(line, most, backend, keys):
-        from elastic import rendezvous_config
-
-        return rendezvous_config.among_others(line, (least, most), backend, keys, notes)
-    _check_only_rank(line, keys)
-    on_node_loss(line)
-    membership_changes(line)
-    local_addr, port = _master_of_one(line)
-    return Place(None, run_id(line), local_addr, port, worker_ports(line, port), notes)
-
-
-def _nodes(line: CommandLine) -> tuple[int, int]:
+def bounds(line: CommandLine) -> tuple[int, int]:
     origin, text = line.origin("nnodes"), line.text("nnodes")
     least, colon, most = (part.strip() for part in text.partition(":"))
     most = most if colon else least
@@ -77,25 +31,25 @@ def _nodes(line: CommandLine) -> tuple[int, int]:
     return int(least), int(most)
 
 
-def _backend(line: CommandLine) -> str:
+def rendezvous_backend(line: CommandLine) -> str:
     backend = line.text("rdzv-backend").strip()
     if not backend:
         raise ConfigError(f"{line.origin('rdzv-backend')} is empty")
     return "c10d" if line.switch("standalone") else backend
 
 
-def _keys(line: CommandLine, backend: str) -> Keys | None:
+def rendezvous_keys(line: CommandLine, backend: str) -> Keys | None:
     """The settings of --rdzv-conf, if there are any."""
     text = line.text("rdzv-conf")
     if not text:
         return None
-    from elastic import rendezvous_keys
+    from elastic.rendezvous import keys
 
     is_ours = backend in (*COORDINATED, *SHARED)
-    return rendezvous_keys.read(text, line.origin("rdzv-conf"), backend, is_ours=is_ours)
+    return keys.read(text, line.origin("rdzv-conf"), backend, is_ours=is_ours)
 
 
-def _is_alone(line: CommandLine, most: int, backend: str, keys: Keys | None) -> bool:
+def is_single(line: CommandLine, most: int, backend: str, keys: Keys | None) -> bool:
     """Whether nobody else can take part, so that nobody need be met."""
     if line.switch("standalone"):
         if most > 1:
@@ -112,6 +66,15 @@ def _is_alone(line: CommandLine, most: int, backend: str, keys: Keys | None) -> 
     # Another host's agent may be a spare for the only node, one on this machine serves no purpose.
     host, port = split_endpoint(endpoint, line.origin("rdzv-endpoint"))
     return is_loopback(host) or port == "0"
+
+
+def single(line: CommandLine, keys: Keys | None, notes: list[tuple[bool, str]]) -> NodeConfig:
+    """The configuration of a job of one node."""
+    _check_only_rank(line, keys)
+    on_node_loss(line)
+    membership_changes(line)
+    local_addr, port = _master_of_one(line)
+    return NodeConfig(None, run_id(line), local_addr, port, worker_ports(line, port), notes)
 
 
 def _check_only_rank(line: CommandLine, keys: Keys | None) -> None:
@@ -196,10 +159,3 @@ def worker_ports(line: CommandLine, port: int) -> tuple[int, int]:
     if port != 0:
         raise ConfigError(f"{origin} leaves nothing to choose: MASTER_PORT is {port}")
     return int(first), int(last)
-
-
-def short(line: CommandLine, name: str) -> str:
-    text = line.text(name)
-    if len(text.encode(errors="surrogateescape")) > TEXT_BYTES_MAX:
-        raise ConfigError(f"{line.origin(name)} is longer than {TEXT_BYTES_MAX} bytes")
-    return text

@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 
-from elastic import cgroup
+from elastic._host import cgroup
 from elastic.errors import ConfigError
 
 PROBE_DEADLINE_S = 120.0  # importing torch from a cold network disk takes more than a minute

@@ -11,12 +11,12 @@ from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
 from elastic import _C
-from elastic.entrypoint import substitute
 from elastic.errors import ConfigError
-from elastic.logs import LogsSpecs, Std
+from elastic.multiprocessing.logs import LogsSpecs, Std
+from elastic.text import substitute
 
 if TYPE_CHECKING:
-    from elastic.report import ProcessFailure
+    from elastic.multiprocessing.errors.evidence import ProcessFailure
 
 
 class WorkerState(str, Enum):

@@ -1,28 +1,18 @@
-"""Numbers and addresses out of the text of options and variables.
+"""Numbers, addresses and the local rank in the text of options, variables and arguments.
 
-A ``ConfigError`` names where the text came from.
+A ``ConfigError`` names the origin of the text.
 """
 
 from __future__ import annotations
 
 import math
 
+from elastic.constants import PORT_MAX
 from elastic.errors import ConfigError
-from elastic.options import CommandLine
-
-PORT_MAX = 65535
 
 
 def is_number(text: str) -> bool:
     return text.isascii() and text.isdigit()
-
-
-def integer(line: CommandLine, name: str, least: int, most: int) -> int:
-    text = line.text(name).strip()
-    if not is_number(text) or not least <= int(text) <= most:
-        bounds = f"from {least}" if most == 2**31 - 1 else f"from {least} to {most}"
-        raise ConfigError(f"{line.origin(name)} is {text!r}: expected a whole number {bounds}")
-    return int(text)
 
 
 def seconds(text: str, origin: str, *, positive: bool = False) -> float:
@@ -81,3 +71,18 @@ def own_address(host: str, origin: str) -> str:
             continue
         return str(address[0])
     raise ConfigError(f"{origin}: {host} is not an address of this node")
+
+
+def substitutes(text: str) -> bool:
+    """Whether ``substitute`` would change the text."""
+    return "$" in text and substitute(text, 0) != text
+
+
+def substitute(text: str, local_rank: int) -> str:
+    """Replaces ``${local_rank}`` and ``$local_rank``; other uses of ``$``, ``$$`` too, stay."""
+    if "$" not in text:
+        return text
+    import re
+
+    pattern = r"\$\$|\$(?:local_rank(?![A-Za-z0-9_])|\{local_rank\})"
+    return re.sub(pattern, lambda found: "$$" if found[0] == "$$" else str(local_rank), text)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
+from elastic.cli.options import CommandLine
 from elastic.errors import ConfigError
-from elastic.options import CommandLine
+from elastic.text import substitutes
 
 
 def command(line: CommandLine, interpreter: str, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -46,18 +47,3 @@ def _check_executable(program: str, environ: Mapping[str, str], what: str) -> No
         raise ConfigError(f"the {what} {program} is a folder")
     if not os.access(program, os.X_OK):
         raise ConfigError(f"the {what} {program} is not executable")
-
-
-def substitutes(text: str) -> bool:
-    """Whether ``substitute`` would change the text."""
-    return "$" in text and substitute(text, 0) != text
-
-
-def substitute(text: str, local_rank: int) -> str:
-    """Replaces ``${local_rank}`` and ``$local_rank``; other uses of ``$``, ``$$`` too, stay."""
-    if "$" not in text:
-        return text
-    import re
-
-    pattern = r"\$\$|\$(?:local_rank(?![A-Za-z0-9_])|\{local_rank\})"
-    return re.sub(pattern, lambda found: "$$" if found[0] == "$$" else str(local_rank), text)

@@ -6,71 +6,23 @@ There are two ways: an endpoint, at which a coordinator is met (the backends ``c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
-
-from elastic import _C, nodes
+from elastic.cli import nodes
+from elastic.cli.config import NodeConfig, RendezvousConfig
+from elastic.cli.options import CommandLine
+from elastic.cli.values import integer, short
+from elastic.constants import COORDINATOR_PORT, LOOPBACK, NODES_MAX, SHARED, STATIC_PORT
 from elastic.errors import ConfigError
-from elastic.nodes import LOOPBACK, NODES_MAX, SHARED, Place
-from elastic.options import CommandLine
-from elastic.rendezvous_keys import Keys
-from elastic.values import integer, split_endpoint
-
-COORDINATOR_PORT = 29400
-STATIC_PORT = 29500
+from elastic.rendezvous.keys import Keys
+from elastic.text import split_endpoint
 
 
-class RendezvousConfig(NamedTuple):
-    """A node's way to the others: either endpoint or shared_state says where they are."""
-
-    backend: str
-    min_nodes: int
-    max_nodes: int
-    # Where the coordinator is; "": there is none.
-    endpoint_host: str = ""
-    endpoint_port: int = 0
-    is_host: bool | None = None  # None: found out by looking at the endpoint's address
-    # Where a shared state is kept, as given, and what its backend is told; "": there is none.
-    shared_state: str = ""
-    parameters: Mapping[str, str] = {}
-    node_rank: int = -1  # -1: no wish
-    topology: str = ""
-    on_node_loss: str = "replace"
-    max_membership_changes: int = -1
-    timings: Mapping[str, float] = {}  # seconds; those not given are the native defaults
-
-    def options(self, run_id: str, local_addr: str) -> _C.RendezvousOptions:
-        """As the agent takes it. ``local_addr``: where other nodes reach this one; "": as seen."""
-        backend = None
-        if self.shared_state:
-            from elastic.rendezvous import backends
-
-            backend = backends.create(self.backend, self.shared_state, run_id, self.parameters)
-        timings: dict[str, Any] = dict(self.timings)
-        return _C.RendezvousOptions(
-            endpoint_host=self.endpoint_host,
-            endpoint_port=self.endpoint_port,
-            is_host=self.is_host,
-            min_nodes=self.min_nodes,
-            max_nodes=self.max_nodes,
-            local_addr=local_addr,
-            node_rank=self.node_rank,
-            topology=self.topology,
-            static_ranks=self.backend == "static",
-            on_loss=_C.LossPolicy.__members__[self.on_node_loss.upper()],
-            max_membership_changes=self.max_membership_changes,
-            backend=backend,
-            **timings,
-        )
-
-
-def among_others(
+def several(
     line: CommandLine,
     bounds: tuple[int, int],
     backend: str,
     keys: Keys | None,
     notes: list[tuple[bool, str]],
-) -> Place:
+) -> NodeConfig:
     keys = keys or Keys({})
     if backend == "c10d" and keys.store_type == "file":
         backend = "file"  # torch's spelling
@@ -80,7 +32,7 @@ def among_others(
         max_nodes=bounds[1],
         is_host=keys.is_host,
         node_rank=_node_rank(line, keys, backend, bounds[1]),
-        topology=nodes.short(line, "topology"),
+        topology=short(line, "topology"),
         on_node_loss=nodes.on_node_loss(line),
         max_membership_changes=nodes.membership_changes(line),
         timings=keys.timings,
@@ -104,8 +56,8 @@ def among_others(
                     "is the address of the node with rank 0")
         )  # fmt: skip
     ports = nodes.worker_ports(line, master_port)
-    local_addr = nodes.short(line, "local-addr")
-    return Place(config, run_id, local_addr, master_port, ports, [*notes, *said])
+    local_addr = short(line, "local-addr")
+    return NodeConfig(config, run_id, local_addr, master_port, ports, [*notes, *said])
 
 
 def _static_endpoint(line: CommandLine, bounds: tuple[int, int]) -> tuple[str, int]:

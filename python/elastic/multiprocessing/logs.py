@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from elastic.errors import ConfigError
 
-DEFAULT_LINE_PREFIX = "[${role_name}${local_rank}]:"
-
 
 class Std(IntFlag):
     """A choice of standard streams; torch's names and numbers."""

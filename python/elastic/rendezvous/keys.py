@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from elastic.errors import ConfigError
-from elastic.values import is_number, seconds
+from elastic.text import is_number, seconds
 
 # Seconds by which the job is timed. Those in _POSITIVE would end every job at once if they were 0.
 _TIMINGS = (

@@ -11,16 +11,17 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TypeVar
 
-from elastic import devices, entrypoint, nodes, options
+from elastic._host import devices
+from elastic.cli import entrypoint, nodes, options
+from elastic.cli.config import LaunchConfig, NodeConfig
+from elastic.cli.options import CommandLine
+from elastic.cli.values import integer
+from elastic.constants import DEFAULT_LINE_PREFIX
 from elastic.errors import ConfigError
-from elastic.logs import DEFAULT_LINE_PREFIX, LogsSpecs, Std, parse_ranks
-from elastic.options import CommandLine
-from elastic.values import integer, is_number, seconds
-
-if TYPE_CHECKING:
-    from elastic.rendezvous_config import RendezvousConfig
+from elastic.multiprocessing.logs import LogsSpecs, Std, parse_ranks
+from elastic.text import is_number, seconds
 
 DEFAULT_SHUTDOWN_TIMEOUT_S = 30.0
 
@@ -37,40 +38,9 @@ _UNHEARD = {
 }
 
 
-class LaunchConfig(NamedTuple):
-    """A checked job, as far as this node is concerned.
-
-    A named tuple, because importing ``dataclasses`` would cost the launcher 4 ms at every start.
-    """
-
-    entrypoint: tuple[str, ...]  # the program and its arguments, before ${local_rank} is replaced
-    name: str  # how messages call it
-    nproc: int
-    environment: dict[str, str]  # what every worker inherits
-    run_id: str
-    role: str
-    max_restarts: int
-    shutdown_timeout: float
-    failure_grace: float
-    exit_barrier_timeout: float | None  # None: no limit
-    stop_scope: str  # "group" or "leader"
-    signals: tuple[int, ...]
-    rendezvous: RendezvousConfig | None  # None: this node is alone
-    local_addr: str  # "" on several nodes: the address from which the rendezvous is reached
-    master_port: int  # 0: a free one in each round
-    worker_ports: tuple[int, int]  # first and last; (0, 0): any
-    share_store: bool  # False: rank 0's worker hosts the store itself
-    logs: LogsSpecs
-    line_prefix: str
-    virtual_local_rank: bool
-    log_level: int
-    error_file: str  # where the launcher's parent looks for the first error; "": nowhere
-    notes: tuple[tuple[int, str], ...] = ()  # (level, sentence) for the log, once it is set up
-
-
 def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
     """Checks everything; counts devices if ``--nproc-per-node`` asks for it."""
-    place = nodes.place(line)
+    node = _nodes(line)
     notes: list[tuple[int, str]] = []
     interpreter = environ.get("PYTHON_EXEC") or sys.executable
     nproc = devices.worker_count(
@@ -88,14 +58,14 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
     role = line.text("role")
     if not role:
         raise ConfigError(f"{line.origin('role')} is empty")
-    notes += [(LOG_LEVELS["WARNING" if loud else "INFO"], note) for loud, note in place.notes]
+    notes += [(LOG_LEVELS["WARNING" if loud else "INFO"], note) for loud, note in node.notes]
     shutdown_timeout = _shutdown_timeout(line, environ)
     return LaunchConfig(
         entrypoint=entrypoint.command(line, interpreter, environ),
         name=line.program,
         nproc=nproc,
         environment=_worker_environment(environ, nproc, notes),
-        run_id=place.run_id or _random_id(),
+        run_id=node.run_id or _random_id(),
         role=role,
         max_restarts=integer(line, "max-restarts", 0, 2**31 - 1),
         shutdown_timeout=shutdown_timeout,
@@ -103,10 +73,10 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         exit_barrier_timeout=_seconds_or(line, "exit-barrier-timeout", None),
         stop_scope=_stop_scope(line),
         signals=_signals(line),
-        rendezvous=place.rendezvous,
-        local_addr=place.local_addr,
-        master_port=place.master_port,
-        worker_ports=place.worker_ports,
+        rendezvous=node.rendezvous,
+        local_addr=node.local_addr,
+        master_port=node.master_port,
+        worker_ports=node.worker_ports,
         share_store=environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1",
         logs=_logs(line, nproc),
         line_prefix=environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE") or DEFAULT_LINE_PREFIX,
@@ -115,6 +85,18 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         error_file=environ.get("TORCHELASTIC_ERROR_FILE", ""),
         notes=tuple(notes),
     )
+
+
+def _nodes(line: CommandLine) -> NodeConfig:
+    bounds = nodes.bounds(line)
+    backend = nodes.rendezvous_backend(line)
+    keys = nodes.rendezvous_keys(line, backend)
+    notes = [(False, note) for note in keys.notes] if keys else []
+    if nodes.is_single(line, bounds[1], backend, keys):
+        return nodes.single(line, keys, notes)
+    from elastic.cli import rendezvous
+
+    return rendezvous.several(line, bounds, backend, keys, notes)
 
 
 def _worker_environment(

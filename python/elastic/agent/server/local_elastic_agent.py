@@ -16,10 +16,9 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from elastic import _C, cgroup
-from elastic.errors import ConfigError
-from elastic.logs import DEFAULT_LINE_PREFIX, LogsSpecs
-from elastic.workers import (
+from elastic import _C
+from elastic._host import cgroup
+from elastic.agent.server.api import (
     RunResult,
     Worker,
     WorkerGroup,
@@ -28,13 +27,15 @@ from elastic.workers import (
     check,
     templates,
 )
+from elastic.constants import DEFAULT_LINE_PREFIX, LOOPBACK
+from elastic.errors import ConfigError
+from elastic.multiprocessing.logs import LogsSpecs
 
 if TYPE_CHECKING:
-    from elastic.report import ProcessFailure
+    from elastic.multiprocessing.errors.evidence import ProcessFailure
 
 logger = logging.getLogger(__name__)
 
-LOOPBACK = "127.0.0.1"
 REMINDER_S = 10.0  # how often it is said what a node that is in no round waits for
 
 
@@ -201,9 +202,9 @@ class LocalElasticAgent:
         failures: Mapping[int, ProcessFailure] = {}
         exit_code = native.exit_code
         if native.failures:
-            from elastic import report
+            from elastic.multiprocessing.errors import evidence
 
-            failures = report.examine(
+            failures = evidence.examine(
                 native.failures,
                 keeps_logs=self._keeps_logs,
                 oom_kills=_increase(kills_before, cgroup.oom_kills()),

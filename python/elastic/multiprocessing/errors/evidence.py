@@ -1,8 +1,8 @@
-"""Why a job failed, for people: which worker was first, how it ended, and what it left behind.
+"""A worker's failure and its evidence: how it ended, its error file, its last output.
 
 The earliest evidence wins: the time of the exception in the worker's error file if it wrote one
 (``torch.distributed.elastic.multiprocessing.errors.record`` does), else the time of its exit.
-Nothing in a worker's files can break the report; what cannot be read is left out.
+Nothing in a worker's files can break this; what cannot be read is left out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from elastic._C import WorkerFailure
-    from elastic.workers import RunResult
 
 TAIL_LINES_MAX = 50
 TAIL_BYTES_MAX = 64 * 1024
@@ -39,6 +38,10 @@ class ProcessFailure(NamedTuple):
     stderr_tail: tuple[str, ...] = ()
     log_dir: str = ""  # "": its output went to no file that stays
     hint: str = ""
+
+    def who(self) -> str:
+        pid = f", pid {self.pid}" if self.pid > 0 else ""
+        return f"rank {self.rank} (local rank {self.local_rank}{pid})"
 
     def signal_name(self) -> str:
         """As torch: the signal's name, or ``<N/A>``."""
@@ -94,7 +97,7 @@ def _oom_hint(oom_kills: int | None) -> str:
         return ""
     if oom_kills == 0:
         return "not the out-of-memory killer of this control group, which counted no kill"
-    from elastic import cgroup
+    from elastic._host import cgroup
 
     limit = cgroup.memory_limit()
     within = f" at its limit of {limit / 2**20:.0f} MiB" if limit is not None else ""
@@ -162,79 +165,6 @@ def _tail(path: str) -> tuple[str, ...]:
     return tuple(text.splitlines()[-TAIL_LINES_MAX:])
 
 
-def format_report(name: str, result: RunResult) -> str:
-    """What is printed at the end of a job that failed, without a final newline."""
-    failures = dict(result.failures)
-    job = result.job
-    if not failures and job is None:
-        return result.message
-    run = ("run", f"{result.run_id}, {_restarts(result)}")
-    if job is not None and job.rank not in failures:
-        lines = [f"{name} failed: {result.message}", *_facts(("node", job.node), run)]
-        first_at = None
-    else:
-        # The cause on all nodes if there are several; else the earliest evidence here.
-        first = failures.pop(job.rank if job else next(iter(failures)))
-        first_at = first.timestamp
-        lines = [f"{name} failed: {_who(first)} {first.how}"]
-        lines += _facts(
-            ("time", first.timestamp_isoformat()),
-            ("host", os.uname().nodename),
-            ("node", job.node if job else ""),
-            run,
-            ("error", first.message.splitlines()[0] if first.message else ""),
-            ("hint", first.hint),
-            ("logs", first.log_dir),
-        )
-        lines += _evidence(first)
-    if job is not None and job.lost:
-        lines.append(f"lost: {', '.join(job.lost)}")
-    for other in failures.values():
-        lines.append(f"also failed{_when(other, first_at)}: {_who(other)} {other.how}")
-        if other.message:
-            lines.append(f"    {'error':<8}{other.message.splitlines()[0]}")
-    if result.stopped:
-        ranks = ", ".join(map(str, result.stopped))
-        lines.append(f"stopped by the launcher, not failed: rank{_s(result.stopped)} {ranks}")
-    return "\n".join(lines)
-
-
-def _when(failure: ProcessFailure, first_at: float | None) -> str:
-    if first_at is None:  # on another node, by another clock
-        return " here"
-    later = failure.timestamp - first_at
-    return f", {later:.3f} s later" if later >= 0 else f", {-later:.3f} s earlier"
-
-
-def _facts(*facts: tuple[str, str]) -> list[str]:
-    return [f"    {label:<8}{text}" for label, text in facts if text]
-
-
-def _evidence(failure: ProcessFailure) -> list[str]:
-    if failure.stderr_tail:
-        title, shown = "last lines of its stderr", list(failure.stderr_tail)
-    elif failure.traceback:
-        title, shown = "traceback", failure.traceback.splitlines()[-TAIL_LINES_MAX:]
-    else:
-        return []
-    return [f"    {title}:", *(f"      | {line}" for line in shown)]
-
-
-def _who(failure: ProcessFailure) -> str:
-    pid = f", pid {failure.pid}" if failure.pid > 0 else ""
-    return f"rank {failure.rank} (local rank {failure.local_rank}{pid})"
-
-
-def _restarts(result: RunResult) -> str:
-    if result.max_restarts == 0:
-        return "no restarts allowed"
-    return f"{result.restart_count} of {result.max_restarts} restarts used"
-
-
-def _s(items: Sequence[object]) -> str:
-    return "" if len(items) == 1 else "s"
-
-
 def pass_on(failure: ProcessFailure, path: str) -> None:
     """Writes the failure where the launcher's own parent looks for it, in torch's format."""
     import json
@@ -242,7 +172,7 @@ def pass_on(failure: ProcessFailure, path: str) -> None:
     data = dict(failure.error_file_data or {})
     message = data.get("message")
     if not isinstance(message, dict):
-        text = failure.message or f"{_who(failure)} {failure.how}"
+        text = failure.message or f"{failure.who()} {failure.how}"
         message = {"message": text, "extraInfo": {"timestamp": str(int(failure.timestamp))}}
     data["message"] = {**message, "errorCode": failure.shell_code}
     partial = f"{path}.{os.getpid()}"

@@ -1,7 +1,7 @@
 """The launcher's command line: one table that the parser, the help text and ``PET_*`` share.
 
-Values stay text here; ``elastic.config`` judges them, so that a flag and its variable are judged by
-the same words.
+Values stay text here; ``elastic.cli.resolve`` checks them, so that a flag and its variable get the
+same messages.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ENV_PREFIX = "PET_"
 
 
 class Option(NamedTuple):
-    """One option. Its value stays text until ``elastic.config`` judges it."""
+    """One option. Its value stays text until ``elastic.cli.resolve`` judges it."""
 
     name: str
     metavar: str  # "": a switch

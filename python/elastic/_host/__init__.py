@@ -1,0 +1,1 @@
+"""What this machine has: CPUs, accelerators and the limits of its control groups."""

@@ -1,0 +1,80 @@
+"""Why a job failed, for people: which worker was first, how it ended, and what it left behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from elastic.multiprocessing.errors.evidence import TAIL_LINES_MAX, ProcessFailure
+
+if TYPE_CHECKING:
+    from elastic.agent.server.api import RunResult
+
+
+def format_report(name: str, result: RunResult) -> str:
+    """What is printed at the end of a job that failed, without a final newline."""
+    failures = dict(result.failures)
+    job = result.job
+    if not failures and job is None:
+        return result.message
+    run = ("run", f"{result.run_id}, {_restarts(result)}")
+    if job is not None and job.rank not in failures:
+        lines = [f"{name} failed: {result.message}", *_facts(("node", job.node), run)]
+        first_at = None
+    else:
+        # The cause on all nodes if there are several; else the earliest evidence here.
+        first = failures.pop(job.rank if job else next(iter(failures)))
+        first_at = first.timestamp
+        lines = [f"{name} failed: {first.who()} {first.how}"]
+        lines += _facts(
+            ("time", first.timestamp_isoformat()),
+            ("host", os.uname().nodename),
+            ("node", job.node if job else ""),
+            run,
+            ("error", first.message.splitlines()[0] if first.message else ""),
+            ("hint", first.hint),
+            ("logs", first.log_dir),
+        )
+        lines += _evidence(first)
+    if job is not None and job.lost:
+        lines.append(f"lost: {', '.join(job.lost)}")
+    for other in failures.values():
+        lines.append(f"also failed{_when(other, first_at)}: {other.who()} {other.how}")
+        if other.message:
+            lines.append(f"    {'error':<8}{other.message.splitlines()[0]}")
+    if result.stopped:
+        ranks = ", ".join(map(str, result.stopped))
+        lines.append(f"stopped by the launcher, not failed: rank{_s(result.stopped)} {ranks}")
+    return "\n".join(lines)
+
+
+def _when(failure: ProcessFailure, first_at: float | None) -> str:
+    if first_at is None:  # on another node, by another clock
+        return " here"
+    later = failure.timestamp - first_at
+    return f", {later:.3f} s later" if later >= 0 else f", {-later:.3f} s earlier"
+
+
+def _facts(*facts: tuple[str, str]) -> list[str]:
+    return [f"    {label:<8}{text}" for label, text in facts if text]
+
+
+def _evidence(failure: ProcessFailure) -> list[str]:
+    if failure.stderr_tail:
+        title, shown = "last lines of its stderr", list(failure.stderr_tail)
+    elif failure.traceback:
+        title, shown = "traceback", failure.traceback.splitlines()[-TAIL_LINES_MAX:]
+    else:
+        return []
+    return [f"    {title}:", *(f"      | {line}" for line in shown)]
+
+
+def _restarts(result: RunResult) -> str:
+    if result.max_restarts == 0:
+        return "no restarts allowed"
+    return f"{result.restart_count} of {result.max_restarts} restarts used"
+
+
+def _s(items: Sequence[object]) -> str:
+    return "" if len(items) == 1 else "s"

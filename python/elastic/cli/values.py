@@ -1,0 +1,23 @@
+"""Checked values out of a command line. A ``ConfigError`` names the option or its variable."""
+
+from __future__ import annotations
+
+from elastic.cli.options import CommandLine
+from elastic.constants import TEXT_BYTES_MAX
+from elastic.errors import ConfigError
+from elastic.text import is_number
+
+
+def integer(line: CommandLine, name: str, least: int, most: int) -> int:
+    text = line.text(name).strip()
+    if not is_number(text) or not least <= int(text) <= most:
+        bounds = f"from {least}" if most == 2**31 - 1 else f"from {least} to {most}"
+        raise ConfigError(f"{line.origin(name)} is {text!r}: expected a whole number {bounds}")
+    return int(text)
+
+
+def short(line: CommandLine, name: str) -> str:
+    text = line.text(name)
+    if len(text.encode(errors="surrogateescape")) > TEXT_BYTES_MAX:
+        raise ConfigError(f"{line.origin(name)} is longer than {TEXT_BYTES_MAX} bytes")
+    return text

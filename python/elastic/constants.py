@@ -1,0 +1,16 @@
+"""Numbers and names that the layers share. The agent's exit codes are in ``elastic._C``."""
+
+LOOPBACK = "127.0.0.1"
+PORT_MAX = 65535
+
+COORDINATOR_PORT = 29400  # of an endpoint without a port
+STATIC_PORT = 29500  # the same with static ranks, as under torchrun
+
+NODES_MAX = 100_000  # kNodesMax
+TEXT_BYTES_MAX = 255  # kNodeTextBytesMax
+
+# Rendezvous backends whose nodes connect to a coordinator, and those that share a state.
+COORDINATED = ("static", "c10d")
+SHARED = ("file", "tcpstore", "etcd", "etcd-v2")
+
+DEFAULT_LINE_PREFIX = "[${role_name}${local_rank}]:"
