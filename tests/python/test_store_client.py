@@ -211,7 +211,9 @@ def test_dead_server_is_unavailable_and_a_new_one_is_found() -> None:
 def test_connect_gives_up_at_its_timeout() -> None:
     with StoreServer() as server:
         port = server.port
-    with pytest.raises(ConnectionError, match=f"no store server at 127.0.0.1:{port}"):
+    with pytest.raises(
+        ConnectionError, match=f"cannot connect to a store server at 127.0.0.1:{port}"
+    ):
         StoreClient("127.0.0.1", port, timeout=0.2)
 
 

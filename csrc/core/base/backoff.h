@@ -1,9 +1,9 @@
 #pragma once
 
-// How long to wait before the next attempt: exponential with full jitter, so that a thousand
-// clients that failed together do not come back together.
+// The delay before the next attempt: exponential with full jitter, so that a thousand clients that
+// failed together do not retry together.
 //
-// Pure: chance is injected. One caller at a time.
+// Pure: the random generator is a parameter. Not thread-safe.
 
 #include "core/base/rng.h"
 #include "elastic/time.h"
@@ -11,8 +11,8 @@
 namespace elastic {
 
 struct BackoffOptions {
-  Duration first = std::chrono::milliseconds(20);  // the bound of the first wait; it doubles
-  Duration cap = std::chrono::seconds(1);          // and never exceeds this one
+  Duration first = std::chrono::milliseconds(20);  // upper bound of the first delay; doubles
+  Duration cap = std::chrono::seconds(1);          // maximum of the upper bound
 };
 
 class Backoff {
@@ -20,7 +20,7 @@ class Backoff {
   Backoff(const BackoffOptions& options, Rng* rng)
       : bound_(options.first), cap_(options.cap), rng_(rng) {}
 
-  // The wait before the next attempt: uniform between zero and the present bound.
+  // The delay before the next attempt: uniform between zero and the current upper bound.
   Duration next();
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
 
 // For broken invariants of our own code only: never for bytes from a socket, for options or for
-// what a system call returned.
+// results of system calls.
 
 #include <cstdio>
 #include <cstdlib>

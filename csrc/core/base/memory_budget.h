@@ -1,7 +1,7 @@
 #pragma once
 
-// How much memory a store may hold, counted where it is taken: one ledger for the table and for the
-// buffers of all its connections. Pure; the owner serialises calls.
+// The memory limit of a store, shared by its table and the buffers of all its connections. Pure;
+// the owner serialises calls.
 
 #include <cstddef>
 
@@ -15,13 +15,13 @@ class MemoryBudget {
 
   std::size_t used() const { return used_; }
   bool fits(std::size_t bytes) const { return bytes <= bytes_max_ - used_; }
-  // Takes `bytes` if they fit. Ask before the memory is allocated.
+  // Takes `bytes` if they fit. Call it before the memory is allocated.
   [[nodiscard]] bool take(std::size_t bytes) {
     if (!fits(bytes)) return false;
     used_ += bytes;
     return true;
   }
-  // Takes the place of `old_bytes`, taken before, by `new_bytes`, if the difference fits.
+  // Replaces `old_bytes`, taken earlier, by `new_bytes`, if the difference fits.
   [[nodiscard]] bool exchange(std::size_t old_bytes, std::size_t new_bytes) {
     if (new_bytes > old_bytes) return take(new_bytes - old_bytes);
     give_back(old_bytes - new_bytes);

@@ -1,6 +1,6 @@
 #pragma once
 
-// A small seedable generator (SplitMix64), passed to whatever needs chance: the same seed gives the
+// A small seedable random generator (SplitMix64), passed as a parameter: the same seed gives the
 // same run. Not for secrets.
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 namespace elastic::core {
 namespace {
 
-// glibc tells abbreviations only from 2.32 on, and we run from 2.28 on.
+// glibc has sigabbrev_np() since 2.32; we support 2.28.
 const char* name_of(int signal) {
   switch (signal) {
     case SIGHUP: return "SIGHUP";

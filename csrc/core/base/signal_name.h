@@ -6,7 +6,7 @@
 
 namespace elastic::core {
 
-// "signal 15 (SIGTERM)"; without the name for a signal that has none.
+// "signal 15 (SIGTERM)"; without the name if the signal has none.
 std::string signal_text(int signal);
 
 }  // namespace elastic::core

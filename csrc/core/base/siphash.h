@@ -1,7 +1,7 @@
 #pragma once
 
-// SipHash-1-3 of a byte string: a hash that somebody who does not know the seed cannot steer, so
-// that no client can make the keys of a table collide.
+// SipHash-1-3 of a byte string: a keyed hash, so that a client that does not know the seed cannot
+// choose keys that collide.
 
 #include <bit>
 #include <cstddef>
@@ -13,7 +13,7 @@ namespace elastic {
 
 class SipHash {
  public:
-  using is_transparent = void;  // an unordered_map of strings may be searched by string_view
+  using is_transparent = void;  // allows look-up by string_view in an unordered_map of strings
 
   explicit SipHash(std::uint64_t seed) : seed_(seed) {}
 

@@ -7,23 +7,23 @@
 
 // Theory of operation. Linear hashing: buckets are split one by one, in order, one for each key
 // that is added, so that there are as many buckets as keys and no insertion ever moves more than
-// one bucket's keys. (A table that doubles all at once would stop every client for a tenth of a
-// second at some millions of keys.) With n buckets, a key lives in bucket `hash mod 2^k` for the
-// least 2^k >= n, or, while that bucket does not exist yet, in the one that it will be split from:
-// the same number without its highest bit.
+// one bucket's keys. (A table that doubles all at once would block every client for a tenth of a
+// second at some millions of keys.) With n buckets, a key is in bucket `hash mod 2^k` for the least
+// 2^k >= n, or, if that bucket does not exist yet, in the bucket that it will be split from: the
+// same number without its highest bit.
 //
-// An entry is one allocation: header, key, value, and whatever the allocator rounds it up to. A
-// value that fits there is overwritten in place, so counters and values of steady length cost no
-// allocation.
+// An entry is one allocation: header, key, value, and the bytes that the allocator adds by rounding
+// up. A value that fits there is overwritten in place, so counters and values of constant length
+// cost no allocation.
 
 namespace elastic {
 namespace {
 
-constexpr std::size_t kAllocatorGrain = 16;    // glibc's chunks are multiples of it,
-constexpr std::size_t kAllocatorOverhead = 8;  // of which it keeps so much for itself
+constexpr std::size_t kAllocatorGrain = 16;    // glibc's chunk sizes are multiples of this
+constexpr std::size_t kAllocatorOverhead = 8;  // glibc's own header in each chunk
 constexpr std::size_t kBucketBytes = sizeof(void*);
 
-// The bytes that the allocator hands out when it is asked for `bytes`.
+// The usable bytes of an allocation of `bytes`.
 constexpr std::size_t usable(std::size_t bytes) {
   const std::size_t chunk =
       (bytes + kAllocatorOverhead + kAllocatorGrain - 1) / kAllocatorGrain * kAllocatorGrain;
@@ -97,8 +97,8 @@ bool KeyTable::append(Position position, std::string_view key, std::string_view 
   if (old == nullptr) return assign(position, key, suffix);
   const std::size_t size = old->value_size + suffix.size();
   if (size > old->value_capacity) {
-    // Half as much again, so that many small appends cost time in proportion to the result; when
-    // the budget has no room for that, what is needed.
+    // Grow by half, so that many small appends take time linear in the result; if that exceeds the
+    // budget, grow by the required amount only.
     std::size_t room = size + size / 2;
     if (!budget_->exchange(charge(*old), bytes_of(key.size(), room))) {
       room = size;
@@ -114,7 +114,7 @@ bool KeyTable::append(Position position, std::string_view key, std::string_view 
   return true;
 }
 
-// Puts a new entry where `position` points, in place of the one that is there or as one more.
+// Inserts a new entry at `position`, or replaces the existing one.
 void KeyTable::insert(Position position, Entry* entry) {
   Entry* const old = *position.link_;
   *position.link_ = entry;
@@ -129,7 +129,7 @@ void KeyTable::insert(Position position, Entry* entry) {
 }
 
 void KeyTable::split_one_bucket() {
-  // A hash of 32 bits can number no more.
+  // A 32-bit hash cannot address more buckets.
   if (buckets_.size() > std::numeric_limits<std::uint32_t>::max()) return;
   const std::size_t added = buckets_.size();
   if (added > mask_) mask_ = 2 * mask_ + 1;

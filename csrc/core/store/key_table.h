@@ -3,7 +3,7 @@
 // The keys of a store and their values: a hash table that spends little memory on each key.
 //
 // A key of 15 bytes with a value of 32 takes about 105 bytes, where std::unordered_map of strings
-// takes over 190. Growing never stops the world: see the theory of operation in the .cc file.
+// takes over 190. Growth is incremental: see the theory of operation in the .cc file.
 // Pure; the owner serialises calls.
 
 #include <cstddef>
@@ -21,8 +21,8 @@ class KeyTable {
   struct Entry;
 
  public:
-  // Where a key is, or would be put; good until the next change of the table. One look-up serves a
-  // read and the write that follows from it.
+  // Where a key is, or would be inserted; valid until the next change of the table. One look-up
+  // serves a read and the write that follows it.
   class Position {
    public:
     bool found() const { return *link_ != nullptr; }
@@ -34,8 +34,8 @@ class KeyTable {
     Entry** link_;
   };
 
-  // What is held is taken from `budget`, which outlives the table. The seed should be random, and
-  // unknown to those who choose the keys.
+  // Memory is charged to `budget`, which outlives the table. The seed should be random and secret
+  // from clients, which could otherwise choose colliding keys.
   KeyTable(std::uint64_t seed, MemoryBudget* budget);
   KeyTable(const KeyTable&) = delete;
   KeyTable& operator=(const KeyTable&) = delete;
@@ -43,14 +43,14 @@ class KeyTable {
 
   Position locate(std::string_view key);
   bool contains(std::string_view key) { return locate(key).found(); }
-  // REQUIRES: position.found(). The view is good until the next change of the table.
+  // REQUIRES: position.found(). The view is valid until the next change of the table.
   std::string_view value(Position position) const;
 
-  // Stores `value` at `key`, whose position it is. False: over the budget, and nothing was changed.
-  // `room` asks for space for later values that are longer.
+  // Stores `value` at `key`; `position` is the key's. False: over the budget; nothing was changed.
+  // `room` reserves space for longer values later.
   [[nodiscard]] bool assign(Position position, std::string_view key, std::string_view value,
                             std::size_t room = 0);
-  // Puts `suffix` behind the value; a missing key counts as an empty value. False: as assign.
+  // Appends `suffix` to the value; a missing key counts as an empty value. False: as assign.
   [[nodiscard]] bool append(Position position, std::string_view key, std::string_view suffix);
   // REQUIRES: position.found().
   void erase(Position position);
@@ -59,7 +59,7 @@ class KeyTable {
   std::size_t size() const { return size_; }
   // The sum of the lengths of all keys.
   std::size_t key_bytes() const { return key_bytes_; }
-  // The most that assign() of such a pair can take from the budget.
+  // An upper bound of what assign() of such a pair charges to the budget.
   static std::size_t bytes_of(std::size_t key_size, std::size_t value_size);
 
   template <typename Visitor>
@@ -70,7 +70,7 @@ class KeyTable {
   }
 
  private:
-  // The header of one allocation; the bytes of the key and then of the value follow it.
+  // The header of one allocation; the bytes of the key and of the value follow it.
   struct Entry {
     Entry* next;
     std::size_t value_size;

@@ -8,17 +8,18 @@
 #include "core/base/check.h"
 
 // Theory of operation. Keys and queues are two separate name spaces; a wait is for names, and a
-// name is there when a key of that name exists or a queue of that name is not empty.
+// name is present when a key of that name exists or a queue of that name is not empty.
 //
-// A wait remembers the names that are missing when it begins, each once, and counts them down: the
-// first write to a name, or a push to it, ticks it off for good, also if the key is deleted again.
-// The wait is over when none is left. For each awaited name there is a list of links, oldest wait
-// first; a write takes the whole list, a push ticks the name off until it has ended one wait. A
-// client has one open wait at most: a new WAIT or BARRIER takes the place of the one before, which
-// is then never answered (PyTorch's server, too, sends one byte for both).
+// A wait records the names that are missing when it begins, each once, and counts them down: the
+// first write to a name, or a push to it, removes the name from the wait, even if the key is
+// deleted again. The wait ends when no name is left. Each awaited name has a list of links, oldest
+// wait first; a write removes the name from every wait in the list, a push from one wait after
+// another until one of them ends. A client has at most one open wait: a new WAIT or BARRIER
+// replaces the previous one, which is then never answered (PyTorch's server, too, sends one byte
+// for both).
 //
-// Whatever can be refused (a limit, a value that is no number) is refused before anything changes,
-// so a request is served as a whole or not at all; MULTI_SET, too.
+// Every error (a limit, a value that is not a number) is detected before anything changes, so a
+// request is executed completely or not at all; this includes MULTI_SET.
 
 namespace elastic {
 namespace {
@@ -27,10 +28,10 @@ constexpr const char* kOverBudget = "the store is full: total_bytes_max is reach
 constexpr const char* kReplyTooLong = "a reply is longer than output_bytes_max";
 constexpr const char* kNotANumber = "the value to add to is not a number";
 
-// Decimal digits of an int64 with its sign: counters get this much room from the start.
+// Decimal digits of an int64 with its sign: counters reserve this much when they are created.
 constexpr std::size_t kNumberBytes = 20;
-// What a queue's element, an awaited name and a link cost beside their strings: nodes of the
-// standard library's containers with the allocator's share.
+// What a queue's element, a queue and an awaited name cost in addition to their strings: nodes of
+// the standard library's containers, with the allocator's overhead.
 constexpr std::size_t kQueueNodeBytes = 80;
 constexpr std::size_t kQueueBytes = 128;
 constexpr std::size_t kAwaitedNameBytes = 160;
@@ -42,7 +43,7 @@ std::optional<std::int64_t> parse_number(std::string_view text) {
   text.remove_prefix(start);
   if (text[0] == '+') {
     text.remove_prefix(1);
-    if (text.starts_with('-')) return std::nullopt;  // from_chars would take this sign as well
+    if (text.starts_with('-')) return std::nullopt;  // from_chars would accept "+-1"
   }
   std::int64_t number = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -126,7 +127,7 @@ const char* StoreTable::set(std::string_view key, std::string_view value, Releas
 const char* StoreTable::compare_set(const wire::Request& request, std::string* reply,
                                     Released* released) {
   const KeyTable::Position position = keys_.locate(request.key);
-  // A missing key equals only the empty expectation; any other is sent back as it came.
+  // A missing key equals only an empty expected value; any other expected value is returned.
   const std::string_view current = position.found()           ? keys_.value(position)
                                    : request.expected.empty() ? std::string_view()
                                                               : request.expected;
@@ -175,7 +176,7 @@ const char* StoreTable::append(const wire::Request& request, Released* released)
 }
 
 const char* StoreTable::multi_get(const wire::ItemList& keys, std::string* reply) {
-  // The length of the reply first: one small request could otherwise ask for a terabyte.
+  // Compute the length of the reply first: a small request could otherwise produce a terabyte.
   std::size_t bytes = 0;
   auto cursor = keys.begin();
   for (std::size_t i = 0; i < keys.size(); ++i) {
@@ -193,7 +194,7 @@ const char* StoreTable::multi_get(const wire::ItemList& keys, std::string* reply
 }
 
 const char* StoreTable::multi_set(const wire::ItemList& pairs, Released* released) {
-  // Counted as if every key were new, so that the decision needs no trial run.
+  // Every key is counted as new, so that one pass decides whether all pairs fit.
   std::size_t bytes = 0;
   auto cursor = pairs.begin();
   for (std::size_t i = 0; i < pairs.size(); i += 2) {
@@ -232,7 +233,7 @@ bool StoreTable::reply_fits(const std::string& reply, std::size_t bytes) const {
 // Queues.
 
 std::size_t StoreTable::queue_size(std::string_view name) const {
-  if (queues_.empty()) return 0;  // the common case: no job that uses none pays for them
+  if (queues_.empty()) return 0;  // the common case: skips the look-up
   const auto queue = queues_.find(name);
   return queue == queues_.end() ? 0 : queue->second.size();
 }
@@ -309,7 +310,7 @@ const char* StoreTable::wait(const wire::ItemList& names, Waiter* client, std::s
 
 const char* StoreTable::barrier(const wire::Request& request, Waiter* client, std::string* reply,
                                 Released* released) {
-  // Room for the wait is made before the count is raised, as there is no way back from that.
+  // Reserve memory for the wait before the count is raised, because the count cannot be undone.
   if (!begin_wait(client, 1, request.key.size())) return kOverBudget;
   std::int64_t arrived = 0;
   const char* const refusal = increment(request.key, 1, &arrived);
@@ -326,8 +327,8 @@ const char* StoreTable::barrier(const wire::Request& request, Waiter* client, st
 
 bool StoreTable::begin_wait(Waiter* client, std::size_t names, std::size_t name_bytes) {
   client->cancel();
-  // Each name is charged to each wait for it, though they share one: then no wait's end changes
-  // what another one owes.
+  // Each name is charged to every wait for it, although they share it: then the end of one wait
+  // does not change the charge of another.
   const std::size_t bytes = sizeof(Wait) + names * (sizeof(Link) + kAwaitedNameBytes) + name_bytes;
   if (!budget_->take(bytes)) return false;
   client->wait_ = std::make_unique<Wait>(Wait{this, bytes, 0, {}});
@@ -339,8 +340,8 @@ void StoreTable::add_name(Waiter* client, std::string_view name) {
   auto found = awaited_.find(name);
   if (found == awaited_.end()) found = awaited_.try_emplace(std::string(name)).first;
   Fifo& fifo = found->second;
-  // A wait enters its names one behind the other, so a name that it lists twice has it as its
-  // newest.
+  // A wait adds its names one after the other, so for a name that it lists twice it is already the
+  // newest in the list.
   if (fifo.tail != nullptr && fifo.tail->waiter == client) return;
   Wait& wait = *client->wait_;
   Link* const link = &wait.links.emplace_back(Link{client, &*found, nullptr, fifo.tail});
@@ -361,7 +362,7 @@ void StoreTable::end_wait(Waiter* client) {
   budget_->give_back(wait->charged);
 }
 
-// Ticks off a name for the wait of `link`, which has left its list. True: that ended the wait.
+// Removes a name from the wait of `link`, which has left its list. True: that ended the wait.
 bool StoreTable::count_down(Link* link, Released* released) {
   Waiter* const waiter = link->waiter;
   link->name = nullptr;
@@ -384,9 +385,9 @@ void StoreTable::wake_all(std::string_view name, Released* released) {
   }
 }
 
-// For a push: one element is for one client. Waits that still miss other names have this one ticked
-// off on the way to the oldest wait that ends, so that an element never lies there while a client
-// that waits for nothing else sleeps.
+// For a push: one element wakes one client. Removes the name from waits that still miss other
+// names until one wait ends, so that a client that waits for this name only does not sleep while
+// the queue has an element.
 void StoreTable::wake_one(std::string_view name, Released* released) {
   if (awaited_.empty()) return;
   const auto found = awaited_.find(name);

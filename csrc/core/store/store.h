@@ -1,10 +1,10 @@
 #pragma once
 
-// The store as a pure machine: keys, queues, and the clients that wait for them.
+// The store as a pure state machine: keys, queues, and the clients that wait for them.
 //
-// A request goes in; its reply comes out as bytes, with the clients whose waits it ended. No
-// request blocks: WAIT and BARRIER leave a wait behind, and a later request, of whichever client,
-// ends it. Not thread-safe; the owner serialises calls.
+// serve() executes a request and returns its reply as bytes, with the clients whose waits it ended.
+// No request blocks: WAIT and BARRIER register a wait, which a later request of any client ends.
+// Not thread-safe; the owner serialises calls.
 
 #include <cstddef>
 #include <cstdint>
@@ -28,21 +28,21 @@ class StoreTable {
  public:
   class Waiter;
 
-  // What the table holds is taken from `budget`. `limits` and `budget` outlive the table. The seed
-  // should be random: with it, no client can choose keys that collide.
+  // Memory is charged to `budget`. `limits` and `budget` outlive the table. The seed should be
+  // random, so that clients cannot choose colliding keys.
   StoreTable(const StoreLimits& limits, MemoryBudget* budget, std::uint64_t seed);
   StoreTable(const StoreTable&) = delete;
   StoreTable& operator=(const StoreTable&) = delete;
   ~StoreTable();
 
-  // Serves a request of `client`. Appends its reply to `reply`, which holds what the client has not
-  // read yet, and to `released` each client (it may be `client` itself) whose wait is over: send it
-  // wire::kStopWaiting. Returns nullptr, or what is wrong with the request, a phrase in lower case:
-  // then nothing was changed or replied, and the connection must be closed.
+  // Executes a request of `client`. Appends its reply to `reply`, which holds what the client has
+  // not read yet, and to `released` each client (possibly `client` itself) whose wait ended: send
+  // it wire::kStopWaiting. Returns nullptr, or the error as a phrase in lower case: then nothing
+  // was changed or replied, and the connection must be closed.
   [[nodiscard]] const char* serve(const wire::Request& request, Waiter* client, std::string* reply,
                                   std::vector<Waiter*>* released);
 
-  // Forgets every key, queue and wait. The waiters are not told.
+  // Removes every key, queue and wait. The waiters are not released.
   void clear();
 
   std::size_t num_keys() const { return keys_.size(); }
@@ -69,12 +69,12 @@ class StoreTable {
   struct Wait {
     StoreTable* table;
     std::size_t charged;      // taken from the budget for this wait
-    std::size_t missing = 0;  // names that are still to come
+    std::size_t missing = 0;  // names that are still missing
     std::vector<Link> links;
   };
 
  public:
-  // A client, as far as the table is concerned: at most one open wait, which ends with the object.
+  // The wait of one client: at most one is open, and it ends with the object.
   class Waiter {
    public:
     Waiter() = default;
@@ -89,7 +89,7 @@ class StoreTable {
 
    private:
     friend class StoreTable;
-    std::unique_ptr<Wait> wait_;  // apart, as most clients wait for nothing most of the time
+    std::unique_ptr<Wait> wait_;  // allocated on demand: most clients have no wait
   };
 
  private:
@@ -116,7 +116,7 @@ class StoreTable {
   bool all_present(const wire::ItemList& names);
   std::size_t queue_size(std::string_view name) const;
 
-  // The three steps of a wait. begin_wait says false when the budget has no room for it.
+  // The three steps of a wait. begin_wait returns false if the wait exceeds the budget.
   bool begin_wait(Waiter* client, std::size_t names, std::size_t name_bytes);
   void add_name(Waiter* client, std::string_view name);
   void end_wait(Waiter* client);

@@ -1,11 +1,11 @@
 #include "core/store/wire.h"
 
-// Theory of operation. A request is at most four arguments, so decode() walks them from the start
-// of the frame each time: no more than three lengths to skip over. Lists are the exception (up to
-// item_count_max strings) and keep a cursor between calls. Each length is compared with its limit,
-// and with what is left of frame_bytes_max, as soon as its eight bytes are there, before anybody
-// waits for, or makes room for, what it announces. Limits are the embedder's and may be as large as
-// a size_t, so lengths are compared by subtraction from a limit and never added up first.
+// Theory of operation. A request has at most four arguments, so decode() walks them from the start
+// of the frame each time and skips at most three lengths. Lists are the exception (up to
+// item_count_max strings): they keep a cursor between calls. Each length is compared with its
+// limit, and with the rest of frame_bytes_max, as soon as its eight bytes have arrived, before any
+// memory is allocated for it. The embedder sets the limits, up to the maximum of size_t, so lengths
+// are subtracted from a limit and never added first.
 
 namespace elastic::wire {
 
@@ -14,12 +14,13 @@ namespace {
 constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
 constexpr const char* kFrameTooLong = "a request is longer than frame_bytes_max";
 
-// Whether `length` bytes behind the first `offset` stay within `limit`.
+// Whether `length` bytes after the first `offset` are within `limit`.
 bool fits(std::size_t offset, std::uint64_t length, std::size_t limit) {
   return offset <= limit && length <= limit - offset;
 }
 
-// Walks the arguments of one frame; the first that is short or over a limit decides the result.
+// Walks the arguments of one frame; the first that is incomplete or over a limit decides the
+// result.
 class Walker {
  public:
   Walker(std::string_view bytes, const StoreLimits& limits) : bytes_(bytes), limits_(limits) {}
@@ -70,7 +71,7 @@ class Walker {
 
   std::string_view bytes_;
   const StoreLimits& limits_;
-  std::size_t offset_ = 1;  // behind the opcode
+  std::size_t offset_ = 1;  // after the opcode
   DecodeResult result_{DecodeStatus::kNeedMore, 0, nullptr};
 };
 
@@ -134,7 +135,7 @@ DecodeResult RequestDecoder::decode_items(std::string_view bytes, Request* reque
   const auto count = load_integer<std::uint64_t>(bytes.data() + 1);
   if (scanned_ == 0) {
     if (count > limits_->item_count_max) return violation("a list is longer than item_count_max");
-    // Each string has a length at least, so this bounds the product below, too.
+    // Each string has at least its length field, so this also bounds the product below.
     if (count > limits_->frame_bytes_max / (kLengthBytes * strings_per_item)) {
       return violation(kFrameTooLong);
     }

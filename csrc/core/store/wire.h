@@ -4,10 +4,9 @@
 //
 // A request is one opcode byte and its arguments in sequence; integers are little endian; `bytes`
 // is a u64 length and that many bytes; a list is a u64 count and that many `bytes`. There is no
-// frame length, so a request is complete when its last argument is. docs/protocol.md has the
-// grammar.
+// frame length: a request is complete when its last argument is. docs/protocol.md has the grammar.
 //
-// Pure and allocation-free on the reading side: what is decoded are views into the caller's buffer.
+// Pure. Decoding allocates nothing: decoded strings are views into the caller's buffer.
 
 #include <cstddef>
 #include <cstdint>
@@ -53,8 +52,8 @@ inline constexpr char kWaitCanceled = 1;
 using core::append_integer;
 using core::load_integer;
 
-// Length-prefixed strings that stand one behind the other in a decoded frame.
-// REQUIRES of every reader: the decoder has checked them.
+// Consecutive length-prefixed strings in a decoded frame.
+// REQUIRES: the decoder has checked them.
 class ItemList {
  public:
   ItemList() = default;
@@ -81,7 +80,7 @@ class ItemList {
   const char* bytes_ = nullptr;
 };
 
-// One request. Which members are set follows from the opcode; the decoder leaves the rest alone.
+// One request. The opcode determines which members are set; the decoder does not change the others.
 struct Request {
   Opcode opcode = Opcode::kValidate;
   std::uint32_t nonce = 0;    // PING
@@ -97,15 +96,14 @@ enum class DecodeStatus : std::uint8_t { kRequest, kNeedMore, kViolation };
 
 struct DecodeResult {
   DecodeStatus status;
-  std::size_t bytes;      // kRequest: of the frame. kNeedMore: how many it takes to go on
-  const char* violation;  // kViolation: what was wrong, a phrase in lower case
+  std::size_t bytes;      // kRequest: size of the frame. kNeedMore: size needed to continue
+  const char* violation;  // kViolation: the error, a phrase in lower case
 };
 
-// Cuts a byte stream into requests. Feed it a buffer that begins at a frame; after kNeedMore feed
-// it the same frame again with more bytes behind: it goes on where it stopped, so that a frame that
+// Splits a byte stream into requests. Pass a buffer that begins at a frame; after kNeedMore pass
+// the same frame again with more bytes: decoding continues where it stopped, so that a frame that
 // arrives byte by byte costs no more than one that arrives whole. The first frame must be VALIDATE
-// with the right magic, and it alone (the decoder swallows none: VALIDATE is returned like the
-// rest).
+// with the right magic, and no later frame may be VALIDATE. VALIDATE is returned like any request.
 class RequestDecoder {
  public:
   explicit RequestDecoder(const StoreLimits& limits) : limits_(&limits) {}
@@ -117,12 +115,12 @@ class RequestDecoder {
   const StoreLimits* limits_;  // outlives the decoder
   bool validated_ = false;
   // Progress inside a list, so that its items are not walked again: the first unread byte (0: not
-  // in a list yet) and the strings that are still to come.
+  // in a list yet) and the number of missing strings.
   std::size_t scanned_ = 0;
   std::size_t strings_left_ = 0;
 };
 
-// Appends one request to `out`. Lengths are the caller's to check (StoreLimits).
+// Appends one request to `out`. The caller checks the lengths (StoreLimits).
 void append_validate(std::string* out);
 void append_ping(std::string* out, std::uint32_t nonce);
 // GET, DELETE_KEY, QUEUE_POP, QUEUE_LEN.

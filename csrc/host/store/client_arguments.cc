@@ -18,11 +18,11 @@ std::string quoted(std::string_view key) {
 
 Status too_large(const std::string& what, std::size_t size, std::size_t limit) {
   return {StatusCode::kInvalidArgument, what + " has " + std::to_string(size) + " bytes: at most " +
-                                            std::to_string(limit) + " are possible"};
+                                            std::to_string(limit) + " are allowed"};
 }
 
 Status check_key(std::string_view key) {
-  if (key.size() < kLimits.key_bytes_max) return {};  // the "/" wants one byte of them
+  if (key.size() < kLimits.key_bytes_max) return {};  // one byte is reserved for the "/"
   return too_large("key " + quoted(key), key.size(), kLimits.key_bytes_max - 1);
 }
 
@@ -35,7 +35,7 @@ Status check_count(std::size_t count) {
   if (count <= kLimits.item_count_max) return {};
   return {StatusCode::kInvalidArgument, std::to_string(count) + " keys in one call: at most " +
                                             std::to_string(kLimits.item_count_max) +
-                                            " are possible"};
+                                            " are allowed"};
 }
 
 constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);

@@ -1,7 +1,7 @@
 #pragma once
 
-// What a call of StoreClient is given: its keys, how these are named on the wire and in messages,
-// and the protocol's bounds on them. Pure.
+// The arguments of a StoreClient call: its keys, their names on the wire and in messages, and the
+// protocol's limits. Pure.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace elastic::host {
 
-// No key, one or many, without a copy of them. A view: the strings outlive it.
+// A view of zero, one or many keys; the strings outlive it.
 class StoreKeys {
  public:
   StoreKeys() = default;
@@ -36,20 +36,20 @@ class StoreKeys {
 
 using StoreItems = std::span<const std::pair<std::string, std::string>>;
 
-// The name on the wire: PyTorch's client puts a "/" before each key.
+// The name on the wire: PyTorch's client prefixes each key with "/".
 std::string wire_key(std::string_view key);
 
 // Appends a request for a list of keys: CHECK, WAIT or MULTI_GET.
 void append_keys_request(std::string* request, wire::Opcode opcode, const StoreKeys& keys);
 
-// "key 'a'", "keys 'a', 'b' and 7 more", or "" for none; long ones are cut.
+// "key 'a'", "keys 'a', 'b' and 7 more", or "" for none; long keys are shortened.
 std::string describe(const StoreKeys& keys);
 
 // The shortest decimal text: "0.3", "300".
 std::string seconds_text(Duration duration);
 
-// kInvalidArgument for what is beyond the protocol's bounds. A server would answer it by closing
-// the connection, which tells nobody why; so it is not sent.
+// kInvalidArgument for arguments over the protocol's limits. They are not sent, because a server
+// would close the connection without giving a reason.
 Status check_bounds(const StoreKeys& keys);
 Status check_bounds(std::string_view key, std::string_view value, std::string_view expected = {});
 Status check_bounds(StoreItems items);

@@ -10,14 +10,15 @@
 namespace elastic::host {
 namespace {
 
-// How long a server that has let the deadline pass may take to confirm CANCEL_WAIT. A call ends
-// that much late at worst; a server that needs longer costs a new connection.
+// How long a server may take to confirm CANCEL_WAIT after the deadline. A call overruns its
+// deadline by at most this; if the server takes longer, the next call opens a new connection.
 constexpr Duration kCancelGrace = std::chrono::milliseconds(100);
 
-// One value. APPEND lets values grow beyond what one request may carry, up to the server's memory.
+// One value. With APPEND, values may grow beyond the size of one request, up to the server's
+// memory.
 constexpr std::uint64_t kValueBytesMax = std::uint64_t{4} << 30;
 
-// Memory for a value is taken as its bytes arrive, in steps that begin here and double.
+// Memory for a value is allocated as its bytes arrive, in steps that begin at this size and double.
 constexpr std::size_t kFirstStepBytes = 256 << 10;
 
 // A request buffer that grew beyond this is not kept.
@@ -36,8 +37,9 @@ Result<std::unique_ptr<ClientConnection>> ClientConnection::open(
   connection->append_ping(request);
   Status status = connection->send(limits);
   if (status.ok()) status = connection->read_pong(limits);
-  if (!status.ok()) return status.with_context("no handshake with " + connection->peer().text());
-  connection->settle();
+  if (!status.ok())
+    return status.with_context("handshake with " + connection->peer().text() + " failed");
+  connection->mark_idle();
   return connection;
 }
 
@@ -48,7 +50,7 @@ std::string* ClientConnection::new_request() {
 }
 
 Status ClientConnection::send(const os::WaitLimits& limits) {
-  is_settled_ = false;
+  is_idle_ = false;
   return socket_.send(request_, limits);
 }
 
@@ -56,7 +58,7 @@ Status ClientConnection::send_silent(const os::WaitLimits& limits) {
   Status status = send(limits);
   if (status.ok()) {
     has_silent_requests_ = true;
-    settle();
+    mark_idle();
   }
   return status;
 }
@@ -71,7 +73,7 @@ Status ClientConnection::fill(const os::WaitLimits& limits) {
     return {StatusCode::kDeadlineExceeded, "the server does not answer"};
   }
   if (!got.ok()) return got.status();
-  // A server answers a connection's requests in order, so it has read the earlier ones.
+  // A server handles a connection's requests in order, so it has read the earlier ones.
   has_silent_requests_ = false;
   unread_ = std::string_view(buffer_.data(), *got);
   return {};
@@ -130,16 +132,16 @@ Status ClientConnection::read_pong(const os::WaitLimits& limits) {
   char bytes[sizeof nonce_];
   if (Status status = read_exactly(bytes, limits); !status.ok()) return status;
   if (wire::load_integer<std::uint32_t>(bytes) == nonce_) return {};
-  return {StatusCode::kPeerViolation, "PING came back changed: this is no TCPStore server"};
+  return {StatusCode::kPeerViolation, "PING returned a different nonce: not a TCPStore server"};
 }
 
 Status ClientConnection::read_release(const os::WaitLimits& limits) {
   char code = 0;
   Status status = read_code(&code, limits);
   if (status.ok() && code != wire::kStopWaiting) {
-    return {StatusCode::kPeerViolation, "WAIT was answered by an unknown code"};
+    return {StatusCode::kPeerViolation, "the reply to WAIT has an unknown code"};
   }
-  if (status.ok()) settle();
+  if (status.ok()) mark_idle();
   if (status.code() != StatusCode::kDeadlineExceeded) return status;
 
   os::WaitLimits grace = limits;
@@ -149,9 +151,9 @@ Status ClientConnection::read_release(const os::WaitLimits& limits) {
   const bool was_released = code == wire::kStopWaiting;
   if (was_released && !read_code(&code, grace).ok()) return {};
   if (code != wire::kWaitCanceled) {
-    return {StatusCode::kPeerViolation, "CANCEL_WAIT was answered by an unknown code"};
+    return {StatusCode::kPeerViolation, "the reply to CANCEL_WAIT has an unknown code"};
   }
-  settle();
+  mark_idle();
   return was_released ? Status() : Status(StatusCode::kDeadlineExceeded, "");
 }
 

@@ -10,24 +10,24 @@
 #include "os/loop/clock.h"
 #include "os/loop/random_seed.h"
 
-// Theory of operation. The server serves the requests of one connection in order, but those of two
-// connections in any order. For requests that are answered this is no matter: when a call returns,
-// the server has served it, and whatever is called later comes later. SET, APPEND, MULTI_SET and
-// QUEUE_PUSH have no reply. Were the next call to use another connection, it could overtake them,
-// and a thread would not find the key that it has just set.
+// Theory of operation. The server handles the requests of one connection in order, but those of two
+// connections in any order. This does not matter for requests with a reply: when a call returns,
+// the server has handled it, and later calls follow. SET, APPEND, MULTI_SET and QUEUE_PUSH have no
+// reply (they are "silent"). If the next call used another connection, the server might handle it
+// first, and a thread would not find the key that it has just set.
 //
-// So at most one connection at a time carries silent requests whose arrival no reply has confirmed
-// (`unconfirmed_`), and while there is one, every call goes through it and lines up behind them.
-// Any reply on that connection is the confirmation; then the pool is free again. A call that has to
-// wait for its turn waits for a write or a round trip of another call, never for one that is
-// blocked: those confirm first (Lease::let_others_pass).
+// So at most one connection at a time has silent requests that no reply has confirmed
+// (`unconfirmed_`), and while there is one, every call uses it. Any reply on that connection is the
+// confirmation; then calls may use any connection again. A call that waits for that connection
+// waits for a write or a round trip of another call, never for a blocked call, because a call gets
+// the confirmation before it blocks (Lease::allow_other_connections).
 
 namespace elastic::host {
 namespace {
 
 constexpr std::size_t kIdleMax = 16;
 
-// A condition variable hears of no signal, so one who waits for it looks up this often.
+// Waiting on a condition variable is not interrupted by signals; poll at this interval.
 constexpr Duration kTurnPeriod = std::chrono::milliseconds(50);
 
 Status closed_error() { return {StatusCode::kFailedPrecondition, "the client is closed"}; }
@@ -62,9 +62,9 @@ Result<std::unique_ptr<ClientPool>> ClientPool::connect(const StoreClientOptions
     if (paused.code() != StatusCode::kDeadlineExceeded) return paused;
     if (os::monotonic_now() >= limits.deadline) {
       return (last_error.ok() ? connection.status() : last_error)
-          .with_context("no store server at " + options.host + ":" + std::to_string(options.port) +
-                        " after " + std::to_string(attempts) + " attempts in " +
-                        seconds_text(options.timeout) + " s");
+          .with_context("cannot connect to a store server at " + options.host + ":" +
+                        std::to_string(options.port) + " (" + std::to_string(attempts) +
+                        " attempts in " + seconds_text(options.timeout) + " s)");
     }
   }
 }
@@ -75,7 +75,7 @@ os::WaitLimits ClientPool::limits(Duration timeout) const {
           .wake_fd = closing_.fd()};
 }
 
-// Tries where the server was last, then asks the resolver, since it may have moved.
+// Tries the last known address, then resolves the name, because the server may have moved.
 Result<std::unique_ptr<ClientConnection>> ClientPool::open_connection(
     const os::WaitLimits& limits) {
   std::optional<os::SocketAddress> known;
@@ -83,7 +83,7 @@ Result<std::unique_ptr<ClientConnection>> ClientPool::open_connection(
     const std::lock_guard lock(mutex_);
     known = known_address_;
   }
-  // PyTorch's client sends its pid too; in a packet dump it tells the processes apart.
+  // PyTorch's client sends its pid, too; it identifies the process in a packet dump.
   const auto nonce = static_cast<std::uint32_t>(fork_guard_.pid());
   Status error;
   for (const bool is_known : {true, false}) {
@@ -122,8 +122,8 @@ Result<std::unique_ptr<ClientConnection>> ClientPool::lease_connection(
       continue;
     }
     if (connection && !connection->is_usable()) {
-      // The server has closed it. For what is to be sent now any other does as well, but of silent
-      // requests nobody knows whether they were served: this call is the first that can tell.
+      // The server has closed it. The new request may use another connection, but earlier silent
+      // requests may be lost: this call is the first that can report it.
       if (connection.get() != unconfirmed_) continue;
       unconfirmed_ = nullptr;
       turn_.notify_all();
@@ -140,7 +140,7 @@ Result<std::unique_ptr<ClientConnection>> ClientPool::lease_connection(
   return opened;
 }
 
-// The idle connection that the next call is to use, or null. REQUIRES: mutex_ is held.
+// The idle connection for the next call, or null. REQUIRES: mutex_ is held.
 std::unique_ptr<ClientConnection> ClientPool::take_idle() {
   if (idle_.empty()) return nullptr;
   auto choice = idle_.end() - 1;
@@ -161,7 +161,7 @@ Status ClientPool::wait_for_turn(std::unique_lock<std::mutex>* lock, const os::W
   }
   turn_.wait_for(*lock, std::min(left, kTurnPeriod));
   if (!*limits.interrupted) return {};
-  lock->unlock();  // the check may take a lock of its own, such as Python's
+  lock->unlock();  // the check may take another lock, such as Python's
   const bool is_interrupted = (*limits.interrupted)();
   lock->lock();
   if (is_interrupted) return {StatusCode::kCancelled, "interrupted by a signal"};
@@ -169,12 +169,12 @@ Status ClientPool::wait_for_turn(std::unique_lock<std::mutex>* lock, const os::W
 }
 
 void ClientPool::give_back(Use use, std::unique_ptr<ClientConnection> connection) {
-  const bool is_settled = connection->is_settled();
+  const bool is_idle = connection->is_idle();
   {
     const std::lock_guard lock(mutex_);
     if (use == Use::kSilent) is_silent_leased_ = false;
     if (unconfirmed_ == connection.get()) unconfirmed_ = nullptr;
-    if (is_settled && !is_closed_) {
+    if (is_idle && !is_closed_) {
       if (connection->has_silent_requests()) unconfirmed_ = connection.get();
       if (idle_.size() < kIdleMax || unconfirmed_ == connection.get()) {
         idle_.push_back(std::move(connection));
@@ -193,7 +193,7 @@ void ClientPool::confirm(const ClientConnection* connection) {
   turn_.notify_all();
 }
 
-// A lease was not granted after all.
+// Called when a lease could not be granted.
 void ClientPool::end_turn(Use use) {
   if (use != Use::kSilent) return;
   {
@@ -204,7 +204,7 @@ void ClientPool::end_turn(Use use) {
 }
 
 void ClientPool::close() {
-  std::vector<std::unique_ptr<ClientConnection>> closed;  // outside of the lock
+  std::vector<std::unique_ptr<ClientConnection>> closed;  // destroyed after the lock is released
   {
     const std::lock_guard lock(mutex_);
     is_closed_ = true;

@@ -1,7 +1,7 @@
 #pragma once
 
-// The connections of one StoreClient. A call leases one for its duration, so that a call that
-// blocks never stands in the way of another; idle ones are kept for the next call.
+// The connections of one StoreClient. A call leases one for its duration, so that a blocked call
+// never delays another one; idle connections are kept for the next call.
 //
 // Thread rule: any member from any thread. In a forked child only is_in_child() and options() may
 // be called (the mutex may have been held by a thread that does not exist there).
@@ -23,10 +23,10 @@ namespace elastic::host {
 
 class ClientPool {
  public:
-  // What a call sends: requests that are answered, or those that are not (SET, APPEND, …).
+  // What a call sends: requests with a reply, or without one (SET, APPEND, …).
   enum class Use : unsigned char { kAnswered, kSilent };
 
-  // A connection for one call; goes back to the pool with the lease.
+  // A connection for one call; it returns to the pool at the end of the lease.
   class Lease {
    public:
     Lease(ClientPool* pool, Use use, std::unique_ptr<ClientConnection> connection)
@@ -36,9 +36,9 @@ class ClientPool {
       if (connection_) pool_->give_back(use_, std::move(connection_));
     }
     ClientConnection* operator->() { return connection_.get(); }
-    // Before a wait that may be long, once a reply has come: calls that had to follow this
-    // connection's silent requests need not wait for it any longer.
-    void let_others_pass() { pool_->confirm(connection_.get()); }
+    // Call it before a long wait, after a reply has arrived: other calls need no longer use this
+    // connection in order to follow its silent requests.
+    void allow_other_connections() { pool_->confirm(connection_.get()); }
 
    private:
     ClientPool* pool_;  // outlives the lease
@@ -49,15 +49,16 @@ class ClientPool {
   // A pool with one connection; see StoreClient::connect for the errors.
   static Result<std::unique_ptr<ClientPool>> connect(const StoreClientOptions& options);
 
-  // A usable connection: an idle one, or a new one within the limits. Errors: as those of a call.
+  // Returns a usable connection: an idle one, or a new one within the limits. Errors: see
+  // StoreClient.
   Result<Lease> lease(Use use, const os::WaitLimits& limits);
-  // What ends a call: `timeout` from now, close(), or the interrupt check.
+  // The limits of a call: `timeout` from now, close(), and the interrupt check.
   os::WaitLimits limits(Duration timeout) const;
-  // Closes all connections, now or when their calls have ended, which they do soon.
+  // Closes all connections: idle ones at once, others when their calls end, which they do soon.
   void close();
 
   const StoreClientOptions& options() const { return options_; }
-  // Whether this is a copy in a forked child. May be called there.
+  // Whether this is a copy in a forked child. May be called in the child.
   bool is_in_child() const { return fork_guard_.is_in_child(); }
 
  private:
@@ -80,10 +81,10 @@ class ClientPool {
   bool is_closed_ = false;
   std::vector<std::unique_ptr<ClientConnection>> idle_;  // the last one is the first to be used
   const ClientConnection* unconfirmed_ =
-      nullptr;  // has silent requests that were not overtaken yet
+      nullptr;  // has silent requests that no reply has confirmed
   bool is_silent_leased_ = false;
-  std::optional<os::SocketAddress> known_address_;  // where the server was found last
-  std::condition_variable turn_;                    // one of the above has changed
+  std::optional<os::SocketAddress> known_address_;  // the server's last known address
+  std::condition_variable turn_;                    // one of the members above has changed
 };
 
 }  // namespace elastic::host

@@ -1,9 +1,9 @@
 #pragma once
 
-// The workers' store of one round after another, as far as this node may have to host it.
+// The workers' store of each round that this node may have to host.
 //
-// A port is bound before the node asks for a round, so that the round's record can name it; the
-// round whose rank 0 this node is uses it. Each round has a fresh, empty store.
+// A port is bound before the node joins a round, so that the round's record can contain it; it is
+// used if this node becomes rank 0. Each round has a new, empty store.
 //
 // Loop thread only.
 
@@ -21,9 +21,9 @@
 namespace elastic::host {
 
 struct RoundStoreOptions {
-  std::uint16_t fixed_port = 0;  // 0: another port for every round
-  PortRange ports;               // where those come from
-  bool is_shared = true;         // false: only hold the port; a worker serves
+  std::uint16_t fixed_port = 0;  // 0: a different port for every round
+  PortRange ports;               // the range of those ports
+  bool is_shared = true;         // false: only reserve the port; a worker runs the store
   StoreLimits limits;
 };
 
@@ -32,41 +32,41 @@ class RoundStore {
   // `loop` outlives the store.
   RoundStore(os::EventLoop* loop, const RoundStoreOptions& options);
 
-  // Binds, on `host` ("": every interface), what the next round needs should it have its rank 0
-  // here, unless that has been done since the last one began. Returns the port.
+  // Binds a port on `host` ("": every interface) for the case that this node is rank 0 of the next
+  // round, unless that was done since the last round began. Returns the port.
   Result<std::uint16_t> prepare(const std::string& host);
-  // A round has begun; with rank 0 here, what was prepared is its store.
+  // A round has begun; if rank 0 is here, it uses the prepared store.
   void begin_round(bool is_here);
-  // No worker of the round is left anywhere: its store closes a second from now.
+  // All workers of the round have ended on all nodes: its store closes a second from now.
   void end_round();
-  // A round's store is here and its workers may still need it.
+  // This node hosts a round's store, and its workers may still need it.
   bool is_needed() const { return is_needed_; }
   void close();
 
  private:
-  struct Place {
+  struct OpenPort {
     std::uint16_t port = 0;  // 0: none
     std::unique_ptr<StoreService> service;
     os::HeldPort hold;
   };
   struct Retired {
     Instant close_at;
-    Place place;
+    OpenPort opened;
   };
 
-  Result<Place> open(const std::string& host, std::uint16_t port) const;
-  Result<Place> open_in_range(const std::string& host);
+  Result<OpenPort> open(const std::string& host, std::uint16_t port) const;
+  Result<OpenPort> open_in_range(const std::string& host);
   void retire_current();
   void close_retired();
 
   os::EventLoop* const loop_;
   const RoundStoreOptions options_;
-  Place next_;
-  Place current_;
+  OpenPort next_;
+  OpenPort current_;
   bool is_needed_ = false;
-  std::deque<Retired> retired_;  // the earliest to close in front
+  std::deque<Retired> retired_;  // ordered by close_at
   std::uint32_t last_in_range_ = 0;
-  os::EventLoop::Timer retirement_;
+  os::EventLoop::Timer close_timer_;
 };
 
 }  // namespace elastic::host

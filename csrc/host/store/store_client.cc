@@ -9,16 +9,17 @@
 #include "host/store/client_pool.h"
 
 // Theory of operation. A call checks its arguments, leases a connection (host/store/client_pool.h),
-// writes its requests, reads the replies and gives the connection back. All waiting is done by the
-// calling thread, in poll(2), within one set of limits that is made when the call begins.
+// writes its requests, reads the replies and returns the connection. Only the calling thread waits,
+// in poll(2), within one set of limits that is created when the call begins.
 //
 // `get` has to wait for its key, but the protocol's GET does not: for a missing key PyTorch's libuv
-// server answers with an empty value, and its classic one closes the connection. WAIT and GET in
-// one write are no help, as a request behind an open WAIT is served at once. So CHECK and GET
-// travel together: most keys are there, and that is one round trip. Only if CHECK says no there is
-// a WAIT, and then the pair again. An empty value behind a yes may be a key that was deleted
-// between the two requests; another CHECK tells. A server that closes on a missing key is
-// remembered, and from then on WAIT goes before GET.
+// server replies with an empty value, and its classic server closes the connection. Sending WAIT
+// and GET in one write does not work, because a server handles a request behind an open WAIT at
+// once. So CHECK and GET are sent together: most keys exist, and that is one round trip. If CHECK
+// reports a missing key, WAIT follows, and then the pair again. An empty value after a positive
+// CHECK may be a key that was deleted between the two requests; another CHECK decides. If a server
+// closes the connection for a missing key, the client remembers that and sends WAIT before GET from
+// then on.
 
 namespace elastic {
 namespace {
@@ -29,13 +30,13 @@ using Lease = ClientPool::Lease;
 using Use = ClientPool::Use;
 using wire::Opcode;
 
-// One request that is answered by a number.
+// One request whose reply is a number.
 Status ask_number(Lease& connection, std::int64_t* number, const os::WaitLimits& limits) {
   Status status = connection->send(limits);
   return status.ok() ? connection->read_number(number, limits) : status;
 }
 
-// Whether all keys are there.
+// Whether all keys exist.
 Status ask_check(Lease& connection, const StoreKeys& keys, bool* present,
                  const os::WaitLimits& limits) {
   host::append_keys_request(connection->new_request(), Opcode::kCheck, keys);
@@ -46,9 +47,8 @@ Status ask_check(Lease& connection, const StoreKeys& keys, bool* present,
   return status;
 }
 
-// Sends `request`, a WAIT or BARRIER, and blocks until it is released. Silent requests that may
-// still be on their way are confirmed by a PING in the same write, so that nobody has to line up
-// behind.
+// Sends `request`, a WAIT or BARRIER, and blocks until it is released. A PING in the same write
+// confirms earlier silent requests, so that other calls need not wait for this connection.
 Status block_on(Lease& connection, std::string_view request, const os::WaitLimits& limits) {
   std::string* buffer = connection->new_request();
   const bool must_confirm = connection->has_silent_requests();
@@ -57,7 +57,7 @@ Status block_on(Lease& connection, std::string_view request, const os::WaitLimit
   Status status = connection->send(limits);
   if (status.ok() && must_confirm) status = connection->read_pong(limits);
   if (!status.ok()) return status;
-  connection.let_others_pass();
+  connection.allow_other_connections();
   return connection->read_release(limits);
 }
 
@@ -78,13 +78,13 @@ class StoreClient::Impl {
   Duration timeout() const { return Duration(timeout_.load(std::memory_order_relaxed)); }
   void set_timeout(Duration timeout) { timeout_.store(timeout.count(), std::memory_order_relaxed); }
 
-  // Runs one call: `work(limits)` does it. An error is told with the call, its keys and the server.
+  // Runs one call by `work(limits)`. An error message contains the call, its keys and the server.
   template <typename Work>
   Status run(const char* call, const StoreKeys& keys, Timeout timeout, Work&& work) {
     if (pool_->is_in_child()) {
       return explain(call, keys,
                      {StatusCode::kFailedPrecondition,
-                      "the client belongs to the parent of this process; clone() it here"});
+                      "the client belongs to the parent process; use clone() in this process"});
     }
     const Duration wait = timeout.value_or(this->timeout());
     if (wait < Duration::zero()) {
@@ -104,11 +104,12 @@ class StoreClient::Impl {
     auto connection = pool_->lease(use, limits);
     if (!connection.ok()) return connection.status();
     Status status = exchange(*connection);
-    if (status.ok()) (*connection)->settle();
+    if (status.ok()) (*connection)->mark_idle();
     return status;
   }
 
-  // A call that sends what `append(request)` builds, and `read(connection, limits)`s the replies.
+  // A call that sends the request of `append(request)` and reads the replies by
+  // `read(connection, limits)`.
   template <typename Append, typename Read>
   Status ask(const char* call, const StoreKeys& keys, Timeout timeout, Append&& append,
              Read&& read) {
@@ -132,7 +133,7 @@ class StoreClient::Impl {
     });
   }
 
-  // A call that is answered by one number.
+  // A call whose reply is one number.
   template <typename Append>
   Result<std::int64_t> ask_for_number(const char* call, const StoreKeys& keys, Timeout timeout,
                                       Append&& append) {
@@ -161,7 +162,7 @@ class StoreClient::Impl {
   }
 
  private:
-  // Sets `is_refused` when the server has closed the connection because a key was missing.
+  // Sets `is_refused` if the server closed the connection because a key was missing.
   Status fetch_on(Lease& connection, const StoreKeys& keys, Opcode opcode,
                   std::span<std::string> values, const os::WaitLimits& limits, bool* is_refused) {
     while (true) {
@@ -217,7 +218,7 @@ class StoreClient::Impl {
 StoreClient::StoreClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 StoreClient::~StoreClient() {
-  // A forked child does not touch the copies of its parent's locks and connections.
+  // A forked child must not use the copies of its parent's locks and connections.
   if (impl_->pool().is_in_child()) static_cast<void>(impl_.release());
 }
 
@@ -352,7 +353,7 @@ Result<std::vector<std::string>> StoreClient::list_keys(Timeout timeout) {
     for (std::int64_t i = 0; status.ok() && i < count; ++i) {
       std::string name;
       status = connection->read_bytes(&name, limits);
-      // One without the "/" is not a user's: "init/", by which PyTorch counts its clients.
+      // Keys without the "/" are not the user's: PyTorch counts its clients in "init/".
       if (status.ok() && name.starts_with('/')) names.push_back(name.substr(1));
     }
     return status;
@@ -386,8 +387,9 @@ Result<std::string> StoreClient::queue_pop(std::string_view queue, bool block, T
         found = popped.ok() && length > 0;
         if (found) popped = connection->read_bytes(&value, limits);
         if (!popped.ok() || found || !block) return popped;
-        // After a push PyTorch's server keeps the waiter that it woke on the queue's list, and a
-        // later push answers whatever wait is open on the connection then. So none shall be.
+        // After a push PyTorch's server keeps the woken waiter in the queue's list, and a later
+        // push answers any wait that is then open on the connection. So the connection is not
+        // reused.
         connection->retire();
         if (Status waited = wait_for(connection, keys, limits); !waited.ok()) return waited;
       }
@@ -395,7 +397,8 @@ Result<std::string> StoreClient::queue_pop(std::string_view queue, bool block, T
   });
   if (!status.ok()) return status;
   if (!found) {
-    return Status(StatusCode::kNotFound, "queue_pop of " + host::describe(keys) + ": it is empty");
+    return Status(StatusCode::kNotFound,
+                  "queue_pop of " + host::describe(keys) + ": the queue is empty");
   }
   return value;
 }

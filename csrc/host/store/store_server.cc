@@ -14,7 +14,7 @@ class StoreServer::Impl {
 
 StoreServer::StoreServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 StoreServer::~StoreServer() {
-  // Nobody is there to stop and join.
+  // The thread does not exist in a forked child, so it cannot be joined.
   if (impl_->service->is_in_child()) static_cast<void>(impl_.release());
 }
 

@@ -1,4 +1,4 @@
 #pragma once
 
-// Marks what the shared library exports; everything else is built with hidden visibility.
+// Marks the symbols that the shared library exports; all others have hidden visibility.
 #define ELASTIC_EXPORT __attribute__((visibility("default")))

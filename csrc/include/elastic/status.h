@@ -2,9 +2,9 @@
 
 // Errors as values.
 //
-// Status is a code and one sentence ("what, where: cause"); success carries nothing and costs one
-// null pointer. Result<T> is a Status or a T, shaped like a subset of std::expected. Both are
-// values: copy, move and compare them from any thread that owns them.
+// Status is a code and one sentence ("what, where: cause"); success is one null pointer. Result<T>
+// is a Status or a T, with a subset of std::expected's interface. Both are values without shared
+// mutable state.
 
 #include <memory>
 #include <string>
@@ -16,19 +16,19 @@
 
 namespace elastic {
 
-// Codes say what the caller can do next, not where the fault arose.
+// A code states what the caller can do next, not where the error occurred.
 enum class StatusCode : unsigned char {
   kOk,
-  kInvalidArgument,     // the caller asked for something that cannot be; do not retry
+  kInvalidArgument,     // the caller passed an invalid value; do not retry
   kDeadlineExceeded,    // the deadline passed first
-  kUnavailable,         // the peer or resource is not there now; retrying may help
+  kUnavailable,         // the peer or resource is unavailable now; retrying may help
   kNotFound,            // the key, queue element or file does not exist
-  kFailedPrecondition,  // not in this state (closed, used after fork, already running)
+  kFailedPrecondition,  // invalid in this state (closed, used after fork, already running)
   kAborted,             // superseded by a later round or request
-  kPeerViolation,       // the peer broke the protocol; the connection is of no more use
+  kPeerViolation,       // the peer violated the protocol; the connection is unusable
   kResourceExhausted,   // a limit was reached (descriptors, memory, a configured bound)
-  kCancelled,           // the caller itself interrupted the call
-  kInternal,            // a fault of this library
+  kCancelled,           // the caller interrupted the call
+  kInternal,            // an error in this library
 };
 
 ELASTIC_EXPORT std::string_view to_string(StatusCode code);

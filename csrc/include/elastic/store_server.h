@@ -1,17 +1,17 @@
 #pragma once
 
-// A key-value store server that speaks the wire protocol of PyTorch's TCPStore.
+// A key-value store server with the wire protocol of PyTorch's TCPStore.
 //
 //   auto server = elastic::StoreServer::start({.host = "127.0.0.1", .port = 0});
 //   if (!server.ok()) return report(server.status());
 //   connect_workers_to((*server)->port());
 //
-// One native thread serves all connections (epoll); nothing in it blocks, and no name is looked up.
-// Keys live in memory and end with the server. An unmodified torch.distributed.TCPStore client
-// (is_master=False) connects to it.
+// One native thread serves all connections (epoll); it never blocks and never resolves a name.
+// Keys are kept in memory only. An unmodified torch.distributed.TCPStore client (is_master=False)
+// connects to it.
 //
-// Thread rule: every member may be called from any thread. In a child after fork() there is no
-// server: close() and the destructor do nothing there.
+// Thread rule: every member may be called from any thread. In a child after fork() close() and the
+// destructor do nothing: the server runs in the parent.
 
 #include <cstdint>
 #include <memory>
@@ -25,11 +25,11 @@
 namespace elastic {
 
 struct StoreServerOptions {
-  // What to bind: a literal IPv4 or IPv6 address (brackets allowed), a name (its first address), or
-  // "" for every interface, both families. A literal is bound exactly: 127.0.0.1 is loopback only,
-  // :: is IPv6 only.
+  // The address to bind: a literal IPv4 or IPv6 address (brackets allowed), a name (its first
+  // address), or "" for every interface, both families. A literal is bound exactly: 127.0.0.1 is
+  // loopback only, :: is IPv6 only.
   std::string host = "127.0.0.1";
-  // 0: any free port, told by port().
+  // 0: any free port; port() returns it.
   std::uint16_t port = 0;
   StoreLimits limits = {};
 };
@@ -38,7 +38,7 @@ struct StoreServerOptions {
 struct StoreServerStats {
   std::uint64_t connections = 0;           // open now
   std::uint64_t connections_total = 0;     // accepted since the start
-  std::uint64_t connections_rejected = 0;  // closed for breaking the protocol or a limit
+  std::uint64_t connections_rejected = 0;  // closed for a protocol violation or a limit
   std::uint64_t requests = 0;
   std::uint64_t keys = 0;
   std::uint64_t bytes = 0;  // keys, values and buffers held now
@@ -46,9 +46,9 @@ struct StoreServerStats {
 
 class ELASTIC_EXPORT StoreServer {
  public:
-  // Binds, listens and starts the thread. Errors: kInvalidArgument (host is no address of this
-  // machine or not resolvable), kUnavailable (port taken; the message names the owner's pid where
-  // the kernel tells it), kResourceExhausted.
+  // Binds, listens and starts the thread. Errors: kInvalidArgument (host is not an address of this
+  // machine or does not resolve), kUnavailable (port in use; the message names the owner's pid if
+  // the kernel shows it), kResourceExhausted.
   static Result<std::unique_ptr<StoreServer>> start(const StoreServerOptions& options);
 
   StoreServer(const StoreServer&) = delete;
@@ -59,8 +59,8 @@ class ELASTIC_EXPORT StoreServer {
   const std::string& host() const;  // the numeric address that is bound
   StoreServerStats stats() const;
 
-  // Stops accepting, gives requests that have arrived and replies that are on their way up to
-  // `drain` to be finished, closes every connection and joins the thread. Further calls do nothing.
+  // Stops accepting, handles received requests and flushes replies for at most `drain`, closes
+  // every connection and joins the thread. Further calls do nothing.
   void close(Duration drain = Duration::zero());
 
  private:

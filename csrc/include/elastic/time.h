@@ -1,9 +1,9 @@
 #pragma once
 
-// Time as every machine and public call of elastic takes it.
+// The time types of every state machine and public call.
 //
 // Decisions use monotonic time only (CLOCK_MONOTONIC: it never steps, and stops while the host is
-// suspended). The pure core has no way to read it; the caller passes `now`.
+// suspended). The pure core cannot read the clock; the caller passes `now`.
 
 #include <chrono>
 
@@ -11,7 +11,7 @@ namespace elastic {
 
 using Duration = std::chrono::nanoseconds;
 
-// The time line that Instant counts on. It has no now(): only os::monotonic_now() reads the clock.
+// The clock of Instant. It has no now(): only os::monotonic_now() reads the clock.
 struct MonotonicTimeline {
   using duration = Duration;
   using rep = duration::rep;
@@ -20,10 +20,10 @@ struct MonotonicTimeline {
   static constexpr bool is_steady = true;
 };
 
-// A point of monotonic time, comparable within one host since its boot.
+// A point of monotonic time; comparable only within one host and one boot.
 using Instant = std::chrono::time_point<MonotonicTimeline, Duration>;
 
-// Seconds, as Python and the command line give them, to a Duration, saturating at about 292 years.
+// Converts seconds, as in Python and on the command line; saturates at about 292 years.
 constexpr Duration from_seconds(double seconds) {
   constexpr double kMaxSeconds = 9.0e9;
   if (seconds >= kMaxSeconds) return std::chrono::seconds(static_cast<long long>(kMaxSeconds));
@@ -35,7 +35,7 @@ constexpr double to_seconds(Duration duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-// now + wait, saturating, so that "for ever" may be written as a very long wait.
+// now + wait, saturating, so that a very long wait can mean "no limit".
 constexpr Instant add_saturating(Instant now, Duration wait) {
   const bool is_beyond = wait > Duration::zero() && now > Instant::max() - wait;
   return is_beyond ? Instant::max() : now + wait;

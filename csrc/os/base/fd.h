@@ -1,6 +1,6 @@
 #pragma once
 
-// An owned file descriptor. Every descriptor of ours is close-on-exec from the system call onward.
+// An owned file descriptor. All our descriptors are created close-on-exec.
 
 #include <unistd.h>
 
@@ -23,7 +23,7 @@ class UniqueFd {
   bool valid() const { return fd_ >= 0; }
   int release() { return std::exchange(fd_, -1); }
   void reset(int fd = -1) {
-    if (fd_ >= 0) ::close(fd_);  // EINTR: Linux has closed it all the same (close(2))
+    if (fd_ >= 0) ::close(fd_);  // after EINTR, too, Linux has closed it (close(2))
     fd_ = fd;
   }
 

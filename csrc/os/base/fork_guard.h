@@ -1,7 +1,7 @@
 #pragma once
 
-// Tells an object that it is a copy in a forked child, where its connections and threads are not
-// its own to use.
+// Detects that an object is a copy in a forked child, which must not use the parent's connections
+// and threads.
 
 #include <sys/types.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 #pragma once
 
-// errno to Status, in one place.
+// Conversion of errno to Status.
 
 #include <string>
 #include <string_view>

@@ -16,17 +16,17 @@
 #include "os/base/posix_error.h"
 
 // Theory of operation. The descriptors are shared with other programs, so they cannot be made
-// non-blocking. Instead the thread waits in poll() for room, together with the eventfd that tells
-// it to stop, and then writes no more than PIPE_BUF bytes: a pipe that poll() calls writable takes
-// so many at once, and in one piece. Lines are packed into such writes whole, so they stay whole
-// beside those of other writers to the same pipe. A terminal that poll() calls writable may have
-// room for less, and then the write blocks; so the thread shares the queue and can be abandoned.
+// non-blocking. Instead the thread waits in poll() for space and for the eventfd that stops it, and
+// then writes at most PIPE_BUF bytes: a pipe that is writable for poll() accepts that many at once
+// and atomically. A write contains whole lines, so lines of other writers to the same pipe cannot
+// split them. A terminal that is writable for poll() may have less space, and then the write
+// blocks; so the thread shares the queue and can be abandoned.
 
 namespace elastic::os {
 namespace {
 
 constexpr std::size_t kWriteBytesMax = PIPE_BUF;
-// Lines for one descriptor are gathered up to this size before the next piece begins.
+// Lines for one descriptor are collected into pieces of at most this size.
 constexpr std::size_t kPieceBytesMax = 64 * 1024;
 constexpr Duration kJoinTimeout = std::chrono::seconds(1);
 
@@ -40,7 +40,7 @@ void lower(const UniqueFd& eventfd) {
   [[maybe_unused]] const ssize_t got = ::read(eventfd.get(), &count, sizeof count);
 }
 
-// How much of `bytes` to write at once: whole lines, unless one alone is longer than a write.
+// How much of `bytes` to write at once: whole lines, unless a single line is longer than one write.
 std::size_t next_write(std::string_view bytes) {
   if (bytes.size() <= kWriteBytesMax) return bytes.size();
   const std::size_t end = bytes.find_last_of("\n\r", kWriteBytesMax - 1);
@@ -163,7 +163,7 @@ bool ConsoleWriter::Queue::take(Piece* piece) {
   return true;
 }
 
-// False when it was told to stop. A descriptor that fails loses the piece: it has no reader.
+// False when the writer is being stopped. If the descriptor fails, the piece is dropped.
 bool ConsoleWriter::Queue::write_out(const Piece& piece) {
   std::string_view left = piece.bytes;
   while (!left.empty()) {
@@ -178,7 +178,7 @@ bool ConsoleWriter::Queue::write_out(const Piece& piece) {
   return true;
 }
 
-// Waits for room, or for the failure that write() will tell; false when it was told to stop.
+// Waits for space or for an error that write() reports; false when the writer is being stopped.
 bool ConsoleWriter::Queue::wait_writable(int fd) {
   while (true) {
     if (is_stopping_) return false;

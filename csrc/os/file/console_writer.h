@@ -25,11 +25,11 @@ class ConsoleWriter final : private EventLoop::FdHandler {
                                                       std::function<void()> on_progress);
   ConsoleWriter(const ConsoleWriter&) = delete;
   ConsoleWriter& operator=(const ConsoleWriter&) = delete;
-  // Discards what is pending. A write that does not return is left to its thread after a second.
+  // Drops pending lines. After a second, a write that does not return is left to its thread.
   ~ConsoleWriter() override;
 
-  // Loop thread only. Queues whole lines for `fd`. Lines for a descriptor that cannot be written
-  // any more are lost. The caller bounds pending_bytes().
+  // Loop thread only. Queues whole lines for `fd`. Lines for a descriptor that failed are dropped.
+  // The caller bounds pending_bytes().
   void push(int fd, std::string_view lines);
   // Queued and not yet written.
   std::size_t pending_bytes() const;

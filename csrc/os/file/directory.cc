@@ -18,10 +18,10 @@ namespace elastic::os {
 namespace {
 
 constexpr std::string_view kTemporaryStem = "elastic-run";
-// Somebody else's sweep may take a new directory before it is locked; it takes ten to be noticed.
+// Another process may remove a new directory before it is locked; give up after this many attempts.
 constexpr int kAttemptsMax = 10;
 
-// The directory, if this process now holds its lock; what else holds it is alive.
+// The directory, if this process has locked it. A locked directory belongs to a live process.
 UniqueFd lock_directory(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (!fd.valid() || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return {};
@@ -29,7 +29,7 @@ UniqueFd lock_directory(const std::string& path) {
 }
 
 void remove_tree(const std::string& path) {
-  std::error_code ignored;  // what cannot be removed now is left to the next sweep
+  std::error_code ignored;  // the next sweep retries
   std::filesystem::remove_all(path, ignored);
 }
 
@@ -72,7 +72,7 @@ Status create_file(const std::string& path) {
 }
 
 Result<TemporaryDirectory> TemporaryDirectory::create() {
-  // Not std::filesystem::temp_directory_path(): its errors do not say which path they are about.
+  // Not std::filesystem::temp_directory_path(): its errors do not name the path.
   const char* chosen = std::getenv("TMPDIR");
   const std::string parent = chosen != nullptr && *chosen != '\0' ? chosen : "/tmp";
   sweep(parent);
@@ -81,11 +81,12 @@ Result<TemporaryDirectory> TemporaryDirectory::create() {
     if (!path.ok()) return path.status();
     UniqueFd lock = lock_directory(*path);
     struct stat info {};
-    // A sweep between the two calls has removed it, or holds the lock and is about to.
+    // A sweep between the two calls may have removed it, or have locked it in order to remove it.
     const bool is_ours = lock.valid() && ::stat(path->c_str(), &info) == 0;
     if (is_ours) return TemporaryDirectory(*std::move(path), std::move(lock));
   }
-  return Status(StatusCode::kInternal, "cannot keep a directory in " + parent);
+  return Status(StatusCode::kInternal, "cannot create a directory in " + parent +
+                                           ": other processes removed it repeatedly");
 }
 
 TemporaryDirectory::~TemporaryDirectory() {

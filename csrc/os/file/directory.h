@@ -1,6 +1,6 @@
 #pragma once
 
-// Directories for what a run leaves behind.
+// Directories for the files of a run.
 
 #include <string>
 #include <string_view>
@@ -14,18 +14,18 @@ namespace elastic::os {
 // Creates one directory, which must not exist (mode 0755 as the umask allows).
 Status make_directory(const std::string& path);
 
-// Creates <parent>/<stem>_<random> for the user alone, and `parent` where it is missing. Returns
-// the absolute path.
+// Creates <parent>/<stem>_<random> (mode 0700), and `parent` if it is missing. Returns the absolute
+// path.
 Result<std::string> make_unique_directory(const std::string& parent, std::string_view stem);
 
 // Creates an empty file (mode 0644 as the umask allows), which must not exist.
 Status create_file(const std::string& path);
 
-// A directory below $TMPDIR (or /tmp; made where it is missing) that goes with the object, and all
-// that is in it.
+// A directory below $TMPDIR (or /tmp; created if it is missing); the destructor removes it and its
+// content.
 //
-// It is locked while the object lives. Creating one also removes those that processes of this user
-// left unlocked, which happens only to processes that were killed.
+// It is locked while the object lives. Creating one also removes the unlocked directories of this
+// user, which processes that were killed have left behind.
 class TemporaryDirectory {
  public:
   static Result<TemporaryDirectory> create();
@@ -40,7 +40,7 @@ class TemporaryDirectory {
   TemporaryDirectory(std::string path, UniqueFd lock)
       : path_(std::move(path)), lock_(std::move(lock)) {}
   std::string path_;
-  UniqueFd lock_;  // an open directory, locked by flock(2): that ends with us however we end
+  UniqueFd lock_;  // the open directory, locked by flock(2): the kernel unlocks it if we are killed
 };
 
 }  // namespace elastic::os

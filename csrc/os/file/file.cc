@@ -21,13 +21,13 @@ int write_all(int fd, std::string_view bytes) {
   return 0;
 }
 
-// Makes the rename last: it is a change of the directory.
+// Flushes the rename, which is a change of the directory.
 int sync_parent(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   const std::string parent = slash == std::string::npos ? "." : path.substr(0, slash + 1);
   const UniqueFd fd(::open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd.valid()) return errno;
-  // Some file systems have nothing to sync in a directory, and say EINVAL.
+  // Some file systems cannot sync a directory and return EINVAL.
   return ::fsync(fd.get()) == 0 || errno == EINVAL ? 0 : errno;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// Whole files that are read and replaced at once.
+// Reads and replaces whole files.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,17 +12,18 @@
 
 namespace elastic::os {
 
-// What is in the file; nullopt: there is none. kResourceExhausted: it has more than `bytes_max`.
+// The content of the file; nullopt: it does not exist. kResourceExhausted: it has more than
+// `bytes_max`.
 Result<std::optional<std::string>> read_file(const std::string& path, std::size_t bytes_max);
 
-// What a file that was replaced survives.
+// Which crashes a replaced file survives.
 enum class Durability : std::uint8_t {
   kProcessCrash,
   kHostCrash,  // blocks on the disk
 };
 
-// Replaces the file, or creates it (mode 0600): whoever reads it, also after a crash, finds the old
-// content or the new. Writes <path>.new beside it on the way.
+// Replaces the file atomically, or creates it (mode 0600): readers find the old or the new content,
+// also after a crash. Uses <path>.new as a temporary file.
 Status replace_file(const std::string& path, std::string_view bytes,
                     Durability durability = Durability::kHostCrash);
 

@@ -12,7 +12,7 @@
 namespace elastic::os {
 namespace {
 
-// flock(2) cannot wait with a deadline; whoever holds the lock holds it for a moment.
+// flock(2) has no deadline, so it is polled; locks are held for short times only.
 constexpr Duration kFirstWait = std::chrono::microseconds(200);
 constexpr Duration kLongestWait = std::chrono::milliseconds(10);
 
@@ -25,7 +25,8 @@ Result<FileLock> FileLock::acquire(const std::string& path, const WaitLimits& li
   while (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) return posix_error("cannot lock " + path, errno);
     if (monotonic_now() >= limits.deadline) {
-      return Status(StatusCode::kDeadlineExceeded, "cannot lock " + path + " in time");
+      return Status(StatusCode::kDeadlineExceeded,
+                    "cannot lock " + path + " before the deadline: another process holds the lock");
     }
     WaitLimits nap = limits;
     nap.deadline = std::min(limits.deadline, monotonic_now() + wait);

@@ -1,6 +1,6 @@
 #pragma once
 
-// A lock between processes, also of several hosts that share a file system.
+// A lock between processes, also on several hosts with a shared file system.
 
 #include <string>
 #include <utility>
@@ -11,11 +11,11 @@
 
 namespace elastic::os {
 
-// Held while the object lives, and by nobody any more when its process has ended, however it ended.
+// Held while the object lives; the kernel releases it when the process ends for any reason.
 class FileLock {
  public:
-  // Locks the file, and creates it (mode 0600) if need be; it stays. Errors: of the file system,
-  // and those of the limits.
+  // Locks the file; creates it (mode 0600) if it does not exist, and never removes it. Errors: of
+  // the file system, and those of the limits.
   static Result<FileLock> acquire(const std::string& path, const WaitLimits& limits);
 
  private:

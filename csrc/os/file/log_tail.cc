@@ -13,10 +13,10 @@
 
 #include "os/base/posix_error.h"
 
-// Theory of operation. inotify says that a file changed; the file goes into `unread_`, and turns of
-// reading run until that set is empty. A turn reads a bounded piece of each file and leaves the
-// rest to the next iteration of the loop, so that a worker that writes without end delays nobody. A
-// file leaves the set when read() finds its end; whatever is appended later comes with a new event.
+// Theory of operation. inotify reports that a file changed; the file is added to `unread_`, and
+// reading continues until that set is empty. Each iteration of the loop reads a bounded piece of
+// each file, so that a worker that writes without end does not delay other handlers. A file leaves
+// the set when read() returns its end; later writes cause a new event.
 
 namespace elastic::os {
 namespace {
@@ -101,8 +101,8 @@ void LogTail::read_turn() {
   if (!unread_.empty() && !is_paused_) turn_.arm(loop_->now());
 }
 
-// An error counts as the end: the file cannot be read any further, and the worker's own copy of its
-// output is not at stake.
+// An error counts as the end of the file: it cannot be read further, and the log file itself keeps
+// the worker's output.
 LogTail::Found LogTail::read_some(FileId id, File* file) {
   if (file->end && file->offset >= *file->end) return Found::kEnd;
   std::array<char, kReadBytes> buffer;

@@ -1,6 +1,6 @@
 #pragma once
 
-// Follows files that others append to, by inotify: nothing is polled.
+// Follows files to which other processes append, by inotify; does not poll.
 //
 // Loop thread only.
 
@@ -22,12 +22,12 @@ class LogTail final : private EventLoop::FdHandler {
  public:
   using FileId = int;
 
-  // Told on the loop thread; may pause and resume the tail, and must not destroy it.
+  // Called on the loop thread; may pause and resume the tail, and must not destroy it.
   class Observer {
    public:
     virtual ~Observer() = default;
     virtual void on_bytes(FileId file, std::string_view bytes) = 0;
-    // After close(): everything that the file then held was given.
+    // After close(): all content up to the close was delivered.
     virtual void on_closed(FileId file) = 0;
   };
 
@@ -39,9 +39,9 @@ class LogTail final : private EventLoop::FdHandler {
 
   // Follows an existing file from its beginning.
   Result<FileId> follow(const std::string& path);
-  // What the file holds now is still given; then it is forgotten.
+  // Delivers the current content of the file, then stops following it.
   void close(FileId file);
-  // While paused nothing is read: the files keep it.
+  // A paused tail reads nothing.
   void pause() { is_paused_ = true; }
   void resume();
 
@@ -61,8 +61,8 @@ class LogTail final : private EventLoop::FdHandler {
   EventLoop* const loop_;
   Observer* const observer_;
   UniqueFd inotify_;
-  std::map<FileId, File> files_;  // by inotify's watch descriptor, which is never used twice
-  std::set<FileId> unread_;       // may have more than was read
+  std::map<FileId, File> files_;  // by inotify's watch descriptor, which is never reused
+  std::set<FileId> unread_;       // files that may have unread content
   bool is_paused_ = false;
   EventLoop::Timer turn_;
   EventLoop::Watch watch_;

@@ -13,12 +13,12 @@
 #include "os/loop/clock.h"
 
 // Theory of operation. One iteration: sleep in epoll_wait until a descriptor is ready, the earliest
-// timer is due or somebody posted; read the clock once; call the handlers of the ready descriptors;
-// fire the timers that were due at the start; run posted work; run what all these deferred.
+// timer is due or work is posted; read the clock once; call the handlers of the ready descriptors;
+// fire the timers that were due at the start; run posted work; run deferred work.
 //
-// epoll_event.data holds slot and generation. A watch that goes away frees its slot and raises the
-// slot's generation, so an event that the kernel had already reported for it finds a stranger's
-// generation and is dropped, also when the descriptor number was reused meanwhile.
+// epoll_event.data holds slot and generation. The destructor of a watch frees its slot and raises
+// the slot's generation, so an event that the kernel had already reported for it has an old
+// generation and is dropped, even if the descriptor number was reused.
 
 namespace elastic::os {
 namespace {
@@ -144,7 +144,7 @@ void EventLoop::post(std::function<void()> work) {
     was_empty = posted_.empty();
     posted_.push_back(std::move(work));
   }
-  if (!was_empty) return;  // the first of them has written, and the loop takes all at once
+  if (!was_empty) return;  // the first post has woken the loop, which takes all posted work at once
   const std::uint64_t one = 1;
   [[maybe_unused]] const ssize_t put = ::write(wakeup_.get(), &one, sizeof one);
 }
@@ -164,7 +164,7 @@ void EventLoop::run() {
   }
 }
 
-// Rounded up, so that a timer that is due in 0.3 ms does not make the loop spin until then.
+// Rounded up, so that the loop does not spin while a timer is due in less than 1 ms.
 int EventLoop::timeout_ms(Instant before) const {
   if (!deferred_.empty()) return 0;
   if (timers_.empty()) return -1;
@@ -181,19 +181,19 @@ void EventLoop::dispatch_fds() {
   const int count = ::epoll_wait(epoll_.get(), events, kEventsPerWait, timeout_ms(slept));
   ELASTIC_CHECK(count >= 0 || errno == EINTR);
   now_ = monotonic_now();
-  // Interrupted (a process that is continued is), it tells nothing of what is ready.
+  // An interrupted epoll_wait (for example by SIGCONT) does not report which descriptors are ready.
   is_caught_up_ = count >= 0 && count < kEventsPerWait;
-  tell_stall(last, slept);
+  report_stall(last, slept);
   for (int i = 0; i < count; ++i) {
     const auto slot = static_cast<std::uint32_t>(events[i].data.u64);
     const auto generation = static_cast<std::uint32_t>(events[i].data.u64 >> 32);
-    if (slots_[slot].generation != generation) continue;  // its watch went away in this iteration
+    if (slots_[slot].generation != generation) continue;  // its watch ended in this iteration
     slots_[slot].handler->on_ready(events[i].events);
   }
 }
 
-// The last iteration began at `last` and its sleep at `slept`.
-void EventLoop::tell_stall(Instant last, Instant slept) {
+// The previous iteration began at `last`, and its sleep at `slept`.
+void EventLoop::report_stall(Instant last, Instant slept) {
   const Duration busy = slept - last;
   Duration overslept{};
   if (!timers_.empty()) {
@@ -206,9 +206,8 @@ void EventLoop::tell_stall(Instant last, Instant slept) {
 }
 
 void EventLoop::fire_timers() {
-  // A timer that a callback arms for a moment that has passed fires in the next iteration, so that
-  // no chain of such timers can keep the loop from its descriptors: what is armed now is behind
-  // `now_`, and what was armed before is counted first.
+  // A timer that a callback arms for a time in the past fires in the next iteration, so that a
+  // chain of such timers cannot starve the descriptors: only timers that are due now are counted.
   std::size_t due = 0;
   for (auto it = timers_.begin(); it != timers_.end() && it->first <= now_; ++it) ++due;
   for (; due > 0 && !timers_.empty() && timers_.begin()->first <= now_; --due) {

@@ -1,12 +1,12 @@
 #pragma once
 
-// The event loop: epoll, deadlines and posted work, all served by one thread.
+// The event loop: epoll, deadlines and posted work on one thread.
 //
-// One thread calls run(); it is the loop thread. Everything here is for that thread alone, except
-// post() and stop(), which any thread may call. Handlers run on the loop thread, one at a time, and
-// may create and destroy watches, timers and themselves: an event of a descriptor whose watch is
-// gone is dropped (each registration has its own slot and generation), and what was deferred runs
-// when all handlers of the iteration have returned.
+// The thread that calls run() is the loop thread. Only it may call members, except post() and
+// stop(), which any thread may call. Handlers run on the loop thread, one at a time, and may create
+// and destroy watches, timers and themselves: an event of a destroyed watch is dropped (each
+// registration has its own slot and generation), and deferred work runs when all handlers of the
+// iteration have returned.
 
 #include <cstdint>
 #include <functional>
@@ -23,22 +23,23 @@ namespace elastic::os {
 
 class EventLoop {
  public:
-  // Told when a watched descriptor is ready. `events` are EPOLLIN, EPOLLOUT, EPOLLHUP, EPOLLERR, …
+  // Called when a watched descriptor is ready. `events` are EPOLLIN, EPOLLOUT, EPOLLHUP, EPOLLERR,
+  // …
   class FdHandler {
    public:
     virtual ~FdHandler() = default;
     virtual void on_ready(std::uint32_t events) = 0;
   };
 
-  // A descriptor's registration; gone with the object. Declare it behind the descriptor and behind
-  // the state that its handler uses, so that it goes first.
+  // A descriptor's registration, which ends with the object. Declare it after the descriptor and
+  // after the state that its handler uses, so that it is destroyed first.
   class Watch {
    public:
     Watch() = default;
     Watch(Watch&& other) noexcept;
     Watch& operator=(Watch&& other) noexcept;
     ~Watch() { reset(); }
-    // Changes what is waited for (level-triggered).
+    // Changes the watched events (level-triggered).
     void modify(std::uint32_t events);
     void reset();
     bool active() const { return loop_ != nullptr; }
@@ -71,15 +72,15 @@ class EventLoop {
     std::multimap<Instant, Timer*>::iterator position_;
   };
 
-  // How the loop stood still. `late` is what is known: handlers took so long, or the earliest timer
-  // fires so long after it was due. `away` is as long as it may have been: since something was last
-  // read. After a sleep nobody can tell when in it the process was stopped.
+  // A period in which the loop did not run. `late` is its known minimum: the time that handlers
+  // took, or the delay of the earliest timer. `away` is its maximum: the time since descriptors
+  // were last read. If the process was stopped during a sleep, the exact instant is unknown.
   struct Stall {
     Duration late{};
     Duration away{};
   };
-  // Told of a stall, at the beginning of the iteration in which it shows and before any of its
-  // handlers. What is shorter than kStallMin is not told.
+  // Calls back after a stall, at the beginning of the next iteration and before any of its
+  // handlers. Stalls shorter than kStallMin are not reported.
   class StallWatch {
    public:
     StallWatch(EventLoop* loop, std::function<void(const Stall&)> callback);
@@ -99,7 +100,7 @@ class EventLoop {
   EventLoop& operator=(const EventLoop&) = delete;
   ~EventLoop();
 
-  // Serves events until stop(). Work that was posted before stop() still runs.
+  // Handles events until stop(). Work that was posted before stop() still runs.
   void run();
   // Any thread.
   void stop();
@@ -107,15 +108,15 @@ class EventLoop {
   // has returned is destroyed with the loop, unrun.
   void post(std::function<void()> work);
 
-  // Begins to watch a descriptor. The handler must outlive the watch.
+  // Registers a descriptor. The handler must outlive the watch.
   Result<Watch> watch(int fd, std::uint32_t events, FdHandler* handler);
-  // Runs `work` at the end of this iteration: for closing what a handler is still inside of, and
-  // for work that is better done once for all events of an iteration.
+  // Runs `work` at the end of this iteration: for destroying an object whose handler is running,
+  // and for work that is done once for all events of an iteration.
   void defer(std::function<void()> work);
-  // The time at which this iteration began; read once, so that all its decisions agree.
+  // The time at which this iteration began; read once, so that all its decisions use the same time.
   Instant now() const { return now_; }
-  // Whether this iteration serves every descriptor that was ready when it began. There is a limit,
-  // and those that are left take their turn before those that are served again.
+  // Whether this iteration handles every descriptor that was ready when it began. The number per
+  // iteration is limited; the remaining ones come before any that was handled already.
   bool is_caught_up() const { return is_caught_up_; }
 
  private:
@@ -128,7 +129,7 @@ class EventLoop {
   EventLoop(UniqueFd epoll, UniqueFd wakeup);
   int timeout_ms(Instant before) const;
   void dispatch_fds();
-  void tell_stall(Instant last, Instant slept);
+  void report_stall(Instant last, Instant slept);
   void fire_timers();
   void run_posted();
   void run_deferred();

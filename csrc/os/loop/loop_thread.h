@@ -13,14 +13,14 @@ namespace elastic::os {
 
 class LoopThread {
  public:
-  // A quiet thread (os/loop/quiet_thread.h) of this name.
+  // Starts a quiet thread (os/loop/quiet_thread.h) with this name.
   static Result<std::unique_ptr<LoopThread>> start(const char* name);
   LoopThread(const LoopThread&) = delete;
   LoopThread& operator=(const LoopThread&) = delete;
   ~LoopThread();  // stops the loop and joins
 
   EventLoop& loop() { return *loop_; }
-  // Runs `work` on the loop thread and returns when it has run. Not from the loop thread.
+  // Runs `work` on the loop thread and waits for it. Must not be called on the loop thread.
   void call(const std::function<void()>& work);
 
  private:

@@ -14,11 +14,11 @@ namespace elastic::os {
 class Notifier {
  public:
   static Result<Notifier> create();
-  // Any thread. Wakes the present wait, or the next one.
+  // Any thread. Wakes the current wait, or the next one.
   void notify();
-  // Returns kOk after notify(), or what the limits ended it with, as wait_ready() does.
+  // Returns kOk after notify(), or the error of the limit that ended it, as wait_ready() does.
   Status wait(const WaitLimits& limits);
-  // Readable from notify() until a wait has returned for it; for waits on several things.
+  // Readable from notify() until a wait returns; for waits on several descriptors.
   int fd() const { return fd_.get(); }
 
  private:

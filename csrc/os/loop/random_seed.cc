@@ -9,8 +9,7 @@ namespace elastic::os {
 std::uint64_t random_seed() {
   std::uint64_t seed = 0;
   if (::getrandom(&seed, sizeof seed, 0) == sizeof seed) return seed;
-  // Only a kernel without the call gets here; what the seed serves needs to differ, not to be
-  // secret.
+  // Fallback for a kernel without getrandom: seeds must differ but need not be secret.
   return static_cast<std::uint64_t>(monotonic_now().time_since_epoch().count());
 }
 

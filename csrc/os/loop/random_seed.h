@@ -4,7 +4,7 @@
 
 namespace elastic::os {
 
-// A number from the kernel's generator, to seed one of core/base/rng.h. Any thread.
+// A random number from the kernel, as the seed of an Rng (core/base/rng.h). Any thread.
 std::uint64_t random_seed();
 
 }  // namespace elastic::os

@@ -1,6 +1,6 @@
 #pragma once
 
-// Blocking waits on descriptors that a deadline, another thread or a signal can end.
+// Blocking waits on descriptors; a deadline, another thread or a signal can end them.
 
 #include <poll.h>
 
@@ -12,18 +12,19 @@
 
 namespace elastic::os {
 
-// What ends a wait before a descriptor is ready. What the pointer names outlives the wait.
+// The conditions that end a wait before a descriptor is ready. `interrupted` outlives the wait.
 struct WaitLimits {
   Instant deadline = Instant::max();
-  // Asked when a signal may have come; true ends the wait with kCancelled. null or empty: never.
+  // Called after a signal may have arrived; true ends the wait with kCancelled. May be null or
+  // empty.
   const std::function<bool()>* interrupted = nullptr;
-  // Becomes readable when the wait shall end with kFailedPrecondition. -1: nothing does.
+  // When it is readable, the wait ends with kFailedPrecondition. -1: none.
   int wake_fd = -1;
 };
 
-// Waits until `fd` has one of `events` (or an error or hangup, as poll(2) tells). fd -1: only the
-// limits end the wait, so this is how to sleep. Errors: kDeadlineExceeded, kCancelled,
-// kFailedPrecondition, as WaitLimits says.
+// Waits until `fd` has one of `events` (or an error or hangup, see poll(2)). With fd -1 only the
+// limits end the wait: use this to sleep. Errors: kDeadlineExceeded, kCancelled,
+// kFailedPrecondition, see WaitLimits.
 Status wait_ready(int fd, short events, const WaitLimits& limits);
 
 // The same for many descriptors: returns when at least one has a non-zero revents.

@@ -32,7 +32,7 @@ bool read_file(const char* path, std::string* text) {
   return got == 0;
 }
 
-// /proc/self/task/<tid>/children: pids with a space behind each. False: a kernel without it.
+// /proc/self/task/<tid>/children: pids, each followed by a space. False: the kernel lacks it.
 bool list_by_thread(std::vector<pid_t>* children) {
   const Dir tasks(::opendir("/proc/self/task"));
   if (tasks == nullptr) return false;
@@ -56,8 +56,8 @@ bool list_by_thread(std::vector<pid_t>* children) {
   return any;
 }
 
-// The fields of /proc/<pid>/stat behind "pid (name) ": the name may hold anything, so they are
-// looked for behind its last bracket. Empty: no such process.
+// The fields of /proc/<pid>/stat after "pid (name) ". The name may contain brackets, so the fields
+// begin after the last one. Empty: no such process.
 std::string read_stat(pid_t pid) {
   std::string text;
   if (!read_file(("/proc/" + std::to_string(pid) + "/stat").c_str(), &text)) return "";

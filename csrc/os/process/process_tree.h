@@ -1,6 +1,6 @@
 #pragma once
 
-// What /proc tells about processes.
+// Facts about processes, read from /proc.
 
 #include <sys/types.h>
 
@@ -9,15 +9,15 @@
 
 namespace elastic::os {
 
-// The direct children of all threads of this process, zombies and those that it adopted as a
-// subreaper included, in no order. False when /proc cannot tell.
-// Any thread; what forks or dies meanwhile may be missed.
+// The direct children of all threads of this process, including zombies and adopted orphans (see
+// subreaper), in no order. False if /proc does not list them.
+// Any thread; may miss processes that are forked or die during the call.
 bool list_children(std::vector<pid_t>* children);
-// The same by a look at every process of the system: what the above falls back to on a kernel
-// without CONFIG_PROC_CHILDREN.
+// The same by a scan of all processes: list_children() uses it on a kernel without
+// CONFIG_PROC_CHILDREN.
 bool list_children_by_scan(std::vector<pid_t>* children);
 
-// What a process waits for: "state D in folio_wait_bit". Empty parts are left out.
+// What a process waits for: "state D in folio_wait_bit". Unknown parts are left out.
 std::string describe_wait(pid_t pid);
 
 }  // namespace elastic::os

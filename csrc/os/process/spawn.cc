@@ -15,11 +15,11 @@
 namespace elastic::os {
 namespace {
 
-// Above the number that it gets in the child: dup2 of a descriptor onto itself would leave it
+// Must be above the descriptor's number in the child: dup2 of a descriptor onto itself leaves it
 // close-on-exec (posix_spawn_file_actions_adddup2, before glibc 2.29).
 constexpr int kLowestSafeDescriptor = 16;
 
-// posix_spawn's two bags of settings.
+// The attributes and file actions of posix_spawn.
 class SpawnSettings {
  public:
   SpawnSettings() {
@@ -72,7 +72,7 @@ Result<Helper> spawn_helper(const std::string& path, const std::string& argument
 }
 
 std::string end_helper(pid_t pid) {
-  // As long as nobody has reaped it the pid is its own; on one that is exiting a kill has no
+  // Until the child is reaped, its pid is not reused; killing a child that is exiting has no
   // effect.
   siginfo_t info{};
   constexpr int kLookOnly = WEXITED | WNOHANG | WNOWAIT;
@@ -86,7 +86,7 @@ std::string end_helper(pid_t pid) {
     return "exited with code " + std::to_string(WEXITSTATUS(status));
   }
   if (reaped == pid) return "was killed by signal " + std::to_string(WTERMSIG(status));
-  return "ended unseen";  // the host reaps every child of its process
+  return "ended with an unknown status";  // the embedding program reaps every child
 }
 
 }  // namespace elastic::os

@@ -1,6 +1,6 @@
 #pragma once
 
-// Starts a helper program that talks to this process over a socket.
+// Starts a helper program that is connected to this process by a socket.
 
 #include <sys/types.h>
 
@@ -13,16 +13,16 @@ namespace elastic::os {
 
 struct Helper {
   pid_t pid = -1;
-  UniqueFd channel;  // non-blocking stream socket; end of file when the helper is gone
+  UniqueFd channel;  // non-blocking stream socket; end of file when the helper has ended
 };
 
-// Executes `path` with `argument`, as the leader of a session of its own, with all signals blocked,
-// and with the other end of the channel as `descriptor`. Dispositions, directory and environment
+// Executes `path` with `argument`, as the leader of a new session, with all signals blocked, and
+// with the other end of the channel as `descriptor`. Signal dispositions, directory and environment
 // are inherited. Any thread; the calling thread's memory is not copied (posix_spawn).
 Result<Helper> spawn_helper(const std::string& path, const std::string& argument, int descriptor);
 
-// Kills the child unless it is ending by itself, reaps it and tells how it ended ("exited with code
-// 3"). For a child that has closed its channel: does not wait long.
+// Kills the child unless it is exiting, reaps it and returns how it ended ("exited with code 3").
+// For a child that has closed its channel: the wait is short.
 std::string end_helper(pid_t pid);
 
 }  // namespace elastic::os

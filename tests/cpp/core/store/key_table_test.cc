@@ -101,7 +101,7 @@ TEST(KeyTable, KeyOf15BytesWithAValueOf32CostsUnder110Bytes) {
   EXPECT_LT(table.budget.used(), 110u);
 }
 
-TEST(KeyTable, BudgetHoldsAndARefusalChangesNothing) {
+TEST(KeyTable, BudgetIsEnforcedAndARejectedWriteChangesNothing) {
   Table table(400);
   ASSERT_TRUE(table.set("a", std::string(100, 'x')));
   ASSERT_TRUE(table.set("b", "y"));
@@ -112,18 +112,18 @@ TEST(KeyTable, BudgetHoldsAndARefusalChangesNothing) {
   EXPECT_EQ(table.get("b"), "y");
   EXPECT_EQ(table.get("c"), "(missing)");
   EXPECT_EQ(table.budget.used(), used);
-  // What replaces a value may use the room of the value that it replaces.
+  // A new value may use the budget of the value that it replaces.
   EXPECT_TRUE(table.set("a", std::string(150, 'w')));
 }
 
-TEST(KeyTable, AppendThatHasNoRoomToGrowGenerouslyTakesWhatItNeeds) {
+TEST(KeyTable, AppendTakesOnlyTheNeededBytesWhenTheBudgetIsNearlyFull) {
   Table table(400);
   ASSERT_TRUE(table.set("a", std::string(200, 'x')));
   EXPECT_TRUE(table.append("a", std::string(80, 'y')));
   EXPECT_EQ(table.get("a"), std::string(200, 'x') + std::string(80, 'y'));
 }
 
-TEST(KeyTable, SmallValueDoesNotKeepTheRoomOfALargeOne) {
+TEST(KeyTable, SmallValueReleasesTheAllocationOfALargeOne) {
   Table table;
   ASSERT_TRUE(table.set("a", std::string(1 << 20, 'x')));
   ASSERT_TRUE(table.set("a", "y"));

@@ -26,7 +26,7 @@ using wire::Opcode;
 
 constexpr std::size_t kClients = 5;
 
-// What one request does: the reply of its client, and who is woken, in order.
+// The effect of one request: the reply to its client, and the woken clients in order.
 struct Effect {
   std::string reply;
   bool refused = false;
@@ -41,7 +41,7 @@ struct Step {
   std::int64_t number = 0;
 };
 
-// Says the same as the store in the plainest way: maps, and a list of waits that is searched.
+// The same behaviour as the store, implemented with maps and a linear list of waits.
 class Model {
  public:
   Effect serve(const Step& step) {
@@ -108,7 +108,7 @@ class Model {
   }
   bool present(const std::string& name) { return keys_.contains(name) || !queues_[name].empty(); }
 
-  // Ticks `name` off, oldest wait first, until `enough` of them have ended.
+  // Removes `name` from waits, oldest first, until `enough` of them have ended.
   void wake(const std::string& name, std::size_t enough, Effect* effect) {
     std::size_t ended = 0;
     for (auto wait = waits_.begin(); wait != waits_.end() && ended < enough;) {
@@ -215,7 +215,7 @@ class Real {
         if (waiters_[i].get() == waiter) effect.woken.push_back(i);
       }
     }
-    EXPECT_EQ(effect.woken.size(), released.size()) << "only clients that live are woken";
+    EXPECT_EQ(effect.woken.size(), released.size()) << "only connected clients are woken";
     return effect;
   }
   void drop(std::size_t client) { waiters_[client] = std::make_unique<StoreTable::Waiter>(); }
@@ -254,7 +254,7 @@ class Real {
   std::array<std::unique_ptr<StoreTable::Waiter>, kClients> waiters_;
 };
 
-// Few names, so that clients meet; short values, sometimes numbers.
+// Few names, so that clients use the same ones; short values, sometimes numbers.
 Step random_step(std::mt19937* random) {
   const auto below = [random](std::size_t bound) { return (*random)() % bound; };
   const auto name = [&] { return "/" + std::string(1, static_cast<char>('a' + below(6))); };
@@ -313,7 +313,7 @@ TEST(StoreModel, StoreAgreesWithTheNaiveModel) {
       ASSERT_EQ(actual.refused, expected.refused);
       ASSERT_EQ(real.waiting(), model.waiting());
     }
-    ASSERT_EQ(real.used_after_clear(), 0u) << "seed " << seed << ": something was not given back";
+    ASSERT_EQ(real.used_after_clear(), 0u) << "seed " << seed << ": memory was not released";
   }
 }
 

@@ -38,7 +38,7 @@ const std::string kByte0(1, '\0');
 const std::string kByte1(1, '\1');
 
 // A store and its clients. Each call sends one request through the codec and returns what the
-// client then receives; "closed: …" is a refusal. Wake-ups are collected by client.
+// client then receives; "closed: …" is an error. Wake-ups are collected by client.
 class Store {
  public:
   static constexpr int kClients = 6;
@@ -62,7 +62,7 @@ class Store {
     const char* const refusal = table_.serve(request, waiter(client), &reply, &released);
     for (StoreTable::Waiter* waiter : released) woken_.push_back(index_of(waiter));
     if (refusal == nullptr) return reply;
-    EXPECT_EQ(reply, "") << "a refusal comes without a reply";
+    EXPECT_EQ(reply, "") << "an error has no reply";
     EXPECT_THAT(released, IsEmpty());
     return std::string("closed: ") + refusal;
   }
@@ -116,7 +116,7 @@ class Store {
     return count(client, Opcode::kBarrier, name, size);
   }
 
-  // Who was woken since the last call, in order.
+  // The clients that were woken since the last call, in order.
   std::vector<int> woken() { return std::exchange(woken_, {}); }
   void disconnect(int client) {
     waiters_[static_cast<std::size_t>(client)] = std::make_unique<StoreTable::Waiter>();
@@ -132,7 +132,7 @@ class Store {
     for (int i = 0; i < kClients; ++i) {
       if (waiters_[static_cast<std::size_t>(i)].get() == waiter) return i;
     }
-    ADD_FAILURE() << "a waiter that is gone was released";
+    ADD_FAILURE() << "a destroyed waiter was released";
     return -1;
   }
 
@@ -202,7 +202,7 @@ TEST(Store, AddCountsAMissingKeyAsZero) {
   EXPECT_EQ(store.get("/zero"), bytes("0"));
 }
 
-TEST(Store, AddAndBarrierRefuseWhatIsNoNumberAndChangeNothing) {
+TEST(Store, AddAndBarrierRejectNonNumbersAndChangeNothing) {
   for (const char* value : {"abc", "", " ", "-", "+", "+-1", "--1", "9223372036854775808",
                             "-9223372036854775809", "99999999999999999999999"}) {
     Store store;
@@ -284,7 +284,7 @@ TEST(Store, KeysAreCountedAndListedAndQueuesAreNot) {
   EXPECT_EQ(listed.size(), 8u + 3 * 8 + 2 + 5 + 2);
 }
 
-TEST(Store, QueuesAreFifoAndApartFromKeys) {
+TEST(Store, QueuesAreFifoAndSeparateFromKeys) {
   Store store;
   EXPECT_EQ(store.key(0, Opcode::kQueueLen, "/q"), number(0));
   EXPECT_EQ(store.key(0, Opcode::kQueuePop, "/q"), number(0));
@@ -303,7 +303,7 @@ TEST(Store, QueuesAreFifoAndApartFromKeys) {
   EXPECT_EQ(store.used(), 0u);
 }
 
-TEST(Store, WaitOnWhatIsThereIsAnsweredAtOnce) {
+TEST(Store, WaitForPresentKeysIsAnsweredAtOnce) {
   Store store;
   store.set("/a", "1");
   store.push("/q", "x");
@@ -359,7 +359,7 @@ TEST(Store, WaitCountsEachMissingKeyOnce) {
   store.key(0, Opcode::kDeleteKey, "/a");
   store.key(0, Opcode::kDeleteKey, "/there");
   store.set("/b", "1");
-  EXPECT_THAT(store.woken(), ElementsAre(1)) << "what was seen once is not asked again";
+  EXPECT_THAT(store.woken(), ElementsAre(1)) << "a name counts once, even if it was deleted";
 }
 
 TEST(Store, AllWaitersForAKeyAreWokenOldestFirst) {
@@ -377,7 +377,7 @@ TEST(Store, ClientMayEndItsOwnWait) {
   EXPECT_THAT(store.woken(), ElementsAre(1));
 }
 
-TEST(Store, CancelAndDisconnectLeaveNothing) {
+TEST(Store, CancelAndDisconnectRemoveTheWait) {
   Store store;
   store.wait(1, {"/a", "/b", "/shared"});
   store.wait(2, {"/c", "/shared"});
@@ -388,10 +388,10 @@ TEST(Store, CancelAndDisconnectLeaveNothing) {
   EXPECT_EQ(store.used(), 0u);
   store.list(0, Opcode::kMultiSet, {"/a", "", "/b", "", "/c", "", "/shared", ""});
   EXPECT_THAT(store.woken(), IsEmpty());
-  EXPECT_EQ(store.bare(1, Opcode::kCancelWait), kByte1) << "also when nothing is to be cancelled";
+  EXPECT_EQ(store.bare(1, Opcode::kCancelWait), kByte1) << "also without an open wait";
 }
 
-TEST(Store, NewWaitTakesThePlaceOfTheOpenOne) {
+TEST(Store, NewWaitReplacesTheOpenOne) {
   Store store;
   store.wait(1, {"/a"});
   EXPECT_EQ(store.wait(1, {"/b"}), "");
@@ -417,7 +417,7 @@ TEST(Store, PushWakesTheOldestWaiterOnly) {
 
 // PyTorch's server leaves a client that a push has woken in the queue's list, and a later push then
 // ends that client's next wait, whatever it waits for.
-TEST(Store, PushDoesNotEndALaterWaitForSomethingElse) {
+TEST(Store, PushDoesNotEndALaterWaitForAnotherKey) {
   Store store;
   store.wait(1, {"/q"});
   store.push("/q", "x");
@@ -437,8 +437,8 @@ TEST(Store, QueueThatIsNotEmptyIsNotMissing) {
   EXPECT_THAT(store.woken(), ElementsAre(1));
 }
 
-// PyTorch's server lets two pushes stand for a queue and a key.
-TEST(Store, TwoPushesDoNotStandForAQueueAndAKey) {
+// In PyTorch's server two pushes release a wait for a queue and a key.
+TEST(Store, TwoPushesDoNotReleaseAWaitForAQueueAndAKey) {
   Store store;
   store.wait(1, {"/q", "/k"});
   store.push("/q", "x");
@@ -448,7 +448,7 @@ TEST(Store, TwoPushesDoNotStandForAQueueAndAKey) {
   EXPECT_THAT(store.woken(), ElementsAre(1));
 }
 
-TEST(Store, PushGoesOnToAClientThatWaitsForNothingElse) {
+TEST(Store, PushReachesAClientThatWaitsForThisNameOnly) {
   Store store;
   store.wait(1, {"/q", "/k"});
   store.wait(2, {"/q"});
@@ -458,7 +458,7 @@ TEST(Store, PushGoesOnToAClientThatWaitsForNothingElse) {
   EXPECT_THAT(store.woken(), ElementsAre(1));
 }
 
-TEST(Store, LastArrivalOpensTheBarrierForAll) {
+TEST(Store, LastArrivalReleasesTheBarrier) {
   Store store;
   EXPECT_EQ(store.wait(5, {"/bar"}), "");
   EXPECT_EQ(store.barrier(1, "/bar", 3), "");
@@ -472,7 +472,7 @@ TEST(Store, LastArrivalOpensTheBarrierForAll) {
   EXPECT_EQ(store.barrier(4, "/negative", -1), kByte0);
 }
 
-TEST(Store, ArrivalAtABarrierIsNotTakenBack) {
+TEST(Store, ArrivalAtABarrierIsNotUndone) {
   Store store;
   store.barrier(1, "/bar", 2);
   EXPECT_EQ(store.bare(1, Opcode::kCancelWait), kByte1);
@@ -480,7 +480,7 @@ TEST(Store, ArrivalAtABarrierIsNotTakenBack) {
   EXPECT_THAT(store.woken(), IsEmpty());
 }
 
-TEST(Store, SetOfTheBarriersKeyReleasesThoseWhoWaitThere) {
+TEST(Store, SetOfTheBarriersKeyReleasesItsWaiters) {
   Store store;
   store.barrier(1, "/bar", 3);
   store.barrier(2, "/bar", 3);
@@ -488,7 +488,7 @@ TEST(Store, SetOfTheBarriersKeyReleasesThoseWhoWaitThere) {
   EXPECT_THAT(store.woken(), ElementsAre(1, 2));
 }
 
-TEST(Store, ClearForgetsKeysQueuesAndWaits) {
+TEST(Store, ClearRemovesKeysQueuesAndWaits) {
   Store store;
   store.set("/k", "v");
   store.push("/q", "x");
@@ -504,7 +504,7 @@ TEST(Store, ClearForgetsKeysQueuesAndWaits) {
   EXPECT_THAT(store.woken(), IsEmpty());
 }
 
-TEST(Store, FullStoreRefusesAndChangesNothing) {
+TEST(Store, FullStoreRejectsRequestsAndChangesNothing) {
   Store store(StoreLimits{.total_bytes_max = 2000});
   const std::string big(1500, 'x');
   const std::string half(600, 'x');
@@ -527,7 +527,7 @@ TEST(Store, FullStoreRefusesAndChangesNothing) {
   EXPECT_EQ(store.key(0, Opcode::kQueueLen, "/q"), number(1));
 }
 
-TEST(Store, ReplyOverTheLimitIsRefusedBeforeItIsMade) {
+TEST(Store, ReplyOverTheLimitIsRejectedBeforeItIsBuilt) {
   Store store(StoreLimits{.output_bytes_max = 1000});
   const std::string value(600, 'v');
   const std::string refusal = "closed: a reply is longer than output_bytes_max";

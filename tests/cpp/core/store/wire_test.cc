@@ -69,7 +69,7 @@ Decoded decode_stream(std::string_view stream, std::size_t step, const StoreLimi
   for (std::size_t at = 0; at < stream.size(); at += step) {
     buffer.append(stream.substr(at, step));
     while (!buffer.empty()) {
-      // An allocation of exactly these bytes, so that a sanitizer sees a read behind them.
+      // An allocation of exactly these bytes, so that a sanitizer detects a read past the end.
       const std::vector<char> exact(buffer.begin(), buffer.end());
       Request request;
       const DecodeResult result = decoder.decode({exact.data(), exact.size()}, &request);
@@ -116,7 +116,7 @@ std::string one_of_each() {
   return out;
 }
 
-TEST(RequestDecoder, ReadsBackEveryRequestThatTheEncoderWrites) {
+TEST(RequestDecoder, DecodesEveryEncodedRequest) {
   const std::string stream = one_of_each();
   const Decoded decoded = decode_stream(stream, stream.size());
   EXPECT_EQ(decoded.violation, "");
@@ -140,7 +140,7 @@ TEST(RequestDecoder, SplitsOfAStreamDoNotMatter) {
   }
 }
 
-TEST(RequestDecoder, FrameOfTheProtocolsDocumentationIsRead) {
+TEST(RequestDecoder, FrameFromTheProtocolDocumentIsDecoded) {
   const unsigned char bytes[] = {0x00, 0xce, 0xf7, 0x85, 0x3c,  //
                                  0x04, 0x05, 0,    0,    0,    0,   0, 0,
                                  0,    'i',  'n',  'i',  't',  '/',  //
@@ -191,7 +191,7 @@ std::vector<Violation> violations() {
   };
 }
 
-TEST(RequestDecoder, ViolationIsSeenAtTheByteThatMakesIt) {
+TEST(RequestDecoder, ViolationIsReportedAtTheFirstOffendingByte) {
   for (const Violation& row : violations()) {
     SCOPED_TRACE(row.name);
     std::string stream;
@@ -223,7 +223,7 @@ TEST(RequestDecoder, LimitsAreInclusive) {
   EXPECT_EQ(decoded.requests.size(), 3u);
 }
 
-TEST(RequestDecoder, LimitsAsLargeAsTheyComeDoNotOverflow) {
+TEST(RequestDecoder, MaximalLimitsDoNotOverflow) {
   constexpr std::size_t kHuge = std::numeric_limits<std::size_t>::max();
   constexpr StoreLimits kNone = {.key_bytes_max = kHuge,
                                  .value_bytes_max = kHuge,
@@ -238,7 +238,7 @@ TEST(RequestDecoder, LimitsAsLargeAsTheyComeDoNotOverflow) {
 }
 
 TEST(RequestDecoder, LongListThatArrivesByteByByteIsWalkedOnce) {
-  // 300000 pieces: to walk the list anew for each would take minutes, not milliseconds.
+  // 300000 pieces: walking the list again for each would take minutes, not milliseconds.
   std::string list;
   append_list_header(&list, Opcode::kCheck, 20000);
   for (int i = 0; i < 20000; ++i) append_bytes(&list, "/key-01");

@@ -26,14 +26,14 @@ class RoundStoreTest : public ::testing::Test {
     EXPECT_TRUE(port.ok()) << port.status().message();
     return port.ok() ? *port : std::uint16_t{0};
   }
-  // Whether somebody listens there.
+  // Whether a server listens on the port.
   static bool is_served(std::uint16_t port) { return !os::Listener::open(kHost, port).ok(); }
   void run_for(Duration time) {
     os::EventLoop::Timer end(loop_.get(), [this] { loop_->stop(); });
     end.arm(os::monotonic_now() + time);
     loop_->run();
   }
-  // First and last of `count` neighbouring ports that nobody uses.
+  // First and last of `count` consecutive free ports.
   static PortRange free_range(int count) {
     for (std::uint16_t first = 20000; first < 30000;
          first = static_cast<std::uint16_t>(first + count)) {
@@ -49,7 +49,7 @@ class RoundStoreTest : public ::testing::Test {
   std::unique_ptr<os::EventLoop> loop_;
 };
 
-TEST_F(RoundStoreTest, ServesBeforeTheRoundBeginsAndASecondBeyondItsEnd) {
+TEST_F(RoundStoreTest, ServesBeforeTheRoundBeginsAndUntilASecondAfterItsEnd) {
   RoundStore store(loop_.get(), {});
   const std::uint16_t port = prepare(&store);
   EXPECT_TRUE(is_served(port));
@@ -63,10 +63,10 @@ TEST_F(RoundStoreTest, ServesBeforeTheRoundBeginsAndASecondBeyondItsEnd) {
   EXPECT_FALSE(is_served(port));
 }
 
-TEST_F(RoundStoreTest, GivesEveryRoundAnotherPortAndKeepsOneThatWasNotUsed) {
+TEST_F(RoundStoreTest, UsesADifferentPortPerRoundAndKeepsAnUnusedOne) {
   RoundStore store(loop_.get(), {});
   const std::uint16_t first = prepare(&store);
-  EXPECT_EQ(prepare(&store), first) << "asked twice before a round began";
+  EXPECT_EQ(prepare(&store), first) << "prepared twice before a round began";
   store.begin_round(false);
   EXPECT_EQ(prepare(&store), first) << "rank 0 was elsewhere";
   store.begin_round(true);
@@ -99,7 +99,7 @@ TEST_F(RoundStoreTest, TakesItsPortsFromTheRangeInTurn) {
   }
 }
 
-TEST_F(RoundStoreTest, NamesTheRangeThatIsTaken) {
+TEST_F(RoundStoreTest, ErrorNamesTheRangeInUse) {
   auto other = StoreServer::start({});
   ASSERT_TRUE(other.ok());
   const std::uint16_t port = (*other)->port();
@@ -111,7 +111,7 @@ TEST_F(RoundStoreTest, NamesTheRangeThatIsTaken) {
             std::string::npos);
 }
 
-TEST_F(RoundStoreTest, OnlyHoldsThePortWhereAWorkerServes) {
+TEST_F(RoundStoreTest, OnlyReservesThePortWhenAWorkerRunsTheStore) {
   RoundStore store(loop_.get(), {.ports = {}, .is_shared = false, .limits = {}});
   const std::uint16_t port = prepare(&store);
   store.begin_round(true);

@@ -1,4 +1,4 @@
-// The client against servers that misbehave: every call ends, at its deadline or before.
+// The client against faulty servers: every call ends at its deadline or earlier.
 
 #include <gtest/gtest.h>
 
@@ -23,7 +23,7 @@ using testing::ScriptedServer;
 
 constexpr Duration kTimeout = milliseconds(50);
 
-// What a call may take beyond its timeout, generous for a busy machine.
+// How much a call may overrun its timeout; generous for a busy machine.
 constexpr Duration kSlack = seconds(20);
 
 Result<std::unique_ptr<StoreClient>> connect(std::uint16_t port, Duration timeout = seconds(60)) {
@@ -65,7 +65,7 @@ std::vector<Call> calls_with_replies() {
   };
 }
 
-TEST(StoreClientFaults, ServerThatAcceptsAndStaysSilentEndsConnectAtTheTimeout) {
+TEST(StoreClientFaults, ConnectToASilentServerEndsAtTheTimeout) {
   ScriptedServer server([](ScriptedPeer& peer, int) { peer.drain(); });
   const Instant start = os::monotonic_now();
   const auto client = connect(server.port(), kTimeout);
@@ -73,7 +73,7 @@ TEST(StoreClientFaults, ServerThatAcceptsAndStaysSilentEndsConnectAtTheTimeout) 
   EXPECT_LT(os::monotonic_now() - start, kTimeout + kSlack);
 }
 
-TEST(StoreClientFaults, WrongEchoIsNoStoreServer) {
+TEST(StoreClientFaults, WrongNonceIsAPeerViolation) {
   ScriptedServer server([](ScriptedPeer& peer, int) {
     peer.read(10);
     peer.write("HTTP");
@@ -82,7 +82,7 @@ TEST(StoreClientFaults, WrongEchoIsNoStoreServer) {
   EXPECT_EQ(connect(server.port()).status().code(), StatusCode::kPeerViolation);
 }
 
-TEST(StoreClientFaults, HandshakesThatAreCutAreTriedAgain) {
+TEST(StoreClientFaults, InterruptedHandshakesAreRetried) {
   ScriptedServer server([](ScriptedPeer& peer, int number) {
     if (number == 0) return;
     if (number == 1) return peer.reset();
@@ -92,7 +92,7 @@ TEST(StoreClientFaults, HandshakesThatAreCutAreTriedAgain) {
   EXPECT_TRUE(connect(server.port()).ok());
 }
 
-TEST(StoreClientFaults, EveryCallEndsAtItsDeadlineWhenTheServerFallsSilent) {
+TEST(StoreClientFaults, EveryCallEndsAtItsDeadlineWhenTheServerStopsReplying) {
   for (const Call& call : calls_with_replies()) {
     SCOPED_TRACE(call.name);
     ScriptedServer server([](ScriptedPeer& peer, int) {
@@ -124,7 +124,7 @@ TEST(StoreClientFaults, EveryCallIsUnavailableWhenTheServerResets) {
   }
 }
 
-TEST(StoreClientFaults, ReplyThatStallsInTheMiddleEndsAtTheDeadline) {
+TEST(StoreClientFaults, IncompleteReplyEndsAtTheDeadline) {
   ScriptedServer server([](ScriptedPeer& peer, int) {
     peer.shake_hands();
     peer.read(1);
@@ -136,7 +136,7 @@ TEST(StoreClientFaults, ReplyThatStallsInTheMiddleEndsAtTheDeadline) {
   EXPECT_EQ((*client)->get("k", kTimeout).status().code(), StatusCode::kDeadlineExceeded);
 }
 
-TEST(StoreClientFaults, AbsurdLengthIsAViolationAndTakesNoMemory) {
+TEST(StoreClientFaults, HugeLengthIsAViolationAndAllocatesNothing) {
   ScriptedServer server([](ScriptedPeer& peer, int) {
     peer.shake_hands();
     peer.read(1);
@@ -164,7 +164,7 @@ TEST(StoreClientFaults, BrokenConnectionIsReplacedForTheNextCall) {
   EXPECT_EQ(*sum, 7);
 }
 
-TEST(StoreClientFaults, ReleaseThatCrossesTheCancellationCounts) {
+TEST(StoreClientFaults, ReleaseBeforeTheCancelConfirmationIsASuccess) {
   ScriptedServer server([](ScriptedPeer& peer, int) {
     peer.shake_hands();
     peer.read(1 + 8 + 8 + 2);  // WAIT of one key, "/k"
@@ -180,9 +180,9 @@ TEST(StoreClientFaults, ReleaseThatCrossesTheCancellationCounts) {
   EXPECT_EQ(*(*client)->num_keys(), 7);  // on the same connection: nothing was left unread
 }
 
-// The server may serve two connections in any order, so nothing may overtake a set whose arrival is
-// not certain, and a call that is about to block makes it certain first.
-TEST(StoreClientFaults, NothingOvertakesASetThatTheServerHasNotRead) {
+// The server may handle two connections in any order, so no call may overtake a set that is not
+// confirmed, and a call that is about to block confirms it first.
+TEST(StoreClientFaults, NoCallOvertakesAnUnreadSet) {
   std::promise<std::string> behind_the_set;
   std::promise<void> overtaken;
   ScriptedServer server([&](ScriptedPeer& peer, int number) {
@@ -210,7 +210,7 @@ TEST(StoreClientFaults, NothingOvertakesASetThatTheServerHasNotRead) {
   EXPECT_TRUE(waiting.get().ok());
 }
 
-TEST(StoreClientFaults, ByteThatNobodyAskedForDoesNotReachTheNextCall) {
+TEST(StoreClientFaults, UnexpectedByteDoesNotReachTheNextCall) {
   std::promise<void> sent;
   ScriptedServer server([&](ScriptedPeer& peer, int number) {
     peer.shake_hands();

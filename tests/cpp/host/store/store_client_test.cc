@@ -1,4 +1,4 @@
-// The client against elastic's own server: what the calls mean, threads, fork, close, reconnection.
+// The client against elastic's own server: results of calls, threads, fork, close, reconnection.
 
 #include "elastic/store_client.h"
 
@@ -55,7 +55,7 @@ class StoreClientTest : public ::testing::Test {
   std::unique_ptr<StoreClient> client_ = connect(server_->port());
 };
 
-TEST_F(StoreClientTest, EachCallMeansWhatItSays) {
+TEST_F(StoreClientTest, EachCallReturnsItsDocumentedResult) {
   EXPECT_TRUE(client_->set("a", "1").ok());
   EXPECT_EQ(*client_->get("a"), "1");
   EXPECT_EQ(*client_->add("n", 5), 5);
@@ -79,7 +79,7 @@ TEST_F(StoreClientTest, EachCallMeansWhatItSays) {
   EXPECT_TRUE(client_->ping().ok());
 }
 
-TEST_F(StoreClientTest, ListsOfKeysGoOutAndComeBackInOrder) {
+TEST_F(StoreClientTest, ListsOfKeysKeepTheirOrder) {
   const std::vector<std::pair<std::string, std::string>> items{{"x", "1"}, {"y", ""}, {"z", "3"}};
   EXPECT_TRUE(client_->multi_set(items).ok());
   EXPECT_EQ(*client_->multi_get(std::vector<std::string>{"z", "y", "x"}),
@@ -98,12 +98,12 @@ TEST_F(StoreClientTest, QueuesAreFirstInFirstOut) {
   EXPECT_EQ(client_->queue_pop("q", false).status().code(), StatusCode::kNotFound);
 }
 
-TEST_F(StoreClientTest, EmptyValueIsAValueAndNotAMissingKey) {
+TEST_F(StoreClientTest, EmptyValueDiffersFromAMissingKey) {
   EXPECT_TRUE(client_->set("empty", "").ok());
   EXPECT_EQ(*client_->get("empty", seconds(30)), "");
 }
 
-TEST_F(StoreClientTest, ValuesOfAllSizesComeBackWhole) {
+TEST_F(StoreClientTest, ValuesOfAllSizesAreReturnedUnchanged) {
   for (const std::size_t size : {1u, 16383u, 16384u, 16385u, 1u << 20, 8u << 20}) {
     SCOPED_TRACE(size);
     std::string value(size, 'x');
@@ -116,7 +116,7 @@ TEST_F(StoreClientTest, ValuesOfAllSizesComeBackWhole) {
   }
 }
 
-TEST_F(StoreClientTest, WhatIsOverTheBoundsIsRefusedAndNotSent) {
+TEST_F(StoreClientTest, ArgumentsOverTheLimitsAreRejectedAndNotSent) {
   const std::string key(8191, 'k');
   EXPECT_TRUE(client_->set(key, "v").ok());
   EXPECT_EQ(*client_->get(key), "v");
@@ -133,7 +133,7 @@ TEST_F(StoreClientTest, WhatIsOverTheBoundsIsRefusedAndNotSent) {
   EXPECT_EQ(server_->stats().connections_rejected, 0u);
 }
 
-TEST_F(StoreClientTest, TimeoutNamesTheKeyAndLeavesTheConnectionInUse) {
+TEST_F(StoreClientTest, TimeoutNamesTheKeyAndKeepsTheConnection) {
   for (int i = 0; i < 3; ++i) {
     const auto got = client_->get("missing", milliseconds(20));
     EXPECT_EQ(got.status().code(), StatusCode::kDeadlineExceeded);
@@ -151,7 +151,7 @@ TEST_F(StoreClientTest, TimeoutNamesTheKeyAndLeavesTheConnectionInUse) {
   EXPECT_EQ(server_->stats().connections_total, 1u);
 }
 
-TEST_F(StoreClientTest, GetReturnsWhenTheKeyIsSetByAnother) {
+TEST_F(StoreClientTest, GetReturnsWhenAnotherClientSetsTheKey) {
   auto value = std::async(std::launch::async, [&] { return client_->get("late"); });
   const auto values = std::async(std::launch::async, [&] {
                         return *client_->multi_get(std::vector<std::string>{"late", "later"});
@@ -171,13 +171,13 @@ TEST_F(StoreClientTest, BarrierReleasesAllWhenTheLastArrives) {
   for (auto& caller : callers) EXPECT_TRUE(caller.get().ok());
 }
 
-TEST_F(StoreClientTest, BlockedCallsDelayNoOther) {
+TEST_F(StoreClientTest, BlockedCallsDelayNoOtherCall) {
   std::vector<std::future<Result<std::string>>> blocked;
   for (int i = 0; i < 8; ++i) {
     blocked.push_back(std::async(std::launch::async, [&] { return client_->get("gate"); }));
   }
   eventually([&] { return server_->stats().connections >= 9 || server_->stats().requests >= 25; });
-  // Were one of these to stand behind a blocked call, it would not come back at all.
+  // If one of these waited for a blocked call, it would never return.
   for (int i = 0; i < 500; ++i) {
     ASSERT_TRUE(client_->set("k", std::to_string(i)).ok());
     ASSERT_EQ(*client_->get("k"), std::to_string(i));
@@ -189,8 +189,8 @@ TEST_F(StoreClientTest, BlockedCallsDelayNoOther) {
   for (auto& call : blocked) EXPECT_EQ(*call.get(), "open");
 }
 
-// Two connections of one client may be served in any order; a thread must not notice.
-TEST_F(StoreClientTest, ThreadFindsWhatItHasJustSetWhateverOthersDo) {
+// The server may handle two connections of one client in any order; a thread must not observe that.
+TEST_F(StoreClientTest, ThreadReadsItsOwnWritesDespiteOtherThreads) {
   std::atomic<bool> stop = false;
   std::vector<std::thread> others;
   for (int i = 0; i < 3; ++i) {
@@ -225,7 +225,7 @@ TEST_F(StoreClientTest, AddsOfManyThreadsAreAllCounted) {
   EXPECT_EQ(*client_->add("n", 0), 1600);
 }
 
-TEST_F(StoreClientTest, ElementsOfAQueueReachOneConsumerEach) {
+TEST_F(StoreClientTest, EachQueueElementReachesOneConsumer) {
   constexpr int kElements = 200;
   std::atomic<int> sum = 0;
   std::vector<std::thread> consumers;
@@ -255,7 +255,7 @@ TEST_F(StoreClientTest, CloseEndsBlockedCalls) {
   EXPECT_TRUE((*client_->clone())->set("k", "v").ok());
 }
 
-TEST_F(StoreClientTest, InterruptCheckThatSaysYesEndsABlockedCall) {
+TEST_F(StoreClientTest, InterruptCheckEndsABlockedCall) {
   std::atomic<bool> interrupted = false;
   StoreClientOptions options;
   options.port = server_->port();
@@ -269,7 +269,7 @@ TEST_F(StoreClientTest, InterruptCheckThatSaysYesEndsABlockedCall) {
   EXPECT_TRUE(client->set("k", "v").ok());
 }
 
-TEST_F(StoreClientTest, ForkedChildIsToldAndItsCloneWorks) {
+TEST_F(StoreClientTest, ForkedChildGetsAnErrorAndItsCloneWorks) {
   ASSERT_TRUE(client_->set("k", "parent").ok());
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
@@ -292,21 +292,21 @@ TEST_F(StoreClientTest, ForkedChildIsToldAndItsCloneWorks) {
   EXPECT_EQ(*client_->get("k"), "parent");
 }
 
-TEST_F(StoreClientTest, CallsGoOnAfterTheServerCameBackOnItsPort) {
+TEST_F(StoreClientTest, CallsSucceedAfterTheServerRestartsOnItsPort) {
   ASSERT_TRUE(client_->set("k", "before").ok());
   ASSERT_TRUE(client_->ping().ok());
   const std::uint16_t port = server_->port();
   server_.reset();
   EXPECT_EQ(client_->add("n", 1).status().code(), StatusCode::kUnavailable);
   server_ = start_server(port);
-  // The connection that the first server closed is replaced without a word.
+  // The connection that the first server closed is replaced without an error.
   EXPECT_EQ(*client_->add("n", 1), 1);
   EXPECT_TRUE(client_->set("k", "after").ok());
   EXPECT_EQ(*client_->get("k"), "after");
 }
 
-// A set has no reply that could tell. So that no loss goes unnoticed, the next call fails instead.
-TEST_F(StoreClientTest, SetThatMayBeLostIsToldByTheNextCall) {
+// A set has no reply. So that a loss is reported, the next call fails.
+TEST_F(StoreClientTest, NextCallReportsASetThatMayBeLost) {
   ASSERT_TRUE(client_->set("k", "v").ok());
   const std::uint16_t port = server_->port();
   server_.reset();
@@ -315,7 +315,7 @@ TEST_F(StoreClientTest, SetThatMayBeLostIsToldByTheNextCall) {
   EXPECT_TRUE(client_->ping().ok());
 }
 
-TEST_F(StoreClientTest, CallThatIsBlockedWhenTheServerDiesIsUnavailable) {
+TEST_F(StoreClientTest, BlockedCallIsUnavailableWhenTheServerDies) {
   auto blocked =
       std::async(std::launch::async, [&] { return client_->get("never").status().code(); });
   eventually([&] { return server_->stats().requests >= 5; });
@@ -323,7 +323,7 @@ TEST_F(StoreClientTest, CallThatIsBlockedWhenTheServerDiesIsUnavailable) {
   EXPECT_EQ(blocked.get(), StatusCode::kUnavailable);
 }
 
-TEST_F(StoreClientTest, ValueThatIsNoNumberMakesAddUnavailableAndTheClientStaysUsable) {
+TEST_F(StoreClientTest, AddToANonNumberIsUnavailableAndTheClientStaysUsable) {
   ASSERT_TRUE(client_->set("k", "text").ok());
   EXPECT_EQ(client_->add("k", 1).status().code(), StatusCode::kUnavailable);
   EXPECT_EQ(*client_->get("k"), "text");
@@ -337,7 +337,7 @@ TEST(StoreClientConnect, ServerMayStartAfterTheClient) {
   EXPECT_TRUE(client.get()->set("k", "v").ok());
 }
 
-TEST(StoreClientConnect, NobodyThereIsUnavailableWhenTheTimeoutHasPassed) {
+TEST(StoreClientConnect, ClosedPortIsUnavailableAfterTheTimeout) {
   StoreClientOptions options;
   options.port = start_server()->port();  // closed again at once
   options.timeout = milliseconds(200);

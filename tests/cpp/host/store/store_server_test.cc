@@ -40,7 +40,7 @@ class StoreServerTest : public testing::Test {
     client->validate();
     return client;
   }
-  // Waits until the server's loop, which `client` keeps turning, has made it so.
+  // Waits until the condition holds; `client` sends pings so that the server's loop runs.
   static bool eventually(TestClient* client, const std::function<bool()>& is_so) {
     const Instant deadline = os::monotonic_now() + std::chrono::seconds(30);
     while (!is_so()) {
@@ -72,7 +72,7 @@ TEST_F(StoreServerTest, LiteralAddressIsBoundExactly) {
   EXPECT_EQ(TestClient(server->port(), "127.0.0.2").connect_error(), ECONNREFUSED);
 }
 
-TEST_F(StoreServerTest, EveryInterfaceOfBothFamiliesIsReachedWithoutAHost) {
+TEST_F(StoreServerTest, EmptyHostBindsEveryInterfaceOfBothFamilies) {
   start({.host = ""});
   for (const char* address : {"127.0.0.1", "127.0.0.2", "::1"}) {
     TestClient client(server->port(), address);
@@ -82,7 +82,7 @@ TEST_F(StoreServerTest, EveryInterfaceOfBothFamiliesIsReachedWithoutAHost) {
   }
 }
 
-TEST_F(StoreServerTest, NamesBracketsAndIpv6AreUnderstood) {
+TEST_F(StoreServerTest, AcceptsNamesBracketsAndIpv6) {
   for (const char* host : {"localhost", "[127.0.0.1]", "::1", "[::1]"}) {
     auto started = StoreServer::start({.host = host});
     if (!started.ok() && started.status().message().find("assign") != std::string::npos) continue;
@@ -93,7 +93,7 @@ TEST_F(StoreServerTest, NamesBracketsAndIpv6AreUnderstood) {
   }
 }
 
-TEST_F(StoreServerTest, AddressThatIsNotOursIsTheCallersMistake) {
+TEST_F(StoreServerTest, ForeignAddressIsAnInvalidArgument) {
   for (const char* host : {"192.0.2.1", "no-such-host.invalid", "300.0.0.1"}) {
     const auto started = StoreServer::start({.host = host});
     ASSERT_FALSE(started.ok());
@@ -102,7 +102,7 @@ TEST_F(StoreServerTest, AddressThatIsNotOursIsTheCallersMistake) {
   }
 }
 
-TEST_F(StoreServerTest, PortThatIsTakenIsReportedWithWhoHasIt) {
+TEST_F(StoreServerTest, PortInUseIsReportedWithItsOwner) {
   start();
   const auto second = StoreServer::start({.port = server->port()});
   ASSERT_FALSE(second.ok());
@@ -122,7 +122,7 @@ TEST_F(StoreServerTest, PortIsFreeAgainAfterClose) {
   EXPECT_TRUE(StoreServer::start({.port = port}).ok());
 }
 
-TEST_F(StoreServerTest, BlockedWaitIsEndedByAnotherClientAndPingsPassIt) {
+TEST_F(StoreServerTest, AnotherClientEndsABlockedWaitAndPingsAreAnsweredMeanwhile) {
   start();
   const auto waiter = connect();
   const auto setter = connect();
@@ -136,7 +136,7 @@ TEST_F(StoreServerTest, BlockedWaitIsEndedByAnotherClientAndPingsPassIt) {
   EXPECT_TRUE(waiter->ping());
 }
 
-TEST_F(StoreServerTest, NothingComesForAWaitThatWasCancelled) {
+TEST_F(StoreServerTest, CancelledWaitGetsNoRelease) {
   start();
   const auto waiter = connect();
   const auto setter = connect();
@@ -147,7 +147,7 @@ TEST_F(StoreServerTest, NothingComesForAWaitThatWasCancelled) {
   EXPECT_TRUE(waiter->ping());
 }
 
-TEST_F(StoreServerTest, ClientThatLeavesWhileItWaitsLeavesNothing) {
+TEST_F(StoreServerTest, DisconnectRemovesAClientsWait) {
   start();
   const auto other = connect();
   for (const bool orderly : {true, false}) {
@@ -163,7 +163,7 @@ TEST_F(StoreServerTest, ClientThatLeavesWhileItWaitsLeavesNothing) {
   EXPECT_TRUE(other->ping());
 }
 
-TEST_F(StoreServerTest, RepliesThatAreReadyTogetherLeaveTogether) {
+TEST_F(StoreServerTest, RepliesThatAreReadyTogetherAreSentTogether) {
   start();
   const auto client = connect();
   client->set("/k", "value");
@@ -176,7 +176,7 @@ TEST_F(StoreServerTest, RepliesThatAreReadyTogetherLeaveTogether) {
   }
 }
 
-TEST_F(StoreServerTest, OnlyTheConnectionThatBreaksTheProtocolIsClosed) {
+TEST_F(StoreServerTest, OnlyTheViolatingConnectionIsClosed) {
   start();
   const auto bystander = connect();
   const std::string huge = [] {
@@ -212,7 +212,7 @@ TEST_F(StoreServerTest, RepliesBeforeTheViolationAreStillSent) {
   EXPECT_EQ(client->receive(100), std::string("\x01\0\0\0\0\0\0\0v", 9));
 }
 
-TEST_F(StoreServerTest, HalfAFrameStallsNobodyAndIsFinishedLater) {
+TEST_F(StoreServerTest, HalfAFrameDelaysNoOtherClientAndIsCompletedLater) {
   start();
   const auto slow = connect();
   const auto other = connect();
@@ -226,7 +226,7 @@ TEST_F(StoreServerTest, HalfAFrameStallsNobodyAndIsFinishedLater) {
   EXPECT_EQ(other->get("/k"), std::string(1000, 'x'));
 }
 
-TEST_F(StoreServerTest, BytesThatComeOneByOneAreServed) {
+TEST_F(StoreServerTest, RequestsThatArriveByteByByteAreHandled) {
   start();
   TestClient client(server->port());
   std::string frames;
@@ -237,17 +237,17 @@ TEST_F(StoreServerTest, BytesThatComeOneByOneAreServed) {
   EXPECT_EQ(client.receive(14), std::string("\x05\0\0\0\0\0\0\0value\1", 14));
 }
 
-TEST_F(StoreServerTest, LargeValuesPassThrough) {
+TEST_F(StoreServerTest, LargeValuesAreStoredAndReturned) {
   start();
   const auto client = connect();
   const std::string value(8u << 20, 'v');
   client->set("/k", value);
   EXPECT_EQ(client->get("/k"), value);
   EXPECT_TRUE(client->ping());
-  EXPECT_LT(server->stats().bytes, value.size() + 4096) << "the buffers were given back";
+  EXPECT_LT(server->stats().bytes, value.size() + 4096) << "the buffers were released";
 }
 
-TEST_F(StoreServerTest, EveryRequestSentBeforeAnOrderlyCloseIsServed) {
+TEST_F(StoreServerTest, EveryRequestSentBeforeAnOrderlyCloseIsHandled) {
   start();
   const auto other = connect();
   const auto client = connect();
@@ -258,7 +258,7 @@ TEST_F(StoreServerTest, EveryRequestSentBeforeAnOrderlyCloseIsServed) {
   EXPECT_TRUE(eventually(other.get(), [&] { return other->num_keys() == 500; }));
 }
 
-TEST_F(StoreServerTest, RequestsHeldBackForASlowReaderAreServedWhenItHasGone) {
+TEST_F(StoreServerTest, RequestsPausedForASlowReaderAreHandledAfterItDisconnects) {
   start();
   const auto other = connect();
   const auto client = connect();
@@ -271,7 +271,7 @@ TEST_F(StoreServerTest, RequestsHeldBackForASlowReaderAreServedWhenItHasGone) {
   EXPECT_EQ(other->receive(1), kByte0);
 }
 
-TEST_F(StoreServerTest, ConnectionThatIsResetInTheMiddleOfAFrameLeavesNothing) {
+TEST_F(StoreServerTest, ResetInTheMiddleOfAFrameReleasesItsBuffers) {
   start();
   const auto other = connect();
   const auto client = connect();
@@ -283,7 +283,7 @@ TEST_F(StoreServerTest, ConnectionThatIsResetInTheMiddleOfAFrameLeavesNothing) {
   EXPECT_EQ(other->num_keys(), 0);
 }
 
-TEST_F(StoreServerTest, SlowReaderIsPausedAndGetsEverything) {
+TEST_F(StoreServerTest, SlowReaderIsPausedAndReceivesEverything) {
   start();
   const auto other = connect();
   const auto client = connect();
@@ -294,7 +294,7 @@ TEST_F(StoreServerTest, SlowReaderIsPausedAndGetsEverything) {
   for (int i = 0; i < kGets; ++i) frames += TestClient::key_frame(Opcode::kGet, "/k");
   client->send(frames);
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(other->ping());
-  EXPECT_LT(server->stats().bytes, 2u << 20) << "62 MiB of replies are not made in advance";
+  EXPECT_LT(server->stats().bytes, 2u << 20) << "62 MiB of replies are not built in advance";
   std::string reply;
   wire::append_bytes(&reply, value);
   for (int i = 0; i < kGets; ++i) ASSERT_EQ(client->receive(reply.size()), reply);
@@ -310,7 +310,7 @@ TEST_F(StoreServerTest, ReplyOverTheOutputLimitClosesTheConnection) {
   EXPECT_TRUE(connect()->ping());
 }
 
-TEST_F(StoreServerTest, FullStoreClosesTheConnectionThatAsksForMore) {
+TEST_F(StoreServerTest, FullStoreClosesTheConnectionThatExceedsIt) {
   start({.limits = {.total_bytes_max = 1 << 20}});
   const auto client = connect();
   client->set("/k", std::string(400 << 10, 'x'));
@@ -333,7 +333,7 @@ TEST_F(StoreServerTest, ConnectionsOverTheLimitAreClosedAtOnce) {
   EXPECT_TRUE(connect()->ping());
 }
 
-TEST_F(StoreServerTest, FiveHundredClientsMeetAtABarrier) {
+TEST_F(StoreServerTest, FiveHundredClientsPassABarrier) {
   start();
   std::vector<std::unique_ptr<TestClient>> clients;
   for (int i = 0; i < 500; ++i) {
@@ -344,7 +344,7 @@ TEST_F(StoreServerTest, FiveHundredClientsMeetAtABarrier) {
   EXPECT_EQ(server->stats().connections, 500u);
 }
 
-TEST_F(StoreServerTest, WithoutDescriptorsThoseWhoAreConnectedAreServedAndOthersWait) {
+TEST_F(StoreServerTest, WithoutFreeDescriptorsOpenConnectionsAreServedAndNewOnesWait) {
   start();
   const auto connected = connect();
   EXPECT_TRUE(connected->ping());
@@ -361,7 +361,7 @@ TEST_F(StoreServerTest, WithoutDescriptorsThoseWhoAreConnectedAreServedAndOthers
   }
 }
 
-TEST_F(StoreServerTest, CloseWithADrainServesWhatHasArrived) {
+TEST_F(StoreServerTest, CloseWithADrainHandlesReceivedRequests) {
   start();
   const auto client = connect();
   EXPECT_TRUE(client->ping());
@@ -388,7 +388,7 @@ TEST_F(StoreServerTest, DrainEndsAtItsDeadlineAlthoughAClientDoesNotRead) {
   EXPECT_LT(os::monotonic_now() - begun, std::chrono::seconds(10));
 }
 
-TEST_F(StoreServerTest, DrainDoesNotWaitForClientsThatWait) {
+TEST_F(StoreServerTest, DrainDoesNotWaitForBlockedClients) {
   start();
   const auto client = connect();
   client->send(TestClient::list_frame(Opcode::kWait, {"/never"}));
@@ -399,7 +399,7 @@ TEST_F(StoreServerTest, DrainDoesNotWaitForClientsThatWait) {
   EXPECT_TRUE(client->is_closed());
 }
 
-TEST(StoreService, ResetCutsConnectionsAndForgetsKeysAndKeepsThePort) {
+TEST(StoreService, ResetClosesConnectionsRemovesKeysAndKeepsThePort) {
   auto thread = os::LoopThread::start("test-loop");
   ASSERT_TRUE(thread.ok());
   std::unique_ptr<StoreService> service;
@@ -424,7 +424,7 @@ TEST(StoreService, ResetCutsConnectionsAndForgetsKeysAndKeepsThePort) {
   (*thread)->call([&] { service.reset(); });
 }
 
-TEST(StoreService, DrainMayDestroyTheServiceAndIsNotToldOfADestroyedOne) {
+TEST(StoreService, DrainCallbackMayDestroyTheServiceAndIsNotCalledAfterwards) {
   auto thread = os::LoopThread::start("test-loop");
   ASSERT_TRUE(thread.ok());
   os::EventLoop* loop = &(*thread)->loop();

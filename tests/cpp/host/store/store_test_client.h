@@ -1,7 +1,7 @@
 #pragma once
 
-// A raw client of the store's protocol for tests: it sends bytes as it is told, whole or broken,
-// and reads with a deadline.
+// A raw client of the store's protocol for tests: it sends arbitrary bytes and reads with a
+// deadline.
 
 #include <gtest/gtest.h>
 #include <netinet/tcp.h>
@@ -25,7 +25,7 @@ class TestClient {
   explicit TestClient(std::uint16_t port, const char* host = "127.0.0.1")
       : TestClient(make_socket(host), port, host) {}
 
-  // Connects a socket that was made before, for tests that run out of descriptors.
+  // Connects an existing socket, for tests that run out of descriptors.
   TestClient(os::UniqueFd fd, std::uint16_t port, const char* host = "127.0.0.1")
       : fd_(std::move(fd)) {
     const auto addresses = os::look_up(host, port);
@@ -58,13 +58,13 @@ class TestClient {
     return true;
   }
 
-  // Exactly so many bytes; fewer if the connection ends before.
+  // Exactly `size` bytes; fewer if the connection ends earlier.
   std::string receive(std::size_t size) {
     std::string bytes(size, '\0');
     std::size_t got = 0;
     while (got < size) {
       const ssize_t more = ::recv(fd_.get(), bytes.data() + got, size - got, 0);
-      EXPECT_TRUE(more >= 0 || errno == ECONNRESET) << "nothing came within the deadline";
+      EXPECT_TRUE(more >= 0 || errno == ECONNRESET) << "nothing was received before the deadline";
       if (more <= 0) break;
       got += static_cast<std::size_t>(more);
     }
@@ -72,7 +72,7 @@ class TestClient {
     return bytes;
   }
 
-  // What one recv finds.
+  // The bytes of one recv.
   std::string receive_some() {
     std::string bytes(1 << 20, '\0');
     const ssize_t got = ::recv(fd_.get(), bytes.data(), bytes.size(), 0);
@@ -88,7 +88,7 @@ class TestClient {
     wire::append_validate(&frame);
     send(frame);
   }
-  // True if the connection is in step: the echo, and nothing before it.
+  // True if the next bytes are the reply to this PING.
   bool ping() {
     std::string frame;
     wire::append_ping(&frame, 0x676e6970);

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// $TMPDIR is a directory of the test's own while the object lives.
+// Sets $TMPDIR to a directory of this test while the object lives.
 class OwnTmpdir {
  public:
   OwnTmpdir() {
@@ -39,7 +39,7 @@ class OwnTmpdir {
   std::string before_;
 };
 
-TEST(TemporaryDirectory, IsPrivateAndGoesWithItsObject) {
+TEST(TemporaryDirectory, IsPrivateAndRemovedByItsDestructor) {
   const OwnTmpdir tmp;
   fs::path path;
   {
@@ -54,7 +54,7 @@ TEST(TemporaryDirectory, IsPrivateAndGoesWithItsObject) {
   EXPECT_FALSE(fs::exists(path));
 }
 
-TEST(TemporaryDirectory, NamesTheFolderThatCannotBe) {
+TEST(TemporaryDirectory, ErrorNamesTheDirectory) {
   const OwnTmpdir tmp;
   ::setenv("TMPDIR", "/dev/null/tmp", 1);
   const auto directory = TemporaryDirectory::create();
@@ -63,7 +63,7 @@ TEST(TemporaryDirectory, NamesTheFolderThatCannotBe) {
       << directory.status().message();
 }
 
-TEST(TemporaryDirectory, SweepsWhatAKilledProcessLeftButNothingElse) {
+TEST(TemporaryDirectory, RemovesOnlyTheDirectoriesOfKilledProcesses) {
   const OwnTmpdir tmp;
   const auto alive = TemporaryDirectory::create();
   fs::create_directory(tmp.path / "elastic-other");
@@ -78,12 +78,12 @@ TEST(TemporaryDirectory, SweepsWhatAKilledProcessLeftButNothingElse) {
   const auto entries = [&] { return std::distance(fs::directory_iterator(tmp.path), {}); };
   EXPECT_EQ(entries(), 3);
   const auto next = TemporaryDirectory::create();
-  EXPECT_EQ(entries(), 3) << "the dead one's is gone and the new one's is there";
+  EXPECT_EQ(entries(), 3) << "the killed process's is removed and the new one exists";
   EXPECT_TRUE(fs::exists(alive->path()));
   EXPECT_TRUE(fs::exists(tmp.path / "elastic-other"));
 }
 
-TEST(UniqueDirectory, CreatesItsParentsAndNamesWhatItCannotCreate) {
+TEST(UniqueDirectory, CreatesParentsAndNamesThePathThatFails) {
   const OwnTmpdir tmp;
   const auto first = make_unique_directory(tmp.path / "a/b", "job");
   const auto second = make_unique_directory(tmp.path / "a/b", "job");

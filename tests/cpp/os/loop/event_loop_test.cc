@@ -181,7 +181,7 @@ TEST(LoopThread, WorkFromManyThreadsRunsOnceEachOnTheLoopThread) {
   EXPECT_FALSE(wrong_thread);
 }
 
-TEST(EventLoop, TellsHowLongAHandlerKeptItBeforeAnythingIsServed) {
+TEST(EventLoop, ReportsAStallBeforeOtherHandlersRun) {
   auto loop = make_loop();
   const milliseconds kept(30);
   std::vector<EventLoop::Stall> stalls;
@@ -202,7 +202,7 @@ TEST(EventLoop, TellsHowLongAHandlerKeptItBeforeAnythingIsServed) {
   EXPECT_GE(stalls[0].away, stalls[0].late);
 }
 
-TEST(EventLoop, MoreThanAnIterationServesIsToldAndServedInTurns) {
+TEST(EventLoop, MoreEventsThanOneIterationHandlesAreHandledInTurn) {
   auto loop = make_loop();
   std::vector<Pair> pairs(300);
   std::vector<std::unique_ptr<Handler>> handlers;
@@ -212,7 +212,7 @@ TEST(EventLoop, MoreThanAnIterationServesIsToldAndServedInTurns) {
   for (std::size_t i = 0; i < pairs.size(); ++i) {
     EXPECT_EQ(::send(pairs[i].a.get(), "x", 1, 0), 1);
     handlers.push_back(std::make_unique<Handler>([&, i](std::uint32_t) {
-      ++served[i];  // what arrived is left there: it stays ready
+      ++served[i];  // the descriptor is not read, so it stays ready
       if (!loop->is_caught_up()) was_behind = true;
     }));
     watches.push_back(*loop->watch(pairs[i].b.get(), EPOLLIN, handlers.back().get()));

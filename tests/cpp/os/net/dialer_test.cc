@@ -29,7 +29,7 @@ SocketAddress address_of(const std::string& host, std::uint16_t port) {
 
 std::uint16_t unused_port() { return Listener::open("127.0.0.1", 0)->address().port(); }
 
-// What came of dialing; nullopt: nothing in time.
+// The result of dialing; nullopt: none before the deadline.
 std::optional<Result<Dialer::Connection>> dial(std::vector<SocketAddress> addresses,
                                                Duration limit) {
   auto thread = *LoopThread::start("test-dialer");
@@ -56,7 +56,7 @@ TEST(Dialer, TakesTheFirstAddressThatAccepts) {
   EXPECT_EQ((*outcome)->peer.text(), listener->address().text());
 }
 
-TEST(Dialer, FailsAsSoonAsEveryAddressHas) {
+TEST(Dialer, FailsAsSoonAsEveryAddressFailed) {
   const std::uint16_t port = unused_port();
   const auto outcome = dial({address_of("127.0.0.1", port), address_of("127.0.0.2", port)}, 1h);
   ASSERT_TRUE(outcome);
@@ -64,8 +64,8 @@ TEST(Dialer, FailsAsSoonAsEveryAddressHas) {
   EXPECT_THAT(outcome->status().message(), HasSubstr("127.0.0.2:" + std::to_string(port)));
 }
 
-TEST(Dialer, WithoutAnAnswerTheDeadlineEndsIt) {
-  // A queue that is full answers nothing: this is how loopback has an unreachable host.
+TEST(Dialer, EndsAtTheDeadlineWithoutAnAnswer) {
+  // A full accept queue drops connection requests, like an unreachable host.
   const UniqueFd door(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   SocketAddress address = address_of("127.0.0.1", 0);
   ASSERT_EQ(::bind(door.get(), address.get(), address.size), 0);
@@ -80,7 +80,7 @@ TEST(Dialer, WithoutAnAnswerTheDeadlineEndsIt) {
   EXPECT_THAT(queue.back()->status().message(), HasSubstr("no answer for 0.3"));
 }
 
-TEST(NameLookup, TellsFromTheLoop) {
+TEST(NameLookup, ReportsOnTheLoopThread) {
   auto thread = *LoopThread::start("test-lookup");
   struct Case {
     const char* name;
@@ -102,7 +102,7 @@ TEST(NameLookup, TellsFromTheLoop) {
   }
 }
 
-TEST(NameLookup, MayBeForgottenBeforeItsThreadHasFinished) {
+TEST(NameLookup, MayBeDestroyedBeforeItsThreadHasFinished) {
   auto thread = *LoopThread::start("test-lookup");
   thread->call([&] {
     EXPECT_TRUE(
@@ -110,7 +110,7 @@ TEST(NameLookup, MayBeForgottenBeforeItsThreadHasFinished) {
   });
 }
 
-TEST(Interfaces, LoopbackIsNoneOfTheAddressesThatOthersCouldUse) {
+TEST(Interfaces, LoopbackIsNotAmongTheReachableAddresses) {
   for (const SocketAddress& address : interface_addresses()) {
     EXPECT_FALSE(address.is_loopback()) << address.host();
     EXPECT_TRUE(Listener::open(address.host(), 0).ok()) << address.host();

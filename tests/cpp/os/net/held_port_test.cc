@@ -9,7 +9,7 @@ namespace {
 
 class HeldPortOn : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(HeldPortOn, IsGivenToAServerThatAsksForItAgainAndAgain) {
+TEST_P(HeldPortOn, AServerCanBindTheHeldPortRepeatedly) {
   auto hold = HeldPort::open(GetParam(), 0);
   ASSERT_TRUE(hold.ok()) << hold.status().message();
   ASSERT_NE(hold->port(), 0);
@@ -24,14 +24,14 @@ INSTANTIATE_TEST_SUITE_P(HeldPort, HeldPortOn, ::testing::Values("127.0.0.1", ""
                            return std::string(test.param).empty() ? "everywhere" : "loopback";
                          });
 
-TEST(HeldPort, CannotBeHeldWhereSomebodyListens) {
+TEST(HeldPort, CannotBeHeldWhileAnotherSocketListens) {
   auto listener = Listener::open("127.0.0.1", 0);
   ASSERT_TRUE(listener.ok());
   const auto hold = HeldPort::open("127.0.0.1", listener->address().port());
   EXPECT_EQ(hold.status().code(), StatusCode::kUnavailable);
 }
 
-TEST(HeldPort, IsOnAnAddressOfThisMachine) {
+TEST(HeldPort, RejectsAForeignAddress) {
   EXPECT_FALSE(HeldPort::open("192.0.2.1", 0).ok());  // set aside for documentation (RFC 5737)
 }
 

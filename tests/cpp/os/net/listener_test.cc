@@ -40,7 +40,7 @@ TEST(Listener, AcceptedConnectionsInheritTheOptionsAndDoNotBlock) {
 }
 
 TEST(Listener, LiteralIpv6AnyDoesNotTakeIpv4) {
-  // Somebody else may have the same port for IPv4 already, but not time after time.
+  // Another process may use the same port for IPv4, but not for every attempt.
   constexpr int kPortsMax = 50;
   bool both = false;
   for (int i = 0; i < kPortsMax && !both; ++i) {
@@ -51,7 +51,7 @@ TEST(Listener, LiteralIpv6AnyDoesNotTakeIpv4) {
   EXPECT_TRUE(both);
 }
 
-TEST(Listener, ACheckFindsWhatOpeningWould) {
+TEST(Listener, CheckReportsTheSameErrorAsOpen) {
   auto listener = Listener::open("", 0);
   ASSERT_TRUE(listener.ok());
   const std::uint16_t port = listener->address().port();
@@ -63,7 +63,7 @@ TEST(Listener, ACheckFindsWhatOpeningWould) {
   EXPECT_TRUE(Listener::check("", port).ok());
 }
 
-TEST(Listener, ItsPortIsFreeWhenItIsClosedThoughConnectionsWereOpen) {
+TEST(Listener, PortIsFreeAfterCloseAlthoughConnectionsWereOpen) {
   auto listener = Listener::open("127.0.0.1", 0);
   ASSERT_TRUE(listener.ok());
   const UniqueFd client = connect_to(listener->address());
@@ -71,11 +71,11 @@ TEST(Listener, ItsPortIsFreeWhenItIsClosedThoughConnectionsWereOpen) {
   ASSERT_EQ(listener->accept(&accepted), Listener::AcceptStatus::kAccepted);
   const std::uint16_t port = listener->address().port();
   listener->close();
-  accepted.reset();  // first to close: this end goes to TIME_WAIT
+  accepted.reset();  // closed first, so this end enters TIME_WAIT
   EXPECT_TRUE(Listener::open("127.0.0.1", port).ok());
 }
 
-TEST(PortOwner, NobodyIsNamedForAFreePort) {
+TEST(PortOwner, FreePortHasNoOwner) {
   auto listener = Listener::open("127.0.0.1", 0);
   ASSERT_TRUE(listener.ok());
   const std::uint16_t port = listener->address().port();

@@ -35,7 +35,7 @@ struct Listener {
   UniqueFd accept() { return UniqueFd(::accept4(fd.get(), nullptr, nullptr, SOCK_CLOEXEC)); }
 };
 
-TEST(Address, LiteralsOfBothFamiliesAreUnderstood) {
+TEST(Address, ParsesLiteralsOfBothFamilies) {
   struct Row {
     const char* host;
     const char* text;
@@ -50,7 +50,7 @@ TEST(Address, LiteralsOfBothFamiliesAreUnderstood) {
   }
 }
 
-TEST(Address, NameThatDoesNotResolveIsUnavailableSoThatItIsTriedAgain) {
+TEST(Address, UnresolvableNameIsUnavailableSoThatItIsRetried) {
   const auto found = look_up("no-such-host.invalid", 80, within(seconds(30)));
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.status().code(), StatusCode::kUnavailable);
@@ -73,7 +73,7 @@ TEST(StreamSocket, RefusedConnectionIsUnavailableAndNamesTheAddress) {
   EXPECT_NE(socket.status().message().find(address.text()), std::string::npos);
 }
 
-TEST(StreamSocket, AddressThatRefusesDoesNotKeepFromTheNext) {
+TEST(StreamSocket, RefusedAddressIsFollowedByTheNext) {
   Listener listener;
   SocketAddress addresses[2];
   {
@@ -86,8 +86,8 @@ TEST(StreamSocket, AddressThatRefusesDoesNotKeepFromTheNext) {
   EXPECT_EQ(socket->peer().text(), listener.address.text());
 }
 
-TEST(StreamSocket, AddressThatStaysSilentGivesWayToTheNext) {
-  // A full backlog drops further handshakes, as an address that leads nowhere does.
+TEST(StreamSocket, SilentAddressIsFollowedByTheNext) {
+  // A full backlog drops further handshakes, like an unreachable address.
   Listener silent("127.0.0.1", 0);
   auto filler = StreamSocket::connect(std::span(&silent.address, 1), within(seconds(10)));
   ASSERT_TRUE(filler.ok());
@@ -132,7 +132,7 @@ TEST(StreamSocket, BlockedReceiveEndsWhenTheWakeDescriptorIsNotified) {
   EXPECT_EQ(got.status().code(), StatusCode::kFailedPrecondition);
 }
 
-TEST(StreamSocket, InterruptCheckThatSaysYesEndsALongWait) {
+TEST(StreamSocket, InterruptCheckEndsALongWait) {
   Listener listener;
   auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(10)));
   ASSERT_TRUE(socket.ok());
