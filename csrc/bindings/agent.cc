@@ -108,7 +108,7 @@ void bind_options(py::module_& module) {
                        std::optional<double> exit_barrier_timeout, std::uint16_t master_port,
                        std::pair<std::uint16_t, std::uint16_t> worker_ports, bool share_store,
                        const py::str& log_dir, std::string line_prefix,
-                       const py::str& guardian_path, bool become_subreaper) {
+                       const py::str& guardian_path, bool become_subreaper, double start_timeout) {
              AgentOptions options;
              options.run_id = std::move(run_id);
              options.role = std::move(role);
@@ -130,6 +130,7 @@ void bind_options(py::module_& module) {
              options.line_prefix = std::move(line_prefix);
              options.guardian.guardian_path = to_os(guardian_path);
              options.guardian.become_subreaper = become_subreaper;
+             options.guardian.start_timeout = from_seconds(start_timeout);
              return options;
            }),
            py::arg("workers"), py::kw_only(), py::arg("env"), py::arg("run_id") = defaults.run_id,
@@ -146,6 +147,7 @@ void bind_options(py::module_& module) {
            py::arg("line_prefix") = defaults.line_prefix,
            py::arg("guardian_path") = defaults.guardian.guardian_path,
            py::arg("become_subreaper") = defaults.guardian.become_subreaper,
+           py::arg("start_timeout") = to_seconds(defaults.guardian.start_timeout),
            "One WorkerTemplate for each local rank; `env` is all that every worker inherits. "
            "`max_restarts` is the job's, of all its nodes. Without `rendezvous` the job has one "
            "node.");

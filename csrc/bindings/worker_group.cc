@@ -60,6 +60,13 @@ void bind_exit(py::module_& module) {
       .def_readonly("error", &WorkerExit::error, "errno, for NOT_STARTED")
       .def_property_readonly("path", [](const WorkerExit& self) { return from_os(self.path); })
       .def_property_readonly(
+          "start_timeout",
+          [](const WorkerExit& self) -> std::optional<double> {
+            if (!self.start_timeout) return std::nullopt;
+            return to_seconds(*self.start_timeout);
+          },
+          "the start timeout in seconds if it was exceeded in `stage`")
+      .def_property_readonly(
           "at", [](const WorkerExit& self) { return to_seconds_since_boot(self.at); },
           "when the kernel told, on the scale of time.monotonic()")
       .def_property_readonly("succeeded", &WorkerExit::succeeded)
@@ -116,12 +123,15 @@ void bind_worker_group(py::module_& module) {
   const WorkerGroupOptions defaults;
   py::class_<PyWorkerGroup>(module, "WorkerGroup",
                             "The workers of one node: started, watched and stopped together.")
-      .def(py::init([](const py::str& guardian_path, bool become_subreaper) {
-             return PyWorkerGroup{unwrap(WorkerGroup::create(
-                 {.guardian_path = to_os(guardian_path), .become_subreaper = become_subreaper}))};
+      .def(py::init([](const py::str& guardian_path, bool become_subreaper, double start_timeout) {
+             return PyWorkerGroup{
+                 unwrap(WorkerGroup::create({.guardian_path = to_os(guardian_path),
+                                             .become_subreaper = become_subreaper,
+                                             .start_timeout = from_seconds(start_timeout)}))};
            }),
            py::kw_only(), py::arg("guardian_path") = defaults.guardian_path,
-           py::arg("become_subreaper") = defaults.become_subreaper)
+           py::arg("become_subreaper") = defaults.become_subreaper,
+           py::arg("start_timeout") = to_seconds(defaults.start_timeout))
       .def(
           "start",
           [](const PyWorkerGroup& self, std::vector<WorkerCommand> commands) {

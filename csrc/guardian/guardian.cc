@@ -109,6 +109,8 @@ bool Guardian::handle(const Request& request) {
     start(*wanted);
   } else if (const auto* sent = std::get_if<SignalRequest>(&request)) {
     signal(*sent);
+  } else if (std::holds_alternative<CancelStartsRequest>(request)) {
+    cancel_starts();
   } else {
     sweep();
   }
@@ -134,6 +136,21 @@ void Guardian::signal(const SignalRequest& request) {
       ::kill(worker.pid, request.signal);  // the child has not reached setsid() yet
     }
   }
+}
+
+// The killed child is reaped like an orphan; one that the kernel does not let go of is waited for
+// by the sweep.
+void Guardian::cancel_starts() {
+  now_ = os::monotonic_now();
+  collect_starts();
+  for (Worker& worker : workers_) {
+    if (!worker.exec_pipe.valid()) continue;
+    const StartProgress::Step step = worker.progress.current();
+    ::kill(worker.pid, SIGKILL);
+    report_failed_start(worker, {step.stage, ETIMEDOUT, step.index}, true);
+    worker.pid = -1;
+  }
+  std::erase_if(workers_, [](const Worker& worker) { return worker.pid < 0; });
 }
 
 void Guardian::sweep() {
@@ -162,6 +179,7 @@ bool Guardian::resolve_start(Worker* worker) {
   const ssize_t got = ::read(worker->exec_pipe.get(), &failure, sizeof failure);
   if (got < 0) return false;  // neither yet
   worker->exec_pipe.reset();
+  worker->progress = {};
   if (got == sizeof failure) {
     report_failed_start(*worker, failure);
     worker->pid = -1;
@@ -171,9 +189,10 @@ bool Guardian::resolve_start(Worker* worker) {
   return true;
 }
 
-void Guardian::report_failed_start(const Worker& worker, const StartFailure& failure) {
+void Guardian::report_failed_start(const Worker& worker, const StartFailure& failure,
+                                   bool timed_out) {
   const std::string path = failed_path(worker, failure);
-  tell(NotStartedEvent{worker.id, failure.stage, failure.error, now_, path});
+  tell(NotStartedEvent{worker.id, failure.stage, failure.error, timed_out, now_, path});
 }
 
 void Guardian::collect_exits() {

@@ -29,13 +29,15 @@ class Guardian {
   bool handle(const Request& request);
   void start(const StartRequest& request);
   void signal(const SignalRequest& request);
+  void cancel_starts();
   void sweep();
   void lose_agent();
 
   void collect_starts();
   void collect_exits();
   bool resolve_start(Worker* worker);
-  void report_failed_start(const Worker& worker, const StartFailure& failure);
+  void report_failed_start(const Worker& worker, const StartFailure& failure,
+                           bool timed_out = false);
   void reap_orphans();
   void sweep_once();
 

@@ -2,18 +2,23 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <string_view>
 
 // Theory of operation. Everything the child needs is made before the fork; the child only makes
 // system calls. It leads a session of its own, asks to be killed with the guardian, opens its
 // files, changes its directory, unblocks all signals and executes. The guardian has reset the
 // dispositions for all of its children (main.cc), and all its descriptors above 2 close on exec.
+//
+// Opening a file, changing the directory and executing may block for as long as a dead mount does.
+// The child notes each of them in shared memory first, so that the guardian can name it.
 
 namespace elastic::guardian {
 namespace {
@@ -55,6 +60,7 @@ std::vector<char*> pointers(const std::vector<std::string_view>& items) {
 // All that the child reads. Prepared before the fork.
 struct Plan {
   pid_t guardian;
+  const StartProgress* progress;
   int pipe;
   char* const* argv;
   char* const* env;
@@ -73,6 +79,7 @@ struct Plan {
 void open_output(const Plan& plan, int target) {
   const char* path = plan.output_paths[target - 1];
   if (*path == '\0') return;
+  plan.progress->enter(Stage::kOpen, target);
   // Appending, so that two streams into one file do not overwrite each other.
   const int file = ::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
   if (file < 0 || ::dup2(file, target) < 0) fail(plan, Stage::kOpen, errno, target);
@@ -84,6 +91,7 @@ void open_output(const Plan& plan, int target) {
   StartFailure worst{Stage::kExec, ENOENT, kNoCandidate};
   int index = 0;
   for (const std::string& candidate : *plan.candidates) {
+    plan.progress->enter(Stage::kExec, index);
     ::execve(candidate.c_str(), plan.argv, plan.env);
     const int error = errno;
     const bool is_there = ::access(candidate.c_str(), F_OK) == 0;
@@ -105,6 +113,7 @@ void open_output(const Plan& plan, int target) {
   if (::getppid() != plan.guardian) ::_exit(127);
   open_output(plan, STDOUT_FILENO);
   open_output(plan, STDERR_FILENO);
+  plan.progress->enter(Stage::kChdir, kNoCandidate);
   if (*plan.cwd != '\0' && ::chdir(plan.cwd) != 0) fail(plan, Stage::kChdir, errno, kNoCandidate);
   sigset_t none;
   ::sigemptyset(&none);
@@ -113,6 +122,26 @@ void open_output(const Plan& plan, int target) {
 }
 
 }  // namespace
+
+StartProgress StartProgress::create() {
+  StartProgress progress;
+  void* const page =
+      ::mmap(nullptr, sizeof(Word), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (page != MAP_FAILED) progress.word_.reset(new (page) Word(0));
+  if (progress.valid()) progress.enter(Stage::kFork, kNoCandidate);
+  return progress;
+}
+
+void StartProgress::Unmap::operator()(Word* word) const { ::munmap(word, sizeof *word); }
+
+void StartProgress::enter(Stage stage, int index) const {
+  word_->store(static_cast<std::uint64_t>(stage) << 32 | static_cast<std::uint32_t>(index));
+}
+
+StartProgress::Step StartProgress::current() const {
+  const std::uint64_t word = word_->load();
+  return {static_cast<Stage>(word >> 32), static_cast<int>(static_cast<std::uint32_t>(word))};
+}
 
 bool spawn(const StartRequest& request, pid_t guardian, Worker* worker, StartFailure* failure) {
   worker->id = request.id;
@@ -131,7 +160,13 @@ bool spawn(const StartRequest& request, pid_t guardian, Worker* worker, StartFai
   worker->exec_pipe.reset(ends[0]);
   const os::UniqueFd write_end(ends[1]);
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  worker->progress = StartProgress::create();
+  if (!worker->progress.valid()) {
+    *failure = {Stage::kFork, errno, kNoCandidate};
+    return false;
+  }
   const Plan plan{guardian,
+                  &worker->progress,
                   write_end.get(),
                   argv.data(),
                   env.data(),

@@ -319,6 +319,11 @@ class WorkerExit:
     def stage(self) -> str:
         ...
     @property
+    def start_timeout(self) -> float | None:
+        """
+        the start timeout in seconds if it was exceeded in `stage`
+        """
+    @property
     def stopped_by_us(self) -> bool:
         ...
     @property
@@ -464,7 +469,7 @@ class WorkerGroup:
         ...
     def __exit__(self, *args: object) -> None:
         ...
-    def __init__(self, *, guardian_path: str = '', become_subreaper: bool = False) -> None:
+    def __init__(self, *, guardian_path: str = '', become_subreaper: bool = False, start_timeout: float = 60.0) -> None:
         ...
     def close(self) -> None:
         """
@@ -917,7 +922,7 @@ class AgentOptions:
     """
     What an agent is to run, and how.
     """
-    def __init__(self, workers: collections.abc.Sequence[WorkerTemplate], *, env: dict[str, str], run_id: str = 'none', role: str = 'default', cwd: str = '', max_restarts: int = 0, rendezvous: RendezvousOptions | None = None, stop_grace: float = 30.0, failure_grace: float | None = None, stop_scope: SignalScope = SignalScope.GROUP, exit_barrier_timeout: float | None = None, master_port: int = 0, worker_ports: tuple[int, int] = (0, 0), share_store: bool = True, log_dir: str = '', line_prefix: str = '[${role_name}${local_rank}]:', guardian_path: str = '', become_subreaper: bool = False) -> None:
+    def __init__(self, workers: collections.abc.Sequence[WorkerTemplate], *, env: dict[str, str], run_id: str = 'none', role: str = 'default', cwd: str = '', max_restarts: int = 0, rendezvous: RendezvousOptions | None = None, stop_grace: float = 30.0, failure_grace: float | None = None, stop_scope: SignalScope = SignalScope.GROUP, exit_barrier_timeout: float | None = None, master_port: int = 0, worker_ports: tuple[int, int] = (0, 0), share_store: bool = True, log_dir: str = '', line_prefix: str = '[${role_name}${local_rank}]:', guardian_path: str = '', become_subreaper: bool = False, start_timeout: float = 60.0) -> None:
         """
         One WorkerTemplate for each local rank; `env` is all that every worker inherits. `max_restarts` is the job's, of all its nodes. Without `rendezvous` the job has one node.
         """

@@ -12,7 +12,7 @@ namespace {
 
 using core::append_integer;
 
-enum class RequestCode : std::uint8_t { kStart = 1, kSignal, kSweep };
+enum class RequestCode : std::uint8_t { kStart = 1, kSignal, kCancelStarts, kSweep };
 enum class EventCode : std::uint8_t { kHello = 1, kStarted, kNotStarted, kExited, kSwept };
 
 void put_bytes(std::string* out, std::string_view bytes) {
@@ -111,6 +111,7 @@ struct EventWriter {
     append_integer(out, event.id);
     append_integer(out, event.stage);
     append_integer(out, event.error);
+    append_integer(out, std::uint8_t{event.timed_out});
     put_instant(out, event.at);
     put_bytes(out, event.path);
   }
@@ -177,6 +178,8 @@ void append_signal(std::string* out, const SignalRequest& request) {
   append_integer(out, std::uint8_t{request.is_stop});
 }
 
+void append_cancel_starts(std::string* out) { const Frame frame(out, RequestCode::kCancelStarts); }
+
 void append_sweep(std::string* out) { const Frame frame(out, RequestCode::kSweep); }
 
 void append_event(std::string* out, const Event& event) { std::visit(EventWriter{out}, event); }
@@ -219,6 +222,7 @@ bool decode_request(std::string_view payload, Request* request) {
       return has_program && reader.complete();
     }
     case RequestCode::kSignal: *request = read_signal(&reader); return reader.complete();
+    case RequestCode::kCancelStarts: *request = CancelStartsRequest{}; return reader.complete();
     case RequestCode::kSweep: *request = SweepRequest{}; return reader.complete();
   }
   return false;
@@ -244,6 +248,7 @@ bool decode_event(std::string_view payload, Event* event) {
       failed.id = reader.number<std::uint32_t>();
       failed.stage = reader.one_of<Stage>(kStageCount);
       failed.error = reader.number<int>();
+      failed.timed_out = reader.one_of<bool>(2);
       failed.at = reader.instant();
       failed.path = reader.string();
       *event = failed;

@@ -21,7 +21,7 @@
 
 namespace elastic::guardian {
 
-inline constexpr std::uint32_t kProtocolVersion = 1;
+inline constexpr std::uint32_t kProtocolVersion = 2;
 
 // Where the guardian finds its end of the channel.
 inline constexpr int kChannelDescriptor = 3;
@@ -52,10 +52,14 @@ struct SignalRequest {
   bool is_stop = false;  // whoever ends after it ends because he was told to: see ExitedEvent
 };
 
+// Kills every child that has not executed its program yet; each is answered by a NotStartedEvent
+// that names the system call in which it hangs. What has been executed meanwhile is not affected.
+struct CancelStartsRequest {};
+
 // Kills every descendant of the guardian and reaps it; answered by SweptEvent when none is left.
 struct SweepRequest {};
 
-using Request = std::variant<StartRequest, SignalRequest, SweepRequest>;
+using Request = std::variant<StartRequest, SignalRequest, CancelStartsRequest, SweepRequest>;
 
 // The first event of every guardian.
 struct HelloEvent {
@@ -77,7 +81,8 @@ const char* to_string(Stage stage);  // as in WorkerExit::stage
 struct NotStartedEvent {
   std::uint32_t id = 0;
   Stage stage = Stage::kExec;
-  int error = 0;  // errno
+  int error = 0;           // errno
+  bool timed_out = false;  // cancelled while it was in this stage
   Instant at;
   std::string_view path;
 };
@@ -101,6 +106,7 @@ using Event = std::variant<HelloEvent, StartedEvent, NotStartedEvent, ExitedEven
 // kFrameBytesMax, the rest is the caller's to check (contains_nul, kListItemsMax).
 void append_start(std::string* out, std::uint32_t id, const WorkerCommand& command);
 void append_signal(std::string* out, const SignalRequest& request);
+void append_cancel_starts(std::string* out);
 void append_sweep(std::string* out);
 void append_event(std::string* out, const Event& event);
 

@@ -1,3 +1,4 @@
+#include <cstdio>
 #include <system_error>
 
 #include "core/base/signal_name.h"
@@ -11,6 +12,13 @@ constexpr int kShellNotExecutable = 126;
 constexpr int kShellNotFound = 127;
 constexpr int kShellSignalBase = 128;
 constexpr int kEnoent = 2;
+
+std::string describe_hang(const WorkerExit& exit) {
+  char limit[32];
+  std::snprintf(limit, sizeof limit, "%.6g s", to_seconds(*exit.start_timeout));
+  return std::string("could not be started within ") + limit + ": it hangs in " + exit.stage + " " +
+         exit.path + "; check that its file system responds";
+}
 
 }  // namespace
 
@@ -30,6 +38,7 @@ std::string WorkerExit::describe() const {
     case ExitKind::kSignaled:
       return "killed by " + core::signal_text(signal) + (core_dumped ? ", core dumped" : "");
     case ExitKind::kNotStarted:
+      if (start_timeout) return describe_hang(*this);
       return "could not be started: " + stage + " " + path + ": " +
              std::system_category().message(error);
     case ExitKind::kUnknown: break;

@@ -12,6 +12,9 @@
 //   kIdle -Start-> kRunning -Stop-> kStopping -deadline, last end-> kSweeping -Swept-> kIdle
 //                      \----------------- last end -------------------/
 //
+// A start has a deadline of its own: what has not executed its program by then hangs in the kernel,
+// on a dead mount as a rule, and is cancelled, which ends it like any start that failed.
+//
 // A worker that fails does not stop the others here: that is the policy of whoever listens. What a
 // sweep does not end in kKillTimeout the kernel holds (a process in an uninterruptible wait, one of
 // another user): that is said once (kStuck), and the wait goes on.
@@ -32,7 +35,7 @@ static_assert(kGroupEventCount == 8, "a new event needs a column in every row");
 constexpr GroupTable kGroupTable = {{
     // Start    Stop        Forward  Started   Ended    Swept    Tick     GuardianLost
     {kBegin, kIgnore, kIgnore, kBroken, kBroken, kBroken, kIgnore, kLose},      // kIdle
-    {kRefuse, kSignalAll, kPassOn, kRunning, kEnded, kBroken, kIgnore, kLose},  // kRunning
+    {kRefuse, kSignalAll, kPassOn, kRunning, kEnded, kBroken, kExpire, kLose},  // kRunning
     {kRefuse, kHasten, kPassOn, kRunning, kEnded, kBroken, kExpire, kLose},     // kStopping
     {kRefuse, kIgnore, kIgnore, kRunning, kEnded, kGone, kExpire, kLose},       // kSweeping
     {kRefuse, kIgnore, kIgnore, kRunning, kEnded, kGone, kIgnore, kLose},       // kStuck
@@ -58,7 +61,7 @@ bool WorkerGroupMachine::step(const GroupEvent& event, Instant now, std::vector<
   switch (kGroupTable[static_cast<std::size_t>(state_)][event.index()]) {
     case kIgnore: return true;
     case kRefuse: return false;
-    case kBegin: begin(std::get<group_event::Start>(event), out); return true;
+    case kBegin: begin(std::get<group_event::Start>(event), now, out); return true;
     case kSignalAll: stop(std::get<group_event::Stop>(event), now, out); return true;
     case kHasten: hasten(std::get<group_event::Stop>(event), now, out); return true;
     case kPassOn: {
@@ -76,11 +79,14 @@ bool WorkerGroupMachine::step(const GroupEvent& event, Instant now, std::vector<
   return true;
 }
 
-void WorkerGroupMachine::begin(const group_event::Start& event, std::vector<GroupAction>* out) {
+void WorkerGroupMachine::begin(const group_event::Start& event, Instant now,
+                               std::vector<GroupAction>* out) {
   ++generation_;
   workers_.assign(static_cast<std::size_t>(event.workers), Worker{});
+  starting_ = workers_.size();
   ended_ = 0;
   state_ = GroupState::kRunning;
+  if (event.timeout != Duration::max()) deadline_ = add_saturating(now, event.timeout);
   out->push_back(group_action::StartAll{});
 }
 
@@ -109,6 +115,7 @@ void WorkerGroupMachine::worker_started(const group_event::Started& event,
   }
   Worker& worker = workers_[static_cast<std::size_t>(event.local_rank)];
   worker = {Phase::kRunning, event.pid};
+  leave_starting();
   WorkerEvent told = make_event(WorkerEvent::Kind::kStarted, event.at);
   told.local_rank = event.local_rank;
   told.pid = event.pid;
@@ -125,6 +132,7 @@ void WorkerGroupMachine::worker_ended(const group_event::Ended& event, Instant n
   Worker& worker = workers_[static_cast<std::size_t>(event.local_rank)];
   worker.phase = Phase::kEnded;
   ++ended_;
+  if (!began) leave_starting();
   WorkerEvent told = make_event(WorkerEvent::Kind::kExited, event.at);
   told.local_rank = event.local_rank;
   told.pid = worker.pid;
@@ -150,9 +158,20 @@ void WorkerGroupMachine::gone(Instant now, std::vector<GroupAction>* out) {
   deadline_.reset();
 }
 
+// While workers merely run there is no deadline.
+void WorkerGroupMachine::leave_starting() {
+  --starting_;
+  if (starting_ == 0 && state_ == GroupState::kRunning) deadline_.reset();
+}
+
 void WorkerGroupMachine::expire(Instant now, std::vector<GroupAction>* out) {
-  if (now < *deadline_) return;
+  if (!deadline_ || now < *deadline_) return;
   if (state_ == GroupState::kStopping) return sweep(now, out);
+  if (state_ == GroupState::kRunning) {
+    out->push_back(group_action::CancelStarts{});
+    deadline_.reset();
+    return;
+  }
   out->push_back(group_action::Emit{make_stuck_event(now)});
   state_ = GroupState::kStuck;
   deadline_.reset();

@@ -36,6 +36,7 @@ inline constexpr std::size_t kGroupStateCount = 6;
 namespace group_event {
 struct Start {
   int workers = 0;
+  Duration timeout = Duration::max();  // until every worker must have executed its program
 };
 struct Stop {
   int signal = 0;
@@ -74,7 +75,8 @@ struct StartAll {};  // sends one start request per worker
 struct Signal {
   guardian::SignalRequest request;
 };
-struct Sweep {};  // sends a sweep request
+struct CancelStarts {};  // sends a request to cancel the starts that have not succeeded yet
+struct Sweep {};         // sends a sweep request
 struct Emit {
   WorkerEvent event;
 };
@@ -82,8 +84,9 @@ struct Abandon {};  // closes the link, as the guardian said what it cannot have
                     // tells when it is gone
 }  // namespace group_action
 
-using GroupAction = std::variant<group_action::StartAll, group_action::Signal, group_action::Sweep,
-                                 group_action::Emit, group_action::Abandon>;
+using GroupAction =
+    std::variant<group_action::StartAll, group_action::Signal, group_action::CancelStarts,
+                 group_action::Sweep, group_action::Emit, group_action::Abandon>;
 
 // What an event means in a state. docs/supervision.md shows the table.
 enum class GroupReaction : std::uint8_t {
@@ -126,7 +129,7 @@ class WorkerGroupMachine {
     int pid = -1;
   };
 
-  void begin(const group_event::Start& event, std::vector<GroupAction>* out);
+  void begin(const group_event::Start& event, Instant now, std::vector<GroupAction>* out);
   void stop(const group_event::Stop& event, Instant now, std::vector<GroupAction>* out);
   void hasten(const group_event::Stop& event, Instant now, std::vector<GroupAction>* out);
   void worker_started(const group_event::Started& event, std::vector<GroupAction>* out);
@@ -135,6 +138,7 @@ class WorkerGroupMachine {
   void expire(Instant now, std::vector<GroupAction>* out);
   void sweep(Instant now, std::vector<GroupAction>* out);
   void lose(const group_event::GuardianLost& event, Instant now, std::vector<GroupAction>* out);
+  void leave_starting();
   bool in_phase(int local_rank, Phase phase) const;
   WorkerEvent make_event(WorkerEvent::Kind kind, Instant at) const;
   WorkerEvent make_stuck_event(Instant now) const;
@@ -142,6 +146,7 @@ class WorkerGroupMachine {
   GroupState state_ = GroupState::kIdle;
   std::uint32_t generation_ = 0;
   std::vector<Worker> workers_;
+  std::size_t starting_ = 0;
   std::size_t ended_ = 0;
   std::optional<Instant> deadline_;
 };

@@ -53,12 +53,13 @@ WorkerExit to_exit(const guardian::ExitedEvent& event) {
   return exit;
 }
 
-WorkerExit to_exit(const guardian::NotStartedEvent& event) {
+WorkerExit to_exit(const guardian::NotStartedEvent& event, Duration start_timeout) {
   WorkerExit exit;
   exit.kind = ExitKind::kNotStarted;
   exit.stage = guardian::to_string(event.stage);
   exit.error = event.error;
   exit.path = event.path;
+  if (event.timed_out) exit.start_timeout = start_timeout;
   exit.at = event.at;
   return exit;
 }
@@ -94,8 +95,10 @@ Result<std::string> encode(const std::vector<WorkerCommand>& commands) {
 
 class Supervisor::Impl final : public os::EventLoop::FdHandler {
  public:
-  Impl(os::EventLoop* loop, os::Helper helper, std::optional<OrphanSweep> orphans, Sink sink)
+  Impl(os::EventLoop* loop, os::Helper helper, std::optional<OrphanSweep> orphans,
+       Duration start_timeout, Sink sink)
       : loop_(loop),
+        start_timeout_(start_timeout),
         guardian_(std::move(helper)),
         orphans_(std::move(orphans)),
         sink_(std::move(sink)),
@@ -126,7 +129,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
       return {StatusCode::kFailedPrecondition, "the workers of the last start are not gone yet"};
     }
     start_requests_ = std::move(*requests);
-    step(group_event::Start{static_cast<int>(commands.size())});
+    step(group_event::Start{static_cast<int>(commands.size()), start_timeout_});
     return {};
   }
 
@@ -170,6 +173,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   void act(const group_action::Signal& action) {
     guardian::append_signal(&unsent_, action.request);
   }
+  void act(const group_action::CancelStarts&) { guardian::append_cancel_starts(&unsent_); }
   void act(const group_action::Sweep&) { guardian::append_sweep(&unsent_); }
   void act(const group_action::Emit& action) {
     WorkerEvent event = action.event;
@@ -220,7 +224,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     step(group_event::Started{static_cast<int>(event.id), event.pid, event.at});
   }
   void heard(const guardian::NotStartedEvent& event) {
-    step(group_event::Ended{static_cast<int>(event.id), event.at, to_exit(event)});
+    step(group_event::Ended{static_cast<int>(event.id), event.at, to_exit(event, start_timeout_)});
   }
   void heard(const guardian::ExitedEvent& event) {
     step(group_event::Ended{static_cast<int>(event.id), event.at, to_exit(event)});
@@ -261,6 +265,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   }
 
   os::EventLoop* const loop_;
+  const Duration start_timeout_;
   os::Helper guardian_;
   std::optional<OrphanSweep> orphans_;
   const Sink sink_;
@@ -286,6 +291,9 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
 Result<std::unique_ptr<Supervisor>> Supervisor::create(os::EventLoop* loop,
                                                        const WorkerGroupOptions& options,
                                                        Sink sink) {
+  if (options.start_timeout <= Duration::zero()) {
+    return Status(StatusCode::kInvalidArgument, "start_timeout must be greater than 0");
+  }
   const Result<std::string> path = find_guardian(options.guardian_path);
   if (!path.ok()) return path.status();
   std::optional<OrphanSweep> orphans;
@@ -297,7 +305,8 @@ Result<std::unique_ptr<Supervisor>> Supervisor::create(os::EventLoop* loop,
   Result<os::Helper> helper =
       os::spawn_helper(*path, std::to_string(::getpid()), guardian::kChannelDescriptor);
   if (!helper.ok()) return helper.status();
-  auto impl = std::make_unique<Impl>(loop, std::move(*helper), std::move(orphans), std::move(sink));
+  auto impl = std::make_unique<Impl>(loop, std::move(*helper), std::move(orphans),
+                                     options.start_timeout, std::move(sink));
   if (Status status = impl->watch(); !status.ok()) return status;
   return std::unique_ptr<Supervisor>(new Supervisor(std::move(impl)));
 }

@@ -12,6 +12,7 @@
 // Thread rule: any member from any thread; next_event() by one thread at a time. In a child that
 // was forked without exec the object does nothing: the workers are the parent's.
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -58,7 +59,9 @@ struct WorkerExit {
   std::string stage;
   int error = 0;     // kNotStarted: errno
   std::string path;  // kNotStarted: what could not be opened or executed
-  Instant at;        // when the kernel told
+  // kNotStarted: the start timeout if that was exceeded in this stage (error is ETIMEDOUT).
+  std::optional<Duration> start_timeout;
+  Instant at;  // when the kernel told
 
   bool succeeded() const { return kind == ExitKind::kExited && code == 0; }
   // As a shell tells it: the code, 128+n for a signal, 127 or 126 for what could not be executed.
@@ -99,6 +102,9 @@ struct WorkerGroupOptions {
   // the workers' orphans itself. Only for a program whose other children may be killed too: the
   // command line does it; a library host leaves it off and relies on the guardian.
   bool become_subreaper = false;
+  // How long a worker may take until its program is executed. One that hangs before (its directory,
+  // output file or program is on a mount that does not answer) is killed and told as kNotStarted.
+  Duration start_timeout = std::chrono::seconds(60);
 };
 
 class ELASTIC_EXPORT WorkerGroup {

@@ -25,6 +25,7 @@ std::string sample_requests() {
   std::string bytes;
   append_start(&bytes, 7, sample_command());
   append_signal(&bytes, {15, SignalScope::kLeader, true});
+  append_cancel_starts(&bytes);
   append_sweep(&bytes);
   return bytes;
 }
@@ -42,7 +43,7 @@ std::string describe(const Request& request) {
     return "signal " + std::to_string(signal->signal) + " " +
            std::to_string(static_cast<int>(signal->scope)) + (signal->is_stop ? " stop" : "");
   }
-  return "sweep";
+  return std::holds_alternative<CancelStartsRequest>(request) ? "cancel starts" : "sweep";
 }
 
 // Feeds what has arrived; false: the stream is broken.
@@ -66,7 +67,8 @@ TEST(GuardianProtocol, RequestsComeOutAsTheyWentInHoweverTheStreamIsCut) {
       buffer.append(std::string_view(bytes).substr(at, step));
       ASSERT_TRUE(drain(&buffer, &seen));
     }
-    EXPECT_THAT(seen, ElementsAre("start 7 prog  a b A=1 B= /w/o", "signal 15 1 stop", "sweep"));
+    EXPECT_THAT(seen, ElementsAre("start 7 prog  a b A=1 B= /w/o", "signal 15 1 stop",
+                                  "cancel starts", "sweep"));
   }
 }
 
@@ -100,9 +102,10 @@ TEST(GuardianProtocol, EventsComeOutAsTheyWentIn) {
   EXPECT_EQ(started.pid, 42);
   EXPECT_EQ(started.at, at);
 
-  const auto failed = round_trip(NotStartedEvent{4, Stage::kChdir, ENOENT, at, ""});
+  const auto failed = round_trip(NotStartedEvent{4, Stage::kChdir, ENOENT, true, at, ""});
   EXPECT_EQ(failed.stage, Stage::kChdir);
   EXPECT_EQ(failed.error, ENOENT);
+  EXPECT_TRUE(failed.timed_out);
 
   const auto exited = round_trip(ExitedEvent{5, ExitCause::kDumpedCore, 11, true, at});
   EXPECT_EQ(exited.cause, ExitCause::kDumpedCore);
@@ -152,10 +155,11 @@ TEST(GuardianProtocol, StartWithoutAProgramOrWithANulIsNoMessage) {
 }
 
 TEST(GuardianProtocol, EveryTruncationAndEveryTailIsNoMessage) {
-  std::string requests[3];
+  std::string requests[4];
   append_start(&requests[0], 7, sample_command());
   append_signal(&requests[1], {15, SignalScope::kLeader, true});
-  append_sweep(&requests[2]);
+  append_cancel_starts(&requests[2]);
+  append_sweep(&requests[3]);
   for (const std::string& bytes : requests) {
     const std::string payload = bytes.substr(kFrameHeaderBytes);
     Request request;
@@ -178,7 +182,7 @@ TEST(GuardianProtocol, GarbageIsRefusedAndNeverHurts) {
     std::vector<std::string> seen;
     buffer.append(bytes);
     drain(&buffer, &seen);
-    EXPECT_LE(seen.size(), 3u);
+    EXPECT_LE(seen.size(), 4u);
     Event event;
     decode_event(bytes, &event);
   }

@@ -26,6 +26,7 @@ std::string describe(const GroupAction& action) {
              (signal.request.scope == SignalScope::kLeader ? " leaders" : "") +
              (signal.request.is_stop ? " stop" : "");
     }
+    std::string operator()(const group_action::CancelStarts&) const { return "cancel starts"; }
     std::string operator()(const group_action::Sweep&) const { return "sweep"; }
     std::string operator()(const group_action::Abandon&) const { return "abandon"; }
     std::string operator()(const group_action::Emit& emit) const {
@@ -297,6 +298,36 @@ TEST(WorkerGroupMachine, WhatAGuardianCannotMeanEndsTheRelation) {
     group.enter(GroupState::kRunning);
     EXPECT_THAT(group.feed(event), ElementsAre("abandon"));
   }
+}
+
+TEST(WorkerGroupMachine, WorkersThatHaveNotStartedInTimeAreCancelledOnce) {
+  Machine group;
+  group.feed(Start{2, seconds(60)});
+  group.feed(Started{0, 100, group.now});
+  EXPECT_THAT(group.wait(seconds(60) - Duration(1)), IsEmpty());
+  EXPECT_THAT(group.wait(Duration(1)), ElementsAre("cancel starts"));
+  EXPECT_FALSE(group.machine.next_deadline());
+  EXPECT_THAT(group.wait(std::chrono::hours(1)), IsEmpty());
+  EXPECT_THAT(group.feed(not_started(1)), ElementsAre("exited 1"));
+  EXPECT_THAT(group.feed(exited(0)), ElementsAre("exited 0", "sweep"));
+}
+
+TEST(WorkerGroupMachine, StartDeadlineEndsWithTheLastStart) {
+  Machine group;
+  group.feed(Start{2, seconds(60)});
+  group.feed(Started{0, 100, group.now});
+  EXPECT_EQ(group.machine.next_deadline(), group.now + seconds(60));
+  group.feed(Started{1, 101, group.now});
+  EXPECT_FALSE(group.machine.next_deadline()) << "workers that just run cost no timer";
+}
+
+TEST(WorkerGroupMachine, StopReplacesTheStartDeadline) {
+  Machine group;
+  group.feed(Start{1, seconds(60)});
+  group.feed(Stop{SIGTERM, seconds(90), SignalScope::kGroup});
+  EXPECT_EQ(group.machine.next_deadline(), group.now + seconds(90));
+  group.feed(Started{0, 100, group.now});
+  EXPECT_THAT(group.wait(seconds(90)), ElementsAre("sweep"));
 }
 
 // --- Laws ----------------------------------------------------------------------------------------

@@ -101,8 +101,8 @@ inline WorkerCommand stub(std::vector<std::string> arguments) {
 
 class Group {
  public:
-  Group() {
-    WorkerGroupOptions options;
+  Group() : Group(WorkerGroupOptions()) {}
+  explicit Group(WorkerGroupOptions options) {
     options.guardian_path = ELASTIC_TEST_GUARDIAN;
     auto group = WorkerGroup::create(options);
     EXPECT_TRUE(group.ok()) << group.status().message();

@@ -136,6 +136,43 @@ TEST(WorkerGroup, OneThatCannotStartLeavesTheOthersRunning) {
   group.wait_for_gone();
 }
 
+// Nobody reads the FIFO, so opening it for writing blocks, as a log file on a dead mount does.
+TEST(WorkerGroup, WorkerThatHangsBeforeItsProgramIsCancelledAtTheStartDeadlineWithThePath) {
+  const ScratchDir dir;
+  const std::string silent = dir / "silent";
+  ASSERT_EQ(::mkfifo(silent.c_str(), 0600), 0);
+  WorkerCommand hanging[] = {stub({"exit", "0"}), stub({"exit", "0"})};
+  hanging[0].stdout_path = silent;
+  hanging[1].stderr_path = silent;
+  for (std::size_t i = 0; i < 2; ++i) {
+    Fifo output(dir / ("out" + std::to_string(i)));
+    WorkerCommand good = stub({"pause"});
+    good.stdout_path = output.path();
+    WorkerGroupOptions options;
+    options.start_timeout = milliseconds(1500);
+    Group group(options);
+    group.start({hanging[i], good});
+    ASSERT_TRUE(output.next_line());
+    const WorkerEvent failed = group.wait_for(Kind::kExited);
+    EXPECT_EQ(failed.local_rank, 0);
+    EXPECT_EQ(failed.exit.kind, ExitKind::kNotStarted);
+    EXPECT_EQ(failed.exit.stage, "open");
+    EXPECT_EQ(failed.exit.path, silent);
+    EXPECT_EQ(failed.exit.error, ETIMEDOUT);
+    EXPECT_EQ(failed.exit.describe(), "could not be started within 1.5 s: it hangs in open " +
+                                          silent + "; check that its file system responds");
+    group->stop(SIGTERM, seconds(60));
+    EXPECT_EQ(group.wait_for_exit().signal, SIGTERM) << "the other worker had started";
+    group.wait_for_gone();
+  }
+}
+
+TEST(WorkerGroup, StartTimeoutOfZeroIsRefused) {
+  WorkerGroupOptions options;
+  options.start_timeout = Duration::zero();
+  EXPECT_EQ(WorkerGroup::create(options).status().code(), StatusCode::kInvalidArgument);
+}
+
 TEST(WorkerGroup, RefusesWhatCannotBeACommand) {
   Group group;
   WorkerCommand nul = stub({std::string("a\0b", 3)});
