@@ -99,14 +99,14 @@ class TestClient {
     send(key_frame(wire::Opcode::kGet, key));
     const std::string length = receive(8);
     if (length.size() < 8) return "(closed)";
-    return receive(wire::load<std::uint64_t>(length.data()));
+    return receive(wire::load_integer<std::uint64_t>(length.data()));
   }
   std::int64_t num_keys() {
     std::string frame;
     wire::append_bare_request(&frame, wire::Opcode::kNumKeys);
     send(frame);
     const std::string reply = receive(8);
-    return reply.size() < 8 ? -1 : wire::load<std::int64_t>(reply.data());
+    return reply.size() < 8 ? -1 : wire::load_integer<std::int64_t>(reply.data());
   }
 
   // The connection ends with a reset instead of an orderly close.
