@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from elastic._host import devices
-from elastic.cli import options, resolve
+from elastic.cli import command_line, help, options, resolve
 from elastic.cli.config import LaunchConfig
 from elastic.errors import ConfigError
 from elastic.multiprocessing import LogsSpecs, Std
@@ -125,6 +125,47 @@ def test_what_follows_the_program_belongs_to_it(
     assert got.role == "default"
 
 
+@pytest.mark.parametrize(
+    "word", ["--fail", "--stop", "--exit", "--on", "--nproc=x", "-r", "--", "-z"]
+)
+@pytest.mark.parametrize("words", [[], ["--worker", "3"]])
+def test_arguments_of_the_program_are_not_parsed(script: str, word: str, words: list[str]) -> None:
+    got = configure(["--nproc-per-node=2", script, word, *words])
+    assert got.entrypoint == (sys.executable, "-u", script, word, *words)
+    assert got.nproc == 2
+
+
+@pytest.mark.parametrize(
+    "words", [["--nproc", "8"], ["--nproc=8"], ["--nproc_per=8"], ["--nproc_per_node", "8"]]
+)
+def test_an_abbreviation_needs_no_alias(script: str, words: list[str]) -> None:
+    assert configure([*words, script]).nproc == 8
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--max-restart-s=3"], "there is no option --max-restart-s; did you mean --max-restarts?"),
+        (["--nprocs-per-node=2"], "did you mean --nproc-per-node?"),
+        (["--rdzv_endpont=a"], "did you mean --rdzv-endpoint?"),
+        (["-nproc-per-node=2"], "did you mean --nproc-per-node?"),
+        (["--no"], "--no is ambiguous: it could be"),
+        (["--role"], "--role needs a value"),
+        (["--role", "--module"], "--role needs a value"),
+        (["--module=1"], "--module takes no value"),
+        (["--xyzzy"], "there is no option --xyzzy ("),
+    ],
+)
+def test_a_wrong_option_is_named_with_the_nearest_one(words: list[str], expected: str) -> None:
+    assert expected in refusal([*words, "train.py"] if words != ["--role"] else words)
+
+
+def test_short_options_may_be_joined(script: str) -> None:
+    got = configure(["-mr3", "-t=1", "json.tool"])
+    assert got.entrypoint == (sys.executable, "-u", "-m", "json.tool")
+    assert (got.logs.redirects, got.logs.tee) == (Std.ALL, Std.OUT)
+
+
 def test_a_program_without_python_is_looked_up_in_path(tmp_path: Path) -> None:
     tool = tmp_path / "tool"
     tool.write_text("#!/bin/sh\n")
@@ -195,9 +236,8 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
         (["--log-dir=/dev/zero"], "cannot make /dev/zero"),
         (["--log-dir=/proc/logs"], "cannot make /proc/logs"),
         (["-m", "--no-python"], "exclude each other"),
-        (["--standalone=1"], "argument --standalone: ignored explicit argument '1'"),
-        (["--nproc"], "ambiguous option: --nproc could match --nproc-per-node, --nproc_per_node"),
-        (["-x"], "unrecognized arguments: -x"),
+        (["--standalone=1"], "--standalone takes no value, but was given '1'"),
+        (["-x"], "there is no option -x"),
         (["--run-path"], "--run-path is not available yet"),
         (["--start-method=fork"], "--start-method is not available yet"),
         (["--numa-binding", "node"], "--numa-binding is not available yet"),
@@ -215,8 +255,8 @@ def test_what_cannot_be_is_refused_in_one_sentence(
 @pytest.mark.parametrize(
     ("environ", "said"),
     [
-        ({"PET_NPROC": "2"}, "PET_NPROC stands for no option; did you mean PET_NPROC_PER_NODE"),
-        ({"PET_": "2"}, "PET_ stands for no option"),
+        ({"PET_NPROC": "2"}, "PET_NPROC is an unknown variable; did you mean PET_NPROC_PER_NODE"),
+        ({"PET_": "2"}, "PET_ is an unknown variable"),
         ({"PET_MODULE": "yes"}, "PET_MODULE is 'yes': expected 0 or 1"),
         ({"PET_MODULE": ""}, "PET_MODULE is '': expected 0 or 1"),
         ({"PET_MAX_RESTARTS": "abc"}, "PET_MAX_RESTARTS is 'abc'"),
@@ -250,7 +290,7 @@ def test_help_and_version_need_no_valid_environment() -> None:
 
 
 def test_help_tells_every_option_that_does_something() -> None:
-    text = options.parser().format_help()
+    text = help.text()
     for option in options.OPTIONS:
         assert (f"--{option.name}" in text) == bool(option.help)
     assert all(len(line) <= 100 for line in text.splitlines())
@@ -323,8 +363,8 @@ def test_a_stream_selection_survives_its_text(streams: dict[int, Std], spaced: b
 def test_flag_and_variable_say_the_same(chosen: list[options.Option]) -> None:
     flags = [word for option in chosen for word in (f"--{option.name}", "text")]
     environ = {option.variable: "text" for option in chosen}
-    by_flag = options.read([*flags, "x"], {}).values
-    by_variable = options.read(["x"], environ).values
+    by_flag = command_line.read([*flags, "x"], {}).values
+    by_variable = command_line.read(["x"], environ).values
     assert {k: v.text for k, v in by_flag.items()} == {k: v.text for k, v in by_variable.items()}
 
 

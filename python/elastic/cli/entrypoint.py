@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from elastic.cli.options import CommandLine
+from elastic.cli.command_line import CommandLine
 from elastic.errors import ConfigError
 from elastic.text import substitutes
 

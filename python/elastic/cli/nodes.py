@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from elastic.cli.command_line import CommandLine
 from elastic.cli.config import NodeConfig
-from elastic.cli.options import CommandLine
 from elastic.cli.values import integer, short
 from elastic.constants import COORDINATED, LOOPBACK, NODES_MAX, PORT_MAX, SHARED
 from elastic.errors import ConfigError

@@ -1,4 +1,4 @@
-"""The launcher's command line: one table that the parser, the help text and ``PET_*`` share.
+"""The launcher's options: one table for the parser, the help text and the ``PET_*`` variables.
 
 Values stay text here; ``elastic.cli.resolve`` checks them, so that a flag and its variable get the
 same messages.
@@ -6,12 +6,7 @@ same messages.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple, NoReturn
-
-from elastic import _C
-from elastic.errors import ConfigError
+from typing import NamedTuple
 
 PROGRAM = "elastic-launch"
 ENV_PREFIX = "PET_"
@@ -33,32 +28,6 @@ class Option(NamedTuple):
     @property
     def is_switch(self) -> bool:
         return not self.metavar
-
-
-class Value(NamedTuple):
-    """What was given for an option, and where, for messages: ``--role`` or ``PET_ROLE``."""
-
-    text: str
-    origin: str
-
-
-class CommandLine(NamedTuple):
-    """The words of a command line, sorted. ``values`` lacks what was given nowhere."""
-
-    values: dict[str, Value]
-    program: str
-    arguments: tuple[str, ...]
-
-    def text(self, name: str) -> str:
-        value = self.values.get(name)
-        return value.text if value else _BY_NAME[name].default
-
-    def switch(self, name: str) -> bool:
-        return self.text(name) == "1"
-
-    def origin(self, name: str) -> str:
-        value = self.values.get(name)
-        return value.origin if value else f"--{name}"
 
 
 _WORKERS = (
@@ -249,7 +218,7 @@ _NODES = (
 )
 
 # Known from torchrun and refused with a sentence, so that no command line runs as something else.
-_UNAVAILABLE = {
+UNAVAILABLE = {
     "run-path": "run the script as PROGRAM; it then has an interpreter of its own",
     "start-method": "it only matters for Python functions; PROGRAM gets a process of its own",
     "numa-binding": "bind the workers with numactl or taskset and --no-python",
@@ -259,9 +228,9 @@ _UNAVAILABLE = {
     "duplicate-stderr-filters": "search the files that --tee and --log-dir leave",
 }
 # What these already do here may be said.
-_HARMLESS = {"run-path": "0", "event-log-handler": "null", "logs-specs": "default"}
+HARMLESS = {"run-path": "0", "event-log-handler": "null", "logs-specs": "default"}
 
-_GROUPS = (
+GROUPS = (
     ("Workers", _WORKERS),
     ("Nodes", _NODES),
     ("Failures and signals", _FAILURES),
@@ -269,124 +238,12 @@ _GROUPS = (
 )
 
 OPTIONS: tuple[Option, ...] = tuple(
-    [option for _, group in _GROUPS for option in group]
+    [option for _, group in GROUPS for option in group]
     + [
-        Option(name, "" if name == "run-path" else "VALUE", "", default=_HARMLESS.get(name, ""))
-        for name in _UNAVAILABLE
+        Option(name, "" if name == "run-path" else "VALUE", "", default=HARMLESS.get(name, ""))
+        for name in UNAVAILABLE
     ]
 )
-_BY_NAME = {option.name: option for option in OPTIONS}
-_BY_VARIABLE = {option.variable: option for option in OPTIONS}
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(f"{message} ({PROGRAM} --help explains)")
-
-
-def parser() -> argparse.ArgumentParser:
-    """The command line's grammar. Each long name may also be written with underscores."""
-    made = _Parser(
-        prog=PROGRAM,
-        usage=f"{PROGRAM} [options] PROGRAM [ARGUMENT ...]",
-        description=_DESCRIPTION,
-        epilog=_NOTES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        argument_default=argparse.SUPPRESS,
-    )
-    made.add_argument("--version", action="version", version=f"{PROGRAM} {_C.__version__}")
-    for title, group in _GROUPS:
-        section = made.add_argument_group(title)
-        for option in group:
-            shown = option.help + (f" Default: {option.default}." if option.default else "")
-            _add(section, option, shown)
-    for name in _UNAVAILABLE:
-        _add(made, _BY_NAME[name], argparse.SUPPRESS)
-    made.add_argument("program", metavar="PROGRAM", help=argparse.SUPPRESS)
-    # argparse takes a remainder for required, although it may be empty.
-    rest = made.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
-    rest.required = False
-    return made
-
-
-def _add(section: argparse._ActionsContainer, option: Option, shown: str) -> None:
-    def add(*flags: str, text: str) -> None:
-        if option.is_switch:
-            section.add_argument(
-                *flags, dest=option.name, action="store_const", const="1", help=text
-            )
-        else:
-            section.add_argument(*flags, dest=option.name, metavar=option.metavar, help=text)
-
-    long = f"--{option.name}"
-    add(*([f"-{option.short}", long] if option.short else [long]), text=shown)
-    if "-" in option.name:
-        add(f"--{option.name.replace('-', '_')}", text=argparse.SUPPRESS)
-
-
-def read(argv: Sequence[str], environ: Mapping[str, str]) -> CommandLine:
-    """Sorts the words of ``argv`` and the ``PET_*`` variables; the former win.
-
-    Raises ConfigError for words that no option explains; ends the program, as argparse does, after
-    ``--help`` and ``--version``.
-    """
-    given = vars(parser().parse_args(argv))
-    program, arguments = given.pop("program"), given.pop("arguments")
-    values = _from_environment(environ)
-    values |= {name: Value(text, f"--{name}") for name, text in given.items()}
-    _refuse_unavailable(values)
-    return CommandLine(values, program, tuple(arguments))
-
-
-def _from_environment(environ: Mapping[str, str]) -> dict[str, Value]:
-    values = {}
-    for variable, text in environ.items():
-        if not variable.startswith(ENV_PREFIX):
-            continue
-        option = _BY_VARIABLE.get(variable)
-        if option is None:
-            raise ConfigError(
-                f"{variable} stands for no option{_did_you_mean(variable, list(_BY_VARIABLE))}"
-            )
-        if option.is_switch and text not in ("0", "1"):
-            raise ConfigError(f"{variable} is {text!r}: expected 0 or 1")
-        values[option.name] = Value(text, variable)
-    return values
-
-
-def _refuse_unavailable(values: Mapping[str, Value]) -> None:
-    for name, instead in _UNAVAILABLE.items():
-        value = values.get(name)
-        if value is not None and value.text != _HARMLESS.get(name):
-            raise ConfigError(f"{value.origin} is not available yet; {instead}")
-
-
-def _did_you_mean(given: str, known: list[str]) -> str:
-    import difflib  # only somebody who mistyped waits for it
-
-    begun = [name for name in known if name.startswith(given)]
-    close = begun or difflib.get_close_matches(given, known, 1)
-    return f"; did you mean {close[0]}?" if close else ""
-
-
-_DESCRIPTION = """\
-Starts the workers of a distributed PyTorch job on this node, watches them, and starts all of
-them again, on all nodes, when one fails or the nodes change. In PROGRAM and its arguments
-${local_rank} stands for each worker's local rank.
-"""
-
-_NOTES = """\
-Every option can also be given as a variable, PET_ and its name in capitals:
-PET_NPROC_PER_NODE=8, PET_STANDALONE=1. The command line wins. Names may be written with dashes
-or underscores.
-
-Other variables that are read: PYTHON_EXEC (interpreter of the workers), LOGLEVEL (WARNING; INFO
-tells each change of state), OMP_NUM_THREADS (default for workers: usable CPUs divided by
-workers), TORCH_NCCL_ASYNC_ERROR_HANDLING (default 1), TORCH_ELASTIC_SHUTDOWN_TIMEOUT,
-TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE (default "[${role_name}${local_rank}]:"),
-TORCHELASTIC_ERROR_FILE (receives the error of the job's first failure), CUDA_VISIBLE_DEVICES.
-
-Exit status: 0 if every worker succeeded; otherwise that of the worker that failed first, 128+N
-if signal N killed it; 128+N after signal N to the launcher; 2 for bad usage; 70 to 79 for faults
-of the launcher, its surroundings or other nodes (docs/exit-codes.md). All nodes end with the same.
-"""
+BY_NAME = {option.name: option for option in OPTIONS}
+BY_VARIABLE = {option.variable: option for option in OPTIONS}
+BY_SHORT = {option.short: option for option in OPTIONS if option.short}

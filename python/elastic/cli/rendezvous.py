@@ -7,8 +7,8 @@ There are two ways: an endpoint, at which a coordinator is met (the backends ``c
 from __future__ import annotations
 
 from elastic.cli import nodes
+from elastic.cli.command_line import CommandLine
 from elastic.cli.config import NodeConfig, RendezvousConfig
-from elastic.cli.options import CommandLine
 from elastic.cli.values import integer, short
 from elastic.constants import COORDINATOR_PORT, LOOPBACK, NODES_MAX, SHARED, STATIC_PORT
 from elastic.errors import ConfigError

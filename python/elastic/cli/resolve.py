@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from elastic._host import devices
-from elastic.cli import entrypoint, nodes, options
+from elastic.cli import command_line, entrypoint, nodes
+from elastic.cli.command_line import CommandLine
 from elastic.cli.config import LaunchConfig, NodeConfig
-from elastic.cli.options import CommandLine
 from elastic.cli.values import integer
 from elastic.constants import DEFAULT_LINE_PREFIX
 from elastic.errors import ConfigError
@@ -214,4 +214,4 @@ def _log_level(environ: Mapping[str, str]) -> int:
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> LaunchConfig:
     """What a command line and its environment ask for; ConfigError says what cannot be."""
-    return configure(options.read(argv, environ), environ)
+    return configure(command_line.read(argv, environ), environ)

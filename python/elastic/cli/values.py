@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elastic.cli.options import CommandLine
+from elastic.cli.command_line import CommandLine
 from elastic.constants import TEXT_BYTES_MAX
 from elastic.errors import ConfigError
 from elastic.text import is_number

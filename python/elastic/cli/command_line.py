@@ -1,0 +1,185 @@
+"""Reads the words of a command line and the ``PET_*`` variables.
+
+Options end at PROGRAM: no word after it is parsed, not even to see whether it could be an option.
+(argparse does look at them.)
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, NoReturn
+
+from elastic.cli.options import (
+    BY_NAME,
+    BY_SHORT,
+    BY_VARIABLE,
+    ENV_PREFIX,
+    HARMLESS,
+    PROGRAM,
+    UNAVAILABLE,
+    Option,
+)
+from elastic.errors import ConfigError
+
+
+class Value(NamedTuple):
+    """What was given for an option, and where, for messages: ``--role`` or ``PET_ROLE``."""
+
+    text: str
+    origin: str
+
+
+class CommandLine(NamedTuple):
+    """A command line, parsed. ``values`` has only the options that were given."""
+
+    values: dict[str, Value]
+    program: str
+    arguments: tuple[str, ...]
+
+    def text(self, name: str) -> str:
+        value = self.values.get(name)
+        return value.text if value else BY_NAME[name].default
+
+    def switch(self, name: str) -> bool:
+        return self.text(name) == "1"
+
+    def origin(self, name: str) -> str:
+        value = self.values.get(name)
+        return value.origin if value else f"--{name}"
+
+
+def read(argv: Sequence[str], environ: Mapping[str, str]) -> CommandLine:
+    """Parses ``argv`` and the ``PET_*`` variables; an option wins over its variable.
+
+    Raises ConfigError for an unknown option. ``--help`` and ``--version`` print their text and end
+    the program.
+    """
+    given, program, arguments = _parse(argv)
+    values = _from_environment(environ) | given
+    _refuse_unavailable(values)
+    return CommandLine(values, program, arguments)
+
+
+def _parse(argv: Sequence[str]) -> tuple[dict[str, Value], str, tuple[str, ...]]:
+    values: dict[str, Value] = {}
+    position = 0
+
+    def next_word(flag: str) -> str:
+        nonlocal position
+        if position == len(argv) or _is_option(argv[position]):
+            _refuse(f"{flag} needs a value")
+        position += 1
+        return argv[position - 1]
+
+    while position < len(argv) and _is_option(argv[position]):
+        word = argv[position]
+        position += 1
+        if word == "--":
+            break
+        if word.startswith("--"):
+            flag, equals, text = word.partition("=")
+            option = _option(flag)
+            if option.is_switch and equals:
+                _refuse(f"{flag} takes no value, but was given {text!r}")
+            text = "1" if option.is_switch else text if equals else next_word(flag)
+            values[option.name] = Value(text, f"--{option.name}")
+            continue
+        letters = word[1:]
+        while letters:
+            letter, letters = letters[0], letters[1:]
+            option = _short_option(letter, word)
+            text = "1"
+            if not option.is_switch:
+                text = letters.removeprefix("=") if letters else next_word(f"-{letter}")
+                letters = ""
+            values[option.name] = Value(text, f"--{option.name}")
+    if position == len(argv):
+        _refuse("the following arguments are required: PROGRAM")
+    return values, argv[position], tuple(argv[position + 1 :])
+
+
+def _is_option(word: str) -> bool:
+    """Whether a word is an option; ``-`` and negative numbers are not."""
+    return len(word) > 1 and word[0] == "-" and not word[1:].isdigit()
+
+
+_END_BY_TEXT = ("help", "version")
+
+
+def _option(flag: str) -> Option:
+    """The option of a long flag, which may be abbreviated and have underscores for dashes."""
+    name = flag[2:].replace("_", "-")
+    known = (*BY_NAME, *_END_BY_TEXT)
+    matches = [name] if name in known else [long for long in known if long.startswith(name)]
+    if len(matches) > 1:
+        _refuse(f"{flag} is ambiguous: it could be {_list(f'--{long}' for long in matches)}")
+    if not matches:
+        _refuse(f"there is no option {flag}{_did_you_mean(flag, [f'--{long}' for long in known])}")
+    if matches[0] in _END_BY_TEXT:
+        _print_and_exit(matches[0])
+    return BY_NAME[matches[0]]
+
+
+def _short_option(letter: str, word: str) -> Option:
+    if letter == "h":
+        _print_and_exit("help")
+    if letter not in BY_SHORT:
+        _refuse(
+            f"there is no option {word}{_did_you_mean(f'-{word}', [f'--{n}' for n in BY_NAME])}"
+        )
+    return BY_SHORT[letter]
+
+
+def _print_and_exit(what: str) -> NoReturn:
+    if what == "help":
+        from elastic.cli import help
+
+        text = help.text()
+    else:
+        from elastic import _C
+
+        text = f"{PROGRAM} {_C.__version__}\n"
+    sys.stdout.write(text)
+    sys.stdout.flush()
+    raise SystemExit(0)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ConfigError(f"{message} ({PROGRAM} --help lists the options)")
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Value]:
+    values = {}
+    for variable, text in environ.items():
+        if not variable.startswith(ENV_PREFIX):
+            continue
+        option = BY_VARIABLE.get(variable)
+        if option is None:
+            raise ConfigError(
+                f"{variable} is an unknown variable{_did_you_mean(variable, list(BY_VARIABLE))}"
+            )
+        if option.is_switch and text not in ("0", "1"):
+            raise ConfigError(f"{variable} is {text!r}: expected 0 or 1")
+        values[option.name] = Value(text, variable)
+    return values
+
+
+def _refuse_unavailable(values: Mapping[str, Value]) -> None:
+    for name, instead in UNAVAILABLE.items():
+        value = values.get(name)
+        if value is not None and value.text != HARMLESS.get(name):
+            raise ConfigError(f"{value.origin} is not available yet; {instead}")
+
+
+def _did_you_mean(given: str, known: list[str]) -> str:
+    import difflib  # needed after a typo only
+
+    begun = [name for name in known if name.startswith(given)]
+    close = begun or difflib.get_close_matches(given, known, 1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _list(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} or {last}"
