@@ -17,8 +17,8 @@ namespace py = pybind11;
 namespace elastic::bindings {
 namespace {
 
-// Shared between the Python object and the calls that are inside of it, so that close() in one
-// thread pulls nothing from under another.
+// Shared by the Python object and its running calls, so that close() in one thread does not destroy
+// an object that another thread uses.
 struct PyAgent {
   std::shared_ptr<Agent> agent;
   bool finished = false;  // kFinished was delivered, so result() may be called
@@ -50,7 +50,8 @@ std::optional<AgentEvent> next_event(PyAgent& self, std::optional<double> timeou
 AgentResult result(const PyAgent& self) {
   const std::shared_ptr<Agent> agent = self.get();
   if (!self.finished) {
-    raise_status({StatusCode::kFailedPrecondition, "the agent has not told that it finished"});
+    raise_status({StatusCode::kFailedPrecondition,
+                  "the agent has not finished: wait for the event FINISHED"});
   }
   return agent->result();
 }
@@ -75,7 +76,7 @@ void bind_constants(py::module_& module) {
       .value("SUCCEEDED", AgentState::kSucceeded)
       .value("FAILED", AgentState::kFailed)
       .value("UNKNOWN", AgentState::kUnknown);
-  py::enum_<StreamTarget>(module, "StreamTarget", "Where one of a worker's streams goes.")
+  py::enum_<StreamTarget>(module, "StreamTarget", "The destination of a worker's stdout or stderr.")
       .value("INHERIT", StreamTarget::kInherit)
       .value("FILE", StreamTarget::kFile)
       .value("TEE", StreamTarget::kTee)
@@ -95,12 +96,12 @@ void bind_options(py::module_& module) {
            py::arg("argv"), py::kw_only(), py::arg("env") = py::dict(),
            py::arg("stdout_target") = plain.stdout_target,
            py::arg("stderr_target") = plain.stderr_target,
-           "`env` is for this worker alone and wins over everything else.")
+           "`env` is for this worker only and overrides all other variables.")
       .def_readonly("stdout_target", &WorkerTemplate::stdout_target)
       .def_readonly("stderr_target", &WorkerTemplate::stderr_target);
 
   const AgentOptions defaults;
-  py::class_<AgentOptions>(module, "AgentOptions", "What an agent is to run, and how.")
+  py::class_<AgentOptions>(module, "AgentOptions", "The workers of an agent and its settings.")
       .def(py::init([](std::vector<WorkerTemplate> workers, const TextDict& env, std::string run_id,
                        std::string role, const py::str& cwd, int max_restarts,
                        std::optional<RendezvousOptions> rendezvous, double stop_grace,
@@ -148,20 +149,20 @@ void bind_options(py::module_& module) {
            py::arg("guardian_path") = defaults.guardian.guardian_path,
            py::arg("become_subreaper") = defaults.guardian.become_subreaper,
            py::arg("start_timeout") = to_seconds(defaults.guardian.start_timeout),
-           "One WorkerTemplate for each local rank; `env` is all that every worker inherits. "
-           "`max_restarts` is the job's, of all its nodes. Without `rendezvous` the job has one "
+           "One WorkerTemplate for each local rank; workers inherit no variables except `env`. "
+           "`max_restarts` is the budget of the whole job. Without `rendezvous` the job has one "
            "node.");
 }
 
 void bind_round(py::module_& module) {
-  py::class_<WorkerAssignment>(module, "WorkerAssignment", "One worker's place in a round.")
+  py::class_<WorkerAssignment>(module, "WorkerAssignment", "The ranks of one worker in a round.")
       .def_readonly("local_rank", &WorkerAssignment::local_rank)
       .def_readonly("rank", &WorkerAssignment::rank)
       .def_readonly("role_rank", &WorkerAssignment::role_rank)
       .def_readonly("world_size", &WorkerAssignment::world_size)
       .def_readonly("role_world_size", &WorkerAssignment::role_world_size);
-  py::class_<RoundInfo, std::shared_ptr<RoundInfo>>(module, "RoundInfo",
-                                                    "What the workers of a round agree on.")
+  py::class_<RoundInfo, std::shared_ptr<RoundInfo>>(
+      module, "RoundInfo", "The facts of a round that all its workers share.")
       .def_readonly("round", &RoundInfo::round)
       .def_readonly("generation", &RoundInfo::generation)
       .def_readonly("restart_count", &RoundInfo::restart_count)
@@ -174,7 +175,7 @@ void bind_round(py::module_& module) {
 }
 
 void bind_events(py::module_& module) {
-  py::class_<AgentEvent> event(module, "AgentEvent", "Something that the agent did or saw.");
+  py::class_<AgentEvent> event(module, "AgentEvent", "An action or an observation of the agent.");
   py::enum_<AgentEvent::Kind>(event, "Kind")
       .value("NOTE", AgentEvent::Kind::kNote)
       .value("ROUND_STARTING", AgentEvent::Kind::kRoundStarting)
@@ -187,7 +188,7 @@ void bind_events(py::module_& module) {
   event.def_readonly("kind", &AgentEvent::kind)
       .def_property_readonly(
           "at", [](const AgentEvent& self) { return to_seconds_since_boot(self.at); },
-          "on the scale of time.monotonic()")
+          "in the time of time.monotonic()")
       .def_readonly("state", &AgentEvent::state)
       .def_property_readonly(
           "round",
@@ -200,7 +201,7 @@ void bind_events(py::module_& module) {
                              [](const AgentEvent& self) { return from_os(self.log_dir); })
       .def_readonly("message", &AgentEvent::message);
 
-  py::class_<WorkerFailure>(module, "WorkerFailure", "A worker that failed by itself.")
+  py::class_<WorkerFailure>(module, "WorkerFailure", "A worker that failed and was not stopped.")
       .def_readonly("local_rank", &WorkerFailure::local_rank)
       .def_readonly("rank", &WorkerFailure::rank)
       .def_readonly("pid", &WorkerFailure::pid)
@@ -211,13 +212,14 @@ void bind_events(py::module_& module) {
                              [](const WorkerFailure& self) { return from_os(self.stdout_path); })
       .def_property_readonly("stderr_path",
                              [](const WorkerFailure& self) { return from_os(self.stderr_path); });
-  py::class_<AgentResult>(module, "AgentResult", "How it all ended.")
+  py::class_<AgentResult>(module, "AgentResult", "The result of an agent's run.")
       .def_readonly("state", &AgentResult::state)
       .def_readonly("exit_code", &AgentResult::exit_code)
       .def_readonly("message", &AgentResult::message)
       .def_readonly("failures", &AgentResult::failures,
-                    "of this node's last round, earliest first, without workers that were stopped")
-      .def_readonly("job", &AgentResult::job, "None if the agent ended without hearing it");
+                    "in this node's last round, earliest first, without workers that were stopped")
+      .def_readonly("job", &AgentResult::job,
+                    "None if the agent ended before it received the job's result");
 }
 
 }  // namespace
@@ -228,7 +230,7 @@ void bind_agent(py::module_& module) {
   bind_round(module);
   bind_events(module);
   py::class_<PyAgent>(module, "Agent",
-                      "One node's agent: starts the workers, watches them, restarts them.")
+                      "One node's agent: starts, supervises and restarts the workers.")
       .def(py::init([](AgentOptions options) {
              const py::gil_scoped_release release;
              Result<std::unique_ptr<Agent>> agent = Agent::start(std::move(options));
@@ -237,15 +239,16 @@ void bind_agent(py::module_& module) {
            }),
            py::arg("options"))
       .def("next_event", &next_event, py::arg("timeout") = py::none(),
-           "The next event; None when `timeout` seconds pass first, or when FINISHED has been "
-           "delivered. Signal handlers run meanwhile, and may raise.")
+           "The next event; None after `timeout` seconds without one, or after FINISHED has been "
+           "delivered. Signal handlers run during the call and may raise.")
       .def(
           "request_stop", [](const PyAgent& self, int signum) { self.get()->request_stop(signum); },
           py::arg("signum"),
           "Stop the workers with this signal and finish with 128 + signum; a second call kills.")
-      .def_property_readonly("result", &result, "The result; once FINISHED has been delivered.")
+      .def_property_readonly("result", &result,
+                             "The result; available after FINISHED has been delivered.")
       .def("close", &PyAgent::close,
-           "Kill whatever runs, and remove the temporary directory if there was no log_dir.")
+           "Kill all workers, and remove the temporary directory if there was no log_dir.")
       .def("__enter__", [](py::object self) { return self; })
       .def("__exit__", [](PyAgent& self, const py::args&) { self.close(); });
 }

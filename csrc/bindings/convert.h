@@ -1,7 +1,6 @@
 #pragma once
 
-// Between Python's values and ours, for more than one file of bindings. Every function wants the
-// GIL.
+// Conversions between Python's values and ours. Every function requires the GIL.
 
 #include <pybind11/pybind11.h>
 #include <pybind11/typing.h>
@@ -15,8 +14,8 @@
 
 namespace elastic::bindings {
 
-// Text for the operating system, as os.fsencode() gives it: what came in undecodable goes out as it
-// was. Raises on a NUL, which no argument, variable or path can hold.
+// Text for the operating system, as os.fsencode() returns it: undecodable bytes survive the round
+// trip. Raises on a NUL, which arguments, variables and paths cannot contain.
 inline std::string to_os(pybind11::handle text) {
   PyObject* encoded = nullptr;
   if (PyUnicode_FSConverter(text.ptr(), &encoded) == 0) throw pybind11::error_already_set();
@@ -50,15 +49,15 @@ inline std::vector<std::string> to_environment(const TextDict& variables) {
   return environment;
 }
 
-// A timeout in seconds, or None for no limit, as a deadline.
+// Converts a timeout in seconds (None: no limit) to a deadline.
 inline Instant to_deadline(std::optional<double> timeout) {
   if (!timeout) return Instant::max();
-  // On Linux steady_clock is CLOCK_MONOTONIC, on which Instants count.
+  // On Linux steady_clock is CLOCK_MONOTONIC, the clock of Instant.
   const Instant now(std::chrono::steady_clock::now().time_since_epoch());
   return add_saturating(now, from_seconds(*timeout));
 }
 
-// On the scale of time.monotonic().
+// In the time of time.monotonic().
 inline double to_seconds_since_boot(Instant instant) {
   return to_seconds(instant.time_since_epoch());
 }

@@ -9,7 +9,7 @@ namespace py = pybind11;
 namespace elastic::bindings {
 namespace {
 
-// One reference to each class is kept for the life of the process, as CPython keeps its own.
+// Holds one reference to each class for the life of the process, as CPython does for its own.
 struct ExceptionClasses {
   PyObject* elastic_error = nullptr;
   PyObject* config_error = nullptr;
@@ -35,7 +35,7 @@ PyObject* make_class(py::module_& module, const char* name, const char* doc,
   py::tuple base_tuple(bases.size());
   std::size_t index = 0;
   for (PyObject* base : bases) base_tuple[index++] = py::reinterpret_borrow<py::object>(base);
-  // The module in the name is the public one: it shows in tracebacks, and pickles by it.
+  // The module in the name is the public one: tracebacks show it, and pickle uses it.
   const std::string qualified = std::string("elastic.errors.") + name;
   PyObject* made = PyErr_NewExceptionWithDoc(qualified.c_str(), doc, base_tuple.ptr(), nullptr);
   if (made == nullptr) throw py::error_already_set();
@@ -78,28 +78,27 @@ PyObject* class_of(StatusCode code, Domain domain) {
 void bind_errors(py::module_& module) {
   ExceptionClasses& all = classes();
   all.elastic_error =
-      make_class(module, "ElasticError", "Any error that elastic reports.", {PyExc_Exception});
+      make_class(module, "ElasticError", "The base class of elastic's errors.", {PyExc_Exception});
   all.config_error =
-      make_class(module, "ConfigError", "An argument or option that cannot be; also a ValueError.",
+      make_class(module, "ConfigError", "An invalid argument or option; also a ValueError.",
                  {all.elastic_error, PyExc_ValueError});
   all.store_error =
       make_class(module, "StoreError", "A call of a key-value store failed.", {all.elastic_error});
-  all.store_timeout = make_class(
-      module, "StoreTimeout", "The deadline of a store call passed first; the client stays usable.",
-      {all.store_error, PyExc_TimeoutError});
+  all.store_timeout = make_class(module, "StoreTimeout",
+                                 "The deadline of a store call passed; the client stays usable.",
+                                 {all.store_error, PyExc_TimeoutError});
   all.store_unavailable =
       make_class(module, "StoreUnavailable",
-                 "The server refused, reset or closed the connection; the next call connects anew.",
+                 "The server refused, reset or closed the connection; the next call reconnects.",
                  {all.store_error, PyExc_ConnectionError});
-  all.store_protocol_error =
-      make_class(module, "StoreProtocolError",
-                 "The peer does not speak the protocol of a TCPStore server.", {all.store_error});
+  all.store_protocol_error = make_class(module, "StoreProtocolError",
+                                        "The peer is not a TCPStore server.", {all.store_error});
   all.queue_empty = make_class(module, "QueueEmpty", "queue_pop(block=False) found no element.",
                                {all.store_error, PyExc_LookupError});
   all.rendezvous_error = make_class(module, "RendezvousError",
                                     "The nodes could not agree on a round.", {all.elastic_error});
   all.rendezvous_closed =
-      make_class(module, "RendezvousClosed", "The job is over: nobody can join it any more.",
+      make_class(module, "RendezvousClosed", "The job has ended: no node can join it.",
                  {all.rendezvous_error});
   all.rendezvous_timeout =
       make_class(module, "RendezvousTimeout", "No round was complete before the join timeout.",
@@ -116,7 +115,7 @@ void raise_status(const Status& status, Domain domain) {
   if (status.code() == StatusCode::kCancelled && PyErr_Occurred() != nullptr) {
     throw py::error_already_set();
   }
-  // A message may quote a key, and a key may be any bytes.
+  // A message may contain a key, and a key may have arbitrary bytes.
   const std::string_view message = status.message();
   const auto text = py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(
       message.data(), static_cast<Py_ssize_t>(message.size()), "backslashreplace"));

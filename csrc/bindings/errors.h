@@ -1,9 +1,9 @@
 #pragma once
 
-// Status to Python exception, in one place, and the exception classes themselves.
+// Conversion of Status to Python exceptions, and the exception classes.
 //
-// The classes are made here, so that native calls raise them without an import; elastic.errors
-// gives them their public home. Every function wants the GIL.
+// The classes are created here, so that native calls raise them without an import; elastic.errors
+// publishes them. Every function requires the GIL.
 
 #include <pybind11/pybind11.h>
 
@@ -13,15 +13,15 @@
 
 namespace elastic::bindings {
 
-// Which part of elastic a call belongs to: it decides between, say, StoreTimeout and
+// Which part of elastic a call belongs to: it selects, for example, StoreTimeout or
 // RendezvousTimeout for the same status code.
 enum class Domain : unsigned char { kGeneral, kStore, kRendezvous };
 
-// Creates the exception classes as attributes of the module. Before any other bind_*.
+// Creates the exception classes as attributes of the module. Call it before any other bind_*.
 void bind_errors(pybind11::module_& module);
 
-// Raises the exception that stands for `status`. REQUIRES: !status.ok().
-// kCancelled raises what the Python signal handler raised.
+// Raises the exception for `status`. REQUIRES: !status.ok().
+// kCancelled raises the exception of the Python signal handler.
 [[noreturn]] void raise_status(const Status& status, Domain domain = Domain::kGeneral);
 
 inline void check(const Status& status, Domain domain = Domain::kGeneral) {
@@ -34,9 +34,9 @@ T unwrap(Result<T> result, Domain domain = Domain::kGeneral) {
   return *std::move(result);
 }
 
-// The interrupt check that blocking calls take from Python: runs the handlers of signals that have
-// arrived and says whether one of them raised. Takes the GIL itself. The exception stays set in the
-// calling thread until raise_status() finds it there.
+// The interrupt check for blocking calls from Python: runs the handlers of signals that have
+// arrived and returns whether one of them raised. Acquires the GIL. The exception stays set in the
+// calling thread until raise_status() raises it.
 bool python_signal_raised();
 
 }  // namespace elastic::bindings

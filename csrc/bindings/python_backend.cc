@@ -1,4 +1,4 @@
-// elastic._C.RendezvousBackend, and Python objects in its place.
+// elastic._C.RendezvousBackend, and its implementation by Python objects.
 
 #include "bindings/python_backend.h"
 
@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kStateErrorName = "RendezvousStateError";
 
-// What a class raises that does not do what a backend must; trying again is of no use.
+// Whether the exception is a programming error in the backend's class: a retry does not help.
 bool is_fault_of_the_class(const py::error_already_set& error) {
   for (PyObject* kind : {PyExc_TypeError, PyExc_AttributeError, PyExc_NameError, PyExc_ImportError,
                          PyExc_SyntaxError}) {
@@ -30,7 +30,7 @@ bool is_fault_of_the_class(const py::error_already_set& error) {
   return false;
 }
 
-// torch's class of that name, and ours: what is stored cannot be read.
+// torch's RendezvousStateError or ours: the stored state cannot be read.
 bool is_state_error(const py::error_already_set& error) {
   for (const py::handle base : py::tuple(error.type().attr("__mro__"))) {
     if (py::cast<std::string>(base.attr("__name__")) == kStateErrorName) return true;
@@ -46,8 +46,8 @@ class PythonBackend final : public RendezvousBackend {
       : object_(std::move(object)), name_(py::str(object_.attr("name"))) {
     for (const char* method : {"get_state", "set_state"}) {
       if (!py::hasattr(object_, method)) {
-        throw py::type_error("a rendezvous backend has a method " + std::string(method) + "(), " +
-                             std::string(py::repr(object_)) + " has none");
+        throw py::type_error("a rendezvous backend needs a method " + std::string(method) +
+                             "(): " + std::string(py::repr(object_)) + " has none");
       }
     }
   }
@@ -107,8 +107,8 @@ class PythonBackend final : public RendezvousBackend {
     return {StatusCode::kInternal, name_ + ": " + method + "() must return " + expected};
   }
 
-  // A token is any object; the rendezvous knows it by a number. The last few may come back. An
-  // equal one keeps its number: the state has not changed.
+  // A token is any object; the rendezvous identifies it by a number. Only the last few tokens are
+  // kept. An equal token has the same number: the state has not changed.
   std::string remember(const py::object& token) {
     for (const auto& [number, known] : tokens_) {
       if (known.is(token) || known.equal(token)) return std::to_string(number);
@@ -168,15 +168,16 @@ std::shared_ptr<RendezvousBackend> to_backend(const py::object& object) {
 void bind_rendezvous_backends(py::module_& module) {
   py::class_<Backend, std::shared_ptr<Backend>>(
       module, "RendezvousBackend",
-      "A state that the nodes of a job share: a store that can replace a value only if it is\n"
-      "still the one that was read. These are native; any Python object with the same members\n"
-      "serves as well.")
+      "A state that the nodes of a job share, with an atomic compare-and-set. The backends of\n"
+      "elastic are native; any Python object with the same members can be used instead.")
       .def_property_readonly("name", &Backend::name)
       .def("get_state", &get_state,
-           "(bytes, token) of what is stored, None if nothing is. The token names this version.")
-      .def("set_state", &set_state, py::arg("state"), py::arg("token") = py::none(),
-           "Replaces the version of this token (None: only if nothing is stored). Returns what is\n"
-           "stored now, its token, and whether that is ours.");
+           "(bytes, token) of the stored state, None if there is none. The token identifies this\n"
+           "version.")
+      .def(
+          "set_state", &set_state, py::arg("state"), py::arg("token") = py::none(),
+          "Replaces the state if its token matches (None: only if nothing is stored). Returns the\n"
+          "stored state, its token, and whether this call stored it.");
   const StoreBackendOptions store;
   module.def(
       "store_backend",
@@ -186,8 +187,8 @@ void bind_rendezvous_backends(py::module_& module) {
       },
       py::arg("host"), py::arg("port"), py::arg("run_id"), py::kw_only(),
       py::arg("timeout") = to_seconds(store.call_timeout),
-      "The state under one key of a TCPStore server, PyTorch's or elastic's. Connects when it is\n"
-      "first used.");
+      "The state in one key of a TCPStore server, PyTorch's or elastic's. Connects at the first\n"
+      "call.");
   const FileBackendOptions file;
   module.def(
       "file_backend",
@@ -196,7 +197,7 @@ void bind_rendezvous_backends(py::module_& module) {
       },
       py::arg("path"), py::arg("run_id"), py::kw_only(),
       py::arg("timeout") = to_seconds(file.call_timeout),
-      "The state in the file <path>.<run_id>, which all nodes see.");
+      "The state in the file <path>.<run_id>, which all nodes share.");
 }
 
 }  // namespace elastic::bindings

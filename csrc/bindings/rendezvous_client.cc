@@ -1,4 +1,4 @@
-// elastic._C.RendezvousClient and the rounds that it tells.
+// elastic._C.RendezvousClient and the rounds that it returns.
 
 #include "elastic/rendezvous_client.h"
 
@@ -19,7 +19,7 @@ namespace py = pybind11;
 namespace elastic::bindings {
 namespace {
 
-// Shared between the Python object and the calls that are inside of it.
+// Shared by the Python object and its running calls.
 struct PyClient {
   std::shared_ptr<RendezvousClient> client;
 
@@ -76,7 +76,7 @@ void set_closed(const PyClient& self, std::string message, int exit_code) {
 }
 
 void bind_round(py::module_& module) {
-  py::class_<RendezvousRound>(module, "RendezvousRound", "A round, and this node's share of it.")
+  py::class_<RendezvousRound>(module, "RendezvousRound", "A round, and this node's ranks in it.")
       .def_property_readonly("round", [](const RendezvousRound& self) { return self.record.round; })
       .def_property_readonly("nodes", [](const RendezvousRound& self) { return self.record.nodes; })
       .def_property_readonly("world_size",
@@ -101,33 +101,33 @@ void bind_rendezvous_client(py::module_& module) {
   const RendezvousClientOptions plain;
   py::class_<PyClient>(
       module, "RendezvousClient",
-      "A node's seat in its job's rendezvous, for programs that run their workers\n"
-      "by their own means. One native thread keeps it.")
+      "A node's membership in its job's rendezvous, for programs that start their workers\n"
+      "themselves. One native thread maintains it.")
       .def(py::init(&start), py::arg("rendezvous"), py::kw_only(), py::arg("run_id") = plain.run_id,
            py::arg("local_world_size") = plain.local_world_size, py::arg("role") = plain.role,
            py::arg("stop_grace") = to_seconds(plain.stop_grace),
            py::arg("store_port") = plain.store_port,
-           "Begins to look for the others, and joins nothing yet. Seconds.")
-      .def(
-          "next_rendezvous", &next_rendezvous, py::arg("timeout") = py::none(),
-          "Joins, and waits for a round with this node. In a round: says that none of its workers\n"
-          "is left. Signal handlers run meanwhile, and may raise.")
+           "Begins to connect; does not join yet. Times are seconds.")
+      .def("next_rendezvous", &next_rendezvous, py::arg("timeout") = py::none(),
+           "Joins, and waits for a round with this node. During a round it first reports that all\n"
+           "its workers have ended. Signal handlers run during the call and may raise.")
       .def("waiting_nodes", [](const PyClient& self) { return self.get()->waiting_nodes(); })
       .def("is_closed", [](const PyClient& self) { return self.get()->is_closed(); })
       .def_property_readonly(
           "result", [](const PyClient& self) { return self.get()->result(); },
           "None while the job is open")
       .def("set_closed", &set_closed, py::arg("message") = "the job was closed", py::kw_only(),
-           py::arg("exit_code") = 0, "Ends the job for everybody.")
+           py::arg("exit_code") = 0, "Closes the job for all nodes.")
       .def("leave", &leave, py::arg("reason"), py::arg("timeout"),
-           "Says that this node goes, and waits until that is known. False: it may not be.")
+           "Sends a leave and waits for its acknowledgement. False: it was not acknowledged.")
       .def_property_readonly(
           "address", [](const PyClient& self) { return self.get()->address(); },
-          "where others reach this node; empty until that is known")
+          "the address at which others reach this node; empty until it is known")
       .def(
           "take_notes", [](const PyClient& self) { return self.get()->take_notes(); },
-          "What there was to say since the last call.")
-      .def("close", &PyClient::close, "Without leave() before it: as a crash, to the others.");
+          "Log messages since the last call.")
+      .def("close", &PyClient::close,
+           "Without an earlier leave(), the other nodes treat it as a crash.");
 }
 
 }  // namespace elastic::bindings

@@ -4,7 +4,7 @@
 
 namespace elastic::bindings {
 
-// Adds RendezvousClient. After RendezvousOptions.
+// Adds RendezvousClient. Call it after bind_rendezvous_values().
 void bind_rendezvous_client(pybind11::module_& module);
 
 }  // namespace elastic::bindings

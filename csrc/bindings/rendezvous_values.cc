@@ -1,5 +1,5 @@
-// elastic._C.RendezvousOptions and JobResult: how a node finds the others of its job, what they
-// agree on, and how the job ended.
+// elastic._C.RendezvousOptions and JobResult: the options of a node's rendezvous, the job's
+// settings and its result.
 
 #include "bindings/rendezvous_values.h"
 
@@ -66,7 +66,7 @@ void bind_options(py::module_& module) {
   const RendezvousOptions plain;
   const JobSettings& settings = plain.settings;
   py::class_<RendezvousOptions>(module, "RendezvousOptions",
-                                "How a node finds the others of its job, and the job's settings.")
+                                "The options of a node's rendezvous, and the job's settings.")
       .def(py::init(&make_options), py::kw_only(), py::arg("endpoint_host") = plain.endpoint_host,
            py::arg("endpoint_port") = plain.endpoint_port, py::arg("is_host") = plain.is_host,
            py::arg("min_nodes") = settings.min_nodes, py::arg("max_nodes") = settings.max_nodes,
@@ -103,10 +103,10 @@ void bind_result(py::module_& module) {
       .value("NODE_LOST", JobCause::kNodeLost)
       .value("TOO_FEW_NODES", JobCause::kTooFewNodes)
       .value("REQUESTED", JobCause::kRequested);
-  py::class_<JobResult>(module, "JobResult", "What every node of a job is told at its end.")
+  py::class_<JobResult>(module, "JobResult", "The result of a job, which every node receives.")
       .def_readonly("outcome", &JobResult::outcome)
       .def_readonly("cause", &JobResult::cause)
-      .def_readonly("exit_code", &JobResult::exit_code, "of the cause, where it has one")
+      .def_readonly("exit_code", &JobResult::exit_code, "the cause's exit code, if it has one")
       .def_readonly("rank", &JobResult::rank, "of the worker that failed first; -1: none did")
       .def_readonly("node", &JobResult::node, "where")
       .def_readonly("message", &JobResult::message)

@@ -4,7 +4,7 @@
 
 namespace elastic::bindings {
 
-// After bind_errors().
+// Call it after bind_errors().
 void bind_store_server(pybind11::module_& module);
 void bind_store_client(pybind11::module_& module);
 

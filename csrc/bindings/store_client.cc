@@ -26,12 +26,12 @@ struct Text {
   std::string_view bytes;
 };
 
-// A sequence of keys or values, but not a str or bytes: a list of letters was never meant.
+// A sequence of keys or values, but not a str or bytes: passing one by mistake must be an error.
 struct TextSequence {
   std::vector<std::string> items;
 };
 
-// Seconds or a timedelta; None is the client's own timeout.
+// Seconds or a timedelta; None means the client's timeout.
 struct Timeout {
   StoreClient::Timeout value;
 };
@@ -92,7 +92,7 @@ struct type_caster<Timeout> {
       seconds = PyFloat_AsDouble(source.ptr());
       if (seconds == -1.0 && PyErr_Occurred() != nullptr) throw error_already_set();
     } else if (hasattr(source, "total_seconds")) {
-      // By its method and not its class: `import elastic` need not import datetime.
+      // Detected by its method, so that `import elastic` need not import datetime.
       seconds = source.attr("total_seconds")().cast<double>();
     } else {
       return false;
@@ -143,7 +143,7 @@ std::unique_ptr<StoreClient> connect(std::string host, int port, const Timeout& 
   return finish(without_gil([&] { return StoreClient::connect(std::move(options)); }));
 }
 
-// The key's name is turned into str as far as it is one: other bytes survive as surrogates.
+// Decodes names to str; undecodable bytes become surrogates.
 py::list to_names(const std::vector<std::string>& names) {
   py::list list;
   for (const std::string& name : names) {
@@ -161,39 +161,39 @@ void bind_client_keys(py::class_<StoreClient>& client) {
             finish(without_gil([&] { return self.set(key.bytes, value.bytes, timeout.value); }));
           },
           py::arg("key"), py::arg("value"), py::kw_only(), py::arg("timeout") = py::none(),
-          "Stores the value. There is no reply: the call returns when the system has taken the\n"
-          "request on an open connection, and later calls of this client are served after it. If\n"
-          "the connection breaks before that, the next call raises StoreUnavailable; a ping() "
+          "Stores the value. There is no reply: the call returns when the kernel has accepted the\n"
+          "request on an open connection, and the server handles later calls of this client after\n"
+          "it. If the connection breaks first, the next call raises StoreUnavailable; a ping() "
           "that\n"
-          "returns proves that all was served.")
+          "returns proves that the server handled all earlier requests.")
       .def(
           "get",
           [](StoreClient& self, Text key, Timeout timeout) {
             return finish_bytes(without_gil([&] { return self.get(key.bytes, timeout.value); }));
           },
           py::arg("key"), py::kw_only(), py::arg("timeout") = py::none(),
-          "Waits for the key and returns its value; one round trip when it is there.")
+          "Waits for the key and returns its value; one round trip when the key exists.")
       .def(
           "add",
           [](StoreClient& self, Text key, std::int64_t amount, Timeout timeout) {
             return finish(without_gil([&] { return self.add(key.bytes, amount, timeout.value); }));
           },
           py::arg("key"), py::arg("amount"), py::kw_only(), py::arg("timeout") = py::none(),
-          "Adds to a decimal counter, which begins at 0, and returns the sum. A value that is no\n"
-          "number makes the server close the connection: StoreUnavailable.")
+          "Adds to a decimal counter, which begins at 0, and returns the sum. If the value is not\n"
+          "a number, the server closes the connection: StoreUnavailable.")
       .def(
           "check",
           [](StoreClient& self, const TextSequence& keys, Timeout timeout) {
             return finish(without_gil([&] { return self.check(keys.items, timeout.value); }));
           },
           py::arg("keys"), py::kw_only(), py::arg("timeout") = py::none(),
-          "Whether all keys are present. Does not wait.")
+          "Whether all keys exist. Does not wait.")
       .def(
           "wait",
           [](StoreClient& self, const TextSequence& keys, Timeout timeout) {
             finish(without_gil([&] { return self.wait(keys.items, timeout.value); }));
           },
-          py::arg("keys"), py::arg("timeout") = py::none(), "Waits until all keys are present.")
+          py::arg("keys"), py::arg("timeout") = py::none(), "Waits until all keys exist.")
       .def(
           "compare_set",
           [](StoreClient& self, Text key, Text expected, Text desired, Timeout timeout) {
@@ -203,23 +203,23 @@ void bind_client_keys(py::class_<StoreClient>& client) {
           },
           py::arg("key"), py::arg("expected_value"), py::arg("desired_value"), py::kw_only(),
           py::arg("timeout") = py::none(),
-          "Stores the desired value if the present one is as expected (of a missing key: empty).\n"
-          "Returns the value that is there now. A missing key with another expectation returns\n"
-          "the expectation, as in torch.")
+          "Stores the desired value if the current one equals the expected one (missing key:\n"
+          "empty). Returns the value after the call; for a missing key and a non-empty expected\n"
+          "value it returns that expected value, as in torch.")
       .def(
           "append",
           [](StoreClient& self, Text key, Text value, Timeout timeout) {
             finish(without_gil([&] { return self.append(key.bytes, value.bytes, timeout.value); }));
           },
           py::arg("key"), py::arg("value"), py::kw_only(), py::arg("timeout") = py::none(),
-          "Appends to the value, which begins empty. No reply, as set().")
+          "Appends to the value; a missing key counts as empty. No reply, see set().")
       .def(
           "delete_key",
           [](StoreClient& self, Text key, Timeout timeout) {
             return finish(without_gil([&] { return self.delete_key(key.bytes, timeout.value); }));
           },
           py::arg("key"), py::kw_only(), py::arg("timeout") = py::none(),
-          "Deletes the key and returns whether it was there.");
+          "Deletes the key and returns whether it existed.");
 }
 
 void bind_client_lists(py::class_<StoreClient>& client) {
@@ -254,14 +254,14 @@ void bind_client_lists(py::class_<StoreClient>& client) {
             }));
           },
           py::arg("keys"), py::arg("values"), py::kw_only(), py::arg("timeout") = py::none(),
-          "Stores each value under the key at the same place. No reply, as set().")
+          "Stores each value under the key with the same index. No reply, see set().")
       .def(
           "num_keys",
           [](StoreClient& self, Timeout timeout) {
             return finish(without_gil([&] { return self.num_keys(timeout.value); }));
           },
           py::kw_only(), py::arg("timeout") = py::none(),
-          "How many keys the server holds, with those that it keeps for itself.")
+          "The number of keys in the server, including those that PyTorch's clients add.")
       .def(
           "list_keys",
           [](StoreClient& self, Timeout timeout) -> py::typing::List<py::str> {
@@ -279,7 +279,7 @@ void bind_client_queues(py::class_<StoreClient>& client) {
                 [&] { return self.queue_push(key.bytes, value.bytes, timeout.value); }));
           },
           py::arg("key"), py::arg("value"), py::kw_only(), py::arg("timeout") = py::none(),
-          "Puts the value at the end of the queue of that name. No reply, as set().")
+          "Appends the value to the queue of that name. No reply, see set().")
       .def(
           "queue_pop",
           [](StoreClient& self, Text key, bool block, Timeout timeout) {
@@ -287,29 +287,29 @@ void bind_client_queues(py::class_<StoreClient>& client) {
                 without_gil([&] { return self.queue_pop(key.bytes, block, timeout.value); }));
           },
           py::arg("key"), py::arg("block") = true, py::kw_only(), py::arg("timeout") = py::none(),
-          "Takes the queue's first element. With block it waits for one; without, an empty queue\n"
-          "raises QueueEmpty.")
+          "Removes and returns the queue's first element. With block it waits for one; without,\n"
+          "an empty queue raises QueueEmpty.")
       .def(
           "queue_len",
           [](StoreClient& self, Text key, Timeout timeout) {
             return finish(without_gil([&] { return self.queue_len(key.bytes, timeout.value); }));
           },
           py::arg("key"), py::kw_only(), py::arg("timeout") = py::none(),
-          "How many elements the queue has.")
+          "The number of elements in the queue.")
       .def(
           "barrier",
           [](StoreClient& self, Text key, std::int64_t world_size, Timeout timeout) {
             finish(without_gil([&] { return self.barrier(key.bytes, world_size, timeout.value); }));
           },
           py::arg("key"), py::arg("world_size"), py::kw_only(), py::arg("timeout") = py::none(),
-          "Returns when world_size callers have arrived. A key serves for one barrier.")
+          "Returns when world_size callers have arrived. Use each key for one barrier only.")
       .def(
           "ping",
           [](StoreClient& self, Timeout timeout) {
             finish(without_gil([&] { return self.ping(timeout.value); }));
           },
           py::kw_only(), py::arg("timeout") = py::none(),
-          "One round trip; the server has then served all that this client called before.");
+          "One round trip; afterwards the server has handled all earlier calls of this client.");
 }
 
 void bind_client_life(py::class_<StoreClient>& client) {
@@ -317,10 +317,10 @@ void bind_client_life(py::class_<StoreClient>& client) {
       .def(
           "clone",
           [](const StoreClient& self) { return finish(without_gil([&] { return self.clone(); })); },
-          "A client of the same server with connections of its own; works in a forked child.")
+          "A new client of the same server, with its own connections; works in a forked child.")
       .def(
           "close", [](StoreClient& self) { without_gil([&] { self.close(); }); },
-          "Closes all connections. Calls that are blocked raise StoreError.")
+          "Closes all connections. Blocked calls raise StoreError.")
       .def(
           "__enter__", [](StoreClient& self) -> StoreClient& { return self; },
           py::return_value_policy::reference)
@@ -331,25 +331,24 @@ void bind_client_life(py::class_<StoreClient>& client) {
       .def_property(
           "timeout", [](const StoreClient& self) { return to_seconds(self.timeout()); },
           [](StoreClient& self, Timeout timeout) {
-            if (!timeout.value) throw py::type_error("the timeout of a client is not None");
+            if (!timeout.value) throw py::type_error("the timeout of a client must not be None");
             self.set_timeout(*timeout.value);
           },
-          "Seconds that a call may take where it is given no timeout of its own.")
+          "The timeout, in seconds, of calls without a timeout of their own.")
       .def("__repr__", [](const StoreClient& self) {
         return "StoreClient('" + self.host() + "', " + std::to_string(self.port()) + ")";
       });
 }
 
 constexpr const char* kClientDoc =
-    "A client of a TCPStore server: elastic's own or PyTorch's.\n\n"
-    "The constructor connects, and tries again until its timeout while the server is not there\n"
-    "yet. Keys and values are str (sent as UTF-8) or bytes, in any mix. Each call takes at most\n"
-    "`timeout` (seconds or a timedelta; None: the client's own) and raises StoreTimeout after it;\n"
-    "the client stays usable. Other errors: StoreUnavailable, StoreProtocolError, ConfigError\n"
-    "(a key or value over the protocol's bounds), StoreError (closed, or used in a forked "
+    "A client of a TCPStore server: elastic's or PyTorch's.\n\n"
+    "The constructor connects, and retries until its timeout while the server is unavailable.\n"
+    "Keys and values are str (sent as UTF-8) or bytes. Each call takes at most `timeout` (seconds\n"
+    "or a timedelta; None: the client's timeout) and then raises StoreTimeout; the client stays\n"
+    "usable. Other errors: StoreUnavailable, StoreProtocolError, ConfigError (a key or value\n"
+    "over the protocol's limits), StoreError (closed, or used in a forked "
     "child).\n\n"
-    "Any method from any thread: a call that blocks delays no other, and Python's signal handlers\n"
-    "run during it.";
+    "Thread-safe: a blocked call delays no other call, and Python's signal handlers run during it.";
 
 }  // namespace
 

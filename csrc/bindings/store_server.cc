@@ -15,7 +15,7 @@ namespace py = pybind11;
 namespace elastic::bindings {
 namespace {
 
-// The server's destructor joins a thread.
+// Deletes without the GIL, because the server's destructor joins a thread.
 struct WithoutGil {
   void operator()(StoreServer* server) const {
     const py::gil_scoped_release release;
@@ -47,7 +47,7 @@ void bind_stats(py::module_& module) {
       .def_readonly("connections_total", &StoreServerStats::connections_total,
                     "Accepted since the start.")
       .def_readonly("connections_rejected", &StoreServerStats::connections_rejected,
-                    "Closed for breaking the protocol or a limit.")
+                    "Closed for a protocol violation or a limit.")
       .def_readonly("requests", &StoreServerStats::requests)
       .def_readonly("keys", &StoreServerStats::keys)
       .def_readonly("bytes", &StoreServerStats::bytes, "Keys, values and buffers held now.");
@@ -55,13 +55,13 @@ void bind_stats(py::module_& module) {
 
 constexpr const char* kServerDoc =
     "A key-value store server that PyTorch's TCPStore clients and StoreClient connect to.\n\n"
-    "It serves from a native thread until close(), the end of a with block, or until nobody "
+    "It runs in a native thread until close(), the end of a with block, or until no variable "
     "refers\n"
     "to it. `host` is what to bind: an address, a name, or \"\" for every interface. Port 0 is "
     "any\n"
-    "free one. The other arguments bound what a connection may send and what the server may hold;\n"
-    "a client that passes one of them is disconnected. Raises ConfigError (no address of this\n"
-    "machine) and StoreUnavailable (the port is taken).";
+    "free one. The other arguments limit what a connection may send and the server may store; a\n"
+    "client that exceeds one is disconnected. Raises ConfigError (not an address of this machine)\n"
+    "and StoreUnavailable (the port is in use).";
 
 }  // namespace
 
@@ -94,7 +94,7 @@ void bind_store_server(py::module_& module) {
       .def_property_readonly("port", &StoreServer::port)
       .def("stats", &StoreServer::stats, py::call_guard<py::gil_scoped_release>())
       .def("close", &close, py::arg("drain") = 0.0,
-           "Stops. Requests that have arrived get up to `drain` seconds to be finished.")
+           "Stops the server; waits up to `drain` seconds for received requests to finish.")
       .def(
           "__enter__", [](StoreServer& self) -> StoreServer& { return self; },
           py::return_value_policy::reference)

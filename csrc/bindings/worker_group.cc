@@ -1,4 +1,4 @@
-// elastic._C.WorkerGroup and what is said about workers.
+// elastic._C.WorkerGroup and its events.
 
 #include "elastic/worker_group.h"
 
@@ -16,8 +16,8 @@ namespace py = pybind11;
 namespace elastic::bindings {
 namespace {
 
-// Shared between the Python object and the calls that are inside of it, so that close() in one
-// thread pulls nothing from under another.
+// Shared by the Python object and its running calls, so that close() in one thread does not destroy
+// an object that another thread uses.
 struct PyWorkerGroup {
   std::shared_ptr<WorkerGroup> group;
 
@@ -68,21 +68,21 @@ void bind_exit(py::module_& module) {
           "the start timeout in seconds if it was exceeded in `stage`")
       .def_property_readonly(
           "at", [](const WorkerExit& self) { return to_seconds_since_boot(self.at); },
-          "when the kernel told, on the scale of time.monotonic()")
+          "when the kernel reported it, in the time of time.monotonic()")
       .def_property_readonly("succeeded", &WorkerExit::succeeded)
       .def_property_readonly("shell_code", &WorkerExit::shell_code,
-                             "as a shell tells it: the code, or 128+n for a signal")
+                             "as a shell reports it: the code, or 128+n for a signal")
       .def("describe", &WorkerExit::describe)
       .def("__repr__",
            [](const WorkerExit& self) { return "<WorkerExit: " + self.describe() + ">"; });
-  py::enum_<SignalScope>(module, "SignalScope", "Who gets the signal that begins a stop.")
+  py::enum_<SignalScope>(module, "SignalScope",
+                         "Which processes receive the signal that begins a stop.")
       .value("GROUP", SignalScope::kGroup)
       .value("LEADER", SignalScope::kLeader);
 }
 
 void bind_event(py::module_& module) {
-  py::class_<WorkerEvent> event(module, "WorkerEvent",
-                                "What happened to a worker, or to the group.");
+  py::class_<WorkerEvent> event(module, "WorkerEvent", "An event of a worker or of the group.");
   py::enum_<WorkerEvent::Kind>(event, "Kind")
       .value("STARTED", WorkerEvent::Kind::kStarted)
       .value("EXITED", WorkerEvent::Kind::kExited)
@@ -100,7 +100,8 @@ void bind_event(py::module_& module) {
 }
 
 void bind_command(py::module_& module) {
-  py::class_<WorkerCommand>(module, "WorkerCommand", "One worker's program and surroundings.")
+  py::class_<WorkerCommand>(module, "WorkerCommand",
+                            "One worker's program, directory, environment and output files.")
       .def(py::init([](const TextList& argv, const TextDict& env, const py::str& cwd,
                        const py::str& stdout_path, const py::str& stderr_path) {
              return WorkerCommand{.argv = to_arguments(argv),
@@ -122,7 +123,7 @@ void bind_worker_group(py::module_& module) {
 
   const WorkerGroupOptions defaults;
   py::class_<PyWorkerGroup>(module, "WorkerGroup",
-                            "The workers of one node: started, watched and stopped together.")
+                            "The workers of one node: started, supervised and stopped together.")
       .def(py::init([](const py::str& guardian_path, bool become_subreaper, double start_timeout) {
              return PyWorkerGroup{
                  unwrap(WorkerGroup::create({.guardian_path = to_os(guardian_path),
@@ -137,24 +138,25 @@ void bind_worker_group(py::module_& module) {
           [](const PyWorkerGroup& self, std::vector<WorkerCommand> commands) {
             check(self.get()->start(std::move(commands)));
           },
-          py::arg("commands"), "Start one worker for each command; events tell the outcome.")
+          py::arg("commands"), "Start one worker for each command; events report the outcome.")
       .def(
           "stop",
           [](const PyWorkerGroup& self, int signal, double grace, SignalScope scope) {
             self.get()->stop(signal, from_seconds(grace), scope);
           },
           py::arg("signal"), py::arg("grace"), py::arg("scope") = SignalScope::kGroup,
-          "Signal the workers, and kill what is left of them after `grace` seconds.")
+          "Signal the workers, and kill all their processes after `grace` seconds.")
       .def(
           "forward",
           [](const PyWorkerGroup& self, int signal, SignalScope scope) {
             self.get()->forward(signal, scope);
           },
           py::arg("signal"), py::arg("scope") = SignalScope::kGroup,
-          "Deliver a signal without stopping anybody.")
+          "Deliver a signal to the workers without stopping them.")
       .def("next_event", &next_event, py::arg("timeout") = py::none(),
-           "The next event; None when `timeout` seconds pass first. Signal handlers run meanwhile.")
-      .def("close", &PyWorkerGroup::close, "Kill whatever runs.")
+           "The next event; None after `timeout` seconds without one. Signal handlers run during\n"
+           "the call.")
+      .def("close", &PyWorkerGroup::close, "Kill all workers.")
       .def("__enter__", [](py::object self) { return self; })
       .def("__exit__", [](PyWorkerGroup& self, const py::args&) { self.close(); });
 }

@@ -9,22 +9,22 @@ import datetime
 import typing
 __all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentState', 'ConfigError', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REFUSED', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'QueueEmpty', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailed', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'file_backend', 'store_backend']
 class ElasticError(Exception):
-    """Any error that elastic reports."""
+    """The base class of elastic's errors."""
 
 class ConfigError(ElasticError, ValueError):
-    """An argument or option that cannot be; also a ValueError."""
+    """An invalid argument or option; also a ValueError."""
 
 class StoreError(ElasticError):
     """A call of a key-value store failed."""
 
 class StoreTimeout(StoreError, TimeoutError):
-    """The deadline of a store call passed first; the client stays usable."""
+    """The deadline of a store call passed; the client stays usable."""
 
 class StoreUnavailable(StoreError, ConnectionError):
-    """The server refused, reset or closed the connection; the next call connects anew."""
+    """The server refused, reset or closed the connection; the next call reconnects."""
 
 class StoreProtocolError(StoreError):
-    """The peer does not speak the protocol of a TCPStore server."""
+    """The peer is not a TCPStore server."""
 
 class QueueEmpty(StoreError, LookupError):
     """queue_pop(block=False) found no element."""
@@ -33,7 +33,7 @@ class RendezvousError(ElasticError):
     """The nodes could not agree on a round."""
 
 class RendezvousClosed(RendezvousError):
-    """The job is over: nobody can join it any more."""
+    """The job has ended: no node can join it."""
 
 class RendezvousTimeout(RendezvousError, TimeoutError):
     """No round was complete before the join timeout."""
@@ -61,7 +61,7 @@ class StoreServerStats:
     @property
     def connections_rejected(self) -> int:
         """
-        Closed for breaking the protocol or a limit.
+        Closed for a protocol violation or a limit.
         """
     @property
     def connections_total(self) -> int:
@@ -78,11 +78,11 @@ class StoreServer:
     """
     A key-value store server that PyTorch's TCPStore clients and StoreClient connect to.
 
-    It serves from a native thread until close(), the end of a with block, or until nobody refers
+    It runs in a native thread until close(), the end of a with block, or until no variable refers
     to it. `host` is what to bind: an address, a name, or "" for every interface. Port 0 is any
-    free one. The other arguments bound what a connection may send and what the server may hold;
-    a client that passes one of them is disconnected. Raises ConfigError (no address of this
-    machine) and StoreUnavailable (the port is taken).
+    free one. The other arguments limit what a connection may send and the server may store; a
+    client that exceeds one is disconnected. Raises ConfigError (not an address of this machine)
+    and StoreUnavailable (the port is in use).
     """
     def __enter__(self) -> StoreServer:
         ...
@@ -94,7 +94,7 @@ class StoreServer:
         ...
     def close(self, drain: float = 0.0) -> None:
         """
-        Stops. Requests that have arrived get up to `drain` seconds to be finished.
+        Stops the server; waits up to `drain` seconds for received requests to finish.
         """
     def stats(self) -> StoreServerStats:
         ...
@@ -108,16 +108,15 @@ class StoreServer:
         ...
 class StoreClient:
     """
-    A client of a TCPStore server: elastic's own or PyTorch's.
+    A client of a TCPStore server: elastic's or PyTorch's.
 
-    The constructor connects, and tries again until its timeout while the server is not there
-    yet. Keys and values are str (sent as UTF-8) or bytes, in any mix. Each call takes at most
-    `timeout` (seconds or a timedelta; None: the client's own) and raises StoreTimeout after it;
-    the client stays usable. Other errors: StoreUnavailable, StoreProtocolError, ConfigError
-    (a key or value over the protocol's bounds), StoreError (closed, or used in a forked child).
+    The constructor connects, and retries until its timeout while the server is unavailable.
+    Keys and values are str (sent as UTF-8) or bytes. Each call takes at most `timeout` (seconds
+    or a timedelta; None: the client's timeout) and then raises StoreTimeout; the client stays
+    usable. Other errors: StoreUnavailable, StoreProtocolError, ConfigError (a key or value
+    over the protocol's limits), StoreError (closed, or used in a forked child).
 
-    Any method from any thread: a call that blocks delays no other, and Python's signal handlers
-    run during it.
+    Thread-safe: a blocked call delays no other call, and Python's signal handlers run during it.
     """
     def __enter__(self) -> StoreClient:
         ...
@@ -129,42 +128,42 @@ class StoreClient:
         ...
     def add(self, key: str | bytes, amount: int, *, timeout: float | datetime.timedelta | None = None) -> int:
         """
-        Adds to a decimal counter, which begins at 0, and returns the sum. A value that is no
-        number makes the server close the connection: StoreUnavailable.
+        Adds to a decimal counter, which begins at 0, and returns the sum. If the value is not
+        a number, the server closes the connection: StoreUnavailable.
         """
     def append(self, key: str | bytes, value: str | bytes, *, timeout: float | datetime.timedelta | None = None) -> None:
         """
-        Appends to the value, which begins empty. No reply, as set().
+        Appends to the value; a missing key counts as empty. No reply, see set().
         """
     def barrier(self, key: str | bytes, world_size: int, *, timeout: float | datetime.timedelta | None = None) -> None:
         """
-        Returns when world_size callers have arrived. A key serves for one barrier.
+        Returns when world_size callers have arrived. Use each key for one barrier only.
         """
     def check(self, keys: collections.abc.Sequence[str | bytes], *, timeout: float | datetime.timedelta | None = None) -> bool:
         """
-        Whether all keys are present. Does not wait.
+        Whether all keys exist. Does not wait.
         """
     def clone(self) -> StoreClient:
         """
-        A client of the same server with connections of its own; works in a forked child.
+        A new client of the same server, with its own connections; works in a forked child.
         """
     def close(self) -> None:
         """
-        Closes all connections. Calls that are blocked raise StoreError.
+        Closes all connections. Blocked calls raise StoreError.
         """
     def compare_set(self, key: str | bytes, expected_value: str | bytes, desired_value: str | bytes, *, timeout: float | datetime.timedelta | None = None) -> bytes:
         """
-        Stores the desired value if the present one is as expected (of a missing key: empty).
-        Returns the value that is there now. A missing key with another expectation returns
-        the expectation, as in torch.
+        Stores the desired value if the current one equals the expected one (missing key:
+        empty). Returns the value after the call; for a missing key and a non-empty expected
+        value it returns that expected value, as in torch.
         """
     def delete_key(self, key: str | bytes, *, timeout: float | datetime.timedelta | None = None) -> bool:
         """
-        Deletes the key and returns whether it was there.
+        Deletes the key and returns whether it existed.
         """
     def get(self, key: str | bytes, *, timeout: float | datetime.timedelta | None = None) -> bytes:
         """
-        Waits for the key and returns its value; one round trip when it is there.
+        Waits for the key and returns its value; one round trip when the key exists.
         """
     def list_keys(self, *, timeout: float | datetime.timedelta | None = None) -> list[str]:
         """
@@ -176,39 +175,39 @@ class StoreClient:
         """
     def multi_set(self, keys: collections.abc.Sequence[str | bytes], values: collections.abc.Sequence[str | bytes], *, timeout: float | datetime.timedelta | None = None) -> None:
         """
-        Stores each value under the key at the same place. No reply, as set().
+        Stores each value under the key with the same index. No reply, see set().
         """
     def num_keys(self, *, timeout: float | datetime.timedelta | None = None) -> int:
         """
-        How many keys the server holds, with those that it keeps for itself.
+        The number of keys in the server, including those that PyTorch's clients add.
         """
     def ping(self, *, timeout: float | datetime.timedelta | None = None) -> None:
         """
-        One round trip; the server has then served all that this client called before.
+        One round trip; afterwards the server has handled all earlier calls of this client.
         """
     def queue_len(self, key: str | bytes, *, timeout: float | datetime.timedelta | None = None) -> int:
         """
-        How many elements the queue has.
+        The number of elements in the queue.
         """
     def queue_pop(self, key: str | bytes, block: bool = True, *, timeout: float | datetime.timedelta | None = None) -> bytes:
         """
-        Takes the queue's first element. With block it waits for one; without, an empty queue
-        raises QueueEmpty.
+        Removes and returns the queue's first element. With block it waits for one; without,
+        an empty queue raises QueueEmpty.
         """
     def queue_push(self, key: str | bytes, value: str | bytes, *, timeout: float | datetime.timedelta | None = None) -> None:
         """
-        Puts the value at the end of the queue of that name. No reply, as set().
+        Appends the value to the queue of that name. No reply, see set().
         """
     def set(self, key: str | bytes, value: str | bytes, *, timeout: float | datetime.timedelta | None = None) -> None:
         """
-        Stores the value. There is no reply: the call returns when the system has taken the
-        request on an open connection, and later calls of this client are served after it. If
-        the connection breaks before that, the next call raises StoreUnavailable; a ping() that
-        returns proves that all was served.
+        Stores the value. There is no reply: the call returns when the kernel has accepted the
+        request on an open connection, and the server handles later calls of this client after
+        it. If the connection breaks first, the next call raises StoreUnavailable; a ping() that
+        returns proves that the server handled all earlier requests.
         """
     def wait(self, keys: collections.abc.Sequence[str | bytes], timeout: float | datetime.timedelta | None = None) -> None:
         """
-        Waits until all keys are present.
+        Waits until all keys exist.
         """
     @property
     def host(self) -> str:
@@ -219,7 +218,7 @@ class StoreClient:
     @property
     def timeout(self) -> float:
         """
-        Seconds that a call may take where it is given no timeout of its own.
+        The timeout, in seconds, of calls without a timeout of their own.
         """
     @timeout.setter
     def timeout(self, arg1: float | datetime.timedelta | None) -> None:
@@ -288,7 +287,7 @@ class WorkerExit:
     @property
     def at(self) -> float:
         """
-        when the kernel told, on the scale of time.monotonic()
+        when the kernel reported it, in the time of time.monotonic()
         """
     @property
     def code(self) -> int:
@@ -310,7 +309,7 @@ class WorkerExit:
     @property
     def shell_code(self) -> int:
         """
-        as a shell tells it: the code, or 128+n for a signal
+        as a shell reports it: the code, or 128+n for a signal
         """
     @property
     def signal(self) -> int:
@@ -331,7 +330,7 @@ class WorkerExit:
         ...
 class SignalScope:
     """
-    Who gets the signal that begins a stop.
+    Which processes receive the signal that begins a stop.
 
     Members:
 
@@ -378,7 +377,7 @@ class SignalScope:
         ...
 class WorkerEvent:
     """
-    What happened to a worker, or to the group.
+    An event of a worker or of the group.
     """
     class Kind:
         """
@@ -457,13 +456,13 @@ class WorkerEvent:
         ...
 class WorkerCommand:
     """
-    One worker's program and surroundings.
+    One worker's program, directory, environment and output files.
     """
     def __init__(self, argv: list[str], *, env: dict[str, str], cwd: str = '', stdout_path: str = '', stderr_path: str = '') -> None:
         ...
 class WorkerGroup:
     """
-    The workers of one node: started, watched and stopped together.
+    The workers of one node: started, supervised and stopped together.
     """
     def __enter__(self) -> WorkerGroup:
         ...
@@ -473,38 +472,39 @@ class WorkerGroup:
         ...
     def close(self) -> None:
         """
-        Kill whatever runs.
+        Kill all workers.
         """
     def forward(self, signal: int, scope: SignalScope = SignalScope.GROUP) -> None:
         """
-        Deliver a signal without stopping anybody.
+        Deliver a signal to the workers without stopping them.
         """
     def next_event(self, timeout: float | None = None) -> WorkerEvent | None:
         """
-        The next event; None when `timeout` seconds pass first. Signal handlers run meanwhile.
+        The next event; None after `timeout` seconds without one. Signal handlers run during
+        the call.
         """
     def start(self, commands: collections.abc.Sequence[WorkerCommand]) -> None:
         """
-        Start one worker for each command; events tell the outcome.
+        Start one worker for each command; events report the outcome.
         """
     def stop(self, signal: int, grace: float, scope: SignalScope = SignalScope.GROUP) -> None:
         """
-        Signal the workers, and kill what is left of them after `grace` seconds.
+        Signal the workers, and kill all their processes after `grace` seconds.
         """
 class RendezvousBackend:
     """
-    A state that the nodes of a job share: a store that can replace a value only if it is
-    still the one that was read. These are native; any Python object with the same members
-    serves as well.
+    A state that the nodes of a job share, with an atomic compare-and-set. The backends of
+    elastic are native; any Python object with the same members can be used instead.
     """
     def get_state(self) -> tuple[bytes, bytes] | None:
         """
-        (bytes, token) of what is stored, None if nothing is. The token names this version.
+        (bytes, token) of the stored state, None if there is none. The token identifies this
+        version.
         """
     def set_state(self, state: bytes, token: bytes | None = None) -> tuple[bytes, bytes, bool]:
         """
-        Replaces the version of this token (None: only if nothing is stored). Returns what is
-        stored now, its token, and whether that is ours.
+        Replaces the state if its token matches (None: only if nothing is stored). Returns the
+        stored state, its token, and whether this call stored it.
         """
     @property
     def name(self) -> str:
@@ -558,7 +558,7 @@ class LossPolicy:
         ...
 class RendezvousOptions:
     """
-    How a node finds the others of its job, and the job's settings.
+    The options of a node's rendezvous, and the job's settings.
     """
     def __init__(self, *, endpoint_host: str = '', endpoint_port: int = 0, is_host: bool | None = None, min_nodes: int = 1, max_nodes: int = 1, local_addr: str = '', node_rank: int = -1, topology: str = '', static_ranks: bool = False, on_loss: LossPolicy = LossPolicy.REPLACE, max_membership_changes: int = -1, extra_settings: dict[str, str] = {}, join_timeout: float = 600.0, last_call_timeout: float = 30.0, settle: float = 2.0, shrink_delay: float = 0.0, node_timeout: float = 5.0, reconnect_grace: float = 0.05, store_grace: float = 60.0, backend: typing.Any = None) -> None:
         """
@@ -684,7 +684,7 @@ class JobCause:
         ...
 class JobResult:
     """
-    What every node of a job is told at its end.
+    The result of a job, which every node receives.
     """
     @property
     def cause(self) -> JobCause:
@@ -692,7 +692,7 @@ class JobResult:
     @property
     def exit_code(self) -> int:
         """
-        of the cause, where it has one
+        the cause's exit code, if it has one
         """
     @property
     def lost(self) -> list[str]:
@@ -717,7 +717,7 @@ class JobResult:
         """
 class RendezvousRound:
     """
-    A round, and this node's share of it.
+    A round, and this node's ranks in it.
     """
     @property
     def base_rank(self) -> int:
@@ -747,42 +747,42 @@ class RendezvousRound:
         ...
 class RendezvousClient:
     """
-    A node's seat in its job's rendezvous, for programs that run their workers
-    by their own means. One native thread keeps it.
+    A node's membership in its job's rendezvous, for programs that start their workers
+    themselves. One native thread maintains it.
     """
     def __init__(self, rendezvous: RendezvousOptions, *, run_id: str = 'none', local_world_size: int = 1, role: str = 'default', stop_grace: float = 30.0, store_port: int = 0) -> None:
         """
-        Begins to look for the others, and joins nothing yet. Seconds.
+        Begins to connect; does not join yet. Times are seconds.
         """
     def close(self) -> None:
         """
-        Without leave() before it: as a crash, to the others.
+        Without an earlier leave(), the other nodes treat it as a crash.
         """
     def is_closed(self) -> bool:
         ...
     def leave(self, reason: str, timeout: float) -> bool:
         """
-        Says that this node goes, and waits until that is known. False: it may not be.
+        Sends a leave and waits for its acknowledgement. False: it was not acknowledged.
         """
     def next_rendezvous(self, timeout: float | None = None) -> RendezvousRound:
         """
-        Joins, and waits for a round with this node. In a round: says that none of its workers
-        is left. Signal handlers run meanwhile, and may raise.
+        Joins, and waits for a round with this node. During a round it first reports that all
+        its workers have ended. Signal handlers run during the call and may raise.
         """
     def set_closed(self, message: str = 'the job was closed', *, exit_code: int = 0) -> None:
         """
-        Ends the job for everybody.
+        Closes the job for all nodes.
         """
     def take_notes(self) -> list[str]:
         """
-        What there was to say since the last call.
+        Log messages since the last call.
         """
     def waiting_nodes(self) -> int:
         ...
     @property
     def address(self) -> str:
         """
-        where others reach this node; empty until that is known
+        the address at which others reach this node; empty until it is known
         """
     @property
     def result(self) -> JobResult | None:
@@ -853,7 +853,7 @@ class AgentState:
         ...
 class StreamTarget:
     """
-    Where one of a worker's streams goes.
+    The destination of a worker's stdout or stderr.
 
     Members:
 
@@ -910,7 +910,7 @@ class WorkerTemplate:
     """
     def __init__(self, argv: list[str], *, env: dict[str, str] = {}, stdout_target: StreamTarget = StreamTarget.INHERIT, stderr_target: StreamTarget = StreamTarget.INHERIT) -> None:
         """
-        `env` is for this worker alone and wins over everything else.
+        `env` is for this worker only and overrides all other variables.
         """
     @property
     def stderr_target(self) -> StreamTarget:
@@ -920,15 +920,15 @@ class WorkerTemplate:
         ...
 class AgentOptions:
     """
-    What an agent is to run, and how.
+    The workers of an agent and its settings.
     """
     def __init__(self, workers: collections.abc.Sequence[WorkerTemplate], *, env: dict[str, str], run_id: str = 'none', role: str = 'default', cwd: str = '', max_restarts: int = 0, rendezvous: RendezvousOptions | None = None, stop_grace: float = 30.0, failure_grace: float | None = None, stop_scope: SignalScope = SignalScope.GROUP, exit_barrier_timeout: float | None = None, master_port: int = 0, worker_ports: tuple[int, int] = (0, 0), share_store: bool = True, log_dir: str = '', line_prefix: str = '[${role_name}${local_rank}]:', guardian_path: str = '', become_subreaper: bool = False, start_timeout: float = 60.0) -> None:
         """
-        One WorkerTemplate for each local rank; `env` is all that every worker inherits. `max_restarts` is the job's, of all its nodes. Without `rendezvous` the job has one node.
+        One WorkerTemplate for each local rank; workers inherit no variables except `env`. `max_restarts` is the budget of the whole job. Without `rendezvous` the job has one node.
         """
 class WorkerAssignment:
     """
-    One worker's place in a round.
+    The ranks of one worker in a round.
     """
     @property
     def local_rank(self) -> int:
@@ -947,7 +947,7 @@ class WorkerAssignment:
         ...
 class RoundInfo:
     """
-    What the workers of a round agree on.
+    The facts of a round that all its workers share.
     """
     @property
     def generation(self) -> int:
@@ -980,7 +980,7 @@ class RoundInfo:
         """
 class AgentEvent:
     """
-    Something that the agent did or saw.
+    An action or an observation of the agent.
     """
     class Kind:
         """
@@ -1048,7 +1048,7 @@ class AgentEvent:
     @property
     def at(self) -> float:
         """
-        on the scale of time.monotonic()
+        in the time of time.monotonic()
         """
     @property
     def exit(self) -> WorkerExit:
@@ -1080,7 +1080,7 @@ class AgentEvent:
         ...
 class WorkerFailure:
     """
-    A worker that failed by itself.
+    A worker that failed and was not stopped.
     """
     @property
     def error_file(self) -> str:
@@ -1105,7 +1105,7 @@ class WorkerFailure:
         ...
 class AgentResult:
     """
-    How it all ended.
+    The result of an agent's run.
     """
     @property
     def exit_code(self) -> int:
@@ -1113,12 +1113,12 @@ class AgentResult:
     @property
     def failures(self) -> list[WorkerFailure]:
         """
-        of this node's last round, earliest first, without workers that were stopped
+        in this node's last round, earliest first, without workers that were stopped
         """
     @property
     def job(self) -> JobResult | None:
         """
-        None if the agent ended without hearing it
+        None if the agent ended before it received the job's result
         """
     @property
     def message(self) -> str:
@@ -1128,7 +1128,7 @@ class AgentResult:
         ...
 class Agent:
     """
-    One node's agent: starts the workers, watches them, restarts them.
+    One node's agent: starts, supervises and restarts the workers.
     """
     def __enter__(self) -> Agent:
         ...
@@ -1138,11 +1138,11 @@ class Agent:
         ...
     def close(self) -> None:
         """
-        Kill whatever runs, and remove the temporary directory if there was no log_dir.
+        Kill all workers, and remove the temporary directory if there was no log_dir.
         """
     def next_event(self, timeout: float | None = None) -> AgentEvent | None:
         """
-        The next event; None when `timeout` seconds pass first, or when FINISHED has been delivered. Signal handlers run meanwhile, and may raise.
+        The next event; None after `timeout` seconds without one, or after FINISHED has been delivered. Signal handlers run during the call and may raise.
         """
     def request_stop(self, signum: int) -> None:
         """
@@ -1151,16 +1151,16 @@ class Agent:
     @property
     def result(self) -> AgentResult:
         """
-        The result; once FINISHED has been delivered.
+        The result; available after FINISHED has been delivered.
         """
 def file_backend(path: str, run_id: str, *, timeout: float = 5.0) -> RendezvousBackend:
     """
-    The state in the file <path>.<run_id>, which all nodes see.
+    The state in the file <path>.<run_id>, which all nodes share.
     """
 def store_backend(host: str, port: int, run_id: str, *, timeout: float = 5.0) -> RendezvousBackend:
     """
-    The state under one key of a TCPStore server, PyTorch's or elastic's. Connects when it is
-    first used.
+    The state in one key of a TCPStore server, PyTorch's or elastic's. Connects at the first
+    call.
     """
 EXIT_CANNOT_LOG: int = 74
 EXIT_CANNOT_SERVE: int = 73

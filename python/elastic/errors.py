@@ -3,16 +3,16 @@
 ::
 
     ElasticError
-    ├── ConfigError           also ValueError: an argument or option that cannot be
+    ├── ConfigError           also ValueError: an invalid argument or option
     ├── StoreError            a call of a key-value store failed
     │   ├── StoreTimeout      also TimeoutError: the deadline passed; the client stays usable
     │   ├── StoreUnavailable  also ConnectionError: refused, reset or closed
     │   ├── StoreProtocolError   the peer is not a TCPStore server
-    │   └── QueueEmpty        also LookupError: queue_pop(block=False) found nothing
+    │   └── QueueEmpty        also LookupError: queue_pop(block=False) on an empty queue
     ├── RendezvousError       the nodes could not agree on a round
-    │   ├── RendezvousClosed     the job is over: nobody can join it any more
+    │   ├── RendezvousClosed     the job has ended: no node can join it
     │   ├── RendezvousTimeout    also TimeoutError: no round within the join timeout
-    │   └── RendezvousUnavailable   also ConnectionError: the way to the others is lost
+    │   └── RendezvousUnavailable   also ConnectionError: the coordinator is unreachable
     └── WorkerFailed          a worker process ended with a failure
 """
 

@@ -5,9 +5,9 @@
     store = elastic.torch.Store(elastic.StoreClient(host, port))
     torch.distributed.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
 
-It stands wherever a ``torch.distributed.TCPStore`` client does, also below a ``PrefixStore``, and
-against PyTorch's own servers. Unlike that client it keeps its deadline in every call, and a thread
-that waits does not keep the others from the store.
+It can replace a ``torch.distributed.TCPStore`` client, also below a ``PrefixStore`` and with
+PyTorch's servers. Unlike that client, every call keeps its deadline, and a blocked call does not
+delay calls of other threads.
 
 This is the only module of elastic that imports torch.
 """
@@ -32,7 +32,7 @@ _Text = str | bytes
 
 
 class StoreTimeout(errors.StoreTimeout, dist.DistStoreError):
-    """A deadline passed: elastic's error and torch's in one, for the code of both."""
+    """A deadline passed. Handlers of elastic's error and of torch's both match it."""
 
 
 class StoreUnavailable(errors.StoreUnavailable, dist.DistNetworkError):
@@ -44,7 +44,7 @@ class StoreQueueEmpty(errors.QueueEmpty, dist.QueueEmptyError):
 
 
 def _as_torch(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Calls; what elastic raises becomes what torch's own code catches as well."""
+    """Calls, and converts elastic's exceptions to classes that also derive from torch's."""
     try:
         return call(*args, **kwargs)
     except errors.StoreTimeout as error:
@@ -55,17 +55,17 @@ def _as_torch(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T
         raise StoreQueueEmpty(str(error)) from None
 
 
-# torch's C++ code (a PrefixStore, a process group) holds on to a store without a reference that
-# Python sees, and calls into the Python object for as long. So each one is kept until close().
+# torch's C++ code (a PrefixStore, a process group) keeps a store without a reference that Python
+# can see, and calls the Python object. So each store is kept alive until close().
 _open_stores: set[Store] = set()
 
 
 class Store(dist.Store):
     """``client`` as a ``torch.distributed.Store``.
 
-    The timeout is the store's own from here on (``timeout``, ``set_timeout``), as torch's C++ code
-    reads and sets it there; it begins as the client's. A store lives until ``close()`` or the end
-    of the process, since process groups may use it without Python knowing.
+    The store has its own timeout (``timeout``, ``set_timeout``), which torch's C++ code reads and
+    sets; its initial value is the client's. A store lives until ``close()`` or the end of the
+    process, because process groups may use it without a Python reference.
     """
 
     def __init__(self, client: StoreClient) -> None:
@@ -138,10 +138,10 @@ class Store(dist.Store):
         return clone
 
     def close(self) -> None:
-        """Closes the client, once no process group uses this store any more."""
+        """Closes the client. Call it when no process group uses this store any more."""
         self._client.close()
         _open_stores.discard(self)
 
-    # What torch's C++ code calls two of them.
+    # The names of these methods in torch's C++ code.
     deleteKey = delete_key
     getNumKeys = num_keys

@@ -1,4 +1,4 @@
-"""Counting CPUs and GPUs, on laid-out file trees and on the machine itself."""
+"""Counting CPUs and GPUs, in prepared file trees and on this machine."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ UUIDS = ["GPU-aaaa-1", "GPU-aabb-2", "GPU-cccc-3"]
         ("none", UUIDS, None),
     ],
 )
-def test_visible_gpus_are_counted_only_when_sure(
+def test_visible_gpus_are_counted_only_when_certain(
     visible: str | None, uuids: Sequence[str] | None, expected: int | None
 ) -> None:
     assert devices.visible_gpus(visible, lambda: uuids) == expected
@@ -160,7 +160,7 @@ def test_numbers_and_cpu_need_no_interpreter() -> None:
 
 
 def interpreter(tmp_path: Path, program: str) -> str:
-    """Stands for the workers' interpreter; runs a program of its own instead of the probe."""
+    """A substitute for the workers' interpreter, which runs ``program`` instead of the probe."""
     path = tmp_path / "python"
     path.write_text(f"#!/bin/sh\n{program}\n")
     path.chmod(0o755)
@@ -173,11 +173,11 @@ def test_auto_without_accelerators_means_cpus(tmp_path: Path) -> None:
     assert devices.worker_count("auto", environ, asked) == devices.usable_cpus()
 
 
-def test_the_workers_interpreter_counts_where_the_launcher_cannot(tmp_path: Path) -> None:
+def test_workers_interpreter_counts_devices_that_the_launcher_cannot_count(tmp_path: Path) -> None:
     assert devices.worker_count("xpu", {}, interpreter(tmp_path, "echo 5")) == 5
 
 
-def test_gpu_without_a_gpu_is_refused(tmp_path: Path) -> None:
+def test_gpu_without_a_visible_gpu_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no GPU is visible here"):
         devices.worker_count("gpu", {"CUDA_VISIBLE_DEVICES": ""}, "/no/python")
 
@@ -190,17 +190,17 @@ def test_gpu_without_a_gpu_is_refused(tmp_path: Path) -> None:
         ("echo many", "exit status 0"),
     ],
 )
-def test_an_interpreter_that_cannot_count_is_told(tmp_path: Path, program: str, said: str) -> None:
+def test_failed_probe_is_reported(tmp_path: Path, program: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         devices.worker_count("xpu", {}, interpreter(tmp_path, program))
 
 
-def test_an_interpreter_that_cannot_run_is_told() -> None:
+def test_missing_interpreter_is_reported() -> None:
     with pytest.raises(ConfigError, match="cannot run /no/python"):
         devices.worker_count("xpu", {}, "/no/python")
 
 
-def test_the_real_probe_counts() -> None:
+def test_probe_counts_in_a_real_interpreter() -> None:
     pytest.importorskip("torch")
     expected = devices.visible_gpus(None, devices.nvml_devices)
     count = devices.worker_count("auto", dict(os.environ), sys.executable)

@@ -1,4 +1,4 @@
-"""An agent whose workers merely run is asleep: nothing polls and no timer wakes it."""
+"""An agent with running workers sleeps: it does not poll, and no timer wakes it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from launching import launched
 
 WORKERS = 8
 WINDOW_S = 3.0
-WINDOWS_MAX = 20  # a start may still be settling on a loaded machine
+WINDOWS_MAX = 20  # on a loaded machine the start may not be complete in the first windows
 
 
 def children(pid: int) -> list[int]:
@@ -23,7 +23,7 @@ def children(pid: int) -> list[int]:
 
 
 def times_scheduled(pids: list[int]) -> int:
-    """How often any thread of the processes was put on a CPU (schedstat's third number)."""
+    """How often threads of the processes were scheduled (schedstat's third number)."""
     return sum(
         int((task / "schedstat").read_text().split()[2])
         for pid in pids
@@ -32,7 +32,7 @@ def times_scheduled(pids: list[int]) -> int:
 
 
 def test_idle_agent_and_guardian_are_never_scheduled() -> None:
-    # The workers tell that they run, and then sleep until they are stopped.
+    # The workers print that they run, and then sleep until they are stopped.
     sleeper = "echo up; exec sleep 600"
     with launched(f"--nproc-per-node={WORKERS}", "--no-python", "sh", "-c", sleeper) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""StoreClient from Python, against elastic's server and against both of PyTorch's."""
+"""StoreClient from Python, with elastic's server and with both of PyTorch's servers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import elastic
 import pytest
 from elastic import StoreClient, StoreServer
 
-PATIENCE = 60.0  # seconds: for what happens at once unless the machine is busy
+TIMEOUT_S = 60.0  # for events that happen at once unless the machine is busy
 
 
 def torch_server(use_libuv: bool) -> tuple[object, int]:
@@ -44,18 +44,18 @@ def port(backend: str) -> Iterator[int]:
 
 @pytest.fixture
 def client(port: int) -> Iterator[StoreClient]:
-    with StoreClient("127.0.0.1", port, timeout=PATIENCE) as client:
+    with StoreClient("127.0.0.1", port, timeout=TIMEOUT_S) as client:
         yield client
 
 
 def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_S
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
+        assert time.monotonic() < deadline, "the condition did not become true"
         os.sched_yield()
 
 
-def test_text_and_bytes_go_in_and_bytes_come_out(client: StoreClient) -> None:
+def test_keys_and_values_are_str_or_bytes_and_results_are_bytes(client: StoreClient) -> None:
     client.set("key", "päivää")
     assert client.get(b"key") == "päivää".encode()
     client.set(b"\xff\x00", b"\x00\xfe")
@@ -88,21 +88,21 @@ def test_lists_of_keys(client: StoreClient) -> None:
     assert sorted(client.list_keys()) == ["a", "b"]
 
 
-def test_get_waits_for_a_key_that_another_sets(client: StoreClient, port: int) -> None:
+def test_get_waits_until_another_client_sets_the_key(client: StoreClient, port: int) -> None:
     with ThreadPoolExecutor() as pool:
         one = pool.submit(client.get, "late")
         many = pool.submit(client.multi_get, ["late", "later"])
-        other = StoreClient("127.0.0.1", port, timeout=PATIENCE)
+        other = StoreClient("127.0.0.1", port, timeout=TIMEOUT_S)
         other.set("late", "v")
-        assert one.result(PATIENCE) == b"v"
+        assert one.result(TIMEOUT_S) == b"v"
         other.set("later", "w")
-        assert many.result(PATIENCE) == [b"v", b"w"]
+        assert many.result(TIMEOUT_S) == [b"v", b"w"]
 
 
 def test_barrier_releases_all(client: StoreClient) -> None:
     with ThreadPoolExecutor(4) as pool:
         for caller in [pool.submit(client.barrier, "b", 4) for _ in range(4)]:
-            assert caller.result(PATIENCE) is None
+            assert caller.result(TIMEOUT_S) is None
 
 
 @pytest.mark.parametrize("timeout", [0.05, datetime.timedelta(milliseconds=50)])
@@ -136,14 +136,14 @@ def test_default_timeout_can_be_set_and_read(client: StoreClient) -> None:
 
 
 @pytest.mark.parametrize("timeout", [-1, -0.1, float("nan"), datetime.timedelta(seconds=-1)])
-def test_negative_timeout_is_refused(
+def test_negative_timeout_is_rejected(
     client: StoreClient, timeout: float | datetime.timedelta
 ) -> None:
     with pytest.raises(elastic.ConfigError):
         client.get("k", timeout=timeout)
 
 
-def test_arguments_beyond_the_protocol_are_refused_and_not_sent(client: StoreClient) -> None:
+def test_arguments_over_the_limits_are_rejected_and_not_sent(client: StoreClient) -> None:
     with pytest.raises(ValueError, match="8192 bytes: at most 8191"):
         client.set("k" * 8192, "v")
     with pytest.raises(elastic.ConfigError, match="the value has"):
@@ -151,13 +151,13 @@ def test_arguments_beyond_the_protocol_are_refused_and_not_sent(client: StoreCli
     with pytest.raises(elastic.ConfigError, match="2 keys for 1 values"):
         client.multi_set(["a", "b"], ["1"])
     with pytest.raises(TypeError):
-        client.wait("abc")  # type: ignore[arg-type]  # a str is no list of keys
+        client.wait("abc")  # type: ignore[arg-type]  # a str is not a list of keys
     with pytest.raises(TypeError):
         client.set("k", 1)  # type: ignore[arg-type]
     client.ping()
 
 
-def test_blocked_threads_delay_no_other(client: StoreClient) -> None:
+def test_blocked_calls_delay_no_other_thread(client: StoreClient) -> None:
     with ThreadPoolExecutor(8) as pool:
         blocked = [pool.submit(client.get, "gate") for _ in range(8)]
         for number in range(200):
@@ -165,22 +165,22 @@ def test_blocked_threads_delay_no_other(client: StoreClient) -> None:
             assert client.get("k") == str(number).encode()
         assert not any(call.done() for call in blocked)
         client.set("gate", "open")
-        assert [call.result(PATIENCE) for call in blocked] == [b"open"] * 8
+        assert [call.result(TIMEOUT_S) for call in blocked] == [b"open"] * 8
 
 
 def test_close_ends_a_blocked_call(client: StoreClient) -> None:
-    client.timeout = PATIENCE
+    client.timeout = TIMEOUT_S
     with ThreadPoolExecutor() as pool:
         blocked = pool.submit(client.get, "never")
         client.set("k", "v")
         client.close()
         with pytest.raises(elastic.StoreError, match="closed"):
-            blocked.result(PATIENCE)
+            blocked.result(TIMEOUT_S)
     with pytest.raises(elastic.StoreError, match="closed"):
         client.set("k", "v")
 
 
-def test_forked_child_is_refused_and_its_clone_works(client: StoreClient) -> None:
+def test_forked_child_gets_an_error_and_its_clone_works(client: StoreClient) -> None:
     client.set("k", "parent")
     child = os.fork()
     if child == 0:
@@ -198,9 +198,9 @@ def test_forked_child_is_refused_and_its_clone_works(client: StoreClient) -> Non
     assert client.get("from child") == b"v"
 
 
-def test_dead_server_is_unavailable_and_a_new_one_is_found() -> None:
+def test_client_reconnects_to_a_restarted_server() -> None:
     with StoreServer() as server:
-        client = StoreClient("127.0.0.1", server.port, timeout=PATIENCE)
+        client = StoreClient("127.0.0.1", server.port, timeout=TIMEOUT_S)
         client.set("k", "v")
     with pytest.raises(elastic.StoreUnavailable):
         client.add("n", 1)
@@ -208,7 +208,7 @@ def test_dead_server_is_unavailable_and_a_new_one_is_found() -> None:
         assert client.add("n", 1) == 1
 
 
-def test_connect_gives_up_at_its_timeout() -> None:
+def test_connect_fails_at_its_timeout() -> None:
     with StoreServer() as server:
         port = server.port
     with pytest.raises(
@@ -232,10 +232,10 @@ def test_queues(backend: str, client: StoreClient) -> None:
     with ThreadPoolExecutor() as pool:
         popped = pool.submit(client.queue_pop, "q")
         client.queue_push("q", "3")
-        assert popped.result(PATIENCE) == b"3"
+        assert popped.result(TIMEOUT_S) == b"3"
 
 
-def test_exceptions_say_what_they_are_and_survive_a_pickle(client: StoreClient) -> None:
+def test_exceptions_have_a_message_and_can_be_pickled(client: StoreClient) -> None:
     with pytest.raises(elastic.StoreTimeout) as caught:
         client.get(b"\xff", timeout=0.01)
     assert isinstance(caught.value, TimeoutError)
@@ -268,28 +268,31 @@ def test_signal_handlers_run_in_a_blocked_call_and_ctrl_c_ends_it() -> None:
     ):
         try:
             assert child.stdout is not None
-            eventually(lambda: server.stats().requests >= 5)  # the last of them is WAIT
+            eventually(lambda: server.stats().requests >= 5)  # the fifth is WAIT
             child.send_signal(signal.SIGUSR1)
             assert child.stdout.readline() == "handled\n"
             child.send_signal(signal.SIGINT)
             assert child.stdout.readline() == "interrupted 1\n"
-            assert child.wait(PATIENCE) == 0
+            assert child.wait(TIMEOUT_S) == 0
         finally:
             child.kill()
 
 
-def test_other_threads_run_while_one_is_blocked() -> None:
-    with StoreServer() as server, StoreClient("127.0.0.1", server.port, timeout=PATIENCE) as client:
+def test_blocked_call_releases_the_gil() -> None:
+    with (
+        StoreServer() as server,
+        StoreClient("127.0.0.1", server.port, timeout=TIMEOUT_S) as client,
+    ):
         thread = threading.Thread(target=client.get, args=("gate",))
         thread.start()
-        client.set("gate", "open")  # would never run if the blocked call kept the interpreter
-        thread.join(PATIENCE)
+        client.set("gate", "open")  # would never run if the blocked call kept the GIL
+        thread.join(TIMEOUT_S)
         assert not thread.is_alive()
 
 
-def test_server_tells_what_it_holds() -> None:
+def test_server_stats_count_keys_and_bytes() -> None:
     with StoreServer(value_bytes_max=10) as server:
-        client = StoreClient(server.host, server.port, timeout=PATIENCE)
+        client = StoreClient(server.host, server.port, timeout=TIMEOUT_S)
         client.set("k", "v")
         client.ping()
         eventually(lambda: server.stats().keys == 1)
@@ -303,7 +306,7 @@ def test_server_tells_what_it_holds() -> None:
         server.close()
 
 
-def test_server_refuses_what_it_cannot_bind() -> None:
+def test_server_rejects_an_address_that_it_cannot_bind() -> None:
     with StoreServer() as server, pytest.raises(elastic.StoreUnavailable):
         StoreServer(port=server.port)
     with pytest.raises(elastic.ConfigError):

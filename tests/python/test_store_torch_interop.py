@@ -35,7 +35,7 @@ def connect(server: StoreServer) -> Callable[..., Any]:
     return connect
 
 
-def test_every_call_of_the_client_does_what_torch_documents(connect: Callable[..., Any]) -> None:
+def test_every_call_behaves_as_torch_documents(connect: Callable[..., Any]) -> None:
     store = connect()
     store.set("k", "v")
     assert store.get("k") == b"v"
@@ -86,9 +86,7 @@ def test_blocked_get_is_woken_by_another_client(connect: Callable[..., Any]) -> 
     assert values == [b"here"]
 
 
-def test_workers_count_themselves_in_and_prefixes_nest(
-    server: StoreServer, connect: Callable[..., Any]
-) -> None:
+def test_worker_count_and_nested_prefixes(server: StoreServer, connect: Callable[..., Any]) -> None:
     stores = [connect(world_size=3) for _ in range(3)]
     assert server.stats().keys == 1, "init/ is an ordinary key"
     nested = dist.PrefixStore("in/", dist.PrefixStore("out", stores[0]))
@@ -98,7 +96,7 @@ def test_workers_count_themselves_in_and_prefixes_nest(
     assert stores[2].clone().get("out/in//k") == b"v"
 
 
-def test_barrier_of_the_store_lets_all_pass_together(connect: Callable[..., Any]) -> None:
+def test_store_barrier_releases_all_callers(connect: Callable[..., Any]) -> None:
     stores = [connect() for _ in range(4)]
     passed: list[int] = []
 

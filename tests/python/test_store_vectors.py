@@ -1,8 +1,8 @@
-"""The recorded conversations with PyTorch's store servers, replayed against ours.
+"""Replays recorded sessions with PyTorch's store servers against our server.
 
-``tests/data/tcpstore-vectors.json`` holds what torch 2.13's two servers answered, byte by byte, and
-says where they differ and which of the two is to be followed. Each session runs twice: requests in
-one piece, and one byte at a time.
+``tests/data/tcpstore-vectors.json`` has the replies of torch 2.13's two servers, byte by byte;
+where they differ it names the server to follow. Each session runs twice: requests in one piece,
+and one byte at a time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SESSIONS = {
     name: list(steps) for name, steps in groupby(VECTORS["vectors"], key=lambda v: v["session"])
 }
 VALIDATE = bytes.fromhex("00cef7853c")
-PING = bytes.fromhex("0d") + b"ping"  # echoed: whatever came before it has then been served
+PING = bytes.fromhex("0d") + b"ping"  # its reply proves that earlier requests were handled
 DEADLINE_S = 30.0
 
 
@@ -48,7 +48,7 @@ class Client:
         return received
 
     def receive_until_pong(self, expected_size: int) -> bytes:
-        """What has come, no more and no less, told apart by the echo of a PING behind it."""
+        """Exactly the bytes received so far: those before the reply to a final PING."""
         self.send(PING)
         received = self.receive_exactly(expected_size + 4)
         assert received.endswith(b"ping"), received
@@ -69,7 +69,7 @@ class Connect(Protocol):
 
 @pytest.fixture
 def connect() -> Iterator[Connect]:
-    """Connects clients to a fresh server; both are closed behind the test."""
+    """Connects clients to a new server; both are closed after the test."""
     with StoreServer(host="127.0.0.1", port=0) as server, ExitStack() as stack:
 
         def connect(piece: int | None = None, validate: bool = True) -> Client:
@@ -83,14 +83,14 @@ def connect() -> Iterator[Connect]:
 
 
 def followed(vector: dict[str, Any]) -> dict[str, Any]:
-    """What is expected of us: of the two servers, the one that the vector recommends."""
+    """The expected reply: that of the server that the vector recommends."""
     if vector.get("recommend") == "classic":
         return {**vector, **vector["classic"]}
     return vector
 
 
 def is_unordered_same(received: str, expected: str) -> bool:
-    """LIST_KEYS promises no order: the same bytes in some order, the same count in front."""
+    """LIST_KEYS has no defined order: compares the count and the sorted keys."""
     return received[:16] == expected[:16] and sorted(received) == sorted(expected)
 
 
@@ -108,8 +108,8 @@ def test_session_is_answered_as_recorded(connect: Connect, session: str, piece: 
     for step in map(followed, steps):
         client = clients[step["conn"]]
         if client.closed:
-            continue  # an earlier step has closed it here, and in one of the two servers
-        # The server closes at the byte that is wrong; what follows it may find nobody.
+            continue  # an earlier step closed it here, and in one of the two servers
+        # The server closes at the invalid byte, so sending the rest may fail.
         with suppress(BrokenPipeError, ConnectionResetError):
             client.send(bytes.fromhex(step["request"]))
         if step["conn"] in step["closed"]:
@@ -149,13 +149,13 @@ LIMITS: dict[str, tuple[bytes, bytes | None]] = {
     "APPEND of 5 MiB twice": (pair_of(9, b"k", bytes(MIB5)) * 2, b""),
     "CHECK of 131072 keys": (pair_of(1, b"/k", b"") + list_of(5, 131072, b"/k"), b"\0"),
     "CHECK of 131073 keys": (list_of(5, 131073, b"/k"), None),
-    "CHECK that announces 2^40 keys": (b"\x05" + (1 << 40).to_bytes(8, "little"), None),
-    "SET that announces a key of 2^63": (b"\x01" + (1 << 63).to_bytes(8, "little"), None),
+    "CHECK with a count of 2^40 keys": (b"\x05" + (1 << 40).to_bytes(8, "little"), None),
+    "SET with a key length of 2^63": (b"\x01" + (1 << 63).to_bytes(8, "little"), None),
 }
 
 
 @pytest.mark.parametrize("case", LIMITS)
-def test_limits_are_those_of_torchs_default_server(connect: Connect, case: str) -> None:
+def test_limits_equal_those_of_torchs_default_server(connect: Connect, case: str) -> None:
     request, reply = LIMITS[case]
     client = connect()
     if reply is None:
@@ -165,4 +165,4 @@ def test_limits_are_those_of_torchs_default_server(connect: Connect, case: str) 
     else:
         client.send(request)
         assert client.receive_until_pong(len(reply)) == reply
-    assert connect().receive_until_pong(0) == b"", "others are served on"
+    assert connect().receive_until_pong(0) == b"", "other connections are unaffected"

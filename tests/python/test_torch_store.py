@@ -1,4 +1,4 @@
-"""elastic.torch.Store under real process groups, and as torch's own code uses a store."""
+"""elastic.torch.Store with real process groups, and with the calls that torch's code makes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ dist = pytest.importorskip("torch.distributed", reason="needs torch")
 import elastic  # noqa: E402
 import elastic.torch  # noqa: E402
 
-PATIENCE = 120.0  # seconds: each worker imports torch
+TIMEOUT_S = 120.0  # each worker imports torch
 
 WORKER = """
 import datetime, sys
@@ -72,7 +72,7 @@ def test_gloo_groups_form_over_the_store(port: int, world_size: int) -> None:
         for rank in range(world_size)
     ]
     try:
-        outputs = [worker.communicate(timeout=PATIENCE)[0] for worker in workers]
+        outputs = [worker.communicate(timeout=TIMEOUT_S)[0] for worker in workers]
     finally:
         for worker in workers:
             worker.kill()
@@ -81,7 +81,7 @@ def test_gloo_groups_form_over_the_store(port: int, world_size: int) -> None:
     assert outputs == ["done\n"] * world_size
 
 
-def test_prefix_store_reaches_every_call_and_keeps_the_store_alive(port: int) -> None:
+def test_prefix_store_supports_every_call_and_keeps_the_store_alive(port: int) -> None:
     def make() -> dist.Store:
         return dist.PrefixStore("p", elastic.torch.Store(elastic.StoreClient("127.0.0.1", port)))
 
@@ -116,7 +116,7 @@ def test_calls_that_torch_makes_on_the_store_itself(store: elastic.torch.Store) 
     assert sorted(store.list_keys()) == ["b", "k"]
 
 
-def test_timeout_is_set_and_kept_as_torch_does(store: elastic.torch.Store) -> None:
+def test_timeout_is_set_and_enforced_like_torchs(store: elastic.torch.Store) -> None:
     assert store.timeout == datetime.timedelta(seconds=30)
     prefixed = dist.PrefixStore("p", store)
     prefixed.set_timeout(datetime.timedelta(seconds=0.05))
@@ -126,12 +126,12 @@ def test_timeout_is_set_and_kept_as_torch_does(store: elastic.torch.Store) -> No
         prefixed.get("missing")
     with pytest.raises(elastic.StoreTimeout):
         store.wait(["missing"])
-    # torch's barrier over a store repeats its wait when it ends with a RuntimeError.
+    # torch's store barrier retries its wait after a RuntimeError.
     with pytest.raises(RuntimeError):
         store.wait(["missing"], datetime.timedelta(seconds=0.01))
 
 
-def test_lost_server_is_an_error_that_torch_knows() -> None:
+def test_lost_server_raises_torchs_exception_class() -> None:
     with elastic.StoreServer() as server:
         store = elastic.torch.Store(elastic.StoreClient("127.0.0.1", server.port))
     with pytest.raises(dist.DistNetworkError):

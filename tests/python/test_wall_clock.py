@@ -1,4 +1,4 @@
-"""A wall clock that is wrong, and steps, changes nothing: no decision reads it."""
+"""A wrong or stepping wall clock has no effect, because no decision uses it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from launching import Job, free_endpoint
 
 HOUR_S = 3600
-# In its first life a worker says now and then that it works, and its clock, until it may end.
+# Before the restart a worker prints its wall-clock time periodically, until the file $0 exists.
 WORKER = """
 until [ -e "$0" ]; do echo "$RANK at $(date +%s)"; sleep 0.2; done
 echo "$RANK ends, restarts: $TORCHELASTIC_RESTART_COUNT"
@@ -21,10 +21,10 @@ echo "$RANK ends, restarts: $TORCHELASTIC_RESTART_COUNT"
 
 @pytest.fixture
 def wall_clock(tmp_path: Path) -> dict[str, str]:
-    """The environment of a node whose wall clock a file moves."""
+    """The environment of a node whose wall clock has an offset from a file."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
-        pytest.skip("there is no C compiler")
+        pytest.skip("needs a C compiler")
     library = tmp_path / "wall_clock.so"
     source = Path(__file__).with_name("stub_wall_clock.c")
     subprocess.run(
@@ -34,14 +34,14 @@ def wall_clock(tmp_path: Path) -> dict[str, str]:
 
 
 def read_beats(node: subprocess.Popen[str], count: int) -> list[int]:
-    """The times that a node's worker says next."""
+    """The next times that a node's worker prints."""
     assert node.stdout is not None
     lines = [node.stdout.readline() for _ in range(count)]
     assert all(" at " in line for line in lines), lines
     return [int(line.split(" at ")[1]) for line in lines]
 
 
-def test_a_wall_clock_that_is_wrong_and_steps_changes_nothing(
+def test_wrong_and_stepping_wall_clock_has_no_effect(
     wall_clock: dict[str, str], tmp_path: Path
 ) -> None:
     offset = Path(wall_clock["STUB_WALL_CLOCK_FILE"])
@@ -56,7 +56,7 @@ def test_a_wall_clock_that_is_wrong_and_steps_changes_nothing(
         ahead = read_beats(wrong, 1)[0]
         assert abs(ahead - HOUR_S - time.time()) < HOUR_S / 2
         offset.write_text(f"{-HOUR_S}\n")
-        # Three times as long as a node may be silent.
+        # Three times node_timeout.
         beats = read_beats(wrong, 15)
         read_beats(right, 15)
         assert abs(beats[-1] + HOUR_S - time.time()) < HOUR_S / 2
@@ -65,6 +65,6 @@ def test_a_wall_clock_that_is_wrong_and_steps_changes_nothing(
         done = job.finish()
     assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
     ends = [line for node in done for line in node.stdout.splitlines() if "ends" in line]
-    # One restart, which the worker of rank 1 asked for, and none because of a clock.
+    # One restart, caused by the worker of rank 1, and none by a clock.
     assert {"0 ends, restarts: 1", "1 ends, restarts: 1"} <= set(ends), ends
     assert not any("restarts: 2" in line for line in ends)

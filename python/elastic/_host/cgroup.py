@@ -1,6 +1,6 @@
-"""What this process's control group allows it, from the files of cgroup v1 or v2.
+"""Limits and counters of this process's control group, from the files of cgroup v1 or v2.
 
-Every function reads below ``root``, so that tests lay out trees of their own.
+Every function reads below ``root``, so that tests can create their own trees.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 
 def cpu_quota(root: str = "/") -> float | None:
-    """CPUs' worth of time that the group and its parents grant; None where nothing limits it."""
+    """The CPU quota of the group and its parents, in CPUs; None: no limit."""
     limits = [
         limit
         for version, folder in _folders(root, "cpu")
@@ -20,8 +20,8 @@ def cpu_quota(root: str = "/") -> float | None:
 
 
 def oom_kills(root: str = "/") -> int | None:
-    """How often the kernel has killed a process of this group for want of memory; None: unknown."""
-    # The group's own folder comes last; only v2 counts for the groups below, too.
+    """The number of OOM kills in this group; None: unknown."""
+    # The group's own folder comes last; only v2 includes the groups below it.
     for version, folder in reversed(list(_folders(root, "memory"))):
         text = _read(
             os.path.join(folder, "memory.events" if version == 2 else "memory.oom_control")
@@ -34,7 +34,7 @@ def oom_kills(root: str = "/") -> int | None:
 
 
 def memory_limit(root: str = "/") -> int | None:
-    """The tightest memory limit of the group and its parents, in bytes; None: no limit."""
+    """The lowest memory limit of the group and its parents, in bytes; None: no limit."""
     limits = [
         int(text)
         for version, folder in _folders(root, "memory")
@@ -75,7 +75,7 @@ def _folders(root: str, controller: str) -> Iterator[tuple[int, str]]:
         for mount_version, mount_root, mount_point in mounts:
             if mount_version != version:
                 continue
-            # In a container the mount may begin below the group that /proc tells of.
+            # In a container the mount may begin below the group that /proc reports.
             inside = _below(path, mount_root)
             folder = os.path.join(root, mount_point.lstrip("/"))
             yield version, folder
@@ -107,7 +107,7 @@ def _mounts(root: str, controller: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _unescape(path: str) -> str:
-    """proc(5) writes blanks of a mount point as octal escapes."""
+    """Decodes the octal escapes by which proc(5) encodes blanks in a mount point."""
     return path.replace("\\040", " ").replace("\\011", "\t")
 
 

@@ -1,7 +1,7 @@
-"""How many workers this machine has room for: usable CPUs and visible accelerators.
+"""The number of usable CPUs and visible accelerators, for ``--nproc-per-node``.
 
-The launcher never imports torch. GPUs are counted by NVIDIA's management library where its answer
-must agree with what a worker would see; otherwise the workers' own interpreter is asked.
+The launcher never imports torch. NVIDIA's management library counts GPUs if its result certainly
+agrees with CUDA's; otherwise a probe runs in the workers' interpreter.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from elastic.errors import ConfigError
 
 PROBE_DEADLINE_S = 120.0  # importing torch from a cold network disk takes more than a minute
 
-# Counts devices in the workers' interpreter. It dies with the launcher and prints one number; a
-# program without torch has none. AttributeError: torch before 2.6 lacks torch.accelerator.
+# Counts devices in the workers' interpreter and prints one number, 0 without torch. It is killed
+# when the launcher dies. AttributeError: torch before 2.6 lacks torch.accelerator.
 _PROBE = """
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 9)
@@ -39,9 +39,9 @@ print(count({"gpu": "cuda", "xpu": "xpu"}[sys.argv[2]]) if sys.argv[2] != "auto"
 
 
 def usable_cpus(affinity: int | None = None, quota: float | None = None) -> int:
-    """CPUs that may be used at one time: the affinity mask's, within the cgroup's quota.
+    """The number of CPUs in the affinity mask, limited by the cgroup's quota.
 
-    Either figure is looked up when it is not given; a quota of 0 stands for "none".
+    A value that is not given is read from the system; a quota of 0 means no quota.
     """
     if affinity is None:
         affinity = len(os.sched_getaffinity(0))
@@ -53,7 +53,7 @@ def usable_cpus(affinity: int | None = None, quota: float | None = None) -> int:
 def worker_count(
     wanted: str, environ: Mapping[str, str], interpreter: str, origin: str = "--nproc-per-node"
 ) -> int:
-    """The number that ``--nproc-per-node`` stands for."""
+    """The number of workers for a value of ``--nproc-per-node``."""
     if wanted.isascii() and wanted.isdigit() and int(wanted) > 0:
         return int(wanted)
     if wanted == "cpu":
@@ -75,9 +75,9 @@ def worker_count(
 
 
 def visible_gpus(visible: str | None, devices: Callable[[], Sequence[str] | None]) -> int | None:
-    """How many GPUs a worker would see under ``CUDA_VISIBLE_DEVICES``; None: not sure.
+    """The number of GPUs visible to a worker under ``CUDA_VISIBLE_DEVICES``; None: uncertain.
 
-    ``devices`` gives the UUIDs of the machine's GPUs, or None if it cannot.
+    ``devices`` returns the UUIDs of the machine's GPUs, or None if they are unknown.
     """
     if visible is not None and not visible.strip():
         return 0
@@ -93,7 +93,7 @@ def visible_gpus(visible: str | None, devices: Callable[[], Sequence[str] | None
             matches = [index for index, uuid in enumerate(uuids) if uuid.startswith(name)]
         else:
             matches = []
-        # CUDA stops at what it does not know and refuses repetitions: let it speak for itself.
+        # CUDA stops at an unknown entry and rejects repetitions: leave these cases to the probe.
         if len(matches) != 1 or matches[0] in chosen:
             return None
         chosen.add(matches[0])
@@ -101,10 +101,10 @@ def visible_gpus(visible: str | None, devices: Callable[[], Sequence[str] | None
 
 
 def nvml_devices() -> list[str] | None:
-    """UUIDs of the GPUs that NVIDIA's management library knows.
+    """UUIDs of the GPUs that NVIDIA's management library lists.
 
-    None if it is not there or does not work, or if a GPU is partitioned (MIG): what CUDA makes of
-    partitions is its own affair.
+    None if the library is missing or fails, or if a GPU is partitioned (MIG): CUDA counts
+    partitions by rules of its own.
     """
     import ctypes
 
@@ -125,7 +125,7 @@ def nvml_devices() -> list[str] | None:
             mode, pending = ctypes.c_uint(), ctypes.c_uint()
             if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) != 0:
                 return None
-            # A GPU that cannot be partitioned answers "not supported".
+            # A GPU that cannot be partitioned returns "not supported".
             asked = nvml.nvmlDeviceGetMigMode(device, ctypes.byref(mode), ctypes.byref(pending))
             if asked == 0 and mode.value:
                 return None
