@@ -23,7 +23,7 @@ COLUMNS_MAX = 100
 # What a layer may include of ours, beside the standard library and the system.
 LAYER_INCLUDES = {
     "core": ("elastic/", "core/"),
-    "os": ("elastic/", "core/base/check.h", "os/"),
+    "os": ("elastic/", "core/base/check.h", "core/base/memory_budget.h", "os/"),
     "host": ("elastic/", "core/", "os/", "host/"),
     "guardian": ("core/", "elastic/", "os/", "guardian/"),
     "coordinator": ("elastic/", "coordinator/"),

@@ -44,8 +44,8 @@ class CoordinatorService::Impl {
         options_(options),
         store_(std::move(store)),
         incarnation_(os::random_seed()),
-        sessions_(options.limits.hello_timeout, options.limits.session_output_bytes_max,
-                  options.limits.buffered_bytes_max),
+        sessions_(loop, options.limits.hello_timeout, options.limits.session_output_bytes_max,
+                  options.limits.buffered_bytes_max, [this] { settle(); }),
         stall_watch_(loop, [this](const os::EventLoop::Stall& stall) { on_stall(stall); }),
         settle_timer_(loop, [this] { settle(); }),
         state_timer_(loop, [this] { store_state(); }),
@@ -55,14 +55,14 @@ class CoordinatorService::Impl {
     context_.began = loop->now();
     context_.log = options_.log;
     context_.reset_store = [this] { store_->reset(); };
-    context_.read_waiting = [this] { settle_peers(); };
+    context_.read_waiting = [this] { sessions_.streams.settle(); };
     context_.on_touched = [this](CoordinatorJob* job) { touch(job); };
     sessions_.on_message = [this](SessionPeer* peer, session::ClientMessage& message) {
       return on_message(peer, message);
     };
-    sessions_.on_unsettled = [this] { settle_timer_.arm(loop_.now()); };
+    sessions_.on_closed = [this](SessionPeer* peer) { remove(peer); };
     store_->accept_sessions(
-        [this](os::UniqueFd fd, std::string_view unread) { adopt(std::move(fd), unread); });
+        [this](os::DetachedStream connection) { adopt(std::move(connection)); });
   }
 
   ~Impl() {
@@ -76,7 +76,7 @@ class CoordinatorService::Impl {
   void drain(Duration limit, std::function<void()> done);
 
  private:
-  void adopt(os::UniqueFd fd, std::string_view unread);
+  void adopt(os::DetachedStream connection);
   Status on_message(SessionPeer* peer, session::ClientMessage& message);
   Status greet(SessionPeer* peer, const session::ClientHello& hello);
   CoordinatorJob* find_or_add_job(const std::string& id);
@@ -84,7 +84,6 @@ class CoordinatorService::Impl {
   void touch(CoordinatorJob* job);
   void settle();
   void settle_jobs();
-  void settle_peers();
   void remove(SessionPeer* peer);
   std::string encode() const;
   void store_state();
@@ -147,13 +146,13 @@ Status CoordinatorService::Impl::load() {
   return {};
 }
 
-void CoordinatorService::Impl::adopt(os::UniqueFd fd, std::string_view unread) {
+void CoordinatorService::Impl::adopt(os::DetachedStream connection) {
   sessions_total_.add(1);
   if (peers_.size() >= options_.limits.sessions_max) {
     sessions_rejected_.add(1);
     return;
   }
-  auto peer = SessionPeer::create(&sessions_, &loop_, std::move(fd), unread);
+  auto peer = SessionPeer::create(&sessions_, std::move(connection));
   if (!peer.ok()) {
     sessions_rejected_.add(1);
     return;
@@ -220,7 +219,7 @@ void CoordinatorService::Impl::touch(CoordinatorJob* job) {
 
 void CoordinatorService::Impl::settle() {
   settle_jobs();
-  settle_peers();
+  sessions_.streams.settle();
   if (on_drained_ && peers_.empty()) finish_drain();
 }
 
@@ -234,16 +233,6 @@ void CoordinatorService::Impl::settle_jobs() {
   }
   if (state_file_ != nullptr && !state_timer_.armed()) {
     state_timer_.arm(loop_.now() + kStateDelay);
-  }
-}
-
-void CoordinatorService::Impl::settle_peers() {
-  for (SessionPeer* peer : std::exchange(sessions_.unsettled, {})) {
-    if (peer->closed()) {
-      remove(peer);
-    } else {
-      peer->settle();
-    }
   }
 }
 
@@ -312,7 +301,7 @@ void CoordinatorService::Impl::finish_drain() {
   settle_timer_.disarm();
   if (state_file_ != nullptr) store_state();
   // Not told to the jobs: that their sessions end is the coordinator's doing.
-  sessions_.unsettled.clear();
+  sessions_.streams.abandon();
   peers_.clear();
   touched_.clear();
   jobs_.clear();
@@ -320,7 +309,7 @@ void CoordinatorService::Impl::finish_drain() {
   num_jobs_.set(0);
   // Until the socket closes this is a coordinator still, if one that closes every session: whoever
   // asks is not to take it for a plain store.
-  store_->accept_sessions([](const os::UniqueFd&, std::string_view) {});
+  store_->accept_sessions([](const os::DetachedStream&) {});
   store_->drain(drain_limit_, std::exchange(on_drained_, nullptr));
 }
 

@@ -27,6 +27,11 @@ constexpr Duration kPaceMin = std::chrono::milliseconds(10);
 // a node that was told to stop does not wait for that.
 constexpr Duration kLastWordPatience = std::chrono::seconds(1);
 
+// A coordinator that reads nothing for so long is replaced or given up before this is full.
+constexpr std::size_t kUnsentBytesMax = 4 << 20;
+// A buffer of this size is kept while nothing waits in it.
+constexpr std::size_t kKeptBytes = 512;
+
 std::string endpoint_text(const RendezvousOptions& options) {
   const std::string& host = options.endpoint_host;
   const bool needs_brackets = host.find(':') != std::string::npos && host.front() != '[';
@@ -56,6 +61,8 @@ Session::Session(os::EventLoop* loop, const RendezvousOptions& options, const st
       machine_(options.settings, endpoint_text(options), os::random_seed()),
       hosting_(loop, options, endpoint_text(options),
                [this](const std::string& sentence) { note(sentence); }),
+      budget_(2 * kUnsentBytesMax),
+      streams_(loop, &budget_, {.output_bytes_max = kUnsentBytesMax, .kept_bytes = kKeptBytes}),
       timer_(loop, [this] { feed(Machine::Tick{}); }),
       drain_timer_(loop, [this] { finish_drain(); }) {}
 
@@ -135,7 +142,7 @@ void Session::start_attempt() {
   const Duration hurried =
       std::clamp<Duration>(node_timeout / kAttemptsPerTimeout, kPaceMin, os::Dialer::kPace);
   attempt_ = std::make_unique<SessionAttempt>(
-      loop_,
+      loop_, &streams_,
       SessionAttempt::Options{.host = options_.endpoint_host,
                               .port = options_.endpoint_port,
                               .limit = machine_.attempt_limit(),
@@ -147,7 +154,7 @@ void Session::start_attempt() {
           .done = [this](auto outcome) { attempt_done(std::move(outcome)); }});
 }
 
-void Session::attempt_done(std::variant<os::UniqueFd, SessionAttempt::Failure> outcome) {
+void Session::attempt_done(std::variant<os::DetachedStream, SessionAttempt::Failure> outcome) {
   retire(std::move(attempt_));
   if (auto* failure = std::get_if<SessionAttempt::Failure>(&outcome)) {
     if (!machine_.was_connected() && !failure->exit_code) {
@@ -156,11 +163,11 @@ void Session::attempt_done(std::variant<os::UniqueFd, SessionAttempt::Failure> o
     feed(*failure);
     return;
   }
-  install(std::get<os::UniqueFd>(std::move(outcome)));
+  install(std::get<os::DetachedStream>(std::move(outcome)));
 }
 
-void Session::install(os::UniqueFd fd) {
-  auto link = SessionLink::open(loop_, std::move(fd),
+void Session::install(os::DetachedStream connection) {
+  auto link = SessionLink::open(&streams_, std::move(connection),
                                 {.on_message = [this](const auto& message) { on_message(message); },
                                  .on_lost = [this](const Status& why) { on_lost(why); }});
   if (!link.ok()) {

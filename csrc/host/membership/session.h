@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/base/memory_budget.h"
 #include "core/session/session_machine.h"
 #include "core/session/session_wire.h"
 #include "elastic/rendezvous_options.h"
@@ -21,6 +22,7 @@
 #include "host/membership/session_link.h"
 #include "os/loop/event_loop.h"
 #include "os/net/name_lookup.h"
+#include "os/net/stream.h"
 
 namespace elastic::host {
 
@@ -50,8 +52,8 @@ class Session final : public Membership {
   void execute(Machine::Action& action);
   void carry_out(std::vector<Machine::Action> actions);
   void start_attempt();
-  void attempt_done(std::variant<os::UniqueFd, SessionAttempt::Failure> outcome);
-  void install(os::UniqueFd fd);
+  void attempt_done(std::variant<os::DetachedStream, SessionAttempt::Failure> outcome);
+  void install(os::DetachedStream connection);
   void on_message(const session::ServerMessage& message);
   void on_lost(const Status& why);
   void greet(const NodeId& node);
@@ -82,6 +84,8 @@ class Session final : public Membership {
   bool was_ready_told_ = false;
   bool is_greeted_ = false;  // the coordinator has answered on this connection
   std::unique_ptr<os::NameLookup> local_lookup_;
+  MemoryBudget budget_;
+  os::StreamGroup streams_;
   std::unique_ptr<SessionAttempt> attempt_;
   std::unique_ptr<SessionLink> link_;
   std::function<void()> on_drained_;

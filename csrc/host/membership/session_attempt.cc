@@ -1,9 +1,6 @@
 #include "host/membership/session_attempt.h"
 
-#include <sys/epoll.h>
-#include <sys/socket.h>
-
-#include <cerrno>
+#include <algorithm>
 #include <utility>
 
 #include "core/session/session_wire.h"
@@ -48,19 +45,17 @@ std::string quote(std::string_view bytes) {
 
 }  // namespace
 
-SessionAttempt::SessionAttempt(os::EventLoop* loop, Options options, Sink sink)
+SessionAttempt::SessionAttempt(os::EventLoop* loop, os::StreamGroup* group, Options options,
+                               Sink sink)
     : loop_(loop),
       options_(std::move(options)),
       sink_(std::move(sink)),
-      timer_(loop, [this] { begin(); }) {
+      timer_(loop, [this] { begin(); }),
+      stream_(group, this) {
   timer_.arm(loop_->now());
 }
 
 void SessionAttempt::begin() {
-  if (fd_.valid()) {
-    fail(silence_of(peer_));
-    return;
-  }
   auto lookup = os::NameLookup::start(loop_, options_.host, options_.port,
                                       [this](const Result<Addresses>& found) { resolved(found); });
   if (!lookup.ok()) {
@@ -87,42 +82,38 @@ void SessionAttempt::connected(Result<os::Dialer::Connection> connection) {
     fail(connection.status());
     return;
   }
-  fd_ = std::move(connection->fd);
   peer_ = connection->peer.text();
-  os::expect_liveness(fd_.get(), options_.node_timeout);
-  const std::string bytes = question();
-  // A new socket has room for it.
-  if (::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) !=
-      static_cast<ssize_t>(bytes.size())) {
-    fail(os::connection_error("the connection to " + peer_ + " broke", errno));
+  os::expect_liveness(connection->fd.get(), options_.node_timeout);
+  if (Status started = stream_.start({.fd = std::move(connection->fd)}); !started.ok()) {
+    fail(std::move(started));
     return;
   }
-  auto watch = loop_->watch(fd_.get(), EPOLLIN, this);
-  if (!watch.ok()) {
-    fail(watch.status());
-    return;
-  }
-  watch_ = *std::move(watch);
-  timer_.arm(deadline_);
+  stream_.set_deadline(deadline_);
+  stream_.write(question());
+  stream_.flush();
   sink_.on_delay(silence_of(peer_));
 }
 
-void SessionAttempt::on_ready(std::uint32_t) {
+std::size_t SessionAttempt::on_bytes(std::string_view bytes) {
   // Not a byte more than the answer: what follows belongs to the session.
-  char bytes[kAnswerBytes];
-  const ssize_t got = ::recv(fd_.get(), bytes, kAnswerBytes - answer_.size(), 0);
-  if (got > 0) {
-    answer_.append(bytes, static_cast<std::size_t>(got));
-    judge_answer();
-  } else if (got == 0) {
+  const std::size_t used = std::min(bytes.size(), kAnswerBytes - answer_.size());
+  answer_.append(bytes.substr(0, used));
+  judge_answer(bytes.substr(used));
+  return bytes.size();
+}
+
+void SessionAttempt::on_end(os::Stream::End why, int error) {
+  if (why == os::Stream::End::kClosedByPeer) {
     fail(Status(StatusCode::kUnavailable,
                 peer_ + " closed the connection without saying who it is"));
-  } else if (errno != EAGAIN && errno != EINTR) {
-    fail(os::connection_error("the connection to " + peer_ + " broke", errno));
+  } else if (why == os::Stream::End::kBroken) {
+    fail(os::connection_error("the connection to " + peer_ + " broke", error));
+  } else {
+    fail(silence_of(peer_));
   }
 }
 
-void SessionAttempt::judge_answer() {
+void SessionAttempt::judge_answer(std::string_view unread) {
   const std::string_view echo = std::string_view(answer_).substr(0, kNonce.size());
   const bool is_whole = answer_.size() == kAnswerBytes;
   const bool is_store = kNonce.starts_with(echo) && (!is_whole || answer_.back() == wire::kReady ||
@@ -139,8 +130,7 @@ void SessionAttempt::judge_answer() {
                         "the job's state through that store (--rdzv-backend=tcpstore)"),
          kExitRefused);
   } else if (is_whole) {
-    watch_.reset();
-    finish(std::move(fd_));
+    finish(stream_.detach(unread));
   }
 }
 
@@ -148,11 +138,10 @@ void SessionAttempt::fail(Status why, std::optional<int> exit_code) {
   finish(Failure{std::move(why), exit_code});
 }
 
-void SessionAttempt::finish(std::variant<os::UniqueFd, Failure> outcome) {
+void SessionAttempt::finish(std::variant<os::DetachedStream, Failure> outcome) {
   timer_.disarm();
-  watch_.reset();
-  const auto done = std::move(sink_.done);
-  done(std::move(outcome));  // may have destroyed the attempt
+  stream_.close();
+  sink_.done(std::move(outcome));
 }
 
 }  // namespace elastic::host

@@ -4,24 +4,26 @@
 //
 // Loop thread only.
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
 #include "core/session/session_machine.h"
 #include "elastic/status.h"
-#include "os/base/fd.h"
 #include "os/loop/event_loop.h"
 #include "os/net/address.h"
 #include "os/net/dialer.h"
 #include "os/net/name_lookup.h"
+#include "os/net/stream.h"
 
 namespace elastic::host {
 
-class SessionAttempt final : public os::EventLoop::FdHandler {
+class SessionAttempt final : public os::Stream::Handler {
  public:
   using Failure = core::SessionMachine::AttemptFailed;
   using Addresses = std::vector<os::SocketAddress>;
@@ -38,25 +40,27 @@ class SessionAttempt final : public os::EventLoop::FdHandler {
     std::function<std::variant<Addresses, Failure>(const Result<Addresses>&)> route;
     // What would be the matter if nothing more came of it.
     std::function<void(const Status&)> on_delay;
-    // Once, never from inside the constructor; may destroy the attempt. The socket is non-blocking
-    // and at the place where a session's magic is expected.
-    std::function<void(std::variant<os::UniqueFd, Failure>)> done;
+    // Once, never from inside the constructor; must not destroy the attempt. The connection is at
+    // the place where a session's magic is expected.
+    std::function<void(std::variant<os::DetachedStream, Failure>)> done;
   };
 
-  SessionAttempt(os::EventLoop* loop, Options options, Sink sink);
+  // `loop` and `group` outlive the attempt.
+  SessionAttempt(os::EventLoop* loop, os::StreamGroup* group, Options options, Sink sink);
   SessionAttempt(const SessionAttempt&) = delete;
   SessionAttempt& operator=(const SessionAttempt&) = delete;
-  ~SessionAttempt() override = default;
+  ~SessionAttempt() = default;
 
-  void on_ready(std::uint32_t events) override;
+  std::size_t on_bytes(std::string_view bytes) override;
+  void on_end(os::Stream::End why, int error) override;
 
  private:
   void begin();
   void resolved(const Result<Addresses>& found);
   void connected(Result<os::Dialer::Connection> connection);
-  void judge_answer();
+  void judge_answer(std::string_view unread);
   void fail(Status why, std::optional<int> exit_code = std::nullopt);
-  void finish(std::variant<os::UniqueFd, Failure> outcome);
+  void finish(std::variant<os::DetachedStream, Failure> outcome);
 
   os::EventLoop* const loop_;
   const Options options_;
@@ -64,11 +68,10 @@ class SessionAttempt final : public os::EventLoop::FdHandler {
   Instant deadline_;
   std::unique_ptr<os::NameLookup> lookup_;
   std::unique_ptr<os::Dialer> dialer_;
-  os::UniqueFd fd_;
   std::string peer_;
   std::string answer_;
   os::EventLoop::Timer timer_;
-  os::EventLoop::Watch watch_;  // behind what its handler uses
+  os::Stream stream_;  // behind what its handler uses
 };
 
 }  // namespace elastic::host

@@ -4,19 +4,20 @@
 //
 // Loop thread only. What is sent in one iteration leaves in one segment at its end.
 
-#include <cstdint>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "core/session/session_wire.h"
 #include "elastic/status.h"
-#include "os/base/fd.h"
-#include "os/loop/event_loop.h"
+#include "os/net/stream.h"
 
 namespace elastic::host {
 
-class SessionLink final : public os::EventLoop::FdHandler {
+class SessionLink final : public os::Stream::Handler {
  public:
   // Both are called from the loop; they may close() the link and must not destroy it.
   struct Sink {
@@ -25,38 +26,32 @@ class SessionLink final : public os::EventLoop::FdHandler {
     std::function<void(const Status&)> on_lost;
   };
 
-  // `fd`: connected to a coordinator that has said so.
-  static Result<std::unique_ptr<SessionLink>> open(os::EventLoop* loop, os::UniqueFd fd, Sink sink);
+  // `connection`: to a coordinator that has identified itself. `group` outlives the link.
+  static Result<std::unique_ptr<SessionLink>> open(os::StreamGroup* group,
+                                                   os::DetachedStream connection, Sink sink);
   SessionLink(const SessionLink&) = delete;
   SessionLink& operator=(const SessionLink&) = delete;
-  ~SessionLink() override = default;
+  ~SessionLink() = default;
 
   void send(const session::ClientMessage& message);
   // Sends now what the socket takes; the rest goes when it can. A broken connection is told later.
-  void flush();
-  void close();
+  void flush() { stream_.flush(); }
+  void close() { stream_.close(); }
   // The local end, as a numeric address.
   const std::string& local_address() const { return local_address_; }
   bool is_loopback() const { return is_loopback_; }
 
-  void on_ready(std::uint32_t events) override;
+  std::size_t on_bytes(std::string_view bytes) override;
+  void on_end(os::Stream::End why, int error) override;
 
  private:
-  SessionLink(os::EventLoop* loop, os::UniqueFd fd, Sink sink);
-  void serve(std::string_view bytes);
-  void lost(const Status& why);
+  SessionLink(os::StreamGroup* group, Sink sink) : sink_(std::move(sink)), stream_(group, this) {}
 
   const Sink sink_;
-  os::UniqueFd fd_;
   std::string local_address_;
   bool is_loopback_ = false;
   bool was_hello_sent_ = false;
-  std::string input_;   // the beginning of a frame that has not arrived whole
-  std::string output_;  // what the socket has not taken
-  bool is_writing_ = false;
-  os::EventLoop* const loop_;
-  os::EventLoop::Timer flush_timer_;
-  os::EventLoop::Watch watch_;  // behind what its handler uses
+  os::Stream stream_;  // behind what its handler uses
 };
 
 }  // namespace elastic::host

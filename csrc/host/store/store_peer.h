@@ -2,8 +2,8 @@
 
 // One client of a store server: bytes from its socket to the table, replies back.
 //
-// Loop thread only. A connection never destroys itself: closed() becomes true, and the service,
-// which owns it, is asked by request_settle() to come by at the end of the iteration.
+// Loop thread only. A connection never destroys itself: at the end of the iteration in which its
+// stream closed, it asks the service, which owns it, to remove it.
 
 #include <atomic>
 #include <cstddef>
@@ -20,8 +20,8 @@
 #include "elastic/status.h"
 #include "elastic/store_options.h"
 #include "elastic/store_server.h"
-#include "os/base/fd.h"
 #include "os/loop/event_loop.h"
+#include "os/net/stream.h"
 
 namespace elastic::host {
 
@@ -40,33 +40,22 @@ class Counter {
 
 // What the connections of one service share.
 struct StoreContext {
-  StoreContext(const StoreLimits& store_limits, std::uint64_t seed)
-      : limits(store_limits),
-        budget(limits.total_bytes_max),
-        table(limits, &budget, seed),
-        received(std::make_unique<char[]>(kReceiveBytes)) {}
-
-  // A turn reads this much of one connection, then it is the next one's.
-  static constexpr std::size_t kReceiveBytes = 64 << 10;
+  // `on_settle`: see os::StreamGroup.
+  StoreContext(os::EventLoop* loop, const StoreLimits& store_limits, std::uint64_t seed,
+               std::function<void()> on_settle);
 
   const StoreLimits limits;
   MemoryBudget budget;
   StoreTable table;
+  os::StreamGroup streams;
+  std::vector<StoreTable::Waiter*> released;  // scratch of the turn that is being served
 
-  // Scratch of the turn that is being served, so that idle connections hold no buffers.
-  const std::unique_ptr<char[]> received;
-  std::string replies;
-  std::vector<StoreTable::Waiter*> released;
-
-  // Connections that have something to do at the end of the iteration, each once.
-  std::vector<StorePeer*> unsettled;
-  std::function<void()> on_unsettled;  // called when the first of them is added
-
+  std::function<void(StorePeer*)> on_closed;  // removes the connection
   Counter connections, connections_total, connections_rejected, requests, keys, bytes;
   // A store beside a coordinator: takes the socket of a connection that has begun to speak the
   // session protocol (core/session/session_wire.h), and what was read of it. Called from inside of
   // that connection's handler. Empty: the store is only a store.
-  std::function<void(os::UniqueFd fd, std::string_view unread)> on_session;
+  std::function<void(os::DetachedStream connection)> on_session;
 
   // Brings those of the counters up to date that the table and the budget know.
   void publish() {
@@ -75,64 +64,37 @@ struct StoreContext {
   }
 };
 
-class StorePeer final : public os::EventLoop::FdHandler, public StoreTable::Waiter {
+class StorePeer final : public os::Stream::Handler, public StoreTable::Waiter {
  public:
-  // `context` and `loop` outlive the connection.
-  static Result<std::unique_ptr<StorePeer>> create(StoreContext* context, os::EventLoop* loop,
-                                                   os::UniqueFd fd);
+  // `context` outlives the connection.
+  static Result<std::unique_ptr<StorePeer>> create(StoreContext* context, os::UniqueFd fd);
   StorePeer(const StorePeer&) = delete;
   StorePeer& operator=(const StorePeer&) = delete;
-  ~StorePeer() override;
+  ~StorePeer() = default;
 
-  // A turn: reads once, serves what has arrived, sends once.
-  void on_ready(std::uint32_t events) override;
-  // The end of an iteration in which this asked for it: sends what others' requests have left here,
-  // or serves requests that were held back.
-  void settle();
   // Serves what has arrived until now, then closes.
-  void drain();
-  bool closed() const { return !fd_.valid(); }
+  void drain() { stream_.close_when_drained(); }
 
   std::size_t index = 0;  // in the service's list
 
- private:
-  StorePeer(StoreContext* context, os::UniqueFd fd)
-      : context_(*context), fd_(std::move(fd)), decoder_(context->limits) {}
+  std::size_t on_bytes(std::string_view bytes) override;
+  void on_turn_end() override { context_.publish(); }
+  void on_end(os::Stream::End why, int error) override;
+  void on_closed() override { context_.on_closed(this); }
 
-  void receive();
-  void serve_held();
-  std::size_t serve(std::string_view bytes);
+ private:
+  explicit StorePeer(StoreContext* context)
+      : context_(*context), decoder_(context->limits), stream_(&context->streams, this) {}
+
   bool is_coordinator_check(const wire::Request& request) const;
   void hand_over(std::string_view unread);
   void release_others();
-  void wake();
-  void flush();
-  std::size_t send_some(std::string_view bytes);
-  void finish_turn();
   void reject();
-  void close();
-  void request_settle();
-
-  std::size_t unsent() const { return output_.size() - sent_; }
-  bool paused() const;
-  bool append(std::string* buffer, std::string_view bytes);
-  void release(std::string* buffer);
 
   StoreContext& context_;
-  os::UniqueFd fd_;
-  std::uint32_t interest_ = 0;
-  std::string input_;        // the frame that has not arrived whole, and requests held back
-  std::string output_;       // replies that the socket has not taken
-  std::size_t sent_ = 0;     // bytes of output_ that it has
-  std::size_t charged_ = 0;  // taken from the budget for the two
-  bool held_ = false;        // input_ may begin with a whole request
-  bool peer_gone_ = false;   // nothing can be sent any more; what has arrived is still served
-  bool draining_ = false;
-  bool drained_ = false;  // the last read found less than it had room for
-  bool settle_requested_ = false;
   bool found_coordinator_ = false;  // it asked, and may begin a session
   wire::RequestDecoder decoder_;
-  os::EventLoop::Watch watch_;  // behind what its handler uses
+  os::Stream stream_;  // behind what its handler uses
 };
 
 }  // namespace elastic::host

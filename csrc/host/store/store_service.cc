@@ -10,9 +10,9 @@
 #include "os/net/listener.h"
 
 // Theory of operation. The service owns the listening socket and the connections; each connection
-// serves itself (store_peer.cc). What connections ask for at the end of an iteration (a
-// wake-up to send, requests held back, their own removal) is done by one timer that is due at once:
-// timers fire when all descriptors of the iteration have been served.
+// serves itself (store_peer.cc). What their streams have to do at the end of an iteration (a
+// wake-up to send, requests held back, their own removal) is done when all descriptors of the
+// iteration have been served (os/net/stream.cc).
 //
 // Without a free descriptor the listener pauses: those who connect wait in the kernel's queue, and
 // are accepted when a connection has closed, or after a pause, as descriptors may be freed
@@ -33,14 +33,13 @@ class StoreService::Impl final : public os::EventLoop::FdHandler {
  public:
   Impl(os::EventLoop* loop, os::Listener listener, const StoreLimits& limits)
       : loop_(*loop),
-        context_(limits, os::random_seed()),
+        context_(loop, limits, os::random_seed(), [this] { settle(); }),
         listener_(std::move(listener)),
         host_(listener_.address().host()),
         port_(listener_.address().port()),
-        settle_timer_(loop, [this] { settle(); }),
         accept_timer_(loop, [this] { resume_accepting(); }),
         drain_timer_(loop, [this] { cut_all(); }) {
-    context_.on_unsettled = [this] { settle_timer_.arm(loop_.now()); };
+    context_.on_closed = [this](StorePeer* connection) { remove(connection); };
   }
   ~Impl() override {
     draining_ = false;
@@ -81,8 +80,7 @@ class StoreService::Impl final : public os::EventLoop::FdHandler {
   std::vector<std::unique_ptr<StorePeer>> connections_;
   bool draining_ = false;
   std::shared_ptr<std::function<void()>> on_drained_;  // see finish_drain()
-  os::EventLoop::Timer settle_timer_;
-  os::EventLoop::Timer accept_timer_;  // armed while accepting pauses
+  os::EventLoop::Timer accept_timer_;                  // armed while accepting pauses
   os::EventLoop::Timer drain_timer_;
   os::EventLoop::Watch listener_watch_;
 };
@@ -102,7 +100,7 @@ os::Listener::AcceptStatus StoreService::Impl::accept_one() {
   if (status != os::Listener::AcceptStatus::kAccepted) return status;
   context_.connections_total.add(1);
   auto connection = connections_.size() < context_.limits.connections_max
-                        ? StorePeer::create(&context_, &loop_, std::move(fd))
+                        ? StorePeer::create(&context_, std::move(fd))
                         : Status(StatusCode::kResourceExhausted, "connections_max is reached");
   if (connection.ok()) {
     (*connection)->index = connections_.size();
@@ -132,14 +130,7 @@ void StoreService::Impl::resume_accepting() {
 }
 
 void StoreService::Impl::settle() {
-  const std::vector<StorePeer*> unsettled = std::exchange(context_.unsettled, {});
-  for (StorePeer* connection : unsettled) {
-    if (connection->closed()) {
-      remove(connection);
-    } else {
-      connection->settle();
-    }
-  }
+  context_.streams.settle();
   if (draining_ && connections_.empty()) finish_drain();
 }
 
@@ -158,8 +149,7 @@ void StoreService::Impl::publish() {
 }
 
 void StoreService::Impl::cut_all() {
-  context_.unsettled.clear();
-  settle_timer_.disarm();
+  context_.streams.abandon();
   connections_.clear();
   publish();
   if (draining_) finish_drain();

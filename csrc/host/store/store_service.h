@@ -9,12 +9,11 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "elastic/status.h"
 #include "elastic/store_server.h"
-#include "os/base/fd.h"
 #include "os/loop/event_loop.h"
+#include "os/net/stream.h"
 
 namespace elastic::host {
 
@@ -25,9 +24,9 @@ class StoreService {
   static Result<std::unique_ptr<StoreService>> open(os::EventLoop* loop,
                                                     const StoreServerOptions& options);
 
-  // Takes the socket of a connection that has begun a session with a coordinator, and the bytes of
-  // it that were read, from the magic on. Called from inside of a connection's handler.
-  using SessionSink = std::function<void(os::UniqueFd fd, std::string_view unread)>;
+  // Takes a connection that has begun a session with a coordinator; its unread bytes begin with the
+  // magic. Called from inside of the connection's handler.
+  using SessionSink = std::function<void(os::DetachedStream connection)>;
   // Makes this the store beside a coordinator: it says so to whoever asks.
   void accept_sessions(SessionSink sink);
 

@@ -1,0 +1,342 @@
+#include "os/net/stream.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include "core/base/check.h"
+
+// Theory of operation. In the common case a turn is one recv into the group's buffer, which the
+// handler consumes in place, and one send straight from the group's turn output: nothing is copied
+// or allocated. A message that has not arrived whole is kept in `input`, what the socket does not
+// take in `output`; both exist only while they are needed.
+//
+// What is written outside of a turn, or for other streams, waits in their `output` and is sent when
+// all handlers of the iteration have returned: one segment for all of it.
+//
+// A peer that sends and does not read is not read from while more than `pause_bytes` are unsent;
+// messages that were received by then are held back in `input`. A peer that has gone is read to the
+// end: what it sent before it left counts.
+
+namespace elastic::os {
+namespace {
+
+// The turn output keeps this much between turns.
+constexpr std::size_t kTurnOutputKeptBytes = 1 << 20;
+
+// Short strings live in the object itself.
+std::size_t heap_bytes(const std::string& buffer) {
+  return buffer.capacity() > std::string().capacity() ? buffer.capacity() : 0;
+}
+
+void set_option(int fd, int option, std::int64_t value) {
+  // Each of them improves a connection that works without it, so a kernel that refuses is no error.
+  const int number = static_cast<int>(std::clamp<std::int64_t>(value, 1, 1 << 30));
+  [[maybe_unused]] const int result = ::setsockopt(fd, IPPROTO_TCP, option, &number, sizeof number);
+}
+
+}  // namespace
+
+StreamGroup::StreamGroup(EventLoop* loop, MemoryBudget* budget, const StreamLimits& limits,
+                         std::function<void()> on_settle)
+    : loop_(*loop),
+      budget_(*budget),
+      limits_(limits),
+      received_(std::make_unique<char[]>(kReceiveBytes)),
+      settle_timer_(
+          loop, on_settle ? std::move(on_settle) : std::function<void()>([this] { settle(); })) {}
+
+void StreamGroup::settle() {
+  ELASTIC_CHECK(settling_.empty());
+  settling_.swap(unsettled_);
+  for (std::size_t i = 0; i < settling_.size(); ++i) {
+    if (settling_[i] != nullptr) std::exchange(settling_[i], nullptr)->settle();
+  }
+  settling_.clear();
+}
+
+void StreamGroup::abandon() {
+  unsettled_.clear();
+  std::fill(settling_.begin(), settling_.end(), nullptr);
+  settle_timer_.disarm();
+}
+
+void StreamGroup::request_settle(Stream* stream) {
+  unsettled_.push_back(stream);
+  if (unsettled_.size() == 1) settle_timer_.arm(loop_.now());
+}
+
+void StreamGroup::forget(const Stream* stream) {
+  std::erase(unsettled_, stream);
+  std::replace(settling_.begin(), settling_.end(), const_cast<Stream*>(stream),
+               static_cast<Stream*>(nullptr));
+}
+
+Stream::~Stream() {
+  if (is_settle_requested_) group_.forget(this);
+  free_buffers();
+}
+
+Status Stream::start(DetachedStream connection) {
+  fd_ = std::move(connection.fd);
+  auto watch = group_.loop_.watch(fd_.get(), EPOLLIN, this);
+  if (!watch.ok()) {
+    fd_.reset();
+    return watch.status();
+  }
+  watch_ = *std::move(watch);
+  if (connection.unread.empty()) return {};
+  is_held_ = true;
+  if (keep(&Buffers::input, connection.unread)) {
+    request_settle();
+    return {};
+  }
+  watch_.reset();
+  fd_.reset();
+  return {StatusCode::kResourceExhausted, "the buffers of the connections are full"};
+}
+
+DetachedStream Stream::detach(std::string_view unread) {
+  DetachedStream connection{.fd = {}, .unread = std::string(unread)};
+  watch_.reset();
+  connection.fd = std::move(fd_);
+  close();
+  return connection;
+}
+
+void Stream::on_ready(std::uint32_t events) {
+  // EPOLLHUP and EPOLLERR mean that both directions are gone. A half-closed connection shows as a
+  // read of nothing.
+  if ((events & (EPOLLHUP | EPOLLERR)) != 0) is_peer_gone_ = true;
+  group_.turn_ = this;
+  if ((events & EPOLLOUT) != 0) flush();
+  if (is_held_) {
+    serve_input();
+  } else if ((events & ~std::uint32_t{EPOLLOUT}) != 0 && !paused()) {
+    receive();
+  }
+  end_turn();
+}
+
+void Stream::settle() {
+  is_settle_requested_ = false;
+  if (!is_open()) {
+    handler_.on_closed();  // may have destroyed the stream
+    return;
+  }
+  group_.turn_ = this;
+  if (is_held_) {
+    serve_input();
+  } else if (is_draining_ && !is_drained_ && !paused()) {
+    receive();
+  }
+  end_turn();
+}
+
+void Stream::receive() {
+  char* const into = group_.received_.get();
+  const ssize_t got = ::recv(fd_.get(), into, StreamGroup::kReceiveBytes, 0);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+    is_drained_ = true;
+    return;
+  }
+  if (got <= 0) {
+    end(got == 0 ? End::kClosedByPeer : End::kBroken, got == 0 ? 0 : errno);
+    return;
+  }
+  std::string_view bytes(into, static_cast<std::size_t>(got));
+  is_drained_ = bytes.size() < StreamGroup::kReceiveBytes;
+  if (is_finishing_) return;
+  if (buffers_ != nullptr && !buffers_->input.empty()) {
+    if (keep(&Buffers::input, bytes)) serve_input();
+    return;
+  }
+  bytes.remove_prefix(offer(bytes));
+  if (is_open() && !is_finishing_ && !bytes.empty()) keep(&Buffers::input, bytes);
+}
+
+void Stream::serve_input() {
+  if (paused()) return;
+  is_held_ = false;
+  if (buffers_ == nullptr) return;
+  const std::size_t used = offer(buffers_->input);
+  if (!is_open()) return;
+  buffers_->input.erase(0, is_finishing_ ? std::string::npos : used);
+  if (buffers_->input.empty()) release(&Buffers::input);
+}
+
+std::size_t Stream::offer(std::string_view bytes) {
+  const std::size_t used = handler_.on_bytes(bytes);
+  is_held_ = used < bytes.size() && should_pause();
+  return used;
+}
+
+void Stream::end_turn() {
+  // What was only written waits for the end of the iteration, which may add to it.
+  if (!is_settle_requested_ || !group_.turn_output_.empty()) flush();
+  group_.turn_ = nullptr;
+  group_.turn_output_.clear();
+  if (group_.turn_output_.capacity() > kTurnOutputKeptBytes) {
+    std::string().swap(group_.turn_output_);
+  }
+  handler_.on_turn_end();
+  if (!is_open()) return;
+  if (is_draining_ && is_drained_ && !is_held_ && num_unsent() == 0) {
+    close();
+    return;
+  }
+  // No event reports what was received already.
+  if (!paused() && (is_held_ || (is_draining_ && !is_drained_))) request_settle();
+  if (is_settle_requested_) return;  // looks again then
+  const bool must_read = !paused();
+  const bool must_write = num_unsent() > 0;
+  if (must_read == is_reading_ && must_write == is_writing_) return;
+  is_reading_ = must_read;
+  is_writing_ = must_write;
+  watch_.modify((must_read ? std::uint32_t{EPOLLIN} : 0u) |
+                (must_write ? std::uint32_t{EPOLLOUT} : 0u));
+}
+
+bool Stream::write(std::string_view bytes) {
+  if (!is_open() || is_finishing_) return false;
+  if (is_peer_gone_) return true;  // the end shows when all that arrived before it was read
+  if (!keep(&Buffers::output, bytes)) return false;
+  request_settle();
+  return true;
+}
+
+// What was left of earlier turns, then what this turn has to send.
+void Stream::flush() {
+  std::string none;
+  std::string& turn = group_.turn_ == this ? group_.turn_output_ : none;
+  if (is_open() && !is_peer_gone_) {
+    if (num_unsent() == 0 && !turn.empty()) {
+      const std::size_t sent = send_some(turn);
+      if (sent < turn.size()) keep(&Buffers::output, std::string_view(turn).substr(sent));
+    } else if (num_unsent() > 0 && (turn.empty() || keep(&Buffers::output, turn))) {
+      buffers_->sent += send_some(std::string_view(buffers_->output).substr(buffers_->sent));
+    }
+  }
+  turn.clear();
+  if (buffers_ != nullptr && (is_peer_gone_ || num_unsent() == 0)) {
+    buffers_->sent = 0;
+    release(&Buffers::output);
+  } else if (buffers_ != nullptr && buffers_->sent > buffers_->output.size() / 2) {
+    buffers_->output.erase(0, std::exchange(buffers_->sent, 0));
+  }
+  if (is_finishing_ && is_open() && num_unsent() == 0) ::shutdown(fd_.get(), SHUT_WR);
+}
+
+std::size_t Stream::send_some(std::string_view bytes) {
+  const ssize_t sent = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  if (sent >= 0) return static_cast<std::size_t>(sent);
+  if (errno != EAGAIN && errno != EINTR) is_peer_gone_ = true;
+  return 0;
+}
+
+void Stream::set_deadline(Instant deadline) {
+  if (deadline_ == nullptr) {
+    deadline_ =
+        std::make_unique<EventLoop::Timer>(&group_.loop_, [this] { end(End::kDeadline, 0); });
+  }
+  deadline_->arm(deadline);
+}
+
+void Stream::close() {
+  if (deadline_ != nullptr) deadline_->disarm();  // the deadline itself may be what closes
+  watch_.reset();
+  fd_.reset();
+  request_settle();
+}
+
+void Stream::close_when_drained() {
+  is_draining_ = true;
+  is_drained_ = false;
+  request_settle();
+}
+
+void Stream::finish(Instant deadline) {
+  if (!is_open() || is_finishing_) return;
+  is_finishing_ = true;
+  is_held_ = false;
+  set_deadline(deadline);
+  request_settle();
+}
+
+void Stream::end(End why, int error) {
+  if (!is_open()) return;
+  close();
+  handler_.on_end(why, error);
+}
+
+void Stream::set_keep_alive(Duration interval) {
+  const auto seconds = std::chrono::ceil<std::chrono::seconds>(interval).count();
+  set_option(fd_.get(), TCP_KEEPIDLE, seconds);
+  set_option(fd_.get(), TCP_KEEPINTVL, seconds);
+}
+
+void Stream::set_user_timeout(Duration timeout) {
+  if (!is_open()) return;
+  set_option(fd_.get(), TCP_USER_TIMEOUT,
+             std::chrono::ceil<std::chrono::milliseconds>(timeout).count());
+}
+
+void Stream::request_settle() {
+  if (is_settle_requested_) return;
+  is_settle_requested_ = true;
+  group_.request_settle(this);
+}
+
+// Appends to one of the two buffers, if the budget and the stream's own limit have room for it.
+// False: they have not, and the stream has ended.
+bool Stream::keep(std::string Buffers::*which, std::string_view bytes) {
+  if (buffers_ == nullptr) buffers_ = std::make_unique<Buffers>();
+  std::string& buffer = (*buffers_).*which;
+  const std::size_t size = buffer.size() + bytes.size();
+  const bool is_output = which == &Buffers::output;
+  if (is_output && size - buffers_->sent > group_.limits_.output_bytes_max) {
+    end(End::kOutputLimit, 0);
+    return false;
+  }
+  if (size > buffer.capacity()) {
+    const std::size_t before = heap_bytes(buffer);
+    const std::size_t wanted = std::max(size, 2 * buffer.capacity());
+    if (!group_.budget_.take(wanted - before)) {
+      end(End::kMemoryLimit, 0);
+      return false;
+    }
+    buffers_->charged += wanted - before;
+    buffer.reserve(wanted);
+  }
+  buffer.append(bytes);
+  return true;
+}
+
+// Empties one of the two buffers, and frees what need not be kept.
+void Stream::release(std::string Buffers::*which) {
+  std::string& buffer = (*buffers_).*which;
+  buffer.clear();
+  if (buffer.capacity() <= group_.limits_.kept_bytes) return;
+  if (buffers_->input.empty() && buffers_->output.empty() && group_.limits_.kept_bytes == 0) {
+    free_buffers();
+    return;
+  }
+  std::string().swap(buffer);
+  const std::size_t held = heap_bytes(buffers_->input) + heap_bytes(buffers_->output);
+  group_.budget_.give_back(buffers_->charged - held);
+  buffers_->charged = held;
+}
+
+void Stream::free_buffers() {
+  if (buffers_ == nullptr) return;
+  group_.budget_.give_back(buffers_->charged);
+  buffers_.reset();
+}
+
+}  // namespace elastic::os

@@ -1,0 +1,206 @@
+#include "os/net/stream.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "os/loop/clock.h"
+#include "os/loop/loop_thread.h"
+
+namespace elastic::os {
+namespace {
+
+constexpr auto kWaitMax = std::chrono::seconds(30);
+
+// A stream on a loop of its own that collects lines, and the other end as a blocking socket.
+class StreamTest : public ::testing::Test, public Stream::Handler {
+ protected:
+  explicit StreamTest(const StreamLimits& limits = {}, std::size_t bytes_max = 64 << 20)
+      : budget_(bytes_max), thread_(*LoopThread::start("test-stream")) {
+    in_loop([&] { group_ = std::make_unique<StreamGroup>(&thread_->loop(), &budget_, limits); });
+  }
+  ~StreamTest() override {
+    in_loop([&] {
+      stream_.reset();
+      group_.reset();
+    });
+  }
+
+  void connect(int type = SOCK_STREAM, std::string unread = {}) {
+    int ends[2];
+    ASSERT_EQ(::socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends), 0);
+    peer_.reset(ends[1]);
+    const timeval limit{.tv_sec = 30, .tv_usec = 0};
+    ::setsockopt(peer_.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    UniqueFd ours(ends[0]);
+    const int flags = ::fcntl(ours.get(), F_GETFL);
+    ASSERT_EQ(::fcntl(ours.get(), F_SETFL, flags | O_NONBLOCK), 0);
+    in_loop([&] {
+      stream_ = std::make_unique<Stream>(group_.get(), this);
+      EXPECT_TRUE(stream_->start({.fd = std::move(ours), .unread = std::move(unread)}).ok());
+    });
+  }
+
+  void in_loop(const std::function<void()>& work) { thread_->call(work); }
+  void send(std::string_view bytes) {
+    ASSERT_EQ(::send(peer_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  std::string receive() {
+    std::string bytes(1 << 16, '\0');
+    const ssize_t got = ::recv(peer_.get(), bytes.data(), bytes.size(), 0);
+    bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+    return bytes;
+  }
+  // How the stream ended by itself; nullopt: not within the limit.
+  std::optional<Stream::End> wait_for_end() {
+    auto future = ended_.get_future();
+    if (future.wait_for(kWaitMax) != std::future_status::ready) return std::nullopt;
+    return future.get();
+  }
+
+  // Each line is answered by its own bytes, or by what the test says.
+  std::size_t on_bytes(std::string_view bytes) override {
+    std::size_t used = 0;
+    while (!stream_->should_pause()) {
+      const std::size_t end = bytes.find('\n', used);
+      if (end == std::string_view::npos) break;
+      const std::string_view line = bytes.substr(used, end + 1 - used);
+      used = end + 1;
+      ++lines_;
+      stream_->turn_output()->append(answer_.empty() ? line : answer_);
+    }
+    return used;
+  }
+  void on_end(Stream::End why, int) override { ended_.set_value(why); }
+
+  MemoryBudget budget_;
+  std::string answer_;
+  int lines_ = 0;
+  UniqueFd peer_;
+  std::promise<Stream::End> ended_;
+  std::unique_ptr<LoopThread> thread_;
+  std::unique_ptr<StreamGroup> group_;
+  std::unique_ptr<Stream> stream_;
+};
+
+TEST_F(StreamTest, OffersAMessageWholeThatArrivesByteByByte) {
+  connect();
+  for (const char c : std::string("message\n")) send(std::string_view(&c, 1));
+  EXPECT_EQ(receive(), "message\n");
+  in_loop([&] { EXPECT_EQ(budget_.used(), 0u) << "an idle stream holds no buffer"; });
+}
+
+TEST_F(StreamTest, SendsAllWritesOfOneIterationInOneSegment) {
+  connect(SOCK_SEQPACKET);
+  in_loop([&] {
+    stream_->write("one ");
+    stream_->write("two");
+  });
+  EXPECT_EQ(receive(), "one two");
+}
+
+TEST_F(StreamTest, ServesUnreadBytesOfAConnectionThatItTakesOver) {
+  connect(SOCK_STREAM, "line\nnext");
+  EXPECT_EQ(receive(), "line\n");
+  send(" end");
+  send("\n");
+  EXPECT_EQ(receive(), "next end\n");
+  in_loop([&] {
+    ASSERT_TRUE(stream_->can_detach());
+    const DetachedStream detached = stream_->detach("rest");
+    EXPECT_TRUE(detached.fd.valid());
+    EXPECT_EQ(detached.unread, "rest");
+    EXPECT_FALSE(stream_->is_open());
+  });
+}
+
+TEST_F(StreamTest, ReportsThatThePeerHasClosed) {
+  connect();
+  peer_.reset();
+  EXPECT_EQ(wait_for_end(), Stream::End::kClosedByPeer);
+}
+
+TEST_F(StreamTest, EndsAtItsDeadline) {
+  connect();
+  in_loop([&] { stream_->set_deadline(thread_->loop().now() + std::chrono::milliseconds(1)); });
+  EXPECT_EQ(wait_for_end(), Stream::End::kDeadline);
+  EXPECT_EQ(receive(), "") << "the connection is closed";
+}
+
+TEST_F(StreamTest, AFinishedStreamSendsWhatIsPendingAndThenTheEnd) {
+  connect();
+  in_loop([&] {
+    stream_->write("reason");
+    stream_->finish(thread_->loop().now() + kWaitMax);
+    EXPECT_FALSE(stream_->write("more"));
+  });
+  EXPECT_EQ(receive(), "reason");
+  EXPECT_EQ(receive(), "");
+  send("ignored\n");
+  peer_.reset();
+  EXPECT_TRUE(wait_for_end());
+  EXPECT_EQ(lines_, 0);
+}
+
+class OutputLimitTest : public StreamTest {
+ protected:
+  OutputLimitTest() : StreamTest({.output_bytes_max = 4 << 20}) {}
+};
+
+TEST_F(OutputLimitTest, EndsAStreamWhosePeerDoesNotRead) {
+  connect();
+  in_loop([&] {
+    while (stream_->write(std::string(64 << 10, 'x'))) {
+    }
+  });
+  EXPECT_EQ(wait_for_end(), Stream::End::kOutputLimit);
+}
+
+class BudgetTest : public StreamTest {
+ protected:
+  BudgetTest() : StreamTest({}, 1 << 20) {}
+};
+
+TEST_F(BudgetTest, EndsAStreamThatNeedsMoreMemoryThanThereIs) {
+  connect();
+  in_loop([&] { EXPECT_FALSE(stream_->write(std::string(2 << 20, 'x'))); });
+  EXPECT_EQ(wait_for_end(), Stream::End::kMemoryLimit);
+  in_loop([&] {
+    stream_.reset();
+    EXPECT_EQ(budget_.used(), 0u);
+  });
+}
+
+class PauseTest : public StreamTest {
+ protected:
+  PauseTest() : StreamTest({.pause_bytes = 256 << 10}) {}
+};
+
+TEST_F(PauseTest, AnswersEveryMessageOfAPeerThatReadsOnlyAfterItSentAll) {
+  answer_ = std::string(64 << 10, 'x');
+  connect();
+  constexpr int kLines = 200;
+  for (int i = 0; i < kLines; ++i) send("line\n");
+  std::size_t got = 0;
+  while (got < kLines * answer_.size()) {
+    in_loop([&] { EXPECT_LE(stream_->num_unsent(), (256u << 10) + answer_.size()); });
+    const std::size_t more = receive().size();
+    ASSERT_GT(more, 0u);
+    got += more;
+  }
+  EXPECT_EQ(got, kLines * answer_.size());
+}
+
+}  // namespace
+}  // namespace elastic::os
