@@ -1,7 +1,7 @@
 #pragma once
 
-// What the benchmark programs share. They are small tools driven by bench/run.py: any failure of a
-// system call ends the program with a message.
+// Functions that the benchmark programs share. They are small tools started by bench/run.py: any
+// failure of a system call ends the program with a message.
 
 #include <sys/types.h>
 
@@ -36,7 +36,7 @@ void send_all(int fd, std::string_view bytes);
 // Exactly `size` bytes.
 std::string receive(int fd, std::size_t size);
 
-// Opens a TCPStore connection: VALIDATE, then a PING that must be echoed.
+// Opens a TCPStore connection: VALIDATE, then a PING whose reply is checked.
 int connect_to_tcpstore(std::uint16_t port);
 
 // The value at the given rank of a sample (0.5: the median). REQUIRES: not empty. Sorts the sample.
@@ -49,7 +49,7 @@ class Flags {
   std::string text(const std::string& name, const std::string& otherwise);
   std::int64_t number(const std::string& name, std::int64_t otherwise);
   double real(const std::string& name, double otherwise);
-  // Exits when a flag was given that nobody asked for.
+  // Exits with an error if an unknown flag was given.
   void done() const;
 
  private:

@@ -1,9 +1,9 @@
-// The floor under any one-threaded TCP server: epoll_wait, and for each ready connection one recv
-// and one send. It reads no request and holds no data, so a store server can only come near it.
+// The lower bound of any one-threaded TCP server: epoll_wait, and for each ready connection one
+// recv and one send. It parses no request and stores no data.
 //
-// A client opens with two u32 of host order, the bytes of one request and of one reply; from then
-// on each whole request is answered by that many bytes. Thus a store's traffic is echoed with the
-// store's own byte counts. Prints its port and runs until standard input closes.
+// A client first sends two u32 in host order, the sizes of one request and of one reply; then each
+// complete request is answered by that many bytes. Thus a store's traffic is echoed with the
+// store's byte counts. Prints its port and runs until standard input closes.
 
 #include <array>
 #include <cerrno>
@@ -28,7 +28,7 @@ constexpr int kEventsMax = 64;
 struct Peer {
   std::uint32_t request_bytes = 0;
   std::uint32_t reply_bytes = 0;
-  std::size_t pending = 0;  // bytes of a request that has not arrived whole
+  std::size_t pending = 0;  // bytes of an incomplete request
 };
 
 void watch(int epoll, int fd) {
@@ -48,7 +48,7 @@ Peer greet(int fd) {
   return peer;
 }
 
-// False when the peer has gone.
+// False when the peer has disconnected.
 bool serve(int fd, Peer* peer) {
   static std::array<char, kBufferBytes> request;
   static const std::array<char, kBufferBytes> reply{};

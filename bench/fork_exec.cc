@@ -1,4 +1,4 @@
-// The floor under any launcher's restart: fork and exec of N workers, and nothing else.
+// The lower bound of any launcher's restart: fork and exec of N workers, and nothing else.
 //
 //   fork_exec --worker PATH --count N
 //

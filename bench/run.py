@@ -1,11 +1,11 @@
-"""Measures elastic beside its rivals, and beside what the machine allows at best.
+"""Compares elastic with what it replaces and with the best that the machine allows.
 
     python bench/run.py                        all scenes
-    python bench/run.py start restart          these
-    python bench/run.py --quick --repeats 1    a look whether they run
+    python bench/run.py start restart          two scenes
+    python bench/run.py --quick --repeats 1    check that every scene runs
 
 The programs are built first (release preset) unless --no-build is given. Prints Markdown; --json
-writes the samples with the facts of the machine.
+writes the samples and the description of the machine.
 """
 
 from __future__ import annotations
@@ -31,9 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser(list(scenes))
     arguments = parser.parse_args(argv)
     if unknown := set(arguments.scenes) - set(scenes):
-        parser.error(
-            f"no such scene: {', '.join(sorted(unknown))} (there are: {', '.join(scenes)})"
-        )
+        parser.error(f"unknown scene: {', '.join(sorted(unknown))} (scenes: {', '.join(scenes)})")
     build = arguments.build_dir or ROOT / "build" / "release"
     if not arguments.no_build and arguments.build_dir is None:
         _build()
@@ -58,15 +56,19 @@ def _parser(names: list[str]) -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("scenes", nargs="*", metavar="scene", help=", ".join(names))
-    parser.add_argument("--repeats", type=int, help="of each case, instead of the scene's number")
+    parser.add_argument("--repeats", type=int, help="repeats of each case (default: the scene's)")
     parser.add_argument("--quick", action="store_true", help="small amounts and short windows")
     parser.add_argument("--json", type=Path, help="also write every sample to this file")
-    parser.add_argument("--build-dir", type=Path, help="take the programs from here; build nothing")
-    parser.add_argument("--no-build", action="store_true", help="take the programs as they are")
+    parser.add_argument(
+        "--build-dir", type=Path, help="use the programs in this directory; build nothing"
+    )
+    parser.add_argument(
+        "--no-build", action="store_true", help="use existing programs; build nothing"
+    )
     parser.add_argument(
         "--host-network",
         action="store_true",
-        help="stay in the host's network namespace (torch then asks the host's name server)",
+        help="stay in the host's network namespace (torch then queries the host's name server)",
     )
     return parser
 

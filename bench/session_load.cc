@@ -1,12 +1,13 @@
-// Many nodes of one job, as a coordinator sees them: sessions that join, hear the round and beat.
+// Simulates many nodes of one job at a coordinator: sessions that join, receive the round and send
+// heartbeats.
 //
 //   session_load --port N --nodes N [--beat-seconds S --server PID]
 //
 // All nodes begin to connect at once. Prints "round <ns>", from the first connect until the last
-// node has heard the round. Then, for S seconds, each node beats once a second, and it prints
-// "beats <number>", "cpu <ns>" that the server took, "bytes <number>" in both directions, and the
-// "window <ns>" that all this is about.
-// Last it prints "memory <bytes>", by which the server's own (RssAnon) has grown.
+// node has received the round. Then, for S seconds, each node sends one heartbeat a second, and it
+// prints "beats <number>", "cpu <ns>" of the server, "bytes <number>" in both directions, and
+// "window <ns>", the length of the measurement.
+// Last it prints "memory <bytes>", the growth of the server's own memory (RssAnon).
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -34,7 +35,7 @@ using elastic::session::ClientMessage;
 using elastic::session::DecodeStatus;
 using elastic::session::ServerMessage;
 
-constexpr std::size_t kStoreReplyBytes = 5;  // the echo of PING, and CHECK's byte
+constexpr std::size_t kStoreReplyBytes = 5;  // the replies to PING and CHECK
 constexpr std::int64_t kSecond = 1'000'000'000;
 
 struct Node {
@@ -179,7 +180,7 @@ class Load {
   }
 
   void send(int fd, std::string_view bytes) {
-    bench::send_all(fd, bytes);  // far less than a socket's buffer takes
+    bench::send_all(fd, bytes);  // far smaller than a socket's buffer
     bytes_ += static_cast<std::int64_t>(bytes.size());
   }
 

@@ -1,11 +1,11 @@
-// A worker that says when it runs and otherwise costs nothing.
+// A worker that reports when it runs and otherwise costs nothing.
 //
 //   stamp_worker [path]
 //
 // Writes "start|term|done <pid> <CLOCK_MONOTONIC ns>" to the FIFO or file at `path` (else the
 // variable BENCH_STAMPS): at its start, at SIGTERM, which ends it, and at SIGUSR1, which ends it
-// with success. One write of fewer than PIPE_BUF bytes each, so lines of many workers do not mix.
-// Only the C library is used: its start is the floor's.
+// with success. Each is one write of fewer than PIPE_BUF bytes, so lines of many workers do not
+// mix. It uses only the C library, so its start is as fast as possible.
 
 #include <csignal>
 #include <cstdio>

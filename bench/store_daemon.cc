@@ -1,5 +1,5 @@
-// elastic's store server in a process of its own, as the benchmarks weigh it. Prints its port and
-// runs until standard input closes.
+// elastic's store server in a separate process, for the benchmarks. Prints its port and runs until
+// standard input closes.
 
 #include <cstdio>
 

@@ -1,9 +1,9 @@
-// Puts a server into a state whose memory is worth weighing, and keeps it there.
+// Fills a server with connections or keys, so that its memory can be measured.
 //
 //   store_fill --protocol tcpstore|redis --port N --connections N    idle, each used once
 //   store_fill --protocol tcpstore|redis --port N --keys N           of 17 bytes, with 32 bytes
 //
-// Prints "ready" when the server has answered everything, and holds until standard input closes.
+// Prints "ready" when the server has answered everything, and runs until standard input closes.
 
 #include <cstdio>
 #include <string>
@@ -25,8 +25,8 @@ std::string key_name(std::int64_t key) {
   return name;
 }
 
-// Waits until the server has answered a PING, and with it everything before.
-void settle(const bench::Traffic& pings, int fd) {
+// Waits until the server has answered a PING, and therefore all earlier requests.
+void wait_for_reply(const bench::Traffic& pings, int fd) {
   const bench::Batch& ping = pings.batches().front();
   bench::send_all(fd, ping.bytes);
   for (std::size_t units = 0; units < ping.reply_units;) {
@@ -36,7 +36,7 @@ void settle(const bench::Traffic& pings, int fd) {
 
 void open_connections(bench::Protocol protocol, std::uint16_t port, std::int64_t count) {
   const bench::Traffic pings(protocol, bench::Kind::kPing, 1);
-  for (std::int64_t i = 0; i < count; ++i) settle(pings, pings.connect(port));
+  for (std::int64_t i = 0; i < count; ++i) wait_for_reply(pings, pings.connect(port));
 }
 
 void set_keys(bench::Protocol protocol, std::uint16_t port, std::int64_t count) {
@@ -52,8 +52,8 @@ void set_keys(bench::Protocol protocol, std::uint16_t port, std::int64_t count) 
     bench::send_all(fd, requests);
     bench::receive(fd, static_cast<std::size_t>(sets) * reply_bytes);
   }
-  settle(pings, fd);
-  // The connection goes, so that its buffers are not counted with the keys.
+  wait_for_reply(pings, fd);
+  // Close the connection, so that its buffers are not counted.
   close(fd);
 }
 

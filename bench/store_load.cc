@@ -4,8 +4,8 @@
 //   store_load --protocol tcpstore|redis|echo --kind get|set|add|check|ping --port N --pid SERVER
 //              [--connections C] [--pipeline P] [--seconds S] [--warmup S]
 //
-// It reads the server's CPU clock at both ends of its own window, so connecting, filling and
-// warming up are outside the figure. Prints one JSON object.
+// It reads the server's CPU clock at both ends of its window, so that connecting, filling and
+// warming up are excluded. Prints one JSON object.
 
 #include <cerrno>
 #include <cstdio>
@@ -47,8 +47,8 @@ Options options_from(bench::Flags flags) {
 
 struct Connection {
   int fd = -1;
-  std::size_t batch = 0;       // the one in flight
-  std::size_t units_left = 0;  // of its replies
+  std::size_t batch = 0;       // the batch in flight
+  std::size_t units_left = 0;  // missing replies of that batch
   std::int64_t sent_at = 0;
 };
 
@@ -60,7 +60,7 @@ class Load {
         connections_(connections) {
     for (std::size_t i = 0; i < connections; ++i) {
       connections_[i].fd = traffic.connect(port);
-      // Each connection begins at other keys.
+      // Each connection begins at different keys.
       connections_[i].batch = i * traffic.batches().size() / connections;
       epoll_event event{};
       event.events = EPOLLIN;
@@ -74,7 +74,7 @@ class Load {
     for (Connection& connection : connections_) send_next(&connection, now);
   }
 
-  // Keeps the load up for so long; returns how many batches were answered.
+  // Generates load for this time; returns the number of answered batches.
   std::size_t run(double seconds) {
     const std::int64_t end = bench::monotonic_ns() + static_cast<std::int64_t>(seconds * 1e9);
     latencies_.clear();
@@ -92,7 +92,7 @@ class Load {
     return latencies_.size();
   }
 
-  // Reads what is still owed, so that the server is not left writing to closed connections.
+  // Reads outstanding replies, so that the server does not write to closed connections.
   void drain() {
     for (Connection& connection : connections_) {
       while (!receive_some(&connection, 0)) {
@@ -118,7 +118,7 @@ class Load {
     const ssize_t size = recv(connection->fd, buffer, sizeof buffer, 0);
     if (size <= 0) bench::die("the server closed a connection");
     const std::size_t units = traffic_.count_units({buffer, static_cast<std::size_t>(size)});
-    if (units > connection->units_left) bench::die("the server sent more than was asked for");
+    if (units > connection->units_left) bench::die("the server sent more replies than requests");
     connection->units_left -= units;
     if (connection->units_left > 0) return false;
     latencies_.push_back(now - connection->sent_at);

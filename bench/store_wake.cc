@@ -1,11 +1,11 @@
-// How long a blocked WAIT takes to wake: from just before another connection writes the SET until
-// the waiter has read its answer.
+// Measures how long a blocked WAIT takes to wake: from just before another connection writes the
+// SET until the waiter has read its reply.
 //
 //   store_wake --port N [--count N]             a TCPStore server
 //   store_wake --port N [--count N] --echo 1    the bare echo server: round trips only
 //
 // Between the wakes it measures bare round trips (PING, or an echo of as many bytes) in the same
-// loop, so both see the same machine. Prints one JSON object.
+// loop, so both are measured under the same conditions. Prints one JSON object.
 
 #include <cstdio>
 #include <vector>
@@ -32,7 +32,8 @@ std::int64_t wake_ns(int waiter, int setter, std::int64_t number) {
   std::string wait;
   wire::append_list_header(&wait, wire::Opcode::kWait, 1);
   wire::append_bytes(&wait, key);
-  // The PING behind the WAIT is answered while the WAIT is open: its answer says that it is.
+  // The server answers the PING after the WAIT while the WAIT is open, which proves that it is
+  // open.
   wire::append_ping(&wait, 1);
   bench::send_all(waiter, wait);
   bench::receive(waiter, sizeof(std::uint32_t));

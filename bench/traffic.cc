@@ -24,7 +24,7 @@ constexpr std::uint32_t kNonce = 7;
   std::exit(2);
 }
 
-// ADD needs keys of its own: the others hold text.
+// ADD needs separate keys: the other keys contain text.
 std::string key_name(Kind kind, std::size_t key) {
   char name[32];
   std::snprintf(name, sizeof name, "/%s/%010zu", kind == Kind::kAdd ? "count" : "value", key);
@@ -150,7 +150,7 @@ void Traffic::prepare(std::uint16_t port) const {
     const std::string expected = expected_reply(kind_);
     send_all(fd, request(kind_, 0));
     if (receive(fd, expected.size()) != expected && kind_ != Kind::kAdd) {
-      std::fprintf(stderr, "the server's reply is not the one that its protocol asks for\n");
+      std::fprintf(stderr, "the server's reply violates its protocol\n");
       std::exit(1);
     }
   }

@@ -1,8 +1,8 @@
 #pragma once
 
 // The requests that a load generator sends, in the protocol of the server under test, and how
-// their replies are counted. The same keys (16 bytes and the "/" of PyTorch's client) and values
-// (32 bytes) for every server.
+// their replies are counted. All servers get the same keys (16 bytes and the "/" of PyTorch's
+// client) and values (32 bytes).
 
 #include <cstddef>
 #include <cstdint>
@@ -21,10 +21,10 @@ Kind kind_named(const std::string& name);
 // The request that stores a value of 32 bytes under the key.
 std::string set_request(Protocol protocol, std::string_view key);
 
-// One write's worth of requests and the replies that it brings.
+// The requests of one write and their replies.
 struct Batch {
   std::string bytes;
-  // What completes it: so many bytes, or, for Redis, whose integers vary in length, so many lines.
+  // The size of its replies: in bytes, or, for Redis, whose integers vary in length, in lines.
   std::size_t reply_units = 0;
 };
 
@@ -34,13 +34,13 @@ class Traffic {
   // with one PING.
   Traffic(Protocol protocol, Kind kind, std::size_t pipeline);
 
-  // Connects to the server and says what its protocol wants said first.
+  // Connects to the server and performs its protocol's handshake.
   int connect(std::uint16_t port) const;
-  // Stores the keys that the requests name and checks one reply byte for byte, so that a server
-  // that answers nonsense is not measured.
+  // Stores the keys of the requests and checks one reply byte for byte, so that a server that
+  // replies incorrectly is not measured.
   void prepare(std::uint16_t port) const;
 
-  // Batches that go over all keys; send them in turn.
+  // Batches that cover all keys; send them in turn.
   const std::vector<Batch>& batches() const { return batches_; }
   std::size_t count_units(std::string_view reply) const;
 

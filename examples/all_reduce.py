@@ -1,4 +1,4 @@
-"""The smallest distributed job: every worker contributes its rank and all see the sum.
+"""The smallest distributed job: every worker contributes its rank and all receive the sum.
 
 elastic-launch --standalone --nproc-per-node=4 examples/all_reduce.py
 """
@@ -24,7 +24,7 @@ def main() -> None:
     if total.item() != expected:
         raise RuntimeError(f"the sum of all ranks is {total.item()}, not {expected}")
     dist.barrier()
-    # One write, so that the lines of workers that share a terminal stay whole.
+    # One write, so that lines of workers that share a terminal do not mix.
     print(f"rank {rank} of {world_size}: sum {total.item():g}\n", end="", flush=True)
     dist.destroy_process_group()
 

@@ -2,16 +2,16 @@
 # One command from a fresh machine to a trained model:
 #
 #   examples/demo.sh [options of train_digits.py]
-#   examples/demo.sh --kill-a-worker     kills one worker in mid-training and shows the recovery
+#   examples/demo.sh --kill-a-worker     kills one worker during training and shows the recovery
 #   examples/demo.sh --watch-it-recover [SCENE ...]
 #                                        the same over several nodes: workers, agents, nodes, hosts
 #
-# Makes a virtual environment (.venv-demo, or $ELASTIC_DEMO_VENV), installs PyTorch, scikit-learn and
-# this package into it, and trains on handwritten digits with two workers. It may be run again: what
-# is installed stays. Needs python3 >= 3.10 with venv, and a C++ compiler.
+# Creates a virtual environment (.venv-demo, or $ELASTIC_DEMO_VENV), installs PyTorch, scikit-learn
+# and this package into it, and trains on handwritten digits with two workers. Later runs reuse the
+# installation. Needs python3 >= 3.10 with venv, and a C++ compiler.
 #
-#   ELASTIC_TORCH       what pip installs as PyTorch; default: torch==2.13.0
-#   ELASTIC_DEMO_VENV   where the environment is; default: .venv-demo beside the sources
+#   ELASTIC_TORCH       pip's requirement for PyTorch; default: torch==2.13.0
+#   ELASTIC_DEMO_VENV   path of the environment; default: .venv-demo in the source directory
 #   ELASTIC_DEMO_FRESH  1: install this package again, even if its sources are unchanged
 set -eu
 
@@ -28,14 +28,14 @@ if ! { command -v c++ || command -v g++ || command -v clang++ || [ -n "${CXX:-}"
   exit 1
 fi
 if [ ! -x "$venv/bin/pip" ]; then
-  echo "demo.sh: making $venv" >&2
+  echo "demo.sh: creating $venv" >&2
   if ! python3 -m venv "$venv"; then
     echo "demo.sh: python3 has no venv; install it, for example by: apt-get install python3-venv" >&2
     exit 1
   fi
 fi
 
-# Installs a step's requirements once; $1 names the step, the rest is for pip.
+# Installs a step's requirements once; $1 is the name of the step, the rest are pip's arguments.
 install_once() {
   stamp=$venv/.installed-$1
   wanted="$*"
@@ -48,7 +48,7 @@ install_once() {
   echo "$wanted" >"$stamp"
 }
 
-# The package is installed again when one of its sources is newer than its stamp.
+# True if a source of the package is newer than its stamp: then it is installed again.
 sources_changed() {
   [ -n "${ELASTIC_DEMO_FRESH:-}" ] || [ ! -f "$venv/.installed-elastic" ] ||
     [ -n "$(find "$root/csrc" "$root/python" "$root/CMakeLists.txt" "$root/pyproject.toml" \

@@ -1,12 +1,12 @@
-"""Several machines in one: network namespaces with an address each, joined by a switch.
+"""Simulates several machines: network namespaces with one address each, connected by a switch.
 
     with Network() as network:
         first, second = network.add_host(), network.add_host()
         subprocess.run(first.command("ping", "-c1", second.address))
         second.unplug()
 
-Needs root, iproute2 and util-linux; ``why_not()`` says what is missing. A namespace lives as long
-as a process of ours in it, which ends when this process does, so that nothing is ever left behind.
+Needs root, iproute2 and util-linux; ``why_not()`` returns what is missing. A namespace exists while
+a helper process runs in it, which ends with this process, so that no namespace is left behind.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HOSTS_MAX = 250
 
 
 def why_not() -> str:
-    """Why there can be no namespaces here; "" if there can."""
+    """Why namespaces cannot be created here; "" if they can."""
     for program in ("ip", "unshare", "nsenter"):
         if shutil.which(program) is None:
             return f"{program} is not installed"
@@ -46,11 +46,11 @@ class Host:
         self._port = port
 
     def command(self, *argv: str) -> list[str]:
-        """What runs a program on this host, as the process that is started."""
+        """The command that runs a program on this host, without an intermediate process."""
         return ["nsenter", f"--net=/proc/{self._pid}/ns/net", "--", *argv]
 
     def unplug(self) -> None:
-        """Nothing goes in or out any more, and nobody is told."""
+        """Drops all traffic of this host, without closing any connection."""
         self._network.switch("link", "set", self._port, "down")
 
     def plug_in(self) -> None:
@@ -58,7 +58,7 @@ class Host:
 
 
 class Network:
-    """A switch in a namespace of its own, and the hosts at its ports."""
+    """A switch in its own namespace, and the hosts at its ports."""
 
     def __init__(self) -> None:
         self._cleanup = ExitStack()
@@ -110,7 +110,7 @@ class Network:
         self._cleanup.callback(holder.wait)
         self._cleanup.callback(holder.stdout.close)
         self._cleanup.callback(holder.stdin.close)
-        if holder.stdout.readline() != b"\n":  # it says when it is there
+        if holder.stdout.readline() != b"\n":  # printed when the namespace exists
             raise RuntimeError(f"no network namespace: {why_not()}")
         return holder.pid
 

@@ -3,9 +3,9 @@
     elastic-launch --standalone --nproc-per-node=2 --max-restarts=3 \\
         examples/train_digits.py --checkpoint /tmp/digits.pt
 
-The 1797 images ship with scikit-learn, so nothing is downloaded. Rank 0 writes a checkpoint after
-every epoch; workers that start anew continue after the last one. The result depends on the seed and
-on the number of workers, not on how often the job was interrupted.
+The 1797 images are part of scikit-learn, so nothing is downloaded. Rank 0 writes a checkpoint after
+every epoch; restarted workers continue after the last one. The result depends on the seed and on
+the number of workers, not on the number of interruptions.
 """
 
 from __future__ import annotations
@@ -32,14 +32,16 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--checkpoint", type=Path, help="file to continue from and to write")
     parser.add_argument(
-        "--delay-per-step", type=float, default=0.0, help="seconds; to watch it work"
+        "--delay-per-step", type=float, default=0.0, help="seconds; slows the training down"
     )
-    parser.add_argument("--pid-dir", type=Path, help="folder that gets rank<N>.pid of every worker")
+    parser.add_argument(
+        "--pid-dir", type=Path, help="directory for the file rank<N>.pid of every worker"
+    )
     return parser.parse_args()
 
 
 class Digits:
-    """The images as tensors on one device, split the same way everywhere."""
+    """The images as tensors on one device, with the same split on every rank."""
 
     def __init__(self, device: torch.device, seed: int) -> None:
         digits = load_digits()
@@ -51,7 +53,7 @@ class Digits:
         self.test_images, self.test_labels = images[test].to(device), labels[test].to(device)
 
     def shard(self, seed: int, epoch: int, rank: int, world_size: int) -> torch.Tensor:
-        """This rank's part of the epoch's shuffled sample numbers; equally long on every rank."""
+        """This rank's part of the epoch's shuffled sample numbers; the same length on all ranks."""
         generator = torch.Generator().manual_seed(seed * 100_003 + epoch)
         order = torch.randperm(len(self.train_labels), generator=generator)
         padding = -len(order) % world_size
@@ -71,7 +73,7 @@ def build_model() -> nn.Module:
 
 
 def save_checkpoint(path: Path, epoch: int, model: nn.Module, optimizer: torch.optim.SGD) -> None:
-    """Replaces the file in one step: whoever is killed meanwhile leaves the old one whole."""
+    """Replaces the file atomically: a process that is killed leaves the old file intact."""
     partial = path.with_name(f"{path.name}.partial")
     state = {"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
     with partial.open("wb") as file:
@@ -82,7 +84,7 @@ def save_checkpoint(path: Path, epoch: int, model: nn.Module, optimizer: torch.o
 
 
 def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.SGD) -> int:
-    """The epoch to go on with."""
+    """The epoch at which to continue."""
     state = torch.load(path, map_location="cpu", weights_only=True)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
@@ -115,7 +117,7 @@ def train_epoch(
 
 @torch.no_grad()
 def test_accuracy(model: nn.Module, data: Digits, rank: int, world_size: int) -> float:
-    """Every worker judges its share of the test images."""
+    """Every worker evaluates its share of the test images."""
     predicted = model(data.test_images[rank::world_size]).argmax(dim=1)
     correct = (predicted == data.test_labels[rank::world_size]).sum()
     dist.all_reduce(correct)
@@ -129,8 +131,7 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
     network = build_model().to(device)
     optimizer = torch.optim.SGD(network.parameters(), lr=args.lr, momentum=0.9)
     first_epoch = 0
-    # Rank 0 writes the next checkpoint only after a step that all ranks take part in, so each of
-    # them reads the same one here.
+    # Rank 0 writes a checkpoint only after a collective step, so all ranks read the same one.
     if args.checkpoint and args.checkpoint.exists():
         first_epoch = load_checkpoint(args.checkpoint, network, optimizer)
         if rank == 0:
@@ -149,9 +150,9 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
             print(f"epoch {epoch} loss {loss:.4f} accuracy {accuracy:.4f}", flush=True)
     if rank == 0:
         print(f"finished: accuracy {accuracy:.4f} with {world_size} workers", flush=True)
-    # A gloo thread may still be letting go of the last collective's tensors, for which it needs the
-    # interpreter; one that is exiting would end it, and the process with "terminate called without
-    # an active exception". While this waits, the thread gets its turn.
+    # A gloo thread may still be releasing the last collective's tensors, which needs the GIL. An
+    # exiting interpreter would end that thread, and the process with "terminate called without an
+    # active exception". The barrier gives the thread time to finish.
     dist.barrier()
 
 

@@ -1,12 +1,12 @@
-"""Shows a job of several nodes recover: real training, and something is killed in the middle of it.
+"""Shows how a job of several nodes recovers when something is killed during real training.
 
     python3 examples/watch_it_recover.py              all scenes
     python3 examples/watch_it_recover.py --list       their names
     python3 examples/watch_it_recover.py add-a-node kill-the-host
 
-Each node is a network namespace with an address of its own; without the right to make these (root)
-the nodes are agents beside each other on localhost. Needs the installed package, torch and
-scikit-learn (examples/demo.sh makes such an environment). Exits 0 if every job ended well.
+Each node is a network namespace with its own address; without root the nodes are agents on
+localhost. Needs the installed package, torch and scikit-learn (examples/demo.sh creates such an
+environment). Exits with 0 if every job succeeded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COORDINATOR = Path(sys.executable).with_name("elastic-coordinator")
 
 
 class Host(Protocol):
-    """Where a node is: a namespace, or this machine itself."""
+    """The host of a node: a namespace, or this machine."""
 
     address: str
 
@@ -45,7 +45,7 @@ class Host(Protocol):
 
 
 class ThisMachine:
-    """Stands for every host where there are no namespaces."""
+    """The only host when namespaces are not available."""
 
     address = "127.0.0.1"
 
@@ -59,7 +59,7 @@ class Line(NamedTuple):
 
 
 class Program:
-    """A process whose output becomes lines of the stage."""
+    """A process whose output lines are added to the stage."""
 
     def __init__(self, name: str, argv: list[str], lines: queue.Queue[Line]) -> None:
         self.name = name
@@ -92,12 +92,12 @@ class Program:
 
 
 def interface_of(argv: list[str]) -> str:
-    """What gloo is to use: its own choice is the address of the host's name, which all share."""
+    """The interface for gloo; by default it uses the address of the host name, which all share."""
     return namespaces.INTERFACE if argv[0] == "nsenter" else "lo"
 
 
 class Stage:
-    """One job: its hosts, what runs on them, and all that they say, in one order."""
+    """One job: its hosts, its programs, and their output in one sequence."""
 
     def __init__(self, new_host: Callable[[], Host], folder: Path) -> None:
         self._new_host = new_host
@@ -107,29 +107,29 @@ class Stage:
         self._started = time.monotonic()
         self._accuracy: float | None = None
         self._port = free_port()
-        self._meeting_place: Host | None = None
+        self._endpoint_host: Host | None = None
         self._endpoint = ""
 
     def add_host(self) -> Host:
         return self._new_host()
 
-    def meet_at(self, host: Host) -> None:
-        """The endpoint is on this host from now on."""
-        self._meeting_place = host
+    def set_endpoint_host(self, host: Host) -> None:
+        """Sets the host of the endpoint."""
+        self._endpoint_host = host
         self._endpoint = f"{host.address}:{self._port}"
 
     def start_coordinator(self, host: Host, name: str) -> None:
-        """From now on no agent runs the coordinator."""
-        self._meeting_place = None
+        """Starts a separate coordinator; agents started later do not run one."""
+        self._endpoint_host = None
         self._start(name, host.command(str(COORDINATOR), "--bind", self._endpoint))
 
     def start_agent(
         self, host: Host, name: str, nnodes: str, conf: str = "", *options: str
     ) -> None:
         """Starts one worker's agent; `conf` is for --rdzv-conf."""
-        # Found out by itself where each host has its own addresses.
-        if isinstance(host, ThisMachine) or self._meeting_place is None:
-            is_host = f"is_host={str(host is self._meeting_place).lower()}"
+        # Not needed where each host has its own address: the agents find out themselves.
+        if isinstance(host, ThisMachine) or self._endpoint_host is None:
+            is_host = f"is_host={str(host is self._endpoint_host).lower()}"
             conf = f"{conf},{is_host}" if conf else is_host
         words = [
             *LAUNCHER,
@@ -143,28 +143,28 @@ class Stage:
         self._start(name, host.command(*words))
 
     def _start(self, name: str, argv: list[str]) -> None:
-        self.say(f"starting {name}")
+        self.log(f"starting {name}")
         self._programs[name] = Program(name, argv, self._lines)
 
     def kill(self, name: str) -> None:
-        """Kills a program alone, by SIGKILL; what it leaves behind is what the scene is about."""
+        """Sends SIGKILL to one program only, not to its children."""
         program = self._programs.pop(name)
         program.process.kill()
         program.process.wait()
-        self.say(f"killed {name}, pid {program.process.pid}")
+        self.log(f"killed {name}, pid {program.process.pid}")
 
     def kill_worker(self, rank: int) -> None:
         pid = int((self._folder / f"rank{rank}.pid").read_text())
         os.kill(pid, signal.SIGKILL)
-        self.say(f"killed the worker with rank {rank}, pid {pid}")
+        self.log(f"killed the worker with rank {rank}, pid {pid}")
 
-    def say(self, what: str) -> None:
+    def log(self, what: str) -> None:
         print(f"{time.monotonic() - self._started:6.2f} s  --- {what} ---", flush=True)
 
     def wait_for(self, pattern: str, unless: str = "$^") -> str:
-        """Shows what is said until a line matches; the name of the program that said it.
+        """Prints output until a line matches; returns the name of the program that printed it.
 
-        Fails if a line matches `unless` before.
+        Fails if a line matches `unless` first.
         """
         wanted, unwanted = re.compile(pattern), re.compile(unless)
         deadline = time.monotonic() + DEADLINE_S
@@ -174,14 +174,14 @@ class Stage:
                 ended = self._programs.get(line.program)
                 if ended is not None:
                     code = ended.process.wait()
-                    raise Failed(f"{line.program} ended with {code} before {pattern!r} was said")
+                    raise Failed(f"{line.program} exited with {code} before {pattern!r}")
             elif wanted.search(line.text):
                 return line.program
             elif unwanted.search(line.text):
-                raise Failed(f"{line.program} said {line.text!r}, and {pattern!r} was to come")
+                raise Failed(f"{line.program} printed {line.text!r} before {pattern!r}")
 
     def finish(self) -> float:
-        """Waits until every agent has ended, and well; the accuracy that was reached."""
+        """Waits until every agent has exited with 0; returns the accuracy."""
         deadline = time.monotonic() + DEADLINE_S
         coordinators = {name for name in self._programs if name.startswith("coordinator")}
         left = set(self._programs) - coordinators
@@ -190,18 +190,18 @@ class Stage:
             if line.text is None and line.program in left:
                 left.remove(line.program)
                 code = self._programs[line.program].process.wait()
-                self.say(f"{line.program} ended with {code}")
+                self.log(f"{line.program} exited with {code}")
                 if code != 0:
-                    raise Failed(f"{line.program} ended with {code}")
+                    raise Failed(f"{line.program} exited with {code}")
         if self._accuracy is None or self._accuracy < ACCURACY_MIN:
-            raise Failed(f"the accuracy is {self._accuracy}, not {ACCURACY_MIN} or more")
+            raise Failed(f"the accuracy is {self._accuracy}, expected at least {ACCURACY_MIN}")
         return self._accuracy
 
     def _next(self, deadline: float, awaited: str) -> Line:
         try:
             line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
-            raise Failed(f"nobody said {awaited!r} within {DEADLINE_S:g} s") from None
+            raise Failed(f"no program printed {awaited!r} within {DEADLINE_S:g} s") from None
         if line.text is not None:
             now = time.monotonic() - self._started
             print(f"{now:6.2f} s  {line.program:<12} {line.text}", flush=True)
@@ -215,7 +215,7 @@ class Stage:
 
 
 class Failed(Exception):
-    """A scene did not go as it should."""
+    """A scene failed."""
 
 
 def free_port() -> int:
@@ -224,9 +224,9 @@ def free_port() -> int:
 
 
 def kill_a_worker(stage: Stage) -> None:
-    """A worker is killed; all workers start anew, on both nodes."""
+    """A worker is killed; all workers are restarted, on both nodes."""
     first, second = stage.add_host(), stage.add_host()
-    stage.meet_at(first)
+    stage.set_endpoint_host(first)
     stage.start_agent(first, "node1", "2")
     stage.start_agent(second, "node2", "2")
     stage.wait_for("^epoch 1 ")
@@ -235,9 +235,9 @@ def kill_a_worker(stage: Stage) -> None:
 
 
 def kill_an_agent(stage: Stage) -> None:
-    """A node is lost; the others go on without it."""
+    """A node is lost; the others continue without it."""
     hosts = [stage.add_host() for _ in range(3)]
-    stage.meet_at(hosts[0])
+    stage.set_endpoint_host(hosts[0])
     for number, host in enumerate(hosts, 1):
         stage.start_agent(host, f"node{number}", "2:3")
     stage.wait_for("^epoch 1 ")
@@ -247,10 +247,10 @@ def kill_an_agent(stage: Stage) -> None:
 
 
 def add_a_node(stage: Stage) -> None:
-    """A node comes late; the job grows."""
+    """A node joins late; the job grows."""
     conf = "last_call_timeout=0,settle=0"
     first, second, third = (stage.add_host() for _ in range(3))
-    stage.meet_at(first)
+    stage.set_endpoint_host(first)
     stage.start_agent(first, "node1", "2:3", conf)
     stage.start_agent(second, "node2", "2:3", conf)
     stage.wait_for("^epoch 1 ")
@@ -260,22 +260,22 @@ def add_a_node(stage: Stage) -> None:
 
 
 def replace_rank_0(stage: Stage) -> None:
-    """The node of rank 0 is lost, MASTER_ADDR with it; another one takes its place."""
+    """The node of rank 0, which has MASTER_ADDR, is lost; another node replaces it."""
     first, second, third = (stage.add_host() for _ in range(3))
-    stage.meet_at(second)
+    stage.set_endpoint_host(second)
     stage.start_agent(second, "node2", "2", "", "--node-rank=1")
     stage.start_agent(first, "node1", "2", "", "--node-rank=0")
     if stage.wait_for("^epoch 1 ") != "node1":
-        raise Failed("rank 0 is not on the node that wished for it")
+        raise Failed("rank 0 is not on the node that preferred it")
     stage.kill("node1")
     stage.start_agent(third, "node3", "2")
     stage.wait_for("^continuing with epoch [1-9]")
 
 
 def restart_the_coordinator(stage: Stage) -> None:
-    """The coordinator is killed and comes back knowing nothing: the workers run on."""
+    """The coordinator is killed and restarted without its state: the workers keep running."""
     first, second, third = (stage.add_host() for _ in range(3))
-    stage.meet_at(first)
+    stage.set_endpoint_host(first)
     stage.start_coordinator(first, "coordinator1")
     stage.start_agent(second, "node1", "2")
     stage.start_agent(third, "node2", "2")
@@ -283,14 +283,14 @@ def restart_the_coordinator(stage: Stage) -> None:
     stage.kill("coordinator1")
     stage.start_coordinator(first, "coordinator2")
     stage.wait_for("^epoch 2 ", unless="^continuing")
-    stage.kill_worker(rank=1)  # it has taken up the job: it can restart it
+    stage.kill_worker(rank=1)  # the new coordinator must be able to restart the job
     stage.wait_for("^continuing with epoch [2-9]")
 
 
 def kill_the_host(stage: Stage) -> None:
     """The agent that runs the coordinator is killed and started again at the same address."""
     first, second = stage.add_host(), stage.add_host()
-    stage.meet_at(first)
+    stage.set_endpoint_host(first)
     stage.start_agent(first, "node1", "2")
     stage.start_agent(second, "node2", "2")
     stage.wait_for("^epoch 1 ")
@@ -327,16 +327,16 @@ def stage_of(why_local: str) -> Iterator[Stage]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("scenes", nargs="*", metavar="SCENE", help="default: all of them")
-    parser.add_argument("--list", action="store_true", help="tell the scenes and end")
-    parser.add_argument("--local", action="store_true", help="no namespaces even where possible")
+    parser.add_argument("--list", action="store_true", help="list the scenes and exit")
+    parser.add_argument("--local", action="store_true", help="do not use namespaces")
     arguments = parser.parse_args()
     if arguments.list:
         for name, scene in SCENES.items():
             print(f"{name:<26}{scene.__doc__}")
         return 0
     if unknown := set(arguments.scenes) - set(SCENES):
-        parser.error(f"no such scene: {', '.join(sorted(unknown))} (--list tells them)")
-    why_local = "as asked for" if arguments.local else namespaces.why_not()
+        parser.error(f"unknown scene: {', '.join(sorted(unknown))} (see --list)")
+    why_local = "--local was given" if arguments.local else namespaces.why_not()
     if why_local:
         print(f"all nodes are on localhost: {why_local}", flush=True)
     failed = 0

@@ -1,9 +1,9 @@
-"""Shows a recovery: starts the training, kills one worker with SIGKILL, and follows what happens.
+"""Shows a recovery: starts the training, kills one worker with SIGKILL, and prints the output.
 
     python3 examples/watch_recovery.py
 
-Needs the installed package, torch and scikit-learn (examples/demo.sh makes such an environment).
-Exits 0 if the job ended well although a worker was killed.
+Needs the installed package, torch and scikit-learn (examples/demo.sh creates such an environment).
+Exits with 0 if the job succeeded although a worker was killed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def watch(folder: Path) -> int:
                 now = time.monotonic() - started
                 print(f"{now:6.2f} s  --- killed rank 1, pid {pid} ---", flush=True)
     if launcher.returncode != 0 or not killed or accuracy is None:
-        print(f"the launcher ended with {launcher.returncode}; accuracy {accuracy}")
+        print(f"the launcher exited with {launcher.returncode}; accuracy {accuracy}")
         return 1
     print(f"recovered: accuracy {accuracy} although rank 1 was killed")
     return 0

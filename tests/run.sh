@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Sets everything up and runs every test: the house rules, C++ (plain, ASan+UBSan, TSan, a short fuzz),
-# and the Python package as it is installed.
+# Sets everything up and runs every test: style rules, C++ (plain, ASan+UBSan, TSan, short fuzzing),
+# and the installed Python package.
 #
 #   bash tests/run.sh            everything (about half an hour on two cores)
 #   bash tests/run.sh STEP …     only these: tidy cpp asan tsan fuzz python
 #
 # Needs Linux, python3 >= 3.10 with venv, and a C++20 compiler. As root on Debian or Ubuntu it installs
-# what is missing; elsewhere it names it. Everything it makes is below build/.
+# missing packages; elsewhere it lists them. All its output is below build/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -28,7 +28,7 @@ install_system_packages() {
   [ -e /usr/include/gmock/gmock.h ] || missing+=(libgmock-dev)
   command -v clang++ >/dev/null || missing+=(clang)
   install_packages "${missing[@]}"
-  # libFuzzer is a package of its own, named after the compiler's version.
+  # libFuzzer is a separate package, named after the compiler's version.
   compgen -G '/usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a' >/dev/null ||
     install_packages "libclang-rt-$(clang++ -dumpversion | cut -d. -f1)-dev"
 }
@@ -49,7 +49,7 @@ install_packages() {
 set_up_python() {
   say "setting up Python"
   [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
-  # torch first and alone: packages that depend on it would otherwise choose its version.
+  # Install torch first: packages that depend on it would otherwise choose its version.
   "$venv/bin/pip" install -q "torch==${ELASTIC_TORCH_VERSION:-2.13.0}"
   "$venv/bin/pip" install -q cmake ninja pybind11 scikit-build-core numpy scikit-learn
   export PATH="$venv/bin:$PATH"
@@ -65,9 +65,9 @@ cpp() { # preset, then arguments for ctest
 }
 
 step_tidy() {
-  # One version of the formatter, since each formats a little differently.
+  # A fixed version of the formatter, because versions format differently.
   "$venv/bin/pip" install -q pytest ruff clang-format==14.0.6
-  say "house rules"
+  say "style rules"
   ruff check .
   ruff format --check .
   git ls-files '*.cc' '*.h' | xargs clang-format --dry-run -Werror
@@ -112,7 +112,7 @@ set_up_python
 for step in "${steps[@]}"; do
   case $step in
     tidy | cpp | asan | tsan | fuzz | python) "step_$step" ;;
-    *) echo "tests/run.sh: no step $step (there are: tidy cpp asan tsan fuzz python)" >&2 && exit 2 ;;
+    *) echo "tests/run.sh: unknown step $step (steps: tidy cpp asan tsan fuzz python)" >&2 && exit 2 ;;
   esac
 done
 say "all steps passed: ${steps[*]}"

@@ -1,6 +1,6 @@
-"""The house rules that a program can check, as tests over the source text.
+"""The style rules that a program can check, as tests over the source text.
 
-Run by itself: ``python -m pytest tests/tidy.py``. CONTRIBUTING.md gives the reasons.
+Run it with ``python -m pytest tests/tidy.py``. CONTRIBUTING.md gives the reasons.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SOURCE_LINES_MAX = 600
 PUBLIC_HEADER_LINES_MAX = 250
 COLUMNS_MAX = 100
 
-# What a layer may include of ours, beside the standard library and the system.
+# Which of our files a layer may include, besides the standard library and the system.
 LAYER_INCLUDES = {
     "core": ("elastic/", "core/"),
     "os": ("elastic/", "core/base/check.h", "core/base/memory_budget.h", "os/"),
@@ -31,7 +31,7 @@ LAYER_INCLUDES = {
 }
 
 # Files are in folders by subject. A subject may include its own files and those of the subjects
-# named here, which all come before it, so that there is no cycle.
+# listed here, which all precede it, so that there is no cycle.
 SUBJECT_INCLUDES = {
     "core": {
         "base": (),
@@ -58,7 +58,7 @@ SUBJECT_INCLUDES = {
     },
 }
 
-# Python packages and modules, each with those of ours that it may import beside itself.
+# Python packages and modules, each with those of ours that it may import besides itself.
 _BASE = ("_C", "_lazy", "constants", "errors")
 PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "_lazy": (),
@@ -75,7 +75,7 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "__main__": ("cli",),
 }
 
-# Headers through which a pure machine could read time, chance, threads or the system.
+# Headers by which a pure machine could use clocks, random numbers, threads or the system.
 IMPURE_HEADERS = re.compile(
     r"<(thread|mutex|shared_mutex|condition_variable|atomic|future|iostream|fstream|filesystem"
     r"|random|ctime|unistd\.h|fcntl\.h|pthread\.h|sys/.*|netinet/.*|poll\.h|time\.h)>"
@@ -86,8 +86,8 @@ BANNED_IN_LIBRARY = {
     r"\bstd::cout\b|\bstd::cerr\b|\bprintf\(": "the library does not print",
     r"\bsystem_clock\b": "decisions use monotonic time (elastic/time.h)",
     r"\bsignal\(SIG": "the library installs no signal handler",
-    r"\bsetenv\(|\bputenv\(": "the library does not change its host's environment",
-    r"\bexit\(": "the library does not end its host",
+    r"\bsetenv\(|\bputenv\(": "the library does not change the embedding program's environment",
+    r"\bexit\(": "the library does not end the embedding program",
 }
 
 
@@ -117,12 +117,12 @@ def complaints(lines: Iterator[str]) -> None:
 
 
 def code_of(line: str) -> str:
-    """The line without a // comment, well enough for the patterns below."""
+    """The line without a // comment; exact enough for the patterns below."""
     return line.split("//", 1)[0]
 
 
 @pytest.mark.parametrize("layer", LAYER_INCLUDES)
-def test_layers_include_only_what_they_may(layer: str) -> None:
+def test_layers_include_only_allowed_layers(layer: str) -> None:
     def look() -> Iterator[str]:
         for path in cpp_sources(layer):
             for number, line in enumerate(path.read_text().splitlines(), 1):
@@ -178,12 +178,12 @@ def test_public_headers_use_the_standard_library_only() -> None:
     complaints(look())
 
 
-def test_library_does_not_dictate_to_its_host() -> None:
+def test_library_does_not_control_the_embedding_program() -> None:
     def look() -> Iterator[str]:
         for layer in ("core", "os", "host"):
             for path in cpp_sources(layer):
                 if path.name == "check.h":
-                    continue  # a broken invariant of our own is the one thing that aborts
+                    continue  # only a broken invariant of our own aborts
                 for number, line in enumerate(path.read_text().splitlines(), 1):
                     for pattern, why in BANNED_IN_LIBRARY.items():
                         if re.search(pattern, code_of(line)) and "_exit(" not in line:
@@ -192,7 +192,7 @@ def test_library_does_not_dictate_to_its_host() -> None:
     complaints(look())
 
 
-def test_files_keep_their_size_and_width() -> None:
+def test_files_are_within_size_and_width_limits() -> None:
     def look() -> Iterator[str]:
         for path in tracked(".h", ".cc", ".py", ".pyi"):
             if path.suffix == ".pyi":
@@ -210,19 +210,19 @@ def test_files_keep_their_size_and_width() -> None:
     complaints(look())
 
 
-def test_headers_have_a_guard_and_say_what_they_are() -> None:
+def test_headers_have_a_guard_and_a_description() -> None:
     def look() -> Iterator[str]:
         for path in tracked(".h"):
             text = path.read_text()
             if not text.startswith("#pragma once\n"):
                 yield f"{relative(path)}: does not begin with #pragma once"
             elif relative(path).startswith("csrc/") and "\n// " not in text:
-                yield f"{relative(path)}: does not say what it is"
+                yield f"{relative(path)}: has no comment that describes it"
 
     complaints(look())
 
 
-def test_nothing_is_left_unfinished() -> None:
+def test_no_unfinished_work() -> None:
     marks = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|NotImplementedError")
 
     def look() -> Iterator[str]:
@@ -251,7 +251,7 @@ def test_tests_wait_for_events_and_do_not_sleep() -> None:
     complaints(look())
 
 
-def test_python_errors_are_named() -> None:
+def test_python_handlers_name_the_error() -> None:
     def look() -> Iterator[str]:
         for path in tracked(".py"):
             if not relative(path).startswith("python/"):
@@ -263,7 +263,7 @@ def test_python_errors_are_named() -> None:
                 broad = node.type is None or named in ("Exception", "BaseException")
                 raises = any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
                 if broad and not raises:
-                    yield f"{relative(path)}:{node.lineno}: which error is meant?"
+                    yield f"{relative(path)}:{node.lineno}: catches every error; name one"
 
     complaints(look())
 
@@ -307,7 +307,7 @@ def test_python_packages_import_only_packages_below_them() -> None:
         for path in python_sources():
             subject = path.relative_to(ROOT / "python/elastic").parts[0].removesuffix(".py")
             if subject == "__init__":
-                continue  # names where everything is
+                continue  # lazily exports every module
             if subject not in PYTHON_IMPORTS:
                 yield f"{relative(path)}: tests/tidy.py does not list {subject}"
                 continue
@@ -328,7 +328,7 @@ def test_python_modules_have_no_import_cycle() -> None:
             modules[name] = path
 
     def imported(name: str) -> set[str]:
-        """Modules that a module imports, be it later or for types alone."""
+        """Modules that a module imports, including lazy imports and imports for types only."""
         found = set()
         for _, target in own_imports(modules[name]):
             for candidate in (target, target.rpartition(".")[0]):
@@ -340,10 +340,10 @@ def test_python_modules_have_no_import_cycle() -> None:
     while free := [name for name, rest in before.items() if not rest & before.keys()]:
         for name in free:
             del before[name]
-    assert not before, f"in or behind an import cycle: {sorted(before)}"
+    assert not before, f"in an import cycle, or dependent on one: {sorted(before)}"
 
 
-def test_environment_is_read_in_one_place() -> None:
+def test_environment_is_read_in_one_place_only() -> None:
     def look() -> Iterator[str]:
         for path in tracked(".py"):
             name = relative(path)
@@ -357,7 +357,7 @@ def test_environment_is_read_in_one_place() -> None:
 
 
 def test_every_source_is_built() -> None:
-    """A file that no CMakeLists names is dead."""
+    """A file that no CMakeLists.txt lists is dead."""
     listed = "\n".join(p.read_text() for p in tracked() if p.name == "CMakeLists.txt")
 
     def look() -> Iterator[str]:

@@ -1,9 +1,9 @@
 """Writes the type stub of the native module, python/elastic/_C.pyi, from the module itself.
 
-    python tools/gen_stubs.py            # rewrite it; wants elastic and pybind11-stubgen installed
-    python tools/gen_stubs.py --print    # show what would be written
+    python tools/gen_stubs.py            # rewrite it; requires elastic and pybind11-stubgen
+    python tools/gen_stubs.py --print    # print the stub instead
 
-pybind11-stubgen reads the signatures; a few things that it cannot know are put right here.
+pybind11-stubgen reads the signatures; this program corrects what it cannot determine.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HEADER = (
 
 
 def raw_stub() -> str:
-    """What pybind11-stubgen makes of the installed module."""
+    """The output of pybind11-stubgen for the installed module."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
             [
@@ -42,7 +42,7 @@ def raw_stub() -> str:
 
 
 def exception_classes() -> str:
-    """The exceptions: made in the native module, though they name elastic.errors as their home."""
+    """The exceptions: created in the native module, although their module is elastic.errors."""
     import elastic._C as native
 
     lines = []
@@ -56,11 +56,11 @@ def exception_classes() -> str:
 def generate() -> str:
     text = raw_stub()
     text = re.sub(r"^from elastic\.errors import .*\n", "", text, flags=re.MULTILINE)
-    # What a caller may pass: an int is meant, not whatever converts to one.
+    # Callers should pass an int, not any type that converts to one.
     text = text.replace("typing.SupportsInt | typing.SupportsIndex", "int")
     text = text.replace("typing.SupportsFloat | typing.SupportsIndex", "float")
     text = text.replace("*args)", "*args: object)").replace("other: typing.Any", "other: object")
-    # A with statement gives the object itself; a version is not part of the interface.
+    # __enter__ returns the object itself; the version is not part of the interface.
     text = re.sub(
         r"^class (\w+)[^\n]*:\n(?:(?!^class ).*\n)*?    def __enter__\(self\) -> typing\.Any",
         lambda found: found[0].removesuffix("typing.Any") + found[1],
@@ -69,14 +69,14 @@ def generate() -> str:
     )
     text = re.sub(r"^(__version__: str) = .*", r"\1", text, flags=re.MULTILINE)
     text = re.sub(r"[ \t]+$", "", text, flags=re.MULTILINE)
-    # Behind the imports and __all__, before the first class.
+    # After the imports and __all__, before the first class.
     head, mark, classes = text.partition("\nclass ")
     return HEADER + head + "\n" + exception_classes() + mark + classes
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--print", action="store_true", help="show instead of write")
+    parser.add_argument("--print", action="store_true", help="print the stub instead of writing it")
     if parser.parse_args().print:
         sys.stdout.write(generate())
     else:

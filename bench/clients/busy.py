@@ -1,7 +1,7 @@
-"""Keeps one core from going to sleep, and takes nothing from anybody who has work for it.
+"""Keeps one core awake without delaying other processes.
 
-Runs in the class SCHED_IDLE, so any other process that becomes runnable takes its place at once.
-Ends with its parent.
+Runs in the class SCHED_IDLE, so any other process that becomes runnable preempts it at once. Ends
+with its parent.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Forked processes that begin something together, and the time until the last one is through."""
+"""Starts forked processes together and measures the time until the last one has finished."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Gate:
         os.write(self._left[1], STAMP.pack(time.monotonic_ns()))
 
     def open(self) -> int:
-        """In the parent: waits for all processes, lets them through and says when."""
+        """In the parent: waits for all processes, releases them and returns the time."""
         for _ in range(self._processes):
             os.read(self._arrived[0], 1)
         now = time.monotonic_ns()

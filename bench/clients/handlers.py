@@ -1,4 +1,4 @@
-"""Nodes that do nothing but meet: rendezvous handlers in processes forked from one.
+"""Rendezvous handlers without agents, in processes forked from one process.
 
 Reads {"kind": K, "port": N, "nodes": N, "name": S} per line and answers with the seconds from the
 common start to the last node's next_rendezvous(). K: "coordinator", elastic at a coordinator;
@@ -77,7 +77,7 @@ def measure(kind: str, port: int, nodes: int, name: str) -> float:
 
 
 def main(kinds: list[str]) -> None:
-    # What is imported before the fork is imported once.
+    # Import before the fork, so that the modules are imported once.
     if "torch" in kinds:
         import torch.distributed.elastic.rendezvous.dynamic_rendezvous  # noqa: F401
     if set(kinds) & {"coordinator", "shared"}:

@@ -30,7 +30,7 @@ def rank_main(rank: int, ranks: int, port: int, name: str, gates: dict[str, Gate
     group_store = dist.PrefixStore(name, dist.TCPStore("127.0.0.1", port, timeout=TIMEOUT))
     dist.init_process_group("gloo", store=group_store, rank=rank, world_size=ranks, timeout=TIMEOUT)
     gates["init"].leave()
-    gates["end"].pass_through()  # who left at once would cut the connections of those still at it
+    gates["end"].pass_through()  # exiting earlier would close connections that other ranks use
     dist.destroy_process_group()
 
 

@@ -21,8 +21,8 @@ from datetime import timedelta
 from typing import Any
 
 TIMEOUT_SECONDS = 60
-# Between the waiter's word that it is about to block and the set. A wait takes microseconds to
-# reach the server, so it has blocked by then.
+# Pause between the waiter's report that it is about to block and the set. A wait takes microseconds
+# to reach the server, so it has blocked by then.
 PAUSE_SECONDS = 0.002
 
 
@@ -66,7 +66,7 @@ def set_in_turn(store: Any, name: str, count: int) -> dict[str, list[int]]:
         time.sleep(PAUSE_SECONDS)
         begun.append(time.monotonic_ns())
         store.set(f"{name}/key/{number}", "1")
-        time.sleep(PAUSE_SECONDS)  # out of the way of the server and the waiter
+        time.sleep(PAUSE_SECONDS)  # leaves the cores to the server and the waiter
     return {"begun_ns": begun, "trips_ns": trips}
 
 

@@ -1,4 +1,4 @@
-"""A torch TCPStore server (libuv) in a process of its own; runs until standard input closes."""
+"""A torch TCPStore server (libuv) in a separate process; runs until standard input closes."""
 
 import sys
 

@@ -1,1 +1,1 @@
-"""What every scene uses: processes, figures and reports."""
+"""Modules that every scene uses: processes, figures and reports."""

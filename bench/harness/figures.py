@@ -1,4 +1,4 @@
-"""Figures of one scene: samples side by side, what was skipped, and whether targets are met."""
+"""Figures of one scene: samples of all subjects, skipped subjects, and whether targets are met."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 
 class Missing(Exception):
-    """Something that a subject needs is not on this machine; the message says what."""
+    """A program or module that a subject needs is missing; the message names it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A claim about medians of this very run."""
+    """A limit for medians of the same run."""
 
     claim: str
     value: float
@@ -39,7 +39,7 @@ class Target:
 
 @dataclass(slots=True)
 class Findings:
-    """What a scene has found. Rows keep the order in which they first appeared."""
+    """The results of a scene. Rows keep the order in which they first appeared."""
 
     rows: dict[tuple[str, str], Row] = field(default_factory=dict)
     targets: list[Target] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Jobs of several agents on this machine, whose stub workers tell when they start and end."""
+"""Jobs of several agents on this machine, whose stub workers report when they start and end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class Agent:
-    """One agent and what it runs."""
+    """One agent and its processes."""
 
     def __init__(self, argv: Sequence[str], pipe: Stamps) -> None:
         self.process = subprocess.Popen(
@@ -30,12 +30,12 @@ class Agent:
         )
 
     def workers(self, started: Sequence[tuple[int, int]]) -> list[int]:
-        """Which of these stamps' processes are its own."""
+        """The processes of these stamps that belong to this agent."""
         own = set(proc.descendants(self.process.pid))
         return [pid for pid, _ in started if pid in own]
 
     def kill_all(self) -> int:
-        """Ends it with all that it runs, as a machine's loss of power would; when, in ns."""
+        """Kills the agent and all its processes at once, like a power failure; the time in ns."""
         pids = [self.process.pid, *proc.descendants(self.process.pid)]
         at_ns = time.monotonic_ns()
         for pid in pids:
@@ -45,13 +45,13 @@ class Agent:
         return at_ns
 
     def wait(self, seconds: float = 60.0) -> tuple[int, int]:
-        """Its exit code, and when it was gone in ns."""
+        """Its exit code, and the time of its exit in ns."""
         code = self.process.wait(seconds)
         return code, time.monotonic_ns()
 
 
 class Job:
-    """Agents that meet at one endpoint. The first one runs the coordinator, or torch's store."""
+    """Agents with one endpoint. The first one runs the coordinator, or torch's store."""
 
     def __init__(
         self, launcher: Sequence[str], worker: str, nnodes: str, pipe: Stamps, **settings: str
@@ -69,7 +69,7 @@ class Job:
         self.endpoint = f"{LOOPBACK}:{free_port()}"
 
     def start(self, prefix: Sequence[str] = (), *, is_host: bool | None = None) -> Agent:
-        """One more agent; `prefix` is put before its command."""
+        """Starts one more agent; `prefix` precedes its command."""
         hosts = not self.agents if is_host is None else is_host
         conf = ",".join(filter(None, (self._conf, f"is_host={str(hosts).lower()}")))
         options = [*self._options, "--rdzv-endpoint", self.endpoint, "--rdzv-conf", conf]
@@ -112,5 +112,5 @@ def free_port() -> int:
 
 
 def examples() -> Path:
-    """Where namespaces.py is."""
+    """The directory of namespaces.py."""
     return Path(__file__).resolve().parents[2] / "examples"

@@ -1,4 +1,4 @@
-"""The machine that the figures belong to, and the network they are taken in."""
+"""The machine of the figures, and the network in which they are measured."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ IFF_UP = 0x1
 
 
 def enter_private_network() -> bool:
-    """Moves this process into a network namespace with loopback alone; False without the right to.
+    """Moves this process into a network namespace with loopback only; False without permission.
 
-    torch asks the DNS about every connection. Without a route to a name server the question fails
-    at once, for each subject alike, so that nobody's name server is measured.
+    torch queries the DNS for every connection. Without a route to a name server the query fails at
+    once, for every subject, so that the delay of a name server is not measured.
     """
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET) != 0:
         return False

@@ -1,4 +1,4 @@
-"""What the kernel tells about a process, from /proc."""
+"""Facts about a process, from /proc."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """CPU time of all threads of a process, and how often they were put on a CPU."""
+    """CPU time of all threads of a process, and how often they were scheduled."""
 
     cpu_ns: int
     timeslices: int
@@ -38,17 +38,17 @@ def _kib_field(path: str, name: str) -> int:
 
 
 def peak_resident_bytes(pid: int) -> int:
-    """VmHWM: the most memory that the process ever had resident, shared pages included."""
+    """VmHWM: the peak of the process's resident memory, including shared pages."""
     return _kib_field(f"/proc/{pid}/status", "VmHWM")
 
 
 def proportional_bytes(pid: int) -> int:
-    """PSS: resident memory now, each shared page divided among those who share it."""
+    """PSS: current resident memory, each shared page divided by the number of its users."""
     return _kib_field(f"/proc/{pid}/smaps_rollup", "Pss")
 
 
 def anonymous_bytes(pid: int) -> int:
-    """RssAnon: resident memory now that is the process's own data."""
+    """RssAnon: current resident anonymous memory, the process's own data."""
     return _kib_field(f"/proc/{pid}/status", "RssAnon")
 
 

@@ -1,4 +1,4 @@
-"""Starting and stopping what is measured: everything is bounded, only own children are ended."""
+"""Starts and stops the measured processes, with time limits; ends its own children only."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ ANSWER_SECONDS = 120.0
 
 @contextlib.contextmanager
 def running(argv: Sequence[str], *, terminate: bool = False) -> Iterator[subprocess.Popen[str]]:
-    """A child that runs until its standard input closes, as the programs of this folder do.
+    """A child that runs until its standard input closes, like the programs in this directory.
 
-    A child that is none of them is told by SIGTERM.
+    Other children are ended by SIGTERM.
     """
     child = subprocess.Popen(
         argv,
@@ -52,7 +52,7 @@ def _reap(child: subprocess.Popen[Any]) -> None:
 
 
 def read_line(child: subprocess.Popen[str], seconds: float = ANSWER_SECONDS) -> str:
-    """The child's next line; it ends the benchmark when none comes in time."""
+    """The child's next line; ends the benchmark if none arrives before the time limit."""
     assert child.stdout is not None
     with selectors.DefaultSelector() as selector:
         selector.register(child.stdout, selectors.EVENT_READ)
@@ -64,7 +64,7 @@ def read_line(child: subprocess.Popen[str], seconds: float = ANSWER_SECONDS) -> 
 
 
 def ask(child: subprocess.Popen[str], **request: Any) -> Any:
-    """One request of one line to a child of bench/clients, and its answer."""
+    """Sends one line to a child of bench/clients and returns its answer."""
     tell(child, **request)
     return json.loads(read_line(child))
 
@@ -89,7 +89,7 @@ class Stamps:
     def __init__(self, directory: str) -> None:
         self.path = str(Path(directory) / "stamps")
         os.mkfifo(self.path)
-        # Open for writing too, so that it never reads as ended while no worker has it open.
+        # Open for writing, too, so that reads do not return end of file without a worker.
         self._fd = os.open(self.path, os.O_RDWR | os.O_NONBLOCK)
         self._rest = b""
 
@@ -115,7 +115,7 @@ class Stamps:
         return found
 
     def seen(self, kind: str) -> list[tuple[int, int]]:
-        """The stamps of that kind that are there already."""
+        """The stamps of that kind that have arrived already."""
         with contextlib.suppress(BlockingIOError):
             return [(pid, at_ns) for what, pid, at_ns in self._read() if what == kind]
         return []

@@ -1,4 +1,4 @@
-"""Where the programs under test and their rivals are."""
+"""The paths of the programs under test and of those they are compared with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BENCH = Path(__file__).resolve().parent.parent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Programs:
-    """Finds programs; each of these raises Missing with what to do about it."""
+    """Finds programs; raises Missing with an instruction for a program that is not there."""
 
     build: Path  # of the release preset
 
@@ -57,7 +57,7 @@ class Programs:
 def _script(name: str) -> list[str]:
     """A console script of this interpreter, or of the one that its virtual environment builds on.
 
-    Run by its interpreter at once: a version manager's wrapper would be measured with it.
+    The interpreter runs it directly, so that a version manager's wrapper is not measured.
     """
     for directory in (sysconfig.get_path("scripts"), str(Path(sys.base_prefix) / "bin")):
         path = Path(directory) / name

@@ -1,4 +1,4 @@
-"""The findings as Markdown for people and as JSON for programs."""
+"""The results as Markdown for people and as JSON for programs."""
 
 from __future__ import annotations
 

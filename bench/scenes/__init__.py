@@ -11,14 +11,14 @@ from harness.programs import Programs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How much is measured."""
+    """The extent of the measurements."""
 
     programs: Programs
-    repeats: int | None  # None: the scene's own
+    repeats: int | None  # None: the scene's default
     quick: bool
 
     def times(self, usual: int) -> int:
-        """How often to repeat: what was asked for, else the scene's usual number."""
+        """The number of repeats: the requested one, else the scene's default."""
         return self.repeats or (3 if self.quick else usual)
 
     def amount(self, usual: int, quick: int) -> int:

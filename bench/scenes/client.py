@@ -9,7 +9,7 @@ from harness.processes import ask, running
 from scenes import Plan
 from scenes.servers import cores_awake, servers
 
-# torch's get makes two round trips (WAIT, then GET); its add makes one, the fair measure of a trip.
+# torch's get makes two round trips (WAIT, then GET); its add makes one, so it is the comparison.
 CALLS = (("elastic", "get"), ("torch", "add"), ("torch", "get"))
 
 

@@ -1,4 +1,4 @@
-"""Rendezvous handlers without agents: how soon N forked Python processes are in one round."""
+"""Rendezvous handlers without agents: the time until N forked Python processes are in a round."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from harness.processes import ask, read_line, running
 from scenes import Plan
 from scenes.sessions import coordinator
 
-# Nodes, and whether torch is asked, which is not done within minutes at the largest number.
+# Nodes, and whether torch is measured; with the largest number it does not finish within minutes.
 SIZES = {2: True, 8: True, 64: True, 256: False}
 QUICK_SIZES = {2: True, 8: True}
 TORCH_TIMES = 3

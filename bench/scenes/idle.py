@@ -1,4 +1,4 @@
-"""What an agent costs while its workers work: CPU time and wake-ups of all its processes."""
+"""The cost of an agent while its workers run: CPU time and wake-ups of all its processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SETTLE_SECONDS = 2.0
 
 
 def idle(plan: Plan) -> Findings:
-    """The subjects idle side by side through the same windows."""
+    """The subjects idle at the same time, in the same windows."""
     findings = Findings()
     worker = plan.programs.built("stamp_worker")
     window = plan.seconds(60.0, 5.0)

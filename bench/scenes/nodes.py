@@ -1,8 +1,8 @@
-"""Jobs of several nodes: what happens when workers and nodes come and go, and how soon.
+"""Jobs of several nodes: the time to recover when workers and nodes fail, leave and join.
 
-Each case runs on a job of its own, with one agent for each node. Every subject's job lives through
-all repeats unless the case ends it. A reaction that torch does not show within a minute is named
-instead of measured.
+Each case has a job of its own, with one agent for each node. A subject's job serves all repeats
+unless the case ends it. If torch does not react within a minute, the report states
+that instead of a figure.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Measure = Callable[[Job], float]
 
 
 class NoReaction(Exception):
-    """Nothing happened while it was awaited."""
+    """The expected reaction did not happen before the time limit."""
 
 
 def nodes(plan: Plan) -> Findings:
@@ -113,7 +113,7 @@ def _spare_takes_over(plan: Plan, findings: Findings, worker: str) -> None:
 
 
 def _with_three(plan: Plan, findings: Findings, worker: str, case: str, measure: Measure) -> None:
-    """Does something to a job of three, each time a new one: growing again and again is slowed."""
+    """Uses a new job of three for each repeat, because repeated growth is delayed."""
     for name in ("elastic", "torchrun"):
         settings = {"max_restarts": "9", "conf": "last_call_timeout=1"}
         for made in _fresh(plan, findings, name, worker, "2:3", **settings):
@@ -151,7 +151,7 @@ def _node_is_silent(plan: Plan, findings: Findings, worker: str) -> None:
 
 
 def _node_joins(plan: Plan, findings: Findings, worker: str) -> None:
-    """torch loses the job after a minute, so it is not asked."""
+    """torch loses the job after a minute, so it is not measured."""
     case = "1:3 job, settle=0, a third agent is started, to 3 running"
     floor = "an agent is started alone, to its worker running"
     launcher = _launchers(plan, findings).get("elastic", ())
@@ -205,7 +205,7 @@ def _done_and_lost(plan: Plan, findings: Findings, worker: str) -> None:
 
 
 def _budget_is_spent(plan: Plan, findings: Findings, worker: str) -> None:
-    case = "3 agents with 2 workers each, no restarts left, one worker killed, to all agents gone"
+    case = "3 agents with 2 workers each, no restarts left, one worker killed, to all agents exited"
     for made in _fresh(plan, findings, "elastic", worker, "3", nproc_per_node="2"):
         agents = [made.start() for _ in range(3)]
         started = made.pipe.next("start", 6)
@@ -220,7 +220,7 @@ def _budget_is_spent(plan: Plan, findings: Findings, worker: str) -> None:
 
 
 def _all_succeed(plan: Plan, findings: Findings, worker: str) -> None:
-    case = "2 agents with 2 workers each, all succeed, to both agents gone"
+    case = "2 agents with 2 workers each, all succeed, to both agents exited"
     subjects = {
         name: _fresh(plan, findings, name, worker, "2", nproc_per_node="2")
         for name in ("elastic", "torchrun")
@@ -239,7 +239,7 @@ def _all_succeed(plan: Plan, findings: Findings, worker: str) -> None:
 
 
 def _coordinator_is_stopped(plan: Plan, findings: Findings, worker: str) -> None:
-    case = "3 agents, the coordinator stopped for 3 x node_timeout: workers started anew"
+    case = "3 agents, the coordinator stopped for 3 x node_timeout: workers restarted"
     with coordinator(plan) as (port, pid):
         conf = f"node_timeout={NODE_TIMEOUT_S}"
         for made in islice(_fresh(plan, findings, "elastic", worker, "2:3", conf=conf), 3):
@@ -250,7 +250,7 @@ def _coordinator_is_stopped(plan: Plan, findings: Findings, worker: str) -> None
             os.kill(pid, signal.SIGSTOP)
             time.sleep(3 * NODE_TIMEOUT_S)
             os.kill(pid, signal.SIGCONT)
-            time.sleep(2 * NODE_TIMEOUT_S)  # in which a node that was taken for lost would be told
+            time.sleep(2 * NODE_TIMEOUT_S)  # within this time an evicted node would be notified
             findings.add(case, "elastic", "workers", len(made.pipe.seen("start")))
     if findings.has(case, "elastic"):
         findings.at_most(case, max(findings.rows[case, "elastic"].samples), 0)
@@ -289,7 +289,7 @@ def _collect(made: Job, count: int, plan: Plan) -> list[tuple[str, int, int]]:
 
 
 def _measured(findings: Findings, case: str, name: str, measure: Measure, made: Job) -> bool:
-    """Adds one sample; False, and the reason among what was skipped, if nothing happened."""
+    """Adds one sample; without a reaction, records the reason as skipped and returns False."""
     try:
         findings.add(case, name, "ms", measure(made))
     except NoReaction as reason:

@@ -19,7 +19,7 @@ FLOOR = "bare fork+exec"
 def restart(plan: Plan) -> Findings:
     findings = Findings()
     worker = plan.programs.built("stamp_worker")
-    # torch looks at its workers every 0.1 s; the kills come at all phases of that.
+    # torch polls its workers every 0.1 s; the kills are spread over that period.
     pauses = random.Random(1)
     with ExitStack() as stack:
         jobs: dict[str, tuple[Stamps, list[int]]] = {}

@@ -17,7 +17,7 @@ from scenes import Plan
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     name: str
-    protocol: str  # as store_load and its siblings call it
+    protocol: str  # the name for store_load and the other load programs
     port: int
     pid: int
 
@@ -77,9 +77,9 @@ def _wait_for_listener(port: int, seconds: float = 30.0) -> None:
 
 @contextlib.contextmanager
 def cores_awake(plan: Plan) -> Iterator[None]:
-    """Keeps every core from going to sleep, for scenes whose round trips take microseconds.
+    """Keeps every core awake, for scenes whose round trips take microseconds.
 
-    To wake a core takes longer than such a round trip, and which of them pays for it is chance.
+    Waking a core takes longer than such a round trip, and which round trip includes it is chance.
     """
     with contextlib.ExitStack() as stack:
         for _ in os.sched_getaffinity(0):
@@ -89,7 +89,7 @@ def cores_awake(plan: Plan) -> Iterator[None]:
 
 @contextlib.contextmanager
 def servers(plan: Plan, names: tuple[str, ...], findings: Findings) -> Iterator[list[Server]]:
-    """Those of the named servers that this machine has, all at once."""
+    """The named servers that are installed on this machine, all running."""
     with contextlib.ExitStack() as stack:
         found = []
         for name in names:

@@ -1,4 +1,4 @@
-"""Many nodes at one coordinator: the time until all are in a round, and what their stay costs."""
+"""Many nodes at one coordinator: the time until all are in a round, and the running costs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.processes import ANSWER_SECONDS
 from scenes import Plan
 from scenes.store_memory import allow_descriptors
 
-# Sessions, and within how many ms all of them are to be in a round.
+# Number of sessions, and the limit in ms until all of them are in a round.
 SIZES = {4096: 1500.0, 10_000: 5000.0}
 QUICK_SIZES = {256: 1500.0}
 
@@ -34,8 +34,8 @@ def sessions(plan: Plan) -> Findings:
             f"{count} sessions in a round, ms", _median(findings, "round", count), limit
         )
     first = min(sizes)
-    findings.at_most(f"{first} sessions beat: % of a core", _median(findings, "cpu", first), 10)
-    findings.at_most(f"{first} sessions beat: kB/s", _median(findings, "bytes", first), 1000)
+    findings.at_most(f"{first} heartbeats/s: % of a core", _median(findings, "cpu", first), 10)
+    findings.at_most(f"{first} heartbeats/s: kB/s", _median(findings, "bytes", first), 1000)
     return findings
 
 
@@ -80,9 +80,9 @@ def _port_in(log: int, server: subprocess.Popen[bytes]) -> int:
 def _case(what: str, count: int) -> str:
     return {
         "round": f"{count} sessions join, first connect to the last node's round",
-        "cpu": f"{count} sessions beat each second: the coordinator",
-        "bytes": f"{count} sessions beat each second: both directions",
-        "memory": f"{count} sessions: the coordinator's own memory for each",
+        "cpu": f"{count} sessions, a heartbeat per second each: the coordinator",
+        "bytes": f"{count} sessions, a heartbeat per second each: both directions",
+        "memory": f"{count} sessions: the coordinator's own memory per session",
     }[what]
 
 

@@ -1,4 +1,4 @@
-"""From exec to exit of a launcher that has almost nothing to launch, and the memory it takes."""
+"""The time from exec to exit of a launcher with a trivial worker, and its memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def start(plan: Plan) -> Findings:
         except Missing as missing:
             findings.skip(name, missing)
     for command in commands.values():
-        timed(command)  # fills the page cache and writes the byte code
+        timed(command)  # fills the page cache and writes the bytecode
     for _ in range(plan.times(20)):
         for name, command in commands.items():
             seconds, cpu_seconds = timed(command)
@@ -40,7 +40,7 @@ def start(plan: Plan) -> Findings:
 
 
 def launcher_memory(plan: Plan) -> Findings:
-    """All processes of a launcher but its workers, which are stubs; elastic's guardian counts."""
+    """All processes of a launcher except its stub workers; includes elastic's guardian."""
     findings = Findings()
     for _ in range(plan.times(5)):
         for name in ("elastic", "torchrun"):

@@ -1,4 +1,4 @@
-"""What a store server holds for an idle connection and for a small key."""
+"""The memory of a store server per idle connection and per small key."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def store_memory(plan: Plan) -> Findings:
 
 def _growth(plan: Plan, subject: Server, what: str, count: int) -> float:
     options = ["--protocol", subject.protocol, "--port", str(subject.port)]
-    # One of each first, so that what the server sets up once is not counted.
+    # One of each first, so that one-time allocations are not counted.
     with running([plan.programs.built("store_fill"), *options, f"--{what}", "1"]) as first:
         read_line(first)
     before = proc.anonymous_bytes(subject.pid)
@@ -50,7 +50,7 @@ def _growth(plan: Plan, subject: Server, what: str, count: int) -> float:
 
 
 def allow_descriptors(count: int) -> None:
-    """Children inherit the limit; the hard one is raised too where the right to is there."""
+    """Children inherit the limit; the hard limit is raised, too, if permitted."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < count:
         resource.setrlimit(resource.RLIMIT_NOFILE, (count, max(hard, count)))

@@ -1,4 +1,4 @@
-"""How soon a blocked wait returns once another client sets the key."""
+"""The time from a set to the return of another client's blocked wait."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def store_wake(plan: Plan) -> Findings:
 
 
 def _compare(findings: Findings, what: str, case: str, subject: str, floor: str = "") -> None:
-    """A wake is held against a bare round trip: the floor's, or that of the same client."""
+    """Compares a wake with a bare round trip: of the echo server, or of the same client."""
     floor = floor or subject
     wake, trip = f"wake, {case}", f"round trip, {case}"
     if findings.has(wake, subject) and findings.has(trip, floor):

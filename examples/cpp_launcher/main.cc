@@ -1,10 +1,10 @@
-// An elastic agent without Python: it takes part in the same jobs as elastic-launch.
+// An elastic agent without Python: it can join the same jobs as elastic-launch.
 //
 //   cpp_launcher [--nnodes MIN[:MAX]] [--nproc N] [--endpoint HOST:PORT] [--id NAME]
 //                [--max-restarts N] PROGRAM [ARGUMENT ...]
 //
-// Runs PROGRAM N times on this node. Nodes with the same endpoint and id make one job; without an
-// endpoint this node is alone.
+// Runs PROGRAM N times on this node. Nodes with the same endpoint and id form one job; without an
+// endpoint the job has one node.
 
 #include <elastic/agent.h>
 
@@ -22,7 +22,7 @@ using Kind = elastic::AgentEvent::Kind;
 
 volatile std::sig_atomic_t last_signal = 0;
 
-[[noreturn]] void refuse(const std::string& why) {
+[[noreturn]] void usage_error(const std::string& why) {
   std::fprintf(stderr, "cpp_launcher: %s\n", why.c_str());
   std::exit(elastic::kExitUsage);
 }
@@ -31,7 +31,7 @@ int number(const std::string& text, int least, int most) {
   char* end = nullptr;
   const long value = std::strtol(text.c_str(), &end, 10);
   if (text.empty() || *end != '\0' || value < least || value > most) {
-    refuse("'" + text + "' is no number from " + std::to_string(least));
+    usage_error("'" + text + "' is not a number from " + std::to_string(least));
   }
   return static_cast<int>(value);
 }
@@ -56,7 +56,7 @@ void set(elastic::AgentOptions* options, int* workers, const std::string& name,
   } else if (name == "--max-restarts") {
     rendezvous.settings.max_restarts = number(value, 0, 1'000'000);
   } else {
-    refuse("cannot make sense of " + name + " " + value);
+    usage_error("unknown option " + name + " " + value);
   }
 }
 
@@ -67,7 +67,7 @@ elastic::AgentOptions parse(const std::vector<std::string>& words) {
   for (; at + 1 < words.size() && words[at].starts_with("--"); at += 2) {
     set(&options, &workers, words[at], words[at + 1]);
   }
-  if (at == words.size()) refuse("PROGRAM is missing");
+  if (at == words.size()) usage_error("PROGRAM is missing");
   options.workers.resize(static_cast<std::size_t>(workers));
   for (auto& worker : options.workers) {
     worker.argv.assign(words.begin() + static_cast<std::ptrdiff_t>(at), words.end());
@@ -84,7 +84,7 @@ void handle_signals() {
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaction(number, &action, nullptr);
 }
 
-void tell(const elastic::AgentEvent& event) {
+void print_event(const elastic::AgentEvent& event) {
   if (event.kind == Kind::kWorkersRunning) {
     std::fprintf(stderr, "cpp_launcher: round %llu runs, node %d of %d, %s:%d\n",
                  static_cast<unsigned long long>(event.round->round), event.round->group_rank,
@@ -100,16 +100,16 @@ void tell(const elastic::AgentEvent& event) {
 int main(int argc, char** argv) {
   handle_signals();
   auto agent = elastic::Agent::start(parse({argv + 1, argv + argc}));
-  if (!agent.ok()) refuse(std::string(agent.status().message()));
+  if (!agent.ok()) usage_error(std::string(agent.status().message()));
   for (bool finished = false; !finished;) {
-    // The wait ends without an event when a signal came.
+    // The wait ends without an event when a signal arrives.
     const auto event = (*agent)->next_event(elastic::Instant::max(), [] { return last_signal; });
     if (const int signal = last_signal; signal != 0) {
       last_signal = 0;
       (*agent)->request_stop(signal);
     }
     if (!event) continue;
-    tell(*event);
+    print_event(*event);
     finished = event->kind == Kind::kFinished;
   }
   const elastic::AgentResult& result = (*agent)->result();

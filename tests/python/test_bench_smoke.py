@@ -46,12 +46,12 @@ def test_a_scene_runs_and_writes_its_samples(scene: str, build: Path, tmp_path: 
     assert f"### {scene}" in done.stdout
     found = json.loads(result.read_text())["scenes"][scene]
     if not found["rows"]:
-        pytest.skip(f"nothing could be measured: {found['skipped']}")
+        pytest.skip(f"no subject could be measured: {found['skipped']}")
     assert all(row["samples"] for row in found["rows"])
 
 
-def test_an_unknown_scene_is_refused_with_the_list_of_scenes() -> None:
+def test_unknown_scene_is_an_error_that_lists_the_scenes() -> None:
     done = subprocess.run([*RUN, "nonsense"], capture_output=True, text=True)
     assert done.returncode == 2
-    assert "no such scene: nonsense" in done.stderr
+    assert "unknown scene: nonsense" in done.stderr
     assert all(scene in done.stderr for scene in SCENES)

@@ -1,6 +1,6 @@
 """Writes corpus/: one file for each distinct request of tests/data/tcpstore-vectors.json.
 
-Each begins with the byte that chooses the fuzzer's cuts, and with VALIDATE, as a connection does.
+Each begins with the byte that selects how the fuzzer splits it, and with VALIDATE, as a connection.
 """
 
 import json

@@ -1,9 +1,9 @@
-// The invariant: however a byte stream is cut, the decoder finds the same requests and the same
-// violation, reads no byte outside of what it was given, asks for more only when that can help, and
-// announces no frame longer than its limit.
+// The invariant: however a byte stream is split, the decoder returns the same requests and the same
+// violation, reads no byte out of bounds, requests more bytes only when that can help, and returns
+// no frame longer than its limit.
 //
-// The first byte of the input chooses how the rest is cut; corpus/ has the requests of the recorded
-// conversations. Run: request_decoder_fuzz tests/cpp/fuzz/corpus -max_total_time=60
+// The first byte of the input chooses how the rest is split; corpus/ has the requests of the
+// recorded sessions. Run: request_decoder_fuzz tests/cpp/fuzz/corpus -max_total_time=60
 
 #include <algorithm>
 #include <cstddef>
@@ -27,7 +27,7 @@ using elastic::wire::RequestDecoder;
 constexpr StoreLimits kLimits = {
     .key_bytes_max = 64, .value_bytes_max = 256, .item_count_max = 16, .frame_bytes_max = 512};
 
-// Everything that a decoded request says, as text; touches each byte of its views.
+// All fields of a decoded request as text; reads each byte of its views.
 void describe(const Request& request, std::string* out) {
   const auto add = [out](std::string_view part) { out->append(part).push_back('|'); };
   add(std::to_string(static_cast<int>(request.opcode)));
@@ -51,7 +51,7 @@ std::string decode(std::string_view stream, std::uint32_t cut) {
     buffer.append(stream.substr(0, piece));
     stream.remove_prefix(std::min(piece, stream.size()));
     while (!buffer.empty()) {
-      // A copy of exactly these bytes, so that AddressSanitizer sees what lies behind them.
+      // A copy of exactly these bytes, so that AddressSanitizer detects reads past the end.
       const std::unique_ptr<char[]> exact(new char[buffer.size()]);
       std::copy(buffer.begin(), buffer.end(), exact.get());
       Request request;

@@ -1,5 +1,6 @@
-// The invariant: what the session's decoder accepts can be encoded, and decodes to the same again;
-// it asks for more only when that can help, and for no more than a frame may have.
+// The invariant: a message that the session's decoder accepts can be encoded and decodes to the
+// same message; the decoder requests more bytes only when that can help, and at most a frame's
+// size.
 //
 // The first byte of the input chooses the direction. Run:
 // session_decoder_fuzz tests/cpp/fuzz/session_corpus -max_total_time=60
@@ -21,7 +22,7 @@ using elastic::session::DecodeStatus;
 template <typename Message>
 void run(std::string_view stream) {
   while (!stream.empty()) {
-    // A copy of exactly these bytes, so that AddressSanitizer sees what lies behind them.
+    // A copy of exactly these bytes, so that AddressSanitizer detects reads past the end.
     const std::unique_ptr<char[]> exact(new char[stream.size()]);
     std::copy(stream.begin(), stream.end(), exact.get());
     Message message;
