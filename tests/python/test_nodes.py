@@ -323,6 +323,43 @@ def test_a_lost_node_is_named_where_none_can_replace_it() -> None:
     assert re.search(rf"127\.0\.0\.1_{second.pid}_\d+", done[0].stderr), done[0].stderr
 
 
+def test_done_nodes_do_not_succeed_when_a_node_is_lost_at_work() -> None:
+    script = "echo $GROUP_RANK; test $GROUP_RANK = 0 || sleep 100"
+    with job("2", "--max-restarts=3", script=script) as nodes:
+        nodes.start("--node-rank=0", f"{HOST},join_timeout=2", LOGLEVEL="INFO")
+        working = nodes.start("--node-rank=1", f"{GUEST},join_timeout=2")
+        assert working.stdout is not None
+        assert working.stdout.readline() == "1\n"
+        _await(nodes, 0, "1 done, waiting for 1 node to finish")
+        working.kill()
+        ended = nodes.finish()
+    assert ended[0].returncode == 78, ended[0].stderr
+    assert re.search(rf"127\.0\.0\.1_{working.pid}_\d+ was lost", ended[0].stderr)
+
+
+def test_a_done_node_and_replacements_run_the_work_that_lost_nodes_left(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    work = f"while ! test -e {go}; do sleep 0.05; done"
+    script = f"echo round $ELASTIC_ROUND; test $GROUP_RANK = 2 || {work}"
+    host_conf, guest_conf = f"{HOST},store_grace=4", f"{GUEST},store_grace=4"
+    with job("3", "--max-restarts=3", script=script) as nodes:
+        host = nodes.start("--node-rank=0", host_conf)
+        guest = nodes.start("--node-rank=1", guest_conf)
+        nodes.start("--node-rank=2", guest_conf, LOGLEVEL="INFO")
+        for node in nodes.nodes:
+            assert node.stdout is not None
+            assert node.stdout.readline() == "round 1\n"
+        _await(nodes, 2, "1 done, waiting for 2 nodes to finish")
+        host.kill()
+        guest.kill()
+        go.touch()
+        nodes.start("--node-rank=0", host_conf)
+        nodes.start("--node-rank=1", guest_conf)
+        ended = nodes.finish()
+    assert [node.returncode for node in ended[2:]] == [0, 0, 0], [node.stderr for node in ended]
+    assert [node.stdout for node in ended[2:]] == ["round 2\n"] * 3
+
+
 def test_one_node_needs_no_network() -> None:
     done = launch("--nnodes=1", "--no-python", "sh", "-c", RANKS)
     assert (done.returncode, done.stdout) == (0, "rank 0 of 1, node 0 of 1\n")

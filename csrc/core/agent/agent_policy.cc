@@ -121,7 +121,7 @@ void AgentPolicy::run(PolicyStep step, const PolicyEvent& event, Context* contex
       finish(context);
       break;
     case PolicyStep::kLeave: leave(std::get<StopRequested>(event), context); break;
-    case PolicyStep::kLeaveDone: leave_done(event, context); break;
+    case PolicyStep::kLeaveDone: leave_done(context); break;
     case PolicyStep::kHurry: hurry(std::get<StopRequested>(event), context); break;
     case PolicyStep::kStopUntold:
       stop_group(self_.failure_grace,
@@ -316,8 +316,12 @@ void AgentPolicy::say_done(Context* context) {
   has_workers_ = false;
   owes_gone_ = false;
   context->act(Say{rdzv::Done{self_.id, round_->round}});
-  if (stop_requests_ > 0) {
-    leave_done(PolicyTick{}, context);
+  if (stop_requests_ > 0 && round_->group_world_size > 1) {
+    // The request came after the last worker's exit. Only the whole job's success is this node's.
+    state_ = AgentState::kStopped;
+    leave(StopRequested{stop_signal_}, context);
+  } else if (stop_requests_ > 0) {
+    leave_done(context);
   } else if (exit_barrier_timeout_) {
     deadline_ = add_saturating(context->now, *exit_barrier_timeout_);
   }
@@ -360,17 +364,16 @@ void AgentPolicy::leave(const StopRequested& event, Context* context) {
   }
 }
 
-void AgentPolicy::leave_done(const PolicyEvent& event, Context* context) {
-  const auto* request = std::get_if<StopRequested>(&event);
-  const bool is_asked = request != nullptr || stop_requests_ > 0;
-  say_leave(is_asked ? "asked to stop when its workers had succeeded"
-                     : "its workers have succeeded, and it has waited long enough for the others",
+void AgentPolicy::leave_done(Context* context) {
+  say_leave(stop_requests_ > 0 ? "asked to stop when its workers had succeeded"
+                               : "its workers have succeeded and exit_barrier_timeout has expired",
             context);
   finish(context);
 }
 
 void AgentPolicy::hurry(const StopRequested& event, Context* context) {
   ++stop_requests_;
+  stop_signal_ = event.signal;
   const bool at_once = stop_requests_ > 1;
   context->act(
       StopGroup{at_once ? SIGKILL : event.signal, at_once ? Duration::zero() : self_.stop_grace});

@@ -194,7 +194,7 @@ class AgentPolicy {
   void say_leave(const std::string& reason, Context* context);
   void stop_group(Duration grace, const std::string& why, Context* context);
   void leave(const StopRequested& event, Context* context);
-  void leave_done(const PolicyEvent& event, Context* context);
+  void leave_done(Context* context);
   void hurry(const StopRequested& event, Context* context);
   void lose(const PolicyEvent& event, Context* context);
   void finish(Context* context);
@@ -215,6 +215,7 @@ class AgentPolicy {
   std::optional<Instant> deadline_;
   AgentResult result_;  // settled, and told when the workers are gone
   int stop_requests_ = 0;
+  int stop_signal_ = 0;  // of the last request
 
   // Of the present round.
   std::shared_ptr<const RoundInfo> round_;

@@ -78,7 +78,7 @@ constexpr PolicyTable make_table() {
   at(State::kSucceeded, Input::kOrderedIdle) = {Step::kJoin, State::kInit};
   at(State::kSucceeded, Input::kSuccess) = {Step::kEnd, State::kSucceeded};
   at(State::kSucceeded, Input::kEnd) = {Step::kEnd, State::kFailed};
-  at(State::kSucceeded, Input::kStopRequested) = {Step::kLeaveDone, State::kSucceeded};
+  at(State::kSucceeded, Input::kStopRequested) = {Step::kLeave, State::kStopped};
   at(State::kSucceeded, Input::kTick) = {Step::kLeaveDone, State::kSucceeded};
 
   // The end is settled, and what is left of the workers is waited for.

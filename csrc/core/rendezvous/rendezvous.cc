@@ -82,6 +82,7 @@ void RendezvousMachine::step(const RendezvousEvent& event, Instant now,
   now_ = std::max(now_, now);
   out_ = actions;
   std::visit([this](const auto& one) { on(one); }, event);
+  if (is_next_job_due_) begin_next_job();
   out_ = nullptr;
 }
 
@@ -128,7 +129,8 @@ void RendezvousMachine::on(const rdzv::Join& event) {
     return;
   }
   const bool is_crossing = is_said_too_early(event.node);
-  if (phase_ == RendezvousPhase::kClosed && nodes_.empty() && !is_crossing) {
+  if (begins_next_job(event.node) && !is_crossing) {
+    dismiss_nodes_of_last_job();
     start_generation(event.settings);
   }
   highest_seen_ = std::max(highest_seen_, event.node.highest_round);

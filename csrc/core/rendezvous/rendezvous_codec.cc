@@ -17,7 +17,7 @@ namespace elastic::core {
 namespace {
 
 constexpr std::uint32_t kStateMagic = 0x5A445245;  // "ERDZ"
-constexpr std::uint16_t kStateVersion = 1;
+constexpr std::uint16_t kStateVersion = 2;
 constexpr int kCounterMax = 1'000'000'000;  // far from where it would wrap
 
 // Visits values for writing.
@@ -87,7 +87,7 @@ class RendezvousCodec {
         is_first(machine.is_first_),
         record(machine.record_),
         members(machine.members_),
-        finisher_departed(machine.finisher_departed_),
+        finishers_departed(machine.finishers_departed_),
         arrivals(machine.arrivals_),
         restarts(machine.restarts_),
         membership_changes(machine.membership_changes_),
@@ -113,7 +113,7 @@ class RendezvousCodec {
     v.flag(is_first);
     visit(v, record);
     v.list(members, kNodesMax, [&](RoundMember& member) { visit(v, member); });
-    v.flag(finisher_departed);
+    v.number(finishers_departed);
     v.list(nodes, kNodesMax + kSparesMax, [&](Node& node) { visit(v, node); });
     v.number(arrivals);
     v.number(restarts);
@@ -148,7 +148,7 @@ class RendezvousCodec {
     }
     const bool is_timed = round_started.number > 0 || members.empty();
     if (!is_timed || (phase == RendezvousPhase::kRunning && members.empty())) return false;
-    for (const int counter : {restarts, membership_changes, flaps}) {
+    for (const int counter : {restarts, membership_changes, flaps, finishers_departed}) {
       if (counter < 0 || counter > kCounterMax) return false;
     }
     if (end.failure.has_value() != (end.failure_at.number > 0)) return false;
@@ -184,7 +184,7 @@ class RendezvousCodec {
     m.missing_ = static_cast<int>(std::count_if(
         m.members_.begin(), m.members_.end(),
         [](const RoundMember& member) { return member.fate == MemberFate::kMissing; }));
-    m.finisher_departed_ = finisher_departed;
+    m.finishers_departed_ = finishers_departed;
     m.arrivals_ = arrivals;
     m.restarts_ = restarts;
     m.membership_changes_ = membership_changes;
@@ -234,7 +234,7 @@ class RendezvousCodec {
   bool is_first = true;
   RoundRecord record;
   std::vector<RoundMember> members;
-  bool finisher_departed = false;
+  int finishers_departed = 0;
   std::vector<Node> nodes;
   std::uint64_t arrivals = 0;
   int restarts = 0;
@@ -269,10 +269,11 @@ Status RendezvousMachine::load(std::string_view bytes, Instant now) {
   if (!is_ours || !head.ok()) {
     return Status(StatusCode::kPeerViolation, "rendezvous state: these bytes are something else");
   }
-  if (version > kStateVersion) {
+  if (version != kStateVersion) {
     return Status(StatusCode::kFailedPrecondition,
-                  "rendezvous state: written by a newer version (format " +
-                      std::to_string(version) + ", this one reads up to " +
+                  std::string("rendezvous state: written by ") +
+                      (version > kStateVersion ? "a newer" : "an older") + " version (format " +
+                      std::to_string(version) + ", this one reads " +
                       std::to_string(kStateVersion) + ")");
   }
   constexpr std::size_t kHeadBytes = sizeof kStateMagic + sizeof kStateVersion;

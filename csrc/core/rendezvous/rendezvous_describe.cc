@@ -137,7 +137,7 @@ std::string RendezvousMachine::waiting_sentence(Instant now, const Node& node) c
     return sentence(now, false);
   }
   const std::string round = "round " + std::to_string(record_.round);
-  if (tally_.done > 0 || finisher_departed_) {
+  if (tally_.done > 0 || finishers_departed_ > 0) {
     return round + " has finished nodes, so it is not restarted for this one, which is a spare";
   }
   if (static_cast<int>(members_.size()) >= settings_.max_nodes) {

@@ -56,6 +56,7 @@ struct Node {
   std::uint64_t done_round = 0;  // the last round that it finished; 0: none
   std::uint64_t beat = 0;        // counts signs of life, for observers of a shared state
   Mark deadline;                 // joined: its join times out; told to stop: it is evicted
+  bool is_newcomer = false;      // it joined this machine, and no other one before; not encoded
 };
 
 struct Departed {
@@ -166,6 +167,9 @@ class RendezvousMachine {
   Status check_join(const NodeInfo& node, const JobSettings& settings) const;
   Status check_static_rank(const NodeInfo& node);
   void start_generation(const JobSettings& settings);
+  bool begins_next_job(const NodeInfo& info) const;
+  void dismiss_nodes_of_last_job();
+  void begin_next_job();
   Node& insert(const NodeInfo& info, NodePhase phase);
   void admit(const NodeInfo& info);
   void enqueue(Node& node, const NodeInfo& info);
@@ -198,7 +202,8 @@ class RendezvousMachine {
   void call_back(bool members_only);
   void call_back_as_needed();
   JobResult failure_result() const;
-  bool is_barrier_over() const;
+  // Every rank of the current round has exited with 0.
+  bool has_succeeded() const;
   void judge_verdict();
   // Spends a restart, or closes the job because none is left.
   void charge(rdzv::RestartCause cause, const std::string& node, const std::string& what);
@@ -265,10 +270,12 @@ class RendezvousMachine {
   std::uint64_t highest_seen_ = 0;  // of all rounds that anybody spoke of
   bool is_first_ = true;            // no round of this generation has been completed
   bool is_fresh_ = true;            // this object has completed or rebuilt no round
+  bool is_adopted_ = false;         // an earlier coordinator formed the current round
+  bool is_next_job_due_ = false;    // closed: begin_next_job() is called at the end of this step
   RoundRecord record_;
   std::vector<RoundMember> members_;  // by node rank
   int missing_ = 0;                   // members with fate kMissing
-  bool finisher_departed_ = false;    // a node that had finished has gone since
+  int finishers_departed_ = 0;        // members that had finished the round and have gone since
   Nodes nodes_;
   std::map<int, NodeId> static_holders_;  // with static ranks: who has which
   std::uint64_t arrivals_ = 0;

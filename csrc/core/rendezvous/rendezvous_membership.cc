@@ -100,7 +100,7 @@ Status check_agreement(const JobSettings& job, const JobSettings& node) {
 }
 
 Status RendezvousMachine::check_join(const NodeInfo& node, const JobSettings& settings) const {
-  const bool is_new_job = phase_ == RendezvousPhase::kClosed && nodes_.empty();
+  const bool is_new_job = begins_next_job(node);
   if (Status fault = settings.validate(); !fault.ok()) return fault;
   if (!is_new_job) {
     if (Status fault = check_agreement(settings_, settings); !fault.ok()) return fault;
@@ -141,6 +141,38 @@ Status RendezvousMachine::check_static_rank(const NodeInfo& node) {
   return {};
 }
 
+// A success that was rebuilt from resumes can be the end of an earlier job with this id. A node
+// that no coordinator knew before belongs to the next job: it must not exit with that success.
+bool RendezvousMachine::begins_next_job(const NodeInfo& info) const {
+  if (phase_ != RendezvousPhase::kClosed) return false;
+  if (nodes_.empty()) return true;
+  return is_adopted_ && result_->outcome == JobOutcome::kSucceeded && info.highest_round == 0 &&
+         find(info.id) == nullptr;
+}
+
+// They have received the result.
+void RendezvousMachine::dismiss_nodes_of_last_job() {
+  std::vector<NodeId> told;
+  for (const auto& [id, node] : nodes_) {
+    if (!node.is_newcomer) told.push_back(id);
+  }
+  for (const NodeId& id : told) depart(id, false, "the job has ended");
+}
+
+// The nodes that joined while an earlier job was rebuilt form their own.
+void RendezvousMachine::begin_next_job() {
+  is_next_job_due_ = false;
+  dismiss_nodes_of_last_job();
+  start_generation(JobSettings(settings_));
+  for (auto& [id, node] : nodes_) {
+    liveness_.heard(id, now_);
+    if (node.suspect) liveness_.session_closed(id, now_);
+    set_deadline(node, add_saturating(now_, settings_.join_timeout));
+  }
+  arm_after(Timer::kRemind, kRemindEvery);
+  advance();
+}
+
 void RendezvousMachine::start_generation(const JobSettings& settings) {
   settings_ = settings;
   phase_ = RendezvousPhase::kForming;
@@ -150,8 +182,8 @@ void RendezvousMachine::start_generation(const JobSettings& settings) {
   members_.clear();
   missing_ = 0;
   is_first_ = true;
-  is_fresh_ = false;
-  finisher_departed_ = false;
+  is_fresh_ = is_adopted_ = false;
+  finishers_departed_ = 0;
   restarts_ = membership_changes_ = flaps_ = 0;
   end_ = {};
   previous_result_ = std::exchange(result_, nullptr);
@@ -225,6 +257,7 @@ void RendezvousMachine::admit(const NodeInfo& info) {
   // here.
   if (is_fresh_ && info.highest_round > 0) is_first_ = false;
   Node& node = insert(info, NodePhase::kJoined);
+  node.is_newcomer = info.highest_round == 0;
   if (phase_ == RendezvousPhase::kRunning) {
     last_waiting_ = mark(now_);
     if (tally_.joined == 1) first_waiting_ = last_waiting_;
@@ -270,7 +303,7 @@ void RendezvousMachine::finish(Node& node) {
     one.done_round = record_.round;
     one.deadline = {};
   });
-  if (phase_ == RendezvousPhase::kRunning && tally_.working == 0 && missing_ == 0) succeed();
+  if (phase_ == RendezvousPhase::kRunning && has_succeeded()) succeed();
 }
 
 void RendezvousMachine::fail(Node& node, const FailureReport& failure) {
@@ -328,7 +361,7 @@ void RendezvousMachine::depart(NodeId id, bool lost, const std::string& reason) 
   if (is_first_) deadline_check_ = now_;  // the joins of the others may be overdue without it
   if (node.rank < 0) return;
   if (node.done_round == record_.round) {
-    finisher_departed_ = true;
+    ++finishers_departed_;
     return;
   }
   member_departed(node.info.name, lost, reason);
@@ -338,10 +371,6 @@ void RendezvousMachine::member_departed(const std::string& name, bool lost,
                                         const std::string& reason) {
   const std::string what = name + (lost ? " was lost (" : " left (") + reason + ")";
   if (phase_ == RendezvousPhase::kRunning) {
-    if (tally_.working == 0 && missing_ == 0 && (tally_.done > 0 || finisher_departed_)) {
-      succeed();
-      return;
-    }
     end_round(rdzv::RestartCause::kMemberLost, what);
   } else {
     if (settings_.shrink_delay > Duration::zero() && !is_armed(Timer::kShrink)) {
@@ -353,14 +382,14 @@ void RendezvousMachine::member_departed(const std::string& name, bool lost,
     }
   }
   const bool survives = at_hand() >= settings_.min_nodes;
-  if (end_.verdict_pending && (survives || tally_.unfinished == 0)) {
+  if (end_.verdict_pending && survives) {
     // The loss explains the failed workers: they ended because their peer did.
     end_.verdict_pending = false;
     end_.cause = rdzv::RestartCause::kMemberLost;
     end_.reason = what;
     disarm(Timer::kVerdict);
   }
-  if (survives || is_barrier_over()) return;
+  if (survives) return;
   end_.verdict_pending = false;
   disarm(Timer::kVerdict);
   charge(rdzv::RestartCause::kMemberLost, name, what);

@@ -71,6 +71,7 @@ void RendezvousMachine::on(const rdzv::Resume& event) {
     take_place(event);
   } else if (event.phase == NodePhase::kJoined) {
     admit(event.node);
+    if (Node* admitted = find(id)) admitted->is_newcomer = false;
     return;
   } else if (event.phase == NodePhase::kDone && has_finished(id, held)) {
     // Its session was lost in the barrier: it may wait there again.
@@ -108,7 +109,8 @@ void RendezvousMachine::adopt(const rdzv::Resume& event) {
   record_ = event.last->record;
   phase_ = RendezvousPhase::kRunning;
   is_first_ = false;
-  finisher_departed_ = false;
+  is_adopted_ = true;
+  finishers_departed_ = 0;
   restarts_ = std::max(restarts_, record_.restarts);
   membership_changes_ = std::max(membership_changes_, record_.membership_changes);
   round_started_ = mark(now_);

@@ -54,7 +54,7 @@ void RendezvousMachine::advance() {
   if (phase_ == RendezvousPhase::kClosed) return;
   announce_round_over();
   if (tally_.working > 0 || missing_ > 0) return;  // I1
-  if (is_barrier_over()) {
+  if (has_succeeded()) {
     succeed();
     return;
   }
@@ -107,19 +107,13 @@ void RendezvousMachine::call_back(bool members_only) {
 
 void RendezvousMachine::call_back_as_needed() {
   if (end_.cause != rdzv::RestartCause::kMemberLost && tally_.done_members > 0) call_back(true);
-  // Finished nodes are missed only by survivors that cannot do without them.
-  const bool is_needed = tally_.unfinished > 0 || end_.charged;
+  // The others run the next round without the finished nodes, if they are enough for one.
   const int without = tally_.joined + tally_.working + tally_.stopped + missing_;
-  if (tally_.done > 0 && is_needed && without < settings_.min_nodes) call_back(false);
+  if (tally_.done > 0 && without < settings_.min_nodes && !has_succeeded()) call_back(false);
 }
 
-bool RendezvousMachine::is_barrier_over() const {
-  if (record_.round == 0 || tally_.working > 0 || tally_.unfinished > 0 || missing_ > 0)
-    return false;
-  if (tally_.done + tally_.finished == 0 && !finisher_departed_) return false;
-  // Failed workers that no loss explains are to be made good by another round.
-  return !end_.verdict_pending &&
-         !(end_.charged && end_.cause == rdzv::RestartCause::kWorkerFailed);
+bool RendezvousMachine::has_succeeded() const {
+  return record_.round > 0 && tally_.finished + finishers_departed_ == record_.nodes;
 }
 
 void RendezvousMachine::judge_verdict() {
@@ -280,7 +274,8 @@ void RendezvousMachine::install_round(const std::vector<Node*>& by_rank) {
   record_.members_digest = digest_of(members_);
 
   phase_ = RendezvousPhase::kRunning;
-  is_first_ = is_fresh_ = finisher_departed_ = false;
+  is_first_ = is_fresh_ = is_adopted_ = false;
+  finishers_departed_ = 0;
   round_started_ = mark(now_);
   end_ = {};
   for (const Timer timer : {Timer::kLastCall, Timer::kGrowth, Timer::kShort, Timer::kShrink,
@@ -309,7 +304,7 @@ bool RendezvousMachine::may_grow() const {
   const bool has_changes_left = settings_.max_membership_changes < 0 ||
                                 membership_changes_ < settings_.max_membership_changes;
   return phase_ == RendezvousPhase::kRunning && missing_ == 0 && tally_.done == 0 &&
-         !finisher_departed_ && has_changes_left && tally_.joined > tally_.joined_suspect &&
+         finishers_departed_ == 0 && has_changes_left && tally_.joined > tally_.joined_suspect &&
          static_cast<int>(members_.size()) < settings_.max_nodes;
 }
 
@@ -367,10 +362,12 @@ void RendezvousMachine::succeed() {
   result.message = "all nodes have finished";
   if (!result.lost.empty()) {
     result.node = result.lost.front();
-    result.message = "all nodes that were left have finished; " + result.node + " was lost";
+    result.message = "all nodes have finished; " + result.node;
     if (result.lost.size() > 1) {
       result.message += " and " + std::to_string(result.lost.size() - 1) + " more";
     }
+    result.message += result.lost.size() > 1 ? " were" : " was";
+    result.message += " lost after that";
   }
   close(std::move(result));
 }
@@ -382,7 +379,14 @@ void RendezvousMachine::close(JobResult result) {
   for (std::string& name : result.lost) name.resize(std::min(name.size(), kNodeTextBytesMax));
   phase_ = RendezvousPhase::kClosed;
   result_ = std::make_shared<const JobResult>(std::move(result));
-  for (const auto& [id, node] : nodes_) emit(rdzv::Closed{id, result_});
+  const bool is_of_earlier_job = is_adopted_ && result_->outcome == JobOutcome::kSucceeded;
+  for (const auto& [id, node] : nodes_) {
+    if (is_of_earlier_job && node.is_newcomer) {
+      is_next_job_due_ = true;
+    } else {
+      emit(rdzv::Closed{id, result_});
+    }
+  }
   announce_round_over();
 }
 

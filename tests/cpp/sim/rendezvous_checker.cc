@@ -52,7 +52,7 @@ void RendezvousChecker::account(const NodeId& id, How how) {
   const auto member = members_.find(id);
   if (member == members_.end()) return;
   member->second.is_accounted = true;
-  if (how == How::kDone) member->second.is_done = somebody_finished_ = true;
+  if (how == How::kDone) member->second.is_done = true;
   if (how == How::kDeparted) member->second.is_departed = true;
 }
 
@@ -79,7 +79,6 @@ void RendezvousChecker::after(const RendezvousEvent& event, const Snapshot& was,
     members_.clear();
     record_ = {};
     settings_ = is.settings;
-    somebody_finished_ = false;
   }
   std::vector<const rdzv::Round*> told;
   for (const RendezvousAction& action : actions) {
@@ -215,10 +214,13 @@ void RendezvousChecker::check_closed(const RendezvousEvent& event, const Snapsho
   const JobResult& result = *is.result;
   if (result.message.empty()) broken("I8", "closed without a sentence");
   if (result.outcome == JobOutcome::kSucceeded) {
-    // What a node finished before the machine was restarted, it may be the only one to know.
-    if (!somebody_finished_ && !was_restarted_) broken("I8", "succeeded though nobody finished");
+    // A machine that was restarted can rebuild a round that is not the newest.
+    if (is.record.round != round_ && !was_restarted_) broken("I8", "succeeded in an older round");
     for (const auto& [id, share] : members_) {
-      if (!share.is_accounted && !was_restarted_) broken("I8", "succeeded while a member works");
+      if (!share.is_done && is.record.round == round_) {
+        broken("I8", "succeeded although rank " + std::to_string(share.own.group_rank) +
+                         " has not finished");
+      }
     }
   } else if (result.cause == JobCause::kNone) {
     broken("I8", "failed without a cause");

@@ -68,7 +68,6 @@ class RendezvousChecker {
   RoundRecord record_;
   std::map<NodeId, Share> members_;
   bool was_restarted_ = false;
-  bool somebody_finished_ = false;
   std::vector<std::string> violations_;
 };
 

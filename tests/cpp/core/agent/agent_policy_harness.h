@@ -78,7 +78,7 @@ class Fixture {
   Fixture& started(int local_rank) {
     return feed(WorkerStarted{local_rank, 1000 + local_rank, {}});
   }
-  Fixture& running() { return found().round(1).started(0).started(1); }
+  Fixture& running(int nodes = 1) { return found().round(1, 0, nodes).started(0).started(1); }
   Fixture& exit(int local_rank, const WorkerExit& exit) {
     return feed(WorkerExited{local_rank, 1000 + local_rank, exit});
   }

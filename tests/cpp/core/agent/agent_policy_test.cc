@@ -198,13 +198,20 @@ TEST(AgentPolicy, HealthyLeavesOnRequestBeforeItsWorkersAreGone) {
   EXPECT_EQ(agent.message(), "asked to stop by signal 1 (SIGHUP); the workers have 30 s");
 }
 
-TEST(AgentPolicy, HealthyKeepsItsSuccessWhenARequestComesTooLate) {
+TEST(AgentPolicy, HealthyKeepsItsSuccessWhenARequestComesAfterTheLastExit) {
   Fixture agent;
   agent.running().exit(0, exited(0)).exit(1, exited(0)).quiet();
   EXPECT_THAT(agent.stop().words(), ElementsAre("stop 15 30", "report stopping"));
   EXPECT_THAT(agent.stop().words(), ElementsAre("stop 9 0.", "report stopping"));
   EXPECT_THAT(agent.gone().words(), ElementsAre("done 1", "leave", "finish 0"))
-      << "whoever asks does not want to wait for other nodes";
+      << "all ranks of the job have succeeded";
+}
+
+TEST(AgentPolicy, HealthyIsStoppedAfterTheLastExitWhileOtherNodesWork) {
+  Fixture agent;
+  agent.running(2).exit(0, exited(0)).exit(1, exited(0)).stop().quiet();
+  EXPECT_THAT(agent.gone().words(), ElementsAre("done 1", "leave", "finish 143"));
+  EXPECT_EQ(agent.result().state, AgentState::kStopped);
 }
 
 TEST(AgentPolicy, HealthyIsLostWithTheGuardian) {
@@ -416,7 +423,7 @@ TEST(AgentPolicy, SucceededEndsWithTheJob) {
 TEST(AgentPolicy, SucceededNamesTheNodesThatWereLost) {
   Fixture agent;
   JobResult result;
-  result.message = "all nodes that were left have finished; m was lost";
+  result.message = "all nodes have finished; m was lost after that";
   result.lost = {"m"};
   EXPECT_EQ(agent.done().closed(result).result().exit_code, 0);
   EXPECT_EQ(agent.result().message, result.message);
@@ -432,10 +439,13 @@ TEST(AgentPolicy, SucceededIsCalledBack) {
             "rank 2 on m exited with code 1; restarting with 2 nodes, 0 of 1 restarts left");
 }
 
-TEST(AgentPolicy, SucceededLeavesWithItsSuccess) {
+TEST(AgentPolicy, SucceededLeavesOnRequestWithTheSignal) {
   Fixture asked;
-  EXPECT_THAT(asked.done().quiet().stop().words(), ElementsAre("leave", "finish 0"));
-  EXPECT_EQ(asked.result().state, AgentState::kSucceeded);
+  EXPECT_THAT(asked.done().quiet().stop().words(), ElementsAre("leave", "finish 143"));
+  EXPECT_EQ(asked.result().state, AgentState::kStopped);
+}
+
+TEST(AgentPolicy, SucceededLeavesWithItsSuccessWhenTheBarrierExpires) {
   Fixture tired(0, milliseconds(1500));
   tired.done().quiet();
   EXPECT_EQ(tired.policy().next_deadline(), at(100) + milliseconds(1500));

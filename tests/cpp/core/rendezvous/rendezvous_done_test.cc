@@ -124,15 +124,78 @@ TEST(RendezvousDone, ADoneNodeOfAnEarlierRoundIsCalledBackOnlyIfItIsNeeded) {
   EXPECT_EQ(job.rejoin("b").count<rdzv::Round>(), 2);
 }
 
-TEST(RendezvousDone, WhenNoWorkerRunsAnyMoreTheBarrierEndsAndNamesTheLost) {
+TEST(RendezvousDone, TheLossOfTheLastWorkingMemberFailsTheJobAndNamesIt) {
   Job job(nnodes(2, 2));
   job.join_all({"a", "b"});
   job.done("a");
   job.run(5100ms, {"a"});
   ASSERT_TRUE(job.is_closed());
-  EXPECT_EQ(job.result().outcome, JobOutcome::kSucceeded);
+  EXPECT_EQ(job.result().outcome, JobOutcome::kFailed);
+  EXPECT_EQ(job.result().cause, JobCause::kNodeLost);
   EXPECT_THAT(job.result().lost, ElementsAre("b"));
   EXPECT_THAT(job.result().message, HasSubstr("b was lost"));
+}
+
+TEST(RendezvousDone, AReplacementAndTheDoneNodeRunTheRoundThatTheLostDidNotFinish) {
+  Job job(with(nnodes(2, 2), [](JobSettings& s) { s.max_restarts = 3; }));
+  job.join_all({"a", "b"});
+  job.done("a");
+  job.cut("b");
+  const Said lost = job.pass_and_tick(50ms);
+  ASSERT_NE(job.told<rdzv::Restart>(lost, "a"), nullptr);
+  job.join("a");
+  EXPECT_EQ(job.join("b2").count<rdzv::Round>(), 2);
+  EXPECT_EQ(job.share("a").record->restarts, 1);
+  job.done("a");
+  job.done("b2");
+  EXPECT_EQ(job.result().outcome, JobOutcome::kSucceeded);
+}
+
+TEST(RendezvousDone, WithoutAReplacementTheJobFailsAfterJoinTimeoutAndNamesTheLost) {
+  Job job(with(nnodes(2, 2), [](JobSettings& s) { s.max_restarts = 3; }));
+  job.join_all({"a", "b"});
+  job.done("a");
+  job.cut("b");
+  job.pass_and_tick(50ms);
+  job.join("a");
+  job.run(599s, {"a"});
+  EXPECT_TRUE(job.is_forming());
+  job.run(2s, {"a"});
+  ASSERT_TRUE(job.is_closed());
+  EXPECT_EQ(job.result().cause, JobCause::kTooFewNodes);
+  EXPECT_EQ(job.result().node, "b");
+}
+
+TEST(RendezvousDone, TheDoneNodeAloneRunsAnotherRoundWhereOneNodeIsEnough) {
+  Job job(nnodes(1, 2));
+  job.join_all({"a", "b"});
+  job.done("a");
+  job.cut("b");
+  ASSERT_NE(job.told<rdzv::Restart>(job.pass_and_tick(50ms), "a"), nullptr);
+  EXPECT_EQ(job.join("a").count<rdzv::Round>(), 1);
+  EXPECT_EQ(job.share("a").record->restarts, 0);
+}
+
+TEST(RendezvousDone, ASpareTakesThePlaceOfTheLostBesideTheDoneNode) {
+  Job job(nnodes(2, 2));
+  job.join_all({"a", "b"});
+  job.join("spare");
+  job.done("a");
+  job.cut("b");
+  job.pass_and_tick(50ms);
+  EXPECT_EQ(job.join("a").count<rdzv::Round>(), 2);
+  EXPECT_EQ(job.share("spare").record->restarts, 0);
+}
+
+TEST(RendezvousDone, ADoneNodeThatIsLostHasFinishedItsWork) {
+  Job job(nnodes(2, 2));
+  job.join_all({"a", "b"});
+  job.done("a");
+  job.cut("a");
+  EXPECT_EQ(job.pass_and_tick(50ms).count<rdzv::Restart>(), 0);
+  job.done("b");
+  EXPECT_EQ(job.result().outcome, JobOutcome::kSucceeded);
+  EXPECT_EQ(job.result().message, "all nodes have finished; a was lost after that");
 }
 
 TEST(RendezvousDone, FinishingIsNoScaleDown) {
@@ -147,14 +210,14 @@ TEST(RendezvousDone, FinishingIsNoScaleDown) {
   EXPECT_EQ(job.result().outcome, JobOutcome::kSucceeded);
 }
 
-TEST(RendezvousDone, TheLastWorkerLeavingEndsTheBarrierAfterAFinisherHasGone) {
+TEST(RendezvousDone, TheLastWorkingMemberThatLeavesFailsTheJobAfterTheOthersHaveGone) {
   Job job(nnodes(2, 2));
   job.join_all({"a", "b"});
   job.done("a");
   job.leave("a");
   job.leave("b");
   ASSERT_TRUE(job.is_closed());
-  EXPECT_EQ(job.result().outcome, JobOutcome::kSucceeded);
+  EXPECT_EQ(job.result().cause, JobCause::kNodeLost);
 }
 
 TEST(RendezvousDone, ALossBelowMinWithoutBudgetFailsDoneNodesToo) {
@@ -200,16 +263,18 @@ TEST(RendezvousDone, DoneWhileALossStopsTheOthersStaysDone) {
   EXPECT_EQ(job.done("b").count<rdzv::Closed>(), 2);
 }
 
-TEST(RendezvousDone, BothDoneWhileALossStopsThemIsSuccess) {
+TEST(RendezvousDone, BothDoneWhileALossStopsThemRunTheWorkOfTheLost) {
   Job job(nnodes(1, 3));
   job.join_all({"a", "b", "c"});
   job.cut("c");
   job.pass_and_tick(50ms);
   job.done("a");
+  EXPECT_EQ(job.done("b").count<rdzv::Restart>(), 2);
+  job.join("a");
+  EXPECT_EQ(job.join("b").count<rdzv::Round>(), 2);
+  job.done("a");
   job.done("b");
-  ASSERT_TRUE(job.is_closed());
   EXPECT_EQ(job.result().outcome, JobOutcome::kSucceeded);
-  EXPECT_THAT(job.result().lost, ElementsAre("c"));
 }
 
 TEST(RendezvousDone, FailedWorkersAreMadeGoodByTheFinishersIfTheirNodeGoesToo) {

@@ -314,14 +314,75 @@ TEST(RendezvousRebuild, DoneNodesCountInTheBarrier) {
   EXPECT_TRUE(job.is_closed());
 }
 
-TEST(RendezvousRebuild, WhenAllOthersAreDoneTheMissingEndTheBarrier) {
+TEST(RendezvousRebuild, AMissingMemberHasNotFinishedThoughAllOthersAreDone) {
   Job job(nnodes(2, 2));
   job.join_all({"a", "b"});
   job.restart_coordinator();
   job.resume("a", NodePhase::kDone);
   job.run(61s, {"a"});
   ASSERT_TRUE(job.is_closed());
-  EXPECT_EQ(job.result().outcome, JobOutcome::kSucceeded);
+  EXPECT_EQ(job.result().cause, JobCause::kNodeLost);
+  EXPECT_EQ(job.result().node, "the node of rank 1");
+}
+
+TEST(RendezvousRebuild, ReplacementsRunTheRoundThatTheMissingDidNotFinish) {
+  Job job(nnodes(3, 3));
+  job.join_all({"a", "b", "c"});
+  job.done("c");
+  job.restart_coordinator();
+  job.resume("c", NodePhase::kDone);
+  job.join("a2");
+  job.join("b2");
+  job.run(59s, {"c", "a2", "b2"});
+  EXPECT_EQ(job.round(), 1u) << "the missing may still come back";
+  job.run(2s, {"c", "a2", "b2"});
+  EXPECT_EQ(job.join("c").count<rdzv::Round>(), 3);
+  EXPECT_EQ(job.share("a2").record->restarts, 0) << "enough nodes are at hand";
+}
+
+// The done node of an earlier job with this id resumes at a coordinator that was started for the
+// next job, which may already wait there.
+TEST(RendezvousRebuild, TheSuccessOfAnEarlierJobIsNotTheResultOfTheNext) {
+  Job job(nnodes(1, 2));
+  job.join("old");
+  job.run(31s, {"old"});
+  ASSERT_EQ(job.round(), 1u);
+  job.restart_coordinator();
+  job.join("early");
+  const Said resumed = job.resume("old", NodePhase::kDone);
+  ASSERT_NE(job.told<rdzv::Closed>(resumed, "old"), nullptr);
+  EXPECT_EQ(job.told<rdzv::Closed>(resumed, "old")->result->outcome, JobOutcome::kSucceeded);
+  EXPECT_EQ(job.told<rdzv::Closed>(resumed, "early"), nullptr);
+  EXPECT_TRUE(job.is_forming());
+  EXPECT_EQ(job.join("late").count<rdzv::Round>(), 2);
+  EXPECT_EQ(job.share("early").record->generation, 2u);
+  job.leave("old");
+  job.done("early");
+  EXPECT_EQ(job.done("late").count<rdzv::Closed>(), 2);
+}
+
+TEST(RendezvousRebuild, ANodeThatJoinsAfterTheSuccessOfAnEarlierJobFormsTheNext) {
+  Job job(nnodes(1, 1));
+  job.join("old");
+  job.restart_coordinator();
+  job.resume("old", NodePhase::kDone);
+  ASSERT_TRUE(job.is_closed());
+  const Said said = job.join("new");
+  EXPECT_NE(job.told<rdzv::Round>(said, "new"), nullptr);
+  // The old node has not received the result, and asks again.
+  const Said resumed = job.resume("old", NodePhase::kDone);
+  ASSERT_NE(job.told<rdzv::Closed>(resumed, "old"), nullptr);
+  EXPECT_EQ(job.told<rdzv::Closed>(resumed, "old")->result->outcome, JobOutcome::kSucceeded);
+  EXPECT_TRUE(job.is_running());
+}
+
+TEST(RendezvousRebuild, ASpareThatResumesReceivesTheSuccessOfItsJob) {
+  Job job(nnodes(1, 1));
+  job.join("a");
+  job.join("spare");
+  job.restart_coordinator();
+  job.resume("spare", NodePhase::kJoined);
+  EXPECT_NE(job.told<rdzv::Closed>(job.resume("a", NodePhase::kDone), "spare"), nullptr);
 }
 
 TEST(RendezvousRebuild, ARoundThatWasEndingIsTakenUp) {
