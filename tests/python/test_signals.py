@@ -6,7 +6,9 @@ import os
 import re
 import signal
 import subprocess
+import time
 from pathlib import Path
+from random import Random
 
 import pytest
 from launching import DEADLINE_S, assert_all_gone, clean_environment, launched
@@ -157,7 +159,48 @@ def test_a_signal_in_the_first_milliseconds_leaves_nothing(number: signal.Signal
             stderr = end_of(process, number)
         # Python itself makes a traceback of Ctrl-C, and exits with 1, until the first line of ours.
         if number == signal.SIGINT and "KeyboardInterrupt" in stderr:
-            assert not re.search(r"run\.py.*, in main$", stderr, re.MULTILINE)
+            assert not re.search(r"main\.py.*, in run$", stderr, re.MULTILINE)
         else:
             assert process.returncode in (-number, 128 + number)
             assert "Traceback" not in stderr
+
+
+def test_a_signal_at_any_moment_gives_the_jobs_code_or_the_signals() -> None:
+    """The moments are spread over the life of a job of this machine, and beyond its end."""
+    random = Random(20)
+    begun = time.monotonic()
+    with launched(*sh(f"{QUIET}sleep 0.1")) as process:
+        process.wait(DEADLINE_S)
+    life = time.monotonic() - begun
+    codes = []
+    for _ in range(40):
+        moment = random.uniform(0, 1.2 * life)
+        times = random.choice([1, 1, 2])
+        environ = clean_environment()
+        with launched(*sh(f"{QUIET}echo started; sleep 0.1"), environ=environ) as process:
+            try:
+                process.wait(moment)
+            except subprocess.TimeoutExpired:
+                for _ in range(times):
+                    process.terminate()
+            stdout, stderr = process.communicate(timeout=DEADLINE_S)
+        # Before the launcher handles signals one ends it, like any program; it has no worker then.
+        allowed = (0, 143) if stdout else (0, 143, -signal.SIGTERM)
+        assert process.returncode in allowed, (moment, life, stdout, stderr)
+        assert "Traceback" not in stderr
+        codes.append(process.returncode)
+    assert {0, 143} & set(codes)
+
+
+def test_a_signal_after_the_workers_success_changes_nothing_or_ends_in_order() -> None:
+    """The last milliseconds of the launcher, in which the interpreter could be torn down."""
+    for step in range(30):
+        with launched(*sh(f"{QUIET}echo started")) as process:
+            assert process.stdout is not None
+            process.stdout.read()  # until the worker has ended
+            try:
+                process.wait(0.001 * step)
+            except subprocess.TimeoutExpired:
+                process.terminate()
+            process.communicate(timeout=DEADLINE_S)
+        assert process.returncode in (0, 143)

@@ -6,7 +6,6 @@ Options end at PROGRAM: no word after it is parsed, not even to see whether it c
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
@@ -140,8 +139,10 @@ def _print_and_exit(what: str) -> NoReturn:
         from elastic import _C
 
         text = f"{PROGRAM} {_C.__version__}\n"
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    try:
+        print(text, end="", flush=True)
+    except OSError:  # the reader has gone, as in `--help | head -1`
+        raise SystemExit(0) from None
     raise SystemExit(0)
 
 

@@ -13,131 +13,176 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from logging import Handler
     from types import FrameType
 
     from elastic.agent.server.api import RunResult
     from elastic.agent.server.local_elastic_agent import LocalElasticAgent
     from elastic.cli.config import LaunchConfig
+    from elastic.cli.console import Console
+
+EXIT_INTERNAL = 70  # of elastic._C, whose import may be what failed
 
 
 def console_main() -> None:
+    """The process: runs the job of ``sys.argv`` and ends with its exit status.
+
+    From the moment at which the agent's signal handlers are installed they stay until the process
+    has ended: the interpreter is not torn down, since a signal would kill it there.
+    """
     # Before there is an agent there is nothing to stop, so every signal may do what it does to any
     # program: end it. Python alone would make a traceback of Ctrl-C.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        sys.exit(main())
-    except Exception as error:
-        from elastic._C import EXIT_INTERNAL
+    from elastic.cli import console
 
-        sys.excepthook(type(error), error, error.__traceback__)
-        raise SystemExit(EXIT_INTERNAL) from error
+    console.open_standard_descriptors()
+    launcher = Launcher(console.Console())
+    code = EXIT_INTERNAL
+    try:
+        code = launcher.run(sys.argv[1:])
+    finally:
+        error = sys.exc_info()[1]
+        if isinstance(error, SystemExit):  # --help and --version
+            code = 0
+        elif error is not None:
+            launcher.report_bug(error)
+        launcher.flush()
+        os._exit(code)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the job that the command line describes; the result is the exit status.
 
-    Must be called from the main thread, since it installs signal handlers. ``--help`` and
-    ``--version`` end by SystemExit, as with every argparse program.
+    Must be called from the main thread, since it installs signal handlers, and restores them at the
+    end. ``--help`` and ``--version`` end by SystemExit, as with every argparse program.
     """
-    from elastic import _C
-    from elastic.cli import resolve
-    from elastic.cli.options import PROGRAM
-    from elastic.errors import ConfigError, ElasticError
+    from elastic.cli import console
 
+    launcher = Launcher(console.Console())
     try:
-        return _launch(resolve.parse(sys.argv[1:] if argv is None else argv, os.environ))
-    except ConfigError as error:
-        _say(f"{PROGRAM}: {error}")
-        return _C.EXIT_USAGE
-    except ElasticError as error:
-        _say(f"{PROGRAM}: {error}")
-        return _C.EXIT_INTERNAL
+        return launcher.run(sys.argv[1:] if argv is None else argv)
+    finally:
+        launcher.restore()
 
 
-def _launch(job: LaunchConfig) -> int:
-    import logging
+class Launcher:
+    """One run of the command: its console, its signals and its agent."""
 
-    from elastic.agent.server.api import WorkerSpec
-    from elastic.agent.server.local_elastic_agent import LocalElasticAgent
-
-    logging.basicConfig(
-        level=job.log_level, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
-    logger = logging.getLogger(__name__)
-    for level, sentence in job.notes:
-        logger.log(level, "%s", sentence)
-    logs = job.logs
-    if logs.redirects_any and logs.log_dir is None:
-        import tempfile
-
-        logs = logs._replace(log_dir=tempfile.mkdtemp(prefix="elastic_"))
-        logger.warning("the workers' output goes to files in %s", logs.log_dir)
-    agent = LocalElasticAgent(
-        WorkerSpec(
-            role=job.role,
-            local_world_size=job.nproc,
-            entrypoint=job.entrypoint[0],
-            args=job.entrypoint[1:],
-            run_id=job.run_id,
-            max_restarts=job.max_restarts,
-            master_port=job.master_port,
-            master_addr=job.local_addr if job.rendezvous is None else None,
-            virtual_local_rank=job.virtual_local_rank,
-        ),
-        logs,
-        log_line_prefix_template=job.line_prefix,
-        shutdown_timeout=job.shutdown_timeout,
-        failure_grace=job.failure_grace,
-        exit_barrier_timeout=job.exit_barrier_timeout,
-        stop_scope=job.stop_scope,
-        rendezvous=job.rendezvous and job.rendezvous.options(job.run_id, job.local_addr),
-        worker_ports=job.worker_ports,
-        share_store=job.share_store,
-        environment=job.environment,
-        become_subreaper=True,
-    )
-    with _SignalsTo(agent, job.signals):
-        result = agent.run()
-    if result.exit_code != 0:
-        _report(job, result)
-    return result.exit_code
-
-
-class _SignalsTo:
-    """Sends signals to an agent for a while. One that is ignored stays ignored."""
-
-    def __init__(self, agent: LocalElasticAgent, signals: Sequence[int]) -> None:
-        self._agent = agent
-        self._signals = signals
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._agent: LocalElasticAgent | None = None
         self._saved: dict[int, signal._HANDLER] = {}
+        self._handler: Handler | None = None
+        self._is_stopping = False
 
-    def __enter__(self) -> None:
-        for number in self._signals:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                self._saved[number] = signal.signal(number, self._handle)
+    def run(self, argv: Sequence[str]) -> int:
+        from elastic import _C
+        from elastic.cli import resolve
+        from elastic.errors import ConfigError, ElasticError
 
-    def __exit__(self, *_: object) -> None:
+        try:
+            return self._launch(resolve.parse(argv, os.environ))
+        except ConfigError as error:
+            self._say(str(error))
+            return _C.EXIT_USAGE
+        except ElasticError as error:
+            self._say(str(error))
+            return _C.EXIT_INTERNAL
+
+    def flush(self) -> None:
+        """Writes what is left; after a signal without patience for a console that blocks."""
+        from elastic.cli import console
+
+        limit = console.STOP_FLUSH_TIMEOUT_S if self._is_stopping else console.FLUSH_TIMEOUT_S
+        self._console.flush(limit)
+
+    def restore(self) -> None:
+        """Undoes what ``run`` has changed in a process that lives on."""
+        if self._handler is not None:
+            import logging
+
+            logging.getLogger().removeHandler(self._handler)
+        self.flush()
         for number, handler in self._saved.items():
             signal.signal(number, handler)
 
+    def _launch(self, job: LaunchConfig) -> int:
+        import logging
+
+        from elastic.agent.server.api import WorkerSpec
+        from elastic.agent.server.local_elastic_agent import LocalElasticAgent
+        from elastic.cli import messages
+
+        self._handler = messages.log_to(self._console, job.log_level)
+        logger = logging.getLogger(__name__)
+        for level, sentence in job.notes:
+            logger.log(level, "%s", sentence)
+        logs = job.logs
+        if logs.redirects_any and logs.log_dir is None:
+            import tempfile
+
+            logs = logs._replace(log_dir=tempfile.mkdtemp(prefix="elastic_"))
+            logger.warning("the workers' output goes to files in %s", logs.log_dir)
+        self._agent = LocalElasticAgent(
+            WorkerSpec(
+                role=job.role,
+                local_world_size=job.nproc,
+                entrypoint=job.entrypoint[0],
+                args=job.entrypoint[1:],
+                run_id=job.run_id,
+                max_restarts=job.max_restarts,
+                master_port=job.master_port,
+                master_addr=job.local_addr if job.rendezvous is None else None,
+                virtual_local_rank=job.virtual_local_rank,
+            ),
+            logs,
+            log_line_prefix_template=job.line_prefix,
+            shutdown_timeout=job.shutdown_timeout,
+            failure_grace=job.failure_grace,
+            exit_barrier_timeout=job.exit_barrier_timeout,
+            stop_scope=job.stop_scope,
+            rendezvous=job.rendezvous and job.rendezvous.options(job.run_id, job.local_addr),
+            worker_ports=job.worker_ports,
+            share_store=job.share_store,
+            environment=job.environment,
+            become_subreaper=True,
+        )
+        self._handle_signals(job.signals)
+        result = self._agent.run()
+        if result.exit_code != 0:
+            self._report(job, result)
+        return result.exit_code
+
+    def _handle_signals(self, signals: Sequence[int]) -> None:
+        """Sends these signals to the agent from now on. One that is ignored stays ignored."""
+        for number in signals:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._saved[number] = signal.signal(number, self._handle)
+
     def _handle(self, number: int, _: FrameType | None) -> None:
-        self._agent.request_stop(number)
+        self._is_stopping = True
+        if self._agent is not None:
+            self._agent.request_stop(number)
 
+    def _report(self, job: LaunchConfig, result: RunResult) -> None:
+        from elastic.cli import report
+        from elastic.multiprocessing.errors import evidence
 
-def _report(job: LaunchConfig, result: RunResult) -> None:
-    from elastic.cli import report
-    from elastic.cli.options import PROGRAM
-    from elastic.multiprocessing.errors import evidence
+        first = next(iter(result.failures.values()), None)
+        if first is not None and job.error_file:  # first, because the console may be lost
+            try:
+                evidence.pass_on(first, job.error_file)
+            except OSError as error:
+                self._say(f"cannot write {job.error_file}: {error.strerror}")
+        self._say(report.format_report(job.name, result))
 
-    _say(f"{PROGRAM}: {report.format_report(job.name, result)}")
-    first = next(iter(result.failures.values()), None)
-    if first is not None and job.error_file:
-        try:
-            evidence.pass_on(first, job.error_file)
-        except OSError as error:
-            _say(f"{PROGRAM}: cannot write {job.error_file}: {error.strerror}")
+    def report_bug(self, error: BaseException) -> None:
+        import traceback
 
+        self._console.write("".join(traceback.format_exception(error)).rstrip("\n"))
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    def _say(self, text: str) -> None:
+        from elastic.cli.options import PROGRAM
+
+        self._console.write(f"{PROGRAM}: {text}")

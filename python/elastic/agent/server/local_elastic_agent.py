@@ -28,7 +28,7 @@ from elastic.agent.server.api import (
     templates,
 )
 from elastic.constants import DEFAULT_LINE_PREFIX, LOOPBACK
-from elastic.errors import ConfigError
+from elastic.errors import ConfigError, ElasticError
 from elastic.multiprocessing.logs import LogsSpecs
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ class LocalElasticAgent:
         self._group = WorkerGroup(spec)
         self._round: _C.RoundInfo | None = None
         self._stopped: set[int] = set()
-        self._native: _C.Agent | None = None
+        self._has_run = False
+        self._native: _C.Agent | None = None  # while it runs
         self._is_alone = rendezvous.is_single_node
         self._requests: list[int] = []
         self._awaited = ""  # what is waited for, while there is no round
@@ -110,15 +111,23 @@ class LocalElasticAgent:
         return self._group
 
     def request_stop(self, signum: int) -> None:
-        """Stops the workers with a signal and the shutdown timeout; a second call kills them."""
-        if self._native is None:
+        """Stops the workers with a signal and the shutdown timeout; a second call kills them.
+
+        After ``run`` has its result the call has no effect.
+        """
+        native = self._native
+        if native is None:
             self._requests.append(signum)
-        else:
-            self._native.request_stop(signum)
+            return
+        try:
+            native.request_stop(signum)
+        except ElasticError:  # only closed agents refuse: another thread's run has just ended
+            return
 
     def run(self) -> RunResult:
-        if self._round is not None or self._native is not None:
+        if self._has_run:
             raise RuntimeError("an agent runs once")
+        self._has_run = True
         kills_before = cgroup.oom_kills()
         with _C.Agent(self._options) as native:
             self._native = native
@@ -131,6 +140,7 @@ class LocalElasticAgent:
                 if event is not None:
                     self._observe(event)
                     finished = event.kind == _C.AgentEvent.Kind.FINISHED
+            self._native = None
             return self._conclude(native.result, kills_before)
 
     def _remind(self) -> float | None:

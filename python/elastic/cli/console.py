@@ -1,0 +1,84 @@
+"""Messages to the console, written so that a console that fails or blocks does no harm.
+
+A thread of its own writes them: a full pipe that is never read, a terminal that was stopped or a
+slow disk must not keep the launcher from its signals and its workers. Text that cannot be written
+is dropped, nothing else changes.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+from queue import SimpleQueue
+
+STDERR = 2
+QUEUED_BYTES_MAX = 4 << 20  # text beyond that is dropped
+FLUSH_TIMEOUT_S = 30.0  # at the end, for a console that does not take its text
+STOP_FLUSH_TIMEOUT_S = 1.0  # the same after a signal
+
+
+class Console:
+    """Writes lines to stderr, in order. Any thread and any signal handler may call ``write``."""
+
+    def __init__(self) -> None:
+        # A SimpleQueue may be used in a signal handler that interrupted its use.
+        self._queue: SimpleQueue[bytes | None] = SimpleQueue()
+        self._queued = 0
+        self._written = 0
+        self._is_started = False
+        self._flushed = _thread.allocate_lock()
+        self._flushed.acquire()
+
+    def write(self, text: str) -> None:
+        data = (text + "\n").encode(errors="backslashreplace")
+        if self._queued - self._written + len(data) > QUEUED_BYTES_MAX:
+            return
+        self._queued += len(data)
+        self._queue.put(data)
+        if not self._is_started:
+            self._is_started = True
+            # The thread takes no signals: one that it took would not interrupt a wait of the main
+            # thread.
+            saved = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            _thread.start_new_thread(self._run, ())
+            signal.pthread_sigmask(signal.SIG_SETMASK, saved)
+
+    def flush(self, timeout: float) -> None:
+        """Waits until all is written, or the time has passed. Nothing may be written after it."""
+        if self._is_started:
+            self._queue.put(None)
+            if self._flushed.acquire(timeout=timeout):
+                self._flushed.release()
+
+    def _run(self) -> None:
+        while (data := self._queue.get()) is not None:
+            _write_all(data)
+            self._written += len(data)
+        self._flushed.release()
+
+
+def _write_all(data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        try:
+            left = left[os.write(STDERR, left) :]
+        except BlockingIOError:  # somebody who shares the descriptor has made it non-blocking
+            import select
+
+            select.select([], [STDERR], [])
+        except OSError:
+            return
+
+
+def open_standard_descriptors() -> None:
+    """Opens /dev/null where descriptor 0, 1 or 2 is closed, so that no other file gets the number.
+
+    Workers inherit them.
+    """
+    for descriptor in (0, 1, STDERR):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
+            os.set_inheritable(opened, True)
