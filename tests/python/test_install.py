@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -19,32 +21,75 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("shared", ["OFF", "ON"], ids=["static", "shared"])
-def test_foreign_project_finds_links_and_runs_elastic(shared: str, tmp_path: Path) -> None:
-    build, prefix, consumer = tmp_path / "build", tmp_path / "prefix", tmp_path / "consumer"
-    run(
-        "cmake", "-G", "Ninja", "-S", ROOT, "-B", build,
-        f"-DBUILD_SHARED_LIBS={shared}", "-DELASTIC_BUILD_TESTS=OFF", "-DCMAKE_BUILD_TYPE=Release",
-        "-DCMAKE_CXX_FLAGS_RELEASE=-O1", f"-DCMAKE_INSTALL_PREFIX={prefix}",
-    )  # fmt: skip
+# The README's commands, which test_readme.py compares with the README.
+INSTALL_LIBRARY = [
+    "cmake -S . -B build/install -DCMAKE_INSTALL_PREFIX=$HOME/elastic",
+    "cmake --build build/install --parallel 4",
+    "cmake --install build/install",
+]
+# The machine of the test has GoogleTest; somebody who installs the library may have none.
+WITHOUT_TEST_TOOLS = "-DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON"
+
+
+@pytest.fixture(scope="module", params=["OFF", "ON"], ids=["static", "shared"])
+def prefix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the library is installed, by the README's commands on a copy of what they need."""
+    home = tmp_path_factory.mktemp("home")
+    source = home / "source"
+    for name in ("CMakeLists.txt", "pyproject.toml"):
+        source.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, source)
+    for name in ("cmake", "csrc"):
+        shutil.copytree(ROOT / name, source / name)
+    configure, build, install = (
+        command.replace("$HOME", str(home)).split() for command in INSTALL_LIBRARY
+    )
+    options = [WITHOUT_TEST_TOOLS, f"-DBUILD_SHARED_LIBS={request.param}"]
+    run(*configure, *options, "-DCMAKE_CXX_FLAGS_RELEASE=-O1", cwd=source)
+    run(*build, cwd=source)
+    run(*install, cwd=source)
+    source.rename(home / "source-moved-away")  # nothing may point back into it
+    return home / "elastic"
+
+
+def build_against(prefix: Path, project: Path, build: Path) -> None:
+    run("cmake", "-S", project, "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}")
     run("cmake", "--build", build)
-    run("cmake", "--install", build)
-    build.rename(tmp_path / "build-moved-away")  # nothing may point back into the build
 
-    run(
-        "cmake", "-G", "Ninja", "-S", ROOT / "tests/install", "-B", consumer,
-        f"-DCMAKE_PREFIX_PATH={prefix}",
-    )  # fmt: skip
-    run("cmake", "--build", consumer)
-    assert "works" in run(consumer / "consumer")
 
-    example = tmp_path / "example"
-    run(
-        "cmake", "-G", "Ninja", "-S", ROOT / "examples/cpp_launcher", "-B", example,
-        f"-DCMAKE_PREFIX_PATH={prefix}",
+def test_foreign_project_finds_links_and_runs_elastic(prefix: Path, tmp_path: Path) -> None:
+    build_against(prefix, ROOT / "tests/install", tmp_path)
+    assert "works" in run(tmp_path / "consumer")
+
+
+def test_cpp_launcher_makes_one_job_with_elastic_launch(prefix: Path, tmp_path: Path) -> None:
+    build_against(prefix, ROOT / "examples/cpp_launcher", tmp_path)
+    check_launcher(tmp_path / "cpp_launcher")
+
+
+def test_readme_snippet_compiles_and_runs(prefix: Path, tmp_path: Path) -> None:
+    (code,) = re.findall(r"^```cpp\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+    (tmp_path / "snippet.cc").write_text(code)
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.24)\n"
+        "project(snippet LANGUAGES CXX)\n"
+        "find_package(elastic REQUIRED)\n"
+        "add_executable(snippet snippet.cc)\n"
+        "target_link_libraries(snippet PRIVATE elastic::elastic)\n"
+    )
+    build_against(prefix, tmp_path, tmp_path / "build")
+    output = run(tmp_path / "build/snippet")
+    assert sorted(output.split("\n"))[1:] == ["I am rank 0", "I am rank 1"]
+
+
+def test_tests_without_their_tools_are_refused_with_a_sentence(tmp_path: Path) -> None:
+    done = subprocess.run(
+        ["cmake", "-S", ROOT, "-B", tmp_path, "-DELASTIC_BUILD_TESTS=ON", WITHOUT_TEST_TOOLS],
+        capture_output=True, text=True, timeout=300,
     )  # fmt: skip
-    run("cmake", "--build", example)
-    check_launcher(example / "cpp_launcher")
+    said = " ".join(done.stderr.split())
+    assert done.returncode != 0
+    assert "needs GoogleTest" in said and "leave the option off" in said, said
 
 
 def check_launcher(program: Path) -> None:
