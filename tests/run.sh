@@ -16,7 +16,7 @@ jobs=$(nproc)
 venv=$PWD/build/test-venv
 mkdir -p build
 
-say() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS"; }
+log_step() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS"; }
 
 install_system_packages() {
   local missing=()
@@ -40,14 +40,14 @@ install_packages() {
     echo "tests/run.sh: please install these packages (Debian's names): ${missing[*]}" >&2
     exit 2
   fi
-  say "installing ${missing[*]}"
+  log_step "installing ${missing[*]}"
   apt-get update -qq
   DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" \
     >/dev/null
 }
 
 set_up_python() {
-  say "setting up Python"
+  log_step "setting up Python"
   [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
   # Install torch first: packages that depend on it would otherwise choose its version.
   "$venv/bin/pip" install -q "torch==${ELASTIC_TORCH_VERSION:-2.13.0}"
@@ -58,7 +58,7 @@ set_up_python() {
 cpp() { # preset, then arguments for ctest
   local preset=$1
   shift
-  say "C++ tests, preset $preset"
+  log_step "C++ tests, preset $preset"
   cmake --preset "$preset" >"build/$preset.log" || { cat "build/$preset.log" && return 1; }
   cmake --build --preset "$preset" -j "$jobs"
   ctest --preset "$preset" -j "$jobs" "$@"
@@ -67,7 +67,7 @@ cpp() { # preset, then arguments for ctest
 step_tidy() {
   # A fixed version of the formatter, because versions format differently.
   "$venv/bin/pip" install -q pytest ruff clang-format==14.0.6
-  say "style rules"
+  log_step "style rules"
   ruff check .
   ruff format --check .
   git ls-files '*.cc' '*.h' | xargs clang-format --dry-run -Werror
@@ -84,7 +84,7 @@ step_asan() { cpp asan-ubsan; }
 step_tsan() { cpp tsan -L threads; }
 
 step_fuzz() {
-  say "fuzzing the decoders"
+  log_step "fuzzing the decoders"
   cmake -G Ninja -S . -B build/fuzz -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo \
     -DELASTIC_BUILD_FUZZERS=ON -DELASTIC_BUILD_TESTS=ON >build/fuzz.log
   fuzz request_decoder_fuzz tests/cpp/fuzz/corpus
@@ -100,9 +100,9 @@ fuzz() { # target, its corpus
 }
 
 step_python() {
-  say "building and installing the package"
+  log_step "building and installing the package"
   "$venv/bin/pip" install -q --no-build-isolation ".[test,etcd]"
-  say "Python tests"
+  log_step "Python tests"
   mypy
   python -m pytest tests/python
 }
@@ -115,4 +115,4 @@ for step in "${steps[@]}"; do
     *) echo "tests/run.sh: unknown step $step (steps: tidy cpp asan tsan fuzz python)" >&2 && exit 2 ;;
   esac
 done
-say "all steps passed: ${steps[*]}"
+log_step "all steps passed: ${steps[*]}"

@@ -167,6 +167,6 @@ def timed(argv: Sequence[str]) -> tuple[float, float]:
         child.returncode = os.waitstatus_to_exitcode(status)
         if child.returncode != 0:
             errors.seek(0)
-            said = errors.read().decode(errors="replace")[-2000:]
-            raise RuntimeError(f"{argv[0]} exited with {child.returncode}: {said}")
+            stderr = errors.read().decode(errors="replace")[-2000:]
+            raise RuntimeError(f"{argv[0]} exited with {child.returncode}: {stderr}")
     return seconds, usage.ru_utime + usage.ru_stime

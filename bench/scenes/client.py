@@ -34,10 +34,10 @@ def store_client(plan: Plan) -> Findings:
                 for subject in subjects:
                     if (library, subject.name) not in clients:
                         continue
-                    said = ask(clients[library, subject.name], call=call, count=calls)
+                    answer = ask(clients[library, subject.name], call=call, count=calls)
                     case = f"{call} from {subject.name}'s server"
-                    findings.add(f"{case}, p50", f"{library}'s client", "us", said["p50_us"])
-                    findings.add(f"{case}, p99", f"{library}'s client", "us", said["p99_us"])
+                    findings.add(f"{case}, p50", f"{library}'s client", "us", answer["p50_us"])
+                    findings.add(f"{case}, p99", f"{library}'s client", "us", answer["p99_us"])
     get, add = "get from elastic's server, p50", "add from elastic's server, p50"
     if findings.has(get, "elastic's client") and findings.has(add, "torch's client"):
         ratio = findings.median(get, "elastic's client") / findings.median(add, "torch's client")

@@ -21,8 +21,8 @@ def process_group(plan: Plan) -> Findings:
                 for ranks in (2, 4) if plan.quick else (2, 4, 8, 16):
                     for subject in subjects:
                         name = f"{ranks}/{repeat}"
-                        said = ask(parent, port=subject.port, ranks=ranks, name=name)
-                        barrier, init = 1e3 * said["barrier"], 1e3 * said["init"]
+                        answer = ask(parent, port=subject.port, ranks=ranks, name=name)
+                        barrier, init = 1e3 * answer["barrier"], 1e3 * answer["init"]
                         findings.add(f"barrier, {ranks} ranks", subject.name, "ms", barrier)
                         findings.add(f"init, {ranks} ranks", subject.name, "ms", init)
     return findings

@@ -48,12 +48,12 @@ def _one(plan: Plan, findings: Findings, count: int) -> None:
         done = subprocess.run(load, stdout=subprocess.PIPE, text=True, timeout=ANSWER_SECONDS)
     if done.returncode != 0:
         raise RuntimeError(f"session_load exited with {done.returncode}")
-    told = {name: int(value) for name, value in map(str.split, done.stdout.splitlines())}
-    findings.add(_case("round", count), "elastic", "ms", told["round"] / 1e6)
-    cpu = 100 * told["cpu"] / (seconds * 1e9)
+    result = {name: int(value) for name, value in map(str.split, done.stdout.splitlines())}
+    findings.add(_case("round", count), "elastic", "ms", result["round"] / 1e6)
+    cpu = 100 * result["cpu"] / (seconds * 1e9)
     findings.add(_case("cpu", count), "elastic", "% of a core", cpu)
-    findings.add(_case("bytes", count), "elastic", "kB/s", told["bytes"] / seconds / 1e3)
-    findings.add(_case("memory", count), "elastic", "B", told["memory"] / count)
+    findings.add(_case("bytes", count), "elastic", "kB/s", result["bytes"] / seconds / 1e3)
+    findings.add(_case("memory", count), "elastic", "B", result["memory"] / count)
 
 
 @contextlib.contextmanager
@@ -70,8 +70,8 @@ def coordinator(plan: Plan) -> Iterator[tuple[int, int]]:
 
 def _port_in(log: int, server: subprocess.Popen[bytes]) -> int:
     while server.poll() is None:
-        with open(f"/proc/self/fd/{log}") as said:
-            if found := LISTENING.search(said.read()):
+        with open(f"/proc/self/fd/{log}") as log_file:
+            if found := LISTENING.search(log_file.read()):
                 return int(found[1])
         time.sleep(0.01)
     raise RuntimeError(f"the coordinator exited with {server.returncode}")

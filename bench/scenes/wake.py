@@ -50,12 +50,12 @@ def _compare(findings: Findings, what: str, case: str, subject: str, floor: str 
 def _raw(plan: Plan, subject: Server, findings: Findings) -> None:
     command = [plan.programs.built("store_wake"), "--port", str(subject.port)]
     command += ["--count", str(plan.amount(1000, 100))]
-    said = answer_of([*command, "--echo", "1"] if subject.protocol == "echo" else command)
+    answer = answer_of([*command, "--echo", "1"] if subject.protocol == "echo" else command)
     for case in ("wake", "round_trip"):
         for rank in ("p50", "p99"):
-            if f"{case}_{rank}_us" in said:
+            if f"{case}_{rank}_us" in answer:
                 name = f"{case.replace('_', ' ')}, raw, {rank}"
-                findings.add(name, subject.name, "us", said[f"{case}_{rank}_us"])
+                findings.add(name, subject.name, "us", answer[f"{case}_{rank}_us"])
 
 
 def _pairs(plan: Plan, stores: list[Server], findings: Findings, stack: ExitStack) -> Pairs:
@@ -79,7 +79,7 @@ def _python(plan: Plan, waiter: Client, setter: Client, name: str) -> dict[str, 
     bare round trips between them."""
     count = plan.amount(100, 20)
     tell(waiter, call="wait", name=name, count=count)
-    said = ask(setter, call="wake", name=name, count=count)
+    answer = ask(setter, call="wake", name=name, count=count)
     returned = json.loads(read_line(waiter))
-    wakes = [end - begun for begun, end in zip(said["begun_ns"], returned, strict=True)]
-    return {"wake": wakes, "round trip": said["trips_ns"]}
+    wakes = [end - begun for begun, end in zip(answer["begun_ns"], returned, strict=True)]
+    return {"wake": wakes, "round trip": answer["trips_ns"]}

@@ -183,15 +183,15 @@ def test_gpu_without_a_visible_gpu_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "said"),
+    ("program", "message"),
     [
         ("echo first >&2; echo 'ImportError: broken' >&2; exit 1", "ImportError: broken"),
         ("exit 3", "exit status 3"),
         ("echo many", "exit status 0"),
     ],
 )
-def test_failed_probe_is_reported(tmp_path: Path, program: str, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_failed_probe_is_reported(tmp_path: Path, program: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         devices.worker_count("xpu", {}, interpreter(tmp_path, program))
 
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // The binary codec of every protocol and file format here: little-endian integers, texts and lists
-// behind a u32 length.
+// after a u32 length.
 //
 // The reader never fails loudly: after the first value that is not there, ok() is false and every
 // value is zero or empty, so that a decoder checks once, at its end. Lengths are compared with what

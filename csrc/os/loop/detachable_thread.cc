@@ -13,7 +13,7 @@ Result<DetachableThread> DetachableThread::start(const char* name, std::function
   Result<std::thread> thread =
       start_quiet_thread(name, [work = std::move(work), returned = std::move(returned)]() mutable {
         work();
-        work = nullptr;  // what it owns goes before the owner is told
+        work = nullptr;  // release what it owns before the owner is notified
         returned->set_value();
       });
   if (!thread.ok()) return thread.status();
