@@ -1,8 +1,9 @@
 #pragma once
 
 // The fields of the values in elastic/rendezvous_types.h as they are stored and sent: one list for
-// each, which a FieldWriter or a FieldReader visits. Whoever adds a field raises the version of
-// every format that holds it (rendezvous_codec.cc, session_wire.h).
+// each, which a FieldWriter or a FieldReader visits. A field that is added to one of these lists
+// changes every format that holds it (rendezvous_codec.cc, coordinator_state.cc, session_wire.h)
+// and needs a new version of each. A session's message can be extended without: extension().
 
 #include <algorithm>
 #include <cstddef>
@@ -11,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/byte_io.h"
 #include "elastic/rendezvous_types.h"
@@ -57,10 +59,23 @@ class FieldWriter {
   void shared(std::shared_ptr<const Value>& value, Each each) {
     each(const_cast<Value&>(*value));
   }
+  // A field that not every version knows, behind all others: a tag, a length and the value.
+  template <typename Value, typename Each>
+  void extension(std::uint8_t tag, std::optional<Value>& value, Each each) {
+    if (!value) return;
+    std::string bytes;
+    FieldWriter inner(&bytes);
+    each(inner, *value);
+    writer_.integer(tag);
+    writer_.text(bytes);
+  }
 
  private:
   ByteWriter writer_;
 };
+
+// A reader that does not know the extension must refuse the message, instead of skipping it.
+inline constexpr std::uint8_t kRequiredExtension = 128;
 
 // Fills what it visits; ok() says at the end whether all of it was there and possible.
 class FieldReader {
@@ -103,13 +118,45 @@ class FieldReader {
     each(*read);
     value = std::move(read);
   }
+  template <typename Value, typename Each>
+  void extension(std::uint8_t tag, std::optional<Value>& value, Each each) {
+    value.reset();
+    read_extensions();
+    const auto found = std::find_if(extensions_.begin(), extensions_.end(),
+                                    [tag](const Extension& one) { return one.tag == tag; });
+    if (found == extensions_.end()) return;
+    FieldReader inner(found->bytes);
+    each(inner, value.emplace());
+    if (!inner.reader_.ok()) fail();
+    std::erase_if(extensions_, [tag](const Extension& one) { return one.tag == tag; });
+  }
+  // Skips the extensions that nobody has asked for. The tag of one that must not be skipped, or
+  // nullopt. The last call before ok().
+  std::optional<std::uint8_t> skip_extensions() {
+    read_extensions();
+    for (const Extension& one : extensions_) {
+      if (one.tag >= kRequiredExtension) return one.tag;
+    }
+    return std::nullopt;
+  }
   void fail() { reader_.fail(); }
-  // A newer version may have put more behind what this one knows.
-  bool ok_so_far() const { return reader_.ok(); }
   bool ok() const { return reader_.ok() && reader_.at_end(); }
 
  private:
+  struct Extension {
+    std::uint8_t tag = 0;
+    std::string_view bytes;
+  };
+  void read_extensions() {
+    while (reader_.ok() && !reader_.at_end()) {
+      const auto tag = reader_.integer<std::uint8_t>();
+      const std::string_view bytes = reader_.take(reader_.integer<std::uint32_t>());
+      extensions_.push_back({tag, bytes});
+    }
+  }
+
   ByteReader reader_;
+  std::vector<Extension> extensions_;  // that were read and not asked for yet
 };
 
 template <typename Visitor>
@@ -164,6 +211,7 @@ void visit_timings(Visitor& v, JobSettings& settings) {
 
 template <typename Visitor>
 void visit(Visitor& v, RoundRecord& record) {
+  v.number(record.term);
   v.number(record.round);
   v.number(record.generation);
   v.number(record.nodes);

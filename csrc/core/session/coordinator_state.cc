@@ -22,6 +22,7 @@ template <typename Visitor>
 void visit(Visitor& v, std::vector<StoredJob>& jobs) {
   v.list(jobs, kJobsMax, [&](StoredJob& job) {
     v.text(job.id, session::kJobIdBytesMax);
+    v.number(job.term);
     visit(v, job.settings);
     visit_timings(v, job.settings);
     v.text(job.state, std::numeric_limits<std::uint32_t>::max());

@@ -4,6 +4,7 @@
 // rendezvous machine. Versioned, and with a digest at its end, so that a file that was damaged is
 // not taken for another state. Pure.
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,7 @@ namespace elastic::core {
 
 struct StoredJob {
   std::string id;
+  std::uint64_t term = 1;  // of the coordinator that wrote this
   JobSettings settings;
   std::string state;  // Rendezvous::encode()
 };

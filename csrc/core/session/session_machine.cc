@@ -13,8 +13,12 @@
 // before the coordinator counts the node as lost (the kernel alone would wait too long between its
 // retransmissions), and a coordinator that merely stood still finds all its sessions as they were.
 //
-// While nobody answers, attempts follow each other with backoff, the first one at once. The time
-// that this may take is join_timeout before the first success, and store_grace afterwards.
+// While no coordinator answers, attempts follow each other with backoff, the first one at once. The
+// time that this may take is join_timeout for a node that was never in a round, and store_grace for
+// one that holds a round. Time in which this process was stopped does not count, and after such a
+// gap there is time for a whole attempt at least.
+//
+// The timings are the job's: those that the coordinator sends replace this node's own.
 //
 // A node that is not known to the coordinator (before its Join, after its eviction or its Leave)
 // sends no beats: they would only be answered by "evicted".
@@ -25,6 +29,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "core/base/check.h"
 #include "elastic/agent.h"
 
 namespace elastic::core {
@@ -39,7 +44,16 @@ constexpr Duration kBeatIntervalMax = std::chrono::seconds(15);
 constexpr Duration kBeatIntervalMin = std::chrono::milliseconds(5);
 constexpr Duration kAttemptLimitMin = std::chrono::seconds(5);
 constexpr Duration kNoteEvery = std::chrono::seconds(10);
-constexpr std::size_t kClockSamples = 8;
+
+constexpr std::pair<const char*, Duration JobSettings::*> kTimings[] = {
+    {"join_timeout", &JobSettings::join_timeout},
+    {"last_call_timeout", &JobSettings::last_call_timeout},
+    {"settle", &JobSettings::settle},
+    {"shrink_delay", &JobSettings::shrink_delay},
+    {"node_timeout", &JobSettings::node_timeout},
+    {"reconnect_grace", &JobSettings::reconnect_grace},
+    {"store_grace", &JobSettings::store_grace},
+};
 
 std::string seconds_text(Duration duration) {
   char text[32];
@@ -49,9 +63,11 @@ std::string seconds_text(Duration duration) {
 
 }  // namespace
 
-SessionMachine::SessionMachine(const JobSettings& settings, std::string endpoint,
+SessionMachine::SessionMachine(const JobSettings& settings, std::vector<std::string> endpoints,
                                std::uint64_t seed)
-    : settings_(settings), endpoint_(std::move(endpoint)), rng_(seed) {}
+    : own_settings_(settings), endpoints_(std::move(endpoints)), settings_(settings), rng_(seed) {
+  ELASTIC_CHECK(!endpoints_.empty());
+}
 
 void SessionMachine::begin(Instant now, std::vector<Action>* actions) {
   now_ = now;
@@ -74,8 +90,7 @@ std::optional<Instant> SessionMachine::next_deadline() const {
   if (is_lost_) return std::nullopt;
   Instant next = is_open_ ? next_beat_ : Instant::max();
   if (searching_since_) {
-    const Duration limit = was_connected_ ? settings_.store_grace : settings_.join_timeout;
-    next = std::min({next, next_note_, add_saturating(*searching_since_, limit)});
+    next = std::min({next, next_note_, add_saturating(*searching_since_, search_limit())});
   } else if (unanswered_since_) {
     next = std::min(next, *unanswered_since_ + settings_.node_timeout / kDoubtsPerTimeout);
   }
@@ -89,6 +104,10 @@ bool SessionMachine::is_settled() const {
   return is_lost_ || !unheard_since_ || (is_over_ && !is_open_);
 }
 
+Duration SessionMachine::search_limit() const {
+  return was_in_round() ? settings_.store_grace : settings_.join_timeout;
+}
+
 Duration SessionMachine::attempt_limit() const {
   return std::max(settings_.node_timeout, kAttemptLimitMin);
 }
@@ -97,7 +116,7 @@ Duration SessionMachine::attempt_limit() const {
 
 void SessionMachine::attempt() {
   attempt_ = Attempt::kRunning;
-  emit(Connect{});
+  emit(Connect{endpoint_});
 }
 
 // Begins to look for a coordinator, at once.
@@ -119,7 +138,7 @@ void SessionMachine::alive() {
   searching_since_.reset();
   next_note_ = Instant::max();
   if (std::exchange(was_absence_noted_, false)) {
-    emit(Note{"the coordinator at " + endpoint_ + " answers again"});
+    emit(Note{"the coordinator at " + endpoint() + " answers again"});
   }
 }
 
@@ -127,6 +146,7 @@ void SessionMachine::on(const Connected&) {
   if (attempt_ != Attempt::kRunning) return;
   attempt_ = Attempt::kNone;
   is_open_ = was_connected_ = true;
+  leaving_reason_.clear();
   is_greeted_ = may_speak_ = false;
   next_beat_ = Instant::max();
   unanswered_since_.reset();
@@ -144,6 +164,7 @@ void SessionMachine::on(const AttemptFailed& event) {
     emit(Lost{*event.exit_code, std::string(event.why.message())});
     return;
   }
+  endpoint_ = (endpoint_ + 1) % endpoints_.size();
   if (!backoff_) backoff_.emplace(BackoffOptions{}, &rng_);
   attempt_ = Attempt::kScheduled;
   retry_at_ = now_ + backoff_->next();
@@ -164,20 +185,23 @@ void SessionMachine::on(const ConnectionLost& event) {
   search(event.why);
 }
 
+// The reason that the coordinator gave before it ended says more than that nothing is there now.
+std::string SessionMachine::search_error() const {
+  return leaving_reason_.empty() ? std::string(last_error_.message()) : leaving_reason_;
+}
+
 std::string SessionMachine::search_sentence() const {
-  const std::string why = last_error_.ok() ? "" : ": " + std::string(last_error_.message());
-  const Duration limit = was_connected_ ? settings_.store_grace : settings_.join_timeout;
-  const Duration left = std::max(Duration::zero(), limit - (now_ - *searching_since_));
-  return was_connected_ ? "the coordinator at " + endpoint_ + " cannot be reached" + why +
+  const std::string why = search_error().empty() ? "" : ": " + search_error();
+  const Duration left = std::max(Duration::zero(), search_limit() - (now_ - *searching_since_));
+  return was_connected_ ? "the coordinator at " + endpoint() + " cannot be reached" + why +
                               "; trying for another " + seconds_text(left)
-                        : "waiting for a coordinator at " + endpoint_ + why + "; giving up in " +
+                        : "waiting for a coordinator at " + endpoint() + why + "; giving up in " +
                               seconds_text(left);
 }
 
 void SessionMachine::judge_search() {
   if (!searching_since_) return;
-  const Duration limit = was_connected_ ? settings_.store_grace : settings_.join_timeout;
-  if (now_ >= add_saturating(*searching_since_, limit)) {
+  if (now_ >= add_saturating(*searching_since_, search_limit())) {
     give_up();
     return;
   }
@@ -190,16 +214,17 @@ void SessionMachine::judge_search() {
 }
 
 void SessionMachine::give_up() {
-  const std::string why = last_error_.ok() ? "nobody answered" : std::string(last_error_.message());
+  const std::string error = search_error();
+  const std::string why =
+      seconds_text(search_limit()) + ": " + (error.empty() ? "nobody answered" : error);
   is_lost_ = true;
   if (attempt_ == Attempt::kRunning) emit(Abandon{});
-  if (was_connected_) {
-    emit(Lost{kExitCoordinatorLost, "the coordinator at " + endpoint_ + " was not reached for " +
-                                        seconds_text(settings_.store_grace) + ": " + why});
-  } else {
-    emit(Lost{kExitJoinTimedOut, "no coordinator was found at " + endpoint_ + " within " +
-                                     seconds_text(settings_.join_timeout) + ": " + why});
+  if (!was_connected_) {
+    emit(Lost{kExitJoinTimedOut, "no coordinator was found at " + endpoint() + " within " + why});
+    return;
   }
+  emit(Lost{was_in_round() ? kExitCoordinatorLost : kExitJoinTimedOut,
+            "the coordinator at " + endpoint() + " was not reached for " + why});
 }
 
 // ---- What is said.
@@ -218,7 +243,7 @@ void SessionMachine::greet() {
   is_greeted_ = true;
   greeted_at_ = now_;
   unanswered_since_ = now_;
-  emit(Greet{join_ ? join_->node.id : close_->node});
+  emit(Greet{join_ ? join_->node.id : close_->node, ++hellos_, term_});
   // A failure's time is told on the coordinator's clock, which may be another one now.
   if (!failure_) say_all_anew();
 }
@@ -331,6 +356,7 @@ bool SessionMachine::hear(const rdzv::Round& action) {
   is_known_ = true;
   if (action.record->round <= highest_round_) return false;
   highest_round_ = action.record->round;
+  term_ = std::max(term_, action.record->term);
   last_ = HeldRound{*action.record, action.own.group_rank};
   phase_ = rdzv::NodePhase::kWorking;
   failure_.reset();
@@ -418,47 +444,55 @@ void SessionMachine::beat() {
 void SessionMachine::on(const Greeted& event) {
   alive();
   if (!is_greeted_) return;
-  if (incarnation_ != event.incarnation) {
-    samples_.clear();
-    next_sample_ = 0;
-    incarnation_ = event.incarnation;
-  }
-  add_sample(greeted_at_, event.time);
+  term_ = std::max(term_, event.term);
+  if (std::exchange(incarnation_, event.incarnation) != event.incarnation) clock_.clear();
+  clock_.add(greeted_at_, now_, event.time);
   say_all_anew();
+}
+
+void SessionMachine::on(const TimingsReceived& event) {
+  alive();
+  std::string note;
+  for (const auto& [name, member] : kTimings) {
+    const Duration own = own_settings_.*member;
+    const Duration job = event.settings.*member;
+    settings_.*member = job;
+    if (job == own) continue;
+    note += (note.empty() ? "" : ", ") + std::string(name) + " is " + seconds_text(job) +
+            " (here " + seconds_text(own) + ")";
+  }
+  // The job may count this node as lost sooner than it thought.
+  if (next_beat_ != Instant::max()) next_beat_ = std::min(next_beat_, now_ + beat_interval());
+  if (std::exchange(timings_note_, note) == note || note.empty()) return;
+  emit(
+      Note{"the job's timings, which its first node brought, replace those of this node: " + note});
+}
+
+void SessionMachine::on(const CoordinatorLeaves& event) {
+  alive();
+  leaving_reason_ = event.reason;
 }
 
 void SessionMachine::on(const BeatAnswered& event) {
   alive();
   if (event.sent > last_beat_ || event.sent < greeted_at_) return;  // nothing that we asked
-  add_sample(event.sent, event.time);
+  clock_.add(event.sent, now_, event.time);
   if (event.sent == last_beat_) unanswered_since_.reset();
   if (unheard_since_ && event.sent > *unheard_since_) unheard_since_.reset();
 }
 
-// The shorter the way, the less can be wrong about the middle of it. Only the latest samples count,
-// because clocks drift.
-void SessionMachine::add_sample(Instant sent, Instant time) {
-  const Duration round_trip = now_ - sent;
-  if (round_trip < Duration::zero()) return;
-  const ClockSample sample{time - (sent + round_trip / 2), round_trip};
-  if (samples_.size() < kClockSamples) {
-    samples_.push_back(sample);
-    return;
-  }
-  samples_[next_sample_] = sample;
-  next_sample_ = (next_sample_ + 1) % kClockSamples;
-}
-
-Duration SessionMachine::clock_offset() const {
-  const auto best = std::min_element(
-      samples_.begin(), samples_.end(),
-      [](const ClockSample& a, const ClockSample& b) { return a.round_trip < b.round_trip; });
-  return best == samples_.end() ? Duration::zero() : best->offset;
-}
-
 FailureReport SessionMachine::to_coordinator_clock(FailureReport failure) const {
-  failure.at += clock_offset();
+  failure.at += clock_.offset();
   return failure;
+}
+
+void SessionMachine::on(const ClockGap& event) {
+  if (unanswered_since_) *unanswered_since_ = std::min(now_, *unanswered_since_ + event.gap);
+  if (!searching_since_) return;
+  const Instant latest = now_ - std::max(search_limit() - attempt_limit(), Duration::zero());
+  *searching_since_ = std::min(now_, std::max(*searching_since_ + event.gap, latest));
+  backoff_.reset();
+  if (attempt_ == Attempt::kScheduled) retry_at_ = now_;
 }
 
 void SessionMachine::on(const Tick&) {

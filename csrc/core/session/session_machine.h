@@ -17,6 +17,7 @@
 
 #include "core/base/backoff.h"
 #include "core/base/rng.h"
+#include "core/session/clock_estimate.h"
 #include "elastic/rendezvous.h"
 
 namespace elastic::core {
@@ -47,6 +48,19 @@ class SessionMachine {
   struct Greeted {
     std::uint64_t incarnation = 0;
     Instant time;
+    std::uint64_t term = 1;
+  };
+  // The job's timings, as the coordinator has them. They replace this node's own.
+  struct TimingsReceived {
+    JobSettings settings;  // only its timings count
+  };
+  // The coordinator will end, though the job goes on.
+  struct CoordinatorLeaves {
+    std::string reason;
+  };
+  // This process stood still for `gap`. Comes before the messages that had to wait.
+  struct ClockGap {
+    Duration gap{};
   };
   struct BeatAnswered {
     Instant sent;
@@ -64,18 +78,23 @@ class SessionMachine {
   struct Hurry {};
   struct Tick {};
   using Event = std::variant<Connected, AttemptDelayed, AttemptFailed, ConnectionLost, Greeted,
-                             BeatAnswered, Heard, Stirred, Say, Hurry, Tick>;
+                             TimingsReceived, CoordinatorLeaves, BeatAnswered, Heard, Stirred, Say,
+                             Hurry, ClockGap, Tick>;
 
   // ---- Actions.
 
-  // Look for a coordinator, beside the connection if there is one; answered by Connected or
-  // AttemptFailed.
-  struct Connect {};
+  // Look for a coordinator at this endpoint, beside the connection if there is one; answered by
+  // Connected or AttemptFailed.
+  struct Connect {
+    std::size_t endpoint = 0;  // its index in the list
+  };
   // The connection lives after all: give the attempt up, and answer nothing.
   struct Abandon {};
   // Say hello on a new connection. Everything else that is sent comes after it.
   struct Greet {
     NodeId node;
+    std::uint64_t attempt = 0;  // counts the hellos of this node
+    std::uint64_t term = 0;     // the highest that it knows of
   };
   struct Send {
     RendezvousEvent event;
@@ -97,8 +116,10 @@ class SessionMachine {
   };
   using Action = std::variant<Connect, Abandon, Greet, Send, Beat, Deliver, Note, Lost>;
 
-  // `endpoint` is for sentences.
-  SessionMachine(const JobSettings& settings, std::string endpoint, std::uint64_t seed);
+  // `endpoints`: where a coordinator may be, as sentences name them; tried one after the other.
+  // REQUIRES: !endpoints.empty()
+  SessionMachine(const JobSettings& settings, std::vector<std::string> endpoints,
+                 std::uint64_t seed);
   SessionMachine(const SessionMachine&) = delete;
   SessionMachine& operator=(const SessionMachine&) = delete;
 
@@ -110,28 +131,29 @@ class SessionMachine {
   // All that was said has been heard, or cannot be any more.
   bool is_settled() const;
   bool was_connected() const { return was_connected_; }
+  // With the job's timings as far as they are known.
+  const JobSettings& settings() const { return settings_; }
   // What to add to an instant of this process to have it on the coordinator's clock.
-  Duration clock_offset() const;
+  Duration clock_offset() const { return clock_.offset(); }
   // How long an attempt may take in all.
   Duration attempt_limit() const;
 
  private:
   enum class Attempt : std::uint8_t { kNone, kScheduled, kRunning };
-  struct ClockSample {
-    Duration offset{};
-    Duration round_trip{};
-  };
 
   void on(const Connected& event);
   void on(const AttemptDelayed& event);
   void on(const AttemptFailed& event);
   void on(const ConnectionLost& event);
   void on(const Greeted& event);
+  void on(const TimingsReceived& event);
+  void on(const CoordinatorLeaves& event);
   void on(const BeatAnswered& event);
   void on(const Heard& event);
   void on(const Stirred& event);
   void on(const Say& event);
   void on(const Hurry& event);
+  void on(const ClockGap& event);
   void on(const Tick& event);
 
   bool hear(const rdzv::Round& action);
@@ -162,7 +184,10 @@ class SessionMachine {
   void judge_search();
   void give_up();
   std::string search_sentence() const;
-  void add_sample(Instant sent, Instant time);
+  std::string search_error() const;
+  bool was_in_round() const { return was_connected_ && last_.has_value(); }
+  Duration search_limit() const;
+  const std::string& endpoint() const { return endpoints_[endpoint_]; }
   rdzv::Resume resume() const;
   FailureReport to_coordinator_clock(FailureReport failure) const;
   bool is_present() const;
@@ -176,8 +201,11 @@ class SessionMachine {
   }
 
   // Constant after construction.
-  const JobSettings settings_;
-  const std::string endpoint_;
+  const JobSettings own_settings_;
+  const std::vector<std::string> endpoints_;
+
+  JobSettings settings_;  // with the timings of the job
+  std::string timings_note_;
 
   Instant now_;
   std::vector<Action>* out_ = nullptr;
@@ -188,6 +216,8 @@ class SessionMachine {
   std::optional<Backoff> backoff_;
   Attempt attempt_ = Attempt::kNone;
   Instant retry_at_;
+  std::size_t endpoint_ = 0;  // of the connection, or to be tried next
+  std::uint64_t hellos_ = 0;
   bool is_open_ = false;
   bool is_greeted_ = false;  // our hello was sent on this connection
   bool may_speak_ = false;   // what must come first on this connection was sent
@@ -196,6 +226,7 @@ class SessionMachine {
   Instant next_note_ = Instant::max();
   bool was_absence_noted_ = false;
   Status last_error_;
+  std::string leaving_reason_;  // why the coordinator said it would end; "": it did not
 
   // Signs of life, and the coordinator's clock.
   Instant next_beat_ = Instant::max();
@@ -204,8 +235,8 @@ class SessionMachine {
   Instant greeted_at_;
   std::optional<Instant> unanswered_since_;
   std::uint64_t incarnation_ = 0;
-  std::vector<ClockSample> samples_;  // the latest, as a ring
-  std::size_t next_sample_ = 0;
+  std::uint64_t term_ = 0;  // the highest of all coordinators and rounds
+  ClockEstimate clock_;
 
   // What the node has said and heard.
   std::optional<rdzv::Join> join_;

@@ -1,9 +1,7 @@
-// One list of fields for each message serves both directions, as in rendezvous_codec.cc; the kinds
-// below are the protocol's and never change their meaning.
+// One list of fields for each message serves both directions, as in rendezvous_codec.cc.
 
 #include "core/session/session_wire.h"
 
-#include <cstring>
 #include <utility>
 
 #include "core/rendezvous/rendezvous_fields.h"
@@ -15,57 +13,8 @@ using core::FieldReader;
 using core::FieldWriter;
 using core::kMessageBytesMax;
 
-// The kind of each message. The two directions share no number.
-template <typename Message>
-inline constexpr std::uint8_t kKind = 0;
-template <>
-inline constexpr std::uint8_t kKind<ClientHello> = 1;
-template <>
-inline constexpr std::uint8_t kKind<Heartbeat> = 2;
-template <>
-inline constexpr std::uint8_t kKind<FetchMembers> = 3;
-template <>
-inline constexpr std::uint8_t kKind<rdzv::Join> = 4;
-template <>
-inline constexpr std::uint8_t kKind<rdzv::Resume> = 5;
-template <>
-inline constexpr std::uint8_t kKind<rdzv::Failed> = 6;
-template <>
-inline constexpr std::uint8_t kKind<rdzv::Gone> = 7;
-template <>
-inline constexpr std::uint8_t kKind<rdzv::Done> = 8;
-template <>
-inline constexpr std::uint8_t kKind<rdzv::Leave> = 9;
-template <>
-inline constexpr std::uint8_t kKind<rdzv::Close> = 10;
-template <>
-inline constexpr std::uint8_t kKind<ServerHello> = 65;
-template <>
-inline constexpr std::uint8_t kKind<HeartbeatReply> = 66;
-template <>
-inline constexpr std::uint8_t kKind<Members> = 67;
-template <>
-inline constexpr std::uint8_t kKind<Counts> = 68;
-template <>
-inline constexpr std::uint8_t kKind<rdzv::Round> = 69;
-template <>
-inline constexpr std::uint8_t kKind<rdzv::Restart> = 70;
-template <>
-inline constexpr std::uint8_t kKind<rdzv::Waiting> = 71;
-template <>
-inline constexpr std::uint8_t kKind<rdzv::Resumed> = 72;
-template <>
-inline constexpr std::uint8_t kKind<rdzv::Evicted> = 73;
-template <>
-inline constexpr std::uint8_t kKind<rdzv::Superseded> = 74;
-template <>
-inline constexpr std::uint8_t kKind<rdzv::Refused> = 75;
-template <>
-inline constexpr std::uint8_t kKind<rdzv::TimedOut> = 76;
-template <>
-inline constexpr std::uint8_t kKind<rdzv::Closed> = 77;
-template <>
-inline constexpr std::uint8_t kKind<rdzv::RoundOver> = 78;
+constexpr std::uint8_t kRequiredFlag = 1;  // other bits are ignored
+constexpr std::size_t kPrefixBytes = 2;    // kind and flags, within the length
 
 template <typename Visitor>
 void visit_report(Visitor& v, FailureReport& failure) {
@@ -84,9 +33,13 @@ void fields(Visitor& v, ClientHello& hello) {
   v.number(hello.version);
   v.number(hello.oldest_version);
   v.number(hello.capabilities);
+  v.number(hello.term);
   v.text(hello.job_id, kJobIdBytesMax);
   v.text(hello.authentication, kAuthenticationBytesMax);
   visit(v, hello.node);
+  v.number(hello.secret.high);
+  v.number(hello.secret.low);
+  v.number(hello.attempt);
 }
 
 template <typename Visitor>
@@ -94,8 +47,11 @@ void fields(Visitor& v, ServerHello& hello) {
   v.number(hello.version);
   v.number(hello.oldest_version);
   v.number(hello.capabilities);
+  v.number(hello.term);
   v.number(hello.incarnation);
   v.instant(hello.time);
+  v.extension(1, hello.host_job,
+              [](auto& inner, std::string& id) { inner.text(id, kJobIdBytesMax); });
 }
 
 template <typename Visitor>
@@ -235,16 +191,39 @@ void fields(Visitor& v, rdzv::RoundOver& over) {
   v.number(over.round);
 }
 
-template <typename Message>
-void append_frame(std::string* out, const Message& message) {
-  static_assert(kKind<Message> != 0);
+template <typename Visitor>
+void fields(Visitor& v, Timings& timings) {
+  visit_timings(v, timings.settings);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, Leaving& leaving) {
+  v.text(leaving.reason, kMessageBytesMax);
+}
+
+template <typename Entry>
+void append_frame(std::string* out, const typename Entry::Message& message) {
   const std::size_t begin = out->size();
   out->append(kFrameHeaderBytes, '\0');
-  out->push_back(static_cast<char>(kKind<Message>));
+  core::append_integer(out, Entry::kKind);
+  core::append_integer(out, Entry::kNeed == Need::kRequired ? kRequiredFlag : std::uint8_t{0});
   FieldWriter writer(out);
-  fields(writer, const_cast<Message&>(message));  // a writer changes nothing
-  const auto length = static_cast<std::uint32_t>(out->size() - begin - kFrameHeaderBytes);
-  std::memcpy(out->data() + begin, &length, sizeof length);
+  fields(writer, const_cast<typename Entry::Message&>(message));  // a writer changes nothing
+  core::store_integer(out, begin,
+                      static_cast<std::uint32_t>(out->size() - begin - kFrameHeaderBytes));
+}
+
+template <typename Entry, typename Variant>
+bool append_as(std::string* out, const Variant& message) {
+  const auto* const one = std::get_if<typename Entry::Message>(&message);
+  if (one != nullptr) append_frame<Entry>(out, *one);
+  return one != nullptr;
+}
+
+template <typename... Entries>
+void append_any(std::string* out, MessageTable<Entries...>,
+                const std::variant<typename Entries::Message...>& message) {
+  (append_as<Entries>(out, message) || ...);
 }
 
 Status violation(std::string message) {
@@ -256,17 +235,30 @@ std::string range_text(std::uint16_t oldest, std::uint16_t newest) {
   return std::to_string(oldest) + " to " + std::to_string(newest);
 }
 
-// Nothing to agree on in a message that is no hello.
+std::string known_versions(std::uint16_t peer_version) {
+  return "the peer speaks version " + std::to_string(peer_version) +
+         " of the session protocol, this process version " + range_text(kOldestVersion, kVersion);
+}
+
+// What a newer version may add is skipped or named; anything else must fit to the last byte.
 template <typename Message>
-Status check(const Message&, const FieldReader& reader, std::uint8_t kind) {
-  if (reader.ok()) return {};
-  return violation("a session message of kind " + std::to_string(kind) + " is malformed");
+Status check(const Message&, FieldReader* reader, std::uint8_t kind, std::uint16_t peer_version) {
+  const auto unknown = reader->skip_extensions();
+  if (!reader->ok()) {
+    return violation("a session message of kind " + std::to_string(kind) + " is malformed");
+  }
+  if (!unknown) return {};
+  return Status(StatusCode::kFailedPrecondition,
+                "a session message of kind " + std::to_string(kind) + " needs extension " +
+                    std::to_string(*unknown) +
+                    ", which is unknown here: " + known_versions(peer_version));
 }
 
 template <typename Hello>
-Status check_hello(const Hello& hello, const FieldReader& reader) {
-  const bool has_more = hello.version > kVersion;  // what newer versions have put behind it
-  if (!(has_more ? reader.ok_so_far() : reader.ok()) || hello.oldest_version > hello.version) {
+Status check_hello(const Hello& hello, FieldReader* reader, std::uint8_t kind) {
+  const Status fault = check<Hello>(hello, reader, kind, hello.version);
+  if (!fault.ok()) return fault;
+  if (hello.oldest_version > hello.version) {
     return violation("the hello of a session is malformed");
   }
   if (hello.oldest_version > kVersion || hello.version < kOldestVersion) {
@@ -277,42 +269,49 @@ Status check_hello(const Hello& hello, const FieldReader& reader) {
   }
   return {};
 }
-Status check(const ClientHello& hello, const FieldReader& reader, std::uint8_t) {
-  return check_hello(hello, reader);
+Status check(const ClientHello& hello, FieldReader* reader, std::uint8_t kind, std::uint16_t) {
+  return check_hello(hello, reader, kind);
 }
-Status check(const ServerHello& hello, const FieldReader& reader, std::uint8_t) {
-  return check_hello(hello, reader);
+Status check(const ServerHello& hello, FieldReader* reader, std::uint8_t kind, std::uint16_t) {
+  return check_hello(hello, reader, kind);
 }
 
-// Reads the body if it is of this kind; then says so.
-template <typename Message, typename Variant>
-bool read_as(std::uint8_t kind, std::string_view body, Variant* message, Status* error) {
-  if (kind != kKind<Message>) return false;
+// Reads the body if it is of this kind.
+template <typename Entry, typename Variant>
+bool read_as(std::uint8_t kind, std::string_view body, std::uint16_t peer_version, Variant* message,
+             Status* error) {
+  if (kind != Entry::kKind) return false;
   FieldReader reader(body);
-  auto& read = message->template emplace<Message>();
+  auto& read = message->template emplace<typename Entry::Message>();
   fields(reader, read);
-  *error = check(read, reader, kind);
+  *error = check(read, &reader, kind, peer_version);
   return true;
 }
 
-template <typename... Messages>
-DecodeResult decode_frame(std::string_view bytes, std::variant<Messages...>* message) {
+template <typename... Entries>
+DecodeResult decode_frame(std::string_view bytes, MessageTable<Entries...>,
+                          std::variant<typename Entries::Message...>* message,
+                          std::uint16_t peer_version) {
   if (bytes.size() < kFrameHeaderBytes) return {DecodeStatus::kNeedMore, kFrameHeaderBytes, {}};
-  std::uint32_t length = 0;
-  std::memcpy(&length, bytes.data(), sizeof length);
-  if (length == 0 || length > kFrameBytesMax) {
+  const auto length = core::load_integer<std::uint32_t>(bytes.data());
+  if (length < kPrefixBytes || length > kFrameBytesMax) {
     return {DecodeStatus::kViolation, 0,
-            violation("a session frame of " + std::to_string(length) + " bytes; 1 to " +
-                      std::to_string(kFrameBytesMax) + " are allowed")};
+            violation("a session frame of " + std::to_string(length) + " bytes; " +
+                      std::to_string(kPrefixBytes) + " to " + std::to_string(kFrameBytesMax) +
+                      " are allowed")};
   }
   const std::size_t whole = kFrameHeaderBytes + length;
   if (bytes.size() < whole) return {DecodeStatus::kNeedMore, whole, {}};
-  const auto kind = static_cast<std::uint8_t>(bytes[kFrameHeaderBytes]);
-  const std::string_view body = bytes.substr(kFrameHeaderBytes + 1, length - 1);
+  const auto kind = core::load_integer<std::uint8_t>(bytes.data() + kFrameHeaderBytes);
+  const auto flags = core::load_integer<std::uint8_t>(bytes.data() + kFrameHeaderBytes + 1);
+  const std::string_view body =
+      bytes.substr(kFrameHeaderBytes + kPrefixBytes, length - kPrefixBytes);
   Status error;
-  if (!(read_as<Messages>(kind, body, message, &error) || ...)) {
-    error = violation("a session message of kind " + std::to_string(kind) +
-                      ", which is not known here");
+  if (!(read_as<Entries>(kind, body, peer_version, message, &error) || ...)) {
+    if ((flags & kRequiredFlag) == 0) return {DecodeStatus::kSkipped, whole, {}};
+    error = Status(StatusCode::kFailedPrecondition,
+                   "a session message of kind " + std::to_string(kind) +
+                       " is unknown here: " + known_versions(peer_version));
   }
   if (!error.ok()) return {DecodeStatus::kViolation, 0, std::move(error)};
   return {DecodeStatus::kMessage, whole, {}};
@@ -321,16 +320,16 @@ DecodeResult decode_frame(std::string_view bytes, std::variant<Messages...>* mes
 }  // namespace
 
 void append(std::string* out, const ClientMessage& message) {
-  std::visit([out](const auto& one) { append_frame(out, one); }, message);
+  append_any(out, ClientMessages{}, message);
 }
 void append(std::string* out, const ServerMessage& message) {
-  std::visit([out](const auto& one) { append_frame(out, one); }, message);
+  append_any(out, ServerMessages{}, message);
 }
-DecodeResult decode(std::string_view bytes, ClientMessage* message) {
-  return decode_frame(bytes, message);
+DecodeResult decode(std::string_view bytes, ClientMessage* message, std::uint16_t peer_version) {
+  return decode_frame(bytes, ClientMessages{}, message, peer_version);
 }
-DecodeResult decode(std::string_view bytes, ServerMessage* message) {
-  return decode_frame(bytes, message);
+DecodeResult decode(std::string_view bytes, ServerMessage* message, std::uint16_t peer_version) {
+  return decode_frame(bytes, ServerMessages{}, message, peer_version);
 }
 
 }  // namespace elastic::session

@@ -159,7 +159,15 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
   // Beyond what makes the node silent, so that no connection breaks before it is lost.
   peer->set_user_timeout(machine_->settings().node_timeout * 2);
   step(entry);
+  send_timings(peer);
   return {};
+}
+
+// Of a job's first node, and of its next generation's, the timings are known when it has joined.
+void CoordinatorJob::send_timings(SessionPeer* peer) {
+  if (machine_ == nullptr || peer->timings_of == machine_->record().generation) return;
+  peer->timings_of = machine_->record().generation;
+  peer->send(session::Timings{machine_->settings()});
 }
 
 Status CoordinatorJob::on(SessionPeer* peer, rdzv::Leave& leave) {

@@ -72,6 +72,7 @@ class CoordinatorJob {
 
   template <typename Entry>
   Status enter(SessionPeer* peer, Entry& entry);
+  void send_timings(SessionPeer* peer);
   Status correct_address(SessionPeer* peer, NodeInfo* node) const;
   void publish_address(const SessionPeer& remote);
   void correct_joins();

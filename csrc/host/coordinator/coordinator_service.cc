@@ -191,6 +191,7 @@ Status CoordinatorService::Impl::greet(SessionPeer* peer, const session::ClientH
         StatusCode::kResourceExhausted,
         "the coordinator has " + std::to_string(jobs_.size()) + " jobs and takes no more");
   }
+  peer->peer_version = hello.version;
   peer->node = hello.node;
   peer->accept();
   peer->send(session::ServerHello{.incarnation = incarnation_, .time = os::monotonic_now()});
@@ -267,7 +268,8 @@ std::string CoordinatorService::Impl::encode() const {
   std::vector<core::StoredJob> stored;
   for (const auto& [id, job] : jobs_) {
     if (job->machine() == nullptr) continue;
-    stored.push_back({id, job->machine()->settings(), job->machine()->encode()});
+    stored.push_back(
+        {.id = id, .settings = job->machine()->settings(), .state = job->machine()->encode()});
   }
   return core::encode_jobs(std::move(stored));
 }

@@ -52,11 +52,12 @@ std::size_t SessionPeer::on_bytes(std::string_view bytes) {
   std::size_t used = 0;
   if (!has_magic_ && !take_magic(bytes, &used)) return used;
   while (used < bytes.size() && !closed() && !is_finishing_) {
-    const session::DecodeResult decoded = session::decode(bytes.substr(used), &context_.message);
+    const session::DecodeResult decoded =
+        session::decode(bytes.substr(used), &context_.message, peer_version);
     if (decoded.status == session::DecodeStatus::kNeedMore) return used;
+    used += decoded.bytes;
     Status error = decoded.error;
-    if (error.ok()) {
-      used += decoded.bytes;
+    if (decoded.status == session::DecodeStatus::kMessage) {
       error = context_.on_message(this, context_.message);
     }
     if (!error.ok()) finish(error);

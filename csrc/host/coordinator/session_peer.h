@@ -73,9 +73,11 @@ class SessionPeer final : public os::Stream::Handler {
 
   // The service's: who this is.
   CoordinatorJob* job = nullptr;  // null before the hello, and after a newer session took over
+  std::uint16_t peer_version = session::kVersion;  // as its hello says
   NodeId node;
-  std::string name;         // of the node, once it has joined
-  bool has_joined = false;  // it said Join or Resume, and not Leave since
+  std::string name;              // of the node, once it has joined
+  bool has_joined = false;       // it said Join or Resume, and not Leave since
+  std::uint32_t timings_of = 0;  // the generation of the job whose timings it was sent
   // Its last join, as long as the address in it means nothing to other hosts.
   std::unique_ptr<rdzv::Join> loopback_join;
   std::size_t index = 0;  // in the service's list

@@ -58,11 +58,13 @@ Session::Session(os::EventLoop* loop, const RendezvousOptions& options, const st
       options_(options),
       run_id_(run_id),
       sink_(std::move(sink)),
-      machine_(options.settings, endpoint_text(options), os::random_seed()),
+      machine_(options.settings, {endpoint_text(options)}, os::random_seed()),
+      secret_{os::random_seed(), os::random_seed()},
       hosting_(loop, options, endpoint_text(options),
                [this](const std::string& sentence) { note(sentence); }),
       budget_(2 * kUnsentBytesMax),
       streams_(loop, &budget_, {.output_bytes_max = kUnsentBytesMax, .kept_bytes = kKeptBytes}),
+      stall_watch_(loop, [this](const os::EventLoop::Stall& stall) { on_stall(stall); }),
       timer_(loop, [this] { feed(Machine::Tick{}); }),
       drain_timer_(loop, [this] { finish_drain(); }) {}
 
@@ -105,6 +107,10 @@ void Session::feed(const Machine::Event& event) {
   advance_drain();
 }
 
+void Session::on_stall(const os::EventLoop::Stall& stall) {
+  if (stall.late > machine_.settings().node_timeout / 4) feed(Machine::ClockGap{stall.late});
+}
+
 void Session::carry_out(std::vector<Machine::Action> actions) {
   for (Machine::Action& action : actions) execute(action);
   if (const auto next = machine_.next_deadline()) {
@@ -120,7 +126,7 @@ void Session::execute(Machine::Action& action) {
   } else if (std::holds_alternative<Machine::Abandon>(action)) {
     attempt_.reset();
   } else if (const auto* hello = std::get_if<Machine::Greet>(&action)) {
-    greet(hello->node);
+    greet(*hello);
   } else if (auto* said = std::get_if<Machine::Send>(&action)) {
     send(std::move(said->event));
   } else if (const auto* beat = std::get_if<Machine::Beat>(&action)) {
@@ -138,7 +144,7 @@ void Session::execute(Machine::Action& action) {
 // ---- Connections.
 
 void Session::start_attempt() {
-  const Duration node_timeout = options_.settings.node_timeout;
+  const Duration node_timeout = machine_.settings().node_timeout;
   const Duration hurried =
       std::clamp<Duration>(node_timeout / kAttemptsPerTimeout, kPaceMin, os::Dialer::kPace);
   attempt_ = std::make_unique<SessionAttempt>(
@@ -205,11 +211,12 @@ void Session::say(const NodeStatement& statement) {
   }
 }
 
-void Session::greet(const NodeId& node) {
-  session::ClientHello hello;
-  hello.job_id = run_id_;
-  hello.node = node;
-  link_->send(hello);
+void Session::greet(const Machine::Greet& greeting) {
+  link_->send(session::ClientHello{.term = greeting.term,
+                                   .job_id = run_id_,
+                                   .node = greeting.node,
+                                   .secret = secret_,
+                                   .attempt = greeting.attempt});
 }
 
 void Session::send(RendezvousEvent event) {
@@ -225,9 +232,13 @@ void Session::send(RendezvousEvent event) {
 void Session::on_message(const session::ServerMessage& message) {
   if (const auto* hello = std::get_if<session::ServerHello>(&message)) {
     is_greeted_ = true;
-    feed(Machine::Greeted{hello->incarnation, hello->time});
+    feed(Machine::Greeted{hello->incarnation, hello->time, hello->term});
   } else if (const auto* reply = std::get_if<session::HeartbeatReply>(&message)) {
     feed(Machine::BeatAnswered{reply->sent, reply->time});
+  } else if (const auto* timings = std::get_if<session::Timings>(&message)) {
+    feed(Machine::TimingsReceived{timings->settings});
+  } else if (const auto* leaving = std::get_if<session::Leaving>(&message)) {
+    feed(Machine::CoordinatorLeaves{leaving->reason});
   } else if (const auto* counts = std::get_if<session::Counts>(&message)) {
     counts_ = *counts;
     feed(Machine::Stirred{});

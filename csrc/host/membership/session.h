@@ -49,6 +49,7 @@ class Session final : public Membership {
   void local_address_found(const Result<std::vector<os::SocketAddress>>& found);
   void search();
   void feed(const Machine::Event& event);
+  void on_stall(const os::EventLoop::Stall& stall);
   void execute(Machine::Action& action);
   void carry_out(std::vector<Machine::Action> actions);
   void start_attempt();
@@ -56,7 +57,7 @@ class Session final : public Membership {
   void install(os::DetachedStream connection);
   void on_message(const session::ServerMessage& message);
   void on_lost(const Status& why);
-  void greet(const NodeId& node);
+  void greet(const Machine::Greet& greeting);
   void send(RendezvousEvent event);
   void deliver(const RendezvousAction& action);
   void tell(const MembershipEvent& event) { sink_(event); }
@@ -78,6 +79,7 @@ class Session final : public Membership {
   const Sink sink_;
 
   Machine machine_;
+  const session::NodeSecret secret_;
   Hosting hosting_;
   session::Counts counts_;
   std::string local_address_;  // "": that of the connection
@@ -91,6 +93,7 @@ class Session final : public Membership {
   std::function<void()> on_drained_;
   Instant drain_deadline_;
   bool is_host_draining_ = false;
+  os::EventLoop::StallWatch stall_watch_;
   os::EventLoop::Timer timer_;
   os::EventLoop::Timer drain_timer_;
 };

@@ -41,7 +41,8 @@ std::size_t SessionLink::on_bytes(std::string_view bytes) {
   std::size_t used = 0;
   while (stream_.is_open()) {
     session::ServerMessage message;
-    const session::DecodeResult result = session::decode(bytes.substr(used), &message);
+    const session::DecodeResult result =
+        session::decode(bytes.substr(used), &message, peer_version_);
     if (result.status == session::DecodeStatus::kNeedMore) break;
     if (result.status == session::DecodeStatus::kViolation) {
       close();
@@ -49,6 +50,10 @@ std::size_t SessionLink::on_bytes(std::string_view bytes) {
       break;
     }
     used += result.bytes;
+    if (result.status == session::DecodeStatus::kSkipped) continue;
+    if (const auto* hello = std::get_if<session::ServerHello>(&message)) {
+      peer_version_ = hello->version;
+    }
     sink_.on_message(message);
   }
   return used;

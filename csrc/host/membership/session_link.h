@@ -51,6 +51,7 @@ class SessionLink final : public os::Stream::Handler {
   std::string local_address_;
   bool is_loopback_ = false;
   bool was_hello_sent_ = false;
+  std::uint16_t peer_version_ = session::kVersion;
   os::Stream stream_;  // behind what its handler uses
 };
 

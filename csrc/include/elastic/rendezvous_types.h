@@ -83,6 +83,7 @@ struct JobSettings {
 
 // What all members of a round agree on. Its size does not grow with the number of nodes.
 struct RoundRecord {
+  std::uint64_t term = 1;        // of the coordinator that formed it: which of several it was
   std::uint64_t round = 0;       // from 1; grows for ever, generations included
   std::uint32_t generation = 1;  // counts the jobs that used this id one after another
   int nodes = 0;

@@ -38,6 +38,10 @@ void run(std::string_view stream) {
       return;
     }
     ELASTIC_CHECK(result.bytes <= stream.size());
+    if (result.status == DecodeStatus::kSkipped) {
+      stream.remove_prefix(result.bytes);
+      continue;
+    }
     std::string once, twice;
     elastic::session::append(&once, message);
     Message again;

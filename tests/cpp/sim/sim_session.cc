@@ -13,7 +13,7 @@ constexpr Duration kDrainLimit = 10s;
 SimSession::SimSession(const JobSettings& settings, Host host)
     : user_timeout_(settings.node_timeout),
       host_(std::move(host)),
-      machine_(settings, "coordinator:29400", host_.seed) {}
+      machine_(settings, {"coordinator:29400"}, host_.seed) {}
 
 void SimSession::begin() {
   std::vector<Machine::Action> actions;

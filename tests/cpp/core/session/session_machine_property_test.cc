@@ -106,7 +106,7 @@ class SessionMachineProperties : public ::testing::TestWithParam<int> {
   }
 
   Instant now_ = Instant(1h);
-  M machine_{settings(), "node1:29400", static_cast<std::uint64_t>(GetParam())};
+  M machine_{settings(), {"node1:29400"}, static_cast<std::uint64_t>(GetParam())};
   bool is_attempting_ = false;
   bool is_open_ = false;
   bool is_greeted_ = false;

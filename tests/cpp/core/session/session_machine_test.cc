@@ -81,7 +81,7 @@ class SessionMachineTest : public ::testing::Test {
   }
 
   Instant now_ = Instant(1h);
-  M machine_{settings(), "node1:29400", 7};
+  M machine_{settings(), {"node1:29400"}, 7};
   Instant last_beat_;
   RendezvousEvent last_sent_ = rdzv::Tick{};
 };
@@ -272,7 +272,7 @@ TEST_F(SessionMachineTest, TheFirstReconnectIsAtOnceAndLaterOnesAreAtMostASecond
 }
 
 TEST_F(SessionMachineTest, GivesTheCoordinatorUpAfterStoreGrace) {
-  settle_in();
+  settle_into_round(1);
   lose_connection();
   fail_attempt();
   EXPECT_THAT(after(59s), testing::Contains("connect"));
@@ -326,7 +326,7 @@ TEST_F(SessionMachineTest, AnAttemptThatCannotSucceedEndsTheSearchUnlessOneHas) 
   begin();
   EXPECT_THAT(step(foreign),
               ElementsAre("lost " + std::to_string(kExitRefused) + ": it is a web server"));
-  M other(settings(), "node1:29400", 8);
+  M other(settings(), {"node1:29400"}, 8);
   std::vector<M::Action> actions;
   other.begin(now_, &actions);
   other.step(M::Connected{}, now_, &actions);
@@ -404,6 +404,115 @@ TEST_F(SessionMachineTest, AReplyToNothingThatWasAskedTeachesNothing) {
   settle_in();
   step(M::BeatAnswered{now_ + 1h, now_ + 9h});
   EXPECT_EQ(machine_.clock_offset(), 0ns);
+}
+
+JobSettings with_node_timeout(Duration timeout) {
+  JobSettings job = settings();
+  job.node_timeout = timeout;
+  return job;
+}
+
+// A node with node_timeout=60 in a job with 2 was evicted every two seconds: its beats were too
+// rare.
+TEST_F(SessionMachineTest, BeatsAsTheTimingsOfTheJobDemand) {
+  settle_into_round(1);
+  const auto note = step(M::TimingsReceived{with_node_timeout(1s)});
+  EXPECT_THAT(note, ElementsAre("note: the job's timings, which its first node brought, replace "
+                                "those of this node: node_timeout is 1 s (here 8 s)"));
+  int beats = 0;
+  for (int i = 0; i < 10; ++i) {
+    for (const std::string& text : after(100ms)) beats += text == "beat";
+    answer_beat();
+  }
+  EXPECT_GE(beats, 5);
+  EXPECT_THAT(step(M::TimingsReceived{with_node_timeout(1s)}), IsEmpty()) << "noted once";
+  EXPECT_THAT(step(M::TimingsReceived{settings()}), IsEmpty()) << "nothing differs any more";
+}
+
+TEST_F(SessionMachineTest, GivesUpWhenTheTimingsOfTheJobSay) {
+  settle_into_round(1);
+  JobSettings job = settings();
+  job.store_grace = 3s;
+  step(M::TimingsReceived{job});
+  lose_connection();
+  fail_attempt();
+  after(2900ms);
+  EXPECT_THAT(after(100ms), ::testing::Contains(HasSubstr("lost 77: ")));
+}
+
+// The host gave up with 75 and the others with 77, a minute later.
+TEST_F(SessionMachineTest, ANodeThatWasNeverInARoundUsesTheJoinTimeout) {
+  settle_in();
+  lose_connection();
+  fail_attempt();
+  EXPECT_THAT(after(599s), ::testing::Not(::testing::Contains(HasSubstr("lost"))));
+  EXPECT_THAT(after(1s), ::testing::Contains(AllOf(HasSubstr("lost 75: the coordinator at "
+                                                             "node1:29400 was not reached"),
+                                                   HasSubstr("600 s"))));
+}
+
+TEST_F(SessionMachineTest, TheReasonThatTheCoordinatorGaveIsNamedWhenItIsNotFoundAgain) {
+  settle_into_round(1);
+  step(M::CoordinatorLeaves{"the job of its agent succeeded"});
+  lose_connection();
+  fail_attempt();
+  EXPECT_THAT(after(60s), ::testing::Contains(AllOf(HasSubstr("lost 77"),
+                                                    HasSubstr("the job of its agent succeeded"))));
+}
+
+TEST_F(SessionMachineTest, TimeInWhichTheProcessWasStoppedDoesNotCount) {
+  settle_into_round(1);
+  lose_connection();
+  fail_attempt();
+  after(1s);
+  fail_attempt();
+  now_ += 120s;
+  EXPECT_THAT(step(M::ClockGap{120s}), IsEmpty());
+  EXPECT_THAT(step(M::Tick{}), ::testing::Contains("connect")) << "tries before it gives up";
+  fail_attempt();
+  EXPECT_THAT(after(57s), ::testing::Not(::testing::Contains(HasSubstr("lost"))));
+  EXPECT_THAT(after(3s), ::testing::Contains(HasSubstr("lost 77")));
+}
+
+TEST_F(SessionMachineTest, AfterAGapThereIsTimeForAWholeAttempt) {
+  settle_into_round(1);
+  lose_connection();
+  fail_attempt();
+  after(59900ms);
+  fail_attempt();
+  now_ += 30s;
+  step(M::ClockGap{30s});
+  EXPECT_THAT(after(7s), ::testing::Not(::testing::Contains(HasSubstr("lost"))));
+}
+
+TEST_F(SessionMachineTest, EndpointsAreTriedOneAfterTheOther) {
+  M other(settings(), {"node1:29400", "node2:29400"}, 8);
+  std::vector<M::Action> actions;
+  other.begin(now_, &actions);
+  other.step(M::AttemptFailed{Status(StatusCode::kUnavailable, "refused"), std::nullopt}, now_,
+             &actions);
+  other.step(M::Tick{}, now_ + 1s, &actions);
+  std::vector<std::size_t> tried;
+  for (const M::Action& action : actions) {
+    if (const auto* connect = std::get_if<M::Connect>(&action)) tried.push_back(connect->endpoint);
+  }
+  EXPECT_THAT(tried, ElementsAre(0, 1));
+}
+
+TEST_F(SessionMachineTest, AHelloCountsItsAttemptsAndNamesTheHighestTerm) {
+  begin();
+  say(join());
+  const auto greet = [&] {
+    std::vector<M::Action> actions;
+    machine_.step(M::Connected{}, now_, &actions);
+    return std::get<M::Greet>(actions.front());
+  };
+  EXPECT_EQ(greet().attempt, 1u);
+  step(M::Greeted{1, now_, 5});
+  lose_connection();
+  const M::Greet second = greet();
+  EXPECT_EQ(second.attempt, 2u);
+  EXPECT_EQ(second.term, 5u);
 }
 
 }  // namespace

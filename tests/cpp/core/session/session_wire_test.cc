@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/byte_io.h"
 #include "core/base/rng.h"
 
 namespace elastic::session {
@@ -58,6 +59,7 @@ JobSettings settings() {
 
 RoundRecord record() {
   RoundRecord record;
+  record.term = 2;
   record.round = 12;
   record.generation = 3;
   record.nodes = 4;
@@ -82,7 +84,12 @@ std::vector<ClientMessage> client_messages() {
   const rdzv::Resume bare{node_info(), settings(), rdzv::NodePhase::kJoined, {}, {}};
   const rdzv::Resume full{node_info(), settings(), rdzv::NodePhase::kStopped,
                           HeldRound{record(), 2}, failure()};
-  return {ClientHello{.capabilities = 5, .job_id = "job", .node = node_info().id},
+  return {ClientHello{.capabilities = 5,
+                      .term = 3,
+                      .job_id = "job",
+                      .node = node_info().id,
+                      .secret = {0xA1A2A3A4A5A6A7A8, 0xB1B2B3B4B5B6B7B8},
+                      .attempt = 9},
           Heartbeat{Instant(seconds(3))},
           FetchMembers{256},
           rdzv::Join{node_info(), settings()},
@@ -98,7 +105,7 @@ std::vector<ClientMessage> client_messages() {
 std::vector<ServerMessage> server_messages() {
   const Members page{
       12, 300, 256, {{node_info().id, "n", "10.0.0.7", 8, "reader", MemberFate::kLeft}}};
-  return {ServerHello{.capabilities = 6, .incarnation = 77, .time = Instant(seconds(8))},
+  return {ServerHello{.capabilities = 6, .term = 4, .incarnation = 77, .time = Instant(seconds(8))},
           HeartbeatReply{Instant(seconds(3)), Instant(seconds(8))},
           page,
           Counts{2, 1},
@@ -111,7 +118,10 @@ std::vector<ServerMessage> server_messages() {
           rdzv::Refused{{}, Status(StatusCode::kInvalidArgument, "nnodes=2, the job has nnodes=3")},
           rdzv::TimedOut{{}, "gave up after 600 s"},
           rdzv::Closed{{}, std::make_shared<const JobResult>(result())},
-          rdzv::RoundOver{{}, 12}};
+          rdzv::RoundOver{{}, 12},
+          Timings{settings()},
+          Leaving{"its job succeeded"},
+          ServerHello{.host_job = "another job"}};
 }
 
 template <typename Message>
@@ -192,6 +202,10 @@ TEST(SessionWire, NoFieldIsLost) {
   EXPECT_EQ(std::get<Members>(server), std::get<Members>(server_messages()[2]));
   ASSERT_EQ(decode(encode(server_messages()[12]), &server).status, DecodeStatus::kMessage);
   EXPECT_EQ(*std::get<rdzv::Closed>(server).result, result());
+  ASSERT_EQ(decode(encode(server_messages()[14]), &server).status, DecodeStatus::kMessage);
+  EXPECT_EQ(std::get<Timings>(server).settings.store_grace, seconds(7));
+  ASSERT_EQ(decode(encode(server_messages()[16]), &server).status, DecodeStatus::kMessage);
+  EXPECT_EQ(std::get<ServerHello>(server), std::get<ServerHello>(server_messages()[16]));
 }
 
 // The conversation of docs/protocol.md.
@@ -205,20 +219,23 @@ TEST(SessionWire, TheBytesAreThoseOfThePage) {
     return text;
   };
   EXPECT_EQ(hex(std::string(kMagic)), "e5656c6173746963");
-  EXPECT_EQ(hex(encode(ClientMessage(ClientHello{.job_id = "j", .node = {1, 2}}))),
-            "260000000101000100000000000000000001000000"
-            "6a"
+  EXPECT_EQ(hex(encode(ClientMessage(ClientHello{
+                .term = 3, .job_id = "j", .node = {1, 2}, .secret = {4, 5}, .attempt = 6}))),
+            "4700000001010100010000000000000000000300000000000000"
+            "010000006a"
             "00000000"
-            "01000000000000000200000000000000");
+            "01000000000000000200000000000000"
+            "04000000000000000500000000000000"
+            "0600000000000000");
   EXPECT_EQ(hex(encode(ServerMessage(
                 ServerHello{.incarnation = 0xdeadbeef, .time = Instant(Duration(7))}))),
-            "1d000000410100010000000000000000"
-            "00efbeadde00000000"
+            "2600000041010100010000000000000000000100000000000000"
+            "efbeadde00000000"
             "0700000000000000");
   EXPECT_EQ(hex(encode(ClientMessage(Heartbeat{Instant(Duration(5))}))),
-            "09000000020500000000000000");
+            "0a00000002010500000000000000");
   EXPECT_EQ(hex(encode(ServerMessage(HeartbeatReply{Instant(Duration(5)), Instant(Duration(7))}))),
-            "110000004205000000000000000700000000000000");
+            "12000000420105000000000000000700000000000000");
 }
 
 TEST(SessionWire, ABeatIsSmall) {
@@ -245,7 +262,8 @@ TEST(SessionWire, TimesThatMeanNothingAreCutWhereSumsWouldOverflow) {
 }
 
 TEST(SessionWire, AFrameIsJudgedByItsLengthBeforeItArrives) {
-  for (const std::uint32_t length : {0u, static_cast<unsigned>(kFrameBytesMax) + 1, 0xFFFFFFFFu}) {
+  for (const std::uint32_t length :
+       {0u, 1u, static_cast<unsigned>(kFrameBytesMax) + 1, 0xFFFFFFFFu}) {
     std::string header(sizeof length, '\0');
     std::memcpy(header.data(), &length, sizeof length);
     EXPECT_THAT(std::string(error_of<ClientMessage>(header).message()),
@@ -268,21 +286,93 @@ TEST(SessionWire, AMessageThatIsCutShortOrHasMoreBehindItIsMalformed) {
   }
 }
 
-TEST(SessionWire, AMessageOfTheOtherDirectionIsNotKnown) {
+// The bytes of a message with more behind its fields.
+template <typename Message>
+std::string with_tail(const Message& message, const std::string& tail) {
+  std::string bytes = encode(message) + tail;
+  core::store_integer(&bytes, 0, static_cast<std::uint32_t>(bytes.size() - kFrameHeaderBytes));
+  return bytes;
+}
+
+std::string extension(std::uint8_t tag, const std::string& value) {
+  std::string bytes;
+  core::append_integer(&bytes, tag);
+  core::ByteWriter(&bytes).text(value);
+  return bytes;
+}
+
+// A message of a version that comes after ours.
+std::string frame(std::uint8_t kind, std::uint8_t flags) {
+  std::string bytes;
+  core::ByteWriter(&bytes).text(std::string{static_cast<char>(kind), static_cast<char>(flags)} +
+                                "x");
+  return bytes;
+}
+
+TEST(SessionWire, ARequiredMessageOfTheOtherDirectionIsRefused) {
   for (const ServerMessage& message : server_messages()) {
-    EXPECT_THAT(std::string(error_of<ClientMessage>(encode(message)).message()),
-                HasSubstr("which is not known here"));
+    const std::string bytes = encode(message);
+    const bool is_required = bytes[kFrameHeaderBytes + 1] == 1;
+    ClientMessage decoded;
+    EXPECT_EQ(decode(bytes, &decoded).status,
+              is_required ? DecodeStatus::kViolation : DecodeStatus::kSkipped);
   }
 }
 
-TEST(SessionWire, ANewerVersionThatStillSpeaksOursIsUnderstood) {
-  std::string bytes = encode(ClientMessage(
-      ClientHello{.version = kVersion + 1, .oldest_version = kVersion, .job_id = "job"}));
-  bytes += "a field of the next version";
-  const auto length = static_cast<std::uint32_t>(bytes.size() - kFrameHeaderBytes);
-  std::memcpy(bytes.data(), &length, sizeof length);
+TEST(SessionWire, AnUnknownOptionalMessageIsSkipped) {
+  ClientMessage client;
+  const std::string bytes = frame(50, 0) + encode(client_messages()[1]);
+  const DecodeResult skipped = decode(bytes, &client, kVersion + 1);
+  EXPECT_EQ(skipped.status, DecodeStatus::kSkipped);
+  EXPECT_EQ(decode(std::string_view(bytes).substr(skipped.bytes), &client).status,
+            DecodeStatus::kMessage);
+  EXPECT_EQ(std::get<Heartbeat>(client), std::get<Heartbeat>(client_messages()[1]));
+  ServerMessage server;
+  EXPECT_EQ(decode(frame(120, 0xFE), &server).status, DecodeStatus::kSkipped);
+}
+
+TEST(SessionWire, AnUnknownRequiredMessageIsRefusedWithBothVersions) {
   ClientMessage message;
-  EXPECT_EQ(decode(bytes, &message).status, DecodeStatus::kMessage);
+  const DecodeResult refused = decode(frame(50, 1), &message, 7);
+  EXPECT_EQ(refused.status, DecodeStatus::kViolation);
+  EXPECT_EQ(refused.error.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(
+      refused.error.message(),
+      "a session message of kind 50 is unknown here: the peer speaks version 7 of the session "
+      "protocol, this process version 1");
+}
+
+TEST(SessionWire, AnUnknownOptionalExtensionIsSkippedAndTheMessageRead) {
+  for (const ClientMessage& message : client_messages()) {
+    ClientMessage decoded;
+    const DecodeResult result =
+        decode(with_tail(message, extension(9, "new") + extension(8, "")), &decoded);
+    ASSERT_EQ(result.status, DecodeStatus::kMessage) << result.error.message();
+    EXPECT_EQ(encode(decoded), encode(message));
+  }
+  ServerMessage server;
+  const ServerMessage hello = ServerHello{.host_job = "another job"};
+  ASSERT_EQ(decode(with_tail(hello, extension(2, "new")), &server).status, DecodeStatus::kMessage);
+  EXPECT_EQ(std::get<ServerHello>(server), std::get<ServerHello>(hello));
+}
+
+TEST(SessionWire, AnUnknownRequiredExtensionIsRefusedWithBothVersions) {
+  ClientMessage message;
+  const DecodeResult refused =
+      decode(with_tail(client_messages()[7], extension(200, "new")), &message, 3);
+  EXPECT_EQ(refused.status, DecodeStatus::kViolation);
+  EXPECT_EQ(refused.error.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(
+      refused.error.message(),
+      "a session message of kind 7 needs extension 200, which is unknown here: the peer speaks "
+      "version 3 of the session protocol, this process version 1");
+}
+
+TEST(SessionWire, ANewerVersionThatStillSpeaksOursIsUnderstood) {
+  const ClientMessage hello =
+      ClientHello{.version = kVersion + 1, .oldest_version = kVersion, .job_id = "job"};
+  ClientMessage message;
+  EXPECT_EQ(decode(with_tail(hello, extension(1, "new")), &message).status, DecodeStatus::kMessage);
   EXPECT_EQ(std::get<ClientHello>(message).job_id, "job");
 }
 
@@ -296,7 +386,7 @@ TEST(SessionWire, AVersionThatDoesNotSpeakOursIsNamed) {
 
 TEST(SessionWire, ARefusalThatSaysOkIsMalformed) {
   std::string bytes = encode(server_messages()[10]);
-  bytes[kFrameHeaderBytes + 1] = 0;
+  bytes[kFrameHeaderBytes + 2] = 0;  // behind kind and flags
   EXPECT_THAT(std::string(error_of<ServerMessage>(bytes).message()), HasSubstr("malformed"));
 }
 

@@ -68,8 +68,10 @@ class SessionClient {
 
   void greet(const std::string& job) {
     std::string bytes(session::kMagic);
-    session::append(&bytes,
-                    session::ClientMessage(session::ClientHello{.job_id = job, .node = info.id}));
+    session::append(
+        &bytes,
+        session::ClientMessage(session::ClientHello{
+            .job_id = job, .node = info.id, .secret = {info.id.low, 7}, .attempt = ++hellos_}));
     EXPECT_TRUE(client_.send(bytes));
   }
 
@@ -129,7 +131,13 @@ class SessionClient {
     ADD_FAILURE() << "the session ended";
     return found;
   }
-  bool is_closed() { return !hear(); }
+  // The session was closed, and nothing was sent before but the job's timings.
+  bool is_closed() {
+    while (auto message = hear()) {
+      if (!std::holds_alternative<session::Timings>(*message)) return false;
+    }
+    return true;
+  }
 
   TestClient& raw() { return client_; }
   NodeInfo info;
@@ -138,6 +146,7 @@ class SessionClient {
   TestClient client_;
   std::string buffer_;
   std::int64_t beats_ = 0;
+  static inline std::uint64_t hellos_ = 0;  // of all clients: a later one comes after an earlier
 };
 
 }  // namespace elastic::host

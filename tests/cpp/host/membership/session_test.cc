@@ -111,6 +111,17 @@ class TestNode {
     return {};
   }
 
+  // Collects notes. A restart or an eviction would be a failure.
+  bool hears_nothing_for(Duration time) {
+    const Instant deadline = os::monotonic_now() + time;
+    while (auto event = events_.pop(deadline, {})) {
+      const auto* note = std::get_if<MembershipNote>(&*event);
+      if (note == nullptr) return false;
+      notes_.push_back(note->sentence);
+    }
+    return true;
+  }
+
   NodeInfo& info() { return info_; }
   const RoundRecord& record() const { return record_; }
   const std::vector<std::string>& notes() const { return notes_; }
@@ -358,13 +369,46 @@ TEST_F(SessionTest, ACoordinatorThatDoesNotComeBackIsLost) {
   RendezvousOptions options = options_for(coordinator_->port());
   options.settings.store_grace = 500ms;
   TestNode a(options, 1);
-  a.join();
-  a.expect<rdzv::Waiting>();
+  TestNode b(options, 2);
+  form_round(&a, &b);
   coordinator_.reset();
   const MembershipLost lost = a.expect<MembershipLost>();
   EXPECT_EQ(lost.exit_code, kExitCoordinatorLost);
   EXPECT_THAT(lost.sentence, AllOf(HasSubstr("was not reached for 0.5 s"), HasSubstr("refused")));
   EXPECT_THAT(a.notes(), ::testing::Contains(HasSubstr("cannot be reached")));
+}
+
+// Such a node said "cannot be reached" and ended with 77 after store_grace.
+TEST_F(SessionTest, ANodeThatWasNeverInARoundGivesUpAfterJoinTimeout) {
+  start_coordinator();
+  RendezvousOptions options = options_for(coordinator_->port());
+  options.settings.join_timeout = 500ms;
+  options.settings.last_call_timeout = 30s;
+  options.settings.max_nodes = 3;
+  options.settings.min_nodes = 1;
+  TestNode a(options, 1);
+  a.join();
+  a.expect<rdzv::Waiting>();
+  coordinator_.reset();
+  const MembershipLost lost = a.expect<MembershipLost>();
+  EXPECT_EQ(lost.exit_code, kExitJoinTimedOut);
+  EXPECT_THAT(lost.sentence, HasSubstr("was not reached for 0.5 s"));
+}
+
+// A node with a longer node_timeout than its job's was evicted each time that passed.
+TEST_F(SessionTest, ANodeUsesTheTimingsOfItsJob) {
+  start_coordinator();
+  RendezvousOptions options = options_for(coordinator_->port());
+  options.settings.node_timeout = 400ms;
+  TestNode a(options, 1);
+  a.join();
+  a.expect<rdzv::Waiting>();
+  options.settings.node_timeout = 60s;
+  TestNode b(options, 2);
+  form_round(&a, &b);
+  EXPECT_TRUE(b.hears_nothing_for(1500ms));
+  EXPECT_THAT(b.notes(), ::testing::Contains(HasSubstr("node_timeout is 0.4 s (here 60 s)")));
+  expect_success(&a, &b);
 }
 
 TEST_F(SessionTest, ANameThatDoesNotResolveIsTriedUntilTheJoinDeadline) {

@@ -1,0 +1,52 @@
+#pragma once
+
+// How far another process's clock is from this one's, by questions that it answers with its time.
+//
+// Pure. The shorter the round trip, the less can be wrong about the middle of it; only the latest
+// samples count, because clocks drift.
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+#include "elastic/time.h"
+
+namespace elastic::core {
+
+class ClockEstimate {
+ public:
+  void clear() {
+    samples_.clear();
+    next_ = 0;
+  }
+  // Asked at `sent` and answered at `received` of this clock, with `time` of the other one.
+  void add(Instant sent, Instant received, Instant time) {
+    const Duration round_trip = received - sent;
+    if (round_trip < Duration::zero()) return;
+    const Sample sample{time - (sent + round_trip / 2), round_trip};
+    if (samples_.size() < kSamples) {
+      samples_.push_back(sample);
+      return;
+    }
+    samples_[next_] = sample;
+    next_ = (next_ + 1) % kSamples;
+  }
+  // What to add to an instant of this clock to have it on the other one; zero without a sample.
+  Duration offset() const {
+    const auto best = std::min_element(
+        samples_.begin(), samples_.end(),
+        [](const Sample& a, const Sample& b) { return a.round_trip < b.round_trip; });
+    return best == samples_.end() ? Duration::zero() : best->offset;
+  }
+
+ private:
+  static constexpr std::size_t kSamples = 8;
+  struct Sample {
+    Duration offset{};
+    Duration round_trip{};
+  };
+  std::vector<Sample> samples_;  // the latest, as a ring
+  std::size_t next_ = 0;
+};
+
+}  // namespace elastic::core
