@@ -6,6 +6,8 @@ PORT_MAX = 65535
 COORDINATOR_PORT = 29400  # of an endpoint without a port
 STATIC_PORT = 29500  # the same with static ranks, as under torchrun
 
+JOIN_TIMEOUT_S = 600.0  # default of join_timeout
+
 NODES_MAX = 100_000  # kNodesMax
 TEXT_BYTES_MAX = 255  # kNodeTextBytesMax
 

@@ -7,8 +7,14 @@ from __future__ import annotations
 
 import math
 
-from elastic.constants import PORT_MAX
+from elastic.constants import JOIN_TIMEOUT_S, PORT_MAX
 from elastic.errors import ConfigError
+
+
+class UnresolvedHost(ConfigError):
+    """A name that cannot be resolved, perhaps not yet: try again for ``timeout`` seconds."""
+
+    timeout = JOIN_TIMEOUT_S
 
 
 def is_number(text: str) -> bool:
@@ -24,6 +30,23 @@ def seconds(text: str, origin: str, *, positive: bool = False) -> float:
         bound = "greater than 0" if positive else "from 0"
         raise ConfigError(f"{origin} is {text!r}: expected a number of seconds {bound}")
     return value
+
+
+def duration(value: float) -> str:
+    """Seconds for people: ``50 ms``, ``2.5 s``, ``10 min``, ``1 h 5 min``. As the native messages.
+
+    At most three digits below a minute; whole seconds above, whole minutes above an hour.
+    """
+    if value < 0.9995:
+        return f"{value * 1000:.3g} ms"
+    if value < 59.95:
+        return f"{value:.3g} s"
+    whole = round(value)
+    if whole < 3600:
+        minutes, rest = divmod(whole, 60)
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, rest = divmod(round(value / 60), 60)
+    return f"{hours} h {rest} min" if rest else f"{hours} h"
 
 
 def split_endpoint(endpoint: str, origin: str) -> tuple[str, str]:
@@ -62,7 +85,7 @@ def own_address(host: str, origin: str) -> str:
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        raise ConfigError(f"{origin}: cannot resolve {host!r}: {error}") from error
+        raise UnresolvedHost(f"{origin}: cannot resolve {host!r}: {error}") from error
     for family, kind, protocol, _, address in found:
         try:
             with socket.socket(family, kind, protocol) as probe:

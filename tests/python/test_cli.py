@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -95,12 +96,25 @@ def test_bad_input_is_one_line_on_stderr_and_code_2(words: list[str]) -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
-def test_an_unknown_variable_is_bad_input() -> None:
-    done = launch("--no-python", "/bin/true", environ=clean_environment(PET_NPROC="2"))
-    assert done.returncode == 2
-    assert done.stderr == (
-        "elastic-launch: PET_NPROC stands for no option; did you mean PET_NPROC_PER_NODE?\n"
-    )
+def test_an_unknown_variable_is_a_warning_or_with_strict_bad_input() -> None:
+    said = "PET_NPROC is an unknown variable and is ignored; did you mean PET_NPROC_PER_NODE?\n"
+    environ = clean_environment(PET_NPROC="2", PET_STORE_PORT="tcp://10.0.0.7:80")
+    done = launch("--no-python", "/bin/true", environ=environ)
+    assert done.returncode == 0
+    assert len(done.stderr.splitlines()) == 1
+    assert "PET_STORE_PORT is an unknown variable" in done.stderr
+    environ = clean_environment(PET_NPROC="2")
+    refused = launch("--strict", "--no-python", "/bin/true", environ=environ)
+    assert (refused.returncode, refused.stderr) == (2, f"elastic-launch: {said}")
+
+
+def test_a_host_name_that_cannot_be_resolved_is_tried_until_the_join_timeout() -> None:
+    words = ["--master-addr=no-such-host.invalid", "--rdzv-conf=join_timeout=0.5"]
+    done = launch(*words, "--no-python", "/bin/true")
+    assert done.returncode == 75
+    waiting, result = done.stderr.splitlines()
+    assert re.search(r"cannot resolve 'no-such-host.invalid'.*gives up at \d\d:\d\d:\d\d$", waiting)
+    assert result.endswith("; gave up after 500 ms")
 
 
 def test_a_log_folder_without_permission_is_bad_input(tmp_path: Path) -> None:

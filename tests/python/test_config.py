@@ -149,6 +149,7 @@ def test_an_abbreviation_needs_no_alias(script: str, words: list[str]) -> None:
         (["--nprocs-per-node=2"], "did you mean --nproc-per-node?"),
         (["--rdzv_endpont=a"], "did you mean --rdzv-endpoint?"),
         (["-nproc-per-node=2"], "did you mean --nproc-per-node?"),
+        (["--start-method=thread"], "--start-method is 'thread': expected one of spawn, fork"),
         (["--no"], "--no is ambiguous: it could be"),
         (["--role"], "--role needs a value"),
         (["--role", "--module"], "--role needs a value"),
@@ -205,7 +206,6 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
         (["--nproc-per-node"], "required: PROGRAM"),
         (["--nnodes=4:1"], "expected N or MIN:MAX"),
         (["--nnodes=1:2:3"], "expected N or MIN:MAX"),
-        (["--node-rank=1"], "rank 0"),
         (["--rdzv-endpoint=192.0.2.1:29400"], "192.0.2.1 is not an address of this node"),
         (["--rdzv-endpoint=localhost:port"], "'port' is no port"),
         (["--rdzv-endpoint=[::1"], r"expected \[ADDRESS\]:PORT"),
@@ -214,11 +214,9 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
         (["--master-port=1", "--rdzv-endpoint=127.0.0.1:2"], "name different ports"),
         (["--master-port=65536"], "whole number from 0 to 65535"),
         (["--rdzv-conf=heartbeat=3"], "there is no key 'heartbeat'"),
-        (["--rdzv-conf=rank=3"], "rank is 3: the only node has rank 0"),
         (["--rdzv-conf=timeout"], "not of the form KEY=VALUE"),
         (["--rdzv-conf=timeout=soon"], "expected a number of seconds"),
         (["--rdzv-id=a/b"], "cannot be part of a file name"),
-        (["--role="], "--role is empty"),
         (["--max-restarts=-1"], "whole number from 0"),
         (["--max-restarts=1.5"], "whole number from 0"),
         (["--monitor-interval=0"], "greater than 0"),
@@ -239,7 +237,6 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
         (["--standalone=1"], "--standalone takes no value, but was given '1'"),
         (["-x"], "there is no option -x"),
         (["--run-path"], "--run-path is not available yet"),
-        (["--start-method=fork"], "--start-method is not available yet"),
         (["--numa-binding", "node"], "--numa-binding is not available yet"),
         (["--event-log-handler=console"], "--event-log-handler is not available yet"),
         (["--logs-specs=mine"], "--logs-specs is not available yet"),
@@ -255,12 +252,9 @@ def test_what_cannot_be_is_refused_in_one_sentence(
 @pytest.mark.parametrize(
     ("environ", "said"),
     [
-        ({"PET_NPROC": "2"}, "PET_NPROC is an unknown variable; did you mean PET_NPROC_PER_NODE"),
-        ({"PET_": "2"}, "PET_ is an unknown variable"),
         ({"PET_MODULE": "yes"}, "PET_MODULE is 'yes': expected 0 or 1"),
         ({"PET_MODULE": ""}, "PET_MODULE is '': expected 0 or 1"),
         ({"PET_MAX_RESTARTS": "abc"}, "PET_MAX_RESTARTS is 'abc'"),
-        ({"PET_START_METHOD": "fork"}, "PET_START_METHOD is not available yet"),
         ({"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "-3"}, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT is '-3'"),
         ({"LOGLEVEL": "LOUD"}, "LOGLEVEL is 'LOUD'"),
         ({"PYTHON_EXEC": "/no/python"}, r"interpreter \(PYTHON_EXEC\) /no/python does not exist"),
@@ -320,6 +314,36 @@ def test_what_the_user_set_is_not_overwritten(
         assert environment[name] == value
     if "NCCL_ASYNC_ERROR_HANDLING" in environ:
         assert "TORCH_NCCL_ASYNC_ERROR_HANDLING" not in environment
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "expected"),
+    [
+        (["--start-method=forkserver"], {}, "--start-method has no effect"),
+        ([], {"PET_START_METHOD": "fork"}, "PET_START_METHOD has no effect"),
+        (["--node-rank=1"], {}, "--node-rank is 1: ignored, since the only node has rank 0"),
+        (["--rdzv-conf=rank=2"], {}, "--rdzv-conf: rank is 2: ignored"),
+        ([], {"PET_STORE_PORT": "tcp://10.0.0.7:80"}, "PET_STORE_PORT is an unknown variable"),
+        ([], {"PET_": "2"}, "PET_ is an unknown variable and is ignored"),
+        ([], {"PET_NPROC": "2"}, "is ignored; did you mean PET_NPROC_PER_NODE?"),
+        ([], {"PET_MAX_RESTART": "2"}, "did you mean PET_MAX_RESTARTS?"),
+        ([], {"TORCHELASTIC_HEALTH_CHECK_PORT": "80"}, "TORCHELASTIC_HEALTH_CHECK_PORT has no"),
+    ],
+)
+def test_what_torchrun_accepts_is_one_warning_and_with_strict_an_error(
+    script: str, words: list[str], environ: dict[str, str], expected: str
+) -> None:
+    words = [*words, "--node-rank=7"] if "node-rank" not in str(words) + str(environ) else words
+    warnings = [text for level, text in configure([*words, script], environ).notes if level == 30]
+    assert len(warnings) == 1
+    assert expected in warnings[0]
+    assert expected in refusal([*words, "--strict", script], environ)
+    assert expected in refusal([*words, script], environ | {"PET_STRICT": "1"})
+
+
+def test_an_empty_role_is_the_default_one(script: str) -> None:
+    got = configure(["--role=", "--strict", script])
+    assert (got.role, [text for level, text in got.notes if level == 30]) == ("default", [])
 
 
 def test_variables_for_absent_features_are_pointed_out(script: str) -> None:

@@ -35,6 +35,7 @@ class CommandLine(NamedTuple):
     values: dict[str, Value]
     program: str
     arguments: tuple[str, ...]
+    warnings: list[str]  # what is accepted, but is unknown or has no effect
 
     def text(self, name: str) -> str:
         value = self.values.get(name)
@@ -55,9 +56,10 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> CommandLine:
     the program.
     """
     given, program, arguments = _parse(argv)
-    values = _from_environment(environ) | given
+    warnings: list[str] = []
+    values = _from_environment(environ, warnings) | given
     _refuse_unavailable(values)
-    return CommandLine(values, program, arguments)
+    return CommandLine(values, program, arguments, warnings)
 
 
 def _parse(argv: Sequence[str]) -> tuple[dict[str, Value], str, tuple[str, ...]]:
@@ -150,16 +152,17 @@ def _refuse(message: str) -> NoReturn:
     raise ConfigError(f"{message} ({PROGRAM} --help lists the options)")
 
 
-def _from_environment(environ: Mapping[str, str]) -> dict[str, Value]:
+def _from_environment(environ: Mapping[str, str], warnings: list[str]) -> dict[str, Value]:
     values = {}
     for variable, text in environ.items():
         if not variable.startswith(ENV_PREFIX):
             continue
         option = BY_VARIABLE.get(variable)
         if option is None:
-            raise ConfigError(
-                f"{variable} is an unknown variable{_did_you_mean(variable, list(BY_VARIABLE))}"
-            )
+            # Not always a typo: Kubernetes sets PET_STORE_PORT for a service called pet-store.
+            nearest = _did_you_mean(variable, list(BY_VARIABLE))
+            warnings.append(f"{variable} is an unknown variable and is ignored{nearest}")
+            continue
         if option.is_switch and text not in ("0", "1"):
             raise ConfigError(f"{variable} is {text!r}: expected 0 or 1")
         values[option.name] = Value(text, variable)
@@ -176,8 +179,8 @@ def _refuse_unavailable(values: Mapping[str, Value]) -> None:
 def _did_you_mean(given: str, known: list[str]) -> str:
     import difflib  # needed after a typo only
 
-    begun = [name for name in known if name.startswith(given)]
-    close = begun or difflib.get_close_matches(given, known, 1)
+    begun = [name for name in known if name.startswith(given)] if len(given) > len("PET_") else []
+    close = begun or difflib.get_close_matches(given, known, 1, 0.7)
     return f"; did you mean {close[0]}?" if close else ""
 
 

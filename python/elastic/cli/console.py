@@ -37,12 +37,22 @@ class Console:
         self._queued += len(data)
         self._queue.put(data)
         if not self._is_started:
-            self._is_started = True
-            # The thread takes no signals: one that it took would not interrupt a wait of the main
-            # thread.
-            saved = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+            self._is_started = self._start()
+
+    def _start(self) -> bool:
+        """Starts the thread. Where no thread can be started the text is written here."""
+        # The thread takes no signals: one that it took would not interrupt a wait of the main
+        # thread.
+        saved = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
             _thread.start_new_thread(self._run, ())
+        except RuntimeError:
+            while not self._queue.empty():
+                _write_all(self._queue.get() or b"")
+            return False
+        finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, saved)
+        return True
 
     def flush(self, timeout: float) -> None:
         """Waits until all is written, or the time has passed. Nothing may be written after it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from elastic.cli.config import LaunchConfig
     from elastic.cli.console import Console
 
+RESOLVE_PAUSE_S = 0.1
+RESOLVE_PAUSE_MAX_S = 5.0
 EXIT_INTERNAL = 70  # of elastic._C, whose import may be what failed
 
 
@@ -78,17 +81,42 @@ class Launcher:
 
     def run(self, argv: Sequence[str]) -> int:
         from elastic import _C
-        from elastic.cli import resolve
         from elastic.errors import ConfigError, ElasticError
+        from elastic.text import UnresolvedHost, duration
 
         try:
-            return self._launch(resolve.parse(argv, os.environ))
+            return self._launch(self._resolve(argv))
+        except UnresolvedHost as error:
+            self._say(f"{error}; gave up after {duration(error.timeout)}")
+            return _C.EXIT_JOIN_TIMED_OUT
         except ConfigError as error:
             self._say(str(error))
             return _C.EXIT_USAGE
         except ElasticError as error:
             self._say(str(error))
             return _C.EXIT_INTERNAL
+
+    def _resolve(self, argv: Sequence[str]) -> LaunchConfig:
+        """The configuration; a host name that cannot be resolved yet is tried again."""
+        from elastic.cli import resolve
+        from elastic.text import UnresolvedHost
+
+        begun = time.monotonic()
+        pause = RESOLVE_PAUSE_S
+        has_said = False
+        while True:
+            try:
+                return resolve.parse(argv, os.environ)
+            except UnresolvedHost as error:
+                left = begun + error.timeout - time.monotonic()
+                if left <= 0:
+                    raise
+                if not has_said:
+                    has_said = True
+                    until = time.strftime("%H:%M:%S", time.localtime(time.time() + left))
+                    self._say(f"{error}; trying again, gives up at {until}")
+                time.sleep(min(pause, left))
+                pause = min(2 * pause, RESOLVE_PAUSE_MAX_S)
 
     def flush(self) -> None:
         """Writes what is left; after a signal without patience for a console that blocks."""

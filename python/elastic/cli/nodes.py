@@ -14,7 +14,7 @@ from elastic.cli.config import NodeConfig
 from elastic.cli.values import integer, short
 from elastic.constants import COORDINATED, LOOPBACK, NODES_MAX, PORT_MAX, SHARED
 from elastic.errors import ConfigError
-from elastic.text import is_loopback, is_number, own_address, split_endpoint
+from elastic.text import UnresolvedHost, is_loopback, is_number, own_address, split_endpoint
 
 if TYPE_CHECKING:
     from elastic.rendezvous.keys import Keys
@@ -73,7 +73,12 @@ def single(line: CommandLine, keys: Keys | None, notes: list[tuple[bool, str]]) 
     _check_only_rank(line, keys)
     on_node_loss(line)
     membership_changes(line)
-    local_addr, port = _master_of_one(line)
+    try:
+        local_addr, port = _master_of_one(line)
+    except UnresolvedHost as error:
+        if keys is not None:
+            error.timeout = keys.timings.get("join_timeout", error.timeout)
+        raise
     return NodeConfig(None, run_id(line), local_addr, port, worker_ports(line, port), notes)
 
 
@@ -83,7 +88,7 @@ def _check_only_rank(line: CommandLine, keys: Keys | None) -> None:
         ((keys and keys.rank) or 0, f"{line.origin('rdzv-conf')}: rank"),
     ):
         if given != 0:
-            raise ConfigError(f"{origin} is {given}: the only node has rank 0")
+            line.warnings.append(f"{origin} is {given}: ignored, since the only node has rank 0")
 
 
 def _master_of_one(line: CommandLine) -> tuple[str, int]:

@@ -47,6 +47,17 @@ _WORKERS = (
         "",
         "Every worker sees one GPU, as device 0, and has LOCAL_RANK=0.",
     ),
+    Option(
+        "start-method",
+        "METHOD",
+        "spawn, fork or forkserver; accepted for torchrun's sake, no effect: PROGRAM is executed.",
+        default="spawn",
+    ),
+    Option(
+        "strict",
+        "",
+        "Options and PET_* variables that are unknown or have no effect are errors, not warnings.",
+    ),
 )
 
 _FAILURES = (
@@ -220,7 +231,6 @@ _NODES = (
 # Known from torchrun and refused with a sentence, so that no command line runs as something else.
 UNAVAILABLE = {
     "run-path": "run the script as PROGRAM; it then has an interpreter of its own",
-    "start-method": "it only matters for Python functions; PROGRAM gets a process of its own",
     "numa-binding": "bind the workers with numactl or taskset and --no-python",
     "event-log-handler": "LOGLEVEL=INFO tells every change of state on stderr",
     "logs-specs": "--log-dir, --redirects and --tee choose the files",

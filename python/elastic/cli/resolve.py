@@ -24,6 +24,8 @@ from elastic.multiprocessing.logs import LogsSpecs, Std, parse_ranks
 from elastic.text import is_number, seconds
 
 DEFAULT_SHUTDOWN_TIMEOUT_S = 30.0
+DEFAULT_ROLE = "default"
+START_METHODS = ("spawn", "fork", "forkserver")
 
 T = TypeVar("T")
 
@@ -52,13 +54,20 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         notes.append((LOG_LEVELS["INFO"], "the monitor interval has no effect: nothing here polls"))
     for variable, what in _UNHEARD.items():
         if environ.get(variable):
-            notes.append(
-                (LOG_LEVELS["WARNING"], f"{variable} has no effect: {what} is not available yet")
-            )
-    role = line.text("role")
-    if not role:
-        raise ConfigError(f"{line.origin('role')} is empty")
-    notes += [(LOG_LEVELS["WARNING" if loud else "INFO"], note) for loud, note in node.notes]
+            line.warnings.append(f"{variable} has no effect: {what} is not available yet")
+    if line.text("start-method") not in START_METHODS:
+        raise ConfigError(
+            f"{line.origin('start-method')} is {line.text('start-method')!r}: expected one of "
+            f"{', '.join(START_METHODS)}"
+        )
+    if "start-method" in line.values:
+        line.warnings.append(f"{line.origin('start-method')} has no effect: PROGRAM is executed")
+    notes += [(LOG_LEVELS["INFO"], note) for is_warning, note in node.notes if not is_warning]
+    warnings = [*line.warnings, *(note for is_warning, note in node.notes if is_warning)]
+    if warnings and line.switch("strict"):
+        raise ConfigError("; ".join(warnings))
+    if warnings:
+        notes.append((LOG_LEVELS["WARNING"], "; ".join(warnings)))
     shutdown_timeout = _shutdown_timeout(line, environ)
     return LaunchConfig(
         entrypoint=entrypoint.command(line, interpreter, environ),
@@ -66,7 +75,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         nproc=nproc,
         environment=_worker_environment(environ, nproc, notes),
         run_id=node.run_id or _random_id(),
-        role=role,
+        role=line.text("role") or DEFAULT_ROLE,  # torchx passes an empty one
         max_restarts=integer(line, "max-restarts", 0, 2**31 - 1),
         shutdown_timeout=shutdown_timeout,
         failure_grace=_seconds_or(line, "failure-grace", shutdown_timeout),
