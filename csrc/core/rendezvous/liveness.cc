@@ -32,6 +32,11 @@ void Liveness::session_closed(const NodeId& node, Instant now) {
   check_at_ = std::min(check_at_, found->second.suspect_until);
 }
 
+void Liveness::await(const NodeId& node, Instant until) {
+  sights_[node] = {until, until};
+  check_at_ = std::min(check_at_, until);
+}
+
 void Liveness::forget(const NodeId& node) { sights_.erase(node); }
 
 bool Liveness::excuse(Duration gap) {

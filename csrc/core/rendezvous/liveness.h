@@ -32,6 +32,8 @@ class Liveness {
   void heard(const NodeId& node, Instant now);
   // Its session was closed. A second call does not prolong the grace.
   void session_closed(const NodeId& node, Instant now);
+  // Nothing is expected of the node before `until`; then it is lost, unless it is heard.
+  void await(const NodeId& node, Instant until);
   void forget(const NodeId& node);
 
   // The caller stood still for `gap`, and may have messages that it has not read. Above a quarter

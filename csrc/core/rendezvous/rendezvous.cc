@@ -63,6 +63,9 @@ const JobResult* Rendezvous::result() const { return machine_->result(); }
 bool Rendezvous::is_removable() const { return machine_->is_removable(); }
 std::string Rendezvous::encode() const { return machine_->encode(); }
 Status Rendezvous::load(std::string_view bytes, Instant now) { return machine_->load(bytes, now); }
+Status Rendezvous::restore(std::string_view bytes, Instant now) {
+  return machine_->restore(bytes, now);
+}
 std::optional<NodeId> Rendezvous::timekeeper(Instant now) const {
   return machine_->timekeeper(now);
 }
@@ -215,10 +218,14 @@ void RendezvousMachine::on(const rdzv::SessionLost& event) {
 void RendezvousMachine::on(const rdzv::Tick&) {
   judged_ = now_;
   for (const Liveness::Loss& loss : liveness_.take_lost(now_)) {
+    const Node* node = find(loss.node);
     depart(loss.node, true,
-           loss.by_close ? "its session was closed and did not resume within " +
-                               seconds_text(settings_.reconnect_grace)
-                         : "no sign of life for " + seconds_text(loss.silence));
+           node != nullptr && node->is_awaited
+               ? "it did not resume within " + seconds_text(settings_.store_grace) +
+                     " after the coordinator was restarted"
+           : loss.by_close ? "its session was closed and did not resume within " +
+                                 seconds_text(settings_.reconnect_grace)
+                           : "no sign of life for " + seconds_text(loss.silence));
   }
   if (phase_ == RendezvousPhase::kClosed) return;
   judge_node_deadlines();
@@ -251,6 +258,7 @@ std::vector<NodeId> RendezvousMachine::overdue_nodes() {
   for (auto& [id, node] : nodes_) {
     const bool is_joining = node.phase == NodePhase::kJoined;
     if (is_joining && !is_first_) node.deadline = {};
+    if (node.is_awaited) continue;  // heard() looks at it again
     // With enough nodes the last call ends the wait; without them it is looked at again.
     if (node.deadline.at <= now_ && !(is_joining && tally_.joined >= settings_.min_nodes)) {
       overdue.push_back(id);

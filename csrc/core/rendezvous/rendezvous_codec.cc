@@ -291,4 +291,16 @@ Status RendezvousMachine::load(std::string_view bytes, Instant now) {
   return {};
 }
 
+Status RendezvousMachine::restore(std::string_view bytes, Instant now) {
+  const Instant hold_until = at(Timer::kStartHold);
+  if (Status fault = load(bytes, now); !fault.ok()) return fault;
+  is_fresh_ = has_resumes_ = true;
+  arm(Timer::kStartHold, hold_until);
+  for (auto& [id, node] : nodes_) {
+    change(node, [](Node& one) { one.suspect = one.is_awaited = true; });
+    liveness_.await(id, add_saturating(now_, settings_.store_grace));
+  }
+  return {};
+}
+
 }  // namespace elastic::core

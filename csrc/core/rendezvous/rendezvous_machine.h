@@ -56,7 +56,9 @@ struct Node {
   std::uint64_t done_round = 0;  // the last round that it finished; 0: none
   std::uint64_t beat = 0;        // counts signs of life, for observers of a shared state
   Mark deadline;                 // joined: its join times out; told to stop: it is evicted
-  bool is_newcomer = false;      // it joined this machine, and no other one before; not encoded
+  // Not encoded:
+  bool is_newcomer = false;  // it joined this machine, and no other one before
+  bool is_awaited = false;   // known from a stored state; it has not resumed yet
 };
 
 struct Departed {
@@ -124,6 +126,7 @@ class RendezvousMachine {
               std::vector<RendezvousAction>* actions) const;
   std::string encode() const;
   Status load(std::string_view bytes, Instant now);
+  Status restore(std::string_view bytes, Instant now);
   std::optional<NodeId> timekeeper(Instant now) const;
   std::vector<NodeStatus> nodes(Instant now) const;
   int waiting_nodes() const;
@@ -181,6 +184,7 @@ class RendezvousMachine {
   // Takes the node out and lets the round and the budget feel it. Call advance() after the last
   // one.
   void depart(NodeId id, bool lost, const std::string& reason);
+  Node take_out(Nodes::iterator found);
   void member_departed(const std::string& name, bool lost, const std::string& reason);
   // Only the node that is found may be changed, and through change().
   Node* find(const NodeId& id);
@@ -224,9 +228,11 @@ class RendezvousMachine {
   int at_hand() const;
 
   // rendezvous_resume.cc
+  bool answer_closed(const rdzv::Resume& event);
   void adopt(const rdzv::Resume& event);
   void take_place(const rdzv::Resume& event);
-  void demote_stale_members();
+  void drop_stale_round(const NodeId& resumed);
+  void resume_stopped(Node& node, const rdzv::Resume& event);
   bool catch_up(Node& node, const rdzv::Resume& event);
   void replay(Node& node, const rdzv::Resume& event);
   bool has_finished(const NodeId& id, std::uint64_t round) const;
@@ -269,7 +275,7 @@ class RendezvousMachine {
   RendezvousPhase phase_ = RendezvousPhase::kForming;
   std::uint64_t highest_seen_ = 0;  // of all rounds that anybody spoke of
   bool is_first_ = true;            // no round of this generation has been completed
-  bool is_fresh_ = true;            // this object has completed or rebuilt no round
+  bool is_fresh_ = true;            // this object has completed no round, nor rebuilt one
   bool is_adopted_ = false;         // an earlier coordinator formed the current round
   bool is_next_job_due_ = false;    // closed: begin_next_job() is called at the end of this step
   RoundRecord record_;

@@ -145,7 +145,9 @@ Status RendezvousMachine::check_static_rank(const NodeInfo& node) {
 // that no coordinator knew before belongs to the next job: it must not exit with that success.
 bool RendezvousMachine::begins_next_job(const NodeInfo& info) const {
   if (phase_ != RendezvousPhase::kClosed) return false;
-  if (nodes_.empty()) return true;
+  const bool is_anybody_here = std::any_of(nodes_.begin(), nodes_.end(),
+                                           [](const auto& one) { return !one.second.is_awaited; });
+  if (!is_anybody_here) return true;
   return is_adopted_ && result_->outcome == JobOutcome::kSucceeded && info.highest_round == 0 &&
          find(info.id) == nullptr;
 }
@@ -329,6 +331,14 @@ void RendezvousMachine::fail(Node& node, const FailureReport& failure) {
 void RendezvousMachine::heard(Node& node) {
   liveness_.heard(node.info.id, now_);
   ++node.beat;
+  if (std::exchange(node.is_awaited, false) && node.deadline.number > 0) {
+    // The time in which it could not be heard was not its own.
+    if (node.phase == NodePhase::kJoined) {
+      deadline_check_ = std::min(deadline_check_, node.deadline.at);
+    } else {
+      set_deadline(node, add_saturating(add_saturating(now_, grace_of(node)), kStopMargin));
+    }
+  }
   if (node.suspect) change(node, [](Node& one) { one.suspect = false; });
 }
 
@@ -337,15 +347,21 @@ void RendezvousMachine::suspect(Node& node) {
   if (!node.suspect) change(node, [](Node& one) { one.suspect = true; });
 }
 
-void RendezvousMachine::depart(NodeId id, bool lost, const std::string& reason) {
-  const auto found = nodes_.find(id);
-  if (found == nodes_.end()) return;
-  const Node node = std::move(found->second);
+Node RendezvousMachine::take_out(Nodes::iterator found) {
+  Node node = std::move(found->second);
+  const NodeId id = found->first;
   count(node, -1);
   nodes_.erase(found);
   const auto holder = static_holders_.find(node.info.static_rank);
   if (holder != static_holders_.end() && holder->second == id) static_holders_.erase(holder);
   liveness_.forget(id);
+  return node;
+}
+
+void RendezvousMachine::depart(NodeId id, bool lost, const std::string& reason) {
+  const auto found = nodes_.find(id);
+  if (found == nodes_.end()) return;
+  const Node node = take_out(found);
   departed_.push_back(
       {id, node.info.name, reason, lost, node.rank >= 0 ? record_.round : 0, node.done_round});
   if (departed_.size() > kDepartedMax) departed_.pop_front();

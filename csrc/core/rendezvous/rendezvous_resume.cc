@@ -1,10 +1,11 @@
 // Sessions that come back, and a coordinator that came back empty and rebuilds the round from them.
 //
-// A node that resumes says where it is. What it did while nobody listened is replayed through the
-// same rules as if it had just been said; what the machine said meanwhile is said again. A machine
-// that has formed no round itself believes the first node that holds one: the ranks of that round
-// which have not resumed are missing, nobody new is admitted, and after store_grace the missing are
-// lost.
+// A node that resumes reports where it is. What it did while it was not connected is replayed
+// through the same rules as if it had just been reported; what the machine sent meanwhile is sent
+// again. A machine that has formed no round itself adopts the newest round that a node holds: the
+// ranks of that round which have not resumed are missing, no node is admitted, and after
+// store_grace the missing are lost. This holds for an empty machine and for one that was restored:
+// a stored state can be older than what the nodes know. Its nodes are awaited for store_grace.
 
 #include <algorithm>
 #include <cstddef>
@@ -39,16 +40,7 @@ void RendezvousMachine::on(const rdzv::Resume& event) {
     emit(rdzv::Refused{id, std::move(fault)});
     return;
   }
-  if (phase_ == RendezvousPhase::kClosed) {
-    if (Node* node = find(id)) {
-      heard(*node);
-      if (event.phase != NodePhase::kWorking) stop(*node);
-      remind(id, record_.round, now_, out_);
-    } else {
-      emit(rdzv::Closed{id, result_});
-    }
-    return;
-  }
+  if (phase_ == RendezvousPhase::kClosed && answer_closed(event)) return;
   if (previous_result_ && event.last && event.last->record.generation < record_.generation) {
     emit(rdzv::Closed{id, previous_result_});  // it speaks of a job that has ended
     return;
@@ -58,13 +50,13 @@ void RendezvousMachine::on(const rdzv::Resume& event) {
   highest_seen_ = std::max({highest_seen_, event.node.highest_round, held});
   const std::size_t before = out_->size();
 
-  if (Node* node = find(id)) {
+  if (held > record_.round && is_fresh_) {
+    adopt(event);
+  } else if (Node* node = find(id)) {
     heard(*node);
     if (!catch_up(*node, event)) {
       depart(id, true, "what it resumed with does not follow from what it had said");
     }
-  } else if (held > record_.round && is_fresh_) {
-    adopt(event);
   } else if (held > 0 && held == record_.round && event.last->record == record_ &&
              members_[static_cast<std::size_t>(event.last->group_rank)].fate ==
                  MemberFate::kMissing) {
@@ -88,24 +80,53 @@ void RendezvousMachine::on(const rdzv::Resume& event) {
   if (!is_answered) remind(id, held, now_, out_);
 }
 
+// False: the job that was closed is over for this node too, and the next generation has begun.
+bool RendezvousMachine::answer_closed(const rdzv::Resume& event) {
+  const NodeId id = event.node.id;
+  if (Node* node = find(id)) {
+    heard(*node);
+    if (event.phase != NodePhase::kWorking) stop(*node);
+    remind(id, record_.round, now_, out_);
+    return true;
+  }
+  const bool is_of_next_job = event.last && event.last->record.generation > record_.generation;
+  if (!is_fresh_ || !is_of_next_job) {
+    emit(rdzv::Closed{id, result_});
+    return true;
+  }
+  // The stored state is of the job before.
+  dismiss_nodes_of_last_job();
+  start_generation(event.settings);
+  is_fresh_ = true;
+  return false;
+}
+
 bool RendezvousMachine::has_finished(const NodeId& id, std::uint64_t round) const {
   const Departed* known = departed(id);
   return known != nullptr && round > 0 && known->done_round == round;
 }
 
-void RendezvousMachine::demote_stale_members() {
+// What is known of an older round. A node that has not resumed may be a member of the newer one.
+void RendezvousMachine::drop_stale_round(const NodeId& resumed) {
   std::vector<NodeId> stale;
-  for (auto& [id, node] : nodes_) {
-    if (node.phase == NodePhase::kWorking || node.phase == NodePhase::kStopped) {
-      stale.push_back(id);
+  for (auto one = nodes_.begin(); one != nodes_.end();) {
+    const auto here = one++;
+    Node& node = here->second;
+    if (node.is_awaited || here->first == resumed) {
+      take_out(here);
+      continue;
     }
-    change(node, [](Node& one) { one.rank = -1; });
+    if (node.phase == NodePhase::kWorking || node.phase == NodePhase::kStopped) {
+      stale.push_back(here->first);
+    }
+    change(node, [](Node& kept) { kept.rank = -1; });
   }
   for (const NodeId& id : stale) depart(id, true, "its round was superseded");
 }
 
 void RendezvousMachine::adopt(const rdzv::Resume& event) {
-  demote_stale_members();
+  drop_stale_round(event.node.id);
+  if (event.last->record.generation != record_.generation) restarts_ = membership_changes_ = 0;
   record_ = event.last->record;
   phase_ = RendezvousPhase::kRunning;
   is_first_ = false;
@@ -188,9 +209,26 @@ bool RendezvousMachine::catch_up(Node& node, const rdzv::Resume& event) {
     case NodePhase::kStopped:
       if (is_joining) enqueue(node, event.node);
       return said != NodePhase::kWorking;
-    case NodePhase::kDone: return said == NodePhase::kDone;
+    case NodePhase::kDone:
+      if (said == NodePhase::kDone) return true;
+      if (said == NodePhase::kWorking || !is_fresh_) return false;
+      resume_stopped(node, event);
+      return true;
   }
   return false;
+}
+
+// It was called back after the state was stored in which it is done: so the round has ended.
+void RendezvousMachine::resume_stopped(Node& node, const rdzv::Resume& event) {
+  change(node, [](Node& one) { one.phase = NodePhase::kStopped; });
+  if (phase_ == RendezvousPhase::kRunning && node.done_round == record_.round) {
+    end_round(rdzv::RestartCause::kRejoin, node.info.name + " was called back");
+  }
+  if (event.phase == NodePhase::kJoined) {
+    enqueue(node, event.node);
+  } else if (node.deadline.number == 0) {
+    order_stop(node);
+  }
 }
 
 void RendezvousMachine::replay(Node& node, const rdzv::Resume& event) {

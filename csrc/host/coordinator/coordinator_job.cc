@@ -61,12 +61,12 @@ Status CoordinatorJob::load(const JobSettings& settings, std::string_view state)
   if (Status fault = settings.validate(); !fault.ok()) return fault;
   const Instant now = context_.loop->now();
   auto machine = std::make_unique<Rendezvous>(settings, now);
-  if (Status fault = machine->load(state, now); !fault.ok()) return fault;
+  if (Status fault = machine->restore(state, now); !fault.ok()) return fault;
   machine_ = std::move(machine);
   round_noted_ = machine_->record().round;
   result_noted_ = machine_->phase() == RendezvousPhase::kClosed;
-  step(rdzv::ClockGap{settings.store_grace});
-  if (context_.log) log("goes on from its stored state: " + machine_->describe(now));
+  step(rdzv::Tick{});
+  if (context_.log) log("continues from its stored state: " + machine_->describe(now));
   return {};
 }
 

@@ -37,7 +37,7 @@ class CoordinatorJob {
   CoordinatorJob(const CoordinatorJob&) = delete;
   CoordinatorJob& operator=(const CoordinatorJob&) = delete;
 
-  // Goes on from a stored state, in which nobody is lost before its store_grace.
+  // Continues from a stored state. No node is lost before store_grace for not having resumed.
   Status load(const JobSettings& settings, std::string_view state);
 
   // The session's hello was accepted. An older session of the same node is closed, and counts no

@@ -1,11 +1,18 @@
 #include "host/coordinator/state_file.h"
 
+#include <chrono>
 #include <utility>
 
 #include "os/file/file.h"
 #include "os/loop/quiet_thread.h"
 
 namespace elastic::host {
+namespace {
+
+// A full disk may be cleared at any moment, and what is not on it would be missing after a crash.
+constexpr auto kRetryEvery = std::chrono::milliseconds(500);
+
+}  // namespace
 
 Result<std::unique_ptr<StateFile>> StateFile::open(std::string path,
                                                    std::function<void(const Status&)> on_error) {
@@ -40,12 +47,16 @@ void StateFile::run() {
   while (true) {
     changed_.wait(lock, [this] { return next_ || closing_; });
     if (!next_) return;
-    const std::string bytes = *std::exchange(next_, std::nullopt);
+    std::string bytes = *std::exchange(next_, std::nullopt);
     lock.unlock();
     const Status written = os::replace_file(path_, bytes);
     if (!written.ok() && !has_failed && on_error_) on_error_(written);
     has_failed = !written.ok();
     lock.lock();
+    if (written.ok() || closing_) continue;
+    const bool is_replaced =
+        changed_.wait_for(lock, kRetryEvery, [this] { return next_ || closing_; });
+    if (!is_replaced || !next_) next_ = std::move(bytes);
   }
 }
 

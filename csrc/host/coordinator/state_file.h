@@ -1,7 +1,7 @@
 #pragma once
 
 // Writes a state to a file on a thread of its own: the newest that it was given, never an older one
-// after a newer.
+// after a newer. A write that failed is tried again until it succeeds or a newer state is given.
 
 #include <condition_variable>
 #include <functional>
@@ -17,13 +17,12 @@ namespace elastic::host {
 
 class StateFile {
  public:
-  // `on_error` is told, on that thread, of a write that failed and again only after one that did
-  // not.
+  // `on_error` is called on that thread for the first of several failed writes in a row.
   static Result<std::unique_ptr<StateFile>> open(std::string path,
                                                  std::function<void(const Status&)> on_error);
   StateFile(const StateFile&) = delete;
   StateFile& operator=(const StateFile&) = delete;
-  ~StateFile();  // writes what it was given last
+  ~StateFile();  // writes what it was given last, without further attempts
 
   void put(std::string bytes);
 

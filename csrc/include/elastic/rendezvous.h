@@ -231,10 +231,13 @@ class ELASTIC_EXPORT Rendezvous {
   std::string encode() const;
   // Replaces the state with what is stored; also after a write, successful or not. A node counts as
   // heard when its beat differs from the one this machine knew, and time limits that it has seen
-  // before run on. A coordinator that goes on from a file steps ClockGap{store_grace} next. Fails,
-  // changing nothing, for bytes that are damaged, of a newer version, or of a job with other
-  // settings.
+  // before run on. Fails, changing nothing, for bytes that are damaged, of another version, or of a
+  // job with other settings.
   Status load(std::string_view bytes, Instant now);
+  // Continues from a state that an earlier coordinator stored, which may be older than what its
+  // nodes know: a newer round that any node holds replaces it. No node is lost before store_grace
+  // for not having resumed. Otherwise like load(), on a new object.
+  Status restore(std::string_view bytes, Instant now);
   // Compare-and-set stores: the node that should judge the timers now; the lowest rank that is
   // alive in this machine's eyes. nullopt: nobody is there.
   std::optional<NodeId> timekeeper(Instant now) const;

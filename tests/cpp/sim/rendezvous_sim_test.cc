@@ -18,7 +18,10 @@ namespace {
 
 constexpr std::pair<const char*, SimMode> kModes[] = {{"standalone", SimMode::kStandalone},
                                                       {"hosted", SimMode::kHosted},
-                                                      {"shared", SimMode::kShared}};
+                                                      {"shared", SimMode::kShared},
+                                                      {"stored", SimMode::kStored}};
+
+constexpr const char* kCrashPoints = "crash-points";
 
 const char* name_of(SimMode mode) { return kModes[static_cast<int>(mode)].first; }
 
@@ -30,14 +33,18 @@ SimMode mode_named(const std::string& name) {
   return SimMode::kStandalone;
 }
 
+bool is_good(const SimReport& report, const std::string& name, std::uint64_t seed) {
+  if (report.violations.empty()) return true;
+  for (const std::string& violation : report.violations) ADD_FAILURE() << violation;
+  ADD_FAILURE() << "replay: ELASTIC_SIM_REPLAY=" << name << ":" << seed
+                << " build/dev/tests/cpp/sim/rendezvous_sim_test --gtest_filter=*Replay";
+  return false;
+}
+
 bool run_seed(SimMode mode, std::uint64_t seed, std::uint64_t* rounds) {
   const SimReport report = simulate(mode, seed, false);
   *rounds += report.rounds;
-  if (report.violations.empty()) return true;
-  for (const std::string& violation : report.violations) ADD_FAILURE() << violation;
-  ADD_FAILURE() << "replay: ELASTIC_SIM_REPLAY=" << name_of(mode) << ":" << seed
-                << " build/dev/tests/cpp/sim/rendezvous_sim_test --gtest_filter=*Replay";
-  return false;
+  return is_good(report, name_of(mode), seed);
 }
 
 std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
@@ -62,6 +69,23 @@ void sweep(SimMode mode, std::uint64_t count) {
 TEST(RendezvousSim, KeepsItsPromisesWithACoordinatorOfItsOwn) { sweep(SimMode::kStandalone, 1000); }
 TEST(RendezvousSim, KeepsItsPromisesWithTheCoordinatorInAnAgent) { sweep(SimMode::kHosted, 500); }
 TEST(RendezvousSim, KeepsItsPromisesOverASharedState) { sweep(SimMode::kShared, 150); }
+
+TEST(RendezvousSim, KeepsItsPromisesWithAStoredState) { sweep(SimMode::kStored, 300); }
+
+TEST(RendezvousSim, LosesNoLiveNodeWhenTheCoordinatorContinuesFromAnOldState) {
+  const std::uint64_t first = number_from("ELASTIC_SIM_FIRST", 1);
+  const std::uint64_t count = number_from("ELASTIC_SIM_COUNT", 250);
+  std::uint64_t crashes = 0;
+  int failed = 0;
+  for (std::uint64_t seed = first; seed < first + count && failed < 5; ++seed) {
+    const SimReport report = simulate_crash_points(seed, false);
+    crashes += report.crashes;
+    if (!is_good(report, kCrashPoints, seed)) ++failed;
+  }
+  if (failed == 0) {
+    EXPECT_GT(crashes, 4 * count);
+  }
+}
 
 TEST(RendezvousSim, SeedsThatFoundFaultsStayGood) {
   std::ifstream file(ELASTIC_SIM_SEEDS);
@@ -92,8 +116,10 @@ TEST(RendezvousSim, Replay) {
   if (which == nullptr) GTEST_SKIP() << "set ELASTIC_SIM_REPLAY=<mode>:<seed> to see one run";
   const std::string text = which;
   const std::size_t colon = text.find(':');
-  const SimReport report =
-      simulate(mode_named(text.substr(0, colon)), std::stoull(text.substr(colon + 1)), true);
+  const std::string mode = text.substr(0, colon);
+  const std::uint64_t seed = std::stoull(text.substr(colon + 1));
+  const SimReport report = mode == kCrashPoints ? simulate_crash_points(seed, true)
+                                                : simulate(mode_named(mode), seed, true);
   for (const std::string& line : report.trace) std::cout << line << "\n";
   for (const std::string& violation : report.violations) ADD_FAILURE() << violation;
 }

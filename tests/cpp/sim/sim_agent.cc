@@ -176,6 +176,7 @@ void SimAgent::obey(const rdzv::Restart& action) {
 
 void SimAgent::obey(const rdzv::Evicted& action) {
   note("evicted: " + action.reason);
+  ++evictions_;
   options_.info.highest_round = std::max(options_.info.highest_round, action.round);
   if (session_ == nullptr && phase_ == NodePhase::kDone && ++evictions_while_done_ < 2) {
     link_->send(Side::kAgent,

@@ -67,6 +67,7 @@ class SimAgent {
   std::uint64_t round() const { return last_ ? last_->record.round : 0; }
   Instant round_heard_at() const { return round_heard_at_; }
   std::optional<JobResult> result() const { return result_; }
+  int evictions() const { return evictions_; }
   const std::string& fate() const { return fate_; }
   const std::string& fault() const { return fault_; }
 
@@ -96,6 +97,7 @@ class SimAgent {
   std::shared_ptr<SimPath> path_ = std::make_shared<SimPath>();
   std::unique_ptr<SimSession> session_;
   std::shared_ptr<SimLink> link_;  // without a session
+  int evictions_ = 0;
   bool is_alive_ = false;
   bool is_paused_ = false;
   bool is_leaving_ = false;

@@ -13,9 +13,18 @@ NodeId addressee(const RendezvousAction& action) {
 
 void SimCoordinator::start() {
   if (machine_) return;
-  note_(lives_ > 0 ? "coordinator comes back, empty" : "coordinator starts");
+  const bool has_state = !stored_.empty();
+  note_(lives_ == 0 ? "coordinator starts"
+        : has_state ? "coordinator comes back with its stored state"
+                    : "coordinator comes back, empty");
   if (lives_++ > 0) checker_.machine_restarted();
   machine_.emplace(settings_, clock_->now());
+  delay_now_ = dice_->between(Duration(1), 2 * std::max(store_delay_, Duration(1)));
+  if (has_state) {
+    const Status restored = machine_->restore(stored_, clock_->now());
+    if (!restored.ok()) fault_ = std::string(restored.message());
+    note_(machine_->describe(clock_->now()));
+  }
   watch_deadline();
 }
 
@@ -24,6 +33,7 @@ void SimCoordinator::crash(bool is_host_dead) {
   note_(is_host_dead ? "the coordinator's host dies" : "coordinator is killed");
   ++era_;
   machine_.reset();
+  is_storing_ = false;
   is_stalled_ = false;
   unread_.clear();
   sessions_.clear();
@@ -138,12 +148,22 @@ void SimCoordinator::step(const RendezvousEvent& event) {
     note_("job is closed: " + machine_->result()->message);
   }
   for (const RendezvousAction& action : actions) say(action);
+  store_later();
   // Judged just now, nothing may still be due.
   const auto next = machine_->next_deadline();
   if (std::holds_alternative<rdzv::Tick>(event) && next && *next <= clock_->now()) {
     fault_ = "a deadline is still due after Tick: " + machine_->describe(clock_->now());
   }
   watch_deadline();
+}
+
+void SimCoordinator::store_later() {
+  if (store_delay_ == Duration::zero() || std::exchange(is_storing_, true)) return;
+  clock_->after(delay_now_, [this, era = era_] {
+    if (era != era_) return;
+    is_storing_ = false;
+    stored_ = machine_->encode();
+  });
 }
 
 void SimCoordinator::say(const RendezvousAction& action) {

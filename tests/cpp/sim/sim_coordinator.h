@@ -1,7 +1,8 @@
 #pragma once
 
 // A small model of the coordinator: sessions in, a Rendezvous behind them, messages out. It can
-// crash and come back with nothing, and it can stand still.
+// crash and come back with nothing, or with a state that it stored some time before, and it can
+// stand still.
 
 #include <cstdint>
 #include <deque>
@@ -22,10 +23,14 @@ class SimCoordinator : public SimAuthority {
       : SimAuthority(clock, std::move(settings), std::move(note)), dice_(dice) {}
 
   void start();
+  // The state is stored this long after it has changed. Drawn again at each start, up to twice it.
+  void store_state_after(Duration delay) { store_delay_ = delay; }
+  bool has_stored_state() const { return !stored_.empty(); }
   void crash(bool is_host_dead);
   void stall();
   void unstall();
   bool is_up() const { return machine_.has_value(); }
+  const Rendezvous* machine() const { return machine_ ? &*machine_ : nullptr; }
 
   std::shared_ptr<SimLink> connect(SimAgent* agent) override;
   std::string describe() const override {
@@ -58,6 +63,12 @@ class SimCoordinator : public SimAuthority {
   std::uint64_t era_ = 0;    // counts lives; older callbacks are void
   std::uint64_t alarm_ = 0;  // counts deadlines; only the last one set counts
   Instant alarm_at_ = Instant::max();
+  void store_later();
+
+  Duration store_delay_{};  // zero: no state is stored
+  Duration delay_now_{};
+  std::string stored_;
+  bool is_storing_ = false;
   std::string fault_;
 };
 

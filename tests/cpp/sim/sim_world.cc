@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -19,6 +20,7 @@ using namespace std::chrono_literals;
 constexpr Duration kGrace = 2s;             // of every node
 constexpr Duration kStopMax = 20s;          // of workers that cannot be killed for long
 constexpr Duration kFindOut = 15s;          // for an agent to see that its session is dead
+constexpr Duration kLatency = 200ms;        // of messages and of workers that are stopped
 constexpr Duration kConvergeWithin = 400s;  // after everything has healed
 
 JobSettings draw_settings(Dice* dice) {
@@ -43,21 +45,31 @@ JobSettings draw_settings(Dice* dice) {
   return settings;
 }
 
+enum class Faults : std::uint8_t { kAll, kCoordinatorCrashes };
+
 class World {
  public:
-  World(SimMode mode, std::uint64_t seed, bool with_trace)
+  World(SimMode mode, Faults faults, std::uint64_t seed, bool with_trace)
       : mode_(mode),
+        faults_(faults),
         dice_(seed),
         clock_(seed),
         start_(clock_.now()),
         with_trace_(with_trace),
         settings_(draw_settings(&dice_)) {
+    if (faults == Faults::kCoordinatorCrashes) {
+      settings_.max_restarts = 100;
+      settings_.shrink_delay = 0s;  // the only wait beside the start hold
+    }
     const auto note_it = [this](const std::string& what) { note("-", what); };
     if (mode == SimMode::kShared) {
       authority_ = std::make_unique<SimShared>(&clock_, &dice_, settings_, note_it);
     } else {
       auto coordinator = std::make_unique<SimCoordinator>(&clock_, &dice_, settings_, note_it);
       coordinator_ = coordinator.get();
+      if (mode == SimMode::kStored) {
+        coordinator_->store_state_after(dice_.between(Duration(1ms), Duration(1s)));
+      }
       authority_ = std::move(coordinator);
     }
     agent_world_.clock = &clock_;
@@ -74,13 +86,17 @@ class World {
   }
 
   SimReport run() {
-    if (mode_ == SimMode::kStandalone) coordinator_->start();
+    if (is_coordinator_alone()) coordinator_->start();
     const int machines = settings_.max_nodes + (settings_.static_ranks ? 0 : dice_.between(0, 2));
     for (int machine = 0; machine < machines; ++machine) {
       clock_.after(dice_.between(Duration(0s), Duration(4s)), [this, machine] { boot(machine); });
     }
     const Instant heal_at = clock_.now() + dice_.between(Duration(20s), Duration(90s));
-    plan_fault();
+    if (faults_ == Faults::kAll) {
+      plan_fault();
+    } else {
+      plan_crash();
+    }
     while (violations_.empty() && clock_.run_next(heal_at)) check();
     heal();
     const Instant end = clock_.now() + kConvergeWithin;
@@ -92,6 +108,7 @@ class World {
     report.trace = std::move(trace_);
     report.steps = authority_->steps();
     report.rounds = authority_->checker().rounds_seen();
+    report.crashes = static_cast<std::uint64_t>(std::max(authority_->lives() - 1, 0));
     report.end = end_;
     return report;
   }
@@ -124,7 +141,7 @@ class World {
     agents_.push_back(std::make_unique<SimAgent>(&agent_world_, options));
     machines_.push_back(machine);
     note(options.info.name, "starts");
-    if (dice_.chance(0.1)) {
+    if (dice_.chance(0.1) && faults_ == Faults::kAll) {
       agents_.back()->path()->delay_max = 300ms;  // a slow machine
     }
     agents_.back()->start();
@@ -135,6 +152,7 @@ class World {
     work.length = dice_.between(Duration(2s), Duration(40s));
     work.fails = !has_healed_ && dice_.chance(0.25);
     work.stop = dice_.between(Duration(1ms), Duration(500ms));
+    if (faults_ != Faults::kAll) return work;
     if (dice_.chance(0.1)) work.stop = kGrace;
     if (!has_healed_ && dice_.chance(0.02)) work.stop = kStopMax;
     return work;
@@ -169,6 +187,21 @@ class World {
       if (has_healed_) return;
       cause_fault();
       plan_fault();
+    });
+  }
+
+  void plan_crash() {
+    clock_.after(dice_.between(Duration(1ms), Duration(6s)), [this] {
+      if (has_healed_) return;
+      if (!coordinator_->has_stored_state()) {  // newcomers alone could form another first round
+        plan_crash();
+        return;
+      }
+      coordinator_->crash(false);
+      clock_.after(dice_.between(Duration(1ms), Duration(5s)), [this] {
+        coordinator_->start();
+        if (!has_healed_) plan_crash();
+      });
     });
   }
 
@@ -219,7 +252,7 @@ class World {
   }
 
   void restart_coordinator(Duration length) {
-    if (mode_ != SimMode::kStandalone) return;
+    if (!is_coordinator_alone()) return;
     coordinator_->crash(dice_.chance(0.3));
     clock_.after(dice_.chance(0.8) ? length : Duration(25s), [this] { coordinator_->start(); });
   }
@@ -275,7 +308,7 @@ class World {
       agent->unpause();
     }
     if (coordinator_ != nullptr) coordinator_->unstall();
-    if (mode_ == SimMode::kStandalone) coordinator_->start();
+    if (is_coordinator_alone()) coordinator_->start();
     for (int machine = 0; machine < settings_.min_nodes; ++machine) boot_somewhere();
   }
 
@@ -295,6 +328,40 @@ class World {
         violations_.push_back(agent->name() + ": " + agent->fault());
       }
     }
+    if (faults_ == Faults::kCoordinatorCrashes) check_after_crash();
+  }
+
+  // Nothing but the coordinator has crashed: its nodes live, and none of them keeps others waiting.
+  void check_after_crash() {
+    for (const auto& agent : agents_) {
+      if (agent->evictions() == 0) continue;
+      violations_.push_back(agent->name() + " was declared lost although it lives");
+      return;
+    }
+    const Rendezvous* machine = coordinator_->machine();
+    const bool is_waiting =
+        machine != nullptr && machine->record().round > 0 &&
+        (machine->phase() == RendezvousPhase::kForming || has_missing(*machine));
+    if (!is_waiting) {
+      waiting_since_.reset();
+      return;
+    }
+    if (!waiting_since_) waiting_since_ = clock_.now();
+    const Duration waited = clock_.now() - *waiting_since_;
+    if (waited <= kStartHold + kLatency) return;
+    violations_.push_back("waited " + std::to_string(to_seconds(waited)) +
+                          " s for a round: " + authority_->describe());
+  }
+
+  static bool has_missing(const Rendezvous& machine) {
+    const auto& members = machine.members();
+    return std::any_of(members.begin(), members.end(), [](const RoundMember& member) {
+      return member.fate == MemberFate::kMissing;
+    });
+  }
+
+  bool is_coordinator_alone() const {
+    return mode_ == SimMode::kStandalone || mode_ == SimMode::kStored;
   }
 
   void complain_of_hanging() {
@@ -320,6 +387,8 @@ class World {
   }
 
   SimMode mode_;
+  Faults faults_;
+  std::optional<Instant> waiting_since_;  // a round is formed, or rebuilt
   Dice dice_;
   SimClock clock_;
   Instant start_;
@@ -339,7 +408,11 @@ class World {
 }  // namespace
 
 SimReport simulate(SimMode mode, std::uint64_t seed, bool with_trace) {
-  return World(mode, seed, with_trace).run();
+  return World(mode, Faults::kAll, seed, with_trace).run();
+}
+
+SimReport simulate_crash_points(std::uint64_t seed, bool with_trace) {
+  return World(SimMode::kStored, Faults::kCoordinatorCrashes, seed, with_trace).run();
 }
 
 }  // namespace elastic::test

@@ -177,6 +177,12 @@ class Job {
     checker_.machine_restarted();
   }
 
+  // The machine dies; another one continues from a state that it stored.
+  void restore_coordinator(const std::string& state) {
+    restart_coordinator();
+    ASSERT_TRUE(machine_.restore(state, now_).ok());
+  }
+
   std::uint64_t round() const { return machine_.record().round; }
   const rdzv::Round& share(const std::string& name) { return shares_[id(name)]; }
   int rank(const std::string& name) { return share(name).own.group_rank; }

@@ -2,10 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/inotify.h>
 #include <sys/socket.h>
 
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <memory>
@@ -16,7 +19,9 @@
 #include "host/base/no_descriptors.h"
 #include "host/coordinator/coordinator_fixture.h"
 #include "host/coordinator/coordinator_service.h"
+#include "host/coordinator/state_file.h"
 #include "os/file/directory.h"
+#include "os/file/file.h"
 #include "os/loop/clock.h"
 #include "os/loop/loop_thread.h"
 
@@ -243,6 +248,49 @@ TEST_F(CoordinatorStateTest, GoesOnFromItsFileAfterARestart) {
     node->resume(settings, rdzv::NodePhase::kWorking, held(1, 2, static_cast<int>(id) - 1));
     EXPECT_EQ(node->expect<rdzv::Resumed>().round, 1u);
   }
+}
+
+TEST_F(CoordinatorStateTest, ARoundFollowsAFailureSoonAfterARestart) {
+  start(options);
+  JobSettings settings = nnodes(2, 2);
+  settings.max_restarts = 1;
+  settings.store_grace = seconds(3600);
+  run_round(2, settings);
+  coordinator->close();
+  start(options);
+  std::vector<std::unique_ptr<SessionClient>> nodes;
+  for (const std::uint64_t id : {1, 2}) {
+    nodes.push_back(connect(id));
+    nodes.back()->info.highest_round = 1;
+    nodes.back()->resume(settings, rdzv::NodePhase::kWorking, held(1, 2, static_cast<int>(id) - 1));
+    nodes.back()->expect<rdzv::Resumed>();
+  }
+  nodes[0]->say(rdzv::Failed{nodes[0]->info.id, 1, {}});
+  for (const auto& node : nodes) {
+    node->expect<rdzv::Restart>();
+    node->say(rdzv::Gone{node->info.id, 1});
+    node->join(settings);
+  }
+  for (const auto& node : nodes) EXPECT_EQ(node->expect<rdzv::Round>().record->round, 2u);
+}
+
+TEST(StateFile, WritesWhatItCouldNotWriteAsSoonAsItCan) {
+  auto folder = os::TemporaryDirectory::create();
+  ASSERT_TRUE(folder.ok());
+  const std::string path = folder->path() + "/later/state";
+  std::promise<Status> failed;
+  auto file = StateFile::open(path, [&](const Status& error) { failed.set_value(error); });
+  ASSERT_TRUE(file.ok());
+  (*file)->put("state");
+  EXPECT_THAT(std::string(failed.get_future().get().message()), HasSubstr("No such file"));
+  std::filesystem::create_directory(folder->path() + "/later");
+  const os::UniqueFd watch(::inotify_init1(IN_CLOEXEC));
+  ASSERT_GE(::inotify_add_watch(watch.get(), (folder->path() + "/later").c_str(), IN_MOVED_TO), 0);
+  pollfd entry{watch.get(), POLLIN, 0};
+  if (!std::filesystem::exists(path)) EXPECT_EQ(::poll(&entry, 1, 60'000), 1);
+  const auto written = os::read_file(path, 100);
+  ASSERT_TRUE(written.ok());
+  EXPECT_EQ(*written, "state");
 }
 
 TEST_F(CoordinatorStateTest, AFileThatIsDamagedIsNamed) {
