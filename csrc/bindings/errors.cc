@@ -22,6 +22,7 @@ struct ExceptionClasses {
   PyObject* rendezvous_closed = nullptr;
   PyObject* rendezvous_timeout = nullptr;
   PyObject* rendezvous_unavailable = nullptr;
+  PyObject* resource_exhausted = nullptr;
   PyObject* worker_failed = nullptr;
 };
 
@@ -70,6 +71,7 @@ PyObject* class_of(StatusCode code, Domain domain) {
     case Domain::kRendezvous: return rendezvous_class(code);
     case Domain::kGeneral: break;
   }
+  if (code == StatusCode::kResourceExhausted) return classes().resource_exhausted;
   return classes().elastic_error;
 }
 
@@ -107,6 +109,9 @@ void bind_errors(py::module_& module) {
       make_class(module, "RendezvousUnavailable",
                  "The coordinator, or the shared state, could not be reached for too long.",
                  {all.rendezvous_error, PyExc_ConnectionError});
+  all.resource_exhausted =
+      make_class(module, "ResourceExhausted",
+                 "The system has no file descriptor, process or memory left.", {all.elastic_error});
   all.worker_failed = make_class(module, "WorkerFailed", "A worker process ended with a failure.",
                                  {all.elastic_error});
 }

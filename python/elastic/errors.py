@@ -13,6 +13,7 @@
     │   ├── RendezvousClosed     the job has ended: no node can join it
     │   ├── RendezvousTimeout    also TimeoutError: no round within the join timeout
     │   └── RendezvousUnavailable   also ConnectionError: the coordinator is unreachable
+    ├── ResourceExhausted     the system has no file descriptor, process or memory left
     └── WorkerFailed          a worker process ended with a failure
 """
 
@@ -24,6 +25,7 @@ from elastic._C import (
     RendezvousError,
     RendezvousTimeout,
     RendezvousUnavailable,
+    ResourceExhausted,
     StoreError,
     StoreProtocolError,
     StoreTimeout,
@@ -39,6 +41,7 @@ __all__ = [
     "RendezvousError",
     "RendezvousTimeout",
     "RendezvousUnavailable",
+    "ResourceExhausted",
     "StoreError",
     "StoreProtocolError",
     "StoreTimeout",

@@ -329,3 +329,16 @@ def test_help_and_version_go_to_stdout() -> None:
 def test_changes_of_state_are_told_at_info() -> None:
     done = sh("exit 0", "--rdzv-id=job", environ=clean_environment(LOGLEVEL="INFO"))
     assert "run_id=job round=1 state=SUCCEEDED finished" in done.stderr
+
+
+def test_a_low_limit_of_open_files_is_named_and_is_no_usage_error() -> None:
+    words = [sys.executable, "-m", "elastic", "--no-python", "/bin/true"]
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'ulimit -n 12 && exec "$@"', "sh", *words],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == 71, done.stderr
+    assert "the limit of open files is 12; raise it with ulimit -n" in done.stderr

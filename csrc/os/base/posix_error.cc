@@ -1,6 +1,9 @@
 #include "os/base/posix_error.h"
 
+#include <sys/resource.h>
+
 #include <cerrno>
+#include <string>
 #include <system_error>
 
 namespace elastic::os {
@@ -43,7 +46,13 @@ StatusCode code_of(int error) {
 std::string error_text(int error) { return std::system_category().message(error); }
 
 Status posix_error(std::string_view context, int error) {
-  return {code_of(error), std::string(context) + ": " + error_text(error)};
+  std::string message = std::string(context) + ": " + error_text(error);
+  rlimit files{};
+  if (error == EMFILE && ::getrlimit(RLIMIT_NOFILE, &files) == 0) {
+    message += " (the limit of open files is " + std::to_string(files.rlim_cur) +
+               "; raise it with ulimit -n)";
+  }
+  return {code_of(error), message};
 }
 
 }  // namespace elastic::os

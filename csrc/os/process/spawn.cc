@@ -57,7 +57,11 @@ Result<Helper> spawn_helper(const std::string& path, const std::string& argument
   helper.channel.reset(ends[0]);
   UniqueFd theirs(ends[1]);
   theirs.reset(::fcntl(theirs.get(), F_DUPFD_CLOEXEC, kLowestSafeDescriptor));
-  if (!theirs.valid() || ::fcntl(helper.channel.get(), F_SETFL, O_NONBLOCK) != 0) {
+  if (!theirs.valid()) {
+    // EINVAL: the number is not below RLIMIT_NOFILE.
+    return posix_error("cannot prepare a socket pair", errno == EINVAL ? EMFILE : errno);
+  }
+  if (::fcntl(helper.channel.get(), F_SETFL, O_NONBLOCK) != 0) {
     return posix_error("cannot prepare a socket pair", errno);
   }
   SpawnSettings settings;
