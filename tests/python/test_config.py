@@ -191,6 +191,12 @@ def test_switches_have_variables_with_0_and_1(script: str) -> None:
     assert configure([script], {"PET_MODULE": "0", "PET_RUN_PATH": "0"}).entrypoint[2] == script
 
 
+def test_the_start_timeout_has_an_option_and_a_variable(script: str) -> None:
+    assert configure([script]).start_timeout == 60.0
+    assert configure([script], {"PET_START_TIMEOUT": "0.5"}).start_timeout == 0.5
+    assert configure(["--start-timeout=5", script]).start_timeout == 5.0
+
+
 def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
     environ = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}
     assert configure([script], environ).shutdown_timeout == 5.0
@@ -220,6 +226,7 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
         (["--max-restarts=-1"], "whole number from 0"),
         (["--max-restarts=1.5"], "whole number from 0"),
         (["--monitor-interval=0"], "greater than 0"),
+        (["--start-timeout=0"], "--start-timeout is '0': .* greater than 0"),
         (["--shutdown-timeout=-1"], "number of seconds from 0"),
         (["--shutdown-timeout=nan"], "number of seconds from 0"),
         (["--signals-to-handle=SIGNOTHING"], "there is no signal 'SIGNOTHING'"),

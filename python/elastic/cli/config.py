@@ -78,6 +78,7 @@ class LaunchConfig(NamedTuple):
     run_id: str
     role: str
     max_restarts: int
+    start_timeout: float
     shutdown_timeout: float
     failure_grace: float
     exit_barrier_timeout: float | None  # None: no limit

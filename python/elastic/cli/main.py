@@ -81,7 +81,7 @@ class Launcher:
 
     def run(self, argv: Sequence[str]) -> int:
         from elastic import _C
-        from elastic.errors import ConfigError, ElasticError
+        from elastic.errors import ConfigError, ElasticError, ResourceExhausted
         from elastic.text import UnresolvedHost, duration
 
         try:
@@ -92,6 +92,9 @@ class Launcher:
         except ConfigError as error:
             self._say(str(error))
             return _C.EXIT_USAGE
+        except ResourceExhausted as error:
+            self._say(str(error))
+            return _C.EXIT_SUPERVISION_LOST
         except ElasticError as error:
             self._say(str(error))
             return _C.EXIT_INTERNAL
@@ -169,6 +172,7 @@ class Launcher:
             shutdown_timeout=job.shutdown_timeout,
             failure_grace=job.failure_grace,
             exit_barrier_timeout=job.exit_barrier_timeout,
+            start_timeout=job.start_timeout,
             stop_scope=job.stop_scope,
             rendezvous=job.rendezvous and job.rendezvous.options(job.run_id, job.local_addr),
             worker_ports=job.worker_ports,

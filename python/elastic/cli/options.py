@@ -82,6 +82,13 @@ _FAILURES = (
         "limit.",
     ),
     Option(
+        "start-timeout",
+        "SECONDS",
+        "How long a worker may take until its program is executed. A worker that hangs on a mount "
+        "that does not respond is killed, and the path is reported.",
+        default="60",
+    ),
+    Option(
         "shutdown-timeout",
         "SECONDS",
         "From SIGTERM to SIGKILL whenever workers are stopped; default "

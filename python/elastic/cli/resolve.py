@@ -77,6 +77,9 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         run_id=node.run_id or _random_id(),
         role=line.text("role") or DEFAULT_ROLE,  # torchx passes an empty one
         max_restarts=integer(line, "max-restarts", 0, 2**31 - 1),
+        start_timeout=seconds(
+            line.text("start-timeout"), line.origin("start-timeout"), positive=True
+        ),
         shutdown_timeout=shutdown_timeout,
         failure_grace=_seconds_or(line, "failure-grace", shutdown_timeout),
         exit_barrier_timeout=_seconds_or(line, "exit-barrier-timeout", None),

@@ -55,6 +55,7 @@ class LocalElasticAgent:
         log_line_prefix_template: str = DEFAULT_LINE_PREFIX,
         shutdown_timeout: float = 30.0,
         failure_grace: float | None = None,
+        start_timeout: float = 60.0,
         stop_scope: str = "group",
         exit_barrier_timeout: float | None = None,
         rendezvous: _C.RendezvousOptions | None = None,
@@ -65,6 +66,7 @@ class LocalElasticAgent:
         """``environment`` is all that workers inherit, as a rule what this process has.
 
         ``failure_grace``: the shutdown timeout when a worker or a node failed; None: the same.
+        ``start_timeout``: how long a worker may take until its program is executed.
         ``stop_scope``: who hears of a stop, each worker's ``"group"`` or the ``"leader"`` alone.
         ``exit_barrier_timeout``: how long to wait for other nodes when all workers here have
         succeeded; None: as long as they work. ``rendezvous``: how the nodes of the job meet, and
@@ -95,6 +97,7 @@ class LocalElasticAgent:
             log_dir=logs.log_dir or "",
             line_prefix=log_line_prefix_template,
             become_subreaper=become_subreaper,
+            start_timeout=start_timeout,
         )
         self._keeps_logs = logs.log_dir is not None
         self._group = WorkerGroup(spec)
