@@ -4,6 +4,7 @@
 
 #include "host/agent/node.h"
 #include "host/base/event_queue.h"
+#include "os/base/fork_guard.h"
 #include "os/loop/loop_thread.h"
 #include "os/loop/notifier.h"
 #include "os/net/address.h"
@@ -45,8 +46,15 @@ class Agent::Impl {
   Impl(os::Notifier notifier, std::unique_ptr<os::LoopThread> thread)
       : events_(std::move(notifier)), thread_(std::move(thread)) {}
   ~Impl() {
+    if (fork_guard_.is_in_child()) {
+      // The thread is not here, and guardian and workers are the parent's.
+      static_cast<void>(node_.release());
+      static_cast<void>(thread_.release());
+      return;
+    }
     thread_->call([this] { node_.reset(); });
   }
+  bool is_in_child() const { return fork_guard_.is_in_child(); }
 
   Status begin(const AgentOptions& options) {
     Status status;
@@ -64,19 +72,21 @@ class Agent::Impl {
   }
 
   std::optional<AgentEvent> next_event(Instant deadline, const std::function<bool()>& interrupted) {
-    if (is_finished_) return std::nullopt;
+    if (is_finished_ || is_in_child()) return std::nullopt;
     std::optional<AgentEvent> event = events_.pop(deadline, interrupted);
     is_finished_ = event && event->kind == AgentEvent::Kind::kFinished;
     return event;
   }
 
   void request_stop(int signal) {
+    if (is_in_child()) return;
     thread_->loop().post([this, signal] { node_->request_stop(signal); });
   }
 
   const AgentResult& result() const { return node_->result(); }
 
  private:
+  const os::ForkGuard fork_guard_;
   host::EventQueue<AgentEvent> events_;
   bool is_finished_ = false;          // of the caller of next_event()
   std::unique_ptr<host::Node> node_;  // loop thread only, but for a result that is final
@@ -111,6 +121,8 @@ std::optional<AgentEvent> Agent::next_event(Instant deadline,
 }
 
 void Agent::request_stop(int signal) { impl_->request_stop(signal); }
+
+bool Agent::is_in_child() const { return impl_->is_in_child(); }
 
 const AgentResult& Agent::result() const { return impl_->result(); }
 

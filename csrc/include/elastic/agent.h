@@ -34,7 +34,7 @@ namespace elastic {
 // Exit codes of the launcher itself; every other code is the first failing worker's.
 inline constexpr int kExitUsage = 2;             // a bad flag, value, file or variable
 inline constexpr int kExitInternal = 70;         // a fault of elastic's own
-inline constexpr int kExitSupervisionLost = 71;  // the guardian died; retry on this node may help
+inline constexpr int kExitSupervisionLost = 71;  // the guardian died, or no process could be made
 inline constexpr int kExitCannotStart = 72;      // a worker's program could not be executed
 inline constexpr int kExitCannotServe = 73;      // the port is taken, or the address is not ours
 inline constexpr int kExitCannotLog = 74;        // the log directory cannot be made or written
@@ -138,6 +138,9 @@ class ELASTIC_EXPORT Agent {
   // `stop_grace`, then finishes with 128 + signal; or with success, if all workers here had
   // succeeded. A second call kills at once.
   void request_stop(int signal);
+  // Whether this is the copy in a process that was forked after start(). It does nothing there:
+  // next_event() returns nullopt at once, request_stop() has no effect.
+  bool is_in_child() const;
   // REQUIRES: kFinished was delivered.
   const AgentResult& result() const;
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -430,6 +431,28 @@ TEST(AgentTee, ShowsNothingOfADiscardedStreamAndEverythingOfAnInheritedOne) {
   const Console console = run_with_console(options_of({both}));
   EXPECT_EQ(console.out, "");
   EXPECT_EQ(console.err, "err\n");
+}
+
+// multiprocessing and os.fork() copy the object, and the copy is destroyed at the child's exit.
+TEST(Agent, CopyInAForkedChildDoesNothingAndLeavesTheWorkersAlone) {
+  const ScratchDir dir;
+  Fifo output(dir / "out");
+  RunningAgent agent(options_of({shell("echo ready > " + output.path() + "; exec sleep 1000")}));
+  ASSERT_EQ(output.next_line(), "ready");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    agent->request_stop(SIGTERM);
+    const bool is_silent = !agent->next_event(Instant::max());
+    const bool is_known = agent->is_in_child();
+    agent.destroy();
+    ::_exit(is_silent && is_known ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_FALSE(agent->is_in_child());
+  agent->request_stop(SIGTERM);
+  EXPECT_EQ(agent.finish().exit_code, 128 + SIGTERM);
 }
 
 }  // namespace
