@@ -25,6 +25,10 @@ struct PyAgent {
 
   std::shared_ptr<Agent> get() const {
     if (!agent) raise_status({StatusCode::kFailedPrecondition, "the agent is closed"});
+    if (agent->is_in_child()) {
+      raise_status({StatusCode::kFailedPrecondition,
+                    "the agent belongs to the parent process; start another one in this process"});
+    }
     return agent;
   }
   void close() {

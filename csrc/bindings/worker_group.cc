@@ -56,6 +56,8 @@ void bind_exit(py::module_& module) {
       .def_readonly("signal", &WorkerExit::signal)
       .def_readonly("core_dumped", &WorkerExit::core_dumped)
       .def_readonly("stopped_by_us", &WorkerExit::stopped_by_us)
+      .def_readonly("killed_by_us", &WorkerExit::killed_by_us,
+                    "it was still running when SIGKILL was sent to what was left")
       .def_readonly("stage", &WorkerExit::stage)
       .def_readonly("error", &WorkerExit::error, "errno, for NOT_STARTED")
       .def_property_readonly("path", [](const WorkerExit& self) { return from_os(self.path); })
@@ -85,6 +87,7 @@ void bind_event(py::module_& module) {
   py::class_<WorkerEvent> event(module, "WorkerEvent", "An event of a worker or of the group.");
   py::enum_<WorkerEvent::Kind>(event, "Kind")
       .value("STARTED", WorkerEvent::Kind::kStarted)
+      .value("START_DELAYED", WorkerEvent::Kind::kStartDelayed)
       .value("EXITED", WorkerEvent::Kind::kExited)
       .value("GROUP_GONE", WorkerEvent::Kind::kGroupGone)
       .value("STUCK", WorkerEvent::Kind::kStuck)
@@ -94,6 +97,7 @@ void bind_event(py::module_& module) {
       .def_readonly("local_rank", &WorkerEvent::local_rank)
       .def_readonly("pid", &WorkerEvent::pid)
       .def_readonly("exit", &WorkerEvent::exit)
+      .def_readonly("kill_sent", &WorkerEvent::kill_sent, "for STUCK: whether SIGKILL was sent")
       .def_readonly("message", &WorkerEvent::message)
       .def_property_readonly(
           "at", [](const WorkerEvent& self) { return to_seconds_since_boot(self.at); });
@@ -148,11 +152,11 @@ void bind_worker_group(py::module_& module) {
           "Signal the workers, and kill all their processes after `grace` seconds.")
       .def(
           "forward",
-          [](const PyWorkerGroup& self, int signal, SignalScope scope) {
-            self.get()->forward(signal, scope);
-          },
+          [](const PyWorkerGroup& self, int signal, SignalScope scope,
+             std::optional<int> local_rank) { self.get()->forward(signal, scope, local_rank); },
           py::arg("signal"), py::arg("scope") = SignalScope::kGroup,
-          "Deliver a signal to the workers without stopping them.")
+          py::arg("local_rank") = py::none(),
+          "Deliver a signal to all workers, or to one, without stopping them.")
       .def("next_event", &next_event, py::arg("timeout") = py::none(),
            "The next event; None after `timeout` seconds without one. Signal handlers run during\n"
            "the call.")

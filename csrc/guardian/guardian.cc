@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <ctime>
 #include <utility>
 #include <variant>
 
@@ -29,7 +31,12 @@
 // A sweep kills the workers' groups, then every direct child, and does so again each time a child
 // ends, until there is none: whatever a dying process leaves becomes a direct child before its own
 // end is told, so no descendant is missed, whatever sessions it made. It ends when wait says
-// ECHILD.
+// ECHILD. Processes that fork faster than they are killed would keep it busy for ever: when new
+// ones still appear after kBreedingLimit, all are held first and then killed (containment.cc).
+//
+// Helpers are processes that outlive a sweep. A sweep spares them and what is below them, but not
+// what they have left to the guardian. A helper that ends is reaped at once, its group killed
+// first.
 //
 // When the agent is gone (end of file, or its pidfd, which also tells when somebody else holds a
 // copy of the socket) the guardian sweeps and exits. Until then its end of the channel stays open:
@@ -42,6 +49,35 @@ namespace elastic::guardian {
 namespace {
 
 constexpr std::size_t kReadBytes = 16 << 10;
+
+// A process that SIGKILL has hit forks no more, so after this time a new one means that something
+// escapes between the look and the signal.
+constexpr Duration kBreedingLimit = std::chrono::milliseconds(100);
+constexpr Duration kContainmentLimit = std::chrono::seconds(1);
+constexpr int kReapedAtOnce = 1024;
+constexpr Duration kPollRetry = std::chrono::milliseconds(20);
+
+Worker* find(std::vector<Worker>* processes, std::uint32_t id) {
+  const auto found = std::find_if(processes->begin(), processes->end(),
+                                  [&](const Worker& one) { return one.id == id; });
+  return found == processes->end() ? nullptr : &*found;
+}
+
+bool has_pid(const std::vector<Worker>& processes, pid_t pid) {
+  return std::any_of(processes.begin(), processes.end(),
+                     [&](const Worker& one) { return one.pid == pid; });
+}
+
+// Also when the child has not reached setsid() yet. False: it may not be signalled.
+bool kill_group(pid_t leader, int signal) {
+  if (::kill(-leader, signal) == 0) return true;
+  if (errno == ESRCH && ::kill(leader, signal) == 0) return true;
+  return errno != EPERM;
+}
+
+void forget_failed_starts(std::vector<Worker>* processes) {
+  std::erase_if(*processes, [](const Worker& one) { return one.pid < 0; });
+}
 
 }  // namespace
 
@@ -65,26 +101,47 @@ void Guardian::wait() {
   polled_[kSignals] = {signals_.get(), POLLIN, 0};
   if (connected_) polled_[kChannel] = {channel_.get(), wanted, 0};
   if (connected_) polled_[kAgent] = {agent_.get(), POLLIN, 0};
-  for (const Worker& worker : workers_) {
-    if (worker.exec_pipe.valid()) polled_.push_back({worker.exec_pipe.get(), POLLIN, 0});
+  for (const auto* processes : {&workers_, &helpers_}) {
+    for (const Worker& one : *processes) {
+      if (one.exec_pipe.valid()) polled_.push_back({one.exec_pipe.get(), POLLIN, 0});
+    }
   }
-  if (::poll(polled_.data(), polled_.size(), -1) < 0) return;
+  const bool is_known = poll_descriptors();
   now_ = os::monotonic_now();
 
   const bool some_start_went = std::any_of(polled_.begin() + kFixed, polled_.end(),
                                            [](const pollfd& item) { return item.revents != 0; });
-  if (some_start_went) collect_starts();
+  if (some_start_went) {
+    collect_starts(&workers_);
+    collect_starts(&helpers_);
+  }
   if (polled_[kSignals].revents != 0) {
     signalfd_siginfo info[8];
     while (::read(signals_.get(), info, sizeof info) > 0) continue;
-    collect_exits();
+    collect_exits(&workers_);
+    collect_exits(&helpers_);
     flush();
+    release_helpers();
     reap_orphans();
   }
   if (polled_[kChannel].revents != 0) read_requests();
-  if (polled_[kAgent].revents != 0) lose_agent();
+  // Where poll fails, the end of the channel must do.
+  if (is_known && polled_[kAgent].revents != 0) lose_agent();
   if (sweeping_) sweep_once();
   flush();
+}
+
+// poll fails for long when the kernel has no memory, or when RLIMIT_NOFILE was lowered below the
+// number of items. Then everything is looked at, at intervals: all descriptors are non-blocking.
+bool Guardian::poll_descriptors() {
+  const int timeout = std::exchange(looks_again_, false) ? 0 : -1;
+  if (::poll(polled_.data(), polled_.size(), timeout) >= 0) return true;
+  if (errno != EINTR) {
+    const timespec pause{.tv_sec = 0, .tv_nsec = kPollRetry.count()};
+    ::nanosleep(&pause, nullptr);
+  }
+  for (pollfd& item : polled_) item.revents = item.fd < 0 ? short{0} : short{POLLIN};
+  return false;
 }
 
 void Guardian::read_requests() {
@@ -104,12 +161,13 @@ void Guardian::read_requests() {
 
 // False: the agent may not ask this now.
 bool Guardian::handle(const Request& request) {
-  if (sweeping_) return false;
-  if (const auto* wanted = std::get_if<StartRequest>(&request)) {
-    start(*wanted);
-  } else if (const auto* sent = std::get_if<SignalRequest>(&request)) {
+  if (const auto* wanted = std::get_if<StartRequest>(&request)) return start(*wanted);
+  if (const auto* sent = std::get_if<SignalRequest>(&request)) {
     signal(*sent);
-  } else if (std::holds_alternative<CancelStartsRequest>(request)) {
+    return true;
+  }
+  if (sweeping_) return false;
+  if (std::holds_alternative<CancelStartsRequest>(request)) {
     cancel_starts();
   } else {
     sweep();
@@ -117,32 +175,47 @@ bool Guardian::handle(const Request& request) {
   return true;
 }
 
-void Guardian::start(const StartRequest& request) {
+bool Guardian::start(const StartRequest& request) {
+  const bool is_helper = request.lifetime == Lifetime::kHelper;
+  if (sweeping_ && !is_helper) return false;
+  if (find(&workers_, request.id) != nullptr || find(&helpers_, request.id) != nullptr)
+    return false;
   Worker worker;
   StartFailure failure;
-  if (!spawn(request, pid_, &worker, &failure)) return report_failed_start(worker, failure);
-  workers_.push_back(std::move(worker));
+  if (spawn(request, pid_, &worker, &failure)) {
+    (is_helper ? helpers_ : workers_).push_back(std::move(worker));
+  } else {
+    report_failed_start(worker, failure);
+  }
+  return true;
 }
 
-// A stop marks only who still lives: what ended before is collected first.
+// A stop marks only what still runs: what ended before is collected first.
 void Guardian::signal(const SignalRequest& request) {
   now_ = os::monotonic_now();
-  collect_exits();
-  for (Worker& worker : workers_) {
-    if (request.is_stop && !worker.ended) worker.stopped = true;
-    if (request.scope == SignalScope::kLeader) {
-      if (!worker.ended) ::kill(worker.pid, request.signal);
-    } else if (::kill(-worker.pid, request.signal) != 0 && errno == ESRCH) {
-      ::kill(worker.pid, request.signal);  // the child has not reached setsid() yet
+  collect_exits(&workers_);
+  collect_exits(&helpers_);
+  for (auto* processes : {&workers_, &helpers_}) {
+    for (Worker& one : *processes) {
+      const bool is_meant =
+          request.id == one.id || (request.id == kEveryWorker && processes == &workers_);
+      if (!is_meant) continue;
+      if (request.is_stop && !one.ended) one.stopped = true;
+      if (request.scope == SignalScope::kGroup) {
+        kill_group(one.pid, request.signal);
+      } else if (!one.ended) {
+        ::kill(one.pid, request.signal);
+      }
     }
   }
+  release_helpers();
 }
 
 // The killed child is reaped like an orphan; one that the kernel does not let go of is waited for
 // by the sweep.
 void Guardian::cancel_starts() {
   now_ = os::monotonic_now();
-  collect_starts();
+  collect_starts(&workers_);
   for (Worker& worker : workers_) {
     if (!worker.exec_pipe.valid()) continue;
     const StartProgress::Step step = worker.progress.current();
@@ -150,25 +223,33 @@ void Guardian::cancel_starts() {
     report_failed_start(worker, {step.stage, ETIMEDOUT, step.index}, true);
     worker.pid = -1;
   }
-  std::erase_if(workers_, [](const Worker& worker) { return worker.pid < 0; });
+  forget_failed_starts(&workers_);
 }
 
 void Guardian::sweep() {
   now_ = os::monotonic_now();
-  collect_exits();
-  for (Worker& worker : workers_) worker.stopped = worker.stopped || !worker.ended;
+  collect_exits(&workers_);
+  for (Worker& worker : workers_) {
+    worker.stopped = worker.stopped || !worker.ended;
+    worker.killed = !worker.ended;
+  }
   sweeping_ = true;
+  sweep_began_ = now_;
 }
 
+// Nothing is spared any more.
 void Guardian::lose_agent() {
   connected_ = false;
   unsent_.clear();
+  for (Worker& helper : helpers_) workers_.push_back(std::move(helper));
+  helpers_.clear();
+  if (!sweeping_) sweep_began_ = now_;
   sweeping_ = true;
 }
 
-void Guardian::collect_starts() {
-  for (Worker& worker : workers_) resolve_start(&worker);
-  std::erase_if(workers_, [](const Worker& worker) { return worker.pid < 0; });
+void Guardian::collect_starts(std::vector<Worker>* processes) {
+  for (Worker& one : *processes) resolve_start(&one);
+  forget_failed_starts(processes);
 }
 
 // Reads the exec pipe. True when the program runs or ran; a failed start has no pid any more: its
@@ -195,38 +276,47 @@ void Guardian::report_failed_start(const Worker& worker, const StartFailure& fai
   tell(NotStartedEvent{worker.id, failure.stage, failure.error, timed_out, now_, path});
 }
 
-void Guardian::collect_exits() {
-  for (Worker& worker : workers_) {
-    if (worker.ended) continue;
+void Guardian::collect_exits(std::vector<Worker>* processes) {
+  for (Worker& one : *processes) {
+    if (one.ended) continue;
     siginfo_t info{};
-    const auto pid = static_cast<id_t>(worker.pid);
+    const auto pid = static_cast<id_t>(one.pid);
     if (::waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) continue;
-    if (!resolve_start(&worker)) continue;
-    worker.ended = true;
+    if (!resolve_start(&one)) continue;
+    one.ended = true;
     const ExitCause cause = info.si_code == CLD_EXITED   ? ExitCause::kExited
                             : info.si_code == CLD_DUMPED ? ExitCause::kDumpedCore
                                                          : ExitCause::kSignaled;
-    tell(ExitedEvent{worker.id, cause, info.si_status, worker.stopped, now_});
+    tell(ExitedEvent{one.id, cause, info.si_status, one.stopped, one.killed, now_});
   }
-  std::erase_if(workers_, [](const Worker& worker) { return worker.pid < 0; });
+  forget_failed_starts(processes);
+}
+
+void Guardian::release_helpers() {
+  std::erase_if(helpers_, [](const Worker& helper) {
+    if (!helper.ended) return false;
+    ::kill(-helper.pid, SIGKILL);
+    ::waitpid(helper.pid, nullptr, WNOHANG);
+    return true;
+  });
 }
 
 void Guardian::reap_orphans() {
-  if (sweeping_ || !os::list_children(&children_)) return;  // a sweep reaps by itself
+  if (sweeping_ || !list_swept_children()) return;  // a sweep reaps by itself
   for (const pid_t child : children_) {
-    const bool is_worker = std::any_of(workers_.begin(), workers_.end(),
-                                       [&](const Worker& worker) { return worker.pid == child; });
-    if (!is_worker) ::waitpid(child, nullptr, WNOHANG);
+    if (!has_pid(workers_, child)) ::waitpid(child, nullptr, WNOHANG);
   }
 }
 
+bool Guardian::list_swept_children() {
+  if (!os::list_children(&children_)) return false;
+  std::erase_if(children_, [this](pid_t child) { return has_pid(helpers_, child); });
+  return true;
+}
+
 void Guardian::sweep_once() {
-  for (const Worker& worker : workers_) {
-    if (::kill(-worker.pid, SIGKILL) != 0 && errno == ESRCH) ::kill(worker.pid, SIGKILL);
-  }
-  if (os::list_children(&children_)) {
-    for (const pid_t child : children_) ::kill(child, SIGKILL);
-  }
+  const bool found_new = kill_workers_and_orphans();
+  if (found_new && now_ - sweep_began_ > kBreedingLimit) contain();
   // Their groups were signalled, so those that ended may go; the others' exits are still to be
   // told.
   std::erase_if(workers_, [](const Worker& worker) {
@@ -234,11 +324,65 @@ void Guardian::sweep_once() {
     return worker.ended;
   });
   if (connected_ && !workers_.empty()) return;
-  pid_t reaped = 0;
-  while ((reaped = ::waitpid(-1, nullptr, WNOHANG)) > 0) continue;
-  if (reaped == 0 || errno != ECHILD) return;  // some child still lives
+  if (is_swept()) finish_sweep();
+}
+
+// True if there is a child that was not killed before.
+bool Guardian::kill_workers_and_orphans() {
+  int refused = 0;
+  for (const Worker& worker : workers_) {
+    if (!kill_group(worker.pid, SIGKILL)) refused = worker.pid;
+  }
+  bool found_new = false;
+  if (list_swept_children()) {
+    for (const pid_t child : children_) {
+      found_new = killed_.insert(child).second || found_new;
+      if (::kill(child, SIGKILL) != 0 && errno == EPERM) refused = child;
+      // One by one: where processes breed, wait would have another one for ever.
+      reap(child);
+    }
+  }
+  if (!std::exchange(kill_told_, true)) tell(KillSentEvent{refused});
+  return found_new;
+}
+
+// True if the child had ended. A worker stays a zombie until its exit was told.
+bool Guardian::reap(pid_t child) {
+  if (has_pid(workers_, child) || ::waitpid(child, nullptr, WNOHANG) != child) return false;
+  killed_.erase(child);
+  return true;
+}
+
+void Guardian::contain() {
+  if (!containment_) containment_.emplace();
+  const Instant limit = os::monotonic_now() + kContainmentLimit;
+  do {
+    if (!list_swept_children()) break;
+    // Holding is dear, and those that have ended are many.
+    std::erase_if(children_, [this](pid_t child) { return reap(child); });
+    os::add_descendants(&children_);
+  } while (containment_->hold(children_) && os::monotonic_now() < limit);
+  containment_->kill();
+}
+
+bool Guardian::is_swept() {
+  // Without /proc there is nothing to tell orphans from helpers by.
+  if (!helpers_.empty()) return !list_swept_children() || children_.empty();
+  for (int i = 0; i < kReapedAtOnce; ++i) {
+    const pid_t reaped = ::waitpid(-1, nullptr, WNOHANG);
+    if (reaped <= 0) return reaped < 0 && errno == ECHILD;
+    killed_.erase(reaped);
+  }
+  looks_again_ = true;
+  return false;
+}
+
+void Guardian::finish_sweep() {
   workers_.clear();
   sweeping_ = false;
+  kill_told_ = false;
+  killed_.clear();
+  containment_.reset();
   tell(SweptEvent{});
 }
 

@@ -5,11 +5,14 @@
 #include <poll.h>
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "core/workers/guardian_protocol.h"
 #include "elastic/time.h"
+#include "guardian/containment.h"
 #include "guardian/worker.h"
 #include "os/base/fd.h"
 
@@ -25,21 +28,32 @@ class Guardian {
 
  private:
   void wait();
+  // False: poll failed, and any of the descriptors may be ready.
+  bool poll_descriptors();
   void read_requests();
   bool handle(const Request& request);
-  void start(const StartRequest& request);
+  bool start(const StartRequest& request);
   void signal(const SignalRequest& request);
   void cancel_starts();
   void sweep();
   void lose_agent();
 
-  void collect_starts();
-  void collect_exits();
+  void collect_starts(std::vector<Worker>* processes);
+  void collect_exits(std::vector<Worker>* processes);
   bool resolve_start(Worker* worker);
   void report_failed_start(const Worker& worker, const StartFailure& failure,
                            bool timed_out = false);
+  void release_helpers();
   void reap_orphans();
+
   void sweep_once();
+  bool kill_workers_and_orphans();
+  bool reap(pid_t child);
+  void contain();
+  bool is_swept();
+  void finish_sweep();
+  // The direct children that a sweep kills: all but the helpers.
+  bool list_swept_children();
 
   void tell(const Event& event);
   void flush();
@@ -52,11 +66,19 @@ class Guardian {
   FrameBuffer received_;
   std::string unsent_;
   std::vector<Worker> workers_;  // since the last sweep
+  std::vector<Worker> helpers_;  // those that live
   bool connected_ = true;        // false: the agent is gone
-  bool sweeping_ = false;
-  Instant now_;  // of the last return from poll
+  Instant now_;                  // of the last return from poll
+  bool looks_again_ = false;     // the next poll does not wait
   std::vector<pollfd> polled_;
   std::vector<pid_t> children_;
+
+  // Of the present sweep.
+  bool sweeping_ = false;
+  bool kill_told_ = false;
+  Instant sweep_began_;
+  std::unordered_set<pid_t> killed_;
+  std::optional<Containment> containment_;
 };
 
 }  // namespace elastic::guardian

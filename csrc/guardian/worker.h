@@ -57,6 +57,7 @@ struct Worker {
   std::string argv0, cwd, stdout_path, stderr_path;  // likewise
   bool ended = false;    // its exit was told; it stays a zombie, so that nobody gets its pid
   bool stopped = false;  // a stop had reached it while it lived
+  bool killed = false;   // and the sweep's SIGKILL
 };
 
 // Forks and executes. On success the worker has a pid and a pipe, which gives end of file when the

@@ -7,7 +7,7 @@ from __future__ import annotations
 import collections.abc
 import datetime
 import typing
-__all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentState', 'ConfigError', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REFUSED', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'QueueEmpty', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailed', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'file_backend', 'store_backend']
+__all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentState', 'ConfigError', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REFUSED', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'QueueEmpty', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailed', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'file_backend', 'store_backend']
 class ElasticError(Exception):
     """The base class of elastic's errors."""
 
@@ -40,6 +40,9 @@ class RendezvousTimeout(RendezvousError, TimeoutError):
 
 class RendezvousUnavailable(RendezvousError, ConnectionError):
     """The coordinator, or the shared state, could not be reached for too long."""
+
+class ResourceExhausted(ElasticError):
+    """The system has no file descriptor, process or memory left."""
 
 class WorkerFailed(ElasticError):
     """A worker process ended with a failure."""
@@ -301,6 +304,11 @@ class WorkerExit:
         errno, for NOT_STARTED
         """
     @property
+    def killed_by_us(self) -> bool:
+        """
+        it was still running when SIGKILL was sent to what was left
+        """
+    @property
     def kind(self) -> ExitKind:
         ...
     @property
@@ -385,6 +393,8 @@ class WorkerEvent:
 
           STARTED
 
+          START_DELAYED
+
           EXITED
 
           GROUP_GONE
@@ -397,6 +407,7 @@ class WorkerEvent:
         GROUP_GONE: typing.ClassVar[WorkerEvent.Kind]
         GUARDIAN_LOST: typing.ClassVar[WorkerEvent.Kind]
         STARTED: typing.ClassVar[WorkerEvent.Kind]
+        START_DELAYED: typing.ClassVar[WorkerEvent.Kind]
         STUCK: typing.ClassVar[WorkerEvent.Kind]
         __members__: typing.ClassVar[dict[str, WorkerEvent.Kind]]
         @typing.overload
@@ -443,6 +454,11 @@ class WorkerEvent:
     def generation(self) -> int:
         ...
     @property
+    def kill_sent(self) -> bool:
+        """
+        for STUCK: whether SIGKILL was sent
+        """
+    @property
     def kind(self) -> WorkerEvent.Kind:
         ...
     @property
@@ -474,9 +490,9 @@ class WorkerGroup:
         """
         Kill all workers.
         """
-    def forward(self, signal: int, scope: SignalScope = SignalScope.GROUP) -> None:
+    def forward(self, signal: int, scope: SignalScope = SignalScope.GROUP, local_rank: int | None = None) -> None:
         """
-        Deliver a signal to the workers without stopping them.
+        Deliver a signal to all workers, or to one, without stopping them.
         """
     def next_event(self, timeout: float | None = None) -> WorkerEvent | None:
         """

@@ -173,3 +173,36 @@ def test_a_worker_group_starts_forwards_and_stops(tmp_path: pathlib.Path) -> Non
         assert exited.exit.stopped_by_us
         assert group.next_event(timeout=30).kind == Event.GROUP_GONE
         assert group.next_event(timeout=0) is None
+
+
+def test_a_worker_that_hangs_before_its_program_is_reported_with_the_path(
+    tmp_path: pathlib.Path,
+) -> None:
+    silent = tmp_path / "silent"
+    os.mkfifo(silent)  # opening it for writing blocks, as nobody reads
+    command = _C.WorkerCommand(["/bin/true"], env=ENV, stdout_path=str(silent))
+    with _C.WorkerGroup(start_timeout=0.2) as group:
+        group.start([command])
+        event = group.next_event(timeout=30)
+        assert event is not None and event.kind == _C.WorkerEvent.Kind.EXITED
+        assert (event.exit.stage, event.exit.path) == ("open", str(silent))
+        assert event.exit.start_timeout == 0.2
+        assert not event.exit.killed_by_us
+
+
+def test_an_agent_is_an_error_in_a_forked_child() -> None:
+    with start(shell("sleep 1000")) as agent:
+        wait_for(agent, Kind.WORKERS_RUNNING)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                agent.next_event(timeout=0)
+            except _C.ElasticError as error:
+                code = 0 if "the agent belongs to the parent process" in str(error) else 2
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        agent.request_stop(signal.SIGTERM)
+        assert finish(agent).exit_code == 143

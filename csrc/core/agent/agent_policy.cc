@@ -54,6 +54,8 @@ bool repeats(const WorkerExit& exit) {
 
 int launcher_code(const WorkerExit& exit) {
   if (exit.kind != ExitKind::kNotStarted) return exit.shell_code();
+  // The machine has no process or descriptor left.
+  if (exit.stage == "fork" || exit.stage == "pipe") return kExitSupervisionLost;
   return exit.stage == "open" ? kExitCannotLog : kExitCannotStart;
 }
 

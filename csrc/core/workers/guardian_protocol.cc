@@ -13,7 +13,14 @@ namespace {
 using core::append_integer;
 
 enum class RequestCode : std::uint8_t { kStart = 1, kSignal, kCancelStarts, kSweep };
-enum class EventCode : std::uint8_t { kHello = 1, kStarted, kNotStarted, kExited, kSwept };
+enum class EventCode : std::uint8_t {
+  kHello = 1,
+  kStarted,
+  kNotStarted,
+  kExited,
+  kKillSent,
+  kSwept
+};
 
 void put_bytes(std::string* out, std::string_view bytes) {
   append_integer(out, static_cast<std::uint32_t>(bytes.size()));
@@ -121,7 +128,12 @@ struct EventWriter {
     append_integer(out, event.cause);
     append_integer(out, event.value);
     append_integer(out, std::uint8_t{event.stopped});
+    append_integer(out, std::uint8_t{event.killed});
     put_instant(out, event.at);
+  }
+  void operator()(const KillSentEvent& event) const {
+    const Frame frame(out, EventCode::kKillSent);
+    append_integer(out, event.refused_pid);
   }
   void operator()(const SweptEvent&) const { const Frame frame(out, EventCode::kSwept); }
 };
@@ -129,7 +141,8 @@ struct EventWriter {
 StartRequest read_start(Reader* reader) {
   StartRequest request;
   request.id = reader->number<std::uint32_t>();
-  request.kind = reader->one_of<StartKind>(1);
+  request.kind = reader->one_of<StartKind>(kStartKindCount);
+  request.lifetime = reader->one_of<Lifetime>(kLifetimeCount);
   request.argv = reader->list();
   request.env = reader->list();
   request.cwd = reader->string();
@@ -143,6 +156,7 @@ SignalRequest read_signal(Reader* reader) {
   request.signal = reader->number<int>();
   request.scope = reader->one_of<SignalScope>(2);
   request.is_stop = reader->one_of<bool>(2);
+  request.id = reader->number<std::uint32_t>();
   return request;
 }
 
@@ -160,10 +174,12 @@ const char* to_string(Stage stage) {
   return "start";
 }
 
-void append_start(std::string* out, std::uint32_t id, const WorkerCommand& command) {
+void append_start(std::string* out, std::uint32_t id, const WorkerCommand& command,
+                  Lifetime lifetime) {
   const Frame frame(out, RequestCode::kStart);
   append_integer(out, id);
   append_integer(out, StartKind::kExec);
+  append_integer(out, lifetime);
   put_list(out, command.argv);
   put_list(out, command.env);
   put_bytes(out, command.cwd);
@@ -176,6 +192,7 @@ void append_signal(std::string* out, const SignalRequest& request) {
   append_integer(out, request.signal);
   append_integer(out, request.scope);
   append_integer(out, std::uint8_t{request.is_stop});
+  append_integer(out, request.id);
 }
 
 void append_cancel_starts(std::string* out) { const Frame frame(out, RequestCode::kCancelStarts); }
@@ -218,8 +235,9 @@ bool decode_request(std::string_view payload, Request* request) {
     case RequestCode::kStart: {
       StartRequest start = read_start(&reader);
       const bool has_program = !start.argv.empty() && !start.argv[0].empty();
+      const bool has_id = start.id != kEveryWorker;
       *request = std::move(start);
-      return has_program && reader.complete();
+      return has_program && has_id && reader.complete();
     }
     case RequestCode::kSignal: *request = read_signal(&reader); return reader.complete();
     case RequestCode::kCancelStarts: *request = CancelStartsRequest{}; return reader.complete();
@@ -260,10 +278,14 @@ bool decode_event(std::string_view payload, Event* event) {
       exited.cause = reader.one_of<ExitCause>(kExitCauseCount);
       exited.value = reader.number<int>();
       exited.stopped = reader.one_of<bool>(2);
+      exited.killed = reader.one_of<bool>(2);
       exited.at = reader.instant();
       *event = exited;
       return reader.complete();
     }
+    case EventCode::kKillSent:
+      *event = KillSentEvent{reader.number<int>()};
+      return reader.complete();
     case EventCode::kSwept: *event = SweptEvent{}; return reader.complete();
   }
   return false;

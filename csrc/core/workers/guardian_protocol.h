@@ -31,13 +31,21 @@ inline constexpr std::size_t kFrameBytesMax = std::size_t{8} << 20;
 inline constexpr std::size_t kFrameHeaderBytes = sizeof(std::uint32_t);
 inline constexpr std::size_t kListItemsMax = 1u << 16;
 
-// How a worker comes to be. Room for others, a fork of a warm process for one.
-enum class StartKind : std::uint8_t { kExec = 0 };
+// How a process is made. Other kinds (a fork of a warm process) may follow.
+enum class StartKind : std::uint8_t { kExec };
+inline constexpr std::size_t kStartKindCount = 1;
 
-// Starts one worker. Every string is followed by a NUL and holds none.
+// When the guardian kills a process: a worker in the next sweep, with everything that it left
+// running; a helper only when the agent is gone.
+enum class Lifetime : std::uint8_t { kWorker, kHelper };
+inline constexpr std::size_t kLifetimeCount = 2;
+
+// Starts one process. Every string is followed by a NUL and holds none.
 struct StartRequest {
-  std::uint32_t id = 0;  // the caller's; unique until the next sweep is over
+  // The caller's. A worker's is free again after the next sweep, a helper's when its end was told.
+  std::uint32_t id = 0;
   StartKind kind = StartKind::kExec;
+  Lifetime lifetime = Lifetime::kWorker;
   std::vector<std::string_view> argv;
   std::vector<std::string_view> env;
   std::string_view cwd;
@@ -45,18 +53,24 @@ struct StartRequest {
   std::string_view stderr_path;
 };
 
-// Signals every worker that was started since the last sweep.
+// The id in a SignalRequest that stands for every worker of the generation; no process has it.
+inline constexpr std::uint32_t kEveryWorker = 0xffffffff;
+
+// Signals one process, or every worker that was started since the last sweep. A process that has
+// ended meanwhile is skipped.
 struct SignalRequest {
   int signal = 0;
   SignalScope scope = SignalScope::kGroup;
-  bool is_stop = false;  // whoever ends after it ends because he was told to: see ExitedEvent
+  bool is_stop = false;  // a process that ends after it was stopped by us: see ExitedEvent
+  std::uint32_t id = kEveryWorker;
 };
 
-// Kills every child that has not executed its program yet; each is answered by a NotStartedEvent
+// Kills every worker that has not executed its program yet; each is answered by a NotStartedEvent
 // that names the system call in which it hangs. What has been executed meanwhile is not affected.
 struct CancelStartsRequest {};
 
-// Kills every descendant of the guardian and reaps it; answered by SweptEvent when none is left.
+// Kills every descendant of the guardian and reaps it, except helpers and the processes below them;
+// answered by KillSentEvent, and by SweptEvent when none is left.
 struct SweepRequest {};
 
 using Request = std::variant<StartRequest, SignalRequest, CancelStartsRequest, SweepRequest>;
@@ -95,16 +109,24 @@ struct ExitedEvent {
   ExitCause cause = ExitCause::kExited;
   int value = 0;         // the code, or the signal
   bool stopped = false;  // a stop had reached it first
+  bool killed = false;   // and it was still running when the sweep sent SIGKILL
   Instant at;            // when the kernel told
+};
+
+// The sweep has sent SIGKILL to everything that it found.
+struct KillSentEvent {
+  int refused_pid = 0;  // a process that the guardian may not signal (of another user); 0: none
 };
 
 struct SweptEvent {};
 
-using Event = std::variant<HelloEvent, StartedEvent, NotStartedEvent, ExitedEvent, SweptEvent>;
+using Event =
+    std::variant<HelloEvent, StartedEvent, NotStartedEvent, ExitedEvent, KillSentEvent, SweptEvent>;
 
 // A start request's frame from what the public interface takes; its size says whether it fits
 // kFrameBytesMax, the rest is the caller's to check (contains_nul, kListItemsMax).
-void append_start(std::string* out, std::uint32_t id, const WorkerCommand& command);
+void append_start(std::string* out, std::uint32_t id, const WorkerCommand& command,
+                  Lifetime lifetime = Lifetime::kWorker);
 void append_signal(std::string* out, const SignalRequest& request);
 void append_cancel_starts(std::string* out);
 void append_sweep(std::string* out);

@@ -1,3 +1,4 @@
+#include <cerrno>
 #include <cstdio>
 #include <system_error>
 
@@ -11,7 +12,6 @@ namespace {
 constexpr int kShellNotExecutable = 126;
 constexpr int kShellNotFound = 127;
 constexpr int kShellSignalBase = 128;
-constexpr int kEnoent = 2;
 
 std::string describe_hang(const WorkerExit& exit) {
   char limit[32];
@@ -20,13 +20,22 @@ std::string describe_hang(const WorkerExit& exit) {
          exit.path + "; check that its file system responds";
 }
 
+// The limit that the kernel means, where its own words do not name it.
+const char* limit_hint(int error) {
+  switch (error) {
+    case EAGAIN: return " (the limit of processes is reached: ulimit -u, pids.max of the cgroup)";
+    case EMFILE: return " (the limit of open files is reached: ulimit -n)";
+    default: return "";
+  }
+}
+
 }  // namespace
 
 int WorkerExit::shell_code() const {
   switch (kind) {
     case ExitKind::kExited: return code;
     case ExitKind::kSignaled: return kShellSignalBase + signal;
-    case ExitKind::kNotStarted: return error == kEnoent ? kShellNotFound : kShellNotExecutable;
+    case ExitKind::kNotStarted: return error == ENOENT ? kShellNotFound : kShellNotExecutable;
     case ExitKind::kUnknown: break;
   }
   return 1;
@@ -40,7 +49,7 @@ std::string WorkerExit::describe() const {
     case ExitKind::kNotStarted:
       if (start_timeout) return describe_hang(*this);
       return "could not be started: " + stage + " " + path + ": " +
-             std::system_category().message(error);
+             std::system_category().message(error) + limit_hint(error);
     case ExitKind::kUnknown: break;
   }
   return "ended in a way that nobody could observe";

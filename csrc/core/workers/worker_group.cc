@@ -1,6 +1,7 @@
 #include "core/workers/worker_group.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <utility>
 
@@ -29,17 +30,28 @@ namespace elastic {
 
 using enum GroupReaction;
 
+namespace {
+
+// The machine is short of processes or memory, which may pass.
+bool is_temporary(const WorkerExit& exit) {
+  return exit.kind == ExitKind::kNotStarted &&
+         exit.stage == guardian::to_string(guardian::Stage::kFork) &&
+         (exit.error == EAGAIN || exit.error == ENOMEM);
+}
+
+}  // namespace
+
 static_assert(kGroupStateCount == static_cast<std::size_t>(GroupState::kLost) + 1);
-static_assert(kGroupEventCount == 8, "a new event needs a column in every row");
+static_assert(kGroupEventCount == 9, "a new event needs a column in every row");
 
 constexpr GroupTable kGroupTable = {{
-    // Start    Stop        Forward  Started   Ended    Swept    Tick     GuardianLost
-    {kBegin, kIgnore, kIgnore, kBroken, kBroken, kBroken, kIgnore, kLose},      // kIdle
-    {kRefuse, kSignalAll, kPassOn, kRunning, kEnded, kBroken, kExpire, kLose},  // kRunning
-    {kRefuse, kHasten, kPassOn, kRunning, kEnded, kBroken, kExpire, kLose},     // kStopping
-    {kRefuse, kIgnore, kIgnore, kRunning, kEnded, kGone, kExpire, kLose},       // kSweeping
-    {kRefuse, kIgnore, kIgnore, kRunning, kEnded, kGone, kIgnore, kLose},       // kStuck
-    {kRefuse, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore},   // kLost
+    // Start    Stop        Forward  Started   Ended    KillSent  Swept    Tick     GuardianLost
+    {kBegin, kIgnore, kIgnore, kBroken, kBroken, kBroken, kBroken, kIgnore, kLose},      // kIdle
+    {kRefuse, kSignalAll, kPassOn, kRunning, kEnded, kBroken, kBroken, kExpire, kLose},  // kRunning
+    {kRefuse, kHasten, kPassOn, kRunning, kEnded, kBroken, kBroken, kExpire, kLose},    // kStopping
+    {kRefuse, kIgnore, kIgnore, kRunning, kEnded, kNoteKill, kGone, kExpire, kLose},    // kSweeping
+    {kRefuse, kIgnore, kIgnore, kRunning, kEnded, kNoteKill, kGone, kIgnore, kLose},    // kStuck
+    {kRefuse, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore},  // kLost
 }};
 // A row that is missing would be filled with zeros, kIgnore, and the last column shows it.
 static_assert(kGroupTable[kGroupStateCount - 2][kGroupEventCount - 1] == kLose);
@@ -52,8 +64,8 @@ const char* to_string(GroupState state) {
 
 const char* to_string(GroupReaction reaction) {
   constexpr std::array<const char*, static_cast<std::size_t>(kBroken) + 1> kNames = {
-      "ignore",  "refuse", "begin", "signal all", "hasten", "pass on",
-      "running", "ended",  "gone",  "expire",     "lose",   "broken"};
+      "ignore", "refuse",    "begin", "signal all", "hasten", "pass on", "running",
+      "ended",  "note kill", "gone",  "expire",     "lose",   "broken"};
   return kNames[static_cast<std::size_t>(reaction)];
 }
 
@@ -66,11 +78,17 @@ bool WorkerGroupMachine::step(const GroupEvent& event, Instant now, std::vector<
     case kHasten: hasten(std::get<group_event::Stop>(event), now, out); return true;
     case kPassOn: {
       const auto& forward = std::get<group_event::Forward>(event);
-      out->push_back(group_action::Signal{{forward.signal, forward.scope, false}});
+      guardian::SignalRequest request{.signal = forward.signal, .scope = forward.scope};
+      if (forward.local_rank) request.id = static_cast<std::uint32_t>(*forward.local_rank);
+      out->push_back(group_action::Signal{request});
       return true;
     }
     case kRunning: worker_started(std::get<group_event::Started>(event), out); return true;
     case kEnded: worker_ended(std::get<group_event::Ended>(event), now, out); return true;
+    case kNoteKill:
+      kill_sent_ = true;
+      refused_pid_ = std::get<group_event::KillSent>(event).refused_pid;
+      return true;
     case kGone: gone(now, out); return true;
     case kExpire: expire(now, out); return true;
     case kLose: lose(std::get<group_event::GuardianLost>(event), now, out); return true;
@@ -86,16 +104,26 @@ void WorkerGroupMachine::begin(const group_event::Start& event, Instant now,
   starting_ = workers_.size();
   ended_ = 0;
   state_ = GroupState::kRunning;
+  retry_pause_ = kRetryPauseFirst;
+  may_retry_ = true;
+  delay_told_ = false;
+  kill_sent_ = false;
+  refused_pid_ = 0;
   if (event.timeout != Duration::max()) deadline_ = add_saturating(now, event.timeout);
   out->push_back(group_action::StartAll{});
 }
 
 void WorkerGroupMachine::stop(const group_event::Stop& event, Instant now,
                               std::vector<GroupAction>* out) {
-  if (event.signal == SIGKILL || event.grace <= Duration::zero()) return sweep(now, out);
-  out->push_back(group_action::Signal{{event.signal, event.scope, true}});
-  // A stopped process does not handle the signal until it is continued; SIGCONT hurts nobody else.
-  out->push_back(group_action::Signal{{SIGCONT, event.scope, true}});
+  end_delayed(true, now, out);
+  const bool is_over = ended_ == workers_.size();
+  if (is_over || event.signal == SIGKILL || event.grace <= Duration::zero()) return sweep(now, out);
+  const auto signal_all = [&](int number) {
+    out->push_back(group_action::Signal{
+        {.signal = number, .scope = event.scope, .is_stop = true, .id = guardian::kEveryWorker}});
+  };
+  signal_all(event.signal);
+  signal_all(SIGCONT);  // a stopped process handles the signal when it is continued
   state_ = GroupState::kStopping;
   deadline_ = add_saturating(now, event.grace);
 }
@@ -114,7 +142,8 @@ void WorkerGroupMachine::worker_started(const group_event::Started& event,
     return;
   }
   Worker& worker = workers_[static_cast<std::size_t>(event.local_rank)];
-  worker = {Phase::kRunning, event.pid};
+  worker.phase = Phase::kRunning;
+  worker.pid = event.pid;
   leave_starting();
   WorkerEvent told = make_event(WorkerEvent::Kind::kStarted, event.at);
   told.local_rank = event.local_rank;
@@ -129,17 +158,68 @@ void WorkerGroupMachine::worker_ended(const group_event::Ended& event, Instant n
     out->push_back(group_action::Abandon{});
     return;
   }
-  Worker& worker = workers_[static_cast<std::size_t>(event.local_rank)];
-  worker.phase = Phase::kEnded;
-  ++ended_;
+  if (state_ == GroupState::kRunning && is_temporary(event.exit) && may_retry_) {
+    return delay(event, now, out);
+  }
   if (!began) leave_starting();
-  WorkerEvent told = make_event(WorkerEvent::Kind::kExited, event.at);
-  told.local_rank = event.local_rank;
-  told.pid = worker.pid;
-  told.exit = event.exit;
-  out->push_back(group_action::Emit{std::move(told)});
+  end_worker(event.local_rank, event.exit, event.at, out);
   const bool sweeps = state_ == GroupState::kSweeping || state_ == GroupState::kStuck;
   if (ended_ == workers_.size() && !sweeps) sweep(now, out);
+}
+
+void WorkerGroupMachine::end_worker(int local_rank, const WorkerExit& exit, Instant at,
+                                    std::vector<GroupAction>* out) {
+  Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
+  worker.phase = Phase::kEnded;
+  ++ended_;
+  WorkerEvent told = make_event(WorkerEvent::Kind::kExited, at);
+  told.local_rank = local_rank;
+  told.pid = worker.pid;
+  told.exit = exit;
+  out->push_back(group_action::Emit{std::move(told)});
+}
+
+// Every node of a machine that is short of processes for a moment would lose a restart otherwise.
+void WorkerGroupMachine::delay(const group_event::Ended& event, Instant now,
+                               std::vector<GroupAction>* out) {
+  Worker& worker = workers_[static_cast<std::size_t>(event.local_rank)];
+  worker.phase = Phase::kDelayed;
+  worker.refusal = event.exit;
+  if (!retry_at_) retry_at_ = now + retry_pause_;
+  if (std::exchange(delay_told_, true)) return;
+  WorkerEvent told = make_event(WorkerEvent::Kind::kStartDelayed, event.at);
+  told.local_rank = event.local_rank;
+  told.exit = event.exit;
+  told.message = "worker " + std::to_string(event.local_rank) + " " + event.exit.describe() +
+                 "; trying again until the start timeout";
+  out->push_back(group_action::Emit{std::move(told)});
+}
+
+void WorkerGroupMachine::retry(Instant now, std::vector<GroupAction>* out) {
+  if (!retry_at_ || now < *retry_at_) return;
+  retry_at_.reset();
+  retry_pause_ = std::min(2 * retry_pause_, kRetryPauseMax);
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    if (workers_[i].phase != Phase::kDelayed) continue;
+    workers_[i].phase = Phase::kStarting;
+    out->push_back(group_action::StartAgain{static_cast<int>(i)});
+  }
+}
+
+void WorkerGroupMachine::end_delayed(bool stopped_by_us, Instant now,
+                                     std::vector<GroupAction>* out) {
+  retry_at_.reset();
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    if (workers_[i].phase != Phase::kDelayed) continue;
+    leave_starting();
+    workers_[i].refusal.stopped_by_us = stopped_by_us;
+    end_worker(static_cast<int>(i), workers_[i].refusal, now, out);
+  }
+}
+
+std::optional<Instant> WorkerGroupMachine::next_deadline() const {
+  if (!retry_at_ || !deadline_) return retry_at_ ? retry_at_ : deadline_;
+  return std::min(*retry_at_, *deadline_);
 }
 
 void WorkerGroupMachine::sweep(Instant now, std::vector<GroupAction>* out) {
@@ -165,11 +245,18 @@ void WorkerGroupMachine::leave_starting() {
 }
 
 void WorkerGroupMachine::expire(Instant now, std::vector<GroupAction>* out) {
+  if (state_ == GroupState::kRunning) retry(now, out);
   if (!deadline_ || now < *deadline_) return;
   if (state_ == GroupState::kStopping) return sweep(now, out);
   if (state_ == GroupState::kRunning) {
-    out->push_back(group_action::CancelStarts{});
+    const bool some_hang = std::any_of(workers_.begin(), workers_.end(), [](const Worker& one) {
+      return one.phase == Phase::kStarting;
+    });
+    end_delayed(false, now, out);
+    if (some_hang) out->push_back(group_action::CancelStarts{});
     deadline_.reset();
+    may_retry_ = false;
+    if (ended_ == workers_.size()) sweep(now, out);
     return;
   }
   out->push_back(group_action::Emit{make_stuck_event(now)});
@@ -184,6 +271,7 @@ void WorkerGroupMachine::lose(const group_event::GuardianLost& event, Instant no
   out->push_back(group_action::Emit{std::move(told)});
   state_ = GroupState::kLost;
   deadline_.reset();
+  retry_at_.reset();
 }
 
 bool WorkerGroupMachine::in_phase(int local_rank, Phase phase) const {
@@ -211,7 +299,13 @@ WorkerEvent WorkerGroupMachine::make_stuck_event(Instant now) const {
     if (workers_[i].pid > 0) told.message += " with pid " + std::to_string(workers_[i].pid);
   }
   if (told.message.empty()) told.message = "a process that the workers left behind";
-  told.message += " still lives after SIGKILL";
+  told.kill_sent = kill_sent_;
+  told.message += kill_sent_ ? " still lives after SIGKILL"
+                             : " has not ended: the guardian does not confirm that it sent SIGKILL";
+  if (refused_pid_ > 0) {
+    told.message += "; process " + std::to_string(refused_pid_) +
+                    " belongs to another user, and SIGKILL to it was refused";
+  }
   return told;
 }
 

@@ -19,6 +19,11 @@
 
 namespace elastic {
 
+// A fork that the kernel refuses for now (EAGAIN, ENOMEM) is tried again after this time, which
+// doubles up to the second.
+inline constexpr Duration kRetryPauseFirst = std::chrono::milliseconds(100);
+inline constexpr Duration kRetryPauseMax = std::chrono::seconds(2);
+
 // After SIGKILL, the time in which the kernel should have ended everything.
 inline constexpr Duration kKillTimeout = std::chrono::seconds(10);
 
@@ -46,6 +51,7 @@ struct Stop {
 struct Forward {
   int signal = 0;
   SignalScope scope = SignalScope::kGroup;
+  std::optional<int> local_rank = std::nullopt;  // nullopt: every worker
 };
 struct Started {
   int local_rank = 0;
@@ -57,6 +63,9 @@ struct Ended {
   Instant at;
   WorkerExit exit;
 };
+struct KillSent {
+  int refused_pid = 0;  // a process that may not be killed; 0: none
+};
 struct Swept {};
 struct Tick {};  // time has passed; also by any other event
 struct GuardianLost {
@@ -65,13 +74,16 @@ struct GuardianLost {
 }  // namespace group_event
 
 using GroupEvent = std::variant<group_event::Start, group_event::Stop, group_event::Forward,
-                                group_event::Started, group_event::Ended, group_event::Swept,
-                                group_event::Tick, group_event::GuardianLost>;
+                                group_event::Started, group_event::Ended, group_event::KillSent,
+                                group_event::Swept, group_event::Tick, group_event::GuardianLost>;
 inline constexpr std::size_t kGroupEventCount = std::variant_size_v<GroupEvent>;
 
 // What must now happen, in order.
 namespace group_action {
 struct StartAll {};  // sends one start request per worker
+struct StartAgain {  // sends that of one worker
+  int local_rank = 0;
+};
 struct Signal {
   guardian::SignalRequest request;
 };
@@ -84,9 +96,9 @@ struct Abandon {};  // closes the link, as the guardian said what it cannot have
                     // tells when it is gone
 }  // namespace group_action
 
-using GroupAction =
-    std::variant<group_action::StartAll, group_action::Signal, group_action::CancelStarts,
-                 group_action::Sweep, group_action::Emit, group_action::Abandon>;
+using GroupAction = std::variant<group_action::StartAll, group_action::StartAgain,
+                                 group_action::Signal, group_action::CancelStarts,
+                                 group_action::Sweep, group_action::Emit, group_action::Abandon>;
 
 // What an event means in a state. docs/supervision.md shows the table.
 enum class GroupReaction : std::uint8_t {
@@ -98,6 +110,7 @@ enum class GroupReaction : std::uint8_t {
   kPassOn,     // forward the signal
   kRunning,    // one worker runs
   kEnded,      // one worker ended; the last one begins the sweep
+  kNoteKill,   // SIGKILL was sent
   kGone,       // the generation is over
   kExpire,     // look at the deadline
   kLose,       // the guardian is gone
@@ -117,16 +130,18 @@ class WorkerGroupMachine {
   bool step(const GroupEvent& event, Instant now, std::vector<GroupAction>* out);
 
   // The time by which step(Tick) must be called; nullopt while no timer is pending.
-  std::optional<Instant> next_deadline() const { return deadline_; }
+  std::optional<Instant> next_deadline() const;
   GroupState state() const { return state_; }
   // True while a generation has not ended.
   bool live() const { return state_ != GroupState::kIdle && state_ != GroupState::kLost; }
 
  private:
-  enum class Phase : std::uint8_t { kStarting, kRunning, kEnded };
+  // kDelayed: the kernel refused the fork for now.
+  enum class Phase : std::uint8_t { kStarting, kDelayed, kRunning, kEnded };
   struct Worker {
     Phase phase = Phase::kStarting;
     int pid = -1;
+    WorkerExit refusal;  // kDelayed: why
   };
 
   void begin(const group_event::Start& event, Instant now, std::vector<GroupAction>* out);
@@ -139,6 +154,11 @@ class WorkerGroupMachine {
   void sweep(Instant now, std::vector<GroupAction>* out);
   void lose(const group_event::GuardianLost& event, Instant now, std::vector<GroupAction>* out);
   void leave_starting();
+  void delay(const group_event::Ended& event, Instant now, std::vector<GroupAction>* out);
+  void retry(Instant now, std::vector<GroupAction>* out);
+  void end_delayed(bool stopped_by_us, Instant now, std::vector<GroupAction>* out);
+  void end_worker(int local_rank, const WorkerExit& exit, Instant at,
+                  std::vector<GroupAction>* out);
   bool in_phase(int local_rank, Phase phase) const;
   WorkerEvent make_event(WorkerEvent::Kind kind, Instant at) const;
   WorkerEvent make_stuck_event(Instant now) const;
@@ -148,7 +168,13 @@ class WorkerGroupMachine {
   std::vector<Worker> workers_;
   std::size_t starting_ = 0;
   std::size_t ended_ = 0;
-  std::optional<Instant> deadline_;
+  std::optional<Instant> deadline_;  // of the state
+  std::optional<Instant> retry_at_;  // of the delayed starts
+  Duration retry_pause_ = kRetryPauseFirst;
+  bool may_retry_ = true;  // the start timeout has not passed
+  bool delay_told_ = false;
+  bool kill_sent_ = false;
+  int refused_pid_ = 0;
 };
 
 }  // namespace elastic

@@ -99,6 +99,7 @@ void Node::on_worker_event(const WorkerEvent& event) {
       output_.end_round();
       feed(core::GroupGone{});
       break;
+    case WorkerEvent::Kind::kStartDelayed: feed(core::Note{event.message}); break;
     // Ten seconds after SIGKILL: nothing on this node can end it, and it may hold a device.
     case WorkerEvent::Kind::kStuck:
     case WorkerEvent::Kind::kGuardianLost: feed(core::SupervisionLost{event.message}); break;
@@ -310,7 +311,7 @@ Duration Node::farewell_limit() const {
 void Node::let_go() {
   if (!std::exchange(is_parting_, true)) {
     // Closing the link makes a guardian that still lives kill whatever runs.
-    if (result_.state == AgentState::kUnknown) supervisor_.reset();
+    if (result_.state == AgentState::kUnknown) supervisor_->close();
     membership_->drain(result_.job ? farewell_limit() : kLeaveLimit,
                        [this] { ending_.arm(loop_->now()); });
     return;

@@ -16,6 +16,7 @@
 #include "host/workers/guardian_path.h"
 #include "host/workers/orphan_sweep.h"
 #include "os/loop/clock.h"
+#include "os/loop/detachable_thread.h"
 #include "os/loop/wait.h"
 #include "os/process/process_tree.h"
 #include "os/process/spawn.h"
@@ -35,7 +36,7 @@ namespace {
 constexpr std::size_t kReadBytes = 64 << 10;
 
 // A process with much device memory takes its time to die.
-constexpr Duration kGoodbyeTimeout = std::chrono::seconds(5);
+constexpr Duration kCloseTimeout = std::chrono::seconds(5);
 
 // A killed orphan's children are adopted when it is dead, about which nobody tells a library that
 // leaves SIGCHLD to its host; so look again this often, and not for ever.
@@ -49,6 +50,7 @@ WorkerExit to_exit(const guardian::ExitedEvent& event) {
   (exited ? exit.code : exit.signal) = event.value;
   exit.core_dumped = event.cause == guardian::ExitCause::kDumpedCore;
   exit.stopped_by_us = event.stopped;
+  exit.killed_by_us = event.killed;
   exit.at = event.at;
   return exit;
 }
@@ -65,11 +67,11 @@ WorkerExit to_exit(const guardian::NotStartedEvent& event, Duration start_timeou
 }
 
 // The start requests of a generation, or why they cannot be.
-Result<std::string> encode(const std::vector<WorkerCommand>& commands) {
+Result<std::vector<std::string>> encode(const std::vector<WorkerCommand>& commands) {
   if (commands.empty()) {
     return Status(StatusCode::kInvalidArgument, "cannot start workers: there is none");
   }
-  std::string requests;
+  std::vector<std::string> requests(commands.size());
   for (std::size_t i = 0; i < commands.size(); ++i) {
     const WorkerCommand& command = commands[i];
     const std::string who = "cannot start worker " + std::to_string(i) + ": ";
@@ -79,9 +81,8 @@ Result<std::string> encode(const std::vector<WorkerCommand>& commands) {
     if (guardian::contains_nul(command)) {
       return Status(StatusCode::kInvalidArgument, who + "an argument or variable holds a NUL");
     }
-    const std::size_t begin = requests.size();
-    guardian::append_start(&requests, static_cast<std::uint32_t>(i), command);
-    if (requests.size() - begin > guardian::kFrameBytesMax ||
+    guardian::append_start(&requests[i], static_cast<std::uint32_t>(i), command);
+    if (requests[i].size() > guardian::kFrameBytesMax ||
         command.argv.size() > guardian::kListItemsMax ||
         command.env.size() > guardian::kListItemsMax) {
       return Status(StatusCode::kInvalidArgument,
@@ -89,6 +90,16 @@ Result<std::string> encode(const std::vector<WorkerCommand>& commands) {
     }
   }
   return requests;
+}
+
+// The guardian ends its half of the stream when nothing of the workers is left.
+void wait_for_end(const os::Helper& guardian) {
+  char bytes[256];
+  while (os::wait_ready(guardian.channel.get(), POLLIN, {}).ok()) {
+    const ssize_t got = ::read(guardian.channel.get(), bytes, sizeof bytes);
+    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) break;
+  }
+  os::end_helper(guardian.pid);
 }
 
 }  // namespace
@@ -113,17 +124,27 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   }
 
   ~Impl() override {
+    close();
+    // A guardian that takes longer goes on by itself, and its thread reaps it.
+    if (closing_) closing_->join_within(kCloseTimeout);
+  }
+
+  void close() {
     watch_.reset();
-    if (!connected_) return;
+    deadline_timer_.disarm();
+    orphan_timer_.disarm();
+    if (!std::exchange(connected_, false)) return;
     // Not close(): a process that the host forked may hold a copy of the socket.
     ::shutdown(guardian_.channel.get(), SHUT_WR);
-    wait_for_end_of_stream();
-    os::end_helper(guardian_.pid);
+    auto helper = std::make_shared<os::Helper>(std::move(guardian_));
+    auto thread =
+        os::DetachableThread::start("elastic-closing", [helper] { wait_for_end(*helper); });
+    if (thread.ok()) closing_.emplace(*std::move(thread));
   }
 
   Status start(const std::vector<WorkerCommand>& commands) {
     if (!connected_) return {StatusCode::kFailedPrecondition, "the guardian is gone"};
-    Result<std::string> requests = encode(commands);
+    Result<std::vector<std::string>> requests = encode(commands);
     if (!requests.ok()) return requests.status();
     if (machine_.live()) {
       return {StatusCode::kFailedPrecondition, "the workers of the last start are not gone yet"};
@@ -137,8 +158,8 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     if (connected_) step(group_event::Stop{signal, grace, scope});
   }
 
-  void forward(int signal, SignalScope scope) {
-    if (connected_) step(group_event::Forward{signal, scope});
+  void forward(int signal, SignalScope scope, std::optional<int> local_rank) {
+    if (connected_) step(group_event::Forward{signal, scope, local_rank});
   }
 
   bool running() const { return machine_.live(); }
@@ -169,7 +190,12 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     flush();
   }
 
-  void act(const group_action::StartAll&) { unsent_ += std::exchange(start_requests_, {}); }
+  void act(const group_action::StartAll&) {
+    for (const std::string& request : start_requests_) unsent_ += request;
+  }
+  void act(const group_action::StartAgain& action) {
+    unsent_ += start_requests_[static_cast<std::size_t>(action.local_rank)];
+  }
   void act(const group_action::Signal& action) {
     guardian::append_signal(&unsent_, action.request);
   }
@@ -177,6 +203,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   void act(const group_action::Sweep&) { guardian::append_sweep(&unsent_); }
   void act(const group_action::Emit& action) {
     WorkerEvent event = action.event;
+    if (event.kind == WorkerEvent::Kind::kGroupGone) start_requests_ = {};
     if (event.kind == WorkerEvent::Kind::kStuck && event.pid > 0) {
       event.message += " (" + os::describe_wait(event.pid) + ")";
     }
@@ -229,6 +256,9 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   void heard(const guardian::ExitedEvent& event) {
     step(group_event::Ended{static_cast<int>(event.id), event.at, to_exit(event)});
   }
+  void heard(const guardian::KillSentEvent& event) {
+    step(group_event::KillSent{event.refused_pid});
+  }
   void heard(const guardian::SweptEvent&) { step(group_event::Swept{}); }
 
   void lose_guardian(const std::string& how) {
@@ -255,15 +285,6 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     }
   }
 
-  void wait_for_end_of_stream() {
-    const Instant deadline = os::monotonic_now() + kGoodbyeTimeout;
-    char bytes[256];
-    while (os::wait_ready(guardian_.channel.get(), POLLIN, {.deadline = deadline}).ok()) {
-      const ssize_t got = ::read(guardian_.channel.get(), bytes, sizeof bytes);
-      if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return;
-    }
-  }
-
   os::EventLoop* const loop_;
   const Duration start_timeout_;
   os::Helper guardian_;
@@ -275,8 +296,8 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
 
   bool connected_ = true;  // false: the guardian is gone, told or not
   bool greeted_ = false;
-  bool broken_ = false;  // the guardian said what it cannot have meant
-  std::string start_requests_;
+  bool broken_ = false;                      // the guardian said what it cannot have meant
+  std::vector<std::string> start_requests_;  // of the generation
   std::string unsent_;
   bool waits_to_send_ = false;
   guardian::FrameBuffer received_;
@@ -286,6 +307,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   os::EventLoop::Timer deadline_timer_;
   os::EventLoop::Timer orphan_timer_;
   os::EventLoop::Watch watch_;
+  std::optional<os::DetachableThread> closing_;  // waits for the guardian's end
 };
 
 Result<std::unique_ptr<Supervisor>> Supervisor::create(os::EventLoop* loop,
@@ -318,7 +340,10 @@ Status Supervisor::start(std::vector<WorkerCommand> commands) { return impl_->st
 void Supervisor::stop(int signal, Duration grace, SignalScope scope) {
   impl_->stop(signal, grace, scope);
 }
-void Supervisor::forward(int signal, SignalScope scope) { impl_->forward(signal, scope); }
+void Supervisor::forward(int signal, SignalScope scope, std::optional<int> local_rank) {
+  impl_->forward(signal, scope, local_rank);
+}
+void Supervisor::close() { impl_->close(); }
 bool Supervisor::running() const { return impl_->running(); }
 
 }  // namespace elastic::host

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "elastic/status.h"
@@ -26,14 +27,18 @@ class Supervisor {
                                                     const WorkerGroupOptions& options, Sink sink);
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
-  ~Supervisor();  // closes the link; the guardian kills what runs
+  ~Supervisor();  // close(), and waits at most five seconds until nothing is left
 
   // As the members of WorkerGroup.
   Status start(std::vector<WorkerCommand> commands);
   void stop(int signal, Duration grace, SignalScope scope = SignalScope::kGroup);
-  void forward(int signal, SignalScope scope = SignalScope::kGroup);
+  void forward(int signal, SignalScope scope = SignalScope::kGroup,
+               std::optional<int> local_rank = std::nullopt);
   // True while a generation has not ended by kGroupGone.
   bool running() const;
+  // Closes the link: the guardian kills what runs, however long that takes, and exits. Does not
+  // wait, and no event follows.
+  void close();
 
  private:
   class Impl;

@@ -55,9 +55,9 @@ class WorkerGroup::Impl {
     thread_->call([&] { supervisor_->stop(signal, grace, scope); });
   }
 
-  void forward(int signal, SignalScope scope) {
+  void forward(int signal, SignalScope scope, std::optional<int> local_rank) {
     if (fork_guard_.is_in_child()) return;
-    thread_->call([&] { supervisor_->forward(signal, scope); });
+    thread_->call([&] { supervisor_->forward(signal, scope, local_rank); });
   }
 
   std::optional<WorkerEvent> next_event(Instant deadline,
@@ -92,7 +92,9 @@ Status WorkerGroup::start(std::vector<WorkerCommand> commands) {
 void WorkerGroup::stop(int signal, Duration grace, SignalScope scope) {
   impl_->stop(signal, grace, scope);
 }
-void WorkerGroup::forward(int signal, SignalScope scope) { impl_->forward(signal, scope); }
+void WorkerGroup::forward(int signal, SignalScope scope, std::optional<int> local_rank) {
+  impl_->forward(signal, scope, local_rank);
+}
 std::optional<WorkerEvent> WorkerGroup::next_event(Instant deadline,
                                                    const std::function<bool()>& interrupted) {
   return impl_->next_event(deadline, interrupted);

@@ -54,6 +54,7 @@ struct WorkerExit {
   int signal = 0;              // kSignaled
   bool core_dumped = false;    // kSignaled
   bool stopped_by_us = false;  // after a stop() had reached it: no failure of its own
+  bool killed_by_us = false;   // and it was still running when SIGKILL was sent to what was left
   // kNotStarted: "pipe", "fork", "open", "chdir", "exec", or "exec interpreter of" (its "#!" line
   // names what cannot be executed).
   std::string stage;
@@ -73,6 +74,8 @@ struct WorkerExit {
 struct WorkerEvent {
   enum class Kind : std::uint8_t {
     kStarted,       // one worker runs its program (exec succeeded); pid and at are set
+    kStartDelayed,  // the kernel has no process left for a worker (exit says why). The start is
+                    // tried again until the start timeout; told once in a generation
     kExited,        // one worker ended, or never began; `exit` is set
     kGroupGone,     // every worker of the generation has ended and nothing of their groups is left
     kStuck,         // 10 s after SIGKILL something of the group still lives (a process in an
@@ -86,6 +89,7 @@ struct WorkerEvent {
   int pid = -1;
   Instant at;
   WorkerExit exit;
+  bool kill_sent = false;  // kStuck: whether SIGKILL was sent at all
   std::string message;
 };
 
@@ -122,8 +126,9 @@ class ELASTIC_EXPORT WorkerGroup {
   // the group. A second call may only shorten the deadline. SIGKILL, or no grace, kills at once.
   // Whatever the workers left behind is killed as soon as the last of them has ended.
   void stop(int signal, Duration grace, SignalScope scope = SignalScope::kGroup);
-  // Delivers a signal without stopping anybody.
-  void forward(int signal, SignalScope scope = SignalScope::kGroup);
+  // Delivers a signal to every worker, or to one, without stopping any.
+  void forward(int signal, SignalScope scope = SignalScope::kGroup,
+               std::optional<int> local_rank = std::nullopt);
   // The next event; nullopt when the deadline passes first, or when `interrupted` says to give up
   // (asked whenever a signal interrupts the wait).
   std::optional<WorkerEvent> next_event(Instant deadline,

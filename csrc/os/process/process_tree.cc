@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -20,29 +19,18 @@ struct CloseDir {
 };
 using Dir = std::unique_ptr<DIR, CloseDir>;
 
-bool read_file(const char* path, std::string* text) {
-  const UniqueFd file(::open(path, O_RDONLY | O_CLOEXEC));
-  if (!file.valid()) return false;
-  text->clear();
-  char bytes[4096];
-  ssize_t got = 0;
-  while ((got = ::read(file.get(), bytes, sizeof bytes)) > 0) {
-    text->append(bytes, static_cast<std::size_t>(got));
-  }
-  return got == 0;
-}
-
-// /proc/self/task/<tid>/children: pids, each followed by a space. False: the kernel lacks it.
-bool list_by_thread(std::vector<pid_t>* children) {
-  const Dir tasks(::opendir("/proc/self/task"));
+// Adds the pids of /proc/<process>/task/<tid>/children, each of which is followed by a space.
+// False: the kernel lacks the file, or the process is gone.
+bool add_children(const std::string& process, std::vector<pid_t>* children) {
+  const std::string folder = "/proc/" + process + "/task";
+  const Dir tasks(::opendir(folder.c_str()));
   if (tasks == nullptr) return false;
   std::string text;
   bool any = false;
   while (const dirent* task = ::readdir(tasks.get())) {
     if (task->d_name[0] == '.') continue;
-    char path[64];
-    std::snprintf(path, sizeof path, "/proc/self/task/%.20s/children", task->d_name);
-    if (!read_file(path, &text)) continue;  // the thread has ended, or no kernel support
+    const std::string path = folder + "/" + task->d_name + "/children";
+    if (!read_proc_file(path, &text)) continue;  // the thread has ended, or no kernel support
     any = true;
     const char* at = text.data();
     const char* const end = at + text.size();
@@ -60,7 +48,7 @@ bool list_by_thread(std::vector<pid_t>* children) {
 // begin after the last one. Empty: no such process.
 std::string read_stat(pid_t pid) {
   std::string text;
-  if (!read_file(("/proc/" + std::to_string(pid) + "/stat").c_str(), &text)) return "";
+  if (!read_proc_file("/proc/" + std::to_string(pid) + "/stat", &text)) return "";
   const std::size_t bracket = text.rfind(')');
   return bracket == std::string::npos || bracket + 2 > text.size() ? "" : text.substr(bracket + 2);
 }
@@ -84,8 +72,27 @@ bool list_children_by_scan(std::vector<pid_t>* children) {
 
 bool list_children(std::vector<pid_t>* children) {
   children->clear();
-  if (list_by_thread(children)) return true;
+  if (add_children("self", children)) return true;
   return list_children_by_scan(children);
+}
+
+void add_descendants(std::vector<pid_t>* processes) {
+  // The vector grows while it is walked.
+  for (std::size_t i = 0; i < processes->size(); ++i) {
+    add_children(std::to_string((*processes)[i]), processes);
+  }
+}
+
+bool read_proc_file(const std::string& path, std::string* text) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.valid()) return false;
+  text->clear();
+  char bytes[4096];
+  ssize_t got = 0;
+  while ((got = ::read(file.get(), bytes, sizeof bytes)) > 0) {
+    text->append(bytes, static_cast<std::size_t>(got));
+  }
+  return got == 0;
 }
 
 std::string describe_wait(pid_t pid) {
@@ -93,7 +100,7 @@ std::string describe_wait(pid_t pid) {
   if (stat.empty()) return "gone";
   std::string text = std::string("state ") + stat[0];
   std::string where;
-  read_file(("/proc/" + std::to_string(pid) + "/wchan").c_str(), &where);
+  read_proc_file("/proc/" + std::to_string(pid) + "/wchan", &where);
   if (!where.empty() && where != "0") text += " in " + where;
   return text;
 }

@@ -23,8 +23,9 @@ WorkerCommand sample_command() {
 
 std::string sample_requests() {
   std::string bytes;
-  append_start(&bytes, 7, sample_command());
-  append_signal(&bytes, {15, SignalScope::kLeader, true});
+  append_start(&bytes, 7, sample_command(), Lifetime::kHelper);
+  append_signal(&bytes, {15, SignalScope::kLeader, true, kEveryWorker});
+  append_signal(&bytes, {10, SignalScope::kGroup, false, 7});
   append_cancel_starts(&bytes);
   append_sweep(&bytes);
   return bytes;
@@ -33,7 +34,8 @@ std::string sample_requests() {
 // The requests as text; the views die with the buffer.
 std::string describe(const Request& request) {
   if (const auto* start = std::get_if<StartRequest>(&request)) {
-    std::string text = "start " + std::to_string(start->id);
+    std::string text = start->lifetime == Lifetime::kHelper ? "start helper " : "start ";
+    text += std::to_string(start->id);
     for (const auto item : start->argv) text += " " + std::string(item);
     for (const auto item : start->env) text += " " + std::string(item);
     return text + " " + std::string(start->cwd) + std::string(start->stdout_path) +
@@ -41,7 +43,8 @@ std::string describe(const Request& request) {
   }
   if (const auto* signal = std::get_if<SignalRequest>(&request)) {
     return "signal " + std::to_string(signal->signal) + " " +
-           std::to_string(static_cast<int>(signal->scope)) + (signal->is_stop ? " stop" : "");
+           std::to_string(static_cast<int>(signal->scope)) + (signal->is_stop ? " stop" : "") +
+           (signal->id == kEveryWorker ? "" : " to " + std::to_string(signal->id));
   }
   return std::holds_alternative<CancelStartsRequest>(request) ? "cancel starts" : "sweep";
 }
@@ -67,8 +70,8 @@ TEST(GuardianProtocol, RequestsComeOutAsTheyWentInHoweverTheStreamIsCut) {
       buffer.append(std::string_view(bytes).substr(at, step));
       ASSERT_TRUE(drain(&buffer, &seen));
     }
-    EXPECT_THAT(seen, ElementsAre("start 7 prog  a b A=1 B= /w/o", "signal 15 1 stop",
-                                  "cancel starts", "sweep"));
+    EXPECT_THAT(seen, ElementsAre("start helper 7 prog  a b A=1 B= /w/o", "signal 15 1 stop",
+                                  "signal 10 0 to 7", "cancel starts", "sweep"));
   }
 }
 
@@ -107,12 +110,14 @@ TEST(GuardianProtocol, EventsComeOutAsTheyWentIn) {
   EXPECT_EQ(failed.error, ENOENT);
   EXPECT_TRUE(failed.timed_out);
 
-  const auto exited = round_trip(ExitedEvent{5, ExitCause::kDumpedCore, 11, true, at});
+  const auto exited = round_trip(ExitedEvent{5, ExitCause::kDumpedCore, 11, true, true, at});
   EXPECT_EQ(exited.cause, ExitCause::kDumpedCore);
   EXPECT_EQ(exited.value, 11);
   EXPECT_TRUE(exited.stopped);
+  EXPECT_TRUE(exited.killed);
   EXPECT_EQ(exited.at, at);
 
+  EXPECT_EQ(round_trip(KillSentEvent{77}).refused_pid, 77);
   round_trip(SweptEvent{});
 }
 
@@ -128,7 +133,7 @@ TEST(GuardianProtocol, LengthsAreCheckedBeforeAnythingIsWaitedFor) {
 TEST(GuardianProtocol, ListCannotAnnounceMoreThanItsFrameHolds) {
   std::string bytes;
   append_start(&bytes, 1, sample_command());
-  const std::size_t count_at = kFrameHeaderBytes + 1 + 4 + 1;
+  const std::size_t count_at = kFrameHeaderBytes + 1 + 4 + 1 + 1;
   const std::uint32_t many = 60000;
   std::memcpy(bytes.data() + count_at, &many, sizeof many);
   Request request;
@@ -154,10 +159,17 @@ TEST(GuardianProtocol, StartWithoutAProgramOrWithANulIsNoMessage) {
   }
 }
 
+TEST(GuardianProtocol, TheIdThatStandsForEveryWorkerIsNoProcess) {
+  std::string bytes;
+  append_start(&bytes, kEveryWorker, sample_command());
+  Request request;
+  EXPECT_FALSE(decode_request(std::string_view(bytes).substr(kFrameHeaderBytes), &request));
+}
+
 TEST(GuardianProtocol, EveryTruncationAndEveryTailIsNoMessage) {
   std::string requests[4];
   append_start(&requests[0], 7, sample_command());
-  append_signal(&requests[1], {15, SignalScope::kLeader, true});
+  append_signal(&requests[1], {15, SignalScope::kLeader, true, kEveryWorker});
   append_cancel_starts(&requests[2]);
   append_sweep(&requests[3]);
   for (const std::string& bytes : requests) {
@@ -182,7 +194,7 @@ TEST(GuardianProtocol, GarbageIsRefusedAndNeverHurts) {
     std::vector<std::string> seen;
     buffer.append(bytes);
     drain(&buffer, &seen);
-    EXPECT_LE(seen.size(), 4u);
+    EXPECT_LE(seen.size(), 5u);
     Event event;
     decode_event(bytes, &event);
   }

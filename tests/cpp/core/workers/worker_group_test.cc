@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <fstream>
 #include <iterator>
@@ -21,10 +22,15 @@ using namespace group_event;  // NOLINT: the events are this test's vocabulary
 std::string describe(const GroupAction& action) {
   struct Describe {
     std::string operator()(const group_action::StartAll&) const { return "start"; }
+    std::string operator()(const group_action::StartAgain& start) const {
+      return "start again " + std::to_string(start.local_rank);
+    }
     std::string operator()(const group_action::Signal& signal) const {
+      const std::uint32_t id = signal.request.id;
       return "signal " + std::to_string(signal.request.signal) +
              (signal.request.scope == SignalScope::kLeader ? " leaders" : "") +
-             (signal.request.is_stop ? " stop" : "");
+             (signal.request.is_stop ? " stop" : "") +
+             (id == guardian::kEveryWorker ? "" : " to " + std::to_string(id));
     }
     std::string operator()(const group_action::CancelStarts&) const { return "cancel starts"; }
     std::string operator()(const group_action::Sweep&) const { return "sweep"; }
@@ -34,6 +40,7 @@ std::string describe(const GroupAction& action) {
       const std::string rank = " " + std::to_string(event.local_rank);
       switch (event.kind) {
         case WorkerEvent::Kind::kStarted: return "started" + rank;
+        case WorkerEvent::Kind::kStartDelayed: return "delayed" + rank;
         case WorkerEvent::Kind::kExited: return "exited" + rank;
         case WorkerEvent::Kind::kGroupGone: return "gone";
         case WorkerEvent::Kind::kStuck: return "stuck: " + event.message;
@@ -57,6 +64,14 @@ Ended not_started(int rank) {
   Ended event;
   event.local_rank = rank;
   event.exit.kind = ExitKind::kNotStarted;
+  return event;
+}
+
+// The kernel has no process left for the worker.
+Ended refused(int rank) {
+  Ended event = not_started(rank);
+  event.exit.stage = "fork";
+  event.exit.error = EAGAIN;
   return event;
 }
 
@@ -88,6 +103,7 @@ class Machine {
     feed(Stop{SIGTERM, seconds(30), SignalScope::kGroup});
     if (state == GroupState::kStopping) return;
     wait(seconds(30));
+    feed(KillSent{});
     if (state == GroupState::kStuck) wait(kKillTimeout);
   }
 
@@ -120,6 +136,7 @@ std::vector<Edge> edges() {
       {S::kIdle, "forward", usr1, {}, S::kIdle},
       {S::kIdle, "started", second, {"abandon"}, S::kIdle},
       {S::kIdle, "ended", exited(0), {"abandon"}, S::kIdle},
+      {S::kIdle, "kill sent", KillSent{}, {"abandon"}, S::kIdle},
       {S::kIdle, "swept", Swept{}, {"abandon"}, S::kIdle},
       {S::kIdle, "tick", Tick{}, {}, S::kIdle},
       {S::kIdle, "lost", GuardianLost{"x"}, {"lost: x"}, S::kLost},
@@ -129,6 +146,7 @@ std::vector<Edge> edges() {
       {S::kRunning, "forward", usr1, {"signal 10 leaders"}, S::kRunning},
       {S::kRunning, "started", second, {"started 1"}, S::kRunning},
       {S::kRunning, "ended", exited(0), {"exited 0"}, S::kRunning},
+      {S::kRunning, "kill sent", KillSent{}, {"abandon"}, S::kRunning},
       {S::kRunning, "swept", Swept{}, {"abandon"}, S::kRunning},
       {S::kRunning, "tick", Tick{}, {}, S::kRunning},
       {S::kRunning, "lost", GuardianLost{"x"}, {"lost: x"}, S::kLost},
@@ -138,6 +156,7 @@ std::vector<Edge> edges() {
       {S::kStopping, "forward", usr1, {"signal 10 leaders"}, S::kStopping},
       {S::kStopping, "started", second, {"started 1"}, S::kStopping},
       {S::kStopping, "ended", exited(0), {"exited 0"}, S::kStopping},
+      {S::kStopping, "kill sent", KillSent{}, {"abandon"}, S::kStopping},
       {S::kStopping, "swept", Swept{}, {"abandon"}, S::kStopping},
       {S::kStopping, "tick", Tick{}, {}, S::kStopping},
       {S::kStopping, "lost", GuardianLost{"x"}, {"lost: x"}, S::kLost},
@@ -147,6 +166,7 @@ std::vector<Edge> edges() {
       {S::kSweeping, "forward", usr1, {}, S::kSweeping},
       {S::kSweeping, "started", second, {"started 1"}, S::kSweeping},
       {S::kSweeping, "ended", exited(0), {"exited 0"}, S::kSweeping},
+      {S::kSweeping, "kill sent", KillSent{}, {}, S::kSweeping},
       {S::kSweeping, "swept", Swept{}, {"abandon"}, S::kSweeping},  // worker 0 has not ended
       {S::kSweeping, "tick", Tick{}, {}, S::kSweeping},
       {S::kSweeping, "lost", GuardianLost{"x"}, {"lost: x"}, S::kLost},
@@ -156,6 +176,7 @@ std::vector<Edge> edges() {
       {S::kStuck, "forward", usr1, {}, S::kStuck},
       {S::kStuck, "started", second, {"started 1"}, S::kStuck},
       {S::kStuck, "ended", exited(0), {"exited 0"}, S::kStuck},
+      {S::kStuck, "kill sent", KillSent{}, {}, S::kStuck},
       {S::kStuck, "swept", Swept{}, {"abandon"}, S::kStuck},
       {S::kStuck, "tick", Tick{}, {}, S::kStuck},
       {S::kStuck, "lost", GuardianLost{"x"}, {"lost: x"}, S::kLost},
@@ -165,6 +186,7 @@ std::vector<Edge> edges() {
       {S::kLost, "forward", usr1, {}, S::kLost},
       {S::kLost, "started", second, {}, S::kLost},
       {S::kLost, "ended", exited(0), {}, S::kLost},
+      {S::kLost, "kill sent", KillSent{}, {}, S::kLost},
       {S::kLost, "swept", Swept{}, {}, S::kLost},
       {S::kLost, "tick", Tick{}, {}, S::kLost},
       {S::kLost, "lost", GuardianLost{"x"}, {}, S::kLost},
@@ -279,9 +301,75 @@ TEST(WorkerGroupMachine, OrphanThatSurvivesTheKillIsToldToo) {
   group.feed(Start{1});
   group.feed(Started{0, 100, group.now});
   group.feed(exited(0));
+  group.feed(KillSent{});
   EXPECT_THAT(group.wait(kKillTimeout),
               ElementsAre("stuck: a process that the workers left behind still lives after "
                           "SIGKILL"));
+}
+
+TEST(WorkerGroupMachine, StuckReportClaimsSigkillOnlyIfItWasSentAndNamesWhoRefusedIt) {
+  Machine group;
+  group.feed(Start{1});
+  group.feed(Started{0, 100, group.now});
+  group.feed(Stop{SIGKILL, Duration::zero(), SignalScope::kGroup});
+  EXPECT_THAT(group.wait(kKillTimeout),
+              ElementsAre("stuck: worker 0 with pid 100 has not ended: the guardian does not "
+                          "confirm that it sent SIGKILL"));
+  Machine other;
+  other.feed(Start{1});
+  other.feed(Started{0, 100, other.now});
+  other.feed(Stop{SIGKILL, Duration::zero(), SignalScope::kGroup});
+  other.feed(KillSent{100});
+  EXPECT_THAT(other.wait(kKillTimeout),
+              ElementsAre("stuck: worker 0 with pid 100 still lives after SIGKILL; process 100 "
+                          "belongs to another user, and SIGKILL to it was refused"));
+}
+
+TEST(WorkerGroupMachine, SignalForOneWorkerNamesIt) {
+  Machine group;
+  group.enter(GroupState::kRunning);
+  EXPECT_THAT(group.feed(Forward{SIGUSR1, SignalScope::kLeader, 1}),
+              ElementsAre("signal 10 leaders to 1"));
+}
+
+// --- A kernel without processes to give ----------------------------------------------------------
+
+TEST(WorkerGroupMachine, RefusedForkIsTriedAgainAfterAPauseThatGrowsAndIsToldOnce) {
+  Machine group;
+  group.feed(Start{2, seconds(60)});
+  EXPECT_THAT(group.feed(refused(0)), ElementsAre("delayed 0"));
+  EXPECT_THAT(group.feed(refused(1)), IsEmpty());
+  EXPECT_THAT(group.wait(kRetryPauseFirst - Duration(1)), IsEmpty());
+  EXPECT_THAT(group.wait(Duration(1)), ElementsAre("start again 0", "start again 1"));
+  EXPECT_THAT(group.feed(Started{0, 100, group.now}), ElementsAre("started 0"));
+  EXPECT_THAT(group.feed(refused(1)), IsEmpty());
+  EXPECT_EQ(group.machine.next_deadline(), group.now + 2 * kRetryPauseFirst);
+  EXPECT_THAT(group.wait(2 * kRetryPauseFirst), ElementsAre("start again 1"));
+  EXPECT_THAT(group.feed(Started{1, 101, group.now}), ElementsAre("started 1"));
+  EXPECT_FALSE(group.machine.next_deadline());
+}
+
+TEST(WorkerGroupMachine, RefusedForkIsAFailureWhenTheStartTimeoutHasPassed) {
+  Machine group;
+  group.feed(Start{1, seconds(60)});
+  group.feed(refused(0));
+  EXPECT_THAT(group.wait(seconds(60) - Duration(1)), ElementsAre("start again 0"));
+  EXPECT_THAT(group.feed(refused(0)), IsEmpty());
+  EXPECT_THAT(group.wait(Duration(1)), ElementsAre("exited 0", "sweep"));
+}
+
+TEST(WorkerGroupMachine, StopEndsTheWaitForAProcess) {
+  Machine group;
+  group.feed(Start{2, seconds(60)});
+  group.feed(Started{0, 100, group.now});
+  group.feed(refused(1));
+  EXPECT_THAT(group.feed(Stop{SIGTERM, seconds(30), SignalScope::kGroup}),
+              ElementsAre("exited 1", "signal 15 stop", "signal 18 stop"));
+  Machine all;
+  all.feed(Start{1, seconds(60)});
+  all.feed(refused(0));
+  EXPECT_THAT(all.feed(Stop{SIGTERM, seconds(30), SignalScope::kGroup}),
+              ElementsAre("exited 0", "sweep"));
 }
 
 TEST(WorkerGroupMachine, WhatAGuardianCannotMeanEndsTheRelation) {
@@ -338,7 +426,7 @@ TEST(WorkerGroupMachine, HoldsItsLawsUnderRandomStories) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
     Machine group;
-    enum class Worker { kNone, kStarting, kRunning, kEnded };
+    enum class Worker { kNone, kStarting, kDelayed, kRunning, kEnded };
     std::vector<Worker> workers;
     bool swept_asked = false;
     std::optional<Instant> kill_not_before;
@@ -346,7 +434,7 @@ TEST(WorkerGroupMachine, HoldsItsLawsUnderRandomStories) {
       std::optional<GroupEvent> event;
       const std::size_t index = workers.empty() ? 0 : random() % workers.size();
       const auto rank = static_cast<int>(index);
-      switch (random() % 7) {
+      switch (random() % 8) {
         case 0: event = Start{1 + static_cast<int>(random() % 3)}; break;
         case 1: event = Stop{SIGTERM, seconds(1 + random() % 9), SignalScope::kGroup}; break;
         case 2: event = Forward{SIGUSR1, SignalScope::kGroup}; break;
@@ -373,6 +461,12 @@ TEST(WorkerGroupMachine, HoldsItsLawsUnderRandomStories) {
             event = Swept{};
           }
           break;
+        case 7:
+          if (!workers.empty() && workers[index] == Worker::kStarting) {
+            workers[index] = Worker::kDelayed;
+            event = refused(rank);
+          }
+          break;
       }
       if (!event) continue;
       const auto* stop = std::get_if<Stop>(&*event);
@@ -384,6 +478,13 @@ TEST(WorkerGroupMachine, HoldsItsLawsUnderRandomStories) {
       const auto actions = group.feed(*event);
       for (const std::string& action : actions) {
         ASSERT_NE(action, "abandon");
+        for (std::size_t i = 0; i < workers.size(); ++i) {
+          if (action == "start again " + std::to_string(i)) {
+            ASSERT_EQ(workers[i], Worker::kDelayed);
+            workers[i] = Worker::kStarting;
+          }
+          if (action == "exited " + std::to_string(i)) workers[i] = Worker::kEnded;
+        }
         if (action == "start") {
           ASSERT_FALSE(was_live) << "two live generations";
           workers.assign(static_cast<std::size_t>(std::get<Start>(*event).workers),

@@ -22,6 +22,7 @@ namespace {
 const char* name_of(elastic::WorkerEvent::Kind kind) {
   switch (kind) {
     case elastic::WorkerEvent::Kind::kStarted: return "started";
+    case elastic::WorkerEvent::Kind::kStartDelayed: return "delayed";
     case elastic::WorkerEvent::Kind::kExited: return "exited";
     case elastic::WorkerEvent::Kind::kGroupGone: return "gone";
     case elastic::WorkerEvent::Kind::kStuck: return "stuck";

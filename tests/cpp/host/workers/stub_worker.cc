@@ -7,15 +7,19 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -85,6 +89,38 @@ int leave_daemon(int code) {
   return code;
 }
 
+// What all processes of a replicating worker share, so that they end by themselves.
+struct Budget {
+  std::atomic<int> forks_left{1000000};
+  time_t end = 0;  // on CLOCK_MONOTONIC
+
+  bool is_spent() {
+    timespec now{};
+    ::clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec >= end || --forks_left <= 0;
+  }
+};
+
+// Each of `chains` processes makes a session, forks and exits, and so does its child, for `seconds`
+// at most; there is never more than one child of a process.
+void replicate(int chains, int seconds) {
+  void* const page =
+      ::mmap(nullptr, sizeof(Budget), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return;
+  Budget* const budget = new (page) Budget;
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  budget->end = now.tv_sec + seconds;
+  for (int i = 0; i < chains; ++i) {
+    if (::fork() != 0) continue;
+    while (!budget->is_spent()) {
+      ::setsid();
+      if (::fork() != 0) break;
+    }
+    ::_exit(0);
+  }
+}
+
 // Is stopped by its child, which says "ready" when the kernel shows it; ends when TERM is handled.
 int be_stopped() {
   ::signal(SIGTERM, on_signal);
@@ -136,6 +172,10 @@ int main(int argc, char** argv) {
   } else if (verb == "session") {
     std::printf("%d %d %d\n", ::getpid(), ::getpgid(0), ::getsid(0));
   } else if (verb == "pause") {
+    say_ready();
+    stay();
+  } else if (verb == "replicate") {
+    replicate(number, argc > 3 ? std::atoi(argv[3]) : 0);
     say_ready();
     stay();
   } else if (verb == "ignore") {

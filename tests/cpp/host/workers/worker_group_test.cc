@@ -319,6 +319,7 @@ TEST_F(Stop, WhoeverIgnoresItIsKilledAtOneDeadlineForAll) {
   for (int i = 0; i < 3; ++i) {
     const WorkerEvent event = group_.wait_for(Kind::kExited);
     EXPECT_TRUE(event.exit.stopped_by_us);
+    EXPECT_EQ(event.exit.killed_by_us, event.local_rank != 2);
     if (event.local_rank == 2) {
       EXPECT_EQ(event.exit.signal, SIGTERM);
     } else {
@@ -380,6 +381,18 @@ TEST_F(Stop, ForwardReachesTheWorkersAndStopsNobody) {
   }
   group_->stop(SIGTERM, seconds(60));
   EXPECT_EQ(group_.wait_for_exit().signal, SIGTERM);
+  group_.wait_for_gone();
+}
+
+TEST_F(Stop, ForwardToOneWorkerSparesTheOthers) {
+  const std::string usr1 = std::to_string(SIGUSR1);
+  start({stub({"catch", usr1}), stub({"pause"})});
+  group_->forward(SIGUSR1, SignalScope::kGroup, 0);
+  EXPECT_EQ(output_.next_line(), "got 10");
+  group_->stop(SIGTERM, seconds(60));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(group_.wait_for_exit().signal, SIGTERM) << "SIGUSR1 would have ended rank 1";
+  }
   group_.wait_for_gone();
 }
 

@@ -1,0 +1,148 @@
+// Helpers: processes of the guardian that outlive the generations of workers. The test is the
+// agent.
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "core/workers/guardian_protocol.h"
+#include "host/workers/worker_group_harness.h"
+#include "os/process/spawn.h"
+
+namespace elastic::guardian {
+namespace {
+
+using elastic::testing::Fifo;
+using elastic::testing::patiently;
+using elastic::testing::ScratchDir;
+using elastic::testing::stub;
+
+constexpr std::uint32_t kHelperId = 1000;
+
+class Helpers : public ::testing::Test {
+ protected:
+  Helpers() {
+    auto spawned =
+        os::spawn_helper(ELASTIC_TEST_GUARDIAN, std::to_string(::getpid()), kChannelDescriptor);
+    EXPECT_TRUE(spawned.ok()) << spawned.status().message();
+    if (spawned.ok()) guardian_ = std::move(*spawned);
+    EXPECT_EQ(next("hello"), "hello");
+  }
+  ~Helpers() override {
+    guardian_.channel.reset();
+    os::end_helper(guardian_.pid);
+  }
+
+  void start(std::uint32_t id, Lifetime lifetime, std::vector<std::string> arguments,
+             const Fifo& output) {
+    WorkerCommand command = stub(std::move(arguments));
+    command.stdout_path = output.path();
+    std::string bytes;
+    append_start(&bytes, id, command, lifetime);
+    send(bytes);
+  }
+  void send(const std::string& bytes) {
+    ASSERT_EQ(::send(guardian_.channel.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  void sweep() {
+    std::string bytes;
+    append_sweep(&bytes);
+    send(bytes);
+  }
+
+  // The next event as text; "end" when the guardian has closed the channel.
+  std::string next(const std::string& wanted) {
+    std::string_view payload;
+    while (received_.next(&payload) != FrameStatus::kFrame) {
+      const os::WaitLimits limits{.deadline = patiently()};
+      if (!os::wait_ready(guardian_.channel.get(), POLLIN, limits).ok()) return "no " + wanted;
+      char bytes[4096];
+      const ssize_t got = ::read(guardian_.channel.get(), bytes, sizeof bytes);
+      if (got <= 0) return "end";
+      received_.append({bytes, static_cast<std::size_t>(got)});
+    }
+    Event event;
+    EXPECT_TRUE(decode_event(payload, &event));
+    return describe(event);
+  }
+
+  static std::string describe(const Event& event) {
+    if (std::holds_alternative<HelloEvent>(event)) return "hello";
+    if (const auto* one = std::get_if<StartedEvent>(&event)) {
+      return "started " + std::to_string(one->id);
+    }
+    if (const auto* one = std::get_if<ExitedEvent>(&event)) {
+      return "ended " + std::to_string(one->id) + " by " + std::to_string(one->value);
+    }
+    if (std::holds_alternative<KillSentEvent>(event)) return "kill sent";
+    return std::holds_alternative<SweptEvent>(event) ? "swept" : "not started";
+  }
+
+  const ScratchDir dir_;
+  Fifo helper_output_{dir_ / "helper"};
+  Fifo worker_output_{dir_ / "worker"};
+  os::Helper guardian_;
+  FrameBuffer received_;
+};
+
+TEST_F(Helpers, SurviveASweepAndEndBySignal) {
+  start(kHelperId, Lifetime::kHelper, {"pause"}, helper_output_);
+  EXPECT_EQ(next("start of the helper"), "started 1000");
+  for (int generation = 0; generation < 2; ++generation) {
+    start(0, Lifetime::kWorker, {"pause"}, worker_output_);
+    EXPECT_EQ(next("start of the worker"), "started 0");
+    sweep();
+    EXPECT_EQ(next("kill"), "kill sent");
+    EXPECT_EQ(next("exit of the worker"), "ended 0 by 9");
+    EXPECT_EQ(next("end of the sweep"), "swept");
+  }
+  std::string bytes;
+  append_signal(&bytes, {SIGUSR1, SignalScope::kGroup, false, kEveryWorker});  // not for helpers
+  append_signal(&bytes, {SIGTERM, SignalScope::kGroup, false, kHelperId});
+  send(bytes);
+  EXPECT_EQ(next("exit of the helper"), "ended 1000 by 15");
+  EXPECT_TRUE(helper_output_.next_line());
+  EXPECT_TRUE(helper_output_.wait_for_end());
+}
+
+TEST_F(Helpers, KeepTheirChildrenAndWhatTheyAbandonIsSwept) {
+  start(kHelperId, Lifetime::kHelper, {"child", std::to_string(SIGUSR1)}, helper_output_);
+  EXPECT_EQ(next("start of the helper"), "started 1000");
+  EXPECT_TRUE(helper_output_.next_line());
+  Fifo orphan_output(dir_ / "orphan");
+  start(kHelperId + 1, Lifetime::kHelper, {"daemon", "-1"}, orphan_output);
+  EXPECT_EQ(next("start of the second helper"), "started 1001");
+  EXPECT_TRUE(orphan_output.next_line()) << "the grandchild has detached";
+  sweep();
+  EXPECT_EQ(next("kill"), "kill sent");
+  EXPECT_EQ(next("end of the sweep"), "swept");
+  std::string bytes;
+  append_signal(&bytes, {SIGUSR1, SignalScope::kGroup, false, kHelperId});
+  append_signal(&bytes, {SIGTERM, SignalScope::kLeader, false, kHelperId + 1});
+  send(bytes);
+  EXPECT_EQ(helper_output_.next_line(), "got 10");
+  EXPECT_EQ(helper_output_.next_line(), "got 10") << "the helper's child was killed";
+  EXPECT_EQ(next("exit of the second helper"), "ended 1001 by 15");
+  EXPECT_TRUE(orphan_output.wait_for_end()) << "the abandoned process lives";
+}
+
+TEST_F(Helpers, EndWithTheAgent) {
+  start(kHelperId, Lifetime::kHelper, {"pause"}, helper_output_);
+  EXPECT_EQ(next("start of the helper"), "started 1000");
+  EXPECT_TRUE(helper_output_.next_line());
+  ::shutdown(guardian_.channel.get(), SHUT_WR);
+  EXPECT_EQ(next("end of the guardian"), "end");
+  EXPECT_TRUE(helper_output_.wait_for_end());
+}
+
+TEST_F(Helpers, SecondProcessOfOneIdIsRefused) {
+  start(kHelperId, Lifetime::kHelper, {"pause"}, helper_output_);
+  EXPECT_EQ(next("start of the helper"), "started 1000");
+  start(kHelperId, Lifetime::kWorker, {"pause"}, worker_output_);
+  EXPECT_EQ(next("end of the guardian"), "end");
+}
+
+}  // namespace
+}  // namespace elastic::guardian

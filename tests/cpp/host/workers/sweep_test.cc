@@ -1,0 +1,157 @@
+// The end of everything below the guardian, where something makes it hard.
+
+#include <errno.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#include <ctime>
+
+#include "host/workers/worker_group_harness.h"
+
+namespace elastic {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::Fifo;
+using testing::Group;
+using testing::ScratchDir;
+using testing::stub;
+using Kind = WorkerEvent::Kind;
+
+class Sweep : public ::testing::Test {
+ protected:
+  // Starts a worker that says "ready"; notes its pid and that of its guardian.
+  void start(WorkerCommand command) {
+    command.stdout_path = output_.path();
+    group_.start({std::move(command)});
+    const std::string ready = output_.next_line().value_or("");
+    ASSERT_EQ(std::sscanf(ready.c_str(), "ready %d %d", &worker_, &guardian_), 2) << ready;
+  }
+  const ScratchDir dir_;
+  Fifo output_{dir_ / "out"};
+  Group group_;
+  pid_t worker_ = -1;
+  pid_t guardian_ = -1;
+};
+
+// Two hundred processes that replace themselves, each in a new session: the one that was listed is
+// gone before the signal arrives. They end by themselves after 40 s, so an end before that is ours.
+constexpr const char* kReplicateSeconds = "40";
+
+TEST_F(Sweep, EndsProcessesThatReplaceThemselves) {
+  start(stub({"replicate", "200", kReplicateSeconds}));
+  const Instant begin = os::monotonic_now();
+  group_->stop(SIGKILL, Duration::zero());
+  group_.wait_for_gone();
+  EXPECT_TRUE(output_.wait_for_end());
+  EXPECT_LT(os::monotonic_now() - begin, seconds(30));
+}
+
+TEST_F(Sweep, EndsThemWhenTheAgentIsGoneToo) {
+  start(stub({"replicate", "200", kReplicateSeconds}));
+  const Instant begin = os::monotonic_now();
+  group_.destroy();
+  EXPECT_TRUE(output_.wait_for_end());
+  EXPECT_LT(os::monotonic_now() - begin, seconds(30));
+}
+
+// A debugger keeps the dead worker from being reaped, so the sweep cannot end.
+TEST_F(Sweep, GuardianThatStillSweepsIsLeftToItWhenItsAgentGoes) {
+  start(stub({"pause"}));
+  if (::ptrace(PTRACE_SEIZE, worker_, nullptr, nullptr) != 0) {
+    GTEST_SKIP() << "ptrace is not allowed here: errno " << errno;
+  }
+  const os::UniqueFd guardian(static_cast<int>(::syscall(SYS_pidfd_open, guardian_, 0)));
+  ASSERT_TRUE(guardian.valid());
+  const Instant begin = os::monotonic_now();
+  group_.destroy();
+  EXPECT_LT(os::monotonic_now() - begin, seconds(20)) << "the owner waits for a limited time";
+  EXPECT_FALSE(os::wait_ready(guardian.get(), POLLIN, {.deadline = os::monotonic_now()}).ok())
+      << "the guardian was killed";
+  EXPECT_EQ(::waitpid(worker_, nullptr, __WALL), worker_);  // the debugger lets go
+  EXPECT_TRUE(os::wait_ready(guardian.get(), POLLIN, {.deadline = testing::patiently()}).ok());
+}
+
+// poll refuses more items than RLIMIT_NOFILE allows, at once and every time.
+TEST_F(Sweep, GuardianWhosePollFailsNeitherSpinsNorStopsServing) {
+  start(stub({"pause"}));
+  const rlimit two{2, 2};
+  ASSERT_EQ(::prlimit(guardian_, RLIMIT_NOFILE, &two, nullptr), 0);
+  clockid_t clock{};
+  ASSERT_EQ(::clock_getcpuclockid(guardian_, &clock), 0);
+  const auto cpu_time = [&clock] {
+    timespec used{};
+    EXPECT_EQ(::clock_gettime(clock, &used), 0);
+    return seconds(used.tv_sec) + Duration(used.tv_nsec);
+  };
+  group_->forward(0);  // wakes the guardian, whose next poll fails
+  EXPECT_EQ(group_.wait_for(Kind::kStarted).pid, worker_);
+  const Duration before = cpu_time();
+  EXPECT_FALSE(group_->next_event(os::monotonic_now() + seconds(1)));
+  EXPECT_LT(cpu_time() - before, milliseconds(300));
+  group_->stop(SIGTERM, seconds(60));
+  EXPECT_EQ(group_.wait_for_exit().signal, SIGTERM);
+  group_.wait_for_gone();
+}
+
+// A limit on processes that the test can set for the guardian: a control group of the pids
+// controller, where this process may make one.
+class PidsLimit {
+ public:
+  PidsLimit() : folder_("/sys/fs/cgroup/pids/elastic-test-" + std::to_string(::getpid())) {
+    is_there_ = ::mkdir(folder_.c_str(), 0755) == 0;
+  }
+  PidsLimit(const PidsLimit&) = delete;
+  PidsLimit& operator=(const PidsLimit&) = delete;
+  ~PidsLimit() {
+    if (is_there_) ::rmdir(folder_.c_str());
+  }
+  bool set(const std::string& limit) const { return write("pids.max", limit); }
+  bool add(pid_t pid) const { return write("cgroup.procs", std::to_string(pid)); }
+
+ private:
+  bool write(const std::string& name, const std::string& text) const {
+    std::ofstream file(folder_ + "/" + name);
+    file << text << std::flush;
+    return file.good();
+  }
+  const std::string folder_;
+  bool is_there_ = false;
+};
+
+TEST(ProcessLimit, DelaysAStartUntilThereIsAProcessAgain) {
+  const ScratchDir dir;
+  const PidsLimit limit;
+  Group group;
+  Fifo first(dir / "first");
+  WorkerCommand command = stub({"pause"});
+  command.stdout_path = first.path();
+  group.start({command});
+  int guardian = 0;
+  ASSERT_EQ(std::sscanf(first.next_line().value_or("").c_str(), "ready %*d %d", &guardian), 1);
+  if (!limit.set("1") || !limit.add(guardian)) GTEST_SKIP() << "cannot make a control group";
+  group->stop(SIGTERM, seconds(60));
+  group.wait_for_gone();
+  group.passed.clear();
+
+  command.stdout_path = dir / "second";
+  group.start({command});
+  const WorkerEvent delayed = group.wait_for(Kind::kStartDelayed);
+  EXPECT_EQ(delayed.exit.error, EAGAIN);
+  EXPECT_THAT(delayed.message, ::testing::HasSubstr("the limit of processes is reached"));
+  ASSERT_TRUE(limit.set("max"));
+  EXPECT_GT(group.wait_for(Kind::kStarted).pid, 0);
+  EXPECT_TRUE(group.passed.empty()) << "the worker failed";
+  group->stop(SIGTERM, seconds(60));
+  group.wait_for_gone();
+  group.destroy();
+}
+
+}  // namespace
+}  // namespace elastic
