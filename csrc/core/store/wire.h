@@ -108,6 +108,7 @@ class RequestDecoder {
  public:
   explicit RequestDecoder(const StoreLimits& limits) : limits_(&limits) {}
   DecodeResult decode(std::string_view bytes, Request* request);
+  bool is_validated() const { return validated_; }  // VALIDATE was decoded
 
  private:
   DecodeResult decode_items(std::string_view bytes, Request* request, std::size_t strings_per_item);

@@ -4,6 +4,7 @@
 
 #include "host/agent/node.h"
 #include "host/base/event_queue.h"
+#include "os/base/descriptor_limit.h"
 #include "os/base/fork_guard.h"
 #include "os/loop/loop_thread.h"
 #include "os/loop/notifier.h"
@@ -95,6 +96,7 @@ class Agent::Impl {
 
 Result<std::unique_ptr<Agent>> Agent::start(AgentOptions options) {
   if (const Status status = validate(options); !status.ok()) return status;
+  os::raise_descriptor_limit();  // every node of a job and every worker may connect to this process
   // Here and once: the loop looks up no names, and every round has the same address.
   if (options.rendezvous.is_single_node()) {
     std::string& address = options.rendezvous.local_addr;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/session/coordinator_state.h"
+#include "host/base/memory_return.h"
 #include "host/coordinator/coordinator_job.h"
 #include "host/coordinator/session_peer.h"
 #include "host/coordinator/state_file.h"
@@ -25,6 +26,11 @@
 namespace elastic::host {
 namespace {
 
+// About what a session takes without its buffers, its node in the job included.
+constexpr std::size_t kSessionBytes = 2048;
+// So many sessions that broke the protocol are logged in an interval.
+constexpr std::size_t kFaultsLogged = 20;
+constexpr Duration kFaultInterval = std::chrono::seconds(10);
 constexpr Duration kStateDelay = std::chrono::milliseconds(100);
 // Of the largest job that can be; a file that is larger is none of ours.
 constexpr std::size_t kStateBytesMax = std::size_t{1} << 30;
@@ -46,6 +52,8 @@ class CoordinatorService::Impl {
         incarnation_(os::random_seed()),
         sessions_(loop, options.limits.hello_timeout, options.limits.session_output_bytes_max,
                   options.limits.buffered_bytes_max, [this] { settle(); }),
+        pending_(pending_per_address(options.store_limits)),
+        memory_return_(loop),
         stall_watch_(loop, [this](const os::EventLoop::Stall& stall) { on_stall(stall); }),
         settle_timer_(loop, [this] { settle(); }),
         state_timer_(loop, [this] { store_state(); }),
@@ -60,6 +68,7 @@ class CoordinatorService::Impl {
     sessions_.on_message = [this](SessionPeer* peer, session::ClientMessage& message) {
       return on_message(peer, message);
     };
+    sessions_.pending = &pending_;
     sessions_.on_closed = [this](SessionPeer* peer) { remove(peer); };
     store_->accept_sessions(
         [this](os::DetachedStream connection) { adopt(std::move(connection)); });
@@ -79,6 +88,7 @@ class CoordinatorService::Impl {
   void adopt(os::DetachedStream connection);
   Status on_message(SessionPeer* peer, session::ClientMessage& message);
   Status greet(SessionPeer* peer, const session::ClientHello& hello);
+  void log_fault(const std::string& sentence);
   CoordinatorJob* find_or_add_job(const std::string& id);
   void on_stall(const os::EventLoop::Stall& stall);
   void touch(CoordinatorJob* job);
@@ -88,6 +98,7 @@ class CoordinatorService::Impl {
   std::string encode() const;
   void store_state();
   bool all_jobs_are_over() const;
+  std::size_t bytes_held() const { return sessions_.budget.used() + peers_.size() * kSessionBytes; }
   void finish_drain();
 
   os::EventLoop& loop_;
@@ -96,6 +107,7 @@ class CoordinatorService::Impl {
   const std::uint64_t incarnation_;
   CoordinatorContext context_;
   SessionContext sessions_;
+  PendingConnections pending_;
   std::map<std::string, std::unique_ptr<CoordinatorJob>, std::less<>> jobs_;
   std::vector<std::unique_ptr<SessionPeer>> peers_;
   std::vector<CoordinatorJob*> touched_;
@@ -105,6 +117,9 @@ class CoordinatorService::Impl {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::unique_ptr<StateFile> state_file_;  // null: no state is kept
 
+  MemoryReturn memory_return_;
+  std::size_t faults_ = 0;  // in the interval that ends then
+  Instant faults_end_;
   Duration drain_limit_{};
   std::function<void()> on_drained_;  // set while draining
   os::EventLoop::StallWatch stall_watch_;
@@ -173,12 +188,23 @@ Status CoordinatorService::Impl::on_message(SessionPeer* peer, session::ClientMe
   }
   if (!status.ok()) {
     sessions_rejected_.add(1);
-    if (options_.log) {
-      options_.log("a session of " + peer->remote().text() +
-                   " is closed: " + std::string(status.message()));
-    }
+    log_fault("a session of " + peer->remote().text() +
+              " is closed: " + std::string(status.message()));
   }
   return status;
+}
+
+// Limited: a client that is broken may try again at once, for ever.
+void CoordinatorService::Impl::log_fault(const std::string& sentence) {
+  if (!options_.log) return;
+  if (loop_.now() >= faults_end_) {
+    if (faults_ > kFaultsLogged) {
+      options_.log(std::to_string(faults_ - kFaultsLogged) + " more sessions were closed");
+    }
+    faults_ = 0;
+    faults_end_ = loop_.now() + kFaultInterval;
+  }
+  if (++faults_ <= kFaultsLogged) options_.log(sentence);
 }
 
 Status CoordinatorService::Impl::greet(SessionPeer* peer, const session::ClientHello& hello) {
@@ -238,11 +264,13 @@ void CoordinatorService::Impl::settle_jobs() {
 }
 
 void CoordinatorService::Impl::remove(SessionPeer* peer) {
+  memory_return_.update(bytes_held());
   if (peer->job != nullptr) peer->job->remove(peer);
   const std::size_t index = peer->index;
   std::swap(peers_[index], peers_.back());
   peers_[index]->index = index;
   peers_.pop_back();
+  memory_return_.update(bytes_held());
   num_sessions_.set(peers_.size());
 }
 

@@ -39,6 +39,8 @@ Result<std::unique_ptr<SessionPeer>> SessionPeer::create(SessionContext* context
   self->remote_ = stream.remote();
   stream.set_keep_alive(kKeepAliveInterval);
   stream.set_deadline(context->loop.now() + context->hello_timeout);
+  self->pending_ =
+      context->pending->add(self->remote_.host(), [peer = self.get()] { peer->close(); });
   return self;
 }
 

@@ -15,6 +15,7 @@
 
 #include "core/base/memory_budget.h"
 #include "core/session/session_wire.h"
+#include "host/base/pending_connections.h"
 #include "os/loop/event_loop.h"
 #include "os/net/address.h"
 #include "os/net/stream.h"
@@ -33,6 +34,7 @@ struct SessionContext {
   // Handles a message. An error ends the session, and is sent to the client.
   std::function<Status(SessionPeer* peer, session::ClientMessage& message)> on_message;
   std::function<void(SessionPeer*)> on_closed;  // removes the session
+  PendingConnections* pending = nullptr;        // sessions that have not sent their hello
 
   os::EventLoop& loop;
   const Duration hello_timeout;
@@ -55,10 +57,16 @@ class SessionPeer final : public os::Stream::Handler {
   // Sent at the end of the iteration. A session that does not read is closed.
   void send(const session::ServerMessage& message);
   // The hello was received.
-  void accept() { stream_.clear_deadline(); }
+  void accept() {
+    pending_.reset();
+    stream_.clear_deadline();
+  }
   // The final message: an error, after which the client has a moment to close.
   void finish(const Status& error);
-  void close() { stream_.close(); }
+  void close() {
+    pending_.reset();
+    stream_.close();
+  }
   bool closed() const { return !stream_.is_open(); }
 
   // A peer that does not acknowledge for so long is gone.
@@ -83,7 +91,7 @@ class SessionPeer final : public os::Stream::Handler {
   std::size_t index = 0;  // in the service's list
 
   std::size_t on_bytes(std::string_view bytes) override;
-  void on_end(os::Stream::End, int) override {}
+  void on_end(os::Stream::End, int) override { pending_.reset(); }
   void on_closed() override { context_.on_closed(this); }
 
  private:
@@ -94,6 +102,7 @@ class SessionPeer final : public os::Stream::Handler {
 
   SessionContext& context_;
   os::SocketAddress local_, remote_;
+  std::unique_ptr<PendingConnections::Ticket> pending_;  // until the hello
   bool has_magic_ = false;
   bool is_finishing_ = false;
   os::Stream stream_;  // behind what its handler uses

@@ -1,8 +1,10 @@
 #include "host/store/store_peer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/session/session_wire.h"
+#include "os/base/descriptor_limit.h"
 
 // Theory of operation. The requests of a turn are served straight from the stream's bytes, and the
 // replies are appended to the stream's turn output. What a request wakes on other connections is
@@ -14,21 +16,34 @@ namespace {
 
 // A client that sends requests and reads no replies is not read from while more is unsent.
 constexpr std::size_t kUnsentPauseBytes = 256 << 10;
+// The workers of one host may all connect before the first of them is served.
+constexpr std::size_t kPendingPerAddressMin = 64;
 
 }  // namespace
 
-StoreContext::StoreContext(os::EventLoop* loop, const StoreLimits& store_limits, std::uint64_t seed,
-                           std::function<void()> on_settle)
-    : limits(store_limits),
+StoreContext::StoreContext(os::EventLoop* event_loop, const StoreLimits& store_limits,
+                           std::uint64_t seed, std::function<void()> on_settle)
+    : loop(*event_loop),
+      limits(store_limits),
       budget(limits.total_bytes_max),
       table(limits, &budget, seed),
-      streams(loop, &budget,
+      streams(event_loop, &budget,
               {.output_bytes_max = limits.output_bytes_max, .pause_bytes = kUnsentPauseBytes},
-              std::move(on_settle)) {}
+              std::move(on_settle)),
+      pending(pending_per_address(limits)) {}
 
-Result<std::unique_ptr<StorePeer>> StorePeer::create(StoreContext* context, os::UniqueFd fd) {
+std::size_t pending_per_address(const StoreLimits& limits) {
+  if (limits.pending_per_address_max > 0) return limits.pending_per_address_max;
+  const std::size_t possible = std::min(limits.connections_max, os::descriptor_limit());
+  return std::max(kPendingPerAddressMin, possible / 4);
+}
+
+Result<std::unique_ptr<StorePeer>> StorePeer::create(StoreContext* context, os::UniqueFd fd,
+                                                     const os::SocketAddress& remote) {
   std::unique_ptr<StorePeer> self(new StorePeer(context));
   if (Status started = self->stream_.start({.fd = std::move(fd)}); !started.ok()) return started;
+  self->stream_.set_deadline(context->loop.now() + context->limits.validate_timeout);
+  self->pending_ = context->pending.add(remote.host(), [peer = self.get()] { peer->reject(); });
   return self;
 }
 
@@ -59,6 +74,10 @@ std::size_t StorePeer::on_bytes(std::string_view bytes) {
     ++requests;
     if (!context_.released.empty()) release_others();
     if (stream_.should_pause()) break;
+  }
+  if (pending_ != nullptr && decoder_.is_validated()) {
+    pending_.reset();
+    stream_.clear_deadline();
   }
   context_.requests.add(requests);
   context_.publish();  // before the replies are sent, so that a client finds its request counted
@@ -97,6 +116,7 @@ void StorePeer::release_others() {
 
 void StorePeer::on_end(os::Stream::End why, int) {
   cancel();
+  pending_.reset();
   const bool is_gone = why == os::Stream::End::kClosedByPeer || why == os::Stream::End::kBroken;
   if (!is_gone) context_.connections_rejected.add(1);
 }
@@ -105,6 +125,7 @@ void StorePeer::reject() {
   if (!stream_.is_open()) return;
   context_.connections_rejected.add(1);
   cancel();
+  pending_.reset();
   stream_.close();
 }
 

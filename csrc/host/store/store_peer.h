@@ -20,7 +20,9 @@
 #include "elastic/status.h"
 #include "elastic/store_options.h"
 #include "elastic/store_server.h"
+#include "host/base/pending_connections.h"
 #include "os/loop/event_loop.h"
+#include "os/net/address.h"
 #include "os/net/stream.h"
 
 namespace elastic::host {
@@ -44,10 +46,12 @@ struct StoreContext {
   StoreContext(os::EventLoop* loop, const StoreLimits& store_limits, std::uint64_t seed,
                std::function<void()> on_settle);
 
+  os::EventLoop& loop;
   const StoreLimits limits;
   MemoryBudget budget;
   StoreTable table;
   os::StreamGroup streams;
+  PendingConnections pending;                 // that have not sent VALIDATE
   std::vector<StoreTable::Waiter*> released;  // scratch of the turn that is being served
 
   std::function<void(StorePeer*)> on_closed;  // removes the connection
@@ -64,10 +68,14 @@ struct StoreContext {
   }
 };
 
+// How many connections of one address may be pending (StoreLimits::pending_per_address_max).
+std::size_t pending_per_address(const StoreLimits& limits);
+
 class StorePeer final : public os::Stream::Handler, public StoreTable::Waiter {
  public:
   // `context` outlives the connection.
-  static Result<std::unique_ptr<StorePeer>> create(StoreContext* context, os::UniqueFd fd);
+  static Result<std::unique_ptr<StorePeer>> create(StoreContext* context, os::UniqueFd fd,
+                                                   const os::SocketAddress& remote);
   StorePeer(const StorePeer&) = delete;
   StorePeer& operator=(const StorePeer&) = delete;
   ~StorePeer() = default;
@@ -92,7 +100,8 @@ class StorePeer final : public os::Stream::Handler, public StoreTable::Waiter {
   void reject();
 
   StoreContext& context_;
-  bool found_coordinator_ = false;  // it asked, and may begin a session
+  std::unique_ptr<PendingConnections::Ticket> pending_;  // until VALIDATE
+  bool found_coordinator_ = false;                       // it asked, and may begin a session
   wire::RequestDecoder decoder_;
   os::Stream stream_;  // behind what its handler uses
 };

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "host/base/memory_return.h"
 #include "host/store/store_peer.h"
 #include "os/loop/random_seed.h"
 #include "os/net/listener.h"
@@ -14,9 +15,10 @@
 // wake-up to send, requests held back, their own removal) is done when all descriptors of the
 // iteration have been served (os/net/stream.cc).
 //
-// Without a free descriptor the listener pauses: those who connect wait in the kernel's queue, and
-// are accepted when a connection has closed, or after a pause, as descriptors may be freed
-// elsewhere in the process.
+// Without a free descriptor that clients may use, the oldest connection that has not sent VALIDATE
+// is closed for a new one. Where there is none the listener pauses: those who connect wait in the
+// kernel's queue, and are accepted when a connection has closed, or after a pause, as descriptors
+// may be freed elsewhere in the process.
 
 namespace elastic::host {
 namespace {
@@ -25,6 +27,8 @@ namespace {
 constexpr int kAcceptsPerTurn = 64;
 // More than any kernel queues unless its net.core.somaxconn was raised a lot.
 constexpr int kQueueMax = 65536;
+// About what a connection takes without its buffers, its slot in the loop included.
+constexpr std::size_t kConnectionBytes = 256;
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 
 }  // namespace
@@ -37,6 +41,7 @@ class StoreService::Impl final : public os::EventLoop::FdHandler {
         listener_(std::move(listener)),
         host_(listener_.address().host()),
         port_(listener_.address().port()),
+        memory_return_(loop),
         accept_timer_(loop, [this] { resume_accepting(); }),
         drain_timer_(loop, [this] { cut_all(); }) {
     context_.on_closed = [this](StorePeer* connection) { remove(connection); };
@@ -71,6 +76,9 @@ class StoreService::Impl final : public os::EventLoop::FdHandler {
   void cut_all();
   void finish_drain();
   void publish();
+  std::size_t bytes_held() const {
+    return context_.budget.used() + connections_.size() * kConnectionBytes;
+  }
 
   os::EventLoop& loop_;
   StoreContext context_;
@@ -80,7 +88,8 @@ class StoreService::Impl final : public os::EventLoop::FdHandler {
   std::vector<std::unique_ptr<StorePeer>> connections_;
   bool draining_ = false;
   std::shared_ptr<std::function<void()>> on_drained_;  // see finish_drain()
-  os::EventLoop::Timer accept_timer_;                  // armed while accepting pauses
+  MemoryReturn memory_return_;
+  os::EventLoop::Timer accept_timer_;  // armed while accepting pauses
   os::EventLoop::Timer drain_timer_;
   os::EventLoop::Watch listener_watch_;
 };
@@ -96,11 +105,12 @@ StoreServerStats StoreService::Impl::stats() const {
 
 os::Listener::AcceptStatus StoreService::Impl::accept_one() {
   os::UniqueFd fd;
-  const auto status = listener_.accept(&fd);
+  os::SocketAddress remote;
+  const auto status = listener_.accept(&fd, &remote);
   if (status != os::Listener::AcceptStatus::kAccepted) return status;
   context_.connections_total.add(1);
   auto connection = connections_.size() < context_.limits.connections_max
-                        ? StorePeer::create(&context_, std::move(fd))
+                        ? StorePeer::create(&context_, std::move(fd), remote)
                         : Status(StatusCode::kResourceExhausted, "connections_max is reached");
   if (connection.ok()) {
     (*connection)->index = connections_.size();
@@ -117,6 +127,7 @@ void StoreService::Impl::accept_some() {
     const auto status = accept_one();
     if (status == os::Listener::AcceptStatus::kEmpty) return;
     if (status == os::Listener::AcceptStatus::kExhausted) {
+      if (context_.pending.close_oldest()) continue;
       listener_watch_.modify(0);
       accept_timer_.arm(loop_.now() + kAcceptPause);
       return;
@@ -135,10 +146,12 @@ void StoreService::Impl::settle() {
 }
 
 void StoreService::Impl::remove(StorePeer* connection) {
+  memory_return_.update(bytes_held());
   const std::size_t index = connection->index;
   std::swap(connections_[index], connections_.back());
   connections_[index]->index = index;
   connections_.pop_back();
+  memory_return_.update(bytes_held());
   publish();
   if (accept_timer_.armed()) resume_accepting();  // a descriptor is free again
 }
@@ -150,7 +163,9 @@ void StoreService::Impl::publish() {
 
 void StoreService::Impl::cut_all() {
   context_.streams.abandon();
+  memory_return_.update(bytes_held());
   connections_.clear();
+  memory_return_.update(bytes_held());
   publish();
   if (draining_) finish_drain();
 }
@@ -202,6 +217,7 @@ Result<std::unique_ptr<StoreService>> StoreService::open(os::EventLoop* loop,
                                                          const StoreServerOptions& options) {
   auto listener = os::Listener::open(options.host, options.port);
   if (!listener.ok()) return listener.status();
+  listener->reserve_descriptors(options.limits.descriptors_reserved);
   auto impl = std::make_unique<Impl>(loop, std::move(*listener), options.limits);
   if (Status watched = impl->watch_listener(); !watched.ok()) return watched;
   return std::unique_ptr<StoreService>(new StoreService(std::move(impl)));

@@ -15,6 +15,7 @@
 #include "core/workers/worker_group.h"
 #include "host/workers/guardian_path.h"
 #include "host/workers/orphan_sweep.h"
+#include "os/base/descriptor_limit.h"
 #include "os/loop/clock.h"
 #include "os/loop/detachable_thread.h"
 #include "os/loop/wait.h"
@@ -327,6 +328,7 @@ Result<std::unique_ptr<Supervisor>> Supervisor::create(os::EventLoop* loop,
   Result<os::Helper> helper =
       os::spawn_helper(*path, std::to_string(::getpid()), guardian::kChannelDescriptor);
   if (!helper.ok()) return helper.status();
+  os::restore_descriptor_limit(helper->pid);  // the workers inherit the guardian's
   auto impl = std::make_unique<Impl>(loop, std::move(*helper), std::move(orphans),
                                      options.start_timeout, std::move(sink));
   if (Status status = impl->watch(); !status.ok()) return status;

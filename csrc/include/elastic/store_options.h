@@ -3,7 +3,10 @@
 // The limits of a store server; a connection that exceeds one is closed. Every limit is checked
 // before memory is allocated; the defaults accept everything that torch 2.13's server accepts.
 
+#include <chrono>
 #include <cstddef>
+
+#include "elastic/time.h"
 
 namespace elastic {
 
@@ -24,6 +27,13 @@ struct StoreLimits {
   std::size_t total_bytes_max = std::size_t{4} << 30;
   // Connections at one time; the next one is closed at once.
   std::size_t connections_max = 65536;
+  // A connection that has not sent VALIDATE by then is closed.
+  Duration validate_timeout = std::chrono::seconds(30);
+  // Connections of one address that have not sent VALIDATE or, as sessions with a coordinator,
+  // their hello. One more closes the oldest of them. 0: a quarter of what this process can have.
+  std::size_t pending_per_address_max = 0;
+  // Descriptors that clients leave to the rest of the process (at most a quarter of its limit).
+  std::size_t descriptors_reserved = 32;
 };
 
 }  // namespace elastic

@@ -1,11 +1,15 @@
 #include "os/net/listener.h"
 
+#include <fcntl.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <vector>
 
+#include "os/base/descriptor_limit.h"
 #include "os/base/posix_error.h"
 #include "os/net/port_owner.h"
 
@@ -99,9 +103,30 @@ Status Listener::check(const std::string& host, std::uint16_t port) {
   return posix_error("cannot listen on " + found->front().text(), error);
 }
 
-Listener::AcceptStatus Listener::accept(UniqueFd* connection) {
-  connection->reset(::accept4(fd_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-  if (connection->valid()) return AcceptStatus::kAccepted;
+// The kernel gives out the lowest free number, so that all numbers below one are in use.
+bool Listener::is_reserved(int fd) const {
+  const std::size_t limit = descriptor_limit();
+  return static_cast<std::size_t>(fd) + std::min(reserved_, limit / 4) >= limit;
+}
+
+bool Listener::has_room() const {
+  const UniqueFd next(::fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0));
+  return next.valid() && !is_reserved(next.get());
+}
+
+Listener::AcceptStatus Listener::accept(UniqueFd* connection, SocketAddress* peer) {
+  if (was_reserved_ && !has_room()) {
+    pollfd waiting{.fd = fd_.get(), .events = POLLIN, .revents = 0};
+    return ::poll(&waiting, 1, 0) == 0 ? AcceptStatus::kEmpty : AcceptStatus::kExhausted;
+  }
+  SocketAddress from;
+  from.size = sizeof from.storage;
+  connection->reset(::accept4(fd_.get(), from.get(), &from.size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (connection->valid()) {
+    was_reserved_ = reserved_ > 0 && is_reserved(connection->get());
+    if (peer != nullptr) *peer = from;
+    return AcceptStatus::kAccepted;
+  }
   switch (errno) {
     case EAGAIN: return AcceptStatus::kEmpty;
     case EMFILE:

@@ -6,6 +6,7 @@
 // delay of small segments, and keep-alive probes, so that a peer whose host has vanished is
 // noticed.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -32,7 +33,11 @@ class Listener {
     kGone,       // the one who was waiting has gone; there may be others
     kExhausted,  // no descriptor or memory for it: it stays in the queue; stop asking for a while
   };
-  AcceptStatus accept(UniqueFd* connection);
+  // `peer`: where the connection comes from; may be null.
+  AcceptStatus accept(UniqueFd* connection, SocketAddress* peer = nullptr);
+  // From now on accept() leaves so many descriptors to the rest of the process, or a quarter of its
+  // limit if that is less.
+  void reserve_descriptors(std::size_t count) { reserved_ = count; }
 
   int fd() const { return fd_.get(); }
   const SocketAddress& address() const { return address_; }  // as bound, with the real port
@@ -40,8 +45,12 @@ class Listener {
 
  private:
   Listener(UniqueFd fd, const SocketAddress& address) : fd_(std::move(fd)), address_(address) {}
+  bool is_reserved(int fd) const;
+  bool has_room() const;
   UniqueFd fd_;
   SocketAddress address_;
+  std::size_t reserved_ = 0;
+  bool was_reserved_ = false;  // the last connection took a reserved descriptor
 };
 
 }  // namespace elastic::os

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <fstream>
 #include <functional>
 #include <future>
 #include <memory>
@@ -359,6 +360,75 @@ TEST_F(StoreServerTest, WithoutFreeDescriptorsOpenConnectionsAreServedAndNewOnes
     none.free_one();
     EXPECT_TRUE(late.ping());
   }
+}
+
+TEST_F(StoreServerTest, ClosesAConnectionThatDoesNotSendValidateInTime) {
+  start({.limits = {.validate_timeout = std::chrono::milliseconds(1)}});
+  TestClient silent(server->port());
+  EXPECT_TRUE(silent.is_closed());
+  server->close();
+  EXPECT_EQ(server->stats().connections_rejected, 1u);
+}
+
+TEST_F(StoreServerTest, AConnectionThatSentValidateMayBeIdle) {
+  start({.limits = {.validate_timeout = std::chrono::milliseconds(200)}});
+  const auto idle = connect();
+  EXPECT_TRUE(idle->ping());
+  EXPECT_TRUE(TestClient(server->port()).is_closed()) << "the deadline has passed";
+  EXPECT_TRUE(idle->ping());
+}
+
+TEST_F(StoreServerTest, ClosesTheOldestPendingConnectionOfAnAddressForANewerOne) {
+  start({.limits = {.pending_per_address_max = 2}});
+  const auto idle = connect();  // not pending
+  EXPECT_TRUE(idle->ping());
+  TestClient other(TestClient::make_socket(), server->port());
+  std::vector<std::unique_ptr<TestClient>> silent;
+  for (int i = 0; i < 5; ++i) silent.push_back(std::make_unique<TestClient>(server->port()));
+  EXPECT_TRUE(other.is_closed());
+  for (std::size_t i = 0; i < 3; ++i) EXPECT_TRUE(silent[i]->is_closed()) << i;
+  silent[3]->validate();
+  EXPECT_TRUE(silent[3]->ping());
+  silent[4]->validate();
+  EXPECT_TRUE(silent[4]->ping());
+  EXPECT_TRUE(idle->ping());
+  EXPECT_EQ(server->stats().connections_rejected, 4u);
+}
+
+// In KiB.
+std::int64_t anonymous_memory() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    std::int64_t size = 0;
+    if (word == "RssAnon:" && status >> size) return size;
+  }
+  return -1;
+}
+
+// Buffers of a flood lie below those of a connection that stays, so malloc cannot give them back by
+// itself.
+TEST_F(StoreServerTest, ReturnsTheMemoryOfAFloodToTheSystem) {
+  start();
+  const auto client = connect();
+  EXPECT_TRUE(client->ping());
+  const std::int64_t before = anonymous_memory();
+  if (before < 0) GTEST_SKIP() << "no RssAnon here";
+  constexpr std::size_t kClients = 400;
+  constexpr std::size_t kPartBytes = 60 << 10;  // below what malloc takes from the system directly
+  std::vector<std::unique_ptr<TestClient>> flood;
+  const std::string part = TestClient::set_frame("/k", std::string(kPartBytes, 'x'));
+  for (std::size_t i = 0; i < kClients; ++i) {
+    flood.push_back(connect());
+    flood.back()->send(std::string_view(part).substr(0, kPartBytes));
+  }
+  const auto last = connect();
+  last->send(std::string_view(part).substr(0, kPartBytes));
+  ASSERT_TRUE(
+      eventually(client.get(), [&] { return server->stats().bytes > kClients * kPartBytes; }));
+  flood.clear();
+  ASSERT_TRUE(eventually(client.get(), [&] { return server->stats().connections == 2; }));
+  EXPECT_TRUE(eventually(client.get(), [&] { return anonymous_memory() < before + 10'000; }))
+      << before << " KiB before, " << anonymous_memory() << " KiB now";
 }
 
 TEST_F(StoreServerTest, CloseWithADrainHandlesReceivedRequests) {

@@ -1,10 +1,14 @@
 #include "os/net/listener.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <cerrno>
+#include <utility>
+#include <vector>
 
 #include "os/net/port_owner.h"
 
@@ -37,6 +41,44 @@ TEST(Listener, AcceptedConnectionsInheritTheOptionsAndDoNotBlock) {
   EXPECT_EQ(::recv(accepted.get(), &byte, 1, 0), -1);
   EXPECT_EQ(errno, EAGAIN);
   EXPECT_EQ(listener->accept(&accepted), Listener::AcceptStatus::kEmpty);
+}
+
+TEST(Listener, LeavesTheReservedDescriptorsToTheProcess) {
+  constexpr int kLimit = 128, kReserved = 32;
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  auto listener = Listener::open("127.0.0.1", 0);
+  ASSERT_TRUE(listener.ok());
+  listener->reserve_descriptors(kReserved);
+  std::vector<UniqueFd> clients, accepted;
+  for (int i = 0; i < kLimit; ++i) clients.push_back(connect_to(listener->address()));
+  // The clients count as little as possible: theirs are the highest numbers from here on.
+  for (UniqueFd& client : clients) {
+    client.reset(::fcntl(client.get(), F_DUPFD_CLOEXEC, 2 * kLimit));
+  }
+  rlimit low = before;
+  low.rlim_cur = kLimit;
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &low), 0);
+  Listener::AcceptStatus status{};
+  for (int i = 0; i < kLimit; ++i) {
+    UniqueFd one;
+    status = listener->accept(&one);
+    if (status != Listener::AcceptStatus::kAccepted) break;
+    accepted.push_back(std::move(one));
+  }
+  EXPECT_EQ(status, Listener::AcceptStatus::kExhausted);
+  EXPECT_GT(accepted.size(), kLimit / 2u);
+  std::vector<UniqueFd> rest;
+  for (int i = 0; i < kReserved - 2; ++i) {
+    rest.emplace_back(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+    EXPECT_TRUE(rest.back().valid()) << i;
+  }
+  rest.clear();
+  accepted.pop_back();
+  accepted.pop_back();
+  UniqueFd one;
+  EXPECT_EQ(listener->accept(&one), Listener::AcceptStatus::kAccepted);
+  EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 TEST(Listener, LiteralIpv6AnyDoesNotTakeIpv4) {

@@ -1,0 +1,48 @@
+#include "os/base/descriptor_limit.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <mutex>
+
+namespace elastic::os {
+namespace {
+
+// Twice what a coordinator serves. Programs that walk through all possible descriptors exist.
+constexpr rlim_t kRaisedMax = 131072;
+
+// The limit belongs to the process, and so does the memory of what it was.
+std::mutex mutex;
+rlim_t original = 0;  // guarded by mutex
+rlim_t raised = 0;    // guarded by mutex; 0: nothing was raised
+
+}  // namespace
+
+void raise_descriptor_limit() {
+  const std::lock_guard lock(mutex);
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t before = limit.rlim_cur;
+  const rlim_t wanted = std::min(limit.rlim_max, kRaisedMax);
+  if (wanted <= before) return;
+  limit.rlim_cur = wanted;
+  if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  original = before;
+  raised = wanted;
+}
+
+void restore_descriptor_limit(pid_t child) {
+  const std::lock_guard lock(mutex);
+  rlimit limit{};
+  if (raised == 0 || ::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur != raised) return;
+  limit.rlim_cur = original;
+  ::prlimit(child, RLIMIT_NOFILE, &limit, nullptr);
+}
+
+std::size_t descriptor_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
+  return static_cast<std::size_t>(std::min<rlim_t>(limit.rlim_cur, 1U << 30));
+}
+
+}  // namespace elastic::os
