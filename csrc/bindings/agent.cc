@@ -182,6 +182,7 @@ void bind_events(py::module_& module) {
   py::class_<AgentEvent> event(module, "AgentEvent", "An action or an observation of the agent.");
   py::enum_<AgentEvent::Kind>(event, "Kind")
       .value("NOTE", AgentEvent::Kind::kNote)
+      .value("COORDINATOR_LOG", AgentEvent::Kind::kCoordinatorLog)
       .value("ROUND_STARTING", AgentEvent::Kind::kRoundStarting)
       .value("WORKER_STARTED", AgentEvent::Kind::kWorkerStarted)
       .value("WORKERS_RUNNING", AgentEvent::Kind::kWorkersRunning)

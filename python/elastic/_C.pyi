@@ -1004,6 +1004,8 @@ class AgentEvent:
 
           NOTE
 
+          COORDINATOR_LOG
+
           ROUND_STARTING
 
           WORKER_STARTED
@@ -1018,6 +1020,7 @@ class AgentEvent:
 
           FINISHED
         """
+        COORDINATOR_LOG: typing.ClassVar[AgentEvent.Kind]
         FINISHED: typing.ClassVar[AgentEvent.Kind]
         NOTE: typing.ClassVar[AgentEvent.Kind]
         RESTARTING: typing.ClassVar[AgentEvent.Kind]

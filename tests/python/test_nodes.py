@@ -360,6 +360,19 @@ def test_a_done_node_and_replacements_run_the_work_that_lost_nodes_left(tmp_path
     assert [node.stdout for node in ended[2:]] == ["round 2\n"] * 3
 
 
+def test_a_host_logs_what_its_coordinator_decides() -> None:
+    script = "echo $RANK; sleep 100"
+    with job("2", "--on-node-loss=fail", script=script) as nodes:
+        host = nodes.start("--node-rank=0", HOST, LOGLEVEL="INFO")
+        guest = nodes.start("--node-rank=1", GUEST)
+        assert host.stdout is not None and guest.stdout is not None
+        assert (host.stdout.readline(), guest.stdout.readline()) == ("0\n", "1\n")
+        guest.kill()
+        done = nodes.finish()
+    name = rf"127\.0\.0\.1_{guest.pid}_\d+"
+    assert re.search(rf"coordinator: job job: {name} is lost: ", done[0].stderr), done[0].stderr
+
+
 def test_one_node_needs_no_network() -> None:
     done = launch("--nnodes=1", "--no-python", "sh", "-c", RANKS)
     assert (done.returncode, done.stdout) == (0, "rank 0 of 1, node 0 of 1\n")

@@ -111,6 +111,14 @@ void Node::on_membership_event(const MembershipEvent& event) {
     Node* node;
     void operator()(const MembershipReady& ready) const { node->on_ready(ready); }
     void operator()(const MembershipNote& note) const { node->feed(core::Note{note.sentence}); }
+    void operator()(const MembershipCoordinatorLog& log) const {
+      AgentEvent event;
+      event.kind = AgentEvent::Kind::kCoordinatorLog;
+      event.at = node->loop_->now();
+      event.state = node->policy_.state();
+      event.message = log.line;
+      node->report(std::move(event));
+    }
     void operator()(const rdzv::Waiting& waiting) const {
       node->feed(core::Note{waiting.sentence});
     }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "elastic/agent.h"
+#include "os/base/descriptor_limit.h"
 #include "os/net/interfaces.h"
 #include "os/net/listener.h"
 
@@ -32,8 +33,12 @@ bool is_loopback_name(const std::string& host) {
 }
 
 Hosting::Hosting(os::EventLoop* loop, const RendezvousOptions& options, std::string endpoint,
-                 Note note)
-    : loop_(loop), options_(options), endpoint_(std::move(endpoint)), note_(std::move(note)) {}
+                 Note note, Note log)
+    : loop_(loop),
+      options_(options),
+      endpoint_(std::move(endpoint)),
+      note_(std::move(note)),
+      log_(std::move(log)) {}
 
 Hosting::~Hosting() {
   if (service_ != nullptr) thread_->call([this] { service_.reset(); });
@@ -102,8 +107,18 @@ Status Hosting::bind(const std::string& host) {
   }
   std::optional<Result<std::unique_ptr<CoordinatorService>>> service;
   thread_->call([&] {
-    service =
-        CoordinatorService::open(&thread_->loop(), {.host = host, .port = options_.endpoint_port});
+    CoordinatorOptions coordinator;
+    coordinator.host = host;
+    coordinator.port = options_.endpoint_port;
+    // This process has the workers' store, their files and the guardian to serve, too.
+    coordinator.store_limits.descriptors_reserved = os::descriptor_limit() / 4;
+    coordinator.log = [loop = loop_, alive = std::weak_ptr<bool>(alive_),
+                       log = log_](std::string_view line) {
+      loop->post([alive, log, text = std::string(line)] {
+        if (alive.lock() != nullptr) log(text);
+      });
+    };
+    service = CoordinatorService::open(&thread_->loop(), coordinator);
   });
   if (!service->ok()) {
     thread_.reset();

@@ -32,8 +32,10 @@ class Hosting {
   using Failure = core::SessionMachine::AttemptFailed;
   using Note = std::function<void(const std::string& sentence)>;
 
-  // `endpoint` is for sentences. `loop` outlives the object.
-  Hosting(os::EventLoop* loop, const RendezvousOptions& options, std::string endpoint, Note note);
+  // `endpoint` is for sentences. `log` gets what the coordinator logs, on the loop. `loop` outlives
+  // the object.
+  Hosting(os::EventLoop* loop, const RendezvousOptions& options, std::string endpoint, Note note,
+          Note log);
   Hosting(const Hosting&) = delete;
   Hosting& operator=(const Hosting&) = delete;
   ~Hosting();  // ends the coordinator, as a crash would
@@ -61,6 +63,7 @@ class Hosting {
   const RendezvousOptions options_;
   const std::string endpoint_;
   const Note note_;
+  const Note log_;
   bool is_settled_ = false;
   Addresses resolved_;  // what the endpoint's name last was
   Status bind_error_;   // of an address that is this machine's

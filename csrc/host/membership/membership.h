@@ -30,15 +30,21 @@ struct MembershipNote {
   std::string sentence;
 };
 
+// What the coordinator in this process logged: joins, evictions, protocol faults of clients.
+struct MembershipCoordinatorLog {
+  std::string line;
+};
+
 // The end of the way: the agent stops its workers and finishes with `exit_code`.
 struct MembershipLost {
   int exit_code = 0;
   std::string sentence;
 };
 
-using MembershipEvent = std::variant<MembershipReady, MembershipNote, MembershipLost, rdzv::Round,
-                                     rdzv::Restart, rdzv::Waiting, rdzv::Evicted, rdzv::Refused,
-                                     rdzv::TimedOut, rdzv::Closed, rdzv::RoundOver>;
+using MembershipEvent =
+    std::variant<MembershipReady, MembershipNote, MembershipCoordinatorLog, MembershipLost,
+                 rdzv::Round, rdzv::Restart, rdzv::Waiting, rdzv::Evicted, rdzv::Refused,
+                 rdzv::TimedOut, rdzv::Closed, rdzv::RoundOver>;
 
 class Membership {
  public:

@@ -98,6 +98,7 @@ class RendezvousClient::Impl {
   void hear(const host::MembershipEvent& event);
   void on(const host::MembershipReady& ready);
   void on(const host::MembershipNote& note) { add_note(note.sentence); }
+  void on(const host::MembershipCoordinatorLog&) {}  // a library has no log
   void on(const host::MembershipLost& lost);
   void on(const rdzv::Round& round);
   void on(const rdzv::Restart& restart);

@@ -60,8 +60,10 @@ Session::Session(os::EventLoop* loop, const RendezvousOptions& options, const st
       sink_(std::move(sink)),
       machine_(options.settings, {endpoint_text(options)}, os::random_seed()),
       secret_{os::random_seed(), os::random_seed()},
-      hosting_(loop, options, endpoint_text(options),
-               [this](const std::string& sentence) { note(sentence); }),
+      hosting_(
+          loop, options, endpoint_text(options),
+          [this](const std::string& sentence) { note(sentence); },
+          [this](const std::string& line) { tell(MembershipCoordinatorLog{line}); }),
       budget_(2 * kUnsentBytesMax),
       streams_(loop, &budget_, {.output_bytes_max = kUnsentBytesMax, .kept_bytes = kKeptBytes}),
       stall_watch_(loop, [this](const os::EventLoop::Stall& stall) { on_stall(stall); }),

@@ -101,6 +101,7 @@ struct AgentResult {
 struct AgentEvent {
   enum class Kind : std::uint8_t {
     kNote,            // message: what the rendezvous waits for, or why it cannot be reached
+    kCoordinatorLog,  // message: what the coordinator that this agent hosts logged
     kRoundStarting,   // round and log directory are known; workers are about to start
     kWorkerStarted,   // local_rank, pid
     kWorkersRunning,  // all of the round have started

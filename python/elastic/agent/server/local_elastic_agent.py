@@ -162,6 +162,8 @@ class LocalElasticAgent:
         group.state = WorkerState[event.state.name]
         if event.kind == kinds.NOTE:
             self._note(event.message)
+        elif event.kind == kinds.COORDINATOR_LOG:
+            self._log(logging.INFO, "coordinator: %s", event.message)
         elif event.kind == kinds.ROUND_STARTING:
             self._reminder_at = None
             self._enter(event.round)

@@ -184,6 +184,7 @@ class Fixture {
   static std::string kind_name(AgentEvent::Kind kind) {
     switch (kind) {
       case AgentEvent::Kind::kNote: return "note";
+      case AgentEvent::Kind::kCoordinatorLog: return "coordinator log";
       case AgentEvent::Kind::kRoundStarting: return "round";
       case AgentEvent::Kind::kWorkerStarted: return "started";
       case AgentEvent::Kind::kWorkersRunning: return "running";

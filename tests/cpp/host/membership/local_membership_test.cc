@@ -17,6 +17,7 @@ std::string word_of(const MembershipEvent& event) {
   struct Reader {
     std::string operator()(const MembershipReady& one) const { return "ready " + one.address; }
     std::string operator()(const MembershipNote&) const { return "note"; }
+    std::string operator()(const MembershipCoordinatorLog&) const { return "coordinator log"; }
     std::string operator()(const MembershipLost&) const { return "lost"; }
     std::string operator()(const rdzv::Round& one) const {
       return "round " + std::to_string(one.record->round) + " after " +
