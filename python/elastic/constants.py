@@ -3,6 +3,8 @@
 LOOPBACK = "127.0.0.1"
 PORT_MAX = 65535
 
+NOTICE = 25  # log level between INFO and WARNING: what a person at the console must know
+
 COORDINATOR_PORT = 29400  # of an endpoint without a port
 STATIC_PORT = 29500  # the same with static ranks, as under torchrun
 

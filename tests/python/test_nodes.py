@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from launching import Job, clean_environment, free_endpoint, launch
+from launching import Job, free_endpoint, launch
 
 RANKS = "echo rank $RANK of $WORLD_SIZE, node $GROUP_RANK of $GROUP_WORLD_SIZE"
 
@@ -46,7 +44,8 @@ def test_ranks_are_dense_over_nodes_of_different_size() -> None:
     for node in done:
         ranks = sorted(int(line.split()[1]) for line in node.stdout.splitlines())
         assert ranks == list(range(ranks[0], ranks[0] + len(ranks)))
-        assert node.stderr == ""
+        lines = node.stderr.splitlines()
+        assert all(line.startswith("elastic-launch: ") for line in lines), node.stderr
 
 
 def test_the_first_failure_ends_all_nodes_with_its_code_and_its_story() -> None:
@@ -209,21 +208,27 @@ def test_too_few_nodes_end_the_wait_with_what_was_waited_for() -> None:
     assert re.search(r"1 .*2", done.stderr), done.stderr
 
 
-def test_a_wait_says_from_time_to_time_what_it_waits_for() -> None:
-    hurried = (
-        "from elastic import run; from elastic.agent.server import local_elastic_agent as agent;"
-        "agent.REMINDER_S = 0.2; run.console_main()"
-    )
-    command = [sys.executable, "-c", hurried, "--nnodes=2"]
-    command += ["--rdzv-backend=c10d", f"--rdzv-endpoint={free_endpoint()}", "--rdzv-id=job"]
-    command += ["--rdzv-conf=join_timeout=1", "--no-python", "true"]
-    done = subprocess.run(
-        command, env=clean_environment(), capture_output=True, text=True, timeout=60, check=False
-    )
+def test_a_wait_is_logged_at_once_and_only_once() -> None:
+    endpoint = free_endpoint()
+    with job_at(endpoint, "2", conf="join_timeout=1") as nodes:
+        nodes.start()
+        (done,) = nodes.finish()
     assert done.returncode == 75
-    said = [line for line in done.stderr.splitlines() if "WARNING" in line]
-    assert len(said) > 1
-    assert all("waiting for 1 more of at least 2" in line for line in said), done.stderr
+    waits = [line for line in done.stderr.splitlines() if "waiting at" in line]
+    assert len(waits) == 1, done.stderr
+    assert waits[0].startswith(f"elastic-launch: waiting at {endpoint}: ")
+    assert "1 node joined, waiting for 1 more of at least 2" in waits[0]
+
+
+def test_an_endpoint_that_only_this_host_has_is_a_warning_and_with_strict_an_error() -> None:
+    said = "the nodes meet at 127.0.0.1, which every host has for itself"
+    with job("1:2") as nodes:
+        nodes.start("--rdzv-conf=last_call_timeout=0")
+        nodes.start("--strict")
+        warned, refused = nodes.finish()
+    assert (warned.returncode, refused.returncode) == (0, 2)
+    assert said in warned.stderr
+    assert said in refused.stderr
 
 
 def test_an_endpoint_that_nobody_serves_is_named() -> None:

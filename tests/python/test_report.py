@@ -38,7 +38,7 @@ def text_of(failures: list[ProcessFailure], **more: Any) -> str:
         "state": WorkerState.FAILED,
         "return_values": {},
         "failures": {found.rank: found for found in failures},
-        "exit_code": 1,
+        "exit_code": failures[0].shell_code if failures else 1,
         "message": "the sentence",
         "run_id": "job",
         "restart_count": 0,
@@ -73,6 +73,14 @@ def test_an_exception_has_the_resolution_of_its_file_and_not_of_whole_seconds(
     written = error_file(tmp_path / "error.json")
     [found] = examine(failure(0, ago=-1.0, error_file=written))
     assert found.timestamp == pytest.approx((tmp_path / "error.json").stat().st_mtime, abs=1e-6)
+
+
+def test_the_reason_that_gave_the_exit_code_comes_first() -> None:
+    reason = "the coordinator at node0:29400 was not reached for 60 s"
+    text = text_of(examine(failure(0)), exit_code=77, message=reason)
+    first, *rest = text.splitlines()
+    assert first == f"train.py failed: {reason}"
+    assert any(line.startswith("also failed here: rank 0") for line in rest)
 
 
 def test_a_worker_that_could_not_start_explains_the_others() -> None:

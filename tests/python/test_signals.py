@@ -40,8 +40,13 @@ def test_a_signal_stops_the_job_with_its_code(number: signal.Signals, code: int)
         process.send_signal(number)
         _, stderr = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == code
-    assert f"stopped by signal {int(number)} ({number.name})" in stderr
-    assert len(stderr.splitlines()) == 1
+    received, result = stderr.splitlines()
+    assert re.fullmatch(
+        f"elastic-launch: received {number.name}; waiting for the workers until "
+        r"\d\d:\d\d:\d\d, another signal kills them at once",
+        received,
+    )
+    assert f"stopped by signal {int(number)} ({number.name})" in result
 
 
 def test_ctrl_c_is_no_traceback() -> None:
@@ -69,8 +74,9 @@ def test_a_worker_that_does_not_stop_is_killed_when_its_time_is_over() -> None:
     with launched(*sh(STUBBORN, "--shutdown-timeout=0.3")) as process:
         wait_ready(process)
         process.terminate()
-        stdout, _ = process.communicate(timeout=DEADLINE_S)
+        stdout, stderr = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, stdout) == (143, "told\n")
+    assert "killed by SIGKILL, since they did not stop in time: rank 0\n" in stderr
 
 
 def test_a_second_signal_kills_at_once() -> None:

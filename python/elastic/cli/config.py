@@ -93,5 +93,6 @@ class LaunchConfig(NamedTuple):
     line_prefix: str
     virtual_local_rank: bool
     log_level: int
+    log_records: bool  # whether log lines have time and level: LOGLEVEL was given
     error_file: str  # where the launcher's parent looks for the first error; "": nowhere
     notes: tuple[tuple[int, str], ...] = ()  # (level, sentence) for the log, once it is set up

@@ -145,7 +145,7 @@ class Launcher:
         from elastic.agent.server.local_elastic_agent import LocalElasticAgent
         from elastic.cli import messages
 
-        self._handler = messages.log_to(self._console, job.log_level)
+        self._handler = messages.log_to(self._console, job.log_level, as_records=job.log_records)
         logger = logging.getLogger(__name__)
         for level, sentence in job.notes:
             logger.log(level, "%s", sentence)

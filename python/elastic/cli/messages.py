@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 
 from elastic.cli.console import Console
+from elastic.cli.options import PROGRAM
+from elastic.constants import NOTICE
 
-RECORD_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+RECORD_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(context)s%(message)s"
+LINE_FORMAT = f"{PROGRAM}: %(message)s"
 
 
 class _ConsoleHandler(logging.Handler):
@@ -18,13 +21,18 @@ class _ConsoleHandler(logging.Handler):
         self._console.write(self.format(record))
 
 
-def log_to(console: Console, level: int) -> logging.Handler | None:
-    """Sends log records to the console; None if the program has handlers of its own."""
+def log_to(console: Console, level: int, *, as_records: bool) -> logging.Handler | None:
+    """Sends log records to the console; None if the program has handlers of its own.
+
+    ``as_records``: with time, level and the job's state, for log files; else lines for people.
+    """
+    logging.addLevelName(NOTICE, "NOTICE")
     root = logging.getLogger()
     if root.handlers:
         return None
     handler = _ConsoleHandler(console)
-    handler.setFormatter(logging.Formatter(RECORD_FORMAT))
+    text_format = RECORD_FORMAT if as_records else LINE_FORMAT
+    handler.setFormatter(logging.Formatter(text_format, defaults={"context": ""}))
     root.addHandler(handler)
     root.setLevel(level)
     return handler

@@ -13,7 +13,7 @@ from elastic.cli.values import integer, short
 from elastic.constants import COORDINATOR_PORT, LOOPBACK, NODES_MAX, SHARED, STATIC_PORT
 from elastic.errors import ConfigError
 from elastic.rendezvous.keys import Keys
-from elastic.text import split_endpoint
+from elastic.text import is_loopback, split_endpoint
 
 
 def several(
@@ -54,6 +54,11 @@ def several(
         said.append(
             (False, f"{line.origin('master-addr')} has no effect with {backend}: MASTER_ADDR "
                     "is the address of the node with rank 0")
+        )  # fmt: skip
+    if is_loopback(config.endpoint_host):
+        said.append(
+            (True, f"the nodes meet at {config.endpoint_host}, which every host has for itself: "
+                   "nodes on other hosts cannot join")
         )  # fmt: skip
     ports = nodes.worker_ports(line, master_port)
     local_addr = short(line, "local-addr")

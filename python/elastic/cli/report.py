@@ -19,8 +19,13 @@ def format_report(name: str, result: RunResult) -> str:
     if not failures and job is None:
         return result.message
     run = ("run", f"{result.run_id}, {_restarts(result)}")
+    first = next(iter(failures.values()), None)
     if job is not None and job.rank not in failures:
         lines = [f"{name} failed: {result.message}", *_facts(("node", job.node), run)]
+        first_at = None
+    elif job is None and first and first.started and result.exit_code != first.shell_code:
+        # The launcher's own reason, such as a lost coordinator or a signal, gave the exit code.
+        lines = [f"{name} failed: {result.message}", *_facts(run)]
         first_at = None
     else:
         # The cause on all nodes if there are several; else the earliest evidence here.

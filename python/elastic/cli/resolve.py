@@ -18,7 +18,7 @@ from elastic.cli import command_line, entrypoint, nodes
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import LaunchConfig, NodeConfig
 from elastic.cli.values import integer
-from elastic.constants import DEFAULT_LINE_PREFIX
+from elastic.constants import DEFAULT_LINE_PREFIX, NOTICE
 from elastic.errors import ConfigError
 from elastic.multiprocessing.logs import LogsSpecs, Std, parse_ranks
 from elastic.text import is_number, seconds
@@ -29,8 +29,8 @@ START_METHODS = ("spawn", "fork", "forkserver")
 
 T = TypeVar("T")
 
-LOG_LEVELS = {"CRITICAL": 50, "FATAL": 50, "ERROR": 40, "WARNING": 30, "WARN": 30, "INFO": 20,
-              "DEBUG": 10, "NOTSET": 0}  # fmt: skip
+LOG_LEVELS = {"CRITICAL": 50, "FATAL": 50, "ERROR": 40, "WARNING": 30, "WARN": 30,
+              "NOTICE": NOTICE, "INFO": 20, "DEBUG": 10, "NOTSET": 0}  # fmt: skip
 
 # Variables of torchrun's that ask for something that is not here; silence would mislead.
 _UNHEARD = {
@@ -94,6 +94,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         line_prefix=environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE") or DEFAULT_LINE_PREFIX,
         virtual_local_rank=line.switch("virtual-local-rank"),
         log_level=_log_level(environ),
+        log_records=bool(environ.get("LOGLEVEL")),
         error_file=environ.get("TORCHELASTIC_ERROR_FILE", ""),
         notes=tuple(notes),
     )
@@ -215,7 +216,7 @@ def _check_ranks(ranks: Mapping[int, Std] | frozenset[int], nproc: int, origin: 
 
 
 def _log_level(environ: Mapping[str, str]) -> int:
-    text = environ.get("LOGLEVEL") or "WARNING"
+    text = environ.get("LOGLEVEL") or "NOTICE"
     if is_number(text):
         return int(text)
     level = LOG_LEVELS.get(text.upper())

@@ -12,6 +12,8 @@ states and a result.
 from __future__ import annotations
 
 import logging
+import re
+import signal
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -27,7 +29,7 @@ from elastic.agent.server.api import (
     check,
     templates,
 )
-from elastic.constants import DEFAULT_LINE_PREFIX, LOOPBACK
+from elastic.constants import DEFAULT_LINE_PREFIX, LOOPBACK, NOTICE
 from elastic.errors import ConfigError, ElasticError
 from elastic.multiprocessing.logs import LogsSpecs
 
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
     from elastic.multiprocessing.errors.evidence import ProcessFailure
 
 logger = logging.getLogger(__name__)
-
-REMINDER_S = 10.0  # how often it is said what a node that is in no round waits for
 
 
 class LocalElasticAgent:
@@ -107,8 +107,11 @@ class LocalElasticAgent:
         self._native: _C.Agent | None = None  # while it runs
         self._is_alone = rendezvous.is_single_node
         self._requests: list[int] = []
-        self._awaited = ""  # what is waited for, while there is no round
-        self._reminder_at: float | None = None
+        self._awaited = ""  # what is waited for while there is no round, without its countdown
+        host, port = rendezvous.endpoint_host, rendezvous.endpoint_port
+        self._where = f"waiting at {host}:{port}: " if host else ""
+        self._killed: set[int] = set()  # ranks that needed SIGKILL to stop
+        self._stop_grace = shutdown_timeout
 
     def get_worker_group(self) -> WorkerGroup:
         return self._group
@@ -119,8 +122,8 @@ class LocalElasticAgent:
         After ``run`` has its result the call has no effect.
         """
         native = self._native
+        self._requests.append(signum)
         if native is None:
-            self._requests.append(signum)
             return
         try:
             native.request_stop(signum)
@@ -133,28 +136,18 @@ class LocalElasticAgent:
         self._has_run = True
         kills_before = cgroup.oom_kills()
         with _C.Agent(self._options) as native:
-            self._native = native
-            # A handler that ran before this line could only leave its request.
-            for signum in self._requests:
+            # A handler that ran before the assignment could only leave its request.
+            self._native, earlier = native, len(self._requests)
+            for signum in self._requests[:earlier]:
                 native.request_stop(signum)
             finished = False
             while not finished:
-                event = native.next_event(self._remind())
+                event = native.next_event()
                 if event is not None:
                     self._observe(event)
                     finished = event.kind == _C.AgentEvent.Kind.FINISHED
             self._native = None
             return self._conclude(native.result, kills_before)
-
-    def _remind(self) -> float | None:
-        """Says from time to time what is waited for; the seconds until it is to be said again."""
-        if self._reminder_at is None:
-            return None
-        now = time.monotonic()
-        if now >= self._reminder_at:
-            self._log(logging.WARNING, "%s", self._awaited)
-            self._reminder_at = now + REMINDER_S
-        return self._reminder_at - now
 
     def _observe(self, event: _C.AgentEvent) -> None:
         kinds = _C.AgentEvent.Kind
@@ -165,7 +158,8 @@ class LocalElasticAgent:
         elif event.kind == kinds.COORDINATOR_LOG:
             self._log(logging.INFO, "coordinator: %s", event.message)
         elif event.kind == kinds.ROUND_STARTING:
-            self._reminder_at = None
+            self._awaited = ""
+            self._note_killed()
             self._enter(event.round)
             self._log(
                 logging.INFO,
@@ -181,25 +175,54 @@ class LocalElasticAgent:
         elif event.kind == kinds.WORKER_EXITED:
             if event.exit.stopped_by_us:
                 self._stopped.add(self._rank(event))
+                if event.exit.signal == signal.SIGKILL:
+                    self._killed.add(self._rank(event))
             self._log(logging.INFO, "rank %s %s", self._rank(event), event.exit.describe())
         elif event.kind == kinds.STOPPING:
-            self._log(logging.INFO, "%s", event.message)
+            self._note_stop(event.message)
         elif event.kind == kinds.RESTARTING:
             self._log(logging.WARNING, "%s", event.message)
         elif event.kind == kinds.FINISHED:
+            self._note_killed()
             if event.state == _C.AgentState.SUCCEEDED and event.message:
                 self._log(logging.WARNING, "%s", event.message)  # of nodes that were lost
             self._log(logging.INFO, "finished")
 
     def _note(self, sentence: str) -> None:
-        """A user hears at once what concerns running workers, and of a wait when it takes long."""
+        """Logs what is waited for, at once and whenever it changes, or what concerns workers."""
         if WorkerState.is_running(self._group.state):
             self._log(logging.WARNING, "%s", sentence)
             return
-        self._log(logging.INFO, "%s", sentence)
-        self._awaited = sentence
-        if self._reminder_at is None:
-            self._reminder_at = time.monotonic() + REMINDER_S
+        sentence, countdown = _with_clock_times(sentence, time.time())
+        level = NOTICE if countdown != self._awaited else logging.DEBUG
+        self._log(level, "%s%s", self._where, sentence)
+        self._awaited = countdown
+
+    def _note_stop(self, sentence: str) -> None:
+        """After a signal: what is waited for, and how to stop at once."""
+        if not self._requests:
+            self._log(logging.INFO, "%s", sentence)
+        elif len(self._requests) > 1:
+            self._log(NOTICE, "received %s; killing the workers", _name(self._requests[-1]))
+        else:
+            until = time.strftime("%H:%M:%S", time.localtime(time.time() + self._stop_grace))
+            self._log(
+                NOTICE,
+                "received %s; waiting for the workers until %s, another signal kills them at once",
+                _name(self._requests[0]),
+                until,
+            )
+
+    def _note_killed(self) -> None:
+        if self._killed:
+            ranks = ", ".join(map(str, sorted(self._killed)))
+            self._log(
+                NOTICE,
+                "killed by SIGKILL, since they did not stop in time: rank%s %s",
+                "" if len(self._killed) == 1 else "s",
+                ranks,
+            )
+            self._killed.clear()
 
     def _enter(self, info: _C.RoundInfo) -> None:
         group = self._group
@@ -247,14 +270,30 @@ class LocalElasticAgent:
 
     def _log(self, level: int, message: str, *values: object) -> None:
         number = self._round.round if self._round else 0
-        logger.log(
-            level,
-            "run_id=%s round=%s state=%s " + message,
-            self._group.spec.run_id,
-            number,
-            self._group.state.value,
-            *values,
-        )
+        state = self._group.state.value
+        context = f"run_id={self._group.spec.run_id} round={number} state={state} "
+        logger.log(level, message, *values, extra={"context": context})
+
+
+def _name(signum: int) -> str:
+    return signal.Signals(signum).name
+
+
+# The countdowns in sentences about a wait: "waiting for 1 more of at least 2 for 9.5 s".
+_COUNTDOWN = re.compile(
+    r" in ([\d.e+]+) s$|(?: for another| for|,) ([\d.e+]+) s(?: left)?$| ([\d.e+]+) s(?= for )"
+)
+
+
+def _with_clock_times(sentence: str, now: float) -> tuple[str, str]:
+    """The sentence with times of day for its countdowns, and without them, for comparison."""
+
+    def replace(found: re.Match[str]) -> str:
+        left = float(found[1] or found[2] or found[3])
+        at = time.strftime("%H:%M:%S", time.localtime(now + left))
+        return f" at {at}" if found[1] else f" until {at}"
+
+    return _COUNTDOWN.sub(replace, sentence), _COUNTDOWN.sub("", sentence)
 
 
 def _increase(before: int | None, after: int | None) -> int | None:
