@@ -93,7 +93,7 @@ class StoreClient::Impl {
     Status status = work(pool_->limits(wait));
     if (status.ok()) return status;
     if (status.code() != StatusCode::kDeadlineExceeded) return explain(call, keys, status);
-    std::string message = "timed out after " + host::seconds_text(wait) + " s";
+    std::string message = "timeout after " + host::seconds_text(wait) + " s";
     if (!status.message().empty()) message += ", " + std::string(status.message());
     return explain(call, keys, {StatusCode::kDeadlineExceeded, std::move(message)});
   }
@@ -201,7 +201,7 @@ class StoreClient::Impl {
     }
   }
 
-  // "get of key 'a' at 10.0.0.1:29500: timed out after 3 s"
+  // "get of key 'a' at 10.0.0.1:29500: timeout after 3 s"
   Status explain(const char* call, const StoreKeys& keys, const Status& status) const {
     std::string context = call;
     if (keys.size() > 0) context += " of " + host::describe(keys);
