@@ -41,8 +41,8 @@ Every option can also be given as a variable, PET_ and its name in capitals:
 PET_NPROC_PER_NODE=8, PET_STANDALONE=1. The command line wins. Names may be written with dashes
 or underscores.
 
-Other variables that are read: PYTHON_EXEC (interpreter of the workers), LOGLEVEL (WARNING; INFO
-tells each change of state), OMP_NUM_THREADS (default for workers: usable CPUs divided by
+Other variables that are read: PYTHON_EXEC (interpreter of the workers), LOGLEVEL (INFO logs each
+change of state), OMP_NUM_THREADS (default for workers: usable CPUs divided by
 workers), TORCH_NCCL_ASYNC_ERROR_HANDLING (default 1), TORCH_ELASTIC_SHUTDOWN_TIMEOUT,
 TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE (default "[${role_name}${local_rank}]:"),
 TORCHELASTIC_ERROR_FILE (receives the error of the job's first failure), CUDA_VISIBLE_DEVICES.
