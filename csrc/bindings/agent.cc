@@ -112,7 +112,7 @@ void bind_options(py::module_& module) {
                        std::optional<double> failure_grace, SignalScope stop_scope,
                        std::optional<double> exit_barrier_timeout, std::uint16_t master_port,
                        std::pair<std::uint16_t, std::uint16_t> worker_ports, bool share_store,
-                       const py::str& log_dir, std::string line_prefix,
+                       bool capture_stderr, const py::str& log_dir, std::string line_prefix,
                        const py::str& guardian_path, bool become_subreaper, double start_timeout) {
              AgentOptions options;
              options.run_id = std::move(run_id);
@@ -131,6 +131,7 @@ void bind_options(py::module_& module) {
              options.master_port = master_port;
              options.worker_ports = {worker_ports.first, worker_ports.second};
              options.share_store = share_store;
+             options.capture_stderr = capture_stderr;
              options.log_dir = to_os(log_dir);
              options.line_prefix = std::move(line_prefix);
              options.guardian.guardian_path = to_os(guardian_path);
@@ -148,8 +149,9 @@ void bind_options(py::module_& module) {
            py::arg("master_port") = defaults.master_port,
            py::arg("worker_ports") =
                std::pair(defaults.worker_ports.first, defaults.worker_ports.last),
-           py::arg("share_store") = defaults.share_store, py::arg("log_dir") = defaults.log_dir,
-           py::arg("line_prefix") = defaults.line_prefix,
+           py::arg("share_store") = defaults.share_store,
+           py::arg("capture_stderr") = defaults.capture_stderr,
+           py::arg("log_dir") = defaults.log_dir, py::arg("line_prefix") = defaults.line_prefix,
            py::arg("guardian_path") = defaults.guardian.guardian_path,
            py::arg("become_subreaper") = defaults.guardian.become_subreaper,
            py::arg("start_timeout") = to_seconds(defaults.guardian.start_timeout),
@@ -216,7 +218,9 @@ void bind_events(py::module_& module) {
       .def_property_readonly("stdout_path",
                              [](const WorkerFailure& self) { return from_os(self.stdout_path); })
       .def_property_readonly("stderr_path",
-                             [](const WorkerFailure& self) { return from_os(self.stderr_path); });
+                             [](const WorkerFailure& self) { return from_os(self.stderr_path); })
+      .def_readonly("stderr_tail", &WorkerFailure::stderr_tail,
+                    "the last lines of a stderr that was inherited and captured");
   py::class_<AgentResult>(module, "AgentResult", "The result of an agent's run.")
       .def_readonly("state", &AgentResult::state)
       .def_readonly("exit_code", &AgentResult::exit_code)

@@ -103,6 +103,12 @@ void bind_result(py::module_& module) {
       .value("NODE_LOST", JobCause::kNodeLost)
       .value("TOO_FEW_NODES", JobCause::kTooFewNodes)
       .value("REQUESTED", JobCause::kRequested);
+  py::class_<FailureEvidence>(module, "FailureEvidence", "What a failed worker left to read.")
+      .def_readonly("host", &FailureEvidence::host, "host name of its node")
+      .def_property_readonly(
+          "time", [](const FailureEvidence& self) { return static_cast<double>(self.time) / 1e9; },
+          "of the exit, in seconds since 1970 on that host's clock")
+      .def_readonly("output", &FailureEvidence::output, "the last lines of its stderr");
   py::class_<JobResult>(module, "JobResult", "The result of a job, which every node receives.")
       .def_readonly("outcome", &JobResult::outcome)
       .def_readonly("cause", &JobResult::cause)
@@ -110,6 +116,7 @@ void bind_result(py::module_& module) {
       .def_readonly("rank", &JobResult::rank, "of the worker that failed first; -1: none did")
       .def_readonly("node", &JobResult::node, "where")
       .def_readonly("message", &JobResult::message)
+      .def_readonly("evidence", &JobResult::evidence, "of the worker that failed first, or None")
       .def_readonly("lost", &JobResult::lost, "names of nodes lost in the last round");
 }
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
 #include <ctime>
 #include <utility>
 #include <variant>
@@ -146,7 +147,7 @@ bool Guardian::poll_descriptors() {
 
 void Guardian::read_requests() {
   char bytes[kReadBytes];
-  const ssize_t got = ::read(channel_.get(), bytes, sizeof bytes);
+  const ssize_t got = receive(bytes, sizeof bytes);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (got <= 0) return lose_agent();
   received_.append({bytes, static_cast<std::size_t>(got)});
@@ -157,6 +158,30 @@ void Guardian::read_requests() {
     if (!decode_request(payload, &request) || !handle(request)) return lose_agent();
   }
   if (status == FrameStatus::kViolation) lose_agent();
+}
+
+// A message ends behind the bytes that a descriptor came with, so there is at most one. When there
+// is no room for it here the worker inherits.
+ssize_t Guardian::receive(char* bytes, std::size_t size) {
+  iovec data{bytes, size};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t got = ::recvmsg(channel_.get(), &message, MSG_CMSG_CLOEXEC);
+  if (got <= 0) return got;
+  const cmsghdr* header = CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_type == SCM_RIGHTS &&
+      header->cmsg_len == CMSG_LEN(sizeof(int))) {
+    int descriptor = -1;
+    std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
+    passed_.emplace_back(descriptor);
+  } else if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    passed_.emplace_back();
+  }
+  return got;
 }
 
 // False: the agent may not ask this now.
@@ -182,7 +207,12 @@ bool Guardian::start(const StartRequest& request) {
     return false;
   Worker worker;
   StartFailure failure;
-  if (spawn(request, pid_, &worker, &failure)) {
+  os::UniqueFd stream;
+  if (request.passed != 0 && !passed_.empty()) {
+    stream = std::move(passed_.front());
+    passed_.pop_front();
+  }
+  if (spawn(request, pid_, stream.get(), &worker, &failure)) {
     (is_helper ? helpers_ : workers_).push_back(std::move(worker));
   } else {
     report_failed_start(worker, failure);

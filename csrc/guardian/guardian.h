@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/types.h>
 
+#include <deque>
 #include <optional>
 #include <string>
 #include <unordered_set>
@@ -31,6 +32,7 @@ class Guardian {
   // False: poll failed, and any of the descriptors may be ready.
   bool poll_descriptors();
   void read_requests();
+  ssize_t receive(char* bytes, std::size_t size);
   bool handle(const Request& request);
   bool start(const StartRequest& request);
   void signal(const SignalRequest& request);
@@ -64,6 +66,7 @@ class Guardian {
   const pid_t pid_;
 
   FrameBuffer received_;
+  std::deque<os::UniqueFd> passed_;  // came with start requests that were not handled yet
   std::string unsent_;
   std::vector<Worker> workers_;  // since the last sweep
   std::vector<Worker> helpers_;  // those that live

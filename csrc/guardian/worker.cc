@@ -66,6 +66,8 @@ struct Plan {
   char* const* env;
   const char* cwd;
   const char* output_paths[2];  // of descriptors 1 and 2
+  int stream;                   // takes the place of those in `passed`, unless it is negative
+  std::uint8_t passed;
   const std::vector<std::string>* candidates;
 };
 
@@ -78,6 +80,11 @@ struct Plan {
 
 void open_output(const Plan& plan, int target) {
   const char* path = plan.output_paths[target - 1];
+  const std::uint8_t bit = target == STDOUT_FILENO ? kPassedStdout : kPassedStderr;
+  if (plan.stream >= 0 && (plan.passed & bit) != 0) {
+    if (::dup2(plan.stream, target) < 0) fail(plan, Stage::kOpen, errno, target);
+    return;
+  }
   if (*path == '\0') return;
   plan.progress->enter(Stage::kOpen, target);
   // Appending, so that two streams into one file do not overwrite each other.
@@ -143,7 +150,8 @@ StartProgress::Step StartProgress::current() const {
   return {static_cast<Stage>(word >> 32), static_cast<int>(static_cast<std::uint32_t>(word))};
 }
 
-bool spawn(const StartRequest& request, pid_t guardian, Worker* worker, StartFailure* failure) {
+bool spawn(const StartRequest& request, pid_t guardian, int stream, Worker* worker,
+           StartFailure* failure) {
   worker->id = request.id;
   worker->candidates = find_candidates(request);
   worker->argv0 = request.argv[0];
@@ -172,6 +180,8 @@ bool spawn(const StartRequest& request, pid_t guardian, Worker* worker, StartFai
                   env.data(),
                   worker->cwd.c_str(),
                   {worker->stdout_path.c_str(), worker->stderr_path.c_str()},
+                  stream,
+                  request.passed,
                   &worker->candidates};
   worker->pid = ::fork();
   if (worker->pid == 0) run_child(plan);

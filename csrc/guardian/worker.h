@@ -61,8 +61,10 @@ struct Worker {
 };
 
 // Forks and executes. On success the worker has a pid and a pipe, which gives end of file when the
-// program was executed, and a StartFailure otherwise; on failure `failure` says why.
-bool spawn(const StartRequest& request, pid_t guardian, Worker* worker, StartFailure* failure);
+// program was executed, and a StartFailure otherwise; on failure `failure` says why. `stream`
+// takes the place of the streams that `request` names, unless it is negative.
+bool spawn(const StartRequest& request, pid_t guardian, int stream, Worker* worker,
+           StartFailure* failure);
 
 // What the failure was about.
 std::string failed_path(const Worker& worker, const StartFailure& failure);

@@ -7,7 +7,7 @@ from __future__ import annotations
 import collections.abc
 import datetime
 import typing
-__all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentState', 'ConfigError', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REFUSED', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'QueueEmpty', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailed', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'file_backend', 'store_backend']
+__all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentState', 'ConfigError', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REFUSED', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'QueueEmpty', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailed', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'file_backend', 'store_backend']
 class ElasticError(Exception):
     """The base class of elastic's errors."""
 
@@ -698,6 +698,25 @@ class JobCause:
     @property
     def value(self) -> int:
         ...
+class FailureEvidence:
+    """
+    What a failed worker left to read.
+    """
+    @property
+    def host(self) -> str:
+        """
+        host name of its node
+        """
+    @property
+    def output(self) -> str:
+        """
+        the last lines of its stderr
+        """
+    @property
+    def time(self) -> float:
+        """
+        of the exit, in seconds since 1970 on that host's clock
+        """
 class JobResult:
     """
     The result of a job, which every node receives.
@@ -705,6 +724,11 @@ class JobResult:
     @property
     def cause(self) -> JobCause:
         ...
+    @property
+    def evidence(self) -> FailureEvidence | None:
+        """
+        of the worker that failed first, or None
+        """
     @property
     def exit_code(self) -> int:
         """
@@ -938,7 +962,7 @@ class AgentOptions:
     """
     The workers of an agent and its settings.
     """
-    def __init__(self, workers: collections.abc.Sequence[WorkerTemplate], *, env: dict[str, str], run_id: str = 'none', role: str = 'default', cwd: str = '', max_restarts: int = 0, rendezvous: RendezvousOptions | None = None, stop_grace: float = 30.0, failure_grace: float | None = None, stop_scope: SignalScope = SignalScope.GROUP, exit_barrier_timeout: float | None = None, master_port: int = 0, worker_ports: tuple[int, int] = (0, 0), share_store: bool = True, log_dir: str = '', line_prefix: str = '[${role_name}${local_rank}]:', guardian_path: str = '', become_subreaper: bool = False, start_timeout: float = 60.0) -> None:
+    def __init__(self, workers: collections.abc.Sequence[WorkerTemplate], *, env: dict[str, str], run_id: str = 'none', role: str = 'default', cwd: str = '', max_restarts: int = 0, rendezvous: RendezvousOptions | None = None, stop_grace: float = 30.0, failure_grace: float | None = None, stop_scope: SignalScope = SignalScope.GROUP, exit_barrier_timeout: float | None = None, master_port: int = 0, worker_ports: tuple[int, int] = (0, 0), share_store: bool = True, capture_stderr: bool = True, log_dir: str = '', line_prefix: str = '[${role_name}${local_rank}]:', guardian_path: str = '', become_subreaper: bool = False, start_timeout: float = 60.0) -> None:
         """
         One WorkerTemplate for each local rank; workers inherit no variables except `env`. `max_restarts` is the budget of the whole job. Without `rendezvous` the job has one node.
         """
@@ -1119,6 +1143,11 @@ class WorkerFailure:
     @property
     def stderr_path(self) -> str:
         ...
+    @property
+    def stderr_tail(self) -> str:
+        """
+        the last lines of a stderr that was inherited and captured
+        """
     @property
     def stdout_path(self) -> str:
         ...

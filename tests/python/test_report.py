@@ -25,7 +25,7 @@ def failure(rank: int, *, ago: float = 1.0, code: int = 1, signum: int = 0, **mo
         shell_code=128 + signum if signum else code,
         describe=lambda: how,
     )
-    paths = {"error_file": "", "stdout_path": "", "stderr_path": ""} | more
+    paths = {"error_file": "", "stdout_path": "", "stderr_path": "", "stderr_tail": ""} | more
     return SimpleNamespace(local_rank=rank, rank=rank, pid=1000 + rank, exit=exited, **paths)
 
 
@@ -188,9 +188,10 @@ def test_the_first_failure_is_passed_on_to_the_parent(tmp_path: Path, recorded: 
     assert list(tmp_path.glob("parent.json.*")) == []
 
 
-def job(node: str, rank: int, message: str, *lost: str) -> Any:
+def job(node: str, rank: int, message: str, *lost: str, evidence: Any = None) -> Any:
     """A job's result as the native agent tells it."""
-    return SimpleNamespace(node=node, rank=rank, message=message, lost=list(lost))
+    fields = {"node": node, "rank": rank, "message": message, "lost": list(lost)}
+    return SimpleNamespace(**fields, evidence=evidence)
 
 
 ELSEWHERE = job("host2_7_0", 5, "rank 5 on host2_7_0 exited with code 3")
@@ -204,6 +205,34 @@ def test_a_failure_on_another_node_is_reported_as_that_node_tells_it() -> None:
         "    run     job, 0 of 2 restarts used",
         "stopped by the launcher, not failed: ranks 0, 1",
     ]
+
+
+def test_a_failure_on_another_node_is_reported_with_its_last_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TZ", "CET-1")
+    time.tzset()
+    evidence = SimpleNamespace(host="gpu7", time=86400.25, output="Traceback\n\nKeyError: 1")
+    result = job("host2_7_0", 5, "rank 5 on host2_7_0 exited with code 3", evidence=evidence)
+    text = text_of([], job=result, message=result.message)
+    monkeypatch.undo()
+    time.tzset()
+    assert text.splitlines() == [
+        "train.py failed: rank 5 on host2_7_0 exited with code 3",
+        "    time    1970-01-02 01:00:00.250 CET",
+        "    host    gpu7",
+        "    node    host2_7_0",
+        "    run     job, no restarts allowed",
+        "    last lines of its stderr:",
+        "      | Traceback",
+        "      | ",
+        "      | KeyError: 1",
+    ]
+
+
+def test_captured_lines_are_shown_where_no_file_has_them() -> None:
+    text = text_of(examine(failure(0, stderr_tail="first\nlast")))
+    assert text.endswith("    last lines of its stderr:\n      | first\n      | last")
 
 
 def test_failures_here_that_were_not_the_first_are_told_apart() -> None:

@@ -279,6 +279,8 @@ void AgentPolicy::add_failure(const WorkerExited& event, Context* context) {
   failure.rank = round_->workers[static_cast<std::size_t>(event.local_rank)].rank;
   failure.pid = event.pid;
   failure.exit = event.exit;
+  failure.evidence = event.evidence;
+  failure.stderr_tail = event.output;
   const auto later = std::upper_bound(
       failures_.begin(), failures_.end(), failure,
       [](const WorkerFailure& a, const WorkerFailure& b) { return a.exit.at < b.exit.at; });
@@ -300,7 +302,8 @@ void AgentPolicy::say_failure(const WorkerFailure& failure, Context* context) {
                                    .rank = failure.rank,
                                    .exit_code = launcher_code(failure.exit),
                                    .message = how,
-                                   .at = failure.exit.at}}});
+                                   .at = failure.exit.at,
+                                   .evidence = failure.evidence}}});
     return;
   }
   JobResult result;
@@ -309,6 +312,7 @@ void AgentPolicy::say_failure(const WorkerFailure& failure, Context* context) {
   result.exit_code = launcher_code(failure.exit);
   result.rank = failure.rank;
   result.node = self_.name;
+  result.evidence = failure.evidence;
   result.message = "rank " + std::to_string(failure.rank) + " on " + self_.name + " " + how +
                    "; a restart would not help";
   context->act(Say{rdzv::Close{self_.id, std::move(result)}});

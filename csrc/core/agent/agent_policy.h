@@ -49,6 +49,8 @@ struct WorkerExited {
   int local_rank = 0;
   int pid = -1;
   WorkerExit exit;
+  FailureEvidence evidence = {};  // of a failure
+  std::string output = {};  // of a failure: the last lines of its stderr, for this node's report
 };
 // Every worker of the round has ended and nothing of their process groups is left.
 struct GroupGone {};

@@ -17,7 +17,7 @@ namespace elastic::core {
 namespace {
 
 constexpr std::uint32_t kStateMagic = 0x5A445245;  // "ERDZ"
-constexpr std::uint16_t kStateVersion = 2;
+constexpr std::uint16_t kStateVersion = 3;
 constexpr int kCounterMax = 1'000'000'000;  // far from where it would wrap
 
 // Visits values for writing.

@@ -249,6 +249,13 @@ void visit(Visitor& v, RoundMember& member) {
   v.choice(member.fate, MemberFate::kLost);
 }
 
+template <typename Visitor>
+void visit(Visitor& v, FailureEvidence& evidence) {
+  v.text(evidence.host, kNodeTextBytesMax);
+  v.number(evidence.time);
+  v.text(evidence.output, kEvidenceBytesMax);
+}
+
 // Without its time, of which each format has its own notion.
 template <typename Visitor>
 void visit(Visitor& v, FailureReport& failure) {
@@ -256,6 +263,7 @@ void visit(Visitor& v, FailureReport& failure) {
   v.number(failure.rank);
   v.number(failure.exit_code);
   v.text(failure.message, kSentenceBytesMax);
+  v.optional(failure.evidence, [&](FailureEvidence& evidence) { visit(v, evidence); });
 }
 
 template <typename Visitor>
@@ -267,6 +275,7 @@ void visit(Visitor& v, JobResult& result) {
   v.text(result.node, kNodeTextBytesMax);
   v.text(result.message, kMessageBytesMax);
   v.list(result.lost, kLostNamesMax, [&](std::string& name) { v.text(name, kNodeTextBytesMax); });
+  v.optional(result.evidence, [&](FailureEvidence& evidence) { visit(v, evidence); });
 }
 
 }  // namespace elastic::core

@@ -135,6 +135,7 @@ JobResult RendezvousMachine::failure_result() const {
   result.message =
       "rank " + std::to_string(result.rank) + " on " + result.node + " " + end_.failure->message;
   result.lost = lost_names();
+  result.evidence = end_.failure->evidence;
   return result;
 }
 

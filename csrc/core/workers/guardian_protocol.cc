@@ -143,6 +143,7 @@ StartRequest read_start(Reader* reader) {
   request.id = reader->number<std::uint32_t>();
   request.kind = reader->one_of<StartKind>(kStartKindCount);
   request.lifetime = reader->one_of<Lifetime>(kLifetimeCount);
+  request.passed = reader->number<std::uint8_t>();
   request.argv = reader->list();
   request.env = reader->list();
   request.cwd = reader->string();
@@ -175,11 +176,12 @@ const char* to_string(Stage stage) {
 }
 
 void append_start(std::string* out, std::uint32_t id, const WorkerCommand& command,
-                  Lifetime lifetime) {
+                  Lifetime lifetime, std::uint8_t passed) {
   const Frame frame(out, RequestCode::kStart);
   append_integer(out, id);
   append_integer(out, StartKind::kExec);
   append_integer(out, lifetime);
+  append_integer(out, passed);
   put_list(out, command.argv);
   put_list(out, command.env);
   put_bytes(out, command.cwd);

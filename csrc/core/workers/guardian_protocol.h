@@ -40,12 +40,18 @@ inline constexpr std::size_t kStartKindCount = 1;
 enum class Lifetime : std::uint8_t { kWorker, kHelper };
 inline constexpr std::size_t kLifetimeCount = 2;
 
+// Which of a worker's streams are the descriptor that came with its start request: sent as
+// SCM_RIGHTS with the frame's first byte.
+inline constexpr std::uint8_t kPassedStdout = 1;
+inline constexpr std::uint8_t kPassedStderr = 2;
+
 // Starts one process. Every string is followed by a NUL and holds none.
 struct StartRequest {
   // The caller's. A worker's is free again after the next sweep, a helper's when its end was told.
   std::uint32_t id = 0;
   StartKind kind = StartKind::kExec;
   Lifetime lifetime = Lifetime::kWorker;
+  std::uint8_t passed = 0;  // kPassedStdout, kPassedStderr
   std::vector<std::string_view> argv;
   std::vector<std::string_view> env;
   std::string_view cwd;
@@ -126,7 +132,7 @@ using Event =
 // A start request's frame from what the public interface takes; its size says whether it fits
 // kFrameBytesMax, the rest is the caller's to check (contains_nul, kListItemsMax).
 void append_start(std::string* out, std::uint32_t id, const WorkerCommand& command,
-                  Lifetime lifetime = Lifetime::kWorker);
+                  Lifetime lifetime = Lifetime::kWorker, std::uint8_t passed = 0);
 void append_signal(std::string* out, const SignalRequest& request);
 void append_cancel_starts(std::string* out);
 void append_sweep(std::string* out);

@@ -4,9 +4,11 @@
 #include <chrono>
 #include <utility>
 
+#include "core/workers/output_tail.h"
 #include "core/workers/worker_env.h"
 #include "host/membership/membership_factory.h"
 #include "host/membership/node_identity.h"
+#include "os/loop/clock.h"
 
 // Theory of operation. What the rendezvous tells and what happens to the workers becomes a
 // PolicyEvent, and the actions that come back are carried out in order before the next event is
@@ -77,8 +79,11 @@ Node::Node(os::EventLoop* loop, const AgentOptions& options, Sink sink)
                     .is_shared = options.share_store,
                     .limits = options.store_limits}),
       output_(loop, options_),
+      host_name_(host_name()),
       deadline_(loop, [this] { feed(core::PolicyTick{}); }),
-      ending_(loop, [this] { let_go(); }) {}
+      ending_(loop, [this] { let_go(); }) {
+  if (options_.capture_stderr) capture_.emplace(loop);
+}
 
 Node::~Node() = default;
 
@@ -92,11 +97,10 @@ void Node::on_worker_event(const WorkerEvent& event) {
     case WorkerEvent::Kind::kStarted:
       feed(core::WorkerStarted{event.local_rank, event.pid, event.at});
       break;
-    case WorkerEvent::Kind::kExited:
-      feed(core::WorkerExited{event.local_rank, event.pid, event.exit});
-      break;
+    case WorkerEvent::Kind::kExited: on_worker_exit(event); break;
     case WorkerEvent::Kind::kGroupGone:
       output_.end_round();
+      if (capture_) capture_->end_round();
       feed(core::GroupGone{});
       break;
     case WorkerEvent::Kind::kStartDelayed: feed(core::Note{event.message}); break;
@@ -104,6 +108,18 @@ void Node::on_worker_event(const WorkerEvent& event) {
     case WorkerEvent::Kind::kStuck:
     case WorkerEvent::Kind::kGuardianLost: feed(core::SupervisionLost{event.message}); break;
   }
+}
+
+void Node::on_worker_exit(const WorkerEvent& event) {
+  core::WorkerExited exited{event.local_rank, event.pid, event.exit};
+  if (!event.exit.succeeded() && !event.exit.stopped_by_us) {
+    if (capture_) exited.output = capture_->tail(event.local_rank);
+    exited.evidence.host = host_name_;
+    exited.evidence.time = os::wall_time(event.exit.at);
+    exited.evidence.output =
+        core::last_lines(exited.output, OutputCapture::kReportLines, kEvidenceBytesMax);
+  }
+  feed(exited);
 }
 
 void Node::on_membership_event(const MembershipEvent& event) {
@@ -244,7 +260,9 @@ void Node::start_workers(const Status& files) {
   for (std::size_t local_rank = 0; local_rank < options_.workers.size(); ++local_rank) {
     commands.push_back(command_of(local_rank));
   }
-  const Status status = supervisor_->start(std::move(commands));
+  std::vector<WorkerStream> streams;
+  if (capture_) streams = capture_->begin_round(options_.workers);
+  const Status status = supervisor_->start(std::move(commands), std::move(streams));
   if (!status.ok()) feed(core::SupervisionLost{std::string(status.message())});
 }
 
@@ -327,7 +345,10 @@ void Node::let_go() {
   if (membership_ == nullptr) return;  // gone already
   membership_.reset();
   store_.close();
-  output_.finish([this] { tell_finished(); });
+  output_.finish([this] {
+    if (!capture_) return tell_finished();
+    capture_->finish([this] { tell_finished(); });
+  });
 }
 
 void Node::tell_finished() {

@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "elastic/status.h"
 #include "host/membership/membership.h"
 #include "host/store/round_store.h"
+#include "host/workers/output_capture.h"
 #include "host/workers/supervisor.h"
 #include "host/workers/worker_output.h"
 #include "os/loop/event_loop.h"
@@ -40,6 +42,7 @@ class Node {
  private:
   Node(os::EventLoop* loop, const AgentOptions& options, Sink sink);
   void on_worker_event(const WorkerEvent& event);
+  void on_worker_exit(const WorkerEvent& event);
   void on_membership_event(const MembershipEvent& event);
   void on_ready(const MembershipReady& ready);
   void on_round(rdzv::Round round);
@@ -77,6 +80,8 @@ class Node {
   std::shared_ptr<const RoundInfo> round_;
   RoundStore store_;
   WorkerOutput output_;
+  const std::string host_name_;
+  std::optional<OutputCapture> capture_;
   bool is_opening_files_ = false;  // the round's workers start when its files exist
   os::EventLoop::Timer deadline_;  // of the policy
   os::EventLoop::Timer ending_;

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <climits>
 
 #include "os/loop/random_seed.h"
 #include "os/net/address.h"
@@ -20,6 +21,11 @@ NodeInfo new_node(const RendezvousOptions& options) {
 std::string name_of_node(const std::string& address) {
   static std::atomic<int> nodes_of_this_process{0};
   return address + "_" + std::to_string(::getpid()) + "_" + std::to_string(nodes_of_this_process++);
+}
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  return ::gethostname(name, HOST_NAME_MAX) == 0 ? name : "";
 }
 
 std::string store_host(const RendezvousOptions& options, const std::string& address) {

@@ -15,6 +15,9 @@ NodeInfo new_node(const RendezvousOptions& options);
 // addr_pid_localid, as torch names nodes; another one at each call. Any thread.
 std::string name_of_node(const std::string& address);
 
+// The host's name, for people.
+std::string host_name();
+
 // The host to bind the workers' store at, for a node that others reach at `address`. "": every
 // interface, because loopback tells nothing about where other nodes will come from.
 std::string store_host(const RendezvousOptions& options, const std::string& address);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <deque>
 #include <optional>
 #include <string>
@@ -67,12 +68,70 @@ WorkerExit to_exit(const guardian::NotStartedEvent& event, Duration start_timeou
   return exit;
 }
 
+// What starts one worker. It is kept while the generation lives, because it may be sent again.
+struct StartOrder {
+  std::string request;
+  os::UniqueFd stream;  // goes with the request; invalid: none
+};
+
+// Bytes for the guardian, and the descriptors that go with some of them.
+struct Outbox {
+  struct Passed {
+    std::size_t offset;  // of the byte that it goes with
+    int descriptor;      // of a StartOrder
+  };
+  std::string bytes;
+  std::size_t begin = 0;  // what is before it was sent
+  std::deque<Passed> passed;
+
+  void append(const StartOrder& order) {
+    if (order.stream.valid()) passed.push_back({bytes.size(), order.stream.get()});
+    bytes += order.request;
+  }
+  // As send(2): as much as goes with at most one descriptor, which goes with the first byte.
+  ssize_t send_some(int socket);
+  void clear() {
+    bytes.clear();
+    begin = 0;
+    passed.clear();
+  }
+};
+
+ssize_t Outbox::send_some(int socket) {
+  const bool is_passing = !passed.empty() && passed.front().offset == begin;
+  const std::size_t next = is_passing ? 1 : 0;
+  const std::size_t end = passed.size() > next ? passed[next].offset : bytes.size();
+  iovec data{bytes.data() + begin, end - begin};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (is_passing) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    const int descriptor = passed.front().descriptor;
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  }
+  const ssize_t put = ::sendmsg(socket, &message, MSG_NOSIGNAL);
+  if (put <= 0) return put;
+  if (is_passing) passed.pop_front();
+  begin += static_cast<std::size_t>(put);
+  if (begin == bytes.size()) clear();
+  return put;
+}
+
 // The start requests of a generation, or why they cannot be.
-Result<std::vector<std::string>> encode(const std::vector<WorkerCommand>& commands) {
+Result<std::vector<StartOrder>> encode(const std::vector<WorkerCommand>& commands,
+                                       std::vector<WorkerStream> streams) {
   if (commands.empty()) {
     return Status(StatusCode::kInvalidArgument, "cannot start workers: there is none");
   }
-  std::vector<std::string> requests(commands.size());
+  std::vector<StartOrder> orders(commands.size());
+  streams.resize(commands.size());
   for (std::size_t i = 0; i < commands.size(); ++i) {
     const WorkerCommand& command = commands[i];
     const std::string who = "cannot start worker " + std::to_string(i) + ": ";
@@ -82,15 +141,22 @@ Result<std::vector<std::string>> encode(const std::vector<WorkerCommand>& comman
     if (guardian::contains_nul(command)) {
       return Status(StatusCode::kInvalidArgument, who + "an argument or variable holds a NUL");
     }
-    guardian::append_start(&requests[i], static_cast<std::uint32_t>(i), command);
-    if (requests[i].size() > guardian::kFrameBytesMax ||
+    std::uint8_t passed = 0;
+    if (streams[i].descriptor.valid()) {
+      passed = guardian::kPassedStderr;
+      if (streams[i].is_stdout) passed |= guardian::kPassedStdout;
+    }
+    orders[i].stream = std::move(streams[i].descriptor);
+    guardian::append_start(&orders[i].request, static_cast<std::uint32_t>(i), command,
+                           guardian::Lifetime::kWorker, passed);
+    if (orders[i].request.size() > guardian::kFrameBytesMax ||
         command.argv.size() > guardian::kListItemsMax ||
         command.env.size() > guardian::kListItemsMax) {
       return Status(StatusCode::kInvalidArgument,
                     who + "its arguments and environment are too long");
     }
   }
-  return requests;
+  return orders;
 }
 
 // The guardian ends its half of the stream when nothing of the workers is left.
@@ -143,14 +209,14 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     if (thread.ok()) closing_.emplace(*std::move(thread));
   }
 
-  Status start(const std::vector<WorkerCommand>& commands) {
+  Status start(const std::vector<WorkerCommand>& commands, std::vector<WorkerStream> streams) {
     if (!connected_) return {StatusCode::kFailedPrecondition, "the guardian is gone"};
-    Result<std::vector<std::string>> requests = encode(commands);
+    Result<std::vector<StartOrder>> requests = encode(commands, std::move(streams));
     if (!requests.ok()) return requests.status();
     if (machine_.live()) {
       return {StatusCode::kFailedPrecondition, "the workers of the last start are not gone yet"};
     }
-    start_requests_ = std::move(*requests);
+    start_orders_ = std::move(*requests);
     step(group_event::Start{static_cast<int>(commands.size()), start_timeout_});
     return {};
   }
@@ -192,19 +258,19 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   }
 
   void act(const group_action::StartAll&) {
-    for (const std::string& request : start_requests_) unsent_ += request;
+    for (const StartOrder& order : start_orders_) unsent_.append(order);
   }
   void act(const group_action::StartAgain& action) {
-    unsent_ += start_requests_[static_cast<std::size_t>(action.local_rank)];
+    unsent_.append(start_orders_[static_cast<std::size_t>(action.local_rank)]);
   }
   void act(const group_action::Signal& action) {
-    guardian::append_signal(&unsent_, action.request);
+    guardian::append_signal(&unsent_.bytes, action.request);
   }
-  void act(const group_action::CancelStarts&) { guardian::append_cancel_starts(&unsent_); }
-  void act(const group_action::Sweep&) { guardian::append_sweep(&unsent_); }
+  void act(const group_action::CancelStarts&) { guardian::append_cancel_starts(&unsent_.bytes); }
+  void act(const group_action::Sweep&) { guardian::append_sweep(&unsent_.bytes); }
   void act(const group_action::Emit& action) {
     WorkerEvent event = action.event;
-    if (event.kind == WorkerEvent::Kind::kGroupGone) start_requests_ = {};
+    if (event.kind == WorkerEvent::Kind::kGroupGone) start_orders_.clear();
     if (event.kind == WorkerEvent::Kind::kStuck && event.pid > 0) {
       event.message += " (" + os::describe_wait(event.pid) + ")";
     }
@@ -214,13 +280,11 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
 
   void flush() {
     if (!connected_) return;
-    while (!unsent_.empty()) {
-      const ssize_t put =
-          ::send(guardian_.channel.get(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL);
-      if (put < 0) break;  // EAGAIN, or the end of the stream, which reading will tell
-      unsent_.erase(0, static_cast<std::size_t>(put));
+    while (!unsent_.bytes.empty()) {
+      // EAGAIN, or the end of the stream, which reading will tell.
+      if (unsent_.send_some(guardian_.channel.get()) < 0) break;
     }
-    if (unsent_.empty() == !waits_to_send_) return;
+    if (unsent_.bytes.empty() == !waits_to_send_) return;
     waits_to_send_ = !waits_to_send_;
     watch_.modify(waits_to_send_ ? EPOLLIN | EPOLLOUT : EPOLLIN);
   }
@@ -249,6 +313,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     greeted_ = true;
   }
   void heard(const guardian::StartedEvent& event) {
+    if (event.id < start_orders_.size()) start_orders_[event.id].stream.reset();
     step(group_event::Started{static_cast<int>(event.id), event.pid, event.at});
   }
   void heard(const guardian::NotStartedEvent& event) {
@@ -297,9 +362,9 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
 
   bool connected_ = true;  // false: the guardian is gone, told or not
   bool greeted_ = false;
-  bool broken_ = false;                      // the guardian said what it cannot have meant
-  std::vector<std::string> start_requests_;  // of the generation
-  std::string unsent_;
+  bool broken_ = false;                   // the guardian said what it cannot have meant
+  std::vector<StartOrder> start_orders_;  // of the generation
+  Outbox unsent_;
   bool waits_to_send_ = false;
   guardian::FrameBuffer received_;
 
@@ -338,7 +403,9 @@ Result<std::unique_ptr<Supervisor>> Supervisor::create(os::EventLoop* loop,
 Supervisor::Supervisor(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Supervisor::~Supervisor() = default;
 
-Status Supervisor::start(std::vector<WorkerCommand> commands) { return impl_->start(commands); }
+Status Supervisor::start(std::vector<WorkerCommand> commands, std::vector<WorkerStream> streams) {
+  return impl_->start(commands, std::move(streams));
+}
 void Supervisor::stop(int signal, Duration grace, SignalScope scope) {
   impl_->stop(signal, grace, scope);
 }

@@ -12,9 +12,16 @@
 
 #include "elastic/status.h"
 #include "elastic/worker_group.h"
+#include "os/base/fd.h"
 #include "os/loop/event_loop.h"
 
 namespace elastic::host {
+
+// What a worker gets instead of the stream that it would inherit.
+struct WorkerStream {
+  os::UniqueFd descriptor;  // its stderr; invalid: inherited
+  bool is_stdout = false;   // and its stdout
+};
 
 class Supervisor {
  public:
@@ -30,7 +37,8 @@ class Supervisor {
   ~Supervisor();  // close(), and waits at most five seconds until nothing is left
 
   // As the members of WorkerGroup.
-  Status start(std::vector<WorkerCommand> commands);
+  // `streams`: none, or one for each worker.
+  Status start(std::vector<WorkerCommand> commands, std::vector<WorkerStream> streams = {});
   void stop(int signal, Duration grace, SignalScope scope = SignalScope::kGroup);
   void forward(int signal, SignalScope scope = SignalScope::kGroup,
                std::optional<int> local_rank = std::nullopt);

@@ -74,6 +74,10 @@ struct WorkerFailure {
   std::string error_file;   // "" or the file that the worker may have written
   std::string stdout_path;  // "" unless it went to a file
   std::string stderr_path;
+  // The last lines of its stderr (with those of its stdout where both are one file), at most 50
+  // lines and 16 KiB of UTF-8; "" where it went to a file or was not captured.
+  std::string stderr_tail;
+  FailureEvidence evidence;  // as the other nodes get it
 };
 
 // As torch names them.

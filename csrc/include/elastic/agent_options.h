@@ -58,6 +58,10 @@ struct AgentOptions {
   std::uint16_t master_port = 0;
   // Where the fresh ports come from, for firewalls.
   PortRange worker_ports;
+  // A stderr that is inherited is passed on by the agent, which keeps the last lines for the report
+  // on a failure. A worker has a pseudo-terminal where the agent's stderr is a terminal, else a
+  // pipe. False: the worker has the agent's own descriptor.
+  bool capture_stderr = true;
   // False: rank 0's worker hosts the store itself, on a port that is held for it.
   bool share_store = true;
   StoreLimits store_limits;

@@ -6,6 +6,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@ inline constexpr int kNodesMax = 100'000;
 inline constexpr int kLocalWorldSizeMax = 4096;
 inline constexpr std::size_t kNodeTextBytesMax = 255;   // a name, an address, a role, a hint
 inline constexpr std::size_t kSentenceBytesMax = 1024;  // a reason, a failure's message
+inline constexpr std::size_t kEvidenceBytesMax = 4096;
 inline constexpr std::uint64_t kRoundMax = 1ULL << 62;
 
 // One incarnation of an agent: random, so that an agent which was restarted is another node.
@@ -133,6 +135,14 @@ struct RoundMember {
   bool operator==(const RoundMember&) const = default;
 };
 
+// What a failed worker left for people to read. No decision depends on it.
+struct FailureEvidence {
+  std::string host;       // host name of the node
+  std::int64_t time = 0;  // of the exit, in nanoseconds since 1970, on that host's clock
+  std::string output;     // the last lines of its stderr: UTF-8, at most kEvidenceBytesMax
+  bool operator==(const FailureEvidence&) const = default;
+};
+
 // The first failure that a node saw among its workers in one round.
 struct FailureReport {
   int local_rank = 0;
@@ -140,6 +150,7 @@ struct FailureReport {
   int exit_code = 1;    // as a shell tells it
   std::string message;  // "exited with code 3"
   Instant at;           // the earliest evidence, on the clock of whoever runs the machine
+  std::optional<FailureEvidence> evidence = {};
 
   bool operator==(const FailureReport&) const = default;
 };
@@ -163,6 +174,7 @@ struct JobResult {
   std::string node;               // where; a name
   std::string message;            // one sentence
   std::vector<std::string> lost;  // names of nodes lost in the last round, at most eight
+  std::optional<FailureEvidence> evidence = {};  // of the worker that failed first
 
   bool operator==(const JobResult&) const = default;
 };

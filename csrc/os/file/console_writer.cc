@@ -40,13 +40,6 @@ void lower(const UniqueFd& eventfd) {
   [[maybe_unused]] const ssize_t got = ::read(eventfd.get(), &count, sizeof count);
 }
 
-// How much of `bytes` to write at once: whole lines, unless a single line is longer than one write.
-std::size_t next_write(std::string_view bytes) {
-  if (bytes.size() <= kWriteBytesMax) return bytes.size();
-  const std::size_t end = bytes.find_last_of("\n\r", kWriteBytesMax - 1);
-  return end == std::string_view::npos ? kWriteBytesMax : end + 1;
-}
-
 }  // namespace
 
 class ConsoleWriter::Queue {
@@ -117,6 +110,12 @@ ConsoleWriter::~ConsoleWriter() {
 }
 
 void ConsoleWriter::push(int fd, std::string_view lines) { queue_->push(fd, lines); }
+
+std::size_t ConsoleWriter::next_write(std::string_view bytes) {
+  if (bytes.size() <= kWriteBytesMax) return bytes.size();
+  const std::size_t end = bytes.find_last_of("\n\r", kWriteBytesMax - 1);
+  return end == std::string_view::npos ? kWriteBytesMax : end + 1;
+}
 
 std::size_t ConsoleWriter::pending_bytes() const { return queue_->pending_bytes(); }
 

@@ -31,6 +31,9 @@ class ConsoleWriter final : private EventLoop::FdHandler {
   // Loop thread only. Queues whole lines for `fd`. Lines for a descriptor that failed are dropped.
   // The caller bounds pending_bytes().
   void push(int fd, std::string_view lines);
+  // How much of `bytes` to write at once to a descriptor that poll() calls writable, so that it
+  // does not block and lines stay whole: whole lines, unless one alone is longer than a write.
+  static std::size_t next_write(std::string_view bytes);
   // Queued and not yet written.
   std::size_t pending_bytes() const;
 

@@ -10,4 +10,12 @@ Instant monotonic_now() {
   return Instant(std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec));
 }
 
+std::int64_t wall_time(Instant at) {
+  timespec wall{};
+  ::clock_gettime(CLOCK_REALTIME, &wall);
+  const std::chrono::nanoseconds now =
+      std::chrono::seconds(wall.tv_sec) + std::chrono::nanoseconds(wall.tv_nsec);
+  return std::int64_t{(now - (monotonic_now() - at)).count()};
+}
+
 }  // namespace elastic::os

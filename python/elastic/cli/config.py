@@ -89,6 +89,7 @@ class LaunchConfig(NamedTuple):
     master_port: int  # 0: a free one in each round
     worker_ports: tuple[int, int]  # first and last; (0, 0): any
     share_store: bool  # False: rank 0's worker hosts the store itself
+    capture_stderr: bool  # pass on what workers inherit, and report its last lines
     logs: LogsSpecs
     line_prefix: str
     virtual_local_rank: bool

@@ -177,6 +177,7 @@ class Launcher:
             rendezvous=job.rendezvous and job.rendezvous.options(job.run_id, job.local_addr),
             worker_ports=job.worker_ports,
             share_store=job.share_store,
+            capture_stderr=job.capture_stderr,
             environment=job.environment,
             become_subreaper=True,
         )

@@ -153,6 +153,11 @@ _OUTPUT = (
         short="t",
     ),
     Option(
+        "no-stderr-capture",
+        "",
+        "Workers get the launcher's own stderr, and the report of a failure has no lines from it.",
+    ),
+    Option(
         "local-ranks-filter",
         "RANKS",
         "Local ranks, as in 0,3, whose output reaches the console; that of the others does not.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,15 @@ def format_report(name: str, result: RunResult) -> str:
     run = ("run", f"{result.run_id}, {_restarts(result)}")
     first = next(iter(failures.values()), None)
     if job is not None and job.rank not in failures:
-        lines = [f"{name} failed: {result.message}", *_facts(("node", job.node), run)]
+        evidence = job.evidence
+        lines = [f"{name} failed: {result.message}"]
+        lines += _facts(
+            ("time", _local_time(evidence.time) if evidence else ""),
+            ("host", evidence.host if evidence else ""),
+            ("node", job.node),
+            run,
+        )
+        lines += _quote("last lines of its stderr", evidence.output if evidence else "")
         first_at = None
     elif job is None and first and first.started and result.exit_code != first.shell_code:
         # The launcher's own reason, such as a lost coordinator or a signal, gave the exit code.
@@ -33,7 +42,7 @@ def format_report(name: str, result: RunResult) -> str:
         first_at = first.timestamp
         lines = [f"{name} failed: {first.who()} {first.how}"]
         lines += _facts(
-            ("time", first.timestamp_isoformat()),
+            ("time", _local_time(first.timestamp)),
             ("host", os.uname().nodename),
             ("node", job.node if job else ""),
             run,
@@ -65,14 +74,22 @@ def _facts(*facts: tuple[str, str]) -> list[str]:
     return [f"    {label:<8}{text}" for label, text in facts if text]
 
 
+def _local_time(timestamp: float) -> str:
+    local = time.localtime(timestamp)
+    milliseconds = int(timestamp % 1 * 1000)
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S', local)}.{milliseconds:03d} {local.tm_zone}"
+
+
 def _evidence(failure: ProcessFailure) -> list[str]:
     if failure.stderr_tail:
-        title, shown = "last lines of its stderr", list(failure.stderr_tail)
-    elif failure.traceback:
-        title, shown = "traceback", failure.traceback.splitlines()[-TAIL_LINES_MAX:]
-    else:
+        return _quote("last lines of its stderr", "\n".join(failure.stderr_tail))
+    return _quote("traceback", "\n".join(failure.traceback.splitlines()[-TAIL_LINES_MAX:]))
+
+
+def _quote(title: str, text: str) -> list[str]:
+    if not text:
         return []
-    return [f"    {title}:", *(f"      | {line}" for line in shown)]
+    return [f"    {title}:", *(f"      | {line}" for line in text.split("\n"))]
 
 
 def _restarts(result: RunResult) -> str:

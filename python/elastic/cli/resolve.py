@@ -90,6 +90,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         master_port=node.master_port,
         worker_ports=node.worker_ports,
         share_store=environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1",
+        capture_stderr=not line.switch("no-stderr-capture"),
         logs=_logs(line, nproc),
         line_prefix=environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE") or DEFAULT_LINE_PREFIX,
         virtual_local_rank=line.switch("virtual-local-rank"),

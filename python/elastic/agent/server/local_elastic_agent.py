@@ -61,6 +61,7 @@ class LocalElasticAgent:
         rendezvous: _C.RendezvousOptions | None = None,
         worker_ports: tuple[int, int] = (0, 0),
         share_store: bool = True,
+        capture_stderr: bool = True,
         become_subreaper: bool = False,
     ) -> None:
         """``environment`` is all that workers inherit, as a rule what this process has.
@@ -72,6 +73,7 @@ class LocalElasticAgent:
         succeeded; None: as long as they work. ``rendezvous``: how the nodes of the job meet, and
         this node's address; without it the job has one node. ``worker_ports``: the first and the
         last port for the workers' store. ``share_store``: False lets rank 0's worker host it.
+        ``capture_stderr``: pass on a stderr that workers inherit, and report its last lines.
         """
         check(spec, shutdown_timeout)
         if rendezvous is None:
@@ -94,6 +96,7 @@ class LocalElasticAgent:
             master_port=spec.master_port or 0,
             worker_ports=worker_ports,
             share_store=share_store,
+            capture_stderr=capture_stderr,
             log_dir=logs.log_dir or "",
             line_prefix=log_line_prefix_template,
             become_subreaper=become_subreaper,

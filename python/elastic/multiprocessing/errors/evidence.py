@@ -82,7 +82,7 @@ def _examine(failure: WorkerFailure, keeps_logs: bool, oom_kills: int | None) ->
         how=exited.describe(),
         timestamp=exit_time,
         started=not exited.stage,
-        stderr_tail=_tail(failure.stderr_path),
+        stderr_tail=_tail(failure.stderr_path) or tuple(failure.stderr_tail.splitlines()),
         log_dir=os.path.dirname(failure.stderr_path or failure.stdout_path) if keeps_logs else "",
         hint=_oom_hint(oom_kills) if exited.signal == _SIGKILL else "",
     )

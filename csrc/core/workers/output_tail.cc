@@ -1,0 +1,116 @@
+#include "core/workers/output_tail.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace elastic::core {
+namespace {
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
+
+// The length of the UTF-8 character at the beginning of `text`; 0: there is none.
+std::size_t character_length(std::string_view text) {
+  const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
+  const std::uint8_t first = byte(0);
+  const std::size_t length = first < 0x80    ? 1
+                             : first < 0xC2  ? 0
+                             : first < 0xE0  ? 2
+                             : first < 0xF0  ? 3
+                             : first <= 0xF4 ? 4
+                                             : 0;
+  if (length == 0 || length > text.size()) return 0;
+  for (std::size_t i = 1; i < length; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return 0;
+  }
+  // Overlong forms, surrogates, and what is above U+10FFFF.
+  if (first == 0xE0 && byte(1) < 0xA0) return 0;
+  if (first == 0xED && byte(1) > 0x9F) return 0;
+  if (first == 0xF0 && byte(1) < 0x90) return 0;
+  if (first == 0xF4 && byte(1) > 0x8F) return 0;
+  return length;
+}
+
+// The length of a terminal's escape sequence at the beginning of `text`; 0: there is none.
+std::size_t escape_length(std::string_view text) {
+  if (text[0] != '\x1B') return 0;
+  if (text.size() < 2 || text[1] != '[') return std::min<std::size_t>(text.size(), 2);
+  std::size_t end = 2;
+  while (end < text.size() && (text[end] < '@' || text[end] > '~')) ++end;
+  return std::min(text.size(), end + 1);
+}
+
+// A line as people read it.
+std::string clean(std::string_view line) {
+  while (line.ends_with('\r')) line.remove_suffix(1);
+  if (const std::size_t redrawn = line.rfind('\r'); redrawn != std::string_view::npos) {
+    line.remove_prefix(redrawn + 1);
+  }
+  std::string out;
+  while (!line.empty()) {
+    std::size_t taken = escape_length(line);
+    if (taken == 0) {
+      taken = character_length(line);
+      const auto first = static_cast<std::uint8_t>(line[0]);
+      const bool is_control = (first < 0x20 && first != '\t') || first == 0x7F;
+      if (taken == 0) {
+        out += kReplacement;
+      } else if (!is_control) {
+        out += line.substr(0, taken);
+      }
+    }
+    line.remove_prefix(std::max<std::size_t>(taken, 1));
+  }
+  return out;
+}
+
+// The end of a cleaned line, cut between two characters.
+std::string_view end_of(std::string_view line, std::size_t bytes_max) {
+  if (line.size() <= bytes_max) return line;
+  line.remove_prefix(line.size() - bytes_max);
+  while (!line.empty() && (static_cast<std::uint8_t>(line[0]) & 0xC0) == 0x80) {
+    line.remove_prefix(1);
+  }
+  return line;
+}
+
+}  // namespace
+
+void OutputTail::append(std::string_view bytes) {
+  if (bytes.size() >= kBytesMax) {
+    bytes_ = bytes.substr(bytes.size() - kBytesMax);
+    return;
+  }
+  if (bytes_.size() + bytes.size() > 2 * kBytesMax) {
+    bytes_.erase(0, bytes_.size() - (kBytesMax - bytes.size()));
+  }
+  bytes_ += bytes;
+}
+
+std::string_view OutputTail::bytes() const {
+  const std::string_view all = bytes_;
+  return all.size() > kBytesMax ? all.substr(all.size() - kBytesMax) : all;
+}
+
+std::string last_lines(std::string_view bytes, std::size_t lines_max, std::size_t bytes_max) {
+  while (bytes.ends_with('\n') || bytes.ends_with('\r')) bytes.remove_suffix(1);
+  std::vector<std::string> lines;  // the last one first
+  std::size_t size = 0;
+  while (!bytes.empty() && lines.size() < lines_max) {
+    const std::size_t begin = bytes.rfind('\n') + 1;  // npos + 1 is 0
+    std::string line = clean(bytes.substr(begin));
+    const bool fits = size + line.size() + 1 <= bytes_max;
+    if (!fits && !lines.empty()) break;
+    lines.emplace_back(end_of(line, bytes_max));
+    size += line.size() + 1;
+    bytes = bytes.substr(0, begin == 0 ? 0 : begin - 1);
+  }
+  std::string out;
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
+    if (line != lines.rbegin()) out += '\n';
+    out += *line;
+  }
+  return out;
+}
+
+}  // namespace elastic::core

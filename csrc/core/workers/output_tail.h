@@ -1,0 +1,29 @@
+#pragma once
+
+// The last bytes of a stream, for a report.
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace elastic::core {
+
+class OutputTail {
+ public:
+  static constexpr std::size_t kBytesMax = 16 * 1024;
+
+  void append(std::string_view bytes);
+  // What was appended last, kBytesMax at most; may begin inside a line or a character.
+  std::string_view bytes() const;
+
+ private:
+  std::string bytes_;  // up to twice the limit, so that it is rarely moved
+};
+
+// The last lines of `bytes`: at most `lines_max` of them and `bytes_max` bytes, without the final
+// end of line. Whole lines, except that one line longer than the limit keeps its end. Carriage
+// returns leave what a terminal would show last. What is not UTF-8 is replaced by U+FFFD, and
+// control characters other than tabs are left out.
+std::string last_lines(std::string_view bytes, std::size_t lines_max, std::size_t bytes_max);
+
+}  // namespace elastic::core

@@ -1,0 +1,342 @@
+#include "host/workers/output_capture.h"
+
+#include <poll.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "core/workers/output_tail.h"
+#include "os/file/console_writer.h"
+#include "os/file/stream_channel.h"
+
+// Theory of operation. The relay thread waits for channels that can be read, reads one, and writes
+// what it got before it reads on. It owns no buffer beyond that piece, so the channels themselves
+// fill while the console is slow.
+//
+// When a worker fails, its last lines are wanted at once, while the thread may still be blocked by
+// the console. So the loop may read a channel, too: what it gets waits in `unwritten` for the
+// thread, which takes it before it reads any further. A lock for each stream covers reading, never
+// writing.
+//
+// A channel ends with its last writer. After a round that is not waited for: whoever wrote has been
+// killed, so what has arrived is all there is.
+
+namespace elastic::host {
+namespace {
+
+constexpr std::size_t kReadBytes = 64 * 1024;
+constexpr std::size_t kTailReadBytesMax = 1024 * 1024;  // as much as a pipe can be told to hold
+constexpr int kReadsPerTurn = 16;                       // of one stream before the next one's turn
+constexpr int kEventsPerWait = 64;
+constexpr Duration kProgressTimeout = std::chrono::seconds(10);
+constexpr Duration kJoinTimeout = std::chrono::seconds(1);
+
+void raise(const os::UniqueFd& eventfd) {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const ssize_t put = ::write(eventfd.get(), &one, sizeof one);
+}
+
+void lower(const os::UniqueFd& eventfd) {
+  std::uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = ::read(eventfd.get(), &count, sizeof count);
+}
+
+enum class Found : std::uint8_t { kMore, kSome, kNothing, kEnd };
+
+}  // namespace
+
+struct OutputCapture::Stream {
+  std::uint64_t round = 0;
+  bool is_terminal = false;
+  std::mutex mutex;
+  // Guarded by mutex.
+  os::UniqueFd reader;
+  core::OutputTail tail;
+  std::string unwritten;  // read and not passed on yet
+  bool is_closing = false;
+
+  // REQUIRES: mutex is held.
+  Found read_some() {
+    char bytes[kReadBytes];
+    const ssize_t got = ::read(reader.get(), bytes, sizeof bytes);
+    if (got < 0 && errno == EINTR) return Found::kSome;
+    if (got < 0 && errno == EAGAIN) return Found::kNothing;
+    if (got <= 0) return Found::kEnd;  // a pseudo-terminal without a writer gives EIO
+    const std::string_view read(bytes, static_cast<std::size_t>(got));
+    tail.append(read);
+    unwritten += read;
+    return read.size() == sizeof bytes ? Found::kMore : Found::kSome;
+  }
+};
+
+class OutputCapture::Relay {
+ public:
+  static std::shared_ptr<Relay> create(os::EventLoop* replies, std::function<void()> on_drained) {
+    auto relay = std::make_shared<Relay>();
+    relay->epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+    relay->wakeup_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    relay->stop_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    relay->replies_ = replies;
+    relay->on_drained_ = std::move(on_drained);
+    const bool is_open = relay->epoll_.valid() && relay->wakeup_.valid() && relay->stop_.valid() &&
+                         relay->watch(relay->wakeup_.get(), kWakeup) &&
+                         relay->watch(relay->stop_.get(), kWakeup);
+    return is_open ? relay : nullptr;
+  }
+
+  // For the owner.
+  bool add(const std::shared_ptr<Stream>& stream) {
+    const std::lock_guard lock(mutex_);
+    const std::uint64_t id = ++last_id_;
+    if (!watch(stream->reader.get(), id)) return false;
+    streams_[id] = stream;
+    return true;
+  }
+  // Gives up the rest of rounds before this one, which a blocked console has not taken.
+  void discard_before(std::uint64_t round) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(streams_, [round](const auto& item) {
+      if (item.second->round >= round) return false;
+      const std::lock_guard stream_lock(item.second->mutex);
+      item.second->reader.reset();
+      return true;
+    });
+  }
+  void wake() { raise(wakeup_); }
+  void drain() {
+    is_draining_ = true;
+    wake();
+  }
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      replies_ = nullptr;
+    }
+    is_stopping_ = true;
+    raise(stop_);
+  }
+  std::uint64_t passed_on() const { return passed_on_.load(std::memory_order_relaxed); }
+
+  // For the thread; returns after stop().
+  void run();
+
+ private:
+  static constexpr std::uint64_t kWakeup = 0;
+
+  bool watch(int fd, std::uint64_t id) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    event.data.u64 = id;
+    return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+  }
+  std::shared_ptr<Stream> find(std::uint64_t id);
+  std::vector<std::uint64_t> all();
+  void serve(std::uint64_t id);
+  void write_out(std::string_view bytes);
+  void check_drained();
+
+  os::UniqueFd epoll_;
+  os::UniqueFd wakeup_;  // eventfd: look at every stream
+  os::UniqueFd stop_;    // eventfd
+  std::atomic<bool> is_stopping_{false};
+  std::atomic<bool> is_draining_{false};
+  std::atomic<std::uint64_t> passed_on_{0};  // bytes
+
+  std::mutex mutex_;
+  // Guarded by mutex_.
+  std::map<std::uint64_t, std::shared_ptr<Stream>> streams_;  // in the order of their rounds
+  std::uint64_t last_id_ = kWakeup;
+  os::EventLoop* replies_ = nullptr;  // null when the owner is gone
+  std::function<void()> on_drained_;
+
+  std::string piece_;  // of the thread: what is being written
+};
+
+void OutputCapture::Relay::run() {
+  epoll_event events[kEventsPerWait];
+  while (!is_stopping_) {
+    const int ready = ::epoll_wait(epoll_.get(), events, kEventsPerWait, -1);
+    bool is_woken = false;
+    for (int i = 0; i < ready && !is_stopping_; ++i) {
+      if (events[i].data.u64 == kWakeup) {
+        is_woken = true;
+      } else {
+        serve(events[i].data.u64);
+      }
+    }
+    if (is_woken) {
+      lower(wakeup_);
+      for (const std::uint64_t id : all()) serve(id);
+    }
+    if (is_draining_) check_drained();
+  }
+}
+
+std::shared_ptr<OutputCapture::Stream> OutputCapture::Relay::find(std::uint64_t id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = streams_.find(id);
+  return found == streams_.end() ? nullptr : found->second;
+}
+
+std::vector<std::uint64_t> OutputCapture::Relay::all() {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::uint64_t> ids;
+  ids.reserve(streams_.size());
+  for (const auto& [id, stream] : streams_) ids.push_back(id);
+  return ids;
+}
+
+// Several reads of one stream before the next one's turn: a piece ends inside a line only where the
+// buffer was full, and then the rest of the line follows.
+void OutputCapture::Relay::serve(std::uint64_t id) {
+  const std::shared_ptr<Stream> stream = find(id);
+  if (stream == nullptr) return;
+  bool is_closing = false;
+  Found found = Found::kSome;
+  for (int turn = 0; (turn < kReadsPerTurn || is_closing) && !is_stopping_; ++turn) {
+    {
+      const std::lock_guard lock(stream->mutex);
+      if (!stream->reader.valid()) return;  // discarded
+      is_closing = stream->is_closing;
+      found = stream->unwritten.empty() ? stream->read_some() : Found::kMore;
+      piece_.clear();
+      piece_.swap(stream->unwritten);
+      if (stream->is_terminal) os::copy_window_size(STDERR_FILENO, stream->reader.get());
+    }
+    write_out(piece_);
+    if (found == Found::kEnd || found == Found::kNothing) break;
+    if (found == Found::kSome && !is_closing) break;
+  }
+  if (found != Found::kEnd && !(found == Found::kNothing && is_closing)) return;
+  const std::lock_guard lock(mutex_);
+  const std::lock_guard stream_lock(stream->mutex);
+  stream->reader.reset();
+  streams_.erase(id);
+}
+
+// A console that cannot be written any more swallows what it gets: the workers are not at fault.
+void OutputCapture::Relay::write_out(std::string_view bytes) {
+  while (!bytes.empty() && !is_stopping_) {
+    pollfd items[] = {{STDERR_FILENO, POLLOUT, 0}, {stop_.get(), POLLIN, 0}};
+    ::poll(items, 2, -1);
+    if (items[0].revents == 0) continue;
+    const ssize_t put = ::write(STDERR_FILENO, bytes.data(), os::ConsoleWriter::next_write(bytes));
+    if (put < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    const std::size_t gone = put < 0 ? bytes.size() : static_cast<std::size_t>(put);
+    bytes.remove_prefix(gone);
+    passed_on_ += gone;
+  }
+}
+
+void OutputCapture::Relay::check_drained() {
+  const std::lock_guard lock(mutex_);
+  if (!streams_.empty() || replies_ == nullptr) return;
+  replies_->post(on_drained_);
+  is_draining_ = false;
+}
+
+OutputCapture::OutputCapture(os::EventLoop* loop)
+    : loop_(loop),
+      takes_stderr_(os::is_inherited(STDERR_FILENO)),
+      // The order of what is discarded is no concern.
+      takes_stdout_(takes_stderr_ && os::is_inherited(STDOUT_FILENO) &&
+                    os::is_same_file(STDOUT_FILENO, STDERR_FILENO) &&
+                    !os::is_null_device(STDERR_FILENO)),
+      timeout_(loop, [this] { check_progress(); }) {}
+
+OutputCapture::~OutputCapture() {
+  if (!thread_) return;
+  relay_->stop();
+  thread_->join_within(kJoinTimeout);
+}
+
+bool OutputCapture::start_thread() {
+  if (thread_) return true;
+  auto relay = Relay::create(loop_, [this, alive = std::weak_ptr<bool>(alive_)] {
+    if (!alive.expired()) conclude();
+  });
+  if (relay == nullptr) return false;
+  Result<os::DetachableThread> thread =
+      os::DetachableThread::start("elastic-output", [relay] { relay->run(); });
+  if (!thread.ok()) return false;
+  relay_ = std::move(relay);
+  thread_.emplace(*std::move(thread));
+  return true;
+}
+
+std::vector<WorkerStream> OutputCapture::begin_round(const std::vector<WorkerTemplate>& workers) {
+  ++round_;
+  if (relay_ != nullptr) relay_->discard_before(round_ - 1);
+  std::vector<WorkerStream> taken(workers.size());
+  streams_.assign(workers.size(), nullptr);
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    if (!takes_stderr_ || workers[i].stderr_target != StreamTarget::kInherit) continue;
+    if (!start_thread()) break;
+    Result<os::StreamChannel> channel = os::open_channel_like(STDERR_FILENO);
+    if (!channel.ok()) break;  // no more descriptors or terminals: the others inherit
+    auto stream = std::make_shared<Stream>();
+    stream->round = round_;
+    stream->is_terminal = channel->is_terminal;
+    stream->reader = std::move(channel->reader);
+    if (!relay_->add(stream)) break;
+    streams_[i] = std::move(stream);
+    taken[i].descriptor = std::move(channel->writer);
+    taken[i].is_stdout = takes_stdout_ && workers[i].stdout_target == StreamTarget::kInherit;
+  }
+  return taken;
+}
+
+std::string OutputCapture::tail(int local_rank) {
+  const auto index = static_cast<std::size_t>(local_rank);
+  if (index >= streams_.size() || streams_[index] == nullptr) return "";
+  Stream& stream = *streams_[index];
+  const std::lock_guard lock(stream.mutex);
+  Found found = Found::kSome;
+  while (stream.reader.valid() && stream.unwritten.size() < kTailReadBytesMax &&
+         (found == Found::kSome || found == Found::kMore)) {
+    found = stream.read_some();
+  }
+  relay_->wake();
+  return core::last_lines(stream.tail.bytes(), kReportLines, core::OutputTail::kBytesMax);
+}
+
+void OutputCapture::end_round() {
+  for (const auto& stream : streams_) {
+    if (stream == nullptr) continue;
+    const std::lock_guard lock(stream->mutex);
+    stream->is_closing = true;
+  }
+  if (relay_ != nullptr) relay_->wake();
+}
+
+void OutputCapture::finish(std::function<void()> done) {
+  if (relay_ == nullptr) {
+    done();
+    return;
+  }
+  end_round();
+  done_ = std::move(done);
+  passed_on_ = relay_->passed_on();
+  timeout_.arm(add_saturating(loop_->now(), kProgressTimeout));
+  relay_->drain();
+}
+
+void OutputCapture::check_progress() {
+  const std::uint64_t before = std::exchange(passed_on_, relay_->passed_on());
+  if (passed_on_ == before) return conclude();
+  timeout_.arm(add_saturating(loop_->now(), kProgressTimeout));
+}
+
+void OutputCapture::conclude() {
+  timeout_.disarm();
+  if (done_) std::exchange(done_, nullptr)();
+}
+
+}  // namespace elastic::host

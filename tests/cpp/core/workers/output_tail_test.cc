@@ -1,0 +1,50 @@
+#include "core/workers/output_tail.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace elastic::core {
+namespace {
+
+TEST(OutputTail, KeepsTheLastBytesHoweverTheyCome) {
+  std::string all;
+  OutputTail tail;
+  for (std::size_t i = 0; i < 5000; ++i) {
+    const std::string piece = std::to_string(i) + std::string(i % 97, 'x') + "\n";
+    all += piece;
+    tail.append(piece);
+    const std::size_t kept = std::min(all.size(), OutputTail::kBytesMax);
+    ASSERT_EQ(tail.bytes(), std::string_view(all).substr(all.size() - kept));
+  }
+  tail.append(all);
+  EXPECT_EQ(tail.bytes(), std::string_view(all).substr(all.size() - OutputTail::kBytesMax));
+}
+
+TEST(LastLines, AreWholeAndWithinBothLimits) {
+  EXPECT_EQ(last_lines("", 50, 100), "");
+  EXPECT_EQ(last_lines("one", 50, 100), "one");
+  EXPECT_EQ(last_lines("one\ntwo\n\nfour\n\n", 50, 100), "one\ntwo\n\nfour");
+  EXPECT_EQ(last_lines("one\ntwo\nthree\n", 2, 100), "two\nthree");
+  EXPECT_EQ(last_lines("one\ntwo\nthree\n", 50, 10), "two\nthree");
+  EXPECT_EQ(last_lines("one\ntwo\nthree\n", 50, 9), "three");
+  EXPECT_EQ(last_lines("one\nabcdef\n", 50, 3), "def");
+}
+
+TEST(LastLines, ShowWhatATerminalWouldShow) {
+  EXPECT_EQ(last_lines("10%\r50%\r100%\r\nend\r\n", 50, 100), "100%\nend");
+  EXPECT_EQ(last_lines("\x1B[31mred\x1B[0m\a\tend\x1B", 50, 100), "red\tend");
+}
+
+TEST(LastLines, AreValidUtf8) {
+  EXPECT_EQ(last_lines("gr\xC3\xBC\xC3\x9F", 50, 100), "gr\xC3\xBC\xC3\x9F");
+  EXPECT_EQ(last_lines("a\xFF\xC3", 50, 100), "a\xEF\xBF\xBD\xEF\xBF\xBD");
+  EXPECT_EQ(last_lines("\xED\xA0\x80", 50, 100), "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");
+  EXPECT_EQ(last_lines("x\xC3\xBC", 50, 1), "") << "cut between characters";
+  for (std::size_t limit = 0; limit < 12; ++limit) {
+    EXPECT_LE(last_lines("\xE2\x82\xAC\xE2\x82\xAC\xFF\xE2\x82\xAC", 50, limit).size(), limit);
+  }
+}
+
+}  // namespace
+}  // namespace elastic::core

@@ -1,0 +1,227 @@
+// What becomes of a worker's stderr that is inherited: it is passed on, and its end is evidence.
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <future>
+
+#include "elastic/coordinator.h"
+#include "host/agent/agent_harness.h"
+
+namespace elastic {
+namespace {
+
+using testing::options_of;
+using testing::patiently;
+using testing::read_all;
+using testing::RunningAgent;
+using testing::ScratchDir;
+using testing::shell;
+using Kind = AgentEvent::Kind;
+
+// This process's stdout and stderr go elsewhere while the object lives.
+class Redirection {
+ public:
+  Redirection(int out, int err)
+      : out_(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 10)),
+        err_(::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 10)) {
+    ::fflush(stdout);
+    ::dup2(out, STDOUT_FILENO);
+    ::dup2(err, STDERR_FILENO);
+  }
+  Redirection(const Redirection&) = delete;
+  Redirection& operator=(const Redirection&) = delete;
+  ~Redirection() {
+    ::fflush(stdout);
+    ::dup2(out_.get(), STDOUT_FILENO);
+    ::dup2(err_.get(), STDERR_FILENO);
+  }
+
+ private:
+  os::UniqueFd out_;
+  os::UniqueFd err_;
+};
+
+struct Pipe {
+  Pipe() {
+    int ends[2];
+    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    reader.reset(ends[0]);
+    writer.reset(ends[1]);
+  }
+  os::UniqueFd reader;
+  os::UniqueFd writer;
+};
+
+// A terminal of 33 rows and 77 columns.
+struct Terminal {
+  Terminal() {
+    screen.reset(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+    EXPECT_EQ(::unlockpt(screen.get()), 0);
+    char name[64];
+    EXPECT_EQ(::ptsname_r(screen.get(), name, sizeof name), 0);
+    side.reset(::open(name, O_RDWR | O_NOCTTY | O_CLOEXEC));
+    const winsize size{33, 77, 0, 0};
+    EXPECT_EQ(::ioctl(side.get(), TIOCSWINSZ, &size), 0);
+  }
+  os::UniqueFd screen;
+  os::UniqueFd side;
+};
+
+// Until the last writer is gone.
+std::string read_to_end(int fd) {
+  std::string all;
+  char chunk[65536];
+  while (true) {
+    const ssize_t got = ::read(fd, chunk, sizeof chunk);
+    if (got <= 0) return all;
+    all.append(chunk, static_cast<std::size_t>(got));
+  }
+}
+
+os::UniqueFd open_file(const std::string& path) {
+  return os::UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+}
+
+AgentResult run_with(int out, int err, AgentOptions options) {
+  const Redirection redirection(out, err);
+  return testing::run(std::move(options));
+}
+
+TEST(AgentOutput, TerminalStaysATerminal) {
+  Terminal terminal;
+  auto shown = std::async(std::launch::async, [&] { return read_to_end(terminal.screen.get()); });
+  const AgentResult result =
+      run_with(terminal.side.get(), terminal.side.get(),
+               options_of({shell("test -t 1 && test -t 2 && stty size <&2; echo a; echo b >&2;"
+                                 "(: </dev/tty) 2>/dev/null && echo has a controlling terminal;"
+                                 "exit 3")}));
+  terminal.side.reset();
+  EXPECT_EQ(shown.get(), "33 77\r\na\r\nb\r\n");
+  ASSERT_EQ(result.failures.size(), 1u);
+  EXPECT_EQ(result.failures[0].stderr_tail, "33 77\na\nb");
+}
+
+TEST(AgentOutput, WhatIsNoTerminalStaysNone) {
+  const ScratchDir dir;
+  const os::UniqueFd err = open_file(dir / "err");
+  const Terminal terminal;
+  run_with(terminal.side.get(), err.get(),
+           options_of({shell("test -t 1 && ! test -t 2 && echo stdout is a terminal >&2")}));
+  EXPECT_EQ(read_all(dir / "err"), "stdout is a terminal\n");
+}
+
+TEST(AgentOutput, OneFileKeepsTheOrderOfBothStreams) {
+  const ScratchDir dir;
+  const os::UniqueFd file = open_file(dir / "log");
+  run_with(file.get(), file.get(),
+           options_of({shell("i=0; while [ $i -lt 500 ]; do echo out $i; echo err $i >&2;"
+                             "i=$((i+1)); done")}));
+  std::string expected;
+  for (int i = 0; i < 500; ++i) {
+    expected += "out " + std::to_string(i) + "\nerr " + std::to_string(i) + "\n";
+  }
+  EXPECT_EQ(read_all(dir / "log"), expected);
+}
+
+TEST(AgentOutput, MegabyteBeforeSigkillIsPassedOnWhole) {
+  Pipe pipe;
+  auto shown = std::async(std::launch::async, [&] { return read_to_end(pipe.reader.get()); });
+  const AgentResult result = run_with(
+      STDOUT_FILENO, pipe.writer.get(),
+      options_of({shell("head -c 1048576 /dev/zero | tr '\\0' x >&2; echo >&2; echo last >&2;"
+                        "kill -9 $$")}));
+  pipe.writer.reset();
+  const std::string all = shown.get();
+  EXPECT_EQ(all.size(), 1048576u + 6);
+  EXPECT_EQ(all.substr(1048576), "\nlast\n");
+  ASSERT_EQ(result.failures.size(), 1u);
+  EXPECT_TRUE(result.failures[0].stderr_tail.ends_with("\nlast"));
+}
+
+TEST(AgentOutput, WorkerWaitsForASlowConsole) {
+  Pipe pipe;
+  {
+    const Redirection redirection(STDOUT_FILENO, pipe.writer.get());
+    RunningAgent agent(options_of({shell("head -c 4194304 /dev/zero >&2")}));
+    agent.wait_for(Kind::kWorkerStarted);
+    const Instant end = os::monotonic_now() + std::chrono::milliseconds(500);
+    while (auto event = agent->next_event(end)) {
+      EXPECT_NE(event->kind, Kind::kWorkerExited) << "4 MiB went somewhere";
+    }
+    auto shown = std::async(std::launch::async, [&] { return read_to_end(pipe.reader.get()); });
+    agent.finish();
+    agent.destroy();
+    pipe.writer.reset();
+    ::dup2(STDOUT_FILENO, STDERR_FILENO);
+    EXPECT_EQ(shown.get().size(), 4194304u);
+  }
+}
+
+TEST(AgentOutput, AgentEndsThoughTheTerminalIsNotRead) {
+  Terminal terminal;
+  const Redirection redirection(terminal.side.get(), terminal.side.get());
+  RunningAgent agent(options_of({shell("yes >&2")}));
+  agent.wait_for(Kind::kWorkerStarted);
+  ASSERT_TRUE(os::wait_ready(terminal.screen.get(), POLLIN, {.deadline = patiently()}).ok());
+  agent->request_stop(SIGTERM);
+  EXPECT_EQ(agent.finish().exit_code, 128 + SIGTERM);
+  agent.destroy();
+}
+
+TEST(AgentOutput, WithoutCaptureAWorkerHasTheDescriptorItself) {
+  const ScratchDir dir;
+  for (const bool is_captured : {true, false}) {
+    const os::UniqueFd err = open_file(dir / "err");
+    AgentOptions options = options_of({shell("readlink /proc/self/fd/2 >&2; exit 1")});
+    options.capture_stderr = is_captured;
+    const AgentResult result = run_with(STDOUT_FILENO, err.get(), options);
+    const std::string link = read_all(dir / "err");
+    EXPECT_EQ(link == (dir / "err") + "\n", !is_captured) << link;
+    ASSERT_EQ(result.failures.size(), 1u);
+    EXPECT_EQ(result.failures[0].stderr_tail.empty(), !is_captured);
+  }
+}
+
+TEST(AgentOutput, EveryNodeGetsTheLastLinesOfTheWorkerThatFailedFirst) {
+  auto coordinator = Coordinator::start({});
+  ASSERT_TRUE(coordinator.ok()) << coordinator.status().message();
+  const std::string script =
+      "test $RANK = 1 || exec sleep 1000; echo \"Traceback\nKeyError: $RANK\" >&2; exit 3";
+  AgentOptions options = options_of({shell(script)});
+  options.rendezvous.endpoint_host = "127.0.0.1";
+  options.rendezvous.endpoint_port = (*coordinator)->port();
+  options.rendezvous.is_host = false;
+  options.rendezvous.settings.min_nodes = 2;
+  options.rendezvous.settings.max_nodes = 2;
+  Pipe pipe;
+  std::vector<AgentResult> results;
+  {
+    const Redirection redirection(STDOUT_FILENO, pipe.writer.get());
+    RunningAgent a(options);
+    RunningAgent b(options);
+    results = {a.finish(), b.finish()};
+  }
+  char host[256] = {};
+  ::gethostname(host, sizeof host - 1);
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  for (const AgentResult& result : results) {
+    EXPECT_EQ(result.exit_code, 3);
+    ASSERT_TRUE(result.job && result.job->evidence);
+    EXPECT_EQ(result.job->rank, 1);
+    EXPECT_EQ(result.job->evidence->output, "Traceback\nKeyError: 1");
+    EXPECT_EQ(result.job->evidence->host, host);
+    const auto age = now - std::chrono::nanoseconds(result.job->evidence->time);
+    EXPECT_GE(age, std::chrono::seconds(-1));
+    EXPECT_LT(age, std::chrono::seconds(60));
+  }
+}
+
+}  // namespace
+}  // namespace elastic
