@@ -25,10 +25,10 @@ void Liveness::heard(const NodeId& node, Instant now) {
   check_at_ = std::min(check_at_, deadline(sight));
 }
 
-void Liveness::session_closed(const NodeId& node, Instant now) {
+void Liveness::session_closed(const NodeId& node, Instant now, Duration least_grace) {
   const auto found = sights_.find(node);
   if (found == sights_.end() || found->second.suspect_until != Instant::max()) return;
-  found->second.suspect_until = add_saturating(now, reconnect_grace_);
+  found->second.suspect_until = add_saturating(now, std::max(reconnect_grace_, least_grace));
   check_at_ = std::min(check_at_, found->second.suspect_until);
 }
 

@@ -30,8 +30,9 @@ class Liveness {
 
   // The node lives; also makes it known, and takes a suspicion back.
   void heard(const NodeId& node, Instant now);
-  // Its session was closed. A second call does not prolong the grace.
-  void session_closed(const NodeId& node, Instant now);
+  // Its session was closed. It has reconnect_grace to resume, or `least_grace` if that is longer. A
+  // second call does not prolong the grace.
+  void session_closed(const NodeId& node, Instant now, Duration least_grace = {});
   // Nothing is expected of the node before `until`; then it is lost, unless it is heard.
   void await(const NodeId& node, Instant until);
   void forget(const NodeId& node);

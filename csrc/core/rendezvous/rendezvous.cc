@@ -211,7 +211,7 @@ void RendezvousMachine::on(const rdzv::SessionLost& event) {
   if (*response == Response::kDepart) {
     depart(event.node, true, "its session was closed");
   } else {
-    suspect(*find(event.node));
+    suspect(*find(event.node), event.least_grace);
   }
 }
 

@@ -32,6 +32,8 @@ inline constexpr Duration kRemindEvery = std::chrono::seconds(10);
 // A round that loses a member before this age counts as flapping.
 inline constexpr Duration kFlapAge = std::chrono::seconds(60);
 inline constexpr Duration kEvidenceAgeMax = std::chrono::hours(24 * 365);
+// No node has seen rounds that are further ahead: a job forms fewer in a lifetime.
+inline constexpr std::uint64_t kRoundLeadMax = 1ULL << 40;
 inline constexpr std::size_t kDepartedMax = 64;
 inline constexpr int kSparesMax = 4096;
 
@@ -180,7 +182,7 @@ class RendezvousMachine {
   void finish(Node& node);
   void fail(Node& node, const FailureReport& failure);
   void heard(Node& node);
-  void suspect(Node& node);
+  void suspect(Node& node, Duration least_grace);
   // Takes the node out and lets the round and the budget feel it. Call advance() after the last
   // one.
   void depart(NodeId id, bool lost, const std::string& reason);

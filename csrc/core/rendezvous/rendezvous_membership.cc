@@ -115,7 +115,10 @@ Status RendezvousMachine::check_join(const NodeInfo& node, const JobSettings& se
     return invalid("join: nproc_per_node must be 1 to " + std::to_string(kLocalWorldSizeMax) +
                    ", not " + std::to_string(node.local_world_size));
   }
-  if (node.highest_round > kRoundMax) return invalid("join: the round number is out of range");
+  if (node.highest_round > std::min(kRoundMax, record_.round + kRoundLeadMax)) {
+    return invalid("join: highest_round=" + std::to_string(node.highest_round) +
+                   " is out of range: the job is at round " + std::to_string(record_.round));
+  }
   if (node.stop_grace < Duration::zero() || node.failure_grace < Duration::zero()) {
     return invalid("join: a stop grace must not be negative");
   }
@@ -342,8 +345,8 @@ void RendezvousMachine::heard(Node& node) {
   if (node.suspect) change(node, [](Node& one) { one.suspect = false; });
 }
 
-void RendezvousMachine::suspect(Node& node) {
-  liveness_.session_closed(node.info.id, now_);
+void RendezvousMachine::suspect(Node& node, Duration least_grace) {
+  liveness_.session_closed(node.info.id, now_, least_grace);
   if (!node.suspect) change(node, [](Node& one) { one.suspect = true; });
 }
 
@@ -426,8 +429,6 @@ rdzv::Evicted RendezvousMachine::eviction_of(const NodeId& id) const {
 }
 
 void RendezvousMachine::tell_evicted(const NodeId& id) const {
-  const Departed* known = departed(id);
-  if (known != nullptr && !known->lost) return;  // it went by its own will, and knows
   emit(eviction_of(id));
 }
 

@@ -146,7 +146,6 @@ void SessionMachine::on(const Connected&) {
   if (attempt_ != Attempt::kRunning) return;
   attempt_ = Attempt::kNone;
   is_open_ = was_connected_ = true;
-  leaving_reason_.clear();
   is_greeted_ = may_speak_ = false;
   next_beat_ = Instant::max();
   unanswered_since_.reset();
@@ -444,6 +443,7 @@ void SessionMachine::beat() {
 void SessionMachine::on(const Greeted& event) {
   alive();
   if (!is_greeted_) return;
+  leaving_reason_.clear();
   term_ = std::max(term_, event.term);
   if (std::exchange(incarnation_, event.incarnation) != event.incarnation) clock_.clear();
   clock_.add(greeted_at_, now_, event.time);

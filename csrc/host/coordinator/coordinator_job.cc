@@ -35,6 +35,11 @@ std::string outcome_text(const JobResult& result) {
   return result.message.empty() ? text : text + ": " + result.message;
 }
 
+// Notice of the loss, connect, ask who is there, hello: three round trips; the rest is margin.
+constexpr int kRoundTripsToResume = 6;
+// Secrets of nodes that are gone are kept until so many are.
+constexpr std::size_t kStaleSecretsMax = 256;
+
 Status not_its_own() {
   return Status(StatusCode::kPeerViolation, "a session speaks for its own node alone");
 }
@@ -70,6 +75,52 @@ Status CoordinatorJob::load(const JobSettings& settings, std::string_view state)
   return {};
 }
 
+Status CoordinatorJob::admit(const session::ClientHello& hello) {
+  const auto [found, is_new] = credentials_.try_emplace(hello.node);
+  Credentials& known = found->second;
+  if (!is_new && known.secret != hello.secret) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "this is not " + name_of(hello.node) +
+                      ": the session does not prove to be of the same node (wrong secret)");
+  }
+  if (!is_new && hello.attempt <= known.attempt) {
+    return Status(StatusCode::kAborted,
+                  "a later session of " + name_of(hello.node) + " has begun already");
+  }
+  known = {hello.secret, hello.attempt};
+  if (credentials_.size() > 2 * sessions_.size() + kStaleSecretsMax) forget_secrets();
+  return {};
+}
+
+// Of nodes that neither have a session nor are waited for.
+void CoordinatorJob::forget_secrets() {
+  std::map<NodeId, Credentials> kept;
+  const auto keep = [&](const NodeId& id) {
+    const auto found = credentials_.find(id);
+    if (found != credentials_.end()) kept.insert(*found);
+  };
+  for (const auto& [id, peer] : sessions_) keep(id);
+  if (machine_ != nullptr) {
+    for (const NodeStatus& status : machine_->nodes(context_.loop->now())) keep(status.id);
+  }
+  credentials_ = std::move(kept);
+}
+
+void CoordinatorJob::announce_end(const CoordinatorEnd& end, bool is_host_job) {
+  if (is_over()) return;
+  timer_.disarm();
+  // Nodes that were never in a round have nothing to keep running: they end as the host does.
+  const bool is_given_up = end.gave_up && is_host_job && machine_->record().round == 0;
+  for (const auto& [id, peer] : std::exchange(sessions_, {})) {
+    peer->job = nullptr;
+    if (is_given_up) {
+      peer->end(rdzv::TimedOut{id, end.reason});
+    } else {
+      peer->end(session::Leaving{end.reason});
+    }
+  }
+}
+
 void CoordinatorJob::add(SessionPeer* peer) {
   SessionPeer*& current = sessions_[peer->node];
   if (current != nullptr) {
@@ -90,7 +141,7 @@ void CoordinatorJob::remove(SessionPeer* peer) {
     if (peer->has_joined && context_.log && !is_over()) {
       log("the session of " + peer->name + " was closed");
     }
-    step(rdzv::SessionLost{peer->node});
+    step(rdzv::SessionLost{peer->node, peer->least_grace});
   }
   touch();
 }
@@ -158,6 +209,7 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
   }
   // Beyond what makes the node silent, so that no connection breaks before it is lost.
   peer->set_user_timeout(machine_->settings().node_timeout * 2);
+  peer->least_grace = peer->round_trip() * kRoundTripsToResume;
   step(entry);
   send_timings(peer);
   return {};
@@ -182,7 +234,11 @@ Status CoordinatorJob::on(SessionPeer* peer, rdzv::Leave& leave) {
 
 Status CoordinatorJob::on(SessionPeer* peer, rdzv::Close& close) {
   close.node = peer->node;
-  if (machine_ != nullptr) {
+  if (machine_ != nullptr && !peer->has_joined) {
+    const std::uint64_t round = machine_->record().round;
+    peer->send(
+        rdzv::Evicted{peer->node, round, "only a node that has joined the job can close it"});
+  } else if (machine_ != nullptr) {
     step(close);
   } else {  // nobody has joined: there is nothing that could go on
     peer->send(rdzv::Closed{peer->node, std::make_shared<const JobResult>(close.result)});

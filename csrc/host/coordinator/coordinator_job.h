@@ -15,6 +15,7 @@
 
 #include "core/session/session_wire.h"
 #include "elastic/rendezvous.h"
+#include "host/coordinator/coordinator_service.h"
 #include "host/coordinator/session_peer.h"
 #include "os/loop/event_loop.h"
 
@@ -40,6 +41,9 @@ class CoordinatorJob {
   // Continues from a stored state. No node is lost before store_grace for not having resumed.
   Status load(const JobSettings& settings, std::string_view state);
 
+  // Whether the hello may begin a session: the first hello of a node tells the secret that later
+  // ones must repeat, and a hello that arrives after its successor is late.
+  Status admit(const session::ClientHello& hello);
   // The session's hello was accepted. An older session of the same node is closed, and counts no
   // more.
   void add(SessionPeer* peer);
@@ -47,6 +51,8 @@ class CoordinatorJob {
   // An error ends the session.
   Status on_message(SessionPeer* peer, session::ClientMessage& message);
   void on_stall(const os::EventLoop::Stall& stall);
+  // The coordinator ends before the job: its sessions are told why, and are no longer the job's.
+  void announce_end(const CoordinatorEnd& end, bool is_host_job);
   // The end of an iteration in which on_touched was called: tells what is told once for all that
   // happened in it.
   void settle();
@@ -70,6 +76,7 @@ class CoordinatorJob {
   template <typename Report>
   Status on(SessionPeer* peer, Report& report);  // Failed, Gone, Done
 
+  void forget_secrets();
   template <typename Entry>
   Status enter(SessionPeer* peer, Entry& entry);
   void send_timings(SessionPeer* peer);
@@ -91,6 +98,11 @@ class CoordinatorJob {
   const std::string id_;
   std::unique_ptr<Rendezvous> machine_;
   std::map<NodeId, SessionPeer*> sessions_;
+  struct Credentials {
+    session::NodeSecret secret;
+    std::uint64_t attempt = 0;  // of the last hello
+  };
+  std::map<NodeId, Credentials> credentials_;
   std::string published_address_;  // at which other hosts reach the nodes of this one; "": unknown
   os::EventLoop::Timer timer_;
   int ticks_put_off_ = 0;

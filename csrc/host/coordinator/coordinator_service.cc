@@ -31,6 +31,8 @@ constexpr std::size_t kSessionBytes = 2048;
 // So many sessions that broke the protocol are logged in an interval.
 constexpr std::size_t kFaultsLogged = 20;
 constexpr Duration kFaultInterval = std::chrono::seconds(10);
+// Clients close when they have read why the coordinator ends.
+constexpr Duration kAnnouncementTimeout = std::chrono::milliseconds(500);
 constexpr Duration kStateDelay = std::chrono::milliseconds(100);
 // Of the largest job that can be; a file that is larger is none of ours.
 constexpr std::size_t kStateBytesMax = std::size_t{1} << 30;
@@ -45,9 +47,11 @@ Status file_error(const Status& cause, const std::string& path) {
 
 class CoordinatorService::Impl {
  public:
-  Impl(os::EventLoop* loop, const CoordinatorOptions& options, std::unique_ptr<StoreService> store)
+  Impl(os::EventLoop* loop, const CoordinatorOptions& options, std::string host_job,
+       std::unique_ptr<StoreService> store)
       : loop_(*loop),
         options_(options),
+        host_job_(std::move(host_job)),
         store_(std::move(store)),
         incarnation_(os::random_seed()),
         sessions_(loop, options.limits.hello_timeout, options.limits.session_output_bytes_max,
@@ -82,7 +86,7 @@ class CoordinatorService::Impl {
   const StoreService& store() const { return *store_; }
   CoordinatorStats stats() const;
   std::string describe() const;
-  void drain(Duration limit, std::function<void()> done);
+  void drain(Duration limit, const CoordinatorEnd& end, std::function<void()> done);
 
  private:
   void adopt(os::DetachedStream connection);
@@ -103,6 +107,7 @@ class CoordinatorService::Impl {
 
   os::EventLoop& loop_;
   const CoordinatorOptions options_;
+  const std::string host_job_;  // whose agent this lives in; "": a program of its own
   const std::unique_ptr<StoreService> store_;
   const std::uint64_t incarnation_;
   CoordinatorContext context_;
@@ -217,10 +222,13 @@ Status CoordinatorService::Impl::greet(SessionPeer* peer, const session::ClientH
         StatusCode::kResourceExhausted,
         "the coordinator has " + std::to_string(jobs_.size()) + " jobs and takes no more");
   }
+  if (Status fault = job->admit(hello); !fault.ok()) return fault;
   peer->peer_version = hello.version;
   peer->node = hello.node;
   peer->accept();
-  peer->send(session::ServerHello{.incarnation = incarnation_, .time = os::monotonic_now()});
+  session::ServerHello reply{.incarnation = incarnation_, .time = os::monotonic_now()};
+  if (!host_job_.empty() && hello.job_id != host_job_) reply.host_job = host_job_;
+  peer->send(reply);
   job->add(peer);
   return {};
 }
@@ -316,10 +324,16 @@ bool CoordinatorService::Impl::all_jobs_are_over() const {
   return true;
 }
 
-void CoordinatorService::Impl::drain(Duration limit, std::function<void()> done) {
+void CoordinatorService::Impl::drain(Duration limit, const CoordinatorEnd& end,
+                                     std::function<void()> done) {
   on_drained_ = std::move(done);
   drain_limit_ = limit;
-  if (limit <= Duration::zero() || peers_.empty() || !all_jobs_are_over()) {
+  const bool is_over = all_jobs_are_over();
+  if (!is_over && !end.reason.empty()) {
+    for (const auto& [id, job] : jobs_) job->announce_end(end, id == host_job_);
+    limit = std::min(limit, kAnnouncementTimeout);
+  }
+  if (limit <= Duration::zero() || peers_.empty() || (!is_over && end.reason.empty())) {
     finish_drain();
   } else {
     drain_timer_.arm(add_saturating(loop_.now(), limit));
@@ -347,11 +361,11 @@ CoordinatorService::CoordinatorService(std::unique_ptr<Impl> impl) : impl_(std::
 CoordinatorService::~CoordinatorService() = default;
 
 Result<std::unique_ptr<CoordinatorService>> CoordinatorService::open(
-    os::EventLoop* loop, const CoordinatorOptions& options) {
+    os::EventLoop* loop, const CoordinatorOptions& options, std::string host_job) {
   auto store = StoreService::open(
       loop, {.host = options.host, .port = options.port, .limits = options.store_limits});
   if (!store.ok()) return store.status();
-  auto impl = std::make_unique<Impl>(loop, options, *std::move(store));
+  auto impl = std::make_unique<Impl>(loop, options, std::move(host_job), *std::move(store));
   if (Status loaded = impl->load(); !loaded.ok()) return loaded;
   return std::unique_ptr<CoordinatorService>(new CoordinatorService(std::move(impl)));
 }
@@ -360,8 +374,9 @@ std::uint16_t CoordinatorService::port() const { return impl_->store().port(); }
 const std::string& CoordinatorService::host() const { return impl_->store().host(); }
 CoordinatorStats CoordinatorService::stats() const { return impl_->stats(); }
 std::string CoordinatorService::describe() const { return impl_->describe(); }
-void CoordinatorService::drain(Duration limit, std::function<void()> done) {
-  impl_->drain(limit, std::move(done));
+void CoordinatorService::drain(Duration limit, std::function<void()> done,
+                               const CoordinatorEnd& end) {
+  impl_->drain(limit, end, std::move(done));
 }
 
 }  // namespace elastic::host

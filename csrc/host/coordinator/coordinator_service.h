@@ -16,11 +16,19 @@
 
 namespace elastic::host {
 
+// Why a coordinator ends while it has jobs that do not.
+struct CoordinatorEnd {
+  std::string reason = {};  // "": nothing is announced
+  bool gave_up = false;     // its host's job has waited for nodes in vain
+};
+
 class CoordinatorService {
  public:
   // Binds and listens; see Coordinator::start for the errors. `loop` outlives the service.
+  // `host_job`: the job whose agent runs the service; "": none.
   static Result<std::unique_ptr<CoordinatorService>> open(os::EventLoop* loop,
-                                                          const CoordinatorOptions& options);
+                                                          const CoordinatorOptions& options,
+                                                          std::string host_job = "");
   CoordinatorService(const CoordinatorService&) = delete;
   CoordinatorService& operator=(const CoordinatorService&) = delete;
   ~CoordinatorService();  // closes every session and connection
@@ -31,8 +39,9 @@ class CoordinatorService {
   std::string describe() const;
 
   // As Coordinator::close, then calls `done` from the loop; it may destroy the service. A service
-  // that is destroyed before does not call it.
-  void drain(Duration limit, std::function<void()> done);
+  // that is destroyed before does not call it. `end`: what nodes of jobs that are not over are
+  // told.
+  void drain(Duration limit, std::function<void()> done, const CoordinatorEnd& end = {});
 
  private:
   class Impl;

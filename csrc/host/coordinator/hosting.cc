@@ -32,10 +32,11 @@ bool is_loopback_name(const std::string& host) {
   return literal ? literal->is_loopback() : host == "localhost" || host.ends_with(".localhost");
 }
 
-Hosting::Hosting(os::EventLoop* loop, const RendezvousOptions& options, std::string endpoint,
-                 Note note, Note log)
+Hosting::Hosting(os::EventLoop* loop, const RendezvousOptions& options, std::string run_id,
+                 std::string endpoint, Note note, Note log)
     : loop_(loop),
       options_(options),
+      run_id_(std::move(run_id)),
       endpoint_(std::move(endpoint)),
       note_(std::move(note)),
       log_(std::move(log)) {}
@@ -118,7 +119,7 @@ Status Hosting::bind(const std::string& host) {
         if (alive.lock() != nullptr) log(text);
       });
     };
-    service = CoordinatorService::open(&thread_->loop(), coordinator);
+    service = CoordinatorService::open(&thread_->loop(), coordinator, run_id_);
   });
   if (!service->ok()) {
     thread_.reset();
@@ -140,15 +141,16 @@ Status Hosting::explain(const Status& why) const {
                           endpoint_ + "; it resolved to " + list_of(resolved_) + "; " + self};
 }
 
-void Hosting::drain(Duration limit, std::function<void()> done) {
-  thread_->loop().post(
-      [this, limit, loop = loop_, alive = std::weak_ptr<bool>(alive_), done = std::move(done)] {
-        service_->drain(limit, [loop, alive, done] {
-          loop->post([alive, done] {
-            if (alive.lock() != nullptr) done();
-          });
-        });
+void Hosting::drain(Duration limit, const CoordinatorEnd& end, std::function<void()> done) {
+  thread_->loop().post([this, limit, end, loop = loop_, alive = std::weak_ptr<bool>(alive_),
+                        done = std::move(done)] {
+    const auto drained = [loop, alive, done] {
+      loop->post([alive, done] {
+        if (alive.lock() != nullptr) done();
       });
+    };
+    service_->drain(limit, drained, end);
+  });
 }
 
 }  // namespace elastic::host

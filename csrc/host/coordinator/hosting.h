@@ -34,8 +34,8 @@ class Hosting {
 
   // `endpoint` is for sentences. `log` gets what the coordinator logs, on the loop. `loop` outlives
   // the object.
-  Hosting(os::EventLoop* loop, const RendezvousOptions& options, std::string endpoint, Note note,
-          Note log);
+  Hosting(os::EventLoop* loop, const RendezvousOptions& options, std::string run_id,
+          std::string endpoint, Note note, Note log);
   Hosting(const Hosting&) = delete;
   Hosting& operator=(const Hosting&) = delete;
   ~Hosting();  // ends the coordinator, as a crash would
@@ -52,7 +52,7 @@ class Hosting {
 
   // Calls `done` from the loop when every job is over and every session has gone, when a job is not
   // over and waiting would help nobody, or after `limit`. REQUIRES: is_host(), called once
-  void drain(Duration limit, std::function<void()> done);
+  void drain(Duration limit, const CoordinatorEnd& end, std::function<void()> done);
 
  private:
   Status claim(const Result<Addresses>& found);
@@ -61,6 +61,7 @@ class Hosting {
 
   os::EventLoop* const loop_;
   const RendezvousOptions options_;
+  const std::string run_id_;
   const std::string endpoint_;
   const Note note_;
   const Note log_;

@@ -88,9 +88,11 @@ void SessionPeer::send(const session::ServerMessage& message) {
   if (frame.capacity() > kFrameKeptBytes) std::string().swap(frame);
 }
 
-void SessionPeer::finish(const Status& error) {
+void SessionPeer::finish(const Status& error) { end(rdzv::Refused{node, error}); }
+
+void SessionPeer::end(const session::ServerMessage& last) {
   if (closed() || is_finishing_) return;
-  send(rdzv::Refused{node, error});
+  send(last);
   is_finishing_ = true;
   stream_.finish(context_.loop.now() + kFinishTimeout);
 }

@@ -67,6 +67,9 @@ class SessionPeer final : public os::Stream::Handler {
     pending_.reset();
     stream_.close();
   }
+  // The final message of a coordinator that ends; the client sees the end behind it.
+  void end(const session::ServerMessage& last);
+  Duration round_trip() const { return stream_.round_trip(); }
   bool closed() const { return !stream_.is_open(); }
 
   // A peer that does not acknowledge for so long is gone.
@@ -86,6 +89,7 @@ class SessionPeer final : public os::Stream::Handler {
   std::string name;              // of the node, once it has joined
   bool has_joined = false;       // it said Join or Resume, and not Leave since
   std::uint32_t timings_of = 0;  // the generation of the job whose timings it was sent
+  Duration least_grace{};        // what its node needs to resume
   // Its last join, as long as the address in it means nothing to other hosts.
   std::unique_ptr<rdzv::Join> loopback_join;
   std::size_t index = 0;  // in the service's list

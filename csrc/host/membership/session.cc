@@ -61,7 +61,7 @@ Session::Session(os::EventLoop* loop, const RendezvousOptions& options, const st
       machine_(options.settings, {endpoint_text(options)}, os::random_seed()),
       secret_{os::random_seed(), os::random_seed()},
       hosting_(
-          loop, options, endpoint_text(options),
+          loop, options, run_id, endpoint_text(options),
           [this](const std::string& sentence) { note(sentence); },
           [this](const std::string& line) { tell(MembershipCoordinatorLog{line}); }),
       budget_(2 * kUnsentBytesMax),
@@ -153,6 +153,7 @@ void Session::start_attempt() {
       loop_, &streams_,
       SessionAttempt::Options{.host = options_.endpoint_host,
                               .port = options_.endpoint_port,
+                              .last_good = last_good_,
                               .limit = machine_.attempt_limit(),
                               .pace = machine_.was_connected() ? hurried : os::Dialer::kPace,
                               .node_timeout = node_timeout},
@@ -165,6 +166,7 @@ void Session::start_attempt() {
 void Session::attempt_done(std::variant<os::DetachedStream, SessionAttempt::Failure> outcome) {
   retire(std::move(attempt_));
   if (auto* failure = std::get_if<SessionAttempt::Failure>(&outcome)) {
+    if (failure->why.code() == StatusCode::kPeerViolation) last_good_.reset();
     if (!machine_.was_connected() && !failure->exit_code) {
       failure->why = hosting_.explain(failure->why);
     }
@@ -175,6 +177,7 @@ void Session::attempt_done(std::variant<os::DetachedStream, SessionAttempt::Fail
 }
 
 void Session::install(os::DetachedStream connection) {
+  const os::SocketAddress peer = os::peer_end(connection.fd.get());
   auto link = SessionLink::open(&streams_, std::move(connection),
                                 {.on_message = [this](const auto& message) { on_message(message); },
                                  .on_lost = [this](const Status& why) { on_lost(why); }});
@@ -183,6 +186,7 @@ void Session::install(os::DetachedStream connection) {
     return;
   }
   std::unique_ptr<SessionLink> old = std::exchange(link_, *std::move(link));
+  last_good_ = peer;
   hosting_.settle();
   is_greeted_ = false;
   counts_ = {};
@@ -204,6 +208,9 @@ void Session::on_lost(const Status& why) {
 // ---- What is said and heard.
 
 void Session::say(const NodeStatement& statement) {
+  if (const auto* leave = std::get_if<rdzv::Leave>(&statement); leave && end_reason_.empty()) {
+    end_reason_ = leave->reason;
+  }
   if (const auto* join = std::get_if<rdzv::Join>(&statement)) {
     rdzv::Join with_host = *join;
     with_host.node.hosts_coordinator = hosting_.is_host();
@@ -234,6 +241,7 @@ void Session::send(RendezvousEvent event) {
 void Session::on_message(const session::ServerMessage& message) {
   if (const auto* hello = std::get_if<session::ServerHello>(&message)) {
     is_greeted_ = true;
+    note_host(*hello);
     feed(Machine::Greeted{hello->incarnation, hello->time, hello->term});
   } else if (const auto* reply = std::get_if<session::HeartbeatReply>(&message)) {
     feed(Machine::BeatAnswered{reply->sent, reply->time});
@@ -255,7 +263,22 @@ void Session::on_message(const session::ServerMessage& message) {
   }
 }
 
+// Such a coordinator ends with its own job, and this one is left without.
+void Session::note_host(const session::ServerHello& hello) {
+  if (!hello.host_job || std::exchange(host_job_noted_, *hello.host_job) == *hello.host_job) return;
+  note("warning: the coordinator at " + endpoint_text(options_) + " runs in an agent of job " +
+       *hello.host_job + " and ends with that job; job " + run_id_ +
+       " then fails: use another endpoint for it, or run elastic-coordinator");
+}
+
 void Session::deliver(const RendezvousAction& action) {
+  if (const auto* timed_out = std::get_if<rdzv::TimedOut>(&action)) {
+    gave_up_ = true;
+    end_reason_ = timed_out->sentence;
+  } else if (const auto* closed = std::get_if<rdzv::Closed>(&action)) {
+    const bool is_success = closed->result->outcome == JobOutcome::kSucceeded;
+    end_reason_ = "its job " + run_id_ + (is_success ? " has succeeded" : " has ended");
+  }
   std::visit(
       [this](const auto& one) {
         if constexpr (std::is_constructible_v<MembershipEvent, decltype(one)>) tell(one);
@@ -289,6 +312,12 @@ void Session::drain(Duration limit, std::function<void()> done) {
   feed(Machine::Hurry{});
 }
 
+CoordinatorEnd Session::end_of_host() const {
+  const std::string what = gave_up_ ? "the agent that hosts the coordinator gave up"
+                                    : "the agent that hosted the coordinator has ended";
+  return {end_reason_.empty() ? what : what + ": " + end_reason_, gave_up_};
+}
+
 void Session::advance_drain() {
   const bool is_through = on_drained_ && !is_host_draining_ && machine_.is_settled();
   if (is_through) drain_timer_.arm(loop_->now());
@@ -302,7 +331,7 @@ void Session::finish_drain() {
   const Duration left = drain_deadline_ - loop_->now();
   if (hosting_.is_host() && left > Duration::zero() && !std::exchange(is_host_draining_, true)) {
     drain_timer_.arm(drain_deadline_);
-    hosting_.drain(left, [this] { drain_timer_.arm(loop_->now()); });
+    hosting_.drain(left, end_of_host(), [this] { drain_timer_.arm(loop_->now()); });
   } else if (const auto done = std::exchange(on_drained_, nullptr)) {
     done();
   }

@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -64,6 +65,8 @@ class Session final : public Membership {
   void tell_ready();
   void note(const std::string& sentence) { tell(MembershipNote{sentence}); }
   std::string published_address() const;
+  void note_host(const session::ServerHello& hello);
+  CoordinatorEnd end_of_host() const;
   void advance_drain();
   void finish_drain();
   // Destroys what has called us, when it has returned. It does nothing any more.
@@ -83,6 +86,12 @@ class Session final : public Membership {
   Hosting hosting_;
   session::Counts counts_;
   std::string local_address_;  // "": that of the connection
+  // The address at which the coordinator was last reached: it is tried without asking for its name.
+  std::optional<os::SocketAddress> last_good_;
+  std::string host_job_noted_;
+  // What ended this node's part in the job, for those whose coordinator ends with it.
+  std::string end_reason_;
+  bool gave_up_ = false;
   bool was_ready_told_ = false;
   bool is_greeted_ = false;  // the coordinator has answered on this connection
   std::unique_ptr<os::NameLookup> local_lookup_;

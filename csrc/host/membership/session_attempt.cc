@@ -50,41 +50,78 @@ SessionAttempt::SessionAttempt(os::EventLoop* loop, os::StreamGroup* group, Opti
     : loop_(loop),
       options_(std::move(options)),
       sink_(std::move(sink)),
-      timer_(loop, [this] { begin(); }),
+      timer_(loop, [this] { on_timer(); }),
       stream_(group, this) {
   timer_.arm(loop_->now());
 }
 
+void SessionAttempt::on_timer() {
+  if (!std::exchange(was_begun_, true)) {
+    begin();
+  } else {
+    fail(Status(StatusCode::kUnavailable, "the name " + options_.host + " was not resolved in " +
+                                              "time, and its last address does not answer"));
+  }
+}
+
 void SessionAttempt::begin() {
+  deadline_ = loop_->now() + options_.limit;
+  if (options_.last_good) {
+    timer_.arm(deadline_);
+    shortcut_ = dial({*options_.last_good}, &shortcut_);
+  }
   auto lookup = os::NameLookup::start(loop_, options_.host, options_.port,
                                       [this](const Result<Addresses>& found) { resolved(found); });
-  if (!lookup.ok()) {
-    fail(lookup.status());
-    return;
+  if (lookup.ok()) {
+    lookup_ = *std::move(lookup);
+  } else {
+    end_branch({lookup.status(), std::nullopt});
   }
-  lookup_ = *std::move(lookup);
+}
+
+std::unique_ptr<os::Dialer> SessionAttempt::dial(Addresses addresses,
+                                                 std::unique_ptr<os::Dialer>* which) {
+  return std::make_unique<os::Dialer>(loop_, std::move(addresses), options_.pace, deadline_,
+                                      [this, which](Result<os::Dialer::Connection> connection) {
+                                        dialed(which, std::move(connection));
+                                      });
 }
 
 void SessionAttempt::resolved(const Result<Addresses>& found) {
+  lookup_.reset();
+  timer_.disarm();
   auto route = sink_.route(found);
   if (auto* failure = std::get_if<Failure>(&route)) {
-    finish(std::move(*failure));
+    end_branch(std::move(*failure));
     return;
   }
   deadline_ = loop_->now() + options_.limit;
-  dialer_ = std::make_unique<os::Dialer>(
-      loop_, std::get<Addresses>(std::move(route)), options_.pace, deadline_,
-      [this](Result<os::Dialer::Connection> connection) { connected(std::move(connection)); });
+  dialer_ = dial(std::get<Addresses>(std::move(route)), &dialer_);
 }
 
-void SessionAttempt::connected(Result<os::Dialer::Connection> connection) {
+// The attempt fails with the last of its branches.
+void SessionAttempt::end_branch(Failure failure) {
+  if (lookup_ == nullptr && shortcut_ == nullptr && dialer_ == nullptr) finish(std::move(failure));
+}
+
+void SessionAttempt::dialed(std::unique_ptr<os::Dialer>* which,
+                            Result<os::Dialer::Connection> connection) {
+  which->reset();
   if (!connection.ok()) {
-    fail(connection.status());
+    end_branch({connection.status(), std::nullopt});
     return;
   }
-  peer_ = connection->peer.text();
-  os::expect_liveness(connection->fd.get(), options_.node_timeout);
-  if (Status started = stream_.start({.fd = std::move(connection->fd)}); !started.ok()) {
+  timer_.disarm();
+  lookup_.reset();
+  shortcut_.reset();
+  dialer_.reset();
+  connected(*std::move(connection));
+}
+
+void SessionAttempt::connected(os::Dialer::Connection connection) {
+  peer_ = connection.peer.text();
+  os::expect_liveness(connection.fd.get(), options_.node_timeout);
+  if (Status started = stream_.start({.fd = std::move(connection.fd)}); !started.ok()) {
     fail(std::move(started));
     return;
   }

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -31,7 +32,9 @@ class SessionAttempt final : public os::Stream::Handler {
   struct Options {
     std::string host;
     std::uint16_t port = 0;
-    Duration limit{};  // for everything but the look-up, which nothing but its end can hasten
+    // Dialed at once, beside the look-up of `host`. Without it nothing limits the look-up.
+    std::optional<os::SocketAddress> last_good = std::nullopt;
+    Duration limit{};  // for everything, or for everything behind the look-up
     Duration pace = os::Dialer::kPace;
     Duration node_timeout{};  // the connection's segments are acknowledged within this
   };
@@ -55,9 +58,13 @@ class SessionAttempt final : public os::Stream::Handler {
   void on_end(os::Stream::End why, int error) override;
 
  private:
+  void on_timer();
   void begin();
+  std::unique_ptr<os::Dialer> dial(Addresses addresses, std::unique_ptr<os::Dialer>* which);
   void resolved(const Result<Addresses>& found);
-  void connected(Result<os::Dialer::Connection> connection);
+  void dialed(std::unique_ptr<os::Dialer>* which, Result<os::Dialer::Connection> connection);
+  void connected(os::Dialer::Connection connection);
+  void end_branch(Failure failure);
   void judge_answer(std::string_view unread);
   void fail(Status why, std::optional<int> exit_code = std::nullopt);
   void finish(std::variant<os::DetachedStream, Failure> outcome);
@@ -67,7 +74,9 @@ class SessionAttempt final : public os::Stream::Handler {
   Sink sink_;
   Instant deadline_;
   std::unique_ptr<os::NameLookup> lookup_;
-  std::unique_ptr<os::Dialer> dialer_;
+  std::unique_ptr<os::Dialer> shortcut_;  // to the last good address
+  std::unique_ptr<os::Dialer> dialer_;    // to what the name resolves to
+  bool was_begun_ = false;
   std::string peer_;
   std::string answer_;
   os::EventLoop::Timer timer_;

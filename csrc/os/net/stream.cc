@@ -1,7 +1,7 @@
 #include "os/net/stream.h"
 
+#include <linux/tcp.h>  // netinet/tcp.h has not all of tcp_info
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -279,6 +279,16 @@ void Stream::set_keep_alive(Duration interval) {
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(interval).count();
   set_option(fd_.get(), TCP_KEEPIDLE, seconds);
   set_option(fd_.get(), TCP_KEEPINTVL, seconds);
+}
+
+Duration Stream::round_trip() const {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  constexpr std::uint32_t kUnknown = ~std::uint32_t{0};
+  if (::getsockopt(fd_.get(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return {};
+  const bool is_known = size >= offsetof(tcp_info, tcpi_min_rtt) + sizeof info.tcpi_min_rtt &&
+                        info.tcpi_min_rtt != kUnknown;
+  return std::chrono::microseconds(is_known ? info.tcpi_min_rtt : 0);
 }
 
 void Stream::set_user_timeout(Duration timeout) {

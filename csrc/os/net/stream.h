@@ -148,6 +148,9 @@ class Stream final : public EventLoop::FdHandler {
   // Breaks the connection when sent bytes are not acknowledged for so long.
   void set_user_timeout(Duration timeout);
 
+  // The shortest that the kernel has measured lately; zero if it has not.
+  Duration round_trip() const;
+
   void on_ready(std::uint32_t events) override;
 
  private:

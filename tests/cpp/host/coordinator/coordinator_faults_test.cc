@@ -209,6 +209,72 @@ TEST_F(CoordinatorFaultsTest, CloseWaitsUntilEverybodyHasHeardTheResult) {
   EXPECT_EQ(closed.wait_for(seconds(30)), std::future_status::ready);
 }
 
+// A node's id is published in the member list: it is no proof of being that node.
+TEST_F(CoordinatorFaultsTest, AnotherClientCannotTakeTheSessionOfANode) {
+  start();
+  const auto nodes = run_round(2, nnodes(2, 2));
+  SessionClient forger(coordinator->port());
+  forger.info.id = nodes[1]->info.id;
+  forger.secret = {6, 6};
+  forger.greet("job");
+  EXPECT_THAT(std::string(forger.expect<rdzv::Refused>().error.message()),
+              testing::HasSubstr("does not prove to be of the same node"));
+  forger.say(rdzv::Leave{{}, "forged"});
+  EXPECT_TRUE(forger.is_closed());
+  EXPECT_FALSE(nodes[0]->hears<rdzv::Restart>());
+  EXPECT_FALSE(nodes[1]->hears<rdzv::Evicted>());
+}
+
+TEST_F(CoordinatorFaultsTest, AHelloThatArrivesAfterItsSuccessorIsRefused) {
+  start();
+  const auto hello = [](std::uint64_t attempt) {
+    return session::ClientHello{
+        .job_id = "job", .node = {1, 5}, .secret = {5, 5}, .attempt = attempt};
+  };
+  SessionClient late(coordinator->port());
+  SessionClient newer(coordinator->port());
+  newer.say_first(hello(2));
+  newer.expect<session::ServerHello>();
+  late.say_first(hello(1));
+  EXPECT_THAT(std::string(late.expect<rdzv::Refused>().error.message()),
+              testing::HasSubstr("a later session"));
+  EXPECT_FALSE(newer.hears<rdzv::Refused>()) << "its session is still open";
+}
+
+TEST_F(CoordinatorFaultsTest, OnlyANodeOfTheJobCanCloseIt) {
+  start();
+  const auto nodes = run_round(1, nnodes(1, 1));
+  const auto stranger = connect(9);
+  stranger->say(rdzv::Close{{}, JobResult{}});
+  EXPECT_THAT(stranger->expect<rdzv::Evicted>().reason, testing::HasSubstr("can close it"));
+  EXPECT_FALSE(nodes[0]->hears<rdzv::Closed>());
+  nodes[0]->say(rdzv::Close{{}, JobResult{}});
+  nodes[0]->expect<rdzv::Closed>();
+}
+
+// The victim of a forged leave went on working, as no one told it anything.
+TEST_F(CoordinatorFaultsTest, ANodeThatLeftAndResumesIsEvicted) {
+  start();
+  const JobSettings settings = nnodes(1, 2);
+  const auto nodes = run_round(2, settings);
+  nodes[1]->say(rdzv::Leave{{}, "leaves"});
+  nodes[0]->expect<rdzv::Restart>();
+  const auto again = connect(2);
+  again->info.highest_round = 1;
+  again->resume(settings, rdzv::NodePhase::kWorking, held(1, 2, 1));
+  EXPECT_EQ(again->expect<rdzv::Evicted>().round, 1u);
+}
+
+TEST_F(CoordinatorFaultsTest, AJoinCannotRaiseTheRoundBeyondWhatAJobReaches) {
+  start();
+  const auto nodes = run_round(1, nnodes(1, 2));
+  const auto stranger = connect(9);
+  stranger->info.highest_round = kRoundMax - 1;
+  stranger->join(nnodes(1, 2));
+  EXPECT_THAT(std::string(stranger->expect<rdzv::Refused>().error.message()),
+              testing::HasSubstr("highest_round"));
+}
+
 TEST_F(CoordinatorFaultsTest, CloseDoesNotWaitForJobsThatGoOn) {
   start();
   const auto nodes = run_round(1, nnodes(1, 1));

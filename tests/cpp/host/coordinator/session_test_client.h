@@ -52,6 +52,7 @@ class SessionClient {
                 const char* host = "127.0.0.1")
       : SessionClient(port, host) {
     info.id = {1, node};
+    secret = {node, 7};
     info.name = std::string("127.0.0.1_") + std::to_string(node) + "_0";
     info.address = "127.0.0.1";
     info.store_port = static_cast<std::uint16_t>(20000 + node);
@@ -67,11 +68,11 @@ class SessionClient {
   }
 
   void greet(const std::string& job) {
+    say_first({.job_id = job, .node = info.id, .secret = secret, .attempt = ++hellos_});
+  }
+  void say_first(const session::ClientHello& hello) {
     std::string bytes(session::kMagic);
-    session::append(
-        &bytes,
-        session::ClientMessage(session::ClientHello{
-            .job_id = job, .node = info.id, .secret = {info.id.low, 7}, .attempt = ++hellos_}));
+    session::append(&bytes, session::ClientMessage(hello));
     EXPECT_TRUE(client_.send(bytes));
   }
 
@@ -141,6 +142,7 @@ class SessionClient {
 
   TestClient& raw() { return client_; }
   NodeInfo info;
+  session::NodeSecret secret;
 
  private:
   TestClient client_;

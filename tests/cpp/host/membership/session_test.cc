@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/memory_budget.h"
 #include "elastic/agent.h"
 #include "elastic/coordinator.h"
 #include "elastic/store_server.h"
@@ -55,15 +56,15 @@ std::uint16_t free_port() { return os::Listener::open("127.0.0.1", 0)->address()
 // A node with a session on a loop of its own, which says only what the test says.
 class TestNode {
  public:
-  TestNode(const RendezvousOptions& options, std::uint64_t id)
+  TestNode(const RendezvousOptions& options, std::uint64_t id, const std::string& job = "job")
       : options_(options),
         events_(*os::Notifier::create()),
         thread_(*os::LoopThread::start("test-node")) {
     info_.id = {id, id};
     info_.name = "node" + std::to_string(id);
     info_.store_port = static_cast<std::uint16_t>(10000 + id);
-    thread_->call([this] {
-      session_ = *Session::open(&thread_->loop(), options_, "job",
+    thread_->call([&] {
+      session_ = *Session::open(&thread_->loop(), options_, job,
                                 [this](const MembershipEvent& event) { events_.push(event); });
     });
   }
@@ -394,6 +395,81 @@ TEST_F(SessionTest, ANodeThatWasNeverInARoundGivesUpAfterJoinTimeout) {
   const MembershipLost lost = a.expect<MembershipLost>();
   EXPECT_EQ(lost.exit_code, kExitJoinTimedOut);
   EXPECT_THAT(lost.sentence, HasSubstr("was not reached for 0.5 s"));
+}
+
+// Such nodes ran into store_grace a minute after their host had ended with 75.
+TEST_F(SessionTest, AHostThatGivesUpEndsTheOthersWithItsReason) {
+  RendezvousOptions options = options_for(free_port(), 3, 3);
+  options.is_host = true;
+  options.settings.join_timeout = 500ms;
+  TestNode host(options, 1);
+  host.join();
+  options.is_host = false;
+  options.settings.join_timeout = 30s;
+  TestNode other(options, 2);
+  other.join();
+  other.expect<rdzv::Waiting>();
+  host.expect<rdzv::TimedOut>();
+  host.drain();
+  EXPECT_THAT(other.expect<rdzv::TimedOut>().sentence, HasSubstr("gave up"));
+}
+
+TEST_F(SessionTest, AJobAtTheCoordinatorOfAnotherJobIsWarnedAndToldWhyItEnds) {
+  RendezvousOptions options = options_for(free_port(), 1, 1);
+  options.settings.store_grace = 500ms;
+  options.is_host = true;
+  TestNode host(options, 1);
+  host.join();
+  host.expect_round();
+  options.is_host = false;
+  TestNode guest(options, 2, "guest");
+  guest.join();
+  guest.expect_round();
+  EXPECT_THAT(guest.notes(), ::testing::Contains(HasSubstr("runs in an agent of job job")));
+  host.done();
+  host.expect<rdzv::Closed>();
+  host.say(rdzv::Leave{host.info().id, "done"});
+  host.drain();
+  host.crash();
+  EXPECT_THAT(guest.expect<MembershipLost>().sentence, HasSubstr("its job job has succeeded"));
+}
+
+// A slow look-up inside reconnect_grace cost a round.
+TEST_F(SessionTest, AnAttemptDialsTheLastGoodAddressBesideTheLookUp) {
+  start_coordinator();
+  auto thread = *os::LoopThread::start("attempt");
+  std::promise<bool> found;
+  std::unique_ptr<SessionAttempt> attempt;
+  std::unique_ptr<MemoryBudget> budget;
+  std::unique_ptr<os::StreamGroup> streams;
+  thread->call([&] {
+    os::EventLoop* const loop = &thread->loop();
+    budget = std::make_unique<MemoryBudget>(1 << 20);
+    streams = std::make_unique<os::StreamGroup>(loop, budget.get(), os::StreamLimits{});
+    attempt = std::make_unique<SessionAttempt>(
+        loop, streams.get(),
+        SessionAttempt::Options{
+            .host = "no-such-host.invalid",
+            .port = coordinator_->port(),
+            .last_good = os::look_up("127.0.0.1", coordinator_->port())->front(),
+            .limit = kPatience,
+            .node_timeout = 5s},
+        SessionAttempt::Sink{
+            .route = [](const auto& resolved)
+                -> std::variant<SessionAttempt::Addresses, SessionAttempt::Failure> {
+              return SessionAttempt::Failure{resolved.status(), std::nullopt};
+            },
+            .on_delay = [](const Status&) {},
+            .done =
+                [&](auto outcome) {
+                  found.set_value(std::holds_alternative<os::DetachedStream>(outcome));
+                }});
+  });
+  EXPECT_TRUE(found.get_future().get());
+  thread->call([&] {
+    attempt.reset();
+    streams.reset();
+  });
 }
 
 // A node with a longer node_timeout than its job's was evicted each time that passed.
