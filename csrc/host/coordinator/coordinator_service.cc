@@ -331,7 +331,7 @@ void CoordinatorService::Impl::drain(Duration limit, const CoordinatorEnd& end,
   const bool is_over = all_jobs_are_over();
   if (!is_over && !end.reason.empty()) {
     for (const auto& [id, job] : jobs_) job->announce_end(end, id == host_job_);
-    limit = std::min(limit, kAnnouncementTimeout);
+    drain_limit_ = limit = std::min(limit, kAnnouncementTimeout);
   }
   if (limit <= Duration::zero() || peers_.empty() || (!is_over && end.reason.empty())) {
     finish_drain();
