@@ -428,9 +428,7 @@ rdzv::Evicted RendezvousMachine::eviction_of(const NodeId& id) const {
   return {id, known->round, known->reason};
 }
 
-void RendezvousMachine::tell_evicted(const NodeId& id) const {
-  emit(eviction_of(id));
-}
+void RendezvousMachine::tell_evicted(const NodeId& id) const { emit(eviction_of(id)); }
 
 void RendezvousMachine::tell_waiting(const Node& node) const {
   emit(rdzv::Waiting{node.info.id, waiting_sentence(now_, node)});
