@@ -93,8 +93,7 @@ struct Close {
 // The node's session ended without Leave. REQUIRES: no newer session of the same node is open.
 struct SessionLost {
   NodeId node;
-  // The node needs this long to resume at best, however short reconnect_grace is.
-  Duration least_grace{};
+  Duration least_grace{};  // to resume, however short reconnect_grace is
 };
 // Timers are judged by Tick alone. Before it, feed every message that has arrived.
 struct Tick {};
