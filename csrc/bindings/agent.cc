@@ -108,9 +108,10 @@ void bind_options(py::module_& module) {
   py::class_<AgentOptions>(module, "AgentOptions", "The workers of an agent and its settings.")
       .def(py::init([](std::vector<WorkerTemplate> workers, const TextDict& env, std::string run_id,
                        std::string role, const py::str& cwd, int max_restarts,
-                       std::optional<RendezvousOptions> rendezvous, double stop_grace,
-                       std::optional<double> failure_grace, SignalScope stop_scope,
-                       std::optional<double> exit_barrier_timeout, std::uint16_t master_port,
+                       double restart_backoff, std::optional<RendezvousOptions> rendezvous,
+                       double stop_grace, std::optional<double> failure_grace,
+                       SignalScope stop_scope, std::optional<double> exit_barrier_timeout,
+                       std::uint16_t master_port,
                        std::pair<std::uint16_t, std::uint16_t> worker_ports, bool share_store,
                        bool capture_stderr, const py::str& log_dir, std::string line_prefix,
                        const py::str& guardian_path, bool become_subreaper, double start_timeout) {
@@ -122,6 +123,7 @@ void bind_options(py::module_& module) {
              options.cwd = to_os(cwd);
              if (rendezvous) options.rendezvous = *std::move(rendezvous);
              options.rendezvous.settings.max_restarts = max_restarts;
+             options.rendezvous.settings.restart_backoff = from_seconds(restart_backoff);
              options.stop_grace = from_seconds(stop_grace);
              if (failure_grace) options.failure_grace = from_seconds(*failure_grace);
              options.stop_scope = stop_scope;
@@ -142,6 +144,7 @@ void bind_options(py::module_& module) {
            py::arg("workers"), py::kw_only(), py::arg("env"), py::arg("run_id") = defaults.run_id,
            py::arg("role") = defaults.role, py::arg("cwd") = defaults.cwd,
            py::arg("max_restarts") = defaults.rendezvous.settings.max_restarts,
+           py::arg("restart_backoff") = to_seconds(defaults.rendezvous.settings.restart_backoff),
            py::arg("rendezvous") = py::none(),
            py::arg("stop_grace") = to_seconds(defaults.stop_grace),
            py::arg("failure_grace") = py::none(), py::arg("stop_scope") = defaults.stop_scope,

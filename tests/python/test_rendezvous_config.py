@@ -214,6 +214,8 @@ def test_an_option_about_nodes_sets_its_field(
         ([], "failure_grace", 30.0),
         (["--shutdown-timeout=7.5"], "failure_grace", 7.5),
         (["--shutdown-timeout=7.5", "--failure-grace=0.5"], "failure_grace", 0.5),
+        ([], "restart_backoff", 1.0),
+        (["--restart-backoff=0"], "restart_backoff", 0.0),
         ([], "exit_barrier_timeout", None),
         (["--exit-barrier-timeout=0.25"], "exit_barrier_timeout", 0.25),
         (["--worker-port-range=2000:2009"], "worker_ports", (2000, 2009)),

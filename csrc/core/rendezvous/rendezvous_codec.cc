@@ -92,6 +92,7 @@ class RendezvousCodec {
         restarts(machine.restarts_),
         membership_changes(machine.membership_changes_),
         flaps(machine.flaps_),
+        crashes(machine.crashes_),
         round_started(machine.round_started_),
         first_waiting(machine.first_waiting_),
         last_waiting(machine.last_waiting_),
@@ -119,6 +120,7 @@ class RendezvousCodec {
     v.number(restarts);
     v.number(membership_changes);
     v.number(flaps);
+    v.number(crashes);
     v.mark(round_started);
     v.mark(first_waiting);
     v.mark(last_waiting);
@@ -148,7 +150,7 @@ class RendezvousCodec {
     }
     const bool is_timed = round_started.number > 0 || members.empty();
     if (!is_timed || (phase == RendezvousPhase::kRunning && members.empty())) return false;
-    for (const int counter : {restarts, membership_changes, flaps, finishers_departed}) {
+    for (const int counter : {restarts, membership_changes, flaps, crashes, finishers_departed}) {
       if (counter < 0 || counter > kCounterMax) return false;
     }
     if (end.failure.has_value() != (end.failure_at.number > 0)) return false;
@@ -189,6 +191,7 @@ class RendezvousCodec {
     m.restarts_ = restarts;
     m.membership_changes_ = membership_changes;
     m.flaps_ = flaps;
+    m.crashes_ = crashes;
     m.round_started_ = round_started;
     m.first_waiting_ = first_waiting;
     m.last_waiting_ = last_waiting;
@@ -240,6 +243,7 @@ class RendezvousCodec {
   int restarts = 0;
   int membership_changes = 0;
   int flaps = 0;
+  int crashes = 0;
   Mark round_started;
   Mark first_waiting;
   Mark last_waiting;

@@ -119,6 +119,11 @@ std::string RendezvousMachine::forming_sentence(Instant now, bool with_names) co
     return text;
   }
   if (tally_.joined_suspect > 0) return joined + ", waiting for a closed session to resume";
+  if (is_armed(Timer::kBackoff) && now < at(Timer::kBackoff)) {
+    return joined + ", workers failed within " + seconds_text(kCrashAge) + " in " +
+           std::to_string(crashes_) + " rounds in a row: the next one starts in " +
+           left(Timer::kBackoff);
+  }
   const bool is_full = tally_.joined >= settings_.max_nodes;
   if (!is_full && is_first_ && now < at(Timer::kLastCall)) {
     return joined + ", room for " + std::to_string(settings_.max_nodes - tally_.joined) +

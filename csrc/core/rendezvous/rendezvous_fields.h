@@ -207,6 +207,7 @@ void visit_timings(Visitor& v, JobSettings& settings) {
   v.duration(settings.node_timeout);
   v.duration(settings.reconnect_grace);
   v.duration(settings.store_grace);
+  v.duration(settings.restart_backoff);
 }
 
 template <typename Visitor>

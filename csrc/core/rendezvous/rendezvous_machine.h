@@ -31,6 +31,8 @@ inline constexpr Duration kStopMargin = std::chrono::seconds(10);
 inline constexpr Duration kRemindEvery = std::chrono::seconds(10);
 // A round that loses a member before this age counts as flapping.
 inline constexpr Duration kFlapAge = std::chrono::seconds(60);
+// A round that a worker's failure ends before this age counts towards the restart back-off.
+inline constexpr Duration kCrashAge = std::chrono::seconds(5);
 inline constexpr Duration kEvidenceAgeMax = std::chrono::hours(24 * 365);
 // No node has seen rounds that are further ahead: a job forms fewer in a lifetime.
 inline constexpr std::uint64_t kRoundLeadMax = 1ULL << 40;
@@ -95,8 +97,9 @@ enum class Timer : std::uint8_t {
   kRebuild,    // members that have not resumed are lost
   kVerdict,    // no loss explains the failed workers any more
   kRemind,     // those who wait are told why again
+  kBackoff,    // no round completes before: workers have failed several times in a row
 };
-inline constexpr std::size_t kTimers = 8;
+inline constexpr std::size_t kTimers = 9;
 
 // Counted by count() alone, from every node.
 struct Tally {
@@ -203,6 +206,7 @@ class RendezvousMachine {
   // rendezvous_round.cc
   void advance();
   void end_round(rdzv::RestartCause cause, std::string reason);
+  void count_crash(rdzv::RestartCause cause);
   void order_stop(Node& node);
   Duration grace_of(const Node& node) const;
   void call_back(bool members_only);
@@ -290,6 +294,7 @@ class RendezvousMachine {
   int restarts_ = 0;
   int membership_changes_ = 0;
   int flaps_ = 0;
+  int crashes_ = 0;  // rounds in a row that ended before kCrashAge by a worker's failure
   Mark round_started_;
   Mark first_waiting_;  // when the oldest of those who wait for growth joined
   Mark last_waiting_;

@@ -76,7 +76,8 @@ Status JobSettings::validate() const {
   const std::pair<const char*, Duration> others[] = {{"last_call_timeout", last_call_timeout},
                                                      {"settle", settle},
                                                      {"shrink_delay", shrink_delay},
-                                                     {"reconnect_grace", reconnect_grace}};
+                                                     {"reconnect_grace", reconnect_grace},
+                                                     {"restart_backoff", restart_backoff}};
   for (const auto& [name, value] : others) {
     if (value < Duration::zero()) return invalid(std::string(name) + ": must not be negative");
   }
@@ -189,7 +190,7 @@ void RendezvousMachine::start_generation(const JobSettings& settings) {
   is_first_ = true;
   is_fresh_ = is_adopted_ = false;
   finishers_departed_ = 0;
-  restarts_ = membership_changes_ = flaps_ = 0;
+  restarts_ = membership_changes_ = flaps_ = crashes_ = 0;
   end_ = {};
   previous_result_ = std::exchange(result_, nullptr);
   std::fill(std::begin(timers_), std::end(timers_), Mark{});

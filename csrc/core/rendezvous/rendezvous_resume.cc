@@ -144,7 +144,7 @@ void RendezvousMachine::adopt(const rdzv::Resume& event) {
     member.fate = MemberFate::kMissing;
   }
   for (const Timer timer : {Timer::kLastCall, Timer::kGrowth, Timer::kShort, Timer::kShrink,
-                            Timer::kVerdict, Timer::kRemind}) {
+                            Timer::kVerdict, Timer::kRemind, Timer::kBackoff}) {
     disarm(timer);
   }
   arm_after(Timer::kRebuild, settings_.store_grace);

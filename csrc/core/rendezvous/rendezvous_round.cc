@@ -16,6 +16,8 @@ namespace {
 
 constexpr Duration kGrowthDelayMax = std::chrono::seconds(60);
 constexpr int kFlapDoublingsMax = 6;
+constexpr Duration kRestartBackoffMax = std::chrono::seconds(60);
+constexpr int kBackoffDoublingsMax = 16;
 
 // The same on every machine: members compare it to know that they hold the same list.
 std::uint64_t digest_of(const std::vector<RoundMember>& members) {
@@ -74,6 +76,7 @@ void RendezvousMachine::end_round(rdzv::RestartCause cause, std::string reason) 
   end_ = {};
   end_.cause = cause;
   end_.reason = std::move(reason);
+  count_crash(cause);
   disarm(Timer::kGrowth);
   arm_after(Timer::kRemind, kRemindEvery);
   if (cause == rdzv::RestartCause::kMemberLost && settings_.shrink_delay > Duration::zero()) {
@@ -83,6 +86,18 @@ void RendezvousMachine::end_round(rdzv::RestartCause cause, std::string reason) 
     if (node.phase == NodePhase::kWorking || node.phase == NodePhase::kStopped) order_stop(node);
   }
   call_back_as_needed();
+}
+
+void RendezvousMachine::count_crash(rdzv::RestartCause cause) {
+  if (now_ - round_started_.at >= kCrashAge) crashes_ = 0;
+  if (cause != rdzv::RestartCause::kWorkerFailed) return;
+  if (now_ - round_started_.at < kCrashAge) ++crashes_;
+  const Duration first = settings_.restart_backoff;
+  if (crashes_ < 2 || first == Duration::zero()) return;
+  const Duration longest = std::max(first, kRestartBackoffMax);
+  const int doublings = std::min(crashes_ - 2, kBackoffDoublingsMax);
+  const Duration::rep factor = Duration::rep{1} << doublings;
+  arm_after(Timer::kBackoff, first > longest / factor ? longest : Duration(first.count() * factor));
 }
 
 Duration RendezvousMachine::grace_of(const Node& node) const {
@@ -186,6 +201,7 @@ bool RendezvousMachine::may_complete() {
     return false;
   }
   if (tally_.stopped > 0 || tally_.joined_suspect > 0) return false;
+  if (is_armed(Timer::kBackoff) && now_ < at(Timer::kBackoff)) return false;
   if (size < settings_.max_nodes) {
     if (is_first_) {
       if (!is_armed(Timer::kLastCall)) arm_after(Timer::kLastCall, settings_.last_call_timeout);
@@ -280,7 +296,7 @@ void RendezvousMachine::install_round(const std::vector<Node*>& by_rank) {
   round_started_ = mark(now_);
   end_ = {};
   for (const Timer timer : {Timer::kLastCall, Timer::kGrowth, Timer::kShort, Timer::kShrink,
-                            Timer::kRebuild, Timer::kVerdict, Timer::kRemind}) {
+                            Timer::kRebuild, Timer::kVerdict, Timer::kRemind, Timer::kBackoff}) {
     disarm(timer);
   }
   // Whoever comes back from an earlier round now finds another one, and need not be waited for.

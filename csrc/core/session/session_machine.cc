@@ -53,6 +53,7 @@ constexpr std::pair<const char*, Duration JobSettings::*> kTimings[] = {
     {"node_timeout", &JobSettings::node_timeout},
     {"reconnect_grace", &JobSettings::reconnect_grace},
     {"store_grace", &JobSettings::store_grace},
+    {"restart_backoff", &JobSettings::restart_backoff},
 };
 
 std::string seconds_text(Duration duration) {

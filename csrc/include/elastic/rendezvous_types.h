@@ -78,6 +78,10 @@ struct JobSettings {
   Duration node_timeout = std::chrono::seconds(5);        // silence after which a node is lost
   Duration reconnect_grace = std::chrono::milliseconds(50);  // for a closed session to resume
   Duration store_grace = std::chrono::seconds(60);  // for members to find a new coordinator
+  // Workers that fail again and again within five seconds are restarted at once the first time,
+  // after this delay the second time, then after twice as long each time, up to a minute.
+  // Zero: always at once.
+  Duration restart_backoff = std::chrono::seconds(1);
 
   // Says which value cannot be.
   ELASTIC_EXPORT Status validate() const;

@@ -79,6 +79,7 @@ class LaunchConfig(NamedTuple):
     role: str
     max_restarts: int
     start_timeout: float
+    restart_backoff: float
     shutdown_timeout: float
     failure_grace: float
     exit_barrier_timeout: float | None  # None: no limit

@@ -69,6 +69,14 @@ _FAILURES = (
         default="0",
     ),
     Option(
+        "restart-backoff",
+        "SECONDS",
+        "Workers that fail within five seconds are restarted at once the first time, after this "
+        "delay the second time in a row, then after twice as long each time, up to a minute. "
+        "0: always at once.",
+        default="1",
+    ),
+    Option(
         "on-node-loss",
         "WHAT",
         "If the loss of a node leaves fewer than MIN: replace waits up to join_timeout for "

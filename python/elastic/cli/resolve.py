@@ -80,6 +80,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         start_timeout=seconds(
             line.text("start-timeout"), line.origin("start-timeout"), positive=True
         ),
+        restart_backoff=_seconds_or(line, "restart-backoff", 1.0),
         shutdown_timeout=shutdown_timeout,
         failure_grace=_seconds_or(line, "failure-grace", shutdown_timeout),
         exit_barrier_timeout=_seconds_or(line, "exit-barrier-timeout", None),

@@ -57,9 +57,10 @@ class World {
         start_(clock_.now()),
         with_trace_(with_trace),
         settings_(draw_settings(&dice_)) {
+    if (Dice(~seed).chance(0.5)) settings_.restart_backoff = 0s;
     if (faults == Faults::kCoordinatorCrashes) {
       settings_.max_restarts = 100;
-      settings_.shrink_delay = 0s;  // the only wait beside the start hold
+      settings_.shrink_delay = settings_.restart_backoff = 0s;  // only the start hold is left
     }
     const auto note_it = [this](const std::string& what) { note("-", what); };
     if (mode == SimMode::kShared) {

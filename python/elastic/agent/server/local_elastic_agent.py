@@ -54,6 +54,7 @@ class LocalElasticAgent:
         environment: Mapping[str, str],
         log_line_prefix_template: str = DEFAULT_LINE_PREFIX,
         shutdown_timeout: float = 30.0,
+        restart_backoff: float = 1.0,
         failure_grace: float | None = None,
         start_timeout: float = 60.0,
         stop_scope: str = "group",
@@ -66,6 +67,8 @@ class LocalElasticAgent:
     ) -> None:
         """``environment`` is all that workers inherit, as a rule what this process has.
 
+        ``restart_backoff``: the delay before the second restart in a row of workers that failed
+        within five seconds; it doubles each time, up to a minute; 0: no delay.
         ``failure_grace``: the shutdown timeout when a worker or a node failed; None: the same.
         ``start_timeout``: how long a worker may take until its program is executed.
         ``stop_scope``: who hears of a stop, each worker's ``"group"`` or the ``"leader"`` alone.
@@ -88,6 +91,7 @@ class LocalElasticAgent:
             run_id=spec.run_id,
             role=spec.role,
             max_restarts=spec.max_restarts,
+            restart_backoff=restart_backoff,
             rendezvous=rendezvous,
             stop_grace=shutdown_timeout,
             failure_grace=failure_grace,

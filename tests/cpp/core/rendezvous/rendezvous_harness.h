@@ -30,6 +30,7 @@ inline JobSettings nnodes(int min_nodes, int max_nodes) {
   settings.node_timeout = 5s;
   settings.reconnect_grace = 50ms;
   settings.store_grace = 60s;
+  settings.restart_backoff = 0s;
   return settings;
 }
 

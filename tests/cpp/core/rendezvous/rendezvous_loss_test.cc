@@ -31,6 +31,58 @@ TEST(RendezvousLoss, AFailedWorkerRestartsAllAndCostsOne) {
   EXPECT_EQ(job.rank("b"), 1);
 }
 
+JobSettings with_backoff(Duration first) {
+  return with(nnodes(2, 2), [&](JobSettings& s) {
+    s.max_restarts = 100;
+    s.restart_backoff = first;
+  });
+}
+
+// How long the next round is waited for after a failure at this age of the round.
+Duration wait_after_failure(Job* job, Duration age) {
+  job->run(age, {"a", "b"});
+  const std::uint64_t round = job->round();
+  job->fail("a");
+  job->rejoin_all({"a", "b"});
+  const Instant ended = job->now();
+  while (job->round() == round && job->now() - ended < 600s) {
+    job->beat("a");
+    job->beat("b");
+    job->pass_and_tick(500ms);
+  }
+  return job->now() - ended;
+}
+
+TEST(RendezvousLoss, RoundsThatFailEarlyAreFollowedLaterAndLater) {
+  Job job(with_backoff(2s));
+  job.join_all({"a", "b"});
+  for (const Duration wait : {0s, 2s, 4s, 8s, 16s, 32s, 60s, 60s}) {
+    EXPECT_EQ(wait_after_failure(&job, 1s), wait);
+  }
+  EXPECT_EQ(wait_after_failure(&job, 5s), 0s) << "the round lasted";
+  EXPECT_EQ(wait_after_failure(&job, 1s), 0s);
+  EXPECT_EQ(wait_after_failure(&job, 1s), 2s);
+}
+
+TEST(RendezvousLoss, TheBackoffIsReportedToTheNodesThatWait) {
+  Job job(with_backoff(2s));
+  job.join_all({"a", "b"});
+  wait_after_failure(&job, 1s);
+  job.fail("a");
+  job.rejoin("a");
+  const Said said = job.rejoin("b");
+  ASSERT_NE(job.told<rdzv::Waiting>(said, "b"), nullptr);
+  EXPECT_THAT(
+      job.told<rdzv::Waiting>(said, "b")->sentence,
+      HasSubstr("workers failed within 5 s in 2 rounds in a row: the next one starts in 2 s"));
+}
+
+TEST(RendezvousLoss, ABackoffOfZeroRestartsAtOnce) {
+  Job job(with_backoff(0s));
+  job.join_all({"a", "b"});
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(wait_after_failure(&job, 0s), 0s);
+}
+
 TEST(RendezvousLoss, ManyFailuresInOneRoundCostOne) {
   Job job(budget(3, 3, 1));
   job.join_all({"a", "b", "c"});
