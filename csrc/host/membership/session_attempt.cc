@@ -95,8 +95,15 @@ void SessionAttempt::resolved(const Result<Addresses>& found) {
     end_branch(std::move(*failure));
     return;
   }
+  auto& addresses = std::get<Addresses>(route);
+  if (shortcut_ != nullptr) {  // that address is being dialed
+    std::erase_if(addresses, [this](const os::SocketAddress& one) {
+      return one.text() == options_.last_good->text();
+    });
+    if (addresses.empty()) return;
+  }
   deadline_ = loop_->now() + options_.limit;
-  dialer_ = dial(std::get<Addresses>(std::move(route)), &dialer_);
+  dialer_ = dial(std::move(addresses), &dialer_);
 }
 
 // The attempt fails with the last of its branches.
