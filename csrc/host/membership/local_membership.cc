@@ -8,8 +8,9 @@
 // kept and told in the loop's next turn, in order, so that the agent is never called from inside
 // its own call.
 //
-// No Tick is ever fed. Time decides only about nodes that somebody else waits for, and nobody does:
-// the one thing that a timer could do here is to declare the only node lost.
+// Time passes for the machine only while the node waits for a round, which a restart may delay
+// (restart_backoff). At other times a timer could only declare the only node lost; while it waits,
+// a heartbeat before each tick prevents that.
 
 namespace elastic::host {
 namespace {
@@ -27,24 +28,46 @@ LocalMembership::LocalMembership(os::EventLoop* loop, JobSettings settings, std:
     : loop_(loop),
       sink_(std::move(sink)),
       job_(for_one_node(std::move(settings)), loop->now(), Duration::zero()),
-      delivery_(loop, [this] { deliver(); }) {
+      delivery_(loop, [this] { deliver(); }),
+      tick_(loop, [this] { tick(); }) {
   hear(MembershipReady{std::move(address)});
 }
 
 void LocalMembership::say(const NodeStatement& statement) {
   RendezvousEvent event =
       std::visit([](const auto& one) { return RendezvousEvent(one); }, statement);
-  if (auto* join = std::get_if<rdzv::Join>(&event)) join->settings = job_.settings();
+  if (auto* join = std::get_if<rdzv::Join>(&event)) {
+    join->settings = job_.settings();
+    waiting_ = join->node.id;
+  }
+  step(event);
+}
+
+void LocalMembership::tick() {
+  step(rdzv::Heartbeat{*waiting_});
+  if (waiting_) step(rdzv::Tick{});
+}
+
+void LocalMembership::step(const RendezvousEvent& event) {
   std::vector<RendezvousAction> actions;
   job_.step(event, loop_->now(), &actions);
   for (RendezvousAction& action : actions) {
     std::visit(
         [this](auto& one) {
           using Action = std::decay_t<decltype(one)>;
+          constexpr bool is_answer =
+              std::is_same_v<Action, rdzv::Round> || std::is_same_v<Action, rdzv::Closed>;
+          if (is_answer) waiting_.reset();
           // The agent keeps no session that could be resumed, and knows which round it is in.
           if constexpr (std::is_constructible_v<MembershipEvent, Action>) hear(std::move(one));
         },
         action);
+  }
+  const auto deadline = waiting_ ? job_.next_deadline() : std::nullopt;
+  if (deadline) {
+    tick_.arm(*deadline);
+  } else {
+    tick_.disarm();
   }
 }
 

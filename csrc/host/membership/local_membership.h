@@ -6,6 +6,7 @@
 
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ class LocalMembership final : public Membership {
   void drain(Duration limit, std::function<void()> done) override;
 
  private:
+  void step(const RendezvousEvent& event);
+  void tick();
   void hear(MembershipEvent event);
   void deliver();
 
@@ -33,7 +36,9 @@ class LocalMembership final : public Membership {
   Rendezvous job_;
   std::deque<MembershipEvent> heard_;
   std::function<void()> drained_;
+  std::optional<NodeId> waiting_;  // the node, from its join until a round or the end
   os::EventLoop::Timer delivery_;
+  os::EventLoop::Timer tick_;
 };
 
 }  // namespace elastic::host
