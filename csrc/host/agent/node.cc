@@ -249,12 +249,7 @@ void Node::start_workers(const Status& files) {
     feed(core::LocalFault{kExitCannotLog, std::string(files.message())});
     return;
   }
-  AgentEvent starting;
-  starting.kind = AgentEvent::Kind::kRoundStarting;
-  starting.state = policy_.state();
-  starting.at = loop_->now();
-  starting.log_dir = output_.files().directory;
-  report(std::move(starting));
+  report_starting(output_.files().directory);
   std::vector<WorkerCommand> commands;
   commands.reserve(options_.workers.size());
   for (std::size_t local_rank = 0; local_rank < options_.workers.size(); ++local_rank) {
@@ -266,10 +261,20 @@ void Node::start_workers(const Status& files) {
   if (!status.ok()) feed(core::SupervisionLost{std::string(status.message())});
 }
 
+void Node::report_starting(const std::string& log_dir) {
+  AgentEvent starting;
+  starting.kind = AgentEvent::Kind::kRoundStarting;
+  starting.state = policy_.state();
+  starting.at = loop_->now();
+  starting.log_dir = log_dir;
+  report(std::move(starting));
+}
+
 // To the policy the workers of the round have ended before they began.
 void Node::cancel_start() {
   is_opening_files_ = false;
   output_.cancel_round();
+  report_starting("");  // every round that this node is in is reported
   WorkerExit exit;
   exit.stopped_by_us = true;
   exit.at = loop_->now();

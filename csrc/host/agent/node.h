@@ -54,6 +54,7 @@ class Node {
   Result<std::uint16_t> port_for_next_round();
   void start_group(std::shared_ptr<const RoundInfo> round);
   void start_workers(const Status& files);
+  void report_starting(const std::string& log_dir);
   void cancel_start();
   WorkerCommand command_of(std::size_t local_rank) const;
   void report(AgentEvent event);

@@ -121,7 +121,7 @@ struct AgentEvent {
   int local_rank = -1;
   int pid = -1;
   WorkerExit exit;
-  std::string log_dir;  // kRoundStarting: this round's directory
+  std::string log_dir;  // kRoundStarting: this round's directory; "": it ended before it had one
   std::string message;
 };
 

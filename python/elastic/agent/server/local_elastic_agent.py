@@ -314,4 +314,4 @@ def _place_in(info: _C.RoundInfo) -> str:
 
 
 def _logs_in(event: _C.AgentEvent, keeps_logs: bool) -> str:
-    return f", logs in {event.log_dir}" if keeps_logs else ""
+    return f", logs in {event.log_dir}" if keeps_logs and event.log_dir else ""

@@ -121,6 +121,7 @@ TEST_F(AgentFiles, StopRequestEndsTheAgentWhileItsLogDirectoryIsStalled) {
   a->request_stop(SIGTERM);
   EXPECT_EQ(a.finish().exit_code, 128 + SIGTERM);
   EXPECT_THAT(a.all(Kind::kWorkerStarted), IsEmpty());
+  EXPECT_EQ(a.all(Kind::kRoundStarting).size(), 1u) << "the round is reported, though it ended";
   a.destroy();  // gives up the thread that is stuck
   release();
   b->request_stop(SIGTERM);
