@@ -116,7 +116,11 @@ std::optional<Response> RendezvousMachine::respond(const NodeId& id, NodeMessage
     response = Response::kSupersede;
   }
   switch (response) {
-    case Response::kEvict: tell_evicted(id); return std::nullopt;
+    case Response::kEvict:
+      // The workers of a node that leaves end later: it knows. Anything else comes from one that
+      // does not know that it left.
+      if (message != NodeMessage::kGone || !has_left(id)) tell_evicted(id);
+      return std::nullopt;
     case Response::kTell: emit(rdzv::Closed{id, result_}); return std::nullopt;
     case Response::kSupersede: emit(rdzv::Superseded{id, record_.round}); return std::nullopt;
     case Response::kRemind: tell_waiting(*node); return std::nullopt;

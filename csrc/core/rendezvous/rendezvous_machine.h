@@ -265,6 +265,10 @@ class RendezvousMachine {
   void tell_evicted(const NodeId& id) const;
   rdzv::Evicted eviction_of(const NodeId& id) const;
   const Departed* departed(const NodeId& id) const;
+  bool has_left(const NodeId& id) const {
+    const Departed* const known = departed(id);
+    return known != nullptr && !known->lost;
+  }
   Mark mark(Instant at) {
     if (at == Instant::max()) return {};
     return {at, at - now_, ++marks_};
