@@ -353,7 +353,9 @@ TEST(StateFile, WritesWhatItCouldNotWriteAsSoonAsItCan) {
   const os::UniqueFd watch(::inotify_init1(IN_CLOEXEC));
   ASSERT_GE(::inotify_add_watch(watch.get(), (folder->path() + "/later").c_str(), IN_MOVED_TO), 0);
   pollfd entry{watch.get(), POLLIN, 0};
-  if (!std::filesystem::exists(path)) EXPECT_EQ(::poll(&entry, 1, 60'000), 1);
+  if (!std::filesystem::exists(path)) {
+    EXPECT_EQ(::poll(&entry, 1, 60'000), 1);
+  }
   const auto written = os::read_file(path, 100);
   ASSERT_TRUE(written.ok());
   EXPECT_EQ(*written, "state");
