@@ -114,10 +114,7 @@ void AgentPolicy::run(PolicyStep step, const PolicyEvent& event, Context* contex
     case PolicyStep::kAddFailure: add_failure(std::get<WorkerExited>(event), context); break;
     case PolicyStep::kSayDone: say_done(context); break;
     case PolicyStep::kSayGone: say_gone(context); break;
-    case PolicyStep::kRejoin:
-      say_gone(context);
-      say_join(context);
-      break;
+    case PolicyStep::kRejoin: request_join(context); break;
     case PolicyStep::kFinish:
       say_gone(context);
       finish(context);
@@ -126,7 +123,7 @@ void AgentPolicy::run(PolicyStep step, const PolicyEvent& event, Context* contex
     case PolicyStep::kLeaveDone: leave_done(context); break;
     case PolicyStep::kHurry: hurry(std::get<StopRequested>(event), context); break;
     case PolicyStep::kStopUntold:
-      stop_group(self_.failure_grace,
+      stop_group(self().failure_grace,
                  story_of(cause()) + "; nobody answers; stopping the other workers", context);
       break;
     case PolicyStep::kLose: lose(event, context); break;
@@ -135,23 +132,26 @@ void AgentPolicy::run(PolicyStep step, const PolicyEvent& event, Context* contex
 
 void AgentPolicy::join(const PolicyEvent& event, Context* context) {
   if (const auto* found = std::get_if<RendezvousFound>(&event)) {
-    self_.name = found->name;
-    self_.address = found->address;
+    participant_.locate(found->name, found->address);
   } else {
-    const std::string reason = hear_order(event);
+    const std::string reason = hear_order(event, context);
     // A node whose workers run no more has nothing to stop, but people want to know why it goes on.
     if (context->from == AgentState::kSucceeded) {
       context->report(AgentEvent::Kind::kNote, state_, "called back: " + reason);
     }
   }
-  say_join(context);
+  request_join(context);
 }
 
-void AgentPolicy::say_join(Context* context) {
-  has_joined_ = true;
-  is_to_join_ = false;
+void AgentPolicy::request_join(Context* context) {
   deadline_.reset();
-  context->act(Say{rdzv::Join{self_, settings_}});
+  update(JoinRequested{}, context);
+}
+
+void AgentPolicy::update(const ParticipantEvent& event, Context* context) {
+  std::vector<NodeStatement> statements;
+  participant_.step(event, &statements);
+  for (NodeStatement& statement : statements) context->act(Say{std::move(statement)});
 }
 
 void AgentPolicy::start_group(const rdzv::Round& event, Context* context) {
@@ -160,10 +160,8 @@ void AgentPolicy::start_group(const rdzv::Round& event, Context* context) {
                     why_it_ended_ + restart_text(*event.record));
   }
   round_ = std::make_shared<const RoundInfo>(round_info(*event.record, event.own));
-  self_.highest_round = round_->round;
-  self_.previous_rank = round_->group_rank;
-  has_workers_ = true;
-  owes_gone_ = true;
+  update(event, context);
+  update(WorkersStarted{}, context);
   is_stopping_ = false;
   started_ = 0;
   ended_ = 0;
@@ -172,15 +170,14 @@ void AgentPolicy::start_group(const rdzv::Round& event, Context* context) {
 }
 
 // What the order says to people. Notes what it means for the next join.
-std::string AgentPolicy::hear_order(const PolicyEvent& event) {
+std::string AgentPolicy::hear_order(const PolicyEvent& event, Context* context) {
   std::string reason;
   if (const auto* restart = std::get_if<rdzv::Restart>(&event)) {
-    self_.highest_round = std::max(self_.highest_round, restart->round);
+    update(*restart, context);
     reason = restart->reason;
   } else {
     const auto& evicted = std::get<rdzv::Evicted>(event);
-    self_.highest_round = std::max(self_.highest_round, evicted.round);
-    owes_gone_ = false;
+    update(evicted, context);
     reason = "the others went on without this node: " + evicted.reason;
   }
   why_it_ended_ = failures_.empty() ? reason : story_of(cause());
@@ -189,41 +186,41 @@ std::string AgentPolicy::hear_order(const PolicyEvent& event) {
 
 void AgentPolicy::obey(const PolicyEvent& event, Context* context) {
   const auto* restart = std::get_if<rdzv::Restart>(&event);
-  const std::string reason = hear_order(event);
-  is_to_join_ = true;
+  const std::string reason = hear_order(event, context);
   deadline_.reset();
-  stop_group(restart != nullptr ? restart->grace : self_.failure_grace,
+  stop_group(restart != nullptr ? restart->grace : self().failure_grace,
              failures_.empty() ? reason + "; stopping the workers"
                                : why_it_ended_ + "; stopping the other workers",
              context);
 }
 
 void AgentPolicy::end(const PolicyEvent& event, Context* context) {
-  is_to_join_ = false;
   deadline_.reset();
-  Duration grace = self_.stop_grace;
+  Duration grace = self().stop_grace;
   if (const auto* closed = std::get_if<rdzv::Closed>(&event)) {
+    update(*closed, context);
     settle(*closed->result);
-    if (closed->result->outcome == JobOutcome::kFailed) grace = self_.failure_grace;
+    if (closed->result->outcome == JobOutcome::kFailed) grace = self().failure_grace;
   } else if (const auto* fault = std::get_if<LocalFault>(&event)) {
     result_.exit_code = fault->exit_code;
     result_.message = fault->message;
-    has_workers_ = false;
-    say_leave(fault->message, context);
+    update(LeaveRequested{fault->message}, context);
+    update(WorkersGone{}, context);
   } else if (const auto* lost = std::get_if<RendezvousLost>(&event)) {
     result_.exit_code = lost->exit_code;
     result_.message = lost->message;
-    owes_gone_ = false;
+    update(RendezvousUnreachable{}, context);
   } else if (const auto* refused = std::get_if<rdzv::Refused>(&event)) {
     result_.exit_code = kExitRefused;
     result_.message = std::string(refused->error.message());
-    owes_gone_ = false;
+    update(*refused, context);
   } else {
+    const auto& timed_out = std::get<rdzv::TimedOut>(event);
     result_.exit_code = kExitJoinTimedOut;
-    result_.message = std::get<rdzv::TimedOut>(event).sentence;
-    owes_gone_ = false;
+    result_.message = timed_out.sentence;
+    update(timed_out, context);
   }
-  if (!has_workers_) {
+  if (!participant_.has_workers()) {
     finish(context);
     return;
   }
@@ -241,7 +238,7 @@ void AgentPolicy::settle(const JobResult& job) {
     return;
   }
   result_.message = job.message;
-  if (job.cause != JobCause::kWorker || job.node != self_.name || failures_.empty()) return;
+  if (job.cause != JobCause::kWorker || job.node != self().name || failures_.empty()) return;
   const WorkerFailure& failure = cause();
   if (failure.rank != job.rank) return;
   result_.message = story_of(failure);
@@ -285,8 +282,9 @@ void AgentPolicy::add_failure(const WorkerExited& event, Context* context) {
       failures_.begin(), failures_.end(), failure,
       [](const WorkerFailure& a, const WorkerFailure& b) { return a.exit.at < b.exit.at; });
   failures_.insert(later, std::move(failure));
+  const bool is_awaited = participant_.state() == ParticipantState::kWorking;
   const bool is_cause = cause().local_rank == event.local_rank;
-  if (state_ == AgentState::kUnhealthy && owes_gone_ && is_cause) say_failure(cause(), context);
+  if (state_ == AgentState::kUnhealthy && is_awaited && is_cause) say_failure(cause(), context);
   if (context->from == AgentState::kHealthy) {
     why_it_ended_ = story_of(cause());
     deadline_ = add_saturating(context->now, kOrderPatience);
@@ -296,7 +294,7 @@ void AgentPolicy::add_failure(const WorkerExited& event, Context* context) {
 void AgentPolicy::say_failure(const WorkerFailure& failure, Context* context) {
   const std::string how = failure.exit.describe();
   if (!repeats(failure.exit)) {
-    context->act(Say{rdzv::Failed{self_.id,
+    context->act(Say{rdzv::Failed{self().id,
                                   round_->round,
                                   {.local_rank = failure.local_rank,
                                    .rank = failure.rank,
@@ -311,17 +309,15 @@ void AgentPolicy::say_failure(const WorkerFailure& failure, Context* context) {
   result.cause = JobCause::kWorker;
   result.exit_code = launcher_code(failure.exit);
   result.rank = failure.rank;
-  result.node = self_.name;
+  result.node = self().name;
   result.evidence = failure.evidence;
-  result.message = "rank " + std::to_string(failure.rank) + " on " + self_.name + " " + how +
+  result.message = "rank " + std::to_string(failure.rank) + " on " + self().name + " " + how +
                    "; a restart would not help";
-  context->act(Say{rdzv::Close{self_.id, std::move(result)}});
+  context->act(Say{rdzv::Close{self().id, std::move(result)}});
 }
 
 void AgentPolicy::say_done(Context* context) {
-  has_workers_ = false;
-  owes_gone_ = false;
-  context->act(Say{rdzv::Done{self_.id, round_->round}});
+  update(WorkersSucceeded{}, context);
   if (stop_requests_ > 0 && round_->group_world_size > 1) {
     // The request came after the last worker's exit. Only the whole job's success is this node's.
     state_ = AgentState::kStopped;
@@ -334,20 +330,12 @@ void AgentPolicy::say_done(Context* context) {
 }
 
 void AgentPolicy::say_gone(Context* context) {
-  has_workers_ = false;
   deadline_.reset();
-  if (std::exchange(owes_gone_, false)) {
-    context->act(Say{rdzv::Gone{self_.id, round_->round}});
-  }
-}
-
-void AgentPolicy::say_leave(const std::string& reason, Context* context) {
-  owes_gone_ = false;
-  if (has_joined_) context->act(Say{rdzv::Leave{self_.id, reason}});
+  update(WorkersGone{}, context);
 }
 
 void AgentPolicy::stop_group(Duration grace, const std::string& why, Context* context) {
-  if (!has_workers_ || all_ended() || std::exchange(is_stopping_, true)) return;
+  if (!participant_.has_workers() || all_ended() || std::exchange(is_stopping_, true)) return;
   context->act(StopGroup{SIGTERM, grace});
   context->report(AgentEvent::Kind::kStopping, state_, why + ", which have " + seconds_text(grace));
 }
@@ -356,13 +344,12 @@ void AgentPolicy::leave(const StopRequested& event, Context* context) {
   const std::string what = "stopped by " + signal_text(event.signal);
   result_.exit_code = kSignalBase + event.signal;
   result_.message = what;
-  if (!failures_.empty() && has_workers_) {
+  if (!failures_.empty() && participant_.has_workers()) {
     result_.message += "; before that " + story_of(cause());
   }
   deadline_.reset();
-  is_to_join_ = false;
-  say_leave(what, context);
-  if (has_workers_) {
+  update(LeaveRequested{what}, context);
+  if (participant_.has_workers()) {
     is_stopping_ = true;
     hurry(event, context);
   } else {
@@ -371,9 +358,10 @@ void AgentPolicy::leave(const StopRequested& event, Context* context) {
 }
 
 void AgentPolicy::leave_done(Context* context) {
-  say_leave(stop_requests_ > 0 ? "asked to stop when its workers had succeeded"
-                               : "its workers have succeeded and exit_barrier_timeout has expired",
-            context);
+  update(LeaveRequested{stop_requests_ > 0
+                            ? "asked to stop when its workers had succeeded"
+                            : "its workers have succeeded and exit_barrier_timeout has expired"},
+         context);
   finish(context);
 }
 
@@ -382,11 +370,11 @@ void AgentPolicy::hurry(const StopRequested& event, Context* context) {
   stop_signal_ = event.signal;
   const bool at_once = stop_requests_ > 1;
   context->act(
-      StopGroup{at_once ? SIGKILL : event.signal, at_once ? Duration::zero() : self_.stop_grace});
+      StopGroup{at_once ? SIGKILL : event.signal, at_once ? Duration::zero() : self().stop_grace});
   context->report(AgentEvent::Kind::kStopping, state_,
                   "asked to stop by " + signal_text(event.signal) +
                       (at_once ? " again; killing the workers"
-                               : "; the workers have " + seconds_text(self_.stop_grace)));
+                               : "; the workers have " + seconds_text(self().stop_grace)));
 }
 
 void AgentPolicy::lose(const PolicyEvent& event, Context* context) {
@@ -394,7 +382,7 @@ void AgentPolicy::lose(const PolicyEvent& event, Context* context) {
   result_.exit_code = kExitSupervisionLost;
   result_.message =
       lost != nullptr ? lost->message : "what the agent was told contradicts what it knows";
-  say_leave(result_.message, context);
+  update(LeaveRequested{result_.message}, context);
   finish(context);
 }
 

@@ -16,6 +16,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/rendezvous/participant.h"
 #include "elastic/agent.h"
 #include "elastic/rendezvous.h"
 
@@ -163,7 +164,7 @@ class AgentPolicy {
   explicit AgentPolicy(const AgentPolicyOptions& options)
       : settings_(options.settings),
         exit_barrier_timeout_(options.exit_barrier_timeout),
-        self_(options.node) {}
+        participant_(options.node, options.settings) {}
 
   // Feeds one event and appends, in the order of execution, what must now happen. After Finish,
   // events change nothing.
@@ -183,7 +184,7 @@ class AgentPolicy {
   void join(const PolicyEvent& event, Context* context);
   void start_group(const rdzv::Round& event, Context* context);
   void obey(const PolicyEvent& event, Context* context);
-  std::string hear_order(const PolicyEvent& event);
+  std::string hear_order(const PolicyEvent& event, Context* context);
   void end(const PolicyEvent& event, Context* context);
   void settle(const JobResult& job);
   void count_started(const WorkerStarted& event, Context* context);
@@ -192,8 +193,8 @@ class AgentPolicy {
   void say_failure(const WorkerFailure& failure, Context* context);
   void say_done(Context* context);
   void say_gone(Context* context);
-  void say_join(Context* context);
-  void say_leave(const std::string& reason, Context* context);
+  void request_join(Context* context);
+  void update(const ParticipantEvent& event, Context* context);
   void stop_group(Duration grace, const std::string& why, Context* context);
   void leave(const StopRequested& event, Context* context);
   void leave_done(Context* context);
@@ -201,7 +202,7 @@ class AgentPolicy {
   void lose(const PolicyEvent& event, Context* context);
   void finish(Context* context);
   bool all_ended() const;
-  std::uint64_t round_number() const { return round_ ? round_->round : 0; }
+  const NodeInfo& self() const { return participant_.node(); }
   // The failure that the round ended by here. REQUIRES: there is one.
   const WorkerFailure& cause() const;
   std::string story_of(const WorkerFailure& failure) const;
@@ -211,8 +212,7 @@ class AgentPolicy {
   const std::optional<Duration> exit_barrier_timeout_;
 
   AgentState state_ = AgentState::kInit;
-  NodeInfo self_;  // as the next Join says it
-  bool has_joined_ = false;
+  Participant participant_;
   bool is_finished_ = false;
   std::optional<Instant> deadline_;
   AgentResult result_;  // settled, and told when the workers are gone
@@ -221,10 +221,7 @@ class AgentPolicy {
 
   // Of the present round.
   std::shared_ptr<const RoundInfo> round_;
-  bool has_workers_ = false;  // started, and not yet gone
-  bool owes_gone_ = false;    // the rendezvous waits for our Gone
   bool is_stopping_ = false;
-  bool is_to_join_ = false;  // when the workers are gone
   std::size_t started_ = 0;
   std::size_t ended_ = 0;
   std::vector<WorkerFailure> failures_;

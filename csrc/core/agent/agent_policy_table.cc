@@ -117,12 +117,10 @@ struct AgentPolicy::Reader {
   PolicyInput operator()(const RendezvousLost&) const { return PolicyInput::kEnd; }
   PolicyInput operator()(const LocalFault&) const { return PolicyInput::kEnd; }
   PolicyInput operator()(const rdzv::Round& round) const {
-    const bool is_known = round.record->round <= policy.self_.highest_round;
-    return is_known ? PolicyInput::kStale : PolicyInput::kRound;
+    return is_stale(round) ? PolicyInput::kStale : PolicyInput::kRound;
   }
   PolicyInput operator()(const rdzv::Restart& restart) const {
-    const bool is_over = policy.round_ != nullptr && restart.round < policy.round_->round;
-    return is_over ? PolicyInput::kStale : ordered();
+    return is_stale(restart) ? PolicyInput::kStale : ordered();
   }
   PolicyInput operator()(const rdzv::Evicted&) const { return ordered(); }
   PolicyInput operator()(const rdzv::Refused&) const { return PolicyInput::kEnd; }
@@ -137,8 +135,10 @@ struct AgentPolicy::Reader {
     return exited.exit.stopped_by_us ? PolicyInput::kWorkerStopped : PolicyInput::kWorkerFailed;
   }
   PolicyInput operator()(const GroupGone&) const {
-    if (!policy.has_workers_ || !policy.all_ended()) return PolicyInput::kSupervisionLost;
-    return policy.is_to_join_ ? PolicyInput::kGroupGoneToJoin : PolicyInput::kGroupGone;
+    if (!policy.participant_.has_workers() || !policy.all_ended())
+      return PolicyInput::kSupervisionLost;
+    return policy.participant_.must_rejoin() ? PolicyInput::kGroupGoneToJoin
+                                             : PolicyInput::kGroupGone;
   }
   PolicyInput operator()(const StopRequested&) const {
     switch (policy.state_) {
@@ -147,7 +147,8 @@ struct AgentPolicy::Reader {
       case AgentState::kHealthy:
         return policy.all_ended() ? PolicyInput::kHurryRequested : PolicyInput::kStopRequested;
       case AgentState::kSucceeded:
-        return policy.has_workers_ ? PolicyInput::kHurryRequested : PolicyInput::kStopRequested;
+        return policy.participant_.has_workers() ? PolicyInput::kHurryRequested
+                                                 : PolicyInput::kStopRequested;
       default: return PolicyInput::kHurryRequested;
     }
   }
@@ -155,7 +156,10 @@ struct AgentPolicy::Reader {
   PolicyInput operator()(const PolicyTick&) const { return PolicyInput::kTick; }
 
   PolicyInput ordered() const {
-    return policy.has_workers_ ? PolicyInput::kOrdered : PolicyInput::kOrderedIdle;
+    return policy.participant_.has_workers() ? PolicyInput::kOrdered : PolicyInput::kOrderedIdle;
+  }
+  bool is_stale(const ParticipantEvent& event) const {
+    return policy.participant_.classify(event) == ParticipantInput::kStale;
   }
 };
 

@@ -5,6 +5,7 @@
 #include <future>
 #include <utility>
 
+#include "core/rendezvous/participant.h"
 #include "elastic/agent.h"
 #include "host/membership/membership_factory.h"
 #include "host/membership/node_identity.h"
@@ -35,6 +36,14 @@ Status error_of(const host::MembershipLost& lost) {
   }
 }
 
+NodeInfo describe_node(const RendezvousClientOptions& options) {
+  NodeInfo node = host::new_node(options.rendezvous);
+  node.local_world_size = options.local_world_size;
+  node.role = options.role;
+  node.stop_grace = node.failure_grace = options.stop_grace;
+  return node;
+}
+
 }  // namespace
 
 class RendezvousClient::Impl {
@@ -44,14 +53,10 @@ class RendezvousClient::Impl {
       : options_(std::move(options)),
         changed_(std::move(changed)),
         thread_(std::move(thread)),
-        node_(host::new_node(options_.rendezvous)),
+        participant_(describe_node(options_), options_.rendezvous.settings),
         store_(&thread_->loop(),
                {.fixed_port = options_.store_port, .ports = {}, .limits = options_.store_limits}),
-        parting_(&thread_->loop(), [this] { part(); }) {
-    node_.local_world_size = options_.local_world_size;
-    node_.role = options_.role;
-    node_.stop_grace = node_.failure_grace = options_.stop_grace;
-  }
+        parting_(&thread_->loop(), [this] { part(); }) {}
   ~Impl() {
     on_loop([this] {
       membership_.reset();
@@ -82,17 +87,12 @@ class RendezvousClient::Impl {
   std::vector<std::string> take_notes();
 
  private:
-  enum class Place : std::uint8_t {
-    kOutside,  // has not joined, or is not known any more
-    kJoined,
-    kGiven,  // a round has come that nobody has taken yet
-    kInRound,
-  };
-
   // Loop thread only.
   void ask();
   void join();
-  void leave_round();
+  void update(const core::ParticipantEvent& event);
+  void rejoin_unless_working();
+  bool is_over_for_others() const;
   void begin_to_leave(const std::string& reason, Duration limit);
   void part();
   void hear(const host::MembershipEvent& event);
@@ -104,10 +104,8 @@ class RendezvousClient::Impl {
   void on(const rdzv::Restart& restart);
   void on(const rdzv::Waiting& waiting);
   void on(const rdzv::Evicted& evicted);
-  void on(const rdzv::Refused& refused) { fail(refused.error); }
-  void on(const rdzv::TimedOut& timed_out) {
-    fail(Status(StatusCode::kDeadlineExceeded, timed_out.sentence));
-  }
+  void on(const rdzv::Refused& refused);
+  void on(const rdzv::TimedOut& timed_out);
   void on(const rdzv::Closed& closed);
   void on(const rdzv::RoundOver& over);
   void fail(const Status& why);
@@ -122,13 +120,11 @@ class RendezvousClient::Impl {
   const std::unique_ptr<os::LoopThread> thread_;
 
   // Loop thread only.
-  NodeInfo node_;
-  Place place_ = Place::kOutside;
-  bool is_asked_ = false;  // somebody has asked for a round
+  core::Participant participant_;  // its workers are started when the caller takes the round
+  std::uint16_t store_port_ = 0;   // for the next round
+  bool is_asked_ = false;          // somebody has asked for a round
   bool is_ready_ = false;
-  std::uint64_t round_ = 0;
-  RendezvousRound given_;  // kGiven, kInRound
-  bool is_over_ = false;   // the round that was taken, for others
+  RendezvousRound given_;  // the last round assigned
   Status error_;           // why there is no round; the next call tries again
   Status end_;             // as error_, for ever
   std::string waiting_for_;
@@ -188,7 +184,7 @@ Status RendezvousClient::Impl::late() const {
 
 int RendezvousClient::Impl::waiting_nodes() const {
   int count = 0;
-  on_loop([&] { count = std::max(membership_->waiting_nodes(), is_over_ ? 1 : 0); });
+  on_loop([&] { count = std::max(membership_->waiting_nodes(), is_over_for_others() ? 1 : 0); });
   return count;
 }
 
@@ -207,7 +203,7 @@ std::optional<JobResult> RendezvousClient::Impl::result() const {
 void RendezvousClient::Impl::set_closed(const JobResult& result) {
   on_loop([&] {
     is_closed_ = true;
-    membership_->say(rdzv::Close{node_.id, result});
+    membership_->say(rdzv::Close{participant_.node().id, result});
   });
 }
 
@@ -229,7 +225,7 @@ bool RendezvousClient::Impl::leave(const std::string& reason, Duration limit) {
 
 std::string RendezvousClient::Impl::address() const {
   std::string address;
-  on_loop([&] { address = node_.address; });
+  on_loop([&] { address = participant_.node().address; });
   return address;
 }
 
@@ -248,8 +244,8 @@ std::optional<Result<RendezvousRound>> RendezvousClient::Impl::take_outcome() {
   if (is_leaving_) return Status(StatusCode::kFailedPrecondition, "this node has left");
   if (!end_.ok()) return end_;
   if (!error_.ok()) return std::exchange(error_, Status());
-  if (place_ != Place::kGiven) return std::nullopt;
-  place_ = Place::kInRound;
+  if (participant_.state() != core::ParticipantState::kAssigned) return std::nullopt;
+  update(core::WorkersStarted{});
   return given_;
 }
 
@@ -257,26 +253,38 @@ void RendezvousClient::Impl::ask() {
   if (!end_.ok() || is_leaving_) return;
   is_asked_ = true;
   error_ = Status();
-  if (place_ == Place::kInRound) leave_round();
-  if (place_ == Place::kOutside) join();
-}
-
-void RendezvousClient::Impl::leave_round() {
-  membership_->say(rdzv::Gone{node_.id, round_});
-  place_ = Place::kOutside;
-  is_over_ = false;
+  if (participant_.state() == core::ParticipantState::kAssigned) return;
+  update(core::WorkersGone{});
+  join();
 }
 
 void RendezvousClient::Impl::join() {
-  if (!is_ready_ || place_ == Place::kJoined) return;
+  if (!is_ready_ || participant_.state() == core::ParticipantState::kJoining) return;
   const Result<std::uint16_t> port = store_.prepare(bind_host_);
   if (!port.ok()) {
     fail(port.status());
     return;
   }
-  node_.store_port = *port;
-  place_ = Place::kJoined;
-  membership_->say(rdzv::Join{node_, options_.rendezvous.settings});
+  store_port_ = *port;
+  update(core::JoinRequested{});
+}
+
+void RendezvousClient::Impl::update(const core::ParticipantEvent& event) {
+  std::vector<NodeStatement> statements;
+  participant_.step(event, &statements);
+  for (NodeStatement& statement : statements) {
+    if (auto* join = std::get_if<rdzv::Join>(&statement)) join->node.store_port = store_port_;
+    membership_->say(statement);
+  }
+}
+
+// With workers, these come first: until the caller asks for the next round it has them.
+void RendezvousClient::Impl::rejoin_unless_working() {
+  if (!is_leaving_ && !participant_.has_workers()) join();
+}
+
+bool RendezvousClient::Impl::is_over_for_others() const {
+  return !end_.ok() || (participant_.has_workers() && participant_.must_rejoin());
 }
 
 void RendezvousClient::Impl::begin_to_leave(const std::string& reason, Duration limit) {
@@ -286,9 +294,9 @@ void RendezvousClient::Impl::begin_to_leave(const std::string& reason, Duration 
   parting_deadline_ = add_saturating(thread_->loop().now(), limit);
   // Others may still be reading the last round's store; that they do not is told to who is there.
   const bool is_awaited =
-      result_ && place_ == Place::kInRound && store_.is_needed() && given_.record.nodes > 1;
+      result_ && participant_.has_workers() && store_.is_needed() && given_.record.nodes > 1;
   if (is_awaited) {
-    membership_->say(rdzv::Gone{node_.id, round_});
+    update(core::WorkersGone{});
     parting_.arm(add_saturating(thread_->loop().now(), limit / 2));
   } else {
     part();
@@ -296,7 +304,7 @@ void RendezvousClient::Impl::begin_to_leave(const std::string& reason, Duration 
 }
 
 void RendezvousClient::Impl::part() {
-  membership_->say(rdzv::Leave{node_.id, parting_reason_});
+  update(core::LeaveRequested{parting_reason_});
   membership_->drain(parting_deadline_ - thread_->loop().now(), [this] {
     if (const auto parted = std::exchange(on_parted_, nullptr)) parted();
   });
@@ -310,25 +318,21 @@ void RendezvousClient::Impl::hear(const host::MembershipEvent& event) {
 
 void RendezvousClient::Impl::on(const host::MembershipReady& ready) {
   bind_host_ = host::store_host(options_.rendezvous, ready.address);
-  node_.address = ready.address;
-  node_.name = host::name_of_node(ready.address);
+  participant_.locate(host::name_of_node(ready.address), ready.address);
   is_ready_ = true;
   if (is_asked_) join();
 }
 
 void RendezvousClient::Impl::on(const host::MembershipLost& lost) {
-  if (place_ != Place::kInRound) place_ = Place::kOutside;
+  update(core::RendezvousUnreachable{});
   store_.end_round();
-  is_over_ = true;
   end_ = error_of(lost);
   changed_.notify();
 }
 
 void RendezvousClient::Impl::on(const rdzv::Round& round) {
-  place_ = Place::kGiven;
-  round_ = round.record->round;
-  node_.highest_round = std::max(node_.highest_round, round_);
-  node_.previous_rank = round.own.group_rank;
+  if (participant_.classify(round) == core::ParticipantInput::kStale) return;
+  update(round);
   store_.begin_round(round.own.group_rank == 0);
   given_ = {*round.record, round.own};
   waiting_for_.clear();
@@ -336,14 +340,9 @@ void RendezvousClient::Impl::on(const rdzv::Round& round) {
 }
 
 void RendezvousClient::Impl::on(const rdzv::Restart& restart) {
-  node_.highest_round = std::max(node_.highest_round, restart.round);
-  if (place_ == Place::kInRound) {
-    is_over_ = true;
-    return;
-  }
-  if (place_ == Place::kGiven) leave_round();
-  place_ = Place::kOutside;
-  join();
+  if (participant_.classify(restart) == core::ParticipantInput::kStale) return;
+  update(restart);
+  rejoin_unless_working();
 }
 
 void RendezvousClient::Impl::on(const rdzv::Waiting& waiting) {
@@ -352,16 +351,24 @@ void RendezvousClient::Impl::on(const rdzv::Waiting& waiting) {
 }
 
 void RendezvousClient::Impl::on(const rdzv::Evicted& evicted) {
-  node_.highest_round = std::max(node_.highest_round, evicted.round);
+  update(evicted);
   add_note("this node was evicted: " + evicted.reason);
-  // With workers, these come first: until the caller asks for the next round it has them.
-  is_over_ = place_ == Place::kInRound;
-  place_ = Place::kOutside;
-  if (!is_over_) join();
+  rejoin_unless_working();
+}
+
+void RendezvousClient::Impl::on(const rdzv::Refused& refused) {
+  update(refused);
+  fail(refused.error);
+}
+
+void RendezvousClient::Impl::on(const rdzv::TimedOut& timed_out) {
+  update(timed_out);
+  fail(Status(StatusCode::kDeadlineExceeded, timed_out.sentence));
 }
 
 void RendezvousClient::Impl::on(const rdzv::Closed& closed) {
-  is_closed_ = is_over_ = true;
+  update(closed);
+  is_closed_ = true;
   result_ = *closed.result;
   const std::string& why = closed.result->message;
   end_ = Status(StatusCode::kAborted, "the job is closed" + (why.empty() ? "" : ": " + why));
@@ -369,13 +376,12 @@ void RendezvousClient::Impl::on(const rdzv::Closed& closed) {
 }
 
 void RendezvousClient::Impl::on(const rdzv::RoundOver& over) {
-  if (over.round != round_) return;
+  if (over.round != participant_.round()) return;
   store_.end_round();
   if (parting_.armed()) parting_.arm(thread_->loop().now());
 }
 
 void RendezvousClient::Impl::fail(const Status& why) {
-  place_ = Place::kOutside;
   error_ = why;
   changed_.notify();
 }

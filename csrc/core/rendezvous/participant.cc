@@ -1,0 +1,144 @@
+#include "core/rendezvous/participant.h"
+
+#include <algorithm>
+#include <utility>
+
+// Theory of operation. An event and what is known give an input (classify); state and input name
+// one edge of the table: what is sent, and the next state. A pair that needs nothing keeps the
+// state: the owner decides whether it is an error.
+//
+// Gone is owed for every assigned round that was not reported Done, even if no worker of it was
+// started: the next round waits for it. A node that was evicted, or has left, owes nothing.
+
+namespace elastic::core {
+namespace {
+
+using Input = ParticipantInput;
+using Output = ParticipantOutput;
+using State = ParticipantState;
+
+constexpr std::size_t index_of(State state) { return static_cast<std::size_t>(state); }
+constexpr std::size_t index_of(Input input) { return static_cast<std::size_t>(input); }
+
+static_assert(index_of(State::kDone) + 1 == kParticipantStates);
+static_assert(index_of(Input::kClosed) + 1 == kParticipantInputs);
+
+using Table = std::array<std::array<ParticipantEdge, kParticipantInputs>, kParticipantStates>;
+
+constexpr Table make_table() {
+  Table table{};
+  const auto at = [&table](State state, Input input) -> ParticipantEdge& {
+    return table[index_of(state)][index_of(input)];
+  };
+  for (std::size_t row = 0; row < kParticipantStates; ++row) {
+    const auto state = static_cast<State>(row);
+    table[row].fill({Output::kNothing, state});
+    at(state, Input::kJoinRequested) = {Output::kJoin, State::kJoining};
+    at(state, Input::kLeaveRequested) = {Output::kLeave, State::kOutside};
+    at(state, Input::kRestart) = {Output::kNothing, State::kOutside};
+    at(state, Input::kEvicted) = {Output::kNothing, State::kOutside};
+    at(state, Input::kRejected) = {Output::kNothing, State::kOutside};
+  }
+  at(State::kJoining, Input::kJoinRequested) = {Output::kNothing, State::kJoining};
+  for (const State state : {State::kOutside, State::kJoining}) {
+    at(state, Input::kRound) = {Output::kNothing, State::kAssigned};
+  }
+  at(State::kAssigned, Input::kWorkersStarted) = {Output::kNothing, State::kWorking};
+  at(State::kAssigned, Input::kRestart) = {Output::kGone, State::kOutside};
+  for (const State state : {State::kAssigned, State::kWorking}) {
+    at(state, Input::kJoinRequested) = {Output::kGoneAndJoin, State::kJoining};
+    at(state, Input::kWorkersGone) = {Output::kGone, State::kOutside};
+  }
+  at(State::kWorking, Input::kWorkersSucceeded) = {Output::kDone, State::kDone};
+  at(State::kReleased, Input::kWorkersSucceeded) = {Output::kNothing, State::kOutside};
+  at(State::kReleased, Input::kWorkersGone) = {Output::kNothing, State::kOutside};
+  at(State::kWorking, Input::kRestart) = {Output::kNothing, State::kWorking};
+  at(State::kReleased, Input::kRestart) = {Output::kNothing, State::kReleased};
+  for (const State state : {State::kWorking, State::kReleased}) {
+    at(state, Input::kLeaveRequested) = {Output::kLeave, State::kReleased};
+    at(state, Input::kEvicted) = {Output::kNothing, State::kReleased};
+    at(state, Input::kRejected) = {Output::kNothing, State::kReleased};
+  }
+  return table;
+}
+
+constexpr Table kTable = make_table();
+
+}  // namespace
+
+const ParticipantEdge& edge_of(ParticipantState state, ParticipantInput input) {
+  return kTable[index_of(state)][index_of(input)];
+}
+
+void Participant::locate(std::string name, std::string address) {
+  node_.name = std::move(name);
+  node_.address = std::move(address);
+}
+
+ParticipantInput Participant::classify(const ParticipantEvent& event) const {
+  struct Reader {
+    const Participant& self;
+    Input operator()(const JoinRequested&) const { return Input::kJoinRequested; }
+    Input operator()(const WorkersStarted&) const { return Input::kWorkersStarted; }
+    Input operator()(const WorkersGone&) const { return Input::kWorkersGone; }
+    Input operator()(const WorkersSucceeded&) const { return Input::kWorkersSucceeded; }
+    Input operator()(const LeaveRequested&) const { return Input::kLeaveRequested; }
+    Input operator()(const RendezvousUnreachable&) const { return Input::kRejected; }
+    Input operator()(const rdzv::Round& one) const {
+      return one.record->round <= self.node_.highest_round ? Input::kStale : Input::kRound;
+    }
+    Input operator()(const rdzv::Restart& one) const {
+      return one.round < self.round_ ? Input::kStale : Input::kRestart;
+    }
+    Input operator()(const rdzv::Evicted&) const { return Input::kEvicted; }
+    Input operator()(const rdzv::Refused&) const { return Input::kRejected; }
+    Input operator()(const rdzv::TimedOut&) const { return Input::kRejected; }
+    Input operator()(const rdzv::Closed&) const { return Input::kClosed; }
+  };
+  return std::visit(Reader{*this}, event);
+}
+
+void Participant::step(const ParticipantEvent& event, std::vector<NodeStatement>* out) {
+  const ParticipantInput input = classify(event);
+  const ParticipantEdge& edge = edge_of(state_, input);
+  state_ = edge.next;
+  switch (input) {
+    case Input::kRound: {
+      if (state_ != State::kAssigned) break;  // another round is not over here: not for this node
+      const auto& round = std::get<rdzv::Round>(event);
+      round_ = node_.highest_round = round.record->round;
+      node_.previous_rank = round.own.group_rank;
+      must_rejoin_ = false;
+      break;
+    }
+    case Input::kRestart:
+      node_.highest_round = std::max(node_.highest_round, std::get<rdzv::Restart>(event).round);
+      must_rejoin_ = true;
+      break;
+    case Input::kEvicted:
+      node_.highest_round = std::max(node_.highest_round, std::get<rdzv::Evicted>(event).round);
+      must_rejoin_ = true;
+      break;
+    case Input::kJoinRequested:
+    case Input::kLeaveRequested:
+    case Input::kRejected:
+    case Input::kClosed: must_rejoin_ = false; break;
+    default: break;
+  }
+  switch (edge.output) {
+    case Output::kNothing: break;
+    case Output::kGone: out->push_back(rdzv::Gone{node_.id, round_}); break;
+    case Output::kGoneAndJoin: out->push_back(rdzv::Gone{node_.id, round_}); [[fallthrough]];
+    case Output::kJoin:
+      has_ever_joined_ = true;
+      out->push_back(rdzv::Join{node_, settings_});
+      break;
+    case Output::kDone: out->push_back(rdzv::Done{node_.id, round_}); break;
+    case Output::kLeave:
+      if (!has_ever_joined_) break;
+      out->push_back(rdzv::Leave{node_.id, std::get<LeaveRequested>(event).reason});
+      break;
+  }
+}
+
+}  // namespace elastic::core
