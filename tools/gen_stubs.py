@@ -60,6 +60,12 @@ def generate() -> str:
     text = text.replace("typing.SupportsInt | typing.SupportsIndex", "int")
     text = text.replace("typing.SupportsFloat | typing.SupportsIndex", "float")
     text = text.replace("*args)", "*args: object)").replace("other: typing.Any", "other: object")
+    # Values that compare equal by their fields have no hash.
+    text = re.sub(r"__eq__\(self, arg0: \w+\)", "__eq__(self, other: object)", text)
+    text = text.replace(
+        "__hash__: typing.ClassVar[None] = None",
+        "__hash__: typing.ClassVar[None] = None  # type: ignore[assignment]",
+    )
     # __enter__ returns the object itself; the version is not part of the interface.
     text = re.sub(
         r"^class (\w+)[^\n]*:\n(?:(?!^class ).*\n)*?    def __enter__\(self\) -> typing\.Any",

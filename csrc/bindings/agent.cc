@@ -101,8 +101,17 @@ void bind_options(py::module_& module) {
            py::arg("stdout_target") = plain.stdout_target,
            py::arg("stderr_target") = plain.stderr_target,
            "`env` is for this worker only and overrides all other variables.")
+      .def_property_readonly("argv",
+                             [](const WorkerTemplate& self) {
+                               std::vector<py::str> words;
+                               for (const std::string& word : self.argv) {
+                                 words.push_back(from_os(word));
+                               }
+                               return words;
+                             })
       .def_readonly("stdout_target", &WorkerTemplate::stdout_target)
       .def_readonly("stderr_target", &WorkerTemplate::stderr_target);
+  show_fields<WorkerTemplate>({"argv", "stdout_target", "stderr_target"});
 
   const AgentOptions defaults;
   py::class_<AgentOptions>(module, "AgentOptions", "The workers of an agent and its settings.")
@@ -160,7 +169,12 @@ void bind_options(py::module_& module) {
            py::arg("start_timeout") = to_seconds(defaults.guardian.start_timeout),
            "One WorkerTemplate for each local rank; workers inherit no variables except `env`. "
            "`max_restarts` is the budget of the whole job. Without `rendezvous` the job has one "
-           "node.");
+           "node.")
+      .def_readonly("run_id", &AgentOptions::run_id)
+      .def_readonly("role", &AgentOptions::role)
+      .def_readonly("workers", &AgentOptions::workers)
+      .def_readonly("rendezvous", &AgentOptions::rendezvous);
+  show_fields<AgentOptions>({"run_id", "role", "workers", "rendezvous"});
 }
 
 void bind_round(py::module_& module) {
@@ -170,6 +184,8 @@ void bind_round(py::module_& module) {
       .def_readonly("role_rank", &WorkerAssignment::role_rank)
       .def_readonly("world_size", &WorkerAssignment::world_size)
       .def_readonly("role_world_size", &WorkerAssignment::role_world_size);
+  show_fields<WorkerAssignment>(
+      {"local_rank", "rank", "world_size", "role_rank", "role_world_size"});
   py::class_<RoundInfo, std::shared_ptr<RoundInfo>>(
       module, "RoundInfo", "The facts of a round that all its workers share.")
       .def_readonly("round", &RoundInfo::round)
@@ -181,6 +197,8 @@ void bind_round(py::module_& module) {
       .def_readonly("master_addr", &RoundInfo::master_addr)
       .def_readonly("master_port", &RoundInfo::master_port)
       .def_readonly("workers", &RoundInfo::workers, "this node's");
+  show_fields<RoundInfo>(
+      {"round", "restart_count", "group_rank", "group_world_size", "master_addr", "master_port"});
 }
 
 void bind_events(py::module_& module) {
@@ -210,6 +228,7 @@ void bind_events(py::module_& module) {
       .def_property_readonly("log_dir",
                              [](const AgentEvent& self) { return from_os(self.log_dir); })
       .def_readonly("message", &AgentEvent::message);
+  show_fields<AgentEvent>({"kind", "state", "local_rank", "pid", "message"});
 
   py::class_<WorkerFailure>(module, "WorkerFailure", "A worker that failed and was not stopped.")
       .def_readonly("local_rank", &WorkerFailure::local_rank)
@@ -224,6 +243,7 @@ void bind_events(py::module_& module) {
                              [](const WorkerFailure& self) { return from_os(self.stderr_path); })
       .def_readonly("stderr_tail", &WorkerFailure::stderr_tail,
                     "the last lines of a stderr that was inherited and captured");
+  show_fields<WorkerFailure>({"local_rank", "rank", "pid", "exit"});
   py::class_<AgentResult>(module, "AgentResult", "The result of an agent's run.")
       .def_readonly("state", &AgentResult::state)
       .def_readonly("exit_code", &AgentResult::exit_code)
@@ -232,6 +252,7 @@ void bind_events(py::module_& module) {
                     "in this node's last round, earliest first, without workers that were stopped")
       .def_readonly("job", &AgentResult::job,
                     "None if the agent ended before it received the job's result");
+  show_fields<AgentResult>({"state", "exit_code", "message", "failures", "job"});
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <pybind11/typing.h>
 
 #include <chrono>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -55,6 +56,22 @@ inline Instant to_deadline(std::optional<double> timeout) {
   // On Linux steady_clock is CLOCK_MONOTONIC, the clock of Instant.
   const Instant now(std::chrono::steady_clock::now().time_since_epoch());
   return add_saturating(now, from_seconds(*timeout));
+}
+
+// Gives a bound class a __repr__ of the form <Name field=value ...>, from its readable properties.
+template <typename Type>
+void show_fields(std::initializer_list<const char*> names) {
+  const std::vector<std::string> fields(names.begin(), names.end());
+  const pybind11::type bound = pybind11::type::of<Type>();
+  const auto show = [fields](const pybind11::object& self) {
+    std::string text = "<" + pybind11::cast<std::string>(pybind11::type::of(self).attr("__name__"));
+    for (const std::string& field : fields) {
+      text += " " + field + "=" + std::string(pybind11::repr(self.attr(field.c_str())));
+    }
+    return text + ">";
+  };
+  bound.attr("__repr__") =
+      pybind11::cpp_function(show, pybind11::name("__repr__"), pybind11::is_method(bound));
 }
 
 // In the time of time.monotonic().

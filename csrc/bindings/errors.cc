@@ -23,7 +23,6 @@ struct ExceptionClasses {
   PyObject* rendezvous_timeout = nullptr;
   PyObject* rendezvous_unavailable = nullptr;
   PyObject* resource_exhausted = nullptr;
-  PyObject* worker_failed = nullptr;
 };
 
 ExceptionClasses& classes() {
@@ -112,8 +111,6 @@ void bind_errors(py::module_& module) {
   all.resource_exhausted =
       make_class(module, "ResourceExhausted",
                  "The system has no file descriptor, process or memory left.", {all.elastic_error});
-  all.worker_failed = make_class(module, "WorkerFailed", "A worker process ended with a failure.",
-                                 {all.elastic_error});
 }
 
 void raise_status(const Status& status, Domain domain) {

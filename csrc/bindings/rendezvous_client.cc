@@ -92,6 +92,8 @@ void bind_round(py::module_& module) {
       .def_property_readonly(
           "base_rank", [](const RendezvousRound& self) { return self.own.base_rank; },
           "the global rank of this node's first worker");
+  show_fields<RendezvousRound>(
+      {"round", "group_rank", "nodes", "world_size", "base_rank", "master_addr", "master_port"});
 }
 
 }  // namespace

@@ -5,8 +5,12 @@
 
 #include <pybind11/stl.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "bindings/convert.h"
 #include "bindings/python_backend.h"
@@ -90,6 +94,22 @@ void bind_options(py::module_& module) {
       .def_readonly("endpoint_port", &RendezvousOptions::endpoint_port)
       .def_readonly("local_addr", &RendezvousOptions::local_addr)
       .def_property_readonly("is_single_node", &RendezvousOptions::is_single_node);
+  show_fields<RendezvousOptions>({"endpoint_host", "endpoint_port", "local_addr"});
+}
+
+using ResultFields = std::tuple<JobOutcome, JobCause, int, int, std::string, std::string,
+                                std::vector<std::string>, std::optional<FailureEvidence>>;
+
+ResultFields fields_of_result(const JobResult& one) {
+  return {one.outcome, one.cause,   one.exit_code, one.rank,
+          one.node,    one.message, one.lost,      one.evidence};
+}
+
+JobResult result_of(const ResultFields& fields) {
+  JobResult one;
+  std::tie(one.outcome, one.cause, one.exit_code, one.rank, one.node, one.message, one.lost,
+           one.evidence) = fields;
+  return one;
 }
 
 void bind_result(py::module_& module) {
@@ -108,7 +128,18 @@ void bind_result(py::module_& module) {
       .def_property_readonly(
           "time", [](const FailureEvidence& self) { return static_cast<double>(self.time) / 1e9; },
           "of the exit, in seconds since 1970 on that host's clock")
-      .def_readonly("output", &FailureEvidence::output, "the last lines of its stderr");
+      .def_readonly("output", &FailureEvidence::output, "the last lines of its stderr")
+      .def(
+          "__eq__",
+          [](const FailureEvidence& self, const FailureEvidence& other) { return self == other; },
+          py::is_operator())
+      .def(py::pickle(
+          [](const FailureEvidence& one) { return std::tuple(one.host, one.time, one.output); },
+          [](const std::tuple<std::string, std::int64_t, std::string>& fields) {
+            const auto& [host, time, text] = fields;
+            return FailureEvidence{.host = host, .time = time, .output = text};
+          }));
+  show_fields<FailureEvidence>({"host", "time", "output"});
   py::class_<JobResult>(module, "JobResult", "The result of a job, which every node receives.")
       .def_readonly("outcome", &JobResult::outcome)
       .def_readonly("cause", &JobResult::cause)
@@ -117,7 +148,12 @@ void bind_result(py::module_& module) {
       .def_readonly("node", &JobResult::node, "where")
       .def_readonly("message", &JobResult::message)
       .def_readonly("evidence", &JobResult::evidence, "of the worker that failed first, or None")
-      .def_readonly("lost", &JobResult::lost, "names of nodes lost in the last round");
+      .def_readonly("lost", &JobResult::lost, "names of nodes lost in the last round")
+      .def(
+          "__eq__", [](const JobResult& self, const JobResult& other) { return self == other; },
+          py::is_operator())
+      .def(py::pickle(&fields_of_result, &result_of));
+  show_fields<JobResult>({"outcome", "cause", "exit_code", "rank", "node", "message", "lost"});
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "bindings/convert.h"
 #include "bindings/errors.h"
 #include "bindings/store.h"
 
@@ -51,6 +52,7 @@ void bind_stats(py::module_& module) {
       .def_readonly("requests", &StoreServerStats::requests)
       .def_readonly("keys", &StoreServerStats::keys)
       .def_readonly("bytes", &StoreServerStats::bytes, "Keys, values and buffers held now.");
+  show_fields<StoreServerStats>({"connections", "requests", "keys", "bytes"});
 }
 
 constexpr const char* kServerDoc =

@@ -101,6 +101,7 @@ void bind_event(py::module_& module) {
       .def_readonly("message", &WorkerEvent::message)
       .def_property_readonly(
           "at", [](const WorkerEvent& self) { return to_seconds_since_boot(self.at); });
+  show_fields<WorkerEvent>({"kind", "local_rank", "pid", "message"});
 }
 
 void bind_command(py::module_& module) {
@@ -115,7 +116,14 @@ void bind_command(py::module_& module) {
                                   .stderr_path = to_os(stderr_path)};
            }),
            py::arg("argv"), py::kw_only(), py::arg("env"), py::arg("cwd") = "",
-           py::arg("stdout_path") = "", py::arg("stderr_path") = "");
+           py::arg("stdout_path") = "", py::arg("stderr_path") = "")
+      .def("__repr__", [](const WorkerCommand& self) {
+        std::string text = "<WorkerCommand";
+        for (const std::string& word : self.argv) {
+          text += " " + std::string(py::repr(from_os(word)));
+        }
+        return text + ">";
+      });
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ from __future__ import annotations
 import collections.abc
 import datetime
 import typing
-__all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentState', 'ConfigError', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REFUSED', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'QueueEmpty', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailed', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'file_backend', 'store_backend']
+__all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentState', 'ConfigError', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REFUSED', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'QueueEmpty', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'file_backend', 'store_backend']
 class ElasticError(Exception):
     """The base class of elastic's errors."""
 
@@ -44,13 +44,12 @@ class RendezvousUnavailable(RendezvousError, ConnectionError):
 class ResourceExhausted(ElasticError):
     """The system has no file descriptor, process or memory left."""
 
-class WorkerFailed(ElasticError):
-    """A worker process ended with a failure."""
-
 class StoreServerStats:
     """
     Counters of a server since its start.
     """
+    def __repr__(self) -> str:
+        ...
     @property
     def bytes(self) -> int:
         """
@@ -444,6 +443,8 @@ class WorkerEvent:
         @property
         def value(self) -> int:
             ...
+    def __repr__(self) -> str:
+        ...
     @property
     def at(self) -> float:
         ...
@@ -475,6 +476,8 @@ class WorkerCommand:
     One worker's program, directory, environment and output files.
     """
     def __init__(self, argv: list[str], *, env: dict[str, str], cwd: str = '', stdout_path: str = '', stderr_path: str = '') -> None:
+        ...
+    def __repr__(self) -> str:
         ...
 class WorkerGroup:
     """
@@ -512,12 +515,14 @@ class RendezvousBackend:
     A state that the nodes of a job share, with an atomic compare-and-set. The backends of
     elastic are native; any Python object with the same members can be used instead.
     """
+    def __repr__(self) -> str:
+        ...
     def get_state(self) -> tuple[bytes, bytes] | None:
         """
         (bytes, token) of the stored state, None if there is none. The token identifies this
         version.
         """
-    def set_state(self, state: bytes, token: bytes | None = None) -> tuple[bytes, bytes, bool]:
+    def set_state(self, state: bytes, token: typing.Any = None) -> tuple[bytes, bytes, bool] | None:
         """
         Replaces the state if its token matches (None: only if nothing is stored). Returns the
         stored state, its token, and whether this call stored it.
@@ -580,6 +585,8 @@ class RendezvousOptions:
         """
         Without an endpoint or a backend (a RendezvousBackend, or an object like one) the job has one node. Times are seconds. `extra_settings` are compared with those of the other nodes.
         """
+    def __repr__(self) -> str:
+        ...
     @property
     def endpoint_host(self) -> str:
         ...
@@ -702,6 +709,15 @@ class FailureEvidence:
     """
     What a failed worker left to read.
     """
+    __hash__: typing.ClassVar[None] = None  # type: ignore[assignment]
+    def __eq__(self, other: object) -> bool:
+        ...
+    def __getstate__(self) -> tuple[str, int, str]:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def __setstate__(self, arg0: tuple[str, int, str]) -> None:
+        ...
     @property
     def host(self) -> str:
         """
@@ -721,6 +737,15 @@ class JobResult:
     """
     The result of a job, which every node receives.
     """
+    __hash__: typing.ClassVar[None] = None  # type: ignore[assignment]
+    def __eq__(self, other: object) -> bool:
+        ...
+    def __getstate__(self) -> tuple[JobOutcome, JobCause, int, int, str, str, list[str], FailureEvidence | None]:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def __setstate__(self, arg0: tuple[JobOutcome, JobCause, int, int, str, str, collections.abc.Sequence[str], FailureEvidence | None]) -> None:
+        ...
     @property
     def cause(self) -> JobCause:
         ...
@@ -759,6 +784,8 @@ class RendezvousRound:
     """
     A round, and this node's ranks in it.
     """
+    def __repr__(self) -> str:
+        ...
     @property
     def base_rank(self) -> int:
         """
@@ -952,6 +979,11 @@ class WorkerTemplate:
         """
         `env` is for this worker only and overrides all other variables.
         """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def argv(self) -> list[str]:
+        ...
     @property
     def stderr_target(self) -> StreamTarget:
         ...
@@ -966,10 +998,26 @@ class AgentOptions:
         """
         One WorkerTemplate for each local rank; workers inherit no variables except `env`. `max_restarts` is the budget of the whole job. Without `rendezvous` the job has one node.
         """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def rendezvous(self) -> RendezvousOptions:
+        ...
+    @property
+    def role(self) -> str:
+        ...
+    @property
+    def run_id(self) -> str:
+        ...
+    @property
+    def workers(self) -> list[WorkerTemplate]:
+        ...
 class WorkerAssignment:
     """
     The ranks of one worker in a round.
     """
+    def __repr__(self) -> str:
+        ...
     @property
     def local_rank(self) -> int:
         ...
@@ -989,6 +1037,8 @@ class RoundInfo:
     """
     The facts of a round that all its workers share.
     """
+    def __repr__(self) -> str:
+        ...
     @property
     def generation(self) -> int:
         ...
@@ -1088,6 +1138,8 @@ class AgentEvent:
         @property
         def value(self) -> int:
             ...
+    def __repr__(self) -> str:
+        ...
     @property
     def at(self) -> float:
         """
@@ -1125,6 +1177,8 @@ class WorkerFailure:
     """
     A worker that failed and was not stopped.
     """
+    def __repr__(self) -> str:
+        ...
     @property
     def error_file(self) -> str:
         ...
@@ -1155,6 +1209,8 @@ class AgentResult:
     """
     The result of an agent's run.
     """
+    def __repr__(self) -> str:
+        ...
     @property
     def exit_code(self) -> int:
         ...

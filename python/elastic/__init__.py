@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         StoreProtocolError,
         StoreTimeout,
         StoreUnavailable,
-        WorkerFailed,
     )
     from elastic.multiprocessing.errors.evidence import ProcessFailure
     from elastic.multiprocessing.logs import LogsSpecs, Std
@@ -49,7 +48,6 @@ _HOMES = {
     "StoreProtocolError": "elastic.errors",
     "StoreTimeout": "elastic.errors",
     "StoreUnavailable": "elastic.errors",
-    "WorkerFailed": "elastic.errors",
     "LogsSpecs": "elastic.multiprocessing.logs",
     "Std": "elastic.multiprocessing.logs",
     "ProcessFailure": "elastic.multiprocessing.errors.evidence",
@@ -75,10 +73,9 @@ __all__ = [
     "StoreServerStats",
     "StoreTimeout",
     "StoreUnavailable",
-    "WorkerFailed",
     "WorkerSpec",
     "WorkerState",
     "__version__",
 ]
 
-__getattr__, __dir__ = _lazy.attach(__name__, _HOMES)
+__getattr__, __dir__ = _lazy.attach(__name__, _HOMES, modules=("rendezvous", "torch"))

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 
 def attach(
-    package: str, homes: Mapping[str, str]
+    package: str, homes: Mapping[str, str], modules: Collection[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a package. ``homes``: each name and its module."""
+    """``__getattr__`` and ``__dir__`` of a package. ``homes``: each name and its module.
+
+    ``modules`` are submodules that are loaded on first use as well. ``dir()`` omits them: one may
+    need a package that is not installed.
+    """
 
     def load(name: str) -> Any:
+        if name in modules:
+            return importlib.import_module(f"{package}.{name}")
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -13,8 +13,7 @@
     │   ├── RendezvousClosed     the job has ended: no node can join it
     │   ├── RendezvousTimeout    also TimeoutError: no round within the join timeout
     │   └── RendezvousUnavailable   also ConnectionError: the coordinator is unreachable
-    ├── ResourceExhausted     the system has no file descriptor, process or memory left
-    └── WorkerFailed          a worker process ended with a failure
+    └── ResourceExhausted     the system has no file descriptor, process or memory left
 """
 
 from elastic._C import (
@@ -30,7 +29,6 @@ from elastic._C import (
     StoreProtocolError,
     StoreTimeout,
     StoreUnavailable,
-    WorkerFailed,
 )
 
 __all__ = [
@@ -46,5 +44,4 @@ __all__ = [
     "StoreProtocolError",
     "StoreTimeout",
     "StoreUnavailable",
-    "WorkerFailed",
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import signal
 import socket
 import threading
@@ -21,6 +23,7 @@ from elastic import (
     WorkerSpec,
     WorkerState,
 )
+from rendezvous_nodes import free_port
 
 
 def agent(program: str, **more: Any) -> LocalElasticAgent:
@@ -137,3 +140,21 @@ def test_the_address_of_a_node_of_several_belongs_to_its_rendezvous() -> None:
     meeting = _C.RendezvousOptions(endpoint_host="127.0.0.1", endpoint_port=1)
     with pytest.raises(ConfigError, match="rendezvous"):
         LocalElasticAgent(spec, environment={}, rendezvous=meeting)
+
+
+def test_an_unknown_stop_scope_is_refused_with_a_sentence() -> None:
+    spec = WorkerSpec(role="default", local_world_size=1, entrypoint="true")
+    with pytest.raises(ConfigError, match="stop_scope is 'x': expected one of group, leader"):
+        LocalElasticAgent(spec, environment={}, stop_scope="x")
+
+
+def test_the_result_of_a_job_of_several_nodes_can_be_pickled_and_copied() -> None:
+    # One node is enough for a job whose result comes from a coordinator.
+    rendezvous = _C.RendezvousOptions(
+        endpoint_host="127.0.0.1", endpoint_port=free_port(), max_nodes=2, last_call_timeout=0.1
+    )
+    result = agent("exit 3", rendezvous=rendezvous).run()
+    assert result.job is not None and result.job.outcome == _C.JobOutcome.FAILED
+    assert pickle.loads(pickle.dumps(result)) == result
+    assert copy.deepcopy(result) == result
+    assert "exit_code=3" in repr(result.job)

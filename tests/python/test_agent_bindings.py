@@ -206,3 +206,24 @@ def test_an_agent_is_an_error_in_a_forked_child() -> None:
         assert os.waitstatus_to_exitcode(status) == 0
         agent.request_stop(signal.SIGTERM)
         assert finish(agent).exit_code == 143
+
+
+def test_native_values_show_their_fields() -> None:
+    assert repr(shell("true")) == (
+        "<WorkerTemplate argv=['/bin/sh', '-c', 'true'] stdout_target=<StreamTarget.INHERIT: 0> "
+        "stderr_target=<StreamTarget.INHERIT: 0>>"
+    )
+    with start(shell("exit 3")) as agent:
+        event = wait_for(agent, Kind.WORKER_EXITED)
+        assert "local_rank=0" in repr(event) and "WORKER_EXITED" in repr(event)
+        assert repr(event.round).startswith("<RoundInfo round=1 restart_count=0 group_rank=0")
+        assert "rank=0" in repr(event.round.workers[0])
+        result = finish(agent)
+    assert "exit_code=3" in repr(result) and "<WorkerExit: exited with code 3>" in repr(result)
+    for value in (
+        _C.AgentOptions([shell("true")], env={}),
+        _C.RendezvousOptions(),
+        _C.WorkerCommand(["true"], env={}),
+        _C.file_backend("/nowhere", "job"),
+    ):
+        assert " object at 0x" not in repr(value)

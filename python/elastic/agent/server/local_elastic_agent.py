@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_SCOPES = {"group": _C.SignalScope.GROUP, "leader": _C.SignalScope.LEADER}
+
 
 class LocalElasticAgent:
     """Runs a spec's workers on this machine until those of the whole job succeed, or fail for good.
@@ -95,7 +97,7 @@ class LocalElasticAgent:
             rendezvous=rendezvous,
             stop_grace=shutdown_timeout,
             failure_grace=failure_grace,
-            stop_scope=_C.SignalScope.__members__[stop_scope.upper()],
+            stop_scope=_scope(stop_scope),
             exit_barrier_timeout=exit_barrier_timeout,
             master_port=spec.master_port or 0,
             worker_ports=worker_ports,
@@ -311,6 +313,13 @@ def _place_in(info: _C.RoundInfo) -> str:
     if info.group_world_size == 1:
         return ""
     return f" as node {info.group_rank} of {info.group_world_size}"
+
+
+def _scope(name: str) -> _C.SignalScope:
+    scope = _SCOPES.get(name)
+    if scope is None:
+        raise ConfigError(f"stop_scope is {name!r}: expected one of {', '.join(_SCOPES)}")
+    return scope
 
 
 def _logs_in(event: _C.AgentEvent, keeps_logs: bool) -> str:
