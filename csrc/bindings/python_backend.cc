@@ -84,11 +84,10 @@ class PythonBackend final : public RendezvousBackend {
     try {
       const py::object answer =
           object_.attr("set_state")(py::bytes(bytes.data(), bytes.size()), recall(token));
-      if (answer.is_none()) return StoredWrite{};
+      if (answer.is_none()) return read_after_write(bytes);
       const auto [now, its_token, was_set] =
           py::cast<std::tuple<py::bytes, py::object, py::object>>(answer);
-      return StoredWrite{PyObject_IsTrue(was_set.ptr()) == 1,
-                         {std::string(view_of(now)), remember(its_token)}};
+      return StoredWrite{py::bool_(was_set), {std::string(view_of(now)), remember(its_token)}};
     } catch (py::error_already_set& error) {
       return status_of(error);
     } catch (const py::cast_error&) {
@@ -97,6 +96,17 @@ class PythonBackend final : public RendezvousBackend {
   }
 
  private:
+  // Without an answer from set_state() only the stored bytes show whether it replaced them. No two
+  // states are equal.
+  Result<StoredWrite> read_after_write(std::string_view bytes) {
+    Result<std::optional<StoredState>> stored = get_state();
+    if (!stored.ok()) return stored.status();
+    if (!*stored) {
+      return Status(StatusCode::kUnavailable,
+                    name_ + ": set_state() returned None, and nothing is stored");
+    }
+    return StoredWrite{(*stored)->bytes == bytes, **std::move(stored)};
+  }
   Status status_of(py::error_already_set& error) const {
     StatusCode code = StatusCode::kUnavailable;
     if (is_fault_of_the_class(error)) code = StatusCode::kInternal;
@@ -133,7 +143,6 @@ class PythonBackend final : public RendezvousBackend {
 };
 
 using Backend = RendezvousBackend;
-using Token = std::optional<py::bytes>;
 
 std::optional<std::pair<py::bytes, py::bytes>> get_state(Backend& self) {
   auto stored = [&] {
@@ -145,17 +154,24 @@ std::optional<std::pair<py::bytes, py::bytes>> get_state(Backend& self) {
   return std::pair(py::bytes(state->bytes), py::bytes(state->token));
 }
 
-std::tuple<py::bytes, py::bytes, bool> set_state(Backend& self, const py::bytes& state,
-                                                 const Token& token) {
+std::optional<std::tuple<py::bytes, py::bytes, bool>> set_state(Backend& self,
+                                                                const py::bytes& state,
+                                                                const py::object& token) {
+  if (!token.is_none() && !py::isinstance<py::bytes>(token)) {
+    // No version has such a token, so that it cannot be the current one.
+    const auto stored = get_state(self);
+    if (!stored) return std::nullopt;
+    return std::tuple(stored->first, stored->second, false);
+  }
   const std::string bytes = state;
   std::optional<std::string> version;
-  if (token) version = std::string(*token);
+  if (!token.is_none()) version = std::string(py::bytes(token));
   auto answer = [&] {
     const py::gil_scoped_release release;
     return self.set_state(bytes, version);
   }();
   const StoredWrite write = unwrap(std::move(answer), Domain::kRendezvous);
-  return {py::bytes(write.now.bytes), py::bytes(write.now.token), write.was_set};
+  return std::tuple(py::bytes(write.now.bytes), py::bytes(write.now.token), write.was_set);
 }
 
 }  // namespace
@@ -166,18 +182,21 @@ std::shared_ptr<RendezvousBackend> to_backend(const py::object& object) {
 }
 
 void bind_rendezvous_backends(py::module_& module) {
-  py::class_<Backend, std::shared_ptr<Backend>>(
-      module, "RendezvousBackend",
-      "A state that the nodes of a job share, with an atomic compare-and-set. The backends of\n"
-      "elastic are native; any Python object with the same members can be used instead.")
-      .def_property_readonly("name", &Backend::name)
-      .def("get_state", &get_state,
-           "(bytes, token) of the stored state, None if there is none. The token identifies this\n"
-           "version.")
-      .def(
-          "set_state", &set_state, py::arg("state"), py::arg("token") = py::none(),
-          "Replaces the state if its token matches (None: only if nothing is stored). Returns the\n"
-          "stored state, its token, and whether this call stored it.");
+  auto backend =
+      py::class_<Backend, std::shared_ptr<Backend>>(
+          module, "RendezvousBackend",
+          "A state that the nodes of a job share, with an atomic compare-and-set. The backends of\n"
+          "elastic are native; any Python object with the same members can be used instead.")
+          .def_property_readonly("name", &Backend::name)
+          .def("get_state", &get_state,
+               "(bytes, token) of the stored state, None if there is none. The token identifies "
+               "this\n"
+               "version.")
+          .def("set_state", &set_state, py::arg("state"), py::arg("token") = py::none(),
+               "Replaces the state if its token matches (None: only if nothing is stored). Returns "
+               "the\n"
+               "stored state, its token, and whether this call stored it.");
+  show_fields<Backend>({"name"});
   const StoreBackendOptions store;
   module.def(
       "store_backend",

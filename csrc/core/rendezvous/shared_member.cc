@@ -88,6 +88,10 @@ NodeId addressee(const RendezvousAction& action) {
   return std::visit([](const auto& one) { return one.to; }, action);
 }
 
+std::string seconds_text(Duration duration) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
+}
+
 Status lost_state() {
   return {StatusCode::kFailedPrecondition,
           "the store was restarted: the job's state in it is gone"};
@@ -125,7 +129,8 @@ Status SharedMember::read(const std::optional<StoredState>& stored, Instant now,
   is_up_to_date_ = !is_stale(stored);
   if (!is_up_to_date_) {
     next_poll_ = next_duty_ = now + failures_.next();
-    return {};
+    return out_of_reach("read", now - last_contact_,
+                        Status(StatusCode::kUnavailable, "it returns only old versions"));
   }
   const Duration gap = now - last_contact_;
   if (has_contact_ && gap > settings_.node_timeout / 4) {
@@ -217,9 +222,31 @@ Status SharedMember::could_not_read(const Status& cause, Instant now) {
 std::optional<SharedWrite> SharedMember::propose(Instant now, std::vector<RendezvousAction>* told) {
   if (refusal_ || !is_up_to_date_) return std::nullopt;
   ELASTIC_CHECK(!is_machine_void_);
+  if (has_join_expired(now)) {
+    unsaid_.clear();
+    told->push_back(rdzv::TimedOut{self_, "the join could not be written to the store within " +
+                                              seconds_text(settings_.join_timeout)});
+    return std::nullopt;
+  }
   const std::vector<RendezvousEvent> events = events_to_step(now);
   if (events.empty()) return std::nullopt;
   return try_steps(events, now, told);
+}
+
+// Every other write may win for ever, or the store may accept none: the join is answered all the
+// same.
+bool SharedMember::has_join_expired(Instant now) {
+  const bool is_pending = std::any_of(unsaid_.begin(), unsaid_.end(), [](const auto& one) {
+    return std::holds_alternative<rdzv::Join>(one);
+  });
+  if (!is_pending) {
+    join_pending_since_.reset();
+    return false;
+  }
+  if (!join_pending_since_) join_pending_since_ = now;
+  if (now - *join_pending_since_ <= settings_.join_timeout) return false;
+  join_pending_since_.reset();
+  return true;
 }
 
 std::vector<RendezvousEvent> SharedMember::events_to_step(Instant now) const {
@@ -298,9 +325,8 @@ Status SharedMember::write_failed(const Status& cause, Instant now) {
 Status SharedMember::out_of_reach(const char* what, Duration outage, const Status& cause) const {
   if (outage <= (lineage_ ? settings_.store_grace : settings_.join_timeout)) return {};
   return {lineage_ ? StatusCode::kUnavailable : StatusCode::kDeadlineExceeded,
-          "the store could not be " + std::string(what) + " for " +
-              std::to_string(std::chrono::duration_cast<std::chrono::seconds>(outage).count()) +
-              " s: " + std::string(cause.message())};
+          "the store could not be " + std::string(what) + " for " + seconds_text(outage) + ": " +
+              std::string(cause.message())};
 }
 
 void SharedMember::taken(Attempt attempt, Instant now, std::vector<RendezvousAction>* told) {

@@ -99,6 +99,7 @@ class SharedMember {
   bool is_new_to_the_node(const RendezvousAction& action, Instant now);
   void forget_what_was_told();
   bool is_timekeeper(Instant now) const;
+  bool has_join_expired(Instant now);
   bool must_wait_to_join(Instant now) const;
   Status out_of_reach(const char* what, Duration outage, const Status& cause) const;
   void plan(Instant now);
@@ -115,7 +116,8 @@ class SharedMember {
   std::vector<RendezvousEvent> unsaid_;
   bool has_joined_ = false;
   bool has_ever_joined_ = false;
-  std::optional<Status> refusal_;  // what is stored cannot be worked with
+  std::optional<Instant> join_pending_since_;  // said, and not written yet
+  std::optional<Status> refusal_;              // what is stored cannot be worked with
 
   std::optional<NodeId> lineage_;
   std::uint64_t version_ = 0;  // the newest that was seen

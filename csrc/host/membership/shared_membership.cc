@@ -1,13 +1,23 @@
 #include "host/membership/shared_membership.h"
 
+#include <chrono>
 #include <utility>
+#include <variant>
+
+#include "elastic/agent.h"
 
 namespace elastic::host {
+namespace {
+
+// A backend that returns from its calls lets its own thread report first.
+constexpr Duration kAnswerMargin = std::chrono::seconds(1);
+
+}  // namespace
 
 Result<std::unique_ptr<Membership>> SharedMembership::open(os::EventLoop* loop,
                                                            const RendezvousOptions& options,
                                                            Sink sink) {
-  std::unique_ptr<SharedMembership> self(new SharedMembership(loop, std::move(sink)));
+  std::unique_ptr<SharedMembership> self(new SharedMembership(loop, options, std::move(sink)));
   auto thread = SharedStateThread::start(
       options,
       [loop, sink_ptr = self->sink_](MembershipEvent event) {
@@ -22,21 +32,46 @@ Result<std::unique_ptr<Membership>> SharedMembership::open(os::EventLoop* loop,
       });
   if (!thread.ok()) return thread.status();
   self->thread_ = *std::move(thread);
+  self->await_answer();
   return std::unique_ptr<Membership>(std::move(self));
 }
 
-SharedMembership::SharedMembership(os::EventLoop* loop, Sink sink)
+SharedMembership::SharedMembership(os::EventLoop* loop, const RendezvousOptions& options, Sink sink)
     : loop_(loop),
-      sink_(std::make_shared<Sink>(std::move(sink))),
+      join_timeout_(options.settings.join_timeout),
+      store_name_(options.backend->name()),
+      user_sink_(std::move(sink)),
+      sink_(std::make_shared<Sink>([this](const MembershipEvent& event) { deliver(event); })),
       on_settled_(std::make_shared<std::function<void()>>([this] { finish_drain(); })),
-      drain_timer_(loop, [this] { finish_drain(); }) {}
+      drain_timer_(loop, [this] { finish_drain(); }),
+      answer_timer_(loop, [this] { give_up(); }) {}
 
 SharedMembership::~SharedMembership() {
   *sink_ = nullptr;
   *on_settled_ = nullptr;
 }
 
-void SharedMembership::say(const NodeStatement& statement) { thread_->say(statement); }
+void SharedMembership::say(const NodeStatement& statement) {
+  if (std::holds_alternative<rdzv::Join>(statement)) await_answer();
+  thread_->say(statement);
+}
+
+void SharedMembership::deliver(const MembershipEvent& event) {
+  // A note is no answer: it may be about the outage.
+  if (!std::holds_alternative<MembershipNote>(event)) answer_timer_.disarm();
+  user_sink_(event);
+}
+
+void SharedMembership::await_answer() {
+  answer_timer_.arm(add_saturating(add_saturating(loop_->now(), join_timeout_), kAnswerMargin));
+}
+
+void SharedMembership::give_up() {
+  *sink_ = nullptr;
+  user_sink_(MembershipLost{kExitJoinTimedOut,
+                            store_name_ + " rendezvous: a call of the backend has not returned " +
+                                "within the join timeout"});
+}
 
 void SharedMembership::drain(Duration limit, std::function<void()> done) {
   on_drained_ = std::move(done);

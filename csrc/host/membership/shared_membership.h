@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "elastic/rendezvous_options.h"
 #include "host/membership/membership.h"
@@ -25,20 +26,28 @@ class SharedMembership final : public Membership {
   SharedMembership& operator=(const SharedMembership&) = delete;
   ~SharedMembership() override;  // waits for a call of the backend that has begun
 
+  // If the backend does not return from a call, a join ends with MembershipLost.
   void say(const NodeStatement& statement) override;
   int waiting_nodes() const override { return thread_->waiting_nodes(); }
   void drain(Duration limit, std::function<void()> done) override;
 
  private:
-  SharedMembership(os::EventLoop* loop, Sink sink);
+  SharedMembership(os::EventLoop* loop, const RendezvousOptions& options, Sink sink);
+  void deliver(const MembershipEvent& event);
+  void await_answer();
+  void give_up();
   void finish_drain();
 
   os::EventLoop* const loop_;
+  const Duration join_timeout_;
+  const std::string store_name_;
+  const Sink user_sink_;
   // Also of the work that the thread has posted, which may outlive the membership; empty then.
   const std::shared_ptr<Sink> sink_;
   const std::shared_ptr<std::function<void()>> on_settled_;
   std::function<void()> on_drained_;
   os::EventLoop::Timer drain_timer_;
+  os::EventLoop::Timer answer_timer_;  // a call of the backend may never return
   std::unique_ptr<SharedStateThread> thread_;
 };
 

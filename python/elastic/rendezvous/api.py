@@ -29,10 +29,7 @@ class RendezvousParameters:
     ) -> None:
         if not backend:
             raise ConfigError("the name of the rendezvous backend is empty")
-        if min_nodes < 1:
-            raise ConfigError(f"min_nodes is {min_nodes}: a job has at least one node")
-        if max_nodes < min_nodes:
-            raise ConfigError(f"max_nodes is {max_nodes}, but min_nodes is {min_nodes}")
+        check_nodes(min_nodes, max_nodes)
         self.backend = backend
         self.endpoint = endpoint
         self.run_id = run_id
@@ -65,6 +62,13 @@ class RendezvousParameters:
             raise ConfigError(
                 f"the rendezvous setting {key} is {value!r}: expected a whole number"
             ) from None
+
+
+def check_nodes(min_nodes: int, max_nodes: int) -> None:
+    if min_nodes < 1:
+        raise ConfigError(f"min_nodes is {min_nodes}: a job has at least one node")
+    if max_nodes < min_nodes:
+        raise ConfigError(f"max_nodes is {max_nodes}, but min_nodes is {min_nodes}")
 
 
 class RendezvousStoreInfo:

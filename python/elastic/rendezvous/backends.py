@@ -13,7 +13,7 @@ from typing import Any
 
 from elastic import _C
 from elastic.constants import SHARED
-from elastic.errors import ConfigError
+from elastic.errors import ConfigError, StoreError
 from elastic.rendezvous.api import RendezvousBackend, RendezvousParameters
 from elastic.rendezvous.errors import RendezvousConnectionError, RendezvousStateError
 from elastic.text import split_endpoint
@@ -54,6 +54,8 @@ class C10dRendezvousBackend(RendezvousBackend):
     def set_state(
         self, state: bytes, token: bytes | None = None
     ) -> tuple[bytes, bytes, bool] | None:
+        if token is not None and not isinstance(token, bytes):
+            return _current(self.get_state())  # no version has such a token
         wanted = base64.b64encode(state)
         stored = self._compare_set(token or b"", wanted)
         if stored == wanted:
@@ -64,9 +66,17 @@ class C10dRendezvousBackend(RendezvousBackend):
 
     def _compare_set(self, expected: bytes, desired: bytes) -> bytes:
         try:
-            return bytes(self._store.compare_set(self._key, expected.decode(), desired.decode()))
+            found = self._store.compare_set(
+                self._key, expected.decode("ascii", "replace"), desired.decode()
+            )
+            return bytes(found)
         except (RuntimeError, ValueError, OSError) as error:
             raise RendezvousConnectionError(f"the rendezvous store failed: {error}") from error
+
+
+def _current(stored: tuple[bytes, Any] | None) -> tuple[bytes, Any, bool] | None:
+    """The answer to a write whose token is not that of a version."""
+    return None if stored is None else (*stored, False)
 
 
 def _decode(text: bytes) -> bytes:
@@ -129,10 +139,13 @@ def create_backend(params: RendezvousParameters) -> tuple[Any, Any]:
     host, port = split_endpoint(params.endpoint or "localhost", "the rendezvous endpoint")
     number = int(port or TCP_STORE_PORT)
     store: _C.StoreClient
-    if params.get_as_bool("is_host", False):
-        store = _HostedStore(_C.StoreServer(host, number))
-    else:
-        store = _C.StoreClient(host, number, timeout=float(params.get("read_timeout", 60)))
+    try:
+        if params.get_as_bool("is_host", False):
+            store = _HostedStore(_C.StoreServer(host, number))
+        else:
+            store = _C.StoreClient(host, number, timeout=float(params.get("read_timeout", 60)))
+    except StoreError as error:
+        raise RendezvousConnectionError(f"the rendezvous store failed: {error}") from error
     return _C.store_backend(host, store.port, params.run_id), store
 
 

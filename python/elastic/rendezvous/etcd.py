@@ -49,6 +49,9 @@ class EtcdRendezvousBackend(RendezvousBackend):
         return _state_of(answer["responses"][0])
 
     def set_state(self, state: bytes, token: int | None = None) -> tuple[bytes, int, bool] | None:
+        if token is not None and not isinstance(token, int):
+            stored = self.get_state()  # no version has such a token
+            return None if stored is None else (*stored, False)
         put: dict[str, Any] = {"key": self._key, "value": _encoded(state)}
         put["lease"] = self._renewed_lease()
         unchanged = {

@@ -22,9 +22,10 @@ from elastic.rendezvous.api import (
     RendezvousParameters,
     RendezvousStoreInfo,
     ServedRound,
+    check_nodes,
 )
 from elastic.rendezvous.errors import RendezvousGracefulExitError
-from elastic.rendezvous.keys import Keys, read
+from elastic.rendezvous.keys import Keys, read_values
 from elastic.text import split_endpoint
 
 logger = logging.getLogger(__name__)
@@ -105,6 +106,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
         ``backend`` is any object with the members of a RendezvousBackend. ``store`` has no effect:
         each round has a fresh store of its own, served by its rank 0.
         """
+        check_nodes(min_nodes, max_nodes)
         timeout = timeout or RendezvousTimeout()
         interval = as_seconds(keep_alive_interval)
         options = _C.RendezvousOptions(
@@ -247,8 +249,8 @@ def create(params: RendezvousParameters) -> RendezvousHandler:
 
 def _keys(params: RendezvousParameters) -> Keys:
     """The settings, read as those of the command line are."""
-    text = ",".join(f"{key}={value}" for key, value in params.config.items())
-    keys = read(text, "the rendezvous settings", params.backend, is_ours=True)
+    given = {key: str(value) for key, value in params.config.items() if value is not None}
+    keys = read_values(given, "the rendezvous settings", params.backend, is_ours=True)
     for note in keys.notes:
         logger.info("%s", note)
     return keys

@@ -52,7 +52,11 @@ class Keys(NamedTuple):
 
 def read(text: str, origin: str, backend: str, is_ours: bool) -> Keys:
     """Reads ``KEY=VALUE,...`` for a backend; the last of several values of a key counts."""
-    given = _split(text, origin)
+    return read_values(_split(text, origin), origin, backend, is_ours)
+
+
+def read_values(given: Mapping[str, str], origin: str, backend: str, is_ours: bool) -> Keys:
+    """Reads the keys and values that were given for a backend."""
     if is_ours:
         for key in given:
             if key not in KNOWN:

@@ -255,6 +255,22 @@ TEST_F(SharedMemberTest, GivesUpAStoreThatNeverWasThereAfterJoinTimeout) {
   EXPECT_EQ(a.member.could_not_read(cause, now + 31s).code(), StatusCode::kDeadlineExceeded);
 }
 
+TEST_F(SharedMemberTest, AJoinThatIsNeverWrittenTimesOut) {
+  Node& node = add(1, settings_of(1, 2));
+  node.join();
+  bool has_timed_out = false;
+  for (Duration waited{}; waited <= node.settings.join_timeout + 1s; waited += 500ms) {
+    ASSERT_TRUE(node.member.read(std::nullopt, now + waited, &node.told).ok());
+    if (node.member.propose(now + waited, &node.told)) {
+      ASSERT_TRUE(node.member.wrote({false, {}}, now + waited, &node.told).ok());
+    }
+    has_timed_out = node.heard<rdzv::TimedOut>() != nullptr;
+    EXPECT_EQ(has_timed_out, waited > node.settings.join_timeout);
+  }
+  EXPECT_TRUE(has_timed_out);
+  EXPECT_TRUE(node.member.has_said_all());
+}
+
 TEST_F(SharedMemberTest, ASilentNodeIsLostAndHearsSoWhenItSpeaks) {
   const JobSettings settings = settings_of(1, 2);
   Node& a = add(0, settings);

@@ -6,8 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <condition_variable>
 #include <filesystem>
 #include <future>
+#include <mutex>
 #include <set>
 
 #include "elastic/agent.h"
@@ -226,6 +228,40 @@ TEST(SharedMembership, AStoreThatNeverWasThereIsAJoinThatTimedOut) {
   const auto lost = seat.next<MembershipLost>();
   ASSERT_TRUE(lost.has_value());
   EXPECT_EQ(lost->exit_code, kExitJoinTimedOut);
+}
+
+// Does not return from a call until it is interrupted.
+class HangingBackend final : public RendezvousBackend {
+ public:
+  std::string name() const override { return "hanging"; }
+  Result<std::optional<StoredState>> get_state() override {
+    std::unique_lock lock(mutex_);
+    interrupted_.wait(lock, [&] { return is_interrupted_; });
+    return std::optional<StoredState>();
+  }
+  Result<StoredWrite> set_state(std::string_view, const std::optional<std::string>&) override {
+    return StoredWrite{};
+  }
+  void interrupt() override {
+    const std::lock_guard lock(mutex_);
+    is_interrupted_ = true;
+    interrupted_.notify_all();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable interrupted_;
+  bool is_interrupted_ = false;
+};
+
+TEST(SharedMembership, ABackendThatDoesNotReturnIsAJoinThatTimedOut) {
+  JobSettings settings = settings_of(1, 1);
+  settings.join_timeout = 100ms;
+  Seat seat(std::make_shared<HangingBackend>(), settings, 1);
+  const auto lost = seat.next<MembershipLost>();
+  ASSERT_TRUE(lost.has_value());
+  EXPECT_EQ(lost->exit_code, kExitJoinTimedOut);
+  EXPECT_THAT(lost->sentence, HasSubstr("hanging rendezvous"));
 }
 
 TEST(SharedMembership, ANodeThatWasToldTheResultLeavesNoTrace) {
