@@ -36,8 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments.no_build and arguments.build_dir is None:
         _build()
     private = not arguments.host_network and machine.enter_private_network()
-    facts = machine.facts(build, private)
-    plan = Plan(programs=Programs(build=build), repeats=arguments.repeats, quick=arguments.quick)
+    facts = machine.facts(build, private, arguments.torchrun)
+    programs = Programs(build=build, torchrun=arguments.torchrun)
+    plan = Plan(programs=programs, repeats=arguments.repeats, quick=arguments.quick)
     print(report.markdown_of_machine(facts), flush=True)
     found: dict[str, Findings] = {}
     for name in arguments.scenes or scenes:
@@ -64,6 +65,11 @@ def _parser(names: list[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--no-build", action="store_true", help="use existing programs; build nothing"
+    )
+    parser.add_argument(
+        "--torchrun",
+        type=Path,
+        help="the torchrun of the launcher scenes, from another environment's bin directory",
     )
     parser.add_argument(
         "--host-network",

@@ -35,7 +35,7 @@ def enter_private_network() -> bool:
     return True
 
 
-def facts(build: Path, private_network: bool) -> dict[str, str]:
+def facts(build: Path, private_network: bool, torchrun: Path | None) -> dict[str, str]:
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "cpu": _cpu_model(),
@@ -45,6 +45,7 @@ def facts(build: Path, private_network: bool) -> dict[str, str]:
         "python": platform.python_version(),
         "elastic": _version("elastic-launch"),
         "torch": _version("torch"),
+        "torchrun": _version("torch") if torchrun is None else _version_beside(torchrun),
         "redis": _redis_version(),
         "build": _build_facts(build),
         "network": "private namespace, loopback only" if private_network else "the host's",
@@ -65,6 +66,15 @@ def _version(distribution: str) -> str:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return "not installed"
+
+
+def _version_beside(torchrun: Path) -> str:
+    """The version of torch in the environment of another torchrun."""
+    code = "import importlib.metadata as found; print(found.version('torch'))"
+    done = subprocess.run(
+        [torchrun.with_name("python"), "-c", code], capture_output=True, text=True, timeout=60
+    )
+    return done.stdout.strip() or "not installed"
 
 
 def _redis_version() -> str:

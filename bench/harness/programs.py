@@ -19,6 +19,7 @@ class Programs:
     """Finds programs; raises Missing with an instruction for a program that is not there."""
 
     build: Path  # of the release preset
+    torchrun: Path | None = None  # None: this interpreter's
 
     def built(self, name: str) -> str:
         path = self.build / "bench" / name
@@ -40,6 +41,10 @@ class Programs:
         if name == "elastic":
             self.require_module("elastic")
             return _script("elastic-launch") or [sys.executable, "-m", "elastic"]
+        if self.torchrun is not None:
+            if not self.torchrun.exists():
+                raise Missing(f"{self.torchrun} does not exist")
+            return [str(self.torchrun)]
         self.require_module("torch")
         return _script("torchrun") or [sys.executable, "-m", "torch.distributed.run"]
 
