@@ -138,8 +138,12 @@ TEST(AgentPolicy, HealthySaysThatAWorkerFailedAndStopsNobodyByItself) {
   EXPECT_THAT(agent.running().quiet().exit(1, exited(3, 7)).words(),
               ElementsAre("report exited", "failed 1"));
   EXPECT_EQ(agent.state(), AgentState::kUnhealthy);
-  const FailureReport expected{
-      .local_rank = 1, .rank = 1, .exit_code = 3, .message = "exited with code 3", .at = at(7)};
+  const FailureReport expected{.local_rank = 1,
+                               .rank = 1,
+                               .exit_code = 3,
+                               .message = "exited with code 3",
+                               .at = at(7),
+                               .evidence = FailureEvidence{}};
   EXPECT_EQ(std::get<rdzv::Failed>(agent.said()).failure, expected);
 }
 

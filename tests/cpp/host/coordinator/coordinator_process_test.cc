@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -61,7 +62,8 @@ class Program {
     std::string all;
     std::string line;
     char byte = 0;
-    while (::read(errors_.get(), &byte, 1) == 1) {
+    pollfd readable{errors_.get(), POLLIN, 0};
+    while (::poll(&readable, 1, 60'000) == 1 && ::read(errors_.get(), &byte, 1) == 1) {
       if (byte != '\n') {
         line += byte;
         continue;
@@ -70,7 +72,7 @@ class Program {
       all += line + "\n";
       line.clear();
     }
-    ADD_FAILURE() << "it ended without a line with '" << text << "':\n" << all;
+    ADD_FAILURE() << "it wrote no line with '" << text << "':\n" << all;
     return all;
   }
   std::uint16_t port() {
@@ -206,7 +208,7 @@ TEST(CoordinatorProgram, OneThatIsKilledGoesOnFromItsStateFile) {
     program->kill_and_wait();
   }
   program = std::make_unique<Program>(std::vector<std::string>{bind_to(port), file});
-  EXPECT_THAT(program->line_with("goes on"), HasSubstr("round 1"));
+  EXPECT_THAT(program->line_with("continues from"), HasSubstr("round 1"));
   EXPECT_EQ(program->port(), port);
   SessionClient node(port, 1);
   node.info.highest_round = 1;
