@@ -47,8 +47,14 @@ std::string text_of(const NodeStatement& statement) {
   return std::visit(Reader{}, statement);
 }
 
+NodeInfo self() {
+  NodeInfo info;
+  info.id = kSelf;
+  return info;
+}
+
 struct Fixture {
-  Participant participant{NodeInfo{.id = kSelf}, JobSettings{}};
+  Participant participant{self(), JobSettings{}};
 
   std::vector<std::string> step(const ParticipantEvent& event) {
     std::vector<NodeStatement> statements;
