@@ -115,7 +115,7 @@ void replicate(int chains, int seconds) {
     if (::fork() != 0) continue;
     while (!budget->is_spent()) {
       ::setsid();
-      if (::fork() != 0) break;
+      if (::fork() > 0) break;  // a fork that a limit refuses is tried again
     }
     ::_exit(0);
   }
