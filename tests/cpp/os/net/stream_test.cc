@@ -29,7 +29,8 @@ class StreamTest : public ::testing::Test, public Stream::Handler {
       : budget_(bytes_max), thread_(*LoopThread::start("test-stream")) {
     in_loop([&] { group_ = std::make_unique<StreamGroup>(&thread_->loop(), &budget_, limits); });
   }
-  ~StreamTest() override {
+  // Not in the destructor: the loop calls virtual functions of this object until its streams end.
+  void TearDown() override {
     in_loop([&] {
       stream_.reset();
       group_.reset();
