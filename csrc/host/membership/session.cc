@@ -64,11 +64,14 @@ Session::Session(os::EventLoop* loop, const RendezvousOptions& options, const st
           loop, options, run_id, endpoint_text(options),
           [this](const std::string& sentence) { note(sentence); },
           [this](const std::string& line) { tell(MembershipCoordinatorLog{line}); }),
-      budget_(2 * kUnsentBytesMax),
-      streams_(loop, &budget_, {.output_bytes_max = kUnsentBytesMax, .kept_bytes = kKeptBytes}),
+      connections_(std::make_shared<Connections>(loop)),
       stall_watch_(loop, [this](const os::EventLoop::Stall& stall) { on_stall(stall); }),
       timer_(loop, [this] { feed(Machine::Tick{}); }),
       drain_timer_(loop, [this] { finish_drain(); }) {}
+
+Session::Connections::Connections(os::EventLoop* loop)
+    : budget(2 * kUnsentBytesMax),
+      streams(loop, &budget, {.output_bytes_max = kUnsentBytesMax, .kept_bytes = kKeptBytes}) {}
 
 Session::~Session() {
   // What was said last leaves first: a node that goes in order is not to look like one that broke.
@@ -150,7 +153,7 @@ void Session::start_attempt() {
   const Duration hurried =
       std::clamp<Duration>(node_timeout / kAttemptsPerTimeout, kPaceMin, os::Dialer::kPace);
   attempt_ = std::make_unique<SessionAttempt>(
-      loop_, &streams_,
+      loop_, &connections_->streams,
       SessionAttempt::Options{.host = options_.endpoint_host,
                               .port = options_.endpoint_port,
                               .last_good = last_good_,
@@ -178,7 +181,7 @@ void Session::attempt_done(std::variant<os::DetachedStream, SessionAttempt::Fail
 
 void Session::install(os::DetachedStream connection) {
   const os::SocketAddress peer = os::peer_end(connection.fd.get());
-  auto link = SessionLink::open(&streams_, std::move(connection),
+  auto link = SessionLink::open(&connections_->streams, std::move(connection),
                                 {.on_message = [this](const auto& message) { on_message(message); },
                                  .on_lost = [this](const Status& why) { on_lost(why); }});
   if (!link.ok()) {

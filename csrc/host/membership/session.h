@@ -69,10 +69,24 @@ class Session final : public Membership {
   CoordinatorEnd end_of_host() const;
   void advance_drain();
   void finish_drain();
+  // What all connections of the session share.
+  struct Connections {
+    explicit Connections(os::EventLoop* loop);
+    MemoryBudget budget;
+    os::StreamGroup streams;
+  };
+
   // Destroys what has called us, when it has returned. It does nothing any more.
   template <typename T>
   void retire(std::unique_ptr<T> object) {
-    if (object != nullptr) loop_->defer([holder = std::shared_ptr<T>(std::move(object))] {});
+    if (object == nullptr) return;
+    // The session may be destroyed in the same iteration, so its connections' buffers stay until
+    // then.
+    struct Retired {
+      std::shared_ptr<Connections> connections;
+      std::shared_ptr<T> object;  // destroyed first
+    };
+    loop_->defer([retired = Retired{connections_, std::move(object)}] {});
   }
 
   // Constant after construction.
@@ -95,8 +109,7 @@ class Session final : public Membership {
   bool was_ready_told_ = false;
   bool is_greeted_ = false;  // the coordinator has answered on this connection
   std::unique_ptr<os::NameLookup> local_lookup_;
-  MemoryBudget budget_;
-  os::StreamGroup streams_;
+  const std::shared_ptr<Connections> connections_;
   std::unique_ptr<SessionAttempt> attempt_;
   std::unique_ptr<SessionLink> link_;
   std::function<void()> on_drained_;
