@@ -32,8 +32,10 @@
 // A sweep kills the workers' groups, then every direct child, and does so again each time a child
 // ends, until there is none: whatever a dying process leaves becomes a direct child before its own
 // end is told, so no descendant is missed, whatever sessions it made. It ends when wait says
-// ECHILD. Processes that fork faster than they are killed would keep it busy for ever: when new
-// ones still appear after kBreedingLimit, all are held first and then killed (containment.cc).
+// ECHILD. A process that forks and exits, again and again, is another process by the time that the
+// signal reaches the pid that was listed. So nothing slow stands between a look and its signals,
+// and a look that found something new is followed by another before anything is reaped: where
+// processes are limited the dead ones fill the limit, nothing can fork, and all are hit.
 //
 // Helpers are processes that outlive a sweep. A sweep spares them and what is below them, but not
 // what they have left to the guardian. A helper that ends is reaped at once, its group killed
@@ -51,10 +53,8 @@ namespace {
 
 constexpr std::size_t kReadBytes = 16 << 10;
 
-// A process that SIGKILL has hit forks no more, so after this time a new one means that something
-// escapes between the look and the signal.
-constexpr Duration kBreedingLimit = std::chrono::milliseconds(100);
-constexpr Duration kContainmentLimit = std::chrono::seconds(1);
+// For so long a sweep kills what appears, again and again, before it reaps.
+constexpr Duration kReapingDelay = std::chrono::seconds(1);
 constexpr int kReapedAtOnce = 1024;
 constexpr Duration kPollRetry = std::chrono::milliseconds(20);
 
@@ -264,7 +264,6 @@ void Guardian::sweep() {
     worker.killed = !worker.ended;
   }
   sweeping_ = true;
-  sweep_began_ = now_;
 }
 
 // Nothing is spared any more.
@@ -273,7 +272,6 @@ void Guardian::lose_agent() {
   unsent_.clear();
   for (Worker& helper : helpers_) workers_.push_back(std::move(helper));
   helpers_.clear();
-  if (!sweeping_) sweep_began_ = now_;
   sweeping_ = true;
 }
 
@@ -345,8 +343,9 @@ bool Guardian::list_swept_children() {
 }
 
 void Guardian::sweep_once() {
-  const bool found_new = kill_workers_and_orphans();
-  if (found_new && now_ - sweep_began_ > kBreedingLimit) contain();
+  const Instant limit = os::monotonic_now() + kReapingDelay;
+  while (kill_workers_and_orphans() && os::monotonic_now() < limit) continue;
+  for (const pid_t child : children_) reap(child);
   // Their groups were signalled, so those that ended may go; the others' exits are still to be
   // told.
   std::erase_if(workers_, [](const Worker& worker) {
@@ -366,33 +365,19 @@ bool Guardian::kill_workers_and_orphans() {
   bool found_new = false;
   if (list_swept_children()) {
     for (const pid_t child : children_) {
-      found_new = killed_.insert(child).second || found_new;
+      if (!killed_.insert(child).second) continue;
+      found_new = true;
       if (::kill(child, SIGKILL) != 0 && errno == EPERM) refused = child;
-      // One by one: where processes breed, wait would have another one for ever.
-      reap(child);
     }
   }
   if (!std::exchange(kill_told_, true)) tell(KillSentEvent{refused});
   return found_new;
 }
 
-// True if the child had ended. A worker stays a zombie until its exit was told.
-bool Guardian::reap(pid_t child) {
-  if (has_pid(workers_, child) || ::waitpid(child, nullptr, WNOHANG) != child) return false;
+// A worker stays a zombie until its exit was told.
+void Guardian::reap(pid_t child) {
+  if (has_pid(workers_, child) || ::waitpid(child, nullptr, WNOHANG) != child) return;
   killed_.erase(child);
-  return true;
-}
-
-void Guardian::contain() {
-  if (!containment_) containment_.emplace();
-  const Instant limit = os::monotonic_now() + kContainmentLimit;
-  do {
-    if (!list_swept_children()) break;
-    // Holding is dear, and those that have ended are many.
-    std::erase_if(children_, [this](pid_t child) { return reap(child); });
-    os::add_descendants(&children_);
-  } while (containment_->hold(children_) && os::monotonic_now() < limit);
-  containment_->kill();
 }
 
 bool Guardian::is_swept() {
@@ -412,7 +397,6 @@ void Guardian::finish_sweep() {
   sweeping_ = false;
   kill_told_ = false;
   killed_.clear();
-  containment_.reset();
   tell(SweptEvent{});
 }
 

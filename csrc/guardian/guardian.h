@@ -6,14 +6,12 @@
 #include <sys/types.h>
 
 #include <deque>
-#include <optional>
 #include <string>
 #include <unordered_set>
 #include <vector>
 
 #include "core/workers/guardian_protocol.h"
 #include "elastic/time.h"
-#include "guardian/containment.h"
 #include "guardian/worker.h"
 #include "os/base/fd.h"
 
@@ -50,8 +48,7 @@ class Guardian {
 
   void sweep_once();
   bool kill_workers_and_orphans();
-  bool reap(pid_t child);
-  void contain();
+  void reap(pid_t child);
   bool is_swept();
   void finish_sweep();
   // The direct children that a sweep kills: all but the helpers.
@@ -79,9 +76,7 @@ class Guardian {
   // Of the present sweep.
   bool sweeping_ = false;
   bool kill_told_ = false;
-  Instant sweep_began_;
   std::unordered_set<pid_t> killed_;
-  std::optional<Containment> containment_;
 };
 
 }  // namespace elastic::guardian

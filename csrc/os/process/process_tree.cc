@@ -19,10 +19,10 @@ struct CloseDir {
 };
 using Dir = std::unique_ptr<DIR, CloseDir>;
 
-// Adds the pids of /proc/<process>/task/<tid>/children, each of which is followed by a space.
-// False: the kernel lacks the file, or the process is gone.
-bool add_children(const std::string& process, std::vector<pid_t>* children) {
-  const std::string folder = "/proc/" + process + "/task";
+// Adds the pids of /proc/self/task/<tid>/children, each of which is followed by a space. False: the
+// kernel lacks the file.
+bool add_children(std::vector<pid_t>* children) {
+  const std::string folder = "/proc/self/task";
   const Dir tasks(::opendir(folder.c_str()));
   if (tasks == nullptr) return false;
   std::string text;
@@ -72,15 +72,8 @@ bool list_children_by_scan(std::vector<pid_t>* children) {
 
 bool list_children(std::vector<pid_t>* children) {
   children->clear();
-  if (add_children("self", children)) return true;
+  if (add_children(children)) return true;
   return list_children_by_scan(children);
-}
-
-void add_descendants(std::vector<pid_t>* processes) {
-  // The vector grows while it is walked.
-  for (std::size_t i = 0; i < processes->size(); ++i) {
-    add_children(std::to_string((*processes)[i]), processes);
-  }
 }
 
 bool read_proc_file(const std::string& path, std::string* text) {

@@ -17,10 +17,6 @@ bool list_children(std::vector<pid_t>* children);
 // CONFIG_PROC_CHILDREN.
 bool list_children_by_scan(std::vector<pid_t>* children);
 
-// Adds to `processes` every descendant of theirs, however deep. What forks or dies meanwhile may be
-// missed, and a process that is adopted meanwhile may appear twice.
-void add_descendants(std::vector<pid_t>* processes);
-
 // The whole text of a file of /proc; false when it cannot be read.
 bool read_proc_file(const std::string& path, std::string* text);
 
