@@ -68,7 +68,7 @@ void bind_constants(py::module_& module) {
   module.attr("EXIT_CANNOT_SERVE") = kExitCannotServe;
   module.attr("EXIT_CANNOT_LOG") = kExitCannotLog;
   module.attr("EXIT_JOIN_TIMED_OUT") = kExitJoinTimedOut;
-  module.attr("EXIT_REFUSED") = kExitRefused;
+  module.attr("EXIT_REJECTED") = kExitRejected;
   module.attr("EXIT_COORDINATOR_LOST") = kExitCoordinatorLost;
   module.attr("EXIT_NODE_LOST") = kExitNodeLost;
   module.attr("EXIT_JOB_CLOSED") = kExitJobClosed;
@@ -204,7 +204,7 @@ void bind_round(py::module_& module) {
 void bind_events(py::module_& module) {
   py::class_<AgentEvent> event(module, "AgentEvent", "An action or an observation of the agent.");
   py::enum_<AgentEvent::Kind>(event, "Kind")
-      .value("NOTE", AgentEvent::Kind::kNote)
+      .value("PROGRESS", AgentEvent::Kind::kProgress)
       .value("COORDINATOR_LOG", AgentEvent::Kind::kCoordinatorLog)
       .value("ROUND_STARTING", AgentEvent::Kind::kRoundStarting)
       .value("WORKER_STARTED", AgentEvent::Kind::kWorkerStarted)

@@ -126,7 +126,7 @@ void bind_rendezvous_client(py::module_& module) {
           "address", [](const PyClient& self) { return self.get()->address(); },
           "the address at which others reach this node; empty until it is known")
       .def(
-          "take_notes", [](const PyClient& self) { return self.get()->take_notes(); },
+          "take_log_lines", [](const PyClient& self) { return self.get()->take_log_lines(); },
           "Log messages since the last call.")
       .def("close", &PyClient::close,
            "Without an earlier leave(), the other nodes treat it as a crash.");

@@ -89,7 +89,7 @@ void bind_event(py::module_& module) {
       .value("STARTED", WorkerEvent::Kind::kStarted)
       .value("START_DELAYED", WorkerEvent::Kind::kStartDelayed)
       .value("EXITED", WorkerEvent::Kind::kExited)
-      .value("GROUP_GONE", WorkerEvent::Kind::kGroupGone)
+      .value("GROUP_ENDED", WorkerEvent::Kind::kGroupEnded)
       .value("STUCK", WorkerEvent::Kind::kStuck)
       .value("GUARDIAN_LOST", WorkerEvent::Kind::kGuardianLost);
   event.def_readonly("kind", &WorkerEvent::kind)

@@ -43,11 +43,11 @@ void LineWriter::write(std::string_view line) {
   {
     const std::lock_guard lock(mutex_);
     if (pending_.size() + line.size() > kPendingMax) {
-      ++left_out_;
+      ++dropped_lines_;
       return;
     }
-    if (left_out_ > 0) {
-      pending_ += time_prefix() + "(" + std::to_string(std::exchange(left_out_, 0)) +
+    if (dropped_lines_ > 0) {
+      pending_ += time_prefix() + "(" + std::to_string(std::exchange(dropped_lines_, 0)) +
                   " lines are left out: nobody read them)\n";
     }
     pending_ += time_prefix();

@@ -31,9 +31,9 @@ class LineWriter {
   const int fd_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::string pending_;       // guarded by mutex_
-  std::size_t left_out_ = 0;  // guarded by mutex_
-  bool closing_ = false;      // guarded by mutex_
+  std::string pending_;            // guarded by mutex_
+  std::size_t dropped_lines_ = 0;  // guarded by mutex_
+  bool closing_ = false;           // guarded by mutex_
   std::thread thread_;
 };
 

@@ -90,7 +90,7 @@ Guardian::Guardian(os::UniqueFd channel, os::UniqueFd signals, os::UniqueFd agen
       now_(os::monotonic_now()) {}
 
 void Guardian::run() {
-  tell(HelloEvent{kProtocolVersion});
+  send_event(HelloEvent{kProtocolVersion});
   flush();
   while (connected_ || sweeping_) wait();
 }
@@ -127,7 +127,7 @@ void Guardian::wait() {
   }
   if (polled_[kChannel].revents != 0) read_requests();
   // Where poll fails, the end of the channel must do.
-  if (is_known && polled_[kAgent].revents != 0) lose_agent();
+  if (is_known && polled_[kAgent].revents != 0) agent_lost();
   if (sweeping_) sweep_once();
   flush();
 }
@@ -149,15 +149,15 @@ void Guardian::read_requests() {
   char bytes[kReadBytes];
   const ssize_t got = receive(bytes, sizeof bytes);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  if (got <= 0) return lose_agent();
+  if (got <= 0) return agent_lost();
   received_.append({bytes, static_cast<std::size_t>(got)});
   std::string_view payload;
   FrameStatus status = FrameStatus::kNeedMore;
   while ((status = received_.next(&payload)) == FrameStatus::kFrame) {
     Request request;
-    if (!decode_request(payload, &request) || !handle(request)) return lose_agent();
+    if (!decode_request(payload, &request) || !handle(request)) return agent_lost();
   }
-  if (status == FrameStatus::kViolation) lose_agent();
+  if (status == FrameStatus::kViolation) agent_lost();
 }
 
 // A message ends behind the bytes that a descriptor came with, so there is at most one. When there
@@ -267,7 +267,7 @@ void Guardian::sweep() {
 }
 
 // Nothing is spared any more.
-void Guardian::lose_agent() {
+void Guardian::agent_lost() {
   connected_ = false;
   unsent_.clear();
   for (Worker& helper : helpers_) workers_.push_back(std::move(helper));
@@ -294,14 +294,14 @@ bool Guardian::resolve_start(Worker* worker) {
     worker->pid = -1;
     return false;
   }
-  tell(StartedEvent{worker->id, worker->pid, now_});
+  send_event(StartedEvent{worker->id, worker->pid, now_});
   return true;
 }
 
 void Guardian::report_failed_start(const Worker& worker, const StartFailure& failure,
                                    bool timed_out) {
   const std::string path = failed_path(worker, failure);
-  tell(NotStartedEvent{worker.id, failure.stage, failure.error, timed_out, now_, path});
+  send_event(NotStartedEvent{worker.id, failure.stage, failure.error, timed_out, now_, path});
 }
 
 void Guardian::collect_exits(std::vector<Worker>* processes) {
@@ -315,7 +315,7 @@ void Guardian::collect_exits(std::vector<Worker>* processes) {
     const ExitCause cause = info.si_code == CLD_EXITED   ? ExitCause::kExited
                             : info.si_code == CLD_DUMPED ? ExitCause::kDumpedCore
                                                          : ExitCause::kSignaled;
-    tell(ExitedEvent{one.id, cause, info.si_status, one.stopped, one.killed, now_});
+    send_event(ExitedEvent{one.id, cause, info.si_status, one.stopped, one.killed, now_});
   }
   forget_failed_starts(processes);
 }
@@ -370,7 +370,7 @@ bool Guardian::kill_workers_and_orphans() {
       if (::kill(child, SIGKILL) != 0 && errno == EPERM) refused = child;
     }
   }
-  if (!std::exchange(kill_told_, true)) tell(KillSentEvent{refused});
+  if (!std::exchange(kill_told_, true)) send_event(KillSentEvent{refused});
   return found_new;
 }
 
@@ -397,10 +397,10 @@ void Guardian::finish_sweep() {
   sweeping_ = false;
   kill_told_ = false;
   killed_.clear();
-  tell(SweptEvent{});
+  send_event(SweptEvent{});
 }
 
-void Guardian::tell(const Event& event) {
+void Guardian::send_event(const Event& event) {
   if (connected_) append_event(&unsent_, event);
 }
 
@@ -408,7 +408,7 @@ void Guardian::flush() {
   while (connected_ && !unsent_.empty()) {
     const ssize_t put = ::send(channel_.get(), unsent_.data(), unsent_.size(), MSG_NOSIGNAL);
     if (put < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (put < 0) return lose_agent();
+    if (put < 0) return agent_lost();
     unsent_.erase(0, static_cast<std::size_t>(put));
   }
 }

@@ -36,7 +36,7 @@ class Guardian {
   void signal(const SignalRequest& request);
   void cancel_starts();
   void sweep();
-  void lose_agent();
+  void agent_lost();
 
   void collect_starts(std::vector<Worker>* processes);
   void collect_exits(std::vector<Worker>* processes);
@@ -54,7 +54,7 @@ class Guardian {
   // The direct children that a sweep kills: all but the helpers.
   bool list_swept_children();
 
-  void tell(const Event& event);
+  void send_event(const Event& event);
   void flush();
 
   os::UniqueFd channel_;

@@ -90,7 +90,7 @@ void print_event(const elastic::AgentEvent& event) {
                  static_cast<unsigned long long>(event.round->round), event.round->group_rank,
                  event.round->group_world_size, event.round->master_addr.c_str(),
                  event.round->master_port);
-  } else if (event.kind == Kind::kNote || event.kind == Kind::kRestarting) {
+  } else if (event.kind == Kind::kProgress || event.kind == Kind::kRestarting) {
     std::fprintf(stderr, "cpp_launcher: %s\n", event.message.c_str());
   }
 }

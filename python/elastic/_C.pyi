@@ -7,7 +7,7 @@ from __future__ import annotations
 import collections.abc
 import datetime
 import typing
-__all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentState', 'ConfigError', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REFUSED', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'QueueEmpty', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'file_backend', 'store_backend']
+__all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentState', 'ConfigError', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REJECTED', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'QueueEmpty', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'file_backend', 'store_backend']
 class ElasticError(Exception):
     """The base class of elastic's errors."""
 
@@ -396,14 +396,14 @@ class WorkerEvent:
 
           EXITED
 
-          GROUP_GONE
+          GROUP_ENDED
 
           STUCK
 
           GUARDIAN_LOST
         """
         EXITED: typing.ClassVar[WorkerEvent.Kind]
-        GROUP_GONE: typing.ClassVar[WorkerEvent.Kind]
+        GROUP_ENDED: typing.ClassVar[WorkerEvent.Kind]
         GUARDIAN_LOST: typing.ClassVar[WorkerEvent.Kind]
         STARTED: typing.ClassVar[WorkerEvent.Kind]
         START_DELAYED: typing.ClassVar[WorkerEvent.Kind]
@@ -840,7 +840,7 @@ class RendezvousClient:
         """
         Closes the job for all nodes.
         """
-    def take_notes(self) -> list[str]:
+    def take_log_lines(self) -> list[str]:
         """
         Log messages since the last call.
         """
@@ -1076,7 +1076,7 @@ class AgentEvent:
         """
         Members:
 
-          NOTE
+          PROGRESS
 
           COORDINATOR_LOG
 
@@ -1096,7 +1096,7 @@ class AgentEvent:
         """
         COORDINATOR_LOG: typing.ClassVar[AgentEvent.Kind]
         FINISHED: typing.ClassVar[AgentEvent.Kind]
-        NOTE: typing.ClassVar[AgentEvent.Kind]
+        PROGRESS: typing.ClassVar[AgentEvent.Kind]
         RESTARTING: typing.ClassVar[AgentEvent.Kind]
         ROUND_STARTING: typing.ClassVar[AgentEvent.Kind]
         STOPPING: typing.ClassVar[AgentEvent.Kind]
@@ -1274,7 +1274,7 @@ EXIT_INTERNAL: int = 70
 EXIT_JOB_CLOSED: int = 79
 EXIT_JOIN_TIMED_OUT: int = 75
 EXIT_NODE_LOST: int = 78
-EXIT_REFUSED: int = 76
+EXIT_REJECTED: int = 76
 EXIT_SUPERVISION_LOST: int = 71
 EXIT_USAGE: int = 2
 __version__: str

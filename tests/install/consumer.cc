@@ -38,7 +38,7 @@ void run_two_workers() {
   int succeeded = 0;
   while (auto event = (*group)->next_event(elastic::Instant::max())) {
     if (event->kind == elastic::WorkerEvent::Kind::kExited) succeeded += event->exit.succeeded();
-    if (event->kind == elastic::WorkerEvent::Kind::kGroupGone) break;
+    if (event->kind == elastic::WorkerEvent::Kind::kGroupEnded) break;
   }
   if (succeeded != 2) std::exit(1);
 }

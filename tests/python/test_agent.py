@@ -48,7 +48,7 @@ def test_success_has_no_failures() -> None:
     assert all(worker.id and worker.world_size == 2 for worker in group.workers)
 
 
-def test_failures_are_by_rank_with_what_torch_tells_of_them(tmp_path: Path) -> None:
+def test_failures_are_by_rank_with_torchs_fields(tmp_path: Path) -> None:
     program = "[ $RANK = 1 ] && { echo why >&2; kill -9 $$; }; while :; do sleep 0.05; done"
     result = agent(program, logs=LogsSpecs(str(tmp_path), Std.NONE, {1: Std.ERR})).run()
     assert result.is_failed()
@@ -65,13 +65,13 @@ def test_restarts_are_counted() -> None:
     assert (result.state, result.restart_count) == (WorkerState.SUCCEEDED, 2)
 
 
-def test_a_stop_that_was_asked_for_before_the_start_is_not_lost() -> None:
+def test_stop_request_before_the_start_is_kept() -> None:
     runner = agent("while :; do sleep 0.05; done")
     runner.request_stop(signal.SIGTERM)
     assert runner.run().exit_code == 128 + signal.SIGTERM
 
 
-def test_an_agent_runs_once() -> None:
+def test_agent_can_run_only_once() -> None:
     runner = agent("exit 0")
     runner.run()
     with pytest.raises(RuntimeError, match="once"):
@@ -88,7 +88,7 @@ def test_an_agent_runs_once() -> None:
         ({"master_addr": "127.0.0.1", "local_addr": "127.0.0.2"}, "different addresses"),
     ],
 )
-def test_a_spec_that_cannot_be_is_refused(fields: dict[str, Any], said: str) -> None:
+def test_invalid_spec_is_rejected(fields: dict[str, Any], said: str) -> None:
     spec = WorkerSpec(**({"role": "r", "local_world_size": 1, "entrypoint": "/bin/true"} | fields))
     with pytest.raises(ConfigError, match=said):
         LocalElasticAgent(spec, environment={})

@@ -36,7 +36,7 @@ def finish(agent: _C.Agent) -> _C.AgentResult:
     return agent.result
 
 
-def test_a_round_is_told_and_succeeds(tmp_path: pathlib.Path) -> None:
+def test_round_is_reported_and_succeeds(tmp_path: pathlib.Path) -> None:
     worker = shell(
         'echo "$RANK $MASTER_PORT $MINE"', env={"MINE": "x"}, stdout_target=_C.StreamTarget.FILE
     )
@@ -86,7 +86,7 @@ def test_undecodable_bytes_reach_the_worker(tmp_path: pathlib.Path) -> None:
     assert pathlib.Path(log_dir, "0", "stdout.log").read_bytes() == b"caf\xe9caf\xe9"
 
 
-def test_options_that_cannot_be_are_config_errors() -> None:
+def test_invalid_options_are_config_errors() -> None:
     with pytest.raises(_C.ConfigError, match="at least one worker"):
         start()
     with pytest.raises(ValueError, match="null byte"):
@@ -101,7 +101,7 @@ def test_next_event_returns_none_at_its_timeout() -> None:
             _ = agent.result
 
 
-def test_a_closed_agent_says_so() -> None:
+def test_closed_agent_raises() -> None:
     agent = start(shell("exec sleep 1000"))
     agent.close()
     agent.close()
@@ -109,7 +109,7 @@ def test_a_closed_agent_says_so() -> None:
         agent.next_event()
 
 
-def test_waiting_leaves_the_interpreter_to_other_threads() -> None:
+def test_waiting_releases_the_gil() -> None:
     with start(shell("exec sleep 1000")) as agent:
         wait_for(agent, Kind.WORKERS_RUNNING)
         threading.Timer(0.01, agent.request_stop, [signal.SIGTERM]).start()
@@ -139,14 +139,14 @@ def run_with_handler(handler: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_signal_handler_runs_during_the_wait_which_goes_on() -> None:
+def test_signal_handler_runs_during_the_wait() -> None:
     done = run_with_handler(
         "signal.signal(signal.SIGINT, lambda number, frame: agent.request_stop(number))"
     )
     assert done.returncode == 130, done.stderr
 
 
-def test_what_a_signal_handler_raises_ends_the_wait() -> None:
+def test_exception_of_a_signal_handler_ends_the_wait() -> None:
     done = run_with_handler("")
     assert done.returncode in (1, -signal.SIGINT)
     assert done.stderr.endswith("KeyboardInterrupt\n")
@@ -171,7 +171,7 @@ def test_a_worker_group_starts_forwards_and_stops(tmp_path: pathlib.Path) -> Non
         exited = group.next_event(timeout=30)
         assert (exited.kind, exited.exit.signal) == (Event.EXITED, signal.SIGTERM)
         assert exited.exit.stopped_by_us
-        assert group.next_event(timeout=30).kind == Event.GROUP_GONE
+        assert group.next_event(timeout=30).kind == Event.GROUP_ENDED
         assert group.next_event(timeout=0) is None
 
 

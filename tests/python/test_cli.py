@@ -125,7 +125,7 @@ def test_a_log_folder_without_permission_is_bad_input(tmp_path: Path) -> None:
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
 
 
-def test_a_taken_port_is_told_in_one_line() -> None:
+def test_port_in_use_is_one_line() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -136,7 +136,7 @@ def test_a_taken_port_is_told_in_one_line() -> None:
     assert str(port) in done.stderr
 
 
-def test_a_program_that_cannot_be_executed_has_a_code_of_its_own(tmp_path: Path) -> None:
+def test_program_that_cannot_be_executed_has_its_own_code(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text("#!/no/such/interpreter\n")
     program.chmod(0o755)
@@ -212,7 +212,7 @@ def test_too_few_devices_for_virtual_local_ranks_are_bad_input() -> None:
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
 
 
-def test_a_failed_worker_is_restarted_and_that_is_told(tmp_path: Path) -> None:
+def test_failed_worker_is_restarted_and_reported(tmp_path: Path) -> None:
     done = sh(
         "echo attempt $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ]",
         "--max-restarts=3",
@@ -229,7 +229,7 @@ def test_a_spent_budget_is_in_the_report() -> None:
     assert "2 of 2 restarts used" in done.stderr
 
 
-def test_redirected_and_teed_output_is_where_it_was_asked_for(tmp_path: Path) -> None:
+def test_redirected_and_teed_output_goes_to_its_targets(tmp_path: Path) -> None:
     words = ["--nproc-per-node=2", "--log-dir", str(tmp_path), "--rdzv-id=job", "-r0:3", "-t1:1"]
     done = sh("echo out $RANK; echo err $RANK >&2", *words)
     assert done.returncode == 0
@@ -250,12 +250,12 @@ def test_the_prefix_of_teed_lines_can_be_chosen() -> None:
     assert done.stdout == "r/0| hi\n"
 
 
-def test_only_filtered_ranks_are_heard() -> None:
+def test_only_filtered_ranks_reach_the_console() -> None:
     done = sh("echo $RANK; echo $RANK >&2", "--nproc-per-node=3", "--local-ranks-filter=1")
     assert (done.stdout, done.stderr) == ("1\n", "1\n")
 
 
-def test_redirection_without_a_folder_makes_and_names_one(tmp_path: Path) -> None:
+def test_redirection_without_a_directory_creates_and_names_one(tmp_path: Path) -> None:
     done = sh("echo out", "-r3", environ=clean_environment(TMPDIR=str(tmp_path)))
     [folder] = tmp_path.iterdir()
     assert done.stdout == ""
@@ -326,7 +326,7 @@ def test_help_and_version_go_to_stdout() -> None:
     assert version.stdout.startswith("elastic-launch ")
 
 
-def test_changes_of_state_are_told_at_info() -> None:
+def test_state_changes_are_logged_at_info() -> None:
     done = sh("exit 0", "--rdzv-id=job", environ=clean_environment(LOGLEVEL="INFO"))
     assert "run_id=job round=1 state=SUCCEEDED finished" in done.stderr
 

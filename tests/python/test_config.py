@@ -53,7 +53,7 @@ def test_defaults_describe_one_worker_that_is_not_restarted(script: str) -> None
     assert got.line_prefix == "[${role_name}${local_rank}]:"
 
 
-def test_a_run_id_is_made_up_for_every_job(script: str) -> None:
+def test_run_id_is_generated_for_every_job(script: str) -> None:
     first, second = configure([script]).run_id, configure([script]).run_id
     assert first != second
     assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", first)
@@ -117,7 +117,7 @@ def test_filtered_ranks_stay_off_the_console(script: str) -> None:
         (["--"], ("-u", "{}", "-h", "--role", "x")),
     ],
 )
-def test_what_follows_the_program_belongs_to_it(
+def test_arguments_after_the_program_belong_to_it(
     script: str, words: list[str], expected: tuple[str, ...]
 ) -> None:
     got = configure([*words, script, "-h", "--role", "x"])
@@ -179,7 +179,7 @@ def test_the_workers_interpreter_can_be_chosen(script: str) -> None:
     assert configure([script], {"PYTHON_EXEC": "/bin/sh"}).entrypoint[0] == "/bin/sh"
 
 
-def test_a_flag_wins_over_its_variable_and_that_over_the_default(script: str) -> None:
+def test_precedence_is_flag_variable_default(script: str) -> None:
     environ = {"PET_MAX_RESTARTS": "4"}
     assert configure([script]).max_restarts == 0
     assert configure([script], environ).max_restarts == 4
@@ -250,9 +250,7 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
         (["--duplicate-stdout-filters=a"], "--duplicate-stdout-filters is not available yet"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_sentence(
-    script: str, words: list[str], said: str
-) -> None:
+def test_invalid_values_are_rejected_in_one_line(script: str, words: list[str], said: str) -> None:
     assert re.search(said, refusal([*words, script]))
 
 
@@ -267,7 +265,9 @@ def test_what_cannot_be_is_refused_in_one_sentence(
         ({"PYTHON_EXEC": "/no/python"}, r"interpreter \(PYTHON_EXEC\) /no/python does not exist"),
     ],
 )
-def test_variables_are_judged_like_flags(script: str, environ: dict[str, str], said: str) -> None:
+def test_variables_are_validated_like_flags(
+    script: str, environ: dict[str, str], said: str
+) -> None:
     assert re.search(said, refusal([script], environ))
 
 
@@ -290,7 +290,7 @@ def test_help_and_version_need_no_valid_environment() -> None:
         assert ended.value.code == 0
 
 
-def test_help_tells_every_option_that_does_something() -> None:
+def test_help_lists_every_option_with_an_effect() -> None:
     text = help.text()
     for option in options.OPTIONS:
         assert (f"--{option.name}" in text) == bool(option.help)
@@ -313,7 +313,7 @@ def test_openmp_threads_share_the_usable_cpus(script: str) -> None:
         ({"OMP_NUM_THREADS": "7", "NCCL_ASYNC_ERROR_HANDLING": "0"}, {"OMP_NUM_THREADS": "7"}),
     ],
 )
-def test_what_the_user_set_is_not_overwritten(
+def test_user_settings_are_not_overwritten(
     script: str, environ: dict[str, str], expected: dict[str, str]
 ) -> None:
     environment = configure([script], environ).environment
@@ -353,7 +353,7 @@ def test_an_empty_role_is_the_default_one(script: str) -> None:
     assert (got.role, [text for level, text in got.notes if level == 30]) == ("default", [])
 
 
-def test_variables_for_absent_features_are_pointed_out(script: str) -> None:
+def test_variables_of_missing_features_are_reported(script: str) -> None:
     notes = configure([script], {"TORCHELASTIC_HEALTH_CHECK_PORT": "80"}).notes
     said = (
         "TORCHELASTIC_HEALTH_CHECK_PORT has no effect: a health check server is not available yet"
@@ -376,7 +376,7 @@ def test_only_the_local_rank_is_replaced(text: str, expected: str) -> None:
 
 
 @given(st.text(string.ascii_letters + "${}_ ").filter(lambda text: "local_rank" not in text))
-def test_text_without_the_name_stays_as_it_is(text: str) -> None:
+def test_text_without_the_name_is_unchanged(text: str) -> None:
     assert substitute(text, 5) == text
 
 
@@ -384,14 +384,14 @@ def test_text_without_the_name_stays_as_it_is(text: str) -> None:
     st.dictionaries(st.integers(0, 40), st.sampled_from(list(Std)), min_size=1),
     st.booleans(),
 )
-def test_a_stream_selection_survives_its_text(streams: dict[int, Std], spaced: bool) -> None:
+def test_stream_selection_round_trips_through_text(streams: dict[int, Std], spaced: bool) -> None:
     joint = ", " if spaced else ","
     text = joint.join(f"{rank}:{int(which)}" for rank, which in streams.items())
     assert Std.from_str(text) == streams
 
 
 @given(st.lists(st.sampled_from([o for o in options.OPTIONS if o.help and not o.is_switch])))
-def test_flag_and_variable_say_the_same(chosen: list[options.Option]) -> None:
+def test_flag_and_variable_are_equivalent(chosen: list[options.Option]) -> None:
     flags = [word for option in chosen for word in (f"--{option.name}", "text")]
     environ = {option.variable: "text" for option in chosen}
     by_flag = command_line.read([*flags, "x"], {}).values
@@ -399,7 +399,7 @@ def test_flag_and_variable_say_the_same(chosen: list[options.Option]) -> None:
     assert {k: v.text for k, v in by_flag.items()} == {k: v.text for k, v in by_variable.items()}
 
 
-def test_a_log_folder_is_made_and_absolute(
+def test_log_directory_is_created_and_absolute(
     script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

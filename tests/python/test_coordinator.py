@@ -35,7 +35,7 @@ def port() -> Iterator[int]:
         assert process.wait(timeout=30) == 0
 
 
-def test_says_its_version_and_how_it_is_used() -> None:
+def test_prints_version_and_usage() -> None:
     version = subprocess.run([program(), "--version"], capture_output=True, text=True, check=True)
     assert version.stdout.startswith("elastic-coordinator ")
     usage = subprocess.run([program(), "--help"], capture_output=True, text=True, check=True)

@@ -48,7 +48,7 @@ def test_ranks_are_dense_over_nodes_of_different_size() -> None:
         assert all(line.startswith("elastic-launch: ") for line in lines), node.stderr
 
 
-def test_the_first_failure_ends_all_nodes_with_its_code_and_its_story() -> None:
+def test_first_failure_ends_all_nodes_with_its_code_and_report() -> None:
     with job("2", script="test $RANK = 1 && exit 7; sleep 100") as nodes:
         nodes.start("--node-rank=0")
         nodes.start("--node-rank=1")
@@ -91,7 +91,7 @@ def test_variables_alone_start_a_job() -> None:
     assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
 
 
-def test_a_spare_ends_well_when_the_job_does(tmp_path: Path) -> None:
+def test_spare_succeeds_with_the_job(tmp_path: Path) -> None:
     go = tmp_path / "go"
     script = f"echo $RANK; while ! test -e {go}; do sleep 0.05; done"
     with job("2", script=script) as nodes:
@@ -108,7 +108,7 @@ def test_a_spare_ends_well_when_the_job_does(tmp_path: Path) -> None:
     assert done[2].stdout == ""
 
 
-def test_a_node_that_is_told_to_stop_leaves_the_others_to_it(tmp_path: Path) -> None:
+def test_stopped_node_does_not_end_the_others(tmp_path: Path) -> None:
     go = tmp_path / "go"
     script = f"echo world $WORLD_SIZE; while ! test -e {go}; do sleep 0.05; done"
     with job("1:2", script=script) as nodes:
@@ -123,7 +123,7 @@ def test_a_node_that_is_told_to_stop_leaves_the_others_to_it(tmp_path: Path) -> 
     assert [node.returncode for node in done] == [0, 143], [node.stderr for node in done]
 
 
-def test_given_ranks_and_their_port_stay_in_every_round() -> None:
+def test_static_ranks_and_port_are_kept_in_every_round() -> None:
     host, _, port = free_endpoint().rpartition(":")
     script = (
         "echo $GROUP_RANK $MASTER_ADDR $MASTER_PORT; "
@@ -139,7 +139,7 @@ def test_given_ranks_and_their_port_stay_in_every_round() -> None:
     assert set(second.stdout.splitlines()) == {f"1 {host} {port}"}
 
 
-def test_the_workers_port_can_be_bounded() -> None:
+def test_workers_port_range_can_be_set() -> None:
     _, _, port = free_endpoint().rpartition(":")
     script = "echo $MASTER_PORT"
     with job("2", f"--worker-port-range={port}:{port}", script=script) as nodes:
@@ -151,7 +151,7 @@ def test_the_workers_port_can_be_bounded() -> None:
     assert int(port) <= int(done[0].stdout) <= int(port) + 20
 
 
-def test_workers_can_be_left_to_host_their_store() -> None:
+def test_workers_can_host_their_store() -> None:
     script = "echo $TORCHELASTIC_USE_AGENT_STORE"
     with job("2", script=script) as nodes:
         for _ in range(2):
@@ -169,7 +169,7 @@ def test_workers_can_be_left_to_host_their_store() -> None:
         (["--on-node-loss=fail"], ["--on-node-loss=replace"], ["fail", "replace"]),
     ],
 )
-def test_a_node_with_other_settings_than_the_job_is_refused(
+def test_node_with_other_settings_is_rejected(
     one: list[str], other: list[str], said: list[str]
 ) -> None:
     with job("2", conf="last_call_timeout=60,join_timeout=60") as nodes:
@@ -200,7 +200,7 @@ def test_two_nodes_cannot_have_the_same_rank() -> None:
     assert "node_rank=1 was given to both" in stderr
 
 
-def test_too_few_nodes_end_the_wait_with_what_was_waited_for() -> None:
+def test_too_few_nodes_time_out_with_the_missing_count() -> None:
     with job("2", conf="join_timeout=0.5") as nodes:
         nodes.start()
         (done,) = nodes.finish()
@@ -231,7 +231,7 @@ def test_an_endpoint_that_only_this_host_has_is_a_warning_and_with_strict_an_err
     assert said in refused.stderr
 
 
-def test_an_endpoint_that_nobody_serves_is_named() -> None:
+def test_endpoint_without_a_server_is_named() -> None:
     endpoint = free_endpoint()
     with job_at(endpoint, "2", conf="is_host=false,join_timeout=0.5") as nodes:
         nodes.start()
@@ -241,7 +241,7 @@ def test_an_endpoint_that_nobody_serves_is_named() -> None:
     assert "my addresses are" in done.stderr or "no agent" in done.stderr, done.stderr
 
 
-def test_an_endpoint_whose_name_nobody_knows_is_named() -> None:
+def test_unresolvable_endpoint_is_named() -> None:
     with job_at("nowhere.invalid:29400", "2", conf="join_timeout=0.5") as nodes:
         nodes.start()
         (done,) = nodes.finish()
@@ -277,7 +277,7 @@ def test_nodes_without_a_coordinator_share_a_state(backend: str, tmp_path: Path)
     assert said == ["rank 0 of 2", "rank 1 of 2"]
 
 
-def test_a_backend_that_nobody_has_is_named() -> None:
+def test_unknown_backend_is_named() -> None:
     done = launch("--nnodes=2", "--rdzv-backend=c10", "--no-python", "true")
     assert done.returncode == 2
     assert "no rendezvous backend 'c10'" in done.stderr and "known are c10d, static" in done.stderr
@@ -307,7 +307,7 @@ def web_server() -> Iterator[str]:
             thread.join()
 
 
-def test_a_foreign_server_at_the_endpoint_is_told_apart() -> None:
+def test_foreign_server_at_the_endpoint_is_detected() -> None:
     with web_server() as endpoint, job_at(endpoint, "2", conf="join_timeout=5") as nodes:
         nodes.start()
         (done,) = nodes.finish()

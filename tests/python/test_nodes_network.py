@@ -65,9 +65,7 @@ def test_a_short_interruption_changes_nothing(hosts: list[namespaces.Host], tmp_
     assert not [line for node in done for line in node.stdout.splitlines() if "world" in line]
 
 
-def test_a_silent_node_is_lost_and_may_come_back(
-    hosts: list[namespaces.Host], tmp_path: Path
-) -> None:
+def test_silent_node_is_lost_and_may_rejoin(hosts: list[namespaces.Host], tmp_path: Path) -> None:
     go = tmp_path / "go"
     with job(hosts, go, "2:3", "node_timeout=0.5,settle=0") as nodes:
         started = [nodes.start(on=host.command) for host in hosts]
@@ -108,7 +106,7 @@ def test_nodes_are_known_by_the_addresses_that_they_have(
     assert [node.stdout for node in done] == [f"{hosts[0].address}\n"] * 2
 
 
-def test_nobody_guesses_where_the_coordinator_might_be(hosts: list[namespaces.Host]) -> None:
+def test_no_other_endpoint_is_tried(hosts: list[namespaces.Host]) -> None:
     options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
     options += ["--rdzv-endpoint=10.77.0.99:29400", "--rdzv-conf=join_timeout=1"]
     with Job(options, ["true"]) as nodes:

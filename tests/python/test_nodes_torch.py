@@ -14,7 +14,7 @@ WORKER = str(Path(__file__).parent / "stub_gloo_node.py")
 
 
 @pytest.mark.parametrize("disable", ["0", "1"], ids=["agent's store", "rank 0's store"])
-def test_workers_meet_after_a_restart_and_after_rank_0_has_moved(
+def test_process_group_forms_after_a_restart_and_a_move_of_rank_0(
     tmp_path: Path, disable: str
 ) -> None:
     go = tmp_path / "go"

@@ -88,7 +88,7 @@ def test_the_same_line_on_two_nodes_makes_one_job() -> None:
     assert all(f"rank {rank} of 4" in "".join(outputs) for rank in range(4)), outputs
 
 
-def test_test_command_is_the_one_that_decides() -> None:
+def test_readme_test_command_is_the_one_that_ci_runs() -> None:
     assert shell_commands()[-1] in (ROOT / ".ci/run").read_text()
 
 

@@ -71,7 +71,7 @@ def test_the_import_alone_loads_next_to_nothing() -> None:
         (("c10d", "host:1", "job", 3, 2), "max_nodes is 2, but min_nodes is 3"),
     ],
 )
-def test_parameters_that_cannot_be_are_refused(words: tuple[Any, ...], message: str) -> None:
+def test_invalid_parameters_are_rejected(words: tuple[Any, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         RendezvousParameters(*words)
 
@@ -140,14 +140,12 @@ def test_plug_ins_are_loaded_when_their_name_is_asked_for(
         (parameters("file", ""), "where the state is kept"),
     ],
 )
-def test_bad_settings_of_our_backends_are_refused(
-    given: RendezvousParameters, message: str
-) -> None:
+def test_invalid_backend_settings_are_rejected(given: RendezvousParameters, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         rendezvous.get_rendezvous_handler(given)
 
 
-def test_a_store_info_is_told_by_rank_0_and_read_by_all() -> None:
+def test_store_info_is_written_by_rank_0_and_read_by_all() -> None:
     with StoreServer() as server, StoreClient("127.0.0.1", server.port) as store:
         first = rendezvous.RendezvousStoreInfo.build(0, store, "10.1.2.3")
         second = rendezvous.RendezvousStoreInfo.build(1, store, "10.9.9.9")
@@ -191,7 +189,7 @@ def handler_over(backend: Any) -> rendezvous.DynamicRendezvousHandler:
     return rendezvous.DynamicRendezvousHandler.from_backend("job", None, backend, 1, 1)
 
 
-def test_a_backend_that_is_away_is_tried_again() -> None:
+def test_unavailable_backend_is_retried() -> None:
     handler = handler_over(FlakyBackend(failures=3))
     info = handler.next_rendezvous()
     assert (info.rank, info.world_size) == (0, 1)
@@ -220,12 +218,12 @@ class BrokenBackend(FlakyBackend):
         (BrokenBackend(0), "no_such_attribute"),
     ],
 )
-def test_a_backend_that_is_wrong_ends_the_wait(backend: Any, message: str) -> None:
+def test_faulty_backend_ends_the_wait(backend: Any, message: str) -> None:
     with pytest.raises(RendezvousError, match=message):
         handler_over(backend).next_rendezvous()
 
 
-def test_what_is_no_backend_is_refused_at_once() -> None:
+def test_invalid_backend_is_rejected_at_once() -> None:
     with pytest.raises(AttributeError, match="name"):
         handler_over(object())
 
@@ -240,13 +238,13 @@ def test_a_native_backend_is_one_in_python_too(tmp_path: Path) -> None:
     assert backend.set_state(b"two", b"old token")[2] is False
 
 
-def test_create_backend_hosts_a_store_where_it_is_told_to() -> None:
+def test_create_backend_hosts_a_store_if_configured() -> None:
     backend, store = rendezvous.create_backend(parameters("c10d", "127.0.0.1:0", is_host=True))
     assert backend.set_state(b"one")[2]
     assert store.num_keys() >= 1
 
 
-def test_etcd_without_its_client_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_etcd_without_its_client_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "etcd3gw.client", None)
     with pytest.raises(ConfigError, match=r"needs etcd3gw: pip install 'elastic-launch\[etcd\]'"):
         backends.create("etcd", "host", "job", {})

@@ -48,13 +48,13 @@ def notes_of(words: list[str]) -> list[str]:
         ["--master-addr=localhost", "--master-port=29500", "--node-rank=0"],
     ],
 )
-def test_a_job_of_one_node_meets_nobody(words: list[str]) -> None:
+def test_job_of_one_node_needs_no_rendezvous(words: list[str]) -> None:
     got = configure(words)
     assert got.rendezvous is None
     assert re.fullmatch("[0-9a-f-]{36}", got.run_id)
 
 
-def test_a_coordinator_is_met_at_the_endpoint() -> None:
+def test_coordinator_is_at_the_endpoint() -> None:
     got = configure(C10D)
     assert got.run_id == "job"
     assert (got.local_addr, got.master_port) == ("", 0)
@@ -69,7 +69,7 @@ def test_a_job_of_one_node_may_have_spares_on_other_hosts() -> None:
     assert (got.endpoint_host, got.endpoint_port) == ("host7", 29400)
 
 
-def test_static_nodes_meet_at_node_0_with_given_ranks() -> None:
+def test_static_nodes_use_node_0_and_given_ranks() -> None:
     got = configure([*STATIC, "--node-rank=1"])
     assert got.rendezvous == RendezvousConfig(
         backend="static",
@@ -140,7 +140,7 @@ def test_other_backends_share_a_state(words: list[str], backend: str, state: str
     assert (got.backend, got.shared_state, got.endpoint_host) == (backend, state, "")
 
 
-def test_a_plug_in_gets_its_keys_as_they_are() -> None:
+def test_plug_in_receives_its_keys_unchanged() -> None:
     words = ["--nnodes=2", "--rdzv-backend=mine", "--rdzv-conf=colour=blue, join_timeout=3"]
     got = configure(words).rendezvous
     assert got.parameters == {"colour": "blue", "join_timeout": "3"}
@@ -176,7 +176,7 @@ def test_torchs_timeout_is_the_join_timeout_where_torch_has_one() -> None:
 
 
 @pytest.mark.parametrize("key", ["close_timeout", "heartbeat_timeout", "read_timeout"])
-def test_a_key_without_effect_is_pointed_out_in_one_line(key: str) -> None:
+def test_key_without_effect_is_reported_in_one_line(key: str) -> None:
     said = [note for note in notes_of([*C10D, f"--rdzv-conf={key}=7"]) if key in note]
     assert len(said) == 1 and f"{key} in --rdzv-conf has no effect: " in said[0]
 
@@ -184,7 +184,7 @@ def test_a_key_without_effect_is_pointed_out_in_one_line(key: str) -> None:
 @pytest.mark.parametrize(
     ("value", "expected"), [("1", True), ("Yes", True), ("t", True), ("0", False), ("FALSE", False)]
 )
-def test_whether_this_agent_hosts_can_be_said(value: str, expected: bool) -> None:
+def test_is_host_can_be_set(value: str, expected: bool) -> None:
     for words in (C10D, STATIC):
         assert configure([*words, f"--rdzv-conf=is_host={value}"]).rendezvous.is_host is expected
 
@@ -321,11 +321,11 @@ def test_a_job_without_a_name_is_called_as_torchrun_calls_it() -> None:
         ([*STATIC, "--rdzv-conf=rank=first"], "rank is 'first': expected a node's rank"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_sentence(words: list[str], said: str) -> None:
+def test_invalid_values_are_rejected_in_one_line(words: list[str], said: str) -> None:
     assert re.search(said, refusal(words))
 
 
-def test_the_same_words_judge_variables() -> None:
+def test_variables_are_validated_like_flags() -> None:
     assert refusal(["--standalone"], {"PET_NNODES": "3"}).endswith("but PET_NNODES is 3")
     assert refusal([], {"PET_NNODES": "3:2"}).startswith("PET_NNODES is '3:2'")
     assert refusal(C10D, {"PET_RDZV_CONF": "x=1"}).startswith("PET_RDZV_CONF: there is no key")

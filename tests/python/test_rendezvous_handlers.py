@@ -79,7 +79,7 @@ def test_nodes_find_one_another_and_share_the_rounds_store(place: Place) -> None
         assert [node.tell("get", "greeting") for node in some] == ["hello"] * 3
 
 
-def test_who_comes_later_is_let_in_with_the_next_round(place: Place) -> None:
+def test_late_node_is_admitted_with_the_next_round(place: Place) -> None:
     with nodes(2, *place.words(1, 2)) as (first, second):
         assert first.tell("next").split()[:2] == ["0", "1"]
         second.ask("next")
@@ -108,7 +108,7 @@ def test_the_same_name_serves_for_another_job_afterwards(place: Place) -> None:
 
 
 @pytest.mark.parametrize("kind", ["c10d", "file"])
-def test_a_node_that_was_killed_is_missed(kind: str, tmp_path: Path) -> None:
+def test_killed_node_is_lost(kind: str, tmp_path: Path) -> None:
     endpoint = f"127.0.0.1:{free_port()}" if kind == "c10d" else str(tmp_path / "state")
     with nodes(3, *Place(kind, endpoint).words(2, 3)) as some:
         by_rank = {rank: node for node, (rank, _, _) in zip(some, all_next(some), strict=True)}
@@ -120,7 +120,7 @@ def test_a_node_that_was_killed_is_missed(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["c10d", "file", "tcpstore"])
-def test_a_node_whose_python_is_busy_is_not_missed(kind: str, tmp_path: Path) -> None:
+def test_node_with_a_busy_interpreter_is_not_lost(kind: str, tmp_path: Path) -> None:
     with StoreServer() as server:
         endpoint = {"file": str(tmp_path / "state"), "tcpstore": f"127.0.0.1:{server.port}"}
         place = Place(kind, endpoint.get(kind, f"127.0.0.1:{free_port()}"))
@@ -131,9 +131,7 @@ def test_a_node_whose_python_is_busy_is_not_missed(kind: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["c10d", "file"])
-def test_too_few_nodes_are_an_error_that_says_what_was_waited_for(
-    kind: str, tmp_path: Path
-) -> None:
+def test_too_few_nodes_are_an_error_with_the_missing_count(kind: str, tmp_path: Path) -> None:
     endpoint = f"127.0.0.1:{free_port()}" if kind == "c10d" else str(tmp_path / "state")
     with nodes(1, *Place(kind, endpoint).words(2, 2, "join_timeout=0.3")) as (node,):
         said = node.tell("next")
@@ -141,7 +139,7 @@ def test_too_few_nodes_are_an_error_that_says_what_was_waited_for(
         assert "waiting for 1 more" in said
 
 
-def test_control_c_ends_the_wait_and_the_next_call_goes_on(place: Place) -> None:
+def test_ctrl_c_ends_the_wait_and_the_next_call_continues(place: Place) -> None:
     with nodes(2, *place.words(2, 2)) as (first, second):
         assert first.tell("next-aloud") == "now"
         first.interrupt()
@@ -149,7 +147,7 @@ def test_control_c_ends_the_wait_and_the_next_call_goes_on(place: Place) -> None
         assert {answer[1] for answer in all_next([first, second])} == {"2"}
 
 
-def test_a_store_that_was_restarted_is_one_clear_error(
+def test_restarted_store_is_an_error(
     store_place: tuple[Place, StoreClient],
 ) -> None:
     place, client = store_place
@@ -162,7 +160,7 @@ def test_a_store_that_was_restarted_is_one_clear_error(
             assert "the store was restarted" in said
 
 
-def test_what_somebody_else_keeps_in_the_store_is_refused(
+def test_foreign_state_in_the_store_is_rejected(
     store_place: tuple[Place, StoreClient],
 ) -> None:
     place, client = store_place
@@ -171,7 +169,7 @@ def test_what_somebody_else_keeps_in_the_store_is_refused(
         assert "something else" in node.tell("next")
 
 
-def test_nodes_that_disagree_hear_both_values(place: Place) -> None:
+def test_nodes_with_other_settings_receive_both_values(place: Place) -> None:
     with nodes(1, *place.words(1, 1)) as (first,), nodes(1, *place.words(1, 3)) as (other,):
         assert first.tell("next").split()[:2] == ["0", "1"]
         said = other.tell("next")

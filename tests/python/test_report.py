@@ -120,7 +120,7 @@ def test_odd_error_files_are_read_as_far_as_they_go(
     assert found.message == message
 
 
-def test_the_report_tells_all_of_the_first_and_one_line_of_the_others(tmp_path: Path) -> None:
+def test_report_details_the_first_failure_and_lists_the_others(tmp_path: Path) -> None:
     stderr = tmp_path / "stderr.log"
     stderr.write_text("".join(f"line {number}\n" for number in range(80)))
     written = error_file(tmp_path / "error.json")
@@ -158,19 +158,19 @@ def test_only_the_end_of_a_huge_stderr_is_read(tmp_path: Path) -> None:
     ("kills", "said"),
     [(2, "probably the kernel's out-of-memory killer"), (0, "not the out-of-memory killer")],
 )
-def test_a_kill_is_compared_with_the_count_of_the_control_group(kills: int, said: str) -> None:
+def test_sigkill_hint_uses_the_cgroups_oom_count(kills: int, said: str) -> None:
     [found] = examine(failure(0, signum=9), oom_kills=kills)
     assert said in found.hint
     assert (found.exitcode, found.signal_name()) == (-9, "SIGKILL")
 
 
-def test_other_ends_have_no_hint_of_memory() -> None:
+def test_other_exits_have_no_memory_hint() -> None:
     [crash] = examine(failure(0, signum=11), oom_kills=1)
     [unknown] = examine(failure(0, signum=9), oom_kills=None)
     assert (crash.hint, unknown.hint) == ("", "")
 
 
-def test_a_failure_without_a_failed_worker_is_its_sentence() -> None:
+def test_failure_without_a_failed_worker_is_its_message() -> None:
     assert text_of([]) == "the sentence"
 
 
@@ -197,7 +197,7 @@ def job(node: str, rank: int, message: str, *lost: str, evidence: Any = None) ->
 ELSEWHERE = job("host2_7_0", 5, "rank 5 on host2_7_0 exited with code 3")
 
 
-def test_a_failure_on_another_node_is_reported_as_that_node_tells_it() -> None:
+def test_failure_on_another_node_is_reported_with_its_message() -> None:
     text = text_of([], job=ELSEWHERE, message=ELSEWHERE.message, stopped=(0, 1), max_restarts=2)
     assert text.splitlines() == [
         "train.py failed: rank 5 on host2_7_0 exited with code 3",
@@ -235,7 +235,7 @@ def test_captured_lines_are_shown_where_no_file_has_them() -> None:
     assert text.endswith("    last lines of its stderr:\n      | first\n      | last")
 
 
-def test_failures_here_that_were_not_the_first_are_told_apart() -> None:
+def test_later_local_failures_are_listed_separately() -> None:
     text = text_of(examine(failure(1, code=4)), job=ELSEWHERE, message=ELSEWHERE.message)
     assert text.startswith("train.py failed: rank 5 on host2_7_0 exited with code 3\n")
     assert "also failed here: rank 1 (local rank 1, pid 1001) exited with code 4" in text

@@ -8,7 +8,7 @@ from launching import launch
 dist = pytest.importorskip("torch.distributed")
 
 
-def test_a_store_of_torchs_own_is_told_from_a_coordinator() -> None:
+def test_torchs_store_is_not_taken_for_a_coordinator() -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     endpoint = f"127.0.0.1:{store.port}"
     done = launch(

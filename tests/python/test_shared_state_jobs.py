@@ -33,7 +33,7 @@ def job(place: list[str], nnodes: str, *words: str, script: str = RANKS) -> Job:
     return Job(options, ["sh", "-c", script])
 
 
-def test_two_agents_find_one_another_and_leave_no_trace(place: list[str]) -> None:
+def test_two_agents_form_a_job_and_remove_their_state(place: list[str]) -> None:
     for _ in range(2):  # the second job of this name is another generation
         with job(place, "2", "--nproc-per-node=2") as nodes:
             nodes.start()
@@ -63,7 +63,7 @@ def test_the_budget_ends_all_agents_with_the_same_code_and_cause(place: list[str
     assert all(re.search(r"rank 1 .*exited with code 9", node.stderr) for node in done)
 
 
-def test_an_agent_that_was_killed_is_missed_after_node_timeout(tmp_path: Path) -> None:
+def test_killed_agent_is_lost_after_node_timeout(tmp_path: Path) -> None:
     place = ["--rdzv-backend=file", f"--rdzv-endpoint={tmp_path / 'state'}"]
     script = 'echo at work in a world of $WORLD_SIZE; test "$WORLD_SIZE" = 1 || sleep 100'
     with job(place, "1:2", script=script) as nodes:

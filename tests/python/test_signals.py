@@ -49,7 +49,7 @@ def test_a_signal_stops_the_job_with_its_code(number: signal.Signals, code: int)
     assert f"stopped by signal {int(number)} ({number.name})" in result
 
 
-def test_ctrl_c_is_no_traceback() -> None:
+def test_ctrl_c_prints_no_traceback() -> None:
     with launched(*sh(READY), start_new_session=True) as process:
         wait_ready(process)
         os.killpg(process.pid, signal.SIGINT)
@@ -70,7 +70,7 @@ def test_workers_may_finish_their_work_after_the_signal(tmp_path: Path) -> None:
     assert saved.read_text() == "state\n"
 
 
-def test_a_worker_that_does_not_stop_is_killed_when_its_time_is_over() -> None:
+def test_worker_that_does_not_stop_is_killed_after_the_grace() -> None:
     with launched(*sh(STUBBORN, "--shutdown-timeout=0.3")) as process:
         wait_ready(process)
         process.terminate()
@@ -90,7 +90,7 @@ def test_a_second_signal_kills_at_once() -> None:
 
 
 @pytest.mark.parametrize(("scope", "on_term"), [("group", "wait; exit 0"), ("leader", "exit 0")])
-def test_the_scope_says_whether_children_of_workers_are_told(
+def test_stop_scope_decides_whether_children_are_signalled(
     tmp_path: Path, scope: str, on_term: str
 ) -> None:
     heard = tmp_path / "heard"
@@ -109,7 +109,7 @@ def test_other_signals_can_be_chosen() -> None:
     assert process.returncode == 128 + signal.SIGUSR1
 
 
-def test_a_signal_that_is_not_chosen_ends_the_launcher_and_its_workers() -> None:
+def test_unhandled_signal_ends_the_launcher_and_its_workers() -> None:
     with launched(*sh(READY, "--signals-to-handle=SIGTERM")) as process:
         wait_ready(process)
         process.send_signal(signal.SIGUSR2)
@@ -154,7 +154,7 @@ def end_of(process: subprocess.Popen[str], number: signal.Signals) -> str:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_in_the_first_milliseconds_leaves_nothing(number: signal.Signals) -> None:
+def test_signal_in_the_first_milliseconds_leaves_no_process(number: signal.Signals) -> None:
     for step in range(25):
         environ = clean_environment()
         with launched(*sh(STUBBORN, "--shutdown-timeout=0"), environ=environ) as process:

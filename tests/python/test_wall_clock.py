@@ -33,7 +33,7 @@ def wall_clock(tmp_path: Path) -> dict[str, str]:
     return {"LD_PRELOAD": str(library), "STUB_WALL_CLOCK_FILE": str(tmp_path / "offset")}
 
 
-def read_beats(node: subprocess.Popen[str], count: int) -> list[int]:
+def read_times(node: subprocess.Popen[str], count: int) -> list[int]:
     """The next times that a node's worker prints."""
     assert node.stdout is not None
     lines = [node.stdout.readline() for _ in range(count)]
@@ -53,12 +53,12 @@ def test_wrong_and_stepping_wall_clock_has_no_effect(
     with Job(words, ["sh", "-c", WORKER, str(may_end)]) as job:
         right = job.start()
         wrong = job.start(**wall_clock)
-        ahead = read_beats(wrong, 1)[0]
+        ahead = read_times(wrong, 1)[0]
         assert abs(ahead - HOUR_S - time.time()) < HOUR_S / 2
         offset.write_text(f"{-HOUR_S}\n")
         # Three times node_timeout.
-        beats = read_beats(wrong, 15)
-        read_beats(right, 15)
+        beats = read_times(wrong, 15)
+        read_times(right, 15)
         assert abs(beats[-1] + HOUR_S - time.time()) < HOUR_S / 2
         offset.write_text(f"{HOUR_S}\n")
         may_end.touch()

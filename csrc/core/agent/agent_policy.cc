@@ -102,42 +102,43 @@ void AgentPolicy::step(const PolicyEvent& event, Instant now, std::vector<Policy
 void AgentPolicy::run(PolicyStep step, const PolicyEvent& event, Context* context) {
   switch (step) {
     case PolicyStep::kIgnore: break;
-    case PolicyStep::kTell:
-      context->report(AgentEvent::Kind::kNote, state_, std::get<Note>(event).sentence);
+    case PolicyStep::kReport:
+      context->report(AgentEvent::Kind::kProgress, state_, std::get<Progress>(event).message);
       break;
     case PolicyStep::kJoin: join(event, context); break;
     case PolicyStep::kStartGroup: start_group(std::get<rdzv::Round>(event), context); break;
-    case PolicyStep::kObey: obey(event, context); break;
+    case PolicyStep::kStopWorkers: stop_workers(event, context); break;
     case PolicyStep::kEnd: end(event, context); break;
     case PolicyStep::kCountStarted: count_started(std::get<WorkerStarted>(event), context); break;
     case PolicyStep::kCountExit: count_exit(std::get<WorkerExited>(event), context); break;
     case PolicyStep::kAddFailure: add_failure(std::get<WorkerExited>(event), context); break;
-    case PolicyStep::kSayDone: say_done(context); break;
-    case PolicyStep::kSayGone: say_gone(context); break;
+    case PolicyStep::kSendDone: send_done(context); break;
+    case PolicyStep::kSendGone: send_gone(context); break;
     case PolicyStep::kRejoin: request_join(context); break;
     case PolicyStep::kFinish:
-      say_gone(context);
+      send_gone(context);
       finish(context);
       break;
     case PolicyStep::kLeave: leave(std::get<StopRequested>(event), context); break;
     case PolicyStep::kLeaveDone: leave_done(context); break;
-    case PolicyStep::kHurry: hurry(std::get<StopRequested>(event), context); break;
-    case PolicyStep::kStopUntold:
+    case PolicyStep::kKill: kill(std::get<StopRequested>(event), context); break;
+    case PolicyStep::kStopUnordered:
       stop_group(self().failure_grace,
-                 story_of(cause()) + "; nobody answers; stopping the other workers", context);
+                 describe_failure(cause()) + "; nobody answers; stopping the other workers",
+                 context);
       break;
     case PolicyStep::kLose: lose(event, context); break;
   }
 }
 
 void AgentPolicy::join(const PolicyEvent& event, Context* context) {
-  if (const auto* found = std::get_if<RendezvousFound>(&event)) {
+  if (const auto* found = std::get_if<RendezvousReady>(&event)) {
     participant_.locate(found->name, found->address);
   } else {
-    const std::string reason = hear_order(event, context);
+    const std::string reason = order_reason(event, context);
     // A node whose workers run no more has nothing to stop, but people want to know why it goes on.
     if (context->from == AgentState::kSucceeded) {
-      context->report(AgentEvent::Kind::kNote, state_, "called back: " + reason);
+      context->report(AgentEvent::Kind::kProgress, state_, "called back: " + reason);
     }
   }
   request_join(context);
@@ -151,13 +152,13 @@ void AgentPolicy::request_join(Context* context) {
 void AgentPolicy::update(const ParticipantEvent& event, Context* context) {
   std::vector<NodeStatement> statements;
   participant_.step(event, &statements);
-  for (NodeStatement& statement : statements) context->act(Say{std::move(statement)});
+  for (NodeStatement& statement : statements) context->act(Send{std::move(statement)});
 }
 
 void AgentPolicy::start_group(const rdzv::Round& event, Context* context) {
   if (round_ != nullptr) {
     context->report(AgentEvent::Kind::kRestarting, AgentState::kInit,
-                    why_it_ended_ + restart_text(*event.record));
+                    end_reason_ + restart_text(*event.record));
   }
   round_ = std::make_shared<const RoundInfo>(round_info(*event.record, event.own));
   update(event, context);
@@ -170,7 +171,7 @@ void AgentPolicy::start_group(const rdzv::Round& event, Context* context) {
 }
 
 // What the order says to people. Notes what it means for the next join.
-std::string AgentPolicy::hear_order(const PolicyEvent& event, Context* context) {
+std::string AgentPolicy::order_reason(const PolicyEvent& event, Context* context) {
   std::string reason;
   if (const auto* restart = std::get_if<rdzv::Restart>(&event)) {
     update(*restart, context);
@@ -180,17 +181,17 @@ std::string AgentPolicy::hear_order(const PolicyEvent& event, Context* context) 
     update(evicted, context);
     reason = "the others went on without this node: " + evicted.reason;
   }
-  why_it_ended_ = failures_.empty() ? reason : story_of(cause());
+  end_reason_ = failures_.empty() ? reason : describe_failure(cause());
   return reason;
 }
 
-void AgentPolicy::obey(const PolicyEvent& event, Context* context) {
+void AgentPolicy::stop_workers(const PolicyEvent& event, Context* context) {
   const auto* restart = std::get_if<rdzv::Restart>(&event);
-  const std::string reason = hear_order(event, context);
+  const std::string reason = order_reason(event, context);
   deadline_.reset();
   stop_group(restart != nullptr ? restart->grace : self().failure_grace,
              failures_.empty() ? reason + "; stopping the workers"
-                               : why_it_ended_ + "; stopping the other workers",
+                               : end_reason_ + "; stopping the other workers",
              context);
 }
 
@@ -199,7 +200,7 @@ void AgentPolicy::end(const PolicyEvent& event, Context* context) {
   Duration grace = self().stop_grace;
   if (const auto* closed = std::get_if<rdzv::Closed>(&event)) {
     update(*closed, context);
-    settle(*closed->result);
+    set_result(*closed->result);
     if (closed->result->outcome == JobOutcome::kFailed) grace = self().failure_grace;
   } else if (const auto* fault = std::get_if<LocalFault>(&event)) {
     result_.exit_code = fault->exit_code;
@@ -211,13 +212,13 @@ void AgentPolicy::end(const PolicyEvent& event, Context* context) {
     result_.message = lost->message;
     update(RendezvousUnreachable{}, context);
   } else if (const auto* refused = std::get_if<rdzv::Refused>(&event)) {
-    result_.exit_code = kExitRefused;
+    result_.exit_code = kExitRejected;
     result_.message = std::string(refused->error.message());
     update(*refused, context);
   } else {
     const auto& timed_out = std::get<rdzv::TimedOut>(event);
     result_.exit_code = kExitJoinTimedOut;
-    result_.message = timed_out.sentence;
+    result_.message = timed_out.message;
     update(timed_out, context);
   }
   if (!participant_.has_workers()) {
@@ -225,12 +226,12 @@ void AgentPolicy::end(const PolicyEvent& event, Context* context) {
     return;
   }
   const std::string why = result_.message.empty() ? "the job is over" : result_.message;
-  if (is_stopping_) context->report(AgentEvent::Kind::kNote, state_, why);
+  if (is_stopping_) context->report(AgentEvent::Kind::kProgress, state_, why);
   stop_group(grace, why + "; stopping the workers", context);
 }
 
 // The job's result as this node tells it: in its own words if the cause was here.
-void AgentPolicy::settle(const JobResult& job) {
+void AgentPolicy::set_result(const JobResult& job) {
   result_.job = job;
   result_.exit_code = exit_code_of(job);
   if (job.outcome == JobOutcome::kSucceeded) {
@@ -241,7 +242,7 @@ void AgentPolicy::settle(const JobResult& job) {
   if (job.cause != JobCause::kWorker || job.node != self().name || failures_.empty()) return;
   const WorkerFailure& failure = cause();
   if (failure.rank != job.rank) return;
-  result_.message = story_of(failure);
+  result_.message = describe_failure(failure);
   if (repeats(failure.exit)) {
     result_.message += "; a restart would not help";
   } else if (settings_.max_restarts > 0) {
@@ -284,24 +285,24 @@ void AgentPolicy::add_failure(const WorkerExited& event, Context* context) {
   failures_.insert(later, std::move(failure));
   const bool is_awaited = participant_.state() == ParticipantState::kWorking;
   const bool is_cause = cause().local_rank == event.local_rank;
-  if (state_ == AgentState::kUnhealthy && is_awaited && is_cause) say_failure(cause(), context);
+  if (state_ == AgentState::kUnhealthy && is_awaited && is_cause) send_failure(cause(), context);
   if (context->from == AgentState::kHealthy) {
-    why_it_ended_ = story_of(cause());
-    deadline_ = add_saturating(context->now, kOrderPatience);
+    end_reason_ = describe_failure(cause());
+    deadline_ = add_saturating(context->now, kOrderTimeout);
   }
 }
 
-void AgentPolicy::say_failure(const WorkerFailure& failure, Context* context) {
+void AgentPolicy::send_failure(const WorkerFailure& failure, Context* context) {
   const std::string how = failure.exit.describe();
   if (!repeats(failure.exit)) {
-    context->act(Say{rdzv::Failed{self().id,
-                                  round_->round,
-                                  {.local_rank = failure.local_rank,
-                                   .rank = failure.rank,
-                                   .exit_code = launcher_code(failure.exit),
-                                   .message = how,
-                                   .at = failure.exit.at,
-                                   .evidence = failure.evidence}}});
+    context->act(Send{rdzv::Failed{self().id,
+                                   round_->round,
+                                   {.local_rank = failure.local_rank,
+                                    .rank = failure.rank,
+                                    .exit_code = launcher_code(failure.exit),
+                                    .message = how,
+                                    .at = failure.exit.at,
+                                    .evidence = failure.evidence}}});
     return;
   }
   JobResult result;
@@ -313,10 +314,10 @@ void AgentPolicy::say_failure(const WorkerFailure& failure, Context* context) {
   result.evidence = failure.evidence;
   result.message = "rank " + std::to_string(failure.rank) + " on " + self().name + " " + how +
                    "; a restart would not help";
-  context->act(Say{rdzv::Close{self().id, std::move(result)}});
+  context->act(Send{rdzv::Close{self().id, std::move(result)}});
 }
 
-void AgentPolicy::say_done(Context* context) {
+void AgentPolicy::send_done(Context* context) {
   update(WorkersSucceeded{}, context);
   if (stop_requests_ > 0 && round_->group_world_size > 1) {
     // The request came after the last worker's exit. Only the whole job's success is this node's.
@@ -329,7 +330,7 @@ void AgentPolicy::say_done(Context* context) {
   }
 }
 
-void AgentPolicy::say_gone(Context* context) {
+void AgentPolicy::send_gone(Context* context) {
   deadline_.reset();
   update(WorkersGone{}, context);
 }
@@ -345,13 +346,13 @@ void AgentPolicy::leave(const StopRequested& event, Context* context) {
   result_.exit_code = kSignalBase + event.signal;
   result_.message = what;
   if (!failures_.empty() && participant_.has_workers()) {
-    result_.message += "; before that " + story_of(cause());
+    result_.message += "; before that " + describe_failure(cause());
   }
   deadline_.reset();
   update(LeaveRequested{what}, context);
   if (participant_.has_workers()) {
     is_stopping_ = true;
-    hurry(event, context);
+    kill(event, context);
   } else {
     finish(context);
   }
@@ -365,7 +366,7 @@ void AgentPolicy::leave_done(Context* context) {
   finish(context);
 }
 
-void AgentPolicy::hurry(const StopRequested& event, Context* context) {
+void AgentPolicy::kill(const StopRequested& event, Context* context) {
   ++stop_requests_;
   stop_signal_ = event.signal;
   const bool at_once = stop_requests_ > 1;
@@ -408,7 +409,7 @@ const WorkerFailure& AgentPolicy::cause() const {
   return failures_.front();
 }
 
-std::string AgentPolicy::story_of(const WorkerFailure& failure) const {
+std::string AgentPolicy::describe_failure(const WorkerFailure& failure) const {
   std::string who =
       "rank " + std::to_string(failure.rank) + " (local rank " + std::to_string(failure.local_rank);
   if (failure.pid > 0) who += ", pid " + std::to_string(failure.pid);

@@ -23,13 +23,13 @@
 namespace elastic::core {
 
 // The way to the rendezvous is known. Once, before anything else is heard from it.
-struct RendezvousFound {
+struct RendezvousReady {
   std::string name;     // of this node, for people
   std::string address;  // where the other nodes reach it
 };
 // Something that people want to read.
-struct Note {
-  std::string sentence;
+struct Progress {
+  std::string message;
 };
 // The rendezvous is out of reach for good.
 struct RendezvousLost {
@@ -66,12 +66,12 @@ struct SupervisionLost {
 struct PolicyTick {};
 
 using PolicyEvent =
-    std::variant<RendezvousFound, Note, RendezvousLost, LocalFault, rdzv::Round, rdzv::Restart,
+    std::variant<RendezvousReady, Progress, RendezvousLost, LocalFault, rdzv::Round, rdzv::Restart,
                  rdzv::Evicted, rdzv::Refused, rdzv::TimedOut, rdzv::Closed, WorkerStarted,
                  WorkerExited, GroupGone, StopRequested, SupervisionLost, PolicyTick>;
 
 // To be said to the rendezvous. A Join lacks its store_port: the owner binds one and fills it in.
-struct Say {
+struct Send {
   NodeStatement statement;
 };
 struct StartGroup {
@@ -91,26 +91,26 @@ struct Report {
 struct Finish {
   AgentResult result;
 };
-using PolicyAction = std::variant<Say, StartGroup, StopGroup, Report, Finish>;
+using PolicyAction = std::variant<Send, StartGroup, StopGroup, Report, Finish>;
 
 // What an event means in the light of what is known: the columns of the transition table.
 enum class PolicyInput : std::uint8_t {
-  kFound,
-  kNote,
-  kRound,        // one that was not heard of before
-  kStale,        // of a round that is over, or told again
-  kOrdered,      // to stop the workers (restart, eviction), which are there
-  kOrderedIdle,  // the same, and none are there
-  kSuccess,      // the job's, as everybody is told
-  kEnd,          // the job's, or this node's part in it, without success
+  kReady,
+  kProgress,
+  kRound,            // one that was not heard of before
+  kStale,            // of a round that is over, or told again
+  kStopOrdered,      // to stop the workers (restart, eviction), which are there
+  kStopOrderedIdle,  // the same, and none are there
+  kSuccess,          // the job's, as everybody is told
+  kEnd,              // the job's, or this node's part in it, without success
   kWorkerStarted,
   kWorkerDone,       // exited 0
   kWorkerFailed,     // ended otherwise, and not because of us
   kWorkerStopped,    // ended after we had stopped it
-  kGroupGone,        // and nobody has told us to go on
+  kGroupEnded,       // and nobody has told us to go on
   kGroupGoneToJoin,  // and we were told to ask for another round
   kStopRequested,    // by which the outcome changes
-  kHurryRequested,   // a stop request when the outcome is settled and only time is left to decide
+  kKillRequested,    // a stop request when the outcome is settled and only time is left to decide
   kSupervisionLost,
   kTick,  // what was waited for has not come
 };
@@ -120,22 +120,22 @@ inline constexpr std::size_t kAgentStates = 7;
 // What is done on the way from one state to the next.
 enum class PolicyStep : std::uint8_t {
   kIgnore,
-  kTell,
+  kReport,
   kJoin,
   kStartGroup,
-  kObey,
+  kStopWorkers,
   kEnd,
   kCountStarted,
   kCountExit,
   kAddFailure,
-  kSayDone,
-  kSayGone,
+  kSendDone,
+  kSendGone,
   kRejoin,
   kFinish,
   kLeave,
   kLeaveDone,
-  kHurry,
-  kStopUntold,
+  kKill,
+  kStopUnordered,
   kLose,
 };
 
@@ -151,7 +151,7 @@ const PolicyEdge& edge_of(AgentState state, PolicyInput input);
 
 // A node that has said that a worker failed is told within this time what to do; else nobody hears
 // it, and it stops its other workers by itself: their collectives are broken anyway.
-inline constexpr Duration kOrderPatience = std::chrono::seconds(1);
+inline constexpr Duration kOrderTimeout = std::chrono::seconds(1);
 
 struct AgentPolicyOptions {
   NodeInfo node;  // without name, address and store_port
@@ -183,29 +183,29 @@ class AgentPolicy {
   void run(PolicyStep step, const PolicyEvent& event, Context* context);
   void join(const PolicyEvent& event, Context* context);
   void start_group(const rdzv::Round& event, Context* context);
-  void obey(const PolicyEvent& event, Context* context);
-  std::string hear_order(const PolicyEvent& event, Context* context);
+  void stop_workers(const PolicyEvent& event, Context* context);
+  std::string order_reason(const PolicyEvent& event, Context* context);
   void end(const PolicyEvent& event, Context* context);
-  void settle(const JobResult& job);
+  void set_result(const JobResult& job);
   void count_started(const WorkerStarted& event, Context* context);
   void count_exit(const WorkerExited& event, Context* context);
   void add_failure(const WorkerExited& event, Context* context);
-  void say_failure(const WorkerFailure& failure, Context* context);
-  void say_done(Context* context);
-  void say_gone(Context* context);
+  void send_failure(const WorkerFailure& failure, Context* context);
+  void send_done(Context* context);
+  void send_gone(Context* context);
   void request_join(Context* context);
   void update(const ParticipantEvent& event, Context* context);
   void stop_group(Duration grace, const std::string& why, Context* context);
   void leave(const StopRequested& event, Context* context);
   void leave_done(Context* context);
-  void hurry(const StopRequested& event, Context* context);
+  void kill(const StopRequested& event, Context* context);
   void lose(const PolicyEvent& event, Context* context);
   void finish(Context* context);
   bool all_ended() const;
   const NodeInfo& self() const { return participant_.node(); }
   // The failure that the round ended by here. REQUIRES: there is one.
   const WorkerFailure& cause() const;
-  std::string story_of(const WorkerFailure& failure) const;
+  std::string describe_failure(const WorkerFailure& failure) const;
   std::string restart_text(const RoundRecord& record) const;
 
   const JobSettings settings_;
@@ -225,7 +225,7 @@ class AgentPolicy {
   std::size_t started_ = 0;
   std::size_t ended_ = 0;
   std::vector<WorkerFailure> failures_;
-  std::string why_it_ended_;
+  std::string end_reason_;
 };
 
 }  // namespace elastic::core

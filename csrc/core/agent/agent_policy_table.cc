@@ -40,42 +40,42 @@ constexpr PolicyTable make_table() {
     for (const Input input : {Input::kStale, Input::kTick}) {
       table[state][index_of(input)] = {Step::kIgnore, static_cast<State>(state)};
     }
-    table[state][index_of(Input::kNote)] = {Step::kTell, static_cast<State>(state)};
+    table[state][index_of(Input::kProgress)] = {Step::kReport, static_cast<State>(state)};
   }
   table[index_of(State::kUnknown)].fill({Step::kIgnore, State::kUnknown});
 
-  at(State::kInit, Input::kFound) = {Step::kJoin, State::kInit};
+  at(State::kInit, Input::kReady) = {Step::kJoin, State::kInit};
   at(State::kInit, Input::kRound) = {Step::kStartGroup, State::kHealthy};
-  at(State::kInit, Input::kOrderedIdle) = {Step::kJoin, State::kInit};
+  at(State::kInit, Input::kStopOrderedIdle) = {Step::kJoin, State::kInit};
   at(State::kInit, Input::kSuccess) = {Step::kEnd, State::kSucceeded};
   at(State::kInit, Input::kEnd) = {Step::kEnd, State::kFailed};
   at(State::kInit, Input::kStopRequested) = {Step::kLeave, State::kStopped};
 
-  at(State::kHealthy, Input::kOrdered) = {Step::kObey, State::kUnhealthy};
+  at(State::kHealthy, Input::kStopOrdered) = {Step::kStopWorkers, State::kUnhealthy};
   at(State::kHealthy, Input::kSuccess) = {Step::kEnd, State::kSucceeded};
   at(State::kHealthy, Input::kEnd) = {Step::kEnd, State::kFailed};
   at(State::kHealthy, Input::kWorkerStarted) = {Step::kCountStarted, State::kHealthy};
   at(State::kHealthy, Input::kWorkerDone) = {Step::kCountExit, State::kHealthy};
   at(State::kHealthy, Input::kWorkerFailed) = {Step::kAddFailure, State::kUnhealthy};
-  at(State::kHealthy, Input::kGroupGone) = {Step::kSayDone, State::kSucceeded};
+  at(State::kHealthy, Input::kGroupEnded) = {Step::kSendDone, State::kSucceeded};
   at(State::kHealthy, Input::kStopRequested) = {Step::kLeave, State::kStopped};
-  at(State::kHealthy, Input::kHurryRequested) = {Step::kHurry, State::kHealthy};
+  at(State::kHealthy, Input::kKillRequested) = {Step::kKill, State::kHealthy};
 
-  at(State::kUnhealthy, Input::kOrdered) = {Step::kObey, State::kUnhealthy};
-  at(State::kUnhealthy, Input::kOrderedIdle) = {Step::kJoin, State::kInit};
+  at(State::kUnhealthy, Input::kStopOrdered) = {Step::kStopWorkers, State::kUnhealthy};
+  at(State::kUnhealthy, Input::kStopOrderedIdle) = {Step::kJoin, State::kInit};
   at(State::kUnhealthy, Input::kSuccess) = {Step::kEnd, State::kSucceeded};
   at(State::kUnhealthy, Input::kEnd) = {Step::kEnd, State::kFailed};
   at(State::kUnhealthy, Input::kWorkerStarted) = {Step::kCountStarted, State::kUnhealthy};
   at(State::kUnhealthy, Input::kWorkerDone) = {Step::kCountExit, State::kUnhealthy};
   at(State::kUnhealthy, Input::kWorkerFailed) = {Step::kAddFailure, State::kUnhealthy};
   at(State::kUnhealthy, Input::kWorkerStopped) = {Step::kCountExit, State::kUnhealthy};
-  at(State::kUnhealthy, Input::kGroupGone) = {Step::kSayGone, State::kUnhealthy};
+  at(State::kUnhealthy, Input::kGroupEnded) = {Step::kSendGone, State::kUnhealthy};
   at(State::kUnhealthy, Input::kGroupGoneToJoin) = {Step::kRejoin, State::kInit};
   at(State::kUnhealthy, Input::kStopRequested) = {Step::kLeave, State::kStopped};
-  at(State::kUnhealthy, Input::kTick) = {Step::kStopUntold, State::kUnhealthy};
+  at(State::kUnhealthy, Input::kTick) = {Step::kStopUnordered, State::kUnhealthy};
 
   // A done node waits for the others and can be called back.
-  at(State::kSucceeded, Input::kOrderedIdle) = {Step::kJoin, State::kInit};
+  at(State::kSucceeded, Input::kStopOrderedIdle) = {Step::kJoin, State::kInit};
   at(State::kSucceeded, Input::kSuccess) = {Step::kEnd, State::kSucceeded};
   at(State::kSucceeded, Input::kEnd) = {Step::kEnd, State::kFailed};
   at(State::kSucceeded, Input::kStopRequested) = {Step::kLeave, State::kStopped};
@@ -83,13 +83,13 @@ constexpr PolicyTable make_table() {
 
   // The end is settled, and what is left of the workers is waited for.
   for (const State state : {State::kStopped, State::kSucceeded, State::kFailed}) {
-    at(state, Input::kOrdered) = {Step::kIgnore, state};
+    at(state, Input::kStopOrdered) = {Step::kIgnore, state};
     at(state, Input::kWorkerStarted) = {Step::kCountStarted, state};
     at(state, Input::kWorkerDone) = {Step::kCountExit, state};
     at(state, Input::kWorkerFailed) = {Step::kAddFailure, state};
     at(state, Input::kWorkerStopped) = {Step::kCountExit, state};
-    at(state, Input::kGroupGone) = {Step::kFinish, state};
-    at(state, Input::kHurryRequested) = {Step::kHurry, state};
+    at(state, Input::kGroupEnded) = {Step::kFinish, state};
+    at(state, Input::kKillRequested) = {Step::kKill, state};
   }
   for (const State state : {State::kStopped, State::kFailed}) {
     at(state, Input::kRound) = {Step::kIgnore, state};
@@ -112,8 +112,8 @@ const PolicyEdge& edge_of(AgentState state, PolicyInput input) {
 struct AgentPolicy::Reader {
   const AgentPolicy& policy;
 
-  PolicyInput operator()(const RendezvousFound&) const { return PolicyInput::kFound; }
-  PolicyInput operator()(const Note&) const { return PolicyInput::kNote; }
+  PolicyInput operator()(const RendezvousReady&) const { return PolicyInput::kReady; }
+  PolicyInput operator()(const Progress&) const { return PolicyInput::kProgress; }
   PolicyInput operator()(const RendezvousLost&) const { return PolicyInput::kEnd; }
   PolicyInput operator()(const LocalFault&) const { return PolicyInput::kEnd; }
   PolicyInput operator()(const rdzv::Round& round) const {
@@ -138,25 +138,26 @@ struct AgentPolicy::Reader {
     if (!policy.participant_.has_workers() || !policy.all_ended())
       return PolicyInput::kSupervisionLost;
     return policy.participant_.must_rejoin() ? PolicyInput::kGroupGoneToJoin
-                                             : PolicyInput::kGroupGone;
+                                             : PolicyInput::kGroupEnded;
   }
   PolicyInput operator()(const StopRequested&) const {
     switch (policy.state_) {
       case AgentState::kInit:
       case AgentState::kUnhealthy: return PolicyInput::kStopRequested;
       case AgentState::kHealthy:
-        return policy.all_ended() ? PolicyInput::kHurryRequested : PolicyInput::kStopRequested;
+        return policy.all_ended() ? PolicyInput::kKillRequested : PolicyInput::kStopRequested;
       case AgentState::kSucceeded:
-        return policy.participant_.has_workers() ? PolicyInput::kHurryRequested
+        return policy.participant_.has_workers() ? PolicyInput::kKillRequested
                                                  : PolicyInput::kStopRequested;
-      default: return PolicyInput::kHurryRequested;
+      default: return PolicyInput::kKillRequested;
     }
   }
   PolicyInput operator()(const SupervisionLost&) const { return PolicyInput::kSupervisionLost; }
   PolicyInput operator()(const PolicyTick&) const { return PolicyInput::kTick; }
 
   PolicyInput ordered() const {
-    return policy.participant_.has_workers() ? PolicyInput::kOrdered : PolicyInput::kOrderedIdle;
+    return policy.participant_.has_workers() ? PolicyInput::kStopOrdered
+                                             : PolicyInput::kStopOrderedIdle;
   }
   bool is_stale(const ParticipantEvent& event) const {
     return policy.participant_.classify(event) == ParticipantInput::kStale;

@@ -15,33 +15,33 @@
 
 namespace elastic::core {
 
-Instant Liveness::deadline(const Sight& sight) const {
+Instant Liveness::deadline(const LastSeen& sight) const {
   return std::min(add_saturating(sight.last, node_timeout_), sight.suspect_until);
 }
 
-void Liveness::heard(const NodeId& node, Instant now) {
-  Sight& sight = sights_[node];
+void Liveness::record_activity(const NodeId& node, Instant now) {
+  LastSeen& sight = last_seen_[node];
   sight = {now, Instant::max()};
   check_at_ = std::min(check_at_, deadline(sight));
 }
 
 void Liveness::session_closed(const NodeId& node, Instant now, Duration least_grace) {
-  const auto found = sights_.find(node);
-  if (found == sights_.end() || found->second.suspect_until != Instant::max()) return;
+  const auto found = last_seen_.find(node);
+  if (found == last_seen_.end() || found->second.suspect_until != Instant::max()) return;
   found->second.suspect_until = add_saturating(now, std::max(reconnect_grace_, least_grace));
   check_at_ = std::min(check_at_, found->second.suspect_until);
 }
 
 void Liveness::await(const NodeId& node, Instant until) {
-  sights_[node] = {until, until};
+  last_seen_[node] = {until, until};
   check_at_ = std::min(check_at_, until);
 }
 
-void Liveness::forget(const NodeId& node) { sights_.erase(node); }
+void Liveness::forget(const NodeId& node) { last_seen_.erase(node); }
 
-bool Liveness::excuse(Duration gap) {
+bool Liveness::add_gap(Duration gap) {
   if (gap <= node_timeout_ / 4) return false;
-  for (auto& [node, sight] : sights_) {
+  for (auto& [node, sight] : last_seen_) {
     sight.last = add_saturating(sight.last, gap);
     sight.suspect_until = add_saturating(sight.suspect_until, gap);
   }
@@ -53,8 +53,8 @@ std::vector<Liveness::Loss> Liveness::take_lost(Instant now) {
   std::vector<Loss> lost;
   if (now < check_at_) return lost;
   check_at_ = Instant::max();
-  for (auto it = sights_.begin(); it != sights_.end();) {
-    const Sight& sight = it->second;
+  for (auto it = last_seen_.begin(); it != last_seen_.end();) {
+    const LastSeen& sight = it->second;
     if (deadline(sight) > now) {
       check_at_ = std::min(check_at_, deadline(sight));
       ++it;
@@ -62,19 +62,19 @@ std::vector<Liveness::Loss> Liveness::take_lost(Instant now) {
     }
     const bool by_close = sight.suspect_until <= now;
     lost.push_back({it->first, by_close, std::max(now - sight.last, Duration::zero())});
-    it = sights_.erase(it);
+    it = last_seen_.erase(it);
   }
   return lost;
 }
 
 std::optional<Instant> Liveness::next_deadline() const {
-  if (sights_.empty() || check_at_ == Instant::max()) return std::nullopt;
+  if (last_seen_.empty() || check_at_ == Instant::max()) return std::nullopt;
   return check_at_;
 }
 
 Duration Liveness::silence(const NodeId& node, Instant now) const {
-  const auto found = sights_.find(node);
-  if (found == sights_.end()) return Duration::zero();
+  const auto found = last_seen_.find(node);
+  if (found == last_seen_.end()) return Duration::zero();
   return std::max(now - found->second.last, Duration::zero());
 }
 

@@ -29,7 +29,7 @@ class Liveness {
       : node_timeout_(node_timeout), reconnect_grace_(reconnect_grace) {}
 
   // The node lives; also makes it known, and takes a suspicion back.
-  void heard(const NodeId& node, Instant now);
+  void record_activity(const NodeId& node, Instant now);
   // Its session was closed. It has reconnect_grace to resume, or `least_grace` if that is longer. A
   // second call does not prolong the grace.
   void session_closed(const NodeId& node, Instant now, Duration least_grace = {});
@@ -40,7 +40,7 @@ class Liveness {
   // The caller stood still for `gap`, and may have messages that it has not read. Above a quarter
   // of node_timeout the gap counts for nobody: returns true, and every deadline here is later by
   // it.
-  bool excuse(Duration gap);
+  bool add_gap(Duration gap);
 
   // The nodes that are lost by `now`, in the order of their ids. They are forgotten.
   std::vector<Loss> take_lost(Instant now);
@@ -51,17 +51,17 @@ class Liveness {
   Duration silence(const NodeId& node, Instant now) const;
 
  private:
-  struct Sight {
+  struct LastSeen {
     Instant last;
     Instant suspect_until = Instant::max();  // max: not suspected
   };
-  Instant deadline(const Sight& sight) const;
+  Instant deadline(const LastSeen& sight) const;
 
   // Constant after construction.
   Duration node_timeout_;
   Duration reconnect_grace_;
 
-  std::map<NodeId, Sight> sights_;
+  std::map<NodeId, LastSeen> last_seen_;
   // A lower bound of all deadlines: hearing moves a deadline only later, so that a beat never has
   // to look at anybody else.
   Instant check_at_ = Instant::max();

@@ -28,19 +28,19 @@ std::string_view take_number(std::string_view* text) {
   return number;
 }
 
-int compare_claims(const RankClaim& a, const RankClaim& b) {
+int compare_requests(const RankRequest& a, const RankRequest& b) {
   // A node without a hint comes after those with one: -1 becomes the largest unsigned number.
   const auto hint_a = static_cast<unsigned>(a.hint);
   const auto hint_b = static_cast<unsigned>(b.hint);
   if (hint_a != hint_b) return hint_a < hint_b ? -1 : 1;
-  if (const int by = natural_compare(a.topology, b.topology); by != 0) return by;
-  if (const int by = natural_compare(a.name, b.name); by != 0) return by;
+  if (const int by = compare_natural(a.topology, b.topology); by != 0) return by;
+  if (const int by = compare_natural(a.name, b.name); by != 0) return by;
   return a.id < b.id ? -1 : (b.id < a.id ? 1 : 0);
 }
 
 }  // namespace
 
-int natural_compare(std::string_view a, std::string_view b) {
+int compare_natural(std::string_view a, std::string_view b) {
   const std::string_view whole_a = a;
   const std::string_view whole_b = b;
   while (!a.empty() && !b.empty()) {
@@ -61,22 +61,24 @@ int natural_compare(std::string_view a, std::string_view b) {
   return whole_a.compare(whole_b);
 }
 
-std::vector<int> place_nodes(const std::vector<RankClaim>& claims) {
+std::vector<int> assign_node_ranks(const std::vector<RankRequest>& claims) {
   std::vector<std::size_t> order(claims.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  std::sort(order.begin(), order.end(),
-            [&](std::size_t a, std::size_t b) { return compare_claims(claims[a], claims[b]) < 0; });
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return compare_requests(claims[a], claims[b]) < 0;
+  });
 
   std::vector<int> ranks(claims.size(), -1);
   std::vector<bool> taken(claims.size(), false);
   const auto claim_exactly = [&](std::size_t index, int wanted) {
-    const auto place = static_cast<std::size_t>(wanted);
-    if (wanted < 0 || place >= claims.size() || taken[place] || ranks[index] >= 0) return;
+    const auto order_by_rank = static_cast<std::size_t>(wanted);
+    if (wanted < 0 || order_by_rank >= claims.size() || taken[order_by_rank] || ranks[index] >= 0)
+      return;
     ranks[index] = wanted;
-    taken[place] = true;
+    taken[order_by_rank] = true;
   };
   for (const std::size_t index : order) claim_exactly(index, claims[index].held_rank);
-  for (const std::size_t index : order) claim_exactly(index, claims[index].wished_rank);
+  for (const std::size_t index : order) claim_exactly(index, claims[index].preferred_rank);
 
   std::size_t next_free = 0;
   for (const std::size_t index : order) {

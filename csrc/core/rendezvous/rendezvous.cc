@@ -48,9 +48,9 @@ void Rendezvous::step(const RendezvousEvent& event, Instant now,
 }
 std::optional<Instant> Rendezvous::next_deadline() const { return machine_->next_deadline(); }
 std::string Rendezvous::describe(Instant now) const { return machine_->describe(now); }
-void Rendezvous::remind(const NodeId& node, std::uint64_t heard, Instant now,
+void Rendezvous::remind(const NodeId& node, std::uint64_t record_activity, Instant now,
                         std::vector<RendezvousAction>* actions) const {
-  machine_->remind(node, heard, now, actions);
+  machine_->remind(node, record_activity, now, actions);
 }
 RendezvousPhase Rendezvous::phase() const { return machine_->phase(); }
 const JobSettings& Rendezvous::settings() const { return machine_->settings(); }
@@ -108,7 +108,7 @@ std::optional<Response> RendezvousMachine::respond(const NodeId& id, NodeMessage
                                                    std::optional<std::uint64_t> round) {
   const NodeRow row = row_of(id);
   Node* node = find(id);
-  if (node != nullptr && message != NodeMessage::kSessionLost) heard(*node);
+  if (node != nullptr && message != NodeMessage::kSessionLost) record_activity(*node);
   Response response = response_to(row, message);
   // I5: what is said under another round changes nothing.
   const bool is_stale = round && *round != record_.round;
@@ -119,12 +119,12 @@ std::optional<Response> RendezvousMachine::respond(const NodeId& id, NodeMessage
     case Response::kEvict:
       // The workers of a node that leaves end later: it knows. Anything else comes from one that
       // does not know that it left.
-      if (message != NodeMessage::kGone || !has_left(id)) tell_evicted(id);
+      if (message != NodeMessage::kGone || !has_left(id)) send_evicted(id);
       return std::nullopt;
-    case Response::kTell: emit(rdzv::Closed{id, result_}); return std::nullopt;
+    case Response::kSendResult: emit(rdzv::Closed{id, result_}); return std::nullopt;
     case Response::kSupersede: emit(rdzv::Superseded{id, record_.round}); return std::nullopt;
-    case Response::kRemind: tell_waiting(*node); return std::nullopt;
-    case Response::kNote:
+    case Response::kResend: send_waiting(*node); return std::nullopt;
+    case Response::kAlive:
     case Response::kIgnore: return std::nullopt;
     default: return response;
   }
@@ -135,7 +135,7 @@ void RendezvousMachine::on(const rdzv::Join& event) {
     emit(rdzv::Refused{event.node.id, std::move(fault)});
     return;
   }
-  const bool is_crossing = is_said_too_early(event.node);
+  const bool is_crossing = is_sent_too_early(event.node);
   if (begins_next_job(event.node) && !is_crossing) {
     dismiss_nodes_of_last_job();
     start_generation(event.settings);
@@ -156,11 +156,11 @@ void RendezvousMachine::on(const rdzv::Join& event) {
 
 // A join that was sent before the node could hear of the round that it is, or was, a member of asks
 // for nothing more than that round, and says nothing about its workers.
-bool RendezvousMachine::is_said_too_early(const NodeInfo& info) const {
+bool RendezvousMachine::is_sent_too_early(const NodeInfo& info) const {
   if (const Node* node = find(info.id)) {
     return node->phase == NodePhase::kWorking && info.highest_round < record_.round;
   }
-  const Departed* known = departed(info.id);
+  const FormerNode* known = former_node(info.id);
   return known != nullptr && known->lost && info.highest_round < known->round;
 }
 
@@ -190,20 +190,20 @@ void RendezvousMachine::on(const rdzv::Done& event) {
   finish(*find(event.node));
   advance();
   const Node* node = find(event.node);
-  if (phase_ != RendezvousPhase::kClosed && node->phase == NodePhase::kDone) tell_waiting(*node);
+  if (phase_ != RendezvousPhase::kClosed && node->phase == NodePhase::kDone) send_waiting(*node);
 }
 
 void RendezvousMachine::on(const rdzv::Leave& event) {
   if (!respond(event.node, NodeMessage::kLeave)) return;
-  depart(event.node, false, event.reason.substr(0, kSentenceBytesMax));
+  depart(event.node, false, event.reason.substr(0, kMessageBytesMax));
   advance();
 }
 
 void RendezvousMachine::on(const rdzv::Close& event) {
   if (!respond(event.node, NodeMessage::kClose)) return;
-  const Departed* known = departed(event.node);
+  const FormerNode* known = former_node(event.node);
   if (find(event.node) == nullptr && known != nullptr && known->lost) {
-    tell_evicted(event.node);  // I8: what it decides is no decision of the job any more
+    send_evicted(event.node);  // I8: what it decides is no decision of the job any more
   } else {
     close(event.result);
   }
@@ -212,7 +212,7 @@ void RendezvousMachine::on(const rdzv::Close& event) {
 void RendezvousMachine::on(const rdzv::SessionLost& event) {
   const auto response = respond(event.node, NodeMessage::kSessionLost);
   if (!response) return;
-  if (*response == Response::kDepart) {
+  if (*response == Response::kLeave) {
     depart(event.node, true, "its session was closed");
   } else {
     suspect(*find(event.node), event.least_grace);
@@ -220,7 +220,7 @@ void RendezvousMachine::on(const rdzv::SessionLost& event) {
 }
 
 void RendezvousMachine::on(const rdzv::Tick&) {
-  judged_ = now_;
+  timers_checked_at_ = now_;
   for (const Liveness::Loss& loss : liveness_.take_lost(now_)) {
     const Node* node = find(loss.node);
     depart(loss.node, true,
@@ -232,15 +232,15 @@ void RendezvousMachine::on(const rdzv::Tick&) {
                            : "no sign of life for " + seconds_text(loss.silence));
   }
   if (phase_ == RendezvousPhase::kClosed) return;
-  judge_node_deadlines();
-  judge_timers();
+  check_node_deadlines();
+  check_timers();
   advance();
 }
 
 void RendezvousMachine::on(const rdzv::ClockGap& event) {
-  if (!liveness_.excuse(event.gap)) return;
+  if (!liveness_.add_gap(event.gap)) return;
   const Instant began = now_ - event.gap;
-  for (Mark& timer : timers_) {
+  for (SharedInstant& timer : timers_) {
     if (timer.at > began) timer.at = add_saturating(timer.at, event.gap);
   }
   for (auto& [id, node] : nodes_) node.deadline.at = add_saturating(node.deadline.at, event.gap);
@@ -251,7 +251,7 @@ void RendezvousMachine::on(const rdzv::ClockGap& event) {
 }
 
 void RendezvousMachine::set_deadline(Node& node, Instant deadline) {
-  node.deadline = mark(deadline);
+  node.deadline = make_shared_instant(deadline);
   deadline_check_ = std::min(deadline_check_, deadline);
 }
 
@@ -273,30 +273,31 @@ std::vector<NodeId> RendezvousMachine::overdue_nodes() {
   return overdue;
 }
 
-void RendezvousMachine::judge_node_deadlines() {
+void RendezvousMachine::check_node_deadlines() {
   // Whoever goes may leave others overdue.
   for (auto overdue = overdue_nodes(); !overdue.empty(); overdue = overdue_nodes()) {
     for (const NodeId& id : overdue) {
       const Node* node = find(id);
       if (phase_ == RendezvousPhase::kClosed || node == nullptr) return;
-      give_up(*node);
+      expire_node(*node);
     }
   }
 }
 
-void RendezvousMachine::give_up(const Node& node) {
+void RendezvousMachine::expire_node(const Node& node) {
   const NodeId id = node.info.id;
   if (node.phase == NodePhase::kJoined) {
     const std::string why =
-        sentence(now_, false) + "; gave up after " + seconds_text(settings_.join_timeout);
+        describe_state(now_, false) + "; gave up after " + seconds_text(settings_.join_timeout);
     emit(rdzv::TimedOut{id, why});
     depart(id, false, why);
-    departed_.back().timed_out = true;
+    former_nodes_.back().timed_out = true;
   } else if (node.phase == NodePhase::kWorking) {
     depart(id, true,
-           "it did not stop its workers within its grace and " + seconds_text(kStopMargin));
+           "it did not stop its workers within its grace and " + seconds_text(kStopTimeoutMargin));
   } else {
-    depart(id, true, "it did not join again within its grace and " + seconds_text(kStopMargin));
+    depart(id, true,
+           "it did not join again within its grace and " + seconds_text(kStopTimeoutMargin));
   }
 }
 
@@ -306,13 +307,13 @@ bool RendezvousMachine::is_due(Timer timer) {
   return true;
 }
 
-void RendezvousMachine::judge_timers() {
+void RendezvousMachine::check_timers() {
   if (phase_ == RendezvousPhase::kClosed) return;
   if (is_due(Timer::kRebuild)) {
-    lose_missing("did not resume within " + seconds_text(settings_.store_grace));
+    mark_missing_lost("did not resume within " + seconds_text(settings_.store_grace));
   }
-  if (phase_ == RendezvousPhase::kForming && is_due(Timer::kVerdict)) judge_verdict();
-  if (phase_ == RendezvousPhase::kForming && is_due(Timer::kShort)) {
+  if (phase_ == RendezvousPhase::kForming && is_due(Timer::kVerdict)) check_verdict();
+  if (phase_ == RendezvousPhase::kForming && is_due(Timer::kBelowMinNodes)) {
     JobResult result;
     result.outcome = JobOutcome::kFailed;
     result.cause = JobCause::kTooFewNodes;
@@ -320,16 +321,16 @@ void RendezvousMachine::judge_timers() {
     for (const RoundMember& member : members_) {
       if (member.fate != MemberFate::kPresent) result.node = member.name;
     }
-    result.message = sentence(now_, false) + "; gave up after " +
+    result.message = describe_state(now_, false) + "; gave up after " +
                      seconds_text(settings_.join_timeout) +
                      (end_.reason.empty() ? "" : "; the last round ended because " + end_.reason);
     close(std::move(result));
   }
-  if (phase_ == RendezvousPhase::kForming && is_due(Timer::kRemind)) {
+  if (phase_ == RendezvousPhase::kForming && is_due(Timer::kResend)) {
     for (const auto& [id, node] : nodes_) {
-      if (node.phase == NodePhase::kJoined) tell_waiting(node);
+      if (node.phase == NodePhase::kJoined) send_waiting(node);
     }
-    if (tally_.joined > 0) arm_after(Timer::kRemind, kRemindEvery);
+    if (tally_.joined > 0) arm_after(Timer::kResend, kWaitingMessageInterval);
   }
 }
 
@@ -337,8 +338,8 @@ std::optional<Instant> RendezvousMachine::next_deadline() const {
   Instant next = liveness_.next_deadline().value_or(Instant::max());
   if (phase_ != RendezvousPhase::kClosed) {
     next = std::min(next, deadline_check_);
-    for (const Mark& timer : timers_) {
-      if (timer.at > judged_)
+    for (const SharedInstant& timer : timers_) {
+      if (timer.at > timers_checked_at_)
         next = std::min(next, timer.at);  // an earlier one was looked at already
     }
   }

@@ -24,7 +24,7 @@ constexpr int kCounterMax = 1'000'000'000;  // far from where it would wrap
 class Saver : public FieldWriter {
  public:
   using FieldWriter::FieldWriter;
-  void mark(Mark& value) {
+  void make_shared_instant(SharedInstant& value) {
     number(value.number);
     duration(value.away);
   }
@@ -36,7 +36,7 @@ class Loader : public FieldReader {
   Loader(std::string_view bytes, Instant now, const std::map<std::uint64_t, Instant>& seen)
       : FieldReader(bytes), now_(now), seen_(seen) {}
 
-  void mark(Mark& value) {
+  void make_shared_instant(SharedInstant& value) {
     number(value.number);
     duration(value.away);
     if (value.number == 0) return;
@@ -60,19 +60,19 @@ void visit(Visitor& v, Node& node) {
   v.number(node.arrival);
   v.number(node.done_round);
   v.number(node.beat);
-  v.mark(node.deadline);
+  v.make_shared_instant(node.deadline);
 }
 
 template <typename Visitor>
 void visit(Visitor& v, RoundEnd& end) {
   v.choice(end.cause, rdzv::RestartCause::kRejoin);
-  v.text(end.reason, kMessageBytesMax);
+  v.text(end.reason, kFieldBytesMax);
   v.optional(end.failure, [&](FailureReport& failure) { visit(v, failure); });
-  v.mark(end.failure_at);
+  v.make_shared_instant(end.failure_at);
   v.text(end.failed_node, kNodeTextBytesMax);
   v.flag(end.verdict_pending);
   v.flag(end.charged);
-  v.flag(end.over_told);
+  v.flag(end.is_round_over_sent);
 }
 
 }  // namespace
@@ -94,10 +94,10 @@ class RendezvousCodec {
         flaps(machine.flaps_),
         crashes(machine.crashes_),
         round_started(machine.round_started_),
-        first_waiting(machine.first_waiting_),
+        first_waiting(machine.first_waiting_at_),
         last_waiting(machine.last_waiting_),
         end(machine.end_),
-        departed(machine.departed_),
+        former_node(machine.former_nodes_),
         timers(std::begin(machine.timers_), std::end(machine.timers_)),
         marks(machine.marks_) {
     for (const auto& [id, node] : machine.nodes_) nodes.push_back(node);
@@ -121,23 +121,23 @@ class RendezvousCodec {
     v.number(membership_changes);
     v.number(flaps);
     v.number(crashes);
-    v.mark(round_started);
-    v.mark(first_waiting);
-    v.mark(last_waiting);
+    v.make_shared_instant(round_started);
+    v.make_shared_instant(first_waiting);
+    v.make_shared_instant(last_waiting);
     visit(v, end);
     for (auto* one : {&result, &previous_result}) {
       v.optional(*one, [&](JobResult& value) { visit(v, value); });
     }
-    v.list(departed, kDepartedMax, [&](Departed& one) {
+    v.list(former_node, kFormerNodesMax, [&](FormerNode& one) {
       visit(v, one.id);
       v.text(one.name, kNodeTextBytesMax);
-      v.text(one.reason, kMessageBytesMax);
+      v.text(one.reason, kFieldBytesMax);
       v.flag(one.lost);
       v.flag(one.timed_out);
       v.number(one.round);
       v.number(one.done_round);
     });
-    v.list(timers, kTimers, [&](Mark& timer) { v.mark(timer); });
+    v.list(timers, kTimers, [&](SharedInstant& timer) { v.make_shared_instant(timer); });
     v.number(marks);
   }
 
@@ -193,18 +193,18 @@ class RendezvousCodec {
     m.flaps_ = flaps;
     m.crashes_ = crashes;
     m.round_started_ = round_started;
-    m.first_waiting_ = first_waiting;
+    m.first_waiting_at_ = first_waiting;
     m.last_waiting_ = last_waiting;
     m.end_ = std::move(end);
     if (m.end_.failure) m.end_.failure->at = m.end_.failure_at.at;
     m.result_ = share(result);
     m.previous_result_ = share(previous_result);
-    m.departed_ = std::move(departed);
+    m.former_nodes_ = std::move(former_node);
     std::copy(timers.begin(), timers.end(), std::begin(m.timers_));
     m.marks_ = marks;
     install_nodes(&m, now);
     m.now_ = std::max(m.now_, now);
-    m.judged_ = Instant::min();
+    m.timers_checked_at_ = Instant::min();
     m.recount();
   }
 
@@ -219,14 +219,15 @@ class RendezvousCodec {
     RendezvousMachine& m = *machine;
     RendezvousMachine::Nodes before = std::move(m.nodes_);
     m.nodes_.clear();
-    m.static_holders_.clear();
+    m.static_rank_owners_.clear();
     m.deadline_check_ = Instant::max();
     for (Node& node : nodes) {
       const NodeId id = node.info.id;
       const auto known = before.find(id);
-      if (known == before.end() || known->second.beat != node.beat) m.liveness_.heard(id, now);
+      if (known == before.end() || known->second.beat != node.beat)
+        m.liveness_.record_activity(id, now);
       before.erase(id);
-      if (m.settings_.static_ranks) m.static_holders_[node.info.static_rank] = id;
+      if (m.settings_.static_ranks) m.static_rank_owners_[node.info.static_rank] = id;
       m.deadline_check_ = std::min(m.deadline_check_, node.deadline.at);
       m.nodes_[id] = std::move(node);
     }
@@ -244,14 +245,14 @@ class RendezvousCodec {
   int membership_changes = 0;
   int flaps = 0;
   int crashes = 0;
-  Mark round_started;
-  Mark first_waiting;
-  Mark last_waiting;
+  SharedInstant round_started;
+  SharedInstant first_waiting;
+  SharedInstant last_waiting;
   RoundEnd end;
   std::optional<JobResult> result;
   std::optional<JobResult> previous_result;
-  std::deque<Departed> departed;
-  std::vector<Mark> timers;
+  std::deque<FormerNode> former_node;
+  std::vector<SharedInstant> timers;
   std::uint64_t marks = 0;
 };
 
@@ -288,7 +289,7 @@ Status RendezvousMachine::load(std::string_view bytes, Instant now) {
     return Status(StatusCode::kPeerViolation, "rendezvous state: the bytes are damaged");
   }
   if (state.phase != RendezvousPhase::kClosed) {
-    if (Status fault = check_agreement(state.settings, settings_); !fault.ok()) return fault;
+    if (Status fault = compare_settings(state.settings, settings_); !fault.ok()) return fault;
   }
   state.install(this, now);
   seen_marks_ = std::move(loader.marks);

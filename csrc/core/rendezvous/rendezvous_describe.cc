@@ -58,16 +58,16 @@ std::string RendezvousMachine::names_of(NodePhase phase) const {
   return names.empty() ? names : " (" + names + ")";
 }
 
-std::string RendezvousMachine::sentence(Instant now, bool with_names) const {
+std::string RendezvousMachine::describe_state(Instant now, bool with_names) const {
   switch (phase_) {
     case RendezvousPhase::kClosed: return "closed: " + result_->message;
-    case RendezvousPhase::kRunning: return running_sentence(now);
-    case RendezvousPhase::kForming: return forming_sentence(now, with_names);
+    case RendezvousPhase::kRunning: return describe_running(now);
+    case RendezvousPhase::kForming: return describe_forming(now, with_names);
   }
   return "";
 }
 
-std::string RendezvousMachine::running_sentence(Instant now) const {
+std::string RendezvousMachine::describe_running(Instant now) const {
   const std::string round = "round " + std::to_string(record_.round);
   const auto left = [&](Timer timer) {
     return seconds_text(std::max(at(timer) - now, Duration::zero()));
@@ -90,7 +90,7 @@ std::string RendezvousMachine::running_sentence(Instant now) const {
   return text;
 }
 
-std::string RendezvousMachine::forming_sentence(Instant now, bool with_names) const {
+std::string RendezvousMachine::describe_forming(Instant now, bool with_names) const {
   const auto left = [&](Timer timer) {
     return seconds_text(std::max(at(timer) - now, Duration::zero()));
   };
@@ -115,7 +115,7 @@ std::string RendezvousMachine::forming_sentence(Instant now, bool with_names) co
     std::string text = joined + ", waiting for " +
                        std::to_string(settings_.min_nodes - tally_.joined) + " more of at least " +
                        std::to_string(settings_.min_nodes);
-    if (is_armed(Timer::kShort)) text += " for " + left(Timer::kShort);
+    if (is_armed(Timer::kBelowMinNodes)) text += " for " + left(Timer::kBelowMinNodes);
     return text;
   }
   if (tally_.joined_suspect > 0) return joined + ", waiting for a closed session to resume";
@@ -136,10 +136,10 @@ std::string RendezvousMachine::forming_sentence(Instant now, bool with_names) co
          " for members of an earlier round to come back";
 }
 
-std::string RendezvousMachine::waiting_sentence(Instant now, const Node& node) const {
+std::string RendezvousMachine::describe_waiting(Instant now, const Node& node) const {
   if (phase_ != RendezvousPhase::kRunning || node.phase != NodePhase::kJoined || missing_ > 0 ||
       may_grow()) {
-    return sentence(now, false);
+    return describe_state(now, false);
   }
   const std::string round = "round " + std::to_string(record_.round);
   if (tally_.done > 0 || finishers_departed_ > 0) {

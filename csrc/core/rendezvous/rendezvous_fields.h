@@ -20,7 +20,7 @@
 namespace elastic::core {
 
 inline constexpr Duration kFar = std::chrono::hours(24 * 365 * 50);  // nobody means a longer time
-inline constexpr std::size_t kMessageBytesMax = 4 * kSentenceBytesMax;
+inline constexpr std::size_t kFieldBytesMax = 4 * kMessageBytesMax;
 inline constexpr std::size_t kLostNamesMax = 8;
 
 // Appends what it visits to a string, and changes nothing of it.
@@ -192,8 +192,8 @@ void visit(Visitor& v, JobSettings& settings) {
   v.flag(settings.static_ranks);
   v.choice(settings.on_loss, LossPolicy::kFail);
   v.list(settings.extra, kNodeTextBytesMax, [&](auto& pair) {
-    v.text(pair.first, kSentenceBytesMax);
-    v.text(pair.second, kSentenceBytesMax);
+    v.text(pair.first, kMessageBytesMax);
+    v.text(pair.second, kMessageBytesMax);
   });
 }
 
@@ -263,7 +263,7 @@ void visit(Visitor& v, FailureReport& failure) {
   v.number(failure.local_rank);
   v.number(failure.rank);
   v.number(failure.exit_code);
-  v.text(failure.message, kSentenceBytesMax);
+  v.text(failure.message, kMessageBytesMax);
   v.optional(failure.evidence, [&](FailureEvidence& evidence) { visit(v, evidence); });
 }
 
@@ -274,7 +274,7 @@ void visit(Visitor& v, JobResult& result) {
   v.number(result.exit_code);
   v.number(result.rank);
   v.text(result.node, kNodeTextBytesMax);
-  v.text(result.message, kMessageBytesMax);
+  v.text(result.message, kFieldBytesMax);
   v.list(result.lost, kLostNamesMax, [&](std::string& name) { v.text(name, kNodeTextBytesMax); });
   v.optional(result.evidence, [&](FailureEvidence& evidence) { visit(v, evidence); });
 }

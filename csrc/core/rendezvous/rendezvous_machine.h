@@ -26,17 +26,17 @@
 namespace elastic::core {
 
 // Nobody is waited for longer than its stop grace and this.
-inline constexpr Duration kStopMargin = std::chrono::seconds(10);
+inline constexpr Duration kStopTimeoutMargin = std::chrono::seconds(10);
 // How often a node that waits for a round is told why.
-inline constexpr Duration kRemindEvery = std::chrono::seconds(10);
+inline constexpr Duration kWaitingMessageInterval = std::chrono::seconds(10);
 // A round that loses a member before this age counts as flapping.
-inline constexpr Duration kFlapAge = std::chrono::seconds(60);
+inline constexpr Duration kFlapRoundAge = std::chrono::seconds(60);
 // A round that a worker's failure ends before this age counts towards the restart back-off.
 inline constexpr Duration kCrashAge = std::chrono::seconds(5);
 inline constexpr Duration kEvidenceAgeMax = std::chrono::hours(24 * 365);
 // No node has seen rounds that are further ahead: a job forms fewer in a lifetime.
 inline constexpr std::uint64_t kRoundLeadMax = 1ULL << 40;
-inline constexpr std::size_t kDepartedMax = 64;
+inline constexpr std::size_t kFormerNodesMax = 64;
 inline constexpr int kSparesMax = 4096;
 
 // "2 s", "0.05 s".
@@ -45,7 +45,7 @@ std::string seconds_text(Duration duration);
 // A point of time in a state that several processes share, each with a clock of its own: who sets
 // it numbers it and says how far away it is, and everybody else counts from when it first saw that
 // number.
-struct Mark {
+struct SharedInstant {
   Instant at = Instant::max();  // on this process's clock; max: never
   Duration away{};              // when it was set
   std::uint64_t number = 0;     // 0: never
@@ -59,13 +59,13 @@ struct Node {
   std::uint64_t arrival = 0;  // orders joins; newcomers beyond max_nodes are the last to arrive
   std::uint64_t done_round = 0;  // the last round that it finished; 0: none
   std::uint64_t beat = 0;        // counts signs of life, for observers of a shared state
-  Mark deadline;                 // joined: its join times out; told to stop: it is evicted
+  SharedInstant deadline;        // joined: its join times out; told to stop: it is evicted
   // Not encoded:
   bool is_newcomer = false;  // it joined this machine, and no other one before
   bool is_awaited = false;   // known from a stored state; it has not resumed yet
 };
 
-struct Departed {
+struct FormerNode {
   NodeId id;
   std::string name;
   std::string reason;
@@ -80,24 +80,24 @@ struct RoundEnd {
   rdzv::RestartCause cause = rdzv::RestartCause::kRejoin;
   std::string reason;
   std::optional<FailureReport> failure;  // the earliest evidence
-  Mark failure_at;
+  SharedInstant failure_at;
   std::string failed_node;
   bool verdict_pending = false;  // workers failed, and a loss may still explain it
   bool charged = false;
-  bool over_told = false;  // rank 0 knows that no workers are left
+  bool is_round_over_sent = false;  // rank 0 knows that no workers are left
 };
 
 // Instant::max(): not armed. The order is that of the encoding.
 enum class Timer : std::uint8_t {
-  kStartHold,  // no round completes before
-  kLastCall,   // the first round completes with what has joined
-  kGrowth,     // the running round is restarted to admit those who wait
-  kShort,      // fewer than min_nodes: the job fails
-  kShrink,     // a smaller round may complete
-  kRebuild,    // members that have not resumed are lost
-  kVerdict,    // no loss explains the failed workers any more
-  kRemind,     // those who wait are told why again
-  kBackoff,    // no round completes before: workers have failed several times in a row
+  kStartHold,      // no round completes before
+  kLastCall,       // the first round completes with what has joined
+  kGrowth,         // the running round is restarted to admit those who wait
+  kBelowMinNodes,  // fewer than min_nodes: the job fails
+  kShrink,         // a smaller round may complete
+  kRebuild,        // members that have not resumed are lost
+  kVerdict,        // no loss explains the failed workers any more
+  kResend,         // those who wait are told why again
+  kBackoff,        // no round completes before: workers have failed several times in a row
 };
 inline constexpr std::size_t kTimers = 9;
 
@@ -118,7 +118,7 @@ std::vector<NodeRanks> ranks_of(const std::vector<RoundMember>& members);
 NodeAssignment assignment_of(int group_rank, int local_world_size, const NodeRanks& ranks);
 
 // Fails with both values when a node does not say what the job has.
-Status check_agreement(const JobSettings& job, const JobSettings& node);
+Status compare_settings(const JobSettings& job, const JobSettings& node);
 
 class RendezvousMachine {
  public:
@@ -126,8 +126,8 @@ class RendezvousMachine {
 
   void step(const RendezvousEvent& event, Instant now, std::vector<RendezvousAction>* actions);
   std::optional<Instant> next_deadline() const;
-  std::string describe(Instant now) const { return sentence(now, true); }
-  void remind(const NodeId& id, std::uint64_t heard, Instant now,
+  std::string describe(Instant now) const { return describe_state(now, true); }
+  void remind(const NodeId& id, std::uint64_t record_activity, Instant now,
               std::vector<RendezvousAction>* actions) const;
   std::string encode() const;
   Status load(std::string_view bytes, Instant now);
@@ -164,11 +164,11 @@ class RendezvousMachine {
   std::optional<Response> respond(const NodeId& id, NodeMessage message,
                                   std::optional<std::uint64_t> round = std::nullopt);
   NodeRow row_of(const NodeId& id) const;
-  bool is_said_too_early(const NodeInfo& info) const;
+  bool is_sent_too_early(const NodeInfo& info) const;
   std::vector<NodeId> overdue_nodes();
-  void judge_node_deadlines();
-  void give_up(const Node& node);
-  void judge_timers();
+  void check_node_deadlines();
+  void expire_node(const Node& node);
+  void check_timers();
   bool is_due(Timer timer);  // disarms it
 
   // rendezvous_membership.cc
@@ -184,7 +184,7 @@ class RendezvousMachine {
   void stop(Node& node);
   void finish(Node& node);
   void fail(Node& node, const FailureReport& failure);
-  void heard(Node& node);
+  void record_activity(Node& node);
   void suspect(Node& node, Duration least_grace);
   // Takes the node out and lets the round and the budget feel it. Call advance() after the last
   // one.
@@ -207,51 +207,51 @@ class RendezvousMachine {
   void advance();
   void end_round(rdzv::RestartCause cause, std::string reason);
   void count_crash(rdzv::RestartCause cause);
-  void order_stop(Node& node);
+  void send_restart(Node& node);
   Duration grace_of(const Node& node) const;
-  void call_back(bool members_only);
-  void call_back_as_needed();
+  void recall(bool members_only);
+  void recall_as_needed();
   JobResult failure_result() const;
   // Every rank of the current round has exited with 0.
   bool has_succeeded() const;
-  void judge_verdict();
+  void check_verdict();
   // Spends a restart, or closes the job because none is left.
   void charge(rdzv::RestartCause cause, const std::string& node, const std::string& what);
-  void watch_for_shortage();
+  void check_min_nodes();
   bool may_complete();
   void complete();
-  std::vector<Node*> place(const std::vector<Node*>& chosen);
+  std::vector<Node*> order_by_rank(const std::vector<Node*>& chosen);
   void install_round(const std::vector<Node*>& by_rank);
-  void tell_round(const std::vector<Node*>& by_rank) const;
+  void send_round(const std::vector<Node*>& by_rank) const;
   std::vector<Node*> choose_members();
-  void consider_growth();
+  void check_growth();
   bool may_grow() const;
   Duration growth_delay() const;
   void succeed();
   void close(JobResult result);
   void announce_round_over();
   std::vector<std::string> lost_names() const;
-  int at_hand() const;
+  int available_nodes() const;
 
   // rendezvous_resume.cc
   bool answer_closed(const rdzv::Resume& event);
-  void adopt(const rdzv::Resume& event);
-  void take_place(const rdzv::Resume& event);
+  void restore_round(const rdzv::Resume& event);
+  void restore_member(const rdzv::Resume& event);
   void drop_stale_round(const NodeId& resumed);
   void resume_stopped(Node& node, const rdzv::Resume& event);
-  bool catch_up(Node& node, const rdzv::Resume& event);
+  bool update_from_resume(Node& node, const rdzv::Resume& event);
   void replay(Node& node, const rdzv::Resume& event);
   bool has_finished(const NodeId& id, std::uint64_t round) const;
   // A coordinator dies with the agent that hosts it: that member will not come back.
-  void lose_host();
+  void mark_host_lost();
   void finish_rebuild();
-  void lose_missing(const std::string& reason);
+  void mark_missing_lost(const std::string& reason);
 
   // rendezvous_describe.cc
-  std::string sentence(Instant now, bool with_names) const;
-  std::string forming_sentence(Instant now, bool with_names) const;
-  std::string running_sentence(Instant now) const;
-  std::string waiting_sentence(Instant now, const Node& node) const;
+  std::string describe_state(Instant now, bool with_names) const;
+  std::string describe_forming(Instant now, bool with_names) const;
+  std::string describe_running(Instant now) const;
+  std::string describe_waiting(Instant now, const Node& node) const;
   std::string names_of(NodePhase phase) const;
 
   // rendezvous_codec.cc
@@ -261,19 +261,21 @@ class RendezvousMachine {
   void emit(Action action) const {
     out_->push_back(std::move(action));
   }
-  void tell_waiting(const Node& node) const;
-  void tell_evicted(const NodeId& id) const;
+  void send_waiting(const Node& node) const;
+  void send_evicted(const NodeId& id) const;
   rdzv::Evicted eviction_of(const NodeId& id) const;
-  const Departed* departed(const NodeId& id) const;
+  const FormerNode* former_node(const NodeId& id) const;
   bool has_left(const NodeId& id) const {
-    const Departed* const known = departed(id);
+    const FormerNode* const known = former_node(id);
     return known != nullptr && !known->lost;
   }
-  Mark mark(Instant at) {
+  SharedInstant make_shared_instant(Instant at) {
     if (at == Instant::max()) return {};
     return {at, at - now_, ++marks_};
   }
-  void arm(Timer timer, Instant at) { timers_[static_cast<std::size_t>(timer)] = mark(at); }
+  void arm(Timer timer, Instant at) {
+    timers_[static_cast<std::size_t>(timer)] = make_shared_instant(at);
+  }
   void arm_after(Timer timer, Duration wait) { arm(timer, add_saturating(now_, wait)); }
   void disarm(Timer timer) { arm(timer, Instant::max()); }
   Instant at(Timer timer) const { return timers_[static_cast<std::size_t>(timer)].at; }
@@ -293,20 +295,20 @@ class RendezvousMachine {
   int missing_ = 0;                   // members with fate kMissing
   int finishers_departed_ = 0;        // members that had finished the round and have gone since
   Nodes nodes_;
-  std::map<int, NodeId> static_holders_;  // with static ranks: who has which
+  std::map<int, NodeId> static_rank_owners_;  // with static ranks: who has which
   std::uint64_t arrivals_ = 0;
   int restarts_ = 0;
   int membership_changes_ = 0;
   int flaps_ = 0;
   int crashes_ = 0;  // rounds in a row that ended before kCrashAge by a worker's failure
-  Mark round_started_;
-  Mark first_waiting_;  // when the oldest of those who wait for growth joined
-  Mark last_waiting_;
+  SharedInstant round_started_;
+  SharedInstant first_waiting_at_;  // when the oldest of those who wait for growth joined
+  SharedInstant last_waiting_;
   RoundEnd end_;
   std::shared_ptr<const JobResult> result_;
   std::shared_ptr<const JobResult> previous_result_;  // of the generation before this one
-  std::deque<Departed> departed_;
-  Mark timers_[kTimers];
+  std::deque<FormerNode> former_nodes_;
+  SharedInstant timers_[kTimers];
   std::uint64_t marks_ = 0;
 
   // Observed or derived here; not part of the encoding.
@@ -316,7 +318,7 @@ class RendezvousMachine {
   Tally tally_;
   Instant deadline_check_ = Instant::max();  // no node's deadline is earlier
   Instant now_;
-  Instant judged_ = Instant::min();  // when the timers were last judged
+  Instant timers_checked_at_ = Instant::min();  // when the timers were last judged
   std::vector<RendezvousAction>* out_ = nullptr;
 };
 

@@ -65,8 +65,7 @@ Status JobSettings::validate() const {
   }
   if (extra.size() > kNodeTextBytesMax) return invalid("settings: too many");
   for (const auto& [name, value] : extra) {
-    if (name.size() + value.size() > kSentenceBytesMax)
-      return invalid("settings: text is too long");
+    if (name.size() + value.size() > kMessageBytesMax) return invalid("settings: text is too long");
   }
   const std::pair<const char*, Duration> positive[] = {
       {"join_timeout", join_timeout}, {"node_timeout", node_timeout}, {"store_grace", store_grace}};
@@ -86,7 +85,7 @@ Status JobSettings::validate() const {
 
 namespace core {
 
-Status check_agreement(const JobSettings& job, const JobSettings& node) {
+Status compare_settings(const JobSettings& job, const JobSettings& node) {
   const auto job_pairs = agreed_settings(job);
   const auto node_pairs = agreed_settings(node);
   for (const auto& [name, value] : node_pairs) {
@@ -104,7 +103,7 @@ Status RendezvousMachine::check_join(const NodeInfo& node, const JobSettings& se
   const bool is_new_job = begins_next_job(node);
   if (Status fault = settings.validate(); !fault.ok()) return fault;
   if (!is_new_job) {
-    if (Status fault = check_agreement(settings_, settings); !fault.ok()) return fault;
+    if (Status fault = compare_settings(settings_, settings); !fault.ok()) return fault;
   }
   for (const std::string* text : {&node.name, &node.address, &node.role, &node.topology}) {
     if (text->size() > kNodeTextBytesMax) {
@@ -132,8 +131,8 @@ Status RendezvousMachine::check_join(const NodeInfo& node, const JobSettings& se
 
 Status RendezvousMachine::check_static_rank(const NodeInfo& node) {
   if (!settings_.static_ranks) return {};
-  const auto holder = static_holders_.find(node.static_rank);
-  if (holder == static_holders_.end() || holder->second == node.id) return {};
+  const auto holder = static_rank_owners_.find(node.static_rank);
+  if (holder == static_rank_owners_.end() || holder->second == node.id) return {};
   const Node& other = *find(holder->second);
   const std::string other_name = other.info.name;
   // Whoever comes with the rank of a node whose session is closed is its replacement.
@@ -171,11 +170,11 @@ void RendezvousMachine::begin_next_job() {
   dismiss_nodes_of_last_job();
   start_generation(JobSettings(settings_));
   for (auto& [id, node] : nodes_) {
-    liveness_.heard(id, now_);
+    liveness_.record_activity(id, now_);
     if (node.suspect) liveness_.session_closed(id, now_);
     set_deadline(node, add_saturating(now_, settings_.join_timeout));
   }
-  arm_after(Timer::kRemind, kRemindEvery);
+  arm_after(Timer::kResend, kWaitingMessageInterval);
   advance();
 }
 
@@ -193,7 +192,7 @@ void RendezvousMachine::start_generation(const JobSettings& settings) {
   restarts_ = membership_changes_ = flaps_ = crashes_ = 0;
   end_ = {};
   previous_result_ = std::exchange(result_, nullptr);
-  std::fill(std::begin(timers_), std::end(timers_), Mark{});
+  std::fill(std::begin(timers_), std::end(timers_), SharedInstant{});
   arm(Timer::kStartHold, now_);
   liveness_ = Liveness(settings_.node_timeout, settings_.reconnect_grace);
   recount();
@@ -238,8 +237,8 @@ Node& RendezvousMachine::insert(const NodeInfo& info, NodePhase phase) {
   node.phase = phase;
   node.arrival = ++arrivals_;
   count(node, +1);
-  if (settings_.static_ranks) static_holders_[info.static_rank] = info.id;
-  liveness_.heard(info.id, now_);
+  if (settings_.static_ranks) static_rank_owners_[info.static_rank] = info.id;
+  liveness_.record_activity(info.id, now_);
   return node;
 }
 
@@ -265,14 +264,14 @@ void RendezvousMachine::admit(const NodeInfo& info) {
   Node& node = insert(info, NodePhase::kJoined);
   node.is_newcomer = info.highest_round == 0;
   if (phase_ == RendezvousPhase::kRunning) {
-    last_waiting_ = mark(now_);
-    if (tally_.joined == 1) first_waiting_ = last_waiting_;
+    last_waiting_ = make_shared_instant(now_);
+    if (tally_.joined == 1) first_waiting_at_ = last_waiting_;
   } else {
     if (is_first_) set_deadline(node, add_saturating(now_, settings_.join_timeout));
-    if (!is_armed(Timer::kRemind)) arm_after(Timer::kRemind, kRemindEvery);
+    if (!is_armed(Timer::kResend)) arm_after(Timer::kResend, kWaitingMessageInterval);
   }
   advance();
-  if (phase_ != RendezvousPhase::kClosed && node.phase == NodePhase::kJoined) tell_waiting(node);
+  if (phase_ != RendezvousPhase::kClosed && node.phase == NodePhase::kJoined) send_waiting(node);
 }
 
 void RendezvousMachine::enqueue(Node& node, const NodeInfo& info) {
@@ -289,9 +288,9 @@ void RendezvousMachine::enqueue(Node& node, const NodeInfo& info) {
   if (was_working && phase_ == RendezvousPhase::kRunning) {
     end_round(rdzv::RestartCause::kRejoin, info.name + " asked for a new round");
   }
-  if (!is_armed(Timer::kRemind)) arm_after(Timer::kRemind, kRemindEvery);
+  if (!is_armed(Timer::kResend)) arm_after(Timer::kResend, kWaitingMessageInterval);
   advance();
-  if (phase_ != RendezvousPhase::kClosed && node.phase == NodePhase::kJoined) tell_waiting(node);
+  if (phase_ != RendezvousPhase::kClosed && node.phase == NodePhase::kJoined) send_waiting(node);
 }
 
 void RendezvousMachine::stop(Node& node) {
@@ -317,7 +316,7 @@ void RendezvousMachine::fail(Node& node, const FailureReport& failure) {
   if (phase_ == RendezvousPhase::kRunning) {
     end_round(rdzv::RestartCause::kWorkerFailed, "rank " + std::to_string(failure.rank) + " on " +
                                                      node.info.name + " " +
-                                                     failure.message.substr(0, kSentenceBytesMax));
+                                                     failure.message.substr(0, kMessageBytesMax));
     end_.verdict_pending = true;
     arm_after(Timer::kVerdict, settings_.node_timeout);
   }
@@ -327,20 +326,20 @@ void RendezvousMachine::fail(Node& node, const FailureReport& failure) {
   if (end_.failure && end_.failure->at <= at) return;
   end_.failure = failure;
   end_.failure->at = at;
-  end_.failure->message.resize(std::min(failure.message.size(), kSentenceBytesMax));
-  end_.failure_at = mark(at);
+  end_.failure->message.resize(std::min(failure.message.size(), kMessageBytesMax));
+  end_.failure_at = make_shared_instant(at);
   end_.failed_node = node.info.name;
 }
 
-void RendezvousMachine::heard(Node& node) {
-  liveness_.heard(node.info.id, now_);
+void RendezvousMachine::record_activity(Node& node) {
+  liveness_.record_activity(node.info.id, now_);
   ++node.beat;
   if (std::exchange(node.is_awaited, false) && node.deadline.number > 0) {
     // The time in which it could not be heard was not its own.
     if (node.phase == NodePhase::kJoined) {
       deadline_check_ = std::min(deadline_check_, node.deadline.at);
     } else {
-      set_deadline(node, add_saturating(add_saturating(now_, grace_of(node)), kStopMargin));
+      set_deadline(node, add_saturating(add_saturating(now_, grace_of(node)), kStopTimeoutMargin));
     }
   }
   if (node.suspect) change(node, [](Node& one) { one.suspect = false; });
@@ -356,8 +355,9 @@ Node RendezvousMachine::take_out(Nodes::iterator found) {
   const NodeId id = found->first;
   count(node, -1);
   nodes_.erase(found);
-  const auto holder = static_holders_.find(node.info.static_rank);
-  if (holder != static_holders_.end() && holder->second == id) static_holders_.erase(holder);
+  const auto holder = static_rank_owners_.find(node.info.static_rank);
+  if (holder != static_rank_owners_.end() && holder->second == id)
+    static_rank_owners_.erase(holder);
   liveness_.forget(id);
   return node;
 }
@@ -366,10 +366,10 @@ void RendezvousMachine::depart(NodeId id, bool lost, const std::string& reason) 
   const auto found = nodes_.find(id);
   if (found == nodes_.end()) return;
   const Node node = take_out(found);
-  departed_.push_back(
+  former_nodes_.push_back(
       {id, node.info.name, reason, lost, node.rank >= 0 ? record_.round : 0, node.done_round});
-  if (departed_.size() > kDepartedMax) departed_.pop_front();
-  if (lost) emit(rdzv::Evicted{id, departed_.back().round, reason});
+  if (former_nodes_.size() > kFormerNodesMax) former_nodes_.pop_front();
+  if (lost) emit(rdzv::Evicted{id, former_nodes_.back().round, reason});
   if (node.rank >= 0) {
     members_[static_cast<std::size_t>(node.rank)].fate =
         lost ? MemberFate::kLost : MemberFate::kLeft;
@@ -401,7 +401,7 @@ void RendezvousMachine::member_departed(const std::string& name, bool lost,
       end_.reason = what;
     }
   }
-  const bool survives = at_hand() >= settings_.min_nodes;
+  const bool survives = available_nodes() >= settings_.min_nodes;
   if (end_.verdict_pending && survives) {
     // The loss explains the failed workers: they ended because their peer did.
     end_.verdict_pending = false;
@@ -415,27 +415,29 @@ void RendezvousMachine::member_departed(const std::string& name, bool lost,
   charge(rdzv::RestartCause::kMemberLost, name, what);
 }
 
-const Departed* RendezvousMachine::departed(const NodeId& id) const {
-  const auto found = std::find_if(departed_.rbegin(), departed_.rend(),
-                                  [&](const Departed& one) { return one.id == id; });
-  return found == departed_.rend() ? nullptr : &*found;
+const FormerNode* RendezvousMachine::former_node(const NodeId& id) const {
+  const auto found = std::find_if(former_nodes_.rbegin(), former_nodes_.rend(),
+                                  [&](const FormerNode& one) { return one.id == id; });
+  return found == former_nodes_.rend() ? nullptr : &*found;
 }
 
 rdzv::Evicted RendezvousMachine::eviction_of(const NodeId& id) const {
-  const Departed* known = departed(id);
+  const FormerNode* known = former_node(id);
   if (known == nullptr) {
     return {id, 0, "it is not known here: it was declared lost long ago, or never joined"};
   }
   return {id, known->round, known->reason};
 }
 
-void RendezvousMachine::tell_evicted(const NodeId& id) const { emit(eviction_of(id)); }
+void RendezvousMachine::send_evicted(const NodeId& id) const { emit(eviction_of(id)); }
 
-void RendezvousMachine::tell_waiting(const Node& node) const {
-  emit(rdzv::Waiting{node.info.id, waiting_sentence(now_, node)});
+void RendezvousMachine::send_waiting(const Node& node) const {
+  emit(rdzv::Waiting{node.info.id, describe_waiting(now_, node)});
 }
 
-int RendezvousMachine::at_hand() const { return static_cast<int>(nodes_.size()) + missing_; }
+int RendezvousMachine::available_nodes() const {
+  return static_cast<int>(nodes_.size()) + missing_;
+}
 
 bool RendezvousMachine::is_removable() const {
   if (!nodes_.empty()) return false;

@@ -51,16 +51,16 @@ void RendezvousMachine::on(const rdzv::Resume& event) {
   const std::size_t before = out_->size();
 
   if (held > record_.round && is_fresh_) {
-    adopt(event);
+    restore_round(event);
   } else if (Node* node = find(id)) {
-    heard(*node);
-    if (!catch_up(*node, event)) {
+    record_activity(*node);
+    if (!update_from_resume(*node, event)) {
       depart(id, true, "what it resumed with does not follow from what it had said");
     }
   } else if (held > 0 && held == record_.round && event.last->record == record_ &&
              members_[static_cast<std::size_t>(event.last->group_rank)].fate ==
                  MemberFate::kMissing) {
-    take_place(event);
+    restore_member(event);
   } else if (event.phase == NodePhase::kJoined) {
     admit(event.node);
     if (Node* admitted = find(id)) admitted->is_newcomer = false;
@@ -69,7 +69,7 @@ void RendezvousMachine::on(const rdzv::Resume& event) {
     // Its session was lost in the barrier: it may wait there again.
     change(insert(event.node, NodePhase::kDone), [&](Node& one) { one.done_round = held; });
   } else {
-    tell_evicted(id);
+    send_evicted(id);
     return;
   }
   advance();
@@ -84,7 +84,7 @@ void RendezvousMachine::on(const rdzv::Resume& event) {
 bool RendezvousMachine::answer_closed(const rdzv::Resume& event) {
   const NodeId id = event.node.id;
   if (Node* node = find(id)) {
-    heard(*node);
+    record_activity(*node);
     if (event.phase != NodePhase::kWorking) stop(*node);
     remind(id, record_.round, now_, out_);
     return true;
@@ -102,7 +102,7 @@ bool RendezvousMachine::answer_closed(const rdzv::Resume& event) {
 }
 
 bool RendezvousMachine::has_finished(const NodeId& id, std::uint64_t round) const {
-  const Departed* known = departed(id);
+  const FormerNode* known = former_node(id);
   return known != nullptr && round > 0 && known->done_round == round;
 }
 
@@ -124,7 +124,7 @@ void RendezvousMachine::drop_stale_round(const NodeId& resumed) {
   for (const NodeId& id : stale) depart(id, true, "its round was superseded");
 }
 
-void RendezvousMachine::adopt(const rdzv::Resume& event) {
+void RendezvousMachine::restore_round(const rdzv::Resume& event) {
   drop_stale_round(event.node.id);
   if (event.last->record.generation != record_.generation) restarts_ = membership_changes_ = 0;
   record_ = event.last->record;
@@ -134,7 +134,7 @@ void RendezvousMachine::adopt(const rdzv::Resume& event) {
   finishers_departed_ = 0;
   restarts_ = std::max(restarts_, record_.restarts);
   membership_changes_ = std::max(membership_changes_, record_.membership_changes);
-  round_started_ = mark(now_);
+  round_started_ = make_shared_instant(now_);
   end_ = {};
   missing_ = record_.nodes;
   members_.assign(static_cast<std::size_t>(record_.nodes), RoundMember{});
@@ -143,16 +143,16 @@ void RendezvousMachine::adopt(const rdzv::Resume& event) {
     member.name = "the node of rank " + std::to_string(rank);
     member.fate = MemberFate::kMissing;
   }
-  for (const Timer timer : {Timer::kLastCall, Timer::kGrowth, Timer::kShort, Timer::kShrink,
-                            Timer::kVerdict, Timer::kRemind, Timer::kBackoff}) {
+  for (const Timer timer : {Timer::kLastCall, Timer::kGrowth, Timer::kBelowMinNodes, Timer::kShrink,
+                            Timer::kVerdict, Timer::kResend, Timer::kBackoff}) {
     disarm(timer);
   }
   arm_after(Timer::kRebuild, settings_.store_grace);
   recount();
-  take_place(event);
+  restore_member(event);
 }
 
-void RendezvousMachine::lose_host() {
+void RendezvousMachine::mark_host_lost() {
   const int host = record_.coordinator_rank;
   if (missing_ == 0 || host < 0 || host >= record_.nodes) return;
   RoundMember& member = members_[static_cast<std::size_t>(host)];
@@ -160,7 +160,7 @@ void RendezvousMachine::lose_host() {
   // Where the loss would end the job, the agent that was started in its place has time to join.
   const bool has_restarts =
       settings_.on_loss == LossPolicy::kReplace && restarts_ < settings_.max_restarts;
-  const bool is_affordable = at_hand() > settings_.min_nodes || has_restarts;
+  const bool is_affordable = available_nodes() > settings_.min_nodes || has_restarts;
   if (!is_affordable && now_ < at(Timer::kStartHold)) return;
   member.fate = MemberFate::kLost;
   if (--missing_ == 0) finish_rebuild();
@@ -170,10 +170,11 @@ void RendezvousMachine::lose_host() {
 void RendezvousMachine::finish_rebuild() {
   disarm(Timer::kRebuild);
   is_fresh_ = false;
-  first_waiting_ = last_waiting_ = mark(now_);  // whoever joined meanwhile settles from here
+  first_waiting_at_ = last_waiting_ =
+      make_shared_instant(now_);  // whoever joined meanwhile settles from here
 }
 
-void RendezvousMachine::take_place(const rdzv::Resume& event) {
+void RendezvousMachine::restore_member(const rdzv::Resume& event) {
   const auto rank = static_cast<std::size_t>(event.last->group_rank);
   const NodeInfo& info = event.node;
   Node& node = insert(info, NodePhase::kWorking);
@@ -184,11 +185,11 @@ void RendezvousMachine::take_place(const rdzv::Resume& event) {
   replay(node, event);
   const bool is_behind = node.phase == NodePhase::kWorking || node.phase == NodePhase::kStopped;
   if (phase_ == RendezvousPhase::kForming && is_behind && node.deadline.number == 0) {
-    order_stop(node);
+    send_restart(node);
   }
 }
 
-bool RendezvousMachine::catch_up(Node& node, const rdzv::Resume& event) {
+bool RendezvousMachine::update_from_resume(Node& node, const rdzv::Resume& event) {
   const std::uint64_t held = event.last ? event.last->record.round : 0;
   if (held > record_.round) return false;
   const NodePhase said = event.phase;
@@ -227,7 +228,7 @@ void RendezvousMachine::resume_stopped(Node& node, const rdzv::Resume& event) {
   if (event.phase == NodePhase::kJoined) {
     enqueue(node, event.node);
   } else if (node.deadline.number == 0) {
-    order_stop(node);
+    send_restart(node);
   }
 }
 
@@ -243,7 +244,7 @@ void RendezvousMachine::replay(Node& node, const rdzv::Resume& event) {
   }
 }
 
-void RendezvousMachine::lose_missing(const std::string& reason) {
+void RendezvousMachine::mark_missing_lost(const std::string& reason) {
   std::string names;
   for (RoundMember& member : members_) {
     if (member.fate != MemberFate::kMissing) continue;
@@ -257,19 +258,19 @@ void RendezvousMachine::lose_missing(const std::string& reason) {
   member_departed(names, true, reason);
 }
 
-void RendezvousMachine::remind(const NodeId& id, std::uint64_t heard, Instant now,
+void RendezvousMachine::remind(const NodeId& id, std::uint64_t record_activity, Instant now,
                                std::vector<RendezvousAction>* actions) const {
   const Node* node = find(id);
   const auto say = [&](auto action) { actions->push_back(std::move(action)); };
   if (phase_ == RendezvousPhase::kClosed) {
     say(rdzv::Closed{id, result_});
-    if (node != nullptr && node->rank == 0 && end_.over_told) {
+    if (node != nullptr && node->rank == 0 && end_.is_round_over_sent) {
       say(rdzv::RoundOver{id, record_.round});
     }
     return;
   }
   if (node == nullptr) {
-    const Departed* known = departed(id);
+    const FormerNode* known = former_node(id);
     if (known != nullptr && known->timed_out) {
       say(rdzv::TimedOut{id, known->reason});
     } else {
@@ -277,15 +278,15 @@ void RendezvousMachine::remind(const NodeId& id, std::uint64_t heard, Instant no
     }
     return;
   }
-  if (end_.over_told && node->rank == 0 && phase_ == RendezvousPhase::kForming) {
+  if (end_.is_round_over_sent && node->rank == 0 && phase_ == RendezvousPhase::kForming) {
     say(rdzv::RoundOver{id, record_.round});
   }
   const bool is_member = node->phase == NodePhase::kWorking || node->phase == NodePhase::kStopped;
   if (!is_member) {
-    say(rdzv::Waiting{id, waiting_sentence(now, *node)});
+    say(rdzv::Waiting{id, describe_waiting(now, *node)});
   } else if (phase_ == RendezvousPhase::kForming) {
     say(rdzv::Restart{id, record_.round, end_.cause, end_.reason, grace_of(*node)});
-  } else if (heard < record_.round) {
+  } else if (record_activity < record_.round) {
     const auto rank = static_cast<std::size_t>(node->rank);
     say(rdzv::Round{
         id, std::make_shared<const RoundRecord>(record_),

@@ -47,12 +47,12 @@ NodeAssignment assignment_of(int group_rank, int local_world_size, const NodeRan
 
 void RendezvousMachine::advance() {
   if (phase_ == RendezvousPhase::kClosed) return;
-  lose_host();
+  mark_host_lost();
   if (phase_ == RendezvousPhase::kRunning) {
-    consider_growth();
+    check_growth();
     return;
   }
-  if (phase_ == RendezvousPhase::kForming) judge_verdict();
+  if (phase_ == RendezvousPhase::kForming) check_verdict();
   if (phase_ == RendezvousPhase::kClosed) return;
   announce_round_over();
   if (tally_.working > 0 || missing_ > 0) return;  // I1
@@ -60,14 +60,14 @@ void RendezvousMachine::advance() {
     succeed();
     return;
   }
-  if (record_.round > 0) call_back_as_needed();
-  watch_for_shortage();
+  if (record_.round > 0) recall_as_needed();
+  check_min_nodes();
   if (may_complete()) complete();
 }
 
 void RendezvousMachine::end_round(rdzv::RestartCause cause, std::string reason) {
   phase_ = RendezvousPhase::kForming;
-  const bool was_short_lived = now_ - round_started_.at < kFlapAge;
+  const bool was_short_lived = now_ - round_started_.at < kFlapRoundAge;
   if (!was_short_lived) {
     flaps_ = 0;
   } else if (cause == rdzv::RestartCause::kMemberLost) {
@@ -78,14 +78,14 @@ void RendezvousMachine::end_round(rdzv::RestartCause cause, std::string reason) 
   end_.reason = std::move(reason);
   count_crash(cause);
   disarm(Timer::kGrowth);
-  arm_after(Timer::kRemind, kRemindEvery);
+  arm_after(Timer::kResend, kWaitingMessageInterval);
   if (cause == rdzv::RestartCause::kMemberLost && settings_.shrink_delay > Duration::zero()) {
     arm_after(Timer::kShrink, settings_.shrink_delay);
   }
   for (auto& [id, node] : nodes_) {
-    if (node.phase == NodePhase::kWorking || node.phase == NodePhase::kStopped) order_stop(node);
+    if (node.phase == NodePhase::kWorking || node.phase == NodePhase::kStopped) send_restart(node);
   }
-  call_back_as_needed();
+  recall_as_needed();
 }
 
 void RendezvousMachine::count_crash(rdzv::RestartCause cause) {
@@ -106,32 +106,32 @@ Duration RendezvousMachine::grace_of(const Node& node) const {
   return has_failed ? node.info.failure_grace : node.info.stop_grace;
 }
 
-void RendezvousMachine::order_stop(Node& node) {
+void RendezvousMachine::send_restart(Node& node) {
   const Duration grace = grace_of(node);
-  set_deadline(node, add_saturating(add_saturating(now_, grace), kStopMargin));
+  set_deadline(node, add_saturating(add_saturating(now_, grace), kStopTimeoutMargin));
   emit(rdzv::Restart{node.info.id, record_.round, end_.cause, end_.reason, grace});
 }
 
-void RendezvousMachine::call_back(bool members_only) {
+void RendezvousMachine::recall(bool members_only) {
   for (auto& [id, node] : nodes_) {
     if (node.phase != NodePhase::kDone || (members_only && node.rank < 0)) continue;
     change(node, [](Node& one) { one.phase = NodePhase::kStopped; });
-    order_stop(node);
+    send_restart(node);
   }
 }
 
-void RendezvousMachine::call_back_as_needed() {
-  if (end_.cause != rdzv::RestartCause::kMemberLost && tally_.done_members > 0) call_back(true);
+void RendezvousMachine::recall_as_needed() {
+  if (end_.cause != rdzv::RestartCause::kMemberLost && tally_.done_members > 0) recall(true);
   // The others run the next round without the finished nodes, if they are enough for one.
   const int without = tally_.joined + tally_.working + tally_.stopped + missing_;
-  if (tally_.done > 0 && without < settings_.min_nodes && !has_succeeded()) call_back(false);
+  if (tally_.done > 0 && without < settings_.min_nodes && !has_succeeded()) recall(false);
 }
 
 bool RendezvousMachine::has_succeeded() const {
   return record_.round > 0 && tally_.finished + finishers_departed_ == record_.nodes;
 }
 
-void RendezvousMachine::judge_verdict() {
+void RendezvousMachine::check_verdict() {
   if (!end_.verdict_pending) return;
   const bool may_be_explained = tally_.working > 0 || missing_ > 0;
   if (may_be_explained && is_armed(Timer::kVerdict)) return;
@@ -174,7 +174,7 @@ void RendezvousMachine::charge(rdzv::RestartCause cause, const std::string& node
     result.cause = JobCause::kNodeLost;
     result.node = node;
     result.lost = lost_names();
-    result.message = what + ": " + std::to_string(at_hand()) + " of at least " +
+    result.message = what + ": " + std::to_string(available_nodes()) + " of at least " +
                      std::to_string(settings_.min_nodes) + " nodes remain and " + budget;
     if (end_.failure) result.message += "; before that " + failure_result().message;
   } else {
@@ -184,13 +184,13 @@ void RendezvousMachine::charge(rdzv::RestartCause cause, const std::string& node
   close(std::move(result));
 }
 
-void RendezvousMachine::watch_for_shortage() {
+void RendezvousMachine::check_min_nodes() {
   // Before the first round every join has a time limit of its own.
   const bool is_short = tally_.joined + tally_.stopped < settings_.min_nodes;
   if (is_first_ || !is_short) {
-    disarm(Timer::kShort);
-  } else if (!is_armed(Timer::kShort)) {
-    arm_after(Timer::kShort, settings_.join_timeout);
+    disarm(Timer::kBelowMinNodes);
+  } else if (!is_armed(Timer::kBelowMinNodes)) {
+    arm_after(Timer::kBelowMinNodes, settings_.join_timeout);
   }
 }
 
@@ -234,25 +234,25 @@ std::vector<Node*> RendezvousMachine::choose_members() {
 }
 
 void RendezvousMachine::complete() {
-  const std::vector<Node*> by_rank = place(choose_members());
+  const std::vector<Node*> by_rank = order_by_rank(choose_members());
   install_round(by_rank);
-  tell_round(by_rank);
+  send_round(by_rank);
 }
 
-std::vector<Node*> RendezvousMachine::place(const std::vector<Node*>& chosen) {
-  std::vector<RankClaim> claims;
+std::vector<Node*> RendezvousMachine::order_by_rank(const std::vector<Node*>& chosen) {
+  std::vector<RankRequest> claims;
   claims.reserve(chosen.size());
   for (const Node* node : chosen) {
-    RankClaim claim;
+    RankRequest claim;
     claim.id = node->info.id;
     claim.name = node->info.name;
     claim.held_rank = settings_.static_ranks ? node->info.static_rank : node->rank;
-    if (node->info.highest_round > 0) claim.wished_rank = node->info.previous_rank;
+    if (node->info.highest_round > 0) claim.preferred_rank = node->info.previous_rank;
     claim.hint = node->info.static_rank;
     claim.topology = node->info.topology;
     claims.push_back(claim);
   }
-  const std::vector<int> ranks = place_nodes(claims);
+  const std::vector<int> ranks = assign_node_ranks(claims);
   std::vector<Node*> by_rank(chosen.size());
   for (std::size_t i = 0; i < chosen.size(); ++i) {
     by_rank[static_cast<std::size_t>(ranks[i])] = chosen[i];
@@ -293,10 +293,10 @@ void RendezvousMachine::install_round(const std::vector<Node*>& by_rank) {
   phase_ = RendezvousPhase::kRunning;
   is_first_ = is_fresh_ = is_adopted_ = false;
   finishers_departed_ = 0;
-  round_started_ = mark(now_);
+  round_started_ = make_shared_instant(now_);
   end_ = {};
-  for (const Timer timer : {Timer::kLastCall, Timer::kGrowth, Timer::kShort, Timer::kShrink,
-                            Timer::kRebuild, Timer::kVerdict, Timer::kRemind, Timer::kBackoff}) {
+  for (const Timer timer : {Timer::kLastCall, Timer::kGrowth, Timer::kBelowMinNodes, Timer::kShrink,
+                            Timer::kRebuild, Timer::kVerdict, Timer::kResend, Timer::kBackoff}) {
     disarm(timer);
   }
   // Whoever comes back from an earlier round now finds another one, and need not be waited for.
@@ -304,7 +304,7 @@ void RendezvousMachine::install_round(const std::vector<Node*>& by_rank) {
   recount();
 }
 
-void RendezvousMachine::tell_round(const std::vector<Node*>& by_rank) const {
+void RendezvousMachine::send_round(const std::vector<Node*>& by_rank) const {
   const auto record = std::make_shared<const RoundRecord>(record_);
   const std::vector<NodeRanks> ranks = ranks_of(members_);
   for (const Node* node : by_rank) {
@@ -313,7 +313,7 @@ void RendezvousMachine::tell_round(const std::vector<Node*>& by_rank) const {
                      assignment_of(node->rank, node->info.local_world_size, ranks[rank])});
   }
   for (const auto& [id, node] : nodes_) {
-    if (node.phase == NodePhase::kJoined) tell_waiting(node);
+    if (node.phase == NodePhase::kJoined) send_waiting(node);
   }
 }
 
@@ -333,7 +333,7 @@ Duration RendezvousMachine::growth_delay() const {
                             kGrowthDelayMax);
 }
 
-void RendezvousMachine::consider_growth() {
+void RendezvousMachine::check_growth() {
   if (!may_grow()) {
     disarm(Timer::kGrowth);
     return;
@@ -346,7 +346,7 @@ void RendezvousMachine::consider_growth() {
   // Newcomers that keep coming prolong the wait, but not for ever.
   const Instant due =
       std::min(add_saturating(last_waiting_.at, delay),
-               add_saturating(first_waiting_.at, std::max(delay, settings_.last_call_timeout)));
+               add_saturating(first_waiting_at_.at, std::max(delay, settings_.last_call_timeout)));
   if (!is_filled && now_ < due) {
     if (at(Timer::kGrowth) != due) arm(Timer::kGrowth, due);
     return;
@@ -390,7 +390,7 @@ void RendezvousMachine::succeed() {
 }
 
 void RendezvousMachine::close(JobResult result) {
-  result.message.resize(std::min(result.message.size(), 2 * kSentenceBytesMax));
+  result.message.resize(std::min(result.message.size(), 2 * kMessageBytesMax));
   result.node.resize(std::min(result.node.size(), kNodeTextBytesMax));
   result.lost.resize(std::min(result.lost.size(), kLostNamesMax));
   for (std::string& name : result.lost) name.resize(std::min(name.size(), kNodeTextBytesMax));
@@ -409,9 +409,10 @@ void RendezvousMachine::close(JobResult result) {
 
 void RendezvousMachine::announce_round_over() {
   const bool has_workers = tally_.working > 0 || missing_ > 0;
-  if (phase_ == RendezvousPhase::kRunning || has_workers || end_.over_told || members_.empty())
+  if (phase_ == RendezvousPhase::kRunning || has_workers || end_.is_round_over_sent ||
+      members_.empty())
     return;
-  end_.over_told = true;
+  end_.is_round_over_sent = true;
   const Node* host = find(members_.front().id);
   if (host != nullptr && host->rank == 0) emit(rdzv::RoundOver{host->info.id, record_.round});
 }

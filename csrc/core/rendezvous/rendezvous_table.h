@@ -35,20 +35,20 @@ enum class NodeMessage : std::uint8_t {
 inline constexpr std::size_t kNodeMessages = 8;
 
 enum class Response : std::uint8_t {
-  kAdmit,      // becomes a joined node
-  kRefresh,    // what it brings now replaces what it brought; answered again
-  kEnqueue,    // joined; ends the round if that still ran
-  kFail,       // ends the round if that still ran, and is evidence of why
-  kStop,       // its workers are gone; ends the round if that still ran
-  kFinish,     // done; the last one ends the job
-  kDepart,     // forgotten; a working member's departure ends the round
-  kClose,      // the job is closed with this result
-  kNote,       // a sign of life
-  kSuspect,    // lost after reconnect_grace unless it resumes
-  kRemind,     // told again what it was told
-  kSupersede,  // told that it speaks of another round; nothing changes
-  kEvict,      // told that it is not known here
-  kTell,       // told the result
+  kAdmit,       // becomes a joined node
+  kRefresh,     // what it brings now replaces what it brought; answered again
+  kEnqueue,     // joined; ends the round if that still ran
+  kFail,        // ends the round if that still ran, and is evidence of why
+  kStop,        // its workers are gone; ends the round if that still ran
+  kFinish,      // done; the last one ends the job
+  kLeave,       // forgotten; a working member's departure ends the round
+  kClose,       // the job is closed with this result
+  kAlive,       // a sign of life
+  kSuspect,     // lost after reconnect_grace unless it resumes
+  kResend,      // told again what it was told
+  kSupersede,   // told that it speaks of another round; nothing changes
+  kEvict,       // told that it is not known here
+  kSendResult,  // told the result
   kIgnore,
 };
 
@@ -56,12 +56,13 @@ using enum Response;
 inline constexpr std::array<std::array<Response, kNodeMessages>, kNodeRows> kResponses = {{
     // Join     Failed      Gone        Done        Leave    Close    Heartbeat  SessionLost
     {kAdmit, kEvict, kEvict, kEvict, kIgnore, kClose, kEvict, kIgnore},         // absent
-    {kRefresh, kFail, kIgnore, kSupersede, kDepart, kClose, kNote, kSuspect},   // joined
-    {kEnqueue, kFail, kStop, kFinish, kDepart, kClose, kNote, kSuspect},        // working
-    {kEnqueue, kFail, kIgnore, kSupersede, kDepart, kClose, kNote, kSuspect},   // stopped
-    {kRemind, kSupersede, kIgnore, kRemind, kDepart, kClose, kNote, kSuspect},  // done
-    {kAdmit, kTell, kTell, kTell, kIgnore, kTell, kTell, kIgnore},              // absent*
-    {kTell, kIgnore, kStop, kStop, kDepart, kTell, kNote, kDepart},             // present*
+    {kRefresh, kFail, kIgnore, kSupersede, kLeave, kClose, kAlive, kSuspect},   // joined
+    {kEnqueue, kFail, kStop, kFinish, kLeave, kClose, kAlive, kSuspect},        // working
+    {kEnqueue, kFail, kIgnore, kSupersede, kLeave, kClose, kAlive, kSuspect},   // stopped
+    {kResend, kSupersede, kIgnore, kResend, kLeave, kClose, kAlive, kSuspect},  // done
+    {kAdmit, kSendResult, kSendResult, kSendResult, kIgnore, kSendResult, kSendResult,
+     kIgnore},                                                                  // absent*
+    {kSendResult, kIgnore, kStop, kStop, kLeave, kSendResult, kAlive, kLeave},  // present*
 }};
 
 constexpr Response response_to(NodeRow row, NodeMessage message) {

@@ -37,13 +37,13 @@ namespace {
 
 // A path may lose its packets for nearly all of node_timeout: what is missing at the end is one
 // beat that was not due before, and the time until a new connection is through.
-constexpr int kBeatsPerTimeout = 8;
+constexpr int kHeartbeatsPerTimeout = 8;
 constexpr int kDoubtsPerTimeout = 8;
 // Also with a long node_timeout the clock is compared, and a proxy sees traffic, this often.
-constexpr Duration kBeatIntervalMax = std::chrono::seconds(15);
-constexpr Duration kBeatIntervalMin = std::chrono::milliseconds(5);
+constexpr Duration kHeartbeatIntervalMax = std::chrono::seconds(15);
+constexpr Duration kHeartbeatIntervalMin = std::chrono::milliseconds(5);
 constexpr Duration kAttemptLimitMin = std::chrono::seconds(5);
-constexpr Duration kNoteEvery = std::chrono::seconds(10);
+constexpr Duration kLogInterval = std::chrono::seconds(10);
 
 constexpr std::pair<const char*, Duration JobSettings::*> kTimings[] = {
     {"join_timeout", &JobSettings::join_timeout},
@@ -74,7 +74,7 @@ void SessionMachine::begin(Instant now, std::vector<Action>* actions) {
   now_ = now;
   out_ = actions;
   searching_since_ = now_;
-  next_note_ = now_ + kNoteEvery;
+  next_log_ = now_ + kLogInterval;
   attempt();
   out_ = nullptr;
 }
@@ -89,20 +89,20 @@ void SessionMachine::step(const Event& event, Instant now, std::vector<Action>* 
 
 std::optional<Instant> SessionMachine::next_deadline() const {
   if (is_lost_) return std::nullopt;
-  Instant next = is_open_ ? next_beat_ : Instant::max();
+  Instant next = is_open_ ? next_heartbeat_ : Instant::max();
   if (searching_since_) {
-    next = std::min({next, next_note_, add_saturating(*searching_since_, search_limit())});
-  } else if (unanswered_since_) {
-    next = std::min(next, *unanswered_since_ + settings_.node_timeout / kDoubtsPerTimeout);
+    next = std::min({next, next_log_, add_saturating(*searching_since_, search_limit())});
+  } else if (unacknowledged_heartbeat_) {
+    next = std::min(next, *unacknowledged_heartbeat_ + settings_.node_timeout / kDoubtsPerTimeout);
   }
   if (attempt_ == Attempt::kScheduled) next = std::min(next, retry_at_);
   if (next == Instant::max()) return std::nullopt;
   return next;
 }
 
-bool SessionMachine::is_settled() const {
+bool SessionMachine::is_flushed() const {
   // Whoever has told the result expects no more of this node, nor has one that cannot be reached.
-  return is_lost_ || !unheard_since_ || (is_over_ && !is_open_);
+  return is_lost_ || !unacknowledged_since_ || (is_ended_ && !is_open_);
 }
 
 Duration SessionMachine::search_limit() const {
@@ -125,21 +125,21 @@ void SessionMachine::search(const Status& why) {
   last_error_ = why;
   if (searching_since_) return;
   searching_since_ = now_;
-  next_note_ = now_ + kNoteEvery;
+  next_log_ = now_ + kLogInterval;
   backoff_.reset();
   if (attempt_ != Attempt::kRunning) attempt();
 }
 
 // The connection speaks.
-void SessionMachine::alive() {
-  if (unanswered_since_) unanswered_since_ = now_;
+void SessionMachine::record_activity() {
+  if (unacknowledged_heartbeat_) unacknowledged_heartbeat_ = now_;
   if (!searching_since_) return;
-  if (attempt_ == Attempt::kRunning) emit(Abandon{});
+  if (attempt_ == Attempt::kRunning) emit(CancelAttempt{});
   attempt_ = Attempt::kNone;
   searching_since_.reset();
-  next_note_ = Instant::max();
-  if (std::exchange(was_absence_noted_, false)) {
-    emit(Note{"the coordinator at " + endpoint() + " answers again"});
+  next_log_ = Instant::max();
+  if (std::exchange(is_outage_logged_, false)) {
+    emit(Log{"the coordinator at " + endpoint() + " answers again"});
   }
 }
 
@@ -147,11 +147,11 @@ void SessionMachine::on(const Connected&) {
   if (attempt_ != Attempt::kRunning) return;
   attempt_ = Attempt::kNone;
   is_open_ = was_connected_ = true;
-  is_greeted_ = may_speak_ = false;
-  next_beat_ = Instant::max();
-  unanswered_since_.reset();
-  alive();
-  greet();
+  is_hello_sent_ = is_ready_to_send_ = false;
+  next_heartbeat_ = Instant::max();
+  unacknowledged_heartbeat_.reset();
+  record_activity();
+  send_hello();
 }
 
 void SessionMachine::on(const AttemptDelayed& event) { last_error_ = event.so_far; }
@@ -168,16 +168,16 @@ void SessionMachine::on(const AttemptFailed& event) {
   if (!backoff_) backoff_.emplace(BackoffOptions{}, &rng_);
   attempt_ = Attempt::kScheduled;
   retry_at_ = now_ + backoff_->next();
-  if (was_connected_ && !was_absence_noted_) next_note_ = now_;
-  judge_search();
+  if (was_connected_ && !is_outage_logged_) next_log_ = now_;
+  check_search();
 }
 
 void SessionMachine::on(const ConnectionLost& event) {
   if (!is_open_) return;
-  is_open_ = is_greeted_ = may_speak_ = false;
-  unanswered_since_.reset();
-  if (is_over_ || (leave_ && !unheard_since_)) {  // nobody has anything more to say
-    if (attempt_ == Attempt::kRunning) emit(Abandon{});
+  is_open_ = is_hello_sent_ = is_ready_to_send_ = false;
+  unacknowledged_heartbeat_.reset();
+  if (is_ended_ || (leave_ && !unacknowledged_since_)) {  // nobody has anything more to say
+    if (attempt_ == Attempt::kRunning) emit(CancelAttempt{});
     attempt_ = Attempt::kNone;
     searching_since_.reset();
     return;
@@ -190,7 +190,7 @@ std::string SessionMachine::search_error() const {
   return leaving_reason_.empty() ? std::string(last_error_.message()) : leaving_reason_;
 }
 
-std::string SessionMachine::search_sentence() const {
+std::string SessionMachine::search_message() const {
   const std::string why = search_error().empty() ? "" : ": " + search_error();
   const Duration left = std::max(Duration::zero(), search_limit() - (now_ - *searching_since_));
   return was_connected_ ? "the coordinator at " + endpoint() + " cannot be reached" + why +
@@ -199,16 +199,16 @@ std::string SessionMachine::search_sentence() const {
                               seconds_text(left);
 }
 
-void SessionMachine::judge_search() {
+void SessionMachine::check_search() {
   if (!searching_since_) return;
   if (now_ >= add_saturating(*searching_since_, search_limit())) {
     give_up();
     return;
   }
-  if (now_ >= next_note_) {
-    next_note_ = now_ + kNoteEvery;
-    was_absence_noted_ = true;
-    emit(Note{search_sentence()});
+  if (now_ >= next_log_) {
+    next_log_ = now_ + kLogInterval;
+    is_outage_logged_ = true;
+    emit(Log{search_message()});
   }
   if (attempt_ == Attempt::kScheduled && now_ >= retry_at_) attempt();
 }
@@ -218,7 +218,7 @@ void SessionMachine::give_up() {
   const std::string why =
       seconds_text(search_limit()) + ": " + (error.empty() ? "nobody answered" : error);
   is_lost_ = true;
-  if (attempt_ == Attempt::kRunning) emit(Abandon{});
+  if (attempt_ == Attempt::kRunning) emit(CancelAttempt{});
   if (!was_connected_) {
     emit(Lost{kExitJoinTimedOut, "no coordinator was found at " + endpoint() + " within " + why});
     return;
@@ -230,30 +230,30 @@ void SessionMachine::give_up() {
 // ---- What is said.
 
 bool SessionMachine::is_present() const {
-  return join_ && !is_evicted_ && !leave_ && (!is_over_ || is_closed_);
+  return join_ && !is_evicted_ && !leave_ && (!is_ended_ || is_closed_);
 }
 
 bool SessionMachine::is_current(std::uint64_t round) const {
-  return last_ && last_->record.round == round;
+  return held_round_ && held_round_->record.round == round;
 }
 
-void SessionMachine::greet() {
-  if (!is_open_ || is_greeted_ || is_evicted_) return;
+void SessionMachine::send_hello() {
+  if (!is_open_ || is_hello_sent_ || is_evicted_) return;
   if (!close_ && (!join_ || (leave_ && !was_join_sent_))) return;  // there is nothing to say
-  is_greeted_ = true;
-  greeted_at_ = now_;
-  unanswered_since_ = now_;
-  emit(Greet{join_ ? join_->node.id : close_->node, ++hellos_, term_});
+  is_hello_sent_ = true;
+  hello_received_at_ = now_;
+  unacknowledged_heartbeat_ = now_;
+  emit(SendHello{join_ ? join_->node.id : close_->node, ++hellos_, term_});
   // A failure's time is told on the coordinator's clock, which may be another one now.
-  if (!failure_) say_all_anew();
+  if (!failure_) resend_state();
 }
 
-void SessionMachine::say_all_anew() {
-  if (!is_greeted_ || may_speak_) return;
-  may_speak_ = true;
+void SessionMachine::resend_state() {
+  if (!is_hello_sent_ || is_ready_to_send_) return;
+  is_ready_to_send_ = true;
   // A node that holds no round and goes has nothing to resume: joining only to leave might cost the
   // others a round.
-  if (join_ && (last_ || !leave_)) {
+  if (join_ && (held_round_ || !leave_)) {
     was_join_sent_ = true;
     if (is_known_) {
       send(resume());
@@ -263,46 +263,46 @@ void SessionMachine::say_all_anew() {
   }
   if (close_) send(*close_);
   if (leave_) send(*leave_);
-  beat();
+  send_heartbeat();
 }
 
 rdzv::Resume SessionMachine::resume() const {
-  rdzv::Resume event{join_->node, join_->settings, phase_, last_, std::nullopt};
+  rdzv::Resume event{join_->node, join_->settings, phase_, held_round_, std::nullopt};
   event.node.highest_round = std::max(event.node.highest_round, highest_round_);
-  if (last_) event.node.previous_rank = last_->group_rank;
+  if (held_round_) event.node.previous_rank = held_round_->group_rank;
   if (failure_) event.failure = to_coordinator_clock(*failure_);
   return event;
 }
 
 // What cannot be said now is said by what comes first on the next connection.
 void SessionMachine::send(RendezvousEvent event) {
-  unheard_since_ = stamp();
-  if (may_speak_) emit(Send{std::move(event)});
+  unacknowledged_since_ = stamp();
+  if (is_ready_to_send_) emit(Send{std::move(event)});
 }
 
-void SessionMachine::on(const Say& event) {
-  std::visit([this](const auto& said) { note_said(said); }, event.statement);
+void SessionMachine::on(const Submit& event) {
+  std::visit([this](const auto& said) { record_sent(said); }, event.statement);
 }
 
-void SessionMachine::note_said(const rdzv::Join& said) {
+void SessionMachine::record_sent(const rdzv::Join& said) {
   join_ = said;
   join_->node.highest_round = std::max(said.node.highest_round, highest_round_);
   phase_ = rdzv::NodePhase::kJoined;
-  is_evicted_ = is_over_ = is_closed_ = false;
-  if (may_speak_) was_join_sent_ = true;
+  is_evicted_ = is_ended_ = is_closed_ = false;
+  if (is_ready_to_send_) was_join_sent_ = true;
   send(*join_);
   if (!is_open_ && !searching_since_) search(Status());
-  greet();
-  if (may_speak_ && next_beat_ == Instant::max()) beat();
+  send_hello();
+  if (is_ready_to_send_ && next_heartbeat_ == Instant::max()) send_heartbeat();
 }
 
-void SessionMachine::note_said(const rdzv::Failed& said) {
+void SessionMachine::record_sent(const rdzv::Failed& said) {
   if (!is_present()) return;
   if (is_current(said.round) && !failure_) failure_ = said.failure;
   send(rdzv::Failed{said.node, said.round, to_coordinator_clock(said.failure)});
 }
 
-void SessionMachine::note_said(const rdzv::Gone& said) {
+void SessionMachine::record_sent(const rdzv::Gone& said) {
   if (!is_present()) return;
   if (is_current(said.round) && phase_ == rdzv::NodePhase::kWorking) {
     phase_ = rdzv::NodePhase::kStopped;
@@ -310,113 +310,114 @@ void SessionMachine::note_said(const rdzv::Gone& said) {
   send(said);
 }
 
-void SessionMachine::note_said(const rdzv::Done& said) {
+void SessionMachine::record_sent(const rdzv::Done& said) {
   if (!is_present()) return;
   if (is_current(said.round)) phase_ = rdzv::NodePhase::kDone;
   send(said);
 }
 
-void SessionMachine::note_said(const rdzv::Leave& said) {
+void SessionMachine::record_sent(const rdzv::Leave& said) {
   if (leave_) return;
   leave_ = said;
   if (was_join_sent_) {
     send(said);
   } else {
-    unheard_since_.reset();  // nothing was said that this would take back
+    unacknowledged_since_.reset();  // nothing was said that this would take back
   }
-  on(Hurry{});
+  on(Flush{});
 }
 
-void SessionMachine::note_said(const rdzv::Close& said) {
+void SessionMachine::record_sent(const rdzv::Close& said) {
   if (is_evicted_ || leave_) return;
   close_ = said;
   send(said);
-  greet();
-  on(Hurry{});
+  send_hello();
+  on(Flush{});
 }
 
-void SessionMachine::on(const Hurry&) {
-  if (may_speak_ && unheard_since_ && last_beat_ < *unheard_since_) beat();
+void SessionMachine::on(const Flush&) {
+  if (is_ready_to_send_ && unacknowledged_since_ && last_heartbeat_ < *unacknowledged_since_)
+    send_heartbeat();
 }
 
 // ---- What is heard.
 
-void SessionMachine::on(const Stirred&) { alive(); }
+void SessionMachine::on(const Activity&) { record_activity(); }
 
-void SessionMachine::on(const Heard& event) {
-  alive();
+void SessionMachine::on(const Received& event) {
+  record_activity();
   // What a node has not asked for, or has asked for and left again, it is not told.
-  if (!is_greeted_ || leave_) return;
+  if (!is_hello_sent_ || leave_) return;
   const bool is_news =
-      std::visit([this](const auto& action) { return hear(action); }, event.action);
+      std::visit([this](const auto& action) { return receive(action); }, event.action);
   if (is_news) emit(Deliver{event.action});
 }
 
-bool SessionMachine::hear(const rdzv::Round& action) {
+bool SessionMachine::receive(const rdzv::Round& action) {
   is_known_ = true;
   if (action.record->round <= highest_round_) return false;
   highest_round_ = action.record->round;
   term_ = std::max(term_, action.record->term);
-  last_ = HeldRound{*action.record, action.own.group_rank};
+  held_round_ = HeldRound{*action.record, action.own.group_rank};
   phase_ = rdzv::NodePhase::kWorking;
   failure_.reset();
   was_evicted_while_done_ = false;
   return true;
 }
 
-bool SessionMachine::hear(const rdzv::Restart& action) {
+bool SessionMachine::receive(const rdzv::Restart& action) {
   is_known_ = true;
-  const std::uint64_t held = last_ ? last_->record.round : 0;
+  const std::uint64_t held = held_round_ ? held_round_->record.round : 0;
   if (action.round < held || action.round <= restarted_round_) return false;
   highest_round_ = std::max(highest_round_, action.round);
   restarted_round_ = action.round;
   return true;
 }
 
-bool SessionMachine::hear(const rdzv::Waiting&) {
+bool SessionMachine::receive(const rdzv::Waiting&) {
   is_known_ = true;
   return !is_evicted_;
 }
 
-bool SessionMachine::hear(const rdzv::Resumed&) {
+bool SessionMachine::receive(const rdzv::Resumed&) {
   is_known_ = true;
   return false;
 }
 
-bool SessionMachine::hear(const rdzv::Superseded&) { return false; }
+bool SessionMachine::receive(const rdzv::Superseded&) { return false; }
 
-bool SessionMachine::hear(const rdzv::Evicted& action) {
+bool SessionMachine::receive(const rdzv::Evicted& action) {
   highest_round_ = std::max(highest_round_, action.round);
-  if (is_evicted_ || is_over_) return false;
+  if (is_evicted_ || is_ended_) return false;
   if (phase_ == rdzv::NodePhase::kDone && !was_evicted_while_done_) {
     // It was lost while it waited for the others with its work done, and may wait there again.
     was_evicted_while_done_ = true;
-    if (may_speak_) send(resume());
+    if (is_ready_to_send_) send(resume());
     return false;
   }
   is_known_ = false;
   is_evicted_ = true;
   close_.reset();
-  unheard_since_.reset();
-  unanswered_since_.reset();
-  next_beat_ = Instant::max();
+  unacknowledged_since_.reset();
+  unacknowledged_heartbeat_.reset();
+  next_heartbeat_ = Instant::max();
   return true;
 }
 
-bool SessionMachine::hear(const rdzv::Refused&) { return !std::exchange(is_over_, true); }
+bool SessionMachine::receive(const rdzv::Refused&) { return !std::exchange(is_ended_, true); }
 
-bool SessionMachine::hear(const rdzv::TimedOut&) {
+bool SessionMachine::receive(const rdzv::TimedOut&) {
   is_known_ = false;
-  return !std::exchange(is_over_, true);
+  return !std::exchange(is_ended_, true);
 }
 
-bool SessionMachine::hear(const rdzv::Closed&) {
+bool SessionMachine::receive(const rdzv::Closed&) {
   is_known_ = is_closed_ = true;
   close_.reset();
-  return !std::exchange(is_over_, true);
+  return !std::exchange(is_ended_, true);
 }
 
-bool SessionMachine::hear(const rdzv::RoundOver& action) {
+bool SessionMachine::receive(const rdzv::RoundOver& action) {
   if (action.round <= round_over_) return false;
   round_over_ = action.round;
   return true;
@@ -424,8 +425,9 @@ bool SessionMachine::hear(const rdzv::RoundOver& action) {
 
 // ---- Signs of life, and the other clock.
 
-Duration SessionMachine::beat_interval() const {
-  return std::clamp(settings_.node_timeout / kBeatsPerTimeout, kBeatIntervalMin, kBeatIntervalMax);
+Duration SessionMachine::heartbeat_interval() const {
+  return std::clamp(settings_.node_timeout / kHeartbeatsPerTimeout, kHeartbeatIntervalMin,
+                    kHeartbeatIntervalMax);
 }
 
 // Grows with every call, so that equal instants can be told apart.
@@ -434,52 +436,54 @@ Instant SessionMachine::stamp() {
   return last_stamp_;
 }
 
-void SessionMachine::beat() {
-  last_beat_ = stamp();
-  if (!unanswered_since_) unanswered_since_ = now_;
-  next_beat_ = is_present() ? now_ + beat_interval() : Instant::max();
-  emit(Beat{last_beat_});
+void SessionMachine::send_heartbeat() {
+  last_heartbeat_ = stamp();
+  if (!unacknowledged_heartbeat_) unacknowledged_heartbeat_ = now_;
+  next_heartbeat_ = is_present() ? now_ + heartbeat_interval() : Instant::max();
+  emit(SendHeartbeat{last_heartbeat_});
 }
 
-void SessionMachine::on(const Greeted& event) {
-  alive();
-  if (!is_greeted_) return;
+void SessionMachine::on(const HelloReceived& event) {
+  record_activity();
+  if (!is_hello_sent_) return;
   leaving_reason_.clear();
   term_ = std::max(term_, event.term);
   if (std::exchange(incarnation_, event.incarnation) != event.incarnation) clock_.clear();
-  clock_.add(greeted_at_, now_, event.time);
-  say_all_anew();
+  clock_.add(hello_received_at_, now_, event.time);
+  resend_state();
 }
 
 void SessionMachine::on(const TimingsReceived& event) {
-  alive();
-  std::string note;
+  record_activity();
+  std::string log_progress;
   for (const auto& [name, member] : kTimings) {
     const Duration own = own_settings_.*member;
     const Duration job = event.settings.*member;
     settings_.*member = job;
     if (job == own) continue;
-    note += (note.empty() ? "" : ", ") + std::string(name) + " is " + seconds_text(job) +
-            " (here " + seconds_text(own) + ")";
+    log_progress += (log_progress.empty() ? "" : ", ") + std::string(name) + " is " +
+                    seconds_text(job) + " (here " + seconds_text(own) + ")";
   }
   // The job may count this node as lost sooner than it thought.
-  if (next_beat_ != Instant::max()) next_beat_ = std::min(next_beat_, now_ + beat_interval());
-  if (std::exchange(timings_note_, note) == note || note.empty()) return;
-  emit(
-      Note{"the job's timings, which its first node brought, replace those of this node: " + note});
+  if (next_heartbeat_ != Instant::max())
+    next_heartbeat_ = std::min(next_heartbeat_, now_ + heartbeat_interval());
+  if (std::exchange(timings_note_, log_progress) == log_progress || log_progress.empty()) return;
+  emit(Log{"the job's timings, which its first node brought, replace those of this node: " +
+           log_progress});
 }
 
 void SessionMachine::on(const CoordinatorLeaves& event) {
-  alive();
+  record_activity();
   leaving_reason_ = event.reason;
 }
 
-void SessionMachine::on(const BeatAnswered& event) {
-  alive();
-  if (event.sent > last_beat_ || event.sent < greeted_at_) return;  // nothing that we asked
+void SessionMachine::on(const HeartbeatAcknowledged& event) {
+  record_activity();
+  if (event.sent > last_heartbeat_ || event.sent < hello_received_at_)
+    return;  // nothing that we asked
   clock_.add(event.sent, now_, event.time);
-  if (event.sent == last_beat_) unanswered_since_.reset();
-  if (unheard_since_ && event.sent > *unheard_since_) unheard_since_.reset();
+  if (event.sent == last_heartbeat_) unacknowledged_heartbeat_.reset();
+  if (unacknowledged_since_ && event.sent > *unacknowledged_since_) unacknowledged_since_.reset();
 }
 
 FailureReport SessionMachine::to_coordinator_clock(FailureReport failure) const {
@@ -488,7 +492,8 @@ FailureReport SessionMachine::to_coordinator_clock(FailureReport failure) const 
 }
 
 void SessionMachine::on(const ClockGap& event) {
-  if (unanswered_since_) *unanswered_since_ = std::min(now_, *unanswered_since_ + event.gap);
+  if (unacknowledged_heartbeat_)
+    *unacknowledged_heartbeat_ = std::min(now_, *unacknowledged_heartbeat_ + event.gap);
   if (!searching_since_) return;
   const Instant latest = now_ - std::max(search_limit() - attempt_limit(), Duration::zero());
   *searching_since_ = std::min(now_, std::max(*searching_since_ + event.gap, latest));
@@ -497,19 +502,19 @@ void SessionMachine::on(const ClockGap& event) {
 }
 
 void SessionMachine::on(const Tick&) {
-  if (is_open_ && now_ >= next_beat_) {
+  if (is_open_ && now_ >= next_heartbeat_) {
     if (is_present()) {
-      beat();
+      send_heartbeat();
     } else {
-      next_beat_ = Instant::max();
+      next_heartbeat_ = Instant::max();
     }
   }
-  if (is_open_ && !searching_since_ && unanswered_since_ &&
-      now_ - *unanswered_since_ >= settings_.node_timeout / kDoubtsPerTimeout) {
+  if (is_open_ && !searching_since_ && unacknowledged_heartbeat_ &&
+      now_ - *unacknowledged_heartbeat_ >= settings_.node_timeout / kDoubtsPerTimeout) {
     search(Status(StatusCode::kUnavailable,
-                  "no answer for " + seconds_text(now_ - *unanswered_since_)));
+                  "no answer for " + seconds_text(now_ - *unacknowledged_heartbeat_)));
   }
-  judge_search();
+  check_search();
 }
 
 }  // namespace elastic::core

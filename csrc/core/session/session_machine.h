@@ -45,7 +45,7 @@ class SessionMachine {
     Status why;
   };
   // The coordinator's answer to Greet; `time` is on its clock.
-  struct Greeted {
+  struct HelloReceived {
     std::uint64_t incarnation = 0;
     Instant time;
     std::uint64_t term = 1;
@@ -62,24 +62,25 @@ class SessionMachine {
   struct ClockGap {
     Duration gap{};
   };
-  struct BeatAnswered {
+  struct HeartbeatAcknowledged {
     Instant sent;
     Instant time;  // on the coordinator's clock
   };
-  struct Heard {
+  struct Received {
     RendezvousAction action;
   };
   // Something came that is no matter of this machine: a sign of life.
-  struct Stirred {};
-  struct Say {
+  struct Activity {};
+  struct Submit {
     Statement statement;
   };
   // Somebody waits for is_settled().
-  struct Hurry {};
+  struct Flush {};
   struct Tick {};
-  using Event = std::variant<Connected, AttemptDelayed, AttemptFailed, ConnectionLost, Greeted,
-                             TimingsReceived, CoordinatorLeaves, BeatAnswered, Heard, Stirred, Say,
-                             Hurry, ClockGap, Tick>;
+  using Event =
+      std::variant<Connected, AttemptDelayed, AttemptFailed, ConnectionLost, HelloReceived,
+                   TimingsReceived, CoordinatorLeaves, HeartbeatAcknowledged, Received, Activity,
+                   Submit, Flush, ClockGap, Tick>;
 
   // ---- Actions.
 
@@ -89,9 +90,9 @@ class SessionMachine {
     std::size_t endpoint = 0;  // its index in the list
   };
   // The connection lives after all: give the attempt up, and answer nothing.
-  struct Abandon {};
+  struct CancelAttempt {};
   // Say hello on a new connection. Everything else that is sent comes after it.
-  struct Greet {
+  struct SendHello {
     NodeId node;
     std::uint64_t attempt = 0;  // counts the hellos of this node
     std::uint64_t term = 0;     // the highest that it knows of
@@ -99,22 +100,23 @@ class SessionMachine {
   struct Send {
     RendezvousEvent event;
   };
-  struct Beat {
+  struct SendHeartbeat {
     Instant sent;
   };
   // Tell the node.
   struct Deliver {
     RendezvousAction action;
   };
-  struct Note {
-    std::string sentence;
+  struct Log {
+    std::string message;
   };
   // Nothing follows.
   struct Lost {
     int exit_code = 0;
-    std::string sentence;
+    std::string message;
   };
-  using Action = std::variant<Connect, Abandon, Greet, Send, Beat, Deliver, Note, Lost>;
+  using Action =
+      std::variant<Connect, CancelAttempt, SendHello, Send, SendHeartbeat, Deliver, Log, Lost>;
 
   // `endpoints`: where a coordinator may be, as sentences name them; tried one after the other.
   // REQUIRES: !endpoints.empty()
@@ -129,7 +131,7 @@ class SessionMachine {
   std::optional<Instant> next_deadline() const;
 
   // All that was said has been heard, or cannot be any more.
-  bool is_settled() const;
+  bool is_flushed() const;
   bool was_connected() const { return was_connected_; }
   // With the job's timings as far as they are known.
   const JobSettings& settings() const { return settings_; }
@@ -145,54 +147,54 @@ class SessionMachine {
   void on(const AttemptDelayed& event);
   void on(const AttemptFailed& event);
   void on(const ConnectionLost& event);
-  void on(const Greeted& event);
+  void on(const HelloReceived& event);
   void on(const TimingsReceived& event);
   void on(const CoordinatorLeaves& event);
-  void on(const BeatAnswered& event);
-  void on(const Heard& event);
-  void on(const Stirred& event);
-  void on(const Say& event);
-  void on(const Hurry& event);
+  void on(const HeartbeatAcknowledged& event);
+  void on(const Received& event);
+  void on(const Activity& event);
+  void on(const Submit& event);
+  void on(const Flush& event);
   void on(const ClockGap& event);
   void on(const Tick& event);
 
-  bool hear(const rdzv::Round& action);
-  bool hear(const rdzv::Restart& action);
-  bool hear(const rdzv::Waiting& action);
-  bool hear(const rdzv::Resumed& action);
-  bool hear(const rdzv::Evicted& action);
-  bool hear(const rdzv::Superseded& action);
-  bool hear(const rdzv::Refused& action);
-  bool hear(const rdzv::TimedOut& action);
-  bool hear(const rdzv::Closed& action);
-  bool hear(const rdzv::RoundOver& action);
+  bool receive(const rdzv::Round& action);
+  bool receive(const rdzv::Restart& action);
+  bool receive(const rdzv::Waiting& action);
+  bool receive(const rdzv::Resumed& action);
+  bool receive(const rdzv::Evicted& action);
+  bool receive(const rdzv::Superseded& action);
+  bool receive(const rdzv::Refused& action);
+  bool receive(const rdzv::TimedOut& action);
+  bool receive(const rdzv::Closed& action);
+  bool receive(const rdzv::RoundOver& action);
 
-  void note_said(const rdzv::Join& said);
-  void note_said(const rdzv::Failed& said);
-  void note_said(const rdzv::Gone& said);
-  void note_said(const rdzv::Done& said);
-  void note_said(const rdzv::Leave& said);
-  void note_said(const rdzv::Close& said);
+  void record_sent(const rdzv::Join& said);
+  void record_sent(const rdzv::Failed& said);
+  void record_sent(const rdzv::Gone& said);
+  void record_sent(const rdzv::Done& said);
+  void record_sent(const rdzv::Leave& said);
+  void record_sent(const rdzv::Close& said);
 
-  void greet();
-  void say_all_anew();
+  void send_hello();
+  void resend_state();
   void send(RendezvousEvent event);
-  void beat();
-  void alive();
+  void send_heartbeat();
+  void record_activity();
   void search(const Status& why);
   void attempt();
-  void judge_search();
+  void check_search();
   void give_up();
-  std::string search_sentence() const;
+  std::string search_message() const;
   std::string search_error() const;
-  bool was_in_round() const { return was_connected_ && last_.has_value(); }
+  bool was_in_round() const { return was_connected_ && held_round_.has_value(); }
   Duration search_limit() const;
   const std::string& endpoint() const { return endpoints_[endpoint_]; }
   rdzv::Resume resume() const;
   FailureReport to_coordinator_clock(FailureReport failure) const;
   bool is_present() const;
   bool is_current(std::uint64_t round) const;
-  Duration beat_interval() const;
+  Duration heartbeat_interval() const;
   Instant stamp();
 
   template <typename A>
@@ -219,21 +221,21 @@ class SessionMachine {
   std::size_t endpoint_ = 0;  // of the connection, or to be tried next
   std::uint64_t hellos_ = 0;
   bool is_open_ = false;
-  bool is_greeted_ = false;  // our hello was sent on this connection
-  bool may_speak_ = false;   // what must come first on this connection was sent
+  bool is_hello_sent_ = false;     // our hello was sent on this connection
+  bool is_ready_to_send_ = false;  // what must come first on this connection was sent
   bool was_connected_ = false;
   std::optional<Instant> searching_since_;  // nobody has answered since
-  Instant next_note_ = Instant::max();
-  bool was_absence_noted_ = false;
+  Instant next_log_ = Instant::max();
+  bool is_outage_logged_ = false;
   Status last_error_;
   std::string leaving_reason_;  // why the coordinator said it would end; "": it did not
 
   // Signs of life, and the coordinator's clock.
-  Instant next_beat_ = Instant::max();
+  Instant next_heartbeat_ = Instant::max();
   Instant last_stamp_;
-  Instant last_beat_;
-  Instant greeted_at_;
-  std::optional<Instant> unanswered_since_;
+  Instant last_heartbeat_;
+  Instant hello_received_at_;
+  std::optional<Instant> unacknowledged_heartbeat_;
   std::uint64_t incarnation_ = 0;
   std::uint64_t term_ = 0;  // the highest of all coordinators and rounds
   ClockEstimate clock_;
@@ -244,10 +246,10 @@ class SessionMachine {
   bool is_known_ =
       false;  // the coordinator has answered, and did not say that it knows nobody here
   bool is_evicted_ = false;  // and has not joined since
-  bool is_over_ = false;     // told the result, refused, or timed out
+  bool is_ended_ = false;    // told the result, refused, or timed out
   bool is_closed_ = false;   // told the result
   rdzv::NodePhase phase_ = rdzv::NodePhase::kJoined;
-  std::optional<HeldRound> last_;
+  std::optional<HeldRound> held_round_;
   std::optional<FailureReport> failure_;  // on this process's clock
   std::optional<rdzv::Leave> leave_;
   std::optional<rdzv::Close> close_;
@@ -255,7 +257,7 @@ class SessionMachine {
   std::uint64_t restarted_round_ = 0;
   std::uint64_t round_over_ = 0;
   bool was_evicted_while_done_ = false;
-  std::optional<Instant> unheard_since_;  // stamp of the last statement
+  std::optional<Instant> unacknowledged_since_;  // stamp of the last statement
 };
 
 }  // namespace elastic::core

@@ -11,7 +11,7 @@ namespace {
 
 using core::FieldReader;
 using core::FieldWriter;
-using core::kMessageBytesMax;
+using core::kFieldBytesMax;
 
 constexpr std::uint8_t kRequiredFlag = 1;  // other bits are ignored
 constexpr std::size_t kPrefixBytes = 2;    // kind and flags, within the length
@@ -55,8 +55,8 @@ void fields(Visitor& v, ServerHello& hello) {
 }
 
 template <typename Visitor>
-void fields(Visitor& v, Heartbeat& beat) {
-  v.instant(beat.sent);
+void fields(Visitor& v, Heartbeat& send_heartbeat) {
+  v.instant(send_heartbeat.sent);
 }
 
 template <typename Visitor>
@@ -117,7 +117,7 @@ void fields(Visitor& v, rdzv::Done& done) {
 
 template <typename Visitor>
 void fields(Visitor& v, rdzv::Leave& leave) {
-  v.text(leave.reason, kMessageBytesMax);
+  v.text(leave.reason, kFieldBytesMax);
 }
 
 template <typename Visitor>
@@ -135,13 +135,13 @@ template <typename Visitor>
 void fields(Visitor& v, rdzv::Restart& restart) {
   v.number(restart.round);
   v.choice(restart.cause, rdzv::RestartCause::kRejoin);
-  v.text(restart.reason, kMessageBytesMax);
+  v.text(restart.reason, kFieldBytesMax);
   v.duration(restart.grace);
 }
 
 template <typename Visitor>
 void fields(Visitor& v, rdzv::Waiting& waiting) {
-  v.text(waiting.sentence, kMessageBytesMax);
+  v.text(waiting.message, kFieldBytesMax);
 }
 
 template <typename Visitor>
@@ -152,7 +152,7 @@ void fields(Visitor& v, rdzv::Resumed& resumed) {
 template <typename Visitor>
 void fields(Visitor& v, rdzv::Evicted& evicted) {
   v.number(evicted.round);
-  v.text(evicted.reason, kMessageBytesMax);
+  v.text(evicted.reason, kFieldBytesMax);
 }
 
 template <typename Visitor>
@@ -164,21 +164,21 @@ void fields(FieldWriter& v, rdzv::Refused& refused) {
   StatusCode code = refused.error.code();
   std::string message(refused.error.message());
   v.choice(code, StatusCode::kInternal);
-  v.text(message, kMessageBytesMax);
+  v.text(message, kFieldBytesMax);
 }
 
 void fields(FieldReader& v, rdzv::Refused& refused) {
   StatusCode code{};
   std::string message;
   v.choice(code, StatusCode::kInternal);
-  v.text(message, kMessageBytesMax);
+  v.text(message, kFieldBytesMax);
   if (code == StatusCode::kOk) v.fail();  // success refuses nothing
   refused.error = Status(code, std::move(message));
 }
 
 template <typename Visitor>
 void fields(Visitor& v, rdzv::TimedOut& timed_out) {
-  v.text(timed_out.sentence, kMessageBytesMax);
+  v.text(timed_out.message, kFieldBytesMax);
 }
 
 template <typename Visitor>
@@ -198,7 +198,7 @@ void fields(Visitor& v, Timings& timings) {
 
 template <typename Visitor>
 void fields(Visitor& v, Leaving& leaving) {
-  v.text(leaving.reason, kMessageBytesMax);
+  v.text(leaving.reason, kFieldBytesMax);
 }
 
 template <typename Entry>

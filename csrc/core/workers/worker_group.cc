@@ -46,15 +46,20 @@ static_assert(kGroupEventCount == 9, "a new event needs a column in every row");
 
 constexpr GroupTable kGroupTable = {{
     // Start    Stop        Forward  Started   Ended    KillSent  Swept    Tick     GuardianLost
-    {kBegin, kIgnore, kIgnore, kBroken, kBroken, kBroken, kBroken, kIgnore, kLose},      // kIdle
-    {kRefuse, kSignalAll, kPassOn, kRunning, kEnded, kBroken, kBroken, kExpire, kLose},  // kRunning
-    {kRefuse, kHasten, kPassOn, kRunning, kEnded, kBroken, kBroken, kExpire, kLose},    // kStopping
-    {kRefuse, kIgnore, kIgnore, kRunning, kEnded, kNoteKill, kGone, kExpire, kLose},    // kSweeping
-    {kRefuse, kIgnore, kIgnore, kRunning, kEnded, kNoteKill, kGone, kIgnore, kLose},    // kStuck
+    {kBegin, kIgnore, kIgnore, kProtocolError, kProtocolError, kProtocolError, kProtocolError,
+     kIgnore, kGuardianLost},  // kIdle
+    {kRefuse, kSignalAll, kForward, kRunning, kEnded, kProtocolError, kProtocolError, kExpire,
+     kGuardianLost},  // kRunning
+    {kRefuse, kShorten, kForward, kRunning, kEnded, kProtocolError, kProtocolError, kExpire,
+     kGuardianLost},  // kStopping
+    {kRefuse, kIgnore, kIgnore, kRunning, kEnded, kNoteKill, kGone, kExpire,
+     kGuardianLost},  // kSweeping
+    {kRefuse, kIgnore, kIgnore, kRunning, kEnded, kNoteKill, kGone, kIgnore,
+     kGuardianLost},                                                                    // kStuck
     {kRefuse, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore},  // kLost
 }};
 // A row that is missing would be filled with zeros, kIgnore, and the last column shows it.
-static_assert(kGroupTable[kGroupStateCount - 2][kGroupEventCount - 1] == kLose);
+static_assert(kGroupTable[kGroupStateCount - 2][kGroupEventCount - 1] == kGuardianLost);
 
 const char* to_string(GroupState state) {
   constexpr std::array<const char*, kGroupStateCount> kNames = {"idle",     "running", "stopping",
@@ -63,9 +68,9 @@ const char* to_string(GroupState state) {
 }
 
 const char* to_string(GroupReaction reaction) {
-  constexpr std::array<const char*, static_cast<std::size_t>(kBroken) + 1> kNames = {
-      "ignore", "refuse",    "begin", "signal all", "hasten", "pass on", "running",
-      "ended",  "note kill", "gone",  "expire",     "lose",   "broken"};
+  constexpr std::array<const char*, static_cast<std::size_t>(kProtocolError) + 1> kNames = {
+      "ignore", "reject",      "begin", "signal all", "shorten", "forward",       "running",
+      "ended",  "record kill", "gone",  "expire",     "fail",    "protocol error"};
   return kNames[static_cast<std::size_t>(reaction)];
 }
 
@@ -75,8 +80,8 @@ bool WorkerGroupMachine::step(const GroupEvent& event, Instant now, std::vector<
     case kRefuse: return false;
     case kBegin: begin(std::get<group_event::Start>(event), now, out); return true;
     case kSignalAll: stop(std::get<group_event::Stop>(event), now, out); return true;
-    case kHasten: hasten(std::get<group_event::Stop>(event), now, out); return true;
-    case kPassOn: {
+    case kShorten: shorten(std::get<group_event::Stop>(event), now, out); return true;
+    case kForward: {
       const auto& forward = std::get<group_event::Forward>(event);
       guardian::SignalRequest request{.signal = forward.signal, .scope = forward.scope};
       if (forward.local_rank) request.id = static_cast<std::uint32_t>(*forward.local_rank);
@@ -91,8 +96,10 @@ bool WorkerGroupMachine::step(const GroupEvent& event, Instant now, std::vector<
       return true;
     case kGone: gone(now, out); return true;
     case kExpire: expire(now, out); return true;
-    case kLose: lose(std::get<group_event::GuardianLost>(event), now, out); return true;
-    case kBroken: out->push_back(group_action::Abandon{}); return true;
+    case kGuardianLost:
+      guardian_lost(std::get<group_event::GuardianLost>(event), now, out);
+      return true;
+    case kProtocolError: out->push_back(group_action::CloseLink{}); return true;
   }
   return true;
 }
@@ -129,8 +136,8 @@ void WorkerGroupMachine::stop(const group_event::Stop& event, Instant now,
 }
 
 // The signal itself is not sent again: a Python handler that is running would be entered twice.
-void WorkerGroupMachine::hasten(const group_event::Stop& event, Instant now,
-                                std::vector<GroupAction>* out) {
+void WorkerGroupMachine::shorten(const group_event::Stop& event, Instant now,
+                                 std::vector<GroupAction>* out) {
   if (event.signal == SIGKILL || event.grace <= Duration::zero()) return sweep(now, out);
   deadline_ = std::min(*deadline_, add_saturating(now, event.grace));
 }
@@ -138,7 +145,7 @@ void WorkerGroupMachine::hasten(const group_event::Stop& event, Instant now,
 void WorkerGroupMachine::worker_started(const group_event::Started& event,
                                         std::vector<GroupAction>* out) {
   if (!in_phase(event.local_rank, Phase::kStarting)) {
-    out->push_back(group_action::Abandon{});
+    out->push_back(group_action::CloseLink{});
     return;
   }
   Worker& worker = workers_[static_cast<std::size_t>(event.local_rank)];
@@ -155,7 +162,7 @@ void WorkerGroupMachine::worker_ended(const group_event::Ended& event, Instant n
                                       std::vector<GroupAction>* out) {
   const bool began = event.exit.kind != ExitKind::kNotStarted;
   if (!in_phase(event.local_rank, began ? Phase::kRunning : Phase::kStarting)) {
-    out->push_back(group_action::Abandon{});
+    out->push_back(group_action::CloseLink{});
     return;
   }
   if (state_ == GroupState::kRunning && is_temporary(event.exit) && may_retry_) {
@@ -230,10 +237,10 @@ void WorkerGroupMachine::sweep(Instant now, std::vector<GroupAction>* out) {
 
 void WorkerGroupMachine::gone(Instant now, std::vector<GroupAction>* out) {
   if (ended_ != workers_.size()) {
-    out->push_back(group_action::Abandon{});
+    out->push_back(group_action::CloseLink{});
     return;
   }
-  out->push_back(group_action::Emit{make_event(WorkerEvent::Kind::kGroupGone, now)});
+  out->push_back(group_action::Emit{make_event(WorkerEvent::Kind::kGroupEnded, now)});
   state_ = GroupState::kIdle;
   deadline_.reset();
 }
@@ -264,8 +271,8 @@ void WorkerGroupMachine::expire(Instant now, std::vector<GroupAction>* out) {
   deadline_.reset();
 }
 
-void WorkerGroupMachine::lose(const group_event::GuardianLost& event, Instant now,
-                              std::vector<GroupAction>* out) {
+void WorkerGroupMachine::guardian_lost(const group_event::GuardianLost& event, Instant now,
+                                       std::vector<GroupAction>* out) {
   WorkerEvent told = make_event(WorkerEvent::Kind::kGuardianLost, now);
   told.message = event.message;
   out->push_back(group_action::Emit{std::move(told)});

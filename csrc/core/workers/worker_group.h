@@ -92,29 +92,29 @@ struct Sweep {};         // sends a sweep request
 struct Emit {
   WorkerEvent event;
 };
-struct Abandon {};  // closes the link, as the guardian said what it cannot have meant; the owner
-                    // tells when it is gone
+struct CloseLink {};  // closes the link, as the guardian said what it cannot have meant; the owner
+                      // tells when it is gone
 }  // namespace group_action
 
 using GroupAction = std::variant<group_action::StartAll, group_action::StartAgain,
                                  group_action::Signal, group_action::CancelStarts,
-                                 group_action::Sweep, group_action::Emit, group_action::Abandon>;
+                                 group_action::Sweep, group_action::Emit, group_action::CloseLink>;
 
 // What an event means in a state. docs/supervision.md shows the table.
 enum class GroupReaction : std::uint8_t {
-  kIgnore,     // it came too late to matter
-  kRefuse,     // the caller may not do this now
-  kBegin,      // start every worker
-  kSignalAll,  // begin to stop
-  kHasten,     // bring the deadline forward
-  kPassOn,     // forward the signal
-  kRunning,    // one worker runs
-  kEnded,      // one worker ended; the last one begins the sweep
-  kNoteKill,   // SIGKILL was sent
-  kGone,       // the generation is over
-  kExpire,     // look at the deadline
-  kLose,       // the guardian is gone
-  kBroken,     // the guardian cannot have meant this: give it up
+  kIgnore,         // it came too late to matter
+  kRefuse,         // the caller may not do this now
+  kBegin,          // start every worker
+  kSignalAll,      // begin to stop
+  kShorten,        // bring the deadline forward
+  kForward,        // forward the signal
+  kRunning,        // one worker runs
+  kEnded,          // one worker ended; the last one begins the sweep
+  kNoteKill,       // SIGKILL was sent
+  kGone,           // the generation is over
+  kExpire,         // look at the deadline
+  kGuardianLost,   // the guardian is gone
+  kProtocolError,  // the guardian cannot have meant this: give it up
 };
 
 using GroupTable = std::array<std::array<GroupReaction, kGroupEventCount>, kGroupStateCount>;
@@ -146,13 +146,14 @@ class WorkerGroupMachine {
 
   void begin(const group_event::Start& event, Instant now, std::vector<GroupAction>* out);
   void stop(const group_event::Stop& event, Instant now, std::vector<GroupAction>* out);
-  void hasten(const group_event::Stop& event, Instant now, std::vector<GroupAction>* out);
+  void shorten(const group_event::Stop& event, Instant now, std::vector<GroupAction>* out);
   void worker_started(const group_event::Started& event, std::vector<GroupAction>* out);
   void worker_ended(const group_event::Ended& event, Instant now, std::vector<GroupAction>* out);
   void gone(Instant now, std::vector<GroupAction>* out);
   void expire(Instant now, std::vector<GroupAction>* out);
   void sweep(Instant now, std::vector<GroupAction>* out);
-  void lose(const group_event::GuardianLost& event, Instant now, std::vector<GroupAction>* out);
+  void guardian_lost(const group_event::GuardianLost& event, Instant now,
+                     std::vector<GroupAction>* out);
   void leave_starting();
   void delay(const group_event::Ended& event, Instant now, std::vector<GroupAction>* out);
   void retry(Instant now, std::vector<GroupAction>* out);

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "host/agent/node.h"
+#include "host/agent/agent_runner.h"
 #include "host/base/event_queue.h"
 #include "os/base/descriptor_limit.h"
 #include "os/base/fork_guard.h"
@@ -61,8 +61,8 @@ class Agent::Impl {
     Status status;
     // The guardian must be the loop thread's child: its parent-death signal follows the thread.
     thread_->call([&] {
-      auto node = host::Node::start(&thread_->loop(), options,
-                                    [this](AgentEvent event) { events_.push(std::move(event)); });
+      auto node = host::AgentRunner::start(
+          &thread_->loop(), options, [this](AgentEvent event) { events_.push(std::move(event)); });
       if (node.ok()) {
         node_ = *std::move(node);
       } else {
@@ -89,8 +89,8 @@ class Agent::Impl {
  private:
   const os::ForkGuard fork_guard_;
   host::EventQueue<AgentEvent> events_;
-  bool is_finished_ = false;          // of the caller of next_event()
-  std::unique_ptr<host::Node> node_;  // loop thread only, but for a result that is final
+  bool is_finished_ = false;                 // of the caller of next_event()
+  std::unique_ptr<host::AgentRunner> node_;  // loop thread only, but for a result that is final
   std::unique_ptr<os::LoopThread> thread_;
 };
 

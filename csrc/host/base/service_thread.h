@@ -53,7 +53,7 @@ class ServiceThread {
 
   // What `question` answers about the service on its thread; a closed one has the default answer.
   template <typename Question>
-  auto ask(const Question& question) const {
+  auto query(const Question& question) const {
     decltype(question(std::declval<const Service&>())) answer{};
     const std::lock_guard lock(mutex_);
     if (service_ != nullptr) thread_->call([&] { answer = question(*service_); });

@@ -30,7 +30,7 @@ const std::string& Coordinator::host() const { return impl_->service->host(); }
 CoordinatorStats Coordinator::stats() const { return impl_->service->stats(); }
 std::string Coordinator::describe() const {
   if (impl_->service->is_in_child()) return {};
-  return impl_->service->ask(
+  return impl_->service->query(
       [](const host::CoordinatorService& service) { return service.describe(); });
 }
 void Coordinator::close(Duration drain) {

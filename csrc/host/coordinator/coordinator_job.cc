@@ -68,8 +68,8 @@ Status CoordinatorJob::load(const JobSettings& settings, std::string_view state)
   auto machine = std::make_unique<Rendezvous>(settings, now);
   if (Status fault = machine->restore(state, now); !fault.ok()) return fault;
   machine_ = std::move(machine);
-  round_noted_ = machine_->record().round;
-  result_noted_ = machine_->phase() == RendezvousPhase::kClosed;
+  logged_round_ = machine_->record().round;
+  is_result_logged_ = machine_->phase() == RendezvousPhase::kClosed;
   step(rdzv::Tick{});
   if (context_.log) log("continues from its stored state: " + machine_->describe(now));
   return {};
@@ -143,7 +143,7 @@ void CoordinatorJob::remove(SessionPeer* peer) {
     }
     step(rdzv::SessionLost{peer->node, peer->least_grace});
   }
-  touch();
+  mark_changed();
 }
 
 Status CoordinatorJob::on_message(SessionPeer* peer, session::ClientMessage& message) {
@@ -160,7 +160,7 @@ Status CoordinatorJob::on(SessionPeer* peer, session::Heartbeat& beat) {
   if (machine_ == nullptr || !peer->has_joined) return {};
   actions_.clear();
   machine_->step(rdzv::Heartbeat{peer->node}, context_.loop->now(), &actions_);
-  for (const RendezvousAction& action : actions_) carry_out(action);
+  for (const RendezvousAction& action : actions_) execute(action);
   return {};
 }
 
@@ -190,7 +190,7 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
   Status fault = correct_address(peer, &entry.node);
   if (fault.ok() && machine_ == nullptr) fault = entry.settings.validate();
   if (!fault.ok()) {
-    carry_out(rdzv::Refused{peer->node, std::move(fault)});
+    execute(rdzv::Refused{peer->node, std::move(fault)});
     return {};
   }
   if (machine_ == nullptr) {
@@ -252,7 +252,7 @@ Status CoordinatorJob::on(SessionPeer* peer, Report& report) {
   if (machine_ != nullptr) {
     step(report);
   } else {
-    carry_out(rdzv::Evicted{peer->node, 0, "no node of the job is known here"});
+    execute(rdzv::Evicted{peer->node, 0, "no node of the job is known here"});
   }
   return {};
 }
@@ -302,24 +302,24 @@ void CoordinatorJob::on_stall(const os::EventLoop::Stall& stall) {
 void CoordinatorJob::tick() {
   // What is ready is served in turns, so that after so many iterations all of it was.
   const int turns_max = 2 + static_cast<int>(sessions_.size() / 64);
-  if (!context_.loop->is_caught_up() && ticks_put_off_ < turns_max) {
-    ++ticks_put_off_;
+  if (!context_.loop->is_caught_up() && deferred_ticks_ < turns_max) {
+    ++deferred_ticks_;
     timer_.arm(context_.loop->now());
     return;
   }
-  ticks_put_off_ = 0;
-  context_.read_waiting();
+  deferred_ticks_ = 0;
+  context_.process_received();
   if (machine_ != nullptr) step(rdzv::Tick{});
 }
 
 void CoordinatorJob::step(const RendezvousEvent& event) {
   actions_.clear();
   machine_->step(event, context_.loop->now(), &actions_);
-  for (const RendezvousAction& action : actions_) carry_out(action);
+  for (const RendezvousAction& action : actions_) execute(action);
   arm();
   // A look at the time that found nothing to do has changed nothing that others should know.
   const bool is_time = std::holds_alternative<rdzv::Tick>(event);
-  if (!is_time || !actions_.empty() || machine_->is_removable()) touch();
+  if (!is_time || !actions_.empty() || machine_->is_removable()) mark_changed();
 }
 
 void CoordinatorJob::arm() {
@@ -331,14 +331,14 @@ void CoordinatorJob::arm() {
   }
 }
 
-void CoordinatorJob::carry_out(const RendezvousAction& action) {
+void CoordinatorJob::execute(const RendezvousAction& action) {
   std::visit(
       [&](const auto& one) {
         using Action = std::decay_t<decltype(one)>;
         const auto found = sessions_.find(one.to);
         SessionPeer* const peer = found == sessions_.end() ? nullptr : found->second;
-        note(one, peer);
-        if constexpr (std::is_same_v<Action, rdzv::Round>) before(one);
+        log_action(one, peer);
+        if constexpr (std::is_same_v<Action, rdzv::Round>) prepare_round(one);
         if (peer == nullptr) return;
         // It is no node of the job's any more; until it joins again its beats mean nothing.
         if constexpr (std::is_same_v<Action, rdzv::Refused> ||
@@ -353,37 +353,37 @@ void CoordinatorJob::carry_out(const RendezvousAction& action) {
 }
 
 // Where the workers' store is the coordinator's own port, a round begins with an empty one.
-void CoordinatorJob::before(const rdzv::Round& round) {
+void CoordinatorJob::prepare_round(const rdzv::Round& round) {
   const RoundRecord& record = *round.record;
-  if (record.round <= round_noted_) return;
-  round_noted_ = record.round;
+  if (record.round <= logged_round_) return;
+  logged_round_ = record.round;
   if (record.coordinator_rank == 0 && record.master_port == context_.port) context_.reset_store();
 }
 
 // Logs what happens to the job, once, and to single nodes.
 template <typename Action>
-void CoordinatorJob::note(const Action& action, const SessionPeer* peer) {
+void CoordinatorJob::log_action(const Action& action, const SessionPeer* peer) {
   if (!context_.log) return;
   if constexpr (std::is_same_v<Action, rdzv::Round>) {
-    if (action.record->round <= round_noted_) return;
+    if (action.record->round <= logged_round_) return;
     const RoundRecord& record = *action.record;
     log("round " + std::to_string(record.round) + " is complete: " + nodes_text(record.nodes) +
         ", world size " + std::to_string(record.world_size) + ", master " + record.master_addr +
         " port " + std::to_string(record.master_port));
   } else if constexpr (std::is_same_v<Action, rdzv::Restart>) {
-    if (std::exchange(end_noted_, action.round) == action.round) return;
+    if (std::exchange(logged_end_, action.round) == action.round) return;
     log("round " + std::to_string(action.round) + " ends: " + action.reason);
   } else if constexpr (std::is_same_v<Action, rdzv::Closed>) {
-    if (std::exchange(result_noted_, true)) return;
+    if (std::exchange(is_result_logged_, true)) return;
     log("the job is closed: " + outcome_text(*action.result));
   } else if constexpr (std::is_same_v<Action, rdzv::Evicted>) {
     // Of a job that is closed its nodes go as they like.
-    if (result_noted_ || (peer != nullptr && !peer->has_joined)) return;
+    if (is_result_logged_ || (peer != nullptr && !peer->has_joined)) return;
     log(name_of(action.to) + " is lost: " + action.reason);
   } else if constexpr (std::is_same_v<Action, rdzv::Refused>) {
     log(name_of(action.to) + " is refused: " + std::string(action.error.message()));
   } else if constexpr (std::is_same_v<Action, rdzv::TimedOut>) {
-    log(name_of(action.to) + " gives up: " + action.sentence);
+    log(name_of(action.to) + " gives up: " + action.message);
   }
 }
 
@@ -397,14 +397,14 @@ std::string CoordinatorJob::name_of(const NodeId& node) const {
   return "node " + to_string(node);
 }
 
-void CoordinatorJob::touch() {
-  if (!std::exchange(touched_, true)) context_.on_touched(this);
+void CoordinatorJob::mark_changed() {
+  if (!std::exchange(has_changes_, true)) context_.on_changed(this);
 }
 
-void CoordinatorJob::settle() {
-  touched_ = false;
+void CoordinatorJob::publish_changes() {
+  has_changes_ = false;
   if (machine_ != nullptr) {
-    if (!is_over()) result_noted_ = false;  // the next generation's is to come
+    if (!is_over()) is_result_logged_ = false;  // the next generation's is to come
     const session::Counts counts{machine_->waiting_nodes(), machine_->spare_nodes()};
     if (counts != counts_) {
       counts_ = counts;
@@ -415,13 +415,13 @@ void CoordinatorJob::settle() {
       machine_.reset();
       timer_.disarm();
       counts_ = {};
-      round_noted_ = end_noted_ = 0;
+      logged_round_ = logged_end_ = 0;
     }
   }
 }
 
-void CoordinatorJob::log(const std::string& sentence) const {
-  if (context_.log) context_.log("job " + id_ + ": " + sentence);
+void CoordinatorJob::log(const std::string& message) const {
+  if (context_.log) context_.log("job " + id_ + ": " + message);
 }
 
 }  // namespace elastic::host

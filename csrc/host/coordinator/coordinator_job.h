@@ -28,8 +28,8 @@ struct CoordinatorContext {
   Instant began;                              // when the coordinator did
   std::function<void(std::string_view)> log;  // may be empty
   std::function<void()> reset_store;
-  std::function<void()> read_waiting;  // serves what has been read and is still to be handled
-  std::function<void(class CoordinatorJob*)> on_touched;  // once until settle()
+  std::function<void()> process_received;  // serves what has been read and is still to be handled
+  std::function<void(class CoordinatorJob*)> on_changed;  // once until settle()
 };
 
 class CoordinatorJob {
@@ -55,7 +55,7 @@ class CoordinatorJob {
   void announce_end(const CoordinatorEnd& end, bool is_host_job);
   // The end of an iteration in which on_touched was called: tells what is told once for all that
   // happened in it.
-  void settle();
+  void publish_changes();
 
   const std::string& id() const { return id_; }
   const Rendezvous* machine() const { return machine_.get(); }  // null before the first join
@@ -85,14 +85,14 @@ class CoordinatorJob {
   void correct_joins();
   void tick();
   void step(const RendezvousEvent& event);
-  void carry_out(const RendezvousAction& action);
-  void before(const rdzv::Round& round);
+  void execute(const RendezvousAction& action);
+  void prepare_round(const rdzv::Round& round);
   template <typename Action>
-  void note(const Action& action, const SessionPeer* peer);
+  void log_action(const Action& action, const SessionPeer* peer);
   std::string name_of(const NodeId& node) const;
   void arm();
-  void touch();
-  void log(const std::string& sentence) const;
+  void mark_changed();
+  void log(const std::string& message) const;
 
   CoordinatorContext& context_;
   const std::string id_;
@@ -105,12 +105,12 @@ class CoordinatorJob {
   std::map<NodeId, Credentials> credentials_;
   std::string published_address_;  // at which other hosts reach the nodes of this one; "": unknown
   os::EventLoop::Timer timer_;
-  int ticks_put_off_ = 0;
-  bool touched_ = false;
-  session::Counts counts_;         // as last told
-  std::uint64_t round_noted_ = 0;  // logged; a round is told to each member
-  std::uint64_t end_noted_ = 0;
-  bool result_noted_ = false;
+  int deferred_ticks_ = 0;
+  bool has_changes_ = false;
+  session::Counts counts_;          // as last told
+  std::uint64_t logged_round_ = 0;  // logged; a round is told to each member
+  std::uint64_t logged_end_ = 0;
+  bool is_result_logged_ = false;
   std::vector<RendezvousAction> actions_;  // scratch
 };
 

@@ -55,11 +55,11 @@ class CoordinatorService::Impl {
         store_(std::move(store)),
         incarnation_(os::random_seed()),
         sessions_(loop, options.limits.hello_timeout, options.limits.session_output_bytes_max,
-                  options.limits.buffered_bytes_max, [this] { settle(); }),
+                  options.limits.buffered_bytes_max, [this] { process_pending(); }),
         pending_(pending_per_address(options.store_limits)),
         memory_return_(loop),
         stall_watch_(loop, [this](const os::EventLoop::Stall& stall) { on_stall(stall); }),
-        settle_timer_(loop, [this] { settle(); }),
+        processing_timer_(loop, [this] { process_pending(); }),
         state_timer_(loop, [this] { store_state(); }),
         drain_timer_(loop, [this] { finish_drain(); }) {
     context_.loop = loop;
@@ -67,8 +67,8 @@ class CoordinatorService::Impl {
     context_.began = loop->now();
     context_.log = options_.log;
     context_.reset_store = [this] { store_->reset(); };
-    context_.read_waiting = [this] { sessions_.streams.settle(); };
-    context_.on_touched = [this](CoordinatorJob* job) { touch(job); };
+    context_.process_received = [this] { sessions_.streams.process_pending(); };
+    context_.on_changed = [this](CoordinatorJob* job) { mark_changed(job); };
     sessions_.on_message = [this](SessionPeer* peer, session::ClientMessage& message) {
       return on_message(peer, message);
     };
@@ -92,12 +92,12 @@ class CoordinatorService::Impl {
   void adopt(os::DetachedStream connection);
   Status on_message(SessionPeer* peer, session::ClientMessage& message);
   Status greet(SessionPeer* peer, const session::ClientHello& hello);
-  void log_fault(const std::string& sentence);
+  void log_fault(const std::string& message);
   CoordinatorJob* find_or_add_job(const std::string& id);
   void on_stall(const os::EventLoop::Stall& stall);
-  void touch(CoordinatorJob* job);
-  void settle();
-  void settle_jobs();
+  void mark_changed(CoordinatorJob* job);
+  void process_pending();
+  void publish_job_changes();
   void remove(SessionPeer* peer);
   std::string encode() const;
   void store_state();
@@ -115,7 +115,7 @@ class CoordinatorService::Impl {
   PendingConnections pending_;
   std::map<std::string, std::unique_ptr<CoordinatorJob>, std::less<>> jobs_;
   std::vector<std::unique_ptr<SessionPeer>> peers_;
-  std::vector<CoordinatorJob*> touched_;
+  std::vector<CoordinatorJob*> has_changes_;
   Counter num_sessions_, sessions_total_, sessions_rejected_, num_jobs_;
 
   std::string stored_;  // what the file holds, or will
@@ -128,7 +128,7 @@ class CoordinatorService::Impl {
   Duration drain_limit_{};
   std::function<void()> on_drained_;  // set while draining
   os::EventLoop::StallWatch stall_watch_;
-  os::EventLoop::Timer settle_timer_;
+  os::EventLoop::Timer processing_timer_;
   os::EventLoop::Timer state_timer_;
   os::EventLoop::Timer drain_timer_;
 };
@@ -200,7 +200,7 @@ Status CoordinatorService::Impl::on_message(SessionPeer* peer, session::ClientMe
 }
 
 // Limited: a client that is broken may try again at once, for ever.
-void CoordinatorService::Impl::log_fault(const std::string& sentence) {
+void CoordinatorService::Impl::log_fault(const std::string& message) {
   if (!options_.log) return;
   if (loop_.now() >= faults_end_) {
     if (faults_ > kFaultsLogged) {
@@ -209,7 +209,7 @@ void CoordinatorService::Impl::log_fault(const std::string& sentence) {
     faults_ = 0;
     faults_end_ = loop_.now() + kFaultInterval;
   }
-  if (++faults_ <= kFaultsLogged) options_.log(sentence);
+  if (++faults_ <= kFaultsLogged) options_.log(message);
 }
 
 Status CoordinatorService::Impl::greet(SessionPeer* peer, const session::ClientHello& hello) {
@@ -247,21 +247,21 @@ void CoordinatorService::Impl::on_stall(const os::EventLoop::Stall& stall) {
   for (const auto& [id, job] : jobs_) job->on_stall(stall);
 }
 
-void CoordinatorService::Impl::touch(CoordinatorJob* job) {
-  touched_.push_back(job);
-  settle_timer_.arm(loop_.now());
+void CoordinatorService::Impl::mark_changed(CoordinatorJob* job) {
+  has_changes_.push_back(job);
+  processing_timer_.arm(loop_.now());
 }
 
-void CoordinatorService::Impl::settle() {
-  settle_jobs();
-  sessions_.streams.settle();
+void CoordinatorService::Impl::process_pending() {
+  publish_job_changes();
+  sessions_.streams.process_pending();
   if (on_drained_ && peers_.empty()) finish_drain();
 }
 
-void CoordinatorService::Impl::settle_jobs() {
-  if (touched_.empty()) return;
-  for (CoordinatorJob* job : std::exchange(touched_, {})) {
-    job->settle();
+void CoordinatorService::Impl::publish_job_changes() {
+  if (has_changes_.empty()) return;
+  for (CoordinatorJob* job : std::exchange(has_changes_, {})) {
+    job->publish_changes();
     if (!job->is_removable()) continue;
     jobs_.erase(jobs_.find(job->id()));
     num_jobs_.set(jobs_.size());
@@ -342,12 +342,12 @@ void CoordinatorService::Impl::drain(Duration limit, const CoordinatorEnd& end,
 
 void CoordinatorService::Impl::finish_drain() {
   drain_timer_.disarm();
-  settle_timer_.disarm();
+  processing_timer_.disarm();
   if (state_file_ != nullptr) store_state();
   // Not told to the jobs: that their sessions end is the coordinator's doing.
   sessions_.streams.abandon();
   peers_.clear();
-  touched_.clear();
+  has_changes_.clear();
   jobs_.clear();
   num_sessions_.set(0);
   num_jobs_.set(0);

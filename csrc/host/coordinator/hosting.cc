@@ -33,12 +33,12 @@ bool is_loopback_name(const std::string& host) {
 }
 
 Hosting::Hosting(os::EventLoop* loop, const RendezvousOptions& options, std::string run_id,
-                 std::string endpoint, Note note, Note log)
+                 std::string endpoint, LogSink log_action, LogSink log)
     : loop_(loop),
       options_(options),
       run_id_(std::move(run_id)),
       endpoint_(std::move(endpoint)),
-      note_(std::move(note)),
+      note_(std::move(log_action)),
       log_(std::move(log)) {}
 
 Hosting::~Hosting() {
@@ -47,8 +47,8 @@ Hosting::~Hosting() {
 
 std::variant<Hosting::Addresses, Hosting::Failure> Hosting::route(const Result<Addresses>& found) {
   if (found.ok()) resolved_ = *found;
-  if (!is_host() && !is_settled_ && options_.is_host != false) {
-    bind_error_ = claim(found);
+  if (!is_host() && !is_role_fixed_ && options_.is_host != false) {
+    bind_error_ = try_host(found);
     if (!bind_error_.ok() && options_.is_host == true) {
       return Failure{bind_error_, kExitCannotServe};
     }
@@ -61,21 +61,21 @@ std::variant<Hosting::Addresses, Hosting::Failure> Hosting::route(const Result<A
 
 // Fails if an address of the endpoint is this machine's and cannot be served: then somebody serves
 // it already, unless the user says that this process should.
-Status Hosting::claim(const Result<Addresses>& found) {
+Status Hosting::try_host(const Result<Addresses>& found) {
   const bool is_told = options_.is_host == true;
   if (!found.ok()) {
-    return is_told ? claim_everywhere(std::string(found.status().message())) : Status();
+    return is_told ? try_host_everywhere(std::string(found.status().message())) : Status();
   }
   if (std::all_of(found->begin(), found->end(), is_every_interface)) {
-    return claim_everywhere("it names none of them");
+    return try_host_everywhere("it names none of them");
   }
   Addresses candidates = *found;
   const bool is_literal = os::parse_address(options_.endpoint_host).has_value();
   if (options_.settings.max_nodes > 1 && !is_literal) {
     std::erase_if(candidates, [](const auto& address) { return address.is_loopback(); });
     if (candidates.empty()) {
-      return claim_everywhere("it resolves to " + list_of(*found) +
-                              " here, which is out of other hosts' reach");
+      return try_host_everywhere("it resolves to " + list_of(*found) +
+                                 " here, which is out of other hosts' reach");
     }
   }
   for (const os::SocketAddress& address : candidates) {
@@ -83,10 +83,10 @@ Status Hosting::claim(const Result<Addresses>& found) {
     // Not this machine's address: perhaps the next one is.
     if (status.code() != StatusCode::kInvalidArgument) return status;
   }
-  return is_told ? claim_everywhere("no interface has " + list_of(*found)) : Status();
+  return is_told ? try_host_everywhere("no interface has " + list_of(*found)) : Status();
 }
 
-Status Hosting::claim_everywhere(const std::string& why) {
+Status Hosting::try_host_everywhere(const std::string& why) {
   Status status = bind("");
   if (status.ok()) {
     note_("the coordinator is served on every interface, because of the endpoint " + endpoint_ +

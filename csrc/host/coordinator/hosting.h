@@ -30,12 +30,12 @@ class Hosting {
  public:
   using Addresses = std::vector<os::SocketAddress>;
   using Failure = core::SessionMachine::AttemptFailed;
-  using Note = std::function<void(const std::string& sentence)>;
+  using LogSink = std::function<void(const std::string& message)>;
 
   // `endpoint` is for sentences. `log` gets what the coordinator logs, on the loop. `loop` outlives
   // the object.
   Hosting(os::EventLoop* loop, const RendezvousOptions& options, std::string run_id,
-          std::string endpoint, Note note, Note log);
+          std::string endpoint, LogSink log_action, LogSink log);
   Hosting(const Hosting&) = delete;
   Hosting& operator=(const Hosting&) = delete;
   ~Hosting();  // ends the coordinator, as a crash would
@@ -44,7 +44,7 @@ class Hosting {
   // call looks whether this process is the host, and starts the coordinator if so.
   std::variant<Addresses, Failure> route(const Result<Addresses>& found);
   // A coordinator was found: who is not the host now will not become it.
-  void settle() { is_settled_ = true; }
+  void fix_role() { is_role_fixed_ = true; }
   bool is_host() const { return service_ != nullptr; }
 
   // What happened, and why nobody may have answered.
@@ -55,17 +55,17 @@ class Hosting {
   void drain(Duration limit, const CoordinatorEnd& end, std::function<void()> done);
 
  private:
-  Status claim(const Result<Addresses>& found);
-  Status claim_everywhere(const std::string& why);
+  Status try_host(const Result<Addresses>& found);
+  Status try_host_everywhere(const std::string& why);
   Status bind(const std::string& host);
 
   os::EventLoop* const loop_;
   const RendezvousOptions options_;
   const std::string run_id_;
   const std::string endpoint_;
-  const Note note_;
-  const Note log_;
-  bool is_settled_ = false;
+  const LogSink note_;
+  const LogSink log_;
+  bool is_role_fixed_ = false;
   Addresses resolved_;  // what the endpoint's name last was
   Status bind_error_;   // of an address that is this machine's
   Addresses own_;       // at which the coordinator of this process is reached from here

@@ -23,12 +23,12 @@ constexpr Duration kKeepAliveInterval = std::chrono::seconds(5);
 }  // namespace
 
 SessionContext::SessionContext(os::EventLoop* event_loop, Duration hello, std::size_t output_max,
-                               std::size_t total_max, std::function<void()> on_settle)
+                               std::size_t total_max, std::function<void()> on_pending)
     : loop(*event_loop),
       hello_timeout(hello),
       budget(total_max),
       streams(event_loop, &budget, {.output_bytes_max = output_max, .kept_bytes = kKeptBytes},
-              std::move(on_settle)) {}
+              std::move(on_pending)) {}
 
 Result<std::unique_ptr<SessionPeer>> SessionPeer::create(SessionContext* context,
                                                          os::DetachedStream connection) {

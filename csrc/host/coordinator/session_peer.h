@@ -29,7 +29,7 @@ class SessionPeer;
 struct SessionContext {
   // `on_settle`: see os::StreamGroup.
   SessionContext(os::EventLoop* loop, Duration hello, std::size_t output_max, std::size_t total_max,
-                 std::function<void()> on_settle);
+                 std::function<void()> on_pending);
 
   // Handles a message. An error ends the session, and is sent to the client.
   std::function<Status(SessionPeer* peer, session::ClientMessage& message)> on_message;

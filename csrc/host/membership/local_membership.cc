@@ -30,10 +30,10 @@ LocalMembership::LocalMembership(os::EventLoop* loop, JobSettings settings, std:
       job_(for_one_node(std::move(settings)), loop->now(), Duration::zero()),
       delivery_(loop, [this] { deliver(); }),
       tick_(loop, [this] { tick(); }) {
-  hear(MembershipReady{std::move(address)});
+  receive(MembershipReady{std::move(address)});
 }
 
-void LocalMembership::say(const NodeStatement& statement) {
+void LocalMembership::send(const NodeStatement& statement) {
   RendezvousEvent event =
       std::visit([](const auto& one) { return RendezvousEvent(one); }, statement);
   if (auto* join = std::get_if<rdzv::Join>(&event)) {
@@ -59,7 +59,7 @@ void LocalMembership::step(const RendezvousEvent& event) {
               std::is_same_v<Action, rdzv::Round> || std::is_same_v<Action, rdzv::Closed>;
           if (is_answer) waiting_.reset();
           // The agent keeps no session that could be resumed, and knows which round it is in.
-          if constexpr (std::is_constructible_v<MembershipEvent, Action>) hear(std::move(one));
+          if constexpr (std::is_constructible_v<MembershipEvent, Action>) receive(std::move(one));
         },
         action);
   }
@@ -71,19 +71,19 @@ void LocalMembership::step(const RendezvousEvent& event) {
   }
 }
 
-void LocalMembership::hear(MembershipEvent event) {
-  heard_.push_back(std::move(event));
+void LocalMembership::receive(MembershipEvent event) {
+  received_.push_back(std::move(event));
   delivery_.arm(loop_->now());
 }
 
 void LocalMembership::deliver() {
   // What is heard meanwhile waits for the next turn.
-  for (std::size_t left = heard_.size(); left > 0; --left) {
-    const MembershipEvent event = std::move(heard_.front());
-    heard_.pop_front();
+  for (std::size_t left = received_.size(); left > 0; --left) {
+    const MembershipEvent event = std::move(received_.front());
+    received_.pop_front();
     sink_(event);
   }
-  if (heard_.empty() && drained_) std::exchange(drained_, {})();
+  if (received_.empty() && drained_) std::exchange(drained_, {})();
 }
 
 void LocalMembership::drain(Duration /*limit*/, std::function<void()> done) {

@@ -21,20 +21,20 @@ class LocalMembership final : public Membership {
   // `loop` outlives the membership. The job has one node, whatever `settings` allow.
   LocalMembership(os::EventLoop* loop, JobSettings settings, std::string address, Sink sink);
 
-  void say(const NodeStatement& statement) override;
+  void send(const NodeStatement& statement) override;
   int waiting_nodes() const override { return job_.waiting_nodes(); }
   void drain(Duration limit, std::function<void()> done) override;
 
  private:
   void step(const RendezvousEvent& event);
   void tick();
-  void hear(MembershipEvent event);
+  void receive(MembershipEvent event);
   void deliver();
 
   os::EventLoop* const loop_;
   const Sink sink_;
   Rendezvous job_;
-  std::deque<MembershipEvent> heard_;
+  std::deque<MembershipEvent> received_;
   std::function<void()> drained_;
   std::optional<NodeId> waiting_;  // the node, from its join until a round or the end
   os::EventLoop::Timer delivery_;

@@ -26,8 +26,8 @@ struct MembershipReady {
 };
 
 // Something to log: what is being waited for, or that the coordinator cannot be reached at present.
-struct MembershipNote {
-  std::string sentence;
+struct MembershipProgress {
+  std::string message;
 };
 
 // What the coordinator in this process logged: joins, evictions, protocol faults of clients.
@@ -38,11 +38,11 @@ struct MembershipCoordinatorLog {
 // The end of the way: the agent stops its workers and finishes with `exit_code`.
 struct MembershipLost {
   int exit_code = 0;
-  std::string sentence;
+  std::string message;
 };
 
 using MembershipEvent =
-    std::variant<MembershipReady, MembershipNote, MembershipCoordinatorLog, MembershipLost,
+    std::variant<MembershipReady, MembershipProgress, MembershipCoordinatorLog, MembershipLost,
                  rdzv::Round, rdzv::Restart, rdzv::Waiting, rdzv::Evicted, rdzv::Refused,
                  rdzv::TimedOut, rdzv::Closed, rdzv::RoundOver>;
 
@@ -54,7 +54,7 @@ class Membership {
   virtual ~Membership() = default;  // after Leave, or a result, without a trace; else as a crash
   // FailureReport.at is on this process's clock; an implementation brings it to the clock of
   // whoever runs the machine.
-  virtual void say(const NodeStatement& statement) = 0;
+  virtual void send(const NodeStatement& statement) = 0;
   // What the rendezvous is known to wait for: nodes for which the running round could be restarted,
   // spares not counted. From what was pushed; asks nobody.
   virtual int waiting_nodes() const = 0;

@@ -4,7 +4,7 @@
 
 #include "host/membership/local_membership.h"
 #include "host/membership/session.h"
-#include "host/membership/shared_membership.h"
+#include "host/membership/shared_state_membership.h"
 
 namespace elastic::host {
 
@@ -16,7 +16,8 @@ Result<std::unique_ptr<Membership>> open_membership(os::EventLoop* loop,
     return std::unique_ptr<Membership>(std::make_unique<LocalMembership>(
         loop, options.settings, options.local_addr, std::move(sink)));
   }
-  if (options.backend != nullptr) return SharedMembership::open(loop, options, std::move(sink));
+  if (options.backend != nullptr)
+    return SharedStateMembership::open(loop, options, std::move(sink));
   auto session = Session::open(loop, options, run_id, std::move(sink));
   if (!session.ok()) return session.status();
   return std::unique_ptr<Membership>(*std::move(session));

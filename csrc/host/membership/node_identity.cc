@@ -10,7 +10,7 @@
 
 namespace elastic::host {
 
-NodeInfo new_node(const RendezvousOptions& options) {
+NodeInfo make_node(const RendezvousOptions& options) {
   NodeInfo node;
   node.id = {os::random_seed(), os::random_seed()};
   node.static_rank = options.node_rank;
@@ -18,7 +18,7 @@ NodeInfo new_node(const RendezvousOptions& options) {
   return node;
 }
 
-std::string name_of_node(const std::string& address) {
+std::string make_node_name(const std::string& address) {
   static std::atomic<int> nodes_of_this_process{0};
   return address + "_" + std::to_string(::getpid()) + "_" + std::to_string(nodes_of_this_process++);
 }
@@ -31,8 +31,9 @@ std::string host_name() {
 std::string store_host(const RendezvousOptions& options, const std::string& address) {
   if (const auto literal = os::parse_address(options.local_addr)) return literal->host();
   const auto found = os::parse_address(address);
-  const bool tells_little = options.settings.max_nodes > 1 && found && found->is_loopback();
-  return tells_little ? "" : address;
+  const bool is_loopback_published =
+      options.settings.max_nodes > 1 && found && found->is_loopback();
+  return is_loopback_published ? "" : address;
 }
 
 }  // namespace elastic::host

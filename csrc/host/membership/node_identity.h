@@ -10,10 +10,10 @@
 namespace elastic::host {
 
 // A new incarnation with what the options say of it; without name, address and workers.
-NodeInfo new_node(const RendezvousOptions& options);
+NodeInfo make_node(const RendezvousOptions& options);
 
 // addr_pid_localid, as torch names nodes; another one at each call. Any thread.
-std::string name_of_node(const std::string& address);
+std::string make_node_name(const std::string& address);
 
 // The host's name, for people.
 std::string host_name();

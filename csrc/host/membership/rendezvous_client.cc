@@ -25,19 +25,19 @@
 namespace elastic {
 namespace {
 
-constexpr std::size_t kNotesMax = 256;
+constexpr std::size_t kLogLinesMax = 256;
 
 Status error_of(const host::MembershipLost& lost) {
   switch (lost.exit_code) {
-    case kExitJoinTimedOut: return {StatusCode::kDeadlineExceeded, lost.sentence};
-    case kExitRefused:
-    case kExitUsage: return {StatusCode::kInvalidArgument, lost.sentence};
-    default: return {StatusCode::kUnavailable, lost.sentence};
+    case kExitJoinTimedOut: return {StatusCode::kDeadlineExceeded, lost.message};
+    case kExitRejected:
+    case kExitUsage: return {StatusCode::kInvalidArgument, lost.message};
+    default: return {StatusCode::kUnavailable, lost.message};
   }
 }
 
 NodeInfo describe_node(const RendezvousClientOptions& options) {
-  NodeInfo node = host::new_node(options.rendezvous);
+  NodeInfo node = host::make_node(options.rendezvous);
   node.local_world_size = options.local_world_size;
   node.role = options.role;
   node.stop_grace = node.failure_grace = options.stop_grace;
@@ -56,11 +56,11 @@ class RendezvousClient::Impl {
         participant_(describe_node(options_), options_.rendezvous.settings),
         store_(&thread_->loop(),
                {.fixed_port = options_.store_port, .ports = {}, .limits = options_.store_limits}),
-        parting_(&thread_->loop(), [this] { part(); }) {}
+        leave_timer_(&thread_->loop(), [this] { finish_leave(); }) {}
   ~Impl() {
     on_loop([this] {
       membership_.reset();
-      parting_.disarm();
+      leave_timer_.disarm();
       store_.close();
     });
   }
@@ -84,20 +84,20 @@ class RendezvousClient::Impl {
   void set_closed(const JobResult& result);
   bool leave(const std::string& reason, Duration limit);
   std::string address() const;
-  std::vector<std::string> take_notes();
+  std::vector<std::string> take_log_lines();
 
  private:
   // Loop thread only.
-  void ask();
+  void query();
   void join();
   void update(const core::ParticipantEvent& event);
   void rejoin_unless_working();
   bool is_over_for_others() const;
   void begin_to_leave(const std::string& reason, Duration limit);
-  void part();
-  void hear(const host::MembershipEvent& event);
+  void finish_leave();
+  void receive(const host::MembershipEvent& event);
   void on(const host::MembershipReady& ready);
-  void on(const host::MembershipNote& note) { add_note(note.sentence); }
+  void on(const host::MembershipProgress& log_progress) { add_note(log_progress.message); }
   void on(const host::MembershipCoordinatorLog&) {}  // a library has no log
   void on(const host::MembershipLost& lost);
   void on(const rdzv::Round& round);
@@ -109,7 +109,7 @@ class RendezvousClient::Impl {
   void on(const rdzv::Closed& closed);
   void on(const rdzv::RoundOver& over);
   void fail(const Status& why);
-  void add_note(const std::string& sentence);
+  void add_note(const std::string& message);
   std::optional<Result<RendezvousRound>> take_outcome();
 
   // Constant after construction.
@@ -124,21 +124,21 @@ class RendezvousClient::Impl {
   std::uint16_t store_port_ = 0;   // for the next round
   bool is_asked_ = false;          // somebody has asked for a round
   bool is_ready_ = false;
-  RendezvousRound given_;  // the last round assigned
-  Status error_;           // why there is no round; the next call tries again
-  Status end_;             // as error_, for ever
+  RendezvousRound offered_round_;  // the last round assigned
+  Status error_;                   // why there is no round; the next call tries again
+  Status end_;                     // as error_, for ever
   std::string waiting_for_;
   bool is_closed_ = false;
   std::optional<JobResult> result_;
-  std::deque<std::string> notes_;
+  std::deque<std::string> log_lines_;
   std::string bind_host_;
   host::RoundStore store_;
   std::unique_ptr<host::Membership> membership_;
   bool is_leaving_ = false;
-  std::string parting_reason_;
-  Instant parting_deadline_;
+  std::string leave_reason_;
+  Instant leave_deadline_;
   std::function<void()> on_parted_;
-  os::EventLoop::Timer parting_;
+  os::EventLoop::Timer leave_timer_;
 };
 
 Status RendezvousClient::Impl::begin() {
@@ -146,7 +146,7 @@ Status RendezvousClient::Impl::begin() {
   thread_->call([&] {
     auto membership =
         host::open_membership(&thread_->loop(), options_.rendezvous, options_.run_id,
-                              [this](const host::MembershipEvent& event) { hear(event); });
+                              [this](const host::MembershipEvent& event) { receive(event); });
     if (membership.ok()) {
       membership_ = *std::move(membership);
     } else {
@@ -160,7 +160,7 @@ Status RendezvousClient::Impl::begin() {
 
 Result<RendezvousRound> RendezvousClient::Impl::next_rendezvous(
     Instant deadline, const std::function<bool()>& interrupted) {
-  if (!on_loop([this] { ask(); })) {
+  if (!on_loop([this] { query(); })) {
     return Status(StatusCode::kFailedPrecondition, "the client belongs to the parent process");
   }
   const os::WaitLimits limits{.deadline = deadline, .interrupted = &interrupted};
@@ -203,7 +203,7 @@ std::optional<JobResult> RendezvousClient::Impl::result() const {
 void RendezvousClient::Impl::set_closed(const JobResult& result) {
   on_loop([&] {
     is_closed_ = true;
-    membership_->say(rdzv::Close{participant_.node().id, result});
+    membership_->send(rdzv::Close{participant_.node().id, result});
   });
 }
 
@@ -229,11 +229,11 @@ std::string RendezvousClient::Impl::address() const {
   return address;
 }
 
-std::vector<std::string> RendezvousClient::Impl::take_notes() {
+std::vector<std::string> RendezvousClient::Impl::take_log_lines() {
   std::vector<std::string> notes;
   on_loop([&] {
-    notes.assign(notes_.begin(), notes_.end());
-    notes_.clear();
+    notes.assign(log_lines_.begin(), log_lines_.end());
+    log_lines_.clear();
   });
   return notes;
 }
@@ -246,10 +246,10 @@ std::optional<Result<RendezvousRound>> RendezvousClient::Impl::take_outcome() {
   if (!error_.ok()) return std::exchange(error_, Status());
   if (participant_.state() != core::ParticipantState::kAssigned) return std::nullopt;
   update(core::WorkersStarted{});
-  return given_;
+  return offered_round_;
 }
 
-void RendezvousClient::Impl::ask() {
+void RendezvousClient::Impl::query() {
   if (!end_.ok() || is_leaving_) return;
   is_asked_ = true;
   error_ = Status();
@@ -274,7 +274,7 @@ void RendezvousClient::Impl::update(const core::ParticipantEvent& event) {
   participant_.step(event, &statements);
   for (NodeStatement& statement : statements) {
     if (auto* join = std::get_if<rdzv::Join>(&statement)) join->node.store_port = store_port_;
-    membership_->say(statement);
+    membership_->send(statement);
   }
 }
 
@@ -290,35 +290,35 @@ bool RendezvousClient::Impl::is_over_for_others() const {
 void RendezvousClient::Impl::begin_to_leave(const std::string& reason, Duration limit) {
   is_leaving_ = true;
   changed_.notify();
-  parting_reason_ = reason;
-  parting_deadline_ = add_saturating(thread_->loop().now(), limit);
+  leave_reason_ = reason;
+  leave_deadline_ = add_saturating(thread_->loop().now(), limit);
   // Others may still be reading the last round's store; that they do not is told to who is there.
-  const bool is_awaited =
-      result_ && participant_.has_workers() && store_.is_needed() && given_.record.nodes > 1;
+  const bool is_awaited = result_ && participant_.has_workers() && store_.is_needed() &&
+                          offered_round_.record.nodes > 1;
   if (is_awaited) {
     update(core::WorkersGone{});
-    parting_.arm(add_saturating(thread_->loop().now(), limit / 2));
+    leave_timer_.arm(add_saturating(thread_->loop().now(), limit / 2));
   } else {
-    part();
+    finish_leave();
   }
 }
 
-void RendezvousClient::Impl::part() {
-  update(core::LeaveRequested{parting_reason_});
-  membership_->drain(parting_deadline_ - thread_->loop().now(), [this] {
+void RendezvousClient::Impl::finish_leave() {
+  update(core::LeaveRequested{leave_reason_});
+  membership_->drain(leave_deadline_ - thread_->loop().now(), [this] {
     if (const auto parted = std::exchange(on_parted_, nullptr)) parted();
   });
 }
 
 // ---- What is heard.
 
-void RendezvousClient::Impl::hear(const host::MembershipEvent& event) {
+void RendezvousClient::Impl::receive(const host::MembershipEvent& event) {
   std::visit([this](const auto& one) { on(one); }, event);
 }
 
 void RendezvousClient::Impl::on(const host::MembershipReady& ready) {
   bind_host_ = host::store_host(options_.rendezvous, ready.address);
-  participant_.locate(host::name_of_node(ready.address), ready.address);
+  participant_.locate(host::make_node_name(ready.address), ready.address);
   is_ready_ = true;
   if (is_asked_) join();
 }
@@ -334,7 +334,7 @@ void RendezvousClient::Impl::on(const rdzv::Round& round) {
   if (participant_.classify(round) == core::ParticipantInput::kStale) return;
   update(round);
   store_.begin_round(round.own.group_rank == 0);
-  given_ = {*round.record, round.own};
+  offered_round_ = {*round.record, round.own};
   waiting_for_.clear();
   changed_.notify();
 }
@@ -346,8 +346,8 @@ void RendezvousClient::Impl::on(const rdzv::Restart& restart) {
 }
 
 void RendezvousClient::Impl::on(const rdzv::Waiting& waiting) {
-  waiting_for_ = waiting.sentence;
-  add_note(waiting.sentence);
+  waiting_for_ = waiting.message;
+  add_note(waiting.message);
 }
 
 void RendezvousClient::Impl::on(const rdzv::Evicted& evicted) {
@@ -363,7 +363,7 @@ void RendezvousClient::Impl::on(const rdzv::Refused& refused) {
 
 void RendezvousClient::Impl::on(const rdzv::TimedOut& timed_out) {
   update(timed_out);
-  fail(Status(StatusCode::kDeadlineExceeded, timed_out.sentence));
+  fail(Status(StatusCode::kDeadlineExceeded, timed_out.message));
 }
 
 void RendezvousClient::Impl::on(const rdzv::Closed& closed) {
@@ -378,7 +378,7 @@ void RendezvousClient::Impl::on(const rdzv::Closed& closed) {
 void RendezvousClient::Impl::on(const rdzv::RoundOver& over) {
   if (over.round != participant_.round()) return;
   store_.end_round();
-  if (parting_.armed()) parting_.arm(thread_->loop().now());
+  if (leave_timer_.armed()) leave_timer_.arm(thread_->loop().now());
 }
 
 void RendezvousClient::Impl::fail(const Status& why) {
@@ -386,9 +386,9 @@ void RendezvousClient::Impl::fail(const Status& why) {
   changed_.notify();
 }
 
-void RendezvousClient::Impl::add_note(const std::string& sentence) {
-  if (notes_.size() >= kNotesMax) notes_.pop_front();
-  notes_.push_back(sentence);
+void RendezvousClient::Impl::add_note(const std::string& message) {
+  if (log_lines_.size() >= kLogLinesMax) log_lines_.pop_front();
+  log_lines_.push_back(message);
 }
 
 // ---- The public class.
@@ -426,6 +426,6 @@ bool RendezvousClient::leave(const std::string& reason, Duration limit) {
   return impl_->leave(reason, limit);
 }
 std::string RendezvousClient::address() const { return impl_->address(); }
-std::vector<std::string> RendezvousClient::take_notes() { return impl_->take_notes(); }
+std::vector<std::string> RendezvousClient::take_log_lines() { return impl_->take_log_lines(); }
 
 }  // namespace elastic

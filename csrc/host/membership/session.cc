@@ -25,7 +25,7 @@ constexpr int kAttemptsPerTimeout = 16;
 constexpr Duration kPaceMin = std::chrono::milliseconds(10);
 // A last word is heard within a round trip. Whoever cannot be reached learns from the silence, and
 // a node that was told to stop does not wait for that.
-constexpr Duration kLastWordPatience = std::chrono::seconds(1);
+constexpr Duration kFinalMessageTimeout = std::chrono::seconds(1);
 
 // A coordinator that reads nothing for so long is replaced or given up before this is full.
 constexpr std::size_t kUnsentBytesMax = 4 << 20;
@@ -62,8 +62,8 @@ Session::Session(os::EventLoop* loop, const RendezvousOptions& options, const st
       secret_{os::random_seed(), os::random_seed()},
       hosting_(
           loop, options, run_id, endpoint_text(options),
-          [this](const std::string& sentence) { note(sentence); },
-          [this](const std::string& line) { tell(MembershipCoordinatorLog{line}); }),
+          [this](const std::string& message) { log_progress(message); },
+          [this](const std::string& line) { notify(MembershipCoordinatorLog{line}); }),
       connections_(std::make_shared<Connections>(loop)),
       stall_watch_(loop, [this](const os::EventLoop::Stall& stall) { on_stall(stall); }),
       timer_(loop, [this] { feed(Machine::Tick{}); }),
@@ -92,7 +92,7 @@ Status Session::begin() {
 
 void Session::local_address_found(const Result<std::vector<os::SocketAddress>>& found) {
   if (!found.ok()) {
-    tell(MembershipLost{kExitUsage, "local_addr: " + std::string(found.status().message())});
+    notify(MembershipLost{kExitUsage, "local_addr: " + std::string(found.status().message())});
     return;
   }
   local_address_ = found->front().host();
@@ -128,21 +128,21 @@ void Session::carry_out(std::vector<Machine::Action> actions) {
 void Session::execute(Machine::Action& action) {
   if (std::holds_alternative<Machine::Connect>(action)) {
     start_attempt();
-  } else if (std::holds_alternative<Machine::Abandon>(action)) {
+  } else if (std::holds_alternative<Machine::CancelAttempt>(action)) {
     attempt_.reset();
-  } else if (const auto* hello = std::get_if<Machine::Greet>(&action)) {
-    greet(*hello);
+  } else if (const auto* hello = std::get_if<Machine::SendHello>(&action)) {
+    send_hello(*hello);
   } else if (auto* said = std::get_if<Machine::Send>(&action)) {
     send(std::move(said->event));
-  } else if (const auto* beat = std::get_if<Machine::Beat>(&action)) {
-    link_->send(session::Heartbeat{beat->sent});
-  } else if (const auto* told = std::get_if<Machine::Deliver>(&action)) {
-    deliver(told->action);
-  } else if (const auto* noted = std::get_if<Machine::Note>(&action)) {
-    note(noted->sentence);
+  } else if (const auto* send_heartbeat = std::get_if<Machine::SendHeartbeat>(&action)) {
+    link_->send(session::Heartbeat{send_heartbeat->sent});
+  } else if (const auto* delivered = std::get_if<Machine::Deliver>(&action)) {
+    deliver(delivered->action);
+  } else if (const auto* noted = std::get_if<Machine::Log>(&action)) {
+    log_progress(noted->message);
   } else if (const auto* lost = std::get_if<Machine::Lost>(&action)) {
     if (link_ != nullptr) link_->close();
-    tell(MembershipLost{lost->exit_code, lost->sentence});
+    notify(MembershipLost{lost->exit_code, lost->message});
   }
 }
 
@@ -190,19 +190,19 @@ void Session::install(os::DetachedStream connection) {
   }
   std::unique_ptr<SessionLink> old = std::exchange(link_, *std::move(link));
   last_good_ = peer;
-  hosting_.settle();
-  is_greeted_ = false;
+  hosting_.fix_role();
+  is_hello_sent_ = false;
   counts_ = {};
   feed(Machine::Connected{});
   link_->flush();
   old.reset();
-  tell_ready();
+  notify_ready();
 }
 
 void Session::on_lost(const Status& why) {
   // Before the first answer it is a coordinator of a version that is not ours, and stays one.
-  if (why.code() == StatusCode::kPeerViolation && !is_greeted_) {
-    feed(Machine::Heard{rdzv::Refused{{}, why}});
+  if (why.code() == StatusCode::kPeerViolation && !is_hello_sent_) {
+    feed(Machine::Received{rdzv::Refused{{}, why}});
   }
   retire(std::move(link_));
   feed(Machine::ConnectionLost{why});
@@ -210,20 +210,20 @@ void Session::on_lost(const Status& why) {
 
 // ---- What is said and heard.
 
-void Session::say(const NodeStatement& statement) {
+void Session::send(const NodeStatement& statement) {
   if (const auto* leave = std::get_if<rdzv::Leave>(&statement); leave && end_reason_.empty()) {
     end_reason_ = leave->reason;
   }
   if (const auto* join = std::get_if<rdzv::Join>(&statement)) {
     rdzv::Join with_host = *join;
     with_host.node.hosts_coordinator = hosting_.is_host();
-    feed(Machine::Say{with_host});
+    feed(Machine::Submit{with_host});
   } else {
-    feed(Machine::Say{statement});
+    feed(Machine::Submit{statement});
   }
 }
 
-void Session::greet(const Machine::Greet& greeting) {
+void Session::send_hello(const Machine::SendHello& greeting) {
   link_->send(session::ClientHello{.term = greeting.term,
                                    .job_id = run_id_,
                                    .node = greeting.node,
@@ -243,23 +243,23 @@ void Session::send(RendezvousEvent event) {
 
 void Session::on_message(const session::ServerMessage& message) {
   if (const auto* hello = std::get_if<session::ServerHello>(&message)) {
-    is_greeted_ = true;
+    is_hello_sent_ = true;
     note_host(*hello);
-    feed(Machine::Greeted{hello->incarnation, hello->time, hello->term});
+    feed(Machine::HelloReceived{hello->incarnation, hello->time, hello->term});
   } else if (const auto* reply = std::get_if<session::HeartbeatReply>(&message)) {
-    feed(Machine::BeatAnswered{reply->sent, reply->time});
+    feed(Machine::HeartbeatAcknowledged{reply->sent, reply->time});
   } else if (const auto* timings = std::get_if<session::Timings>(&message)) {
     feed(Machine::TimingsReceived{timings->settings});
   } else if (const auto* leaving = std::get_if<session::Leaving>(&message)) {
     feed(Machine::CoordinatorLeaves{leaving->reason});
   } else if (const auto* counts = std::get_if<session::Counts>(&message)) {
     counts_ = *counts;
-    feed(Machine::Stirred{});
+    feed(Machine::Activity{});
   } else {
     std::visit(
         [this](const auto& one) {
           if constexpr (std::is_constructible_v<RendezvousAction, decltype(one)>) {
-            feed(Machine::Heard{one});
+            feed(Machine::Received{one});
           }
         },
         message);
@@ -269,22 +269,22 @@ void Session::on_message(const session::ServerMessage& message) {
 // Such a coordinator ends with its own job, and this one is left without.
 void Session::note_host(const session::ServerHello& hello) {
   if (!hello.host_job || std::exchange(host_job_noted_, *hello.host_job) == *hello.host_job) return;
-  note("warning: the coordinator at " + endpoint_text(options_) + " runs in an agent of job " +
-       *hello.host_job + " and ends with that job; job " + run_id_ +
-       " then fails: use another endpoint for it, or run elastic-coordinator");
+  log_progress("warning: the coordinator at " + endpoint_text(options_) +
+               " runs in an agent of job " + *hello.host_job + " and ends with that job; job " +
+               run_id_ + " then fails: use another endpoint for it, or run elastic-coordinator");
 }
 
 void Session::deliver(const RendezvousAction& action) {
   if (const auto* timed_out = std::get_if<rdzv::TimedOut>(&action)) {
     gave_up_ = true;
-    end_reason_ = timed_out->sentence;
+    end_reason_ = timed_out->message;
   } else if (const auto* closed = std::get_if<rdzv::Closed>(&action)) {
     const bool is_success = closed->result->outcome == JobOutcome::kSucceeded;
     end_reason_ = "its job " + run_id_ + (is_success ? " has succeeded" : " has ended");
   }
   std::visit(
       [this](const auto& one) {
-        if constexpr (std::is_constructible_v<MembershipEvent, decltype(one)>) tell(one);
+        if constexpr (std::is_constructible_v<MembershipEvent, decltype(one)>) notify(one);
       },
       action);
 }
@@ -301,9 +301,9 @@ std::string Session::published_address() const {
   return primary.empty() ? link_->local_address() : primary;
 }
 
-void Session::tell_ready() {
-  if (std::exchange(was_ready_told_, true)) return;
-  tell(MembershipReady{published_address(), hosting_.is_host()});
+void Session::notify_ready() {
+  if (std::exchange(is_ready_delivered_, true)) return;
+  notify(MembershipReady{published_address(), hosting_.is_host()});
 }
 
 // ---- The end.
@@ -311,8 +311,8 @@ void Session::tell_ready() {
 void Session::drain(Duration limit, std::function<void()> done) {
   on_drained_ = std::move(done);
   drain_deadline_ = add_saturating(loop_->now(), limit);
-  drain_timer_.arm(std::min(drain_deadline_, loop_->now() + kLastWordPatience));
-  feed(Machine::Hurry{});
+  drain_timer_.arm(std::min(drain_deadline_, loop_->now() + kFinalMessageTimeout));
+  feed(Machine::Flush{});
 }
 
 CoordinatorEnd Session::end_of_host() const {
@@ -322,7 +322,7 @@ CoordinatorEnd Session::end_of_host() const {
 }
 
 void Session::advance_drain() {
-  const bool is_through = on_drained_ && !is_host_draining_ && machine_.is_settled();
+  const bool is_through = on_drained_ && !is_host_draining_ && machine_.is_flushed();
   if (is_through) drain_timer_.arm(loop_->now());
 }
 

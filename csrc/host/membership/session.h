@@ -37,7 +37,7 @@ class Session final : public Membership {
   Session& operator=(const Session&) = delete;
   ~Session() override;
 
-  void say(const NodeStatement& statement) override;
+  void send(const NodeStatement& statement) override;
   int waiting_nodes() const override { return counts_.waiting_nodes; }
   void drain(Duration limit, std::function<void()> done) override;
 
@@ -58,12 +58,12 @@ class Session final : public Membership {
   void install(os::DetachedStream connection);
   void on_message(const session::ServerMessage& message);
   void on_lost(const Status& why);
-  void greet(const Machine::Greet& greeting);
+  void send_hello(const Machine::SendHello& greeting);
   void send(RendezvousEvent event);
   void deliver(const RendezvousAction& action);
-  void tell(const MembershipEvent& event) { sink_(event); }
-  void tell_ready();
-  void note(const std::string& sentence) { tell(MembershipNote{sentence}); }
+  void notify(const MembershipEvent& event) { sink_(event); }
+  void notify_ready();
+  void log_progress(const std::string& message) { notify(MembershipProgress{message}); }
   std::string published_address() const;
   void note_host(const session::ServerHello& hello);
   CoordinatorEnd end_of_host() const;
@@ -106,8 +106,8 @@ class Session final : public Membership {
   // What ended this node's part in the job, for those whose coordinator ends with it.
   std::string end_reason_;
   bool gave_up_ = false;
-  bool was_ready_told_ = false;
-  bool is_greeted_ = false;  // the coordinator has answered on this connection
+  bool is_ready_delivered_ = false;
+  bool is_hello_sent_ = false;  // the coordinator has answered on this connection
   std::unique_ptr<os::NameLookup> local_lookup_;
   const std::shared_ptr<Connections> connections_;
   std::unique_ptr<SessionAttempt> attempt_;

@@ -167,12 +167,12 @@ void SessionAttempt::judge_answer(std::string_view unread) {
                                                 " speaks another protocol, and is no "
                                                 "coordinator: it said " +
                                                 quote(answer_)),
-         kExitRefused);
+         kExitRejected);
   } else if (is_whole && answer_.back() == wire::kNotReady) {
     fail(Status(StatusCode::kPeerViolation,
                 peer_ + " is a plain TCPStore and no coordinator: use another endpoint, or share "
                         "the job's state through that store (--rdzv-backend=tcpstore)"),
-         kExitRefused);
+         kExitRejected);
   } else if (is_whole) {
     finish(stream_.detach(unread));
   }

@@ -111,8 +111,8 @@ class StoreClient::Impl {
   // A call that sends the request of `append(request)` and reads the replies by
   // `read(connection, limits)`.
   template <typename Append, typename Read>
-  Status ask(const char* call, const StoreKeys& keys, Timeout timeout, Append&& append,
-             Read&& read) {
+  Status query(const char* call, const StoreKeys& keys, Timeout timeout, Append&& append,
+               Read&& read) {
     return run(call, keys, timeout, [&](const os::WaitLimits& limits) {
       return lease(Use::kAnswered, limits, [&](Lease& connection) {
         append(connection->new_request());
@@ -139,7 +139,7 @@ class StoreClient::Impl {
                                       Append&& append) {
     std::int64_t number = 0;
     Status status =
-        ask(call, keys, timeout, append, [&](Lease& connection, const os::WaitLimits& limits) {
+        query(call, keys, timeout, append, [&](Lease& connection, const os::WaitLimits& limits) {
           return connection->read_number(&number, limits);
         });
     if (!status.ok()) return status;
@@ -288,7 +288,7 @@ Result<std::string> StoreClient::compare_set(std::string_view key, std::string_v
                                              std::string_view desired, Timeout timeout) {
   if (Status status = host::check_bounds(key, desired, expected); !status.ok()) return status;
   std::string value;
-  Status status = impl_->ask(
+  Status status = impl_->query(
       "compare_set", StoreKeys(key), timeout,
       [&](std::string* request) {
         wire::append_compare_set(request, host::wire_key(key), expected, desired);
@@ -358,7 +358,7 @@ Result<std::vector<std::string>> StoreClient::list_keys(Timeout timeout) {
     }
     return status;
   };
-  Status status = impl_->ask(
+  Status status = impl_->query(
       "list_keys", StoreKeys(), timeout,
       [](std::string* request) { wire::append_bare_request(request, Opcode::kListKeys); }, read);
   if (!status.ok()) return status;

@@ -22,14 +22,14 @@ constexpr std::size_t kPendingPerAddressMin = 64;
 }  // namespace
 
 StoreContext::StoreContext(os::EventLoop* event_loop, const StoreLimits& store_limits,
-                           std::uint64_t seed, std::function<void()> on_settle)
+                           std::uint64_t seed, std::function<void()> on_pending)
     : loop(*event_loop),
       limits(store_limits),
       budget(limits.total_bytes_max),
       table(limits, &budget, seed),
       streams(event_loop, &budget,
               {.output_bytes_max = limits.output_bytes_max, .pause_bytes = kUnsentPauseBytes},
-              std::move(on_settle)),
+              std::move(on_pending)),
       pending(pending_per_address(limits)) {}
 
 std::size_t pending_per_address(const StoreLimits& limits) {

@@ -44,7 +44,7 @@ class Counter {
 struct StoreContext {
   // `on_settle`: see os::StreamGroup.
   StoreContext(os::EventLoop* loop, const StoreLimits& store_limits, std::uint64_t seed,
-               std::function<void()> on_settle);
+               std::function<void()> on_pending);
 
   os::EventLoop& loop;
   const StoreLimits limits;

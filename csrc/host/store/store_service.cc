@@ -37,7 +37,7 @@ class StoreService::Impl final : public os::EventLoop::FdHandler {
  public:
   Impl(os::EventLoop* loop, os::Listener listener, const StoreLimits& limits)
       : loop_(*loop),
-        context_(loop, limits, os::random_seed(), [this] { settle(); }),
+        context_(loop, limits, os::random_seed(), [this] { process_pending(); }),
         listener_(std::move(listener)),
         host_(listener_.address().host()),
         port_(listener_.address().port()),
@@ -71,7 +71,7 @@ class StoreService::Impl final : public os::EventLoop::FdHandler {
   os::Listener::AcceptStatus accept_one();
   void accept_some();
   void resume_accepting();
-  void settle();
+  void process_pending();
   void remove(StorePeer* connection);
   void cut_all();
   void finish_drain();
@@ -140,8 +140,8 @@ void StoreService::Impl::resume_accepting() {
   if (listener_watch_.active()) listener_watch_.modify(EPOLLIN);
 }
 
-void StoreService::Impl::settle() {
-  context_.streams.settle();
+void StoreService::Impl::process_pending() {
+  context_.streams.process_pending();
   if (draining_ && connections_.empty()) finish_drain();
 }
 

@@ -259,7 +259,7 @@ OutputCapture::~OutputCapture() {
 
 bool OutputCapture::start_thread() {
   if (thread_) return true;
-  auto relay = Relay::create(loop_, [this, alive = std::weak_ptr<bool>(alive_)] {
+  auto relay = Relay::create(loop_, [this, alive = std::weak_ptr<bool>(response_timer_)] {
     if (!alive.expired()) conclude();
   });
   if (relay == nullptr) return false;

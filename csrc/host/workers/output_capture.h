@@ -63,7 +63,7 @@ class OutputCapture {
   std::optional<os::DetachableThread> thread_;
   std::function<void()> done_;
   std::uint64_t passed_on_ = 0;  // when progress was looked at last
-  const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  const std::shared_ptr<bool> response_timer_ = std::make_shared<bool>(true);
   os::EventLoop::Timer timeout_;
 };
 

@@ -38,10 +38,10 @@ Result<AttemptFiles> OutputFiles::begin_round(const RoundInfo& round) {
     const WorkerFiles& files = attempt->workers[index];
     Status status;
     if (options.stdout_target == StreamTarget::kTee) {
-      status = show(files.stdout_path, STDOUT_FILENO, worker);
+      status = copy_to_console(files.stdout_path, STDOUT_FILENO, worker);
     }
     if (status.ok() && options.stderr_target == StreamTarget::kTee) {
-      status = show(files.stderr_path, STDERR_FILENO, worker);
+      status = copy_to_console(files.stderr_path, STDERR_FILENO, worker);
     }
     if (!status.ok()) return status;
   }
@@ -57,7 +57,8 @@ Result<AttemptFiles> OutputFiles::create_files() {
   return run_files_->next_attempt(options_->workers);
 }
 
-Status OutputFiles::show(const std::string& path, int console, const WorkerAssignment& worker) {
+Status OutputFiles::copy_to_console(const std::string& path, int console,
+                                    const WorkerAssignment& worker) {
   if (!tee_) {
     Result<std::unique_ptr<Tee>> tee = Tee::create(loop_);
     if (!tee.ok()) return tee.status();

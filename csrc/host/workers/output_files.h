@@ -35,7 +35,7 @@ class OutputFiles {
 
  private:
   Result<AttemptFiles> create_files();
-  Status show(const std::string& path, int console, const WorkerAssignment& worker);
+  Status copy_to_console(const std::string& path, int console, const WorkerAssignment& worker);
 
   os::EventLoop* const loop_;
   const std::shared_ptr<const AgentOptions> options_;

@@ -270,13 +270,13 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   void act(const group_action::Sweep&) { guardian::append_sweep(&unsent_.bytes); }
   void act(const group_action::Emit& action) {
     WorkerEvent event = action.event;
-    if (event.kind == WorkerEvent::Kind::kGroupGone) start_orders_.clear();
+    if (event.kind == WorkerEvent::Kind::kGroupEnded) start_orders_.clear();
     if (event.kind == WorkerEvent::Kind::kStuck && event.pid > 0) {
       event.message += " (" + os::describe_wait(event.pid) + ")";
     }
     sink_(event);
   }
-  void act(const group_action::Abandon&) { broken_ = true; }
+  void act(const group_action::CloseLink&) { broken_ = true; }
 
   void flush() {
     if (!connected_) return;

@@ -10,7 +10,7 @@ namespace elastic::host {
 namespace {
 
 constexpr std::size_t kPendingMax = 1024 * 1024;
-constexpr Duration kPatience = std::chrono::seconds(10);
+constexpr Duration kStallTimeout = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -25,7 +25,7 @@ Result<std::unique_ptr<Tee>> Tee::create(os::EventLoop* loop) {
   return tee;
 }
 
-Tee::Tee(os::EventLoop* loop) : loop_(loop), patience_(loop, [this] { end(); }) {}
+Tee::Tee(os::EventLoop* loop) : loop_(loop), stall_timer_(loop, [this] { end(); }) {}
 
 Tee::~Tee() = default;
 
@@ -42,30 +42,30 @@ void Tee::end_round() {
 
 void Tee::finish(std::function<void()> done) {
   done_ = std::move(done);
-  patience_.arm(add_saturating(loop_->now(), kPatience));
+  stall_timer_.arm(add_saturating(loop_->now(), kStallTimeout));
   check_finished();
 }
 
 void Tee::on_bytes(os::LogTail::FileId file, std::string_view bytes) {
   Stream& stream = streams_.at(file);
-  stream.lines.feed(bytes, [&](std::string_view line) { show(stream, line); });
+  stream.lines.feed(bytes, [&](std::string_view line) { copy_to_console(stream, line); });
   if (writer_->pending_bytes() > kPendingMax) tail_->pause();
 }
 
 void Tee::on_closed(os::LogTail::FileId file) {
   Stream& stream = streams_.at(file);
-  stream.lines.flush([&](std::string_view line) { show(stream, line); });
+  stream.lines.flush([&](std::string_view line) { copy_to_console(stream, line); });
   streams_.erase(file);
   check_finished();
 }
 
 void Tee::on_progress() {
-  if (done_) patience_.arm(add_saturating(loop_->now(), kPatience));
+  if (done_) stall_timer_.arm(add_saturating(loop_->now(), kStallTimeout));
   if (writer_->pending_bytes() <= kPendingMax / 2) tail_->resume();
   check_finished();
 }
 
-void Tee::show(const Stream& stream, std::string_view line) {
+void Tee::copy_to_console(const Stream& stream, std::string_view line) {
   scratch_ = stream.prefix;
   scratch_ += line;
   writer_->push(stream.console, scratch_);
@@ -74,7 +74,7 @@ void Tee::show(const Stream& stream, std::string_view line) {
 // By the timer, because `done` may destroy the tee and we may be inside a callback of one of its
 // parts.
 void Tee::check_finished() {
-  if (done_ && streams_.empty() && writer_->pending_bytes() == 0) patience_.arm(loop_->now());
+  if (done_ && streams_.empty() && writer_->pending_bytes() == 0) stall_timer_.arm(loop_->now());
 }
 
 void Tee::end() {

@@ -48,7 +48,7 @@ class Tee final : private os::LogTail::Observer {
   void on_bytes(os::LogTail::FileId file, std::string_view bytes) override;
   void on_closed(os::LogTail::FileId file) override;
   void on_progress();
-  void show(const Stream& stream, std::string_view line);
+  void copy_to_console(const Stream& stream, std::string_view line);
   void check_finished();
   void end();
 
@@ -56,7 +56,7 @@ class Tee final : private os::LogTail::Observer {
   std::map<os::LogTail::FileId, Stream> streams_;
   std::string scratch_;
   std::function<void()> done_;
-  os::EventLoop::Timer patience_;
+  os::EventLoop::Timer stall_timer_;
   std::unique_ptr<os::ConsoleWriter> writer_;
   std::unique_ptr<os::LogTail> tail_;
 };

@@ -54,7 +54,7 @@ class WorkerOutput::FileThread {
       const std::lock_guard lock(shared_->mutex);
       shared_->replies = nullptr;
     }
-    alive_.reset();
+    response_timer_.reset();
     shared_->loop->stop();
     thread_.join_within(limit_);
   }
@@ -66,7 +66,7 @@ class WorkerOutput::FileThread {
   template <typename Work>
   void post(Work work) {
     shared_->loop->post([work = std::move(work), shared = shared_.get(),
-                         alive = std::weak_ptr<bool>(alive_)]() mutable {
+                         alive = std::weak_ptr<bool>(response_timer_)]() mutable {
       work(*shared->files, [shared, alive](std::function<void()> done) {
         const std::lock_guard lock(shared->mutex);
         if (shared->replies == nullptr) return;
@@ -89,7 +89,7 @@ class WorkerOutput::FileThread {
       : shared_(std::move(shared)), thread_(std::move(thread)) {}
 
   std::shared_ptr<Shared> shared_;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  std::shared_ptr<bool> response_timer_ = std::make_shared<bool>(true);
   os::DetachableThread thread_;
   Duration limit_ = kJoinTimeout;
 };
@@ -97,7 +97,7 @@ class WorkerOutput::FileThread {
 WorkerOutput::WorkerOutput(os::EventLoop* loop, const AgentOptions& options)
     : loop_(loop),
       options_(std::make_shared<const AgentOptions>(options)),
-      alive_(loop, [this] { check_alive(); }) {}
+      response_timer_(loop, [this] { check_response(); }) {}
 
 WorkerOutput::~WorkerOutput() = default;
 
@@ -157,16 +157,16 @@ void WorkerOutput::finish(std::function<void()> done) {
   thread_->post([this](OutputFiles& files, const auto& reply) {
     files.finish([this, reply] {
       reply([this] {
-        alive_.disarm();
+        response_timer_.disarm();
         if (done_) std::exchange(done_, nullptr)();
       });
     });
   });
   has_answered_ = true;
-  check_alive();
+  check_response();
 }
 
-void WorkerOutput::check_alive() {
+void WorkerOutput::check_response() {
   if (!has_answered_) {
     thread_->abandon();
     std::exchange(done_, nullptr)();
@@ -175,7 +175,7 @@ void WorkerOutput::check_alive() {
   has_answered_ = false;
   thread_->post(
       [this](OutputFiles&, const auto& reply) { reply([this] { has_answered_ = true; }); });
-  alive_.arm(add_saturating(loop_->now(), kAnswerTimeout));
+  response_timer_.arm(add_saturating(loop_->now(), kAnswerTimeout));
 }
 
 }  // namespace elastic::host

@@ -50,7 +50,7 @@ class WorkerOutput {
   Status start_thread();
   void open_next();
   void on_opened(Result<AttemptFiles> files);
-  void check_alive();
+  void check_response();
 
   os::EventLoop* const loop_;
   const std::shared_ptr<const AgentOptions> options_;
@@ -61,7 +61,7 @@ class WorkerOutput {
   std::optional<Opening> opening_;
   std::function<void()> done_;
   bool has_answered_ = false;
-  os::EventLoop::Timer alive_;
+  os::EventLoop::Timer response_timer_;
   std::unique_ptr<FileThread> thread_;  // null before the first round
 };
 

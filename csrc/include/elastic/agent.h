@@ -39,7 +39,7 @@ inline constexpr int kExitCannotStart = 72;      // a worker's program could not
 inline constexpr int kExitCannotServe = 73;      // the port is taken, or the address is not ours
 inline constexpr int kExitCannotLog = 74;        // the log directory cannot be made or written
 inline constexpr int kExitJoinTimedOut = 75;     // too few nodes came in time; try again later
-inline constexpr int kExitRefused = 76;  // other settings, version or protocol than the job's
+inline constexpr int kExitRejected = 76;  // other settings, version or protocol than the job's
 inline constexpr int kExitCoordinatorLost = 77;  // not reachable for store_grace; workers stopped
 inline constexpr int kExitNodeLost = 78;         // too few nodes remain, and none replaced them
 inline constexpr int kExitJobClosed = 79;  // somebody closed the job without a code of its own
@@ -104,7 +104,7 @@ struct AgentResult {
 
 struct AgentEvent {
   enum class Kind : std::uint8_t {
-    kNote,            // message: what the rendezvous waits for, or why it cannot be reached
+    kProgress,        // message: what the rendezvous waits for, or why it cannot be reached
     kCoordinatorLog,  // message: what the coordinator that this agent hosts logged
     kRoundStarting,   // round and log directory are known; workers are about to start
     kWorkerStarted,   // local_rank, pid

@@ -125,7 +125,7 @@ struct Restart {
 // while a round is being formed.
 struct Waiting {
   NodeId to;
-  std::string sentence;
+  std::string message;
 };
 // The session goes on; nothing that matters to the node has happened.
 struct Resumed {
@@ -152,7 +152,7 @@ struct Refused {
 };
 struct TimedOut {
   NodeId to;
-  std::string sentence;
+  std::string message;
 };
 struct Closed {
   NodeId to;

@@ -86,7 +86,7 @@ class ELASTIC_EXPORT RendezvousClient {
   std::string address() const;
   // What there was to say since the last call, for a log: what is waited for, a coordinator that
   // cannot be reached. The oldest are dropped when nobody asks.
-  std::vector<std::string> take_notes();
+  std::vector<std::string> take_log_lines();
 
  private:
   class Impl;

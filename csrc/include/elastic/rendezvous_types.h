@@ -20,8 +20,8 @@ namespace elastic {
 // Bounds of what a node may bring. A join beyond them is refused.
 inline constexpr int kNodesMax = 100'000;
 inline constexpr int kLocalWorldSizeMax = 4096;
-inline constexpr std::size_t kNodeTextBytesMax = 255;   // a name, an address, a role, a hint
-inline constexpr std::size_t kSentenceBytesMax = 1024;  // a reason, a failure's message
+inline constexpr std::size_t kNodeTextBytesMax = 255;  // a name, an address, a role, a hint
+inline constexpr std::size_t kMessageBytesMax = 1024;  // a reason, a failure's message
 inline constexpr std::size_t kEvidenceBytesMax = 4096;
 inline constexpr std::uint64_t kRoundMax = 1ULL << 62;
 

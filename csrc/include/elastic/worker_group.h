@@ -77,7 +77,7 @@ struct WorkerEvent {
     kStartDelayed,  // the kernel has no process left for a worker (exit says why). The start is
                     // tried again until the start timeout; told once in a generation
     kExited,        // one worker ended, or never began; `exit` is set
-    kGroupGone,     // every worker of the generation has ended and nothing of their groups is left
+    kGroupEnded,    // every worker of the generation has ended and nothing of their groups is left
     kStuck,         // 10 s after SIGKILL something of the group still lives (a process in an
                     // uninterruptible wait, say); `message` names it, local_rank and pid the first
                     // worker of those. kGroupGone may still come

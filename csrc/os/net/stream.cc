@@ -44,42 +44,42 @@ void set_option(int fd, int option, std::int64_t value) {
 }  // namespace
 
 StreamGroup::StreamGroup(EventLoop* loop, MemoryBudget* budget, const StreamLimits& limits,
-                         std::function<void()> on_settle)
+                         std::function<void()> on_pending)
     : loop_(*loop),
       budget_(*budget),
       limits_(limits),
       received_(std::make_unique<char[]>(kReceiveBytes)),
-      settle_timer_(
-          loop, on_settle ? std::move(on_settle) : std::function<void()>([this] { settle(); })) {}
+      processing_timer_(loop, on_pending ? std::move(on_pending)
+                                         : std::function<void()>([this] { process_pending(); })) {}
 
-void StreamGroup::settle() {
-  ELASTIC_CHECK(settling_.empty());
-  settling_.swap(unsettled_);
-  for (std::size_t i = 0; i < settling_.size(); ++i) {
-    if (settling_[i] != nullptr) std::exchange(settling_[i], nullptr)->settle();
+void StreamGroup::process_pending() {
+  ELASTIC_CHECK(processing_.empty());
+  processing_.swap(pending_);
+  for (std::size_t i = 0; i < processing_.size(); ++i) {
+    if (processing_[i] != nullptr) std::exchange(processing_[i], nullptr)->process_pending();
   }
-  settling_.clear();
+  processing_.clear();
 }
 
 void StreamGroup::abandon() {
-  unsettled_.clear();
-  std::fill(settling_.begin(), settling_.end(), nullptr);
-  settle_timer_.disarm();
+  pending_.clear();
+  std::fill(processing_.begin(), processing_.end(), nullptr);
+  processing_timer_.disarm();
 }
 
-void StreamGroup::request_settle(Stream* stream) {
-  unsettled_.push_back(stream);
-  if (unsettled_.size() == 1) settle_timer_.arm(loop_.now());
+void StreamGroup::request_processing(Stream* stream) {
+  pending_.push_back(stream);
+  if (pending_.size() == 1) processing_timer_.arm(loop_.now());
 }
 
 void StreamGroup::forget(const Stream* stream) {
-  std::erase(unsettled_, stream);
-  std::replace(settling_.begin(), settling_.end(), const_cast<Stream*>(stream),
+  std::erase(pending_, stream);
+  std::replace(processing_.begin(), processing_.end(), const_cast<Stream*>(stream),
                static_cast<Stream*>(nullptr));
 }
 
 Stream::~Stream() {
-  if (is_settle_requested_) group_.forget(this);
+  if (is_processing_requested_) group_.forget(this);
   free_buffers();
 }
 
@@ -94,7 +94,7 @@ Status Stream::start(DetachedStream connection) {
   if (connection.unread.empty()) return {};
   is_held_ = true;
   if (keep(&Buffers::input, connection.unread)) {
-    request_settle();
+    request_processing();
     return {};
   }
   watch_.reset();
@@ -124,8 +124,8 @@ void Stream::on_ready(std::uint32_t events) {
   end_turn();
 }
 
-void Stream::settle() {
-  is_settle_requested_ = false;
+void Stream::process_pending() {
+  is_processing_requested_ = false;
   if (!is_open()) {
     handler_.on_closed();  // may have destroyed the stream
     return;
@@ -179,7 +179,7 @@ std::size_t Stream::offer(std::string_view bytes) {
 
 void Stream::end_turn() {
   // What was only written waits for the end of the iteration, which may add to it.
-  if (!is_settle_requested_ || !group_.turn_output_.empty()) flush();
+  if (!is_processing_requested_ || !group_.turn_output_.empty()) flush();
   group_.turn_ = nullptr;
   group_.turn_output_.clear();
   if (group_.turn_output_.capacity() > kTurnOutputKeptBytes) {
@@ -192,8 +192,8 @@ void Stream::end_turn() {
     return;
   }
   // No event reports what was received already.
-  if (!paused() && (is_held_ || (is_draining_ && !is_drained_))) request_settle();
-  if (is_settle_requested_) return;  // looks again then
+  if (!paused() && (is_held_ || (is_draining_ && !is_drained_))) request_processing();
+  if (is_processing_requested_) return;  // looks again then
   const bool must_read = !paused();
   const bool must_write = num_unsent() > 0;
   if (must_read == is_reading_ && must_write == is_writing_) return;
@@ -207,7 +207,7 @@ bool Stream::write(std::string_view bytes) {
   if (!is_open() || is_finishing_) return false;
   if (is_peer_gone_) return true;  // the end shows when all that arrived before it was read
   if (!keep(&Buffers::output, bytes)) return false;
-  request_settle();
+  request_processing();
   return true;
 }
 
@@ -252,13 +252,13 @@ void Stream::close() {
   if (deadline_ != nullptr) deadline_->disarm();  // the deadline itself may be what closes
   watch_.reset();
   fd_.reset();
-  request_settle();
+  request_processing();
 }
 
 void Stream::close_when_drained() {
   is_draining_ = true;
   is_drained_ = false;
-  request_settle();
+  request_processing();
 }
 
 void Stream::finish(Instant deadline) {
@@ -266,7 +266,7 @@ void Stream::finish(Instant deadline) {
   is_finishing_ = true;
   is_held_ = false;
   set_deadline(deadline);
-  request_settle();
+  request_processing();
 }
 
 void Stream::end(End why, int error) {
@@ -297,10 +297,10 @@ void Stream::set_user_timeout(Duration timeout) {
              std::chrono::ceil<std::chrono::milliseconds>(timeout).count());
 }
 
-void Stream::request_settle() {
-  if (is_settle_requested_) return;
-  is_settle_requested_ = true;
-  group_.request_settle(this);
+void Stream::request_processing() {
+  if (is_processing_requested_) return;
+  is_processing_requested_ = true;
+  group_.request_processing(this);
 }
 
 // Appends to one of the two buffers, if the budget and the stream's own limit have room for it.

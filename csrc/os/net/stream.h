@@ -49,12 +49,12 @@ class StreamGroup {
   // `on_settle`: called at the end of an iteration in which a stream asked for it; must call
   // settle(). Empty: settle() is called directly. `loop` and `budget` outlive the group.
   StreamGroup(EventLoop* loop, MemoryBudget* budget, const StreamLimits& limits,
-              std::function<void()> on_settle = {});
+              std::function<void()> on_pending = {});
   StreamGroup(const StreamGroup&) = delete;
   StreamGroup& operator=(const StreamGroup&) = delete;
 
   // Sends what was written, serves what was held back, reports closed streams.
-  void settle();
+  void process_pending();
   // Settles nothing of what is pending: before all streams are destroyed.
   void abandon();
 
@@ -62,7 +62,7 @@ class StreamGroup {
   friend class Stream;
   static constexpr std::size_t kReceiveBytes = 64 << 10;  // read in one turn of one stream
 
-  void request_settle(Stream* stream);
+  void request_processing(Stream* stream);
   void forget(const Stream* stream);
 
   EventLoop& loop_;
@@ -70,10 +70,10 @@ class StreamGroup {
   const StreamLimits limits_;
   const std::unique_ptr<char[]> received_;
   std::string turn_output_;
-  Stream* turn_ = nullptr;          // the stream that is served now
-  std::vector<Stream*> unsettled_;  // each once
-  std::vector<Stream*> settling_;   // the batch that settle() works on
-  EventLoop::Timer settle_timer_;
+  Stream* turn_ = nullptr;           // the stream that is served now
+  std::vector<Stream*> pending_;     // each once
+  std::vector<Stream*> processing_;  // the batch that settle() works on
+  EventLoop::Timer processing_timer_;
 };
 
 class Stream final : public EventLoop::FdHandler {
@@ -164,7 +164,7 @@ class Stream final : public EventLoop::FdHandler {
     std::size_t charged = 0;  // taken from the budget for both
   };
 
-  void settle();
+  void process_pending();
   void receive();
   void serve_input();
   std::size_t offer(std::string_view bytes);
@@ -178,7 +178,7 @@ class Stream final : public EventLoop::FdHandler {
   bool keep(std::string Buffers::*which, std::string_view bytes);
   void release(std::string Buffers::*which);
   void free_buffers();
-  void request_settle();
+  void request_processing();
 
   StreamGroup& group_;
   Handler& handler_;
@@ -190,7 +190,7 @@ class Stream final : public EventLoop::FdHandler {
   bool is_draining_ : 1 = false;
   bool is_drained_ : 1 = false;  // the last read found less than it had room for
   bool is_finishing_ : 1 = false;
-  bool is_settle_requested_ : 1 = false;
+  bool is_processing_requested_ : 1 = false;
   std::unique_ptr<Buffers> buffers_;
   std::unique_ptr<EventLoop::Timer> deadline_;
   EventLoop::Watch watch_;  // behind what its handler uses

@@ -158,7 +158,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
                 raise RendezvousGracefulExitError(str(error)) from None
             raise
         finally:
-            for note in client.take_notes():
+            for note in client.take_log_lines():
                 logger.info("%s", note)
         logger.info(
             "round %d of %s: this node has rank %d of %d, the store is at %s:%d",

@@ -12,7 +12,7 @@ NodeId addressee(const RendezvousAction& action) {
 }
 
 // The round under which a node speaks, for the messages that carry one.
-std::optional<std::uint64_t> spoken_round(const RendezvousEvent& event) {
+std::optional<std::uint64_t> round_of(const RendezvousEvent& event) {
   if (const auto* failed = std::get_if<rdzv::Failed>(&event)) return failed->round;
   if (const auto* gone = std::get_if<rdzv::Gone>(&event)) return gone->round;
   if (const auto* done = std::get_if<rdzv::Done>(&event)) return done->round;
@@ -80,27 +80,27 @@ void RendezvousChecker::after(const RendezvousEvent& event, const Snapshot& was,
     record_ = {};
     settings_ = is.settings;
   }
-  std::vector<const rdzv::Round*> told;
+  std::vector<const rdzv::Round*> delivered;
   for (const RendezvousAction& action : actions) {
     if (const auto* evicted = std::get_if<rdzv::Evicted>(&action))
       account(evicted->to, How::kDeparted);
-    if (const auto* round = std::get_if<rdzv::Round>(&action)) told.push_back(round);
+    if (const auto* round = std::get_if<rdzv::Round>(&action)) delivered.push_back(round);
   }
-  const bool is_new = !told.empty() && told.front()->record->round != was.record.round;
-  if (is_new && told.front()->record->round <= round_ && was_restarted_ &&
+  const bool is_new = !delivered.empty() && delivered.front()->record->round != was.record.round;
+  if (is_new && delivered.front()->record->round <= round_ && was_restarted_ &&
       was.record.round < round_) {
     // Nobody who remembers has come back in time: a new history, for nodes that know no other.
     members_.clear();
     record_ = {};
     round_ = 0;
   }
-  if (is_new && told.front()->record->round > round_) {
-    round_began(was, told);
+  if (is_new && delivered.front()->record->round > round_) {
+    round_began(was, delivered);
   } else {
-    for (const rdzv::Round* round : told) round_repeated(*round);
+    for (const rdzv::Round* round : delivered) round_repeated(*round);
   }
 
-  if (const auto spoken = spoken_round(event)) {
+  if (const auto spoken = round_of(event)) {
     const bool is_stale = *spoken != was.record.round;
     const bool has_changed =
         is.phase != was.phase || is.record != was.record || is.members != was.members;
@@ -124,8 +124,8 @@ void RendezvousChecker::after(const RendezvousEvent& event, const Snapshot& was,
 }
 
 void RendezvousChecker::round_began(const Snapshot& was,
-                                    const std::vector<const rdzv::Round*>& told) {
-  const RoundRecord& record = *told.front()->record;
+                                    const std::vector<const rdzv::Round*>& delivered) {
+  const RoundRecord& record = *delivered.front()->record;
   const std::string name = "round " + std::to_string(record.round);
   for (const auto& [id, share] : members_) {
     if (share.is_accounted) continue;
@@ -151,7 +151,7 @@ void RendezvousChecker::round_began(const Snapshot& was,
   if (record.restarts > settings_.max_restarts) broken("budget", name + " overspent");
 
   const std::map<NodeId, Share> previous = std::exchange(members_, {});
-  for (const rdzv::Round* round : told) {
+  for (const rdzv::Round* round : delivered) {
     if (*round->record != record) broken("I2", name + " was told in two versions");
     if (!members_.try_emplace(round->to, Share{round->own}).second) {
       broken("I2", name + " was told twice to one node");
@@ -197,14 +197,15 @@ void RendezvousChecker::check_shares(const RoundRecord& record) {
   if (next_rank != record.world_size) broken("I2", "the world size is not the sum of its parts");
 }
 
-void RendezvousChecker::round_repeated(const rdzv::Round& told) {
-  if (told.record->round < round_) {
-    broken("I5", "round " + std::to_string(told.record->round) + " was told after round " +
+void RendezvousChecker::round_repeated(const rdzv::Round& delivered) {
+  if (delivered.record->round < round_) {
+    broken("I5", "round " + std::to_string(delivered.record->round) + " was told after round " +
                      std::to_string(round_));
     return;
   }
-  const auto member = members_.find(told.to);
-  if (member == members_.end() || *told.record != record_ || told.own != member->second.own) {
+  const auto member = members_.find(delivered.to);
+  if (member == members_.end() || *delivered.record != record_ ||
+      delivered.own != member->second.own) {
     broken("I2", "a round was told again, but differently");
   }
 }

@@ -53,8 +53,8 @@ class RendezvousChecker {
   void before(const RendezvousEvent& event, const Snapshot& was);
   void after(const RendezvousEvent& event, const Snapshot& was, const Snapshot& is,
              const std::vector<RendezvousAction>& actions);
-  void round_began(const Snapshot& was, const std::vector<const rdzv::Round*>& told);
-  void round_repeated(const rdzv::Round& told);
+  void round_began(const Snapshot& was, const std::vector<const rdzv::Round*>& delivered);
+  void round_repeated(const rdzv::Round& delivered);
   void check_shares(const RoundRecord& record);
   void check_closed(const RendezvousEvent& event, const Snapshot& is);
   enum class How { kGone, kDone, kDeparted };

@@ -66,9 +66,11 @@ void sweep(SimMode mode, std::uint64_t count) {
   }
 }
 
-TEST(RendezvousSim, KeepsItsPromisesWithACoordinatorOfItsOwn) { sweep(SimMode::kStandalone, 1000); }
-TEST(RendezvousSim, KeepsItsPromisesWithTheCoordinatorInAnAgent) { sweep(SimMode::kHosted, 500); }
-TEST(RendezvousSim, KeepsItsPromisesOverASharedState) { sweep(SimMode::kShared, 150); }
+TEST(RendezvousSim, KeepsItsInvariantsWithASeparateCoordinator) {
+  sweep(SimMode::kStandalone, 1000);
+}
+TEST(RendezvousSim, KeepsItsInvariantsWithTheCoordinatorInAnAgent) { sweep(SimMode::kHosted, 500); }
+TEST(RendezvousSim, KeepsItsInvariantsOverASharedState) { sweep(SimMode::kShared, 150); }
 
 TEST(RendezvousSim, KeepsItsPromisesWithAStoredState) { sweep(SimMode::kStored, 300); }
 
@@ -87,7 +89,7 @@ TEST(RendezvousSim, LosesNoLiveNodeWhenTheCoordinatorContinuesFromAnOldState) {
   }
 }
 
-TEST(RendezvousSim, SeedsThatFoundFaultsStayGood) {
+TEST(RendezvousSim, RegressionSeedsPass) {
   std::ifstream file(ELASTIC_SIM_SEEDS);
   std::uint64_t rounds = 0;
   int seeds = 0;
@@ -103,7 +105,7 @@ TEST(RendezvousSim, SeedsThatFoundFaultsStayGood) {
   EXPECT_GT(seeds, 0);
 }
 
-TEST(RendezvousSim, OneSeedIsOneRun) {
+TEST(RendezvousSim, SameSeedGivesTheSameRun) {
   for (const auto& [name, mode] : kModes) {
     const SimReport once = simulate(mode, 7, true);
     EXPECT_EQ(once.trace, simulate(mode, 7, true).trace) << name;

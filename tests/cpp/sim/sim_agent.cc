@@ -22,17 +22,17 @@ void SimAgent::start() {
             .connect = [this] { return world_->connect(this); },
             .later = [this](Duration wait, auto what) { later(wait, std::move(what)); },
             .now = [this](auto what) { now(std::move(what)); },
-            .deliver = [this](const RendezvousAction& action) { hear(action); },
+            .deliver = [this](const RendezvousAction& action) { receive(action); },
             .lost = [this] { lose_coordinator(); },
-            .note = [this](const std::string& what) { note(what); }});
+            .log_progress = [this](const std::string& what) { log_progress(what); }});
     session_->begin();
   } else {
     link_ = world_->connect(this);
     link_->on_message[static_cast<int>(Side::kAgent)] = [this](const SimLink::Message& message) {
-      now([this, message] { hear(std::get<RendezvousAction>(message)); });
+      now([this, message] { receive(std::get<RendezvousAction>(message)); });
     };
   }
-  say(rdzv::Join{options_.info, options_.settings});
+  send(rdzv::Join{options_.info, options_.settings});
 }
 
 void SimAgent::later(Duration wait, std::function<void()> what) {
@@ -53,26 +53,26 @@ std::shared_ptr<SimLink> SimAgent::link() const {
 }
 
 void SimAgent::lose_coordinator() {
-  note("coordinator lost");
+  log_progress("coordinator lost");
   stop_workers([this] { finish("coordinator lost"); });
 }
 
-void SimAgent::say(const NodeStatement& statement) {
+void SimAgent::send(const NodeStatement& statement) {
   if (session_ != nullptr) {
-    session_->say(statement);
+    session_->send(statement);
     return;
   }
   std::visit(
       [this](const auto& one) {
-        note(std::string("says ") + name_of(RendezvousEvent(one)));
+        log_progress(std::string("says ") + name_of(RendezvousEvent(one)));
         link_->send(Side::kAgent, RendezvousEvent(one));
       },
       statement);
 }
 
-void SimAgent::hear(const RendezvousAction& action) {
+void SimAgent::receive(const RendezvousAction& action) {
   if (is_leaving_) return;
-  note(std::string("hears ") + name_of(action));
+  log_progress(std::string("hears ") + name_of(action));
   std::visit([this](const auto& one) { obey(one); }, action);
 }
 
@@ -87,7 +87,7 @@ void SimAgent::obey(const rdzv::Round& action) {
     fault_ = "a round was given to a node that did not ask for it";
     return;
   }
-  last_ = HeldRound{*action.record, action.own.group_rank};
+  held_round_ = HeldRound{*action.record, action.own.group_rank};
   options_.info.highest_round = action.record->round;
   options_.info.previous_rank = action.own.group_rank;
   failure_.reset();
@@ -98,29 +98,29 @@ void SimAgent::obey(const rdzv::Round& action) {
   is_stopping_ = false;
   work_ = world_->work(*this);
   const std::uint64_t era = ++work_era_;
-  note("runs round " + std::to_string(round()) + " as " + std::to_string(action.own.group_rank) +
-       "/" + std::to_string(action.record->nodes));
+  log_progress("runs round " + std::to_string(round()) + " as " +
+               std::to_string(action.own.group_rank) + "/" + std::to_string(action.record->nodes));
   later(work_.length, [this, era] { workers_ended(work_.fails, era); });
 }
 
 void SimAgent::workers_ended(bool failed, std::uint64_t era) {
   if (era != work_era_ || !has_workers_ || is_stopping_ || failure_) return;
   if (failed) {
-    note("a worker failed");
+    log_progress("a worker failed");
     FailureReport failure;
-    failure.rank = last_->group_rank;
+    failure.rank = held_round_->group_rank;
     failure.exit_code = 3;
     failure.message = "exited with code 3";
     failure.at = world_->clock->now();
     failure_ = failure;
-    say(rdzv::Failed{options_.info.id, round(), failure});
+    send(rdzv::Failed{options_.info.id, round(), failure});
     world_->collective_broke(*this);
     return;
   }
-  note("done");
+  log_progress("done");
   has_workers_ = false;
   phase_ = NodePhase::kDone;
-  say(rdzv::Done{options_.info.id, round()});
+  send(rdzv::Done{options_.info.id, round()});
   world_->workers_gone(*this);
 }
 
@@ -128,7 +128,7 @@ void SimAgent::fail_workers() { workers_ended(true, work_era_); }
 
 void SimAgent::break_collective(const SimAgent& peer) {
   if (&peer == this || !is_alive_ || !has_workers_ || is_stopping_) return;
-  if (!peer.last_ || peer.last_->record != last_->record) return;
+  if (!peer.held_round_ || peer.held_round_->record != held_round_->record) return;
   const std::uint64_t era = work_era_;
   if (world_->dice->chance(0.6)) {
     later(world_->dice->between(1ms, 500ms), [this, era] { workers_ended(true, era); });
@@ -158,7 +158,7 @@ void SimAgent::stop_workers(std::function<void()> then) {
 void SimAgent::join() {
   phase_ = NodePhase::kJoined;
   ++options_.info.store_port;
-  say(rdzv::Join{options_.info, options_.settings});
+  send(rdzv::Join{options_.info, options_.settings});
 }
 
 void SimAgent::obey(const rdzv::Restart& action) {
@@ -169,18 +169,18 @@ void SimAgent::obey(const rdzv::Restart& action) {
   }
   stop_workers([this] {
     phase_ = NodePhase::kStopped;
-    say(rdzv::Gone{options_.info.id, round()});
+    send(rdzv::Gone{options_.info.id, round()});
     join();
   });
 }
 
 void SimAgent::obey(const rdzv::Evicted& action) {
-  note("evicted: " + action.reason);
+  log_progress("evicted: " + action.reason);
   ++evictions_;
   options_.info.highest_round = std::max(options_.info.highest_round, action.round);
   if (session_ == nullptr && phase_ == NodePhase::kDone && ++evictions_while_done_ < 2) {
     link_->send(Side::kAgent,
-                rdzv::Resume{options_.info, options_.settings, phase_, last_, failure_});
+                rdzv::Resume{options_.info, options_.settings, phase_, held_round_, failure_});
     return;
   }
   stop_workers([this] { join(); });
@@ -188,10 +188,10 @@ void SimAgent::obey(const rdzv::Evicted& action) {
 
 void SimAgent::obey(const rdzv::Closed& action) {
   result_ = *action.result;
-  note("told the result: " + result_->message);
+  log_progress("told the result: " + result_->message);
   stop_workers([this] {
-    if (last_ && phase_ == NodePhase::kWorking) say(rdzv::Gone{options_.info.id, round()});
-    say(rdzv::Leave{options_.info.id, "the job is over"});
+    if (held_round_ && phase_ == NodePhase::kWorking) send(rdzv::Gone{options_.info.id, round()});
+    send(rdzv::Leave{options_.info.id, "the job is over"});
     part("closed");
   });
 }
@@ -202,15 +202,15 @@ void SimAgent::obey(const rdzv::Refused& action) {
 }
 
 void SimAgent::obey(const rdzv::TimedOut& action) {
-  note("timed out: " + action.sentence);
+  log_progress("timed out: " + action.message);
   stop_workers([this] { finish("timed out"); });
 }
 
 void SimAgent::leave() {
   if (is_leaving_) return;
-  note("leaves");
+  log_progress("leaves");
   is_leaving_ = true;
-  say(rdzv::Leave{options_.info.id, "SIGTERM"});
+  send(rdzv::Leave{options_.info.id, "SIGTERM"});
   stop_workers([this] { part("left"); });
 }
 
@@ -224,7 +224,7 @@ void SimAgent::part(const std::string& fate) {
 }
 
 void SimAgent::finish(const std::string& fate) {
-  note("exits: " + fate);
+  log_progress("exits: " + fate);
   fate_ = fate;
   is_alive_ = false;
   if (session_ != nullptr) session_->end(is_host_dead_);
@@ -233,7 +233,7 @@ void SimAgent::finish(const std::string& fate) {
 }
 
 void SimAgent::crash(bool is_host_dead) {
-  note(is_host_dead ? "its host dies" : "is killed");
+  log_progress(is_host_dead ? "its host dies" : "is killed");
   is_host_dead_ = is_host_dead;
   if (link_ != nullptr && is_host_dead) link_->vanish();
   const bool had_workers = has_workers_;
@@ -246,14 +246,14 @@ void SimAgent::crash(bool is_host_dead) {
 
 void SimAgent::pause() {
   if (is_paused_) return;
-  note("is paused");
+  log_progress("is paused");
   is_paused_ = true;
   paused_at_ = world_->clock->now();
 }
 
 void SimAgent::unpause() {
   if (!is_paused_) return;
-  note("goes on");
+  log_progress("goes on");
   is_paused_ = false;
   time_paused_ += world_->clock->now() - paused_at_;
   while (!while_paused_.empty() && is_alive_ && !is_paused_) {

@@ -36,7 +36,7 @@ class SimAgent {
     // A new connection; null: nobody listens, or the path is blocked.
     std::function<std::shared_ptr<SimLink>(SimAgent*)> connect;
     std::function<SimWork(const SimAgent&)> work;
-    std::function<void(const SimAgent&, const std::string&)> note;
+    std::function<void(const SimAgent&, const std::string&)> log_progress;
     // No worker of its round is left on the node.
     std::function<void(const SimAgent&)> workers_gone;
     // A worker ended without success: the collectives of its peers break.
@@ -64,7 +64,7 @@ class SimAgent {
   bool is_paused() const { return is_paused_; }
   bool has_workers() const { return has_workers_; }
   Duration time_paused() const { return time_paused_; }
-  std::uint64_t round() const { return last_ ? last_->record.round : 0; }
+  std::uint64_t round() const { return held_round_ ? held_round_->record.round : 0; }
   Instant round_heard_at() const { return round_heard_at_; }
   std::optional<JobResult> result() const { return result_; }
   int evictions() const { return evictions_; }
@@ -72,8 +72,8 @@ class SimAgent {
   const std::string& fault() const { return fault_; }
 
  private:
-  void say(const NodeStatement& statement);
-  void hear(const RendezvousAction& action);
+  void send(const NodeStatement& statement);
+  void receive(const RendezvousAction& action);
   void obey(const rdzv::Round& action);
   void obey(const rdzv::Restart& action);
   void obey(const rdzv::Evicted& action);
@@ -90,7 +90,7 @@ class SimAgent {
   // Runs `what` later unless the agent died meanwhile; while it is paused it waits.
   void later(Duration wait, std::function<void()> what);
   void now(std::function<void()> what);
-  void note(const std::string& what) { world_->note(*this, what); }
+  void log_progress(const std::string& what) { world_->log_progress(*this, what); }
 
   World* world_;
   SimAgentOptions options_;
@@ -108,7 +108,7 @@ class SimAgent {
   int evictions_while_done_ = 0;
 
   rdzv::NodePhase phase_ = rdzv::NodePhase::kJoined;
-  std::optional<HeldRound> last_;
+  std::optional<HeldRound> held_round_;
   std::optional<FailureReport> failure_;
   Instant round_heard_at_;
   bool has_workers_ = false;

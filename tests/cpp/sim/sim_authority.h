@@ -16,10 +16,13 @@ namespace elastic::test {
 
 class SimAuthority {
  public:
-  using Note = std::function<void(const std::string&)>;
+  using Log = std::function<void(const std::string&)>;
 
-  SimAuthority(SimClock* clock, JobSettings settings, Note note)
-      : clock_(clock), settings_(settings), checker_(std::move(settings)), note_(std::move(note)) {}
+  SimAuthority(SimClock* clock, JobSettings settings, Log log_progress)
+      : clock_(clock),
+        settings_(settings),
+        checker_(std::move(settings)),
+        note_(std::move(log_progress)) {}
   virtual ~SimAuthority() = default;
   SimAuthority(const SimAuthority&) = delete;
   SimAuthority& operator=(const SimAuthority&) = delete;
@@ -39,14 +42,14 @@ class SimAuthority {
   Duration time_stalled() const { return time_stalled_; }
 
  protected:
-  void note_rounds() {
+  void record_rounds() {
     if (checker_.rounds_seen() > rounds_began_.size()) rounds_began_.push_back(clock_->now());
   }
 
   SimClock* clock_;
   JobSettings settings_;
   RendezvousChecker checker_;
-  Note note_;
+  Log note_;
   std::uint64_t steps_ = 0;
   std::vector<Instant> rounds_began_;
   int lives_ = 0;

@@ -109,8 +109,8 @@ void SimCoordinator::receive(const std::shared_ptr<SimLink>& link,
   }
   const auto session = session_of(link);
   if (session == sessions_.end()) return;  // an older one has nothing more to say
-  if (const auto* beat = std::get_if<SimLink::Beat>(&message)) {
-    link->send(Side::kServer, SimLink::BeatReply{beat->sent, clock_->now()});
+  if (const auto* send_heartbeat = std::get_if<SimLink::SendHeartbeat>(&message)) {
+    link->send(Side::kServer, SimLink::BeatReply{send_heartbeat->sent, clock_->now()});
     if (session->second.has_joined) step(rdzv::Heartbeat{session->first});
     return;
   }
@@ -143,11 +143,11 @@ void SimCoordinator::step(const RendezvousEvent& event) {
   std::vector<RendezvousAction> actions;
   const bool was_closed = machine_->phase() == RendezvousPhase::kClosed;
   checker_.step(&*machine_, event, clock_->now(), &actions);
-  note_rounds();
+  record_rounds();
   if (!was_closed && machine_->phase() == RendezvousPhase::kClosed) {
     note_("job is closed: " + machine_->result()->message);
   }
-  for (const RendezvousAction& action : actions) say(action);
+  for (const RendezvousAction& action : actions) send(action);
   store_later();
   // Judged just now, nothing may still be due.
   const auto next = machine_->next_deadline();
@@ -166,7 +166,7 @@ void SimCoordinator::store_later() {
   });
 }
 
-void SimCoordinator::say(const RendezvousAction& action) {
+void SimCoordinator::send(const RendezvousAction& action) {
   const auto session = sessions_.find(addressee(action));
   if (session == sessions_.end()) return;
   // It is no node of the job's any more; until it joins again its beats mean nothing.

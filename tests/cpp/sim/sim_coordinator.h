@@ -19,8 +19,8 @@ namespace elastic::test {
 
 class SimCoordinator : public SimAuthority {
  public:
-  SimCoordinator(SimClock* clock, Dice* dice, JobSettings settings, Note note)
-      : SimAuthority(clock, std::move(settings), std::move(note)), dice_(dice) {}
+  SimCoordinator(SimClock* clock, Dice* dice, JobSettings settings, Log log_progress)
+      : SimAuthority(clock, std::move(settings), std::move(log_progress)), dice_(dice) {}
 
   void start();
   // The state is stored this long after it has changed. Drawn again at each start, up to twice it.
@@ -50,7 +50,7 @@ class SimCoordinator : public SimAuthority {
   Sessions::iterator session_of(const std::shared_ptr<SimLink>& link);
   void closed(const std::shared_ptr<SimLink>& link);
   void step(const RendezvousEvent& event);
-  void say(const RendezvousAction& action);
+  void send(const RendezvousAction& action);
   void watch_deadline();
 
   Dice* dice_;

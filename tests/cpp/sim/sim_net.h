@@ -50,7 +50,7 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
     std::uint64_t incarnation;
     Instant time;
   };
-  struct Beat {
+  struct SendHeartbeat {
     Instant sent;
   };
   struct BeatReply {
@@ -58,7 +58,7 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
     Instant time;
   };
   using Message = std::variant<RendezvousEvent, RendezvousAction, Fin, Question, Answer, Hello,
-                               HelloReply, Beat, BeatReply>;
+                               HelloReply, SendHeartbeat, BeatReply>;
 
   SimLink(SimClock* clock, Dice* dice, std::shared_ptr<SimPath> path);
   ~SimLink();

@@ -21,12 +21,12 @@ void SimSession::begin() {
   carry_out(actions);
 }
 
-void SimSession::say(const NodeStatement& statement) { feed(Machine::Say{statement}); }
+void SimSession::send(const NodeStatement& statement) { feed(Machine::Submit{statement}); }
 
 void SimSession::drain(std::function<void()> done) {
   on_drained_ = std::move(done);
   host_.later(kDrainLimit, [this] { finish_drain(); });
-  feed(Machine::Hurry{});
+  feed(Machine::Flush{});
 }
 
 void SimSession::finish_drain() {
@@ -47,7 +47,7 @@ void SimSession::feed(const Machine::Event& event) {
   std::vector<Machine::Action> actions;
   machine_.step(event, host_.clock->now(), &actions);
   carry_out(actions);
-  if (machine_.is_settled() && on_drained_) host_.later(0s, [this] { finish_drain(); });
+  if (machine_.is_flushed() && on_drained_) host_.later(0s, [this] { finish_drain(); });
 }
 
 void SimSession::carry_out(const std::vector<Machine::Action>& actions) {
@@ -58,23 +58,23 @@ void SimSession::carry_out(const std::vector<Machine::Action>& actions) {
 void SimSession::execute(const Machine::Action& action) {
   if (std::holds_alternative<Machine::Connect>(action)) {
     attempt();
-  } else if (std::holds_alternative<Machine::Abandon>(action)) {
+  } else if (std::holds_alternative<Machine::CancelAttempt>(action)) {
     ++attempts_;
     if (attempt_ != nullptr) attempt_->close(Side::kAgent);
     attempt_ = nullptr;
-  } else if (const auto* hello = std::get_if<Machine::Greet>(&action)) {
+  } else if (const auto* hello = std::get_if<Machine::SendHello>(&action)) {
     link_->send(Side::kAgent, SimLink::Hello{hello->node});
   } else if (const auto* said = std::get_if<Machine::Send>(&action)) {
-    host_.note(std::string("says ") + name_of(said->event));
+    host_.log_progress(std::string("says ") + name_of(said->event));
     link_->send(Side::kAgent, said->event);
-  } else if (const auto* beat = std::get_if<Machine::Beat>(&action)) {
-    link_->send(Side::kAgent, SimLink::Beat{beat->sent});
-  } else if (const auto* told = std::get_if<Machine::Deliver>(&action)) {
-    host_.deliver(told->action);
-  } else if (const auto* noted = std::get_if<Machine::Note>(&action)) {
-    host_.note(noted->sentence);
+  } else if (const auto* send_heartbeat = std::get_if<Machine::SendHeartbeat>(&action)) {
+    link_->send(Side::kAgent, SimLink::SendHeartbeat{send_heartbeat->sent});
+  } else if (const auto* delivered = std::get_if<Machine::Deliver>(&action)) {
+    host_.deliver(delivered->action);
+  } else if (const auto* noted = std::get_if<Machine::Log>(&action)) {
+    host_.log_progress(noted->message);
   } else if (const auto* lost = std::get_if<Machine::Lost>(&action)) {
-    host_.note(lost->sentence);
+    host_.log_progress(lost->message);
     host_.lost();
   }
 }
@@ -106,7 +106,7 @@ void SimSession::listen(const std::shared_ptr<SimLink>& link) {
       const auto from = weak.lock();
       if (from == nullptr) return;
       if (from == link_) {
-        hear(message);
+        receive(message);
       } else if (from == attempt_) {
         const auto old = std::exchange(link_, std::exchange(attempt_, nullptr));
         feed(Machine::Connected{});
@@ -129,18 +129,18 @@ void SimSession::listen(const std::shared_ptr<SimLink>& link) {
 }
 
 void SimSession::closed(const char* why) {
-  host_.note(std::string("session ") + why);
+  host_.log_progress(std::string("session ") + why);
   link_ = nullptr;
   feed(Machine::ConnectionLost{Status(StatusCode::kUnavailable, why)});
 }
 
-void SimSession::hear(const SimLink::Message& message) {
+void SimSession::receive(const SimLink::Message& message) {
   if (const auto* hello = std::get_if<SimLink::HelloReply>(&message)) {
-    feed(Machine::Greeted{hello->incarnation, hello->time});
+    feed(Machine::HelloReceived{hello->incarnation, hello->time});
   } else if (const auto* reply = std::get_if<SimLink::BeatReply>(&message)) {
-    feed(Machine::BeatAnswered{reply->sent, reply->time});
+    feed(Machine::HeartbeatAcknowledged{reply->sent, reply->time});
   } else if (const auto* action = std::get_if<RendezvousAction>(&message)) {
-    feed(Machine::Heard{*action});
+    feed(Machine::Received{*action});
   }
 }
 

@@ -27,13 +27,13 @@ class SimSession {
     std::function<void(std::function<void()>)> now;
     std::function<void(const RendezvousAction&)> deliver;
     std::function<void()> lost;
-    std::function<void(const std::string&)> note;
+    std::function<void(const std::string&)> log_progress;
   };
 
   SimSession(const JobSettings& settings, Host host);
 
   void begin();
-  void say(const NodeStatement& statement);
+  void send(const NodeStatement& statement);
   // Calls `done` when what was said has been heard, or after a while.
   void drain(std::function<void()> done);
   // The agent is gone. Nobody is told of it if its host is.
@@ -48,7 +48,7 @@ class SimSession {
   void execute(const Machine::Action& action);
   void attempt();
   void listen(const std::shared_ptr<SimLink>& link);
-  void hear(const SimLink::Message& message);
+  void receive(const SimLink::Message& message);
   void closed(const char* why);
   void watch_deadline();
   void tick();

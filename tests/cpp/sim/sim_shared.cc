@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "core/rendezvous/shared_member.h"
+#include "core/rendezvous/shared_state_machine.h"
 
 namespace elastic::test {
 
@@ -16,7 +16,7 @@ class SimShared::Replica {
         link_(std::move(link)),
         member_(store->settings_, store->dice_->next(), store->clock_->now()) {
     link_->on_message[static_cast<int>(Side::kServer)] = [this](const SimLink::Message& message) {
-      hear(std::get<RendezvousEvent>(message));
+      receive(std::get<RendezvousEvent>(message));
     };
     member_.watch_steps([this](const Rendezvous& machine, const RendezvousEvent* event,
                                const std::vector<RendezvousAction>& actions) {
@@ -24,7 +24,7 @@ class SimShared::Replica {
       tried_.push_back(
           {RendezvousChecker::Snapshot(machine), event ? *event : rdzv::Tick{}, actions});
     });
-    look_at(now());
+    poll_state(now());
   }
 
  private:
@@ -38,21 +38,21 @@ class SimShared::Replica {
   Instant now() const { return store_->clock_->now(); }
   bool is_gone() const {
     return is_lost_ || agent_->fate() == "crashed" ||
-           (!agent_->is_alive() && member_.has_said_all());
+           (!agent_->is_alive() && member_.has_sent_all());
   }
   Duration delay() { return store_->dice_->between(Duration(100us), Duration(3ms)); }
 
-  void hear(const RendezvousEvent& event) {
+  void receive(const RendezvousEvent& event) {
     if (std::holds_alternative<rdzv::Heartbeat>(event)) return;  // the member beats by itself
-    member_.say(event);
-    if (!is_writing_) look_at(now());
+    member_.send(event);
+    if (!is_writing_) poll_state(now());
   }
 
   // The next look; one that was planned before is not done.
-  void look_at(Instant when) {
-    const std::uint64_t plan = ++plan_;
-    later(std::max(when - now(), Duration(1us)), [this, plan] {
-      if (plan == plan_) look();
+  void poll_state(Instant when) {
+    const std::uint64_t schedule = ++plan_;
+    later(std::max(when - now(), Duration(1us)), [this, schedule] {
+      if (schedule == plan_) poll_state();
     });
   }
 
@@ -68,25 +68,25 @@ class SimShared::Replica {
     });
   }
 
-  void look() {
+  void poll_state() {
     if (!agent_->path()->is_open()) {
-      if (!member_.could_not_read(blocked(), now()).ok()) {
-        give_up();
+      if (!member_.read_failed(blocked(), now()).ok()) {
+        expire_node();
         return;
       }
-      look_at(member_.next_look(false));
+      poll_state(member_.next_poll(false));
       return;
     }
     std::optional<StoredState> stored;
     if (store_->token_ > 0) stored = StoredState{store_->bytes_, std::to_string(store_->token_)};
-    std::vector<RendezvousAction> told;
+    std::vector<RendezvousAction> delivered;
     tried_.clear();
-    check(member_.read(stored, now(), &told));
-    const auto proposed = member_.propose(now(), &told);
+    check(member_.read(stored, now(), &delivered));
+    const auto proposed = member_.propose(now(), &delivered);
     if (!proposed) observe();
-    tell(told);
+    deliver(delivered);
     if (!proposed) {
-      look_at(member_.next_look(false));
+      poll_state(member_.next_poll(false));
       return;
     }
     is_writing_ = true;
@@ -95,7 +95,7 @@ class SimShared::Replica {
 
   static Status blocked() { return {StatusCode::kUnavailable, "blocked"}; }
 
-  void give_up() {
+  void expire_node() {
     is_lost_ = true;
     if (agent_->is_alive()) agent_->lose_coordinator();
   }
@@ -107,18 +107,18 @@ class SimShared::Replica {
       // Half of the writes that are not answered have been done.
       if (store_->dice_->chance(0.5) && write.token.value_or("") == token) store(write);
       if (!member_.write_failed(blocked(), now()).ok()) {
-        give_up();
+        expire_node();
         return;
       }
     } else {
-      std::vector<RendezvousAction> told;
+      std::vector<RendezvousAction> delivered;
       const bool was_set = write.token.value_or("") == token;
       if (was_set) store(write);
-      check(
-          member_.wrote({was_set, {store_->bytes_, std::to_string(store_->token_)}}, now(), &told));
-      tell(told);
+      check(member_.wrote({was_set, {store_->bytes_, std::to_string(store_->token_)}}, now(),
+                          &delivered));
+      deliver(delivered);
     }
-    look_at(member_.next_look(false));
+    poll_state(member_.next_poll(false));
   }
 
   void store(const core::SharedWrite& write) {
@@ -132,13 +132,13 @@ class SimShared::Replica {
     for (std::size_t i = 1; i < tried_.size(); ++i) {
       ++store_->steps_;
       store_->checker_.observe(tried_[i - 1].is, tried_[i].event, tried_[i].actions, tried_[i].is);
-      store_->note_rounds();
+      store_->record_rounds();
     }
     tried_.clear();
   }
 
-  void tell(const std::vector<RendezvousAction>& told) {
-    for (const RendezvousAction& action : told) link_->send(Side::kServer, action);
+  void deliver(const std::vector<RendezvousAction>& delivered) {
+    for (const RendezvousAction& action : delivered) link_->send(Side::kServer, action);
   }
   void check(const Status& status) {
     if (!status.ok()) store_->fault_ = std::string(status.message());
@@ -147,15 +147,15 @@ class SimShared::Replica {
   SimShared* store_;
   SimAgent* agent_;
   std::shared_ptr<SimLink> link_;
-  core::SharedMember member_;
+  core::SharedStateMachine member_;
   std::vector<Step> tried_;
   std::uint64_t plan_ = 0;  // counts planned looks
   bool is_writing_ = false;
   bool is_lost_ = false;  // it has given up
 };
 
-SimShared::SimShared(SimClock* clock, Dice* dice, JobSettings settings, Note note)
-    : SimAuthority(clock, std::move(settings), std::move(note)), dice_(dice) {
+SimShared::SimShared(SimClock* clock, Dice* dice, JobSettings settings, Log log_progress)
+    : SimAuthority(clock, std::move(settings), std::move(log_progress)), dice_(dice) {
   lives_ = 1;
 }
 
@@ -171,11 +171,11 @@ std::shared_ptr<SimLink> SimShared::connect(SimAgent* agent) {
 }
 
 Rendezvous SimShared::stored() const {
-  core::SharedMember reader(settings_, 0, clock_->now());
-  std::vector<RendezvousAction> told;
+  core::SharedStateMachine reader(settings_, 0, clock_->now());
+  std::vector<RendezvousAction> delivered;
   std::optional<StoredState> state;
   if (token_ > 0) state = StoredState{bytes_, "now"};
-  (void)reader.read(state, clock_->now(), &told);
+  (void)reader.read(state, clock_->now(), &delivered);
   Rendezvous copy(settings_, clock_->now(), 0s);
   (void)copy.load(reader.machine().encode(), clock_->now());
   return copy;

@@ -1,7 +1,8 @@
 #pragma once
 
 // The agents decide together over a compare-and-set store: each runs a machine of its own over the
-// shared bytes (core/rendezvous/shared_member), polls, writes, and learns what others have decided.
+// shared bytes (core/rendezvous/shared_state_machine), polls, writes, and learns what others have
+// decided.
 
 #include <cstdint>
 #include <memory>
@@ -14,7 +15,7 @@ namespace elastic::test {
 
 class SimShared : public SimAuthority {
  public:
-  SimShared(SimClock* clock, Dice* dice, JobSettings settings, Note note);
+  SimShared(SimClock* clock, Dice* dice, JobSettings settings, Log log_progress);
   ~SimShared() override;
 
   std::shared_ptr<SimLink> connect(SimAgent* agent) override;

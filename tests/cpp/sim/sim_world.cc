@@ -62,11 +62,11 @@ class World {
       settings_.max_restarts = 100;
       settings_.shrink_delay = settings_.restart_backoff = 0s;  // only the start hold is left
     }
-    const auto note_it = [this](const std::string& what) { note("-", what); };
+    const auto log_event = [this](const std::string& what) { log_progress("-", what); };
     if (mode == SimMode::kShared) {
-      authority_ = std::make_unique<SimShared>(&clock_, &dice_, settings_, note_it);
+      authority_ = std::make_unique<SimShared>(&clock_, &dice_, settings_, log_event);
     } else {
-      auto coordinator = std::make_unique<SimCoordinator>(&clock_, &dice_, settings_, note_it);
+      auto coordinator = std::make_unique<SimCoordinator>(&clock_, &dice_, settings_, log_event);
       coordinator_ = coordinator.get();
       if (mode == SimMode::kStored) {
         coordinator_->store_state_after(dice_.between(Duration(1ms), Duration(1s)));
@@ -77,8 +77,8 @@ class World {
     agent_world_.dice = &dice_;
     agent_world_.connect = [this](SimAgent* agent) { return authority_->connect(agent); };
     agent_world_.work = [this](const SimAgent& agent) { return draw_work(agent); };
-    agent_world_.note = [this](const SimAgent& agent, const std::string& what) {
-      note(agent.name(), what);
+    agent_world_.log_progress = [this](const SimAgent& agent, const std::string& what) {
+      log_progress(agent.name(), what);
     };
     agent_world_.workers_gone = [this](const SimAgent& agent) { workers_gone(agent); };
     agent_world_.collective_broke = [this](const SimAgent& agent) {
@@ -115,7 +115,7 @@ class World {
   }
 
  private:
-  void note(const std::string& who, const std::string& what) {
+  void log_progress(const std::string& who, const std::string& what) {
     if (!with_trace_) return;
     char at[32];
     std::snprintf(at, sizeof at, "%9.4f  ", to_seconds(clock_.now() - start_));
@@ -141,7 +141,7 @@ class World {
     options.info.stop_grace = options.info.failure_grace = kGrace;
     agents_.push_back(std::make_unique<SimAgent>(&agent_world_, options));
     machines_.push_back(machine);
-    note(options.info.name, "starts");
+    log_progress(options.info.name, "starts");
     if (dice_.chance(0.1) && faults_ == Faults::kAll) {
       agents_.back()->path()->delay_max = 300ms;  // a slow machine
     }
@@ -175,12 +175,13 @@ class World {
   }
 
   SimAgent* some_agent() {
-    std::vector<SimAgent*> alive;
+    std::vector<SimAgent*> record_activity;
     for (const auto& agent : agents_) {
-      if (agent->is_alive()) alive.push_back(agent.get());
+      if (agent->is_alive()) record_activity.push_back(agent.get());
     }
-    if (alive.empty()) return nullptr;
-    return alive[static_cast<std::size_t>(dice_.between(0, static_cast<int>(alive.size()) - 1))];
+    if (record_activity.empty()) return nullptr;
+    return record_activity[static_cast<std::size_t>(
+        dice_.between(0, static_cast<int>(record_activity.size()) - 1))];
   }
 
   void plan_fault() {
@@ -238,7 +239,7 @@ class World {
 
   void lose_connection(SimAgent* agent, bool silently) {
     if (mode_ == SimMode::kShared || agent == nullptr || agent->link() == nullptr) return;
-    note(agent->name(), silently ? "connection is lost silently" : "connection is cut");
+    log_progress(agent->name(), silently ? "connection is lost silently" : "connection is cut");
     if (silently) {
       agent->link()->vanish();
     } else {
@@ -297,12 +298,12 @@ class World {
     if (way != 1) path->is_blocked[0] = true;
     if (way != 0) path->is_blocked[1] = true;
     const char* const names[] = {"cannot be heard", "cannot hear", "is cut off"};
-    note(agent->name(), names[way]);
+    log_progress(agent->name(), names[way]);
     clock_.after(length, [path] { path->unblock(); });
   }
 
   void heal() {
-    note("-", "---- everything heals");
+    log_progress("-", "---- everything heals");
     has_healed_ = true;
     for (const auto& agent : agents_) {
       agent->path()->unblock();

@@ -162,7 +162,7 @@ class LocalElasticAgent:
         kinds = _C.AgentEvent.Kind
         group = self._group
         group.state = WorkerState[event.state.name]
-        if event.kind == kinds.NOTE:
+        if event.kind == kinds.PROGRESS:
             self._note(event.message)
         elif event.kind == kinds.COORDINATOR_LOG:
             self._log(logging.INFO, "coordinator: %s", event.message)

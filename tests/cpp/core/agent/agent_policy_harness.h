@@ -60,7 +60,7 @@ class Fixture {
     for (PolicyAction& action : actions) record(std::move(action));
     return *this;
   }
-  Fixture& found() { return feed(RendezvousFound{"n", "10.0.0.1"}); }
+  Fixture& found() { return feed(RendezvousReady{"n", "10.0.0.1"}); }
   // Round `round`, of `nodes` nodes of two workers each; this one has node rank `rank`.
   Fixture& round(std::uint64_t round, int restarts = 0, int nodes = 1, int rank = 0) {
     auto record = std::make_shared<RoundRecord>();
@@ -144,7 +144,7 @@ class Fixture {
     return options;
   }
   void record(PolicyAction action) {
-    if (auto* say = std::get_if<Say>(&action)) {
+    if (auto* say = std::get_if<Send>(&action)) {
       words_.push_back(word_of(say->statement));
       said_ = std::move(say->statement);
     } else if (std::holds_alternative<StartGroup>(action)) {
@@ -183,7 +183,7 @@ class Fixture {
   }
   static std::string kind_name(AgentEvent::Kind kind) {
     switch (kind) {
-      case AgentEvent::Kind::kNote: return "note";
+      case AgentEvent::Kind::kProgress: return "note";
       case AgentEvent::Kind::kCoordinatorLog: return "coordinator log";
       case AgentEvent::Kind::kRoundStarting: return "round";
       case AgentEvent::Kind::kWorkerStarted: return "started";

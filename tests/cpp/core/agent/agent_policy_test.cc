@@ -22,7 +22,7 @@ using ::testing::IsEmpty;
 
 // --- INIT ----------------------------------------------------------------------------------------
 
-TEST(AgentPolicy, InitJoinsWhenTheWayIsFound) {
+TEST(AgentPolicy, InitJoinsWhenTheMembershipIsReady) {
   Fixture agent;
   EXPECT_THAT(agent.found().words(), ElementsAre("join 0"));
   EXPECT_EQ(agent.state(), AgentState::kInit);
@@ -38,21 +38,21 @@ TEST(AgentPolicy, InitStartsTheGroupOfARound) {
   EXPECT_EQ(agent.state(), AgentState::kHealthy);
 }
 
-TEST(AgentPolicy, InitPassesOnWhatIsWaitedFor) {
+TEST(AgentPolicy, InitReportsWaitingProgress) {
   Fixture agent;
-  EXPECT_THAT(agent.found().quiet().feed(Note{"2 of 3 nodes are here"}).words(),
+  EXPECT_THAT(agent.found().quiet().feed(Progress{"2 of 3 nodes are here"}).words(),
               ElementsAre("report note"));
   EXPECT_EQ(agent.message(), "2 of 3 nodes are here");
 }
 
-TEST(AgentPolicy, InitJoinsAgainWhenItIsToldOfARoundThatItNeverHeardOf) {
+TEST(AgentPolicy, InitJoinsAgainAfterARestartOfAnUnknownRound) {
   Fixture agent;
   EXPECT_THAT(agent.found().quiet().restart(4).words(), ElementsAre("join 4"));
   EXPECT_THAT(agent.evicted(6).words(), ElementsAre("join 6"));
   EXPECT_THAT(agent.round(6).words(), IsEmpty()) << "I5: that round is over";
 }
 
-TEST(AgentPolicy, InitIsToldTheResultOfAJobThatIsOver) {
+TEST(AgentPolicy, InitReceivesTheResultOfAClosedJob) {
   Fixture good;
   EXPECT_THAT(good.found().quiet().succeeded().words(), ElementsAre("finish 0"));
   EXPECT_EQ(good.result().state, AgentState::kSucceeded) << "a spare, or somebody late";
@@ -63,7 +63,7 @@ TEST(AgentPolicy, InitIsToldTheResultOfAJobThatIsOver) {
   EXPECT_EQ(bad.result().job->node, "m");
 }
 
-TEST(AgentPolicy, InitFailsWhenItCannotTakePart) {
+TEST(AgentPolicy, InitFailsWhenItCannotJoin) {
   Fixture port;
   EXPECT_THAT(port.found().quiet().feed(LocalFault{kExitCannotServe, "port 1 is taken"}).words(),
               ElementsAre("leave", "finish 73"));
@@ -71,7 +71,7 @@ TEST(AgentPolicy, InitFailsWhenItCannotTakePart) {
   EXPECT_EQ(port.result().job, std::nullopt);
   Fixture refused;
   refused.found().feed(rdzv::Refused{{}, Status(StatusCode::kInvalidArgument, "nnodes differ")});
-  EXPECT_EQ(refused.result().exit_code, kExitRefused);
+  EXPECT_EQ(refused.result().exit_code, kExitRejected);
   EXPECT_EQ(refused.result().message, "nnodes differ");
   Fixture late;
   late.found().feed(rdzv::TimedOut{{}, "1 of 2 nodes came"});
@@ -91,7 +91,7 @@ TEST(AgentPolicy, InitStopsAtOnce) {
   EXPECT_THAT(agent.round(1).words(), IsEmpty()) << "after the end nothing may start";
 }
 
-TEST(AgentPolicy, InitIsLostWithTheGuardian) {
+TEST(AgentPolicy, InitBecomesUnknownWhenTheGuardianDies) {
   Fixture agent;
   EXPECT_THAT(agent.found().quiet().lost().words(), ElementsAre("leave", "finish 71"));
   EXPECT_EQ(agent.result().state, AgentState::kUnknown);
@@ -100,31 +100,31 @@ TEST(AgentPolicy, InitIsLostWithTheGuardian) {
 
 // --- HEALTHY -------------------------------------------------------------------------------------
 
-TEST(AgentPolicy, HealthyTellsWhenAllWorkersRun) {
+TEST(AgentPolicy, HealthyReportsWhenAllWorkersRun) {
   Fixture agent;
   EXPECT_THAT(agent.found().round(1).quiet().started(1).words(), ElementsAre("report started"));
   EXPECT_THAT(agent.started(0).words(), ElementsAre("report started", "report running"));
 }
 
-TEST(AgentPolicy, HealthyIgnoresARoundThatIsToldTwice) {
+TEST(AgentPolicy, HealthyIgnoresARepeatedRound) {
   Fixture agent;
   EXPECT_THAT(agent.running().quiet().round(1).words(), IsEmpty());
   EXPECT_THAT(agent.restart(0).words(), IsEmpty());
   EXPECT_EQ(agent.state(), AgentState::kHealthy);
 }
 
-TEST(AgentPolicy, HealthyDistrustsARoundThatItDidNotAskFor) {
+TEST(AgentPolicy, HealthyRejectsARoundWithoutAJoin) {
   Fixture agent;
   EXPECT_THAT(agent.running().quiet().round(2).words(), ElementsAre("leave", "finish 71"));
 }
 
-TEST(AgentPolicy, HealthyCountsADoneWorkerAndGoesOn) {
+TEST(AgentPolicy, HealthyCountsADoneWorkerAndContinues) {
   Fixture agent;
   EXPECT_THAT(agent.running().quiet().exit(0, exited(0)).words(), ElementsAre("report exited"));
   EXPECT_EQ(agent.state(), AgentState::kHealthy);
 }
 
-TEST(AgentPolicy, HealthyIsDoneWhenNothingIsLeftOfDoneWorkers) {
+TEST(AgentPolicy, HealthySendsDoneWhenAllProcessesOfDoneWorkersHaveEnded) {
   Fixture agent;
   agent.running().exit(0, exited(0)).quiet();
   EXPECT_THAT(agent.exit(1, exited(0)).words(), ElementsAre("report exited"))
@@ -133,7 +133,7 @@ TEST(AgentPolicy, HealthyIsDoneWhenNothingIsLeftOfDoneWorkers) {
   EXPECT_EQ(agent.state(), AgentState::kSucceeded);
 }
 
-TEST(AgentPolicy, HealthySaysThatAWorkerFailedAndStopsNobodyByItself) {
+TEST(AgentPolicy, HealthyReportsAFailedWorkerAndDoesNotStopTheOthers) {
   Fixture agent;
   EXPECT_THAT(agent.running().quiet().exit(1, exited(3, 7)).words(),
               ElementsAre("report exited", "failed 1"));
@@ -147,7 +147,7 @@ TEST(AgentPolicy, HealthySaysThatAWorkerFailedAndStopsNobodyByItself) {
   EXPECT_EQ(std::get<rdzv::Failed>(agent.said()).failure, expected);
 }
 
-TEST(AgentPolicy, HealthyObeysWhenTheRoundEndsElsewhere) {
+TEST(AgentPolicy, HealthyStopsItsWorkersWhenTheRoundEndsElsewhere) {
   Fixture agent;
   EXPECT_THAT(agent.running().quiet().restart(1).words(),
               ElementsAre("stop 15 5.", "report stopping"));
@@ -166,7 +166,7 @@ TEST(AgentPolicy, HealthyStopsItsWorkersWhenItWasEvictedAndJoinsAgain) {
       << "nobody waits to hear that its workers are gone";
 }
 
-TEST(AgentPolicy, HealthyStopsWhenTheJobIsOver) {
+TEST(AgentPolicy, HealthyStopsWhenTheJobIsClosed) {
   Fixture agent;
   EXPECT_THAT(agent.running().quiet().failed(5, "m", 9).words(),
               ElementsAre("stop 15 10", "report stopping"));
@@ -188,13 +188,13 @@ TEST(AgentPolicy, HealthyStopsWhenTheCoordinatorIsLost) {
               ElementsAre("report exited", "report exited", "finish 77"));
 }
 
-TEST(AgentPolicy, HealthyFailsWhenItsFilesCannotBeMade) {
+TEST(AgentPolicy, HealthyFailsWhenItsFilesCannotBeCreated) {
   Fixture agent;
   EXPECT_THAT(agent.found().round(1).quiet().feed(LocalFault{kExitCannotLog, "disk full"}).words(),
               ElementsAre("leave", "finish 74"));
 }
 
-TEST(AgentPolicy, HealthyLeavesOnRequestBeforeItsWorkersAreGone) {
+TEST(AgentPolicy, HealthySendsLeaveOnRequestBeforeItsWorkersHaveEnded) {
   Fixture agent;
   EXPECT_THAT(agent.running().quiet().stop(SIGHUP).words(),
               ElementsAre("leave", "stop 1 30", "report stopping"));
@@ -218,13 +218,13 @@ TEST(AgentPolicy, HealthyIsStoppedAfterTheLastExitWhileOtherNodesWork) {
   EXPECT_EQ(agent.result().state, AgentState::kStopped);
 }
 
-TEST(AgentPolicy, HealthyIsLostWithTheGuardian) {
+TEST(AgentPolicy, HealthyBecomesUnknownWhenTheGuardianDies) {
   Fixture agent;
   EXPECT_THAT(agent.running().quiet().lost().words(), ElementsAre("leave", "finish 71"));
   EXPECT_EQ(agent.result().state, AgentState::kUnknown);
 }
 
-TEST(AgentPolicy, HealthyDistrustsAGroupThatIsGoneBeforeItsWorkers) {
+TEST(AgentPolicy, HealthyRejectsAGroupEndBeforeItsWorkersEnd) {
   Fixture agent;
   EXPECT_THAT(agent.running().exit(0, exited(0)).quiet().gone().words(),
               ElementsAre("leave", "finish 71"));
@@ -233,7 +233,7 @@ TEST(AgentPolicy, HealthyDistrustsAGroupThatIsGoneBeforeItsWorkers) {
 
 // --- UNHEALTHY -----------------------------------------------------------------------------------
 
-TEST(AgentPolicy, UnhealthyStopsTheOthersWhenItIsTold) {
+TEST(AgentPolicy, UnhealthyStopsTheOthersOnRestart) {
   Fixture agent;
   agent.running().exit(1, exited(3)).quiet();
   EXPECT_THAT(agent.restart(1).words(), ElementsAre("stop 15 5.", "report stopping"));
@@ -243,7 +243,7 @@ TEST(AgentPolicy, UnhealthyStopsTheOthersWhenItIsTold) {
   EXPECT_THAT(agent.restart(1).words(), IsEmpty()) << "once is enough";
 }
 
-TEST(AgentPolicy, UnhealthyStopsTheOthersByItselfWhenNobodyAnswers) {
+TEST(AgentPolicy, UnhealthyStopsTheOthersItselfWithoutAnAnswer) {
   Fixture agent;
   agent.running().exit(1, exited(3)).quiet();
   EXPECT_THAT(agent.wait().words(), ElementsAre("stop 15 10", "report stopping"));
@@ -255,21 +255,21 @@ TEST(AgentPolicy, UnhealthyStopsTheOthersByItselfWhenNobodyAnswers) {
   EXPECT_EQ(agent.state(), AgentState::kInit);
 }
 
-TEST(AgentPolicy, UnhealthyStopsNobodyWhenTheLastWorkerFailed) {
+TEST(AgentPolicy, UnhealthyStopsNoWorkerWhenTheLastOneFailed) {
   Fixture agent;
   agent.running().exit(0, exited(0)).exit(1, exited(3)).quiet();
   EXPECT_THAT(agent.restart(1).words(), IsEmpty());
   EXPECT_THAT(agent.gone().words(), ElementsAre("gone 1", "join 1"));
 }
 
-TEST(AgentPolicy, UnhealthyStillTellsWhoStarts) {
+TEST(AgentPolicy, UnhealthyStillReportsStartedWorkers) {
   Fixture agent;
   agent.found().round(1).started(0).exit(0, exited(1)).quiet();
   EXPECT_THAT(agent.started(1).words(), ElementsAre("report started"))
       << "a group with a failed worker never runs as a whole";
 }
 
-TEST(AgentPolicy, UnhealthySaysAnEarlierFailureThanTheOneThatItSaid) {
+TEST(AgentPolicy, UnhealthySendsAnEarlierFailureThanTheSentOne) {
   Fixture agent;
   agent.running().exit(1, exited(3, 9)).quiet();
   EXPECT_THAT(agent.exit(0, killed(SIGSEGV, 8)).words(), ElementsAre("report exited", "failed 1"));
@@ -291,7 +291,7 @@ TEST(AgentPolicy, UnhealthyCollectsFailuresByTheTimeOfExit) {
             "rank 0 (local rank 0, pid 1000) killed by signal 11 (SIGSEGV)");
 }
 
-TEST(AgentPolicy, UnhealthyBlamesNoWorkerThatWeStopped) {
+TEST(AgentPolicy, UnhealthyRecordsNoFailureOfAStoppedWorker) {
   Fixture agent;
   agent.running().exit(1, exited(3, 9)).exit(0, stopped(killed(SIGTERM, 8))).restart(1).gone();
   agent.failed(1);
@@ -299,14 +299,14 @@ TEST(AgentPolicy, UnhealthyBlamesNoWorkerThatWeStopped) {
   EXPECT_EQ(agent.result().exit_code, 3);
 }
 
-TEST(AgentPolicy, UnhealthyAcceptsThatAWorkerIsDone) {
+TEST(AgentPolicy, UnhealthyAcceptsADoneWorker) {
   Fixture agent;
   EXPECT_THAT(agent.running().exit(1, exited(3)).quiet().exit(0, exited(0)).words(),
               ElementsAre("report exited"));
   EXPECT_EQ(agent.state(), AgentState::kUnhealthy);
 }
 
-TEST(AgentPolicy, UnhealthyGoesOnWithTheNextRound) {
+TEST(AgentPolicy, UnhealthyContinuesWithTheNextRound) {
   Fixture agent(2);
   agent.running().exit(1, exited(3)).exit(0, exited(4)).restart(1).gone().quiet();
   EXPECT_EQ(agent.state(), AgentState::kInit);
@@ -319,7 +319,7 @@ TEST(AgentPolicy, UnhealthyGoesOnWithTheNextRound) {
   EXPECT_THAT(agent.result().message, EndsWith("none of 2 restarts is left"));
 }
 
-TEST(AgentPolicy, UnhealthyTellsWithHowManyNodesItGoesOn) {
+TEST(AgentPolicy, UnhealthyReportsTheNumberOfRemainingNodes) {
   Fixture agent;
   agent.found().round(1, 0, 3, 2).restart(1).end_by_us().quiet();
   EXPECT_THAT(agent.round(2, 0, 2, 1).words(), ElementsAre("report restarting", "start"));
@@ -329,7 +329,7 @@ TEST(AgentPolicy, UnhealthyTellsWithHowManyNodesItGoesOn) {
   EXPECT_EQ(std::get<rdzv::Join>(agent.said()).node.highest_round, 2u);
 }
 
-TEST(AgentPolicy, UnhealthyEndsWithTheJob) {
+TEST(AgentPolicy, UnhealthyFinishesWhenTheJobEnds) {
   Fixture agent;
   agent.running().exit(1, exited(3)).quiet();
   EXPECT_THAT(agent.failed(5, "m", 9).words(), ElementsAre("stop 15 10", "report stopping"));
@@ -340,7 +340,7 @@ TEST(AgentPolicy, UnhealthyEndsWithTheJob) {
   EXPECT_EQ(agent.result().failures.size(), 1u);
 }
 
-TEST(AgentPolicy, UnhealthyTellsThatTheJobIsOverAlsoWhenItStopsAlready) {
+TEST(AgentPolicy, UnhealthyReportsTheEndOfTheJobWhileStopping) {
   Fixture agent;
   agent.running().exit(1, exited(3)).restart(1).quiet();
   EXPECT_THAT(agent.failed(1).words(), ElementsAre("report note"));
@@ -359,7 +359,7 @@ TEST(AgentPolicy, UnhealthyLeavesOnRequest) {
             "with code 3");
 }
 
-TEST(AgentPolicy, UnhealthyIsLostWithTheGuardian) {
+TEST(AgentPolicy, UnhealthyBecomesUnknownWhenTheGuardianDies) {
   Fixture agent(1);
   EXPECT_THAT(agent.running().exit(1, exited(3)).quiet().lost().words(),
               ElementsAre("leave", "finish 71"));
@@ -367,7 +367,7 @@ TEST(AgentPolicy, UnhealthyIsLostWithTheGuardian) {
 
 // --- STOPPED and FAILED --------------------------------------------------------------------------
 
-TEST(AgentPolicy, StoppedWaitsUntilNothingIsLeft) {
+TEST(AgentPolicy, StoppedWaitsUntilAllProcessesHaveEnded) {
   Fixture agent(5);
   agent.found().round(1).stop(SIGINT).quiet();
   EXPECT_THAT(agent.started(0).words(), ElementsAre("report started"));
@@ -379,7 +379,7 @@ TEST(AgentPolicy, StoppedWaitsUntilNothingIsLeft) {
   EXPECT_THAT(agent.result().failures, IsEmpty());
 }
 
-TEST(AgentPolicy, StoppedKillsAtOnceWhenAskedAgain) {
+TEST(AgentPolicy, StoppedKillsAtOnceOnASecondRequest) {
   Fixture agent;
   EXPECT_THAT(agent.running().stop(SIGTERM).quiet().stop(SIGINT).words(),
               ElementsAre("stop 9 0.", "report stopping"));
@@ -387,7 +387,7 @@ TEST(AgentPolicy, StoppedKillsAtOnceWhenAskedAgain) {
   EXPECT_EQ(agent.result().exit_code, 128 + SIGTERM) << "the first request names the reason";
 }
 
-TEST(AgentPolicy, StoppedHearsNothingMore) {
+TEST(AgentPolicy, StoppedIgnoresLaterEvents) {
   Fixture agent(5);
   agent.running().stop().exit(0, exited(7)).quiet();
   agent.restart(1).evicted(1).round(2).succeeded().failed(1);
@@ -397,12 +397,12 @@ TEST(AgentPolicy, StoppedHearsNothingMore) {
   ASSERT_EQ(agent.result().failures.size(), 1u);
 }
 
-TEST(AgentPolicy, StoppedIsLostWithTheGuardian) {
+TEST(AgentPolicy, StoppedBecomesUnknownWhenTheGuardianDies) {
   Fixture agent;
   EXPECT_THAT(agent.running().stop().quiet().lost().words(), ElementsAre("leave", "finish 71"));
 }
 
-TEST(AgentPolicy, FailedKeepsTheFirstVerdictAndHurries) {
+TEST(AgentPolicy, FailedKeepsTheFirstResultAndKillsOnRequest) {
   Fixture agent;
   agent.running().exit(1, exited(3)).restart(1).failed(1).quiet();
   EXPECT_THAT(agent.succeeded().restart(1).round(2).words(), IsEmpty());
@@ -414,7 +414,7 @@ TEST(AgentPolicy, FailedKeepsTheFirstVerdictAndHurries) {
 
 // --- SUCCEEDED -----------------------------------------------------------------------------------
 
-TEST(AgentPolicy, SucceededEndsWithTheJob) {
+TEST(AgentPolicy, SucceededFinishesWhenTheJobEnds) {
   Fixture agent;
   EXPECT_THAT(agent.done().quiet().succeeded().words(), ElementsAre("finish 0"));
   EXPECT_EQ(agent.result().state, AgentState::kSucceeded);
@@ -433,7 +433,7 @@ TEST(AgentPolicy, SucceededNamesTheNodesThatWereLost) {
   EXPECT_EQ(agent.result().message, result.message);
 }
 
-TEST(AgentPolicy, SucceededIsCalledBack) {
+TEST(AgentPolicy, SucceededJoinsAgainOnRestart) {
   Fixture agent(1);
   EXPECT_THAT(agent.done().quiet().restart(1, "rank 2 on m exited with code 1").words(),
               ElementsAre("report note", "join 1"));
@@ -464,7 +464,7 @@ TEST(AgentPolicy, SucceededFailsWhenTheCoordinatorIsLost) {
               ElementsAre("finish 77"));
 }
 
-TEST(AgentPolicy, FinalStatesTakeNoEvent) {
+TEST(AgentPolicy, FinalStatesIgnoreEvents) {
   Fixture agent;
   agent.done().succeeded().quiet();
   agent.stop().lost().gone().round(2).restart(1);
@@ -484,7 +484,7 @@ struct ResultCase {
 
 class ResultCode : public ::testing::TestWithParam<ResultCase> {};
 
-TEST_P(ResultCode, GoesByTheCause) {
+TEST_P(ResultCode, DependsOnTheCause) {
   JobResult result;
   result.outcome = GetParam().outcome;
   result.cause = GetParam().cause;
@@ -516,7 +516,7 @@ struct NotStartedCase {
 
 class NotStarted : public ::testing::TestWithParam<NotStartedCase> {};
 
-TEST_P(NotStarted, IsRetriedOnlyIfThatMayHelp) {
+TEST_P(NotStarted, IsRetriedOnlyIfARetryMayHelp) {
   const NotStartedCase& param = GetParam();
   Fixture agent(1);
   agent.found().round(1).quiet().exit(0, param.exit);
@@ -539,14 +539,14 @@ INSTANTIATE_TEST_SUITE_P(
                       NotStartedCase{"open", not_started(EACCES, "open"), kExitCannotLog, false}),
     [](const auto& test) { return test.param.name; });
 
-TEST(AgentPolicy, AFailureThatRepeatsItselfOutranksAnEarlierOne) {
+TEST(AgentPolicy, RepeatedFailureTakesPrecedenceOverAnEarlierOne) {
   Fixture agent(3);
   agent.found().round(1).exit(0, exited(1, 1)).quiet();
   EXPECT_THAT(agent.exit(1, not_started(ENOENT, "exec", 2)).words(),
               ElementsAre("report exited", "close 72"));
 }
 
-TEST(AgentPolicy, AnExitThatNobodySawIsAFailure) {
+TEST(AgentPolicy, UnknownExitIsAFailure) {
   Fixture agent;
   agent.running().exit(0, WorkerExit{}).restart(1).exit(1, stopped(killed(SIGTERM))).gone();
   EXPECT_EQ(std::get<rdzv::Join>(agent.said()).node.highest_round, 1u);
@@ -557,7 +557,7 @@ TEST(AgentPolicy, AnExitThatNobodySawIsAFailure) {
 
 // The shape of the whole table: every state but the last answers the loss of supervision and passes
 // on what people want to read, and only contradictions lead to UNKNOWN.
-TEST(AgentPolicyTable, IsSound) {
+TEST(AgentPolicyTable, IsConsistent) {
   const PolicyTable& table = policy_table();
   for (std::size_t state = 0; state < kAgentStates; ++state) {
     const bool is_unknown = state == static_cast<std::size_t>(AgentState::kUnknown);
@@ -570,8 +570,8 @@ TEST(AgentPolicyTable, IsSound) {
     }
     const auto lost = static_cast<std::size_t>(PolicyInput::kSupervisionLost);
     EXPECT_EQ(table[state][lost].step, is_unknown ? PolicyStep::kIgnore : PolicyStep::kLose);
-    const auto note = static_cast<std::size_t>(PolicyInput::kNote);
-    EXPECT_EQ(table[state][note].step, is_unknown ? PolicyStep::kIgnore : PolicyStep::kTell);
+    const auto note = static_cast<std::size_t>(PolicyInput::kProgress);
+    EXPECT_EQ(table[state][note].step, is_unknown ? PolicyStep::kIgnore : PolicyStep::kReport);
   }
 }
 

@@ -119,11 +119,11 @@ class Wanderer {
         const auto* round = std::get_if<rdzv::Round>(&action);
         const auto* restart = std::get_if<rdzv::Restart>(&action);
         const auto* evicted = std::get_if<rdzv::Evicted>(&action);
-        std::uint64_t heard = 0;
-        if (round != nullptr && round->to == node.id) heard = round->record->round;
-        if (restart != nullptr && restart->to == node.id) heard = restart->round;
-        if (evicted != nullptr && evicted->to == node.id) heard = evicted->round;
-        node.highest_round = std::max(node.highest_round, heard);
+        std::uint64_t record_activity = 0;
+        if (round != nullptr && round->to == node.id) record_activity = round->record->round;
+        if (restart != nullptr && restart->to == node.id) record_activity = restart->round;
+        if (evicted != nullptr && evicted->to == node.id) record_activity = evicted->round;
+        node.highest_round = std::max(node.highest_round, record_activity);
       }
     }
   }
@@ -197,7 +197,7 @@ class Scene {
   }
 
   void found(std::size_t agent) {
-    feed(agent, core::RendezvousFound{"node" + std::to_string(agent),
+    feed(agent, core::RendezvousReady{"node" + std::to_string(agent),
                                       "10.0.0." + std::to_string(agent + 1)});
   }
   void fail_worker(std::size_t agent) {
@@ -231,18 +231,18 @@ class Scene {
     queue_.emplace_back(agent, event);
     if (std::exchange(is_feeding_, true)) return;
     while (!queue_.empty()) {
-      const auto [next, heard] = std::move(queue_.front());
+      const auto [next, record_activity] = std::move(queue_.front());
       queue_.pop_front();
       now_ += std::chrono::milliseconds(1);
       std::vector<core::PolicyAction> actions;
-      agents_[next]->step(heard, now_, &actions);
+      agents_[next]->step(record_activity, now_, &actions);
       for (const core::PolicyAction& action : actions) carry_out(next, action);
     }
     is_feeding_ = false;
   }
 
   void carry_out(std::size_t agent, const core::PolicyAction& action) {
-    if (const auto* said = std::get_if<core::Say>(&action)) {
+    if (const auto* said = std::get_if<core::Send>(&action)) {
       say(agent, said->statement);
     } else if (std::holds_alternative<core::StartGroup>(action)) {
       arrow(agent_name(agent), worker_name(agent), "start");
@@ -302,11 +302,11 @@ std::string draw_restart() {
   return scene.drawn();
 }
 
-TEST(Diagrams, ThePageShowsThePhasesOfARound) { expect_on_page("round", draw_round()); }
+TEST(Diagrams, DocumentShowsThePhasesOfARound) { expect_on_page("round", draw_round()); }
 
-TEST(Diagrams, ThePageShowsTheStatesOfAnAgent) { expect_on_page("states", draw_states()); }
+TEST(Diagrams, DocumentShowsTheStatesOfAnAgent) { expect_on_page("states", draw_states()); }
 
-TEST(Diagrams, ThePageShowsHowAWorkersFailureRestartsAll) {
+TEST(Diagrams, DocumentShowsTheRestartAfterAWorkerFailure) {
   expect_on_page("restart", draw_restart());
 }
 

@@ -15,7 +15,7 @@ const Instant kStart(1000s);
 
 TEST(Liveness, ASilentNodeIsLostAtNodeTimeoutAndNotBefore) {
   Liveness liveness(5s, 50ms);
-  liveness.heard(kA, kStart);
+  liveness.record_activity(kA, kStart);
   EXPECT_EQ(liveness.next_deadline(), kStart + 5s);
   EXPECT_TRUE(liveness.take_lost(kStart + 5s - 1ns).empty());
   const auto lost = liveness.take_lost(kStart + 5s);
@@ -26,7 +26,7 @@ TEST(Liveness, ASilentNodeIsLostAtNodeTimeoutAndNotBefore) {
 
 TEST(Liveness, AClosedSessionIsLostAfterTheReconnectGrace) {
   Liveness liveness(5s, 50ms);
-  liveness.heard(kA, kStart);
+  liveness.record_activity(kA, kStart);
   liveness.session_closed(kA, kStart + 1s);
   EXPECT_EQ(liveness.next_deadline(), kStart + 1050ms);
   const auto lost = liveness.take_lost(kStart + 1050ms);
@@ -36,26 +36,26 @@ TEST(Liveness, AClosedSessionIsLostAfterTheReconnectGrace) {
 
 TEST(Liveness, ASessionThatResumesInTimeIsNotLost) {
   Liveness liveness(5s, 50ms);
-  liveness.heard(kA, kStart);
+  liveness.record_activity(kA, kStart);
   liveness.session_closed(kA, kStart + 1s);
-  liveness.heard(kA, kStart + 1040ms);
+  liveness.record_activity(kA, kStart + 1040ms);
   EXPECT_TRUE(liveness.take_lost(kStart + 1060ms).empty());
 }
 
 TEST(Liveness, ClosingAgainDoesNotProlongTheGrace) {
   Liveness liveness(5s, 50ms);
-  liveness.heard(kA, kStart);
+  liveness.record_activity(kA, kStart);
   liveness.session_closed(kA, kStart);
   liveness.session_closed(kA, kStart + 40ms);
   EXPECT_EQ(liveness.take_lost(kStart + 50ms).size(), 1u);
 }
 
-TEST(Liveness, AGapAboveAQuarterOfTheTimeoutCountsForNobody) {
+TEST(Liveness, GapAboveAQuarterOfTheTimeoutIsNotChargedToAnyNode) {
   Liveness liveness(4s, 50ms);
-  liveness.heard(kA, kStart);
-  liveness.heard(kB, kStart);
+  liveness.record_activity(kA, kStart);
+  liveness.record_activity(kB, kStart);
   liveness.session_closed(kB, kStart);
-  EXPECT_TRUE(liveness.excuse(60s));
+  EXPECT_TRUE(liveness.add_gap(60s));
   EXPECT_TRUE(liveness.take_lost(kStart + 60s).empty());
   EXPECT_EQ(liveness.take_lost(kStart + 60s + 50ms).size(), 1u);
   EXPECT_EQ(liveness.take_lost(kStart + 64s).size(), 1u);
@@ -63,14 +63,14 @@ TEST(Liveness, AGapAboveAQuarterOfTheTimeoutCountsForNobody) {
 
 TEST(Liveness, ASmallGapChangesNothing) {
   Liveness liveness(4s, 50ms);
-  liveness.heard(kA, kStart);
-  EXPECT_FALSE(liveness.excuse(1s));
+  liveness.record_activity(kA, kStart);
+  EXPECT_FALSE(liveness.add_gap(1s));
   EXPECT_EQ(liveness.take_lost(kStart + 4s).size(), 1u);
 }
 
 TEST(Liveness, AForgottenNodeIsNeverLost) {
   Liveness liveness(5s, 50ms);
-  liveness.heard(kA, kStart);
+  liveness.record_activity(kA, kStart);
   liveness.forget(kA);
   EXPECT_TRUE(liveness.take_lost(kStart + 60s).empty());
   EXPECT_EQ(liveness.silence(kA, kStart), 0s);
@@ -79,7 +79,7 @@ TEST(Liveness, AForgottenNodeIsNeverLost) {
 // Nobody that beats within the interval is lost while delays stay below what the timeout leaves,
 // and whoever stops is lost within the timeout of its last beat, although the deadline is only a
 // bound.
-TEST(Liveness, BeatingNodesLiveAndSilentOnesAreFoundInTime) {
+TEST(Liveness, NodesWithHeartbeatsLiveAndSilentOnesAreLostInTime) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     Rng rng(seed);
     Liveness liveness(5s, 50ms);
@@ -88,7 +88,7 @@ TEST(Liveness, BeatingNodesLiveAndSilentOnesAreFoundInTime) {
     Instant last_beat[kNodes];
     bool lost[kNodes] = {};
     for (std::uint64_t i = 0; i < kNodes; ++i) {
-      liveness.heard({0, i}, kStart);
+      liveness.record_activity({0, i}, kStart);
       last_beat[i] = kStart;
       next_beat[i] = kStart + Duration(rng.next() % 1'000'000'000);
     }
@@ -105,7 +105,7 @@ TEST(Liveness, BeatingNodesLiveAndSilentOnesAreFoundInTime) {
         next_beat[i] = now + 1s + Duration(rng.next() % 3'000'000'000);
         if (i == silent && now >= silent_from) next_beat[i] = Instant::max();
         if (i == silent && now >= silent_from) continue;
-        liveness.heard({0, i}, now);
+        liveness.record_activity({0, i}, now);
         last_beat[i] = now;
       }
       for (const Liveness::Loss& loss : liveness.take_lost(now)) {

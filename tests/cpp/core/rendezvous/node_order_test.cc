@@ -12,13 +12,13 @@
 namespace elastic::core {
 namespace {
 
-TEST(NodeOrder, CountsAsPeopleDo) {
+TEST(NodeOrder, ComparesNumbersByValue) {
   const std::vector<std::string> expected = {"",       "10.0.0.9_5_0", "10.0.0.10_3_0", "a1",
                                              "a01x",   "a2",           "node2",         "node2a",
                                              "node10", "node10_2",     "node10_10",     "x000"};
   for (std::size_t i = 0; i < expected.size(); ++i) {
     for (std::size_t j = 0; j < expected.size(); ++j) {
-      const int by = natural_compare(expected[i], expected[j]);
+      const int by = compare_natural(expected[i], expected[j]);
       EXPECT_EQ(by < 0, i < j) << expected[i] << " and " << expected[j];
       EXPECT_EQ(by == 0, i == j) << expected[i] << " and " << expected[j];
     }
@@ -36,27 +36,27 @@ TEST(NodeOrder, NaturalOrderIsAnOrderOverRandomTexts) {
     const std::string a = text();
     const std::string b = text();
     const std::string c = text();
-    ASSERT_EQ(natural_compare(a, b) < 0, natural_compare(b, a) > 0) << a << " " << b;
-    ASSERT_EQ(natural_compare(a, b) == 0, a == b) << a << " " << b;
-    if (natural_compare(a, b) < 0 && natural_compare(b, c) < 0) {
-      ASSERT_LT(natural_compare(a, c), 0) << a << " " << b << " " << c;
+    ASSERT_EQ(compare_natural(a, b) < 0, compare_natural(b, a) > 0) << a << " " << b;
+    ASSERT_EQ(compare_natural(a, b) == 0, a == b) << a << " " << b;
+    if (compare_natural(a, b) < 0 && compare_natural(b, c) < 0) {
+      ASSERT_LT(compare_natural(a, c), 0) << a << " " << b << " " << c;
     }
   }
 }
 
-struct Placement {
+struct RankCase {
   const char* name;
-  std::vector<RankClaim> claims;
+  std::vector<RankRequest> claims;
   std::vector<int> expected;
 };
 
-RankClaim claim(std::uint64_t id, std::string_view name, int held = -1, int wished = -1,
-                int hint = -1, std::string_view topology = "") {
+RankRequest claim(std::uint64_t id, std::string_view name, int held = -1, int wished = -1,
+                  int hint = -1, std::string_view topology = "") {
   return {NodeId{0, id}, name, held, wished, hint, topology};
 }
 
-TEST(NodeOrder, PlacesNodes) {
-  const Placement placements[] = {
+TEST(NodeOrder, AssignsRanks) {
+  const RankCase placements[] = {
       {"natural order", {claim(1, "node10"), claim(2, "node2")}, {1, 0}},
       {"survivors keep theirs", {claim(1, "b", 0), claim(2, "a", 1)}, {0, 1}},
       {"a replacement takes the freed one",
@@ -73,26 +73,26 @@ TEST(NodeOrder, PlacesNodes) {
        {1, 0, 2}},
       {"one name twice", {claim(9, "a"), claim(4, "a")}, {1, 0}},
   };
-  for (const Placement& one : placements) {
-    EXPECT_EQ(place_nodes(one.claims), one.expected) << one.name;
+  for (const RankCase& one : placements) {
+    EXPECT_EQ(assign_node_ranks(one.claims), one.expected) << one.name;
   }
 }
 
 // Every way in which up to six nodes may have held ranks before, in every order of arrival: ranks
 // are dense and unique, survivors stay, and the order plays no part.
-TEST(NodeOrder, IsAFunctionOfTheSetInEveryOrder) {
+TEST(NodeOrder, ResultDoesNotDependOnTheOrder) {
   const std::vector<std::string> names = {"n1", "n2", "n10", "n03", "m7", "n20"};
   for (std::size_t size = 1; size <= names.size(); ++size) {
     for (std::size_t survivors = 0; survivors < (std::size_t{1} << size); ++survivors) {
       // The survivors held ranks of a world that was two nodes larger, spread by their place.
-      std::vector<RankClaim> claims;
+      std::vector<RankRequest> claims;
       for (std::size_t i = 0; i < size; ++i) {
         const bool survives = (survivors >> i) & 1;
         claims.push_back(
             claim(i + 1, names[i], survives ? static_cast<int>((i * 5 + 1) % (size + 2)) : -1));
       }
       std::vector<int> held;
-      for (const RankClaim& one : claims) held.push_back(one.held_rank);
+      for (const RankRequest& one : claims) held.push_back(one.held_rank);
       std::sort(held.begin(), held.end());
       const auto first_held = std::find_if(held.begin(), held.end(), [](int h) { return h >= 0; });
       if (std::adjacent_find(first_held, held.end()) != held.end()) continue;
@@ -101,9 +101,9 @@ TEST(NodeOrder, IsAFunctionOfTheSetInEveryOrder) {
       std::iota(order.begin(), order.end(), std::size_t{0});
       std::vector<int> reference;
       do {
-        std::vector<RankClaim> arrived;
+        std::vector<RankRequest> arrived;
         for (const std::size_t i : order) arrived.push_back(claims[i]);
-        const std::vector<int> placed = place_nodes(arrived);
+        const std::vector<int> placed = assign_node_ranks(arrived);
         std::vector<int> ranks(size);
         for (std::size_t i = 0; i < size; ++i) ranks[order[i]] = placed[i];
         std::vector<int> sorted = ranks;

@@ -10,7 +10,7 @@
 namespace elastic::core {
 namespace {
 
-TEST(RankAssign, NobodyGivesNothing) { EXPECT_TRUE(assign_ranks({}).empty()); }
+TEST(RankAssign, NoNodesGiveNoRanks) { EXPECT_TRUE(assign_ranks({}).empty()); }
 
 TEST(RankAssign, RolesInterleaveByNodeRank) {
   const auto nodes = assign_ranks({{1, "a"}, {1, "b"}, {2, "a"}});
@@ -75,7 +75,7 @@ TEST(RankAssign, AgreesWithTheClosedFormWhenAllNodesAreAlike) {
   }
 }
 
-TEST(RankAssign, GivesWorkersTheirPlacesInARound) {
+TEST(RankAssign, AssignsRanksToWorkers) {
   RoundRecord record;
   record.round = 3;
   record.generation = 2;

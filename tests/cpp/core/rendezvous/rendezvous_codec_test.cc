@@ -28,7 +28,7 @@ void fill(Job* job) {
   job->leave("c");
 }
 
-TEST(RendezvousCodec, DecodingWhatWasEncodedGivesTheSameState) {
+TEST(RendezvousCodec, DecodingReturnsTheEncodedState) {
   Job job(with_restarts());
   fill(&job);
   const std::string bytes = job.machine().encode();
@@ -62,7 +62,7 @@ TEST(RendezvousCodec, AClosedStateIsKept) {
   EXPECT_EQ(*other.result(), job.result());
 }
 
-TEST(RendezvousCodec, OtherSettingsAreRefusedWithBothValues) {
+TEST(RendezvousCodec, OtherSettingsAreRejectedWithBothValues) {
   Job job(nnodes(2, 2));
   job.join("a");
   Rendezvous other(nnodes(3, 3), job.now());
@@ -81,7 +81,7 @@ TEST(RendezvousCodec, ANewerVersionIsNamed) {
   EXPECT_EQ(job.machine().load("Y2FuaW1hZGFt", job.now()).code(), StatusCode::kPeerViolation);
 }
 
-TEST(RendezvousCodec, EveryPrefixIsRefusedAndChangesNothing) {
+TEST(RendezvousCodec, EveryPrefixIsRejectedAndChangesNothing) {
   Job job(with_restarts());
   fill(&job);
   const std::string bytes = job.machine().encode();
@@ -143,10 +143,10 @@ class Replica {
     EXPECT_TRUE(machine_.load(*shared, now).ok());
     return Said(std::move(actions));
   }
-  Said look(const std::string& shared, std::uint64_t heard, Instant now) {
+  Said look(const std::string& shared, std::uint64_t record_activity, Instant now) {
     EXPECT_TRUE(machine_.load(shared, now).ok());
     std::vector<RendezvousAction> actions;
-    machine_.remind(job_->id(name_), heard, now, &actions);
+    machine_.remind(job_->id(name_), record_activity, now, &actions);
     return Said(std::move(actions));
   }
   Rendezvous& machine() { return machine_; }
@@ -158,7 +158,7 @@ class Replica {
   Rendezvous machine_;
 };
 
-TEST(RendezvousShared, NodesLearnFromTheStateWhatOthersDecided) {
+TEST(RendezvousShared, NodesReceiveDecisionsThroughTheState) {
   Job job(nnodes(2, 2));
   std::string shared;
   Replica a(&job, "a");
@@ -178,7 +178,7 @@ TEST(RendezvousShared, NodesLearnFromTheStateWhatOthersDecided) {
   EXPECT_NE(a.look(shared, 1, now).to<rdzv::Closed>(a.info().id), nullptr);
 }
 
-TEST(RendezvousShared, ABeatThatDoesNotChangeIsSilence) {
+TEST(RendezvousShared, UnchangedHeartbeatIsSilence) {
   Job job(nnodes(1, 2));
   std::string shared;
   Replica a(&job, "a");
@@ -202,7 +202,7 @@ TEST(RendezvousShared, ABeatThatDoesNotChangeIsSilence) {
   EXPECT_NE(b.look(shared, 1, now + 3600s).to<rdzv::Evicted>(b.info().id), nullptr);
 }
 
-TEST(RendezvousShared, ATimeLimitRunsOnHoweverOftenTheStateIsWritten) {
+TEST(RendezvousShared, DeadlineIsNotExtendedByWrites) {
   Job job(nnodes(1, 3));
   std::string shared;
   Replica a(&job, "a");
@@ -223,7 +223,7 @@ TEST(RendezvousShared, ATimeLimitRunsOnHoweverOftenTheStateIsWritten) {
   EXPECT_EQ(a.act(&shared, rdzv::Tick{}, now).count<rdzv::Round>(), 2);
 }
 
-TEST(RendezvousShared, TheNextRankKeepsTimeWhenTheLowestIsSilent) {
+TEST(RendezvousShared, NextRankIsTimekeeperWhenTheLowestIsSilent) {
   Job job(nnodes(2, 2));
   std::string shared;
   Replica a(&job, "a");

@@ -16,7 +16,7 @@ TEST(RendezvousDone, AllDoneSucceeds) {
   job.join_all({"a", "b"});
   const Said first = job.done("a");
   ASSERT_NE(job.told<rdzv::Waiting>(first, "a"), nullptr);
-  EXPECT_THAT(job.told<rdzv::Waiting>(first, "a")->sentence,
+  EXPECT_THAT(job.told<rdzv::Waiting>(first, "a")->message,
               HasSubstr("1 done, waiting for 1 node to finish"));
   const Said said = job.done("b");
   EXPECT_EQ(said.count<rdzv::Closed>(), 2);
@@ -32,7 +32,7 @@ TEST(RendezvousDone, ADoneNodeWaitsForWorkersWithoutLimit) {
   EXPECT_TRUE(job.is_running());
 }
 
-TEST(RendezvousDone, ASpareIsToldTheResult) {
+TEST(RendezvousDone, SpareReceivesTheResult) {
   Job job(nnodes(1, 1));
   job.join("a");
   job.join("spare");
@@ -48,13 +48,13 @@ TEST(RendezvousDone, AJoinerNeverRestartsAJobWithADoneNode) {
   job.done("a");
   const Said said = job.join("late");
   EXPECT_EQ(said.count<rdzv::Restart>(), 0);
-  EXPECT_THAT(job.told<rdzv::Waiting>(said, "late")->sentence, HasSubstr("has finished nodes"));
+  EXPECT_THAT(job.told<rdzv::Waiting>(said, "late")->message, HasSubstr("has finished nodes"));
   job.run(100s, {"a", "b", "late"});
   EXPECT_TRUE(job.is_running());
   EXPECT_NE(job.told<rdzv::Closed>(job.done("b"), "late"), nullptr);
 }
 
-TEST(RendezvousDone, GrowthThatWasComingStopsAtTheFirstDone) {
+TEST(RendezvousDone, PendingGrowthIsCancelledByTheFirstDone) {
   Job job(nnodes(1, 4));
   job.join_all({"a", "b"});
   job.run(31s, {"a", "b"});
@@ -66,7 +66,7 @@ TEST(RendezvousDone, GrowthThatWasComingStopsAtTheFirstDone) {
   EXPECT_TRUE(job.is_running());
 }
 
-TEST(RendezvousDone, AWorkerFailureCallsDoneNodesBack) {
+TEST(RendezvousDone, WorkerFailureRecallsDoneNodes) {
   Job job(with(nnodes(2, 2), [](JobSettings& s) { s.max_restarts = 1; }));
   job.join_all({"a", "b"});
   job.done("a");
@@ -78,7 +78,7 @@ TEST(RendezvousDone, AWorkerFailureCallsDoneNodesBack) {
   EXPECT_EQ(job.share("a").record->restarts, 1);
 }
 
-TEST(RendezvousDone, ALossWithEnoughSurvivorsLeavesDoneNodesAlone) {
+TEST(RendezvousDone, LossWithEnoughSurvivorsDoesNotRecallDoneNodes) {
   Job job(nnodes(2, 4));
   job.join_all({"a", "b", "c", "d"});
   job.done("a");
@@ -95,7 +95,7 @@ TEST(RendezvousDone, ALossWithEnoughSurvivorsLeavesDoneNodesAlone) {
   EXPECT_EQ(end.count<rdzv::Closed>(), 3) << "a, done since the round before, is told too";
 }
 
-TEST(RendezvousDone, ALossCallsDoneNodesBackWhenTheSurvivorsAreTooFew) {
+TEST(RendezvousDone, LossRecallsDoneNodesWhenTheSurvivorsAreTooFew) {
   Job job(nnodes(2, 3));
   job.join_all({"a", "b", "c"});
   job.done("a");
@@ -107,7 +107,7 @@ TEST(RendezvousDone, ALossCallsDoneNodesBackWhenTheSurvivorsAreTooFew) {
   EXPECT_EQ(job.share("a").record->restarts, 0) << "a and b are enough: the loss was free";
 }
 
-TEST(RendezvousDone, ADoneNodeOfAnEarlierRoundIsCalledBackOnlyIfItIsNeeded) {
+TEST(RendezvousDone, DoneNodeOfAnEarlierRoundIsRecalledOnlyIfNeeded) {
   Job job(with(nnodes(2, 4), [](JobSettings& s) { s.max_restarts = 3; }));
   job.join_all({"a", "b", "c", "d"});
   job.done("a");
@@ -198,7 +198,7 @@ TEST(RendezvousDone, ADoneNodeThatIsLostHasFinishedItsWork) {
   EXPECT_EQ(job.result().message, "all nodes have finished; a was lost after that");
 }
 
-TEST(RendezvousDone, FinishingIsNoScaleDown) {
+TEST(RendezvousDone, FinishingIsNotAScaleDown) {
   Job job(nnodes(3, 3));
   job.join_all({"a", "b", "c"});
   job.done("a");
@@ -277,7 +277,7 @@ TEST(RendezvousDone, BothDoneWhileALossStopsThemRunTheWorkOfTheLost) {
   EXPECT_EQ(job.result().outcome, JobOutcome::kSucceeded);
 }
 
-TEST(RendezvousDone, FailedWorkersAreMadeGoodByTheFinishersIfTheirNodeGoesToo) {
+TEST(RendezvousDone, DoneNodesReplaceAFailedNodeThatLeaves) {
   Job job(with(nnodes(1, 2), [](JobSettings& s) { s.max_restarts = 1; }));
   job.join_all({"a", "b"});
   job.done("a");

@@ -23,10 +23,10 @@ class Growing : public Job {
   const JobSettings& settings_of() const { return settings(); }
 };
 
-TEST(RendezvousGrowth, NewcomersAreAdmittedWhenTheyHaveSettled) {
+TEST(RendezvousGrowth, NewNodesAreAdmittedAfterTheSettleTime) {
   Growing job(nnodes(1, 8));
   const Said said = job.join("c");
-  EXPECT_THAT(job.told<rdzv::Waiting>(said, "c")->sentence,
+  EXPECT_THAT(job.told<rdzv::Waiting>(said, "c")->message,
               HasSubstr("1 node more will be admitted in 2 s"));
   EXPECT_EQ(job.machine().waiting_nodes(), 1);
   job.run(1900ms, {"a", "b", "c"});
@@ -53,7 +53,7 @@ TEST(RendezvousGrowth, LateNodesWithinTheSettleTimeCostOneRestart) {
   EXPECT_EQ(job.round(), 2u);
 }
 
-TEST(RendezvousGrowth, NewcomersThatKeepComingDoNotPostponeItForEver) {
+TEST(RendezvousGrowth, FurtherJoinsDelayGrowthByALimitedTime) {
   Growing job(nnodes(1, 100));
   int joined = 0;
   while (job.is_running() && joined < 60) {
@@ -70,13 +70,13 @@ TEST(RendezvousGrowth, WithoutSettleItGrowsAtOnce) {
   EXPECT_EQ(job.told<rdzv::Restart>(said, "a")->cause, rdzv::RestartCause::kGrowth);
 }
 
-TEST(RendezvousGrowth, ThereIsNothingToWaitForWhenAllPlacesAreTaken) {
+TEST(RendezvousGrowth, GrowthIsImmediateAtMaxNodes) {
   Growing job(nnodes(1, 3));
   const Said said = job.join("c");
   EXPECT_EQ(said.count<rdzv::Restart>(), 2);
 }
 
-TEST(RendezvousGrowth, ALeaverIsNotAdmitted) {
+TEST(RendezvousGrowth, NodeThatLeavesIsNotAdmitted) {
   Growing job(nnodes(1, 8));
   job.join("c");
   job.leave("c");
@@ -95,13 +95,13 @@ TEST(RendezvousGrowth, TheLimitOnMembershipChangesStopsGrowthButNotLoss) {
   ASSERT_EQ(job.share("a").record->membership_changes, 1);
   const Said said = job.join("d");
   EXPECT_EQ(said.count<rdzv::Restart>(), 0);
-  EXPECT_THAT(job.told<rdzv::Waiting>(said, "d")->sentence, HasSubstr("all that is allowed"));
+  EXPECT_THAT(job.told<rdzv::Waiting>(said, "d")->message, HasSubstr("all that is allowed"));
   EXPECT_EQ(job.machine().spare_nodes(), 1);
   job.leave("c");
   EXPECT_EQ(job.rejoin_all({"a", "b"}).count<rdzv::Round>(), 3) << "a spare replaces the lost node";
 }
 
-TEST(RendezvousGrowth, AFlappingNodeIsAdmittedMoreAndMoreSlowly) {
+TEST(RendezvousGrowth, GrowthBacksOffForAFlappingNode) {
   Growing job(nnodes(1, 8));
   Duration waited[3];
   for (int flap = 0; flap < 3; ++flap) {
@@ -121,7 +121,7 @@ TEST(RendezvousGrowth, AFlappingNodeIsAdmittedMoreAndMoreSlowly) {
   EXPECT_GE(waited[2], 3900ms);
 }
 
-TEST(RendezvousGrowth, SparesTakeOverInTheOrderInWhichTheyCame) {
+TEST(RendezvousGrowth, SparesReplaceLostNodesInJoinOrder) {
   Job job(nnodes(2, 2));
   job.join_all({"a", "b"});
   job.join("z_first");
@@ -132,7 +132,7 @@ TEST(RendezvousGrowth, SparesTakeOverInTheOrderInWhichTheyCame) {
   EXPECT_EQ(job.machine().spare_nodes(), 1);
 }
 
-TEST(RendezvousGrowth, MembersThatRejoinComeBeforeSpares) {
+TEST(RendezvousGrowth, RejoiningMembersPrecedeSpares) {
   Job job(with(nnodes(2, 2), [](JobSettings& s) { s.max_restarts = 1; }));
   job.join_all({"b", "c"});
   job.join("a_spare");
@@ -143,7 +143,7 @@ TEST(RendezvousGrowth, MembersThatRejoinComeBeforeSpares) {
   EXPECT_EQ(job.rank("b"), 0);
 }
 
-TEST(RendezvousGrowth, ALostSpareIsNoReasonToRestart) {
+TEST(RendezvousGrowth, LostSpareDoesNotRestartTheRound) {
   Job job(nnodes(1, 1));
   job.join("a");
   job.join("spare");
@@ -191,7 +191,7 @@ TEST(RendezvousRanks, AreTheSameInEveryOrderOfJoining) {
 // Every set of nodes of a job of five leaves, in every order; the others join again, in every
 // rotation, with as many newcomers: who stays keeps its rank, and the newcomers share the freed
 // ones in order.
-TEST(RendezvousRanks, StayWhoeverLeavesInWhateverOrder) {
+TEST(RendezvousRanks, AreKeptWhicheverNodesLeave) {
   const std::vector<std::string> names = {"a", "b", "c", "d", "e"};
   for (unsigned leaving = 1; leaving < 31; ++leaving) {
     std::vector<std::string> leavers;

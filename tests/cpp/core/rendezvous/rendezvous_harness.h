@@ -102,10 +102,12 @@ class Job {
       const auto* evicted = std::get_if<rdzv::Evicted>(&action);
       if (round != nullptr) shares_[round->to] = *round;
       for (auto& [name, info] : nodes_) {  // the node has heard of it when it speaks next
-        std::uint64_t& heard = info.highest_round;
-        if (round != nullptr && round->to == info.id) heard = round->record->round;
-        if (evicted != nullptr && evicted->to == info.id) heard = std::max(heard, evicted->round);
-        if (restart != nullptr && restart->to == info.id) heard = std::max(heard, restart->round);
+        std::uint64_t& record_activity = info.highest_round;
+        if (round != nullptr && round->to == info.id) record_activity = round->record->round;
+        if (evicted != nullptr && evicted->to == info.id)
+          record_activity = std::max(record_activity, evicted->round);
+        if (restart != nullptr && restart->to == info.id)
+          record_activity = std::max(record_activity, restart->round);
       }
     }
     return Said(std::move(actions));

@@ -73,7 +73,7 @@ TEST(RendezvousLoss, TheBackoffIsReportedToTheNodesThatWait) {
   const Said said = job.rejoin("b");
   ASSERT_NE(job.told<rdzv::Waiting>(said, "b"), nullptr);
   EXPECT_THAT(
-      job.told<rdzv::Waiting>(said, "b")->sentence,
+      job.told<rdzv::Waiting>(said, "b")->message,
       HasSubstr("workers failed within 5 s in 2 rounds in a row: the next one starts in 2 s"));
 }
 
@@ -94,7 +94,7 @@ TEST(RendezvousLoss, ManyFailuresInOneRoundCostOne) {
   EXPECT_EQ(job.share("a").record->restarts, 1);
 }
 
-TEST(RendezvousLoss, ASpentBudgetEndsAllWithTheEarliestCause) {
+TEST(RendezvousLoss, SpentBudgetClosesTheJobWithTheEarliestCause) {
   Job job(budget(2, 3, 0));
   job.join_all({"a", "b", "c"});
   job.fail("a", 1);
@@ -164,7 +164,7 @@ TEST(RendezvousLoss, ALossLongAfterTheErrorsDoesNotExplainThem) {
   EXPECT_EQ(job.share("a").record->restarts, 1);
 }
 
-TEST(RendezvousLoss, SurvivorsGoOnWithoutALostNode) {
+TEST(RendezvousLoss, SurvivorsContinueWithoutALostNode) {
   Job job(nnodes(2, 3));
   job.join_all({"a", "b", "c"});
   job.cut("b");
@@ -226,7 +226,7 @@ TEST(RendezvousLoss, AStalledCoordinatorEvictsNobody) {
   EXPECT_TRUE(job.is_running());
 }
 
-TEST(RendezvousLoss, AStallProlongsEveryWaitForANode) {
+TEST(RendezvousLoss, StallExtendsEveryNodeDeadline) {
   Job job(budget(2, 2, 1));
   job.join_all({"a", "b"});
   job.fail("a");
@@ -239,7 +239,7 @@ TEST(RendezvousLoss, AStallProlongsEveryWaitForANode) {
   EXPECT_TRUE(job.is_running());
 }
 
-TEST(RendezvousLoss, AnEvictedNodeHearsItAndMayRejoin) {
+TEST(RendezvousLoss, EvictedNodeIsNotifiedAndMayRejoin) {
   Job job(nnodes(1, 2));
   job.join_all({"a", "b"});
   job.run(6s, {"a"});
@@ -252,7 +252,7 @@ TEST(RendezvousLoss, AnEvictedNodeHearsItAndMayRejoin) {
   EXPECT_NE(job.told<rdzv::Waiting>(job.join("b"), "b"), nullptr);
 }
 
-TEST(RendezvousLoss, AJoinThatAnEvictedNodeSaidBeforeItsRoundIsStale) {
+TEST(RendezvousLoss, JoinSentBeforeTheEvictedRoundIsStale) {
   Job job(nnodes(1, 2));
   job.join_all({"a", "b"});
   job.run(6s, {"a"});
@@ -263,7 +263,7 @@ TEST(RendezvousLoss, AJoinThatAnEvictedNodeSaidBeforeItsRoundIsStale) {
   EXPECT_NE(job.told<rdzv::Waiting>(job.join("b"), "b"), nullptr);
 }
 
-TEST(RendezvousLoss, NobodyIsWaitedForLongerThanItsGraceAndTenSeconds) {
+TEST(RendezvousLoss, NoNodeIsAwaitedLongerThanItsGraceAndTenSeconds) {
   Job job(budget(1, 2, 1));
   job.node("b").failure_grace = 5s;
   job.join_all({"a", "b"});
@@ -279,7 +279,7 @@ TEST(RendezvousLoss, NobodyIsWaitedForLongerThanItsGraceAndTenSeconds) {
             "it did not stop its workers within its grace and 10 s");
 }
 
-TEST(RendezvousLoss, ANodeThatStoppedButDoesNotJoinIsNotWaitedForEither) {
+TEST(RendezvousLoss, StoppedNodeThatDoesNotJoinIsEvicted) {
   Job job(budget(1, 2, 1));
   job.join_all({"a", "b"});
   job.fail("a");
@@ -400,7 +400,7 @@ TEST(RendezvousLoss, TheShortageBeginsWhenTheOthersHaveStopped) {
   EXPECT_TRUE(job.is_closed());
 }
 
-TEST(RendezvousLoss, LossWhileTheNextRoundIsFormedIsFelt) {
+TEST(RendezvousLoss, LossWhileFormingChangesTheNextRound) {
   Job job(budget(2, 3, 1));
   job.join_all({"a", "b", "c"});
   job.leave("c");
@@ -412,7 +412,7 @@ TEST(RendezvousLoss, LossWhileTheNextRoundIsFormedIsFelt) {
   EXPECT_EQ(job.share("a").record->restarts, 1);
 }
 
-TEST(RendezvousLoss, ASuspectIsWaitedForBeforeARoundCompletes) {
+TEST(RendezvousLoss, RoundWaitsForASuspectNode) {
   Job job(nnodes(1, 2));
   job.join("a");
   job.cut("a");
@@ -421,7 +421,7 @@ TEST(RendezvousLoss, ASuspectIsWaitedForBeforeARoundCompletes) {
   EXPECT_EQ(said.count<rdzv::Round>(), 2);
 }
 
-TEST(RendezvousLoss, WhenEverybodyHasGoneTheJobEndsAfterTheJoinTimeout) {
+TEST(RendezvousLoss, JobEndsAfterTheJoinTimeoutWithoutNodes) {
   Job job(budget(1, 2, 3));
   job.join_all({"a", "b"});
   job.leave("a");

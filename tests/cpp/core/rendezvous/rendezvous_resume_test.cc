@@ -25,7 +25,7 @@ TEST(RendezvousResume, ASessionThatResumesInTimeChangesNothing) {
   EXPECT_TRUE(job.is_running());
 }
 
-TEST(RendezvousResume, ARoundThatWasMissedIsToldAgain) {
+TEST(RendezvousResume, MissedRoundIsResent) {
   Job job(nnodes(2, 2));
   job.join("a");
   const rdzv::Resume before = job.resume_of("a", NodePhase::kJoined);
@@ -36,7 +36,7 @@ TEST(RendezvousResume, ARoundThatWasMissedIsToldAgain) {
   EXPECT_EQ(job.told<rdzv::Round>(said, "a")->record->round, 1u);
 }
 
-TEST(RendezvousResume, ARestartThatWasMissedIsToldAgain) {
+TEST(RendezvousResume, MissedRestartIsResent) {
   Job job(restarts(2, 2, 1));
   job.join_all({"a", "b"});
   job.fail("a");
@@ -46,7 +46,7 @@ TEST(RendezvousResume, ARestartThatWasMissedIsToldAgain) {
   EXPECT_EQ(job.told<rdzv::Restart>(said, "b")->reason, "rank 0 on a exited with code 1");
 }
 
-TEST(RendezvousResume, WhatANodeDidMeanwhileIsReplayed) {
+TEST(RendezvousResume, ResumeReplaysMissedReports) {
   Job job(restarts(2, 2, 1));
   job.join_all({"a", "b"});
   job.cut("b");
@@ -74,7 +74,7 @@ TEST(RendezvousResume, ALostJoinIsReplayed) {
   EXPECT_EQ(said.count<rdzv::Round>(), 2);
 }
 
-TEST(RendezvousResume, AnEvictedNodeThatResumesHearsIt) {
+TEST(RendezvousResume, ResumingEvictedNodeIsNotified) {
   Job job(nnodes(1, 2));
   job.join_all({"a", "b"});
   job.run(6s, {"a"});
@@ -83,7 +83,7 @@ TEST(RendezvousResume, AnEvictedNodeThatResumesHearsIt) {
   EXPECT_NE(job.told<rdzv::Waiting>(job.join("b"), "b"), nullptr) << "it may rejoin";
 }
 
-TEST(RendezvousResume, AWaitingNodeThatWasForgottenJustJoinsAgain) {
+TEST(RendezvousResume, ForgottenWaitingNodeJoinsAgain) {
   Job job(nnodes(2, 2));
   job.join("a");
   job.run(6s);
@@ -92,7 +92,7 @@ TEST(RendezvousResume, AWaitingNodeThatWasForgottenJustJoinsAgain) {
   EXPECT_EQ(job.join("b").count<rdzv::Round>(), 2);
 }
 
-TEST(RendezvousResume, ADoneNodeThatWasForgottenWaitsInTheBarrierAgain) {
+TEST(RendezvousResume, ForgottenDoneNodeWaitsAtTheBarrierAgain) {
   Job job(nnodes(1, 2));
   job.join_all({"a", "b"});
   job.done("a");
@@ -103,7 +103,7 @@ TEST(RendezvousResume, ADoneNodeThatWasForgottenWaitsInTheBarrierAgain) {
   EXPECT_EQ(job.done("b").count<rdzv::Closed>(), 2);
 }
 
-TEST(RendezvousResume, WhatAnEvictedNodeFinishedDoesNotCount) {
+TEST(RendezvousResume, DoneOfAnEvictedNodeDoesNotCount) {
   Job job(nnodes(1, 1));
   job.join("a");
   job.join("spare");
@@ -113,7 +113,7 @@ TEST(RendezvousResume, WhatAnEvictedNodeFinishedDoesNotCount) {
   EXPECT_NE(job.told<rdzv::Evicted>(job.resume("a", NodePhase::kDone), "a"), nullptr);
 }
 
-TEST(RendezvousResume, AResumeThatCannotFollowIsEvicted) {
+TEST(RendezvousResume, InconsistentResumeIsEvicted) {
   Job job(nnodes(2, 2));
   job.join("a");
   job.join("b");
@@ -122,7 +122,7 @@ TEST(RendezvousResume, AResumeThatCannotFollowIsEvicted) {
   EXPECT_NE(job.told<rdzv::Evicted>(said, "a"), nullptr);
 }
 
-TEST(RendezvousResume, AClosedJobTellsWhoeverResumes) {
+TEST(RendezvousResume, ClosedJobSendsItsResultOnResume) {
   Job job(nnodes(1, 1));
   job.join("a");
   job.done("a");
@@ -131,7 +131,7 @@ TEST(RendezvousResume, AClosedJobTellsWhoeverResumes) {
   EXPECT_NE(job.told<rdzv::Closed>(job.resume("a", NodePhase::kDone), "a"), nullptr);
 }
 
-TEST(RendezvousResume, AnImpossibleRoundIsRefused) {
+TEST(RendezvousResume, ImpossibleRoundIsRejected) {
   Job job(nnodes(2, 2));
   job.join_all({"a", "b"});
   job.restart_coordinator();
@@ -145,7 +145,7 @@ TEST(RendezvousResume, AnImpossibleRoundIsRefused) {
   EXPECT_NE(job.told<rdzv::Refused>(job.step(resume), "a"), nullptr);
 }
 
-TEST(RendezvousRebuild, AnEmptyCoordinatorIsRebuiltWhileWorkersRunOn) {
+TEST(RendezvousRebuild, EmptyCoordinatorIsRebuiltWhileWorkersKeepRunning) {
   Job job(nnodes(2, 3));
   job.join_all({"a", "b", "c"});
   job.restart_coordinator();
@@ -162,14 +162,14 @@ TEST(RendezvousRebuild, AnEmptyCoordinatorIsRebuiltWhileWorkersRunOn) {
   EXPECT_EQ(job.machine().members()[1].name, "b");
 }
 
-TEST(RendezvousRebuild, NewcomersWaitUntilItIsRebuilt) {
+TEST(RendezvousRebuild, NewNodesWaitUntilTheRoundIsRebuilt) {
   Job job(with(nnodes(1, 3), [](JobSettings& s) { s.settle = 0s; }));
   job.join_all({"a", "b"});
   job.run(31s, {"a", "b"});
   job.restart_coordinator();
   job.resume("a", NodePhase::kWorking);
   const Said said = job.join("c");
-  EXPECT_THAT(job.told<rdzv::Waiting>(said, "c")->sentence, HasSubstr("being rebuilt"));
+  EXPECT_THAT(job.told<rdzv::Waiting>(said, "c")->message, HasSubstr("being rebuilt"));
   EXPECT_EQ(said.count<rdzv::Restart>(), 0);
   EXPECT_EQ(job.resume("b", NodePhase::kWorking).count<rdzv::Restart>(), 2) << "now it may grow";
 }
@@ -240,8 +240,7 @@ TEST(RendezvousRebuild, NoRoundCompletesInTheFirstTwoSecondsWithNodesThatHaveSee
   job.join("a");
   const Said said = job.join("b");
   EXPECT_EQ(said.count<rdzv::Round>(), 0) << "max_nodes, but a has seen a round";
-  EXPECT_THAT(job.told<rdzv::Waiting>(said, "b")->sentence,
-              HasSubstr("earlier round to come back"));
+  EXPECT_THAT(job.told<rdzv::Waiting>(said, "b")->message, HasSubstr("earlier round to come back"));
   job.run(1900ms, {"a", "b"});
   EXPECT_TRUE(job.is_forming());
   job.run(200ms, {"a", "b"});
@@ -288,7 +287,7 @@ TEST(RendezvousRebuild, CountersSurvive) {
   EXPECT_EQ(job.round(), 3u);
 }
 
-TEST(RendezvousRebuild, WhatHappenedMeanwhileIsActedUpon) {
+TEST(RendezvousRebuild, EventsDuringTheOutageAreHandled) {
   Job job(restarts(2, 2, 1));
   job.join_all({"a", "b"});
   job.restart_coordinator();
@@ -385,7 +384,7 @@ TEST(RendezvousRebuild, ASpareThatResumesReceivesTheSuccessOfItsJob) {
   EXPECT_NE(job.told<rdzv::Closed>(job.resume("a", NodePhase::kDone), "spare"), nullptr);
 }
 
-TEST(RendezvousRebuild, ARoundThatWasEndingIsTakenUp) {
+TEST(RendezvousRebuild, EndingRoundIsRestored) {
   Job job(restarts(2, 2, 1));
   job.join_all({"a", "b"});
   job.fail("a");
@@ -401,7 +400,7 @@ TEST(RendezvousRebuild, ARoundThatWasEndingIsTakenUp) {
   EXPECT_EQ(job.round(), 2u);
 }
 
-TEST(RendezvousRebuild, ALaterRoundReplacesTheOneBelievedFirst) {
+TEST(RendezvousRebuild, LaterRoundReplacesTheRestoredOne) {
   Job job(nnodes(1, 2));
   job.join_all({"a", "b"});
   const rdzv::Resume stale = job.resume_of("b", NodePhase::kWorking);
@@ -418,7 +417,7 @@ TEST(RendezvousRebuild, ALaterRoundReplacesTheOneBelievedFirst) {
   EXPECT_TRUE(job.is_running());
 }
 
-TEST(RendezvousRebuild, TheMemberThatHostedTheCoordinatorIsNotWaitedFor) {
+TEST(RendezvousRebuild, MemberThatHostedTheCoordinatorIsNotAwaited) {
   Job job(restarts(2, 3, 1));
   job.node("a").hosts_coordinator = true;
   job.join_all({"a", "b", "c"});
@@ -437,7 +436,7 @@ TEST(RendezvousRebuild, TheMemberThatHostedTheCoordinatorIsNotWaitedFor) {
   EXPECT_EQ(job.rank("c"), 2);
 }
 
-TEST(RendezvousRebuild, TheHostsSuccessorHasTimeToJoinBeforeTheLossEndsTheJob) {
+TEST(RendezvousRebuild, ReplacementOfTheHostMayJoinBeforeTheJobFails) {
   for (const bool is_in_time : {true, false}) {
     Job job(nnodes(2, 2));  // no restart is left
     job.node("a").hosts_coordinator = true;
@@ -456,7 +455,7 @@ TEST(RendezvousRebuild, TheHostsSuccessorHasTimeToJoinBeforeTheLossEndsTheJob) {
   }
 }
 
-TEST(RendezvousRebuild, AMachineThatHasFormedARoundBelievesNoOther) {
+TEST(RendezvousRebuild, MachineWithARoundOfItsOwnIgnoresResumedRounds) {
   Job job(nnodes(1, 2));
   job.join_all({"a", "b"});
   job.run(6s, {"a"});

@@ -34,7 +34,7 @@ std::string table_text() {
   return text;
 }
 
-TEST(RendezvousTable, ThePageShowsTheTable) {
+TEST(RendezvousTable, DocumentShowsTheTable) {
   std::ifstream file(ELASTIC_RENDEZVOUS_PAGE);
   std::stringstream page;
   page << file.rdbuf();
@@ -96,7 +96,7 @@ void expect_effect(Response response, NodeRow row, Job* job, const Said& said) {
       break;
     case Response::kRefresh:
     case Response::kEnqueue:
-    case Response::kRemind: EXPECT_TRUE(is_waiting(job, said)); break;
+    case Response::kResend: EXPECT_TRUE(is_waiting(job, said)); break;
     case Response::kFail:
       EXPECT_EQ(job->told<rdzv::Restart>(said, "b") != nullptr, row == NodeRow::kWorking);
       break;
@@ -108,13 +108,13 @@ void expect_effect(Response response, NodeRow row, Job* job, const Said& said) {
       EXPECT_TRUE(is_waiting(job, said));
       EXPECT_TRUE(job->is_running());
       break;
-    case Response::kDepart:
+    case Response::kLeave:
       EXPECT_EQ(job->told<rdzv::Restart>(said, "b") != nullptr, row == NodeRow::kWorking);
       EXPECT_EQ(job->told<rdzv::Closed>(said, "x"), nullptr);
       break;
     case Response::kClose:
-    case Response::kTell: EXPECT_TRUE(job->is_closed()); break;
-    case Response::kNote:
+    case Response::kSendResult: EXPECT_TRUE(job->is_closed()); break;
+    case Response::kAlive:
     case Response::kIgnore: EXPECT_TRUE(said.nothing()); break;
     case Response::kSuspect:
       EXPECT_TRUE(said.nothing());
@@ -125,7 +125,7 @@ void expect_effect(Response response, NodeRow row, Job* job, const Said& said) {
   }
 }
 
-TEST(RendezvousTable, TheMachineDoesWhatTheTableSays) {
+TEST(RendezvousTable, MachineFollowsTheTable) {
   for (std::size_t row = 0; row < core::kNodeRows; ++row) {
     for (std::size_t message = 0; message < core::kNodeMessages; ++message) {
       SCOPED_TRACE(std::string(core::kNodeMessageNames[message]) + " of a node that is " +
@@ -139,7 +139,7 @@ TEST(RendezvousTable, TheMachineDoesWhatTheTableSays) {
 }
 
 // Random events in a random order, most of them out of place: nothing breaks an invariant.
-TEST(RendezvousTable, AnyEventIsBearableAtAnyTime) {
+TEST(RendezvousTable, AnyEventIsHandledInAnyState) {
   const std::vector<std::string> names = {"a", "b", "c", "x"};
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

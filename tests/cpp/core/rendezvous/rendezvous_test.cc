@@ -32,7 +32,7 @@ TEST(Rendezvous, CompletesAtOnceAtMaxNodes) {
   EXPECT_EQ(said.count<rdzv::Round>(), 3);
 }
 
-TEST(Rendezvous, ARestartWaitsForNoEarlierRoundWhenTheFirstWasFormedHere) {
+TEST(Rendezvous, RestartDoesNotWaitForResumesAfterAFirstRound) {
   Job job(nnodes(2, 2), kStartHold);
   job.join("a");
   job.join("b");
@@ -70,17 +70,17 @@ TEST(Rendezvous, TheLastCallBeginsAgainWhenTooFewAreLeft) {
   EXPECT_TRUE(job.is_running());
 }
 
-TEST(Rendezvous, EveryWaitSaysWhatItWaitsFor) {
+TEST(Rendezvous, EveryWaitingMessageNamesWhatIsMissing) {
   Job job(nnodes(2, 4));
   const Said first = job.join("a");
   ASSERT_NE(job.told<rdzv::Waiting>(first, "a"), nullptr);
-  EXPECT_THAT(job.told<rdzv::Waiting>(first, "a")->sentence,
+  EXPECT_THAT(job.told<rdzv::Waiting>(first, "a")->message,
               HasSubstr("1 node joined, waiting for 1 more of at least 2"));
   const Said second = job.join("b");
-  EXPECT_THAT(job.told<rdzv::Waiting>(second, "b")->sentence, HasSubstr("room for 2 more"));
+  EXPECT_THAT(job.told<rdzv::Waiting>(second, "b")->message, HasSubstr("room for 2 more"));
 }
 
-TEST(Rendezvous, AWaitingNodeIsToldWhyEveryTenSeconds) {
+TEST(Rendezvous, WaitingNodeReceivesAMessageEveryTenSeconds) {
   JobSettings settings = nnodes(2, 2);
   settings.node_timeout = 60s;
   Job job(settings);
@@ -99,14 +99,14 @@ TEST(Rendezvous, AJoinTimesOutByItselfBeforeTheFirstRound) {
   EXPECT_EQ(job.pass_and_tick(100s - 1ns).count<rdzv::TimedOut>(), 0);
   const Said said = job.pass_and_tick(1ns);
   ASSERT_NE(job.told<rdzv::TimedOut>(said, "a"), nullptr);
-  EXPECT_THAT(job.told<rdzv::TimedOut>(said, "a")->sentence, HasSubstr("waiting for 1 more"));
-  EXPECT_THAT(job.told<rdzv::TimedOut>(said, "a")->sentence, HasSubstr("100 s"));
+  EXPECT_THAT(job.told<rdzv::TimedOut>(said, "a")->message, HasSubstr("waiting for 1 more"));
+  EXPECT_THAT(job.told<rdzv::TimedOut>(said, "a")->message, HasSubstr("100 s"));
   EXPECT_TRUE(job.machine().is_removable()) << "nothing is left of a job that never began";
   job.join("b");
   EXPECT_TRUE(job.has_round(job.join("a"), "a")) << "it may try again";
 }
 
-TEST(Rendezvous, AJoinThatIsOverdueTimesOutWhenItsCompanyLeaves) {
+TEST(Rendezvous, OverdueJoinTimesOutWhenOtherNodesLeave) {
   JobSettings settings = with(nnodes(2, 3), [](JobSettings& s) {
     s.join_timeout = 100s;
     s.last_call_timeout = 300s;
@@ -168,7 +168,7 @@ TEST(Rendezvous, ALateNodeBeyondMaxIsASpareAndFormsNoSecondGroup) {
   job.join_all({"a", "b"});
   const Said said = job.join("late");
   ASSERT_NE(job.told<rdzv::Waiting>(said, "late"), nullptr);
-  EXPECT_THAT(job.told<rdzv::Waiting>(said, "late")->sentence, HasSubstr("this node is a spare"));
+  EXPECT_THAT(job.told<rdzv::Waiting>(said, "late")->message, HasSubstr("this node is a spare"));
   EXPECT_EQ(said.count<rdzv::Restart>(), 0);
   EXPECT_EQ(job.machine().spare_nodes(), 1);
   EXPECT_EQ(job.machine().waiting_nodes(), 0) << "spares are not counted";
@@ -180,7 +180,7 @@ struct Disagreement {
   const char* message;
 };
 
-TEST(Rendezvous, NodesThatDisagreeAreRefusedWithBothValues) {
+TEST(Rendezvous, NodesWithOtherSettingsAreRejectedWithBothValues) {
   const Disagreement disagreements[] = {
       {"nnodes", [](JobSettings& s) { s.max_nodes = 4; },
        "this node says nnodes=2:4, the job has nnodes=2:3"},
@@ -219,7 +219,7 @@ struct BadValue {
   const char* message;
 };
 
-TEST(Rendezvous, WhatCannotBeIsRefused) {
+TEST(Rendezvous, InvalidValuesAreRejected) {
   const BadValue bad_values[] = {
       {"no workers", [](NodeInfo& n, JobSettings&) { n.local_world_size = 0; }, "nproc_per_node"},
       {"too many workers",
@@ -246,7 +246,7 @@ TEST(Rendezvous, WhatCannotBeIsRefused) {
   }
 }
 
-TEST(Rendezvous, ShowsEveryNodeThatIsThere) {
+TEST(Rendezvous, ListsEveryNode) {
   Job job(nnodes(2, 2));
   job.join_all({"b", "a"});
   job.join("spare");
@@ -315,7 +315,7 @@ TEST(Rendezvous, AStaticJobRestartsAsAGangAndAReplacementTakesItsRank) {
   EXPECT_EQ(job.share("b2").record->restarts, 1);
 }
 
-TEST(Rendezvous, DuplicateStaticRanksAreRefusedWithBothNames) {
+TEST(Rendezvous, DuplicateStaticRanksAreRejectedWithBothNames) {
   Job job(static_ranks(2));
   job.node("a").static_rank = 0;
   job.node("b").static_rank = 0;
@@ -335,7 +335,7 @@ TEST(Rendezvous, AStaticRankMustBeInRange) {
             "join: node_rank must be 0 to 1, not 2");
 }
 
-TEST(Rendezvous, AClosedJobTellsItsResultToWhoeverComesLate) {
+TEST(Rendezvous, ClosedJobSendsItsResultToLateNodes) {
   Job job(nnodes(1, 2));
   job.join_all({"a", "b"});
   job.done("a");
@@ -368,7 +368,7 @@ TEST(Rendezvous, AfterItsLastSessionAnIdStartsANewGeneration) {
   EXPECT_EQ(round->record->membership_changes, 0);
 }
 
-TEST(Rendezvous, WhoSleptThroughTheEndIsToldTheResultOfItsOwnGeneration) {
+TEST(Rendezvous, LateNodeReceivesTheResultOfItsOwnGeneration) {
   Job job(nnodes(1, 2));
   job.join_all({"a", "b"});
   job.done("a");
@@ -392,7 +392,7 @@ TEST(Rendezvous, ANewGenerationMayHaveOtherSettings) {
   EXPECT_EQ(job.machine().settings().min_nodes, 2);
 }
 
-TEST(Rendezvous, ClosingTellsEverybodyTheGivenResult) {
+TEST(Rendezvous, CloseSendsTheResultToAllNodes) {
   Job job(nnodes(1, 2));
   job.join_all({"a", "b"});
   job.join("spare");
@@ -406,7 +406,7 @@ TEST(Rendezvous, ClosingTellsEverybodyTheGivenResult) {
   EXPECT_THAT(job.describe(), StartsWith("closed: "));
 }
 
-TEST(Rendezvous, AnEvictedNodeClosesNothing) {
+TEST(Rendezvous, CloseFromAnEvictedNodeIsRejected) {
   Job job(nnodes(1, 2));
   job.join_all({"a", "b"});
   job.cut("b");
@@ -417,7 +417,7 @@ TEST(Rendezvous, AnEvictedNodeClosesNothing) {
   EXPECT_TRUE(job.is_closed());
 }
 
-TEST(Rendezvous, WhatIsSaidUnderAnotherRoundChangesNothing) {
+TEST(Rendezvous, MessagesOfAnotherRoundChangeNothing) {
   Job job(nnodes(2, 2));
   job.join_all({"a", "b"});
   const Said gone = job.step(rdzv::Gone{job.id("a"), 7});
@@ -428,7 +428,7 @@ TEST(Rendezvous, WhatIsSaidUnderAnotherRoundChangesNothing) {
   EXPECT_TRUE(job.is_running());
 }
 
-TEST(Rendezvous, AMemberThatAsksForANewRoundRestartsAllWithoutCharge) {
+TEST(Rendezvous, MemberThatRejoinsRestartsTheRoundWithoutCharge) {
   Job job(nnodes(2, 2));
   job.join_all({"a", "b"});
   const Said said = job.join("a");
@@ -440,7 +440,7 @@ TEST(Rendezvous, AMemberThatAsksForANewRoundRestartsAllWithoutCharge) {
   EXPECT_EQ(job.share("a").record->restarts, 0);
 }
 
-TEST(Rendezvous, AJoinThatCrossesItsRoundEndsNothing) {
+TEST(Rendezvous, JoinThatCrossesItsRoundChangesNothing) {
   Job job(nnodes(2, 2));
   job.join_all({"a", "b"});
   job.node("a").highest_round = 0;  // said before round 1 could be heard of
@@ -457,7 +457,7 @@ TEST(Rendezvous, AJoinThatCrossesItsRoundEndsNothing) {
   EXPECT_EQ(job.rejoin("a").count<rdzv::Round>(), 2);
 }
 
-TEST(Rendezvous, AJoinThatIsRepeatedBringsItsNewPort) {
+TEST(Rendezvous, RepeatedJoinUpdatesThePort) {
   Job job(nnodes(2, 2));
   job.join("a");
   job.node("a").store_port = 4711;

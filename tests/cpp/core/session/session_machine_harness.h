@@ -99,14 +99,14 @@ inline std::string text_of(const RendezvousAction& action) {
 
 inline std::string text_of(const M::Action& action) {
   if (std::holds_alternative<M::Connect>(action)) return "connect";
-  if (std::holds_alternative<M::Abandon>(action)) return "abandon";
-  if (std::holds_alternative<M::Greet>(action)) return "greet";
-  if (std::holds_alternative<M::Beat>(action)) return "beat";
+  if (std::holds_alternative<M::CancelAttempt>(action)) return "abandon";
+  if (std::holds_alternative<M::SendHello>(action)) return "send_hello";
+  if (std::holds_alternative<M::SendHeartbeat>(action)) return "send_heartbeat";
   if (const auto* said = std::get_if<M::Send>(&action)) return text_of(said->event);
   if (const auto* told = std::get_if<M::Deliver>(&action)) return "told: " + text_of(told->action);
-  if (const auto* noted = std::get_if<M::Note>(&action)) return "note: " + noted->sentence;
+  if (const auto* noted = std::get_if<M::Log>(&action)) return "note: " + noted->message;
   const auto& lost = std::get<M::Lost>(action);
-  return "lost " + std::to_string(lost.exit_code) + ": " + lost.sentence;
+  return "lost " + std::to_string(lost.exit_code) + ": " + lost.message;
 }
 
 }  // namespace elastic::core::session_machine_test

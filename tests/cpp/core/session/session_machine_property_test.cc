@@ -26,25 +26,25 @@ class SessionMachineProperties : public ::testing::TestWithParam<int> {
     for (const M::Action& action : actions) {
       const std::string text = text_of(action);
       ASSERT_FALSE(is_lost_) << text << " after the end";
-      if (std::holds_alternative<M::Say>(event)) {
+      if (std::holds_alternative<M::Submit>(event)) {
         ASSERT_TRUE(!std::holds_alternative<M::Deliver>(action) &&
-                    !std::holds_alternative<M::Note>(action) &&
+                    !std::holds_alternative<M::Log>(action) &&
                     !std::holds_alternative<M::Lost>(action))
             << text << " inside of a call";
       }
       if (std::holds_alternative<M::Connect>(action)) {
         ASSERT_FALSE(is_attempting_);
         is_attempting_ = true;
-      } else if (std::holds_alternative<M::Abandon>(action)) {
+      } else if (std::holds_alternative<M::CancelAttempt>(action)) {
         ASSERT_TRUE(is_attempting_);
         is_attempting_ = false;
-      } else if (std::holds_alternative<M::Greet>(action)) {
+      } else if (std::holds_alternative<M::SendHello>(action)) {
         ASSERT_TRUE(is_open_);
-        ASSERT_FALSE(is_greeted_);
-        is_greeted_ = true;
+        ASSERT_FALSE(is_hello_sent_);
+        is_hello_sent_ = true;
       } else if (std::holds_alternative<M::Send>(action) ||
-                 std::holds_alternative<M::Beat>(action)) {
-        ASSERT_TRUE(is_open_ && is_greeted_) << text << " without a greeted connection";
+                 std::holds_alternative<M::SendHeartbeat>(action)) {
+        ASSERT_TRUE(is_open_ && is_hello_sent_) << text << " without a greeted connection";
       } else if (const auto* told = std::get_if<M::Deliver>(&action)) {
         if (const auto* one = std::get_if<rdzv::Round>(&told->action)) {
           ASSERT_GT(one->record->round, round_);
@@ -66,7 +66,7 @@ class SessionMachineProperties : public ::testing::TestWithParam<int> {
         if (!is_attempting_) break;
         is_attempting_ = false;
         is_open_ = true;
-        is_greeted_ = false;
+        is_hello_sent_ = false;
         feed(M::Connected{});
         break;
       case 3:
@@ -79,29 +79,30 @@ class SessionMachineProperties : public ::testing::TestWithParam<int> {
         is_open_ = false;
         feed(M::ConnectionLost{Status(StatusCode::kUnavailable, "reset")});
         break;
-      case 5: feed(M::Say{join(number)}); break;
-      case 6: feed(M::Say{rdzv::Gone{kNode, number}}); break;
-      case 7: feed(M::Say{rdzv::Failed{kNode, number, failure_at(now_)}}); break;
-      case 8: feed(M::Say{rdzv::Done{kNode, number}}); break;
+      case 5: feed(M::Submit{join(number)}); break;
+      case 6: feed(M::Submit{rdzv::Gone{kNode, number}}); break;
+      case 7: feed(M::Submit{rdzv::Failed{kNode, number, failure_at(now_)}}); break;
+      case 8: feed(M::Submit{rdzv::Done{kNode, number}}); break;
       case 9:
-        if (pick(20) == 0) feed(M::Say{rdzv::Leave{kNode, "SIGTERM"}});
+        if (pick(20) == 0) feed(M::Submit{rdzv::Leave{kNode, "SIGTERM"}});
         break;
       case 10:
-        if (is_greeted_ && is_open_) feed(M::Greeted{pick(3), now_});
+        if (is_hello_sent_ && is_open_) feed(M::HelloReceived{pick(3), now_});
         break;
       case 11:
-        if (is_greeted_ && is_open_) feed(M::BeatAnswered{now_ - Duration(pick(9)), now_});
+        if (is_hello_sent_ && is_open_)
+          feed(M::HeartbeatAcknowledged{now_ - Duration(pick(9)), now_});
         break;
       case 12:
-        if (is_open_) feed(M::Heard{round(number)});
+        if (is_open_) feed(M::Received{round(number)});
         break;
       case 13:
-        if (is_open_) feed(M::Heard{rdzv::Restart{kNode, number, {}, "why", 1s}});
+        if (is_open_) feed(M::Received{rdzv::Restart{kNode, number, {}, "why", 1s}});
         break;
       case 14:
-        if (is_open_) feed(M::Heard{rdzv::Evicted{kNode, number, "why"}});
+        if (is_open_) feed(M::Received{rdzv::Evicted{kNode, number, "why"}});
         break;
-      default: feed(M::Hurry{}); break;
+      default: feed(M::Flush{}); break;
     }
   }
 
@@ -109,7 +110,7 @@ class SessionMachineProperties : public ::testing::TestWithParam<int> {
   M machine_{settings(), {"node1:29400"}, static_cast<std::uint64_t>(GetParam())};
   bool is_attempting_ = false;
   bool is_open_ = false;
-  bool is_greeted_ = false;
+  bool is_hello_sent_ = false;
   bool is_lost_ = false;
   std::uint64_t round_ = 0;
 };

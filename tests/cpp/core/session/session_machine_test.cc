@@ -28,7 +28,8 @@ class SessionMachineTest : public ::testing::Test {
   Texts texts_of(const std::vector<M::Action>& actions) {
     Texts texts;
     for (const M::Action& action : actions) {
-      if (const auto* beat = std::get_if<M::Beat>(&action)) last_beat_ = beat->sent;
+      if (const auto* send_heartbeat = std::get_if<M::SendHeartbeat>(&action))
+        last_heartbeat_ = send_heartbeat->sent;
       if (const auto* said = std::get_if<M::Send>(&action)) last_sent_ = said->event;
       texts.push_back(text_of(action));
     }
@@ -44,8 +45,8 @@ class SessionMachineTest : public ::testing::Test {
     machine_.step(event, now_, &actions);
     return texts_of(actions);
   }
-  Texts say(const M::Statement& statement) { return step(M::Say{statement}); }
-  Texts hear(const RendezvousAction& action) { return step(M::Heard{action}); }
+  Texts say(const M::Statement& statement) { return step(M::Submit{statement}); }
+  Texts receive(const RendezvousAction& action) { return step(M::Received{action}); }
   Texts after(Duration wait, const M::Event& event = M::Tick{}) {
     now_ += wait;
     return step(event);
@@ -57,23 +58,23 @@ class SessionMachineTest : public ::testing::Test {
     return step(M::AttemptFailed{Status(StatusCode::kUnavailable, "refused"), std::nullopt});
   }
   Texts answer_beat(Duration coordinator_ahead = 0ns) {
-    return step(M::BeatAnswered{last_beat_, now_ + coordinator_ahead});
+    return step(M::HeartbeatAcknowledged{last_heartbeat_, now_ + coordinator_ahead});
   }
   void greeted(std::uint64_t incarnation = 1, Duration coordinator_ahead = 0ns) {
-    step(M::Greeted{incarnation, now_ + coordinator_ahead});
+    step(M::HelloReceived{incarnation, now_ + coordinator_ahead});
   }
   // Joined and known, everything heard.
-  void settle_in() {
+  void connect_and_join() {
     begin();
     step(M::Connected{});
     say(join());
     greeted();
     answer_beat();
-    hear(rdzv::Waiting{kNode, "for more"});
+    receive(rdzv::Waiting{kNode, "for more"});
   }
-  void settle_into_round(std::uint64_t number) {
-    settle_in();
-    hear(round(number));
+  void enter_round(std::uint64_t number) {
+    connect_and_join();
+    receive(round(number));
   }
   Texts reconnect() {
     lose_connection();
@@ -82,182 +83,185 @@ class SessionMachineTest : public ::testing::Test {
 
   Instant now_ = Instant(1h);
   M machine_{settings(), {"node1:29400"}, 7};
-  Instant last_beat_;
+  Instant last_heartbeat_;
   RendezvousEvent last_sent_ = rdzv::Tick{};
 };
 
-TEST_F(SessionMachineTest, SaysTheJoinAsSoonAsBothItAndAConnectionAreThere) {
+TEST_F(SessionMachineTest, SendsTheJoinAsSoonAsItIsConnected) {
   EXPECT_THAT(begin(), ElementsAre("connect"));
   EXPECT_THAT(step(M::Connected{}), IsEmpty());
-  EXPECT_THAT(say(join()), ElementsAre("greet", "join after 0", "beat"));
+  EXPECT_THAT(say(join()), ElementsAre("send_hello", "join after 0", "send_heartbeat"));
 }
 
-TEST_F(SessionMachineTest, AJoinSaidBeforeThereIsAConnectionFollowsIt) {
+TEST_F(SessionMachineTest, JoinBeforeTheConnectionIsSentAfterIt) {
   begin();
   EXPECT_THAT(say(join()), IsEmpty());
-  EXPECT_THAT(step(M::Connected{}), ElementsAre("greet", "join after 0", "beat"));
+  EXPECT_THAT(step(M::Connected{}), ElementsAre("send_hello", "join after 0", "send_heartbeat"));
 }
 
 TEST_F(SessionMachineTest, JoinsAgainUntilTheCoordinatorHasAnsweredOnce) {
   begin();
   step(M::Connected{});
   say(join());
-  EXPECT_THAT(reconnect(), ElementsAre("greet", "join after 0", "beat"));
-  hear(rdzv::Waiting{kNode, "for more"});
-  EXPECT_THAT(reconnect(), ElementsAre("greet", "resume joined", "beat"));
+  EXPECT_THAT(reconnect(), ElementsAre("send_hello", "join after 0", "send_heartbeat"));
+  receive(rdzv::Waiting{kNode, "for more"});
+  EXPECT_THAT(reconnect(), ElementsAre("send_hello", "resume joined", "send_heartbeat"));
 }
 
-TEST_F(SessionMachineTest, AResumeTellsWhereTheNodeIs) {
-  settle_into_round(3);
-  EXPECT_THAT(reconnect(), ElementsAre("greet", "resume working in 3", "beat"));
+TEST_F(SessionMachineTest, ResumeContainsTheNodesPhase) {
+  enter_round(3);
+  EXPECT_THAT(reconnect(), ElementsAre("send_hello", "resume working in 3", "send_heartbeat"));
   say(rdzv::Gone{kNode, 3});
-  EXPECT_THAT(reconnect(), ElementsAre("greet", "resume stopped in 3", "beat"));
+  EXPECT_THAT(reconnect(), ElementsAre("send_hello", "resume stopped in 3", "send_heartbeat"));
   say(join(3));
-  EXPECT_THAT(reconnect(), ElementsAre("greet", "resume joined in 3", "beat"));
-  hear(round(4));
+  EXPECT_THAT(reconnect(), ElementsAre("send_hello", "resume joined in 3", "send_heartbeat"));
+  receive(round(4));
   say(rdzv::Done{kNode, 4});
-  EXPECT_THAT(reconnect(), ElementsAre("greet", "resume done in 4", "beat"));
+  EXPECT_THAT(reconnect(), ElementsAre("send_hello", "resume done in 4", "send_heartbeat"));
   const auto& resume = std::get<rdzv::Resume>(last_sent_);
   EXPECT_EQ(resume.node.highest_round, 4u);
   EXPECT_EQ(resume.node.previous_rank, 1);
   EXPECT_EQ(resume.last->group_rank, 1);
 }
 
-TEST_F(SessionMachineTest, WhatIsSaidWithoutAConnectionIsSaidByTheResume) {
-  settle_into_round(3);
+TEST_F(SessionMachineTest, StatementsWithoutAConnectionAreInTheResume) {
+  enter_round(3);
   lose_connection();
   EXPECT_THAT(say(rdzv::Failed{kNode, 3, failure_at(now_)}), IsEmpty());
   EXPECT_THAT(say(rdzv::Gone{kNode, 3}), IsEmpty());
-  EXPECT_THAT(step(M::Connected{}), ElementsAre("greet"));
-  EXPECT_THAT(step(M::Greeted{1, now_}), ElementsAre("resume stopped in 3 with a failure", "beat"));
+  EXPECT_THAT(step(M::Connected{}), ElementsAre("send_hello"));
+  EXPECT_THAT(step(M::HelloReceived{1, now_}),
+              ElementsAre("resume stopped in 3 with a failure", "send_heartbeat"));
 }
 
-TEST_F(SessionMachineTest, AFailureBelongsToItsRoundAlone) {
-  settle_into_round(3);
+TEST_F(SessionMachineTest, FailureBelongsToItsRoundOnly) {
+  enter_round(3);
   say(rdzv::Failed{kNode, 3, failure_at(now_)});
-  hear(rdzv::Restart{kNode, 3, rdzv::RestartCause::kWorkerFailed, "why", 30s});
+  receive(rdzv::Restart{kNode, 3, rdzv::RestartCause::kWorkerFailed, "why", 30s});
   say(rdzv::Gone{kNode, 3});
   say(join(3));
-  hear(round(4));
-  EXPECT_THAT(reconnect(), ElementsAre("greet", "resume working in 4", "beat"));
+  receive(round(4));
+  EXPECT_THAT(reconnect(), ElementsAre("send_hello", "resume working in 4", "send_heartbeat"));
 }
 
-TEST_F(SessionMachineTest, ALeaveIsRepeatedUntilItIsHeardAndThenNothingIs) {
-  settle_into_round(3);
-  EXPECT_THAT(say(rdzv::Leave{kNode, "SIGTERM"}), ElementsAre("leave", "beat"));
-  EXPECT_FALSE(machine_.is_settled());
-  EXPECT_THAT(reconnect(), ElementsAre("greet", "resume working in 3", "leave", "beat"));
+TEST_F(SessionMachineTest, LeaveIsRepeatedUntilItIsAcknowledged) {
+  enter_round(3);
+  EXPECT_THAT(say(rdzv::Leave{kNode, "SIGTERM"}), ElementsAre("leave", "send_heartbeat"));
+  EXPECT_FALSE(machine_.is_flushed());
+  EXPECT_THAT(reconnect(),
+              ElementsAre("send_hello", "resume working in 3", "leave", "send_heartbeat"));
   answer_beat();
-  EXPECT_TRUE(machine_.is_settled());
+  EXPECT_TRUE(machine_.is_flushed());
   EXPECT_THAT(lose_connection(), IsEmpty());
   EXPECT_EQ(machine_.next_deadline(), std::nullopt);
 }
 
 TEST_F(SessionMachineTest, ANodeWithoutARoundLeavesWithoutJoiningFirst) {
-  settle_in();
+  connect_and_join();
   say(rdzv::Leave{kNode, "SIGTERM"});
-  EXPECT_THAT(reconnect(), ElementsAre("greet", "leave", "beat"));
+  EXPECT_THAT(reconnect(), ElementsAre("send_hello", "leave", "send_heartbeat"));
 }
 
-TEST_F(SessionMachineTest, WhoNeverSpokeHasNothingToLeave) {
+TEST_F(SessionMachineTest, NodeThatNeverJoinedSendsNoLeave) {
   begin();
   EXPECT_THAT(say(rdzv::Leave{kNode, "SIGTERM"}), IsEmpty());
-  EXPECT_TRUE(machine_.is_settled());
+  EXPECT_TRUE(machine_.is_flushed());
   EXPECT_THAT(step(M::Connected{}), IsEmpty());
 }
 
-TEST_F(SessionMachineTest, WhoLeavesIsToldNothingMore) {
-  settle_into_round(3);
+TEST_F(SessionMachineTest, NodeThatLeftReceivesNothing) {
+  enter_round(3);
   say(rdzv::Leave{kNode, "SIGTERM"});
-  EXPECT_THAT(hear(rdzv::Evicted{kNode, 3, "not known"}), IsEmpty());
+  EXPECT_THAT(receive(rdzv::Evicted{kNode, 3, "not known"}), IsEmpty());
 }
 
-TEST_F(SessionMachineTest, ACloseIsRepeatedUntilTheResultIsTold) {
-  settle_into_round(3);
-  EXPECT_THAT(say(rdzv::Close{kNode, {}}), ElementsAre("close", "beat"));
-  EXPECT_THAT(reconnect(), ElementsAre("greet", "resume working in 3", "close", "beat"));
-  EXPECT_THAT(hear(rdzv::Closed{kNode, std::make_shared<const JobResult>()}),
+TEST_F(SessionMachineTest, CloseIsRepeatedUntilTheResultArrives) {
+  enter_round(3);
+  EXPECT_THAT(say(rdzv::Close{kNode, {}}), ElementsAre("close", "send_heartbeat"));
+  EXPECT_THAT(reconnect(),
+              ElementsAre("send_hello", "resume working in 3", "close", "send_heartbeat"));
+  EXPECT_THAT(receive(rdzv::Closed{kNode, std::make_shared<const JobResult>()}),
               ElementsAre("told: closed"));
 }
 
 TEST_F(SessionMachineTest, ACloseNeedsNoJoin) {
   begin();
   step(M::Connected{});
-  EXPECT_THAT(say(rdzv::Close{kNode, {}}), ElementsAre("greet", "close", "beat"));
-  EXPECT_THAT(hear(rdzv::Closed{kNode, std::make_shared<const JobResult>()}),
+  EXPECT_THAT(say(rdzv::Close{kNode, {}}), ElementsAre("send_hello", "close", "send_heartbeat"));
+  EXPECT_THAT(receive(rdzv::Closed{kNode, std::make_shared<const JobResult>()}),
               ElementsAre("told: closed"));
 }
 
-TEST_F(SessionMachineTest, WhatIsToldTwiceIsHeardOnce) {
+TEST_F(SessionMachineTest, RepeatedActionIsDeliveredOnce) {
   const auto result = std::make_shared<const JobResult>();
-  settle_into_round(3);
-  EXPECT_THAT(hear(round(3)), IsEmpty());
-  EXPECT_THAT(hear(round(2)), IsEmpty());
+  enter_round(3);
+  EXPECT_THAT(receive(round(3)), IsEmpty());
+  EXPECT_THAT(receive(round(2)), IsEmpty());
   const rdzv::Restart restart{kNode, 3, rdzv::RestartCause::kGrowth, "a node waits", 30s};
-  EXPECT_THAT(hear(restart), ElementsAre("told: restart 3"));
-  EXPECT_THAT(hear(restart), IsEmpty());
-  EXPECT_THAT(hear(rdzv::RoundOver{kNode, 3}), ElementsAre("told: round over"));
-  EXPECT_THAT(hear(rdzv::RoundOver{kNode, 3}), IsEmpty());
-  EXPECT_THAT(hear(rdzv::Closed{kNode, result}), ElementsAre("told: closed"));
-  EXPECT_THAT(hear(rdzv::Closed{kNode, result}), IsEmpty());
+  EXPECT_THAT(receive(restart), ElementsAre("told: restart 3"));
+  EXPECT_THAT(receive(restart), IsEmpty());
+  EXPECT_THAT(receive(rdzv::RoundOver{kNode, 3}), ElementsAre("told: round over"));
+  EXPECT_THAT(receive(rdzv::RoundOver{kNode, 3}), IsEmpty());
+  EXPECT_THAT(receive(rdzv::Closed{kNode, result}), ElementsAre("told: closed"));
+  EXPECT_THAT(receive(rdzv::Closed{kNode, result}), IsEmpty());
 }
 
-TEST_F(SessionMachineTest, WhatMattersToTheSessionAloneIsNotTold) {
-  settle_into_round(3);
-  EXPECT_THAT(hear(rdzv::Resumed{kNode, 3}), IsEmpty());
-  EXPECT_THAT(hear(rdzv::Superseded{kNode, 3}), IsEmpty());
+TEST_F(SessionMachineTest, SessionInternalActionsAreNotDelivered) {
+  enter_round(3);
+  EXPECT_THAT(receive(rdzv::Resumed{kNode, 3}), IsEmpty());
+  EXPECT_THAT(receive(rdzv::Superseded{kNode, 3}), IsEmpty());
 }
 
-TEST_F(SessionMachineTest, AJoinNamesTheHighestRoundThatWasToldInAnyWay) {
-  settle_in();
-  hear(rdzv::Restart{kNode, 5, rdzv::RestartCause::kMemberLost, "why", 30s});
+TEST_F(SessionMachineTest, JoinContainsTheHighestReceivedRound) {
+  connect_and_join();
+  receive(rdzv::Restart{kNode, 5, rdzv::RestartCause::kMemberLost, "why", 30s});
   EXPECT_THAT(say(join()), ElementsAre("join after 5"));
-  hear(rdzv::Evicted{kNode, 8, "no sign of life"});
-  EXPECT_THAT(say(join(2)), ElementsAre("join after 8", "beat"));
-  EXPECT_THAT(hear(round(8)), IsEmpty());
+  receive(rdzv::Evicted{kNode, 8, "no sign of life"});
+  EXPECT_THAT(say(join(2)), ElementsAre("join after 8", "send_heartbeat"));
+  EXPECT_THAT(receive(round(8)), IsEmpty());
 }
 
-TEST_F(SessionMachineTest, AnEvictionIsToldOnceAndNothingIsSaidBeforeTheNextJoin) {
-  settle_into_round(3);
-  EXPECT_THAT(hear(rdzv::Evicted{kNode, 3, "no sign of life"}), ElementsAre("told: evicted"));
-  EXPECT_THAT(hear(rdzv::Evicted{kNode, 3, "no sign of life"}), IsEmpty());
+TEST_F(SessionMachineTest, EvictionIsDeliveredOnceAndNothingIsSentBeforeTheNextJoin) {
+  enter_round(3);
+  EXPECT_THAT(receive(rdzv::Evicted{kNode, 3, "no sign of life"}), ElementsAre("told: evicted"));
+  EXPECT_THAT(receive(rdzv::Evicted{kNode, 3, "no sign of life"}), IsEmpty());
   EXPECT_THAT(say(rdzv::Gone{kNode, 3}), IsEmpty());
   EXPECT_THAT(after(10s), IsEmpty());
   EXPECT_THAT(reconnect(), IsEmpty());
-  EXPECT_THAT(say(join(3)), ElementsAre("greet", "join after 3", "beat"));
+  EXPECT_THAT(say(join(3)), ElementsAre("send_hello", "join after 3", "send_heartbeat"));
 }
 
-TEST_F(SessionMachineTest, ANodeThatWasLostWhileItWaitedDoneGoesBackToWaitOnce) {
-  settle_into_round(3);
+TEST_F(SessionMachineTest, DoneNodeThatWasEvictedReturnsToTheBarrierOnce) {
+  enter_round(3);
   say(rdzv::Done{kNode, 3});
-  EXPECT_THAT(hear(rdzv::Evicted{kNode, 3, "no sign of life"}), ElementsAre("resume done in 3"));
-  EXPECT_THAT(hear(rdzv::Evicted{kNode, 3, "not known"}), ElementsAre("told: evicted"));
+  EXPECT_THAT(receive(rdzv::Evicted{kNode, 3, "no sign of life"}), ElementsAre("resume done in 3"));
+  EXPECT_THAT(receive(rdzv::Evicted{kNode, 3, "not known"}), ElementsAre("told: evicted"));
 }
 
-TEST_F(SessionMachineTest, BeatsSeveralTimesInEachNodeTimeout) {
-  settle_in();
+TEST_F(SessionMachineTest, SendsSeveralHeartbeatsPerNodeTimeout) {
+  connect_and_join();
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(machine_.next_deadline(), now_ + 1s);
     EXPECT_THAT(after(999ms), IsEmpty());
-    EXPECT_THAT(after(1ms), ElementsAre("beat"));
+    EXPECT_THAT(after(1ms), ElementsAre("send_heartbeat"));
     answer_beat();
   }
 }
 
-TEST_F(SessionMachineTest, AnUnansweredBeatStartsASecondConnectionAndTheFirstToSpeakIsKept) {
-  settle_in();
-  EXPECT_THAT(after(1s), ElementsAre("beat"));
-  EXPECT_THAT(after(1s), ElementsAre("beat", "connect"));
+TEST_F(SessionMachineTest, UnacknowledgedHeartbeatStartsASecondConnectionAndTheFirstToReplyIsKept) {
+  connect_and_join();
+  EXPECT_THAT(after(1s), ElementsAre("send_heartbeat"));
+  EXPECT_THAT(after(1s), ElementsAre("send_heartbeat", "connect"));
   // The old one speaks first: nothing has happened.
   EXPECT_THAT(answer_beat(), ElementsAre("abandon"));
-  EXPECT_THAT(after(1s), ElementsAre("beat"));
-  EXPECT_THAT(after(1s), ElementsAre("beat", "connect"));
+  EXPECT_THAT(after(1s), ElementsAre("send_heartbeat"));
+  EXPECT_THAT(after(1s), ElementsAre("send_heartbeat", "connect"));
   // The new one does: the node goes on there.
-  EXPECT_THAT(step(M::Connected{}), ElementsAre("greet", "resume joined", "beat"));
+  EXPECT_THAT(step(M::Connected{}), ElementsAre("send_hello", "resume joined", "send_heartbeat"));
 }
 
 TEST_F(SessionMachineTest, TheFirstReconnectIsAtOnceAndLaterOnesAreAtMostASecondApart) {
-  settle_in();
+  connect_and_join();
   EXPECT_THAT(lose_connection(), ElementsAre("connect"));
   std::set<Duration> waits;
   for (int i = 0; i < 30; ++i) {
@@ -271,8 +275,8 @@ TEST_F(SessionMachineTest, TheFirstReconnectIsAtOnceAndLaterOnesAreAtMostASecond
   EXPECT_GT(waits.size(), 20u);  // jitter
 }
 
-TEST_F(SessionMachineTest, GivesTheCoordinatorUpAfterStoreGrace) {
-  settle_into_round(1);
+TEST_F(SessionMachineTest, FailsAfterStoreGraceWithoutTheCoordinator) {
+  enter_round(1);
   lose_connection();
   fail_attempt();
   EXPECT_THAT(after(59s), testing::Contains("connect"));
@@ -282,7 +286,7 @@ TEST_F(SessionMachineTest, GivesTheCoordinatorUpAfterStoreGrace) {
                                          "60 s: refused"));
   EXPECT_EQ(machine_.next_deadline(), std::nullopt);
   EXPECT_THAT(step(M::Connected{}), IsEmpty());
-  EXPECT_TRUE(machine_.is_settled());
+  EXPECT_TRUE(machine_.is_flushed());
 }
 
 TEST_F(SessionMachineTest, BeforeTheFirstSuccessTheJoinDeadlineCounts) {
@@ -295,7 +299,7 @@ TEST_F(SessionMachineTest, BeforeTheFirstSuccessTheJoinDeadlineCounts) {
                                          "refused"));
 }
 
-TEST_F(SessionMachineTest, SaysEveryTenSecondsWhatItWaitsFor) {
+TEST_F(SessionMachineTest, LogsProgressEveryTenSeconds) {
   begin();
   fail_attempt();
   EXPECT_THAT(after(9s), ElementsAre("connect"));
@@ -309,23 +313,23 @@ TEST_F(SessionMachineTest, SaysEveryTenSecondsWhatItWaitsFor) {
   }
 }
 
-TEST_F(SessionMachineTest, ALostCoordinatorIsNotedWhenTheFirstReconnectFailsAndWhenItIsBack) {
-  settle_in();
+TEST_F(SessionMachineTest, LogsALostCoordinatorAndItsReturn) {
+  connect_and_join();
   EXPECT_THAT(lose_connection(), ElementsAre("connect"));
   EXPECT_THAT(fail_attempt(), ElementsAre(HasSubstr("note: the coordinator at node1:29400 cannot "
                                                     "be reached: refused; trying for another")));
   after(1s);
   EXPECT_THAT(step(M::Connected{}),
-              ElementsAre("note: the coordinator at node1:29400 answers again", "greet",
-                          "resume joined", "beat"));
+              ElementsAre("note: the coordinator at node1:29400 answers again", "send_hello",
+                          "resume joined", "send_heartbeat"));
 }
 
 TEST_F(SessionMachineTest, AnAttemptThatCannotSucceedEndsTheSearchUnlessOneHas) {
   const M::AttemptFailed foreign{Status(StatusCode::kPeerViolation, "it is a web server"),
-                                 kExitRefused};
+                                 kExitRejected};
   begin();
   EXPECT_THAT(step(foreign),
-              ElementsAre("lost " + std::to_string(kExitRefused) + ": it is a web server"));
+              ElementsAre("lost " + std::to_string(kExitRejected) + ": it is a web server"));
   M other(settings(), {"node1:29400"}, 8);
   std::vector<M::Action> actions;
   other.begin(now_, &actions);
@@ -336,45 +340,45 @@ TEST_F(SessionMachineTest, AnAttemptThatCannotSucceedEndsTheSearchUnlessOneHas) 
   EXPECT_THAT(texts_of(actions), ElementsAre(HasSubstr("note: ")));
 }
 
-TEST_F(SessionMachineTest, WithTheResultKnownALostConnectionMattersToNobody) {
-  settle_into_round(3);
-  hear(rdzv::Closed{kNode, std::make_shared<const JobResult>()});
+TEST_F(SessionMachineTest, LostConnectionAfterTheResultIsIgnored) {
+  enter_round(3);
+  receive(rdzv::Closed{kNode, std::make_shared<const JobResult>()});
   say(rdzv::Leave{kNode, "the job is over"});
-  EXPECT_FALSE(machine_.is_settled());
+  EXPECT_FALSE(machine_.is_flushed());
   EXPECT_THAT(lose_connection(), IsEmpty());
-  EXPECT_TRUE(machine_.is_settled());
+  EXPECT_TRUE(machine_.is_flushed());
 }
 
-TEST_F(SessionMachineTest, ARefusedNodeMayJoinAgain) {
-  settle_in();
-  EXPECT_THAT(hear(rdzv::Refused{kNode, Status(StatusCode::kInvalidArgument, "no")}),
+TEST_F(SessionMachineTest, RejectedNodeMayJoinAgain) {
+  connect_and_join();
+  EXPECT_THAT(receive(rdzv::Refused{kNode, Status(StatusCode::kInvalidArgument, "no")}),
               ElementsAre("told: refused"));
   EXPECT_THAT(lose_connection(), IsEmpty());
   EXPECT_THAT(say(join()), ElementsAre("connect"));
 }
 
-TEST_F(SessionMachineTest, OnlyABeatThatWasSentLaterProvesThatAStatementWasHeard) {
-  settle_into_round(3);
-  EXPECT_TRUE(machine_.is_settled());
+TEST_F(SessionMachineTest, OnlyALaterHeartbeatAcknowledgesAStatement) {
+  enter_round(3);
+  EXPECT_TRUE(machine_.is_flushed());
   after(1s);  // a beat is on its way
-  const Instant before = last_beat_;
+  const Instant before = last_heartbeat_;
   say(rdzv::Done{kNode, 3});
-  step(M::BeatAnswered{before, now_});
-  EXPECT_FALSE(machine_.is_settled());
-  EXPECT_THAT(step(M::Hurry{}), ElementsAre("beat"));
-  EXPECT_THAT(step(M::Hurry{}), IsEmpty());
+  step(M::HeartbeatAcknowledged{before, now_});
+  EXPECT_FALSE(machine_.is_flushed());
+  EXPECT_THAT(step(M::Flush{}), ElementsAre("send_heartbeat"));
+  EXPECT_THAT(step(M::Flush{}), IsEmpty());
   answer_beat();
-  EXPECT_TRUE(machine_.is_settled());
+  EXPECT_TRUE(machine_.is_flushed());
 }
 
-TEST_F(SessionMachineTest, TheShortestRoundTripTellsTheOtherClock) {
-  settle_in();
+TEST_F(SessionMachineTest, ShortestRoundTripGivesTheClockOffset) {
+  connect_and_join();
   const Duration ahead = 3h;
   for (const Duration trip : {40ms, 2ms, 90ms}) {
     after(1s);
     now_ += trip;
     // The way there takes all of the time, the way back none.
-    step(M::BeatAnswered{last_beat_, now_ + ahead});
+    step(M::HeartbeatAcknowledged{last_heartbeat_, now_ + ahead});
   }
   greeted(2, ahead);  // out of order, but another coordinator: nothing of before counts
   EXPECT_GT(machine_.clock_offset(), ahead - 100ms);
@@ -384,25 +388,25 @@ TEST_F(SessionMachineTest, TheShortestRoundTripTellsTheOtherClock) {
   EXPECT_NEAR(to_seconds(machine_.clock_offset()), to_seconds(ahead), 0.0011);
 }
 
-TEST_F(SessionMachineTest, FailuresAreToldOnTheCoordinatorsClock) {
+TEST_F(SessionMachineTest, FailureTimesUseTheCoordinatorsClock) {
   begin();
   step(M::Connected{});
   say(join());
   greeted(1, 1h);
-  hear(round(3));
+  receive(round(3));
   const Instant at = now_;
   now_ += 5s;
   say(rdzv::Failed{kNode, 3, failure_at(at)});
   EXPECT_EQ(std::get<rdzv::Failed>(last_sent_).failure.at, at + 1h);
   // A new coordinator on another host: its clock is learned before the failure is told.
-  EXPECT_THAT(reconnect(), ElementsAre("greet"));
+  EXPECT_THAT(reconnect(), ElementsAre("send_hello"));
   greeted(2, 7h);
   EXPECT_EQ(std::get<rdzv::Resume>(last_sent_).failure->at, at + 7h);
 }
 
-TEST_F(SessionMachineTest, AReplyToNothingThatWasAskedTeachesNothing) {
-  settle_in();
-  step(M::BeatAnswered{now_ + 1h, now_ + 9h});
+TEST_F(SessionMachineTest, UnsolicitedReplyIsIgnored) {
+  connect_and_join();
+  step(M::HeartbeatAcknowledged{now_ + 1h, now_ + 9h});
   EXPECT_EQ(machine_.clock_offset(), 0ns);
 }
 
@@ -415,13 +419,14 @@ JobSettings with_node_timeout(Duration timeout) {
 // A node with node_timeout=60 in a job with 2 was evicted every two seconds: its beats were too
 // rare.
 TEST_F(SessionMachineTest, BeatsAsTheTimingsOfTheJobDemand) {
-  settle_into_round(1);
-  const auto note = step(M::TimingsReceived{with_node_timeout(1s)});
-  EXPECT_THAT(note, ElementsAre("note: the job's timings, which its first node brought, replace "
-                                "those of this node: node_timeout is 1 s (here 8 s)"));
+  enter_round(1);
+  const auto log_progress = step(M::TimingsReceived{with_node_timeout(1s)});
+  EXPECT_THAT(log_progress,
+              ElementsAre("note: the job's timings, which its first node brought, replace "
+                          "those of this node: node_timeout is 1 s (here 8 s)"));
   int beats = 0;
   for (int i = 0; i < 10; ++i) {
-    for (const std::string& text : after(100ms)) beats += text == "beat";
+    for (const std::string& text : after(100ms)) beats += text == "send_heartbeat";
     answer_beat();
   }
   EXPECT_GE(beats, 5);
@@ -430,7 +435,7 @@ TEST_F(SessionMachineTest, BeatsAsTheTimingsOfTheJobDemand) {
 }
 
 TEST_F(SessionMachineTest, GivesUpWhenTheTimingsOfTheJobSay) {
-  settle_into_round(1);
+  enter_round(1);
   JobSettings job = settings();
   job.store_grace = 3s;
   step(M::TimingsReceived{job});
@@ -442,7 +447,7 @@ TEST_F(SessionMachineTest, GivesUpWhenTheTimingsOfTheJobSay) {
 
 // The host gave up with 75 and the others with 77, a minute later.
 TEST_F(SessionMachineTest, ANodeThatWasNeverInARoundUsesTheJoinTimeout) {
-  settle_in();
+  connect_and_join();
   lose_connection();
   fail_attempt();
   EXPECT_THAT(after(599s), ::testing::Not(::testing::Contains(HasSubstr("lost"))));
@@ -452,7 +457,7 @@ TEST_F(SessionMachineTest, ANodeThatWasNeverInARoundUsesTheJoinTimeout) {
 }
 
 TEST_F(SessionMachineTest, TheReasonThatTheCoordinatorGaveIsNamedWhenItIsNotFoundAgain) {
-  settle_into_round(1);
+  enter_round(1);
   step(M::CoordinatorLeaves{"the job of its agent succeeded"});
   lose_connection();
   fail_attempt();
@@ -461,7 +466,7 @@ TEST_F(SessionMachineTest, TheReasonThatTheCoordinatorGaveIsNamedWhenItIsNotFoun
 }
 
 TEST_F(SessionMachineTest, TimeInWhichTheProcessWasStoppedDoesNotCount) {
-  settle_into_round(1);
+  enter_round(1);
   lose_connection();
   fail_attempt();
   after(1s);
@@ -475,7 +480,7 @@ TEST_F(SessionMachineTest, TimeInWhichTheProcessWasStoppedDoesNotCount) {
 }
 
 TEST_F(SessionMachineTest, AfterAGapThereIsTimeForAWholeAttempt) {
-  settle_into_round(1);
+  enter_round(1);
   lose_connection();
   fail_attempt();
   after(59900ms);
@@ -502,15 +507,15 @@ TEST_F(SessionMachineTest, EndpointsAreTriedOneAfterTheOther) {
 TEST_F(SessionMachineTest, AHelloCountsItsAttemptsAndNamesTheHighestTerm) {
   begin();
   say(join());
-  const auto greet = [&] {
+  const auto send_hello = [&] {
     std::vector<M::Action> actions;
     machine_.step(M::Connected{}, now_, &actions);
-    return std::get<M::Greet>(actions.front());
+    return std::get<M::SendHello>(actions.front());
   };
-  EXPECT_EQ(greet().attempt, 1u);
-  step(M::Greeted{1, now_, 5});
+  EXPECT_EQ(send_hello().attempt, 1u);
+  step(M::HelloReceived{1, now_, 5});
   lose_connection();
-  const M::Greet second = greet();
+  const M::SendHello second = send_hello();
   EXPECT_EQ(second.attempt, 2u);
   EXPECT_EQ(second.term, 5u);
 }

@@ -165,7 +165,7 @@ Status error_of(std::string_view bytes) {
   return decoded.error;
 }
 
-TEST(SessionWire, WhatIsEncodedComesBackHoweverTheStreamIsCut) {
+TEST(SessionWire, EncodedMessagesAreDecodedForEverySplit) {
   const std::string client = encode_all(client_messages());
   const std::string server = encode_all(server_messages());
   for (const std::size_t piece : {std::size_t{1}, std::size_t{3}, std::size_t{64}, client.size()}) {
@@ -209,7 +209,7 @@ TEST(SessionWire, NoFieldIsLost) {
 }
 
 // The conversation of docs/protocol.md.
-TEST(SessionWire, TheBytesAreThoseOfThePage) {
+TEST(SessionWire, BytesAreThoseOfTheProtocolDocument) {
   const auto hex = [](const std::string& bytes) {
     std::string text;
     for (const unsigned char byte : bytes) {
@@ -238,20 +238,20 @@ TEST(SessionWire, TheBytesAreThoseOfThePage) {
             "12000000420105000000000000000700000000000000");
 }
 
-TEST(SessionWire, ABeatIsSmall) {
+TEST(SessionWire, HeartbeatIsSmall) {
   EXPECT_LE(encode(client_messages()[1]).size(), 20u);
   EXPECT_LE(encode(server_messages()[1]).size(), 24u);
 }
 
-TEST(SessionWire, ATextThatIsTooLongIsCutByWhoSendsIt) {
+TEST(SessionWire, SenderTruncatesLongText) {
   ServerMessage message;
   ASSERT_EQ(
       decode(encode(ServerMessage(rdzv::Waiting{{}, std::string(100'000, 'x')})), &message).status,
       DecodeStatus::kMessage);
-  EXPECT_EQ(std::get<rdzv::Waiting>(message).sentence.size(), 4 * kSentenceBytesMax);
+  EXPECT_EQ(std::get<rdzv::Waiting>(message).message.size(), 4 * kMessageBytesMax);
 }
 
-TEST(SessionWire, TimesThatMeanNothingAreCutWhereSumsWouldOverflow) {
+TEST(SessionWire, MeaninglessTimesAreClampedBeforeOverflow) {
   rdzv::Join join{node_info(), settings()};
   join.node.stop_grace = Duration::max();
   join.settings.node_timeout = Duration::max();
@@ -261,7 +261,7 @@ TEST(SessionWire, TimesThatMeanNothingAreCutWhereSumsWouldOverflow) {
   EXPECT_LT(std::get<rdzv::Join>(message).settings.node_timeout, Duration::max() / 4);
 }
 
-TEST(SessionWire, AFrameIsJudgedByItsLengthBeforeItArrives) {
+TEST(SessionWire, FrameLengthIsCheckedBeforeTheFrameArrives) {
   for (const std::uint32_t length :
        {0u, 1u, static_cast<unsigned>(kFrameBytesMax) + 1, 0xFFFFFFFFu}) {
     std::string header(sizeof length, '\0');
@@ -271,7 +271,7 @@ TEST(SessionWire, AFrameIsJudgedByItsLengthBeforeItArrives) {
   }
 }
 
-TEST(SessionWire, AMessageThatIsCutShortOrHasMoreBehindItIsMalformed) {
+TEST(SessionWire, TruncatedOrExtendedMessageIsMalformed) {
   for (const ClientMessage& message : client_messages()) {
     std::string bytes = encode(message);
     for (const int change : {-1, +1}) {
@@ -368,7 +368,7 @@ TEST(SessionWire, AnUnknownRequiredExtensionIsRefusedWithBothVersions) {
       "version 3 of the session protocol, this process version 1");
 }
 
-TEST(SessionWire, ANewerVersionThatStillSpeaksOursIsUnderstood) {
+TEST(SessionWire, NewerVersionThatSupportsOursIsAccepted) {
   const ClientMessage hello =
       ClientHello{.version = kVersion + 1, .oldest_version = kVersion, .job_id = "job"};
   ClientMessage message;
@@ -376,7 +376,7 @@ TEST(SessionWire, ANewerVersionThatStillSpeaksOursIsUnderstood) {
   EXPECT_EQ(std::get<ClientHello>(message).job_id, "job");
 }
 
-TEST(SessionWire, AVersionThatDoesNotSpeakOursIsNamed) {
+TEST(SessionWire, IncompatibleVersionIsNamed) {
   const Status error = error_of<ServerMessage>(
       encode(ServerMessage(ServerHello{.version = kVersion + 2, .oldest_version = kVersion + 1})));
   EXPECT_EQ(error.code(), StatusCode::kFailedPrecondition);
@@ -384,14 +384,14 @@ TEST(SessionWire, AVersionThatDoesNotSpeakOursIsNamed) {
             "the other side speaks version 2 to 3 of the session protocol, this one 1");
 }
 
-TEST(SessionWire, ARefusalThatSaysOkIsMalformed) {
+TEST(SessionWire, RejectionWithCodeOkIsMalformed) {
   std::string bytes = encode(server_messages()[10]);
   bytes[kFrameHeaderBytes + 2] = 0;  // behind kind and flags
   EXPECT_THAT(std::string(error_of<ServerMessage>(bytes).message()), HasSubstr("malformed"));
 }
 
 // Bytes that are changed at random decode to something, wait for more, or are an error.
-TEST(SessionWire, GarbageIsNeverMoreThanAnError) {
+TEST(SessionWire, GarbageIsAnError) {
   Rng rng(7);
   const std::string client = encode_all(client_messages());
   const std::string server = encode_all(server_messages());
@@ -406,7 +406,7 @@ TEST(SessionWire, GarbageIsNeverMoreThanAnError) {
   }
 }
 
-TEST(SessionWire, TheMagicIsNoRequestOfAStore) {
+TEST(SessionWire, MagicIsNotAStoreRequest) {
   EXPECT_EQ(kMagic.size(), 8u);
   EXPECT_GT(static_cast<unsigned char>(kMagic[0]), 18);  // the last opcode
 }

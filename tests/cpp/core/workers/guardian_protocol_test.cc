@@ -61,7 +61,7 @@ bool drain(FrameBuffer* buffer, std::vector<std::string>* seen) {
   return status == FrameStatus::kNeedMore;
 }
 
-TEST(GuardianProtocol, RequestsComeOutAsTheyWentInHoweverTheStreamIsCut) {
+TEST(GuardianProtocol, RequestsAreDecodedForEverySplit) {
   const std::string bytes = sample_requests();
   for (std::size_t step = 1; step <= bytes.size(); ++step) {
     FrameBuffer buffer;
@@ -96,7 +96,7 @@ T round_trip(const T& event) {
   return std::get<T>(decoded);
 }
 
-TEST(GuardianProtocol, EventsComeOutAsTheyWentIn) {
+TEST(GuardianProtocol, EventsAreDecodedAsEncoded) {
   const Instant at{Duration(123456789)};
   EXPECT_EQ(round_trip(HelloEvent{9}).version, 9u);
 
@@ -121,7 +121,7 @@ TEST(GuardianProtocol, EventsComeOutAsTheyWentIn) {
   round_trip(SweptEvent{});
 }
 
-TEST(GuardianProtocol, LengthsAreCheckedBeforeAnythingIsWaitedFor) {
+TEST(GuardianProtocol, LengthsAreCheckedBeforeTheBytesArrive) {
   for (const std::uint32_t length : {std::uint32_t{0}, std::uint32_t{kFrameBytesMax + 1}, ~0u}) {
     FrameBuffer buffer;
     std::string_view payload;
@@ -145,7 +145,7 @@ struct BadStart {
   std::vector<std::string> argv;
 };
 
-TEST(GuardianProtocol, StartWithoutAProgramOrWithANulIsNoMessage) {
+TEST(GuardianProtocol, StartWithoutAProgramOrWithANulIsMalformed) {
   const BadStart cases[] = {
       {"no arguments", {}}, {"empty program", {""}}, {"a NUL", {"p", std::string("a\0b", 3)}}};
   for (const BadStart& bad : cases) {
@@ -166,7 +166,7 @@ TEST(GuardianProtocol, TheIdThatStandsForEveryWorkerIsNoProcess) {
   EXPECT_FALSE(decode_request(std::string_view(bytes).substr(kFrameHeaderBytes), &request));
 }
 
-TEST(GuardianProtocol, EveryTruncationAndEveryTailIsNoMessage) {
+TEST(GuardianProtocol, TruncatedOrExtendedMessagesAreMalformed) {
   std::string requests[4];
   append_start(&requests[0], 7, sample_command());
   append_signal(&requests[1], {15, SignalScope::kLeader, true, kEveryWorker});
@@ -182,7 +182,7 @@ TEST(GuardianProtocol, EveryTruncationAndEveryTailIsNoMessage) {
   }
 }
 
-TEST(GuardianProtocol, GarbageIsRefusedAndNeverHurts) {
+TEST(GuardianProtocol, GarbageIsRejected) {
   std::mt19937 random(20240607);
   const std::string good = sample_requests();
   for (int round = 0; round < 20000; ++round) {

@@ -49,7 +49,7 @@ INSTANTIATE_TEST_SUITE_P(
         SplitCase{"binary", std::string_view("\xff\0\xfe\n", 4), {std::string("\xff\0\xfe\n", 4)}}),
     [](const auto& test) { return test.param.name; });
 
-TEST(LineSplitter, GivesAVeryLongLineInPieces) {
+TEST(LineSplitter, SplitsAVeryLongLine) {
   constexpr std::size_t kMax = LineSplitter::kLineBytesMax;
   std::vector<std::size_t> sizes;
   const LineSplitter::Sink sink = [&](std::string_view line) { sizes.push_back(line.size()); };

@@ -32,7 +32,7 @@ TEST(WorkerEnv, HoldsEveryRankVariableOfAHeterogeneousRound) {
                            "TORCHELASTIC_ERROR_FILE=/logs/1/error.json", "ELASTIC_ROUND=7"));
 }
 
-TEST(WorkerEnv, SaysThatAWorkerHostsTheStore) {
+TEST(WorkerEnv, TellsWorkersThatRank0HostsTheStore) {
   RoundInfo round;
   round.workers.resize(1);
   JobConstants job;
@@ -60,11 +60,11 @@ TEST(WorkerEnv, MergingLeavesEachNameOnce) {
   EXPECT_THAT(merge({"A=1", "B=2", "A=3"}, {}, {}), ElementsAre("A=3", "B=2"));
 }
 
-TEST(WorkerEnv, MergingDropsWhatIsNoVariable) {
+TEST(WorkerEnv, MergingDropsInvalidEntries) {
   EXPECT_THAT(merge({"junk", "A=1", ""}, {}, {}), ElementsAre("A=1"));
 }
 
-TEST(WorkerEnv, NamesThatShareAPrefixStayApart) {
+TEST(WorkerEnv, NamesWithACommonPrefixAreDistinct) {
   EXPECT_THAT(merge({"RANK=1", "RANK_X=2"}, {"RANK=3"}, {}), ElementsAre("RANK=3", "RANK_X=2"));
 }
 

@@ -34,7 +34,7 @@ std::string describe(const GroupAction& action) {
     }
     std::string operator()(const group_action::CancelStarts&) const { return "cancel starts"; }
     std::string operator()(const group_action::Sweep&) const { return "sweep"; }
-    std::string operator()(const group_action::Abandon&) const { return "abandon"; }
+    std::string operator()(const group_action::CloseLink&) const { return "abandon"; }
     std::string operator()(const group_action::Emit& emit) const {
       const WorkerEvent& event = emit.event;
       const std::string rank = " " + std::to_string(event.local_rank);
@@ -42,7 +42,7 @@ std::string describe(const GroupAction& action) {
         case WorkerEvent::Kind::kStarted: return "started" + rank;
         case WorkerEvent::Kind::kStartDelayed: return "delayed" + rank;
         case WorkerEvent::Kind::kExited: return "exited" + rank;
-        case WorkerEvent::Kind::kGroupGone: return "gone";
+        case WorkerEvent::Kind::kGroupEnded: return "gone";
         case WorkerEvent::Kind::kStuck: return "stuck: " + event.message;
         case WorkerEvent::Kind::kGuardianLost: return "lost: " + event.message;
       }
@@ -193,7 +193,7 @@ std::vector<Edge> edges() {
   };
 }
 
-TEST(WorkerGroupTable, EveryEdgeDoesWhatItSays) {
+TEST(WorkerGroupTable, EveryEdgeHasItsAction) {
   const std::vector<Edge> all = edges();
   ASSERT_EQ(all.size(), kGroupStateCount * kGroupEventCount);
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -211,7 +211,7 @@ TEST(WorkerGroupTable, EveryEdgeDoesWhatItSays) {
 }
 
 // The manual shows the table; a row there is "| state | reaction | …".
-TEST(WorkerGroupTable, ManualShowsTheTableThatTheCodeUses) {
+TEST(WorkerGroupTable, DocumentShowsTheTable) {
   std::ifstream file(ELASTIC_TEST_SOURCE_DIR "/docs/supervision.md");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   for (std::size_t state = 0; state < kGroupStateCount; ++state) {
@@ -277,14 +277,14 @@ TEST(WorkerGroupMachine, KillOrNoGraceSweepsAtOnceFirstOrSecond) {
   }
 }
 
-TEST(WorkerGroupMachine, GraceForEverDoesNotOverflow) {
+TEST(WorkerGroupMachine, UnlimitedGraceDoesNotOverflow) {
   Machine group;
   group.enter(GroupState::kRunning);
   group.feed(Stop{SIGTERM, Duration::max(), SignalScope::kGroup});
   EXPECT_EQ(group.machine.next_deadline(), Instant::max());
 }
 
-TEST(WorkerGroupMachine, WhatSurvivesTheKillIsToldOnceAndWaitedFor) {
+TEST(WorkerGroupMachine, ProcessThatSurvivesTheKillIsReportedOnceAndAwaited) {
   Machine group;
   group.enter(GroupState::kSweeping);
   EXPECT_THAT(group.wait(kKillTimeout), ElementsAre(kStuckText));
@@ -296,7 +296,7 @@ TEST(WorkerGroupMachine, WhatSurvivesTheKillIsToldOnceAndWaitedFor) {
   EXPECT_THAT(group.feed(Swept{}), ElementsAre("gone"));
 }
 
-TEST(WorkerGroupMachine, OrphanThatSurvivesTheKillIsToldToo) {
+TEST(WorkerGroupMachine, OrphanThatSurvivesTheKillIsReported) {
   Machine group;
   group.feed(Start{1});
   group.feed(Started{0, 100, group.now});
@@ -372,7 +372,7 @@ TEST(WorkerGroupMachine, StopEndsTheWaitForAProcess) {
               ElementsAre("exited 0", "sweep"));
 }
 
-TEST(WorkerGroupMachine, WhatAGuardianCannotMeanEndsTheRelation) {
+TEST(WorkerGroupMachine, InvalidGuardianMessageClosesTheLink) {
   const GroupEvent impossible[] = {
       Started{0, 100, Instant{}},  // a second time
       Started{2, 100, Instant{}},  // no such worker
@@ -421,7 +421,7 @@ TEST(WorkerGroupMachine, StopReplacesTheStartDeadline) {
 // --- Laws ----------------------------------------------------------------------------------------
 
 // A guardian that answers as the real one may, in random order, and a caller that asks anything.
-TEST(WorkerGroupMachine, HoldsItsLawsUnderRandomStories) {
+TEST(WorkerGroupMachine, InvariantsHoldForRandomEvents) {
   for (unsigned seed = 0; seed < 3000; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);

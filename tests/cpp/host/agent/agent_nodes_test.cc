@@ -123,7 +123,7 @@ TEST_F(AgentNodes, EndTogetherWhenAProgramCannotBeExecutedOnOne) {
   EXPECT_THAT(a.all(Kind::kRestarting), IsEmpty());
 }
 
-TEST_F(AgentNodes, GoOnWithoutOneThatWasToldToStop) {
+TEST_F(AgentNodes, ContinueWithoutANodeThatWasStopped) {
   const AgentOptions options = node(stub_worker({"pause"}, StreamTarget::kDiscard), 1, 2);
   RunningAgent a(options);
   RunningAgent b(options);
@@ -141,7 +141,7 @@ TEST_F(AgentNodes, GoOnWithoutOneThatWasToldToStop) {
   EXPECT_EQ(b.finish().exit_code, 128 + SIGTERM);
 }
 
-TEST_F(AgentNodes, LetADoneNodeWaitAndCallItBackWhenAWorkerFails) {
+TEST_F(AgentNodes, RecallADoneNodeWhenAWorkerFails) {
   const ScratchDir dir;
   // Node rank 0 is done at once; the other one fails as soon as it is told to, and once.
   const std::string script =
@@ -157,7 +157,7 @@ TEST_F(AgentNodes, LetADoneNodeWaitAndCallItBackWhenAWorkerFails) {
   const bool is_a_first = a.wait_for(Kind::kRoundStarting).round->group_rank == 0;
   RunningAgent& done = is_a_first ? a : b;
   RunningAgent& failing = is_a_first ? b : a;
-  while (done.wait_for(Kind::kNote).state != AgentState::kSucceeded) {
+  while (done.wait_for(Kind::kProgress).state != AgentState::kSucceeded) {
     ASSERT_FALSE(HasFailure());  // an earlier one said what the round waited for
   }
   std::ofstream(dir / "go") << "\n";
@@ -166,7 +166,7 @@ TEST_F(AgentNodes, LetADoneNodeWaitAndCallItBackWhenAWorkerFails) {
   EXPECT_EQ(done.all(Kind::kRoundStarting).size(), 2u);
 }
 
-TEST_F(AgentNodes, LetADoneNodeGoWhenItHasWaitedLongEnough) {
+TEST_F(AgentNodes, ReleaseADoneNodeAtTheExitBarrierTimeout) {
   AgentOptions options = node(shell("test $GROUP_RANK = 0 || exec sleep 1000"), 2, 2);
   options.exit_barrier_timeout = milliseconds(50);
   RunningAgent a(options);
@@ -180,7 +180,7 @@ TEST_F(AgentNodes, LetADoneNodeGoWhenItHasWaitedLongEnough) {
   working.finish();
 }
 
-TEST_F(AgentNodes, LetASpareGoWithSuccess) {
+TEST_F(AgentNodes, EndASpareWithSuccess) {
   const ScratchDir dir;
   ASSERT_EQ(::mkfifo((dir / "go").c_str(), 0600), 0);
   AgentOptions options = node(shell("read line < " + (dir / "go")), 1, 1);
@@ -188,7 +188,7 @@ TEST_F(AgentNodes, LetASpareGoWithSuccess) {
   RunningAgent member(options);
   member.wait_for(Kind::kWorkersRunning);
   RunningAgent spare(options);
-  EXPECT_EQ(spare.wait_for(Kind::kNote).state, AgentState::kInit);
+  EXPECT_EQ(spare.wait_for(Kind::kProgress).state, AgentState::kInit);
   std::ofstream(dir / "go") << "\n";
   EXPECT_EQ(member.finish().exit_code, 0);
   EXPECT_EQ(spare.finish().exit_code, 0);
@@ -196,13 +196,13 @@ TEST_F(AgentNodes, LetASpareGoWithSuccess) {
   EXPECT_THAT(spare.all(Kind::kRoundStarting), IsEmpty());
 }
 
-TEST_F(AgentNodes, LetASpareTakeOverForOneThatLeaves) {
+TEST_F(AgentNodes, ReplaceALeavingNodeByASpare) {
   const AgentOptions options = node(stub_worker({"pause"}, StreamTarget::kDiscard), 2, 2);
   RunningAgent a(options);
   RunningAgent b(options);
   const int rank = a.wait_for(Kind::kWorkersRunning).round->group_rank;
   RunningAgent spare(options);
-  spare.wait_for(Kind::kNote);
+  spare.wait_for(Kind::kProgress);
   a->request_stop(SIGTERM);
   EXPECT_EQ(spare.wait_for(Kind::kWorkersRunning).round->group_rank, rank);
   a.finish();
@@ -210,7 +210,7 @@ TEST_F(AgentNodes, LetASpareTakeOverForOneThatLeaves) {
   spare->request_stop(SIGTERM);
 }
 
-TEST_F(AgentNodes, TellTheResultToOneThatComesTooLate) {
+TEST_F(AgentNodes, SendTheResultToALateNode) {
   const ScratchDir dir;
   Fifo fifo(dir / "fifo");
   ASSERT_EQ(::mkfifo((dir / "go").c_str(), 0600), 0);
@@ -228,13 +228,13 @@ TEST_F(AgentNodes, TellTheResultToOneThatComesTooLate) {
   EXPECT_EQ(late.finish().exit_code, 9);
   EXPECT_THAT(late->result().message, HasSubstr("rank 1 on 127.0.0.1_"));
   EXPECT_THAT(late.all(Kind::kRoundStarting), IsEmpty());
-  EXPECT_EQ(member.wait_for(Kind::kNote).state, AgentState::kFailed);
+  EXPECT_EQ(member.wait_for(Kind::kProgress).state, AgentState::kFailed);
   member->request_stop(SIGTERM);
   member->request_stop(SIGTERM);
   EXPECT_EQ(member.finish().exit_code, 9);
 }
 
-TEST_F(AgentNodes, TakeBackOneThatWasGivenUpAndLives) {
+TEST_F(AgentNodes, ReadmitAnEvictedNodeThatLives) {
   testing::TcpProxy proxy(coordinator_->port());
   AgentOptions options = node(stub_worker({"pause"}, StreamTarget::kDiscard), 1, 2);
   options.rendezvous.settings.node_timeout = seconds(1);
@@ -252,7 +252,7 @@ TEST_F(AgentNodes, TakeBackOneThatWasGivenUpAndLives) {
   EXPECT_EQ(world_of(a.wait_for(Kind::kWorkersRunning)), 4);
 }
 
-TEST_F(AgentNodes, StopABrokenGroupAlsoWhenNobodyAnswers) {
+TEST_F(AgentNodes, StopABrokenGroupWithoutAnAnswer) {
   testing::TcpProxy proxy(coordinator_->port());
   const ScratchDir dir;
   ASSERT_EQ(::mkfifo((dir / "go").c_str(), 0600), 0);
@@ -287,7 +287,7 @@ TEST_F(AgentNodes, EndWhenTheCoordinatorIsLost) {
   EXPECT_EQ(a->result().state, AgentState::kFailed);
 }
 
-TEST_F(AgentNodes, LetTheHostOfTheCoordinatorLeaveLast) {
+TEST_F(AgentNodes, EndTheHostOfTheCoordinatorLast) {
   const ScratchDir dir;
   Fifo fifo(dir / "fifo");
   ASSERT_EQ(::mkfifo((dir / "go").c_str(), 0600), 0);

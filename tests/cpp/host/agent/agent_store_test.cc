@@ -66,7 +66,7 @@ TEST_P(AgentStore, IsEmptyInEveryRound) {
 INSTANTIATE_TEST_SUITE_P(Agent, AgentStore, ::testing::Bool(),
                          [](const auto& test) { return test.param ? "fixed_port" : "fresh_port"; });
 
-TEST(AgentStoreOfTheLastRound, OutlivesItsWorkersALittle) {
+TEST(AgentStoreOfTheLastRound, ClosesAfterItsWorkers) {
   RunningAgent agent(restartable(0));
   const AgentEvent first = agent.wait_for(Kind::kWorkerStarted);
   auto client = client_of(*first.round);
@@ -81,7 +81,7 @@ TEST(AgentStoreOfTheLastRound, OutlivesItsWorkersALittle) {
   agent.finish();
 }
 
-TEST(AgentStorePort, ThatIsTakenIsAResultAndNoRetry) {
+TEST(AgentStorePort, InUseIsAResultWithoutRetry) {
   auto other = StoreServer::start({});
   ASSERT_TRUE(other.ok());
   const AgentResult result = run(restartable((*other)->port()));
@@ -101,7 +101,7 @@ TEST(AgentStoreAddress, ThatIsANameIsANumberForWorkers) {
   agent.finish();
 }
 
-TEST(AgentStoreAddress, ThatIsNotOursIsAResult) {
+TEST(AgentStoreAddress, ForeignIsAResult) {
   AgentOptions options = restartable(0);
   options.rendezvous.local_addr = "192.0.2.1";  // set aside for documentation (RFC 5737)
   const AgentResult result = run(options);

@@ -105,7 +105,7 @@ TEST(Agent, GivesEveryRankItsEnvironmentAndNothingElse) {
   }
 }
 
-TEST(Agent, TellsTheStoryOfARound) {
+TEST(Agent, ReportsTheEventsOfARound) {
   RunningAgent agent(options_of({stub_worker({"exit", "0"}), stub_worker({"exit", "0"})}));
   const AgentResult& result = agent.finish();
   EXPECT_EQ(result.state, AgentState::kSucceeded);
@@ -120,7 +120,7 @@ TEST(Agent, TellsTheStoryOfARound) {
   EXPECT_EQ(agent->next_event(patiently()), std::nullopt) << "nothing follows the end";
 }
 
-TEST(Agent, LetsADoneWorkerRestWhileItsSiblingRuns) {
+TEST(Agent, KeepsRunningWhenOneWorkerIsDone) {
   RunningAgent agent(options_of({stub_worker({"exit", "0"}), stub_worker({"pause"})}));
   EXPECT_EQ(agent.wait_for(Kind::kWorkerExited).local_rank, 0);
   agent->request_stop(SIGTERM);
@@ -140,7 +140,7 @@ TEST(Agent, StartsWorkersInTheirDirectory) {
   EXPECT_EQ(read_all(round.log_dir + "/0/stdout.log"), "/usr\n");
 }
 
-TEST(Agent, RefusesOptionsThatCannotBe) {
+TEST(Agent, RejectsInvalidOptions) {
   const auto error_of = [](AgentOptions options) {
     const auto agent = Agent::start(std::move(options));
     return agent.ok() ? StatusCode::kOk : agent.status().code();
@@ -332,7 +332,7 @@ TEST(Agent, KeepsLogsOfEveryAttemptApart) {
   EXPECT_EQ(read_all(result.failures[0].stderr_path), "err\n");
 }
 
-TEST(Agent, RemovesItsTemporaryDirectoryWhenItGoes) {
+TEST(Agent, RemovesItsTemporaryDirectory) {
   RunningAgent agent(options_of({shell("echo cause > $TORCHELASTIC_ERROR_FILE; exit 1")}));
   const AgentEvent round = agent.wait_for(Kind::kRoundStarting);
   const AgentResult& result = agent.finish();
@@ -359,7 +359,7 @@ TEST(Agent, RunsWithoutATemporaryDirectoryUnlessAStreamNeedsOne) {
   EXPECT_THAT(logged.message, HasSubstr("/proc/self/no/such"));
 }
 
-TEST(Agent, SaysThatItCannotLog) {
+TEST(Agent, ReportsThatItCannotLog) {
   AgentOptions options = options_of({stub_worker({"exit", "0"})});
   options.log_dir = "/proc/self/no/such";
   const AgentResult result = run(options);
@@ -412,7 +412,7 @@ TEST(AgentTee, NeverMixesTheLinesOfSeveralWorkers) {
                           ::testing::Pair("[default2]:", 300)));
 }
 
-TEST(AgentTee, LosesNothingOfAWorkerThatIsKilledRightAfterWriting) {
+TEST(AgentTee, CopiesAllOutputOfAWorkerThatIsKilledAfterWriting) {
   const Console console = run_with_console(
       options_of({shell("printf 'one\\ntwo\\nhalf'; kill -9 $$", StreamTarget::kTee)}));
   EXPECT_EQ(console.result.exit_code, 137);

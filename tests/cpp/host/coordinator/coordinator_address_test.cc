@@ -28,7 +28,7 @@ class CoordinatorAddressTest : public CoordinatorTest {
   void SetUp() override {
     before.reset(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
     if (::unshare(CLONE_NEWNET) != 0) GTEST_SKIP() << "needs the right to make a network namespace";
-    is_apart = true;
+    is_other_host = true;
     const std::string command = "ip link set lo up && ip addr add " + std::string(kHere) +
                                 "/32 dev lo && ip addr add " + kThere + "/32 dev lo";
     if (std::system(command.c_str()) != 0) GTEST_SKIP() << "needs the program ip (iproute2)";
@@ -36,7 +36,7 @@ class CoordinatorAddressTest : public CoordinatorTest {
   }
   void TearDown() override {
     coordinator.reset();
-    if (is_apart) {
+    if (is_other_host) {
       EXPECT_EQ(::setns(before.get(), CLONE_NEWNET), 0);
     }
   }
@@ -59,16 +59,16 @@ class CoordinatorAddressTest : public CoordinatorTest {
   }
 
   os::UniqueFd before;
-  bool is_apart = false;
+  bool is_other_host = false;
 };
 
-TEST_F(CoordinatorAddressTest, OnOneHostLoopbackServes) {
+TEST_F(CoordinatorAddressTest, LoopbackIsUsedOnOneHost) {
   const auto node = connect(1);
   node->join(nnodes(1, 1));
   EXPECT_EQ(node->expect<rdzv::Round>().record->master_addr, "127.0.0.1");
 }
 
-TEST_F(CoordinatorAddressTest, AJoinByLoopbackIsCorrectedAsSoonAsAnotherHostIsThere) {
+TEST_F(CoordinatorAddressTest, LoopbackJoinIsCorrectedWhenAnotherHostJoins) {
   const auto here = connect(1);
   here->info.static_rank = 0;  // a wish, so that its address is the one that is told
   here->join(nnodes(2, 2));
@@ -83,7 +83,7 @@ TEST_F(CoordinatorAddressTest, AJoinByLoopbackIsCorrectedAsSoonAsAnotherHostIsTh
   }
 }
 
-TEST_F(CoordinatorAddressTest, AJoinByLoopbackAfterThatOfAnotherHostIsCorrected) {
+TEST_F(CoordinatorAddressTest, LoopbackJoinAfterAnotherHostIsCorrected) {
   const auto there = connect_from_there(2);
   there->join(nnodes(2, 2));
   there->expect<rdzv::Waiting>();
@@ -95,7 +95,7 @@ TEST_F(CoordinatorAddressTest, AJoinByLoopbackAfterThatOfAnotherHostIsCorrected)
   }
 }
 
-TEST_F(CoordinatorAddressTest, AnotherHostsLoopbackIsRefusedNamingTheFlag) {
+TEST_F(CoordinatorAddressTest, RemoteLoopbackIsRejectedWithTheFlag) {
   const auto there = connect_from_there(2);
   there->info.address = "127.0.0.1";
   there->join(nnodes(1, 1));
@@ -103,7 +103,7 @@ TEST_F(CoordinatorAddressTest, AnotherHostsLoopbackIsRefusedNamingTheFlag) {
               AllOf(HasSubstr(kThere), HasSubstr("--local-addr")));
 }
 
-TEST_F(CoordinatorAddressTest, Ipv4ThatCameThroughIpv6IsPublishedAsIpv4) {
+TEST_F(CoordinatorAddressTest, Ipv4MappedAddressIsPublishedAsIpv4) {
   const auto there = connect_from_there(2);
   there->info.address = std::string("::ffff:") + kThere;
   there->join(nnodes(1, 1));

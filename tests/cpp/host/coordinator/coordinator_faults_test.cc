@@ -43,7 +43,7 @@ class CoordinatorFaultsTest : public CoordinatorTest {
   }
 };
 
-TEST_F(CoordinatorFaultsTest, ALoopThatStoodStillEvictsNobody) {
+TEST_F(CoordinatorFaultsTest, StalledLoopEvictsNoNode) {
   auto thread = os::LoopThread::start("test");
   ASSERT_TRUE(thread.ok());
   std::optional<Result<std::unique_ptr<CoordinatorService>>> service;
@@ -75,7 +75,7 @@ TEST_F(CoordinatorFaultsTest, GarbageEndsItsOwnSessionWithOneSentence) {
   expect_unharmed(nodes[0].get());
 }
 
-TEST_F(CoordinatorFaultsTest, WhatIsNoSessionAfterAllIsClosed) {
+TEST_F(CoordinatorFaultsTest, ConnectionWithoutASessionIsClosed) {
   start();
   SessionClient stranger(coordinator->port());
   stranger.raw().send(
@@ -85,7 +85,7 @@ TEST_F(CoordinatorFaultsTest, WhatIsNoSessionAfterAllIsClosed) {
               HasSubstr("no session"));
 }
 
-TEST_F(CoordinatorFaultsTest, TheMagicWithoutTheQuestionIsNoRequest) {
+TEST_F(CoordinatorFaultsTest, MagicWithoutTheCheckIsInvalid) {
   start();
   TestClient client(coordinator->port());
   client.validate();
@@ -93,7 +93,7 @@ TEST_F(CoordinatorFaultsTest, TheMagicWithoutTheQuestionIsNoRequest) {
   EXPECT_TRUE(client.is_closed());
 }
 
-TEST_F(CoordinatorFaultsTest, AHalfFrameIsWaitedForAndHurtsNobody) {
+TEST_F(CoordinatorFaultsTest, HalfAFrameDelaysNoOtherSession) {
   start();
   const auto nodes = run_round(1, nnodes(1, 1));
   const auto slow = connect(5, "slow");
@@ -120,7 +120,7 @@ TEST_F(CoordinatorFaultsTest, AHelloThatArrivesByteByByteIsAHello) {
   client.expect<session::ServerHello>();
 }
 
-TEST_F(CoordinatorFaultsTest, ANewerClientHearsWhichVersionIsSpokenHere) {
+TEST_F(CoordinatorFaultsTest, NewerClientReceivesTheSupportedVersion) {
   start();
   SessionClient client(coordinator->port());
   std::string bytes(session::kMagic);
@@ -131,7 +131,7 @@ TEST_F(CoordinatorFaultsTest, ANewerClientHearsWhichVersionIsSpokenHere) {
             "the other side speaks version 8 to 9 of the session protocol, this one 1");
 }
 
-TEST_F(CoordinatorFaultsTest, ASessionSpeaksForItsOwnNodeAlone) {
+TEST_F(CoordinatorFaultsTest, SessionSendsForItsOwnNodeOnly) {
   start();
   const auto node = connect(1);
   node->info.id = {1, 2};
@@ -141,14 +141,14 @@ TEST_F(CoordinatorFaultsTest, ASessionSpeaksForItsOwnNodeAlone) {
   EXPECT_TRUE(node->is_closed());
 }
 
-TEST_F(CoordinatorFaultsTest, AConnectionThatDoesNotSayWhoItIsIsDropped) {
+TEST_F(CoordinatorFaultsTest, ConnectionWithoutAHelloIsClosed) {
   start({.limits = {.hello_timeout = milliseconds(50)}});
   SessionClient client(coordinator->port());
   client.raw().send(session::kMagic);
   EXPECT_TRUE(client.is_closed());
 }
 
-TEST_F(CoordinatorFaultsTest, SessionsBeyondTheLimitAreClosedAndJobsRefused) {
+TEST_F(CoordinatorFaultsTest, SessionsBeyondTheLimitAreClosedAndJobsRejected) {
   start({.limits = {.sessions_max = 3, .jobs_max = 2}});
   const auto one = connect(1, "one");
   one->expect<session::ServerHello>();
@@ -179,7 +179,7 @@ TEST_F(CoordinatorFaultsTest, ASessionThatDoesNotReadIsClosed) {
   expect_unharmed(nodes[0].get());
 }
 
-TEST_F(CoordinatorFaultsTest, WithoutDescriptorsSessionsGoOnAndNewOnesWait) {
+TEST_F(CoordinatorFaultsTest, WithoutDescriptorsSessionsContinueAndNewOnesWait) {
   start();
   const auto nodes = run_round(1, nnodes(1, 1));
   os::UniqueFd late_socket = TestClient::make_socket();
@@ -193,7 +193,7 @@ TEST_F(CoordinatorFaultsTest, WithoutDescriptorsSessionsGoOnAndNewOnesWait) {
   session.expect<session::ServerHello>();
 }
 
-TEST_F(CoordinatorFaultsTest, CloseWaitsUntilEverybodyHasHeardTheResult) {
+TEST_F(CoordinatorFaultsTest, CloseWaitsUntilAllSessionsReceivedTheResult) {
   start();
   auto nodes = run_round(2, nnodes(2, 2));
   for (const auto& node : nodes) node->say(rdzv::Done{{}, 1});
@@ -275,7 +275,7 @@ TEST_F(CoordinatorFaultsTest, AJoinCannotRaiseTheRoundBeyondWhatAJobReaches) {
               testing::HasSubstr("highest_round"));
 }
 
-TEST_F(CoordinatorFaultsTest, CloseDoesNotWaitForJobsThatGoOn) {
+TEST_F(CoordinatorFaultsTest, CloseDoesNotWaitForOpenJobs) {
   start();
   const auto nodes = run_round(1, nnodes(1, 1));
   coordinator->close(seconds(600));
@@ -301,7 +301,7 @@ class CoordinatorStateTest : public CoordinatorFaultsTest {
   CoordinatorOptions options;
 };
 
-TEST_F(CoordinatorStateTest, GoesOnFromItsFileAfterARestart) {
+TEST_F(CoordinatorStateTest, RestoresItsStateFromTheFile) {
   start(options);
   const JobSettings settings = nnodes(2, 2);
   auto nodes = run_round(2, settings);

@@ -115,7 +115,7 @@ TEST(CoordinatorProgram, EndsInOrderOnSigtermAndSigint) {
   }
 }
 
-TEST(CoordinatorProgram, SaysWhatIsWrongWithItsArguments) {
+TEST(CoordinatorProgram, ReportsInvalidArguments) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{}, "--bind is missing"},
       {{"--bind"}, "--bind needs a value"},
@@ -124,21 +124,21 @@ TEST(CoordinatorProgram, SaysWhatIsWrongWithItsArguments) {
       {{"--bind", "h:70000"}, "--bind h:70000: not HOST:PORT"},
       {{"--port", "5"}, "there is no argument --port"},
   };
-  for (const auto& [arguments, sentence] : cases) {
+  for (const auto& [arguments, message] : cases) {
     Program program(arguments);
-    program.line_with(sentence);
-    EXPECT_EQ(program.wait(), 2) << sentence;
+    program.line_with(message);
+    EXPECT_EQ(program.wait(), 2) << message;
   }
 }
 
-TEST(CoordinatorProgram, SaysWhyItCannotListen) {
+TEST(CoordinatorProgram, ReportsWhyItCannotListen) {
   Program first({bind_to(0)});
   Program second({bind_to(first.port())});
   EXPECT_THAT(second.line_with("cannot listen"), HasSubstr("in use by pid ")) << "who has the port";
   EXPECT_EQ(second.wait(), 73);
 }
 
-TEST(CoordinatorProgram, LogsWhatHappensToAJob) {
+TEST(CoordinatorProgram, LogsTheEventsOfAJob) {
   Program program({bind_to(0)});
   const std::uint16_t port = program.port();
   JobSettings settings = nnodes(1, 2);
@@ -158,7 +158,7 @@ TEST(CoordinatorProgram, LogsWhatHappensToAJob) {
   program.line_with("the job is closed: it was closed: enough");
 }
 
-TEST(CoordinatorProgram, OneThatIsKilledAndRestartedEmptyIsRebuiltFromResumes) {
+TEST(CoordinatorProgram, IsRebuiltFromResumesAfterAKill) {
   auto program = std::make_unique<Program>(std::vector<std::string>{bind_to(0)});
   const std::uint16_t port = program->port();
   const JobSettings settings = nnodes(2, 3);
@@ -187,7 +187,7 @@ TEST(CoordinatorProgram, OneThatIsKilledAndRestartedEmptyIsRebuiltFromResumes) {
   EXPECT_EQ(nodes[1]->expect<rdzv::Restart>().round, 1u);
 }
 
-TEST(CoordinatorProgram, OneThatIsKilledGoesOnFromItsStateFile) {
+TEST(CoordinatorProgram, RestoresItsStateFileAfterAKill) {
   auto folder = os::TemporaryDirectory::create();
   ASSERT_TRUE(folder.ok());
   const std::string path = folder->path() + "/state";
@@ -216,7 +216,7 @@ TEST(CoordinatorProgram, OneThatIsKilledGoesOnFromItsStateFile) {
   EXPECT_EQ(node.expect<rdzv::Resumed>().round, 1u);
 }
 
-TEST(CoordinatorProgram, OneThatStandsStillEvictsNobody) {
+TEST(CoordinatorProgram, EvictsNoNodeAfterAStall) {
   Program program({bind_to(0)});
   const std::uint16_t port = program.port();
   JobSettings settings = nnodes(1, 2);

@@ -21,7 +21,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-TEST_F(CoordinatorTest, ThreeNodesFormARoundThatEachIsTold) {
+TEST_F(CoordinatorTest, ThreeNodesFormARoundAndEachReceivesIt) {
   start();
   std::vector<std::unique_ptr<SessionClient>> nodes;
   for (const std::uint64_t id : {3, 1, 2}) {
@@ -52,7 +52,7 @@ TEST_F(CoordinatorTest, TheMemberListIsFetchedOnDemand) {
   EXPECT_EQ(page.members[0].name, nodes[1]->info.name);
 }
 
-TEST_F(CoordinatorTest, ABeatIsAnsweredWithBothTimes) {
+TEST_F(CoordinatorTest, HeartbeatReplyHasBothTimes) {
   start();
   const auto node = connect(1);
   const Instant before = os::monotonic_now();
@@ -63,7 +63,7 @@ TEST_F(CoordinatorTest, ABeatIsAnsweredWithBothTimes) {
   EXPECT_LE(reply.time, os::monotonic_now());
 }
 
-TEST_F(CoordinatorTest, ALateNodeWaitsAndTheOthersAreToldHowManyDo) {
+TEST_F(CoordinatorTest, LateNodeWaitsAndTheOthersReceiveTheCount) {
   start();
   JobSettings settings = nnodes(2, 4);
   settings.settle = settings.last_call_timeout = seconds(600);
@@ -80,7 +80,7 @@ TEST_F(CoordinatorTest, ALateNodeWaitsAndTheOthersAreToldHowManyDo) {
   }
   const auto late = connect(9);
   late->join(settings);
-  EXPECT_THAT(late->expect<rdzv::Waiting>().sentence, HasSubstr("will be admitted"));
+  EXPECT_THAT(late->expect<rdzv::Waiting>().message, HasSubstr("will be admitted"));
   EXPECT_EQ(nodes[0]->expect<session::Counts>().waiting_nodes, 1);
   const auto observer = connect(10);
   EXPECT_EQ(observer->expect<session::Counts>().waiting_nodes, 1) << "pushed with the hello";
@@ -99,7 +99,7 @@ TEST_F(CoordinatorTest, ANodeWhoseSessionClosesIsLostAfterReconnectGrace) {
   EXPECT_THAT(restart.reason, HasSubstr(nodes[2]->info.name));
 }
 
-TEST_F(CoordinatorTest, ANodeThatIsSilentIsLostAndHearsIt) {
+TEST_F(CoordinatorTest, SilentNodeIsLostAndNotified) {
   start();
   JobSettings settings = nnodes(1, 2);
   settings.node_timeout = milliseconds(300);
@@ -123,7 +123,7 @@ TEST_F(CoordinatorTest, ASessionThatResumesInTimeChangesNothing) {
   EXPECT_FALSE(nodes[0]->hears<rdzv::Restart>());
 }
 
-TEST_F(CoordinatorTest, TheNewestSessionOfANodeIsTheOneThatCounts) {
+TEST_F(CoordinatorTest, NewestSessionOfANodeReplacesTheOlder) {
   start();
   JobSettings settings = nnodes(2, 2);
   settings.reconnect_grace = Duration::zero();
@@ -136,7 +136,7 @@ TEST_F(CoordinatorTest, TheNewestSessionOfANodeIsTheOneThatCounts) {
   EXPECT_FALSE(nodes[0]->hears<rdzv::Restart>());
 }
 
-TEST_F(CoordinatorTest, LeavingIsNoLossAndIsToldAtOnce) {
+TEST_F(CoordinatorTest, LeaveIsNotALossAndIsSentAtOnce) {
   start();
   JobSettings settings = nnodes(1, 2);
   const auto nodes = run_round(2, settings);
@@ -144,7 +144,7 @@ TEST_F(CoordinatorTest, LeavingIsNoLossAndIsToldAtOnce) {
   EXPECT_THAT(nodes[0]->expect<rdzv::Restart>().reason, HasSubstr("left (told to stop)"));
 }
 
-TEST_F(CoordinatorTest, NodesThatDisagreeAreRefusedWithBothValues) {
+TEST_F(CoordinatorTest, NodesWithOtherSettingsAreRejectedWithBothValues) {
   start();
   const auto first = connect(1);
   first->join(nnodes(2, 2));
@@ -155,7 +155,7 @@ TEST_F(CoordinatorTest, NodesThatDisagreeAreRefusedWithBothValues) {
             "this node says nnodes=3, the job has nnodes=2");
 }
 
-TEST_F(CoordinatorTest, SettingsThatCannotBeAreRefusedAndBindNobody) {
+TEST_F(CoordinatorTest, InvalidSettingsAreRejectedAndNotAdopted) {
   start();
   const auto first = connect(1);
   first->join(nnodes(3, 2));
@@ -169,7 +169,7 @@ TEST_F(CoordinatorTest, SettingsThatCannotBeAreRefusedAndBindNobody) {
   second->expect<rdzv::Round>();
 }
 
-TEST_F(CoordinatorTest, WhoSpeaksOfAJobThatNobodyHasJoinedHearsThat) {
+TEST_F(CoordinatorTest, MessageForAnUnknownJobIsRejected) {
   start();
   const auto node = connect(1);
   node->say(rdzv::Done{{}, 3});
@@ -182,7 +182,7 @@ TEST_F(CoordinatorTest, WhoSpeaksOfAJobThatNobodyHasJoinedHearsThat) {
   node->expect<rdzv::Round>();
 }
 
-TEST_F(CoordinatorTest, AnIdThatEverybodyHasLeftIsFreeForTheNextJob) {
+TEST_F(CoordinatorTest, JobIdIsFreeAfterAllNodesLeft) {
   start();
   auto first = connect(1);
   first->join(nnodes(1, 1));
@@ -196,7 +196,7 @@ TEST_F(CoordinatorTest, AnIdThatEverybodyHasLeftIsFreeForTheNextJob) {
   EXPECT_EQ(round.record->generation, 2u) << "the session of the first is still open";
 }
 
-TEST_F(CoordinatorTest, JobsKnowNothingOfEachOther) {
+TEST_F(CoordinatorTest, JobsAreIndependent) {
   start();
   std::vector<std::unique_ptr<SessionClient>> nodes;
   for (int job = 0; job < 20; ++job) {
@@ -207,7 +207,7 @@ TEST_F(CoordinatorTest, JobsKnowNothingOfEachOther) {
   EXPECT_EQ(coordinator->stats().jobs, 20u);
 }
 
-TEST_F(CoordinatorTest, TheSamePortIsAStoreOfTheUsers) {
+TEST_F(CoordinatorTest, PortServesTheUsersStore) {
   start();
   TestClient store(coordinator->port());
   store.validate();
@@ -234,7 +234,7 @@ TEST_F(CoordinatorTest, ARoundWhoseStoreIsTheEndpointBeginsWithAnEmptyOne) {
   EXPECT_EQ(next.num_keys(), 0);
 }
 
-TEST_F(CoordinatorTest, ARoundWithAStoreOfItsOwnLeavesTheUsersKeysAlone) {
+TEST_F(CoordinatorTest, RoundWithItsOwnStoreKeepsTheUsersKeys) {
   start();
   TestClient user(coordinator->port());
   user.validate();
@@ -244,7 +244,7 @@ TEST_F(CoordinatorTest, ARoundWithAStoreOfItsOwnLeavesTheUsersKeysAlone) {
   EXPECT_EQ(user.get("/k"), "v");
 }
 
-TEST_F(CoordinatorTest, AStoreThatIsNoCoordinatorSaysSo) {
+TEST_F(CoordinatorTest, PlainStoreIsNotACoordinator) {
   auto server = StoreServer::start({});
   ASSERT_TRUE(server.ok());
   TestClient client((*server)->port());

@@ -122,12 +122,12 @@ class SessionClient {
   // more to say at present.
   template <typename Message>
   bool hears() {
-    say(session::Heartbeat{Instant(Duration(++beats_))});
+    say(session::Heartbeat{Instant(Duration(++heartbeats_))});
     bool found = false;
     while (auto message = hear()) {
       if (std::holds_alternative<Message>(*message)) found = true;
       const auto* reply = std::get_if<session::HeartbeatReply>(&*message);
-      if (reply != nullptr && reply->sent == Instant(Duration(beats_))) return found;
+      if (reply != nullptr && reply->sent == Instant(Duration(heartbeats_))) return found;
     }
     ADD_FAILURE() << "the session ended";
     return found;
@@ -147,7 +147,7 @@ class SessionClient {
  private:
   TestClient client_;
   std::string buffer_;
-  std::int64_t beats_ = 0;
+  std::int64_t heartbeats_ = 0;
   static inline std::uint64_t hellos_ = 0;  // of all clients: a later one comes after an earlier
 };
 

@@ -16,7 +16,7 @@ using ::testing::IsEmpty;
 std::string word_of(const MembershipEvent& event) {
   struct Reader {
     std::string operator()(const MembershipReady& one) const { return "ready " + one.address; }
-    std::string operator()(const MembershipNote&) const { return "note"; }
+    std::string operator()(const MembershipProgress&) const { return "log_progress"; }
     std::string operator()(const MembershipCoordinatorLog&) const { return "coordinator log"; }
     std::string operator()(const MembershipLost&) const { return "lost"; }
     std::string operator()(const rdzv::Round& one) const {
@@ -51,7 +51,7 @@ class LocalMembershipTest : public ::testing::Test {
     settings.max_restarts = 1;
     membership_ = std::make_unique<LocalMembership>(
         loop_.get(), settings, "127.0.0.1",
-        [this](const MembershipEvent& event) { heard_.push_back(word_of(event)); });
+        [this](const MembershipEvent& event) { received_.push_back(word_of(event)); });
     node_.id = {1, 2};
     node_.store_port = 1234;
   }
@@ -60,10 +60,10 @@ class LocalMembershipTest : public ::testing::Test {
   std::vector<std::string> heard() {
     membership_->drain(std::chrono::seconds(0), [this] { loop_->stop(); });
     loop_->run();
-    return std::exchange(heard_, {});
+    return std::exchange(received_, {});
   }
-  void join() { membership_->say(rdzv::Join{node_, {}}); }
-  void hear_of(std::uint64_t round) { node_.highest_round = round; }
+  void join() { membership_->send(rdzv::Join{node_, {}}); }
+  void receive_round(std::uint64_t round) { node_.highest_round = round; }
   rdzv::Failed failed(std::uint64_t round) const {
     FailureReport failure;
     failure.exit_code = 3;
@@ -73,43 +73,43 @@ class LocalMembershipTest : public ::testing::Test {
   std::unique_ptr<os::EventLoop> loop_;
   std::unique_ptr<LocalMembership> membership_;
   NodeInfo node_;
-  std::vector<std::string> heard_;
+  std::vector<std::string> received_;
 };
 
-TEST_F(LocalMembershipTest, IsReadyAtOnceAndTellsNothingInsideACall) {
-  EXPECT_THAT(heard_, IsEmpty());
+TEST_F(LocalMembershipTest, IsReadyAtOnceAndDeliversNothingInsideACall) {
+  EXPECT_THAT(received_, IsEmpty());
   EXPECT_THAT(heard(), ElementsAre("ready 127.0.0.1"));
   join();
-  EXPECT_THAT(heard_, IsEmpty());
+  EXPECT_THAT(received_, IsEmpty());
   EXPECT_THAT(heard(), ElementsAre("round 1 after 0"));
   EXPECT_EQ(membership_->waiting_nodes(), 0);
 }
 
 TEST_F(LocalMembershipTest, RestartsAFailedRoundWithinTheBudgetAndClosesBeyond) {
   join();
-  membership_->say(failed(1));
+  membership_->send(failed(1));
   EXPECT_THAT(heard(), ElementsAre("ready 127.0.0.1", "round 1 after 0", "restart 1"));
-  membership_->say(rdzv::Gone{node_.id, 1});
-  hear_of(1);
+  membership_->send(rdzv::Gone{node_.id, 1});
+  receive_round(1);
   join();
   EXPECT_THAT(heard(), ElementsAre("over 1", "round 2 after 1"));
-  membership_->say(failed(2));
-  membership_->say(rdzv::Gone{node_.id, 2});
+  membership_->send(failed(2));
+  membership_->send(rdzv::Gone{node_.id, 2});
   EXPECT_THAT(heard(), ElementsAre("restart 2", "over 2", "closed 3"));
 }
 
 TEST_F(LocalMembershipTest, ClosesWhenTheNodeIsDone) {
   join();
-  membership_->say(rdzv::Done{node_.id, 1});
+  membership_->send(rdzv::Done{node_.id, 1});
   EXPECT_THAT(heard(), ElementsAre("ready 127.0.0.1", "round 1 after 0", "closed 0", "over 1"));
 }
 
-TEST_F(LocalMembershipTest, MayGoWithWordsThatNobodyHeard) {
+TEST_F(LocalMembershipTest, MayBeDestroyedWithUnsentStatements) {
   join();
   membership_.reset();
   loop_->defer([this] { loop_->stop(); });
   loop_->run();
-  EXPECT_THAT(heard_, IsEmpty());
+  EXPECT_THAT(received_, IsEmpty());
 }
 
 }  // namespace

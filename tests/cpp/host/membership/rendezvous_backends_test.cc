@@ -84,13 +84,13 @@ class RendezvousBackendTest : public ::testing::TestWithParam<Kind> {
 INSTANTIATE_TEST_SUITE_P(Kinds, RendezvousBackendTest, ::testing::ValuesIn(kKinds),
                          [](const auto& kind) { return kind.param.name; });
 
-TEST_P(RendezvousBackendTest, HoldsNothingAtFirst) {
+TEST_P(RendezvousBackendTest, IsInitiallyEmpty) {
   const auto stored = a->get_state();
   ASSERT_TRUE(stored.ok()) << stored.status().message();
   EXPECT_FALSE(stored.value().has_value());
 }
 
-TEST_P(RendezvousBackendTest, WhatOneStoresTheOtherReads) {
+TEST_P(RendezvousBackendTest, ReadersReceiveTheStoredState) {
   const std::string bytes = std::string("\0\xff binary \n", 11) + std::string(70'000, '\0');
   const auto written = a->set_state(bytes, std::nullopt);
   ASSERT_TRUE(written.ok()) << written.status().message();
@@ -102,7 +102,7 @@ TEST_P(RendezvousBackendTest, WhatOneStoresTheOtherReads) {
   EXPECT_EQ(stored.value()->token, written->now.token);
 }
 
-TEST_P(RendezvousBackendTest, OneOfTwoWritersWins) {
+TEST_P(RendezvousBackendTest, OneOfTwoConcurrentWritersSucceeds) {
   ASSERT_TRUE(a->set_state("one", std::nullopt)->was_set);
   EXPECT_FALSE(b->set_state("other", std::nullopt)->was_set) << "there is something already";
   const std::string token = a->get_state().value()->token;
@@ -114,7 +114,7 @@ TEST_P(RendezvousBackendTest, OneOfTwoWritersWins) {
   EXPECT_TRUE(a->set_state("three", lost->now.token)->was_set);
 }
 
-TEST_P(RendezvousBackendTest, SaysThatItIsEmptyAgain) {
+TEST_P(RendezvousBackendTest, ReportsThatItIsEmptyAgain) {
   ASSERT_TRUE(a->set_state("one", std::nullopt)->was_set);
   world->empty();
   const auto stored = a->get_state();

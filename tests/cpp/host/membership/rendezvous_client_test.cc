@@ -26,9 +26,9 @@ using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr Duration kPatience = 30s;
+constexpr Duration kTestTimeout = 30s;
 
-Instant soon() { return os::monotonic_now() + kPatience; }
+Instant soon() { return os::monotonic_now() + kTestTimeout; }
 
 class RendezvousClientTest : public ::testing::Test {
  protected:
@@ -81,7 +81,7 @@ class RendezvousClientTest : public ::testing::Test {
   std::unique_ptr<Coordinator> coordinator_ = *Coordinator::start({});
 };
 
-TEST_F(RendezvousClientTest, AllGetOneRoundWithAStoreAtItsAddress) {
+TEST_F(RendezvousClientTest, AllNodesReceiveOneRoundWithAStore) {
   auto a = client(2, 2), b = client(2, 2);
   const Rounds rounds = next_of_all({a.get(), b.get()});
   expect_same_round(rounds, 1);
@@ -91,13 +91,13 @@ TEST_F(RendezvousClientTest, AllGetOneRoundWithAStoreAtItsAddress) {
   const RoundRecord& record = rounds[0]->record;
   auto store = StoreClient::connect({.host = record.master_addr,
                                      .port = record.master_port,
-                                     .timeout = kPatience,
+                                     .timeout = kTestTimeout,
                                      .interrupted = {}});
   ASSERT_TRUE(store.ok()) << store.status().message();
   EXPECT_TRUE((*store)->ping().ok());
 }
 
-TEST_F(RendezvousClientTest, AskingAgainMeansThatTheRoundIsOverAndTheNextStoreIsFresh) {
+TEST_F(RendezvousClientTest, SecondCallEndsTheRoundAndTheNextStoreIsEmpty) {
   auto a = client(2, 2), b = client(2, 2);
   const Rounds first = next_of_all({a.get(), b.get()});
   expect_same_round(first, 1);
@@ -127,7 +127,7 @@ TEST_F(RendezvousClientTest, APeerThatAsksAgainShowsAsWaiting) {
   EXPECT_EQ(asked.get()->record.round, 2u);
 }
 
-TEST_F(RendezvousClientTest, ADeadlineSaysWhatWasWaitedForAndTheJoinStands) {
+TEST_F(RendezvousClientTest, TimeoutNamesWhatWasMissingAndKeepsTheJoin) {
   auto a = client(2, 2), b = client(2, 2);
   const auto none = a->next_rendezvous(os::monotonic_now() + 200ms);
   EXPECT_EQ(none.status().code(), StatusCode::kDeadlineExceeded);
@@ -137,7 +137,7 @@ TEST_F(RendezvousClientTest, ADeadlineSaysWhatWasWaitedForAndTheJoinStands) {
   EXPECT_EQ(a->next_rendezvous(soon())->record.round, 1u);
 }
 
-TEST_F(RendezvousClientTest, ARoundThatNobodyTookEndsByItself) {
+TEST_F(RendezvousClientTest, UnclaimedRoundEndsByItself) {
   auto a = client(2, 2), b = client(2, 2);
   EXPECT_FALSE(a->next_rendezvous(os::monotonic_now()).ok());
   expect_same_round(next_of_all({b.get()}), 1);
@@ -166,17 +166,17 @@ TEST_F(RendezvousClientTest, AClosedJobIsClosedForAll) {
   EXPECT_EQ(b->result()->message, "enough");
 }
 
-TEST_F(RendezvousClientTest, LeavingEndsAWaitAndIsHeard) {
+TEST_F(RendezvousClientTest, LeaveEndsAWaitAndIsAcknowledged) {
   auto a = client(1, 2), b = client(1, 2);
   expect_same_round(next_of_all({a.get(), b.get()}), 1);
   auto asked = std::async(std::launch::async, [&] { return b->next_rendezvous(soon()); });
   ASSERT_TRUE(sees_waiting(a.get()));
-  EXPECT_TRUE(b->leave("SIGTERM", kPatience));
+  EXPECT_TRUE(b->leave("SIGTERM", kTestTimeout));
   EXPECT_EQ(asked.get().status().code(), StatusCode::kFailedPrecondition);
   const auto alone = a->next_rendezvous(soon());
   ASSERT_TRUE(alone.ok());
   EXPECT_EQ(alone->record.nodes, 1);
-  EXPECT_TRUE(b->leave("again", kPatience));
+  EXPECT_TRUE(b->leave("again", kTestTimeout));
 }
 
 TEST_F(RendezvousClientTest, AnInterruptedWaitIsCancelled) {
@@ -197,10 +197,10 @@ TEST_F(RendezvousClientTest, AnInterruptedWaitIsCancelled) {
   EXPECT_EQ(none.status().code(), StatusCode::kCancelled);
 }
 
-TEST_F(RendezvousClientTest, WhoDisagreesIsRefusedAndTheOthersGoOn) {
+TEST_F(RendezvousClientTest, NodeWithOtherSettingsIsRejectedAndTheOthersContinue) {
   auto a = client(2, 2), b = client(2, 3), c = client(2, 2);
   EXPECT_FALSE(a->next_rendezvous(os::monotonic_now()).ok());
-  ASSERT_TRUE(eventually([&] { return !a->take_notes().empty(); }));
+  ASSERT_TRUE(eventually([&] { return !a->take_log_lines().empty(); }));
   const auto refused = b->next_rendezvous(soon());
   EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(refused.status().message(), HasSubstr("nnodes=2:3"));
@@ -216,16 +216,16 @@ TEST_F(RendezvousClientTest, BadOptionsAreAnErrorAtTheStart) {
   EXPECT_EQ(RendezvousClient::start(options).status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST_F(RendezvousClientTest, OneNodeNeedsNobody) {
+TEST_F(RendezvousClientTest, SingleNodeNeedsNoOtherNode) {
   auto alone = *RendezvousClient::start({});
   const auto first = alone->next_rendezvous(soon());
   ASSERT_TRUE(first.ok()) << first.status().message();
   EXPECT_EQ(first->record.nodes, 1);
   EXPECT_EQ(alone->next_rendezvous(soon())->record.round, 2u);
-  EXPECT_TRUE(alone->leave("done", kPatience));
+  EXPECT_TRUE(alone->leave("done", kTestTimeout));
 }
 
-TEST_F(RendezvousClientTest, InAForkedChildItRefuses) {
+TEST_F(RendezvousClientTest, FailsInAForkedChild) {
   auto a = client(1, 1);
   const pid_t child = ::fork();
   if (child == 0) {

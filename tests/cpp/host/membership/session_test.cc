@@ -33,7 +33,7 @@ using elastic::testing::TcpProxy;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr Duration kPatience = 30s;
+constexpr Duration kTestTimeout = 30s;
 
 RendezvousOptions options_for(std::uint16_t port, int min_nodes = 2, int max_nodes = 2) {
   RendezvousOptions options;
@@ -73,12 +73,12 @@ class TestNode {
   void crash() {
     thread_->call([this] { session_.reset(); });
   }
-  void say(const NodeStatement& statement) {
-    thread_->call([&] { session_->say(statement); });
+  void send(const NodeStatement& statement) {
+    thread_->call([&] { session_->send(statement); });
   }
   void join() {
     if (info_.address.empty()) info_.address = expect<MembershipReady>().address;
-    say(rdzv::Join{info_, options_.settings});
+    send(rdzv::Join{info_, options_.settings});
   }
   std::uint64_t expect_round() {
     const auto round = expect<rdzv::Round>();
@@ -87,22 +87,22 @@ class TestNode {
     info_.highest_round = record_.round;
     return record_.round;
   }
-  void done() { say(rdzv::Done{info_.id, record_.round}); }
+  void done() { send(rdzv::Done{info_.id, record_.round}); }
   // False: it took longer than the test's patience.
-  bool drain(Duration limit = kPatience) {
+  bool drain(Duration limit = kTestTimeout) {
     auto drained = std::make_shared<std::promise<void>>();
     thread_->call([&] { session_->drain(limit, [drained] { drained->set_value(); }); });
-    return drained->get_future().wait_for(kPatience) == std::future_status::ready;
+    return drained->get_future().wait_for(kTestTimeout) == std::future_status::ready;
   }
 
   // The next event of this kind; notes and what is waited for are skipped, all else is a failure.
   template <typename Event>
   Event expect() {
-    const Instant deadline = os::monotonic_now() + kPatience;
+    const Instant deadline = os::monotonic_now() + kTestTimeout;
     while (auto event = events_.pop(deadline, {})) {
       if (auto* wanted = std::get_if<Event>(&*event)) return *wanted;
-      if (const auto* note = std::get_if<MembershipNote>(&*event)) {
-        notes_.push_back(note->sentence);
+      if (const auto* log_progress = std::get_if<MembershipProgress>(&*event)) {
+        notes_.push_back(log_progress->message);
       } else if (!std::holds_alternative<rdzv::Waiting>(*event) &&
                  !std::holds_alternative<MembershipCoordinatorLog>(*event)) {
         ADD_FAILURE() << info_.name << " was told something else, number " << event->index();
@@ -117,9 +117,9 @@ class TestNode {
   bool hears_nothing_for(Duration time) {
     const Instant deadline = os::monotonic_now() + time;
     while (auto event = events_.pop(deadline, {})) {
-      const auto* note = std::get_if<MembershipNote>(&*event);
-      if (note == nullptr) return false;
-      notes_.push_back(note->sentence);
+      const auto* log_progress = std::get_if<MembershipProgress>(&*event);
+      if (log_progress == nullptr) return false;
+      notes_.push_back(log_progress->message);
     }
     return true;
   }
@@ -177,7 +177,7 @@ TEST_F(SessionTest, TwoNodesFormARoundAndSucceed) {
   expect_success(&a, &b);
 }
 
-TEST_F(SessionTest, WhoCanBindTheEndpointHostsAndTheNextIsAClient) {
+TEST_F(SessionTest, FirstToBindTheEndpointHostsAndTheNextIsAClient) {
   RendezvousOptions options = options_for(free_port());
   options.is_host.reset();
   TestNode a(options, 1);
@@ -188,7 +188,7 @@ TEST_F(SessionTest, WhoCanBindTheEndpointHostsAndTheNextIsAClient) {
   expect_success(&a, &b);
 }
 
-TEST_F(SessionTest, TheHostLeavesLast) {
+TEST_F(SessionTest, HostExitsLast) {
   RendezvousOptions options = options_for(free_port());
   options.is_host.reset();
   TestNode host(options, 1);
@@ -196,13 +196,13 @@ TEST_F(SessionTest, TheHostLeavesLast) {
   auto other = std::make_unique<TestNode>(options, 2);
   form_round(&host, other.get());
   expect_success(&host, other.get());
-  host.say(rdzv::Leave{host.info().id, "the job is over"});
+  host.send(rdzv::Leave{host.info().id, "the job is over"});
   std::thread leaver([&] {
-    other->say(rdzv::Leave{other->info().id, "the job is over"});
+    other->send(rdzv::Leave{other->info().id, "the job is over"});
     EXPECT_TRUE(other->drain());
     other.reset();
   });
-  EXPECT_TRUE(host.drain(kPatience * 2));
+  EXPECT_TRUE(host.drain(kTestTimeout * 2));
   leaver.join();
 }
 
@@ -219,7 +219,7 @@ TEST_F(SessionTest, ANameThatMeansLoopbackHereIsServedOnEveryInterface) {
   expect_success(&a, &b);
 }
 
-TEST_F(SessionTest, WhoIsToldToHostServesEverywhereIfNoInterfaceHasTheAddress) {
+TEST_F(SessionTest, ConfiguredHostBindsAllInterfacesForAnUnknownAddress) {
   for (const char* endpoint : {"192.0.2.1", "no-such-host.invalid"}) {
     RendezvousOptions options = options_for(free_port());
     options.endpoint_host = endpoint;
@@ -235,21 +235,21 @@ TEST_F(SessionTest, WhoIsToldToHostServesEverywhereIfNoInterfaceHasTheAddress) {
   }
 }
 
-TEST_F(SessionTest, AHostThatNobodyMayBeIsAnError) {
+TEST_F(SessionTest, ConfiguredHostThatCannotBindIsAnError) {
   start_coordinator();
   RendezvousOptions options = options_for(coordinator_->port());
   options.is_host = true;
   const MembershipLost lost = lost_of(options);
   EXPECT_EQ(lost.exit_code, kExitCannotServe);
-  EXPECT_THAT(lost.sentence, HasSubstr("cannot listen on 127.0.0.1:"));
+  EXPECT_THAT(lost.message, HasSubstr("cannot listen on 127.0.0.1:"));
 }
 
-TEST_F(SessionTest, ALeaveThatWasDrainedHasBeenHeard) {
+TEST_F(SessionTest, DrainedLeaveWasAcknowledged) {
   start_coordinator();
   TestNode a(options_for(coordinator_->port(), 1, 2), 1);
   TestNode b(options_for(coordinator_->port(), 1, 2), 2);
   form_round(&a, &b);
-  a.say(rdzv::Leave{a.info().id, "SIGTERM"});
+  a.send(rdzv::Leave{a.info().id, "SIGTERM"});
   EXPECT_TRUE(a.drain());
   a.crash();
   const auto restart = b.expect<rdzv::Restart>();
@@ -257,7 +257,7 @@ TEST_F(SessionTest, ALeaveThatWasDrainedHasBeenHeard) {
   EXPECT_THAT(restart.reason, AllOf(HasSubstr("left"), HasSubstr("SIGTERM")));
 }
 
-TEST_F(SessionTest, AnEndWithoutLeaveIsACrashToTheOthers) {
+TEST_F(SessionTest, EndWithoutLeaveIsTreatedAsACrash) {
   start_coordinator();
   RendezvousOptions options = options_for(coordinator_->port(), 1, 2);
   options.settings.reconnect_grace = 50ms;
@@ -268,7 +268,7 @@ TEST_F(SessionTest, AnEndWithoutLeaveIsACrashToTheOthers) {
   EXPECT_THAT(b.expect<rdzv::Restart>().reason, HasSubstr("was lost"));
 }
 
-TEST_F(SessionTest, ConnectionsThatAreCutAndComeBackChangeNothing) {
+TEST_F(SessionTest, ReconnectedConnectionsChangeNothing) {
   start_coordinator();
   TcpProxy proxy(coordinator_->port());
   TestNode a(options_for(proxy.port()), 1);
@@ -278,7 +278,7 @@ TEST_F(SessionTest, ConnectionsThatAreCutAndComeBackChangeNothing) {
   expect_success(&a, &b);
 }
 
-TEST_F(SessionTest, APathThatIsSilentForLessThanNodeTimeoutChangesNothing) {
+TEST_F(SessionTest, ShortSilenceOfAPathChangesNothing) {
   start_coordinator();
   RendezvousOptions options = options_for(coordinator_->port());
   options.settings.node_timeout = 2s;
@@ -292,7 +292,7 @@ TEST_F(SessionTest, APathThatIsSilentForLessThanNodeTimeoutChangesNothing) {
   expect_success(&a, &b);
 }
 
-TEST_F(SessionTest, ASilentNodeIsLostAndHearsOfIt) {
+TEST_F(SessionTest, SilentNodeIsLostAndNotified) {
   start_coordinator();
   RendezvousOptions options = options_for(coordinator_->port(), 1, 2);
   options.settings.node_timeout = 400ms;
@@ -308,12 +308,12 @@ TEST_F(SessionTest, ASilentNodeIsLostAndHearsOfIt) {
   a.info().highest_round = a.record().round;
   a.join();
   a.expect<rdzv::Waiting>();
-  b.say(rdzv::Gone{b.info().id, b.record().round});
+  b.send(rdzv::Gone{b.info().id, b.record().round});
   b.join();
   EXPECT_GT(a.expect_round(), 1u);
 }
 
-TEST_F(SessionTest, ACoordinatorThatStandsStillLosesNobody) {
+TEST_F(SessionTest, StalledCoordinatorEvictsNoNode) {
   std::promise<void> never;
   auto gate = never.get_future().share();
   coordinator_ = *Coordinator::start({.log = [gate](std::string_view line) {
@@ -346,7 +346,7 @@ TEST_F(SessionTest, ACoordinatorThatIsRestartedEmptyIsRebuilt) {
   }
 }
 
-TEST_F(SessionTest, AHostThatIsStartedAgainTakesUpTheJob) {
+TEST_F(SessionTest, RestartedHostRestoresTheJob) {
   RendezvousOptions options = options_for(free_port());
   options.is_host.reset();
   auto host = std::make_unique<TestNode>(options, 1);
@@ -359,14 +359,14 @@ TEST_F(SessionTest, AHostThatIsStartedAgainTakesUpTheJob) {
   const auto restart = other.expect<rdzv::Restart>();
   EXPECT_EQ(restart.round, other.record().round);
   EXPECT_THAT(restart.reason, HasSubstr("hosted the coordinator"));
-  other.say(rdzv::Gone{other.info().id, other.record().round});
+  other.send(rdzv::Gone{other.info().id, other.record().round});
   other.join();
   EXPECT_EQ(other.expect_round(), 2u);
   EXPECT_EQ(again.expect_round(), 2u);
   expect_success(&again, &other);
 }
 
-TEST_F(SessionTest, ACoordinatorThatDoesNotComeBackIsLost) {
+TEST_F(SessionTest, MissingCoordinatorIsLost) {
   start_coordinator();
   RendezvousOptions options = options_for(coordinator_->port());
   options.settings.store_grace = 500ms;
@@ -376,7 +376,7 @@ TEST_F(SessionTest, ACoordinatorThatDoesNotComeBackIsLost) {
   coordinator_.reset();
   const MembershipLost lost = a.expect<MembershipLost>();
   EXPECT_EQ(lost.exit_code, kExitCoordinatorLost);
-  EXPECT_THAT(lost.sentence, AllOf(HasSubstr("was not reached for 0.5 s"), HasSubstr("refused")));
+  EXPECT_THAT(lost.message, AllOf(HasSubstr("was not reached for 0.5 s"), HasSubstr("refused")));
   EXPECT_THAT(a.notes(), ::testing::Contains(HasSubstr("cannot be reached")));
 }
 
@@ -394,7 +394,7 @@ TEST_F(SessionTest, ANodeThatWasNeverInARoundGivesUpAfterJoinTimeout) {
   coordinator_.reset();
   const MembershipLost lost = a.expect<MembershipLost>();
   EXPECT_EQ(lost.exit_code, kExitJoinTimedOut);
-  EXPECT_THAT(lost.sentence, HasSubstr("was not reached for 0.5 s"));
+  EXPECT_THAT(lost.message, HasSubstr("was not reached for 0.5 s"));
 }
 
 // Such nodes ran into store_grace a minute after their host had ended with 75.
@@ -411,7 +411,7 @@ TEST_F(SessionTest, AHostThatGivesUpEndsTheOthersWithItsReason) {
   other.join();
   other.expect<rdzv::Waiting>();
   host.drain();
-  EXPECT_THAT(other.expect<rdzv::TimedOut>().sentence,
+  EXPECT_THAT(other.expect<rdzv::TimedOut>().message,
               HasSubstr("the agent that hosts the coordinator gave up"));
 }
 
@@ -429,10 +429,10 @@ TEST_F(SessionTest, AJobAtTheCoordinatorOfAnotherJobIsWarnedAndToldWhyItEnds) {
   EXPECT_THAT(guest.notes(), ::testing::Contains(HasSubstr("runs in an agent of job job")));
   host.done();
   host.expect<rdzv::Closed>();
-  host.say(rdzv::Leave{host.info().id, "done"});
+  host.send(rdzv::Leave{host.info().id, "done"});
   host.drain();
   host.crash();
-  EXPECT_THAT(guest.expect<MembershipLost>().sentence, HasSubstr("its job job has succeeded"));
+  EXPECT_THAT(guest.expect<MembershipLost>().message, HasSubstr("its job job has succeeded"));
 }
 
 // A slow look-up inside reconnect_grace cost a round.
@@ -453,7 +453,7 @@ TEST_F(SessionTest, AnAttemptDialsTheLastGoodAddressBesideTheLookUp) {
             .host = "no-such-host.invalid",
             .port = coordinator_->port(),
             .last_good = os::look_up("127.0.0.1", coordinator_->port())->front(),
-            .limit = kPatience,
+            .limit = kTestTimeout,
             .node_timeout = 5s},
         SessionAttempt::Sink{
             .route = [](const auto& resolved)
@@ -489,63 +489,63 @@ TEST_F(SessionTest, ANodeUsesTheTimingsOfItsJob) {
   expect_success(&a, &b);
 }
 
-TEST_F(SessionTest, ANameThatDoesNotResolveIsTriedUntilTheJoinDeadline) {
+TEST_F(SessionTest, UnresolvableNameIsRetriedUntilTheJoinDeadline) {
   RendezvousOptions options = options_for(29400);
   options.endpoint_host = "no-such-host.invalid";
   options.settings.join_timeout = 500ms;
   const MembershipLost lost = lost_of(options);
   EXPECT_EQ(lost.exit_code, kExitJoinTimedOut);
-  EXPECT_THAT(lost.sentence, AllOf(HasSubstr("no coordinator was found at no-such-host.invalid"),
-                                   HasSubstr("cannot resolve")));
+  EXPECT_THAT(lost.message, AllOf(HasSubstr("no coordinator was found at no-such-host.invalid"),
+                                  HasSubstr("cannot resolve")));
 }
 
-TEST_F(SessionTest, ThatNobodyHostsIsSaidWithTheAddresses) {
+TEST_F(SessionTest, MissingHostIsReportedWithTheAddresses) {
   RendezvousOptions options = options_for(free_port());
   options.settings.join_timeout = 300ms;
   const MembershipLost lost = lost_of(options);
   EXPECT_EQ(lost.exit_code, kExitJoinTimedOut);
-  EXPECT_THAT(lost.sentence, AllOf(HasSubstr("no agent considers itself host of 127.0.0.1:"),
-                                   HasSubstr("it resolved to 127.0.0.1")));
+  EXPECT_THAT(lost.message, AllOf(HasSubstr("no agent considers itself host of 127.0.0.1:"),
+                                  HasSubstr("it resolved to 127.0.0.1")));
 }
 
-TEST_F(SessionTest, APlainStoreIsNoCoordinator) {
+TEST_F(SessionTest, PlainStoreIsNotACoordinator) {
   auto store = StoreServer::start({});
   ASSERT_TRUE(store.ok());
   const MembershipLost lost = lost_of(options_for((*store)->port()));
-  EXPECT_EQ(lost.exit_code, kExitRefused);
-  EXPECT_THAT(lost.sentence, HasSubstr("is a plain TCPStore and no coordinator"));
+  EXPECT_EQ(lost.exit_code, kExitRejected);
+  EXPECT_THAT(lost.message, HasSubstr("is a plain TCPStore and no coordinator"));
 }
 
-TEST_F(SessionTest, AnotherProtocolOnThePortIsSaidAtOnce) {
+TEST_F(SessionTest, OtherProtocolOnThePortIsReportedAtOnce) {
   ScriptedServer server([](ScriptedPeer& peer, int) {
     peer.read(4);
     peer.write("HTTP/1.1 400 Bad Request\r\n\r\n");
     peer.drain();
   });
   const MembershipLost lost = lost_of(options_for(server.port()));
-  EXPECT_EQ(lost.exit_code, kExitRefused);
-  EXPECT_THAT(lost.sentence, AllOf(HasSubstr("speaks another protocol"), HasSubstr("\"HTTP/\"")));
+  EXPECT_EQ(lost.exit_code, kExitRejected);
+  EXPECT_THAT(lost.message, AllOf(HasSubstr("speaks another protocol"), HasSubstr("\"HTTP/\"")));
 }
 
-TEST_F(SessionTest, AServerThatReadsLinesGetsOneToAnswer) {
+TEST_F(SessionTest, LineServerReceivesALineToAnswer) {
   ScriptedServer server([](ScriptedPeer& peer, int) {
     for (std::string line; !line.ends_with("\n");) line += peer.read(1);
     peer.write("-ERR unknown command\r\n");
     peer.drain();
   });
-  EXPECT_THAT(lost_of(options_for(server.port())).sentence, HasSubstr("\"-ERR \""));
+  EXPECT_THAT(lost_of(options_for(server.port())).message, HasSubstr("\"-ERR \""));
 }
 
-TEST_F(SessionTest, AServerThatSaysNothingIsNamed) {
+TEST_F(SessionTest, SilentServerIsReported) {
   ScriptedServer server([](ScriptedPeer& peer, int) { peer.drain(); });
   RendezvousOptions options = options_for(server.port());
   options.settings.join_timeout = 300ms;
   const MembershipLost lost = lost_of(options);
   EXPECT_EQ(lost.exit_code, kExitJoinTimedOut);
-  EXPECT_THAT(lost.sentence, HasSubstr("took the connection and has not said who it is"));
+  EXPECT_THAT(lost.message, HasSubstr("took the connection and has not said who it is"));
 }
 
-TEST_F(SessionTest, ACoordinatorOfAnotherVersionRefuses) {
+TEST_F(SessionTest, CoordinatorOfAnotherVersionRejects) {
   ScriptedServer server([](ScriptedPeer& peer, int) {
     const std::string nonce = peer.read(10).substr(6);
     peer.read(1 + 8 + 8 + session::kReservedKey.size());
@@ -563,7 +563,7 @@ TEST_F(SessionTest, ACoordinatorOfAnotherVersionRefuses) {
   EXPECT_THAT(a.expect<rdzv::Refused>().error.message(), HasSubstr("version"));
 }
 
-TEST_F(SessionTest, NodesThatDisagreeAreRefusedWithBothValues) {
+TEST_F(SessionTest, NodesWithOtherSettingsAreRejectedWithBothValues) {
   start_coordinator();
   TestNode a(options_for(coordinator_->port(), 2, 2), 1);
   a.join();
@@ -582,7 +582,7 @@ TEST_F(SessionTest, TheGivenLocalAddressIsPublished) {
   options.local_addr = "no-such-host.invalid";
   const MembershipLost lost = lost_of(options);
   EXPECT_EQ(lost.exit_code, kExitUsage);
-  EXPECT_THAT(lost.sentence, HasSubstr("local_addr: cannot resolve"));
+  EXPECT_THAT(lost.message, HasSubstr("local_addr: cannot resolve"));
 }
 
 }  // namespace

@@ -68,7 +68,7 @@ TEST_F(Death, OfTheGuardianEndsThemToUnderASubreaper) {
   EXPECT_EQ(last, "children survived");
 }
 
-TEST_F(Death, OfTheGuardianIsToldToALibraryHostToo) {
+TEST_F(Death, OfTheGuardianIsReportedToALibraryHost) {
   start("0");
   ::kill(guardian_, SIGKILL);
   std::string lost;
@@ -80,7 +80,7 @@ TEST_F(Death, OfTheGuardianIsToldToALibraryHostToo) {
   EXPECT_TRUE(worker_output_.wait_for_end());
 }
 
-TEST(GuardianProgram, ThatIsNoGuardianIsToldAsLost) {
+TEST(GuardianProgram, ThatIsNotAGuardianIsReportedAsLost) {
   WorkerGroupOptions options;
   options.guardian_path = "/bin/true";
   auto group = WorkerGroup::create(options);

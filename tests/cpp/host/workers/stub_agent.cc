@@ -24,7 +24,7 @@ const char* name_of(elastic::WorkerEvent::Kind kind) {
     case elastic::WorkerEvent::Kind::kStarted: return "started";
     case elastic::WorkerEvent::Kind::kStartDelayed: return "delayed";
     case elastic::WorkerEvent::Kind::kExited: return "exited";
-    case elastic::WorkerEvent::Kind::kGroupGone: return "gone";
+    case elastic::WorkerEvent::Kind::kGroupEnded: return "gone";
     case elastic::WorkerEvent::Kind::kStuck: return "stuck";
     case elastic::WorkerEvent::Kind::kGuardianLost: return "lost";
   }

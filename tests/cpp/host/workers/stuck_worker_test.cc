@@ -15,7 +15,7 @@ namespace {
 
 using Kind = WorkerEvent::Kind;
 
-TEST(StuckWorker, IsToldAndTheGroupIsGoneOnlyWhenItIs) {
+TEST(StuckWorker, IsReportedAndTheGroupEndsAfterIt) {
   const testing::ScratchDir dir;
   testing::Fifo output(dir / "out");
   testing::Group group;

@@ -125,7 +125,7 @@ class Group {
     return {};
   }
   WorkerExit wait_for_exit() { return wait_for(WorkerEvent::Kind::kExited).exit; }
-  void wait_for_gone() { wait_for(WorkerEvent::Kind::kGroupGone); }
+  void wait_for_gone() { wait_for(WorkerEvent::Kind::kGroupEnded); }
 
   // Starts one worker and waits until nothing of it is left.
   WorkerExit run(WorkerCommand command) {

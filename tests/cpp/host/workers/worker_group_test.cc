@@ -24,7 +24,7 @@ using Kind = WorkerEvent::Kind;
 
 // --- How a worker ends ---------------------------------------------------------------------------
 
-TEST(WorkerGroup, TellsEveryExitCode) {
+TEST(WorkerGroup, ReportsEveryExitCode) {
   Group group;
   std::vector<WorkerCommand> commands;
   for (int code = 0; code < 256; ++code) commands.push_back(stub({"exit", std::to_string(code)}));
@@ -41,7 +41,7 @@ TEST(WorkerGroup, TellsEveryExitCode) {
   group.wait_for_gone();
 }
 
-TEST(WorkerGroup, TellsEveryFatalSignal) {
+TEST(WorkerGroup, ReportsEveryFatalSignal) {
   Group group;
   for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGKILL,
                            SIGUSR1, SIGSEGV, SIGPIPE, SIGALRM, SIGTERM, SIGXCPU, SIGXFSZ, SIGSYS}) {
@@ -76,7 +76,7 @@ struct BadStart {
   int shell_code;
 };
 
-TEST(WorkerGroup, SaysWhyAWorkerCouldNotBeStarted) {
+TEST(WorkerGroup, ReportsWhyAWorkerCouldNotBeStarted) {
   const ScratchDir dir;
   const std::string plain = dir / "plain";
   const std::string empty = dir / "empty";
@@ -120,7 +120,7 @@ TEST(WorkerGroup, SaysWhyAWorkerCouldNotBeStarted) {
   EXPECT_TRUE(group.passed.empty()) << "something was told as started";
 }
 
-TEST(WorkerGroup, OneThatCannotStartLeavesTheOthersRunning) {
+TEST(WorkerGroup, FailedStartDoesNotStopTheOthers) {
   const ScratchDir dir;
   Fifo output(dir / "out");
   WorkerCommand missing;
@@ -167,13 +167,13 @@ TEST(WorkerGroup, WorkerThatHangsBeforeItsProgramIsCancelledAtTheStartDeadlineWi
   }
 }
 
-TEST(WorkerGroup, StartTimeoutOfZeroIsRefused) {
+TEST(WorkerGroup, StartTimeoutOfZeroIsRejected) {
   WorkerGroupOptions options;
   options.start_timeout = Duration::zero();
   EXPECT_EQ(WorkerGroup::create(options).status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST(WorkerGroup, RefusesWhatCannotBeACommand) {
+TEST(WorkerGroup, RejectsInvalidCommands) {
   Group group;
   WorkerCommand nul = stub({std::string("a\0b", 3)});
   WorkerCommand huge = stub({});
@@ -185,7 +185,7 @@ TEST(WorkerGroup, RefusesWhatCannotBeACommand) {
   EXPECT_TRUE(group.run(stub({"exit", "0"})).succeeded());
 }
 
-TEST(WorkerGroup, ArgumentsThatTheKernelRefusesAreTold) {
+TEST(WorkerGroup, RejectedArgumentsAreReported) {
   Group group;
   const WorkerExit exit = group.run(stub({"exit", std::string(1 << 18, 'x')}));
   EXPECT_EQ(exit.kind, ExitKind::kNotStarted);
@@ -205,7 +205,7 @@ class Output : public ::testing::Test {
   Group group_;
 };
 
-TEST_F(Output, ArgumentsArriveAsTheyAre) {
+TEST_F(Output, ArgumentsArriveUnchanged) {
   EXPECT_EQ(run(stub({"arguments", "", "a b", "", "ü\n\"", ""})), "[]\n[a b]\n[]\n[ü\n\"]\n[]\n");
 }
 
@@ -252,7 +252,7 @@ TEST_F(Output, NoDescriptorBeyondTheFirstThreeIsInherited) {
   EXPECT_EQ(run(stub({"descriptors"})), "0\n1\n2\n");
 }
 
-TEST_F(Output, LeadsASessionOfItsOwn) {
+TEST_F(Output, WorkerLeadsItsOwnSession) {
   int pid = 0;
   int group = 0;
   int session = 0;
@@ -263,7 +263,7 @@ TEST_F(Output, LeadsASessionOfItsOwn) {
 }
 
 // nohup and "&" ignore HUP, INT and QUIT for the user; CPython ignores PIPE and XFSZ for itself.
-TEST(WorkerSignals, AreResetButForWhatTheUserIgnores) {
+TEST(WorkerSignals, AreResetExceptThoseThatTheUserIgnores) {
   const ScratchDir dir;
   const int touched[] = {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGXFSZ, SIGTERM};
   std::vector<void (*)(int)> before;
@@ -299,7 +299,7 @@ class Stop : public ::testing::Test {
   Group group_;
 };
 
-TEST_F(Stop, WorkerThatObeysEndsAtOnceAndIsMarked) {
+TEST_F(Stop, WorkerThatHandlesItEndsAtOnceAndIsMarked) {
   start({stub({"pause"})});
   const Instant begin = os::monotonic_now();
   group_->stop(SIGTERM, seconds(60));
@@ -310,7 +310,7 @@ TEST_F(Stop, WorkerThatObeysEndsAtOnceAndIsMarked) {
   EXPECT_LT(os::monotonic_now() - begin, seconds(30));
 }
 
-TEST_F(Stop, WhoeverIgnoresItIsKilledAtOneDeadlineForAll) {
+TEST_F(Stop, WorkersThatIgnoreItAreKilledAtOneDeadline) {
   const std::string term = std::to_string(SIGTERM);
   start({stub({"ignore", term}), stub({"ignore", term}), stub({"pause"})});
   const Instant begin = os::monotonic_now();
@@ -371,7 +371,7 @@ TEST_F(Stop, AFailureBeforeTheStopIsNotMarked) {
   group_.wait_for_gone();
 }
 
-TEST_F(Stop, ForwardReachesTheWorkersAndStopsNobody) {
+TEST_F(Stop, ForwardReachesTheWorkersAndStopsNone) {
   const std::string usr1 = std::to_string(SIGUSR1);
   start({stub({"catch", usr1}), stub({"catch", usr1})});
   for (const SignalScope scope : {SignalScope::kGroup, SignalScope::kLeader}) {
@@ -411,7 +411,7 @@ TEST_F(Stop, GroupScopeReachesTheWorkersChildrenAndLeaderScopeSparesThem) {
 
 // --- What workers leave behind -------------------------------------------------------------------
 
-TEST_F(Stop, ExitIsToldWhileAGrandchildHoldsTheOutputAndNothingIsLeftAfterGone) {
+TEST_F(Stop, ExitIsReportedWhileAGrandchildHoldsTheOutput) {
   WorkerCommand daemon = stub({"daemon", "7"});
   WorkerCommand other = stub({"pause"});
   start({daemon, other});
@@ -439,7 +439,7 @@ TEST_F(Stop, DestroyingTheGroupKillsEverything) {
 }
 
 // multiprocessing and os.fork() copy the object, and the copy is destroyed at the child's exit.
-TEST_F(Stop, CopyInAForkedChildLeavesTheParentsWorkersAlone) {
+TEST_F(Stop, CopyInAForkedChildDoesNotAffectTheParentsWorkers) {
   start({stub({"pause"})});
   const pid_t child = ::fork();
   if (child == 0) {

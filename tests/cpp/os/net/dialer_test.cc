@@ -21,7 +21,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-constexpr auto kPatience = std::chrono::seconds(30);
+constexpr auto kTestTimeout = std::chrono::seconds(30);
 
 SocketAddress address_of(const std::string& host, std::uint16_t port) {
   return look_up(host, port)->front();
@@ -44,7 +44,7 @@ std::optional<Result<Dialer::Connection>> dial(std::vector<SocketAddress> addres
                                         outcome.set_value(std::move(result));
                                       });
   });
-  if (future.wait_for(kPatience) != std::future_status::ready) return std::nullopt;
+  if (future.wait_for(kTestTimeout) != std::future_status::ready) return std::nullopt;
   return future.get();
 }
 
@@ -97,7 +97,7 @@ TEST(NameLookup, ReportsOnTheLoopThread) {
       });
     });
     auto future = outcome.get_future();
-    ASSERT_EQ(future.wait_for(kPatience), std::future_status::ready);
+    ASSERT_EQ(future.wait_for(kTestTimeout), std::future_status::ready);
     EXPECT_EQ(future.get().ok(), example.is_found) << example.name;
   }
 }

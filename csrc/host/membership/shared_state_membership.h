@@ -2,37 +2,37 @@
 
 // A node's membership over a state that all nodes share in a compare-and-set store.
 //
-// Loop thread only. The rules are core/rendezvous/shared_member.h; this joins them to a
+// Loop thread only. The rules are core/rendezvous/shared_state_machine.h; this joins them to a
 // RendezvousBackend, whose calls may block and are made on a thread of their own
-// (host/membership/shared_state_thread.h).
+// (host/membership/backend_thread.h).
 
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "elastic/rendezvous_options.h"
+#include "host/membership/backend_thread.h"
 #include "host/membership/membership.h"
-#include "host/membership/shared_state_thread.h"
 #include "os/loop/event_loop.h"
 
 namespace elastic::host {
 
-class SharedMembership final : public Membership {
+class SharedStateMembership final : public Membership {
  public:
   // `loop` outlives the membership. REQUIRES: options have a backend, settings.validate().ok()
   static Result<std::unique_ptr<Membership>> open(os::EventLoop* loop,
                                                   const RendezvousOptions& options, Sink sink);
-  SharedMembership(const SharedMembership&) = delete;
-  SharedMembership& operator=(const SharedMembership&) = delete;
-  ~SharedMembership() override;  // waits for a call of the backend that has begun
+  SharedStateMembership(const SharedStateMembership&) = delete;
+  SharedStateMembership& operator=(const SharedStateMembership&) = delete;
+  ~SharedStateMembership() override;  // waits for a call of the backend that has begun
 
   // If the backend does not return from a call, a join ends with MembershipLost.
-  void say(const NodeStatement& statement) override;
+  void send(const NodeStatement& statement) override;
   int waiting_nodes() const override { return thread_->waiting_nodes(); }
   void drain(Duration limit, std::function<void()> done) override;
 
  private:
-  SharedMembership(os::EventLoop* loop, const RendezvousOptions& options, Sink sink);
+  SharedStateMembership(os::EventLoop* loop, const RendezvousOptions& options, Sink sink);
   void deliver(const MembershipEvent& event);
   void await_answer();
   void give_up();
@@ -44,11 +44,11 @@ class SharedMembership final : public Membership {
   const Sink user_sink_;
   // Also of the work that the thread has posted, which may outlive the membership; empty then.
   const std::shared_ptr<Sink> sink_;
-  const std::shared_ptr<std::function<void()>> on_settled_;
+  const std::shared_ptr<std::function<void()>> on_flushed_;
   std::function<void()> on_drained_;
   os::EventLoop::Timer drain_timer_;
   os::EventLoop::Timer answer_timer_;  // a call of the backend may never return
-  std::unique_ptr<SharedStateThread> thread_;
+  std::unique_ptr<BackendThread> thread_;
 };
 
 }  // namespace elastic::host

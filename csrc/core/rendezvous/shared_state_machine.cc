@@ -23,7 +23,7 @@
 // living ones at first sight. Whoever comes then waits with its Join until one of them shows life
 // (and it is told the result) or node_timeout has passed (and a new generation begins).
 
-#include "core/rendezvous/shared_member.h"
+#include "core/rendezvous/shared_state_machine.h"
 
 #include <algorithm>
 #include <string_view>
@@ -42,7 +42,7 @@ constexpr std::uint16_t kFormat = 1;
 constexpr std::size_t kHeaderBytes = 4 + 2 + 16 + 8 + 8;
 
 // How often a node that waits is told why.
-constexpr Duration kRemindEvery = 10s;
+constexpr Duration kWaitingMessageInterval = 10s;
 constexpr BackoffOptions kAfterLostWrite = {.first = 4ms, .cap = 250ms};
 constexpr BackoffOptions kAfterFailure = {.first = 50ms, .cap = 1s};
 
@@ -99,7 +99,7 @@ Status lost_state() {
 
 }  // namespace
 
-SharedMember::SharedMember(JobSettings settings, std::uint64_t seed, Instant now)
+SharedStateMachine::SharedStateMachine(JobSettings settings, std::uint64_t seed, Instant now)
     : settings_(std::move(settings)),
       beat_interval_(settings_.node_timeout / 4),
       rng_(seed),
@@ -112,23 +112,23 @@ SharedMember::SharedMember(JobSettings settings, std::uint64_t seed, Instant now
       failures_(kAfterFailure, &rng_),
       changed_at_(now),
       next_poll_(now),
-      next_duty_(now) {}
+      next_required_at_(now) {}
 
-void SharedMember::say(RendezvousEvent statement) {
+void SharedStateMachine::send(RendezvousEvent statement) {
   if (const auto* join = std::get_if<rdzv::Join>(&statement)) self_ = join->node.id;
-  unsaid_.push_back(std::move(statement));
-  next_duty_ = Instant();  // at once
+  unsent_.push_back(std::move(statement));
+  next_required_at_ = Instant();  // at once
 }
 
-Status SharedMember::read(const std::optional<StoredState>& stored, Instant now,
-                          std::vector<RendezvousAction>* told) {
-  if (refusal_) {
-    tell_refusal(told);
+Status SharedStateMachine::read(const std::optional<StoredState>& stored, Instant now,
+                                std::vector<RendezvousAction>* delivered) {
+  if (rejection_) {
+    deliver_rejection(delivered);
     return {};
   }
   is_up_to_date_ = !is_stale(stored);
   if (!is_up_to_date_) {
-    next_poll_ = next_duty_ = now + failures_.next();
+    next_poll_ = next_required_at_ = now + failures_.next();
     return out_of_reach("read", now - last_contact_,
                         Status(StatusCode::kUnavailable, "it returns only old versions"));
   }
@@ -142,48 +142,48 @@ Status SharedMember::read(const std::optional<StoredState>& stored, Instant now,
   if (!writes_fail_since_) failures_ = Backoff(kAfterFailure, &rng_);
   if (!stored) {
     if (lineage_) return lost_state();
-    if (is_machine_void_) machine_ = Rendezvous(settings_, now, Duration::zero());
-    is_machine_void_ = false;
+    if (is_machine_stale_) machine_ = Rendezvous(settings_, now, Duration::zero());
+    is_machine_stale_ = false;
     attempt_.reset();
     token_.reset();
-  } else if (is_machine_void_ || token_ != stored->token) {
-    if (Status status = load(*stored, now, told); !status.ok()) return status;
+  } else if (is_machine_stale_ || token_ != stored->token) {
+    if (Status status = load(*stored, now, delivered); !status.ok()) return status;
   }
-  if (refusal_) {
-    tell_refusal(told);
+  if (rejection_) {
+    deliver_rejection(delivered);
     return {};
   }
-  learn(now, told);
-  plan(now);
+  apply_state(now, delivered);
+  schedule(now);
   return {};
 }
 
 // Some stores answer with a version that they have replaced already. It tells nothing.
-bool SharedMember::is_stale(const std::optional<StoredState>& stored) const {
+bool SharedStateMachine::is_stale(const std::optional<StoredState>& stored) const {
   if (!stored || !lineage_) return false;
   const std::optional<SharedHeader> header = header_of(stored->bytes);
   return header && header->lineage == *lineage_ && header->version < version_;
 }
 
-Status SharedMember::load(const StoredState& stored, Instant now,
-                          std::vector<RendezvousAction>* told) {
+Status SharedStateMachine::load(const StoredState& stored, Instant now,
+                                std::vector<RendezvousAction>* delivered) {
   const std::optional<SharedHeader> header = header_of(stored.bytes);
   if (!header) {
-    refusal_ =
+    rejection_ =
         Status(StatusCode::kPeerViolation, "shared state: what the store holds is something else");
     return {};
   }
   if (header->format > kFormat) {
-    refusal_ = Status(StatusCode::kFailedPrecondition,
-                      "shared state: written by a newer version (format " +
-                          std::to_string(header->format) + ", this one reads up to " +
-                          std::to_string(kFormat) + ")");
+    rejection_ = Status(StatusCode::kFailedPrecondition,
+                        "shared state: written by a newer version (format " +
+                            std::to_string(header->format) + ", this one reads up to " +
+                            std::to_string(kFormat) + ")");
     return {};
   }
   if (lineage_ && *lineage_ != header->lineage) return lost_state();
   const std::string_view payload = std::string_view(stored.bytes).substr(kHeaderBytes);
   if (Status fault = machine_.load(payload, now); !fault.ok()) {
-    refusal_ = fault;
+    rejection_ = fault;
     return {};
   }
   if (!lineage_) first_loaded_at_ = now;
@@ -191,52 +191,54 @@ Status SharedMember::load(const StoredState& stored, Instant now,
   version_ = header->version;
   token_ = stored.token;
   payload_ = payload;
-  is_machine_void_ = false;
-  notice_changes(now);
+  is_machine_stale_ = false;
+  detect_changes(now);
   // A write whose answer was lost, and which is there.
   if (auto attempt = std::exchange(attempt_, std::nullopt);
       attempt && attempt->header.nonce == header->nonce) {
-    taken(*std::move(attempt), now, told);
+    write_accepted(*std::move(attempt), now, delivered);
   }
   return {};
 }
 
 // Every join is answered (I7); nothing else that is said can matter any more.
-void SharedMember::tell_refusal(std::vector<RendezvousAction>* told) {
+void SharedStateMachine::deliver_rejection(std::vector<RendezvousAction>* delivered) {
   const bool is_asked =
-      has_joined_ || std::any_of(unsaid_.begin(), unsaid_.end(), [](const auto& one) {
+      has_joined_ || std::any_of(unsent_.begin(), unsent_.end(), [](const auto& one) {
         return std::holds_alternative<rdzv::Join>(one);
       });
-  if (is_asked) told->push_back(rdzv::Refused{self_, *refusal_});
+  if (is_asked) delivered->push_back(rdzv::Refused{self_, *rejection_});
   has_joined_ = false;
-  unsaid_.clear();
+  unsent_.clear();
   attempt_.reset();
-  next_poll_ = next_duty_ = Instant::max();
+  next_poll_ = next_required_at_ = Instant::max();
 }
 
-Status SharedMember::could_not_read(const Status& cause, Instant now) {
-  next_poll_ = next_duty_ = now + failures_.next();
+Status SharedStateMachine::read_failed(const Status& cause, Instant now) {
+  next_poll_ = next_required_at_ = now + failures_.next();
   return out_of_reach("read", now - last_contact_, cause);
 }
 
-std::optional<SharedWrite> SharedMember::propose(Instant now, std::vector<RendezvousAction>* told) {
-  if (refusal_ || !is_up_to_date_) return std::nullopt;
-  ELASTIC_CHECK(!is_machine_void_);
+std::optional<SharedWrite> SharedStateMachine::propose(Instant now,
+                                                       std::vector<RendezvousAction>* delivered) {
+  if (rejection_ || !is_up_to_date_) return std::nullopt;
+  ELASTIC_CHECK(!is_machine_stale_);
   if (has_join_expired(now)) {
-    unsaid_.clear();
-    told->push_back(rdzv::TimedOut{self_, "the join could not be written to the store within " +
-                                              seconds_text(settings_.join_timeout)});
+    unsent_.clear();
+    delivered->push_back(
+        rdzv::TimedOut{self_, "the join could not be written to the store within " +
+                                  seconds_text(settings_.join_timeout)});
     return std::nullopt;
   }
   const std::vector<RendezvousEvent> events = events_to_step(now);
   if (events.empty()) return std::nullopt;
-  return try_steps(events, now, told);
+  return try_steps(events, now, delivered);
 }
 
 // Every other write may win for ever, or the store may accept none: the join is answered all the
 // same.
-bool SharedMember::has_join_expired(Instant now) {
-  const bool is_pending = std::any_of(unsaid_.begin(), unsaid_.end(), [](const auto& one) {
+bool SharedStateMachine::has_join_expired(Instant now) {
+  const bool is_pending = std::any_of(unsent_.begin(), unsent_.end(), [](const auto& one) {
     return std::holds_alternative<rdzv::Join>(one);
   });
   if (!is_pending) {
@@ -249,9 +251,9 @@ bool SharedMember::has_join_expired(Instant now) {
   return true;
 }
 
-std::vector<RendezvousEvent> SharedMember::events_to_step(Instant now) const {
+std::vector<RendezvousEvent> SharedStateMachine::events_to_step(Instant now) const {
   std::vector<RendezvousEvent> events;
-  if (!must_wait_to_join(now)) events = unsaid_;
+  if (!must_wait_to_join(now)) events = unsent_;
   if (events.empty() && has_joined_ && now >= last_sign_of_life_ + beat_interval_) {
     events.push_back(rdzv::Heartbeat{self_});
   }
@@ -262,11 +264,11 @@ std::vector<RendezvousEvent> SharedMember::events_to_step(Instant now) const {
   return events;
 }
 
-std::optional<SharedWrite> SharedMember::try_steps(const std::vector<RendezvousEvent>& events,
-                                                   Instant now,
-                                                   std::vector<RendezvousAction>* told) {
+std::optional<SharedWrite> SharedStateMachine::try_steps(const std::vector<RendezvousEvent>& events,
+                                                         Instant now,
+                                                         std::vector<RendezvousAction>* delivered) {
   Attempt attempt;
-  attempt.said = must_wait_to_join(now) ? 0 : unsaid_.size();
+  attempt.said = must_wait_to_join(now) ? 0 : unsent_.size();
   if (watcher_) watcher_(machine_, nullptr, {});
   for (const RendezvousEvent& event : events) {
     const std::size_t before = attempt.actions.size();
@@ -284,24 +286,24 @@ std::optional<SharedWrite> SharedMember::try_steps(const std::vector<RendezvousE
   }
   const std::string payload = machine_.encode();
   if (token_ && payload == payload_) {  // nothing that the others need to know
-    taken(std::move(attempt), now, told);
-    plan(now);
+    write_accepted(std::move(attempt), now, delivered);
+    schedule(now);
     return std::nullopt;
   }
   attempt.header = {kFormat, lineage_.value_or(NodeId{rng_.next(), rng_.next()}), version_ + 1,
                     rng_.next()};
   append(attempt.header, &attempt.bytes);
   attempt.bytes += payload;
-  is_machine_void_ = true;
+  is_machine_stale_ = true;
   attempt_ = std::move(attempt);
   return SharedWrite{attempt_->bytes, token_};
 }
 
-Status SharedMember::wrote(const StoredWrite& answer, Instant now,
-                           std::vector<RendezvousAction>* told) {
+Status SharedStateMachine::wrote(const StoredWrite& answer, Instant now,
+                                 std::vector<RendezvousAction>* delivered) {
   if (!answer.was_set) {
     attempt_.reset();
-    next_poll_ = next_duty_ = now + lost_writes_.next();
+    next_poll_ = next_required_at_ = now + lost_writes_.next();
     return {};
   }
   lost_writes_ = Backoff(kAfterLostWrite, &rng_);
@@ -309,96 +311,99 @@ Status SharedMember::wrote(const StoredWrite& answer, Instant now,
   writes_fail_since_.reset();
   // Its own bytes too, so that its time limits count from here.
   const StoredState stored{attempt_->bytes, answer.now.token};
-  if (Status status = load(stored, now, told); !status.ok()) return status;
-  learn(now, told);
-  plan(now);
+  if (Status status = load(stored, now, delivered); !status.ok()) return status;
+  apply_state(now, delivered);
+  schedule(now);
   return {};
 }
 
-Status SharedMember::write_failed(const Status& cause, Instant now) {
-  next_poll_ = next_duty_ = now + failures_.next();
+Status SharedStateMachine::write_failed(const Status& cause, Instant now) {
+  next_poll_ = next_required_at_ = now + failures_.next();
   if (!writes_fail_since_) writes_fail_since_ = now;
   return out_of_reach("written to", now - *writes_fail_since_, cause);
 }
 
 // An error when it has lasted too long.
-Status SharedMember::out_of_reach(const char* what, Duration outage, const Status& cause) const {
+Status SharedStateMachine::out_of_reach(const char* what, Duration outage,
+                                        const Status& cause) const {
   if (outage <= (lineage_ ? settings_.store_grace : settings_.join_timeout)) return {};
   return {lineage_ ? StatusCode::kUnavailable : StatusCode::kDeadlineExceeded,
           "the store could not be " + std::string(what) + " for " + seconds_text(outage) + ": " +
               std::string(cause.message())};
 }
 
-void SharedMember::taken(Attempt attempt, Instant now, std::vector<RendezvousAction>* told) {
-  const auto said_end = unsaid_.begin() + static_cast<std::ptrdiff_t>(attempt.said);
-  for (auto said = unsaid_.begin(); said != said_end; ++said) {
+void SharedStateMachine::write_accepted(Attempt attempt, Instant now,
+                                        std::vector<RendezvousAction>* delivered) {
+  const auto sent_end = unsent_.begin() + static_cast<std::ptrdiff_t>(attempt.said);
+  for (auto said = unsent_.begin(); said != sent_end; ++said) {
     if (std::holds_alternative<rdzv::Join>(*said) || std::holds_alternative<rdzv::Resume>(*said)) {
       has_joined_ = has_ever_joined_ = true;
-      forget_what_was_told();
+      reset_delivered();
     } else if (std::holds_alternative<rdzv::Leave>(*said)) {
       has_joined_ = false;
     }
   }
-  unsaid_.erase(unsaid_.begin(), said_end);
+  unsent_.erase(unsent_.begin(), sent_end);
   if (attempt.is_sign_of_life) last_sign_of_life_ = now;
   for (const RendezvousAction& action : attempt.actions) {
-    if (addressee(action) == self_) tell(action, now, told);
+    if (addressee(action) == self_) deliver(action, now, delivered);
   }
 }
 
-void SharedMember::learn(Instant now, std::vector<RendezvousAction>* told) {
+void SharedStateMachine::apply_state(Instant now, std::vector<RendezvousAction>* delivered) {
   if (!has_joined_) return;
   std::vector<RendezvousAction> actions;
-  machine_.remind(self_, heard_, now, &actions);
-  for (const RendezvousAction& action : actions) tell(action, now, told);
+  machine_.remind(self_, received_, now, &actions);
+  for (const RendezvousAction& action : actions) deliver(action, now, delivered);
 }
 
-void SharedMember::tell(const RendezvousAction& action, Instant now,
-                        std::vector<RendezvousAction>* told) {
-  if (is_new_to_the_node(action, now)) told->push_back(action);
+void SharedStateMachine::deliver(const RendezvousAction& action, Instant now,
+                                 std::vector<RendezvousAction>* delivered) {
+  if (is_undelivered(action, now)) delivered->push_back(action);
 }
 
-bool SharedMember::is_new_to_the_node(const RendezvousAction& action, Instant now) {
-  const auto advances = [](std::uint64_t& told, std::uint64_t round) {
-    return round > told && (told = round, true);
+bool SharedStateMachine::is_undelivered(const RendezvousAction& action, Instant now) {
+  const auto advances = [](std::uint64_t& delivered, std::uint64_t round) {
+    return round > delivered && (delivered = round, true);
   };
   if (const auto* round = std::get_if<rdzv::Round>(&action)) {
-    waiting_told_at_.reset();
-    return advances(heard_, round->record->round);
+    waiting_delivered_at_.reset();
+    return advances(received_, round->record->round);
   }
   if (const auto* restart = std::get_if<rdzv::Restart>(&action)) {
-    return advances(restart_told_, restart->round);
+    return advances(delivered_restart_, restart->round);
   }
   if (const auto* over = std::get_if<rdzv::RoundOver>(&action)) {
-    return advances(round_over_told_, over->round);
+    return advances(delivered_round_over_, over->round);
   }
   if (std::holds_alternative<rdzv::Waiting>(action)) {
-    if (waiting_told_at_ && now < *waiting_told_at_ + kRemindEvery) return false;
-    waiting_told_at_ = now;
+    if (waiting_delivered_at_ && now < *waiting_delivered_at_ + kWaitingMessageInterval)
+      return false;
+    waiting_delivered_at_ = now;
     return true;
   }
   if (std::holds_alternative<rdzv::Closed>(action)) {
-    return !std::exchange(has_been_told_the_end_, true);
+    return !std::exchange(has_delivered_result_, true);
   }
   if (is_any<rdzv::Evicted, rdzv::Refused, rdzv::TimedOut>(action)) {
     has_joined_ = false;
-    return !std::exchange(is_out_, true);
+    return !std::exchange(is_excluded_, true);
   }
   return false;  // Resumed, Superseded: nothing has happened
 }
 
-void SharedMember::forget_what_was_told() {
-  restart_told_ = 0;
-  waiting_told_at_.reset();
-  is_out_ = has_been_told_the_end_ = false;
+void SharedStateMachine::reset_delivered() {
+  delivered_restart_ = 0;
+  waiting_delivered_at_.reset();
+  is_excluded_ = has_delivered_result_ = false;
 }
 
-bool SharedMember::is_timekeeper(Instant now) const {
+bool SharedStateMachine::is_timekeeper(Instant now) const {
   const std::optional<NodeId> keeper = machine_.timekeeper(now);
   return !keeper || *keeper == self_;
 }
 
-bool SharedMember::must_wait_to_join(Instant now) const {
+bool SharedStateMachine::must_wait_to_join(Instant now) const {
   if (has_ever_joined_ || machine_.phase() != RendezvousPhase::kClosed) return false;
   const std::vector<NodeStatus> nodes = machine_.nodes(now);
   const auto has_shown_life = [&](const NodeStatus& node) {
@@ -407,37 +412,38 @@ bool SharedMember::must_wait_to_join(Instant now) const {
   return !nodes.empty() && std::none_of(nodes.begin(), nodes.end(), has_shown_life);
 }
 
-void SharedMember::notice_changes(Instant now) {
-  const Scene scene{machine_.phase(), machine_.record().round, machine_.nodes(now).size(),
-                    machine_.waiting_nodes()};
-  if (scene == scene_) return;
-  scene_ = scene;
+void SharedStateMachine::detect_changes(Instant now) {
+  const Snapshot scene{machine_.phase(), machine_.record().round, machine_.nodes(now).size(),
+                       machine_.waiting_nodes()};
+  if (scene == snapshot_) return;
+  snapshot_ = scene;
   changed_at_ = now;
 }
 
-Duration SharedMember::poll_interval(Instant now) {
+Duration SharedStateMachine::poll_interval(Instant now) {
   const Duration base =
       std::clamp((now - changed_at_) / 8, fastest_poll(settings_), slowest_poll(settings_));
   return std::chrono::duration_cast<Duration>(base * (0.75 + 0.25 * rng_.next_fraction()));
 }
 
-void SharedMember::plan(Instant now) {
+void SharedStateMachine::schedule(Instant now) {
   next_poll_ = now + poll_interval(now);
-  next_duty_ = Instant::max();
-  if (!unsaid_.empty() && !must_wait_to_join(now)) next_duty_ = now;
-  if (has_joined_) next_duty_ = std::min(next_duty_, last_sign_of_life_ + beat_interval_);
+  next_required_at_ = Instant::max();
+  if (!unsent_.empty() && !must_wait_to_join(now)) next_required_at_ = now;
+  if (has_joined_)
+    next_required_at_ = std::min(next_required_at_, last_sign_of_life_ + beat_interval_);
   const auto due = machine_.next_deadline();
   if (!due) return;
   if (is_timekeeper(now)) {
-    next_duty_ = std::min(next_duty_, std::max(*due, tick_not_before_));
+    next_required_at_ = std::min(next_required_at_, std::max(*due, tick_not_before_));
   } else if (*due > now) {
     // The timekeeper acts then, and this node wants to see it.
     next_poll_ = std::min(next_poll_, add_saturating(*due, fastest_poll(settings_)));
   }
 }
 
-Instant SharedMember::next_look(bool is_watched) const {
-  return is_watched ? next_duty_ : std::min(next_poll_, next_duty_);
+Instant SharedStateMachine::next_poll(bool is_watched) const {
+  return is_watched ? next_required_at_ : std::min(next_poll_, next_required_at_);
 }
 
 }  // namespace elastic::core

@@ -1,7 +1,7 @@
 // Memberships over a shared state with real threads and time: what an agent is told, and what it
 // leaves behind. The rules themselves are tested in core/shared_member_test.cc.
 
-#include "host/membership/shared_membership.h"
+#include "host/membership/shared_state_membership.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -42,9 +42,9 @@ JobSettings settings_of(int min_nodes, int max_nodes) {
 }
 
 // One node: a membership with a loop of its own, and what it was told.
-class Seat {
+class TestNode {
  public:
-  Seat(std::shared_ptr<RendezvousBackend> backend, JobSettings settings, int number)
+  TestNode(std::shared_ptr<RendezvousBackend> backend, JobSettings settings, int number)
       : events_(*os::Notifier::create()) {
     options_.backend = std::move(backend);
     options_.settings = std::move(settings);
@@ -53,19 +53,19 @@ class Seat {
     info_.store_port = 29'000;
     thread_ = *os::LoopThread::start("seat");
     thread_->call([&] {
-      membership_ =
-          *SharedMembership::open(&thread_->loop(), options_,
-                                  [this](const MembershipEvent& event) { events_.push(event); });
+      membership_ = *SharedStateMembership::open(
+          &thread_->loop(), options_,
+          [this](const MembershipEvent& event) { events_.push(event); });
     });
   }
-  ~Seat() { crash(); }
+  ~TestNode() { crash(); }
 
   void crash() {
     thread_->call([&] { membership_.reset(); });
   }
-  void join() { say(rdzv::Join{info_, options_.settings}); }
-  void say(const NodeStatement& statement) {
-    thread_->call([&] { membership_->say(statement); });
+  void join() { send(rdzv::Join{info_, options_.settings}); }
+  void send(const NodeStatement& statement) {
+    thread_->call([&] { membership_->send(statement); });
   }
   // Returns when it was drained; whether that was before the limit.
   bool drain(Duration limit) {
@@ -95,136 +95,137 @@ class Seat {
   std::unique_ptr<Membership> membership_;
 };
 
-using Seats = std::vector<std::unique_ptr<Seat>>;
+using TestNodes = std::vector<std::unique_ptr<TestNode>>;
 
-void expect_one_round(const Seats& seats) {
-  for (const auto& seat : seats) seat->join();
+void expect_one_round(const TestNodes& nodes) {
+  for (const auto& seat : nodes) seat->join();
   std::set<int> ranks;
-  for (const auto& seat : seats) {
+  for (const auto& seat : nodes) {
     const auto round = seat->next<rdzv::Round>();
     ASSERT_TRUE(round.has_value());
-    EXPECT_EQ(round->record->nodes, static_cast<int>(seats.size()));
+    EXPECT_EQ(round->record->nodes, static_cast<int>(nodes.size()));
     ranks.insert(round->own.group_rank);
   }
-  EXPECT_EQ(ranks.size(), seats.size());
+  EXPECT_EQ(ranks.size(), nodes.size());
 }
 
-TEST(SharedMembership, TellsTheAddressFirstThenTheRound) {
+TEST(SharedStateMembership, DeliversTheAddressBeforeTheRound) {
   auto store = std::make_shared<MemoryStore>();
-  Seats seats;
+  TestNodes nodes;
   for (int i = 0; i < 4; ++i) {
-    seats.push_back(
-        std::make_unique<Seat>(std::make_shared<MemoryBackend>(store), settings_of(4, 4), i));
-    const auto ready = seats.back()->next<MembershipReady>();
+    nodes.push_back(
+        std::make_unique<TestNode>(std::make_shared<MemoryBackend>(store), settings_of(4, 4), i));
+    const auto ready = nodes.back()->next<MembershipReady>();
     ASSERT_TRUE(ready.has_value());
     EXPECT_EQ(ready->address, "10.9.8.7");
   }
-  expect_one_round(seats);
+  expect_one_round(nodes);
 }
 
-TEST(SharedMembership, FormsARoundOverAStoreWithFaults) {
+TEST(SharedStateMembership, FormsARoundOverAStoreWithFaults) {
   const MemoryBackend::Faults faults = {
       .lost_write = 0.3, .lost_answer = 0.2, .stale_read = 0.2, .failed_call = 0.2};
   auto store = std::make_shared<MemoryStore>();
-  Seats seats;
+  TestNodes nodes;
   for (int i = 0; i < 6; ++i) {
     const auto seed = static_cast<std::uint64_t>(i);
-    seats.push_back(std::make_unique<Seat>(std::make_shared<MemoryBackend>(store, faults, seed),
-                                           settings_of(6, 6), i));
+    nodes.push_back(std::make_unique<TestNode>(std::make_shared<MemoryBackend>(store, faults, seed),
+                                               settings_of(6, 6), i));
   }
-  expect_one_round(seats);
+  expect_one_round(nodes);
 }
 
-TEST(SharedMembership, AChangeIsPushedWhereTheStoreCanWatch) {
+TEST(SharedStateMembership, AChangeIsPushedWhereTheStoreCanWatch) {
   MemoryBackend::Faults watching;
   watching.can_watch = true;
   JobSettings settings = settings_of(2, 2);
   settings.node_timeout = 100s;  // nothing but the change can wake a node in time
   auto store = std::make_shared<MemoryStore>();
-  Seats seats;
+  TestNodes nodes;
   for (int i = 0; i < 2; ++i) {
-    seats.push_back(
-        std::make_unique<Seat>(std::make_shared<MemoryBackend>(store, watching, 1), settings, i));
+    nodes.push_back(std::make_unique<TestNode>(std::make_shared<MemoryBackend>(store, watching, 1),
+                                               settings, i));
   }
-  expect_one_round(seats);
+  expect_one_round(nodes);
 }
 
-TEST(SharedMembership, ANodeThatDiedIsReplacedWithinNodeTimeout) {
+TEST(SharedStateMembership, ANodeThatDiedIsReplacedWithinNodeTimeout) {
   auto store = std::make_shared<MemoryStore>();
-  Seats seats;
+  TestNodes nodes;
   for (int i = 0; i < 3; ++i) {
-    seats.push_back(
-        std::make_unique<Seat>(std::make_shared<MemoryBackend>(store), settings_of(2, 3), i));
+    nodes.push_back(
+        std::make_unique<TestNode>(std::make_shared<MemoryBackend>(store), settings_of(2, 3), i));
   }
-  expect_one_round(seats);
-  seats[1]->crash();
+  expect_one_round(nodes);
+  nodes[1]->crash();
   for (const int i : {0, 2}) {
-    Seat& seat = *seats[static_cast<std::size_t>(i)];
+    TestNode& seat = *nodes[static_cast<std::size_t>(i)];
     const auto restart = seat.next<rdzv::Restart>();
     ASSERT_TRUE(restart.has_value());
     EXPECT_THAT(restart->reason, HasSubstr("node1 was lost"));
-    seat.say(rdzv::Gone{seat.id(), restart->round});
+    seat.send(rdzv::Gone{seat.id(), restart->round});
     seat.join();
   }
   for (const int i : {0, 2}) {
-    const auto round = seats[static_cast<std::size_t>(i)]->next<rdzv::Round>();
+    const auto round = nodes[static_cast<std::size_t>(i)]->next<rdzv::Round>();
     ASSERT_TRUE(round.has_value());
     EXPECT_EQ(round->record->nodes, 2);
   }
 }
 
-TEST(SharedMembership, TellsHowManyNodesWait) {
+TEST(SharedStateMembership, ReportsTheNumberOfWaitingNodes) {
   auto store = std::make_shared<MemoryStore>();
   JobSettings settings = settings_of(1, 3);
   settings.settle = 60s;
-  Seats seats;
+  TestNodes nodes;
   for (int i = 0; i < 3; ++i) {
-    seats.push_back(std::make_unique<Seat>(std::make_shared<MemoryBackend>(store), settings, i));
+    nodes.push_back(
+        std::make_unique<TestNode>(std::make_shared<MemoryBackend>(store), settings, i));
   }
-  seats[0]->join();
-  ASSERT_TRUE(seats[0]->next<rdzv::Round>().has_value());
-  EXPECT_EQ(seats[0]->waiting_nodes(), 0);
-  seats[1]->join();
-  ASSERT_TRUE(seats[1]->next<rdzv::Waiting>().has_value());
-  EXPECT_EQ(seats[1]->waiting_nodes(), 1);
+  nodes[0]->join();
+  ASSERT_TRUE(nodes[0]->next<rdzv::Round>().has_value());
+  EXPECT_EQ(nodes[0]->waiting_nodes(), 0);
+  nodes[1]->join();
+  ASSERT_TRUE(nodes[1]->next<rdzv::Waiting>().has_value());
+  EXPECT_EQ(nodes[1]->waiting_nodes(), 1);
 }
 
-TEST(SharedMembership, AStoreThatWasRestartedEndsTheMembershipWithOneError) {
+TEST(SharedStateMembership, AStoreThatWasRestartedEndsTheMembershipWithOneError) {
   auto store = std::make_shared<MemoryStore>();
-  Seat seat(std::make_shared<MemoryBackend>(store), settings_of(1, 1), 0);
+  TestNode seat(std::make_shared<MemoryBackend>(store), settings_of(1, 1), 0);
   seat.join();
   ASSERT_TRUE(seat.next<rdzv::Round>().has_value());
   store->empty();
   const auto lost = seat.next<MembershipLost>();
   ASSERT_TRUE(lost.has_value());
   EXPECT_EQ(lost->exit_code, kExitCoordinatorLost);
-  EXPECT_THAT(lost->sentence, HasSubstr("the store was restarted"));
+  EXPECT_THAT(lost->message, HasSubstr("the store was restarted"));
 }
 
-TEST(SharedMembership, AStoreThatStaysAwayEndsItAfterStoreGraceAndIsSpokenOfBefore) {
+TEST(SharedStateMembership, MissingStoreIsLoggedAndEndsTheMembershipAfterStoreGrace) {
   auto store = std::make_shared<MemoryStore>();
   auto backend = std::make_shared<MemoryBackend>(store);
   JobSettings settings = settings_of(1, 1);
   settings.store_grace = 2s;
-  Seat seat(backend, settings, 0);
+  TestNode seat(backend, settings, 0);
   seat.join();
   ASSERT_TRUE(seat.next<rdzv::Round>().has_value());
   backend->is_unreachable = true;
-  const auto note = seat.next<MembershipNote>();
-  ASSERT_TRUE(note.has_value());
-  EXPECT_THAT(note->sentence, HasSubstr("the memory is away"));
+  const auto log_progress = seat.next<MembershipProgress>();
+  ASSERT_TRUE(log_progress.has_value());
+  EXPECT_THAT(log_progress->message, HasSubstr("the memory is away"));
   const auto lost = seat.next<MembershipLost>();
   ASSERT_TRUE(lost.has_value());
   EXPECT_EQ(lost->exit_code, kExitCoordinatorLost);
   EXPECT_TRUE(seat.drain(10s)) << "nothing can be heard any more";
 }
 
-TEST(SharedMembership, AStoreThatNeverWasThereIsAJoinThatTimedOut) {
+TEST(SharedStateMembership, UnreachableStoreIsAJoinTimeout) {
   auto backend = std::make_shared<MemoryBackend>(std::make_shared<MemoryStore>());
   backend->is_unreachable = true;
   JobSettings settings = settings_of(1, 1);
   settings.join_timeout = 100ms;
-  Seat seat(backend, settings, 0);
+  TestNode seat(backend, settings, 0);
   const auto lost = seat.next<MembershipLost>();
   ASSERT_TRUE(lost.has_value());
   EXPECT_EQ(lost->exit_code, kExitJoinTimedOut);
@@ -254,37 +255,37 @@ class HangingBackend final : public RendezvousBackend {
   bool is_interrupted_ = false;
 };
 
-TEST(SharedMembership, ABackendThatDoesNotReturnIsAJoinThatTimedOut) {
+TEST(SharedStateMembership, ABackendThatDoesNotReturnIsAJoinThatTimedOut) {
   JobSettings settings = settings_of(1, 1);
   settings.join_timeout = 100ms;
-  Seat seat(std::make_shared<HangingBackend>(), settings, 1);
+  TestNode seat(std::make_shared<HangingBackend>(), settings, 1);
   const auto lost = seat.next<MembershipLost>();
   ASSERT_TRUE(lost.has_value());
   EXPECT_EQ(lost->exit_code, kExitJoinTimedOut);
-  EXPECT_THAT(lost->sentence, HasSubstr("hanging rendezvous"));
+  EXPECT_THAT(lost->message, HasSubstr("hanging rendezvous"));
 }
 
-TEST(SharedMembership, ANodeThatWasToldTheResultLeavesNoTrace) {
+TEST(SharedStateMembership, NodeWithTheResultRemovesItsState) {
   auto store = std::make_shared<MemoryStore>();
   {
-    Seat seat(std::make_shared<MemoryBackend>(store), settings_of(1, 1), 0);
+    TestNode seat(std::make_shared<MemoryBackend>(store), settings_of(1, 1), 0);
     seat.join();
     ASSERT_TRUE(seat.next<rdzv::Round>().has_value());
-    seat.say(rdzv::Done{seat.id(), 1});
+    seat.send(rdzv::Done{seat.id(), 1});
     ASSERT_TRUE(seat.next<rdzv::Closed>().has_value());
     EXPECT_TRUE(seat.drain(10s));
   }
-  Seat next(std::make_shared<MemoryBackend>(store), settings_of(1, 1), 1);
+  TestNode next(std::make_shared<MemoryBackend>(store), settings_of(1, 1), 1);
   next.join();
   const auto round = next.next<rdzv::Round>();
   ASSERT_TRUE(round.has_value());
   EXPECT_EQ(round->record->generation, 2u);
 }
 
-TEST(SharedMembership, WhatIsForeignInTheStoreRefusesTheNode) {
+TEST(SharedStateMembership, ForeignStateRejectsTheNode) {
   auto store = std::make_shared<MemoryStore>();
   store->state = StoredState{"gASVCgAAAAAAAA==", "1"};
-  Seat seat(std::make_shared<MemoryBackend>(store), settings_of(1, 1), 0);
+  TestNode seat(std::make_shared<MemoryBackend>(store), settings_of(1, 1), 0);
   ASSERT_TRUE(seat.next<MembershipReady>().has_value());
   for (int i = 0; i < 2; ++i) {
     seat.join();
@@ -294,40 +295,40 @@ TEST(SharedMembership, WhatIsForeignInTheStoreRefusesTheNode) {
   }
 }
 
-TEST(SharedMembership, DrainIsOverAtItsLimitWhenTheStoreIsAway) {
+TEST(SharedStateMembership, DrainEndsAtItsLimitWithoutTheStore) {
   auto backend = std::make_shared<MemoryBackend>(std::make_shared<MemoryStore>());
   backend->is_unreachable = true;
-  Seat seat(backend, settings_of(1, 1), 0);
+  TestNode seat(backend, settings_of(1, 1), 0);
   seat.join();
   EXPECT_FALSE(seat.drain(100ms));
 }
 
-TEST(SharedMembership, RunsOverAFile) {
+TEST(SharedStateMembership, RunsOverAFile) {
   auto directory = os::TemporaryDirectory::create();
   ASSERT_TRUE(directory.ok());
-  Seats seats;
+  TestNodes nodes;
   for (int i = 0; i < 8; ++i) {
-    seats.push_back(std::make_unique<Seat>(
+    nodes.push_back(std::make_unique<TestNode>(
         make_file_backend({.path = directory->path() + "/job", .run_id = "a/b 1"}),
         settings_of(8, 8), i));
   }
-  expect_one_round(seats);
+  expect_one_round(nodes);
   EXPECT_TRUE(std::filesystem::exists(directory->path() + "/job.a%2fb%201"));
 }
 
-TEST(SharedMembership, RunsOverAStoreServer) {
+TEST(SharedStateMembership, RunsOverAStoreServer) {
   auto server = StoreServer::start({});
   ASSERT_TRUE(server.ok());
-  Seats seats;
+  TestNodes nodes;
   for (int i = 0; i < 8; ++i) {
-    seats.push_back(std::make_unique<Seat>(
+    nodes.push_back(std::make_unique<TestNode>(
         make_store_backend({.host = "127.0.0.1", .port = (*server)->port(), .run_id = "r"}),
         settings_of(8, 8), i));
-    const auto ready = seats.back()->next<MembershipReady>();
+    const auto ready = nodes.back()->next<MembershipReady>();
     ASSERT_TRUE(ready.has_value());
     EXPECT_EQ(ready->address, "127.0.0.1") << "all that use this store are on this host";
   }
-  expect_one_round(seats);
+  expect_one_round(nodes);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "host/agent/node.h"
+#include "host/agent/agent_runner.h"
 
 #include <algorithm>
 #include <chrono>
@@ -34,7 +34,7 @@ constexpr Duration kStopMargin = std::chrono::seconds(10);
 const std::string kNullDevice = "/dev/null";
 
 NodeInfo describe_node(const AgentOptions& options) {
-  NodeInfo node = new_node(options.rendezvous);
+  NodeInfo node = make_node(options.rendezvous);
   node.local_world_size = static_cast<int>(options.workers.size());
   node.role = options.role;
   node.stop_grace = options.stop_grace;
@@ -51,10 +51,10 @@ std::uint16_t fixed_port_of(const AgentOptions& options) {
 
 }  // namespace
 
-Result<std::unique_ptr<Node>> Node::start(os::EventLoop* loop, const AgentOptions& options,
-                                          Sink sink) {
-  std::unique_ptr<Node> node(new Node(loop, options, std::move(sink)));
-  Node* const raw = node.get();
+Result<std::unique_ptr<AgentRunner>> AgentRunner::start(os::EventLoop* loop,
+                                                        const AgentOptions& options, Sink sink) {
+  std::unique_ptr<AgentRunner> node(new AgentRunner(loop, options, std::move(sink)));
+  AgentRunner* const raw = node.get();
   auto supervisor = Supervisor::create(
       loop, options.guardian, [raw](const WorkerEvent& event) { raw->on_worker_event(event); });
   if (!supervisor.ok()) return supervisor.status();
@@ -67,7 +67,7 @@ Result<std::unique_ptr<Node>> Node::start(os::EventLoop* loop, const AgentOption
   return node;
 }
 
-Node::Node(os::EventLoop* loop, const AgentOptions& options, Sink sink)
+AgentRunner::AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink sink)
     : loop_(loop),
       options_(options),
       sink_(std::move(sink)),
@@ -81,36 +81,37 @@ Node::Node(os::EventLoop* loop, const AgentOptions& options, Sink sink)
       output_(loop, options_),
       host_name_(host_name()),
       deadline_(loop, [this] { feed(core::PolicyTick{}); }),
-      ending_(loop, [this] { let_go(); }) {
+      shutdown_timer_(loop, [this] { shut_down(); }) {
   if (options_.capture_stderr) capture_.emplace(loop);
 }
 
-Node::~Node() = default;
+AgentRunner::~AgentRunner() = default;
 
-void Node::request_stop(int signal) {
-  if (is_finished_) ending_.arm(loop_->now());  // whoever asks does not want to wait for others
+void AgentRunner::request_stop(int signal) {
+  if (is_finished_)
+    shutdown_timer_.arm(loop_->now());  // whoever asks does not want to wait for others
   feed(core::StopRequested{signal});
 }
 
-void Node::on_worker_event(const WorkerEvent& event) {
+void AgentRunner::on_worker_event(const WorkerEvent& event) {
   switch (event.kind) {
     case WorkerEvent::Kind::kStarted:
       feed(core::WorkerStarted{event.local_rank, event.pid, event.at});
       break;
     case WorkerEvent::Kind::kExited: on_worker_exit(event); break;
-    case WorkerEvent::Kind::kGroupGone:
+    case WorkerEvent::Kind::kGroupEnded:
       output_.end_round();
       if (capture_) capture_->end_round();
       feed(core::GroupGone{});
       break;
-    case WorkerEvent::Kind::kStartDelayed: feed(core::Note{event.message}); break;
+    case WorkerEvent::Kind::kStartDelayed: feed(core::Progress{event.message}); break;
     // Ten seconds after SIGKILL: nothing on this node can end it, and it may hold a device.
     case WorkerEvent::Kind::kStuck:
     case WorkerEvent::Kind::kGuardianLost: feed(core::SupervisionLost{event.message}); break;
   }
 }
 
-void Node::on_worker_exit(const WorkerEvent& event) {
+void AgentRunner::on_worker_exit(const WorkerEvent& event) {
   core::WorkerExited exited{event.local_rank, event.pid, event.exit};
   if (!event.exit.succeeded() && !event.exit.stopped_by_us) {
     if (capture_) exited.output = capture_->tail(event.local_rank);
@@ -122,11 +123,13 @@ void Node::on_worker_exit(const WorkerEvent& event) {
   feed(exited);
 }
 
-void Node::on_membership_event(const MembershipEvent& event) {
+void AgentRunner::on_membership_event(const MembershipEvent& event) {
   struct Reader {
-    Node* node;
-    void operator()(const MembershipReady& ready) const { node->on_ready(ready); }
-    void operator()(const MembershipNote& note) const { node->feed(core::Note{note.sentence}); }
+    AgentRunner* node;
+    void operator()(const MembershipReady& ready) const { node->on_membership_ready(ready); }
+    void operator()(const MembershipProgress& log_progress) const {
+      node->feed(core::Progress{log_progress.message});
+    }
     void operator()(const MembershipCoordinatorLog& log) const {
       AgentEvent event;
       event.kind = AgentEvent::Kind::kCoordinatorLog;
@@ -136,14 +139,14 @@ void Node::on_membership_event(const MembershipEvent& event) {
       node->report(std::move(event));
     }
     void operator()(const rdzv::Waiting& waiting) const {
-      node->feed(core::Note{waiting.sentence});
+      node->feed(core::Progress{waiting.message});
     }
     void operator()(const MembershipLost& lost) const {
-      node->feed(core::RendezvousLost{lost.exit_code, lost.sentence});
-      node->round_is_over();
+      node->feed(core::RendezvousLost{lost.exit_code, lost.message});
+      node->end_round();
     }
     void operator()(const rdzv::RoundOver& over) const {
-      if (node->round_ && over.round == node->round_->round) node->round_is_over();
+      if (node->round_ && over.round == node->round_->round) node->end_round();
     }
     void operator()(const rdzv::Round& one) const { node->on_round(one); }
     void operator()(const rdzv::Restart& one) const { node->feed(one); }
@@ -155,19 +158,19 @@ void Node::on_membership_event(const MembershipEvent& event) {
   std::visit(Reader{this}, event);
 }
 
-void Node::on_ready(const MembershipReady& ready) {
+void AgentRunner::on_membership_ready(const MembershipReady& ready) {
   bind_host_ = store_host(options_.rendezvous, ready.address);
   is_store_at_endpoint_ =
       ready.hosts_coordinator && options_.share_store && is_endpoint_port(options_.master_port);
-  feed(core::RendezvousFound{name_of_node(ready.address), ready.address});
+  feed(core::RendezvousReady{make_node_name(ready.address), ready.address});
 }
 
-bool Node::is_endpoint_port(std::uint16_t port) const {
+bool AgentRunner::is_endpoint_port(std::uint16_t port) const {
   const RendezvousOptions& rendezvous = options_.rendezvous;
   return rendezvous.settings.static_ranks && port != 0 && port == rendezvous.endpoint_port;
 }
 
-void Node::on_round(rdzv::Round round) {
+void AgentRunner::on_round(rdzv::Round round) {
   const bool is_at_endpoint =
       round.record->coordinator_rank == 0 && is_endpoint_port(round.record->master_port);
   if (is_at_endpoint) {
@@ -178,12 +181,12 @@ void Node::on_round(rdzv::Round round) {
   feed(round);
 }
 
-void Node::round_is_over() {
+void AgentRunner::end_round() {
   store_.end_round();
-  if (is_finished_ && !is_parting_) ending_.arm(loop_->now());
+  if (is_finished_ && !is_shutting_down_) shutdown_timer_.arm(loop_->now());
 }
 
-void Node::feed(const core::PolicyEvent& event) {
+void AgentRunner::feed(const core::PolicyEvent& event) {
   std::vector<core::PolicyAction> decided;
   policy_.step(event, loop_->now(), &decided);
   for (core::PolicyAction& action : decided) actions_.push_back(std::move(action));
@@ -202,22 +205,22 @@ void Node::feed(const core::PolicyEvent& event) {
   }
 }
 
-void Node::execute(core::PolicyAction action) {
-  if (auto* said = std::get_if<core::Say>(&action)) {
-    say(std::move(said->statement));
+void AgentRunner::execute(core::PolicyAction action) {
+  if (auto* said = std::get_if<core::Send>(&action)) {
+    send(std::move(said->statement));
   } else if (auto* start = std::get_if<core::StartGroup>(&action)) {
     start_group(std::move(start->round));
   } else if (const auto* stop = std::get_if<core::StopGroup>(&action)) {
     if (is_opening_files_) return cancel_start();
     supervisor_->stop(stop->signal, stop->grace, options_.stop_scope);
-  } else if (auto* told = std::get_if<core::Report>(&action)) {
-    report(std::move(told->event));
+  } else if (auto* delivered = std::get_if<core::Report>(&action)) {
+    report(std::move(delivered->event));
   } else {
     finish(std::move(std::get<core::Finish>(action).result));
   }
 }
 
-void Node::say(NodeStatement statement) {
+void AgentRunner::send(NodeStatement statement) {
   if (auto* join = std::get_if<rdzv::Join>(&statement)) {
     const Result<std::uint16_t> port = port_for_next_round();
     if (!port.ok()) {
@@ -226,24 +229,24 @@ void Node::say(NodeStatement statement) {
     }
     join->node.store_port = *port;
   }
-  membership_->say(statement);
+  membership_->send(statement);
 }
 
-Result<std::uint16_t> Node::port_for_next_round() {
+Result<std::uint16_t> AgentRunner::port_for_next_round() {
   if (is_store_at_endpoint_) return options_.master_port;
   const RendezvousOptions& rendezvous = options_.rendezvous;
   if (rendezvous.settings.static_ranks && rendezvous.node_rank != 0) return std::uint16_t{0};
   return store_.prepare(bind_host_);
 }
 
-void Node::start_group(std::shared_ptr<const RoundInfo> round) {
+void AgentRunner::start_group(std::shared_ptr<const RoundInfo> round) {
   round_ = std::move(round);
   store_.begin_round(round_->group_rank == 0 && !is_store_at_endpoint_);
   is_opening_files_ = true;
   output_.begin_round(round_, [this](const Status& files) { start_workers(files); });
 }
 
-void Node::start_workers(const Status& files) {
+void AgentRunner::start_workers(const Status& files) {
   is_opening_files_ = false;
   if (!files.ok()) {
     feed(core::LocalFault{kExitCannotLog, std::string(files.message())});
@@ -261,7 +264,7 @@ void Node::start_workers(const Status& files) {
   if (!status.ok()) feed(core::SupervisionLost{std::string(status.message())});
 }
 
-void Node::report_starting(const std::string& log_dir) {
+void AgentRunner::report_starting(const std::string& log_dir) {
   AgentEvent starting;
   starting.kind = AgentEvent::Kind::kRoundStarting;
   starting.state = policy_.state();
@@ -271,7 +274,7 @@ void Node::report_starting(const std::string& log_dir) {
 }
 
 // To the policy the workers of the round have ended before they began.
-void Node::cancel_start() {
+void AgentRunner::cancel_start() {
   is_opening_files_ = false;
   output_.cancel_round();
   report_starting("");  // every round that this node is in is reported
@@ -284,7 +287,7 @@ void Node::cancel_start() {
   feed(core::GroupGone{});
 }
 
-WorkerCommand Node::command_of(std::size_t local_rank) const {
+WorkerCommand AgentRunner::command_of(std::size_t local_rank) const {
   const WorkerTemplate& worker = options_.workers[local_rank];
   const WorkerFiles& files = output_.files().workers[local_rank];
   const auto path_of = [](StreamTarget target, const std::string& file) {
@@ -303,12 +306,12 @@ WorkerCommand Node::command_of(std::size_t local_rank) const {
           .stderr_path = path_of(worker.stderr_target, files.stderr_path)};
 }
 
-void Node::report(AgentEvent event) {
+void AgentRunner::report(AgentEvent event) {
   event.round = round_;
   sink_(std::move(event));
 }
 
-void Node::finish(AgentResult result) {
+void AgentRunner::finish(AgentResult result) {
   for (WorkerFailure& failure : result.failures) {
     const auto index = static_cast<std::size_t>(failure.local_rank);
     const WorkerFiles& files = output_.files().workers[index];
@@ -323,40 +326,40 @@ void Node::finish(AgentResult result) {
   // elsewhere may still need our store, until the last of them is known to be gone.
   const bool is_awaited = result_.job && store_.is_needed() && round_->group_world_size > 1;
   if (!is_awaited) {
-    ending_.arm(loop_->now());
+    shutdown_timer_.arm(loop_->now());
     return;
   }
   AgentEvent waiting;
-  waiting.kind = AgentEvent::Kind::kNote;
+  waiting.kind = AgentEvent::Kind::kProgress;
   waiting.state = result_.state;
   waiting.at = loop_->now();
   waiting.message = "keeping the round's store until the workers of the other nodes are gone";
   report(std::move(waiting));
-  ending_.arm(add_saturating(loop_->now(), farewell_limit()));
+  shutdown_timer_.arm(add_saturating(loop_->now(), shutdown_limit()));
 }
 
-Duration Node::farewell_limit() const {
+Duration AgentRunner::shutdown_limit() const {
   return std::min<Duration>(options_.stop_grace, std::chrono::hours(1)) + kStopMargin;
 }
 
-void Node::let_go() {
-  if (!std::exchange(is_parting_, true)) {
+void AgentRunner::shut_down() {
+  if (!std::exchange(is_shutting_down_, true)) {
     // Closing the link makes a guardian that still lives kill whatever runs.
     if (result_.state == AgentState::kUnknown) supervisor_->close();
-    membership_->drain(result_.job ? farewell_limit() : kLeaveLimit,
-                       [this] { ending_.arm(loop_->now()); });
+    membership_->drain(result_.job ? shutdown_limit() : kLeaveLimit,
+                       [this] { shutdown_timer_.arm(loop_->now()); });
     return;
   }
   if (membership_ == nullptr) return;  // gone already
   membership_.reset();
   store_.close();
   output_.finish([this] {
-    if (!capture_) return tell_finished();
-    capture_->finish([this] { tell_finished(); });
+    if (!capture_) return report_finished();
+    capture_->finish([this] { report_finished(); });
   });
 }
 
-void Node::tell_finished() {
+void AgentRunner::report_finished() {
   AgentEvent event;
   event.kind = AgentEvent::Kind::kFinished;
   event.state = result_.state;

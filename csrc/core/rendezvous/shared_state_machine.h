@@ -12,7 +12,7 @@
 // broken connection or a time without the store, until it is written.
 //
 // Pure: no I/O, clock or threads; chance comes from the seed. One caller at a time; `now` never
-// goes back. shared_member.cc explains how it works.
+// goes back. shared_state_machine.cc explains how it works.
 
 #include <cstdint>
 #include <functional>
@@ -41,7 +41,7 @@ struct SharedWrite {
   std::optional<std::string> token;  // of the version to replace; nullopt: nothing is there
 };
 
-class SharedMember {
+class SharedStateMachine {
  public:
   // Sees the machine before the first step that is tried (no event) and after each one. Whether
   // they were taken is known when the write has succeeded.
@@ -49,32 +49,32 @@ class SharedMember {
                                      const std::vector<RendezvousAction>& actions)>;
 
   // REQUIRES: settings.validate().ok()
-  SharedMember(JobSettings settings, std::uint64_t seed, Instant now);
-  SharedMember(const SharedMember&) = delete;
-  SharedMember& operator=(const SharedMember&) = delete;
+  SharedStateMachine(JobSettings settings, std::uint64_t seed, Instant now);
+  SharedStateMachine(const SharedStateMachine&) = delete;
+  SharedStateMachine& operator=(const SharedStateMachine&) = delete;
   void watch_steps(Watcher watcher) { watcher_ = std::move(watcher); }
 
   // Join tells which node this is. Heartbeats are added here.
-  void say(RendezvousEvent statement);
+  void send(RendezvousEvent statement);
 
   // The store was read. kFailedPrecondition: it has lost the state; no further call makes sense.
   Status read(const std::optional<StoredState>& stored, Instant now,
-              std::vector<RendezvousAction>* told);
+              std::vector<RendezvousAction>* delivered);
   // It could not be. kUnavailable, or kDeadlineExceeded where nothing was ever found or written:
   // that lasts for too long, so that no further call makes sense.
-  Status could_not_read(const Status& cause, Instant now);
+  Status read_failed(const Status& cause, Instant now);
   // What to write upon what was read; nullopt: nothing. Call it after each read().
-  std::optional<SharedWrite> propose(Instant now, std::vector<RendezvousAction>* told);
+  std::optional<SharedWrite> propose(Instant now, std::vector<RendezvousAction>* delivered);
   // The write was answered: ours is stored, or somebody else's. Errors as read().
-  Status wrote(const StoredWrite& answer, Instant now, std::vector<RendezvousAction>* told);
+  Status wrote(const StoredWrite& answer, Instant now, std::vector<RendezvousAction>* delivered);
   // The write was not answered: it may or may not have been done. Errors as could_not_read().
   Status write_failed(const Status& cause, Instant now);
 
   // When to look again. A store that tells of changes need not be polled.
-  Instant next_look(bool is_watched) const;
+  Instant next_poll(bool is_watched) const;
   const std::optional<std::string>& token() const { return token_; }  // of what was read last
-  bool has_said_all() const { return unsaid_.empty(); }
-  bool has_been_told_the_end() const { return has_been_told_the_end_; }
+  bool has_sent_all() const { return unsent_.empty(); }
+  bool has_delivered_result() const { return has_delivered_result_; }
   const Rendezvous& machine() const { return machine_; }
 
  private:
@@ -88,22 +88,23 @@ class SharedMember {
   };
 
   bool is_stale(const std::optional<StoredState>& stored) const;
-  Status load(const StoredState& stored, Instant now, std::vector<RendezvousAction>* told);
-  void tell_refusal(std::vector<RendezvousAction>* told);
+  Status load(const StoredState& stored, Instant now, std::vector<RendezvousAction>* delivered);
+  void deliver_rejection(std::vector<RendezvousAction>* delivered);
   std::vector<RendezvousEvent> events_to_step(Instant now) const;
   std::optional<SharedWrite> try_steps(const std::vector<RendezvousEvent>& events, Instant now,
-                                       std::vector<RendezvousAction>* told);
-  void taken(Attempt attempt, Instant now, std::vector<RendezvousAction>* told);
-  void learn(Instant now, std::vector<RendezvousAction>* told);
-  void tell(const RendezvousAction& action, Instant now, std::vector<RendezvousAction>* told);
-  bool is_new_to_the_node(const RendezvousAction& action, Instant now);
-  void forget_what_was_told();
+                                       std::vector<RendezvousAction>* delivered);
+  void write_accepted(Attempt attempt, Instant now, std::vector<RendezvousAction>* delivered);
+  void apply_state(Instant now, std::vector<RendezvousAction>* delivered);
+  void deliver(const RendezvousAction& action, Instant now,
+               std::vector<RendezvousAction>* delivered);
+  bool is_undelivered(const RendezvousAction& action, Instant now);
+  void reset_delivered();
   bool is_timekeeper(Instant now) const;
   bool has_join_expired(Instant now);
   bool must_wait_to_join(Instant now) const;
   Status out_of_reach(const char* what, Duration outage, const Status& cause) const;
-  void plan(Instant now);
-  void notice_changes(Instant now);
+  void schedule(Instant now);
+  void detect_changes(Instant now);
   Duration poll_interval(Instant now);
 
   const JobSettings settings_;
@@ -113,18 +114,18 @@ class SharedMember {
 
   Rendezvous machine_;
   NodeId self_;
-  std::vector<RendezvousEvent> unsaid_;
+  std::vector<RendezvousEvent> unsent_;
   bool has_joined_ = false;
   bool has_ever_joined_ = false;
   std::optional<Instant> join_pending_since_;  // said, and not written yet
-  std::optional<Status> refusal_;              // what is stored cannot be worked with
+  std::optional<Status> rejection_;            // what is stored cannot be worked with
 
   std::optional<NodeId> lineage_;
   std::uint64_t version_ = 0;  // the newest that was seen
   std::optional<std::string> token_;
-  std::string payload_;          // the machine's bytes in what is stored
-  bool is_machine_void_ = true;  // it is not what is stored
-  bool is_up_to_date_ = false;   // what was read last is no older version
+  std::string payload_;           // the machine's bytes in what is stored
+  bool is_machine_stale_ = true;  // it is not what is stored
+  bool is_up_to_date_ = false;    // what was read last is no older version
   std::optional<Attempt> attempt_;
 
   bool has_contact_ = false;
@@ -137,24 +138,24 @@ class SharedMember {
   Backoff failures_;
 
   // What would make the others act soon, and when it last changed.
-  struct Scene {
+  struct Snapshot {
     RendezvousPhase phase = RendezvousPhase::kForming;
     std::uint64_t round = 0;
     std::size_t nodes = 0;
     int waiting = 0;
-    bool operator==(const Scene&) const = default;
-  } scene_;
+    bool operator==(const Snapshot&) const = default;
+  } snapshot_;
   Instant changed_at_;
   Instant next_poll_;
-  Instant next_duty_;  // what must be done even if nothing changes
+  Instant next_required_at_;  // what must be done even if nothing changes
 
   // What the node was told last.
-  std::uint64_t heard_ = 0;            // the round
-  std::uint64_t restart_told_ = 0;     // the round
-  std::uint64_t round_over_told_ = 0;  // the round
-  std::optional<Instant> waiting_told_at_;
-  bool is_out_ = false;  // evicted, refused, timed out
-  bool has_been_told_the_end_ = false;
+  std::uint64_t received_ = 0;              // the round
+  std::uint64_t delivered_restart_ = 0;     // the round
+  std::uint64_t delivered_round_over_ = 0;  // the round
+  std::optional<Instant> waiting_delivered_at_;
+  bool is_excluded_ = false;  // evicted, refused, timed out
+  bool has_delivered_result_ = false;
 };
 
 }  // namespace elastic::core

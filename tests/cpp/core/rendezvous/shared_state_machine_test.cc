@@ -2,7 +2,7 @@
 // answer is lost, the store is away, empty, foreign or from tomorrow, and with what a dead job has
 // left. Long runs with many faults are in tests/cpp/sim.
 
-#include "core/rendezvous/shared_member.h"
+#include "core/rendezvous/shared_state_machine.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -53,24 +53,24 @@ struct Node {
 
   void join() {
     info.highest_round = round;
-    member.say(rdzv::Join{info, settings});
+    member.send(rdzv::Join{info, settings});
   }
   // One look at the store, whole.
-  Status look(Instant now) {
-    Status status = member.read(store->state, now, &told);
+  Status poll_state(Instant now) {
+    Status status = member.read(store->state, now, &delivered);
     if (!status.ok()) return status;
-    if (const auto write = member.propose(now, &told)) {
-      status = member.wrote(store->write(*write), now, &told);
+    if (const auto write = member.propose(now, &delivered)) {
+      status = member.wrote(store->write(*write), now, &delivered);
     }
-    for (const auto& action : told) {
+    for (const auto& action : delivered) {
       if (const auto* one = std::get_if<rdzv::Round>(&action)) round = one->record->round;
     }
     return status;
   }
   template <typename Action>
-  const Action* heard() const {
+  const Action* record_activity() const {
     const Action* last = nullptr;
-    for (const auto& action : told) {
+    for (const auto& action : delivered) {
       if (const auto* one = std::get_if<Action>(&action)) last = one;
     }
     return last;
@@ -79,12 +79,12 @@ struct Node {
   Store* store;
   JobSettings settings;
   NodeInfo info;
-  SharedMember member;
-  std::vector<RendezvousAction> told;
+  SharedStateMachine member;
+  std::vector<RendezvousAction> delivered;
   std::uint64_t round = 0;
 };
 
-class SharedMemberTest : public ::testing::Test {
+class SharedStateMachineTest : public ::testing::Test {
  protected:
   Node& add(int number, const JobSettings& settings) {
     nodes.push_back(std::make_unique<Node>(&store, number, settings, now));
@@ -97,13 +97,13 @@ class SharedMemberTest : public ::testing::Test {
       Node* next = nullptr;
       for (const auto& node : nodes) {
         if (std::find(silent.begin(), silent.end(), node.get()) != silent.end()) continue;
-        if (next == nullptr || node->member.next_look(false) < next->member.next_look(false)) {
+        if (next == nullptr || node->member.next_poll(false) < next->member.next_poll(false)) {
           next = node.get();
         }
       }
-      if (next == nullptr || next->member.next_look(false) > end) break;
-      now = std::max(now, next->member.next_look(false));
-      const Status status = next->look(now);
+      if (next == nullptr || next->member.next_poll(false) > end) break;
+      now = std::max(now, next->member.next_poll(false));
+      const Status status = next->poll_state(now);
       ASSERT_TRUE(status.ok()) << status.message();
       ASSERT_LT(++looks, 100'000);
     }
@@ -116,99 +116,100 @@ class SharedMemberTest : public ::testing::Test {
   int looks = 0;
 };
 
-TEST_F(SharedMemberTest, NodesThatJoinFindOneAnother) {
+TEST_F(SharedStateMachineTest, NodesThatJoinFormARound) {
   const JobSettings settings = settings_of(3, 3);
   for (int i = 0; i < 3; ++i) add(i, settings).join();
   run_for(500ms);
   for (int i = 0; i < 3; ++i) {
-    ASSERT_NE(nodes[static_cast<std::size_t>(i)]->heard<rdzv::Round>(), nullptr) << i;
-    const auto& told = *nodes[static_cast<std::size_t>(i)]->heard<rdzv::Round>();
-    EXPECT_EQ(told.record->nodes, 3);
-    EXPECT_EQ(told.own.group_rank, i);
+    ASSERT_NE(nodes[static_cast<std::size_t>(i)]->record_activity<rdzv::Round>(), nullptr) << i;
+    const auto& delivered = *nodes[static_cast<std::size_t>(i)]->record_activity<rdzv::Round>();
+    EXPECT_EQ(delivered.record->nodes, 3);
+    EXPECT_EQ(delivered.own.group_rank, i);
   }
 }
 
-TEST_F(SharedMemberTest, SixtyFourNodesThatJoinAtOnceAllGetIn) {
+TEST_F(SharedStateMachineTest, SixtyFourConcurrentJoinsFormARound) {
   const JobSettings settings = settings_of(64, 64);
   for (int i = 0; i < 64; ++i) add(i, settings).join();
   run_for(5s);
-  for (const auto& node : nodes) EXPECT_NE(node->heard<rdzv::Round>(), nullptr) << node->info.name;
+  for (const auto& node : nodes)
+    EXPECT_NE(node->record_activity<rdzv::Round>(), nullptr) << node->info.name;
 }
 
-TEST_F(SharedMemberTest, ALostWriteChangesNothingAndIsTriedAgain) {
+TEST_F(SharedStateMachineTest, LostWriteIsRetried) {
   const JobSettings settings = settings_of(2, 2);
   Node& a = add(0, settings);
   Node& b = add(1, settings);
   a.join();
   b.join();
   // Both read the empty store; b is first to write.
-  ASSERT_TRUE(a.member.read(store.state, now, &a.told).ok());
-  const auto late = a.member.propose(now, &a.told);
+  ASSERT_TRUE(a.member.read(store.state, now, &a.delivered).ok());
+  const auto late = a.member.propose(now, &a.delivered);
   ASSERT_TRUE(late.has_value());
-  ASSERT_TRUE(b.look(now).ok());
-  ASSERT_TRUE(a.member.wrote(store.write(*late), now, &a.told).ok());
-  EXPECT_TRUE(a.told.empty()) << "nothing was decided";
-  EXPECT_FALSE(a.member.has_said_all());
+  ASSERT_TRUE(b.poll_state(now).ok());
+  ASSERT_TRUE(a.member.wrote(store.write(*late), now, &a.delivered).ok());
+  EXPECT_TRUE(a.delivered.empty()) << "nothing was decided";
+  EXPECT_FALSE(a.member.has_sent_all());
   run_for(500ms);
-  EXPECT_NE(a.heard<rdzv::Round>(), nullptr);
-  EXPECT_NE(b.heard<rdzv::Round>(), nullptr);
+  EXPECT_NE(a.record_activity<rdzv::Round>(), nullptr);
+  EXPECT_NE(b.record_activity<rdzv::Round>(), nullptr);
 }
 
-TEST_F(SharedMemberTest, AWriteWhoseAnswerWasLostIsRecognised) {
+TEST_F(SharedStateMachineTest, AWriteWhoseAnswerWasLostIsRecognised) {
   Node& a = add(0, settings_of(1, 1));
   a.join();
-  ASSERT_TRUE(a.member.read(store.state, now, &a.told).ok());
-  store.write(*a.member.propose(now, &a.told));
+  ASSERT_TRUE(a.member.read(store.state, now, &a.delivered).ok());
+  store.write(*a.member.propose(now, &a.delivered));
   ASSERT_TRUE(a.member.write_failed({StatusCode::kUnavailable, "reset"}, now).ok());
-  EXPECT_EQ(a.heard<rdzv::Round>(), nullptr);
-  ASSERT_TRUE(a.look(now + 1s).ok());
-  ASSERT_NE(a.heard<rdzv::Round>(), nullptr);
-  EXPECT_TRUE(a.member.has_said_all());
-  EXPECT_EQ(a.heard<rdzv::Round>()->record->round, 1u) << "the join was taken once";
+  EXPECT_EQ(a.record_activity<rdzv::Round>(), nullptr);
+  ASSERT_TRUE(a.poll_state(now + 1s).ok());
+  ASSERT_NE(a.record_activity<rdzv::Round>(), nullptr);
+  EXPECT_TRUE(a.member.has_sent_all());
+  EXPECT_EQ(a.record_activity<rdzv::Round>()->record->round, 1u) << "the join was taken once";
 }
 
-TEST_F(SharedMemberTest, AVersionThatWasReplacedTellsNothing) {
+TEST_F(SharedStateMachineTest, ReplacedVersionIsIgnored) {
   const JobSettings settings = settings_of(1, 2);
   Node& a = add(0, settings);
   a.join();
-  ASSERT_TRUE(a.look(now).ok());
+  ASSERT_TRUE(a.poll_state(now).ok());
   const auto before = store.state;
   Node& b = add(1, settings);
   b.join();
-  ASSERT_TRUE(b.look(now).ok());
-  ASSERT_TRUE(b.member.read(before, now, &b.told).ok());
-  EXPECT_FALSE(b.member.propose(now, &b.told).has_value());
-  EXPECT_EQ(b.heard<rdzv::Evicted>(), nullptr);
-  EXPECT_GT(b.member.next_look(false), now) << "and it does not ask again without a pause";
+  ASSERT_TRUE(b.poll_state(now).ok());
+  ASSERT_TRUE(b.member.read(before, now, &b.delivered).ok());
+  EXPECT_FALSE(b.member.propose(now, &b.delivered).has_value());
+  EXPECT_EQ(b.record_activity<rdzv::Evicted>(), nullptr);
+  EXPECT_GT(b.member.next_poll(false), now) << "and it does not ask again without a pause";
 }
 
-TEST_F(SharedMemberTest, AStoreThatHasLostTheStateIsAnError) {
+TEST_F(SharedStateMachineTest, AStoreThatHasLostTheStateIsAnError) {
   Node& a = add(0, settings_of(1, 2));
   a.join();
   run_for(2s);
-  ASSERT_NE(a.heard<rdzv::Round>(), nullptr);
+  ASSERT_NE(a.record_activity<rdzv::Round>(), nullptr);
 
   store.state.reset();
-  const Status gone = a.look(now);
+  const Status gone = a.poll_state(now);
   EXPECT_EQ(gone.code(), StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(gone.message()), HasSubstr("restarted"));
 }
 
-TEST_F(SharedMemberTest, AStoreThatWasFilledAnewIsAnErrorForThoseWhoKnewTheOld) {
+TEST_F(SharedStateMachineTest, RecreatedStoreIsAnErrorForItsFormerUsers) {
   Node& a = add(0, settings_of(1, 2));
   a.join();
   run_for(2s);
   store.state.reset();
   Node& b = add(1, settings_of(1, 2));
   b.join();
-  ASSERT_TRUE(b.look(now).ok());
-  EXPECT_EQ(a.look(now).code(), StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(b.poll_state(now).ok());
+  EXPECT_EQ(a.poll_state(now).code(), StatusCode::kFailedPrecondition);
 }
 
-TEST_F(SharedMemberTest, WhatIsStoredMayRefuseTheNode) {
+TEST_F(SharedStateMachineTest, IncompatibleStateRejectsTheNode) {
   Node& first = add(0, settings_of(2, 2));
   first.join();
-  ASSERT_TRUE(first.look(now).ok());
+  ASSERT_TRUE(first.poll_state(now).ok());
   std::string newer = store.state->bytes;
   newer[4] = 9;  // the version, behind the magic number
   std::string damaged = store.state->bytes;
@@ -230,48 +231,49 @@ TEST_F(SharedMemberTest, WhatIsStoredMayRefuseTheNode) {
     other.state = StoredState{one.bytes, "1"};
     Node node(&other, 7, one.settings, now);
     node.join();
-    ASSERT_TRUE(node.look(now).ok()) << one.name;
-    ASSERT_NE(node.heard<rdzv::Refused>(), nullptr) << one.name;
-    EXPECT_THAT(std::string(node.heard<rdzv::Refused>()->error.message()), HasSubstr(one.says));
+    ASSERT_TRUE(node.poll_state(now).ok()) << one.name;
+    ASSERT_NE(node.record_activity<rdzv::Refused>(), nullptr) << one.name;
+    EXPECT_THAT(std::string(node.record_activity<rdzv::Refused>()->error.message()),
+                HasSubstr(one.says));
     EXPECT_EQ(other.state->bytes, one.bytes) << one.name << ": nothing is written";
   }
 }
 
-TEST_F(SharedMemberTest, GivesUpAStoreThatStaysAwayForStoreGrace) {
+TEST_F(SharedStateMachineTest, FailsAfterStoreGraceWithoutTheStore) {
   Node& a = add(0, settings_of(1, 1));
   a.join();
-  ASSERT_TRUE(a.look(now).ok());
+  ASSERT_TRUE(a.poll_state(now).ok());
   const Status cause(StatusCode::kUnavailable, "refused");
-  EXPECT_TRUE(a.member.could_not_read(cause, now + 9s).ok());
-  const Status end = a.member.could_not_read(cause, now + 11s);
+  EXPECT_TRUE(a.member.read_failed(cause, now + 9s).ok());
+  const Status end = a.member.read_failed(cause, now + 11s);
   EXPECT_EQ(end.code(), StatusCode::kUnavailable);
   EXPECT_THAT(std::string(end.message()), HasSubstr("refused"));
 }
 
-TEST_F(SharedMemberTest, GivesUpAStoreThatNeverWasThereAfterJoinTimeout) {
+TEST_F(SharedStateMachineTest, FailsAfterJoinTimeoutIfTheStoreWasNeverReached) {
   Node& a = add(0, settings_of(1, 1));
   const Status cause(StatusCode::kUnavailable, "refused");
-  EXPECT_TRUE(a.member.could_not_read(cause, now + 29s).ok());
-  EXPECT_EQ(a.member.could_not_read(cause, now + 31s).code(), StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(a.member.read_failed(cause, now + 29s).ok());
+  EXPECT_EQ(a.member.read_failed(cause, now + 31s).code(), StatusCode::kDeadlineExceeded);
 }
 
-TEST_F(SharedMemberTest, AJoinThatIsNeverWrittenTimesOut) {
+TEST_F(SharedStateMachineTest, AJoinThatIsNeverWrittenTimesOut) {
   Node& node = add(1, settings_of(1, 2));
   node.join();
   bool has_timed_out = false;
   for (Duration waited{}; waited <= node.settings.join_timeout + 1s; waited += 500ms) {
-    ASSERT_TRUE(node.member.read(std::nullopt, now + waited, &node.told).ok());
-    if (node.member.propose(now + waited, &node.told)) {
-      ASSERT_TRUE(node.member.wrote({false, {}}, now + waited, &node.told).ok());
+    ASSERT_TRUE(node.member.read(std::nullopt, now + waited, &node.delivered).ok());
+    if (node.member.propose(now + waited, &node.delivered)) {
+      ASSERT_TRUE(node.member.wrote({false, {}}, now + waited, &node.delivered).ok());
     }
-    has_timed_out = node.heard<rdzv::TimedOut>() != nullptr;
+    has_timed_out = node.record_activity<rdzv::TimedOut>() != nullptr;
     EXPECT_EQ(has_timed_out, waited > node.settings.join_timeout);
   }
   EXPECT_TRUE(has_timed_out);
-  EXPECT_TRUE(node.member.has_said_all());
+  EXPECT_TRUE(node.member.has_sent_all());
 }
 
-TEST_F(SharedMemberTest, ASilentNodeIsLostAndHearsSoWhenItSpeaks) {
+TEST_F(SharedStateMachineTest, SilentNodeIsLostAndNotifiedLater) {
   const JobSettings settings = settings_of(1, 2);
   Node& a = add(0, settings);
   Node& b = add(1, settings);
@@ -281,15 +283,15 @@ TEST_F(SharedMemberTest, ASilentNodeIsLostAndHearsSoWhenItSpeaks) {
   ASSERT_EQ(a.round, 1u);
   ASSERT_EQ(b.round, 1u);
   run_for(1900ms, {&a});
-  EXPECT_EQ(b.heard<rdzv::Restart>(), nullptr) << "node_timeout is not over";
+  EXPECT_EQ(b.record_activity<rdzv::Restart>(), nullptr) << "node_timeout is not over";
   run_for(800ms, {&a});
-  ASSERT_NE(b.heard<rdzv::Restart>(), nullptr);
-  EXPECT_THAT(b.heard<rdzv::Restart>()->reason, HasSubstr("node0 was lost"));
-  ASSERT_TRUE(a.look(now).ok());
-  EXPECT_NE(a.heard<rdzv::Evicted>(), nullptr);
+  ASSERT_NE(b.record_activity<rdzv::Restart>(), nullptr);
+  EXPECT_THAT(b.record_activity<rdzv::Restart>()->reason, HasSubstr("node0 was lost"));
+  ASSERT_TRUE(a.poll_state(now).ok());
+  EXPECT_NE(a.record_activity<rdzv::Evicted>(), nullptr);
 }
 
-TEST_F(SharedMemberTest, WhoCouldNotReadTheStoreEvictsNobody) {
+TEST_F(SharedStateMachineTest, NodeWithoutStoreAccessEvictsNoNode) {
   const JobSettings settings = settings_of(1, 2);
   Node& a = add(0, settings);
   Node& b = add(1, settings);
@@ -298,86 +300,86 @@ TEST_F(SharedMemberTest, WhoCouldNotReadTheStoreEvictsNobody) {
   run_for(1s);
   now += 3 * settings.node_timeout;  // the store is away, for both
   run_for(1500ms);
-  EXPECT_EQ(a.heard<rdzv::Evicted>(), nullptr);
-  EXPECT_EQ(b.heard<rdzv::Evicted>(), nullptr);
-  EXPECT_EQ(a.heard<rdzv::Restart>(), nullptr);
+  EXPECT_EQ(a.record_activity<rdzv::Evicted>(), nullptr);
+  EXPECT_EQ(b.record_activity<rdzv::Evicted>(), nullptr);
+  EXPECT_EQ(a.record_activity<rdzv::Restart>(), nullptr);
 }
 
-TEST_F(SharedMemberTest, EveryNodeWhoseJoinIsOverdueHearsThatItTimedOut) {
+TEST_F(SharedStateMachineTest, EveryOverdueJoinTimesOut) {
   JobSettings settings = settings_of(3, 3);
   settings.join_timeout = 5s;
   for (int i = 0; i < 2; ++i) add(i, settings).join();
   run_for(6s);
   for (const auto& node : nodes) {
-    ASSERT_NE(node->heard<rdzv::TimedOut>(), nullptr) << node->info.name;
-    EXPECT_EQ(node->heard<rdzv::Evicted>(), nullptr) << node->info.name;
+    ASSERT_NE(node->record_activity<rdzv::TimedOut>(), nullptr) << node->info.name;
+    EXPECT_EQ(node->record_activity<rdzv::Evicted>(), nullptr) << node->info.name;
   }
 }
 
-TEST_F(SharedMemberTest, AJobThatLeftInOrderMakesRoomForTheNextAtOnce) {
+TEST_F(SharedStateMachineTest, OrderlyEndFreesTheJobNameAtOnce) {
   Node& a = add(0, settings_of(1, 1));
   a.join();
-  ASSERT_TRUE(a.look(now).ok());
-  a.member.say(rdzv::Done{a.info.id, 1});
-  ASSERT_TRUE(a.look(now).ok());
-  ASSERT_NE(a.heard<rdzv::Closed>(), nullptr);
-  a.member.say(rdzv::Leave{a.info.id, "the job is over"});
-  ASSERT_TRUE(a.look(now).ok());
+  ASSERT_TRUE(a.poll_state(now).ok());
+  a.member.send(rdzv::Done{a.info.id, 1});
+  ASSERT_TRUE(a.poll_state(now).ok());
+  ASSERT_NE(a.record_activity<rdzv::Closed>(), nullptr);
+  a.member.send(rdzv::Leave{a.info.id, "the job is over"});
+  ASSERT_TRUE(a.poll_state(now).ok());
 
   Node& b = add(1, settings_of(1, 1));
   b.join();
-  ASSERT_TRUE(b.look(now).ok());
-  ASSERT_NE(b.heard<rdzv::Round>(), nullptr);
-  EXPECT_EQ(b.heard<rdzv::Round>()->record->generation, 2u);
+  ASSERT_TRUE(b.poll_state(now).ok());
+  ASSERT_NE(b.record_activity<rdzv::Round>(), nullptr);
+  EXPECT_EQ(b.record_activity<rdzv::Round>()->record->generation, 2u);
 }
 
-TEST_F(SharedMemberTest, WhatADeadJobLeftBehindIsForgottenAfterNodeTimeout) {
+TEST_F(SharedStateMachineTest, StateOfADeadJobIsDiscardedAfterNodeTimeout) {
   Node& a = add(0, settings_of(1, 1));
   a.join();
-  ASSERT_TRUE(a.look(now).ok());
-  a.member.say(rdzv::Done{a.info.id, 1});
-  ASSERT_TRUE(a.look(now).ok());
+  ASSERT_TRUE(a.poll_state(now).ok());
+  a.member.send(rdzv::Done{a.info.id, 1});
+  ASSERT_TRUE(a.poll_state(now).ok());
   nodes.clear();  // and it dies before it leaves
 
   now += 1h;
   Node& b = add(1, settings_of(1, 1));
   b.join();
   run_for(1500ms);
-  EXPECT_TRUE(b.told.empty()) << "it may still live";
+  EXPECT_TRUE(b.delivered.empty()) << "it may still live";
   run_for(1s);
-  ASSERT_NE(b.heard<rdzv::Round>(), nullptr);
-  EXPECT_EQ(b.heard<rdzv::Closed>(), nullptr);
+  ASSERT_NE(b.record_activity<rdzv::Round>(), nullptr);
+  EXPECT_EQ(b.record_activity<rdzv::Closed>(), nullptr);
 }
 
-TEST_F(SharedMemberTest, WhoHasBeenInTheJobNeedNotWaitForItsOthersToShowLife) {
+TEST_F(SharedStateMachineTest, FormerMemberNeedNotWaitForOtherHeartbeats) {
   const JobSettings settings = settings_of(2, 2);
   Node& a = add(0, settings);
   Node& b = add(1, settings);
   a.join();
   b.join();
   run_for(200ms);
-  a.member.say(rdzv::Close{a.info.id, {}});
-  ASSERT_TRUE(a.look(now).ok());
-  a.member.say(rdzv::Leave{a.info.id, "shut down"});
-  ASSERT_TRUE(a.look(now).ok());
-  a.member.say(rdzv::Close{a.info.id, {}});
-  ASSERT_TRUE(a.look(now).ok());
-  EXPECT_TRUE(a.member.has_said_all());
+  a.member.send(rdzv::Close{a.info.id, {}});
+  ASSERT_TRUE(a.poll_state(now).ok());
+  a.member.send(rdzv::Leave{a.info.id, "shut down"});
+  ASSERT_TRUE(a.poll_state(now).ok());
+  a.member.send(rdzv::Close{a.info.id, {}});
+  ASSERT_TRUE(a.poll_state(now).ok());
+  EXPECT_TRUE(a.member.has_sent_all());
 }
 
-TEST_F(SharedMemberTest, AJobWhoseNodesLiveTellsALateNodeItsResult) {
+TEST_F(SharedStateMachineTest, ClosedJobWithLiveNodesSendsALateNodeItsResult) {
   Node& a = add(0, settings_of(1, 1));
   a.join();
-  ASSERT_TRUE(a.look(now).ok());
-  a.member.say(rdzv::Done{a.info.id, 1});
-  ASSERT_TRUE(a.look(now).ok());
+  ASSERT_TRUE(a.poll_state(now).ok());
+  a.member.send(rdzv::Done{a.info.id, 1});
+  ASSERT_TRUE(a.poll_state(now).ok());
   Node& b = add(1, settings_of(1, 1));
   b.join();
   run_for(1s);
-  EXPECT_NE(b.heard<rdzv::Closed>(), nullptr);
+  EXPECT_NE(b.record_activity<rdzv::Closed>(), nullptr);
 }
 
-TEST_F(SharedMemberTest, AnIdleNodeLooksTwentyTimesAndWritesFourTimesWithinNodeTimeout) {
+TEST_F(SharedStateMachineTest, IdleNodeReadsTwentyTimesAndWritesFourTimesPerNodeTimeout) {
   Node& a = add(0, settings_of(1, 1));
   a.join();
   run_for(60s);

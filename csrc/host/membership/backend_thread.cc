@@ -1,4 +1,4 @@
-#include "host/membership/shared_state_thread.h"
+#include "host/membership/backend_thread.h"
 
 #include <utility>
 
@@ -15,8 +15,8 @@ namespace {
 using namespace std::chrono_literals;
 
 // When an outage is first spoken of, and how often from then on.
-constexpr Duration kFirstNote = 1s;
-constexpr Duration kNoteEvery = 10s;
+constexpr Duration kFirstLogDelay = 1s;
+constexpr Duration kLogInterval = 10s;
 
 std::string seconds_text(Duration duration) {
   return std::to_string(std::chrono::ceil<std::chrono::seconds>(duration).count()) + " s";
@@ -39,119 +39,120 @@ std::optional<MembershipEvent> as_event(const RendezvousAction& action) {
 
 }  // namespace
 
-Result<std::unique_ptr<SharedStateThread>> SharedStateThread::start(
-    const RendezvousOptions& options, Sink sink, std::function<void()> on_settled) {
+Result<std::unique_ptr<BackendThread>> BackendThread::start(const RendezvousOptions& options,
+                                                            Sink sink,
+                                                            std::function<void()> on_flushed) {
   auto notifier = os::Notifier::create();
   if (!notifier.ok()) return notifier.status();
-  std::unique_ptr<SharedStateThread> self(
-      new SharedStateThread(options, *std::move(notifier), std::move(sink), std::move(on_settled)));
+  std::unique_ptr<BackendThread> self(
+      new BackendThread(options, *std::move(notifier), std::move(sink), std::move(on_flushed)));
   auto thread = os::start_quiet_thread("elastic-shared", [raw = self.get()] { raw->run(); });
   if (!thread.ok()) return thread.status();
   self->thread_ = *std::move(thread);
   return self;
 }
 
-SharedStateThread::SharedStateThread(const RendezvousOptions& options, os::Notifier notifier,
-                                     Sink sink, std::function<void()> on_settled)
+BackendThread::BackendThread(const RendezvousOptions& options, os::Notifier notifier, Sink sink,
+                             std::function<void()> on_flushed)
     : options_(options),
       store_name_(options.backend->name()),
       sink_(std::move(sink)),
-      on_settled_(std::move(on_settled)),
+      on_flushed_(std::move(on_flushed)),
       notifier_(std::move(notifier)),
       member_(options.settings, os::random_seed(), os::monotonic_now()) {}
 
-SharedStateThread::~SharedStateThread() {
+BackendThread::~BackendThread() {
   if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(mutex_);
-    shall_stop_ = true;
+    is_stop_requested_ = true;
   }
   wake();
   thread_.join();
 }
 
-void SharedStateThread::say(const NodeStatement& statement) {
+void BackendThread::send(const NodeStatement& statement) {
   {
     const std::lock_guard lock(mutex_);
-    said_.push_back(statement);
+    outgoing_.push_back(statement);
   }
   wake();
 }
 
-void SharedStateThread::settle() {
+void BackendThread::flush() {
   {
     const std::lock_guard lock(mutex_);
-    shall_settle_ = true;
+    is_flush_requested_ = true;
   }
   wake();
 }
 
-void SharedStateThread::wake() {
+void BackendThread::wake() {
   notifier_.notify();
   options_.backend->interrupt();
 }
 
-void SharedStateThread::run() {
-  while (take_orders()) {
-    if (!is_lost_) look();
-    settle_if_possible();
+void BackendThread::run() {
+  while (take_requests()) {
+    if (!is_lost_) poll_state();
+    finish_flush();
     wait();
   }
 }
 
 // False: to stop.
-bool SharedStateThread::take_orders() {
+bool BackendThread::take_requests() {
   std::vector<NodeStatement> said;
   {
     const std::lock_guard lock(mutex_);
-    if (shall_stop_) return false;
-    said.swap(said_);
-    is_settling_ = shall_settle_;
+    if (is_stop_requested_) return false;
+    said.swap(outgoing_);
+    is_flushing_ = is_flush_requested_;
   }
   for (NodeStatement& statement : said) {
     if (const auto* join = std::get_if<rdzv::Join>(&statement)) self_ = join->node.id;
     has_left_ = std::holds_alternative<rdzv::Leave>(statement);
-    std::visit([this](auto& one) { member_.say(std::move(one)); }, statement);
+    std::visit([this](auto& one) { member_.send(std::move(one)); }, statement);
   }
   return true;
 }
 
-void SharedStateThread::look() {
+void BackendThread::poll_state() {
   RendezvousBackend& store = *options_.backend;
   const Result<std::optional<StoredState>> stored = store.get_state();
   Instant now = os::monotonic_now();
   if (!stored.ok()) {
     if (!must_give_up(stored.status())) {
-      note_outage(stored.status(), now);
-      give_up_if_not_ok(member_.could_not_read(stored.status(), now));
+      log_outage(stored.status(), now);
+      give_up_if_not_ok(member_.read_failed(stored.status(), now));
     }
     return;
   }
-  tell_ready();
-  std::vector<RendezvousAction> told;
-  Status status = member_.read(*stored, now, &told);
+  deliver_ready();
+  std::vector<RendezvousAction> delivered;
+  Status status = member_.read(*stored, now, &delivered);
   std::optional<core::SharedWrite> write;
-  if (status.ok()) write = member_.propose(now, &told);
+  if (status.ok()) write = member_.propose(now, &delivered);
   if (write) {
     const Result<StoredWrite> answer = store.set_state(write->bytes, write->token);
     now = os::monotonic_now();
     if (answer.ok()) {
-      note_recovery(now);
-      status = member_.wrote(*answer, now, &told);
+      log_recovery(now);
+      status = member_.wrote(*answer, now, &delivered);
     } else if (!must_give_up(answer.status())) {
-      note_outage(answer.status(), now);
+      log_outage(answer.status(), now);
       status = member_.write_failed(answer.status(), now);
     }
   } else {
-    note_recovery(now);
+    log_recovery(now);
   }
   waiting_nodes_.store(member_.machine().waiting_nodes(), std::memory_order_relaxed);
-  tell(told);
+  deliver(delivered);
   give_up_if_not_ok(status);
 }
 
 // Whether trying again is of no use; then the end has been told.
-bool SharedStateThread::must_give_up(const Status& fault) {
+bool BackendThread::must_give_up(const Status& fault) {
   switch (fault.code()) {
     case StatusCode::kUnavailable:
     case StatusCode::kDeadlineExceeded:
@@ -159,35 +160,35 @@ bool SharedStateThread::must_give_up(const Status& fault) {
     case StatusCode::kInvalidArgument:
     case StatusCode::kNotFound: lose(kExitUsage, fault); break;
     case StatusCode::kFailedPrecondition: lose(kExitCoordinatorLost, fault); break;
-    case StatusCode::kPeerViolation: lose(kExitRefused, fault); break;
+    case StatusCode::kPeerViolation: lose(kExitRejected, fault); break;
     default: lose(kExitInternal, fault); break;
   }
   return true;
 }
 
-void SharedStateThread::give_up_if_not_ok(const Status& status) {
+void BackendThread::give_up_if_not_ok(const Status& status) {
   if (status.ok()) return;
   const bool was_never_there = status.code() == StatusCode::kDeadlineExceeded;
   lose(was_never_there ? kExitJoinTimedOut : kExitCoordinatorLost, status);
 }
 
-void SharedStateThread::lose(int exit_code, const Status& why) {
+void BackendThread::lose(int exit_code, const Status& why) {
   is_lost_ = true;
   sink_(MembershipLost{exit_code, store_name_ + " rendezvous: " + std::string(why.message())});
 }
 
-void SharedStateThread::tell(const std::vector<RendezvousAction>& told) {
-  for (const RendezvousAction& action : told) {
+void BackendThread::deliver(const std::vector<RendezvousAction>& delivered) {
+  for (const RendezvousAction& action : delivered) {
     if (auto event = as_event(action)) sink_(*std::move(event));
   }
 }
 
-void SharedStateThread::tell_ready() {
-  if (std::exchange(was_ready_told_, true)) return;
+void BackendThread::deliver_ready() {
+  if (std::exchange(is_ready_delivered_, true)) return;
   sink_(MembershipReady{published_address()});
 }
 
-std::string SharedStateThread::published_address() const {
+std::string BackendThread::published_address() const {
   if (!options_.local_addr.empty()) {
     const auto found = os::look_up(options_.local_addr, 0);
     // A name of this host's own may mean loopback here and something else elsewhere.
@@ -201,48 +202,49 @@ std::string SharedStateThread::published_address() const {
   return "127.0.0.1";
 }
 
-void SharedStateThread::note_outage(const Status& cause, Instant now) {
+void BackendThread::log_outage(const Status& cause, Instant now) {
   if (!outage_began_) {
     outage_began_ = now;
-    next_note_ = now + kFirstNote;
+    next_log_ = now + kFirstLogDelay;
   }
-  if (now < next_note_) return;
-  next_note_ = now + kNoteEvery;
+  if (now < next_log_) return;
+  next_log_ = now + kLogInterval;
   const Duration limit =
-      was_ready_told_ ? options_.settings.store_grace : options_.settings.join_timeout;
-  sink_(MembershipNote{"the " + store_name_ + " rendezvous cannot be reached for " +
-                       seconds_text(now - *outage_began_) + " (" + std::string(cause.message()) +
-                       "); giving up after " + seconds_text(limit)});
+      is_ready_delivered_ ? options_.settings.store_grace : options_.settings.join_timeout;
+  sink_(MembershipProgress{"the " + store_name_ + " rendezvous cannot be reached for " +
+                           seconds_text(now - *outage_began_) + " (" +
+                           std::string(cause.message()) + "); giving up after " +
+                           seconds_text(limit)});
 }
 
-void SharedStateThread::note_recovery(Instant now) {
+void BackendThread::log_recovery(Instant now) {
   if (!outage_began_) return;
-  if (now >= *outage_began_ + kFirstNote) {
-    sink_(MembershipNote{"the " + store_name_ + " rendezvous is there again after " +
-                         seconds_text(now - *outage_began_)});
+  if (now >= *outage_began_ + kFirstLogDelay) {
+    sink_(MembershipProgress{"the " + store_name_ + " rendezvous is there again after " +
+                             seconds_text(now - *outage_began_)});
   }
   outage_began_.reset();
 }
 
-void SharedStateThread::settle_if_possible() {
-  if (!is_settling_ || was_settled_told_) return;
-  if (member_.has_been_told_the_end() && !std::exchange(has_left_, true)) {
-    member_.say(rdzv::Leave{self_, "the job is over"});
+void BackendThread::finish_flush() {
+  if (!is_flushing_ || is_flush_reported_) return;
+  if (member_.has_delivered_result() && !std::exchange(has_left_, true)) {
+    member_.send(rdzv::Leave{self_, "the job is over"});
   }
-  if (!is_lost_ && !member_.has_said_all()) return;
-  was_settled_told_ = true;
-  on_settled_();
+  if (!is_lost_ && !member_.has_sent_all()) return;
+  is_flush_reported_ = true;
+  on_flushed_();
 }
 
-void SharedStateThread::wait() {
+void BackendThread::wait() {
   if (is_lost_) {
     (void)notifier_.wait({});
     return;
   }
   if (is_watched_) {
-    is_watched_ = options_.backend->wait_for_change(member_.token(), member_.next_look(true));
+    is_watched_ = options_.backend->wait_for_change(member_.token(), member_.next_poll(true));
   }
-  if (!is_watched_) (void)notifier_.wait({.deadline = member_.next_look(false)});
+  if (!is_watched_) (void)notifier_.wait({.deadline = member_.next_poll(false)});
 }
 
 }  // namespace elastic::host

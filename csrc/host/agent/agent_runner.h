@@ -23,33 +23,33 @@
 
 namespace elastic::host {
 
-class Node {
+class AgentRunner {
  public:
   // Told of every event in order; the last one is kFinished. Must not destroy the node.
   using Sink = std::function<void(AgentEvent)>;
 
   // Starts the guardian and goes to the rendezvous. `loop` outlives the node.
-  static Result<std::unique_ptr<Node>> start(os::EventLoop* loop, const AgentOptions& options,
-                                             Sink sink);
-  Node(const Node&) = delete;
-  Node& operator=(const Node&) = delete;
-  ~Node();  // kills what runs, and removes the temporary directory
+  static Result<std::unique_ptr<AgentRunner>> start(os::EventLoop* loop,
+                                                    const AgentOptions& options, Sink sink);
+  AgentRunner(const AgentRunner&) = delete;
+  AgentRunner& operator=(const AgentRunner&) = delete;
+  ~AgentRunner();  // kills what runs, and removes the temporary directory
 
   void request_stop(int signal);
   // Final once kFinished was told.
   const AgentResult& result() const { return result_; }
 
  private:
-  Node(os::EventLoop* loop, const AgentOptions& options, Sink sink);
+  AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink sink);
   void on_worker_event(const WorkerEvent& event);
   void on_worker_exit(const WorkerEvent& event);
   void on_membership_event(const MembershipEvent& event);
-  void on_ready(const MembershipReady& ready);
+  void on_membership_ready(const MembershipReady& ready);
   void on_round(rdzv::Round round);
-  void round_is_over();
+  void end_round();
   void feed(const core::PolicyEvent& event);
   void execute(core::PolicyAction action);
-  void say(NodeStatement statement);
+  void send(NodeStatement statement);
   bool is_endpoint_port(std::uint16_t port) const;
   Result<std::uint16_t> port_for_next_round();
   void start_group(std::shared_ptr<const RoundInfo> round);
@@ -60,9 +60,9 @@ class Node {
   void report(AgentEvent event);
   void finish(AgentResult result);
   // When the job is over: until the others, too, have stopped their workers or were given up.
-  Duration farewell_limit() const;
-  void let_go();
-  void tell_finished();
+  Duration shutdown_limit() const;
+  void shut_down();
+  void report_finished();
 
   os::EventLoop* const loop_;
   const AgentOptions options_;
@@ -71,8 +71,8 @@ class Node {
   core::AgentPolicy policy_;
   std::deque<core::PolicyAction> actions_;  // decided and not yet carried out
   bool is_executing_ = false;
-  bool is_finished_ = false;  // the result is settled
-  bool is_parting_ = false;   // and the rendezvous is asked to let us go
+  bool is_finished_ = false;       // the result is settled
+  bool is_shutting_down_ = false;  // and the rendezvous is asked to let us go
   AgentResult result_;
 
   std::string bind_host_;  // where the workers' store listens; "": every interface
@@ -85,7 +85,7 @@ class Node {
   std::optional<OutputCapture> capture_;
   bool is_opening_files_ = false;  // the round's workers start when its files exist
   os::EventLoop::Timer deadline_;  // of the policy
-  os::EventLoop::Timer ending_;
+  os::EventLoop::Timer shutdown_timer_;
   std::unique_ptr<Supervisor> supervisor_;
   std::unique_ptr<Membership> membership_;
 };

@@ -1,4 +1,4 @@
-#include "host/membership/shared_membership.h"
+#include "host/membership/shared_state_membership.h"
 
 #include <chrono>
 #include <utility>
@@ -14,18 +14,19 @@ constexpr Duration kAnswerMargin = std::chrono::seconds(1);
 
 }  // namespace
 
-Result<std::unique_ptr<Membership>> SharedMembership::open(os::EventLoop* loop,
-                                                           const RendezvousOptions& options,
-                                                           Sink sink) {
-  std::unique_ptr<SharedMembership> self(new SharedMembership(loop, options, std::move(sink)));
-  auto thread = SharedStateThread::start(
+Result<std::unique_ptr<Membership>> SharedStateMembership::open(os::EventLoop* loop,
+                                                                const RendezvousOptions& options,
+                                                                Sink sink) {
+  std::unique_ptr<SharedStateMembership> self(
+      new SharedStateMembership(loop, options, std::move(sink)));
+  auto thread = BackendThread::start(
       options,
       [loop, sink_ptr = self->sink_](MembershipEvent event) {
         loop->post([sink_ptr, event = std::move(event)] {
           if (*sink_ptr) (*sink_ptr)(event);
         });
       },
-      [loop, settled = self->on_settled_] {
+      [loop, settled = self->on_flushed_] {
         loop->post([settled] {
           if (*settled) (*settled)();
         });
@@ -36,50 +37,51 @@ Result<std::unique_ptr<Membership>> SharedMembership::open(os::EventLoop* loop,
   return std::unique_ptr<Membership>(std::move(self));
 }
 
-SharedMembership::SharedMembership(os::EventLoop* loop, const RendezvousOptions& options, Sink sink)
+SharedStateMembership::SharedStateMembership(os::EventLoop* loop, const RendezvousOptions& options,
+                                             Sink sink)
     : loop_(loop),
       join_timeout_(options.settings.join_timeout),
       store_name_(options.backend->name()),
       user_sink_(std::move(sink)),
       sink_(std::make_shared<Sink>([this](const MembershipEvent& event) { deliver(event); })),
-      on_settled_(std::make_shared<std::function<void()>>([this] { finish_drain(); })),
+      on_flushed_(std::make_shared<std::function<void()>>([this] { finish_drain(); })),
       drain_timer_(loop, [this] { finish_drain(); }),
       answer_timer_(loop, [this] { give_up(); }) {}
 
-SharedMembership::~SharedMembership() {
+SharedStateMembership::~SharedStateMembership() {
   *sink_ = nullptr;
-  *on_settled_ = nullptr;
+  *on_flushed_ = nullptr;
 }
 
-void SharedMembership::say(const NodeStatement& statement) {
+void SharedStateMembership::send(const NodeStatement& statement) {
   if (std::holds_alternative<rdzv::Join>(statement)) await_answer();
-  thread_->say(statement);
+  thread_->send(statement);
 }
 
-void SharedMembership::deliver(const MembershipEvent& event) {
+void SharedStateMembership::deliver(const MembershipEvent& event) {
   // A note is no answer: it may be about the outage.
-  if (!std::holds_alternative<MembershipNote>(event)) answer_timer_.disarm();
+  if (!std::holds_alternative<MembershipProgress>(event)) answer_timer_.disarm();
   user_sink_(event);
 }
 
-void SharedMembership::await_answer() {
+void SharedStateMembership::await_answer() {
   answer_timer_.arm(add_saturating(add_saturating(loop_->now(), join_timeout_), kAnswerMargin));
 }
 
-void SharedMembership::give_up() {
+void SharedStateMembership::give_up() {
   *sink_ = nullptr;
   user_sink_(MembershipLost{kExitJoinTimedOut,
                             store_name_ + " rendezvous: a call of the backend has not returned " +
                                 "within the join timeout"});
 }
 
-void SharedMembership::drain(Duration limit, std::function<void()> done) {
+void SharedStateMembership::drain(Duration limit, std::function<void()> done) {
   on_drained_ = std::move(done);
   drain_timer_.arm(add_saturating(loop_->now(), limit));
-  thread_->settle();
+  thread_->flush();
 }
 
-void SharedMembership::finish_drain() {
+void SharedStateMembership::finish_drain() {
   drain_timer_.disarm();
   if (const auto done = std::exchange(on_drained_, nullptr)) done();
 }
