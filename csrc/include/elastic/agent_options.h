@@ -1,6 +1,6 @@
 #pragma once
 
-// What an agent is to run, and how: plain values.
+// The options of an agent: its workers, their output, and how it joins the job. Plain values.
 
 #include <cstdint>
 #include <optional>
@@ -14,18 +14,18 @@
 
 namespace elastic {
 
-// Where one worker's streams go.
+// Destination of one output stream of a worker.
 enum class StreamTarget : std::uint8_t { kInherit, kFile, kTee, kDiscard };
 
-// What one local rank runs. The agent adds the rank variables to `env`; its own entries win.
+// The program of one local rank. The agent adds the rank variables to the environment.
 struct WorkerTemplate {
   std::vector<std::string> argv;
-  std::vector<std::string> env;  // "NAME=value", for this worker alone; wins over everything else
+  std::vector<std::string> env;  // "NAME=value", for this worker only; overrides all other sources
   StreamTarget stdout_target = StreamTarget::kInherit;
   StreamTarget stderr_target = StreamTarget::kInherit;
 };
 
-// first..last, both included; {0, 0}: any.
+// Ports first..last, both included; {0, 0}: any port.
 struct PortRange {
   std::uint16_t first = 0;
   std::uint16_t last = 0;
@@ -35,43 +35,46 @@ struct AgentOptions {
   std::string run_id = "none";
   std::string role = "default";
   std::vector<WorkerTemplate> workers;  // one for each local rank
-  std::vector<std::string> env;         // "NAME=value", what every worker inherits
+  std::vector<std::string> env;         // "NAME=value", inherited by every worker
   std::string cwd;                      // "": the caller's
 
-  // The job's settings, its budget of restarts among them, and the way to the other nodes.
-  // rendezvous.local_addr is also where the workers of this and the other nodes reach a store here:
-  // a literal address is bound exactly. A job of one node takes 127.0.0.1 if it is "".
+  // The job's settings (including the restart budget) and how this node reaches the other nodes.
+  // Workers of all nodes reach this node's store at rendezvous.local_addr; a literal address is
+  // bound exactly. If it is "", a job of one node uses 127.0.0.1.
   RendezvousOptions rendezvous;
 
-  // From TERM to KILL, on every path: a signal to the agent, a change of members, the end.
+  // Grace period from SIGTERM to SIGKILL whenever workers are stopped: a signal to the agent, a
+  // membership change, the end of the job.
   Duration stop_grace = std::chrono::seconds(30);
-  // The same when the round ends because a worker or a node failed: whoever waits in a collective
-  // then can do nothing useful with the time. nullopt: as stop_grace.
+  // The grace period after a worker or a node failed. It may be shorter, because workers that are
+  // blocked in a collective cannot use the time. nullopt: stop_grace.
   std::optional<Duration> failure_grace;
-  // Who gets the signal that begins the grace; the kill at its end hits everything.
+  // Receivers of the signal that begins the grace period; SIGKILL at its end goes to all processes.
   SignalScope stop_scope = SignalScope::kGroup;
-  // How long this node, when its workers have succeeded, waits for the others, which may still call
-  // it back. Then it leaves with success. nullopt: as long as others work.
+  // Exit barrier: how long this node waits for the result of the job when its own workers have
+  // succeeded. A restart during the wait brings it back into the next round. After the timeout it
+  // leaves with success. nullopt: until the job ends.
   std::optional<Duration> exit_barrier_timeout;
 
-  // 0: a fresh port for every round. Otherwise this port in all rounds, emptied in between.
+  // Port of the store. 0: a new port for every round. Otherwise this port in all rounds; the store
+  // is emptied between two rounds.
   std::uint16_t master_port = 0;
-  // Where the fresh ports come from, for firewalls.
+  // The range of those new ports, for firewalls.
   PortRange worker_ports;
-  // A stderr that is inherited is passed on by the agent, which keeps the last lines for the report
-  // on a failure. A worker has a pseudo-terminal where the agent's stderr is a terminal, else a
-  // pipe. False: the worker has the agent's own descriptor.
+  // True: the agent forwards an inherited stderr and keeps the last lines for the failure report.
+  // The worker's stderr is a pseudo-terminal if the agent's is a terminal, otherwise a pipe.
+  // False: the worker inherits the agent's own descriptor.
   bool capture_stderr = true;
-  // False: rank 0's worker hosts the store itself, on a port that is held for it.
+  // False: the worker of rank 0 hosts the store itself, on a port that the agent reserves for it.
   bool share_store = true;
   StoreLimits store_limits;
 
-  // Logs and error files go to <log_dir>/<run_id>_<random>/attempt_<n>/<local_rank>/, where n
-  // counts this agent's rounds from 0. "": a private temporary directory below $TMPDIR, which
-  // ~Agent() removes, so that what the workers wrote can be read as long as there is an agent.
+  // Logs and error files are written to <log_dir>/<run_id>_<random>/attempt_<n>/<local_rank>/,
+  // where n counts this agent's rounds from 0. "": a private temporary directory below $TMPDIR,
+  // which exists until ~Agent() removes it.
   std::string log_dir;
-  // Put before each line of a stream that is sent to the console too. ${role_name}, ${rank} and
-  // ${local_rank} are replaced.
+  // Prefix of each line of a stream that is also copied to the console (kTee). ${role_name},
+  // ${rank} and ${local_rank} are replaced.
   std::string line_prefix = "[${role_name}${local_rank}]:";
 
   WorkerGroupOptions guardian;

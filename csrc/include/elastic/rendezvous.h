@@ -1,17 +1,17 @@
 #pragma once
 
-// Decides who takes part in a job's rounds, and with which rank.
+// The rendezvous state machine: decides a job's rounds, their members and ranks, and its end.
 //
 //   elastic::Rendezvous job(settings, now);
 //   std::vector<elastic::RendezvousAction> actions;
 //   job.step(elastic::rdzv::Join{node, settings}, now, &actions);
-//   // carry out the actions in order; call step(Tick{}) at job.next_deadline()
+//   // execute the actions in order; call step(Tick{}) at job.next_deadline()
 //
 // Pure: no I/O, clock, threads or logging. The same calls in the same order give the same actions.
-// One object holds one job. It runs in a coordinator, which hands it what its sessions say, or,
-// over a compare-and-set store, in every agent: load() what is stored, step(), store encode().
+// One object holds one job. It runs in a coordinator, which passes on its sessions' messages. Over
+// a compare-and-set store it runs in every agent: load() the stored bytes, step(), store encode().
 //
-// Thread rule: none; the owner serialises the calls. `now` never goes back.
+// Thread rule: the owner serialises all calls. `now` never decreases.
 
 #include <cstdint>
 #include <memory>
@@ -34,43 +34,43 @@ class RendezvousMachine;
 
 namespace rdzv {
 
-// ---- Events. Whatever a node says also counts as a sign of life.
+// ---- Events. Every event of a node also counts as a heartbeat.
 
-// Asks for a place in the round after node.highest_round, and says thereby that no worker of an
-// earlier one is left. A finished node that was called back answers with it too.
+// Requests membership of the round after node.highest_round, and confirms that all workers of
+// earlier rounds have ended. A finished node (Done) also replies to a Restart with it.
 struct Join {
   NodeInfo node;
   JobSettings settings;
 };
 
-// Where a node is in its life.
+// The state of a node.
 enum class NodePhase : std::uint8_t {
-  kJoined,   // wants the next round
+  kJoined,   // waits for the next round
   kWorking,  // its workers run, or are being stopped
-  kStopped,  // its workers are gone, without success
+  kStopped,  // its workers have ended, not all with success
   kDone,     // all of its workers succeeded
 };
 
-// A session begins again: nothing is lost, and what could not be said meanwhile is said now. A
-// coordinator that knows nothing rebuilds the round from such resumes.
+// A session continues on a new connection, with the state that the node has now. A restarted
+// coordinator without a state file rebuilds the round from these events.
 struct Resume {
   NodeInfo node;
   JobSettings settings;
   NodePhase phase = NodePhase::kJoined;
-  std::optional<HeldRound> last;         // the last round it was told
+  std::optional<HeldRound> last;         // the last round that it received
   std::optional<FailureReport> failure;  // in that round
 };
 
 struct Heartbeat {
   NodeId node;
 };
-// A worker failed. The node stops nothing by itself: it is told to, like all others.
+// A worker failed. The node stops its other workers when it receives Restart, like all nodes.
 struct Failed {
   NodeId node;
   std::uint64_t round = 0;
   FailureReport failure;
 };
-// No worker of the round is left on the node.
+// All workers of the round have ended on the node.
 struct Gone {
   NodeId node;
   std::uint64_t round = 0;
@@ -80,12 +80,12 @@ struct Done {
   NodeId node;
   std::uint64_t round = 0;
 };
-// Said as soon as the agent knows that it will go, not when its workers are gone.
+// Sent as soon as the agent has decided to leave, before its workers have ended.
 struct Leave {
   NodeId node;
   std::string reason;
 };
-// Ends the job for everybody: an orderly end, or a failure that no restart can mend.
+// Closes the job for all nodes: by request, or after a failure that no restart can fix.
 struct Close {
   NodeId node;
   JobResult result;
@@ -95,14 +95,14 @@ struct SessionLost {
   NodeId node;
   Duration least_grace{};  // to resume, however short reconnect_grace is
 };
-// Timers are judged by Tick alone. Before it, feed every message that has arrived.
+// Evaluates the timers; no other event does. First feed every message that has arrived.
 struct Tick {};
-// The caller itself stood still for `gap`. Comes before the messages that had to wait.
+// The caller's process did not run for `gap`. Feed it before the messages that waited.
 struct ClockGap {
   Duration gap{};
 };
 
-// ---- Actions. `to` is the node that is told; each is one message of bounded size.
+// ---- Actions. Each is one message of bounded size to the node `to`.
 
 struct Round {
   NodeId to;
@@ -111,8 +111,8 @@ struct Round {
 };
 
 enum class RestartCause : std::uint8_t { kWorkerFailed, kMemberLost, kGrowth, kRejoin };
-// Stop the workers of `round` within `grace`, say Gone, then Join, with a highest_round of at least
-// `round`. A finished node, and one that never heard of the round, has none to stop.
+// The node stops the workers of `round` within `grace`, sends Gone, then Join with a highest_round
+// of at least `round`. A finished node, or one that never received the round, has none to stop.
 struct Restart {
   NodeId to;
   std::uint64_t round = 0;
@@ -121,31 +121,31 @@ struct Restart {
   Duration grace{};
 };
 
-// Answers a Join that cannot be granted yet, again when the reason changes, and every ten seconds
-// while a round is being formed.
+// The reply to a Join whose round is not formed yet. Repeated when the reason changes, and every
+// ten seconds while a round is being formed.
 struct Waiting {
   NodeId to;
   std::string message;
 };
-// The session goes on; nothing that matters to the node has happened.
+// The session continues; the state of the node has not changed.
 struct Resumed {
   NodeId to;
   std::uint64_t round = 0;
 };
-// The node was declared lost, or is not known: it stops its workers and may join again, with a
-// highest_round of at least `round`. Also emitted at the moment of the loss, when nobody may be
-// there to hear it.
+// The node was declared lost, or is unknown. It stops its workers and may join again, with a
+// highest_round of at least `round`. Also emitted at the moment of the loss, although the node may
+// be unreachable then.
 struct Evicted {
   NodeId to;
   std::uint64_t round = 0;
   std::string reason;
 };
-// What the node said belongs to another round than the current one, and has changed nothing.
+// The node's message is of another round than the current one and was ignored.
 struct Superseded {
   NodeId to;
   std::uint64_t round = 0;
 };
-// The join cannot be: bad values, or settings that differ from the job's.
+// The join is rejected: a value is invalid, or its settings differ from the job's.
 struct Refused {
   NodeId to;
   Status error;
@@ -158,7 +158,7 @@ struct Closed {
   NodeId to;
   std::shared_ptr<const JobResult> result;
 };
-// To the node of rank 0: no member of the round has workers any more, so its store may close.
+// To the node of rank 0: the workers of all members have ended, and its store may be closed.
 struct RoundOver {
   NodeId to;
   std::uint64_t round = 0;
@@ -169,7 +169,7 @@ struct RoundOver {
 using RendezvousEvent =
     std::variant<rdzv::Join, rdzv::Resume, rdzv::Heartbeat, rdzv::Failed, rdzv::Gone, rdzv::Done,
                  rdzv::Leave, rdzv::Close, rdzv::SessionLost, rdzv::Tick, rdzv::ClockGap>;
-// What a node may say; the other events are its owner's.
+// The events that a node sends; the others are made by the owner of the machine.
 using NodeStatement =
     std::variant<rdzv::Join, rdzv::Failed, rdzv::Gone, rdzv::Done, rdzv::Leave, rdzv::Close>;
 using RendezvousAction =
@@ -178,40 +178,40 @@ using RendezvousAction =
 
 enum class RendezvousPhase : std::uint8_t { kForming, kRunning, kClosed };
 
-// One node that is there, for people and their tools.
+// One node of the job, for status displays.
 struct NodeStatus {
   NodeId id;
   std::string name;
   rdzv::NodePhase phase = rdzv::NodePhase::kJoined;
-  int rank = -1;            // in record(); -1: no member of it
+  int rank = -1;            // in record(); -1: not a member
   bool is_suspect = false;  // its session is closed
-  Duration silence{};       // since it was last heard of
+  Duration silence{};       // since its last message
 };
 
-// A new machine completes no round for this long, so that members of a round which an earlier
-// coordinator formed can come back; unless max_nodes have joined that know of no round before.
+// A new machine completes no round for this long, so that the members of a round of an earlier
+// coordinator can resume. It does not wait if max_nodes nodes without an earlier round have joined.
 inline constexpr Duration kStartHold = std::chrono::seconds(2);
 
 class ELASTIC_EXPORT Rendezvous {
  public:
-  // `start_hold` is what is left of kStartHold since the owner began; zero over a shared state.
+  // `start_hold` is the rest of kStartHold since the owner's start; zero over a shared state.
   // REQUIRES: settings.validate().ok()
   Rendezvous(JobSettings settings, Instant now, Duration start_hold = kStartHold);
   Rendezvous(Rendezvous&&) noexcept;
   Rendezvous& operator=(Rendezvous&&) noexcept;
   ~Rendezvous();
 
-  // Feeds one event and appends what must now be said, in order.
+  // Feeds one event and appends the resulting actions, in order.
   void step(const RendezvousEvent& event, Instant now, std::vector<RendezvousAction>* actions);
 
-  // When step(Tick{}) must be called; nullopt: never. May be early, never late.
+  // The latest time for the next step(Tick{}); an earlier one is allowed. nullopt: none is needed.
   std::optional<Instant> next_deadline() const;
 
   // One sentence: the state and what it waits for.
   std::string describe(Instant now) const;
 
-  // What the state has to say to one node, which has heard of rounds up to `heard`: how an agent on
-  // a compare-and-set store learns what others have decided.
+  // Appends the actions that one node needs, which has received rounds up to `heard`. An agent on a
+  // compare-and-set store learns from it what other nodes have decided.
   void remind(const NodeId& node, std::uint64_t heard, Instant now,
               std::vector<RendezvousAction>* actions) const;
 
@@ -220,27 +220,27 @@ class ELASTIC_EXPORT Rendezvous {
   // The current round, or the last one while the next is being formed; round 0 before the first.
   const RoundRecord& record() const;
   const std::vector<RoundMember>& members() const;   // of record(), by node rank
-  std::vector<NodeStatus> nodes(Instant now) const;  // all that are there, by id
-  int waiting_nodes() const;  // for whom the running round could be restarted; spares not counted
+  std::vector<NodeStatus> nodes(Instant now) const;  // all nodes of the job, by id
+  int waiting_nodes() const;  // nodes that a restart would let in; spares are not counted
   int spare_nodes() const;
   const JobResult* result() const;  // null while the job is open
-  // Nobody is left to be told anything and nothing is pending: the owner may drop the object.
+  // No node is left and no action is pending: the owner may destroy the object.
   bool is_removable() const;
 
-  // The state as bytes: versioned, with durations and counters but no instants, so that processes
-  // with other clocks can go on. What this machine observed about liveness is not part of it.
+  // The state as bytes: versioned; with durations and counters but no instants, so that a process
+  // with another clock can continue. What this machine observed about liveness is not included.
   std::string encode() const;
-  // Replaces the state with what is stored; also after a write, successful or not. A node counts as
-  // heard when its beat differs from the one this machine knew, and time limits that it has seen
-  // before run on. Fails, changing nothing, for bytes that are damaged, of another version, or of a
-  // job with other settings.
+  // Replaces the state with the stored one. Call it after every read, and after every write with
+  // the returned bytes. A node counts as alive when its heartbeat counter has changed since the
+  // last load; running time limits continue. Fails without any change if the bytes are damaged, of
+  // another version, or of a job with other settings.
   Status load(std::string_view bytes, Instant now);
-  // Continues from a state that an earlier coordinator stored, which may be older than what its
-  // nodes know: a newer round that any node holds replaces it. No node is lost before store_grace
-  // for not having resumed. Otherwise like load(), on a new object.
+  // Continues from the state of an earlier coordinator. If a node resumes with a newer round, that
+  // round replaces the stored one. A node that does not resume is lost after store_grace at the
+  // earliest. Otherwise like load(), on a new object.
   Status restore(std::string_view bytes, Instant now);
-  // Compare-and-set stores: the node that should judge the timers now; the lowest rank that is
-  // alive in this machine's eyes. nullopt: nobody is there.
+  // Compare-and-set stores: the node that evaluates the timers now, which is the lowest rank that
+  // this machine considers alive. nullopt: no node.
   std::optional<NodeId> timekeeper(Instant now) const;
 
  private:

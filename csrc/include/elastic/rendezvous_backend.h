@@ -1,14 +1,14 @@
 #pragma once
 
-// Where agents without a coordinator keep the state that they share: a store that is only a store.
+// The shared state of agents that have no coordinator: one value with compare-and-set.
 //
-// Implement it over anything that can replace a value only if it is still the one that was read.
-// The bytes are the rendezvous' own, and no two versions are equal; nothing here looks into them.
-// Whoever can write to the store is believed.
+// Implement it over any storage that can replace a value on condition that it has not changed since
+// it was read. The bytes are opaque; no two versions are equal. There is no authentication:
+// restrict write access to the storage.
 //
-// Thread rule: one thread at a time, not always the same one. Calls may block; an agent makes them
-// on a thread of their own, and a call that does not return within the job's node_timeout looks to
-// the others like a silent node.
+// Thread rule: one thread at a time, not always the same one. Calls may block: an agent makes them
+// on a separate thread. If a call takes longer than the job's node_timeout, the other nodes receive
+// no heartbeat and declare this node lost.
 
 #include <memory>
 #include <optional>
@@ -23,12 +23,12 @@ namespace elastic {
 
 struct StoredState {
   std::string bytes;
-  std::string token;  // names this version; opaque to everybody else
+  std::string token;  // identifies this version; only the backend interprets it
 };
 
 struct StoredWrite {
   bool was_set = false;
-  StoredState now;  // what is stored: ours if was_set, else somebody else's
+  StoredState now;  // the stored state: the caller's if was_set, else the one that another node set
 };
 
 class ELASTIC_EXPORT RendezvousBackend {
@@ -36,22 +36,22 @@ class ELASTIC_EXPORT RendezvousBackend {
   virtual ~RendezvousBackend() = default;
 
   virtual std::string name() const = 0;
-  // What is stored; nullopt: nothing yet. kUnavailable: the store cannot be reached now.
+  // Returns the stored state; nullopt if none is stored. kUnavailable: not reachable now.
   virtual Result<std::optional<StoredState>> get_state() = 0;
-  // Replaces the version that `token` names; no token: only if there is nothing. A lost race is not
-  // an error. kFailedPrecondition: the store has lost what it held (it was restarted).
+  // Replaces the state if its version is `token`; without a token, if none is stored. A lost race
+  // is not an error. kFailedPrecondition: the storage lost its contents (it was restarted).
   virtual Result<StoredWrite> set_state(std::string_view bytes,
                                         const std::optional<std::string>& token) = 0;
-  // Returns when the state may have changed from `token`, or at the deadline. False at once: this
-  // store cannot watch, and is polled.
+  // Waits until the version may differ from `token`, or until the deadline; then returns true.
+  // False: this storage has no watch, and the agent polls get_state().
   virtual bool wait_for_change(const std::optional<std::string>& token, Instant deadline) {
     (void)token;
     (void)deadline;
     return false;
   }
-  // Ends a wait_for_change() of another thread, or the next one if there is none. Any thread.
+  // Ends a wait_for_change() in another thread, or the next call if none waits. Any thread.
   virtual void interrupt() {}
-  // The address of this host as the store's other users would see it; "": not known.
+  // The address at which other nodes reach this host; "": unknown.
   virtual std::string local_address() { return {}; }
 };
 

@@ -1,19 +1,19 @@
 #pragma once
 
-// A node's seat in its job's rendezvous, for programs that run their workers by their own means.
-// (An elastic::Agent has a seat of its own and needs none of this.)
+// A node's membership of a job's rendezvous, for programs that start and stop their workers
+// themselves. (elastic::Agent includes it.)
 //
 //   auto client = elastic::RendezvousClient::start(options);
 //   auto round = (*client)->next_rendezvous(deadline);
-//   // run this node's workers by round->record and round->own; when they are gone, or somebody
-//   // waits ((*client)->waiting_nodes() > 0): stop them and ask for the next round
+//   // Start this node's workers with the ranks in round->record and round->own. When they have
+//   // ended, or (*client)->waiting_nodes() > 0: stop them and call next_rendezvous() again.
 //   (*client)->leave("SIGTERM", limit);
 //
-// One native thread keeps the seat: heartbeats, reconnecting, and the store of each round of which
-// this node is rank 0. Everything but next_rendezvous() and leave() answers at once from what was
-// pushed.
+// One native thread sends heartbeats, reconnects, and serves the store of each round in which this
+// node has rank 0. All members except next_rendezvous() and leave() return at once; they report
+// what the rendezvous has sent so far.
 //
-// Thread rule: any member from any thread; next_rendezvous() by one thread at a time. Of no use in
+// Thread rule: any member from any thread; next_rendezvous() by one thread at a time. Not usable in
 // a child after fork().
 
 #include <cstdint>
@@ -37,15 +37,16 @@ struct RendezvousClientOptions {
   RendezvousOptions rendezvous;
   int local_world_size = 1;
   std::string role = "default";
-  // How long next_rendezvous() may take to be called again once the round is over for others.
+  // The limit for the next call of next_rendezvous() after the round has ended on other nodes.
   Duration stop_grace = std::chrono::seconds(30);
-  // The port of the rounds' stores. 0: a fresh one for every round.
+  // The port of the store. 0: a new port for every round.
   std::uint16_t store_port = 0;
   StoreLimits store_limits;
 };
 
-// A round and this node's share of it. A store is served at record.master_addr and master_port,
-// fresh for each round (with a store_port: emptied), until no member has workers of it any more.
+// A round, and this node's ranks in it. A store runs at record.master_addr and master_port until
+// all members have stopped their workers of the round. It is new for each round (with a store_port:
+// emptied).
 struct RendezvousRound {
   RoundRecord record;
   NodeAssignment own;
@@ -53,39 +54,41 @@ struct RendezvousRound {
 
 class ELASTIC_EXPORT RendezvousClient {
  public:
-  // Checks the options (kInvalidArgument) and begins to look for the others; joins nothing yet.
+  // Checks the options (kInvalidArgument) and begins to connect; does not join yet.
   static Result<std::unique_ptr<RendezvousClient>> start(RendezvousClientOptions options);
   RendezvousClient(const RendezvousClient&) = delete;
   RendezvousClient& operator=(const RendezvousClient&) = delete;
-  ~RendezvousClient();  // without leave() before it, or a result: as a crash, to the others
+  // Without leave() before it, or a result, the other nodes see a crashed node.
+  ~RendezvousClient();
 
-  // Joins, and waits for a round that this node is a member of. Asked while it is in a round: says
-  // that no worker of that round is left. A call that did not get its round leaves the join
-  // standing; the next call goes on waiting. Errors: kDeadlineExceeded (the deadline, or too few
-  // nodes within join_timeout; the message says what was waited for), kAborted (the job is closed:
-  // result()), kInvalidArgument (refused, or nobody of this protocol at the endpoint), kUnavailable
-  // (the coordinator is lost), kCancelled (`interrupted`, asked when a signal came, said so).
+  // Joins, and waits for a round with this node as a member. A call during a round reports that
+  // all workers of that round have ended on this node. If a call fails, the join remains; the next
+  // call continues to wait.
+  // Errors: kDeadlineExceeded (the deadline passed, or too few nodes joined within join_timeout;
+  // the message names what is missing), kAborted (the job is closed; see result()),
+  // kInvalidArgument (the join was rejected, or the endpoint has another protocol), kUnavailable
+  // (the coordinator is lost), kCancelled (`interrupted`, called after a signal, returned true).
   Result<RendezvousRound> next_rendezvous(Instant deadline,
                                           const std::function<bool()>& interrupted = {});
 
-  // More than zero: the round should end, because others wait to be let in or because it has
-  // ended for others already. Spares beyond max_nodes do not count.
+  // Greater than zero: stop the workers and call next_rendezvous(), because other nodes wait to
+  // join, or because the round has ended on other nodes. Spares beyond max_nodes are not counted.
   int waiting_nodes() const;
-  // The job is closed, or was by set_closed().
+  // True if the job is closed, or set_closed() was called.
   bool is_closed() const;
-  // Once the job is closed and this node knows how it ended.
+  // The result of a closed job; nullopt until this node has received it.
   std::optional<JobResult> result() const;
-  // Ends the job for everybody.
+  // Closes the job for all nodes.
   void set_closed(const JobResult& result);
-  // Says that this node goes, and why, and waits until that is known or `limit` has passed; the
-  // node that runs the coordinator waits for the others to go first. Ends a next_rendezvous() of
-  // another thread (kFailedPrecondition). False: it may not have been heard.
+  // Leaves the job and waits until the leave is acknowledged, at most `limit`. The node that hosts
+  // the coordinator first waits until the other nodes have left. Ends a next_rendezvous() in
+  // another thread (kFailedPrecondition). False: the leave may not have been received.
   bool leave(const std::string& reason, Duration limit);
 
-  // The address at which others reach this node; "" until the way to the rendezvous is known.
+  // The address at which other nodes reach this one; "" before the first connection.
   std::string address() const;
-  // What there was to say since the last call, for a log: what is waited for, a coordinator that
-  // cannot be reached. The oldest are dropped when nobody asks.
+  // The progress lines since the last call, for a log: what the rendezvous waits for, or why the
+  // coordinator cannot be reached. Only the latest lines are kept.
   std::vector<std::string> take_log_lines();
 
  private:

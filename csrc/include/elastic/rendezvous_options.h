@@ -1,9 +1,9 @@
 #pragma once
 
-// How one node finds the others of its job.
+// How a node reaches the rendezvous of its job. Plain values.
 //
-// Plain values. Exactly one of the three ways holds: nothing set (a job of one node, no network),
-// an endpoint (a coordinator), or a backend (a shared compare-and-set state).
+// Set at most one of endpoint_host (a coordinator) and backend (a shared compare-and-set state).
+// With neither, the job has one node and uses no network.
 
 #include <cstdint>
 #include <memory>
@@ -18,19 +18,20 @@ namespace elastic {
 struct RendezvousOptions {
   JobSettings settings;
 
-  // Where the coordinator is: a name or a literal address, looked up anew for every attempt.
+  // The coordinator's address: a name or a literal address; resolved again for every attempt.
   std::string endpoint_host;
   std::uint16_t endpoint_port = 0;
-  // Whether this agent runs the coordinator. nullopt: it does if the endpoint's address is one of
-  // this host's and nobody serves it yet.
+  // Whether this agent hosts the coordinator. nullopt: it does if the endpoint is an address of
+  // this host and no process listens there yet.
   std::optional<bool> is_host;
 
   std::shared_ptr<RendezvousBackend> backend;
 
-  // Where other nodes reach this one; a name is looked up once. "": the local end of the session.
+  // The address at which other nodes reach this one; a name is resolved once. "": the local
+  // address of the connection to the coordinator.
   std::string local_addr;
-  int node_rank = -1;    // given rank (settings.static_ranks), else a wish; -1: none
-  std::string topology;  // nodes that sort together get neighbouring ranks
+  int node_rank = -1;    // with settings.static_ranks the rank, else a preferred rank; -1: none
+  std::string topology;  // nodes are sorted by it: nodes with equal values get adjacent ranks
 
   bool is_single_node() const { return endpoint_host.empty() && backend == nullptr; }
 };

@@ -1,8 +1,8 @@
 #pragma once
 
-// What a rendezvous is told and what it decides: nodes, the job's settings, rounds and results.
+// The values of a rendezvous: nodes, job settings, rounds, failures and results. Plain values.
 //
-// Plain values. docs/rendezvous.md has the rules and the numbered invariants.
+// docs/rendezvous.md has the rules and the numbered invariants.
 
 #include <compare>
 #include <cstdint>
@@ -17,15 +17,15 @@
 
 namespace elastic {
 
-// Bounds of what a node may bring. A join beyond them is refused.
+// Limits. A join that exceeds one is rejected.
 inline constexpr int kNodesMax = 100'000;
 inline constexpr int kLocalWorldSizeMax = 4096;
-inline constexpr std::size_t kNodeTextBytesMax = 255;  // a name, an address, a role, a hint
+inline constexpr std::size_t kNodeTextBytesMax = 255;  // a name, an address, a role, a topology
 inline constexpr std::size_t kMessageBytesMax = 1024;  // a reason, a failure's message
 inline constexpr std::size_t kEvidenceBytesMax = 4096;
 inline constexpr std::uint64_t kRoundMax = 1ULL << 62;
 
-// One incarnation of an agent: random, so that an agent which was restarted is another node.
+// Identifies one incarnation of an agent. Random: a restarted agent is a new node.
 struct NodeId {
   std::uint64_t high = 0;
   std::uint64_t low = 0;
@@ -34,23 +34,23 @@ struct NodeId {
 };
 ELASTIC_EXPORT std::string to_string(const NodeId& id);  // 32 hexadecimal digits
 
-// What a node brings when it joins.
+// The data that a node sends when it joins.
 struct NodeInfo {
   NodeId id;
-  std::string name;              // addr_pid_localid; shown to people, and its natural order counts
-  std::string address;           // where the other nodes reach this one
-  std::uint16_t store_port = 0;  // bound already, for the workers' store should it become rank 0
+  std::string name;              // addr_pid_localid; used in messages and as a sort key of ranks
+  std::string address;           // at which the other nodes reach this one
+  std::uint16_t store_port = 0;  // bound for the workers' store in case this node gets rank 0
   int local_world_size = 1;
   std::string role = "default";
-  int previous_rank = -1;  // its rank in its last round; taken again if it is free
-  // The highest round that it was told of, by Round, Restart or Evicted. A join with a lower one
-  // than what was said to the node is taken for said before the node could hear it.
+  int previous_rank = -1;  // its node rank in its last round; assigned again if it is free
+  // The highest round that it received in a Round, Restart or Evicted. A join with a lower number
+  // than the last one sent to this node was sent before the node received that message.
   std::uint64_t highest_round = 0;
-  int static_rank = -1;  // --node-rank: the rank with static_ranks, else a hint
-  std::string topology;  // a hint: nodes that sort together get neighbouring ranks
-  Duration stop_grace = std::chrono::seconds(30);     // from TERM to KILL
-  Duration failure_grace = std::chrono::seconds(30);  // the same, when a peer has failed
-  bool hosts_coordinator = false;  // the coordinator lives in this agent's process
+  int static_rank = -1;  // --node-rank: with static_ranks the rank, else a preferred rank
+  std::string topology;  // a sort key: nodes with equal values get adjacent ranks
+  Duration stop_grace = std::chrono::seconds(30);     // from SIGTERM to SIGKILL
+  Duration failure_grace = std::chrono::seconds(30);  // the same, after another node failed
+  bool hosts_coordinator = false;  // the coordinator runs in this agent's process
 
   bool operator==(const NodeInfo&) const = default;
 };
@@ -61,61 +61,62 @@ enum class LossPolicy : std::uint8_t {
   kFail,     // fail at once
 };
 
-// The job, as its nodes must agree on it. The timings are the first node's: others may differ.
+// The settings of a job. All nodes must send equal values; only the durations may differ, and those
+// of the first node apply.
 struct JobSettings {
   int min_nodes = 1;
   int max_nodes = 1;
-  int max_restarts = 0;             // rounds that may end by failed workers
-  int max_membership_changes = -1;  // after so many no round is restarted to grow; -1: no limit
-  bool static_ranks = false;        // every node gives its rank; min_nodes == max_nodes
+  int max_restarts = 0;             // the restart budget: rounds that may end by failed workers
+  int max_membership_changes = -1;  // the limit of restarts for new nodes; -1: no limit
+  bool static_ranks = false;        // every node sends its rank; min_nodes == max_nodes
   LossPolicy on_loss = LossPolicy::kReplace;
-  std::vector<std::pair<std::string, std::string>> extra;  // (name, value), compared as they are
+  std::vector<std::pair<std::string, std::string>> extra;  // (name, value), compared as strings
 
-  Duration join_timeout = std::chrono::seconds(600);      // for min_nodes to be reached
-  Duration last_call_timeout = std::chrono::seconds(30);  // first round: for more than min_nodes
-  Duration settle = std::chrono::seconds(2);              // quiet time before a round grows
-  Duration shrink_delay = Duration::zero();               // for a replacement before going smaller
-  Duration node_timeout = std::chrono::seconds(5);        // silence after which a node is lost
-  Duration reconnect_grace = std::chrono::milliseconds(50);  // for a closed session to resume
-  Duration store_grace = std::chrono::seconds(60);  // for members to find a new coordinator
-  // Workers that fail again and again within five seconds are restarted at once the first time,
-  // after this delay the second time, then after twice as long each time, up to a minute.
-  // Zero: always at once.
+  Duration join_timeout = std::chrono::seconds(600);      // limit for min_nodes to join
+  Duration last_call_timeout = std::chrono::seconds(30);  // first round: wait beyond min_nodes
+  Duration settle = std::chrono::seconds(2);  // quiet period after a join before a round grows
+  Duration shrink_delay = Duration::zero();   // wait for a replacement before a round shrinks
+  Duration node_timeout = std::chrono::seconds(5);           // silence after which a node is lost
+  Duration reconnect_grace = std::chrono::milliseconds(50);  // limit for a broken session to resume
+  Duration store_grace = std::chrono::seconds(60);  // limit to reconnect to a new coordinator
+  // The delay before a restart when workers fail within five seconds of their start repeatedly: the
+  // first restart is immediate, the second waits this long, and each further one twice as long as
+  // the one before, up to a minute. Zero: every restart is immediate.
   Duration restart_backoff = std::chrono::seconds(1);
 
-  // Says which value cannot be.
+  // Names the first invalid value.
   ELASTIC_EXPORT Status validate() const;
 };
 
-// What all members of a round agree on. Its size does not grow with the number of nodes.
+// The values that all members of a round share. Its size does not depend on the number of nodes.
 struct RoundRecord {
-  std::uint64_t term = 1;        // of the coordinator that formed it: which of several it was
-  std::uint64_t round = 0;       // from 1; grows for ever, generations included
+  std::uint64_t term = 1;        // of the coordinator that formed the round
+  std::uint64_t round = 0;       // from 1; increases over all generations
   std::uint32_t generation = 1;  // counts the jobs that used this id one after another
   int nodes = 0;
   int world_size = 0;
-  std::string master_addr;  // rank 0's node
+  std::string master_addr;  // of the node of rank 0
   std::uint16_t master_port = 0;
-  int restarts = 0;  // rounds so far that cost a restart
+  int restarts = 0;  // restarts that were charged to the budget
   int membership_changes = 0;
   int coordinator_rank = -1;         // the member that hosts the coordinator; -1: none of them
-  std::uint64_t members_digest = 0;  // of the member list, which is fetched on demand
+  std::uint64_t members_digest = 0;  // a hash of the member list
 
   bool operator==(const RoundRecord&) const = default;
 };
 
-// One member's share of a round.
+// The ranks of one member in a round.
 struct NodeAssignment {
   int group_rank = 0;  // of the node
   int local_world_size = 0;
-  int base_rank = 0;  // global rank of its local rank 0; the others follow
+  int base_rank = 0;  // global rank of its local rank 0; its other ranks follow
   int base_role_rank = 0;
   int role_world_size = 0;
 
   bool operator==(const NodeAssignment&) const = default;
 };
 
-// A round as a member holds it.
+// A round, and the node rank of the member that reports it.
 struct HeldRound {
   RoundRecord record;
   int group_rank = -1;
@@ -123,7 +124,7 @@ struct HeldRound {
 
 enum class MemberFate : std::uint8_t {
   kPresent,
-  kMissing,  // not heard of since the coordinator was restarted
+  kMissing,  // sent nothing since the coordinator was restarted
   kLeft,
   kLost,
 };
@@ -139,21 +140,21 @@ struct RoundMember {
   bool operator==(const RoundMember&) const = default;
 };
 
-// What a failed worker left for people to read. No decision depends on it.
+// Details of a failed worker for the report. No decision depends on them.
 struct FailureEvidence {
   std::string host;       // host name of the node
-  std::int64_t time = 0;  // of the exit, in nanoseconds since 1970, on that host's clock
+  std::int64_t time = 0;  // of the exit: nanoseconds since 1970 by that host's clock
   std::string output;     // the last lines of its stderr: UTF-8, at most kEvidenceBytesMax
   bool operator==(const FailureEvidence&) const = default;
 };
 
-// The first failure that a node saw among its workers in one round.
+// The first failure of a node's workers in one round.
 struct FailureReport {
   int local_rank = 0;
   int rank = 0;         // global
-  int exit_code = 1;    // as a shell tells it
+  int exit_code = 1;    // as in a shell's $?
   std::string message;  // "exited with code 3"
-  Instant at;           // the earliest evidence, on the clock of whoever runs the machine
+  Instant at;           // the earliest evidence, by the clock of the host that runs the rendezvous
   std::optional<FailureEvidence> evidence = {};
 
   bool operator==(const FailureReport&) const = default;
@@ -161,21 +162,21 @@ struct FailureReport {
 
 enum class JobOutcome : std::uint8_t { kSucceeded, kFailed, kClosed };
 
-// Why a job that did not succeed ended.
+// Why a job ended without success. Each comment names the fields of JobResult that are set.
 enum class JobCause : std::uint8_t {
   kNone,
   kWorker,       // a worker failed and the budget is spent: exit_code, node, rank
-  kNodeLost,     // a node was lost or left, too few remain, and no restart is left: node
-  kTooFewNodes,  // min_nodes was not reached again within join_timeout
-  kRequested,    // somebody closed it: exit_code is theirs
+  kNodeLost,     // a node was lost or left, too few remain, and the budget is spent: node
+  kTooFewNodes,  // fewer than min_nodes were left for join_timeout
+  kRequested,    // a node closed the job: exit_code
 };
 
 struct JobResult {
   JobOutcome outcome = JobOutcome::kSucceeded;
   JobCause cause = JobCause::kNone;
-  int exit_code = 0;              // kWorker, kRequested; otherwise the launcher chooses by cause
+  int exit_code = 0;              // kWorker, kRequested; else the launcher derives it from cause
   int rank = -1;                  // global rank of the worker that failed first
-  std::string node;               // where; a name
+  std::string node;               // the name of its node, or of the lost node
   std::string message;            // one sentence
   std::vector<std::string> lost;  // names of nodes lost in the last round, at most eight
   std::optional<FailureEvidence> evidence = {};  // of the worker that failed first

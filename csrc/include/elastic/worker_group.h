@@ -1,16 +1,18 @@
 #pragma once
 
-// The workers of one node: started together, watched, and stopped together.
+// The workers of one node: started, supervised and stopped together.
 //
-//   agent → guardian → workers. The guardian is a small process beside the library
-//   (elastic-guardian). It starts workers on request, reaps them and tells their exits; when its
-//   caller dies, however suddenly, it kills every descendant, those that called setsid() and forked
-//   twice included. Workers lead sessions of their own. docs/supervision.md has the whole contract.
+//   agent → guardian → workers. The guardian (elastic-guardian) is a small program that is
+//   installed with the library. It starts workers on request, reaps them and reports their exits.
+//   When its caller dies, even by SIGKILL, it kills every descendant, including daemons that called
+//   setsid() and forked twice. Each worker leads its own session. docs/supervision.md has the whole
+//   contract.
 //
-// Started, exited and "nothing of it is left" are separate facts with separate events.
+// Separate events report that a worker started, that it exited, and that no process of the group is
+// left.
 //
-// Thread rule: any member from any thread; next_event() by one thread at a time. In a child that
-// was forked without exec the object does nothing: the workers are the parent's.
+// Thread rule: any member from any thread; next_event() by one thread at a time. In a child after
+// fork() the object does nothing: the workers belong to the parent.
 
 #include <chrono>
 #include <cstdint>
@@ -26,16 +28,16 @@
 
 namespace elastic {
 
-// One worker's program. Prepared before the fork; the child only makes system calls.
+// One worker's program.
 struct WorkerCommand {
-  // argv[0] is searched in the PATH of `env` unless it contains a slash. A file without "#!" that
-  // is no program is an error (ENOEXEC), not a shell script.
+  // argv[0] is searched in the PATH of `env` unless it contains a slash. A text file without "#!"
+  // fails with ENOEXEC; it is not run as a shell script.
   std::vector<std::string> argv;
   // The whole environment, "NAME=value".
   std::vector<std::string> env;
   std::string cwd;  // "": the caller's when the group was created
-  // Files that receive the streams, created or truncated (mode 0644) and appended to; a relative
-  // path counts from the caller's directory, not from `cwd`. "": inherited.
+  // Files for the two streams; each is created or truncated (mode 0644), then appended to. A
+  // relative path is relative to the caller's directory, not to `cwd`. "": inherited.
   std::string stdout_path;
   std::string stderr_path;
 };
@@ -44,7 +46,7 @@ enum class ExitKind : std::uint8_t {
   kNotStarted,  // fork, chdir, open or exec failed: see stage, error and path
   kExited,      // by exit(code)
   kSignaled,    // by a signal
-  kUnknown,     // not told: it has not ended, or the guardian died before it could tell
+  kUnknown,     // not reported: still running, or the guardian died before it could report
 };
 
 // How a worker ended.
@@ -53,19 +55,19 @@ struct WorkerExit {
   int code = 0;                // kExited: 0..255
   int signal = 0;              // kSignaled
   bool core_dumped = false;    // kSignaled
-  bool stopped_by_us = false;  // after a stop() had reached it: no failure of its own
-  bool killed_by_us = false;   // and it was still running when SIGKILL was sent to what was left
-  // kNotStarted: "pipe", "fork", "open", "chdir", "exec", or "exec interpreter of" (its "#!" line
-  // names what cannot be executed).
+  bool stopped_by_us = false;  // ended after stop() had signalled it: not a failure of its own
+  bool killed_by_us = false;   // and was still running when stop() sent SIGKILL
+  // kNotStarted: the step that failed: "pipe", "fork", "open", "chdir", "exec", or "exec
+  // interpreter of" (the interpreter in its "#!" line cannot be executed).
   std::string stage;
   int error = 0;     // kNotStarted: errno
-  std::string path;  // kNotStarted: what could not be opened or executed
-  // kNotStarted: the start timeout if that was exceeded in this stage (error is ETIMEDOUT).
+  std::string path;  // kNotStarted: the file or directory of that step
+  // kNotStarted: the start timeout if it was exceeded in this stage (error is ETIMEDOUT).
   std::optional<Duration> start_timeout;
-  Instant at;  // when the kernel told
+  Instant at;  // when the kernel reported the exit
 
   bool succeeded() const { return kind == ExitKind::kExited && code == 0; }
-  // As a shell tells it: the code, 128+n for a signal, 127 or 126 for what could not be executed.
+  // The code as in a shell's $?: the exit code, 128+n for a signal, 127 (not found) or 126.
   int shell_code() const;
   // "exited with code 3", "killed by signal 9 (SIGKILL)", "could not be started: exec /x: …".
   std::string describe() const;
@@ -74,14 +76,14 @@ struct WorkerExit {
 struct WorkerEvent {
   enum class Kind : std::uint8_t {
     kStarted,       // one worker runs its program (exec succeeded); pid and at are set
-    kStartDelayed,  // the kernel has no process left for a worker (exit says why). The start is
-                    // tried again until the start timeout; told once in a generation
-    kExited,        // one worker ended, or never began; `exit` is set
-    kGroupEnded,    // every worker of the generation has ended and nothing of their groups is left
-    kStuck,         // 10 s after SIGKILL something of the group still lives (a process in an
-                    // uninterruptible wait, say); `message` names it, local_rank and pid the first
-                    // worker of those. kGroupGone may still come
-    kGuardianLost,  // the guardian died; no further event comes, `message` says what is known
+    kStartDelayed,  // fork failed for lack of processes or memory (`exit` has the error). It is
+                    // retried until the start timeout; reported once in a generation
+    kExited,        // one worker ended, or could not be started; `exit` is set
+    kGroupEnded,    // every worker of the generation and every process of their groups has ended
+    kStuck,         // 10 s after SIGKILL a process of the group still exists (for example in an
+                    // uninterruptible wait); `message` names it, local_rank and pid are those of
+                    // the first such worker. kGroupEnded may follow later
+    kGuardianLost,  // the guardian died; the last event. `message` has the known details
   };
   Kind kind = Kind::kStarted;
   std::uint32_t generation = 0;  // counts start() calls, from 1
@@ -93,44 +95,45 @@ struct WorkerEvent {
   std::string message;
 };
 
-// Who gets the signal of a stop() or forward(). SIGKILL always hits everything.
+// Receivers of the signal of stop() or forward(). SIGKILL always goes to every process.
 enum class SignalScope : std::uint8_t {
-  kGroup,   // every process of each worker's group, also when the worker itself has ended
-  kLeader,  // the workers alone, not their children
+  kGroup,   // every process of each worker's group, also after the worker itself has ended
+  kLeader,  // the workers only, not their children
 };
 
 struct WorkerGroupOptions {
-  // The guardian's executable; "": found beside the library or where it was installed.
+  // The guardian's executable; "": searched next to the library, then in the install directory.
   std::string guardian_path;
-  // The caller's process becomes a child subreaper (prctl(2)) and, should the guardian die, kills
-  // the workers' orphans itself. Only for a program whose other children may be killed too: the
-  // command line does it; a library host leaves it off and relies on the guardian.
+  // True: the calling process becomes a child subreaper (prctl(2)) and, if the guardian dies, kills
+  // the orphaned workers itself. It may then also kill other orphaned descendants of the caller, so
+  // only the launcher sets it; a program that embeds the library relies on the guardian.
   bool become_subreaper = false;
-  // How long a worker may take until its program is executed. One that hangs before (its directory,
-  // output file or program is on a mount that does not answer) is killed and told as kNotStarted.
+  // The limit from start() until a worker's program is executed. A worker that exceeds it (its
+  // directory, output file or program is on a mount that does not respond) is killed and reported
+  // as kNotStarted.
   Duration start_timeout = std::chrono::seconds(60);
 };
 
 class ELASTIC_EXPORT WorkerGroup {
  public:
-  // Starts the guardian and the thread that talks to it.
+  // Starts the guardian, and the thread that exchanges messages with it.
   static Result<std::unique_ptr<WorkerGroup>> create(const WorkerGroupOptions& options);
   WorkerGroup(const WorkerGroup&) = delete;
   WorkerGroup& operator=(const WorkerGroup&) = delete;
-  ~WorkerGroup();  // kills whatever runs
+  ~WorkerGroup();  // kills running workers
 
-  // Starts one worker for each command; local ranks are positions. Events tell the outcome of each.
-  // kFailedPrecondition while a generation has not ended by kGroupGone.
+  // Starts one worker for each command; its index is the local rank. Events report the outcome of
+  // each. kFailedPrecondition until the previous generation has ended (kGroupEnded).
   Status start(std::vector<WorkerCommand> commands);
-  // Sends `signal` (and SIGCONT); SIGKILL to what is left when `grace` is over: one deadline for
-  // the group. A second call may only shorten the deadline. SIGKILL, or no grace, kills at once.
-  // Whatever the workers left behind is killed as soon as the last of them has ended.
+  // Sends `signal` (and SIGCONT), then SIGKILL to all remaining processes when `grace` is over: one
+  // deadline for the group. A second call can only shorten it. SIGKILL, or a grace of zero, kills
+  // at once. Processes that the workers left behind are killed when the last worker has ended.
   void stop(int signal, Duration grace, SignalScope scope = SignalScope::kGroup);
-  // Delivers a signal to every worker, or to one, without stopping any.
+  // Sends a signal to every worker, or to one, without stopping the group.
   void forward(int signal, SignalScope scope = SignalScope::kGroup,
                std::optional<int> local_rank = std::nullopt);
-  // The next event; nullopt when the deadline passes first, or when `interrupted` says to give up
-  // (asked whenever a signal interrupts the wait).
+  // Waits for the next event. Returns nullopt when the deadline passes, or when `interrupted`
+  // (called when a signal interrupts the wait) returns true.
   std::optional<WorkerEvent> next_event(Instant deadline,
                                         const std::function<bool()>& interrupted = {});
 
