@@ -23,11 +23,17 @@ COLUMNS_MAX = 100
 # Which of our files a layer may include, besides the standard library and the system.
 LAYER_INCLUDES = {
     "core": ("elastic/", "core/"),
-    "os": ("elastic/", "core/base/check.h", "core/base/memory_budget.h", "os/"),
+    "os": (
+        "elastic/",
+        "core/base/check.h",
+        "core/base/duration_text.h",
+        "core/base/memory_budget.h",
+        "os/",
+    ),
     "host": ("elastic/", "core/", "os/", "host/"),
     "guardian": ("core/", "elastic/", "os/", "guardian/"),
     "coordinator": ("elastic/", "coordinator/"),
-    "bindings": ("elastic/", "bindings/"),
+    "bindings": ("elastic/", "bindings/", "core/base/duration_text.h"),
 }
 
 # Files are in folders by subject. A subject may include its own files and those of the subjects
@@ -65,7 +71,7 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "constants": (),
     "errors": ("_C",),
     "torch": ("_C", "errors"),
-    "text": ("constants", "errors"),
+    "text": ("_C", "constants", "errors"),
     "_host": _BASE,
     "multiprocessing": (*_BASE, "text", "_host"),
     "rendezvous": (*_BASE, "text"),

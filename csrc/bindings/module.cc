@@ -9,11 +9,16 @@
 #include "bindings/rendezvous_values.h"
 #include "bindings/store.h"
 #include "bindings/worker_group.h"
+#include "core/base/duration_text.h"
 #include "elastic/version.h"
 
 PYBIND11_MODULE(_C, module) {
   module.doc() = "Native core of elastic: store server and client, worker group, agent.";
   module.attr("__version__") = ELASTIC_VERSION;
+  module.def(
+      "duration_text",
+      [](double seconds) { return elastic::core::duration_text(elastic::from_seconds(seconds)); },
+      pybind11::arg("seconds"), "The duration as messages have it: 50 ms, 2.5 s, 1 h 5 min.");
   elastic::bindings::bind_errors(module);
   elastic::bindings::bind_store_server(module);
   elastic::bindings::bind_store_client(module);

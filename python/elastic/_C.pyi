@@ -7,7 +7,7 @@ from __future__ import annotations
 import collections.abc
 import datetime
 import typing
-__all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentState', 'ConfigError', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REJECTED', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'QueueEmpty', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'file_backend', 'store_backend']
+__all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentState', 'ConfigError', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REJECTED', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'QueueEmpty', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'duration_text', 'file_backend', 'store_backend']
 class ElasticError(Exception):
     """The base class of elastic's errors."""
 
@@ -1257,6 +1257,10 @@ class Agent:
         """
         The result; available after FINISHED has been delivered.
         """
+def duration_text(seconds: float) -> str:
+    """
+    The duration as messages have it: 50 ms, 2.5 s, 1 h 5 min.
+    """
 def file_backend(path: str, run_id: str, *, timeout: float = 5.0) -> RendezvousBackend:
     """
     The state in the file <path>.<run_id>, which all nodes share.

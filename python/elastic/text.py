@@ -33,20 +33,10 @@ def seconds(text: str, origin: str, *, positive: bool = False) -> float:
 
 
 def duration(value: float) -> str:
-    """Seconds for people: ``50 ms``, ``2.5 s``, ``10 min``, ``1 h 5 min``. As the native messages.
+    """A duration in seconds as all messages have it: ``50 ms``, ``2.5 s``, ``1 h 5 min``."""
+    from elastic import _C
 
-    At most three digits below a minute; whole seconds above, whole minutes above an hour.
-    """
-    if value < 0.9995:
-        return f"{value * 1000:.3g} ms"
-    if value < 59.95:
-        return f"{value:.3g} s"
-    whole = round(value)
-    if whole < 3600:
-        minutes, rest = divmod(whole, 60)
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
-    hours, rest = divmod(round(value / 60), 60)
-    return f"{hours} h {rest} min" if rest else f"{hours} h"
+    return _C.duration_text(value)
 
 
 def split_endpoint(endpoint: str, origin: str) -> tuple[str, str]:

@@ -76,7 +76,7 @@ def test_an_exception_has_the_resolution_of_its_file_and_not_of_whole_seconds(
 
 
 def test_the_reason_that_gave_the_exit_code_comes_first() -> None:
-    reason = "the coordinator at node0:29400 was not reached for 60 s"
+    reason = "the coordinator at node0:29400 was not reached for 1 min"
     text = text_of(examine(failure(0)), exit_code=77, message=reason)
     first, *rest = text.splitlines()
     assert first == f"train.py failed: {reason}"

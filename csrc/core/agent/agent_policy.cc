@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/duration_text.h"
 #include "core/base/signal_name.h"
 #include "core/rendezvous/rank_assign.h"
 
@@ -39,12 +39,6 @@ namespace elastic::core {
 namespace {
 
 constexpr int kSignalBase = 128;  // as a shell tells that a program died by a signal
-
-std::string seconds_text(Duration duration) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.6g s", to_seconds(duration));
-  return text;
-}
 
 // The same worker would fail in the same way in every round.
 bool repeats(const WorkerExit& exit) {
@@ -338,7 +332,8 @@ void AgentPolicy::send_gone(Context* context) {
 void AgentPolicy::stop_group(Duration grace, const std::string& why, Context* context) {
   if (!participant_.has_workers() || all_ended() || std::exchange(is_stopping_, true)) return;
   context->act(StopGroup{SIGTERM, grace});
-  context->report(AgentEvent::Kind::kStopping, state_, why + ", which have " + seconds_text(grace));
+  context->report(AgentEvent::Kind::kStopping, state_,
+                  why + ", which have " + duration_text(grace));
 }
 
 void AgentPolicy::leave(const StopRequested& event, Context* context) {
@@ -375,7 +370,7 @@ void AgentPolicy::kill(const StopRequested& event, Context* context) {
   context->report(AgentEvent::Kind::kStopping, state_,
                   "asked to stop by " + signal_text(event.signal) +
                       (at_once ? " again; killing the workers"
-                               : "; the workers have " + seconds_text(self().stop_grace)));
+                               : "; the workers have " + duration_text(self().stop_grace)));
 }
 
 void AgentPolicy::lose(const PolicyEvent& event, Context* context) {

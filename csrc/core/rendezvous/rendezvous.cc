@@ -32,6 +32,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/duration_text.h"
 #include "core/rendezvous/rendezvous_machine.h"
 
 namespace elastic {
@@ -225,11 +226,11 @@ void RendezvousMachine::on(const rdzv::Tick&) {
     const Node* node = find(loss.node);
     depart(loss.node, true,
            node != nullptr && node->is_awaited
-               ? "it did not resume within " + seconds_text(settings_.store_grace) +
+               ? "it did not resume within " + duration_text(settings_.store_grace) +
                      " after the coordinator was restarted"
            : loss.by_close ? "its session was closed and did not resume within " +
-                                 seconds_text(settings_.reconnect_grace)
-                           : "no sign of life for " + seconds_text(loss.silence));
+                                 duration_text(settings_.reconnect_grace)
+                           : "no sign of life for " + duration_text(loss.silence));
   }
   if (phase_ == RendezvousPhase::kClosed) return;
   check_node_deadlines();
@@ -288,16 +289,16 @@ void RendezvousMachine::expire_node(const Node& node) {
   const NodeId id = node.info.id;
   if (node.phase == NodePhase::kJoined) {
     const std::string why =
-        describe_state(now_, false) + "; gave up after " + seconds_text(settings_.join_timeout);
+        describe_state(now_, false) + "; gave up after " + duration_text(settings_.join_timeout);
     emit(rdzv::TimedOut{id, why});
     depart(id, false, why);
     former_nodes_.back().timed_out = true;
   } else if (node.phase == NodePhase::kWorking) {
     depart(id, true,
-           "it did not stop its workers within its grace and " + seconds_text(kStopTimeoutMargin));
+           "it did not stop its workers within its grace and " + duration_text(kStopTimeoutMargin));
   } else {
     depart(id, true,
-           "it did not join again within its grace and " + seconds_text(kStopTimeoutMargin));
+           "it did not join again within its grace and " + duration_text(kStopTimeoutMargin));
   }
 }
 
@@ -310,7 +311,7 @@ bool RendezvousMachine::is_due(Timer timer) {
 void RendezvousMachine::check_timers() {
   if (phase_ == RendezvousPhase::kClosed) return;
   if (is_due(Timer::kRebuild)) {
-    mark_missing_lost("did not resume within " + seconds_text(settings_.store_grace));
+    mark_missing_lost("did not resume within " + duration_text(settings_.store_grace));
   }
   if (phase_ == RendezvousPhase::kForming && is_due(Timer::kVerdict)) check_verdict();
   if (phase_ == RendezvousPhase::kForming && is_due(Timer::kBelowMinNodes)) {
@@ -322,7 +323,7 @@ void RendezvousMachine::check_timers() {
       if (member.fate != MemberFate::kPresent) result.node = member.name;
     }
     result.message = describe_state(now_, false) + "; gave up after " +
-                     seconds_text(settings_.join_timeout) +
+                     duration_text(settings_.join_timeout) +
                      (end_.reason.empty() ? "" : "; the last round ended because " + end_.reason);
     close(std::move(result));
   }

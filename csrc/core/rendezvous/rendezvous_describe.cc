@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "core/base/duration_text.h"
 #include "core/rendezvous/rendezvous_machine.h"
 
 namespace elastic {
@@ -25,12 +26,6 @@ std::string nodes_text(int count) {
 }
 
 }  // namespace
-
-std::string seconds_text(Duration duration) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g s", to_seconds(duration));
-  return text;
-}
 
 std::vector<NodeStatus> RendezvousMachine::nodes(Instant now) const {
   std::vector<NodeStatus> all;
@@ -70,7 +65,7 @@ std::string RendezvousMachine::describe_state(Instant now, bool with_names) cons
 std::string RendezvousMachine::describe_running(Instant now) const {
   const std::string round = "round " + std::to_string(record_.round);
   const auto left = [&](Timer timer) {
-    return seconds_text(std::max(at(timer) - now, Duration::zero()));
+    return duration_text(std::max(at(timer) - now, Duration::zero()));
   };
   if (missing_ > 0) {
     return round + " is being rebuilt after a restart of the coordinator: " +
@@ -92,7 +87,7 @@ std::string RendezvousMachine::describe_running(Instant now) const {
 
 std::string RendezvousMachine::describe_forming(Instant now, bool with_names) const {
   const auto left = [&](Timer timer) {
-    return seconds_text(std::max(at(timer) - now, Duration::zero()));
+    return duration_text(std::max(at(timer) - now, Duration::zero()));
   };
   const auto names = [&](NodePhase phase) { return with_names ? names_of(phase) : ""; };
   const std::string next = record_.round > 0 ? "round " + std::to_string(record_.round) +
@@ -120,7 +115,7 @@ std::string RendezvousMachine::describe_forming(Instant now, bool with_names) co
   }
   if (tally_.joined_suspect > 0) return joined + ", waiting for a closed session to resume";
   if (is_armed(Timer::kBackoff) && now < at(Timer::kBackoff)) {
-    return joined + ", workers failed within " + seconds_text(kCrashAge) + " in " +
+    return joined + ", workers failed within " + duration_text(kCrashAge) + " in " +
            std::to_string(crashes_) + " rounds in a row: the next one starts in " +
            left(Timer::kBackoff);
   }

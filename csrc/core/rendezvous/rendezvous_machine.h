@@ -39,9 +39,6 @@ inline constexpr std::uint64_t kRoundLeadMax = 1ULL << 40;
 inline constexpr std::size_t kFormerNodesMax = 64;
 inline constexpr int kSparesMax = 4096;
 
-// "2 s", "0.05 s".
-std::string seconds_text(Duration duration);
-
 // A point of time in a state that several processes share, each with a clock of its own: who sets
 // it numbers it and says how far away it is, and everybody else counts from when it first saw that
 // number.

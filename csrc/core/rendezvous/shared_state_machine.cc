@@ -31,6 +31,7 @@
 
 #include "core/base/byte_io.h"
 #include "core/base/check.h"
+#include "core/base/duration_text.h"
 
 namespace elastic::core {
 namespace {
@@ -86,10 +87,6 @@ bool is_any(const RendezvousAction& action) {
 
 NodeId addressee(const RendezvousAction& action) {
   return std::visit([](const auto& one) { return one.to; }, action);
-}
-
-std::string seconds_text(Duration duration) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(duration).count()) + " s";
 }
 
 Status lost_state() {
@@ -227,7 +224,7 @@ std::optional<SharedWrite> SharedStateMachine::propose(Instant now,
     unsent_.clear();
     delivered->push_back(
         rdzv::TimedOut{self_, "the join could not be written to the store within " +
-                                  seconds_text(settings_.join_timeout)});
+                                  duration_text(settings_.join_timeout)});
     return std::nullopt;
   }
   const std::vector<RendezvousEvent> events = events_to_step(now);
@@ -328,7 +325,7 @@ Status SharedStateMachine::out_of_reach(const char* what, Duration outage,
                                         const Status& cause) const {
   if (outage <= (lineage_ ? settings_.store_grace : settings_.join_timeout)) return {};
   return {lineage_ ? StatusCode::kUnavailable : StatusCode::kDeadlineExceeded,
-          "the store could not be " + std::string(what) + " for " + seconds_text(outage) + ": " +
+          "the store could not be " + std::string(what) + " for " + duration_text(outage) + ": " +
               std::string(cause.message())};
 }
 

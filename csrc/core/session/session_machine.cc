@@ -26,10 +26,10 @@
 #include "core/session/session_machine.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/duration_text.h"
 #include "elastic/agent.h"
 
 namespace elastic::core {
@@ -55,12 +55,6 @@ constexpr std::pair<const char*, Duration JobSettings::*> kTimings[] = {
     {"store_grace", &JobSettings::store_grace},
     {"restart_backoff", &JobSettings::restart_backoff},
 };
-
-std::string seconds_text(Duration duration) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g s", to_seconds(duration));
-  return text;
-}
 
 }  // namespace
 
@@ -194,9 +188,9 @@ std::string SessionMachine::search_message() const {
   const std::string why = search_error().empty() ? "" : ": " + search_error();
   const Duration left = std::max(Duration::zero(), search_limit() - (now_ - *searching_since_));
   return was_connected_ ? "the coordinator at " + endpoint() + " cannot be reached" + why +
-                              "; trying for another " + seconds_text(left)
+                              "; trying for another " + duration_text(left)
                         : "waiting for a coordinator at " + endpoint() + why + "; giving up in " +
-                              seconds_text(left);
+                              duration_text(left);
 }
 
 void SessionMachine::check_search() {
@@ -216,7 +210,7 @@ void SessionMachine::check_search() {
 void SessionMachine::give_up() {
   const std::string error = search_error();
   const std::string why =
-      seconds_text(search_limit()) + ": " + (error.empty() ? "nobody answered" : error);
+      duration_text(search_limit()) + ": " + (error.empty() ? "nobody answered" : error);
   is_lost_ = true;
   if (attempt_ == Attempt::kRunning) emit(CancelAttempt{});
   if (!was_connected_) {
@@ -462,7 +456,7 @@ void SessionMachine::on(const TimingsReceived& event) {
     settings_.*member = job;
     if (job == own) continue;
     log_progress += (log_progress.empty() ? "" : ", ") + std::string(name) + " is " +
-                    seconds_text(job) + " (here " + seconds_text(own) + ")";
+                    duration_text(job) + " (here " + duration_text(own) + ")";
   }
   // The job may count this node as lost sooner than it thought.
   if (next_heartbeat_ != Instant::max())
@@ -512,7 +506,7 @@ void SessionMachine::on(const Tick&) {
   if (is_open_ && !searching_since_ && unacknowledged_heartbeat_ &&
       now_ - *unacknowledged_heartbeat_ >= settings_.node_timeout / kDoubtsPerTimeout) {
     search(Status(StatusCode::kUnavailable,
-                  "no answer for " + seconds_text(now_ - *unacknowledged_heartbeat_)));
+                  "no answer for " + duration_text(now_ - *unacknowledged_heartbeat_)));
   }
   check_search();
 }

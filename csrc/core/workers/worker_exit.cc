@@ -1,7 +1,7 @@
 #include <cerrno>
-#include <cstdio>
 #include <system_error>
 
+#include "core/base/duration_text.h"
 #include "core/base/signal_name.h"
 #include "elastic/worker_group.h"
 
@@ -14,10 +14,8 @@ constexpr int kShellNotFound = 127;
 constexpr int kShellSignalBase = 128;
 
 std::string describe_hang(const WorkerExit& exit) {
-  char limit[32];
-  std::snprintf(limit, sizeof limit, "%.6g s", to_seconds(*exit.start_timeout));
-  return std::string("could not be started within ") + limit + ": it hangs in " + exit.stage + " " +
-         exit.path + "; check that its file system responds";
+  return "could not be started within " + core::duration_text(*exit.start_timeout) +
+         ": it hangs in " + exit.stage + " " + exit.path + "; check that its file system responds";
 }
 
 // The limit that the kernel means, where its own words do not name it.

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/base/duration_text.h"
 #include "elastic/agent.h"
 #include "os/loop/clock.h"
 #include "os/loop/quiet_thread.h"
@@ -17,10 +18,6 @@ using namespace std::chrono_literals;
 // When an outage is first spoken of, and how often from then on.
 constexpr Duration kFirstLogDelay = 1s;
 constexpr Duration kLogInterval = 10s;
-
-std::string seconds_text(Duration duration) {
-  return std::to_string(std::chrono::ceil<std::chrono::seconds>(duration).count()) + " s";
-}
 
 // What is said to nobody else's ears: the node needs no word of it.
 std::optional<MembershipEvent> as_event(const RendezvousAction& action) {
@@ -212,16 +209,16 @@ void BackendThread::log_outage(const Status& cause, Instant now) {
   const Duration limit =
       is_ready_delivered_ ? options_.settings.store_grace : options_.settings.join_timeout;
   sink_(MembershipProgress{"the " + store_name_ + " rendezvous cannot be reached for " +
-                           seconds_text(now - *outage_began_) + " (" +
+                           core::duration_text(now - *outage_began_) + " (" +
                            std::string(cause.message()) + "); giving up after " +
-                           seconds_text(limit)});
+                           core::duration_text(limit)});
 }
 
 void BackendThread::log_recovery(Instant now) {
   if (!outage_began_) return;
   if (now >= *outage_began_ + kFirstLogDelay) {
     sink_(MembershipProgress{"the " + store_name_ + " rendezvous is there again after " +
-                             seconds_text(now - *outage_began_)});
+                             core::duration_text(now - *outage_began_)});
   }
   outage_began_.reset();
 }

@@ -1,7 +1,6 @@
 #include "host/store/client_arguments.h"
 
 #include <algorithm>
-#include <charconv>
 
 namespace elastic::host {
 namespace {
@@ -71,12 +70,6 @@ std::string describe(const StoreKeys& keys) {
   }
   if (keys.size() > kShownMax) text += " and " + std::to_string(keys.size() - kShownMax) + " more";
   return text;
-}
-
-std::string seconds_text(Duration duration) {
-  char text[32];
-  const auto [end, error] = std::to_chars(text, text + sizeof text, to_seconds(duration));
-  return {text, end};
 }
 
 Status check_bounds(const StoreKeys& keys) {

@@ -45,9 +45,6 @@ void append_keys_request(std::string* request, wire::Opcode opcode, const StoreK
 // "key 'a'", "keys 'a', 'b' and 7 more", or "" for none; long keys are shortened.
 std::string describe(const StoreKeys& keys);
 
-// The shortest decimal text: "0.3", "300".
-std::string seconds_text(Duration duration);
-
 // kInvalidArgument for arguments over the protocol's limits. They are not sent, because a server
 // would close the connection without giving a reason.
 Status check_bounds(const StoreKeys& keys);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/backoff.h"
+#include "core/base/duration_text.h"
 #include "host/store/client_arguments.h"
 #include "os/loop/clock.h"
 #include "os/loop/random_seed.h"
@@ -64,7 +65,7 @@ Result<std::unique_ptr<ClientPool>> ClientPool::connect(const StoreClientOptions
       return (last_error.ok() ? connection.status() : last_error)
           .with_context("cannot connect to a store server at " + options.host + ":" +
                         std::to_string(options.port) + " (" + std::to_string(attempts) +
-                        " attempts in " + seconds_text(options.timeout) + " s)");
+                        " attempts in " + core::duration_text(options.timeout) + ")");
     }
   }
 }

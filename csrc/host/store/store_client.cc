@@ -4,6 +4,7 @@
 #include <atomic>
 #include <utility>
 
+#include "core/base/duration_text.h"
 #include "core/store/wire.h"
 #include "host/store/client_arguments.h"
 #include "host/store/client_pool.h"
@@ -93,7 +94,7 @@ class StoreClient::Impl {
     Status status = work(pool_->limits(wait));
     if (status.ok()) return status;
     if (status.code() != StatusCode::kDeadlineExceeded) return explain(call, keys, status);
-    std::string message = "timeout after " + host::seconds_text(wait) + " s";
+    std::string message = "timeout after " + core::duration_text(wait);
     if (!status.message().empty()) message += ", " + std::string(status.message());
     return explain(call, keys, {StatusCode::kDeadlineExceeded, std::move(message)});
   }

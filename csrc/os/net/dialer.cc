@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <utility>
 
+#include "core/base/duration_text.h"
 #include "os/net/tcp_connect.h"
 
 namespace elastic::os {
@@ -54,10 +54,9 @@ Dialer::~Dialer() = default;
 
 void Dialer::on_timer() {
   if (loop_->now() >= deadline_) {
-    char wait[32];
-    std::snprintf(wait, sizeof wait, "%.3g s", to_seconds(loop_->now() - began_));
-    finish(Status(StatusCode::kUnavailable,
-                  "cannot connect to " + addresses_.front().text() + ": no answer for " + wait));
+    finish(Status(StatusCode::kUnavailable, "cannot connect to " + addresses_.front().text() +
+                                                ": no answer for " +
+                                                core::duration_text(loop_->now() - began_)));
     return;
   }
   timer_.arm(std::min(deadline_, loop_->now() + pace_));

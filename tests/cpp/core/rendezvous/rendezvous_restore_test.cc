@@ -45,7 +45,7 @@ TEST(RendezvousRestore, ANodeThatDoesNotResumeIsLostAfterStoreGraceAndNotBefore)
   EXPECT_TRUE(job.is_running());
   job.run(2s, {"a"});
   EXPECT_TRUE(job.is_forming());
-  EXPECT_THAT(job.describe(), HasSubstr("b was lost (it did not resume within 60 s"));
+  EXPECT_THAT(job.describe(), HasSubstr("b was lost (it did not resume within 1 min"));
 }
 
 TEST(RendezvousRestore, ANewerRoundThatANodeHoldsReplacesTheStoredOne) {

@@ -100,7 +100,7 @@ TEST(Rendezvous, AJoinTimesOutByItselfBeforeTheFirstRound) {
   const Said said = job.pass_and_tick(1ns);
   ASSERT_NE(job.told<rdzv::TimedOut>(said, "a"), nullptr);
   EXPECT_THAT(job.told<rdzv::TimedOut>(said, "a")->message, HasSubstr("waiting for 1 more"));
-  EXPECT_THAT(job.told<rdzv::TimedOut>(said, "a")->message, HasSubstr("100 s"));
+  EXPECT_THAT(job.told<rdzv::TimedOut>(said, "a")->message, HasSubstr("1 min 40 s"));
   EXPECT_TRUE(job.machine().is_removable()) << "nothing is left of a job that never began";
   job.join("b");
   EXPECT_TRUE(job.has_round(job.join("a"), "a")) << "it may try again";

@@ -116,7 +116,7 @@ std::vector<ServerMessage> server_messages() {
           rdzv::Evicted{{}, 12, "no sign of life for 5 s"},
           rdzv::Superseded{{}, 13},
           rdzv::Refused{{}, Status(StatusCode::kInvalidArgument, "nnodes=2, the job has nnodes=3")},
-          rdzv::TimedOut{{}, "gave up after 600 s"},
+          rdzv::TimedOut{{}, "gave up after 10 min"},
           rdzv::Closed{{}, std::make_shared<const JobResult>(result())},
           rdzv::RoundOver{{}, 12},
           Timings{settings()},

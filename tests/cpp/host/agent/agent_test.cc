@@ -229,7 +229,7 @@ TEST(Agent, KillsTheOthersWhenTheGraceAfterAFailureIsOver) {
   EXPECT_EQ(agent.finish().exit_code, 4);
   const auto stopping = agent.all(Kind::kStopping);
   ASSERT_EQ(stopping.size(), 1u);
-  EXPECT_THAT(stopping[0].message, EndsWith("stopping the other workers, which have 0.2 s"));
+  EXPECT_THAT(stopping[0].message, EndsWith("stopping the other workers, which have 200 ms"));
   const auto exits = agent.all(Kind::kWorkerExited);
   ASSERT_EQ(exits.size(), 2u);
   EXPECT_EQ(exits[1].exit.signal, SIGKILL);

@@ -138,7 +138,7 @@ TEST_F(StoreClientTest, TimeoutNamesTheKeyAndKeepsTheConnection) {
     const auto got = client_->get("missing", milliseconds(20));
     EXPECT_EQ(got.status().code(), StatusCode::kDeadlineExceeded);
     EXPECT_NE(got.status().message().find("'missing'"), std::string::npos);
-    EXPECT_NE(got.status().message().find("0.02 s"), std::string::npos) << got.status().message();
+    EXPECT_NE(got.status().message().find("20 ms"), std::string::npos) << got.status().message();
   }
   EXPECT_EQ(client_->wait(std::vector<std::string>{"missing"}, milliseconds(20)).code(),
             StatusCode::kDeadlineExceeded);
@@ -345,7 +345,7 @@ TEST(StoreClientConnect, ClosedPortIsUnavailableAfterTheTimeout) {
   const auto client = StoreClient::connect(options);
   EXPECT_EQ(client.status().code(), StatusCode::kUnavailable);
   EXPECT_GE(os::monotonic_now() - start, milliseconds(200));
-  EXPECT_NE(client.status().message().find("0.2 s"), std::string::npos);
+  EXPECT_NE(client.status().message().find("200 ms"), std::string::npos);
 }
 
 TEST(StoreClientConnect, NamesAndBothFamiliesWork) {

@@ -1,0 +1,15 @@
+#pragma once
+
+// Durations in messages.
+
+#include <string>
+
+#include "elastic/time.h"
+
+namespace elastic::core {
+
+// "50 ms", "2.5 s", "10 min", "1 h 5 min", as elastic.text.duration writes them: three significant
+// digits below a minute, then whole seconds, from an hour on whole minutes.
+std::string duration_text(Duration duration);
+
+}  // namespace elastic::core
