@@ -28,7 +28,7 @@ class EventQueue {
     notifier_.notify();
   }
 
-  // One thread at a time. nullopt: the deadline passed, or `interrupted` said to give up.
+  // One thread at a time. nullopt: the deadline passed, or `interrupted` returned true.
   std::optional<Event> pop(Instant deadline, const std::function<bool()>& interrupted) {
     while (true) {
       {

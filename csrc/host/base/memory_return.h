@@ -1,7 +1,7 @@
 #pragma once
 
-// Returns memory to the system some time after a service has freed much of it: malloc keeps what a
-// flood of clients had taken, for as long as anything allocated later lies behind it.
+// Returns memory to the system some time after a service has freed much of it. malloc does not
+// return the memory of a flood of clients while a later allocation has a higher address.
 //
 // Loop thread only.
 
@@ -15,12 +15,12 @@ namespace elastic::host {
 
 class MemoryReturn {
  public:
-  // So much must have been freed to be worth the call.
+  // The minimum of freed memory for which the call is made.
   static constexpr std::size_t kFreedMin = 8 << 20;
 
   explicit MemoryReturn(os::EventLoop* loop) : loop_(*loop), timer_(loop, [this] { trim(); }) {}
 
-  // Call before and after something is freed: an estimate of what the service holds.
+  // An estimate of the memory that the service uses. Call it before and after memory is freed.
   void update(std::size_t bytes) {
     bytes_ = bytes;
     peak_ = std::max(peak_, bytes);
@@ -28,7 +28,7 @@ class MemoryReturn {
   }
 
  private:
-  // Long enough for the clients of a flood to have gone.
+  // Long enough for a flood of clients to disconnect.
   static constexpr Duration kDelay = std::chrono::seconds(1);
 
   void trim() {

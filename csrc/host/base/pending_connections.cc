@@ -9,10 +9,10 @@ std::unique_ptr<PendingConnections::Ticket> PendingConnections::add(
     const std::string& address, std::function<void()> close_it) {
   const auto count = counts_.try_emplace(address, 0).first;
   if (count->second >= per_address_max_) {
-    // Of an address that sends nothing all are at the front.
+    // All connections of an address that sends nothing are near the front.
     close(std::find_if(entries_.begin(), entries_.end(),
                        [&](const Entry& entry) { return entry.address == count; }));
-    return add(address, std::move(close_it));  // the count may be gone with the last entry
+    return add(address, std::move(close_it));  // again: the count is removed with the last entry
   }
   ++count->second;
   entries_.push_back({count, std::move(close_it)});
@@ -25,7 +25,7 @@ bool PendingConnections::close_oldest() {
   return true;
 }
 
-// The call removes the entry, and with it what is called.
+// Moves the function out first: the call removes the entry that contains it.
 void PendingConnections::close(Entries::iterator entry) {
   const std::function<void()> close_it = std::move(entry->close);
   close_it();

@@ -1,11 +1,11 @@
 #pragma once
 
-// The connections of a listener whose peers have not identified themselves: how many each address
-// has, and which is the oldest.
+// The connections of a listener that have not sent a handshake: their number for each address, and
+// their order by age.
 //
-// A peer that connects and sends nothing must not keep others out. So an address that has too many
-// of these connections loses its oldest one to a newer one, as any address does when descriptors
-// are short. Loop thread only.
+// Clients that connect and send nothing must not block other clients. So the oldest connection of
+// an address that has too many of them is closed for a new one; if descriptors are short, the
+// oldest one of any address. Loop thread only.
 
 #include <cstddef>
 #include <functional>
@@ -23,7 +23,7 @@ class PendingConnections {
   PendingConnections(const PendingConnections&) = delete;
   PendingConnections& operator=(const PendingConnections&) = delete;
 
-  // A connection is pending while it has its ticket. The owner outlives it.
+  // A connection is pending while it has its ticket. This object outlives the ticket.
   class Ticket;
 
   // `close`: closes the connection and destroys its ticket.
@@ -43,7 +43,7 @@ class PendingConnections {
   static void close(Entries::iterator entry);
 
   const std::size_t per_address_max_;
-  Entries entries_;  // the oldest first
+  Entries entries_;  // oldest first
   std::map<std::string, std::size_t> counts_;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// A network service on a loop thread of its own: what StoreServer and Coordinator are made of.
+// A network service on its own loop thread: the base of StoreServer and Coordinator.
 //
 // Service has open(loop, options), port(), host(), stats() that any thread may call, and
 // drain(limit, done). Thread rule: any member from any thread, except that only the process that
@@ -45,13 +45,14 @@ class ServiceThread {
   const std::string& host() const { return host_; }
   bool is_in_child() const { return fork_guard_.is_in_child(); }
 
-  // Of a closed service: its last ones.
+  // After close(): the values at that time.
   Stats stats() const {
     const std::lock_guard lock(mutex_);
     return service_ == nullptr ? last_stats_ : service_->stats();
   }
 
-  // What `question` answers about the service on its thread; a closed one has the default answer.
+  // Runs `question(service)` on the service's thread and returns its result; after close(), a
+  // default value.
   template <typename Question>
   auto query(const Question& question) const {
     decltype(question(std::declval<const Service&>())) answer{};

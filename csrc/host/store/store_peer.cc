@@ -6,17 +6,17 @@
 #include "core/session/session_wire.h"
 #include "os/base/descriptor_limit.h"
 
-// Theory of operation. The requests of a turn are served straight from the stream's bytes, and the
-// replies are appended to the stream's turn output. What a request wakes on other connections is
-// written to their streams and sent when all handlers of the iteration have returned, so that a
-// client for whom several things become ready gets one segment (os/net/stream.cc).
+// Theory of operation. The requests of a turn are executed directly on the stream's bytes, and the
+// replies are appended to the stream's turn output. Messages to other connections, whose waits a
+// request has ended, are written to their streams and sent when all handlers of the iteration have
+// returned, so that several messages to one client share a segment (os/net/stream.cc).
 
 namespace elastic::host {
 namespace {
 
-// A client that sends requests and reads no replies is not read from while more is unsent.
+// A client that does not read its replies is not read from while more bytes are unsent.
 constexpr std::size_t kUnsentPauseBytes = 256 << 10;
-// The workers of one host may all connect before the first of them is served.
+// The workers of one host may all connect before the first one has sent VALIDATE.
 constexpr std::size_t kPendingPerAddressMin = 64;
 
 }  // namespace
@@ -47,7 +47,7 @@ Result<std::unique_ptr<StorePeer>> StorePeer::create(StoreContext* context, os::
   return self;
 }
 
-// Serves the whole requests at the beginning of `bytes` and returns how many bytes they were.
+// Executes the complete requests at the beginning of `bytes` and returns their size.
 std::size_t StorePeer::on_bytes(std::string_view bytes) {
   std::string* const replies = stream_.turn_output();
   wire::Request request;
@@ -80,7 +80,7 @@ std::size_t StorePeer::on_bytes(std::string_view bytes) {
     stream_.clear_deadline();
   }
   context_.requests.add(requests);
-  context_.publish();  // before the replies are sent, so that a client finds its request counted
+  context_.publish();  // before the replies: a client that has its reply finds it counted
   return used;
 }
 
@@ -89,8 +89,8 @@ bool StorePeer::is_coordinator_check(const wire::Request& request) const {
          request.items.size() == 1 && request.items.begin().next() == session::kReservedKey;
 }
 
-// The connection goes on as a session. A client that had not even read the reply to its CHECK, and
-// cannot know that this is a coordinator, is none.
+// Converts the connection to a session. A client that has not read the reply to its CHECK cannot
+// know yet that this is a coordinator: it is treated as a store client.
 void StorePeer::hand_over(std::string_view unread) {
   stream_.flush();
   if (!stream_.can_detach()) {
@@ -106,7 +106,7 @@ void StorePeer::release_others() {
   for (StoreTable::Waiter* waiter : context_.released) {
     auto* connection = static_cast<StorePeer*>(waiter);
     if (connection == this) {
-      stream_.turn_output()->push_back(wire::kStopWaiting);  // behind its own replies of this turn
+      stream_.turn_output()->push_back(wire::kStopWaiting);  // after its own replies of this turn
     } else {
       connection->stream_.write(std::string_view(&wire::kStopWaiting, 1));
     }

@@ -29,7 +29,8 @@ namespace elastic::host {
 
 class StorePeer;
 
-// Written by the loop thread alone, read by any: a number each, so that no reader stops the loop.
+// Written by the loop thread only, read by any thread. Atomics, so that a reader never blocks the
+// loop.
 class Counter {
  public:
   std::uint64_t get() const { return value_.load(std::memory_order_relaxed); }
@@ -40,9 +41,9 @@ class Counter {
   std::atomic<std::uint64_t> value_ = 0;
 };
 
-// What the connections of one service share.
+// Shared by the connections of one service.
 struct StoreContext {
-  // `on_settle`: see os::StreamGroup.
+  // `on_pending`: see os::StreamGroup.
   StoreContext(os::EventLoop* loop, const StoreLimits& store_limits, std::uint64_t seed,
                std::function<void()> on_pending);
 
@@ -51,24 +52,24 @@ struct StoreContext {
   MemoryBudget budget;
   StoreTable table;
   os::StreamGroup streams;
-  PendingConnections pending;                 // that have not sent VALIDATE
-  std::vector<StoreTable::Waiter*> released;  // scratch of the turn that is being served
+  PendingConnections pending;                 // connections that have not sent VALIDATE
+  std::vector<StoreTable::Waiter*> released;  // scratch space of the current turn
 
   std::function<void(StorePeer*)> on_closed;  // removes the connection
   Counter connections, connections_total, connections_rejected, requests, keys, bytes;
-  // A store beside a coordinator: takes the socket of a connection that has begun to speak the
-  // session protocol (core/session/session_wire.h), and what was read of it. Called from inside of
-  // that connection's handler. Empty: the store is only a store.
+  // For a store that shares its port with a coordinator: takes over the socket of a connection that
+  // has begun the session protocol (core/session/session_wire.h), and the bytes that were read from
+  // it. Called inside that connection's handler. Empty: no coordinator.
   std::function<void(os::DetachedStream connection)> on_session;
 
-  // Brings those of the counters up to date that the table and the budget know.
+  // Updates the counters that come from the table and the budget.
   void publish() {
     keys.set(table.num_keys());
     bytes.set(budget.used());
   }
 };
 
-// How many connections of one address may be pending (StoreLimits::pending_per_address_max).
+// The limit of pending connections of one address (StoreLimits::pending_per_address_max).
 std::size_t pending_per_address(const StoreLimits& limits);
 
 class StorePeer final : public os::Stream::Handler, public StoreTable::Waiter {
@@ -80,7 +81,7 @@ class StorePeer final : public os::Stream::Handler, public StoreTable::Waiter {
   StorePeer& operator=(const StorePeer&) = delete;
   ~StorePeer() = default;
 
-  // Serves what has arrived until now, then closes.
+  // Handles the requests received so far, then closes.
   void drain() { stream_.close_when_drained(); }
 
   std::size_t index = 0;  // in the service's list
@@ -101,9 +102,9 @@ class StorePeer final : public os::Stream::Handler, public StoreTable::Waiter {
 
   StoreContext& context_;
   std::unique_ptr<PendingConnections::Ticket> pending_;  // until VALIDATE
-  bool found_coordinator_ = false;                       // it asked, and may begin a session
+  bool found_coordinator_ = false;                       // it has checked, and may begin a session
   wire::RequestDecoder decoder_;
-  os::Stream stream_;  // behind what its handler uses
+  os::Stream stream_;  // declared last: destroyed before the members that its handler uses
 };
 
 }  // namespace elastic::host

@@ -11,23 +11,23 @@
 #include "os/net/listener.h"
 
 // Theory of operation. The service owns the listening socket and the connections; each connection
-// serves itself (store_peer.cc). What their streams have to do at the end of an iteration (a
-// wake-up to send, requests held back, their own removal) is done when all descriptors of the
-// iteration have been served (os/net/stream.cc).
+// handles its own requests (store_peer.cc). The pending work of the streams (sending wake-ups,
+// requests that were held back, removal) is done at the end of an iteration, after all descriptors
+// (os/net/stream.cc).
 //
-// Without a free descriptor that clients may use, the oldest connection that has not sent VALIDATE
-// is closed for a new one. Where there is none the listener pauses: those who connect wait in the
-// kernel's queue, and are accepted when a connection has closed, or after a pause, as descriptors
-// may be freed elsewhere in the process.
+// If no descriptor is left for clients, the oldest connection that has not sent VALIDATE is closed
+// for a new one. If there is none, the listener pauses and connections wait in the kernel's queue.
+// It resumes when a connection closes, and also after a pause, because descriptors may be freed
+// elsewhere in the process.
 
 namespace elastic::host {
 namespace {
 
-// A storm of connecting workers takes turns with those who are connected.
+// Connections accepted in one iteration: a flood of new workers must not delay connected ones.
 constexpr int kAcceptsPerTurn = 64;
-// More than any kernel queues unless its net.core.somaxconn was raised a lot.
+// More than most kernels queue (net.core.somaxconn).
 constexpr int kQueueMax = 65536;
-// About what a connection takes without its buffers, its slot in the loop included.
+// The approximate memory of a connection without its buffers, including its slot in the loop.
 constexpr std::size_t kConnectionBytes = 256;
 constexpr Duration kAcceptPause = std::chrono::milliseconds(100);
 
@@ -172,7 +172,7 @@ void StoreService::Impl::cut_all() {
 
 void StoreService::Impl::reset() {
   cut_all();
-  // Those who wait in the kernel's queue belong to the time before the reset, too.
+  // Connections in the kernel's queue belong to the time before the reset, too.
   for (int i = 0; i < kQueueMax && listener_watch_.active(); ++i) {
     const auto status = accept_one();
     if (status != os::Listener::AcceptStatus::kAccepted &&
@@ -200,8 +200,8 @@ void StoreService::Impl::drain(Duration drain, std::function<void()> done) {
   for (const auto& connection : connections_) connection->drain();
 }
 
-// The callback may destroy this object, so it is called when nothing of it is on the stack; and not
-// at all if somebody else destroys it before.
+// The callback may destroy this object, so it is called when no member function is on the stack,
+// and not at all if the object was destroyed before.
 void StoreService::Impl::finish_drain() {
   draining_ = false;
   drain_timer_.disarm();

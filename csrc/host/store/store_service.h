@@ -1,9 +1,9 @@
 #pragma once
 
-// A key-value store behind a listening socket, on somebody else's loop.
+// A key-value store behind a listening socket, on the loop of its owner.
 //
-// StoreServer wraps it with a thread of its own; an agent opens one for each round on its loop.
-// Loop thread only.
+// StoreServer runs it on a separate thread; an agent opens one for each round on its own loop. Loop
+// thread only.
 
 #include <cstdint>
 #include <functional>
@@ -19,15 +19,15 @@ namespace elastic::host {
 
 class StoreService {
  public:
-  // Binds and listens; see StoreServer::start for the errors. `loop` outlives the service. Names
-  // are looked up here, before anything is served, and never again.
+  // Binds and listens; see StoreServer::start for the errors. `loop` outlives the service. A name
+  // is resolved here only.
   static Result<std::unique_ptr<StoreService>> open(os::EventLoop* loop,
                                                     const StoreServerOptions& options);
 
-  // Takes a connection that has begun a session with a coordinator; its unread bytes begin with the
-  // magic. Called from inside of the connection's handler.
+  // Takes over a connection that has begun a session with a coordinator; its unread bytes begin
+  // with the magic. Called inside the connection's handler.
   using SessionSink = std::function<void(os::DetachedStream connection)>;
-  // Makes this the store beside a coordinator: it says so to whoever asks.
+  // Declares that a coordinator shares this port: a client's check for it succeeds.
   void accept_sessions(SessionSink sink);
 
   StoreService(const StoreService&) = delete;
@@ -38,12 +38,12 @@ class StoreService {
   const std::string& host() const;
   StoreServerStats stats() const;
 
-  // Cuts every connection, also those that wait to be accepted, and forgets every key; the
-  // listening socket stays. For rounds that must keep their port. Not from inside a connection's
-  // handler.
+  // Closes every connection, including those that wait to be accepted, and removes every key; the
+  // listening socket remains. For rounds that must keep their port. Must not be called inside a
+  // connection's handler.
   void reset();
-  // Stops accepting, finishes what has arrived for at most `drain`, closes, then calls `done` from
-  // the loop; it may destroy the service. A service that is destroyed before does not call it.
+  // Stops accepting, handles received requests for at most `drain`, closes, then calls `done` from
+  // the loop; `done` may destroy the service. It is not called if the service is destroyed before.
   void drain(Duration drain, std::function<void()> done);
 
  private:

@@ -8,10 +8,11 @@
 namespace elastic::os {
 namespace {
 
-// Twice what a coordinator serves. Programs that walk through all possible descriptors exist.
+// Twice the sessions of a coordinator. Not more, because some programs loop over all possible
+// descriptors.
 constexpr rlim_t kRaisedMax = 131072;
 
-// The limit belongs to the process, and so does the memory of what it was.
+// Globals, because the limit is one of the process.
 std::mutex mutex;
 rlim_t original = 0;  // guarded by mutex
 rlim_t raised = 0;    // guarded by mutex; 0: nothing was raised

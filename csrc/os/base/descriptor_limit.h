@@ -1,7 +1,7 @@
 #pragma once
 
-// The soft limit of open files (RLIMIT_NOFILE). An agent needs more of them than most shells allow;
-// its workers get what the user set. Any thread.
+// The soft limit of open files (RLIMIT_NOFILE). An agent needs more open files than most shells
+// allow; its workers get the limit that the user set. Any thread.
 
 #include <sys/types.h>
 
@@ -11,8 +11,8 @@ namespace elastic::os {
 
 // Raises this process's soft limit to the hard one, or to as many as a coordinator can use.
 void raise_descriptor_limit();
-// Gives a child the soft limit that this process had before it was raised, unless somebody has
-// changed the limit since.
+// Gives a child the soft limit that this process had before it was raised, unless the embedding
+// program has changed the limit since.
 void restore_descriptor_limit(pid_t child);
 // How many descriptors this process may have open.
 std::size_t descriptor_limit();

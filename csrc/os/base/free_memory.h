@@ -2,8 +2,8 @@
 
 namespace elastic::os {
 
-// Returns to the system the memory that malloc keeps although it is free. Takes milliseconds where
-// much is kept, and other threads' calls of malloc wait for it. Any thread.
+// Returns malloc's free memory to the system. If it is much, this takes milliseconds, during which
+// malloc blocks in other threads. Any thread.
 void return_free_memory();
 
 }  // namespace elastic::os

@@ -17,13 +17,13 @@
 namespace elastic::os {
 namespace {
 
-constexpr unsigned kMemoryDevices = 1;  // the major number of /dev/null and its like
+constexpr unsigned kMemoryDevices = 1;  // the major number of /dev/null, /dev/zero, …
 constexpr unsigned kNull = 3;
 
-// O_NOCTTY: the process that opens it must not get it as its controlling terminal.
+// O_NOCTTY: it must not become the controlling terminal of the process that opens it.
 UniqueFd open_other_side(int terminal) {
 #ifdef TIOCGPTPEER
-  // Works also where /dev/pts is another instance than the one that made the terminal.
+  // Works even if /dev/pts is another instance than the terminal's.
   const int side = ::ioctl(terminal, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
   if (side >= 0) return UniqueFd(side);
 #endif

@@ -11,7 +11,7 @@ namespace elastic::os {
 // CLOCK_MONOTONIC. Any thread.
 Instant monotonic_now();
 
-// Nanoseconds since 1970 at the moment `at`, by the clock on the wall as it is set now. For people.
+// `at` as nanoseconds since 1970, by the wall clock as it is set now. For logs and reports.
 std::int64_t wall_time(Instant at);
 
 }  // namespace elastic::os

@@ -33,7 +33,7 @@ Status resolver_error(const std::string& host, int code) {
   return {status, context + ": " + ::gai_strerror(code)};
 }
 
-// Interleaves the families, so that a host whose IPv6 (or IPv4) leads nowhere costs one attempt.
+// Interleaves the families, so that a host with unreachable IPv6 (or IPv4) costs one attempt.
 std::vector<SocketAddress> take_turns(const std::vector<SocketAddress>& found) {
   std::vector<SocketAddress> first, second, ordered;
   for (const SocketAddress& address : found) {
@@ -78,7 +78,7 @@ SocketAddress without_mapping(const SocketAddress& address) {
   return plain;
 }
 
-// What the resolver's thread and the one that waits for it share.
+// Shared by the resolver's thread and the thread that waits for it.
 struct LookUp {
   std::string host;
   std::uint16_t port;
@@ -89,7 +89,7 @@ struct LookUp {
 }  // namespace
 
 std::uint16_t SocketAddress::port() const {
-  // The port stands at the same place in both families (RFC 3493).
+  // The port has the same offset in both families (RFC 3493).
   return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
 }
 
@@ -150,7 +150,7 @@ Result<std::vector<SocketAddress>> look_up(const std::string& host, std::uint16_
   }
   auto done = Notifier::create();
   if (!done.ok()) return done.status();
-  // Owned by the resolver's thread too, which may outlive this call.
+  // The resolver's thread shares ownership: it may outlive this call.
   auto shared = std::make_shared<LookUp>(LookUp{host, port, *std::move(done), std::nullopt});
   auto thread = start_quiet_thread("elastic-resolve", [shared] {
     shared->result = look_up(shared->host, shared->port);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Network addresses and the look-up of names.
+// Network addresses and name resolution.
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -24,32 +24,31 @@ struct SocketAddress {
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
   int family() const { return storage.ss_family; }
   std::uint16_t port() const;
-  // "127.0.0.1", "::1", "fe80::1%eth0": as `host` of look_up takes it.
+  // "127.0.0.1", "::1", "fe80::1%eth0": in the form of look_up()'s `host`.
   std::string host() const;
   // "127.0.0.1:29500", "[::1]:29500".
   std::string text() const;
-  // An address of 127.0.0.0/8, or ::1: it means another host to every host.
+  // An address of 127.0.0.0/8, or ::1.
   bool is_loopback() const;
 };
 
-// The two ends of a connected socket. IPv4 that arrived at an IPv6 socket (::ffff:10.0.0.7) is
-// shown as IPv4. A socket that is not connected has the address "?".
+// The two ends of a connected socket. An IPv4 address of an IPv6 socket (::ffff:10.0.0.7) is
+// converted to IPv4. A socket that is not connected has the address "?".
 SocketAddress local_end(int fd);
 SocketAddress peer_end(int fd);
 
-// A literal address ("10.0.0.7", "[::1]", "::ffff:10.0.0.7") in its plain form, IPv4 where it is
-// IPv4; nullopt for anything else.
+// Parses a literal address ("10.0.0.7", "[::1]", "::ffff:10.0.0.7") and normalises it; an
+// IPv4-mapped address becomes IPv4. nullopt for any other text.
 std::optional<SocketAddress> parse_address(const std::string& text);
 
-// The addresses of `host` in the order in which to try them: the families take turns, beginning
-// with the one that the resolver prefers. `host` is a literal address (brackets and a zone are
-// fine) or a name. A literal is not looked up. A name that does not resolve is kUnavailable, since
-// name servers often learn of a machine after it has started. Blocks in the resolver as long as
-// that takes.
+// The addresses of `host` in the order in which to try them: the families alternate, beginning with
+// the one that the resolver prefers. `host` is a literal address (brackets and a zone are allowed)
+// or a name. A literal is not resolved. A name that does not resolve is kUnavailable, because name
+// servers often know a machine only some time after its start. Blocks in the resolver.
 Result<std::vector<SocketAddress>> look_up(const std::string& host, std::uint16_t port);
 
-// The same within limits. The resolver cannot be interrupted, so a name is looked up on a thread,
-// which is left to finish alone when the limits end the wait.
+// The same within limits. The resolver cannot be interrupted, so it runs on a separate thread,
+// which is detached when the limits end the wait.
 Result<std::vector<SocketAddress>> look_up(const std::string& host, std::uint16_t port,
                                            const WaitLimits& limits);
 

@@ -35,7 +35,7 @@ class Dialer::Runner final : public EventLoop::FdHandler {
 
  private:
   Dialer& dialer_;
-  EventLoop::Watch watch_;  // behind what its handler uses
+  EventLoop::Watch watch_;  // declared last: destroyed before the members that its handler uses
 };
 
 Dialer::Dialer(EventLoop* loop, std::vector<SocketAddress> addresses, Duration pace,

@@ -2,9 +2,9 @@
 
 // Connects to one of several addresses from a loop.
 //
-// Loop thread only. Each address is tried some time after the one before it, and all of them again
-// and again beside the attempts that still hang: the kernel repeats a lost segment ever more
-// slowly, and who waits for a path to come back wants to know at once.
+// Loop thread only. Each address is tried some time after the previous one. Then all of them are
+// tried again repeatedly, in parallel with attempts that have no result yet: the kernel repeats a
+// lost SYN at growing intervals, and a new attempt finds a repaired path sooner.
 
 #include <functional>
 #include <memory>
@@ -25,17 +25,17 @@ class Dialer {
   };
   using Done = std::function<void(Result<Connection>)>;
 
-  // How long an address has before the next one is tried beside it (RFC 8305).
+  // The delay before the next address is tried in parallel (RFC 8305).
   static constexpr Duration kPace = std::chrono::milliseconds(250);
 
-  // `done` is called once, from the loop and never from in here; it may destroy the dialer. Errors:
-  // kUnavailable (every address has failed, or nothing came of any until the deadline),
+  // `done` is called once, from the loop and never from this constructor; it may destroy the
+  // dialer. Errors: kUnavailable (every address failed, or the deadline passed),
   // kResourceExhausted. REQUIRES: !addresses.empty()
   Dialer(EventLoop* loop, std::vector<SocketAddress> addresses, Duration pace, Instant deadline,
          Done done);
   Dialer(const Dialer&) = delete;
   Dialer& operator=(const Dialer&) = delete;
-  ~Dialer();  // gives up without a word
+  ~Dialer();  // cancels; `done` is not called
 
  private:
   class Runner;

@@ -9,7 +9,7 @@
 namespace elastic::os {
 namespace {
 
-// Returns 0 and leaves the socket in `fd`, and in `address` the port that it got; or errno.
+// Returns 0 and stores the socket in `fd` and its port in `address`; or returns errno.
 int try_hold(SocketAddress* address, UniqueFd* fd) {
   fd->reset(::socket(address->family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd->valid()) return errno;
@@ -25,7 +25,7 @@ int try_hold(SocketAddress* address, UniqueFd* fd) {
 Result<HeldPort> HeldPort::open(const std::string& host, std::uint16_t port) {
   int error = 0;
   std::string text;
-  // A machine without IPv6 holds the port for IPv4 alone.
+  // A machine without IPv6 holds the port for IPv4 only.
   for (const std::string& candidate :
        host.empty() ? std::vector<std::string>{"::", "0.0.0.0"} : std::vector<std::string>{host}) {
     auto found = look_up(candidate, port);

@@ -1,9 +1,9 @@
 #pragma once
 
-// A TCP port that is kept for another program, which binds it although it is held.
+// Reserves a TCP port for another program, which can bind it while it is reserved.
 //
-// The socket is bound with SO_REUSEADDR and never listens: the kernel gives the port to nobody who
-// asks for any, and lets a program bind it that sets SO_REUSEADDR itself, as servers do.
+// The socket is bound with SO_REUSEADDR and never listens. So the kernel does not choose the port
+// for a bind to port 0, but a program that sets SO_REUSEADDR, as servers do, can bind it.
 
 #include <cstdint>
 #include <string>
@@ -16,7 +16,7 @@ namespace elastic::os {
 class HeldPort {
  public:
   HeldPort() = default;
-  // `host`: a literal address, or "" for every interface, both families. Port 0: a free one.
+  // `host`: a literal address, or "" for every interface, both families. Port 0: any free port.
   static Result<HeldPort> open(const std::string& host, std::uint16_t port);
 
   bool is_held() const { return fd_.valid(); }

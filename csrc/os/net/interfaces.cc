@@ -18,7 +18,7 @@ bool is_link_local(const SocketAddress& address) {
 
 }  // namespace
 
-// Connecting a datagram socket sends nothing; the kernel only chooses the way.
+// Connecting a datagram socket sends nothing; the kernel only selects the route.
 std::string address_towards(const SocketAddress& peer) {
   const UniqueFd fd(::socket(peer.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!fd.valid() || ::connect(fd.get(), peer.get(), peer.size) != 0) return "";
@@ -43,7 +43,7 @@ std::vector<SocketAddress> interface_addresses() {
 }
 
 std::string primary_address() {
-  // Addresses that no machine has, and that every default route covers.
+  // Addresses for documentation: no machine has them, and every default route covers them.
   for (const char* documentation : {"192.0.2.1", "2001:db8::1"}) {
     const auto target = look_up(documentation, 9);
     const auto source =

@@ -9,12 +9,12 @@
 
 namespace elastic::os {
 
-// Of all interfaces that are up, without loopback and link-local ones.
+// The addresses of all interfaces that are up, except loopback and link-local addresses.
 std::vector<SocketAddress> interface_addresses();
-// The address of this machine from which it reaches `peer`; "": there is no way to it.
+// The local address of a connection to `peer`; "": no route.
 std::string address_towards(const SocketAddress& peer);
-// The one from which this machine reaches other networks; without a route to any, the first of its
-// interfaces. "": there is none but loopback.
+// The local address of a connection to other networks; without a route, the first address of
+// an interface. "": this machine has only loopback.
 std::string primary_address();
 
 }  // namespace elastic::os

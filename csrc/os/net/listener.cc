@@ -16,7 +16,7 @@
 namespace elastic::os {
 namespace {
 
-// A client whose host has vanished holds its connection, and perhaps a wait, for two minutes.
+// A connection of a client whose host disappeared is closed after two minutes.
 constexpr int kKeepAliveIdleSeconds = 60;
 constexpr int kKeepAliveIntervalSeconds = 15;
 constexpr int kKeepAliveProbes = 4;
@@ -24,12 +24,12 @@ constexpr int kKeepAliveProbes = 4;
 enum class Families { kOne, kBoth };
 
 void set_option(int fd, int level, int option, int value) {
-  // Each of them improves a socket that works without it, so a kernel that refuses is no error.
+  // Failure is ignored: the socket works without these options.
   [[maybe_unused]] const int result = ::setsockopt(fd, level, option, &value, sizeof value);
 }
 
 void set_options(int fd) {
-  set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);  // or a restart would wait for the last TIME_WAIT
+  set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);  // else a restart fails until TIME_WAIT has ended
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveIdleSeconds);
@@ -37,7 +37,7 @@ void set_options(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepAliveProbes);
 }
 
-// Returns 0 and leaves the socket in `fd`; or errno.
+// Returns 0 and stores the socket in `fd`; or returns errno.
 int try_bind(const SocketAddress& address, Families families, UniqueFd* fd) {
   fd->reset(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd->valid()) return errno;
@@ -51,10 +51,10 @@ int try_bind(const SocketAddress& address, Families families, UniqueFd* fd) {
   return ::bind(fd->get(), address.get(), address.size) == 0 ? 0 : errno;
 }
 
-// The same, and leaves in `address` the port that it got.
+// The same; also stores the port in `address`.
 int try_listen(SocketAddress* address, Families families, UniqueFd* fd) {
   if (const int error = try_bind(*address, families, fd); error != 0) return error;
-  // The kernel lowers the backlog to the machine's net.core.somaxconn.
+  // The kernel reduces the backlog to net.core.somaxconn.
   if (::listen(fd->get(), INT_MAX) != 0) return errno;
   address->size = sizeof address->storage;
   return ::getsockname(fd->get(), address->get(), &address->size) == 0 ? 0 : errno;
@@ -73,7 +73,7 @@ Status listen_error(const SocketAddress& address, int error) {
 Result<Listener> Listener::open(const std::string& host, std::uint16_t port) {
   const bool everywhere = host.empty();
   auto found = look_up(everywhere ? "::" : host, port);
-  // A name to bind is this machine's own: that it does not resolve does not get better by waiting.
+  // A name to bind is this machine's own: if it does not resolve, a retry does not help.
   if (found.status().code() == StatusCode::kUnavailable) {
     return Status(StatusCode::kInvalidArgument, std::string(found.status().message()));
   }
@@ -103,7 +103,7 @@ Status Listener::check(const std::string& host, std::uint16_t port) {
   return posix_error("cannot listen on " + found->front().text(), error);
 }
 
-// The kernel gives out the lowest free number, so that all numbers below one are in use.
+// The kernel returns the lowest free number, so all lower numbers are in use.
 bool Listener::is_reserved(int fd) const {
   const std::size_t limit = descriptor_limit();
   return static_cast<std::size_t>(fd) + std::min(reserved_, limit / 4) >= limit;
@@ -133,7 +133,7 @@ Listener::AcceptStatus Listener::accept(UniqueFd* connection, SocketAddress* pee
     case ENFILE:
     case ENOBUFS:
     case ENOMEM: return AcceptStatus::kExhausted;
-    default: return AcceptStatus::kGone;  // accept(2): errors of the new connection come up here
+    default: return AcceptStatus::kGone;  // an error of the new connection, see accept(2)
   }
 }
 

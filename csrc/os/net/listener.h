@@ -2,9 +2,9 @@
 
 // A listening TCP socket.
 //
-// One thread at a time. Accepted connections are non-blocking and inherit what is set here: no
-// delay of small segments, and keep-alive probes, so that a peer whose host has vanished is
-// noticed.
+// One thread at a time. Accepted connections are non-blocking and inherit the options set here: no
+// delay of small segments, and keepalive probes, so that the disappearance of a peer's host is
+// detected.
 
 #include <cstddef>
 #include <cstdint>
@@ -18,25 +18,26 @@ namespace elastic::os {
 
 class Listener {
  public:
-  // `host`: a literal address (bound exactly: "::" is IPv6 alone), a name (its first address;
-  // blocks in the resolver), or "" for every interface, both families. Port 0: a free one. Errors:
-  // kInvalidArgument (no address of this machine, or a name that does not resolve), kUnavailable
-  // (port taken; the message names who has it, where that can be found out), kResourceExhausted.
+  // `host`: a literal address (bound exactly: "::" is IPv6 only), a name (its first address; blocks
+  // in the resolver), or "" for every interface, both families. Port 0: any free port. Errors:
+  // kInvalidArgument (not an address of this machine, or a name that does not resolve),
+  // kUnavailable (port in use; the message names the owner if /proc shows it), kResourceExhausted.
   static Result<Listener> open(const std::string& host, std::uint16_t port);
 
-  // What open() would probably say now, but for the one who has the port: that costs much more.
+  // The result that open() would probably have now, without the search for the port's owner, which
+  // is slow.
   static Status check(const std::string& host, std::uint16_t port);
 
   enum class AcceptStatus : std::uint8_t {
     kAccepted,
-    kEmpty,      // nobody is waiting
-    kGone,       // the one who was waiting has gone; there may be others
-    kExhausted,  // no descriptor or memory for it: it stays in the queue; stop asking for a while
+    kEmpty,      // no connection waits
+    kGone,       // the waiting connection was closed; others may wait
+    kExhausted,  // no descriptor or memory: the connection stays in the queue; pause accepting
   };
-  // `peer`: where the connection comes from; may be null.
+  // `peer`: receives the address of the peer; may be null.
   AcceptStatus accept(UniqueFd* connection, SocketAddress* peer = nullptr);
-  // From now on accept() leaves so many descriptors to the rest of the process, or a quarter of its
-  // limit if that is less.
+  // From now on accept() leaves this many descriptors to the rest of the process (at most a quarter
+  // of its limit).
   void reserve_descriptors(std::size_t count) { reserved_ = count; }
 
   int fd() const { return fd_.get(); }

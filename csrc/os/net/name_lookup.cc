@@ -29,7 +29,7 @@ Result<std::unique_ptr<NameLookup>> NameLookup::start(EventLoop* loop, const std
   auto watch = loop->watch(shared->ready.fd(), EPOLLIN, lookup.get());
   if (!watch.ok()) return watch.status();
   lookup->watch_ = *std::move(watch);
-  if (parse_address(host)) {  // nobody has to be asked
+  if (parse_address(host)) {  // a literal needs no resolver
     shared->result = look_up(host, port);
     shared->ready.notify();
     return lookup;
@@ -45,7 +45,7 @@ Result<std::unique_ptr<NameLookup>> NameLookup::start(EventLoop* loop, const std
 
 void NameLookup::on_ready(std::uint32_t) {
   watch_.reset();
-  [[maybe_unused]] const Status ready = shared_->ready.wait({});  // it is: takes the notice
+  [[maybe_unused]] const Status ready = shared_->ready.wait({});  // does not block: resets it
   const auto shared = shared_;
   const Done done = std::move(done_);
   done(*shared->result);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Looks up a name for a loop, which must not wait for a resolver.
+// Resolves a name for a loop, which must not block in the resolver.
 
 #include <cstdint>
 #include <functional>
@@ -18,13 +18,13 @@ class NameLookup final : public EventLoop::FdHandler {
  public:
   using Done = std::function<void(const Result<std::vector<SocketAddress>>&)>;
 
-  // As look_up() of os/net/address.h; a name is looked up on a thread of its own. `done` is called
-  // once, from the loop and never from in here; it may destroy the lookup.
+  // As look_up() of os/net/address.h; a name is resolved on a separate thread. `done` is called
+  // once, from the loop and never from this constructor; it may destroy the lookup.
   static Result<std::unique_ptr<NameLookup>> start(EventLoop* loop, const std::string& host,
                                                    std::uint16_t port, Done done);
   NameLookup(const NameLookup&) = delete;
   NameLookup& operator=(const NameLookup&) = delete;
-  ~NameLookup() override;  // the thread finishes alone
+  ~NameLookup() override;  // detaches the thread
 
   void on_ready(std::uint32_t events) override;
 
@@ -32,7 +32,7 @@ class NameLookup final : public EventLoop::FdHandler {
   struct Shared;
   NameLookup(std::shared_ptr<Shared> shared, Done done);
 
-  const std::shared_ptr<Shared> shared_;  // with the thread
+  const std::shared_ptr<Shared> shared_;  // shared with the thread
   Done done_;
   EventLoop::Watch watch_;
 };

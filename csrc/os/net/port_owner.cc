@@ -13,8 +13,8 @@
 #include <memory>
 #include <vector>
 
-// Theory of operation. /proc/net/tcp and tcp6 list each socket with its port and its inode; a
-// process that has it open has a link "socket:[inode]" among its descriptors.
+// Theory of operation. /proc/net/tcp and tcp6 list each socket with its port and its inode. A
+// process with an open socket has a link "socket:[inode]" in /proc/<pid>/fd.
 
 namespace elastic::os {
 namespace {
@@ -69,7 +69,7 @@ std::string command_of(const std::string& pid) {
   std::ifstream file("/proc/" + pid + "/cmdline", std::ios::binary);
   std::string command{std::istreambuf_iterator<char>(file), {}};
   while (!command.empty() && command.back() == '\0') command.pop_back();
-  // Arguments end in NUL; others' control characters do not belong in our messages.
+  // Arguments end in NUL. Control characters must not get into a message.
   std::replace_if(
       command.begin(), command.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, ' ');
   if (command.size() > kCommandLineShown) command = command.substr(0, kCommandLineShown) + "...";

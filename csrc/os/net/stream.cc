@@ -13,30 +13,30 @@
 #include "core/base/check.h"
 
 // Theory of operation. In the common case a turn is one recv into the group's buffer, which the
-// handler consumes in place, and one send straight from the group's turn output: nothing is copied
-// or allocated. A message that has not arrived whole is kept in `input`, what the socket does not
-// take in `output`; both exist only while they are needed.
+// handler consumes in place, and one send directly from the group's turn output: nothing is copied
+// or allocated. An incomplete message is kept in `input`, and bytes that the socket did not accept
+// in `output`; both buffers exist only while they are needed.
 //
-// What is written outside of a turn, or for other streams, waits in their `output` and is sent when
-// all handlers of the iteration have returned: one segment for all of it.
+// Bytes that are written outside of a turn, or to other streams, are queued in `output` and sent
+// when all handlers of the iteration have returned, in one segment.
 //
-// A peer that sends and does not read is not read from while more than `pause_bytes` are unsent;
-// messages that were received by then are held back in `input`. A peer that has gone is read to the
-// end: what it sent before it left counts.
+// While more than `pause_bytes` are unsent, the stream is not read, so that a peer that does not
+// read cannot fill the memory; messages that were already received are kept in `input`. After the
+// peer has closed, everything that it sent before is still read and handled.
 
 namespace elastic::os {
 namespace {
 
-// The turn output keeps this much between turns.
+// The turn output keeps this capacity between turns.
 constexpr std::size_t kTurnOutputKeptBytes = 1 << 20;
 
-// Short strings live in the object itself.
+// Short strings are stored in the object itself.
 std::size_t heap_bytes(const std::string& buffer) {
   return buffer.capacity() > std::string().capacity() ? buffer.capacity() : 0;
 }
 
 void set_option(int fd, int option, std::int64_t value) {
-  // Each of them improves a connection that works without it, so a kernel that refuses is no error.
+  // Failure is ignored: the connection works without these options.
   const int number = static_cast<int>(std::clamp<std::int64_t>(value, 1, 1 << 30));
   [[maybe_unused]] const int result = ::setsockopt(fd, IPPROTO_TCP, option, &number, sizeof number);
 }
@@ -111,8 +111,8 @@ DetachedStream Stream::detach(std::string_view unread) {
 }
 
 void Stream::on_ready(std::uint32_t events) {
-  // EPOLLHUP and EPOLLERR mean that both directions are gone. A half-closed connection shows as a
-  // read of nothing.
+  // EPOLLHUP and EPOLLERR: both directions are closed. A half-closed connection is readable, and
+  // recv() returns 0.
   if ((events & (EPOLLHUP | EPOLLERR)) != 0) is_peer_gone_ = true;
   group_.turn_ = this;
   if ((events & EPOLLOUT) != 0) flush();
@@ -178,7 +178,7 @@ std::size_t Stream::offer(std::string_view bytes) {
 }
 
 void Stream::end_turn() {
-  // What was only written waits for the end of the iteration, which may add to it.
+  // Written bytes are sent at the end of the iteration, because more may be added.
   if (!is_processing_requested_ || !group_.turn_output_.empty()) flush();
   group_.turn_ = nullptr;
   group_.turn_output_.clear();
@@ -191,9 +191,9 @@ void Stream::end_turn() {
     close();
     return;
   }
-  // No event reports what was received already.
+  // No event reports bytes that were received already.
   if (!paused() && (is_held_ || (is_draining_ && !is_drained_))) request_processing();
-  if (is_processing_requested_) return;  // looks again then
+  if (is_processing_requested_) return;  // process_pending() calls this again
   const bool must_read = !paused();
   const bool must_write = num_unsent() > 0;
   if (must_read == is_reading_ && must_write == is_writing_) return;
@@ -205,13 +205,13 @@ void Stream::end_turn() {
 
 bool Stream::write(std::string_view bytes) {
   if (!is_open() || is_finishing_) return false;
-  if (is_peer_gone_) return true;  // the end shows when all that arrived before it was read
+  if (is_peer_gone_) return true;  // the end is reported after all received bytes were handled
   if (!keep(&Buffers::output, bytes)) return false;
   request_processing();
   return true;
 }
 
-// What was left of earlier turns, then what this turn has to send.
+// Sends the rest of earlier turns, then the output of this turn.
 void Stream::flush() {
   std::string none;
   std::string& turn = group_.turn_ == this ? group_.turn_output_ : none;
@@ -249,7 +249,7 @@ void Stream::set_deadline(Instant deadline) {
 }
 
 void Stream::close() {
-  if (deadline_ != nullptr) deadline_->disarm();  // the deadline itself may be what closes
+  if (deadline_ != nullptr) deadline_->disarm();  // not destroyed: it may be the caller
   watch_.reset();
   fd_.reset();
   request_processing();
@@ -303,8 +303,8 @@ void Stream::request_processing() {
   group_.request_processing(this);
 }
 
-// Appends to one of the two buffers, if the budget and the stream's own limit have room for it.
-// False: they have not, and the stream has ended.
+// Appends to one of the two buffers. False: the budget or the stream's own limit is exceeded, and
+// the stream has ended.
 bool Stream::keep(std::string Buffers::*which, std::string_view bytes) {
   if (buffers_ == nullptr) buffers_ = std::make_unique<Buffers>();
   std::string& buffer = (*buffers_).*which;
@@ -328,7 +328,7 @@ bool Stream::keep(std::string Buffers::*which, std::string_view bytes) {
   return true;
 }
 
-// Empties one of the two buffers, and frees what need not be kept.
+// Clears one of the two buffers, and frees it if it is large.
 void Stream::release(std::string Buffers::*which) {
   std::string& buffer = (*buffers_).*which;
   buffer.clear();

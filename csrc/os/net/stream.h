@@ -1,10 +1,11 @@
 #pragma once
 
 // A non-blocking byte stream over a connected TCP socket: buffers, limits, memory accounting, a
-// deadline, and one send per turn for all that is written in it.
+// deadline, and one send for all bytes that are written in a turn.
 //
-// This class alone reads from and writes to such a socket, on servers and on clients, so encryption
-// belongs here. Loop thread only. Streams of one owner form a StreamGroup, which outlives them.
+// Only this class reads from and writes to such a socket, on servers and on clients, so encryption
+// would be added here. Loop thread only. Streams of one owner form a StreamGroup, which outlives
+// them.
 
 #include <cstddef>
 #include <cstdint>
@@ -36,31 +37,33 @@ struct StreamLimits {
   std::size_t kept_bytes = 0;
 };
 
-// A connection between two owners: the socket, and what was received and not consumed.
+// A connection while it changes its owner: the socket, and the received bytes that were not
+// consumed.
 struct DetachedStream {
   UniqueFd fd;
   std::string unread = {};
 };
 
-// What the streams of one owner share: limits, budget, and buffers of the turn that is served now,
-// so that an idle stream holds no buffer.
+// Shared by the streams of one owner: limits, budget, and the buffers of the current turn, so that
+// an idle stream needs no buffer.
 class StreamGroup {
  public:
-  // `on_settle`: called at the end of an iteration in which a stream asked for it; must call
-  // settle(). Empty: settle() is called directly. `loop` and `budget` outlive the group.
+  // `on_pending`: called at the end of an iteration in which a stream has pending work; must call
+  // process_pending(). Empty: process_pending() is called directly. `loop` and `budget` outlive the
+  // group.
   StreamGroup(EventLoop* loop, MemoryBudget* budget, const StreamLimits& limits,
               std::function<void()> on_pending = {});
   StreamGroup(const StreamGroup&) = delete;
   StreamGroup& operator=(const StreamGroup&) = delete;
 
-  // Sends what was written, serves what was held back, reports closed streams.
+  // Sends written bytes, handles messages that were held back, and reports closed streams.
   void process_pending();
-  // Settles nothing of what is pending: before all streams are destroyed.
+  // Drops all pending work. Call it before all streams are destroyed.
   void abandon();
 
  private:
   friend class Stream;
-  static constexpr std::size_t kReceiveBytes = 64 << 10;  // read in one turn of one stream
+  static constexpr std::size_t kReceiveBytes = 64 << 10;  // maximum of one turn of one stream
 
   void request_processing(Stream* stream);
   void forget(const Stream* stream);
@@ -70,9 +73,9 @@ class StreamGroup {
   const StreamLimits limits_;
   const std::unique_ptr<char[]> received_;
   std::string turn_output_;
-  Stream* turn_ = nullptr;           // the stream that is served now
+  Stream* turn_ = nullptr;           // the stream whose turn it is
   std::vector<Stream*> pending_;     // each once
-  std::vector<Stream*> processing_;  // the batch that settle() works on
+  std::vector<Stream*> processing_;  // the current batch of process_pending()
   EventLoop::Timer processing_timer_;
 };
 
@@ -80,7 +83,7 @@ class Stream final : public EventLoop::FdHandler {
  public:
   enum class End : std::uint8_t {
     kClosedByPeer,
-    kBroken,       // `error` says why
+    kBroken,       // `error` has the cause
     kOutputLimit,  // the peer does not read
     kMemoryLimit,  // the group's budget is exhausted
     kDeadline,
@@ -89,12 +92,12 @@ class Stream final : public EventLoop::FdHandler {
   // No callback may destroy the stream, except on_closed().
   class Handler {
    public:
-    // Consumes whole messages from the beginning of `bytes` and returns their size. The rest is
-    // offered again with what follows it.
+    // Consumes complete messages from the beginning of `bytes` and returns their size. The rest is
+    // passed again with the bytes that follow.
     virtual std::size_t on_bytes(std::string_view bytes) = 0;
-    // Everything of a turn is done and sent, as far as the socket took it.
+    // The turn is complete, and its output was sent as far as the socket accepted it.
     virtual void on_turn_end() {}
-    // The stream closed itself; called once, and never for close(). `error`: an errno, or 0.
+    // The stream closed; called once, but not for a call of close(). `error`: an errno, or 0.
     virtual void on_end(End why, int error) = 0;
     // At the end of the iteration in which the stream closed. May destroy it.
     virtual void on_closed() {}
@@ -108,36 +111,39 @@ class Stream final : public EventLoop::FdHandler {
   Stream& operator=(const Stream&) = delete;
   ~Stream() override;
 
-  // Starts to serve a connected, non-blocking socket; unread bytes are offered at the end of the
-  // iteration. Once. Errors: kResourceExhausted.
+  // Starts the stream on a connected, non-blocking socket; unread bytes are passed to the handler
+  // at the end of the iteration. Call it once. Errors: kResourceExhausted.
   Status start(DetachedStream connection);
-  // Nothing is unsent, and as far as is known the peer is there.
+  // Nothing is unsent, and the peer has not closed as far as is known.
   bool can_detach() const {
     return is_open() && !is_peer_gone_ && !is_draining_ && num_unsent() == 0;
   }
-  // Gives the connection away, with `unread` of what on_bytes() was offered. REQUIRES: can_detach()
+  // Ends the stream and returns its connection, with `unread`, the rest of on_bytes()'s bytes.
+  // REQUIRES: can_detach()
   DetachedStream detach(std::string_view unread);
 
-  // Sent at the end of the iteration. False: the stream is or was now closed.
+  // Queues bytes, which are sent at the end of the iteration. False: the stream is closed, or was
+  // closed by this call (a limit).
   bool write(std::string_view bytes);
-  // Inside on_bytes() of this stream: what is appended is sent at the end of the turn.
+  // Only inside on_bytes() of this stream: appended bytes are sent at the end of the turn.
   std::string* turn_output() { return &group_.turn_output_; }
-  // So much is unsent that on_bytes() should return; the rest is offered when the peer has read.
+  // True: on_bytes() should return, because too much is unsent. It is called again with the rest
+  // when the peer has read.
   bool should_pause() const { return num_unsent() + num_turn_bytes() > group_.limits_.pause_bytes; }
-  // Sends now what the socket takes.
+  // Sends as many unsent bytes as the socket accepts now.
   void flush();
   std::size_t num_unsent() const {
     return buffers_ == nullptr ? 0 : buffers_->output.size() - buffers_->sent;
   }
 
-  // Ends the stream with End::kDeadline unless it is cleared or set again.
+  // Ends the stream with End::kDeadline at that time unless the deadline is cleared or set again.
   void set_deadline(Instant deadline);
   void clear_deadline() { deadline_.reset(); }
 
   void close();
-  // Serves what has arrived until now and sends what that yields, then closes.
+  // Handles all bytes received so far, sends the replies, then closes.
   void close_when_drained();
-  // Sends what is unsent, ignores what arrives, and closes when the peer has closed.
+  // Sends the unsent bytes, ignores received ones, and closes when the peer has closed.
   void finish(Instant deadline);
   bool is_open() const { return fd_.valid(); }
 
@@ -145,10 +151,10 @@ class Stream final : public EventLoop::FdHandler {
   SocketAddress remote() const { return peer_end(fd_.get()); }
   // Probes a silent peer at this interval, from the first interval on.
   void set_keep_alive(Duration interval);
-  // Breaks the connection when sent bytes are not acknowledged for so long.
+  // Breaks the connection when sent bytes are not acknowledged within this time.
   void set_user_timeout(Duration timeout);
 
-  // The shortest that the kernel has measured lately; zero if it has not.
+  // The shortest round trip that the kernel has measured recently; zero: unknown.
   Duration round_trip() const;
 
   void on_ready(std::uint32_t events) override;
@@ -156,12 +162,12 @@ class Stream final : public EventLoop::FdHandler {
  private:
   friend class StreamGroup;
 
-  // Only of a stream in which something waits.
+  // Allocated only while one of the buffers is needed.
   struct Buffers {
-    std::string input;        // the message that has not arrived whole, or what was held back
-    std::string output;       // what the socket has not taken
-    std::size_t sent = 0;     // bytes of `output` that it has
-    std::size_t charged = 0;  // taken from the budget for both
+    std::string input;        // an incomplete message, or messages that were held back
+    std::string output;       // bytes for the socket
+    std::size_t sent = 0;     // the number of bytes of `output` that were sent
+    std::size_t charged = 0;  // the charge to the budget for both
   };
 
   void process_pending();
@@ -185,15 +191,15 @@ class Stream final : public EventLoop::FdHandler {
   UniqueFd fd_;
   bool is_writing_ : 1 = false;    // EPOLLOUT is watched
   bool is_reading_ : 1 = true;     // EPOLLIN is
-  bool is_held_ : 1 = false;       // the input may begin with a whole message
-  bool is_peer_gone_ : 1 = false;  // nothing can be sent; what has arrived is still served
+  bool is_held_ : 1 = false;       // the input may begin with a complete message
+  bool is_peer_gone_ : 1 = false;  // nothing can be sent; received bytes are still handled
   bool is_draining_ : 1 = false;
   bool is_drained_ : 1 = false;  // the last read found less than it had room for
   bool is_finishing_ : 1 = false;
   bool is_processing_requested_ : 1 = false;
   std::unique_ptr<Buffers> buffers_;
   std::unique_ptr<EventLoop::Timer> deadline_;
-  EventLoop::Watch watch_;  // behind what its handler uses
+  EventLoop::Watch watch_;  // declared last: destroyed before the members that its handler uses
 };
 
 }  // namespace elastic::os

@@ -16,13 +16,13 @@ namespace {
 
 constexpr Duration kHeadStart = std::chrono::milliseconds(250);  // RFC 8305
 
-// Several connection attempts side by side, of which the first to succeed is kept.
+// Parallel connection attempts; the first that succeeds is kept.
 class Race {
  public:
   Race(std::span<const SocketAddress> addresses, const WaitLimits& limits)
       : addresses_(addresses), limits_(limits) {}
 
-  // Leaves the winner in the arguments.
+  // Stores the successful socket and its address in the arguments.
   Status run(UniqueFd* fd, SocketAddress* peer) {
     while (true) {
       if (has_more() && (runners_.empty() || monotonic_now() >= next_start_)) {
@@ -72,7 +72,7 @@ class Race {
     return waited.with_context("cannot connect to " + runners_.back().address->text());
   }
 
-  // Whether the attempt, which poll reported, has succeeded; a failed one is closed.
+  // Whether an attempt that poll() reported has succeeded; a failed one is closed.
   bool has_won(Runner* runner) {
     const Status status = finish_connecting(runner->fd.get(), *runner->address);
     if (status.ok()) return true;
@@ -116,7 +116,7 @@ Status StreamSocket::send(std::string_view bytes, const WaitLimits& limits) {
 
 Result<std::size_t> StreamSocket::receive(std::span<char> into, const WaitLimits& limits) {
   while (true) {
-    // The reply is hardly ever there yet, so this waits first and saves a call that would fail.
+    // The reply has rarely arrived yet: waiting first saves a recv() that would fail.
     if (Status waited = wait_ready(fd_.get(), POLLIN, limits); !waited.ok()) return waited;
     const ssize_t got = ::recv(fd_.get(), into.data(), into.size(), 0);
     if (got > 0) return static_cast<std::size_t>(got);

@@ -1,9 +1,9 @@
 #pragma once
 
-// The client's end of a TCP connection whose every operation has a deadline.
+// The client's end of a TCP connection; every operation has a deadline.
 //
-// One thread at a time. Non-blocking underneath: a call waits in poll(2) and nowhere else, so that
-// its limits (os/loop/wait.h) hold for each byte. No SIGPIPE is raised.
+// One thread at a time. The socket is non-blocking: a call waits only in poll(2), so that its
+// limits (os/loop/wait.h) hold for each byte. No SIGPIPE is raised.
 
 #include <cstddef>
 #include <span>
@@ -19,9 +19,9 @@ namespace elastic::os {
 
 class StreamSocket {
  public:
-  // Connects to the first of `addresses` that accepts: each has a quarter of a second before the
-  // next is tried beside it. Errors: kUnavailable (of the address that failed last),
-  // kResourceExhausted (descriptors, memory), and those of WaitLimits.
+  // Connects to the first of `addresses` that accepts. After a quarter of a second without a
+  // result the next address is tried in parallel. Errors: kUnavailable (of the address that failed
+  // last), kResourceExhausted (descriptors, memory), and those of WaitLimits.
   static Result<StreamSocket> connect(std::span<const SocketAddress> addresses,
                                       const WaitLimits& limits);
 
@@ -30,7 +30,7 @@ class StreamSocket {
   // Waits for at least one byte and reads what is there, at most into.size(). kUnavailable: the
   // connection is broken or the peer has closed it.
   Result<std::size_t> receive(std::span<char> into, const WaitLimits& limits);
-  // True while the connection is open and nothing has come that nobody asked for.
+  // True while the connection is open and no unexpected bytes have arrived.
   bool is_quiet() const;
 
   const SocketAddress& peer() const { return peer_; }

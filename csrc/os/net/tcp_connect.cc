@@ -15,13 +15,13 @@
 namespace elastic::os {
 namespace {
 
-// A peer that has vanished without a word is noticed this many seconds after its last sign of life.
+// Seconds of silence after which a peer that disappeared is detected (keepalive).
 constexpr int kKeepAliveIdleSeconds = 5;
 constexpr int kKeepAliveIntervalSeconds = 5;
 constexpr int kSilenceMaxSeconds = 20;
 
 void set_option(int fd, int level, int option, int value) {
-  // Each of them improves a connection that works without it, so a kernel that refuses is no error.
+  // Failure is ignored: the connection works without these options.
   [[maybe_unused]] const int result = ::setsockopt(fd, level, option, &value, sizeof value);
 }
 
@@ -33,8 +33,8 @@ void set_options(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kSilenceMaxSeconds * 1000);
 }
 
-// A socket that connects to a free port of its own host may be given that very port as its own, and
-// then reaches itself. It must let go of the port at once: the server wants to bind it.
+// A socket that connects to a free port of its own host may get that port as its local port; then
+// it is connected to itself. It must be closed at once, because the server needs the port.
 bool is_connected_to_itself(int fd) {
   const SocketAddress local = local_end(fd);
   const SocketAddress peer = peer_end(fd);
@@ -53,7 +53,7 @@ Result<UniqueFd> start_connecting(const SocketAddress& address) {
   UniqueFd fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return connection_error("cannot create a socket", errno);
   set_options(fd.get());
-  // EINTR leaves the attempt going on, as EINPROGRESS does.
+  // After EINTR the attempt continues, as after EINPROGRESS.
   if (::connect(fd.get(), address.get(), address.size) != 0 && errno != EINPROGRESS &&
       errno != EINTR) {
     return connection_error("cannot connect to " + address.text(), errno);

@@ -1,6 +1,6 @@
 #pragma once
 
-// The two halves of a non-blocking TCP connect, for those who wait in between: in poll(2)
+// The two steps of a non-blocking TCP connect. The caller waits between them in poll(2)
 // (StreamSocket) or on a loop (Dialer).
 
 #include <string_view>
@@ -13,19 +13,19 @@
 namespace elastic::os {
 
 // Begins to connect. The socket is non-blocking, does not delay small segments, and probes a silent
-// peer. It becomes writable when finish_connecting() may be called. Errors: kUnavailable (refused
-// at once, no route), kResourceExhausted.
+// peer. When it is writable, call finish_connecting(). Errors: kUnavailable (refused at once, no
+// route), kResourceExhausted.
 Result<UniqueFd> start_connecting(const SocketAddress& address);
 
-// How it went: kUnavailable names the address and the cause. A failed socket should be closed.
+// Returns the result: kUnavailable names the address and the cause. Close a failed socket.
 Status finish_connecting(int fd, const SocketAddress& address);
 
-// For a connection of few small messages whose peer must not miss a sign of life: what is not
-// acknowledged within `silence_max` breaks it, and lost segments are repeated without ever longer
-// pauses, where the kernel knows how.
+// For a connection with few small messages, such as heartbeats: it breaks if sent bytes are not
+// acknowledged within `silence_max`, and lost segments are repeated at constant intervals if the
+// kernel supports it.
 void expect_liveness(int fd, Duration silence_max);
 
-// Whatever breaks a connection is the peer's absence to the caller, except for our own lack.
+// kUnavailable for every error of a connection, except kResourceExhausted for a lack of our own.
 Status connection_error(std::string_view context, int error);
 
 }  // namespace elastic::os

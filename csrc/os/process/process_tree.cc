@@ -45,7 +45,7 @@ bool add_children(std::vector<pid_t>* children) {
 }
 
 // The fields of /proc/<pid>/stat after "pid (name) ". The name may contain brackets, so the fields
-// begin after the last one. Empty: no such process.
+// begin after the last bracket. Empty: no such process.
 std::string read_stat(pid_t pid) {
   std::string text;
   if (!read_proc_file("/proc/" + std::to_string(pid) + "/stat", &text)) return "";
