@@ -25,7 +25,8 @@ if TYPE_CHECKING:
         StoreUnavailable,
     )
     from elastic.multiprocessing.errors.evidence import ProcessFailure
-    from elastic.multiprocessing.logs import LogsSpecs, Std
+    from elastic.multiprocessing.logs import LogOptions, Std
+    from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs
 
 # Each public name and the module that has it.
 _HOMES = {
@@ -48,15 +49,19 @@ _HOMES = {
     "StoreProtocolError": "elastic.errors",
     "StoreTimeout": "elastic.errors",
     "StoreUnavailable": "elastic.errors",
-    "LogsSpecs": "elastic.multiprocessing.logs",
+    "DefaultLogsSpecs": "elastic.multiprocessing.logs_specs",
+    "LogOptions": "elastic.multiprocessing.logs",
+    "LogsSpecs": "elastic.multiprocessing.logs_specs",
     "Std": "elastic.multiprocessing.logs",
     "ProcessFailure": "elastic.multiprocessing.errors.evidence",
 }
 
 __all__ = [
     "ConfigError",
+    "DefaultLogsSpecs",
     "ElasticError",
     "LocalElasticAgent",
+    "LogOptions",
     "LogsSpecs",
     "ProcessFailure",
     "QueueEmpty",

@@ -18,3 +18,5 @@ COORDINATED = ("static", "c10d")
 SHARED = ("file", "tcpstore", "etcd", "etcd-v2")
 
 DEFAULT_LINE_PREFIX = "[${role_name}${local_rank}]:"
+
+START_METHODS = ("spawn", "fork", "forkserver")  # of functions; all of them get a new process

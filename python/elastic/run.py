@@ -1,8 +1,140 @@
-"""The command line under torch's module name: ``python -m elastic.run`` is ``elastic-launch``."""
+"""The command line under torch's module name, and its parts for programs.
 
-from elastic.cli.main import console_main, main
+``python -m elastic.run`` is ``elastic-launch``. A program may take the parser, change the namespace
+and call ``run``::
 
-__all__ = ["console_main", "main"]
+    args = get_args_parser().parse_args()
+    args.nproc_per_node = "4"
+    run(args)  # raises ChildFailedError when workers fail
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from elastic.cli.main import console_main
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+
+    from elastic.launcher.api import LaunchConfig
+
+__all__ = [
+    "config_from_args",
+    "console_main",
+    "get_args_parser",
+    "get_rdzv_endpoint",
+    "get_use_env",
+    "main",
+    "parse_args",
+    "parse_min_max_nnodes",
+    "run",
+    "run_script_path",
+]
+
+
+def get_args_parser() -> ArgumentParser:
+    """A parser of torchrun's options and ours; the attributes have torch's names and types."""
+    from elastic import _environment
+    from elastic.cli import namespace
+
+    return namespace.parser(_environment.inherited())
+
+
+def parse_args(args: Sequence[str] | None) -> Namespace:
+    return get_args_parser().parse_args(args)
+
+
+def parse_min_max_nnodes(nnodes: str) -> tuple[int, int]:
+    """``"N"`` or ``"MIN:MAX"`` as two numbers."""
+    from elastic.cli import nodes
+    from elastic.cli.command_line import CommandLine, Value
+
+    return nodes.bounds(CommandLine({"nnodes": Value(nnodes, "nnodes")}, "", (), []))
+
+
+def get_rdzv_endpoint(args: Namespace) -> str:
+    if args.rdzv_backend == "static" and not args.rdzv_endpoint:
+        return f"{args.master_addr}:{args.master_port or 29500}"
+    return str(args.rdzv_endpoint)
+
+
+def get_use_env(args: Namespace) -> bool:
+    """True: the local rank is in ``LOCAL_RANK``, unless ``use_env`` of the namespace says no."""
+    return bool(getattr(args, "use_env", True))
+
+
+def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] | str, list[str]]:
+    """A LaunchConfig for ``elastic_launch``, the entry point and its arguments."""
+    from elastic import _environment
+    from elastic.cli import namespace, resolve
+    from elastic.launcher.api import LaunchConfig
+    from elastic.multiprocessing.logs_specs import DefaultLogsSpecs
+
+    job = resolve.configure(namespace.command_line(args), _environment.inherited())
+    least, most = parse_min_max_nnodes(args.nnodes)
+    backend, endpoint, configs = args.rdzv_backend, get_rdzv_endpoint(args), {}
+    if job.rendezvous is None:
+        backend, endpoint = "c10d", "localhost:0"
+    elif args.rdzv_conf:
+        from elastic.rendezvous import keys
+
+        configs = keys.split(args.rdzv_conf, "--rdzv-conf")
+    if backend == "static":
+        configs.setdefault("rank", str(args.node_rank))
+    config = LaunchConfig(
+        min_nodes=least,
+        max_nodes=most,
+        nproc_per_node=job.nproc,
+        logs_specs=DefaultLogsSpecs(
+            job.logs.log_dir, job.logs.redirects, job.logs.tee, job.logs.local_ranks_filter
+        ),
+        run_id=job.run_id,
+        role=job.role,
+        rdzv_endpoint=endpoint,
+        rdzv_backend=backend,
+        rdzv_configs=configs,
+        max_restarts=job.max_restarts,
+        monitor_interval=float(args.monitor_interval),
+        start_method=args.start_method,
+        log_line_prefix_template=job.line_prefix,
+        local_addr=args.local_addr,
+        event_log_handler=args.event_log_handler,
+        signals_to_handle=args.signals_to_handle,
+        virtual_local_rank=job.virtual_local_rank,
+        shutdown_timeout=int(job.shutdown_timeout),
+    )
+    return config, job.entrypoint[0], list(job.entrypoint[1:])
+
+
+def run_script_path(training_script: str, *training_script_args: str) -> None:
+    """Runs a script in this process as ``__main__``, as an entry point for ``elastic_launch``."""
+    import runpy
+    import sys
+
+    sys.argv = [training_script, *training_script_args]
+    runpy.run_path(training_script, run_name="__main__")
+
+
+def run(args: Namespace) -> None:
+    """Launches what the namespace describes.
+
+    Raises ChildFailedError if workers of this node failed, LaunchError if the job failed for
+    another reason, SignalException after a signal, ConfigError for what cannot be run.
+    """
+    from elastic.cli import main as cli
+    from elastic.cli import namespace
+
+    cli.run_and_raise(namespace.command_line(args))
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """As ``run``, for the words of a command line. ``elastic.cli.main.main`` returns the status."""
+    from elastic.multiprocessing.errors import record
+
+    record(run)(parse_args(args))
+
 
 if __name__ == "__main__":
     console_main()

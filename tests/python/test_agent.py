@@ -16,7 +16,7 @@ from elastic import (
     _C,
     ConfigError,
     LocalElasticAgent,
-    LogsSpecs,
+    LogOptions,
     ProcessFailure,
     RunResult,
     Std,
@@ -50,7 +50,7 @@ def test_success_has_no_failures() -> None:
 
 def test_failures_are_by_rank_with_torchs_fields(tmp_path: Path) -> None:
     program = "[ $RANK = 1 ] && { echo why >&2; kill -9 $$; }; while :; do sleep 0.05; done"
-    result = agent(program, logs=LogsSpecs(str(tmp_path), Std.NONE, {1: Std.ERR})).run()
+    result = agent(program, logs=LogOptions(str(tmp_path), Std.NONE, {1: Std.ERR})).run()
     assert result.is_failed()
     assert (result.exit_code, result.stopped) == (137, (0,))
     [failure] = result.failures.values()
@@ -81,7 +81,6 @@ def test_agent_can_run_only_once() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"entrypoint": print}, "functions as entry points are not available yet"),
         ({"entrypoint": ""}, "the entry point is empty"),
         ({"local_world_size": 0}, "local_world_size is 0"),
         ({"max_restarts": -1}, "max_restarts is -1"),

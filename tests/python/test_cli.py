@@ -75,7 +75,7 @@ BAD_INPUT = [
     ["--shutdown-timeout=-1", "/bin/true"],
     ["--rdzv-backend=etcd", "/bin/true"],
     ["--master-addr=192.0.2.7", "/bin/true"],
-    ["--run-path", "/bin/true"],
+    ["--logs-specs=mine", "/bin/true"],
     ["--log-dir=/dev/zero", "--no-python", "/bin/true"],
     ["--log-dir=/proc/nothing", "--no-python", "/bin/true"],
     ["-m", "--no-python", "json.tool"],
@@ -303,7 +303,7 @@ def test_a_half_written_error_file_does_not_hide_the_failure() -> None:
 
 def test_the_launcher_imports_neither_torch_nor_numpy() -> None:
     program = (
-        "import sys; from elastic.run import main; code = main(['--no-python', '/bin/false']);"
+        "import sys; from elastic.cli.main import main; code = main(['--no-python', '/bin/false']);"
         "print(code, [name for name in ('torch', 'numpy', 'dataclasses', 'inspect')"
         " if name in sys.modules])"
     )

@@ -15,7 +15,7 @@ from elastic._host import devices
 from elastic.cli import command_line, help, options, resolve
 from elastic.cli.config import LaunchConfig
 from elastic.errors import ConfigError
-from elastic.multiprocessing import LogsSpecs, Std
+from elastic.multiprocessing import LogOptions, Std
 from elastic.text import substitute
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,7 +49,7 @@ def test_defaults_describe_one_worker_that_is_not_restarted(script: str) -> None
     assert (got.local_addr, got.master_port) == ("127.0.0.1", 0)
     assert got.shutdown_timeout == 30.0
     assert got.signals == (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-    assert got.logs == LogsSpecs()
+    assert got.logs == LogOptions()
     assert got.line_prefix == "[${role_name}${local_rank}]:"
 
 
@@ -81,7 +81,7 @@ def test_run_id_is_generated_for_every_job(script: str) -> None:
         (["--nnodes=1", "--nnodes=1:1", "--node-rank=0", "--standalone"], "nproc", 1),
         (["--rdzv-conf", "timeout=900,is_host=true,rank=0"], "nproc", 1),
         (["--monitor-interval=5", "--event-log-handler=null"], "nproc", 1),
-        (["--log-dir=/dev/null"], "logs", LogsSpecs()),
+        (["--log-dir=/dev/null"], "logs", LogOptions()),
     ],
 )
 def test_an_option_sets_its_field(
@@ -243,7 +243,6 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
         (["-m", "--no-python"], "exclude each other"),
         (["--standalone=1"], "--standalone takes no value, but was given '1'"),
         (["-x"], "there is no option -x"),
-        (["--run-path"], "--run-path is not available yet"),
         (["--numa-binding", "node"], "--numa-binding is not available yet"),
         (["--event-log-handler=console"], "--event-log-handler is not available yet"),
         (["--logs-specs=mine"], "--logs-specs is not available yet"),

@@ -58,7 +58,7 @@ def read(argv: Sequence[str], environ: Mapping[str, str]) -> CommandLine:
     given, program, arguments = _parse(argv)
     warnings: list[str] = []
     values = _from_environment(environ, warnings) | given
-    _refuse_unavailable(values)
+    refuse_unavailable(values)
     return CommandLine(values, program, arguments, warnings)
 
 
@@ -169,7 +169,7 @@ def _from_environment(environ: Mapping[str, str], warnings: list[str]) -> dict[s
     return values
 
 
-def _refuse_unavailable(values: Mapping[str, Value]) -> None:
+def refuse_unavailable(values: Mapping[str, Value]) -> None:
     for name, instead in UNAVAILABLE.items():
         value = values.get(name)
         if value is not None and value.text != HARMLESS.get(name):

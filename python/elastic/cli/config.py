@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from elastic import _C
-    from elastic.multiprocessing.logs import LogsSpecs
+    from elastic.multiprocessing.logs import LogOptions
 
 
 class RendezvousConfig(NamedTuple):
@@ -91,7 +91,7 @@ class LaunchConfig(NamedTuple):
     worker_ports: tuple[int, int]  # first and last; (0, 0): any
     share_store: bool  # False: rank 0's worker hosts the store itself
     capture_stderr: bool  # pass on what workers inherit, and report its last lines
-    logs: LogsSpecs
+    logs: LogOptions
     line_prefix: str
     virtual_local_rank: bool
     log_level: int

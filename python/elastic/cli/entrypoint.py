@@ -12,7 +12,8 @@ from elastic.text import substitutes
 
 def command(line: CommandLine, interpreter: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     program = line.program
-    if line.switch("no-python"):
+    is_script = line.switch("run-path")
+    if line.switch("no-python") and not is_script:
         if line.switch("module"):
             raise ConfigError(
                 f"{line.origin('module')} and {line.origin('no-python')} exclude each other"
@@ -20,7 +21,7 @@ def command(line: CommandLine, interpreter: str, environ: Mapping[str, str]) -> 
         _check_executable(program, environ, "program")
         return (program, *line.arguments)
     _check_executable(interpreter, environ, "interpreter (PYTHON_EXEC)")
-    if line.switch("module"):
+    if line.switch("module") and not is_script:
         return (interpreter, "-u", "-m", program, *line.arguments)
     if not substitutes(program):
         if not os.path.exists(program):

@@ -13,12 +13,13 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from logging import Handler
     from types import FrameType
 
     from elastic.agent.server.api import RunResult
     from elastic.agent.server.local_elastic_agent import LocalElasticAgent
+    from elastic.cli.command_line import CommandLine
     from elastic.cli.config import LaunchConfig
     from elastic.cli.console import Console
 
@@ -69,6 +70,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         launcher.restore()
 
 
+def run_and_raise(line: CommandLine) -> None:
+    """Runs the job of a parsed command line for a program that expects torch's exceptions."""
+    from elastic.cli import console, resolve
+    from elastic.launcher.api import check_result
+
+    launcher = Launcher(console.Console())
+    try:
+        job = launcher.resolve(lambda: resolve.configure(line, os.environ))
+        result = launcher.launch(job)
+    finally:
+        launcher.restore()
+    check_result(job.name, result, launcher.received)
+
+
 class Launcher:
     """One run of the command: its console, its signals and its agent."""
 
@@ -78,6 +93,7 @@ class Launcher:
         self._saved: dict[int, signal._HANDLER] = {}
         self._handler: Handler | None = None
         self._is_stopping = False
+        self.received: list[int] = []  # signals, the first one first
 
     def run(self, argv: Sequence[str]) -> int:
         from elastic import _C
@@ -100,8 +116,12 @@ class Launcher:
             return _C.EXIT_INTERNAL
 
     def _resolve(self, argv: Sequence[str]) -> LaunchConfig:
-        """The configuration; a host name that cannot be resolved yet is tried again."""
         from elastic.cli import resolve
+
+        return self.resolve(lambda: resolve.parse(argv, os.environ))
+
+    def resolve(self, parse: Callable[[], LaunchConfig]) -> LaunchConfig:
+        """The configuration; a host name that cannot be resolved yet is tried again."""
         from elastic.text import UnresolvedHost
 
         begun = time.monotonic()
@@ -109,7 +129,7 @@ class Launcher:
         has_said = False
         while True:
             try:
-                return resolve.parse(argv, os.environ)
+                return parse()
             except UnresolvedHost as error:
                 left = begun + error.timeout - time.monotonic()
                 if left <= 0:
@@ -139,6 +159,12 @@ class Launcher:
             signal.signal(number, handler)
 
     def _launch(self, job: LaunchConfig) -> int:
+        result = self.launch(job)
+        if result.exit_code != 0:
+            self._report(job, result)
+        return result.exit_code
+
+    def launch(self, job: LaunchConfig) -> RunResult:
         import logging
 
         from elastic.agent.server.api import WorkerSpec
@@ -183,10 +209,7 @@ class Launcher:
             become_subreaper=True,
         )
         self._handle_signals(job.signals)
-        result = self._agent.run()
-        if result.exit_code != 0:
-            self._report(job, result)
-        return result.exit_code
+        return self._agent.run()
 
     def _handle_signals(self, signals: Sequence[int]) -> None:
         """Sends these signals to the agent from now on. One that is ignored stays ignored."""
@@ -196,6 +219,7 @@ class Launcher:
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         self._is_stopping = True
+        self.received.append(number)
         if self._agent is not None:
             self._agent.request_stop(number)
 

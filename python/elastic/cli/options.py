@@ -42,6 +42,7 @@ _WORKERS = (
     Option("role", "NAME", "The workers' role, in ROLE_NAME and line prefixes.", default="default"),
     Option("module", "", "PROGRAM is a Python module, started as by python -m.", short="m"),
     Option("no-python", "", "PROGRAM is an executable and starts without Python."),
+    Option("run-path", "", "PROGRAM is a script, whatever --module and --no-python say."),
     Option(
         "virtual-local-rank",
         "",
@@ -250,7 +251,6 @@ _NODES = (
 
 # Known from torchrun and refused with a sentence, so that no command line runs as something else.
 UNAVAILABLE = {
-    "run-path": "run the script as PROGRAM; it then has an interpreter of its own",
     "numa-binding": "bind the workers with numactl or taskset and --no-python",
     "event-log-handler": "LOGLEVEL=INFO tells every change of state on stderr",
     "logs-specs": "--log-dir, --redirects and --tee choose the files",
@@ -258,7 +258,7 @@ UNAVAILABLE = {
     "duplicate-stderr-filters": "search the files that --tee and --log-dir leave",
 }
 # What these already do here may be said.
-HARMLESS = {"run-path": "0", "event-log-handler": "null", "logs-specs": "default"}
+HARMLESS = {"event-log-handler": "null", "logs-specs": "default"}
 
 GROUPS = (
     ("Workers", _WORKERS),
@@ -269,10 +269,7 @@ GROUPS = (
 
 OPTIONS: tuple[Option, ...] = tuple(
     [option for _, group in GROUPS for option in group]
-    + [
-        Option(name, "" if name == "run-path" else "VALUE", "", default=HARMLESS.get(name, ""))
-        for name in UNAVAILABLE
-    ]
+    + [Option(name, "VALUE", "", default=HARMLESS.get(name, "")) for name in UNAVAILABLE]
 )
 BY_NAME = {option.name: option for option in OPTIONS}
 BY_VARIABLE = {option.variable: option for option in OPTIONS}

@@ -18,14 +18,13 @@ from elastic.cli import command_line, entrypoint, nodes
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import LaunchConfig, NodeConfig
 from elastic.cli.values import integer
-from elastic.constants import DEFAULT_LINE_PREFIX, NOTICE
+from elastic.constants import DEFAULT_LINE_PREFIX, NOTICE, START_METHODS
 from elastic.errors import ConfigError
-from elastic.multiprocessing.logs import LogsSpecs, Std, parse_ranks
+from elastic.multiprocessing.logs import LogOptions, Std, parse_ranks
 from elastic.text import is_number, seconds
 
 DEFAULT_SHUTDOWN_TIMEOUT_S = 30.0
 DEFAULT_ROLE = "default"
-START_METHODS = ("spawn", "fork", "forkserver")
 
 T = TypeVar("T")
 
@@ -169,7 +168,7 @@ def _signals(line: CommandLine) -> tuple[int, ...]:
     return tuple(int(number) for number in numbers)
 
 
-def _logs(line: CommandLine, nproc: int) -> LogsSpecs:
+def _logs(line: CommandLine, nproc: int) -> LogOptions:
     log_dir = line.text("log-dir")
     redirects, tee = (_streams(line, name, nproc) for name in ("redirects", "tee"))
     ranks = None
@@ -180,7 +179,7 @@ def _logs(line: CommandLine, nproc: int) -> LogsSpecs:
         except ConfigError as error:
             raise ConfigError(f"{origin}: {error}") from error
         _check_ranks(ranks, nproc, origin)
-    logs = LogsSpecs(None, redirects, tee, ranks)
+    logs = LogOptions(None, redirects, tee, ranks)
     if log_dir == os.devnull:  # torchrun's way to say: no files
         if logs.writes_any:
             raise ConfigError(

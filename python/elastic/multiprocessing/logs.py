@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntFlag
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from elastic.errors import ConfigError
 
@@ -43,7 +43,7 @@ def _is_rank(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
 
-class LogsSpecs(NamedTuple):
+class LogOptions(NamedTuple):
     """Where workers' output goes; by local rank where a mapping is given."""
 
     log_dir: str | None = None
@@ -55,27 +55,45 @@ class LogsSpecs(NamedTuple):
     @property
     def redirects_any(self) -> bool:
         """Whether output of somebody is to be found in files alone."""
-        return _any(self.redirects)
+        return is_any(self.redirects)
 
     @property
     def writes_any(self) -> bool:
-        return _any(self.redirects) or _any(self.tee)
+        return is_any(self.redirects) or is_any(self.tee)
 
     def target(self, local_rank: int, stream: Std) -> str:
         """What becomes of one stream: "inherit", "file", "tee" or "discard"."""
-        tee = stream in _of(self.tee, local_rank)
-        file = tee or stream in _of(self.redirects, local_rank)
+        tee = stream in of_rank(self.tee, local_rank)
+        file = tee or stream in of_rank(self.redirects, local_rank)
         heard = self.local_ranks_filter is None or local_rank in self.local_ranks_filter
         if not file:
             return "inherit" if heard else "discard"
         return "tee" if tee and heard else "file"
 
 
-def _of(streams: Std | Mapping[int, Std], local_rank: int) -> Std:
+class ProvidesLogOptions(Protocol):
+    """``DefaultLogsSpecs`` does; a plug-in that only has ``reify`` does not."""
+
+    def options(self) -> LogOptions: ...
+
+
+def log_options(given: LogOptions | ProvidesLogOptions | None) -> LogOptions:
+    """What the native agent needs of either form."""
+    if given is None or isinstance(given, LogOptions):
+        return given or LogOptions()
+    if not hasattr(given, "options"):
+        raise ConfigError(
+            f"the native agent cannot use the log files of {type(given).__name__}: "
+            "use DefaultLogsSpecs, or HandlerElasticAgent"
+        )
+    return given.options()
+
+
+def of_rank(streams: Std | Mapping[int, Std], local_rank: int) -> Std:
     return streams if isinstance(streams, Std) else streams.get(local_rank, Std.NONE)
 
 
-def _any(streams: Std | Mapping[int, Std]) -> bool:
+def is_any(streams: Std | Mapping[int, Std]) -> bool:
     return bool(streams) if isinstance(streams, Std) else any(streams.values())
 
 

@@ -137,6 +137,11 @@ class DynamicRendezvousHandler(RendezvousHandler):
         self._client: _C.RendezvousClient | None = None
 
     @property
+    def native_options(self) -> _C.RendezvousOptions:
+        """What an agent of elastic's needs to join with a membership of its own."""
+        return self._options
+
+    @property
     def settings(self) -> RendezvousSettings:
         return self._settings
 

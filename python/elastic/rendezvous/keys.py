@@ -52,7 +52,7 @@ class Keys(NamedTuple):
 
 def read(text: str, origin: str, backend: str, is_ours: bool) -> Keys:
     """Reads ``KEY=VALUE,...`` for a backend; the last of several values of a key counts."""
-    return read_values(_split(text, origin), origin, backend, is_ours)
+    return read_values(split(text, origin), origin, backend, is_ours)
 
 
 def read_values(given: Mapping[str, str], origin: str, backend: str, is_ours: bool) -> Keys:
@@ -88,7 +88,8 @@ def read_values(given: Mapping[str, str], origin: str, backend: str, is_ours: bo
     )
 
 
-def _split(text: str, origin: str) -> dict[str, str]:
+def split(text: str, origin: str) -> dict[str, str]:
+    """The keys and values of ``KEY=VALUE,...``, unchecked."""
     given = {}
     for item in text.split(",") if text else ():
         key, equals, value = (part.strip() for part in item.partition("="))

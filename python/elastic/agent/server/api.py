@@ -6,16 +6,17 @@ The names are those of ``torch.distributed.elastic``.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elastic import _C
 from elastic.errors import ConfigError
-from elastic.multiprocessing.logs import LogsSpecs, Std
+from elastic.multiprocessing.logs import LogOptions, Std
 from elastic.text import substitute
 
 if TYPE_CHECKING:
+    from elastic.multiprocessing.calls import FunctionCalls
     from elastic.multiprocessing.errors.evidence import ProcessFailure
 
 
@@ -36,21 +37,43 @@ class WorkerState(str, Enum):
 
 
 class WorkerSpec(NamedTuple):
-    """What one agent runs. ``${local_rank}`` is replaced in ``entrypoint`` and ``args``."""
+    """What one agent runs: a program, or a function that is called in a process of its own.
+
+    ``${local_rank}`` is replaced in a program and in ``args`` that are text.
+    """
 
     role: str
     local_world_size: int
-    entrypoint: str  # a program; searched in PATH if it has no slash
-    args: tuple[str, ...] = ()
-    run_id: str = "none"
+    rdzv_handler: Any = None  # None: the agent's own `rendezvous`, or a job of one node
+    fn: Callable[..., Any] | None = None  # torch's older name for a function as entry point
+    entrypoint: Callable[..., Any] | str | None = None  # a program is searched in PATH
+    args: tuple[Any, ...] = ()
     max_restarts: int = 3  # of the job, on whichever node
+    monitor_interval: float = 0.1  # no effect on LocalElasticAgent, which does not poll
     master_port: int | None = None  # None: a free one in each round
     master_addr: str | None = None
     local_addr: str | None = None
+    event_log_handler: str = "null"
+    numa_options: Any = None
+    duplicate_stdout_filters: list[str] | None = None
+    duplicate_stderr_filters: list[str] | None = None
     virtual_local_rank: bool = False
+    run_id: str | None = None  # None: the handler's
+
+    def what(self) -> Callable[..., Any] | str | None:
+        """The entry point, by whichever name it was given."""
+        return self.entrypoint if self.entrypoint is not None else self.fn
+
+    def job_id(self) -> str:
+        if self.run_id is not None:
+            return self.run_id
+        return str(self.rdzv_handler.get_run_id()) if self.rdzv_handler is not None else "none"
 
     def get_entrypoint_name(self) -> str:
-        return os.path.basename(self.entrypoint)
+        entry = self.what()
+        if isinstance(entry, str):
+            return os.path.basename(entry)
+        return str(getattr(entry, "__qualname__", entry))
 
 
 class Worker:
@@ -66,7 +89,7 @@ class Worker:
         world_size: int = -1,
         role_world_size: int = -1,
     ) -> None:
-        self.id: int | None = None
+        self.id: Any = None
         self.local_rank = local_rank
         self.global_rank = global_rank
         self.role_rank = role_rank
@@ -84,6 +107,7 @@ class WorkerGroup:
         "master_port",
         "spec",
         "state",
+        "store",
         "workers",
     )
 
@@ -92,6 +116,7 @@ class WorkerGroup:
         self.workers = [Worker(rank) for rank in range(spec.local_world_size)]
         self.group_rank: int | None = None
         self.group_world_size: int | None = None
+        self.store: Any = None  # of the round, where a rendezvous handler gave one
         self.state = WorkerState.INIT
         self.master_addr: str | None = None
         self.master_port: int | None = None
@@ -101,14 +126,14 @@ class RunResult(NamedTuple):
     """How a run ended. ``failures`` are this node's by global rank, the first one first."""
 
     state: WorkerState
-    return_values: Mapping[int, object]
-    failures: Mapping[int, ProcessFailure]
-    exit_code: int  # the same on all nodes that heard how the job ended
-    message: str  # one sentence; "" on success
-    run_id: str
-    restart_count: int
-    max_restarts: int
-    stopped: tuple[int, ...]  # ranks that the agent stopped in the last round
+    return_values: Mapping[int, Any] = {}  # by global rank; None for a program
+    failures: Mapping[int, ProcessFailure] = {}
+    exit_code: int = 0  # the same on all nodes that heard how the job ended
+    message: str = ""  # one sentence; "" on success
+    run_id: str = ""
+    restart_count: int = 0
+    max_restarts: int = 0
+    stopped: tuple[int, ...] = ()  # ranks that the agent stopped in the last round
     # As every node is told. None: the job has one node, or this one ended without it.
     job: _C.JobResult | None = None
 
@@ -118,9 +143,7 @@ class RunResult(NamedTuple):
 
 def check(spec: WorkerSpec, shutdown_timeout: float) -> None:
     """Refuses what cannot be, with the field's name."""
-    if not isinstance(spec.entrypoint, str):
-        raise ConfigError("functions as entry points are not available yet; name a program")
-    if not spec.entrypoint:
+    if not spec.what():
         raise ConfigError("the entry point is empty")
     if spec.local_world_size < 1:
         raise ConfigError(f"local_world_size is {spec.local_world_size}: expected 1 or more")
@@ -133,7 +156,7 @@ def check(spec: WorkerSpec, shutdown_timeout: float) -> None:
 
 
 def templates(
-    spec: WorkerSpec, logs: LogsSpecs, environment: Mapping[str, str]
+    spec: WorkerSpec, logs: LogOptions, environment: Mapping[str, str], calls: FunctionCalls | None
 ) -> list[_C.WorkerTemplate]:
     targets = {
         "inherit": _C.StreamTarget.INHERIT,
@@ -141,15 +164,36 @@ def templates(
         "tee": _C.StreamTarget.TEE,
         "discard": _C.StreamTarget.DISCARD,
     }
+    entry = spec.what()
+    words = () if callable(entry) else (str(entry), *map(str, spec.args))
     return [
         _C.WorkerTemplate(
-            [substitute(word, rank) for word in (spec.entrypoint, *spec.args)],
+            calls.argv(rank) if calls else [substitute(word, rank) for word in words],
             env=_virtual(rank, environment) if spec.virtual_local_rank else {},
             stdout_target=targets[logs.target(rank, Std.OUT)],
             stderr_target=targets[logs.target(rank, Std.ERR)],
         )
         for rank in range(spec.local_world_size)
     ]
+
+
+def function_calls(spec: WorkerSpec) -> FunctionCalls | None:
+    """The calls of a function by local rank; None if the entry point is a program.
+
+    Raises ConfigError for what cannot be pickled.
+    """
+    entry = spec.what()
+    if not callable(entry):
+        return None
+    from elastic.multiprocessing.calls import FunctionCalls
+
+    ranks = range(spec.local_world_size)
+    args = {rank: tuple(_substituted(arg, rank) for arg in spec.args) for rank in ranks}
+    return FunctionCalls(entry, args)
+
+
+def _substituted(arg: Any, local_rank: int) -> Any:
+    return substitute(arg, local_rank) if isinstance(arg, str) else arg
 
 
 def _virtual(local_rank: int, environment: Mapping[str, str]) -> dict[str, str]:

@@ -15,10 +15,11 @@ import logging
 import re
 import signal
 import time
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from elastic import _C
+from elastic import _C, _environment
 from elastic._host import cgroup
 from elastic.agent.server.api import (
     RunResult,
@@ -27,11 +28,12 @@ from elastic.agent.server.api import (
     WorkerSpec,
     WorkerState,
     check,
+    function_calls,
     templates,
 )
-from elastic.constants import DEFAULT_LINE_PREFIX, LOOPBACK, NOTICE
+from elastic.constants import DEFAULT_LINE_PREFIX, LOOPBACK, NOTICE, START_METHODS
 from elastic.errors import ConfigError, ElasticError
-from elastic.multiprocessing.logs import LogsSpecs
+from elastic.multiprocessing.logs import LogOptions, ProvidesLogOptions, log_options
 
 if TYPE_CHECKING:
     from elastic.multiprocessing.errors.evidence import ProcessFailure
@@ -51,24 +53,27 @@ class LocalElasticAgent:
     def __init__(
         self,
         spec: WorkerSpec,
-        logs_specs: LogsSpecs | None = None,
-        *,
-        environment: Mapping[str, str],
-        log_line_prefix_template: str = DEFAULT_LINE_PREFIX,
+        logs_specs: LogOptions | ProvidesLogOptions | None = None,
+        start_method: str = "spawn",
+        exit_barrier_timeout: float | None = None,
+        log_line_prefix_template: str | None = None,
         shutdown_timeout: float = 30.0,
+        *,
+        environment: Mapping[str, str] | None = None,
         restart_backoff: float = 1.0,
         failure_grace: float | None = None,
         start_timeout: float = 60.0,
         stop_scope: str = "group",
-        exit_barrier_timeout: float | None = None,
         rendezvous: _C.RendezvousOptions | None = None,
         worker_ports: tuple[int, int] = (0, 0),
         share_store: bool = True,
         capture_stderr: bool = True,
         become_subreaper: bool = False,
     ) -> None:
-        """``environment`` is all that workers inherit, as a rule what this process has.
+        """``environment`` is all that workers inherit; None: what this process has.
 
+        ``start_method`` is checked and has no other effect: a function is called in a new process
+        with an interpreter of its own, as with spawn.
         ``restart_backoff``: the delay before the second restart in a row of workers that failed
         within five seconds; it doubles each time, up to a minute; 0: no delay.
         ``failure_grace``: the shutdown timeout when a worker or a node failed; None: the same.
@@ -81,16 +86,28 @@ class LocalElasticAgent:
         ``capture_stderr``: pass on a stderr that workers inherit, and report its last lines.
         """
         check(spec, shutdown_timeout)
+        if start_method not in START_METHODS:
+            raise ConfigError(
+                f"start_method is {start_method!r}: expected one of {', '.join(START_METHODS)}"
+            )
+        if rendezvous is None and spec.rdzv_handler is not None:
+            rendezvous = _native_options(spec.rdzv_handler)
+            spec = spec._replace(local_addr=None)
+        if environment is None:
+            environment = _environment.inherited()
         if rendezvous is None:
             address = spec.master_addr or spec.local_addr or LOOPBACK
             rendezvous = _C.RendezvousOptions(local_addr=address)
         elif spec.master_addr or spec.local_addr:
             raise ConfigError("with `rendezvous`, that is where the node's address belongs")
-        logs = logs_specs or LogsSpecs()
+        logs = log_options(logs_specs)
+        self._calls = function_calls(spec)
+        if self._calls is not None:
+            weakref.finalize(self, self._calls.close)
         self._options = _C.AgentOptions(
-            templates(spec, logs, environment),
+            templates(spec, logs, environment, self._calls),
             env=dict(environment),
-            run_id=spec.run_id,
+            run_id=spec.job_id(),
             role=spec.role,
             max_restarts=spec.max_restarts,
             restart_backoff=restart_backoff,
@@ -104,7 +121,7 @@ class LocalElasticAgent:
             share_store=share_store,
             capture_stderr=capture_stderr,
             log_dir=logs.log_dir or "",
-            line_prefix=log_line_prefix_template,
+            line_prefix=log_line_prefix_template or DEFAULT_LINE_PREFIX,
             become_subreaper=become_subreaper,
             start_timeout=start_timeout,
         )
@@ -122,7 +139,7 @@ class LocalElasticAgent:
         self._killed: set[int] = set()  # ranks that needed SIGKILL to stop
         self._stop_grace = shutdown_timeout
 
-    def get_worker_group(self) -> WorkerGroup:
+    def get_worker_group(self, role: str = "default") -> WorkerGroup:
         return self._group
 
     def request_stop(self, signum: int) -> None:
@@ -139,10 +156,17 @@ class LocalElasticAgent:
         except ElasticError:  # only closed agents refuse: another thread's run has just ended
             return
 
-    def run(self) -> RunResult:
+    def run(self, role: str = "default") -> RunResult:
         if self._has_run:
             raise RuntimeError("an agent runs once")
         self._has_run = True
+        try:
+            return self._supervise()
+        finally:
+            if self._calls is not None:
+                self._calls.close()
+
+    def _supervise(self) -> RunResult:
         kills_before = cgroup.oom_kills()
         with _C.Agent(self._options) as native:
             # A handler that ran before the assignment could only leave its request.
@@ -263,16 +287,25 @@ class LocalElasticAgent:
                 exit_code = first.shell_code
         return RunResult(
             state=WorkerState[native.state.name],
-            return_values={},
+            return_values=self._return_values() if exit_code == 0 else {},
             failures=failures,
             exit_code=exit_code,
             message=native.message,
-            run_id=self._group.spec.run_id,
+            run_id=self._group.spec.job_id(),
             restart_count=self._round.restart_count if self._round else 0,
             max_restarts=self._group.spec.max_restarts,
             stopped=tuple(sorted(self._stopped)),
             job=None if self._is_alone else native.job,
         )
+
+    def _return_values(self) -> dict[int, object]:
+        calls, info = self._calls, self._round
+        if calls is None or info is None:
+            return {worker.global_rank: None for worker in self._group.workers}
+        return {
+            worker.global_rank: calls.value(worker.local_rank, info.round)
+            for worker in self._group.workers
+        }
 
     def _rank(self, event: _C.AgentEvent) -> int:
         return self._group.workers[event.local_rank].global_rank
@@ -280,8 +313,19 @@ class LocalElasticAgent:
     def _log(self, level: int, message: str, *values: object) -> None:
         number = self._round.round if self._round else 0
         state = self._group.state.value
-        context = f"run_id={self._group.spec.run_id} round={number} state={state} "
+        context = f"run_id={self._group.spec.job_id()} round={number} state={state} "
         logger.log(level, message, *values, extra={"context": context})
+
+
+def _native_options(handler: object) -> _C.RendezvousOptions:
+    from elastic.rendezvous.handlers import DynamicRendezvousHandler
+
+    if not isinstance(handler, DynamicRendezvousHandler):
+        raise ConfigError(
+            f"{type(handler).__name__} is not a rendezvous handler of elastic's own: "
+            "use HandlerElasticAgent"
+        )
+    return handler.native_options
 
 
 def _name(signum: int) -> str:

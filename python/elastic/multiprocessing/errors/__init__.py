@@ -5,13 +5,23 @@ from typing import TYPE_CHECKING
 from elastic import _lazy
 
 if TYPE_CHECKING:
+    from elastic.multiprocessing.errors.child_failed_error import ChildFailedError, record
+    from elastic.multiprocessing.errors.error_handler import ErrorHandler, get_error_handler
     from elastic.multiprocessing.errors.evidence import ProcessFailure
 
 __all__ = [
+    "ChildFailedError",
+    "ErrorHandler",
     "ProcessFailure",
+    "get_error_handler",
+    "record",
 ]
 
 _HOMES = {
+    "ChildFailedError": "elastic.multiprocessing.errors.child_failed_error",
+    "ErrorHandler": "elastic.multiprocessing.errors.error_handler",
     "ProcessFailure": "elastic.multiprocessing.errors.evidence",
+    "get_error_handler": "elastic.multiprocessing.errors.error_handler",
+    "record": "elastic.multiprocessing.errors.child_failed_error",
 }
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from elastic._C import WorkerFailure
@@ -20,9 +20,7 @@ TAIL_BYTES_MAX = 64 * 1024
 ERROR_FILE_BYTES_MAX = 4 * 1024 * 1024
 
 
-class ProcessFailure(NamedTuple):
-    """A worker that failed by itself, and the evidence."""
-
+class _Evidence(NamedTuple):
     rank: int
     local_rank: int
     pid: int
@@ -39,22 +37,56 @@ class ProcessFailure(NamedTuple):
     log_dir: str = ""  # "": its output went to no file that stays
     hint: str = ""
 
+
+class ProcessFailure(_Evidence):
+    """A worker that failed by itself, and the evidence.
+
+    It is made from what torch's class is made from; the error file is read at once.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls, local_rank: int, pid: int, exitcode: int, error_file: str = ""
+    ) -> ProcessFailure:
+        how = f"exited with code {exitcode}"
+        if exitcode < 0:
+            how = f"killed by signal {-exitcode} ({_signal_name(-exitcode)})"
+        known = _Evidence(
+            rank=local_rank,
+            local_rank=local_rank,
+            pid=pid,
+            exitcode=exitcode,
+            shell_code=128 - exitcode if exitcode < 0 else exitcode,
+            how=how,
+            timestamp=time.time(),
+            message=f"process {pid} was {how}" if exitcode < 0 else f"process {pid} {how}",
+        )
+        return _with_error_file(cls._make(known), error_file)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self)._make, (tuple(self),)
+
     def who(self) -> str:
         pid = f", pid {self.pid}" if self.pid > 0 else ""
         return f"rank {self.rank} (local rank {self.local_rank}{pid})"
 
     def signal_name(self) -> str:
         """As torch: the signal's name, or ``<N/A>``."""
-        import signal
-
-        try:
-            return signal.Signals(-self.exitcode).name
-        except ValueError:
-            return "<N/A>"
+        return _signal_name(-self.exitcode)
 
     def timestamp_isoformat(self) -> str:
         whole = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.timestamp))
         return f"{whole}.{int(self.timestamp % 1 * 1e6):06d}"
+
+
+def _signal_name(number: int) -> str:
+    import signal
+
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "<N/A>"
 
 
 def examine(
@@ -73,7 +105,7 @@ def examine(
 def _examine(failure: WorkerFailure, keeps_logs: bool, oom_kills: int | None) -> ProcessFailure:
     exited = failure.exit
     exit_time = time.time() - (time.monotonic() - exited.at)
-    examined = ProcessFailure(
+    known = _Evidence(
         rank=failure.rank,
         local_rank=failure.local_rank,
         pid=failure.pid,
@@ -86,7 +118,7 @@ def _examine(failure: WorkerFailure, keeps_logs: bool, oom_kills: int | None) ->
         log_dir=os.path.dirname(failure.stderr_path or failure.stdout_path) if keeps_logs else "",
         hint=_oom_hint(oom_kills) if exited.signal == _SIGKILL else "",
     )
-    return _with_error_file(examined, failure.error_file)
+    return _with_error_file(ProcessFailure._make(known), failure.error_file)
 
 
 _SIGKILL = 9

@@ -1,0 +1,223 @@
+"""Runs a function or a program on this node of a job, and returns the values by global rank.
+
+::
+
+    config = LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=4, rdzv_backend="c10d",
+                          rdzv_endpoint="localhost:0")
+    values = elastic_launch(config, train)("resnet", 0.1)  # {0: …, 1: …, 2: …, 3: …}
+
+Every value of ``start_method`` calls the function in a new interpreter, which the guardian starts
+and supervises like any worker. The module of the function is imported there.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from elastic import _environment
+from elastic.agent.server.api import WorkerSpec
+from elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from elastic.constants import COORDINATED
+from elastic.errors import ConfigError, ElasticError
+from elastic.multiprocessing.errors import ChildFailedError
+from elastic.multiprocessing.errors.signal_exception import SignalException
+from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs
+from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
+from elastic.text import is_loopback, split_endpoint
+
+if TYPE_CHECKING:
+    from elastic.agent.server.api import RunResult
+
+SHUTDOWN_TIMEOUT_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+
+
+class LaunchError(ElasticError):
+    """The job failed, and no worker of this node was the cause. ``exit_code`` is the job's."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+@dataclass
+class LaunchConfig:
+    """torch's fields in torch's order."""
+
+    min_nodes: int
+    max_nodes: int
+    nproc_per_node: int
+    logs_specs: LogsSpecs | None = None
+    run_id: str = ""
+    role: str = "default_role"
+    rdzv_endpoint: str = ""
+    rdzv_backend: str = "etcd"
+    rdzv_configs: dict[str, Any] = field(default_factory=dict)
+    rdzv_timeout: int = -1
+    max_restarts: int = 3
+    monitor_interval: float = 0.1
+    start_method: str = "spawn"
+    log_line_prefix_template: str | None = None
+    metrics_cfg: dict[str, str] = field(default_factory=dict)
+    local_addr: str | None = None
+    event_log_handler: str = "null"
+    numa_options: Any = None
+    signals_to_handle: str = "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
+    duplicate_stdout_filters: list[str] | None = None
+    duplicate_stderr_filters: list[str] | None = None
+    virtual_local_rank: bool = False
+    shutdown_timeout: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.rdzv_timeout != -1:
+            self.rdzv_configs["timeout"] = self.rdzv_timeout
+        elif not {"timeout", "join_timeout"} & self.rdzv_configs.keys():
+            self.rdzv_configs["timeout"] = 900
+        if self.logs_specs is None:
+            self.logs_specs = DefaultLogsSpecs()
+        if self.shutdown_timeout is None:
+            text = _environment.get(SHUTDOWN_TIMEOUT_VARIABLE, "30")
+            if not text.isdigit():
+                raise ConfigError(
+                    f"{SHUTDOWN_TIMEOUT_VARIABLE} is {text!r}: expected a number of seconds"
+                )
+            self.shutdown_timeout = int(text)
+        if self.shutdown_timeout < 0:
+            raise ConfigError(f"shutdown_timeout is {self.shutdown_timeout}: expected 0 or more")
+
+
+class elastic_launch:
+    """Launches an entry point on this node: ``elastic_launch(config, entrypoint)(*args)``.
+
+    The result has this node's global ranks; a program's value is None. Raises ChildFailedError if
+    a worker of this node failed, LaunchError if the job failed for another reason.
+    """
+
+    def __init__(
+        self,
+        config: LaunchConfig,
+        entrypoint: Callable[..., Any] | str | None,
+        health_check_server: Any = None,
+    ) -> None:
+        self._config = config
+        self._entrypoint = entrypoint
+        self._health_check_server = health_check_server
+
+    def __call__(self, *args: Any) -> dict[int, Any]:
+        return launch_agent(self._config, self._entrypoint, list(args), self._health_check_server)
+
+
+def launch_agent(
+    config: LaunchConfig,
+    entrypoint: Callable[..., Any] | str | None,
+    args: list[Any],
+    health_check_server: Any = None,
+) -> dict[int, Any]:
+    """One agent's run, from joining the rendezvous to the result."""
+    if health_check_server is not None:
+        health_check_server.start()
+    try:
+        return _launch(config, entrypoint, args)
+    finally:
+        if health_check_server is not None:
+            health_check_server.stop()
+
+
+def _launch(
+    config: LaunchConfig, entrypoint: Callable[..., Any] | str | None, args: list[Any]
+) -> dict[int, Any]:
+    handler = None
+    if not _is_single(config):
+        handler = get_rendezvous_handler(_parameters(config))
+    spec = WorkerSpec(
+        role=config.role,
+        local_world_size=config.nproc_per_node,
+        rdzv_handler=handler,
+        entrypoint=entrypoint,
+        args=tuple(args),
+        max_restarts=config.max_restarts,
+        monitor_interval=config.monitor_interval,
+        local_addr=config.local_addr,
+        virtual_local_rank=config.virtual_local_rank,
+        run_id=config.run_id or "none",
+    )
+    environment = _environment.inherited()
+    if "NCCL_ASYNC_ERROR_HANDLING" not in environment:
+        environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+    agent = LocalElasticAgent(
+        spec,
+        config.logs_specs,  # type: ignore[arg-type]
+        start_method=config.start_method,
+        log_line_prefix_template=config.log_line_prefix_template,
+        shutdown_timeout=float(config.shutdown_timeout or 0),
+        environment=environment,
+        share_store=environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1",
+    )
+    received: list[int] = []
+
+    def stop(number: int) -> None:
+        received.append(number)
+        agent.request_stop(number)
+
+    with _handled(config.signals_to_handle, stop):
+        result = agent.run(config.role)
+    check_result(spec.get_entrypoint_name(), result, received)
+    return dict(result.return_values)
+
+
+def check_result(name: str, result: RunResult, signals: Sequence[int]) -> None:
+    """Raises the exception that tells how a launch failed; ``signals``: those it received."""
+    if signals:
+        first = signal.Signals(signals[0])
+        raise SignalException(f"the launcher received {first.name} and stopped its workers", first)
+    if result.exit_code == 0:
+        return
+    if result.failures:
+        raise ChildFailedError(name, result.failures)
+    raise LaunchError(result.message, result.exit_code)
+
+
+def _is_single(config: LaunchConfig) -> bool:
+    """Whether no other node can take part: then none is waited for and no port is opened."""
+    if config.max_nodes != 1 or config.min_nodes != 1 or config.rdzv_backend not in COORDINATED:
+        return False
+    if config.rdzv_backend == "static" or not config.rdzv_endpoint:
+        return True
+    host, port = split_endpoint(config.rdzv_endpoint, "rdzv_endpoint")
+    return is_loopback(host) or port == "0"
+
+
+def _parameters(config: LaunchConfig) -> RendezvousParameters:
+    return RendezvousParameters(
+        backend=config.rdzv_backend,
+        endpoint=config.rdzv_endpoint,
+        run_id=config.run_id or "none",
+        min_nodes=config.min_nodes,
+        max_nodes=config.max_nodes,
+        local_addr=config.local_addr,
+        **config.rdzv_configs,
+    )
+
+
+@contextmanager
+def _handled(names: str, stop: Callable[[int], None]) -> Iterator[None]:
+    """Signals end the job in order while it runs; only a main thread can receive them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    saved = {}
+    for name in names.split(",") if names else ():
+        number = signal.Signals.__members__.get(name.strip())
+        if number is None:
+            raise ConfigError(f"signals_to_handle is {names!r}: there is no signal {name.strip()}")
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            saved[number] = signal.signal(number, lambda number, _: stop(number))
+    try:
+        yield
+    finally:
+        for number, handler in saved.items():
+            signal.signal(number, handler)

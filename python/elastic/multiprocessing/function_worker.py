@@ -1,0 +1,70 @@
+"""The program of a worker that calls a function. It is run by its path, with the call's path.
+
+Nothing of elastic is imported before the launcher's module search path is in place.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+
+def value_path(call_path: str, round_number: int) -> str:
+    return f"{call_path}.{round_number}"
+
+
+def main(call_path: str) -> None:
+    import pickle
+    from multiprocessing import process, spawn
+
+    with open(call_path, "rb") as file:
+        preparation = pickle.load(file)
+        process.current_process().authkey = preparation.pop("authkey")
+        # multiprocessing lets a __main__ be imported again only while this is set.
+        process.current_process()._inheriting = True  # type: ignore[attr-defined]
+        try:
+            spawn.prepare(preparation)
+            call = _call(file)
+        finally:
+            del process.current_process()._inheriting  # type: ignore[attr-defined]
+    value = call()
+    path = value_path(call_path, int(os.environ["ELASTIC_ROUND"]))
+    with open(f"{path}.partial", "wb") as file:
+        pickle.dump(value, file, pickle.HIGHEST_PROTOCOL)
+    os.replace(f"{path}.partial", path)
+
+
+def _call(file: Any) -> Any:
+    import pickle
+
+    function, args = pickle.load(file)
+    return lambda: function(*args)
+
+
+def _record_and_run(call_path: str) -> None:
+    """Runs the call; an exception goes to the error file and its traceback to stderr."""
+    try:
+        main(call_path)
+    except SystemExit as error:
+        if error.code not in (0, None):
+            raise
+    except Exception as error:
+        trace = error.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next  # frames of this file tell a user nothing
+        error = error.with_traceback(trace or error.__traceback__)
+        from elastic.multiprocessing.errors.error_handler import get_error_handler
+
+        get_error_handler().record_exception(error)
+        sys.excepthook(type(error), error, error.__traceback__)
+        raise SystemExit(1) from None
+
+
+if __name__ == "__main__":
+    import faulthandler
+
+    # The first entry is the folder of this file: its modules would hide others of the same names.
+    del sys.path[0]
+    faulthandler.enable()
+    _record_and_run(sys.argv[1])

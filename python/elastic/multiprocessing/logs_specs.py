@@ -1,0 +1,190 @@
+"""Where the output of processes goes, with torch's classes: one directory per start, kept.
+
+::
+
+    <log_dir>/<run id>_<random>/attempt_<restart count>/<local rank>/stdout.log, stderr.log
+                                                                     error.json
+                                                        filtered_stdout.log, filtered_stderr.log
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from elastic.errors import ConfigError
+from elastic.multiprocessing.errors.error_handler import ERROR_FILE_VARIABLE
+from elastic.multiprocessing.logs import LogOptions, Std, is_any, of_rank
+
+Streams = Std | Mapping[int, Std]
+_NOWHERE: Mapping[int, str] = {}
+
+
+class LogsDest(NamedTuple):
+    """Paths by local rank; "": the console."""
+
+    stdouts: Mapping[int, str] = _NOWHERE
+    stderrs: Mapping[int, str] = _NOWHERE
+    tee_stdouts: Mapping[int, str] = _NOWHERE
+    tee_stderrs: Mapping[int, str] = _NOWHERE
+    error_files: Mapping[int, str] = _NOWHERE
+    filtered_stdout: str = ""
+    filtered_stderr: str = ""
+
+
+class LogsSpecs(ABC):
+    """What a plug-in (entry points ``torchrun.logs_specs``) derives from."""
+
+    def __init__(
+        self,
+        log_dir: str | None = None,
+        redirects: Streams = Std.NONE,
+        tee: Streams = Std.NONE,
+        local_ranks_filter: set[int] | frozenset[int] | None = None,
+    ) -> None:
+        self._root_log_dir = log_dir
+        self._redirects = redirects
+        self._tee = tee
+        self._local_ranks_filter = local_ranks_filter
+
+    @abstractmethod
+    def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
+        """The paths for one start of processes whose variables are ``envs``, which it may change.
+
+        The error file of a process is passed as ``TORCHELASTIC_ERROR_FILE``.
+        """
+
+    @property
+    @abstractmethod
+    def root_log_dir(self) -> str:
+        """The directory below which all files are."""
+
+
+class DefaultLogsSpecs(LogsSpecs):
+    """The tree above. Without ``log_dir`` it is in a temporary directory, which is removed at the
+    end unless output went to files in it."""
+
+    def __init__(
+        self,
+        log_dir: str | None = None,
+        redirects: Streams = Std.NONE,
+        tee: Streams = Std.NONE,
+        local_ranks_filter: set[int] | frozenset[int] | None = None,
+    ) -> None:
+        exists = log_dir is not None and log_dir != os.devnull and os.path.exists(log_dir)
+        if log_dir is not None and exists and not os.path.isdir(log_dir):
+            raise NotADirectoryError(f"the log directory {log_dir} is not a directory")
+        super().__init__(log_dir, redirects, tee, local_ranks_filter)
+        self._run_log_dir: str | None = None
+
+    def options(self) -> LogOptions:
+        """As the native agent takes them."""
+        ranks = self._local_ranks_filter
+        writes = is_any(self._redirects) or is_any(self._tee)
+        log_dir = self._root_log_dir
+        if log_dir == os.devnull:
+            log_dir = None
+        elif log_dir is not None:
+            os.makedirs(log_dir, exist_ok=True)
+        elif writes:
+            log_dir = self.root_log_dir
+        return LogOptions(
+            log_dir, self._redirects, self._tee, frozenset(ranks) if ranks is not None else None
+        )
+
+    @property
+    def root_log_dir(self) -> str:
+        if self._root_log_dir is None:
+            self._root_log_dir = tempfile.mkdtemp(prefix="torchelastic_")
+            if not (is_any(self._redirects) or is_any(self._tee)):
+                weakref.finalize(self, shutil.rmtree, self._root_log_dir, ignore_errors=True)
+        return self._root_log_dir
+
+    def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
+        if not envs:
+            return LogsDest()
+        if self.root_log_dir == os.devnull:
+            for env in envs.values():
+                env[ERROR_FILE_VARIABLE] = ""
+            nowhere = dict.fromkeys(envs, "")
+            return LogsDest(
+                stdouts=self._consoles(envs), stderrs=self._consoles(envs), error_files=nowhere
+            )
+        attempt = self._attempt_dir(next(iter(envs.values())))
+        stdouts: dict[int, str] = {}
+        stderrs: dict[int, str] = {}
+        tee_stdouts: dict[int, str] = {}
+        tee_stderrs: dict[int, str] = {}
+        errors: dict[int, str] = {}
+        for rank, env in envs.items():
+            folder = os.path.join(attempt, str(rank))
+            os.makedirs(folder)
+            errors[rank] = env[ERROR_FILE_VARIABLE] = os.path.join(folder, "error.json")
+            for stream, name, paths, tees in (
+                (Std.OUT, "stdout.log", stdouts, tee_stdouts),
+                (Std.ERR, "stderr.log", stderrs, tee_stderrs),
+            ):
+                is_shown = self._is_shown(rank)
+                path = os.path.join(folder, name)
+                if stream in of_rank(self._tee, rank):
+                    paths[rank] = path
+                    if is_shown:
+                        tees[rank] = path
+                elif stream in of_rank(self._redirects, rank):
+                    paths[rank] = path
+                else:
+                    paths[rank] = "" if is_shown else os.devnull
+        return LogsDest(
+            stdouts,
+            stderrs,
+            tee_stdouts,
+            tee_stderrs,
+            errors,
+            os.path.join(attempt, "filtered_stdout.log"),
+            os.path.join(attempt, "filtered_stderr.log"),
+        )
+
+    def _is_shown(self, rank: int) -> bool:
+        return not self._local_ranks_filter or rank in self._local_ranks_filter
+
+    def _consoles(self, envs: Mapping[int, object]) -> dict[int, str]:
+        return {rank: "" if self._is_shown(rank) else os.devnull for rank in envs}
+
+    def _attempt_dir(self, env: Mapping[str, str]) -> str:
+        """A new directory; a start that was not a restart does not overwrite an earlier one."""
+        if self._run_log_dir is None:
+            run_id = env.get("TORCHELASTIC_RUN_ID", "none").replace(os.sep, "_")
+            os.makedirs(self.root_log_dir, exist_ok=True)
+            self._run_log_dir = os.path.abspath(
+                tempfile.mkdtemp(prefix=f"{run_id}_", dir=self.root_log_dir)
+            )
+        count = env.get("TORCHELASTIC_RESTART_COUNT", "0")
+        wanted = os.path.join(self._run_log_dir, f"attempt_{count}")
+        for number in range(1, 1_000_000):
+            path = wanted if number == 1 else f"{wanted}.{number}"
+            try:
+                os.mkdir(path)
+                return path
+            except FileExistsError:
+                continue
+        raise ConfigError(f"{self._run_log_dir} has too many directories")
+
+    def __repr__(self) -> str:
+        return (
+            f"DefaultLogsSpecs(root_log_dir={self._root_log_dir}, redirects={self._redirects}, "
+            f"tee={self._tee}, local_ranks_filter={self._local_ranks_filter})"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, DefaultLogsSpecs):
+            return False
+        mine = (self._root_log_dir, self._redirects, self._tee, self._local_ranks_filter)
+        theirs = (other._root_log_dir, other._redirects, other._tee, other._local_ranks_filter)
+        return mine == theirs
+
+    __hash__ = None  # type: ignore[assignment]

@@ -1,0 +1,45 @@
+"""Functions that tests launch in workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Any
+
+
+def rank_and(*args: Any) -> tuple[Any, ...]:
+    return (int(os.environ["RANK"]), *args)
+
+
+def fail_on_rank_1(text: str) -> str:
+    if os.environ["RANK"] == "1":
+        raise ValueError(text)
+    while True:
+        signal.pause()
+
+
+def fail_in_round_0() -> str:
+    if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+        raise ValueError("first attempt")
+    return os.environ["TORCHELASTIC_RESTART_COUNT"]
+
+
+def send_and_wait(queue: Any, lock: Any, event: Any) -> bool:
+    with lock:
+        queue.put(int(os.environ["RANK"]))
+    return bool(event.wait(60))
+
+
+def all_reduce() -> float:
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo")
+    value = torch.ones(1) * dist.get_rank()
+    dist.all_reduce(value)
+    dist.destroy_process_group()
+    return float(value)
+
+
+def exit_with(code: int) -> None:
+    raise SystemExit(code)

@@ -1,0 +1,264 @@
+"""Functions and programs that a Python program launches by ``elastic.launcher``."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import launch_functions
+import pytest
+from elastic import ConfigError
+from elastic.launcher import LaunchConfig, elastic_launch
+from elastic.launcher.api import LaunchError
+from elastic.multiprocessing import ChildFailedError, DefaultLogsSpecs, Std
+from launching import DEADLINE_S, assert_all_gone, clean_environment
+from rendezvous_nodes import free_port
+
+
+def config(nproc: int = 2, **more: Any) -> LaunchConfig:
+    fields: dict[str, Any] = {
+        "run_id": "functions",
+        "rdzv_backend": "c10d",
+        "rdzv_endpoint": "localhost:0",
+        "max_restarts": 0,
+    }
+    return LaunchConfig(1, 1, nproc, **(fields | more))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Every launch removes its temporary files."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    yield
+    assert os.listdir(folder) == []
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+def test_values_are_returned_by_global_rank(method: str) -> None:
+    got = elastic_launch(config(3, start_method=method), launch_functions.rank_and)("a", {"b": 1})
+    assert got == {rank: (rank, "a", {"b": 1}) for rank in range(3)}
+
+
+def test_local_rank_is_replaced_in_text_arguments() -> None:
+    got = elastic_launch(config(), launch_functions.rank_and)("part ${local_rank}", 7)
+    assert got == {0: (0, "part 0", 7), 1: (1, "part 1", 7)}
+
+
+def test_a_program_returns_none_for_each_rank() -> None:
+    assert elastic_launch(config(), "/bin/true")() == {0: None, 1: None}
+
+
+def test_the_childs_traceback_reaches_the_caller(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ChildFailedError) as caught:
+        elastic_launch(config(), launch_functions.fail_on_rank_1)("no such data")
+    rank, failure = caught.value.get_first_failure()
+    assert (rank, failure.local_rank, failure.exitcode) == (1, 1, 1)
+    assert failure.message == "ValueError: no such data"
+    assert "in fail_on_rank_1" in failure.traceback
+    assert "function_worker" not in failure.traceback
+    assert "ValueError: no such data" in str(caught.value)
+    assert list(caught.value.failures) == [1]  # rank 0 was stopped, which is no failure
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (again.name, again.failures) == (caught.value.name, caught.value.failures)
+    assert "ValueError: no such data" in capfd.readouterr().err
+
+
+def test_restarted_functions_return_the_values_of_the_last_round() -> None:
+    launched = elastic_launch(config(max_restarts=1), launch_functions.fail_in_round_0)
+    assert launched() == {0: "1", 1: "1"}
+
+
+def test_system_exit_with_0_returns_none_and_other_codes_fail() -> None:
+    assert elastic_launch(config(1), launch_functions.exit_with)(0) == {0: None}
+    with pytest.raises(ChildFailedError) as caught:
+        elastic_launch(config(1), launch_functions.exit_with)(7)
+    assert caught.value.get_first_failure()[1].exitcode == 7
+
+
+def test_queues_locks_and_events_of_the_spawn_context_are_passed() -> None:
+    spawn = multiprocessing.get_context("spawn")
+    queue, lock, event = spawn.Queue(), spawn.Lock(), spawn.Event()
+    received = []
+
+    def answer() -> None:
+        received.extend([queue.get(timeout=DEADLINE_S), queue.get(timeout=DEADLINE_S)])
+        event.set()
+
+    reader = threading.Thread(target=answer)
+    reader.start()
+    got = elastic_launch(config(), launch_functions.send_and_wait)(queue, lock, event)
+    reader.join()
+    assert got == {0: True, 1: True}
+    assert sorted(received) == [0, 1]
+
+
+def test_closures_and_lambdas_are_called_by_value() -> None:
+    pytest.importorskip("cloudpickle")
+    added = 5
+    assert elastic_launch(config(), lambda value: value + added)(3) == {0: 8, 1: 8}
+
+
+def test_closures_can_use_queues_of_the_spawn_context() -> None:
+    pytest.importorskip("cloudpickle")
+    queue = multiprocessing.get_context("spawn").SimpleQueue()
+    assert elastic_launch(config(1), lambda: queue.put("from a closure"))() == {0: None}
+    assert queue.get() == "from a closure"
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        (lambda: threading.Lock(), "cannot pickle '_thread.lock' object"),
+        (lambda: multiprocessing.get_context("fork").Lock(), "created in a fork context"),
+        (lambda: multiprocessing.get_context("spawn").Pipe()[0], r"use .*Pipe\(duplex=False\)"),
+    ],
+)
+def test_what_cannot_be_pickled_is_one_error_before_anything_starts(
+    argument: Any, said: str
+) -> None:
+    with pytest.raises(
+        ConfigError, match=f"rank_and and its arguments cannot be pickled: .*{said}"
+    ):
+        elastic_launch(config(), launch_functions.rank_and)(argument())
+
+
+def test_ranks_of_functions_reduce_with_torch() -> None:
+    pytest.importorskip("torch")
+    assert elastic_launch(config(3), launch_functions.all_reduce)() == dict.fromkeys(range(3), 3.0)
+
+
+def test_two_nodes_return_their_own_ranks() -> None:
+    endpoint = f"127.0.0.1:{free_port()}"
+    both = LaunchConfig(2, 2, 2, run_id="two", rdzv_backend="c10d", rdzv_endpoint=endpoint)
+    with ThreadPoolExecutor() as pool:
+        nodes = [
+            pool.submit(elastic_launch(both, launch_functions.rank_and), "x") for _ in range(2)
+        ]
+        values = [node.result(DEADLINE_S) for node in nodes]
+    assert sorted(len(part) for part in values) == [2, 2]
+    assert values[0] | values[1] == {rank: (rank, "x") for rank in range(4)}
+
+
+def test_a_node_without_a_failure_of_its_own_raises_the_jobs_error() -> None:
+    port = free_port()
+    alone = config(1, rdzv_endpoint=f"127.0.0.1:{port}", rdzv_configs={"join_timeout": "0.2"})
+    alone.min_nodes = alone.max_nodes = 2
+    with pytest.raises(LaunchError) as caught:
+        elastic_launch(alone, launch_functions.rank_and)()
+    assert caught.value.exit_code == 75
+
+
+def test_output_goes_to_the_files_of_logs_specs(tmp_path: Path) -> None:
+    specs = DefaultLogsSpecs(str(tmp_path / "logs"), redirects=Std.OUT)
+    elastic_launch(config(logs_specs=specs), "/bin/echo")("hello ${local_rank}")
+    files = {path.parent.name: path.read_text() for path in tmp_path.rglob("stdout.log")}
+    assert files == {"0": "hello 0\n", "1": "hello 1\n"}
+
+
+PROGRAM = """
+import os, sys
+from elastic.launcher import LaunchConfig, elastic_launch
+
+def square(value):
+    return value * value + int(os.environ["RANK"])
+
+config = LaunchConfig(1, 1, 2, rdzv_backend="c10d", rdzv_endpoint="localhost:0")
+if __name__ == "__main__":
+    print(elastic_launch(config, square)(3))
+"""
+
+
+@pytest.mark.parametrize("how", ["stdin", "-c", "file"])
+def test_functions_of_main_are_launched_from_a_file_and_without_one(
+    how: str, tmp_path: Path
+) -> None:
+    if how != "file":
+        pytest.importorskip("cloudpickle")
+    script = tmp_path / "main_script.py"
+    script.write_text(PROGRAM)
+    words = {"stdin": ["-"], "-c": ["-c", PROGRAM], "file": [str(script)]}[how]
+    environ = clean_environment()
+    done = subprocess.run(
+        [sys.executable, *words],
+        input=PROGRAM if how == "stdin" else None,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("{0: 9, 1: 10}\n", 0), done.stderr
+    assert_all_gone(environ)
+
+
+STOPPED = """
+import os, signal, sys
+from elastic.launcher import LaunchConfig, elastic_launch
+from elastic.multiprocessing import SignalException
+
+def wait(parent):
+    os.kill(parent, signal.SIGTERM)
+    signal.pause()
+
+if __name__ == "__main__":
+    config = LaunchConfig(1, 1, 1, rdzv_backend="c10d", rdzv_endpoint="localhost:0")
+    try:
+        elastic_launch(config, wait)(os.getpid())
+    except SignalException as error:
+        print(error.sigval.name, signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
+"""
+
+
+def test_a_signal_stops_the_functions_and_is_raised(tmp_path: Path) -> None:
+    script = tmp_path / "stopped.py"
+    script.write_text(STOPPED)
+    environ = clean_environment()
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env=environ, capture_output=True, text=True, timeout=DEADLINE_S, check=False,
+    )  # fmt: skip
+    assert (done.stdout, done.returncode) == ("SIGTERM True\n", 0), done.stderr
+    assert_all_gone(environ)
+
+
+def test_record_passes_the_childs_error_to_the_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from elastic.multiprocessing.errors import record
+
+    path = tmp_path / "mine.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(path))
+    with pytest.raises(ChildFailedError):
+        record(elastic_launch(config(), launch_functions.fail_on_rank_1))("why")
+    message = json.loads(path.read_text())["message"]
+    assert (message["message"], message["errorCode"]) == ("ValueError: why", 1)
+
+
+def test_importing_elastic_loads_none_of_it() -> None:
+    code = (
+        "import sys, elastic; "
+        "print([m for m in sys.modules if m.startswith(('elastic.', 'multiprocessing'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['elastic._lazy']"
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert elastic_launch(config(1), "/bin/sh")("-c", "kill -HUP $$") == {0: None}
+    finally:
+        signal.signal(signal.SIGHUP, before)
