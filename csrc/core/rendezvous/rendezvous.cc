@@ -92,7 +92,7 @@ void RendezvousMachine::step(const RendezvousEvent& event, Instant now,
 
 NodeRow RendezvousMachine::row_of(const NodeId& id) const {
   const Node* node = find(id);
-  if (phase_ == RendezvousPhase::kClosed) {
+  if (is_closed()) {
     return node == nullptr ? NodeRow::kAbsentClosed : NodeRow::kPresentClosed;
   }
   if (node == nullptr) return NodeRow::kAbsent;
@@ -112,7 +112,7 @@ std::optional<Response> RendezvousMachine::respond(const NodeId& id, NodeMessage
   if (node != nullptr && message != NodeMessage::kSessionLost) record_activity(*node);
   Response response = response_to(row, message);
   // I5: what is said under another round changes nothing.
-  const bool is_stale = round && *round != record_.round;
+  const bool is_stale = round && *round != round_.record.round;
   if (is_stale && row != NodeRow::kAbsent && row != NodeRow::kAbsentClosed) {
     response = Response::kSupersede;
   }
@@ -123,7 +123,7 @@ std::optional<Response> RendezvousMachine::respond(const NodeId& id, NodeMessage
       if (message != NodeMessage::kGone || !has_left(id)) send_evicted(id);
       return std::nullopt;
     case Response::kSendResult: emit(rdzv::Closed{id, result_}); return std::nullopt;
-    case Response::kSupersede: emit(rdzv::Superseded{id, record_.round}); return std::nullopt;
+    case Response::kSupersede: emit(rdzv::Superseded{id, round_.record.round}); return std::nullopt;
     case Response::kResend: send_waiting(*node); return std::nullopt;
     case Response::kAlive:
     case Response::kIgnore: return std::nullopt;
@@ -144,7 +144,7 @@ void RendezvousMachine::on(const rdzv::Join& event) {
   highest_seen_ = std::max(highest_seen_, event.node.highest_round);
   const auto response = respond(event.node.id, NodeMessage::kJoin);
   if (!response) return;
-  if (phase_ == RendezvousPhase::kClosed) {
+  if (is_closed()) {
     emit(rdzv::Closed{event.node.id, result_});
   } else if (is_crossing) {
     remind(event.node.id, event.node.highest_round, now_, out_);
@@ -159,7 +159,7 @@ void RendezvousMachine::on(const rdzv::Join& event) {
 // for nothing more than that round, and says nothing about its workers.
 bool RendezvousMachine::is_sent_too_early(const NodeInfo& info) const {
   if (const Node* node = find(info.id)) {
-    return node->phase == NodePhase::kWorking && info.highest_round < record_.round;
+    return node->phase == NodePhase::kWorking && info.highest_round < round_.record.round;
   }
   const FormerNode* known = former_node(info.id);
   return known != nullptr && known->lost && info.highest_round < known->round;
@@ -191,7 +191,7 @@ void RendezvousMachine::on(const rdzv::Done& event) {
   finish(*find(event.node));
   advance();
   const Node* node = find(event.node);
-  if (phase_ != RendezvousPhase::kClosed && node->phase == NodePhase::kDone) send_waiting(*node);
+  if (!is_closed() && node->phase == NodePhase::kDone) send_waiting(*node);
 }
 
 void RendezvousMachine::on(const rdzv::Leave& event) {
@@ -232,7 +232,7 @@ void RendezvousMachine::on(const rdzv::Tick&) {
                                  duration_text(settings_.reconnect_grace)
                            : "no sign of life for " + duration_text(loss.silence));
   }
-  if (phase_ == RendezvousPhase::kClosed) return;
+  if (is_closed()) return;
   check_node_deadlines();
   check_timers();
   advance();
@@ -241,7 +241,7 @@ void RendezvousMachine::on(const rdzv::Tick&) {
 void RendezvousMachine::on(const rdzv::ClockGap& event) {
   if (!liveness_.add_gap(event.gap)) return;
   const Instant began = now_ - event.gap;
-  for (SharedInstant& timer : timers_) {
+  for (SharedInstant& timer : round_.timers) {
     if (timer.at > began) timer.at = add_saturating(timer.at, event.gap);
   }
   for (auto& [id, node] : nodes_) node.deadline.at = add_saturating(node.deadline.at, event.gap);
@@ -262,10 +262,10 @@ std::vector<NodeId> RendezvousMachine::overdue_nodes() {
   deadline_check_ = Instant::max();
   for (auto& [id, node] : nodes_) {
     const bool is_joining = node.phase == NodePhase::kJoined;
-    if (is_joining && !is_first_) node.deadline = {};
+    if (is_joining && !round_.is_first) node.deadline = {};
     if (node.is_awaited) continue;  // heard() looks at it again
     // With enough nodes the last call ends the wait; without them it is looked at again.
-    if (node.deadline.at <= now_ && !(is_joining && tally_.joined >= settings_.min_nodes)) {
+    if (node.deadline.at <= now_ && !(is_joining && round_.tally.joined >= settings_.min_nodes)) {
       overdue.push_back(id);
     } else if (node.deadline.at > now_) {
       deadline_check_ = std::min(deadline_check_, node.deadline.at);
@@ -279,7 +279,7 @@ void RendezvousMachine::check_node_deadlines() {
   for (auto overdue = overdue_nodes(); !overdue.empty(); overdue = overdue_nodes()) {
     for (const NodeId& id : overdue) {
       const Node* node = find(id);
-      if (phase_ == RendezvousPhase::kClosed || node == nullptr) return;
+      if (is_closed() || node == nullptr) return;
       expire_node(*node);
     }
   }
@@ -302,44 +302,39 @@ void RendezvousMachine::expire_node(const Node& node) {
   }
 }
 
-bool RendezvousMachine::is_due(Timer timer) {
-  if (at(timer) > now_) return false;
-  disarm(timer);
-  return true;
-}
-
 void RendezvousMachine::check_timers() {
-  if (phase_ == RendezvousPhase::kClosed) return;
-  if (is_due(Timer::kRebuild)) {
+  if (is_closed()) return;
+  if (round_.take_due(Timer::kRebuild, now_)) {
     mark_missing_lost("did not resume within " + duration_text(settings_.store_grace));
   }
-  if (phase_ == RendezvousPhase::kForming && is_due(Timer::kVerdict)) check_verdict();
-  if (phase_ == RendezvousPhase::kForming && is_due(Timer::kBelowMinNodes)) {
+  if (phase() == RendezvousPhase::kForming && round_.take_due(Timer::kVerdict, now_))
+    check_verdict();
+  if (phase() == RendezvousPhase::kForming && round_.take_due(Timer::kBelowMinNodes, now_)) {
     JobResult result;
     result.outcome = JobOutcome::kFailed;
     result.cause = JobCause::kTooFewNodes;
-    result.lost = lost_names();
-    for (const RoundMember& member : members_) {
+    result.lost = round_.lost_names();
+    for (const RoundMember& member : round_.members) {
       if (member.fate != MemberFate::kPresent) result.node = member.name;
     }
-    result.message = describe_state(now_, false) + "; gave up after " +
-                     duration_text(settings_.join_timeout) +
-                     (end_.reason.empty() ? "" : "; the last round ended because " + end_.reason);
+    result.message =
+        describe_state(now_, false) + "; gave up after " + duration_text(settings_.join_timeout) +
+        (round_.end.reason.empty() ? "" : "; the last round ended because " + round_.end.reason);
     close(std::move(result));
   }
-  if (phase_ == RendezvousPhase::kForming && is_due(Timer::kResend)) {
+  if (phase() == RendezvousPhase::kForming && round_.take_due(Timer::kResend, now_)) {
     for (const auto& [id, node] : nodes_) {
       if (node.phase == NodePhase::kJoined) send_waiting(node);
     }
-    if (tally_.joined > 0) arm_after(Timer::kResend, kWaitingMessageInterval);
+    if (round_.tally.joined > 0) arm_after(Timer::kResend, kWaitingMessageInterval);
   }
 }
 
 std::optional<Instant> RendezvousMachine::next_deadline() const {
   Instant next = liveness_.next_deadline().value_or(Instant::max());
-  if (phase_ != RendezvousPhase::kClosed) {
+  if (!is_closed()) {
     next = std::min(next, deadline_check_);
-    for (const SharedInstant& timer : timers_) {
+    for (const SharedInstant& timer : round_.timers) {
       if (timer.at > timers_checked_at_)
         next = std::min(next, timer.at);  // an earlier one was looked at already
     }

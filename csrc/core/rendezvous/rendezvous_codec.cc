@@ -17,14 +17,14 @@ namespace elastic::core {
 namespace {
 
 constexpr std::uint32_t kStateMagic = 0x5A445245;  // "ERDZ"
-constexpr std::uint16_t kStateVersion = 3;
+constexpr std::uint16_t kStateVersion = 4;
 constexpr int kCounterMax = 1'000'000'000;  // far from where it would wrap
 
 // Visits values for writing.
 class Saver : public FieldWriter {
  public:
   using FieldWriter::FieldWriter;
-  void make_shared_instant(SharedInstant& value) {
+  void shared_instant(SharedInstant& value) {
     number(value.number);
     duration(value.away);
   }
@@ -36,7 +36,7 @@ class Loader : public FieldReader {
   Loader(std::string_view bytes, Instant now, const std::map<std::uint64_t, Instant>& seen)
       : FieldReader(bytes), now_(now), seen_(seen) {}
 
-  void make_shared_instant(SharedInstant& value) {
+  void shared_instant(SharedInstant& value) {
     number(value.number);
     duration(value.away);
     if (value.number == 0) return;
@@ -60,7 +60,7 @@ void visit(Visitor& v, Node& node) {
   v.number(node.arrival);
   v.number(node.done_round);
   v.number(node.beat);
-  v.make_shared_instant(node.deadline);
+  v.shared_instant(node.deadline);
 }
 
 template <typename Visitor>
@@ -68,11 +68,27 @@ void visit(Visitor& v, RoundEnd& end) {
   v.choice(end.cause, rdzv::RestartCause::kRejoin);
   v.text(end.reason, kFieldBytesMax);
   v.optional(end.failure, [&](FailureReport& failure) { visit(v, failure); });
-  v.make_shared_instant(end.failure_at);
+  v.shared_instant(end.failure_at);
   v.text(end.failed_node, kNodeTextBytesMax);
   v.flag(end.verdict_pending);
   v.flag(end.charged);
   v.flag(end.is_round_over_sent);
+}
+
+template <typename Visitor>
+void visit(Visitor& v, RoundState& round) {
+  v.flag(round.is_running);
+  v.flag(round.is_first);
+  visit(v, round.record);
+  v.list(round.members, kNodesMax, [&](RoundMember& member) { visit(v, member); });
+  v.number(round.finishers_departed);
+  v.number(round.flaps);
+  v.number(round.crashes);
+  v.shared_instant(round.started);
+  v.shared_instant(round.first_waiting_at);
+  v.shared_instant(round.last_waiting_at);
+  visit(v, round.end);
+  for (SharedInstant& timer : round.timers) v.shared_instant(timer);
 }
 
 }  // namespace
@@ -82,23 +98,12 @@ class RendezvousCodec {
  public:
   explicit RendezvousCodec(const RendezvousMachine& machine)
       : settings(machine.settings_),
-        phase(machine.phase_),
         highest_seen(machine.highest_seen_),
-        is_first(machine.is_first_),
-        record(machine.record_),
-        members(machine.members_),
-        finishers_departed(machine.finishers_departed_),
+        round(machine.round_),
         arrivals(machine.arrivals_),
         restarts(machine.restarts_),
         membership_changes(machine.membership_changes_),
-        flaps(machine.flaps_),
-        crashes(machine.crashes_),
-        round_started(machine.round_started_),
-        first_waiting(machine.first_waiting_at_),
-        last_waiting(machine.last_waiting_),
-        end(machine.end_),
-        former_node(machine.former_nodes_),
-        timers(std::begin(machine.timers_), std::end(machine.timers_)),
+        former_nodes(machine.former_nodes_),
         marks(machine.marks_) {
     for (const auto& [id, node] : machine.nodes_) nodes.push_back(node);
     if (machine.result_) result = *machine.result_;
@@ -109,26 +114,16 @@ class RendezvousCodec {
   template <typename Visitor>
   void visit_all(Visitor& v) {
     visit(v, settings);
-    v.choice(phase, RendezvousPhase::kClosed);
     v.number(highest_seen);
-    v.flag(is_first);
-    visit(v, record);
-    v.list(members, kNodesMax, [&](RoundMember& member) { visit(v, member); });
-    v.number(finishers_departed);
+    visit(v, round);
     v.list(nodes, kNodesMax + kSparesMax, [&](Node& node) { visit(v, node); });
     v.number(arrivals);
     v.number(restarts);
     v.number(membership_changes);
-    v.number(flaps);
-    v.number(crashes);
-    v.make_shared_instant(round_started);
-    v.make_shared_instant(first_waiting);
-    v.make_shared_instant(last_waiting);
-    visit(v, end);
     for (auto* one : {&result, &previous_result}) {
       v.optional(*one, [&](JobResult& value) { visit(v, value); });
     }
-    v.list(former_node, kFormerNodesMax, [&](FormerNode& one) {
+    v.list(former_nodes, kFormerNodesMax, [&](FormerNode& one) {
       visit(v, one.id);
       v.text(one.name, kNodeTextBytesMax);
       v.text(one.reason, kFieldBytesMax);
@@ -137,30 +132,31 @@ class RendezvousCodec {
       v.number(one.round);
       v.number(one.done_round);
     });
-    v.list(timers, kTimers, [&](SharedInstant& timer) { v.make_shared_instant(timer); });
     v.number(marks);
   }
 
   // What the machine relies on when it indexes and dereferences.
   bool is_sound() const {
-    const bool closed = phase == RendezvousPhase::kClosed;
-    if (closed != result.has_value() || timers.size() != kTimers) return false;
-    if (!settings.validate().ok() || highest_seen > kRoundMax || record.round > highest_seen) {
+    if (result && round.is_running) return false;
+    if (!settings.validate().ok() || highest_seen > kRoundMax ||
+        round.record.round > highest_seen) {
       return false;
     }
-    const bool is_timed = round_started.number > 0 || members.empty();
-    if (!is_timed || (phase == RendezvousPhase::kRunning && members.empty())) return false;
-    for (const int counter : {restarts, membership_changes, flaps, crashes, finishers_departed}) {
+    const bool is_timed = round.started.number > 0 || round.members.empty();
+    if (!is_timed || (round.is_running && round.members.empty())) return false;
+    for (const int counter :
+         {restarts, membership_changes, round.flaps, round.crashes, round.finishers_departed}) {
       if (counter < 0 || counter > kCounterMax) return false;
     }
+    const RoundEnd& end = round.end;
     if (end.failure.has_value() != (end.failure_at.number > 0)) return false;
     if (end.verdict_pending && !end.failure) return false;
-    for (const RoundMember& member : members) {
+    for (const RoundMember& member : round.members) {
       if (member.local_world_size < 0 || member.local_world_size > kLocalWorldSizeMax) return false;
     }
-    std::vector<bool> taken(members.size(), false);
+    std::vector<bool> taken(round.members.size(), false);
     for (const Node& node : nodes) {
-      if (node.rank < -1 || node.rank >= static_cast<int>(members.size())) return false;
+      if (node.rank < -1 || node.rank >= round.size()) return false;
       if (node.info.local_world_size < 1 || node.info.local_world_size > kLocalWorldSizeMax) {
         return false;
       }
@@ -169,7 +165,7 @@ class RendezvousCodec {
       }
       if (node.rank < 0) continue;
       const auto rank = static_cast<std::size_t>(node.rank);
-      if (taken[rank] || members[rank].id != node.info.id) return false;
+      if (taken[rank] || round.members[rank].id != node.info.id) return false;
       taken[rank] = true;
     }
     return true;
@@ -177,30 +173,18 @@ class RendezvousCodec {
 
   void install(RendezvousMachine* machine, Instant now) {
     RendezvousMachine& m = *machine;
-    m.phase_ = phase;
     m.highest_seen_ = highest_seen;
-    m.is_first_ = is_first;
-    m.is_fresh_ = m.is_fresh_ && record.round == 0;
-    m.record_ = std::move(record);
-    m.members_ = std::move(members);
-    m.missing_ = static_cast<int>(std::count_if(
-        m.members_.begin(), m.members_.end(),
-        [](const RoundMember& member) { return member.fate == MemberFate::kMissing; }));
-    m.finishers_departed_ = finishers_departed;
+    round.is_fresh = m.round_.is_fresh && round.record.round == 0;
+    round.is_adopted = m.round_.is_adopted;
+    round.count_missing();
+    if (round.end.failure) round.end.failure->at = round.end.failure_at.at;
+    m.round_ = std::move(round);
     m.arrivals_ = arrivals;
     m.restarts_ = restarts;
     m.membership_changes_ = membership_changes;
-    m.flaps_ = flaps;
-    m.crashes_ = crashes;
-    m.round_started_ = round_started;
-    m.first_waiting_at_ = first_waiting;
-    m.last_waiting_ = last_waiting;
-    m.end_ = std::move(end);
-    if (m.end_.failure) m.end_.failure->at = m.end_.failure_at.at;
     m.result_ = share(result);
     m.previous_result_ = share(previous_result);
-    m.former_nodes_ = std::move(former_node);
-    std::copy(timers.begin(), timers.end(), std::begin(m.timers_));
+    m.former_nodes_ = std::move(former_nodes);
     m.marks_ = marks;
     install_nodes(&m, now);
     m.now_ = std::max(m.now_, now);
@@ -209,7 +193,7 @@ class RendezvousCodec {
   }
 
   JobSettings settings;
-  RendezvousPhase phase = RendezvousPhase::kForming;
+  std::optional<JobResult> result;  // of a closed job
 
  private:
   static std::shared_ptr<const JobResult> share(std::optional<JobResult>& one) {
@@ -235,24 +219,13 @@ class RendezvousCodec {
   }
 
   std::uint64_t highest_seen = 0;
-  bool is_first = true;
-  RoundRecord record;
-  std::vector<RoundMember> members;
-  int finishers_departed = 0;
+  RoundState round;
   std::vector<Node> nodes;
   std::uint64_t arrivals = 0;
   int restarts = 0;
   int membership_changes = 0;
-  int flaps = 0;
-  int crashes = 0;
-  SharedInstant round_started;
-  SharedInstant first_waiting;
-  SharedInstant last_waiting;
-  RoundEnd end;
-  std::optional<JobResult> result;
   std::optional<JobResult> previous_result;
-  std::deque<FormerNode> former_node;
-  std::vector<SharedInstant> timers;
+  std::deque<FormerNode> former_nodes;
   std::uint64_t marks = 0;
 };
 
@@ -288,7 +261,7 @@ Status RendezvousMachine::load(std::string_view bytes, Instant now) {
   if (!loader.ok() || !state.is_sound()) {
     return Status(StatusCode::kPeerViolation, "rendezvous state: the bytes are damaged");
   }
-  if (state.phase != RendezvousPhase::kClosed) {
+  if (!state.result) {
     if (Status fault = compare_settings(state.settings, settings_); !fault.ok()) return fault;
   }
   state.install(this, now);
@@ -297,9 +270,9 @@ Status RendezvousMachine::load(std::string_view bytes, Instant now) {
 }
 
 Status RendezvousMachine::restore(std::string_view bytes, Instant now) {
-  const Instant hold_until = at(Timer::kStartHold);
+  const Instant hold_until = round_.at(Timer::kStartHold);
   if (Status fault = load(bytes, now); !fault.ok()) return fault;
-  is_fresh_ = has_resumes_ = true;
+  round_.is_fresh = has_resumes_ = true;
   arm(Timer::kStartHold, hold_until);
   for (auto& [id, node] : nodes_) {
     change(node, [](Node& one) { one.suspect = one.is_awaited = true; });

@@ -54,7 +54,7 @@ std::string RendezvousMachine::names_of(NodePhase phase) const {
 }
 
 std::string RendezvousMachine::describe_state(Instant now, bool with_names) const {
-  switch (phase_) {
+  switch (phase()) {
     case RendezvousPhase::kClosed: return "closed: " + result_->message;
     case RendezvousPhase::kRunning: return describe_running(now);
     case RendezvousPhase::kForming: return describe_forming(now, with_names);
@@ -63,21 +63,22 @@ std::string RendezvousMachine::describe_state(Instant now, bool with_names) cons
 }
 
 std::string RendezvousMachine::describe_running(Instant now) const {
-  const std::string round = "round " + std::to_string(record_.round);
+  const std::string round = "round " + std::to_string(round_.record.round);
   const auto left = [&](Timer timer) {
-    return duration_text(std::max(at(timer) - now, Duration::zero()));
+    return duration_text(std::max(round_.at(timer) - now, Duration::zero()));
   };
-  if (missing_ > 0) {
+  if (round_.missing > 0) {
     return round + " is being rebuilt after a restart of the coordinator: " +
-           std::to_string(record_.nodes - missing_) + " of " + nodes_text(record_.nodes) +
-           " have resumed, the others have " + left(Timer::kRebuild) + " more";
+           std::to_string(round_.record.nodes - round_.missing) + " of " +
+           nodes_text(round_.record.nodes) + " have resumed, the others have " +
+           left(Timer::kRebuild) + " more";
   }
-  std::string text = round + " runs on " + nodes_text(record_.nodes);
-  if (tally_.done_members > 0) {
-    return text + ": " + std::to_string(tally_.done_members) + " done, waiting for " +
-           nodes_text(tally_.working) + " to finish";
+  std::string text = round + " runs on " + nodes_text(round_.record.nodes);
+  if (round_.tally.done_members > 0) {
+    return text + ": " + std::to_string(round_.tally.done_members) + " done, waiting for " +
+           nodes_text(round_.tally.working) + " to finish";
   }
-  if (is_armed(Timer::kGrowth)) {
+  if (round_.is_armed(Timer::kGrowth)) {
     text +=
         "; " + nodes_text(waiting_nodes()) + " more will be admitted in " + left(Timer::kGrowth);
   }
@@ -87,44 +88,45 @@ std::string RendezvousMachine::describe_running(Instant now) const {
 
 std::string RendezvousMachine::describe_forming(Instant now, bool with_names) const {
   const auto left = [&](Timer timer) {
-    return duration_text(std::max(at(timer) - now, Duration::zero()));
+    return duration_text(std::max(round_.at(timer) - now, Duration::zero()));
   };
   const auto names = [&](NodePhase phase) { return with_names ? names_of(phase) : ""; };
-  const std::string next = record_.round > 0 ? "round " + std::to_string(record_.round) +
-                                                   " has ended (" + end_.reason + ")"
-                                             : "the first round is being formed";
-  if (tally_.working > 0) {
-    return next + ": waiting for " + nodes_text(tally_.working) + " to stop their workers" +
+  const std::string next = round_.record.round > 0
+                               ? "round " + std::to_string(round_.record.round) + " has ended (" +
+                                     round_.end.reason + ")"
+                               : "the first round is being formed";
+  if (round_.tally.working > 0) {
+    return next + ": waiting for " + nodes_text(round_.tally.working) + " to stop their workers" +
            names(NodePhase::kWorking);
   }
-  if (missing_ > 0) {
-    return next + ": waiting " + left(Timer::kRebuild) + " for " + nodes_text(missing_) +
+  if (round_.missing > 0) {
+    return next + ": waiting " + left(Timer::kRebuild) + " for " + nodes_text(round_.missing) +
            " that have not resumed since the coordinator was restarted";
   }
-  if (tally_.stopped > 0) {
-    return next + ": waiting for " + nodes_text(tally_.stopped) + " to join again" +
+  if (round_.tally.stopped > 0) {
+    return next + ": waiting for " + nodes_text(round_.tally.stopped) + " to join again" +
            names(NodePhase::kStopped);
   }
-  const std::string joined = next + ": " + nodes_text(tally_.joined) + " joined";
-  if (tally_.joined < settings_.min_nodes) {
+  const std::string joined = next + ": " + nodes_text(round_.tally.joined) + " joined";
+  if (round_.tally.joined < settings_.min_nodes) {
     std::string text = joined + ", waiting for " +
-                       std::to_string(settings_.min_nodes - tally_.joined) + " more of at least " +
-                       std::to_string(settings_.min_nodes);
-    if (is_armed(Timer::kBelowMinNodes)) text += " for " + left(Timer::kBelowMinNodes);
+                       std::to_string(settings_.min_nodes - round_.tally.joined) +
+                       " more of at least " + std::to_string(settings_.min_nodes);
+    if (round_.is_armed(Timer::kBelowMinNodes)) text += " for " + left(Timer::kBelowMinNodes);
     return text;
   }
-  if (tally_.joined_suspect > 0) return joined + ", waiting for a closed session to resume";
-  if (is_armed(Timer::kBackoff) && now < at(Timer::kBackoff)) {
+  if (round_.tally.joined_suspect > 0) return joined + ", waiting for a closed session to resume";
+  if (round_.is_armed(Timer::kBackoff) && now < round_.at(Timer::kBackoff)) {
     return joined + ", workers failed within " + duration_text(kCrashAge) + " in " +
-           std::to_string(crashes_) + " rounds in a row: the next one starts in " +
+           std::to_string(round_.crashes) + " rounds in a row: the next one starts in " +
            left(Timer::kBackoff);
   }
-  const bool is_full = tally_.joined >= settings_.max_nodes;
-  if (!is_full && is_first_ && now < at(Timer::kLastCall)) {
-    return joined + ", room for " + std::to_string(settings_.max_nodes - tally_.joined) +
+  const bool is_full = round_.tally.joined >= settings_.max_nodes;
+  if (!is_full && round_.is_first && now < round_.at(Timer::kLastCall)) {
+    return joined + ", room for " + std::to_string(settings_.max_nodes - round_.tally.joined) +
            " more: last call, " + left(Timer::kLastCall) + " left";
   }
-  if (!is_full && is_armed(Timer::kShrink) && now < at(Timer::kShrink)) {
+  if (!is_full && round_.is_armed(Timer::kShrink) && now < round_.at(Timer::kShrink)) {
     return joined + ", waiting " + left(Timer::kShrink) + " for a replacement";
   }
   return joined + ", waiting " + left(Timer::kStartHold) +
@@ -132,15 +134,14 @@ std::string RendezvousMachine::describe_forming(Instant now, bool with_names) co
 }
 
 std::string RendezvousMachine::describe_waiting(Instant now, const Node& node) const {
-  if (phase_ != RendezvousPhase::kRunning || node.phase != NodePhase::kJoined || missing_ > 0 ||
-      may_grow()) {
+  if (!round_.is_running || node.phase != NodePhase::kJoined || round_.missing > 0 || may_grow()) {
     return describe_state(now, false);
   }
-  const std::string round = "round " + std::to_string(record_.round);
-  if (tally_.done > 0 || finishers_departed_ > 0) {
+  const std::string round = "round " + std::to_string(round_.record.round);
+  if (round_.tally.done > 0 || round_.finishers_departed > 0) {
     return round + " has finished nodes, so it is not restarted for this one, which is a spare";
   }
-  if (static_cast<int>(members_.size()) >= settings_.max_nodes) {
+  if (round_.size() >= settings_.max_nodes) {
     return "all " + std::to_string(settings_.max_nodes) + " places of " + round +
            " are taken: this node is a spare";
   }

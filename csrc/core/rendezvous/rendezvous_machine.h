@@ -6,7 +6,7 @@
 // One class over several sources: rendezvous.cc (events and timers), rendezvous_membership.cc (who
 // is there), rendezvous_round.cc (rounds, budget and the end of the job), rendezvous_resume.cc
 // (sessions and coordinators that come back), rendezvous_describe.cc (sentences),
-// rendezvous_codec.cc (bytes).
+// rendezvous_codec.cc (bytes). The current round is one value: round_state.h.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "core/rendezvous/liveness.h"
-#include "core/rendezvous/rank_assign.h"
 #include "core/rendezvous/rendezvous_table.h"
+#include "core/rendezvous/round_state.h"
 #include "elastic/rendezvous.h"
 
 namespace elastic::core {
@@ -29,38 +29,11 @@ namespace elastic::core {
 inline constexpr Duration kStopTimeoutMargin = std::chrono::seconds(10);
 // How often a node that waits for a round is told why.
 inline constexpr Duration kWaitingMessageInterval = std::chrono::seconds(10);
-// A round that loses a member before this age counts as flapping.
-inline constexpr Duration kFlapRoundAge = std::chrono::seconds(60);
-// A round that a worker's failure ends before this age counts towards the restart back-off.
-inline constexpr Duration kCrashAge = std::chrono::seconds(5);
 inline constexpr Duration kEvidenceAgeMax = std::chrono::hours(24 * 365);
 // No node has seen rounds that are further ahead: a job forms fewer in a lifetime.
 inline constexpr std::uint64_t kRoundLeadMax = 1ULL << 40;
 inline constexpr std::size_t kFormerNodesMax = 64;
 inline constexpr int kSparesMax = 4096;
-
-// A point of time in a state that several processes share, each with a clock of its own: who sets
-// it numbers it and says how far away it is, and everybody else counts from when it first saw that
-// number.
-struct SharedInstant {
-  Instant at = Instant::max();  // on this process's clock; max: never
-  Duration away{};              // when it was set
-  std::uint64_t number = 0;     // 0: never
-};
-
-struct Node {
-  NodeInfo info;
-  rdzv::NodePhase phase = rdzv::NodePhase::kJoined;
-  int rank = -1;              // in the current round, or in the one that has ended; -1: no member
-  bool suspect = false;       // its session is closed
-  std::uint64_t arrival = 0;  // orders joins; newcomers beyond max_nodes are the last to arrive
-  std::uint64_t done_round = 0;  // the last round that it finished; 0: none
-  std::uint64_t beat = 0;        // counts signs of life, for observers of a shared state
-  SharedInstant deadline;        // joined: its join times out; told to stop: it is evicted
-  // Not encoded:
-  bool is_newcomer = false;  // it joined this machine, and no other one before
-  bool is_awaited = false;   // known from a stored state; it has not resumed yet
-};
 
 struct FormerNode {
   NodeId id;
@@ -71,48 +44,6 @@ struct FormerNode {
   std::uint64_t done_round = 0;  // what it had finished
   bool timed_out = false;        // its join was not granted in time
 };
-
-// Why the last round ended, and what that costs.
-struct RoundEnd {
-  rdzv::RestartCause cause = rdzv::RestartCause::kRejoin;
-  std::string reason;
-  std::optional<FailureReport> failure;  // the earliest evidence
-  SharedInstant failure_at;
-  std::string failed_node;
-  bool verdict_pending = false;  // workers failed, and a loss may still explain it
-  bool charged = false;
-  bool is_round_over_sent = false;  // rank 0 knows that no workers are left
-};
-
-// Instant::max(): not armed. The order is that of the encoding.
-enum class Timer : std::uint8_t {
-  kStartHold,      // no round completes before
-  kLastCall,       // the first round completes with what has joined
-  kGrowth,         // the running round is restarted to admit those who wait
-  kBelowMinNodes,  // fewer than min_nodes: the job fails
-  kShrink,         // a smaller round may complete
-  kRebuild,        // members that have not resumed are lost
-  kVerdict,        // no loss explains the failed workers any more
-  kResend,         // those who wait are told why again
-  kBackoff,        // no round completes before: workers have failed several times in a row
-};
-inline constexpr std::size_t kTimers = 9;
-
-// Counted by count() alone, from every node.
-struct Tally {
-  int joined = 0;
-  int joined_suspect = 0;
-  int working = 0;
-  int stopped = 0;
-  int done = 0;
-  int done_members = 0;  // done, and of the current round
-  int unfinished = 0;    // members of the current round that have not finished it
-  int finished = 0;      // members that have, whether they wait or were called back
-};
-
-// The ranks of each member, at its node rank, and one member's share as it is told.
-std::vector<NodeRanks> ranks_of(const std::vector<RoundMember>& members);
-NodeAssignment assignment_of(int group_rank, int local_world_size, const NodeRanks& ranks);
 
 // Fails with both values when a node does not say what the job has.
 Status compare_settings(const JobSettings& job, const JobSettings& node);
@@ -135,15 +66,20 @@ class RendezvousMachine {
   int spare_nodes() const;
   bool is_removable() const;
 
-  RendezvousPhase phase() const { return phase_; }
+  RendezvousPhase phase() const {
+    if (is_closed()) return RendezvousPhase::kClosed;
+    return round_.is_running ? RendezvousPhase::kRunning : RendezvousPhase::kForming;
+  }
   const JobSettings& settings() const { return settings_; }
-  const RoundRecord& record() const { return record_; }
-  const std::vector<RoundMember>& members() const { return members_; }
+  const RoundRecord& record() const { return round_.record; }
+  const std::vector<RoundMember>& members() const { return round_.members; }
   const JobResult* result() const { return result_.get(); }
 
  private:
   using NodePhase = rdzv::NodePhase;
   using Nodes = std::map<NodeId, Node>;
+
+  bool is_closed() const { return result_ != nullptr; }
 
   // rendezvous.cc
   void on(const rdzv::Join& event);
@@ -166,7 +102,6 @@ class RendezvousMachine {
   void check_node_deadlines();
   void expire_node(const Node& node);
   void check_timers();
-  bool is_due(Timer timer);  // disarms it
 
   // rendezvous_membership.cc
   Status check_join(const NodeInfo& node, const JobSettings& settings) const;
@@ -193,11 +128,10 @@ class RendezvousMachine {
   const Node* find(const NodeId& id) const;
   template <typename Change>
   void change(Node& node, Change how) {
-    count(node, -1);
+    round_.count(node, -1);
     how(node);
-    count(node, +1);
+    round_.count(node, +1);
   }
-  void count(const Node& node, int sign);
   void recount();
 
   // rendezvous_round.cc
@@ -209,8 +143,6 @@ class RendezvousMachine {
   void recall(bool members_only);
   void recall_as_needed();
   JobResult failure_result() const;
-  // Every rank of the current round has exited with 0.
-  bool has_succeeded() const;
   void check_verdict();
   // Spends a restart, or closes the job because none is left.
   void charge(rdzv::RestartCause cause, const std::string& node, const std::string& what);
@@ -227,7 +159,6 @@ class RendezvousMachine {
   void succeed();
   void close(JobResult result);
   void announce_round_over();
-  std::vector<std::string> lost_names() const;
   int available_nodes() const;
 
   // rendezvous_resume.cc
@@ -270,49 +201,29 @@ class RendezvousMachine {
     if (at == Instant::max()) return {};
     return {at, at - now_, ++marks_};
   }
-  void arm(Timer timer, Instant at) {
-    timers_[static_cast<std::size_t>(timer)] = make_shared_instant(at);
-  }
+  void arm(Timer timer, Instant at) { round_.arm(timer, make_shared_instant(at)); }
   void arm_after(Timer timer, Duration wait) { arm(timer, add_saturating(now_, wait)); }
-  void disarm(Timer timer) { arm(timer, Instant::max()); }
-  Instant at(Timer timer) const { return timers_[static_cast<std::size_t>(timer)].at; }
-  bool is_armed(Timer timer) const { return at(timer) != Instant::max(); }
   void set_deadline(Node& node, Instant deadline);
 
   JobSettings settings_;
 
-  RendezvousPhase phase_ = RendezvousPhase::kForming;
-  std::uint64_t highest_seen_ = 0;  // of all rounds that anybody spoke of
-  bool is_first_ = true;            // no round of this generation has been completed
-  bool is_fresh_ = true;            // this object has completed no round, nor rebuilt one
-  bool is_adopted_ = false;         // an earlier coordinator formed the current round
-  bool is_next_job_due_ = false;    // closed: begin_next_job() is called at the end of this step
-  RoundRecord record_;
-  std::vector<RoundMember> members_;  // by node rank
-  int missing_ = 0;                   // members with fate kMissing
-  int finishers_departed_ = 0;        // members that had finished the round and have gone since
+  RoundState round_;
+  std::uint64_t highest_seen_ = 0;  // of all rounds that a node has reported
   Nodes nodes_;
-  std::map<int, NodeId> static_rank_owners_;  // with static ranks: who has which
+  std::map<int, NodeId> static_rank_owners_;
   std::uint64_t arrivals_ = 0;
   int restarts_ = 0;
   int membership_changes_ = 0;
-  int flaps_ = 0;
-  int crashes_ = 0;  // rounds in a row that ended before kCrashAge by a worker's failure
-  SharedInstant round_started_;
-  SharedInstant first_waiting_at_;  // when the oldest of those who wait for growth joined
-  SharedInstant last_waiting_;
-  RoundEnd end_;
-  std::shared_ptr<const JobResult> result_;
+  std::shared_ptr<const JobResult> result_;           // null while the job is open
   std::shared_ptr<const JobResult> previous_result_;  // of the generation before this one
   std::deque<FormerNode> former_nodes_;
-  SharedInstant timers_[kTimers];
   std::uint64_t marks_ = 0;
 
   // Observed or derived here; not part of the encoding.
   Liveness liveness_;
   std::map<std::uint64_t, Instant> seen_marks_;  // of the state that was loaded last
   bool has_resumes_ = false;                     // somebody knew a machine before this one
-  Tally tally_;
+  bool is_next_job_due_ = false;  // closed: begin_next_job() is called at the end of this step
   Instant deadline_check_ = Instant::max();  // no node's deadline is earlier
   Instant now_;
   Instant timers_checked_at_ = Instant::min();  // when the timers were last judged

@@ -115,9 +115,9 @@ Status RendezvousMachine::check_join(const NodeInfo& node, const JobSettings& se
     return invalid("join: nproc_per_node must be 1 to " + std::to_string(kLocalWorldSizeMax) +
                    ", not " + std::to_string(node.local_world_size));
   }
-  if (node.highest_round > std::min(kRoundMax, record_.round + kRoundLeadMax)) {
+  if (node.highest_round > std::min(kRoundMax, round_.record.round + kRoundLeadMax)) {
     return invalid("join: highest_round=" + std::to_string(node.highest_round) +
-                   " is out of range: the job is at round " + std::to_string(record_.round));
+                   " is out of range: the job is at round " + std::to_string(round_.record.round));
   }
   if (node.stop_grace < Duration::zero() || node.failure_grace < Duration::zero()) {
     return invalid("join: a stop grace must not be negative");
@@ -147,12 +147,12 @@ Status RendezvousMachine::check_static_rank(const NodeInfo& node) {
 // A success that was rebuilt from resumes can be the end of an earlier job with this id. A node
 // that no coordinator knew before belongs to the next job: it must not exit with that success.
 bool RendezvousMachine::begins_next_job(const NodeInfo& info) const {
-  if (phase_ != RendezvousPhase::kClosed) return false;
+  if (!is_closed()) return false;
   const bool is_anybody_here = std::any_of(nodes_.begin(), nodes_.end(),
                                            [](const auto& one) { return !one.second.is_awaited; });
   if (!is_anybody_here) return true;
-  return is_adopted_ && result_->outcome == JobOutcome::kSucceeded && info.highest_round == 0 &&
-         find(info.id) == nullptr;
+  return round_.is_adopted && result_->outcome == JobOutcome::kSucceeded &&
+         info.highest_round == 0 && find(info.id) == nullptr;
 }
 
 // They have received the result.
@@ -180,19 +180,12 @@ void RendezvousMachine::begin_next_job() {
 
 void RendezvousMachine::start_generation(const JobSettings& settings) {
   settings_ = settings;
-  phase_ = RendezvousPhase::kForming;
-  const std::uint32_t generation = record_.generation + 1;
-  record_ = {};
-  record_.generation = generation;
-  members_.clear();
-  missing_ = 0;
-  is_first_ = true;
-  is_fresh_ = is_adopted_ = false;
-  finishers_departed_ = 0;
-  restarts_ = membership_changes_ = flaps_ = crashes_ = 0;
-  end_ = {};
+  const std::uint32_t generation = round_.record.generation + 1;
+  round_ = {};
+  round_.record.generation = generation;
+  round_.is_fresh = false;
+  restarts_ = membership_changes_ = 0;
   previous_result_ = std::exchange(result_, nullptr);
-  std::fill(std::begin(timers_), std::end(timers_), SharedInstant{});
   arm(Timer::kStartHold, now_);
   liveness_ = Liveness(settings_.node_timeout, settings_.reconnect_grace);
   recount();
@@ -208,27 +201,9 @@ const Node* RendezvousMachine::find(const NodeId& id) const {
   return found == nodes_.end() ? nullptr : &found->second;
 }
 
-void RendezvousMachine::count(const Node& node, int sign) {
-  const bool is_member = node.rank >= 0;
-  const bool has_finished = node.done_round == record_.round && record_.round > 0;
-  switch (node.phase) {
-    case NodePhase::kJoined:
-      tally_.joined += sign;
-      if (node.suspect) tally_.joined_suspect += sign;
-      break;
-    case NodePhase::kWorking: tally_.working += sign; break;
-    case NodePhase::kStopped: tally_.stopped += sign; break;
-    case NodePhase::kDone:
-      tally_.done += sign;
-      if (is_member) tally_.done_members += sign;
-      break;
-  }
-  if (is_member) (has_finished ? tally_.finished : tally_.unfinished) += sign;
-}
-
 void RendezvousMachine::recount() {
-  tally_ = {};
-  for (const auto& [id, node] : nodes_) count(node, +1);
+  round_.tally = {};
+  for (const auto& [id, node] : nodes_) round_.count(node, +1);
 }
 
 Node& RendezvousMachine::insert(const NodeInfo& info, NodePhase phase) {
@@ -236,7 +211,7 @@ Node& RendezvousMachine::insert(const NodeInfo& info, NodePhase phase) {
   node.info = info;
   node.phase = phase;
   node.arrival = ++arrivals_;
-  count(node, +1);
+  round_.count(node, +1);
   if (settings_.static_ranks) static_rank_owners_[info.static_rank] = info.id;
   liveness_.record_activity(info.id, now_);
   return node;
@@ -253,25 +228,24 @@ void RendezvousMachine::admit(const NodeInfo& info) {
     emit(rdzv::Refused{info.id, std::move(fault)});
     return;
   }
-  if (phase_ ==
-      RendezvousPhase::kClosed) {  // the loss of its predecessor was the last that could be
+  if (is_closed()) {  // the loss of its predecessor was the last that could be
     emit(rdzv::Closed{info.id, result_});
     return;
   }
   // Somebody who has seen a round comes from one that this machine did not form: no first round
   // here.
-  if (is_fresh_ && info.highest_round > 0) is_first_ = false;
+  if (round_.is_fresh && info.highest_round > 0) round_.is_first = false;
   Node& node = insert(info, NodePhase::kJoined);
   node.is_newcomer = info.highest_round == 0;
-  if (phase_ == RendezvousPhase::kRunning) {
-    last_waiting_ = make_shared_instant(now_);
-    if (tally_.joined == 1) first_waiting_at_ = last_waiting_;
+  if (round_.is_running) {
+    round_.last_waiting_at = make_shared_instant(now_);
+    if (round_.tally.joined == 1) round_.first_waiting_at = round_.last_waiting_at;
   } else {
-    if (is_first_) set_deadline(node, add_saturating(now_, settings_.join_timeout));
-    if (!is_armed(Timer::kResend)) arm_after(Timer::kResend, kWaitingMessageInterval);
+    if (round_.is_first) set_deadline(node, add_saturating(now_, settings_.join_timeout));
+    if (!round_.is_armed(Timer::kResend)) arm_after(Timer::kResend, kWaitingMessageInterval);
   }
   advance();
-  if (phase_ != RendezvousPhase::kClosed && node.phase == NodePhase::kJoined) send_waiting(node);
+  if (!is_closed() && node.phase == NodePhase::kJoined) send_waiting(node);
 }
 
 void RendezvousMachine::enqueue(Node& node, const NodeInfo& info) {
@@ -285,18 +259,18 @@ void RendezvousMachine::enqueue(Node& node, const NodeInfo& info) {
       one.deadline = {};
     }
   });
-  if (was_working && phase_ == RendezvousPhase::kRunning) {
+  if (was_working && round_.is_running) {
     end_round(rdzv::RestartCause::kRejoin, info.name + " asked for a new round");
   }
-  if (!is_armed(Timer::kResend)) arm_after(Timer::kResend, kWaitingMessageInterval);
+  if (!round_.is_armed(Timer::kResend)) arm_after(Timer::kResend, kWaitingMessageInterval);
   advance();
-  if (phase_ != RendezvousPhase::kClosed && node.phase == NodePhase::kJoined) send_waiting(node);
+  if (!is_closed() && node.phase == NodePhase::kJoined) send_waiting(node);
 }
 
 void RendezvousMachine::stop(Node& node) {
   if (node.phase != NodePhase::kWorking) return;
   change(node, [](Node& one) { one.phase = NodePhase::kStopped; });
-  if (phase_ == RendezvousPhase::kRunning) {
+  if (round_.is_running) {
     end_round(rdzv::RestartCause::kRejoin, "the workers of " + node.info.name + " are gone");
   }
   announce_round_over();
@@ -305,30 +279,30 @@ void RendezvousMachine::stop(Node& node) {
 void RendezvousMachine::finish(Node& node) {
   change(node, [&](Node& one) {
     one.phase = NodePhase::kDone;
-    one.done_round = record_.round;
+    one.done_round = round_.record.round;
     one.deadline = {};
   });
-  if (phase_ == RendezvousPhase::kRunning && has_succeeded()) succeed();
+  if (round_.is_running && round_.has_succeeded()) succeed();
 }
 
 void RendezvousMachine::fail(Node& node, const FailureReport& failure) {
   if (node.rank < 0) return;
-  if (phase_ == RendezvousPhase::kRunning) {
+  if (round_.is_running) {
     end_round(rdzv::RestartCause::kWorkerFailed, "rank " + std::to_string(failure.rank) + " on " +
                                                      node.info.name + " " +
                                                      failure.message.substr(0, kMessageBytesMax));
-    end_.verdict_pending = true;
+    round_.end.verdict_pending = true;
     arm_after(Timer::kVerdict, settings_.node_timeout);
   }
-  if (!end_.verdict_pending) return;
+  if (!round_.end.verdict_pending) return;
   // No evidence is of the future, or so old that its time means nothing.
   const Instant at = std::clamp(failure.at, now_ - kEvidenceAgeMax, now_);
-  if (end_.failure && end_.failure->at <= at) return;
-  end_.failure = failure;
-  end_.failure->at = at;
-  end_.failure->message.resize(std::min(failure.message.size(), kMessageBytesMax));
-  end_.failure_at = make_shared_instant(at);
-  end_.failed_node = node.info.name;
+  if (round_.end.failure && round_.end.failure->at <= at) return;
+  round_.end.failure = failure;
+  round_.end.failure->at = at;
+  round_.end.failure->message.resize(std::min(failure.message.size(), kMessageBytesMax));
+  round_.end.failure_at = make_shared_instant(at);
+  round_.end.failed_node = node.info.name;
 }
 
 void RendezvousMachine::record_activity(Node& node) {
@@ -353,7 +327,7 @@ void RendezvousMachine::suspect(Node& node, Duration least_grace) {
 Node RendezvousMachine::take_out(Nodes::iterator found) {
   Node node = std::move(found->second);
   const NodeId id = found->first;
-  count(node, -1);
+  round_.count(node, -1);
   nodes_.erase(found);
   const auto holder = static_rank_owners_.find(node.info.static_rank);
   if (holder != static_rank_owners_.end() && holder->second == id)
@@ -366,22 +340,21 @@ void RendezvousMachine::depart(NodeId id, bool lost, const std::string& reason) 
   const auto found = nodes_.find(id);
   if (found == nodes_.end()) return;
   const Node node = take_out(found);
-  former_nodes_.push_back(
-      {id, node.info.name, reason, lost, node.rank >= 0 ? record_.round : 0, node.done_round});
+  former_nodes_.push_back({id, node.info.name, reason, lost,
+                           node.rank >= 0 ? round_.record.round : 0, node.done_round});
   if (former_nodes_.size() > kFormerNodesMax) former_nodes_.pop_front();
   if (lost) emit(rdzv::Evicted{id, former_nodes_.back().round, reason});
   if (node.rank >= 0) {
-    members_[static_cast<std::size_t>(node.rank)].fate =
-        lost ? MemberFate::kLost : MemberFate::kLeft;
+    round_.member(node.rank).fate = lost ? MemberFate::kLost : MemberFate::kLeft;
   }
-  if (phase_ == RendezvousPhase::kClosed) {
+  if (is_closed()) {
     announce_round_over();
     return;
   }
-  if (is_first_) deadline_check_ = now_;  // the joins of the others may be overdue without it
+  if (round_.is_first) deadline_check_ = now_;  // the joins of the others may be overdue without it
   if (node.rank < 0) return;
-  if (node.done_round == record_.round) {
-    ++finishers_departed_;
+  if (node.done_round == round_.record.round) {
+    ++round_.finishers_departed;
     return;
   }
   member_departed(node.info.name, lost, reason);
@@ -390,28 +363,28 @@ void RendezvousMachine::depart(NodeId id, bool lost, const std::string& reason) 
 void RendezvousMachine::member_departed(const std::string& name, bool lost,
                                         const std::string& reason) {
   const std::string what = name + (lost ? " was lost (" : " left (") + reason + ")";
-  if (phase_ == RendezvousPhase::kRunning) {
+  if (round_.is_running) {
     end_round(rdzv::RestartCause::kMemberLost, what);
   } else {
-    if (settings_.shrink_delay > Duration::zero() && !is_armed(Timer::kShrink)) {
+    if (settings_.shrink_delay > Duration::zero() && !round_.is_armed(Timer::kShrink)) {
       arm_after(Timer::kShrink, settings_.shrink_delay);
     }
-    if (!end_.verdict_pending && end_.cause != rdzv::RestartCause::kWorkerFailed) {
-      end_.cause = rdzv::RestartCause::kMemberLost;
-      end_.reason = what;
+    if (!round_.end.verdict_pending && round_.end.cause != rdzv::RestartCause::kWorkerFailed) {
+      round_.end.cause = rdzv::RestartCause::kMemberLost;
+      round_.end.reason = what;
     }
   }
   const bool survives = available_nodes() >= settings_.min_nodes;
-  if (end_.verdict_pending && survives) {
+  if (round_.end.verdict_pending && survives) {
     // The loss explains the failed workers: they ended because their peer did.
-    end_.verdict_pending = false;
-    end_.cause = rdzv::RestartCause::kMemberLost;
-    end_.reason = what;
-    disarm(Timer::kVerdict);
+    round_.end.verdict_pending = false;
+    round_.end.cause = rdzv::RestartCause::kMemberLost;
+    round_.end.reason = what;
+    round_.disarm(Timer::kVerdict);
   }
   if (survives) return;
-  end_.verdict_pending = false;
-  disarm(Timer::kVerdict);
+  round_.end.verdict_pending = false;
+  round_.disarm(Timer::kVerdict);
   charge(rdzv::RestartCause::kMemberLost, name, what);
 }
 
@@ -436,12 +409,12 @@ void RendezvousMachine::send_waiting(const Node& node) const {
 }
 
 int RendezvousMachine::available_nodes() const {
-  return static_cast<int>(nodes_.size()) + missing_;
+  return static_cast<int>(nodes_.size()) + round_.missing;
 }
 
 bool RendezvousMachine::is_removable() const {
   if (!nodes_.empty()) return false;
-  return phase_ == RendezvousPhase::kClosed || (record_.round == 0 && is_first_);
+  return is_closed() || (round_.record.round == 0 && round_.is_first);
 }
 
 std::optional<NodeId> RendezvousMachine::timekeeper(Instant now) const {

@@ -40,8 +40,8 @@ void RendezvousMachine::on(const rdzv::Resume& event) {
     emit(rdzv::Refused{id, std::move(fault)});
     return;
   }
-  if (phase_ == RendezvousPhase::kClosed && answer_closed(event)) return;
-  if (previous_result_ && event.last && event.last->record.generation < record_.generation) {
+  if (is_closed() && answer_closed(event)) return;
+  if (previous_result_ && event.last && event.last->record.generation < round_.record.generation) {
     emit(rdzv::Closed{id, previous_result_});  // it speaks of a job that has ended
     return;
   }
@@ -50,16 +50,15 @@ void RendezvousMachine::on(const rdzv::Resume& event) {
   highest_seen_ = std::max({highest_seen_, event.node.highest_round, held});
   const std::size_t before = out_->size();
 
-  if (held > record_.round && is_fresh_) {
+  if (held > round_.record.round && round_.is_fresh) {
     restore_round(event);
   } else if (Node* node = find(id)) {
     record_activity(*node);
     if (!update_from_resume(*node, event)) {
       depart(id, true, "what it resumed with does not follow from what it had said");
     }
-  } else if (held > 0 && held == record_.round && event.last->record == record_ &&
-             members_[static_cast<std::size_t>(event.last->group_rank)].fate ==
-                 MemberFate::kMissing) {
+  } else if (held > 0 && held == round_.record.round && event.last->record == round_.record &&
+             round_.member(event.last->group_rank).fate == MemberFate::kMissing) {
     restore_member(event);
   } else if (event.phase == NodePhase::kJoined) {
     admit(event.node);
@@ -86,18 +85,19 @@ bool RendezvousMachine::answer_closed(const rdzv::Resume& event) {
   if (Node* node = find(id)) {
     record_activity(*node);
     if (event.phase != NodePhase::kWorking) stop(*node);
-    remind(id, record_.round, now_, out_);
+    remind(id, round_.record.round, now_, out_);
     return true;
   }
-  const bool is_of_next_job = event.last && event.last->record.generation > record_.generation;
-  if (!is_fresh_ || !is_of_next_job) {
+  const bool is_of_next_job =
+      event.last && event.last->record.generation > round_.record.generation;
+  if (!round_.is_fresh || !is_of_next_job) {
     emit(rdzv::Closed{id, result_});
     return true;
   }
   // The stored state is of the job before.
   dismiss_nodes_of_last_job();
   start_generation(event.settings);
-  is_fresh_ = true;
+  round_.is_fresh = true;
   return false;
 }
 
@@ -126,51 +126,35 @@ void RendezvousMachine::drop_stale_round(const NodeId& resumed) {
 
 void RendezvousMachine::restore_round(const rdzv::Resume& event) {
   drop_stale_round(event.node.id);
-  if (event.last->record.generation != record_.generation) restarts_ = membership_changes_ = 0;
-  record_ = event.last->record;
-  phase_ = RendezvousPhase::kRunning;
-  is_first_ = false;
-  is_adopted_ = true;
-  finishers_departed_ = 0;
-  restarts_ = std::max(restarts_, record_.restarts);
-  membership_changes_ = std::max(membership_changes_, record_.membership_changes);
-  round_started_ = make_shared_instant(now_);
-  end_ = {};
-  missing_ = record_.nodes;
-  members_.assign(static_cast<std::size_t>(record_.nodes), RoundMember{});
-  for (int rank = 0; rank < record_.nodes; ++rank) {
-    RoundMember& member = members_[static_cast<std::size_t>(rank)];
-    member.name = "the node of rank " + std::to_string(rank);
-    member.fate = MemberFate::kMissing;
-  }
-  for (const Timer timer : {Timer::kLastCall, Timer::kGrowth, Timer::kBelowMinNodes, Timer::kShrink,
-                            Timer::kVerdict, Timer::kResend, Timer::kBackoff}) {
-    disarm(timer);
-  }
+  if (event.last->record.generation != round_.record.generation)
+    restarts_ = membership_changes_ = 0;
+  round_.adopt(event.last->record, make_shared_instant(now_));
+  restarts_ = std::max(restarts_, round_.record.restarts);
+  membership_changes_ = std::max(membership_changes_, round_.record.membership_changes);
   arm_after(Timer::kRebuild, settings_.store_grace);
   recount();
   restore_member(event);
 }
 
 void RendezvousMachine::mark_host_lost() {
-  const int host = record_.coordinator_rank;
-  if (missing_ == 0 || host < 0 || host >= record_.nodes) return;
-  RoundMember& member = members_[static_cast<std::size_t>(host)];
+  const int host = round_.record.coordinator_rank;
+  if (round_.missing == 0 || host < 0 || host >= round_.record.nodes) return;
+  RoundMember& member = round_.member(host);
   if (member.fate != MemberFate::kMissing) return;
   // Where the loss would end the job, the agent that was started in its place has time to join.
   const bool has_restarts =
       settings_.on_loss == LossPolicy::kReplace && restarts_ < settings_.max_restarts;
   const bool is_affordable = available_nodes() > settings_.min_nodes || has_restarts;
-  if (!is_affordable && now_ < at(Timer::kStartHold)) return;
+  if (!is_affordable && now_ < round_.at(Timer::kStartHold)) return;
   member.fate = MemberFate::kLost;
-  if (--missing_ == 0) finish_rebuild();
+  if (--round_.missing == 0) finish_rebuild();
   member_departed(member.name, true, "it hosted the coordinator, which was restarted");
 }
 
 void RendezvousMachine::finish_rebuild() {
-  disarm(Timer::kRebuild);
-  is_fresh_ = false;
-  first_waiting_at_ = last_waiting_ =
+  round_.disarm(Timer::kRebuild);
+  round_.is_fresh = false;
+  round_.first_waiting_at = round_.last_waiting_at =
       make_shared_instant(now_);  // whoever joined meanwhile settles from here
 }
 
@@ -179,19 +163,19 @@ void RendezvousMachine::restore_member(const rdzv::Resume& event) {
   const NodeInfo& info = event.node;
   Node& node = insert(info, NodePhase::kWorking);
   change(node, [&](Node& one) { one.rank = event.last->group_rank; });
-  members_[rank] = {info.id,   info.name,           info.address, info.local_world_size,
-                    info.role, MemberFate::kPresent};
-  if (--missing_ == 0) finish_rebuild();
+  round_.members[rank] = {info.id,   info.name,           info.address, info.local_world_size,
+                          info.role, MemberFate::kPresent};
+  if (--round_.missing == 0) finish_rebuild();
   replay(node, event);
   const bool is_behind = node.phase == NodePhase::kWorking || node.phase == NodePhase::kStopped;
-  if (phase_ == RendezvousPhase::kForming && is_behind && node.deadline.number == 0) {
+  if (phase() == RendezvousPhase::kForming && is_behind && node.deadline.number == 0) {
     send_restart(node);
   }
 }
 
 bool RendezvousMachine::update_from_resume(Node& node, const rdzv::Resume& event) {
   const std::uint64_t held = event.last ? event.last->record.round : 0;
-  if (held > record_.round) return false;
+  if (held > round_.record.round) return false;
   const NodePhase said = event.phase;
   const bool is_joining = said == NodePhase::kJoined;
   switch (node.phase) {
@@ -199,20 +183,20 @@ bool RendezvousMachine::update_from_resume(Node& node, const rdzv::Resume& event
       if (is_joining) enqueue(node, event.node);
       return is_joining;
     case NodePhase::kWorking:
-      if (held == record_.round) {
+      if (held == round_.record.round) {
         replay(node, event);
         return true;
       }
       // It never heard of this round, and so has no workers of it: it is told now, or joins the
       // next.
-      if (is_joining && phase_ == RendezvousPhase::kForming) enqueue(node, event.node);
+      if (is_joining && phase() == RendezvousPhase::kForming) enqueue(node, event.node);
       return is_joining;
     case NodePhase::kStopped:
       if (is_joining) enqueue(node, event.node);
       return said != NodePhase::kWorking;
     case NodePhase::kDone:
       if (said == NodePhase::kDone) return true;
-      if (said == NodePhase::kWorking || !is_fresh_) return false;
+      if (said == NodePhase::kWorking || !round_.is_fresh) return false;
       resume_stopped(node, event);
       return true;
   }
@@ -222,7 +206,7 @@ bool RendezvousMachine::update_from_resume(Node& node, const rdzv::Resume& event
 // It was called back after the state was stored in which it is done: so the round has ended.
 void RendezvousMachine::resume_stopped(Node& node, const rdzv::Resume& event) {
   change(node, [](Node& one) { one.phase = NodePhase::kStopped; });
-  if (phase_ == RendezvousPhase::kRunning && node.done_round == record_.round) {
+  if (round_.is_running && node.done_round == round_.record.round) {
     end_round(rdzv::RestartCause::kRejoin, node.info.name + " was called back");
   }
   if (event.phase == NodePhase::kJoined) {
@@ -246,14 +230,14 @@ void RendezvousMachine::replay(Node& node, const rdzv::Resume& event) {
 
 void RendezvousMachine::mark_missing_lost(const std::string& reason) {
   std::string names;
-  for (RoundMember& member : members_) {
+  for (RoundMember& member : round_.members) {
     if (member.fate != MemberFate::kMissing) continue;
     member.fate = MemberFate::kLost;
     if (names.empty()) names = member.name;
   }
-  if (missing_ > 1) names += " and " + std::to_string(missing_ - 1) + " more";
-  if (missing_ == 0) return;
-  missing_ = 0;
+  if (round_.missing > 1) names += " and " + std::to_string(round_.missing - 1) + " more";
+  if (round_.missing == 0) return;
+  round_.missing = 0;
   finish_rebuild();
   member_departed(names, true, reason);
 }
@@ -262,10 +246,10 @@ void RendezvousMachine::remind(const NodeId& id, std::uint64_t record_activity, 
                                std::vector<RendezvousAction>* actions) const {
   const Node* node = find(id);
   const auto say = [&](auto action) { actions->push_back(std::move(action)); };
-  if (phase_ == RendezvousPhase::kClosed) {
+  if (is_closed()) {
     say(rdzv::Closed{id, result_});
-    if (node != nullptr && node->rank == 0 && end_.is_round_over_sent) {
-      say(rdzv::RoundOver{id, record_.round});
+    if (node != nullptr && node->rank == 0 && round_.end.is_round_over_sent) {
+      say(rdzv::RoundOver{id, round_.record.round});
     }
     return;
   }
@@ -278,21 +262,20 @@ void RendezvousMachine::remind(const NodeId& id, std::uint64_t record_activity, 
     }
     return;
   }
-  if (end_.is_round_over_sent && node->rank == 0 && phase_ == RendezvousPhase::kForming) {
-    say(rdzv::RoundOver{id, record_.round});
+  if (round_.end.is_round_over_sent && node->rank == 0 && phase() == RendezvousPhase::kForming) {
+    say(rdzv::RoundOver{id, round_.record.round});
   }
   const bool is_member = node->phase == NodePhase::kWorking || node->phase == NodePhase::kStopped;
   if (!is_member) {
     say(rdzv::Waiting{id, describe_waiting(now, *node)});
-  } else if (phase_ == RendezvousPhase::kForming) {
-    say(rdzv::Restart{id, record_.round, end_.cause, end_.reason, grace_of(*node)});
-  } else if (record_activity < record_.round) {
-    const auto rank = static_cast<std::size_t>(node->rank);
-    say(rdzv::Round{
-        id, std::make_shared<const RoundRecord>(record_),
-        assignment_of(node->rank, node->info.local_world_size, ranks_of(members_)[rank])});
+  } else if (phase() == RendezvousPhase::kForming) {
+    say(rdzv::Restart{id, round_.record.round, round_.end.cause, round_.end.reason,
+                      grace_of(*node)});
+  } else if (record_activity < round_.record.round) {
+    say(rdzv::Round{id, std::make_shared<const RoundRecord>(round_.record),
+                    round_.assignment_of(*node)});
   } else {
-    say(rdzv::Resumed{id, record_.round});
+    say(rdzv::Resumed{id, round_.record.round});
   }
 }
 

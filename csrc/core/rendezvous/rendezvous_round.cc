@@ -19,65 +19,41 @@ constexpr int kFlapDoublingsMax = 6;
 constexpr Duration kRestartBackoffMax = std::chrono::seconds(60);
 constexpr int kBackoffDoublingsMax = 16;
 
-// The same on every machine: members compare it to know that they hold the same list.
-std::uint64_t digest_of(const std::vector<RoundMember>& members) {
-  std::string bytes;
-  for (const RoundMember& member : members) {
-    bytes += to_string(member.id) + '\0' + member.name + '\0' + member.address + '\0' +
-             std::to_string(member.local_world_size) + '\0' + member.role + '\0';
-  }
-  return SipHash(0)(bytes);
-}
-
 }  // namespace
 
-std::vector<NodeRanks> ranks_of(const std::vector<RoundMember>& members) {
-  std::vector<NodeMember> shapes;
-  shapes.reserve(members.size());
-  for (const RoundMember& member : members) {
-    shapes.push_back({member.local_world_size, member.role});
-  }
-  return assign_ranks(shapes);
-}
-
-NodeAssignment assignment_of(int group_rank, int local_world_size, const NodeRanks& ranks) {
-  return {group_rank, local_world_size, ranks.base_rank, ranks.base_role_rank,
-          ranks.role_world_size};
-}
-
 void RendezvousMachine::advance() {
-  if (phase_ == RendezvousPhase::kClosed) return;
+  if (is_closed()) return;
   mark_host_lost();
-  if (phase_ == RendezvousPhase::kRunning) {
+  if (round_.is_running) {
     check_growth();
     return;
   }
-  if (phase_ == RendezvousPhase::kForming) check_verdict();
-  if (phase_ == RendezvousPhase::kClosed) return;
+  if (phase() == RendezvousPhase::kForming) check_verdict();
+  if (is_closed()) return;
   announce_round_over();
-  if (tally_.working > 0 || missing_ > 0) return;  // I1
-  if (has_succeeded()) {
+  if (round_.has_workers()) return;  // I1
+  if (round_.has_succeeded()) {
     succeed();
     return;
   }
-  if (record_.round > 0) recall_as_needed();
+  if (round_.record.round > 0) recall_as_needed();
   check_min_nodes();
   if (may_complete()) complete();
 }
 
 void RendezvousMachine::end_round(rdzv::RestartCause cause, std::string reason) {
-  phase_ = RendezvousPhase::kForming;
-  const bool was_short_lived = now_ - round_started_.at < kFlapRoundAge;
+  round_.is_running = false;
+  const bool was_short_lived = now_ - round_.started.at < kFlapRoundAge;
   if (!was_short_lived) {
-    flaps_ = 0;
+    round_.flaps = 0;
   } else if (cause == rdzv::RestartCause::kMemberLost) {
-    ++flaps_;
+    ++round_.flaps;
   }
-  end_ = {};
-  end_.cause = cause;
-  end_.reason = std::move(reason);
+  round_.end = {};
+  round_.end.cause = cause;
+  round_.end.reason = std::move(reason);
   count_crash(cause);
-  disarm(Timer::kGrowth);
+  round_.disarm(Timer::kGrowth);
   arm_after(Timer::kResend, kWaitingMessageInterval);
   if (cause == rdzv::RestartCause::kMemberLost && settings_.shrink_delay > Duration::zero()) {
     arm_after(Timer::kShrink, settings_.shrink_delay);
@@ -89,27 +65,28 @@ void RendezvousMachine::end_round(rdzv::RestartCause cause, std::string reason) 
 }
 
 void RendezvousMachine::count_crash(rdzv::RestartCause cause) {
-  if (now_ - round_started_.at >= kCrashAge) crashes_ = 0;
+  if (now_ - round_.started.at >= kCrashAge) round_.crashes = 0;
   if (cause != rdzv::RestartCause::kWorkerFailed) return;
-  if (now_ - round_started_.at < kCrashAge) ++crashes_;
+  if (now_ - round_.started.at < kCrashAge) ++round_.crashes;
   const Duration first = settings_.restart_backoff;
-  if (crashes_ < 2 || first == Duration::zero()) return;
+  if (round_.crashes < 2 || first == Duration::zero()) return;
   const Duration longest = std::max(first, kRestartBackoffMax);
-  const int doublings = std::min(crashes_ - 2, kBackoffDoublingsMax);
+  const int doublings = std::min(round_.crashes - 2, kBackoffDoublingsMax);
   const Duration::rep factor = Duration::rep{1} << doublings;
   arm_after(Timer::kBackoff, first > longest / factor ? longest : Duration(first.count() * factor));
 }
 
 Duration RendezvousMachine::grace_of(const Node& node) const {
-  const bool has_failed = end_.cause == rdzv::RestartCause::kWorkerFailed ||
-                          end_.cause == rdzv::RestartCause::kMemberLost;
+  const bool has_failed = round_.end.cause == rdzv::RestartCause::kWorkerFailed ||
+                          round_.end.cause == rdzv::RestartCause::kMemberLost;
   return has_failed ? node.info.failure_grace : node.info.stop_grace;
 }
 
 void RendezvousMachine::send_restart(Node& node) {
   const Duration grace = grace_of(node);
   set_deadline(node, add_saturating(add_saturating(now_, grace), kStopTimeoutMargin));
-  emit(rdzv::Restart{node.info.id, record_.round, end_.cause, end_.reason, grace});
+  emit(
+      rdzv::Restart{node.info.id, round_.record.round, round_.end.cause, round_.end.reason, grace});
 }
 
 void RendezvousMachine::recall(bool members_only) {
@@ -121,36 +98,35 @@ void RendezvousMachine::recall(bool members_only) {
 }
 
 void RendezvousMachine::recall_as_needed() {
-  if (end_.cause != rdzv::RestartCause::kMemberLost && tally_.done_members > 0) recall(true);
+  if (round_.end.cause != rdzv::RestartCause::kMemberLost && round_.tally.done_members > 0)
+    recall(true);
   // The others run the next round without the finished nodes, if they are enough for one.
-  const int without = tally_.joined + tally_.working + tally_.stopped + missing_;
-  if (tally_.done > 0 && without < settings_.min_nodes && !has_succeeded()) recall(false);
-}
-
-bool RendezvousMachine::has_succeeded() const {
-  return record_.round > 0 && tally_.finished + finishers_departed_ == record_.nodes;
+  const int without =
+      round_.tally.joined + round_.tally.working + round_.tally.stopped + round_.missing;
+  if (round_.tally.done > 0 && without < settings_.min_nodes && !round_.has_succeeded())
+    recall(false);
 }
 
 void RendezvousMachine::check_verdict() {
-  if (!end_.verdict_pending) return;
-  const bool may_be_explained = tally_.working > 0 || missing_ > 0;
-  if (may_be_explained && is_armed(Timer::kVerdict)) return;
-  end_.verdict_pending = false;
-  disarm(Timer::kVerdict);
-  charge(rdzv::RestartCause::kWorkerFailed, end_.failed_node, end_.reason);
+  if (!round_.end.verdict_pending) return;
+  const bool may_be_explained = round_.has_workers();
+  if (may_be_explained && round_.is_armed(Timer::kVerdict)) return;
+  round_.end.verdict_pending = false;
+  round_.disarm(Timer::kVerdict);
+  charge(rdzv::RestartCause::kWorkerFailed, round_.end.failed_node, round_.end.reason);
 }
 
 JobResult RendezvousMachine::failure_result() const {
   JobResult result;
   result.outcome = JobOutcome::kFailed;
   result.cause = JobCause::kWorker;
-  result.exit_code = end_.failure->exit_code;
-  result.rank = end_.failure->rank;
-  result.node = end_.failed_node;
-  result.message =
-      "rank " + std::to_string(result.rank) + " on " + result.node + " " + end_.failure->message;
-  result.lost = lost_names();
-  result.evidence = end_.failure->evidence;
+  result.exit_code = round_.end.failure->exit_code;
+  result.rank = round_.end.failure->rank;
+  result.node = round_.end.failed_node;
+  result.message = "rank " + std::to_string(result.rank) + " on " + result.node + " " +
+                   round_.end.failure->message;
+  result.lost = round_.lost_names();
+  result.evidence = round_.end.failure->evidence;
   return result;
 }
 
@@ -158,10 +134,10 @@ void RendezvousMachine::charge(rdzv::RestartCause cause, const std::string& node
                                const std::string& what) {
   const bool is_loss = cause == rdzv::RestartCause::kMemberLost;
   const bool may_replace = !is_loss || settings_.on_loss == LossPolicy::kReplace;
-  if (may_replace && end_.charged) return;  // one end costs one restart
+  if (may_replace && round_.end.charged) return;  // one end costs one restart
   if (may_replace && restarts_ < settings_.max_restarts) {
     ++restarts_;
-    end_.charged = true;
+    round_.end.charged = true;
     return;
   }
   const std::string total = std::to_string(settings_.max_restarts);
@@ -173,10 +149,10 @@ void RendezvousMachine::charge(rdzv::RestartCause cause, const std::string& node
     result.outcome = JobOutcome::kFailed;
     result.cause = JobCause::kNodeLost;
     result.node = node;
-    result.lost = lost_names();
+    result.lost = round_.lost_names();
     result.message = what + ": " + std::to_string(available_nodes()) + " of at least " +
                      std::to_string(settings_.min_nodes) + " nodes remain and " + budget;
-    if (end_.failure) result.message += "; before that " + failure_result().message;
+    if (round_.end.failure) result.message += "; before that " + failure_result().message;
   } else {
     result = failure_result();
     result.message += "; " + budget;
@@ -186,34 +162,35 @@ void RendezvousMachine::charge(rdzv::RestartCause cause, const std::string& node
 
 void RendezvousMachine::check_min_nodes() {
   // Before the first round every join has a time limit of its own.
-  const bool is_short = tally_.joined + tally_.stopped < settings_.min_nodes;
-  if (is_first_ || !is_short) {
-    disarm(Timer::kBelowMinNodes);
-  } else if (!is_armed(Timer::kBelowMinNodes)) {
+  const bool is_short = round_.tally.joined + round_.tally.stopped < settings_.min_nodes;
+  if (round_.is_first || !is_short) {
+    round_.disarm(Timer::kBelowMinNodes);
+  } else if (!round_.is_armed(Timer::kBelowMinNodes)) {
     arm_after(Timer::kBelowMinNodes, settings_.join_timeout);
   }
 }
 
 bool RendezvousMachine::may_complete() {
-  const int size = std::min(tally_.joined, settings_.max_nodes);
-  if (tally_.joined < settings_.min_nodes) {
-    disarm(Timer::kLastCall);
+  const int size = std::min(round_.tally.joined, settings_.max_nodes);
+  if (round_.tally.joined < settings_.min_nodes) {
+    round_.disarm(Timer::kLastCall);
     return false;
   }
-  if (tally_.stopped > 0 || tally_.joined_suspect > 0) return false;
-  if (is_armed(Timer::kBackoff) && now_ < at(Timer::kBackoff)) return false;
+  if (round_.tally.stopped > 0 || round_.tally.joined_suspect > 0) return false;
+  if (round_.is_armed(Timer::kBackoff) && now_ < round_.at(Timer::kBackoff)) return false;
   if (size < settings_.max_nodes) {
-    if (is_first_) {
-      if (!is_armed(Timer::kLastCall)) arm_after(Timer::kLastCall, settings_.last_call_timeout);
-      if (now_ < at(Timer::kLastCall)) return false;
-    } else if (size < static_cast<int>(members_.size()) && is_armed(Timer::kShrink) &&
-               now_ < at(Timer::kShrink)) {
+    if (round_.is_first) {
+      if (!round_.is_armed(Timer::kLastCall))
+        arm_after(Timer::kLastCall, settings_.last_call_timeout);
+      if (now_ < round_.at(Timer::kLastCall)) return false;
+    } else if (size < round_.size() && round_.is_armed(Timer::kShrink) &&
+               now_ < round_.at(Timer::kShrink)) {
       return false;
     }
   }
   const bool is_full_of_newcomers =
       size == settings_.max_nodes && highest_seen_ == 0 && !has_resumes_;
-  return is_full_of_newcomers || now_ >= at(Timer::kStartHold);
+  return is_full_of_newcomers || now_ >= round_.at(Timer::kStartHold);
 }
 
 std::vector<Node*> RendezvousMachine::choose_members() {
@@ -262,55 +239,30 @@ std::vector<Node*> RendezvousMachine::order_by_rank(const std::vector<Node*>& ch
 
 void RendezvousMachine::install_round(const std::vector<Node*>& by_rank) {
   std::set<NodeId> before;
-  for (const RoundMember& member : members_) before.insert(member.id);
+  for (const RoundMember& member : round_.members) before.insert(member.id);
   std::set<NodeId> after;
   for (const Node* node : by_rank) after.insert(node->info.id);
-  if (!is_first_ && after != before) ++membership_changes_;
+  if (!round_.is_first && after != before) ++membership_changes_;
 
   for (auto& [id, node] : nodes_) {
     node.rank = -1;
     node.deadline = {};
   }
-  record_.coordinator_rank = -1;
-  members_.clear();
-  for (Node* node : by_rank) {
-    const NodeInfo& info = node->info;
-    node->rank = static_cast<int>(members_.size());
-    node->phase = NodePhase::kWorking;
-    if (info.hosts_coordinator) record_.coordinator_rank = node->rank;
-    members_.push_back(
-        {info.id, info.name, info.address, info.local_world_size, info.role, MemberFate::kPresent});
-  }
-  record_.round = ++highest_seen_;
-  record_.nodes = static_cast<int>(members_.size());
-  record_.world_size = ranks_of(members_).front().world_size;
-  record_.master_addr = by_rank.front()->info.address;
-  record_.master_port = by_rank.front()->info.store_port;
-  record_.restarts = restarts_;
-  record_.membership_changes = membership_changes_;
-  record_.members_digest = digest_of(members_);
-
-  phase_ = RendezvousPhase::kRunning;
-  is_first_ = is_fresh_ = is_adopted_ = false;
-  finishers_departed_ = 0;
-  round_started_ = make_shared_instant(now_);
-  end_ = {};
-  for (const Timer timer : {Timer::kLastCall, Timer::kGrowth, Timer::kBelowMinNodes, Timer::kShrink,
-                            Timer::kRebuild, Timer::kVerdict, Timer::kResend, Timer::kBackoff}) {
-    disarm(timer);
-  }
+  round_.begin(++highest_seen_, by_rank, make_shared_instant(now_));
+  round_.record.restarts = restarts_;
+  round_.record.membership_changes = membership_changes_;
   // Whoever comes back from an earlier round now finds another one, and need not be waited for.
-  if (now_ < at(Timer::kStartHold)) arm(Timer::kStartHold, now_);
+  if (now_ < round_.at(Timer::kStartHold)) arm(Timer::kStartHold, now_);
   recount();
 }
 
 void RendezvousMachine::send_round(const std::vector<Node*>& by_rank) const {
-  const auto record = std::make_shared<const RoundRecord>(record_);
-  const std::vector<NodeRanks> ranks = ranks_of(members_);
+  const auto record = std::make_shared<const RoundRecord>(round_.record);
+  const std::vector<NodeRanks> ranks = ranks_of(round_.members);
   for (const Node* node : by_rank) {
     const auto rank = static_cast<std::size_t>(node->rank);
     emit(rdzv::Round{node->info.id, record,
-                     assignment_of(node->rank, node->info.local_world_size, ranks[rank])});
+                     make_assignment(node->rank, node->info.local_world_size, ranks[rank])});
   }
   for (const auto& [id, node] : nodes_) {
     if (node.phase == NodePhase::kJoined) send_waiting(node);
@@ -320,35 +272,34 @@ void RendezvousMachine::send_round(const std::vector<Node*>& by_rank) const {
 bool RendezvousMachine::may_grow() const {
   const bool has_changes_left = settings_.max_membership_changes < 0 ||
                                 membership_changes_ < settings_.max_membership_changes;
-  return phase_ == RendezvousPhase::kRunning && missing_ == 0 && tally_.done == 0 &&
-         finishers_departed_ == 0 && has_changes_left && tally_.joined > tally_.joined_suspect &&
-         static_cast<int>(members_.size()) < settings_.max_nodes;
+  return round_.is_running && round_.missing == 0 && round_.tally.done == 0 &&
+         round_.finishers_departed == 0 && has_changes_left &&
+         round_.tally.joined > round_.tally.joined_suspect && round_.size() < settings_.max_nodes;
 }
 
 Duration RendezvousMachine::growth_delay() const {
-  if (flaps_ < 2) return settings_.settle;
+  if (round_.flaps < 2) return settings_.settle;
   const Duration base = std::max<Duration>(settings_.settle, std::chrono::seconds(1));
   if (base >= kGrowthDelayMax) return base;
-  return std::min<Duration>(base * (1LL << std::min(flaps_ - 1, kFlapDoublingsMax)),
+  return std::min<Duration>(base * (1LL << std::min(round_.flaps - 1, kFlapDoublingsMax)),
                             kGrowthDelayMax);
 }
 
 void RendezvousMachine::check_growth() {
   if (!may_grow()) {
-    disarm(Timer::kGrowth);
+    round_.disarm(Timer::kGrowth);
     return;
   }
   const Duration delay = growth_delay();
   const bool is_filled =
-      static_cast<int>(members_.size()) + tally_.joined - tally_.joined_suspect >=
-          settings_.max_nodes &&
-      flaps_ < 2;
+      round_.size() + round_.tally.joined - round_.tally.joined_suspect >= settings_.max_nodes &&
+      round_.flaps < 2;
   // Newcomers that keep coming prolong the wait, but not for ever.
-  const Instant due =
-      std::min(add_saturating(last_waiting_.at, delay),
-               add_saturating(first_waiting_at_.at, std::max(delay, settings_.last_call_timeout)));
+  const Instant due = std::min(
+      add_saturating(round_.last_waiting_at.at, delay),
+      add_saturating(round_.first_waiting_at.at, std::max(delay, settings_.last_call_timeout)));
   if (!is_filled && now_ < due) {
-    if (at(Timer::kGrowth) != due) arm(Timer::kGrowth, due);
+    if (round_.at(Timer::kGrowth) != due) arm(Timer::kGrowth, due);
     return;
   }
   end_round(rdzv::RestartCause::kGrowth,
@@ -357,25 +308,16 @@ void RendezvousMachine::check_growth() {
 
 int RendezvousMachine::waiting_nodes() const {
   if (!may_grow()) return 0;
-  return std::min(tally_.joined, settings_.max_nodes - static_cast<int>(members_.size()));
+  return std::min(round_.tally.joined, settings_.max_nodes - round_.size());
 }
 
 int RendezvousMachine::spare_nodes() const {
-  return phase_ == RendezvousPhase::kRunning ? tally_.joined - waiting_nodes() : 0;
-}
-
-std::vector<std::string> RendezvousMachine::lost_names() const {
-  std::vector<std::string> names;
-  for (const RoundMember& member : members_) {
-    const bool is_gone = member.fate == MemberFate::kLost;
-    if (is_gone && names.size() < kLostNamesMax) names.push_back(member.name);
-  }
-  return names;
+  return round_.is_running ? round_.tally.joined - waiting_nodes() : 0;
 }
 
 void RendezvousMachine::succeed() {
   JobResult result;
-  result.lost = lost_names();
+  result.lost = round_.lost_names();
   result.message = "all nodes have finished";
   if (!result.lost.empty()) {
     result.node = result.lost.front();
@@ -394,9 +336,9 @@ void RendezvousMachine::close(JobResult result) {
   result.node.resize(std::min(result.node.size(), kNodeTextBytesMax));
   result.lost.resize(std::min(result.lost.size(), kLostNamesMax));
   for (std::string& name : result.lost) name.resize(std::min(name.size(), kNodeTextBytesMax));
-  phase_ = RendezvousPhase::kClosed;
+  round_.is_running = false;
   result_ = std::make_shared<const JobResult>(std::move(result));
-  const bool is_of_earlier_job = is_adopted_ && result_->outcome == JobOutcome::kSucceeded;
+  const bool is_of_earlier_job = round_.is_adopted && result_->outcome == JobOutcome::kSucceeded;
   for (const auto& [id, node] : nodes_) {
     if (is_of_earlier_job && node.is_newcomer) {
       is_next_job_due_ = true;
@@ -408,13 +350,12 @@ void RendezvousMachine::close(JobResult result) {
 }
 
 void RendezvousMachine::announce_round_over() {
-  const bool has_workers = tally_.working > 0 || missing_ > 0;
-  if (phase_ == RendezvousPhase::kRunning || has_workers || end_.is_round_over_sent ||
-      members_.empty())
+  const bool has_workers = round_.has_workers();
+  if (round_.is_running || has_workers || round_.end.is_round_over_sent || round_.members.empty())
     return;
-  end_.is_round_over_sent = true;
-  const Node* host = find(members_.front().id);
-  if (host != nullptr && host->rank == 0) emit(rdzv::RoundOver{host->info.id, record_.round});
+  round_.end.is_round_over_sent = true;
+  const Node* host = find(round_.members.front().id);
+  if (host != nullptr && host->rank == 0) emit(rdzv::RoundOver{host->info.id, round_.record.round});
 }
 
 }  // namespace elastic::core

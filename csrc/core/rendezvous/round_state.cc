@@ -1,0 +1,135 @@
+#include "core/rendezvous/round_state.h"
+
+#include <algorithm>
+
+#include "core/base/siphash.h"
+#include "core/rendezvous/rendezvous_fields.h"
+
+namespace elastic::core {
+namespace {
+
+// The same on every machine: members compare it to know that they hold the same list.
+std::uint64_t digest_of(const std::vector<RoundMember>& members) {
+  std::string bytes;
+  for (const RoundMember& member : members) {
+    bytes += to_string(member.id) + '\0' + member.name + '\0' + member.address + '\0' +
+             std::to_string(member.local_world_size) + '\0' + member.role + '\0';
+  }
+  return SipHash(0)(bytes);
+}
+
+}  // namespace
+
+std::vector<NodeRanks> ranks_of(const std::vector<RoundMember>& members) {
+  std::vector<NodeMember> shapes;
+  shapes.reserve(members.size());
+  for (const RoundMember& member : members) {
+    shapes.push_back({member.local_world_size, member.role});
+  }
+  return assign_ranks(shapes);
+}
+
+NodeAssignment make_assignment(int group_rank, int local_world_size, const NodeRanks& ranks) {
+  return {group_rank, local_world_size, ranks.base_rank, ranks.base_role_rank,
+          ranks.role_world_size};
+}
+
+void RoundState::count(const Node& node, int sign) {
+  const bool is_member = node.rank >= 0;
+  const bool has_finished = node.done_round == record.round && record.round > 0;
+  switch (node.phase) {
+    case rdzv::NodePhase::kJoined:
+      tally.joined += sign;
+      if (node.suspect) tally.joined_suspect += sign;
+      break;
+    case rdzv::NodePhase::kWorking: tally.working += sign; break;
+    case rdzv::NodePhase::kStopped: tally.stopped += sign; break;
+    case rdzv::NodePhase::kDone:
+      tally.done += sign;
+      if (is_member) tally.done_members += sign;
+      break;
+  }
+  if (is_member) (has_finished ? tally.finished : tally.unfinished) += sign;
+}
+
+void RoundState::count_missing() {
+  missing =
+      static_cast<int>(std::count_if(members.begin(), members.end(), [](const RoundMember& member) {
+        return member.fate == MemberFate::kMissing;
+      }));
+}
+
+bool RoundState::take_due(Timer timer, Instant now) {
+  if (at(timer) > now) return false;
+  disarm(timer);
+  return true;
+}
+
+bool RoundState::has_succeeded() const {
+  return record.round > 0 && tally.finished + finishers_departed == record.nodes;
+}
+
+std::vector<std::string> RoundState::lost_names() const {
+  std::vector<std::string> names;
+  for (const RoundMember& member : members) {
+    const bool is_lost = member.fate == MemberFate::kLost;
+    if (is_lost && names.size() < kLostNamesMax) names.push_back(member.name);
+  }
+  return names;
+}
+
+NodeAssignment RoundState::assignment_of(const Node& member) const {
+  return make_assignment(member.rank, member.info.local_world_size,
+                         ranks_of(members)[static_cast<std::size_t>(member.rank)]);
+}
+
+void RoundState::begin(std::uint64_t round, const std::vector<Node*>& by_rank, SharedInstant now) {
+  record.coordinator_rank = -1;
+  members.clear();
+  for (Node* node : by_rank) {
+    const NodeInfo& info = node->info;
+    node->rank = size();
+    node->phase = rdzv::NodePhase::kWorking;
+    if (info.hosts_coordinator) record.coordinator_rank = node->rank;
+    members.push_back(
+        {info.id, info.name, info.address, info.local_world_size, info.role, MemberFate::kPresent});
+  }
+  record.round = round;
+  record.nodes = size();
+  record.world_size = ranks_of(members).front().world_size;
+  record.master_addr = by_rank.front()->info.address;
+  record.master_port = by_rank.front()->info.store_port;
+  record.members_digest = digest_of(members);
+
+  is_running = true;
+  is_first = is_fresh = is_adopted = false;
+  finishers_departed = 0;
+  started = now;
+  end = {};
+  for (const Timer timer : {Timer::kLastCall, Timer::kGrowth, Timer::kBelowMinNodes, Timer::kShrink,
+                            Timer::kRebuild, Timer::kVerdict, Timer::kResend, Timer::kBackoff}) {
+    disarm(timer);
+  }
+}
+
+void RoundState::adopt(const RoundRecord& held, SharedInstant now) {
+  record = held;
+  is_running = true;
+  is_first = false;
+  is_adopted = true;
+  finishers_departed = 0;
+  started = now;
+  end = {};
+  missing = record.nodes;
+  members.assign(static_cast<std::size_t>(record.nodes), RoundMember{});
+  for (int rank = 0; rank < record.nodes; ++rank) {
+    member(rank).name = "the node of rank " + std::to_string(rank);
+    member(rank).fate = MemberFate::kMissing;
+  }
+  for (const Timer timer : {Timer::kLastCall, Timer::kGrowth, Timer::kBelowMinNodes, Timer::kShrink,
+                            Timer::kVerdict, Timer::kResend, Timer::kBackoff}) {
+    disarm(timer);
+  }
+}
+
+}  // namespace elastic::core

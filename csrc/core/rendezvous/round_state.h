@@ -1,0 +1,136 @@
+#pragma once
+
+// One round as a value: its record and members, why it ended, and what the round that follows it
+// waits for. The rendezvous machine has one; replica groups would give it one for each group.
+//
+// It holds facts. The rules that change them need the nodes and the settings of the job, and are
+// in the machine (rendezvous_round.cc).
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/rendezvous/rank_assign.h"
+#include "elastic/rendezvous.h"
+
+namespace elastic::core {
+
+// A round that loses a member before this age counts as flapping.
+inline constexpr Duration kFlapRoundAge = std::chrono::seconds(60);
+// A round that a worker's failure ends before this age counts towards the restart back-off.
+inline constexpr Duration kCrashAge = std::chrono::seconds(5);
+
+// A point of time in a state that several processes share, each with its own clock. The process
+// that sets it numbers it and stores how far away it is; every other process counts from when it
+// first read that number.
+struct SharedInstant {
+  Instant at = Instant::max();  // on this process's clock; max: never
+  Duration away{};              // when it was set
+  std::uint64_t number = 0;     // 0: never
+};
+
+struct Node {
+  NodeInfo info;
+  rdzv::NodePhase phase = rdzv::NodePhase::kJoined;
+  int rank = -1;         // in the current round, or in the one that has ended; -1: not a member
+  bool suspect = false;  // its session is closed
+  std::uint64_t arrival = 0;     // orders joins; the last arrivals beyond max_nodes become spares
+  std::uint64_t done_round = 0;  // the last round that it finished; 0: none
+  std::uint64_t beat = 0;        // counts signs of life, for observers of a shared state
+  SharedInstant deadline;        // joined: its join times out; stopping: it is evicted
+  // Not encoded:
+  bool is_newcomer = false;  // its first Join was sent to this machine, not to an earlier one
+  bool is_awaited = false;   // known from a stored state; it has not resumed yet
+};
+
+// Why the last round ended, and what that costs.
+struct RoundEnd {
+  rdzv::RestartCause cause = rdzv::RestartCause::kRejoin;
+  std::string reason;
+  std::optional<FailureReport> failure;  // the earliest evidence
+  SharedInstant failure_at;
+  std::string failed_node;
+  bool verdict_pending = false;  // workers failed, and a loss may still explain it
+  bool charged = false;
+  bool is_round_over_sent = false;  // rank 0 was notified that no workers are left
+};
+
+// Instant::max(): not armed. The order is that of the encoding.
+enum class Timer : std::uint8_t {
+  kStartHold,      // no round completes before
+  kLastCall,       // the first round completes with the nodes that have joined
+  kGrowth,         // the running round is restarted to admit the waiting nodes
+  kBelowMinNodes,  // fewer than min_nodes: the job fails
+  kShrink,         // a smaller round may complete
+  kRebuild,        // members that have not resumed are lost
+  kVerdict,        // a loss no longer explains the failed workers
+  kResend,         // waiting nodes receive the reason again
+  kBackoff,        // no round completes before: workers have failed several times in a row
+};
+inline constexpr std::size_t kTimers = 9;
+
+// The nodes of the round and those that wait for the next one, by state. Kept up to date by
+// RoundState::count() for every change of a node.
+struct Tally {
+  int joined = 0;
+  int joined_suspect = 0;
+  int working = 0;
+  int stopped = 0;
+  int done = 0;
+  int done_members = 0;  // done, and of the current round
+  int unfinished = 0;    // members of the current round that have not finished it
+  int finished = 0;      // members that have, whether they wait or were called back
+};
+
+struct RoundState {
+  bool is_running = false;  // false: it has ended, or none was formed yet; the next one is forming
+  bool is_first = true;     // no round of this generation has been completed
+  RoundRecord record;
+  std::vector<RoundMember> members;  // by node rank
+  int finishers_departed = 0;        // members that finished the round and have left since
+  int flaps = 0;    // rounds that lost a member before kFlapRoundAge; a longer round resets it
+  int crashes = 0;  // rounds in a row that ended before kCrashAge by a worker's failure
+  SharedInstant started;
+  SharedInstant first_waiting_at;  // when the oldest node that waits for growth joined
+  SharedInstant last_waiting_at;   // when the newest did
+  RoundEnd end;
+  SharedInstant timers[kTimers];
+
+  // Observed or derived by this process; not encoded.
+  bool is_fresh = true;     // this process has neither completed nor rebuilt a round
+  bool is_adopted = false;  // an earlier coordinator formed the round
+  int missing = 0;          // members with fate kMissing
+  Tally tally;
+
+  void count(const Node& node, int sign);
+  void count_missing();
+
+  Instant at(Timer timer) const { return timers[static_cast<std::size_t>(timer)].at; }
+  bool is_armed(Timer timer) const { return at(timer) != Instant::max(); }
+  void arm(Timer timer, SharedInstant at) { timers[static_cast<std::size_t>(timer)] = at; }
+  void disarm(Timer timer) { arm(timer, {}); }
+  // Disarms the timer if it has expired.
+  bool take_due(Timer timer, Instant now);
+
+  RoundMember& member(int rank) { return members[static_cast<std::size_t>(rank)]; }
+  int size() const { return static_cast<int>(members.size()); }
+  // I1: the next round must wait for these.
+  bool has_workers() const { return tally.working > 0 || missing > 0; }
+  // Every rank of the round has exited with 0.
+  bool has_succeeded() const;
+  std::vector<std::string> lost_names() const;
+  NodeAssignment assignment_of(const Node& member) const;
+
+  // The round becomes number `round`, with these members in the order of their ranks.
+  void begin(std::uint64_t round, const std::vector<Node*>& by_rank, SharedInstant now);
+  // The round that a node holds, of an earlier coordinator: all members are missing.
+  void adopt(const RoundRecord& held, SharedInstant now);
+};
+
+// The ranks of each member, at its node rank.
+std::vector<NodeRanks> ranks_of(const std::vector<RoundMember>& members);
+NodeAssignment make_assignment(int group_rank, int local_world_size, const NodeRanks& ranks);
+
+}  // namespace elastic::core
