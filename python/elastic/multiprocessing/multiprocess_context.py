@@ -1,0 +1,156 @@
+"""Processes that call a Python function."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+from typing import Any
+
+from elastic import _environment
+from elastic.multiprocessing.errors.child_failed_error import record
+from elastic.multiprocessing.errors.error_handler import get_error_handler
+from elastic.multiprocessing.errors.evidence import ProcessFailure
+from elastic.multiprocessing.logs_specs import LogsSpecs
+from elastic.multiprocessing.process_context import PContext, RunProcsResult
+from elastic.multiprocessing.redirects import redirect
+
+
+def _run(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    env: dict[str, str],
+    stdout: str,
+    stderr: str,
+    answer: Connection,
+) -> None:
+    """In the child: the value is sent, and the process lives until it was received."""
+    _environment.update(env)
+    with ExitStack() as redirected:
+        if stdout:
+            redirected.enter_context(redirect("stdout", stdout))
+        if stderr:
+            redirected.enter_context(redirect("stderr", stderr))
+        try:
+            value = record(function)(*args)
+        except KeyboardInterrupt:
+            return
+        except Exception:
+            import traceback
+
+            traceback.print_exc()
+            raise SystemExit(1) from None
+        try:
+            answer.send(value)
+        except Exception as error:
+            get_error_handler().record_exception(error)
+            raise
+        try:
+            answer.recv_bytes()
+        except EOFError:
+            return
+
+
+class MultiprocessContext(PContext):
+    """``start_method`` is that of Python's ``multiprocessing``."""
+
+    def __init__(
+        self,
+        name: str,
+        entrypoint: Callable[..., Any],
+        args: Mapping[int, tuple[Any, ...]],
+        envs: dict[int, dict[str, str]],
+        start_method: str,
+        logs_specs: LogsSpecs,
+        log_line_prefixes: Mapping[int, str] | None = None,
+        numa_options: Any = None,
+        duplicate_stdout_filters: list[str] | None = None,
+        duplicate_stderr_filters: list[str] | None = None,
+    ) -> None:
+        super().__init__(
+            name,
+            entrypoint,
+            args,
+            envs,
+            logs_specs,
+            log_line_prefixes,
+            duplicate_stdout_filters,
+            duplicate_stderr_filters,
+        )
+        self._function = entrypoint
+        self.start_method = start_method
+        self._context: Any = multiprocessing.get_context(start_method)
+        self._processes: dict[int, Any] = {}
+        self._answers: dict[int, Connection] = {}
+        self._return_values: dict[int, Any] = {}
+        self._failures: dict[int, ProcessFailure] = {}
+
+    def _start(self) -> None:
+        for rank in range(self.nprocs):
+            ours, theirs = self._context.Pipe()
+            process = self._context.Process(
+                target=_run,
+                name=f"{self.name}{rank}",
+                args=(
+                    self._function,
+                    self.args[rank],
+                    self.envs[rank],
+                    self.stdouts.get(rank, ""),
+                    self.stderrs.get(rank, ""),
+                    theirs,
+                ),
+            )
+            self._answers[rank] = ours
+            with theirs:
+                process.start()
+            self._processes[rank] = process
+
+    def _poll(self) -> RunProcsResult | None:
+        for rank, answer in list(self._answers.items()):
+            if answer.poll():
+                self._receive(rank, answer)
+        for rank, process in self._processes.items():
+            if process.exitcode and rank not in self._failures:
+                self._failures[rank] = self._failed(rank, process.exitcode)
+        if self._failures:
+            self.close()
+            return self._result({}, self._failures)
+        if any(process.exitcode is None for process in self._processes.values()):
+            return None
+        self.close()
+        values = {rank: self._return_values.get(rank) for rank in range(self.nprocs)}
+        return self._result(values, {})
+
+    def _receive(self, rank: int, answer: Connection) -> None:
+        try:
+            self._return_values[rank] = answer.recv()
+            answer.send_bytes(b"")
+        except (EOFError, OSError):  # it ended without a value
+            pass
+        answer.close()
+        del self._answers[rank]
+
+    def _awaited(self) -> list[Any]:
+        running = [p.sentinel for p in self._processes.values() if p.exitcode is None]
+        return [*running, *self._answers.values()]
+
+    def pids(self) -> dict[int, int]:
+        return {rank: process.pid for rank, process in self._processes.items()}
+
+    def _close(self, death_sig: signal.Signals, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        running = [p for p in self._processes.values() if p.is_alive()]
+        for process in running:
+            os.kill(process.pid, death_sig)
+        for process in running:
+            process.join(max(0.0, deadline - time.monotonic()))
+            if process.exitcode is None:
+                process.kill()
+                process.join()
+        for answer in self._answers.values():
+            answer.close()
+        self._answers.clear()

@@ -1,0 +1,159 @@
+"""A set of processes that a Python program starts by itself, without an agent.
+
+Nothing restarts them, and there is no guardian: a program that is killed leaves them behind if they
+are programs. ``elastic.launcher`` supervises workers.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from multiprocessing import connection
+from typing import Any, NamedTuple, TextIO
+
+from elastic.multiprocessing.errors.evidence import ProcessFailure
+from elastic.multiprocessing.logs_specs import LogsSpecs
+from elastic.multiprocessing.tail_log import TailLog
+
+_NONE: Mapping[int, Any] = {}
+
+
+class RunProcsResult(NamedTuple):
+    """By local rank. Processes that were stopped because another failed are not failures."""
+
+    return_values: Mapping[int, Any] = _NONE
+    failures: Mapping[int, ProcessFailure] = _NONE
+    stdouts: Mapping[int, str] = _NONE
+    stderrs: Mapping[int, str] = _NONE
+
+    def is_failed(self) -> bool:
+        return len(self.failures) > 0
+
+
+class PContext(ABC):
+    """Processes by local rank. ``args`` and ``envs`` name the same ranks, 0 to n-1."""
+
+    def __init__(
+        self,
+        name: str,
+        entrypoint: Callable[..., Any] | str,
+        args: Mapping[int, tuple[Any, ...]],
+        envs: dict[int, dict[str, str]],
+        logs_specs: LogsSpecs,
+        log_line_prefixes: Mapping[int, str] | None = None,
+        duplicate_stdout_filters: list[str] | None = None,
+        duplicate_stderr_filters: list[str] | None = None,
+    ) -> None:
+        ranks = set(range(len(args)))
+        for what, given in (("args", args), ("envs", envs)):
+            if set(given) != ranks:
+                raise RuntimeError(f"{what} has local ranks {sorted(given)}: expected {len(args)}, "
+                                   "from 0")  # fmt: skip
+        self.name = name
+        self.entrypoint = entrypoint
+        self.args = args
+        self.envs = envs
+        self.nprocs = len(args)
+        self.logs_specs = logs_specs  # kept: it may own a temporary directory
+        dest = logs_specs.reify(envs)
+        self.stdouts = dest.stdouts
+        self.stderrs = dest.stderrs
+        self.error_files = dest.error_files
+        self._has_started = False
+        self._files = ExitStack()
+        self._tails = [
+            TailLog(name, dest.tee_stdouts, sys.stdout, log_line_prefixes),
+            TailLog(name, dest.tee_stderrs, sys.stderr, log_line_prefixes),
+        ]
+        for words, files, path in (
+            (duplicate_stdout_filters, dest.tee_stdouts, dest.filtered_stdout),
+            (duplicate_stderr_filters, dest.tee_stderrs, dest.filtered_stderr),
+        ):
+            if words and path:
+                self._tails.append(self._duplicate(words, files, path, log_line_prefixes))
+
+    def _duplicate(
+        self,
+        words: list[str],
+        files: Mapping[int, str],
+        path: str,
+        prefixes: Mapping[int, str] | None,
+    ) -> TailLog:
+        opened = open(path, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
+        file: TextIO = self._files.enter_context(opened)
+        wanted = tuple(words)
+        return TailLog(
+            self.name, files, file, prefixes, log_line_filter=lambda line: any(
+                word in line for word in wanted
+            )
+        )  # fmt: skip
+
+    def start(self) -> None:
+        """Starts all processes, once; if one cannot be started, none is left."""
+        if self._has_started:
+            raise ValueError(f"the processes of {self.name} were started already")
+        self._has_started = True
+        try:
+            self._start()
+            for tail in self._tails:
+                tail.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def wait(self, timeout: float = -1, period: float = 1) -> RunProcsResult | None:
+        """The result; None if the processes still run after ``timeout`` seconds.
+
+        0 looks once, a negative timeout waits without limit. ``period`` has no effect: the call
+        returns when the last process has ended or the first one has failed.
+        """
+        deadline = None if timeout < 0 else time.monotonic() + timeout
+        while True:
+            result = self._poll()
+            if result is not None:
+                return result
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return None
+            connection.wait(self._awaited(), left)
+
+    def close(self, death_sig: signal.Signals | None = None, timeout: float = 30) -> None:
+        """Stops what runs: the signal, ``timeout`` seconds, SIGKILL; then writes all output."""
+        self._close(death_sig or signal.SIGTERM, timeout)
+        for tail in self._tails:
+            tail.stop()
+        self._files.close()
+
+    @abstractmethod
+    def pids(self) -> dict[int, int]:
+        """Process ids by local rank."""
+
+    @abstractmethod
+    def _start(self) -> None:
+        """Starts all processes."""
+
+    @abstractmethod
+    def _poll(self) -> RunProcsResult | None:
+        """The result if all processes have ended or one has failed; then the rest is stopped."""
+
+    @abstractmethod
+    def _awaited(self) -> list[Any]:
+        """What becomes readable when ``_poll`` should be called again."""
+
+    @abstractmethod
+    def _close(self, death_sig: signal.Signals, timeout: float) -> None:
+        """Stops all processes that still run."""
+
+    def _failed(self, rank: int, exitcode: int) -> ProcessFailure:
+        return ProcessFailure(rank, self.pids()[rank], exitcode, self.error_files.get(rank, ""))
+
+    def _result(
+        self,
+        values: Mapping[int, Any],
+        failures: Mapping[int, ProcessFailure],
+    ) -> RunProcsResult:
+        return RunProcsResult(values, failures, self.stdouts, self.stderrs)

@@ -1,0 +1,103 @@
+"""Processes that execute a program."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from elastic.multiprocessing.errors.evidence import ProcessFailure
+from elastic.multiprocessing.logs_specs import LogsSpecs
+from elastic.multiprocessing.process_context import PContext, RunProcsResult
+from elastic.multiprocessing.subprocess_handler import SubprocessHandler, get_subprocess_handler
+
+
+class SubprocessContext(PContext):
+    """``subprocess_handlers`` has the processes by local rank. Return values are None."""
+
+    def __init__(
+        self,
+        name: str,
+        entrypoint: str,
+        args: Mapping[int, tuple[Any, ...]],
+        envs: dict[int, dict[str, str]],
+        logs_specs: LogsSpecs,
+        log_line_prefixes: Mapping[int, str] | None = None,
+        numa_options: Any = None,
+        duplicate_stdout_filters: list[str] | None = None,
+        duplicate_stderr_filters: list[str] | None = None,
+    ) -> None:
+        super().__init__(
+            name,
+            entrypoint,
+            args,
+            envs,
+            logs_specs,
+            log_line_prefixes,
+            duplicate_stdout_filters,
+            duplicate_stderr_filters,
+        )
+        self._program = entrypoint
+        self._numa_options = numa_options
+        self._failures: dict[int, ProcessFailure] = {}
+        self._pidfds: dict[int, int] = {}
+        self.subprocess_handlers: dict[int, SubprocessHandler] = {}
+
+    def _start(self) -> None:
+        for rank in range(self.nprocs):
+            handler = get_subprocess_handler(
+                self._program,
+                self.args[rank],
+                self.envs[rank],
+                self.stdouts.get(rank),
+                self.stderrs.get(rank),
+                rank,
+                self._numa_options,
+            )
+            self.subprocess_handlers[rank] = handler
+            self._pidfds[rank] = os.pidfd_open(handler.proc.pid)
+
+    def _poll(self) -> RunProcsResult | None:
+        is_running = False
+        for rank, handler in self.subprocess_handlers.items():
+            code = handler.proc.poll()
+            is_running |= code is None
+            if code is not None:
+                self._forget(rank)
+            if code and rank not in self._failures:
+                self._failures[rank] = self._failed(rank, code)
+        if self._failures:
+            self.close()
+            return self._result({}, self._failures)
+        if is_running:
+            return None
+        self.close()
+        return self._result(dict.fromkeys(range(self.nprocs)), {})
+
+    def _awaited(self) -> list[Any]:
+        return list(self._pidfds.values())
+
+    def pids(self) -> dict[int, int]:
+        return {rank: handler.proc.pid for rank, handler in self.subprocess_handlers.items()}
+
+    def _close(self, death_sig: signal.Signals, timeout: float) -> None:
+        handlers = list(self.subprocess_handlers.values())
+        deadline = time.monotonic() + timeout
+        for handler in handlers:
+            handler.close(death_sig)
+        for handler in handlers:
+            try:
+                handler.proc.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                handler.close(signal.SIGKILL)
+                handler.proc.wait()
+        for rank in list(self._pidfds):
+            self._forget(rank)
+
+    def _forget(self, rank: int) -> None:
+        descriptor = self._pidfds.pop(rank, None)
+        if descriptor is not None:
+            os.close(descriptor)

@@ -1,0 +1,8 @@
+"""A program in a process of its own, with torch's module names."""
+
+from elastic.multiprocessing.subprocess_handler.subprocess_handler import (
+    SubprocessHandler,
+    get_subprocess_handler,
+)
+
+__all__ = ["SubprocessHandler", "get_subprocess_handler"]

@@ -1,0 +1,114 @@
+"""Follows log files of processes and writes their lines, each with a prefix, to one stream.
+
+The native agent follows its workers' files itself; this is for processes of ``start_processes``.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+logger = logging.getLogger(__name__)
+
+
+def tail_logfile(
+    header: str,
+    file: str,
+    dst: TextIO,
+    finished: Event,
+    interval_sec: float,
+    log_line_filter: Callable[[str], bool] | None = None,
+) -> None:
+    """Writes the lines of ``file`` until ``finished`` is set and the end of the file is reached.
+
+    A last line without a newline is written at the end. A file that never appears has no lines.
+    """
+    while not os.path.exists(file):
+        if finished.wait(interval_sec) and not os.path.exists(file):
+            return
+    partial = ""
+    with open(file, encoding="utf-8", errors="replace", newline="\n") as stream:
+        while True:
+            is_last = finished.is_set()
+            while text := stream.readline():
+                partial += text
+                if partial.endswith("\n"):
+                    _write(header, partial, dst, log_line_filter)
+                    partial = ""
+            if is_last:
+                break
+            finished.wait(interval_sec)
+    if partial:
+        _write(header, f"{partial}\n", dst, log_line_filter)
+
+
+def _write(
+    header: str, line: str, dst: TextIO, log_line_filter: Callable[[str], bool] | None
+) -> None:
+    if log_line_filter is None or log_line_filter(line):
+        dst.write(f"{header}{line}")
+        dst.flush()
+
+
+class TailLog:
+    """Follows the files of all ranks. Made with no files it does nothing."""
+
+    def __init__(
+        self,
+        name: str,
+        log_files: Mapping[int, str],
+        dst: TextIO,
+        log_line_prefixes: Mapping[int, str] | None = None,
+        interval_sec: float = 0.1,
+        log_line_filter: Callable[[str], bool] | None = None,
+    ) -> None:
+        self._name = name
+        self._log_files = dict(log_files)
+        self._dst = dst
+        self._prefixes = log_line_prefixes or {}
+        self._interval_sec = interval_sec
+        self._filter = log_line_filter
+        self._finished = {rank: Event() for rank in log_files}
+        self._followers: list[Future[None]] = []
+        self._pool: ThreadPoolExecutor | None = None
+        if log_files:
+            self._pool = ThreadPoolExecutor(len(log_files), f"TailLog-{name}")
+
+    def start(self) -> TailLog:
+        for rank, path in self._log_files.items() if self._pool else ():
+            header = self._prefixes.get(rank, f"[{self._name}{rank}]:")
+            assert self._pool is not None
+            self._followers.append(
+                self._pool.submit(
+                    tail_logfile,
+                    header,
+                    path,
+                    self._dst,
+                    self._finished[rank],
+                    self._interval_sec,
+                    self._filter,
+                )
+            )
+        return self
+
+    def stop(self) -> None:
+        """Writes what is left, then ends. A destination that fails costs its lines only."""
+        for event in self._finished.values():
+            event.set()
+        for follower in self._followers:
+            error = follower.exception()
+            if error is not None:
+                logger.error("cannot copy the output of %s: %s", self._name, error)
+        self._followers.clear()
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def stopped(self) -> bool:
+        return self._pool is not None and all(e.is_set() for e in self._finished.values())
