@@ -43,6 +43,7 @@ SUBJECT_INCLUDES = {
         "base": (),
         "store": ("base",),
         "rendezvous": ("base",),
+        "register": ("base",),
         "session": ("base", "rendezvous"),
         "workers": ("base",),
         "agent": ("base", "rendezvous"),

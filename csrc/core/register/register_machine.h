@@ -1,0 +1,257 @@
+#pragma once
+
+// One node's part of its job's replicated register: it votes, stands as a candidate when the
+// coordinator is lost, and proposes records while it is the coordinator. docs/register.md has the
+// rules and the reasons.
+//
+// Pure: time comes with each call and chance from a seed, and the same calls give the same actions.
+// Timers only decide when something is tried; no answer depends on them. Not thread-safe. The owner
+// carries the actions out in order: what Persist asks for is done before a later Send or Deliver.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/base/rng.h"
+#include "core/register/register_rules.h"
+#include "core/register/register_table.h"
+#include "core/register/register_types.h"
+#include "core/register/voters.h"
+#include "elastic/time.h"
+
+namespace elastic::reg {
+
+struct RegisterSettings {
+  // How many voters; 0: by the number of hosts.
+  std::size_t voters = 0;
+  // Between the first attempts of two candidates: longer than a round trip.
+  Duration candidate_interval = std::chrono::milliseconds(15);
+  // How long a candidate waits for votes before it tries again.
+  Duration election_timeout = std::chrono::milliseconds(150);
+  // When a message without a reply is sent again.
+  Duration retry_interval = std::chrono::milliseconds(50);
+  // How long a coordinator keeps its authority without a majority of the voters.
+  Duration store_grace = std::chrono::seconds(60);
+};
+
+// ---- Events.
+
+// The job's first round is formed here: a lineage begins.
+struct Begin {
+  LineageId lineage;
+  Content content;
+};
+// The node has joined the job of this lineage. Ignored if it belongs to one already: a node that
+// joins another lineage begins with another machine, and may not return under the same id.
+struct Joined {
+  LineageId lineage;
+};
+// REQUIRES: can_propose().
+struct Propose {
+  Content content;
+};
+// The nodes that could vote, whenever that has changed at the coordinator; also before Begin.
+struct CandidatesChanged {
+  std::vector<VoterCandidate> candidates;
+};
+// This node's session with the coordinator ended and was not resumed, or was silent for too long.
+struct IncumbentLost {
+  NodeId node;
+};
+struct IncumbentReturned {
+  NodeId node;
+};
+// The coordinator ends in order, and this node succeeds it. Ignored by other roles.
+struct Resign {
+  Voter successor;
+};
+struct Received {
+  Message message;
+};
+struct Tick {};
+using Event = std::variant<Begin, Joined, Propose, CandidatesChanged, IncumbentLost,
+                           IncumbentReturned, Resign, Received, Tick>;
+
+// ---- Actions.
+
+// An empty address: reply where the voter's message came from.
+struct Send {
+  std::string address;
+  Message message;
+};
+// Write state() before anything that follows, where there is a state file. Only requested while the
+// state can give authority, and when that ends; otherwise the file need not be kept up to date.
+struct Persist {};
+// This node is the coordinator. The record is in force; nothing newer can be.
+struct Elected {
+  Record record;
+};
+// A proposed record is in force: its content may be delivered. Also sent for a change of voters.
+struct Deliver {
+  Record record;
+};
+// This node is not the coordinator any more. What was proposed and not delivered is undecided.
+struct Deposed {
+  std::string reason;
+};
+// The coordinator cannot reach a majority of its voters, or can again.
+struct MajorityLost {
+  std::vector<Voter> unreachable;
+};
+struct MajorityRegained {};
+// There was no majority for store_grace: the members stop their workers. Follows Deposed.
+struct AuthorityExpired {};
+using Action = std::variant<Send, Persist, Elected, Deliver, Deposed, MajorityLost,
+                            MajorityRegained, AuthorityExpired>;
+
+template <typename Rules>
+class BasicRegister {
+ public:
+  // `self`: of this life of the node; a node that is started again has another id.
+  BasicRegister(Voter self, const RegisterSettings& settings, std::uint64_t seed, Rules rules = {})
+      : self_(std::move(self)), settings_(settings), rules_(rules), rng_(seed) {}
+
+  // Continues from what the same voter has persisted; false: the state gives no authority, and
+  // nothing has changed. Call before the first step().
+  [[nodiscard]] bool restore(const VoterState& state, Instant now);
+
+  // `now` must not be earlier than in any previous call.
+  void step(const Event& event, Instant now, std::vector<Action>* actions);
+  std::optional<Instant> next_deadline() const;
+
+  Role role() const { return role_; }
+  bool can_propose() const { return role_ == Role::kCoordinator && !is_content_open(); }
+  // The coordinator as far as this node knows: the proposer of the newest record.
+  const std::optional<Voter>& incumbent() const { return incumbent_; }
+  const std::optional<LineageId>& lineage() const { return lineage_; }
+  // The newest record that this node knows of.
+  const std::optional<KnownRecord>& known() const { return known_; }
+  // REQUIRES: lineage().has_value().
+  VoterState state() const { return {*lineage_, promised_, promised_to_, accepted_}; }
+
+ private:
+  struct Proposal {
+    Record record;
+    std::set<NodeId> accepted_by;
+    bool has_content = false;  // not only a change of voters
+  };
+
+  void on(const Begin& event);
+  void on(const Joined& event);
+  void on(const Propose& event);
+  void on(const CandidatesChanged& event);
+  void on(const IncumbentLost& event);
+  void on(const IncumbentReturned& event);
+  void on(const Resign& event);
+  void on(const Received& event);
+  void on(const Tick& event);
+
+  // The voter.
+  void answer(const NodeId& from, const Ask& message);
+  void promise(const NodeId& from, const Prepare& message);
+  void accept(const NodeId& from, const Accept& message);
+  void learn(const NodeId& from, const InForce& message);
+  bool may_promise(std::uint64_t term, const NodeId& handed_over_by) const;
+  bool is_other_candidate_at_work(const NodeId& candidate) const;
+  bool has_lost_incumbent() const;
+  bool takes_part(const Record& record);
+  void promise_to(const NodeId& candidate, std::uint64_t term);
+  bool accept_here(const KnownRecord& proposal);
+  void know(const KnownRecord& record);
+
+  // The candidate.
+  void schedule_attempt(Duration wait);
+  void stand();
+  void prepare(std::uint64_t term, const NodeId& handed_over_by);
+  void count(const NodeId& from, const AskReply& message);
+  void count(const NodeId& from, const Promise& message);
+  void stand_for(const NodeId& from, const HandOver& message);
+  void judge_votes();
+  void repropose();
+  void give_up_attempt();
+  bool may_stand() const;
+  void request_votes();
+  void consider(const std::optional<KnownRecord>& accepted);
+
+  // The coordinator.
+  void count(const NodeId& from, const Accepted& message);
+  void propose(Record record, bool has_content);
+  void propose_next(Content content, std::vector<Voter> voters, bool has_content);
+  void judge_proposal();
+  void go_on();
+  void judge_voters();
+  void hand_over();
+  void depose(std::string reason);
+  void announce(const NodeId& to);
+  void repeat();
+
+  bool is_majority(std::span<const Voter> voters, const std::set<NodeId>& votes) const;
+  bool is_elected(const std::set<NodeId>& votes) const;
+  bool is_newer(const Newness& left, const Newness& right) const;
+  bool is_content_open() const {
+    return waiting_.has_value() || (proposal_.has_value() && proposal_->has_content);
+  }
+  bool is_reachable(const NodeId& node) const;
+  void persist();
+  bool is_alone(std::span<const Voter> voters) const;
+  std::vector<Voter> chosen_voters() const;
+  std::vector<Voter> voters_of(const Record& record) const;  // all, without this node
+  bool has(Rule rule) const { return rules_.has(rule); }
+  void send(const NodeId& to, Body body);
+  void send(const Voter& to, Body body);
+  template <typename A>
+  void emit(A action) {
+    out_->emplace_back(std::in_place_type<A>, std::move(action));
+  }
+
+  // Constant after construction.
+  const Voter self_;
+  const RegisterSettings settings_;
+  [[no_unique_address]] const Rules rules_;
+
+  Rng rng_;
+  Instant now_;
+  std::vector<Action>* out_ = nullptr;
+  Role role_ = Role::kFollower;
+  std::optional<LineageId> lineage_;
+  std::optional<KnownRecord> known_;
+
+  // The voter.
+  std::uint64_t promised_ = 0;
+  NodeId promised_to_;
+  Instant promised_at_;
+  std::optional<KnownRecord> accepted_;
+  std::optional<Voter> incumbent_;
+  bool is_incumbent_lost_ = false;
+
+  // The candidate.
+  std::optional<Instant> attempt_at_;
+  std::optional<Instant> attempt_ends_;
+  std::uint64_t attempts_ = 0;
+  std::uint64_t highest_promise_ = 0;
+  std::set<NodeId> votes_;
+  std::optional<KnownRecord> attempt_base_;  // what it knew when the attempt began
+  NodeId handed_over_by_;
+
+  // The coordinator.
+  std::uint64_t term_ = 0;
+  std::vector<VoterCandidate> candidates_;
+  std::optional<Proposal> proposal_;
+  std::optional<Content> waiting_;   // until a change of voters is in force
+  std::set<NodeId> unconfirmed_;     // voters that may not know that the record is in force
+  std::set<NodeId> record_holders_;  // voters that accepted it
+  std::optional<Voter> successor_;
+  std::optional<Voter> handed_over_to_;  // until it asks for the promise that it was given
+  std::optional<Instant> no_majority_since_;
+  std::optional<Instant> repeat_at_;
+};
+
+using Register = BasicRegister<AllRules>;
+
+}  // namespace elastic::reg

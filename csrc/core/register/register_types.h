@@ -1,0 +1,164 @@
+#pragma once
+
+// The values of a job's replicated register: records, voters, and the messages between the nodes
+// that keep it. docs/register.md explains them. Pure.
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "elastic/rendezvous_types.h"
+
+namespace elastic::reg {
+
+inline constexpr std::size_t kVotersMax = 5;
+
+// A job's lineage: drawn at random when its first round is formed. Terms are compared only within
+// one lineage.
+struct LineageId {
+  std::uint64_t high = 0;
+  std::uint64_t low = 0;
+
+  auto operator<=>(const LineageId&) const = default;
+};
+
+// A voter is one incarnation of an agent, a witness or a coordinator. Its id is used for one life.
+struct Voter {
+  NodeId node;
+  std::string address;  // where the voter answers
+
+  bool operator==(const Voter&) const = default;
+};
+
+// What the job's coordinator decides: a round with its member list, or a generation's result.
+struct Content {
+  std::uint64_t generation = 1;
+  std::uint64_t round = 0;
+  bool is_result = false;
+  std::string bytes;  // opaque here
+
+  bool operator==(const Content&) const = default;
+};
+
+// Which of two records of a lineage is newer: the one of the later term, then the later one of the
+// term.
+struct Newness {
+  std::uint64_t term = 0;
+  std::uint64_t sequence = 0;
+
+  auto operator<=>(const Newness&) const = default;
+};
+
+struct Record {
+  LineageId lineage;
+  Newness newness;
+  Voter proposer;
+  std::vector<Voter> voters;
+  // The voters of the record that this one replaces, whose majority must accept it too. Empty: the
+  // majority of `voters` suffices (the lineage's first record, or one that was in force before).
+  std::vector<Voter> previous_voters;
+  Content content;
+
+  bool operator==(const Record&) const = default;
+};
+
+// A record, and whether this node knows that it is in force.
+struct KnownRecord {
+  Record record;
+  bool is_in_force = false;
+
+  bool operator==(const KnownRecord&) const = default;
+};
+
+// What a voter must not forget. With one voter it may be kept in a file.
+struct VoterState {
+  LineageId lineage;
+  std::uint64_t promised = 0;  // accepts no record of a lower term
+  NodeId promised_to;
+  std::optional<KnownRecord> accepted;
+
+  bool operator==(const VoterState&) const = default;
+};
+
+// ---- Messages.
+
+// A candidate asks whether the voter would promise. No state changes.
+struct Ask {
+  std::uint64_t attempt = 0;  // counts the candidate's attempts; repeated in the reply
+  std::uint64_t term = 0;
+  KnownRecord known;
+
+  bool operator==(const Ask&) const = default;
+};
+struct AskReply {
+  std::uint64_t attempt = 0;
+  bool would_promise = false;
+  std::uint64_t promised = 0;
+  std::optional<KnownRecord> accepted;
+
+  bool operator==(const AskReply&) const = default;
+};
+
+// A candidate asks for the promise to accept no record of a lower term.
+struct Prepare {
+  std::uint64_t term = 0;
+  KnownRecord known;
+  NodeId handed_over_by;  // the coordinator that asked the candidate to succeed it; zero: none
+
+  bool operator==(const Prepare&) const = default;
+};
+struct Promise {
+  std::uint64_t term = 0;
+  bool is_granted = false;
+  std::uint64_t promised = 0;
+  std::optional<KnownRecord> accepted;
+
+  bool operator==(const Promise&) const = default;
+};
+
+struct Accept {
+  KnownRecord proposal;
+
+  bool operator==(const Accept&) const = default;
+};
+struct Accepted {
+  Newness newness;
+  bool is_accepted = false;
+  bool is_in_force = false;  // as far as the voter knows
+  std::uint64_t promised = 0;
+
+  bool operator==(const Accepted&) const = default;
+};
+
+// The record that the voter has accepted is in force.
+struct InForce {
+  Newness newness;
+
+  bool operator==(const InForce&) const = default;
+};
+
+// The coordinator's promise for the next term, given to its successor before it is asked for.
+struct HandOver {
+  std::uint64_t term = 0;
+  KnownRecord known;
+
+  bool operator==(const HandOver&) const = default;
+};
+
+using Body = std::variant<Ask, AskReply, Prepare, Promise, Accept, Accepted, InForce, HandOver>;
+
+struct Message {
+  LineageId lineage;
+  NodeId from;
+  NodeId to;
+  Body body;
+
+  bool operator==(const Message&) const = default;
+};
+
+}  // namespace elastic::reg
