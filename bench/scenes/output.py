@@ -1,4 +1,4 @@
-"""The cost of capturing what workers write to stderr, beside plain inheritance."""
+"""The cost of capturing the stderr of workers, compared with plain inheritance."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def output(plan: Plan) -> Findings:
 
 
 def _write_lines(command: list[str], lines: int, name: str, findings: Findings) -> None:
-    """All children of this process that ended meanwhile are the launcher's: their CPU time."""
+    """Adds the times of one launch. All children that end during it are the launcher's."""
     with tempfile.TemporaryFile() as console:
         before, begin = os.times(), time.perf_counter()
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=console, check=True)

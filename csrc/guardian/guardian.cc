@@ -17,43 +17,41 @@
 #include "os/loop/clock.h"
 #include "os/process/process_tree.h"
 
-// Theory of operation. One thread sleeps in poll, without a timeout, until the agent asks
-// something, a child ends, or an exec pipe tells how a start went. The guardian decides nothing:
-// the agent does.
+// Theory of operation. One thread sleeps in poll, without a timeout, until the agent sends a
+// request, a child ends, or an exec pipe has the result of a start. The agent makes all decisions.
 //
-// Starts are pipelined: a request is answered by a fork at once, and the pipes of all starts are
-// looked at when they become readable. What ended quickly is told as started first.
+// Starts are pipelined: each request is followed by a fork at once, and the exec pipes are read
+// when they become readable. A worker that ends quickly is still reported as started first.
 //
-// A worker that ended is reported but not reaped (WNOWAIT): as long as the zombie is there nobody
-// else can get its pid, so kill(-pid) can only reach its group. Only a sweep, which kills the group
-// first, reaps it. Orphans (descendants whose parent died; this process is a subreaper) are reaped
-// as they end. SIGCHLD says only that some child changed, so each one looks at all.
+// A worker that ended is reported but not reaped (WNOWAIT): while the zombie exists its pid is not
+// reused, so kill(-pid) can only reach its group. Only a sweep, which kills the group first, reaps
+// it. Orphans (descendants whose parent died; this process is a subreaper) are reaped when they
+// end. SIGCHLD does not identify the child reliably, so each signal checks all children.
 //
-// A sweep kills the workers' groups, then every direct child, and does so again each time a child
-// ends, until there is none: whatever a dying process leaves becomes a direct child before its own
-// end is told, so no descendant is missed, whatever sessions it made. It ends when wait says
-// ECHILD. A process that forks and exits, again and again, is another process by the time that the
-// signal reaches the pid that was listed. So nothing slow stands between a look and its signals,
-// and a look that found something new is followed by another before anything is reaped: where
-// processes are limited the dead ones fill the limit, nothing can fork, and all are hit.
+// A sweep kills the workers' groups and every direct child, again each time a child ends, until
+// wait returns ECHILD. The children of a dying process become direct children of the guardian
+// before its exit is reported, so the sweep reaches every descendant in every session.
+// A process that forks and exits repeatedly has another pid by the time the signal is sent to the
+// listed one. So the signals follow the listing without delay, and a pass that finds a new process
+// is followed by another pass before any process is reaped: the zombies fill the limit on
+// processes, no process can fork, and the next pass reaches all of them.
 //
-// Helpers are processes that outlive a sweep. A sweep spares them and what is below them, but not
-// what they have left to the guardian. A helper that ends is reaped at once, its group killed
-// first.
+// Helpers are processes that survive a sweep. A sweep does not kill them or their descendants,
+// except those that became orphans. When a helper ends, its group is killed and it is reaped.
 //
-// When the agent is gone (end of file, or its pidfd, which also tells when somebody else holds a
-// copy of the socket) the guardian sweeps and exits. Until then its end of the channel stays open:
-// to the agent, end of file means that nothing is left.
+// When the agent dies (end of file, or its pidfd, which also works if another process holds a copy
+// of the socket) the guardian sweeps and exits. Until then it keeps its end of the channel open, so
+// that end of file notifies the agent that no process is left.
 //
-// The guardian does not lower its oom_score_adj: workers would inherit it, and with less than a
-// megabyte resident it is the last that the kernel would choose anyway.
+// The guardian does not lower its oom_score_adj, because workers would inherit it. With less than a
+// megabyte of resident memory it is the last process that the OOM killer selects.
 
 namespace elastic::guardian {
 namespace {
 
 constexpr std::size_t kReadBytes = 16 << 10;
 
-// For so long a sweep kills what appears, again and again, before it reaps.
+// The maximum time of repeated kill passes before the sweep reaps.
 constexpr Duration kReapingDelay = std::chrono::seconds(1);
 constexpr int kReapedAtOnce = 1024;
 constexpr Duration kPollRetry = std::chrono::milliseconds(20);
@@ -69,14 +67,14 @@ bool has_pid(const std::vector<Worker>& processes, pid_t pid) {
                      [&](const Worker& one) { return one.pid == pid; });
 }
 
-// Also when the child has not reached setsid() yet. False: it may not be signalled.
+// Works even if the child has not called setsid() yet. False: no permission.
 bool kill_group(pid_t leader, int signal) {
   if (::kill(-leader, signal) == 0) return true;
   if (errno == ESRCH && ::kill(leader, signal) == 0) return true;
   return errno != EPERM;
 }
 
-void forget_failed_starts(std::vector<Worker>* processes) {
+void remove_failed_starts(std::vector<Worker>* processes) {
   std::erase_if(*processes, [](const Worker& one) { return one.pid < 0; });
 }
 
@@ -110,9 +108,9 @@ void Guardian::wait() {
   const bool is_known = poll_descriptors();
   now_ = os::monotonic_now();
 
-  const bool some_start_went = std::any_of(polled_.begin() + kFixed, polled_.end(),
-                                           [](const pollfd& item) { return item.revents != 0; });
-  if (some_start_went) {
+  const bool has_start_result = std::any_of(polled_.begin() + kFixed, polled_.end(),
+                                            [](const pollfd& item) { return item.revents != 0; });
+  if (has_start_result) {
     collect_starts(&workers_);
     collect_starts(&helpers_);
   }
@@ -126,16 +124,16 @@ void Guardian::wait() {
     reap_orphans();
   }
   if (polled_[kChannel].revents != 0) read_requests();
-  // Where poll fails, the end of the channel must do.
+  // If poll failed, the agent's death is detected by the end of the channel.
   if (is_known && polled_[kAgent].revents != 0) agent_lost();
   if (sweeping_) sweep_once();
   flush();
 }
 
-// poll fails for long when the kernel has no memory, or when RLIMIT_NOFILE was lowered below the
-// number of items. Then everything is looked at, at intervals: all descriptors are non-blocking.
+// poll can fail for a long time: no kernel memory, or RLIMIT_NOFILE was lowered below the number of
+// items. Then all descriptors, which are non-blocking, are tried at intervals.
 bool Guardian::poll_descriptors() {
-  const int timeout = std::exchange(looks_again_, false) ? 0 : -1;
+  const int timeout = std::exchange(must_poll_again_, false) ? 0 : -1;
   if (::poll(polled_.data(), polled_.size(), timeout) >= 0) return true;
   if (errno != EINTR) {
     const timespec pause{.tv_sec = 0, .tv_nsec = kPollRetry.count()};
@@ -160,8 +158,8 @@ void Guardian::read_requests() {
   if (status == FrameStatus::kViolation) agent_lost();
 }
 
-// A message ends behind the bytes that a descriptor came with, so there is at most one. When there
-// is no room for it here the worker inherits.
+// recvmsg returns at most one descriptor, because it stops after the bytes that it came with. If
+// this process has no free descriptor, the worker inherits the stream.
 ssize_t Guardian::receive(char* bytes, std::size_t size) {
   iovec data{bytes, size};
   alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
@@ -184,7 +182,7 @@ ssize_t Guardian::receive(char* bytes, std::size_t size) {
   return got;
 }
 
-// False: the agent may not ask this now.
+// False: the request is invalid in this state.
 bool Guardian::handle(const Request& request) {
   if (const auto* wanted = std::get_if<StartRequest>(&request)) return start(*wanted);
   if (const auto* sent = std::get_if<SignalRequest>(&request)) {
@@ -220,7 +218,7 @@ bool Guardian::start(const StartRequest& request) {
   return true;
 }
 
-// A stop marks only what still runs: what ended before is collected first.
+// A stop marks only running workers, so workers that have ended are collected first.
 void Guardian::signal(const SignalRequest& request) {
   now_ = os::monotonic_now();
   collect_exits(&workers_);
@@ -241,8 +239,8 @@ void Guardian::signal(const SignalRequest& request) {
   release_helpers();
 }
 
-// The killed child is reaped like an orphan; one that the kernel does not let go of is waited for
-// by the sweep.
+// The killed child is reaped like an orphan. If it is in an uninterruptible wait, the sweep waits
+// for it.
 void Guardian::cancel_starts() {
   now_ = os::monotonic_now();
   collect_starts(&workers_);
@@ -253,7 +251,7 @@ void Guardian::cancel_starts() {
     report_failed_start(worker, {step.stage, ETIMEDOUT, step.index}, true);
     worker.pid = -1;
   }
-  forget_failed_starts(&workers_);
+  remove_failed_starts(&workers_);
 }
 
 void Guardian::sweep() {
@@ -266,7 +264,7 @@ void Guardian::sweep() {
   sweeping_ = true;
 }
 
-// Nothing is spared any more.
+// Now helpers are killed, too.
 void Guardian::agent_lost() {
   connected_ = false;
   unsent_.clear();
@@ -277,16 +275,16 @@ void Guardian::agent_lost() {
 
 void Guardian::collect_starts(std::vector<Worker>* processes) {
   for (Worker& one : *processes) resolve_start(&one);
-  forget_failed_starts(processes);
+  remove_failed_starts(processes);
 }
 
-// Reads the exec pipe. True when the program runs or ran; a failed start has no pid any more: its
-// child has nothing to do but to exit, and is reaped like an orphan.
+// Reads the exec pipe. True if the program was executed. The pid of a failed start is cleared: its
+// child exits by itself and is reaped like an orphan.
 bool Guardian::resolve_start(Worker* worker) {
   if (!worker->exec_pipe.valid()) return worker->pid > 0;
   StartFailure failure;
   const ssize_t got = ::read(worker->exec_pipe.get(), &failure, sizeof failure);
-  if (got < 0) return false;  // neither yet
+  if (got < 0) return false;  // no result yet
   worker->exec_pipe.reset();
   worker->progress = {};
   if (got == sizeof failure) {
@@ -317,7 +315,7 @@ void Guardian::collect_exits(std::vector<Worker>* processes) {
                                                          : ExitCause::kSignaled;
     send_event(ExitedEvent{one.id, cause, info.si_status, one.stopped, one.killed, now_});
   }
-  forget_failed_starts(processes);
+  remove_failed_starts(processes);
 }
 
 void Guardian::release_helpers() {
@@ -330,7 +328,7 @@ void Guardian::release_helpers() {
 }
 
 void Guardian::reap_orphans() {
-  if (sweeping_ || !list_swept_children()) return;  // a sweep reaps by itself
+  if (sweeping_ || !list_swept_children()) return;  // a sweep does its own reaping
   for (const pid_t child : children_) {
     if (!has_pid(workers_, child)) ::waitpid(child, nullptr, WNOHANG);
   }
@@ -346,8 +344,8 @@ void Guardian::sweep_once() {
   const Instant limit = os::monotonic_now() + kReapingDelay;
   while (kill_workers_and_orphans() && os::monotonic_now() < limit) continue;
   for (const pid_t child : children_) reap(child);
-  // Their groups were signalled, so those that ended may go; the others' exits are still to be
-  // told.
+  // Ended workers can be reaped, because their groups were killed. The exits of the others must be
+  // reported first.
   std::erase_if(workers_, [](const Worker& worker) {
     if (worker.ended) ::waitpid(worker.pid, nullptr, WNOHANG);
     return worker.ended;
@@ -356,7 +354,7 @@ void Guardian::sweep_once() {
   if (is_swept()) finish_sweep();
 }
 
-// True if there is a child that was not killed before.
+// True if it found a child that was not killed before.
 bool Guardian::kill_workers_and_orphans() {
   int refused = 0;
   for (const Worker& worker : workers_) {
@@ -370,32 +368,32 @@ bool Guardian::kill_workers_and_orphans() {
       if (::kill(child, SIGKILL) != 0 && errno == EPERM) refused = child;
     }
   }
-  if (!std::exchange(kill_told_, true)) send_event(KillSentEvent{refused});
+  if (!std::exchange(kill_reported_, true)) send_event(KillSentEvent{refused});
   return found_new;
 }
 
-// A worker stays a zombie until its exit was told.
+// A worker remains a zombie until its exit was reported.
 void Guardian::reap(pid_t child) {
   if (has_pid(workers_, child) || ::waitpid(child, nullptr, WNOHANG) != child) return;
   killed_.erase(child);
 }
 
 bool Guardian::is_swept() {
-  // Without /proc there is nothing to tell orphans from helpers by.
+  // Without /proc orphans cannot be distinguished from helpers.
   if (!helpers_.empty()) return !list_swept_children() || children_.empty();
   for (int i = 0; i < kReapedAtOnce; ++i) {
     const pid_t reaped = ::waitpid(-1, nullptr, WNOHANG);
     if (reaped <= 0) return reaped < 0 && errno == ECHILD;
     killed_.erase(reaped);
   }
-  looks_again_ = true;
+  must_poll_again_ = true;
   return false;
 }
 
 void Guardian::finish_sweep() {
   workers_.clear();
   sweeping_ = false;
-  kill_told_ = false;
+  kill_reported_ = false;
   killed_.clear();
   send_event(SweptEvent{});
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-// The guardian's one loop: requests in, events out, children reaped.
+// The guardian's loop: receives requests, sends events, reaps children.
 
 #include <poll.h>
 #include <sys/types.h>
@@ -19,15 +19,15 @@ namespace elastic::guardian {
 
 class Guardian {
  public:
-  // channel: a non-blocking stream socket to the agent. signals: a signalfd that has SIGCHLD.
-  // agent: a pidfd of the agent, or invalid where the kernel has none.
+  // channel: a non-blocking stream socket to the agent. signals: a signalfd for SIGCHLD. agent: a
+  // pidfd of the agent, or invalid if the kernel has no pidfds.
   Guardian(os::UniqueFd channel, os::UniqueFd signals, os::UniqueFd agent);
-  // Returns when the agent is gone and nothing that it started is left.
+  // Returns when the agent has died and no process that it started is left.
   void run();
 
  private:
   void wait();
-  // False: poll failed, and any of the descriptors may be ready.
+  // False: poll failed, and any descriptor may be ready.
   bool poll_descriptors();
   void read_requests();
   ssize_t receive(char* bytes, std::size_t size);
@@ -63,19 +63,19 @@ class Guardian {
   const pid_t pid_;
 
   FrameBuffer received_;
-  std::deque<os::UniqueFd> passed_;  // came with start requests that were not handled yet
+  std::deque<os::UniqueFd> passed_;  // received with start requests that were not handled yet
   std::string unsent_;
-  std::vector<Worker> workers_;  // since the last sweep
-  std::vector<Worker> helpers_;  // those that live
-  bool connected_ = true;        // false: the agent is gone
-  Instant now_;                  // of the last return from poll
-  bool looks_again_ = false;     // the next poll does not wait
+  std::vector<Worker> workers_;   // since the last sweep
+  std::vector<Worker> helpers_;   // the running ones
+  bool connected_ = true;         // false: the agent has died
+  Instant now_;                   // of the last return from poll
+  bool must_poll_again_ = false;  // the next poll does not wait
   std::vector<pollfd> polled_;
   std::vector<pid_t> children_;
 
-  // Of the present sweep.
+  // State of the current sweep.
   bool sweeping_ = false;
-  bool kill_told_ = false;
+  bool kill_reported_ = false;
   std::unordered_set<pid_t> killed_;
 };
 

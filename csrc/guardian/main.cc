@@ -1,9 +1,9 @@
-// elastic-guardian: starts, reaps and, when its agent is gone, kills a node's workers.
+// elastic-guardian: starts and reaps a node's workers, and kills them when its agent dies.
 //
 //   elastic-guardian <pid of the agent>     with the channel to the agent as descriptor 3
 //
-// The agent starts it in a session of its own with all signals blocked. They stay blocked, so that
-// nothing but SIGKILL ends it before its agent.
+// The agent starts it in a new session with all signals blocked. They remain blocked, so that only
+// SIGKILL can end it before its agent.
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -28,9 +28,8 @@ namespace {
 constexpr int kExitUsage = 2;
 constexpr int kExitNoSystem = 70;
 
-// What nohup and shells ignore on the user's behalf stays ignored, in workers too. All else is
-// reset: CPython ignores SIGPIPE and SIGXFSZ, and a program that inherits that cannot be killed by
-// them.
+// Signals that nohup and shells ignore for the user remain ignored, in workers too. All others are
+// reset: CPython ignores SIGPIPE and SIGXFSZ, and workers must not inherit that.
 constexpr int kStaysIgnored[] = {SIGHUP, SIGINT, SIGQUIT};
 
 bool stays_ignored(int number) {
@@ -46,7 +45,7 @@ bool stays_ignored(int number) {
 void reset_dispositions() {
   struct sigaction standard {};
   standard.sa_handler = SIG_DFL;
-  // Those that the system reserves answer EINVAL.
+  // Signals that the C library reserves return EINVAL.
   for (int number = 1; number <= SIGRTMAX; ++number) {
     if (!stays_ignored(number)) ::sigaction(number, &standard, nullptr);
   }
@@ -54,8 +53,8 @@ void reset_dispositions() {
   ::sigaction(SIGCHLD, &standard, nullptr);
 }
 
-// Workers get descriptors 0 to 2 of the agent and nothing else. One that the agent had closed is
-// /dev/null, so that no file of a worker's is taken for its standard output.
+// Workers inherit only the agent's descriptors 0 to 2. If the agent had closed one of them, it is
+// /dev/null, so that a file that a worker opens does not become its standard output.
 void reduce_descriptors() {
   int null = 0;
   do {
@@ -64,7 +63,7 @@ void reduce_descriptors() {
   if (null > kChannelDescriptor) ::close(null);
 
   ::fcntl(kChannelDescriptor, F_SETFD, FD_CLOEXEC);
-  // Not up to RLIMIT_NOFILE one by one: containers set it to 2^30.
+  // A loop up to RLIMIT_NOFILE would take minutes: containers set it to 2^30.
   DIR* folder = ::opendir("/proc/self/fd");
   if (folder == nullptr) {
 #ifdef SYS_close_range
@@ -91,7 +90,8 @@ os::UniqueFd watch_signals() {
   return os::UniqueFd(::signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-// Invalid where the kernel (before 5.3) or a filter has no pidfds; then end of file must do.
+// Invalid if the kernel (before 5.3) or a seccomp filter has no pidfds. Then only end of file shows
+// that the agent died.
 os::UniqueFd watch_agent(pid_t agent) {
 #ifdef SYS_pidfd_open
   return os::UniqueFd(static_cast<int>(::syscall(SYS_pidfd_open, agent, 0)));
@@ -122,5 +122,5 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace elastic::guardian
 
-// Not exit(): nothing is left to flush, and a sanitizer's checks at exit want signals.
+// Not exit(): there is nothing to flush, and a sanitizer's checks at exit need signals.
 int main(int argc, char** argv) { ::_exit(elastic::guardian::run(argc, argv)); }

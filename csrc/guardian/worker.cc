@@ -12,13 +12,13 @@
 #include <new>
 #include <string_view>
 
-// Theory of operation. Everything the child needs is made before the fork; the child only makes
-// system calls. It leads a session of its own, asks to be killed with the guardian, opens its
-// files, changes its directory, unblocks all signals and executes. The guardian has reset the
-// dispositions for all of its children (main.cc), and all its descriptors above 2 close on exec.
+// Theory of operation. All data of the child is prepared before the fork; the child only makes
+// system calls. It creates a session, sets its parent-death signal, opens its files, changes its
+// directory, unblocks all signals and executes the program. The guardian has reset the signal
+// dispositions for all its children (main.cc), and its descriptors above 2 are close-on-exec.
 //
-// Opening a file, changing the directory and executing may block for as long as a dead mount does.
-// The child notes each of them in shared memory first, so that the guardian can name it.
+// Opening a file, changing the directory and executing may block on a mount that does not respond.
+// The child records each step in shared memory first, so that the guardian can report it.
 
 namespace elastic::guardian {
 namespace {
@@ -51,13 +51,13 @@ std::vector<std::string> find_candidates(const StartRequest& request) {
 std::vector<char*> pointers(const std::vector<std::string_view>& items) {
   std::vector<char*> out;
   out.reserve(items.size() + 1);
-  // The protocol puts a NUL behind each; execve does not write to them.
+  // The protocol ends each string with a NUL; execve does not write to them.
   for (const std::string_view item : items) out.push_back(const_cast<char*>(item.data()));
   out.push_back(nullptr);
   return out;
 }
 
-// All that the child reads. Prepared before the fork.
+// The data of the child, prepared before the fork.
 struct Plan {
   pid_t guardian;
   const StartProgress* progress;
@@ -66,14 +66,14 @@ struct Plan {
   char* const* env;
   const char* cwd;
   const char* output_paths[2];  // of descriptors 1 and 2
-  int stream;                   // takes the place of those in `passed`, unless it is negative
+  int stream;                   // replaces the descriptors in `passed`; negative: none
   std::uint8_t passed;
   const std::vector<std::string>* candidates;
 };
 
 [[noreturn]] void fail(const Plan& plan, Stage stage, int error, int index) {
   const StartFailure failure{stage, error, index};
-  // Less than PIPE_BUF: written whole. Nobody reads it if the guardian is gone.
+  // Less than PIPE_BUF: written atomically. An error means that the guardian has died.
   [[maybe_unused]] const ssize_t put = ::write(plan.pipe, &failure, sizeof failure);
   ::_exit(127);
 }
@@ -87,13 +87,13 @@ void open_output(const Plan& plan, int target) {
   }
   if (*path == '\0') return;
   plan.progress->enter(Stage::kOpen, target);
-  // Appending, so that two streams into one file do not overwrite each other.
+  // O_APPEND, so that two streams to one file do not overwrite each other.
   const int file = ::open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
   if (file < 0 || ::dup2(file, target) < 0) fail(plan, Stage::kOpen, errno, target);
 }
 
-// As execvp goes through PATH: what is not there or not accessible is passed over, and EACCES is
-// remembered, as it tells more than "not found".
+// Searches PATH as execvp does: skips candidates that do not exist or are not accessible, and
+// reports EACCES in preference to "not found".
 [[noreturn]] void execute(const Plan& plan) {
   StartFailure worst{Stage::kExec, ENOENT, kNoCandidate};
   int index = 0;
@@ -116,7 +116,7 @@ void open_output(const Plan& plan, int target) {
 [[noreturn]] void run_child(const Plan& plan) {
   ::setsid();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // The guardian may have died before the line above; then somebody else is the parent already.
+  // The guardian may have died before the line above; then the parent is another process.
   if (::getppid() != plan.guardian) ::_exit(127);
   open_output(plan, STDOUT_FILENO);
   open_output(plan, STDERR_FILENO);

@@ -1,6 +1,6 @@
 #pragma once
 
-// One worker as its guardian sees it, and how it is started.
+// The guardian's record of a worker, and the start of a worker.
 
 #include <sys/types.h>
 
@@ -15,22 +15,22 @@
 
 namespace elastic::guardian {
 
-// What the child of a failed start writes to the pipe.
+// Written to the exec pipe by a child that could not be started.
 struct StartFailure {
   Stage stage;
   int error;
-  // kOpen: which descriptor; kExec, kInterpreter: which candidate, or kNoCandidate.
+  // kOpen: the descriptor; kExec, kInterpreter: the index of the candidate, or kNoCandidate.
   int index;
 };
 inline constexpr int kNoCandidate = -1;
 
-// Where a child is on its way to its program: a word of memory shared with it, since a child that
-// hangs in a system call cannot report anything itself.
+// The current step of a start, in memory that the child shares: a child that hangs in a system call
+// cannot report it.
 class StartProgress {
  public:
   struct Step {
     Stage stage;
-    int index;  // as StartFailure::index
+    int index;  // see StartFailure::index
   };
   // Invalid, with errno set, when the kernel has no memory left.
   static StartProgress create();
@@ -53,20 +53,20 @@ struct Worker {
   pid_t pid = -1;                       // also its process group and session
   os::UniqueFd exec_pipe;               // read end; valid until the start has succeeded or failed
   StartProgress progress;               // likewise
-  std::vector<std::string> candidates;  // what execve is tried on, for the report of a failure
+  std::vector<std::string> candidates;  // the paths for execve, for the failure report
   std::string argv0, cwd, stdout_path, stderr_path;  // likewise
-  bool ended = false;    // its exit was told; it stays a zombie, so that nobody gets its pid
-  bool stopped = false;  // a stop had reached it while it lived
-  bool killed = false;   // and the sweep's SIGKILL
+  bool ended = false;    // its exit was reported; a zombie, so that its pid is not reused
+  bool stopped = false;  // a stop signalled it while it was running
+  bool killed = false;   // the sweep killed it while it was running
 };
 
-// Forks and executes. On success the worker has a pid and a pipe, which gives end of file when the
-// program was executed, and a StartFailure otherwise; on failure `failure` says why. `stream`
-// takes the place of the streams that `request` names, unless it is negative.
+// Forks and executes. On success the worker has a pid and an exec pipe, which returns end of file
+// when the program was executed, or a StartFailure. On failure `failure` has the error. `stream`
+// replaces the streams that `request` names; negative: none.
 bool spawn(const StartRequest& request, pid_t guardian, int stream, Worker* worker,
            StartFailure* failure);
 
-// What the failure was about.
+// The path that the failure names.
 std::string failed_path(const Worker& worker, const StartFailure& failure);
 
 }  // namespace elastic::guardian

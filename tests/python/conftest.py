@@ -1,4 +1,4 @@
-"""What every test may rely on, however the tests were started."""
+"""Signal dispositions for all tests."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import signal
 
 
 def pytest_configure() -> None:
-    # nohup, and a shell that starts a job in the background, have signals ignored on behalf of the
-    # user, and every child inherits that. The tests send these signals and expect an effect.
+    # nohup and background jobs of a shell ignore some signals, and every child inherits that. The
+    # tests send these signals and expect an effect.
     standard = {
         signal.SIGHUP: signal.SIG_DFL,
         signal.SIGINT: signal.default_int_handler,

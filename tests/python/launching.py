@@ -1,4 +1,4 @@
-"""Real launchers for tests, and the certainty that nothing of them is left."""
+"""Starts real launchers for tests, and checks that they leave no process."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ MARK = "ELASTIC_TEST_MARK"
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """This process's variables without those that would steer a launcher, and a fresh mark."""
+    """This process's variables without those that a launcher reads, and with a new mark."""
     steering = ("PET_", "TORCHELASTIC_", "TORCH_ELASTIC_", "OMP_NUM_THREADS", "LOGLEVEL")
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(steering)}
     return inherited | {MARK: uuid.uuid4().hex} | more
 
 
 def marked(environ: dict[str, str]) -> list[int]:
-    """Processes that inherited the mark, apart from those that have ended."""
+    """The running processes that inherited the mark."""
     wanted = f"{MARK}={environ[MARK]}".encode()
     found = []
     for entry in os.listdir("/proc"):
@@ -36,12 +36,12 @@ def marked(environ: dict[str, str]) -> list[int]:
             if wanted in Path("/proc", entry, "environ").read_bytes().split(b"\0"):
                 found.append(int(entry))
         except OSError:
-            continue  # it ended meanwhile
+            continue  # the process has ended
     return found
 
 
-def assert_all_gone(environ: dict[str, str], deadline_s: float = 0.0) -> None:
-    """Nothing with the mark runs any more, at the latest when the deadline has passed."""
+def assert_all_ended(environ: dict[str, str], deadline_s: float = 0.0) -> None:
+    """Waits until no process with the mark runs; fails at the deadline."""
     for pid in marked(environ):
         try:
             handle = os.pidfd_open(pid)
@@ -74,7 +74,7 @@ def launch(
         check=False,
         **options,
     )
-    assert_all_gone(environ)
+    assert_all_ended(environ)
     return done
 
 
@@ -97,25 +97,25 @@ def launched(
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
-        assert_all_gone(environ, deadline_s=10.0)
+        assert_all_ended(environ, deadline_s=10.0)
 
 
 class Job:
-    """Agents of one job on this machine, each with its node's own words."""
+    """Agents of one job on this machine, each with its own arguments."""
 
     def __init__(self, options: Sequence[str], program: Sequence[str]) -> None:
         self._options = options
         self._program = program
         self._environ = clean_environment()
         self.nodes: list[subprocess.Popen[str]] = []
-        # Whoever reads what a node says reads its end when it says nothing in time.
+        # If a node prints nothing in time, it is killed and its readers get the end of file.
         self._deadline = threading.Timer(DEADLINE_S, self._kill)
         self._deadline.start()
 
     def start(
         self, *words: str, on: Callable[..., list[str]] | None = None, **variables: str
     ) -> subprocess.Popen[str]:
-        """One more node; its own words win over those of all. ``on`` puts a host before them."""
+        """Starts a node; its arguments override the common ones. ``on`` prefixes a host."""
         command = launcher_command(*self._options, *words, *self._program)
         node = subprocess.Popen(
             on(*command) if on else command,
@@ -129,12 +129,12 @@ class Job:
         return node
 
     def finish(self) -> list[subprocess.CompletedProcess[str]]:
-        """Waits for every node to end by itself."""
+        """Waits until every node has ended."""
         done = []
         for node in self.nodes:
             stdout, stderr = node.communicate(timeout=DEADLINE_S)
             done.append(subprocess.CompletedProcess(node.args, node.returncode, stdout, stderr))
-        assert_all_gone(self._environ)
+        assert_all_ended(self._environ)
         return done
 
     def __enter__(self) -> Job:
@@ -150,7 +150,7 @@ class Job:
         for node in self.nodes:
             if node.stdout is not None and not node.stdout.closed:
                 node.communicate(timeout=DEADLINE_S)
-        assert_all_gone(self._environ, deadline_s=10.0)
+        assert_all_ended(self._environ, deadline_s=10.0)
 
 
 def free_endpoint() -> str:

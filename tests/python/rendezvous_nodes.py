@@ -1,4 +1,4 @@
-"""Nodes of a rendezvous as processes of their own, and the places where they meet."""
+"""Nodes of a rendezvous as separate processes, and the servers that they need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NODE = str(Path(__file__).with_name("stub_rendezvous_node.py"))
 
 
 class Node:
-    """One process; what it is asked is answered later, in order."""
+    """One process; it replies to requests in order."""
 
     def __init__(self, *words: str) -> None:
         self._process = subprocess.Popen(
@@ -29,7 +29,7 @@ class Node:
             text=True,
             env=clean_environment(),
         )
-        # An answer that does not come is an end that is read instead.
+        # If no reply arrives in time, the process is killed and the reader gets the end of file.
         self._deadline = threading.Timer(DEADLINE_S, self._process.kill)
         self._deadline.start()
 
@@ -43,7 +43,7 @@ class Node:
         assert self._process.stdout is not None
         return self._process.stdout.readline().rstrip("\n")
 
-    def tell(self, *words: str) -> str:
+    def call(self, *words: str) -> str:
         return self.ask(*words).answer()
 
     def interrupt(self) -> None:
@@ -74,7 +74,7 @@ def free_port() -> int:
 
 @contextmanager
 def etcd_server(directory: Path) -> Iterator[str]:
-    """A real etcd; its endpoint."""
+    """Runs a real etcd and yields its endpoint."""
     program = shutil.which("etcd")
     if program is None:
         pytest.skip("etcd is not installed (Debian: etcd-server)")
@@ -94,13 +94,13 @@ def etcd_server(directory: Path) -> Iterator[str]:
         text=True,
     )
     assert process.stderr is not None
-    said = []
+    lines = []
     for line in process.stderr:
-        said.append(line)
+        lines.append(line)
         if "ready to serve" in line:
             break
     else:
-        pytest.fail("etcd did not start: " + "".join(said[-5:]))
+        pytest.fail("etcd did not start: " + "".join(lines[-5:]))
     drain = threading.Thread(target=process.stderr.read)
     drain.start()
     try:

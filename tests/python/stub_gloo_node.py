@@ -13,7 +13,7 @@ import torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.ones(1)
 dist.all_reduce(total)
-dist.barrier()  # nobody leaves before all have read the sum
+dist.barrier()  # no rank leaves before all have read the sum
 print(f"sum {int(total.item())} in round {os.environ['ELASTIC_ROUND']}", flush=True)
 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and dist.get_rank() == 1:
     os._exit(3)

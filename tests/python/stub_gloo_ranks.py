@@ -19,7 +19,7 @@ def run_rank(rank: int, world_size: int) -> None:
     dist.all_reduce(total)
     assert total.item() == world_size * (world_size + 1) / 2
     dist.new_group(list(range(world_size // 2)))
-    dist.barrier()  # who leaves earlier cuts off a rank that is still connecting to the new group
+    dist.barrier()  # a rank that leaves earlier would disconnect one that still connects
     dist.destroy_process_group()
 
 

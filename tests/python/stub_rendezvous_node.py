@@ -1,4 +1,4 @@
-"""One node of a rendezvous, steered by lines on its stdin; answers with one line each.
+"""One node of a rendezvous, controlled by lines on its stdin; replies with one line each.
 
     python stub_rendezvous_node.py WHERE ENDPOINT RUN_ID MIN MAX KEY=VALUE ...
 
@@ -20,7 +20,7 @@ from elastic import ElasticError, rendezvous
 
 
 class PickledFileBackend:
-    """What a user may have written for torch: no base class, tokens that are numbers."""
+    """A backend as a user may have written it for torch: no base class, tokens are numbers."""
 
     name = "pickled-file"
 
@@ -115,10 +115,10 @@ def main() -> None:
     state: dict[str, Any] = {}
     for line in sys.stdin:
         try:
-            said = answer(handler, state, line.split())
+            reply = answer(handler, state, line.split())
         except (ElasticError, KeyboardInterrupt) as error:
-            said = f"{type(error).__name__}: {error}"
-        print(said.replace("\n", " "), flush=True)
+            reply = f"{type(error).__name__}: {error}"
+        print(reply.replace("\n", " "), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The agent as a Python program uses it."""
+"""The agent in a Python program."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_agent_can_run_only_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "expected"),
     [
         ({"entrypoint": ""}, "the entry point is empty"),
         ({"local_world_size": 0}, "local_world_size is 0"),
@@ -87,13 +87,13 @@ def test_agent_can_run_only_once() -> None:
         ({"master_addr": "127.0.0.1", "local_addr": "127.0.0.2"}, "different addresses"),
     ],
 )
-def test_invalid_spec_is_rejected(fields: dict[str, Any], said: str) -> None:
+def test_invalid_spec_is_rejected(fields: dict[str, Any], expected: str) -> None:
     spec = WorkerSpec(**({"role": "r", "local_world_size": 1, "entrypoint": "/bin/true"} | fields))
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=expected):
         LocalElasticAgent(spec, environment={})
 
 
-def test_agents_of_several_nodes_follow_one_rendezvous() -> None:
+def test_agents_of_several_nodes_share_one_rendezvous() -> None:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     runners = []
@@ -141,7 +141,7 @@ def test_the_address_of_a_node_of_several_belongs_to_its_rendezvous() -> None:
         LocalElasticAgent(spec, environment={}, rendezvous=meeting)
 
 
-def test_an_unknown_stop_scope_is_refused_with_a_sentence() -> None:
+def test_an_unknown_stop_scope_is_an_error() -> None:
     spec = WorkerSpec(role="default", local_world_size=1, entrypoint="true")
     with pytest.raises(ConfigError, match="stop_scope is 'x': expected one of group, leader"):
         LocalElasticAgent(spec, environment={}, stop_scope="x")

@@ -1,4 +1,4 @@
-"""The agent and the worker group as Python sees them."""
+"""The bindings of the agent and of the worker group."""
 
 import os
 import pathlib
@@ -179,7 +179,7 @@ def test_a_worker_that_hangs_before_its_program_is_reported_with_the_path(
     tmp_path: pathlib.Path,
 ) -> None:
     silent = tmp_path / "silent"
-    os.mkfifo(silent)  # opening it for writing blocks, as nobody reads
+    os.mkfifo(silent)  # opening it for writing blocks without a reader
     command = _C.WorkerCommand(["/bin/true"], env=ENV, stdout_path=str(silent))
     with _C.WorkerGroup(start_timeout=0.2) as group:
         group.start([command])

@@ -1,4 +1,4 @@
-"""The benchmarks run: each scene, with tiny amounts. What they find is not judged here."""
+"""Every scene of the benchmarks runs, with small amounts. The results are not checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command, as its users see it: real processes, exit codes, and what is printed."""
+"""The command line: real processes, exit codes, and output."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def dump(tmp_path: Path) -> str:
     return str(path)
 
 
-def dumped(folder: Path, rank: int) -> dict[str, dict[str, str]]:
-    found = json.loads((folder / str(rank)).read_text())
+def dumped(directory: Path, rank: int) -> dict[str, dict[str, str]]:
+    found = json.loads((directory / str(rank)).read_text())
     assert isinstance(found, dict)
     return found
 
@@ -53,8 +53,8 @@ def test_the_exit_code_is_the_workers(program: str, code: int) -> None:
 
 
 def test_the_exit_code_is_that_of_the_first_to_fail() -> None:
-    # Rank 0 fails only because it is told to stop after rank 1 has failed.
-    # Its shell may tell on stderr that its "sleep" was stopped with it.
+    # Rank 0 fails only because it is stopped after rank 1 has failed.
+    # Its shell may report on stderr that its "sleep" was stopped, too.
     program = "[ $RANK = 1 ] && exit 5; exec 2>&-; trap 'exit 6' TERM; while :; do sleep 0.05; done"
     done = sh(program, "--nproc-per-node=2")
     assert done.returncode == 5
@@ -97,7 +97,7 @@ def test_bad_input_is_one_line_on_stderr_and_code_2(words: list[str]) -> None:
 
 
 def test_an_unknown_variable_is_a_warning_or_with_strict_bad_input() -> None:
-    said = "PET_NPROC is an unknown variable and is ignored; did you mean PET_NPROC_PER_NODE?\n"
+    message = "PET_NPROC is an unknown variable and is ignored; did you mean PET_NPROC_PER_NODE?\n"
     environ = clean_environment(PET_NPROC="2", PET_STORE_PORT="tcp://10.0.0.7:80")
     done = launch("--no-python", "/bin/true", environ=environ)
     assert done.returncode == 0
@@ -105,7 +105,7 @@ def test_an_unknown_variable_is_a_warning_or_with_strict_bad_input() -> None:
     assert "PET_STORE_PORT is an unknown variable" in done.stderr
     environ = clean_environment(PET_NPROC="2")
     refused = launch("--strict", "--no-python", "/bin/true", environ=environ)
-    assert (refused.returncode, refused.stderr) == (2, f"elastic-launch: {said}")
+    assert (refused.returncode, refused.stderr) == (2, f"elastic-launch: {message}")
 
 
 def test_a_host_name_that_cannot_be_resolved_is_tried_until_the_join_timeout() -> None:
@@ -117,7 +117,7 @@ def test_a_host_name_that_cannot_be_resolved_is_tried_until_the_join_timeout() -
     assert result.endswith("; gave up after 500 ms")
 
 
-def test_a_log_folder_without_permission_is_bad_input(tmp_path: Path) -> None:
+def test_a_log_directory_without_permission_is_bad_input(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         pytest.skip("root may write everywhere")
     tmp_path.chmod(0o500)
@@ -257,10 +257,10 @@ def test_only_filtered_ranks_reach_the_console() -> None:
 
 def test_redirection_without_a_directory_creates_and_names_one(tmp_path: Path) -> None:
     done = sh("echo out", "-r3", environ=clean_environment(TMPDIR=str(tmp_path)))
-    [folder] = tmp_path.iterdir()
+    [directory] = tmp_path.iterdir()
     assert done.stdout == ""
-    assert str(folder) in done.stderr
-    assert [path.read_text() for path in folder.rglob("stdout.log")] == ["out\n"]
+    assert str(directory) in done.stderr
+    assert [path.read_text() for path in directory.rglob("stdout.log")] == ["out\n"]
 
 
 @pytest.mark.parametrize("options", [[], ["-t3"], ["--max-restarts=1"]])
@@ -331,7 +331,7 @@ def test_state_changes_are_logged_at_info() -> None:
     assert "run_id=job round=1 state=SUCCEEDED finished" in done.stderr
 
 
-def test_a_low_limit_of_open_files_is_named_and_is_no_usage_error() -> None:
+def test_a_low_limit_of_open_files_is_named_and_is_not_a_usage_error() -> None:
     words = [sys.executable, "-m", "elastic", "--no-python", "/bin/true"]
     done = subprocess.run(
         ["/bin/sh", "-c", 'ulimit -n 12 && exec "$@"', "sh", *words],

@@ -1,4 +1,4 @@
-"""Command line and environment become one configuration, or one sentence."""
+"""Command line and environment give one configuration, or one error message."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["--nproc-per-node=0"], "--nproc-per-node is '0'"),
         (["--nproc-per-node=-1"], "--nproc-per-node is '-1'"),
@@ -249,12 +249,14 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
         (["--duplicate-stdout-filters=a"], "--duplicate-stdout-filters is not available yet"),
     ],
 )
-def test_invalid_values_are_rejected_in_one_line(script: str, words: list[str], said: str) -> None:
-    assert re.search(said, refusal([*words, script]))
+def test_invalid_values_are_rejected_in_one_line(
+    script: str, words: list[str], expected: str
+) -> None:
+    assert re.search(expected, refusal([*words, script]))
 
 
 @pytest.mark.parametrize(
-    ("environ", "said"),
+    ("environ", "expected"),
     [
         ({"PET_MODULE": "yes"}, "PET_MODULE is 'yes': expected 0 or 1"),
         ({"PET_MODULE": ""}, "PET_MODULE is '': expected 0 or 1"),
@@ -265,9 +267,9 @@ def test_invalid_values_are_rejected_in_one_line(script: str, words: list[str], 
     ],
 )
 def test_variables_are_validated_like_flags(
-    script: str, environ: dict[str, str], said: str
+    script: str, environ: dict[str, str], expected: str
 ) -> None:
-    assert re.search(said, refusal([script], environ))
+    assert re.search(expected, refusal([script], environ))
 
 
 def test_programs_that_cannot_start_are_found_before_anything_does(tmp_path: Path) -> None:
@@ -354,10 +356,10 @@ def test_an_empty_role_is_the_default_one(script: str) -> None:
 
 def test_variables_of_missing_features_are_reported(script: str) -> None:
     notes = configure([script], {"TORCHELASTIC_HEALTH_CHECK_PORT": "80"}).notes
-    said = (
+    expected = (
         "TORCHELASTIC_HEALTH_CHECK_PORT has no effect: a health check server is not available yet"
     )
-    assert (30, said) in notes
+    assert (30, expected) in notes
 
 
 @pytest.mark.parametrize(

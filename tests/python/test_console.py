@@ -1,4 +1,4 @@
-"""Consoles that are closed, full or broken: text may be lost, nothing else."""
+"""Consoles that are closed, full or broken: only text may be lost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from launching import DEADLINE_S, assert_all_gone, clean_environment, launched, launcher_command
+from launching import DEADLINE_S, assert_all_ended, clean_environment, launched, launcher_command
 
 FAILING = ["--no-python", "/bin/sh", "-c", "exit 5"]
 
@@ -26,7 +26,7 @@ def run_with(stderr: int | None, *words: str, **environ: str) -> int:
         timeout=DEADLINE_S,
         check=False,
     )
-    assert_all_gone(variables)
+    assert_all_ended(variables)
     return done.returncode
 
 
@@ -59,7 +59,7 @@ def test_a_usage_error_keeps_its_code_without_a_console() -> None:
         os.close(console)
 
 
-def test_help_for_a_reader_that_leaves_is_no_error() -> None:
+def test_help_to_a_closed_pipe_is_not_an_error() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
@@ -88,7 +88,7 @@ def test_closed_descriptors_are_devnull_for_the_launcher_and_its_workers(
         timeout=DEADLINE_S,
         check=False,
     )
-    assert_all_gone(environ)
+    assert_all_ended(environ)
     assert done.returncode == 5
     assert "failed" not in done.stdout
     descriptors = seen.read_text().splitlines()

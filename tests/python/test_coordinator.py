@@ -1,4 +1,4 @@
-"""``elastic-coordinator`` as it is installed, and unmodified PyTorch clients at its port."""
+"""The installed ``elastic-coordinator``, and unmodified PyTorch clients at its port."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import pytest
 
 
 def program() -> str:
-    beside = Path(sys.executable).with_name("elastic-coordinator")
-    found = str(beside) if beside.exists() else shutil.which("elastic-coordinator")
+    installed = Path(sys.executable).with_name("elastic-coordinator")
+    found = str(installed) if installed.exists() else shutil.which("elastic-coordinator")
     assert found, "the wheel installs elastic-coordinator"
     return found
 

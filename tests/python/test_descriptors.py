@@ -1,4 +1,4 @@
-"""Idle connections at the endpoint, where a process may open few files: the job goes on."""
+"""Idle connections at the endpoint, with a low limit of open files: the job continues."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def many_descriptors() -> Iterator[None]:
 
 @pytest.mark.parametrize("greeting", [b"", VALIDATE], ids=["silent", "validated"])
 @pytest.mark.parametrize("limit", ["-Sn", "-n"], ids=["soft limit", "hard limit"])
-def test_a_job_restarts_beside_many_idle_connections(
+def test_a_job_restarts_despite_many_idle_connections(
     limit: str, greeting: bytes, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -51,7 +51,7 @@ def test_a_job_restarts_beside_many_idle_connections(
         host, port = endpoint.split(":")
         for _ in range(IDLE):
             connection = idle.enter_context(socket.create_connection((host, int(port)), 30))
-            with suppress(OSError):  # closed for a newer one
+            with suppress(OSError):  # closed in favour of a newer one
                 connection.sendall(greeting)
         gate.write_text("go\n")
         done = job.finish()

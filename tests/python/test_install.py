@@ -1,4 +1,4 @@
-"""The C++ library as others use it: installed, found by CMake, linked, run."""
+"""The installed C++ library: found by CMake, linked and run."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ INSTALL_LIBRARY = [
     "cmake --build build/install --parallel 4",
     "cmake --install build/install",
 ]
-# The machine of the test has GoogleTest; somebody who installs the library may have none.
+# The machine of the test has GoogleTest; the user of the library may have none.
 WITHOUT_TEST_TOOLS = "-DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON"
 
 
 @pytest.fixture(scope="module", params=["OFF", "ON"], ids=["static", "shared"])
 def prefix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the library is installed, by the README's commands on a copy of what they need."""
+    """The install prefix, made by the README's commands from a copy of the sources."""
     home = tmp_path_factory.mktemp("home")
     source = home / "source"
     for name in ("CMakeLists.txt", "pyproject.toml"):
@@ -48,7 +48,7 @@ def prefix(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     run(*configure, *options, "-DCMAKE_CXX_FLAGS_RELEASE=-O1", cwd=source)
     run(*build, cwd=source)
     run(*install, cwd=source)
-    source.rename(home / "source-moved-away")  # nothing may point back into it
+    source.rename(home / "source-moved-away")  # nothing installed may refer to it
     return home / "elastic"
 
 
@@ -82,18 +82,18 @@ def test_readme_snippet_compiles_and_runs(prefix: Path, tmp_path: Path) -> None:
     assert sorted(output.split("\n"))[1:] == ["I am rank 0", "I am rank 1"]
 
 
-def test_tests_without_their_tools_are_refused_with_a_sentence(tmp_path: Path) -> None:
+def test_building_tests_without_their_tools_is_an_error_with_a_message(tmp_path: Path) -> None:
     done = subprocess.run(
         ["cmake", "-S", ROOT, "-B", tmp_path, "-DELASTIC_BUILD_TESTS=ON", WITHOUT_TEST_TOOLS],
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
-    said = " ".join(done.stderr.split())
+    output = " ".join(done.stderr.split())
     assert done.returncode != 0
-    assert "needs GoogleTest" in said and "leave the option off" in said, said
+    assert "needs GoogleTest" in output and "leave the option off" in output, output
 
 
 def check_launcher(program: Path) -> None:
-    """The example has no Python in it, and makes one job with an agent that has."""
+    """The example, which has no Python, forms one job with an agent in Python."""
     assert "python" not in run("ldd", program)
     endpoint = free_endpoint()
     worker = ["sh", "-c", "echo rank $RANK of $WORLD_SIZE; test $RANK != 0 || exit $CODE"]
@@ -110,5 +110,5 @@ def check_launcher(program: Path) -> None:
             (ours,) = job.finish()
         assert (native.returncode, ours.returncode) == (code, code), native.stderr + ours.stderr
         if code == 0:
-            said = native.stdout.splitlines() + ours.stdout.splitlines()
-            assert sorted(said) == [f"rank {rank} of 4" for rank in range(4)]
+            output = native.stdout.splitlines() + ours.stdout.splitlines()
+            assert sorted(output) == [f"rank {rank} of 4" for rank in range(4)]

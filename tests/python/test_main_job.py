@@ -1,4 +1,4 @@
-"""The main job: train on real digits with real torch, lose a worker, and get there all the same."""
+"""The main job: real torch trains on real digits, loses a worker, and reaches its accuracy."""
 
 from __future__ import annotations
 

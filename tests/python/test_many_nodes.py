@@ -1,4 +1,4 @@
-"""Jobs of several nodes with real torch: they train on, whatever goes away or comes."""
+"""Jobs with several nodes and real torch: training continues when nodes join or are lost."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def test_training_between_hosts_recovers(scene: str) -> None:
     pytest.importorskip("sklearn")
     if why_not := namespaces.why_not():
         pytest.skip(why_not)
-    said = watch(scene)
-    assert "all nodes are on localhost" not in said
-    assert "recovered: accuracy" in said
+    output = watch(scene)
+    assert "all nodes are on localhost" not in output
+    assert "recovered: accuracy" in output
 
 
 def test_training_on_localhost_recovers_without_namespaces() -> None:
     pytest.importorskip("sklearn")
-    said = watch("--local", "replace-rank-0")
-    assert "all nodes are on localhost" in said
-    assert "recovered: accuracy" in said
+    output = watch("--local", "replace-rank-0")
+    assert "all nodes are on localhost" in output
+    assert "recovered: accuracy" in output
 
 
 def check_sums(job: Job, workers: int) -> list[subprocess.CompletedProcess[str]]:
@@ -53,9 +53,9 @@ def check_sums(job: Job, workers: int) -> list[subprocess.CompletedProcess[str]]
     assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
     world = 2 * workers
     expected = {f"rank {rank} of {world}: sum {world * (world - 1) // 2}" for rank in range(world)}
-    said = [set(node.stdout.splitlines()) for node in done]
-    assert said[0] | said[1] == expected
-    assert [len(lines) for lines in said] == [workers, workers]
+    output = [set(node.stdout.splitlines()) for node in done]
+    assert output[0] | output[1] == expected
+    assert [len(lines) for lines in output] == [workers, workers]
     return done
 
 

@@ -1,4 +1,4 @@
-"""Several launchers on this machine make one job: what each of them does, says and ends with."""
+"""Several launchers on this machine form one job: their output and exit codes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from launching import Job, free_endpoint, launch
 
 RANKS = "echo rank $RANK of $WORLD_SIZE, node $GROUP_RANK of $GROUP_WORLD_SIZE"
 
-# Which of two agents on one machine runs the coordinator is else a matter of who comes first.
+# Without is_host, the first of two agents on one machine to start hosts the coordinator.
 HOST, GUEST = "--rdzv-conf=is_host=true", "--rdzv-conf=is_host=false"
 
 
@@ -161,7 +161,7 @@ def test_workers_can_host_their_store() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "said"),
+    ("one", "other", "expected"),
     [
         (["--nnodes=2"], ["--nnodes=3"], ["2", "3", "nodes"]),
         (["--nnodes=2:3"], ["--nnodes=2:4"], ["3", "4", "nodes"]),
@@ -170,7 +170,7 @@ def test_workers_can_host_their_store() -> None:
     ],
 )
 def test_node_with_other_settings_is_rejected(
-    one: list[str], other: list[str], said: list[str]
+    one: list[str], other: list[str], expected: list[str]
 ) -> None:
     with job("2", conf="last_call_timeout=60,join_timeout=60") as nodes:
         nodes.start(*one, LOGLEVEL="INFO")
@@ -180,7 +180,7 @@ def test_node_with_other_settings_is_rejected(
         nodes.nodes[0].send_signal(signal.SIGTERM)
         nodes.nodes[0].communicate(timeout=60)
     assert refused.returncode == 76, stderr
-    assert all(word in stderr for word in said), stderr
+    assert all(word in stderr for word in expected), stderr
     assert "Traceback" not in stderr
 
 
@@ -221,14 +221,14 @@ def test_a_wait_is_logged_at_once_and_only_once() -> None:
 
 
 def test_an_endpoint_that_only_this_host_has_is_a_warning_and_with_strict_an_error() -> None:
-    said = "the nodes meet at 127.0.0.1, which every host has for itself"
+    warning = "the nodes meet at 127.0.0.1, which every host has for itself"
     with job("1:2") as nodes:
         nodes.start("--rdzv-conf=last_call_timeout=0")
         nodes.start("--strict")
         warned, refused = nodes.finish()
     assert (warned.returncode, refused.returncode) == (0, 2)
-    assert said in warned.stderr
-    assert said in refused.stderr
+    assert warning in warned.stderr
+    assert warning in refused.stderr
 
 
 def test_endpoint_without_a_server_is_named() -> None:
@@ -273,8 +273,8 @@ def test_nodes_without_a_coordinator_share_a_state(backend: str, tmp_path: Path)
             nodes.start(PYTHONPATH=str(tmp_path))
         done = nodes.finish()
     assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
-    said = sorted(line.split(",")[0] for node in done for line in node.stdout.splitlines())
-    assert said == ["rank 0 of 2", "rank 1 of 2"]
+    lines = sorted(line.split(",")[0] for node in done for line in node.stdout.splitlines())
+    assert lines == ["rank 0 of 2", "rank 1 of 2"]
 
 
 def test_unknown_backend_is_named() -> None:
@@ -285,7 +285,7 @@ def test_unknown_backend_is_named() -> None:
 
 @contextmanager
 def web_server() -> Iterator[str]:
-    """Something that is neither a coordinator nor a store."""
+    """A server that is neither a coordinator nor a store."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -384,7 +384,7 @@ def test_one_node_needs_no_network() -> None:
 
 
 def _await(nodes: Job, number: int, word: str) -> None:
-    """Reads what a node says until the word comes."""
+    """Reads the output of a node up to a word."""
     stream = nodes.nodes[number].stderr
     assert stream is not None
     for line in stream:

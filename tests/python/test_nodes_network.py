@@ -1,4 +1,4 @@
-"""Nodes on hosts of their own, whose network fails: what is noticed, and what is not."""
+"""Nodes on separate hosts whose network fails."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def hosts() -> Iterator[list[namespaces.Host]]:
 
 
 def job(hosts: list[namespaces.Host], go: Path, nnodes: str, conf: str) -> Job:
-    """Its workers tell the world's size and, until they may end, the time."""
+    """Its workers print the world size and then, until they may end, the time."""
     script = f"echo world $WORLD_SIZE; until test -e {go}; do date +%s.%N; sleep 0.05; done"
     options = ["--nnodes", nnodes, "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
     options += [f"--rdzv-endpoint={hosts[0].address}:29400", f"--rdzv-conf={conf}"]
@@ -39,8 +39,8 @@ def worlds(node: subprocess.Popen[str]) -> Iterator[str]:
             yield line.split()[1]
 
 
-def let_pass(node: subprocess.Popen[str], seconds: float) -> None:
-    """Reads until a worker of the node has told a time so much later than now."""
+def wait_seconds(node: subprocess.Popen[str], seconds: float) -> None:
+    """Reads until a worker of the node has printed a time that is ``seconds`` later than now."""
     until = time.time() + seconds
     assert node.stdout is not None
     for line in node.stdout:
@@ -56,9 +56,9 @@ def test_a_short_interruption_changes_nothing(hosts: list[namespaces.Host], tmp_
         started = [nodes.start(on=host.command) for host in hosts]
         assert [next(worlds(node)) for node in started] == ["3", "3", "3"]
         hosts[1].unplug()
-        let_pass(started[1], 1.0)
+        wait_seconds(started[1], 1.0)
         hosts[1].plug_in()
-        let_pass(started[1], 1.0)
+        wait_seconds(started[1], 1.0)
         go.touch()
         done = nodes.finish()
     assert [node.returncode for node in done] == [0, 0, 0], [node.stderr for node in done]
@@ -69,12 +69,12 @@ def test_silent_node_is_lost_and_may_rejoin(hosts: list[namespaces.Host], tmp_pa
     go = tmp_path / "go"
     with job(hosts, go, "2:3", "node_timeout=0.5,settle=0") as nodes:
         started = [nodes.start(on=host.command) for host in hosts]
-        told = [worlds(node) for node in started]
-        assert [next(world) for world in told] == ["3", "3", "3"]
+        sizes = [worlds(node) for node in started]
+        assert [next(world) for world in sizes] == ["3", "3", "3"]
         hosts[2].unplug()
-        assert [next(world) for world in told[:2]] == ["2", "2"]
+        assert [next(world) for world in sizes[:2]] == ["2", "2"]
         hosts[2].plug_in()
-        assert [next(world) for world in told] == ["3", "3", "3"]
+        assert [next(world) for world in sizes] == ["3", "3", "3"]
         go.touch()
         done = nodes.finish()
     assert [node.returncode for node in done] == [0, 0, 0], [node.stderr for node in done]

@@ -1,4 +1,4 @@
-"""Real torch workers on several nodes, whoever hosts their store."""
+"""Real torch workers on several nodes; the host of their store changes."""
 
 from __future__ import annotations
 

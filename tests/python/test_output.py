@@ -1,4 +1,4 @@
-"""What a worker writes to an inherited stderr is passed on unchanged and quoted in the report."""
+"""The inherited stderr of a worker is copied unchanged and quoted in the report."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_terminal_stays_one_and_its_lines_end_once(tmp_path: Path) -> None:
     while True:
         try:
             shown += os.read(screen, 65536)
-        except OSError:  # no process has the terminal any more
+        except OSError:  # no process has the terminal open
             break
     os.close(screen)
     assert process.wait(DEADLINE_S) == 5

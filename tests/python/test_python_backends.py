@@ -1,4 +1,4 @@
-"""Backends in Python that keep the rules of torch's, or break them: a join always ends."""
+"""Python backends that follow the rules of torch's backends or violate them: a join always ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from rendezvous_nodes import etcd_server, free_port
 
 
 class Memory:
-    """Like torch's in-memory test backend: ``set_state`` never says what it did."""
+    """Like torch's in-memory test backend: ``set_state`` returns no result."""
 
     name = "memory"
 
@@ -55,7 +55,7 @@ def handler(backend: Any, nodes: int = 2, join: float = 60.0) -> DynamicRendezvo
 
 
 def ranks_of_two(backend: Callable[[], Any]) -> list[int]:
-    """Two nodes that meet over the backend: their ranks."""
+    """The ranks of two nodes that use the backend."""
     handlers = [handler(backend()) for _ in range(2)]
     with ThreadPoolExecutor() as threads:
         rounds = list(threads.map(lambda one: one.next_rendezvous(), handlers))
@@ -65,7 +65,7 @@ def ranks_of_two(backend: Callable[[], Any]) -> list[int]:
     return sorted(info.rank for info in rounds)
 
 
-def test_a_backend_without_answers_to_writes_forms_a_round() -> None:
+def test_a_backend_whose_set_state_returns_none_forms_a_round() -> None:
     memory = Memory()
     assert ranks_of_two(lambda: memory) == [0, 1]
 
@@ -112,7 +112,7 @@ class Hangs(Memory):
 @pytest.mark.parametrize("kind", [DropsWrites, RejectsWrites, FailsToWrite, FailsToRead, Hangs])
 def test_a_backend_that_misbehaves_ends_the_join_after_its_timeout(kind: type[Memory]) -> None:
     backend = kind()
-    if kind is RejectsWrites:  # what another node wrote, and nothing more
+    if kind is RejectsWrites:  # only the state that another node wrote
         one = handler(backend)
         with ThreadPoolExecutor() as threads:
             waiting = threads.submit(one.next_rendezvous)
@@ -163,7 +163,7 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("token", ["invalid", b"invalid", b"\xff", 1.5, object()])
-def test_an_invalid_token_is_answered_with_what_is_stored(backend: Any, token: Any) -> None:
+def test_an_invalid_token_returns_the_stored_state(backend: Any, token: Any) -> None:
     answer = backend.set_state(b"x")
     assert answer is not None and answer[2]
     stored = backend.get_state()
@@ -182,7 +182,7 @@ def test_create_backend_raises_a_connection_error() -> None:
 
 
 @pytest.mark.parametrize(("least", "most"), [(0, 1), (2, 1)])
-def test_from_backend_refuses_numbers_of_nodes_at_once(least: int, most: int) -> None:
+def test_from_backend_rejects_invalid_numbers_of_nodes(least: int, most: int) -> None:
     with pytest.raises(ConfigError, match="min_nodes is"):
         DynamicRendezvousHandler.from_backend("job", None, Memory(), least, most)
 

@@ -1,4 +1,4 @@
-"""Every snippet of the README does what the README says."""
+"""Runs every snippet of the README."""
 
 from __future__ import annotations
 

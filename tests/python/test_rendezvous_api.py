@@ -14,7 +14,7 @@ from elastic.rendezvous import RendezvousParameters, backends
 
 
 class Handler(rendezvous.RendezvousHandler):
-    """A plug-in's."""
+    """The handler of a plug-in."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -46,7 +46,7 @@ def parameters(backend: str, endpoint: str = "host:1", **config: Any) -> Rendezv
     return RendezvousParameters(backend, endpoint, "job", 1, 2, **config)
 
 
-def test_every_public_name_is_there_and_torch_is_not_loaded() -> None:
+def test_every_public_name_exists_and_torch_is_not_loaded() -> None:
     program = (
         "import sys, elastic.rendezvous as r\n"
         "[getattr(r, name) for name in r.__all__]\n"
@@ -55,7 +55,7 @@ def test_every_public_name_is_there_and_torch_is_not_loaded() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-def test_the_import_alone_loads_next_to_nothing() -> None:
+def test_the_import_loads_few_modules() -> None:
     program = (
         "import sys, elastic.rendezvous; print(sorted(m for m in sys.modules if 'elastic' in m))"
     )
@@ -164,7 +164,7 @@ def test_timeouts_have_torchs_defaults() -> None:
 
 
 class FlakyBackend:
-    """In memory, and away at first."""
+    """In memory; unavailable at first."""
 
     name = "flaky"
 
@@ -228,7 +228,7 @@ def test_invalid_backend_is_rejected_at_once() -> None:
         handler_over(object())
 
 
-def test_a_native_backend_is_one_in_python_too(tmp_path: Path) -> None:
+def test_a_native_backend_is_usable_from_python(tmp_path: Path) -> None:
     backend = backends.create("file", str(tmp_path / "state"), "job", {})
     assert backend.name == "file"
     assert backend.get_state() is None

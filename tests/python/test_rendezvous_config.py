@@ -1,4 +1,4 @@
-"""The options about nodes become one way to the others, or one sentence."""
+"""The options for nodes select one rendezvous backend, or give one error message."""
 
 from __future__ import annotations
 
@@ -171,14 +171,14 @@ def test_settings_of_the_rendezvous_become_seconds(conf: str, timings: dict[str,
 
 def test_torchs_timeout_is_the_join_timeout_where_torch_has_one() -> None:
     assert configure([*STATIC, "--rdzv-conf=timeout=9"]).rendezvous.timings == {"join_timeout": 9.0}
-    said = notes_of([*C10D, "--rdzv-conf=timeout=9"])
-    assert "timeout in --rdzv-conf has no effect with c10d; there is join_timeout" in said
+    expected = notes_of([*C10D, "--rdzv-conf=timeout=9"])
+    assert "timeout in --rdzv-conf has no effect with c10d; there is join_timeout" in expected
 
 
 @pytest.mark.parametrize("key", ["close_timeout", "heartbeat_timeout", "read_timeout"])
 def test_key_without_effect_is_reported_in_one_line(key: str) -> None:
-    said = [note for note in notes_of([*C10D, f"--rdzv-conf={key}=7"]) if key in note]
-    assert len(said) == 1 and f"{key} in --rdzv-conf has no effect: " in said[0]
+    expected = [note for note in notes_of([*C10D, f"--rdzv-conf={key}=7"]) if key in note]
+    assert len(expected) == 1 and f"{key} in --rdzv-conf has no effect: " in expected[0]
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_variables_alone_describe_a_whole_job() -> None:
         "PET_RDZV_ID": "job",
     }
     assert configure([], environ).rendezvous == configure(C10D).rendezvous
-    # As some operators of clusters set them, whatever the backend is.
+    # As some cluster operators set them for every backend.
     environ |= {"PET_NODE_RANK": "1", "PET_MASTER_ADDR": "host7", "PET_MASTER_PORT": "23456"}
     got = configure([], environ)
     assert (got.rendezvous.node_rank, got.master_port) == (1, 23456)
@@ -261,7 +261,7 @@ def test_a_job_without_a_name_is_called_as_torchrun_calls_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["--nnodes=4:1"], "--nnodes is '4:1': expected N or MIN:MAX, with 1 <= MIN <= MAX"),
         (["--nnodes=0:2"], "expected N or MIN:MAX"),
@@ -321,8 +321,8 @@ def test_a_job_without_a_name_is_called_as_torchrun_calls_it() -> None:
         ([*STATIC, "--rdzv-conf=rank=first"], "rank is 'first': expected a node's rank"),
     ],
 )
-def test_invalid_values_are_rejected_in_one_line(words: list[str], said: str) -> None:
-    assert re.search(said, refusal(words))
+def test_invalid_values_are_rejected_in_one_line(words: list[str], expected: str) -> None:
+    assert re.search(expected, refusal(words))
 
 
 def test_variables_are_validated_like_flags() -> None:

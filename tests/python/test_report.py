@@ -1,4 +1,4 @@
-"""The failure report: which worker was first, and what is shown of it."""
+"""The failure report: the worker that failed first, and its output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from elastic.multiprocessing.errors import ProcessFailure, evidence
 
 
 def failure(rank: int, *, ago: float = 1.0, code: int = 1, signum: int = 0, **more: Any) -> Any:
-    """A failure as the native agent tells it, whose worker ended `ago` seconds before now."""
+    """A failure as the native agent reports it, whose worker ended `ago` seconds before now."""
     how = f"killed by signal {signum}" if signum else f"exited with code {code}"
     exited = SimpleNamespace(
         at=time.monotonic() - ago,
@@ -155,12 +155,12 @@ def test_only_the_end_of_a_huge_stderr_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kills", "said"),
+    ("kills", "expected"),
     [(2, "probably the kernel's out-of-memory killer"), (0, "not the out-of-memory killer")],
 )
-def test_sigkill_hint_uses_the_cgroups_oom_count(kills: int, said: str) -> None:
+def test_sigkill_hint_uses_the_cgroups_oom_count(kills: int, expected: str) -> None:
     [found] = examine(failure(0, signum=9), oom_kills=kills)
-    assert said in found.hint
+    assert expected in found.hint
     assert (found.exitcode, found.signal_name()) == (-9, "SIGKILL")
 
 
@@ -189,7 +189,7 @@ def test_the_first_failure_is_passed_on_to_the_parent(tmp_path: Path, recorded: 
 
 
 def job(node: str, rank: int, message: str, *lost: str, evidence: Any = None) -> Any:
-    """A job's result as the native agent tells it."""
+    """A job's result as the native agent reports it."""
     fields = {"node": node, "rank": rank, "message": message, "lost": list(lost)}
     return SimpleNamespace(**fields, evidence=evidence)
 
@@ -241,10 +241,10 @@ def test_later_local_failures_are_listed_separately() -> None:
     assert "also failed here: rank 1 (local rank 1, pid 1001) exited with code 4" in text
 
 
-def test_a_failure_here_that_was_the_first_of_all_nodes_comes_with_its_evidence() -> None:
-    told = job("host1_6_0", 0, "rank 0 on host1_6_0 exited with code 1", "host3_8_0")
+def test_a_local_failure_that_was_the_first_of_all_nodes_has_its_evidence() -> None:
+    result = job("host1_6_0", 0, "rank 0 on host1_6_0 exited with code 1", "host3_8_0")
     found = examine(failure(1, ago=3.0, code=4), failure(0, ago=1.0))
-    text = text_of(found, job=told)
+    text = text_of(found, job=result)
     assert text.startswith("train.py failed: rank 0 (local rank 0, pid 1000) exited with code 1\n")
     assert "    node    host1_6_0\n" in text
     assert "also failed, 2.0" in text
@@ -253,8 +253,8 @@ def test_a_failure_here_that_was_the_first_of_all_nodes_comes_with_its_evidence(
 
 
 def test_a_lost_node_is_a_cause_without_a_rank() -> None:
-    told = job("host3_8_0", -1, "node host3_8_0 was lost", "host3_8_0")
-    text = text_of([], job=told, message="node host3_8_0 was lost, and 2 nodes are too few")
+    result = job("host3_8_0", -1, "node host3_8_0 was lost", "host3_8_0")
+    text = text_of([], job=result, message="node host3_8_0 was lost, and 2 nodes are too few")
     assert (
         text.splitlines()[0] == "train.py failed: node host3_8_0 was lost, and 2 nodes are too few"
     )

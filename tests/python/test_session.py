@@ -8,7 +8,7 @@ from launching import launch
 dist = pytest.importorskip("torch.distributed")
 
 
-def test_torchs_store_is_not_taken_for_a_coordinator() -> None:
+def test_torchs_store_is_not_used_as_a_coordinator() -> None:
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     endpoint = f"127.0.0.1:{store.port}"
     done = launch(
@@ -22,4 +22,4 @@ def test_torchs_store_is_not_taken_for_a_coordinator() -> None:
     assert done.returncode == 76, done.stderr
     assert f"{endpoint} is a plain TCPStore and no coordinator" in done.stderr
     assert "tcpstore" in done.stderr  # the backend that can use it
-    assert store.num_keys() == 0  # and nothing was left there
+    assert store.num_keys() == 0  # and no key was left

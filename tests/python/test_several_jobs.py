@@ -1,4 +1,4 @@
-"""Several jobs at one endpoint: none of them notices how another one ends."""
+"""Several jobs at one endpoint: the end of one does not affect the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from launching import DEADLINE_S, Job, free_endpoint
 from test_coordinator import program
 
 CODES = {"good": 0, "bad": 3}
-# Each worker ends when a line comes through its job's gate.
+# Each worker ends when it reads a line from its job's gate (a FIFO).
 SCRIPT = "echo rank $RANK of $WORLD_SIZE; read line <$GATE; exit $CODE"
 
 
@@ -39,11 +39,11 @@ def coordinator(endpoint: str, state: Path) -> Iterator[subprocess.Popen[str]]:
             process.wait(DEADLINE_S)
 
 
-def started(stack: ExitStack, jobs: dict[str, Job], folder: Path) -> dict[str, int]:
-    """Two nodes of each job at work; a descriptor that lets the workers of each job end."""
+def started(stack: ExitStack, jobs: dict[str, Job], directory: Path) -> dict[str, int]:
+    """Starts two nodes of each job. Returns for each job the descriptor that ends its workers."""
     gates = {}
     for name, nodes in jobs.items():
-        path = folder / name
+        path = directory / name
         os.mkfifo(path)
         gates[name] = os.open(path, os.O_RDWR)  # so that no worker waits for the other end
         stack.callback(os.close, gates[name])
@@ -61,12 +61,12 @@ def end(nodes: Job, gate: int) -> list[int]:
     return [node.returncode for node in nodes.finish()]
 
 
-def both_end_as_they_do_alone(
-    endpoint: str, folder: Path, order: Sequence[str], *words: str
+def check_that_both_end_as_alone(
+    endpoint: str, directory: Path, order: Sequence[str], *words: str
 ) -> None:
     jobs = {name: job(name, endpoint, *words) for name in CODES}
     with ExitStack() as stack:
-        gates = started(stack, jobs, folder)
+        gates = started(stack, jobs, directory)
         for name in order:
             assert end(jobs[name], gates[name]) == [CODES[name]] * 2, name
 
@@ -74,7 +74,9 @@ def both_end_as_they_do_alone(
 def test_one_of_two_jobs_of_a_coordinator_fails(tmp_path: Path) -> None:
     endpoint = free_endpoint()
     with coordinator(endpoint, tmp_path / "state"):
-        both_end_as_they_do_alone(endpoint, tmp_path, ("bad", "good"), "--rdzv-conf=is_host=false")
+        check_that_both_end_as_alone(
+            endpoint, tmp_path, ("bad", "good"), "--rdzv-conf=is_host=false"
+        )
 
 
 def test_a_state_file_with_two_jobs_outlives_its_coordinator(tmp_path: Path) -> None:

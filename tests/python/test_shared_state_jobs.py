@@ -1,4 +1,4 @@
-"""Several launchers make one job over a state that they share, without a coordinator."""
+"""Several launchers form one job over a shared state, without a coordinator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals to the launcher: the workers hear of them, have their time, and none is left behind."""
+"""Signals to the launcher: workers receive them, have a grace period, and none remains."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from launching import DEADLINE_S, assert_all_gone, clean_environment, launched
+from launching import DEADLINE_S, assert_all_ended, clean_environment, launched
 
-# Says its pid, then works for ever; any signal ends it.
-# A shell may tell on stderr that its "sleep" was stopped with it; that is not the launcher's word.
+# Prints its pid, then runs without end; any signal ends it.
+# A shell may report on stderr that its "sleep" was stopped; the launcher did not print that.
 QUIET = "exec 2>/dev/null; "
 READY = f"{QUIET}echo ready $$; while :; do sleep 0.05; done"
-# Cannot be ended by the first signal, and says when it came.
-STUBBORN = f"{QUIET}trap 'echo told' TERM INT; echo ready $$; while :; do sleep 0.05; done"
+# Ignores the signal and prints a word when it arrives.
+STUBBORN = f"{QUIET}trap 'echo signalled' TERM INT; echo ready $$; while :; do sleep 0.05; done"
 
 
 def wait_ready(process: subprocess.Popen[str], workers: int = 1) -> list[int]:
@@ -75,7 +75,7 @@ def test_worker_that_does_not_stop_is_killed_after_the_grace() -> None:
         wait_ready(process)
         process.terminate()
         stdout, stderr = process.communicate(timeout=DEADLINE_S)
-    assert (process.returncode, stdout) == (143, "told\n")
+    assert (process.returncode, stdout) == (143, "signalled\n")
     assert "killed by SIGKILL, since they did not stop in time: rank 0\n" in stderr
 
 
@@ -84,7 +84,7 @@ def test_a_second_signal_kills_at_once() -> None:
         wait_ready(process)
         process.terminate()
         assert process.stdout is not None
-        assert process.stdout.readline() == "told\n"
+        assert process.stdout.readline() == "signalled\n"
         process.send_signal(signal.SIGINT)
     assert process.returncode == 143
 
@@ -135,7 +135,7 @@ def test_nothing_survives_a_killed_launcher() -> None:
         wait_ready(process, 2)
         process.kill()
         process.wait(DEADLINE_S)
-        assert_all_gone(environ, deadline_s=10.0)
+        assert_all_ended(environ, deadline_s=10.0)
 
 
 def end_of(process: subprocess.Popen[str], number: signal.Signals) -> str:
@@ -163,7 +163,7 @@ def test_signal_in_the_first_milliseconds_leaves_no_process(number: signal.Signa
             except subprocess.TimeoutExpired:
                 process.send_signal(number)
             stderr = end_of(process, number)
-        # Python itself makes a traceback of Ctrl-C, and exits with 1, until the first line of ours.
+        # Until our first line runs, Python prints a traceback for Ctrl-C and exits with 1.
         if number == signal.SIGINT and "KeyboardInterrupt" in stderr:
             assert not re.search(r"main\.py.*, in run$", stderr, re.MULTILINE)
         else:
@@ -172,7 +172,7 @@ def test_signal_in_the_first_milliseconds_leaves_no_process(number: signal.Signa
 
 
 def test_a_signal_at_any_moment_gives_the_jobs_code_or_the_signals() -> None:
-    """The moments are spread over the life of a job of this machine, and beyond its end."""
+    """The moments cover the whole run of a local job, and the time after it."""
     random = Random(20)
     begun = time.monotonic()
     with launched(*sh(f"{QUIET}sleep 0.1")) as process:
@@ -190,7 +190,7 @@ def test_a_signal_at_any_moment_gives_the_jobs_code_or_the_signals() -> None:
                 for _ in range(times):
                     process.terminate()
             stdout, stderr = process.communicate(timeout=DEADLINE_S)
-        # Before the launcher handles signals one ends it, like any program; it has no worker then.
+        # Before the launcher handles signals, a signal ends it; it has no worker then.
         allowed = (0, 143) if stdout else (0, 143, -signal.SIGTERM)
         assert process.returncode in allowed, (moment, life, stdout, stderr)
         assert "Traceback" not in stderr
@@ -198,7 +198,7 @@ def test_a_signal_at_any_moment_gives_the_jobs_code_or_the_signals() -> None:
     assert {0, 143} & set(codes)
 
 
-def test_a_signal_after_the_workers_success_changes_nothing_or_ends_in_order() -> None:
+def test_a_signal_after_the_workers_success_has_no_effect_or_ends_the_launcher() -> None:
     """The last milliseconds of the launcher, in which the interpreter could be torn down."""
     for step in range(30):
         with launched(*sh(f"{QUIET}echo started")) as process:

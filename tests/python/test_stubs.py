@@ -1,4 +1,4 @@
-"""The stub of the native module says what the module says, and the package passes mypy with it."""
+"""The stub matches the native module, and the package passes mypy with it."""
 
 from __future__ import annotations
 

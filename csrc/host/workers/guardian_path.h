@@ -1,6 +1,6 @@
 #pragma once
 
-// Where the guardian's executable is.
+// The path of the guardian's executable.
 
 #include <string>
 
@@ -8,9 +8,9 @@
 
 namespace elastic::host {
 
-// The option if it is set; else beside the file that holds this library's code (a wheel's
-// bin/elastic-guardian, an installation's ../libexec/elastic/elastic-guardian), then the place that
-// it was installed to. kNotFound names every place that was tried.
+// The option if it is set. Else relative to the file that contains this library (a wheel's
+// bin/elastic-guardian, an installation's ../libexec/elastic/elastic-guardian), then the install
+// path of the build. kNotFound names every path that was tried.
 Result<std::string> find_guardian(const std::string& option);
 
 }  // namespace elastic::host

@@ -1,6 +1,6 @@
 #pragma once
 
-// Kills what a dead guardian has left to this process, the next subreaper above it.
+// Kills the orphans of a guardian that died, which this process adopts as the next subreaper.
 
 #include <sys/types.h>
 
@@ -12,17 +12,17 @@
 
 namespace elastic::host {
 
-// Which children are orphans of a guardian? Workers and all their descendants are in sessions that
-// were made below the guardian: nobody can enter a session, so a child in this process's own
-// session is the host's. Nor are those orphans that were children before the guardian started, or
-// that run the guardian's program (another group's). A host that starts a child in a new session
-// after that must not use this: WorkerGroupOptions::become_subreaper says so.
+// Which children are orphans of the guardian? All children except these: those in this process's
+// own session (workers and their descendants are in sessions created below the guardian, and a
+// process cannot enter an existing session), those that existed before the guardian started, and
+// those that run the guardian's program (guardians of other groups). So a program that starts a
+// child in a new session later must not use this; see WorkerGroupOptions::become_subreaper.
 class OrphanSweep {
  public:
-  // Makes this process a subreaper and remembers its children.
+  // Makes this process a subreaper and records its children.
   static Result<OrphanSweep> prepare(const std::string& guardian_path);
-  // Kills every orphan that is there now and reaps what has ended; what those leave behind comes
-  // with the next call. Returns how many there were: 0 means that nothing is left.
+  // Kills every present orphan and reaps those that have ended. Their own children become orphans
+  // for the next call. Returns the number of orphans found; 0: none is left.
   std::size_t kill_once();
 
  private:

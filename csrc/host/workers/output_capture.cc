@@ -16,24 +16,24 @@
 #include "os/file/console_writer.h"
 #include "os/file/stream_channel.h"
 
-// Theory of operation. The relay thread waits for channels that can be read, reads one, and writes
-// what it got before it reads on. It owns no buffer beyond that piece, so the channels themselves
-// fill while the console is slow.
+// Theory of operation. The relay thread waits for readable channels, reads one, and writes the
+// bytes before it reads again. It has no other buffer, so the channels fill while the console is
+// slow.
 //
-// When a worker fails, its last lines are wanted at once, while the thread may still be blocked by
-// the console. So the loop may read a channel, too: what it gets waits in `unwritten` for the
-// thread, which takes it before it reads any further. A lock for each stream covers reading, never
+// When a worker fails, its last lines are needed at once, while the thread may be blocked by the
+// console. So the loop may read a channel, too: it appends the bytes to `unwritten`, which the
+// thread writes before it reads further. Each stream has a lock, held for reading, never for
 // writing.
 //
-// A channel ends with its last writer. After a round that is not waited for: whoever wrote has been
-// killed, so what has arrived is all there is.
+// A channel ends when its last writer closes it. After a round the thread does not wait for that:
+// all writers were killed, so all output has already arrived.
 
 namespace elastic::host {
 namespace {
 
 constexpr std::size_t kReadBytes = 64 * 1024;
-constexpr std::size_t kTailReadBytesMax = 1024 * 1024;  // as much as a pipe can be told to hold
-constexpr int kReadsPerTurn = 16;                       // of one stream before the next one's turn
+constexpr std::size_t kTailReadBytesMax = 1024 * 1024;  // the default limit of a pipe's size
+constexpr int kReadsPerTurn = 16;                       // of one stream, then the next one
 constexpr int kEventsPerWait = 64;
 constexpr Duration kProgressTimeout = std::chrono::seconds(10);
 constexpr Duration kJoinTimeout = std::chrono::seconds(1);
@@ -59,7 +59,7 @@ struct OutputCapture::Stream {
   // Guarded by mutex.
   os::UniqueFd reader;
   core::OutputTail tail;
-  std::string unwritten;  // read and not passed on yet
+  std::string unwritten;  // read and not written yet
   bool is_closing = false;
 
   // REQUIRES: mutex is held.
@@ -68,7 +68,7 @@ struct OutputCapture::Stream {
     const ssize_t got = ::read(reader.get(), bytes, sizeof bytes);
     if (got < 0 && errno == EINTR) return Found::kSome;
     if (got < 0 && errno == EAGAIN) return Found::kNothing;
-    if (got <= 0) return Found::kEnd;  // a pseudo-terminal without a writer gives EIO
+    if (got <= 0) return Found::kEnd;  // EIO: a pseudo-terminal without a writer
     const std::string_view read(bytes, static_cast<std::size_t>(got));
     tail.append(read);
     unwritten += read;
@@ -99,7 +99,7 @@ class OutputCapture::Relay {
     streams_[id] = stream;
     return true;
   }
-  // Gives up the rest of rounds before this one, which a blocked console has not taken.
+  // Drops the rest of earlier rounds, which a blocked console has not accepted.
   void discard_before(std::uint64_t round) {
     const std::lock_guard lock(mutex_);
     std::erase_if(streams_, [round](const auto& item) {
@@ -122,7 +122,7 @@ class OutputCapture::Relay {
     is_stopping_ = true;
     raise(stop_);
   }
-  std::uint64_t passed_on() const { return passed_on_.load(std::memory_order_relaxed); }
+  std::uint64_t copied_bytes() const { return copied_bytes_.load(std::memory_order_relaxed); }
 
   // For the thread; returns after stop().
   void run();
@@ -143,20 +143,20 @@ class OutputCapture::Relay {
   void check_drained();
 
   os::UniqueFd epoll_;
-  os::UniqueFd wakeup_;  // eventfd: look at every stream
+  os::UniqueFd wakeup_;  // eventfd: check every stream
   os::UniqueFd stop_;    // eventfd
   std::atomic<bool> is_stopping_{false};
   std::atomic<bool> is_draining_{false};
-  std::atomic<std::uint64_t> passed_on_{0};  // bytes
+  std::atomic<std::uint64_t> copied_bytes_{0};  // bytes
 
   std::mutex mutex_;
   // Guarded by mutex_.
   std::map<std::uint64_t, std::shared_ptr<Stream>> streams_;  // in the order of their rounds
   std::uint64_t last_id_ = kWakeup;
-  os::EventLoop* replies_ = nullptr;  // null when the owner is gone
+  os::EventLoop* replies_ = nullptr;  // null after the owner was destroyed
   std::function<void()> on_drained_;
 
-  std::string piece_;  // of the thread: what is being written
+  std::string piece_;  // used by the thread: the bytes that it writes
 };
 
 void OutputCapture::Relay::run() {
@@ -193,8 +193,8 @@ std::vector<std::uint64_t> OutputCapture::Relay::all() {
   return ids;
 }
 
-// Several reads of one stream before the next one's turn: a piece ends inside a line only where the
-// buffer was full, and then the rest of the line follows.
+// Reads one stream several times before the next one: a piece ends inside a line only if the buffer
+// was full, and then the rest of the line follows.
 void OutputCapture::Relay::serve(std::uint64_t id) {
   const std::shared_ptr<Stream> stream = find(id);
   if (stream == nullptr) return;
@@ -221,7 +221,7 @@ void OutputCapture::Relay::serve(std::uint64_t id) {
   streams_.erase(id);
 }
 
-// A console that cannot be written any more swallows what it gets: the workers are not at fault.
+// After a write error the output is dropped: workers must not be affected.
 void OutputCapture::Relay::write_out(std::string_view bytes) {
   while (!bytes.empty() && !is_stopping_) {
     pollfd items[] = {{STDERR_FILENO, POLLOUT, 0}, {stop_.get(), POLLIN, 0}};
@@ -231,7 +231,7 @@ void OutputCapture::Relay::write_out(std::string_view bytes) {
     if (put < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     const std::size_t gone = put < 0 ? bytes.size() : static_cast<std::size_t>(put);
     bytes.remove_prefix(gone);
-    passed_on_ += gone;
+    copied_bytes_ += gone;
   }
 }
 
@@ -245,7 +245,7 @@ void OutputCapture::Relay::check_drained() {
 OutputCapture::OutputCapture(os::EventLoop* loop)
     : loop_(loop),
       takes_stderr_(os::is_inherited(STDERR_FILENO)),
-      // The order of what is discarded is no concern.
+      // The order of discarded bytes does not matter.
       takes_stdout_(takes_stderr_ && os::is_inherited(STDOUT_FILENO) &&
                     os::is_same_file(STDOUT_FILENO, STDERR_FILENO) &&
                     !os::is_null_device(STDERR_FILENO)),
@@ -280,7 +280,7 @@ std::vector<WorkerStream> OutputCapture::begin_round(const std::vector<WorkerTem
     if (!takes_stderr_ || workers[i].stderr_target != StreamTarget::kInherit) continue;
     if (!start_thread()) break;
     Result<os::StreamChannel> channel = os::open_channel_like(STDERR_FILENO);
-    if (!channel.ok()) break;  // no more descriptors or terminals: the others inherit
+    if (!channel.ok()) break;  // no descriptor or terminal left: the other workers inherit
     auto stream = std::make_shared<Stream>();
     stream->round = round_;
     stream->is_terminal = channel->is_terminal;
@@ -323,14 +323,14 @@ void OutputCapture::finish(std::function<void()> done) {
   }
   end_round();
   done_ = std::move(done);
-  passed_on_ = relay_->passed_on();
+  copied_bytes_ = relay_->copied_bytes();
   timeout_.arm(add_saturating(loop_->now(), kProgressTimeout));
   relay_->drain();
 }
 
 void OutputCapture::check_progress() {
-  const std::uint64_t before = std::exchange(passed_on_, relay_->passed_on());
-  if (passed_on_ == before) return conclude();
+  const std::uint64_t before = std::exchange(copied_bytes_, relay_->copied_bytes());
+  if (copied_bytes_ == before) return conclude();
   timeout_.arm(add_saturating(loop_->now(), kProgressTimeout));
 }
 

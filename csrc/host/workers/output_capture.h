@@ -1,12 +1,12 @@
 #pragma once
 
-// Passes on what workers write to the launcher's own stderr, and keeps the last lines of each.
+// Copies the workers' inherited stderr to the launcher's own stderr, and keeps the last lines of
+// each worker.
 //
-// A worker whose stderr is inherited gets a channel of its own instead: a pseudo-terminal where the
-// launcher's stderr is a terminal, else a pipe. A thread copies the bytes as they come. It reads
-// nothing while the console takes nothing, so that a worker waits for a slow console as it would
-// without us. Where stdout is inherited too and is the same file, both go through the one channel,
-// which keeps their order.
+// A worker that inherits stderr gets a channel instead: a pseudo-terminal if the launcher's stderr
+// is a terminal, else a pipe. A thread copies the bytes as they arrive. It does not read while the
+// console accepts nothing, so that a worker waits for a slow console as without capture. If stdout
+// is inherited too and is the same file, both use the same channel, which keeps their order.
 //
 // Loop thread only. No call blocks, except the destructor, for a second at most.
 
@@ -34,15 +34,15 @@ class OutputCapture {
   OutputCapture& operator=(const OutputCapture&) = delete;
   ~OutputCapture();
 
-  // Opens the channels of a round, one for each worker. A worker without one (its stderr goes
-  // elsewhere, or the system has no more of them) has an invalid descriptor, and inherits.
+  // Opens the channels of a round, one for each worker. The descriptor is invalid if the worker's
+  // stderr is not inherited, or if the system has no channel left: then it inherits.
   std::vector<WorkerStream> begin_round(const std::vector<WorkerTemplate>& workers);
-  // The end of what this worker of the present round has written, as far as it has arrived.
+  // The last lines of this worker in the current round that have arrived so far.
   std::string tail(int local_rank);
-  // The round's workers are gone. What they left in the channels is still passed on.
+  // The round's workers have ended. The rest in their channels is still copied.
   void end_round();
-  // Calls `done` from the loop once everything is passed on, or when the console has taken nothing
-  // for ten seconds. After that nothing is passed on.
+  // Calls `done` from the loop when everything is copied, or when the console has accepted nothing
+  // for ten seconds. After that nothing is copied.
   void finish(std::function<void()> done);
 
  private:
@@ -54,7 +54,7 @@ class OutputCapture {
   void conclude();
 
   os::EventLoop* const loop_;
-  // Looked up once: it may touch a disk.
+  // Evaluated once: fstat() may access a disk.
   const bool takes_stderr_;
   const bool takes_stdout_;  // with stderr, in one channel
   std::uint64_t round_ = 0;
@@ -62,7 +62,7 @@ class OutputCapture {
   std::shared_ptr<Relay> relay_;                  // null until a channel was opened
   std::optional<os::DetachableThread> thread_;
   std::function<void()> done_;
-  std::uint64_t passed_on_ = 0;  // when progress was looked at last
+  std::uint64_t copied_bytes_ = 0;  // at the last check of progress
   const std::shared_ptr<bool> response_timer_ = std::make_shared<bool>(true);
   os::EventLoop::Timer timeout_;
 };

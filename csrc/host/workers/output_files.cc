@@ -10,8 +10,8 @@
 namespace elastic::host {
 namespace {
 
-// Without a log directory and without streams that go to files there are only the error files to
-// place, and a worker does without one where no temporary directory can be made.
+// Without a log directory and without streams to files there are only error files. If no temporary
+// directory can be created, workers run without error files.
 bool can_do_without(const AgentOptions& options) {
   const auto has_no_file = [](StreamTarget target) {
     return target == StreamTarget::kInherit || target == StreamTarget::kDiscard;

@@ -3,7 +3,7 @@
 // The part of WorkerOutput that touches the disk and the console: the files of each round, and the
 // tee that copies them to the console.
 //
-// File thread only: every call may block for as long as the file system does.
+// File thread only: every call may block on the file system.
 
 #include <functional>
 #include <memory>
@@ -25,12 +25,12 @@ class OutputFiles {
   OutputFiles(os::EventLoop* loop, std::shared_ptr<const AgentOptions> options)
       : loop_(loop), options_(std::move(options)) {}
 
-  // Creates the files of a round and begins to copy those that also go to the console. Without a
-  // log directory and where no temporary one can be made, workers have no error files.
+  // Creates the files of a round and begins to copy those of kTee streams to the console. If there
+  // is no log directory and no temporary one can be created, workers have no error files.
   Result<AttemptFiles> begin_round(const RoundInfo& round);
-  // The round's workers are gone.
+  // The round's workers have ended.
   void end_round();
-  // Calls `done` once the console has taken everything; at once if nothing is copied.
+  // Calls `done` when the console has accepted everything; at once if nothing is copied.
   void finish(std::function<void()> done);
 
  private:

@@ -8,8 +8,8 @@ namespace {
 
 constexpr std::size_t kNameBytesMax = 128;  // a file name has at most 255 bytes
 
-// A run id is free text; what could leave the directory, hide the name or upset a shell is
-// replaced.
+// A run id is free text. Replaces characters that have a meaning in paths or shells, and a leading
+// dot.
 std::string file_name_of(std::string_view run_id) {
   std::string name(run_id.substr(0, kNameBytesMax));
   const auto is_harmless = [](char c) {

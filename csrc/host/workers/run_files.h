@@ -1,6 +1,6 @@
 #pragma once
 
-// Where a run keeps its logs and error files:
+// The paths of the logs and error files of a run:
 //
 //   <log_dir>/<run_id>_<random>/attempt_<n>/<local_rank>/{stdout.log,stderr.log,error.json}
 //
@@ -17,10 +17,10 @@
 
 namespace elastic::host {
 
-// Of one worker in one attempt; absolute paths.
+// The files of one worker in one attempt; absolute paths.
 struct WorkerFiles {
-  std::string error_file;   // not created: the worker does, if it has an error; "": nowhere
-  std::string stdout_path;  // "" unless the stream goes to a file, which exists then
+  std::string error_file;   // created by the worker if it has an error; "": none
+  std::string stdout_path;  // an existing file; "" unless the stream is written to a file
   std::string stderr_path;
 };
 
@@ -31,8 +31,8 @@ struct AttemptFiles {
 
 class RunFiles {
  public:
-  // The run's directory below `log_dir`; a temporary one, which goes with the object, if that is
-  // "".
+  // Creates the run's directory below `log_dir`. If that is "", creates a temporary directory,
+  // which is removed with the object.
   static Result<RunFiles> create(const std::string& log_dir, const std::string& run_id);
 
   // Creates the directories and empty log files of the next attempt.

@@ -24,24 +24,24 @@
 #include "os/process/spawn.h"
 
 // Theory of operation. Calls and the guardian's events are fed to the machine
-// (core/workers/worker_group); its actions are queued and carried out in order, also those that the
-// sink causes by calling back.
+// (core/workers/worker_group); its actions are queued and executed in order, including those of
+// calls that the sink makes.
 //
-// The link ends in two ways. The supervisor is destroyed: it ends its half of the stream, the
-// guardian kills everything and exits, and the end of its half says so. Or the guardian dies: its
-// workers die by their parent-death signal; if this process is a subreaper, what they leave becomes
-// its children, and it kills those until none is left before it tells the loss.
+// The link ends in two ways. If the supervisor is destroyed, it closes its half of the stream; the
+// guardian kills all processes and exits, which closes the other half. If the guardian dies, its
+// workers receive their parent-death signal. If this process is a subreaper, their orphans become
+// its children, and it kills them before it reports the loss.
 
 namespace elastic::host {
 namespace {
 
 constexpr std::size_t kReadBytes = 64 << 10;
 
-// A process with much device memory takes its time to die.
+// A process with much device memory may take seconds to end.
 constexpr Duration kCloseTimeout = std::chrono::seconds(5);
 
-// A killed orphan's children are adopted when it is dead, about which nobody tells a library that
-// leaves SIGCHLD to its host; so look again this often, and not for ever.
+// The children of a killed orphan are adopted when it has ended. SIGCHLD belongs to the embedding
+// program, so the orphans are polled at this interval, for a limited time.
 constexpr Duration kOrphanInterval = std::chrono::milliseconds(2);
 constexpr Duration kOrphanTimeout = std::chrono::seconds(5);
 
@@ -68,27 +68,27 @@ WorkerExit to_exit(const guardian::NotStartedEvent& event, Duration start_timeou
   return exit;
 }
 
-// What starts one worker. It is kept while the generation lives, because it may be sent again.
+// The start request of one worker. Kept while the generation exists, because it may be sent again.
 struct StartOrder {
   std::string request;
-  os::UniqueFd stream;  // goes with the request; invalid: none
+  os::UniqueFd stream;  // passed with the request; invalid: none
 };
 
-// Bytes for the guardian, and the descriptors that go with some of them.
+// Bytes for the guardian, and the descriptors that are passed with some of them.
 struct Outbox {
   struct Passed {
-    std::size_t offset;  // of the byte that it goes with
-    int descriptor;      // of a StartOrder
+    std::size_t offset;  // of the byte that carries it
+    int descriptor;      // owned by a StartOrder
   };
   std::string bytes;
-  std::size_t begin = 0;  // what is before it was sent
+  std::size_t begin = 0;  // the bytes before it were sent
   std::deque<Passed> passed;
 
   void append(const StartOrder& order) {
     if (order.stream.valid()) passed.push_back({bytes.size(), order.stream.get()});
     bytes += order.request;
   }
-  // As send(2): as much as goes with at most one descriptor, which goes with the first byte.
+  // As send(2), with at most one descriptor, which is passed with the first byte.
   ssize_t send_some(int socket);
   void clear() {
     bytes.clear();
@@ -124,11 +124,11 @@ ssize_t Outbox::send_some(int socket) {
   return put;
 }
 
-// The start requests of a generation, or why they cannot be.
+// The start requests of a generation, or an error.
 Result<std::vector<StartOrder>> encode(const std::vector<WorkerCommand>& commands,
                                        std::vector<WorkerStream> streams) {
   if (commands.empty()) {
-    return Status(StatusCode::kInvalidArgument, "cannot start workers: there is none");
+    return Status(StatusCode::kInvalidArgument, "cannot start workers: the list is empty");
   }
   std::vector<StartOrder> orders(commands.size());
   streams.resize(commands.size());
@@ -139,7 +139,7 @@ Result<std::vector<StartOrder>> encode(const std::vector<WorkerCommand>& command
       return Status(StatusCode::kInvalidArgument, who + "its command is empty");
     }
     if (guardian::contains_nul(command)) {
-      return Status(StatusCode::kInvalidArgument, who + "an argument or variable holds a NUL");
+      return Status(StatusCode::kInvalidArgument, who + "an argument or variable contains a NUL");
     }
     std::uint8_t passed = 0;
     if (streams[i].descriptor.valid()) {
@@ -159,7 +159,7 @@ Result<std::vector<StartOrder>> encode(const std::vector<WorkerCommand>& command
   return orders;
 }
 
-// The guardian ends its half of the stream when nothing of the workers is left.
+// The guardian closes its half of the stream when no process of the workers is left.
 void wait_for_end(const os::Helper& guardian) {
   char bytes[256];
   while (os::wait_ready(guardian.channel.get(), POLLIN, {}).ok()) {
@@ -192,7 +192,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
 
   ~Impl() override {
     close();
-    // A guardian that takes longer goes on by itself, and its thread reaps it.
+    // A guardian that takes longer continues alone, and the detached thread reaps it.
     if (closing_) closing_->join_within(kCloseTimeout);
   }
 
@@ -201,7 +201,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     deadline_timer_.disarm();
     orphan_timer_.disarm();
     if (!std::exchange(connected_, false)) return;
-    // Not close(): a process that the host forked may hold a copy of the socket.
+    // Not close(): a process that the embedding program forked may hold a copy of the socket.
     ::shutdown(guardian_.channel.get(), SHUT_WR);
     auto helper = std::make_shared<os::Helper>(std::move(guardian_));
     auto thread =
@@ -210,11 +210,11 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   }
 
   Status start(const std::vector<WorkerCommand>& commands, std::vector<WorkerStream> streams) {
-    if (!connected_) return {StatusCode::kFailedPrecondition, "the guardian is gone"};
+    if (!connected_) return {StatusCode::kFailedPrecondition, "the guardian has ended"};
     Result<std::vector<StartOrder>> requests = encode(commands, std::move(streams));
     if (!requests.ok()) return requests.status();
     if (machine_.live()) {
-      return {StatusCode::kFailedPrecondition, "the workers of the last start are not gone yet"};
+      return {StatusCode::kFailedPrecondition, "the workers of the last start have not ended yet"};
     }
     start_orders_ = std::move(*requests);
     step(group_event::Start{static_cast<int>(commands.size()), start_timeout_});
@@ -241,7 +241,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     std::vector<GroupAction> actions;
     machine_.step(event, loop_->now(), &actions);
     for (GroupAction& action : actions) actions_.push_back(std::move(action));
-    if (acting_) return;  // the sink called back; the outer step goes on with these
+    if (acting_) return;  // called by the sink; the outer step executes these actions
     acting_ = true;
     while (!actions_.empty()) {
       const GroupAction action = std::move(actions_.front());
@@ -281,7 +281,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   void flush() {
     if (!connected_) return;
     while (!unsent_.bytes.empty()) {
-      // EAGAIN, or the end of the stream, which reading will tell.
+      // EAGAIN, or the end of the stream, which the next read() reports.
       if (unsent_.send_some(guardian_.channel.get()) < 0) break;
     }
     if (unsent_.bytes.empty() == !waits_to_send_) return;
@@ -300,40 +300,40 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     while ((status = received_.next(&payload)) == guardian::FrameStatus::kFrame) {
       guardian::Event event;
       if (!guardian::decode_event(payload, &event)) broken_ = true;
-      if (!broken_) std::visit([this](const auto& what) { heard(what); }, event);
+      if (!broken_) std::visit([this](const auto& what) { on_event(what); }, event);
       if (broken_) break;
     }
     if (broken_ || status == guardian::FrameStatus::kViolation) {
-      lose_guardian("it broke the protocol and ");
+      lose_guardian("violated the protocol and ");
     }
   }
 
-  void heard(const guardian::HelloEvent& event) {
+  void on_event(const guardian::HelloEvent& event) {
     broken_ = greeted_ || event.version != guardian::kProtocolVersion;
     greeted_ = true;
   }
-  void heard(const guardian::StartedEvent& event) {
+  void on_event(const guardian::StartedEvent& event) {
     if (event.id < start_orders_.size()) start_orders_[event.id].stream.reset();
     step(group_event::Started{static_cast<int>(event.id), event.pid, event.at});
   }
-  void heard(const guardian::NotStartedEvent& event) {
+  void on_event(const guardian::NotStartedEvent& event) {
     step(group_event::Ended{static_cast<int>(event.id), event.at, to_exit(event, start_timeout_)});
   }
-  void heard(const guardian::ExitedEvent& event) {
+  void on_event(const guardian::ExitedEvent& event) {
     step(group_event::Ended{static_cast<int>(event.id), event.at, to_exit(event)});
   }
-  void heard(const guardian::KillSentEvent& event) {
+  void on_event(const guardian::KillSentEvent& event) {
     step(group_event::KillSent{event.refused_pid});
   }
-  void heard(const guardian::SweptEvent&) { step(group_event::Swept{}); }
+  void on_event(const guardian::SweptEvent&) { step(group_event::Swept{}); }
 
   void lose_guardian(const std::string& how) {
     watch_.reset();
     connected_ = false;
     unsent_.clear();
-    loss_ = "the guardian (pid " + std::to_string(guardian_.pid) + ") is gone: " + how +
+    loss_ = "the guardian (pid " + std::to_string(guardian_.pid) + ") " + how +
             os::end_helper(guardian_.pid);
-    if (!greeted_) loss_ += " before it said hello; is it of another version?";
+    if (!greeted_) loss_ += " before it sent its hello: check that it has this version of elastic";
     guardian_.channel.reset();
     orphan_deadline_ = os::monotonic_now() + kOrphanTimeout;
     sweep_orphans();
@@ -342,10 +342,10 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   void sweep_orphans() {
     const std::size_t left = orphans_ ? orphans_->kill_once() : 0;
     if (left == 0) {
-      step(group_event::GuardianLost{loss_ + "; its workers are killed"});
+      step(group_event::GuardianLost{loss_ + "; its workers were killed"});
     } else if (os::monotonic_now() >= orphan_deadline_) {
       step(group_event::GuardianLost{loss_ + "; " + std::to_string(left) +
-                                     " processes of its workers still live after SIGKILL"});
+                                     " processes of its workers still exist after SIGKILL"});
     } else {
       orphan_timer_.arm(os::monotonic_now() + kOrphanInterval);
     }
@@ -360,9 +360,9 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   std::deque<GroupAction> actions_;
   bool acting_ = false;
 
-  bool connected_ = true;  // false: the guardian is gone, told or not
+  bool connected_ = true;  // false: the guardian has ended, reported or not
   bool greeted_ = false;
-  bool broken_ = false;                   // the guardian said what it cannot have meant
+  bool broken_ = false;                   // the guardian violated the protocol
   std::vector<StartOrder> start_orders_;  // of the generation
   Outbox unsent_;
   bool waits_to_send_ = false;

@@ -1,9 +1,8 @@
 #pragma once
 
-// The guardian's other end: the worker-group machine joined to the loop and to the guardian
-// process.
+// Runs the worker-group machine on a loop, connected to a guardian process.
 //
-// Loop thread only. WorkerGroup wraps it with a thread of its own; Agent runs it on its loop.
+// Loop thread only. WorkerGroup runs it on a separate thread; Agent runs it on its own loop.
 
 #include <functional>
 #include <memory>
@@ -17,7 +16,7 @@
 
 namespace elastic::host {
 
-// What a worker gets instead of the stream that it would inherit.
+// Replaces streams that a worker would inherit.
 struct WorkerStream {
   os::UniqueFd descriptor;  // its stderr; invalid: inherited
   bool is_stdout = false;   // and its stdout
@@ -25,7 +24,7 @@ struct WorkerStream {
 
 class Supervisor {
  public:
-  // Called on the loop thread for each event, in order; may call start() and stop(), and must not
+  // Called on the loop thread for each event, in order. It may call start() and stop(); it must not
   // destroy the supervisor.
   using Sink = std::function<void(const WorkerEvent&)>;
 
@@ -34,7 +33,7 @@ class Supervisor {
                                                     const WorkerGroupOptions& options, Sink sink);
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
-  ~Supervisor();  // close(), and waits at most five seconds until nothing is left
+  ~Supervisor();  // close(), and waits at most five seconds for the guardian to exit
 
   // As the members of WorkerGroup.
   // `streams`: none, or one for each worker.
@@ -42,10 +41,10 @@ class Supervisor {
   void stop(int signal, Duration grace, SignalScope scope = SignalScope::kGroup);
   void forward(int signal, SignalScope scope = SignalScope::kGroup,
                std::optional<int> local_rank = std::nullopt);
-  // True while a generation has not ended by kGroupGone.
+  // True until the generation has ended (kGroupEnded).
   bool running() const;
-  // Closes the link: the guardian kills what runs, however long that takes, and exits. Does not
-  // wait, and no event follows.
+  // Closes the link: the guardian kills all processes, however long that takes, and exits. Does not
+  // wait. No event follows.
   void close();
 
  private:

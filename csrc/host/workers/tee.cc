@@ -2,9 +2,9 @@
 
 #include <utility>
 
-// Theory of operation. LogTail gives pieces of files, a LineSplitter for each file makes lines of
-// them, and ConsoleWriter takes the lines with their prefixes. When more than kPendingMax bytes
-// wait for the console the tail is paused, and resumed when half of them are gone.
+// Theory of operation. LogTail delivers pieces of files, a LineSplitter for each file splits them
+// into lines, and ConsoleWriter writes the lines with their prefixes. When more than kPendingMax
+// bytes wait for the console the tail is paused; it resumes when half of them are written.
 
 namespace elastic::host {
 namespace {
@@ -71,8 +71,8 @@ void Tee::copy_to_console(const Stream& stream, std::string_view line) {
   writer_->push(stream.console, scratch_);
 }
 
-// By the timer, because `done` may destroy the tee and we may be inside a callback of one of its
-// parts.
+// Deferred to the timer, because `done` may destroy the tee, and this may run inside a callback of
+// one of its members.
 void Tee::check_finished() {
   if (done_ && streams_.empty() && writer_->pending_bytes() == 0) stall_timer_.arm(loop_->now());
 }

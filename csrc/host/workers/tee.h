@@ -1,9 +1,9 @@
 #pragma once
 
-// Shows the workers' log files on the console while they grow: whole lines, each with its worker's
-// prefix, in the order in which the worker wrote them.
+// Copies the workers' log files to the console while they grow: whole lines, each with the prefix
+// of its worker, in the order in which the worker wrote them.
 //
-// The files are the buffer: while the console is slow they are not read, and no worker waits.
+// The files are the buffer: while the console is slow they are not read, and workers do not block.
 // Loop thread only.
 
 #include <cstdint>
@@ -29,12 +29,12 @@ class Tee final : private os::LogTail::Observer {
   Tee& operator=(const Tee&) = delete;
   ~Tee() override;
 
-  // Shows what is appended to the existing file `path` on the descriptor `console`.
+  // Copies the existing file `path`, and all bytes that are appended to it, to `console`.
   Status follow(const std::string& path, int console, std::string prefix);
-  // The workers of the files are gone: shows what is there, and follows the files no longer.
+  // The workers of the files have ended: copies the rest and stops following the files.
   void end_round();
-  // Calls `done` (from the loop; it may destroy the tee) once the console has taken everything, or
-  // nothing at all for ten seconds. After end_round().
+  // Calls `done` (from the loop; it may destroy the tee) when the console has accepted everything,
+  // or has accepted nothing for ten seconds. Call it after end_round().
   void finish(std::function<void()> done);
 
  private:

@@ -7,7 +7,7 @@
 #include "os/base/fork_guard.h"
 #include "os/loop/loop_thread.h"
 
-// A Supervisor on a thread of its own, and a queue for its events. Everything is done on the loop
+// A Supervisor on a separate thread, and a queue for its events. All work is done on the loop
 // thread; the public calls wait for it.
 
 namespace elastic {
@@ -33,7 +33,7 @@ class WorkerGroup::Impl {
 
   ~Impl() {
     if (fork_guard_.is_in_child()) {
-      // The thread is not here, and the guardian is the parent's: nothing can be ended from here.
+      // The thread and the guardian belong to the parent: this process cannot end them.
       static_cast<void>(supervisor_.release());
       static_cast<void>(thread_.release());
       return;

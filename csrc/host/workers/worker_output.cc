@@ -7,14 +7,14 @@
 #include "host/workers/output_files.h"
 #include "os/loop/detachable_thread.h"
 
-// Theory of operation. The file thread runs a loop of its own, to which requests are posted and
-// from which answers are posted back; both queues are bounded because at most one request of each
-// kind is under way. A thread that does not end in time is left to itself: it owns everything that
-// it uses, and its answers go nowhere.
+// Theory of operation. The file thread runs its own loop. Requests are posted to it, and it posts
+// replies; both queues are bounded because at most one request of each kind is pending. A thread
+// that does not end in time is detached: it owns everything that it uses, and its replies are
+// dropped.
 //
-// While the end is awaited the thread is asked from time to time whether it still runs. A console
-// that takes its time is the tee's business (it waits as long as something is written); a thread
-// that is stuck in a system call answers nothing, and its output is given up.
+// While the owner waits for the end, it sends the thread a request from time to time. The tee
+// waits for a slow console as long as something is written. A thread that is blocked in a system
+// call does not reply, and its output is dropped.
 
 namespace elastic::host {
 namespace {
@@ -80,9 +80,9 @@ class WorkerOutput::FileThread {
  private:
   struct Shared {
     std::unique_ptr<os::EventLoop> loop;
-    std::optional<OutputFiles> files;  // file thread only; goes before its loop
+    std::optional<OutputFiles> files;  // file thread only; destroyed before its loop
     std::mutex mutex;
-    os::EventLoop* replies = nullptr;  // guarded by mutex; null when the owner is gone
+    os::EventLoop* replies = nullptr;  // guarded by mutex; null after the owner was destroyed
   };
 
   FileThread(std::shared_ptr<Shared> shared, os::DetachableThread thread)
@@ -133,7 +133,7 @@ void WorkerOutput::open_next() {
 void WorkerOutput::on_opened(Result<AttemptFiles> files) {
   is_opening_ = false;
   if (is_cancelled_) {
-    // The file thread copies nothing of a round that never ran.
+    // No output of a cancelled round is copied.
     thread_->post([](OutputFiles& stale, const auto&) { stale.end_round(); });
     if (opening_) open_next();
     return;

@@ -1,9 +1,9 @@
 #pragma once
 
-// What this node's workers write: the files of each round, and the console that shows them.
+// The output of this node's workers: the files of each round, and their copies on the console.
 //
-// Everything that touches a disk or a console happens on a thread of its own, the file thread: a
-// file system that does not answer delays the start of a round, and nothing else.
+// Every access to a disk or console happens on a separate thread, the file thread: a file system
+// that does not respond delays only the start of a round.
 //
 // Loop thread only. No call blocks, except the destructor, for two seconds at most.
 
@@ -28,16 +28,16 @@ class WorkerOutput {
   WorkerOutput& operator=(const WorkerOutput&) = delete;
   ~WorkerOutput();  // removes the temporary directory
 
-  // Creates the files of a round and begins to copy those that also go to the console. `opened` is
-  // called from the loop when they exist or cannot be made, unless cancel_round() comes first.
+  // Creates the files of a round and begins to copy those of kTee streams to the console. `opened`
+  // is called from the loop with the result, unless cancel_round() is called first.
   void begin_round(std::shared_ptr<const RoundInfo> round, std::function<void(Status)> opened);
   void cancel_round();
-  // Of the last round that was opened here.
+  // The files of the last round that was opened.
   const AttemptFiles& files() const { return attempt_; }
-  // The round's workers are gone.
+  // The round's workers have ended.
   void end_round();
-  // Calls `done` from the loop once the console has taken everything, or when the file thread has
-  // not answered for ten seconds.
+  // Calls `done` from the loop when the console has accepted everything, or when the file thread
+  // has not replied for ten seconds.
   void finish(std::function<void()> done);
 
  private:
@@ -55,9 +55,9 @@ class WorkerOutput {
   os::EventLoop* const loop_;
   const std::shared_ptr<const AgentOptions> options_;
   AttemptFiles attempt_;
-  // At most one request is with the file thread, and one waits for it to be answered.
+  // At most one request is pending on the file thread, and one waits for its reply.
   bool is_opening_ = false;
-  bool is_cancelled_ = false;  // the answer to the request is not wanted any more
+  bool is_cancelled_ = false;  // ignore the reply to the pending request
   std::optional<Opening> opening_;
   std::function<void()> done_;
   bool has_answered_ = false;

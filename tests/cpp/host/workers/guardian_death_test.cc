@@ -88,7 +88,7 @@ TEST(GuardianProgram, ThatIsNotAGuardianIsReportedAsLost) {
   const auto event = (*group)->next_event(testing::patiently());
   ASSERT_TRUE(event);
   EXPECT_EQ(event->kind, WorkerEvent::Kind::kGuardianLost);
-  EXPECT_NE(event->message.find("before it said hello"), std::string::npos) << event->message;
+  EXPECT_NE(event->message.find("before it sent its hello"), std::string::npos) << event->message;
   EXPECT_EQ((*group)->start({testing::stub({"exit", "0"})}).code(),
             StatusCode::kFailedPrecondition);
 }
