@@ -3,9 +3,9 @@
 // The binary codec of every protocol and file format here: little-endian integers, texts and lists
 // after a u32 length.
 //
-// The reader never fails loudly: after the first value that is not there, ok() is false and every
-// value is zero or empty, so that a decoder checks once, at its end. Lengths are compared with what
-// is left, and with the caller's limit, before memory is taken for them.
+// The reader reports errors by ok(): after the first missing value ok() is false and every value is
+// zero or empty, so that a decoder checks once, at its end. Lengths are compared with the remaining
+// bytes, and with the caller's limit, before memory is allocated.
 
 #include <bit>
 #include <cstddef>
@@ -36,7 +36,7 @@ void append_integer(std::string* out, T value) {
   out->append(bytes, sizeof value);
 }
 
-// Overwrites bytes that are there already: the length of a frame whose content is known by now.
+// Overwrites existing bytes: for example the length of a frame after its content was written.
 template <typename Integer>
 void store_integer(std::string* out, std::size_t offset, Integer value) {
   std::memcpy(out->data() + offset, &value, sizeof value);
@@ -90,7 +90,7 @@ class ByteReader {
     return ok_ ? value : 0;
   }
   std::string text(std::size_t limit) { return std::string(take(size(limit))); }
-  // The next bytes, where they are; none of them if there are fewer.
+  // A view of the next bytes; empty if there are fewer.
   std::string_view take(std::size_t count) {
     if (rest_.size() < count) fail();
     const std::string_view bytes = rest_.substr(0, ok_ ? count : 0);

@@ -10,7 +10,7 @@
 
 namespace elastic::host {
 
-// Uses up the descriptors of this process while it lives.
+// Occupies all free descriptors of this process while the object exists.
 class NoDescriptors {
  public:
   NoDescriptors() {

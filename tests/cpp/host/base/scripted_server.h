@@ -1,6 +1,6 @@
 #pragma once
 
-// A TCP server for tests whose every connection is served by a function: for peers that misbehave.
+// A TCP server for tests of faulty peers: a function handles each connection.
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -17,7 +17,7 @@
 
 namespace elastic::testing {
 
-// The server's end of one connection. Blocking; a false or empty result means that it has ended.
+// The server's end of one connection. Blocking; a false or empty result: the connection has ended.
 class ScriptedPeer {
  public:
   explicit ScriptedPeer(os::UniqueFd fd) : fd_(std::move(fd)) {}
@@ -31,7 +31,7 @@ class ScriptedPeer {
     [[maybe_unused]] const ssize_t put =
         ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
-  // VALIDATE and PING, answered as a real server does.
+  // Handles VALIDATE and PING as a real server does.
   bool shake_hands() {
     const std::string frames = read(10);
     if (frames.empty()) return false;
@@ -55,8 +55,8 @@ class ScriptedPeer {
   os::UniqueFd fd_;
 };
 
-// Serves one connection after the other, each by `script(peer, number)`; a script ends at the
-// latest when its client closes the connection.
+// Handles one connection after the other by `script(peer, number)`; a script ends at the latest
+// when its client closes the connection.
 class ScriptedServer {
  public:
   using Script = std::function<void(ScriptedPeer&, int)>;

@@ -1,6 +1,6 @@
 #pragma once
 
-// A TCP proxy for tests: passes bytes on, holds them back, or cuts its connections.
+// A TCP proxy for tests: forwards bytes, holds them back, or resets its connections.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -52,7 +52,7 @@ class TcpProxy {
   void cut() {
     thread_->call([this] { pipes_.clear(); });
   }
-  // Nothing passes for that long, and nobody is told.
+  // Forwards nothing for that long, without closing a connection.
   void stall_for(Duration length) {
     thread_->call([this, length] {
       set_stalled(true);
@@ -72,7 +72,7 @@ class TcpProxy {
     void set_stalled(bool is_stalled) { watch_.modify(interest(is_stalled)); }
     void on_ready(std::uint32_t events) override {
       if (proxy_.is_stalled_ && (events & EPOLLIN) == 0) {
-        watch_.reset();  // broken while it is stalled: shows to nobody
+        watch_.reset();  // broken while stalled: not reported to the other side
         return;
       }
       char bytes[16 << 10];

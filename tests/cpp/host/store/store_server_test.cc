@@ -123,7 +123,7 @@ TEST_F(StoreServerTest, PortIsFreeAgainAfterClose) {
   EXPECT_TRUE(StoreServer::start({.port = port}).ok());
 }
 
-TEST_F(StoreServerTest, AnotherClientEndsABlockedWaitAndPingsAreAnsweredMeanwhile) {
+TEST_F(StoreServerTest, AnotherClientEndsABlockedWaitDuringWhichPingsAreAnswered) {
   start();
   const auto waiter = connect();
   const auto setter = connect();
@@ -405,8 +405,8 @@ std::int64_t anonymous_memory() {
   return -1;
 }
 
-// Buffers of a flood lie below those of a connection that stays, so malloc cannot give them back by
-// itself.
+// The buffers of a flood have lower addresses than those of a connection that remains, so malloc
+// alone cannot return them.
 TEST_F(StoreServerTest, ReturnsTheMemoryOfAFloodToTheSystem) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizer's allocator keeps freed memory";

@@ -1,5 +1,5 @@
-// Who dies when somebody else is killed: an agent program of its own (stub_agent) with a worker and
-// a grandchild of it that made a session and forked twice.
+// The death of an agent or a guardian: a separate agent program (stub_agent) with a worker, and a
+// grandchild of it that created a session and forked twice.
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -18,7 +18,7 @@ using testing::ScratchDir;
 
 class Death : public ::testing::Test {
  protected:
-  // Starts the agent; returns when the grandchild lives.
+  // Starts the agent; returns when the grandchild runs.
   void start(const char* subreaper) {
     posix_spawn_file_actions_t actions;
     ::posix_spawn_file_actions_init(&actions);
@@ -52,7 +52,7 @@ class Death : public ::testing::Test {
   pid_t grandchild_ = -1;
 };
 
-// The agent's own child holds a copy of the channel, so the guardian sees no end of file.
+// The agent's own child holds a copy of the channel, so the guardian receives no end of file.
 TEST_F(Death, OfTheAgentEndsWorkersAndTheirDescendantsWithinASecond) {
   start("0");
   ::kill(agent_, SIGKILL);
@@ -68,7 +68,7 @@ TEST_F(Death, OfTheGuardianEndsThemToUnderASubreaper) {
   EXPECT_EQ(last, "children survived");
 }
 
-TEST_F(Death, OfTheGuardianIsReportedToALibraryHost) {
+TEST_F(Death, OfTheGuardianIsReportedToAnEmbeddingProgram) {
   start("0");
   ::kill(guardian_, SIGKILL);
   std::string lost;
@@ -76,7 +76,7 @@ TEST_F(Death, OfTheGuardianIsReportedToALibraryHost) {
     if (line->rfind("lost", 0) == 0) lost = *line;
   }
   EXPECT_NE(lost.find("was killed by signal 9"), std::string::npos) << lost;
-  ::kill(grandchild_, SIGKILL);  // nobody promised its end
+  ::kill(grandchild_, SIGKILL);  // without a subreaper the library does not kill it
   EXPECT_TRUE(worker_output_.wait_for_end());
 }
 

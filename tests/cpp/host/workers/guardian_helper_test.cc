@@ -1,4 +1,4 @@
-// Helpers: processes of the guardian that outlive the generations of workers. The test is the
+// Helpers: processes of the guardian that survive the generations of workers. The test acts as the
 // agent.
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ class Helpers : public ::testing::Test {
     EXPECT_EQ(next("hello"), "hello");
   }
   ~Helpers() override {
-    // A guardian that is killed leaves the children of its helpers alive: let it finish.
+    // Killing the guardian would leave the children of its helpers running: wait for its end.
     ::shutdown(guardian_.channel.get(), SHUT_WR);
     std::string event;
     while (event != "end" && event != "no end") event = next("end");
@@ -111,7 +111,7 @@ TEST_F(Helpers, SurviveASweepAndEndBySignal) {
   EXPECT_TRUE(helper_output_.wait_for_end());
 }
 
-TEST_F(Helpers, KeepTheirChildrenAndWhatTheyAbandonIsSwept) {
+TEST_F(Helpers, KeepTheirChildrenAndTheirOrphansAreSwept) {
   start(kHelperId, Lifetime::kHelper, {"child", std::to_string(SIGUSR1)}, helper_output_);
   EXPECT_EQ(next("start of the helper"), "started 1000");
   EXPECT_TRUE(helper_output_.next_line());
@@ -129,7 +129,7 @@ TEST_F(Helpers, KeepTheirChildrenAndWhatTheyAbandonIsSwept) {
   EXPECT_EQ(helper_output_.next_line(), "got 10");
   EXPECT_EQ(helper_output_.next_line(), "got 10") << "the helper's child was killed";
   EXPECT_EQ(next("exit of the second helper"), "ended 1001 by 15");
-  EXPECT_TRUE(orphan_output.wait_for_end()) << "the abandoned process lives";
+  EXPECT_TRUE(orphan_output.wait_for_end()) << "the orphan still runs";
 }
 
 TEST_F(Helpers, EndWithTheAgent) {
@@ -141,7 +141,7 @@ TEST_F(Helpers, EndWithTheAgent) {
   EXPECT_TRUE(helper_output_.wait_for_end());
 }
 
-TEST_F(Helpers, SecondProcessOfOneIdIsRefused) {
+TEST_F(Helpers, SecondProcessOfOneIdIsRejected) {
   start(kHelperId, Lifetime::kHelper, {"pause"}, helper_output_);
   EXPECT_EQ(next("start of the helper"), "started 1000");
   start(kHelperId, Lifetime::kWorker, {"pause"}, worker_output_);

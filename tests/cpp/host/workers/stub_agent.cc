@@ -2,9 +2,9 @@
 //
 //   stub_agent <subreaper: 0 or 1> <stdout path of the workers> <worker> [argument]…
 //
-// Prints a line for each event: kind, pid, message. It has children of its own that are no workers:
-// one in a session of its own from before the group, and one from after it that holds a copy of
-// whatever the agent has open. The last line says whether both have outlived the workers.
+// Prints a line for each event: kind, pid, message. It also has two children that are not workers:
+// one in a separate session, started before the group, and one, started after it, that holds copies
+// of the agent's open descriptors. The last line reports whether both still run at the end.
 
 #include <signal.h>
 #include <sys/prctl.h>

@@ -1,8 +1,8 @@
-// What the worker-group tests start: does one thing and says what it sees.
+// The worker of the worker-group tests: does one thing and prints what it observes.
 //
 //   stub_worker <verb> [argument]…
 //
-// Verbs that stay alive print "ready <pid> <parent>" first.
+// Verbs that keep running print "ready <pid> <parent>" first.
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -74,12 +74,12 @@ int print_signals() {
   return 0;
 }
 
-// Leaves a grandchild in a session of its own, under the guardian, that holds our stdout.
+// Leaves a grandchild in a new session, adopted by the guardian, that holds our stdout.
 int leave_daemon(int code) {
   if (::fork() == 0) {
     ::setsid();
     if (::fork() == 0) {
-      while (::getppid() == ::getsid(0)) ::usleep(100);  // until the middle one is gone
+      while (::getppid() == ::getsid(0)) ::usleep(100);  // until its parent has ended
       say_ready();
       stay();
     }
@@ -89,7 +89,7 @@ int leave_daemon(int code) {
   return code;
 }
 
-// What all processes of a replicating worker share, so that they end by themselves.
+// Shared by all processes of a replicating worker, so that they end without being killed.
 struct Budget {
   std::atomic<int> forks_left{1000000};
   time_t end = 0;  // on CLOCK_MONOTONIC
@@ -101,8 +101,8 @@ struct Budget {
   }
 };
 
-// Each of `chains` processes makes a session, forks and exits, and so does its child, for `seconds`
-// at most; there is never more than one child of a process.
+// Each of `chains` processes creates a session, forks and exits, and its child does the same, for
+// at most `seconds`. No process has more than one child at a time.
 void replicate(int chains, int seconds) {
   void* const page =
       ::mmap(nullptr, sizeof(Budget), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -115,13 +115,13 @@ void replicate(int chains, int seconds) {
     if (::fork() != 0) continue;
     while (!budget->is_spent()) {
       ::setsid();
-      if (::fork() > 0) break;  // a fork that a limit refuses is tried again
+      if (::fork() > 0) break;  // a fork that fails at a limit is retried
     }
     ::_exit(0);
   }
 }
 
-// Is stopped by its child, which says "ready" when the kernel shows it; ends when TERM is handled.
+// Stopped (SIGSTOP) by its child, which prints "ready" when /proc shows it; ends on SIGTERM.
 int be_stopped() {
   ::signal(SIGTERM, on_signal);
   if (::fork() == 0) {
@@ -136,11 +136,11 @@ int be_stopped() {
     say_ready();
     ::_exit(0);
   }
-  while (::waitpid(-1, nullptr, 0) > 0) continue;  // TERM interrupts it, or has come before
+  while (::waitpid(-1, nullptr, 0) > 0) continue;  // SIGTERM interrupts it, or has arrived before
   return 5;
 }
 
-// A child in the same group; both say when the signal reaches them.
+// Has a child in the same group; both print a line when they receive the signal.
 int leave_child_in_group(int number) {
   ::signal(number, on_signal);
   if (::fork() == 0) say_ready();

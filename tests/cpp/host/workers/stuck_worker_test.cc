@@ -1,5 +1,5 @@
-// A worker that SIGKILL does not end within ten seconds: a debugger that holds the dead process
-// keeps its parent from reaping it, as the kernel does with one in an uninterruptible wait.
+// A worker that SIGKILL does not end within ten seconds: a debugger (ptrace) keeps its parent from
+// reaping the dead process, as if it were in an uninterruptible wait.
 
 #include <errno.h>
 #include <gmock/gmock.h>
@@ -37,7 +37,7 @@ TEST(StuckWorker, IsReportedAndTheGroupEndsAfterIt) {
   EXPECT_EQ(group->start({command}).code(), StatusCode::kFailedPrecondition);
   EXPECT_TRUE(group.passed.empty());
 
-  EXPECT_EQ(::waitpid(pid, nullptr, __WALL), pid);  // the debugger lets go
+  EXPECT_EQ(::waitpid(pid, nullptr, __WALL), pid);  // the debugger releases it
   EXPECT_EQ(group.wait_for_exit().signal, SIGKILL);
   group.wait_for_gone();
 }

@@ -1,4 +1,4 @@
-// The end of everything below the guardian, where something makes it hard.
+// Sweeps under difficult conditions.
 
 #include <errno.h>
 #include <gmock/gmock.h>
@@ -25,8 +25,8 @@ using testing::ScratchDir;
 using testing::stub;
 using Kind = WorkerEvent::Kind;
 
-// A limit on processes that the test can set for the guardian: a control group of the pids
-// controller, where this process may make one.
+// A limit on processes that the test can set for the guardian: a cgroup with the pids controller,
+// if this process may create one.
 class PidsLimit {
  public:
   PidsLimit() : folder_("/sys/fs/cgroup/pids/elastic-test-" + std::to_string(::getpid())) {
@@ -35,7 +35,7 @@ class PidsLimit {
   PidsLimit(const PidsLimit&) = delete;
   PidsLimit& operator=(const PidsLimit&) = delete;
   ~PidsLimit() {
-    // A guardian that was left alone may still be about to exit.
+    // A guardian without an agent may not have exited yet.
     for (int i = 0; is_there_ && i < 1000 && ::rmdir(folder_.c_str()) != 0; ++i)
       ::poll(nullptr, 0, 10);
   }
@@ -54,7 +54,7 @@ class PidsLimit {
 
 class Sweep : public ::testing::Test {
  protected:
-  // Starts a worker that says "ready"; notes its pid and that of its guardian.
+  // Starts a worker that prints "ready"; stores its pid and that of its guardian.
   void start(WorkerCommand command) { start(std::move(command), &output_); }
   void start(WorkerCommand command, Fifo* output) {
     command.stdout_path = output->path();
@@ -62,9 +62,9 @@ class Sweep : public ::testing::Test {
     const std::string ready = output->next_line().value_or("");
     ASSERT_EQ(std::sscanf(ready.c_str(), "ready %d %d", &worker_, &guardian_), 2) << ready;
   }
-  // The same with two hundred processes that replace themselves, each in a new session: the one
-  // that was listed is gone before the signal arrives. They end by themselves after 40 s, so an end
-  // before that is ours, and a control group keeps them from filling the process table.
+  // The same with two hundred processes that replace themselves, each in a new session: a listed
+  // process has ended before the signal arrives. They exit after 40 s, so if they end earlier the
+  // sweep killed them. A cgroup keeps them from filling the process table.
   void start_replicating() {
     Fifo output(dir_ / "before");
     start(stub({"pause"}), &output);
@@ -93,7 +93,7 @@ TEST_F(Sweep, EndsProcessesThatReplaceThemselves) {
   EXPECT_LT(os::monotonic_now() - begin, seconds(30));
 }
 
-TEST_F(Sweep, EndsThemWhenTheAgentIsGoneToo) {
+TEST_F(Sweep, EndsThemAfterTheAgentHasEnded) {
   start_replicating();
   if (!is_limited_) GTEST_SKIP() << "no control group of the pids controller can be made here";
   const Instant begin = os::monotonic_now();
@@ -102,8 +102,8 @@ TEST_F(Sweep, EndsThemWhenTheAgentIsGoneToo) {
   EXPECT_LT(os::monotonic_now() - begin, seconds(30));
 }
 
-// A debugger keeps the dead worker from being reaped, so the sweep cannot end.
-TEST_F(Sweep, GuardianThatStillSweepsIsLeftToItWhenItsAgentGoes) {
+// A debugger prevents the reaping of the dead worker, so the sweep cannot end.
+TEST_F(Sweep, GuardianContinuesItsSweepWhenItsAgentEnds) {
   start(stub({"pause"}));
   if (::ptrace(PTRACE_SEIZE, worker_, nullptr, nullptr) != 0) {
     GTEST_SKIP() << "ptrace is not allowed here: errno " << errno;
@@ -115,12 +115,12 @@ TEST_F(Sweep, GuardianThatStillSweepsIsLeftToItWhenItsAgentGoes) {
   EXPECT_LT(os::monotonic_now() - begin, seconds(20)) << "the owner waits for a limited time";
   EXPECT_FALSE(os::wait_ready(guardian.get(), POLLIN, {.deadline = os::monotonic_now()}).ok())
       << "the guardian was killed";
-  EXPECT_EQ(::waitpid(worker_, nullptr, __WALL), worker_);  // the debugger lets go
+  EXPECT_EQ(::waitpid(worker_, nullptr, __WALL), worker_);  // the debugger releases it
   EXPECT_TRUE(os::wait_ready(guardian.get(), POLLIN, {.deadline = testing::patiently()}).ok());
 }
 
-// poll refuses more items than RLIMIT_NOFILE allows, at once and every time.
-TEST_F(Sweep, GuardianWhosePollFailsNeitherSpinsNorStopsServing) {
+// poll fails at once, every time, with more items than RLIMIT_NOFILE allows.
+TEST_F(Sweep, GuardianWhosePollFailsKeepsServingWithoutABusyLoop) {
   start(stub({"pause"}));
   const rlimit two{2, 2};
   ASSERT_EQ(::prlimit(guardian_, RLIMIT_NOFILE, &two, nullptr), 0);

@@ -21,7 +21,7 @@ using ::testing::ElementsAre;
 using testing::patiently;
 using testing::ScratchDir;
 
-// A tee on a loop of its own whose console is a pipe that the test reads.
+// A tee on a separate loop whose console is a pipe that the test reads.
 class TeeTest : public ::testing::Test {
  protected:
   TeeTest() {
@@ -60,7 +60,7 @@ class TeeTest : public ::testing::Test {
     }
   }
 
-  // The next line on the console; "" when none comes.
+  // The next line on the console; "" if none arrives.
   std::string next_line() {
     while (true) {
       const std::size_t end = seen_.find('\n');
@@ -97,7 +97,7 @@ class TeeTest : public ::testing::Test {
   std::unique_ptr<Tee> tee_;
 };
 
-TEST_F(TeeTest, ShowsALineAsSoonAsItIsWhole) {
+TEST_F(TeeTest, CopiesALineAsSoonAsItIsComplete) {
   follow("a", "[a]:");
   follow("b", "[b]:");
   append("a", "loss=");
@@ -109,7 +109,7 @@ TEST_F(TeeTest, ShowsALineAsSoonAsItIsWhole) {
   EXPECT_EQ(next_line(), "[a]:loss=1.23");
 }
 
-TEST_F(TeeTest, ShowsEverythingAtTheEndAndEndsTheLastLine) {
+TEST_F(TeeTest, CopiesEverythingAtTheEndAndTerminatesTheLastLine) {
   follow("a", "[a]:");
   std::string text;
   for (int i = 0; i < 2000; ++i) text += std::to_string(i) + "\n";
@@ -120,9 +120,9 @@ TEST_F(TeeTest, ShowsEverythingAtTheEndAndEndsTheLastLine) {
   EXPECT_EQ(done.wait_for(std::chrono::seconds(30)), std::future_status::ready);
 }
 
-// Two files of 8 MiB, far more than pipe and queue hold, while nobody reads at first: the files
-// keep what the console cannot take, and every line comes whole and in its file's order.
-TEST_F(TeeTest, LosesNothingToASlowConsole) {
+// Two files of 8 MiB, far more than pipe and queue hold, and a reader that begins late: the files
+// keep the rest, and every line is copied completely and in the order of its file.
+TEST_F(TeeTest, LosesNothingOnASlowConsole) {
   constexpr int kLines = 100000;
   const std::string filler(70, 'x');
   follow("a", "a");
@@ -142,7 +142,7 @@ TEST_F(TeeTest, LosesNothingToASlowConsole) {
   EXPECT_EQ(done.wait_for(std::chrono::seconds(30)), std::future_status::ready);
 }
 
-TEST_F(TeeTest, EndsThoughTheConsoleIsClosed) {
+TEST_F(TeeTest, EndsAlthoughTheConsoleIsClosed) {
   follow("a", "");
   console_.reset();
   append("a", std::string(200000, 'x') + "\n");
@@ -156,8 +156,8 @@ TEST_F(TeeTest, CanBeDestroyedWhileTheConsoleIsStuck) {
   thread_->call([&] { tee_.reset(); });
 }
 
-// poll() calls a terminal writable that has room for a few bytes, and the write then blocks until
-// the terminal is read. The thread that does so was joined once, and the launcher never ended.
+// For poll() a terminal is writable if it has space for a few bytes, but a longer write blocks
+// until the terminal is read. A launcher that joins the blocked thread never ends.
 TEST_F(TeeTest, CanBeDestroyedWhileATerminalIsNotRead) {
   console_.reset(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
   ASSERT_EQ(::unlockpt(console_.get()), 0);

@@ -49,8 +49,8 @@ inline std::string read_all(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// A FIFO as the workers' stdout: what they say arrives at once, and its end says that every process
-// that held it, whoever started it, is dead.
+// A FIFO as the workers' stdout. Its end shows that every process that held it has ended, including
+// descendants of the workers.
 class Fifo {
  public:
   explicit Fifo(std::string path) : path_(std::move(path)) {
@@ -59,7 +59,7 @@ class Fifo {
   }
   const std::string& path() const { return path_; }
 
-  // The next line; nullopt at the end of all writers, or when it takes too long.
+  // The next line; nullopt when all writers have ended, or when none arrives in time.
   std::optional<std::string> next_line(Instant deadline = patiently()) {
     while (true) {
       const std::size_t end = bytes_.find('\n');
@@ -79,7 +79,7 @@ class Fifo {
     }
   }
 
-  // Whether every writer is dead by the deadline.
+  // Whether every writer has ended by the deadline.
   bool wait_for_end(Instant deadline = patiently()) {
     while (next_line(deadline)) continue;
     return ended_;
@@ -115,7 +115,7 @@ class Group {
     ASSERT_TRUE(status.ok()) << status.message();
   }
 
-  // The next event of this kind; others are passed over and kept in `passed`.
+  // The next event of this kind; earlier events are stored in `passed`.
   WorkerEvent wait_for(WorkerEvent::Kind kind) {
     while (auto event = group_->next_event(patiently())) {
       if (event->kind == kind) return *event;
@@ -127,7 +127,7 @@ class Group {
   WorkerExit wait_for_exit() { return wait_for(WorkerEvent::Kind::kExited).exit; }
   void wait_for_gone() { wait_for(WorkerEvent::Kind::kGroupEnded); }
 
-  // Starts one worker and waits until nothing of it is left.
+  // Starts one worker and waits until its group has ended.
   WorkerExit run(WorkerCommand command) {
     start({std::move(command)});
     const WorkerExit exit = wait_for_exit();

@@ -53,7 +53,7 @@ TEST(WorkerGroup, ReportsEveryFatalSignal) {
   }
 }
 
-TEST(WorkerGroup, StartedComesBeforeExitedHoweverShortTheWorker) {
+TEST(WorkerGroup, StartedIsDeliveredBeforeExitedEvenForAShortWorker) {
   Group group;
   for (int i = 0; i < 50; ++i) {
     group.start({stub({"exit", "0"})});
@@ -66,7 +66,7 @@ TEST(WorkerGroup, StartedComesBeforeExitedHoweverShortTheWorker) {
   EXPECT_TRUE(group.passed.empty());
 }
 
-// --- What cannot be started ----------------------------------------------------------------------
+// --- Failed starts -------------------------------------------------------------------------------
 
 struct BadStart {
   const char* name;
@@ -76,7 +76,7 @@ struct BadStart {
   int shell_code;
 };
 
-TEST(WorkerGroup, ReportsWhyAWorkerCouldNotBeStarted) {
+TEST(WorkerGroup, ReportsTheReasonOfAFailedStart) {
   const ScratchDir dir;
   const std::string plain = dir / "plain";
   const std::string empty = dir / "empty";
@@ -117,7 +117,7 @@ TEST(WorkerGroup, ReportsWhyAWorkerCouldNotBeStarted) {
     EXPECT_EQ(exit.shell_code(), bad.shell_code);
     EXPECT_THAT(exit.describe(), ::testing::HasSubstr(exit.path));
   }
-  EXPECT_TRUE(group.passed.empty()) << "something was told as started";
+  EXPECT_TRUE(group.passed.empty()) << "a worker was reported as started";
 }
 
 TEST(WorkerGroup, FailedStartDoesNotStopTheOthers) {
@@ -136,7 +136,7 @@ TEST(WorkerGroup, FailedStartDoesNotStopTheOthers) {
   group.wait_for_gone();
 }
 
-// Nobody reads the FIFO, so opening it for writing blocks, as a log file on a dead mount does.
+// The FIFO has no reader, so opening it for writing blocks, as a log file on a dead mount does.
 TEST(WorkerGroup, WorkerThatHangsBeforeItsProgramIsCancelledAtTheStartDeadlineWithThePath) {
   const ScratchDir dir;
   const std::string silent = dir / "silent";
@@ -209,7 +209,7 @@ TEST_F(Output, ArgumentsArriveUnchanged) {
   EXPECT_EQ(run(stub({"arguments", "", "a b", "", "ü\n\"", ""})), "[]\n[a b]\n[]\n[ü\n\"]\n[]\n");
 }
 
-TEST_F(Output, EnvironmentIsExactlyWhatWasGiven) {
+TEST_F(Output, EnvironmentIsExactlyTheGivenOne) {
   WorkerCommand command = stub({"environment"});
   command.env = {"B=2", "A=1", "EMPTY=", "B=again"};
   EXPECT_EQ(run(command), "B=2\nA=1\nEMPTY=\nB=again\n");
@@ -232,7 +232,7 @@ TEST_F(Output, ProgramIsSearchedInTheWorkersOwnPath) {
   EXPECT_EQ(run(command), "[x]\n");
 }
 
-TEST_F(Output, TwoStreamsIntoOneFileBothStay) {
+TEST_F(Output, TwoStreamsToOneFileAreBothKept) {
   WorkerCommand command = stub({"both"});
   command.stderr_path = dir_ / "out";
   const std::string text = run(command);
@@ -241,7 +241,7 @@ TEST_F(Output, TwoStreamsIntoOneFileBothStay) {
 }
 
 TEST_F(Output, NoDescriptorBeyondTheFirstThreeIsInherited) {
-  // Without close-on-exec, as a C library in the host may have it.
+  // Without close-on-exec, as a C library in the embedding program may open it.
   const os::UniqueFd leaky(::open("/dev/null", O_RDONLY));
   const os::UniqueFd high(::fcntl(leaky.get(), F_DUPFD, 500));
   Group late;
@@ -287,7 +287,7 @@ TEST(WorkerSignals, AreResetExceptThoseThatTheUserIgnores) {
 
 class Stop : public ::testing::Test {
  protected:
-  // Starts workers that have said "ready".
+  // Starts workers and waits until each has printed "ready".
   void start(std::vector<WorkerCommand> commands) {
     const std::size_t count = commands.size();
     for (WorkerCommand& command : commands) command.stdout_path = output_.path();
@@ -299,7 +299,7 @@ class Stop : public ::testing::Test {
   Group group_;
 };
 
-TEST_F(Stop, WorkerThatHandlesItEndsAtOnceAndIsMarked) {
+TEST_F(Stop, WorkerThatHandlesTheSignalEndsAtOnceAndIsMarked) {
   start({stub({"pause"})});
   const Instant begin = os::monotonic_now();
   group_->stop(SIGTERM, seconds(60));
@@ -310,7 +310,7 @@ TEST_F(Stop, WorkerThatHandlesItEndsAtOnceAndIsMarked) {
   EXPECT_LT(os::monotonic_now() - begin, seconds(30));
 }
 
-TEST_F(Stop, WorkersThatIgnoreItAreKilledAtOneDeadline) {
+TEST_F(Stop, WorkersThatIgnoreTheSignalAreKilledAtOneDeadline) {
   const std::string term = std::to_string(SIGTERM);
   start({stub({"ignore", term}), stub({"ignore", term}), stub({"pause"})});
   const Instant begin = os::monotonic_now();
@@ -350,7 +350,7 @@ TEST_F(Stop, WithoutGraceKills) {
   group_.wait_for_gone();
 }
 
-TEST_F(Stop, WorkerThatIsStoppedByAStopSignalStillHandlesTheStop) {
+TEST_F(Stop, WorkerInTheStoppedStateHandlesTheSignal) {
   start({stub({"stopped"})});
   group_->stop(SIGTERM, seconds(60));
   EXPECT_EQ(output_.next_line(), "got 15");
@@ -371,7 +371,7 @@ TEST_F(Stop, AFailureBeforeTheStopIsNotMarked) {
   group_.wait_for_gone();
 }
 
-TEST_F(Stop, ForwardReachesTheWorkersAndStopsNone) {
+TEST_F(Stop, ForwardSignalsTheWorkersWithoutStoppingThem) {
   const std::string usr1 = std::to_string(SIGUSR1);
   start({stub({"catch", usr1}), stub({"catch", usr1})});
   for (const SignalScope scope : {SignalScope::kGroup, SignalScope::kLeader}) {
@@ -384,7 +384,7 @@ TEST_F(Stop, ForwardReachesTheWorkersAndStopsNone) {
   group_.wait_for_gone();
 }
 
-TEST_F(Stop, ForwardToOneWorkerSparesTheOthers) {
+TEST_F(Stop, ForwardToOneWorkerDoesNotSignalTheOthers) {
   const std::string usr1 = std::to_string(SIGUSR1);
   start({stub({"catch", usr1}), stub({"pause"})});
   group_->forward(SIGUSR1, SignalScope::kGroup, 0);
@@ -396,7 +396,7 @@ TEST_F(Stop, ForwardToOneWorkerSparesTheOthers) {
   group_.wait_for_gone();
 }
 
-TEST_F(Stop, GroupScopeReachesTheWorkersChildrenAndLeaderScopeSparesThem) {
+TEST_F(Stop, GroupScopeSignalsTheWorkersChildrenAndLeaderScopeDoesNot) {
   start({stub({"child", std::to_string(SIGUSR1)})});
   group_->forward(SIGUSR1, SignalScope::kGroup);
   EXPECT_EQ(output_.next_line(), "got 10");
@@ -409,20 +409,20 @@ TEST_F(Stop, GroupScopeReachesTheWorkersChildrenAndLeaderScopeSparesThem) {
   EXPECT_EQ(output_.next_line(), std::nullopt) << "the child was signalled";
 }
 
-// --- What workers leave behind -------------------------------------------------------------------
+// --- Processes that workers leave ----------------------------------------------------------------
 
 TEST_F(Stop, ExitIsReportedWhileAGrandchildHoldsTheOutput) {
   WorkerCommand daemon = stub({"daemon", "7"});
   WorkerCommand other = stub({"pause"});
   start({daemon, other});
   EXPECT_EQ(group_.wait_for_exit().code, 7);
-  EXPECT_FALSE(output_.next_line(os::monotonic_now())) << "the grandchild should live on";
+  EXPECT_FALSE(output_.next_line(os::monotonic_now())) << "the grandchild should keep running";
   group_->stop(SIGTERM, seconds(60));
   group_.wait_for_gone();
   EXPECT_TRUE(output_.wait_for_end());
 }
 
-TEST_F(Stop, NextGenerationStartsOnlyWhenTheLastIsGone) {
+TEST_F(Stop, NextGenerationStartsOnlyWhenThePreviousOneHasEnded) {
   start({stub({"pause"})});
   EXPECT_EQ(group_->start({stub({"exit", "0"})}).code(), StatusCode::kFailedPrecondition);
   group_->stop(SIGTERM, seconds(60));

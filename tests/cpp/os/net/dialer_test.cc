@@ -40,7 +40,7 @@ std::optional<Result<Dialer::Connection>> dial(std::vector<SocketAddress> addres
     dialer = std::make_unique<Dialer>(&thread->loop(), addresses, Dialer::kPace,
                                       thread->loop().now() + limit,
                                       [&](Result<Dialer::Connection> result) {
-                                        dialer.reset();  // it may
+                                        dialer.reset();  // allowed in the callback
                                         outcome.set_value(std::move(result));
                                       });
   });

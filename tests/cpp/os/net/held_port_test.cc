@@ -32,7 +32,7 @@ TEST(HeldPort, CannotBeHeldWhileAnotherSocketListens) {
 }
 
 TEST(HeldPort, RejectsAForeignAddress) {
-  EXPECT_FALSE(HeldPort::open("192.0.2.1", 0).ok());  // set aside for documentation (RFC 5737)
+  EXPECT_FALSE(HeldPort::open("192.0.2.1", 0).ok());  // an address for documentation (RFC 5737)
 }
 
 }  // namespace

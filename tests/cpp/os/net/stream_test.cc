@@ -22,7 +22,7 @@ namespace {
 
 constexpr auto kWaitMax = std::chrono::seconds(30);
 
-// A stream on a loop of its own that collects lines, and the other end as a blocking socket.
+// A stream on a separate loop that collects lines, and the other end as a blocking socket.
 class StreamTest : public ::testing::Test, public Stream::Handler {
  protected:
   explicit StreamTest(const StreamLimits& limits = {}, std::size_t bytes_max = 64 << 20)
@@ -63,14 +63,14 @@ class StreamTest : public ::testing::Test, public Stream::Handler {
     bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
     return bytes;
   }
-  // How the stream ended by itself; nullopt: not within the limit.
+  // The end that the stream reported; nullopt: none within the limit.
   std::optional<Stream::End> wait_for_end() {
     auto future = ended_.get_future();
     if (future.wait_for(kWaitMax) != std::future_status::ready) return std::nullopt;
     return future.get();
   }
 
-  // Each line is answered by its own bytes, or by what the test says.
+  // The reply to each line is the line itself, or the one that the test sets.
   std::size_t on_bytes(std::string_view bytes) override {
     std::size_t used = 0;
     while (!stream_->should_pause()) {
@@ -95,7 +95,7 @@ class StreamTest : public ::testing::Test, public Stream::Handler {
   std::unique_ptr<Stream> stream_;
 };
 
-TEST_F(StreamTest, OffersAMessageWholeThatArrivesByteByByte) {
+TEST_F(StreamTest, DeliversAMessageThatArrivesByteByByteAsAWhole) {
   connect();
   for (const char c : std::string("message\n")) send(std::string_view(&c, 1));
   EXPECT_EQ(receive(), "message\n");
@@ -111,7 +111,7 @@ TEST_F(StreamTest, SendsAllWritesOfOneIterationInOneSegment) {
   EXPECT_EQ(receive(), "one two");
 }
 
-TEST_F(StreamTest, ServesUnreadBytesOfAConnectionThatItTakesOver) {
+TEST_F(StreamTest, HandlesUnreadBytesOfAConnectionThatItTakesOver) {
   connect(SOCK_STREAM, "line\nnext");
   EXPECT_EQ(receive(), "line\n");
   send(" end");
@@ -139,7 +139,7 @@ TEST_F(StreamTest, EndsAtItsDeadline) {
   EXPECT_EQ(receive(), "") << "the connection is closed";
 }
 
-TEST_F(StreamTest, AFinishedStreamSendsWhatIsPendingAndThenTheEnd) {
+TEST_F(StreamTest, FinishSendsPendingBytesAndThenCloses) {
   connect();
   in_loop([&] {
     stream_->write("reason");
@@ -173,7 +173,7 @@ class BudgetTest : public StreamTest {
   BudgetTest() : StreamTest({}, 1 << 20) {}
 };
 
-TEST_F(BudgetTest, EndsAStreamThatNeedsMoreMemoryThanThereIs) {
+TEST_F(BudgetTest, EndsAStreamThatExceedsTheBudget) {
   connect();
   in_loop([&] { EXPECT_FALSE(stream_->write(std::string(2 << 20, 'x'))); });
   EXPECT_EQ(wait_for_end(), Stream::End::kMemoryLimit);
@@ -188,7 +188,7 @@ class PauseTest : public StreamTest {
   PauseTest() : StreamTest({.pause_bytes = 256 << 10}) {}
 };
 
-TEST_F(PauseTest, AnswersEveryMessageOfAPeerThatReadsOnlyAfterItSentAll) {
+TEST_F(PauseTest, RepliesToEveryMessageOfAPeerThatReadsOnlyAfterSendingAll) {
   answer_ = std::string(64 << 10, 'x');
   connect();
   constexpr int kLines = 200;

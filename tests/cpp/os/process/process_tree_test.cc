@@ -17,7 +17,7 @@ using ::testing::Not;
 class Children : public ::testing::Test {
  protected:
   void SetUp() override {
-    // From another thread, which then ends: the child is still this process's.
+    // Forks in a thread that then ends: the child remains one of this process.
     std::thread([this] {
       child_ = ::fork();
       if (child_ == 0) {
