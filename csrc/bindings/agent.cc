@@ -89,7 +89,7 @@ void bind_constants(py::module_& module) {
 
 void bind_options(py::module_& module) {
   const WorkerTemplate plain;
-  py::class_<WorkerTemplate>(module, "WorkerTemplate", "What one local rank runs.")
+  py::class_<WorkerTemplate>(module, "WorkerTemplate", "The program of one local rank.")
       .def(py::init([](const TextList& argv, const TextDict& env, StreamTarget stdout_target,
                        StreamTarget stderr_target) {
              return WorkerTemplate{.argv = to_arguments(argv),
@@ -186,8 +186,8 @@ void bind_round(py::module_& module) {
       .def_readonly("role_world_size", &WorkerAssignment::role_world_size);
   show_fields<WorkerAssignment>(
       {"local_rank", "rank", "world_size", "role_rank", "role_world_size"});
-  py::class_<RoundInfo, std::shared_ptr<RoundInfo>>(
-      module, "RoundInfo", "The facts of a round that all its workers share.")
+  py::class_<RoundInfo, std::shared_ptr<RoundInfo>>(module, "RoundInfo",
+                                                    "The values that all workers of a round share.")
       .def_readonly("round", &RoundInfo::round)
       .def_readonly("generation", &RoundInfo::generation)
       .def_readonly("restart_count", &RoundInfo::restart_count)
@@ -202,7 +202,7 @@ void bind_round(py::module_& module) {
 }
 
 void bind_events(py::module_& module) {
-  py::class_<AgentEvent> event(module, "AgentEvent", "An action or an observation of the agent.");
+  py::class_<AgentEvent> event(module, "AgentEvent", "An event of the agent or of its workers.");
   py::enum_<AgentEvent::Kind>(event, "Kind")
       .value("PROGRESS", AgentEvent::Kind::kProgress)
       .value("COORDINATOR_LOG", AgentEvent::Kind::kCoordinatorLog)

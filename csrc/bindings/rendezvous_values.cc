@@ -123,7 +123,8 @@ void bind_result(py::module_& module) {
       .value("NODE_LOST", JobCause::kNodeLost)
       .value("TOO_FEW_NODES", JobCause::kTooFewNodes)
       .value("REQUESTED", JobCause::kRequested);
-  py::class_<FailureEvidence>(module, "FailureEvidence", "What a failed worker left to read.")
+  py::class_<FailureEvidence>(module, "FailureEvidence",
+                              "Details of a failed worker for the report.")
       .def_readonly("host", &FailureEvidence::host, "host name of its node")
       .def_property_readonly(
           "time", [](const FailureEvidence& self) { return static_cast<double>(self.time) / 1e9; },
@@ -144,8 +145,9 @@ void bind_result(py::module_& module) {
       .def_readonly("outcome", &JobResult::outcome)
       .def_readonly("cause", &JobResult::cause)
       .def_readonly("exit_code", &JobResult::exit_code, "the cause's exit code, if it has one")
-      .def_readonly("rank", &JobResult::rank, "of the worker that failed first; -1: none did")
-      .def_readonly("node", &JobResult::node, "where")
+      .def_readonly("rank", &JobResult::rank,
+                    "of the worker that failed first; -1: no worker failed")
+      .def_readonly("node", &JobResult::node, "the name of its node, or of the lost node")
       .def_readonly("message", &JobResult::message)
       .def_readonly("evidence", &JobResult::evidence, "of the worker that failed first, or None")
       .def_readonly("lost", &JobResult::lost, "names of nodes lost in the last round")

@@ -57,7 +57,7 @@ void bind_exit(py::module_& module) {
       .def_readonly("core_dumped", &WorkerExit::core_dumped)
       .def_readonly("stopped_by_us", &WorkerExit::stopped_by_us)
       .def_readonly("killed_by_us", &WorkerExit::killed_by_us,
-                    "it was still running when SIGKILL was sent to what was left")
+                    "it was still running when the stop sent SIGKILL")
       .def_readonly("stage", &WorkerExit::stage)
       .def_readonly("error", &WorkerExit::error, "errno, for NOT_STARTED")
       .def_property_readonly("path", [](const WorkerExit& self) { return from_os(self.path); })

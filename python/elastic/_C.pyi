@@ -305,7 +305,7 @@ class WorkerExit:
     @property
     def killed_by_us(self) -> bool:
         """
-        it was still running when SIGKILL was sent to what was left
+        it was still running when the stop sent SIGKILL
         """
     @property
     def kind(self) -> ExitKind:
@@ -707,7 +707,7 @@ class JobCause:
         ...
 class FailureEvidence:
     """
-    What a failed worker left to read.
+    Details of a failed worker for the report.
     """
     __hash__: typing.ClassVar[None] = None  # type: ignore[assignment]
     def __eq__(self, other: object) -> bool:
@@ -770,7 +770,7 @@ class JobResult:
     @property
     def node(self) -> str:
         """
-        where
+        the name of its node, or of the lost node
         """
     @property
     def outcome(self) -> JobOutcome:
@@ -778,7 +778,7 @@ class JobResult:
     @property
     def rank(self) -> int:
         """
-        of the worker that failed first; -1: none did
+        of the worker that failed first; -1: no worker failed
         """
 class RendezvousRound:
     """
@@ -973,7 +973,7 @@ class StreamTarget:
         ...
 class WorkerTemplate:
     """
-    What one local rank runs.
+    The program of one local rank.
     """
     def __init__(self, argv: list[str], *, env: dict[str, str] = {}, stdout_target: StreamTarget = StreamTarget.INHERIT, stderr_target: StreamTarget = StreamTarget.INHERIT) -> None:
         """
@@ -1035,7 +1035,7 @@ class WorkerAssignment:
         ...
 class RoundInfo:
     """
-    The facts of a round that all its workers share.
+    The values that all workers of a round share.
     """
     def __repr__(self) -> str:
         ...
@@ -1070,7 +1070,7 @@ class RoundInfo:
         """
 class AgentEvent:
     """
-    An action or an observation of the agent.
+    An event of the agent or of its workers.
     """
     class Kind:
         """
