@@ -20,7 +20,7 @@ SOURCE_LINES_MAX = 600
 PUBLIC_HEADER_LINES_MAX = 250
 COLUMNS_MAX = 100
 
-# Which of our files a layer may include, besides the standard library and the system.
+# The files of this repository that a layer may include (the standard library is always allowed).
 LAYER_INCLUDES = {
     "core": ("elastic/", "core/"),
     "os": (
@@ -36,7 +36,7 @@ LAYER_INCLUDES = {
     "bindings": ("elastic/", "bindings/", "core/base/duration_text.h"),
 }
 
-# Files are in folders by subject. A subject may include its own files and those of the subjects
+# Files are in directories by subject. A subject may include its own files and those of the subjects
 # listed here, which all precede it, so that there is no cycle.
 SUBJECT_INCLUDES = {
     "core": {
@@ -65,7 +65,7 @@ SUBJECT_INCLUDES = {
     },
 }
 
-# Python packages and modules, each with those of ours that it may import besides itself.
+# Python packages and modules, each with the modules of this project that it may import.
 _BASE = ("_C", "_environment", "_lazy", "constants", "errors")
 PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "_environment": (),

@@ -1,6 +1,6 @@
 """A worker with torch: sums over all ranks, fails in the first round as rank 1, and waits then.
 
-Usage: stub_gloo_node.py GO. Ends when the file GO is there.
+Usage: stub_gloo_node.py GO. Ends when the file GO exists.
 """
 
 import os

@@ -1,5 +1,5 @@
-// Preloaded into a program: its wall clock is off by the seconds that a file holds, anew at each
-// reading. The monotonic clock stays as it is.
+// Preloaded into a program: adds an offset in seconds, read from a file at each call, to the wall
+// clock. The monotonic clock is not changed.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>

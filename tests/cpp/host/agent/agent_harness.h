@@ -54,7 +54,7 @@ class RunningAgent {
 
   // The next event of this kind; all events are kept in `seen`.
   AgentEvent wait_for(Kind kind) {
-    while (auto event = agent_->next_event(patiently())) {
+    while (auto event = agent_->next_event(generous_deadline())) {
       seen.push_back(*event);
       if (event->kind == kind) return *event;
     }

@@ -17,8 +17,8 @@
 namespace elastic {
 namespace {
 
+using testing::generous_deadline;
 using testing::options_of;
-using testing::patiently;
 using testing::read_all;
 using testing::RunningAgent;
 using testing::ScratchDir;
@@ -169,7 +169,8 @@ TEST(AgentOutput, AgentEndsThoughTheTerminalIsNotRead) {
   const Redirection redirection(terminal.side.get(), terminal.side.get());
   RunningAgent agent(options_of({shell("yes >&2")}));
   agent.wait_for(Kind::kWorkerStarted);
-  ASSERT_TRUE(os::wait_ready(terminal.screen.get(), POLLIN, {.deadline = patiently()}).ok());
+  ASSERT_TRUE(
+      os::wait_ready(terminal.screen.get(), POLLIN, {.deadline = generous_deadline()}).ok());
   agent->request_stop(SIGTERM);
   EXPECT_EQ(agent.finish().exit_code, 128 + SIGTERM);
   agent.destroy();

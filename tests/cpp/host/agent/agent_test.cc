@@ -20,10 +20,10 @@ using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
 using testing::Fifo;
+using testing::generous_deadline;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::options_of;
-using testing::patiently;
 using testing::read_all;
 using testing::run;
 using testing::RunningAgent;
@@ -45,7 +45,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 void expect_death_of(int pid) {
   const os::UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!fd.valid()) return;  // it is gone already
-  EXPECT_TRUE(os::wait_ready(fd.get(), POLLIN, {.deadline = patiently()}).ok()) << pid;
+  EXPECT_TRUE(os::wait_ready(fd.get(), POLLIN, {.deadline = generous_deadline()}).ok()) << pid;
 }
 
 int parent_of(int pid) {
@@ -117,7 +117,7 @@ TEST(Agent, ReportsTheEventsOfARound) {
   EXPECT_EQ(agent.all(Kind::kWorkerStarted).size(), 2u);
   EXPECT_EQ(agent.all(Kind::kWorkersRunning).size(), 1u);
   EXPECT_EQ(agent.all(Kind::kWorkerExited).size(), 2u);
-  EXPECT_EQ(agent->next_event(patiently()), std::nullopt) << "nothing follows the end";
+  EXPECT_EQ(agent->next_event(generous_deadline()), std::nullopt) << "nothing follows the end";
 }
 
 TEST(Agent, KeepsRunningWhenOneWorkerIsDone) {

@@ -85,7 +85,7 @@ TEST(GuardianProgram, ThatIsNotAGuardianIsReportedAsLost) {
   options.guardian_path = "/bin/true";
   auto group = WorkerGroup::create(options);
   ASSERT_TRUE(group.ok());
-  const auto event = (*group)->next_event(testing::patiently());
+  const auto event = (*group)->next_event(testing::generous_deadline());
   ASSERT_TRUE(event);
   EXPECT_EQ(event->kind, WorkerEvent::Kind::kGuardianLost);
   EXPECT_NE(event->message.find("before it sent its hello"), std::string::npos) << event->message;

@@ -14,7 +14,7 @@ namespace elastic::guardian {
 namespace {
 
 using elastic::testing::Fifo;
-using elastic::testing::patiently;
+using elastic::testing::generous_deadline;
 using elastic::testing::ScratchDir;
 using elastic::testing::stub;
 
@@ -60,7 +60,7 @@ class Helpers : public ::testing::Test {
   std::string next(const std::string& wanted) {
     std::string_view payload;
     while (received_.next(&payload) != FrameStatus::kFrame) {
-      const os::WaitLimits limits{.deadline = patiently()};
+      const os::WaitLimits limits{.deadline = generous_deadline()};
       if (!os::wait_ready(guardian_.channel.get(), POLLIN, limits).ok()) return "no " + wanted;
       char bytes[4096];
       const ssize_t got = ::read(guardian_.channel.get(), bytes, sizeof bytes);

@@ -116,7 +116,8 @@ TEST_F(Sweep, GuardianContinuesItsSweepWhenItsAgentEnds) {
   EXPECT_FALSE(os::wait_ready(guardian.get(), POLLIN, {.deadline = os::monotonic_now()}).ok())
       << "the guardian was killed";
   EXPECT_EQ(::waitpid(worker_, nullptr, __WALL), worker_);  // the debugger releases it
-  EXPECT_TRUE(os::wait_ready(guardian.get(), POLLIN, {.deadline = testing::patiently()}).ok());
+  EXPECT_TRUE(
+      os::wait_ready(guardian.get(), POLLIN, {.deadline = testing::generous_deadline()}).ok());
 }
 
 // poll fails at once, every time, with more items than RLIMIT_NOFILE allows.

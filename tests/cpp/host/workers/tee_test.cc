@@ -18,7 +18,7 @@ namespace elastic::host {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::patiently;
+using testing::generous_deadline;
 using testing::ScratchDir;
 
 // A tee on a separate loop whose console is a pipe that the test reads.
@@ -69,7 +69,8 @@ class TeeTest : public ::testing::Test {
         seen_.erase(0, end + 1);
         return line;
       }
-      if (!os::wait_ready(console_.get(), POLLIN, {.deadline = patiently()}).ok()) return "";
+      if (!os::wait_ready(console_.get(), POLLIN, {.deadline = generous_deadline()}).ok())
+        return "";
       char chunk[65536];
       const ssize_t got = ::read(console_.get(), chunk, sizeof chunk);
       if (got <= 0) return "";
@@ -168,7 +169,7 @@ TEST_F(TeeTest, CanBeDestroyedWhileATerminalIsNotRead) {
   follow("a", "");
   append("a", std::string(4000000, 'x'));
   append("a", "\n");
-  ASSERT_TRUE(os::wait_ready(console_.get(), POLLIN, {.deadline = patiently()}).ok());
+  ASSERT_TRUE(os::wait_ready(console_.get(), POLLIN, {.deadline = generous_deadline()}).ok());
   thread_->call([&] { tee_.reset(); });
 }
 

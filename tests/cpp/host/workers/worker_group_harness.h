@@ -26,7 +26,7 @@
 
 namespace elastic::testing {
 
-inline Instant patiently() { return os::monotonic_now() + std::chrono::seconds(30); }
+inline Instant generous_deadline() { return os::monotonic_now() + std::chrono::seconds(30); }
 
 class ScratchDir {
  public:
@@ -60,7 +60,7 @@ class Fifo {
   const std::string& path() const { return path_; }
 
   // The next line; nullopt when all writers have ended, or when none arrives in time.
-  std::optional<std::string> next_line(Instant deadline = patiently()) {
+  std::optional<std::string> next_line(Instant deadline = generous_deadline()) {
     while (true) {
       const std::size_t end = bytes_.find('\n');
       if (end != std::string::npos) {
@@ -80,7 +80,7 @@ class Fifo {
   }
 
   // Whether every writer has ended by the deadline.
-  bool wait_for_end(Instant deadline = patiently()) {
+  bool wait_for_end(Instant deadline = generous_deadline()) {
     while (next_line(deadline)) continue;
     return ended_;
   }
@@ -117,7 +117,7 @@ class Group {
 
   // The next event of this kind; earlier events are stored in `passed`.
   WorkerEvent wait_for(WorkerEvent::Kind kind) {
-    while (auto event = group_->next_event(patiently())) {
+    while (auto event = group_->next_event(generous_deadline())) {
       if (event->kind == kind) return *event;
       passed.push_back(*event);
     }
