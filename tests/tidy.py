@@ -73,6 +73,7 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "constants": (),
     "errors": ("_C",),
     "torch": ("_C", "errors"),
+    "torch_rendezvous": ("errors", "rendezvous", "torch"),
     "text": ("_C", "constants", "errors"),
     "_host": _BASE,
     "multiprocessing": (*_BASE, "text", "_host"),
@@ -284,11 +285,14 @@ def test_python_handlers_name_the_error() -> None:
     complaints(look())
 
 
-def test_only_the_torch_adapter_imports_torch() -> None:
+TORCH_ADAPTERS = ("python/elastic/torch.py", "python/elastic/torch_rendezvous.py")
+
+
+def test_only_the_torch_adapters_import_torch() -> None:
     def look() -> Iterator[str]:
         for path in tracked(".py"):
             name = relative(path)
-            if not name.startswith("python/") or name == "python/elastic/torch.py":
+            if not name.startswith("python/") or name in TORCH_ADAPTERS:
                 continue
             for node in ast.walk(ast.parse(path.read_text())):
                 names = []

@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from elastic.constants import SHARED
+
 if TYPE_CHECKING:
     from elastic import _C
     from elastic.multiprocessing.logs import LogOptions
+    from elastic.rendezvous.api import RendezvousHandler
 
 
 class RendezvousConfig(NamedTuple):
@@ -31,6 +34,30 @@ class RendezvousConfig(NamedTuple):
     on_node_loss: str = "replace"
     max_membership_changes: int = -1
     timings: Mapping[str, float] = {}  # seconds; those not given are the native defaults
+
+    def is_handler(self) -> bool:
+        """Whether the backend is a rendezvous handler of another distribution."""
+        if not self.shared_state or self.backend in SHARED:
+            return False
+        from elastic.rendezvous import registry
+
+        return registry.is_plugged_in_handler(self.backend)
+
+    def handler(self, run_id: str, local_addr: str) -> RendezvousHandler:
+        from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
+
+        endpoint = "" if self.shared_state == self.backend else self.shared_state
+        return get_rendezvous_handler(
+            RendezvousParameters(
+                self.backend,
+                endpoint,
+                run_id,
+                self.min_nodes,
+                self.max_nodes,
+                local_addr or None,
+                **self.parameters,
+            )
+        )
 
     def options(self, run_id: str, local_addr: str) -> _C.RendezvousOptions:
         """As the agent takes it. ``local_addr``: where other nodes reach this one; "": as seen."""

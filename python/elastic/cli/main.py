@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from elastic.agent.server.api import RunResult
+    from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
     from elastic.agent.server.local_elastic_agent import LocalElasticAgent
     from elastic.cli.command_line import CommandLine
-    from elastic.cli.config import LaunchConfig
+    from elastic.cli.config import LaunchConfig, RendezvousConfig
     from elastic.cli.console import Console
+    from elastic.multiprocessing.logs import LogOptions
 
 RESOLVE_PAUSE_S = 0.1
 RESOLVE_PAUSE_MAX_S = 5.0
@@ -89,7 +91,7 @@ class Launcher:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._agent: LocalElasticAgent | None = None
+        self._agent: LocalElasticAgent | HandlerElasticAgent | None = None
         self._saved: dict[int, signal._HANDLER] = {}
         self._handler: Handler | None = None
         self._is_stopping = False
@@ -181,6 +183,8 @@ class Launcher:
 
             logs = logs._replace(log_dir=tempfile.mkdtemp(prefix="elastic_"))
             logger.warning("the workers' output goes to files in %s", logs.log_dir)
+        if job.rendezvous is not None and job.rendezvous.is_handler():
+            return self._launch_with_handler(job, job.rendezvous, logs)
         self._agent = LocalElasticAgent(
             WorkerSpec(
                 role=job.role,
@@ -210,6 +214,41 @@ class Launcher:
         )
         self._handle_signals(job.signals)
         return self._agent.run()
+
+    def _launch_with_handler(
+        self, job: LaunchConfig, rendezvous: RendezvousConfig, logs: LogOptions
+    ) -> RunResult:
+        """With a rendezvous handler of another distribution."""
+        from elastic.agent.server.api import WorkerSpec
+        from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
+        from elastic.multiprocessing.logs_specs import DefaultLogsSpecs
+
+        handler = rendezvous.handler(job.run_id, job.local_addr)
+        spec = WorkerSpec(
+            role=job.role,
+            local_world_size=job.nproc,
+            rdzv_handler=handler,
+            entrypoint=job.entrypoint[0],
+            args=job.entrypoint[1:],
+            run_id=job.run_id,
+            max_restarts=job.max_restarts,
+            master_port=job.master_port or None,
+            virtual_local_rank=job.virtual_local_rank,
+        )
+        self._agent = HandlerElasticAgent(
+            spec,
+            DefaultLogsSpecs(logs.log_dir, logs.redirects, logs.tee, logs.local_ranks_filter),
+            exit_barrier_timeout=job.exit_barrier_timeout or 300.0,
+            log_line_prefix_template=job.line_prefix,
+            shutdown_timeout=job.shutdown_timeout,
+            environment=job.environment,
+            become_subreaper=True,
+        )
+        self._handle_signals(job.signals)
+        result = self._agent.run()
+        if not self.received:
+            handler.shutdown()
+        return result
 
     def _handle_signals(self, signals: Sequence[int]) -> None:
         """Sends these signals to the agent from now on. One that is ignored stays ignored."""

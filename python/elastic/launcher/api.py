@@ -21,13 +21,16 @@ from typing import TYPE_CHECKING, Any
 
 from elastic import _environment
 from elastic.agent.server.api import WorkerSpec
+from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
 from elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from elastic.constants import COORDINATED
 from elastic.errors import ConfigError, ElasticError
 from elastic.multiprocessing.errors import ChildFailedError
 from elastic.multiprocessing.errors.signal_exception import SignalException
+from elastic.multiprocessing.logs import log_options
 from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs
 from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
+from elastic.rendezvous.handlers import DynamicRendezvousHandler
 from elastic.text import is_loopback, split_endpoint
 
 if TYPE_CHECKING:
@@ -148,15 +151,19 @@ def _launch(
     environment = _environment.inherited()
     if "NCCL_ASYNC_ERROR_HANDLING" not in environment:
         environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
-    agent = LocalElasticAgent(
-        spec,
-        config.logs_specs,  # type: ignore[arg-type]
-        start_method=config.start_method,
-        log_line_prefix_template=config.log_line_prefix_template,
-        shutdown_timeout=float(config.shutdown_timeout or 0),
-        environment=environment,
-        share_store=environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1",
-    )
+    common: dict[str, Any] = {
+        "start_method": config.start_method,
+        "log_line_prefix_template": config.log_line_prefix_template,
+        "shutdown_timeout": float(config.shutdown_timeout or 0),
+        "environment": environment,
+    }
+    agent: LocalElasticAgent | HandlerElasticAgent
+    if handler is None or isinstance(handler, DynamicRendezvousHandler):
+        share = environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1"
+        logs = log_options(config.logs_specs)  # type: ignore[arg-type]
+        agent = LocalElasticAgent(spec, logs, share_store=share, **common)
+    else:
+        agent = HandlerElasticAgent(spec, config.logs_specs, **common)
     received: list[int] = []
 
     def stop(number: int) -> None:
@@ -165,6 +172,8 @@ def _launch(
 
     with _handled(config.signals_to_handle, stop):
         result = agent.run(config.role)
+    if handler is not None and not received:
+        handler.shutdown()
     check_result(spec.get_entrypoint_name(), result, received)
     return dict(result.return_values)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from elastic.errors import ConfigError, RendezvousError
 from elastic.rendezvous.api import RendezvousHandler, RendezvousParameters
-from elastic.rendezvous.backends import HANDLER_ENTRY_POINTS
+from elastic.rendezvous.backends import ENTRY_POINTS, HANDLER_ENTRY_POINTS
 
 RendezvousHandlerCreator = Callable[[RendezvousParameters], RendezvousHandler]
 
@@ -57,6 +57,15 @@ def _load(name: str) -> RendezvousHandlerCreator | None:
             ) from error
         return creator
     return None
+
+
+def is_plugged_in_handler(name: str) -> bool:
+    """Whether another distribution brings a handler of this name, and no backend."""
+    from importlib.metadata import entry_points  # imported only where the name is unknown
+
+    if entry_points(group=ENTRY_POINTS, name=name):
+        return False
+    return bool(entry_points(group=HANDLER_ENTRY_POINTS, name=name))
 
 
 def _create_ours(parameters: RendezvousParameters) -> RendezvousHandler:

@@ -6,19 +6,35 @@ from elastic import _lazy
 
 if TYPE_CHECKING:
     from elastic.agent.server.api import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
+    from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
+    from elastic.agent.server.health_check_server import (
+        HealthCheckServer,
+        create_healthcheck_server,
+    )
     from elastic.agent.server.local_elastic_agent import LocalElasticAgent
+    from elastic.agent.server.simple_elastic_agent import ElasticAgent, SimpleElasticAgent
 
 __all__ = [
+    "ElasticAgent",
+    "HandlerElasticAgent",
+    "HealthCheckServer",
     "LocalElasticAgent",
     "RunResult",
+    "SimpleElasticAgent",
     "Worker",
     "WorkerGroup",
     "WorkerSpec",
     "WorkerState",
+    "create_healthcheck_server",
 ]
 
 _HOMES = {
+    "ElasticAgent": "elastic.agent.server.simple_elastic_agent",
+    "HandlerElasticAgent": "elastic.agent.server.handler_elastic_agent",
+    "HealthCheckServer": "elastic.agent.server.health_check_server",
     "LocalElasticAgent": "elastic.agent.server.local_elastic_agent",
+    "SimpleElasticAgent": "elastic.agent.server.simple_elastic_agent",
+    "create_healthcheck_server": "elastic.agent.server.health_check_server",
     "RunResult": "elastic.agent.server.api",
     "Worker": "elastic.agent.server.api",
     "WorkerGroup": "elastic.agent.server.api",

@@ -169,7 +169,7 @@ def templates(
     return [
         _C.WorkerTemplate(
             calls.argv(rank) if calls else [substitute(word, rank) for word in words],
-            env=_virtual(rank, environment) if spec.virtual_local_rank else {},
+            env=virtual_device(rank, environment) if spec.virtual_local_rank else {},
             stdout_target=targets[logs.target(rank, Std.OUT)],
             stderr_target=targets[logs.target(rank, Std.ERR)],
         )
@@ -196,7 +196,7 @@ def _substituted(arg: Any, local_rank: int) -> Any:
     return substitute(arg, local_rank) if isinstance(arg, str) else arg
 
 
-def _virtual(local_rank: int, environment: Mapping[str, str]) -> dict[str, str]:
+def virtual_device(local_rank: int, environment: Mapping[str, str]) -> dict[str, str]:
     """The variables by which a worker sees its own GPU alone, as device 0."""
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     device = str(local_rank)

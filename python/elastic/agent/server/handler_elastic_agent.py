@@ -1,0 +1,243 @@
+"""The agent for rendezvous handlers of other distributions (entry points ``torchrun.handlers``).
+
+The workers are native, below a guardian; who takes part in which round is decided by the handler.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Mapping
+from string import Template
+from typing import Any
+
+from elastic import _C, _environment
+from elastic.agent.server.api import (
+    RunResult,
+    WorkerGroup,
+    WorkerSpec,
+    WorkerState,
+    check,
+    function_calls,
+    virtual_device,
+)
+from elastic.agent.server.simple_elastic_agent import DEFAULT_ROLE, SimpleElasticAgent
+from elastic.constants import DEFAULT_LINE_PREFIX
+from elastic.errors import ElasticError
+from elastic.multiprocessing.errors.evidence import ProcessFailure
+from elastic.multiprocessing.errors.signal_exception import SignalException
+from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs
+from elastic.multiprocessing.tail_log import TailLog
+from elastic.text import substitute
+
+
+class HandlerElasticAgent(SimpleElasticAgent):
+    """Runs workers on this machine in the rounds of any rendezvous handler.
+
+    ``run`` may be called once. ``request_stop`` may be called from a signal handler.
+    """
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        logs_specs: LogsSpecs | None = None,
+        start_method: str = "spawn",
+        exit_barrier_timeout: float = 300,
+        log_line_prefix_template: str | None = None,
+        shutdown_timeout: float = 30,
+        *,
+        environment: Mapping[str, str] | None = None,
+        become_subreaper: bool = False,
+    ) -> None:
+        check(spec, shutdown_timeout)
+        super().__init__(spec, exit_barrier_timeout, shutdown_timeout)
+        self._logs_specs = logs_specs or DefaultLogsSpecs()
+        self._prefix = log_line_prefix_template or DEFAULT_LINE_PREFIX
+        self._environment = _environment.inherited() if environment is None else environment
+        self._become_subreaper = become_subreaper
+        self._calls = function_calls(spec)
+        self._group: _C.WorkerGroup | None = None
+        self._round = 0
+        self._exits: dict[int, _C.WorkerExit] = {}
+        self._pids: dict[int, int] = {}
+        self._error_files: Mapping[int, str] = {}
+        self._is_running = False
+        self._tails: list[TailLog] = []
+        self._runner: int | None = None
+        self._request: signal.Signals | None = None
+        self._is_stopping = False
+
+    def request_stop(self, signum: int) -> None:
+        """Stops the workers with a signal and the shutdown timeout; a second call kills them."""
+        if self._request is None:
+            self._request = signal.Signals(signum)
+        if self._is_stopping and self._group is not None:
+            self._group.stop(signal.SIGKILL, 0.0)
+        elif threading.get_ident() == self._runner and not self._is_stopping:
+            self._raise_request()  # also out of a rendezvous that blocks
+
+    def _raise_request(self) -> None:
+        if self._request is not None:
+            name = self._request.name
+            raise SignalException(f"received {name}", self._request)
+
+    def run(self, role: str = DEFAULT_ROLE) -> RunResult:
+        self._runner = threading.get_ident()
+        try:
+            self._raise_request()
+            return super().run(role)
+        except SignalException as error:
+            return RunResult(
+                WorkerState.STOPPED,
+                exit_code=128 + error.sigval,
+                message=f"stopped by {error.sigval.name}",
+                run_id=self._worker_group.spec.job_id(),
+            )
+        finally:
+            self._runner = None
+            if self._calls is not None:
+                self._calls.close()
+
+    def _wait(self, seconds: float) -> None:
+        self._next(seconds)
+        self._raise_request()
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        spec = worker_group.spec
+        self._round += 1
+        self._exits.clear()
+        self._pids.clear()
+        if self._group is None:
+            self._group = _C.WorkerGroup(become_subreaper=self._become_subreaper)
+        envs = {w.local_rank: self._variables(worker_group, w) for w in worker_group.workers}
+        dest = self._logs_specs.reify(envs)
+        self._error_files = dest.error_files
+        prefixes = {w.local_rank: self._line_prefix(w) for w in worker_group.workers}
+        entry = spec.what()
+        words = () if callable(entry) else (str(entry), *map(str, spec.args))
+        self._group.start(
+            [
+                _C.WorkerCommand(
+                    self._calls.argv(rank)
+                    if self._calls
+                    else [substitute(word, rank) for word in words],
+                    env={**self._environment, **envs[rank]},
+                    stdout_path=dest.stdouts.get(rank, ""),
+                    stderr_path=dest.stderrs.get(rank, ""),
+                )
+                for rank in range(spec.local_world_size)
+            ]
+        )
+        self._is_running = True
+        self._tails = [
+            TailLog(spec.role, dest.tee_stdouts, sys.stdout, prefixes).start(),
+            TailLog(spec.role, dest.tee_stderrs, sys.stderr, prefixes).start(),
+        ]
+        while len(self._pids.keys() | self._exits.keys()) < spec.local_world_size:
+            self._next(None)
+        return dict(self._pids)
+
+    def _stop_workers(self, worker_group: WorkerGroup) -> None:
+        self._end_round(signal.SIGTERM, self._shutdown_timeout)
+
+    def _shutdown(
+        self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None
+    ) -> None:
+        self._is_stopping = True
+        self._end_round(death_sig, self._shutdown_timeout if timeout is None else timeout)
+        if self._group is not None:
+            self._group.close()
+
+    def _end_round(self, death_sig: signal.Signals, grace: float) -> None:
+        if self._group is not None and self._is_running:
+            self._group.stop(death_sig, grace)
+            while self._is_running:
+                self._next(None)
+        for tail in self._tails:
+            tail.stop()
+        self._tails = []
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        failures = {}
+        for local_rank, ended in self._exits.items():
+            if not ended.succeeded and not ended.stopped_by_us:
+                failure = self._failure(worker_group, local_rank, ended)
+                failures[failure.rank] = failure
+        if failures:
+            return RunResult(WorkerState.FAILED, failures=failures)
+        if self._is_running:
+            return RunResult(WorkerState.HEALTHY)
+        values = {
+            worker.global_rank: self._calls.value(worker.local_rank, self._round)
+            if self._calls
+            else None
+            for worker in worker_group.workers
+        }
+        return RunResult(WorkerState.SUCCEEDED, values)
+
+    def _failure(
+        self, worker_group: WorkerGroup, local_rank: int, ended: _C.WorkerExit
+    ) -> ProcessFailure:
+        failure = ProcessFailure(
+            local_rank,
+            self._pids.get(local_rank, 0),
+            -ended.signal if ended.signal else ended.code,
+            self._error_files.get(local_rank, ""),
+        )
+        return failure._replace(
+            rank=worker_group.workers[local_rank].global_rank,
+            shell_code=ended.shell_code,
+            how=ended.describe(),
+            started=not ended.stage,
+        )
+
+    def _next(self, timeout: float | None) -> None:
+        """Takes the next event of the workers, if one comes within ``timeout`` seconds."""
+        assert self._group is not None
+        event = self._group.next_event(timeout)
+        if event is None:
+            return
+        kinds = _C.WorkerEvent.Kind
+        if event.kind == kinds.STARTED:
+            self._pids[event.local_rank] = event.pid
+        elif event.kind == kinds.EXITED:
+            self._exits[event.local_rank] = event.exit
+        elif event.kind == kinds.GROUP_ENDED:
+            self._is_running = False
+        elif event.kind == kinds.GUARDIAN_LOST:
+            self._is_running = False
+            raise ElasticError(f"worker supervision failed: {event.message}")
+
+    def _line_prefix(self, worker: Any) -> str:
+        return Template(self._prefix).safe_substitute(
+            role_name=self._worker_group.spec.role,
+            rank=worker.global_rank,
+            local_rank=worker.local_rank,
+        )
+
+    def _variables(self, group: WorkerGroup, worker: Any) -> dict[str, str]:
+        spec = group.spec
+        share = self._environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1"
+        variables = {
+            "LOCAL_RANK": worker.local_rank,
+            "RANK": worker.global_rank,
+            "GROUP_RANK": group.group_rank,
+            "ROLE_RANK": worker.role_rank,
+            "ROLE_NAME": spec.role,
+            "LOCAL_WORLD_SIZE": spec.local_world_size,
+            "WORLD_SIZE": worker.world_size,
+            "GROUP_WORLD_SIZE": group.group_world_size,
+            "ROLE_WORLD_SIZE": worker.role_world_size,
+            "MASTER_ADDR": group.master_addr,
+            "MASTER_PORT": group.master_port,
+            "TORCHELASTIC_RESTART_COUNT": self._restart_count(),
+            "TORCHELASTIC_MAX_RESTARTS": spec.max_restarts,
+            "TORCHELASTIC_RUN_ID": spec.job_id(),
+            "TORCHELASTIC_USE_AGENT_STORE": spec.rdzv_handler.use_agent_store and share,
+            "ELASTIC_ROUND": self._round,
+        }
+        texts = {name: str(value) for name, value in variables.items()}
+        if spec.virtual_local_rank:
+            texts |= virtual_device(worker.local_rank, self._environment)
+        return texts

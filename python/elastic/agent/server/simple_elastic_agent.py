@@ -1,0 +1,232 @@
+"""An agent as a small Python loop over a rendezvous handler, for subclasses and plug-ins.
+
+A subclass starts, watches and stops workers in four methods; the workers may be anywhere, their ids
+are opaque. ``LocalElasticAgent`` is the native agent and does not use this loop: there a failure on
+one node is pushed to all others, here the others notice it when the handler reports waiting nodes.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import threading
+from abc import ABC, abstractmethod
+from typing import Any
+
+from elastic.agent.server.api import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
+from elastic.errors import ConfigError, ElasticError
+from elastic.multiprocessing.errors.signal_exception import SignalException
+from elastic.rendezvous.errors import RendezvousGracefulExitError
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_ROLE = "default"
+
+_ROLE_KEY = "torchelastic/role_info/"
+_RANKS_KEY = "torchelastic/assigned_ranks/"
+_BARRIER_KEY = "torchelastic/agent/terminal_state"
+
+
+class ElasticAgent(ABC):
+    """Runs the workers of one node."""
+
+    @abstractmethod
+    def run(self, role: str = DEFAULT_ROLE) -> RunResult:
+        """Runs the workers to their end, with restarts."""
+
+    @abstractmethod
+    def get_worker_group(self, role: str = DEFAULT_ROLE) -> WorkerGroup:
+        """The workers; not to be changed."""
+
+
+class SimpleElasticAgent(ElasticAgent):
+    """The loop. ``max_restarts`` is a budget of this agent."""
+
+    def __init__(
+        self, spec: WorkerSpec, exit_barrier_timeout: float = 300, shutdown_timeout: float = 30
+    ) -> None:
+        if spec.rdzv_handler is None:
+            raise ConfigError("the spec has no rendezvous handler")
+        if spec.local_world_size < 1:
+            raise ConfigError(f"local_world_size is {spec.local_world_size}: expected 1 or more")
+        self._worker_group = WorkerGroup(spec)
+        self._remaining_restarts = spec.max_restarts
+        self._exit_barrier_timeout = exit_barrier_timeout
+        self._shutdown_timeout = shutdown_timeout
+        self._store: Any = None
+
+    @abstractmethod
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        """Starts the workers of a round and returns their ids by local rank."""
+
+    @abstractmethod
+    def _stop_workers(self, worker_group: WorkerGroup) -> None:
+        """Stops all workers and returns when they have ended."""
+
+    @abstractmethod
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        """The state of the workers now: HEALTHY, SUCCEEDED, FAILED or UNHEALTHY."""
+
+    @abstractmethod
+    def _shutdown(
+        self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None
+    ) -> None:
+        """Stops what still runs, at the end of ``run``, and releases what the agent holds."""
+
+    def _wait(self, seconds: float) -> None:
+        """Waits between two looks at the workers; may return early."""
+        threading.Event().wait(seconds)
+
+    def get_worker_group(self, role: str = DEFAULT_ROLE) -> WorkerGroup:
+        return self._worker_group
+
+    def run(self, role: str = DEFAULT_ROLE) -> RunResult:
+        death_sig = signal.SIGTERM
+        try:
+            return self._invoke_run(role)
+        except RendezvousGracefulExitError as error:
+            logger.info("the rendezvous needs this node no more: %s", error)
+            return RunResult(WorkerState.SUCCEEDED, run_id=self._worker_group.spec.job_id())
+        except SignalException as error:
+            death_sig = error.sigval
+            raise
+        finally:
+            self._shutdown(death_sig, self._shutdown_timeout)
+
+    def _invoke_run(self, role: str = DEFAULT_ROLE) -> RunResult:
+        group = self._worker_group
+        spec = group.spec
+        self._initialize_workers(group)
+        while True:
+            self._wait(spec.monitor_interval)
+            result = self._monitor_workers(group)
+            group.state = result.state
+            if result.state is WorkerState.SUCCEEDED:
+                self._exit_barrier()
+                return self._complete(result)
+            if result.state in (WorkerState.FAILED, WorkerState.UNHEALTHY):
+                if self._remaining_restarts == 0:
+                    self._stop_workers(group)
+                    group.state = WorkerState.FAILED
+                    return self._complete(result)
+                self._remaining_restarts -= 1
+                logger.warning(
+                    "workers failed; restarting, %d of %d restarts left",
+                    self._remaining_restarts,
+                    spec.max_restarts,
+                )
+                self._restart_workers(group)
+            elif result.state is not WorkerState.HEALTHY:
+                raise ElasticError(f"the workers are in the state {result.state.value}")
+            elif spec.rdzv_handler.num_nodes_waiting() > 0:
+                logger.info("nodes are waiting; restarting to let them join")
+                self._restart_workers(group)
+
+    def _complete(self, result: RunResult) -> RunResult:
+        spec = self._worker_group.spec
+        first = min(result.failures.values(), key=lambda one: one.timestamp, default=None)
+        code = 0 if result.state is WorkerState.SUCCEEDED else 1
+        message = ""
+        if first is not None:
+            code, message = first.shell_code, f"{first.who()} {first.how}"
+        return result._replace(
+            exit_code=code,
+            message=message,
+            run_id=spec.job_id(),
+            restart_count=self._restart_count(),
+            max_restarts=spec.max_restarts,
+        )
+
+    def _restart_count(self) -> int:
+        return self._worker_group.spec.max_restarts - self._remaining_restarts
+
+    def _initialize_workers(self, worker_group: WorkerGroup) -> None:
+        self._rendezvous(worker_group)
+        logger.info(
+            "starting workers as node %s of %s",
+            worker_group.group_rank,
+            worker_group.group_world_size,
+        )
+        ids = self._start_workers(worker_group)
+        for local_rank, worker_id in ids.items():
+            worker_group.workers[local_rank].id = worker_id
+        worker_group.state = WorkerState.HEALTHY
+
+    def _restart_workers(self, worker_group: WorkerGroup) -> None:
+        self._stop_workers(worker_group)
+        worker_group.state = WorkerState.STOPPED
+        self._initialize_workers(worker_group)
+
+    def _rendezvous(self, worker_group: WorkerGroup) -> None:
+        spec = worker_group.spec
+        info = spec.rdzv_handler.next_rendezvous()
+        self._store = worker_group.store = info.store
+        worker_group.group_rank = info.rank
+        worker_group.group_world_size = info.world_size
+        where = info.bootstrap_store_info
+        worker_group.master_addr = spec.master_addr or where.master_addr
+        worker_group.master_port = spec.master_port or where.master_port
+        worker_group.workers = self._assign_worker_ranks(
+            info.store, info.rank, info.world_size, spec
+        )
+
+    def _assign_worker_ranks(
+        self, store: Any, group_rank: int, group_world_size: int, spec: WorkerSpec
+    ) -> list[Worker]:
+        """Ranks by node rank; nodes may differ in workers and roles. Node 0 computes them."""
+        mine = {
+            "role": spec.role, "rank": group_rank, "local_world_size": spec.local_world_size
+        }  # fmt: skip
+        store.set(f"{_ROLE_KEY}{group_rank}", json.dumps(mine))
+        if group_rank == 0:
+            nodes = [
+                json.loads(bytes(store.get(f"{_ROLE_KEY}{node}")))
+                for node in range(group_world_size)
+            ]
+            for node, ranks in enumerate(_ranks(nodes)):
+                store.set(f"{_RANKS_KEY}{node}", json.dumps(ranks))
+        base, world, role_base, role_world = json.loads(
+            bytes(store.get(f"{_RANKS_KEY}{group_rank}"))
+        )
+        return [
+            Worker(
+                local_rank=rank,
+                global_rank=base + rank,
+                role_rank=role_base + rank,
+                world_size=world,
+                role_world_size=role_world,
+            )
+            for rank in range(spec.local_world_size)
+        ]
+
+    def _exit_barrier(self) -> None:
+        """Waits until all nodes of the round have succeeded, or for the exit barrier timeout."""
+        from datetime import timedelta
+
+        group = self._worker_group
+        try:
+            arrived = self._store.add(f"{_BARRIER_KEY}/num_members", 1)
+            last = f"{_BARRIER_KEY}/last_member"
+            if arrived == group.group_world_size:
+                self._store.set(last, "1")
+            self._store.wait([last], timedelta(seconds=self._exit_barrier_timeout))
+        except (RuntimeError, OSError, ElasticError) as error:
+            logger.warning("did not wait for the workers of other nodes any longer: %s", error)
+
+
+def _ranks(nodes: list[dict[str, Any]]) -> list[list[int]]:
+    """For each node its first rank, the world size, and the same within its role."""
+    world = sum(node["local_world_size"] for node in nodes)
+    role_worlds: dict[str, int] = {}
+    for node in nodes:
+        role = node["role"]
+        role_worlds[role] = role_worlds.get(role, 0) + node["local_world_size"]
+    found, base = [], 0
+    role_bases = dict.fromkeys(role_worlds, 0)
+    for node in nodes:
+        role = node["role"]
+        found.append([base, world, role_bases[role], role_worlds[role]])
+        base += node["local_world_size"]
+        role_bases[role] += node["local_world_size"]
+    return found

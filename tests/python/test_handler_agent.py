@@ -1,0 +1,230 @@
+"""Rendezvous handlers of others under elastic's agents, and elastic's handler under torchrun."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import launch_functions
+import pytest
+from elastic import StoreServer, WorkerSpec, WorkerState
+from elastic.agent.server import (
+    HandlerElasticAgent,
+    RunResult,
+    SimpleElasticAgent,
+    WorkerGroup,
+)
+from elastic.launcher import LaunchConfig, elastic_launch
+from elastic.rendezvous import RendezvousParameters, rendezvous_handler_registry
+from launching import (
+    DEADLINE_S,
+    Job,
+    assert_all_gone,
+    clean_environment,
+    free_endpoint,
+    launched,
+)
+from stub_handler_plug_in import CountingHandler
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "examples"
+
+
+def plug_in(folder: Path) -> str:
+    """A PYTHONPATH on which the handler's distribution is installed."""
+    shutil.copy(HERE / "stub_handler_plug_in.py", folder)
+    facts = folder / "counting-1.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: counting\nVersion: 1\n")
+    (facts / "entry_points.txt").write_text(
+        "[torchrun.handlers]\ncounting = stub_handler_plug_in:make\n"
+    )
+    return str(folder)
+
+
+def options(server: StoreServer, *more: str, nodes: int = 2) -> list[str]:
+    return [f"--nnodes={nodes}", "--nproc-per-node=2", "--rdzv-backend=counting", "--rdzv-id=job",
+            f"--rdzv-endpoint={server.host}:{server.port}", *more]  # fmt: skip
+
+
+def test_a_plugged_in_handler_drives_the_command(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    path = plug_in(tmp_path)
+    with (
+        StoreServer("127.0.0.1", 0) as server,
+        Job(options(server), [str(EXAMPLES / "all_reduce.py")]) as nodes,
+    ):
+        for _ in range(2):
+            nodes.start(PYTHONPATH=path)
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+    printed = sorted(line for node in done for line in node.stdout.splitlines())
+    assert printed == [f"rank {rank} of 4: sum 6" for rank in range(4)]
+
+
+def test_a_failure_on_one_node_restarts_the_other(tmp_path: Path) -> None:
+    script = (
+        'echo "$RANK $GROUP_RANK $ELASTIC_ROUND"; [ $ELASTIC_ROUND = 2 ] && exit 0; '
+        "[ $RANK = 3 ] && exit 5; while :; do sleep 0.05; done"
+    )
+    path = plug_in(tmp_path)
+    with (
+        StoreServer("127.0.0.1", 0) as server,
+        Job(options(server, "--no-python", "--max-restarts=1"), ["/bin/sh", "-c", script]) as nodes,
+    ):
+        for _ in range(2):
+            nodes.start(PYTHONPATH=path)
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+    rounds = [line.split()[2] for node in done for line in node.stdout.splitlines()]
+    assert (rounds.count("1"), rounds.count("2")) == (4, 4)
+
+
+def test_the_workers_code_is_reported_and_a_signal_stops_in_order(tmp_path: Path) -> None:
+    path = plug_in(tmp_path)
+    with StoreServer("127.0.0.1", 0) as server:
+        words = options(server, "--no-python", nodes=1)
+        with launched(*words, "/bin/sh", "-c", "exit $((RANK + 4))",
+                      environ=clean_environment(PYTHONPATH=path)) as failed:  # fmt: skip
+            _, stderr = failed.communicate(timeout=DEADLINE_S)
+        assert failed.returncode in (4, 5), stderr
+        assert "exited with code" in stderr
+        with launched(*words[:-1], "--rdzv-id=other", "--no-python", "/bin/sh", "-c",
+                      "echo up; while :; do sleep 0.05; done",
+                      environ=clean_environment(PYTHONPATH=path)) as stopped:  # fmt: skip
+            assert stopped.stdout is not None
+            assert stopped.stdout.readline() == "up\n"
+            stopped.send_signal(signal.SIGTERM)
+            stopped.communicate(timeout=DEADLINE_S)
+        assert stopped.returncode == 128 + signal.SIGTERM
+
+
+def test_functions_run_in_the_rounds_of_a_plugged_in_handler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(rendezvous_handler_registry._creators, "counting", CountingHandler)
+    with StoreServer("127.0.0.1", 0) as server:
+        config = LaunchConfig(
+            2, 2, 2, run_id="fn", rdzv_backend="counting",
+            rdzv_endpoint=f"{server.host}:{server.port}",
+        )  # fmt: skip
+        with ThreadPoolExecutor() as pool:
+            launch = elastic_launch(config, launch_functions.rank_and)
+            parts = [part.result(DEADLINE_S) for part in [pool.submit(launch, "x") for _ in "ab"]]
+    assert parts[0] | parts[1] == {rank: (rank, "x") for rank in range(4)}
+
+
+class RemoteAgent(SimpleElasticAgent):
+    """Workers on two hosts, with ids HOST:PORT: what a subclass of a scheduler would do."""
+
+    def __init__(self, spec: WorkerSpec, states: list[WorkerState]) -> None:
+        super().__init__(spec, exit_barrier_timeout=10)
+        self.calls: list[str] = []
+        self._states = states
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        self.calls.append("start")
+        return {w.local_rank: f"host{w.local_rank % 2}:{9000 + w.global_rank}"
+                for w in worker_group.workers}  # fmt: skip
+
+    def _stop_workers(self, worker_group: WorkerGroup) -> None:
+        self.calls.append("stop")
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        return RunResult(self._states.pop(0))
+
+    def _shutdown(
+        self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None
+    ) -> None:
+        self.calls.append("shutdown")
+
+
+def remote_agent(server: StoreServer, run_id: str, *states: WorkerState) -> RemoteAgent:
+    endpoint = f"{server.host}:{server.port}"
+    handler = CountingHandler(RendezvousParameters("counting", endpoint, run_id, 1, 1))
+    spec = WorkerSpec("trainer", 4, handler, None, "unused", (), 1, 0.001)
+    return RemoteAgent(spec, list(states))
+
+
+def test_a_subclass_starts_watches_and_stops_workers_with_opaque_ids() -> None:
+    with StoreServer("127.0.0.1", 0) as server:
+        agent = remote_agent(
+            server, "a", WorkerState.HEALTHY, WorkerState.FAILED, WorkerState.HEALTHY,
+            WorkerState.SUCCEEDED,
+        )  # fmt: skip
+        result = agent.run("trainer")
+        assert (result.state, result.exit_code) == (WorkerState.SUCCEEDED, 0)
+        assert agent.calls == ["start", "stop", "start", "shutdown"]
+        ids = [worker.id for worker in agent.get_worker_group("trainer").workers]
+        assert ids == ["host0:9000", "host1:9001", "host0:9002", "host1:9003"]
+        spent = remote_agent(server, "b", *[WorkerState.FAILED] * 2)
+        assert spent.run().is_failed()
+        assert spent.calls == ["start", "stop", "start", "stop", "shutdown"]
+
+
+def test_nodes_with_other_roles_and_sizes_get_dense_ranks() -> None:
+    sizes = [("a", 1), ("b", 1), ("a", 2)]
+    with StoreServer("127.0.0.1", 0) as server:
+        found: list[Any] = []
+
+        def node(role: str, size: int) -> None:
+            handler = CountingHandler(
+                RendezvousParameters("counting", f"{server.host}:{server.port}", "r", 3, 3)
+            )
+            spec = WorkerSpec(role, size, handler, entrypoint="/bin/true")
+            agent = HandlerElasticAgent(spec, environment=dict(os.environ))
+            agent.run()
+            group = agent.get_worker_group()
+            found.append(
+                (group.group_rank, role, [(w.global_rank, w.role_rank, w.world_size,
+                                           w.role_world_size) for w in group.workers])
+            )  # fmt: skip
+
+        threads = [threading.Thread(target=node, args=part) for part in sizes]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+    ranks = [rank for _, _, part in sorted(found) for rank, *_ in part]
+    assert ranks == [0, 1, 2, 3]
+    for role, total in (("a", 3), ("b", 1)):
+        of_role = [one for _, name, part in sorted(found) if name == role for one in part]
+        assert [one[1] for one in of_role] == list(range(total))
+        assert {one[2:] for one in of_role} == {(4, total)}
+
+
+def test_the_torch_handler_is_registered_whichever_module_is_imported_first() -> None:
+    pytest.importorskip("torch")
+    for first in ("elastic.torch", "torch.distributed.elastic.rendezvous", "elastic.run"):
+        code = (
+            f"import {first}\nfrom torch.distributed.elastic.rendezvous import "
+            "rendezvous_handler_registry as known\nassert 'elastic' in known._registry"
+        )
+        subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", code], check=True)
+
+
+def test_stock_torchrun_meets_at_elastics_rendezvous() -> None:
+    pytest.importorskip("torch")
+    endpoint = free_endpoint()
+    environ = clean_environment()
+    nodes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=2",
+             "--rdzv-backend=elastic", f"--rdzv-endpoint={endpoint}", "--rdzv-id=stock",
+             "--local-addr=127.0.0.1", str(EXAMPLES / "all_reduce.py")],
+            env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    results = [node.communicate(timeout=DEADLINE_S) for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], results
+    printed = sorted(line for out, _ in results for line in out.splitlines())
+    assert printed == [f"rank {rank} of 4: sum 6" for rank in range(4)]
+    assert_all_gone(environ)
