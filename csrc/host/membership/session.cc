@@ -191,19 +191,15 @@ void Session::install(os::DetachedStream connection) {
   std::unique_ptr<SessionLink> old = std::exchange(link_, *std::move(link));
   last_good_ = peer;
   hosting_.fix_role();
-  is_hello_sent_ = false;
   counts_ = {};
+  const bool is_first = !machine_.was_connected();
   feed(Machine::Connected{});
   link_->flush();
   old.reset();
-  notify_ready();
+  if (is_first) notify(MembershipReady{published_address(), hosting_.is_host()});
 }
 
 void Session::on_lost(const Status& why) {
-  // Before the first answer it is a coordinator of a version that is not ours, and stays one.
-  if (why.code() == StatusCode::kPeerViolation && !is_hello_sent_) {
-    feed(Machine::Received{rdzv::Refused{{}, why}});
-  }
   retire(std::move(link_));
   feed(Machine::ConnectionLost{why});
 }
@@ -211,9 +207,6 @@ void Session::on_lost(const Status& why) {
 // ---- What is said and heard.
 
 void Session::send(const NodeStatement& statement) {
-  if (const auto* leave = std::get_if<rdzv::Leave>(&statement); leave && end_reason_.empty()) {
-    end_reason_ = leave->reason;
-  }
   if (const auto* join = std::get_if<rdzv::Join>(&statement)) {
     rdzv::Join with_host = *join;
     with_host.node.hosts_coordinator = hosting_.is_host();
@@ -243,7 +236,6 @@ void Session::send(RendezvousEvent event) {
 
 void Session::on_message(const session::ServerMessage& message) {
   if (const auto* hello = std::get_if<session::ServerHello>(&message)) {
-    is_hello_sent_ = true;
     note_host(*hello);
     feed(Machine::HelloReceived{hello->incarnation, hello->time, hello->term});
   } else if (const auto* reply = std::get_if<session::HeartbeatReply>(&message)) {
@@ -275,13 +267,6 @@ void Session::note_host(const session::ServerHello& hello) {
 }
 
 void Session::deliver(const RendezvousAction& action) {
-  if (const auto* timed_out = std::get_if<rdzv::TimedOut>(&action)) {
-    gave_up_ = true;
-    end_reason_ = timed_out->message;
-  } else if (const auto* closed = std::get_if<rdzv::Closed>(&action)) {
-    const bool is_success = closed->result->outcome == JobOutcome::kSucceeded;
-    end_reason_ = "its job " + run_id_ + (is_success ? " has succeeded" : " has ended");
-  }
   std::visit(
       [this](const auto& one) {
         if constexpr (std::is_constructible_v<MembershipEvent, decltype(one)>) notify(one);
@@ -301,11 +286,6 @@ std::string Session::published_address() const {
   return primary.empty() ? link_->local_address() : primary;
 }
 
-void Session::notify_ready() {
-  if (std::exchange(is_ready_delivered_, true)) return;
-  notify(MembershipReady{published_address(), hosting_.is_host()});
-}
-
 // ---- The end.
 
 void Session::drain(Duration limit, std::function<void()> done) {
@@ -315,10 +295,19 @@ void Session::drain(Duration limit, std::function<void()> done) {
   feed(Machine::Flush{});
 }
 
+// What ended this node's part in the job is the reason for the nodes whose coordinator ends with
+// it.
 CoordinatorEnd Session::end_of_host() const {
-  const std::string what = gave_up_ ? "the agent that hosts the coordinator gave up"
-                                    : "the agent that hosted the coordinator has ended";
-  return {end_reason_.empty() ? what : what + ": " + end_reason_, gave_up_};
+  if (const auto* timed_out = std::get_if<rdzv::TimedOut>(&machine_.end())) {
+    return {"the agent that hosts the coordinator gave up: " + timed_out->message, true};
+  }
+  std::string reason = machine_.leave_reason();
+  if (const auto* closed = std::get_if<rdzv::Closed>(&machine_.end())) {
+    const bool is_success = closed->result->outcome == JobOutcome::kSucceeded;
+    reason = "its job " + run_id_ + (is_success ? " has succeeded" : " has ended");
+  }
+  const std::string what = "the agent that hosted the coordinator has ended";
+  return {reason.empty() ? what : what + ": " + reason, false};
 }
 
 void Session::advance_drain() {

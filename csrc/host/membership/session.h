@@ -62,7 +62,6 @@ class Session final : public Membership {
   void send(RendezvousEvent event);
   void deliver(const RendezvousAction& action);
   void notify(const MembershipEvent& event) { sink_(event); }
-  void notify_ready();
   void log_progress(const std::string& message) { notify(MembershipProgress{message}); }
   std::string published_address() const;
   void note_host(const session::ServerHello& hello);
@@ -103,11 +102,6 @@ class Session final : public Membership {
   // The address at which the coordinator was last reached: it is tried without asking for its name.
   std::optional<os::SocketAddress> last_good_;
   std::string host_job_noted_;
-  // What ended this node's part in the job, for those whose coordinator ends with it.
-  std::string end_reason_;
-  bool gave_up_ = false;
-  bool is_ready_delivered_ = false;
-  bool is_hello_sent_ = false;  // the coordinator has answered on this connection
   std::unique_ptr<os::NameLookup> local_lookup_;
   const std::shared_ptr<Connections> connections_;
   std::unique_ptr<SessionAttempt> attempt_;

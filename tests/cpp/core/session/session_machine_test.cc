@@ -45,7 +45,7 @@ class SessionMachineTest : public ::testing::Test {
     machine_.step(event, now_, &actions);
     return texts_of(actions);
   }
-  Texts say(const M::Statement& statement) { return step(M::Submit{statement}); }
+  Texts say(const NodeStatement& statement) { return step(M::Submit{statement}); }
   Texts receive(const RendezvousAction& action) { return step(M::Received{action}); }
   Texts after(Duration wait, const M::Event& event = M::Tick{}) {
     now_ += wait;

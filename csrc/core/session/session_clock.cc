@@ -1,0 +1,153 @@
+#include "core/session/session_clock.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/duration_text.h"
+
+namespace elastic::core {
+namespace {
+
+// A path may lose its packets for nearly all of node_timeout: what is missing at the end is one
+// heartbeat that was not due before, and the time to open a new connection.
+constexpr int kHeartbeatsPerTimeout = 8;
+constexpr int kSilencesPerTimeout = 8;
+// Also with a long node_timeout the clocks are compared, and a proxy sees traffic, this often.
+constexpr Duration kHeartbeatIntervalMax = std::chrono::seconds(15);
+constexpr Duration kHeartbeatIntervalMin = std::chrono::milliseconds(5);
+constexpr Duration kAttemptLimitMin = std::chrono::seconds(5);
+constexpr Duration kLogInterval = std::chrono::seconds(10);
+
+constexpr std::pair<const char*, Duration JobSettings::*> kTimings[] = {
+    {"join_timeout", &JobSettings::join_timeout},
+    {"last_call_timeout", &JobSettings::last_call_timeout},
+    {"settle", &JobSettings::settle},
+    {"shrink_delay", &JobSettings::shrink_delay},
+    {"node_timeout", &JobSettings::node_timeout},
+    {"reconnect_grace", &JobSettings::reconnect_grace},
+    {"store_grace", &JobSettings::store_grace},
+    {"restart_backoff", &JobSettings::restart_backoff},
+};
+
+}  // namespace
+
+void SessionClock::advance(Instant now) { now_ = std::max(now_, now); }
+
+Instant SessionClock::stamp() {
+  last_stamp_ = std::max(now_, last_stamp_ + Duration(1));
+  return last_stamp_;
+}
+
+void SessionClock::skip(Duration gap) {
+  if (unacknowledged_heartbeat_) {
+    *unacknowledged_heartbeat_ = std::min(now_, *unacknowledged_heartbeat_ + gap);
+  }
+  if (!search_) return;
+  // After the gap there is time for at least one whole attempt.
+  const Instant latest = now_ - std::max(search_->limit - attempt_limit(), Duration::zero());
+  search_->since = std::min(now_, std::max(search_->since + gap, latest));
+  if (retry_at_) retry_at_ = now_;
+}
+
+std::optional<Instant> SessionClock::next_deadline() const {
+  Instant next = next_heartbeat_;
+  if (search_) {
+    next = std::min({next, next_log_, search_->expiry()});
+  } else if (unacknowledged_heartbeat_) {
+    next = std::min(next, *unacknowledged_heartbeat_ + silence_limit());
+  }
+  if (retry_at_) next = std::min(next, *retry_at_);
+  if (next == Instant::max()) return std::nullopt;
+  return next;
+}
+
+// ---- Timings.
+
+std::string SessionClock::set_job_timings(const JobSettings& job) {
+  std::string difference;
+  for (const auto& [name, member] : kTimings) {
+    settings_.*member = job.*member;
+    if (job.*member == own_settings_.*member) continue;
+    difference += (difference.empty() ? "" : ", ") + std::string(name) + " is " +
+                  duration_text(job.*member) + " (here " + duration_text(own_settings_.*member) +
+                  ")";
+  }
+  // With a shorter node_timeout the next heartbeat is due sooner.
+  if (has_heartbeats()) next_heartbeat_ = std::min(next_heartbeat_, now_ + heartbeat_interval());
+  return std::exchange(reported_difference_, difference) == difference ? "" : difference;
+}
+
+Duration SessionClock::attempt_limit() const {
+  return std::max(settings_.node_timeout, kAttemptLimitMin);
+}
+
+Duration SessionClock::heartbeat_interval() const {
+  return std::clamp(settings_.node_timeout / kHeartbeatsPerTimeout, kHeartbeatIntervalMin,
+                    kHeartbeatIntervalMax);
+}
+
+Duration SessionClock::silence_limit() const {
+  return settings_.node_timeout / kSilencesPerTimeout;
+}
+
+// ---- Heartbeats.
+
+void SessionClock::reset_heartbeats() {
+  pause_heartbeats();
+  unacknowledged_heartbeat_.reset();
+}
+
+void SessionClock::hello_sent() {
+  hello_sent_at_ = now_;
+  unacknowledged_heartbeat_ = now_;
+}
+
+Instant SessionClock::heartbeat_sent(bool repeats) {
+  last_heartbeat_ = stamp();
+  if (!unacknowledged_heartbeat_) unacknowledged_heartbeat_ = now_;
+  next_heartbeat_ = repeats ? now_ + heartbeat_interval() : Instant::max();
+  return last_heartbeat_;
+}
+
+void SessionClock::activity() {
+  if (unacknowledged_heartbeat_) unacknowledged_heartbeat_ = now_;
+}
+
+bool SessionClock::acknowledge(Instant sent, Instant coordinator_time) {
+  if (sent > last_heartbeat_ || sent < hello_sent_at_) return false;
+  estimate_.add(sent, now_, coordinator_time);
+  if (sent == last_heartbeat_) unacknowledged_heartbeat_.reset();
+  return true;
+}
+
+void SessionClock::hello_answered(std::uint64_t incarnation, Instant coordinator_time) {
+  if (std::exchange(incarnation_, incarnation) != incarnation) estimate_.clear();
+  estimate_.add(hello_sent_at_, now_, coordinator_time);
+}
+
+bool SessionClock::is_silence_due() const {
+  return !search_ && unacknowledged_heartbeat_ && silence() >= silence_limit();
+}
+
+// ---- The search.
+
+void SessionClock::start_search(Duration limit) {
+  search_ = Search{now_, limit};
+  next_log_ = now_ + kLogInterval;
+}
+
+void SessionClock::stop_search() {
+  search_.reset();
+  next_log_ = Instant::max();
+  retry_at_.reset();
+}
+
+void SessionClock::log_written() { next_log_ = now_ + kLogInterval; }
+
+Duration SessionClock::search_time_left() const {
+  return std::max(Duration::zero(), search_->limit - (now_ - search_->since));
+}
+
+bool SessionClock::is_search_expired() const { return search_ && now_ >= search_->expiry(); }
+
+}  // namespace elastic::core

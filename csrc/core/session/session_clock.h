@@ -1,0 +1,110 @@
+#pragma once
+
+// The timers of a node's session: heartbeats and their acknowledgements, the search for a
+// coordinator, and how far the coordinator's clock is from this process's.
+//
+// Pure: advance() sets the time. Not thread-safe. A part of SessionMachine.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/session/clock_estimate.h"
+#include "elastic/rendezvous_types.h"
+
+namespace elastic::core {
+
+class SessionClock {
+ public:
+  explicit SessionClock(const JobSettings& settings)
+      : own_settings_(settings), settings_(settings) {}
+
+  void advance(Instant now);
+  Instant now() const { return now_; }
+  // Now, but greater than every earlier stamp, so that equal instants can be told apart.
+  Instant stamp();
+  // This process was stopped for `gap`, which counts neither as silence nor as time of the search.
+  void skip(Duration gap);
+  // The earliest time at which a function below whose name ends in _due is true.
+  std::optional<Instant> next_deadline() const;
+
+  // The job's timings as far as they are known, else this node's own.
+  const JobSettings& settings() const { return settings_; }
+  // Returns how the job's timings differ from this node's, or "" if the last call returned the
+  // same.
+  std::string set_job_timings(const JobSettings& job);
+  // How long one attempt to connect may take.
+  Duration attempt_limit() const;
+
+  // ---- Heartbeats of the current connection.
+
+  // No further heartbeat is due, and no answer is expected.
+  void reset_heartbeats();
+  // No further heartbeat is due.
+  void pause_heartbeats() { next_heartbeat_ = Instant::max(); }
+  void hello_sent();
+  // Returns the time that identifies the heartbeat. `repeats`: another one follows.
+  Instant heartbeat_sent(bool repeats);
+  bool has_heartbeats() const { return next_heartbeat_ != Instant::max(); }
+  bool was_heartbeat_sent_since(Instant stamp) const { return last_heartbeat_ >= stamp; }
+  // The connection delivered something.
+  void activity();
+  // Returns false for an answer to no heartbeat of this connection.
+  bool acknowledge(Instant sent, Instant coordinator_time);
+  // The answer to the hello.
+  void hello_answered(std::uint64_t incarnation, Instant coordinator_time);
+  // What to add to an instant of this process to have it on the coordinator's clock.
+  Duration offset() const { return estimate_.offset(); }
+
+  bool is_heartbeat_due() const { return now_ >= next_heartbeat_; }
+  bool is_silence_due() const;
+  Duration silence() const { return now_ - *unacknowledged_heartbeat_; }
+
+  // ---- The search for a coordinator.
+
+  void start_search(Duration limit);
+  void stop_search();
+  bool is_attempt_running() const { return search_ && !retry_at_; }
+  void retry_after(Duration wait) { retry_at_ = now_ + wait; }
+  void attempt_started() { retry_at_.reset(); }
+  void log_now() { next_log_ = now_; }
+  void log_written();
+  Duration search_limit() const { return search_->limit; }
+  Duration search_time_left() const;
+
+  bool is_search_expired() const;
+  bool is_log_due() const { return search_ && now_ >= next_log_; }
+  bool is_retry_due() const { return retry_at_ && now_ >= *retry_at_; }
+
+ private:
+  struct Search {
+    Instant since;
+    Duration limit{};
+    Instant expiry() const { return add_saturating(since, limit); }
+  };
+
+  Duration heartbeat_interval() const;
+  Duration silence_limit() const;
+
+  // Constant after construction.
+  const JobSettings own_settings_;
+
+  JobSettings settings_;
+  std::string reported_difference_;
+
+  Instant now_;
+  Instant last_stamp_;
+
+  Instant next_heartbeat_ = Instant::max();
+  Instant last_heartbeat_;
+  Instant hello_sent_at_;
+  std::optional<Instant> unacknowledged_heartbeat_;  // nothing was received since
+  std::uint64_t incarnation_ = 0;                    // of the coordinator that estimate_ is about
+  ClockEstimate estimate_;
+
+  std::optional<Search> search_;
+  Instant next_log_ = Instant::max();
+  std::optional<Instant> retry_at_;  // of the search; none while an attempt runs
+};
+
+}  // namespace elastic::core

@@ -1,0 +1,88 @@
+#include "core/session/session_connection.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/duration_text.h"
+
+namespace elastic::core {
+
+SessionConnection::SessionConnection(std::vector<std::string> endpoints, std::uint64_t seed)
+    : endpoints_(std::move(endpoints)), rng_(seed) {
+  ELASTIC_CHECK(!endpoints_.empty());
+}
+
+SessionReaction SessionConnection::apply(SessionInput input) {
+  const SessionEdge& edge = edge_of(state_, input);
+  state_ = edge.next;
+  return edge.reaction;
+}
+
+bool SessionConnection::is_open() const {
+  return state_ != SessionState::kIdle && state_ != SessionState::kSearching &&
+         state_ != SessionState::kLost;
+}
+
+bool SessionConnection::is_ready() const {
+  return state_ == SessionState::kReady || state_ == SessionState::kReadySilent;
+}
+
+// ---- Attempts.
+
+void SessionConnection::start_search(const Status& why) {
+  last_error_ = why;
+  reset_backoff();
+}
+
+Duration SessionConnection::next_attempt() {
+  endpoint_ = (endpoint_ + 1) % endpoints_.size();
+  if (!backoff_) backoff_.emplace(BackoffOptions{}, &rng_);
+  return backoff_->next();
+}
+
+void SessionConnection::adopted() {
+  was_open_ = true;
+  has_answered_ = false;
+}
+
+// ---- The coordinator.
+
+void SessionConnection::answered(std::uint64_t term) {
+  has_answered_ = true;
+  leaving_reason_.clear();
+  saw_term(term);
+}
+
+void SessionConnection::saw_term(std::uint64_t term) { term_ = std::max(term_, term); }
+
+// ---- Messages.
+
+// The reason that the coordinator sent before it ended explains more than the failure to connect.
+std::string SessionConnection::error() const {
+  return leaving_reason_.empty() ? std::string(last_error_.message()) : leaving_reason_;
+}
+
+std::string SessionConnection::log_outage(Duration left) {
+  is_outage_logged_ = true;
+  const std::string why = error().empty() ? "" : ": " + error();
+  return was_open_ ? "the coordinator at " + endpoint_name() + " cannot be reached" + why +
+                         "; trying for another " + duration_text(left)
+                   : "waiting for a coordinator at " + endpoint_name() + why + "; giving up in " +
+                         duration_text(left);
+}
+
+std::optional<std::string> SessionConnection::log_recovery() {
+  if (!std::exchange(is_outage_logged_, false)) return std::nullopt;
+  return "the coordinator at " + endpoint_name() + " answers again";
+}
+
+std::string SessionConnection::lost_message(Duration limit) const {
+  const std::string why = error().empty() ? "nobody answered" : error();
+  return was_open_ ? "the coordinator at " + endpoint_name() + " was not reached for " +
+                         duration_text(limit) + ": " + why
+                   : "no coordinator was found at " + endpoint_name() + " within " +
+                         duration_text(limit) + ": " + why;
+}
+
+}  // namespace elastic::core

@@ -1,0 +1,92 @@
+#pragma once
+
+// The connection of a node's session: its state in the table of session_table.h, the endpoints and
+// attempts of the search for a coordinator, and what is known about the coordinator that answered.
+//
+// Pure: chance comes from a seed. Not thread-safe. A part of SessionMachine.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/backoff.h"
+#include "core/base/rng.h"
+#include "core/session/session_table.h"
+#include "elastic/status.h"
+#include "elastic/time.h"
+
+namespace elastic::core {
+
+class SessionConnection {
+ public:
+  // REQUIRES: !endpoints.empty()
+  SessionConnection(std::vector<std::string> endpoints, std::uint64_t seed);
+  SessionConnection(const SessionConnection&) = delete;
+  SessionConnection& operator=(const SessionConnection&) = delete;
+
+  SessionState state() const { return state_; }
+  // Moves to the next state and returns what is to be done.
+  SessionReaction apply(SessionInput input);
+  bool is_open() const;
+  // The hello was sent on the current connection.
+  bool is_greeted() const { return is_open() && state_ != SessionState::kConnected; }
+  // Messages are sent at once.
+  bool is_ready() const;
+  // There has been a connection.
+  bool was_open() const { return was_open_; }
+
+  // ---- Attempts.
+
+  // The endpoint of the connection, or the one to be tried next: an index into the list.
+  std::size_t endpoint() const { return endpoint_; }
+  void start_search(const Status& why);
+  void set_error(const Status& why) { last_error_ = why; }
+  // Moves to the next endpoint, and returns how long to wait before the next attempt.
+  Duration next_attempt();
+  // The next attempts follow each other as after a new outage.
+  void reset_backoff() { backoff_.reset(); }
+  void adopted();
+
+  // ---- The coordinator of the current connection.
+
+  std::uint64_t count_hello() { return ++hellos_; }
+  void answered(std::uint64_t term);
+  bool has_answered() const { return has_answered_; }
+  void saw_term(std::uint64_t term);
+  std::uint64_t term() const { return term_; }
+  void set_leaving_reason(const std::string& reason) { leaving_reason_ = reason; }
+
+  // ---- Messages about an outage.
+
+  bool is_outage_logged() const { return is_outage_logged_; }
+  std::string log_outage(Duration left);
+  // Returns the message that ends an outage that was logged, once.
+  std::optional<std::string> log_recovery();
+  std::string lost_message(Duration limit) const;
+
+ private:
+  const std::string& endpoint_name() const { return endpoints_[endpoint_]; }
+  std::string error() const;
+
+  // Constant after construction.
+  const std::vector<std::string> endpoints_;
+
+  SessionState state_ = SessionState::kIdle;
+  bool was_open_ = false;
+
+  Rng rng_;
+  std::optional<Backoff> backoff_;
+  std::size_t endpoint_ = 0;
+  Status last_error_;
+  bool is_outage_logged_ = false;
+
+  std::uint64_t hellos_ = 0;
+  bool has_answered_ = false;
+  std::uint64_t term_ = 0;      // the highest of all coordinators and rounds
+  std::string leaving_reason_;  // why the coordinator announced its end; "": it did not
+};
+
+}  // namespace elastic::core

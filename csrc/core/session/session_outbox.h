@@ -1,0 +1,106 @@
+#pragma once
+
+// What one node has sent to its coordinator and received from it, as far as it must be sent again
+// when a session resumes.
+//
+// The node's statements are kept in the form in which a Resume contains them: its phase, the round
+// that it holds, a failure, and a leave or a close. So a new connection begins with one message
+// that contains everything, whatever was lost on the old one. Until the coordinator has answered
+// once, that message is the Join itself, which may be repeated.
+//
+// Pure. Not thread-safe. A part of SessionMachine. Failure times are on this process's clock.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "elastic/rendezvous.h"
+
+namespace elastic::core {
+
+class SessionOutbox {
+ public:
+  // What becomes of a received action.
+  enum class Receipt : std::uint8_t {
+    kDeliver,
+    kKnown,   // repeated, or of no concern to the node
+    kResume,  // the coordinator forgot a done node, which resumes
+  };
+
+  // Returns the message to send, or nothing if the statement no longer applies. `is_ready`: the
+  // message is sent at once.
+  std::optional<RendezvousEvent> submit(const NodeStatement& statement, bool is_ready);
+  // REQUIRES: !has_left()
+  Receipt receive(const RendezvousAction& action);
+
+  // A new connection has something to begin with.
+  bool has_facts() const;
+  // The messages with which a new connection begins.
+  std::vector<RendezvousEvent> facts();
+  // What facts() returns depends on the coordinator's clock.
+  bool needs_coordinator_clock() const { return failure_.has_value(); }
+  // The one message that contains the node's whole state. REQUIRES: a Join was submitted
+  rdzv::Resume resume() const;
+  // REQUIRES: has_facts()
+  NodeId node() const { return join_ ? join_->node.id : close_->node; }
+
+  // A message was sent, or waits for the next connection. `stamp`: see SessionClock::stamp().
+  void mark_unacknowledged(Instant stamp) { unacknowledged_since_ = stamp; }
+  // The coordinator has received what was sent before `stamp`.
+  void acknowledge(Instant stamp);
+  std::optional<Instant> unacknowledged_since() const { return unacknowledged_since_; }
+
+  // The node takes part in the job, so the coordinator expects heartbeats.
+  bool is_present() const;
+  bool was_in_round() const { return held_round_.has_value(); }
+  bool has_left() const { return leave_.has_value(); }
+  // Received the result, a refusal or a timeout, and has not joined again.
+  bool has_ended() const { return !std::holds_alternative<std::monostate>(end_); }
+  // Nothing more is to be sent or received.
+  bool is_over() const { return has_ended() || (has_left() && !unacknowledged_since_); }
+
+  using End = std::variant<std::monostate, rdzv::Refused, rdzv::TimedOut, rdzv::Closed>;
+  const End& end() const { return end_; }
+  std::string leave_reason() const { return leave_ ? leave_->reason : ""; }
+
+ private:
+  std::optional<RendezvousEvent> record(const rdzv::Join& join, bool is_ready);
+  std::optional<RendezvousEvent> record(const rdzv::Failed& failed, bool is_ready);
+  std::optional<RendezvousEvent> record(const rdzv::Gone& gone, bool is_ready);
+  std::optional<RendezvousEvent> record(const rdzv::Done& done, bool is_ready);
+  std::optional<RendezvousEvent> record(const rdzv::Leave& leave, bool is_ready);
+  std::optional<RendezvousEvent> record(const rdzv::Close& close, bool is_ready);
+
+  Receipt on(const rdzv::Round& action);
+  Receipt on(const rdzv::Restart& action);
+  Receipt on(const rdzv::Waiting& action);
+  Receipt on(const rdzv::Resumed& action);
+  Receipt on(const rdzv::Evicted& action);
+  Receipt on(const rdzv::Superseded& action);
+  Receipt on(const rdzv::Refused& action);
+  Receipt on(const rdzv::TimedOut& action);
+  Receipt on(const rdzv::Closed& action);
+  Receipt on(const rdzv::RoundOver& action);
+  Receipt end_with(End end);
+  bool is_current(std::uint64_t round) const;
+
+  std::optional<rdzv::Join> join_;
+  bool was_join_sent_ = false;
+  bool is_known_ = false;    // the coordinator has answered, and not that the node is unknown
+  bool is_evicted_ = false;  // and has not joined since
+  End end_;
+  rdzv::NodePhase phase_ = rdzv::NodePhase::kJoined;
+  std::optional<HeldRound> held_round_;
+  std::optional<FailureReport> failure_;
+  std::optional<rdzv::Leave> leave_;
+  std::optional<rdzv::Close> close_;
+  std::uint64_t highest_round_ = 0;
+  std::uint64_t restarted_round_ = 0;
+  std::uint64_t round_over_ = 0;
+  bool was_evicted_while_done_ = false;
+  std::optional<Instant> unacknowledged_since_;  // stamp of the last message
+};
+
+}  // namespace elastic::core

@@ -1,0 +1,145 @@
+#pragma once
+
+// The transition table of a node's session: what the machine does with each input in each state.
+// docs/protocol.md shows the same table.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <utility>
+
+namespace elastic::core {
+
+enum class SessionState : std::uint8_t {
+  kIdle,            // no connection, and none is needed: before the start and after the end
+  kSearching,       // no connection; attempts to connect follow each other
+  kConnected,       // connected, and nothing to send yet
+  kGreeting,        // the hello was sent; a failure's time needs the coordinator's clock first
+  kReady,           // messages are sent at once
+  kGreetingSilent,  // as kGreeting, but no answer: a second connection is attempted
+  kReadySilent,     // as kReady, but no answer: a second connection is attempted
+  kLost,            // the coordinator was given up
+};
+inline constexpr std::size_t kSessionStates = 8;
+
+// What an event or an expired timer means, given what is known.
+enum class SessionInput : std::uint8_t {
+  kConnectionNeeded,  // the session begins, or the node joins
+  kConnected,
+  kAttemptFailed,
+  kAttemptRejected,  // no connection was ever made, and another attempt would fail alike
+  kConnectionLost,
+  kConnectionOver,  // lost, and the node has nothing more to send or to receive
+  kMessage,         // anything that the coordinator sends
+  kFactsToSend,     // the outbox has something to send
+  kClockKnown,      // the coordinator's clock is known, or is not needed
+  kHeartbeatDue,
+  kSilence,  // a heartbeat has had no answer for too long
+  kRetryDue,
+  kLogDue,
+  kSearchExpired,
+};
+inline constexpr std::size_t kSessionInputs = 14;
+
+enum class SessionReaction : std::uint8_t {
+  kIgnore,
+  kSearch,         // connect at once; from here on the limit of the search counts
+  kAdopt,          // use the new connection, and end the search
+  kRetry,          // connect to the next endpoint after a backoff
+  kReject,         // report the attempt's exit code
+  kKeepSearching,  // the search beside the old connection becomes the only one
+  kStop,           // cancel the attempt, and end the search
+  kReceive,
+  kRecover,  // as kStop, since the old connection answers after all, then receive
+  kSendHello,
+  kSendFacts,  // send the state that the coordinator must know, then a heartbeat
+  kSendHeartbeat,
+  kConnect,
+  kLog,     // log what is wrong
+  kGiveUp,  // report that the coordinator was not reached
+};
+inline constexpr std::size_t kSessionReactions = 15;
+
+struct SessionEdge {
+  SessionReaction reaction = SessionReaction::kIgnore;
+  SessionState next = SessionState::kIdle;
+};
+
+using SessionTable = std::array<std::array<SessionEdge, kSessionInputs>, kSessionStates>;
+
+constexpr std::size_t index_of(SessionState state) { return static_cast<std::size_t>(state); }
+constexpr std::size_t index_of(SessionInput input) { return static_cast<std::size_t>(input); }
+
+constexpr SessionTable make_session_table() {
+  using S = SessionState;
+  using I = SessionInput;
+  using R = SessionReaction;
+  SessionTable table{};
+  const auto at = [&table](S state, I input) -> SessionEdge& {
+    return table[index_of(state)][index_of(input)];
+  };
+  for (std::size_t state = 0; state < kSessionStates; ++state) {
+    table[state].fill({R::kIgnore, static_cast<S>(state)});
+  }
+
+  at(S::kIdle, I::kConnectionNeeded) = {R::kSearch, S::kSearching};
+
+  for (const S state : {S::kSearching, S::kGreetingSilent, S::kReadySilent}) {
+    at(state, I::kConnected) = {R::kAdopt, S::kConnected};
+    at(state, I::kAttemptFailed) = {R::kRetry, state};
+    at(state, I::kRetryDue) = {R::kConnect, state};
+    at(state, I::kLogDue) = {R::kLog, state};
+    at(state, I::kSearchExpired) = {R::kGiveUp, S::kLost};
+  }
+  at(S::kSearching, I::kAttemptRejected) = {R::kReject, S::kLost};
+
+  for (const S state : {S::kConnected, S::kGreeting, S::kReady}) {
+    at(state, I::kConnectionLost) = {R::kSearch, S::kSearching};
+    at(state, I::kConnectionOver) = {R::kStop, S::kIdle};
+  }
+  for (const S state : {S::kGreetingSilent, S::kReadySilent}) {
+    at(state, I::kConnectionLost) = {R::kKeepSearching, S::kSearching};
+    at(state, I::kConnectionOver) = {R::kStop, S::kIdle};
+  }
+
+  // What arrives before the hello was sent is meant for no node.
+  at(S::kConnected, I::kFactsToSend) = {R::kSendHello, S::kGreeting};
+
+  at(S::kGreeting, I::kMessage) = {R::kReceive, S::kGreeting};
+  at(S::kGreeting, I::kClockKnown) = {R::kSendFacts, S::kReady};
+  at(S::kGreeting, I::kSilence) = {R::kSearch, S::kGreetingSilent};
+  at(S::kGreetingSilent, I::kMessage) = {R::kRecover, S::kGreeting};
+
+  at(S::kReady, I::kMessage) = {R::kReceive, S::kReady};
+  at(S::kReady, I::kHeartbeatDue) = {R::kSendHeartbeat, S::kReady};
+  at(S::kReady, I::kSilence) = {R::kSearch, S::kReadySilent};
+  at(S::kReadySilent, I::kMessage) = {R::kRecover, S::kReady};
+  at(S::kReadySilent, I::kHeartbeatDue) = {R::kSendHeartbeat, S::kReadySilent};
+  return table;
+}
+
+inline constexpr SessionTable kSessionTable = make_session_table();
+
+constexpr const SessionEdge& edge_of(SessionState state, SessionInput input) {
+  return kSessionTable[index_of(state)][index_of(input)];
+}
+
+inline constexpr std::array<std::string_view, kSessionStates> kSessionStateNames = {
+    "idle",  "searching",        "connected",     "greeting",
+    "ready", "greeting, silent", "ready, silent", "lost"};
+inline constexpr std::array<std::string_view, kSessionInputs> kSessionInputNames = {
+    "connection needed", "connected",       "attempt failed",
+    "attempt rejected",  "connection lost", "connection lost, nothing left to send",
+    "message",           "facts to send",   "coordinator's clock known",
+    "heartbeat due",     "silence",         "retry due",
+    "log due",           "search expired"};
+inline constexpr std::array<std::string_view, kSessionReactions> kSessionReactionNames = {
+    "ignore",         "search",         "adopt",   "retry",   "reject",
+    "keep searching", "stop",           "receive", "recover", "send hello",
+    "send facts",     "send heartbeat", "connect", "log",     "give up"};
+static_assert(index_of(SessionState::kLost) + 1 == kSessionStates);
+static_assert(index_of(SessionInput::kSearchExpired) + 1 == kSessionInputs);
+static_assert(static_cast<std::size_t>(SessionReaction::kGiveUp) + 1 == kSessionReactions);
+
+}  // namespace elastic::core
