@@ -1,0 +1,22 @@
+"""Where events go, by the name of the destination."""
+
+from __future__ import annotations
+
+import logging
+
+from elastic.errors import ConfigError
+
+_handlers: dict[str, logging.Handler] = {
+    "console": logging.StreamHandler(),
+    "dynamic_rendezvous": logging.NullHandler(),
+    "null": logging.NullHandler(),
+}
+
+
+def get_logging_handler(destination: str = "null") -> logging.Handler:
+    handler = _handlers.get(destination)
+    if handler is None:
+        raise ConfigError(
+            f"there is no event handler {destination!r}: expected one of {', '.join(_handlers)}"
+        )
+    return handler

@@ -1,0 +1,17 @@
+"""torch's module of this name."""
+
+from __future__ import annotations
+
+from elastic.constants import PORT_MAX
+from elastic.errors import ConfigError
+from elastic.text import is_number, split_endpoint
+
+
+def parse_rendezvous_endpoint(endpoint: str | None, default_port: int) -> tuple[str, int]:
+    """Host and port; an empty endpoint is localhost."""
+    if not endpoint or not endpoint.strip():
+        return "localhost", default_port
+    host, port = split_endpoint(endpoint.strip(), "the rendezvous endpoint")
+    if port and (not is_number(port) or int(port) > PORT_MAX):
+        raise ConfigError(f"the rendezvous endpoint is {endpoint!r}: {port!r} is not a port")
+    return host, int(port) if port else default_port

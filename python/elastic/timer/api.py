@@ -1,0 +1,132 @@
+"""Timers: a client acquires and releases them, a server kills the workers of expired ones."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+logger = logging.getLogger(__name__)
+
+
+class TimerRequest(NamedTuple):
+    """A negative ``expiration_time`` releases the timer of the scope."""
+
+    worker_id: Any
+    scope_id: str
+    expiration_time: float
+
+
+class TimerClient(ABC):
+    @abstractmethod
+    def acquire(self, scope_id: str, expiration_time: float) -> None:
+        """Asks for the worker's end at ``expiration_time`` (unix seconds)."""
+
+    @abstractmethod
+    def release(self, scope_id: str) -> None:
+        """Withdraws that."""
+
+
+class RequestQueue(ABC):
+    @abstractmethod
+    def size(self) -> int:
+        """Requests that wait to be read."""
+
+    @abstractmethod
+    def get(self, size: int, timeout: float) -> list[TimerRequest]:
+        """Up to ``size`` requests; returns earlier after ``timeout`` seconds."""
+
+
+class TimerServer(ABC):
+    """Reads requests and looks for expired timers at least every ``max_interval`` seconds."""
+
+    def __init__(
+        self, request_queue: RequestQueue, max_interval: float, daemon: bool = True
+    ) -> None:
+        self._request_queue = request_queue
+        self._max_interval = max_interval
+        self._daemon = daemon
+        self._watchdog_thread: threading.Thread | None = None
+        self._stop_signaled = threading.Event()
+
+    @abstractmethod
+    def register_timers(self, timer_requests: list[TimerRequest]) -> None:
+        """Adds and releases timers."""
+
+    @abstractmethod
+    def clear_timers(self, worker_ids: set[Any]) -> None:
+        """Forgets all timers of workers that were killed."""
+
+    @abstractmethod
+    def get_expired_timers(self, deadline: float) -> dict[Any, list[TimerRequest]]:
+        """By worker, the timers that expire before ``deadline``."""
+
+    @abstractmethod
+    def _reap_worker(self, worker_id: Any) -> bool:
+        """Kills a worker; True if it is gone."""
+
+    def _run_watchdog(self) -> None:
+        size = max(1, self._request_queue.size())
+        self.register_timers(self._request_queue.get(size, self._max_interval))
+        killed = set()
+        for worker_id, timers in self.get_expired_timers(time.time()).items():
+            scopes = ", ".join(timer.scope_id for timer in timers)
+            logger.warning("killing worker %s: the timer of %s expired", worker_id, scopes)
+            if self._reap_worker(worker_id):
+                killed.add(worker_id)
+        self.clear_timers(killed)
+
+    def _watchdog_loop(self) -> None:
+        while not self._stop_signaled.is_set():
+            try:
+                self._run_watchdog()
+            except (OSError, ValueError, EOFError) as error:  # a broken queue
+                logger.error("the timer server cannot read requests: %s", error)
+                return
+
+    def start(self) -> None:
+        self._watchdog_thread = threading.Thread(
+            target=self._watchdog_loop, name="elastic-timers", daemon=self._daemon
+        )
+        self._watchdog_thread.start()
+
+    def stop(self) -> None:
+        self._stop_signaled.set()
+        if self._watchdog_thread is not None:
+            self._watchdog_thread.join(self._max_interval)
+            self._watchdog_thread = None
+
+
+_clients: list[TimerClient] = []
+
+
+def configure(timer_client: TimerClient) -> None:
+    """Sets the client that ``expires`` uses in this process."""
+    _clients[:] = [timer_client]
+
+
+@contextmanager
+def expires(
+    after: float, scope: str | None = None, client: TimerClient | None = None
+) -> Iterator[None]:
+    """Kills this process if the block takes longer than ``after`` seconds.
+
+    ``scope`` names the block in messages; its default is the file and line of the block.
+    """
+    if client is None:
+        if not _clients:
+            raise RuntimeError("no timer client: call elastic.timer.configure() first")
+        client = _clients[0]
+    if scope is None:
+        caller = sys._getframe(2)
+        scope = f"{caller.f_code.co_filename}#{caller.f_lineno}"
+    client.acquire(scope, time.time() + after)
+    try:
+        yield
+    finally:
+        client.release(scope)

@@ -1,0 +1,17 @@
+"""Loggers whose level is that of ``LOGLEVEL``."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+from elastic import _environment
+
+
+def get_logger(name: str | None = None) -> logging.Logger:
+    """The logger of this name; None: of the calling module."""
+    if name is None:
+        name = str(sys._getframe(1).f_globals.get("__name__", ""))
+    logger = logging.getLogger(name)
+    logger.setLevel(_environment.get("LOGLEVEL") or "WARNING")
+    return logger

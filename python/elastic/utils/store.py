@@ -1,0 +1,83 @@
+"""Exchanges between ranks over a store with torch's methods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+DEFAULT_TIMEOUT_S = 300.0
+
+
+@contextmanager
+def store_timeout(store: Any, timeout: float) -> Iterator[None]:
+    """Sets the store's timeout in seconds for a block."""
+    before = store.timeout
+    set_timeout = getattr(store, "set_timeout", None)
+    if set_timeout is None:
+        store.timeout = timeout
+    else:
+        set_timeout(timedelta(seconds=timeout))
+    try:
+        yield
+    finally:
+        if set_timeout is None:
+            store.timeout = before
+        else:
+            set_timeout(before)
+
+
+def get_all(store: Any, rank: int, prefix: str, world_size: int) -> list[bytes]:
+    """The values of ``prefix0`` to ``prefixN-1``; returns when every rank has them."""
+    values = list(store.multi_get([f"{prefix}{other}" for other in range(world_size)]))
+    barrier(store, world_size, f"{prefix}/finished")
+    return values
+
+
+def synchronize(
+    store: Any,
+    data: bytes,
+    rank: int,
+    world_size: int,
+    key_prefix: str,
+    timeout: float = DEFAULT_TIMEOUT_S,
+) -> list[bytes]:
+    """Sends this rank's value and returns those of all ranks, by rank."""
+    with store_timeout(store, timeout):
+        store.set(f"{key_prefix}{rank}", data)
+        return get_all(store, rank, key_prefix, world_size)
+
+
+def barrier(
+    store: Any,
+    world_size: int,
+    key_prefix: str,
+    barrier_timeout: float = DEFAULT_TIMEOUT_S,
+    rank: int | None = None,
+    rank_tracing_decoder: Any = None,
+    trace_timeout: float = 10,
+) -> None:
+    """Waits until ``world_size`` callers have arrived. ``key_prefix`` is used once.
+
+    With ``rank`` a timeout names the ranks that did not arrive, through ``rank_tracing_decoder``.
+    """
+    last = f"{key_prefix}/last_member"
+    if rank is not None:
+        store.set(f"{key_prefix}/arrived/{rank}", "1")
+    if store.add(f"{key_prefix}/num_members", 1) == world_size:
+        store.set(last, "<val_ignored>")
+    try:
+        store.wait([last], timedelta(seconds=barrier_timeout))
+    except (RuntimeError, TimeoutError) as error:
+        if rank is None:
+            raise
+        decode = rank_tracing_decoder or str
+        missing = [
+            decode(other)
+            for other in range(world_size)
+            if not store.check([f"{key_prefix}/arrived/{other}"])
+        ]
+        raise TimeoutError(
+            f"these ranks did not reach the barrier {key_prefix}: {', '.join(missing)}"
+        ) from error

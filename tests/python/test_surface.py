@@ -1,0 +1,206 @@
+"""Events, metrics, timers and helpers with torch's names, and the page that lists all names."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import multiprocessing
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elastic import ConfigError, StoreClient, StoreServer, events, metrics, timer
+from elastic.rendezvous.utils import parse_rendezvous_endpoint
+from elastic.utils import macros
+from elastic.utils.data import CyclingIterator
+from elastic.utils.distributed import get_free_port
+from elastic.utils.store import barrier, store_timeout, synchronize
+from launching import DEADLINE_S
+
+PAGE = Path(__file__).parents[2] / "docs" / "migrating-from-torchrun.md"
+
+
+def listed() -> list[tuple[str, str]]:
+    """Modules and names of the page's table of names."""
+    found = []
+    for line in PAGE.read_text().splitlines():
+        row = re.match(r"\| `(elastic[\w.]*)` \| ([^|]*) \|", line)
+        if row:
+            found += [(row[1], name) for name in re.findall(r"`(\w+)`", row[2])]
+    return found
+
+
+@pytest.mark.parametrize(("module", "name"), listed())
+def test_every_name_of_the_page_exists(module: str, name: str) -> None:
+    assert hasattr(importlib.import_module(module), name)
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["agent.server", "events", "metrics", "multiprocessing", "multiprocessing.errors",
+     "rendezvous", "timer", "utils"],
+)  # fmt: skip
+def test_every_name_that_torch_exports_is_on_the_page(module: str) -> None:
+    theirs = pytest.importorskip(f"torch.distributed.elastic.{module}")
+    page = PAGE.read_text()
+    exported = getattr(theirs, "__all__", None)
+    if exported is None:  # classes and functions of the package itself
+        home = f"torch.distributed.elastic.{module}"
+        exported = [
+            name for name, value in vars(theirs).items()
+            if not name.startswith("_") and str(getattr(value, "__module__", "")).startswith(home)
+        ]  # fmt: skip
+    missing = [name for name in exported if not re.search(rf"\b{name}\b", page)]
+    assert missing == []
+
+
+def test_events_survive_their_json_form() -> None:
+    event = events.Event("restart", events.EventSource.AGENT, 7, {"round": 2, "why": None})
+    assert events.Event.deserialize(str(event)) == event
+    moved = events.RdzvEvent("join", "job", "m", "host", 1, events.NodeState.INIT, rank=3)
+    assert events.RdzvEvent.deserialize(moved.serialize()) == moved
+
+
+class Lines(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def test_recorded_events_reach_the_handlers_of_their_destination() -> None:
+    lines = Lines()
+    for name in ("null", "dynamic_rendezvous"):
+        logging.getLogger(f"torchelastic-event-{name}").addHandler(lines)
+    try:
+        events.record(events.Event("start", events.EventSource.WORKER))
+        events.construct_and_record_rdzv_event("job", "joined", events.NodeState.RUNNING)
+    finally:
+        for name in ("null", "dynamic_rendezvous"):
+            logging.getLogger(f"torchelastic-event-{name}").removeHandler(lines)
+    first, second = map(json.loads, lines.lines)
+    assert (first["name"], first["source"]) == ("start", "WORKER")
+    assert second["name"] == (
+        "test_surface.py:test_recorded_events_reach_the_handlers_of_their_destination"
+    )
+    with pytest.raises(ConfigError, match="no event handler 'syslog'"):
+        events.record(events.Event("start", events.EventSource.WORKER), "syslog")
+
+
+class Values(metrics.MetricHandler):
+    def __init__(self) -> None:
+        self.values: list[tuple[str, str, int]] = []
+
+    def emit(self, metric_data: metrics.MetricData) -> None:
+        self.values.append(metric_data[1:])
+
+
+def test_metrics_go_to_the_handler_of_their_group() -> None:
+    mine, rest = Values(), Values()
+    metrics.configure(mine, "mine")
+    metrics.configure(rest)
+    try:
+        metrics.put_metric("steps", 3, "mine")
+        metrics.put_metric("other", 1)
+
+        @metrics.prof(group="mine")
+        def work(fails: bool) -> int:
+            if fails:
+                raise ValueError
+            return 5
+
+        assert work(False) == 5
+        with pytest.raises(ValueError):
+            work(True)
+    finally:
+        metrics.configure(metrics.NullMetricHandler())
+        metrics.configure(metrics.NullMetricHandler(), "mine")
+    assert rest.values == [("torchelastic", "other", 1)]
+    names = [name for _, name, _ in mine.values]
+    key = f"{test_metrics_go_to_the_handler_of_their_group.__name__}.<locals>.work"
+    assert names == [
+        "steps",
+        f"{key}.success",
+        f"{key}.duration.ms",
+        f"{key}.failure",
+        f"{key}.duration.ms",
+    ]
+
+
+def work_too_long(queue: Any) -> None:
+    timer.configure(timer.LocalTimerClient(queue))
+    with timer.expires(after=60):
+        pass
+    with timer.expires(after=0.1, scope="step"):
+        signal.pause()
+
+
+def test_a_worker_that_exceeds_its_timer_is_killed(caplog: pytest.LogCaptureFixture) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    queue = spawn.Queue()
+    server = timer.LocalTimerServer(queue, max_interval=0.05)
+    server.start()
+    worker = spawn.Process(target=work_too_long, args=(queue,))
+    worker.start()
+    worker.join(DEADLINE_S)
+    server.stop()
+    assert worker.exitcode == -signal.SIGKILL
+    assert "the timer of step expired" in caplog.text
+
+
+def test_a_timer_needs_a_client() -> None:
+    code = "from elastic import timer\nwith timer.expires(1): pass"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "RuntimeError: no timer client" in done.stderr
+
+
+def together(count: int, call: Callable[[int], Any]) -> list[Any]:
+    results: dict[int, Any] = {}
+    threads = [
+        threading.Thread(target=lambda rank=rank: results.update({rank: call(rank)}))
+        for rank in range(count)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    return [results[rank] for rank in range(count)]
+
+
+def test_ranks_exchange_values_over_a_store() -> None:
+    with StoreServer("127.0.0.1", 0) as server:
+
+        def call(rank: int) -> list[bytes]:
+            store = StoreClient(server.host, server.port)
+            return synchronize(store, b"%d" % rank, rank, 3, "exchange/")
+
+        assert together(3, call) == [[b"0", b"1", b"2"]] * 3
+        store = StoreClient(server.host, server.port, timeout=7)
+        with store_timeout(store, 2):
+            assert store.timeout == 2
+        assert store.timeout == 7
+        with pytest.raises(TimeoutError, match="did not reach the barrier late: host1"):
+            barrier(store, 2, "late", 0.05, rank=0, rank_tracing_decoder=lambda r: f"host{r}")
+
+
+def test_epochs_are_iterated_one_after_the_other() -> None:
+    made = CyclingIterator(3, lambda epoch: iter(range(epoch, epoch + 2)), start_epoch=1)
+    assert list(made) == [1, 2, 2, 3]
+
+
+def test_small_helpers() -> None:
+    assert macros.substitute(["--rank=${local_rank}", 3], "2") == ["--rank=2", "3"]
+    assert 0 < get_free_port() < 65536
+    assert parse_rendezvous_endpoint("", 1) == ("localhost", 1)
+    assert parse_rendezvous_endpoint("[::1]:29", 1) == ("::1", 29)
+    with pytest.raises(ConfigError):
+        parse_rendezvous_endpoint("host:99999", 1)
