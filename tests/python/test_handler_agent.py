@@ -26,7 +26,7 @@ from elastic.rendezvous import RendezvousParameters, rendezvous_handler_registry
 from launching import (
     DEADLINE_S,
     Job,
-    assert_all_gone,
+    assert_all_ended,
     clean_environment,
     free_endpoint,
     launched,
@@ -227,4 +227,4 @@ def test_stock_torchrun_meets_at_elastics_rendezvous() -> None:
     assert [node.returncode for node in nodes] == [0, 0], results
     printed = sorted(line for out, _ in results for line in out.splitlines())
     assert printed == [f"rank {rank} of 4: sum 6" for rank in range(4)]
-    assert_all_gone(environ)
+    assert_all_ended(environ)

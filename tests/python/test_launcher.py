@@ -21,7 +21,7 @@ from elastic import ConfigError
 from elastic.launcher import LaunchConfig, elastic_launch
 from elastic.launcher.api import LaunchError
 from elastic.multiprocessing import ChildFailedError, DefaultLogsSpecs, Std
-from launching import DEADLINE_S, assert_all_gone, clean_environment
+from launching import DEADLINE_S, assert_all_ended, clean_environment
 from rendezvous_nodes import free_port
 
 
@@ -201,7 +201,7 @@ def test_functions_of_main_are_launched_from_a_file_and_without_one(
         check=False,
     )
     assert (done.stdout, done.returncode) == ("{0: 9, 1: 10}\n", 0), done.stderr
-    assert_all_gone(environ)
+    assert_all_ended(environ)
 
 
 STOPPED = """
@@ -231,7 +231,7 @@ def test_a_signal_stops_the_functions_and_is_raised(tmp_path: Path) -> None:
         env=environ, capture_output=True, text=True, timeout=DEADLINE_S, check=False,
     )  # fmt: skip
     assert (done.stdout, done.returncode) == ("SIGTERM True\n", 0), done.stderr
-    assert_all_gone(environ)
+    assert_all_ended(environ)
 
 
 def test_record_passes_the_childs_error_to_the_parent(
@@ -245,6 +245,18 @@ def test_record_passes_the_childs_error_to_the_parent(
         record(elastic_launch(config(), launch_functions.fail_on_rank_1))("why")
     message = json.loads(path.read_text())["message"]
     assert (message["message"], message["errorCode"]) == ("ValueError: why", 1)
+
+
+def test_record_writes_nothing_for_a_child_without_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from elastic.multiprocessing.errors import record
+
+    path = tmp_path / "mine.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(path))
+    with pytest.raises(ChildFailedError, match=r"exitcode  : -9 \(SIGKILL\) \(pid: "):
+        record(elastic_launch(config(1), "/bin/sh"))("-c", "kill -KILL $$")
+    assert not path.exists()
 
 
 def test_importing_elastic_loads_none_of_it() -> None:

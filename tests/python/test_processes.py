@@ -150,6 +150,10 @@ def test_one_value_becomes_a_map() -> None:
 def test_a_failure_is_made_as_in_torch(tmp_path: Path) -> None:
     failure = ProcessFailure(0, 7, -15, str(tmp_path / "none"))
     assert failure.signal_name() == "SIGTERM"
-    assert failure.message == "process 7 was killed by signal 15 (SIGTERM)"
+    assert failure.message == "Signal 15 (SIGTERM) received by PID 7"
+    assert failure.error_file == "<N/A>"
+    (tmp_path / "old").write_text('{"message": "bad", "timestamp": "10"}')
+    old = ProcessFailure(0, 7, 1, str(tmp_path / "old"))
+    assert (old.message, old.timestamp, old.error_file) == ("bad", 10, str(tmp_path / "old"))
     (tmp_path / "half").write_text('{"message": ')
     assert ProcessFailure(0, 7, 1, str(tmp_path / "half")).message == "process 7 exited with code 1"

@@ -88,7 +88,7 @@ def get_elapsed_time_ms(start_time_in_seconds: float) -> int:
     return int((time.time() - start_time_in_seconds) * 1000)
 
 
-def _metric_name(function: Callable[..., Any]) -> str:
+def _get_metric_name(function: Callable[..., Any]) -> str:
     name = function.__qualname__
     return name if "." in name else f"{function.__module__.rpartition('.')[2]}.{name}"
 
@@ -97,7 +97,7 @@ def prof(fn: Callable[_P, _T] | None = None, group: str = DEFAULT_GROUP) -> Any:
     """Decorates a function: its name with ``.success`` or ``.failure``, and ``.duration.ms``."""
 
     def wrap(function: Callable[_P, _T]) -> Callable[_P, _T]:
-        key = _metric_name(function)
+        key = _get_metric_name(function)
 
         @functools.wraps(function)
         def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _T:

@@ -58,35 +58,40 @@ def _write(
 
 
 class TailLog:
-    """Follows the files of all ranks. Made with no files it does nothing."""
+    """Follows the files of all ranks. ``dst`` is a stream, or the path of a file that is made."""
 
     def __init__(
         self,
         name: str,
         log_files: Mapping[int, str],
-        dst: TextIO,
+        dst: TextIO | str,
         log_line_prefixes: Mapping[int, str] | None = None,
         interval_sec: float = 0.1,
         log_line_filter: Callable[[str], bool] | None = None,
     ) -> None:
         self._name = name
         self._log_files = dict(log_files)
-        self._dst = dst
+        self._own: TextIO | None = None
+        if isinstance(dst, str):
+            self._own = dst = open(dst, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
+        self._dst: TextIO = dst
         self._prefixes = log_line_prefixes or {}
         self._interval_sec = interval_sec
         self._filter = log_line_filter
         self._finished = {rank: Event() for rank in log_files}
         self._followers: list[Future[None]] = []
-        self._pool: ThreadPoolExecutor | None = None
+        self._threadpool: ThreadPoolExecutor | None = None
         if log_files:
-            self._pool = ThreadPoolExecutor(len(log_files), f"TailLog-{name}")
+            self._threadpool = ThreadPoolExecutor(len(log_files), f"TailLog-{name}")
+        self._has_stopped = False
 
     def start(self) -> TailLog:
-        for rank, path in self._log_files.items() if self._pool else ():
+        if self._threadpool is None:
+            return self
+        for rank, path in self._log_files.items():
             header = self._prefixes.get(rank, f"[{self._name}{rank}]:")
-            assert self._pool is not None
             self._followers.append(
-                self._pool.submit(
+                self._threadpool.submit(
                     tail_logfile,
                     header,
                     path,
@@ -107,8 +112,11 @@ class TailLog:
             if error is not None:
                 logger.error("cannot copy the output of %s: %s", self._name, error)
         self._followers.clear()
-        if self._pool is not None:
-            self._pool.shutdown()
+        if self._threadpool is not None:
+            self._threadpool.shutdown()
+        if self._own is not None:
+            self._own.close()
+        self._has_stopped = True
 
     def stopped(self) -> bool:
-        return self._pool is not None and all(e.is_set() for e in self._finished.values())
+        return self._has_stopped

@@ -77,9 +77,16 @@ class TimerServer(ABC):
         for worker_id, timers in self.get_expired_timers(time.time()).items():
             scopes = ", ".join(timer.scope_id for timer in timers)
             logger.warning("killing worker %s: the timer of %s expired", worker_id, scopes)
-            if self._reap_worker(worker_id):
+            if self._try_to_reap(worker_id):
                 killed.add(worker_id)
         self.clear_timers(killed)
+
+    def _try_to_reap(self, worker_id: Any) -> bool:
+        try:
+            return self._reap_worker(worker_id)
+        except (OSError, RuntimeError, ValueError) as error:
+            logger.error("cannot kill worker %s, its timers are dropped: %s", worker_id, error)
+            return True
 
     def _watchdog_loop(self) -> None:
         while not self._stop_signaled.is_set():
@@ -105,9 +112,9 @@ class TimerServer(ABC):
 _clients: list[TimerClient] = []
 
 
-def configure(timer_client: TimerClient) -> None:
-    """Sets the client that ``expires`` uses in this process."""
-    _clients[:] = [timer_client]
+def configure(timer_client: TimerClient | None) -> None:
+    """Sets the client that ``expires`` uses in this process; None: no client."""
+    _clients[:] = [] if timer_client is None else [timer_client]
 
 
 @contextmanager

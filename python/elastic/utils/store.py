@@ -29,10 +29,20 @@ def store_timeout(store: Any, timeout: float) -> Iterator[None]:
 
 
 def get_all(store: Any, rank: int, prefix: str, world_size: int) -> list[bytes]:
-    """The values of ``prefix0`` to ``prefixN-1``; returns when every rank has them."""
+    """The values of ``prefix0`` to ``prefixN-1``. Rank 0 returns when every rank has them."""
     values = list(store.multi_get([f"{prefix}{other}" for other in range(world_size)]))
-    barrier(store, world_size, f"{prefix}/finished")
+    last = _arrive(store, world_size, f"{prefix}/finished")
+    if rank == 0:  # it may host the store
+        store.wait([last])
     return values
+
+
+def _arrive(store: Any, world_size: int, key_prefix: str) -> str:
+    """Counts this rank; returns the key that the last one sets."""
+    last = f"{key_prefix}/last_member"
+    if store.add(f"{key_prefix}/num_members", 1) == world_size:
+        store.set(last, "<val_ignored>")
+    return last
 
 
 def synchronize(
@@ -62,22 +72,22 @@ def barrier(
 
     With ``rank`` a timeout names the ranks that did not arrive, through ``rank_tracing_decoder``.
     """
-    last = f"{key_prefix}/last_member"
-    if rank is not None:
-        store.set(f"{key_prefix}/arrived/{rank}", "1")
-    if store.add(f"{key_prefix}/num_members", 1) == world_size:
-        store.set(last, "<val_ignored>")
-    try:
-        store.wait([last], timedelta(seconds=barrier_timeout))
-    except (RuntimeError, TimeoutError) as error:
-        if rank is None:
-            raise
-        decode = rank_tracing_decoder or str
-        missing = [
-            decode(other)
-            for other in range(world_size)
-            if not store.check([f"{key_prefix}/arrived/{other}"])
-        ]
-        raise TimeoutError(
-            f"these ranks did not reach the barrier {key_prefix}: {', '.join(missing)}"
-        ) from error
+    with store_timeout(store, barrier_timeout):
+        if rank is not None:
+            store.set(f"{key_prefix}{rank}/TRACE", "<val_ignored>")
+        last = _arrive(store, world_size, key_prefix)
+        try:
+            store.wait([last])
+        except (RuntimeError, TimeoutError) as error:
+            if rank is None:
+                raise
+            decode = rank_tracing_decoder or str
+            missing = [
+                str(decode(other))
+                for other in range(world_size)
+                if not store.check([f"{key_prefix}{other}/TRACE"])
+            ]
+            raise type(error)(
+                f"{error}: not all ranks reached the barrier {key_prefix}: "
+                f"missing_ranks=[{', '.join(missing)}]"
+            ) from error

@@ -58,7 +58,7 @@ class ChildFailedError(Exception):
 def _block(rank: int, failure: ProcessFailure) -> list[str]:
     ending = f"{failure.exitcode} (pid: {failure.pid})"
     if failure.exitcode < 0:
-        ending += f" {failure.signal_name()}"
+        ending = f"{failure.exitcode} ({failure.signal_name()}) (pid: {failure.pid})"
     text = failure.traceback or failure.message or "\n".join(failure.stderr_tail)
     facts = {
         "time": failure.timestamp_isoformat(),
@@ -67,9 +67,9 @@ def _block(rank: int, failure: ProcessFailure) -> list[str]:
         "exitcode": ending,
         "error_file": failure.error_file,
     }
-    lines = [f"  {name:<11}: {fact}" for name, fact in facts.items() if fact]
+    lines = [f"  {name:<10}: {fact}" for name, fact in facts.items() if fact]
     if text:
-        lines += ["  traceback  :", *(f"    {line}" for line in text.rstrip().split("\n"))]
+        lines += ["  traceback :", *(f"    {line}" for line in text.rstrip().split("\n"))]
     return lines
 
 
@@ -97,7 +97,7 @@ def record(
             path = _environment.get(ERROR_FILE_VARIABLE)
             if os.path.isfile(failure.error_file):
                 handler.dump_error_file(failure.error_file, failure.exitcode)
-            elif path:
+            elif path and failure.error_file_data:
                 pass_on(failure, path)
             raise
         except Exception as error:

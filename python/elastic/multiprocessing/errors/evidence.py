@@ -50,19 +50,28 @@ class ProcessFailure(_Evidence):
         cls, local_rank: int, pid: int, exitcode: int, error_file: str = ""
     ) -> ProcessFailure:
         how = f"exited with code {exitcode}"
+        message = f"process {pid} {how}"
         if exitcode < 0:
-            how = f"killed by signal {-exitcode} ({_signal_name(-exitcode)})"
-        known = _Evidence(
-            rank=local_rank,
-            local_rank=local_rank,
-            pid=pid,
-            exitcode=exitcode,
-            shell_code=128 - exitcode if exitcode < 0 else exitcode,
-            how=how,
-            timestamp=time.time(),
-            message=f"process {pid} was {how}" if exitcode < 0 else f"process {pid} {how}",
+            name = _signal_name(-exitcode)
+            how = f"killed by signal {-exitcode} ({name})"
+            message = f"Signal {-exitcode} ({name}) received by PID {pid}"
+        known = cls._make(
+            _Evidence(
+                rank=local_rank,
+                local_rank=local_rank,
+                pid=pid,
+                exitcode=exitcode,
+                shell_code=128 - exitcode if exitcode < 0 else exitcode,
+                how=how,
+                timestamp=int(time.time()),
+                message=message,
+            )
         )
-        return _with_error_file(cls._make(known), error_file)
+        found = _with_error_file(known, error_file)
+        if not found.error_file:
+            return found._replace(error_file="<N/A>")
+        stamp = _error_fields(found.error_file_data or {})[2]
+        return found if stamp is None else found._replace(timestamp=int(stamp))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self)._make, (tuple(self),)

@@ -1,0 +1,128 @@
+"""Runs torch's own tests of torch elastic against elastic, with the import paths replaced.
+
+::
+
+    python tests/torch_suite/run.py --pytorch CHECKOUT [--keep DIR] [NAME ...]
+
+CHECKOUT is a PyTorch source tree of the version of torch that is installed. Its test files are
+copied to a temporary directory, where only the names of modules are changed. NAME selects test
+files by a part of their path. The result is one line for each file and one for each test that
+failed; tests in ``EXPECTED`` are listed with the reason for which they cannot pass.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+FOLDERS = ("test/distributed/elastic", "test/distributed/launcher")
+
+RENAMED = (
+    (re.compile(r"\btorch\.distributed\.elastic\b"), "elastic"),
+    (re.compile(r"\btorch\.distributed\.launcher\b"), "elastic.launcher"),
+    (re.compile(r"\btorch\.distributed\.run\b"), "elastic.run"),
+    (re.compile(r"\bfrom torch\.distributed import run\b"), "from elastic import run"),
+)
+
+# Parts of test names, with the reason for which elastic behaves in another way.
+EXPECTED = {
+    "test_failure_incorrect_reply_file": "an unreadable error file does not hide the failure",
+    "test_process_failure_no_error_file": "the message is a sentence of elastic's own",
+    "test_format_msg_enriches_root_signal_failure": "there is no handler to replace at build time",
+    "etcd_rendezvous_test": "etcd's v2 interface has been removed",
+    "etcd_server_test": "etcd's v2 interface has been removed",
+    "file_based_local_timer_test": "timers over a named pipe are not available yet",
+    "dynamic_rendezvous_test": "the decisions are native, and their Python classes do not exist",
+    "test_barrier_timeout_rank_tracing": "every rank names the missing ones, not rank 0 alone",
+    "test_barrier_timeout_operations": "the order of operations on a simulated store",
+    "elastic_distributed_sampler": "torch's own sampler works in workers",
+}
+
+
+def convert(text: str) -> str:
+    for pattern, ours in RENAMED:
+        text = pattern.sub(ours, text)
+    return text
+
+
+def copy(checkout: Path, target: Path, names: list[str]) -> list[Path]:
+    """Copies all files of the folders, and returns the test files that were selected."""
+    tests = []
+    for folder in FOLDERS:
+        for path in sorted((checkout / folder).rglob("*")):
+            if not path.is_file() or "__pycache__" in path.parts:
+                continue
+            copied = target / path.relative_to(checkout / "test")
+            copied.parent.mkdir(parents=True, exist_ok=True)
+            if path.suffix == ".py":
+                copied.write_text(convert(path.read_text()))
+            else:
+                shutil.copy(path, copied)
+            is_test = path.name.endswith("_test.py") or path.name.startswith("test_")
+            wanted = not names or any(name in str(path) for name in names)
+            if path.suffix == ".py" and is_test and "bin" not in path.parts and wanted:
+                tests.append(copied)
+    return tests
+
+
+def expected(test: str) -> str:
+    return next((reason for part, reason in EXPECTED.items() if part in test), "")
+
+
+def run(test: Path, root: Path, timeout: float) -> list[str]:
+    """Runs one file in a process of its own; returns the failures that were not expected."""
+    report = test.with_suffix(".xml")
+    command = [sys.executable, "-m", "pytest", "-q", "--import-mode=importlib",
+               f"--rootdir={root}", f"--junitxml={report}", str(test)]  # fmt: skip
+    name = str(test.relative_to(root))
+    try:
+        done = subprocess.run(
+            command, cwd=root, capture_output=True, text=True, timeout=timeout, check=False
+        )
+    except subprocess.TimeoutExpired:
+        print(f"{name}: no end after {timeout:g} s  {expected(name)}")
+        return [] if expected(name) else [name]
+    if not report.exists():
+        print(f"{name}: did not run: {done.stdout[-500:]}{done.stderr[-500:]}")
+        return [name]
+    failures, count = [], 0
+    for case in ElementTree.parse(report).iter("testcase"):
+        count += 1
+        wrong = case.find("failure") if case.find("failure") is not None else case.find("error")
+        if wrong is None:
+            continue
+        title = f"{name}::{case.get('name')}"
+        reason = expected(title)
+        message = (wrong.get("message") or "").splitlines()
+        print(f"  {title}: {reason or (message[0] if message else 'failed')}")
+        if not reason:
+            failures.append(title)
+    print(f"{name}: {count} tests, {len(failures)} failed")
+    return failures
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--pytorch", type=Path, required=True, help="a PyTorch source tree")
+    parser.add_argument("--keep", type=Path, help="copy the files here, and leave them")
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds for each file")
+    parser.add_argument("names", nargs="*", help="parts of the paths of test files")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="torch_suite_") as temporary:
+        root = args.keep or Path(temporary)
+        tests = copy(args.pytorch, root, args.names)
+        if not tests:
+            parser.error(f"{args.pytorch} has no test files in {' or '.join(FOLDERS)}")
+        failures = [failure for test in tests for failure in run(test, root, args.timeout)]
+    print(f"{len(tests)} files, {len(failures)} unexpected failures")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
