@@ -21,9 +21,10 @@ constexpr std::pair<const char*, SimMode> kModes[] = {{"standalone", SimMode::kS
                                                       {"shared", SimMode::kShared},
                                                       {"stored", SimMode::kStored}};
 
+// The runs that are more than a mode.
 constexpr const char* kCrashPoints = "crash-points";
-
-const char* name_of(SimMode mode) { return kModes[static_cast<int>(mode)].first; }
+constexpr const char* kTwoJobs = "two-jobs";
+constexpr const char* kTimingsSuffix = "+timings";
 
 SimMode mode_named(const std::string& name) {
   for (const auto& [known, mode] : kModes) {
@@ -41,10 +42,14 @@ bool is_good(const SimReport& report, const std::string& name, std::uint64_t see
   return false;
 }
 
-bool run_seed(SimMode mode, std::uint64_t seed, std::uint64_t* rounds) {
-  const SimReport report = simulate(mode, seed, false);
-  *rounds += report.rounds;
-  return is_good(report, name_of(mode), seed);
+// `name` is a mode, with kTimingsSuffix if timings differ between nodes, or one of the others.
+SimReport run(const std::string& name, std::uint64_t seed, bool with_trace) {
+  if (name == kCrashPoints) return simulate_crash_points(seed, with_trace);
+  if (name == kTwoJobs) return simulate_two_jobs(seed, with_trace);
+  const std::size_t suffix = name.find(kTimingsSuffix);
+  const bool is_equal = suffix == std::string::npos;
+  return simulate(mode_named(name.substr(0, suffix)),
+                  is_equal ? SimTimings::kEqual : SimTimings::kPerNode, seed, with_trace);
 }
 
 std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
@@ -52,46 +57,65 @@ std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
   return text == nullptr ? otherwise : std::stoull(text);
 }
 
-// A sweep of other seeds: ELASTIC_SIM_FIRST=… ELASTIC_SIM_COUNT=…
-void sweep(SimMode mode, std::uint64_t count) {
+struct Totals {
+  std::uint64_t runs = 0;
+  std::uint64_t rounds = 0;
+  std::uint64_t crashes = 0;
+  std::uint64_t leaves = 0;
+};
+
+// Other seeds: ELASTIC_SIM_FIRST=… ELASTIC_SIM_COUNT=…
+Totals sweep(const std::string& name, std::uint64_t count) {
   const std::uint64_t first = number_from("ELASTIC_SIM_FIRST", 1);
   count = number_from("ELASTIC_SIM_COUNT", count);
-  std::uint64_t rounds = 0;
+  Totals totals;
   int failed = 0;
   for (std::uint64_t seed = first; seed < first + count && failed < 5; ++seed) {
-    if (!run_seed(mode, seed, &rounds)) ++failed;
+    const SimReport report = run(name, seed, false);
+    ++totals.runs;
+    totals.rounds += report.rounds;
+    totals.crashes += report.crashes;
+    totals.leaves += report.leaves;
+    if (!is_good(report, name, seed)) ++failed;
   }
-  if (failed == 0) {
-    EXPECT_GT(rounds, 2 * count) << "the faults leave the job time to form rounds";
-  }
+  return totals;
+}
+
+void sweep_faults(const std::string& name, std::uint64_t count) {
+  const Totals totals = sweep(name, count);
+  if (testing::Test::HasFailure()) return;
+  EXPECT_GT(totals.rounds, 2 * totals.runs) << "the faults leave the job time to form rounds";
 }
 
 TEST(RendezvousSim, KeepsItsInvariantsWithASeparateCoordinator) {
-  sweep(SimMode::kStandalone, 1000);
+  sweep_faults("standalone", 1000);
 }
-TEST(RendezvousSim, KeepsItsInvariantsWithTheCoordinatorInAnAgent) { sweep(SimMode::kHosted, 500); }
-TEST(RendezvousSim, KeepsItsInvariantsOverASharedState) { sweep(SimMode::kShared, 150); }
+TEST(RendezvousSim, KeepsItsInvariantsWithTheCoordinatorInAnAgent) { sweep_faults("hosted", 500); }
+TEST(RendezvousSim, KeepsItsInvariantsOverASharedState) { sweep_faults("shared", 150); }
 
-TEST(RendezvousSim, KeepsItsPromisesWithAStoredState) { sweep(SimMode::kStored, 300); }
+TEST(RendezvousSim, KeepsItsPromisesWithAStoredState) { sweep_faults("stored", 300); }
+
+TEST(RendezvousSim, KeepsItsInvariantsIfTimingsDifferBetweenNodes) {
+  for (const char* mode : {"standalone", "hosted", "stored"}) {
+    sweep_faults(std::string(mode) + kTimingsSuffix, 100);
+  }
+}
+
+TEST(RendezvousSim, KeepsTheInvariantsOfEachOfTwoJobsAtOneEndpoint) {
+  const Totals totals = sweep(kTwoJobs, 150);
+  if (HasFailure()) return;
+  EXPECT_GT(totals.rounds, totals.runs);
+  EXPECT_GT(totals.leaves, totals.runs / 2) << "hosts end while the other job runs";
+}
 
 TEST(RendezvousSim, LosesNoLiveNodeWhenTheCoordinatorContinuesFromAnOldState) {
-  const std::uint64_t first = number_from("ELASTIC_SIM_FIRST", 1);
-  const std::uint64_t count = number_from("ELASTIC_SIM_COUNT", 250);
-  std::uint64_t crashes = 0;
-  int failed = 0;
-  for (std::uint64_t seed = first; seed < first + count && failed < 5; ++seed) {
-    const SimReport report = simulate_crash_points(seed, false);
-    crashes += report.crashes;
-    if (!is_good(report, kCrashPoints, seed)) ++failed;
-  }
-  if (failed == 0) {
-    EXPECT_GT(crashes, 4 * count);
-  }
+  const Totals totals = sweep(kCrashPoints, 250);
+  if (HasFailure()) return;
+  EXPECT_GT(totals.crashes, 4 * totals.runs);
 }
 
 TEST(RendezvousSim, RegressionSeedsPass) {
   std::ifstream file(ELASTIC_SIM_SEEDS);
-  std::uint64_t rounds = 0;
   int seeds = 0;
   for (std::string line; std::getline(file, line);) {
     if (line.empty() || line.front() == '#') continue;
@@ -99,16 +123,17 @@ TEST(RendezvousSim, RegressionSeedsPass) {
     std::string mode;
     std::uint64_t seed = 0;
     ASSERT_TRUE(words >> mode >> seed) << line;
-    run_seed(mode_named(mode), seed, &rounds);
+    is_good(run(mode, seed, false), mode, seed);
     ++seeds;
   }
   EXPECT_GT(seeds, 0);
 }
 
 TEST(RendezvousSim, SameSeedGivesTheSameRun) {
-  for (const auto& [name, mode] : kModes) {
-    const SimReport once = simulate(mode, 7, true);
-    EXPECT_EQ(once.trace, simulate(mode, 7, true).trace) << name;
+  for (const char* name :
+       {"standalone", "hosted", "shared", "stored", "stored+timings", kCrashPoints, kTwoJobs}) {
+    const SimReport once = run(name, 7, true);
+    EXPECT_EQ(once.trace, run(name, 7, true).trace) << name;
     EXPECT_FALSE(once.trace.empty());
   }
 }
@@ -120,8 +145,7 @@ TEST(RendezvousSim, Replay) {
   const std::size_t colon = text.find(':');
   const std::string mode = text.substr(0, colon);
   const std::uint64_t seed = std::stoull(text.substr(colon + 1));
-  const SimReport report = mode == kCrashPoints ? simulate_crash_points(seed, true)
-                                                : simulate(mode_named(mode), seed, true);
+  const SimReport report = run(mode, seed, true);
   for (const std::string& line : report.trace) std::cout << line << "\n";
   for (const std::string& violation : report.violations) ADD_FAILURE() << violation;
 }

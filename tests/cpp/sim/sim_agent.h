@@ -69,7 +69,9 @@ class SimAgent {
   std::optional<JobResult> result() const { return result_; }
   int evictions() const { return evictions_; }
   const std::string& fate() const { return fate_; }
-  const std::string& fault() const { return fault_; }
+  const std::string& fault() const {
+    return session_ != nullptr && fault_.empty() ? session_->fault() : fault_;
+  }
 
  private:
   void send(const NodeStatement& statement);

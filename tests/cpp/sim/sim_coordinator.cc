@@ -1,9 +1,12 @@
 #include "sim/sim_coordinator.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace elastic::test {
 namespace {
+
+constexpr int kRoundTripsToResume = 6;
 
 NodeId addressee(const RendezvousAction& action) {
   return std::visit([](const auto& one) { return one.to; }, action);
@@ -12,26 +15,38 @@ NodeId addressee(const RendezvousAction& action) {
 }  // namespace
 
 void SimCoordinator::start() {
-  if (machine_) return;
+  if (is_up_) return;
+  is_up_ = true;
+  started_at_ = clock_->now();
   const bool has_state = !stored_.empty();
   note_(lives_ == 0 ? "coordinator starts"
-        : has_state ? "coordinator comes back with its stored state"
-                    : "coordinator comes back, empty");
+        : has_state ? "coordinator is restarted with its stored state"
+                    : "coordinator is restarted without state");
   if (lives_++ > 0) checker_.machine_restarted();
-  machine_.emplace(settings_, clock_->now());
   delay_now_ = dice_->between(Duration(1), 2 * std::max(store_delay_, Duration(1)));
-  if (has_state) {
-    const Status restored = machine_->restore(stored_, clock_->now());
-    if (!restored.ok()) fault_ = std::string(restored.message());
-    note_(machine_->describe(clock_->now()));
-  }
+  if (!has_state) return;
+  machine_.emplace(stored_settings_, clock_->now());
+  const Status restored = machine_->restore(stored_, clock_->now());
+  if (!restored.ok()) fault_ = std::string(restored.message());
+  note_(machine_->describe(clock_->now()));
   watch_deadline();
 }
 
+void SimCoordinator::leave(const std::string& reason) {
+  if (!is_up_) return;
+  for (const auto& [id, session] : sessions_) {
+    session.link->send(Side::kServer, SimLink::Leaving{reason});
+  }
+  crash(false);
+}
+
 void SimCoordinator::crash(bool is_host_dead) {
-  if (!machine_) return;
-  note_(is_host_dead ? "the coordinator's host dies" : "coordinator is killed");
+  if (!is_up_) return;
+  note_(is_host_dead ? "the coordinator's host dies" : "coordinator ends");
+  is_up_ = false;
   ++era_;
+  ++alarm_;
+  alarm_at_ = Instant::max();
   machine_.reset();
   is_storing_ = false;
   is_stalled_ = false;
@@ -44,7 +59,7 @@ void SimCoordinator::crash(bool is_host_dead) {
 }
 
 void SimCoordinator::stall() {
-  if (!machine_ || is_stalled_) return;
+  if (!is_up_ || is_stalled_) return;
   note_("coordinator stands still");
   is_stalled_ = true;
   stalled_at_ = clock_->now();
@@ -55,17 +70,17 @@ void SimCoordinator::unstall() {
   note_("coordinator goes on");
   is_stalled_ = false;
   time_stalled_ += clock_->now() - stalled_at_;
-  step(rdzv::ClockGap{clock_->now() - stalled_at_});
+  if (machine_) step(rdzv::ClockGap{clock_->now() - stalled_at_});
   while (!unread_.empty()) {
     const auto what = std::move(unread_.front());
     unread_.pop_front();
     what();
   }
-  step(rdzv::Tick{});
+  if (machine_) step(rdzv::Tick{});
 }
 
 std::shared_ptr<SimLink> SimCoordinator::connect(SimAgent* agent) {
-  if (!machine_ || !agent->path()->is_open()) return nullptr;
+  if (!is_up_ || !agent->path()->is_open()) return nullptr;
   auto link = std::make_shared<SimLink>(clock_, dice_, agent->path());
   links_.push_back(link);
   const std::uint64_t era = era_;
@@ -103,7 +118,7 @@ void SimCoordinator::receive(const std::shared_ptr<SimLink>& link,
   if (const auto* hello = std::get_if<SimLink::Hello>(&message)) {
     Session& session = sessions_[hello->node];
     if (session.link != nullptr) session.link->close(Side::kServer);  // no loss: its node is here
-    session = {link, false};
+    session = {link};
     link->send(Side::kServer, SimLink::HelloReply{era_, clock_->now()});
     return;
   }
@@ -114,13 +129,31 @@ void SimCoordinator::receive(const std::shared_ptr<SimLink>& link,
     if (session->second.has_joined) step(rdzv::Heartbeat{session->first});
     return;
   }
-  const auto& event = std::get<RendezvousEvent>(message);
-  if (std::holds_alternative<rdzv::Join>(event) || std::holds_alternative<rdzv::Resume>(event)) {
-    session->second.has_joined = true;
+  serve(session->first, std::get<RendezvousEvent>(message));
+}
+
+void SimCoordinator::serve(const NodeId& id, const RendezvousEvent& event) {
+  const auto* join = std::get_if<rdzv::Join>(&event);
+  const auto* resume = std::get_if<rdzv::Resume>(&event);
+  if (join != nullptr || resume != nullptr) {
+    sessions_[id].has_joined = true;
+    if (!machine_) {
+      const Duration hold = std::max(started_at_ + kStartHold - clock_->now(), Duration(0));
+      machine_.emplace(join != nullptr ? join->settings : resume->settings, clock_->now(), hold);
+    }
   } else if (std::holds_alternative<rdzv::Leave>(event)) {
-    session->second.has_joined = false;
+    sessions_[id].has_joined = false;
   }
+  if (!machine_) return;
   step(event);
+  if (has_timings_ && (join != nullptr || resume != nullptr)) send_timings(id);
+}
+
+void SimCoordinator::send_timings(const NodeId& id) {
+  Session& session = sessions_[id];
+  const std::uint32_t current = machine_->record().generation;
+  if (std::exchange(session.timings_of, current) == current) return;
+  session.link->send(Side::kServer, SimLink::Timings{machine_->settings()});
 }
 
 SimCoordinator::Sessions::iterator SimCoordinator::session_of(
@@ -135,7 +168,10 @@ void SimCoordinator::closed(const std::shared_ptr<SimLink>& link) {
   if (session == sessions_.end()) return;
   const NodeId id = session->first;
   sessions_.erase(session);
-  step(rdzv::SessionLost{id});
+  // Like the real coordinator, it gives a slow path more than a short reconnect_grace.
+  const Duration least_grace =
+      has_timings_ ? kRoundTripsToResume * link->longest_round_trip() : Duration(0);
+  if (machine_) step(rdzv::SessionLost{id, least_grace});
 }
 
 void SimCoordinator::step(const RendezvousEvent& event) {
@@ -144,6 +180,7 @@ void SimCoordinator::step(const RendezvousEvent& event) {
   const bool was_closed = machine_->phase() == RendezvousPhase::kClosed;
   checker_.step(&*machine_, event, clock_->now(), &actions);
   record_rounds();
+  newest_generation_ = std::max(newest_generation_, machine_->record().generation);
   if (!was_closed && machine_->phase() == RendezvousPhase::kClosed) {
     note_("job is closed: " + machine_->result()->message);
   }
@@ -163,6 +200,7 @@ void SimCoordinator::store_later() {
     if (era != era_) return;
     is_storing_ = false;
     stored_ = machine_->encode();
+    stored_settings_ = machine_->settings();
   });
 }
 
@@ -182,12 +220,10 @@ void SimCoordinator::watch_deadline() {
   const auto next = machine_->next_deadline();
   if (!next || (alarm_at_ > clock_->now() && *next >= alarm_at_)) return;
   alarm_at_ = *next;
-  const std::uint64_t alarm = ++alarm_;
-  const std::uint64_t era = era_;
-  clock_->at(*next, [this, alarm, era] {
+  clock_->at(*next, [this, alarm = ++alarm_] {
     if (alarm != alarm_) return;
     alarm_at_ = Instant::max();
-    if (era != era_ || !machine_ || is_stalled_) return;
+    if (is_stalled_) return;
     // A loop that wakes early looks again at the true deadline.
     const auto due = machine_->next_deadline();
     if (due && *due <= clock_->now()) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <variant>
 
 #include "elastic/rendezvous.h"
@@ -57,8 +58,16 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
     Instant sent;
     Instant time;
   };
+  // The timings of the job, which replace those of the node.
+  struct Timings {
+    JobSettings settings;
+  };
+  // The coordinator ends although this job has not ended.
+  struct Leaving {
+    std::string reason;
+  };
   using Message = std::variant<RendezvousEvent, RendezvousAction, Fin, Question, Answer, Hello,
-                               HelloReply, SendHeartbeat, BeatReply>;
+                               HelloReply, SendHeartbeat, BeatReply, Timings, Leaving>;
 
   SimLink(SimClock* clock, Dice* dice, std::shared_ptr<SimPath> path);
   ~SimLink();
@@ -75,6 +84,7 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
   // How long something this side sent has not been acknowledged: not delivered, or the
   // acknowledgement cannot come back.
   Duration unacknowledged(Side from) const;
+  Duration longest_round_trip() const { return 2 * path_->delay_max; }
   bool is_closed(Side side) const { return is_closed_[static_cast<int>(side)]; }
 
   // Called on delivery, at each side.

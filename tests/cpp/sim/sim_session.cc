@@ -11,9 +11,7 @@ constexpr Duration kDrainLimit = 10s;
 }  // namespace
 
 SimSession::SimSession(const JobSettings& settings, Host host)
-    : user_timeout_(settings.node_timeout),
-      host_(std::move(host)),
-      machine_(settings, {"coordinator:29400"}, host_.seed) {}
+    : host_(std::move(host)), machine_(settings, {"coordinator:29400"}, host_.seed) {}
 
 void SimSession::begin() {
   std::vector<Machine::Action> actions;
@@ -75,6 +73,9 @@ void SimSession::execute(const Machine::Action& action) {
     host_.log_progress(noted->message);
   } else if (const auto* lost = std::get_if<Machine::Lost>(&action)) {
     host_.log_progress(lost->message);
+    if (lost->message.find(leaving_) == std::string::npos) {
+      fault_ = "lost the coordinator without its reason (" + leaving_ + "): " + lost->message;
+    }
     host_.lost();
   }
 }
@@ -136,9 +137,15 @@ void SimSession::closed(const char* why) {
 
 void SimSession::receive(const SimLink::Message& message) {
   if (const auto* hello = std::get_if<SimLink::HelloReply>(&message)) {
+    leaving_.clear();
     feed(Machine::HelloReceived{hello->incarnation, hello->time});
   } else if (const auto* reply = std::get_if<SimLink::BeatReply>(&message)) {
     feed(Machine::HeartbeatAcknowledged{reply->sent, reply->time});
+  } else if (const auto* timings = std::get_if<SimLink::Timings>(&message)) {
+    feed(Machine::TimingsReceived{timings->settings});
+  } else if (const auto* leaving = std::get_if<SimLink::Leaving>(&message)) {
+    leaving_ = leaving->reason;
+    feed(Machine::CoordinatorLeaves{leaving->reason});
   } else if (const auto* action = std::get_if<RendezvousAction>(&message)) {
     feed(Machine::Received{*action});
   }
@@ -154,7 +161,7 @@ void SimSession::watch_deadline() {
 }
 
 void SimSession::tick() {
-  if (link_ != nullptr && link_->unacknowledged(Side::kAgent) > user_timeout_) {
+  if (link_ != nullptr && link_->unacknowledged(Side::kAgent) > machine_.settings().node_timeout) {
     link_->close(Side::kAgent);
     closed("timed out");
   }

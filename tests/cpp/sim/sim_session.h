@@ -39,6 +39,7 @@ class SimSession {
   // The agent is gone. Nobody is told of it if its host is.
   void end(bool is_host_dead);
   std::shared_ptr<SimLink> link() const { return link_; }
+  const std::string& fault() const { return fault_; }
 
  private:
   using Machine = core::SessionMachine;
@@ -54,7 +55,6 @@ class SimSession {
   void tick();
   void finish_drain();
 
-  const Duration user_timeout_;
   Host host_;
   Machine machine_;
   std::shared_ptr<SimLink> link_;
@@ -62,6 +62,8 @@ class SimSession {
   std::uint64_t attempts_ = 0;        // older callbacks are void
   std::uint64_t alarms_ = 0;
   std::function<void()> on_drained_;
+  std::string leaving_;  // the reason that the last coordinator sent before it ended
+  std::string fault_;
 };
 
 }  // namespace elastic::test

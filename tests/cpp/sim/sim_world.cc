@@ -17,10 +17,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kGrace = 2s;             // of every node
-constexpr Duration kStopMax = 20s;          // of workers that cannot be killed for long
-constexpr Duration kFindOut = 15s;          // for an agent to see that its session is dead
-constexpr Duration kLatency = 200ms;        // of messages and of workers that are stopped
+constexpr Duration kGrace = 2s;        // of every node
+constexpr Duration kHostMargin = 10s;  // how much longer a host waits for its own nodes
+constexpr Duration kStopMax = 20s;     // of workers that cannot be killed for long
+constexpr Duration kFindOut = 15s;     // for an agent to see that its session is dead
+constexpr Duration kLatency = 200ms;   // of messages and of workers that are stopped
+constexpr Duration kNodeTimeoutMax = 30s;
+constexpr Duration kStoreGraceMax = 40s;
 constexpr Duration kConvergeWithin = 400s;  // after everything has healed
 
 JobSettings draw_settings(Dice* dice) {
@@ -45,35 +48,62 @@ JobSettings draw_settings(Dice* dice) {
   return settings;
 }
 
+// What each node may have in its own way. The coordinator uses those of the first node that joins.
+void draw_timings(Dice* dice, JobSettings* settings) {
+  constexpr Duration kNodeTimeouts[] = {2s, 3s, 5s, 12s, kNodeTimeoutMax};
+  settings->node_timeout = kNodeTimeouts[dice->between(0, 4)];
+  settings->store_grace = dice->between(Duration(10s), kStoreGraceMax);
+  settings->join_timeout = dice->between(Duration(30s), Duration(90s));
+  settings->reconnect_grace = dice->chance(0.5) ? Duration(50ms) : Duration(2s);
+  settings->settle = dice->between(Duration(0s), Duration(3s));
+}
+
 enum class Faults : std::uint8_t { kAll, kCoordinatorCrashes };
 
+struct WorldOptions {
+  SimMode mode = SimMode::kStandalone;
+  SimTimings timings = SimTimings::kEqual;
+  Faults faults = Faults::kAll;
+  std::uint64_t seed = 0;
+  bool with_trace = false;
+  const char* name = "node";  // of its nodes, before the number
+};
+
+// One job: its agents, and what decides for them.
 class World {
  public:
-  World(SimMode mode, Faults faults, std::uint64_t seed, bool with_trace)
-      : mode_(mode),
-        faults_(faults),
-        dice_(seed),
-        clock_(seed),
-        start_(clock_.now()),
-        with_trace_(with_trace),
+  // `endpoint` serves other jobs too.
+  World(const WorldOptions& options, SimClock* clock, SimEndpoint* endpoint,
+        std::vector<std::string>* trace)
+      : mode_(options.mode),
+        timings_(options.timings),
+        faults_(options.faults),
+        name_(options.name),
+        dice_(options.seed),
+        clock_(clock),
+        start_(clock->now()),
+        endpoint_(endpoint),
+        trace_(options.with_trace ? trace : nullptr),
         settings_(draw_settings(&dice_)) {
-    if (Dice(~seed).chance(0.5)) settings_.restart_backoff = 0s;
-    if (faults == Faults::kCoordinatorCrashes) {
+    if (Dice(~options.seed).chance(0.5)) settings_.restart_backoff = 0s;
+    if (faults_ == Faults::kCoordinatorCrashes) {
       settings_.max_restarts = 100;
       settings_.shrink_delay = settings_.restart_backoff = 0s;  // only the start hold is left
     }
     const auto log_event = [this](const std::string& what) { log_progress("-", what); };
-    if (mode == SimMode::kShared) {
-      authority_ = std::make_unique<SimShared>(&clock_, &dice_, settings_, log_event);
+    if (mode_ == SimMode::kShared) {
+      authority_ = std::make_unique<SimShared>(clock_, &dice_, settings_, log_event);
     } else {
-      auto coordinator = std::make_unique<SimCoordinator>(&clock_, &dice_, settings_, log_event);
+      auto coordinator = std::make_unique<SimCoordinator>(clock_, &dice_, settings_, log_event);
       coordinator_ = coordinator.get();
-      if (mode == SimMode::kStored) {
+      endpoint_->add(coordinator_);
+      if (timings_ == SimTimings::kPerNode) coordinator_->enable_timings();
+      if (mode_ == SimMode::kStored) {
         coordinator_->store_state_after(dice_.between(Duration(1ms), Duration(1s)));
       }
       authority_ = std::move(coordinator);
     }
-    agent_world_.clock = &clock_;
+    agent_world_.clock = clock_;
     agent_world_.dice = &dice_;
     agent_world_.connect = [this](SimAgent* agent) { return authority_->connect(agent); };
     agent_world_.work = [this](const SimAgent& agent) { return draw_work(agent); };
@@ -86,49 +116,86 @@ class World {
     };
   }
 
-  SimReport run() {
-    if (is_coordinator_alone()) coordinator_->start();
+  // Boots the machines, and plans the faults. Returns when everything must heal.
+  Instant begin() {
+    if (is_coordinator_alone()) endpoint_->start();
     const int machines = settings_.max_nodes + (settings_.static_ranks ? 0 : dice_.between(0, 2));
     for (int machine = 0; machine < machines; ++machine) {
-      clock_.after(dice_.between(Duration(0s), Duration(4s)), [this, machine] { boot(machine); });
+      clock_->after(dice_.between(Duration(0s), Duration(4s)), [this, machine] { boot(machine); });
     }
-    const Instant heal_at = clock_.now() + dice_.between(Duration(20s), Duration(90s));
+    const Instant heal_at = clock_->now() + dice_.between(Duration(20s), Duration(90s));
     if (faults_ == Faults::kAll) {
       plan_fault();
     } else {
       plan_crash();
     }
-    while (violations_.empty() && clock_.run_next(heal_at)) check();
-    heal();
-    const Instant end = clock_.now() + kConvergeWithin;
-    while (violations_.empty() && !has_converged() && clock_.run_next(end)) check();
-    if (violations_.empty() && !has_converged()) complain_of_hanging();
+    return heal_at;
+  }
+
+  void heal() {
+    log_progress("-", "---- everything heals");
+    has_healed_ = true;
+    for (const auto& agent : agents_) {
+      agent->path()->unblock();
+      agent->unpause();
+    }
+    if (coordinator_ != nullptr) endpoint_->unstall();
+    if (is_coordinator_alone()) endpoint_->start();
+    for (int machine = 0; machine < settings_.min_nodes; ++machine) boot_somewhere();
+  }
+
+  void check() {
+    for (const std::string& one : authority_->checker().violations()) violations_.push_back(one);
+    if (!authority_->fault().empty()) violations_.push_back(authority_->fault());
+    for (const auto& agent : agents_) {
+      // A rerun on a machine whose agent lives on elsewhere in the cluster is refused its static
+      // rank.
+      const bool is_expected = settings_.static_ranks && agent->fate() == "refused";
+      if (!agent->fault().empty() && !is_expected) {
+        violations_.push_back(agent->name() + ": " + agent->fault());
+      }
+    }
+    if (faults_ == Faults::kCoordinatorCrashes) check_after_crash();
+    if (mode_ == SimMode::kHosted && endpoint_->is_shared()) check_host();
+  }
+
+  bool has_converged() const {
+    return std::none_of(agents_.begin(), agents_.end(),
+                        [](const auto& agent) { return agent->is_alive(); });
+  }
+  bool is_good() const { return violations_.empty(); }
+
+  SimReport report() {
+    if (is_good() && !has_converged()) complain_of_hanging();
     check_results();
     SimReport report;
     report.violations = violations_;
-    report.trace = std::move(trace_);
     report.steps = authority_->steps();
     report.rounds = authority_->checker().rounds_seen();
     report.crashes = static_cast<std::uint64_t>(std::max(authority_->lives() - 1, 0));
+    report.leaves = leaves_;
     report.end = end_;
     return report;
   }
 
  private:
   void log_progress(const std::string& who, const std::string& what) {
-    if (!with_trace_) return;
+    if (trace_ == nullptr) return;
     char at[32];
-    std::snprintf(at, sizeof at, "%9.4f  ", to_seconds(clock_.now() - start_));
-    trace_.push_back(at + who + "  " + what);
+    std::snprintf(at, sizeof at, "%9.4f  ", to_seconds(clock_->now() - start_));
+    trace_->push_back(at + who + "  " + what);
   }
 
   void boot(int machine) {
     SimAgentOptions options;
     options.settings = settings_;
+    if (timings_ == SimTimings::kPerNode) draw_timings(&dice_, &options.settings);
+    // Crashes in a row can be one outage for a node, and no node may give up.
+    if (faults_ == Faults::kCoordinatorCrashes) options.settings.store_grace = 100s;
     options.has_session = mode_ != SimMode::kShared;
     options.info.id = {dice_.next(), dice_.next()};
     const auto incarnation = agents_.size();
-    options.info.name = "node" + std::to_string(machine) + "_" + std::to_string(incarnation) + "_0";
+    options.info.name = name_ + std::to_string(machine) + "_" + std::to_string(incarnation) + "_0";
     options.info.address = "10.0.0." + std::to_string(machine);
     options.info.store_port = static_cast<std::uint16_t>(20'000 + 100 * incarnation);
     options.info.local_world_size = 1 + machine % 3;
@@ -136,10 +203,11 @@ class World {
     if (settings_.static_ranks) options.info.static_rank = machine;
     if (mode_ == SimMode::kHosted && machine == 0) {
       options.info.hosts_coordinator = true;
-      coordinator_->start();
+      endpoint_->start();
     }
     options.info.stop_grace = options.info.failure_grace = kGrace;
     agents_.push_back(std::make_unique<SimAgent>(&agent_world_, options));
+    if (options.info.hosts_coordinator) host_ = agents_.back().get();
     machines_.push_back(machine);
     log_progress(options.info.name, "starts");
     if (dice_.chance(0.1) && faults_ == Faults::kAll) {
@@ -164,10 +232,13 @@ class World {
     const std::vector<Instant>& began = authority_->rounds_began();
     const auto next = std::upper_bound(began.begin(), began.end(), agent.round_heard_at());
     if (next == began.end()) return;
-    const Duration overlap = clock_.now() - *next;
+    const Duration overlap = clock_->now() - *next;
     // Each coordinator that comes back without a memory may believe it again for a while.
-    const Duration allowed = settings_.store_grace * (2 * authority_->lives() - 1) + kFindOut +
-                             kStopMax + agent.time_paused() + authority_->time_stalled();
+    const bool is_equal = timings_ == SimTimings::kEqual;
+    const Duration store_grace = is_equal ? settings_.store_grace : kStoreGraceMax;
+    const Duration find_out = is_equal ? kFindOut : 2 * kNodeTimeoutMax;
+    const Duration allowed = store_grace * (2 * authority_->lives() - 1) + find_out + kStopMax +
+                             agent.time_paused() + authority_->time_stalled();
     if (overlap <= allowed) return;
     violations_.push_back("I1: workers of round " + std::to_string(agent.round()) + " on " +
                           agent.name() + " ended " + std::to_string(to_seconds(overlap)) +
@@ -175,17 +246,16 @@ class World {
   }
 
   SimAgent* some_agent() {
-    std::vector<SimAgent*> record_activity;
+    std::vector<SimAgent*> alive;
     for (const auto& agent : agents_) {
-      if (agent->is_alive()) record_activity.push_back(agent.get());
+      if (agent->is_alive()) alive.push_back(agent.get());
     }
-    if (record_activity.empty()) return nullptr;
-    return record_activity[static_cast<std::size_t>(
-        dice_.between(0, static_cast<int>(record_activity.size()) - 1))];
+    if (alive.empty()) return nullptr;
+    return alive[static_cast<std::size_t>(dice_.between(0, static_cast<int>(alive.size()) - 1))];
   }
 
   void plan_fault() {
-    clock_.after(dice_.between(Duration(100ms), Duration(9s)), [this] {
+    clock_->after(dice_.between(Duration(100ms), Duration(9s)), [this] {
       if (has_healed_) return;
       cause_fault();
       plan_fault();
@@ -193,15 +263,15 @@ class World {
   }
 
   void plan_crash() {
-    clock_.after(dice_.between(Duration(1ms), Duration(6s)), [this] {
+    clock_->after(dice_.between(Duration(1ms), Duration(6s)), [this] {
       if (has_healed_) return;
       if (!coordinator_->has_stored_state()) {  // newcomers alone could form another first round
         plan_crash();
         return;
       }
-      coordinator_->crash(false);
-      clock_.after(dice_.between(Duration(1ms), Duration(5s)), [this] {
-        coordinator_->start();
+      endpoint_->crash(false);
+      clock_->after(dice_.between(Duration(1ms), Duration(5s)), [this] {
+        endpoint_->start();
         if (!has_healed_) plan_crash();
       });
     });
@@ -221,7 +291,7 @@ class World {
       case 3:
         if (agent == nullptr) break;
         agent->pause();
-        clock_.after(length, [agent] { agent->unpause(); });
+        clock_->after(length, [agent] { agent->unpause(); });
         break;
       case 4:
         if (agent != nullptr) agent->fail_workers();
@@ -249,24 +319,24 @@ class World {
 
   void stall(Duration length) {
     if (coordinator_ == nullptr) return;
-    coordinator_->stall();
-    clock_.after(length, [this] { coordinator_->unstall(); });
+    endpoint_->stall();
+    clock_->after(length, [this] { endpoint_->unstall(); });
   }
 
   void restart_coordinator(Duration length) {
     if (!is_coordinator_alone()) return;
-    coordinator_->crash(dice_.chance(0.3));
-    clock_.after(dice_.chance(0.8) ? length : Duration(25s), [this] { coordinator_->start(); });
+    endpoint_->crash(dice_.chance(0.3));
+    clock_->after(dice_.chance(0.8) ? length : Duration(25s), [this] { endpoint_->start(); });
   }
 
   void crash(SimAgent* agent, bool is_host_dead) {
     if (agent == nullptr) return;
     agent->crash(is_host_dead);
     const bool is_host = mode_ == SimMode::kHosted && agent->info().hosts_coordinator;
-    if (is_host) coordinator_->crash(is_host_dead);
+    if (is_host) endpoint_->crash(is_host_dead);
     if (!is_host && dice_.chance(0.3)) return;
     const int machine = machine_of(agent);
-    clock_.after(dice_.between(Duration(1ms), Duration(12s)), [this, machine] {
+    clock_->after(dice_.between(Duration(1ms), Duration(12s)), [this, machine] {
       if (!has_healed_ || agents_.size() < 200) boot(machine);
     });
   }
@@ -299,38 +369,22 @@ class World {
     if (way != 0) path->is_blocked[1] = true;
     const char* const names[] = {"cannot be heard", "cannot hear", "is cut off"};
     log_progress(agent->name(), names[way]);
-    clock_.after(length, [path] { path->unblock(); });
+    clock_->after(length, [path] { path->unblock(); });
   }
 
-  void heal() {
-    log_progress("-", "---- everything heals");
-    has_healed_ = true;
-    for (const auto& agent : agents_) {
-      agent->path()->unblock();
-      agent->unpause();
+  // The process of the host ends when its agent has: at once after a fault, else when the nodes of
+  // its own job have ended too.
+  void check_host() {
+    if (host_ == nullptr || host_->is_alive() || !endpoint_->is_up()) return;
+    if (host_->fate() == "closed" && !has_converged() && !host_ended_at_) {
+      host_ended_at_ = clock_->now();
     }
-    if (coordinator_ != nullptr) coordinator_->unstall();
-    if (is_coordinator_alone()) coordinator_->start();
-    for (int machine = 0; machine < settings_.min_nodes; ++machine) boot_somewhere();
-  }
-
-  bool has_converged() const {
-    return std::none_of(agents_.begin(), agents_.end(),
-                        [](const auto& agent) { return agent->is_alive(); });
-  }
-
-  void check() {
-    for (const std::string& one : authority_->checker().violations()) violations_.push_back(one);
-    if (!authority_->fault().empty()) violations_.push_back(authority_->fault());
-    for (const auto& agent : agents_) {
-      // A rerun on a machine whose agent lives on elsewhere in the cluster is refused its static
-      // rank.
-      const bool is_expected = settings_.static_ranks && agent->fate() == "refused";
-      if (!agent->fault().empty() && !is_expected) {
-        violations_.push_back(agent->name() + ": " + agent->fault());
-      }
-    }
-    if (faults_ == Faults::kCoordinatorCrashes) check_after_crash();
+    const bool must_wait = host_ended_at_ && !has_converged() &&
+                           clock_->now() < *host_ended_at_ + kGrace + kHostMargin;
+    if (must_wait) return;
+    host_ended_at_.reset();
+    ++leaves_;
+    endpoint_->leave("the agent of another job that hosted the coordinator has ended");
   }
 
   // Nothing but the coordinator has crashed: its nodes live, and none of them keeps others waiting.
@@ -348,8 +402,8 @@ class World {
       waiting_since_.reset();
       return;
     }
-    if (!waiting_since_) waiting_since_ = clock_.now();
-    const Duration waited = clock_.now() - *waiting_since_;
+    if (!waiting_since_) waiting_since_ = clock_->now();
+    const Duration waited = clock_->now() - *waiting_since_;
     if (waited <= kStartHold + kLatency) return;
     violations_.push_back("waited " + std::to_string(to_seconds(waited)) +
                           " s for a round: " + authority_->describe());
@@ -389,12 +443,15 @@ class World {
   }
 
   SimMode mode_;
+  SimTimings timings_;
   Faults faults_;
+  std::string name_;
   std::optional<Instant> waiting_since_;  // a round is formed, or rebuilt
   Dice dice_;
-  SimClock clock_;
+  SimClock* clock_;
   Instant start_;
-  bool with_trace_;
+  SimEndpoint* endpoint_;
+  std::vector<std::string>* trace_;  // null: without a trace
   JobSettings settings_;
   std::unique_ptr<SimAuthority> authority_;
   SimCoordinator* coordinator_ = nullptr;  // the authority, unless it is a shared state
@@ -404,17 +461,75 @@ class World {
   bool has_healed_ = false;
   std::string end_;
   std::vector<std::string> violations_;
-  std::vector<std::string> trace_;
+  SimAgent* host_ = nullptr;              // the last agent that hosted the coordinator
+  std::optional<Instant> host_ended_at_;  // and waits for the nodes of its job
+  std::uint64_t leaves_ = 0;
 };
+
+SimReport run_one(const WorldOptions& options) {
+  SimClock clock(options.seed);
+  SimEndpoint endpoint;
+  std::vector<std::string> trace;
+  World world(options, &clock, &endpoint, &trace);
+  const Instant heal_at = world.begin();
+  while (world.is_good() && clock.run_next(heal_at)) world.check();
+  world.heal();
+  const Instant end = clock.now() + kConvergeWithin;
+  while (world.is_good() && !world.has_converged() && clock.run_next(end)) world.check();
+  SimReport report = world.report();
+  report.trace = std::move(trace);
+  return report;
+}
 
 }  // namespace
 
-SimReport simulate(SimMode mode, std::uint64_t seed, bool with_trace) {
-  return World(mode, Faults::kAll, seed, with_trace).run();
+SimReport simulate(SimMode mode, SimTimings timings, std::uint64_t seed, bool with_trace) {
+  return run_one({.mode = mode, .timings = timings, .seed = seed, .with_trace = with_trace});
 }
 
 SimReport simulate_crash_points(std::uint64_t seed, bool with_trace) {
-  return World(SimMode::kStored, Faults::kCoordinatorCrashes, seed, with_trace).run();
+  return run_one({.mode = SimMode::kStored,
+                  .timings = SimTimings::kPerNode,
+                  .faults = Faults::kCoordinatorCrashes,
+                  .seed = seed,
+                  .with_trace = with_trace});
+}
+
+SimReport simulate_two_jobs(std::uint64_t seed, bool with_trace) {
+  SimClock clock(seed);
+  SimEndpoint endpoint;
+  std::vector<std::string> trace;
+  World hosting({.mode = SimMode::kHosted,
+                 .timings = SimTimings::kPerNode,
+                 .seed = seed,
+                 .with_trace = with_trace},
+                &clock, &endpoint, &trace);
+  World guest({.mode = SimMode::kGuest,
+               .timings = SimTimings::kPerNode,
+               .seed = ~seed,
+               .with_trace = with_trace,
+               .name = "guest"},
+              &clock, &endpoint, &trace);
+  const auto is_good = [&] { return hosting.is_good() && guest.is_good(); };
+  const auto check = [&] {
+    hosting.check();
+    guest.check();
+  };
+  const Instant heal_at = std::max(hosting.begin(), guest.begin());
+  while (is_good() && clock.run_next(heal_at)) check();
+  hosting.heal();
+  guest.heal();
+  const Instant end = clock.now() + kConvergeWithin;
+  while (is_good() && !(hosting.has_converged() && guest.has_converged()) && clock.run_next(end)) {
+    check();
+  }
+  SimReport report = hosting.report();
+  const SimReport second = guest.report();
+  for (const std::string& one : second.violations) report.violations.push_back("guest: " + one);
+  report.steps += second.steps;
+  report.rounds = std::min(report.rounds, second.rounds);
+  report.trace = std::move(trace);
+  return report;
 }
 
 }  // namespace elastic::test

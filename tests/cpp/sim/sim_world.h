@@ -14,6 +14,7 @@ enum class SimMode {
   kHosted,      // in the process of the first agent, and dying with it
   kShared,      // none: the agents share a state
   kStored,      // as kStandalone, and it stores its state in a file
+  kGuest,       // in the process of an agent of another job
 };
 
 struct SimReport {
@@ -22,12 +23,19 @@ struct SimReport {
   std::uint64_t steps = 0;
   std::uint64_t rounds = 0;
   std::uint64_t crashes = 0;  // of the coordinator
+  std::uint64_t leaves = 0;   // of a coordinator that other jobs still used
   std::string end;            // how the job ended
 };
 
-SimReport simulate(SimMode mode, std::uint64_t seed, bool with_trace);
+enum class SimTimings { kEqual, kPerNode };
+
+SimReport simulate(SimMode mode, SimTimings timings, std::uint64_t seed, bool with_trace);
 // A coordinator that stores its state crashes at random instants, and nothing else goes wrong but
 // workers: no node may be declared lost, and no round may be waited for longer than kStartHold.
+// The timings differ between nodes.
 SimReport simulate_crash_points(std::uint64_t seed, bool with_trace);
+// Two jobs at one endpoint, whose coordinator is in an agent of the first job and ends with it:
+// when that agent crashes, and when its own job has ended.
+SimReport simulate_two_jobs(std::uint64_t seed, bool with_trace);
 
 }  // namespace elastic::test
