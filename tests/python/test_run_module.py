@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from elastic import ConfigError, run
 from elastic.launcher import elastic_launch
 from elastic.multiprocessing import ChildFailedError
+from launching import DEADLINE_S, assert_all_ended, clean_environment
 
 
 def test_the_namespace_has_torchs_names_types_and_defaults() -> None:
@@ -106,3 +110,34 @@ def test_node_numbers_are_read_as_a_range() -> None:
     assert run.parse_min_max_nnodes("1:4") == (1, 4)
     with pytest.raises(ConfigError):
         run.parse_min_max_nnodes("1:2:3")
+
+
+ACCELERATED = """
+import torch
+from accelerate import Accelerator
+
+accelerator = Accelerator(cpu=True)
+model = accelerator.prepare(torch.nn.Linear(2, 1))
+accelerator.backward(model(torch.ones(4, 2)).sum())
+print("rank", accelerator.process_index, "of", accelerator.num_processes, flush=True)
+"""
+
+
+def test_accelerate_launches_by_the_documented_command(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    page = Path(__file__).parents[2] / "docs" / "migrating-from-torchrun.md"
+    found = re.search(r'python -c "(.*?)" (.*) train.py', page.read_text(), re.DOTALL)
+    assert found is not None
+    (tmp_path / "train.py").write_text(ACCELERATED)
+    environ = clean_environment()
+    done = subprocess.run(
+        [sys.executable, "-c", found[1], *found[2].split(), "train.py"],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert sorted(done.stdout.splitlines()) == ["rank 0 of 2", "rank 1 of 2"], done.stderr
+    assert_all_ended(environ)
