@@ -35,20 +35,20 @@ enum class NodeMessage : std::uint8_t {
 inline constexpr std::size_t kNodeMessages = 8;
 
 enum class Response : std::uint8_t {
-  kAdmit,       // becomes a joined node
-  kRefresh,     // what it brings now replaces what it brought; answered again
-  kEnqueue,     // joined; ends the round if that still ran
-  kFail,        // ends the round if that still ran, and is evidence of why
-  kStop,        // its workers are gone; ends the round if that still ran
-  kFinish,      // done; the last one ends the job
-  kLeave,       // forgotten; a working member's departure ends the round
+  kAdmit,       // the node becomes joined
+  kRefresh,     // its new data replace the old data; replied to again
+  kEnqueue,     // joined; ends the round if it still ran
+  kFail,        // ends the round if it still ran; records the failure
+  kStop,        // its workers have ended; ends the round if it still ran
+  kFinish,      // done; the last member ends the job
+  kLeave,       // the node is removed; if it was a working member the round ends
   kClose,       // the job is closed with this result
-  kAlive,       // a sign of life
+  kAlive,       // counts as a heartbeat
   kSuspect,     // lost after reconnect_grace unless it resumes
-  kResend,      // told again what it was told
-  kSupersede,   // told that it speaks of another round; nothing changes
-  kEvict,       // told that it is not known here
-  kSendResult,  // told the result
+  kResend,      // the last decision is sent again
+  kSupersede,   // receives Superseded; nothing changes
+  kEvict,       // unknown here; receives Evicted
+  kSendResult,  // receives the result
   kIgnore,
 };
 
@@ -74,8 +74,8 @@ inline constexpr std::array<std::string_view, kNodeRows> kNodeRowNames = {
 inline constexpr std::array<std::string_view, kNodeMessages> kNodeMessageNames = {
     "Join", "Failed", "Gone", "Done", "Leave", "Close", "Heartbeat", "SessionLost"};
 inline constexpr std::array<std::string_view, 15> kResponseNames = {
-    "admit", "refresh", "enqueue", "fail",      "stop",  "finish", "depart", "close",
-    "note",  "suspect", "remind",  "supersede", "evict", "tell",   "ignore"};
+    "admit", "refresh", "enqueue", "fail",      "stop",  "finish",      "leave", "close",
+    "alive", "suspect", "resend",  "supersede", "evict", "send result", "ignore"};
 static_assert(static_cast<std::size_t>(NodeMessage::kSessionLost) + 1 == kNodeMessages);
 static_assert(static_cast<std::size_t>(NodeRow::kPresentClosed) + 1 == kNodeRows);
 static_assert(static_cast<std::size_t>(Response::kIgnore) + 1 == kResponseNames.size());

@@ -150,15 +150,16 @@ std::string draw_round() {
   return drawn;
 }
 
-// The states of an agent, which are those of its worker group, and what leads from one to another.
-// Whatever contradicts what the agent knows leads to UNKNOWN too; only the guardian's death is
+// The states of an agent, which are those of its worker group, and the transitions between them. An
+// event that contradicts the agent's state leads to UNKNOWN too; only the guardian's death is
 // drawn.
 std::string draw_states() {
   static constexpr std::array<std::string_view, core::kPolicyInputs> kNames = {
-      "rendezvous found", "note",           "round",        "stale",          "told to stop",
-      "told to go on",    "job succeeded",  "job ended",    "worker started", "worker done",
-      "worker failed",    "worker stopped", "workers gone", "workers gone",   "asked to stop",
-      "asked again",      "guardian lost",  "time is up"};
+      "rendezvous ready", "progress",      "round",         "stale",
+      "restart",          "restart",       "job succeeded", "job ended",
+      "worker started",   "worker done",   "worker failed", "worker stopped",
+      "workers ended",    "workers ended", "stop request",  "second stop request",
+      "guardian lost",    "timeout"};
   std::string drawn = "stateDiagram-v2\n  [*] --> INIT\n";
   for (std::size_t from = 0; from < core::kAgentStates; ++from) {
     std::map<AgentState, std::vector<std::string>> causes;
@@ -181,7 +182,7 @@ std::string draw_states() {
   return drawn;
 }
 
-// Two agents with one worker each, a rendezvous, and everything that they say to each other.
+// Two agents with one worker each, a rendezvous, and all messages between them.
 class Scene {
  public:
   Scene() : settings_(nnodes(2, 2)), machine_(settings_, now_, Duration::zero()) {
