@@ -39,6 +39,12 @@ enum class Rule : std::uint8_t {
 };
 inline constexpr std::size_t kRules = 21;
 static_assert(static_cast<std::size_t>(Rule::kKeepEarlyPromise) + 1 == kRules);
+inline constexpr std::array<std::string_view, kRules> kRuleNames = {
+    "OneLineage",      "DistinctHosts", "StrictMajority",     "OldMajority",    "NewMajority",
+    "AcceptPromises",  "TellInForce",   "RefuseLowerTerm",    "PromiseOnce",    "BothSets",
+    "FollowNewer",     "AdoptNewest",   "TermBeforeSequence", "ReproposeFirst", "LostIncumbent",
+    "AskFirst",        "StartApart",    "ReplaceVoters",      "Expire",         "StateOfOneVoter",
+    "KeepEarlyPromise"};
 
 struct AllRules {
   static constexpr bool has(Rule) { return true; }

@@ -68,6 +68,7 @@ void BasicRegister<Rules>::promise_to(const NodeId& candidate, std::uint64_t ter
   promised_ = term;
   promised_to_ = candidate;
   promised_at_ = now_;
+  handed_over_to_.reset();
   persist();
   if (candidate == self_.node) return;
   depose("this voter promised a later term to another candidate");
@@ -113,6 +114,8 @@ bool BasicRegister<Rules>::accept_here(const KnownRecord& proposal) {
     if (!incumbent_ || incumbent_->node != record.proposer.node) is_incumbent_lost_ = false;
   }
   incumbent_ = record.proposer;
+  // A late message of the coordinator that was lost ends an attempt, and not the need for one.
+  if (is_incumbent_lost_) schedule_attempt(settings_.election_timeout);
   return true;
 }
 

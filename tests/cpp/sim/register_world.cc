@@ -275,7 +275,8 @@ void RegisterWorld::observe_incumbent(int slot) {
   const bool is_gone = !is_current(node);
   auto is_serving = [&] {
     const reg::Role role = machine(other).role();
-    return role != reg::Role::kFollower && role != reg::Role::kAsking;
+    return role != reg::Role::kFollower && role != reg::Role::kAsking &&
+           machine(other).lineage() == machine(slot).lineage();
   };
   const bool is_up =
       !is_gone && are_linked(slot, other) && is_serving() && !dice_.chance(false_suspicion_chance);

@@ -1,0 +1,32 @@
+#pragma once
+
+// The register's messages and a voter's state as bytes (core/base/byte_io.h). Both begin with a
+// version. The transport delimits messages; the state ends with a digest, so that a damaged file is
+// not taken for another state. Pure.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/register/register_types.h"
+#include "elastic/status.h"
+
+namespace elastic::reg {
+
+inline constexpr std::uint16_t kFormatVersion = 1;
+inline constexpr std::size_t kAddressBytesMax = 256;
+// A member list of thousands of nodes fits.
+inline constexpr std::size_t kContentBytesMax = std::size_t{1} << 20;
+// Far from where counting on from a received number could wrap.
+inline constexpr std::uint64_t kNumberMax = std::uint64_t{1} << 62;
+
+std::string encode_message(const Message& message);
+// kPeerViolation: not a message of the register; kFailedPrecondition: of a newer version.
+Result<Message> decode_message(std::string_view bytes);
+
+std::string encode_state(const VoterState& state);
+// The same codes.
+Result<VoterState> decode_state(std::string_view bytes);
+
+}  // namespace elastic::reg

@@ -1,0 +1,165 @@
+// Single steps of the register's machine that a seed of the simulation rarely reaches.
+
+#include "core/register/register_machine.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace elastic::reg {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr LineageId kLineage = {1, 1};
+constexpr Instant kStart = Instant(std::chrono::hours(1));
+
+Voter voter(std::uint64_t id) { return {{0, id}, std::to_string(id)}; }
+
+CandidatesChanged hosts(std::uint64_t count) {
+  CandidatesChanged event;
+  for (std::uint64_t id = 1; id <= count; ++id) {
+    event.candidates.push_back(
+        {voter(id), std::to_string(id), "", VoterCandidate::Kind::kMember, true});
+  }
+  return event;
+}
+
+struct One {
+  explicit One(std::uint64_t id) : machine(voter(id), RegisterSettings{}, id) {}
+
+  std::vector<Action> step(const Event& event) {
+    std::vector<Action> actions;
+    machine.step(event, now, &actions);
+    return actions;
+  }
+  std::vector<Action> receive(std::uint64_t from, Body body) {
+    return step(Received{{kLineage, voter(from).node, self, std::move(body)}});
+  }
+
+  Register machine;
+  NodeId self;
+  Instant now = kStart;
+};
+
+One node(std::uint64_t id) {
+  One one(id);
+  one.self = voter(id).node;
+  return one;
+}
+
+template <typename A>
+std::ptrdiff_t position(const std::vector<Action>& actions) {
+  const auto found = std::find_if(actions.begin(), actions.end(), [](const Action& action) {
+    return std::holds_alternative<A>(action);
+  });
+  return found == actions.end() ? -1 : found - actions.begin();
+}
+
+template <typename Message>
+std::vector<Message> sent(const std::vector<Action>& actions) {
+  std::vector<Message> messages;
+  for (const Action& action : actions) {
+    const auto* send = std::get_if<Send>(&action);
+    if (send == nullptr) continue;
+    if (const auto* body = std::get_if<Message>(&send->message.body)) messages.push_back(*body);
+  }
+  return messages;
+}
+
+Content content(std::uint64_t round) { return {1, round, false, "members"}; }
+
+TEST(RegisterMachine, OneVoterPersistsARecordBeforeItDelivers) {
+  One one = node(1);
+  one.step(hosts(1));
+  const std::vector<Action> actions = one.step(Begin{kLineage, content(1)});
+  ASSERT_GE(position<Persist>(actions), 0);
+  EXPECT_LT(position<Persist>(actions), position<Deliver>(actions));
+  Register again(voter(1), RegisterSettings{}, 2);
+  ASSERT_TRUE(again.restore(one.machine.state(), one.now));
+  std::vector<Action> after;
+  again.step(Tick{}, one.now, &after);
+  EXPECT_GE(position<Elected>(after), 0);
+  EXPECT_EQ(again.known()->record.newness.term, 2u);
+}
+
+// A file that still showed the one voter would revive its authority after a restart, beside the
+// coordinator that the three have elected since.
+TEST(RegisterMachine, TheFileOfOneVoterGivesNoAuthorityOnceThereAreThree) {
+  One one = node(1);
+  one.step(hosts(1));
+  one.step(Begin{kLineage, content(1)});
+  one.step(hosts(3));
+  const std::vector<Action> actions = one.step(Propose{content(2)});
+  ASSERT_EQ(sent<Accept>(actions).size(), 2u);
+  ASSERT_GE(position<Persist>(actions), 0);
+  EXPECT_LT(position<Persist>(actions), position<Send>(actions));
+  Register again(voter(1), RegisterSettings{}, 2);
+  EXPECT_FALSE(again.restore(one.machine.state(), one.now));
+}
+
+// Brings node 1 to coordinate voters 1, 2 and 3, all of which know the record to be in force.
+One coordinator_of_three() {
+  One one = node(1);
+  one.step(hosts(3));
+  one.step(Begin{kLineage, content(1)});
+  const Newness newness = one.machine.known()->record.newness;
+  for (const std::uint64_t id : {2u, 3u}) one.receive(id, Accepted{newness, true, false, 1});
+  for (const std::uint64_t id : {2u, 3u}) one.receive(id, Accepted{newness, true, true, 1});
+  return one;
+}
+
+// It repeated its highest promise: after an attempt of its own that was a term of its own.
+TEST(RegisterMachine, AHandOverIsNotRepeatedAfterAnAttemptOfItsOwn) {
+  One one = coordinator_of_three();
+  const std::vector<HandOver> handed = sent<HandOver>(one.step(Resign{voter(2)}));
+  ASSERT_EQ(handed.size(), 1u);
+  EXPECT_EQ(handed[0].term, 2u);
+  EXPECT_EQ(one.machine.state().promised, 2u);
+  one.now += milliseconds(50);
+  const std::vector<HandOver> repeated = sent<HandOver>(one.step(Tick{}));
+  ASSERT_EQ(repeated.size(), 1u) << "a lost message is sent again";
+  EXPECT_EQ(repeated[0].term, 2u);
+  one.step(IncumbentLost{voter(2).node});
+  one.now += milliseconds(20);
+  const std::vector<Ask> asked = sent<Ask>(one.step(Tick{}));
+  ASSERT_FALSE(asked.empty());
+  one.receive(3, AskReply{asked[0].attempt, true, 1, std::nullopt});
+  EXPECT_EQ(one.machine.state().promised, 3u);
+  one.receive(3, Promise{3, true, 3, std::nullopt});
+  ASSERT_EQ(one.machine.role(), Role::kReproposing);
+  for (int turn = 0; turn < 3; ++turn) {
+    one.now += milliseconds(40);
+    EXPECT_TRUE(sent<HandOver>(one.step(Tick{})).empty());
+  }
+}
+
+// The owner reports a loss once; the attempt must not be forgotten.
+TEST(RegisterMachine, ALateRecordOfTheLostCoordinatorLeavesAnAttemptScheduled) {
+  One two = node(2);
+  const Record first = {kLineage, {1, 1}, voter(1), {voter(1), voter(2), voter(3)}, {}, content(1)};
+  two.receive(1, Accept{{first, false}});
+  two.step(IncumbentLost{voter(1).node});
+  ASSERT_TRUE(two.machine.next_deadline());
+  Record late = first;
+  late.newness.sequence = 2;
+  late.previous_voters = first.voters;
+  two.receive(1, Accept{{late, false}});
+  ASSERT_TRUE(two.machine.next_deadline());
+  two.now = *two.machine.next_deadline();
+  EXPECT_EQ(sent<Ask>(two.step(Tick{})).size(), 2u);
+}
+
+TEST(RegisterMachine, ANodeThatNoRecordNamesHasNoVote) {
+  One four = node(4);
+  const Record record = {kLineage, {1, 1},    voter(1), {voter(1), voter(2), voter(3)},
+                         {},       content(1)};
+  EXPECT_TRUE(four.receive(2, Ask{1, 2, {record, true}}).empty());
+  EXPECT_TRUE(four.receive(2, Prepare{2, {record, true}, NodeId{}}).empty());
+  EXPECT_TRUE(four.receive(1, Accept{{record, false}}).empty());
+}
+
+}  // namespace
+}  // namespace elastic::reg
