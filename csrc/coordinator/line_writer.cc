@@ -14,7 +14,7 @@ namespace {
 constexpr std::size_t kPendingMax = 1 << 20;
 constexpr int kLastWaitMs = 1000;
 
-// Local time, for people: "2026-01-31 12:00:00.123 ".
+// Local time: "2026-01-31 12:00:00.123 ".
 std::string time_prefix() {
   timespec now{};
   ::clock_gettime(CLOCK_REALTIME, &now);
@@ -48,7 +48,7 @@ void LineWriter::write(std::string_view line) {
     }
     if (dropped_lines_ > 0) {
       pending_ += time_prefix() + "(" + std::to_string(std::exchange(dropped_lines_, 0)) +
-                  " lines are left out: nobody read them)\n";
+                  " lines were dropped: the output was not read)\n";
     }
     pending_ += time_prefix();
     pending_.append(line).push_back('\n');
@@ -77,9 +77,9 @@ void LineWriter::write_out(std::string_view bytes) {
       if (closing_) return;
       continue;
     }
-    // A pipe that is ready has room for this much.
+    // A writable pipe accepts this much.
     const ssize_t put = ::write(fd_, bytes.data(), bytes.size() < 4096 ? bytes.size() : 4096);
-    if (put < 0 && errno != EINTR && errno != EAGAIN) return;  // whoever read it has gone
+    if (put < 0 && errno != EINTR && errno != EAGAIN) return;  // the reader has closed it
     if (put > 0) bytes.remove_prefix(static_cast<std::size_t>(put));
   }
 }

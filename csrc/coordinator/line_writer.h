@@ -1,7 +1,7 @@
 #pragma once
 
-// Lines for a terminal or a log collector that may not read just now, written by a thread of their
-// own, so that whoever has something to say never waits.
+// Writes log lines on a separate thread, so that a caller never waits for a terminal or a log
+// collector that does not read.
 
 #include <condition_variable>
 #include <cstddef>
@@ -14,14 +14,14 @@ namespace elastic::coordinator {
 
 class LineWriter {
  public:
-  // Any thread that exists before; the writer's own blocks every signal that its creator blocks.
+  // The writer's thread blocks every signal that the calling thread blocks.
   explicit LineWriter(int fd);
   LineWriter(const LineWriter&) = delete;
   LineWriter& operator=(const LineWriter&) = delete;
-  ~LineWriter();  // writes what is pending, if somebody reads it within a second
+  ~LineWriter();  // writes pending lines, as far as they are read within a second
 
-  // Any thread. Puts the time before the line. What nobody reads is bounded: beyond that lines are
-  // left out, and their number is told.
+  // Any thread. Prefixes the time. Pending lines have a limit: beyond it lines are dropped, and
+  // their number is written.
   void write(std::string_view line);
 
  private:

@@ -1,4 +1,4 @@
-// elastic-coordinator: a coordinator that lives alone, beside the agents of its jobs.
+// elastic-coordinator: a coordinator in a separate process, without an agent.
 //
 //   elastic-coordinator --bind HOST[:PORT] [--state-file FILE]
 //
@@ -25,23 +25,23 @@ constexpr int kExitUsage = 2;
 constexpr int kExitCannotServe = 73;
 constexpr int kExitCannotKeepState = 74;
 constexpr std::uint16_t kDefaultPort = 29400;
-// For agents of jobs that are over to hear the result.
+// For agents of jobs that have ended to receive the result.
 constexpr Duration kDrain = std::chrono::seconds(5);
 
 constexpr const char* kHelp =
     R"(usage: elastic-coordinator --bind HOST[:PORT] [--state-file FILE]
 
-Lets the agents of elastic jobs find each other. Give them its address as --rdzv-endpoint. One
-coordinator serves any number of jobs, told apart by their ids (--rdzv-id).
+Runs the rendezvous of elastic jobs. Give its address to the agents as --rdzv-endpoint. One
+coordinator serves any number of jobs, which are distinguished by their ids (--rdzv-id).
 
   --bind HOST[:PORT]   the address to listen on; an empty HOST is every interface, an IPv6 address
-                       stands in brackets. The default port is 29400; 0 takes a free one
-  --state-file FILE    keep the jobs' state in FILE and go on from it after a restart. Without it
-                       a coordinator that is restarted asks the agents
-  --version, --help    say so and exit
+                       is written in brackets. The default port is 29400; 0 chooses a free one
+  --state-file FILE    keep the jobs' state in FILE and restore it after a restart. Without it, a
+                       restarted coordinator rebuilds the state from the agents
+  --version, --help    print the version or this help, and exit
 
-It ends on SIGTERM and SIGINT. Exit codes: 0 ended so, 2 usage, 73 cannot listen, 74 the state file
-cannot be used.
+SIGTERM and SIGINT end it. Exit codes: 0 ended by one of them, 2 usage, 73 cannot listen, 74 the
+state file cannot be used.
 )";
 
 struct Arguments {
@@ -51,11 +51,11 @@ struct Arguments {
 };
 
 int usage_error(const std::string& message) {
-  std::fprintf(stderr, "elastic-coordinator: %s (--help tells how)\n", message.c_str());
+  std::fprintf(stderr, "elastic-coordinator: %s (see --help)\n", message.c_str());
   return kExitUsage;
 }
 
-// False: it is no address to bind.
+// False: not an address to bind.
 bool parse_bind(std::string_view text, Arguments* arguments) {
   std::size_t colon = text.rfind(':');
   const bool is_bracketed = text.starts_with('[');
@@ -73,7 +73,7 @@ bool parse_bind(std::string_view text, Arguments* arguments) {
   return parsed.ec == std::errc() && parsed.ptr == port.data() + port.size();
 }
 
-// nullopt: go on; else the code to exit with.
+// nullopt: continue; else the exit code.
 std::optional<int> parse(int argc, char** argv, Arguments* arguments) {
   bool has_bind = false;
   for (int i = 1; i < argc; ++i) {
@@ -89,7 +89,7 @@ std::optional<int> parse(int argc, char** argv, Arguments* arguments) {
     const std::size_t equals = argument.find('=');
     const std::string name(argument.substr(0, equals));
     if (name != "--bind" && name != "--state-file") {
-      return usage_error("there is no argument " + name);
+      return usage_error("unknown argument " + name);
     }
     if (equals == std::string_view::npos && ++i == argc) {
       return usage_error(name + " needs a value");
@@ -121,7 +121,7 @@ int run(int argc, char** argv) {
   if (const auto code = parse(argc, argv, &arguments)) return *code;
   raise_descriptor_limit();
   ::signal(SIGPIPE, SIG_IGN);
-  // Before any thread exists, so that all of them leave the signals to sigwait below.
+  // Before any thread is started, so that every thread leaves the signals to sigwait below.
   sigset_t signals;
   ::sigemptyset(&signals);
   ::sigaddset(&signals, SIGTERM);
@@ -146,7 +146,7 @@ int run(int argc, char** argv) {
               ":" + std::to_string((*coordinator)->port()));
   int number = 0;
   ::sigwait(&signals, &number);
-  lines.write(std::string("told to stop by ") + (number == SIGTERM ? "SIGTERM" : "SIGINT"));
+  lines.write(std::string("received ") + (number == SIGTERM ? "SIGTERM" : "SIGINT"));
   (*coordinator)->close(kDrain);
   return 0;
 }

@@ -20,6 +20,6 @@ def test_torchs_store_is_not_used_as_a_coordinator() -> None:
         "true",
     )
     assert done.returncode == 76, done.stderr
-    assert f"{endpoint} is a plain TCPStore and no coordinator" in done.stderr
+    assert f"{endpoint} is a plain TCPStore, not a coordinator" in done.stderr
     assert "tcpstore" in done.stderr  # the backend that can use it
     assert store.num_keys() == 0  # and no key was left

@@ -1,9 +1,9 @@
 #pragma once
 
-// How far another process's clock is from this one's, by questions that it answers with its time.
+// Estimates the offset of another process's clock from requests that it answers with its time.
 //
-// Pure. The shorter the round trip, the less can be wrong about the middle of it; only the latest
-// samples count, because clocks drift.
+// Pure. The error is at most half the round trip, so the shortest one is used, and only of the
+// latest samples, because clocks drift.
 
 #include <algorithm>
 #include <cstddef>
@@ -19,7 +19,7 @@ class ClockEstimate {
     samples_.clear();
     next_ = 0;
   }
-  // Asked at `sent` and answered at `received` of this clock, with `time` of the other one.
+  // `sent`, `received`: of the request and its answer, on this clock. `time`: on the other clock.
   void add(Instant sent, Instant received, Instant time) {
     const Duration round_trip = received - sent;
     if (round_trip < Duration::zero()) return;

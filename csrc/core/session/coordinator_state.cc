@@ -13,7 +13,7 @@ namespace {
 constexpr std::uint32_t kMagic = 0x54534345;  // "ECST"
 constexpr std::uint16_t kVersion = 1;
 constexpr std::size_t kJobsMax = 1 << 20;
-constexpr std::uint64_t kDigestSeed = 0;  // it guards against accidents, not against people
+constexpr std::uint64_t kDigestSeed = 0;  // detects damage, not forgery
 constexpr std::size_t kDigestBytes = sizeof(std::uint64_t);
 
 std::uint64_t digest(std::string_view bytes) { return SipHash(kDigestSeed)(bytes); }
@@ -47,7 +47,7 @@ Result<std::vector<StoredJob>> decode_jobs(std::string_view bytes) {
   const bool is_ours = head.integer<std::uint32_t>() == kMagic;
   const auto version = head.integer<std::uint16_t>();
   if (!is_ours || !head.ok()) {
-    return Status(StatusCode::kPeerViolation, "this is no state of a coordinator");
+    return Status(StatusCode::kPeerViolation, "not the state of a coordinator");
   }
   if (version > kVersion) {
     return Status(StatusCode::kFailedPrecondition,

@@ -78,7 +78,7 @@ std::optional<std::string> SessionConnection::log_recovery() {
 }
 
 std::string SessionConnection::lost_message(Duration limit) const {
-  const std::string why = error().empty() ? "nobody answered" : error();
+  const std::string why = error().empty() ? "no reply" : error();
   return was_open_ ? "the coordinator at " + endpoint_name() + " was not reached for " +
                          duration_text(limit) + ": " + why
                    : "no coordinator was found at " + endpoint_name() + " within " +

@@ -101,8 +101,7 @@ void SessionMachine::on(const TimingsReceived& event) {
   if (!accept_message()) return;
   const std::string difference = clock_.set_job_timings(event.settings);
   if (difference.empty()) return;
-  emit(Log{"the job's timings, which its first node brought, replace those of this node: " +
-           difference});
+  emit(Log{"the timings of the job's first node replace those of this node: " + difference});
 }
 
 void SessionMachine::on(const CoordinatorLeaves& event) {

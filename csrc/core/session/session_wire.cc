@@ -172,7 +172,7 @@ void fields(FieldReader& v, rdzv::Refused& refused) {
   std::string message;
   v.choice(code, StatusCode::kInternal);
   v.text(message, kFieldBytesMax);
-  if (code == StatusCode::kOk) v.fail();  // success refuses nothing
+  if (code == StatusCode::kOk) v.fail();  // a refusal needs an error code
   refused.error = Status(code, std::move(message));
 }
 
@@ -236,11 +236,11 @@ std::string range_text(std::uint16_t oldest, std::uint16_t newest) {
 }
 
 std::string known_versions(std::uint16_t peer_version) {
-  return "the peer speaks version " + std::to_string(peer_version) +
+  return "the peer uses version " + std::to_string(peer_version) +
          " of the session protocol, this process version " + range_text(kOldestVersion, kVersion);
 }
 
-// What a newer version may add is skipped or named; anything else must fit to the last byte.
+// Extensions of newer versions are skipped or rejected; everything else must fit exactly.
 template <typename Message>
 Status check(const Message&, FieldReader* reader, std::uint8_t kind, std::uint16_t peer_version) {
   const auto unknown = reader->skip_extensions();
@@ -263,9 +263,9 @@ Status check_hello(const Hello& hello, FieldReader* reader, std::uint8_t kind) {
   }
   if (hello.oldest_version > kVersion || hello.version < kOldestVersion) {
     return Status(StatusCode::kFailedPrecondition,
-                  "the other side speaks version " +
-                      range_text(hello.oldest_version, hello.version) +
-                      " of the session protocol, this one " + range_text(kOldestVersion, kVersion));
+                  "the peer uses version " + range_text(hello.oldest_version, hello.version) +
+                      " of the session protocol, this process " +
+                      range_text(kOldestVersion, kVersion));
   }
   return {};
 }

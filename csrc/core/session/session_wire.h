@@ -1,14 +1,13 @@
 #pragma once
 
-// What an agent and its coordinator say to each other: the session protocol.
+// The session protocol: the messages between an agent and its coordinator.
 //
 // The port of a coordinator also speaks TCPStore's protocol (core/store/wire.h), and a session
-// begins as a conversation in it. The client sends VALIDATE and PING, as every client of a TCPStore
-// does, and CHECK of kReservedKey. A coordinator answers that the key is ready, though nobody can
-// set it; a server that is only a store answers that it is not; whatever else listens answers
-// something else, or nothing. Only after "ready" the client sends kMagic, and from there on both
-// sides send frames, first a hello each. The server reads no frame before the client's hello, and
-// the client may send further frames right behind its own.
+// begins with requests in it. The client sends VALIDATE and PING, as every client of a TCPStore
+// does, and CHECK of kReservedKey. A coordinator answers that the key is ready, though no client
+// can set it; a plain store answers that it is not; a foreign server sends another answer, or none.
+// Only after "ready" the client sends kMagic. From there on both sides send frames, first a hello
+// each. The client's hello must be its first frame, and further frames may follow it at once.
 //
 // A frame is a u32 length and that many bytes: the kind of message, flags, its fields as
 // core/base/byte_io.h has them, then extensions. A refusal before the server's hello is a Refused
@@ -33,9 +32,9 @@
 
 namespace elastic::session {
 
-// No client of a TCPStore can have it for a key of its user's: those begin with '/'.
+// Not a possible user's key: clients of a TCPStore put '/' before those.
 inline constexpr std::string_view kReservedKey = "elastic/coordinator";
-// Its first byte is no opcode of a store's.
+// Its first byte is not an opcode of a store.
 inline constexpr std::string_view kMagic =
     "\xE5"
     "elastic";
@@ -45,15 +44,15 @@ inline constexpr std::uint16_t kVersion = 1;
 inline constexpr std::uint16_t kOldestVersion = 1;
 
 inline constexpr std::size_t kFrameHeaderBytes = sizeof(std::uint32_t);
-// What follows the length: a join with all the settings that are allowed fits.
+// The limit of the length: a join with the longest allowed settings fits.
 inline constexpr std::size_t kFrameBytesMax = std::size_t{1} << 20;
 inline constexpr std::size_t kJobIdBytesMax = 1024;
 inline constexpr std::size_t kAuthenticationBytesMax = 64 << 10;
-// The member list is told in pages.
+// The member list is sent in pages.
 inline constexpr std::size_t kMembersPerPage = 256;
 
-// ---- Client to server. What a message of rdzv is about is the session's node: the ids in Failed,
-// Gone, Done, Leave and Close are not sent, and are zero after decoding.
+// ---- Client to server. Messages of rdzv are about the session's node: the ids in Failed, Gone,
+// Done, Leave and Close are not sent, and are zero after decoding.
 
 struct NodeSecret {
   std::uint64_t high = 0;
@@ -65,13 +64,13 @@ struct NodeSecret {
 struct ClientHello {
   std::uint16_t version = kVersion;
   std::uint16_t oldest_version = kOldestVersion;
-  std::uint64_t capabilities = 0;  // bits that the other side does not know mean nothing to it
+  std::uint64_t capabilities = 0;  // unknown bits are ignored
   std::uint64_t term = 0;          // the highest that the client knows of
   std::string job_id = {};
-  std::string authentication = {};  // nothing yet
+  std::string authentication = {};  // reserved
   NodeId node = {};
-  // Random, the same in all hellos of one node, and known to nobody else. Only a hello that repeats
-  // it can take the place of the node's session: the node's id is published.
+  // Random, the same in all hellos of one node, and never published. Only a hello that repeats it
+  // can replace the node's session, since the node's id is public.
   NodeSecret secret = {};
   // Counts this node's hellos. One that arrives after its successor is refused.
   std::uint64_t attempt = 0;
@@ -79,14 +78,14 @@ struct ClientHello {
   bool operator==(const ClientHello&) const = default;
 };
 
-// Answered at once, so that the client learns how far the coordinator's clock is from its own.
+// Answered at once, so that the client can estimate the offset of the coordinator's clock.
 struct Heartbeat {
   Instant sent;  // on the client's clock
 
   bool operator==(const Heartbeat&) const = default;
 };
 
-// Asks for a page of the current round's members, from this rank on.
+// Requests a page of the current round's members, from this rank on.
 struct FetchMembers {
   std::int32_t first = 0;
 
@@ -99,17 +98,17 @@ struct ServerHello {
   std::uint16_t version = kVersion;
   std::uint16_t oldest_version = kOldestVersion;
   std::uint64_t capabilities = 0;
-  std::uint64_t term = 1;         // which of the job's coordinators this is, one after the other
-  std::uint64_t incarnation = 0;  // random: another one means that the coordinator was restarted
+  std::uint64_t term = 1;         // counts the job's coordinators
+  std::uint64_t incarnation = 0;  // random: a change means that the coordinator was restarted
   Instant time = {};              // on the coordinator's clock
-  // The job whose agent this coordinator lives in, and ends with. Extension 1.
+  // The job whose agent runs this coordinator, which ends with that job. Extension 1.
   std::optional<std::string> host_job = {};
 
   bool operator==(const ServerHello&) const = default;
 };
 
 struct HeartbeatReply {
-  Instant sent;  // as the heartbeat had it
+  Instant sent;  // from the heartbeat
   Instant time;  // on the coordinator's clock
 
   bool operator==(const HeartbeatReply&) const = default;
@@ -118,13 +117,13 @@ struct HeartbeatReply {
 struct Members {
   std::uint64_t round = 0;
   std::int32_t total = 0;
-  std::int32_t first = 0;  // rank of the first that follows
+  std::int32_t first = 0;  // rank of the first member in this page
   std::vector<RoundMember> members;
 
   bool operator==(const Members&) const = default;
 };
 
-// Pushed when it changes, after the hello unless it is zero.
+// Sent when it changes, and after the hello unless it is zero.
 struct Counts {
   std::int32_t waiting_nodes = 0;  // for whom the running round could be restarted
   std::int32_t spare_nodes = 0;
@@ -135,7 +134,7 @@ struct Counts {
 // The job's timings: those of its first node. Every node uses them instead of its own. Sent with
 // the first answer to a join, and again when a new generation of the job has others.
 struct Timings {
-  JobSettings settings;  // nothing else of it is sent
+  JobSettings settings;  // only its timings are sent
 };
 
 // The coordinator ends before the job does. The client looks for another one at the endpoint.
@@ -147,13 +146,13 @@ struct Leaving {
 
 // ---- The tables.
 
-// A receiver that does not know a required message cannot go on.
+// A receiver that does not know a required message ends the session.
 enum class Need : std::uint8_t { kOptional, kRequired };
 
 template <std::uint8_t kKindOf, typename M, Need kNeedOf = Need::kRequired>
 struct Entry {
   using Message = M;
-  static constexpr std::uint8_t kKind = kKindOf;  // never changes its meaning
+  static constexpr std::uint8_t kKind = kKindOf;  // never reused for another message
   static constexpr Need kNeed = kNeedOf;
 };
 
@@ -162,7 +161,7 @@ struct MessageTable {
   using Message = std::variant<typename Entries::Message...>;
 };
 
-// The two directions share no kind.
+// Kinds are unique over both directions.
 using ClientMessages = MessageTable<Entry<1, ClientHello>,   //
                                     Entry<2, Heartbeat>,     //
                                     Entry<3, FetchMembers>,  //
@@ -206,14 +205,14 @@ enum class DecodeStatus : std::uint8_t {
 
 struct DecodeResult {
   DecodeStatus status = DecodeStatus::kNeedMore;
-  // kMessage, kSkipped: of the frame. kNeedMore: how many bytes it takes to go on.
+  // kMessage, kSkipped: of the frame. kNeedMore: how many bytes are needed.
   std::size_t bytes = 0;
-  Status error;  // kViolation: why this stream is of no more use
+  Status error;  // kViolation: why the stream must be closed
 };
 
-// Decodes the frame at the beginning of `bytes`. Nothing is kept between calls: after kNeedMore ask
-// again when more is there. `peer_version` is what the peer's hello said: an error names it. A
-// hello whose versions and ours do not meet is a violation that names both, too.
+// Decodes the frame at the beginning of `bytes`. Nothing is kept between calls: after kNeedMore
+// call again with more bytes. `peer_version` is from the peer's hello: an error names it. A hello
+// with a version range that does not overlap ours is a violation that names both too.
 DecodeResult decode(std::string_view bytes, ClientMessage* message,
                     std::uint16_t peer_version = kVersion);
 DecodeResult decode(std::string_view bytes, ServerMessage* message,

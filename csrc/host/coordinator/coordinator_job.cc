@@ -8,18 +8,18 @@
 #include "os/loop/clock.h"
 #include "os/net/address.h"
 
-// Theory of operation. Each message of a session is one step of the machine, made while it is read,
-// and its actions are queued on the sessions that they concern; they are sent when all sockets of
-// the iteration have been read. Silence and closed sessions are judged by Tick alone, and a Tick
-// waits until everything that had arrived by then was read: so a node whose sign of life is in the
-// kernel's buffers is not lost because others were served first.
+// Theory of operation. Each message of a session is one step of the machine, made when it is read.
+// The actions are queued on the sessions that they concern, and sent when all sockets of the
+// iteration have been read. Only Tick evaluates silence and closed sessions, and a Tick waits until
+// all data that had arrived by then was read: a node whose heartbeat is in the kernel's buffers is
+// not lost because other sessions were served first.
 //
-// A loop that stood still says for how long before it reads anything (on_stall).
+// A loop that was stopped reports for how long before it reads anything (on_stall).
 //
-// Addresses. A node gives the address at which it reached the coordinator from. If that is loopback
-// the node is on the coordinator's own host, and the address serves as long as all others are, too.
-// As soon as a session of another host is there, the address at which that one was accepted is one
-// at which other hosts reach this one: it takes loopback's place.
+// Addresses. A node sends the local address of its connection. If that is loopback, the node is on
+// the coordinator's host, and the address is valid while all nodes are there. The local address of
+// the first session from another host is one at which other hosts reach this one, and replaces
+// loopback.
 
 namespace elastic::host {
 namespace {
@@ -35,13 +35,13 @@ std::string outcome_text(const JobResult& result) {
   return result.message.empty() ? text : text + ": " + result.message;
 }
 
-// Notice of the loss, connect, ask who is there, hello: three round trips; the rest is margin.
+// Detecting the loss, connecting, identifying the server, hello: three round trips and a margin.
 constexpr int kRoundTripsToResume = 6;
-// Secrets of nodes that are gone are kept until so many are.
+// How many secrets of nodes that have left are kept.
 constexpr std::size_t kStaleSecretsMax = 256;
 
 Status not_its_own() {
-  return Status(StatusCode::kPeerViolation, "a session speaks for its own node alone");
+  return Status(StatusCode::kPeerViolation, "a session may send messages of its own node only");
 }
 
 bool is_loopback(const std::string& address) {
@@ -80,19 +80,19 @@ Status CoordinatorJob::admit(const session::ClientHello& hello) {
   Credentials& known = found->second;
   if (!is_new && known.secret != hello.secret) {
     return Status(StatusCode::kFailedPrecondition,
-                  "this is not " + name_of(hello.node) +
-                      ": the session does not prove to be of the same node (wrong secret)");
+                  "the hello for " + name_of(hello.node) +
+                      " has the wrong secret: it is from another process");
   }
   if (!is_new && hello.attempt <= known.attempt) {
     return Status(StatusCode::kAborted,
-                  "a later session of " + name_of(hello.node) + " has begun already");
+                  "a later session of " + name_of(hello.node) + " has already begun");
   }
   known = {hello.secret, hello.attempt};
   if (credentials_.size() > 2 * sessions_.size() + kStaleSecretsMax) forget_secrets();
   return {};
 }
 
-// Of nodes that neither have a session nor are waited for.
+// Removes secrets of nodes that have no session and are not expected to resume.
 void CoordinatorJob::forget_secrets() {
   std::map<NodeId, Credentials> kept;
   const auto keep = [&](const NodeId& id) {
@@ -109,7 +109,7 @@ void CoordinatorJob::forget_secrets() {
 void CoordinatorJob::announce_end(const CoordinatorEnd& end, bool is_host_job) {
   if (is_over()) return;
   timer_.disarm();
-  // Nodes that were never in a round have nothing to keep running: they end as the host does.
+  // Nodes that were never in a round have no workers to keep running: they end as the host does.
   const bool is_given_up = end.gave_up && is_host_job && machine_->record().round == 0;
   for (const auto& [id, peer] : std::exchange(sessions_, {})) {
     peer->job = nullptr;
@@ -124,7 +124,7 @@ void CoordinatorJob::announce_end(const CoordinatorEnd& end, bool is_host_job) {
 void CoordinatorJob::add(SessionPeer* peer) {
   SessionPeer*& current = sessions_[peer->node];
   if (current != nullptr) {
-    current->job = nullptr;  // no loss: its node is here
+    current->job = nullptr;  // not a lost session: the node has a newer one
     peer->name = current->name;
     current->close();
   }
@@ -151,11 +151,11 @@ Status CoordinatorJob::on_message(SessionPeer* peer, session::ClientMessage& mes
 }
 
 Status CoordinatorJob::on(SessionPeer*, session::ClientHello&) {
-  return Status(StatusCode::kPeerViolation, "a session has one hello");
+  return Status(StatusCode::kPeerViolation, "a second hello in one session");
 }
 
 Status CoordinatorJob::on(SessionPeer* peer, session::Heartbeat& beat) {
-  // The time now, not the iteration's: the client computes from it how far the clocks are apart.
+  // The current time, not the iteration's: the client computes the clock offset from it.
   peer->send(session::HeartbeatReply{beat.sent, os::monotonic_now()});
   if (machine_ == nullptr || !peer->has_joined) return {};
   actions_.clear();
@@ -183,7 +183,7 @@ Status CoordinatorJob::on(SessionPeer* peer, session::FetchMembers& request) {
 Status CoordinatorJob::on(SessionPeer* peer, rdzv::Join& join) { return enter(peer, join); }
 Status CoordinatorJob::on(SessionPeer* peer, rdzv::Resume& resume) { return enter(peer, resume); }
 
-// Join and Resume: the first thing that a session says of its node.
+// Join and Resume: the first message of a session that describes its node.
 template <typename Entry>
 Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
   if (entry.node.id != peer->node) return not_its_own();
@@ -207,7 +207,7 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
   if (is_loopback(entry.node.address)) {
     peer->loopback_join = std::make_unique<rdzv::Join>(rdzv::Join{entry.node, entry.settings});
   }
-  // Beyond what makes the node silent, so that no connection breaks before it is lost.
+  // Longer than the silence after which the node is lost, so that no connection breaks before that.
   peer->set_user_timeout(machine_->settings().node_timeout * 2);
   peer->least_grace = peer->round_trip() * kRoundTripsToResume;
   step(entry);
@@ -215,7 +215,7 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
   return {};
 }
 
-// Of a job's first node, and of its next generation's, the timings are known when it has joined.
+// A job's timings are known when its first node, or that of its next generation, has joined.
 void CoordinatorJob::send_timings(SessionPeer* peer) {
   if (machine_ == nullptr || peer->timings_of == machine_->record().generation) return;
   peer->timings_of = machine_->record().generation;
@@ -240,7 +240,7 @@ Status CoordinatorJob::on(SessionPeer* peer, rdzv::Close& close) {
         rdzv::Evicted{peer->node, round, "only a node that has joined the job can close it"});
   } else if (machine_ != nullptr) {
     step(close);
-  } else {  // nobody has joined: there is nothing that could go on
+  } else {  // no node has joined, so there is no job to close
     peer->send(rdzv::Closed{peer->node, std::make_shared<const JobResult>(close.result)});
   }
   return {};
@@ -260,14 +260,14 @@ Status CoordinatorJob::on(SessionPeer* peer, Report& report) {
 Status CoordinatorJob::correct_address(SessionPeer* peer, NodeInfo* node) const {
   if (node->address.empty()) node->address = peer->remote().host();
   const auto parsed = os::parse_address(node->address);
-  if (!parsed) return {};  // a name, which the others look up
+  if (!parsed) return {};  // a name, which other nodes resolve
   replace_address(node, parsed->host());
   if (!parsed->is_loopback()) return {};
   if (!peer->is_from_this_host()) {
     return Status(StatusCode::kInvalidArgument, "join: " + node->address +
-                                                    " means another host to every host, and " +
+                                                    " is valid on its own host only, and " +
                                                     node->name + " is at " + peer->remote().host() +
-                                                    ": name an address of it with --local-addr");
+                                                    ": set one of its addresses with --local-addr");
   }
   if (!published_address_.empty()) replace_address(node, published_address_);
   return {};
@@ -281,7 +281,7 @@ void CoordinatorJob::publish_address(const SessionPeer& remote) {
 
 void CoordinatorJob::correct_joins() {
   if (machine_ == nullptr) return;
-  // Only those that wait for a round: to all others a Join would mean that they want another.
+  // Only for waiting nodes: a Join of any other node would request a new round.
   for (const NodeStatus& status : machine_->nodes(context_.loop->now())) {
     const auto found = sessions_.find(status.id);
     if (status.phase != rdzv::NodePhase::kJoined || found == sessions_.end()) continue;
@@ -300,7 +300,7 @@ void CoordinatorJob::on_stall(const os::EventLoop::Stall& stall) {
 }
 
 void CoordinatorJob::tick() {
-  // What is ready is served in turns, so that after so many iterations all of it was.
+  // Ready sockets are served in turns, so after this many iterations each has been read.
   const int turns_max = 2 + static_cast<int>(sessions_.size() / 64);
   if (!context_.loop->is_caught_up() && deferred_ticks_ < turns_max) {
     ++deferred_ticks_;
@@ -317,7 +317,7 @@ void CoordinatorJob::step(const RendezvousEvent& event) {
   machine_->step(event, context_.loop->now(), &actions_);
   for (const RendezvousAction& action : actions_) execute(action);
   arm();
-  // A look at the time that found nothing to do has changed nothing that others should know.
+  // A Tick without actions changes nothing that nodes or the state file need.
   const bool is_time = std::holds_alternative<rdzv::Tick>(event);
   if (!is_time || !actions_.empty() || machine_->is_removable()) mark_changed();
 }
@@ -340,7 +340,7 @@ void CoordinatorJob::execute(const RendezvousAction& action) {
         log_action(one, peer);
         if constexpr (std::is_same_v<Action, rdzv::Round>) prepare_round(one);
         if (peer == nullptr) return;
-        // It is no node of the job's any more; until it joins again its beats mean nothing.
+        // It is not a node of the job any more; until it joins again its heartbeats are ignored.
         if constexpr (std::is_same_v<Action, rdzv::Refused> ||
                       std::is_same_v<Action, rdzv::TimedOut> ||
                       std::is_same_v<Action, rdzv::Evicted>) {
@@ -352,7 +352,7 @@ void CoordinatorJob::execute(const RendezvousAction& action) {
       action);
 }
 
-// Where the workers' store is the coordinator's own port, a round begins with an empty one.
+// If the workers' store is at the coordinator's own port, it is emptied before each round.
 void CoordinatorJob::prepare_round(const rdzv::Round& round) {
   const RoundRecord& record = *round.record;
   if (record.round <= logged_round_) return;
@@ -360,7 +360,7 @@ void CoordinatorJob::prepare_round(const rdzv::Round& round) {
   if (record.coordinator_rank == 0 && record.master_port == context_.port) context_.reset_store();
 }
 
-// Logs what happens to the job, once, and to single nodes.
+// Logs events of the job once, and events of single nodes.
 template <typename Action>
 void CoordinatorJob::log_action(const Action& action, const SessionPeer* peer) {
   if (!context_.log) return;
@@ -377,7 +377,7 @@ void CoordinatorJob::log_action(const Action& action, const SessionPeer* peer) {
     if (std::exchange(is_result_logged_, true)) return;
     log("the job is closed: " + outcome_text(*action.result));
   } else if constexpr (std::is_same_v<Action, rdzv::Evicted>) {
-    // Of a job that is closed its nodes go as they like.
+    // Nodes may leave a closed job at any time.
     if (is_result_logged_ || (peer != nullptr && !peer->has_joined)) return;
     log(name_of(action.to) + " is lost: " + action.reason);
   } else if constexpr (std::is_same_v<Action, rdzv::Refused>) {
@@ -404,13 +404,13 @@ void CoordinatorJob::mark_changed() {
 void CoordinatorJob::publish_changes() {
   has_changes_ = false;
   if (machine_ != nullptr) {
-    if (!is_over()) is_result_logged_ = false;  // the next generation's is to come
+    if (!is_over()) is_result_logged_ = false;  // for the next generation
     const session::Counts counts{machine_->waiting_nodes(), machine_->spare_nodes()};
     if (counts != counts_) {
       counts_ = counts;
       for (const auto& [id, peer] : sessions_) peer->send(counts);
     }
-    // A closed job tells its result as long as somebody of it is there.
+    // A closed job answers with its result while any session of it is open.
     if (machine_->is_removable() && (!is_over() || sessions_.empty())) {
       machine_.reset();
       timer_.disarm();

@@ -2,8 +2,8 @@
 
 // One job of a coordinator: its rendezvous machine and the sessions of its nodes.
 //
-// Hands the machine what sessions say, in the order in which it is read, and sends what the machine
-// decides. Loop thread only.
+// Passes the messages of sessions to the machine, in the order in which they are read, and sends
+// the machine's actions. Loop thread only.
 
 #include <cstdint>
 #include <functional>
@@ -21,14 +21,14 @@
 
 namespace elastic::host {
 
-// What a job needs of the coordinator that it lives in; outlives the job.
+// What a job needs of its coordinator; outlives the job.
 struct CoordinatorContext {
   os::EventLoop* loop = nullptr;
   std::uint16_t port = 0;
-  Instant began;                              // when the coordinator did
+  Instant began;                              // when the coordinator started
   std::function<void(std::string_view)> log;  // may be empty
   std::function<void()> reset_store;
-  std::function<void()> process_received;  // serves what has been read and is still to be handled
+  std::function<void()> process_received;  // handles messages that were read and not yet handled
   std::function<void(class CoordinatorJob*)> on_changed;  // once until settle()
 };
 
@@ -38,23 +38,22 @@ class CoordinatorJob {
   CoordinatorJob(const CoordinatorJob&) = delete;
   CoordinatorJob& operator=(const CoordinatorJob&) = delete;
 
-  // Continues from a stored state. No node is lost before store_grace for not having resumed.
+  // Restores a stored state. A node that has not resumed is not lost before store_grace.
   Status load(const JobSettings& settings, std::string_view state);
 
-  // Whether the hello may begin a session: the first hello of a node tells the secret that later
-  // ones must repeat, and a hello that arrives after its successor is late.
+  // Whether the hello may begin a session: the first hello of a node sets the secret that later
+  // ones must repeat, and a hello that arrives after its successor is rejected.
   Status admit(const session::ClientHello& hello);
-  // The session's hello was accepted. An older session of the same node is closed, and counts no
-  // more.
+  // The session's hello was accepted. An older session of the same node is closed and ignored.
   void add(SessionPeer* peer);
   void remove(SessionPeer* peer);
   // An error ends the session.
   Status on_message(SessionPeer* peer, session::ClientMessage& message);
   void on_stall(const os::EventLoop::Stall& stall);
-  // The coordinator ends before the job: its sessions are told why, and are no longer the job's.
+  // The coordinator ends before the job: sends the reason to the job's sessions and detaches them.
   void announce_end(const CoordinatorEnd& end, bool is_host_job);
-  // The end of an iteration in which on_touched was called: tells what is told once for all that
-  // happened in it.
+  // Called at the end of an iteration in which on_changed was called: sends the messages that cover
+  // all of its changes at once.
   void publish_changes();
 
   const std::string& id() const { return id_; }
@@ -103,12 +102,12 @@ class CoordinatorJob {
     std::uint64_t attempt = 0;  // of the last hello
   };
   std::map<NodeId, Credentials> credentials_;
-  std::string published_address_;  // at which other hosts reach the nodes of this one; "": unknown
+  std::string published_address_;  // at which other hosts reach nodes on this host; "": unknown
   os::EventLoop::Timer timer_;
   int deferred_ticks_ = 0;
   bool has_changes_ = false;
-  session::Counts counts_;          // as last told
-  std::uint64_t logged_round_ = 0;  // logged; a round is told to each member
+  session::Counts counts_;          // as last sent
+  std::uint64_t logged_round_ = 0;  // a round is sent to each member and logged once
   std::uint64_t logged_end_ = 0;
   bool is_result_logged_ = false;
   std::vector<RendezvousAction> actions_;  // scratch

@@ -16,28 +16,27 @@
 #include "os/loop/random_seed.h"
 
 // Theory of operation. The store's service owns the listening socket and serves every connection
-// until it begins a session; then the connection's socket comes here (session_peer.cc). A session
-// says which job it belongs to, and the rest is between the job and its sessions
-// (coordinator_job.cc). What is due at the end of an iteration is done by one timer: jobs tell what
-// has changed, then sessions send, or are removed.
+// until it begins a session; then the connection is moved here (session_peer.cc). The hello names
+// the job, which handles all further messages of the session (coordinator_job.cc). One timer runs
+// at the end of each iteration: jobs report what has changed, then sessions send or are removed.
 //
-// The state file is written by a thread of its own, at most every kStateDelay.
+// A separate thread writes the state file, at most every kStateDelay.
 
 namespace elastic::host {
 namespace {
 
-// About what a session takes without its buffers, its node in the job included.
+// Approximate memory of a session without its buffers, its node in the job included.
 constexpr std::size_t kSessionBytes = 2048;
-// So many sessions that broke the protocol are logged in an interval.
+// How many protocol faults are logged in an interval.
 constexpr std::size_t kFaultsLogged = 20;
 constexpr Duration kFaultInterval = std::chrono::seconds(10);
-// Clients close when they have read why the coordinator ends.
+// How long clients have to read why the coordinator ends, and to close.
 constexpr Duration kAnnouncementTimeout = std::chrono::milliseconds(500);
 constexpr Duration kStateDelay = std::chrono::milliseconds(100);
-// Of the largest job that can be; a file that is larger is none of ours.
+// The state of the largest possible job; a larger file is not a state file.
 constexpr std::size_t kStateBytesMax = std::size_t{1} << 30;
 
-// One code for all that keeps a coordinator from using its file: nothing but another file helps.
+// One code for every error of the state file: in each case only another file helps.
 Status file_error(const Status& cause, const std::string& path) {
   return {StatusCode::kFailedPrecondition,
           "cannot keep the state in " + path + ": " + std::string(cause.message())};
@@ -107,7 +106,7 @@ class CoordinatorService::Impl {
 
   os::EventLoop& loop_;
   const CoordinatorOptions options_;
-  const std::string host_job_;  // whose agent this lives in; "": a program of its own
+  const std::string host_job_;  // the job whose agent runs this; "": a separate program
   const std::unique_ptr<StoreService> store_;
   const std::uint64_t incarnation_;
   CoordinatorContext context_;
@@ -118,7 +117,7 @@ class CoordinatorService::Impl {
   std::vector<CoordinatorJob*> has_changes_;
   Counter num_sessions_, sessions_total_, sessions_rejected_, num_jobs_;
 
-  std::string stored_;  // what the file holds, or will
+  std::string stored_;  // the last state that was given to the file
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::unique_ptr<StateFile> state_file_;  // null: no state is kept
 
@@ -150,7 +149,7 @@ Status CoordinatorService::Impl::load() {
     }
     num_jobs_.set(jobs_.size());
   }
-  // What cannot be written later is better known now.
+  // A file that cannot be written is reported at the start.
   stored_ = encode();
   if (Status written = os::replace_file(path, stored_); !written.ok()) {
     return file_error(written, path);
@@ -189,7 +188,7 @@ Status CoordinatorService::Impl::on_message(SessionPeer* peer, session::ClientMe
   } else if (const auto* hello = std::get_if<session::ClientHello>(&message)) {
     status = greet(peer, *hello);
   } else {
-    status = Status(StatusCode::kPeerViolation, "a session begins with a hello");
+    status = Status(StatusCode::kPeerViolation, "the first message of a session must be a hello");
   }
   if (!status.ok()) {
     sessions_rejected_.add(1);
@@ -199,7 +198,7 @@ Status CoordinatorService::Impl::on_message(SessionPeer* peer, session::ClientMe
   return status;
 }
 
-// Limited: a client that is broken may try again at once, for ever.
+// Limited, because a faulty client may reconnect at once and without end.
 void CoordinatorService::Impl::log_fault(const std::string& message) {
   if (!options_.log) return;
   if (loop_.now() >= faults_end_) {
@@ -220,7 +219,7 @@ Status CoordinatorService::Impl::greet(SessionPeer* peer, const session::ClientH
   if (job == nullptr) {
     return Status(
         StatusCode::kResourceExhausted,
-        "the coordinator has " + std::to_string(jobs_.size()) + " jobs and takes no more");
+        "the coordinator has " + std::to_string(jobs_.size()) + " jobs, which is its limit");
   }
   if (Status fault = job->admit(hello); !fault.ok()) return fault;
   peer->peer_version = hello.version;
@@ -344,15 +343,15 @@ void CoordinatorService::Impl::finish_drain() {
   drain_timer_.disarm();
   processing_timer_.disarm();
   if (state_file_ != nullptr) store_state();
-  // Not told to the jobs: that their sessions end is the coordinator's doing.
+  // Not reported to the jobs: the coordinator itself ends their sessions.
   sessions_.streams.abandon();
   peers_.clear();
   has_changes_.clear();
   jobs_.clear();
   num_sessions_.set(0);
   num_jobs_.set(0);
-  // Until the socket closes this is a coordinator still, if one that closes every session: whoever
-  // asks is not to take it for a plain store.
+  // Until the socket closes, the server still identifies itself as a coordinator, and closes every
+  // session: a client must not take it for a plain store.
   store_->accept_sessions([](const os::DetachedStream&) {});
   store_->drain(drain_limit_, std::exchange(on_drained_, nullptr));
 }

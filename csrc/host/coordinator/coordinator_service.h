@@ -1,9 +1,9 @@
 #pragma once
 
-// A coordinator on somebody else's loop: sessions and jobs behind a listening socket, which also
-// serves the users' key-value store.
+// A coordinator on a loop that its owner runs: sessions and jobs behind a listening socket, which
+// also serves the users' key-value store.
 //
-// elastic::Coordinator wraps it with a thread of its own. Loop thread only.
+// elastic::Coordinator runs it on a separate thread. Loop thread only.
 
 #include <cstdint>
 #include <functional>
@@ -16,10 +16,10 @@
 
 namespace elastic::host {
 
-// Why a coordinator ends while it has jobs that do not.
+// Why a coordinator ends before its jobs.
 struct CoordinatorEnd {
-  std::string reason = {};  // "": nothing is announced
-  bool gave_up = false;     // its host's job has waited for nodes in vain
+  std::string reason = {};  // "": no reason is sent
+  bool gave_up = false;     // too few nodes joined the job of its host
 };
 
 class CoordinatorService {
@@ -38,9 +38,9 @@ class CoordinatorService {
   CoordinatorStats stats() const;  // any thread
   std::string describe() const;
 
-  // As Coordinator::close, then calls `done` from the loop; it may destroy the service. A service
-  // that is destroyed before does not call it. `end`: what nodes of jobs that are not over are
-  // told.
+  // As Coordinator::close, then calls `done` from the loop, which may destroy the service. A
+  // service that is destroyed before that does not call it. `end`: sent to the nodes of jobs that
+  // have not ended.
   void drain(Duration limit, std::function<void()> done, const CoordinatorEnd& end = {});
 
  private:

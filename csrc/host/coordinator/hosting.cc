@@ -53,14 +53,14 @@ std::variant<Hosting::Addresses, Hosting::Failure> Hosting::route(const Result<A
       return Failure{bind_error_, kExitCannotServe};
     }
   }
-  // Its own coordinator a host reaches where it is bound, whatever the endpoint's name means here.
+  // The host connects to the address where its coordinator is bound, whatever the name resolves to.
   if (is_host()) return own_;
   if (!found.ok()) return Failure{found.status(), std::nullopt};
   return *found;
 }
 
-// Fails if an address of the endpoint is this machine's and cannot be served: then somebody serves
-// it already, unless the user says that this process should.
+// Fails if an address of the endpoint belongs to this machine and cannot be bound. Then another
+// process serves it already, unless the user set this process to be the host.
 Status Hosting::try_host(const Result<Addresses>& found) {
   const bool is_told = options_.is_host == true;
   if (!found.ok()) {
@@ -75,12 +75,12 @@ Status Hosting::try_host(const Result<Addresses>& found) {
     std::erase_if(candidates, [](const auto& address) { return address.is_loopback(); });
     if (candidates.empty()) {
       return try_host_everywhere("it resolves to " + list_of(*found) +
-                                 " here, which is out of other hosts' reach");
+                                 " here, which other hosts cannot reach");
     }
   }
   for (const os::SocketAddress& address : candidates) {
     const Status status = bind(address.host());
-    // Not this machine's address: perhaps the next one is.
+    // Not an address of this machine; the next one may be.
     if (status.code() != StatusCode::kInvalidArgument) return status;
   }
   return is_told ? try_host_everywhere("no interface has " + list_of(*found)) : Status();
@@ -96,7 +96,7 @@ Status Hosting::try_host_everywhere(const std::string& why) {
 }
 
 Status Hosting::bind(const std::string& host) {
-  // Most agents are no hosts, and all but one of those that share the endpoint's machine.
+  // Most agents are clients, and so are all but one of those on the endpoint's machine.
   Status status = os::Listener::check(host, options_.endpoint_port);
   const bool must_name_owner =
       options_.is_host == true && status.code() == StatusCode::kUnavailable;
@@ -111,7 +111,7 @@ Status Hosting::bind(const std::string& host) {
     CoordinatorOptions coordinator;
     coordinator.host = host;
     coordinator.port = options_.endpoint_port;
-    // This process has the workers' store, their files and the guardian to serve, too.
+    // This process also needs descriptors for the workers' store, their files and the guardian.
     coordinator.store_limits.descriptors_reserved = os::descriptor_limit() / 4;
     coordinator.log = [loop = loop_, alive = std::weak_ptr<bool>(alive_),
                        log = log_](std::string_view line) {
@@ -133,12 +133,12 @@ Status Hosting::bind(const std::string& host) {
 
 Status Hosting::explain(const Status& why) const {
   if (is_host() || resolved_.empty()) return why;
-  const std::string self = options_.is_host == false ? "this agent was told not to be its host"
+  const std::string self = options_.is_host == false ? "is_host=0 keeps this agent from hosting it"
                            : !bind_error_.ok()
                                ? std::string(bind_error_.message())
                                : "my addresses are " + list_of(os::interface_addresses());
-  return {why.code(), std::string(why.message()) + "; no agent considers itself host of " +
-                          endpoint_ + "; it resolved to " + list_of(resolved_) + "; " + self};
+  return {why.code(), std::string(why.message()) + "; no agent may be hosting " + endpoint_ +
+                          "; it resolved to " + list_of(resolved_) + "; " + self};
 }
 
 void Hosting::drain(Duration limit, const CoordinatorEnd& end, std::function<void()> done) {

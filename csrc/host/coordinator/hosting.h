@@ -2,10 +2,10 @@
 
 // Whether this process runs the coordinator, and the coordinator if it does.
 //
-// The endpoint's host is whoever can bind the endpoint's address: names are never compared. The
-// first agent there that does so hosts, and every other one, on that machine too, is a client.
+// The agent that can bind the endpoint's address hosts the coordinator; names are never compared.
+// The first agent on that machine that binds it is the host; all other agents are clients.
 //
-// Loop thread only; the coordinator has a thread of its own.
+// Loop thread only; the coordinator runs on a separate thread.
 
 #include <functional>
 #include <memory>
@@ -23,7 +23,7 @@
 
 namespace elastic::host {
 
-// "localhost" and literal loopback addresses: every machine means itself by them.
+// "localhost" and literal loopback addresses, which every machine resolves to itself.
 bool is_loopback_name(const std::string& host);
 
 class Hosting {
@@ -32,26 +32,26 @@ class Hosting {
   using Failure = core::SessionMachine::AttemptFailed;
   using LogSink = std::function<void(const std::string& message)>;
 
-  // `endpoint` is for sentences. `log` gets what the coordinator logs, on the loop. `loop` outlives
-  // the object.
+  // `endpoint` is for messages. `log` receives the coordinator's log lines, on the loop. `loop`
+  // outlives the object.
   Hosting(os::EventLoop* loop, const RendezvousOptions& options, std::string run_id,
           std::string endpoint, LogSink log_action, LogSink log);
   Hosting(const Hosting&) = delete;
   Hosting& operator=(const Hosting&) = delete;
   ~Hosting();  // ends the coordinator, as a crash would
 
-  // Where the session connects to, by what the endpoint's name resolves to. Until settle() each
-  // call looks whether this process is the host, and starts the coordinator if so.
+  // Returns the addresses to connect to, given those that the endpoint's name resolves to. Until
+  // fix_role() each call checks whether this process is the host, and then starts the coordinator.
   std::variant<Addresses, Failure> route(const Result<Addresses>& found);
-  // A coordinator was found: who is not the host now will not become it.
+  // A coordinator was found: a process that is not the host now will not become it.
   void fix_role() { is_role_fixed_ = true; }
   bool is_host() const { return service_ != nullptr; }
 
-  // What happened, and why nobody may have answered.
+  // Adds to the error why no coordinator may have answered.
   Status explain(const Status& why) const;
 
-  // Calls `done` from the loop when every job is over and every session has gone, when a job is not
-  // over and waiting would help nobody, or after `limit`. REQUIRES: is_host(), called once
+  // Calls `done` from the loop when every job and every session has ended, when waiting would not
+  // let an unfinished job end, or after `limit`. REQUIRES: is_host(), called once
   void drain(Duration limit, const CoordinatorEnd& end, std::function<void()> done);
 
  private:
@@ -66,12 +66,12 @@ class Hosting {
   const LogSink note_;
   const LogSink log_;
   bool is_role_fixed_ = false;
-  Addresses resolved_;  // what the endpoint's name last was
-  Status bind_error_;   // of an address that is this machine's
-  Addresses own_;       // at which the coordinator of this process is reached from here
+  Addresses resolved_;  // to which the endpoint's name resolved last
+  Status bind_error_;   // for an address of this machine
+  Addresses own_;       // at which this process reaches its own coordinator
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::unique_ptr<os::LoopThread> thread_;
-  std::unique_ptr<CoordinatorService> service_;  // lives on thread_
+  std::unique_ptr<CoordinatorService> service_;  // used on thread_
 };
 
 }  // namespace elastic::host

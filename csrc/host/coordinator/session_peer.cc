@@ -3,21 +3,21 @@
 #include <algorithm>
 #include <utility>
 
-// Theory of operation. The messages of a turn are handed to the service one by one. What is to be
-// sent, to this session or because of its messages to others, is collected in each stream and sent
+// Theory of operation. The messages that were read are passed to the service one by one. Everything
+// that they cause to be sent, to this session or to others, is collected in the streams and sent
 // once, when all handlers of the iteration have returned. So a heartbeat costs one recv and one
 // send, and no allocation: a small buffer is kept.
 
 namespace elastic::host {
 namespace {
 
-// A buffer of this size is kept while nothing waits in it.
+// A buffer of up to this size is kept while it is empty.
 constexpr std::size_t kKeptBytes = 512;
-// The scratch of a message is freed beyond this size.
+// A larger reused message buffer is freed.
 constexpr std::size_t kFrameKeptBytes = 64 << 10;
 // How long a client whose session was ended may take to read the reason and close.
 constexpr Duration kFinishTimeout = std::chrono::seconds(2);
-// A host that has vanished is noticed by probes after this time, also when nothing is sent to it.
+// Keep-alive probes detect a vanished host after this time, also when nothing is sent to it.
 constexpr Duration kKeepAliveInterval = std::chrono::seconds(5);
 
 }  // namespace
@@ -45,11 +45,11 @@ Result<std::unique_ptr<SessionPeer>> SessionPeer::create(SessionContext* context
 }
 
 bool SessionPeer::is_from_this_host() const {
-  // Whoever reaches an address of this host from that very address is on this host.
+  // A peer with the same address at both ends is on this host.
   return remote_.is_loopback() || remote_.host() == local_.host();
 }
 
-// Serves the whole messages at the beginning of `bytes` and returns how many bytes they were.
+// Handles the complete messages at the beginning of `bytes` and returns their size.
 std::size_t SessionPeer::on_bytes(std::string_view bytes) {
   std::size_t used = 0;
   if (!has_magic_ && !take_magic(bytes, &used)) return used;
@@ -70,7 +70,8 @@ std::size_t SessionPeer::on_bytes(std::string_view bytes) {
 bool SessionPeer::take_magic(std::string_view bytes, std::size_t* used) {
   const std::size_t size = std::min(bytes.size(), session::kMagic.size());
   if (bytes.substr(0, size) != session::kMagic.substr(0, size)) {
-    finish(Status(StatusCode::kPeerViolation, "what follows the store's part is no session"));
+    finish(
+        Status(StatusCode::kPeerViolation, "the connection is not a session: the magic is wrong"));
     *used = bytes.size();
     return false;
   }

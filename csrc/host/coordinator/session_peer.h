@@ -25,7 +25,7 @@ namespace elastic::host {
 class CoordinatorJob;
 class SessionPeer;
 
-// What the sessions of one coordinator share.
+// Shared by the sessions of one coordinator.
 struct SessionContext {
   // `on_settle`: see os::StreamGroup.
   SessionContext(os::EventLoop* loop, Duration hello, std::size_t output_max, std::size_t total_max,
@@ -38,15 +38,15 @@ struct SessionContext {
 
   os::EventLoop& loop;
   const Duration hello_timeout;
-  MemoryBudget budget;  // for what waits in buffers
+  MemoryBudget budget;  // for all buffered data
   os::StreamGroup streams;
-  session::ClientMessage message;  // scratch of the turn that is being served
-  std::string frame;               // scratch of send()
+  session::ClientMessage message;  // reused for each message
+  std::string frame;               // reused by send()
 };
 
 class SessionPeer final : public os::Stream::Handler {
  public:
-  // Takes over a connection whose unread bytes begin with the magic. It is served at the end of the
+  // Takes a connection whose unread bytes begin with the magic, and reads it at the end of the
   // iteration. `context` outlives the peer.
   static Result<std::unique_ptr<SessionPeer>> create(SessionContext* context,
                                                      os::DetachedStream connection);
@@ -61,36 +61,36 @@ class SessionPeer final : public os::Stream::Handler {
     pending_.reset();
     stream_.clear_deadline();
   }
-  // The final message: an error, after which the client has a moment to close.
+  // Sends an error as the final message, and gives the client time to read it and close.
   void finish(const Status& error);
   void close() {
     pending_.reset();
     stream_.close();
   }
-  // The final message of a coordinator that ends; the client sees the end behind it.
+  // Sends the final message of a coordinator that ends, followed by the end of the stream.
   void end(const session::ServerMessage& last);
   Duration round_trip() const { return stream_.round_trip(); }
   bool closed() const { return !stream_.is_open(); }
 
-  // A peer that does not acknowledge for so long is gone.
+  // A peer that acknowledges nothing for this long is disconnected.
   void set_user_timeout(Duration timeout) {
     stream_.set_user_timeout(std::max<Duration>(timeout, std::chrono::seconds(1)));
   }
 
   const os::SocketAddress& local() const { return local_; }
   const os::SocketAddress& remote() const { return remote_; }
-  // The client runs on this host, as far as the addresses tell.
+  // The addresses show that the client runs on this host.
   bool is_from_this_host() const;
 
-  // The service's: who this is.
+  // Set by the service: which node this is.
   CoordinatorJob* job = nullptr;  // null before the hello, and after a newer session took over
-  std::uint16_t peer_version = session::kVersion;  // as its hello says
+  std::uint16_t peer_version = session::kVersion;  // from its hello
   NodeId node;
   std::string name;              // of the node, once it has joined
-  bool has_joined = false;       // it said Join or Resume, and not Leave since
+  bool has_joined = false;       // it sent Join or Resume, and no Leave since
   std::uint32_t timings_of = 0;  // the generation of the job whose timings it was sent
-  Duration least_grace{};        // what its node needs to resume
-  // Its last join, as long as the address in it means nothing to other hosts.
+  Duration least_grace{};        // the time that its node needs to resume
+  // Its last join, while the address in it is valid on this host only.
   std::unique_ptr<rdzv::Join> loopback_join;
   std::size_t index = 0;  // in the service's list
 
@@ -109,7 +109,7 @@ class SessionPeer final : public os::Stream::Handler {
   std::unique_ptr<PendingConnections::Ticket> pending_;  // until the hello
   bool has_magic_ = false;
   bool is_finishing_ = false;
-  os::Stream stream_;  // behind what its handler uses
+  os::Stream stream_;  // last: its handler uses the other members
 };
 
 }  // namespace elastic::host

@@ -9,7 +9,8 @@
 namespace elastic::host {
 namespace {
 
-// A full disk may be cleared at any moment, and what is not on it would be missing after a crash.
+// Short, because a full disk may be cleared at any time, and a crash loses a state that is not on
+// it.
 constexpr auto kRetryEvery = std::chrono::milliseconds(500);
 
 }  // namespace

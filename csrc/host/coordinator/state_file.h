@@ -1,7 +1,7 @@
 #pragma once
 
-// Writes a state to a file on a thread of its own: the newest that it was given, never an older one
-// after a newer. A write that failed is tried again until it succeeds or a newer state is given.
+// Writes a state to a file on a separate thread: always the newest that it was given. A failed
+// write is repeated until it succeeds or a newer state is given.
 
 #include <condition_variable>
 #include <functional>
@@ -22,7 +22,7 @@ class StateFile {
                                                  std::function<void(const Status&)> on_error);
   StateFile(const StateFile&) = delete;
   StateFile& operator=(const StateFile&) = delete;
-  ~StateFile();  // writes what it was given last, without further attempts
+  ~StateFile();  // writes the newest state, in one attempt
 
   void put(std::string bytes);
 

@@ -15,11 +15,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// When an outage is first spoken of, and how often from then on.
+// When an outage is first logged, and how often from then on.
 constexpr Duration kFirstLogDelay = 1s;
 constexpr Duration kLogInterval = 10s;
 
-// What is said to nobody else's ears: the node needs no word of it.
+// Messages that the node does not need are not forwarded to it.
 std::optional<MembershipEvent> as_event(const RendezvousAction& action) {
   return std::visit(
       [](const auto& one) -> std::optional<MembershipEvent> {
@@ -97,7 +97,7 @@ void BackendThread::run() {
   }
 }
 
-// False: to stop.
+// False: the thread is to stop.
 bool BackendThread::take_requests() {
   std::vector<NodeStatement> said;
   {
@@ -148,7 +148,7 @@ void BackendThread::poll_state() {
   give_up_if_not_ok(status);
 }
 
-// Whether trying again is of no use; then the end has been told.
+// Returns whether the error is permanent; then MembershipLost was sent.
 bool BackendThread::must_give_up(const Status& fault) {
   switch (fault.code()) {
     case StatusCode::kUnavailable:
@@ -188,7 +188,7 @@ void BackendThread::deliver_ready() {
 std::string BackendThread::published_address() const {
   if (!options_.local_addr.empty()) {
     const auto found = os::look_up(options_.local_addr, 0);
-    // A name of this host's own may mean loopback here and something else elsewhere.
+    // A name of this host may resolve to loopback here and to another address elsewhere.
     const bool is_usable =
         found.ok() && (options_.settings.max_nodes == 1 || os::parse_address(options_.local_addr) ||
                        !found->front().is_loopback());
@@ -208,7 +208,7 @@ void BackendThread::log_outage(const Status& cause, Instant now) {
   next_log_ = now + kLogInterval;
   const Duration limit =
       is_ready_delivered_ ? options_.settings.store_grace : options_.settings.join_timeout;
-  sink_(MembershipProgress{"the " + store_name_ + " rendezvous cannot be reached for " +
+  sink_(MembershipProgress{"the " + store_name_ + " rendezvous has not been reached for " +
                            core::duration_text(now - *outage_began_) + " (" +
                            std::string(cause.message()) + "); giving up after " +
                            core::duration_text(limit)});
@@ -217,7 +217,7 @@ void BackendThread::log_outage(const Status& cause, Instant now) {
 void BackendThread::log_recovery(Instant now) {
   if (!outage_began_) return;
   if (now >= *outage_began_ + kFirstLogDelay) {
-    sink_(MembershipProgress{"the " + store_name_ + " rendezvous is there again after " +
+    sink_(MembershipProgress{"the " + store_name_ + " rendezvous can be reached again after " +
                              core::duration_text(now - *outage_began_)});
   }
   outage_began_.reset();

@@ -1,9 +1,9 @@
 #pragma once
 
-// The thread on which one node looks at the shared state of its job: all calls of the backend come
-// from here, the node's heartbeats with them.
+// The thread on which one node reads and writes the shared state of its job, its heartbeats
+// included: every call of the backend is made here.
 //
-// Any member from any thread. What it has to tell is told on its own thread.
+// Every member may be called from any thread. The sink is called on this thread.
 
 #include <atomic>
 #include <functional>
@@ -24,7 +24,7 @@ class BackendThread {
  public:
   using Sink = std::function<void(MembershipEvent)>;
 
-  // `on_settled` is called once, when settle() was and nothing is left to be written.
+  // `on_flushed` is called once, after flush(), when nothing is left to be written.
   static Result<std::unique_ptr<BackendThread>> start(const RendezvousOptions& options, Sink sink,
                                                       std::function<void()> on_flushed);
   BackendThread(const BackendThread&) = delete;
@@ -32,14 +32,14 @@ class BackendThread {
   ~BackendThread();  // waits for a call of the backend that has begun
 
   void send(const NodeStatement& statement);
-  // Leaves a job that is over, and tells when everything that was said is written.
+  // Leaves a job that is over, and reports when every statement was written.
   void flush();
   int waiting_nodes() const { return waiting_nodes_.load(std::memory_order_relaxed); }
 
  private:
   BackendThread(const RendezvousOptions& options, os::Notifier notifier, Sink sink,
                 std::function<void()> on_flushed);
-  // The thread's own.
+  // Used by the thread alone.
   void run();
   bool take_requests();
   void poll_state();
@@ -68,7 +68,7 @@ class BackendThread {
   bool is_flush_requested_ = false;      // guarded by mutex_
   bool is_stop_requested_ = false;       // guarded by mutex_
 
-  // The thread's own.
+  // Used by the thread alone.
   core::SharedStateMachine member_;
   NodeId self_;
   bool is_ready_delivered_ = false;
@@ -76,11 +76,11 @@ class BackendThread {
   bool has_left_ = false;
   bool is_flushing_ = false;
   bool is_flush_reported_ = false;
-  bool is_watched_ = true;  // until the backend says that it cannot
+  bool is_watched_ = true;  // until the backend reports that it cannot push changes
   std::optional<Instant> outage_began_;
   Instant next_log_;
 
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last: it uses the other members
 };
 
 }  // namespace elastic::host

@@ -1,7 +1,7 @@
-// A RendezvousBackend over a file that all nodes see.
+// A RendezvousBackend over a file that all nodes can access.
 //
-// Readers take no lock: the file is replaced at once, so they find one version or the next. Writers
-// lock a second file, which is never replaced, compare, and replace.
+// Readers take no lock: the file is replaced atomically, so they read one version or the next. A
+// writer locks a second file, which is never replaced, compares the content, and replaces it.
 
 #include <string>
 #include <string_view>
@@ -15,10 +15,10 @@
 namespace elastic {
 namespace {
 
-// Far above the state of the largest job that makes sense over a file.
+// Far above the state of the largest job that is sensible over a file.
 constexpr std::size_t kStateBytesMax = 64u << 20;
 
-// A run id as part of a file's name: what is no letter, digit, '-', '_' or '.' is written as %xx.
+// A run id in a file name: characters other than letters, digits, '-', '_' and '.' become %xx.
 std::string as_file_name(std::string_view text) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";
@@ -35,8 +35,8 @@ std::string as_file_name(std::string_view text) {
   return name;
 }
 
-// What a file system has now and then (a server that restarts, a stale handle) passes; a path that
-// cannot be does not.
+// Errors of a file system that pass (a server that restarts, a stale handle) are retried; an
+// invalid path is not.
 Status as_unavailable(const Status& status) {
   switch (status.code()) {
     case StatusCode::kInvalidArgument:

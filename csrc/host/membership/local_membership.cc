@@ -4,13 +4,13 @@
 #include <utility>
 #include <variant>
 
-// Theory of operation. What the node says is an event of the machine; what the machine answers is
-// kept and told in the loop's next turn, in order, so that the agent is never called from inside
-// its own call.
+// Theory of operation. A statement of the node is an event of the machine; the machine's answers
+// are queued and delivered in the loop's next iteration, in order, so the agent is never called
+// from inside its own call.
 //
-// Time passes for the machine only while the node waits for a round, which a restart may delay
-// (restart_backoff). At other times a timer could only declare the only node lost; while it waits,
-// a heartbeat before each tick prevents that.
+// The machine's timers run only while the node waits for a round, which a restart may delay
+// (restart_backoff). At other times a timer could only declare the only node lost; while the node
+// waits, a heartbeat before each tick prevents that.
 
 namespace elastic::host {
 namespace {
@@ -58,7 +58,7 @@ void LocalMembership::step(const RendezvousEvent& event) {
           constexpr bool is_answer =
               std::is_same_v<Action, rdzv::Round> || std::is_same_v<Action, rdzv::Closed>;
           if (is_answer) waiting_.reset();
-          // The agent keeps no session that could be resumed, and knows which round it is in.
+          // There is no session to resume, and the agent knows its round.
           if constexpr (std::is_constructible_v<MembershipEvent, Action>) receive(std::move(one));
         },
         action);
@@ -77,7 +77,7 @@ void LocalMembership::receive(MembershipEvent event) {
 }
 
 void LocalMembership::deliver() {
-  // What is heard meanwhile waits for the next turn.
+  // Events that are added while these are delivered wait for the next iteration.
   for (std::size_t left = received_.size(); left > 0; --left) {
     const MembershipEvent event = std::move(received_.front());
     received_.pop_front();

@@ -1,6 +1,7 @@
 #pragma once
 
-// The rendezvous of a job of one node: the machine beside the agent, and no network.
+// The rendezvous of a job with one node: the machine runs in the agent's process, without a
+// network.
 //
 // Loop thread only.
 

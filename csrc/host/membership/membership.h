@@ -1,14 +1,14 @@
 #pragma once
 
-// A node's place in its job: what it says to the rendezvous, and what it hears.
+// A node's membership of its job: what it sends to the rendezvous, and what it receives.
 //
-// The agent does not know where the rendezvous runs. On one node the machine runs beside it
-// (LocalMembership); otherwise it is reached through a session with a coordinator (Session), or
-// runs over a shared compare-and-set state (SharedMembership).
+// The agent does not know where the rendezvous runs. With one node the machine runs in the same
+// process (LocalMembership); otherwise it is reached through a session with a coordinator
+// (Session), or runs over a shared compare-and-set state (SharedStateMembership).
 //
-// What is said once is said: an implementation repeats it after a broken connection or a lost
-// write, until the rendezvous has it. Heartbeats, resuming and clocks are its business alone. Loop
-// thread only; events come from the loop, never from inside a call of the agent's.
+// A statement is sent once: an implementation repeats it after a broken connection or a lost write
+// until the rendezvous has it, and handles heartbeats, resumes and clocks. Loop thread only; events
+// come from the loop, never from inside a call of the agent.
 
 #include <functional>
 #include <string>
@@ -18,14 +18,14 @@
 
 namespace elastic::host {
 
-// The way to the rendezvous is known and with it the address at which other nodes reach this one.
-// Told once, first; the agent binds its store and joins.
+// The rendezvous was reached, so the address at which other nodes reach this one is known.
+// Delivered once, as the first event; the agent binds its store and joins.
 struct MembershipReady {
-  std::string address;  // numeric; a loopback address only as long as no other host takes part
-  bool hosts_coordinator = false;  // it runs in this process
+  std::string address;  // numeric; a loopback address only while all nodes are on this host
+  bool hosts_coordinator = false;  // the coordinator runs in this process
 };
 
-// Something to log: what is being waited for, or that the coordinator cannot be reached at present.
+// To be logged: what the node is waiting for, or that the coordinator cannot be reached.
 struct MembershipProgress {
   std::string message;
 };
@@ -35,7 +35,7 @@ struct MembershipCoordinatorLog {
   std::string line;
 };
 
-// The end of the way: the agent stops its workers and finishes with `exit_code`.
+// The rendezvous cannot be reached any more: the agent stops its workers and ends with `exit_code`.
 struct MembershipLost {
   int exit_code = 0;
   std::string message;
@@ -48,18 +48,19 @@ using MembershipEvent =
 
 class Membership {
  public:
-  // May destroy nothing that it is called from; the membership least of all.
+  // Must not destroy its caller, and so not the membership.
   using Sink = std::function<void(const MembershipEvent&)>;
 
-  virtual ~Membership() = default;  // after Leave, or a result, without a trace; else as a crash
-  // FailureReport.at is on this process's clock; an implementation brings it to the clock of
-  // whoever runs the machine.
+  // Without a Leave or a result before it, the node counts as crashed.
+  virtual ~Membership() = default;
+  // FailureReport.at is on this process's clock; an implementation converts it to the clock of the
+  // process that runs the machine.
   virtual void send(const NodeStatement& statement) = 0;
-  // What the rendezvous is known to wait for: nodes for which the running round could be restarted,
-  // spares not counted. From what was pushed; asks nobody.
+  // The nodes for which the running round could be restarted, without spares, as last received. No
+  // request is sent.
   virtual int waiting_nodes() const = 0;
-  // Everything that was said has been heard, or cannot be any more, and nobody needs this process
-  // for it: then calls `done` from the loop, once. Never takes longer than `limit`.
+  // Calls `done` from the loop, once, when every statement was acknowledged or cannot be any more
+  // and no other node needs a coordinator in this process; after `limit` at the latest.
   virtual void drain(Duration limit, std::function<void()> done) = 0;
 };
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// The one place that knows which kind of membership a node's options ask for.
+// Selects the kind of membership by a node's options.
 
 #include <memory>
 #include <string>
@@ -12,9 +12,9 @@
 
 namespace elastic::host {
 
-// Begins to look for the others. `loop` and what `sink` uses outlive the membership; events come
-// from the loop, the first of them MembershipReady or MembershipLost. Errors are of the options
-// (kInvalidArgument) or of a lack of resources; that nobody answers yet is none.
+// Begins to look for the rendezvous. `loop` and what `sink` uses outlive the membership; events
+// come from the loop, the first of them MembershipReady or MembershipLost. An error means invalid
+// options (kInvalidArgument) or a lack of resources, not that no process has answered yet.
 Result<std::unique_ptr<Membership>> open_membership(os::EventLoop* loop,
                                                     const RendezvousOptions& options,
                                                     const std::string& run_id,

@@ -1,7 +1,6 @@
 #pragma once
 
-// Who a node is to the others of its job, and where its workers' store listens: the same for an
-// agent and for a program with workers of its own.
+// A node's id, name and store address, for agents and for programs that start their own workers.
 
 #include <string>
 
@@ -9,17 +8,17 @@
 
 namespace elastic::host {
 
-// A new incarnation with what the options say of it; without name, address and workers.
+// A new incarnation with the values of the options; without name, address and workers.
 NodeInfo make_node(const RendezvousOptions& options);
 
-// addr_pid_localid, as torch names nodes; another one at each call. Any thread.
+// addr_pid_localid, as torch names nodes; a new one for each call. Any thread.
 std::string make_node_name(const std::string& address);
 
 // The host's name, for people.
 std::string host_name();
 
 // The host to bind the workers' store at, for a node that others reach at `address`. "": every
-// interface, because loopback tells nothing about where other nodes will come from.
+// interface, because a loopback address does not show from where other nodes will connect.
 std::string store_host(const RendezvousOptions& options, const std::string& address);
 
 }  // namespace elastic::host

@@ -15,12 +15,13 @@
 #include "os/loop/loop_thread.h"
 #include "os/loop/notifier.h"
 
-// Theory of operation. The seat lives on a loop thread: it hears what the membership tells, and
-// says what follows from it and from what the caller asks for. Callers look at it from there, too;
-// one that waits is woken after each change and looks again.
+// Theory of operation. The state lives on a loop thread, which receives the events of the
+// membership and sends the statements that follow from them and from the caller's requests. Callers
+// read the state on that thread too; a waiting caller is woken after each change and reads it
+// again.
 //
-// A round that has come when nobody asked for it any more is kept for the next call. Should it end
-// before that, no worker of it was ever started here, and the seat joins the next one by itself.
+// A round that arrives after its caller has timed out is kept for the next call. If it ends before
+// that call, none of its workers was started here, and the node joins the next round at once.
 
 namespace elastic {
 namespace {
@@ -66,7 +67,7 @@ class RendezvousClient::Impl {
   }
 
   bool is_in_child() const { return fork_guard_.is_in_child(); }
-  // Runs `work` on the loop thread; in a forked child there is none, and nothing happens.
+  // Runs `work` on the loop thread. Does nothing in a forked child, which has no such thread.
   template <typename Work>
   bool on_loop(Work work) const {
     if (is_in_child()) return false;
@@ -120,13 +121,13 @@ class RendezvousClient::Impl {
   const std::unique_ptr<os::LoopThread> thread_;
 
   // Loop thread only.
-  core::Participant participant_;  // its workers are started when the caller takes the round
+  core::Participant participant_;  // its workers count as started when a call returns the round
   std::uint16_t store_port_ = 0;   // for the next round
-  bool is_asked_ = false;          // somebody has asked for a round
+  bool is_asked_ = false;          // a caller has requested a round
   bool is_ready_ = false;
   RendezvousRound offered_round_;  // the last round assigned
   Status error_;                   // why there is no round; the next call tries again
-  Status end_;                     // as error_, for ever
+  Status end_;                     // as error_, but final
   std::string waiting_for_;
   bool is_closed_ = false;
   std::optional<JobResult> result_;
@@ -156,7 +157,7 @@ Status RendezvousClient::Impl::begin() {
   return status;
 }
 
-// ---- The caller's side.
+// ---- The caller's thread.
 
 Result<RendezvousRound> RendezvousClient::Impl::next_rendezvous(
     Instant deadline, const std::function<bool()>& interrupted) {
@@ -175,7 +176,7 @@ Result<RendezvousRound> RendezvousClient::Impl::next_rendezvous(
 }
 
 Status RendezvousClient::Impl::late() const {
-  std::string message = "no round in time";
+  std::string message = "no round within the timeout";
   on_loop([&] {
     if (!waiting_for_.empty()) message += ": " + waiting_for_;
   });
@@ -238,7 +239,7 @@ std::vector<std::string> RendezvousClient::Impl::take_log_lines() {
   return notes;
 }
 
-// ---- The loop's side: what is said.
+// ---- The loop thread: statements.
 
 std::optional<Result<RendezvousRound>> RendezvousClient::Impl::take_outcome() {
   if (is_leaving_) return Status(StatusCode::kFailedPrecondition, "this node has left");
@@ -278,7 +279,7 @@ void RendezvousClient::Impl::update(const core::ParticipantEvent& event) {
   }
 }
 
-// With workers, these come first: until the caller asks for the next round it has them.
+// A node with workers first reports them gone; it has them until the caller requests a new round.
 void RendezvousClient::Impl::rejoin_unless_working() {
   if (!is_leaving_ && !participant_.has_workers()) join();
 }
@@ -292,7 +293,8 @@ void RendezvousClient::Impl::begin_to_leave(const std::string& reason, Duration 
   changed_.notify();
   leave_reason_ = reason;
   leave_deadline_ = add_saturating(thread_->loop().now(), limit);
-  // Others may still be reading the last round's store; that they do not is told to who is there.
+  // Other nodes may still read the last round's store. RoundOver reports the end of that, but only
+  // to members.
   const bool is_awaited = result_ && participant_.has_workers() && store_.is_needed() &&
                           offered_round_.record.nodes > 1;
   if (is_awaited) {
@@ -310,7 +312,7 @@ void RendezvousClient::Impl::finish_leave() {
   });
 }
 
-// ---- What is heard.
+// ---- The loop thread: events.
 
 void RendezvousClient::Impl::receive(const host::MembershipEvent& event) {
   std::visit([this](const auto& one) { on(one); }, event);
@@ -395,7 +397,7 @@ void RendezvousClient::Impl::add_note(const std::string& message) {
 
 RendezvousClient::RendezvousClient(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 RendezvousClient::~RendezvousClient() {
-  // The loop thread does not exist in a forked child, so there is nobody to stop and join.
+  // A forked child has no loop thread to stop and join.
   if (impl_->is_in_child()) static_cast<void>(impl_.release());
 }
 

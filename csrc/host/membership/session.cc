@@ -7,29 +7,28 @@
 #include "os/loop/random_seed.h"
 #include "os/net/interfaces.h"
 
-// Theory of operation. Whatever happens becomes an event of the machine, and its actions are
-// carried out at once, in order. Messages are served one by one, so that the node has heard each of
-// them before the machine sees the next. What a node says while it is told something is carried out
-// inside of that; it only ever adds to the connection's output, which leaves at the end of the
+// Theory of operation. Every callback becomes an event of the machine, whose actions are executed
+// at once, in order. Messages are handled one by one, so that the node has received each of them
+// before the machine sees the next. A statement that the node makes while it receives something is
+// executed inside of that; it only adds to the connection's output, which is sent at the end of the
 // iteration.
 //
-// A new connection may be made beside an old one that has fallen silent. The old one is closed when
-// the new one has said who it is, and after what must come first was sent on it: so the coordinator
-// never sees the node without a session.
+// A new connection may be opened while an old one is silent. The old one is closed after the first
+// messages of the new one were sent, so the coordinator never sees the node without a session.
 
 namespace elastic::host {
 namespace {
 
-// Who has lost the coordinator tries so often to reach it before the coordinator gives the node up.
+// How many addresses a node that lost the coordinator can dial within node_timeout.
 constexpr int kAttemptsPerTimeout = 16;
 constexpr Duration kPaceMin = std::chrono::milliseconds(10);
-// A last word is heard within a round trip. Whoever cannot be reached learns from the silence, and
-// a node that was told to stop does not wait for that.
+// A final message is acknowledged within a round trip. A coordinator that cannot be reached detects
+// the silence, for which a node that was asked to stop does not wait.
 constexpr Duration kFinalMessageTimeout = std::chrono::seconds(1);
 
-// A coordinator that reads nothing for so long is replaced or given up before this is full.
+// A coordinator that reads nothing is replaced or given up before this is full.
 constexpr std::size_t kUnsentBytesMax = 4 << 20;
-// A buffer of this size is kept while nothing waits in it.
+// A buffer of up to this size is kept while it is empty.
 constexpr std::size_t kKeptBytes = 512;
 
 std::string endpoint_text(const RendezvousOptions& options) {
@@ -74,7 +73,7 @@ Session::Connections::Connections(os::EventLoop* loop)
       streams(loop, &budget, {.output_bytes_max = kUnsentBytesMax, .kept_bytes = kKeptBytes}) {}
 
 Session::~Session() {
-  // What was said last leaves first: a node that goes in order is not to look like one that broke.
+  // The final messages are sent first, so that a node that leaves does not look like a crashed one.
   if (link_ != nullptr) link_->flush();
 }
 
@@ -204,7 +203,7 @@ void Session::on_lost(const Status& why) {
   feed(Machine::ConnectionLost{why});
 }
 
-// ---- What is said and heard.
+// ---- Messages.
 
 void Session::send(const NodeStatement& statement) {
   if (const auto* join = std::get_if<rdzv::Join>(&statement)) {
@@ -258,7 +257,7 @@ void Session::on_message(const session::ServerMessage& message) {
   }
 }
 
-// Such a coordinator ends with its own job, and this one is left without.
+// A coordinator in another job's agent ends with that job, and leaves this job without one.
 void Session::note_host(const session::ServerHello& hello) {
   if (!hello.host_job || std::exchange(host_job_noted_, *hello.host_job) == *hello.host_job) return;
   log_progress("warning: the coordinator at " + endpoint_text(options_) +
@@ -281,7 +280,7 @@ std::string Session::published_address() const {
   if (!link_->is_loopback() || is_loopback_name(options_.endpoint_host)) {
     return link_->local_address();
   }
-  // The endpoint is on this machine and its name means another address to other machines.
+  // The endpoint is on this host, and its name resolves to another address on other hosts.
   const std::string primary = os::primary_address();
   return primary.empty() ? link_->local_address() : primary;
 }
@@ -295,8 +294,7 @@ void Session::drain(Duration limit, std::function<void()> done) {
   feed(Machine::Flush{});
 }
 
-// What ended this node's part in the job is the reason for the nodes whose coordinator ends with
-// it.
+// The reason that nodes receive when the coordinator of this process ends before their job.
 CoordinatorEnd Session::end_of_host() const {
   if (const auto* timed_out = std::get_if<rdzv::TimedOut>(&machine_.end())) {
     return {"the agent that hosts the coordinator gave up: " + timed_out->message, true};
@@ -316,7 +314,7 @@ void Session::advance_drain() {
 }
 
 void Session::finish_drain() {
-  // The host waits for its sessions to end: it need not wait for their processes, too.
+  // The coordinator waits until its sessions have ended; this node's own is closed first.
   timer_.disarm();
   attempt_.reset();
   if (link_ != nullptr) link_->close();

@@ -2,9 +2,10 @@
 
 // A node's membership through a session with a coordinator.
 //
-// Loop thread only. The rules (what is said first on a new connection, beats, when to give up) are
-// core/session/session_machine.h; this joins it to sockets, name look-ups and, where this process
-// turns out to be the host of the endpoint, to the coordinator itself (host/coordinator/hosting.h).
+// Loop thread only. The rules (what is sent first on a new connection, heartbeats, when to give up)
+// are in core/session/session_machine.h; this class connects the machine to sockets, name look-ups
+// and, where this process is the host of the endpoint, to the coordinator
+// (host/coordinator/hosting.h).
 
 #include <functional>
 #include <memory>
@@ -68,14 +69,14 @@ class Session final : public Membership {
   CoordinatorEnd end_of_host() const;
   void advance_drain();
   void finish_drain();
-  // What all connections of the session share.
+  // Shared by all connections of the session.
   struct Connections {
     explicit Connections(os::EventLoop* loop);
     MemoryBudget budget;
     os::StreamGroup streams;
   };
 
-  // Destroys what has called us, when it has returned. It does nothing any more.
+  // Destroys an object that is calling this one, after it has returned.
   template <typename T>
   void retire(std::unique_ptr<T> object) {
     if (object == nullptr) return;
@@ -99,7 +100,7 @@ class Session final : public Membership {
   Hosting hosting_;
   session::Counts counts_;
   std::string local_address_;  // "": that of the connection
-  // The address at which the coordinator was last reached: it is tried without asking for its name.
+  // The address at which the coordinator was last reached: it is dialed without a name look-up.
   std::optional<os::SocketAddress> last_good_;
   std::string host_job_noted_;
   std::unique_ptr<os::NameLookup> local_lookup_;

@@ -8,15 +8,15 @@
 #include "elastic/agent.h"
 #include "os/net/tcp_connect.h"
 
-// Theory of operation. A coordinator's port also speaks TCPStore's protocol, so the question is
-// asked in it: VALIDATE, PING with a number, CHECK of a key that no user can set. A coordinator
-// repeats the number and says that the key is ready; a plain store repeats the number and says that
-// it is not. Anything else that comes is from something else.
+// Theory of operation. A coordinator's port also speaks TCPStore's protocol, in which the client
+// identifies the server: VALIDATE, PING with a number, CHECK of a key that no user can set. A
+// coordinator answers with the number and "ready"; a plain store with the number and "not ready".
+// Any other answer is from a foreign server.
 
 namespace elastic::host {
 namespace {
 
-// Two line ends: servers of protocols that are read by lines answer it, and give themselves away.
+// Contains two line ends: servers of line-based protocols answer it, which identifies them.
 constexpr std::string_view kNonce = "\r\n\r\n";
 constexpr std::size_t kAnswerBytes = kNonce.size() + 1;
 constexpr std::size_t kQuoteBytesMax = 24;  // of a foreign greeting
@@ -31,10 +31,10 @@ std::string question() {
 }
 
 Status silence_of(const std::string& peer) {
-  return {StatusCode::kUnavailable, peer + " took the connection and has not said who it is"};
+  return {StatusCode::kUnavailable, peer + " accepted the connection but sent no handshake"};
 }
 
-// What a stranger said, as it may stand in a message.
+// The reply of a foreign server, in printable form.
 std::string quote(std::string_view bytes) {
   std::string text = "\"";
   for (const char c : bytes.substr(0, kQuoteBytesMax)) {
@@ -96,7 +96,7 @@ void SessionAttempt::resolved(const Result<Addresses>& found) {
     return;
   }
   auto& addresses = std::get<Addresses>(route);
-  if (shortcut_ != nullptr) {  // that address is being dialed
+  if (shortcut_ != nullptr) {  // the last good address is being dialed
     std::erase_if(addresses, [this](const os::SocketAddress& one) {
       return one.text() == options_.last_good->text();
     });
@@ -106,7 +106,7 @@ void SessionAttempt::resolved(const Result<Addresses>& found) {
   dialer_ = dial(std::move(addresses), &dialer_);
 }
 
-// The attempt fails with the last of its branches.
+// The attempt fails when its last dialer has failed.
 void SessionAttempt::end_branch(Failure failure) {
   if (lookup_ == nullptr && shortcut_ == nullptr && dialer_ == nullptr) finish(std::move(failure));
 }
@@ -139,7 +139,7 @@ void SessionAttempt::connected(os::Dialer::Connection connection) {
 }
 
 std::size_t SessionAttempt::on_bytes(std::string_view bytes) {
-  // Not a byte more than the answer: what follows belongs to the session.
+  // Reads exactly the answer: the bytes that follow belong to the session.
   const std::size_t used = std::min(bytes.size(), kAnswerBytes - answer_.size());
   answer_.append(bytes.substr(0, used));
   judge_answer(bytes.substr(used));
@@ -148,8 +148,7 @@ std::size_t SessionAttempt::on_bytes(std::string_view bytes) {
 
 void SessionAttempt::on_end(os::Stream::End why, int error) {
   if (why == os::Stream::End::kClosedByPeer) {
-    fail(Status(StatusCode::kUnavailable,
-                peer_ + " closed the connection without saying who it is"));
+    fail(Status(StatusCode::kUnavailable, peer_ + " closed the connection without a handshake"));
   } else if (why == os::Stream::End::kBroken) {
     fail(os::connection_error("the connection to " + peer_ + " broke", error));
   } else {
@@ -164,13 +163,13 @@ void SessionAttempt::judge_answer(std::string_view unread) {
                                                      answer_.back() == wire::kNotReady);
   if (!is_store) {
     fail(Status(StatusCode::kPeerViolation, peer_ +
-                                                " speaks another protocol, and is no "
-                                                "coordinator: it said " +
+                                                " speaks another protocol and is not a "
+                                                "coordinator: it sent " +
                                                 quote(answer_)),
          kExitRejected);
   } else if (is_whole && answer_.back() == wire::kNotReady) {
     fail(Status(StatusCode::kPeerViolation,
-                peer_ + " is a plain TCPStore and no coordinator: use another endpoint, or share "
+                peer_ + " is a plain TCPStore, not a coordinator: use another endpoint, or share "
                         "the job's state through that store (--rdzv-backend=tcpstore)"),
          kExitRejected);
   } else if (is_whole) {

@@ -1,6 +1,6 @@
 #pragma once
 
-// One attempt to find a coordinator: looks the endpoint up, connects, and asks who is there.
+// One attempt to find a coordinator: resolves the endpoint, connects, and identifies the server.
 //
 // Loop thread only.
 
@@ -32,19 +32,20 @@ class SessionAttempt final : public os::Stream::Handler {
   struct Options {
     std::string host;
     std::uint16_t port = 0;
-    // Dialed at once, beside the look-up of `host`. Without it nothing limits the look-up.
+    // Dialed at once, in parallel with the look-up of `host`. Without it the look-up has no limit.
     std::optional<os::SocketAddress> last_good = std::nullopt;
-    Duration limit{};  // for everything, or for everything behind the look-up
+    Duration limit{};  // of the whole attempt; without last_good, of what follows the look-up
     Duration pace = os::Dialer::kPace;
     Duration node_timeout{};  // the connection's segments are acknowledged within this
   };
   struct Sink {
-    // Where to connect to, by what the name has resolved to, or why not; may start the coordinator.
+    // Returns the addresses to connect to, given those that the name resolved to. May start the
+    // coordinator.
     std::function<std::variant<Addresses, Failure>(const Result<Addresses>&)> route;
-    // What would be the matter if nothing more came of it.
+    // The attempt takes long: the error to report if it does not get further.
     std::function<void(const Status&)> on_delay;
-    // Once, never from inside the constructor; must not destroy the attempt. The connection is at
-    // the place where a session's magic is expected.
+    // Called once, never by the constructor; must not destroy the attempt. The next bytes that the
+    // server expects on the connection are a session's magic.
     std::function<void(std::variant<os::DetachedStream, Failure>)> done;
   };
 
@@ -80,7 +81,7 @@ class SessionAttempt final : public os::Stream::Handler {
   std::string peer_;
   std::string answer_;
   os::EventLoop::Timer timer_;
-  os::Stream stream_;  // behind what its handler uses
+  os::Stream stream_;  // last: its handler uses the other members
 };
 
 }  // namespace elastic::host

@@ -2,7 +2,7 @@
 
 // One connection with a coordinator, from the hello on: frames out, messages in.
 //
-// Loop thread only. What is sent in one iteration leaves in one segment at its end.
+// Loop thread only. The messages of one iteration are sent in one segment at its end.
 
 #include <cstddef>
 #include <functional>
@@ -22,7 +22,7 @@ class SessionLink final : public os::Stream::Handler {
   // Both are called from the loop; they may close() the link and must not destroy it.
   struct Sink {
     std::function<void(const session::ServerMessage&)> on_message;
-    // Once, and nothing follows. kPeerViolation: what came is no message of this protocol.
+    // Called once, as the last callback. kPeerViolation: invalid data was received.
     std::function<void(const Status&)> on_lost;
   };
 
@@ -34,7 +34,8 @@ class SessionLink final : public os::Stream::Handler {
   ~SessionLink() = default;
 
   void send(const session::ClientMessage& message);
-  // Sends now what the socket takes; the rest goes when it can. A broken connection is told later.
+  // Sends at once as much as the socket accepts; the rest follows when it is writable. A broken
+  // connection is reported later.
   void flush() { stream_.flush(); }
   void close() { stream_.close(); }
   // The local end, as a numeric address.
@@ -52,7 +53,7 @@ class SessionLink final : public os::Stream::Handler {
   bool is_loopback_ = false;
   bool was_hello_sent_ = false;
   std::uint16_t peer_version_ = session::kVersion;
-  os::Stream stream_;  // behind what its handler uses
+  os::Stream stream_;  // last: its handler uses the other members
 };
 
 }  // namespace elastic::host

@@ -59,7 +59,7 @@ void SharedStateMembership::send(const NodeStatement& statement) {
 }
 
 void SharedStateMembership::deliver(const MembershipEvent& event) {
-  // A note is no answer: it may be about the outage.
+  // A progress message does not answer a join: it may be about the outage.
   if (!std::holds_alternative<MembershipProgress>(event)) answer_timer_.disarm();
   user_sink_(event);
 }

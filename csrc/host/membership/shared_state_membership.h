@@ -2,8 +2,8 @@
 
 // A node's membership over a state that all nodes share in a compare-and-set store.
 //
-// Loop thread only. The rules are core/rendezvous/shared_state_machine.h; this joins them to a
-// RendezvousBackend, whose calls may block and are made on a thread of their own
+// Loop thread only. The rules are in core/rendezvous/shared_state_machine.h; this class connects
+// them to a RendezvousBackend, whose calls may block and are made on a separate thread
 // (host/membership/backend_thread.h).
 
 #include <functional>
@@ -42,7 +42,7 @@ class SharedStateMembership final : public Membership {
   const Duration join_timeout_;
   const std::string store_name_;
   const Sink user_sink_;
-  // Also of the work that the thread has posted, which may outlive the membership; empty then.
+  // Shared with the work that the thread has posted, which may outlive the membership; then empty.
   const std::shared_ptr<Sink> sink_;
   const std::shared_ptr<std::function<void()>> on_flushed_;
   std::function<void()> on_drained_;

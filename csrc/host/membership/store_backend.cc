@@ -1,12 +1,12 @@
 // A RendezvousBackend over one key of a TCPStore server.
 //
-// Reading is a COMPARE_SET that cannot succeed, since its expected value is none that is ever
-// stored: the answer is what is there, or the expected value itself if nothing is. One round trip,
-// and unlike GET it never waits and no server closes the connection over it.
+// Reading is a COMPARE_SET that cannot succeed, since its expected value is never stored: the
+// answer is the stored value, or the expected value itself if there is none. It takes one round
+// trip and, unlike GET, never waits, and no server closes the connection because of it.
 //
-// A COMPARE_SET that fails on a missing key answers with the expected value too. Our values are
-// never equal twice, so this answer means that the key has gone, unless somebody has written the
-// old value again: a CHECK tells.
+// A COMPARE_SET that fails on a missing key also answers with the expected value. No value is ever
+// written twice, so this answer means that the key was removed, unless another process wrote the
+// old value again: a CHECK decides.
 
 #include <algorithm>
 #include <array>
@@ -25,10 +25,10 @@ namespace {
 
 const std::string kKeyPrefix = "elastic/rendezvous/";
 constexpr std::string_view kNeverStored = "?";
-// Each try to connect; the rendezvous tries again for as long as it makes sense.
+// The limit of one attempt to connect; the rendezvous repeats attempts until its own timeout.
 constexpr Duration kConnectWait = std::chrono::seconds(1);
 
-// A deadline of one call says that the server is not there now.
+// A call that times out means that the server cannot be reached now.
 Status as_unavailable(const Status& status) {
   if (status.code() != StatusCode::kDeadlineExceeded) return status;
   return {StatusCode::kUnavailable, std::string(status.message())};
@@ -65,8 +65,8 @@ class StoreBackend final : public RendezvousBackend {
     return StoredWrite{*there == bytes, {*there, *there}};
   }
 
-  // The end of this host from which the server is reached. A name that means loopback here (its
-  // own, on Debian) means this host to the others: they need another address of it.
+  // The local address from which the server is reached. A name that resolves to loopback here (on
+  // Debian the host's own) means this host to other hosts, which need another address of it.
   std::string local_address() override {
     const auto found = os::look_up(options_.host, options_.port,
                                    {.deadline = os::monotonic_now() + options_.call_timeout});

@@ -1,6 +1,6 @@
 #pragma once
 
-// For tests of the session machine: one node's job and statements, and actions as words.
+// For tests of the session machine: one node's job and statements, and actions as text.
 
 #include <chrono>
 #include <memory>
@@ -26,12 +26,12 @@ inline JobSettings settings() {
 }
 
 inline rdzv::Join join(std::uint64_t highest_round = 0) {
-  rdzv::Join said;
-  said.node.id = kNode;
-  said.node.name = "10.0.0.7_1_0";
-  said.node.highest_round = highest_round;
-  said.settings = settings();
-  return said;
+  rdzv::Join join;
+  join.node.id = kNode;
+  join.node.name = "10.0.0.7_1_0";
+  join.node.highest_round = highest_round;
+  join.settings = settings();
+  return join;
 }
 
 inline rdzv::Round round(std::uint64_t number, int rank = 1) {
@@ -59,22 +59,22 @@ inline const char* text_of(rdzv::NodePhase phase) {
 }
 
 inline std::string text_of(const RendezvousEvent& event) {
-  if (const auto* said = std::get_if<rdzv::Join>(&event)) {
-    return "join after " + std::to_string(said->node.highest_round);
+  if (const auto* join = std::get_if<rdzv::Join>(&event)) {
+    return "join after " + std::to_string(join->node.highest_round);
   }
-  if (const auto* said = std::get_if<rdzv::Resume>(&event)) {
-    return std::string("resume ") + text_of(said->phase) +
-           (said->last ? " in " + std::to_string(said->last->record.round) : "") +
-           (said->failure ? " with a failure" : "");
+  if (const auto* resume = std::get_if<rdzv::Resume>(&event)) {
+    return std::string("resume ") + text_of(resume->phase) +
+           (resume->last ? " in " + std::to_string(resume->last->record.round) : "") +
+           (resume->failure ? " with a failure" : "");
   }
-  if (const auto* said = std::get_if<rdzv::Failed>(&event)) {
-    return "failed in " + std::to_string(said->round);
+  if (const auto* failed = std::get_if<rdzv::Failed>(&event)) {
+    return "failed in " + std::to_string(failed->round);
   }
-  if (const auto* said = std::get_if<rdzv::Gone>(&event)) {
-    return "gone of " + std::to_string(said->round);
+  if (const auto* gone = std::get_if<rdzv::Gone>(&event)) {
+    return "gone of " + std::to_string(gone->round);
   }
-  if (const auto* said = std::get_if<rdzv::Done>(&event)) {
-    return "done in " + std::to_string(said->round);
+  if (const auto* done = std::get_if<rdzv::Done>(&event)) {
+    return "done in " + std::to_string(done->round);
   }
   if (std::holds_alternative<rdzv::Leave>(event)) return "leave";
   if (std::holds_alternative<rdzv::Close>(event)) return "close";
@@ -82,11 +82,11 @@ inline std::string text_of(const RendezvousEvent& event) {
 }
 
 inline std::string text_of(const RendezvousAction& action) {
-  if (const auto* told = std::get_if<rdzv::Round>(&action)) {
-    return "round " + std::to_string(told->record->round);
+  if (const auto* round = std::get_if<rdzv::Round>(&action)) {
+    return "round " + std::to_string(round->record->round);
   }
-  if (const auto* told = std::get_if<rdzv::Restart>(&action)) {
-    return "restart " + std::to_string(told->round);
+  if (const auto* restart = std::get_if<rdzv::Restart>(&action)) {
+    return "restart " + std::to_string(restart->round);
   }
   if (std::holds_alternative<rdzv::Waiting>(action)) return "waiting";
   if (std::holds_alternative<rdzv::Evicted>(action)) return "evicted";
@@ -99,12 +99,13 @@ inline std::string text_of(const RendezvousAction& action) {
 
 inline std::string text_of(const M::Action& action) {
   if (std::holds_alternative<M::Connect>(action)) return "connect";
-  if (std::holds_alternative<M::CancelAttempt>(action)) return "abandon";
-  if (std::holds_alternative<M::SendHello>(action)) return "send_hello";
-  if (std::holds_alternative<M::SendHeartbeat>(action)) return "send_heartbeat";
-  if (const auto* said = std::get_if<M::Send>(&action)) return text_of(said->event);
-  if (const auto* told = std::get_if<M::Deliver>(&action)) return "told: " + text_of(told->action);
-  if (const auto* noted = std::get_if<M::Log>(&action)) return "note: " + noted->message;
+  if (std::holds_alternative<M::CancelAttempt>(action)) return "cancel attempt";
+  if (std::holds_alternative<M::SendHello>(action)) return "hello";
+  if (std::holds_alternative<M::SendHeartbeat>(action)) return "heartbeat";
+  if (const auto* sent = std::get_if<M::Send>(&action)) return text_of(sent->event);
+  if (const auto* delivered = std::get_if<M::Deliver>(&action))
+    return "deliver: " + text_of(delivered->action);
+  if (const auto* log = std::get_if<M::Log>(&action)) return "log: " + log->message;
   const auto& lost = std::get<M::Lost>(action);
   return "lost " + std::to_string(lost.exit_code) + ": " + lost.message;
 }

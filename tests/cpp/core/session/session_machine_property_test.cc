@@ -14,23 +14,23 @@ namespace {
 using namespace std::chrono_literals;
 using namespace session_machine_test;
 
-// Any order of events: what is promised to the one who carries the actions out.
+// Guarantees to the owner that executes the actions, in any order of events.
 class SessionMachineProperties : public ::testing::TestWithParam<int> {
  protected:
   void feed(const M::Event& event) {
     std::vector<M::Action> actions;
     machine_.step(event, now_, &actions);
-    judge(event, actions);
+    check(event, actions);
   }
-  void judge(const M::Event& event, const std::vector<M::Action>& actions) {
+  void check(const M::Event& event, const std::vector<M::Action>& actions) {
     for (const M::Action& action : actions) {
       const std::string text = text_of(action);
-      ASSERT_FALSE(is_lost_) << text << " after the end";
+      ASSERT_FALSE(is_lost_) << text << " after Lost";
       if (std::holds_alternative<M::Submit>(event)) {
         ASSERT_TRUE(!std::holds_alternative<M::Deliver>(action) &&
                     !std::holds_alternative<M::Log>(action) &&
                     !std::holds_alternative<M::Lost>(action))
-            << text << " inside of a call";
+            << text << " inside a call of the node";
       }
       if (std::holds_alternative<M::Connect>(action)) {
         ASSERT_FALSE(is_attempting_);
@@ -44,9 +44,9 @@ class SessionMachineProperties : public ::testing::TestWithParam<int> {
         is_hello_sent_ = true;
       } else if (std::holds_alternative<M::Send>(action) ||
                  std::holds_alternative<M::SendHeartbeat>(action)) {
-        ASSERT_TRUE(is_open_ && is_hello_sent_) << text << " without a greeted connection";
-      } else if (const auto* told = std::get_if<M::Deliver>(&action)) {
-        if (const auto* one = std::get_if<rdzv::Round>(&told->action)) {
+        ASSERT_TRUE(is_open_ && is_hello_sent_) << text << " before the hello";
+      } else if (const auto* delivered = std::get_if<M::Deliver>(&action)) {
+        if (const auto* one = std::get_if<rdzv::Round>(&delivered->action)) {
           ASSERT_GT(one->record->round, round_);
           round_ = one->record->round;
         }
@@ -119,13 +119,13 @@ TEST_P(SessionMachineProperties, HoldInEveryOrderOfEvents) {
   Rng rng(static_cast<std::uint64_t>(GetParam()));
   std::vector<M::Action> actions;
   machine_.begin(now_, &actions);
-  judge(M::Tick{}, actions);
+  check(M::Tick{}, actions);
   for (int i = 0; i < 400 && !is_lost_; ++i) {
     random_event(&rng);
     if (HasFatalFailure()) return;
     feed(M::Tick{});
     if (HasFatalFailure()) return;
-    // A tick leaves nothing due: a loop that obeys the deadline does not spin.
+    // After a tick no deadline is due, so a loop that waits for the deadline does not spin.
     const auto next = machine_.next_deadline();
     ASSERT_TRUE(!next || *next > now_);
   }

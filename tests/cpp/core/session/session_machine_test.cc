@@ -30,7 +30,7 @@ class SessionMachineTest : public ::testing::Test {
     for (const M::Action& action : actions) {
       if (const auto* send_heartbeat = std::get_if<M::SendHeartbeat>(&action))
         last_heartbeat_ = send_heartbeat->sent;
-      if (const auto* said = std::get_if<M::Send>(&action)) last_sent_ = said->event;
+      if (const auto* sent = std::get_if<M::Send>(&action)) last_sent_ = sent->event;
       texts.push_back(text_of(action));
     }
     return texts;
@@ -45,7 +45,7 @@ class SessionMachineTest : public ::testing::Test {
     machine_.step(event, now_, &actions);
     return texts_of(actions);
   }
-  Texts say(const NodeStatement& statement) { return step(M::Submit{statement}); }
+  Texts submit(const NodeStatement& statement) { return step(M::Submit{statement}); }
   Texts receive(const RendezvousAction& action) { return step(M::Received{action}); }
   Texts after(Duration wait, const M::Event& event = M::Tick{}) {
     now_ += wait;
@@ -57,19 +57,19 @@ class SessionMachineTest : public ::testing::Test {
   Texts fail_attempt() {
     return step(M::AttemptFailed{Status(StatusCode::kUnavailable, "refused"), std::nullopt});
   }
-  Texts answer_beat(Duration coordinator_ahead = 0ns) {
+  Texts acknowledge_heartbeat(Duration coordinator_ahead = 0ns) {
     return step(M::HeartbeatAcknowledged{last_heartbeat_, now_ + coordinator_ahead});
   }
-  void greeted(std::uint64_t incarnation = 1, Duration coordinator_ahead = 0ns) {
+  void hello(std::uint64_t incarnation = 1, Duration coordinator_ahead = 0ns) {
     step(M::HelloReceived{incarnation, now_ + coordinator_ahead});
   }
-  // Joined and known, everything heard.
+  // Joined, answered, and everything acknowledged.
   void connect_and_join() {
     begin();
     step(M::Connected{});
-    say(join());
-    greeted();
-    answer_beat();
+    submit(join());
+    hello();
+    acknowledge_heartbeat();
     receive(rdzv::Waiting{kNode, "for more"});
   }
   void enter_round(std::uint64_t number) {
@@ -90,34 +90,34 @@ class SessionMachineTest : public ::testing::Test {
 TEST_F(SessionMachineTest, SendsTheJoinAsSoonAsItIsConnected) {
   EXPECT_THAT(begin(), ElementsAre("connect"));
   EXPECT_THAT(step(M::Connected{}), IsEmpty());
-  EXPECT_THAT(say(join()), ElementsAre("send_hello", "join after 0", "send_heartbeat"));
+  EXPECT_THAT(submit(join()), ElementsAre("hello", "join after 0", "heartbeat"));
 }
 
 TEST_F(SessionMachineTest, JoinBeforeTheConnectionIsSentAfterIt) {
   begin();
-  EXPECT_THAT(say(join()), IsEmpty());
-  EXPECT_THAT(step(M::Connected{}), ElementsAre("send_hello", "join after 0", "send_heartbeat"));
+  EXPECT_THAT(submit(join()), IsEmpty());
+  EXPECT_THAT(step(M::Connected{}), ElementsAre("hello", "join after 0", "heartbeat"));
 }
 
 TEST_F(SessionMachineTest, JoinsAgainUntilTheCoordinatorHasAnsweredOnce) {
   begin();
   step(M::Connected{});
-  say(join());
-  EXPECT_THAT(reconnect(), ElementsAre("send_hello", "join after 0", "send_heartbeat"));
+  submit(join());
+  EXPECT_THAT(reconnect(), ElementsAre("hello", "join after 0", "heartbeat"));
   receive(rdzv::Waiting{kNode, "for more"});
-  EXPECT_THAT(reconnect(), ElementsAre("send_hello", "resume joined", "send_heartbeat"));
+  EXPECT_THAT(reconnect(), ElementsAre("hello", "resume joined", "heartbeat"));
 }
 
 TEST_F(SessionMachineTest, ResumeContainsTheNodesPhase) {
   enter_round(3);
-  EXPECT_THAT(reconnect(), ElementsAre("send_hello", "resume working in 3", "send_heartbeat"));
-  say(rdzv::Gone{kNode, 3});
-  EXPECT_THAT(reconnect(), ElementsAre("send_hello", "resume stopped in 3", "send_heartbeat"));
-  say(join(3));
-  EXPECT_THAT(reconnect(), ElementsAre("send_hello", "resume joined in 3", "send_heartbeat"));
+  EXPECT_THAT(reconnect(), ElementsAre("hello", "resume working in 3", "heartbeat"));
+  submit(rdzv::Gone{kNode, 3});
+  EXPECT_THAT(reconnect(), ElementsAre("hello", "resume stopped in 3", "heartbeat"));
+  submit(join(3));
+  EXPECT_THAT(reconnect(), ElementsAre("hello", "resume joined in 3", "heartbeat"));
   receive(round(4));
-  say(rdzv::Done{kNode, 4});
-  EXPECT_THAT(reconnect(), ElementsAre("send_hello", "resume done in 4", "send_heartbeat"));
+  submit(rdzv::Done{kNode, 4});
+  EXPECT_THAT(reconnect(), ElementsAre("hello", "resume done in 4", "heartbeat"));
   const auto& resume = std::get<rdzv::Resume>(last_sent_);
   EXPECT_EQ(resume.node.highest_round, 4u);
   EXPECT_EQ(resume.node.previous_rank, 1);
@@ -127,30 +127,29 @@ TEST_F(SessionMachineTest, ResumeContainsTheNodesPhase) {
 TEST_F(SessionMachineTest, StatementsWithoutAConnectionAreInTheResume) {
   enter_round(3);
   lose_connection();
-  EXPECT_THAT(say(rdzv::Failed{kNode, 3, failure_at(now_)}), IsEmpty());
-  EXPECT_THAT(say(rdzv::Gone{kNode, 3}), IsEmpty());
-  EXPECT_THAT(step(M::Connected{}), ElementsAre("send_hello"));
+  EXPECT_THAT(submit(rdzv::Failed{kNode, 3, failure_at(now_)}), IsEmpty());
+  EXPECT_THAT(submit(rdzv::Gone{kNode, 3}), IsEmpty());
+  EXPECT_THAT(step(M::Connected{}), ElementsAre("hello"));
   EXPECT_THAT(step(M::HelloReceived{1, now_}),
-              ElementsAre("resume stopped in 3 with a failure", "send_heartbeat"));
+              ElementsAre("resume stopped in 3 with a failure", "heartbeat"));
 }
 
 TEST_F(SessionMachineTest, FailureBelongsToItsRoundOnly) {
   enter_round(3);
-  say(rdzv::Failed{kNode, 3, failure_at(now_)});
+  submit(rdzv::Failed{kNode, 3, failure_at(now_)});
   receive(rdzv::Restart{kNode, 3, rdzv::RestartCause::kWorkerFailed, "why", 30s});
-  say(rdzv::Gone{kNode, 3});
-  say(join(3));
+  submit(rdzv::Gone{kNode, 3});
+  submit(join(3));
   receive(round(4));
-  EXPECT_THAT(reconnect(), ElementsAre("send_hello", "resume working in 4", "send_heartbeat"));
+  EXPECT_THAT(reconnect(), ElementsAre("hello", "resume working in 4", "heartbeat"));
 }
 
 TEST_F(SessionMachineTest, LeaveIsRepeatedUntilItIsAcknowledged) {
   enter_round(3);
-  EXPECT_THAT(say(rdzv::Leave{kNode, "SIGTERM"}), ElementsAre("leave", "send_heartbeat"));
+  EXPECT_THAT(submit(rdzv::Leave{kNode, "SIGTERM"}), ElementsAre("leave", "heartbeat"));
   EXPECT_FALSE(machine_.is_flushed());
-  EXPECT_THAT(reconnect(),
-              ElementsAre("send_hello", "resume working in 3", "leave", "send_heartbeat"));
-  answer_beat();
+  EXPECT_THAT(reconnect(), ElementsAre("hello", "resume working in 3", "leave", "heartbeat"));
+  acknowledge_heartbeat();
   EXPECT_TRUE(machine_.is_flushed());
   EXPECT_THAT(lose_connection(), IsEmpty());
   EXPECT_EQ(machine_.next_deadline(), std::nullopt);
@@ -158,38 +157,37 @@ TEST_F(SessionMachineTest, LeaveIsRepeatedUntilItIsAcknowledged) {
 
 TEST_F(SessionMachineTest, ANodeWithoutARoundLeavesWithoutJoiningFirst) {
   connect_and_join();
-  say(rdzv::Leave{kNode, "SIGTERM"});
-  EXPECT_THAT(reconnect(), ElementsAre("send_hello", "leave", "send_heartbeat"));
+  submit(rdzv::Leave{kNode, "SIGTERM"});
+  EXPECT_THAT(reconnect(), ElementsAre("hello", "leave", "heartbeat"));
 }
 
 TEST_F(SessionMachineTest, NodeThatNeverJoinedSendsNoLeave) {
   begin();
-  EXPECT_THAT(say(rdzv::Leave{kNode, "SIGTERM"}), IsEmpty());
+  EXPECT_THAT(submit(rdzv::Leave{kNode, "SIGTERM"}), IsEmpty());
   EXPECT_TRUE(machine_.is_flushed());
   EXPECT_THAT(step(M::Connected{}), IsEmpty());
 }
 
 TEST_F(SessionMachineTest, NodeThatLeftReceivesNothing) {
   enter_round(3);
-  say(rdzv::Leave{kNode, "SIGTERM"});
+  submit(rdzv::Leave{kNode, "SIGTERM"});
   EXPECT_THAT(receive(rdzv::Evicted{kNode, 3, "not known"}), IsEmpty());
 }
 
 TEST_F(SessionMachineTest, CloseIsRepeatedUntilTheResultArrives) {
   enter_round(3);
-  EXPECT_THAT(say(rdzv::Close{kNode, {}}), ElementsAre("close", "send_heartbeat"));
-  EXPECT_THAT(reconnect(),
-              ElementsAre("send_hello", "resume working in 3", "close", "send_heartbeat"));
+  EXPECT_THAT(submit(rdzv::Close{kNode, {}}), ElementsAre("close", "heartbeat"));
+  EXPECT_THAT(reconnect(), ElementsAre("hello", "resume working in 3", "close", "heartbeat"));
   EXPECT_THAT(receive(rdzv::Closed{kNode, std::make_shared<const JobResult>()}),
-              ElementsAre("told: closed"));
+              ElementsAre("deliver: closed"));
 }
 
 TEST_F(SessionMachineTest, ACloseNeedsNoJoin) {
   begin();
   step(M::Connected{});
-  EXPECT_THAT(say(rdzv::Close{kNode, {}}), ElementsAre("send_hello", "close", "send_heartbeat"));
+  EXPECT_THAT(submit(rdzv::Close{kNode, {}}), ElementsAre("hello", "close", "heartbeat"));
   EXPECT_THAT(receive(rdzv::Closed{kNode, std::make_shared<const JobResult>()}),
-              ElementsAre("told: closed"));
+              ElementsAre("deliver: closed"));
 }
 
 TEST_F(SessionMachineTest, RepeatedActionIsDeliveredOnce) {
@@ -198,11 +196,11 @@ TEST_F(SessionMachineTest, RepeatedActionIsDeliveredOnce) {
   EXPECT_THAT(receive(round(3)), IsEmpty());
   EXPECT_THAT(receive(round(2)), IsEmpty());
   const rdzv::Restart restart{kNode, 3, rdzv::RestartCause::kGrowth, "a node waits", 30s};
-  EXPECT_THAT(receive(restart), ElementsAre("told: restart 3"));
+  EXPECT_THAT(receive(restart), ElementsAre("deliver: restart 3"));
   EXPECT_THAT(receive(restart), IsEmpty());
-  EXPECT_THAT(receive(rdzv::RoundOver{kNode, 3}), ElementsAre("told: round over"));
+  EXPECT_THAT(receive(rdzv::RoundOver{kNode, 3}), ElementsAre("deliver: round over"));
   EXPECT_THAT(receive(rdzv::RoundOver{kNode, 3}), IsEmpty());
-  EXPECT_THAT(receive(rdzv::Closed{kNode, result}), ElementsAre("told: closed"));
+  EXPECT_THAT(receive(rdzv::Closed{kNode, result}), ElementsAre("deliver: closed"));
   EXPECT_THAT(receive(rdzv::Closed{kNode, result}), IsEmpty());
 }
 
@@ -215,27 +213,27 @@ TEST_F(SessionMachineTest, SessionInternalActionsAreNotDelivered) {
 TEST_F(SessionMachineTest, JoinContainsTheHighestReceivedRound) {
   connect_and_join();
   receive(rdzv::Restart{kNode, 5, rdzv::RestartCause::kMemberLost, "why", 30s});
-  EXPECT_THAT(say(join()), ElementsAre("join after 5"));
+  EXPECT_THAT(submit(join()), ElementsAre("join after 5"));
   receive(rdzv::Evicted{kNode, 8, "no sign of life"});
-  EXPECT_THAT(say(join(2)), ElementsAre("join after 8", "send_heartbeat"));
+  EXPECT_THAT(submit(join(2)), ElementsAre("join after 8", "heartbeat"));
   EXPECT_THAT(receive(round(8)), IsEmpty());
 }
 
 TEST_F(SessionMachineTest, EvictionIsDeliveredOnceAndNothingIsSentBeforeTheNextJoin) {
   enter_round(3);
-  EXPECT_THAT(receive(rdzv::Evicted{kNode, 3, "no sign of life"}), ElementsAre("told: evicted"));
+  EXPECT_THAT(receive(rdzv::Evicted{kNode, 3, "no sign of life"}), ElementsAre("deliver: evicted"));
   EXPECT_THAT(receive(rdzv::Evicted{kNode, 3, "no sign of life"}), IsEmpty());
-  EXPECT_THAT(say(rdzv::Gone{kNode, 3}), IsEmpty());
+  EXPECT_THAT(submit(rdzv::Gone{kNode, 3}), IsEmpty());
   EXPECT_THAT(after(10s), IsEmpty());
   EXPECT_THAT(reconnect(), IsEmpty());
-  EXPECT_THAT(say(join(3)), ElementsAre("send_hello", "join after 3", "send_heartbeat"));
+  EXPECT_THAT(submit(join(3)), ElementsAre("hello", "join after 3", "heartbeat"));
 }
 
 TEST_F(SessionMachineTest, DoneNodeThatWasEvictedReturnsToTheBarrierOnce) {
   enter_round(3);
-  say(rdzv::Done{kNode, 3});
+  submit(rdzv::Done{kNode, 3});
   EXPECT_THAT(receive(rdzv::Evicted{kNode, 3, "no sign of life"}), ElementsAre("resume done in 3"));
-  EXPECT_THAT(receive(rdzv::Evicted{kNode, 3, "not known"}), ElementsAre("told: evicted"));
+  EXPECT_THAT(receive(rdzv::Evicted{kNode, 3, "not known"}), ElementsAre("deliver: evicted"));
 }
 
 TEST_F(SessionMachineTest, SendsSeveralHeartbeatsPerNodeTimeout) {
@@ -243,21 +241,21 @@ TEST_F(SessionMachineTest, SendsSeveralHeartbeatsPerNodeTimeout) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(machine_.next_deadline(), now_ + 1s);
     EXPECT_THAT(after(999ms), IsEmpty());
-    EXPECT_THAT(after(1ms), ElementsAre("send_heartbeat"));
-    answer_beat();
+    EXPECT_THAT(after(1ms), ElementsAre("heartbeat"));
+    acknowledge_heartbeat();
   }
 }
 
 TEST_F(SessionMachineTest, UnacknowledgedHeartbeatStartsASecondConnectionAndTheFirstToReplyIsKept) {
   connect_and_join();
-  EXPECT_THAT(after(1s), ElementsAre("send_heartbeat"));
-  EXPECT_THAT(after(1s), ElementsAre("send_heartbeat", "connect"));
-  // The old one speaks first: nothing has happened.
-  EXPECT_THAT(answer_beat(), ElementsAre("abandon"));
-  EXPECT_THAT(after(1s), ElementsAre("send_heartbeat"));
-  EXPECT_THAT(after(1s), ElementsAre("send_heartbeat", "connect"));
-  // The new one does: the node goes on there.
-  EXPECT_THAT(step(M::Connected{}), ElementsAre("send_hello", "resume joined", "send_heartbeat"));
+  EXPECT_THAT(after(1s), ElementsAre("heartbeat"));
+  EXPECT_THAT(after(1s), ElementsAre("heartbeat", "connect"));
+  // The old connection delivers first: the attempt is cancelled.
+  EXPECT_THAT(acknowledge_heartbeat(), ElementsAre("cancel attempt"));
+  EXPECT_THAT(after(1s), ElementsAre("heartbeat"));
+  EXPECT_THAT(after(1s), ElementsAre("heartbeat", "connect"));
+  // The new connection delivers first: it replaces the old one.
+  EXPECT_THAT(step(M::Connected{}), ElementsAre("hello", "resume joined", "heartbeat"));
 }
 
 TEST_F(SessionMachineTest, TheFirstReconnectIsAtOnceAndLaterOnesAreAtMostASecondApart) {
@@ -280,8 +278,8 @@ TEST_F(SessionMachineTest, FailsAfterStoreGraceWithoutTheCoordinator) {
   lose_connection();
   fail_attempt();
   EXPECT_THAT(after(59s), testing::Contains("connect"));
-  EXPECT_THAT(after(1s),
-              ElementsAre("abandon", "lost " + std::to_string(kExitCoordinatorLost) +
+  EXPECT_THAT(after(1s), ElementsAre("cancel attempt",
+                                     "lost " + std::to_string(kExitCoordinatorLost) +
                                          ": the coordinator at node1:29400 was not reached for "
                                          "1 min: refused"));
   EXPECT_EQ(machine_.next_deadline(), std::nullopt);
@@ -293,8 +291,8 @@ TEST_F(SessionMachineTest, BeforeTheFirstSuccessTheJoinDeadlineCounts) {
   begin();
   fail_attempt();
   after(599s);
-  EXPECT_THAT(after(1s),
-              ElementsAre("abandon", "lost " + std::to_string(kExitJoinTimedOut) +
+  EXPECT_THAT(after(1s), ElementsAre("cancel attempt",
+                                     "lost " + std::to_string(kExitJoinTimedOut) +
                                          ": no coordinator was found at node1:29400 within 10 min: "
                                          "refused"));
 }
@@ -317,12 +315,11 @@ TEST_F(SessionMachineTest, LogsProgressEveryTenSeconds) {
 TEST_F(SessionMachineTest, LogsALostCoordinatorAndItsReturn) {
   connect_and_join();
   EXPECT_THAT(lose_connection(), ElementsAre("connect"));
-  EXPECT_THAT(fail_attempt(), ElementsAre(HasSubstr("note: the coordinator at node1:29400 cannot "
+  EXPECT_THAT(fail_attempt(), ElementsAre(HasSubstr("log: the coordinator at node1:29400 cannot "
                                                     "be reached: refused; trying for another")));
   after(1s);
-  EXPECT_THAT(step(M::Connected{}),
-              ElementsAre("note: the coordinator at node1:29400 answers again", "send_hello",
-                          "resume joined", "send_heartbeat"));
+  EXPECT_THAT(step(M::Connected{}), ElementsAre("log: the coordinator at node1:29400 answers again",
+                                                "hello", "resume joined", "heartbeat"));
 }
 
 TEST_F(SessionMachineTest, AnAttemptThatCannotSucceedEndsTheSearchUnlessOneHas) {
@@ -338,13 +335,13 @@ TEST_F(SessionMachineTest, AnAttemptThatCannotSucceedEndsTheSearchUnlessOneHas) 
   other.step(M::ConnectionLost{}, now_, &actions);
   actions.clear();
   other.step(foreign, now_, &actions);
-  EXPECT_THAT(texts_of(actions), ElementsAre(HasSubstr("note: ")));
+  EXPECT_THAT(texts_of(actions), ElementsAre(HasSubstr("log: ")));
 }
 
 TEST_F(SessionMachineTest, LostConnectionAfterTheResultIsIgnored) {
   enter_round(3);
   receive(rdzv::Closed{kNode, std::make_shared<const JobResult>()});
-  say(rdzv::Leave{kNode, "the job is over"});
+  submit(rdzv::Leave{kNode, "the job is over"});
   EXPECT_FALSE(machine_.is_flushed());
   EXPECT_THAT(lose_connection(), IsEmpty());
   EXPECT_TRUE(machine_.is_flushed());
@@ -353,9 +350,9 @@ TEST_F(SessionMachineTest, LostConnectionAfterTheResultIsIgnored) {
 TEST_F(SessionMachineTest, RejectedNodeMayJoinAgain) {
   connect_and_join();
   EXPECT_THAT(receive(rdzv::Refused{kNode, Status(StatusCode::kInvalidArgument, "no")}),
-              ElementsAre("told: refused"));
+              ElementsAre("deliver: refused"));
   EXPECT_THAT(lose_connection(), IsEmpty());
-  EXPECT_THAT(say(join()), ElementsAre("connect"));
+  EXPECT_THAT(submit(join()), ElementsAre("connect"));
 }
 
 TEST_F(SessionMachineTest, OnlyALaterHeartbeatAcknowledgesAStatement) {
@@ -363,12 +360,12 @@ TEST_F(SessionMachineTest, OnlyALaterHeartbeatAcknowledgesAStatement) {
   EXPECT_TRUE(machine_.is_flushed());
   after(1s);  // a beat is on its way
   const Instant before = last_heartbeat_;
-  say(rdzv::Done{kNode, 3});
+  submit(rdzv::Done{kNode, 3});
   step(M::HeartbeatAcknowledged{before, now_});
   EXPECT_FALSE(machine_.is_flushed());
-  EXPECT_THAT(step(M::Flush{}), ElementsAre("send_heartbeat"));
+  EXPECT_THAT(step(M::Flush{}), ElementsAre("heartbeat"));
   EXPECT_THAT(step(M::Flush{}), IsEmpty());
-  answer_beat();
+  acknowledge_heartbeat();
   EXPECT_TRUE(machine_.is_flushed());
 }
 
@@ -381,27 +378,27 @@ TEST_F(SessionMachineTest, ShortestRoundTripGivesTheClockOffset) {
     // The way there takes all of the time, the way back none.
     step(M::HeartbeatAcknowledged{last_heartbeat_, now_ + ahead});
   }
-  greeted(2, ahead);  // out of order, but another coordinator: nothing of before counts
+  hello(2, ahead);  // another coordinator: earlier samples are dropped
   EXPECT_GT(machine_.clock_offset(), ahead - 100ms);
   after(1s);
   now_ += 2ms;
-  answer_beat(ahead);
+  acknowledge_heartbeat(ahead);
   EXPECT_NEAR(to_seconds(machine_.clock_offset()), to_seconds(ahead), 0.0011);
 }
 
 TEST_F(SessionMachineTest, FailureTimesUseTheCoordinatorsClock) {
   begin();
   step(M::Connected{});
-  say(join());
-  greeted(1, 1h);
+  submit(join());
+  hello(1, 1h);
   receive(round(3));
   const Instant at = now_;
   now_ += 5s;
-  say(rdzv::Failed{kNode, 3, failure_at(at)});
+  submit(rdzv::Failed{kNode, 3, failure_at(at)});
   EXPECT_EQ(std::get<rdzv::Failed>(last_sent_).failure.at, at + 1h);
-  // A new coordinator on another host: its clock is learned before the failure is told.
-  EXPECT_THAT(reconnect(), ElementsAre("send_hello"));
-  greeted(2, 7h);
+  // A new coordinator on another host: its clock is known before the failure is sent.
+  EXPECT_THAT(reconnect(), ElementsAre("hello"));
+  hello(2, 7h);
   EXPECT_EQ(std::get<rdzv::Resume>(last_sent_).failure->at, at + 7h);
 }
 
@@ -417,25 +414,24 @@ JobSettings with_node_timeout(Duration timeout) {
   return job;
 }
 
-// A node with node_timeout=60 in a job with 2 was evicted every two seconds: its beats were too
-// rare.
-TEST_F(SessionMachineTest, BeatsAsTheTimingsOfTheJobDemand) {
+// A node with node_timeout=60 in a job with 2 was evicted every two seconds: its heartbeats were
+// too rare.
+TEST_F(SessionMachineTest, SendsHeartbeatsByTheTimingsOfTheJob) {
   enter_round(1);
   const auto log_progress = step(M::TimingsReceived{with_node_timeout(1s)});
-  EXPECT_THAT(log_progress,
-              ElementsAre("note: the job's timings, which its first node brought, replace "
-                          "those of this node: node_timeout is 1 s (here 8 s)"));
+  EXPECT_THAT(log_progress, ElementsAre("log: the timings of the job's first node replace those of "
+                                        "this node: node_timeout is 1 s (here 8 s)"));
   int beats = 0;
   for (int i = 0; i < 10; ++i) {
-    for (const std::string& text : after(100ms)) beats += text == "send_heartbeat";
-    answer_beat();
+    for (const std::string& text : after(100ms)) beats += text == "heartbeat";
+    acknowledge_heartbeat();
   }
   EXPECT_GE(beats, 5);
-  EXPECT_THAT(step(M::TimingsReceived{with_node_timeout(1s)}), IsEmpty()) << "noted once";
-  EXPECT_THAT(step(M::TimingsReceived{settings()}), IsEmpty()) << "nothing differs any more";
+  EXPECT_THAT(step(M::TimingsReceived{with_node_timeout(1s)}), IsEmpty()) << "logged once";
+  EXPECT_THAT(step(M::TimingsReceived{settings()}), IsEmpty()) << "no difference any more";
 }
 
-TEST_F(SessionMachineTest, GivesUpWhenTheTimingsOfTheJobSay) {
+TEST_F(SessionMachineTest, GivesUpAfterTheStoreGraceOfTheJob) {
   enter_round(1);
   JobSettings job = settings();
   job.store_grace = 3s;
@@ -446,7 +442,7 @@ TEST_F(SessionMachineTest, GivesUpWhenTheTimingsOfTheJobSay) {
   EXPECT_THAT(after(100ms), ::testing::Contains(HasSubstr("lost 77: ")));
 }
 
-// The host gave up with 75 and the others with 77, a minute later.
+// The host gave up with 75, and the other nodes with 77 a minute later.
 TEST_F(SessionMachineTest, ANodeThatWasNeverInARoundUsesTheJoinTimeout) {
   connect_and_join();
   lose_connection();
@@ -507,7 +503,7 @@ TEST_F(SessionMachineTest, EndpointsAreTriedOneAfterTheOther) {
 
 TEST_F(SessionMachineTest, AHelloCountsItsAttemptsAndNamesTheHighestTerm) {
   begin();
-  say(join());
+  submit(join());
   const auto send_hello = [&] {
     std::vector<M::Action> actions;
     machine_.step(M::Connected{}, now_, &actions);

@@ -206,11 +206,11 @@ void expect_effect(Reaction reaction, const Session& session, const Session::Tex
     case Reaction::kRetry: EXPECT_LE(session.wait(), 1s); break;
     case Reaction::kReject:
     case Reaction::kGiveUp: EXPECT_THAT(texts, Contains(StartsWith("lost "))); break;
-    case Reaction::kRecover: EXPECT_THAT(texts, Contains("abandon")); break;
-    case Reaction::kSendHello: EXPECT_THAT(texts, Contains("send_hello")); break;
+    case Reaction::kRecover: EXPECT_THAT(texts, Contains("cancel attempt")); break;
+    case Reaction::kSendHello: EXPECT_THAT(texts, Contains("hello")); break;
     case Reaction::kSendFacts:
-    case Reaction::kSendHeartbeat: EXPECT_THAT(texts, Contains("send_heartbeat")); break;
-    case Reaction::kLog: EXPECT_THAT(texts, Contains(StartsWith("note: "))); break;
+    case Reaction::kSendHeartbeat: EXPECT_THAT(texts, Contains("heartbeat")); break;
+    case Reaction::kLog: EXPECT_THAT(texts, Contains(StartsWith("log: "))); break;
   }
 }
 

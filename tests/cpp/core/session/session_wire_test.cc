@@ -336,10 +336,9 @@ TEST(SessionWire, AnUnknownRequiredMessageIsRefusedWithBothVersions) {
   const DecodeResult refused = decode(frame(50, 1), &message, 7);
   EXPECT_EQ(refused.status, DecodeStatus::kViolation);
   EXPECT_EQ(refused.error.code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(
-      refused.error.message(),
-      "a session message of kind 50 is unknown here: the peer speaks version 7 of the session "
-      "protocol, this process version 1");
+  EXPECT_EQ(refused.error.message(),
+            "a session message of kind 50 is unknown here: the peer uses version 7 of the session "
+            "protocol, this process version 1");
 }
 
 TEST(SessionWire, AnUnknownOptionalExtensionIsSkippedAndTheMessageRead) {
@@ -362,10 +361,9 @@ TEST(SessionWire, AnUnknownRequiredExtensionIsRefusedWithBothVersions) {
       decode(with_tail(client_messages()[7], extension(200, "new")), &message, 3);
   EXPECT_EQ(refused.status, DecodeStatus::kViolation);
   EXPECT_EQ(refused.error.code(), StatusCode::kFailedPrecondition);
-  EXPECT_EQ(
-      refused.error.message(),
-      "a session message of kind 7 needs extension 200, which is unknown here: the peer speaks "
-      "version 3 of the session protocol, this process version 1");
+  EXPECT_EQ(refused.error.message(),
+            "a session message of kind 7 needs extension 200, which is unknown here: the peer uses "
+            "version 3 of the session protocol, this process version 1");
 }
 
 TEST(SessionWire, NewerVersionThatSupportsOursIsAccepted) {
@@ -381,7 +379,7 @@ TEST(SessionWire, IncompatibleVersionIsNamed) {
       encode(ServerMessage(ServerHello{.version = kVersion + 2, .oldest_version = kVersion + 1})));
   EXPECT_EQ(error.code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(error.message(),
-            "the other side speaks version 2 to 3 of the session protocol, this one 1");
+            "the peer uses version 2 to 3 of the session protocol, this process 1");
 }
 
 TEST(SessionWire, RejectionWithCodeOkIsMalformed) {

@@ -1,5 +1,5 @@
-// Which address of a node the others are told. The network of these tests is one of their own with
-// two addresses, each of which looks like another host's to the other.
+// Which address of a node the others receive. These tests run in their own network namespace with
+// two addresses, each of which looks like another host to the other.
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -24,7 +24,7 @@ constexpr const char* kThere = "10.99.0.2";
 
 class CoordinatorAddressTest : public CoordinatorTest {
  protected:
-  // The network namespace is this thread's, and that of the threads that it starts from here on.
+  // The network namespace applies to this thread and to the threads that it starts from here on.
   void SetUp() override {
     before.reset(::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
     if (::unshare(CLONE_NEWNET) != 0) GTEST_SKIP() << "needs the right to make a network namespace";
@@ -40,7 +40,7 @@ class CoordinatorAddressTest : public CoordinatorTest {
       EXPECT_EQ(::setns(before.get(), CLONE_NEWNET), 0);
     }
   }
-  // A node that is, as far as the coordinator can see, on another host.
+  // A node that looks to the coordinator as if it were on another host.
   std::unique_ptr<SessionClient> connect_from_there(std::uint64_t id) {
     os::UniqueFd fd = TestClient::make_socket(kHere);
     const os::SocketAddress own = os::look_up(kThere, 0)->front();
@@ -54,7 +54,7 @@ class CoordinatorAddressTest : public CoordinatorTest {
     return node;
   }
   static std::string address_of_rank(SessionClient* node, std::size_t rank) {
-    node->say(session::FetchMembers{});
+    node->send_message(session::FetchMembers{});
     return node->expect<session::Members>().members.at(rank).address;
   }
 
@@ -70,7 +70,7 @@ TEST_F(CoordinatorAddressTest, LoopbackIsUsedOnOneHost) {
 
 TEST_F(CoordinatorAddressTest, LoopbackJoinIsCorrectedWhenAnotherHostJoins) {
   const auto here = connect(1);
-  here->info.static_rank = 0;  // a wish, so that its address is the one that is told
+  here->info.static_rank = 0;  // rank 0, so that its address is the published one
   here->join(nnodes(2, 2));
   here->expect<rdzv::Waiting>();
   const auto there = connect_from_there(2);

@@ -1,4 +1,4 @@
-// What a coordinator survives: stalls, broken and greedy clients, its own restart.
+// Faults that a coordinator survives: stalls, faulty clients, clients without limits, its restart.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,9 +34,9 @@ using testing::HasSubstr;
 
 class CoordinatorFaultsTest : public CoordinatorTest {
  protected:
-  // Somebody else's session goes on as if nothing had happened.
+  // Another client's session is not affected.
   void expect_unharmed(SessionClient* node) {
-    EXPECT_FALSE(node->hears<rdzv::Restart>());
+    EXPECT_FALSE(node->receives<rdzv::Restart>());
     const auto another = connect(77, "another");
     another->join(nnodes(1, 1));
     EXPECT_EQ(another->expect<rdzv::Round>().record->nodes, 1);
@@ -57,32 +57,31 @@ TEST_F(CoordinatorFaultsTest, StalledLoopEvictsNoNode) {
     nodes.back()->join(settings);
   }
   for (const auto& node : nodes) node->expect<rdzv::Round>();
-  // Three times as long as a node may be silent; and nobody says anything.
+  // No node sends anything for three times node_timeout.
   (*thread)->call([&] { std::promise<void>().get_future().wait_for(3 * settings.node_timeout); });
-  for (const auto& node : nodes) EXPECT_FALSE(node->hears<rdzv::Evicted>());
-  for (const auto& node : nodes) EXPECT_FALSE(node->hears<rdzv::Restart>());
+  for (const auto& node : nodes) EXPECT_FALSE(node->receives<rdzv::Evicted>());
+  for (const auto& node : nodes) EXPECT_FALSE(node->receives<rdzv::Restart>());
   (*thread)->call([&] { service.reset(); });
 }
 
 TEST_F(CoordinatorFaultsTest, GarbageEndsItsOwnSessionWithOneSentence) {
   start();
   const auto nodes = run_round(1, nnodes(1, 1));
-  SessionClient stranger(coordinator->port());
-  stranger.raw().send(std::string(session::kMagic) + std::string(64, '\x7f'));
-  EXPECT_THAT(std::string(stranger.expect<rdzv::Refused>().error.message()),
+  SessionClient client(coordinator->port());
+  client.raw().send(std::string(session::kMagic) + std::string(64, '\x7f'));
+  EXPECT_THAT(std::string(client.expect<rdzv::Refused>().error.message()),
               HasSubstr("a session frame of"));
-  EXPECT_TRUE(stranger.is_closed());
+  EXPECT_TRUE(client.is_closed());
   expect_unharmed(nodes[0].get());
 }
 
 TEST_F(CoordinatorFaultsTest, ConnectionWithoutASessionIsClosed) {
   start();
-  SessionClient stranger(coordinator->port());
-  stranger.raw().send(
+  SessionClient client(coordinator->port());
+  client.raw().send(
       "\xE5"
       "elastiq");
-  EXPECT_THAT(std::string(stranger.expect<rdzv::Refused>().error.message()),
-              HasSubstr("no session"));
+  EXPECT_THAT(std::string(client.expect<rdzv::Refused>().error.message()), HasSubstr("no session"));
 }
 
 TEST_F(CoordinatorFaultsTest, MagicWithoutTheCheckIsInvalid) {
@@ -128,7 +127,7 @@ TEST_F(CoordinatorFaultsTest, NewerClientReceivesTheSupportedVersion) {
                               .version = 9, .oldest_version = 8, .job_id = "job"}));
   client.raw().send(bytes);
   EXPECT_EQ(client.expect<rdzv::Refused>().error.message(),
-            "the other side speaks version 8 to 9 of the session protocol, this one 1");
+            "the peer uses version 8 to 9 of the session protocol, this process 1");
 }
 
 TEST_F(CoordinatorFaultsTest, SessionSendsForItsOwnNodeOnly) {
@@ -137,7 +136,7 @@ TEST_F(CoordinatorFaultsTest, SessionSendsForItsOwnNodeOnly) {
   node->info.id = {1, 2};
   node->join(nnodes(1, 1));
   EXPECT_THAT(std::string(node->expect<rdzv::Refused>().error.message()),
-              HasSubstr("speaks for its own node"));
+              HasSubstr("messages of its own node only"));
   EXPECT_TRUE(node->is_closed());
 }
 
@@ -156,7 +155,7 @@ TEST_F(CoordinatorFaultsTest, SessionsBeyondTheLimitAreClosedAndJobsRejected) {
   two->expect<session::ServerHello>();
   const auto three = connect(1, "three");
   EXPECT_THAT(std::string(three->expect<rdzv::Refused>().error.message()),
-              HasSubstr("2 jobs and takes no more"));
+              HasSubstr("2 jobs, which is its limit"));
   const auto four = connect(1, "one");
   EXPECT_TRUE(four->is_closed());
 }
@@ -186,7 +185,7 @@ TEST_F(CoordinatorFaultsTest, WithoutDescriptorsSessionsContinueAndNewOnesWait) 
   NoDescriptors none;
   TestClient late(std::move(late_socket), coordinator->port());
   EXPECT_EQ(late.connect_error(), 0) << "the kernel queues it";
-  for (int i = 0; i < 100; ++i) ASSERT_FALSE(nodes[0]->hears<rdzv::Restart>());
+  for (int i = 0; i < 100; ++i) ASSERT_FALSE(nodes[0]->receives<rdzv::Restart>());
   none.free_one();
   SessionClient session(std::move(late));
   session.greet("another");
@@ -196,11 +195,11 @@ TEST_F(CoordinatorFaultsTest, WithoutDescriptorsSessionsContinueAndNewOnesWait) 
 TEST_F(CoordinatorFaultsTest, CloseWaitsUntilAllSessionsReceivedTheResult) {
   start();
   auto nodes = run_round(2, nnodes(2, 2));
-  for (const auto& node : nodes) node->say(rdzv::Done{{}, 1});
+  for (const auto& node : nodes) node->send_message(rdzv::Done{{}, 1});
   EXPECT_EQ(nodes[0]->expect<rdzv::Closed>().result->outcome, JobOutcome::kSucceeded);
   auto closed = std::async(std::launch::async, [&] { coordinator->close(seconds(60)); });
   EXPECT_EQ(nodes[1]->expect<rdzv::Closed>().result->outcome, JobOutcome::kSucceeded);
-  const auto late = connect(7);  // is told, too
+  const auto late = connect(7);  // receives the result too
   late->join(nnodes(2, 2));
   late->expect<rdzv::Closed>();
   late->raw().close();
@@ -209,7 +208,7 @@ TEST_F(CoordinatorFaultsTest, CloseWaitsUntilAllSessionsReceivedTheResult) {
   EXPECT_EQ(closed.wait_for(seconds(30)), std::future_status::ready);
 }
 
-// A node's id is published in the member list: it is no proof of being that node.
+// A node's id is published in the member list, so it does not authenticate the node.
 TEST_F(CoordinatorFaultsTest, AnotherClientCannotTakeTheSessionOfANode) {
   start();
   const auto nodes = run_round(2, nnodes(2, 2));
@@ -218,11 +217,11 @@ TEST_F(CoordinatorFaultsTest, AnotherClientCannotTakeTheSessionOfANode) {
   forger.secret = {6, 6};
   forger.greet("job");
   EXPECT_THAT(std::string(forger.expect<rdzv::Refused>().error.message()),
-              testing::HasSubstr("does not prove to be of the same node"));
-  forger.say(rdzv::Leave{{}, "forged"});
+              testing::HasSubstr("has the wrong secret"));
+  forger.send_message(rdzv::Leave{{}, "forged"});
   EXPECT_TRUE(forger.is_closed());
-  EXPECT_FALSE(nodes[0]->hears<rdzv::Restart>());
-  EXPECT_FALSE(nodes[1]->hears<rdzv::Evicted>());
+  EXPECT_FALSE(nodes[0]->receives<rdzv::Restart>());
+  EXPECT_FALSE(nodes[1]->receives<rdzv::Evicted>());
 }
 
 TEST_F(CoordinatorFaultsTest, AHelloThatArrivesAfterItsSuccessorIsRefused) {
@@ -238,26 +237,26 @@ TEST_F(CoordinatorFaultsTest, AHelloThatArrivesAfterItsSuccessorIsRefused) {
   late.say_first(hello(1));
   EXPECT_THAT(std::string(late.expect<rdzv::Refused>().error.message()),
               testing::HasSubstr("a later session"));
-  EXPECT_FALSE(newer.hears<rdzv::Refused>()) << "its session is still open";
+  EXPECT_FALSE(newer.receives<rdzv::Refused>()) << "its session is still open";
 }
 
 TEST_F(CoordinatorFaultsTest, OnlyANodeOfTheJobCanCloseIt) {
   start();
   const auto nodes = run_round(1, nnodes(1, 1));
-  const auto stranger = connect(9);
-  stranger->say(rdzv::Close{{}, JobResult{}});
-  EXPECT_THAT(stranger->expect<rdzv::Evicted>().reason, testing::HasSubstr("can close it"));
-  EXPECT_FALSE(nodes[0]->hears<rdzv::Closed>());
-  nodes[0]->say(rdzv::Close{{}, JobResult{}});
+  const auto client = connect(9);
+  client->send_message(rdzv::Close{{}, JobResult{}});
+  EXPECT_THAT(client->expect<rdzv::Evicted>().reason, testing::HasSubstr("can close it"));
+  EXPECT_FALSE(nodes[0]->receives<rdzv::Closed>());
+  nodes[0]->send_message(rdzv::Close{{}, JobResult{}});
   nodes[0]->expect<rdzv::Closed>();
 }
 
-// The victim of a forged leave went on working, as no one told it anything.
+// The victim of a forged leave kept working, because it received no message.
 TEST_F(CoordinatorFaultsTest, ANodeThatLeftAndResumesIsEvicted) {
   start();
   const JobSettings settings = nnodes(1, 2);
   const auto nodes = run_round(2, settings);
-  nodes[1]->say(rdzv::Leave{{}, "leaves"});
+  nodes[1]->send_message(rdzv::Leave{{}, "leaves"});
   nodes[0]->expect<rdzv::Restart>();
   const auto again = connect(2);
   again->info.highest_round = 1;
@@ -268,10 +267,10 @@ TEST_F(CoordinatorFaultsTest, ANodeThatLeftAndResumesIsEvicted) {
 TEST_F(CoordinatorFaultsTest, AJoinCannotRaiseTheRoundBeyondWhatAJobReaches) {
   start();
   const auto nodes = run_round(1, nnodes(1, 2));
-  const auto stranger = connect(9);
-  stranger->info.highest_round = kRoundMax - 1;
-  stranger->join(nnodes(1, 2));
-  EXPECT_THAT(std::string(stranger->expect<rdzv::Refused>().error.message()),
+  const auto client = connect(9);
+  client->info.highest_round = kRoundMax - 1;
+  client->join(nnodes(1, 2));
+  EXPECT_THAT(std::string(client->expect<rdzv::Refused>().error.message()),
               testing::HasSubstr("highest_round"));
 }
 
@@ -331,10 +330,10 @@ TEST_F(CoordinatorStateTest, ARoundFollowsAFailureSoonAfterARestart) {
     nodes.back()->resume(settings, rdzv::NodePhase::kWorking, held(1, 2, static_cast<int>(id) - 1));
     nodes.back()->expect<rdzv::Resumed>();
   }
-  nodes[0]->say(rdzv::Failed{nodes[0]->info.id, 1, {}});
+  nodes[0]->send_message(rdzv::Failed{nodes[0]->info.id, 1, {}});
   for (const auto& node : nodes) {
     node->expect<rdzv::Restart>();
-    node->say(rdzv::Gone{node->info.id, 1});
+    node->send_message(rdzv::Gone{node->info.id, 1});
     node->join(settings);
   }
   for (const auto& node : nodes) EXPECT_EQ(node->expect<rdzv::Round>().record->round, 2u);

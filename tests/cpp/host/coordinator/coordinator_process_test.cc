@@ -1,5 +1,5 @@
-// elastic-coordinator as people run it: its signals, exit codes and lines, and what its death and
-// its standing still do to jobs.
+// The program elastic-coordinator: its signals, exit codes and log lines, and the effect on jobs
+// when it is killed or stopped.
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -57,7 +57,7 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  // Reads lines until one has this text; that line, or all there was.
+  // Reads lines until one contains this text. Returns that line, or all lines if none does.
   std::string line_with(const std::string& text) {
     std::string all;
     std::string line;
@@ -110,7 +110,7 @@ TEST(CoordinatorProgram, EndsInOrderOnSigtermAndSigint) {
     program.port();
     program.send(signal);
     EXPECT_EQ(program.wait(), 0);
-    EXPECT_THAT(program.line_with("told to stop"),
+    EXPECT_THAT(program.line_with("received SIG"),
                 HasSubstr(signal == SIGTERM ? "SIGTERM" : "SIGINT"));
   }
 }
@@ -122,7 +122,7 @@ TEST(CoordinatorProgram, ReportsInvalidArguments) {
       {{"--bind", "host:port"}, "--bind host:port: not HOST:PORT"},
       {{"--bind", "::1:5"}, "--bind ::1:5: not HOST:PORT"},
       {{"--bind", "h:70000"}, "--bind h:70000: not HOST:PORT"},
-      {{"--port", "5"}, "there is no argument --port"},
+      {{"--port", "5"}, "unknown argument --port"},
   };
   for (const auto& [arguments, message] : cases) {
     Program program(arguments);
@@ -154,7 +154,7 @@ TEST(CoordinatorProgram, LogsTheEventsOfAJob) {
   JobResult result;
   result.outcome = JobOutcome::kClosed;
   result.message = "enough";
-  one.say(rdzv::Close{{}, result});
+  one.send_message(rdzv::Close{{}, result});
   program.line_with("the job is closed: it was closed: enough");
 }
 
@@ -181,9 +181,9 @@ TEST(CoordinatorProgram, IsRebuiltFromResumesAfterAKill) {
                          HeldRound{*round.record, round.own.group_rank});
     EXPECT_EQ(nodes.back()->expect<rdzv::Resumed>().round, 1u) << "node " << id;
   }
-  for (const auto& node : nodes) EXPECT_FALSE(node->hears<rdzv::Restart>());
-  // The round is the coordinator's again: it ends when a member goes.
-  nodes[0]->say(rdzv::Leave{{}, "done here"});
+  for (const auto& node : nodes) EXPECT_FALSE(node->receives<rdzv::Restart>());
+  // The coordinator has the round again: it ends when a member leaves.
+  nodes[0]->send_message(rdzv::Leave{{}, "done here"});
   EXPECT_EQ(nodes[1]->expect<rdzv::Restart>().round, 1u);
 }
 
@@ -199,11 +199,11 @@ TEST(CoordinatorProgram, RestoresItsStateFileAfterAKill) {
     SessionClient node(port, 1);
     node.join(settings);
     node.expect<rdzv::Round>();
-    // The state is written behind the job's back; the beats give it time.
+    // The state is written asynchronously; the heartbeats give it time.
     const Instant deadline = os::monotonic_now() + seconds(30);
     while (read_all(path).find(node.info.name) == std::string::npos &&
            os::monotonic_now() < deadline) {
-      node.hears<rdzv::Restart>();
+      node.receives<rdzv::Restart>();
     }
     program->kill_and_wait();
   }
@@ -227,8 +227,8 @@ TEST(CoordinatorProgram, EvictsNoNodeAfterAStall) {
   program.send(SIGSTOP);
   std::promise<void>().get_future().wait_for(3 * settings.node_timeout);
   program.send(SIGCONT);
-  for (SessionClient* node : {&one, &two}) EXPECT_FALSE(node->hears<rdzv::Evicted>());
-  for (SessionClient* node : {&one, &two}) EXPECT_FALSE(node->hears<rdzv::Restart>());
+  for (SessionClient* node : {&one, &two}) EXPECT_FALSE(node->receives<rdzv::Evicted>());
+  for (SessionClient* node : {&one, &two}) EXPECT_FALSE(node->receives<rdzv::Restart>());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The coordinator over real sockets: who takes part, who is lost, and who hurts nobody.
+// The coordinator over real sockets: joins, lost nodes, and clients without effect on a job.
 
 #include "elastic/coordinator.h"
 
@@ -44,7 +44,7 @@ TEST_F(CoordinatorTest, ThreeNodesFormARoundAndEachReceivesIt) {
 TEST_F(CoordinatorTest, TheMemberListIsFetchedOnDemand) {
   start();
   const auto nodes = run_round(3, nnodes(3, 3));
-  nodes[0]->say(session::FetchMembers{1});
+  nodes[0]->send_message(session::FetchMembers{1});
   const auto page = nodes[0]->expect<session::Members>();
   EXPECT_EQ(page.round, 1u);
   EXPECT_EQ(page.total, 3);
@@ -56,7 +56,7 @@ TEST_F(CoordinatorTest, HeartbeatReplyHasBothTimes) {
   start();
   const auto node = connect(1);
   const Instant before = os::monotonic_now();
-  node->say(session::Heartbeat{Instant(seconds(77))});
+  node->send_message(session::Heartbeat{Instant(seconds(77))});
   const auto reply = node->expect<session::HeartbeatReply>();
   EXPECT_EQ(reply.sent, Instant(seconds(77)));
   EXPECT_GE(reply.time, before);
@@ -68,11 +68,11 @@ TEST_F(CoordinatorTest, LateNodeWaitsAndTheOthersReceiveTheCount) {
   JobSettings settings = nnodes(2, 4);
   settings.settle = settings.last_call_timeout = seconds(600);
   const auto nodes = run_round(4, settings);
-  nodes[3]->say(rdzv::Leave{{}, "enough"});
-  nodes[2]->say(rdzv::Leave{{}, "enough"});
+  nodes[3]->send_message(rdzv::Leave{{}, "enough"});
+  nodes[2]->send_message(rdzv::Leave{{}, "enough"});
   for (const auto& node : {nodes[0].get(), nodes[1].get()}) {
     node->info.highest_round = node->expect<rdzv::Restart>().round;
-    node->say(rdzv::Gone{{}, 1});
+    node->send_message(rdzv::Gone{{}, 1});
     node->join(settings);
   }
   for (const auto& node : {nodes[0].get(), nodes[1].get()}) {
@@ -105,7 +105,7 @@ TEST_F(CoordinatorTest, SilentNodeIsLostAndNotified) {
   settings.node_timeout = milliseconds(300);
   const auto nodes = run_round(2, settings);
   for (const Instant deadline = os::monotonic_now() + seconds(30);
-       !nodes[0]->hears<rdzv::Restart>() && os::monotonic_now() < deadline;) {
+       !nodes[0]->receives<rdzv::Restart>() && os::monotonic_now() < deadline;) {
   }
   EXPECT_THAT(nodes[1]->expect<rdzv::Evicted>().reason, HasSubstr("no sign of life"));
 }
@@ -120,7 +120,7 @@ TEST_F(CoordinatorTest, ASessionThatResumesInTimeChangesNothing) {
   again->info.highest_round = 1;
   again->resume(settings, rdzv::NodePhase::kWorking, held(1, 2, 1));
   EXPECT_EQ(again->expect<rdzv::Resumed>().round, 1u);
-  EXPECT_FALSE(nodes[0]->hears<rdzv::Restart>());
+  EXPECT_FALSE(nodes[0]->receives<rdzv::Restart>());
 }
 
 TEST_F(CoordinatorTest, NewestSessionOfANodeReplacesTheOlder) {
@@ -133,14 +133,14 @@ TEST_F(CoordinatorTest, NewestSessionOfANodeReplacesTheOlder) {
   newer->resume(settings, rdzv::NodePhase::kWorking, held(1, 2, 1));
   EXPECT_TRUE(nodes[1]->is_closed());
   EXPECT_EQ(newer->expect<rdzv::Resumed>().round, 1u);
-  EXPECT_FALSE(nodes[0]->hears<rdzv::Restart>());
+  EXPECT_FALSE(nodes[0]->receives<rdzv::Restart>());
 }
 
 TEST_F(CoordinatorTest, LeaveIsNotALossAndIsSentAtOnce) {
   start();
   JobSettings settings = nnodes(1, 2);
   const auto nodes = run_round(2, settings);
-  nodes[1]->say(rdzv::Leave{{}, "told to stop"});
+  nodes[1]->send_message(rdzv::Leave{{}, "told to stop"});
   EXPECT_THAT(nodes[0]->expect<rdzv::Restart>().reason, HasSubstr("left (told to stop)"));
 }
 
@@ -172,11 +172,11 @@ TEST_F(CoordinatorTest, InvalidSettingsAreRejectedAndNotAdopted) {
 TEST_F(CoordinatorTest, MessageForAnUnknownJobIsRejected) {
   start();
   const auto node = connect(1);
-  node->say(rdzv::Done{{}, 3});
+  node->send_message(rdzv::Done{{}, 3});
   EXPECT_THAT(node->expect<rdzv::Evicted>().reason, HasSubstr("no node of the job is known"));
   JobResult result;
   result.outcome = JobOutcome::kClosed;
-  node->say(rdzv::Close{{}, result});
+  node->send_message(rdzv::Close{{}, result});
   EXPECT_EQ(node->expect<rdzv::Closed>().result->outcome, JobOutcome::kClosed);
   node->join(nnodes(1, 1));
   node->expect<rdzv::Round>();
@@ -187,9 +187,9 @@ TEST_F(CoordinatorTest, JobIdIsFreeAfterAllNodesLeft) {
   auto first = connect(1);
   first->join(nnodes(1, 1));
   first->expect<rdzv::Round>();
-  first->say(rdzv::Done{{}, 1});
+  first->send_message(rdzv::Done{{}, 1});
   first->expect<rdzv::Closed>();
-  first->say(rdzv::Leave{{}, "done"});
+  first->send_message(rdzv::Leave{{}, "done"});
   auto late = connect(2);
   late->join(nnodes(1, 1));
   const auto round = late->expect<rdzv::Round>();

@@ -1,7 +1,7 @@
 #pragma once
 
-// A raw client of the session protocol for tests: it says what it is told, whole or broken, and
-// waits with a deadline for what it expects to hear.
+// A raw client of the session protocol for tests: it sends valid or invalid data, and waits with a
+// deadline for the messages that it expects.
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@
 
 namespace elastic::host {
 
-// A round as a member of it may hold it.
+// A round as one of its members holds it.
 inline HeldRound held(std::uint64_t round, int nodes, int group_rank) {
   HeldRound held;
   held.record.round = round;
@@ -40,14 +40,14 @@ inline JobSettings nnodes(int min_nodes, int max_nodes) {
 
 class SessionClient {
  public:
-  // Connects and finds out that this is a coordinator; sends no hello.
+  // Connects and identifies the coordinator; sends no hello.
   explicit SessionClient(std::uint16_t port, const char* host = "127.0.0.1")
       : SessionClient(TestClient(port, host)) {}
   explicit SessionClient(TestClient client) : client_(std::move(client)) {
     EXPECT_EQ(client_.connect_error(), 0);
     EXPECT_TRUE(find_coordinator(&client_));
   }
-  // The same, and says hello.
+  // The same, then sends a hello.
   SessionClient(std::uint16_t port, std::uint64_t node, const std::string& job = "job",
                 const char* host = "127.0.0.1")
       : SessionClient(port, host) {
@@ -76,19 +76,19 @@ class SessionClient {
     EXPECT_TRUE(client_.send(bytes));
   }
 
-  bool say(const session::ClientMessage& message) {
+  bool send_message(const session::ClientMessage& message) {
     std::string bytes;
     session::append(&bytes, message);
     return client_.send(bytes);
   }
-  bool join(const JobSettings& settings) { return say(rdzv::Join{info, settings}); }
+  bool join(const JobSettings& settings) { return send_message(rdzv::Join{info, settings}); }
   bool resume(const JobSettings& settings, rdzv::NodePhase phase,
               std::optional<HeldRound> last = std::nullopt) {
-    return say(rdzv::Resume{info, settings, phase, std::move(last), std::nullopt});
+    return send_message(rdzv::Resume{info, settings, phase, std::move(last), std::nullopt});
   }
 
   // The next message; nullopt: the session was closed.
-  std::optional<session::ServerMessage> hear() {
+  std::optional<session::ServerMessage> receive() {
     while (true) {
       session::ServerMessage message;
       const session::DecodeResult decoded = session::decode(buffer_, &message);
@@ -103,13 +103,13 @@ class SessionClient {
     }
   }
 
-  // Hears until a message of this kind comes; fails if the session ends before.
+  // Receives until a message of this kind arrives; fails if the session ends before.
   template <typename Message>
   Message expect() {
-    while (auto message = hear()) {
+    while (auto message = receive()) {
       if (auto* found = std::get_if<Message>(&*message)) return std::move(*found);
     }
-    ADD_FAILURE() << "the session ended before it said what was expected";
+    ADD_FAILURE() << "the session ended before the expected message";
     if constexpr (std::is_same_v<Message, rdzv::Round>) {
       return {{}, std::make_shared<const RoundRecord>(), {}};
     } else if constexpr (std::is_same_v<Message, rdzv::Closed>) {
@@ -118,13 +118,13 @@ class SessionClient {
       return {};
     }
   }
-  // True if a message of this kind comes before the answer to a beat: the coordinator has nothing
-  // more to say at present.
+  // True if a message of this kind arrives before the answer to a heartbeat, which follows every
+  // message that the coordinator has sent so far.
   template <typename Message>
-  bool hears() {
-    say(session::Heartbeat{Instant(Duration(++heartbeats_))});
+  bool receives() {
+    send_message(session::Heartbeat{Instant(Duration(++heartbeats_))});
     bool found = false;
-    while (auto message = hear()) {
+    while (auto message = receive()) {
       if (std::holds_alternative<Message>(*message)) found = true;
       const auto* reply = std::get_if<session::HeartbeatReply>(&*message);
       if (reply != nullptr && reply->sent == Instant(Duration(heartbeats_))) return found;
@@ -134,7 +134,7 @@ class SessionClient {
   }
   // The session was closed, and nothing was sent before but the job's timings.
   bool is_closed() {
-    while (auto message = hear()) {
+    while (auto message = receive()) {
       if (!std::holds_alternative<session::Timings>(*message)) return false;
     }
     return true;
@@ -148,7 +148,7 @@ class SessionClient {
   TestClient client_;
   std::string buffer_;
   std::int64_t heartbeats_ = 0;
-  static inline std::uint64_t hellos_ = 0;  // of all clients: a later one comes after an earlier
+  static inline std::uint64_t hellos_ = 0;  // over all clients, so that each hello has a new number
 };
 
 }  // namespace elastic::host

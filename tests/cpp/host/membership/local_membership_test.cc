@@ -47,7 +47,7 @@ class LocalMembershipTest : public ::testing::Test {
     EXPECT_TRUE(loop.ok());
     loop_ = *std::move(loop);
     JobSettings settings;
-    settings.max_nodes = 7;  // as --nnodes=1:7 without an endpoint would have it
+    settings.max_nodes = 7;  // as with --nnodes=1:7 and no endpoint
     settings.max_restarts = 1;
     membership_ = std::make_unique<LocalMembership>(
         loop_.get(), settings, "127.0.0.1",
@@ -56,8 +56,8 @@ class LocalMembershipTest : public ::testing::Test {
     node_.store_port = 1234;
   }
 
-  // What is heard until nothing more is to be told.
-  std::vector<std::string> heard() {
+  // The events that are delivered until none is left.
+  std::vector<std::string> received() {
     membership_->drain(std::chrono::seconds(0), [this] { loop_->stop(); });
     loop_->run();
     return std::exchange(received_, {});
@@ -78,30 +78,30 @@ class LocalMembershipTest : public ::testing::Test {
 
 TEST_F(LocalMembershipTest, IsReadyAtOnceAndDeliversNothingInsideACall) {
   EXPECT_THAT(received_, IsEmpty());
-  EXPECT_THAT(heard(), ElementsAre("ready 127.0.0.1"));
+  EXPECT_THAT(received(), ElementsAre("ready 127.0.0.1"));
   join();
   EXPECT_THAT(received_, IsEmpty());
-  EXPECT_THAT(heard(), ElementsAre("round 1 after 0"));
+  EXPECT_THAT(received(), ElementsAre("round 1 after 0"));
   EXPECT_EQ(membership_->waiting_nodes(), 0);
 }
 
 TEST_F(LocalMembershipTest, RestartsAFailedRoundWithinTheBudgetAndClosesBeyond) {
   join();
   membership_->send(failed(1));
-  EXPECT_THAT(heard(), ElementsAre("ready 127.0.0.1", "round 1 after 0", "restart 1"));
+  EXPECT_THAT(received(), ElementsAre("ready 127.0.0.1", "round 1 after 0", "restart 1"));
   membership_->send(rdzv::Gone{node_.id, 1});
   receive_round(1);
   join();
-  EXPECT_THAT(heard(), ElementsAre("over 1", "round 2 after 1"));
+  EXPECT_THAT(received(), ElementsAre("over 1", "round 2 after 1"));
   membership_->send(failed(2));
   membership_->send(rdzv::Gone{node_.id, 2});
-  EXPECT_THAT(heard(), ElementsAre("restart 2", "over 2", "closed 3"));
+  EXPECT_THAT(received(), ElementsAre("restart 2", "over 2", "closed 3"));
 }
 
 TEST_F(LocalMembershipTest, ClosesWhenTheNodeIsDone) {
   join();
   membership_->send(rdzv::Done{node_.id, 1});
-  EXPECT_THAT(heard(), ElementsAre("ready 127.0.0.1", "round 1 after 0", "closed 0", "over 1"));
+  EXPECT_THAT(received(), ElementsAre("ready 127.0.0.1", "round 1 after 0", "closed 0", "over 1"));
 }
 
 TEST_F(LocalMembershipTest, MayBeDestroyedWithUnsentStatements) {

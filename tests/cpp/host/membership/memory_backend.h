@@ -16,7 +16,7 @@
 
 namespace elastic::test {
 
-// What all backends of one job share.
+// Shared by all backends of one job.
 struct MemoryStore {
   std::mutex mutex;
   std::condition_variable changed;
@@ -33,10 +33,10 @@ struct MemoryStore {
 class MemoryBackend final : public RendezvousBackend {
  public:
   struct Faults {
-    double lost_write = 0;   // somebody else is said to have won
-    double lost_answer = 0;  // it is written, and the answer is an error
-    double stale_read = 0;   // the version before is read
-    double failed_call = 0;  // an error, and nothing was done
+    double lost_write = 0;   // the answer is that another writer won
+    double lost_answer = 0;  // the state is written, and the answer is an error
+    double stale_read = 0;   // the previous version is read
+    double failed_call = 0;  // an error without effect
     bool can_watch = false;
   };
   MemoryBackend(std::shared_ptr<MemoryStore> store, Faults faults, std::uint64_t seed)
@@ -95,7 +95,7 @@ class MemoryBackend final : public RendezvousBackend {
   bool happens(double probability) { return probability > 0 && rng_.next_fraction() < probability; }
   static Status unavailable() { return {StatusCode::kUnavailable, "the memory is away"}; }
 
-  const std::shared_ptr<MemoryStore> store_;  // with the backends of the other nodes
+  const std::shared_ptr<MemoryStore> store_;  // shared with the backends of the other nodes
   const Faults faults_;
   Rng rng_;
   bool is_interrupted_ = false;  // guarded by the store's mutex

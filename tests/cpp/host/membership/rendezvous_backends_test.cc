@@ -1,4 +1,4 @@
-// What every RendezvousBackend promises, asked of each kind that we have.
+// The contract of RendezvousBackend, tested for each kind of backend.
 
 #include "elastic/rendezvous_backends.h"
 
@@ -20,7 +20,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// A store of one kind, empty at first, that backends can be made for and that can be emptied.
+// A store of one kind: empty at first, creates backends, and can be cleared.
 struct World {
   virtual ~World() = default;
   virtual std::shared_ptr<RendezvousBackend> backend(const std::string& run_id) = 0;

@@ -47,7 +47,7 @@ class RendezvousClientTest : public ::testing::Test {
     options.rendezvous.is_host = false;
     return *RendezvousClient::start(options);
   }
-  // All ask at once.
+  // All callers request a round at once.
   Rounds next_of_all(const std::vector<RendezvousClient*>& clients) {
     std::vector<std::future<Result<RendezvousRound>>> calls;
     for (RendezvousClient* one : clients) {
@@ -65,7 +65,7 @@ class RendezvousClientTest : public ::testing::Test {
       EXPECT_EQ(round->record.round, number);
     }
   }
-  // What is asked about is pushed, so asking is cheap.
+  // The number is pushed, so reading it is cheap.
   template <typename Predicate>
   bool eventually(Predicate predicate) {
     const Instant deadline = soon();
@@ -132,7 +132,7 @@ TEST_F(RendezvousClientTest, TimeoutNamesWhatWasMissingAndKeepsTheJoin) {
   const auto none = a->next_rendezvous(os::monotonic_now() + 200ms);
   EXPECT_EQ(none.status().code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(none.status().message(),
-              AllOf(HasSubstr("no round in time"), HasSubstr("waiting for 1 more")));
+              AllOf(HasSubstr("no round within the timeout"), HasSubstr("waiting for 1 more")));
   EXPECT_TRUE(b->next_rendezvous(soon()).ok());
   EXPECT_EQ(a->next_rendezvous(soon())->record.round, 1u);
 }
@@ -143,7 +143,7 @@ TEST_F(RendezvousClientTest, UnclaimedRoundEndsByItself) {
   expect_same_round(next_of_all({b.get()}), 1);
   auto asked = std::async(std::launch::async, [&] { return b->next_rendezvous(soon()); });
   auto round = a->next_rendezvous(soon());
-  // Whether a takes round 1 before it hears of its end is a race.
+  // Whether a takes round 1 before it receives its end is a race.
   if (round.ok() && round->record.round == 1) round = a->next_rendezvous(soon());
   EXPECT_EQ(round->record.round, 2u);
   EXPECT_EQ(asked.get()->record.round, 2u);

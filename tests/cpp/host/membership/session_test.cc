@@ -53,7 +53,7 @@ RendezvousOptions options_for(std::uint16_t port, int min_nodes = 2, int max_nod
 
 std::uint16_t free_port() { return os::Listener::open("127.0.0.1", 0)->address().port(); }
 
-// A node with a session on a loop of its own, which says only what the test says.
+// A node with a session on its own loop, which sends only what the test sends.
 class TestNode {
  public:
   TestNode(const RendezvousOptions& options, std::uint64_t id, const std::string& job = "job")
@@ -88,14 +88,14 @@ class TestNode {
     return record_.round;
   }
   void done() { send(rdzv::Done{info_.id, record_.round}); }
-  // False: it took longer than the test's patience.
+  // False: it took longer than the test's timeout.
   bool drain(Duration limit = kTestTimeout) {
     auto drained = std::make_shared<std::promise<void>>();
     thread_->call([&] { session_->drain(limit, [drained] { drained->set_value(); }); });
     return drained->get_future().wait_for(kTestTimeout) == std::future_status::ready;
   }
 
-  // The next event of this kind; notes and what is waited for are skipped, all else is a failure.
+  // The next event of this kind; progress messages are skipped, other events are failures.
   template <typename Event>
   Event expect() {
     const Instant deadline = os::monotonic_now() + kTestTimeout;
@@ -105,16 +105,16 @@ class TestNode {
         notes_.push_back(log_progress->message);
       } else if (!std::holds_alternative<rdzv::Waiting>(*event) &&
                  !std::holds_alternative<MembershipCoordinatorLog>(*event)) {
-        ADD_FAILURE() << info_.name << " was told something else, number " << event->index();
+        ADD_FAILURE() << info_.name << " received another event, number " << event->index();
         return {};
       }
     }
-    ADD_FAILURE() << info_.name << " was not told in time";
+    ADD_FAILURE() << info_.name << " received nothing in time";
     return {};
   }
 
-  // Collects notes. A restart or an eviction would be a failure.
-  bool hears_nothing_for(Duration time) {
+  // Collects progress messages. A restart or an eviction is a failure.
+  bool receives_nothing_for(Duration time) {
     const Instant deadline = os::monotonic_now() + time;
     while (auto event = events_.pop(deadline, {})) {
       const auto* log_progress = std::get_if<MembershipProgress>(&*event);
@@ -150,7 +150,7 @@ class SessionTest : public ::testing::Test {
     ASSERT_EQ(b->expect_round(), a->record().round);
     ASSERT_EQ(a->record(), b->record());
   }
-  // If anything had happened to the round, it could not end like this.
+  // The round was not affected, else it could not end like this.
   void expect_success(TestNode* a, TestNode* b) {
     a->done();
     b->done();
@@ -336,7 +336,7 @@ TEST_F(SessionTest, ACoordinatorThatIsRestartedEmptyIsRebuilt) {
   TestNode b(options_for(port), 2);
   form_round(&a, &b);
   coordinator_.reset();
-  a.done();  // nobody listens: it is said when somebody does
+  a.done();  // no server listens: it is sent when one does
   start_coordinator(port);
   b.done();
   for (TestNode* node : {&a, &b}) {
@@ -380,7 +380,7 @@ TEST_F(SessionTest, MissingCoordinatorIsLost) {
   EXPECT_THAT(a.notes(), ::testing::Contains(HasSubstr("cannot be reached")));
 }
 
-// Such a node said "cannot be reached" and ended with 77 after store_grace.
+// Such a node logged "cannot be reached" and ended with 77 after store_grace.
 TEST_F(SessionTest, ANodeThatWasNeverInARoundGivesUpAfterJoinTimeout) {
   start_coordinator();
   RendezvousOptions options = options_for(coordinator_->port());
@@ -397,7 +397,7 @@ TEST_F(SessionTest, ANodeThatWasNeverInARoundGivesUpAfterJoinTimeout) {
   EXPECT_THAT(lost.message, HasSubstr("was not reached for 500 ms"));
 }
 
-// Such nodes ran into store_grace a minute after their host had ended with 75.
+// Such nodes ended after store_grace, a minute after their host had ended with 75.
 TEST_F(SessionTest, AHostThatGivesUpEndsTheOthersWithItsReason) {
   RendezvousOptions options = options_for(free_port(), 3, 3);
   options.is_host = true;
@@ -473,7 +473,7 @@ TEST_F(SessionTest, AnAttemptDialsTheLastGoodAddressBesideTheLookUp) {
   });
 }
 
-// A node with a longer node_timeout than its job's was evicted each time that passed.
+// A node with a longer node_timeout than its job's was evicted each time the job's passed.
 TEST_F(SessionTest, ANodeUsesTheTimingsOfItsJob) {
   start_coordinator();
   RendezvousOptions options = options_for(coordinator_->port());
@@ -484,7 +484,7 @@ TEST_F(SessionTest, ANodeUsesTheTimingsOfItsJob) {
   options.settings.node_timeout = 60s;
   TestNode b(options, 2);
   form_round(&a, &b);
-  EXPECT_TRUE(b.hears_nothing_for(1500ms));
+  EXPECT_TRUE(b.receives_nothing_for(1500ms));
   EXPECT_THAT(b.notes(), ::testing::Contains(HasSubstr("node_timeout is 400 ms (here 1 min)")));
   expect_success(&a, &b);
 }
@@ -504,7 +504,7 @@ TEST_F(SessionTest, MissingHostIsReportedWithTheAddresses) {
   options.settings.join_timeout = 300ms;
   const MembershipLost lost = lost_of(options);
   EXPECT_EQ(lost.exit_code, kExitJoinTimedOut);
-  EXPECT_THAT(lost.message, AllOf(HasSubstr("no agent considers itself host of 127.0.0.1:"),
+  EXPECT_THAT(lost.message, AllOf(HasSubstr("no agent may be hosting 127.0.0.1:"),
                                   HasSubstr("it resolved to 127.0.0.1")));
 }
 
@@ -513,7 +513,7 @@ TEST_F(SessionTest, PlainStoreIsNotACoordinator) {
   ASSERT_TRUE(store.ok());
   const MembershipLost lost = lost_of(options_for((*store)->port()));
   EXPECT_EQ(lost.exit_code, kExitRejected);
-  EXPECT_THAT(lost.message, HasSubstr("is a plain TCPStore and no coordinator"));
+  EXPECT_THAT(lost.message, HasSubstr("is a plain TCPStore, not a coordinator"));
 }
 
 TEST_F(SessionTest, OtherProtocolOnThePortIsReportedAtOnce) {
@@ -542,7 +542,7 @@ TEST_F(SessionTest, SilentServerIsReported) {
   options.settings.join_timeout = 300ms;
   const MembershipLost lost = lost_of(options);
   EXPECT_EQ(lost.exit_code, kExitJoinTimedOut);
-  EXPECT_THAT(lost.message, HasSubstr("took the connection and has not said who it is"));
+  EXPECT_THAT(lost.message, HasSubstr("accepted the connection but sent no handshake"));
 }
 
 TEST_F(SessionTest, CoordinatorOfAnotherVersionRejects) {

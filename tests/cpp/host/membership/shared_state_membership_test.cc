@@ -1,5 +1,5 @@
-// Memberships over a shared state with real threads and time: what an agent is told, and what it
-// leaves behind. The rules themselves are tested in core/shared_member_test.cc.
+// Memberships over a shared state with real threads and time: what an agent receives, and what
+// remains in the store. The rules are tested in core/rendezvous/shared_state_machine_test.cc.
 
 #include "host/membership/shared_state_membership.h"
 
@@ -41,7 +41,7 @@ JobSettings settings_of(int min_nodes, int max_nodes) {
   return settings;
 }
 
-// One node: a membership with a loop of its own, and what it was told.
+// One node: a membership with its own loop, and the events that it received.
 class TestNode {
  public:
   TestNode(std::shared_ptr<RendezvousBackend> backend, JobSettings settings, int number)
@@ -67,7 +67,7 @@ class TestNode {
   void send(const NodeStatement& statement) {
     thread_->call([&] { membership_->send(statement); });
   }
-  // Returns when it was drained; whether that was before the limit.
+  // Drains the membership. Returns whether that ended before the limit.
   bool drain(Duration limit) {
     const Instant deadline = os::monotonic_now() + limit;
     std::promise<void> done;
@@ -75,7 +75,7 @@ class TestNode {
     done.get_future().wait();
     return os::monotonic_now() < deadline;
   }
-  // The next event of the kind, past whatever else comes.
+  // The next event of the kind; others are skipped.
   template <typename Event>
   std::optional<Event> next() {
     const Instant deadline = os::monotonic_now() + 20s;
@@ -139,7 +139,7 @@ TEST(SharedStateMembership, AChangeIsPushedWhereTheStoreCanWatch) {
   MemoryBackend::Faults watching;
   watching.can_watch = true;
   JobSettings settings = settings_of(2, 2);
-  settings.node_timeout = 100s;  // nothing but the change can wake a node in time
+  settings.node_timeout = 100s;  // only the change can wake a node in time
   auto store = std::make_shared<MemoryStore>();
   TestNodes nodes;
   for (int i = 0; i < 2; ++i) {
@@ -217,7 +217,7 @@ TEST(SharedStateMembership, MissingStoreIsLoggedAndEndsTheMembershipAfterStoreGr
   const auto lost = seat.next<MembershipLost>();
   ASSERT_TRUE(lost.has_value());
   EXPECT_EQ(lost->exit_code, kExitCoordinatorLost);
-  EXPECT_TRUE(seat.drain(10s)) << "nothing can be heard any more";
+  EXPECT_TRUE(seat.drain(10s)) << "nothing can be acknowledged any more";
 }
 
 TEST(SharedStateMembership, UnreachableStoreIsAJoinTimeout) {
