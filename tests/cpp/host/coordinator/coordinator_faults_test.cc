@@ -81,7 +81,8 @@ TEST_F(CoordinatorFaultsTest, ConnectionWithoutASessionIsClosed) {
   client.raw().send(
       "\xE5"
       "elastiq");
-  EXPECT_THAT(std::string(client.expect<rdzv::Refused>().error.message()), HasSubstr("no session"));
+  EXPECT_THAT(std::string(client.expect<rdzv::Refused>().error.message()),
+              HasSubstr("not a session"));
 }
 
 TEST_F(CoordinatorFaultsTest, MagicWithoutTheCheckIsInvalid) {
