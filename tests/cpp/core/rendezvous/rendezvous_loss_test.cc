@@ -31,6 +31,16 @@ TEST(RendezvousLoss, AFailedWorkerRestartsAllAndCostsOne) {
   EXPECT_EQ(job.rank("b"), 1);
 }
 
+// A node behind a slow network needs several round trips to resume. With reconnect_grace alone it
+// was lost while it reconnected.
+TEST(RendezvousLoss, AMeasuredRoundTripExtendsTheReconnectGrace) {
+  Job job(with(budget(1, 2, 3), [](JobSettings& s) { s.reconnect_grace = 50ms; }));
+  job.join_all({"a", "b"});
+  job.step(rdzv::SessionLost{job.id("b"), 600ms});
+  EXPECT_EQ(job.told<rdzv::Evicted>(job.pass_and_tick(599ms), "b"), nullptr);
+  EXPECT_NE(job.told<rdzv::Evicted>(job.pass_and_tick(1ms), "b"), nullptr);
+}
+
 JobSettings with_backoff(Duration first) {
   return with(nnodes(2, 2), [&](JobSettings& s) {
     s.max_restarts = 100;
