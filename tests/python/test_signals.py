@@ -93,13 +93,13 @@ def test_a_second_signal_kills_at_once() -> None:
 def test_stop_scope_decides_whether_children_are_signalled(
     tmp_path: Path, scope: str, on_term: str
 ) -> None:
-    heard = tmp_path / "heard"
-    child = f"trap 'echo > {heard}; exit' TERM; echo ready $$; while :; do sleep 0.05; done"
+    marker = tmp_path / "marker"
+    child = f"trap 'echo > {marker}; exit' TERM; echo ready $$; while :; do sleep 0.05; done"
     program = f"trap '{on_term}' TERM; sh -c \"{child}\" & while :; do sleep 0.05; done"
     with launched(*sh(program, f"--stop-scope={scope}")) as process:
         wait_ready(process)
         process.terminate()
-    assert heard.exists() == (scope == "group")
+    assert marker.exists() == (scope == "group")
 
 
 def test_other_signals_can_be_chosen() -> None:
@@ -147,8 +147,8 @@ def end_of(process: subprocess.Popen[str], number: signal.Signals) -> str:
     try:
         return process.communicate(timeout=DEADLINE_S / 4)[1]
     except subprocess.TimeoutExpired as running:
-        told = running.stderr or b""
-        if b"Exception ignored in" in (told if isinstance(told, bytes) else told.encode()):
+        output = running.stderr or b""
+        if b"Exception ignored in" in (output if isinstance(output, bytes) else output.encode()):
             process.send_signal(number)
         return process.communicate(timeout=DEADLINE_S)[1]
 

@@ -210,9 +210,9 @@ class ELASTIC_EXPORT Rendezvous {
   // One sentence: the state and what it waits for.
   std::string describe(Instant now) const;
 
-  // Appends the actions that one node needs, which has received rounds up to `heard`. An agent on a
+  // Appends the actions that a node needs whose latest round is `known_round`. An agent on a
   // compare-and-set store learns from it what other nodes have decided.
-  void remind(const NodeId& node, std::uint64_t heard, Instant now,
+  void remind(const NodeId& node, std::uint64_t known_round, Instant now,
               std::vector<RendezvousAction>* actions) const;
 
   RendezvousPhase phase() const;
