@@ -188,7 +188,9 @@ void bind_round(py::module_& module) {
       {"local_rank", "rank", "world_size", "role_rank", "role_world_size"});
   py::class_<RoundInfo, std::shared_ptr<RoundInfo>>(module, "RoundInfo",
                                                     "The values that all workers of a round share.")
-      .def_readonly("round", &RoundInfo::round)
+      .def_property_readonly(
+          "round", [](const RoundInfo& self) { return shown_round(self.round); },
+          "from 0, as ELASTIC_ROUND")
       .def_readonly("generation", &RoundInfo::generation)
       .def_readonly("restart_count", &RoundInfo::restart_count)
       .def_readonly("membership_changes", &RoundInfo::membership_changes)
@@ -227,7 +229,16 @@ void bind_events(py::module_& module) {
       .def_readonly("exit", &AgentEvent::exit, "meaningful for WORKER_EXITED")
       .def_property_readonly("log_dir",
                              [](const AgentEvent& self) { return from_os(self.log_dir); })
-      .def_readonly("message", &AgentEvent::message);
+      .def_readonly("message", &AgentEvent::message)
+      .def_property_readonly(
+          "deadline",
+          [](const AgentEvent& self) -> std::optional<double> {
+            if (!self.deadline) return std::nullopt;
+            return to_seconds_since_boot(*self.deadline);
+          },
+          "of PROGRESS: the time of what the message ends with, as time.monotonic() counts; or "
+          "None")
+      .def_readonly("hosts_coordinator", &AgentEvent::hosts_coordinator);
   show_fields<AgentEvent>({"kind", "state", "local_rank", "pid", "message"});
 
   py::class_<WorkerFailure>(module, "WorkerFailure", "A worker that failed and was not stopped.")

@@ -77,7 +77,9 @@ void set_closed(const PyClient& self, std::string message, int exit_code) {
 
 void bind_round(py::module_& module) {
   py::class_<RendezvousRound>(module, "RendezvousRound", "A round, and this node's ranks in it.")
-      .def_property_readonly("round", [](const RendezvousRound& self) { return self.record.round; })
+      .def_property_readonly(
+          "round", [](const RendezvousRound& self) { return shown_round(self.record.round); },
+          "from 0")
       .def_property_readonly("nodes", [](const RendezvousRound& self) { return self.record.nodes; })
       .def_property_readonly("world_size",
                              [](const RendezvousRound& self) { return self.record.world_size; })

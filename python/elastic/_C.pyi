@@ -808,7 +808,9 @@ class RendezvousRound:
         ...
     @property
     def round(self) -> int:
-        ...
+        """
+        from 0
+        """
     @property
     def world_size(self) -> int:
         ...
@@ -1062,7 +1064,9 @@ class RoundInfo:
         ...
     @property
     def round(self) -> int:
-        ...
+        """
+        from 0, as ELASTIC_ROUND
+        """
     @property
     def workers(self) -> list[WorkerAssignment]:
         """
@@ -1146,10 +1150,18 @@ class AgentEvent:
         in the time of time.monotonic()
         """
     @property
+    def deadline(self) -> float | None:
+        """
+        of PROGRESS: the time of what the message ends with, as time.monotonic() counts; or None
+        """
+    @property
     def exit(self) -> WorkerExit:
         """
         meaningful for WORKER_EXITED
         """
+    @property
+    def hosts_coordinator(self) -> bool:
+        ...
     @property
     def kind(self) -> AgentEvent.Kind:
         ...

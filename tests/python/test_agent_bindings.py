@@ -42,7 +42,7 @@ def test_round_is_reported_and_succeeds(tmp_path: pathlib.Path) -> None:
     )
     with start(worker, run_id="job", role="trainer", log_dir=str(tmp_path)) as agent:
         event = wait_for(agent, Kind.ROUND_STARTING)
-        assert (event.round.round, event.round.group_rank, event.round.restart_count) == (1, 0, 0)
+        assert (event.round.round, event.round.group_rank, event.round.restart_count) == (0, 0, 0)
         assert [worker.rank for worker in event.round.workers] == [0]
         assert pathlib.Path(event.log_dir).is_relative_to(tmp_path)
         exited = wait_for(agent, Kind.WORKER_EXITED)
@@ -216,7 +216,7 @@ def test_native_values_show_their_fields() -> None:
     with start(shell("exit 3")) as agent:
         event = wait_for(agent, Kind.WORKER_EXITED)
         assert "local_rank=0" in repr(event) and "WORKER_EXITED" in repr(event)
-        assert repr(event.round).startswith("<RoundInfo round=1 restart_count=0 group_rank=0")
+        assert repr(event.round).startswith("<RoundInfo round=0 restart_count=0 group_rank=0")
         assert "rank=0" in repr(event.round.workers[0])
         result = finish(agent)
     assert "exit_code=3" in repr(result) and "<WorkerExit: exited with code 3>" in repr(result)

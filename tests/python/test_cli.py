@@ -328,7 +328,7 @@ def test_help_and_version_go_to_stdout() -> None:
 
 def test_state_changes_are_logged_at_info() -> None:
     done = sh("exit 0", "--rdzv-id=job", environ=clean_environment(LOGLEVEL="INFO"))
-    assert "run_id=job round=1 state=SUCCEEDED finished" in done.stderr
+    assert "run_id=job round=0 state=SUCCEEDED finished" in done.stderr
 
 
 def test_a_low_limit_of_open_files_is_named_and_is_not_a_usage_error() -> None:

@@ -49,7 +49,7 @@ def test_readme_has_the_commands_that_are_tested_here() -> None:
         "pip install .",
         *INSTALL_LIBRARY,  # in test_install.py
         "elastic-launch --standalone --nproc-per-node=2 --max-restarts=3 examples/all_reduce.py",
-        "elastic-launch --nnodes=1:2 --nproc-per-node=2 --rdzv-backend=c10d --rdzv-id=sum "
+        "elastic-launch --nnodes=2 --nproc-per-node=2 --rdzv-backend=c10d --rdzv-id=sum "
         "--rdzv-endpoint=node0:29400 examples/all_reduce.py",
         "bash tests/run.sh",
     ]

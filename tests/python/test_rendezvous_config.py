@@ -105,7 +105,7 @@ def test_an_endpoint_has_a_host_and_perhaps_a_port(
 @pytest.mark.parametrize(
     ("words", "endpoint"),
     [
-        ([], ("127.0.0.1", 29500)),
+        (["--master-addr=127.0.0.1"], ("127.0.0.1", 29500)),
         (["--master-addr=h"], ("h", 29500)),
         (["--master-addr=[fe80::1]", "--master-port=7"], ("fe80::1", 7)),
         (["--rdzv-endpoint=h:7"], ("h", 7)),
@@ -271,6 +271,8 @@ def test_a_job_without_a_name_is_called_as_torchrun_calls_it() -> None:
         (["--nnodes=two"], "expected N or MIN:MAX"),
         (["--nnodes=100001"], "at most 100000 nodes"),
         (["--nnodes=2:4"], "--nnodes is 2:4, but with the static backend the number .* is fixed"),
+        (["--nnodes=2"], "the address of node 0 is missing: add --master-addr=HOST"),
+        (["--nnodes=2", "--node-rank=1", "--master-addr="], "the address of node 0 is missing"),
         (["--nnodes=2", "--standalone"], "--standalone asks for a job of one node, but --nnodes"),
         (["--nnodes=2", "--rdzv-backend=c10d"], "--rdzv-endpoint must say where the nodes meet"),
         (["--nnodes=2", "--rdzv-backend=file"], "must name a file that all nodes see"),

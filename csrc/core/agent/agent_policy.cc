@@ -96,9 +96,7 @@ void AgentPolicy::step(const PolicyEvent& event, Instant now, std::vector<Policy
 void AgentPolicy::run(PolicyStep step, const PolicyEvent& event, Context* context) {
   switch (step) {
     case PolicyStep::kIgnore: break;
-    case PolicyStep::kReport:
-      context->report(AgentEvent::Kind::kProgress, state_, std::get<Progress>(event).message);
-      break;
+    case PolicyStep::kReport: report_progress(std::get<Progress>(event), context); break;
     case PolicyStep::kJoin: join(event, context); break;
     case PolicyStep::kStartGroup: start_group(std::get<rdzv::Round>(event), context); break;
     case PolicyStep::kStopWorkers: stop_workers(event, context); break;
@@ -123,6 +121,13 @@ void AgentPolicy::run(PolicyStep step, const PolicyEvent& event, Context* contex
       break;
     case PolicyStep::kLose: lose(event, context); break;
   }
+}
+
+void AgentPolicy::report_progress(const Progress& progress, Context* context) {
+  AgentEvent event = event_of(AgentEvent::Kind::kProgress, state_, context->now);
+  event.message = progress.message;
+  event.deadline = progress.deadline;
+  context->act(Report{std::move(event)});
 }
 
 void AgentPolicy::join(const PolicyEvent& event, Context* context) {

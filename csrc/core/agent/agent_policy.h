@@ -30,6 +30,7 @@ struct RendezvousReady {
 // Something that people want to read.
 struct Progress {
   std::string message;
+  std::optional<Instant> deadline = {};  // the time of what the message ends with: ", gives up"
 };
 // The rendezvous is out of reach for good.
 struct RendezvousLost {
@@ -181,6 +182,7 @@ class AgentPolicy {
   struct Reader;
 
   void run(PolicyStep step, const PolicyEvent& event, Context* context);
+  void report_progress(const Progress& progress, Context* context);
   void join(const PolicyEvent& event, Context* context);
   void start_group(const rdzv::Round& event, Context* context);
   void stop_workers(const PolicyEvent& event, Context* context);

@@ -36,4 +36,8 @@ std::string duration_text(Duration duration) {
   return with_rest(minutes / kMinute, "h", minutes % kMinute, "min");
 }
 
+std::string with_remaining(const std::string& message, std::optional<Duration> remaining) {
+  return remaining ? message + " in " + duration_text(*remaining) : message;
+}
+
 }  // namespace elastic::core

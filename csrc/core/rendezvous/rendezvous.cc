@@ -288,8 +288,8 @@ void RendezvousMachine::check_node_deadlines() {
 void RendezvousMachine::expire_node(const Node& node) {
   const NodeId id = node.info.id;
   if (node.phase == NodePhase::kJoined) {
-    const std::string why =
-        describe_state(now_, false) + "; gave up after " + duration_text(settings_.join_timeout);
+    const std::string why = describe_state(now_, false).text + "; gave up after " +
+                            duration_text(settings_.join_timeout);
     emit(rdzv::TimedOut{id, why});
     depart(id, false, why);
     former_nodes_.back().timed_out = true;
@@ -318,7 +318,8 @@ void RendezvousMachine::check_timers() {
       if (member.fate != MemberFate::kPresent) result.node = member.name;
     }
     result.message =
-        describe_state(now_, false) + "; gave up after " + duration_text(settings_.join_timeout) +
+        describe_state(now_, false).text + "; gave up after " +
+        duration_text(settings_.join_timeout) +
         (round_.end.reason.empty() ? "" : "; the last round ended because " + round_.end.reason);
     close(std::move(result));
   }

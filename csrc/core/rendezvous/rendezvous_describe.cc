@@ -1,7 +1,6 @@
-// Sentences: what the job does and what it waits for. They are told to nodes, written into logs and
-// answered by describe(); nothing is decided here.
+// The sentences that nodes receive, that are logged, and that describe() returns: the job's state
+// and what it waits for. Nothing is decided here.
 
-#include <algorithm>
 #include <cstdio>
 
 #include "core/base/duration_text.h"
@@ -19,7 +18,7 @@ std::string to_string(const NodeId& id) {
 namespace core {
 namespace {
 
-constexpr std::size_t kNamesShown = 4;
+constexpr int kNamesShown = 4;
 
 std::string nodes_text(int count) {
   return std::to_string(count) + (count == 1 ? " node" : " nodes");
@@ -37,116 +36,131 @@ std::vector<NodeStatus> RendezvousMachine::nodes(Instant now) const {
   return all;
 }
 
-std::string RendezvousMachine::names_of(NodePhase phase) const {
+std::string RendezvousMachine::names_of(NodePhase phase, int count) const {
   std::string names;
-  std::size_t shown = 0;
-  std::size_t more = 0;
+  int shown = 0;
   for (const auto& [id, node] : nodes_) {
     if (node.phase != phase) continue;
-    if (shown == kNamesShown) {
-      ++more;
-      continue;
-    }
+    if (shown == kNamesShown) break;
     names += (shown++ == 0 ? "" : ", ") + node.info.name;
   }
-  if (more > 0) names += " and " + std::to_string(more) + " more";
-  return names.empty() ? names : " (" + names + ")";
+  if (count > shown) names += " and " + std::to_string(count - shown) + " more";
+  return shown == 0 ? "" : " (" + names + ")";
 }
 
-std::string RendezvousMachine::describe_state(Instant now, bool with_names) const {
+std::string RendezvousMachine::describe(Instant now) const {
+  const Description description = describe_state(now, true);
+  return with_remaining(description.message(), description.remaining(now));
+}
+
+RendezvousMachine::Description RendezvousMachine::describe_state(Instant now,
+                                                                 bool with_names) const {
   switch (phase()) {
-    case RendezvousPhase::kClosed: return "closed: " + result_->message;
-    case RendezvousPhase::kRunning: return describe_running(now);
+    case RendezvousPhase::kClosed: return {"closed: " + result_->message};
+    case RendezvousPhase::kRunning: return describe_running();
     case RendezvousPhase::kForming: return describe_forming(now, with_names);
   }
-  return "";
+  return {};
 }
 
-std::string RendezvousMachine::describe_running(Instant now) const {
-  const std::string round = "round " + std::to_string(round_.record.round);
-  const auto left = [&](Timer timer) {
-    return duration_text(std::max(round_.at(timer) - now, Duration::zero()));
-  };
+RendezvousMachine::Description RendezvousMachine::describe_running() const {
+  const std::string round = "round " + std::to_string(shown_round(round_.record.round));
   if (round_.missing > 0) {
-    return round + " is being rebuilt after a restart of the coordinator: " +
-           std::to_string(round_.record.nodes - round_.missing) + " of " +
-           nodes_text(round_.record.nodes) + " have resumed, the others have " +
-           left(Timer::kRebuild) + " more";
+    return {round + " is being rebuilt after a restart of the coordinator: " +
+                std::to_string(round_.record.nodes - round_.missing) + " of " +
+                nodes_text(round_.record.nodes) + " have resumed",
+            "the others are declared lost", round_.at(Timer::kRebuild)};
   }
   std::string text = round + " runs on " + nodes_text(round_.record.nodes);
   if (round_.tally.done_members > 0) {
-    return text + ": " + std::to_string(round_.tally.done_members) + " done, waiting for " +
-           nodes_text(round_.tally.working) + " to finish";
+    return {text + ": " + std::to_string(round_.tally.done_members) + " done, waiting for " +
+            nodes_text(round_.tally.working) + " to finish"};
   }
-  if (round_.is_armed(Timer::kGrowth)) {
-    text +=
-        "; " + nodes_text(waiting_nodes()) + " more will be admitted in " + left(Timer::kGrowth);
-  }
-  if (spare_nodes() > 0) text += "; spares: " + std::to_string(spare_nodes());
-  return text;
+  if (spare_nodes() > 0) text += ", spares: " + std::to_string(spare_nodes());
+  if (!round_.is_armed(Timer::kGrowth)) return {text};
+  return {text, nodes_text(waiting_nodes()) + " more will be admitted", round_.at(Timer::kGrowth)};
 }
 
-std::string RendezvousMachine::describe_forming(Instant now, bool with_names) const {
-  const auto left = [&](Timer timer) {
-    return duration_text(std::max(round_.at(timer) - now, Duration::zero()));
+RendezvousMachine::Description RendezvousMachine::describe_forming(Instant now,
+                                                                   bool with_names) const {
+  const auto names = [&](NodePhase phase, int count) {
+    return with_names ? names_of(phase, count) : "";
   };
-  const auto names = [&](NodePhase phase) { return with_names ? names_of(phase) : ""; };
-  const std::string next = round_.record.round > 0
-                               ? "round " + std::to_string(round_.record.round) + " has ended (" +
-                                     round_.end.reason + ")"
-                               : "the first round is being formed";
+  const std::string last = round_.record.round > 0
+                               ? "round " + std::to_string(shown_round(round_.record.round)) +
+                                     " has ended (" + round_.end.reason + "): "
+                               : "";
   if (round_.tally.working > 0) {
-    return next + ": waiting for " + nodes_text(round_.tally.working) + " to stop their workers" +
-           names(NodePhase::kWorking);
+    return {last + "waiting for " + nodes_text(round_.tally.working) + " to stop their workers" +
+            names(NodePhase::kWorking, round_.tally.working)};
   }
   if (round_.missing > 0) {
-    return next + ": waiting " + left(Timer::kRebuild) + " for " + nodes_text(round_.missing) +
-           " that have not resumed since the coordinator was restarted";
+    return {last + "waiting for " + nodes_text(round_.missing) +
+                " that have not resumed since the coordinator was restarted",
+            "they are declared lost", round_.at(Timer::kRebuild)};
   }
   if (round_.tally.stopped > 0) {
-    return next + ": waiting for " + nodes_text(round_.tally.stopped) + " to join again" +
-           names(NodePhase::kStopped);
+    return {last + "waiting for " + nodes_text(round_.tally.stopped) + " to join again" +
+            names(NodePhase::kStopped, round_.tally.stopped)};
   }
-  const std::string joined = next + ": " + nodes_text(round_.tally.joined) + " joined";
+  // Almost all nodes have joined here, so that four names are found at once.
+  const std::string joined = last + std::to_string(round_.tally.joined) + " of ";
+  const std::string who = names_of(NodePhase::kJoined, round_.tally.joined);
+  const bool is_range = settings_.min_nodes < settings_.max_nodes;
   if (round_.tally.joined < settings_.min_nodes) {
-    std::string text = joined + ", waiting for " +
-                       std::to_string(settings_.min_nodes - round_.tally.joined) +
-                       " more of at least " + std::to_string(settings_.min_nodes);
-    if (round_.is_armed(Timer::kBelowMinNodes)) text += " for " + left(Timer::kBelowMinNodes);
-    return text;
+    const std::string text =
+        joined + (is_range ? "at least " : "") + nodes_text(settings_.min_nodes) + who;
+    if (!round_.is_armed(Timer::kBelowMinNodes)) return {text};
+    return {text, "gives up", round_.at(Timer::kBelowMinNodes)};
   }
-  if (round_.tally.joined_suspect > 0) return joined + ", waiting for a closed session to resume";
+  const std::string text =
+      joined + (is_range ? "up to " : "") + nodes_text(settings_.max_nodes) + who;
+  if (round_.tally.joined_suspect > 0) return {text + ", waiting for a closed session to resume"};
   if (round_.is_armed(Timer::kBackoff) && now < round_.at(Timer::kBackoff)) {
-    return joined + ", workers failed within " + duration_text(kCrashAge) + " in " +
-           std::to_string(round_.crashes) + " rounds in a row: the next one starts in " +
-           left(Timer::kBackoff);
+    return {text + ", workers failed within " + duration_text(kCrashAge) + " in " +
+                std::to_string(round_.crashes) + " rounds in a row",
+            "the next one starts", round_.at(Timer::kBackoff)};
   }
   const bool is_full = round_.tally.joined >= settings_.max_nodes;
   if (!is_full && round_.is_first && now < round_.at(Timer::kLastCall)) {
-    return joined + ", room for " + std::to_string(settings_.max_nodes - round_.tally.joined) +
-           " more: last call, " + left(Timer::kLastCall) + " left";
+    return {text, "last call ends", round_.at(Timer::kLastCall)};
   }
   if (!is_full && round_.is_armed(Timer::kShrink) && now < round_.at(Timer::kShrink)) {
-    return joined + ", waiting " + left(Timer::kShrink) + " for a replacement";
+    return {text + ", waiting for a replacement", "continues without one",
+            round_.at(Timer::kShrink)};
   }
-  return joined + ", waiting " + left(Timer::kStartHold) +
-         " for members of an earlier round to come back";
+  return {text + ", waiting for members of an earlier round to rejoin", "continues without them",
+          round_.at(Timer::kStartHold)};
 }
 
-std::string RendezvousMachine::describe_waiting(Instant now, const Node& node) const {
-  if (!round_.is_running || node.phase != NodePhase::kJoined || round_.missing > 0 || may_grow()) {
+rdzv::Waiting RendezvousMachine::waiting_message(Instant now, const Node& node) const {
+  Description description = describe_waiting(now, node);
+  // In the first round every node has its own join timeout.
+  const bool is_limited = phase() == RendezvousPhase::kForming &&
+                          node.phase == NodePhase::kJoined && node.deadline.at != Instant::max();
+  if (!description.at && is_limited) {
+    description.then = "gives up";
+    description.at = node.deadline.at;
+  }
+  return {node.info.id, description.message(), description.remaining(now)};
+}
+
+RendezvousMachine::Description RendezvousMachine::describe_waiting(Instant now,
+                                                                   const Node& node) const {
+  if (phase() != RendezvousPhase::kRunning || node.phase != NodePhase::kJoined ||
+      round_.missing > 0 || may_grow()) {
     return describe_state(now, false);
   }
-  const std::string round = "round " + std::to_string(round_.record.round);
+  const std::string round = "round " + std::to_string(shown_round(round_.record.round));
   if (round_.tally.done > 0 || round_.finishers_departed > 0) {
-    return round + " has finished nodes, so it is not restarted for this one, which is a spare";
+    return {round + " has finished nodes, so it is not restarted for this one, which is a spare"};
   }
   if (round_.size() >= settings_.max_nodes) {
-    return "all " + std::to_string(settings_.max_nodes) + " places of " + round +
-           " are taken: this node is a spare";
+    return {"all " + std::to_string(settings_.max_nodes) + " memberships of " + round +
+            " are assigned: this node is a spare"};
   }
-  return round + " is not restarted for this node, a spare: the membership has changed " +
-         std::to_string(membership_changes_) + " times, which is all that is allowed";
+  return {round + " is not restarted for this node, a spare: the membership has changed " +
+          std::to_string(membership_changes_) + " times, which is all that is allowed"};
 }
 
 }  // namespace core

@@ -8,6 +8,7 @@
 // (sessions and coordinators that come back), rendezvous_describe.cc (sentences),
 // rendezvous_codec.cc (bytes). The current round is one value: round_state.h.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -54,7 +55,7 @@ class RendezvousMachine {
 
   void step(const RendezvousEvent& event, Instant now, std::vector<RendezvousAction>* actions);
   std::optional<Instant> next_deadline() const;
-  std::string describe(Instant now) const { return describe_state(now, true); }
+  std::string describe(Instant now) const;
   void remind(const NodeId& id, std::uint64_t record_activity, Instant now,
               std::vector<RendezvousAction>* actions) const;
   std::string encode() const;
@@ -176,11 +177,23 @@ class RendezvousMachine {
   void mark_missing_lost(const std::string& reason);
 
   // rendezvous_describe.cc
-  std::string describe_state(Instant now, bool with_names) const;
-  std::string describe_forming(Instant now, bool with_names) const;
-  std::string describe_running(Instant now) const;
-  std::string describe_waiting(Instant now, const Node& node) const;
-  std::string names_of(NodePhase phase) const;
+  struct Description {
+    std::string text;
+    std::string then = {};           // what happens at `at`: "gives up"
+    std::optional<Instant> at = {};  // Instant::max() is never
+
+    std::string message() const { return then.empty() ? text : text + ", " + then; }
+    std::optional<Duration> remaining(Instant now) const {
+      if (!at) return std::nullopt;
+      return std::max(*at - now, Duration::zero());
+    }
+  };
+  Description describe_state(Instant now, bool with_names) const;
+  Description describe_forming(Instant now, bool with_names) const;
+  Description describe_running() const;
+  Description describe_waiting(Instant now, const Node& node) const;
+  rdzv::Waiting waiting_message(Instant now, const Node& node) const;
+  std::string names_of(NodePhase phase, int count) const;
 
   // rendezvous_codec.cc
   friend class RendezvousCodec;

@@ -117,7 +117,7 @@ Status RendezvousMachine::check_join(const NodeInfo& node, const JobSettings& se
   }
   if (node.highest_round > std::min(kRoundMax, round_.record.round + kRoundLeadMax)) {
     return invalid("join: highest_round=" + std::to_string(node.highest_round) +
-                   " is out of range: the job is at round " + std::to_string(round_.record.round));
+                   " is out of range: the job's is " + std::to_string(round_.record.round));
   }
   if (node.stop_grace < Duration::zero() || node.failure_grace < Duration::zero()) {
     return invalid("join: a stop grace must not be negative");
@@ -404,9 +404,7 @@ rdzv::Evicted RendezvousMachine::eviction_of(const NodeId& id) const {
 
 void RendezvousMachine::send_evicted(const NodeId& id) const { emit(eviction_of(id)); }
 
-void RendezvousMachine::send_waiting(const Node& node) const {
-  emit(rdzv::Waiting{node.info.id, describe_waiting(now_, node)});
-}
+void RendezvousMachine::send_waiting(const Node& node) const { emit(waiting_message(now_, node)); }
 
 int RendezvousMachine::available_nodes() const {
   return static_cast<int>(nodes_.size()) + round_.missing;

@@ -267,7 +267,7 @@ void RendezvousMachine::remind(const NodeId& id, std::uint64_t record_activity, 
   }
   const bool is_member = node->phase == NodePhase::kWorking || node->phase == NodePhase::kStopped;
   if (!is_member) {
-    say(rdzv::Waiting{id, describe_waiting(now, *node)});
+    say(waiting_message(now, *node));
   } else if (phase() == RendezvousPhase::kForming) {
     say(rdzv::Restart{id, round_.record.round, round_.end.cause, round_.end.reason,
                       grace_of(*node)});

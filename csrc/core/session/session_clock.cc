@@ -17,6 +17,8 @@ constexpr Duration kHeartbeatIntervalMax = std::chrono::seconds(15);
 constexpr Duration kHeartbeatIntervalMin = std::chrono::milliseconds(5);
 constexpr Duration kAttemptLimitMin = std::chrono::seconds(5);
 constexpr Duration kLogInterval = std::chrono::seconds(10);
+// Nodes that start at the same time connect within this time; a longer wait is logged.
+constexpr Duration kFirstLogDelay = std::chrono::seconds(1);
 
 constexpr std::pair<const char*, Duration JobSettings::*> kTimings[] = {
     {"join_timeout", &JobSettings::join_timeout},
@@ -133,7 +135,7 @@ bool SessionClock::is_silence_due() const {
 
 void SessionClock::start_search(Duration limit) {
   search_ = Search{now_, limit};
-  next_log_ = now_ + kLogInterval;
+  next_log_ = now_ + kFirstLogDelay;
 }
 
 void SessionClock::stop_search() {
@@ -144,9 +146,7 @@ void SessionClock::stop_search() {
 
 void SessionClock::log_written() { next_log_ = now_ + kLogInterval; }
 
-Duration SessionClock::search_time_left() const {
-  return std::max(Duration::zero(), search_->limit - (now_ - search_->since));
-}
+Instant SessionClock::search_expiry() const { return search_->expiry(); }
 
 bool SessionClock::is_search_expired() const { return search_ && now_ >= search_->expiry(); }
 

@@ -70,7 +70,7 @@ class SessionClock {
   void log_now() { next_log_ = now_; }
   void log_written();
   Duration search_limit() const { return search_->limit; }
-  Duration search_time_left() const;
+  Instant search_expiry() const;
 
   bool is_search_expired() const;
   bool is_log_due() const { return search_ && now_ >= next_log_; }

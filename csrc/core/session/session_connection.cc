@@ -63,13 +63,12 @@ std::string SessionConnection::error() const {
   return leaving_reason_.empty() ? std::string(last_error_.message()) : leaving_reason_;
 }
 
-std::string SessionConnection::log_outage(Duration left) {
+std::string SessionConnection::log_outage() {
   is_outage_logged_ = true;
   const std::string why = error().empty() ? "" : ": " + error();
-  return was_open_ ? "the coordinator at " + endpoint_name() + " cannot be reached" + why +
-                         "; trying for another " + duration_text(left)
-                   : "waiting for a coordinator at " + endpoint_name() + why + "; giving up in " +
-                         duration_text(left);
+  return was_open_
+             ? "the coordinator at " + endpoint_name() + " cannot be reached" + why + ", gives up"
+             : "waiting for a coordinator at " + endpoint_name() + why + ", gives up";
 }
 
 std::optional<std::string> SessionConnection::log_recovery() {

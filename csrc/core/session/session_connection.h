@@ -62,7 +62,7 @@ class SessionConnection {
   // ---- Messages about an outage.
 
   bool is_outage_logged() const { return is_outage_logged_; }
-  std::string log_outage(Duration left);
+  std::string log_outage();  // the time at which the search ends is to follow
   // Returns the message that ends an outage that was logged, once.
   std::optional<std::string> log_recovery();
   std::string lost_message(Duration limit) const;

@@ -257,7 +257,7 @@ void SessionMachine::send_heartbeat() {
 
 void SessionMachine::log_outage() {
   clock_.log_written();
-  emit(Log{connection_.log_outage(clock_.search_time_left())});
+  emit(Log{connection_.log_outage(), clock_.search_expiry()});
 }
 
 void SessionMachine::give_up() {

@@ -107,6 +107,7 @@ class SessionMachine {
   };
   struct Log {
     std::string message;
+    std::optional<Instant> deadline = {};  // the time of what the message ends with: ", gives up"
   };
   // The last action.
   struct Lost {

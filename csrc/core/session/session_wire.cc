@@ -142,6 +142,7 @@ void fields(Visitor& v, rdzv::Restart& restart) {
 template <typename Visitor>
 void fields(Visitor& v, rdzv::Waiting& waiting) {
   v.text(waiting.message, kFieldBytesMax);
+  v.extension(1, waiting.remaining, [](auto& inner, Duration& left) { inner.duration(left); });
 }
 
 template <typename Visitor>

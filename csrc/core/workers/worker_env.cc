@@ -43,7 +43,7 @@ std::vector<std::string> rank_variables(const JobConstants& job, const RoundInfo
       // torch compares with exactly "True": every rank is then a client of our store.
       variable("TORCHELASTIC_USE_AGENT_STORE", job.share_store ? "True" : "False"),
       variable("TORCHELASTIC_ERROR_FILE", error_file),
-      variable("ELASTIC_ROUND", static_cast<long long>(round.round)),
+      variable("ELASTIC_ROUND", static_cast<long long>(shown_round(round.round))),
   };
 }
 

@@ -128,7 +128,7 @@ void AgentRunner::on_membership_event(const MembershipEvent& event) {
     AgentRunner* node;
     void operator()(const MembershipReady& ready) const { node->on_membership_ready(ready); }
     void operator()(const MembershipProgress& log_progress) const {
-      node->feed(core::Progress{log_progress.message});
+      node->feed(core::Progress{log_progress.message, log_progress.deadline});
     }
     void operator()(const MembershipCoordinatorLog& log) const {
       AgentEvent event;
@@ -139,7 +139,11 @@ void AgentRunner::on_membership_event(const MembershipEvent& event) {
       node->report(std::move(event));
     }
     void operator()(const rdzv::Waiting& waiting) const {
-      node->feed(core::Progress{waiting.message});
+      core::Progress progress{waiting.message};
+      if (waiting.remaining) {
+        progress.deadline = add_saturating(node->loop_->now(), *waiting.remaining);
+      }
+      node->feed(progress);
     }
     void operator()(const MembershipLost& lost) const {
       node->feed(core::RendezvousLost{lost.exit_code, lost.message});
@@ -160,6 +164,7 @@ void AgentRunner::on_membership_event(const MembershipEvent& event) {
 
 void AgentRunner::on_membership_ready(const MembershipReady& ready) {
   bind_host_ = store_host(options_.rendezvous, ready.address);
+  hosts_coordinator_ = ready.hosts_coordinator;
   is_store_at_endpoint_ =
       ready.hosts_coordinator && options_.share_store && is_endpoint_port(options_.master_port);
   feed(core::RendezvousReady{make_node_name(ready.address), ready.address});
@@ -308,6 +313,7 @@ WorkerCommand AgentRunner::command_of(std::size_t local_rank) const {
 
 void AgentRunner::report(AgentEvent event) {
   event.round = round_;
+  event.hosts_coordinator = hosts_coordinator_;
   sink_(std::move(event));
 }
 

@@ -82,6 +82,7 @@ class AgentRunner {
   RoundStore store_;
   WorkerOutput output_;
   const std::string host_name_;
+  bool hosts_coordinator_ = false;
   std::optional<OutputCapture> capture_;
   bool is_opening_files_ = false;  // the round's workers start when its files exist
   os::EventLoop::Timer deadline_;  // of the policy

@@ -367,12 +367,12 @@ void CoordinatorJob::log_action(const Action& action, const SessionPeer* peer) {
   if constexpr (std::is_same_v<Action, rdzv::Round>) {
     if (action.record->round <= logged_round_) return;
     const RoundRecord& record = *action.record;
-    log("round " + std::to_string(record.round) + " is complete: " + nodes_text(record.nodes) +
-        ", world size " + std::to_string(record.world_size) + ", master " + record.master_addr +
-        " port " + std::to_string(record.master_port));
+    log("round " + std::to_string(shown_round(record.round)) + " is complete: " +
+        nodes_text(record.nodes) + ", world size " + std::to_string(record.world_size) +
+        ", master " + record.master_addr + " port " + std::to_string(record.master_port));
   } else if constexpr (std::is_same_v<Action, rdzv::Restart>) {
     if (std::exchange(logged_end_, action.round) == action.round) return;
-    log("round " + std::to_string(action.round) + " ends: " + action.reason);
+    log("round " + std::to_string(shown_round(action.round)) + " ends: " + action.reason);
   } else if constexpr (std::is_same_v<Action, rdzv::Closed>) {
     if (std::exchange(is_result_logged_, true)) return;
     log("the job is closed: " + outcome_text(*action.result));

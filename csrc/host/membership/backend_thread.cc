@@ -208,10 +208,9 @@ void BackendThread::log_outage(const Status& cause, Instant now) {
   next_log_ = now + kLogInterval;
   const Duration limit =
       is_ready_delivered_ ? options_.settings.store_grace : options_.settings.join_timeout;
-  sink_(MembershipProgress{"the " + store_name_ + " rendezvous has not been reached for " +
-                           core::duration_text(now - *outage_began_) + " (" +
-                           std::string(cause.message()) + "); giving up after " +
-                           core::duration_text(limit)});
+  sink_(MembershipProgress{"the " + store_name_ + " rendezvous cannot be reached: " +
+                               std::string(cause.message()) + ", gives up",
+                           add_saturating(*outage_began_, limit)});
 }
 
 void BackendThread::log_recovery(Instant now) {

@@ -11,6 +11,7 @@
 // come from the loop, never from inside a call of the agent.
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -28,6 +29,7 @@ struct MembershipReady {
 // To be logged: what the node is waiting for, or that the coordinator cannot be reached.
 struct MembershipProgress {
   std::string message;
+  std::optional<Instant> deadline = {};  // the time of what the message ends with: ", gives up"
 };
 
 // What the coordinator in this process logged: joins, evictions, protocol faults of clients.

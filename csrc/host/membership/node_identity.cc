@@ -20,7 +20,11 @@ NodeInfo make_node(const RendezvousOptions& options) {
 
 std::string make_node_name(const std::string& address) {
   static std::atomic<int> nodes_of_this_process{0};
-  return address + "_" + std::to_string(::getpid()) + "_" + std::to_string(nodes_of_this_process++);
+  std::string name = host_name();
+  if (name.empty() || name == "localhost") name = address;
+  name += "_" + std::to_string(::getpid());
+  const int earlier = nodes_of_this_process++;
+  return earlier == 0 ? name : name + "_" + std::to_string(earlier);
 }
 
 std::string host_name() {

@@ -11,7 +11,9 @@ namespace elastic::host {
 // A new incarnation with the values of the options; without name, address and workers.
 NodeInfo make_node(const RendezvousOptions& options);
 
-// addr_pid_localid, as torch names nodes; a new one for each call. Any thread.
+// The node's name in messages, and a sort key of ranks: the host's name and the process id, and a
+// number for later nodes of one process. The address replaces a host name that names no host.
+// Another one at each call. Any thread.
 std::string make_node_name(const std::string& address);
 
 // The host's name, for people.

@@ -5,6 +5,7 @@
 #include <future>
 #include <utility>
 
+#include "core/base/duration_text.h"
 #include "core/rendezvous/participant.h"
 #include "elastic/agent.h"
 #include "host/membership/membership_factory.h"
@@ -35,6 +36,12 @@ Status error_of(const host::MembershipLost& lost) {
     case kExitUsage: return {StatusCode::kInvalidArgument, lost.message};
     default: return {StatusCode::kUnavailable, lost.message};
   }
+}
+
+std::string with_time(const std::string& message, std::optional<Instant> deadline) {
+  std::optional<Duration> remaining;
+  if (deadline) remaining = std::max(*deadline - os::monotonic_now(), Duration::zero());
+  return core::with_remaining(message, remaining);
 }
 
 NodeInfo describe_node(const RendezvousClientOptions& options) {
@@ -98,7 +105,9 @@ class RendezvousClient::Impl {
   void finish_leave();
   void receive(const host::MembershipEvent& event);
   void on(const host::MembershipReady& ready);
-  void on(const host::MembershipProgress& log_progress) { add_note(log_progress.message); }
+  void on(const host::MembershipProgress& log_progress) {
+    add_wait(log_progress.message, log_progress.deadline);
+  }
   void on(const host::MembershipCoordinatorLog&) {}  // a library has no log
   void on(const host::MembershipLost& lost);
   void on(const rdzv::Round& round);
@@ -111,6 +120,7 @@ class RendezvousClient::Impl {
   void on(const rdzv::RoundOver& over);
   void fail(const Status& why);
   void add_note(const std::string& message);
+  void add_wait(const std::string& message, std::optional<Instant> deadline);
   std::optional<Result<RendezvousRound>> take_outcome();
 
   // Constant after construction.
@@ -129,6 +139,7 @@ class RendezvousClient::Impl {
   Status error_;                   // why there is no round; the next call tries again
   Status end_;                     // as error_, but final
   std::string waiting_for_;
+  std::optional<Instant> waiting_until_;  // the time of what waiting_for_ ends with
   bool is_closed_ = false;
   std::optional<JobResult> result_;
   std::deque<std::string> log_lines_;
@@ -178,7 +189,7 @@ Result<RendezvousRound> RendezvousClient::Impl::next_rendezvous(
 Status RendezvousClient::Impl::late() const {
   std::string message = "no round within the timeout";
   on_loop([&] {
-    if (!waiting_for_.empty()) message += ": " + waiting_for_;
+    if (!waiting_for_.empty()) message += ": " + with_time(waiting_for_, waiting_until_);
   });
   return {StatusCode::kDeadlineExceeded, std::move(message)};
 }
@@ -349,7 +360,11 @@ void RendezvousClient::Impl::on(const rdzv::Restart& restart) {
 
 void RendezvousClient::Impl::on(const rdzv::Waiting& waiting) {
   waiting_for_ = waiting.message;
-  add_note(waiting.message);
+  waiting_until_.reset();
+  if (waiting.remaining) {
+    waiting_until_ = add_saturating(os::monotonic_now(), *waiting.remaining);
+  }
+  add_wait(waiting_for_, waiting_until_);
 }
 
 void RendezvousClient::Impl::on(const rdzv::Evicted& evicted) {
@@ -386,6 +401,10 @@ void RendezvousClient::Impl::on(const rdzv::RoundOver& over) {
 void RendezvousClient::Impl::fail(const Status& why) {
   error_ = why;
   changed_.notify();
+}
+
+void RendezvousClient::Impl::add_wait(const std::string& message, std::optional<Instant> deadline) {
+  add_note(with_time(message, deadline));
 }
 
 void RendezvousClient::Impl::add_note(const std::string& message) {

@@ -138,7 +138,7 @@ void Session::execute(Machine::Action& action) {
   } else if (const auto* delivered = std::get_if<Machine::Deliver>(&action)) {
     deliver(delivered->action);
   } else if (const auto* noted = std::get_if<Machine::Log>(&action)) {
-    log_progress(noted->message);
+    notify(MembershipProgress{noted->message, noted->deadline});
   } else if (const auto* lost = std::get_if<Machine::Lost>(&action)) {
     if (link_ != nullptr) link_->close();
     notify(MembershipLost{lost->exit_code, lost->message});

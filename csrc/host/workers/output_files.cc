@@ -25,7 +25,7 @@ bool can_do_without(const AgentOptions& options) {
 }  // namespace
 
 Result<AttemptFiles> OutputFiles::begin_round(const RoundInfo& round) {
-  Result<AttemptFiles> attempt = create_files();
+  Result<AttemptFiles> attempt = create_files(round.round);
   if (!attempt.ok() && can_do_without(*options_)) {
     AttemptFiles none;
     none.workers.resize(options_->workers.size());
@@ -48,13 +48,13 @@ Result<AttemptFiles> OutputFiles::begin_round(const RoundInfo& round) {
   return attempt;
 }
 
-Result<AttemptFiles> OutputFiles::create_files() {
+Result<AttemptFiles> OutputFiles::create_files(std::uint64_t round) {
   if (!run_files_) {
     Result<RunFiles> files = RunFiles::create(options_->log_dir, options_->run_id);
     if (!files.ok()) return files.status();
     run_files_.emplace(*std::move(files));
   }
-  return run_files_->next_attempt(options_->workers);
+  return run_files_->begin_round(round, options_->workers);
 }
 
 Status OutputFiles::copy_to_console(const std::string& path, int console,

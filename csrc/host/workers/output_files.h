@@ -34,7 +34,7 @@ class OutputFiles {
   void finish(std::function<void()> done);
 
  private:
-  Result<AttemptFiles> create_files();
+  Result<AttemptFiles> create_files(std::uint64_t round);
   Status copy_to_console(const std::string& path, int console, const WorkerAssignment& worker);
 
   os::EventLoop* const loop_;

@@ -35,8 +35,8 @@ class RunFiles {
   // which is removed with the object.
   static Result<RunFiles> create(const std::string& log_dir, const std::string& run_id);
 
-  // Creates the directories and empty log files of the next attempt.
-  Result<AttemptFiles> next_attempt(const std::vector<WorkerTemplate>& workers);
+  // Creates the directories and empty log files of a round: attempt_<shown_round(round)>.
+  Result<AttemptFiles> begin_round(std::uint64_t round, const std::vector<WorkerTemplate>& workers);
 
  private:
   RunFiles(std::string directory, std::optional<os::TemporaryDirectory> temporary)
@@ -44,7 +44,6 @@ class RunFiles {
 
   std::string directory_;
   std::optional<os::TemporaryDirectory> temporary_;
-  int attempts_ = 0;
 };
 
 }  // namespace elastic::host

@@ -55,7 +55,7 @@ struct WorkerAssignment {
 
 // The values that all workers of a round share, and this node's part of the round.
 struct RoundInfo {
-  std::uint64_t round = 0;       // from 1
+  std::uint64_t round = 0;       // from 1; see shown_round()
   std::uint32_t generation = 1;  // counts the jobs that used this id one after another
   int restart_count = 0;         // restarts that were charged to the budget
   int membership_changes = 0;    // rounds whose members differ from those of the previous round
@@ -124,6 +124,9 @@ struct AgentEvent {
   WorkerExit exit;
   std::string log_dir;  // kRoundStarting: this round's directory; "" if the round ended before
   std::string message;
+  // kProgress: the time of what the message ends with (", gives up").
+  std::optional<Instant> deadline;
+  bool hosts_coordinator = false;  // this agent runs the job's coordinator
 };
 
 class ELASTIC_EXPORT Agent {

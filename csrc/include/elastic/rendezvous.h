@@ -121,11 +121,11 @@ struct Restart {
   Duration grace{};
 };
 
-// The reply to a Join whose round is not formed yet. Repeated when the reason changes, and every
-// ten seconds while a round is being formed.
+// The reply to a Join whose round is not formed yet; repeated on a change and every 10 s.
 struct Waiting {
   NodeId to;
   std::string message;
+  std::optional<Duration> remaining = {};  // until what the message ends with: ", gives up"
 };
 // The session continues; the state of the node has not changed.
 struct Resumed {

@@ -37,7 +37,7 @@ ELASTIC_EXPORT std::string to_string(const NodeId& id);  // 32 hexadecimal digit
 // The data that a node sends when it joins.
 struct NodeInfo {
   NodeId id;
-  std::string name;              // addr_pid_localid; used in messages and as a sort key of ranks
+  std::string name;              // host and pid: for messages, and a sort key of ranks
   std::string address;           // at which the other nodes reach this one
   std::uint16_t store_port = 0;  // bound for the workers' store in case this node gets rank 0
   int local_world_size = 1;
@@ -88,10 +88,14 @@ struct JobSettings {
   ELASTIC_EXPORT Status validate() const;
 };
 
+// The number of a round for people and workers, which count from 0 as torch does: in messages, in
+// ELASTIC_ROUND and in attempt_<n>.
+constexpr std::uint64_t shown_round(std::uint64_t round) { return round == 0 ? 0 : round - 1; }
+
 // The values that all members of a round share. Its size does not depend on the number of nodes.
 struct RoundRecord {
   std::uint64_t term = 1;        // of the coordinator that formed the round
-  std::uint64_t round = 0;       // from 1; increases over all generations
+  std::uint64_t round = 0;       // from 1; increases over all generations; see shown_round()
   std::uint32_t generation = 1;  // counts the jobs that used this id one after another
   int nodes = 0;
   int world_size = 0;

@@ -56,13 +56,19 @@ def several(
                     "is the address of the node with rank 0")
         )  # fmt: skip
     if is_loopback(config.endpoint_host):
-        said.append(
-            (True, f"the nodes meet at {config.endpoint_host}, which every host has for itself: "
-                   "nodes on other hosts cannot join")
-        )  # fmt: skip
+        said.append((True, _loopback_warning(config.endpoint_host, bounds[0])))
     ports = nodes.worker_ports(line, master_port)
     local_addr = short(line, "local-addr")
     return NodeConfig(config, run_id, local_addr, master_port, ports, [*notes, *said])
+
+
+def _loopback_warning(host: str, least: int) -> str:
+    """Agents of one host may form a job there; agents of several hosts cannot."""
+    effect = "every host trains on its own" if least == 1 else "nodes on other hosts cannot join"
+    return (
+        f"the rendezvous endpoint {host} is a loopback address, which is another one on every "
+        f"host: {effect}; give a host name that all nodes resolve, unless all run on this host"
+    )
 
 
 def _static_endpoint(line: CommandLine, bounds: tuple[int, int]) -> tuple[str, int]:
@@ -82,7 +88,13 @@ def _static_endpoint(line: CommandLine, bounds: tuple[int, int]) -> tuple[str, i
         if port:
             ports[int(port)] = origin
     if "master-addr" in line.values or not hosts:
-        address = line.text("master-addr") or LOOPBACK
+        address = line.text("master-addr")
+        if not address or "master-addr" not in line.values:
+            raise ConfigError(
+                f"{line.origin('nnodes')} is {line.text('nnodes')}, but the address of node 0 is "
+                "missing: add --master-addr=HOST, or --rdzv-backend=c10d and --rdzv-endpoint=HOST; "
+                f"HOST is the same on every node ({LOOPBACK} if all nodes run on this host)"
+            )
         if address.startswith("[") and address.endswith("]"):
             address = address[1:-1]
         hosts.setdefault(address, line.origin("master-addr"))

@@ -12,7 +12,6 @@ states and a result.
 from __future__ import annotations
 
 import logging
-import re
 import signal
 import time
 import weakref
@@ -39,6 +38,9 @@ if TYPE_CHECKING:
     from elastic.multiprocessing.errors.evidence import ProcessFailure
 
 logger = logging.getLogger(__name__)
+
+# A deadline that arrives again with another delay of the network is the same.
+DEADLINE_TOLERANCE_S = 2.0
 
 _SCOPES = {"group": _C.SignalScope.GROUP, "leader": _C.SignalScope.LEADER}
 
@@ -133,9 +135,10 @@ class LocalElasticAgent:
         self._native: _C.Agent | None = None  # while it runs
         self._is_alone = rendezvous.is_single_node
         self._requests: list[int] = []
-        self._awaited = ""  # what is waited for while there is no round, without its countdown
+        # What is waited for while there is no round, and until when, as logged last.
+        self._awaited: tuple[str, float | None] = ("", None)
         host, port = rendezvous.endpoint_host, rendezvous.endpoint_port
-        self._where = f"waiting at {host}:{port}: " if host else ""
+        self._endpoint = f"{host}:{port}" if host else ""
         self._killed: set[int] = set()  # ranks that needed SIGKILL to stop
         self._stop_grace = shutdown_timeout
 
@@ -187,11 +190,11 @@ class LocalElasticAgent:
         group = self._group
         group.state = WorkerState[event.state.name]
         if event.kind == kinds.PROGRESS:
-            self._note(event.message)
+            self._note_progress(event)
         elif event.kind == kinds.COORDINATOR_LOG:
             self._log(logging.INFO, "coordinator: %s", event.message)
         elif event.kind == kinds.ROUND_STARTING:
-            self._awaited = ""
+            self._awaited = ("", None)
             self._note_killed()
             self._enter(event.round)
             self._log(
@@ -221,15 +224,25 @@ class LocalElasticAgent:
                 self._log(logging.WARNING, "%s", event.message)  # of nodes that were lost
             self._log(logging.INFO, "finished")
 
-    def _note(self, sentence: str) -> None:
-        """Logs what is waited for, at once and whenever it changes, or what concerns workers."""
+    def _note_progress(self, event: _C.AgentEvent) -> None:
+        """Logs what is waited for, at once and when it or its deadline changes."""
+        message, deadline = event.message, event.deadline
+        if deadline is not None:
+            message += f" at {_clock_time(deadline)}"
         if WorkerState.is_running(self._group.state):
-            self._log(logging.WARNING, "%s", sentence)
+            self._log(logging.WARNING, "%s", message)
             return
-        sentence, countdown = _with_clock_times(sentence, time.time())
-        level = NOTICE if countdown != self._awaited else logging.DEBUG
-        self._log(level, "%s%s", self._where, sentence)
-        self._awaited = countdown
+        last_message, last_deadline = self._awaited
+        is_news = event.message != last_message or (
+            abs((deadline or 0) - (last_deadline or 0)) > DEADLINE_TOLERANCE_S
+        )
+        where = ""
+        if self._endpoint and self._endpoint not in message:
+            host = " as host" if event.hosts_coordinator else ""
+            where = f"waiting at {self._endpoint}{host}: "
+        self._log(NOTICE if is_news else logging.DEBUG, "%s%s", where, message)
+        if is_news:
+            self._awaited = event.message, deadline
 
     def _note_stop(self, sentence: str) -> None:
         """After a signal: what is waited for, and how to stop at once."""
@@ -332,21 +345,9 @@ def _name(signum: int) -> str:
     return signal.Signals(signum).name
 
 
-# The countdowns in sentences about a wait: "waiting for 1 more of at least 2 for 9.5 s".
-_COUNTDOWN = re.compile(
-    r" in ([\d.e+]+) s$|(?: for another| for|,) ([\d.e+]+) s(?: left)?$| ([\d.e+]+) s(?= for )"
-)
-
-
-def _with_clock_times(sentence: str, now: float) -> tuple[str, str]:
-    """The sentence with times of day for its countdowns, and without them, for comparison."""
-
-    def replace(found: re.Match[str]) -> str:
-        left = float(found[1] or found[2] or found[3])
-        at = time.strftime("%H:%M:%S", time.localtime(now + left))
-        return f" at {at}" if found[1] else f" until {at}"
-
-    return _COUNTDOWN.sub(replace, sentence), _COUNTDOWN.sub("", sentence)
+def _clock_time(deadline: float) -> str:
+    """The time of day of a deadline on the monotonic clock."""
+    return time.strftime("%H:%M:%S", time.localtime(time.time() + deadline - time.monotonic()))
 
 
 def _increase(before: int | None, after: int | None) -> int | None:

@@ -151,7 +151,7 @@ TEST(RendezvousRebuild, EmptyCoordinatorIsRebuiltWhileWorkersKeepRunning) {
   job.restart_coordinator();
   const Said first = job.resume("b", NodePhase::kWorking);
   EXPECT_NE(job.told<rdzv::Resumed>(first, "b"), nullptr);
-  EXPECT_THAT(job.describe(), HasSubstr("round 1 is being rebuilt"));
+  EXPECT_THAT(job.describe(), HasSubstr("round 0 is being rebuilt"));
   EXPECT_THAT(job.describe(), HasSubstr("1 of 3 nodes have resumed"));
   job.resume("a", NodePhase::kWorking);
   job.resume("c", NodePhase::kWorking);
@@ -240,7 +240,7 @@ TEST(RendezvousRebuild, NoRoundCompletesInTheFirstTwoSecondsWithNodesThatHaveSee
   job.join("a");
   const Said said = job.join("b");
   EXPECT_EQ(said.count<rdzv::Round>(), 0) << "max_nodes, but a has seen a round";
-  EXPECT_THAT(job.told<rdzv::Waiting>(said, "b")->message, HasSubstr("earlier round to come back"));
+  EXPECT_THAT(job.told<rdzv::Waiting>(said, "b")->message, HasSubstr("earlier round to rejoin"));
   job.run(1900ms, {"a", "b"});
   EXPECT_TRUE(job.is_forming());
   job.run(200ms, {"a", "b"});

@@ -48,7 +48,7 @@ TEST(Rendezvous, TheFirstRoundWaitsForTheLastCallAndNotLonger) {
   job.join("a");
   job.run(100s, {"a"});
   job.join("b");  // min_nodes: the last call begins here
-  EXPECT_THAT(job.describe(), HasSubstr("last call, 30 s left"));
+  EXPECT_THAT(job.describe(), HasSubstr("last call ends in 30 s"));
   job.run(29s, {"a", "b"});
   EXPECT_TRUE(job.is_forming());
   job.run(2s, {"a", "b"});
@@ -74,10 +74,11 @@ TEST(Rendezvous, EveryWaitingMessageNamesWhatIsMissing) {
   Job job(nnodes(2, 4));
   const Said first = job.join("a");
   ASSERT_NE(job.told<rdzv::Waiting>(first, "a"), nullptr);
-  EXPECT_THAT(job.told<rdzv::Waiting>(first, "a")->message,
-              HasSubstr("1 node joined, waiting for 1 more of at least 2"));
+  EXPECT_THAT(job.told<rdzv::Waiting>(first, "a")->message, "1 of at least 2 nodes (a), gives up");
+  EXPECT_EQ(job.told<rdzv::Waiting>(first, "a")->remaining, JobSettings().join_timeout);
   const Said second = job.join("b");
-  EXPECT_THAT(job.told<rdzv::Waiting>(second, "b")->message, HasSubstr("room for 2 more"));
+  EXPECT_THAT(job.told<rdzv::Waiting>(second, "b")->message,
+              "2 of up to 4 nodes (a, b), last call ends");
 }
 
 TEST(Rendezvous, WaitingNodeReceivesAMessageEveryTenSeconds) {
@@ -99,7 +100,7 @@ TEST(Rendezvous, AJoinTimesOutByItselfBeforeTheFirstRound) {
   EXPECT_EQ(job.pass_and_tick(100s - 1ns).count<rdzv::TimedOut>(), 0);
   const Said said = job.pass_and_tick(1ns);
   ASSERT_NE(job.told<rdzv::TimedOut>(said, "a"), nullptr);
-  EXPECT_THAT(job.told<rdzv::TimedOut>(said, "a")->message, HasSubstr("waiting for 1 more"));
+  EXPECT_THAT(job.told<rdzv::TimedOut>(said, "a")->message, HasSubstr("1 of 2 nodes (a)"));
   EXPECT_THAT(job.told<rdzv::TimedOut>(said, "a")->message, HasSubstr("1 min 40 s"));
   EXPECT_TRUE(job.machine().is_removable()) << "nothing is left of a job that never began";
   job.join("b");

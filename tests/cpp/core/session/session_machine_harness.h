@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "core/base/duration_text.h"
 #include "core/session/session_machine.h"
 
 namespace elastic::core::session_machine_test {
@@ -97,7 +98,7 @@ inline std::string text_of(const RendezvousAction& action) {
   return "?";
 }
 
-inline std::string text_of(const M::Action& action) {
+inline std::string text_of(const M::Action& action, Instant now) {
   if (std::holds_alternative<M::Connect>(action)) return "connect";
   if (std::holds_alternative<M::CancelAttempt>(action)) return "cancel attempt";
   if (std::holds_alternative<M::SendHello>(action)) return "hello";
@@ -105,7 +106,11 @@ inline std::string text_of(const M::Action& action) {
   if (const auto* sent = std::get_if<M::Send>(&action)) return text_of(sent->event);
   if (const auto* delivered = std::get_if<M::Deliver>(&action))
     return "deliver: " + text_of(delivered->action);
-  if (const auto* log = std::get_if<M::Log>(&action)) return "log: " + log->message;
+  if (const auto* log = std::get_if<M::Log>(&action)) {
+    std::optional<Duration> remaining;
+    if (log->deadline) remaining = *log->deadline - now;
+    return "log: " + core::with_remaining(log->message, remaining);
+  }
   const auto& lost = std::get<M::Lost>(action);
   return "lost " + std::to_string(lost.exit_code) + ": " + lost.message;
 }

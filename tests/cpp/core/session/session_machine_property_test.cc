@@ -24,7 +24,7 @@ class SessionMachineProperties : public ::testing::TestWithParam<int> {
   }
   void check(const M::Event& event, const std::vector<M::Action>& actions) {
     for (const M::Action& action : actions) {
-      const std::string text = text_of(action);
+      const std::string text = text_of(action, now_);
       ASSERT_FALSE(is_lost_) << text << " after Lost";
       if (std::holds_alternative<M::Submit>(event)) {
         ASSERT_TRUE(!std::holds_alternative<M::Deliver>(action) &&

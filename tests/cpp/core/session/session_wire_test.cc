@@ -111,7 +111,7 @@ std::vector<ServerMessage> server_messages() {
           Counts{2, 1},
           rdzv::Round{{}, std::make_shared<const RoundRecord>(record()), {1, 8, 8, 8, 32}},
           rdzv::Restart{{}, 12, rdzv::RestartCause::kGrowth, "2 nodes joined", seconds(4)},
-          rdzv::Waiting{{}, "waiting for 1 more node"},
+          rdzv::Waiting{{}, "1 of 2 nodes, gives up", seconds(9)},
           rdzv::Resumed{{}, 12},
           rdzv::Evicted{{}, 12, "no sign of life for 5 s"},
           rdzv::Superseded{{}, 13},

@@ -226,7 +226,7 @@ TEST_F(AgentNodes, SendTheResultToALateNode) {
   EXPECT_THAT(member.wait_for(Kind::kStopping).message, HasSubstr("exited with code 9"));
   RunningAgent late(options);
   EXPECT_EQ(late.finish().exit_code, 9);
-  EXPECT_THAT(late->result().message, HasSubstr("rank 1 on 127.0.0.1_"));
+  EXPECT_THAT(late->result().message, HasSubstr("rank 1 on " + host_name() + "_"));
   EXPECT_THAT(late.all(Kind::kRoundStarting), IsEmpty());
   EXPECT_EQ(member.wait_for(Kind::kProgress).state, AgentState::kFailed);
   member->request_stop(SIGTERM);

@@ -98,7 +98,7 @@ TEST(Agent, GivesEveryRankItsEnvironmentAndNothingElse) {
         "TORCHELASTIC_RUN_ID=job 7",
         "TORCHELASTIC_USE_AGENT_STORE=True",
         "TORCHELASTIC_ERROR_FILE=" + round.log_dir + "/" + rank + "/error.json",
-        "ELASTIC_ROUND=1"};
+        "ELASTIC_ROUND=0"};
     if (rank == "1") expected.emplace_back("CUDA_VISIBLE_DEVICES=1");
     EXPECT_THAT(lines_of(read_all(round.log_dir + "/" + rank + "/stdout.log")),
                 ::testing::UnorderedElementsAreArray(expected));
@@ -159,7 +159,7 @@ TEST(Agent, RejectsInvalidOptions) {
 
 TEST(Agent, RestartsAllWhenOneFailsEachRoundOnAFreshPort) {
   AgentOptions options =
-      options_of({shell("test $TORCHELASTIC_RESTART_COUNT$ELASTIC_ROUND = 23 || exit 3"),
+      options_of({shell("test $TORCHELASTIC_RESTART_COUNT$ELASTIC_ROUND = 22 || exit 3"),
                   shell("test $TORCHELASTIC_RESTART_COUNT = 2 || exec sleep 1000")});
   options.rendezvous.settings.max_restarts = 2;
   RunningAgent agent(options);
@@ -325,7 +325,7 @@ TEST(Agent, KeepsLogsOfEveryAttemptApart) {
   ASSERT_EQ(rounds.size(), 2u);
   EXPECT_THAT(rounds[0].log_dir, StartsWith(dir / "logs/_._a_b_"));
   EXPECT_THAT(rounds[0].log_dir, EndsWith("/attempt_0"));
-  EXPECT_EQ(read_all(rounds[0].log_dir + "/0/stdout.log"), "out 1\n");
+  EXPECT_EQ(read_all(rounds[0].log_dir + "/0/stdout.log"), "out 0\n");
   ASSERT_EQ(result.failures.size(), 1u);
   EXPECT_EQ(result.failures[0].stdout_path, rounds[1].log_dir + "/0/stdout.log");
   EXPECT_EQ(read_all(result.failures[0].stdout_path), "out 2\n");
@@ -421,9 +421,9 @@ TEST(AgentTee, CopiesAllOutputOfAWorkerThatIsKilledAfterWriting) {
 
 TEST(AgentTee, ShowsEveryAttempt) {
   AgentOptions options =
-      options_of({shell("echo $ELASTIC_ROUND; test $ELASTIC_ROUND = 3", StreamTarget::kTee)});
+      options_of({shell("echo $ELASTIC_ROUND; test $ELASTIC_ROUND = 2", StreamTarget::kTee)});
   options.rendezvous.settings.max_restarts = 2;
-  EXPECT_EQ(run_with_console(options).out, "[default0]:1\n[default0]:2\n[default0]:3\n");
+  EXPECT_EQ(run_with_console(options).out, "[default0]:0\n[default0]:1\n[default0]:2\n");
 }
 
 TEST(AgentTee, ShowsNothingOfADiscardedStreamAndEverythingOfAnInheritedOne) {

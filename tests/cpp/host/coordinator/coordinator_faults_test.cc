@@ -307,7 +307,7 @@ TEST_F(CoordinatorStateTest, RestoresItsStateFromTheFile) {
   auto nodes = run_round(2, settings);
   coordinator->close();
   start(options);
-  EXPECT_THAT(coordinator->describe(), HasSubstr("round 1"));
+  EXPECT_THAT(coordinator->describe(), HasSubstr("round 0"));
   for (const std::uint64_t id : {1, 2}) {
     const auto node = connect(id);
     node->info.highest_round = 1;

@@ -146,11 +146,11 @@ TEST(CoordinatorProgram, LogsTheEventsOfAJob) {
   one.join(settings);
   two.join(settings);
   program.line_with("job job: 127.0.0.1_1_0 at 127.0.0.1:");
-  EXPECT_THAT(program.line_with("round 1 is complete"),
+  EXPECT_THAT(program.line_with("round 0 is complete"),
               HasSubstr("2 nodes, world size 2, master 127.0.0.1 port 20001"));
   two.raw().reset();
   program.line_with("127.0.0.1_2_0 is lost: its session was closed");
-  program.line_with("round 1 ends: 127.0.0.1_2_0 was lost");
+  program.line_with("round 0 ends: 127.0.0.1_2_0 was lost");
   JobResult result;
   result.outcome = JobOutcome::kClosed;
   result.message = "enough";
@@ -208,7 +208,7 @@ TEST(CoordinatorProgram, RestoresItsStateFileAfterAKill) {
     program->kill_and_wait();
   }
   program = std::make_unique<Program>(std::vector<std::string>{bind_to(port), file});
-  EXPECT_THAT(program->line_with("continues from"), HasSubstr("round 1"));
+  EXPECT_THAT(program->line_with("continues from"), HasSubstr("round 0"));
   EXPECT_EQ(program->port(), port);
   SessionClient node(port, 1);
   node.info.highest_round = 1;
