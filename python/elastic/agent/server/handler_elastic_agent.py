@@ -58,7 +58,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
         self._become_subreaper = become_subreaper
         self._calls = function_calls(spec)
         self._group: _C.WorkerGroup | None = None
-        self._round = 0
+        self._round = -1  # the number of the round that runs, from 0
         self._exits: dict[int, _C.WorkerExit] = {}
         self._pids: dict[int, int] = {}
         self._error_files: Mapping[int, str] = {}
