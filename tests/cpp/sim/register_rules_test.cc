@@ -26,7 +26,7 @@ constexpr DeletedRule kDeleted[] = {
     {reg::Rule::kStrictMajority, kFaults},     {reg::Rule::kOldMajority, kFaults},
     {reg::Rule::kNewMajority, kTwoOfFive},     {reg::Rule::kAcceptPromises, kFaults},
     {reg::Rule::kTellInForce, kFaults},        {reg::Rule::kRefuseLowerTerm, kFaults},
-    {reg::Rule::kPromiseOnce, kOldFiles},        {reg::Rule::kBothSets, kFaults},
+    {reg::Rule::kPromiseOnce, kOldFiles},      {reg::Rule::kBothSets, kFaults},
     {reg::Rule::kFollowNewer, kFaults},        {reg::Rule::kAdoptNewest, kFaults},
     {reg::Rule::kTermBeforeSequence, kFaults}, {reg::Rule::kReproposeFirst, kFaults},
     {reg::Rule::kLostIncumbent, kBadLink},     {reg::Rule::kAskFirst, kBadLink},
