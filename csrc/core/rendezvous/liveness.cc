@@ -1,13 +1,12 @@
 // Theory of operation
 //
-// One entry for each node: when it was last heard of and, once its session was closed, until when
-// it may come back. A beat changes one entry. The deadline that the owner sleeps to is a lower
-// bound kept beside the table; when it is reached the whole table is looked at once and the bound
-// computed anew. With beats several times within node_timeout this costs one look at the table in
-// each node_timeout.
+// One entry for each node: the time of its last message and, after its session was closed, until
+// when it may resume. A heartbeat changes one entry. The deadline that the owner waits for is a
+// lower bound; when it is reached, the whole table is scanned once and the bound is computed anew.
+// With several heartbeats within node_timeout this costs one scan in each node_timeout.
 //
-// A caller that stood still cannot tell silence from messages it has not read. It says so with
-// excuse(), and the time it was away is no time that anybody was silent.
+// A caller that was suspended cannot tell silence from messages that it has not read. It calls
+// add_gap(), and that time does not count as silence of any node.
 
 #include "core/rendezvous/liveness.h"
 
@@ -15,14 +14,14 @@
 
 namespace elastic::core {
 
-Instant Liveness::deadline(const LastSeen& sight) const {
-  return std::min(add_saturating(sight.last, node_timeout_), sight.suspect_until);
+Instant Liveness::deadline(const LastSeen& entry) const {
+  return std::min(add_saturating(entry.last, node_timeout_), entry.suspect_until);
 }
 
 void Liveness::record_activity(const NodeId& node, Instant now) {
-  LastSeen& sight = last_seen_[node];
-  sight = {now, Instant::max()};
-  check_at_ = std::min(check_at_, deadline(sight));
+  LastSeen& entry = last_seen_[node];
+  entry = {now, Instant::max()};
+  check_at_ = std::min(check_at_, deadline(entry));
 }
 
 void Liveness::session_closed(const NodeId& node, Instant now, Duration least_grace) {
@@ -41,9 +40,9 @@ void Liveness::forget(const NodeId& node) { last_seen_.erase(node); }
 
 bool Liveness::add_gap(Duration gap) {
   if (gap <= node_timeout_ / 4) return false;
-  for (auto& [node, sight] : last_seen_) {
-    sight.last = add_saturating(sight.last, gap);
-    sight.suspect_until = add_saturating(sight.suspect_until, gap);
+  for (auto& [node, entry] : last_seen_) {
+    entry.last = add_saturating(entry.last, gap);
+    entry.suspect_until = add_saturating(entry.suspect_until, gap);
   }
   check_at_ = add_saturating(check_at_, gap);
   return true;
@@ -54,14 +53,14 @@ std::vector<Liveness::Loss> Liveness::take_lost(Instant now) {
   if (now < check_at_) return lost;
   check_at_ = Instant::max();
   for (auto it = last_seen_.begin(); it != last_seen_.end();) {
-    const LastSeen& sight = it->second;
-    if (deadline(sight) > now) {
-      check_at_ = std::min(check_at_, deadline(sight));
+    const LastSeen& entry = it->second;
+    if (deadline(entry) > now) {
+      check_at_ = std::min(check_at_, deadline(entry));
       ++it;
       continue;
     }
-    const bool by_close = sight.suspect_until <= now;
-    lost.push_back({it->first, by_close, std::max(now - sight.last, Duration::zero())});
+    const bool by_close = entry.suspect_until <= now;
+    lost.push_back({it->first, by_close, std::max(now - entry.last, Duration::zero())});
     it = last_seen_.erase(it);
   }
   return lost;

@@ -1,10 +1,10 @@
 #pragma once
 
-// Who has been heard of lately: turns silence and closed sessions into losses.
+// Detects lost nodes from silence and closed sessions.
 //
-// Only the caller's own clock counts. A node is lost when nothing was heard of it for
+// Only the caller's own clock counts. A node is lost when it sent nothing for
 // `node_timeout`, or when its session has been closed for `reconnect_grace` without resuming. Pure;
-// heard() is O(log n).
+// record_activity() is O(log n).
 
 #include <map>
 #include <optional>
@@ -20,7 +20,7 @@ class Liveness {
   struct Loss {
     NodeId node;
     bool by_close = false;
-    Duration silence{};  // since it was last heard of
+    Duration silence{};  // since its last message
 
     bool operator==(const Loss&) const = default;
   };
@@ -28,26 +28,25 @@ class Liveness {
   Liveness(Duration node_timeout, Duration reconnect_grace)
       : node_timeout_(node_timeout), reconnect_grace_(reconnect_grace) {}
 
-  // The node lives; also makes it known, and takes a suspicion back.
+  // The node is alive: adds it, or clears the suspicion.
   void record_activity(const NodeId& node, Instant now);
   // Its session was closed. It has reconnect_grace to resume, or `least_grace` if that is longer. A
   // second call does not prolong the grace.
   void session_closed(const NodeId& node, Instant now, Duration least_grace = {});
-  // Nothing is expected of the node before `until`; then it is lost, unless it is heard.
+  // The node is lost at `until`, unless record_activity() is called before.
   void await(const NodeId& node, Instant until);
   void forget(const NodeId& node);
 
-  // The caller stood still for `gap`, and may have messages that it has not read. Above a quarter
-  // of node_timeout the gap counts for nobody: returns true, and every deadline here is later by
-  // it.
+  // The caller was suspended for `gap`, and may have messages that it has not read. A gap above a
+  // quarter of node_timeout is charged to no node: returns true, and moves every deadline by it.
   bool add_gap(Duration gap);
 
   // The nodes that are lost by `now`, in the order of their ids. They are forgotten.
   std::vector<Loss> take_lost(Instant now);
-  // No node is lost before this; it may be early. nullopt: nobody is watched.
+  // No node is lost before this; it may be early. nullopt: no node is watched.
   std::optional<Instant> next_deadline() const;
 
-  // How long the node has not been heard of; zero if it is not known.
+  // The time since the last message of the node; zero if it is not known.
   Duration silence(const NodeId& node, Instant now) const;
 
  private:
@@ -55,15 +54,15 @@ class Liveness {
     Instant last;
     Instant suspect_until = Instant::max();  // max: not suspected
   };
-  Instant deadline(const LastSeen& sight) const;
+  Instant deadline(const LastSeen& entry) const;
 
   // Constant after construction.
   Duration node_timeout_;
   Duration reconnect_grace_;
 
   std::map<NodeId, LastSeen> last_seen_;
-  // A lower bound of all deadlines: hearing moves a deadline only later, so that a beat never has
-  // to look at anybody else.
+  // A lower bound of all deadlines: activity only moves a deadline later, so a heartbeat does not
+  // need to visit other nodes.
   Instant check_at_ = Instant::max();
 };
 

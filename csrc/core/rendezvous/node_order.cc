@@ -1,10 +1,10 @@
 // Theory of operation
 //
-// Ranks are given in three passes over the claims in their natural order (hint, topology, name,
+// Ranks are given in three passes over the requests in their natural order (hint, topology, name,
 // id):
-//   1. who held a rank below the new size keeps it (I3);
-//   2. who wishes for a free rank gets it: a node that was evicted and came back, for example;
-//   3. the others fill the free ranks from below, so that a replacement takes the freed one.
+//   1. a node that held a rank below the new size keeps it (I3);
+//   2. a node gets its preferred rank if it is free: an evicted node that joins again, for example;
+//   3. the others fill the free ranks from below, so that a replacement takes the freed rank.
 // The order of arrival plays no part, so every machine that sees the same set gives the same ranks.
 
 #include "core/rendezvous/node_order.h"
@@ -61,24 +61,23 @@ int compare_natural(std::string_view a, std::string_view b) {
   return whole_a.compare(whole_b);
 }
 
-std::vector<int> assign_node_ranks(const std::vector<RankRequest>& claims) {
-  std::vector<std::size_t> order(claims.size());
+std::vector<int> assign_node_ranks(const std::vector<RankRequest>& requests) {
+  std::vector<std::size_t> order(requests.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return compare_requests(claims[a], claims[b]) < 0;
+    return compare_requests(requests[a], requests[b]) < 0;
   });
 
-  std::vector<int> ranks(claims.size(), -1);
-  std::vector<bool> taken(claims.size(), false);
-  const auto claim_exactly = [&](std::size_t index, int wanted) {
-    const auto order_by_rank = static_cast<std::size_t>(wanted);
-    if (wanted < 0 || order_by_rank >= claims.size() || taken[order_by_rank] || ranks[index] >= 0)
-      return;
+  std::vector<int> ranks(requests.size(), -1);
+  std::vector<bool> taken(requests.size(), false);
+  const auto assign = [&](std::size_t index, int wanted) {
+    const auto rank = static_cast<std::size_t>(wanted);
+    if (wanted < 0 || rank >= requests.size() || taken[rank] || ranks[index] >= 0) return;
     ranks[index] = wanted;
-    taken[order_by_rank] = true;
+    taken[rank] = true;
   };
-  for (const std::size_t index : order) claim_exactly(index, claims[index].held_rank);
-  for (const std::size_t index : order) claim_exactly(index, claims[index].preferred_rank);
+  for (const std::size_t index : order) assign(index, requests[index].held_rank);
+  for (const std::size_t index : order) assign(index, requests[index].preferred_rank);
 
   std::size_t next_free = 0;
   for (const std::size_t index : order) {

@@ -30,7 +30,7 @@ struct NodeRanks {
 // One entry for each member, at its node rank.
 std::vector<NodeRanks> assign_ranks(const std::vector<NodeMember>& members);
 
-// The places of one node's workers, by local rank.
+// The assignments of one node's workers, by local rank.
 std::vector<WorkerAssignment> worker_assignments(const NodeRanks& node, int local_world_size);
 
 // What the workers of one member need to know of a round.

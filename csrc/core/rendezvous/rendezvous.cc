@@ -1,30 +1,30 @@
 // Theory of operation
 //
-// A job forms rounds. Each node that is there is in one of four states (rendezvous_table.h): it has
+// A job forms rounds. Each connected node is in one of four states (rendezvous_table.h): it has
 // joined and wants the next round, it works in the current one, its workers are stopped, or it is
 // done. The job itself is in one of three phases:
 //
-//   forming   no round runs. Before the first round nodes join until max_nodes, or min_nodes and
-//   the
-//             last call. After a round has ended its members stop their workers and join again;
-//             when all have (or have left, or were declared lost) the next round is complete.
-//   running   members work. A failed worker, a lost member, or newcomers that have settled end the
-//             round: every member is told to stop, and the phase is forming again.
-//   closed    the result is known and every node is told.
+//   forming   no round runs. Before the first round nodes join until max_nodes have joined, or
+//             min_nodes and the last call has ended. After a round has ended its members stop
+//             their workers and join again; when all have joined, left, or were declared lost, the
+//             next round is complete.
+//   running   members work. A failed worker, a lost member, or new nodes after the quiet period end
+//             the round: every member receives Restart, and the phase is forming again.
+//   closed    the result is known and is sent to every node.
 //
 // A round's end has one cause and costs at most one restart. Failed workers are charged when no
-// member works any more, or after node_timeout: until then the loss of a member may explain them,
-// because the collectives of its peers break before anybody can know that a host has died. Waiting
-// for the workers to stop also lets the earliest evidence arrive, so that all nodes hear the same
-// root cause.
+// member works, or after node_timeout: until then the loss of a member may explain them, because
+// the collectives of its peers break before the loss of a host can be detected. Waiting
+// for the workers to stop also lets the earliest evidence arrive, so that all nodes receive the
+// same root cause.
 //
 // An event changes nodes first; advance() then looks at the counts and does what has become
-// possible: the verdict, the end of the job, calling finished nodes back, completing a round.
-// Counts are kept by count(), so that a join, a beat or a report costs O(log n) however many nodes
-// there are; only the beginning and the end of a round look at all of them.
+// possible: charge the failure, end the job, recall finished nodes, complete a round.
+// Counts are kept by count(), so that a join, a heartbeat or a report costs O(log n); only
+// the begin and the end of a round visit all nodes.
 //
-// Timers are Instants that next_deadline() shows. Tick alone judges them and silence. A caller that
-// stood still says so (ClockGap), and what was waited for then has that much longer.
+// Timers are Instants; next_deadline() returns the earliest. Only Tick evaluates timers and
+// silence. A caller that was suspended reports it (ClockGap); deadlines then move by that time.
 
 #include "elastic/rendezvous.h"
 
@@ -49,9 +49,9 @@ void Rendezvous::step(const RendezvousEvent& event, Instant now,
 }
 std::optional<Instant> Rendezvous::next_deadline() const { return machine_->next_deadline(); }
 std::string Rendezvous::describe(Instant now) const { return machine_->describe(now); }
-void Rendezvous::remind(const NodeId& node, std::uint64_t record_activity, Instant now,
+void Rendezvous::remind(const NodeId& node, std::uint64_t received_round, Instant now,
                         std::vector<RendezvousAction>* actions) const {
-  machine_->remind(node, record_activity, now, actions);
+  machine_->remind(node, received_round, now, actions);
 }
 RendezvousPhase Rendezvous::phase() const { return machine_->phase(); }
 const JobSettings& Rendezvous::settings() const { return machine_->settings(); }
@@ -111,15 +111,15 @@ std::optional<Response> RendezvousMachine::respond(const NodeId& id, NodeMessage
   Node* node = find(id);
   if (node != nullptr && message != NodeMessage::kSessionLost) record_activity(*node);
   Response response = response_to(row, message);
-  // I5: what is said under another round changes nothing.
+  // I5: a message of another round changes nothing.
   const bool is_stale = round && *round != round_.record.round;
   if (is_stale && row != NodeRow::kAbsent && row != NodeRow::kAbsentClosed) {
     response = Response::kSupersede;
   }
   switch (response) {
     case Response::kEvict:
-      // The workers of a node that leaves end later: it knows. Anything else comes from one that
-      // does not know that it left.
+      // The workers of a node that leaves end later, so its Gone is expected. Any other message
+      // comes from a node that does not know that it was removed.
       if (message != NodeMessage::kGone || !has_left(id)) send_evicted(id);
       return std::nullopt;
     case Response::kSendResult: emit(rdzv::Closed{id, result_}); return std::nullopt;
@@ -155,8 +155,8 @@ void RendezvousMachine::on(const rdzv::Join& event) {
   }
 }
 
-// A join that was sent before the node could hear of the round that it is, or was, a member of asks
-// for nothing more than that round, and says nothing about its workers.
+// A join that was sent before the node could receive the round of which it is, or was, a member
+// requests only that round, and implies nothing about its workers.
 bool RendezvousMachine::is_sent_too_early(const NodeInfo& info) const {
   if (const Node* node = find(info.id)) {
     return node->phase == NodePhase::kWorking && info.highest_round < round_.record.round;
@@ -184,7 +184,7 @@ void RendezvousMachine::on(const rdzv::Gone& event) {
 void RendezvousMachine::on(const rdzv::Done& event) {
   const auto response = respond(event.node, NodeMessage::kDone, event.round);
   if (!response) return;
-  if (*response == Response::kStop) {  // the job is closed: its success changes nothing any more
+  if (*response == Response::kStop) {  // the job is closed: its success changes nothing
     stop(*find(event.node));
     return;
   }
@@ -204,7 +204,7 @@ void RendezvousMachine::on(const rdzv::Close& event) {
   if (!respond(event.node, NodeMessage::kClose)) return;
   const FormerNode* known = former_node(event.node);
   if (find(event.node) == nullptr && known != nullptr && known->lost) {
-    send_evicted(event.node);  // I8: what it decides is no decision of the job any more
+    send_evicted(event.node);  // I8: a lost node cannot decide for the job
   } else {
     close(event.result);
   }
@@ -263,8 +263,8 @@ std::vector<NodeId> RendezvousMachine::overdue_nodes() {
   for (auto& [id, node] : nodes_) {
     const bool is_joining = node.phase == NodePhase::kJoined;
     if (is_joining && !round_.is_first) node.deadline = {};
-    if (node.is_awaited) continue;  // heard() looks at it again
-    // With enough nodes the last call ends the wait; without them it is looked at again.
+    if (node.is_awaited) continue;  // record_activity() checks it again
+    // With min_nodes the last call ends the wait; below that the deadline is checked again.
     if (node.deadline.at <= now_ && !(is_joining && round_.tally.joined >= settings_.min_nodes)) {
       overdue.push_back(id);
     } else if (node.deadline.at > now_) {
@@ -275,7 +275,7 @@ std::vector<NodeId> RendezvousMachine::overdue_nodes() {
 }
 
 void RendezvousMachine::check_node_deadlines() {
-  // Whoever goes may leave others overdue.
+  // The removal of a node can make others overdue.
   for (auto overdue = overdue_nodes(); !overdue.empty(); overdue = overdue_nodes()) {
     for (const NodeId& id : overdue) {
       const Node* node = find(id);
@@ -337,7 +337,7 @@ std::optional<Instant> RendezvousMachine::next_deadline() const {
     next = std::min(next, deadline_check_);
     for (const SharedInstant& timer : round_.timers) {
       if (timer.at > timers_checked_at_)
-        next = std::min(next, timer.at);  // an earlier one was looked at already
+        next = std::min(next, timer.at);  // an earlier one was checked already
     }
   }
   if (next == Instant::max()) return std::nullopt;

@@ -1,8 +1,8 @@
 // The state as bytes: a magic number, a version, and the fields below in this order. There is no
 // Instant among them: a point of time is a number and how far away it was when it was set. A
-// process that loads the state counts from when it first saw the number, so that a time limit runs
-// on in everybody who knows it, however often others write the state meanwhile, and no two clocks
-// are ever compared.
+// process that loads the state counts from when it first saw the number, so that a time limit keeps
+// running in every process that knows it, however often others write the state, and clocks of
+// different processes are never compared.
 //
 // One list of fields serves both directions: RendezvousCodec visits them with a writer or a reader.
 
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::uint32_t kStateMagic = 0x5A445245;  // "ERDZ"
 constexpr std::uint16_t kStateVersion = 4;
-constexpr int kCounterMax = 1'000'000'000;  // far from where it would wrap
+constexpr int kCounterMax = 1'000'000'000;  // far below an overflow
 
 // Visits values for writing.
 class Saver : public FieldWriter {
@@ -93,7 +93,7 @@ void visit(Visitor& v, RoundState& round) {
 
 }  // namespace
 
-// What of a machine is its state. A state that was loaded is checked before a machine takes it.
+// The part of the machine that is encoded. A loaded state is checked before it is installed.
 class RendezvousCodec {
  public:
   explicit RendezvousCodec(const RendezvousMachine& machine)
@@ -135,7 +135,7 @@ class RendezvousCodec {
     v.number(marks);
   }
 
-  // What the machine relies on when it indexes and dereferences.
+  // The machine indexes and dereferences without further checks: the state must satisfy these.
   bool is_sound() const {
     if (result && round.is_running) return false;
     if (!settings.validate().ok() || highest_seen > kRoundMax ||
@@ -245,7 +245,8 @@ Status RendezvousMachine::load(std::string_view bytes, Instant now) {
   const bool is_ours = head.integer<std::uint32_t>() == kStateMagic;
   const auto version = head.integer<std::uint16_t>();
   if (!is_ours || !head.ok()) {
-    return Status(StatusCode::kPeerViolation, "rendezvous state: these bytes are something else");
+    return Status(StatusCode::kPeerViolation,
+                  "rendezvous state: these bytes are not a rendezvous state");
   }
   if (version != kStateVersion) {
     return Status(StatusCode::kFailedPrecondition,

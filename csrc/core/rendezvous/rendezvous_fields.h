@@ -19,7 +19,7 @@
 
 namespace elastic::core {
 
-inline constexpr Duration kFar = std::chrono::hours(24 * 365 * 50);  // nobody means a longer time
+inline constexpr Duration kFar = std::chrono::hours(24 * 365 * 50);  // longer times are cut to this
 inline constexpr std::size_t kFieldBytesMax = 4 * kMessageBytesMax;
 inline constexpr std::size_t kLostNamesMax = 8;
 
@@ -130,7 +130,7 @@ class FieldReader {
     if (!inner.reader_.ok()) fail();
     std::erase_if(extensions_, [tag](const Extension& one) { return one.tag == tag; });
   }
-  // Skips the extensions that nobody has asked for. The tag of one that must not be skipped, or
+  // Skips the extensions that were not requested. The tag of one that must not be skipped, or
   // nullopt. The last call before ok().
   std::optional<std::uint8_t> skip_extensions() {
     read_extensions();

@@ -3,10 +3,11 @@
 // The state behind elastic::Rendezvous and the rules that move it. rendezvous.cc explains how it
 // works.
 //
-// One class over several sources: rendezvous.cc (events and timers), rendezvous_membership.cc (who
-// is there), rendezvous_round.cc (rounds, budget and the end of the job), rendezvous_resume.cc
-// (sessions and coordinators that come back), rendezvous_describe.cc (sentences),
-// rendezvous_codec.cc (bytes). The current round is one value: round_state.h.
+// One class over several sources: rendezvous.cc (events and timers), rendezvous_membership.cc
+// (connected nodes), rendezvous_round.cc (rounds, budget and the end of the job),
+// rendezvous_resume.cc (sessions that reconnect and coordinators that restart),
+// rendezvous_describe.cc (texts), rendezvous_codec.cc (bytes). The current round is one value:
+// round_state.h.
 
 #include <algorithm>
 #include <cstddef>
@@ -26,12 +27,12 @@
 
 namespace elastic::core {
 
-// Nobody is waited for longer than its stop grace and this.
+// A node that does not stop within its stop grace and this is evicted.
 inline constexpr Duration kStopTimeoutMargin = std::chrono::seconds(10);
-// How often a node that waits for a round is told why.
+// How often a waiting node receives the reason.
 inline constexpr Duration kWaitingMessageInterval = std::chrono::seconds(10);
 inline constexpr Duration kEvidenceAgeMax = std::chrono::hours(24 * 365);
-// No node has seen rounds that are further ahead: a job forms fewer in a lifetime.
+// A higher round than this beyond the current one is invalid: no job forms so many.
 inline constexpr std::uint64_t kRoundLeadMax = 1ULL << 40;
 inline constexpr std::size_t kFormerNodesMax = 64;
 inline constexpr int kSparesMax = 4096;
@@ -40,13 +41,13 @@ struct FormerNode {
   NodeId id;
   std::string name;
   std::string reason;
-  bool lost = false;             // it was not its own decision
-  std::uint64_t round = 0;       // the last that it was told it is a member of
-  std::uint64_t done_round = 0;  // what it had finished
+  bool lost = false;             // the node did not leave itself
+  std::uint64_t round = 0;       // the last round that it was a member of
+  std::uint64_t done_round = 0;  // the last round that it finished
   bool timed_out = false;        // its join was not granted in time
 };
 
-// Fails with both values when a node does not say what the job has.
+// Fails with both values when a setting of the node differs from the job's.
 Status compare_settings(const JobSettings& job, const JobSettings& node);
 
 class RendezvousMachine {
@@ -119,8 +120,8 @@ class RendezvousMachine {
   void fail(Node& node, const FailureReport& failure);
   void record_activity(Node& node);
   void suspect(Node& node, Duration least_grace);
-  // Takes the node out and lets the round and the budget feel it. Call advance() after the last
-  // one.
+  // Removes the node and updates the round and the restart budget. Call advance() after the last
+  // removal.
   void depart(NodeId id, bool lost, const std::string& reason);
   Node take_out(Nodes::iterator found);
   void member_departed(const std::string& name, bool lost, const std::string& reason);
@@ -171,7 +172,7 @@ class RendezvousMachine {
   bool update_from_resume(Node& node, const rdzv::Resume& event);
   void replay(Node& node, const rdzv::Resume& event);
   bool has_finished(const NodeId& id, std::uint64_t round) const;
-  // A coordinator dies with the agent that hosts it: that member will not come back.
+  // A coordinator ends with the agent that hosts it: that member cannot resume.
   void mark_host_lost();
   void finish_rebuild();
   void mark_missing_lost(const std::string& reason);

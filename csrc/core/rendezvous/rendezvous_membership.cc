@@ -1,4 +1,4 @@
-// Who is there: joins and what is refused at the door, nodes that report, and nodes that go.
+// Nodes of the job: joins and their checks, reports, and nodes that leave or are lost.
 
 #include <algorithm>
 #include <utility>
@@ -14,7 +14,7 @@ Status invalid(std::string message) {
 }
 
 Status not_agreed(const std::string& name, const std::string& node, const std::string& job) {
-  return invalid("this node says " + name + "=" + node + ", the job has " + name + "=" + job);
+  return invalid("this node has " + name + "=" + node + ", the job has " + name + "=" + job);
 }
 
 std::string nnodes_text(const JobSettings& settings) {
@@ -26,7 +26,7 @@ const char* policy_text(LossPolicy policy) {
   return policy == LossPolicy::kFail ? "fail" : "replace";
 }
 
-// What all nodes of a job must say alike, as (name, value).
+// The settings that all nodes of a job must share, as (name, value).
 std::vector<std::pair<std::string, std::string>> agreed_settings(const JobSettings& settings) {
   std::vector<std::pair<std::string, std::string>> pairs = {
       {"nnodes", nnodes_text(settings)},
@@ -93,8 +93,8 @@ Status compare_settings(const JobSettings& job, const JobSettings& node) {
     if (value != expected) return not_agreed(name, value, expected);
   }
   for (const auto& [name, value] : job_pairs) {
-    const std::string said = value_of(node_pairs, name);
-    if (value != said) return not_agreed(name, said, value);
+    const std::string actual = value_of(node_pairs, name);
+    if (value != actual) return not_agreed(name, actual, value);
   }
   return {};
 }
@@ -135,7 +135,7 @@ Status RendezvousMachine::check_static_rank(const NodeInfo& node) {
   if (holder == static_rank_owners_.end() || holder->second == node.id) return {};
   const Node& other = *find(holder->second);
   const std::string other_name = other.info.name;
-  // Whoever comes with the rank of a node whose session is closed is its replacement.
+  // A node with the rank of a node whose session is closed is its replacement.
   if (!other.suspect) {
     return invalid("node_rank=" + std::to_string(node.static_rank) + " was given to both " +
                    other_name + " and " + node.name);
@@ -228,12 +228,11 @@ void RendezvousMachine::admit(const NodeInfo& info) {
     emit(rdzv::Refused{info.id, std::move(fault)});
     return;
   }
-  if (is_closed()) {  // the loss of its predecessor was the last that could be
+  if (is_closed()) {  // the loss of its predecessor closed the job
     emit(rdzv::Closed{info.id, result_});
     return;
   }
-  // Somebody who has seen a round comes from one that this machine did not form: no first round
-  // here.
+  // A node that knows a round was in one that this machine did not form: this is not the first.
   if (round_.is_fresh && info.highest_round > 0) round_.is_first = false;
   Node& node = insert(info, NodePhase::kJoined);
   node.is_newcomer = info.highest_round == 0;
@@ -271,7 +270,7 @@ void RendezvousMachine::stop(Node& node) {
   if (node.phase != NodePhase::kWorking) return;
   change(node, [](Node& one) { one.phase = NodePhase::kStopped; });
   if (round_.is_running) {
-    end_round(rdzv::RestartCause::kRejoin, "the workers of " + node.info.name + " are gone");
+    end_round(rdzv::RestartCause::kRejoin, "the workers of " + node.info.name + " have ended");
   }
   announce_round_over();
 }
@@ -295,7 +294,7 @@ void RendezvousMachine::fail(Node& node, const FailureReport& failure) {
     arm_after(Timer::kVerdict, settings_.node_timeout);
   }
   if (!round_.end.verdict_pending) return;
-  // No evidence is of the future, or so old that its time means nothing.
+  // Clamp times in the future and times that are too old to be true.
   const Instant at = std::clamp(failure.at, now_ - kEvidenceAgeMax, now_);
   if (round_.end.failure && round_.end.failure->at <= at) return;
   round_.end.failure = failure;
@@ -309,7 +308,7 @@ void RendezvousMachine::record_activity(Node& node) {
   liveness_.record_activity(node.info.id, now_);
   ++node.beat;
   if (std::exchange(node.is_awaited, false) && node.deadline.number > 0) {
-    // The time in which it could not be heard was not its own.
+    // The time in which it could not report does not count.
     if (node.phase == NodePhase::kJoined) {
       deadline_check_ = std::min(deadline_check_, node.deadline.at);
     } else {

@@ -1,4 +1,4 @@
-// Sessions that come back, and a coordinator that came back empty and rebuilds the round from them.
+// Sessions that resume, and a coordinator without state that rebuilds the round from them.
 //
 // A node that resumes reports where it is. What it did while it was not connected is replayed
 // through the same rules as if it had just been reported; what the machine sent meanwhile is sent
@@ -34,7 +34,8 @@ void RendezvousMachine::on(const rdzv::Resume& event) {
   const NodeId id = event.node.id;
   Status fault = check_join(event.node, event.settings);
   if (fault.ok() && event.last && !is_sound(*event.last, settings_.max_nodes)) {
-    fault = Status(StatusCode::kInvalidArgument, "resume: the round it holds cannot be");
+    fault =
+        Status(StatusCode::kInvalidArgument, "resume: the round that the node holds is invalid");
   }
   if (!fault.ok()) {
     emit(rdzv::Refused{id, std::move(fault)});
@@ -42,7 +43,7 @@ void RendezvousMachine::on(const rdzv::Resume& event) {
   }
   if (is_closed() && answer_closed(event)) return;
   if (previous_result_ && event.last && event.last->record.generation < round_.record.generation) {
-    emit(rdzv::Closed{id, previous_result_});  // it speaks of a job that has ended
+    emit(rdzv::Closed{id, previous_result_});  // it is a node of a job that has ended
     return;
   }
   const std::uint64_t held = event.last ? event.last->record.round : 0;
@@ -55,7 +56,7 @@ void RendezvousMachine::on(const rdzv::Resume& event) {
   } else if (Node* node = find(id)) {
     record_activity(*node);
     if (!update_from_resume(*node, event)) {
-      depart(id, true, "what it resumed with does not follow from what it had said");
+      depart(id, true, "its resume contradicts what it reported before");
     }
   } else if (held > 0 && held == round_.record.round && event.last->record == round_.record &&
              round_.member(event.last->group_rank).fate == MemberFate::kMissing) {
@@ -65,7 +66,7 @@ void RendezvousMachine::on(const rdzv::Resume& event) {
     if (Node* admitted = find(id)) admitted->is_newcomer = false;
     return;
   } else if (event.phase == NodePhase::kDone && has_finished(id, held)) {
-    // Its session was lost in the barrier: it may wait there again.
+    // Its session was lost in the exit barrier: it may wait there again.
     change(insert(event.node, NodePhase::kDone), [&](Node& one) { one.done_round = held; });
   } else {
     send_evicted(id);
@@ -106,7 +107,7 @@ bool RendezvousMachine::has_finished(const NodeId& id, std::uint64_t round) cons
   return known != nullptr && round > 0 && known->done_round == round;
 }
 
-// What is known of an older round. A node that has not resumed may be a member of the newer one.
+// Drops the older round. A node that has not resumed may be a member of the newer one.
 void RendezvousMachine::drop_stale_round(const NodeId& resumed) {
   std::vector<NodeId> stale;
   for (auto one = nodes_.begin(); one != nodes_.end();) {
@@ -141,7 +142,7 @@ void RendezvousMachine::mark_host_lost() {
   if (round_.missing == 0 || host < 0 || host >= round_.record.nodes) return;
   RoundMember& member = round_.member(host);
   if (member.fate != MemberFate::kMissing) return;
-  // Where the loss would end the job, the agent that was started in its place has time to join.
+  // If the loss would end the job, wait for the agent that may be started in its place.
   const bool has_restarts =
       settings_.on_loss == LossPolicy::kReplace && restarts_ < settings_.max_restarts;
   const bool is_affordable = available_nodes() > settings_.min_nodes || has_restarts;
@@ -155,7 +156,7 @@ void RendezvousMachine::finish_rebuild() {
   round_.disarm(Timer::kRebuild);
   round_.is_fresh = false;
   round_.first_waiting_at = round_.last_waiting_at =
-      make_shared_instant(now_);  // whoever joined meanwhile settles from here
+      make_shared_instant(now_);  // settle counts from here for the nodes that wait
 }
 
 void RendezvousMachine::restore_member(const rdzv::Resume& event) {
@@ -176,8 +177,8 @@ void RendezvousMachine::restore_member(const rdzv::Resume& event) {
 bool RendezvousMachine::update_from_resume(Node& node, const rdzv::Resume& event) {
   const std::uint64_t held = event.last ? event.last->record.round : 0;
   if (held > round_.record.round) return false;
-  const NodePhase said = event.phase;
-  const bool is_joining = said == NodePhase::kJoined;
+  const NodePhase reported = event.phase;
+  const bool is_joining = reported == NodePhase::kJoined;
   switch (node.phase) {
     case NodePhase::kJoined:
       if (is_joining) enqueue(node, event.node);
@@ -187,27 +188,27 @@ bool RendezvousMachine::update_from_resume(Node& node, const rdzv::Resume& event
         replay(node, event);
         return true;
       }
-      // It never heard of this round, and so has no workers of it: it is told now, or joins the
-      // next.
+      // It never received this round, and so has no workers of it: it receives it now, or joins
+      // the next.
       if (is_joining && phase() == RendezvousPhase::kForming) enqueue(node, event.node);
       return is_joining;
     case NodePhase::kStopped:
       if (is_joining) enqueue(node, event.node);
-      return said != NodePhase::kWorking;
+      return reported != NodePhase::kWorking;
     case NodePhase::kDone:
-      if (said == NodePhase::kDone) return true;
-      if (said == NodePhase::kWorking || !round_.is_fresh) return false;
+      if (reported == NodePhase::kDone) return true;
+      if (reported == NodePhase::kWorking || !round_.is_fresh) return false;
       resume_stopped(node, event);
       return true;
   }
   return false;
 }
 
-// It was called back after the state was stored in which it is done: so the round has ended.
+// It was recalled after the state was stored in which it is done, so the round has ended.
 void RendezvousMachine::resume_stopped(Node& node, const rdzv::Resume& event) {
   change(node, [](Node& one) { one.phase = NodePhase::kStopped; });
   if (round_.is_running && node.done_round == round_.record.round) {
-    end_round(rdzv::RestartCause::kRejoin, node.info.name + " was called back");
+    end_round(rdzv::RestartCause::kRejoin, node.info.name + " was recalled");
   }
   if (event.phase == NodePhase::kJoined) {
     enqueue(node, event.node);
@@ -242,40 +243,40 @@ void RendezvousMachine::mark_missing_lost(const std::string& reason) {
   member_departed(names, true, reason);
 }
 
-void RendezvousMachine::remind(const NodeId& id, std::uint64_t record_activity, Instant now,
+void RendezvousMachine::remind(const NodeId& id, std::uint64_t received_round, Instant now,
                                std::vector<RendezvousAction>* actions) const {
   const Node* node = find(id);
-  const auto say = [&](auto action) { actions->push_back(std::move(action)); };
+  const auto add = [&](auto action) { actions->push_back(std::move(action)); };
   if (is_closed()) {
-    say(rdzv::Closed{id, result_});
+    add(rdzv::Closed{id, result_});
     if (node != nullptr && node->rank == 0 && round_.end.is_round_over_sent) {
-      say(rdzv::RoundOver{id, round_.record.round});
+      add(rdzv::RoundOver{id, round_.record.round});
     }
     return;
   }
   if (node == nullptr) {
     const FormerNode* known = former_node(id);
     if (known != nullptr && known->timed_out) {
-      say(rdzv::TimedOut{id, known->reason});
+      add(rdzv::TimedOut{id, known->reason});
     } else {
-      say(eviction_of(id));
+      add(eviction_of(id));
     }
     return;
   }
   if (round_.end.is_round_over_sent && node->rank == 0 && phase() == RendezvousPhase::kForming) {
-    say(rdzv::RoundOver{id, round_.record.round});
+    add(rdzv::RoundOver{id, round_.record.round});
   }
   const bool is_member = node->phase == NodePhase::kWorking || node->phase == NodePhase::kStopped;
   if (!is_member) {
-    say(waiting_message(now, *node));
+    add(waiting_message(now, *node));
   } else if (phase() == RendezvousPhase::kForming) {
-    say(rdzv::Restart{id, round_.record.round, round_.end.cause, round_.end.reason,
+    add(rdzv::Restart{id, round_.record.round, round_.end.cause, round_.end.reason,
                       grace_of(*node)});
-  } else if (record_activity < round_.record.round) {
-    say(rdzv::Round{id, std::make_shared<const RoundRecord>(round_.record),
+  } else if (received_round < round_.record.round) {
+    add(rdzv::Round{id, std::make_shared<const RoundRecord>(round_.record),
                     round_.assignment_of(*node)});
   } else {
-    say(rdzv::Resumed{id, round_.record.round});
+    add(rdzv::Resumed{id, round_.record.round});
   }
 }
 

@@ -200,7 +200,7 @@ std::vector<Node*> RendezvousMachine::choose_members() {
   }
   const std::size_t places = static_cast<std::size_t>(settings_.max_nodes);
   if (chosen.size() > places) {
-    // Survivors stay; then the first who came.
+    // Survivors first, then the others in the order of their joins.
     std::sort(chosen.begin(), chosen.end(), [](const Node* a, const Node* b) {
       if ((a->rank >= 0) != (b->rank >= 0)) return a->rank >= 0;
       return a->arrival < b->arrival;
@@ -251,7 +251,7 @@ void RendezvousMachine::install_round(const std::vector<Node*>& by_rank) {
   round_.begin(++highest_seen_, by_rank, make_shared_instant(now_));
   round_.record.restarts = restarts_;
   round_.record.membership_changes = membership_changes_;
-  // Whoever comes back from an earlier round now finds another one, and need not be waited for.
+  // A node of an earlier round that resumes now finds a newer one: no further wait for it.
   if (now_ < round_.at(Timer::kStartHold)) arm(Timer::kStartHold, now_);
   recount();
 }
@@ -294,7 +294,7 @@ void RendezvousMachine::check_growth() {
   const bool is_filled =
       round_.size() + round_.tally.joined - round_.tally.joined_suspect >= settings_.max_nodes &&
       round_.flaps < 2;
-  // Newcomers that keep coming prolong the wait, but not for ever.
+  // Further joins extend the wait up to a limit.
   const Instant due = std::min(
       add_saturating(round_.last_waiting_at.at, delay),
       add_saturating(round_.first_waiting_at.at, std::max(delay, settings_.last_call_timeout)));

@@ -1,27 +1,27 @@
 // Theory of operation
 //
-// The store holds one value: a header and the machine's bytes. A look at it is
+// The store holds one value: a header and the machine's bytes. One poll is
 //
-//   read     a time without sight of the store is a ClockGap, stepped first; new bytes are loaded,
-//            and remind() says what they mean to this node
-//   propose  what the node has said, a heartbeat if the others would otherwise miss it, and a Tick
-//            if this node keeps the time and a deadline is due, are stepped on a trial basis
-//   write    compare-and-set. Only when it succeeds have the steps been taken: then the node hears
-//            their answers. Otherwise the machine is void, and the next look begins anew
+//   read     an outage of the store is a ClockGap, stepped first; new bytes are loaded, and
+//            remind() returns the decisions for this node
+//   propose  statements of the node, a heartbeat if one is due, and a Tick if this node is the
+//            timekeeper and a deadline is due, are stepped on trial
+//   write    compare-and-set. The steps are final only when it succeeds: then the node receives
+//            their actions. Otherwise the machine is invalid, and the next poll loads it again
 //
-// The header has the store's lineage, a number that whoever found the store empty has drawn. A
-// store that was restarted has another one, or none, and then the state under a running job is
-// gone: that is an error, because a node that went on would form a second group. It counts the
-// writes: what is older than what was seen before is not looked at. And it has a random number for
-// each write, so that no two are the same bytes, and one whose answer was lost is recognised.
+// The header has the store's lineage, a random number of the node that found the store empty. A
+// store that was restarted has another one, or none, so the state of a running job is lost: that
+// is an error, because a node that continued would form a second group. It counts the writes: an
+// older version than one that was seen is ignored. And it has a random number for each write, so
+// that no two are equal, and a write whose answer was lost is recognised.
 //
-// How often to look: soon after something has changed, then less and less often; at once for what
-// must be done at a known time. Each node beats every quarter of node_timeout. Writers that lose
+// Polling: often after a change, then less and less often; exactly for deadlines that are known.
+// Each node writes a heartbeat every quarter of node_timeout. Writers that lose
 // back off with full jitter, so that many joining at once do not hinder one another.
 //
-// A job whose nodes have all crashed after its end leaves nodes behind that cannot be told from
-// living ones at first sight. Whoever comes then waits with its Join until one of them shows life
-// (and it is told the result) or node_timeout has passed (and a new generation begins).
+// A closed job whose nodes have all crashed leaves entries that look like live nodes. A new node
+// delays its Join until one of them shows activity (then it receives the result) or node_timeout
+// has passed (then a new generation begins).
 
 #include "core/rendezvous/shared_state_machine.h"
 
@@ -42,12 +42,12 @@ constexpr std::uint32_t kMagic = 0x53445245;  // "ERDS"
 constexpr std::uint16_t kFormat = 1;
 constexpr std::size_t kHeaderBytes = 4 + 2 + 16 + 8 + 8;
 
-// How often a node that waits is told why.
+// How often a waiting node receives the reason.
 constexpr Duration kWaitingMessageInterval = 10s;
 constexpr BackoffOptions kAfterLostWrite = {.first = 4ms, .cap = 250ms};
 constexpr BackoffOptions kAfterFailure = {.first = 50ms, .cap = 1s};
 
-// What is written before the machine's bytes.
+// Written before the machine's bytes.
 void append(const SharedHeader& header, std::string* bytes) {
   ByteWriter writer(bytes);
   writer.integer(kMagic);
@@ -58,7 +58,7 @@ void append(const SharedHeader& header, std::string* bytes) {
   writer.integer(header.nonce);
 }
 
-// nullopt: these bytes are something else. Of a newer format only that is right.
+// nullopt: not a shared state. Of a newer format only the field `format` is valid.
 std::optional<SharedHeader> header_of(std::string_view bytes) {
   ByteReader reader(bytes);
   const bool is_ours = reader.integer<std::uint32_t>() == kMagic;
@@ -155,7 +155,7 @@ Status SharedStateMachine::read(const std::optional<StoredState>& stored, Instan
   return {};
 }
 
-// Some stores answer with a version that they have replaced already. It tells nothing.
+// Some stores return a version that they have replaced already. It is ignored.
 bool SharedStateMachine::is_stale(const std::optional<StoredState>& stored) const {
   if (!stored || !lineage_) return false;
   const std::optional<SharedHeader> header = header_of(stored->bytes);
@@ -190,7 +190,7 @@ Status SharedStateMachine::load(const StoredState& stored, Instant now,
   payload_ = payload;
   is_machine_stale_ = false;
   detect_changes(now);
-  // A write whose answer was lost, and which is there.
+  // A write whose answer was lost, and which was done.
   if (auto attempt = std::exchange(attempt_, std::nullopt);
       attempt && attempt->header.nonce == header->nonce) {
     write_accepted(*std::move(attempt), now, delivered);
@@ -198,7 +198,7 @@ Status SharedStateMachine::load(const StoredState& stored, Instant now,
   return {};
 }
 
-// Every join is answered (I7); nothing else that is said can matter any more.
+// Every join is answered (I7); other statements have no effect.
 void SharedStateMachine::deliver_rejection(std::vector<RendezvousAction>* delivered) {
   const bool is_asked =
       has_joined_ || std::any_of(unsent_.begin(), unsent_.end(), [](const auto& one) {
@@ -232,8 +232,7 @@ std::optional<SharedWrite> SharedStateMachine::propose(Instant now,
   return try_steps(events, now, delivered);
 }
 
-// Every other write may win for ever, or the store may accept none: the join is answered all the
-// same.
+// Other writers may always win, or the store may accept no write: the join must still be answered.
 bool SharedStateMachine::has_join_expired(Instant now) {
   const bool is_pending = std::any_of(unsent_.begin(), unsent_.end(), [](const auto& one) {
     return std::holds_alternative<rdzv::Join>(one);
@@ -265,7 +264,7 @@ std::optional<SharedWrite> SharedStateMachine::try_steps(const std::vector<Rende
                                                          Instant now,
                                                          std::vector<RendezvousAction>* delivered) {
   Attempt attempt;
-  attempt.said = must_wait_to_join(now) ? 0 : unsent_.size();
+  attempt.sent = must_wait_to_join(now) ? 0 : unsent_.size();
   if (watcher_) watcher_(machine_, nullptr, {});
   for (const RendezvousEvent& event : events) {
     const std::size_t before = attempt.actions.size();
@@ -282,7 +281,7 @@ std::optional<SharedWrite> SharedStateMachine::try_steps(const std::vector<Rende
     }
   }
   const std::string payload = machine_.encode();
-  if (token_ && payload == payload_) {  // nothing that the others need to know
+  if (token_ && payload == payload_) {  // nothing that other nodes need
     write_accepted(std::move(attempt), now, delivered);
     schedule(now);
     return std::nullopt;
@@ -320,7 +319,7 @@ Status SharedStateMachine::write_failed(const Status& cause, Instant now) {
   return out_of_reach("written to", now - *writes_fail_since_, cause);
 }
 
-// An error when it has lasted too long.
+// An error if the outage has lasted too long.
 Status SharedStateMachine::out_of_reach(const char* what, Duration outage,
                                         const Status& cause) const {
   if (outage <= (lineage_ ? settings_.store_grace : settings_.join_timeout)) return {};
@@ -331,12 +330,12 @@ Status SharedStateMachine::out_of_reach(const char* what, Duration outage,
 
 void SharedStateMachine::write_accepted(Attempt attempt, Instant now,
                                         std::vector<RendezvousAction>* delivered) {
-  const auto sent_end = unsent_.begin() + static_cast<std::ptrdiff_t>(attempt.said);
-  for (auto said = unsent_.begin(); said != sent_end; ++said) {
-    if (std::holds_alternative<rdzv::Join>(*said) || std::holds_alternative<rdzv::Resume>(*said)) {
+  const auto sent_end = unsent_.begin() + static_cast<std::ptrdiff_t>(attempt.sent);
+  for (auto one = unsent_.begin(); one != sent_end; ++one) {
+    if (std::holds_alternative<rdzv::Join>(*one) || std::holds_alternative<rdzv::Resume>(*one)) {
       has_joined_ = has_ever_joined_ = true;
       reset_delivered();
-    } else if (std::holds_alternative<rdzv::Leave>(*said)) {
+    } else if (std::holds_alternative<rdzv::Leave>(*one)) {
       has_joined_ = false;
     }
   }
@@ -410,10 +409,10 @@ bool SharedStateMachine::must_wait_to_join(Instant now) const {
 }
 
 void SharedStateMachine::detect_changes(Instant now) {
-  const Snapshot scene{machine_.phase(), machine_.record().round, machine_.nodes(now).size(),
-                       machine_.waiting_nodes()};
-  if (scene == snapshot_) return;
-  snapshot_ = scene;
+  const Snapshot current{machine_.phase(), machine_.record().round, machine_.nodes(now).size(),
+                         machine_.waiting_nodes()};
+  if (current == snapshot_) return;
+  snapshot_ = current;
   changed_at_ = now;
 }
 
@@ -434,7 +433,7 @@ void SharedStateMachine::schedule(Instant now) {
   if (is_timekeeper(now)) {
     next_required_at_ = std::min(next_required_at_, std::max(*due, tick_not_before_));
   } else if (*due > now) {
-    // The timekeeper acts then, and this node wants to see it.
+    // The timekeeper acts then; this node reads the result soon after.
     next_poll_ = std::min(next_poll_, add_saturating(*due, fastest_poll(settings_)));
   }
 }

@@ -3,16 +3,18 @@
 // One node's part in a rendezvous without a coordinator: the machine, run over bytes that all nodes
 // share in a compare-and-set store.
 //
-// The owner looks at the store at next_look(), and hands in what it found:
+// The owner reads the store at next_poll(), and passes what it found:
 //
-//   member.read(stored, now, &told);
-//   if (auto write = member.propose(now, &told)) member.wrote(answer_of(*write), now, &told);
+//   machine.read(stored, now, &delivered);
+//   if (auto write = machine.propose(now, &delivered)) {
+//     machine.wrote(answer_of(*write), now, &delivered);
+//   }
 //
-// `told` is what the node must hear, in order. What was said is repeated after a lost write, a
-// broken connection or a time without the store, until it is written.
+// `delivered` is what the node must receive, in order. A statement of the node is repeated after a
+// lost write, a broken connection or an outage of the store, until it is written.
 //
-// Pure: no I/O, clock or threads; chance comes from the seed. One caller at a time; `now` never
-// goes back. shared_state_machine.cc explains how it works.
+// Pure: no I/O, clock or threads; randomness comes from the seed. One caller at a time; `now` never
+// decreases. shared_state_machine.cc explains how it works.
 
 #include <cstdint>
 #include <functional>
@@ -28,10 +30,10 @@
 
 namespace elastic::core {
 
-// What stands before the machine's bytes.
+// The header before the machine's bytes.
 struct SharedHeader {
   std::uint16_t format = 0;
-  NodeId lineage;             // of the store: drawn by whoever wrote into it first
+  NodeId lineage;             // of the store: drawn by the first writer
   std::uint64_t version = 0;  // counts the writes
   std::uint64_t nonce = 0;    // of this write
 };
@@ -43,8 +45,8 @@ struct SharedWrite {
 
 class SharedStateMachine {
  public:
-  // Sees the machine before the first step that is tried (no event) and after each one. Whether
-  // they were taken is known when the write has succeeded.
+  // Receives the machine before the first trial step (no event) and after each one. The steps are
+  // final when the write has succeeded.
   using Watcher = std::function<void(const Rendezvous& machine, const RendezvousEvent* event,
                                      const std::vector<RendezvousAction>& actions)>;
 
@@ -54,23 +56,23 @@ class SharedStateMachine {
   SharedStateMachine& operator=(const SharedStateMachine&) = delete;
   void watch_steps(Watcher watcher) { watcher_ = std::move(watcher); }
 
-  // Join tells which node this is. Heartbeats are added here.
+  // The Join identifies the node. Heartbeats are added here.
   void send(RendezvousEvent statement);
 
-  // The store was read. kFailedPrecondition: it has lost the state; no further call makes sense.
+  // The store was read. kFailedPrecondition: it has lost the state; make no further call.
   Status read(const std::optional<StoredState>& stored, Instant now,
               std::vector<RendezvousAction>* delivered);
-  // It could not be. kUnavailable, or kDeadlineExceeded where nothing was ever found or written:
-  // that lasts for too long, so that no further call makes sense.
+  // The read failed. kUnavailable, or kDeadlineExceeded if the store was never read or written: the
+  // outage has lasted too long; make no further call.
   Status read_failed(const Status& cause, Instant now);
   // What to write upon what was read; nullopt: nothing. Call it after each read().
   std::optional<SharedWrite> propose(Instant now, std::vector<RendezvousAction>* delivered);
-  // The write was answered: ours is stored, or somebody else's. Errors as read().
+  // The write was answered: this write or that of another node is stored. Errors as read().
   Status wrote(const StoredWrite& answer, Instant now, std::vector<RendezvousAction>* delivered);
-  // The write was not answered: it may or may not have been done. Errors as could_not_read().
+  // The write was not answered: it may or may not have been done. Errors as read_failed().
   Status write_failed(const Status& cause, Instant now);
 
-  // When to look again. A store that tells of changes need not be polled.
+  // When to read again. A store that reports changes need not be polled.
   Instant next_poll(bool is_watched) const;
   const std::optional<std::string>& token() const { return token_; }  // of what was read last
   bool has_sent_all() const { return unsent_.empty(); }
@@ -78,11 +80,11 @@ class SharedStateMachine {
   const Rendezvous& machine() const { return machine_; }
 
  private:
-  // A write that is on its way, or whose answer never came.
+  // A write that is pending, or whose answer never arrived.
   struct Attempt {
     SharedHeader header;
     std::string bytes;
-    std::size_t said = 0;  // how many of unsaid_ are in it
+    std::size_t sent = 0;  // how many of unsent_ are in it
     bool is_sign_of_life = false;
     std::vector<RendezvousAction> actions;
   };
@@ -117,8 +119,8 @@ class SharedStateMachine {
   std::vector<RendezvousEvent> unsent_;
   bool has_joined_ = false;
   bool has_ever_joined_ = false;
-  std::optional<Instant> join_pending_since_;  // said, and not written yet
-  std::optional<Status> rejection_;            // what is stored cannot be worked with
+  std::optional<Instant> join_pending_since_;  // requested, and not written yet
+  std::optional<Status> rejection_;            // the stored state is unusable
 
   std::optional<NodeId> lineage_;
   std::uint64_t version_ = 0;  // the newest that was seen
@@ -137,7 +139,7 @@ class SharedStateMachine {
   Backoff lost_writes_;
   Backoff failures_;
 
-  // What would make the others act soon, and when it last changed.
+  // Changes of these make other nodes act soon; poll more often after one.
   struct Snapshot {
     RendezvousPhase phase = RendezvousPhase::kForming;
     std::uint64_t round = 0;
@@ -149,7 +151,7 @@ class SharedStateMachine {
   Instant next_poll_;
   Instant next_required_at_;  // what must be done even if nothing changes
 
-  // What the node was told last.
+  // What the node received last.
   std::uint64_t received_ = 0;              // the round
   std::uint64_t delivered_restart_ = 0;     // the round
   std::uint64_t delivered_round_over_ = 0;  // the round

@@ -11,7 +11,7 @@ NodeId addressee(const RendezvousAction& action) {
   return std::visit([](const auto& one) { return one.to; }, action);
 }
 
-// The round under which a node speaks, for the messages that carry one.
+// The round of a message, for the messages that have one.
 std::optional<std::uint64_t> round_of(const RendezvousEvent& event) {
   if (const auto* failed = std::get_if<rdzv::Failed>(&event)) return failed->round;
   if (const auto* gone = std::get_if<rdzv::Gone>(&event)) return gone->round;
@@ -89,7 +89,7 @@ void RendezvousChecker::after(const RendezvousEvent& event, const Snapshot& was,
   const bool is_new = !delivered.empty() && delivered.front()->record->round != was.record.round;
   if (is_new && delivered.front()->record->round <= round_ && was_restarted_ &&
       was.record.round < round_) {
-    // Nobody who remembers has come back in time: a new history, for nodes that know no other.
+    // No node of the newer round has resumed in time: a new history, for nodes that know no other.
     members_.clear();
     record_ = {};
     round_ = 0;
@@ -104,8 +104,7 @@ void RendezvousChecker::after(const RendezvousEvent& event, const Snapshot& was,
     const bool is_stale = *spoken != was.record.round;
     const bool has_changed =
         is.phase != was.phase || is.record != was.record || is.members != was.members;
-    if (is_stale && has_changed)
-      broken("I5", "what was said under another round changed something");
+    if (is_stale && has_changed) broken("I5", "a message of another round changed the state");
   }
   if (const auto* join = std::get_if<rdzv::Join>(&event)) {
     const bool is_answered =
@@ -141,7 +140,7 @@ void RendezvousChecker::round_began(const Snapshot& was,
                        " of the round before had not accounted for its workers");
     }
   }
-  // A machine that was restarted may not know of charges that nobody was told of.
+  // A machine that was restarted may not know charges that were not sent to any node.
   const bool is_step =
       record.restarts >= record_.restarts && record.restarts <= record_.restarts + 1;
   if (!was_restarted_ && !is_step) {
@@ -152,13 +151,13 @@ void RendezvousChecker::round_began(const Snapshot& was,
 
   const std::map<NodeId, Share> previous = std::exchange(members_, {});
   for (const rdzv::Round* round : delivered) {
-    if (*round->record != record) broken("I2", name + " was told in two versions");
+    if (*round->record != record) broken("I2", name + " was sent in two versions");
     if (!members_.try_emplace(round->to, Share{round->own}).second) {
-      broken("I2", name + " was told twice to one node");
+      broken("I2", name + " was sent twice to one node");
     }
   }
   const int size = static_cast<int>(members_.size());
-  if (size != record.nodes) broken("I2", name + " was not told to all members at once");
+  if (size != record.nodes) broken("I2", name + " was not sent to all members at once");
   if (size < settings_.min_nodes || size > settings_.max_nodes) {
     broken("I4", name + " has " + std::to_string(size) + " nodes");
   }
@@ -199,14 +198,14 @@ void RendezvousChecker::check_shares(const RoundRecord& record) {
 
 void RendezvousChecker::round_repeated(const rdzv::Round& delivered) {
   if (delivered.record->round < round_) {
-    broken("I5", "round " + std::to_string(delivered.record->round) + " was told after round " +
+    broken("I5", "round " + std::to_string(delivered.record->round) + " was sent after round " +
                      std::to_string(round_));
     return;
   }
   const auto member = members_.find(delivered.to);
   if (member == members_.end() || *delivered.record != record_ ||
       delivered.own != member->second.own) {
-    broken("I2", "a round was told again, but differently");
+    broken("I2", "a round was sent again with other contents");
   }
 }
 

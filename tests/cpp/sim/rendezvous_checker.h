@@ -1,7 +1,7 @@
 #pragma once
 
-// The numbered invariants of docs/rendezvous.md, checked from outside after every step: a ledger of
-// its own, fed with the events and actions that pass, and never with the machine's private state.
+// The numbered invariants of docs/rendezvous.md, checked from outside after every step: a separate
+// ledger of events and actions, which never reads the machine's private state.
 
 #include <cstdint>
 #include <map>
@@ -18,7 +18,7 @@ class RendezvousChecker {
  public:
   explicit RendezvousChecker(JobSettings settings) : settings_(std::move(settings)) {}
 
-  // What of a machine is looked at.
+  // The part of a machine that is checked.
   struct Snapshot {
     explicit Snapshot(const Rendezvous& machine);
 
@@ -29,13 +29,13 @@ class RendezvousChecker {
     std::optional<JobResult> result;
   };
 
-  // Steps the machine, and looks at what came of it.
+  // Steps the machine, and checks the result.
   void step(Rendezvous* machine, const RendezvousEvent& event, Instant now,
             std::vector<RendezvousAction>* actions);
-  // A step that somebody else took.
+  // A step that the caller took.
   void observe(const Snapshot& was, const RendezvousEvent& event,
                const std::vector<RendezvousAction>& actions, const Snapshot& is);
-  // The machine was lost and another begins with nothing: what it must not break is remembered.
+  // The machine was lost and another one was started: the ledger is kept.
   void machine_restarted() { was_restarted_ = true; }
 
   // One line for each broken promise; empty when all are kept.

@@ -64,7 +64,7 @@ void SimAgent::send(const NodeStatement& statement) {
   }
   std::visit(
       [this](const auto& one) {
-        log_progress(std::string("says ") + name_of(RendezvousEvent(one)));
+        log_progress(std::string("sends ") + name_of(RendezvousEvent(one)));
         link_->send(Side::kAgent, RendezvousEvent(one));
       },
       statement);
@@ -72,14 +72,14 @@ void SimAgent::send(const NodeStatement& statement) {
 
 void SimAgent::receive(const RendezvousAction& action) {
   if (is_leaving_) return;
-  log_progress(std::string("hears ") + name_of(action));
+  log_progress(std::string("receives ") + name_of(action));
   std::visit([this](const auto& one) { obey(one); }, action);
 }
 
 void SimAgent::obey(const rdzv::Round& action) {
-  if (action.record->round == round()) return;  // told again
+  if (action.record->round == round()) return;  // sent again
   if (action.record->round < round()) {
-    fault_ = "I5: heard of round " + std::to_string(action.record->round) + " after " +
+    fault_ = "I5: received round " + std::to_string(action.record->round) + " after " +
              std::to_string(round());
     return;
   }
@@ -188,11 +188,11 @@ void SimAgent::obey(const rdzv::Evicted& action) {
 
 void SimAgent::obey(const rdzv::Closed& action) {
   result_ = *action.result;
-  log_progress("told the result: " + result_->message);
+  log_progress("receives the result: " + result_->message);
   stop_workers([this] {
     if (held_round_ && phase_ == NodePhase::kWorking) send(rdzv::Gone{options_.info.id, round()});
     send(rdzv::Leave{options_.info.id, "the job is over"});
-    part("closed");
+    drain_and_finish("closed");
   });
 }
 
@@ -211,11 +211,11 @@ void SimAgent::leave() {
   log_progress("leaves");
   is_leaving_ = true;
   send(rdzv::Leave{options_.info.id, "SIGTERM"});
-  stop_workers([this] { part("left"); });
+  stop_workers([this] { drain_and_finish("left"); });
 }
 
-// Goes when its last word was heard.
-void SimAgent::part(const std::string& fate) {
+// Ends when its final message was acknowledged.
+void SimAgent::drain_and_finish(const std::string& fate) {
   if (session_ == nullptr) {
     finish(fate);
   } else {
@@ -253,7 +253,7 @@ void SimAgent::pause() {
 
 void SimAgent::unpause() {
   if (!is_paused_) return;
-  log_progress("goes on");
+  log_progress("continues");
   is_paused_ = false;
   time_paused_ += world_->clock->now() - paused_at_;
   while (!while_paused_.empty() && is_alive_ && !is_paused_) {

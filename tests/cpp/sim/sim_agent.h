@@ -1,7 +1,7 @@
 #pragma once
 
-// A small model of an agent: joins, runs workers, reports, obeys, loses its session and finds it
-// again, is paused, crashes or leaves. It knows the protocol and none of the machine's rules.
+// A small model of an agent: joins, runs workers, reports, follows actions, loses and resumes its
+// session, is paused, crashes or leaves. It knows the protocol and none of the machine's rules.
 
 #include <functional>
 #include <memory>
@@ -17,23 +17,23 @@ namespace elastic::test {
 struct SimAgentOptions {
   NodeInfo info;
   JobSettings settings;
-  bool has_session = true;  // with a coordinator; otherwise its link is to its replica, and lasts
+  bool has_session = true;  // with a coordinator; otherwise its link to its replica never breaks
 };
 
 // How the workers of one round behave on one node.
 struct SimWork {
   Duration length{};   // until they end by themselves
   bool fails = false;  // and how
-  Duration stop{};     // from the order to stop until nothing of them is left
+  Duration stop{};     // from SIGTERM until no process is left
 };
 
 class SimAgent {
  public:
-  // What the agent asks of the world around it.
+  // The environment of the agent.
   struct World {
     SimClock* clock;
     Dice* dice;
-    // A new connection; null: nobody listens, or the path is blocked.
+    // A new connection; null: no listener, or the path is blocked.
     std::function<std::shared_ptr<SimLink>(SimAgent*)> connect;
     std::function<SimWork(const SimAgent&)> work;
     std::function<void(const SimAgent&, const std::string&)> log_progress;
@@ -51,9 +51,9 @@ class SimAgent {
   void unpause();
   void leave();
   void fail_workers();
-  // The way to whoever decides has been closed for too long.
+  // The coordinator or the store was unreachable for too long.
   void lose_coordinator();
-  // A peer's workers have gone: these fail too, or hang.
+  // A peer's workers have ended: these fail too, or hang.
   void break_collective(const SimAgent& peer);
   std::shared_ptr<SimLink> link() const;
   const std::shared_ptr<SimPath>& path() const { return path_; }
@@ -87,7 +87,7 @@ class SimAgent {
   void join();
   void stop_workers(std::function<void()> then);
   void workers_ended(bool failed, std::uint64_t era);
-  void part(const std::string& fate);
+  void drain_and_finish(const std::string& fate);
   void finish(const std::string& fate);
   // Runs `what` later unless the agent died meanwhile; while it is paused it waits.
   void later(Duration wait, std::function<void()> what);

@@ -1,6 +1,6 @@
 #pragma once
 
-// Whoever decides in a simulation: a coordinator, or the agents together over a shared state.
+// Makes the decisions of a simulated job: a coordinator, or the agents over a shared state.
 
 #include <cstdint>
 #include <functional>
@@ -27,18 +27,18 @@ class SimAuthority {
   SimAuthority(const SimAuthority&) = delete;
   SimAuthority& operator=(const SimAuthority&) = delete;
 
-  // A connection for the agent; null if nobody answers.
+  // A connection for the agent; null: no listener.
   virtual std::shared_ptr<SimLink> connect(SimAgent* agent) = 0;
   virtual std::string describe() const = 0;
   virtual std::uint32_t generation() const = 0;
-  // What it promised and did not keep; empty if nothing.
+  // The promise that it broke; empty if none.
   virtual std::string fault() const = 0;
 
   const RendezvousChecker& checker() const { return checker_; }
   std::uint64_t steps() const { return steps_; }
   // When each round began, in order.
   const std::vector<Instant>& rounds_began() const { return rounds_began_; }
-  int lives() const { return lives_; }  // how often it began with no memory
+  int lives() const { return lives_; }  // how often it was started
   Duration time_stalled() const { return time_stalled_; }
 
  protected:

@@ -1,6 +1,6 @@
 #pragma once
 
-// Time that jumps: whatever is due next happens next, and ties are broken by a seeded order, so
+// Simulated time: the next entry that is due runs next, and ties are broken by a seeded order, so
 // that one seed is one run and many seeds explore many orders.
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace elastic::test {
 
-// Chance for simulations, with the few shapes that they need.
+// Random values for simulations.
 class Dice {
  public:
   explicit Dice(std::uint64_t seed) : rng_(seed) {}
@@ -44,7 +44,7 @@ class SimClock {
     std::push_heap(queue_.begin(), queue_.end(), Later());
   }
   void after(Duration wait, std::function<void()> what) { at(now_ + wait, std::move(what)); }
-  // Jumps to what is due next and does it; false if nothing is due by `until`.
+  // Advances to the next entry and runs it; false if none is due by `until`.
   bool run_next(Instant until) {
     if (queue_.empty() || queue_.front().when > until) return false;
     std::pop_heap(queue_.begin(), queue_.end(), Later());

@@ -60,14 +60,14 @@ void SimCoordinator::crash(bool is_host_dead) {
 
 void SimCoordinator::stall() {
   if (!is_up_ || is_stalled_) return;
-  note_("coordinator stands still");
+  note_("coordinator stalls");
   is_stalled_ = true;
   stalled_at_ = clock_->now();
 }
 
 void SimCoordinator::unstall() {
   if (!is_stalled_) return;
-  note_("coordinator goes on");
+  note_("coordinator continues");
   is_stalled_ = false;
   time_stalled_ += clock_->now() - stalled_at_;
   if (machine_) step(rdzv::ClockGap{clock_->now() - stalled_at_});
@@ -117,15 +117,15 @@ void SimCoordinator::receive(const std::shared_ptr<SimLink>& link,
   }
   if (const auto* hello = std::get_if<SimLink::Hello>(&message)) {
     Session& session = sessions_[hello->node];
-    if (session.link != nullptr) session.link->close(Side::kServer);  // no loss: its node is here
+    if (session.link != nullptr) session.link->close(Side::kServer);  // replaced, not lost
     session = {link};
     link->send(Side::kServer, SimLink::HelloReply{era_, clock_->now()});
     return;
   }
   const auto session = session_of(link);
-  if (session == sessions_.end()) return;  // an older one has nothing more to say
-  if (const auto* send_heartbeat = std::get_if<SimLink::SendHeartbeat>(&message)) {
-    link->send(Side::kServer, SimLink::BeatReply{send_heartbeat->sent, clock_->now()});
+  if (session == sessions_.end()) return;  // the session has a newer link
+  if (const auto* heartbeat = std::get_if<SimLink::Heartbeat>(&message)) {
+    link->send(Side::kServer, SimLink::HeartbeatReply{heartbeat->sent, clock_->now()});
     if (session->second.has_joined) step(rdzv::Heartbeat{session->first});
     return;
   }
@@ -186,7 +186,7 @@ void SimCoordinator::step(const RendezvousEvent& event) {
   }
   for (const RendezvousAction& action : actions) send(action);
   store_later();
-  // Judged just now, nothing may still be due.
+  // After Tick no deadline may still be due.
   const auto next = machine_->next_deadline();
   if (std::holds_alternative<rdzv::Tick>(event) && next && *next <= clock_->now()) {
     fault_ = "a deadline is still due after Tick: " + machine_->describe(clock_->now());
@@ -207,7 +207,7 @@ void SimCoordinator::store_later() {
 void SimCoordinator::send(const RendezvousAction& action) {
   const auto session = sessions_.find(addressee(action));
   if (session == sessions_.end()) return;
-  // It is no node of the job's any more; until it joins again its beats mean nothing.
+  // It is not a node of the job now; its heartbeats are ignored until it joins again.
   if (std::holds_alternative<rdzv::Evicted>(action) ||
       std::holds_alternative<rdzv::Refused>(action) ||
       std::holds_alternative<rdzv::TimedOut>(action)) {
@@ -224,7 +224,7 @@ void SimCoordinator::watch_deadline() {
     if (alarm != alarm_) return;
     alarm_at_ = Instant::max();
     if (is_stalled_) return;
-    // A loop that wakes early looks again at the true deadline.
+    // The loop may wake early.
     const auto due = machine_->next_deadline();
     if (due && *due <= clock_->now()) {
       step(rdzv::Tick{});

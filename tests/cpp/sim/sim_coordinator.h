@@ -1,8 +1,8 @@
 #pragma once
 
 // A small model of the coordinator: sessions in, a Rendezvous behind them, messages out. It can
-// crash and come back with nothing, or with a state that it stored some time before, and it can
-// stand still.
+// crash and restart without state, or with a state that it stored some time before, and it can
+// stall.
 
 #include <cstdint>
 #include <deque>

@@ -1,7 +1,7 @@
 #pragma once
 
 // Sessions between agents and a coordinator over a network that can delay, stall one way or both,
-// cut connections, and lose them without telling anybody.
+// cut connections, and lose them without a notice.
 
 #include <deque>
 #include <functional>
@@ -25,7 +25,7 @@ class SimLink;
 const char* name_of(const RendezvousEvent& event);
 const char* name_of(const RendezvousAction& action);
 
-// The way between one agent's machine and the coordinator's.
+// The path between one agent's machine and the coordinator's.
 struct SimPath {
   bool is_blocked[2] = {false, false};  // by the side that sends
   Duration delay_min = std::chrono::microseconds(50);
@@ -33,7 +33,7 @@ struct SimPath {
   std::set<SimLink*> links;
 
   bool is_open() const { return !is_blocked[0] && !is_blocked[1]; }
-  // Lets what has piled up go on its way.
+  // Delivers what was delayed.
   void unblock();
 };
 
@@ -41,7 +41,7 @@ struct SimPath {
 class SimLink : public std::enable_shared_from_this<SimLink> {
  public:
   struct Fin {};
-  // Asks whether a coordinator is there, and tells so.
+  // Asks whether a coordinator listens, and its answer.
   struct Question {};
   struct Answer {};
   struct Hello {
@@ -51,10 +51,10 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
     std::uint64_t incarnation;
     Instant time;
   };
-  struct SendHeartbeat {
+  struct Heartbeat {
     Instant sent;
   };
-  struct BeatReply {
+  struct HeartbeatReply {
     Instant sent;
     Instant time;
   };
@@ -67,7 +67,7 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
     std::string reason;
   };
   using Message = std::variant<RendezvousEvent, RendezvousAction, Fin, Question, Answer, Hello,
-                               HelloReply, SendHeartbeat, BeatReply, Timings, Leaving>;
+                               HelloReply, Heartbeat, HeartbeatReply, Timings, Leaving>;
 
   SimLink(SimClock* clock, Dice* dice, std::shared_ptr<SimPath> path);
   ~SimLink();
@@ -75,11 +75,11 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
   SimLink& operator=(const SimLink&) = delete;
 
   void send(Side from, Message message);
-  // This side is gone; the other hears of it when the path allows.
+  // This side closes; the other is notified when the path allows.
   void close(Side from);
-  // Both sides are told, as by a reset in the middle.
+  // Both sides are notified, as by a reset on the path.
   void cut();
-  // Nothing passes any more and nobody is told.
+  // Nothing is delivered, and no side is notified.
   void vanish() { has_vanished_ = true; }
   // How long something this side sent has not been acknowledged: not delivered, or the
   // acknowledgement cannot come back.

@@ -63,10 +63,10 @@ void SimSession::execute(const Machine::Action& action) {
   } else if (const auto* hello = std::get_if<Machine::SendHello>(&action)) {
     link_->send(Side::kAgent, SimLink::Hello{hello->node});
   } else if (const auto* said = std::get_if<Machine::Send>(&action)) {
-    host_.log_progress(std::string("says ") + name_of(said->event));
+    host_.log_progress(std::string("sends ") + name_of(said->event));
     link_->send(Side::kAgent, said->event);
-  } else if (const auto* send_heartbeat = std::get_if<Machine::SendHeartbeat>(&action)) {
-    link_->send(Side::kAgent, SimLink::SendHeartbeat{send_heartbeat->sent});
+  } else if (const auto* heartbeat = std::get_if<Machine::SendHeartbeat>(&action)) {
+    link_->send(Side::kAgent, SimLink::Heartbeat{heartbeat->sent});
   } else if (const auto* delivered = std::get_if<Machine::Deliver>(&action)) {
     host_.deliver(delivered->action);
   } else if (const auto* noted = std::get_if<Machine::Log>(&action)) {
@@ -139,7 +139,7 @@ void SimSession::receive(const SimLink::Message& message) {
   if (const auto* hello = std::get_if<SimLink::HelloReply>(&message)) {
     leaving_.clear();
     feed(Machine::HelloReceived{hello->incarnation, hello->time});
-  } else if (const auto* reply = std::get_if<SimLink::BeatReply>(&message)) {
+  } else if (const auto* reply = std::get_if<SimLink::HeartbeatReply>(&message)) {
     feed(Machine::HeartbeatAcknowledged{reply->sent, reply->time});
   } else if (const auto* timings = std::get_if<SimLink::Timings>(&message)) {
     feed(Machine::TimingsReceived{timings->settings});

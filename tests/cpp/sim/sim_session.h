@@ -15,14 +15,14 @@ namespace elastic::test {
 
 class SimSession {
  public:
-  // What the session asks of its agent, whom it does not outlive.
+  // The agent of the session, which outlives it.
   struct Host {
     SimClock* clock;
     std::uint64_t seed;
-    // A new connection, or null: nobody listens, or the path is blocked.
+    // A new connection, or null: no listener, or the path is blocked.
     std::function<std::shared_ptr<SimLink>()> connect;
-    // Runs something later, or now; while the agent is paused it waits, and when it is dead it is
-    // forgotten.
+    // Runs something later, or now; it is delayed while the agent is paused, and dropped when the
+    // agent has ended.
     std::function<void(Duration, std::function<void()>)> later;
     std::function<void(std::function<void()>)> now;
     std::function<void(const RendezvousAction&)> deliver;
@@ -34,9 +34,9 @@ class SimSession {
 
   void begin();
   void send(const NodeStatement& statement);
-  // Calls `done` when what was said has been heard, or after a while.
+  // Calls `done` when all messages were acknowledged, or after a timeout.
   void drain(std::function<void()> done);
-  // The agent is gone. Nobody is told of it if its host is.
+  // The agent has ended. The peer is not notified if the host has died.
   void end(bool is_host_dead);
   std::shared_ptr<SimLink> link() const { return link_; }
   const std::string& fault() const { return fault_; }
@@ -59,7 +59,7 @@ class SimSession {
   Machine machine_;
   std::shared_ptr<SimLink> link_;
   std::shared_ptr<SimLink> attempt_;  // has not answered yet
-  std::uint64_t attempts_ = 0;        // older callbacks are void
+  std::uint64_t attempts_ = 0;        // callbacks of older attempts are ignored
   std::uint64_t alarms_ = 0;
   std::function<void()> on_drained_;
   std::string leaving_;  // the reason that the last coordinator sent before it ended

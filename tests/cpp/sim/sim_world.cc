@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 constexpr Duration kGrace = 2s;        // of every node
 constexpr Duration kHostMargin = 10s;  // how much longer a host waits for its own nodes
 constexpr Duration kStopMax = 20s;     // of workers that cannot be killed for long
-constexpr Duration kFindOut = 15s;     // for an agent to see that its session is dead
+constexpr Duration kFindOut = 15s;     // for an agent to detect that its session is dead
 constexpr Duration kLatency = 200ms;   // of messages and of workers that are stopped
 constexpr Duration kNodeTimeoutMax = 30s;
 constexpr Duration kStoreGraceMax = 40s;
@@ -48,7 +48,7 @@ JobSettings draw_settings(Dice* dice) {
   return settings;
 }
 
-// What each node may have in its own way. The coordinator uses those of the first node that joins.
+// Timings of one node. The coordinator uses those of the first node that joins.
 void draw_timings(Dice* dice, JobSettings* settings) {
   constexpr Duration kNodeTimeouts[] = {2s, 3s, 5s, 12s, kNodeTimeoutMax};
   settings->node_timeout = kNodeTimeouts[dice->between(0, 4)];
@@ -166,7 +166,7 @@ class World {
   bool is_good() const { return violations_.empty(); }
 
   SimReport report() {
-    if (is_good() && !has_converged()) complain_of_hanging();
+    if (is_good() && !has_converged()) report_no_end();
     check_results();
     SimReport report;
     report.violations = violations_;
@@ -227,13 +227,13 @@ class World {
     return work;
   }
 
-  // I1 in the world: workers of an older round beside those of a newer one only for a bounded time.
+  // I1 for processes: workers of an older and a newer round overlap only for a bounded time.
   void workers_gone(const SimAgent& agent) {
     const std::vector<Instant>& began = authority_->rounds_began();
     const auto next = std::upper_bound(began.begin(), began.end(), agent.round_heard_at());
     if (next == began.end()) return;
     const Duration overlap = clock_->now() - *next;
-    // Each coordinator that comes back without a memory may believe it again for a while.
+    // Each coordinator that restarts without state may accept the older round for a while.
     const bool is_equal = timings_ == SimTimings::kEqual;
     const Duration store_grace = is_equal ? settings_.store_grace : kStoreGraceMax;
     const Duration find_out = is_equal ? kFindOut : 2 * kNodeTimeoutMax;
@@ -285,7 +285,7 @@ class World {
       case 0:
       case 1: crash(agent, dice_.chance(0.5)); break;
       case 2:
-        // The agent that hosts the coordinator leaves last.
+        // The agent that hosts the coordinator does not leave before the others.
         if (agent != nullptr && !agent->info().hosts_coordinator) agent->leave();
         break;
       case 3:
@@ -367,12 +367,12 @@ class World {
     const int way = dice_.between(0, 2);
     if (way != 1) path->is_blocked[0] = true;
     if (way != 0) path->is_blocked[1] = true;
-    const char* const names[] = {"cannot be heard", "cannot hear", "is cut off"};
+    const char* const names[] = {"cannot send", "cannot receive", "is cut off"};
     log_progress(agent->name(), names[way]);
     clock_->after(length, [path] { path->unblock(); });
   }
 
-  // The process of the host ends when its agent has: at once after a fault, else when the nodes of
+  // The process of the host ends with its agent: at once after a fault, otherwise when the nodes of
   // its own job have ended too.
   void check_host() {
     if (host_ == nullptr || host_->is_alive() || !endpoint_->is_up()) return;
@@ -420,25 +420,26 @@ class World {
     return mode_ == SimMode::kStandalone || mode_ == SimMode::kStored;
   }
 
-  void complain_of_hanging() {
+  void report_no_end() {
     std::string who;
     for (const auto& agent : agents_) {
       if (agent->is_alive()) who += " " + agent->name();
     }
     violations_.push_back("no end within " + std::to_string(to_seconds(kConvergeWithin)) +
-                          " s of peace: " + authority_->describe() + "; still there:" + who);
+                          " s after the last fault: " + authority_->describe() +
+                          "; still there:" + who);
   }
 
-  // Whoever was told a result was told the same one, unless the id began a new generation.
+  // All agents receive the same result, unless the id began a new generation.
   void check_results() {
     std::set<std::string> results;
     for (const auto& agent : agents_) {
       if (agent->result()) results.insert(agent->result()->message);
     }
-    end_ = results.empty() ? "nobody was told a result" : *results.begin();
+    end_ = results.empty() ? "no agent received a result" : *results.begin();
     const bool may_differ = authority_->generation() > 1;
     if (results.size() > 1 && !may_differ && authority_->lives() == 1) {
-      violations_.push_back("agents were told different results");
+      violations_.push_back("agents received different results");
     }
   }
 
@@ -462,7 +463,7 @@ class World {
   std::string end_;
   std::vector<std::string> violations_;
   SimAgent* host_ = nullptr;              // the last agent that hosted the coordinator
-  std::optional<Instant> host_ended_at_;  // and waits for the nodes of its job
+  std::optional<Instant> host_ended_at_;  // it waits for the nodes of its job
   std::uint64_t leaves_ = 0;
 };
 

@@ -30,8 +30,8 @@ struct SimReport {
 enum class SimTimings { kEqual, kPerNode };
 
 SimReport simulate(SimMode mode, SimTimings timings, std::uint64_t seed, bool with_trace);
-// A coordinator that stores its state crashes at random instants, and nothing else goes wrong but
-// workers: no node may be declared lost, and no round may be waited for longer than kStartHold.
+// A coordinator that stores its state crashes at random instants, and otherwise only workers
+// fail: no node may be declared lost, and no round may be waited for longer than kStartHold.
 // The timings differ between nodes.
 SimReport simulate_crash_points(std::uint64_t seed, bool with_trace);
 // Two jobs at one endpoint, whose coordinator is in an agent of the first job and ends with it:

@@ -184,15 +184,15 @@ struct Disagreement {
 TEST(Rendezvous, NodesWithOtherSettingsAreRejectedWithBothValues) {
   const Disagreement disagreements[] = {
       {"nnodes", [](JobSettings& s) { s.max_nodes = 4; },
-       "this node says nnodes=2:4, the job has nnodes=2:3"},
+       "this node has nnodes=2:4, the job has nnodes=2:3"},
       {"restarts", [](JobSettings& s) { s.max_restarts = 7; },
-       "this node says max_restarts=7, the job has max_restarts=0"},
+       "this node has max_restarts=7, the job has max_restarts=0"},
       {"policy", [](JobSettings& s) { s.on_loss = LossPolicy::kFail; },
-       "this node says on_loss=fail, the job has on_loss=replace"},
+       "this node has on_loss=fail, the job has on_loss=replace"},
       {"extra", [](JobSettings& s) { s.extra[0].second = "2.0"; },
-       "this node says version=2.0, the job has version=1.0"},
+       "this node has version=2.0, the job has version=1.0"},
       {"extra that is missing", [](JobSettings& s) { s.extra.clear(); },
-       "this node says version=(not given), the job has version=1.0"},
+       "this node has version=(not given), the job has version=1.0"},
   };
   for (const Disagreement& one : disagreements) {
     JobSettings settings = nnodes(2, 3);

@@ -152,7 +152,7 @@ TEST_F(CoordinatorTest, NodesWithOtherSettingsAreRejectedWithBothValues) {
   const auto second = connect(2);
   second->join(nnodes(3, 3));
   EXPECT_EQ(second->expect<rdzv::Refused>().error.message(),
-            "this node says nnodes=3, the job has nnodes=2");
+            "this node has nnodes=3, the job has nnodes=2");
 }
 
 TEST_F(CoordinatorTest, InvalidSettingsAreRejectedAndNotAdopted) {
