@@ -183,7 +183,7 @@ class Session {
     Texts texts;
     for (const M::Action& action : actions_) {
       if (const auto* sent = std::get_if<M::SendHeartbeat>(&action)) last_heartbeat_ = sent->sent;
-      texts.push_back(text_of(action));
+      texts.push_back(text_of(action, now_));
     }
     return texts;
   }
