@@ -328,7 +328,7 @@ TEST(Agent, KeepsLogsOfEveryAttemptApart) {
   EXPECT_EQ(read_all(rounds[0].log_dir + "/0/stdout.log"), "out 0\n");
   ASSERT_EQ(result.failures.size(), 1u);
   EXPECT_EQ(result.failures[0].stdout_path, rounds[1].log_dir + "/0/stdout.log");
-  EXPECT_EQ(read_all(result.failures[0].stdout_path), "out 2\n");
+  EXPECT_EQ(read_all(result.failures[0].stdout_path), "out 1\n");
   EXPECT_EQ(read_all(result.failures[0].stderr_path), "err\n");
 }
 
