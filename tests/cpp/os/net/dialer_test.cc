@@ -19,6 +19,7 @@ namespace elastic::os {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 constexpr auto kTestTimeout = std::chrono::seconds(30);
@@ -77,7 +78,7 @@ TEST(Dialer, EndsAtTheDeadlineWithoutAnAnswer) {
     ASSERT_TRUE(queue.back());
     if (!queue.back()->ok()) break;
   }
-  EXPECT_THAT(queue.back()->status().message(), HasSubstr("no answer for 0.3"));
+  EXPECT_THAT(queue.back()->status().message(), ContainsRegex("no answer for [0-9.]+ m?s"));
 }
 
 TEST(NameLookup, ReportsOnTheLoopThread) {
