@@ -57,6 +57,14 @@ def test_local_rank_is_replaced_in_text_arguments() -> None:
     assert got == {0: (0, "part 0", 7), 1: (1, "part 1", 7)}
 
 
+@pytest.mark.parametrize(
+    "fields", [{"event_log_handler": "console"}, {"duplicate_stdout_filters": ["loss"]}]
+)
+def test_a_field_without_effect_is_reported(fields: dict[str, Any]) -> None:
+    with pytest.warns(UserWarning, match=f"LaunchConfig.{next(iter(fields))} is ignored"):
+        elastic_launch(config(1, **fields), launch_functions.rank_and)()
+
+
 def test_a_program_returns_none_for_each_rank() -> None:
     assert elastic_launch(config(), "/bin/true")() == {0: None, 1: None}
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -37,6 +38,16 @@ if TYPE_CHECKING:
     from elastic.agent.server.api import RunResult
 
 SHUTDOWN_TIMEOUT_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+
+
+# Accepted so that programs written for torch run unchanged; a value is reported as unused.
+_UNUSED_FIELDS = (
+    "metrics_cfg",
+    "event_log_handler",
+    "numa_options",
+    "duplicate_stdout_filters",
+    "duplicate_stderr_filters",
+)
 
 
 class LaunchError(ElasticError):
@@ -133,6 +144,9 @@ def launch_agent(
 def _launch(
     config: LaunchConfig, entrypoint: Callable[..., Any] | str | None, args: list[Any]
 ) -> dict[int, Any]:
+    for name in _UNUSED_FIELDS:
+        if getattr(config, name) not in (None, {}, "null"):
+            warnings.warn(f"LaunchConfig.{name} is ignored: elastic does not have it", stacklevel=4)
     handler = None
     if not _is_single(config):
         handler = get_rendezvous_handler(_parameters(config))
