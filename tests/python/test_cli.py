@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from launching import DEADLINE_S, clean_environment, launch
+from launching import DEADLINE_S, clean_environment, launch, launched
+from test_idle import children
 
 DUMP = """
 import json, os, sys
@@ -64,6 +66,27 @@ def test_the_exit_code_is_that_of_the_first_to_fail() -> None:
     assert "Traceback" not in done.stderr
 
 
+def test_a_killed_guardian_is_reported_before_a_worker_that_failed_too(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    # Rank 1 fails when rank 0 has its trap, and rank 0 does not end when it is stopped.
+    work = f"trap 'echo stopping' TERM; echo >{gate}; while :; do sleep 0.05; done"
+    program = f"[ $RANK = 1 ] && read line <{gate} && exit 3; exec 2>&-; {work}"
+    words = ["--nproc-per-node=2", "--shutdown-timeout=600", "--no-python", "/bin/sh", "-c"]
+    with launched(*words, program) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "stopping\n"
+        [guardian] = children(process.pid)
+        os.kill(guardian, signal.SIGKILL)
+        _, stderr = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 71, stderr
+    first, *rest = stderr.splitlines()
+    reason = f"the guardian (pid {guardian}) was killed by signal 9; its workers were killed"
+    assert first == f"elastic-launch: /bin/sh failed: {reason}"
+    worker = r"also failed here: rank 1 \(local rank 1, pid \d+\) exited with code 3"
+    assert any(re.fullmatch(worker, line) for line in rest), stderr
+
+
 BAD_INPUT = [
     [],
     ["--nproc-per-node=0", "/bin/true"],
@@ -94,6 +117,34 @@ def test_bad_input_is_one_line_on_stderr_and_code_2(words: list[str]) -> None:
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("elastic-launch: ")
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [["--fail", "--stop", "--exit", "--on"], ["--worker", "3"]])
+def test_options_after_the_program_reach_it_unparsed(
+    tmp_path: Path, dump: str, words: list[str]
+) -> None:
+    done = launch(dump, str(tmp_path), *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert dumped(tmp_path, 0)["argv"][2:] == words
+
+
+@pytest.mark.parametrize(("words", "count"), [(["--nproc", "8"], 8), (["--nproc=2"], 2)])
+def test_an_option_may_be_abbreviated(words: list[str], count: int) -> None:
+    done = sh("echo $LOCAL_RANK", *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(done.stdout.split()) == [str(rank) for rank in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("typo", "nearest"),
+    [("--nproc-per-mode=2", "--nproc-per-node"), ("--rdzv_endpont=a", "--rdzv-endpoint")],
+)
+def test_a_mistyped_option_is_reported_with_the_nearest_one(typo: str, nearest: str) -> None:
+    done = launch(typo, "train.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    name = typo.partition("=")[0]
+    expected = f"elastic-launch: there is no option {name}; did you mean {nearest}?"
+    assert done.stderr.startswith(expected), done.stderr
 
 
 def test_an_unknown_variable_is_a_warning_or_with_strict_bad_input() -> None:
