@@ -77,7 +77,7 @@ void LineWriter::write_out(std::string_view bytes) {
       if (closing_) return;
       continue;
     }
-    // A writable pipe accepts this much.
+    // A writable pipe accepts at least 4096 bytes (PIPE_BUF).
     const ssize_t put = ::write(fd_, bytes.data(), bytes.size() < 4096 ? bytes.size() : 4096);
     if (put < 0 && errno != EINTR && errno != EAGAIN) return;  // the reader has closed it
     if (put > 0) bytes.remove_prefix(static_cast<std::size_t>(put));

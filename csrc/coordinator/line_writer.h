@@ -18,9 +18,9 @@ class LineWriter {
   explicit LineWriter(int fd);
   LineWriter(const LineWriter&) = delete;
   LineWriter& operator=(const LineWriter&) = delete;
-  ~LineWriter();  // writes pending lines, as far as they are read within a second
+  ~LineWriter();  // writes the pending lines that the reader accepts within a second
 
-  // Any thread. Prefixes the time. Pending lines have a limit: beyond it lines are dropped, and
+  // Any thread. Prefixes the time. The pending lines are bounded: further lines are dropped, and
   // their number is written.
   void write(std::string_view line);
 

@@ -25,7 +25,7 @@ constexpr int kExitUsage = 2;
 constexpr int kExitCannotServe = 73;
 constexpr int kExitCannotKeepState = 74;
 constexpr std::uint16_t kDefaultPort = 29400;
-// For agents of jobs that have ended to receive the result.
+// The time in which agents of ended jobs can still receive the result.
 constexpr Duration kDrain = std::chrono::seconds(5);
 
 constexpr const char* kHelp =
@@ -55,7 +55,7 @@ int usage_error(const std::string& message) {
   return kExitUsage;
 }
 
-// False: not an address to bind.
+// Returns false for an invalid address.
 bool parse_bind(std::string_view text, Arguments* arguments) {
   std::size_t colon = text.rfind(':');
   const bool is_bracketed = text.starts_with('[');
@@ -73,7 +73,7 @@ bool parse_bind(std::string_view text, Arguments* arguments) {
   return parsed.ec == std::errc() && parsed.ptr == port.data() + port.size();
 }
 
-// nullopt: continue; else the exit code.
+// Returns the exit code, or nullopt to continue.
 std::optional<int> parse(int argc, char** argv, Arguments* arguments) {
   bool has_bind = false;
   for (int i = 1; i < argc; ++i) {
@@ -108,7 +108,7 @@ std::optional<int> parse(int argc, char** argv, Arguments* arguments) {
   return std::nullopt;
 }
 
-// Each session takes a descriptor.
+// Each session uses a descriptor.
 void raise_descriptor_limit() {
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -121,7 +121,7 @@ int run(int argc, char** argv) {
   if (const auto code = parse(argc, argv, &arguments)) return *code;
   raise_descriptor_limit();
   ::signal(SIGPIPE, SIG_IGN);
-  // Before any thread is started, so that every thread leaves the signals to sigwait below.
+  // Blocked before any thread starts, so that only sigwait below receives these signals.
   sigset_t signals;
   ::sigemptyset(&signals);
   ::sigaddset(&signals, SIGTERM);

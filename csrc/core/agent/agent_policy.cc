@@ -12,33 +12,33 @@
 
 // Theory of operation. The states are those that torch's agent names, described at AgentState.
 //
-// An event is first read in the light of what is known (classify: was that exit a failure? is the
-// round one that we know already?), which gives one of the inputs; state and input then name one
-// edge of the table, and with it the step to take and the next state. All decisions are in those
-// two places (agent_policy_table.cc); the steps only keep the books and write the actions. A pair
-// that cannot occur leads to UNKNOWN: whoever sends it is out of step with us, and workers that
-// nobody understands must not go on.
+// classify() turns an event into an input of the table, given the policy's data: was that exit a
+// failure, is the round already known? The pair of state and input selects one entry of the table,
+// which names the step to execute and the next state. All decisions are in those two places
+// (agent_policy_table.cc); the steps only update data and append actions. A pair that cannot occur
+// leads to UNKNOWN: the sender and this agent disagree about the state, and the workers must not
+// keep running.
 //
-// What happens to the job is decided elsewhere. A node whose worker failed says so and goes on
-// until it is told: to stop and join again, or that the job is over. The same holds for a node
-// whose workers are done, which waits for the others at the barrier. Only three things the agent
-// does by itself: it leaves when it is asked to stop; it ends the job when a program cannot be
-// executed, which would repeat itself in every round; and it stops the other workers of a broken
-// gang when nobody answers.
+// The rendezvous decides about the job. A node whose worker failed reports the failure and keeps
+// its other workers running until the reply arrives: an order to stop and join again, or the result
+// of the job. A node whose workers are done waits in the same way, at the exit barrier. The agent
+// makes only three decisions itself: it leaves after a stop request; it ends the job when a program
+// cannot be executed, since that would fail in every round; and it stops the remaining workers of a
+// failed group when no reply arrives.
 //
-// A round ends here with GroupGone and never earlier: not even the end of every worker may start
-// the next one, since what they left behind could still hold a port or a device. The result is
-// settled when it is heard, and told when the workers are gone. The failures of one round are
-// collected until then, and the one that the kernel told first is the cause of them all; an earlier
-// one than the one that was said is said, too.
+// Only GroupGone ends a round here. The exit of every worker is not enough to start the next one,
+// because processes that they left behind may still hold a port or a device. The result is fixed
+// when it is received, and reported when all processes have ended. Until then the failures of the
+// round are collected; the one with the earliest kernel time is the cause. A failure that is
+// earlier than the one that was reported is reported as well.
 //
-// The first stop request settles the outcome unless it was settled before: then it, and every later
-// one, only decides how long the workers have. From the second on they have no time.
+// The first stop request determines the outcome, unless it is already fixed. Otherwise it, and
+// every later request, only sets the workers' grace period, which is 0 from the second one on.
 
 namespace elastic::core {
 namespace {
 
-constexpr int kSignalBase = 128;  // as a shell tells that a program died by a signal
+constexpr int kSignalBase = 128;  // a shell reports death by signal N as 128 + N
 
 // The same worker would fail in the same way in every round.
 bool repeats(const WorkerExit& exit) {
@@ -135,7 +135,7 @@ void AgentPolicy::join(const PolicyEvent& event, Context* context) {
     participant_.locate(found->name, found->address);
   } else {
     const std::string reason = order_reason(event, context);
-    // A node whose workers run no more has nothing to stop, but people want to know why it goes on.
+    // A node whose workers have ended has nothing to stop, but logs why it joins again.
     if (context->from == AgentState::kSucceeded) {
       context->report(AgentEvent::Kind::kProgress, state_, "called back: " + reason);
     }
@@ -169,7 +169,7 @@ void AgentPolicy::start_group(const rdzv::Round& event, Context* context) {
   context->act(StartGroup{round_});
 }
 
-// What the order says to people. Notes what it means for the next join.
+// The message of the order, for the log. Records how the order affects the next join.
 std::string AgentPolicy::order_reason(const PolicyEvent& event, Context* context) {
   std::string reason;
   if (const auto* restart = std::get_if<rdzv::Restart>(&event)) {
@@ -229,7 +229,7 @@ void AgentPolicy::end(const PolicyEvent& event, Context* context) {
   stop_group(grace, why + "; stopping the workers", context);
 }
 
-// The job's result as this node tells it: in its own words if the cause was here.
+// The job's result as this node reports it: with its own message if the cause was on this node.
 void AgentPolicy::set_result(const JobResult& job) {
   result_.job = job;
   result_.exit_code = exit_code_of(job);
@@ -319,7 +319,7 @@ void AgentPolicy::send_failure(const WorkerFailure& failure, Context* context) {
 void AgentPolicy::send_done(Context* context) {
   update(WorkersSucceeded{}, context);
   if (stop_requests_ > 0 && round_->group_world_size > 1) {
-    // The request came after the last worker's exit. Only the whole job's success is this node's.
+    // The stop request followed the last worker's exit. Only success of the whole job is success.
     state_ = AgentState::kStopped;
     leave(StopRequested{stop_signal_}, context);
   } else if (stop_requests_ > 0) {
@@ -399,8 +399,8 @@ bool AgentPolicy::all_ended() const {
   return round_ != nullptr && ended_ == round_->workers.size();
 }
 
-// A failure that repeats itself in every round explains the end better than one that may have been
-// chance; otherwise the earliest is the cause.
+// A failure that would occur in every round takes precedence over one that may be transient;
+// otherwise the earliest failure is the cause.
 const WorkerFailure& AgentPolicy::cause() const {
   ELASTIC_CHECK(!failures_.empty());
   for (const WorkerFailure& failure : failures_) {

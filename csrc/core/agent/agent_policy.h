@@ -1,12 +1,12 @@
 #pragma once
 
-// What one node's agent does about what happens to it and what it is told: when to ask for a round,
-// start its workers, stop them, say what has become of them, and with which result to end.
+// The decisions of one node's agent: when to join a round, start and stop its workers, report how
+// they ended, and with which result to finish.
 //
 // It follows the rendezvous (elastic/rendezvous.h), which alone decides about rounds, restarts and
 // the job's result. Pure: the same calls in the same order give the same actions. Not thread-safe;
-// the owner serialises calls and carries the actions out in order. An action that cannot be carried
-// out is answered with LocalFault or SupervisionLost.
+// the owner serialises calls and executes the actions in order. If an action fails, the owner feeds
+// LocalFault or SupervisionLost.
 
 #include <array>
 #include <cstdint>
@@ -22,22 +22,22 @@
 
 namespace elastic::core {
 
-// The way to the rendezvous is known. Once, before anything else is heard from it.
+// The rendezvous is reachable. Fed once, before any other event of the rendezvous.
 struct RendezvousReady {
-  std::string name;     // of this node, for people
+  std::string name;     // of this node, in messages
   std::string address;  // where the other nodes reach it
 };
-// Something that people want to read.
+// A progress message for the log.
 struct Progress {
   std::string message;
-  std::optional<Instant> deadline = {};  // the time of what the message ends with: ", gives up"
+  std::optional<Instant> deadline = {};  // the time that follows the message's ", gives up"
 };
-// The rendezvous is out of reach for good.
+// The rendezvous is unreachable, and reconnecting was given up.
 struct RendezvousLost {
   int exit_code = kExitCoordinatorLost;
   std::string message;
 };
-// This node cannot do its part in any round: no port, no files. No worker was started.
+// This node cannot take part in any round: it has no port or no files. No worker was started.
 struct LocalFault {
   int exit_code = kExitInternal;
   std::string message;
@@ -59,11 +59,11 @@ struct GroupGone {};
 struct StopRequested {
   int signal = 0;
 };
-// The workers are out of our hands: the guardian died, or an action was half applied.
+// Worker supervision failed: the guardian died, or an action was applied only in part.
 struct SupervisionLost {
   std::string message;
 };
-// next_deadline() has come.
+// The time of next_deadline() was reached.
 struct PolicyTick {};
 
 using PolicyEvent =
@@ -71,54 +71,54 @@ using PolicyEvent =
                  rdzv::Evicted, rdzv::Refused, rdzv::TimedOut, rdzv::Closed, WorkerStarted,
                  WorkerExited, GroupGone, StopRequested, SupervisionLost, PolicyTick>;
 
-// To be said to the rendezvous. A Join lacks its store_port: the owner binds one and fills it in.
+// Send to the rendezvous. A Join lacks its store_port: the owner binds one and fills it in.
 struct Send {
   NodeStatement statement;
 };
 struct StartGroup {
   std::shared_ptr<const RoundInfo> round;
 };
-// Signal what runs, and kill what is left of it after `grace`. A later one may only shorten the
-// time.
+// Signal the running workers, and kill the remaining processes after `grace`. A later StopGroup may
+// only shorten the time.
 struct StopGroup {
   int signal = 0;
   Duration grace{};
 };
-// Tell the user. Kind, state, local rank, pid, exit, message and time are set.
+// Deliver to the user. Kind, state, local rank, pid, exit, message and time are set.
 struct Report {
   AgentEvent event;
 };
-// Let go of everything; `result` is final. Its failures have no paths yet.
+// Shut down; `result` is final. Its failures have no paths yet.
 struct Finish {
   AgentResult result;
 };
 using PolicyAction = std::variant<Send, StartGroup, StopGroup, Report, Finish>;
 
-// What an event means in the light of what is known: the columns of the transition table.
+// What an event means, given the policy's data: the columns of the transition table.
 enum class PolicyInput : std::uint8_t {
   kReady,
   kProgress,
-  kRound,            // one that was not heard of before
-  kStale,            // of a round that is over, or told again
-  kStopOrdered,      // to stop the workers (restart, eviction), which are there
-  kStopOrderedIdle,  // the same, and none are there
-  kSuccess,          // the job's, as everybody is told
-  kEnd,              // the job's, or this node's part in it, without success
+  kRound,            // a new round
+  kStale,            // of a round that is over, or a repetition
+  kStopOrdered,      // an order to stop the workers (restart, eviction), while some exist
+  kStopOrderedIdle,  // the same order, while no worker exists
+  kSuccess,          // the job succeeded; every node receives this
+  kEnd,              // the job, or this node's membership, ended without success
   kWorkerStarted,
-  kWorkerDone,       // exited 0
-  kWorkerFailed,     // ended otherwise, and not because of us
-  kWorkerStopped,    // ended after we had stopped it
-  kGroupEnded,       // and nobody has told us to go on
-  kGroupGoneToJoin,  // and we were told to ask for another round
-  kStopRequested,    // by which the outcome changes
-  kKillRequested,    // a stop request when the outcome is settled and only time is left to decide
+  kWorkerDone,       // exited with code 0
+  kWorkerFailed,     // ended otherwise, and the agent had not stopped it
+  kWorkerStopped,    // ended after the agent had stopped it
+  kGroupEnded,       // and no order to join again was received
+  kGroupGoneToJoin,  // and an order to join again was received
+  kStopRequested,    // changes the outcome
+  kKillRequested,    // a stop request when the outcome is fixed: only shortens the grace period
   kSupervisionLost,
-  kTick,  // what was waited for has not come
+  kTick,  // the deadline passed
 };
 inline constexpr std::size_t kPolicyInputs = 18;
 inline constexpr std::size_t kAgentStates = 7;
 
-// What is done on the way from one state to the next.
+// What a transition does.
 enum class PolicyStep : std::uint8_t {
   kIgnore,
   kReport,
@@ -150,8 +150,8 @@ using PolicyTable = std::array<std::array<PolicyEdge, kPolicyInputs>, kAgentStat
 const PolicyTable& policy_table();
 const PolicyEdge& edge_of(AgentState state, PolicyInput input);
 
-// A node that has said that a worker failed is told within this time what to do; else nobody hears
-// it, and it stops its other workers by itself: their collectives are broken anyway.
+// After a node reported a failed worker it waits this long for an order. Then it stops its other
+// workers without one: their collectives are broken anyway.
 inline constexpr Duration kOrderTimeout = std::chrono::seconds(1);
 
 struct AgentPolicyOptions {
@@ -167,14 +167,14 @@ class AgentPolicy {
         exit_barrier_timeout_(options.exit_barrier_timeout),
         participant_(options.node, options.settings) {}
 
-  // Feeds one event and appends, in the order of execution, what must now happen. After Finish,
-  // events change nothing.
+  // Handles one event and appends the actions to execute, in order. After Finish, events have no
+  // effect.
   void step(const PolicyEvent& event, Instant now, std::vector<PolicyAction>* out);
   // When step(PolicyTick{}) must be called; nullopt: never.
   std::optional<Instant> next_deadline() const { return deadline_; }
 
   AgentState state() const { return state_; }
-  // What `event` means now.
+  // What `event` means in the current state.
   PolicyInput classify(const PolicyEvent& event) const;
 
  private:
@@ -205,7 +205,7 @@ class AgentPolicy {
   void finish(Context* context);
   bool all_ended() const;
   const NodeInfo& self() const { return participant_.node(); }
-  // The failure that the round ended by here. REQUIRES: there is one.
+  // The failure that ended the round on this node. REQUIRES: there is one.
   const WorkerFailure& cause() const;
   std::string describe_failure(const WorkerFailure& failure) const;
   std::string restart_text(const RoundRecord& record) const;
@@ -217,11 +217,11 @@ class AgentPolicy {
   Participant participant_;
   bool is_finished_ = false;
   std::optional<Instant> deadline_;
-  AgentResult result_;  // settled, and told when the workers are gone
+  AgentResult result_;  // reported when the workers' processes have ended
   int stop_requests_ = 0;
-  int stop_signal_ = 0;  // of the last request
+  int stop_signal_ = 0;  // of the last stop request
 
-  // Of the present round.
+  // Of the current round.
   std::shared_ptr<const RoundInfo> round_;
   bool is_stopping_ = false;
   std::size_t started_ = 0;

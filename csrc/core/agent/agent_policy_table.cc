@@ -1,5 +1,5 @@
-// The decisions of the agent's policy: what an event means in the light of what is known, and which
-// step and state follow. agent_policy.cc has the theory of operation.
+// The decisions of the agent's policy: what an event means, given the policy's data, and which step
+// and state follow. agent_policy.cc has the theory of operation.
 
 #include "core/agent/agent_policy.h"
 
@@ -74,14 +74,14 @@ constexpr PolicyTable make_table() {
   at(State::kUnhealthy, Input::kStopRequested) = {Step::kLeave, State::kStopped};
   at(State::kUnhealthy, Input::kTick) = {Step::kStopUnordered, State::kUnhealthy};
 
-  // A done node waits for the others and can be called back.
+  // A done node waits for the others, and an order can make it join again.
   at(State::kSucceeded, Input::kStopOrderedIdle) = {Step::kJoin, State::kInit};
   at(State::kSucceeded, Input::kSuccess) = {Step::kEnd, State::kSucceeded};
   at(State::kSucceeded, Input::kEnd) = {Step::kEnd, State::kFailed};
   at(State::kSucceeded, Input::kStopRequested) = {Step::kLeave, State::kStopped};
   at(State::kSucceeded, Input::kTick) = {Step::kLeaveDone, State::kSucceeded};
 
-  // The end is settled, and what is left of the workers is waited for.
+  // The outcome is fixed; the agent waits for the workers' remaining processes.
   for (const State state : {State::kStopped, State::kSucceeded, State::kFailed}) {
     at(state, Input::kStopOrdered) = {Step::kIgnore, state};
     at(state, Input::kWorkerStarted) = {Step::kCountStarted, state};

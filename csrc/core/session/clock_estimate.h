@@ -1,6 +1,6 @@
 #pragma once
 
-// Estimates the offset of another process's clock from requests that it answers with its time.
+// Estimates the offset of another process's clock from replies that contain its time.
 //
 // Pure. The error is at most half the round trip, so the shortest one is used, and only of the
 // latest samples, because clocks drift.
@@ -19,7 +19,7 @@ class ClockEstimate {
     samples_.clear();
     next_ = 0;
   }
-  // `sent`, `received`: of the request and its answer, on this clock. `time`: on the other clock.
+  // `sent`, `received`: the times of request and reply, on this clock. `time`: on the other clock.
   void add(Instant sent, Instant received, Instant time) {
     const Duration round_trip = received - sent;
     if (round_trip < Duration::zero()) return;
@@ -31,7 +31,7 @@ class ClockEstimate {
     samples_[next_] = sample;
     next_ = (next_ + 1) % kSamples;
   }
-  // What to add to an instant of this clock to have it on the other one; zero without a sample.
+  // The other clock minus this clock; zero without a sample.
   Duration offset() const {
     const auto best = std::min_element(
         samples_.begin(), samples_.end(),

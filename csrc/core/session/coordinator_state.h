@@ -1,7 +1,7 @@
 #pragma once
 
-// What a coordinator keeps in its state file: the jobs, each with its settings and the state of its
-// rendezvous machine. Versioned, and with a digest at its end, which detects a damaged file. Pure.
+// The content of a coordinator's state file: the jobs, each with its settings and the state of its
+// rendezvous machine. It has a version, and ends with a digest that detects damage. Pure.
 
 #include <cstdint>
 #include <string>
@@ -21,7 +21,7 @@ struct StoredJob {
 };
 
 std::string encode_jobs(std::vector<StoredJob> jobs);
-// kPeerViolation: damaged or not a state; kFailedPrecondition: written by a newer version.
+// kPeerViolation: damaged, or not a state file; kFailedPrecondition: written by a newer version.
 Result<std::vector<StoredJob>> decode_jobs(std::string_view bytes);
 
 }  // namespace elastic::core

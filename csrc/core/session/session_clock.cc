@@ -8,11 +8,12 @@
 namespace elastic::core {
 namespace {
 
-// A path may lose its packets for nearly all of node_timeout: what is missing at the end is one
-// heartbeat that was not due before, and the time to open a new connection.
+// A session survives a network outage of node_timeout less one heartbeat interval and the time to
+// open a new connection.
 constexpr int kHeartbeatsPerTimeout = 8;
 constexpr int kSilencesPerTimeout = 8;
-// Also with a long node_timeout the clocks are compared, and a proxy sees traffic, this often.
+// With a long node_timeout heartbeats still compare the clocks, and keep proxies from closing the
+// connection, this often.
 constexpr Duration kHeartbeatIntervalMax = std::chrono::seconds(15);
 constexpr Duration kHeartbeatIntervalMin = std::chrono::milliseconds(5);
 constexpr Duration kAttemptLimitMin = std::chrono::seconds(5);
@@ -45,7 +46,7 @@ void SessionClock::skip(Duration gap) {
     *unacknowledged_heartbeat_ = std::min(now_, *unacknowledged_heartbeat_ + gap);
   }
   if (!search_) return;
-  // After the gap there is time for at least one whole attempt.
+  // Leaves time for at least one whole attempt after the gap.
   const Instant latest = now_ - std::max(search_->limit - attempt_limit(), Duration::zero());
   search_->since = std::min(now_, std::max(search_->since + gap, latest));
   if (retry_at_) retry_at_ = now_;

@@ -1,7 +1,7 @@
 #pragma once
 
 // The timers of a node's session: heartbeats and their acknowledgements, the search for a
-// coordinator, and how far the coordinator's clock is from this process's.
+// coordinator, and the offset of the coordinator's clock from this process's.
 //
 // Pure: advance() sets the time. Not thread-safe. A part of SessionMachine.
 
@@ -21,39 +21,39 @@ class SessionClock {
 
   void advance(Instant now);
   Instant now() const { return now_; }
-  // Now, but greater than every earlier stamp, so that equal instants can be told apart.
+  // The current time, but greater than every earlier stamp, so that stamps are unique.
   Instant stamp();
-  // This process was stopped for `gap`, which counts neither as silence nor as time of the search.
+  // This process was stopped for `gap`, which counts neither as silence nor as search time.
   void skip(Duration gap);
   // The earliest time at which a function below whose name ends in _due is true.
   std::optional<Instant> next_deadline() const;
 
-  // The job's timings as far as they are known, else this node's own.
+  // The job's timings once they were received, else this node's own.
   const JobSettings& settings() const { return settings_; }
   // Returns how the job's timings differ from this node's, or "" if the last call returned the
   // same.
   std::string set_job_timings(const JobSettings& job);
-  // How long one attempt to connect may take.
+  // The timeout of one attempt to connect.
   Duration attempt_limit() const;
 
   // ---- Heartbeats of the current connection.
 
-  // No further heartbeat is due, and no answer is expected.
+  // No further heartbeat is due, and no reply is expected.
   void reset_heartbeats();
   // No further heartbeat is due.
   void pause_heartbeats() { next_heartbeat_ = Instant::max(); }
   void hello_sent();
-  // Returns the time that identifies the heartbeat. `repeats`: another one follows.
+  // Returns the time that identifies the heartbeat. `repeats`: schedules the next one.
   Instant heartbeat_sent(bool repeats);
   bool has_heartbeats() const { return next_heartbeat_ != Instant::max(); }
   bool was_heartbeat_sent_since(Instant stamp) const { return last_heartbeat_ >= stamp; }
-  // The connection delivered something.
+  // Bytes were received on the connection.
   void activity();
-  // Returns false for an answer to no heartbeat of this connection.
+  // Returns false if the reply matches no heartbeat of this connection.
   bool acknowledge(Instant sent, Instant coordinator_time);
-  // The answer to the hello.
+  // The reply to the hello was received.
   void hello_answered(std::uint64_t incarnation, Instant coordinator_time);
-  // What to add to an instant of this process to have it on the coordinator's clock.
+  // The coordinator's clock minus this process's clock.
   Duration offset() const { return estimate_.offset(); }
 
   bool is_heartbeat_due() const { return now_ >= next_heartbeat_; }
@@ -99,7 +99,7 @@ class SessionClock {
   Instant last_heartbeat_;
   Instant hello_sent_at_;
   std::optional<Instant> unacknowledged_heartbeat_;  // nothing was received since
-  std::uint64_t incarnation_ = 0;                    // of the coordinator that estimate_ is about
+  std::uint64_t incarnation_ = 0;                    // of the coordinator whose clock is estimated
   ClockEstimate estimate_;
 
   std::optional<Search> search_;

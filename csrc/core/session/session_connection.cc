@@ -58,7 +58,7 @@ void SessionConnection::saw_term(std::uint64_t term) { term_ = std::max(term_, t
 
 // ---- Messages.
 
-// The reason that the coordinator sent before it ended explains more than the failure to connect.
+// If the coordinator sent a reason before it ended, that reason replaces the connection error.
 std::string SessionConnection::error() const {
   return leaving_reason_.empty() ? std::string(last_error_.message()) : leaving_reason_;
 }

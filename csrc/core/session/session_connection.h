@@ -1,9 +1,9 @@
 #pragma once
 
 // The connection of a node's session: its state in the table of session_table.h, the endpoints and
-// attempts of the search for a coordinator, and what is known about the coordinator that answered.
+// attempts of the search for a coordinator, and the coordinator that answered.
 //
-// Pure: chance comes from a seed. Not thread-safe. A part of SessionMachine.
+// Pure: random numbers come from a seed. Not thread-safe. A part of SessionMachine.
 
 #include <cstddef>
 #include <cstdint>
@@ -28,25 +28,25 @@ class SessionConnection {
   SessionConnection& operator=(const SessionConnection&) = delete;
 
   SessionState state() const { return state_; }
-  // Moves to the next state and returns what is to be done.
+  // Changes to the next state and returns the reaction to execute.
   SessionReaction apply(SessionInput input);
   bool is_open() const;
   // The hello was sent on the current connection.
   bool is_greeted() const { return is_open() && state_ != SessionState::kConnected; }
   // Messages are sent at once.
   bool is_ready() const;
-  // There has been a connection.
+  // A connection was made at least once.
   bool was_open() const { return was_open_; }
 
   // ---- Attempts.
 
-  // The endpoint of the connection, or the one to be tried next: an index into the list.
+  // The index of the connection's endpoint, or of the endpoint to try next.
   std::size_t endpoint() const { return endpoint_; }
   void start_search(const Status& why);
   void set_error(const Status& why) { last_error_ = why; }
-  // Moves to the next endpoint, and returns how long to wait before the next attempt.
+  // Selects the next endpoint, and returns how long to wait before the next attempt.
   Duration next_attempt();
-  // The next attempts follow each other as after a new outage.
+  // The backoff starts again from its first delay.
   void reset_backoff() { backoff_.reset(); }
   void adopted();
 
@@ -62,7 +62,7 @@ class SessionConnection {
   // ---- Messages about an outage.
 
   bool is_outage_logged() const { return is_outage_logged_; }
-  std::string log_outage();  // the time at which the search ends is to follow
+  std::string log_outage();  // the caller appends the time at which the search ends
   // Returns the message that ends an outage that was logged, once.
   std::optional<std::string> log_recovery();
   std::string lost_message(Duration limit) const;

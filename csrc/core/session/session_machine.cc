@@ -1,27 +1,26 @@
 // Theory of operation
 //
-// Connections begin and end; the session outlives them. It has three parts: the connection (which
-// state of the table it is in, and the search for a coordinator), the outbox (what the coordinator
-// must know, and what it has acknowledged), and the clock (every timer). An event or an expired
-// timer becomes an input of the table, whose reaction is carried out here on the three parts.
+// A session outlives its connections. It has three parts: the connection (its state in the table,
+// and the search for a coordinator), the outbox (the messages that the coordinator must receive,
+// and which of them it acknowledged), and the clock (every timer). An event or an expired timer
+// becomes an input of the table, and the reaction is executed here on the three parts.
 //
-// A heartbeat is sent several times in each node_timeout and answered at once. What was sent before
-// an answered heartbeat has been received; there is no other acknowledgement. A heartbeat without
-// an answer for an eighth of node_timeout is silence: the machine attempts a new connection beside
-// the old one, and keeps the one that delivers something first. So a path that loses its packets is
-// replaced before the coordinator counts the node as lost (the kernel alone would wait too long
-// between its retransmissions), and a coordinator that was only stopped finds all its sessions
-// unchanged.
+// Several heartbeats are sent per node_timeout, and the coordinator replies at once. A reply
+// acknowledges every message that was sent before the heartbeat; there is no other acknowledgement.
+// If no reply arrives within an eighth of node_timeout, the machine attempts a second connection
+// and keeps the one on which bytes arrive first. So a network path that drops packets is replaced
+// before the coordinator counts the node as lost (TCP alone would wait too long between its
+// retransmissions), and a coordinator that was only stopped keeps all its sessions.
 //
-// While no coordinator answers, attempts follow each other with backoff, the first one at once. The
+// While no coordinator replies, attempts are repeated with backoff, the first one at once. The
 // limit is join_timeout for a node that was never in a round, and store_grace for one that holds a
 // round. Time in which this process was stopped does not count, and after such a gap there is time
 // for at least one whole attempt.
 //
 // The timings are the job's: those that the coordinator sends replace this node's own.
 //
-// A node that the coordinator does not know (before its Join, after its eviction or its Leave)
-// sends no heartbeats: the answer would only be Evicted.
+// A node that is not registered (before its Join, after its eviction or its Leave) sends no
+// heartbeats: the reply would be Evicted.
 
 #include "core/session/session_machine.h"
 
@@ -242,7 +241,7 @@ void SessionMachine::recover() {
 void SessionMachine::send_hello() {
   clock_.hello_sent();
   emit(SendHello{outbox_.node(), connection_.count_hello(), connection_.term()});
-  // A failure's time is sent on the coordinator's clock, which may be another coordinator's now.
+  // The time of a failure is sent on the coordinator's clock, and the coordinator may be a new one.
   if (!outbox_.needs_coordinator_clock()) apply(SessionInput::kClockKnown);
 }
 
@@ -266,7 +265,7 @@ void SessionMachine::give_up() {
   emit(Lost{was_in_round() ? kExitCoordinatorLost : kExitJoinTimedOut, std::move(message)});
 }
 
-// What cannot be sent now is among the facts of the next connection.
+// A message that cannot be sent now is part of the facts of the next connection.
 void SessionMachine::send(RendezvousEvent event) {
   outbox_.mark_unacknowledged(clock_.stamp());
   if (!connection_.is_ready()) return;

@@ -3,9 +3,9 @@
 // One node's session with its coordinator: when to connect, what to send first on a new
 // connection, whether the coordinator is alive, and when to give up.
 //
-// Pure: time comes with each call and chance from a seed, and the same calls give the same actions.
-// Not thread-safe; the owner serialises calls and carries the actions out in order. Submit never
-// leads to Deliver, Log or Lost, so the node receives nothing inside of its own call.
+// Pure: each call passes the time, random numbers come from a seed, and the same calls give the
+// same actions. Not thread-safe; the owner serialises calls and executes the actions in order.
+// Submit never leads to Deliver, Log or Lost, so the node receives no event inside its own call.
 
 #include <cstddef>
 #include <cstdint>
@@ -29,20 +29,20 @@ class SessionMachine {
 
   // The attempt has found a coordinator. Its connection replaces the current one, if there is one.
   struct Connected {};
-  // How far the attempt has come: the error to report if nothing follows.
+  // The attempt is still pending: the error to report if it makes no further progress.
   struct AttemptDelayed {
     Status so_far;
   };
-  // `exit_code`: another attempt would fail alike, unless there has been a connection before.
+  // `exit_code`: every further attempt would fail too, unless a connection was made before.
   struct AttemptFailed {
     Status why;
     std::optional<int> exit_code;
   };
-  // kPeerViolation before the coordinator's hello means that it has another version.
+  // kPeerViolation before the coordinator's hello means an incompatible version.
   struct ConnectionLost {
     Status why;
   };
-  // The coordinator's answer to SendHello; `time` is on its clock.
+  // The coordinator's reply to SendHello; `time` is on its clock.
   struct HelloReceived {
     std::uint64_t incarnation = 0;
     Instant time;
@@ -50,13 +50,13 @@ class SessionMachine {
   };
   // The job's timings. They replace this node's own.
   struct TimingsReceived {
-    JobSettings settings;  // only its timings count
+    JobSettings settings;  // only its timings are used
   };
   // The coordinator will end before the job does.
   struct CoordinatorLeaves {
     std::string reason;
   };
-  // This process was stopped for `gap`. Precedes the messages that arrived meanwhile.
+  // This process was stopped for `gap`. Fed before the messages that arrived in that time.
   struct ClockGap {
     Duration gap{};
   };
@@ -72,7 +72,7 @@ class SessionMachine {
   struct Submit {
     NodeStatement statement;
   };
-  // Asks for an acknowledgement now, because is_flushed() is being waited for.
+  // Requests an acknowledgement at once, because the owner waits for is_flushed().
   struct Flush {};
   struct Tick {};
   using Event =
@@ -82,18 +82,18 @@ class SessionMachine {
 
   // ---- Actions.
 
-  // Look for a coordinator at this endpoint, beside the connection if there is one. Answered by
-  // Connected or AttemptFailed.
+  // Attempt to connect to a coordinator at this endpoint; an existing connection stays open. The
+  // owner feeds Connected or AttemptFailed.
   struct Connect {
     std::size_t endpoint = 0;  // its index in the list
   };
-  // End the attempt. No event answers.
+  // End the attempt. No event follows.
   struct CancelAttempt {};
   // The first message of a new connection.
   struct SendHello {
     NodeId node;
     std::uint64_t attempt = 0;  // counts the hellos of this node
-    std::uint64_t term = 0;     // the highest that it knows of
+    std::uint64_t term = 0;     // the highest that the node received
   };
   struct Send {
     RendezvousEvent event;
@@ -101,13 +101,13 @@ class SessionMachine {
   struct SendHeartbeat {
     Instant sent;
   };
-  // Pass it on to the node.
+  // Deliver the action to the node.
   struct Deliver {
     RendezvousAction action;
   };
   struct Log {
     std::string message;
-    std::optional<Instant> deadline = {};  // the time of what the message ends with: ", gives up"
+    std::optional<Instant> deadline = {};  // the time that follows the message's ", gives up"
   };
   // The last action.
   struct Lost {
@@ -117,30 +117,30 @@ class SessionMachine {
   using Action =
       std::variant<Connect, CancelAttempt, SendHello, Send, SendHeartbeat, Deliver, Log, Lost>;
 
-  // `endpoints`: where a coordinator may be, as messages name them; tried one after the other.
+  // `endpoints`: the possible addresses of a coordinator, as messages show them; tried in turn.
   // REQUIRES: !endpoints.empty()
   SessionMachine(const JobSettings& settings, std::vector<std::string> endpoints,
                  std::uint64_t seed);
   SessionMachine(const SessionMachine&) = delete;
   SessionMachine& operator=(const SessionMachine&) = delete;
 
-  // Begins with the first attempt.
+  // Starts the first attempt.
   void begin(Instant now, std::vector<Action>* actions);
   void step(const Event& event, Instant now, std::vector<Action>* actions);
   std::optional<Instant> next_deadline() const { return clock_.next_deadline(); }
 
   SessionState state() const { return connection_.state(); }
-  // Everything that the node sent was acknowledged, or cannot be any more.
+  // Every message of the node was acknowledged, or can no longer be acknowledged.
   bool is_flushed() const;
   bool was_connected() const { return connection_.was_open(); }
-  // How the node's part in the job has ended, and the reason of its leave; empty until then.
+  // How the node's membership ended, with the reason of its leave; empty until then.
   const SessionOutbox::End& end() const { return outbox_.end(); }
   std::string leave_reason() const { return outbox_.leave_reason(); }
-  // With the job's timings as far as they are known.
+  // The node's settings, with the job's timings once they were received.
   const JobSettings& settings() const { return clock_.settings(); }
-  // What to add to an instant of this process to have it on the coordinator's clock.
+  // The coordinator's clock minus this process's clock.
   Duration clock_offset() const { return clock_.offset(); }
-  // How long an attempt may take in all.
+  // The timeout of a whole attempt.
   Duration attempt_limit() const { return clock_.attempt_limit(); }
 
  private:
@@ -159,7 +159,7 @@ class SessionMachine {
   void on(const ClockGap& event);
   void on(const Tick& event);
 
-  // `why` and `exit_code`: of the input, where it has them.
+  // `why` and `exit_code` belong to the input, if it has them.
   void apply(SessionInput input, const Status& why = Status(), int exit_code = 0);
   bool accept_message();
   void check_search();

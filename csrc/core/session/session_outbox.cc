@@ -27,8 +27,8 @@ bool SessionOutbox::has_facts() const {
 
 std::vector<RendezvousEvent> SessionOutbox::facts() {
   std::vector<RendezvousEvent> messages;
-  // A node that leaves and holds no round has nothing to resume: a join only to leave might cost
-  // the others a round.
+  // A node that leaves and holds no round has nothing to resume: a join before the leave could end
+  // the round of the other nodes.
   if (join_ && (held_round_ || !leave_)) {
     was_join_sent_ = true;
     if (is_known_) {
@@ -90,7 +90,7 @@ std::optional<RendezvousEvent> SessionOutbox::record(const rdzv::Leave& leave, b
   if (leave_) return std::nullopt;
   leave_ = leave;
   if (was_join_sent_) return leave;
-  unacknowledged_since_.reset();  // the coordinator knows nothing that a leave would end
+  unacknowledged_since_.reset();  // the coordinator has no membership that a leave would end
   return std::nullopt;
 }
 
@@ -142,7 +142,7 @@ SessionOutbox::Receipt SessionOutbox::on(const rdzv::Evicted& action) {
   highest_round_ = std::max(highest_round_, action.round);
   if (is_evicted_ || has_ended()) return Receipt::kKnown;
   if (phase_ == rdzv::NodePhase::kDone && !was_evicted_while_done_) {
-    // It was lost in the exit barrier with its work done, and may return there once.
+    // The node was lost in the exit barrier after its workers were done; it may resume there once.
     was_evicted_while_done_ = true;
     return Receipt::kResume;
   }

@@ -1,12 +1,11 @@
 #pragma once
 
-// What one node has sent to its coordinator and received from it, as far as it must be sent again
-// when a session resumes.
+// The messages of one node that must be sent again when its session resumes.
 //
-// The node's statements are kept in the form in which a Resume contains them: its phase, the round
-// that it holds, a failure, and a leave or a close. So a new connection begins with one message
-// that contains everything, whatever was lost on the old one. Until the coordinator has answered
-// once, that message is the Join itself, which may be repeated.
+// The node's statements are stored in the form of a Resume: its phase, the round that it holds, a
+// failure, and a leave or a close. So the first message on a new connection replaces all messages
+// that were lost with the old one. Until the coordinator has replied once, that message is the Join
+// itself, which may be repeated.
 //
 // Pure. Not thread-safe. A part of SessionMachine. Failure times are on this process's clock.
 
@@ -22,11 +21,11 @@ namespace elastic::core {
 
 class SessionOutbox {
  public:
-  // What becomes of a received action.
+  // What to do with a received action.
   enum class Receipt : std::uint8_t {
     kDeliver,
-    kKnown,   // repeated, or of no concern to the node
-    kResume,  // the coordinator forgot a done node, which resumes
+    kKnown,   // a repetition, or irrelevant to the node
+    kResume,  // the coordinator lost the state of a done node, which resumes
   };
 
   // Returns the message to send, or nothing if the statement no longer applies. `is_ready`: the
@@ -35,18 +34,18 @@ class SessionOutbox {
   // REQUIRES: !has_left()
   Receipt receive(const RendezvousAction& action);
 
-  // A new connection has something to begin with.
+  // facts() is not empty.
   bool has_facts() const;
-  // The messages with which a new connection begins.
+  // The first messages on a new connection.
   std::vector<RendezvousEvent> facts();
   // What facts() returns depends on the coordinator's clock.
   bool needs_coordinator_clock() const { return failure_.has_value(); }
-  // The one message that contains the node's whole state. REQUIRES: a Join was submitted
+  // The message that contains the node's whole state. REQUIRES: a Join was submitted
   rdzv::Resume resume() const;
   // REQUIRES: has_facts()
   NodeId node() const { return join_ ? join_->node.id : close_->node; }
 
-  // A message was sent, or waits for the next connection. `stamp`: see SessionClock::stamp().
+  // A message was sent, or is queued for the next connection. `stamp`: see SessionClock::stamp().
   void mark_unacknowledged(Instant stamp) { unacknowledged_since_ = stamp; }
   // The coordinator has received what was sent before `stamp`.
   void acknowledge(Instant stamp);
@@ -56,9 +55,9 @@ class SessionOutbox {
   bool is_present() const;
   bool was_in_round() const { return held_round_.has_value(); }
   bool has_left() const { return leave_.has_value(); }
-  // Received the result, a refusal or a timeout, and has not joined again.
+  // The node received the result, a refusal or a timeout, and has not joined again.
   bool has_ended() const { return !std::holds_alternative<std::monostate>(end_); }
-  // Nothing more is to be sent or received.
+  // There is nothing left to send or receive.
   bool is_over() const { return has_ended() || (has_left() && !unacknowledged_since_); }
 
   using End = std::variant<std::monostate, rdzv::Refused, rdzv::TimedOut, rdzv::Closed>;
@@ -88,7 +87,7 @@ class SessionOutbox {
 
   std::optional<rdzv::Join> join_;
   bool was_join_sent_ = false;
-  bool is_known_ = false;    // the coordinator has answered, and not that the node is unknown
+  bool is_known_ = false;    // the coordinator replied, and the node is registered there
   bool is_evicted_ = false;  // and has not joined since
   End end_;
   rdzv::NodePhase phase_ = rdzv::NodePhase::kJoined;

@@ -13,29 +13,29 @@ namespace elastic::core {
 
 enum class SessionState : std::uint8_t {
   kIdle,            // no connection, and none is needed: before the start and after the end
-  kSearching,       // no connection; attempts to connect follow each other
+  kSearching,       // no connection; attempts to connect are repeated
   kConnected,       // connected, and nothing to send yet
   kGreeting,        // the hello was sent; a failure's time needs the coordinator's clock first
   kReady,           // messages are sent at once
-  kGreetingSilent,  // as kGreeting, but no answer: a second connection is attempted
-  kReadySilent,     // as kReady, but no answer: a second connection is attempted
-  kLost,            // the coordinator was given up
+  kGreetingSilent,  // as kGreeting, but no reply: a second connection is attempted
+  kReadySilent,     // as kReady, but no reply: a second connection is attempted
+  kLost,            // the coordinator was not reached in time
 };
 inline constexpr std::size_t kSessionStates = 8;
 
-// What an event or an expired timer means, given what is known.
+// What an event or an expired timer means, given the session's data.
 enum class SessionInput : std::uint8_t {
   kConnectionNeeded,  // the session begins, or the node joins
   kConnected,
   kAttemptFailed,
-  kAttemptRejected,  // no connection was ever made, and another attempt would fail alike
+  kAttemptRejected,  // no connection was ever made, and every further attempt would fail too
   kConnectionLost,
   kConnectionOver,  // lost, and the node has nothing more to send or to receive
-  kMessage,         // anything that the coordinator sends
-  kFactsToSend,     // the outbox has something to send
+  kMessage,         // the coordinator sent a message
+  kFactsToSend,     // the outbox has messages to send
   kClockKnown,      // the coordinator's clock is known, or is not needed
   kHeartbeatDue,
-  kSilence,  // a heartbeat has had no answer for too long
+  kSilence,  // no reply to a heartbeat for too long
   kRetryDue,
   kLogDue,
   kSearchExpired,
@@ -44,19 +44,19 @@ inline constexpr std::size_t kSessionInputs = 14;
 
 enum class SessionReaction : std::uint8_t {
   kIgnore,
-  kSearch,         // connect at once; from here on the limit of the search counts
+  kSearch,         // connect at once, and start the search limit
   kAdopt,          // use the new connection, and end the search
   kRetry,          // connect to the next endpoint after a backoff
   kReject,         // report the attempt's exit code
-  kKeepSearching,  // the search beside the old connection becomes the only one
+  kKeepSearching,  // the old connection closed; the search for a second one continues
   kStop,           // cancel the attempt, and end the search
   kReceive,
-  kRecover,  // as kStop, since the old connection answers after all, then receive
+  kRecover,  // the old connection replied: as kStop, then receive
   kSendHello,
-  kSendFacts,  // send the state that the coordinator must know, then a heartbeat
+  kSendFacts,  // send the node's state, then a heartbeat
   kSendHeartbeat,
   kConnect,
-  kLog,     // log what is wrong
+  kLog,     // log the error
   kGiveUp,  // report that the coordinator was not reached
 };
 inline constexpr std::size_t kSessionReactions = 15;
@@ -103,7 +103,7 @@ constexpr SessionTable make_session_table() {
     at(state, I::kConnectionOver) = {R::kStop, S::kIdle};
   }
 
-  // What arrives before the hello was sent is meant for no node.
+  // A message that arrives before the hello was sent is addressed to no node.
   at(S::kConnected, I::kFactsToSend) = {R::kSendHello, S::kGreeting};
 
   at(S::kGreeting, I::kMessage) = {R::kReceive, S::kGreeting};

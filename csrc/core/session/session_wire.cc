@@ -173,7 +173,7 @@ void fields(FieldReader& v, rdzv::Refused& refused) {
   std::string message;
   v.choice(code, StatusCode::kInternal);
   v.text(message, kFieldBytesMax);
-  if (code == StatusCode::kOk) v.fail();  // a refusal needs an error code
+  if (code == StatusCode::kOk) v.fail();  // Refused requires an error code
   refused.error = Status(code, std::move(message));
 }
 
@@ -209,7 +209,7 @@ void append_frame(std::string* out, const typename Entry::Message& message) {
   core::append_integer(out, Entry::kKind);
   core::append_integer(out, Entry::kNeed == Need::kRequired ? kRequiredFlag : std::uint8_t{0});
   FieldWriter writer(out);
-  fields(writer, const_cast<typename Entry::Message&>(message));  // a writer changes nothing
+  fields(writer, const_cast<typename Entry::Message&>(message));  // a writer does not modify it
   core::store_integer(out, begin,
                       static_cast<std::uint32_t>(out->size() - begin - kFrameHeaderBytes));
 }
@@ -241,7 +241,7 @@ std::string known_versions(std::uint16_t peer_version) {
          " of the session protocol, this process version " + range_text(kOldestVersion, kVersion);
 }
 
-// Extensions of newer versions are skipped or rejected; everything else must fit exactly.
+// Extensions of newer versions are skipped or rejected; all other bytes must be fields.
 template <typename Message>
 Status check(const Message&, FieldReader* reader, std::uint8_t kind, std::uint16_t peer_version) {
   const auto unknown = reader->skip_extensions();

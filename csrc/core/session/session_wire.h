@@ -2,16 +2,16 @@
 
 // The session protocol: the messages between an agent and its coordinator.
 //
-// The port of a coordinator also speaks TCPStore's protocol (core/store/wire.h), and a session
-// begins with requests in it. The client sends VALIDATE and PING, as every client of a TCPStore
-// does, and CHECK of kReservedKey. A coordinator answers that the key is ready, though no client
-// can set it; a plain store answers that it is not; a foreign server sends another answer, or none.
-// Only after "ready" the client sends kMagic. From there on both sides send frames, first a hello
-// each. The client's hello must be its first frame, and further frames may follow it at once.
+// The port of a coordinator also serves TCPStore's protocol (core/store/wire.h), and a session
+// begins with requests in it. The client sends VALIDATE and PING, like every client of a TCPStore,
+// and CHECK of kReservedKey. A coordinator replies that the key is ready, although no client can
+// set it; a plain store replies that it is not; any other server sends a different reply, or none.
+// Only after "ready" the client sends kMagic. From then on both sides send frames, each a hello
+// first. The client's hello must be its first frame, and further frames may follow it at once.
 //
 // A frame is a u32 length and that many bytes: the kind of message, flags, its fields as
-// core/base/byte_io.h has them, then extensions. A refusal before the server's hello is a Refused
-// frame instead of it. docs/protocol.md has the grammar.
+// core/base/byte_io.h encodes them, then extensions. A server that rejects the client sends a
+// Refused frame instead of its hello. docs/protocol.md has the grammar.
 //
 // Growth. A new message gets a line in one of the two tables below, and its fields in
 // session_wire.cc. A receiver that does not know a message skips it if its sender has marked it as
@@ -32,26 +32,26 @@
 
 namespace elastic::session {
 
-// Not a possible user's key: clients of a TCPStore put '/' before those.
+// Cannot be a user's key: clients of a TCPStore prefix those with '/'.
 inline constexpr std::string_view kReservedKey = "elastic/coordinator";
-// Its first byte is not an opcode of a store.
+// The first byte is not an opcode of a store.
 inline constexpr std::string_view kMagic =
     "\xE5"
     "elastic";
 
-// The version that this code speaks, and the oldest one.
+// The current version of the protocol, and the oldest supported one.
 inline constexpr std::uint16_t kVersion = 1;
 inline constexpr std::uint16_t kOldestVersion = 1;
 
 inline constexpr std::size_t kFrameHeaderBytes = sizeof(std::uint32_t);
-// The limit of the length: a join with the longest allowed settings fits.
+// The limit of the length; a join with the longest valid settings fits.
 inline constexpr std::size_t kFrameBytesMax = std::size_t{1} << 20;
 inline constexpr std::size_t kJobIdBytesMax = 1024;
 inline constexpr std::size_t kAuthenticationBytesMax = 64 << 10;
 // The member list is sent in pages.
 inline constexpr std::size_t kMembersPerPage = 256;
 
-// ---- Client to server. Messages of rdzv are about the session's node: the ids in Failed, Gone,
+// ---- Client to server. Messages of rdzv refer to the session's node: the ids in Failed, Gone,
 // Done, Leave and Close are not sent, and are zero after decoding.
 
 struct NodeSecret {
@@ -65,34 +65,34 @@ struct ClientHello {
   std::uint16_t version = kVersion;
   std::uint16_t oldest_version = kOldestVersion;
   std::uint64_t capabilities = 0;  // unknown bits are ignored
-  std::uint64_t term = 0;          // the highest that the client knows of
+  std::uint64_t term = 0;          // the highest that the client received
   std::string job_id = {};
   std::string authentication = {};  // reserved
   NodeId node = {};
   // Random, the same in all hellos of one node, and never published. Only a hello that repeats it
   // can replace the node's session, since the node's id is public.
   NodeSecret secret = {};
-  // Counts this node's hellos. One that arrives after its successor is refused.
+  // Counts this node's hellos. A hello that arrives after a later one is rejected.
   std::uint64_t attempt = 0;
 
   bool operator==(const ClientHello&) const = default;
 };
 
-// Answered at once, so that the client can estimate the offset of the coordinator's clock.
+// The coordinator replies at once, so that the client can estimate the offset of its clock.
 struct Heartbeat {
   Instant sent;  // on the client's clock
 
   bool operator==(const Heartbeat&) const = default;
 };
 
-// Requests a page of the current round's members, from this rank on.
+// Requests a page of the current round's members, starting at this rank.
 struct FetchMembers {
   std::int32_t first = 0;
 
   bool operator==(const FetchMembers&) const = default;
 };
 
-// ---- Server to client. The `to` of rdzv's actions is the session's node, and not sent either.
+// ---- Server to client. The `to` of rdzv's actions is the session's node, and is not sent either.
 
 struct ServerHello {
   std::uint16_t version = kVersion;
@@ -125,19 +125,19 @@ struct Members {
 
 // Sent when it changes, and after the hello unless it is zero.
 struct Counts {
-  std::int32_t waiting_nodes = 0;  // for whom the running round could be restarted
+  std::int32_t waiting_nodes = 0;  // nodes that a restart of the round would admit
   std::int32_t spare_nodes = 0;
 
   bool operator==(const Counts&) const = default;
 };
 
 // The job's timings: those of its first node. Every node uses them instead of its own. Sent with
-// the first answer to a join, and again when a new generation of the job has others.
+// the first reply to a join, and again when a new generation of the job has others.
 struct Timings {
   JobSettings settings;  // only its timings are sent
 };
 
-// The coordinator ends before the job does. The client looks for another one at the endpoint.
+// The coordinator ends before the job does. The client searches for another one at the endpoint.
 struct Leaving {
   std::string reason;
 
@@ -210,9 +210,9 @@ struct DecodeResult {
   Status error;  // kViolation: why the stream must be closed
 };
 
-// Decodes the frame at the beginning of `bytes`. Nothing is kept between calls: after kNeedMore
-// call again with more bytes. `peer_version` is from the peer's hello: an error names it. A hello
-// with a version range that does not overlap ours is a violation that names both too.
+// Decodes the frame at the beginning of `bytes`. No state is kept between calls: after kNeedMore
+// call again with more bytes. `peer_version` is from the peer's hello, for error messages. A hello
+// whose version range does not overlap ours is a violation whose error names both ranges.
 DecodeResult decode(std::string_view bytes, ClientMessage* message,
                     std::uint16_t peer_version = kVersion);
 DecodeResult decode(std::string_view bytes, ServerMessage* message,

@@ -2,10 +2,10 @@
 
 #include "core/base/byte_io.h"
 
-// Theory of operation. One list of fields per message, written and read in the same order: append_*
-// puts the payload behind a placeholder for its length and fills the length in; a Reader takes the
-// fields off one by one and remembers the first that was short, over its limit or without its NUL.
-// A payload is a message only if it was read to its last byte.
+// Theory of operation. One list of fields per message, written and read in the same order. append_*
+// writes a placeholder for the length, then the payload, and fills in the length. A Reader reads
+// the fields in turn; a field that is short, exceeds its limit or lacks its NUL makes the message
+// invalid, and so do bytes after the last field.
 
 namespace elastic::guardian {
 namespace {
@@ -37,7 +37,7 @@ void put_instant(std::string* out, Instant at) {
   append_integer(out, at.time_since_epoch().count());
 }
 
-// Puts a frame around what is appended while it lives.
+// Makes the bytes that are appended during its lifetime a frame.
 class Frame {
  public:
   template <typename Code>
@@ -84,7 +84,7 @@ class Reader {
     return is_text ? bytes.substr(0, length) : "";
   }
 
-  // Each item takes five bytes at least, so a count that the frame cannot hold allocates nothing.
+  // An item takes at least five bytes, so a count that exceeds the frame allocates no memory.
   std::vector<std::string_view> list() {
     const auto count = number<std::uint32_t>();
     std::vector<std::string_view> items;

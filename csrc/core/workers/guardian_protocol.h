@@ -1,13 +1,13 @@
 #pragma once
 
-// What an agent and its guardian say to each other over their socketpair.
+// The messages between an agent and its guardian over their socketpair.
 //
-// Requests go to the guardian, events come back. A frame is a u32 length and that many bytes: one
-// byte for the message, then its fields. Integers are little endian; `bytes` is a u32 length, that
-// many bytes and a NUL, so that what was received can be handed to the kernel where it lies; a list
-// is a u32 count and that many `bytes`. Both ends are of one build: hello carries the version.
+// The agent sends requests, the guardian sends events. A frame is a u32 length and that many bytes:
+// one byte for the message, then its fields. Integers are little endian; `bytes` is a u32 length,
+// that many bytes and a NUL, so that received strings are passed to the kernel without a copy; a
+// list is a u32 count and that many `bytes`. Both ends are of one build: hello has the version.
 //
-// Pure. What is decoded are views into the caller's buffer.
+// Pure. Decoded messages contain views into the caller's buffer.
 
 #include <cstddef>
 #include <cstdint>
@@ -23,31 +23,32 @@ namespace elastic::guardian {
 
 inline constexpr std::uint32_t kProtocolVersion = 2;
 
-// Where the guardian finds its end of the channel.
+// The guardian's descriptor of the channel.
 inline constexpr int kChannelDescriptor = 3;
 
-// The kernel's own bound on arguments and environment is 6 MiB (execve(2)).
+// The kernel limits arguments and environment to 6 MiB (execve(2)).
 inline constexpr std::size_t kFrameBytesMax = std::size_t{8} << 20;
 inline constexpr std::size_t kFrameHeaderBytes = sizeof(std::uint32_t);
 inline constexpr std::size_t kListItemsMax = 1u << 16;
 
-// How a process is made. Other kinds (a fork of a warm process) may follow.
+// How a process is created.
 enum class StartKind : std::uint8_t { kExec };
 inline constexpr std::size_t kStartKindCount = 1;
 
-// When the guardian kills a process: a worker in the next sweep, with everything that it left
-// running; a helper only when the agent is gone.
+// When the guardian kills a process: a worker in the next sweep, with every process that it
+// started; a helper only when the agent has ended.
 enum class Lifetime : std::uint8_t { kWorker, kHelper };
 inline constexpr std::size_t kLifetimeCount = 2;
 
-// Which of a worker's streams are the descriptor that came with its start request: sent as
-// SCM_RIGHTS with the frame's first byte.
+// Which of a worker's streams use the descriptor that was passed with its start request
+// (SCM_RIGHTS, with the frame's first byte).
 inline constexpr std::uint8_t kPassedStdout = 1;
 inline constexpr std::uint8_t kPassedStderr = 2;
 
-// Starts one process. Every string is followed by a NUL and holds none.
+// Starts one process. Every string is followed by a NUL and contains none.
 struct StartRequest {
-  // The caller's. A worker's is free again after the next sweep, a helper's when its end was told.
+  // Chosen by the caller. A worker's id may be reused after the next sweep, a helper's after its
+  // ExitedEvent.
   std::uint32_t id = 0;
   StartKind kind = StartKind::kExec;
   Lifetime lifetime = Lifetime::kWorker;
@@ -59,24 +60,24 @@ struct StartRequest {
   std::string_view stderr_path;
 };
 
-// The id in a SignalRequest that stands for every worker of the generation; no process has it.
+// As the id in a SignalRequest: every worker of the generation. No process has this id.
 inline constexpr std::uint32_t kEveryWorker = 0xffffffff;
 
 // Signals one process, or every worker that was started since the last sweep. A process that has
-// ended meanwhile is skipped.
+// ended is skipped.
 struct SignalRequest {
   int signal = 0;
   SignalScope scope = SignalScope::kGroup;
-  bool is_stop = false;  // a process that ends after it was stopped by us: see ExitedEvent
+  bool is_stop = false;  // marks the process as stopped: see ExitedEvent::stopped
   std::uint32_t id = kEveryWorker;
 };
 
-// Kills every worker that has not executed its program yet; each is answered by a NotStartedEvent
-// that names the system call in which it hangs. What has been executed meanwhile is not affected.
+// Kills every worker that has not executed its program yet, and sends a NotStartedEvent for each,
+// with the system call in which it blocks. Workers that have executed it are not affected.
 struct CancelStartsRequest {};
 
-// Kills every descendant of the guardian and reaps it, except helpers and the processes below them;
-// answered by KillSentEvent, and by SweptEvent when none is left.
+// Kills and reaps every descendant of the guardian, except helpers and the processes below them.
+// The guardian sends KillSentEvent, and SweptEvent when no process is left.
 struct SweepRequest {};
 
 using Request = std::variant<StartRequest, SignalRequest, CancelStartsRequest, SweepRequest>;
@@ -93,7 +94,7 @@ struct StartedEvent {
   Instant at;
 };
 
-// Where a start can fail.
+// The step of a start that failed.
 enum class Stage : std::uint8_t { kPipe, kFork, kOpen, kChdir, kExec, kInterpreter };
 inline constexpr std::size_t kStageCount = 6;
 const char* to_string(Stage stage);  // as in WorkerExit::stage
@@ -116,10 +117,10 @@ struct ExitedEvent {
   int value = 0;         // the code, or the signal
   bool stopped = false;  // a stop had reached it first
   bool killed = false;   // and it was still running when the sweep sent SIGKILL
-  Instant at;            // when the kernel told
+  Instant at;            // when the kernel reported the exit
 };
 
-// The sweep has sent SIGKILL to everything that it found.
+// The sweep has sent SIGKILL to every process that it found.
 struct KillSentEvent {
   int refused_pid = 0;  // a process that the guardian may not signal (of another user); 0: none
 };
@@ -129,8 +130,8 @@ struct SweptEvent {};
 using Event =
     std::variant<HelloEvent, StartedEvent, NotStartedEvent, ExitedEvent, KillSentEvent, SweptEvent>;
 
-// A start request's frame from what the public interface takes; its size says whether it fits
-// kFrameBytesMax, the rest is the caller's to check (contains_nul, kListItemsMax).
+// Appends a start request for a command of the public interface. The caller checks that the frame
+// fits kFrameBytesMax, and the other limits (contains_nul, kListItemsMax).
 void append_start(std::string* out, std::uint32_t id, const WorkerCommand& command,
                   Lifetime lifetime = Lifetime::kWorker, std::uint8_t passed = 0);
 void append_signal(std::string* out, const SignalRequest& request);
@@ -138,17 +139,17 @@ void append_cancel_starts(std::string* out);
 void append_sweep(std::string* out);
 void append_event(std::string* out, const Event& event);
 
-// Whether a string of the command holds a NUL, which no argument, variable or path can.
+// Whether a string of the command contains a NUL, which is invalid in arguments, variables, paths.
 bool contains_nul(const WorkerCommand& command);
 
 enum class FrameStatus : std::uint8_t { kFrame, kNeedMore, kViolation };
 
-// Bytes that arrived, cut into frames.
+// Splits received bytes into frames.
 class FrameBuffer {
  public:
   void append(std::string_view bytes);
   // kFrame: `payload` is the next frame's, valid until the next append(). kViolation: its length is
-  // zero or above the limit; the stream is of no more use.
+  // zero or above the limit; the stream cannot be used any more.
   FrameStatus next(std::string_view* payload);
 
  private:
@@ -156,7 +157,7 @@ class FrameBuffer {
   std::size_t consumed_ = 0;
 };
 
-// False: not a message of the protocol.
+// Returns false if the payload is not a valid message.
 bool decode_request(std::string_view payload, Request* request);
 bool decode_event(std::string_view payload, Event* event);
 

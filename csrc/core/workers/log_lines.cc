@@ -2,11 +2,10 @@
 
 #include <optional>
 
-// Theory of operation. The splitter looks for the next "\n" or "\r" and gives what is before it.
-// Only two things outlive a call: the beginning of an unfinished line, and whether the last byte
-// was a
-// "\r", whose meaning the next byte decides. A line that lies in one piece of input is therefore
-// copied once, for its terminator.
+// Theory of operation. The splitter searches for the next "\n" or "\r" and passes on the bytes
+// before it. Only two things are kept between calls: the beginning of an unfinished line, and
+// whether the last byte was a "\r", whose meaning depends on the next byte. So a line that lies in
+// one piece of input is copied once, to add its terminator.
 
 namespace elastic::core {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-// A worker's output as lines for a console that several workers share.
+// Splits a worker's output into lines for a console that several workers share.
 
 #include <functional>
 #include <string>
@@ -8,19 +8,19 @@
 
 namespace elastic::core {
 
-// Cuts a stream into lines, so that lines of several streams never mix.
+// Splits a stream into lines, so that lines of several streams are not interleaved.
 //
-// A line ends with "\n" or "\r\n", and is given with "\n". A carriage return alone ends a line too
-// and is kept: a progress bar redraws its row on the console as it does without us. Between two
-// returns nothing is no line. Bytes are passed on as they are, whatever their encoding.
+// A line ends with "\n" or "\r\n", and is passed on with "\n". A carriage return alone ends a line
+// too and is kept, so that a progress bar still redraws its row on the console. Two consecutive
+// returns make no empty line. Bytes are passed on unchanged, in any encoding.
 class LineSplitter {
  public:
   using Sink = std::function<void(std::string_view line)>;
-  // A line longer than this is given in pieces, each as a line.
+  // A longer line is passed on in pieces, each as a line.
   static constexpr std::size_t kLineBytesMax = 64 * 1024;
 
   void feed(std::string_view bytes, const Sink& sink);
-  // The stream has ended: what has no end of line yet is given one.
+  // Call at the end of the stream: passes on an unfinished line with an added terminator.
   void flush(const Sink& sink);
 
  private:
@@ -31,7 +31,7 @@ class LineSplitter {
 };
 
 // `text` with its variables replaced: ${role_name}, ${rank}, ${local_rank}, with or without braces.
-// "$$" gives "$", and what is no variable of ours stays as it is.
+// "$$" becomes "$", and unknown variables stay unchanged.
 std::string expand_prefix(std::string_view text, std::string_view role_name, int rank,
                           int local_rank);
 

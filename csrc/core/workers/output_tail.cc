@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-// The length of the UTF-8 character at the beginning of `text`; 0: there is none.
+// The length of the UTF-8 character at the beginning of `text`; 0: no valid character.
 std::size_t character_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
   const std::uint8_t first = byte(0);
@@ -23,7 +23,7 @@ std::size_t character_length(std::string_view text) {
   for (std::size_t i = 1; i < length; ++i) {
     if ((byte(i) & 0xC0) != 0x80) return 0;
   }
-  // Overlong forms, surrogates, and what is above U+10FFFF.
+  // Overlong forms, surrogates, and code points above U+10FFFF.
   if (first == 0xE0 && byte(1) < 0xA0) return 0;
   if (first == 0xED && byte(1) > 0x9F) return 0;
   if (first == 0xF0 && byte(1) < 0x90) return 0;
@@ -31,7 +31,7 @@ std::size_t character_length(std::string_view text) {
   return length;
 }
 
-// The length of a terminal's escape sequence at the beginning of `text`; 0: there is none.
+// The length of a terminal's escape sequence at the beginning of `text`; 0: no escape sequence.
 std::size_t escape_length(std::string_view text) {
   if (text[0] != '\x1B') return 0;
   if (text.size() < 2 || text[1] != '[') return std::min<std::size_t>(text.size(), 2);
@@ -40,7 +40,7 @@ std::size_t escape_length(std::string_view text) {
   return std::min(text.size(), end + 1);
 }
 
-// A line as people read it.
+// The line as a terminal shows it, without control characters.
 std::string clean(std::string_view line) {
   while (line.ends_with('\r')) line.remove_suffix(1);
   if (const std::size_t redrawn = line.rfind('\r'); redrawn != std::string_view::npos) {

@@ -13,17 +13,17 @@ class OutputTail {
   static constexpr std::size_t kBytesMax = 16 * 1024;
 
   void append(std::string_view bytes);
-  // What was appended last, kBytesMax at most; may begin inside a line or a character.
+  // The last appended bytes, at most kBytesMax; may begin inside a line or a character.
   std::string_view bytes() const;
 
  private:
-  std::string bytes_;  // up to twice the limit, so that it is rarely moved
+  std::string bytes_;  // up to twice the limit, so that bytes are rarely moved
 };
 
 // The last lines of `bytes`: at most `lines_max` of them and `bytes_max` bytes, without the final
-// end of line. Whole lines, except that one line longer than the limit keeps its end. Carriage
-// returns leave what a terminal would show last. What is not UTF-8 is replaced by U+FFFD, and
-// control characters other than tabs are left out.
+// end of line. Whole lines, except that of a line longer than the limit its end is kept. After
+// carriage returns only the text that a terminal would show remains. Invalid UTF-8 is replaced by
+// U+FFFD, and control characters other than tabs are removed.
 std::string last_lines(std::string_view bytes, std::size_t lines_max, std::size_t bytes_max);
 
 }  // namespace elastic::core

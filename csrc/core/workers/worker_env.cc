@@ -40,7 +40,7 @@ std::vector<std::string> rank_variables(const JobConstants& job, const RoundInfo
       variable("TORCHELASTIC_RESTART_COUNT", round.restart_count),
       variable("TORCHELASTIC_MAX_RESTARTS", job.max_restarts),
       variable("TORCHELASTIC_RUN_ID", job.run_id),
-      // torch compares with exactly "True": every rank is then a client of our store.
+      // torch compares with exactly "True"; every rank is then a client of the agent's store.
       variable("TORCHELASTIC_USE_AGENT_STORE", job.share_store ? "True" : "False"),
       variable("TORCHELASTIC_ERROR_FILE", error_file),
       variable("ELASTIC_ROUND", static_cast<long long>(shown_round(round.round))),

@@ -11,7 +11,7 @@
 
 namespace elastic::core {
 
-// What stays the same over a job's rounds.
+// Values that are constant over a job's rounds.
 struct JobConstants {
   std::string run_id;
   std::string role;
@@ -19,13 +19,13 @@ struct JobConstants {
   bool share_store = true;  // false: rank 0's worker hosts the store
 };
 
-// The rank variables of one local rank, "NAME=value". `error_file` is where the worker may leave
-// the story of its failure. REQUIRES: local_rank is one of round.workers.
+// The rank variables of one local rank, "NAME=value". `error_file` is the path to which the worker
+// may write its error. REQUIRES: local_rank is one of round.workers.
 std::vector<std::string> rank_variables(const JobConstants& job, const RoundInfo& round,
                                         int local_rank, const std::string& error_file);
 
-// The entries of all lists, each name once: the last list that has it wins, and within a list its
-// last entry, at the place of the first. What has no "=" is dropped.
+// Merges the lists: each name occurs once, at the position of its first entry and with the value of
+// its last one; later lists override earlier ones. Entries without "=" are dropped.
 std::vector<std::string> merge_environment(
     std::initializer_list<const std::vector<std::string>*> lists);
 

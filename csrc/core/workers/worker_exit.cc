@@ -8,7 +8,7 @@
 namespace elastic {
 namespace {
 
-// As sh and env answer for a program that cannot be run (POSIX, "Exit Status for Commands").
+// The exit codes of sh and env for a program that cannot run (POSIX, "Exit Status for Commands").
 constexpr int kShellNotExecutable = 126;
 constexpr int kShellNotFound = 127;
 constexpr int kShellSignalBase = 128;
@@ -18,7 +18,7 @@ std::string describe_hang(const WorkerExit& exit) {
          ": it hangs in " + exit.stage + " " + exit.path + "; check that its file system responds";
 }
 
-// The limit that the kernel means, where its own words do not name it.
+// The limit behind an errno whose message does not name it.
 const char* limit_hint(int error) {
   switch (error) {
     case EAGAIN: return " (the limit of processes is reached: ulimit -u, pids.max of the cgroup)";

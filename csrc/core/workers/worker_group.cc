@@ -5,26 +5,26 @@
 #include <csignal>
 #include <utility>
 
-// Theory of operation. A generation is started at once and ends as one: when its last worker has
-// ended, or when the grace of a stop is over, everything below the guardian is killed ("sweep"),
-// and only when the guardian has reaped the last process is the generation gone. A new one can
-// begin only then, so that two never live at a time.
+// Theory of operation. All workers of a generation start together, and the generation ends as a
+// whole: when the last worker has ended, or when the grace period of a stop is over, every process
+// below the guardian is killed ("sweep"). The generation has ended when the guardian has reaped the
+// last process. Only then can a new generation begin, so two generations never overlap.
 //
 //   kIdle -Start-> kRunning -Stop-> kStopping -deadline, last end-> kSweeping -Swept-> kIdle
 //                      \----------------- last end -------------------/
 //
-// A start has a deadline of its own: what has not executed its program by then hangs in the kernel,
-// on a dead mount as a rule, and is cancelled, which ends it like any start that failed.
+// A start has a deadline: a worker that has not executed its program by then is blocked in the
+// kernel, usually on an unresponsive mount. Its start is cancelled and fails like any other.
 //
-// A worker that fails does not stop the others here: that is the policy of whoever listens. What a
-// sweep does not end in kKillTimeout the kernel holds (a process in an uninterruptible wait, one of
-// another user): that is said once (kStuck), and the wait goes on.
+// A failed worker does not stop the others here: the caller decides that. A process that survives
+// the sweep for kKillTimeout (in an uninterruptible wait, or of another user) is reported once
+// (kStuck), and the machine keeps waiting.
 //
-// The guardian processes requests and exits one by one, so it, and not this machine, knows whether
-// a worker ended before or after a stop had reached it; the mark comes with the exit.
+// Whether a worker ended before or after a stop reached it is decided by the guardian, which
+// processes requests and exits one by one; ExitedEvent contains the answer.
 //
-// The table says what each event means in each state. It is total: what the guardian cannot have
-// meant (an exit of nobody) ends the relation, and a call that comes too late changes nothing.
+// The table defines the reaction to each event in each state. It is total: an invalid event of the
+// guardian (the exit of an unknown worker) closes the link, and a late call has no effect.
 
 namespace elastic {
 
@@ -32,7 +32,7 @@ using enum GroupReaction;
 
 namespace {
 
-// The machine is short of processes or memory, which may pass.
+// The host is short of processes or memory, which may be temporary.
 bool is_temporary(const WorkerExit& exit) {
   return exit.kind == ExitKind::kNotStarted &&
          exit.stage == guardian::to_string(guardian::Stage::kFork) &&
@@ -58,7 +58,7 @@ constexpr GroupTable kGroupTable = {{
      kGuardianLost},                                                                    // kStuck
     {kRefuse, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore, kIgnore},  // kLost
 }};
-// A row that is missing would be filled with zeros, kIgnore, and the last column shows it.
+// A missing row would be filled with zeros (kIgnore), which the last column detects.
 static_assert(kGroupTable[kGroupStateCount - 2][kGroupEventCount - 1] == kGuardianLost);
 
 const char* to_string(GroupState state) {
@@ -186,7 +186,7 @@ void WorkerGroupMachine::end_worker(int local_rank, const WorkerExit& exit, Inst
   out->push_back(group_action::Emit{std::move(told)});
 }
 
-// Every node of a machine that is short of processes for a moment would lose a restart otherwise.
+// Without this, a short lack of processes on one host would cost the job a restart.
 void WorkerGroupMachine::delay(const group_event::Ended& event, Instant now,
                                std::vector<GroupAction>* out) {
   Worker& worker = workers_[static_cast<std::size_t>(event.local_rank)];
@@ -245,7 +245,7 @@ void WorkerGroupMachine::gone(Instant now, std::vector<GroupAction>* out) {
   deadline_.reset();
 }
 
-// While workers merely run there is no deadline.
+// Running workers have no deadline.
 void WorkerGroupMachine::leave_starting() {
   --starting_;
   if (starting_ == 0 && state_ == GroupState::kRunning) deadline_.reset();

@@ -1,7 +1,7 @@
 #pragma once
 
-// Decides about one generation after another of a node's workers: when to signal, when to kill,
-// when nothing of them is left.
+// The state machine of a node's worker group: when to start, signal and kill the workers of a
+// generation, and when the generation has ended.
 //
 // Pure: no I/O, clock, threads or logging; the same calls in the same order give the same actions.
 // Not thread-safe; the owner serialises calls. WorkerGroup (elastic/worker_group.h) runs it.
@@ -19,25 +19,26 @@
 
 namespace elastic {
 
-// A fork that the kernel refuses for now (EAGAIN, ENOMEM) is tried again after this time, which
-// doubles up to the second.
+// A fork that fails with EAGAIN or ENOMEM is tried again after the first pause, which doubles up to
+// the second one.
 inline constexpr Duration kRetryPauseFirst = std::chrono::milliseconds(100);
 inline constexpr Duration kRetryPauseMax = std::chrono::seconds(2);
 
-// After SIGKILL, the time in which the kernel should have ended everything.
+// The time after SIGKILL within which every process should have ended.
 inline constexpr Duration kKillTimeout = std::chrono::seconds(10);
 
 enum class GroupState : std::uint8_t {
-  kIdle,      // no generation lives
-  kRunning,   // started; nobody asked for the end
+  kIdle,      // no generation
+  kRunning,   // started, and no stop was requested
   kStopping,  // signalled; SIGKILL follows at the deadline
-  kSweeping,  // SIGKILL was sent to everything; waiting until the last process is reaped
-  kStuck,     // as kSweeping, and it has taken longer than kKillTimeout
-  kLost,      // the guardian is gone; nothing happens any more
+  kSweeping,  // SIGKILL was sent to all processes; waiting until the last one is reaped
+  kStuck,     // as kSweeping, for longer than kKillTimeout
+  kLost,      // the guardian has ended; final
 };
 inline constexpr std::size_t kGroupStateCount = 6;
 
-// What a group is told, by its owner and by the guardian. The numbers are the table's columns.
+// The events of a group, from its owner and from the guardian. Their order is that of the table's
+// columns.
 namespace group_event {
 struct Start {
   int workers = 0;
@@ -64,10 +65,10 @@ struct Ended {
   WorkerExit exit;
 };
 struct KillSent {
-  int refused_pid = 0;  // a process that may not be killed; 0: none
+  int refused_pid = 0;  // a process that the guardian may not signal; 0: none
 };
 struct Swept {};
-struct Tick {};  // time has passed; also by any other event
+struct Tick {};  // time has passed; every other event advances the time as well
 struct GuardianLost {
   std::string message;
 };
@@ -78,10 +79,10 @@ using GroupEvent = std::variant<group_event::Start, group_event::Stop, group_eve
                                 group_event::Swept, group_event::Tick, group_event::GuardianLost>;
 inline constexpr std::size_t kGroupEventCount = std::variant_size_v<GroupEvent>;
 
-// What must now happen, in order.
+// The actions that the owner executes, in order.
 namespace group_action {
 struct StartAll {};  // sends one start request per worker
-struct StartAgain {  // sends that of one worker
+struct StartAgain {  // sends the start request of one worker again
   int local_rank = 0;
 };
 struct Signal {
@@ -92,29 +93,29 @@ struct Sweep {};         // sends a sweep request
 struct Emit {
   WorkerEvent event;
 };
-struct CloseLink {};  // closes the link, as the guardian said what it cannot have meant; the owner
-                      // tells when it is gone
+struct CloseLink {};  // closes the link after an invalid event of the guardian; the owner feeds
+                      // GuardianLost when the guardian has ended
 }  // namespace group_action
 
 using GroupAction = std::variant<group_action::StartAll, group_action::StartAgain,
                                  group_action::Signal, group_action::CancelStarts,
                                  group_action::Sweep, group_action::Emit, group_action::CloseLink>;
 
-// What an event means in a state. docs/supervision.md shows the table.
+// The reaction to an event in a state. docs/supervision.md shows the table.
 enum class GroupReaction : std::uint8_t {
-  kIgnore,         // it came too late to matter
-  kRefuse,         // the caller may not do this now
+  kIgnore,         // the event is late and has no effect
+  kRefuse,         // the call is invalid in this state
   kBegin,          // start every worker
   kSignalAll,      // begin to stop
   kShorten,        // bring the deadline forward
   kForward,        // forward the signal
-  kRunning,        // one worker runs
+  kRunning,        // one worker has started
   kEnded,          // one worker ended; the last one begins the sweep
   kNoteKill,       // SIGKILL was sent
-  kGone,           // the generation is over
-  kExpire,         // look at the deadline
-  kGuardianLost,   // the guardian is gone
-  kProtocolError,  // the guardian cannot have meant this: give it up
+  kGone,           // the generation has ended
+  kExpire,         // check the deadline
+  kGuardianLost,   // the guardian has ended
+  kProtocolError,  // an invalid event of the guardian: close the link
 };
 
 using GroupTable = std::array<std::array<GroupReaction, kGroupEventCount>, kGroupStateCount>;
@@ -125,8 +126,8 @@ const char* to_string(GroupReaction reaction);
 
 class WorkerGroupMachine {
  public:
-  // Feeds one event and appends, in the order of execution, what must now happen. `now` must not be
-  // earlier than in any previous call. False: refused (kRefuse); nothing has changed.
+  // Handles one event and appends the actions to execute, in order. `now` must not be earlier than
+  // in any previous call. Returns false, without effect, if the call is invalid (kRefuse).
   bool step(const GroupEvent& event, Instant now, std::vector<GroupAction>* out);
 
   // The time by which step(Tick) must be called; nullopt while no timer is pending.
@@ -136,12 +137,12 @@ class WorkerGroupMachine {
   bool live() const { return state_ != GroupState::kIdle && state_ != GroupState::kLost; }
 
  private:
-  // kDelayed: the kernel refused the fork for now.
+  // kDelayed: the fork failed and is tried again.
   enum class Phase : std::uint8_t { kStarting, kDelayed, kRunning, kEnded };
   struct Worker {
     Phase phase = Phase::kStarting;
     int pid = -1;
-    WorkerExit refusal;  // kDelayed: why
+    WorkerExit refusal;  // kDelayed: the failure of the fork
   };
 
   void begin(const group_event::Start& event, Instant now, std::vector<GroupAction>* out);

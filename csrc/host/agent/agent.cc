@@ -48,7 +48,7 @@ class Agent::Impl {
       : events_(std::move(notifier)), thread_(std::move(thread)) {}
   ~Impl() {
     if (fork_guard_.is_in_child()) {
-      // The thread is not here, and guardian and workers are the parent's.
+      // After fork(): this process lacks the thread, and guardian and workers are the parent's.
       static_cast<void>(node_.release());
       static_cast<void>(thread_.release());
       return;
@@ -89,15 +89,15 @@ class Agent::Impl {
  private:
   const os::ForkGuard fork_guard_;
   host::EventQueue<AgentEvent> events_;
-  bool is_finished_ = false;                 // of the caller of next_event()
-  std::unique_ptr<host::AgentRunner> node_;  // loop thread only, but for a result that is final
+  bool is_finished_ = false;                 // next_event() returned kFinished
+  std::unique_ptr<host::AgentRunner> node_;  // loop thread only, except for a final result
   std::unique_ptr<os::LoopThread> thread_;
 };
 
 Result<std::unique_ptr<Agent>> Agent::start(AgentOptions options) {
   if (const Status status = validate(options); !status.ok()) return status;
   os::raise_descriptor_limit();  // every node of a job and every worker may connect to this process
-  // Here and once: the loop looks up no names, and every round has the same address.
+  // Resolved once, here: the loop resolves no names, and every round has the same address.
   if (options.rendezvous.is_single_node()) {
     std::string& address = options.rendezvous.local_addr;
     const auto found = os::look_up(address.empty() ? "127.0.0.1" : address, options.master_port);

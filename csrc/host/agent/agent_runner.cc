@@ -10,25 +10,24 @@
 #include "host/membership/node_identity.h"
 #include "os/loop/clock.h"
 
-// Theory of operation. What the rendezvous tells and what happens to the workers becomes a
-// PolicyEvent, and the actions that come back are carried out in order before the next event is
-// looked at: an action may cause an event at once (a store that cannot be opened), which then waits
-// for its turn.
+// Theory of operation. Messages of the rendezvous and events of the workers become PolicyEvents.
+// The actions that the policy returns are executed in order before the next event is handled. An
+// action may itself cause an event (a store that cannot be opened), which is queued.
 //
-// With static ranks and the endpoint's port as master port, the workers' store is the coordinator's
-// own, and workers are told the endpoint's address as it was given.
+// With static ranks and the endpoint's port as master port, the workers use the coordinator's
+// store, and MASTER_ADDR is the endpoint's address as it was given.
 //
-// The end has an order. The result is settled; if the last round's store is here it stays until no
-// worker of the round is left anywhere; then the rendezvous must have heard what was said, and
-// nobody must need this process for it any more; then the console takes the rest; then the result
-// is told.
+// Shutdown has an order. The result is fixed first. If this process serves the last round's store,
+// the store stays open until no worker of the round is left on any node. Then the messages to the
+// rendezvous are flushed, and a coordinator in this process waits until no node needs it. Then the
+// remaining output is written to the console. The result is delivered last.
 
 namespace elastic::host {
 namespace {
 
-// How long the rendezvous may take to hear that this node leaves a job that goes on.
+// The time to flush this node's leave to the rendezvous while the job continues.
 constexpr Duration kLeaveLimit = std::chrono::seconds(5);
-// The rendezvous gives up whoever does not stop its workers within its grace and this.
+// The rendezvous evicts a node that does not stop its workers within its grace period and this.
 constexpr Duration kStopMargin = std::chrono::seconds(10);
 
 const std::string kNullDevice = "/dev/null";
@@ -89,7 +88,7 @@ AgentRunner::~AgentRunner() = default;
 
 void AgentRunner::request_stop(int signal) {
   if (is_finished_)
-    shutdown_timer_.arm(loop_->now());  // whoever asks does not want to wait for others
+    shutdown_timer_.arm(loop_->now());  // a stop request ends the wait for other nodes
   feed(core::StopRequested{signal});
 }
 
@@ -105,7 +104,7 @@ void AgentRunner::on_worker_event(const WorkerEvent& event) {
       feed(core::GroupGone{});
       break;
     case WorkerEvent::Kind::kStartDelayed: feed(core::Progress{event.message}); break;
-    // Ten seconds after SIGKILL: nothing on this node can end it, and it may hold a device.
+    // Ten seconds after SIGKILL: nothing on this node can end the process; it may hold a device.
     case WorkerEvent::Kind::kStuck:
     case WorkerEvent::Kind::kGuardianLost: feed(core::SupervisionLost{event.message}); break;
   }
@@ -278,11 +277,11 @@ void AgentRunner::report_starting(const std::string& log_dir) {
   report(std::move(starting));
 }
 
-// To the policy the workers of the round have ended before they began.
+// Reports to the policy that the workers of the round ended, although none was started.
 void AgentRunner::cancel_start() {
   is_opening_files_ = false;
   output_.cancel_round();
-  report_starting("");  // every round that this node is in is reported
+  report_starting("");  // every round of this node is reported
   WorkerExit exit;
   exit.stopped_by_us = true;
   exit.at = loop_->now();
@@ -328,8 +327,8 @@ void AgentRunner::finish(AgentResult result) {
   result_ = std::move(result);
   is_finished_ = true;
   if (std::exchange(is_opening_files_, false)) output_.cancel_round();
-  // At the earliest in the loop's next turn: we may be inside a callback of what is let go. Workers
-  // elsewhere may still need our store, until the last of them is known to be gone.
+  // In the loop's next iteration at the earliest: this may run in a callback of an object that the
+  // shutdown destroys. Workers on other nodes may use our store until the last one has ended.
   const bool is_awaited = result_.job && store_.is_needed() && round_->group_world_size > 1;
   if (!is_awaited) {
     shutdown_timer_.arm(loop_->now());
@@ -350,13 +349,13 @@ Duration AgentRunner::shutdown_limit() const {
 
 void AgentRunner::shut_down() {
   if (!std::exchange(is_shutting_down_, true)) {
-    // Closing the link makes a guardian that still lives kill whatever runs.
+    // A guardian that still lives kills all processes below it when the link is closed.
     if (result_.state == AgentState::kUnknown) supervisor_->close();
     membership_->drain(result_.job ? shutdown_limit() : kLeaveLimit,
                        [this] { shutdown_timer_.arm(loop_->now()); });
     return;
   }
-  if (membership_ == nullptr) return;  // gone already
+  if (membership_ == nullptr) return;  // already destroyed
   membership_.reset();
   store_.close();
   output_.finish([this] {

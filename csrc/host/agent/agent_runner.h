@@ -1,6 +1,6 @@
 #pragma once
 
-// One node: carries out what the policy machine decides, and tells it what happens.
+// The agent of one node: executes the actions of the policy machine, and feeds events to it.
 //
 // Loop thread only. Agent wraps it with a thread and a queue.
 
@@ -25,18 +25,18 @@ namespace elastic::host {
 
 class AgentRunner {
  public:
-  // Told of every event in order; the last one is kFinished. Must not destroy the node.
+  // Receives every event in order; the last one is kFinished. Must not destroy the runner.
   using Sink = std::function<void(AgentEvent)>;
 
-  // Starts the guardian and goes to the rendezvous. `loop` outlives the node.
+  // Starts the guardian and connects to the rendezvous. `loop` outlives the runner.
   static Result<std::unique_ptr<AgentRunner>> start(os::EventLoop* loop,
                                                     const AgentOptions& options, Sink sink);
   AgentRunner(const AgentRunner&) = delete;
   AgentRunner& operator=(const AgentRunner&) = delete;
-  ~AgentRunner();  // kills what runs, and removes the temporary directory
+  ~AgentRunner();  // kills the workers, and removes the temporary directory
 
   void request_stop(int signal);
-  // Final once kFinished was told.
+  // Final once kFinished was delivered.
   const AgentResult& result() const { return result_; }
 
  private:
@@ -59,7 +59,7 @@ class AgentRunner {
   WorkerCommand command_of(std::size_t local_rank) const;
   void report(AgentEvent event);
   void finish(AgentResult result);
-  // When the job is over: until the others, too, have stopped their workers or were given up.
+  // After the job ended: the time in which all other nodes stop their workers or are evicted.
   Duration shutdown_limit() const;
   void shut_down();
   void report_finished();
@@ -69,14 +69,14 @@ class AgentRunner {
   const Sink sink_;
 
   core::AgentPolicy policy_;
-  std::deque<core::PolicyAction> actions_;  // decided and not yet carried out
+  std::deque<core::PolicyAction> actions_;  // not executed yet
   bool is_executing_ = false;
-  bool is_finished_ = false;       // the result is settled
-  bool is_shutting_down_ = false;  // and the rendezvous is asked to let us go
+  bool is_finished_ = false;       // the result is fixed
+  bool is_shutting_down_ = false;  // and the membership's shutdown was requested
   AgentResult result_;
 
   std::string bind_host_;  // where the workers' store listens; "": every interface
-  // The workers meet at the endpoint itself: the coordinator here empties its store for each round.
+  // Workers use the store at the endpoint: this process's coordinator empties it for each round.
   bool is_store_at_endpoint_ = false;
   std::shared_ptr<const RoundInfo> round_;
   RoundStore store_;

@@ -24,7 +24,7 @@ class SimShared : public SimAuthority {
   std::string fault() const override { return fault_; }
 
  private:
-  // One agent's side: core::SharedMember, and its way to the store.
+  // One agent's side: core::SharedStateMachine, and its link to the store.
   class Replica;
   friend class Replica;
   Rendezvous stored() const;
