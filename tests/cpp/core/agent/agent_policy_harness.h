@@ -1,6 +1,6 @@
 #pragma once
 
-// For tests of the agent's policy: events in short, and actions as words.
+// For tests of the agent's policy: short functions for events, and actions as text.
 
 #include <gtest/gtest.h>
 
@@ -48,7 +48,7 @@ inline WorkerExit stopped(WorkerExit exit) {
   return exit;
 }
 
-// A policy of two workers on node n, with what it has told to do so far in short words.
+// A policy of two workers on node n, with its actions so far as short texts.
 class Fixture {
  public:
   explicit Fixture(int max_restarts = 0, std::optional<Duration> barrier = std::nullopt)
@@ -82,7 +82,7 @@ class Fixture {
   Fixture& exit(int local_rank, const WorkerExit& exit) {
     return feed(WorkerExited{local_rank, 1000 + local_rank, exit});
   }
-  // Both workers end as we told them to, and nothing is left.
+  // Both workers end after the stop, and no process is left.
   Fixture& end_by_us() {
     return exit(0, stopped(killed(SIGTERM))).exit(1, stopped(killed(SIGTERM))).gone();
   }
@@ -111,14 +111,14 @@ class Fixture {
   }
   Fixture& stop(int signal = SIGTERM) { return feed(StopRequested{signal}); }
   Fixture& lost() { return feed(SupervisionLost{"the guardian died"}); }
-  // Until the policy's deadline.
+  // Advances the time to the policy's deadline.
   Fixture& wait() {
     EXPECT_TRUE(policy_.next_deadline());
     now_ = policy_.next_deadline().value_or(now_);
     return feed(PolicyTick{});
   }
 
-  // The words of the actions since the last call.
+  // The actions since the last call, as text.
   std::vector<std::string> words() { return std::exchange(words_, {}); }
   Fixture& quiet() {
     words_.clear();

@@ -555,8 +555,8 @@ TEST(AgentPolicy, UnknownExitIsAFailure) {
   EXPECT_EQ(agent.result().failures.size(), 1u);
 }
 
-// The shape of the whole table: every state but the last answers the loss of supervision and passes
-// on what people want to read, and only contradictions lead to UNKNOWN.
+// Properties of the whole table: every state but the last handles the loss of supervision and
+// reports progress messages, and only contradictory events lead to UNKNOWN.
 TEST(AgentPolicyTable, IsConsistent) {
   const PolicyTable& table = policy_table();
   for (std::size_t state = 0; state < kAgentStates; ++state) {

@@ -1,6 +1,6 @@
-// The diagrams of docs/rendezvous.md are drawn by the machines themselves: from the agent's table,
-// and from what a job of real machines does. With ELASTIC_WRITE_DIAGRAMS=1 the page gets what they
-// draw today; without, it is compared.
+// The diagrams of docs/rendezvous.md are generated from the agent's table and from the messages of
+// a simulated job. With ELASTIC_WRITE_DIAGRAMS=1 the test writes them to the page; otherwise it
+// compares them with the page.
 
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ std::string read_page() {
   return page.str();
 }
 
-// The page must have `drawn` between the two comments of this name.
+// The page must contain `drawn` between the two comments of this name.
 void expect_on_page(const std::string& name, const std::string& drawn) {
   const std::string begin = "<!-- drawn: " + name + " -->\n";
   const std::string end = "<!-- end: " + name + " -->\n";
@@ -56,7 +56,7 @@ std::string_view name_of(RendezvousPhase phase) {
   return kNames.at(static_cast<std::size_t>(phase));
 }
 
-// What ends a phase of a job whose nodes do whatever they like.
+// Feeds random events of a job's nodes, and records what ends each phase of the job.
 class Wanderer {
  public:
   using Edges = std::map<std::pair<std::string, std::string>, std::set<std::string>>;
@@ -151,8 +151,8 @@ std::string draw_round() {
 }
 
 // The states of an agent, which are those of its worker group, and the transitions between them. An
-// event that contradicts the agent's state leads to UNKNOWN too; only the guardian's death is
-// drawn.
+// event that contradicts the agent's state leads to UNKNOWN too; the diagram shows only the
+// guardian's death.
 std::string draw_states() {
   static constexpr std::array<std::string_view, core::kPolicyInputs> kNames = {
       "rendezvous ready", "progress",      "round",         "stale",
@@ -227,7 +227,7 @@ class Scene {
     feed(agent, core::GroupGone{});
   }
 
-  // What is said is heard in the order of saying, as over a network.
+  // Messages are delivered in the order in which they were sent.
   void feed(std::size_t agent, const core::PolicyEvent& event) {
     queue_.emplace_back(agent, event);
     if (std::exchange(is_feeding_, true)) return;

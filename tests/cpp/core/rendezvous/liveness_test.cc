@@ -76,9 +76,9 @@ TEST(Liveness, AForgottenNodeIsNeverLost) {
   EXPECT_EQ(liveness.silence(kA, kStart), 0s);
 }
 
-// Nobody that beats within the interval is lost while delays stay below what the timeout leaves,
-// and whoever stops is lost within the timeout of its last beat, although the deadline is only a
-// bound.
+// A node that sends heartbeats at the interval is not lost while delays stay below the rest of the
+// timeout. A node that stops sending is lost within the timeout after its last heartbeat, although
+// the deadline is only a bound.
 TEST(Liveness, NodesWithHeartbeatsLiveAndSilentOnesAreLostInTime) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     Rng rng(seed);
@@ -101,7 +101,7 @@ TEST(Liveness, NodesWithHeartbeatsLiveAndSilentOnesAreLostInTime) {
       now = std::max(now, next);
       for (std::uint64_t i = 0; i < kNodes; ++i) {
         if (next_beat[i] > now) continue;
-        // A beat each second, up to three seconds late.
+        // A heartbeat each second, up to three seconds late.
         next_beat[i] = now + 1s + Duration(rng.next() % 3'000'000'000);
         if (i == silent && now >= silent_from) next_beat[i] = Instant::max();
         if (i == silent && now >= silent_from) continue;

@@ -78,13 +78,13 @@ TEST(NodeOrder, AssignsRanks) {
   }
 }
 
-// Every way in which up to six nodes may have held ranks before, in every order of arrival: ranks
-// are dense and unique, survivors stay, and the order plays no part.
+// Every combination of earlier ranks of up to six nodes, in every order of arrival: ranks are dense
+// and unique, survivors keep theirs, and the result does not depend on the order.
 TEST(NodeOrder, ResultDoesNotDependOnTheOrder) {
   const std::vector<std::string> names = {"n1", "n2", "n10", "n03", "m7", "n20"};
   for (std::size_t size = 1; size <= names.size(); ++size) {
     for (std::size_t survivors = 0; survivors < (std::size_t{1} << size); ++survivors) {
-      // The survivors held ranks of a world that was two nodes larger, spread by their place.
+      // The survivors held ranks of a world that was two nodes larger.
       std::vector<RankRequest> claims;
       for (std::size_t i = 0; i < size; ++i) {
         const bool survives = (survivors >> i) & 1;

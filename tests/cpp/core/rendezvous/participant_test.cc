@@ -67,7 +67,7 @@ struct Fixture {
     (void)step(event);
     return *this;
   }
-  // In round 4 where the state has one, by the shortest way.
+  // In round 4 if the state has a round, by the shortest sequence of events.
   static Fixture in(State state) {
     Fixture one;
     if (state == State::kOutside) return one;
@@ -106,7 +106,7 @@ struct Row {
   State next;
 };
 
-// The whole table, less the pairs that send nothing and change nothing.
+// The whole table, except the pairs that neither send anything nor change the state.
 const std::vector<Row>& rows() {
   static const std::vector<Row> kRows = {
       {State::kOutside, Input::kJoinRequested, {"join 0"}, State::kJoining},

@@ -18,8 +18,8 @@ TEST(RankAssign, RolesInterleaveByNodeRank) {
   EXPECT_EQ(nodes, expected);
 }
 
-// Checks the laws for one list of members: ranks are dense and unique, over all workers and within
-// each role, they rise with the node rank, and every sum is told alike to all.
+// Checks the invariants for one list of members: ranks are dense and unique, over all workers and
+// within each role; they rise with the node rank; and every node receives the same sums.
 void check_laws(const std::vector<NodeMember>& members) {
   const auto nodes = assign_ranks(members);
   ASSERT_EQ(nodes.size(), members.size());

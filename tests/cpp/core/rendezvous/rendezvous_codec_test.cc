@@ -1,4 +1,4 @@
-// The state as bytes, and the machine over a compare-and-set store.
+// The encoded state, and the machine over a compare-and-set store.
 
 #include <gmock/gmock.h>
 
@@ -17,7 +17,7 @@ JobSettings with_restarts() {
   });
 }
 
-// A job with something in every field: waiting, stopping, departed, a failure, armed timers.
+// A job with a value in every field: waiting, stopping, departed, a failure, armed timers.
 void fill(Job* job) {
   job->node("b").role = "reader";
   job->node("b").topology = "rack7";
@@ -43,7 +43,7 @@ TEST(RendezvousCodec, DecodingReturnsTheEncodedState) {
 TEST(RendezvousCodec, HoldsDurationsAndNoInstants) {
   Job job(with_restarts());
   fill(&job);
-  // Another process, whose clock says something else, lets the same time pass.
+  // Another process, with another clock value, after the same time.
   Rendezvous other(job.settings(), Instant(77777s));
   ASSERT_TRUE(other.load(job.machine().encode(), Instant(77777s)).ok());
   EXPECT_EQ(*other.next_deadline() - Instant(77777s), *job.machine().next_deadline() - job.now());
@@ -94,8 +94,8 @@ TEST(RendezvousCodec, EveryPrefixIsRejectedAndChangesNothing) {
   EXPECT_FALSE(other.load(bytes + "x", job.now()).ok());
 }
 
-// What a store hands out may be anything: no damage may crash a machine, neither when it is loaded
-// nor in what follows.
+// A store may return arbitrary bytes: damaged state must not crash a machine, neither when it is
+// loaded nor later.
 TEST(RendezvousCodec, DamagedBytesNeverCrash) {
   Job job(with_restarts());
   fill(&job);
@@ -125,14 +125,14 @@ TEST(RendezvousCodec, DamagedBytesNeverCrash) {
   EXPECT_GT(accepted, 100) << "some damage cannot be seen, so the rest was tried";
 }
 
-// ---- Over a shared state: each node runs a machine of its own.
+// ---- Over a shared state: each node runs its own machine.
 
 class Replica {
  public:
   Replica(Job* job, const std::string& name)
       : job_(job), name_(name), machine_(job->settings(), job->now(), 0s) {}
 
-  // What an agent does: load, step, remind itself, store.
+  // The steps of an agent: load the state, handle the event, store the state.
   Said act(std::string* shared, const RendezvousEvent& event, Instant now) {
     if (!shared->empty()) {
       EXPECT_TRUE(machine_.load(*shared, now).ok());
@@ -186,14 +186,14 @@ TEST(RendezvousShared, UnchangedHeartbeatIsSilence) {
   Instant now = job.now();
   b.act(&shared, rdzv::Join{b.info(), job.settings()}, now);
   a.act(&shared, rdzv::Join{a.info(), job.settings()}, now);
-  // The clock of b is an hour ahead; only its own observations count.
+  // The clock of b is an hour ahead; each node uses only its own observations.
   for (int second = 1; second <= 4; ++second) {
     now += 1s;
     a.act(&shared, rdzv::Heartbeat{a.info().id}, now);
     b.act(&shared, rdzv::Heartbeat{b.info().id}, now + 3600s);
   }
   EXPECT_EQ(a.machine().timekeeper(now), a.info().id);
-  for (int second = 1; second <= 6; ++second) {  // b stops beating
+  for (int second = 1; second <= 6; ++second) {  // b sends no more heartbeats
     now += 1s;
     a.act(&shared, rdzv::Heartbeat{a.info().id}, now);
   }

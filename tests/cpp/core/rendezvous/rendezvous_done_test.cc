@@ -1,4 +1,4 @@
-// Done nodes: the barrier at the end of a job, who is called back, and how it ends.
+// Done nodes: the exit barrier, which nodes must join again, and how the job ends.
 
 #include <gmock/gmock.h>
 
@@ -202,7 +202,7 @@ TEST(RendezvousDone, FinishingIsNotAScaleDown) {
   Job job(nnodes(3, 3));
   job.join_all({"a", "b", "c"});
   job.done("a");
-  const Said said = job.leave("a");  // its exit barrier has run out
+  const Said said = job.leave("a");  // its exit barrier timed out
   EXPECT_EQ(said.count<rdzv::Restart>(), 0);
   job.done("b");
   EXPECT_TRUE(job.is_running());
@@ -282,7 +282,7 @@ TEST(RendezvousDone, DoneNodesReplaceAFailedNodeThatLeaves) {
   job.join_all({"a", "b"});
   job.done("a");
   job.fail("b");
-  job.gone("b");  // nobody works any more: the failure is charged
+  job.gone("b");  // no node works any more: the failure is charged
   job.cut("b");
   job.pass_and_tick(50ms);
   EXPECT_FALSE(job.is_closed());

@@ -1,4 +1,4 @@
-// Growing: settling, spares, the limit on membership changes and flapping nodes.
+// Growth: the settle period, spares, the limit on membership changes, and flapping nodes.
 
 #include <gmock/gmock.h>
 
@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// A job of 1:max that runs its first round on a and b.
+// A job of 1:max nodes whose first round is on a and b.
 class Growing : public Job {
  public:
   explicit Growing(JobSettings settings) : Job(std::move(settings)) {
@@ -188,9 +188,9 @@ TEST(RendezvousRanks, AreTheSameInEveryOrderOfJoining) {
   }
 }
 
-// Every set of nodes of a job of five leaves, in every order; the others join again, in every
-// rotation, with as many newcomers: who stays keeps its rank, and the newcomers share the freed
-// ones in order.
+// Every subset of a job's five nodes leaves, in every order; the others join again, in every
+// rotation, with as many new nodes: the remaining nodes keep their ranks, and the new ones get the
+// free ranks in order.
 TEST(RendezvousRanks, AreKeptWhicheverNodesLeave) {
   const std::vector<std::string> names = {"a", "b", "c", "d", "e"};
   for (unsigned leaving = 1; leaving < 31; ++leaving) {
@@ -208,7 +208,7 @@ TEST(RendezvousRanks, AreKeptWhicheverNodesLeave) {
         for (const std::string& name : leavers) job.leave(name);
         std::rotate(others.begin(), others.begin() + 1, others.end());
         job.rejoin_all(others);
-        // Leavers come back as new incarnations, the last to leave first.
+        // Nodes that left join as new incarnations, the last to leave first.
         std::vector<std::string> newcomers;
         for (auto it = leavers.rbegin(); it != leavers.rend(); ++it) {
           newcomers.push_back(*it + "2");

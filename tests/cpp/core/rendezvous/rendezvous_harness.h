@@ -1,7 +1,7 @@
 #pragma once
 
-// A job in a test: nodes by their names, time that the test moves, and the invariants checked at
-// every step. Functions return what was said in that step alone.
+// A job in a test: nodes by their names, time that the test advances, and invariants that are
+// checked at every step. Functions return the actions of that step alone.
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@
 
 namespace elastic::test {
 
-using namespace std::chrono_literals;  // NOLINT: durations are half of every test
+using namespace std::chrono_literals;  // NOLINT: every test uses durations
 
 inline JobSettings nnodes(int min_nodes, int max_nodes) {
   JobSettings settings;
@@ -39,7 +39,7 @@ inline JobSettings with(JobSettings settings, const std::function<void(JobSettin
   return settings;
 }
 
-// What was said in one step.
+// The actions of one step.
 class Said {
  public:
   explicit Said(std::vector<RendezvousAction> actions) : actions_(std::move(actions)) {}
@@ -78,7 +78,7 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  // The node of this name; created with defaults. Change it before it joins.
+  // The node of this name, created with defaults. Modify it before it joins.
   NodeInfo& node(const std::string& name) {
     auto [found, is_new] = nodes_.try_emplace(name);
     NodeInfo& info = found->second;
@@ -101,7 +101,7 @@ class Job {
       const auto* restart = std::get_if<rdzv::Restart>(&action);
       const auto* evicted = std::get_if<rdzv::Evicted>(&action);
       if (round != nullptr) shares_[round->to] = *round;
-      for (auto& [name, info] : nodes_) {  // the node has heard of it when it speaks next
+      for (auto& [name, info] : nodes_) {  // the node has received it before its next message
         std::uint64_t& record_activity = info.highest_round;
         if (round != nullptr && round->to == info.id) record_activity = round->record->round;
         if (evicted != nullptr && evicted->to == info.id)
@@ -114,7 +114,7 @@ class Job {
   }
 
   Said join(const std::string& name) { return step(rdzv::Join{node(name), settings_}); }
-  // Joins all; what was said when the last one did.
+  // Joins all nodes; returns the actions of the last join.
   Said join_all(const std::vector<std::string>& names) {
     for (std::size_t i = 0; i + 1 < names.size(); ++i) join(names[i]);
     return join(names.back());
@@ -132,7 +132,7 @@ class Job {
     failure.at = now_ - age;
     return step(rdzv::Failed{id(name), round(), failure});
   }
-  // Reports the workers gone and joins again.
+  // Reports that the workers have ended, and joins again.
   Said rejoin(const std::string& name) {
     gone(name);
     return join(name);
@@ -154,13 +154,14 @@ class Job {
   }
 
   Said tick() { return step(rdzv::Tick{}); }
-  // Time passes without a tick.
+  // Advances the time without a tick.
   void pass(Duration wait) { now_ += wait; }
   Said pass_and_tick(Duration wait) {
     now_ += wait;
     return tick();
   }
-  // Lets time pass as a loop would, ticking at every deadline, while these nodes beat each second.
+  // Advances the time like an event loop, with a tick at every deadline, while these nodes send a
+  // heartbeat each second.
   void run(Duration wait, const std::vector<std::string>& beating = {}) {
     const Instant end = now_ + wait;
     Instant next_beat = now_;
@@ -174,13 +175,13 @@ class Job {
       tick();
     }
   }
-  // The machine dies; another one begins with nothing.
+  // Replaces the machine by one without state.
   void restart_coordinator(Duration start_hold = kStartHold) {
     machine_ = Rendezvous(settings_, now_, start_hold);
     checker_.machine_restarted();
   }
 
-  // The machine dies; another one continues from a state that it stored.
+  // Replaces the machine by one that continues from this stored state.
   void restore_coordinator(const std::string& state) {
     restart_coordinator();
     ASSERT_TRUE(machine_.restore(state, now_).ok());

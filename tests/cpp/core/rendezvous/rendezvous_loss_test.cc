@@ -1,4 +1,4 @@
-// Losing nodes and failing workers: who restarts, what it costs, and who gives up.
+// Lost nodes and failed workers: which nodes restart, what the job is charged, and when it fails.
 
 #include <gmock/gmock.h>
 
@@ -48,7 +48,7 @@ JobSettings with_backoff(Duration first) {
   });
 }
 
-// How long the next round is waited for after a failure at this age of the round.
+// The delay until the next round after a failure at this age of the round.
 Duration wait_after_failure(Job* job, Duration age) {
   job->run(age, {"a", "b"});
   const std::uint64_t round = job->round();
@@ -166,7 +166,7 @@ TEST(RendezvousLoss, ALossLongAfterTheErrorsDoesNotExplainThem) {
   job.fail("a");
   job.gone("a");
   job.gone("b");
-  job.run(6s, {"a", "b", "c"});  // c is slow to stop: the verdict falls without it
+  job.run(6s, {"a", "b", "c"});  // c is slow to stop: the failure is charged without it
   job.cut("c");
   job.pass_and_tick(50ms);
   job.join_all({"a", "b"});
@@ -265,7 +265,7 @@ TEST(RendezvousLoss, JoinSentBeforeTheEvictedRoundIsStale) {
   Job job(nnodes(1, 2));
   job.join_all({"a", "b"});
   job.run(6s, {"a"});
-  job.node("b").highest_round = 0;  // it has yet to hear of round 1, and may start its workers then
+  job.node("b").highest_round = 0;  // it has not received round 1 yet, and may start its workers
   const Said said = job.join("b");
   ASSERT_NE(job.told<rdzv::Evicted>(said, "b"), nullptr);
   EXPECT_EQ(job.told<rdzv::Evicted>(said, "b")->round, 1u) << "with which it may join";
@@ -369,7 +369,7 @@ TEST(RendezvousLoss, ALossAfterTheVerdictIsNotChargedOnTop) {
   job.join_all({"a", "b"});
   job.fail("a");
   job.gone("a");
-  job.gone("b");  // the verdict: one restart
+  job.gone("b");  // now the failure is charged: one restart
   job.leave("b");
   job.join("a");
   EXPECT_EQ(job.join("c").count<rdzv::Round>(), 2);

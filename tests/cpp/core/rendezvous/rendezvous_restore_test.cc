@@ -1,4 +1,4 @@
-// A coordinator that continues from a stored state, which may be older than what its nodes know.
+// A coordinator that continues from a stored state, which may be older than its nodes' state.
 
 #include <gmock/gmock.h>
 
@@ -114,7 +114,7 @@ TEST(RendezvousRestore, ANodeThatWasToldToStopHasItsWholeGraceAfterItResumed) {
   job.fail("a");
   job.restore_coordinator(job.machine().encode());
   job.resume("a", NodePhase::kWorking);
-  // Longer than the grace and its margin.
+  // Longer than the grace period and its margin.
   EXPECT_EQ(job.pass_and_tick(50s).count<rdzv::Evicted>(), 1) << "a, which was silent";
   job.resume("b", NodePhase::kWorking);
   job.run(39s, {"b"});

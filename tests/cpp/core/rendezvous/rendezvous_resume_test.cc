@@ -1,4 +1,4 @@
-// Sessions that come back, and coordinators that come back empty.
+// Sessions that resume, and coordinators that restart without state.
 
 #include <gmock/gmock.h>
 
@@ -29,7 +29,7 @@ TEST(RendezvousResume, MissedRoundIsResent) {
   Job job(nnodes(2, 2));
   job.join("a");
   const rdzv::Resume before = job.resume_of("a", NodePhase::kJoined);
-  job.join("b");  // the round was sent into a dead session
+  job.join("b");  // the round was sent on a closed session
   job.cut("a");
   const Said said = job.step(before);
   ASSERT_NE(job.told<rdzv::Round>(said, "a"), nullptr);
@@ -340,7 +340,7 @@ TEST(RendezvousRebuild, ReplacementsRunTheRoundThatTheMissingDidNotFinish) {
 }
 
 // The done node of an earlier job with this id resumes at a coordinator that was started for the
-// next job, which may already wait there.
+// next job, whose nodes may already wait there.
 TEST(RendezvousRebuild, TheSuccessOfAnEarlierJobIsNotTheResultOfTheNext) {
   Job job(nnodes(1, 2));
   job.join("old");
@@ -368,7 +368,7 @@ TEST(RendezvousRebuild, ANodeThatJoinsAfterTheSuccessOfAnEarlierJobFormsTheNext)
   ASSERT_TRUE(job.is_closed());
   const Said said = job.join("new");
   EXPECT_NE(job.told<rdzv::Round>(said, "new"), nullptr);
-  // The old node has not received the result, and asks again.
+  // The old node has not received the result, and resumes again.
   const Said resumed = job.resume("old", NodePhase::kDone);
   ASSERT_NE(job.told<rdzv::Closed>(resumed, "old"), nullptr);
   EXPECT_EQ(job.told<rdzv::Closed>(resumed, "old")->result->outcome, JobOutcome::kSucceeded);
@@ -404,7 +404,7 @@ TEST(RendezvousRebuild, LaterRoundReplacesTheRestoredOne) {
   Job job(nnodes(1, 2));
   job.join_all({"a", "b"});
   const rdzv::Resume stale = job.resume_of("b", NodePhase::kWorking);
-  job.run(6s, {"a"});  // b is lost, and does not know
+  job.run(6s, {"a"});  // b is lost, and was not notified
   job.rejoin("a");
   ASSERT_EQ(job.round(), 2u);
   job.restart_coordinator();

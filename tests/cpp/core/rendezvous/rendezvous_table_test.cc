@@ -1,5 +1,5 @@
-// The table of responses: what the machine does for each state and message, and that the page about
-// it shows the table as it is.
+// The table of responses: the machine's response to each message in each state. The documentation
+// must show the same table.
 
 #include "core/rendezvous/rendezvous_table.h"
 
@@ -42,7 +42,7 @@ TEST(RendezvousTable, DocumentShowsTheTable) {
                                                             << table_text();
 }
 
-// A job of three places in which node x is in the given state, beside a node that works.
+// Makes a job of up to three nodes in which node x is in the given state and another node works.
 void bring_about(NodeRow row, Job* job) {
   switch (row) {
     case NodeRow::kAbsent: job->join_all({"a", "b", "c"}); break;
@@ -87,7 +87,7 @@ bool is_waiting(Job* job, const Said& said) {
   return job->told<rdzv::Waiting>(said, "x") != nullptr;
 }
 
-// What can be seen of a response.
+// Checks the visible effect of a response.
 void expect_effect(Response response, NodeRow row, Job* job, const Said& said) {
   const auto speaks = [&] { return job->beat("x"); };
   switch (response) {
@@ -138,7 +138,7 @@ TEST(RendezvousTable, MachineFollowsTheTable) {
   }
 }
 
-// Random events in a random order, most of them out of place: nothing breaks an invariant.
+// Random events in random order, most of them invalid in their state, break no invariant.
 TEST(RendezvousTable, AnyEventIsHandledInAnyState) {
   const std::vector<std::string> names = {"a", "b", "c", "x"};
   for (std::uint64_t seed = 0; seed < 300; ++seed) {

@@ -1,5 +1,5 @@
-// Joining: who is admitted, when the first round completes, what is refused, and what comes after
-// the end of a job.
+// Joins: which nodes are admitted, when the first round completes, what is rejected, and what
+// happens after the end of a job.
 
 #include <gmock/gmock.h>
 
@@ -444,7 +444,7 @@ TEST(Rendezvous, MemberThatRejoinsRestartsTheRoundWithoutCharge) {
 TEST(Rendezvous, JoinThatCrossesItsRoundChangesNothing) {
   Job job(nnodes(2, 2));
   job.join_all({"a", "b"});
-  job.node("a").highest_round = 0;  // said before round 1 could be heard of
+  job.node("a").highest_round = 0;  // sent before round 1 was received
   const Said said = job.join("a");
   ASSERT_NE(job.told<rdzv::Round>(said, "a"), nullptr);
   EXPECT_EQ(job.told<rdzv::Round>(said, "a")->record->round, 1u);

@@ -1,4 +1,4 @@
-// One round as a value: what it counts, and how it begins, is rebuilt and ends.
+// The state of one round: its counters, and how it begins, is rebuilt and ends.
 
 #include "core/rendezvous/round_state.h"
 

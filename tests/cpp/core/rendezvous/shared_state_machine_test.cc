@@ -1,6 +1,6 @@
-// Nodes that share a state, in simulated time: what one of them does when a write is lost, an
-// answer is lost, the store is away, empty, foreign or from tomorrow, and with what a dead job has
-// left. Long runs with many faults are in tests/cpp/sim.
+// Nodes that share a state, in simulated time: what a node does when a write or a reply is lost,
+// when the store is unreachable or empty, when its content is foreign or of a newer version, and
+// with the state of an ended job. Long runs with many faults are in tests/cpp/sim.
 
 #include "core/rendezvous/shared_state_machine.h"
 
@@ -55,7 +55,7 @@ struct Node {
     info.highest_round = round;
     member.send(rdzv::Join{info, settings});
   }
-  // One look at the store, whole.
+  // One complete poll of the store.
   Status poll_state(Instant now) {
     Status status = member.read(store->state, now, &delivered);
     if (!status.ok()) return status;
@@ -90,7 +90,7 @@ class SharedStateMachineTest : public ::testing::Test {
     nodes.push_back(std::make_unique<Node>(&store, number, settings, now));
     return *nodes.back();
   }
-  // Lets time pass; each node but those that are `silent` looks when it wants to.
+  // Advances the time; each node except the `silent` ones polls when its poll is due.
   void run_for(Duration time, const std::vector<Node*>& silent = {}) {
     const Instant end = now + time;
     while (true) {
@@ -298,7 +298,7 @@ TEST_F(SharedStateMachineTest, NodeWithoutStoreAccessEvictsNoNode) {
   a.join();
   b.join();
   run_for(1s);
-  now += 3 * settings.node_timeout;  // the store is away, for both
+  now += 3 * settings.node_timeout;  // the store is unreachable for both
   run_for(1500ms);
   EXPECT_EQ(a.record_activity<rdzv::Evicted>(), nullptr);
   EXPECT_EQ(b.record_activity<rdzv::Evicted>(), nullptr);

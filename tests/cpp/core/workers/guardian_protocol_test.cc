@@ -31,7 +31,7 @@ std::string sample_requests() {
   return bytes;
 }
 
-// The requests as text; the views die with the buffer.
+// The requests as text; the views are invalid after the buffer's lifetime.
 std::string describe(const Request& request) {
   if (const auto* start = std::get_if<StartRequest>(&request)) {
     std::string text = start->lifetime == Lifetime::kHelper ? "start helper " : "start ";
@@ -49,7 +49,7 @@ std::string describe(const Request& request) {
   return std::holds_alternative<CancelStartsRequest>(request) ? "cancel starts" : "sweep";
 }
 
-// Feeds what has arrived; false: the stream is broken.
+// Decodes the received bytes; returns false after a protocol violation.
 bool drain(FrameBuffer* buffer, std::vector<std::string>* seen) {
   std::string_view payload;
   FrameStatus status = FrameStatus::kNeedMore;

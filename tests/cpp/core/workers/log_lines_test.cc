@@ -20,7 +20,7 @@ struct SplitCase {
 
 class Split : public ::testing::TestWithParam<SplitCase> {};
 
-// The same lines come out however the input is cut into pieces.
+// The lines do not depend on how the input is split into pieces.
 TEST_P(Split, GivesTheSameLinesForEveryPieceSize) {
   const SplitCase& param = GetParam();
   for (std::size_t piece = 1; piece <= param.input.size() + 1; ++piece) {

@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using namespace group_event;  // NOLINT: the events are this test's vocabulary
+using namespace group_event;  // NOLINT: the whole test uses these events
 
 std::string describe(const GroupAction& action) {
   struct Describe {
@@ -67,7 +67,7 @@ Ended not_started(int rank) {
   return event;
 }
 
-// The kernel has no process left for the worker.
+// The fork of the worker failed for lack of processes.
 Ended refused(int rank) {
   Ended event = not_started(rank);
   event.exit.stage = "fork";
@@ -75,7 +75,7 @@ Ended refused(int rank) {
   return event;
 }
 
-// A machine with a clock, whose actions read as text.
+// A machine with a clock, and its actions as text.
 class Machine {
  public:
   std::vector<std::string> feed(const GroupEvent& event) {
@@ -90,7 +90,7 @@ class Machine {
     return feed(Tick{});
   }
 
-  // Brings a fresh machine with two workers, the first of which runs, into a state.
+  // Puts a new machine with two workers, the first of which runs, into a state.
   void enter(GroupState state) {
     if (state == GroupState::kIdle) return;
     if (state == GroupState::kLost) {
@@ -210,7 +210,7 @@ TEST(WorkerGroupTable, EveryEdgeHasItsAction) {
   }
 }
 
-// The manual shows the table; a row there is "| state | reaction | …".
+// docs/supervision.md shows the table; a row there is "| state | reaction | …".
 TEST(WorkerGroupTable, DocumentShowsTheTable) {
   std::ifstream file(ELASTIC_TEST_SOURCE_DIR "/docs/supervision.md");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -332,7 +332,7 @@ TEST(WorkerGroupMachine, SignalForOneWorkerNamesIt) {
               ElementsAre("signal 10 leaders to 1"));
 }
 
-// --- A kernel without processes to give ----------------------------------------------------------
+// --- Forks that fail for lack of processes -------------------------------------------------------
 
 TEST(WorkerGroupMachine, RefusedForkIsTriedAgainAfterAPauseThatGrowsAndIsToldOnce) {
   Machine group;
@@ -418,9 +418,9 @@ TEST(WorkerGroupMachine, StopReplacesTheStartDeadline) {
   EXPECT_THAT(group.wait(seconds(90)), ElementsAre("sweep"));
 }
 
-// --- Laws ----------------------------------------------------------------------------------------
+// --- Invariants ----------------------------------------------------------------------------------
 
-// A guardian that answers as the real one may, in random order, and a caller that asks anything.
+// Random valid events of a guardian, in random order, and random calls of an owner.
 TEST(WorkerGroupMachine, InvariantsHoldForRandomEvents) {
   for (unsigned seed = 0; seed < 3000; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

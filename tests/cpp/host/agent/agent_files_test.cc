@@ -28,7 +28,7 @@ void wait_for(std::atomic<int>& count, int wanted) {
 
 }  // namespace
 
-// Takes the place of the C library's in this program: a file system that stalls.
+// Replaces the C library's mkdir() in this program, to simulate a file system that stalls.
 extern "C" int mkdir(const char* path, mode_t mode) noexcept {
   if (std::string_view(path).find("/attempt_") != std::string_view::npos && is_stalled) {
     ++stalled_calls;

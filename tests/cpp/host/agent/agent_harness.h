@@ -52,7 +52,7 @@ class RunningAgent {
   }
   Agent* operator->() { return agent_.get(); }
 
-  // The next event of this kind; all events are kept in `seen`.
+  // Waits for the next event of this kind; all events are kept in `seen`.
   AgentEvent wait_for(Kind kind) {
     while (auto event = agent_->next_event(generous_deadline())) {
       seen.push_back(*event);
@@ -65,7 +65,7 @@ class RunningAgent {
     wait_for(Kind::kFinished);
     return agent_->result();
   }
-  // The events of a kind among those that were seen.
+  // The events of this kind that were received so far.
   std::vector<AgentEvent> all(Kind kind) const {
     std::vector<AgentEvent> found;
     for (const AgentEvent& event : seen) {

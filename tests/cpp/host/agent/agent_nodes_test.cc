@@ -144,7 +144,7 @@ TEST_F(AgentNodes, ContinueWithoutANodeThatWasStopped) {
 
 TEST_F(AgentNodes, RecallADoneNodeWhenAWorkerFails) {
   const ScratchDir dir;
-  // Node rank 0 is done at once; the other one fails as soon as it is told to, and once.
+  // Node rank 0 is done at once; the other one fails once, when the test signals it.
   const std::string script =
       "test $GROUP_RANK = 0 || test $TORCHELASTIC_RESTART_COUNT = 1 || { "
       "read line < " +
@@ -159,7 +159,7 @@ TEST_F(AgentNodes, RecallADoneNodeWhenAWorkerFails) {
   RunningAgent& done = is_a_first ? a : b;
   RunningAgent& failing = is_a_first ? b : a;
   while (done.wait_for(Kind::kProgress).state != AgentState::kSucceeded) {
-    ASSERT_FALSE(HasFailure());  // an earlier one said what the round waited for
+    ASSERT_FALSE(HasFailure());  // an earlier failure shows what the round waited for
   }
   std::ofstream(dir / "go") << "\n";
   EXPECT_EQ(done.finish().exit_code, 0);
@@ -216,8 +216,8 @@ TEST_F(AgentNodes, SendTheResultToALateNode) {
   Fifo fifo(dir / "fifo");
   ASSERT_EQ(::mkfifo((dir / "go").c_str(), 0600), 0);
   AgentOptions options = node(shell("read line < " + (dir / "go") + "; exit 9"), 1, 1);
-  // Its sibling takes its time to stop: the job is over (after node_timeout), and somebody is
-  // there.
+  // Its sibling is slow to stop, so the job ends (after node_timeout) while a node is still
+  // connected.
   options.workers[0] = shell("trap '' TERM; echo ready > " + fifo.path() + "; exec sleep 1000");
   options.stop_grace = hours(1);
   options.rendezvous.settings.node_timeout = seconds(1);

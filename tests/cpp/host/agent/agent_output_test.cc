@@ -1,4 +1,4 @@
-// What becomes of a worker's stderr that is inherited: it is passed on, and its end is evidence.
+// A worker's inherited stderr: the agent passes it on, and reports its last lines with a failure.
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ using testing::ScratchDir;
 using testing::shell;
 using Kind = AgentEvent::Kind;
 
-// This process's stdout and stderr go elsewhere while the object lives.
+// Redirects this process's stdout and stderr during its lifetime.
 class Redirection {
  public:
   Redirection(int out, int err)
@@ -74,7 +74,7 @@ struct Terminal {
   os::UniqueFd side;
 };
 
-// Until the last writer is gone.
+// Reads until the last writer has closed the descriptor.
 std::string read_to_end(int fd) {
   std::string all;
   char chunk[65536];

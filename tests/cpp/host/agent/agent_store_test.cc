@@ -1,4 +1,4 @@
-// The store that an agent opens for its workers, seen by a client that does what workers do.
+// The store that an agent opens for its workers, tested with a client that acts like a worker.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -103,7 +103,7 @@ TEST(AgentStoreAddress, ThatIsANameIsANumberForWorkers) {
 
 TEST(AgentStoreAddress, ForeignIsAResult) {
   AgentOptions options = restartable(0);
-  options.rendezvous.local_addr = "192.0.2.1";  // set aside for documentation (RFC 5737)
+  options.rendezvous.local_addr = "192.0.2.1";  // reserved for documentation (RFC 5737)
   const AgentResult result = run(options);
   EXPECT_EQ(result.exit_code, kExitCannotServe);
   EXPECT_THAT(result.message, HasSubstr("192.0.2.1"));

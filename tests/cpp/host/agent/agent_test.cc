@@ -44,7 +44,7 @@ std::vector<std::string> lines_of(const std::string& text) {
 // Waits until the process is dead (a zombie counts).
 void expect_death_of(int pid) {
   const os::UniqueFd fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
-  if (!fd.valid()) return;  // it is gone already
+  if (!fd.valid()) return;  // it has already ended
   EXPECT_TRUE(os::wait_ready(fd.get(), POLLIN, {.deadline = generous_deadline()}).ok()) << pid;
 }
 
@@ -56,7 +56,7 @@ int parent_of(int pid) {
   return parent;
 }
 
-// Says that it ignores SIGTERM, and then does.
+// Ignores SIGTERM, and reports through the FIFO that it does.
 WorkerTemplate stubborn(const std::string& fifo) {
   return shell("trap '' TERM; echo ready > " + fifo + "; exec sleep 1000");
 }
@@ -345,7 +345,7 @@ TEST(Agent, RemovesItsTemporaryDirectory) {
   EXPECT_FALSE(std::filesystem::exists(std::filesystem::path(round.log_dir).parent_path()));
 }
 
-// A container with a read-only root: no stream goes to a file, so no file is missed.
+// A container with a read-only root: no stream is written to a file, so no file is needed.
 TEST(Agent, RunsWithoutATemporaryDirectoryUnlessAStreamNeedsOne) {
   const char* const old = std::getenv("TMPDIR");
   const std::string saved = old != nullptr ? old : "/tmp";
