@@ -87,6 +87,20 @@ def test_a_program_that_ignores_the_signal_is_killed_with_its_children(tmp_path:
     os.close(child)
 
 
+def test_an_end_between_the_check_and_the_wait_ends_the_wait() -> None:
+    class Late(MultiprocessContext):
+        def _awaited(self) -> list[Any]:
+            if not self._answers:  # the value was received, so the process ends
+                self._processes[0].join()
+            return super()._awaited()
+
+    context = Late(
+        "test", launch_functions.rank_and, {0: ()}, {0: {"RANK": "0"}}, "spawn", DefaultLogsSpecs()
+    )
+    context.start()
+    assert context.wait(DEADLINE_S) is not None
+
+
 def test_a_context_starts_once_and_checks_its_ranks() -> None:
     context = MultiprocessContext(
         "test", launch_functions.rank_and, {0: ()}, {0: {"RANK": "0"}}, "spawn", DefaultLogsSpecs()

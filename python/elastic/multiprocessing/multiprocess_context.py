@@ -85,6 +85,7 @@ class MultiprocessContext(PContext):
         self.start_method = start_method
         self._context: Any = multiprocessing.get_context(start_method)
         self._processes: dict[int, Any] = {}
+        self._running: list[Any] = []  # as of the last _poll()
         self._answers: dict[int, Connection] = {}
         self._return_values: dict[int, Any] = {}
         self._failures: dict[int, ProcessFailure] = {}
@@ -113,13 +114,17 @@ class MultiprocessContext(PContext):
         for rank, answer in list(self._answers.items()):
             if answer.poll():
                 self._receive(rank, answer)
+        self._running = []
         for rank, process in self._processes.items():
-            if process.exitcode and rank not in self._failures:
-                self._failures[rank] = self._failed(rank, process.exitcode)
+            code = process.exitcode
+            if code is None:
+                self._running.append(process)
+            elif code != 0 and rank not in self._failures:
+                self._failures[rank] = self._failed(rank, code)
         if self._failures:
             self.close()
             return self._result({}, self._failures)
-        if any(process.exitcode is None for process in self._processes.values()):
+        if self._running:
             return None
         self.close()
         values = {rank: self._return_values.get(rank) for rank in range(self.nprocs)}
@@ -135,8 +140,8 @@ class MultiprocessContext(PContext):
         del self._answers[rank]
 
     def _awaited(self) -> list[Any]:
-        running = [p.sentinel for p in self._processes.values() if p.exitcode is None]
-        return [*running, *self._answers.values()]
+        # Not by exitcode: one that has ended since _poll() must end the wait.
+        return [*(process.sentinel for process in self._running), *self._answers.values()]
 
     def pids(self) -> dict[int, int]:
         return {rank: process.pid for rank, process in self._processes.items()}
