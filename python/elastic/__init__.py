@@ -1,6 +1,6 @@
 """Start distributed PyTorch jobs and keep them alive.
 
-Names are loaded when they are first used, so that ``import elastic`` itself costs next to nothing.
+Names are loaded on first use, so that ``import elastic`` itself is cheap.
 """
 
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from elastic.multiprocessing.logs import LogOptions, Std
     from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs
 
-# Each public name and the module that has it.
+# Each public name and the module that defines it.
 _HOMES = {
     "StoreClient": "elastic._C",
     "StoreServer": "elastic._C",

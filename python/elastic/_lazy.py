@@ -1,4 +1,4 @@
-"""Public names that are loaded on first use, so that importing a package costs nearly nothing."""
+"""Public names that are loaded on first use, so that importing a package is cheap."""
 
 from __future__ import annotations
 

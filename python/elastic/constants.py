@@ -1,12 +1,12 @@
-"""Numbers and names that the layers share. The agent's exit codes are in ``elastic._C``."""
+"""Constants that several modules share. The agent's exit codes are in ``elastic._C``."""
 
 LOOPBACK = "127.0.0.1"
 PORT_MAX = 65535
 
-NOTICE = 25  # log level between INFO and WARNING: what a person at the console must know
+NOTICE = 25  # log level between INFO and WARNING: progress that the console always shows
 
 COORDINATOR_PORT = 29400  # of an endpoint without a port
-STATIC_PORT = 29500  # the same with static ranks, as under torchrun
+STATIC_PORT = 29500  # the same with static ranks, as in torchrun
 
 JOIN_TIMEOUT_S = 600.0  # default of join_timeout
 

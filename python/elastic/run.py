@@ -35,7 +35,7 @@ __all__ = [
 
 
 def get_args_parser() -> ArgumentParser:
-    """A parser of torchrun's options and ours; the attributes have torch's names and types."""
+    """A parser of torchrun's and elastic's options; attributes have torch's names and types."""
     from elastic import _environment
     from elastic.cli import namespace
 
@@ -61,7 +61,7 @@ def get_rdzv_endpoint(args: Namespace) -> str:
 
 
 def get_use_env(args: Namespace) -> bool:
-    """True: the local rank is in ``LOCAL_RANK``, unless ``use_env`` of the namespace says no."""
+    """Whether the local rank is passed in ``LOCAL_RANK``: True, unless ``use_env`` is false."""
     return bool(getattr(args, "use_env", True))
 
 
@@ -118,10 +118,10 @@ def run_script_path(training_script: str, *training_script_args: str) -> None:
 
 
 def run(args: Namespace) -> None:
-    """Launches what the namespace describes.
+    """Launches the job of the namespace.
 
     Raises ChildFailedError if workers of this node failed, LaunchError if the job failed for
-    another reason, SignalException after a signal, ConfigError for what cannot be run.
+    another reason, SignalException after a signal, ConfigError for an invalid configuration.
     """
     from elastic.cli import main as cli
     from elastic.cli import namespace
@@ -130,7 +130,7 @@ def run(args: Namespace) -> None:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """As ``run``, for the words of a command line. ``elastic.cli.main.main`` returns the status."""
+    """As ``run``, for a command line. ``elastic.cli.main.main`` returns the exit status."""
     from elastic.multiprocessing.errors import record
 
     record(run)(parse_args(args))

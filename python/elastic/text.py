@@ -12,7 +12,7 @@ from elastic.errors import ConfigError
 
 
 class UnresolvedHost(ConfigError):
-    """A name that cannot be resolved, perhaps not yet: try again for ``timeout`` seconds."""
+    """A host name that cannot be resolved: the caller should retry for ``timeout`` seconds."""
 
     timeout = JOIN_TIMEOUT_S
 
@@ -33,7 +33,7 @@ def seconds(text: str, origin: str, *, positive: bool = False) -> float:
 
 
 def duration(value: float) -> str:
-    """A duration in seconds as all messages have it: ``50 ms``, ``2.5 s``, ``1 h 5 min``."""
+    """A duration in seconds, in the format of all messages: ``50 ms``, ``2.5 s``, ``1 h 5 min``."""
     from elastic import _C
 
     return _C.duration_text(value)
@@ -60,15 +60,15 @@ def split_endpoint(endpoint: str, origin: str) -> tuple[str, str]:
 
 
 def is_loopback(host: str) -> bool:
-    """By the text alone: whether only this machine can be meant."""
+    """Whether the text is a loopback address or its name; resolves nothing."""
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def own_address(host: str, origin: str) -> str:
-    """The numeric form of an address that this node has: the first of the host's that binds."""
+    """The first numeric address of the host that this node can bind."""
     if host in ("127.0.0.1", "localhost"):
         return "127.0.0.1"
-    import socket  # a name or another interface is rare, and the import is not cheap
+    import socket  # rarely needed, and the import is slow
 
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
@@ -92,7 +92,7 @@ def substitutes(text: str) -> bool:
 
 
 def substitute(text: str, local_rank: int) -> str:
-    """Replaces ``${local_rank}`` and ``$local_rank``; other uses of ``$``, ``$$`` too, stay."""
+    """Replaces ``${local_rank}`` and ``$local_rank``; every other ``$``, also ``$$``, stays."""
     if "$" not in text:
         return text
     import re

@@ -1,7 +1,7 @@
 """elastic's rendezvous for torch's own agent: ``torchrun --rdzv-backend=elastic``.
 
 torch loads this module, through the entry points ``torchrun.handlers``, while it imports its
-rendezvous package. It is not imported by anything of elastic.
+rendezvous package. No module of elastic imports it.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ def cpu_quota(root: str = "/") -> float | None:
 
 def oom_kills(root: str = "/") -> int | None:
     """The number of OOM kills in this group; None: unknown."""
-    # The group's own folder comes last; only v2 includes the groups below it.
+    # The group's own directory comes last; only v2 includes the groups below it.
     for version, folder in reversed(list(_folders(root, "memory"))):
         text = _read(
             os.path.join(folder, "memory.events" if version == 2 else "memory.oom_control")
@@ -64,7 +64,7 @@ def _quota_v1(folder: str) -> float | None:
 
 
 def _folders(root: str, controller: str) -> Iterator[tuple[int, str]]:
-    """The group's folder and its parents up to the mount point, with the version of each."""
+    """The group's directory and its parents up to the mount point, with the version of each."""
     mounts = list(_mounts(root, controller))
     for line in _read(os.path.join(root, "proc/self/cgroup")).splitlines():
         hierarchy, _, rest = line.partition(":")

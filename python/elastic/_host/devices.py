@@ -41,7 +41,7 @@ print(count({"gpu": "cuda", "xpu": "xpu"}[sys.argv[2]]) if sys.argv[2] != "auto"
 def usable_cpus(affinity: int | None = None, quota: float | None = None) -> int:
     """The number of CPUs in the affinity mask, limited by the cgroup's quota.
 
-    A value that is not given is read from the system; a quota of 0 means no quota.
+    A value of None is read from the system; a quota of 0 means no quota.
     """
     if affinity is None:
         affinity = len(os.sched_getaffinity(0))

@@ -1,1 +1,1 @@
-"""The command ``elastic-launch``: options, what they mean, messages and the failure report."""
+"""The command ``elastic-launch``: options and their meaning, messages and the failure report."""

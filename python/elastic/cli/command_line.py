@@ -1,7 +1,7 @@
-"""Reads the words of a command line and the ``PET_*`` variables.
+"""Parses the arguments of a command line and the ``PET_*`` variables.
 
-Options end at PROGRAM: no word after it is parsed, not even to see whether it could be an option.
-(argparse does look at them.)
+Options end at PROGRAM: no argument after it is parsed, not even to check whether it could be an
+option. (argparse does check them.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from elastic.errors import ConfigError
 
 
 class Value(NamedTuple):
-    """What was given for an option, and where, for messages: ``--role`` or ``PET_ROLE``."""
+    """The value of an option and, for messages, its origin: ``--role`` or ``PET_ROLE``."""
 
     text: str
     origin: str
@@ -35,7 +35,7 @@ class CommandLine(NamedTuple):
     values: dict[str, Value]
     program: str
     arguments: tuple[str, ...]
-    warnings: list[str]  # what is accepted, but is unknown or has no effect
+    warnings: list[str]  # about settings that are accepted, but unknown or without effect
 
     def text(self, name: str) -> str:
         value = self.values.get(name)
@@ -143,7 +143,7 @@ def _print_and_exit(what: str) -> NoReturn:
         text = f"{PROGRAM} {_C.__version__}\n"
     try:
         print(text, end="", flush=True)
-    except OSError:  # the reader has gone, as in `--help | head -1`
+    except OSError:  # the reader has closed the pipe, as in `--help | head -1`
         raise SystemExit(0) from None
     raise SystemExit(0)
 

@@ -1,4 +1,4 @@
-"""A checked job, as far as this node is concerned: what ``resolve`` makes of a command line.
+"""The checked configuration of this node's part of a job, as ``resolve`` creates it.
 
 Named tuples, because importing ``dataclasses`` would cost the launcher 4 ms at every start.
 """
@@ -17,23 +17,23 @@ if TYPE_CHECKING:
 
 
 class RendezvousConfig(NamedTuple):
-    """A node's way to the others: either endpoint or shared_state says where they are."""
+    """How a node finds the others: either endpoint or shared_state is set."""
 
     backend: str
     min_nodes: int
     max_nodes: int
-    # Where the coordinator is; "": there is none.
+    # The coordinator's host; "": no coordinator.
     endpoint_host: str = ""
     endpoint_port: int = 0
-    is_host: bool | None = None  # None: found out by looking at the endpoint's address
-    # Where a shared state is kept, as given, and what its backend is told; "": there is none.
+    is_host: bool | None = None  # None: decided by the endpoint's address
+    # The address of a shared state, as given, and its backend's parameters; "": no shared state.
     shared_state: str = ""
     parameters: Mapping[str, str] = {}
-    node_rank: int = -1  # -1: no wish
+    node_rank: int = -1  # -1: no preferred rank
     topology: str = ""
     on_node_loss: str = "replace"
     max_membership_changes: int = -1
-    timings: Mapping[str, float] = {}  # seconds; those not given are the native defaults
+    timings: Mapping[str, float] = {}  # seconds; missing ones have the native defaults
 
     def is_handler(self) -> bool:
         """Whether the backend is a rendezvous handler of another distribution."""
@@ -60,7 +60,7 @@ class RendezvousConfig(NamedTuple):
         )
 
     def options(self, run_id: str, local_addr: str) -> _C.RendezvousOptions:
-        """As the agent takes it. ``local_addr``: where other nodes reach this one; "": as seen."""
+        """The agent's options. ``local_addr``: this node's address; "": its connections' source."""
         from elastic import _C
 
         backend = None
@@ -87,21 +87,21 @@ class RendezvousConfig(NamedTuple):
 
 
 class NodeConfig(NamedTuple):
-    """All that the options say about nodes."""
+    """The settings of all options about nodes."""
 
     rendezvous: RendezvousConfig | None  # None: the job has one node
     run_id: str  # "": not given
-    local_addr: str  # numeric on one node; "": what the rendezvous sees
+    local_addr: str  # numeric on one node; "": the source address of the rendezvous connection
     master_port: int  # 0: a free one in each round
     worker_ports: tuple[int, int]
-    notes: list[tuple[bool, str]]  # for the log, each with whether it is a warning
+    notes: list[tuple[bool, str]]  # (whether it is a warning, message) for the log
 
 
 class LaunchConfig(NamedTuple):
     entrypoint: tuple[str, ...]  # the program and its arguments, before ${local_rank} is replaced
-    name: str  # how messages call it
+    name: str  # of the program, in messages
     nproc: int
-    environment: dict[str, str]  # what every worker inherits
+    environment: dict[str, str]  # of every worker
     run_id: str
     role: str
     max_restarts: int
@@ -112,16 +112,16 @@ class LaunchConfig(NamedTuple):
     exit_barrier_timeout: float | None  # None: no limit
     stop_scope: str  # "group" or "leader"
     signals: tuple[int, ...]
-    rendezvous: RendezvousConfig | None  # None: this node is alone
+    rendezvous: RendezvousConfig | None  # None: the job has one node
     local_addr: str  # "" on several nodes: the address from which the rendezvous is reached
     master_port: int  # 0: a free one in each round
     worker_ports: tuple[int, int]  # first and last; (0, 0): any
     share_store: bool  # False: rank 0's worker hosts the store itself
-    capture_stderr: bool  # pass on what workers inherit, and report its last lines
+    capture_stderr: bool  # pass on the stderr that workers inherit, and report its last lines
     logs: LogOptions
     line_prefix: str
     virtual_local_rank: bool
     log_level: int
     log_records: bool  # whether log lines have time and level: LOGLEVEL was given
-    error_file: str  # where the launcher's parent looks for the first error; "": nowhere
-    notes: tuple[tuple[int, str], ...] = ()  # (level, sentence) for the log, once it is set up
+    error_file: str  # from which the launcher's parent reads the first error; "": none
+    notes: tuple[tuple[int, str], ...] = ()  # (level, message) for the log, once it is set up

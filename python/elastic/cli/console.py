@@ -1,8 +1,8 @@
-"""Messages to the console, written so that a console that fails or blocks does no harm.
+"""Messages to the console. A console that fails or blocks does not affect the job.
 
-A thread of its own writes them: a full pipe that is never read, a terminal that was stopped or a
-slow disk must not keep the launcher from its signals and its workers. Text that cannot be written
-is dropped, nothing else changes.
+A separate thread writes them: a full pipe that is never read, a stopped terminal or a slow disk
+must not delay the launcher's handling of signals and workers. Text that cannot be written is
+dropped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from queue import SimpleQueue
 
 STDERR = 2
 QUEUED_BYTES_MAX = 4 << 20  # text beyond that is dropped
-FLUSH_TIMEOUT_S = 30.0  # at the end, for a console that does not take its text
+FLUSH_TIMEOUT_S = 30.0  # at the end, for a console that blocks
 STOP_FLUSH_TIMEOUT_S = 1.0  # the same after a signal
 
 
@@ -40,9 +40,8 @@ class Console:
             self._is_started = self._start()
 
     def _start(self) -> bool:
-        """Starts the thread. Where no thread can be started the text is written here."""
-        # The thread takes no signals: one that it took would not interrupt a wait of the main
-        # thread.
+        """Starts the thread. If that fails, the calling thread writes the text."""
+        # The thread blocks all signals: one that it received would not interrupt the main thread.
         saved = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             _thread.start_new_thread(self._run, ())
@@ -55,7 +54,7 @@ class Console:
         return True
 
     def flush(self, timeout: float) -> None:
-        """Waits until all is written, or the time has passed. Nothing may be written after it."""
+        """Waits up to ``timeout`` until all text is written. Do not call ``write`` afterwards."""
         if self._is_started:
             self._queue.put(None)
             if self._flushed.acquire(timeout=timeout):
@@ -73,7 +72,7 @@ def _write_all(data: bytes) -> None:
     while left:
         try:
             left = left[os.write(STDERR, left) :]
-        except BlockingIOError:  # somebody who shares the descriptor has made it non-blocking
+        except BlockingIOError:  # a process that shares the descriptor made it non-blocking
             import select
 
             select.select([], [STDERR], [])

@@ -1,4 +1,4 @@
-"""The workers' program: what is executed, and whether it can be."""
+"""The workers' program: which command is executed, and whether it is executable."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The command ``elastic-launch``: parse, run, report. The only module that prints.
 
-What is imported at the top is all that is loaded before the first instruction of ``console_main``;
-everything else waits until the signals are in order.
+Only the imports at the top are loaded before the first instruction of ``console_main``; all other
+modules are imported after the signal handling is set up.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 RESOLVE_PAUSE_S = 0.1
 RESOLVE_PAUSE_MAX_S = 5.0
-EXIT_INTERNAL = 70  # of elastic._C, whose import may be what failed
+EXIT_INTERNAL = 70  # as in elastic._C, whose import may have failed
 
 
 def console_main() -> None:
-    """The process: runs the job of ``sys.argv`` and ends with its exit status.
+    """Runs the job of ``sys.argv`` and ends the process with the job's exit status.
 
-    From the moment at which the agent's signal handlers are installed they stay until the process
-    has ended: the interpreter is not torn down, since a signal would kill it there.
+    The agent's signal handlers stay installed until the process has ended: the interpreter is not
+    finalized, because a signal during finalization would kill the process.
     """
-    # Before there is an agent there is nothing to stop, so every signal may do what it does to any
-    # program: end it. Python alone would make a traceback of Ctrl-C.
+    # Before the agent exists there is nothing to stop, so signals have their default action.
+    # Python's own handler would print a traceback for Ctrl-C.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from elastic.cli import console
@@ -58,10 +58,10 @@ def console_main() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the job that the command line describes; the result is the exit status.
+    """Runs the job of a command line and returns the exit status.
 
-    Must be called from the main thread, since it installs signal handlers, and restores them at the
-    end. ``--help`` and ``--version`` end by SystemExit, as with every argparse program.
+    Must be called from the main thread, because it installs signal handlers; it restores them at
+    the end. ``--help`` and ``--version`` raise SystemExit, as in every argparse program.
     """
     from elastic.cli import console
 
@@ -123,7 +123,7 @@ class Launcher:
         return self.resolve(lambda: resolve.parse(argv, os.environ))
 
     def resolve(self, parse: Callable[[], LaunchConfig]) -> LaunchConfig:
-        """The configuration; a host name that cannot be resolved yet is tried again."""
+        """The configuration; retries while a host name cannot be resolved yet."""
         from elastic.text import UnresolvedHost
 
         begun = time.monotonic()
@@ -144,14 +144,14 @@ class Launcher:
                 pause = min(2 * pause, RESOLVE_PAUSE_MAX_S)
 
     def flush(self) -> None:
-        """Writes what is left; after a signal without patience for a console that blocks."""
+        """Writes the remaining text; after a signal with a short timeout."""
         from elastic.cli import console
 
         limit = console.STOP_FLUSH_TIMEOUT_S if self._is_stopping else console.FLUSH_TIMEOUT_S
         self._console.flush(limit)
 
     def restore(self) -> None:
-        """Undoes what ``run`` has changed in a process that lives on."""
+        """Undoes the changes of ``run`` in a process that continues."""
         if self._handler is not None:
             import logging
 
@@ -218,7 +218,7 @@ class Launcher:
     def _launch_with_handler(
         self, job: LaunchConfig, rendezvous: RendezvousConfig, logs: LogOptions
     ) -> RunResult:
-        """With a rendezvous handler of another distribution."""
+        """Runs the job with a rendezvous handler of another distribution."""
         from elastic.agent.server.api import WorkerSpec
         from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
         from elastic.multiprocessing.logs_specs import DefaultLogsSpecs
@@ -251,7 +251,7 @@ class Launcher:
         return result
 
     def _handle_signals(self, signals: Sequence[int]) -> None:
-        """Sends these signals to the agent from now on. One that is ignored stays ignored."""
+        """Installs handlers that pass these signals to the agent. Ignored signals stay ignored."""
         for number in signals:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._saved[number] = signal.signal(number, self._handle)
@@ -267,7 +267,7 @@ class Launcher:
         from elastic.multiprocessing.errors import evidence
 
         first = next(iter(result.failures.values()), None)
-        if first is not None and job.error_file:  # first, because the console may be lost
+        if first is not None and job.error_file:  # before the console, which may block
             try:
                 evidence.pass_on(first, job.error_file)
             except OSError as error:

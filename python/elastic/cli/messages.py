@@ -1,4 +1,4 @@
-"""What the launcher logs while a job runs, and how it looks on the console."""
+"""The launcher's log messages while a job runs, and their format on the console."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _ConsoleHandler(logging.Handler):
 def log_to(console: Console, level: int, *, as_records: bool) -> logging.Handler | None:
     """Sends log records to the console; None if the program has handlers of its own.
 
-    ``as_records``: with time, level and the job's state, for log files; else lines for people.
+    ``as_records``: with time, level and the job's state, for log files; else plain lines.
     """
     logging.addLevelName(NOTICE, "NOTICE")
     root = logging.getLogger()

@@ -14,7 +14,7 @@ from elastic.cli.command_line import CommandLine, Value, refuse_unavailable
 from elastic.cli.options import GROUPS, OPTIONS, PROGRAM, Option
 from elastic.constants import START_METHODS
 
-# Defaults of torch's options that the table of options leaves empty or writes in another way.
+# Defaults of torch's options that the table of options omits or writes in another form.
 _DEFAULTS: dict[str, Any] = {
     "nnodes": "1:1",
     "rdzv-id": "none",

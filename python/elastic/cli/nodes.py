@@ -1,7 +1,7 @@
-"""The options about nodes, and all that a job of one node needs of them.
+"""The options about nodes, and the configuration of a job of one node.
 
-What the options of several nodes mean is in ``elastic.cli.rendezvous``. Options that contradict
-the number of nodes are refused.
+``elastic.cli.rendezvous`` has the configuration of several nodes. Options that contradict the
+number of nodes are rejected.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def rendezvous_backend(line: CommandLine) -> str:
 
 
 def rendezvous_keys(line: CommandLine, backend: str) -> Keys | None:
-    """The settings of --rdzv-conf, if there are any."""
+    """The settings of --rdzv-conf; None if it is not given."""
     text = line.text("rdzv-conf")
     if not text:
         return None
@@ -50,7 +50,7 @@ def rendezvous_keys(line: CommandLine, backend: str) -> Keys | None:
 
 
 def is_single(line: CommandLine, most: int, backend: str, keys: Keys | None) -> bool:
-    """Whether nobody else can take part, so that nobody need be met."""
+    """Whether no other node can join the job, so that no rendezvous is needed."""
     if line.switch("standalone"):
         if most > 1:
             raise ConfigError(
@@ -63,7 +63,7 @@ def is_single(line: CommandLine, most: int, backend: str, keys: Keys | None) -> 
     endpoint = line.text("rdzv-endpoint")
     if backend == "static" or not endpoint:
         return True
-    # Another host's agent may be a spare for the only node, one on this machine serves no purpose.
+    # An agent on another host can be a spare for the only node; one on this host has no use.
     host, port = split_endpoint(endpoint, line.origin("rdzv-endpoint"))
     return is_loopback(host) or port == "0"
 

@@ -13,7 +13,7 @@ ENV_PREFIX = "PET_"
 
 
 class Option(NamedTuple):
-    """One option. Its value stays text until ``elastic.cli.resolve`` judges it."""
+    """One option. Its value stays text until ``elastic.cli.resolve`` checks it."""
 
     name: str
     metavar: str  # "": a switch
@@ -249,7 +249,7 @@ _NODES = (
     ),
 )
 
-# Known from torchrun and refused with a sentence, so that no command line runs as something else.
+# Options of torchrun that are rejected with a message, because they cannot have their effect.
 UNAVAILABLE = {
     "numa-binding": "bind the workers with numactl or taskset and --no-python",
     "event-log-handler": "LOGLEVEL=INFO tells every change of state on stderr",
@@ -257,7 +257,7 @@ UNAVAILABLE = {
     "duplicate-stdout-filters": "search the files that --tee and --log-dir leave",
     "duplicate-stderr-filters": "search the files that --tee and --log-dir leave",
 }
-# What these already do here may be said.
+# Values of them that are accepted, because they describe the behaviour here.
 HARMLESS = {"event-log-handler": "null", "logs-specs": "default"}
 
 GROUPS = (

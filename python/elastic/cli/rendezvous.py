@@ -1,7 +1,7 @@
-"""How a node finds the others of its job, as one checked value.
+"""The rendezvous configuration of a job of several nodes.
 
-There are two ways: an endpoint, at which a coordinator is met (the backends ``c10d`` and
-``static``), and a state that the nodes share, whose backend ``elastic.rendezvous`` knows by name.
+There are two kinds: an endpoint at which a coordinator listens (the backends ``c10d`` and
+``static``), and a state that the nodes share through a backend of ``elastic.rendezvous``.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def several(
 
 
 def _loopback_warning(host: str, least: int) -> str:
-    """Agents of one host may form a job there; agents of several hosts cannot."""
+    """A warning: agents of several hosts cannot form a job at a loopback address."""
     effect = "every host trains on its own" if least == 1 else "nodes on other hosts cannot join"
     return (
         f"the rendezvous endpoint {host} is a loopback address, which is another one on every "
@@ -72,7 +72,7 @@ def _loopback_warning(host: str, least: int) -> str:
 
 
 def _static_endpoint(line: CommandLine, bounds: tuple[int, int]) -> tuple[str, int]:
-    """Where node 0 listens, from --rdzv-endpoint or from --master-addr and --master-port."""
+    """Node 0's address, from --rdzv-endpoint or from --master-addr and --master-port."""
     least, most = bounds
     if least != most:
         raise ConfigError(
@@ -135,7 +135,7 @@ def _shared_state(line: CommandLine, backend: str) -> str:
 
 
 def _common_run_id(line: CommandLine, backend: str) -> tuple[str, list[tuple[bool, str]]]:
-    """A name that every node comes to by itself; torchrun's if the user gave none."""
+    """The run id for all nodes; torchrun's default if the user gave none."""
     if given := nodes.run_id(line):
         return given, []
     if "rdzv-id" in line.values:

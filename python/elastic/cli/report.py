@@ -1,4 +1,4 @@
-"""Why a job failed, for people: which worker was first, how it ended, and what it left behind."""
+"""The failure report: the worker that failed first, how it ended, and its log files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def format_report(name: str, result: RunResult) -> str:
-    """What is printed at the end of a job that failed, without a final newline."""
+    """The text that is printed at the end of a failed job, without a final newline."""
     failures = dict(result.failures)
     job = result.job
     if not failures and job is None:
@@ -33,7 +33,7 @@ def format_report(name: str, result: RunResult) -> str:
         lines += _quote("last lines of its stderr", evidence.output if evidence else "")
         first_at = None
     elif job is None and first and first.started and result.exit_code != first.shell_code:
-        # The launcher's own reason, such as a lost coordinator or a signal, gave the exit code.
+        # The exit code is that of the launcher's own reason: a lost coordinator, a signal, ….
         lines = [f"{name} failed: {result.message}", *_facts(run)]
         first_at = None
     else:
@@ -64,7 +64,7 @@ def format_report(name: str, result: RunResult) -> str:
 
 
 def _when(failure: ProcessFailure, first_at: float | None) -> str:
-    if first_at is None:  # on another node, by another clock
+    if first_at is None:  # on another node, with another clock
         return " here"
     later = failure.timestamp - first_at
     return f", {later:.3f} s later" if later >= 0 else f", {-later:.3f} s earlier"

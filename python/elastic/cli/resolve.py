@@ -1,8 +1,8 @@
-"""From command line and environment to one checked configuration.
+"""Converts command line and environment to one checked configuration.
 
-The only reader of the environment. A flag wins over its ``PET_*`` variable, and that over the
-default. What cannot be, or would have no effect although its user expects one, is a ``ConfigError``
-of one sentence.
+Only this module reads the environment. A flag takes precedence over its ``PET_*`` variable, and
+the variable over the default. An invalid setting, or one that would silently have no effect, is a
+``ConfigError`` of one sentence.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ T = TypeVar("T")
 LOG_LEVELS = {"CRITICAL": 50, "FATAL": 50, "ERROR": 40, "WARNING": 30, "WARN": 30,
               "NOTICE": NOTICE, "INFO": 20, "DEBUG": 10, "NOTSET": 0}  # fmt: skip
 
-# Variables of torchrun's that ask for something that is not here; silence would mislead.
+# Variables of torchrun that have no effect here; each is reported.
 _UNHEARD = {
     "TORCHELASTIC_ENABLE_FILE_TIMER": "a watchdog timer",
     "TORCHELASTIC_HEALTH_CHECK_PORT": "a health check server",
@@ -40,7 +40,7 @@ _UNHEARD = {
 
 
 def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
-    """Checks everything; counts devices if ``--nproc-per-node`` asks for it."""
+    """Checks all settings; counts devices if ``--nproc-per-node`` requires it."""
     node = _nodes(line)
     notes: list[tuple[int, str]] = []
     interpreter = environ.get("PYTHON_EXEC") or sys.executable
@@ -116,7 +116,7 @@ def _nodes(line: CommandLine) -> NodeConfig:
 def _worker_environment(
     environ: Mapping[str, str], nproc: int, notes: list[tuple[int, str]]
 ) -> dict[str, str]:
-    """What all workers inherit; the user's own settings stay as they are."""
+    """The environment of all workers; the user's own settings stay unchanged."""
     environment = dict(environ)
     if "OMP_NUM_THREADS" not in environ:
         threads = max(1, devices.usable_cpus() // nproc)
@@ -128,7 +128,7 @@ def _worker_environment(
 
 
 def _random_id() -> str:
-    random = os.urandom(16).hex()  # a UUID of version 4, which is what torchrun makes up
+    random = os.urandom(16).hex()  # a UUID of version 4, as torchrun generates
     variant = "89ab"[int(random[16], 16) % 4]
     return f"{random[:8]}-{random[8:12]}-4{random[13:16]}-{variant}{random[17:20]}-{random[20:]}"
 
@@ -180,7 +180,7 @@ def _logs(line: CommandLine, nproc: int) -> LogOptions:
             raise ConfigError(f"{origin}: {error}") from error
         _check_ranks(ranks, nproc, origin)
     logs = LogOptions(None, redirects, tee, ranks)
-    if log_dir == os.devnull:  # torchrun's way to say: no files
+    if log_dir == os.devnull:  # torchrun's value for: no files
         if logs.writes_any:
             raise ConfigError(
                 f"{line.origin('log-dir')} is {log_dir}: redirected and teed output needs a folder"
@@ -227,5 +227,5 @@ def _log_level(environ: Mapping[str, str]) -> int:
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> LaunchConfig:
-    """What a command line and its environment ask for; ConfigError says what cannot be."""
+    """The configuration of a command line and its environment. Raises ConfigError."""
     return configure(command_line.read(argv, environ), environ)

@@ -1,4 +1,4 @@
-"""Checked values out of a command line. A ``ConfigError`` names the option or its variable."""
+"""Checked values of a command line. A ``ConfigError`` names the option or its variable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where events go, by the name of the destination."""
+"""Handlers for events, by the name of the destination."""
 
 from __future__ import annotations
 

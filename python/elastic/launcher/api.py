@@ -51,7 +51,7 @@ _UNUSED_FIELDS = (
 
 
 class LaunchError(ElasticError):
-    """The job failed, and no worker of this node was the cause. ``exit_code`` is the job's."""
+    """The job failed, and no worker of this node caused it. ``exit_code`` is the job's."""
 
     def __init__(self, message: str, exit_code: int) -> None:
         super().__init__(message)
@@ -131,7 +131,7 @@ def launch_agent(
     args: list[Any],
     health_check_server: Any = None,
 ) -> dict[int, Any]:
-    """One agent's run, from joining the rendezvous to the result."""
+    """Runs one agent, from the rendezvous to the result."""
     if health_check_server is not None:
         health_check_server.start()
     try:
@@ -193,7 +193,7 @@ def _launch(
 
 
 def check_result(name: str, result: RunResult, signals: Sequence[int]) -> None:
-    """Raises the exception that tells how a launch failed; ``signals``: those it received."""
+    """Raises the exception for a failed launch; ``signals``: those it received."""
     if signals:
         first = signal.Signals(signals[0])
         raise SignalException(f"the launcher received {first.name} and stopped its workers", first)
@@ -205,7 +205,7 @@ def check_result(name: str, result: RunResult, signals: Sequence[int]) -> None:
 
 
 def _is_single(config: LaunchConfig) -> bool:
-    """Whether no other node can take part: then none is waited for and no port is opened."""
+    """Whether no other node can join: then there is no rendezvous, and no port is opened."""
     if config.max_nodes != 1 or config.min_nodes != 1 or config.rdzv_backend not in COORDINATED:
         return False
     if config.rdzv_backend == "static" or not config.rdzv_endpoint:
@@ -228,7 +228,7 @@ def _parameters(config: LaunchConfig) -> RendezvousParameters:
 
 @contextmanager
 def _handled(names: str, stop: Callable[[int], None]) -> Iterator[None]:
-    """Signals end the job in order while it runs; only a main thread can receive them."""
+    """Handles these signals by a stop of the job during the block; only in the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -32,7 +32,7 @@ class MetricsConfig:
 class MetricHandler(ABC):
     @abstractmethod
     def emit(self, metric_data: MetricData) -> None:
-        """Takes one value. Must not block."""
+        """Handles one value. Must not block."""
 
 
 class ConsoleMetricHandler(MetricHandler):
@@ -62,7 +62,7 @@ _default: list[MetricHandler] = [NullMetricHandler()]
 
 
 def configure(handler: MetricHandler, group: str | None = None) -> None:
-    """Sets the handler of a group; without one, that of all groups that have none."""
+    """Sets the handler of a group; without a group, the default handler."""
     if group is None:
         _default[0] = handler
     else:

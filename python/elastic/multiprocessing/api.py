@@ -1,4 +1,4 @@
-"""torch's module of this name: processes that a program starts by itself, and their output."""
+"""torch's module of this name: processes without an agent, and their output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of a Python function in worker processes: what a worker needs, and what it returns.
+"""Calls of a Python function in worker processes: their arguments and return values.
 
 The call of each local rank is pickled once, before anything starts, into a private directory.
 ``function_worker.py`` runs in the worker, reads it, calls the function and writes the value into
@@ -51,7 +51,7 @@ class FunctionCalls:
         return [spawn.get_executable(), *flags, "-u", _RUNNING_BY_PATH, where]
 
     def value(self, local_rank: int, round_number: int) -> Any:
-        """What the function returned in that round; None if it ended by ``SystemExit(0)``."""
+        """The function's return value in that round; None if it ended with ``SystemExit(0)``."""
         path = function_worker.value_path(os.path.join(self._folder, str(local_rank)), round_number)
         if not os.path.exists(path):
             return None
@@ -115,7 +115,7 @@ class FunctionCalls:
             raise ConfigError(f"{name} and its arguments cannot be pickled: {error}") from error
         return buffer.getvalue()
 
-    # What multiprocessing.reduction asks of the process that is being started.
+    # The methods that multiprocessing.reduction calls on the process that is being started.
 
     def duplicate_for_child(self, descriptor: int) -> int:
         if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):

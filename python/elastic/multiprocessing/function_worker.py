@@ -1,4 +1,4 @@
-"""The program of a worker that calls a function. It is run by its path, with the call's path.
+"""The program of a worker that calls a function. Its argument is the path of the call's file.
 
 Nothing of elastic is imported before the launcher's module search path is in place.
 """
@@ -21,7 +21,7 @@ def main(call_path: str) -> None:
     with open(call_path, "rb") as file:
         preparation = pickle.load(file)
         process.current_process().authkey = preparation.pop("authkey")
-        # multiprocessing lets a __main__ be imported again only while this is set.
+        # multiprocessing imports a __main__ again only while this is set.
         process.current_process()._inheriting = True  # type: ignore[attr-defined]
         try:
             spawn.prepare(preparation)
@@ -52,7 +52,7 @@ def _record_and_run(call_path: str) -> None:
     except Exception as error:
         trace = error.__traceback__
         while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-            trace = trace.tb_next  # frames of this file tell a user nothing
+            trace = trace.tb_next  # frames of this file are irrelevant to the user
         error = error.with_traceback(trace or error.__traceback__)
         from elastic.multiprocessing.errors.error_handler import get_error_handler
 
@@ -64,7 +64,7 @@ def _record_and_run(call_path: str) -> None:
 if __name__ == "__main__":
     import faulthandler
 
-    # The first entry is the folder of this file: its modules would hide others of the same names.
+    # The first entry is this file's directory, whose modules would hide others of the same names.
     del sys.path[0]
     faulthandler.enable()
     _record_and_run(sys.argv[1])

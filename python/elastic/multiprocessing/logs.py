@@ -19,7 +19,7 @@ class Std(IntFlag):
 
     @classmethod
     def from_str(cls, text: str) -> Std | dict[int, Std]:
-        """``"3"`` for all ranks, or ``"0:3,11:1"`` for those that are named."""
+        """Parses ``"3"`` for all ranks, or ``"0:3,11:1"`` for single ranks."""
         if text in _STREAMS:
             return cls(int(text))
         streams: dict[int, Std] = {}
@@ -54,7 +54,7 @@ class LogOptions(NamedTuple):
 
     @property
     def redirects_any(self) -> bool:
-        """Whether output of somebody is to be found in files alone."""
+        """Whether the output of some worker is written only to files."""
         return is_any(self.redirects)
 
     @property
@@ -62,7 +62,7 @@ class LogOptions(NamedTuple):
         return is_any(self.redirects) or is_any(self.tee)
 
     def target(self, local_rank: int, stream: Std) -> str:
-        """What becomes of one stream: "inherit", "file", "tee" or "discard"."""
+        """The target of one stream: "inherit", "file", "tee" or "discard"."""
         tee = stream in of_rank(self.tee, local_rank)
         file = tee or stream in of_rank(self.redirects, local_rank)
         heard = self.local_ranks_filter is None or local_rank in self.local_ranks_filter
@@ -72,13 +72,13 @@ class LogOptions(NamedTuple):
 
 
 class ProvidesLogOptions(Protocol):
-    """``DefaultLogsSpecs`` does; a plug-in that only has ``reify`` does not."""
+    """``DefaultLogsSpecs`` implements it; a plug-in that only has ``reify`` does not."""
 
     def options(self) -> LogOptions: ...
 
 
 def log_options(given: LogOptions | ProvidesLogOptions | None) -> LogOptions:
-    """What the native agent needs of either form."""
+    """Converts either form to the native agent's options."""
     if given is None or isinstance(given, LogOptions):
         return given or LogOptions()
     if not hasattr(given, "options"):

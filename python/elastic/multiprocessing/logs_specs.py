@@ -38,7 +38,7 @@ class LogsDest(NamedTuple):
 
 
 class LogsSpecs(ABC):
-    """What a plug-in (entry points ``torchrun.logs_specs``) derives from."""
+    """The base class of plug-ins (entry points ``torchrun.logs_specs``)."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class LogsSpecs(ABC):
 
     @abstractmethod
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
-        """The paths for one start of processes whose variables are ``envs``, which it may change.
+        """The paths for one start of processes with the variables ``envs``, which it may modify.
 
         The error file of a process is passed as ``TORCHELASTIC_ERROR_FILE``.
         """
@@ -62,7 +62,7 @@ class LogsSpecs(ABC):
     @property
     @abstractmethod
     def root_log_dir(self) -> str:
-        """The directory below which all files are."""
+        """The directory that contains all files."""
 
 
 class DefaultLogsSpecs(LogsSpecs):
@@ -83,7 +83,7 @@ class DefaultLogsSpecs(LogsSpecs):
         self._run_log_dir: str | None = None
 
     def options(self) -> LogOptions:
-        """As the native agent takes them."""
+        """The options for the native agent."""
         ranks = self._local_ranks_filter
         writes = is_any(self._redirects) or is_any(self._tee)
         log_dir = self._root_log_dir

@@ -28,7 +28,7 @@ def _run(
     stderr: str,
     answer: Connection,
 ) -> None:
-    """In the child: the value is sent, and the process lives until it was received."""
+    """Runs in the child: sends the return value, and waits until it was received."""
     _environment.update(env)
     with ExitStack() as redirected:
         if stdout:

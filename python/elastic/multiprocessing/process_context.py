@@ -1,7 +1,7 @@
-"""A set of processes that a Python program starts by itself, without an agent.
+"""A set of processes that a Python program starts without an agent.
 
-Nothing restarts them, and there is no guardian: a program that is killed leaves them behind if they
-are programs. ``elastic.launcher`` supervises workers.
+They are not restarted, and there is no guardian: if the starting program is killed, processes that
+execute a program keep running. ``elastic.launcher`` supervises workers.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class PContext(ABC):
             connection.wait(self._awaited(), left)
 
     def close(self, death_sig: signal.Signals | None = None, timeout: float = 30) -> None:
-        """Stops what runs: the signal, ``timeout`` seconds, SIGKILL; then writes all output."""
+        """Stops the processes: signal, ``timeout`` seconds, SIGKILL; then writes all output."""
         self._close(death_sig or signal.SIGTERM, timeout)
         for tail in self._tails:
             tail.stop()
@@ -142,7 +142,7 @@ class PContext(ABC):
 
     @abstractmethod
     def _awaited(self) -> list[Any]:
-        """What becomes readable when ``_poll`` should be called again."""
+        """Objects that become readable when ``_poll`` should be called again."""
 
     @abstractmethod
     def _close(self, death_sig: signal.Signals, timeout: float) -> None:

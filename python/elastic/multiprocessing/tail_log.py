@@ -104,7 +104,7 @@ class TailLog:
         return self
 
     def stop(self) -> None:
-        """Writes what is left, then ends. A destination that fails costs its lines only."""
+        """Writes the remaining lines, then ends. If a destination fails, its lines are lost."""
         for event in self._finished.values():
             event.set()
         for follower in self._followers:

@@ -6,11 +6,11 @@
     handler = get_rendezvous_handler(parameters)
     info = handler.next_rendezvous()  # blocks; info.rank, info.world_size, info.store
     ...
-    if handler.num_nodes_waiting() > 0:  # answered at once, from what was pushed
+    if handler.num_nodes_waiting() > 0:  # returns at once, without a request
         info = handler.next_rendezvous()
     handler.shutdown()
 
-``elastic-launch`` needs none of this: its agents have a seat of their own.
+``elastic-launch`` does not use these handlers: its agents have their own native membership.
 """
 
 from typing import TYPE_CHECKING
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
         rendezvous_handler_registry,
     )
 
-# Each public name and the module that has it; loaded when it is first used.
+# Each public name and the module that defines it; loaded on first use.
 _HOMES = {
     "C10dRendezvousBackend": "elastic.rendezvous.backends",
     "DynamicRendezvousHandler": "elastic.rendezvous.handlers",

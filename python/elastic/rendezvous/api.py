@@ -1,4 +1,4 @@
-"""What a rendezvous handler is, what it is made from, and what it returns."""
+"""The interface of a rendezvous handler, its parameters, and its results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FALSE = ("0", "false", "f", "no", "n")
 
 
 class RendezvousParameters:
-    """Which rendezvous is wanted. ``config`` has the keys of ``--rdzv-conf``."""
+    """The parameters of a rendezvous. ``config`` has the keys of ``--rdzv-conf``."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ def check_nodes(min_nodes: int, max_nodes: int) -> None:
 
 
 class RendezvousStoreInfo:
-    """Where a store for the workers of a round is, or can be made."""
+    """The address at which a store for the workers of a round is, or can be created."""
 
     MASTER_ADDR_KEY: ClassVar[str] = "MASTER_ADDR"
     MASTER_PORT_KEY: ClassVar[str] = "MASTER_PORT"
@@ -93,7 +93,7 @@ class RendezvousStoreInfo:
     def build(
         rank: int, store: Any, local_addr: str | None, server_port: int | None = None
     ) -> RendezvousStoreInfo:
-        """Rank 0 tells its address and a port by way of ``store``; everybody reads them."""
+        """Rank 0 writes its address and a port to ``store``; every rank reads them."""
         address_key = RendezvousStoreInfo.MASTER_ADDR_KEY
         port_key = RendezvousStoreInfo.MASTER_PORT_KEY
         if rank == 0:
@@ -113,7 +113,7 @@ def _free_port() -> int:
 
 
 class RendezvousInfo:
-    """A round, as this node sees it. ``rank`` and ``world_size`` count nodes."""
+    """A round with this node's rank. ``rank`` and ``world_size`` count nodes."""
 
     def __init__(
         self, store: Any, rank: int, world_size: int, bootstrap_store_info: RendezvousStoreInfo
@@ -125,7 +125,7 @@ class RendezvousInfo:
 
     @property
     def store(self) -> Any:
-        """A store that only the members of this round use; handlers of ours: a StoreClient."""
+        """A store that only this round's members use; elastic's handlers: a StoreClient."""
         return self._store
 
     @property
@@ -138,12 +138,12 @@ class RendezvousInfo:
 
     @property
     def bootstrap_store_info(self) -> RendezvousStoreInfo:
-        """Where that store is, as its workers' MASTER_ADDR and MASTER_PORT."""
+        """The address of that store: its workers' MASTER_ADDR and MASTER_PORT."""
         return self._bootstrap_store_info
 
 
 class ServedRound(RendezvousInfo):
-    """A round whose store this library serves. It is connected to when it is first asked for."""
+    """A round whose store this library serves. The client connects on first use."""
 
     def __init__(self, rank: int, world_size: int, where: RendezvousStoreInfo) -> None:
         super().__init__(None, rank, world_size, where)
@@ -158,7 +158,7 @@ class ServedRound(RendezvousInfo):
 
 
 class RendezvousHandler(ABC):
-    """One node's part in a rendezvous."""
+    """One node's membership in a rendezvous."""
 
     @abstractmethod
     def get_backend(self) -> str:
@@ -171,15 +171,15 @@ class RendezvousHandler(ABC):
 
     @abstractmethod
     def next_rendezvous(self) -> RendezvousInfo:
-        """Waits for a round that this node takes part in.
+        """Joins, and waits for a round in which this node is a member.
 
         Raises RendezvousClosedError, RendezvousTimeoutError, RendezvousConnectionError,
-        RendezvousStateError, or RendezvousGracefulExitError if the job needs this node no more.
+        RendezvousStateError, or RendezvousGracefulExitError if the job has succeeded without it.
         """
 
     @abstractmethod
     def is_closed(self) -> bool:
-        """Whether no further round will be formed. True sooner or later, not at once."""
+        """Whether no further round will be formed. May become True with a delay."""
 
     @abstractmethod
     def set_closed(self) -> None:
@@ -187,7 +187,7 @@ class RendezvousHandler(ABC):
 
     @abstractmethod
     def num_nodes_waiting(self) -> int:
-        """More than zero: call next_rendezvous() again, for others wait to be let in."""
+        """The number of nodes that wait to join; if above 0, call next_rendezvous() again."""
 
     @abstractmethod
     def get_run_id(self) -> str:
@@ -195,29 +195,29 @@ class RendezvousHandler(ABC):
 
     @abstractmethod
     def shutdown(self) -> bool:
-        """Closes the rendezvous and leaves it; whether that has reached the others."""
+        """Closes the rendezvous and leaves it; returns whether that was acknowledged."""
 
 
 class RendezvousBackend(ABC):
-    """A store that can replace a value only if it is still the one that was read.
+    """A store with compare-and-set: it replaces a value only if it is still the one that was read.
 
-    Inherit from it or not: only the members count. They may block, and are called from a thread of
-    the agent's; that thread needs the interpreter, so a program that keeps it busy for longer than
-    ``node_timeout`` looks to the other nodes as if it had died.
+    Inheritance is optional; any object with these members works. They may block, and are called
+    from a thread of the agent. That thread needs the interpreter lock: if a program holds it for
+    longer than ``node_timeout``, the other nodes count this node as lost.
     """
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """For messages."""
+        """The name in messages."""
 
     @abstractmethod
     def get_state(self) -> tuple[bytes, Any] | None:
-        """What is stored, and a token that names this version; None if nothing is."""
+        """The stored state and a token for this version; None if nothing is stored."""
 
     @abstractmethod
     def set_state(self, state: bytes, token: Any = None) -> tuple[bytes, Any, bool] | None:
         """Replaces the version of ``token``; without one, only if nothing is stored.
 
-        Returns what is stored now, its token, and whether that is ``state``.
+        Returns the state that is stored now, its token, and whether it is ``state``.
         """

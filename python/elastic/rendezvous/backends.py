@@ -1,7 +1,7 @@
 """States that the nodes of a job share, for a rendezvous without a coordinator.
 
-A backend is any object with ``name``, ``get_state`` and ``set_state`` as below: those of this
-module, the native ones that ``create`` makes, or your own, torch's among them.
+A backend is any object with ``name``, ``get_state`` and ``set_state`` as below: one of this module,
+a native one from ``create``, or a third-party one, such as torch's.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from elastic.text import split_endpoint
 
 TCP_STORE_PORT = 29400
 
-# A distribution names a function here that takes an endpoint, a run id and the settings of
-# --rdzv-conf, and returns a backend.
+# The entry points of functions that take an endpoint, a run id and the settings of --rdzv-conf, and
+# return a backend.
 ENTRY_POINTS = "elastic.backends"
-# And here one that takes nothing and returns what makes a handler.
+# The entry points of functions without arguments that return a creator of handlers.
 HANDLER_ENTRY_POINTS = "torchrun.handlers"
 
 
 class C10dRendezvousBackend(RendezvousBackend):
-    """The state under one key of a store with torch's methods: a TCPStore, a FileStore, our client.
+    """The state under one key of a store with torch's methods: TCPStore, FileStore, StoreClient.
 
-    Use ``create("tcpstore", ...)`` where the store is a server that can be connected to: it is
-    native, and beats while Python is busy.
+    Use ``create("tcpstore", ...)`` if the store is a server that accepts connections: that backend
+    is native, and sends heartbeats while Python is busy.
     """
 
-    _NOTHING = b"-"  # what is never stored: base64 has no such letter
+    _NOTHING = b"-"  # never stored: not a base64 character
 
     def __init__(self, store: Any, run_id: str) -> None:
         if not run_id:
@@ -47,7 +47,7 @@ class C10dRendezvousBackend(RendezvousBackend):
         return "c10d"
 
     def get_state(self) -> tuple[bytes, bytes] | None:
-        # A comparison that cannot succeed reads what is there, and unlike get() does not wait.
+        # A comparison that cannot succeed returns the stored value and, unlike get(), never waits.
         stored = self._compare_set(self._NOTHING, self._NOTHING)
         return None if stored == self._NOTHING else (_decode(stored), stored)
 
@@ -55,13 +55,13 @@ class C10dRendezvousBackend(RendezvousBackend):
         self, state: bytes, token: bytes | None = None
     ) -> tuple[bytes, bytes, bool] | None:
         if token is not None and not isinstance(token, bytes):
-            return _current(self.get_state())  # no version has such a token
+            return _current(self.get_state())  # an invalid token matches no version
         wanted = base64.b64encode(state)
         stored = self._compare_set(token or b"", wanted)
         if stored == wanted:
             return state, stored, True
         if token is not None and stored == token and self.get_state() is None:
-            return None  # the key has gone; reading says so
+            return None  # the key was deleted; the next read reports it
         return _decode(stored), stored, False
 
     def _compare_set(self, expected: bytes, desired: bytes) -> bytes:
@@ -75,7 +75,7 @@ class C10dRendezvousBackend(RendezvousBackend):
 
 
 def _current(stored: tuple[bytes, Any] | None) -> tuple[bytes, Any, bool] | None:
-    """The answer to a write whose token is not that of a version."""
+    """The result of a write with an invalid token."""
     return None if stored is None else (*stored, False)
 
 
@@ -87,7 +87,7 @@ def _decode(text: bytes) -> bytes:
 
 
 def create(name: str, endpoint: str, run_id: str, parameters: Mapping[str, Any]) -> Any:
-    """The backend of this name, as ``--rdzv-backend`` and ``--rdzv-endpoint`` give it."""
+    """The backend for the values of ``--rdzv-backend`` and ``--rdzv-endpoint``."""
     if name not in SHARED:
         return _create_plugged_in(name, endpoint, run_id, parameters)
     if not endpoint:
@@ -103,8 +103,8 @@ def create(name: str, endpoint: str, run_id: str, parameters: Mapping[str, Any])
 
 
 def _create_plugged_in(name: str, endpoint: str, run_id: str, parameters: Mapping[str, Any]) -> Any:
-    """A backend that an installed distribution has under this name."""
-    from importlib.metadata import entry_points  # only somebody with a plug-in waits for it
+    """A backend that an installed distribution registers under this name."""
+    from importlib.metadata import entry_points  # slow to import; needed for plug-ins only
 
     found = next(iter(entry_points(group=ENTRY_POINTS, name=name)), None)
     if found is None:
@@ -128,8 +128,8 @@ def _create_plugged_in(name: str, endpoint: str, run_id: str, parameters: Mappin
 def create_backend(params: RendezvousParameters) -> tuple[Any, Any]:
     """A backend, and the store that belongs to it (None if there is none), as in torch.
 
-    For ``c10d`` a TCPStore server at the endpoint, which is started here if the setting ``is_host``
-    says so, or a file with ``store_type=file``.
+    For ``c10d`` a TCPStore server at the endpoint, which is started here if ``is_host`` is set, or
+    a file with ``store_type=file``.
     """
     name = params.backend
     if name == "c10d":
@@ -150,7 +150,7 @@ def create_backend(params: RendezvousParameters) -> tuple[Any, Any]:
 
 
 class _HostedStore(_C.StoreClient):
-    """A client that keeps its server, for whoever has a place for one of them only."""
+    """A client that owns its server, for callers that keep only the client."""
 
     def __init__(self, server: _C.StoreServer) -> None:
         super().__init__(server.host, server.port)

@@ -34,8 +34,8 @@ __all__ = [
 
 
 class RendezvousStateError(RendezvousError):
-    """What a backend holds is no state of a rendezvous."""
+    """A backend's content is not the state of a rendezvous."""
 
 
 class RendezvousGracefulExitError(RendezvousError):
-    """There is nothing left to do for this node: the job has succeeded without it."""
+    """The job has succeeded without this node."""

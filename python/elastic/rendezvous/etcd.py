@@ -1,8 +1,7 @@
 """The shared state in etcd, by its v3 interface (the JSON gateway, through ``etcd3gw``).
 
 One key holds the state. It is replaced by a transaction that compares the revision at which the key
-was last written, and lives under a lease which every write renews, so that a job which is long dead
-leaves nothing behind.
+was last written. Its lease is renewed by every write, so that the key of an ended job expires.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class EtcdRendezvousBackend(RendezvousBackend):
 
     def set_state(self, state: bytes, token: int | None = None) -> tuple[bytes, int, bool] | None:
         if token is not None and not isinstance(token, int):
-            stored = self.get_state()  # no version has such a token
+            stored = self.get_state()  # an invalid token matches no version
             return None if stored is None else (*stored, False)
         put: dict[str, Any] = {"key": self._key, "value": _encoded(state)}
         put["lease"] = self._renewed_lease()
@@ -58,7 +57,7 @@ class EtcdRendezvousBackend(RendezvousBackend):
             "key": self._key,
             "target": "MOD",
             "result": "EQUAL",
-            "mod_revision": token or 0,  # 0: there is no such key
+            "mod_revision": token or 0,  # 0: the key does not exist
         }
         answer = self._ask(
             {
@@ -76,7 +75,7 @@ class EtcdRendezvousBackend(RendezvousBackend):
         return {"request_range": {"key": self._key}}
 
     def _renewed_lease(self) -> int:
-        """A lease with most of its life before it; a new one if the last has run out."""
+        """A renewed lease; a new one if the last one has expired."""
         now = time.monotonic()
         try:
             if self._lease is None:

@@ -1,8 +1,7 @@
-"""The handlers of elastic's own: over a coordinator, with static ranks, over a shared state.
+"""elastic's own handlers: with a coordinator, with static ranks, with a shared state.
 
-One native object does the work for all of them; it is started by the first call that needs the
-others. What is asked of a handler besides ``next_rendezvous`` is answered at once, from what was
-pushed.
+All of them use one native object, which the first call that needs other nodes starts. Methods
+other than ``next_rendezvous`` return at once, from messages that were received before.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class RendezvousTimeout:
 
 
 class RendezvousSettings(NamedTuple):
-    """What a handler over a shared state was made with."""
+    """The settings of a handler over a shared state."""
 
     run_id: str
     min_nodes: int
@@ -83,9 +82,9 @@ class RendezvousSettings(NamedTuple):
 
 
 class DynamicRendezvousHandler(RendezvousHandler):
-    """A handler of elastic's own, whatever the nodes meet at.
+    """elastic's own handler, for every backend.
 
-    A handler belongs to the process that first calls it; make it after a fork.
+    A handler belongs to the process that first calls it; create it after a fork.
     """
 
     @classmethod
@@ -101,10 +100,10 @@ class DynamicRendezvousHandler(RendezvousHandler):
         keep_alive_interval: Seconds = 5,
         keep_alive_max_attempt: int = 3,
     ) -> DynamicRendezvousHandler:
-        """A handler over a shared state, with the arguments of torch.
+        """A handler over a shared state, with torch's arguments.
 
         ``backend`` is any object with the members of a RendezvousBackend. ``store`` has no effect:
-        each round has a fresh store of its own, served by its rank 0.
+        each round has a new store, served by its rank 0.
         """
         check_nodes(min_nodes, max_nodes)
         timeout = timeout or RendezvousTimeout()
@@ -138,7 +137,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
     @property
     def native_options(self) -> _C.RendezvousOptions:
-        """What an agent of elastic's needs to join with a membership of its own."""
+        """The options with which a native agent joins with its own membership."""
         return self._options
 
     @property
@@ -150,7 +149,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
     @property
     def use_agent_store(self) -> bool:
-        """True: the store of a round is its workers' own."""
+        """True: the round's store is for its workers."""
         return True
 
     def next_rendezvous(self) -> RendezvousInfo:
@@ -202,7 +201,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
     def _started(self) -> _C.RendezvousClient:
         if self._client is None:
             self._client = _C.RendezvousClient(self._options, run_id=self._settings.run_id)
-            # A backend in Python is called until then: not while the interpreter is taken apart.
+            # Closed at exit at the latest: a Python backend must not be called in finalization.
             self._closing = weakref.finalize(self, self._client.close)
         return self._client
 
@@ -217,12 +216,12 @@ def as_seconds(value: Seconds) -> float:
 def create_handler(
     store: Any, backend: Any, params: RendezvousParameters
 ) -> DynamicRendezvousHandler:
-    """A handler over a shared state whose settings are in ``params``."""
+    """A handler over a shared state, with the settings of ``params``."""
     return _handler(params, _keys(params), backend=backend)
 
 
 def create(params: RendezvousParameters) -> RendezvousHandler:
-    """The handler for a backend of elastic's own, by name."""
+    """The handler for one of elastic's own backends, by name."""
     keys = _keys(params)
     name = params.backend
     if name == "c10d" and keys.store_type == "file":
@@ -253,7 +252,7 @@ def create(params: RendezvousParameters) -> RendezvousHandler:
 
 
 def _keys(params: RendezvousParameters) -> Keys:
-    """The settings, read as those of the command line are."""
+    """The settings, parsed like those of the command line."""
     given = {key: str(value) for key, value in params.config.items() if value is not None}
     keys = read_values(given, "the rendezvous settings", params.backend, is_ours=True)
     for note in keys.notes:

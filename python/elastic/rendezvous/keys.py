@@ -1,7 +1,6 @@
-"""The keys of ``--rdzv-conf``: ours, and torch's with their effect or one line that they have none.
+"""The keys of ``--rdzv-conf``: elastic's, and torch's, some of which only log that they are unused.
 
-A backend of ours knows all its keys, so that a typo is an error; what a plug-in knows is its own
-affair, and it gets everything.
+With elastic's backends an unknown key is an error; a third-party backend receives all keys.
 """
 
 from __future__ import annotations
@@ -12,18 +11,17 @@ from typing import NamedTuple
 from elastic.errors import ConfigError
 from elastic.text import is_number, seconds
 
-# Seconds by which the job is timed. Those in _POSITIVE would end every job at once if they were 0.
+# The job's timings, in seconds. With a value of 0 those in _POSITIVE would end every job at once.
 _TIMINGS = (
     "join_timeout", "last_call_timeout", "settle", "shrink_delay", "node_timeout",
     "reconnect_grace", "store_grace",
 )  # fmt: skip
 _POSITIVE = ("join_timeout", "node_timeout", "timeout")
 
-# torch calls a node lost after so many seconds without a sign of life; together they say the same
-# as node_timeout.
+# In torch a node is dead after interval * attempts without a heartbeat: the same as node_timeout.
 _KEEP_ALIVE = {"keep_alive_interval": 5.0, "keep_alive_max_attempt": 3.0}
 
-# Seconds that torch's handlers need because they poll, or read with one request at a time.
+# Timeouts that torch's handlers need because they poll, or read with one request at a time.
 _WITHOUT_EFFECT = {
     "close_timeout": "closing a job is one message",
     "heartbeat_timeout": "no heartbeat is waited for; node_timeout says when a node is lost",
@@ -40,18 +38,18 @@ _FALSE = ("0", "false", "f", "no", "n")
 
 
 class Keys(NamedTuple):
-    """What ``--rdzv-conf`` says, sorted."""
+    """The settings of ``--rdzv-conf``, by kind."""
 
-    timings: dict[str, float]  # by the names of _TIMINGS; what is not given is not there
+    timings: dict[str, float]  # by the names of _TIMINGS; only those that were given
     is_host: bool | None = None
     rank: int | None = None
     store_type: str = "tcp"
-    parameters: Mapping[str, str] = {}  # everything as text, for backends with keys of their own
-    notes: tuple[str, ...] = ()  # what has no effect
+    parameters: Mapping[str, str] = {}  # all keys as text, for backends with their own keys
+    notes: tuple[str, ...] = ()  # messages about keys without effect
 
 
 def read(text: str, origin: str, backend: str, is_ours: bool) -> Keys:
-    """Reads ``KEY=VALUE,...`` for a backend; the last of several values of a key counts."""
+    """Reads ``KEY=VALUE,...`` for a backend; the last value of a repeated key is used."""
     return read_values(split(text, origin), origin, backend, is_ours)
 
 
@@ -100,7 +98,7 @@ def split(text: str, origin: str) -> dict[str, str]:
 
 
 def _nearest(key: str) -> str:
-    import difflib  # only somebody who mistyped waits for it
+    import difflib  # needed after a typo only
 
     close = difflib.get_close_matches(key, KNOWN, 1, 0.5)
     return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(KNOWN)}"

@@ -1,4 +1,4 @@
-"""Handlers by the name of their backend, with those that other distributions bring."""
+"""Handlers by the name of their backend, including those of other distributions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RendezvousHandlerCreator = Callable[[RendezvousParameters], RendezvousHandler]
 
 
 class RendezvousHandlerRegistry:
-    """Which function makes the handler of which backend."""
+    """The function that creates the handler, for each backend."""
 
     def __init__(self) -> None:
         self._creators: dict[str, RendezvousHandlerCreator] = {}
@@ -45,8 +45,8 @@ class RendezvousHandlerRegistry:
 
 
 def _load(name: str) -> RendezvousHandlerCreator | None:
-    """The creator that an installed distribution has under this name, if one does."""
-    from importlib.metadata import entry_points  # only somebody with a plug-in waits for it
+    """The creator that an installed distribution registers under this name; None: none does."""
+    from importlib.metadata import entry_points  # slow to import; needed for plug-ins only
 
     for entry in entry_points(group=HANDLER_ENTRY_POINTS, name=name):
         try:
@@ -60,7 +60,7 @@ def _load(name: str) -> RendezvousHandlerCreator | None:
 
 
 def is_plugged_in_handler(name: str) -> bool:
-    """Whether another distribution brings a handler of this name, and no backend."""
+    """Whether another distribution registers a handler of this name, and no backend."""
     from importlib.metadata import entry_points  # imported only where the name is unknown
 
     if entry_points(group=ENTRY_POINTS, name=name):
@@ -80,5 +80,5 @@ for _name in ("c10d", "static", "file", "tcpstore", "etcd", "etcd-v2"):
 
 
 def get_rendezvous_handler(params: RendezvousParameters) -> RendezvousHandler:
-    """The handler that the parameters ask for, of ours or of a plug-in."""
+    """The handler for the parameters: elastic's own or a plug-in's."""
     return rendezvous_handler_registry.create_handler(params)

@@ -25,17 +25,17 @@ class TimerRequest(NamedTuple):
 class TimerClient(ABC):
     @abstractmethod
     def acquire(self, scope_id: str, expiration_time: float) -> None:
-        """Asks for the worker's end at ``expiration_time`` (unix seconds)."""
+        """Requests that the worker is killed at ``expiration_time`` (Unix seconds)."""
 
     @abstractmethod
     def release(self, scope_id: str) -> None:
-        """Withdraws that."""
+        """Withdraws that request."""
 
 
 class RequestQueue(ABC):
     @abstractmethod
     def size(self) -> int:
-        """Requests that wait to be read."""
+        """The number of pending requests."""
 
     @abstractmethod
     def get(self, size: int, timeout: float) -> list[TimerRequest]:
@@ -43,7 +43,7 @@ class RequestQueue(ABC):
 
 
 class TimerServer(ABC):
-    """Reads requests and looks for expired timers at least every ``max_interval`` seconds."""
+    """Reads requests and checks for expired timers at least every ``max_interval`` seconds."""
 
     def __init__(
         self, request_queue: RequestQueue, max_interval: float, daemon: bool = True
@@ -60,15 +60,15 @@ class TimerServer(ABC):
 
     @abstractmethod
     def clear_timers(self, worker_ids: set[Any]) -> None:
-        """Forgets all timers of workers that were killed."""
+        """Removes all timers of workers that were killed."""
 
     @abstractmethod
     def get_expired_timers(self, deadline: float) -> dict[Any, list[TimerRequest]]:
-        """By worker, the timers that expire before ``deadline``."""
+        """The timers that expire before ``deadline``, by worker."""
 
     @abstractmethod
     def _reap_worker(self, worker_id: Any) -> bool:
-        """Kills a worker; True if it is gone."""
+        """Kills a worker; returns True if it has ended."""
 
     def _run_watchdog(self) -> None:
         size = max(1, self._request_queue.size())

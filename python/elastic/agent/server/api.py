@@ -1,4 +1,4 @@
-"""What an agent runs, where its workers stand, and how a run ended: values for Python programs.
+"""The specification, the workers' state and the result of an agent's run, for Python programs.
 
 The names are those of ``torch.distributed.elastic``.
 """
@@ -37,18 +37,18 @@ class WorkerState(str, Enum):
 
 
 class WorkerSpec(NamedTuple):
-    """What one agent runs: a program, or a function that is called in a process of its own.
+    """What one agent runs: a program, or a function that is called in a separate process.
 
     ``${local_rank}`` is replaced in a program and in ``args`` that are text.
     """
 
     role: str
     local_world_size: int
-    rdzv_handler: Any = None  # None: the agent's own `rendezvous`, or a job of one node
+    rdzv_handler: Any = None  # None: the agent's `rendezvous`, or a job of one node
     fn: Callable[..., Any] | None = None  # torch's older name for a function as entry point
-    entrypoint: Callable[..., Any] | str | None = None  # a program is searched in PATH
+    entrypoint: Callable[..., Any] | str | None = None  # programs are searched in PATH
     args: tuple[Any, ...] = ()
-    max_restarts: int = 3  # of the job, on whichever node
+    max_restarts: int = 3  # of the job, over all nodes
     monitor_interval: float = 0.1  # no effect on LocalElasticAgent, which does not poll
     master_port: int | None = None  # None: a free one in each round
     master_addr: str | None = None
@@ -61,7 +61,7 @@ class WorkerSpec(NamedTuple):
     run_id: str | None = None  # None: the handler's
 
     def what(self) -> Callable[..., Any] | str | None:
-        """The entry point, by whichever name it was given."""
+        """The entry point, from ``entrypoint`` or ``fn``."""
         return self.entrypoint if self.entrypoint is not None else self.fn
 
     def job_id(self) -> str:
@@ -77,7 +77,7 @@ class WorkerSpec(NamedTuple):
 
 
 class Worker:
-    """One worker's place in the present round; ``id`` is its process id once it runs."""
+    """One worker's ranks in the current round; ``id`` is its process id once it runs."""
 
     __slots__ = ("global_rank", "id", "local_rank", "role_rank", "role_world_size", "world_size")
 
@@ -98,7 +98,7 @@ class Worker:
 
 
 class WorkerGroup:
-    """The agent's workers in the present round."""
+    """The agent's workers in the current round."""
 
     __slots__ = (
         "group_rank",
@@ -116,7 +116,7 @@ class WorkerGroup:
         self.workers = [Worker(rank) for rank in range(spec.local_world_size)]
         self.group_rank: int | None = None
         self.group_world_size: int | None = None
-        self.store: Any = None  # of the round, where a rendezvous handler gave one
+        self.store: Any = None  # of the round, if a rendezvous handler provides one
         self.state = WorkerState.INIT
         self.master_addr: str | None = None
         self.master_port: int | None = None
@@ -128,13 +128,13 @@ class RunResult(NamedTuple):
     state: WorkerState
     return_values: Mapping[int, Any] = {}  # by global rank; None for a program
     failures: Mapping[int, ProcessFailure] = {}
-    exit_code: int = 0  # the same on all nodes that heard how the job ended
+    exit_code: int = 0  # the same on all nodes that received the job's result
     message: str = ""  # one sentence; "" on success
     run_id: str = ""
     restart_count: int = 0
     max_restarts: int = 0
     stopped: tuple[int, ...] = ()  # ranks that the agent stopped in the last round
-    # As every node is told. None: the job has one node, or this one ended without it.
+    # The same on every node. None: the job has one node, or this node did not receive it.
     job: _C.JobResult | None = None
 
     def is_failed(self) -> bool:
@@ -142,7 +142,7 @@ class RunResult(NamedTuple):
 
 
 def check(spec: WorkerSpec, shutdown_timeout: float) -> None:
-    """Refuses what cannot be, with the field's name."""
+    """Raises ConfigError for an invalid field, with its name."""
     if not spec.what():
         raise ConfigError("the entry point is empty")
     if spec.local_world_size < 1:
@@ -180,7 +180,7 @@ def templates(
 def function_calls(spec: WorkerSpec) -> FunctionCalls | None:
     """The calls of a function by local rank; None if the entry point is a program.
 
-    Raises ConfigError for what cannot be pickled.
+    Raises ConfigError if the function or an argument cannot be pickled.
     """
     entry = spec.what()
     if not callable(entry):
@@ -197,7 +197,7 @@ def _substituted(arg: Any, local_rank: int) -> Any:
 
 
 def virtual_device(local_rank: int, environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables by which a worker sees its own GPU alone, as device 0."""
+    """The variables that make only the worker's own GPU visible, as device 0."""
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     device = str(local_rank)
     if visible is not None:

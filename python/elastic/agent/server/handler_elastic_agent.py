@@ -1,6 +1,6 @@
 """The agent for rendezvous handlers of other distributions (entry points ``torchrun.handlers``).
 
-The workers are native, below a guardian; who takes part in which round is decided by the handler.
+A native guardian supervises the workers; the handler decides the members of each round.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
         self._become_subreaper = become_subreaper
         self._calls = function_calls(spec)
         self._group: _C.WorkerGroup | None = None
-        self._round = -1  # the number of the round that runs, from 0
+        self._round = -1  # the number of the current round, from 0
         self._exits: dict[int, _C.WorkerExit] = {}
         self._pids: dict[int, int] = {}
         self._error_files: Mapping[int, str] = {}
@@ -75,7 +75,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
         if self._is_stopping and self._group is not None:
             self._group.stop(signal.SIGKILL, 0.0)
         elif threading.get_ident() == self._runner and not self._is_stopping:
-            self._raise_request()  # also out of a rendezvous that blocks
+            self._raise_request()  # also interrupts a rendezvous that blocks
 
     def _raise_request(self) -> None:
         if self._request is not None:
@@ -193,7 +193,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
         )
 
     def _next(self, timeout: float | None) -> None:
-        """Takes the next event of the workers, if one comes within ``timeout`` seconds."""
+        """Handles the next event of the workers, if one arrives within ``timeout`` seconds."""
         assert self._group is not None
         event = self._group.next_event(timeout)
         if event is None:

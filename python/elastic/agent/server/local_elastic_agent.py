@@ -5,8 +5,8 @@
     spec = WorkerSpec(role="trainer", local_world_size=2, entrypoint="python", args=("train.py",))
     result = LocalElasticAgent(spec, environment=environ).run()
 
-Everything that decides or waits is native (``elastic._C.Agent``); here its events become log lines,
-states and a result.
+The native agent (``elastic._C.Agent``) makes all decisions; this module converts its events to log
+lines, states and a result.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# A deadline that arrives again with another delay of the network is the same.
+# Deadlines that differ by less, because of the network's delay, are considered equal.
 DEADLINE_TOLERANCE_S = 2.0
 
 _SCOPES = {"group": _C.SignalScope.GROUP, "leader": _C.SignalScope.LEADER}
 
 
 class LocalElasticAgent:
-    """Runs a spec's workers on this machine until those of the whole job succeed, or fail for good.
+    """Runs a spec's workers on this machine until the whole job has succeeded or failed.
 
     ``run`` may be called once. ``request_stop`` may be called at any time, from a signal handler
     or another thread.
@@ -72,20 +72,20 @@ class LocalElasticAgent:
         capture_stderr: bool = True,
         become_subreaper: bool = False,
     ) -> None:
-        """``environment`` is all that workers inherit; None: what this process has.
+        """``environment`` is the workers' whole environment; None: that of this process.
 
         ``start_method`` is checked and has no other effect: a function is called in a new process
-        with an interpreter of its own, as with spawn.
+        with its own interpreter, as with spawn.
         ``restart_backoff``: the delay before the second restart in a row of workers that failed
         within five seconds; it doubles each time, up to a minute; 0: no delay.
-        ``failure_grace``: the shutdown timeout when a worker or a node failed; None: the same.
-        ``start_timeout``: how long a worker may take until its program is executed.
-        ``stop_scope``: who hears of a stop, each worker's ``"group"`` or the ``"leader"`` alone.
+        ``failure_grace``: the shutdown timeout after a worker or a node failed; None: the same.
+        ``start_timeout``: the time within which a worker must execute its program.
+        ``stop_scope``: a stop signals each worker's process ``"group"``, or only its ``"leader"``.
         ``exit_barrier_timeout``: how long to wait for other nodes when all workers here have
-        succeeded; None: as long as they work. ``rendezvous``: how the nodes of the job meet, and
+        succeeded; None: as long as they work. ``rendezvous``: the options of the rendezvous, with
         this node's address; without it the job has one node. ``worker_ports``: the first and the
         last port for the workers' store. ``share_store``: False lets rank 0's worker host it.
-        ``capture_stderr``: pass on a stderr that workers inherit, and report its last lines.
+        ``capture_stderr``: pass on the stderr that workers inherit, and report its last lines.
         """
         check(spec, shutdown_timeout)
         if start_method not in START_METHODS:
@@ -135,7 +135,7 @@ class LocalElasticAgent:
         self._native: _C.Agent | None = None  # while it runs
         self._is_alone = rendezvous.is_single_node
         self._requests: list[int] = []
-        # What is waited for while there is no round, and until when, as logged last.
+        # The last progress message that was logged outside a round, and its deadline.
         self._awaited: tuple[str, float | None] = ("", None)
         host, port = rendezvous.endpoint_host, rendezvous.endpoint_port
         self._endpoint = f"{host}:{port}" if host else ""
@@ -148,7 +148,7 @@ class LocalElasticAgent:
     def request_stop(self, signum: int) -> None:
         """Stops the workers with a signal and the shutdown timeout; a second call kills them.
 
-        After ``run`` has its result the call has no effect.
+        The call has no effect after ``run`` has received the result.
         """
         native = self._native
         self._requests.append(signum)
@@ -156,7 +156,7 @@ class LocalElasticAgent:
             return
         try:
             native.request_stop(signum)
-        except ElasticError:  # only closed agents refuse: another thread's run has just ended
+        except ElasticError:  # the agent is closed: `run` has just ended in another thread
             return
 
     def run(self, role: str = "default") -> RunResult:
@@ -172,7 +172,7 @@ class LocalElasticAgent:
     def _supervise(self) -> RunResult:
         kills_before = cgroup.oom_kills()
         with _C.Agent(self._options) as native:
-            # A handler that ran before the assignment could only leave its request.
+            # A signal handler that ran before this assignment only appended its request.
             self._native, earlier = native, len(self._requests)
             for signum in self._requests[:earlier]:
                 native.request_stop(signum)
@@ -225,7 +225,7 @@ class LocalElasticAgent:
             self._log(logging.INFO, "finished")
 
     def _note_progress(self, event: _C.AgentEvent) -> None:
-        """Logs what is waited for, at once and when it or its deadline changes."""
+        """Logs a progress message if it or its deadline has changed."""
         message, deadline = event.message, event.deadline
         if deadline is not None:
             message += f" at {_clock_time(deadline)}"
@@ -245,7 +245,7 @@ class LocalElasticAgent:
             self._awaited = event.message, deadline
 
     def _note_stop(self, sentence: str) -> None:
-        """After a signal: what is waited for, and how to stop at once."""
+        """Logs, after a signal, what the agent waits for, and how to stop at once."""
         if not self._requests:
             self._log(logging.INFO, "%s", sentence)
         elif len(self._requests) > 1:
@@ -293,8 +293,8 @@ class LocalElasticAgent:
                 keeps_logs=self._keeps_logs,
                 oom_kills=_increase(kills_before, cgroup.oom_kills()),
             )
-            # The native result goes by exits alone; an error file may know of an earlier fault. The
-            # agents of several nodes end with one code, and nobody but this one can read the file.
+            # The native result uses exits only; an error file may contain an earlier error. With
+            # several nodes all agents use one exit code, and only this agent can read the file.
             first, by_exit = next(iter(failures.values())), native.failures[0]
             if self._is_alone and first.started and exit_code == by_exit.exit.shell_code:
                 exit_code = first.shell_code

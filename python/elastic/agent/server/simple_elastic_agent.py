@@ -1,8 +1,9 @@
 """An agent as a small Python loop over a rendezvous handler, for subclasses and plug-ins.
 
-A subclass starts, watches and stops workers in four methods; the workers may be anywhere, their ids
-are opaque. ``LocalElasticAgent`` is the native agent and does not use this loop: there a failure on
-one node is pushed to all others, here the others notice it when the handler reports waiting nodes.
+A subclass starts, monitors and stops workers in four methods; the workers may run anywhere, and
+their ids are opaque. ``LocalElasticAgent`` is the native agent and does not use this loop: it sends
+a failure to all nodes, whereas here the other nodes only detect that the handler reports waiting
+nodes.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ class ElasticAgent(ABC):
 
     @abstractmethod
     def run(self, role: str = DEFAULT_ROLE) -> RunResult:
-        """Runs the workers to their end, with restarts."""
+        """Runs the workers until they have ended, with restarts."""
 
     @abstractmethod
     def get_worker_group(self, role: str = DEFAULT_ROLE) -> WorkerGroup:
-        """The workers; not to be changed."""
+        """The workers; do not modify."""
 
 
 class SimpleElasticAgent(ElasticAgent):
@@ -72,10 +73,10 @@ class SimpleElasticAgent(ElasticAgent):
     def _shutdown(
         self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None
     ) -> None:
-        """Stops what still runs, at the end of ``run``, and releases what the agent holds."""
+        """Stops the remaining workers at the end of ``run``, and releases the agent's resources."""
 
     def _wait(self, seconds: float) -> None:
-        """Waits between two looks at the workers; may return early."""
+        """Waits between two checks of the workers; may return early."""
         threading.Event().wait(seconds)
 
     def get_worker_group(self, role: str = DEFAULT_ROLE) -> WorkerGroup:

@@ -76,7 +76,7 @@ def _block(rank: int, failure: ProcessFailure) -> list[str]:
 def record(
     fn: Callable[_P, _T], error_handler: ErrorHandler | None = None
 ) -> Callable[_P, _T | None]:
-    """Decorates an entry point: an exception is written to the error file before it goes on.
+    """Decorates an entry point: an exception is written to the error file, then raised again.
 
     ``SystemExit`` with code 0 becomes a return of None. The error of failed children of a launcher
     is copied to this process's error file.

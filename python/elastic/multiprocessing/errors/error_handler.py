@@ -20,14 +20,14 @@ ERROR_FILE_VARIABLE = "TORCHELASTIC_ERROR_FILE"
 class ErrorHandler:
     """Writes errors to the file that ``TORCHELASTIC_ERROR_FILE`` names; unset: to no file.
 
-    A file is written beside its final name and then renamed: no reader sees half of it.
+    A file is written under a temporary name and renamed, so that no reader sees a partial file.
     """
 
     def _get_error_file_path(self) -> str | None:
         return _environment.get(ERROR_FILE_VARIABLE) or None
 
     def initialize(self) -> None:
-        """Lets a crash of the interpreter print the Python stack of every thread."""
+        """Makes a crash of the interpreter print the Python stack of every thread."""
         try:
             faulthandler.enable(all_threads=True)
         except (OSError, RuntimeError, ValueError, AttributeError) as error:  # no usable stderr

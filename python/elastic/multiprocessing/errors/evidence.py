@@ -2,7 +2,7 @@
 
 The earliest evidence wins: the time of the exception in the worker's error file if it wrote one
 (``torch.distributed.elastic.multiprocessing.errors.record`` does), else the time of its exit.
-Nothing in a worker's files can break this; what cannot be read is left out.
+A damaged file cannot cause an exception; unreadable content is omitted.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class _Evidence(NamedTuple):
     message: str = ""  # of the exception in the error file
     traceback: str = ""
     stderr_tail: tuple[str, ...] = ()
-    log_dir: str = ""  # "": its output went to no file that stays
+    log_dir: str = ""  # "": its output is in no permanent file
     hint: str = ""
 
 
 class ProcessFailure(_Evidence):
-    """A worker that failed by itself, and the evidence.
+    """A worker that failed and was not stopped by the agent, and the evidence.
 
-    It is made from what torch's class is made from; the error file is read at once.
+    The arguments are those of torch's class; the error file is read at once.
     """
 
     __slots__ = ()
@@ -103,8 +103,8 @@ def examine(
 ) -> dict[int, ProcessFailure]:
     """The failures by rank, in the order of the evidence.
 
-    Workers that could not even be started come first: that explains the others, too. ``oom_kills``
-    tells how many out-of-memory kills were counted while the job ran; None: unknown.
+    Workers that could not be started come first, because that may cause the other failures.
+    ``oom_kills`` is the number of OOM kills that were counted while the job ran; None: unknown.
     """
     found = [_examine(failure, keeps_logs, oom_kills) for failure in failures]
     found.sort(key=lambda failure: (failure.started, failure.timestamp))
@@ -149,7 +149,7 @@ def _oom_hint(oom_kills: int | None) -> str:
 
 
 def _with_error_file(failure: ProcessFailure, path: str) -> ProcessFailure:
-    """Adds what the worker wrote about itself; a half-written file adds nothing."""
+    """Adds the content of the worker's error file; a partial file adds nothing."""
     if not path:
         return failure
     import json
@@ -163,7 +163,7 @@ def _with_error_file(failure: ProcessFailure, path: str) -> ProcessFailure:
     if not isinstance(data, dict):
         return failure
     message, traceback, timestamp = _error_fields(data)
-    # torch writes whole seconds; the file's own time tells the rest of the second.
+    # torch writes whole seconds; the file's modification time has the fraction.
     if timestamp is not None and 0 <= written - timestamp < 2:
         timestamp = written
     return failure._replace(
@@ -176,7 +176,7 @@ def _with_error_file(failure: ProcessFailure, path: str) -> ProcessFailure:
 
 
 def _error_fields(data: Mapping[str, object]) -> tuple[str, str, float | None]:
-    """Message, traceback and time, from either of the two forms that torch reads."""
+    """Message, traceback and time, from either of the two formats that torch reads."""
     outer = data.get("message", "")
     if not isinstance(outer, dict):
         return str(outer), "", _number(data.get("timestamp"))
@@ -194,7 +194,7 @@ def _number(value: object) -> float | None:
 
 
 def _tail(path: str) -> tuple[str, ...]:
-    """The last lines of a file; () if there is none to read."""
+    """The last lines of a file; () if it cannot be read."""
     if not path:
         return ()
     try:
@@ -207,7 +207,7 @@ def _tail(path: str) -> tuple[str, ...]:
 
 
 def pass_on(failure: ProcessFailure, path: str) -> None:
-    """Writes the failure where the launcher's own parent looks for it, in torch's format."""
+    """Writes the failure to the error file of the launcher's own parent, in torch's format."""
     import json
 
     data = dict(failure.error_file_data or {})

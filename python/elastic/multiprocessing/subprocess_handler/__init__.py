@@ -1,4 +1,4 @@
-"""A program in a process of its own, with torch's module names."""
+"""A program in a separate process, with torch's module names."""
 
 from elastic.multiprocessing.subprocess_handler.subprocess_handler import (
     SubprocessHandler,

@@ -1,4 +1,4 @@
-"""One program: its process leads a session, so that its children can be signalled with it."""
+"""One program: its process leads a session, so that signals also reach its children."""
 
 from __future__ import annotations
 
