@@ -92,7 +92,9 @@ def test_an_end_between_the_check_and_the_wait_ends_the_wait() -> None:
         def _awaited(self) -> list[Any]:
             if not self._answers:  # the value was received, so the process ends
                 self._processes[0].join()
-            return super()._awaited()
+            awaited = super()._awaited()
+            assert awaited, "nothing would end the wait"
+            return awaited
 
     context = Late(
         "test", launch_functions.rank_and, {0: ()}, {0: {"RANK": "0"}}, "spawn", DefaultLogsSpecs()
