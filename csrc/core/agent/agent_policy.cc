@@ -116,7 +116,8 @@ void AgentPolicy::run(PolicyStep step, const PolicyEvent& event, Context* contex
     case PolicyStep::kKill: kill(std::get<StopRequested>(event), context); break;
     case PolicyStep::kStopUnordered:
       stop_group(self().failure_grace,
-                 describe_failure(cause()) + "; nobody answers; stopping the other workers",
+                 describe_failure(cause()) +
+                     "; no answer from the coordinator; stopping the other workers",
                  context);
       break;
     case PolicyStep::kLose: lose(event, context); break;
@@ -381,8 +382,9 @@ void AgentPolicy::kill(const StopRequested& event, Context* context) {
 void AgentPolicy::lose(const PolicyEvent& event, Context* context) {
   const auto* lost = std::get_if<SupervisionLost>(&event);
   result_.exit_code = kExitSupervisionLost;
-  result_.message =
-      lost != nullptr ? lost->message : "what the agent was told contradicts what it knows";
+  result_.message = lost != nullptr
+                        ? lost->message
+                        : "a message of the rendezvous contradicts the state of the agent";
   update(LeaveRequested{result_.message}, context);
   finish(context);
 }

@@ -50,7 +50,7 @@ std::string WorkerExit::describe() const {
              std::system_category().message(error) + limit_hint(error);
     case ExitKind::kUnknown: break;
   }
-  return "ended in a way that nobody could observe";
+  return "ended; its exit status could not be read";
 }
 
 }  // namespace elastic

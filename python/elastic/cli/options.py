@@ -252,7 +252,7 @@ _NODES = (
 # Options of torchrun that are rejected with a message, because they cannot have their effect.
 UNAVAILABLE = {
     "numa-binding": "bind the workers with numactl or taskset and --no-python",
-    "event-log-handler": "LOGLEVEL=INFO tells every change of state on stderr",
+    "event-log-handler": "LOGLEVEL=INFO logs every change of state to stderr",
     "logs-specs": "--log-dir, --redirects and --tee choose the files",
     "duplicate-stdout-filters": "search the files that --tee and --log-dir leave",
     "duplicate-stderr-filters": "search the files that --tee and --log-dir leave",

@@ -209,7 +209,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
 def as_seconds(value: Seconds) -> float:
     seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
     if not seconds > 0:
-        raise ConfigError(f"{value} is no positive time")
+        raise ConfigError(f"{value}: expected a positive number of seconds")
     return seconds
 
 

@@ -270,7 +270,7 @@ TEST_F(AgentNodes, StopABrokenGroupWithoutAnAnswer) {
   b.wait_for(Kind::kWorkersRunning);
   proxy.stall_for(milliseconds(2000));
   std::ofstream(dir / "go") << "\n";
-  EXPECT_THAT(b.wait_for(Kind::kStopping).message, HasSubstr("nobody answers"));
+  EXPECT_THAT(b.wait_for(Kind::kStopping).message, HasSubstr("no answer from the coordinator"));
   EXPECT_EQ(b.wait_for(Kind::kWorkersRunning).round->restart_count, 1);
   EXPECT_EQ(a.wait_for(Kind::kWorkersRunning).round->restart_count, 1);
 }
