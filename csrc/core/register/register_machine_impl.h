@@ -97,7 +97,7 @@ void BasicRegister<Rules>::on(const CandidatesChanged& event) {
   candidates_ = event.candidates;
   if (role_ != Role::kCoordinator) return;
   if (successor_ && !is_reachable(successor_->node)) successor_.reset();
-  // Voters that were unreachable are told of the record now.
+  // Sends the record to voters that were unreachable.
   if (!unconfirmed_.empty() && !repeat_at_) repeat_at_ = now_ + settings_.retry_interval;
   judge_voters();
 }
@@ -390,7 +390,7 @@ void BasicRegister<Rules>::repeat() {
     }
   } else {
     for (const Voter& voter : voters_of(known_->record)) {
-      // An unreachable voter is replaced, or returns and is told by the next change of candidates.
+      // An unreachable voter is replaced, or CandidatesChanged starts the sending again.
       if (!unconfirmed_.contains(voter.node) || !is_reachable(voter.node)) continue;
       is_anything_open = true;
       if (record_holders_.contains(voter.node)) {

@@ -14,7 +14,7 @@ class Coordinator::Impl {
 
 Coordinator::Coordinator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Coordinator::~Coordinator() {
-  // Nobody is there to stop and join.
+  // A forked child has none of the threads that the destructor would stop and join.
   if (impl_->service->is_in_child()) static_cast<void>(impl_.release());
 }
 

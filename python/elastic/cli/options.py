@@ -244,8 +244,8 @@ _NODES = (
     Option(
         "standalone",
         "",
-        "The job has this node alone and nobody can join it: --rdzv-backend and --rdzv-endpoint "
-        "are not looked at.",
+        "The job has one node and no other node can join it: --rdzv-backend and --rdzv-endpoint "
+        "are ignored.",
     ),
 )
 
