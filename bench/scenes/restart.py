@@ -32,7 +32,9 @@ def restart(plan: Plan) -> Findings:
             pipe = stack.enter_context(stamps())
             options = ["--standalone", f"--nproc-per-node={WORKERS}", "--max-restarts=1000"]
             command = [*launcher, *options, "--no-python", worker]
-            stack.enter_context(launched(command, {"BENCH_STAMPS": pipe.path}))
+            # Restarts follow one another at once.
+            environment = {"BENCH_STAMPS": pipe.path, "PET_RESTART_BACKOFF": "0"}
+            stack.enter_context(launched(command, environment))
             jobs[name] = pipe, [pid for pid, _ in pipe.next("start", WORKERS)]
         for _ in range(plan.times(20)):
             findings.add(f"{WORKERS} workers run", FLOOR, "ms", _fork_exec(plan, worker))
@@ -61,10 +63,9 @@ def _kill_one(pipe: Stamps, victim: int) -> tuple[float, list[int]]:
 def _fork_exec(plan: Plan, worker: str) -> float:
     with stamps() as pipe:
         os.environ["BENCH_STAMPS"] = pipe.path
-        os.environ["PET_RESTART_BACKOFF"] = "0"  # restarts follow each other at once
         command = [plan.programs.built("fork_exec"), "--worker", worker, "--count", str(WORKERS)]
         with running(command) as floor:
             begun_ns = int(read_line(floor))
             started = pipe.next("start", WORKERS)
-        del os.environ["BENCH_STAMPS"], os.environ["PET_RESTART_BACKOFF"]
+        del os.environ["BENCH_STAMPS"]
     return (max(at_ns for _, at_ns in started) - begun_ns) / 1e6

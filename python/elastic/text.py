@@ -53,7 +53,7 @@ def split_endpoint(endpoint: str, origin: str) -> tuple[str, str]:
     elif endpoint.count(":") == 1:
         host, _, port = endpoint.partition(":")
     if port and not (is_number(port) and int(port) <= PORT_MAX):
-        raise ConfigError(f"{origin} is {endpoint!r}: {port!r} is no port")
+        raise ConfigError(f"{origin} is {endpoint!r}: {port!r} is not a port")
     if not host:
         raise ConfigError(f"{origin} is {endpoint!r}: the host is missing")
     return host, port

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -53,6 +54,14 @@ def assert_all_ended(environ: dict[str, str], deadline_s: float = 0.0) -> None:
             os.close(handle)
     left = {pid: Path("/proc", str(pid), "cmdline").read_bytes() for pid in marked(environ)}
     assert left == {}
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    """Waits for something that sends no event; fails at the deadline."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not become true"
+        os.sched_yield()
 
 
 def launcher_command(*words: str) -> list[str]:

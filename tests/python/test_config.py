@@ -213,7 +213,7 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
         (["--nnodes=4:1"], "expected N or MIN:MAX"),
         (["--nnodes=1:2:3"], "expected N or MIN:MAX"),
         (["--rdzv-endpoint=192.0.2.1:29400"], "192.0.2.1 is not an address of this node"),
-        (["--rdzv-endpoint=localhost:port"], "'port' is no port"),
+        (["--rdzv-endpoint=localhost:port"], "'port' is not a port"),
         (["--rdzv-endpoint=[::1"], r"expected \[ADDRESS\]:PORT"),
         (["--master-addr=192.0.2.1"], "192.0.2.1 is not an address of this node"),
         (["--master-addr=127.0.0.1", "--local-addr=127.0.0.2"], "name different addresses"),
@@ -235,9 +235,9 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
         (["-r", "4"], "--redirects: '4' selects no streams"),
         (["--tee=0:1,0:2"], "names rank 0 twice"),
         (["--tee=1:1"], "there is no local rank 1 among 1 workers"),
-        (["--local-ranks-filter=x"], "no list of local ranks"),
+        (["--local-ranks-filter=x"], "not a list of local ranks"),
         (["--local-ranks-filter=1"], "there is no local rank 1"),
-        (["--log-dir=/dev/null", "-r3"], "needs a folder"),
+        (["--log-dir=/dev/null", "-r3"], "redirects and tee need a directory"),
         (["--log-dir=/dev/zero"], "cannot make /dev/zero"),
         (["--log-dir=/proc/logs"], "cannot make /proc/logs"),
         (["-m", "--no-python"], "exclude each other"),
@@ -277,9 +277,9 @@ def test_programs_that_cannot_start_are_found_before_anything_does(tmp_path: Pat
     plain.write_text("")
     assert "the following arguments are required: PROGRAM" in refusal([])
     assert "does not exist" in refusal(["/no/such.py"])
-    assert "is a folder without __main__.py" in refusal([str(tmp_path)])
+    assert "is a directory without __main__.py" in refusal([str(tmp_path)])
     assert "is not executable" in refusal(["--no-python", str(plain)])
-    assert "is a folder" in refusal(["--no-python", str(tmp_path)])
+    assert "is a directory" in refusal(["--no-python", str(tmp_path)])
     assert "does not exist" in refusal(["--no-python", str(tmp_path / "none")])
     assert "is not in PATH" in refusal(["--no-python", "no-such-tool"], {"PATH": "/nowhere"})
 

@@ -276,6 +276,16 @@ def test_importing_elastic_loads_none_of_it() -> None:
     assert done.stdout.strip() == "['elastic._lazy']"
 
 
+def test_packages_that_need_more_are_loaded_as_attributes_of_elastic() -> None:
+    code = (
+        "import sys, elastic; assert 'elastic.rendezvous' not in sys.modules; "
+        "print(elastic.rendezvous.__name__, elastic.torch.__name__, "
+        "elastic.rendezvous.RendezvousParameters.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["elastic.rendezvous", "elastic.torch", "RendezvousParameters"]
+
+
 def test_an_ignored_signal_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

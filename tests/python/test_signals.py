@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from launching import DEADLINE_S, assert_all_ended, clean_environment, launched
+from launching import DEADLINE_S, assert_all_ended, clean_environment, eventually, launched
 
 # Prints its pid, then runs without end; any signal ends it.
 # A shell may report on stderr that its "sleep" was stopped; the launcher did not print that.
@@ -24,6 +24,11 @@ STUBBORN = f"{QUIET}trap 'echo signalled' TERM INT; echo ready $$; while :; do s
 def wait_ready(process: subprocess.Popen[str], workers: int = 1) -> list[int]:
     assert process.stdout is not None
     return [int(process.stdout.readline().split()[1]) for _ in range(workers)]
+
+
+def state_of(pid: int) -> str:
+    """The letter of proc(5): R running, S sleeping, T stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def sh(program: str, *options: str) -> list[str]:
@@ -56,6 +61,26 @@ def test_ctrl_c_prints_no_traceback() -> None:
         _, stderr = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 130
     assert "Traceback" not in stderr
+
+
+def test_ctrl_z_stops_the_launcher_while_its_workers_continue(tmp_path: Path) -> None:
+    progress = tmp_path / "progress"
+    program = f"echo ready $$; while :; do echo step >> {progress}; sleep 0.02; done"
+    # A process group of its own in this session, as a shell makes it: SIGTSTP has no effect on the
+    # group of a session leader.
+    with launched(*sh(program), preexec_fn=os.setpgrp) as process:
+        [worker] = wait_ready(process)
+        os.killpg(process.pid, signal.SIGTSTP)
+        eventually(lambda: state_of(process.pid) == "T")
+        steps = progress.stat().st_size
+        eventually(lambda: progress.stat().st_size > steps + 50)
+        assert state_of(worker) != "T"
+        os.killpg(process.pid, signal.SIGCONT)
+        eventually(lambda: state_of(process.pid) != "T")
+        process.terminate()
+        _, stderr = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 143
+    assert "evicted" not in stderr
 
 
 def test_workers_may_finish_their_work_after_the_signal(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import elastic
 import pytest
 from elastic import StoreClient, StoreServer
+from launching import eventually
 
 TIMEOUT_S = 60.0  # for events that happen at once unless the machine is busy
 
@@ -46,13 +47,6 @@ def port(backend: str) -> Iterator[int]:
 def client(port: int) -> Iterator[StoreClient]:
     with StoreClient("127.0.0.1", port, timeout=TIMEOUT_S) as client:
         yield client
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not become true"
-        os.sched_yield()
 
 
 def test_keys_and_values_are_str_or_bytes_and_results_are_bytes(client: StoreClient) -> None:

@@ -179,7 +179,7 @@ std::string AgentPolicy::order_reason(const PolicyEvent& event, Context* context
   } else {
     const auto& evicted = std::get<rdzv::Evicted>(event);
     update(evicted, context);
-    reason = "the others went on without this node: " + evicted.reason;
+    reason = "the other nodes continued without this node: " + evicted.reason;
   }
   end_reason_ = failures_.empty() ? reason : describe_failure(cause());
   return reason;

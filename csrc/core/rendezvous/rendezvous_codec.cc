@@ -10,6 +10,7 @@
 #include <map>
 #include <utility>
 
+#include "core/rendezvous/job_timings.h"
 #include "core/rendezvous/rendezvous_fields.h"
 #include "core/rendezvous/rendezvous_machine.h"
 
@@ -17,7 +18,7 @@ namespace elastic::core {
 namespace {
 
 constexpr std::uint32_t kStateMagic = 0x5A445245;  // "ERDZ"
-constexpr std::uint16_t kStateVersion = 4;
+constexpr std::uint16_t kStateVersion = 5;
 constexpr int kCounterMax = 1'000'000'000;  // far below an overflow
 
 // Visits values for writing.
@@ -114,6 +115,7 @@ class RendezvousCodec {
   template <typename Visitor>
   void visit_all(Visitor& v) {
     visit(v, settings);
+    visit_timings(v, settings);
     v.number(highest_seen);
     visit(v, round);
     v.list(nodes, kNodesMax + kSparesMax, [&](Node& node) { visit(v, node); });
@@ -173,6 +175,7 @@ class RendezvousCodec {
 
   void install(RendezvousMachine* machine, Instant now) {
     RendezvousMachine& m = *machine;
+    copy_timings(settings, &m.settings_);
     m.highest_seen_ = highest_seen;
     round.is_fresh = m.round_.is_fresh && round.record.round == 0;
     round.is_adopted = m.round_.is_adopted;

@@ -221,7 +221,7 @@ void RendezvousMachine::admit(const NodeInfo& info) {
   if (nodes_.size() >= static_cast<std::size_t>(settings_.max_nodes + kSparesMax)) {
     emit(rdzv::Refused{info.id, Status(StatusCode::kResourceExhausted,
                                        "join: the job has " + std::to_string(nodes_.size()) +
-                                           " nodes, spares included, and takes no more")});
+                                           " nodes, including spares, which is the limit")});
     return;
   }
   if (Status fault = check_static_rank(info); !fault.ok()) {

@@ -32,6 +32,7 @@
 #include "core/base/byte_io.h"
 #include "core/base/check.h"
 #include "core/base/duration_text.h"
+#include "core/rendezvous/job_timings.h"
 
 namespace elastic::core {
 namespace {
@@ -91,16 +92,15 @@ NodeId addressee(const RendezvousAction& action) {
 
 Status lost_state() {
   return {StatusCode::kFailedPrecondition,
-          "the store was restarted: the job's state in it is gone"};
+          "the store was restarted: the job's state in it is lost"};
 }
 
 }  // namespace
 
 SharedStateMachine::SharedStateMachine(JobSettings settings, std::uint64_t seed, Instant now)
-    : settings_(std::move(settings)),
-      beat_interval_(settings_.node_timeout / 4),
+    : own_settings_(std::move(settings)),
       rng_(seed),
-      machine_(settings_, now, Duration::zero()),
+      machine_(own_settings_, now, Duration::zero()),
       last_contact_(now),
       first_loaded_at_(now),
       last_sign_of_life_(now),
@@ -117,6 +117,10 @@ void SharedStateMachine::send(RendezvousEvent statement) {
   next_required_at_ = Instant();  // at once
 }
 
+std::string SharedStateMachine::timing_difference() const {
+  return describe_timing_difference(settings(), own_settings_);
+}
+
 Status SharedStateMachine::read(const std::optional<StoredState>& stored, Instant now,
                                 std::vector<RendezvousAction>* delivered) {
   if (rejection_) {
@@ -130,7 +134,7 @@ Status SharedStateMachine::read(const std::optional<StoredState>& stored, Instan
                         Status(StatusCode::kUnavailable, "it returns only old versions"));
   }
   const Duration gap = now - last_contact_;
-  if (has_contact_ && gap > settings_.node_timeout / 4) {
+  if (has_contact_ && gap > heartbeat_interval()) {
     std::vector<RendezvousAction> none;
     machine_.step(rdzv::ClockGap{gap}, now, &none);
   }
@@ -139,7 +143,7 @@ Status SharedStateMachine::read(const std::optional<StoredState>& stored, Instan
   if (!writes_fail_since_) failures_ = Backoff(kAfterFailure, &rng_);
   if (!stored) {
     if (lineage_) return lost_state();
-    if (is_machine_stale_) machine_ = Rendezvous(settings_, now, Duration::zero());
+    if (is_machine_stale_) machine_ = Rendezvous(own_settings_, now, Duration::zero());
     is_machine_stale_ = false;
     attempt_.reset();
     token_.reset();
@@ -166,8 +170,8 @@ Status SharedStateMachine::load(const StoredState& stored, Instant now,
                                 std::vector<RendezvousAction>* delivered) {
   const std::optional<SharedHeader> header = header_of(stored.bytes);
   if (!header) {
-    rejection_ =
-        Status(StatusCode::kPeerViolation, "shared state: what the store holds is something else");
+    rejection_ = Status(StatusCode::kPeerViolation,
+                        "shared state: the store has another value under this key");
     return {};
   }
   if (header->format > kFormat) {
@@ -224,7 +228,7 @@ std::optional<SharedWrite> SharedStateMachine::propose(Instant now,
     unsent_.clear();
     delivered->push_back(
         rdzv::TimedOut{self_, "the join could not be written to the store within " +
-                                  duration_text(settings_.join_timeout)});
+                                  duration_text(settings().join_timeout)});
     return std::nullopt;
   }
   const std::vector<RendezvousEvent> events = events_to_step(now);
@@ -242,7 +246,7 @@ bool SharedStateMachine::has_join_expired(Instant now) {
     return false;
   }
   if (!join_pending_since_) join_pending_since_ = now;
-  if (now - *join_pending_since_ <= settings_.join_timeout) return false;
+  if (now - *join_pending_since_ <= settings().join_timeout) return false;
   join_pending_since_.reset();
   return true;
 }
@@ -250,7 +254,7 @@ bool SharedStateMachine::has_join_expired(Instant now) {
 std::vector<RendezvousEvent> SharedStateMachine::events_to_step(Instant now) const {
   std::vector<RendezvousEvent> events;
   if (!must_wait_to_join(now)) events = unsent_;
-  if (events.empty() && has_joined_ && now >= last_sign_of_life_ + beat_interval_) {
+  if (events.empty() && has_joined_ && now >= last_sign_of_life_ + heartbeat_interval()) {
     events.push_back(rdzv::Heartbeat{self_});
   }
   const auto due = machine_.next_deadline();
@@ -270,7 +274,7 @@ std::optional<SharedWrite> SharedStateMachine::try_steps(const std::vector<Rende
     const std::size_t before = attempt.actions.size();
     machine_.step(event, now, &attempt.actions);
     if (std::holds_alternative<rdzv::Tick>(event)) {
-      tick_not_before_ = now + fastest_poll(settings_);
+      tick_not_before_ = now + fastest_poll(settings());
     } else {
       attempt.is_sign_of_life = true;
     }
@@ -322,7 +326,7 @@ Status SharedStateMachine::write_failed(const Status& cause, Instant now) {
 // An error if the outage has lasted too long.
 Status SharedStateMachine::out_of_reach(const char* what, Duration outage,
                                         const Status& cause) const {
-  if (outage <= (lineage_ ? settings_.store_grace : settings_.join_timeout)) return {};
+  if (outage <= (lineage_ ? settings().store_grace : settings().join_timeout)) return {};
   return {lineage_ ? StatusCode::kUnavailable : StatusCode::kDeadlineExceeded,
           "the store could not be " + std::string(what) + " for " + duration_text(outage) + ": " +
               std::string(cause.message())};
@@ -418,7 +422,7 @@ void SharedStateMachine::detect_changes(Instant now) {
 
 Duration SharedStateMachine::poll_interval(Instant now) {
   const Duration base =
-      std::clamp((now - changed_at_) / 8, fastest_poll(settings_), slowest_poll(settings_));
+      std::clamp((now - changed_at_) / 8, fastest_poll(settings()), slowest_poll(settings()));
   return std::chrono::duration_cast<Duration>(base * (0.75 + 0.25 * rng_.next_fraction()));
 }
 
@@ -427,14 +431,14 @@ void SharedStateMachine::schedule(Instant now) {
   next_required_at_ = Instant::max();
   if (!unsent_.empty() && !must_wait_to_join(now)) next_required_at_ = now;
   if (has_joined_)
-    next_required_at_ = std::min(next_required_at_, last_sign_of_life_ + beat_interval_);
+    next_required_at_ = std::min(next_required_at_, last_sign_of_life_ + heartbeat_interval());
   const auto due = machine_.next_deadline();
   if (!due) return;
   if (is_timekeeper(now)) {
     next_required_at_ = std::min(next_required_at_, std::max(*due, tick_not_before_));
   } else if (*due > now) {
     // The timekeeper acts then; this node reads the result soon after.
-    next_poll_ = std::min(next_poll_, add_saturating(*due, fastest_poll(settings_)));
+    next_poll_ = std::min(next_poll_, add_saturating(*due, fastest_poll(settings())));
   }
 }
 

@@ -77,6 +77,8 @@ class SharedStateMachine {
   const std::optional<std::string>& token() const { return token_; }  // of what was read last
   bool has_sent_all() const { return unsent_.empty(); }
   bool has_delivered_result() const { return has_delivered_result_; }
+  // How the job's timings, which this node uses, differ from its own: a sentence, or "".
+  std::string timing_difference() const;
   const Rendezvous& machine() const { return machine_; }
 
  private:
@@ -109,8 +111,11 @@ class SharedStateMachine {
   void detect_changes(Instant now);
   Duration poll_interval(Instant now);
 
-  const JobSettings settings_;
-  const Duration beat_interval_;
+  // The settings in use: the job's timings once its state was read.
+  const JobSettings& settings() const { return machine_.settings(); }
+  Duration heartbeat_interval() const { return settings().node_timeout / 4; }
+
+  const JobSettings own_settings_;
   Rng rng_;
   Watcher watcher_;
 

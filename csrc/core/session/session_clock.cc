@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/base/duration_text.h"
+#include "core/rendezvous/job_timings.h"
 
 namespace elastic::core {
 namespace {
@@ -20,17 +20,6 @@ constexpr Duration kAttemptLimitMin = std::chrono::seconds(5);
 constexpr Duration kLogInterval = std::chrono::seconds(10);
 // Nodes that start at the same time connect within this time; a longer wait is logged.
 constexpr Duration kFirstLogDelay = std::chrono::seconds(1);
-
-constexpr std::pair<const char*, Duration JobSettings::*> kTimings[] = {
-    {"join_timeout", &JobSettings::join_timeout},
-    {"last_call_timeout", &JobSettings::last_call_timeout},
-    {"settle", &JobSettings::settle},
-    {"shrink_delay", &JobSettings::shrink_delay},
-    {"node_timeout", &JobSettings::node_timeout},
-    {"reconnect_grace", &JobSettings::reconnect_grace},
-    {"store_grace", &JobSettings::store_grace},
-    {"restart_backoff", &JobSettings::restart_backoff},
-};
 
 }  // namespace
 
@@ -67,14 +56,8 @@ std::optional<Instant> SessionClock::next_deadline() const {
 // ---- Timings.
 
 std::string SessionClock::set_job_timings(const JobSettings& job) {
-  std::string difference;
-  for (const auto& [name, member] : kTimings) {
-    settings_.*member = job.*member;
-    if (job.*member == own_settings_.*member) continue;
-    difference += (difference.empty() ? "" : ", ") + std::string(name) + " is " +
-                  duration_text(job.*member) + " (here " + duration_text(own_settings_.*member) +
-                  ")";
-  }
+  copy_timings(job, &settings_);
+  std::string difference = describe_timing_difference(job, own_settings_);
   // With a shorter node_timeout the next heartbeat is due sooner.
   if (has_heartbeats()) next_heartbeat_ = std::min(next_heartbeat_, now_ + heartbeat_interval());
   return std::exchange(reported_difference_, difference) == difference ? "" : difference;

@@ -30,8 +30,8 @@ class SessionClock {
 
   // The job's timings once they were received, else this node's own.
   const JobSettings& settings() const { return settings_; }
-  // Returns how the job's timings differ from this node's, or "" if the last call returned the
-  // same.
+  // Returns how the job's timings differ from this node's (a sentence), or "" if they do not or the
+  // last call returned the same.
   std::string set_job_timings(const JobSettings& job);
   // The timeout of one attempt to connect.
   Duration attempt_limit() const;

@@ -99,8 +99,7 @@ void SessionMachine::on(const HelloReceived& event) {
 void SessionMachine::on(const TimingsReceived& event) {
   if (!accept_message()) return;
   const std::string difference = clock_.set_job_timings(event.settings);
-  if (difference.empty()) return;
-  emit(Log{"the timings of the job's first node replace those of this node: " + difference});
+  if (!difference.empty()) emit(Log{difference});
 }
 
 void SessionMachine::on(const CoordinatorLeaves& event) {

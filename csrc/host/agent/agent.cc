@@ -35,7 +35,7 @@ Status validate(const AgentOptions& options) {
   const RendezvousOptions& rendezvous = options.rendezvous;
   if (rendezvous.is_single_node() && rendezvous.settings.min_nodes > 1) {
     return invalid("a job of " + std::to_string(rendezvous.settings.min_nodes) +
-                   " nodes needs an endpoint or a backend where they meet");
+                   " nodes needs an endpoint or a backend");
   }
   return rendezvous.settings.validate();
 }

@@ -144,8 +144,16 @@ void BackendThread::poll_state() {
     log_recovery(now);
   }
   waiting_nodes_.store(member_.machine().waiting_nodes(), std::memory_order_relaxed);
+  log_timings();
   deliver(delivered);
   give_up_if_not_ok(status);
+}
+
+void BackendThread::log_timings() {
+  std::string difference = member_.timing_difference();
+  if (difference == reported_timings_) return;
+  reported_timings_ = std::move(difference);
+  if (!reported_timings_.empty()) sink_(MembershipProgress{reported_timings_});
 }
 
 // Returns whether the error is permanent; then MembershipLost was sent.

@@ -48,6 +48,7 @@ class BackendThread {
   void lose(int exit_code, const Status& why);
   void deliver(const std::vector<RendezvousAction>& delivered);
   void deliver_ready();
+  void log_timings();
   void log_outage(const Status& cause, Instant now);
   void log_recovery(Instant now);
   void finish_flush();
@@ -76,7 +77,8 @@ class BackendThread {
   bool has_left_ = false;
   bool is_flushing_ = false;
   bool is_flush_reported_ = false;
-  bool is_watched_ = true;  // until the backend reports that it cannot push changes
+  bool is_watched_ = true;        // until the backend reports that it cannot push changes
+  std::string reported_timings_;  // how the job's timings differ, as logged last
   std::optional<Instant> outage_began_;
   Instant next_log_;
 

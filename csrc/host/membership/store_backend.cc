@@ -59,7 +59,7 @@ class StoreBackend final : public RendezvousBackend {
       if (!is_present.ok()) return as_unavailable(is_present.status());
       if (!*is_present) {
         return Status(StatusCode::kFailedPrecondition,
-                      "the store was restarted: the job's state in it is gone");
+                      "the store was restarted: the job's state in it is lost");
       }
     }
     return StoredWrite{*there == bytes, {*there, *there}};

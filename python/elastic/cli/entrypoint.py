@@ -27,7 +27,7 @@ def command(line: CommandLine, interpreter: str, environ: Mapping[str, str]) -> 
         if not os.path.exists(program):
             raise ConfigError(f"the script {program} does not exist")
         if os.path.isdir(program) and not os.path.exists(os.path.join(program, "__main__.py")):
-            raise ConfigError(f"the script {program} is a folder without __main__.py")
+            raise ConfigError(f"the script {program} is a directory without __main__.py")
         if not os.access(program, os.R_OK):
             raise ConfigError(f"the script {program} may not be read")
     return (interpreter, "-u", program, *line.arguments)
@@ -45,6 +45,6 @@ def _check_executable(program: str, environ: Mapping[str, str], what: str) -> No
     if not os.path.exists(program):
         raise ConfigError(f"the {what} {program} does not exist")
     if os.path.isdir(program):
-        raise ConfigError(f"the {what} {program} is a folder")
+        raise ConfigError(f"the {what} {program} is a directory")
     if not os.access(program, os.X_OK):
         raise ConfigError(f"the {what} {program} is not executable")

@@ -162,5 +162,5 @@ def worker_ports(line: CommandLine, port: int) -> tuple[int, int]:
             f"{origin} is {text!r}: expected FIRST:LAST, two ports from 1 to {PORT_MAX}"
         )
     if port != 0:
-        raise ConfigError(f"{origin} leaves nothing to choose: MASTER_PORT is {port}")
+        raise ConfigError(f"{origin} has no effect: MASTER_PORT is {port}")
     return int(first), int(last)

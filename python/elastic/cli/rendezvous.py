@@ -107,7 +107,7 @@ def _static_endpoint(line: CommandLine, bounds: tuple[int, int]) -> tuple[str, i
     nodes.agree_on_port(ports)
     port_number = next(iter(ports), STATIC_PORT)
     if port_number == 0:
-        raise ConfigError(f"{ports[0]}: the other nodes would not know which port 0 stands for")
+        raise ConfigError(f"{ports[0]}: the other nodes need a given port, not 0")
     return next(iter(hosts)), port_number
 
 
@@ -115,14 +115,12 @@ def _coordinator_endpoint(line: CommandLine) -> tuple[str, int]:
     origin, endpoint = line.origin("rdzv-endpoint"), line.text("rdzv-endpoint").strip()
     if not endpoint:
         raise ConfigError(
-            f"{line.origin('nnodes')} is {line.text('nnodes')}: {origin} must say where the nodes "
-            "meet, HOST[:PORT], the same on every node"
+            f"{line.origin('nnodes')} is {line.text('nnodes')}: add {origin}=HOST[:PORT], the "
+            "same on every node"
         )
     host, port = split_endpoint(endpoint, origin)
     if port and int(port) == 0:
-        raise ConfigError(
-            f"{origin} is {endpoint!r}: the other nodes would not know which port 0 stands for"
-        )
+        raise ConfigError(f"{origin} is {endpoint!r}: the other nodes need a given port, not 0")
     return host, int(port) if port else COORDINATOR_PORT
 
 
@@ -139,10 +137,7 @@ def _common_run_id(line: CommandLine, backend: str) -> tuple[str, list[tuple[boo
     if given := nodes.run_id(line):
         return given, []
     if "rdzv-id" in line.values:
-        raise ConfigError(
-            f"{line.origin('rdzv-id')} is empty: every node would make up another name, "
-            "and they would never meet"
-        )
+        raise ConfigError(f"{line.origin('rdzv-id')} is empty: give every node the same run id")
     said = []
     if backend != "static":  # there the endpoint is this job's own
         said = [
@@ -156,8 +151,8 @@ def _node_rank(line: CommandLine, keys: Keys, backend: str, most: int) -> int:
     if backend != "static":
         if keys.rank is not None:
             raise ConfigError(
-                f"{line.origin('rdzv-conf')}: rank is for the static backend; --node-rank tells a "
-                "wish"
+                f"{line.origin('rdzv-conf')}: rank needs the static backend; use --node-rank "
+                "for a preferred rank"
             )
         given = "node-rank" in line.values
         return integer(line, "node-rank", 0, NODES_MAX - 1) if given else -1

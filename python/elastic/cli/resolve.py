@@ -183,7 +183,7 @@ def _logs(line: CommandLine, nproc: int) -> LogOptions:
     if log_dir == os.devnull:  # torchrun's value for: no files
         if logs.writes_any:
             raise ConfigError(
-                f"{line.origin('log-dir')} is {log_dir}: redirected and teed output needs a folder"
+                f"{line.origin('log-dir')} is {log_dir}: redirects and tee need a directory"
             )
         log_dir = ""
     if not log_dir:

@@ -101,5 +101,5 @@ def parse_ranks(text: str) -> frozenset[int]:
     """``"0,3"`` as a set."""
     parts = [part.strip() for part in text.split(",")]
     if not all(_is_rank(part) for part in parts):
-        raise ConfigError(f"{text!r} is no list of local ranks: expected N,N,...")
+        raise ConfigError(f"{text!r} is not a list of local ranks: expected N,N,...")
     return frozenset(int(part) for part in parts)

@@ -83,7 +83,9 @@ def _decode(text: bytes) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise RendezvousStateError("what the rendezvous store holds is something else") from error
+        raise RendezvousStateError(
+            "the rendezvous store has another value under this key"
+        ) from error
 
 
 def create(name: str, endpoint: str, run_id: str, parameters: Mapping[str, Any]) -> Any:
@@ -91,7 +93,7 @@ def create(name: str, endpoint: str, run_id: str, parameters: Mapping[str, Any])
     if name not in SHARED:
         return _create_plugged_in(name, endpoint, run_id, parameters)
     if not endpoint:
-        raise ConfigError(f"with {name} the endpoint must say where the state is kept")
+        raise ConfigError(f"with {name} an endpoint is required")
     if name == "file":
         return _C.file_backend(endpoint, run_id)
     if name == "tcpstore":
@@ -121,7 +123,7 @@ def _create_plugged_in(name: str, endpoint: str, run_id: str, parameters: Mappin
         return found.load()(endpoint, run_id, parameters)
     except Exception as error:
         raise ConfigError(
-            f"the rendezvous backend {name!r} ({found.value}) cannot be made: {error}"
+            f"the rendezvous backend {name!r} ({found.value}) cannot be created: {error}"
         ) from error
 
 

@@ -86,14 +86,14 @@ class EtcdRendezvousBackend(RendezvousBackend):
                 self._renewed_at = now
         except Exception as error:
             self._lease = None
-            raise RendezvousConnectionError(f"etcd gives no lease: {error}") from error
+            raise RendezvousConnectionError(f"etcd granted no lease: {error}") from error
         return int(self._lease.id)
 
     def _ask(self, transaction: dict[str, Any]) -> dict[str, Any]:
         try:
             answer: dict[str, Any] = self._client.transaction(transaction)
         except Exception as error:
-            raise RendezvousConnectionError(f"etcd cannot be asked: {error}") from error
+            raise RendezvousConnectionError(f"etcd did not answer: {error}") from error
         return answer
 
 
@@ -119,7 +119,7 @@ def create(
             f"the rendezvous backend {name} needs etcd3gw: pip install 'elastic-launch[etcd]'"
         ) from error
     if name == "etcd-v2":
-        logger.warning("etcd-v2: etcd's v2 interface is gone; its v3 interface is used")
+        logger.warning("etcd-v2: etcd has removed its v2 interface; its v3 interface is used")
     host, port = split_endpoint(endpoint, "the rendezvous endpoint")
     client = Etcd3Client(
         host=host,

@@ -238,7 +238,7 @@ def create(params: RendezvousParameters) -> RendezvousHandler:
     if not port:
         raise ConfigError("with static the endpoint must be HOST:PORT, where node 0 listens")
     if keys.rank is None:
-        raise ConfigError("with static each node has a rank of its own: the setting rank")
+        raise ConfigError("with static every node needs the setting rank")
     is_host = keys.rank == 0 if keys.is_host is None else keys.is_host
     return _handler(
         params,

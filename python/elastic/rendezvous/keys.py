@@ -110,8 +110,8 @@ def _add_keep_alive(timings: dict[str, float], given: Mapping[str, str], origin:
         return
     if "node_timeout" in timings:
         raise ConfigError(
-            f"{origin}: node_timeout and {named[0]} both say when a silent node is lost; "
-            "give one of them"
+            f"{origin}: node_timeout and {named[0]} both set the time after which a silent node "
+            "is lost; give one of them"
         )
     timeout = 1.0
     for key, default in _KEEP_ALIVE.items():
@@ -134,7 +134,7 @@ def _add_timeout(
         notes.append(f"timeout in {origin} has no effect with {backend}; there is join_timeout")
     elif timings.setdefault("join_timeout", value) != value:
         raise ConfigError(
-            f"{origin}: timeout and join_timeout both say how long nodes are waited for; "
+            f"{origin}: timeout and join_timeout both set the limit for nodes to join; "
             "give one of them"
         )
 

@@ -38,8 +38,7 @@ class RendezvousHandlerRegistry:
         handler = creator(parameters)
         if handler.get_backend() != name:
             raise RendezvousError(
-                f"the handler that was asked for is {name!r}, the one that was made is "
-                f"{handler.get_backend()!r}"
+                f"the plug-in for {name!r} created a handler for {handler.get_backend()!r}"
             )
         return handler
 

@@ -87,7 +87,7 @@ class SimpleElasticAgent(ElasticAgent):
         try:
             return self._invoke_run(role)
         except RendezvousGracefulExitError as error:
-            logger.info("the rendezvous needs this node no more: %s", error)
+            logger.info("the rendezvous has ended for this node: %s", error)
             return RunResult(WorkerState.SUCCEEDED, run_id=self._worker_group.spec.job_id())
         except SignalException as error:
             death_sig = error.sigval

@@ -220,7 +220,7 @@ TEST_F(SharedStateMachineTest, IncompatibleStateRejectsTheNode) {
     JobSettings settings;
     const char* says;
   } const cases[] = {
-      {"foreign", "something else", settings_of(2, 2), "something else"},
+      {"foreign", "something else", settings_of(2, 2), "another value"},
       {"newer", newer, settings_of(2, 2), "newer version (format 9"},
       {"damaged", damaged, settings_of(2, 2), "damaged"},
       {"other settings", store.state->bytes, settings_of(2, 4),
@@ -289,6 +289,25 @@ TEST_F(SharedStateMachineTest, SilentNodeIsLostAndNotifiedLater) {
   EXPECT_THAT(b.record_activity<rdzv::Restart>()->reason, HasSubstr("node0 was lost"));
   ASSERT_TRUE(a.poll_state(now).ok());
   EXPECT_NE(a.record_activity<rdzv::Evicted>(), nullptr);
+}
+
+// A node that sends heartbeats at its own, longer interval would be evicted again and again.
+TEST_F(SharedStateMachineTest, TimingsOfTheFirstNodeApplyToAllNodes) {
+  JobSettings slow = settings_of(2, 2);
+  slow.node_timeout = 60s;
+  Node& a = add(0, settings_of(2, 2));
+  Node& b = add(1, slow);
+  a.join();
+  ASSERT_TRUE(a.poll_state(now).ok());
+  b.join();
+  run_for(60s);
+  EXPECT_EQ(a.round, 1u);
+  EXPECT_EQ(a.record_activity<rdzv::Restart>(), nullptr);
+  EXPECT_EQ(b.record_activity<rdzv::Evicted>(), nullptr);
+  EXPECT_EQ(a.member.timing_difference(), "");
+  EXPECT_EQ(b.member.timing_difference(),
+            "the timings of the job's first node replace those of this node: node_timeout is 2 s "
+            "(here 1 min)");
 }
 
 TEST_F(SharedStateMachineTest, NodeWithoutStoreAccessEvictsNoNode) {

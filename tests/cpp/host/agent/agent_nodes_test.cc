@@ -246,7 +246,7 @@ TEST_F(AgentNodes, ReadmitAnEvictedNodeThatLives) {
   b.wait_for(Kind::kWorkersRunning);
   proxy.stall_for(milliseconds(2500));
   EXPECT_EQ(world_of(a.wait_for(Kind::kWorkersRunning)), 2) << "alone";
-  EXPECT_THAT(b.wait_for(Kind::kStopping).message, HasSubstr("the others went on without"));
+  EXPECT_THAT(b.wait_for(Kind::kStopping).message, HasSubstr("the other nodes continued without"));
   const AgentEvent together = b.wait_for(Kind::kWorkersRunning);
   EXPECT_EQ(world_of(together), 4);
   EXPECT_EQ(together.round->restart_count, 0);

@@ -291,7 +291,7 @@ TEST(SharedStateMembership, ForeignStateRejectsTheNode) {
     seat.join();
     const auto refused = seat.next<rdzv::Refused>();
     ASSERT_TRUE(refused.has_value()) << "every join is answered";
-    EXPECT_THAT(std::string(refused->error.message()), HasSubstr("something else"));
+    EXPECT_THAT(std::string(refused->error.message()), HasSubstr("another value under this key"));
   }
 }
 
