@@ -84,7 +84,11 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "timer": (),
     "utils": ("_environment",),
     "launcher": (*_BASE, "text", "_host", "multiprocessing", "rendezvous", "agent"),
-    "cli": (*_BASE, "text", "_host", "multiprocessing", "rendezvous", "agent", "launcher"),
+    "observe": (*_BASE, "text"),
+    "cli": (
+        *(*_BASE, "text", "_host", "multiprocessing", "rendezvous", "agent", "launcher"),
+        "observe",
+    ),
     "run": ("_environment", "cli", "launcher", "multiprocessing", "rendezvous"),
     "__main__": ("cli",),
 }

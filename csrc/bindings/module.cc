@@ -4,6 +4,7 @@
 
 #include "bindings/agent.h"
 #include "bindings/errors.h"
+#include "bindings/observer.h"
 #include "bindings/python_backend.h"
 #include "bindings/rendezvous_client.h"
 #include "bindings/rendezvous_values.h"
@@ -27,4 +28,5 @@ PYBIND11_MODULE(_C, module) {
   elastic::bindings::bind_rendezvous_values(module);
   elastic::bindings::bind_rendezvous_client(module);
   elastic::bindings::bind_agent(module);
+  elastic::bindings::bind_observer(module);
 }

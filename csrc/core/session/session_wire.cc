@@ -4,7 +4,7 @@
 
 #include <utility>
 
-#include "core/rendezvous/rendezvous_fields.h"
+#include "core/session/observer_fields.h"
 
 namespace elastic::session {
 namespace {
@@ -40,6 +40,8 @@ void fields(Visitor& v, ClientHello& hello) {
   v.number(hello.secret.high);
   v.number(hello.secret.low);
   v.number(hello.attempt);
+  v.extension(core::kRequiredExtension, hello.observer,
+              [](auto& inner, ObserverRequest& request) { inner.flag(request.workers); });
 }
 
 template <typename Visitor>
@@ -200,6 +202,37 @@ void fields(Visitor& v, Timings& timings) {
 template <typename Visitor>
 void fields(Visitor& v, Leaving& leaving) {
   v.text(leaving.reason, kFieldBytesMax);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, Workers& workers) {
+  visit(v, workers.report);
+}
+
+template <typename Visitor>
+void fields(Visitor&, ObserverReady&) {}
+
+template <typename Visitor>
+void fields(Visitor& v, WatchWorkers& watch) {
+  v.flag(watch.is_on);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, JobFacts& facts) {
+  visit(v, facts.job);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, NodePage& page) {
+  v.flag(page.is_last);
+  v.list(page.nodes, kMembersPerPage, [&](ObservedNode& node) { visit(v, node); });
+  v.list(page.removed, kMembersPerPage, [&](NodeId& id) { visit(v, id); });
+}
+
+template <typename Visitor>
+void fields(Visitor& v, Beats& beats) {
+  v.list(beats.silence_ms, static_cast<std::size_t>(kNodesMax),
+         [&](std::uint32_t& silence) { v.number(silence); });
 }
 
 template <typename Entry>

@@ -28,6 +28,7 @@
 #include <variant>
 #include <vector>
 
+#include "elastic/observer.h"
 #include "elastic/rendezvous.h"
 
 namespace elastic::session {
@@ -61,6 +62,13 @@ struct NodeSecret {
   bool operator==(const NodeSecret&) const = default;
 };
 
+// The session is that of an observer, not of a node: the fields about the node are ignored.
+struct ObserverRequest {
+  bool workers = false;  // with the state of each worker
+
+  bool operator==(const ObserverRequest&) const = default;
+};
+
 struct ClientHello {
   std::uint16_t version = kVersion;
   std::uint16_t oldest_version = kOldestVersion;
@@ -74,6 +82,8 @@ struct ClientHello {
   NodeSecret secret = {};
   // Counts this node's hellos. A hello that arrives after a later one is rejected.
   std::uint64_t attempt = 0;
+  // Extension 128. A coordinator that does not know observers refuses the session.
+  std::optional<ObserverRequest> observer = {};
 
   bool operator==(const ClientHello&) const = default;
 };
@@ -91,6 +101,14 @@ struct FetchMembers {
 
   bool operator==(const FetchMembers&) const = default;
 };
+
+// The workers of a node changed, and the coordinator has requested such reports.
+struct Workers {
+  WorkerReport report;
+};
+
+// The observer has processed the last NodePage or Beats, and accepts the next one.
+struct ObserverReady {};
 
 // ---- Server to client. The `to` of rdzv's actions is the session's node, and is not sent either.
 
@@ -144,6 +162,30 @@ struct Leaving {
   bool operator==(const Leaving&) const = default;
 };
 
+// Requests Workers at once and after each change, or ends that.
+struct WatchWorkers {
+  bool is_on = false;
+};
+
+// ---- Server to observer.
+
+// All facts but the nodes.
+struct JobFacts {
+  ObservedJob job;
+};
+
+// Nodes that are new or have changed, and nodes that are no longer there.
+struct NodePage {
+  bool is_last = false;  // the observer has received every change
+  std::vector<ObservedNode> nodes;
+  std::vector<NodeId> removed;
+};
+
+// The time since the last message of each node, in the order of their ids.
+struct Beats {
+  std::vector<std::uint32_t> silence_ms;
+};
+
 // ---- The tables.
 
 // A receiver that does not know a required message ends the session.
@@ -171,23 +213,28 @@ using ClientMessages = MessageTable<Entry<1, ClientHello>,   //
                                     Entry<7, rdzv::Gone>,    //
                                     Entry<8, rdzv::Done>,    //
                                     Entry<9, rdzv::Leave>,   //
-                                    Entry<10, rdzv::Close>>;
-using ServerMessages = MessageTable<Entry<65, ServerHello>,               //
-                                    Entry<66, HeartbeatReply>,            //
-                                    Entry<67, Members>,                   //
-                                    Entry<68, Counts, Need::kOptional>,   //
-                                    Entry<69, rdzv::Round>,               //
-                                    Entry<70, rdzv::Restart>,             //
-                                    Entry<71, rdzv::Waiting>,             //
-                                    Entry<72, rdzv::Resumed>,             //
-                                    Entry<73, rdzv::Evicted>,             //
-                                    Entry<74, rdzv::Superseded>,          //
-                                    Entry<75, rdzv::Refused>,             //
-                                    Entry<76, rdzv::TimedOut>,            //
-                                    Entry<77, rdzv::Closed>,              //
-                                    Entry<78, rdzv::RoundOver>,           //
-                                    Entry<79, Timings, Need::kOptional>,  //
-                                    Entry<80, Leaving, Need::kOptional>>;
+                                    Entry<10, rdzv::Close>,  //
+                                    Entry<16, Workers, Need::kOptional>, Entry<17, ObserverReady>>;
+using ServerMessages =
+    MessageTable<Entry<65, ServerHello>,                                                         //
+                 Entry<66, HeartbeatReply>,                                                      //
+                 Entry<67, Members>,                                                             //
+                 Entry<68, Counts, Need::kOptional>,                                             //
+                 Entry<69, rdzv::Round>,                                                         //
+                 Entry<70, rdzv::Restart>,                                                       //
+                 Entry<71, rdzv::Waiting>,                                                       //
+                 Entry<72, rdzv::Resumed>,                                                       //
+                 Entry<73, rdzv::Evicted>,                                                       //
+                 Entry<74, rdzv::Superseded>,                                                    //
+                 Entry<75, rdzv::Refused>,                                                       //
+                 Entry<76, rdzv::TimedOut>,                                                      //
+                 Entry<77, rdzv::Closed>,                                                        //
+                 Entry<78, rdzv::RoundOver>,                                                     //
+                 Entry<79, Timings, Need::kOptional>,                                            //
+                 Entry<80, Leaving, Need::kOptional>, Entry<96, WatchWorkers, Need::kOptional>,  //
+                 Entry<97, JobFacts>,                                                            //
+                 Entry<98, NodePage>,                                                            //
+                 Entry<99, Beats, Need::kOptional>>;
 
 using ClientMessage = ClientMessages::Message;
 using ServerMessage = ServerMessages::Message;

@@ -30,6 +30,9 @@ constexpr Duration kLeaveLimit = std::chrono::seconds(5);
 // The rendezvous evicts a node that does not stop its workers within its grace period and this.
 constexpr Duration kStopMargin = std::chrono::seconds(10);
 
+// Changes of workers within this time are reported to observers together.
+constexpr Duration kWatchDelay = std::chrono::milliseconds(5);
+
 const std::string kNullDevice = "/dev/null";
 
 NodeInfo describe_node(const AgentOptions& options) {
@@ -79,6 +82,7 @@ AgentRunner::AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink 
                     .limits = options.store_limits}),
       output_(loop, options_),
       host_name_(host_name()),
+      watch_timer_(loop, [this] { send_workers(); }),
       deadline_(loop, [this] { feed(core::PolicyTick{}); }),
       shutdown_timer_(loop, [this] { shut_down(); }) {
   if (options_.capture_stderr) capture_.emplace(loop);
@@ -95,6 +99,7 @@ void AgentRunner::request_stop(int signal) {
 void AgentRunner::on_worker_event(const WorkerEvent& event) {
   switch (event.kind) {
     case WorkerEvent::Kind::kStarted:
+      worker_changed(event.local_rank, ObservedWorkerState::kRunning, event.pid, 0);
       feed(core::WorkerStarted{event.local_rank, event.pid, event.at});
       break;
     case WorkerEvent::Kind::kExited: on_worker_exit(event); break;
@@ -111,6 +116,10 @@ void AgentRunner::on_worker_event(const WorkerEvent& event) {
 }
 
 void AgentRunner::on_worker_exit(const WorkerEvent& event) {
+  const auto state = event.exit.succeeded()     ? ObservedWorkerState::kSucceeded
+                     : event.exit.stopped_by_us ? ObservedWorkerState::kStopped
+                                                : ObservedWorkerState::kFailed;
+  worker_changed(event.local_rank, state, event.pid, event.exit.shell_code());
   core::WorkerExited exited{event.local_rank, event.pid, event.exit};
   if (!event.exit.succeeded() && !event.exit.stopped_by_us) {
     if (capture_) exited.output = capture_->tail(event.local_rank);
@@ -129,6 +138,7 @@ void AgentRunner::on_membership_event(const MembershipEvent& event) {
     void operator()(const MembershipProgress& log_progress) const {
       node->feed(core::Progress{log_progress.message, log_progress.deadline});
     }
+    void operator()(const MembershipWatch& watch) const { node->on_watch(watch.is_on); }
     void operator()(const MembershipCoordinatorLog& log) const {
       AgentEvent event;
       event.kind = AgentEvent::Kind::kCoordinatorLog;
@@ -159,6 +169,30 @@ void AgentRunner::on_membership_event(const MembershipEvent& event) {
     void operator()(const rdzv::Closed& one) const { node->feed(one); }
   };
   std::visit(Reader{this}, event);
+}
+
+// ---- Reports for observers.
+
+void AgentRunner::on_watch(bool is_on) {
+  is_watched_ = is_on;
+  if (is_on) send_workers();
+}
+
+void AgentRunner::worker_changed(int local_rank, ObservedWorkerState state, int pid,
+                                 int exit_code) {
+  const auto index = static_cast<std::size_t>(local_rank);
+  if (index >= workers_.size()) return;
+  ObservedWorker& worker = workers_[index];
+  worker.state = state;
+  if (pid > 0) worker.pid = pid;
+  worker.exit_code = exit_code;
+  if (is_watched_ && !watch_timer_.armed()) watch_timer_.arm(loop_->now() + kWatchDelay);
+}
+
+void AgentRunner::send_workers() {
+  if (!is_watched_ || membership_ == nullptr) return;
+  membership_->send_workers(
+      {.round = round_ == nullptr ? 0 : round_->round, .host = host_name_, .workers = workers_});
 }
 
 void AgentRunner::on_membership_ready(const MembershipReady& ready) {
@@ -245,6 +279,11 @@ Result<std::uint16_t> AgentRunner::port_for_next_round() {
 
 void AgentRunner::start_group(std::shared_ptr<const RoundInfo> round) {
   round_ = std::move(round);
+  workers_.clear();
+  for (const WorkerAssignment& worker : round_->workers) {
+    workers_.push_back({.local_rank = worker.local_rank, .rank = worker.rank});
+  }
+  if (is_watched_) watch_timer_.arm(loop_->now() + kWatchDelay);
   store_.begin_round(round_->group_rank == 0 && !is_store_at_endpoint_);
   is_opening_files_ = true;
   output_.begin_round(round_, [this](const Status& files) { start_workers(files); });

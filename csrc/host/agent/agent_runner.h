@@ -13,6 +13,7 @@
 
 #include "core/agent/agent_policy.h"
 #include "elastic/agent.h"
+#include "elastic/observer.h"
 #include "elastic/status.h"
 #include "host/membership/membership.h"
 #include "host/store/round_store.h"
@@ -45,6 +46,9 @@ class AgentRunner {
   void on_worker_exit(const WorkerEvent& event);
   void on_membership_event(const MembershipEvent& event);
   void on_membership_ready(const MembershipReady& ready);
+  void on_watch(bool is_on);
+  void worker_changed(int local_rank, ObservedWorkerState state, int pid, int exit_code);
+  void send_workers();
   void on_round(rdzv::Round round);
   void end_round();
   void feed(const core::PolicyEvent& event);
@@ -84,6 +88,9 @@ class AgentRunner {
   const std::string host_name_;
   bool hosts_coordinator_ = false;
   std::optional<OutputCapture> capture_;
+  std::vector<ObservedWorker> workers_;  // of the round
+  bool is_watched_ = false;              // the coordinator requested reports of them
+  os::EventLoop::Timer watch_timer_;
   bool is_opening_files_ = false;  // the round's workers start when its files exist
   os::EventLoop::Timer deadline_;  // of the policy
   os::EventLoop::Timer shutdown_timer_;

@@ -132,6 +132,9 @@ void CoordinatorJob::add(SessionPeer* peer) {
   peer->job = this;
   if (!peer->is_from_this_host()) publish_address(*peer);
   if (counts_ != session::Counts{}) peer->send(counts_);
+  if (observers_ != nullptr && observers_->watches_workers()) {
+    peer->send(session::WatchWorkers{true});
+  }
 }
 
 void CoordinatorJob::remove(SessionPeer* peer) {
@@ -249,6 +252,11 @@ Status CoordinatorJob::on(SessionPeer* peer, rdzv::Close& close) {
 template <typename Report>
 Status CoordinatorJob::on(SessionPeer* peer, Report& report) {
   report.node = peer->node;
+  if constexpr (std::is_same_v<Report, rdzv::Failed>) {
+    history_.worker_failed(peer->name, report);
+  } else {
+    history_.workers_ended(report.round, context_.loop->now());
+  }
   if (machine_ != nullptr) {
     step(report);
   } else {
@@ -338,6 +346,9 @@ void CoordinatorJob::execute(const RendezvousAction& action) {
         const auto found = sessions_.find(one.to);
         SessionPeer* const peer = found == sessions_.end() ? nullptr : found->second;
         log_action(one, peer);
+        if constexpr (std::is_same_v<Action, rdzv::Restart>) {
+          history_.round_ends(one, context_.loop->now());
+        }
         if constexpr (std::is_same_v<Action, rdzv::Round>) prepare_round(one);
         if (peer == nullptr) return;
         // It is not a node of the job any more; until it joins again its heartbeats are ignored.
@@ -403,7 +414,9 @@ void CoordinatorJob::mark_changed() {
 
 void CoordinatorJob::publish_changes() {
   has_changes_ = false;
+  if (observers_ != nullptr) observers_->job_changed();
   if (machine_ != nullptr) {
+    history_.update(machine_->phase(), machine_->record(), context_.loop->now());
     if (!is_over()) is_result_logged_ = false;  // for the next generation
     const session::Counts counts{machine_->waiting_nodes(), machine_->spare_nodes()};
     if (counts != counts_) {
@@ -412,9 +425,11 @@ void CoordinatorJob::publish_changes() {
     }
     // A closed job answers with its result while any session of it is open.
     if (machine_->is_removable() && (!is_over() || sessions_.empty())) {
+      if (sessions_.empty()) end_observation("the job has ended: its last node has left");
       machine_.reset();
       timer_.disarm();
       counts_ = {};
+      history_ = {};
       logged_round_ = logged_end_ = 0;
     }
   }

@@ -13,9 +13,11 @@
 #include <string_view>
 #include <vector>
 
+#include "core/session/job_history.h"
 #include "core/session/session_wire.h"
 #include "elastic/rendezvous.h"
 #include "host/coordinator/coordinator_service.h"
+#include "host/coordinator/job_observers.h"
 #include "host/coordinator/session_peer.h"
 #include "os/loop/event_loop.h"
 
@@ -25,6 +27,7 @@ namespace elastic::host {
 struct CoordinatorContext {
   os::EventLoop* loop = nullptr;
   std::uint16_t port = 0;
+  std::uint64_t incarnation = 0;
   Instant began;                              // when the coordinator started
   std::function<void(std::string_view)> log;  // may be empty
   std::function<void()> reset_store;
@@ -50,6 +53,12 @@ class CoordinatorJob {
   // An error ends the session.
   Status on_message(SessionPeer* peer, session::ClientMessage& message);
   void on_stall(const os::EventLoop::Stall& stall);
+  // A session that observes the job. It is not a node's, and changes nothing.
+  void add_observer(SessionPeer* peer, const session::ObserverRequest& request);
+  void remove_observer(SessionPeer* peer);
+  Status on_observer_message(SessionPeer* peer, const session::ClientMessage& message);
+  // Sends the final facts and the reason to the observers, and detaches them.
+  void end_observation(const std::string& reason);
   // The coordinator ends before the job: sends the reason to the job's sessions and detaches them.
   void announce_end(const CoordinatorEnd& end, bool is_host_job);
   // Called at the end of an iteration in which on_changed was called: sends the messages that cover
@@ -72,9 +81,13 @@ class CoordinatorJob {
   Status on(SessionPeer* peer, rdzv::Resume& resume);
   Status on(SessionPeer* peer, rdzv::Leave& leave);
   Status on(SessionPeer* peer, rdzv::Close& close);
+  Status on(SessionPeer* peer, session::Workers& workers);
+  Status on(SessionPeer* peer, session::ObserverReady& ready);
   template <typename Report>
   Status on(SessionPeer* peer, Report& report);  // Failed, Gone, Done
 
+  ObservedJob observed_facts() const;
+  std::vector<ObservedNode> observed_nodes() const;
   void forget_secrets();
   template <typename Entry>
   Status enter(SessionPeer* peer, Entry& entry);
@@ -103,6 +116,8 @@ class CoordinatorJob {
   };
   std::map<NodeId, Credentials> credentials_;
   std::string published_address_;  // at which other hosts reach nodes on this host; "": unknown
+  core::JobHistory history_;
+  std::unique_ptr<JobObservers> observers_;  // null: there are none
   os::EventLoop::Timer timer_;
   int deferred_ticks_ = 0;
   bool has_changes_ = false;

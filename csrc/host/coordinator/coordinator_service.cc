@@ -32,6 +32,7 @@ constexpr std::size_t kFaultsLogged = 20;
 constexpr Duration kFaultInterval = std::chrono::seconds(10);
 // How long clients have to read why the coordinator ends, and to close.
 constexpr Duration kAnnouncementTimeout = std::chrono::milliseconds(500);
+constexpr std::size_t kObserversMax = 64;
 constexpr Duration kStateDelay = std::chrono::milliseconds(100);
 // The state of the largest possible job; a larger file is not a state file.
 constexpr std::size_t kStateBytesMax = std::size_t{1} << 30;
@@ -64,6 +65,7 @@ class CoordinatorService::Impl {
     context_.loop = loop;
     context_.port = store_->port();
     context_.began = loop->now();
+    context_.incarnation = incarnation_;
     context_.log = options_.log;
     context_.reset_store = [this] { store_->reset(); };
     context_.process_received = [this] { sessions_.streams.process_pending(); };
@@ -91,6 +93,9 @@ class CoordinatorService::Impl {
   void adopt(os::DetachedStream connection);
   Status on_message(SessionPeer* peer, session::ClientMessage& message);
   Status greet(SessionPeer* peer, const session::ClientHello& hello);
+  Status greet_observer(SessionPeer* peer, const session::ClientHello& hello);
+  CoordinatorJob* find_observed_job(const std::string& id);
+  bool has_nodes() const { return peers_.size() > num_observers_; }
   void log_fault(const std::string& message);
   CoordinatorJob* find_or_add_job(const std::string& id);
   void on_stall(const os::EventLoop::Stall& stall);
@@ -114,6 +119,7 @@ class CoordinatorService::Impl {
   PendingConnections pending_;
   std::map<std::string, std::unique_ptr<CoordinatorJob>, std::less<>> jobs_;
   std::vector<std::unique_ptr<SessionPeer>> peers_;
+  std::size_t num_observers_ = 0;  // of peers_
   std::vector<CoordinatorJob*> has_changes_;
   Counter num_sessions_, sessions_total_, sessions_rejected_, num_jobs_;
 
@@ -185,6 +191,8 @@ Status CoordinatorService::Impl::on_message(SessionPeer* peer, session::ClientMe
   Status status;
   if (peer->job != nullptr) {
     status = peer->job->on_message(peer, message);
+  } else if (peer->observed != nullptr) {
+    status = peer->observed->on_observer_message(peer, message);
   } else if (const auto* hello = std::get_if<session::ClientHello>(&message)) {
     status = greet(peer, *hello);
   } else {
@@ -211,7 +219,43 @@ void CoordinatorService::Impl::log_fault(const std::string& message) {
   if (++faults_ <= kFaultsLogged) options_.log(message);
 }
 
+Status CoordinatorService::Impl::greet_observer(SessionPeer* peer,
+                                                const session::ClientHello& hello) {
+  if (num_observers_ >= kObserversMax) {
+    return Status(StatusCode::kResourceExhausted,
+                  "the coordinator has " + std::to_string(num_observers_) +
+                      " observers, which is its limit: close one of them");
+  }
+  CoordinatorJob* const job = find_observed_job(hello.job_id);
+  if (job == nullptr) {
+    std::string ids;
+    for (const auto& [id, unused] : jobs_) {
+      if (ids.size() > kMessageBytesMax) break;
+      ids += (ids.empty() ? "" : ", ") + id;
+    }
+    return Status(StatusCode::kFailedPrecondition,
+                  (hello.job_id.empty() ? "choose one of the coordinator's jobs by its id"
+                                        : "the coordinator has no job " + hello.job_id) +
+                      "; its jobs: " + (ids.empty() ? "none" : ids));
+  }
+  peer->peer_version = hello.version;
+  peer->is_observer = true;
+  ++num_observers_;
+  peer->accept();
+  peer->send(session::ServerHello{.incarnation = incarnation_, .time = os::monotonic_now()});
+  job->add_observer(peer, *hello.observer);
+  return {};
+}
+
+// An empty id selects the only job.
+CoordinatorJob* CoordinatorService::Impl::find_observed_job(const std::string& id) {
+  if (id.empty()) return jobs_.size() == 1 ? jobs_.begin()->second.get() : nullptr;
+  const auto found = jobs_.find(id);
+  return found == jobs_.end() ? nullptr : found->second.get();
+}
+
 Status CoordinatorService::Impl::greet(SessionPeer* peer, const session::ClientHello& hello) {
+  if (hello.observer) return greet_observer(peer, hello);
   if (hello.job_id.empty()) {
     return Status(StatusCode::kInvalidArgument, "the hello of a session names no job");
   }
@@ -254,7 +298,7 @@ void CoordinatorService::Impl::mark_changed(CoordinatorJob* job) {
 void CoordinatorService::Impl::process_pending() {
   publish_job_changes();
   sessions_.streams.process_pending();
-  if (on_drained_ && peers_.empty()) finish_drain();
+  if (on_drained_ && !has_nodes()) finish_drain();
 }
 
 void CoordinatorService::Impl::publish_job_changes() {
@@ -262,6 +306,7 @@ void CoordinatorService::Impl::publish_job_changes() {
   for (CoordinatorJob* job : std::exchange(has_changes_, {})) {
     job->publish_changes();
     if (!job->is_removable()) continue;
+    job->end_observation("the job has ended: its last node has left");
     jobs_.erase(jobs_.find(job->id()));
     num_jobs_.set(jobs_.size());
   }
@@ -273,6 +318,8 @@ void CoordinatorService::Impl::publish_job_changes() {
 void CoordinatorService::Impl::remove(SessionPeer* peer) {
   memory_return_.update(bytes_held());
   if (peer->job != nullptr) peer->job->remove(peer);
+  if (peer->observed != nullptr) peer->observed->remove_observer(peer);
+  if (peer->is_observer) --num_observers_;
   const std::size_t index = peer->index;
   std::swap(peers_[index], peers_.back());
   peers_[index]->index = index;
@@ -332,7 +379,7 @@ void CoordinatorService::Impl::drain(Duration limit, const CoordinatorEnd& end,
     for (const auto& [id, job] : jobs_) job->announce_end(end, id == host_job_);
     drain_limit_ = limit = std::min(limit, kAnnouncementTimeout);
   }
-  if (limit <= Duration::zero() || peers_.empty() || (!is_over && end.reason.empty())) {
+  if (limit <= Duration::zero() || !has_nodes() || (!is_over && end.reason.empty())) {
     finish_drain();
   } else {
     drain_timer_.arm(add_saturating(loop_.now(), limit));
@@ -343,6 +390,7 @@ void CoordinatorService::Impl::finish_drain() {
   drain_timer_.disarm();
   processing_timer_.disarm();
   if (state_file_ != nullptr) store_state();
+  for (const auto& [id, job] : jobs_) job->end_observation("the coordinator has ended");
   // Not reported to the jobs: the coordinator itself ends their sessions.
   sessions_.streams.abandon();
   peers_.clear();

@@ -69,6 +69,8 @@ class SessionPeer final : public os::Stream::Handler {
   }
   // Sends the final message of a coordinator that ends, followed by the end of the stream.
   void end(const session::ServerMessage& last);
+  // Sends at once, as far as the socket accepts it.
+  void flush() { stream_.flush(); }
   Duration round_trip() const { return stream_.round_trip(); }
   bool closed() const { return !stream_.is_open(); }
 
@@ -84,6 +86,8 @@ class SessionPeer final : public os::Stream::Handler {
 
   // Set by the service: which node this is.
   CoordinatorJob* job = nullptr;  // null before the hello, and after a newer session took over
+  bool is_observer = false;
+  CoordinatorJob* observed = nullptr;              // of an observer's session, instead of `job`
   std::uint16_t peer_version = session::kVersion;  // from its hello
   NodeId node;
   std::string name;              // of the node, once it has joined

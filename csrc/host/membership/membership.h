@@ -15,6 +15,7 @@
 #include <string>
 #include <variant>
 
+#include "elastic/observer.h"
 #include "elastic/rendezvous.h"
 
 namespace elastic::host {
@@ -43,10 +44,16 @@ struct MembershipLost {
   std::string message;
 };
 
+// The job has an observer: the agent reports its workers now and after each change, until `is_on`
+// is false.
+struct MembershipWatch {
+  bool is_on = false;
+};
+
 using MembershipEvent =
     std::variant<MembershipReady, MembershipProgress, MembershipCoordinatorLog, MembershipLost,
-                 rdzv::Round, rdzv::Restart, rdzv::Waiting, rdzv::Evicted, rdzv::Refused,
-                 rdzv::TimedOut, rdzv::Closed, rdzv::RoundOver>;
+                 MembershipWatch, rdzv::Round, rdzv::Restart, rdzv::Waiting, rdzv::Evicted,
+                 rdzv::Refused, rdzv::TimedOut, rdzv::Closed, rdzv::RoundOver>;
 
 class Membership {
  public:
@@ -58,6 +65,8 @@ class Membership {
   // FailureReport.at is on this process's clock; an implementation converts it to the clock of the
   // process that runs the machine.
   virtual void send(const NodeStatement& statement) = 0;
+  // For observers; lost if the connection breaks. No effect without a coordinator.
+  virtual void send_workers(const WorkerReport&) {}
   // The nodes for which the running round could be restarted, without spares, as last received. No
   // request is sent.
   virtual int waiting_nodes() const = 0;

@@ -109,6 +109,7 @@ class RendezvousClient::Impl {
     add_wait(log_progress.message, log_progress.deadline);
   }
   void on(const host::MembershipCoordinatorLog&) {}  // a library has no log
+  void on(const host::MembershipWatch&) {}           // the caller starts the workers
   void on(const host::MembershipLost& lost);
   void on(const rdzv::Round& round);
   void on(const rdzv::Restart& restart);

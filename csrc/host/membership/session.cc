@@ -215,6 +215,10 @@ void Session::send(const NodeStatement& statement) {
   }
 }
 
+void Session::send_workers(const WorkerReport& report) {
+  if (link_ != nullptr) link_->send(session::Workers{report});
+}
+
 void Session::send_hello(const Machine::SendHello& greeting) {
   link_->send(session::ClientHello{.term = greeting.term,
                                    .job_id = run_id_,
@@ -243,6 +247,9 @@ void Session::on_message(const session::ServerMessage& message) {
     feed(Machine::TimingsReceived{timings->settings});
   } else if (const auto* leaving = std::get_if<session::Leaving>(&message)) {
     feed(Machine::CoordinatorLeaves{leaving->reason});
+  } else if (const auto* watch = std::get_if<session::WatchWorkers>(&message)) {
+    notify(MembershipWatch{watch->is_on});
+    feed(Machine::Activity{});
   } else if (const auto* counts = std::get_if<session::Counts>(&message)) {
     counts_ = *counts;
     feed(Machine::Activity{});

@@ -39,6 +39,7 @@ class Session final : public Membership {
   ~Session() override;
 
   void send(const NodeStatement& statement) override;
+  void send_workers(const WorkerReport& report) override;
   int waiting_nodes() const override { return counts_.waiting_nodes; }
   void drain(Duration limit, std::function<void()> done) override;
 

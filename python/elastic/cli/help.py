@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from elastic.cli.options import GROUPS, PROGRAM
+from elastic.cli.subcommands import SUBCOMMANDS
 
 
 def text() -> str:
@@ -12,7 +13,7 @@ def text() -> str:
         prog=PROGRAM,
         usage=f"{PROGRAM} [options] PROGRAM [ARGUMENT ...]",
         description=_DESCRIPTION,
-        epilog=_NOTES,
+        epilog=_subcommands() + _NOTES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("--version", action="version", version="")
@@ -28,6 +29,11 @@ def text() -> str:
             else:
                 section.add_argument(*flags, metavar=option.metavar, help=shown)
     return made.format_help()
+
+
+def _subcommands() -> str:
+    lines = [f"  {one.name:<12}{one.help}" for one in SUBCOMMANDS]
+    return "\n".join([f"Subcommands ({PROGRAM} NAME --help):", *lines, "", ""])
 
 
 _DESCRIPTION = """\

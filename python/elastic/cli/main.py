@@ -103,6 +103,12 @@ class Launcher:
         from elastic.text import UnresolvedHost, duration
 
         try:
+            if argv and argv[0].isalpha():  # no option, path or script with a suffix
+                from elastic.cli import subcommands
+
+                subcommand = subcommands.find(argv)
+                if subcommand is not None:
+                    return subcommands.run(subcommand, argv[1:])
             return self._launch(self._resolve(argv))
         except UnresolvedHost as error:
             self._say(f"{error}; gave up after {duration(error.timeout)}")

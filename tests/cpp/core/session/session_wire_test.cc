@@ -13,6 +13,7 @@
 
 #include "core/base/byte_io.h"
 #include "core/base/rng.h"
+#include "elastic/observer.h"
 
 namespace elastic::session {
 namespace {
@@ -80,6 +81,59 @@ JobResult result() {
           "exited with code 3", {"lost_1", "lost_2"}};
 }
 
+WorkerReport worker_report() {
+  return {12,
+          "node7",
+          {{0, 8, 4711, ObservedWorkerState::kRunning, 0},
+           {1, 9, 4712, ObservedWorkerState::kFailed, 137}}};
+}
+
+ObservedNode observed_node() {
+  return {.id = node_info().id,
+          .name = "node7_4242",
+          .address = "10.0.0.7",
+          .role = "reader",
+          .local_world_size = 2,
+          .phase = rdzv::NodePhase::kWorking,
+          .rank = 1,
+          .is_suspect = true,
+          .hosts_coordinator = true,
+          .silence = milliseconds(250),
+          .report = worker_report()};
+}
+
+ObservedJob observed_job() {
+  ObservedJob job;
+  job.id = "job";
+  job.term = 2;
+  job.coordinator = 77;
+  job.now = Instant(seconds(100));
+  job.wall_time = 1'700'000'000'000'000'000;
+  job.phase = RendezvousPhase::kClosed;
+  job.description = "round 1 runs on 2 nodes";
+  job.settings = settings();
+  job.record = record();
+  job.waiting_nodes = 1;
+  job.spare_nodes = 2;
+  job.began = Instant(seconds(9));
+  job.running = seconds(80);
+  job.rounds = {{.round = 12,
+                 .nodes = 4,
+                 .world_size = 32,
+                 .restarts = 1,
+                 .formed = Instant(seconds(9)),
+                 .ended = Instant(seconds(99)),
+                 .failed = Instant(seconds(98)),
+                 .stopped = Instant(seconds(100)),
+                 .cause = rdzv::RestartCause::kWorkerFailed,
+                 .reason = "rank 9 exited with code 3",
+                 .node = "node7_4242",
+                 .rank = 9,
+                 .exit_code = 3}};
+  job.result = result();
+  return job;
+}
+
 std::vector<ClientMessage> client_messages() {
   const rdzv::Resume bare{node_info(), settings(), rdzv::NodePhase::kJoined, {}, {}};
   const rdzv::Resume full{node_info(), settings(), rdzv::NodePhase::kStopped,
@@ -99,7 +153,10 @@ std::vector<ClientMessage> client_messages() {
           rdzv::Gone{{}, 12},
           rdzv::Done{{}, 13},
           rdzv::Leave{{}, "told to stop by SIGTERM"},
-          rdzv::Close{{}, result()}};
+          rdzv::Close{{}, result()},
+          Workers{worker_report()},
+          ObserverReady{},
+          ClientHello{.job_id = "job", .observer = ObserverRequest{true}}};
 }
 
 std::vector<ServerMessage> server_messages() {
@@ -121,7 +178,11 @@ std::vector<ServerMessage> server_messages() {
           rdzv::RoundOver{{}, 12},
           Timings{settings()},
           Leaving{"its job succeeded"},
-          ServerHello{.host_job = "another job"}};
+          ServerHello{.host_job = "another job"},
+          WatchWorkers{true},
+          JobFacts{observed_job()},
+          NodePage{true, {observed_node()}, {{1, 2}, {3, 4}}},
+          Beats{{0, 17, 5000}}};
 }
 
 template <typename Message>
@@ -238,6 +299,25 @@ TEST(SessionWire, BytesAreThoseOfTheProtocolDocument) {
             "12000000420105000000000000000700000000000000");
 }
 
+TEST(SessionWire, ObserversReceiveEveryField) {
+  ServerMessage server;
+  ASSERT_EQ(decode(encode(ServerMessage(JobFacts{observed_job()})), &server).status,
+            DecodeStatus::kMessage);
+  const ObservedJob& job = std::get<JobFacts>(server).job;
+  EXPECT_EQ(job.id, "job");
+  EXPECT_EQ(job.rounds, observed_job().rounds);
+  EXPECT_EQ(job.record, record());
+  EXPECT_EQ(job.result, result());
+  EXPECT_EQ(job.began, observed_job().began);
+  ASSERT_EQ(decode(encode(ServerMessage(NodePage{true, {observed_node()}, {}})), &server).status,
+            DecodeStatus::kMessage);
+  const ObservedNode& node = std::get<NodePage>(server).nodes.front();
+  EXPECT_EQ(node.report, worker_report());
+  EXPECT_EQ(node.name, "node7_4242");
+  EXPECT_TRUE(node.is_suspect);
+  EXPECT_EQ(node.silence, milliseconds(250));
+}
+
 TEST(SessionWire, HeartbeatIsSmall) {
   EXPECT_LE(encode(client_messages()[1]).size(), 20u);
   EXPECT_LE(encode(server_messages()[1]).size(), 24u);
@@ -275,6 +355,8 @@ TEST(SessionWire, TruncatedOrExtendedMessageIsMalformed) {
   for (const ClientMessage& message : client_messages()) {
     std::string bytes = encode(message);
     for (const int change : {-1, +1}) {
+      const bool has_fields = bytes.size() > kFrameHeaderBytes + 2;
+      if (change < 0 && !has_fields) continue;
       std::string other = bytes;
       other.resize(bytes.size() + static_cast<std::size_t>(change));
       const auto length = static_cast<std::uint32_t>(other.size() - kFrameHeaderBytes);

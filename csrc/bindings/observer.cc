@@ -1,0 +1,194 @@
+// elastic._C.Observer: snapshots of a running job, as dictionaries.
+
+#include "bindings/observer.h"
+
+#include <pybind11/stl.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "bindings/convert.h"
+#include "bindings/errors.h"
+#include "elastic/observer.h"
+
+namespace py = pybind11;
+
+namespace elastic::bindings {
+namespace {
+
+using namespace py::literals;
+
+struct PyObserver {
+  std::shared_ptr<Observer> observer;
+
+  std::shared_ptr<Observer> get() const {
+    if (!observer) raise_status({StatusCode::kFailedPrecondition, "the observer is closed"});
+    return observer;
+  }
+  void close() {
+    const py::gil_scoped_release release;  // the last owner joins a thread
+    observer.reset();
+  }
+  ~PyObserver() { close(); }
+};
+
+const char* name_of(RendezvousPhase phase) {
+  switch (phase) {
+    case RendezvousPhase::kForming: return "forming";
+    case RendezvousPhase::kRunning: return "running";
+    case RendezvousPhase::kClosed: break;
+  }
+  return "closed";
+}
+
+const char* name_of(rdzv::NodePhase phase) {
+  switch (phase) {
+    case rdzv::NodePhase::kJoined: return "waiting";
+    case rdzv::NodePhase::kWorking: return "working";
+    case rdzv::NodePhase::kStopped: return "stopped";
+    case rdzv::NodePhase::kDone: break;
+  }
+  return "done";
+}
+
+const char* name_of(rdzv::RestartCause cause) {
+  switch (cause) {
+    case rdzv::RestartCause::kWorkerFailed: return "worker_failed";
+    case rdzv::RestartCause::kMemberLost: return "node_lost";
+    case rdzv::RestartCause::kGrowth: return "nodes_joined";
+    case rdzv::RestartCause::kRejoin: break;
+  }
+  return "rejoin";
+}
+
+const char* name_of(ObservedWorkerState state) {
+  switch (state) {
+    case ObservedWorkerState::kStarting: return "starting";
+    case ObservedWorkerState::kRunning: return "running";
+    case ObservedWorkerState::kSucceeded: return "succeeded";
+    case ObservedWorkerState::kFailed: return "failed";
+    case ObservedWorkerState::kStopped: break;
+  }
+  return "stopped";
+}
+
+std::optional<double> seconds(const std::optional<Instant>& at) {
+  if (!at) return std::nullopt;
+  return to_seconds_since_boot(*at);
+}
+
+// Bytes of other hosts may be no UTF-8.
+py::str text(const std::string& bytes) {
+  return py::reinterpret_steal<py::str>(PyUnicode_DecodeUTF8(
+      bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "backslashreplace"));
+}
+
+py::dict to_dict(const ObservedWorker& worker) {
+  return py::dict("local_rank"_a = worker.local_rank, "rank"_a = worker.rank, "pid"_a = worker.pid,
+                  "state"_a = name_of(worker.state), "exit_code"_a = worker.exit_code);
+}
+
+py::dict to_dict(const ObservedNode& node) {
+  py::dict dict(
+      "id"_a = to_string(node.id), "name"_a = text(node.name), "address"_a = text(node.address),
+      "role"_a = text(node.role), "local_world_size"_a = node.local_world_size,
+      "state"_a = name_of(node.phase), "rank"_a = node.rank, "is_connected"_a = !node.is_suspect,
+      "hosts_coordinator"_a = node.hosts_coordinator, "silence"_a = to_seconds(node.silence),
+      "host"_a = py::none(), "workers_round"_a = py::none(), "workers"_a = py::none());
+  if (node.report) {
+    py::list workers;
+    for (const ObservedWorker& worker : node.report->workers) workers.append(to_dict(worker));
+    dict["host"] = text(node.report->host);
+    dict["workers_round"] = shown_round(node.report->round);
+    dict["workers"] = workers;
+  }
+  return dict;
+}
+
+py::dict to_dict(const ObservedRound& round) {
+  py::dict dict("round"_a = shown_round(round.round), "nodes"_a = round.nodes,
+                "world_size"_a = round.world_size, "restarts"_a = round.restarts,
+                "formed"_a = seconds(round.formed), "ended"_a = seconds(round.ended),
+                "failed"_a = seconds(round.failed), "stopped"_a = seconds(round.stopped),
+                "cause"_a = py::none(), "reason"_a = text(round.reason),
+                "node"_a = text(round.node), "rank"_a = round.rank,
+                "exit_code"_a = round.exit_code);
+  if (round.cause) dict["cause"] = name_of(*round.cause);
+  return dict;
+}
+
+py::dict to_dict(const ObservedJob& job) {
+  py::list rounds;
+  for (const ObservedRound& round : job.rounds) rounds.append(to_dict(round));
+  py::list nodes;
+  for (const ObservedNode& node : job.nodes) nodes.append(to_dict(node));
+  py::dict dict("id"_a = text(job.id), "term"_a = job.term, "coordinator"_a = job.coordinator,
+                "now"_a = to_seconds_since_boot(job.now),
+                "wall_time"_a = static_cast<double>(job.wall_time) * 1e-9,
+                "phase"_a = name_of(job.phase), "description"_a = text(job.description),
+                "min_nodes"_a = job.settings.min_nodes, "max_nodes"_a = job.settings.max_nodes,
+                "max_restarts"_a = job.settings.max_restarts,
+                "node_timeout"_a = to_seconds(job.settings.node_timeout));
+  dict["has_round"] = job.record.round > 0;
+  dict["round"] = shown_round(job.record.round);
+  dict["generation"] = job.record.generation;
+  dict["nodes_in_round"] = job.record.nodes;
+  dict["world_size"] = job.record.world_size;
+  dict["master_addr"] = text(job.record.master_addr);
+  dict["master_port"] = job.record.master_port;
+  dict["restarts"] = job.record.restarts;
+  dict["membership_changes"] = job.record.membership_changes;
+  dict["waiting_nodes"] = job.waiting_nodes;
+  dict["spare_nodes"] = job.spare_nodes;
+  dict["began"] = seconds(job.began);
+  dict["running"] = to_seconds(job.running);
+  dict["rounds"] = rounds;
+  dict["result"] = job.result ? py::cast(*job.result) : py::none();
+  dict["nodes"] = nodes;
+  return dict;
+}
+
+PyObserver start(std::string host, std::uint16_t port, std::string run_id, bool workers,
+                 double connect_timeout) {
+  auto started = [&] {
+    const py::gil_scoped_release release;
+    return Observer::start({.endpoint_host = std::move(host),
+                            .endpoint_port = port,
+                            .run_id = std::move(run_id),
+                            .workers = workers,
+                            .connect_timeout = from_seconds(connect_timeout)});
+  }();
+  return PyObserver{unwrap(std::move(started), Domain::kRendezvous)};
+}
+
+std::optional<py::typing::Dict<py::str, py::object>> next(const PyObserver& self,
+                                                          std::optional<double> timeout) {
+  const std::shared_ptr<Observer> observer = self.get();
+  const Instant deadline = to_deadline(timeout);
+  auto job = [&] {
+    const py::gil_scoped_release release;
+    return observer->next(deadline, python_signal_raised);
+  }();
+  if (job.status().code() == StatusCode::kDeadlineExceeded) return std::nullopt;
+  return to_dict(*unwrap(std::move(job), Domain::kRendezvous));
+}
+
+}  // namespace
+
+void bind_observer(py::module_& module) {
+  py::class_<PyObserver>(module, "Observer",
+                         "A read-only session with a coordinator, which receives a job's state.")
+      .def(py::init(&start), py::arg("host"), py::arg("port"), py::kw_only(),
+           py::arg("run_id") = "", py::arg("workers") = true, py::arg("connect_timeout") = 5.0,
+           "Begins to connect. Without a `run_id` the coordinator must have one job.")
+      .def("next", &next, py::arg("timeout") = py::none(),
+           "The newest snapshot that was not returned before; None after `timeout` seconds.\n"
+           "Times are those of time.monotonic() on the coordinator's host, which is `now`.")
+      .def("close", &PyObserver::close)
+      .def("__enter__", [](py::object self) { return self; })
+      .def("__exit__", [](PyObserver& self, const py::args&) { self.close(); });
+}
+
+}  // namespace elastic::bindings

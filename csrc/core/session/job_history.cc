@@ -1,0 +1,64 @@
+#include "core/session/job_history.h"
+
+#include <algorithm>
+
+#include "core/session/observer_fields.h"
+
+namespace elastic::core {
+
+ObservedRound* JobHistory::current(std::uint64_t round) {
+  if (rounds_.empty() || rounds_.back().round != round) return nullptr;
+  return &rounds_.back();
+}
+
+void JobHistory::worker_failed(const std::string& node, const rdzv::Failed& event) {
+  ObservedRound* const round = current(event.round);
+  if (round == nullptr || (round->failed && *round->failed <= event.failure.at)) return;
+  round->failed = event.failure.at;
+  round->node = node;
+  round->rank = event.failure.rank;
+  round->exit_code = event.failure.exit_code;
+}
+
+void JobHistory::round_ends(const rdzv::Restart& action, Instant now) {
+  ObservedRound* const round = current(action.round);
+  if (round == nullptr || round->cause) return;
+  round->cause = action.cause;
+  round->reason = action.reason;
+  end_current(now);
+}
+
+void JobHistory::workers_ended(std::uint64_t round, Instant now) {
+  if (ObservedRound* const one = current(round)) one->stopped = now;
+}
+
+void JobHistory::end_current(Instant now) {
+  if (rounds_.empty() || rounds_.back().ended) return;
+  rounds_.back().ended = now;
+  ran_ += now - running_since_;
+}
+
+void JobHistory::update(RendezvousPhase phase, const RoundRecord& record, Instant now) {
+  const bool is_running = phase == RendezvousPhase::kRunning;
+  if (current(record.round) == nullptr || !is_running) end_current(now);
+  if (!is_running || current(record.round) != nullptr) return;
+  // The first round that this coordinator finds may have been formed by an earlier one.
+  const bool is_formed_here = !rounds_.empty() || record.round == 1;
+  if (rounds_.size() == kRoundsObserved) rounds_.erase(rounds_.begin());
+  ObservedRound round;
+  round.round = record.round;
+  round.nodes = record.nodes;
+  round.world_size = record.world_size;
+  round.restarts = record.restarts;
+  if (is_formed_here) round.formed = now;
+  rounds_.push_back(std::move(round));
+  running_since_ = now;
+  if (!began_) began_ = now;
+}
+
+Duration JobHistory::running(Instant now) const {
+  const bool is_running = !rounds_.empty() && !rounds_.back().ended;
+  return is_running ? ran_ + (now - running_since_) : ran_;
+}
+
+}  // namespace elastic::core

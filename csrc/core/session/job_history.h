@@ -1,0 +1,44 @@
+#pragma once
+
+// The latest rounds of a job, with the time and the cause of each end, for observers.
+//
+// Pure, and O(1) for each message of a node. No decision depends on it, and it is not stored: a
+// coordinator that was restarted begins with the round that it finds.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "elastic/observer.h"
+#include "elastic/rendezvous.h"
+
+namespace elastic::core {
+
+class JobHistory {
+ public:
+  // A node reported a failed worker of the current round. The earliest evidence is kept.
+  void worker_failed(const std::string& node, const rdzv::Failed& event);
+  // The round ends. Further messages about the same round are ignored.
+  void round_ends(const rdzv::Restart& action, Instant now);
+  // A node reported that its workers of the round have ended.
+  void workers_ended(std::uint64_t round, Instant now);
+  // The state of the machine after a change.
+  void update(RendezvousPhase phase, const RoundRecord& record, Instant now);
+
+  const std::vector<ObservedRound>& rounds() const { return rounds_; }
+  // When the first round was formed.
+  std::optional<Instant> began() const { return began_; }
+  // The time in which a round ran.
+  Duration running(Instant now) const;
+
+ private:
+  ObservedRound* current(std::uint64_t round);
+  void end_current(Instant now);
+
+  std::vector<ObservedRound> rounds_;
+  std::optional<Instant> began_;
+  Instant running_since_;  // of the current round, while it runs
+  Duration ran_{};         // of the rounds that ended
+};
+
+}  // namespace elastic::core

@@ -1,0 +1,89 @@
+#pragma once
+
+// The fields of the observer's messages, for both directions; see rendezvous_fields.h.
+
+#include "core/rendezvous/rendezvous_fields.h"
+#include "elastic/observer.h"
+
+namespace elastic::core {
+
+// The rounds that a coordinator remembers and sends.
+inline constexpr std::size_t kRoundsObserved = 64;
+
+template <typename Visitor>
+void visit(Visitor& v, ObservedWorker& worker) {
+  v.number(worker.local_rank);
+  v.number(worker.rank);
+  v.number(worker.pid);
+  v.choice(worker.state, ObservedWorkerState::kStopped);
+  v.number(worker.exit_code);
+}
+
+template <typename Visitor>
+void visit(Visitor& v, WorkerReport& report) {
+  v.number(report.round);
+  v.text(report.host, kNodeTextBytesMax);
+  v.list(report.workers, static_cast<std::size_t>(kLocalWorldSizeMax),
+         [&](ObservedWorker& worker) { visit(v, worker); });
+}
+
+template <typename Visitor>
+void visit(Visitor& v, ObservedNode& node) {
+  visit(v, node.id);
+  v.text(node.name, kNodeTextBytesMax);
+  v.text(node.address, kNodeTextBytesMax);
+  v.text(node.role, kNodeTextBytesMax);
+  v.number(node.local_world_size);
+  v.choice(node.phase, rdzv::NodePhase::kDone);
+  v.number(node.rank);
+  v.flag(node.is_suspect);
+  v.flag(node.hosts_coordinator);
+  v.duration(node.silence);
+  v.optional(node.report, [&](WorkerReport& report) { visit(v, report); });
+}
+
+template <typename Visitor>
+void visit_time(Visitor& v, std::optional<Instant>& at) {
+  v.optional(at, [&](Instant& one) { v.instant(one); });
+}
+
+template <typename Visitor>
+void visit(Visitor& v, ObservedRound& round) {
+  v.number(round.round);
+  v.number(round.nodes);
+  v.number(round.world_size);
+  v.number(round.restarts);
+  visit_time(v, round.formed);
+  visit_time(v, round.ended);
+  visit_time(v, round.failed);
+  visit_time(v, round.stopped);
+  v.optional(round.cause,
+             [&](rdzv::RestartCause& cause) { v.choice(cause, rdzv::RestartCause::kRejoin); });
+  v.text(round.reason, kFieldBytesMax);
+  v.text(round.node, kNodeTextBytesMax);
+  v.number(round.rank);
+  v.number(round.exit_code);
+}
+
+// Without its nodes, which are sent in pages.
+template <typename Visitor>
+void visit(Visitor& v, ObservedJob& job) {
+  v.text(job.id, kMessageBytesMax);
+  v.number(job.term);
+  v.number(job.coordinator);
+  v.instant(job.now);
+  v.number(job.wall_time);
+  v.choice(job.phase, RendezvousPhase::kClosed);
+  v.text(job.description, kFieldBytesMax);
+  visit(v, job.settings);
+  visit_timings(v, job.settings);
+  visit(v, job.record);
+  v.number(job.waiting_nodes);
+  v.number(job.spare_nodes);
+  visit_time(v, job.began);
+  v.duration(job.running);
+  v.list(job.rounds, kRoundsObserved, [&](ObservedRound& round) { visit(v, round); });
+  v.optional(job.result, [&](JobResult& result) { visit(v, result); });
+}
+
+}  // namespace elastic::core

@@ -1,0 +1,92 @@
+#pragma once
+
+// The observers of one job: what each of them has received, and what it receives next.
+//
+// Exists while the job has an observer. The nodes are copied into a table at most every
+// kRefreshDelay, and less often if that takes long, so that observers use at most one hundredth of
+// a core. Each entry has the number of its last change; an observer receives the entries that
+// changed since its last pass, one page for each ObserverReady. So a slow observer skips states and
+// needs no buffer. Loop thread only.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/session/session_wire.h"
+#include "elastic/observer.h"
+#include "host/coordinator/session_peer.h"
+#include "os/loop/event_loop.h"
+
+namespace elastic::host {
+
+class JobObservers {
+ public:
+  // What the job provides. `watch_workers` requests or ends the nodes' Workers messages.
+  struct Source {
+    std::function<ObservedJob()> facts;
+    std::function<std::vector<ObservedNode>()> nodes;  // by id
+    std::function<void(bool is_on)> watch_workers;
+  };
+
+  JobObservers(os::EventLoop* loop, Source source);
+  JobObservers(const JobObservers&) = delete;
+  JobObservers& operator=(const JobObservers&) = delete;
+
+  void add(SessionPeer* peer, const session::ObserverRequest& request);
+  void remove(SessionPeer* peer);
+  bool empty() const { return observers_.empty(); }
+  bool watches_workers() const { return num_watching_ > 0; }
+
+  Status on_message(SessionPeer* peer, const session::ClientMessage& message);
+  void job_changed();
+  void on_report(const NodeId& node, WorkerReport report);
+  // The job or the coordinator ends: the observers receive the final facts and the reason.
+  void end(const std::string& reason);
+
+ private:
+  struct Entry {
+    ObservedNode node;
+    std::uint64_t changed = 0;
+    bool is_removed = false;
+  };
+  struct Observer {
+    SessionPeer* peer = nullptr;
+    bool has_workers = false;
+    bool is_ready = true;          // it has processed the last page
+    bool has_table = false;        // it has received all nodes once
+    std::uint64_t facts_sent = 0;  // the number of the newest facts that it received
+    std::uint64_t has_until = 0;   // it has all changes up to this number
+    // Of the pass that runs: the number of the last change when it began, and the last node that
+    // was sent.
+    std::optional<std::uint64_t> pass_until = {};
+    std::optional<NodeId> position = {};
+  };
+
+  void request_refresh();
+  void refresh();
+  void update_table();
+  void forget_removed();
+  void serve(Observer* observer);
+  void send_page(Observer* observer);
+  void send_beats(Observer* observer);
+  Observer* find(const SessionPeer* peer);
+
+  os::EventLoop& loop_;
+  const Source source_;
+  std::vector<Observer> observers_;
+  int num_watching_ = 0;  // observers with workers
+  std::map<NodeId, Entry> table_;
+  std::map<NodeId, WorkerReport> reports_;
+  std::uint64_t changes_ = 0;  // numbers the changes of table_
+  ObservedJob facts_;
+  std::uint64_t facts_number_ = 0;
+  bool is_changed_ = true;  // since the last refresh
+  Instant next_refresh_;
+  os::EventLoop::Timer refresh_timer_;
+  os::EventLoop::Timer beats_timer_;
+};
+
+}  // namespace elastic::host

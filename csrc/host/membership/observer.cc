@@ -1,0 +1,217 @@
+#include "elastic/observer.h"
+
+#include <map>
+#include <mutex>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "core/base/memory_budget.h"
+#include "core/session/session_wire.h"
+#include "host/membership/session_attempt.h"
+#include "host/membership/session_link.h"
+#include "os/base/fork_guard.h"
+#include "os/loop/loop_thread.h"
+#include "os/loop/notifier.h"
+
+// Theory of operation. One attempt to connect, then one session. Pages change the nodes that this
+// object holds; the last page of a pass, or the beats, complete a snapshot, which replaces the one
+// that the caller has not taken yet. Each page is acknowledged, so the coordinator sends no faster
+// than this thread reads.
+
+namespace elastic {
+namespace {
+
+constexpr std::size_t kUnsentBytesMax = 1 << 20;
+constexpr std::size_t kKeptBytes = 512;
+// A vanished coordinator's host is detected within this: the coordinator sends more often.
+constexpr Duration kSilenceMax = std::chrono::seconds(10);
+
+}  // namespace
+
+class Observer::Impl {
+ public:
+  Impl(ObserverOptions options, os::Notifier changed, std::unique_ptr<os::LoopThread> thread)
+      : options_(std::move(options)),
+        changed_(std::move(changed)),
+        thread_(std::move(thread)),
+        budget_(2 * kUnsentBytesMax),
+        streams_(&thread_->loop(), &budget_,
+                 {.output_bytes_max = kUnsentBytesMax, .kept_bytes = kKeptBytes}),
+        silence_timer_(&thread_->loop(), [this] {
+          fail({StatusCode::kUnavailable,
+                "the coordinator at " + options_.endpoint_host + " sent nothing for ten seconds"});
+        }) {
+    thread_->call([this] { connect(); });
+  }
+  ~Impl() {
+    thread_->call([this] {
+      silence_timer_.disarm();
+      attempt_.reset();
+      link_.reset();
+    });
+  }
+
+  bool is_in_child() const { return fork_guard_.is_in_child(); }
+  Result<std::shared_ptr<const ObservedJob>> next(Instant deadline,
+                                                  const std::function<bool()>& interrupted);
+
+ private:
+  void connect();
+  void connected(std::variant<os::DetachedStream, host::SessionAttempt::Failure> outcome);
+  void on_message(const session::ServerMessage& message);
+  void on(const session::NodePage& page);
+  void on(const session::Beats& beats);
+  void publish();
+  void fail(const Status& why);
+
+  // Constant after construction.
+  const ObserverOptions options_;
+  const os::ForkGuard fork_guard_;
+
+  os::Notifier changed_;  // any thread
+  const std::unique_ptr<os::LoopThread> thread_;
+
+  // Loop thread only.
+  MemoryBudget budget_;
+  os::StreamGroup streams_;
+  std::unique_ptr<host::SessionAttempt> attempt_;
+  std::unique_ptr<host::SessionLink> link_;
+  os::EventLoop::Timer silence_timer_;
+  ObservedJob facts_;
+  bool is_published_ = true;  // facts_ are in a snapshot
+  std::map<NodeId, ObservedNode> nodes_;
+
+  std::mutex mutex_;
+  std::shared_ptr<const ObservedJob> newest_;  // guarded by mutex_; null: it was taken
+  Status end_;                                 // guarded by mutex_
+};
+
+Result<std::shared_ptr<const ObservedJob>> Observer::Impl::next(
+    Instant deadline, const std::function<bool()>& interrupted) {
+  const os::WaitLimits limits{.deadline = deadline, .interrupted = &interrupted};
+  while (true) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (newest_ != nullptr) return std::exchange(newest_, nullptr);
+      if (!end_.ok()) return end_;
+    }
+    if (Status waited = changed_.wait(limits); !waited.ok()) return waited;
+  }
+}
+
+void Observer::Impl::connect() {
+  using Addresses = host::SessionAttempt::Addresses;
+  using Failure = host::SessionAttempt::Failure;
+  silence_timer_.arm(add_saturating(thread_->loop().now(), options_.connect_timeout + kSilenceMax));
+  attempt_ = std::make_unique<host::SessionAttempt>(
+      &thread_->loop(), &streams_,
+      host::SessionAttempt::Options{.host = options_.endpoint_host,
+                                    .port = options_.endpoint_port,
+                                    .limit = options_.connect_timeout,
+                                    .node_timeout = kSilenceMax},
+      host::SessionAttempt::Sink{
+          .route = [](const Result<Addresses>& found) -> std::variant<Addresses, Failure> {
+            if (!found.ok()) return Failure{found.status(), std::nullopt};
+            return *found;
+          },
+          .on_delay = [](const Status&) {},
+          .done = [this](auto outcome) { connected(std::move(outcome)); }});
+}
+
+void Observer::Impl::connected(
+    std::variant<os::DetachedStream, host::SessionAttempt::Failure> outcome) {
+  thread_->loop().defer([done = std::shared_ptr<host::SessionAttempt>(std::move(attempt_))] {});
+  if (auto* failure = std::get_if<host::SessionAttempt::Failure>(&outcome)) {
+    return fail(failure->why);
+  }
+  auto link = host::SessionLink::open(
+      &streams_, std::get<os::DetachedStream>(std::move(outcome)),
+      {.on_message = [this](const session::ServerMessage& message) { on_message(message); },
+       .on_lost = [this](const Status& why) { fail(why); }});
+  if (!link.ok()) return fail(link.status());
+  link_ = *std::move(link);
+  session::ClientHello hello;
+  hello.job_id = options_.run_id;
+  hello.observer = session::ObserverRequest{options_.workers};
+  link_->send(hello);
+}
+
+void Observer::Impl::on_message(const session::ServerMessage& message) {
+  silence_timer_.arm(add_saturating(thread_->loop().now(), kSilenceMax));
+  if (const auto* facts = std::get_if<session::JobFacts>(&message)) {
+    facts_ = facts->job;
+    is_published_ = false;
+  } else if (const auto* page = std::get_if<session::NodePage>(&message)) {
+    on(*page);
+  } else if (const auto* beats = std::get_if<session::Beats>(&message)) {
+    on(*beats);
+  } else if (const auto* refused = std::get_if<rdzv::Refused>(&message)) {
+    fail(refused->error);
+  } else if (const auto* leaving = std::get_if<session::Leaving>(&message)) {
+    if (!is_published_) publish();  // no page follows the last facts
+    fail({StatusCode::kUnavailable, leaving->reason});
+  }
+}
+
+void Observer::Impl::on(const session::NodePage& page) {
+  for (const ObservedNode& node : page.nodes) nodes_[node.id] = node;
+  for (const NodeId& id : page.removed) nodes_.erase(id);
+  link_->send(session::ObserverReady{});
+  if (page.is_last) publish();
+}
+
+void Observer::Impl::on(const session::Beats& beats) {
+  link_->send(session::ObserverReady{});
+  if (beats.silence_ms.size() != nodes_.size()) return;
+  auto silence = beats.silence_ms.begin();
+  for (auto& [id, node] : nodes_) node.silence = std::chrono::milliseconds(*silence++);
+  publish();
+}
+
+void Observer::Impl::publish() {
+  is_published_ = true;
+  auto job = std::make_shared<ObservedJob>(facts_);
+  job->nodes.reserve(nodes_.size());
+  for (const auto& [id, node] : nodes_) job->nodes.push_back(node);
+  {
+    const std::lock_guard lock(mutex_);
+    newest_ = std::move(job);
+  }
+  changed_.notify();
+}
+
+void Observer::Impl::fail(const Status& why) {
+  silence_timer_.disarm();
+  if (link_ != nullptr) link_->close();
+  {
+    const std::lock_guard lock(mutex_);
+    if (end_.ok()) end_ = why;
+  }
+  changed_.notify();
+}
+
+Observer::Observer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Observer::~Observer() {
+  // A forked child has no loop thread to stop and join.
+  if (impl_->is_in_child()) static_cast<void>(impl_.release());
+}
+
+Result<std::unique_ptr<Observer>> Observer::start(ObserverOptions options) {
+  Result<os::Notifier> notifier = os::Notifier::create();
+  if (!notifier.ok()) return notifier.status();
+  Result<std::unique_ptr<os::LoopThread>> thread = os::LoopThread::start("elastic-observe");
+  if (!thread.ok()) return thread.status();
+  return std::unique_ptr<Observer>(new Observer(
+      std::make_unique<Impl>(std::move(options), *std::move(notifier), *std::move(thread))));
+}
+
+Result<std::shared_ptr<const ObservedJob>> Observer::next(
+    Instant deadline, const std::function<bool()>& interrupted) {
+  if (impl_->is_in_child()) {
+    return Status(StatusCode::kFailedPrecondition, "the observer belongs to the parent process");
+  }
+  return impl_->next(deadline, interrupted);
+}
+
+}  // namespace elastic

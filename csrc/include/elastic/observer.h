@@ -1,0 +1,136 @@
+#pragma once
+
+// A read-only view of a running job at its coordinator, for status displays.
+//
+//   auto observer = elastic::Observer::start({.endpoint_host = "node0", .endpoint_port = 29400});
+//   auto job = (*observer)->next(deadline);  // the first snapshot; further calls: the next change
+//
+// An observer is no member of the job: it has no rank and no vote, and nothing that it sends
+// changes the job. The coordinator pushes changes, and only as fast as the observer accepts them.
+//
+// Thread rule: any member from any thread; next() by one thread at a time. Not usable in a child
+// after fork().
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "elastic/export.h"
+#include "elastic/rendezvous.h"
+#include "elastic/status.h"
+#include "elastic/time.h"
+
+namespace elastic {
+
+enum class ObservedWorkerState : std::uint8_t {
+  kStarting,  // its program was not executed yet
+  kRunning,
+  kSucceeded,  // exited with 0
+  kFailed,
+  kStopped,  // ended after the agent had signalled it
+};
+
+struct ObservedWorker {
+  int local_rank = 0;
+  int rank = 0;  // global
+  int pid = -1;  // on its node
+  ObservedWorkerState state = ObservedWorkerState::kStarting;
+  int exit_code = 0;  // as in a shell's $?
+
+  bool operator==(const ObservedWorker&) const = default;
+};
+
+// What one agent reports about its workers while the job has an observer that requests it.
+struct WorkerReport {
+  std::uint64_t round = 0;
+  std::string host;
+  std::vector<ObservedWorker> workers;
+
+  bool operator==(const WorkerReport&) const = default;
+};
+
+struct ObservedNode {
+  NodeId id;
+  std::string name;
+  std::string address;
+  std::string role;
+  int local_world_size = 0;
+  rdzv::NodePhase phase = rdzv::NodePhase::kJoined;
+  int rank = -1;            // in the current round; -1: not a member
+  bool is_suspect = false;  // its session is closed
+  bool hosts_coordinator = false;
+  Duration silence{};  // since its last message, when the coordinator last sent it
+  std::optional<WorkerReport> report;
+};
+
+// A round of the job. Times are on the coordinator's clock.
+struct ObservedRound {
+  std::uint64_t round = 0;  // from 1; see shown_round()
+  int nodes = 0;
+  int world_size = 0;
+  int restarts = 0;                         // charged to the budget before this round
+  std::optional<Instant> formed;            // absent: by an earlier coordinator
+  std::optional<Instant> ended;             // when the coordinator decided that; absent: it runs
+  std::optional<Instant> failed;            // the earliest evidence of a failed worker
+  std::optional<Instant> stopped;           // the last report that a node's workers have ended
+  std::optional<rdzv::RestartCause> cause;  // absent: it runs, or the job ended with it
+  std::string reason;
+  std::string node;  // of the worker that failed first, as far as it is known
+  int rank = -1;     // of that worker
+  int exit_code = 0;
+
+  bool operator==(const ObservedRound&) const = default;
+};
+
+struct ObservedJob {
+  std::string id;
+  std::uint64_t term = 1;
+  std::uint64_t coordinator = 0;  // its incarnation: a change means that it was restarted
+  Instant now;                    // when the coordinator described the job, on its clock
+  std::int64_t wall_time = 0;     // the same moment: nanoseconds since 1970
+  RendezvousPhase phase = RendezvousPhase::kForming;
+  std::string description;  // one sentence
+  JobSettings settings;
+  RoundRecord record;
+  int waiting_nodes = 0;
+  int spare_nodes = 0;
+  std::optional<Instant> began;       // when the first round was formed
+  Duration running{};                 // in which a round ran, of the time since then
+  std::vector<ObservedRound> rounds;  // the latest, oldest first
+  std::optional<JobResult> result;
+  std::vector<ObservedNode> nodes;  // by id
+};
+
+struct ObserverOptions {
+  std::string endpoint_host;
+  std::uint16_t endpoint_port = 29400;
+  std::string run_id = {};  // "": the only job of the coordinator
+  bool workers = true;      // request the state of each worker
+  Duration connect_timeout = std::chrono::seconds(5);
+};
+
+class ELASTIC_EXPORT Observer {
+ public:
+  // Begins to connect.
+  static Result<std::unique_ptr<Observer>> start(ObserverOptions options);
+  Observer(const Observer&) = delete;
+  Observer& operator=(const Observer&) = delete;
+  ~Observer();
+
+  // The newest snapshot that no earlier call has returned. Errors: kDeadlineExceeded; kUnavailable
+  // (the endpoint does not answer, or the session ended); kPeerViolation (not a coordinator);
+  // kFailedPrecondition (the coordinator refused: the message lists its jobs); kInterrupted if
+  // `interrupted` returned true. All but the first and the last are final.
+  Result<std::shared_ptr<const ObservedJob>> next(Instant deadline,
+                                                  const std::function<bool()>& interrupted = {});
+
+ private:
+  class Impl;
+  explicit Observer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace elastic

@@ -1,0 +1,238 @@
+"""``elastic-launch status``: prints the state of a running job, and follows it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from elastic import _C, observe
+from elastic.cli.options import PROGRAM
+from elastic.errors import RendezvousClosed, RendezvousError, RendezvousUnavailable
+from elastic.text import duration
+
+EXIT_NO_SUCH_JOB = 1
+RETRY_PAUSE_S = 1.0
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog=f"{PROGRAM} status",
+        description="Prints the round, the nodes, the ranks and the restarts of a running job. It "
+        "is read only: the job does not notice it.",
+    )
+    made.add_argument("endpoint", metavar="ENDPOINT", help="HOST[:PORT] of the job's coordinator")
+    made.add_argument(
+        "--rdzv-id",
+        "--rdzv_id",
+        metavar="ID",
+        default="",
+        help="the job, if the coordinator has several",
+    )
+    made.add_argument("--json", action="store_true", help="one JSON object per line")
+    made.add_argument(
+        "--follow",
+        action="store_true",
+        help="print again after each change, until the job ends; reconnect when necessary",
+    )
+    made.add_argument(
+        "--no-workers",
+        action="store_true",
+        help="without the workers' pids and states, which each agent reports on request",
+    )
+    made.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=float,
+        default=5.0,
+        help="limit for connecting and for the first answer (default 5)",
+    )
+    return made
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = parser().parse_args(arguments)
+    show = _json_line if options.json else text
+    try:
+        if options.follow:
+            return _follow(options, show)
+        with _connect(options) as job:
+            snapshot = job.first(options.timeout)
+        if snapshot is None:
+            raise RendezvousUnavailable(
+                f"{options.endpoint} sent no state within {duration(options.timeout)}"
+            )
+        _print(show(snapshot))
+        return 0
+    except BrokenPipeError:  # as in `status --follow | head`
+        sys.stderr.close()
+        return 0
+    except RendezvousClosed as error:
+        print(f"{PROGRAM} status: {error}", file=sys.stderr)
+        return EXIT_NO_SUCH_JOB
+    except RendezvousUnavailable as error:
+        print(f"{PROGRAM} status: {error}", file=sys.stderr)
+        return _C.EXIT_JOIN_TIMED_OUT
+    except RendezvousError as error:
+        print(f"{PROGRAM} status: {error}", file=sys.stderr)
+        return _C.EXIT_REJECTED
+
+
+def _connect(options: argparse.Namespace) -> observe.Observation:
+    return observe.connect(
+        options.endpoint,
+        options.rdzv_id,
+        workers=not options.no_workers,
+        timeout=options.timeout,
+    )
+
+
+def _follow(options: argparse.Namespace, show: Any) -> int:
+    """Prints each change. A coordinator that was restarted is looked for until Ctrl-C."""
+    shown = ""
+    was_connected = False
+    ended: dict[str, Any] | None = None
+    while ended is None:
+        try:
+            with _connect(options) as job:
+                while ended is None:
+                    snapshot = job.next() if was_connected else job.first()
+                    if snapshot is None:
+                        continue
+                    was_connected = True
+                    line = show(snapshot)
+                    if _without_time(snapshot) != shown:
+                        shown = _without_time(snapshot)
+                        _print(line)
+                    if snapshot["result"] is not None:
+                        ended = snapshot
+        except (RendezvousUnavailable, RendezvousClosed) as error:
+            if not was_connected:
+                raise
+            print(f"{PROGRAM} status: {error}; trying again", file=sys.stderr)
+            time.sleep(RETRY_PAUSE_S)
+    return 0
+
+
+def _without_time(snapshot: dict[str, Any]) -> str:
+    """The facts whose change is worth a new output."""
+    passing = ("time", "running_seconds", "goodput", "description")
+    kept = {key: value for key, value in snapshot.items() if key not in passing}
+    kept["nodes"] = [
+        {key: value for key, value in node.items() if key != "last_beat_seconds"}
+        for node in snapshot["nodes"]
+    ]
+    return json.dumps(kept)
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)
+
+
+def _json_line(snapshot: dict[str, Any]) -> str:
+    return json.dumps(snapshot)
+
+
+def text(snapshot: dict[str, Any]) -> str:
+    """The snapshot for people: a few lines about the job, then tables."""
+    lines = [*_summary(snapshot), "", *_nodes(snapshot)]
+    incidents = [one for one in snapshot["rounds"] if one["cause"] is not None]
+    if incidents:
+        lines += ["", *_incidents(incidents)]
+    return "\n".join(lines) + "\n"
+
+
+def _summary(snapshot: dict[str, Any]) -> list[str]:
+    result = snapshot["result"]
+    state = snapshot["phase"] if result is None else result["outcome"]
+    lines = [f"job {snapshot['job']}: {state} at {_clock(snapshot['time'])}"]
+    if result is not None and result["message"]:
+        lines.append(f"  result       {result['message']} (exit code {result['exit_code']})")
+    elif snapshot["description"]:
+        lines.append(f"  state        {snapshot['description']}")
+    if snapshot["round"] is not None:
+        lines.append(
+            f"  round        {snapshot['round']}: {snapshot['nodes_in_round']} nodes, world size "
+            f"{snapshot['world_size']}, master {snapshot['master_addr']}:{snapshot['master_port']}"
+        )
+    settings = snapshot["settings"]
+    lines.append(
+        f"  nodes        {settings['min_nodes']} to {settings['max_nodes']} wanted, "
+        f"{snapshot['waiting_nodes']} waiting, {snapshot['spare_nodes']} spare"
+    )
+    lines.append(
+        f"  restarts     {snapshot['restarts']} of {settings['max_restarts']} used, "
+        f"{snapshot['membership_changes']} membership changes"
+    )
+    coordinator = snapshot["coordinator"]
+    where = coordinator["node"] or "a separate process, or a node outside the round"
+    lines.append(f"  coordinator  {where}, term {coordinator['term']}")
+    if snapshot["goodput"] is not None:
+        lines.append(
+            f"  running      {duration(round(snapshot['running_seconds'], 1))} since "
+            f"{_clock(snapshot['began'])}, goodput {100 * snapshot['goodput']:.1f} %"
+        )
+    return lines
+
+
+def _nodes(snapshot: dict[str, Any]) -> list[str]:
+    rows = [("RANK", "NODE", "ADDRESS", "STATE", "LAST BEAT", "WORKERS (rank:pid state)")]
+    for node in snapshot["nodes"]:
+        state = node["state"] if node["connected"] else f"{node['state']}, disconnected"
+        rows.append(
+            (
+                "-" if node["rank"] is None else str(node["rank"]),
+                node["name"],
+                node["address"] or "-",
+                state,
+                f"{node['last_beat_seconds']:.1f} s ago",
+                _workers(node),
+            )
+        )
+    return _table(rows)
+
+
+def _workers(node: dict[str, Any]) -> str:
+    workers = node["workers"]
+    if not workers:
+        return "-"
+    return ", ".join(
+        f"{one['rank']}:{one['pid']} {one['state']}"
+        + (f" ({one['exit_code']})" if one["state"] == "failed" else "")
+        for one in workers
+    )
+
+
+def _incidents(rounds: list[dict[str, Any]]) -> list[str]:
+    rows = [("ROUND", "ENDED", "CAUSE", "DETECT", "STOP", "RENDEZVOUS", "REASON")]
+    for one in rounds:
+        phases = one["phases"]
+        rows.append(
+            (
+                str(one["round"]),
+                _clock(one["ended"]),
+                one["cause"].replace("_", " "),
+                *(_short(phases[name]) for name in ("detect", "stop", "rendezvous")),
+                one["reason"],
+            )
+        )
+    return _table(rows)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
+    return [
+        "  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=False)] + [row[-1]])
+        for row in rows
+    ]
+
+
+def _short(seconds: float | None) -> str:
+    return "-" if seconds is None else duration(round(seconds, 3))
+
+
+def _clock(at: float | None) -> str:
+    return "-" if at is None else time.strftime("%H:%M:%S", time.localtime(at))

@@ -1,0 +1,38 @@
+"""The subcommands of ``elastic-launch``: ``elastic-launch NAME [ARGUMENT ...]``.
+
+The first argument is a subcommand if it is one of the names below and no file of that name exists.
+In every other position, and as ``./NAME``, it is the program, as before there were subcommands.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Subcommand(NamedTuple):
+    name: str
+    module: str  # has run(arguments) -> exit status; may raise ElasticError and SystemExit
+    help: str
+
+
+SUBCOMMANDS = (Subcommand("status", "elastic.cli.status", "Prints the state of a running job."),)
+
+
+def find(argv: Sequence[str]) -> Subcommand | None:
+    """The subcommand that the arguments select, if they do not select a program."""
+    if not argv:
+        return None
+    for subcommand in SUBCOMMANDS:
+        if argv[0] == subcommand.name and not os.path.exists(subcommand.name):
+            return subcommand
+    return None
+
+
+def run(subcommand: Subcommand, arguments: Sequence[str]) -> int:
+    """Runs it and returns the exit status."""
+    module = importlib.import_module(subcommand.module)
+    code: int = module.run(arguments)
+    return code

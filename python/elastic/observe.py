@@ -1,0 +1,207 @@
+"""A look into a running job: the data of ``elastic-launch status`` and ``dashboard``.
+
+::
+
+    with observe.connect("node0:29400") as job:
+        print(job.next()["round"])
+
+``docs/observing.md`` has the schema. Observers are read only: the job does not wait for them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+from elastic import _C
+from elastic.constants import PORT_MAX
+from elastic.errors import ConfigError
+
+SCHEMA = 1
+DEFAULT_PORT = 29400
+# How long a first snapshot waits for the agents' reports about their workers.
+REPORTS_TIMEOUT_S = 1.0
+
+
+class Observation:
+    """A session with the coordinator of one job. Use it as a context manager."""
+
+    def __init__(self, native: _C.Observer) -> None:
+        self._native = native
+
+    def next(self, timeout: float | None = None) -> dict[str, Any] | None:
+        """The newest snapshot that was not returned before; None after the timeout.
+
+        Raises RendezvousUnavailable if the coordinator cannot be reached or has ended, and
+        RendezvousClosed if it has no such job.
+        """
+        facts = self._native.next(timeout)
+        return None if facts is None else view(facts)
+
+    def first(self, timeout: float | None = None) -> dict[str, Any] | None:
+        """A snapshot with the workers of all nodes that report them within a second."""
+        snapshot = self.next(timeout)
+        deadline = time.monotonic() + REPORTS_TIMEOUT_S
+        while snapshot is not None and _awaits_reports(snapshot):
+            left = deadline - time.monotonic()
+            newer = self.next(left) if left > 0 else None
+            if newer is None:
+                break
+            snapshot = newer
+        return snapshot
+
+    def close(self) -> None:
+        self._native.close()
+
+    def __enter__(self) -> Observation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def connect(
+    endpoint: str, run_id: str = "", *, workers: bool = True, timeout: float = 5.0
+) -> Observation:
+    """Begins to connect to the coordinator at ``HOST[:PORT]``.
+
+    Without a ``run_id`` the coordinator must have one job. ``workers``: with pid and state of each
+    rank, which the agents report while such an observer is connected.
+    """
+    from elastic.text import split_endpoint
+
+    host, port = split_endpoint(endpoint, "the endpoint")
+    number = int(port or DEFAULT_PORT)
+    if not 0 < number <= PORT_MAX:
+        raise ConfigError(f"the endpoint is {endpoint!r}: {number} is no port")
+    native = _C.Observer(host, number, run_id=run_id, workers=workers, connect_timeout=timeout)
+    return Observation(native)
+
+
+def _awaits_reports(snapshot: dict[str, Any]) -> bool:
+    return snapshot["result"] is None and any(
+        node["workers"] is None and node["connected"] and node["state"] in ("working", "done")
+        for node in snapshot["nodes"]
+    )
+
+
+def view(facts: dict[str, Any]) -> dict[str, Any]:
+    """The documented form of a snapshot: plain values, times in seconds since 1970."""
+    offset = facts["wall_time"] - facts["now"]
+
+    def wall(at: float | None) -> float | None:
+        return None if at is None else round(at + offset, 6)
+
+    began = facts["began"]
+    elapsed = facts["now"] - began if began is not None else 0.0
+    rounds = [_round(one, wall) for one in facts["rounds"]]
+    for one, following in itertools.pairwise(rounds):
+        _add_rendezvous(one, following)
+    nodes = sorted((_node(node) for node in facts["nodes"]), key=_node_order)
+    host = next((node["name"] for node in nodes if node["hosts_coordinator"]), None)
+    return {
+        "schema": SCHEMA,
+        "job": facts["id"],
+        "time": round(facts["wall_time"], 6),
+        "phase": facts["phase"],
+        "description": facts["description"],
+        "coordinator": {
+            "incarnation": f"{facts['coordinator']:016x}",
+            "term": facts["term"],
+            "node": host,
+        },
+        "settings": {
+            "min_nodes": facts["min_nodes"],
+            "max_nodes": facts["max_nodes"],
+            "max_restarts": facts["max_restarts"],
+            "node_timeout": facts["node_timeout"],
+        },
+        "round": facts["round"] if facts["has_round"] else None,
+        "generation": facts["generation"],
+        "nodes_in_round": facts["nodes_in_round"],
+        "world_size": facts["world_size"],
+        "master_addr": facts["master_addr"],
+        "master_port": facts["master_port"],
+        "restarts": facts["restarts"],
+        "membership_changes": facts["membership_changes"],
+        "waiting_nodes": facts["waiting_nodes"],
+        "spare_nodes": facts["spare_nodes"],
+        "began": wall(began),
+        "running_seconds": round(facts["running"], 6),
+        "goodput": round(facts["running"] / elapsed, 4) if elapsed > 0 else None,
+        "rounds": rounds,
+        "result": _result(facts["result"]),
+        "nodes": nodes,
+    }
+
+
+def _round(facts: dict[str, Any], wall: Any) -> dict[str, Any]:
+    ended, failed, stopped = facts["ended"], facts["failed"], facts["stopped"]
+    return {
+        "round": facts["round"],
+        "nodes": facts["nodes"],
+        "world_size": facts["world_size"],
+        "restarts": facts["restarts"],
+        "formed": wall(facts["formed"]),
+        "ended": wall(ended),
+        "cause": facts["cause"],
+        "reason": facts["reason"],
+        "node": facts["node"] or None,
+        "rank": facts["rank"] if facts["rank"] >= 0 else None,
+        "exit_code": facts["exit_code"] if facts["rank"] >= 0 else None,
+        "phases": {
+            "detect": _between(failed, ended),
+            "stop": _between(ended, stopped),
+            "rendezvous": None,
+        },
+    }
+
+
+def _between(begin: float | None, end: float | None) -> float | None:
+    return None if begin is None or end is None else round(max(end - begin, 0.0), 6)
+
+
+def _add_rendezvous(ended: dict[str, Any], following: dict[str, Any]) -> None:
+    """From the end of the last worker, else of the round, until the next round."""
+    phases = ended["phases"]
+    if ended["ended"] is not None and following["formed"] is not None:
+        since = ended["ended"] + (phases["stop"] or 0.0)
+        phases["rendezvous"] = _between(since, following["formed"])
+
+
+def _result(result: _C.JobResult | None) -> dict[str, Any] | None:
+    if result is None:
+        return None
+    return {
+        "outcome": result.outcome.name.lower(),
+        "cause": result.cause.name.lower(),
+        "exit_code": result.exit_code,
+        "rank": result.rank if result.rank >= 0 else None,
+        "node": result.node or None,
+        "message": result.message,
+        "lost": list(result.lost),
+    }
+
+
+def _node(facts: dict[str, Any]) -> dict[str, Any]:
+    name = facts["name"]
+    return {
+        "name": name,
+        "host": facts["host"] or name.partition("_")[0],
+        "address": facts["address"] or None,
+        "role": facts["role"] or None,
+        "rank": facts["rank"] if facts["rank"] >= 0 else None,
+        "state": facts["state"],
+        "connected": facts["is_connected"],
+        "hosts_coordinator": facts["hosts_coordinator"],
+        "last_beat_seconds": round(facts["silence"], 3),
+        "local_world_size": facts["local_world_size"],
+        "workers_round": facts["workers_round"],
+        "workers": facts["workers"],
+    }
+
+
+def _node_order(node: dict[str, Any]) -> tuple[bool, int, str]:
+    rank = node["rank"]
+    return rank is None, -1 if rank is None else rank, node["name"]

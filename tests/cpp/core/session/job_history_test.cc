@@ -1,0 +1,95 @@
+// The rounds of a job as observers see them.
+
+#include "core/session/job_history.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "core/session/observer_fields.h"
+
+namespace elastic::core {
+namespace {
+
+using std::chrono::seconds;
+
+Instant at(int second) { return Instant(seconds(second)); }
+
+RoundRecord round_of(std::uint64_t number) {
+  RoundRecord record;
+  record.round = number;
+  record.nodes = 2;
+  record.world_size = 4;
+  return record;
+}
+
+rdzv::Failed failed(std::uint64_t round, int rank, int second) {
+  return {{}, round, {0, rank, 137, "killed by signal 9", at(second)}};
+}
+
+TEST(JobHistory, ARestartHasItsCauseItsTimesAndTheEarliestFailure) {
+  JobHistory history;
+  history.update(RendezvousPhase::kRunning, round_of(1), at(10));
+  history.worker_failed("node1", failed(1, 3, 22));
+  history.worker_failed("node0", failed(1, 0, 21));
+  history.worker_failed("node2", failed(1, 5, 23));
+  history.round_ends({{}, 1, rdzv::RestartCause::kWorkerFailed, "rank 0 failed", {}}, at(24));
+  history.round_ends({{}, 1, rdzv::RestartCause::kMemberLost, "a later message", {}}, at(25));
+  history.workers_ended(1, at(26));
+  history.workers_ended(1, at(27));
+  history.update(RendezvousPhase::kForming, round_of(1), at(27));
+  history.update(RendezvousPhase::kRunning, round_of(2), at(30));
+
+  ASSERT_EQ(history.rounds().size(), 2u);
+  const ObservedRound& first = history.rounds()[0];
+  EXPECT_EQ(first.formed, at(10));
+  EXPECT_EQ(first.failed, at(21));
+  EXPECT_EQ(first.ended, at(24));
+  EXPECT_EQ(first.stopped, at(27));
+  EXPECT_EQ(first.cause, rdzv::RestartCause::kWorkerFailed);
+  EXPECT_EQ(first.reason, "rank 0 failed");
+  EXPECT_EQ(first.node, "node0");
+  EXPECT_EQ(first.rank, 0);
+  EXPECT_EQ(first.exit_code, 137);
+  EXPECT_EQ(history.rounds()[1].formed, at(30));
+  EXPECT_EQ(history.rounds()[1].ended, std::nullopt);
+}
+
+TEST(JobHistory, OnlyTheTimeInWhichARoundRunsCounts) {
+  JobHistory history;
+  history.update(RendezvousPhase::kForming, round_of(0), at(1));
+  EXPECT_EQ(history.began(), std::nullopt);
+  history.update(RendezvousPhase::kRunning, round_of(1), at(10));
+  EXPECT_EQ(history.running(at(15)), seconds(5));
+  history.round_ends({{}, 1, rdzv::RestartCause::kMemberLost, "", {}}, at(20));
+  history.update(RendezvousPhase::kForming, round_of(1), at(20));
+  EXPECT_EQ(history.running(at(25)), seconds(10));
+  history.update(RendezvousPhase::kRunning, round_of(2), at(30));
+  history.update(RendezvousPhase::kClosed, round_of(2), at(33));
+  EXPECT_EQ(history.running(at(99)), seconds(13));
+  EXPECT_EQ(history.began(), at(10));
+  EXPECT_EQ(history.rounds().back().cause, std::nullopt) << "the job ended with it";
+}
+
+TEST(JobHistory, ARoundOfAnEarlierCoordinatorHasNoBeginning) {
+  JobHistory history;
+  history.update(RendezvousPhase::kRunning, round_of(7), at(10));
+  EXPECT_EQ(history.rounds()[0].formed, std::nullopt);
+  history.update(RendezvousPhase::kRunning, round_of(8), at(20));
+  EXPECT_EQ(history.rounds()[0].ended, at(20));
+  EXPECT_EQ(history.rounds()[1].formed, at(20));
+}
+
+TEST(JobHistory, TheNumberOfRoundsIsLimited) {
+  JobHistory history;
+  for (int round = 1; round <= 200; ++round) {
+    history.update(RendezvousPhase::kRunning, round_of(static_cast<std::uint64_t>(round)),
+                   at(round));
+  }
+  EXPECT_EQ(history.rounds().size(), kRoundsObserved);
+  EXPECT_EQ(history.rounds().back().round, 200u);
+  EXPECT_EQ(history.running(at(201)), seconds(200));
+}
+
+}  // namespace
+}  // namespace elastic::core

@@ -1,0 +1,233 @@
+// Observers over real sockets: what they see of a job, and that the job does not notice them.
+
+#include "elastic/observer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "host/coordinator/coordinator_fixture.h"
+#include "os/loop/clock.h"
+
+namespace elastic::host {
+namespace {
+
+using std::chrono::seconds;
+using testing::HasSubstr;
+using Snapshot = std::shared_ptr<const ObservedJob>;
+
+class ObserverTest : public CoordinatorTest {
+ protected:
+  std::unique_ptr<Observer> observe(const std::string& job = "", bool workers = true) {
+    auto started = Observer::start({.endpoint_host = "127.0.0.1",
+                                    .endpoint_port = coordinator->port(),
+                                    .run_id = job,
+                                    .workers = workers});
+    EXPECT_TRUE(started.ok());
+    return *std::move(started);
+  }
+  // The first snapshot with this property; null: there was none.
+  static Snapshot await(Observer* observer, const std::function<bool(const ObservedJob&)>& is_it) {
+    const Instant deadline = os::monotonic_now() + seconds(60);
+    while (true) {
+      auto job = observer->next(deadline);
+      if (!job.ok()) {
+        ADD_FAILURE() << job.status().message();
+        return nullptr;
+      }
+      if (is_it(**job)) return *job;
+    }
+  }
+  static Status end_of(Observer* observer) {
+    const Instant deadline = os::monotonic_now() + seconds(60);
+    while (true) {
+      auto job = observer->next(deadline);
+      if (!job.ok()) return job.status();
+    }
+  }
+};
+
+bool is_running(const ObservedJob& job) {
+  return job.phase == RendezvousPhase::kRunning && job.nodes.size() == job.record.nodes + 0u;
+}
+
+TEST_F(ObserverTest, ASnapshotHasTheRoundAndItsNodes) {
+  start();
+  const auto nodes = run_round(3, nnodes(3, 3));
+  const auto observer = observe();
+  const Snapshot job = await(observer.get(), is_running);
+  ASSERT_NE(job, nullptr);
+  EXPECT_EQ(job->id, "job");
+  EXPECT_EQ(job->record.round, 1u);
+  EXPECT_EQ(job->record.nodes, 3);
+  EXPECT_EQ(job->settings.max_nodes, 3);
+  ASSERT_EQ(job->nodes.size(), 3u);
+  for (const ObservedNode& node : job->nodes) {
+    EXPECT_EQ(node.phase, rdzv::NodePhase::kWorking);
+    EXPECT_FALSE(node.is_suspect);
+    EXPECT_EQ(node.address, "127.0.0.1");
+  }
+  ASSERT_EQ(job->rounds.size(), 1u);
+  EXPECT_NE(job->rounds[0].formed, std::nullopt);
+}
+
+TEST_F(ObserverTest, NodesReportTheirWorkersOnlyWhileSomeoneObserves) {
+  start();
+  const auto nodes = run_round(2, nnodes(2, 2));
+  EXPECT_FALSE(nodes[0]->receives<session::WatchWorkers>());
+  auto observer = observe();
+  for (const auto& node : nodes) {
+    EXPECT_TRUE(node->expect<session::WatchWorkers>().is_on);
+    node->send_message(
+        session::Workers{{1, "host", {{0, 0, 4711, ObservedWorkerState::kRunning, 0}}}});
+  }
+  const Snapshot job = await(observer.get(), [](const ObservedJob& one) {
+    return one.nodes.size() == 2 &&
+           std::all_of(one.nodes.begin(), one.nodes.end(),
+                       [](const ObservedNode& node) { return node.report.has_value(); });
+  });
+  ASSERT_NE(job, nullptr);
+  EXPECT_EQ(job->nodes[0].report->workers[0].pid, 4711);
+  observer.reset();
+  for (const auto& node : nodes) EXPECT_FALSE(node->expect<session::WatchWorkers>().is_on);
+}
+
+TEST_F(ObserverTest, AnObserverWithoutWorkersCostsTheNodesNothing) {
+  start();
+  const auto nodes = run_round(2, nnodes(2, 2));
+  const auto observer = observe("job", false);
+  ASSERT_NE(await(observer.get(), is_running), nullptr);
+  for (const auto& node : nodes) EXPECT_FALSE(node->receives<session::WatchWorkers>());
+}
+
+TEST_F(ObserverTest, ARestartIsPushedWithItsCause) {
+  start();
+  JobSettings settings = nnodes(2, 2);
+  settings.max_restarts = 1;
+  const auto nodes = run_round(2, settings);
+  const auto observer = observe();
+  ASSERT_NE(await(observer.get(), is_running), nullptr);
+  FailureReport failure{0, 1, 137, "killed by signal 9 (SIGKILL)", os::monotonic_now()};
+  nodes[1]->send_message(rdzv::Failed{{}, 1, failure});
+  for (const auto& node : nodes) {
+    node->info.highest_round = node->expect<rdzv::Restart>().round;
+    node->send_message(rdzv::Gone{{}, 1});
+    node->join(settings);
+  }
+  const Snapshot job = await(observer.get(), [](const ObservedJob& one) {
+    return one.record.round == 2 && one.phase == RendezvousPhase::kRunning;
+  });
+  ASSERT_NE(job, nullptr);
+  ASSERT_EQ(job->rounds.size(), 2u);
+  const ObservedRound& ended = job->rounds[0];
+  EXPECT_EQ(ended.cause, rdzv::RestartCause::kWorkerFailed);
+  EXPECT_EQ(ended.rank, 1);
+  EXPECT_EQ(ended.exit_code, 137);
+  EXPECT_EQ(ended.node, nodes[1]->info.name);
+  EXPECT_LE(*ended.failed, *ended.ended);
+  EXPECT_LE(*ended.ended, *ended.stopped);
+  EXPECT_LE(*ended.stopped, *job->rounds[1].formed);
+  EXPECT_EQ(job->record.restarts, 1);
+}
+
+TEST_F(ObserverTest, ANodeThatLeftDisappears) {
+  start();
+  const auto nodes = run_round(3, nnodes(2, 3));
+  const auto observer = observe();
+  ASSERT_NE(await(observer.get(), is_running), nullptr);
+  nodes[2]->send_message(rdzv::Leave{{}, "enough"});
+  const NodeId left = nodes[2]->info.id;
+  EXPECT_NE(await(observer.get(),
+                  [&](const ObservedJob& one) {
+                    return std::none_of(one.nodes.begin(), one.nodes.end(),
+                                        [&](const ObservedNode& node) { return node.id == left; });
+                  }),
+            nullptr);
+}
+
+TEST_F(ObserverTest, AllNodesOfALargeJobArrive) {
+  start();
+  constexpr int kNodes = 600;  // three pages
+  const auto nodes = run_round(kNodes, nnodes(kNodes, kNodes));
+  const auto observer = observe("job", false);
+  const Snapshot job = await(observer.get(), is_running);
+  ASSERT_NE(job, nullptr);
+  EXPECT_EQ(job->nodes.size(), 600u);
+}
+
+TEST_F(ObserverTest, TheResultIsTheFinalSnapshot) {
+  start();
+  auto nodes = run_round(1, nnodes(1, 1));
+  const auto observer = observe();
+  ASSERT_NE(await(observer.get(), is_running), nullptr);
+  nodes[0]->send_message(rdzv::Done{{}, 1});
+  nodes[0]->expect<rdzv::Closed>();
+  nodes.clear();
+  const Snapshot job =
+      await(observer.get(), [](const ObservedJob& one) { return one.result.has_value(); });
+  ASSERT_NE(job, nullptr);
+  EXPECT_EQ(job->result->outcome, JobOutcome::kSucceeded);
+  EXPECT_THAT(std::string(end_of(observer.get()).message()), HasSubstr("the job has ended"));
+}
+
+TEST_F(ObserverTest, ARefusalListsTheJobs) {
+  start();
+  const auto first = connect(1, "alpha");
+  const auto second = connect(2, "beta");
+  for (const auto& node : {first.get(), second.get()}) {
+    node->join(nnodes(1, 1));
+    node->expect<rdzv::Round>();
+  }
+  const auto unknown = observe("gamma");
+  EXPECT_THAT(std::string(end_of(unknown.get()).message()),
+              HasSubstr("no job gamma; its jobs: alpha, beta"));
+  const auto any = observe("");
+  const Status ambiguous = end_of(any.get());
+  EXPECT_EQ(ambiguous.code(), StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(ambiguous.message()), HasSubstr("alpha, beta"));
+  EXPECT_EQ(coordinator->stats().jobs, 2u) << "an observer creates no job";
+}
+
+TEST_F(ObserverTest, AnObserverCannotSendMessagesOfANode) {
+  start();
+  const auto nodes = run_round(2, nnodes(2, 2));
+  SessionClient intruder(coordinator->port());
+  session::ClientHello hello{.job_id = "job", .node = nodes[0]->info.id};
+  hello.observer = session::ObserverRequest{};
+  intruder.say_first(hello);
+  intruder.expect<session::ServerHello>();
+  intruder.send_message(rdzv::Leave{{}, "not mine"});
+  EXPECT_THAT(std::string(intruder.expect<rdzv::Refused>().error.message()),
+              HasSubstr("an observer may send no messages of a node"));
+  EXPECT_FALSE(nodes[0]->receives<rdzv::Restart>());
+  EXPECT_FALSE(nodes[1]->receives<rdzv::Restart>());
+}
+
+TEST_F(ObserverTest, ACoordinatorDoesNotWaitForObserversWhenItEnds) {
+  start();
+  auto nodes = run_round(1, nnodes(1, 1));
+  const auto observer = observe();
+  ASSERT_NE(await(observer.get(), is_running), nullptr);
+  nodes[0]->send_message(rdzv::Done{{}, 1});
+  nodes[0]->expect<rdzv::Closed>();
+  nodes.clear();
+  const Instant begun = os::monotonic_now();
+  coordinator->close(seconds(100));
+  EXPECT_LT(os::monotonic_now() - begun, seconds(50));
+  EXPECT_EQ(end_of(observer.get()).code(), StatusCode::kUnavailable);
+}
+
+TEST(Observer, APlainPortIsAnError) {
+  auto observer = Observer::start({.endpoint_host = "127.0.0.1", .endpoint_port = 1});
+  ASSERT_TRUE(observer.ok());
+  const auto job = (*observer)->next(os::monotonic_now() + seconds(60));
+  EXPECT_EQ(job.status().code(), StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace elastic::host

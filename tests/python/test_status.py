@@ -1,0 +1,136 @@
+"""``elastic-launch status`` on real jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from elastic import observe
+from launching import DEADLINE_S, Job, clean_environment, free_endpoint, launch, launcher_command
+
+# Prints its rank and pid, and ends when its stdin is closed or the job is stopped.
+WORKER = ["--no-python", "/bin/sh", "-c", "echo $RANK $$; exec sleep 300"]
+
+
+def options(endpoint: str, *more: str) -> list[str]:
+    return [
+        *("--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}", "--rdzv-id=job"),
+        *("--nproc-per-node=2", "--max-restarts=1", "--shutdown-timeout=5"),
+        *more,
+    ]
+
+
+@pytest.fixture
+def endpoint() -> str:
+    return free_endpoint()
+
+
+@pytest.fixture
+def job(endpoint: str) -> Iterator[Job]:
+    """Two nodes with two running workers each."""
+    with Job(options(endpoint), WORKER) as running:
+        for _ in range(2):
+            running.start()
+        for node in running.nodes:
+            assert node.stdout is not None
+            for _ in range(2):
+                assert node.stdout.readline()
+        yield running
+
+
+def snapshot(endpoint: str) -> dict[str, Any]:
+    done = launch("status", endpoint, "--json", "--timeout=60")
+    assert (done.returncode, done.stderr) == (0, "")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_status_shows_every_rank_with_its_pid(job: Job, endpoint: str) -> None:
+    shown = snapshot(endpoint)
+    assert (shown["schema"], shown["job"], shown["phase"]) == (1, "job", "running")
+    assert (shown["round"], shown["nodes_in_round"], shown["world_size"]) == (0, 2, 4)
+    workers = [worker for node in shown["nodes"] for worker in node["workers"]]
+    assert [worker["rank"] for worker in workers] == [0, 1, 2, 3]
+    assert {worker["state"] for worker in workers} == {"running"}
+    for worker in workers:
+        os.kill(worker["pid"], 0)
+    hosts = {node["host"] for node in shown["nodes"]}
+    assert hosts == {os.uname().nodename}
+    assert [node["hosts_coordinator"] for node in shown["nodes"]].count(True) == 1
+    text = launch("status", endpoint)
+    assert text.returncode == 0
+    assert "job job: running" in text.stdout
+    assert f"0:{workers[0]['pid']} running" in text.stdout
+
+
+def test_a_restart_is_pushed_with_its_reason(job: Job, endpoint: str) -> None:
+    with observe.connect(endpoint) as watching:
+        first = watching.first(DEADLINE_S)
+        assert first is not None
+        victim = first["nodes"][1]["workers"][0]
+        os.kill(victim["pid"], signal.SIGKILL)
+        while (seen := watching.next(DEADLINE_S)) is not None:
+            if seen["round"] == 1 and all(
+                worker["state"] == "running" and node["workers_round"] == 1
+                for node in seen["nodes"]
+                for worker in node["workers"]
+            ):
+                break
+        assert seen is not None
+        ended, running = seen["rounds"]
+        assert (ended["cause"], ended["rank"], ended["exit_code"]) == ("worker_failed", 2, 137)
+        assert "SIGKILL" in ended["reason"]
+        assert ended["node"] == first["nodes"][1]["name"]
+        assert all(phase is not None and phase >= 0 for phase in ended["phases"].values())
+        assert running["formed"] >= ended["ended"]
+        assert seen["restarts"] == 1
+
+
+def test_follow_ends_with_the_job(endpoint: str) -> None:
+    program = ["--no-python", "/bin/sh", "-c", "echo ready; read line < $FIFO"]
+    fifo = os.path.join(os.environ.get("TMPDIR", "/tmp"), f"elastic-status-{os.getpid()}")
+    os.mkfifo(fifo)
+    try:
+        words = options(endpoint, "--nproc-per-node=1", "--nnodes=1:2")
+        conf = "--rdzv-conf=last_call_timeout=0"
+        with Job([*words, conf], program) as running:
+            node = running.start(FIFO=fifo)
+            assert node.stdout is not None
+            assert node.stdout.readline() == "ready\n"
+            with subprocess.Popen(
+                launcher_command("status", endpoint, "--json", "--follow"),
+                env=clean_environment(),
+                stdout=subprocess.PIPE,
+                text=True,
+            ) as following:
+                assert following.stdout is not None
+                assert json.loads(following.stdout.readline())["phase"] == "running"
+                with open(fifo, "w", encoding="utf-8") as gate:
+                    gate.write("go\n")
+                *_, last = following.stdout
+                assert json.loads(last)["result"]["outcome"] == "succeeded"
+                assert following.wait(DEADLINE_S) == 0
+            assert [done.returncode for done in running.finish()] == [0]
+    finally:
+        os.unlink(fifo)
+
+
+def test_an_unknown_job_and_a_dead_endpoint_are_one_sentence(job: Job, endpoint: str) -> None:
+    unknown = launch("status", endpoint, "--rdzv-id=other")
+    assert unknown.returncode == 1
+    assert "the coordinator has no job other; its jobs: job" in unknown.stderr
+    dead = launch("status", free_endpoint())
+    assert dead.returncode == 75
+    assert "Connection refused" in dead.stderr
+    assert dead.stderr.count("\n") == 1
+
+
+def test_status_cannot_be_mistaken_for_a_program_with_options(endpoint: str) -> None:
+    done = launch("--no-python", "status", endpoint)
+    assert done.returncode == 2
+    assert "status is not in PATH" in done.stderr
