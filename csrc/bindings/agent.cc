@@ -123,7 +123,9 @@ void bind_options(py::module_& module) {
                        std::uint16_t master_port,
                        std::pair<std::uint16_t, std::uint16_t> worker_ports, bool share_store,
                        bool capture_stderr, const py::str& log_dir, std::string line_prefix,
-                       const py::str& guardian_path, bool become_subreaper, double start_timeout) {
+                       bool merge_lines, std::vector<std::string> stdout_filters,
+                       std::vector<std::string> stderr_filters, const py::str& guardian_path,
+                       bool become_subreaper, double start_timeout) {
              AgentOptions options;
              options.run_id = std::move(run_id);
              options.role = std::move(role);
@@ -145,6 +147,9 @@ void bind_options(py::module_& module) {
              options.capture_stderr = capture_stderr;
              options.log_dir = to_os(log_dir);
              options.line_prefix = std::move(line_prefix);
+             options.merge_lines = merge_lines;
+             options.stdout_filters = std::move(stdout_filters);
+             options.stderr_filters = std::move(stderr_filters);
              options.guardian.guardian_path = to_os(guardian_path);
              options.guardian.become_subreaper = become_subreaper;
              options.guardian.start_timeout = from_seconds(start_timeout);
@@ -164,6 +169,9 @@ void bind_options(py::module_& module) {
            py::arg("share_store") = defaults.share_store,
            py::arg("capture_stderr") = defaults.capture_stderr,
            py::arg("log_dir") = defaults.log_dir, py::arg("line_prefix") = defaults.line_prefix,
+           py::arg("merge_lines") = defaults.merge_lines,
+           py::arg("stdout_filters") = defaults.stdout_filters,
+           py::arg("stderr_filters") = defaults.stderr_filters,
            py::arg("guardian_path") = defaults.guardian.guardian_path,
            py::arg("become_subreaper") = defaults.guardian.become_subreaper,
            py::arg("start_timeout") = to_seconds(defaults.guardian.start_timeout),

@@ -102,6 +102,8 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] 
         local_addr=args.local_addr,
         event_log_handler=args.event_log_handler,
         signals_to_handle=args.signals_to_handle,
+        duplicate_stdout_filters=list(job.logs.stdout_filters) or None,
+        duplicate_stderr_filters=list(job.logs.stderr_filters) or None,
         virtual_local_rank=job.virtual_local_rank,
         shutdown_timeout=int(job.shutdown_timeout),
     )

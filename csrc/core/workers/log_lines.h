@@ -15,24 +15,31 @@ namespace elastic::core {
 // returns make no empty line. Bytes are passed on unchanged, in any encoding.
 class LineSplitter {
  public:
-  using Sink = std::function<void(std::string_view line)>;
+  // The text of a line, and its terminator: '\n' or '\r'.
+  using Sink = std::function<void(std::string_view text, char terminator)>;
   // A longer line is passed on in pieces, each as a line.
   static constexpr std::size_t kLineBytesMax = 64 * 1024;
+  // Begins the rest of a line whose beginning was passed on by pause().
+  static constexpr std::string_view kContinuation = "\xE2\x80\xA6";  // "…"
 
   void feed(std::string_view bytes, const Sink& sink);
+  // The stream has paused: passes on an unfinished line, such as a prompt. A progress bar keeps its
+  // carriage return as the terminator.
+  void pause(const Sink& sink);
   // Call at the end of the stream: passes on an unfinished line with an added terminator.
   void flush(const Sink& sink);
+  // Whether pause() would pass on anything.
+  bool has_unfinished_line() const { return partial_.size() > (is_continued_ ? kMarkBytes : 0); }
 
  private:
+  static constexpr std::size_t kMarkBytes = kContinuation.size();
+
   void end_line(std::string_view tail, char terminator, const Sink& sink);
 
   std::string partial_;             // the beginning of a line
   bool return_is_pending_ = false;  // "\r" was the last byte: "\n" may follow
+  bool is_redrawing_ = false;       // the last line ended with "\r"
+  bool is_continued_ = false;       // partial_ begins with kContinuation
 };
-
-// `text` with its variables replaced: ${role_name}, ${rank}, ${local_rank}, with or without braces.
-// "$$" becomes "$", and unknown variables stay unchanged.
-std::string expand_prefix(std::string_view text, std::string_view role_name, int rank,
-                          int local_rank);
 
 }  // namespace elastic::core

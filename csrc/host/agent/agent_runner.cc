@@ -9,6 +9,7 @@
 #include "host/membership/membership_factory.h"
 #include "host/membership/node_identity.h"
 #include "os/loop/clock.h"
+#include "os/net/address.h"
 
 // Theory of operation. Messages of the rendezvous and events of the workers become PolicyEvents.
 // The actions that the policy returns are executed in order before the next event is handled. An
@@ -81,7 +82,7 @@ AgentRunner::AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink 
                     .is_shared = options.share_store,
                     .limits = options.store_limits}),
       output_(loop, options_),
-      host_name_(host_name()),
+      host_name_(os::host_name()),
       watch_timer_(loop, [this] { send_workers(); }),
       deadline_(loop, [this] { feed(core::PolicyTick{}); }),
       shutdown_timer_(loop, [this] { shut_down(); }) {

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <climits>
 
 #include "os/loop/random_seed.h"
 #include "os/net/address.h"
@@ -20,16 +19,11 @@ NodeInfo make_node(const RendezvousOptions& options) {
 
 std::string make_node_name(const std::string& address) {
   static std::atomic<int> nodes_of_this_process{0};
-  std::string name = host_name();
+  std::string name = os::host_name();
   if (name.empty() || name == "localhost") name = address;
   name += "_" + std::to_string(::getpid());
   const int earlier = nodes_of_this_process++;
   return earlier == 0 ? name : name + "_" + std::to_string(earlier);
-}
-
-std::string host_name() {
-  char name[HOST_NAME_MAX + 1] = {};
-  return ::gethostname(name, HOST_NAME_MAX) == 0 ? name : "";
 }
 
 std::string store_host(const RendezvousOptions& options, const std::string& address) {

@@ -16,9 +16,6 @@ NodeInfo make_node(const RendezvousOptions& options);
 // Another one at each call. Any thread.
 std::string make_node_name(const std::string& address);
 
-// The host's name, for people.
-std::string host_name();
-
 // The host to bind the workers' store at, for a node that others reach at `address`. "": every
 // interface, because a loopback address does not show from where other nodes will connect.
 std::string store_host(const RendezvousOptions& options, const std::string& address);

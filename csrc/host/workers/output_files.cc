@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/workers/log_lines.h"
+#include "os/net/address.h"
 
 namespace elastic::host {
 namespace {
@@ -22,6 +22,16 @@ bool can_do_without(const AgentOptions& options) {
          });
 }
 
+bool is_followed(const AgentOptions& options) {
+  const auto has_target = [&](StreamTarget target) {
+    return std::any_of(options.workers.begin(), options.workers.end(), [&](const auto& worker) {
+      return worker.stdout_target == target || worker.stderr_target == target;
+    });
+  };
+  const bool is_filtered = !options.stdout_filters.empty() || !options.stderr_filters.empty();
+  return has_target(StreamTarget::kTee) || (is_filtered && has_target(StreamTarget::kFile));
+}
+
 }  // namespace
 
 Result<AttemptFiles> OutputFiles::begin_round(const RoundInfo& round) {
@@ -32,19 +42,8 @@ Result<AttemptFiles> OutputFiles::begin_round(const RoundInfo& round) {
     return none;
   }
   if (!attempt.ok()) return attempt;
-  for (const WorkerAssignment& worker : round.workers) {
-    const auto index = static_cast<std::size_t>(worker.local_rank);
-    const WorkerTemplate& options = options_->workers[index];
-    const WorkerFiles& files = attempt->workers[index];
-    Status status;
-    if (options.stdout_target == StreamTarget::kTee) {
-      status = copy_to_console(files.stdout_path, STDOUT_FILENO, worker);
-    }
-    if (status.ok() && options.stderr_target == StreamTarget::kTee) {
-      status = copy_to_console(files.stderr_path, STDERR_FILENO, worker);
-    }
-    if (!status.ok()) return status;
-  }
+  const Status status = follow(round, *attempt);
+  if (!status.ok()) return status;
   return attempt;
 }
 
@@ -57,16 +56,45 @@ Result<AttemptFiles> OutputFiles::create_files(std::uint64_t round) {
   return run_files_->begin_round(round, options_->workers);
 }
 
-Status OutputFiles::copy_to_console(const std::string& path, int console,
-                                    const WorkerAssignment& worker) {
+Status OutputFiles::follow(const RoundInfo& round, const AttemptFiles& attempt) {
+  if (!is_followed(*options_)) return {};
   if (!tee_) {
     Result<std::unique_ptr<Tee>> tee = Tee::create(loop_);
     if (!tee.ok()) return tee.status();
     tee_ = *std::move(tee);
   }
-  return tee_->follow(
-      path, console,
-      core::expand_prefix(options_->line_prefix, options_->role, worker.rank, worker.local_rank));
+  TeeRound shown;
+  shown.prefix = options_->line_prefix;
+  shown.values.role_name = options_->role;
+  shown.values.hostname = os::host_name();
+  shown.values.round = std::to_string(shown_round(round.round));
+  shown.merges_lines = options_->merge_lines;
+  for (const WorkerAssignment& worker : round.workers) shown.ranks[worker.local_rank] = worker.rank;
+  tee_->begin_round(std::move(shown));
+  const auto filter_of = [&](const std::vector<std::string>& words, const char* name) {
+    if (words.empty()) return std::shared_ptr<const LineFilter>();
+    return std::make_shared<const LineFilter>(LineFilter{words, attempt.directory + name});
+  };
+  const auto stdout_filter = filter_of(options_->stdout_filters, "/filtered_stdout.log");
+  const auto stderr_filter = filter_of(options_->stderr_filters, "/filtered_stderr.log");
+  Status status;
+  for (std::size_t i = 0; status.ok() && i < attempt.workers.size(); ++i) {
+    const WorkerTemplate& worker = options_->workers[i];
+    const WorkerFiles& files = attempt.workers[i];
+    const int local_rank = static_cast<int>(i);
+    status = follow({files.stdout_path, -1, local_rank, stdout_filter}, worker.stdout_target,
+                    STDOUT_FILENO);
+    if (!status.ok()) break;
+    status = follow({files.stderr_path, -1, local_rank, stderr_filter}, worker.stderr_target,
+                    STDERR_FILENO);
+  }
+  return status;
+}
+
+Status OutputFiles::follow(TeeStream stream, StreamTarget target, int console) {
+  if (target == StreamTarget::kTee) stream.console = console;
+  const bool is_needed = stream.console >= 0 || stream.filter != nullptr;
+  return is_needed && !stream.path.empty() ? tee_->follow(stream) : Status();
 }
 
 void OutputFiles::end_round() {

@@ -35,7 +35,8 @@ class OutputFiles {
 
  private:
   Result<AttemptFiles> create_files(std::uint64_t round);
-  Status copy_to_console(const std::string& path, int console, const WorkerAssignment& worker);
+  Status follow(const RoundInfo& round, const AttemptFiles& attempt);
+  Status follow(TeeStream stream, StreamTarget target, int console);
 
   os::EventLoop* const loop_;
   const std::shared_ptr<const AgentOptions> options_;

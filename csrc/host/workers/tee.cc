@@ -1,18 +1,88 @@
 #include "host/workers/tee.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
 #include <utility>
 
+#include "os/loop/clock.h"
+
 // Theory of operation. LogTail delivers pieces of files, a LineSplitter for each file splits them
-// into lines, and ConsoleWriter writes the lines with their prefixes. When more than kPendingMax
-// bytes wait for the console the tail is paused; it resumes when half of them are written.
+// into lines, and ConsoleWriter writes the lines with their prefixes; the lines of one piece are
+// passed to it together. When more than kPendingMax bytes wait for the console the tail is paused;
+// it resumes when half of them are written.
+//
+// Two kinds of lines wait for time: the unfinished ones, and those that may be merged with lines
+// of other workers. One timer serves both.
 
 namespace elastic::host {
 namespace {
 
 constexpr std::size_t kPendingMax = 1024 * 1024;
 constexpr Duration kStallTimeout = std::chrono::seconds(10);
+constexpr Duration kTimeResolution = std::chrono::milliseconds(1);
+constexpr std::size_t kPrefixesMax = 256;
+// Removes the rest of a progress bar from the row that the next line is written to.
+constexpr std::string_view kEraseRow = "\x1B[K";
+
+core::LinePrefix prefix_of(const TeeRound& round, const std::vector<int>& local_ranks) {
+  std::vector<int> ranks;
+  for (const int local_rank : local_ranks) ranks.push_back(round.ranks.at(local_rank));
+  std::sort(ranks.begin(), ranks.end());
+  core::PrefixValues values = round.values;
+  values.local_rank = core::ranges_text(local_ranks);
+  values.rank = core::ranges_text(ranks);
+  return {round.prefix, values};
+}
 
 }  // namespace
+
+struct Tee::Merged {
+  int console = -1;
+  std::shared_ptr<const TeeRound> round;
+  core::LineMerger merger;
+  std::map<std::vector<int>, core::LinePrefix> prefixes;
+  std::size_t streams = 0;  // that are still followed
+};
+
+// The lines that match are written to the file in pieces, like those for the console.
+struct Tee::Filtered {
+  std::shared_ptr<const LineFilter> filter;
+  os::UniqueFd file;
+  std::string lines;
+
+  bool matches(std::string_view text) const {
+    return std::any_of(filter->words.begin(), filter->words.end(), [text](const auto& word) {
+      return text.find(word) != std::string_view::npos;
+    });
+  }
+  // A file that cannot be written loses lines, which are also in the worker's own file.
+  void write_lines() {
+    if (lines.empty()) return;
+    if (!file.valid()) {
+      file.reset(::open(filter->path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    }
+    std::string_view left = lines;
+    while (!left.empty()) {
+      const ssize_t put = ::write(file.get(), left.data(), left.size());
+      if (put <= 0) break;
+      left.remove_prefix(static_cast<std::size_t>(put));
+    }
+    lines.clear();
+  }
+};
+
+struct Tee::Stream {
+  int console = -1;
+  int local_rank = 0;
+  core::LinePrefix prefix;
+  core::LineSplitter lines;
+  Instant last_read;
+  std::shared_ptr<Merged> merged;      // null: lines are not merged
+  std::shared_ptr<Filtered> filtered;  // null: none
+};
 
 Result<std::unique_ptr<Tee>> Tee::create(os::EventLoop* loop) {
   std::unique_ptr<Tee> tee(new Tee(loop));
@@ -25,14 +95,49 @@ Result<std::unique_ptr<Tee>> Tee::create(os::EventLoop* loop) {
   return tee;
 }
 
-Tee::Tee(os::EventLoop* loop) : loop_(loop), stall_timer_(loop, [this] { end(); }) {}
+Tee::Tee(os::EventLoop* loop)
+    : loop_(loop),
+      round_(std::make_shared<TeeRound>()),
+      pause_timer_(loop, [this] { check_pauses(); }),
+      stall_timer_(loop, [this] { end(); }) {}
 
 Tee::~Tee() = default;
 
-Status Tee::follow(const std::string& path, int console, std::string prefix) {
-  const Result<os::LogTail::FileId> file = tail_->follow(path);
+void Tee::begin_round(TeeRound round) {
+  round_ = std::make_shared<const TeeRound>(std::move(round));
+  merged_.clear();
+  filtered_.clear();
+}
+
+Status Tee::follow(const TeeStream& wanted) {
+  const Result<os::LogTail::FileId> file = tail_->follow(wanted.path);
   if (!file.ok()) return file.status();
-  streams_[*file] = Stream{console, std::move(prefix), {}};
+  Stream& stream = *(streams_[*file] = std::make_unique<Stream>());
+  stream.console = wanted.console;
+  stream.local_rank = wanted.local_rank;
+  stream.prefix = prefix_of(*round_, {wanted.local_rank});
+  if (wanted.console >= 0) {
+    consoles_.try_emplace(wanted.console).first->second.is_terminal = ::isatty(wanted.console) == 1;
+  }
+  if (wanted.console >= 0 && round_->merges_lines) {
+    std::shared_ptr<Merged>& merged = merged_[wanted.console];
+    if (merged == nullptr) {
+      merged = std::make_shared<Merged>();
+      merged->console = wanted.console;
+      merged->round = round_;
+    }
+    merged->merger.add_worker(wanted.local_rank);
+    ++merged->streams;
+    stream.merged = merged;
+  }
+  if (wanted.filter != nullptr) {
+    std::shared_ptr<Filtered>& filtered = filtered_[wanted.filter.get()];
+    if (filtered == nullptr) {
+      filtered = std::make_shared<Filtered>();
+      filtered->filter = wanted.filter;
+    }
+    stream.filtered = filtered;
+  }
   return {};
 }
 
@@ -47,14 +152,22 @@ void Tee::finish(std::function<void()> done) {
 }
 
 void Tee::on_bytes(os::LogTail::FileId file, std::string_view bytes) {
-  Stream& stream = streams_.at(file);
-  stream.lines.feed(bytes, [&](std::string_view line) { copy_to_console(stream, line); });
+  Stream& stream = *streams_.at(file);
+  stream.last_read = loop_->now();
+  stream.lines.feed(bytes, sink_for(&stream));
+  push_lines(&stream);
+  arm_pauses();
   if (writer_->pending_bytes() > kPendingMax) tail_->pause();
 }
 
 void Tee::on_closed(os::LogTail::FileId file) {
-  Stream& stream = streams_.at(file);
-  stream.lines.flush([&](std::string_view line) { copy_to_console(stream, line); });
+  Stream& stream = *streams_.at(file);
+  stream.lines.flush(sink_for(&stream));
+  if (Merged* merged = stream.merged.get()) {
+    merged->merger.remove_worker(stream.local_rank);
+    if (--merged->streams == 0) merged->merger.flush(merged_sink(merged));
+  }
+  push_lines(&stream);
   streams_.erase(file);
   check_finished();
 }
@@ -65,10 +178,93 @@ void Tee::on_progress() {
   check_finished();
 }
 
-void Tee::copy_to_console(const Stream& stream, std::string_view line) {
-  scratch_ = stream.prefix;
-  scratch_ += line;
-  writer_->push(stream.console, scratch_);
+core::LineSplitter::Sink Tee::sink_for(Stream* stream) {
+  return [this, stream](std::string_view text, char terminator) {
+    add_line(stream, text, terminator);
+  };
+}
+
+core::LineMerger::Sink Tee::merged_sink(Merged* merged) {
+  return [this, merged](const std::vector<int>& local_ranks, std::string_view text) {
+    if (merged->prefixes.size() >= kPrefixesMax) merged->prefixes.clear();
+    auto known = merged->prefixes.find(local_ranks);
+    if (known == merged->prefixes.end()) {
+      known = merged->prefixes.emplace(local_ranks, prefix_of(*merged->round, local_ranks)).first;
+    }
+    append(merged->console, known->second, text, '\n');
+  };
+}
+
+void Tee::add_line(Stream* stream, std::string_view text, char terminator) {
+  if (Filtered* filtered = stream->filtered.get(); filtered != nullptr && filtered->matches(text)) {
+    stream->prefix.append_to(&filtered->lines,
+                             stream->prefix.has_time() ? time_text() : std::string_view());
+    filtered->lines.append(text).push_back('\n');
+  }
+  if (stream->console < 0) return;
+  if (Merged* merged = stream->merged.get(); merged != nullptr && terminator == '\n') {
+    merged->merger.feed(stream->local_rank, text, loop_->now(), merged_sink(merged));
+  } else {
+    append(stream->console, stream->prefix, text, terminator);
+  }
+}
+
+void Tee::append(int number, const core::LinePrefix& prefix, std::string_view text,
+                 char terminator) {
+  Console& console = consoles_[number];
+  if (console.is_terminal && console.is_redrawing) console.lines += kEraseRow;
+  console.is_redrawing = terminator == '\r';
+  prefix.append_to(&console.lines, prefix.has_time() ? time_text() : std::string_view());
+  console.lines.append(text).push_back(terminator);
+}
+
+std::string_view Tee::time_text() {
+  const Instant now = loop_->now();
+  if (time_.empty() || now - time_at_ >= kTimeResolution) {
+    time_ = os::local_time_text(os::wall_time(now));
+    time_at_ = now;
+  }
+  return time_;
+}
+
+void Tee::push_lines(Stream* stream) {
+  for (auto& [number, console] : consoles_) {
+    if (console.lines.empty()) continue;
+    writer_->push(number, console.lines);
+    console.lines.clear();
+  }
+  if (stream != nullptr && stream->filtered != nullptr) stream->filtered->write_lines();
+}
+
+void Tee::check_pauses() {
+  const Instant now = loop_->now();
+  for (const auto& [file, stream] : streams_) {
+    if (stream->lines.has_unfinished_line() && now - stream->last_read >= round_->line_pause) {
+      stream->lines.pause(sink_for(stream.get()));
+      push_lines(stream.get());
+    }
+    if (Merged* merged = stream->merged.get()) {
+      merged->merger.advance(now, merged_sink(merged));
+    }
+  }
+  push_lines(nullptr);
+  arm_pauses();
+}
+
+void Tee::arm_pauses() {
+  Instant due = Instant::max();
+  for (const auto& [file, stream] : streams_) {
+    if (stream->lines.has_unfinished_line())
+      due = std::min(due, add_saturating(stream->last_read, round_->line_pause));
+    if (stream->merged != nullptr) {
+      due = std::min(due, stream->merged->merger.next_deadline().value_or(Instant::max()));
+    }
+  }
+  if (due == Instant::max()) {
+    pause_timer_.disarm();
+  } else {
+    pause_timer_.arm(due);
+  }
 }
 
 // Deferred to the timer, because `done` may destroy the tee, and this may run inside a callback of

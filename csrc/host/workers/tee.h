@@ -1,7 +1,8 @@
 #pragma once
 
 // Copies the workers' log files to the console while they grow: whole lines, each with the prefix
-// of its worker, in the order in which the worker wrote them.
+// of its worker, in the order in which the worker wrote them. Lines that contain certain words are
+// also copied to a file.
 //
 // The files are the buffer: while the console is slow they are not read, and workers do not block.
 // Loop thread only.
@@ -12,14 +13,41 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "core/workers/line_merger.h"
+#include "core/workers/line_prefix.h"
 #include "core/workers/log_lines.h"
 #include "elastic/status.h"
+#include "os/base/fd.h"
 #include "os/file/console_writer.h"
 #include "os/file/log_tail.h"
 #include "os/loop/event_loop.h"
 
 namespace elastic::host {
+
+// A file to which the lines that contain one of the words are copied; created with the first one.
+struct LineFilter {
+  std::vector<std::string> words;
+  std::string path;
+};
+
+// The lines of one round.
+struct TeeRound {
+  std::string prefix;                             // a template; see core::LinePrefix
+  core::PrefixValues values;                      // of the template, without the ranks
+  bool merges_lines = false;                      // identical lines of several workers become one
+  std::map<int, int> ranks;                       // by local rank
+  Duration line_pause = std::chrono::seconds(1);  // then an unfinished line is copied
+};
+
+// One stream of one worker.
+struct TeeStream {
+  std::string path;
+  int console = -1;  // -1: not copied to a console
+  int local_rank = 0;
+  std::shared_ptr<const LineFilter> filter;  // null: none
+};
 
 class Tee final : private os::LogTail::Observer {
  public:
@@ -29,8 +57,10 @@ class Tee final : private os::LogTail::Observer {
   Tee& operator=(const Tee&) = delete;
   ~Tee() override;
 
-  // Copies the existing file `path`, and all bytes that are appended to it, to `console`.
-  Status follow(const std::string& path, int console, std::string prefix);
+  // Applies to the files that are followed from now on.
+  void begin_round(TeeRound round);
+  // Copies the existing file, and all bytes that are appended to it.
+  Status follow(const TeeStream& stream);
   // The workers of the files have ended: copies the rest and stops following the files.
   void end_round();
   // Calls `done` (from the loop; it may destroy the tee) when the console has accepted everything,
@@ -38,24 +68,43 @@ class Tee final : private os::LogTail::Observer {
   void finish(std::function<void()> done);
 
  private:
-  struct Stream {
-    int console = -1;
-    std::string prefix;
-    core::LineSplitter lines;
-  };
+  struct Merged;
+  struct Filtered;
+  struct Stream;
 
   explicit Tee(os::EventLoop* loop);
   void on_bytes(os::LogTail::FileId file, std::string_view bytes) override;
   void on_closed(os::LogTail::FileId file) override;
   void on_progress();
-  void copy_to_console(const Stream& stream, std::string_view line);
+  core::LineSplitter::Sink sink_for(Stream* stream);
+  core::LineMerger::Sink merged_sink(Merged* merged);
+  void add_line(Stream* stream, std::string_view text, char terminator);
+  void append(int console, const core::LinePrefix& prefix, std::string_view text, char terminator);
+  std::string_view time_text();
+  void push_lines(Stream* stream);
+  void check_pauses();
+  void arm_pauses();
   void check_finished();
   void end();
 
+  struct Console {
+    bool is_terminal = false;
+    bool is_redrawing = false;  // the last line ended with a carriage return
+    std::string lines;          // not passed to the writer yet
+  };
+
   os::EventLoop* const loop_;
-  std::map<os::LogTail::FileId, Stream> streams_;
-  std::string scratch_;
+  // Of the current round.
+  std::shared_ptr<const TeeRound> round_;
+  std::map<int, std::shared_ptr<Merged>> merged_;  // by console
+  std::map<const LineFilter*, std::shared_ptr<Filtered>> filtered_;
+
+  std::map<os::LogTail::FileId, std::unique_ptr<Stream>> streams_;
+  std::map<int, Console> consoles_;
+  std::string time_;
+  Instant time_at_;
   std::function<void()> done_;
+  os::EventLoop::Timer pause_timer_;
   os::EventLoop::Timer stall_timer_;
   std::unique_ptr<os::ConsoleWriter> writer_;
   std::unique_ptr<os::LogTail> tail_;

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <utility>
 
+#include "core/base/duration_text.h"
 #include "host/workers/output_files.h"
 #include "os/loop/detachable_thread.h"
 
@@ -97,6 +98,7 @@ class WorkerOutput::FileThread {
 WorkerOutput::WorkerOutput(os::EventLoop* loop, const AgentOptions& options)
     : loop_(loop),
       options_(std::make_shared<const AgentOptions>(options)),
+      opening_timer_(loop, [this] { on_opening_timeout(); }),
       response_timer_(loop, [this] { check_response(); }) {}
 
 WorkerOutput::~WorkerOutput() = default;
@@ -124,6 +126,7 @@ void WorkerOutput::open_next() {
   }
   is_opening_ = true;
   is_cancelled_ = false;
+  opening_timer_.arm(add_saturating(loop_->now(), options_->guardian.start_timeout));
   thread_->post([this, round = opening_->round](OutputFiles& files, const auto& reply) {
     auto result = std::make_shared<Result<AttemptFiles>>(files.begin_round(*round));
     reply([this, result] { on_opened(std::move(*result)); });
@@ -132,6 +135,7 @@ void WorkerOutput::open_next() {
 
 void WorkerOutput::on_opened(Result<AttemptFiles> files) {
   is_opening_ = false;
+  opening_timer_.disarm();
   if (is_cancelled_) {
     // No output of a cancelled round is copied.
     thread_->post([](OutputFiles& stale, const auto&) { stale.end_round(); });
@@ -143,13 +147,29 @@ void WorkerOutput::on_opened(Result<AttemptFiles> files) {
   opening.opened(files.status());
 }
 
+// The thread is blocked in a system call. It is left behind; a later round starts another one.
+void WorkerOutput::on_opening_timeout() {
+  is_opening_ = false;
+  thread_->abandon();
+  thread_.reset();
+  const std::string directory = options_->log_dir.empty()
+                                    ? "the directory for temporary files (TMPDIR)"
+                                    : "the log directory " + options_->log_dir;
+  const std::optional<Opening> opening = std::exchange(opening_, std::nullopt);
+  if (!opening) return;
+  opening->opened(Status(StatusCode::kDeadlineExceeded,
+                         directory + " did not respond within " +
+                             core::duration_text(options_->guardian.start_timeout) +
+                             "; use a directory on another file system"));
+}
+
 void WorkerOutput::end_round() {
   if (thread_ == nullptr) return;
   thread_->post([](OutputFiles& files, const auto&) { files.end_round(); });
 }
 
 void WorkerOutput::finish(std::function<void()> done) {
-  if (thread_ == nullptr || !has_tee(*options_)) {
+  if (thread_ == nullptr || is_opening_ || !has_tee(*options_)) {
     done();
     return;
   }

@@ -29,7 +29,8 @@ class WorkerOutput {
   ~WorkerOutput();  // removes the temporary directory
 
   // Creates the files of a round and begins to copy those of kTee streams to the console. `opened`
-  // is called from the loop with the result, unless cancel_round() is called first.
+  // is called from the loop with the result, unless cancel_round() is called first. If the file
+  // system does not respond within the start timeout of the workers, the result is an error.
   void begin_round(std::shared_ptr<const RoundInfo> round, std::function<void(Status)> opened);
   void cancel_round();
   // The files of the last round that was opened.
@@ -50,6 +51,7 @@ class WorkerOutput {
   Status start_thread();
   void open_next();
   void on_opened(Result<AttemptFiles> files);
+  void on_opening_timeout();
   void check_response();
 
   os::EventLoop* const loop_;
@@ -61,6 +63,7 @@ class WorkerOutput {
   std::optional<Opening> opening_;
   std::function<void()> done_;
   bool has_answered_ = false;
+  os::EventLoop::Timer opening_timer_;
   os::EventLoop::Timer response_timer_;
   std::unique_ptr<FileThread> thread_;  // null before the first round
 };

@@ -74,8 +74,15 @@ struct AgentOptions {
   // which exists until ~Agent() removes it.
   std::string log_dir;
   // Prefix of each line of a stream that is also copied to the console (kTee). ${role_name},
-  // ${rank} and ${local_rank} are replaced.
+  // ${rank}, ${local_rank}, ${hostname}, ${round} and ${time} are replaced.
   std::string line_prefix = "[${role_name}${local_rank}]:";
+  // True: an identical line of several workers is copied to the console once, and its prefix has
+  // their ranks as a range ("0-7"). A line waits up to 0.2 s for the other workers.
+  bool merge_lines = false;
+  // Lines of stdout or stderr that contain one of the words are also written, with their prefix, to
+  // filtered_stdout.log or filtered_stderr.log of the round (of kFile and kTee streams).
+  std::vector<std::string> stdout_filters;
+  std::vector<std::string> stderr_filters;
 
   WorkerGroupOptions guardian;
 };

@@ -13,10 +13,11 @@
 
 #include "os/base/posix_error.h"
 
-// Theory of operation. inotify reports that a file changed; the file is added to `unread_`, and
-// reading continues until that set is empty. Each iteration of the loop reads a bounded piece of
-// each file, so that a worker that writes without end does not delay other handlers. A file leaves
-// the set when read() returns its end; later writes cause a new event.
+// Theory of operation. inotify reports that a file changed; the file is added to `unread_`. Each
+// turn reads a bounded piece of each file in that set, so that a worker that writes without end
+// does not delay other handlers. If a file was read to its end, the next turn follows after
+// kReadInterval. A turn that finds nothing new in a file arms inotify and reads once more, because
+// the file may have grown in between; then the file leaves the set.
 
 namespace elastic::os {
 namespace {
@@ -45,12 +46,25 @@ LogTail::LogTail(EventLoop* loop, Observer* observer, UniqueFd inotify)
 LogTail::~LogTail() = default;
 
 Result<LogTail::FileId> LogTail::follow(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return posix_error("cannot open " + path, errno);
-  const int id = ::inotify_add_watch(inotify_.get(), path.c_str(), IN_MODIFY);
-  if (id < 0) return posix_error("cannot follow " + path, errno);
-  files_[id].fd = std::move(fd);
+  File file;
+  file.fd.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.fd.valid()) return posix_error("cannot open " + path, errno);
+  const FileId id = ++last_id_;
+  const Status status = arm(id, file);
+  if (!status.ok()) return status.with_context(path);
+  files_[id] = std::move(file);
+  unread_.insert(id);
+  turn_.arm(loop_->now());
   return id;
+}
+
+// IN_ONESHOT: the event ends the watch.
+Status LogTail::arm(FileId id, const File& file) {
+  const std::string path = "/proc/self/fd/" + std::to_string(file.fd.get());
+  const int watch = ::inotify_add_watch(inotify_.get(), path.c_str(), IN_MODIFY | IN_ONESHOT);
+  if (watch < 0) return posix_error("cannot follow a file", errno);
+  watched_[watch] = id;
+  return {};
 }
 
 void LogTail::close(FileId id) {
@@ -76,29 +90,46 @@ void LogTail::on_ready(std::uint32_t) {
     inotify_event event;
     std::memcpy(&event, buffer.data() + offset, sizeof event);
     offset += sizeof event + event.len;
+    const auto watched = watched_.find(event.wd);
     if ((event.mask & IN_Q_OVERFLOW) != 0) {
-      for (const auto& [id, file] : files_) unread_.insert(id);
-    } else if (files_.count(event.wd) != 0) {
-      unread_.insert(event.wd);
+      for (const auto& [id, file] : files_) mark_unread(id);
+    } else if (watched != watched_.end()) {
+      mark_unread(watched->second);
+      if ((event.mask & IN_IGNORED) != 0) watched_.erase(watched);
     }
   }
-  read_turn();
+  if (!unread_.empty() && !turn_.armed()) read_turn();
+}
+
+void LogTail::mark_unread(FileId id) {
+  const auto file = files_.find(id);
+  if (file == files_.end()) return;
+  file->second.must_arm = true;
+  unread_.insert(id);
 }
 
 void LogTail::read_turn() {
   if (is_paused_) return;
+  bool has_more = false;
   const std::set<FileId> turn = std::exchange(unread_, {});
   for (const FileId id : turn) {
     File& file = files_.at(id);
-    if (is_paused_ || read_some(id, &file) == Found::kMore) {
-      unread_.insert(id);
-    } else if (file.end) {
-      ::inotify_rm_watch(inotify_.get(), id);
+    const Found found = is_paused_ ? Found::kMore : read_some(id, &file);
+    if (found == Found::kEnd && file.end) {
       files_.erase(id);
       observer_->on_closed(id);
+    } else if (found == Found::kEnd && file.must_arm) {
+      file.must_arm = !arm(id, file).ok();  // without a watch: read again later
+      unread_.insert(id);
+      has_more = has_more || !file.must_arm;
+    } else if (found != Found::kEnd) {
+      file.must_arm = true;
+      unread_.insert(id);
+      has_more = has_more || found == Found::kMore;
     }
   }
-  if (!unread_.empty() && !is_paused_) turn_.arm(loop_->now());
+  if (unread_.empty() || is_paused_) return;
+  turn_.arm(has_more ? loop_->now() : add_saturating(loop_->now(), kReadInterval));
 }
 
 // An error counts as the end of the file: it cannot be read further, and the log file itself keeps
@@ -112,7 +143,7 @@ LogTail::Found LogTail::read_some(FileId id, File* file) {
   file->offset += static_cast<std::uint64_t>(got);
   observer_->on_bytes(id, {buffer.data(), static_cast<std::size_t>(got)});
   const bool was_full = static_cast<std::size_t>(got) == buffer.size();
-  return was_full || file->end ? Found::kMore : Found::kEnd;
+  return was_full || file->end ? Found::kMore : Found::kSome;
 }
 
 }  // namespace elastic::os

@@ -1,6 +1,10 @@
 #pragma once
 
-// Follows files to which other processes append, by inotify; does not poll.
+// Follows files to which other processes append.
+//
+// inotify reports that an idle file has grown. A file that grows is read every kReadInterval, and
+// inotify is armed again when a read finds nothing new: a process that writes many small pieces
+// causes one event, and does not pay for further ones. Idle files cost nothing.
 //
 // Loop thread only.
 
@@ -13,6 +17,7 @@
 #include <string_view>
 
 #include "elastic/status.h"
+#include "elastic/time.h"
 #include "os/base/fd.h"
 #include "os/loop/event_loop.h"
 
@@ -21,6 +26,7 @@ namespace elastic::os {
 class LogTail final : private EventLoop::FdHandler {
  public:
   using FileId = int;
+  static constexpr Duration kReadInterval = std::chrono::milliseconds(2);
 
   // Called on the loop thread; may pause and resume the tail, and must not destroy it.
   class Observer {
@@ -50,19 +56,24 @@ class LogTail final : private EventLoop::FdHandler {
     UniqueFd fd;
     std::uint64_t offset = 0;
     std::optional<std::uint64_t> end;  // closing: where to stop
+    bool must_arm = false;             // inotify reports no further change
   };
 
   LogTail(EventLoop* loop, Observer* observer, UniqueFd inotify);
   void on_ready(std::uint32_t events) override;
+  Status arm(FileId id, const File& file);
+  void mark_unread(FileId id);
   void read_turn();
-  enum class Found : std::uint8_t { kMore, kEnd };
+  enum class Found : std::uint8_t { kMore, kSome, kEnd };
   Found read_some(FileId id, File* file);
 
   EventLoop* const loop_;
   Observer* const observer_;
   UniqueFd inotify_;
-  std::map<FileId, File> files_;  // by inotify's watch descriptor, which is never reused
-  std::set<FileId> unread_;       // files that may have unread content
+  std::map<FileId, File> files_;
+  FileId last_id_ = 0;
+  std::map<int, FileId> watched_;  // by inotify's watch descriptor, which is never reused
+  std::set<FileId> unread_;        // files that may have unread content
   bool is_paused_ = false;
   EventLoop::Timer turn_;
   EventLoop::Watch watch_;

@@ -1,5 +1,6 @@
 #include "os/loop/clock.h"
 
+#include <cstdio>
 #include <ctime>
 
 namespace elastic::os {
@@ -16,6 +17,23 @@ std::int64_t wall_time(Instant at) {
   const std::chrono::nanoseconds now =
       std::chrono::seconds(wall.tv_sec) + std::chrono::nanoseconds(wall.tv_nsec);
   return std::int64_t{(now - (monotonic_now() - at)).count()};
+}
+
+Instant instant_of_wall_time(std::int64_t wall) {
+  const Instant now = monotonic_now();
+  return now - std::chrono::nanoseconds(wall_time(now) - wall);
+}
+
+std::string local_time_text(std::int64_t wall) {
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  const auto seconds = static_cast<std::time_t>(wall / kSecond);
+  std::tm local{};
+  ::localtime_r(&seconds, &local);
+  char text[sizeof "2026-03-01T12:34:56"] = {};
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &local);
+  char whole[sizeof text + 4] = {};
+  std::snprintf(whole, sizeof whole, "%s.%03d", text, static_cast<int>(wall % kSecond / 1'000'000));
+  return whole;
 }
 
 }  // namespace elastic::os

@@ -4,8 +4,10 @@
 #include <net/if.h>
 #include <netdb.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <climits>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -87,6 +89,11 @@ struct LookUp {
 };
 
 }  // namespace
+
+std::string host_name() {
+  char name[HOST_NAME_MAX + 1] = {};
+  return ::gethostname(name, HOST_NAME_MAX) == 0 ? name : "";
+}
 
 std::uint16_t SocketAddress::port() const {
   // The port has the same offset in both families (RFC 3493).

@@ -15,6 +15,9 @@
 
 namespace elastic::os {
 
+// This machine's name, as gethostname(2) returns it; "" if it has none.
+std::string host_name();
+
 // A numeric address and port, IPv4 or IPv6.
 struct SocketAddress {
   sockaddr_storage storage{};

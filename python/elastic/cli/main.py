@@ -239,6 +239,8 @@ class Launcher:
             run_id=job.run_id,
             max_restarts=job.max_restarts,
             master_port=job.master_port or None,
+            duplicate_stdout_filters=list(logs.stdout_filters) or None,
+            duplicate_stderr_filters=list(logs.stderr_filters) or None,
             virtual_local_rank=job.virtual_local_rank,
         )
         self._agent = HandlerElasticAgent(

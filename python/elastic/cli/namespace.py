@@ -13,6 +13,7 @@ from typing import Any
 from elastic.cli.command_line import CommandLine, Value, refuse_unavailable
 from elastic.cli.options import GROUPS, OPTIONS, PROGRAM, Option
 from elastic.constants import START_METHODS
+from elastic.multiprocessing.logs import parse_words
 
 # Defaults of torch's options that the table of options omits or writes in another form.
 _DEFAULTS: dict[str, Any] = {
@@ -38,8 +39,7 @@ _CHOICES = {
 
 
 def _text_list(text: str) -> list[str]:
-    """``"a,b"`` as a list; ``,,`` is a comma."""
-    return [part.replace("\0", ",") for part in text.replace(",,", "\0").split(",") if part]
+    return list(parse_words(text))
 
 
 _TYPES: dict[str, Any] = {

@@ -171,6 +171,30 @@ _OUTPUT = (
         "RANKS",
         "Local ranks, as in 0,3, whose output reaches the console; that of the others does not.",
     ),
+    Option(
+        "log-line-prefix-template",
+        "TEXT",
+        "The prefix of lines that --tee copies, with ${role_name}, ${rank}, ${local_rank}, "
+        "${hostname}, ${round} and ${time}. Default: TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE, else "
+        "[${role_name}${local_rank}]:",
+    ),
+    Option(
+        "merge-lines",
+        "",
+        "--tee copies an identical line of several ranks once, with their ranks as a range. A line "
+        "waits up to 0.2 s for the other ranks.",
+    ),
+    Option(
+        "duplicate-stdout-filters",
+        "WORDS",
+        "Lines of stdout that contain one of these words, separated by commas, are also written to "
+        "filtered_stdout.log in the round's log directory. Needs --tee or --redirects.",
+    ),
+    Option(
+        "duplicate-stderr-filters",
+        "WORDS",
+        "The same for stderr and filtered_stderr.log.",
+    ),
 )
 
 _NODES = (
@@ -254,8 +278,6 @@ UNAVAILABLE = {
     "numa-binding": "bind the workers with numactl or taskset and --no-python",
     "event-log-handler": "LOGLEVEL=INFO logs every change of state to stderr",
     "logs-specs": "--log-dir, --redirects and --tee choose the files",
-    "duplicate-stdout-filters": "search the files that --tee and --log-dir leave",
-    "duplicate-stderr-filters": "search the files that --tee and --log-dir leave",
 }
 # Values of them that are accepted, because they describe the behaviour here.
 HARMLESS = {"event-log-handler": "null", "logs-specs": "default"}

@@ -14,13 +14,12 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from elastic._host import devices
-from elastic.cli import command_line, entrypoint, nodes
+from elastic.cli import command_line, entrypoint, nodes, output
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import LaunchConfig, NodeConfig
 from elastic.cli.values import integer
-from elastic.constants import DEFAULT_LINE_PREFIX, NOTICE, START_METHODS
+from elastic.constants import NOTICE, START_METHODS
 from elastic.errors import ConfigError
-from elastic.multiprocessing.logs import LogOptions, Std, parse_ranks
 from elastic.text import is_number, seconds
 
 DEFAULT_SHUTDOWN_TIMEOUT_S = 30.0
@@ -61,6 +60,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         )
     if "start-method" in line.values:
         line.warnings.append(f"{line.origin('start-method')} has no effect: PROGRAM is executed")
+    logs = output.logs(line, nproc)
     notes += [(LOG_LEVELS["INFO"], note) for is_warning, note in node.notes if not is_warning]
     warnings = [*line.warnings, *(note for is_warning, note in node.notes if is_warning)]
     if warnings and line.switch("strict"):
@@ -91,8 +91,8 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         worker_ports=node.worker_ports,
         share_store=environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1",
         capture_stderr=not line.switch("no-stderr-capture"),
-        logs=_logs(line, nproc),
-        line_prefix=environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE") or DEFAULT_LINE_PREFIX,
+        logs=logs,
+        line_prefix=output.line_prefix(line, environ),
         virtual_local_rank=line.switch("virtual-local-rank"),
         log_level=_log_level(environ),
         log_records=bool(environ.get("LOGLEVEL")),
@@ -166,54 +166,6 @@ def _signals(line: CommandLine) -> tuple[int, ...]:
         if number not in numbers:
             numbers.append(number)
     return tuple(int(number) for number in numbers)
-
-
-def _logs(line: CommandLine, nproc: int) -> LogOptions:
-    log_dir = line.text("log-dir")
-    redirects, tee = (_streams(line, name, nproc) for name in ("redirects", "tee"))
-    ranks = None
-    if line.text("local-ranks-filter"):
-        origin = line.origin("local-ranks-filter")
-        try:
-            ranks = parse_ranks(line.text("local-ranks-filter"))
-        except ConfigError as error:
-            raise ConfigError(f"{origin}: {error}") from error
-        _check_ranks(ranks, nproc, origin)
-    logs = LogOptions(None, redirects, tee, ranks)
-    if log_dir == os.devnull:  # torchrun's value for: no files
-        if logs.writes_any:
-            raise ConfigError(
-                f"{line.origin('log-dir')} is {log_dir}: redirects and tee need a directory"
-            )
-        log_dir = ""
-    if not log_dir:
-        return logs
-    log_dir = os.path.abspath(log_dir)
-    try:
-        os.makedirs(log_dir, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"{line.origin('log-dir')}: cannot make {log_dir}: {error.strerror}"
-        ) from error
-    if not os.access(log_dir, os.W_OK | os.X_OK):
-        raise ConfigError(f"{line.origin('log-dir')}: {log_dir} cannot be written to")
-    return logs._replace(log_dir=log_dir)
-
-
-def _streams(line: CommandLine, name: str, nproc: int) -> Std | dict[int, Std]:
-    try:
-        streams = Std.from_str(line.text(name))
-    except ConfigError as error:
-        raise ConfigError(f"{line.origin(name)}: {error}") from error
-    if isinstance(streams, dict):
-        _check_ranks(streams, nproc, line.origin(name))
-    return streams
-
-
-def _check_ranks(ranks: Mapping[int, Std] | frozenset[int], nproc: int, origin: str) -> None:
-    beyond = [rank for rank in ranks if rank >= nproc]
-    if beyond:
-        raise ConfigError(f"{origin}: there is no local rank {min(beyond)} among {nproc} workers")
 
 
 def _log_level(environ: Mapping[str, str]) -> int:

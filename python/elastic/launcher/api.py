@@ -45,8 +45,6 @@ _UNUSED_FIELDS = (
     "metrics_cfg",
     "event_log_handler",
     "numa_options",
-    "duplicate_stdout_filters",
-    "duplicate_stderr_filters",
 )
 
 
@@ -159,6 +157,8 @@ def _launch(
         max_restarts=config.max_restarts,
         monitor_interval=config.monitor_interval,
         local_addr=config.local_addr,
+        duplicate_stdout_filters=config.duplicate_stdout_filters,
+        duplicate_stderr_filters=config.duplicate_stderr_filters,
         virtual_local_rank=config.virtual_local_rank,
         run_id=config.run_id or "none",
     )

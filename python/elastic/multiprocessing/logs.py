@@ -51,6 +51,10 @@ class LogOptions(NamedTuple):
     tee: Std | Mapping[int, Std] = Std.NONE
     # Only these ranks' output reaches the console; None: all.
     local_ranks_filter: frozenset[int] | None = None
+    merge_lines: bool = False  # an identical line of several ranks is shown once
+    # Lines with one of these words are copied to a file of their own.
+    stdout_filters: tuple[str, ...] = ()
+    stderr_filters: tuple[str, ...] = ()
 
     @property
     def redirects_any(self) -> bool:
@@ -95,6 +99,12 @@ def of_rank(streams: Std | Mapping[int, Std], local_rank: int) -> Std:
 
 def is_any(streams: Std | Mapping[int, Std]) -> bool:
     return bool(streams) if isinstance(streams, Std) else any(streams.values())
+
+
+def parse_words(text: str) -> tuple[str, ...]:
+    """``"a,b"`` as a tuple; ``,,`` is a comma within a word."""
+    parts = text.replace(",,", "\0").split(",")
+    return tuple(part.replace("\0", ",") for part in parts if part)
 
 
 def parse_ranks(text: str) -> frozenset[int]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TextIO
 
 from elastic.multiprocessing.errors.evidence import ProcessFailure
 from elastic.multiprocessing.logs_specs import LogsSpecs
-from elastic.multiprocessing.tail_log import TailLog
+from elastic.multiprocessing.tail_log import TailLog, contains_any
 
 _NONE: Mapping[int, Any] = {}
 
@@ -85,12 +85,7 @@ class PContext(ABC):
     ) -> TailLog:
         opened = open(path, "w", encoding="utf-8", buffering=1)  # noqa: SIM115
         file: TextIO = self._files.enter_context(opened)
-        wanted = tuple(words)
-        return TailLog(
-            self.name, files, file, prefixes, log_line_filter=lambda line: any(
-                word in line for word in wanted
-            )
-        )  # fmt: skip
+        return TailLog(self.name, files, file, prefixes, log_line_filter=contains_any(words))
 
     def start(self) -> None:
         """Starts all processes, once; if one cannot be started, none is left."""

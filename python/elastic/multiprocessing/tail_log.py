@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 from typing import TYPE_CHECKING, TextIO
@@ -55,6 +55,12 @@ def _write(
     if log_line_filter is None or log_line_filter(line):
         dst.write(f"{header}{line}")
         dst.flush()
+
+
+def contains_any(words: Sequence[str]) -> Callable[[str], bool]:
+    """A filter for lines that contain one of the words."""
+    wanted = tuple(words)
+    return lambda line: any(word in line for word in wanted)
 
 
 class TailLog:

@@ -5,6 +5,7 @@ A native guardian supervises the workers; the handler decides the members of eac
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -28,7 +29,7 @@ from elastic.errors import ElasticError
 from elastic.multiprocessing.errors.evidence import ProcessFailure
 from elastic.multiprocessing.errors.signal_exception import SignalException
 from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs
-from elastic.multiprocessing.tail_log import TailLog
+from elastic.multiprocessing.tail_log import TailLog, contains_any
 from elastic.text import substitute
 
 
@@ -134,6 +135,15 @@ class HandlerElasticAgent(SimpleElasticAgent):
             TailLog(spec.role, dest.tee_stdouts, sys.stdout, prefixes).start(),
             TailLog(spec.role, dest.tee_stderrs, sys.stderr, prefixes).start(),
         ]
+        for words, files, path in (
+            (spec.duplicate_stdout_filters, dest.tee_stdouts, dest.filtered_stdout),
+            (spec.duplicate_stderr_filters, dest.tee_stderrs, dest.filtered_stderr),
+        ):
+            if words and path:
+                tail = TailLog(
+                    spec.role, files, path, prefixes, log_line_filter=contains_any(words)
+                )
+                self._tails.append(tail.start())
         while len(self._pids.keys() | self._exits.keys()) < spec.local_world_size:
             self._next(None)
         return dict(self._pids)
@@ -214,6 +224,8 @@ class HandlerElasticAgent(SimpleElasticAgent):
             role_name=self._worker_group.spec.role,
             rank=worker.global_rank,
             local_rank=worker.local_rank,
+            hostname=os.uname().nodename,
+            round=self._round,
         )
 
     def _variables(self, group: WorkerGroup, worker: Any) -> dict[str, str]:

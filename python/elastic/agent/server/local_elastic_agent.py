@@ -124,6 +124,9 @@ class LocalElasticAgent:
             capture_stderr=capture_stderr,
             log_dir=logs.log_dir or "",
             line_prefix=log_line_prefix_template or DEFAULT_LINE_PREFIX,
+            merge_lines=logs.merge_lines,
+            stdout_filters=list(logs.stdout_filters) or spec.duplicate_stdout_filters or [],
+            stderr_filters=list(logs.stderr_filters) or spec.duplicate_stderr_filters or [],
             become_subreaper=become_subreaper,
             start_timeout=start_timeout,
         )

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/workers/line_prefix.h"
+
 namespace elastic::core {
 namespace {
 
@@ -25,7 +27,9 @@ TEST_P(Split, GivesTheSameLinesForEveryPieceSize) {
   const SplitCase& param = GetParam();
   for (std::size_t piece = 1; piece <= param.input.size() + 1; ++piece) {
     std::vector<std::string> lines;
-    const LineSplitter::Sink sink = [&](std::string_view line) { lines.emplace_back(line); };
+    const LineSplitter::Sink sink = [&](std::string_view text, char terminator) {
+      lines.push_back(std::string(text) + terminator);
+    };
     LineSplitter splitter;
     for (std::size_t at = 0; at < param.input.size(); at += piece) {
       splitter.feed(param.input.substr(at, piece), sink);
@@ -52,22 +56,70 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(LineSplitter, SplitsAVeryLongLine) {
   constexpr std::size_t kMax = LineSplitter::kLineBytesMax;
   std::vector<std::size_t> sizes;
-  const LineSplitter::Sink sink = [&](std::string_view line) { sizes.push_back(line.size()); };
+  const LineSplitter::Sink sink = [&](std::string_view text, char) {
+    sizes.push_back(text.size());
+  };
   LineSplitter splitter;
   splitter.feed(std::string(2 * kMax + 5, 'x'), sink);
   splitter.feed("\n", sink);
-  EXPECT_THAT(sizes, ElementsAre(kMax + 1, kMax + 1, 6u));
+  EXPECT_THAT(sizes, ElementsAre(kMax, kMax, 5u));
+}
+
+// The lines of pieces that arrive with pauses in between.
+std::vector<std::string> lines_with_pauses(const std::vector<std::string_view>& pieces) {
+  std::vector<std::string> lines;
+  const LineSplitter::Sink sink = [&](std::string_view text, char terminator) {
+    lines.push_back(std::string(text) + terminator);
+  };
+  LineSplitter splitter;
+  for (const std::string_view piece : pieces) {
+    splitter.feed(piece, sink);
+    splitter.pause(sink);
+  }
+  splitter.flush(sink);
+  return lines;
+}
+
+TEST(LineSplitter, PassesOnAnUnfinishedLineAfterAPauseAndMarksItsRest) {
+  EXPECT_THAT(lines_with_pauses({"loss=", "1.5\nnext\n"}), ElementsAre("loss=\n",
+                                                                       "\xE2\x80\xA6"
+                                                                       "1.5\n",
+                                                                       "next\n"));
+  EXPECT_THAT(lines_with_pauses({"Continue? ", "\nnext\n"}), ElementsAre("Continue? \n", "next\n"))
+      << "an empty rest is no line";
+  EXPECT_THAT(lines_with_pauses({"whole\n", "tail"}), ElementsAre("whole\n", "tail\n"));
+}
+
+TEST(LineSplitter, KeepsAProgressBarOnItsRowAfterAPause) {
+  EXPECT_THAT(lines_with_pauses({"\r10%", "\r20%", "\r30%\ndone\n"}),
+              ElementsAre("10%\r", "20%\r", "30%\n", "done\n"));
+  EXPECT_THAT(lines_with_pauses({"10%\r", "20%\r", "\n"}), ElementsAre("10%\r", "20%\r", "\n"));
+}
+
+std::string expand_prefix(std::string_view text) {
+  std::string out;
+  const PrefixValues values{"trainer", "9", "1", "node3", "2"};
+  LinePrefix(text, values).append_to(&out, "12:00");
+  return out;
 }
 
 TEST(LinePrefix, ReplacesTheVariablesItKnows) {
-  EXPECT_EQ(expand_prefix("[${role_name}${local_rank}]:", "trainer", 9, 1), "[trainer1]:");
-  EXPECT_EQ(expand_prefix("$rank/$local_rank ", "trainer", 9, 1), "9/1 ");
-  EXPECT_EQ(expand_prefix("", "trainer", 9, 1), "");
+  EXPECT_EQ(expand_prefix("[${role_name}${local_rank}]:"), "[trainer1]:");
+  EXPECT_EQ(expand_prefix("$rank/$local_rank "), "9/1 ");
+  EXPECT_EQ(expand_prefix("${hostname}.${round} "), "node3.2 ");
+  EXPECT_EQ(expand_prefix("${time} $time|"), "12:00 12:00|");
+  EXPECT_EQ(expand_prefix(""), "");
 }
 
 TEST(LinePrefix, LeavesEverythingElse) {
-  EXPECT_EQ(expand_prefix("$$ $ ${x} $x ${rank ${", "r", 9, 1), "$ $ ${x} $x ${rank ${");
-  EXPECT_EQ(expand_prefix("${ranks}$", "r", 9, 1), "${ranks}$");
+  EXPECT_EQ(expand_prefix("$$ $ ${x} $x ${rank ${"), "$ $ ${x} $x ${rank ${");
+  EXPECT_EQ(expand_prefix("${ranks}$ $times"), "${ranks}$ $times");
+}
+
+TEST(LinePrefix, WritesRunsOfRanksAsRanges) {
+  EXPECT_EQ(ranges_text({0}), "0");
+  EXPECT_EQ(ranges_text({0, 1, 2, 3}), "0-3");
+  EXPECT_EQ(ranges_text({0, 2, 3, 7}), "0,2-3,7");
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "host/agent/agent_harness.h"
 #include "host/base/tcp_proxy.h"
 #include "host/membership/node_identity.h"
+#include "os/net/address.h"
 
 namespace elastic {
 namespace {
@@ -227,7 +228,7 @@ TEST_F(AgentNodes, SendTheResultToALateNode) {
   EXPECT_THAT(member.wait_for(Kind::kStopping).message, HasSubstr("exited with code 9"));
   RunningAgent late(options);
   EXPECT_EQ(late.finish().exit_code, 9);
-  EXPECT_THAT(late->result().message, HasSubstr("rank 1 on " + host::host_name() + "_"));
+  EXPECT_THAT(late->result().message, HasSubstr("rank 1 on " + os::host_name() + "_"));
   EXPECT_THAT(late.all(Kind::kRoundStarting), IsEmpty());
   EXPECT_EQ(member.wait_for(Kind::kProgress).state, AgentState::kFailed);
   member->request_stop(SIGTERM);

@@ -6,9 +6,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <future>
 #include <map>
+#include <memory>
+#include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "host/workers/worker_group_harness.h"
@@ -42,12 +46,30 @@ class TeeTest : public ::testing::Test {
     thread_->call([&] { tee_.reset(); });
   }
 
-  void follow(const std::string& name, const std::string& prefix) {
+  void begin(std::string prefix, bool merges_lines = false,
+             Duration line_pause = std::chrono::hours(1)) {
+    thread_->call([&] {
+      tee_->begin_round({.prefix = std::move(prefix),
+                         .values = {},
+                         .merges_lines = merges_lines,
+                         .ranks = {{0, 4}, {1, 5}},
+                         .line_pause = line_pause});
+    });
+  }
+
+  void follow(const std::string& name, int local_rank,
+              std::shared_ptr<const LineFilter> filter = nullptr) {
     append(name, "");
     thread_->call([&] {
-      const Status status = tee_->follow(dir_ / name, console_end_.get(), prefix);
+      const Status status =
+          tee_->follow({dir_ / name, console_end_.get(), local_rank, std::move(filter)});
       ASSERT_TRUE(status.ok()) << status.message();
     });
+  }
+  // A file whose prefix is its name.
+  void follow(const std::string& name, const std::string& prefix) {
+    begin(prefix);
+    follow(name, 0);
   }
 
   void append(const std::string& name, std::string_view bytes) {
@@ -119,6 +141,54 @@ TEST_F(TeeTest, CopiesEverythingAtTheEndAndTerminatesTheLastLine) {
   for (int i = 0; i < 2000; ++i) ASSERT_EQ(next_line(), "[a]:" + std::to_string(i));
   EXPECT_EQ(next_line(), "[a]:tail");
   EXPECT_EQ(done.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+}
+
+TEST_F(TeeTest, CopiesAnUnfinishedLineAfterAPause) {
+  begin("[a]:", false, std::chrono::milliseconds(50));
+  follow("a", 0);
+  append("a", "Continue? ");
+  EXPECT_EQ(next_line(), "[a]:Continue? ");
+  append("a", "yes\n");
+  EXPECT_EQ(next_line(), "[a]:\xE2\x80\xA6yes");
+}
+
+TEST_F(TeeTest, MergesALineOfTwoWorkers) {
+  begin("[${rank} ${local_rank}] ", true);
+  follow("a", 0);
+  follow("b", 1);
+  append("a", "ready\nonly a\n");
+  append("b", "ready\n");
+  EXPECT_EQ(next_line(), "[4-5 0-1] ready");
+  EXPECT_EQ(next_line(), "[4 0] only a");
+  append("b", "end");
+  finish();
+  EXPECT_EQ(next_line(), "[5 1] end");
+}
+
+TEST_F(TeeTest, CopiesTheLinesOfAFilterToItsFile) {
+  const auto filter =
+      std::make_shared<const LineFilter>(LineFilter{{"loss", "warn"}, dir_ / "filtered"});
+  begin("[${rank}]:");
+  follow("a", 0, filter);
+  follow("b", 1, filter);
+  append("a", "loss=1\nother\nlast warning");
+  auto done = finish();
+  EXPECT_EQ(next_line(), "[4]:loss=1");
+  EXPECT_EQ(next_line(), "[4]:other");
+  EXPECT_EQ(done.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  std::ifstream file(dir_ / "filtered");
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_EQ(text.str(), "[4]:loss=1\n[4]:last warning\n");
+}
+
+// A file that stays unread until its writer pauses would miss the writes after the pause.
+TEST_F(TeeTest, ReadsAFileThatGrowsInBursts) {
+  follow("a", "");
+  for (int burst = 0; burst < 20; ++burst) {
+    for (int i = 0; i < 20; ++i) append("a", std::to_string(burst * 20 + i) + "\n");
+    for (int i = 0; i < 20; ++i) ASSERT_EQ(next_line(), std::to_string(burst * 20 + i));
+  }
 }
 
 // Two files of 8 MiB, far more than pipe and queue hold, and a reader that begins late: the files

@@ -1,0 +1,124 @@
+"""Checks the options for the workers' output: log files, lines on the console, filters."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import signal
+from collections.abc import Mapping
+
+from elastic.cli.command_line import CommandLine
+from elastic.constants import DEFAULT_LINE_PREFIX
+from elastic.errors import ConfigError
+from elastic.multiprocessing.logs import LogOptions, Std, parse_ranks, parse_words
+from elastic.text import duration, seconds
+
+LINE_PREFIX_VARIABLE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
+
+
+def logs(line: CommandLine, nproc: int) -> LogOptions:
+    log_dir = line.text("log-dir")
+    redirects, tee = (_streams(line, name, nproc) for name in ("redirects", "tee"))
+    ranks = None
+    if line.text("local-ranks-filter"):
+        origin = line.origin("local-ranks-filter")
+        try:
+            ranks = parse_ranks(line.text("local-ranks-filter"))
+        except ConfigError as error:
+            raise ConfigError(f"{origin}: {error}") from error
+        _check_ranks(ranks, nproc, origin)
+    chosen = LogOptions(
+        None,
+        redirects,
+        tee,
+        ranks,
+        merge_lines=line.switch("merge-lines"),
+        stdout_filters=_filters(line, "stdout", Std.OUT, redirects, tee),
+        stderr_filters=_filters(line, "stderr", Std.ERR, redirects, tee),
+    )
+    if log_dir == os.devnull:  # torchrun's value for: no files
+        if chosen.writes_any:
+            raise ConfigError(
+                f"{line.origin('log-dir')} is {log_dir}: redirects and tee need a directory"
+            )
+        log_dir = ""
+    if not log_dir:
+        return chosen
+    log_dir = os.path.abspath(log_dir)
+    limit = seconds(line.text("start-timeout"), line.origin("start-timeout"), positive=True)
+    _make_directory(log_dir, line.origin("log-dir"), limit)
+    return chosen._replace(log_dir=log_dir)
+
+
+def _make_directory(path: str, origin: str, limit: float) -> None:
+    """Makes the directory in a thread of its own: the file system may never respond."""
+    problems: list[str] = []
+    finished = _thread.allocate_lock()
+    finished.acquire()
+
+    def make() -> None:
+        try:
+            os.makedirs(path, exist_ok=True)
+            if not os.access(path, os.W_OK | os.X_OK):
+                problems.append(f"{path} cannot be written to")
+        except OSError as error:
+            problems.append(f"cannot make {path}: {error.strerror}")
+        finally:
+            finished.release()
+
+    # The thread blocks all signals: one that it received would not interrupt the main thread.
+    saved = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+    try:
+        _thread.start_new_thread(make, ())
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, saved)
+    if not finished.acquire(timeout=min(limit, _thread.TIMEOUT_MAX)):
+        problems.append(
+            f"{path} did not respond within {duration(limit)}; use a directory on another file "
+            "system"
+        )
+    if problems:
+        raise ConfigError(f"{origin}: {problems[0]}")
+
+
+def line_prefix(line: CommandLine, environ: Mapping[str, str]) -> str:
+    given = line.text("log-line-prefix-template")
+    return given or environ.get(LINE_PREFIX_VARIABLE) or DEFAULT_LINE_PREFIX
+
+
+def _filters(
+    line: CommandLine,
+    stream: str,
+    bit: Std,
+    *choices: Std | Mapping[int, Std],
+) -> tuple[str, ...]:
+    """The words of a filter; without effect if the stream of no worker is written to a file."""
+    name = f"duplicate-{stream}-filters"
+    words = parse_words(line.text(name))
+    values = [
+        value
+        for choice in choices
+        for value in ([choice] if isinstance(choice, Std) else choice.values())
+    ]
+    if words and not any(bit in value for value in values):
+        line.warnings.append(
+            f"{line.origin(name)} has no effect: --tee or --redirects must select {stream}"
+        )
+        return ()
+    return words
+
+
+def _streams(line: CommandLine, name: str, nproc: int) -> Std | dict[int, Std]:
+    try:
+        streams = Std.from_str(line.text(name))
+    except ConfigError as error:
+        raise ConfigError(f"{line.origin(name)}: {error}") from error
+    if isinstance(streams, dict):
+        _check_ranks(streams, nproc, line.origin(name))
+    return streams
+
+
+def _check_ranks(ranks: Mapping[int, Std] | frozenset[int], nproc: int, origin: str) -> None:
+    beyond = [rank for rank in ranks if rank >= nproc]
+    if beyond:
+        raise ConfigError(f"{origin}: there is no local rank {min(beyond)} among {nproc} workers")
