@@ -246,7 +246,6 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
         (["--numa-binding", "node"], "--numa-binding is not available yet"),
         (["--event-log-handler=console"], "--event-log-handler is not available yet"),
         (["--logs-specs=mine"], "--logs-specs is not available yet"),
-        (["--duplicate-stdout-filters=a"], "--duplicate-stdout-filters is not available yet"),
     ],
 )
 def test_invalid_values_are_rejected_in_one_line(

@@ -135,13 +135,13 @@ class HandlerElasticAgent(SimpleElasticAgent):
             TailLog(spec.role, dest.tee_stdouts, sys.stdout, prefixes).start(),
             TailLog(spec.role, dest.tee_stderrs, sys.stderr, prefixes).start(),
         ]
-        for words, files, path in (
+        for wanted, files, path in (
             (spec.duplicate_stdout_filters, dest.tee_stdouts, dest.filtered_stdout),
             (spec.duplicate_stderr_filters, dest.tee_stderrs, dest.filtered_stderr),
         ):
-            if words and path:
+            if wanted and path:
                 tail = TailLog(
-                    spec.role, files, path, prefixes, log_line_filter=contains_any(words)
+                    spec.role, files, path, prefixes, log_line_filter=contains_any(wanted)
                 )
                 self._tails.append(tail.start())
         while len(self._pids.keys() | self._exits.keys()) < spec.local_world_size:

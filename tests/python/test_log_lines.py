@@ -1,0 +1,108 @@
+"""Log files and their lines on the console, with real launchers."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from launching import clean_environment, launch
+
+PRINT = "import os; rank = os.environ['RANK']; "
+
+
+def run(*options: str, code: str, nproc: int = 2) -> str:
+    """The launcher's stdout."""
+    done = launch("--standalone", f"--nproc-per-node={nproc}", *options, "--no-python",
+                  "python3", "-c", PRINT + code)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_prefix_template_names_host_round_and_time() -> None:
+    template = "${hostname} ${round} ${rank} ${role_name} ${time}|"
+    [line] = run(f"--log-line-prefix-template={template}", "-t1", code="print('hello')",
+                 nproc=1).splitlines()  # fmt: skip
+    prefix, text = line.split("|")
+    *names, time = prefix.split(" ")
+    assert names == [socket.gethostname(), "0", "0", "default"]
+    assert len(time) == len("2026-03-01T12:34:56.789")
+    assert text == "hello"
+
+
+def test_an_identical_line_of_all_ranks_is_shown_once() -> None:
+    code = "print('same'); print('only', rank)"
+    shown = run("-t1", "--merge-lines", "--log-line-prefix-template=[${rank}] ", code=code, nproc=3)
+    lines = shown.splitlines()
+    assert "[0-2] same" in lines
+    assert sorted(lines)[1:] == [f"[{rank}] only {rank}" for rank in range(3)]
+
+
+def test_filtered_lines_are_copied_to_a_file_of_the_round(tmp_path: Path) -> None:
+    code = "import sys; print('loss', rank); print('other'); print('E, x', file=sys.stderr)"
+    options = [f"--log-dir={tmp_path}", "-t1", "-r2"]
+    options += ["--duplicate-stdout-filters=loss", "--duplicate-stderr-filters=E,,"]
+    shown = run(*options, code=code)
+    [attempt] = tmp_path.glob("*/attempt_0")
+    copied = sorted((attempt / "filtered_stdout.log").read_text().splitlines())
+    assert copied == ["[default0]:loss 0", "[default1]:loss 1"]
+    assert (attempt / "filtered_stderr.log").read_text().count("E, x\n") == 2
+    assert "E, x" not in shown
+
+
+def test_every_line_of_killed_workers_is_copied(tmp_path: Path) -> None:
+    code = (
+        "import os, signal\nfor i in range(20000): print(rank, i, 'x' * 50)\n"
+        "os.sys.stdout.flush(); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = launch("--standalone", "--nproc-per-node=2", "-t1", f"--log-dir={tmp_path}",
+                  "--log-line-prefix-template=", "--no-python", "python3", "-c",
+                  PRINT + "\n" + code)  # fmt: skip
+    assert done.returncode == 137
+    files = sorted(tmp_path.glob("*/attempt_0/?/stdout.log"))
+    written = [line for file in files for line in file.read_text().splitlines()]
+    shown = [line.removeprefix("[default0]:").removeprefix("[default1]:")
+             for line in done.stdout.splitlines()]  # fmt: skip
+    assert sorted(shown) == sorted(written)
+    assert len(max(files, key=lambda file: file.stat().st_size).read_text().splitlines()) == 20000
+
+
+def test_a_filter_of_a_stream_without_a_file_has_no_effect() -> None:
+    done = launch("--standalone", "--duplicate-stdout-filters=a", "--no-python", "true")
+    assert done.returncode == 0
+    assert "--duplicate-stdout-filters has no effect" in done.stderr
+
+
+@pytest.fixture
+def stuck_directory(tmp_path: Path) -> Iterator[Path]:
+    """A directory whose file system, a FUSE mount without a server, never responds."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        device = os.open("/dev/fuse", os.O_RDWR)
+    except OSError:
+        pytest.skip("/dev/fuse cannot be opened")
+    mounted = tmp_path / "stuck"
+    mounted.mkdir()
+    options = f"fd={device},rootmode=40000,user_id={os.getuid()},group_id={os.getgid()}"
+    try:
+        if libc.mount(b"stuck", bytes(mounted), b"fuse", 0, options.encode()) != 0:
+            pytest.skip("a FUSE mount is not permitted")
+        yield mounted
+    finally:
+        os.close(device)  # every pending access fails
+        libc.umount2(bytes(mounted), 2)
+
+
+def test_a_log_directory_that_does_not_respond_is_one_sentence(stuck_directory: Path) -> None:
+    words = ("--standalone", "--start-timeout=1", "--no-python", "true")
+    done = launch("-r3", f"--log-dir={stuck_directory}/logs", *words)
+    sentence = "did not respond within 1 s; use a directory on another file system"
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"elastic-launch: --log-dir: {stuck_directory}/logs {sentence}\n"
+    # The temporary directory is made by the agent.
+    done = launch("-t3", *words, environ=clean_environment(TMPDIR=str(stuck_directory)))
+    assert done.returncode == 74
+    assert f"the directory for temporary files (TMPDIR) {sentence}" in done.stderr
