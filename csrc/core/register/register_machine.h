@@ -71,12 +71,18 @@ struct IncumbentReturned {
 struct Resign {
   Voter successor;
 };
+// Another node is known to be the coordinator of this term. Ends the authority of a lower one.
+struct LaterTerm {
+  std::uint64_t term = 0;
+};
+// This node cannot do what it was elected for. Its voters lose it as they lose any coordinator.
+struct StepDown {};
 struct Received {
   Message message;
 };
 struct Tick {};
 using Event = std::variant<Begin, Joined, Propose, CandidatesChanged, IncumbentLost,
-                           IncumbentReturned, Resign, Received, Tick>;
+                           IncumbentReturned, Resign, LaterTerm, StepDown, Received, Tick>;
 
 // ---- Actions.
 
@@ -149,6 +155,8 @@ class BasicRegister {
   void on(const IncumbentLost& event);
   void on(const IncumbentReturned& event);
   void on(const Resign& event);
+  void on(const LaterTerm& event);
+  void on(const StepDown& event);
   void on(const Received& event);
   void on(const Tick& event);
 
@@ -186,6 +194,7 @@ class BasicRegister {
   void judge_proposal();
   void go_on();
   void judge_voters();
+  void confirm_returned_voters(std::span<const VoterCandidate> before);
   void hand_over();
   void depose(std::string reason);
   void announce(const NodeId& to);

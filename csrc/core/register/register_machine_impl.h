@@ -94,8 +94,9 @@ void BasicRegister<Rules>::on(const Propose& event) {
 
 template <typename Rules>
 void BasicRegister<Rules>::on(const CandidatesChanged& event) {
-  candidates_ = event.candidates;
+  const std::vector<VoterCandidate> before = std::exchange(candidates_, event.candidates);
   if (role_ != Role::kCoordinator) return;
+  confirm_returned_voters(before);
   if (successor_ && !is_reachable(successor_->node)) successor_.reset();
   // Sends the record to voters that were unreachable.
   if (!unconfirmed_.empty() && !repeat_at_) repeat_at_ = now_ + settings_.retry_interval;
@@ -124,6 +125,19 @@ void BasicRegister<Rules>::on(const Resign& event) {
   if (role_ != Role::kCoordinator) return;
   successor_ = event.successor;
   if (!proposal_) go_on();
+}
+
+template <typename Rules>
+void BasicRegister<Rules>::on(const LaterTerm& event) {
+  highest_promise_ = std::max(highest_promise_, event.term);
+  if (role_ == Role::kFollower || role_ == Role::kAsking || event.term <= term_) return;
+  depose("another coordinator has a later term");
+  schedule_attempt(settings_.election_timeout);
+}
+
+template <typename Rules>
+void BasicRegister<Rules>::on(const StepDown&) {
+  if (role_ != Role::kFollower) depose("the coordinator could not be started");
 }
 
 template <typename Rules>
@@ -268,6 +282,21 @@ void BasicRegister<Rules>::go_on() {
   }
 }
 
+// A voter that can be reached again may have promised a later term meanwhile: the reply tells.
+template <typename Rules>
+void BasicRegister<Rules>::confirm_returned_voters(std::span<const VoterCandidate> before) {
+  if (!known_ || proposal_) return;
+  for (const Voter& voter : voters_of(known_->record)) {
+    const bool was_reachable = std::any_of(before.begin(), before.end(), [&](const auto& one) {
+      return one.voter.node == voter.node && one.is_reachable;
+    });
+    if (was_reachable || !is_reachable(voter.node)) continue;
+    unconfirmed_.insert(voter.node);
+    record_holders_.erase(voter.node);
+    send(voter, Accept{*known_});
+  }
+}
+
 template <typename Rules>
 void BasicRegister<Rules>::judge_voters() {
   if (!known_) return;
@@ -300,12 +329,13 @@ void BasicRegister<Rules>::judge_voters() {
   const bool is_complete = std::all_of(current.begin(), current.end(), [this](const Voter& voter) {
     return is_reachable(voter.node);
   });
-  if (is_complete) return;
+  if (is_complete && proposal_) return;
   // The first record of a lineage has no record in force behind it that its replacement could rely
   // on. A record that was proposed again never gets here: its proposer is not yet coordinator.
   if (proposal_ && proposal_->record.previous_voters.empty()) return;
   std::vector<Voter> chosen = chosen_voters();
   if (chosen.empty() || chosen == current) return;
+  if (is_complete && chosen.size() <= current.size()) return;  // only a larger set is better
   const bool has_content = proposal_ && proposal_->has_content;
   propose_next(known_->record.content, std::move(chosen), has_content);
 }

@@ -67,6 +67,10 @@ Status Rendezvous::load(std::string_view bytes, Instant now) { return machine_->
 Status Rendezvous::restore(std::string_view bytes, Instant now) {
   return machine_->restore(bytes, now);
 }
+Status Rendezvous::succeed(std::string_view bytes, const RendezvousSuccession& succession,
+                           Instant now) {
+  return machine_->succeed(bytes, succession, now);
+}
 std::optional<NodeId> Rendezvous::timekeeper(Instant now) const {
   return machine_->timekeeper(now);
 }
@@ -225,9 +229,7 @@ void RendezvousMachine::on(const rdzv::Tick&) {
   for (const Liveness::Loss& loss : liveness_.take_lost(now_)) {
     const Node* node = find(loss.node);
     depart(loss.node, true,
-           node != nullptr && node->is_awaited
-               ? "it did not resume within " + duration_text(settings_.store_grace) +
-                     " after the coordinator was restarted"
+           node != nullptr && node->is_awaited ? await_reason(loss.node)
            : loss.by_close ? "its session was closed and did not resume within " +
                                  duration_text(settings_.reconnect_grace)
                            : "no sign of life for " + duration_text(loss.silence));

@@ -273,16 +273,4 @@ Status RendezvousMachine::load(std::string_view bytes, Instant now) {
   return {};
 }
 
-Status RendezvousMachine::restore(std::string_view bytes, Instant now) {
-  const Instant hold_until = round_.at(Timer::kStartHold);
-  if (Status fault = load(bytes, now); !fault.ok()) return fault;
-  round_.is_fresh = has_resumes_ = true;
-  arm(Timer::kStartHold, hold_until);
-  for (auto& [id, node] : nodes_) {
-    change(node, [](Node& one) { one.suspect = one.is_awaited = true; });
-    liveness_.await(id, add_saturating(now_, settings_.store_grace));
-  }
-  return {};
-}
-
 }  // namespace elastic::core

@@ -30,6 +30,8 @@ namespace elastic::core {
 // A node that does not stop within its stop grace and this is evicted.
 inline constexpr Duration kStopTimeoutMargin = std::chrono::seconds(10);
 // How often a waiting node receives the reason.
+// How long after an election a node may need to resume, in addition to node_timeout.
+inline constexpr Duration kSuccessionMargin = std::chrono::seconds(1);
 inline constexpr Duration kWaitingMessageInterval = std::chrono::seconds(10);
 inline constexpr Duration kEvidenceAgeMax = std::chrono::hours(24 * 365);
 // A higher round than this beyond the current one is invalid: no job forms so many.
@@ -62,6 +64,7 @@ class RendezvousMachine {
   std::string encode() const;
   Status load(std::string_view bytes, Instant now);
   Status restore(std::string_view bytes, Instant now);
+  Status succeed(std::string_view bytes, const RendezvousSuccession& succession, Instant now);
   std::optional<NodeId> timekeeper(Instant now) const;
   std::vector<NodeStatus> nodes(Instant now) const;
   int waiting_nodes() const;
@@ -171,6 +174,8 @@ class RendezvousMachine {
   void resume_stopped(Node& node, const rdzv::Resume& event);
   bool update_from_resume(Node& node, const rdzv::Resume& event);
   void replay(Node& node, const rdzv::Resume& event);
+  void await_nodes(Duration limit);
+  std::string await_reason(const NodeId& id) const;
   bool has_finished(const NodeId& id, std::uint64_t round) const;
   // A coordinator ends with the agent that hosts it: that member cannot resume.
   void mark_host_lost();
@@ -236,6 +241,7 @@ class RendezvousMachine {
   // Observed or derived here; not part of the encoding.
   Liveness liveness_;
   std::map<std::uint64_t, Instant> seen_marks_;  // of the state that was loaded last
+  RendezvousSuccession succession_;              // term 1: this is the job's first coordinator
   bool has_resumes_ = false;                     // somebody knew a machine before this one
   bool is_next_job_due_ = false;  // closed: begin_next_job() is called at the end of this step
   Instant deadline_check_ = Instant::max();  // no node's deadline is earlier

@@ -11,6 +11,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "core/base/duration_text.h"
+#include "core/rendezvous/rendezvous_fields.h"
 #include "core/rendezvous/rendezvous_machine.h"
 
 namespace elastic::core {
@@ -29,6 +31,44 @@ bool is_sound(const HeldRound& held, int nodes_max) {
 }
 
 }  // namespace
+
+Status RendezvousMachine::restore(std::string_view bytes, Instant now) {
+  const Instant hold_until = round_.at(Timer::kStartHold);
+  if (Status fault = load(bytes, now); !fault.ok()) return fault;
+  round_.is_fresh = has_resumes_ = true;
+  arm(Timer::kStartHold, hold_until);
+  await_nodes(settings_.store_grace);
+  return {};
+}
+
+Status RendezvousMachine::succeed(std::string_view bytes, const RendezvousSuccession& succession,
+                                  Instant now) {
+  if (Status fault = load(bytes, now); !fault.ok()) return fault;
+  succession_ = succession;
+  round_.is_fresh = has_resumes_ = true;
+  arm(Timer::kStartHold, now_);
+  await_nodes(std::min(settings_.node_timeout, kFar) + kSuccessionMargin);
+  for (auto& [id, node] : nodes_) node.info.hosts_coordinator = id == succession.successor;
+  if (find(succession.lost_incumbent) != nullptr) liveness_.await(succession.lost_incumbent, now_);
+  return {};
+}
+
+// The nodes are known from a stored state and have not resumed yet.
+void RendezvousMachine::await_nodes(Duration limit) {
+  for (auto& [id, node] : nodes_) {
+    change(node, [](Node& one) { one.suspect = one.is_awaited = true; });
+    liveness_.await(id, add_saturating(now_, limit));
+  }
+}
+
+std::string RendezvousMachine::await_reason(const NodeId& id) const {
+  if (id == succession_.lost_incumbent) return "it hosted the coordinator, which was lost";
+  const bool was_elected = succession_.term > 1;
+  const Duration limit = was_elected ? std::min(settings_.node_timeout, kFar) + kSuccessionMargin
+                                     : settings_.store_grace;
+  return "it did not resume within " + duration_text(limit) + " after the coordinator was " +
+         (was_elected ? "lost" : "restarted");
+}
 
 void RendezvousMachine::on(const rdzv::Resume& event) {
   const NodeId id = event.node.id;

@@ -117,12 +117,13 @@ bool SessionClock::is_silence_due() const {
 
 // ---- The search.
 
-void SessionClock::start_search(Duration limit) {
-  search_ = Search{now_, limit};
+void SessionClock::start_search(Duration limit, bool continues) {
+  search_ = Search{continues && unconfirmed_ ? unconfirmed_->since : now_, limit};
   next_log_ = now_ + kFirstLogDelay;
 }
 
 void SessionClock::stop_search() {
+  if (search_) unconfirmed_ = search_;
   search_.reset();
   next_log_ = Instant::max();
   retry_at_.reset();

@@ -62,8 +62,11 @@ class SessionClock {
 
   // ---- The search for a coordinator.
 
-  void start_search(Duration limit);
+  // `continues`: the last search goes on if no coordinator acknowledged a heartbeat since.
+  void start_search(Duration limit, bool continues = false);
   void stop_search();
+  void search_succeeded() { unconfirmed_.reset(); }
+  bool is_searching() const { return search_.has_value(); }
   bool is_attempt_running() const { return search_ && !retry_at_; }
   void retry_after(Duration wait) { retry_at_ = now_ + wait; }
   void attempt_started() { retry_at_.reset(); }
@@ -103,6 +106,7 @@ class SessionClock {
   ClockEstimate estimate_;
 
   std::optional<Search> search_;
+  std::optional<Search> unconfirmed_;  // ended by a connection that may lead to no coordinator
   Instant next_log_ = Instant::max();
   std::optional<Instant> retry_at_;  // of the search; none while an attempt runs
 };

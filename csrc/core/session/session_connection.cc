@@ -9,7 +9,7 @@
 namespace elastic::core {
 
 SessionConnection::SessionConnection(std::vector<std::string> endpoints, std::uint64_t seed)
-    : endpoints_(std::move(endpoints)), rng_(seed) {
+    : num_listed_(endpoints.size()), endpoints_(std::move(endpoints)), rng_(seed) {
   ELASTIC_CHECK(!endpoints_.empty());
 }
 
@@ -30,9 +30,9 @@ bool SessionConnection::is_ready() const {
 
 // ---- Attempts.
 
-void SessionConnection::start_search(const Status& why) {
+void SessionConnection::start_search(const Status& why, bool keeps_backoff) {
   last_error_ = why;
-  reset_backoff();
+  if (!keeps_backoff) reset_backoff();
 }
 
 Duration SessionConnection::next_attempt() {
@@ -44,6 +44,13 @@ Duration SessionConnection::next_attempt() {
 void SessionConnection::adopted() {
   was_open_ = true;
   has_answered_ = false;
+}
+
+void SessionConnection::redirect(std::string address) {
+  endpoints_.resize(num_listed_);
+  endpoint_ = num_listed_;
+  endpoints_.push_back(std::move(address));
+  reset_backoff();
 }
 
 // ---- The coordinator.

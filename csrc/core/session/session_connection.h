@@ -42,13 +42,21 @@ class SessionConnection {
 
   // The index of the connection's endpoint, or of the endpoint to try next.
   std::size_t endpoint() const { return endpoint_; }
-  void start_search(const Status& why);
+  // `keeps_backoff`: the connection led to a process that does not coordinate the job.
+  void start_search(const Status& why, bool keeps_backoff = false);
   void set_error(const Status& why) { last_error_ = why; }
   // Selects the next endpoint, and returns how long to wait before the next attempt.
   Duration next_attempt();
   // The backoff starts again from its first delay.
   void reset_backoff() { backoff_.reset(); }
   void adopted();
+  // The next attempt connects to this address, which is tried in turn with the endpoints from now
+  // on, in place of an earlier one.
+  void redirect(std::string address);
+  // Of the next attempt; "": its endpoint is one of the list.
+  std::string redirected_address() const {
+    return endpoint_ < num_listed_ ? "" : endpoints_[endpoint_];
+  }
 
   // ---- The coordinator of the current connection.
 
@@ -71,8 +79,8 @@ class SessionConnection {
   const std::string& endpoint_name() const { return endpoints_[endpoint_]; }
   std::string error() const;
 
-  // Constant after construction.
-  const std::vector<std::string> endpoints_;
+  const std::size_t num_listed_;        // constant after construction
+  std::vector<std::string> endpoints_;  // behind the listed ones: where the coordinator moved to
 
   SessionState state_ = SessionState::kIdle;
   bool was_open_ = false;

@@ -106,8 +106,28 @@ void SessionMachine::on(const CoordinatorLeaves& event) {
   if (accept_message()) connection_.set_leaving_reason(event.reason);
 }
 
+void SessionMachine::on(const CoordinatorMoved& event) {
+  if (state() == SessionState::kIdle || state() == SessionState::kLost) return;
+  if (!event.address.empty()) connection_.redirect(event.address);
+  const bool was_searching = clock_.is_searching();
+  if (connection_.is_open()) {
+    const Status why(StatusCode::kUnavailable, event.address.empty()
+                                                   ? "it does not coordinate the job any more"
+                                                   : "the coordinator moved to " + event.address);
+    is_misdirected_ = event.address.empty();
+    emit(Disconnect{});
+    apply(outbox_.is_over() ? SessionInput::kConnectionOver : SessionInput::kConnectionLost, why);
+    is_misdirected_ = false;
+  }
+  // A search that was going on continues with the address, at once.
+  if (!was_searching || !clock_.is_searching() || event.address.empty()) return;
+  if (clock_.is_attempt_running()) emit(CancelAttempt{});
+  connect();
+}
+
 void SessionMachine::on(const HeartbeatAcknowledged& event) {
   if (!accept_message()) return;
+  clock_.search_succeeded();
   if (clock_.acknowledge(event.sent, event.time)) outbox_.acknowledge(event.sent);
 }
 
@@ -196,20 +216,27 @@ void SessionMachine::apply(SessionInput input, const Status& why, int exit_code)
         clock_.pause_heartbeats();
       }
       break;
-    case SessionReaction::kConnect:
-      clock_.attempt_started();
-      emit(Connect{connection_.endpoint()});
-      break;
+    case SessionReaction::kConnect: connect(); break;
     case SessionReaction::kLog: log_outage(); break;
     case SessionReaction::kGiveUp: give_up(); break;
   }
 }
 
 void SessionMachine::search(const Status& why) {
-  connection_.start_search(why);
+  connection_.start_search(why, is_misdirected_);
   const JobSettings& settings = clock_.settings();
-  clock_.start_search(was_in_round() ? settings.store_grace : settings.join_timeout);
-  emit(Connect{connection_.endpoint()});
+  clock_.start_search(was_in_round() ? settings.store_grace : settings.join_timeout,
+                      is_misdirected_);
+  if (is_misdirected_) {
+    clock_.retry_after(connection_.next_attempt());
+  } else {
+    connect();
+  }
+}
+
+void SessionMachine::connect() {
+  clock_.attempt_started();
+  emit(Connect{connection_.endpoint(), connection_.redirected_address()});
 }
 
 void SessionMachine::adopt() {

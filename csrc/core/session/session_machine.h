@@ -56,6 +56,11 @@ class SessionMachine {
   struct CoordinatorLeaves {
     std::string reason;
   };
+  // The job's coordinator accepts sessions at `address` (host:port). "": the process at the other
+  // end of this session does not coordinate the job, and the address is not known yet.
+  struct CoordinatorMoved {
+    std::string address;
+  };
   // This process was stopped for `gap`. Fed before the messages that arrived in that time.
   struct ClockGap {
     Duration gap{};
@@ -77,8 +82,8 @@ class SessionMachine {
   struct Tick {};
   using Event =
       std::variant<Connected, AttemptDelayed, AttemptFailed, ConnectionLost, HelloReceived,
-                   TimingsReceived, CoordinatorLeaves, HeartbeatAcknowledged, Received, Activity,
-                   Submit, Flush, ClockGap, Tick>;
+                   TimingsReceived, CoordinatorLeaves, CoordinatorMoved, HeartbeatAcknowledged,
+                   Received, Activity, Submit, Flush, ClockGap, Tick>;
 
   // ---- Actions.
 
@@ -86,9 +91,12 @@ class SessionMachine {
   // owner feeds Connected or AttemptFailed.
   struct Connect {
     std::size_t endpoint = 0;  // its index in the list
+    std::string address = {};  // not empty: connect to this address instead (CoordinatorMoved)
   };
   // End the attempt. No event follows.
   struct CancelAttempt {};
+  // Close the current connection. No event follows.
+  struct Disconnect {};
   // The first message of a new connection.
   struct SendHello {
     NodeId node;
@@ -114,8 +122,8 @@ class SessionMachine {
     int exit_code = 0;
     std::string message;
   };
-  using Action =
-      std::variant<Connect, CancelAttempt, SendHello, Send, SendHeartbeat, Deliver, Log, Lost>;
+  using Action = std::variant<Connect, CancelAttempt, Disconnect, SendHello, Send, SendHeartbeat,
+                              Deliver, Log, Lost>;
 
   // `endpoints`: the possible addresses of a coordinator, as messages show them; tried in turn.
   // REQUIRES: !endpoints.empty()
@@ -151,6 +159,7 @@ class SessionMachine {
   void on(const HelloReceived& event);
   void on(const TimingsReceived& event);
   void on(const CoordinatorLeaves& event);
+  void on(const CoordinatorMoved& event);
   void on(const HeartbeatAcknowledged& event);
   void on(const Received& event);
   void on(const Activity& event);
@@ -165,6 +174,7 @@ class SessionMachine {
   void check_search();
 
   void search(const Status& why);
+  void connect();
   void adopt();
   void retry(const Status& why);
   void cancel_search();
@@ -184,6 +194,7 @@ class SessionMachine {
   }
 
   std::vector<Action>* out_ = nullptr;
+  bool is_misdirected_ = false;  // the connection that is being left leads to no coordinator
   SessionConnection connection_;
   SessionOutbox outbox_;
   SessionClock clock_;

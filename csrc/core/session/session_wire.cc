@@ -40,6 +40,12 @@ void fields(Visitor& v, ClientHello& hello) {
   v.number(hello.secret.high);
   v.number(hello.secret.low);
   v.number(hello.attempt);
+  v.extension(1, hello.succession, [](auto& inner, SuccessionHello& succession) {
+    inner.text(succession.voter_address, kNodeTextBytesMax);
+    inner.number(succession.lineage.high);
+    inner.number(succession.lineage.low);
+    inner.flag(succession.is_replicated);
+  });
   v.extension(core::kRequiredExtension, hello.observer,
               [](auto& inner, ObserverRequest& request) { inner.flag(request.workers); });
 }
@@ -197,6 +203,21 @@ void fields(Visitor& v, rdzv::RoundOver& over) {
 template <typename Visitor>
 void fields(Visitor& v, Timings& timings) {
   visit_timings(v, timings.settings);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, Incumbent& message) {
+  succession::Incumbent& incumbent = message.incumbent;
+  v.number(incumbent.lineage.high);
+  v.number(incumbent.lineage.low);
+  v.number(incumbent.term);
+  visit(v, incumbent.node);
+  v.text(incumbent.address, kNodeTextBytesMax);
+  v.list(incumbent.voters, reg::kVotersMax, [&](reg::Voter& voter) {
+    visit(v, voter.node);
+    v.text(voter.address, kNodeTextBytesMax);
+  });
+  v.flag(message.is_elsewhere);
 }
 
 template <typename Visitor>

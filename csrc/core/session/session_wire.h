@@ -28,6 +28,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/succession/succession_types.h"
 #include "elastic/observer.h"
 #include "elastic/rendezvous.h"
 
@@ -47,7 +48,7 @@ inline constexpr std::uint16_t kOldestVersion = 1;
 inline constexpr std::size_t kFrameHeaderBytes = sizeof(std::uint32_t);
 // The limit of the length; a join with the longest valid settings fits.
 inline constexpr std::size_t kFrameBytesMax = std::size_t{1} << 20;
-inline constexpr std::size_t kJobIdBytesMax = 1024;
+using succession::kJobIdBytesMax;
 inline constexpr std::size_t kAuthenticationBytesMax = 64 << 10;
 // The member list is sent in pages.
 inline constexpr std::size_t kMembersPerPage = 256;
@@ -60,6 +61,15 @@ struct NodeSecret {
   std::uint64_t low = 0;
 
   bool operator==(const NodeSecret&) const = default;
+};
+
+// What a node that takes part in the succession of its coordinator sends with each hello.
+struct SuccessionHello {
+  std::string voter_address = {};  // host:port of its voter port; an empty host: this connection's
+  reg::LineageId lineage = {};     // of its job, as far as it knows; zero: none
+  bool is_replicated = false;      // the lineage has several voters: only they name a coordinator
+
+  bool operator==(const SuccessionHello&) const = default;
 };
 
 // The session is that of an observer, not of a node: the fields about the node are ignored.
@@ -82,6 +92,7 @@ struct ClientHello {
   NodeSecret secret = {};
   // Counts this node's hellos. A hello that arrives after a later one is rejected.
   std::uint64_t attempt = 0;
+  std::optional<SuccessionHello> succession = {};  // extension 1
   // Extension 128. A coordinator that does not know observers refuses the session.
   std::optional<ObserverRequest> observer = {};
 
@@ -162,6 +173,16 @@ struct Leaving {
   bool operator==(const Leaving&) const = default;
 };
 
+// Who coordinates the job: sent after the hello and on each change, to nodes whose hello has a
+// SuccessionHello. `is_elsewhere`: this process does not; the client closes the session and
+// connects to the incumbent's address, or keeps searching if that is empty.
+struct Incumbent {
+  succession::Incumbent incumbent;
+  bool is_elsewhere = false;
+
+  bool operator==(const Incumbent&) const = default;
+};
+
 // Requests Workers at once and after each change, or ends that.
 struct WatchWorkers {
   bool is_on = false;
@@ -215,26 +236,27 @@ using ClientMessages = MessageTable<Entry<1, ClientHello>,   //
                                     Entry<9, rdzv::Leave>,   //
                                     Entry<10, rdzv::Close>,  //
                                     Entry<16, Workers, Need::kOptional>, Entry<17, ObserverReady>>;
-using ServerMessages =
-    MessageTable<Entry<65, ServerHello>,                                                         //
-                 Entry<66, HeartbeatReply>,                                                      //
-                 Entry<67, Members>,                                                             //
-                 Entry<68, Counts, Need::kOptional>,                                             //
-                 Entry<69, rdzv::Round>,                                                         //
-                 Entry<70, rdzv::Restart>,                                                       //
-                 Entry<71, rdzv::Waiting>,                                                       //
-                 Entry<72, rdzv::Resumed>,                                                       //
-                 Entry<73, rdzv::Evicted>,                                                       //
-                 Entry<74, rdzv::Superseded>,                                                    //
-                 Entry<75, rdzv::Refused>,                                                       //
-                 Entry<76, rdzv::TimedOut>,                                                      //
-                 Entry<77, rdzv::Closed>,                                                        //
-                 Entry<78, rdzv::RoundOver>,                                                     //
-                 Entry<79, Timings, Need::kOptional>,                                            //
-                 Entry<80, Leaving, Need::kOptional>, Entry<96, WatchWorkers, Need::kOptional>,  //
-                 Entry<97, JobFacts>,                                                            //
-                 Entry<98, NodePage>,                                                            //
-                 Entry<99, Beats, Need::kOptional>>;
+using ServerMessages = MessageTable<Entry<65, ServerHello>,               //
+                                    Entry<66, HeartbeatReply>,            //
+                                    Entry<67, Members>,                   //
+                                    Entry<68, Counts, Need::kOptional>,   //
+                                    Entry<69, rdzv::Round>,               //
+                                    Entry<70, rdzv::Restart>,             //
+                                    Entry<71, rdzv::Waiting>,             //
+                                    Entry<72, rdzv::Resumed>,             //
+                                    Entry<73, rdzv::Evicted>,             //
+                                    Entry<74, rdzv::Superseded>,          //
+                                    Entry<75, rdzv::Refused>,             //
+                                    Entry<76, rdzv::TimedOut>,            //
+                                    Entry<77, rdzv::Closed>,              //
+                                    Entry<78, rdzv::RoundOver>,           //
+                                    Entry<79, Timings, Need::kOptional>,  //
+                                    Entry<80, Leaving, Need::kOptional>,  //
+                                    Entry<81, Incumbent, Need::kOptional>,
+                                    Entry<96, WatchWorkers, Need::kOptional>,  //
+                                    Entry<97, JobFacts>,                       //
+                                    Entry<98, NodePage>,                       //
+                                    Entry<99, Beats, Need::kOptional>>;
 
 using ClientMessage = ClientMessages::Message;
 using ServerMessage = ServerMessages::Message;

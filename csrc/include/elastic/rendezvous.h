@@ -206,7 +206,6 @@ class ELASTIC_EXPORT Rendezvous {
 
   // The latest time for the next step(Tick{}); an earlier one is allowed. nullopt: none is needed.
   std::optional<Instant> next_deadline() const;
-
   // One sentence: the state and what it waits for.
   std::string describe(Instant now) const;
 
@@ -235,12 +234,13 @@ class ELASTIC_EXPORT Rendezvous {
   // last load; running time limits continue. Fails without any change if the bytes are damaged, of
   // another version, or of a job with other settings.
   Status load(std::string_view bytes, Instant now);
-  // Continues from the state of an earlier coordinator. If a node resumes with a newer round, that
-  // round replaces the stored one. A node that does not resume is lost after store_grace at the
-  // earliest. Otherwise like load(), on a new object.
+  // Continues, on a new object, from the state of an earlier coordinator. A newer round with which
+  // a node resumes replaces the stored one. A node that does not resume is lost after store_grace.
   Status restore(std::string_view bytes, Instant now);
-  // Compare-and-set stores: the node that evaluates the timers now, which is the lowest rank that
-  // this machine considers alive. nullopt: no node.
+  // The same from a record in force: rounds are not delayed, and no node holds a newer one. A node
+  // that does not resume is lost after node_timeout and a second.
+  Status succeed(std::string_view bytes, const RendezvousSuccession& succession, Instant now);
+  // Compare-and-set stores: the node that evaluates the timers, of the lowest rank that is alive.
   std::optional<NodeId> timekeeper(Instant now) const;
 
  private:

@@ -188,4 +188,13 @@ struct JobResult {
   bool operator==(const JobResult&) const = default;
 };
 
+// How a coordinator that was elected continues the job of another one (docs/high-availability.md).
+struct RendezvousSuccession {
+  std::uint64_t term = 1;  // of the new coordinator: its rounds have it
+  NodeId successor;        // the node whose process runs it; zero: a separate program
+  // The node whose process ran the former coordinator, and which was lost with it: it is lost at
+  // once. Zero: none, or the former coordinator handed its jobs over.
+  NodeId lost_incumbent;
+};
+
 }  // namespace elastic

@@ -1,0 +1,63 @@
+#include "core/succession/job_record.h"
+
+#include <cstdint>
+#include <utility>
+
+#include "core/register/register_codec.h"
+#include "core/rendezvous/rendezvous_fields.h"
+#include "core/succession/succession_types.h"
+
+namespace elastic::succession {
+namespace {
+
+constexpr std::uint16_t kVersion = 1;
+
+template <typename Visitor>
+void visit_record(Visitor& v, JobRecord& record) {
+  v.text(record.job_id, kJobIdBytesMax);
+  visit(v, record.settings);
+  visit_timings(v, record.settings);
+  v.text(record.state, reg::kContentBytesMax);
+  v.list(record.nodes, kNodesMax, [&](RecordedNode& node) {
+    visit(v, node.node);
+    v.text(node.voter_address, kNodeTextBytesMax);
+  });
+}
+
+}  // namespace
+
+std::string encode_record(const JobRecord& record) {
+  std::string bytes;
+  core::ByteWriter head(&bytes);
+  head.integer(kVersion);
+  core::FieldWriter fields(&bytes);
+  JobRecord copy = record;
+  visit_record(fields, copy);
+  return bytes;
+}
+
+Result<JobRecord> decode_record(std::string_view bytes) {
+  core::ByteReader head(bytes);
+  const auto version = head.integer<std::uint16_t>();
+  if (!head.ok() || version != kVersion) {
+    return Status(StatusCode::kPeerViolation,
+                  "the record of the job has format " + std::to_string(version) +
+                      ", and this version reads " + std::to_string(kVersion));
+  }
+  JobRecord record;
+  core::FieldReader fields(bytes.substr(sizeof version));
+  visit_record(fields, record);
+  if (!fields.ok() || !record.settings.validate().ok()) {
+    return Status(StatusCode::kPeerViolation, "the record of the job is damaged");
+  }
+  return record;
+}
+
+reg::Content content_of(const Rendezvous& machine, std::string bytes) {
+  return {.generation = machine.record().generation,
+          .round = machine.record().round,
+          .is_result = machine.phase() == RendezvousPhase::kClosed,
+          .bytes = std::move(bytes)};
+}
+
+}  // namespace elastic::succession

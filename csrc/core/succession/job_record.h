@@ -1,0 +1,38 @@
+#pragma once
+
+// The content of a job's record in the register: what a successor needs to rebuild the job. Pure.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/register/register_types.h"
+#include "elastic/rendezvous.h"
+#include "elastic/rendezvous_types.h"
+#include "elastic/status.h"
+
+namespace elastic::succession {
+
+// A node of the record, and where the successor announces itself to it.
+struct RecordedNode {
+  NodeId node;
+  std::string voter_address;
+
+  bool operator==(const RecordedNode&) const = default;
+};
+
+struct JobRecord {
+  std::string job_id;
+  JobSettings settings;
+  std::string state;  // Rendezvous::encode()
+  std::vector<RecordedNode> nodes;
+};
+
+std::string encode_record(const JobRecord& record);
+// kPeerViolation: not a job's record.
+Result<JobRecord> decode_record(std::string_view bytes);
+
+// The register's view of the machine's state, with `bytes` as its opaque part.
+reg::Content content_of(const Rendezvous& machine, std::string bytes);
+
+}  // namespace elastic::succession

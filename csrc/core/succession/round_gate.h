@@ -1,0 +1,92 @@
+#pragma once
+
+// Holds back what a coordinator must not send before the job's record is in force (R3).
+//
+// Between the rendezvous machine and the sessions. After each step of the machine the owner calls
+// submit(); what the gate leaves in `actions` is sent, in order. A new round or a result is held,
+// and everything that the machine emits after it, until the record that contains it is in force:
+// the owner passes each proposal to the succession machine (Propose), and its InForce back here.
+//
+// A gate that is off passes everything: a job with one voter behaves as without a register.
+//
+// Pure; used on the coordinator's thread.
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/register/register_types.h"
+#include "core/succession/job_record.h"
+#include "elastic/rendezvous.h"
+
+namespace elastic::succession {
+
+// To be passed to the succession machine, in order.
+struct Proposal {
+  std::uint64_t number = 0;  // from 1; InForce repeats it
+  reg::Content content;
+};
+
+class RoundGate {
+ public:
+  explicit RoundGate(std::string job_id) : job_id_(std::move(job_id)) {}
+
+  // From now on decisions are held. The machine's current state is the first proposal, which the
+  // caller takes with take_proposal(). Further calls do nothing.
+  void turn_on(const Rendezvous& machine);
+  // The machine was restored from a record in force of this coordinator's term (Elected).
+  void turn_on_restored(const Rendezvous& machine);
+  bool is_on() const { return is_on_; }
+
+  // The voter ports of the job's nodes, for the next record. Empty address: it has none.
+  void set_voter_address(const NodeId& node, std::string address);
+  void forget(const NodeId& node) { voter_addresses_.erase(node); }
+
+  // Call after each step of the machine with the actions of that step. Removes from `actions` those
+  // that are held. `event`: the step's event, null for a Tick (a Leave is recorded).
+  void submit(const Rendezvous& machine, const RendezvousEvent* event,
+              std::vector<RendezvousAction>* actions);
+  // The next content to propose, if there is one; at most one is open at a time.
+  std::optional<Proposal> take_proposal();
+  // The record with this proposal is in force: appends the actions to send now.
+  void in_force(std::uint64_t number, std::vector<RendezvousAction>* actions);
+
+  // False while the node's Leave is not in force: its heartbeats are not answered until then, so
+  // that the node repeats the leave at a successor.
+  bool may_acknowledge(const NodeId& node) const { return !leaving_.contains(node); }
+  // Nodes whose Leave took force in in_force(), whose last heartbeat is to be answered now.
+  std::vector<NodeId> take_acknowledged() { return std::exchange(acknowledged_, {}); }
+
+  // Something is held.
+  bool is_holding() const { return !held_.empty(); }
+
+ private:
+  struct Held {
+    std::uint64_t number = 0;  // sent when this proposal is in force
+    RendezvousAction action;
+  };
+
+  void propose(const Rendezvous& machine);
+  std::uint64_t last_needed() const;
+
+  const std::string job_id_;
+  bool is_on_ = false;
+  std::map<NodeId, std::string> voter_addresses_;
+  std::uint64_t round_ = 0;  // of the last proposal
+  bool has_result_ = false;
+  std::uint64_t proposals_ = 0;
+  std::uint64_t decided_ = 0;          // the last proposal with a new round or a result
+  std::uint64_t in_force_ = 0;         // the last proposal that is in force
+  std::optional<std::uint64_t> open_;  // the proposal that was taken and is not in force
+  std::optional<Proposal> next_;       // not taken yet; replaces an earlier one
+  std::deque<Held> held_;
+  std::map<NodeId, std::uint64_t> leaving_;  // with the proposal that records the leave
+  std::vector<NodeId> acknowledged_;
+};
+
+}  // namespace elastic::succession

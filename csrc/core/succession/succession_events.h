@@ -1,0 +1,134 @@
+#pragma once
+
+// What the succession machine is told, and what its owner does for it (succession_machine.h).
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/register/register_types.h"
+#include "core/succession/job_record.h"
+#include "core/succession/succession_types.h"
+#include "elastic/rendezvous_types.h"
+
+namespace elastic::succession {
+
+// ---- Events.
+
+// The session received session::Incumbent from the coordinator itself (not is_elsewhere).
+struct Informed {
+  Incumbent incumbent;
+};
+// This node's own session has lost the coordinator: it was closed and not resumed within
+// reconnect_grace (or the time of six round trips), or was silent for node_timeout. Fed once for
+// each loss. With the coordinator in this process: not fed.
+struct IncumbentLost {};
+// A session with the same coordinator is open again. Informed also ends the loss.
+struct IncumbentReturned {};
+// A frame arrived on the voter port, or on a connection that Send has opened.
+struct Received {
+  ConnectionId connection = 0;
+  std::string frame;
+};
+// No connection to the address could be opened, or the one that was open has ended.
+struct Unreachable {
+  std::string address;
+};
+// The coordinator of this process accepts sessions at `address`. is_first: it was not elected.
+struct CoordinatorStarted {
+  std::string address;
+  bool is_first = false;
+};
+// It could not be started: the authority is given up, and another voter stands.
+struct CoordinatorFailed {
+  std::string reason;
+};
+// All nodes of the coordinator in this process, whenever they or their connections change. This
+// agent's own node included.
+struct Nodes {
+  std::vector<KnownNode> nodes;
+};
+// What the gate of the coordinator in this process proposes: one at a time.
+struct Propose {
+  std::uint64_t number = 0;
+  reg::Content content;
+};
+// A client of the coordinator in this process knows a later term of its lineage: the authority has
+// moved on (ClientHello).
+struct LaterTermSeen {
+  std::uint64_t term = 0;
+};
+// The coordinator in this process ends in order (SIGTERM, its agent is done): a voter that answers
+// succeeds it. StopCoordinator follows when that is settled, or at once if no voter can.
+struct Resign {};
+struct Tick {};
+using Event = std::variant<Informed, IncumbentLost, IncumbentReturned, Received, Unreachable,
+                           CoordinatorStarted, CoordinatorFailed, Nodes, Propose, LaterTermSeen,
+                           Resign, Tick>;
+
+// ---- Actions.
+
+// Send one frame. `connection` != 0: reply on that connection; if it has ended, use the address;
+// without an address drop the frame. Otherwise: on an open connection to the address, or open one,
+// and keep it for further frames. Frames to an address stay in order, or are lost together; a
+// failure is reported as Unreachable.
+struct Send {
+  ConnectionId connection = 0;
+  std::string address;
+  std::string frame;
+};
+// The job has candidates for several voters: turn the coordinator's gate on (RoundGate::turn_on),
+// and feed its first proposal. Emitted once.
+struct TurnOn {};
+// Open a coordinator service in this process, restore `record` with term `term`
+// (Rendezvous::succeed with lost_incumbent), turn its gate on (turn_on_restored, with the record's
+// voter addresses), and feed CoordinatorStarted or CoordinatorFailed.
+struct StartCoordinator {
+  reg::LineageId lineage;
+  std::uint64_t term = 0;
+  JobRecord record;
+  // The node whose process ran the former coordinator, which cannot resume; zero: it handed over.
+  NodeId lost_incumbent;
+};
+// The coordinator in this process has no authority any more: it sends `successor` to its sessions
+// where it is known (session::Incumbent with is_elsewhere), ends them (session::Leaving with
+// `reason`), and directs later clients of the job to the successor.
+struct StopCoordinator {
+  std::string reason;
+  std::optional<Incumbent> successor;
+};
+// This proposal is in force: RoundGate::in_force.
+struct InForce {
+  std::uint64_t number = 0;
+};
+// Tell the sessions of the coordinator in this process (session::Incumbent): now, and each further
+// one after its hello.
+struct Inform {
+  Incumbent incumbent;
+};
+// This process's own session connects to this coordinator (SessionMachine::CoordinatorMoved).
+struct Follow {
+  Incumbent incumbent;
+};
+// The coordinator in this process reaches no majority of its voters, or does again. Decisions are
+// held meanwhile; the sessions are served.
+struct MajorityLost {
+  std::vector<reg::Voter> unreachable;
+};
+struct MajorityRegained {};
+// No majority for store_grace: the nodes stop their workers and end with exit code 77 and this
+// reason. Follows StopCoordinator.
+struct Expired {
+  std::string reason;
+};
+// Write the register's state before what follows, where there is a state file.
+struct Persist {};
+struct Log {
+  std::string message;
+};
+using Action = std::variant<Send, TurnOn, StartCoordinator, StopCoordinator, InForce, Inform,
+                            Follow, MajorityLost, MajorityRegained, Expired, Persist, Log>;
+
+}  // namespace elastic::succession

@@ -1,0 +1,179 @@
+#pragma once
+
+// One process's part in the succession of its job's coordinator: it keeps the register
+// (core/register), proposes what the coordinator in this process decides, starts a coordinator here
+// after an election, announces it to the nodes of the record, and directs this process's own
+// session.
+//
+// One object for each job of a process: in an agent on the agent's loop; in a separate coordinator
+// program on the coordinator's loop. A job whose options say voters=1 has none.
+//
+// Pure: time comes with each call, chance from a seed. Not thread-safe. The owner executes the
+// actions in order, and calls step(Tick{}) at next_deadline(). succession_events.h has both.
+//
+// The life of an agent's machine:
+//   1. Its session receives session::Incumbent -> Informed. The machine knows lineage and voters.
+//   2. The coordinator proposes a record that names this node: frames of the voter port, Received.
+//   3. The session ends and is not resumed in time -> IncumbentLost. A voter stands as a candidate;
+//      any node asks the voters until one of them names the new coordinator -> Follow.
+//   4. Elected -> StartCoordinator. The owner opens a coordinator service on a port of its own,
+//      restores the job (Rendezvous::succeed) with its gate on, and feeds CoordinatorStarted. The
+//      machine announces the address to the nodes of the record and to this node's own session.
+//   5. Another coordinator was elected -> StopCoordinator, and Follow.
+//
+// The life of a hosting agent's machine, or of a separate coordinator's: CoordinatorStarted with
+// `is_first` when its service listens, Nodes whenever its nodes change. TurnOn when the job has
+// candidates for several voters: the owner turns its gate on, and feeds Propose for each of its
+// proposals. The first Propose begins the lineage.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/rng.h"
+#include "core/register/register_machine.h"
+#include "core/succession/succession_events.h"
+#include "core/succession/succession_types.h"
+#include "core/succession/voter_wire.h"
+#include "elastic/time.h"
+
+namespace elastic::succession {
+
+struct Settings {
+  std::string job_id;
+  reg::Voter self;             // this life of the process, and its voter port; "": it has none
+  bool is_standalone = false;  // a separate coordinator: it proposes and is no candidate
+  reg::RegisterSettings reg = {};
+  // A node that was told of a new coordinator and has no session with it after this long counts it
+  // as lost; the job's node_timeout.
+  Duration follow_timeout = std::chrono::seconds(5);
+  // How often a node is announced to, probed, or asked again.
+  Duration repeat_interval = std::chrono::milliseconds(100);
+  Duration repeat_interval_max = std::chrono::seconds(2);
+  // How long a deposed coordinator waits for the address of its successor.
+  Duration handover_timeout = std::chrono::seconds(1);
+};
+
+class Machine {
+ public:
+  // `seed`: random; also the source of the lineage.
+  Machine(Settings settings, std::uint64_t seed);
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  void step(const Event& event, Instant now, std::vector<Action>* actions);
+  std::optional<Instant> next_deadline() const;
+
+  // The coordinator as this process knows it; for hellos, status and messages.
+  const std::optional<Incumbent>& incumbent() const { return incumbent_; }
+  bool is_coordinator() const { return register_.role() == reg::Role::kCoordinator; }
+  const reg::Register& job_register() const { return register_; }
+  // What the job survives, as one sentence for the log of a round.
+  std::string describe_survival() const;
+
+ private:
+  // A frame that is sent to a node again and again.
+  struct Repeated {
+    std::string address;
+    bool is_done = false;
+    Instant next;
+    Duration wait{};
+  };
+  using RepeatedTo = std::map<NodeId, Repeated>;
+
+  void on(const Informed& event);
+  void on(const IncumbentLost& event);
+  void on(const IncumbentReturned& event);
+  void on(const Received& event);
+  void on(const Unreachable& event);
+  void on(const CoordinatorStarted& event);
+  void on(const CoordinatorFailed& event);
+  void on(const Nodes& event);
+  void on(const Propose& event);
+  void on(const LaterTermSeen& event);
+  void on(const Resign& event);
+  void on(const Tick& event);
+
+  void receive(const VoterFrame& frame, const reg::Message& message);
+  void receive(const VoterFrame& frame, const Probe& message);
+  void receive(const VoterFrame& frame, const ProbeReply& message);
+  void receive(const VoterFrame& frame, const Announce& message);
+  void receive(const VoterFrame& frame, const Query& message);
+
+  void feed(const reg::Event& event);
+  void execute(const reg::Send& action);
+  void execute(const reg::Persist& action);
+  void execute(const reg::Elected& action);
+  void execute(const reg::Deliver& action);
+  void execute(const reg::Deposed& action);
+  void execute(const reg::MajorityLost& action);
+  void execute(const reg::MajorityRegained& action);
+  void execute(const reg::AuthorityExpired& action);
+
+  // As the coordinator.
+  void begin(const Propose& event);
+  void update_candidates();
+  std::vector<reg::VoterCandidate> candidates() const;
+  void turn_on_as_needed();
+  void announce_to(const JobRecord& record);
+  void inform();
+  void stop_service(const std::string& reason);
+  std::optional<reg::Voter> choose_successor() const;
+
+  // As a node.
+  bool learn(const Incumbent& incumbent);
+  void follow();
+  void set_lost(bool is_lost);
+  void watch_elected();
+  void ask_voters();
+
+  Repeated repeated(std::string address) const;
+  template <typename Body>
+  void repeat(RepeatedTo& all, const Body& body);
+  void send(const NodeId& to, const std::string& address, VoterBody body);
+
+  template <typename One>
+  void emit(One action) {
+    out_->push_back(std::move(action));
+  }
+
+  const Settings settings_;  // constant after construction
+
+  reg::Register register_;
+  Rng rng_;
+  Instant now_;
+  std::vector<Action>* out_ = nullptr;
+
+  std::optional<Incumbent> incumbent_;
+  std::map<NodeId, ConnectionId> last_connection_;  // on which a node's last frame arrived
+
+  // The coordinator of this process.
+  bool is_started_ = false;  // StartCoordinator was emitted, or the service listens, and no Stop
+  std::string service_;      // its address; "": it does not listen
+  std::vector<KnownNode> nodes_;
+  RepeatedTo probed_;     // done: the node answered at its voter port
+  RepeatedTo announced_;  // done: the node has resumed
+  Instant announce_until_;
+  bool was_turned_on_ = false;
+  std::optional<Propose> open_;
+  struct Ending {
+    std::string reason;
+    Instant deadline;
+  };
+  std::optional<Ending> ending_;  // deposed; the successor's address is awaited
+
+  // A node and its session.
+  NodeId session_with_;         // the coordinator that informed it last
+  std::uint64_t followed_ = 0;  // the last term of a Follow
+  bool is_lost_ = false;
+  // Until then a coordinator that was elected or announced has a session with this node.
+  std::optional<Instant> follow_until_;
+  NodeId watched_;
+  std::optional<Instant> ask_at_;
+  Duration ask_wait_{};
+};
+
+}  // namespace elastic::succession

@@ -1,0 +1,47 @@
+#pragma once
+
+// The values of the succession of a job's coordinator (docs/high-availability.md). Pure.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/register/register_types.h"
+#include "core/register/voters.h"
+#include "elastic/rendezvous_types.h"
+
+namespace elastic::succession {
+
+inline constexpr std::size_t kJobIdBytesMax = 1024;
+
+// The coordinator of a lineage in a term, as it is announced to nodes.
+struct Incumbent {
+  reg::LineageId lineage;
+  std::uint64_t term = 0;
+  NodeId node;          // the proposer: the node whose process runs the coordinator
+  std::string address;  // where it accepts sessions: numeric, host:port; "": unknown
+  // Where a node that has lost the coordinator asks for the next one. One voter, or none: the job
+  // does not survive its coordinator's host, and a restarted coordinator may take it over.
+  std::vector<reg::Voter> voters;
+
+  bool is_replicated() const { return voters.size() > 1; }
+  bool operator==(const Incumbent&) const = default;
+};
+
+// A node as its coordinator knows it.
+struct KnownNode {
+  NodeId node;
+  std::string voter_address;  // of its voter port, from its hello; "": it has none
+  std::string host;           // nodes with the same host fail together: NodeInfo.address
+  std::string topology;
+  reg::VoterCandidate::Kind kind = reg::VoterCandidate::Kind::kMember;
+  bool is_connected = false;  // its session is open
+
+  bool operator==(const KnownNode&) const = default;
+};
+
+// A stream on the voter port, accepted or opened, as the transport numbers it; 0: none.
+using ConnectionId = std::uint64_t;
+
+}  // namespace elastic::succession

@@ -1,0 +1,122 @@
+// One list of fields for each frame serves both directions, as in session_wire.cc.
+
+#include "core/succession/voter_wire.h"
+
+#include <utility>
+
+#include "core/rendezvous/rendezvous_fields.h"
+#include "core/succession/succession_types.h"
+
+namespace elastic::succession {
+namespace {
+
+using core::FieldReader;
+using core::FieldWriter;
+
+constexpr std::size_t kBodies = std::variant_size_v<VoterBody>;
+
+Status not_a_frame() { return {StatusCode::kPeerViolation, "this is not a frame of a voter"}; }
+
+void write(FieldWriter& v, reg::Message& message) {
+  std::string bytes = reg::encode_message(message);
+  v.text(bytes, kVoterFrameBytesMax);
+}
+
+Status read(FieldReader& v, reg::Message& message) {
+  std::string bytes;
+  v.text(bytes, kVoterFrameBytesMax);
+  auto decoded = reg::decode_message(bytes);
+  if (!decoded.ok()) return decoded.status();
+  message = *std::move(decoded);
+  return {};
+}
+
+template <typename Visitor>
+void visit_incumbent(Visitor& v, Incumbent& incumbent) {
+  v.number(incumbent.lineage.high);
+  v.number(incumbent.lineage.low);
+  v.number(incumbent.term);
+  visit(v, incumbent.node);
+  v.text(incumbent.address, kNodeTextBytesMax);
+  v.list(incumbent.voters, reg::kVotersMax, [&](reg::Voter& voter) {
+    visit(v, voter.node);
+    v.text(voter.address, kNodeTextBytesMax);
+  });
+}
+
+template <typename Visitor>
+void fields(Visitor&, Probe&) {}
+template <typename Visitor>
+void fields(Visitor&, ProbeReply&) {}
+template <typename Visitor>
+void fields(Visitor& v, Announce& message) {
+  visit_incumbent(v, message.incumbent);
+}
+template <typename Visitor>
+void fields(Visitor& v, Query& message) {
+  v.number(message.term);
+}
+
+template <typename Body>
+void write(FieldWriter& v, Body& body) {
+  fields(v, body);
+}
+
+template <typename Body>
+Status read(FieldReader& v, Body& body) {
+  fields(v, body);
+  return {};
+}
+
+template <std::size_t Kind = 0>
+VoterBody body_of_kind(std::size_t kind) {
+  if constexpr (Kind + 1 < kBodies) {
+    if (kind != Kind) return body_of_kind<Kind + 1>(kind);
+  }
+  return VoterBody(std::in_place_index<Kind>);
+}
+
+template <typename Visitor>
+void visit_head(Visitor& v, VoterFrame& frame) {
+  v.text(frame.job_id, kJobIdBytesMax);
+  visit(v, frame.from);
+  visit(v, frame.to);
+}
+
+}  // namespace
+
+std::string encode_frame(const VoterFrame& frame) {
+  std::string bytes;
+  core::ByteWriter head(&bytes);
+  head.integer(kVoterWireVersion);
+  head.integer(static_cast<std::uint8_t>(frame.body.index()));
+  FieldWriter v(&bytes);
+  VoterFrame copy = frame;
+  visit_head(v, copy);
+  std::visit([&](auto& body) { write(v, body); }, copy.body);
+  return bytes;
+}
+
+Result<VoterFrame> decode_frame(std::string_view bytes) {
+  core::ByteReader head(bytes);
+  const auto version = head.integer<std::uint16_t>();
+  const auto kind = head.integer<std::uint8_t>();
+  if (head.ok() && version > kVoterWireVersion) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "a voter sent a frame of a newer version (format " + std::to_string(version) +
+                      ", this one reads up to " + std::to_string(kVoterWireVersion) + ")");
+  }
+  if (!head.ok() || version == 0 || kind >= kBodies) return not_a_frame();
+  VoterFrame frame;
+  frame.body = body_of_kind(kind);
+  FieldReader v(bytes.substr(bytes.size() - head.left()));
+  visit_head(v, frame);
+  if (Status fault = std::visit([&](auto& body) { return read(v, body); }, frame.body);
+      !fault.ok()) {
+    return fault;
+  }
+  if (!v.ok()) return not_a_frame();
+  return frame;
+}
+
+}  // namespace elastic::succession

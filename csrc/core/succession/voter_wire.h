@@ -1,0 +1,64 @@
+#pragma once
+
+// The frames between the voter ports of a job's nodes.
+//
+// A frame is self-contained: it names the job, the sender and, where the sender knows it, the
+// receiver. The transport delimits frames (u32 length) and limits their size; it does not read
+// them. A receiver ignores a frame that names another job or another receiver: the port may have
+// been reused by another process. Pure.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "core/register/register_codec.h"
+#include "core/register/register_types.h"
+#include "core/succession/succession_types.h"
+#include "elastic/status.h"
+
+namespace elastic::succession {
+
+inline constexpr std::uint16_t kVoterWireVersion = 1;
+// A record of the largest job, and what surrounds it.
+inline constexpr std::size_t kVoterFrameBytesMax = reg::kContentBytesMax + (std::size_t{64} << 10);
+
+// Asks whether this node answers here. The reply proves the incarnation, not only the port.
+struct Probe {
+  bool operator==(const Probe&) const = default;
+};
+struct ProbeReply {
+  bool operator==(const ProbeReply&) const = default;
+};
+// Names the coordinator: a new coordinator sends it to every node of the record until the node has
+// resumed, and a voter replies to Query with it.
+struct Announce {
+  Incumbent incumbent;
+
+  bool operator==(const Announce&) const = default;
+};
+// Asks for the coordinator; sent by a node that has lost it, to the voters that it was told.
+struct Query {
+  std::uint64_t term = 0;  // the highest that the sender knows
+
+  bool operator==(const Query&) const = default;
+};
+
+using VoterBody = std::variant<reg::Message, Probe, ProbeReply, Announce, Query>;
+
+struct VoterFrame {
+  std::string job_id;
+  NodeId from;
+  NodeId to;  // zero: whoever answers at the address
+  VoterBody body;
+
+  bool operator==(const VoterFrame&) const = default;
+};
+
+std::string encode_frame(const VoterFrame& frame);
+// kPeerViolation: not a frame; kFailedPrecondition: of a newer version. The transport closes the
+// connection after either.
+Result<VoterFrame> decode_frame(std::string_view bytes);
+
+}  // namespace elastic::succession
