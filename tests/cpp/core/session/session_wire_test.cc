@@ -178,6 +178,7 @@ std::vector<ServerMessage> server_messages() {
           rdzv::RoundOver{{}, 12},
           Timings{settings()},
           Leaving{"its job succeeded"},
+          Incumbent{{{1, 2}, 3, {4, 5}, "10.0.0.1:29401", {{{4, 5}, "10.0.0.1:29402"}}}, true},
           ServerHello{.host_job = "another job"},
           WatchWorkers{true},
           JobFacts{observed_job()},
