@@ -91,16 +91,18 @@ void bind_options(py::module_& module) {
   const WorkerTemplate plain;
   py::class_<WorkerTemplate>(module, "WorkerTemplate", "The program of one local rank.")
       .def(py::init([](const TextList& argv, const TextDict& env, StreamTarget stdout_target,
-                       StreamTarget stderr_target) {
+                       StreamTarget stderr_target, std::vector<std::uint32_t> cpus) {
              return WorkerTemplate{.argv = to_arguments(argv),
                                    .env = to_environment(env),
                                    .stdout_target = stdout_target,
-                                   .stderr_target = stderr_target};
+                                   .stderr_target = stderr_target,
+                                   .cpus = std::move(cpus)};
            }),
            py::arg("argv"), py::kw_only(), py::arg("env") = py::dict(),
            py::arg("stdout_target") = plain.stdout_target,
-           py::arg("stderr_target") = plain.stderr_target,
-           "`env` is for this worker only and overrides all other variables.")
+           py::arg("stderr_target") = plain.stderr_target, py::arg("cpus") = py::list(),
+           "`env` is for this worker only and overrides all other variables. "
+           "`cpus`: on which it may run; empty: those of this process.")
       .def_property_readonly("argv",
                              [](const WorkerTemplate& self) {
                                std::vector<py::str> words;
@@ -110,7 +112,8 @@ void bind_options(py::module_& module) {
                                return words;
                              })
       .def_readonly("stdout_target", &WorkerTemplate::stdout_target)
-      .def_readonly("stderr_target", &WorkerTemplate::stderr_target);
+      .def_readonly("stderr_target", &WorkerTemplate::stderr_target)
+      .def_readonly("cpus", &WorkerTemplate::cpus);
   show_fields<WorkerTemplate>({"argv", "stdout_target", "stderr_target"});
 
   const AgentOptions defaults;
@@ -297,6 +300,9 @@ void bind_agent(py::module_& module) {
           "request_stop", [](const PyAgent& self, int signum) { self.get()->request_stop(signum); },
           py::arg("signum"),
           "Stop the workers with this signal and finish with 128 + signum; a second call kills.")
+      .def(
+          "forward", [](const PyAgent& self, int signum) { self.get()->forward(signum); },
+          py::arg("signum"), "Deliver a signal to the running workers without stopping them.")
       .def_property_readonly("result", &result,
                              "The result; available after FINISHED has been delivered.")
       .def("close", &PyAgent::close,

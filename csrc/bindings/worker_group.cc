@@ -108,15 +108,17 @@ void bind_command(py::module_& module) {
   py::class_<WorkerCommand>(module, "WorkerCommand",
                             "One worker's program, directory, environment and output files.")
       .def(py::init([](const TextList& argv, const TextDict& env, const py::str& cwd,
-                       const py::str& stdout_path, const py::str& stderr_path) {
+                       const py::str& stdout_path, const py::str& stderr_path,
+                       std::vector<std::uint32_t> cpus) {
              return WorkerCommand{.argv = to_arguments(argv),
                                   .env = to_environment(env),
                                   .cwd = to_os(cwd),
                                   .stdout_path = to_os(stdout_path),
-                                  .stderr_path = to_os(stderr_path)};
+                                  .stderr_path = to_os(stderr_path),
+                                  .cpus = std::move(cpus)};
            }),
            py::arg("argv"), py::kw_only(), py::arg("env"), py::arg("cwd") = "",
-           py::arg("stdout_path") = "", py::arg("stderr_path") = "")
+           py::arg("stdout_path") = "", py::arg("stderr_path") = "", py::arg("cpus") = py::list())
       .def("__repr__", [](const WorkerCommand& self) {
         std::string text = "<WorkerCommand";
         for (const std::string& word : self.argv) {

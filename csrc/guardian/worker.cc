@@ -1,6 +1,7 @@
 #include "guardian/worker.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -13,9 +14,10 @@
 #include <string_view>
 
 // Theory of operation. All data of the child is prepared before the fork; the child only makes
-// system calls. It creates a session, sets its parent-death signal, opens its files, changes its
-// directory, unblocks all signals and executes the program. The guardian has reset the signal
-// dispositions for all its children (main.cc), and its descriptors above 2 are close-on-exec.
+// system calls. It creates a session, sets its parent-death signal and CPU affinity, opens its
+// files, changes its directory, unblocks all signals and executes the program. The guardian has
+// reset the signal dispositions for all its children (main.cc), and its descriptors above 2 are
+// close-on-exec.
 //
 // Opening a file, changing the directory and executing may block on a mount that does not respond.
 // The child records each step in shared memory first, so that the guardian can report it.
@@ -69,6 +71,7 @@ struct Plan {
   int stream;                   // replaces the descriptors in `passed`; negative: none
   std::uint8_t passed;
   const std::vector<std::string>* candidates;
+  const std::vector<unsigned long>* cpu_mask;  // empty: the CPUs of the guardian
 };
 
 [[noreturn]] void fail(const Plan& plan, Stage stage, int error, int index) {
@@ -113,11 +116,32 @@ void open_output(const Plan& plan, int target) {
   fail(plan, worst.stage, worst.error, worst.index);
 }
 
+// The bit mask of sched_setaffinity(2), which is an array of longs.
+std::vector<unsigned long> mask_of(const std::vector<std::uint32_t>& cpus) {
+  constexpr std::size_t kBits = 8 * sizeof(unsigned long);
+  std::vector<unsigned long> mask;
+  for (const std::uint32_t cpu : cpus) {
+    if (cpu / kBits >= mask.size()) mask.resize(cpu / kBits + 1);
+    mask[cpu / kBits] |= 1UL << (cpu % kBits);
+  }
+  return mask;
+}
+
+void bind_to_cpus(const Plan& plan) {
+  if (plan.cpu_mask->empty()) return;
+  const void* const mask = plan.cpu_mask->data();
+  const std::size_t bytes = plan.cpu_mask->size() * sizeof(unsigned long);
+  if (::sched_setaffinity(0, bytes, static_cast<const cpu_set_t*>(mask)) != 0) {
+    fail(plan, Stage::kAffinity, errno, kNoCandidate);
+  }
+}
+
 [[noreturn]] void run_child(const Plan& plan) {
   ::setsid();
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   // The guardian may have died before the line above; then the parent is another process.
   if (::getppid() != plan.guardian) ::_exit(127);
+  bind_to_cpus(plan);
   open_output(plan, STDOUT_FILENO);
   open_output(plan, STDERR_FILENO);
   plan.progress->enter(Stage::kChdir, kNoCandidate);
@@ -160,6 +184,7 @@ bool spawn(const StartRequest& request, pid_t guardian, int stream, Worker* work
   worker->stderr_path = request.stderr_path;
   const std::vector<char*> argv = pointers(request.argv);
   const std::vector<char*> env = pointers(request.env);
+  const std::vector<unsigned long> cpu_mask = mask_of(request.cpus);
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
     *failure = {Stage::kPipe, errno, kNoCandidate};
@@ -182,7 +207,8 @@ bool spawn(const StartRequest& request, pid_t guardian, int stream, Worker* work
                   {worker->stdout_path.c_str(), worker->stderr_path.c_str()},
                   stream,
                   request.passed,
-                  &worker->candidates};
+                  &worker->candidates,
+                  &cpu_mask};
   worker->pid = ::fork();
   if (worker->pid == 0) run_child(plan);
   if (worker->pid < 0) {
@@ -205,7 +231,8 @@ std::string failed_path(const Worker& worker, const StartFailure& failure) {
       }
       break;
     case Stage::kPipe:
-    case Stage::kFork: break;
+    case Stage::kFork:
+    case Stage::kAffinity: break;
   }
   return worker.argv0;
 }

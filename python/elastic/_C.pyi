@@ -475,7 +475,7 @@ class WorkerCommand:
     """
     One worker's program, directory, environment and output files.
     """
-    def __init__(self, argv: list[str], *, env: dict[str, str], cwd: str = '', stdout_path: str = '', stderr_path: str = '') -> None:
+    def __init__(self, argv: list[str], *, env: dict[str, str], cwd: str = '', stdout_path: str = '', stderr_path: str = '', cpus: collections.abc.Sequence[int] = []) -> None:
         ...
     def __repr__(self) -> str:
         ...
@@ -977,14 +977,17 @@ class WorkerTemplate:
     """
     The program of one local rank.
     """
-    def __init__(self, argv: list[str], *, env: dict[str, str] = {}, stdout_target: StreamTarget = StreamTarget.INHERIT, stderr_target: StreamTarget = StreamTarget.INHERIT) -> None:
+    def __init__(self, argv: list[str], *, env: dict[str, str] = {}, stdout_target: StreamTarget = StreamTarget.INHERIT, stderr_target: StreamTarget = StreamTarget.INHERIT, cpus: collections.abc.Sequence[int] = []) -> None:
         """
-        `env` is for this worker only and overrides all other variables.
+        `env` is for this worker only and overrides all other variables. `cpus`: on which it may run; empty: those of this process.
         """
     def __repr__(self) -> str:
         ...
     @property
     def argv(self) -> list[str]:
+        ...
+    @property
+    def cpus(self) -> list[int]:
         ...
     @property
     def stderr_target(self) -> StreamTarget:
@@ -1255,6 +1258,10 @@ class Agent:
     def close(self) -> None:
         """
         Kill all workers, and remove the temporary directory if there was no log_dir.
+        """
+    def forward(self, signum: int) -> None:
+        """
+        Deliver a signal to the running workers without stopping them.
         """
     def next_event(self, timeout: float | None = None) -> AgentEvent | None:
         """

@@ -37,9 +37,9 @@ __all__ = [
 def get_args_parser() -> ArgumentParser:
     """A parser of torchrun's and elastic's options; attributes have torch's names and types."""
     from elastic import _environment
-    from elastic.cli import namespace
+    from elastic.cli import arguments
 
-    return namespace.parser(_environment.inherited())
+    return arguments.parser(_environment.inherited())
 
 
 def parse_args(args: Sequence[str] | None) -> Namespace:

@@ -243,8 +243,8 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
         (["-m", "--no-python"], "exclude each other"),
         (["--standalone=1"], "--standalone takes no value, but was given '1'"),
         (["-x"], "there is no option -x"),
-        (["--numa-binding", "node"], "--numa-binding is not available yet"),
-        (["--event-log-handler=console"], "--event-log-handler is not available yet"),
+        (["--numa-binding", "near"], "--numa-binding is 'near': expected one of node"),
+        (["--event-log-handler=file"], "--event-log-handler: there is no event handler 'file'"),
         (["--logs-specs=mine"], "--logs-specs is not available yet"),
     ],
 )
@@ -334,7 +334,6 @@ def test_user_settings_are_not_overwritten(
         ([], {"PET_": "2"}, "PET_ is an unknown variable and is ignored"),
         ([], {"PET_NPROC": "2"}, "is ignored; did you mean PET_NPROC_PER_NODE?"),
         ([], {"PET_MAX_RESTART": "2"}, "did you mean PET_MAX_RESTARTS?"),
-        ([], {"TORCHELASTIC_HEALTH_CHECK_PORT": "80"}, "TORCHELASTIC_HEALTH_CHECK_PORT has no"),
     ],
 )
 def test_what_torchrun_accepts_is_one_warning_and_with_strict_an_error(
@@ -351,14 +350,6 @@ def test_what_torchrun_accepts_is_one_warning_and_with_strict_an_error(
 def test_an_empty_role_is_the_default_one(script: str) -> None:
     got = configure(["--role=", "--strict", script])
     assert (got.role, [text for level, text in got.notes if level == 30]) == ("default", [])
-
-
-def test_variables_of_missing_features_are_reported(script: str) -> None:
-    notes = configure([script], {"TORCHELASTIC_HEALTH_CHECK_PORT": "80"}).notes
-    expected = (
-        "TORCHELASTIC_HEALTH_CHECK_PORT has no effect: a health check server is not available yet"
-    )
-    assert (30, expected) in notes
 
 
 @pytest.mark.parametrize(

@@ -82,8 +82,8 @@ def test_run_path_runs_a_script_whatever_module_says(tmp_path: Path) -> None:
 def test_what_cannot_be_run_is_one_error() -> None:
     with pytest.raises(ConfigError, match="--nnodes is '0'"):
         run.main(["--nnodes=0", "/bin/true"])
-    with pytest.raises(ConfigError, match="--numa-binding is not available"):
-        run.main(["--numa-binding=node", "/bin/true"])
+    with pytest.raises(ConfigError, match="--logs-specs is not available"):
+        run.main(["--logs-specs=mine", "/bin/true"])
     with pytest.raises(SystemExit) as caught:
         run.main(["--max-restarts=many", "/bin/true"])
     assert caught.value.code == 2

@@ -94,6 +94,18 @@ class Reader {
     return items;
   }
 
+  std::vector<std::uint32_t> cpus() {
+    const auto count = number<std::uint32_t>();
+    std::vector<std::uint32_t> numbers;
+    if (count > kCpusMax || count > reader_.left() / sizeof count) reader_.fail();
+    if (reader_.ok()) numbers.reserve(count);
+    for (std::uint32_t i = 0; reader_.ok() && i < count; ++i) {
+      numbers.push_back(number<std::uint32_t>());
+      if (numbers.back() >= kCpusMax) reader_.fail();
+    }
+    return numbers;
+  }
+
   bool complete() const { return reader_.ok() && reader_.at_end(); }
 
  private:
@@ -149,6 +161,7 @@ StartRequest read_start(Reader* reader) {
   request.cwd = reader->string();
   request.stdout_path = reader->string();
   request.stderr_path = reader->string();
+  request.cpus = reader->cpus();
   return request;
 }
 
@@ -171,6 +184,7 @@ const char* to_string(Stage stage) {
     case Stage::kChdir: return "chdir";
     case Stage::kExec: return "exec";
     case Stage::kInterpreter: return "exec interpreter of";
+    case Stage::kAffinity: return "set the CPU affinity of";
   }
   return "start";
 }
@@ -187,6 +201,8 @@ void append_start(std::string* out, std::uint32_t id, const WorkerCommand& comma
   put_bytes(out, command.cwd);
   put_bytes(out, command.stdout_path);
   put_bytes(out, command.stderr_path);
+  append_integer(out, static_cast<std::uint32_t>(command.cpus.size()));
+  for (const std::uint32_t cpu : command.cpus) append_integer(out, cpu);
 }
 
 void append_signal(std::string* out, const SignalRequest& request) {

@@ -21,7 +21,7 @@
 
 namespace elastic::guardian {
 
-inline constexpr std::uint32_t kProtocolVersion = 2;
+inline constexpr std::uint32_t kProtocolVersion = 3;
 
 // The guardian's descriptor of the channel.
 inline constexpr int kChannelDescriptor = 3;
@@ -30,6 +30,8 @@ inline constexpr int kChannelDescriptor = 3;
 inline constexpr std::size_t kFrameBytesMax = std::size_t{8} << 20;
 inline constexpr std::size_t kFrameHeaderBytes = sizeof(std::uint32_t);
 inline constexpr std::size_t kListItemsMax = 1u << 16;
+// CPU numbers are below this limit (the kernel's own limit is 8192).
+inline constexpr std::uint32_t kCpusMax = 1u << 13;
 
 // How a process is created.
 enum class StartKind : std::uint8_t { kExec };
@@ -58,6 +60,7 @@ struct StartRequest {
   std::string_view cwd;
   std::string_view stdout_path;
   std::string_view stderr_path;
+  std::vector<std::uint32_t> cpus;  // empty: the guardian's own
 };
 
 // As the id in a SignalRequest: every worker of the generation. No process has this id.
@@ -95,8 +98,8 @@ struct StartedEvent {
 };
 
 // The step of a start that failed.
-enum class Stage : std::uint8_t { kPipe, kFork, kOpen, kChdir, kExec, kInterpreter };
-inline constexpr std::size_t kStageCount = 6;
+enum class Stage : std::uint8_t { kPipe, kFork, kOpen, kChdir, kExec, kInterpreter, kAffinity };
+inline constexpr std::size_t kStageCount = 7;
 const char* to_string(Stage stage);  // as in WorkerExit::stage
 
 struct NotStartedEvent {

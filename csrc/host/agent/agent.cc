@@ -84,6 +84,11 @@ class Agent::Impl {
     thread_->loop().post([this, signal] { node_->request_stop(signal); });
   }
 
+  void forward(int signal) {
+    if (is_in_child()) return;
+    thread_->loop().post([this, signal] { node_->forward(signal); });
+  }
+
   const AgentResult& result() const { return node_->result(); }
 
  private:
@@ -123,6 +128,8 @@ std::optional<AgentEvent> Agent::next_event(Instant deadline,
 }
 
 void Agent::request_stop(int signal) { impl_->request_stop(signal); }
+
+void Agent::forward(int signal) { impl_->forward(signal); }
 
 bool Agent::is_in_child() const { return impl_->is_in_child(); }
 

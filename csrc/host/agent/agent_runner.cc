@@ -97,6 +97,8 @@ void AgentRunner::request_stop(int signal) {
   feed(core::StopRequested{signal});
 }
 
+void AgentRunner::forward(int signal) { supervisor_->forward(signal, SignalScope::kLeader); }
+
 void AgentRunner::on_worker_event(const WorkerEvent& event) {
   switch (event.kind) {
     case WorkerEvent::Kind::kStarted:
@@ -347,7 +349,8 @@ WorkerCommand AgentRunner::command_of(std::size_t local_rank) const {
           .env = core::merge_environment({&options_.env, &ranks, &worker.env}),
           .cwd = options_.cwd,
           .stdout_path = path_of(worker.stdout_target, files.stdout_path),
-          .stderr_path = path_of(worker.stderr_target, files.stderr_path)};
+          .stderr_path = path_of(worker.stderr_target, files.stderr_path),
+          .cpus = worker.cpus};
 }
 
 void AgentRunner::report(AgentEvent event) {

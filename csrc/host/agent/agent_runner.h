@@ -37,6 +37,7 @@ class AgentRunner {
   ~AgentRunner();  // kills the workers, and removes the temporary directory
 
   void request_stop(int signal);
+  void forward(int signal);
   // Final once kFinished was delivered.
   const AgentResult& result() const { return result_; }
 

@@ -147,6 +147,9 @@ class ELASTIC_EXPORT Agent {
   // 128 + signal; with success if all workers of this node had succeeded. The other nodes are
   // notified at once, before the workers have ended. A second call kills the workers at once.
   void request_stop(int signal);
+  // Delivers a signal to the running workers of this node, not to their children, and does not stop
+  // them. Without running workers it has no effect.
+  void forward(int signal);
   // True in a process that was forked after start(). There next_event() returns nullopt at once and
   // request_stop() has no effect.
   bool is_in_child() const;

@@ -23,6 +23,7 @@ struct WorkerTemplate {
   std::vector<std::string> env;  // "NAME=value", for this worker only; overrides all other sources
   StreamTarget stdout_target = StreamTarget::kInherit;
   StreamTarget stderr_target = StreamTarget::kInherit;
+  std::vector<std::uint32_t> cpus;  // see WorkerCommand::cpus
 };
 
 // Ports first..last, both included; {0, 0}: any port.

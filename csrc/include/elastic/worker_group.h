@@ -40,6 +40,8 @@ struct WorkerCommand {
   // relative path is relative to the caller's directory, not to `cwd`. "": inherited.
   std::string stdout_path;
   std::string stderr_path;
+  // The numbers of the CPUs on which the worker may run. Empty: those of the caller.
+  std::vector<std::uint32_t> cpus;
 };
 
 enum class ExitKind : std::uint8_t {
@@ -57,8 +59,8 @@ struct WorkerExit {
   bool core_dumped = false;    // kSignaled
   bool stopped_by_us = false;  // ended after stop() had signalled it: not a failure of its own
   bool killed_by_us = false;   // and was still running when stop() sent SIGKILL
-  // kNotStarted: the step that failed: "pipe", "fork", "open", "chdir", "exec", or "exec
-  // interpreter of" (the interpreter in its "#!" line cannot be executed).
+  // kNotStarted: the step that failed: "pipe", "fork", "set the CPU affinity of", "open", "chdir",
+  // "exec", or "exec interpreter of" (the interpreter in its "#!" line cannot be executed).
   std::string stage;
   int error = 0;     // kNotStarted: errno
   std::string path;  // kNotStarted: the file or directory of that step

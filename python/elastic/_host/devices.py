@@ -13,15 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from elastic._host import cgroup
 from elastic.errors import ConfigError
 
-PROBE_DEADLINE_S = 120.0  # importing torch from a cold network disk takes more than a minute
-
-# Counts devices in the workers' interpreter and prints one number, 0 without torch. It is killed
-# when the launcher dies. AttributeError: torch before 2.6 lacks torch.accelerator.
+# Counts devices in the workers' interpreter and prints one number, 0 without torch.
+# AttributeError: torch before 2.6 lacks torch.accelerator.
 _PROBE = """
-import ctypes, os, sys
-ctypes.CDLL(None).prctl(1, 9)
-if os.getppid() != int(sys.argv[1]):
-    sys.exit(1)
 try:
     import torch
 except ModuleNotFoundError:
@@ -139,31 +133,11 @@ def nvml_devices() -> list[str] | None:
         nvml.nvmlShutdown()
 
 
-def _ask_interpreter(wanted: str, interpreter: str, environ: Mapping[str, str], origin: str) -> int:
-    import subprocess
+def _ask_interpreter(wanted: str, python: str, environ: Mapping[str, str], origin: str) -> int:
+    from elastic._host import interpreter
 
-    command = [interpreter, "-c", _PROBE, str(os.getpid()), wanted]
-    try:
-        done = subprocess.run(
-            command,
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PROBE_DEADLINE_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ConfigError(
-            f"{origin} is {wanted}: {interpreter} did not count the devices within "
-            f"{PROBE_DEADLINE_S:g} s; give a number"
-        ) from error
-    except OSError as error:
-        raise ConfigError(
-            f"{origin} is {wanted}: cannot run {interpreter} to count devices: {error.strerror}"
-        ) from error
-    last = (done.stdout.strip().splitlines() or [""])[-1]
-    if done.returncode != 0 or not last.isdigit():
-        why = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
-        raise ConfigError(f"{origin} is {wanted}: torch could not count the devices: {why}")
-    return int(last)
+    why = f"{origin} is {wanted}"
+    count = interpreter.ask(_PROBE, [wanted], python, environ, why)
+    if not count.isdigit():
+        raise ConfigError(f"{why}: torch could not count the devices: {count or 'no output'}")
+    return int(count)

@@ -16,6 +16,8 @@ from elastic.cli.options import (
     ENV_PREFIX,
     HARMLESS,
     PROGRAM,
+    SHELLS,
+    TEXTS,
     UNAVAILABLE,
     Option,
 )
@@ -49,20 +51,24 @@ class CommandLine(NamedTuple):
         return value.origin if value else f"--{name}"
 
 
-def read(argv: Sequence[str], environ: Mapping[str, str]) -> CommandLine:
+def read(
+    argv: Sequence[str], environ: Mapping[str, str], more: Sequence[Option] = ()
+) -> CommandLine:
     """Parses ``argv`` and the ``PET_*`` variables; an option wins over its variable.
 
-    Raises ConfigError for an unknown option. ``--help`` and ``--version`` print their text and end
-    the program.
+    ``more``: options that are accepted on the command line in addition. Raises ConfigError for an
+    unknown option. Options such as ``--help`` print their text and end the program.
     """
-    given, program, arguments = _parse(argv)
+    given, program, arguments = _parse(argv, {option.name: option for option in more} | BY_NAME)
     warnings: list[str] = []
     values = _from_environment(environ, warnings) | given
     refuse_unavailable(values)
     return CommandLine(values, program, arguments, warnings)
 
 
-def _parse(argv: Sequence[str]) -> tuple[dict[str, Value], str, tuple[str, ...]]:
+def _parse(
+    argv: Sequence[str], by_name: Mapping[str, Option]
+) -> tuple[dict[str, Value], str, tuple[str, ...]]:
     values: dict[str, Value] = {}
     position = 0
 
@@ -80,7 +86,11 @@ def _parse(argv: Sequence[str]) -> tuple[dict[str, Value], str, tuple[str, ...]]
             break
         if word.startswith("--"):
             flag, equals, text = word.partition("=")
-            option = _option(flag)
+            name = _full_name(flag, by_name)
+            if name in TEXTS:
+                needs_value = bool(TEXTS[name])
+                _print_and_exit(name, (text if equals else next_word(flag)) if needs_value else "")
+            option = by_name[name]
             if option.is_switch and equals:
                 _refuse(f"{flag} takes no value, but was given {text!r}")
             text = "1" if option.is_switch else text if equals else next_word(flag)
@@ -105,21 +115,16 @@ def _is_option(word: str) -> bool:
     return len(word) > 1 and word[0] == "-" and not word[1:].isdigit()
 
 
-_END_BY_TEXT = ("help", "version")
-
-
-def _option(flag: str) -> Option:
+def _full_name(flag: str, by_name: Mapping[str, Option]) -> str:
     """The option of a long flag, which may be abbreviated and have underscores for dashes."""
     name = flag[2:].replace("_", "-")
-    known = (*BY_NAME, *_END_BY_TEXT)
+    known = (*by_name, *TEXTS)
     matches = [name] if name in known else [long for long in known if long.startswith(name)]
     if len(matches) > 1:
         _refuse(f"{flag} is ambiguous: it could be {_list(f'--{long}' for long in matches)}")
     if not matches:
         _refuse(f"there is no option {flag}{_did_you_mean(flag, [f'--{long}' for long in known])}")
-    if matches[0] in _END_BY_TEXT:
-        _print_and_exit(matches[0])
-    return BY_NAME[matches[0]]
+    return matches[0]
 
 
 def _short_option(letter: str, word: str) -> Option:
@@ -132,11 +137,17 @@ def _short_option(letter: str, word: str) -> Option:
     return BY_SHORT[letter]
 
 
-def _print_and_exit(what: str) -> NoReturn:
+def _print_and_exit(what: str, value: str = "") -> NoReturn:
     if what == "help":
         from elastic.cli import help
 
         text = help.text()
+    elif what == "print-completion":
+        if value not in SHELLS:
+            _refuse(f"--print-completion is {value!r}: expected one of {', '.join(SHELLS)}")
+        from elastic.cli import arguments
+
+        text = arguments.completion(arguments.parser({}), value)
     else:
         from elastic import _C
 
@@ -187,3 +198,12 @@ def _did_you_mean(given: str, known: list[str]) -> str:
 def _list(names: Iterable[str]) -> str:
     *others, last = names
     return f"{', '.join(others)} or {last}"
+
+
+def pass_local_rank(line: CommandLine) -> CommandLine:
+    """The command line of a script that reads its local rank from its first argument."""
+    if line.switch("no-python"):
+        raise ConfigError(
+            f"{line.origin('no-python')} needs --use-env: PROGRAM is no Python script"
+        )
+    return line._replace(arguments=("--local-rank=${local_rank}", *line.arguments))

@@ -5,7 +5,7 @@ Named tuples, because importing ``dataclasses`` would cost the launcher 4 ms at 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elastic.constants import SHARED
@@ -112,6 +112,7 @@ class LaunchConfig(NamedTuple):
     exit_barrier_timeout: float | None  # None: no limit
     stop_scope: str  # "group" or "leader"
     signals: tuple[int, ...]
+    forwarded_signals: tuple[int, ...]  # passed on to the workers, without a stop
     rendezvous: RendezvousConfig | None  # None: the job has one node
     local_addr: str  # "" on several nodes: the address from which the rendezvous is reached
     master_port: int  # 0: a free one in each round
@@ -121,7 +122,10 @@ class LaunchConfig(NamedTuple):
     logs: LogOptions
     line_prefix: str
     virtual_local_rank: bool
+    worker_cpus: Sequence[Sequence[int]]  # by local rank; empty: not bound
+    event_log_handler: str
     log_level: int
     log_records: bool  # whether log lines have time and level: LOGLEVEL was given
     error_file: str  # from which the launcher's parent reads the first error; "": none
+    is_dry_run: bool = False
     notes: tuple[tuple[int, str], ...] = ()  # (level, message) for the log, once it is set up

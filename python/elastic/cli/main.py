@@ -13,7 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from logging import Handler
     from types import FrameType
 
@@ -25,13 +25,17 @@ if TYPE_CHECKING:
     from elastic.cli.console import Console
     from elastic.multiprocessing.logs import LogOptions
 
+    Parse = Callable[[Sequence[str], Mapping[str, str]], LaunchConfig]
+
 RESOLVE_PAUSE_S = 0.1
 RESOLVE_PAUSE_MAX_S = 5.0
 EXIT_INTERNAL = 70  # as in elastic._C, whose import may have failed
 
 
-def console_main() -> None:
+def console_main(parse: Parse | None = None) -> None:
     """Runs the job of ``sys.argv`` and ends the process with the job's exit status.
+
+    ``parse`` creates the configuration; None: that of ``elastic.cli.resolve``.
 
     The agent's signal handlers stay installed until the process has ended: the interpreter is not
     finalized, because a signal during finalization would kill the process.
@@ -46,7 +50,7 @@ def console_main() -> None:
     launcher = Launcher(console.Console())
     code = EXIT_INTERNAL
     try:
-        code = launcher.run(sys.argv[1:])
+        code = launcher.run(sys.argv[1:], parse)
     finally:
         error = sys.exc_info()[1]
         if isinstance(error, SystemExit):  # --help and --version
@@ -80,10 +84,22 @@ def run_and_raise(line: CommandLine) -> None:
     launcher = Launcher(console.Console())
     try:
         job = launcher.resolve(lambda: resolve.configure(line, os.environ))
+        if job.is_dry_run:
+            print_plan(job)
+            return
         result = launcher.launch(job)
     finally:
         launcher.restore()
     check_result(job.name, result, launcher.received)
+
+
+def print_plan(job: LaunchConfig) -> None:
+    from elastic.cli import plan
+
+    try:
+        print(plan.text(job, os.environ), end="", flush=True)
+    except OSError:  # the reader has closed the pipe
+        return
 
 
 class Launcher:
@@ -97,19 +113,20 @@ class Launcher:
         self._is_stopping = False
         self.received: list[int] = []  # signals, the first one first
 
-    def run(self, argv: Sequence[str]) -> int:
+    def run(self, argv: Sequence[str], parse: Parse | None = None) -> int:
         from elastic import _C
         from elastic.errors import ConfigError, ElasticError, ResourceExhausted
         from elastic.text import UnresolvedHost, duration
 
         try:
-            if argv and argv[0].isalpha():  # no option, path or script with a suffix
+            # A subcommand is no option, path or script with a suffix.
+            if parse is None and argv and argv[0].isalpha():
                 from elastic.cli import subcommands
 
                 subcommand = subcommands.find(argv)
                 if subcommand is not None:
                     return subcommands.run(subcommand, argv[1:])
-            return self._launch(self._resolve(argv))
+            return self._launch(self._resolve(argv, parse))
         except UnresolvedHost as error:
             self._say(f"{error}; gave up after {duration(error.timeout)}")
             return _C.EXIT_JOIN_TIMED_OUT
@@ -123,10 +140,11 @@ class Launcher:
             self._say(str(error))
             return _C.EXIT_INTERNAL
 
-    def _resolve(self, argv: Sequence[str]) -> LaunchConfig:
+    def _resolve(self, argv: Sequence[str], parse: Parse | None) -> LaunchConfig:
         from elastic.cli import resolve
 
-        return self.resolve(lambda: resolve.parse(argv, os.environ))
+        chosen = parse or resolve.parse
+        return self.resolve(lambda: chosen(argv, os.environ))
 
     def resolve(self, parse: Callable[[], LaunchConfig]) -> LaunchConfig:
         """The configuration; retries while a host name cannot be resolved yet."""
@@ -167,6 +185,9 @@ class Launcher:
             signal.signal(number, handler)
 
     def _launch(self, job: LaunchConfig) -> int:
+        if job.is_dry_run:
+            print_plan(job)
+            return 0
         result = self.launch(job)
         if result.exit_code != 0:
             self._report(job, result)
@@ -201,6 +222,7 @@ class Launcher:
                 max_restarts=job.max_restarts,
                 master_port=job.master_port,
                 master_addr=job.local_addr if job.rendezvous is None else None,
+                event_log_handler=job.event_log_handler,
                 virtual_local_rank=job.virtual_local_rank,
             ),
             logs,
@@ -217,8 +239,9 @@ class Launcher:
             capture_stderr=job.capture_stderr,
             environment=job.environment,
             become_subreaper=True,
+            worker_cpus=job.worker_cpus,
         )
-        self._handle_signals(job.signals)
+        self._handle_signals(job)
         return self._agent.run()
 
     def _launch_with_handler(
@@ -251,18 +274,27 @@ class Launcher:
             shutdown_timeout=job.shutdown_timeout,
             environment=job.environment,
             become_subreaper=True,
+            worker_cpus=job.worker_cpus,
         )
-        self._handle_signals(job.signals)
+        self._handle_signals(job)
         result = self._agent.run()
         if not self.received:
             handler.shutdown()
         return result
 
-    def _handle_signals(self, signals: Sequence[int]) -> None:
-        """Installs handlers that pass these signals to the agent. Ignored signals stay ignored."""
-        for number in signals:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                self._saved[number] = signal.signal(number, self._handle)
+    def _handle_signals(self, job: LaunchConfig) -> None:
+        """Installs handlers that pass signals to the agent. Ignored signals stay ignored."""
+        for numbers, handler in (
+            (job.signals, self._handle),
+            (job.forwarded_signals, self._forward),
+        ):
+            for number in numbers:
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._saved[number] = signal.signal(number, handler)
+
+    def _forward(self, number: int, _: FrameType | None) -> None:
+        if self._agent is not None:
+            self._agent.forward(number)
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         self._is_stopping = True

@@ -34,30 +34,35 @@ _WORKERS = (
     Option(
         "nproc-per-node",
         "N",
-        "Workers on this node: a number; cpu, the CPUs that may be used here (affinity and cgroup "
-        "quota); gpu or xpu, the visible devices; auto, the visible accelerators, or as cpu if "
-        "there are none.",
+        "Workers on this node: a number; gpu or xpu, one per visible device; cpu, one per usable "
+        "CPU (affinity mask and cgroup quota); auto, one per visible accelerator, or as cpu "
+        "without one.",
         default="1",
     ),
-    Option("role", "NAME", "The workers' role, in ROLE_NAME and line prefixes.", default="default"),
-    Option("module", "", "PROGRAM is a Python module, started as by python -m.", short="m"),
-    Option("no-python", "", "PROGRAM is an executable and starts without Python."),
-    Option("run-path", "", "PROGRAM is a script, whatever --module and --no-python say."),
+    Option("module", "", "PROGRAM is a Python module, as for python -m.", short="m"),
+    Option("no-python", "", "PROGRAM is an executable and is started without Python."),
+    Option("run-path", "", "PROGRAM is a script; --module and --no-python are ignored."),
+    Option(
+        "role", "NAME", "Name of the workers in ROLE_NAME and line prefixes.", default="default"
+    ),
     Option(
         "virtual-local-rank",
         "",
-        "Every worker sees one GPU, as device 0, and has LOCAL_RANK=0.",
+        "Each worker sees one GPU, as device 0, and has LOCAL_RANK=0.",
+    ),
+    Option(
+        "numa-binding",
+        "MODE",
+        "Run each worker on the CPUs near the GPU of its local rank: node, those of the same NUMA "
+        "node; socket, of the same socket; exclusive, an equal share of the NUMA node's cores; "
+        "core-complex, the cores of one last-level cache. Without GPUs the workers are spread over "
+        "the NUMA nodes.",
     ),
     Option(
         "start-method",
         "METHOD",
-        "spawn, fork or forkserver; accepted for torchrun's sake, no effect: PROGRAM is executed.",
+        "spawn, fork or forkserver. Accepted for compatibility, no effect: PROGRAM is executed.",
         default="spawn",
-    ),
-    Option(
-        "strict",
-        "",
-        "Options and PET_* variables that are unknown or have no effect are errors, not warnings.",
     ),
 )
 
@@ -65,75 +70,78 @@ _FAILURES = (
     Option(
         "max-restarts",
         "N",
-        "How many times the workers are restarted, all together and on all nodes, after one of "
-        "them failed.",
+        "How often the workers of all nodes are restarted after a worker failed.",
         default="0",
     ),
     Option(
         "restart-backoff",
         "SECONDS",
-        "Workers that fail within five seconds are restarted at once the first time, after this "
-        "delay the second time in a row, then after twice as long each time, up to a minute. "
-        "0: always at once.",
+        "Delay before a restart if workers fail within 5 s of their start. The first restart is "
+        "immediate, the second one in a row has this delay, each further one twice the delay, up "
+        "to a minute. 0: no delay.",
         default="1",
     ),
     Option(
         "on-node-loss",
         "WHAT",
-        "If the loss of a node leaves fewer than MIN: replace waits up to join_timeout for "
-        "another, fail ends the job.",
+        "When fewer than MIN nodes remain after a loss: replace waits up to join_timeout for "
+        "another node, fail ends the job.",
         default="replace",
     ),
     Option(
         "max-membership-changes",
         "N",
-        "After so many changes of its nodes the job is not restarted to let more in. Default: no "
-        "limit.",
+        "After this number of membership changes the job is not restarted for new nodes. Default: "
+        "no limit.",
     ),
     Option(
         "start-timeout",
         "SECONDS",
-        "How long a worker may take until its program is executed. A worker that hangs on a mount "
-        "that does not respond is killed, and the path is reported.",
+        "Limit until a worker's program is executed. A worker that hangs on a mount that does not "
+        "respond is killed, and the path is reported.",
         default="60",
     ),
     Option(
         "shutdown-timeout",
         "SECONDS",
-        "From SIGTERM to SIGKILL whenever workers are stopped; default "
-        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30.",
+        "Grace period from SIGTERM to SIGKILL whenever workers are stopped. Default: "
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT, or 30.",
     ),
     Option(
         "failure-grace",
         "SECONDS",
-        "The same where workers are stopped because another one failed; default "
+        "Grace period when workers are stopped because another worker failed. Default: that of "
         "--shutdown-timeout.",
     ),
     Option(
         "exit-barrier-timeout",
         "SECONDS",
-        "How long a node whose workers all succeeded waits for those of other nodes. Default: as "
-        "long as there are any.",
+        "How long a node whose workers all succeeded waits for the other nodes. Default: no limit.",
     ),
     Option(
         "stop-scope",
         "WHO",
-        "Who gets the signal that asks to stop: group, the workers and their children, or leader, "
-        "the workers alone. What is left after the shutdown timeout is killed in either case.",
+        "Receivers of the signal that begins a stop: group, the workers and their children, or "
+        "leader, only the workers. SIGKILL always goes to all of them.",
         default="group",
     ),
     Option(
         "signals-to-handle",
         "NAMES",
-        "Signals that end the job in an orderly way: the workers get them and have the shutdown "
-        "timeout; a second signal kills at once. One that was ignored at the start (nohup) stays "
-        "ignored.",
+        "Signals to the launcher that stop the workers in an orderly way. A second one kills them "
+        "at once. A signal that was ignored at the start (nohup) remains ignored.",
         default="SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+    ),
+    Option(
+        "forward-signals",
+        "NAMES",
+        "Signals to the launcher, such as USR1, that are passed on to the workers, not to their "
+        "children, and stop nothing.",
     ),
     Option(
         "monitor-interval",
         "SECONDS",
-        "Checked and otherwise without effect: the launcher learns of an exit when it happens.",
+        "Accepted for compatibility, no effect: the launcher is notified of an exit.",
         default="0.1",
     ),
 )
@@ -142,34 +150,40 @@ _OUTPUT = (
     Option(
         "log-dir",
         "DIR",
-        "Where log and error files go: DIR/RUN-ID_RANDOM/attempt_N/LOCAL-RANK/. Without it nothing "
-        "is left on the disk, except that --redirects makes a folder in the temporary directory "
-        "and names it.",
+        "Log and error files are written to DIR/RUN-ID_RANDOM/attempt_N/LOCAL-RANK/. Without it no "
+        "file remains, except that --redirects creates a temporary directory and prints its path.",
     ),
     Option(
         "redirects",
         "WHICH",
-        "Streams that go to files: 0 none, 1 stdout, 2 stderr, 3 both, or by local rank as in "
-        "0:3,1:1.",
+        "Streams that are written to files: 0 none, 1 stdout, 2 stderr, 3 both, or by local rank "
+        "as in 0:3,1:1.",
         default="0",
         short="r",
     ),
     Option(
         "tee",
         "WHICH",
-        "Streams that go to files and, whole lines with a prefix, to the console; as --redirects.",
+        "Streams that are written to files and copied to the console, line by line with a prefix; "
+        "values as for --redirects.",
         default="0",
         short="t",
     ),
     Option(
-        "no-stderr-capture",
-        "",
-        "Workers get the launcher's own stderr, and the report of a failure has no lines from it.",
-    ),
-    Option(
         "local-ranks-filter",
         "RANKS",
-        "Local ranks, as in 0,3, whose output reaches the console; that of the others does not.",
+        "Local ranks whose output is copied to the console, as in 0,3. Default: all.",
+    ),
+    Option(
+        "no-stderr-capture",
+        "",
+        "Workers inherit the launcher's stderr, and the failure report has no lines from it.",
+    ),
+    Option(
+        "event-log-handler",
+        "NAME",
+        "Where events of the job are recorded: null, nowhere, or console, as JSON lines on stderr.",
+        default="null",
     ),
     Option(
         "log-line-prefix-template",
@@ -201,69 +215,72 @@ _NODES = (
     Option(
         "nnodes",
         "N or MIN:MAX",
-        "Nodes of the job: a fixed number, or a range within which nodes may come and go.",
+        "Number of nodes, or a range within which nodes may join and leave. auto: as Slurm or "
+        "Kubeflow says.",
         default="1",
     ),
     Option(
         "rdzv-backend",
         "NAME",
-        "How nodes find each other: c10d, a coordinator at the endpoint, which one of the agents "
-        "runs; static, the same with the rank of every node given; file, etcd, or a plug-in's "
-        "name, a state that the nodes share.",
+        "How the nodes find each other: c10d, at the endpoint, where one of the agents or an "
+        "elastic-coordinator listens; static, the same with a given rank for each node; file or "
+        "etcd, in a state that the nodes share; or the name of a plug-in.",
         default="static",
     ),
     Option(
         "rdzv-endpoint",
         "HOST[:PORT]",
-        "Where they meet, the same on every node: an address of one of them, or of an "
-        "elastic-coordinator (default port 29400); a path for file. With static it is "
-        "--master-addr and --master-port.",
+        "Address of the rendezvous, the same on every node; the default port is 29400. A path for "
+        "file. auto or auto:PORT: the first node of the Slurm or Kubernetes job.",
     ),
     Option(
         "rdzv-id",
         "ID",
-        "The job's name, in TORCHELASTIC_RUN_ID and log paths, and what tells jobs at one "
-        "endpoint apart. Default: random on one node, none on several.",
+        "The run id: names the job in TORCHELASTIC_RUN_ID and log paths, and separates jobs at one "
+        "endpoint. auto: from the Slurm or Kubernetes job. Default: random on one node, none on "
+        "several.",
     ),
     Option(
         "rdzv-conf",
         "KEY=VALUE,...",
-        "Timings and other settings of the rendezvous: join_timeout, last_call_timeout, settle, "
-        "shrink_delay, node_timeout, reconnect_grace, store_grace, is_host (docs/cli.md).",
+        "Settings of the rendezvous: join_timeout, last_call_timeout, settle, shrink_delay, "
+        "node_timeout, reconnect_grace, store_grace, is_host (docs/cli.md).",
     ),
     Option(
         "node-rank",
         "N",
-        "This node's rank, from 0, with static; else a wish, for a node that has no rank yet.",
+        "Rank of this node, from 0, with static; otherwise a preferred rank. auto: as Slurm or "
+        "Kubernetes says.",
         default="0",
     ),
     Option(
         "master-addr",
         "HOST",
-        "With static, the address of node 0. On one node, where the workers' store listens.",
+        "With static, the address of node 0, or auto. On one node, the address at which the "
+        "workers' store listens.",
         default="127.0.0.1",
     ),
     Option(
         "master-port",
         "PORT",
-        "MASTER_PORT in every round. Default: a free one in each round; 29500 with static on "
-        "several nodes.",
+        "MASTER_PORT in every round. Default: a free port in each round; with static on several "
+        "nodes 29500.",
     ),
     Option(
         "local-addr",
         "HOST",
-        "Where other nodes reach this one, as MASTER_ADDR if it has rank 0. Default: the address "
-        "from which it reaches the endpoint.",
+        "Address at which other nodes reach this one. Default: the local address of its connection "
+        "to the endpoint.",
     ),
     Option(
         "worker-port-range",
         "FIRST:LAST",
-        "Ports from which that of the workers' store is taken.",
+        "Range of ports for the workers' store, for firewalls.",
     ),
     Option(
         "topology",
         "TEXT",
-        "A hint, such as a rack's name: nodes whose texts sort together get neighbouring ranks.",
+        "Sort key such as the name of a rack: nodes with equal texts get adjacent ranks.",
     ),
     Option(
         "standalone",
@@ -273,20 +290,33 @@ _NODES = (
     ),
 )
 
+_CHECKS = (
+    Option("dry-run", "", "Print what would be started and how, and start nothing."),
+    Option(
+        "strict",
+        "",
+        "Unknown PET_* variables, and options and variables without effect, are errors instead of "
+        "warnings.",
+    ),
+)
+
+# Options that print a text and end the program, with the metavar of their value.
+TEXTS = {"help": "", "version": "", "print-completion": "SHELL"}
+SHELLS = ("bash", "zsh", "tcsh")
+
 # Options of torchrun that are rejected with a message, because they cannot have their effect.
 UNAVAILABLE = {
-    "numa-binding": "bind the workers with numactl or taskset and --no-python",
-    "event-log-handler": "LOGLEVEL=INFO logs every change of state to stderr",
     "logs-specs": "--log-dir, --redirects and --tee choose the files",
 }
 # Values of them that are accepted, because they describe the behaviour here.
-HARMLESS = {"event-log-handler": "null", "logs-specs": "default"}
+HARMLESS = {"logs-specs": "default"}
 
 GROUPS = (
     ("Workers", _WORKERS),
     ("Nodes", _NODES),
     ("Failures and signals", _FAILURES),
     ("Output", _OUTPUT),
+    ("Checks", _CHECKS),
 )
 
 OPTIONS: tuple[Option, ...] = tuple(
@@ -296,3 +326,6 @@ OPTIONS: tuple[Option, ...] = tuple(
 BY_NAME = {option.name: option for option in OPTIONS}
 BY_VARIABLE = {option.variable: option for option in OPTIONS}
 BY_SHORT = {option.short: option for option in OPTIONS if option.short}
+
+# ``python -m elastic.launch`` has this option too.
+USE_ENV = Option("use-env", "", "Pass the local rank only in LOCAL_RANK, as elastic-launch does.")

@@ -17,6 +17,7 @@ from elastic._host import devices
 from elastic.cli import command_line, entrypoint, nodes, output
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import LaunchConfig, NodeConfig
+from elastic.cli.options import USE_ENV
 from elastic.cli.values import integer
 from elastic.constants import NOTICE, START_METHODS
 from elastic.errors import ConfigError
@@ -30,18 +31,17 @@ T = TypeVar("T")
 LOG_LEVELS = {"CRITICAL": 50, "FATAL": 50, "ERROR": 40, "WARNING": 30, "WARN": 30,
               "NOTICE": NOTICE, "INFO": 20, "DEBUG": 10, "NOTSET": 0}  # fmt: skip
 
-# Variables of torchrun that have no effect here; each is reported.
-_UNHEARD = {
-    "TORCHELASTIC_ENABLE_FILE_TIMER": "a watchdog timer",
-    "TORCHELASTIC_HEALTH_CHECK_PORT": "a health check server",
-    "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT": "a check for uninterruptible workers",
-}
-
 
 def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
     """Checks all settings; counts devices if ``--nproc-per-node`` requires it."""
-    node = _nodes(line)
     notes: list[tuple[int, str]] = []
+    if any(value.text.startswith("auto") for value in line.values.values()):
+        from elastic.cli import cluster
+
+        line, sentence = cluster.resolve(line, environ)
+        if sentence:
+            notes.append((NOTICE, sentence))
+    node = _nodes(line)
     interpreter = environ.get("PYTHON_EXEC") or sys.executable
     nproc = devices.worker_count(
         line.text("nproc-per-node"), environ, interpreter, line.origin("nproc-per-node")
@@ -50,9 +50,6 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
     if "monitor-interval" in line.values:
         seconds(line.text("monitor-interval"), line.origin("monitor-interval"), positive=True)
         notes.append((LOG_LEVELS["INFO"], "the monitor interval has no effect: nothing here polls"))
-    for variable, what in _UNHEARD.items():
-        if environ.get(variable):
-            line.warnings.append(f"{variable} has no effect: {what} is not available yet")
     if line.text("start-method") not in START_METHODS:
         raise ConfigError(
             f"{line.origin('start-method')} is {line.text('start-method')!r}: expected one of "
@@ -68,6 +65,12 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
     if warnings:
         notes.append((LOG_LEVELS["WARNING"], "; ".join(warnings)))
     shutdown_timeout = _shutdown_timeout(line, environ)
+    signals, forwarded = (_signals(line, name) for name in ("signals-to-handle", "forward-signals"))
+    if both := set(signals) & set(forwarded):
+        raise ConfigError(
+            f"{line.origin('forward-signals')}: {signal.Signals(min(both)).name} stops the "
+            f"workers ({line.origin('signals-to-handle')}), so it cannot be forwarded as well"
+        )
     return LaunchConfig(
         entrypoint=entrypoint.command(line, interpreter, environ),
         name=line.program,
@@ -84,7 +87,8 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         failure_grace=_seconds_or(line, "failure-grace", shutdown_timeout),
         exit_barrier_timeout=_seconds_or(line, "exit-barrier-timeout", None),
         stop_scope=_stop_scope(line),
-        signals=_signals(line),
+        signals=signals,
+        forwarded_signals=forwarded,
         rendezvous=node.rendezvous,
         local_addr=node.local_addr,
         master_port=node.master_port,
@@ -94,9 +98,12 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         logs=logs,
         line_prefix=output.line_prefix(line, environ),
         virtual_local_rank=line.switch("virtual-local-rank"),
+        worker_cpus=_worker_cpus(line, nproc, environ, interpreter, notes),
+        event_log_handler=_event_log_handler(line),
         log_level=_log_level(environ),
         log_records=bool(environ.get("LOGLEVEL")),
         error_file=environ.get("TORCHELASTIC_ERROR_FILE", ""),
+        is_dry_run=line.switch("dry-run"),
         notes=tuple(notes),
     )
 
@@ -153,8 +160,8 @@ def _stop_scope(line: CommandLine) -> str:
     return scope
 
 
-def _signals(line: CommandLine) -> tuple[int, ...]:
-    origin, text = line.origin("signals-to-handle"), line.text("signals-to-handle")
+def _signals(line: CommandLine, option: str) -> tuple[int, ...]:
+    origin, text = line.origin(option), line.text(option)
     numbers = []
     for name in text.split(",") if text else ():
         name = name.strip().upper()
@@ -166,6 +173,40 @@ def _signals(line: CommandLine) -> tuple[int, ...]:
         if number not in numbers:
             numbers.append(number)
     return tuple(int(number) for number in numbers)
+
+
+def _worker_cpus(
+    line: CommandLine,
+    nproc: int,
+    environ: Mapping[str, str],
+    interpreter: str,
+    notes: list[tuple[int, str]],
+) -> Sequence[Sequence[int]]:
+    mode = line.text("numa-binding")
+    if not mode:
+        return [()] * nproc
+    from elastic._host import binding, numa
+
+    if mode not in numa.MODES:
+        raise ConfigError(
+            f"{line.origin('numa-binding')} is {mode!r}: expected one of {', '.join(numa.MODES)}"
+        )
+    cpus = binding.worker_cpus(mode, nproc, environ, interpreter)
+    bound = (f"local rank {rank} on {numa.format_cpus(own)}" for rank, own in enumerate(cpus))
+    notes.append((LOG_LEVELS["INFO"], f"CPUs of the workers: {', '.join(bound)}"))
+    return cpus
+
+
+def _event_log_handler(line: CommandLine) -> str:
+    name = line.text("event-log-handler")
+    if "event-log-handler" in line.values:
+        from elastic.events.handlers import get_logging_handler
+
+        try:
+            get_logging_handler(name)
+        except ConfigError as error:
+            raise ConfigError(f"{line.origin('event-log-handler')}: {error}") from error
+    return name
 
 
 def _log_level(environ: Mapping[str, str]) -> int:
@@ -181,3 +222,11 @@ def _log_level(environ: Mapping[str, str]) -> int:
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> LaunchConfig:
     """The configuration of a command line and its environment. Raises ConfigError."""
     return configure(command_line.read(argv, environ), environ)
+
+
+def parse_legacy(argv: Sequence[str], environ: Mapping[str, str]) -> LaunchConfig:
+    """As ``parse``, for ``python -m elastic.launch``, which has ``--use-env`` too."""
+    line = command_line.read(argv, environ, [USE_ENV])
+    if USE_ENV.name not in line.values:
+        line = command_line.pass_local_rank(line)
+    return configure(line, environ)

@@ -44,7 +44,6 @@ SHUTDOWN_TIMEOUT_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 _UNUSED_FIELDS = (
     "metrics_cfg",
     "event_log_handler",
-    "numa_options",
 )
 
 
@@ -160,6 +159,7 @@ def _launch(
         duplicate_stdout_filters=config.duplicate_stdout_filters,
         duplicate_stderr_filters=config.duplicate_stderr_filters,
         virtual_local_rank=config.virtual_local_rank,
+        numa_options=config.numa_options,
         run_id=config.run_id or "none",
     )
     environment = _environment.inherited()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from elastic import _environment
+from elastic._host import binding
 from elastic.multiprocessing.errors.child_failed_error import record
 from elastic.multiprocessing.errors.error_handler import get_error_handler
 from elastic.multiprocessing.errors.evidence import ProcessFailure
@@ -26,10 +28,13 @@ def _run(
     env: dict[str, str],
     stdout: str,
     stderr: str,
+    cpus: list[int],
     answer: Connection,
 ) -> None:
     """Runs in the child: sends the return value, and waits until it was received."""
     _environment.update(env)
+    if cpus:
+        os.sched_setaffinity(0, cpus)
     with ExitStack() as redirected:
         if stdout:
             redirected.enter_context(redirect("stdout", stdout))
@@ -82,6 +87,7 @@ class MultiprocessContext(PContext):
             duplicate_stderr_filters,
         )
         self._function = entrypoint
+        self._numa_options = numa_options
         self.start_method = start_method
         self._context: Any = multiprocessing.get_context(start_method)
         self._processes: dict[int, Any] = {}
@@ -91,6 +97,8 @@ class MultiprocessContext(PContext):
         self._failures: dict[int, ProcessFailure] = {}
 
     def _start(self) -> None:
+        environment = _environment.inherited() | self.envs[0]
+        cpus = binding.worker_cpus(self._numa_options, self.nprocs, environment, sys.executable)
         for rank in range(self.nprocs):
             ours, theirs = self._context.Pipe()
             process = self._context.Process(
@@ -102,6 +110,7 @@ class MultiprocessContext(PContext):
                     self.envs[rank],
                     self.stdouts.get(rank, ""),
                     self.stderrs.get(rank, ""),
+                    cpus[rank],
                     theirs,
                 ),
             )

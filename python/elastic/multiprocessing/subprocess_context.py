@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any
 
+from elastic import _environment
+from elastic._host import binding
 from elastic.multiprocessing.errors.evidence import ProcessFailure
 from elastic.multiprocessing.logs_specs import LogsSpecs
 from elastic.multiprocessing.process_context import PContext, RunProcsResult
@@ -47,16 +50,18 @@ class SubprocessContext(PContext):
         self.subprocess_handlers: dict[int, SubprocessHandler] = {}
 
     def _start(self) -> None:
+        environment = _environment.inherited() | self.envs[0]
+        cpus = binding.worker_cpus(self._numa_options, self.nprocs, environment, sys.executable)
         for rank in range(self.nprocs):
-            handler = get_subprocess_handler(
-                self._program,
-                self.args[rank],
-                self.envs[rank],
-                self.stdouts.get(rank),
-                self.stderrs.get(rank),
-                rank,
-                self._numa_options,
-            )
+            with binding.bound(cpus[rank]):
+                handler = get_subprocess_handler(
+                    self._program,
+                    self.args[rank],
+                    self.envs[rank],
+                    self.stdouts.get(rank),
+                    self.stderrs.get(rank),
+                    rank,
+                )
             self.subprocess_handlers[rank] = handler
             self._pidfds[rank] = os.pidfd_open(handler.proc.pid)
 

@@ -26,6 +26,7 @@ _WITHOUT_EFFECT = {
     "close_timeout": "closing a job is one message",
     "heartbeat_timeout": "no heartbeat is waited for; node_timeout says when a node is lost",
     "read_timeout": "join_timeout says how long the endpoint is tried",
+    "cas_backoff_max_seconds": "agents do not race to write a common state",
 }
 
 _ETCD = ("protocol", "ssl_cert", "ssl_cert_key", "ca_cert", "cert", "key", "cacert", "etcd_prefix")
@@ -68,7 +69,8 @@ def read_values(given: Mapping[str, str], origin: str, backend: str, is_ours: bo
         notes += [f"{key} in {origin} concerns etcd alone" for key in _ETCD if key in given]
     for key in _WITHOUT_EFFECT:
         if key in given:
-            seconds(given[key], f"{origin}: {key}", positive=True)
+            is_positive = key != "cas_backoff_max_seconds"
+            seconds(given[key], f"{origin}: {key}", positive=is_positive)
     timings = {
         key: seconds(given[key], f"{origin}: {key}", positive=key in _POSITIVE)
         for key in _TIMINGS

@@ -8,6 +8,8 @@
     timer.configure(LocalTimerClient(queue))  # in the worker
     with timer.expires(after=60):
         step()
+
+``FileTimerServer`` and ``FileTimerClient`` use a named pipe instead of a queue.
 """
 
 from elastic.timer.api import (
@@ -18,9 +20,17 @@ from elastic.timer.api import (
     configure,
     expires,
 )
+from elastic.timer.file_based_local_timer import (
+    FileTimerClient,
+    FileTimerRequest,
+    FileTimerServer,
+)
 from elastic.timer.local_timer import LocalTimerClient, LocalTimerServer
 
 __all__ = [
+    "FileTimerClient",
+    "FileTimerRequest",
+    "FileTimerServer",
     "LocalTimerClient",
     "LocalTimerServer",
     "RequestQueue",

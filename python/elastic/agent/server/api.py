@@ -6,7 +6,8 @@ The names are those of ``torch.distributed.elastic``.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -156,7 +157,11 @@ def check(spec: WorkerSpec, shutdown_timeout: float) -> None:
 
 
 def templates(
-    spec: WorkerSpec, logs: LogOptions, environment: Mapping[str, str], calls: FunctionCalls | None
+    spec: WorkerSpec,
+    logs: LogOptions,
+    environment: Mapping[str, str],
+    calls: FunctionCalls | None,
+    cpus: Sequence[Sequence[int]],
 ) -> list[_C.WorkerTemplate]:
     targets = {
         "inherit": _C.StreamTarget.INHERIT,
@@ -172,9 +177,24 @@ def templates(
             env=virtual_device(rank, environment) if spec.virtual_local_rank else {},
             stdout_target=targets[logs.target(rank, Std.OUT)],
             stderr_target=targets[logs.target(rank, Std.ERR)],
+            cpus=list(cpus[rank]),
         )
         for rank in range(spec.local_world_size)
     ]
+
+
+def cpu_binding(
+    spec: WorkerSpec, environment: Mapping[str, str], given: Sequence[Sequence[int]] | None
+) -> Sequence[Sequence[int]]:
+    """The CPUs of each local rank, empty for no binding; ``given``: already known."""
+    if given is not None:
+        return given
+    if spec.numa_options is None:
+        return [()] * spec.local_world_size
+    from elastic._host import binding
+
+    interpreter = environment.get("PYTHON_EXEC") or sys.executable
+    return binding.worker_cpus(spec.numa_options, spec.local_world_size, environment, interpreter)
 
 
 def function_calls(spec: WorkerSpec) -> FunctionCalls | None:
@@ -198,14 +218,17 @@ def _substituted(arg: Any, local_rank: int) -> Any:
 
 def virtual_device(local_rank: int, environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that make only the worker's own GPU visible, as device 0."""
-    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    # ROCm uses HIP_VISIBLE_DEVICES in preference to CUDA_VISIBLE_DEVICES.
+    hip, cuda = "HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"
+    source = hip if environment.get(hip) else cuda
+    visible = environment.get(source)
     device = str(local_rank)
     if visible is not None:
         devices = [name.strip() for name in visible.split(",") if name.strip()]
         if local_rank >= len(devices):
             raise ConfigError(
-                f"CUDA_VISIBLE_DEVICES={visible} has no device for the virtual local rank "
-                f"{local_rank}"
+                f"{source}={visible} has no device for the virtual local rank {local_rank}"
             )
         device = devices[local_rank]
-    return {"LOCAL_RANK": "0", "CUDA_VISIBLE_DEVICES": device}
+    variables = {"LOCAL_RANK": "0", cuda: device}
+    return variables | {hip: device} if source == hip else variables

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from string import Template
 from typing import Any
 
@@ -20,6 +20,7 @@ from elastic.agent.server.api import (
     WorkerSpec,
     WorkerState,
     check,
+    cpu_binding,
     function_calls,
     virtual_device,
 )
@@ -50,6 +51,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
         *,
         environment: Mapping[str, str] | None = None,
         become_subreaper: bool = False,
+        worker_cpus: Sequence[Sequence[int]] | None = None,
     ) -> None:
         check(spec, shutdown_timeout)
         super().__init__(spec, exit_barrier_timeout, shutdown_timeout)
@@ -57,6 +59,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
         self._prefix = log_line_prefix_template or DEFAULT_LINE_PREFIX
         self._environment = _environment.inherited() if environment is None else environment
         self._become_subreaper = become_subreaper
+        self._cpus = cpu_binding(spec, self._environment, worker_cpus)
         self._calls = function_calls(spec)
         self._group: _C.WorkerGroup | None = None
         self._round = -1  # the number of the current round, from 0
@@ -77,6 +80,11 @@ class HandlerElasticAgent(SimpleElasticAgent):
             self._group.stop(signal.SIGKILL, 0.0)
         elif threading.get_ident() == self._runner and not self._is_stopping:
             self._raise_request()  # also interrupts a rendezvous that blocks
+
+    def forward(self, signum: int) -> None:
+        """Delivers a signal to the running workers, not to their children."""
+        if self._group is not None and self._is_running:
+            self._group.forward(signum, _C.SignalScope.LEADER)
 
     def _raise_request(self) -> None:
         if self._request is not None:
@@ -126,6 +134,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
                     env={**self._environment, **envs[rank]},
                     stdout_path=dest.stdouts.get(rank, ""),
                     stderr_path=dest.stderrs.get(rank, ""),
+                    cpus=list(self._cpus[rank]),
                 )
                 for rank in range(spec.local_world_size)
             ]

@@ -15,8 +15,8 @@ import logging
 import signal
 import time
 import weakref
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from elastic import _C, _environment
 from elastic._host import cgroup
@@ -27,6 +27,7 @@ from elastic.agent.server.api import (
     WorkerSpec,
     WorkerState,
     check,
+    cpu_binding,
     function_calls,
     templates,
 )
@@ -35,12 +36,20 @@ from elastic.errors import ConfigError, ElasticError
 from elastic.multiprocessing.logs import LogOptions, ProvidesLogOptions, log_options
 
 if TYPE_CHECKING:
+    from elastic.agent.server.watchdog import Watchdog
     from elastic.multiprocessing.errors.evidence import ProcessFailure
 
 logger = logging.getLogger(__name__)
 
 # Deadlines that differ by less, because of the network's delay, are considered equal.
 DEADLINE_TOLERANCE_S = 2.0
+
+# They turn on checks of elastic.agent.server.watchdog.
+_WATCHDOG_VARIABLES = (
+    "TORCHELASTIC_ENABLE_FILE_TIMER",
+    "TORCHELASTIC_HEALTH_CHECK_PORT",
+    "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT",
+)
 
 _SCOPES = {"group": _C.SignalScope.GROUP, "leader": _C.SignalScope.LEADER}
 
@@ -60,6 +69,8 @@ class LocalElasticAgent:
         exit_barrier_timeout: float | None = None,
         log_line_prefix_template: str | None = None,
         shutdown_timeout: float = 30.0,
+        health_check_server: Any = None,
+        uninterruptible_state_timeout: float | None = None,
         *,
         environment: Mapping[str, str] | None = None,
         restart_backoff: float = 1.0,
@@ -71,6 +82,7 @@ class LocalElasticAgent:
         share_store: bool = True,
         capture_stderr: bool = True,
         become_subreaper: bool = False,
+        worker_cpus: Sequence[Sequence[int]] | None = None,
     ) -> None:
         """``environment`` is the workers' whole environment; None: that of this process.
 
@@ -86,6 +98,9 @@ class LocalElasticAgent:
         this node's address; without it the job has one node. ``worker_ports``: the first and the
         last port for the workers' store. ``share_store``: False lets rank 0's worker host it.
         ``capture_stderr``: pass on the stderr that workers inherit, and report its last lines.
+        ``worker_cpus``: the CPUs of each local rank; None: as ``spec.numa_options`` says.
+        ``health_check_server`` runs while the agent does. ``uninterruptible_state_timeout``: the
+        limit for a worker in an uninterruptible wait; None: as the variable says.
         """
         check(spec, shutdown_timeout)
         if start_method not in START_METHODS:
@@ -106,9 +121,18 @@ class LocalElasticAgent:
         self._calls = function_calls(spec)
         if self._calls is not None:
             weakref.finalize(self, self._calls.close)
+        self._health_check_server = health_check_server
+        self._watchdog: Watchdog | None = None
+        variables = dict(environment)
+        if uninterruptible_state_timeout or any(map(environment.get, _WATCHDOG_VARIABLES)):
+            from elastic.agent.server.watchdog import Watchdog
+
+            self._watchdog = Watchdog(environment, spec.job_id(), uninterruptible_state_timeout)
+            variables |= self._watchdog.variables
+        cpus = cpu_binding(spec, environment, worker_cpus)
         self._options = _C.AgentOptions(
-            templates(spec, logs, environment, self._calls),
-            env=dict(environment),
+            templates(spec, logs, environment, self._calls, cpus),
+            env=variables,
             run_id=spec.job_id(),
             role=spec.role,
             max_restarts=spec.max_restarts,
@@ -162,15 +186,38 @@ class LocalElasticAgent:
         except ElasticError:  # the agent is closed: `run` has just ended in another thread
             return
 
+    def forward(self, signum: int) -> None:
+        """Delivers a signal to the running workers, not to their children."""
+        if (native := self._native) is not None:
+            try:
+                native.forward(signum)
+            except ElasticError:  # the agent is closed
+                return
+
     def run(self, role: str = "default") -> RunResult:
         if self._has_run:
             raise RuntimeError("an agent runs once")
         self._has_run = True
         try:
+            if self._health_check_server is not None:
+                self._health_check_server.start()
+            if self._watchdog is not None:
+                self._watchdog.start(self._pids, self._leave)
             return self._supervise()
         finally:
+            for check in (self._watchdog, self._health_check_server):
+                if check is not None:
+                    check.stop()
             if self._calls is not None:
                 self._calls.close()
+
+    def _pids(self) -> dict[int, int]:
+        return {worker.global_rank: worker.id for worker in self._group.workers if worker.id}
+
+    def _leave(self) -> None:
+        """Ends the job on this node and kills its workers at once."""
+        self.request_stop(signal.SIGTERM)
+        self.request_stop(signal.SIGTERM)
 
     def _supervise(self) -> RunResult:
         kills_before = cgroup.oom_kills()

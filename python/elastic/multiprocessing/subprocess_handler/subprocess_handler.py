@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from elastic import _environment
-from elastic.errors import ConfigError
+from elastic._host import binding
 
 
 class SubprocessHandler:
-    """``proc`` is the running process. ``stdout`` and ``stderr`` are paths; "": inherited."""
+    """``proc`` is the running process. ``stdout`` and ``stderr`` are paths; "": inherited.
+
+    Without devices, ``numa_options`` bind ranks up to this one; a context has the number of ranks.
+    """
 
     def __init__(
         self,
@@ -26,16 +30,17 @@ class SubprocessHandler:
         local_rank_id: int,
         numa_options: Any = None,
     ) -> None:
-        if numa_options is not None:
-            raise ConfigError("numa_options are not available: bind the program with numactl")
         self.local_rank_id = local_rank_id
+        variables = _environment.inherited() | dict(env)
+        cpus = binding.worker_cpus(numa_options, local_rank_id + 1, variables, sys.executable)
         with ExitStack() as files:
+            files.enter_context(binding.bound(cpus[local_rank_id]))
             outputs = [
                 files.enter_context(open(path, "wb")) if path else None for path in (stdout, stderr)
             ]
             self.proc: subprocess.Popen[bytes] = subprocess.Popen(
                 [entrypoint, *map(str, args)],
-                env=_environment.inherited() | dict(env),
+                env=variables,
                 stdout=outputs[0],
                 stderr=outputs[1],
                 start_new_session=True,

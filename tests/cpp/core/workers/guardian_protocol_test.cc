@@ -18,6 +18,7 @@ WorkerCommand sample_command() {
   command.env = {"A=1", "B="};
   command.cwd = "/w";
   command.stdout_path = "/o";
+  command.cpus = {0, 65};
   return command;
 }
 
@@ -38,8 +39,10 @@ std::string describe(const Request& request) {
     text += std::to_string(start->id);
     for (const auto item : start->argv) text += " " + std::string(item);
     for (const auto item : start->env) text += " " + std::string(item);
-    return text + " " + std::string(start->cwd) + std::string(start->stdout_path) +
-           std::string(start->stderr_path);
+    text += " " + std::string(start->cwd) + std::string(start->stdout_path) +
+            std::string(start->stderr_path);
+    for (const std::uint32_t cpu : start->cpus) text += " cpu" + std::to_string(cpu);
+    return text;
   }
   if (const auto* signal = std::get_if<SignalRequest>(&request)) {
     return "signal " + std::to_string(signal->signal) + " " +
@@ -70,8 +73,9 @@ TEST(GuardianProtocol, RequestsAreDecodedForEverySplit) {
       buffer.append(std::string_view(bytes).substr(at, step));
       ASSERT_TRUE(drain(&buffer, &seen));
     }
-    EXPECT_THAT(seen, ElementsAre("start helper 7 prog  a b A=1 B= /w/o", "signal 15 1 stop",
-                                  "signal 10 0 to 7", "cancel starts", "sweep"));
+    EXPECT_THAT(seen,
+                ElementsAre("start helper 7 prog  a b A=1 B= /w/o cpu0 cpu65", "signal 15 1 stop",
+                            "signal 10 0 to 7", "cancel starts", "sweep"));
   }
 }
 

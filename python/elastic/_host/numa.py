@@ -1,0 +1,161 @@
+"""The CPUs near each worker's device, for ``--numa-binding``, from the kernel's sysfs.
+
+``devices`` are the PCI addresses of the devices by local rank. Without devices the workers are
+spread evenly over the NUMA nodes that have usable CPUs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from elastic.errors import ConfigError
+
+MODES = ("node", "socket", "exclusive", "core-complex")
+
+
+def worker_cpus(
+    mode: str,
+    nproc: int,
+    devices: Sequence[str],
+    allowed: frozenset[int] | None = None,
+    root: str = "/sys",
+) -> list[list[int]]:
+    """The CPUs of each local rank. ``allowed``: the affinity mask; None: that of this process."""
+    if mode not in MODES:
+        raise ConfigError(f"the NUMA binding is {mode!r}: expected one of {', '.join(MODES)}")
+    if devices and nproc > len(devices):
+        raise ConfigError(
+            f"NUMA binding: local rank {len(devices)} has no device, because only {len(devices)} "
+            "are visible"
+        )
+    allowed = frozenset(os.sched_getaffinity(0)) if allowed is None else allowed
+    sysfs = _Sysfs(Path(root), allowed)
+    try:
+        if devices:
+            nodes = [sysfs.node_of(device) for device in devices]
+        else:
+            usable = sysfs.nodes_with_cpus()
+            nodes = [usable[rank * len(usable) // nproc] for rank in range(nproc)]
+        return [sorted(_cpus(mode, sysfs, nodes, rank)) for rank in range(nproc)]
+    except OSError as error:
+        raise ConfigError(
+            f"NUMA binding: cannot read {error.filename}: {error.strerror}"
+        ) from error
+
+
+def _cpus(mode: str, sysfs: _Sysfs, nodes: list[int], rank: int) -> frozenset[int]:
+    node = nodes[rank]
+    cpus = sysfs.cpus_of(node)
+    if mode == "socket":
+        cpus = sysfs.cpus_of_socket(sysfs.socket_of(node))
+    if not cpus:
+        raise ConfigError(f"NUMA binding: none of the CPUs of NUMA node {node} may be used here")
+    sharing = [index for index, other in enumerate(nodes) if other == node]
+    position = sharing.index(rank)
+    if mode == "exclusive":
+        return _share(sysfs.cores(cpus), len(sharing), position, node)
+    if mode == "core-complex":
+        complexes = sysfs.complexes(cpus)
+        return complexes[position % len(complexes)]
+    return cpus
+
+
+def _share(cores: list[frozenset[int]], count: int, position: int, node: int) -> frozenset[int]:
+    """This position's part of the cores; the first positions have one core more."""
+    each, left = divmod(len(cores), count)
+    if each == 0:
+        raise ConfigError(
+            f"NUMA binding: {count} workers cannot have exclusive cores, because NUMA node {node} "
+            f"has {len(cores)}"
+        )
+    begin = position * each + min(position, left)
+    return frozenset().union(*cores[begin : begin + each + (1 if position < left else 0)])
+
+
+class _Sysfs:
+    def __init__(self, root: Path, allowed: frozenset[int]) -> None:
+        self._root = root
+        self._allowed = allowed
+
+    def node_of(self, device: str) -> int:
+        text = (self._root / "bus/pci/devices" / device.lower() / "numa_node").read_text()
+        return max(int(text), 0)  # -1: the machine has one node
+
+    def cpus_of(self, node: int) -> frozenset[int]:
+        path = self._root / f"devices/system/node/node{node}/cpulist"
+        return parse_cpus(path.read_text()) & self._allowed
+
+    def nodes_with_cpus(self) -> list[int]:
+        nodes = parse_cpus((self._root / "devices/system/node/online").read_text())
+        found = [node for node in sorted(nodes) if self.cpus_of(node)]
+        if not found:
+            raise ConfigError("NUMA binding: no NUMA node has CPUs that may be used here")
+        return found
+
+    def socket_of(self, node: int) -> int:
+        cpus = self.cpus_of(node)
+        if not cpus:
+            raise ConfigError(
+                f"NUMA binding: none of the CPUs of NUMA node {node} may be used here"
+            )
+        return int((self._cpu(min(cpus)) / "topology/physical_package_id").read_text())
+
+    def cpus_of_socket(self, socket: int) -> frozenset[int]:
+        nodes = [node for node in self.nodes_with_cpus() if self.socket_of(node) == socket]
+        return frozenset().union(*map(self.cpus_of, nodes))
+
+    def cores(self, cpus: frozenset[int]) -> list[frozenset[int]]:
+        """The usable CPUs of each physical core, by the lowest CPU of the core."""
+        return _grouped(cpus, self._siblings)
+
+    def complexes(self, cpus: frozenset[int]) -> list[frozenset[int]]:
+        """The usable CPUs of each last-level cache, the largest group first."""
+        groups = _grouped(cpus, self._cache_siblings)
+        return sorted(groups, key=lambda group: -len(group))
+
+    def _cpu(self, cpu: int) -> Path:
+        return self._root / f"devices/system/cpu/cpu{cpu}"
+
+    def _siblings(self, cpu: int) -> frozenset[int]:
+        return parse_cpus((self._cpu(cpu) / "topology/thread_siblings_list").read_text())
+
+    def _cache_siblings(self, cpu: int) -> frozenset[int]:
+        level, siblings = -1, frozenset({cpu})
+        for cache in (self._cpu(cpu) / "cache").glob("index[0-9]*"):
+            if (cache / "type").read_text().strip() not in ("Unified", "Data"):
+                continue
+            if (found := int((cache / "level").read_text())) > level:
+                level = found
+                siblings = parse_cpus((cache / "shared_cpu_list").read_text())
+        return siblings
+
+
+def _grouped(
+    cpus: frozenset[int], siblings_of: Callable[[int], frozenset[int]]
+) -> list[frozenset[int]]:
+    groups: dict[int, set[int]] = {}
+    for cpu in cpus:
+        groups.setdefault(min(siblings_of(cpu)), set()).add(cpu)
+    return [frozenset(groups[key]) for key in sorted(groups)]
+
+
+def parse_cpus(text: str) -> frozenset[int]:
+    """``"0-2,4"`` as the numbers 0, 1, 2 and 4."""
+    numbers: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return frozenset(numbers)
+
+
+def format_cpus(cpus: Sequence[int]) -> str:
+    """The numbers 0, 1, 2 and 4 as ``"0-2,4"``."""
+    ranges: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if ranges and cpu == ranges[-1][1] + 1:
+            ranges[-1][1] = cpu
+        else:
+            ranges.append([cpu, cpu])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)

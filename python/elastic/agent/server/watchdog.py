@@ -1,0 +1,129 @@
+"""Optional checks of an agent's workers, which torch's variables or arguments turn on.
+
+``TORCHELASTIC_ENABLE_FILE_TIMER=1``: timers that workers set (``elastic.timer``).
+``TORCHELASTIC_HEALTH_CHECK_PORT``: an HTTP health check of the launcher.
+``TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT``: the limit in seconds for a worker in an
+uninterruptible wait (state D), which no signal ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from elastic.errors import ConfigError
+from elastic.text import is_number, seconds
+from elastic.utils.process_state import is_uninterruptible_state, read_proc_state
+
+logger = logging.getLogger(__name__)
+
+FILE_TIMER = "TORCHELASTIC_ENABLE_FILE_TIMER"
+TIMER_FILE = "TORCHELASTIC_TIMER_FILE"
+HEALTH_CHECK_PORT = "TORCHELASTIC_HEALTH_CHECK_PORT"
+STATE_TIMEOUT = "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT"
+
+HEALTH_CHECK_TIMEOUT_S = 60
+CHECKS_PER_LIMIT = 5  # of the states of workers
+
+
+class Watchdog:
+    """The checks that the environment asks for. ``variables`` are for the workers."""
+
+    def __init__(
+        self, environment: Mapping[str, str], run_id: str, state_timeout: float | None = None
+    ) -> None:
+        """Raises ConfigError for an invalid value. ``state_timeout`` replaces the variable."""
+        self.variables: dict[str, str] = {}
+        self._run_id = run_id
+        self._timers: Any = None
+        if environment.get(FILE_TIMER) == "1":
+            self._timer_file = environment.get(TIMER_FILE) or os.path.join(
+                tempfile.gettempdir(), f"watchdog_timer_{os.urandom(8).hex()}"
+            )
+            self.variables[TIMER_FILE] = self._timer_file
+        self._port = _port(environment.get(HEALTH_CHECK_PORT, ""))
+        self._state_timeout = state_timeout
+        if state_timeout is None and (text := environment.get(STATE_TIMEOUT)):
+            self._state_timeout = seconds(text, STATE_TIMEOUT)
+        self._health_check: Any = None
+        self._stopped = threading.Event()
+        self._monitor: threading.Thread | None = None
+
+    def start(self, pids: Callable[[], Mapping[int, int]], stop: Callable[[], None]) -> None:
+        """``pids``: the running workers by rank. ``stop`` ends the job on this node."""
+        if self.variables:
+            from elastic.timer import FileTimerServer
+
+            self._timers = FileTimerServer(self._timer_file, self._run_id)
+            self._timers.start()
+        if self._port is not None:
+            from elastic.agent.server.health_check_server import create_healthcheck_server
+
+            self._health_check = create_healthcheck_server(
+                self._alive, self._port, HEALTH_CHECK_TIMEOUT_S
+            )
+            self._health_check.start()
+        if self._state_timeout:
+            self._monitor = threading.Thread(
+                target=self._watch_states, args=(self._state_timeout, pids, stop), daemon=True
+            )
+            self._monitor.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        for check in (self._timers, self._health_check):
+            if check is not None:
+                check.stop()
+        if self._monitor is not None:
+            self._monitor.join()
+
+    def _alive(self) -> int:
+        return int(self._timers.get_last_progress_time() if self._timers else time.time())
+
+    def _watch_states(
+        self,
+        limit: float,
+        pids: Callable[[], Mapping[int, int]],
+        stop: Callable[[], None],
+    ) -> None:
+        since: dict[int, float] = {}  # by process id
+        while not self._stopped.wait(min(limit / CHECKS_PER_LIMIT, 1.0)):
+            now = time.monotonic()
+            running = pids()
+            since = {pid: begun for pid, begun in since.items() if pid in running.values()}
+            for rank, pid in running.items():
+                if not is_uninterruptible_state(read_proc_state(pid)):
+                    since.pop(pid, None)
+                    continue
+                begun = since.setdefault(pid, now)
+                if now - begun < limit:
+                    continue
+                logger.error(
+                    "rank %d (process %d) has been in an uninterruptible wait%s for %.3g s, and "
+                    "no signal can end it; this node leaves the job",
+                    rank, pid, _where(pid), now - begun,
+                )  # fmt: skip
+                stop()
+                return
+
+
+def _port(text: str) -> int | None:
+    if not text:
+        return None
+    if not is_number(text) or int(text) > 65535:
+        raise ConfigError(f"{HEALTH_CHECK_PORT} is {text!r}: expected a port")
+    return int(text)
+
+
+def _where(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/wchan") as wchan:
+            name = wchan.read().strip()
+    except OSError:
+        return ""
+    return f" in {name}" if name and name != "0" else ""

@@ -1,0 +1,194 @@
+"""Values of options that are ``auto``, from the variables of Slurm, Kubeflow or Kubernetes.
+
+Nothing is taken from the scheduler unless an option asks for it, and the values are logged.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from elastic.cli.command_line import CommandLine, Value
+from elastic.constants import COORDINATOR_PORT
+from elastic.errors import ConfigError
+from elastic.text import is_number
+
+AUTO = "auto"
+OPTIONS = ("nnodes", "node-rank", "rdzv-endpoint", "rdzv-id", "master-addr")
+
+# Different jobs of Slurm use different ports, in case they share a host.
+SLURM_PORTS = 1000
+# SLURM_STEP_ID of a batch script, and of other steps that are no srun.
+SLURM_SPECIAL_STEPS = 0xFFFFFFF0
+
+
+class Node(NamedTuple):
+    """What a scheduler knows about this node; "": not passed to the process."""
+
+    scheduler: str
+    nnodes: str = ""
+    rank: str = ""
+    host: str = ""  # of the first node
+    port: int = COORDINATOR_PORT
+    run_id: str = ""
+    # By option: why the value is missing, and what to do.
+    missing: Mapping[str, str] = {}
+
+
+def is_auto(name: str, text: str) -> bool:
+    return text == AUTO or (name == "rdzv-endpoint" and text.startswith(f"{AUTO}:"))
+
+
+def resolve(line: CommandLine, environ: Mapping[str, str]) -> tuple[CommandLine, str]:
+    """The command line with values for ``auto``, and a sentence for the log ("": none is used)."""
+    wanted = [name for name in OPTIONS if is_auto(name, line.text(name))]
+    if not wanted:
+        return line, ""
+    node = find(environ)
+    if node is None:
+        raise ConfigError(
+            f"{line.origin(wanted[0])} is {line.text(wanted[0])}, but there are no variables of "
+            "Slurm (SLURM_JOB_ID), Kubeflow (PET_NNODES, PET_MASTER_ADDR) or a Kubernetes Indexed "
+            "Job (JOB_COMPLETION_INDEX): start it with srun or in such a job, or give the value"
+        )
+    values, used = dict(line.values), []
+    for name in wanted:
+        text = _value(name, line.text(name), node)
+        if not text:
+            raise ConfigError(
+                f"{line.origin(name)} is {AUTO}: "
+                + node.missing.get(name, f"{node.scheduler} does not pass this value; give it")
+            )
+        values[name] = Value(text, f"{line.origin(name)}={AUTO}")
+        used.append(f"--{name}={text}")
+    return line._replace(values=values), f"{node.scheduler}: {' '.join(used)}"
+
+
+def _value(name: str, text: str, node: Node) -> str:
+    if name == "nnodes":
+        return node.nnodes
+    if name == "node-rank":
+        return node.rank
+    if name == "rdzv-id":
+        return node.run_id
+    if name == "master-addr" or not node.host:
+        return node.host
+    port = text.partition(":")[2] or str(node.port)
+    host = f"[{node.host}]" if ":" in node.host else node.host
+    return f"{host}:{port}"
+
+
+def _canonical_name(host: str) -> str:
+    try:
+        found = socket.getaddrinfo(host, None, flags=socket.AI_CANONNAME)
+    except OSError:
+        return host
+    return found[0][3] or host
+
+
+def find(
+    environ: Mapping[str, str], canonical_name: Callable[[str], str] = _canonical_name
+) -> Node | None:
+    """The node of the scheduler whose variables are set."""
+    if any(environ.get(name, AUTO) != AUTO for name in ("PET_NNODES", "PET_MASTER_ADDR")):
+        return _kubeflow(environ)
+    if environ.get("SLURM_JOB_ID"):
+        return _slurm(environ)
+    if environ.get("JOB_COMPLETION_INDEX"):
+        return _indexed_job(environ, canonical_name)
+    return None
+
+
+def _slurm(environ: Mapping[str, str]) -> Node:
+    job, step = environ["SLURM_JOB_ID"], environ.get("SLURM_STEP_ID", "")
+    in_step = is_number(step) and int(step) < SLURM_SPECIAL_STEPS
+    nodes = environ.get("SLURM_STEP_NUM_NODES") if in_step else None
+    nodes = nodes or environ.get("SLURM_JOB_NUM_NODES") or environ.get("SLURM_NNODES", "")
+    if not in_step and nodes not in ("", "1"):
+        raise ConfigError(
+            f"elastic-launch runs in the batch script of Slurm job {job}, on one of {nodes} nodes: "
+            "start it on all of them with srun --ntasks-per-node=1 elastic-launch …"
+        )
+    tasks = environ.get("SLURM_STEP_NUM_TASKS", "") if in_step else ""
+    if tasks and nodes and tasks != nodes:
+        raise ConfigError(
+            f"srun starts {tasks} tasks on {nodes} nodes, but elastic-launch is started once per "
+            "node and starts the workers itself: add --ntasks-per-node=1 to srun"
+        )
+    names = environ.get("SLURM_STEP_NODELIST", "") if in_step else ""
+    names = names or environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST", "")
+    number = int(job) if is_number(job) else 0
+    return Node(
+        f"Slurm job {job}" + (f" step {step}" if in_step else ""),
+        nodes,
+        environ.get("SLURM_NODEID", ""),
+        first_host(names),
+        COORDINATOR_PORT + number % SLURM_PORTS,
+        f"{job}.{step}" if in_step else job,
+    )
+
+
+def first_host(names: str) -> str:
+    """The first host of a list in Slurm's form: ``gpu[03-05,7],login`` is ``gpu03``."""
+    found = re.match(r"([^\[,]*)(?:\[([^\],-]*)[^\]]*\]([^,]*))?", names)
+    if found is None:
+        return ""
+    first = found[1] + (found[2] or "") + (found[3] or "")
+    return first_host(first) if "[" in first else first
+
+
+def _kubeflow(environ: Mapping[str, str]) -> Node:
+    def given(name: str) -> str:
+        text = environ.get(f"PET_{name}", "")
+        return "" if is_auto("rdzv-endpoint", text) else text
+
+    host, port = given("MASTER_ADDR"), given("MASTER_PORT")
+    if endpoint := given("RDZV_ENDPOINT"):
+        from elastic.text import split_endpoint
+
+        host, port = split_endpoint(endpoint, "PET_RDZV_ENDPOINT")
+    return Node(
+        "Kubeflow",
+        given("NNODES"),
+        given("NODE_RANK"),
+        host,
+        int(port) if is_number(port) else COORDINATOR_PORT,
+        given("RDZV_ID") or host,
+        {"rdzv-endpoint": "Kubeflow has set neither PET_RDZV_ENDPOINT nor PET_MASTER_ADDR"},
+    )
+
+
+def _indexed_job(environ: Mapping[str, str], canonical_name: Callable[[str], str]) -> Node:
+    """A pod of an Indexed Job or a JobSet. Its host name is the job's name and the index."""
+    index = environ["JOB_COMPLETION_INDEX"]
+    pod = environ.get("HOSTNAME") or socket.gethostname()
+    pod = pod.partition(".")[0]
+    job = pod.removesuffix(f"-{index}")
+    if job == pod:
+        raise ConfigError(
+            f"JOB_COMPLETION_INDEX is {index}, but the pod's host name {pod} does not end with it: "
+            "the host name was changed, so give --rdzv-endpoint and --rdzv-id"
+        )
+    full = canonical_name(pod)
+    domain = full.partition(".")[2] if full.startswith(f"{pod}.") else ""
+    host = f"{job}-0.{domain}" if domain else ""
+    no_host = (
+        f"the pod {pod} has no DNS name: set spec.subdomain of the pods to the name of a headless "
+        "Service"
+    )
+    return Node(
+        f"Kubernetes job {job}",
+        "",
+        index,
+        host,
+        COORDINATOR_PORT,
+        job,
+        {
+            "nnodes": "Kubernetes does not pass the number of pods to a container: give "
+            "--nnodes=N, the job's completions",
+            "rdzv-endpoint": no_host,
+            "master-addr": no_host,
+        },
+    )

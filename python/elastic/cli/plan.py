@@ -1,0 +1,113 @@
+"""The text of ``--dry-run``: the checked settings of a job, as it would be started here."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from elastic._host.numa import format_cpus
+from elastic.multiprocessing.logs import Std
+from elastic.text import duration, substitute
+
+if TYPE_CHECKING:
+    from elastic.cli.config import LaunchConfig, RendezvousConfig
+
+
+def text(job: LaunchConfig, environ: Mapping[str, str]) -> str:
+    """One fact per line; ``environ`` is the launcher's environment."""
+    facts = [*_workers(job, environ), *_nodes(job), *_failures(job), *_output(job)]
+    facts += [("message", sentence) for _, sentence in job.notes]
+    return "".join(f"{label + ':':<20}{value}\n" for label, value in facts)
+
+
+def _workers(job: LaunchConfig, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    yield "workers", f"{job.nproc} on this node, role {job.role}"
+    commands = [
+        shlex.join(substitute(word, rank) for word in job.entrypoint) for rank in range(job.nproc)
+    ]
+    if len(set(commands)) == 1:
+        yield "command", commands[0]
+    else:
+        yield from ((f"command of {rank}", command) for rank, command in enumerate(commands))
+    for rank, cpus in enumerate(job.worker_cpus):
+        if cpus:
+            yield f"CPUs of {rank}", format_cpus(cpus)
+    if job.virtual_local_rank:
+        yield "GPUs", "each worker sees one, as device 0"
+    for name, value in job.environment.items():
+        if environ.get(name) != value:
+            yield "variable", f"{name}={value}"
+
+
+def _nodes(job: LaunchConfig) -> Iterator[tuple[str, str]]:
+    yield "run id", job.run_id
+    config = job.rendezvous
+    if config is None:
+        yield "nodes", "1, without a rendezvous"
+        yield "MASTER_ADDR", job.local_addr
+    else:
+        least, most = config.min_nodes, config.max_nodes
+        yield "nodes", str(most) if least == most else f"{least} to {most}"
+        yield "rendezvous", f"{config.backend} at {_place(config)}"
+        if not config.shared_state:
+            yield "coordinator", _host(config)
+        if config.node_rank >= 0:
+            kind = "node rank" if config.backend == "static" else "preferred node rank"
+            yield kind, str(config.node_rank)
+        if config.topology:
+            yield "topology", config.topology
+        for key, value in config.timings.items():
+            yield key, duration(value)
+        yield "this node's address", job.local_addr or "that of its connection to the rendezvous"
+        yield "after a node loss", config.on_node_loss
+    first, last = job.worker_ports
+    ports = f"a free one from {first} to {last} in each round" if last else "free in each round"
+    yield "MASTER_PORT", str(job.master_port) if job.master_port else ports
+
+
+def _place(config: RendezvousConfig) -> str:
+    if config.shared_state:
+        return config.shared_state
+    host = f"[{config.endpoint_host}]" if ":" in config.endpoint_host else config.endpoint_host
+    return f"{host}:{config.endpoint_port}"
+
+
+def _host(config: RendezvousConfig) -> str:
+    if config.is_host is None:
+        return "in this agent if the endpoint is an address of this host"
+    return "in this agent" if config.is_host else "in another agent"
+
+
+def _failures(job: LaunchConfig) -> Iterator[tuple[str, str]]:
+    yield "restarts", str(job.max_restarts)
+    if job.max_restarts:
+        yield "restart backoff", duration(job.restart_backoff)
+    yield "shutdown timeout", duration(job.shutdown_timeout)
+    yield "failure grace", duration(job.failure_grace)
+    yield "start timeout", duration(job.start_timeout)
+    if job.exit_barrier_timeout is not None:
+        yield "exit barrier", duration(job.exit_barrier_timeout)
+    yield "signals that stop", f"{_names(job.signals)} (scope {job.stop_scope})"
+    if job.forwarded_signals:
+        yield "forwarded signals", _names(job.forwarded_signals)
+
+
+def _output(job: LaunchConfig) -> Iterator[tuple[str, str]]:
+    logs = job.logs
+    yield "log directory", logs.log_dir or "none"
+    for rank in range(job.nproc):
+        targets = [
+            f"{name} {logs.target(rank, stream)}"
+            for name, stream in (("stdout", Std.OUT), ("stderr", Std.ERR))
+            if logs.target(rank, stream) != "inherit"
+        ]
+        if targets:
+            yield f"output of {rank}", ", ".join(targets)
+    if job.event_log_handler != "null":
+        yield "events", job.event_log_handler
+
+
+def _names(numbers: Sequence[int]) -> str:
+    return ", ".join(signal.Signals(number).name for number in numbers) or "none"
