@@ -99,7 +99,8 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
         "observe",
     ),
     "launch": ("cli", "run"),
-    "run": ("_environment", "cli", "launcher", "multiprocessing", "rendezvous"),
+    "control_plane": ("_environment", "multiprocessing", "torch"),
+    "run": ("_environment", "_host", "cli", "launcher", "multiprocessing", "rendezvous"),
     "__main__": ("cli",),
 }
 

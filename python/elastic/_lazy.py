@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 
 def attach(
@@ -31,3 +31,14 @@ def attach(
         return sorted({*vars(sys.modules[package]), *homes})
 
     return load, names
+
+
+def refuse(module: str, why: str, *names: str) -> Callable[[str], NoReturn]:
+    """``__getattr__`` of a module whose names are not offered; ``why`` also says what to use."""
+
+    def load(name: str) -> NoReturn:
+        if name in names:
+            raise ImportError(f"{module}.{name} is not offered: {why}")
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+
+    return load

@@ -20,3 +20,9 @@ SHARED = ("file", "tcpstore", "etcd", "etcd-v2")
 DEFAULT_LINE_PREFIX = "[${role_name}${local_rank}]:"
 
 START_METHODS = ("spawn", "fork", "forkserver")  # of functions; all of them get a new process
+
+# Variables that turn on checks of the workers (elastic.agent.server.watchdog).
+TORCHELASTIC_ENABLE_FILE_TIMER = "TORCHELASTIC_ENABLE_FILE_TIMER"
+TORCHELASTIC_HEALTH_CHECK_PORT = "TORCHELASTIC_HEALTH_CHECK_PORT"
+TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT = "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT"
+TORCHELASTIC_TIMER_FILE = "TORCHELASTIC_TIMER_FILE"  # the path of the timers' pipe

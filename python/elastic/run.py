@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = [
     "config_from_args",
     "console_main",
+    "determine_local_world_size",
     "get_args_parser",
     "get_rdzv_endpoint",
     "get_use_env",
@@ -52,6 +53,18 @@ def parse_min_max_nnodes(nnodes: str) -> tuple[int, int]:
     from elastic.cli.command_line import CommandLine, Value
 
     return nodes.bounds(CommandLine({"nnodes": Value(nnodes, "nnodes")}, "", (), []))
+
+
+def determine_local_world_size(nproc_per_node: str) -> int:
+    """The number of workers for a value of ``--nproc-per-node``; torch is not imported here."""
+    import sys
+
+    from elastic import _environment
+    from elastic._host import devices
+
+    environ = _environment.inherited()
+    interpreter = environ.get("PYTHON_EXEC") or sys.executable
+    return devices.worker_count(nproc_per_node, environ, interpreter, "nproc_per_node")
 
 
 def get_rdzv_endpoint(args: Namespace) -> str:

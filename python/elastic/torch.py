@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch.distributed as dist
 
@@ -145,3 +145,10 @@ class Store(dist.Store):
     # The names of these methods in torch's C++ code.
     deleteKey = delete_key
     getNumKeys = num_keys
+
+
+def worker_server(socket_path: str) -> Any:
+    """torch's HTTP server of a worker, at a Unix socket. ``shutdown`` ends it."""
+    from torch._C._distributed_c10d import _WorkerServer
+
+    return _WorkerServer(socket_path)

@@ -6,6 +6,7 @@ import importlib
 import json
 import logging
 import multiprocessing
+import pkgutil
 import re
 import signal
 import subprocess
@@ -17,12 +18,14 @@ from typing import Any
 
 import pytest
 from elastic import ConfigError, StoreClient, StoreServer, events, metrics, timer
+from elastic.rendezvous import RendezvousParameters
+from elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous, create_rdzv_handler
 from elastic.rendezvous.utils import parse_rendezvous_endpoint
 from elastic.utils import macros
 from elastic.utils.data import CyclingIterator
 from elastic.utils.distributed import get_free_port
 from elastic.utils.store import barrier, store_timeout, synchronize
-from launching import DEADLINE_S
+from launching import DEADLINE_S, clean_environment, free_endpoint
 
 PAGE = Path(__file__).parents[2] / "docs" / "migrating-from-torchrun.md"
 
@@ -42,23 +45,93 @@ def test_every_name_of_the_page_exists(module: str, name: str) -> None:
     assert hasattr(importlib.import_module(module), name)
 
 
-@pytest.mark.parametrize(
-    "module",
-    ["agent.server", "events", "metrics", "multiprocessing", "multiprocessing.errors",
-     "rendezvous", "timer", "utils"],
-)  # fmt: skip
-def test_every_name_that_torch_exports_is_on_the_page(module: str) -> None:
-    theirs = pytest.importorskip(f"torch.distributed.elastic.{module}")
-    page = PAGE.read_text()
-    exported = getattr(theirs, "__all__", None)
-    if exported is None:  # classes and functions of the package itself
-        home = f"torch.distributed.elastic.{module}"
-        exported = [
-            name for name, value in vars(theirs).items()
-            if not name.startswith("_") and str(getattr(value, "__module__", "")).startswith(home)
-        ]  # fmt: skip
-    missing = [name for name in exported if not re.search(rf"\b{name}\b", page)]
-    assert missing == []
+def torchs_modules() -> list[str]:
+    """The public modules of torch elastic, torch's launcher and its command line."""
+    elastic = pytest.importorskip("torch.distributed.elastic")
+    found = ["torch.distributed.run", "torch.distributed.launch", "torch.distributed.launcher.api"]
+    for module in pkgutil.walk_packages(elastic.__path__, f"{elastic.__name__}."):
+        if "._" not in module.name:
+            found.append(module.name)
+    return found
+
+
+def exported(module: Any) -> list[str]:
+    """The names in ``__all__``, or the classes and functions that the module defines."""
+    if hasattr(module, "__all__"):
+        return list(module.__all__)
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
+    ]
+
+
+def test_every_public_name_of_torch_is_importable_or_listed_as_not_offered() -> None:
+    offered, refused = PAGE.read_text().split("\nNot offered:\n")
+    problems = []
+    for theirs in torchs_modules():
+        name = theirs.replace("torch.distributed.elastic", "elastic")
+        ours = name.replace("torch.distributed.", "elastic.")
+        for public in exported(importlib.import_module(theirs)):
+            try:
+                is_there = hasattr(importlib.import_module(ours), public)
+            except ImportError:
+                is_there = False
+            if not re.search(rf"\b{public}\b", offered if is_there else refused):
+                problems.append(f"{ours}.{public}: offered {is_there}, not on the page")
+    assert problems == []
+
+
+@pytest.mark.parametrize("name", ["etcd_rendezvous", "etcd_store", "etcd_server"])
+def test_a_name_that_is_not_offered_says_why(name: str) -> None:
+    module = importlib.import_module(f"elastic.rendezvous.{name}")
+    theirs = {"etcd_rendezvous": "create_rdzv_handler", "etcd_store": "EtcdStore"}
+    public = theirs.get(name, "EtcdServer")
+    with pytest.raises(ImportError, match=rf"{name}\.{public} is not offered: .*use "):
+        getattr(module, public)
+    with pytest.raises(AttributeError, match="has no attribute 'other'"):
+        _ = module.other
+
+
+def test_torchs_worker_server_runs_while_the_main_function_does(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    socket_path, error_file = str(tmp_path / "socket"), tmp_path / "error.json"
+    code = f"""
+import os
+from elastic.control_plane import worker_main
+
+@worker_main()
+def main():
+    print(os.path.exists({socket_path!r}))
+    raise ValueError("broken")
+
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
+        env=clean_environment(
+            TORCH_WORKER_SERVER_SOCKET=socket_path, TORCHELASTIC_ERROR_FILE=str(error_file)
+        ),
+    )  # fmt: skip
+    assert done.stdout == "True\n", done.stderr
+    assert "ValueError: broken" in json.loads(error_file.read_text())["message"]["message"]
+
+
+def test_static_handlers_have_torchs_arguments() -> None:
+    endpoint = free_endpoint()
+    host, port = endpoint.split(":")
+    handler = StaticTCPRendezvous(host, int(port), 0, 1, "job", 60)
+    try:
+        assert (handler.get_backend(), handler.get_run_id()) == ("static", "job")
+        for _ in range(2):
+            info = handler.next_rendezvous()
+            assert (info.rank, info.world_size) == (0, 1)
+    finally:
+        handler.shutdown()
+    with pytest.raises(ValueError, match="rank"):
+        create_rdzv_handler(RendezvousParameters("static", endpoint, "job", 1, 1))
+    with pytest.raises(ValueError, match="expected static"):
+        create_rdzv_handler(RendezvousParameters("c10d", endpoint, "job", 1, 1, rank=0))
 
 
 def test_events_survive_their_json_form() -> None:

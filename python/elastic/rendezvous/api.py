@@ -6,9 +6,28 @@ import socket
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
+from elastic import _lazy
 from elastic._C import StoreClient
 from elastic.errors import ConfigError
 from elastic.text import is_number
+
+# torch's module of this name has these names too.
+_HOMES = {
+    "RendezvousHandlerCreator": "elastic.rendezvous.registry",
+    "RendezvousHandlerRegistry": "elastic.rendezvous.registry",
+    "rendezvous_handler_registry": "elastic.rendezvous.registry",
+} | {
+    f"Rendezvous{name}": "elastic.rendezvous.errors"
+    for name in (
+        "ClosedError",
+        "ConnectionError",
+        "Error",
+        "GracefulExitError",
+        "StateError",
+        "TimeoutError",
+    )
+}
+__getattr__, __dir__ = _lazy.attach(__name__, _HOMES)
 
 _TRUE = ("1", "true", "t", "yes", "y")
 _FALSE = ("0", "false", "f", "no", "n")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from elastic import _C
+from elastic import _C, _lazy
 from elastic.errors import ConfigError
 from elastic.multiprocessing.logs import LogOptions, Std
 from elastic.text import substitute
@@ -19,6 +19,14 @@ from elastic.text import substitute
 if TYPE_CHECKING:
     from elastic.multiprocessing.calls import FunctionCalls
     from elastic.multiprocessing.errors.evidence import ProcessFailure
+
+
+# torch's module of this name has these classes too.
+_HOMES = {
+    name: "elastic.agent.server.simple_elastic_agent"
+    for name in ("ElasticAgent", "SimpleElasticAgent")
+}
+__getattr__, __dir__ = _lazy.attach(__name__, _HOMES)
 
 
 class WorkerState(str, Enum):

@@ -31,7 +31,16 @@ from elastic.agent.server.api import (
     function_calls,
     templates,
 )
-from elastic.constants import DEFAULT_LINE_PREFIX, LOOPBACK, NOTICE, START_METHODS
+from elastic.constants import (
+    DEFAULT_LINE_PREFIX,
+    LOOPBACK,
+    NOTICE,
+    START_METHODS,
+    TORCHELASTIC_ENABLE_FILE_TIMER,
+    TORCHELASTIC_HEALTH_CHECK_PORT,
+    TORCHELASTIC_TIMER_FILE,
+    TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT,
+)
 from elastic.errors import ConfigError, ElasticError
 from elastic.multiprocessing.logs import LogOptions, ProvidesLogOptions, log_options
 
@@ -39,16 +48,23 @@ if TYPE_CHECKING:
     from elastic.agent.server.watchdog import Watchdog
     from elastic.multiprocessing.errors.evidence import ProcessFailure
 
+__all__ = [
+    "TORCHELASTIC_ENABLE_FILE_TIMER",
+    "TORCHELASTIC_HEALTH_CHECK_PORT",
+    "TORCHELASTIC_TIMER_FILE",
+    "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT",
+    "LocalElasticAgent",
+]
+
 logger = logging.getLogger(__name__)
 
 # Deadlines that differ by less, because of the network's delay, are considered equal.
 DEADLINE_TOLERANCE_S = 2.0
 
-# They turn on checks of elastic.agent.server.watchdog.
 _WATCHDOG_VARIABLES = (
-    "TORCHELASTIC_ENABLE_FILE_TIMER",
-    "TORCHELASTIC_HEALTH_CHECK_PORT",
-    "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT",
+    TORCHELASTIC_ENABLE_FILE_TIMER,
+    TORCHELASTIC_HEALTH_CHECK_PORT,
+    TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT,
 )
 
 _SCOPES = {"group": _C.SignalScope.GROUP, "leader": _C.SignalScope.LEADER}

@@ -16,16 +16,15 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from elastic.constants import TORCHELASTIC_ENABLE_FILE_TIMER as FILE_TIMER
+from elastic.constants import TORCHELASTIC_HEALTH_CHECK_PORT as HEALTH_CHECK_PORT
+from elastic.constants import TORCHELASTIC_TIMER_FILE as TIMER_FILE
+from elastic.constants import TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT as STATE_TIMEOUT
 from elastic.errors import ConfigError
 from elastic.text import is_number, seconds
 from elastic.utils.process_state import is_uninterruptible_state, read_proc_state
 
 logger = logging.getLogger(__name__)
-
-FILE_TIMER = "TORCHELASTIC_ENABLE_FILE_TIMER"
-TIMER_FILE = "TORCHELASTIC_TIMER_FILE"
-HEALTH_CHECK_PORT = "TORCHELASTIC_HEALTH_CHECK_PORT"
-STATE_TIMEOUT = "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT"
 
 HEALTH_CHECK_TIMEOUT_S = 60
 CHECKS_PER_LIMIT = 5  # of the states of workers
