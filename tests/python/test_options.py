@@ -20,8 +20,9 @@ def actions(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
     return {action.dest: action for action in parser._actions if action.dest != "help"}
 
 
-# torch 2.15 has this option in addition to 2.13.
+# torch 2.15 has these options in addition to 2.13.
 NEWER = {
+    "log_line_prefix_template": ["--log-line-prefix-template", "--log_line_prefix_template"],
     "print_completion": ["--print-completion", "--print_completion"],
 }
 
