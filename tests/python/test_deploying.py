@@ -1,0 +1,212 @@
+"""The recipes of examples/deploy run as they are, with fake schedulers that set the variables.
+
+Each scheduler's nodes are processes in one network namespace whose hosts file has their names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from launching import DEADLINE_S, assert_all_ended, clean_environment, eventually
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+
+import namespaces
+
+pytestmark = pytest.mark.skipif(bool(namespaces.why_not()), reason=namespaces.why_not())
+
+ROOT = Path(__file__).parents[2]
+RECIPES = ROOT / "examples/deploy"
+NODES = 2
+
+# Stands for the training script of the recipes: writes its place in the job, and ends, or waits.
+SCRIPT = """\
+import os, pathlib, sys, time
+out = pathlib.Path(os.environ["OUT"])
+place = " ".join(os.environ[name] for name in ("RANK", "WORLD_SIZE", "GROUP_RANK"))
+(out / ("rank" + os.environ["RANK"])).write_text(place + " " + " ".join(sys.argv[1:]))
+if "WAIT" in os.environ:
+    time.sleep(600)
+"""
+
+# One task on each node, as srun in an allocation; it passes SIGTERM on.
+SRUN = """\
+#!/bin/bash
+echo $$ >"$OUT/srun.pid"
+while [[ $1 == --* ]]; do shift; done
+tasks=()
+trap 'kill -TERM "${tasks[@]}"' TERM
+for node in 0 1; do
+  SLURM_STEP_ID=0 SLURM_STEP_NUM_NODES=2 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NODELIST=node[1-2] \\
+    SLURM_NODEID=$node SLURM_PROCID=$node "$@" &
+  tasks+=($!)
+done
+code=0
+for task in "${tasks[@]}"; do
+  wait "$task"; last=$?
+  while kill -0 "$task" 2>/dev/null; do wait "$task"; last=$?; done
+  [ "$last" = 0 ] || code=$last
+done
+exit $code
+"""
+
+
+class Cluster(NamedTuple):
+    out: Path
+    directory: Path  # what the image of the recipes has as its working directory
+    environ: dict[str, str]
+
+    def start(self, hosts: str, script: str, *words: str, **more: str) -> subprocess.Popen[str]:
+        """Runs a shell script in a network with these lines in its hosts file."""
+        names = self.directory / "hosts"
+        names.write_text(f"127.0.0.1 localhost\n{hosts}\n")
+        network = f'ip link set lo up && mount --bind "{names}" /etc/hosts || exit 99\n'
+        return subprocess.Popen(
+            ["unshare", "--mount", "--net", "bash", "-c", network + script, "cluster", *words],
+            cwd=self.directory,
+            env=self.environ | more,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def places(self) -> list[str]:
+        return [path.read_text() for path in sorted(self.out.glob("rank*"))]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    launcher = programs / "elastic-launch"
+    launcher.write_text(f'#!/bin/sh\nexec {sys.executable} -m elastic "$@"\n')
+    launcher.chmod(0o755)
+    (tmp_path / "train_digits.py").write_text(SCRIPT)
+    out = tmp_path / "out"
+    out.mkdir()
+    path = f"{programs}:{os.environ['PATH']}"
+    environ = clean_environment(PATH=path, OUT=str(out))
+    yield Cluster(out, tmp_path, environ)
+    assert_all_ended(environ, deadline_s=10.0)
+
+
+def assert_succeeded(process: subprocess.Popen[str]) -> None:
+    _, stderr = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, stderr
+
+
+def assert_four_ranks(cluster: Cluster, arguments: str) -> None:
+    expected = [f"{rank} 4 {rank // 2} {arguments}" for rank in range(4)]
+    assert cluster.places() == expected
+
+
+# ---- Slurm.
+
+
+def sbatch(cluster: Cluster, **more: str) -> subprocess.Popen[str]:
+    for name, text in {"srun": SRUN, "scontrol": '#!/bin/sh\necho "$@" >"$OUT/scontrol"\n'}.items():
+        program = cluster.directory / "bin" / name
+        program.write_text(text)
+        program.chmod(0o755)
+    hosts = "127.0.1.1 node1\n127.0.1.2 node2"
+    job = {"SLURM_JOB_ID": "4711", "SLURM_JOB_NUM_NODES": str(NODES)}
+    job |= {"SLURM_JOB_NODELIST": "node[1-2]"}
+    return cluster.start(hosts, 'exec bash "$1"', str(RECIPES / "slurm.sbatch"), **job, **more)
+
+
+def test_slurm_job_runs_on_all_nodes(cluster: Cluster) -> None:
+    assert_succeeded(sbatch(cluster))
+    assert_four_ranks(cluster, "--checkpoint digits.pt")
+    assert not (cluster.out / "scontrol").exists()
+
+
+def test_preempted_slurm_job_is_queued_again(cluster: Cluster) -> None:
+    batch = sbatch(cluster, WAIT="1")
+    eventually(lambda: len(cluster.places()) == 4)
+    os.kill(int((cluster.out / "srun.pid").read_text()), signal.SIGTERM)
+    _, stderr = batch.communicate(timeout=DEADLINE_S)
+    assert batch.returncode == 143, stderr
+    assert (cluster.out / "scontrol").read_text() == "requeue 4711\n"
+
+
+# ---- Kubernetes.
+
+
+def container(pod: dict[str, Any]) -> list[str]:
+    [found] = pod["spec"]["containers"]
+    return found["command"]
+
+
+def run_pods(cluster: Cluster, name: str, command: list[str], domain: str) -> None:
+    """One process for each index, with the variables, host name and DNS name of its pod."""
+    hosts = "\n".join(f"127.0.1.{i + 1} {name}-{i}.{domain} {name}-{i}" for i in range(NODES))
+    script = """
+        JOB_COMPLETION_INDEX=0 HOSTNAME="$1-0" "${@:2}" & first=$!
+        JOB_COMPLETION_INDEX=1 HOSTNAME="$1-1" "${@:2}"; second=$?
+        wait $first && exit $second
+    """
+    assert_succeeded(cluster.start(hosts, script, name, *command))
+
+
+def test_indexed_job_runs_on_all_pods(cluster: Cluster) -> None:
+    documents = list(yaml.safe_load_all((RECIPES / "kubernetes-indexed-job.yaml").read_text()))
+    service, job = documents
+    pod = job["spec"]["template"]
+    assert pod["spec"]["subdomain"] == service["metadata"]["name"]
+    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    assert f"--nnodes={job['spec']['completions']}" in container(pod)
+    run_pods(cluster, job["metadata"]["name"], container(pod), "digits.default.svc.cluster.local")
+    assert_four_ranks(cluster, "--checkpoint=/checkpoints/digits.pt")
+
+
+def test_job_set_runs_on_all_pods(cluster: Cluster) -> None:
+    job_set = yaml.safe_load((RECIPES / "jobset.yaml").read_text())
+    [replicated] = job_set["spec"]["replicatedJobs"]
+    spec = replicated["template"]["spec"]
+    assert f"--nnodes={spec['completions']}" in container(spec["template"])
+    name = f"{job_set['metadata']['name']}-{replicated['name']}-0"  # <jobset>-<job>-<replica>
+    domain = f"{job_set['spec']['network']['subdomain']}.default.svc.cluster.local"
+    run_pods(cluster, name, container(spec["template"]), domain)
+    assert_four_ranks(cluster, "--checkpoint=/checkpoints/digits.pt")
+
+
+def test_kubeflow_train_job_runs_on_all_pods(cluster: Cluster) -> None:
+    trainer = yaml.safe_load((RECIPES / "kubeflow-trainjob.yaml").read_text())["spec"]["trainer"]
+    assert trainer["numNodes"] == NODES
+    first = "digits-node-0-0.digits"
+    script = """
+        PET_NODE_RANK=0 "$@" & first=$!
+        PET_NODE_RANK=1 "$@"; second=$?
+        wait $first && exit $second
+    """
+    variables = {"PET_NNODES": "2", "PET_NPROC_PER_NODE": str(trainer["numProcPerNode"])}
+    variables |= {"PET_MASTER_ADDR": first, "PET_MASTER_PORT": "29400"}
+    assert_succeeded(
+        cluster.start(f"127.0.1.1 {first}", script, *trainer["command"], **variables)
+    )
+    assert_four_ranks(cluster, "--checkpoint=/checkpoints/digits.pt")
+
+
+# ---- The document.
+
+
+def test_every_recipe_is_described() -> None:
+    page = (ROOT / "docs/deploying.md").read_text()
+    named = set(re.findall(r"examples/deploy/([\w.-]+)", page))
+    assert named == {path.name for path in RECIPES.iterdir()}
+
+
+def test_batch_script_is_valid() -> None:
+    bash = shutil.which("bash")
+    assert bash is not None
+    subprocess.run([bash, "-n", RECIPES / "slurm.sbatch"], check=True)
