@@ -191,9 +191,7 @@ def test_kubeflow_train_job_runs_on_all_pods(cluster: Cluster) -> None:
     """
     variables = {"PET_NNODES": "2", "PET_NPROC_PER_NODE": str(trainer["numProcPerNode"])}
     variables |= {"PET_MASTER_ADDR": first, "PET_MASTER_PORT": "29400"}
-    assert_succeeded(
-        cluster.start(f"127.0.1.1 {first}", script, *trainer["command"], **variables)
-    )
+    assert_succeeded(cluster.start(f"127.0.1.1 {first}", script, *trainer["command"], **variables))
     assert_four_ranks(cluster, "--checkpoint=/checkpoints/digits.pt")
 
 

@@ -39,3 +39,12 @@ def test_package_passes_mypy_strict(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(
+    sys.version_info[:2] != (3, 11), reason="other versions of Python write signatures differently"
+)
+def test_api_page_is_what_the_generator_writes() -> None:
+    command = [sys.executable, str(ROOT / "tools" / "gen_api_page.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, f"run tools/gen_api_page.py\n{done.stderr}"
