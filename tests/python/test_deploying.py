@@ -31,12 +31,12 @@ NODES = 2
 
 # Stands for the training script of the recipes: writes its place in the job, and ends, or waits.
 SCRIPT = """\
-import os, pathlib, sys, time
+import os, pathlib, signal, sys
 out = pathlib.Path(os.environ["OUT"])
 place = " ".join(os.environ[name] for name in ("RANK", "WORLD_SIZE", "GROUP_RANK"))
 (out / ("rank" + os.environ["RANK"])).write_text(place + " " + " ".join(sys.argv[1:]))
 if "WAIT" in os.environ:
-    time.sleep(600)
+    signal.pause()
 """
 
 # One task on each node, as srun in an allocation; it passes SIGTERM on.
