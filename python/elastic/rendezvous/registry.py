@@ -11,6 +11,10 @@ from elastic.rendezvous.backends import ENTRY_POINTS, HANDLER_ENTRY_POINTS
 RendezvousHandlerCreator = Callable[[RendezvousParameters], RendezvousHandler]
 
 
+class _WrongHandler(RendezvousError, RuntimeError):
+    """torch raises a RuntimeError."""
+
+
 class RendezvousHandlerRegistry:
     """The function that creates the handler, for each backend."""
 
@@ -37,7 +41,7 @@ class RendezvousHandlerRegistry:
             self._creators[name] = creator
         handler = creator(parameters)
         if handler.get_backend() != name:
-            raise RendezvousError(
+            raise _WrongHandler(
                 f"the plug-in for {name!r} created a handler for {handler.get_backend()!r}"
             )
         return handler
