@@ -114,10 +114,11 @@ void SessionMachine::on(const CoordinatorMoved& event) {
     const Status why(StatusCode::kUnavailable, event.address.empty()
                                                    ? "it does not coordinate the job any more"
                                                    : "the coordinator moved to " + event.address);
+    is_redirected_ = true;
     is_misdirected_ = event.address.empty();
     emit(Disconnect{});
     apply(outbox_.is_over() ? SessionInput::kConnectionOver : SessionInput::kConnectionLost, why);
-    is_misdirected_ = false;
+    is_redirected_ = is_misdirected_ = false;
   }
   // A search that was going on continues with the address, at once.
   if (!was_searching || !clock_.is_searching() || event.address.empty()) return;
@@ -226,7 +227,7 @@ void SessionMachine::search(const Status& why) {
   connection_.start_search(why, is_misdirected_);
   const JobSettings& settings = clock_.settings();
   clock_.start_search(was_in_round() ? settings.store_grace : settings.join_timeout,
-                      is_misdirected_);
+                      is_redirected_);
   if (is_misdirected_) {
     clock_.retry_after(connection_.next_attempt());
   } else {

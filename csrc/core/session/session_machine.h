@@ -194,7 +194,9 @@ class SessionMachine {
   }
 
   std::vector<Action>* out_ = nullptr;
-  bool is_misdirected_ = false;  // the connection that is being left leads to no coordinator
+  // The connection that is being left leads to no coordinator; with the address of one, or without.
+  bool is_redirected_ = false;
+  bool is_misdirected_ = false;
   SessionConnection connection_;
   SessionOutbox outbox_;
   SessionClock clock_;

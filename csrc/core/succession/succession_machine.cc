@@ -47,6 +47,8 @@ std::optional<Instant> Machine::next_deadline() const {
   if (ending_) next = std::min(next, ending_->deadline);
   if (follow_until_) next = std::min(next, *follow_until_);
   if (ask_at_) next = std::min(next, *ask_at_);
+  if (majority_log_at_) next = std::min(next, *majority_log_at_);
+  if (is_started_ && resume_until_ != Instant::min()) next = std::min(next, resume_until_);
   if (next == Instant::max()) return std::nullopt;
   return next;
 }
@@ -153,6 +155,7 @@ void Machine::receive(const VoterFrame& frame, const Probe&) { send(frame.from, 
 void Machine::receive(const VoterFrame& frame, const ProbeReply&) {
   const auto found = probed_.find(frame.from);
   if (found == probed_.end() || std::exchange(found->second.is_done, true)) return;
+  resumed_.insert(frame.from);
   update_candidates();
 }
 
@@ -235,6 +238,7 @@ std::vector<reg::VoterCandidate> Machine::candidates() const {
     const bool is_self = one.node == settings_.self.node;
     const auto probe = probed_.find(one.node);
     const bool has_answered = probe != probed_.end() && probe->second.is_done;
+    if (!is_self && !resumed_.contains(one.node) && now_ < resume_until_) continue;
     const std::string& address = is_self ? settings_.self.address : one.voter_address;
     if (address.empty()) continue;
     all.push_back({.voter = {one.node, address},
@@ -242,6 +246,16 @@ std::vector<reg::VoterCandidate> Machine::candidates() const {
                    .topology = one.topology,
                    .kind = one.kind,
                    .is_reachable = is_self || (has_answered && one.is_connected)});
+  }
+  if (!register_.known() || now_ >= resume_until_) return all;
+  for (const reg::Voter& voter : register_.known()->record.voters) {
+    if (resumed_.contains(voter.node) || voter.node == lost_incumbent_) continue;
+    if (voter.node == settings_.self.node) continue;
+    all.push_back({.voter = voter,
+                   .host = voter.address,
+                   .topology = {},
+                   .kind = reg::VoterCandidate::Kind::kMember,
+                   .is_reachable = true});
   }
   return all;
 }
@@ -319,8 +333,11 @@ std::optional<reg::Voter> Machine::choose_successor() const {
   return std::nullopt;
 }
 
-void Machine::stop_service(const std::string& reason) {
+// By value: the reason may be a part of what is reset here.
+void Machine::stop_service(std::string reason) {
   ending_.reset();
+  majority_log_at_.reset();
+  resume_until_ = Instant::min();
   probed_.clear();
   announced_.clear();
   nodes_.clear();
@@ -329,7 +346,7 @@ void Machine::stop_service(const std::string& reason) {
   if (!std::exchange(is_started_, false)) return;
   const bool has_successor =
       incumbent_ && incumbent_->node != settings_.self.node && !incumbent_->address.empty();
-  emit(StopCoordinator{reason, has_successor ? incumbent_ : std::nullopt});
+  emit(StopCoordinator{std::move(reason), has_successor ? incumbent_ : std::nullopt});
 }
 
 // ---- The register.
@@ -372,11 +389,15 @@ void Machine::execute(const reg::Elected& action) {
                          .address = {},
                          .voters = record.voters};
   ending_.reset();
+  lost_incumbent_ = lost;
+  resumed_.clear();
+  resume_until_ = add_saturating(now_, settings_.follow_timeout);
   is_started_ = was_turned_on_ = true;
   follow_until_.reset();
   emit(Log{"this node was elected to run the job's coordinator (term " +
            std::to_string(record.newness.term) + ")"});
   emit(StartCoordinator{record.lineage, record.newness.term, *std::move(job), lost});
+  update_candidates();
 }
 
 void Machine::execute(const reg::Deliver& action) {
@@ -397,18 +418,20 @@ void Machine::execute(const reg::Deposed& action) {
   if (has_successor && !incumbent_->address.empty()) stop_service(reason);
 }
 
+// Logged when it lasts: voters that resume one by one after an election do not.
 void Machine::execute(const reg::MajorityLost& action) {
-  std::string who;
+  unreachable_.clear();
   for (const reg::Voter& voter : action.unreachable) {
-    who += (who.empty() ? "" : ", ") + voter.address;
+    unreachable_ += (unreachable_.empty() ? "" : ", ") + voter.address;
   }
-  emit(Log{"the coordinator cannot reach a majority of its voters (" + who +
-           "): no round begins until it does"});
+  majority_log_at_ = add_saturating(now_, settings_.repeat_interval);
   emit(MajorityLost{action.unreachable});
 }
 
 void Machine::execute(const reg::MajorityRegained&) {
-  emit(Log{"the coordinator reaches a majority of its voters again"});
+  if (!std::exchange(majority_log_at_, std::nullopt)) {
+    emit(Log{"the coordinator reaches a majority of its voters again"});
+  }
   emit(MajorityRegained{});
 }
 
@@ -431,6 +454,15 @@ void Machine::on(const Tick&) {
     const auto elected = register_.incumbent();
     if (incumbent_ && incumbent_->node != settings_.self.node) set_lost(true);
     if (elected) feed(reg::IncumbentLost{elected->node});
+  }
+  if (majority_log_at_ && now_ >= *majority_log_at_) {
+    majority_log_at_.reset();
+    emit(Log{"the coordinator cannot reach a majority of its voters (" + unreachable_ +
+             "): no round begins until it does"});
+  }
+  if (is_started_ && now_ >= resume_until_ && resume_until_ != Instant::min()) {
+    resume_until_ = Instant::min();
+    update_candidates();
   }
   if (ask_at_ && now_ >= *ask_at_) ask_voters();
   repeat(probed_, Probe{});

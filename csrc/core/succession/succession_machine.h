@@ -29,6 +29,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -120,7 +121,7 @@ class Machine {
   void turn_on_as_needed();
   void announce_to(const JobRecord& record);
   void inform();
-  void stop_service(const std::string& reason);
+  void stop_service(std::string reason);
   std::optional<reg::Voter> choose_successor() const;
 
   // As a node.
@@ -164,6 +165,13 @@ class Machine {
     Instant deadline;
   };
   std::optional<Ending> ending_;  // deposed; the successor's address is awaited
+  // After an election the voters of its record count as reachable until then, or until their
+  // sessions are known here.
+  Instant resume_until_ = Instant::min();
+  std::set<NodeId> resumed_;
+  NodeId lost_incumbent_;
+  std::optional<Instant> majority_log_at_;
+  std::string unreachable_;
 
   // A node and its session.
   NodeId session_with_;         // the coordinator that informed it last

@@ -19,12 +19,18 @@ void SimAgent::start() {
         SimSession::Host{
             .clock = world_->clock,
             .seed = world_->dice->next(),
-            .connect = [this] { return world_->connect(this); },
+            .connect =
+                [this](const std::string& address) {
+                  return world_->connect_to ? world_->connect_to(this, address)
+                                            : world_->connect(this);
+                },
             .later = [this](Duration wait, auto what) { later(wait, std::move(what)); },
             .now = [this](auto what) { now(std::move(what)); },
             .deliver = [this](const RendezvousAction& action) { receive(action); },
             .lost = [this] { lose_coordinator(); },
-            .log_progress = [this](const std::string& what) { log_progress(what); }});
+            .log_progress = [this](const std::string& what) { log_progress(what); },
+            .succession =
+                world_->succession ? world_->succession(this) : SimSession::Succession{}});
     session_->begin();
   } else {
     link_ = world_->connect(this);
@@ -33,6 +39,13 @@ void SimAgent::start() {
     };
   }
   send(rdzv::Join{options_.info, options_.settings});
+}
+
+void SimAgent::follow(const std::string& address, bool is_here) {
+  now([this, address, is_here] {
+    options_.info.hosts_coordinator = is_here;
+    session_->follow(address);
+  });
 }
 
 void SimAgent::later(Duration wait, std::function<void()> what) {

@@ -35,6 +35,9 @@ class SimAgent {
     Dice* dice;
     // A new connection; null: no listener, or the path is blocked.
     std::function<std::shared_ptr<SimLink>(SimAgent*)> connect;
+    // The same with the address of a coordinator; "": the endpoint. Used instead where it is set.
+    std::function<std::shared_ptr<SimLink>(SimAgent*, const std::string&)> connect_to = {};
+    std::function<SimSession::Succession(SimAgent*)> succession = {};
     std::function<SimWork(const SimAgent&)> work;
     std::function<void(const SimAgent&, const std::string&)> log_progress;
     // No worker of its round is left on the node.
@@ -55,6 +58,8 @@ class SimAgent {
   void lose_coordinator();
   // A peer's workers have ended: these fail too, or hang.
   void break_collective(const SimAgent& peer);
+  // The coordinator is at this address. `is_here`: in the process of this agent.
+  void follow(const std::string& address, bool is_here);
   std::shared_ptr<SimLink> link() const;
   const std::shared_ptr<SimPath>& path() const { return path_; }
 

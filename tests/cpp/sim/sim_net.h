@@ -11,6 +11,7 @@
 #include <string>
 #include <variant>
 
+#include "core/session/session_wire.h"
 #include "elastic/rendezvous.h"
 #include "sim/sim_clock.h"
 
@@ -46,10 +47,13 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
   struct Answer {};
   struct Hello {
     NodeId node;
+    std::uint64_t term = 0;
+    std::optional<session::SuccessionHello> succession = {};
   };
   struct HelloReply {
     std::uint64_t incarnation;
     Instant time;
+    std::uint64_t term = 1;
   };
   struct Heartbeat {
     Instant sent;
@@ -66,8 +70,9 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
   struct Leaving {
     std::string reason;
   };
-  using Message = std::variant<RendezvousEvent, RendezvousAction, Fin, Question, Answer, Hello,
-                               HelloReply, Heartbeat, HeartbeatReply, Timings, Leaving>;
+  using Message =
+      std::variant<RendezvousEvent, RendezvousAction, Fin, Question, Answer, Hello, HelloReply,
+                   Heartbeat, HeartbeatReply, Timings, Leaving, session::Incumbent>;
 
   SimLink(SimClock* clock, Dice* dice, std::shared_ptr<SimPath> path);
   ~SimLink();

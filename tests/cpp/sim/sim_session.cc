@@ -54,14 +54,20 @@ void SimSession::carry_out(const std::vector<Machine::Action>& actions) {
 }
 
 void SimSession::execute(const Machine::Action& action) {
-  if (std::holds_alternative<Machine::Connect>(action)) {
-    attempt();
+  if (const auto* target = std::get_if<Machine::Connect>(&action)) {
+    attempt(target->address);
+  } else if (std::holds_alternative<Machine::Disconnect>(action)) {
+    if (const auto link = std::exchange(link_, nullptr)) link->close(Side::kAgent);
+    watch_loss();
   } else if (std::holds_alternative<Machine::CancelAttempt>(action)) {
     ++attempts_;
     if (attempt_ != nullptr) attempt_->close(Side::kAgent);
     attempt_ = nullptr;
   } else if (const auto* hello = std::get_if<Machine::SendHello>(&action)) {
-    link_->send(Side::kAgent, SimLink::Hello{hello->node});
+    is_greeted_ = false;
+    SimLink::Hello message{hello->node, hello->term};
+    if (host_.succession.hello) message.succession = host_.succession.hello();
+    link_->send(Side::kAgent, message);
   } else if (const auto* said = std::get_if<Machine::Send>(&action)) {
     host_.log_progress(std::string("sends ") + name_of(said->event));
     link_->send(Side::kAgent, said->event);
@@ -80,11 +86,23 @@ void SimSession::execute(const Machine::Action& action) {
   }
 }
 
-void SimSession::attempt() {
+void SimSession::follow(const std::string& address) { feed(Machine::CoordinatorMoved{address}); }
+
+// The coordinator is lost if it does not answer a hello within reconnect_grace.
+void SimSession::watch_loss() {
+  if (!host_.succession.lost) return;
+  is_greeted_ = false;
+  host_.later(machine_.settings().reconnect_grace, [this] {
+    if (is_greeted_ || std::exchange(is_lost_, true)) return;
+    host_.succession.lost();
+  });
+}
+
+void SimSession::attempt(const std::string& address) {
   const std::uint64_t number = ++attempts_;
-  host_.later(100us, [this, number] {
+  host_.later(100us, [this, number, address] {
     if (number != attempts_) return;
-    attempt_ = host_.connect();
+    attempt_ = host_.connect(address);
     if (attempt_ == nullptr) {
       feed(Machine::AttemptFailed{Status(StatusCode::kUnavailable, "refused"), std::nullopt});
       return;
@@ -132,13 +150,23 @@ void SimSession::listen(const std::shared_ptr<SimLink>& link) {
 void SimSession::closed(const char* why) {
   host_.log_progress(std::string("session ") + why);
   link_ = nullptr;
+  watch_loss();
   feed(Machine::ConnectionLost{Status(StatusCode::kUnavailable, why)});
 }
 
 void SimSession::receive(const SimLink::Message& message) {
+  heard_at_ = host_.clock->now();
   if (const auto* hello = std::get_if<SimLink::HelloReply>(&message)) {
     leaving_.clear();
-    feed(Machine::HelloReceived{hello->incarnation, hello->time});
+    is_greeted_ = true;
+    if (std::exchange(is_lost_, false)) host_.succession.returned();
+    feed(Machine::HelloReceived{hello->incarnation, hello->time, hello->term});
+  } else if (const auto* incumbent = std::get_if<session::Incumbent>(&message)) {
+    if (incumbent->is_elsewhere) {
+      feed(Machine::CoordinatorMoved{incumbent->incumbent.address});
+    } else {
+      host_.succession.informed(incumbent->incumbent);
+    }
   } else if (const auto* reply = std::get_if<SimLink::HeartbeatReply>(&message)) {
     feed(Machine::HeartbeatAcknowledged{reply->sent, reply->time});
   } else if (const auto* timings = std::get_if<SimLink::Timings>(&message)) {
@@ -164,6 +192,11 @@ void SimSession::tick() {
   if (link_ != nullptr && link_->unacknowledged(Side::kAgent) > machine_.settings().node_timeout) {
     link_->close(Side::kAgent);
     closed("timed out");
+  }
+  const bool is_silent =
+      is_greeted_ && host_.clock->now() - heard_at_ > machine_.settings().node_timeout;
+  if (is_silent && host_.succession.lost && !std::exchange(is_lost_, true)) {
+    host_.succession.lost();
   }
   feed(Machine::Tick{});
 }

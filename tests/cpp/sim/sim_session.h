@@ -15,12 +15,20 @@ namespace elastic::test {
 
 class SimSession {
  public:
+  // What takes part in the succession of the coordinator; without functions: nothing does.
+  struct Succession {
+    std::function<session::SuccessionHello()> hello;
+    std::function<void(const succession::Incumbent&)> informed;
+    std::function<void()> lost;
+    std::function<void()> returned;
+  };
   // The agent of the session, which outlives it.
   struct Host {
     SimClock* clock;
     std::uint64_t seed;
-    // A new connection, or null: no listener, or the path is blocked.
-    std::function<std::shared_ptr<SimLink>()> connect;
+    // A new connection to the address, or to the endpoint if it is empty. Null: no listener, or the
+    // path is blocked.
+    std::function<std::shared_ptr<SimLink>(const std::string& address)> connect;
     // Runs something later, or now; it is delayed while the agent is paused, and dropped when the
     // agent has ended.
     std::function<void(Duration, std::function<void()>)> later;
@@ -28,12 +36,15 @@ class SimSession {
     std::function<void(const RendezvousAction&)> deliver;
     std::function<void()> lost;
     std::function<void(const std::string&)> log_progress;
+    Succession succession = {};
   };
 
   SimSession(const JobSettings& settings, Host host);
 
   void begin();
   void send(const NodeStatement& statement);
+  // The coordinator is at this address.
+  void follow(const std::string& address);
   // Calls `done` when all messages were acknowledged, or after a timeout.
   void drain(std::function<void()> done);
   // The agent has ended. The peer is not notified if the host has died.
@@ -47,7 +58,8 @@ class SimSession {
   void feed(const Machine::Event& event);
   void carry_out(const std::vector<Machine::Action>& actions);
   void execute(const Machine::Action& action);
-  void attempt();
+  void attempt(const std::string& address);
+  void watch_loss();
   void listen(const std::shared_ptr<SimLink>& link);
   void receive(const SimLink::Message& message);
   void closed(const char* why);
@@ -62,7 +74,10 @@ class SimSession {
   std::uint64_t attempts_ = 0;        // callbacks of older attempts are ignored
   std::uint64_t alarms_ = 0;
   std::function<void()> on_drained_;
-  std::string leaving_;  // the reason that the last coordinator sent before it ended
+  Instant heard_at_;         // when the coordinator sent something last
+  bool is_lost_ = false;     // and that was reported
+  bool is_greeted_ = false;  // the coordinator answered the hello of this link
+  std::string leaving_;      // the reason that the last coordinator sent before it ended
   std::string fault_;
 };
 

@@ -1,0 +1,86 @@
+#pragma once
+
+// A model of a coordinator's service with the job's gate: sessions in, a Rendezvous and a RoundGate
+// behind them. It belongs to a process of succession_world.h, whose machine decides.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/succession/round_gate.h"
+#include "core/succession/succession_events.h"
+#include "elastic/rendezvous.h"
+#include "sim/sim_net.h"
+
+namespace elastic::test {
+
+// A rule of the service that a test can delete, to show that the simulation notices.
+enum class ServiceRule : std::uint8_t {
+  kNone,
+  kHoldDecisions,       // R3: a round or a result is sent when its record is in force
+  kRefuseOtherLineage,  // a coordinator without the register turns a replicated job's nodes away
+  kRecordLeaves,        // R6: a leave is acknowledged when it is recorded
+};
+
+class SimServer {
+ public:
+  struct Owner {
+    SimClock* clock;
+    Dice* dice;
+    std::string job_id;
+    ServiceRule deleted = ServiceRule::kNone;
+    std::function<void(const succession::Event&)> feed;  // the succession machine of the process
+    std::function<std::optional<succession::Incumbent>()> incumbent;
+    std::function<void(const std::string&)> trace;
+    // For the checker: an action leaves for a node.
+    std::function<void(const RendezvousAction&)> sent;
+    std::function<std::string(const NodeId&)> host_of;
+  };
+
+  explicit SimServer(Owner owner) : owner_(std::move(owner)) {}
+  // Continues the job of a record.
+  void succeed(const succession::StartCoordinator& start, const NodeId& self);
+  std::shared_ptr<SimLink> accept(std::shared_ptr<SimPath> path);
+  void turn_on();
+  void in_force(std::uint64_t number);
+  void inform(const succession::Incumbent& incumbent);
+  void stop(const succession::StopCoordinator& stop);
+  void crash(bool is_host_dead);
+  bool is_gated() const { return gate_.is_on(); }
+
+ private:
+  struct Session {
+    std::shared_ptr<SimLink> link;
+    std::string voter_address;
+    std::optional<Instant> unanswered;  // a heartbeat behind a leave that is not in force
+    bool has_joined = false;
+  };
+  void receive(const std::shared_ptr<SimLink>& link, const SimLink::Message& message);
+  void greet(const std::shared_ptr<SimLink>& link, const SimLink::Hello& hello);
+  void closed(const std::shared_ptr<SimLink>& link);
+  void serve(const NodeId& id, const RendezvousEvent& event);
+  void step(const RendezvousEvent& event);
+  void send(const RendezvousAction& action);
+  void propose();
+  void report_nodes();
+  void watch_deadline();
+  NodeId node_of(const std::shared_ptr<SimLink>& link) const;
+
+  Owner owner_;
+  bool is_up_ = true;
+  bool has_removed_ = false;  // a node, in the current step
+  std::optional<Rendezvous> machine_;
+  succession::RoundGate gate_{owner_.job_id};
+  std::optional<succession::Incumbent> informed_;
+  std::optional<succession::StopCoordinator> stopped_;
+  std::vector<std::shared_ptr<SimLink>> links_;
+  std::map<NodeId, Session> sessions_;
+  std::uint64_t alarm_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace elastic::test

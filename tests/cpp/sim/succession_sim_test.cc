@@ -1,0 +1,102 @@
+// Runs whole jobs whose coordinator is lost, seed by seed. A failure prints the line that replays
+// it with a trace. ELASTIC_SIM_FIRST and ELASTIC_SIM_COUNT choose other seeds.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+#include "sim/succession_world.h"
+
+namespace elastic::test {
+namespace {
+
+std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? otherwise : std::stoull(text);
+}
+
+struct Sweep {
+  std::uint64_t seeds = 0;
+  std::uint64_t elections = 0;
+  Duration longest{};
+};
+
+Sweep sweep(SuccessionScene scene, std::uint64_t count) {
+  const std::uint64_t first = number_from("ELASTIC_SIM_FIRST", 1);
+  count = number_from("ELASTIC_SIM_COUNT", count);
+  Sweep total;
+  int failed = 0;
+  for (std::uint64_t seed = first; seed < first + count && failed < 3; ++seed) {
+    const SuccessionReport report = simulate_succession(scene, seed, {});
+    ++total.seeds;
+    total.elections += report.elections;
+    total.longest = std::max(total.longest, report.recovery);
+    if (report.violations.empty()) continue;
+    ++failed;
+    for (const std::string& violation : report.violations) ADD_FAILURE() << violation;
+    ADD_FAILURE() << "replay: ELASTIC_SIM_REPLAY="
+                  << kSuccessionScenes[static_cast<std::size_t>(scene)] << ":" << seed
+                  << " build/dev/tests/cpp/sim/succession_sim_test --gtest_filter=*Replay";
+  }
+  return total;
+}
+
+TEST(SuccessionSim, SurvivorsGoOnWithoutTheLostHost) {
+  const Sweep total = sweep(SuccessionScene::kHostLost, 50);
+  EXPECT_GE(total.elections, total.seeds);
+}
+TEST(SuccessionSim, SurvivorsGoOnWithoutTheLostProcess) {
+  const Sweep total = sweep(SuccessionScene::kProcessLost, 50);
+  EXPECT_GE(total.elections, total.seeds);
+}
+TEST(SuccessionSim, TheLossOfASeparateCoordinatorEndsNoRound) {
+  sweep(SuccessionScene::kStandaloneLost, 50);
+}
+TEST(SuccessionSim, ARestartedCoordinatorWithoutTheRegisterFormsNoRound) {
+  sweep(SuccessionScene::kStandaloneAgain, 50);
+}
+TEST(SuccessionSim, HandingOverEndsNoRound) { sweep(SuccessionScene::kHandOver, 50); }
+TEST(SuccessionSim, OnlyTheMajorityOfAPartitionGoesOn) { sweep(SuccessionScene::kPartition, 50); }
+TEST(SuccessionSim, TwoOfFiveHostsMayBeLostAtOnce) { sweep(SuccessionScene::kTwoOfFive, 50); }
+TEST(SuccessionSim, FaultsBreakNoPromise) {
+  const Sweep total = sweep(SuccessionScene::kFaults, 150);
+  if (HasFailure()) return;
+  EXPECT_GT(total.elections, total.seeds / 2);
+}
+
+// Deleting a rule of the service must be noticed.
+bool is_noticed(ServiceRule rule, SuccessionScene scene, std::uint64_t seeds) {
+  for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
+    if (!simulate_succession(scene, seed, {.deleted = rule}).violations.empty()) return true;
+  }
+  return false;
+}
+
+TEST(SuccessionRules, DecisionsAreHeldUntilTheirRecordIsInForce) {
+  EXPECT_TRUE(is_noticed(ServiceRule::kHoldDecisions, SuccessionScene::kPartition, 200) ||
+              is_noticed(ServiceRule::kHoldDecisions, SuccessionScene::kFaults, 2000));
+}
+TEST(SuccessionRules, NodesOfAReplicatedJobAreTurnedAway) {
+  EXPECT_TRUE(is_noticed(ServiceRule::kRefuseOtherLineage, SuccessionScene::kStandaloneAgain, 200));
+}
+
+TEST(SuccessionSim, Replay) {
+  const char* which = std::getenv("ELASTIC_SIM_REPLAY");
+  if (which == nullptr) GTEST_SKIP() << "set ELASTIC_SIM_REPLAY=<scene>:<seed> to see one run";
+  const std::string text = which;
+  const std::size_t colon = text.find(':');
+  const auto scene =
+      std::find(std::begin(kSuccessionScenes), std::end(kSuccessionScenes), text.substr(0, colon));
+  ASSERT_NE(scene, std::end(kSuccessionScenes)) << "no such scene: " << text;
+  const SuccessionReport report =
+      simulate_succession(static_cast<SuccessionScene>(scene - std::begin(kSuccessionScenes)),
+                          std::stoull(text.substr(colon + 1)), {.is_traced = true});
+  for (const std::string& line : report.trace) std::cout << line << "\n";
+  for (const std::string& violation : report.violations) ADD_FAILURE() << violation;
+}
+
+}  // namespace
+}  // namespace elastic::test

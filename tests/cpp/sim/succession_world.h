@@ -1,0 +1,45 @@
+#pragma once
+
+// One whole job: agents with their sessions, voters, coordinators that come and go, from one seed.
+// Each process has the machines that production runs (session, succession, register, rendezvous,
+// gate); the network between them cuts links one way or both, and delays.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/sim_server.h"
+
+namespace elastic::test {
+
+enum class SuccessionScene : std::uint8_t {
+  kHostLost,         // 3 hosts; the one of the hosting agent is lost
+  kProcessLost,      // the same, and only the agent's process ends
+  kStandaloneLost,   // 4 nodes; a separate coordinator ends and is not started again
+  kStandaloneAgain,  // the same, and it is started again at once, without state
+  kHandOver,         // the hosting agent resigns
+  kPartition,        // five hosts: the coordinator's and another one are cut off, then it heals
+  kTwoOfFive,        // two of five hosts are lost at once, the coordinator's among them
+  kFaults,           // crashes, cut links, leaves and failing workers at random
+};
+inline constexpr const char* kSuccessionScenes[] = {
+    "host-lost", "process-lost", "standalone-lost", "standalone-again",
+    "hand-over", "partition",    "two-of-five",     "faults"};
+
+struct SuccessionOptions {
+  ServiceRule deleted = ServiceRule::kNone;
+  bool is_traced = false;
+};
+
+struct SuccessionReport {
+  std::vector<std::string> violations;
+  std::vector<std::string> trace;
+  std::uint64_t rounds = 0;
+  std::uint64_t elections = 0;
+  Duration recovery{};  // from the loss to the first action of the next coordinator's round
+};
+
+SuccessionReport simulate_succession(SuccessionScene scene, std::uint64_t seed,
+                                     const SuccessionOptions& options);
+
+}  // namespace elastic::test
