@@ -215,6 +215,20 @@ void bind_round(py::module_& module) {
 }
 
 void bind_events(py::module_& module) {
+  const auto seconds = [](const std::optional<Instant>& at) -> std::optional<double> {
+    if (!at) return std::nullopt;
+    return to_seconds_since_boot(*at);
+  };
+  py::class_<AgentRoundEnd>(module, "AgentRoundEnd", "How a round ended on this node.")
+      .def_readonly("cause", &AgentRoundEnd::cause,
+                    "worker_failed, node_lost, nodes_joined, rejoin, evicted, or empty")
+      .def_property_readonly(
+          "ordered", [seconds](const AgentRoundEnd& self) { return seconds(self.ordered); },
+          "when the order to restart was received, in the time of time.monotonic(); or None")
+      .def_property_readonly(
+          "stopped", [seconds](const AgentRoundEnd& self) { return seconds(self.stopped); },
+          "when the last process of the workers had ended; or None");
+  show_fields<AgentRoundEnd>({"cause", "ordered", "stopped"});
   py::class_<AgentEvent> event(module, "AgentEvent", "An event of the agent or of its workers.");
   py::enum_<AgentEvent::Kind>(event, "Kind")
       .value("PROGRESS", AgentEvent::Kind::kProgress)
@@ -249,6 +263,7 @@ void bind_events(py::module_& module) {
           },
           "of PROGRESS: the time of what the message ends with, as time.monotonic() counts; or "
           "None")
+      .def_readonly("ended", &AgentEvent::ended, "of RESTARTING; else None")
       .def_readonly("hosts_coordinator", &AgentEvent::hosts_coordinator);
   show_fields<AgentEvent>({"kind", "state", "local_rank", "pid", "message"});
 

@@ -53,16 +53,6 @@ const char* name_of(rdzv::NodePhase phase) {
   return "done";
 }
 
-const char* name_of(rdzv::RestartCause cause) {
-  switch (cause) {
-    case rdzv::RestartCause::kWorkerFailed: return "worker_failed";
-    case rdzv::RestartCause::kMemberLost: return "node_lost";
-    case rdzv::RestartCause::kGrowth: return "nodes_joined";
-    case rdzv::RestartCause::kRejoin: break;
-  }
-  return "rejoin";
-}
-
 const char* name_of(ObservedWorkerState state) {
   switch (state) {
     case ObservedWorkerState::kStarting: return "starting";
@@ -115,7 +105,7 @@ py::dict to_dict(const ObservedRound& round) {
                 "cause"_a = py::none(), "reason"_a = text(round.reason),
                 "node"_a = text(round.node), "rank"_a = round.rank,
                 "exit_code"_a = round.exit_code);
-  if (round.cause) dict["cause"] = name_of(*round.cause);
+  if (round.cause) dict["cause"] = to_string(*round.cause);
   return dict;
 }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import collections.abc
 import datetime
 import typing
-__all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentState', 'ConfigError', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REJECTED', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'Observer', 'QueueEmpty', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'duration_text', 'file_backend', 'store_backend']
+__all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentRoundEnd', 'AgentState', 'ConfigError', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REJECTED', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'Observer', 'QueueEmpty', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'duration_text', 'file_backend', 'store_backend']
 class ElasticError(Exception):
     """The base class of elastic's errors."""
 
@@ -1075,6 +1075,27 @@ class RoundInfo:
         """
         this node's
         """
+class AgentRoundEnd:
+    """
+    How a round ended on this node.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def cause(self) -> str:
+        """
+        worker_failed, node_lost, nodes_joined, rejoin, evicted, or empty
+        """
+    @property
+    def ordered(self) -> float | None:
+        """
+        when the order to restart was received, in the time of time.monotonic(); or None
+        """
+    @property
+    def stopped(self) -> float | None:
+        """
+        when the last process of the workers had ended; or None
+        """
 class AgentEvent:
     """
     An event of the agent or of its workers.
@@ -1156,6 +1177,11 @@ class AgentEvent:
     def deadline(self) -> float | None:
         """
         of PROGRESS: the time of what the message ends with, as time.monotonic() counts; or None
+        """
+    @property
+    def ended(self) -> AgentRoundEnd | None:
+        """
+        of RESTARTING; else None
         """
     @property
     def exit(self) -> WorkerExit:

@@ -244,6 +244,7 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
         (["--standalone=1"], "--standalone takes no value, but was given '1'"),
         (["-x"], "there is no option -x"),
         (["--numa-binding", "near"], "--numa-binding is 'near': expected one of node"),
+        (["--metrics-port=0"], "--metrics-port is '0'"),
         (["--event-log-handler=file"], "--event-log-handler: there is no event handler 'file'"),
         (["--logs-specs=mine"], "--logs-specs is not available yet"),
     ],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import shutil
 import signal
@@ -14,7 +16,7 @@ from typing import Any
 
 import launch_functions
 import pytest
-from elastic import StoreServer, WorkerSpec, WorkerState
+from elastic import StoreServer, WorkerSpec, WorkerState, metrics
 from elastic.agent.server import (
     HandlerElasticAgent,
     RunResult,
@@ -151,6 +153,41 @@ def remote_agent(server: StoreServer, run_id: str, *states: WorkerState) -> Remo
     handler = CountingHandler(RendezvousParameters("counting", endpoint, run_id, 1, 1))
     spec = WorkerSpec("trainer", 4, handler, None, "unused", (), 1, 0.001)
     return RemoteAgent(spec, list(states))
+
+
+class Lines(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[Any] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.events.append(json.loads(record.getMessage()))
+
+
+def test_a_subclass_records_torchs_events_and_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines, values = Lines(), {}
+
+    class Values(metrics.MetricHandler):
+        def emit(self, metric_data: metrics.MetricData) -> None:
+            values[metric_data.name] = metric_data.value
+
+    monkeypatch.setattr("elastic.metrics.api._default", [Values()])
+    logger = logging.getLogger("torchelastic-events-null")
+    logger.addHandler(lines)
+    logger.setLevel(logging.INFO)
+    try:
+        with StoreServer("127.0.0.1", 0) as server:
+            remote_agent(server, "r", WorkerState.FAILED, WorkerState.SUCCEEDED).run("trainer")
+    finally:
+        logger.removeHandler(lines)
+    names = [event["name"].rpartition(".")[2] for event in lines.events]
+    round_events = ["RENDEZVOUS", "ASSIGN_WORKER_RANKS", *["START"] * 4]
+    assert names == [*round_events, *round_events, *["SUCCEEDED"] * 5]
+    start = lines.events[2]["metadata"]
+    assert (start["worker_id"], start["role"]) == ("host0:9000", "trainer")
+    assert values["workers.trainer.run_success_with_retries"] == 1
+    assert values["SimpleElasticAgent.run.success"] == 1
+    assert values["SimpleElasticAgent._restart_workers.success"] == 1
 
 
 def test_a_subclass_starts_watches_and_stops_workers_with_opaque_ids() -> None:

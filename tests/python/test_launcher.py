@@ -58,7 +58,7 @@ def test_local_rank_is_replaced_in_text_arguments() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"event_log_handler": "console"}, {"duplicate_stdout_filters": ["loss"]}]
+    "fields", [{"metrics_cfg": {"a": "b"}}, {"duplicate_stdout_filters": ["loss"]}]
 )
 def test_a_field_without_effect_is_reported(fields: dict[str, Any]) -> None:
     with pytest.warns(UserWarning, match=f"LaunchConfig.{next(iter(fields))} is ignored"):

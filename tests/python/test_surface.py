@@ -153,13 +153,13 @@ class Lines(logging.Handler):
 def test_recorded_events_reach_the_handlers_of_their_destination() -> None:
     lines = Lines()
     for name in ("null", "dynamic_rendezvous"):
-        logging.getLogger(f"torchelastic-event-{name}").addHandler(lines)
+        logging.getLogger(f"torchelastic-events-{name}").addHandler(lines)
     try:
         events.record(events.Event("start", events.EventSource.WORKER))
         events.construct_and_record_rdzv_event("job", "joined", events.NodeState.RUNNING)
     finally:
         for name in ("null", "dynamic_rendezvous"):
-            logging.getLogger(f"torchelastic-event-{name}").removeHandler(lines)
+            logging.getLogger(f"torchelastic-events-{name}").removeHandler(lines)
     first, second = map(json.loads, lines.lines)
     assert (first["name"], first["source"]) == ("start", "WORKER")
     assert second["name"] == (

@@ -9,6 +9,7 @@
 #include "core/base/duration_text.h"
 #include "core/base/signal_name.h"
 #include "core/rendezvous/rank_assign.h"
+#include "elastic/observer.h"
 
 // Theory of operation. The states are those that torch's agent names, described at AgentState.
 //
@@ -88,6 +89,7 @@ void AgentPolicy::step(const PolicyEvent& event, Instant now, std::vector<Policy
     if (!deadline_ || now < *deadline_) return;
     deadline_.reset();
   }
+  if (std::holds_alternative<GroupGone>(event)) round_end_.stopped = now;
   const PolicyEdge& edge = edge_of(state_, classify(event));
   Context context{now, std::exchange(state_, edge.next), out};
   run(edge.step, event, &context);
@@ -157,8 +159,11 @@ void AgentPolicy::update(const ParticipantEvent& event, Context* context) {
 
 void AgentPolicy::start_group(const rdzv::Round& event, Context* context) {
   if (round_ != nullptr) {
-    context->report(AgentEvent::Kind::kRestarting, AgentState::kInit,
-                    end_reason_ + restart_text(*event.record));
+    AgentEvent restarting =
+        event_of(AgentEvent::Kind::kRestarting, AgentState::kInit, context->now);
+    restarting.message = end_reason_ + restart_text(*event.record);
+    restarting.ended = std::exchange(round_end_, {});
+    context->act(Report{std::move(restarting)});
   }
   round_ = std::make_shared<const RoundInfo>(round_info(*event.record, event.own));
   update(event, context);
@@ -176,11 +181,14 @@ std::string AgentPolicy::order_reason(const PolicyEvent& event, Context* context
   if (const auto* restart = std::get_if<rdzv::Restart>(&event)) {
     update(*restart, context);
     reason = restart->reason;
+    if (!round_end_.ordered) round_end_.cause = to_string(restart->cause);
   } else {
     const auto& evicted = std::get<rdzv::Evicted>(event);
     update(evicted, context);
     reason = "the other nodes continued without this node: " + evicted.reason;
+    if (!round_end_.ordered) round_end_.cause = "evicted";
   }
+  if (!round_end_.ordered) round_end_.ordered = context->now;
   end_reason_ = failures_.empty() ? reason : describe_failure(cause());
   return reason;
 }

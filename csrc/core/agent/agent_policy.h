@@ -228,6 +228,7 @@ class AgentPolicy {
   std::size_t ended_ = 0;
   std::vector<WorkerFailure> failures_;
   std::string end_reason_;
+  AgentRoundEnd round_end_;
 };
 
 }  // namespace elastic::core

@@ -5,6 +5,7 @@
 
 #include "core/base/duration_text.h"
 #include "core/rendezvous/rendezvous_machine.h"
+#include "elastic/observer.h"
 
 namespace elastic {
 
@@ -13,6 +14,16 @@ std::string to_string(const NodeId& id) {
   std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(id.high),
                 static_cast<unsigned long long>(id.low));
   return text;
+}
+
+const char* to_string(rdzv::RestartCause cause) {
+  switch (cause) {
+    case rdzv::RestartCause::kWorkerFailed: return "worker_failed";
+    case rdzv::RestartCause::kMemberLost: return "node_lost";
+    case rdzv::RestartCause::kGrowth: return "nodes_joined";
+    case rdzv::RestartCause::kRejoin: break;
+  }
+  return "rejoin";
 }
 
 namespace core {

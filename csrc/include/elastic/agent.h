@@ -103,6 +103,14 @@ struct AgentResult {
   std::optional<JobResult> job;
 };
 
+// How a round ended on this node.
+struct AgentRoundEnd {
+  // "worker_failed", "node_lost", "nodes_joined", "rejoin" or "evicted"; "": no order was received.
+  std::string cause;
+  std::optional<Instant> ordered;  // when the order to restart was received
+  std::optional<Instant> stopped;  // when the last process of the workers had ended
+};
+
 struct AgentEvent {
   enum class Kind : std::uint8_t {
     kProgress,        // message: what the rendezvous waits for, or why it cannot be reached
@@ -126,7 +134,8 @@ struct AgentEvent {
   std::string message;
   // kProgress: the time of what the message ends with (", gives up").
   std::optional<Instant> deadline;
-  bool hosts_coordinator = false;  // this agent runs the job's coordinator
+  std::optional<AgentRoundEnd> ended;  // kRestarting
+  bool hosts_coordinator = false;      // this agent runs the job's coordinator
 };
 
 class ELASTIC_EXPORT Agent {

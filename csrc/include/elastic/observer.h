@@ -25,6 +25,9 @@
 
 namespace elastic {
 
+// "worker_failed", "node_lost", "nodes_joined" or "rejoin".
+ELASTIC_EXPORT const char* to_string(rdzv::RestartCause cause);
+
 enum class ObservedWorkerState : std::uint8_t {
   kStarting,  // its program was not executed yet
   kRunning,

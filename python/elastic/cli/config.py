@@ -127,5 +127,7 @@ class LaunchConfig(NamedTuple):
     log_level: int
     log_records: bool  # whether log lines have time and level: LOGLEVEL was given
     error_file: str  # from which the launcher's parent reads the first error; "": none
+    event_log: str = ""  # the file for the agent's transitions; "": none
+    metrics_port: int = 0  # 0: none
     is_dry_run: bool = False
     notes: tuple[tuple[int, str], ...] = ()  # (level, message) for the log, once it is set up

@@ -290,6 +290,19 @@ _NODES = (
     ),
 )
 
+_WATCHING = (
+    Option(
+        "event-log",
+        "FILE",
+        "Append one JSON line for each transition of this node to FILE (docs/observing.md).",
+    ),
+    Option(
+        "metrics-port",
+        "PORT",
+        "Serve this node's metrics for Prometheus on PORT (needs the package prometheus_client).",
+    ),
+)
+
 _CHECKS = (
     Option("dry-run", "", "Print what would be started and how, and start nothing."),
     Option(
@@ -316,6 +329,7 @@ GROUPS = (
     ("Nodes", _NODES),
     ("Failures and signals", _FAILURES),
     ("Output", _OUTPUT),
+    ("Watching", _WATCHING),
     ("Checks", _CHECKS),
 )
 

@@ -19,7 +19,7 @@ from elastic.cli.command_line import CommandLine
 from elastic.cli.config import LaunchConfig, NodeConfig
 from elastic.cli.options import USE_ENV
 from elastic.cli.values import integer
-from elastic.constants import NOTICE, START_METHODS
+from elastic.constants import NOTICE, PORT_MAX, START_METHODS
 from elastic.errors import ConfigError
 from elastic.text import is_number, seconds
 
@@ -100,6 +100,8 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         virtual_local_rank=line.switch("virtual-local-rank"),
         worker_cpus=_worker_cpus(line, nproc, environ, interpreter, notes),
         event_log_handler=_event_log_handler(line),
+        event_log=_event_log(line),
+        metrics_port=_metrics_port(line),
         log_level=_log_level(environ),
         log_records=bool(environ.get("LOGLEVEL")),
         error_file=environ.get("TORCHELASTIC_ERROR_FILE", ""),
@@ -195,6 +197,15 @@ def _worker_cpus(
     bound = (f"local rank {rank} on {numa.format_cpus(own)}" for rank, own in enumerate(cpus))
     notes.append((LOG_LEVELS["INFO"], f"CPUs of the workers: {', '.join(bound)}"))
     return cpus
+
+
+def _event_log(line: CommandLine) -> str:
+    path = line.text("event-log")
+    return os.path.abspath(path) if path else ""
+
+
+def _metrics_port(line: CommandLine) -> int:
+    return integer(line, "metrics-port", 1, PORT_MAX) if line.text("metrics-port") else 0
 
 
 def _event_log_handler(line: CommandLine) -> str:

@@ -1,7 +1,7 @@
 """Events of agents and rendezvous as JSON lines of a logger, with torch's names.
 
 ``record(event, "console")`` writes to stderr, ``"null"`` nowhere. A program may add handlers to the
-logger ``torchelastic-event-DESTINATION``.
+logger ``torchelastic-events-DESTINATION``.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _loggers: dict[str, logging.Logger] = {}
 def _logger(destination: str) -> logging.Logger:
     logger = _loggers.get(destination)
     if logger is None:
-        logger = logging.getLogger(f"torchelastic-event-{destination}")
+        logger = logging.getLogger(f"torchelastic-events-{destination}")
         logger.setLevel(logging.INFO)
         logger.propagate = False
         logger.addHandler(get_logging_handler(destination))

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 
 from elastic import _environment
 from elastic.agent.server.api import WorkerSpec
-from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
 from elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from elastic.constants import COORDINATED
 from elastic.errors import ConfigError, ElasticError
@@ -36,15 +35,13 @@ from elastic.text import is_loopback, split_endpoint
 
 if TYPE_CHECKING:
     from elastic.agent.server.api import RunResult
+    from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
 
 SHUTDOWN_TIMEOUT_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 
 
 # Accepted so that programs written for torch run unchanged; a value is reported as unused.
-_UNUSED_FIELDS = (
-    "metrics_cfg",
-    "event_log_handler",
-)
+_UNUSED_FIELDS = ("metrics_cfg",)
 
 
 class LaunchError(ElasticError):
@@ -149,6 +146,7 @@ def _launch(
         handler = get_rendezvous_handler(_parameters(config))
     spec = WorkerSpec(
         role=config.role,
+        event_log_handler=config.event_log_handler,
         local_world_size=config.nproc_per_node,
         rdzv_handler=handler,
         entrypoint=entrypoint,
@@ -177,6 +175,8 @@ def _launch(
         logs = log_options(config.logs_specs)  # type: ignore[arg-type]
         agent = LocalElasticAgent(spec, logs, share_store=share, **common)
     else:
+        from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
+
         agent = HandlerElasticAgent(spec, config.logs_specs, **common)
     received: list[int] = []
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import signal
+import sys
 import time
 import weakref
 from collections.abc import Mapping, Sequence
@@ -45,6 +46,7 @@ from elastic.errors import ConfigError, ElasticError
 from elastic.multiprocessing.logs import LogOptions, ProvidesLogOptions, log_options
 
 if TYPE_CHECKING:
+    from elastic.agent.server.recording import Recorder
     from elastic.agent.server.watchdog import Watchdog
     from elastic.multiprocessing.errors.evidence import ProcessFailure
 
@@ -99,6 +101,8 @@ class LocalElasticAgent:
         capture_stderr: bool = True,
         become_subreaper: bool = False,
         worker_cpus: Sequence[Sequence[int]] | None = None,
+        event_log: str = "",
+        metrics_port: int = 0,
     ) -> None:
         """``environment`` is the workers' whole environment; None: that of this process.
 
@@ -114,6 +118,8 @@ class LocalElasticAgent:
         this node's address; without it the job has one node. ``worker_ports``: the first and the
         last port for the workers' store. ``share_store``: False lets rank 0's worker host it.
         ``capture_stderr``: pass on the stderr that workers inherit, and report its last lines.
+        ``event_log``: the file to which transitions are appended as JSON lines. ``metrics_port``:
+        serves metrics for Prometheus.
         ``worker_cpus``: the CPUs of each local rank; None: as ``spec.numa_options`` says.
         ``health_check_server`` runs while the agent does. ``uninterruptible_state_timeout``: the
         limit for a worker in an uninterruptible wait; None: as the variable says.
@@ -184,6 +190,8 @@ class LocalElasticAgent:
         self._endpoint = f"{host}:{port}" if host else ""
         self._killed: set[int] = set()  # ranks that needed SIGKILL to stop
         self._stop_grace = shutdown_timeout
+        self._records = event_log, metrics_port
+        self._recorder: Recorder | None = None
 
     def get_worker_group(self, role: str = "default") -> WorkerGroup:
         return self._group
@@ -219,13 +227,30 @@ class LocalElasticAgent:
                 self._health_check_server.start()
             if self._watchdog is not None:
                 self._watchdog.start(self._pids, self._leave)
-            return self._supervise()
+            self._recorder = self._open_recorder()
+            result = self._supervise()
+            if self._recorder is not None:
+                self._recorder.conclude(result, self._group)
+            return result
         finally:
+            if self._recorder is not None:
+                self._recorder.close()
             for check in (self._watchdog, self._health_check_server):
                 if check is not None:
                     check.stop()
             if self._calls is not None:
                 self._calls.close()
+
+    def _open_recorder(self) -> Recorder | None:
+        event_log, metrics_port = self._records
+        # The modules of a program that never imported them have no handler that would receive.
+        has_handlers = "elastic.events" in sys.modules or "elastic.metrics" in sys.modules
+        is_asked = event_log or metrics_port or self._group.spec.event_log_handler != "null"
+        if not (has_handlers or is_asked):
+            return None
+        from elastic.agent.server.recording import Recorder
+
+        return Recorder(self._group.spec, event_log, metrics_port)
 
     def _pids(self) -> dict[int, int]:
         return {worker.global_rank: worker.id for worker in self._group.workers if worker.id}
@@ -247,6 +272,8 @@ class LocalElasticAgent:
                 event = native.next_event()
                 if event is not None:
                     self._observe(event)
+                    if self._recorder is not None:
+                        self._recorder.observe(event, self._group)
                     finished = event.kind == _C.AgentEvent.Kind.FINISHED
             self._native = None
             return self._conclude(native.result, kills_before)

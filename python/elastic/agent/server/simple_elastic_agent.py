@@ -12,11 +12,14 @@ import json
 import logging
 import signal
 import threading
+import time
 from abc import ABC, abstractmethod
 from typing import Any
 
 from elastic.agent.server.api import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
+from elastic.agent.server.torch_records import TorchRecords
 from elastic.errors import ConfigError, ElasticError
+from elastic.metrics import prof
 from elastic.multiprocessing.errors.signal_exception import SignalException
 from elastic.rendezvous.errors import RendezvousGracefulExitError
 
@@ -56,6 +59,7 @@ class SimpleElasticAgent(ElasticAgent):
         self._exit_barrier_timeout = exit_barrier_timeout
         self._shutdown_timeout = shutdown_timeout
         self._store: Any = None
+        self._torch_records = TorchRecords(spec)
 
     @abstractmethod
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
@@ -82,15 +86,21 @@ class SimpleElasticAgent(ElasticAgent):
     def get_worker_group(self, role: str = DEFAULT_ROLE) -> WorkerGroup:
         return self._worker_group
 
+    @prof
     def run(self, role: str = DEFAULT_ROLE) -> RunResult:
         death_sig = signal.SIGTERM
         try:
-            return self._invoke_run(role)
+            result = self._invoke_run(role)
+            self._torch_records.concluded(result, self._worker_group)
+            return result
         except RendezvousGracefulExitError as error:
             logger.info("the rendezvous has ended for this node: %s", error)
             return RunResult(WorkerState.SUCCEEDED, run_id=self._worker_group.spec.job_id())
         except SignalException as error:
             death_sig = error.sigval
+            raise
+        except Exception as error:
+            self._torch_records.ended(self._worker_group, str(error) or type(error).__name__)
             raise
         finally:
             self._shutdown(death_sig, self._shutdown_timeout)
@@ -103,6 +113,7 @@ class SimpleElasticAgent(ElasticAgent):
             self._wait(spec.monitor_interval)
             result = self._monitor_workers(group)
             group.state = result.state
+            self._torch_records.state(result.state.value, self._restart_count())
             if result.state is WorkerState.SUCCEEDED:
                 self._exit_barrier()
                 return self._complete(result)
@@ -142,6 +153,7 @@ class SimpleElasticAgent(ElasticAgent):
     def _restart_count(self) -> int:
         return self._worker_group.spec.max_restarts - self._remaining_restarts
 
+    @prof
     def _initialize_workers(self, worker_group: WorkerGroup) -> None:
         self._rendezvous(worker_group)
         logger.info(
@@ -153,14 +165,19 @@ class SimpleElasticAgent(ElasticAgent):
         for local_rank, worker_id in ids.items():
             worker_group.workers[local_rank].id = worker_id
         worker_group.state = WorkerState.HEALTHY
+        for worker in worker_group.workers:
+            self._torch_records.started(worker_group, worker)
 
+    @prof
     def _restart_workers(self, worker_group: WorkerGroup) -> None:
         self._stop_workers(worker_group)
         worker_group.state = WorkerState.STOPPED
         self._initialize_workers(worker_group)
 
+    @prof
     def _rendezvous(self, worker_group: WorkerGroup) -> None:
         spec = worker_group.spec
+        begun = time.monotonic()
         info = spec.rdzv_handler.next_rendezvous()
         self._store = worker_group.store = info.store
         worker_group.group_rank = info.rank
@@ -171,7 +188,9 @@ class SimpleElasticAgent(ElasticAgent):
         worker_group.workers = self._assign_worker_ranks(
             info.store, info.rank, info.world_size, spec
         )
+        self._torch_records.rendezvous(worker_group, time.monotonic() - begun)
 
+    @prof
     def _assign_worker_ranks(
         self, store: Any, group_rank: int, group_world_size: int, spec: WorkerSpec
     ) -> list[Worker]:

@@ -1,0 +1,178 @@
+"""Records an agent's transitions: in the event log, as torch's events and metrics, for Prometheus.
+
+Loaded only if something receives the records, so that other launchers start as fast as before.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from elastic import _C
+from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
+from elastic.agent.server.timeline import Timeline
+from elastic.agent.server.torch_records import TorchSink
+
+logger = logging.getLogger(__name__)
+
+_KINDS = _C.AgentEvent.Kind
+
+
+class Sink(Protocol):
+    """Receives an agent's transitions, on the agent's thread."""
+
+    def observe(self, event: _C.AgentEvent, group: WorkerGroup) -> None: ...
+    def incident(self, incident: dict[str, Any]) -> None: ...
+    def conclude(self, result: RunResult, group: WorkerGroup) -> None: ...
+    def close(self) -> None: ...
+
+
+class Recorder:
+    """Passes the transitions of one agent to all sinks."""
+
+    def __init__(self, spec: WorkerSpec, event_log: str = "", metrics_port: int = 0) -> None:
+        self._timeline = Timeline()
+        self._sinks: list[Sink] = []
+        if event_log:
+            self._sinks.append(EventLogSink(spec, event_log))
+        if metrics_port:
+            from elastic.agent.server.prometheus import PrometheusSink
+
+            self._sinks.append(PrometheusSink(spec, metrics_port))
+        self._sinks.append(TorchSink(spec))
+
+    def observe(self, event: _C.AgentEvent, group: WorkerGroup) -> None:
+        incident = self._timeline.update(event)
+        self._for_each(lambda sink: sink.observe(event, group))
+        if incident is not None:
+            self._for_each(lambda sink: sink.incident(incident))
+
+    def conclude(self, result: RunResult, group: WorkerGroup) -> None:
+        self._for_each(lambda sink: sink.conclude(result, group))
+
+    def close(self) -> None:
+        self._for_each(lambda sink: sink.close())
+
+    def _for_each(self, call: Callable[[Sink], None]) -> None:
+        """A sink that raises, such as a program's own metric handler, receives no more records."""
+        for sink in tuple(self._sinks):
+            try:
+                call(sink)
+            except Exception:
+                logger.exception("recording failed; %s is switched off", type(sink).__name__)
+                self._sinks.remove(sink)
+
+
+class EventLogSink:
+    """The event log's lines; docs/observing.md has their schema."""
+
+    def __init__(self, spec: WorkerSpec, path: str) -> None:
+        from elastic.events.event_log import EventLog
+
+        self._log = EventLog(
+            path, job=spec.job_id(), role=spec.role, host=os.uname().nodename, agent=os.getpid()
+        )
+        self._begun = time.monotonic()
+        self._round: int | None = None
+        self._waiting_since: float | None = self._begun
+        self._starting_at: float | None = None
+        self._log.write(
+            "agent_started",
+            local_world_size=spec.local_world_size,
+            max_restarts=spec.max_restarts,
+            entrypoint=spec.get_entrypoint_name(),
+            version=_C.__version__,
+        )
+
+    def observe(self, event: _C.AgentEvent, group: WorkerGroup) -> None:
+        if event.kind == _KINDS.PROGRESS:
+            self._write("waiting", event, group, message=event.message)
+        elif event.kind == _KINDS.ROUND_STARTING:
+            self._round_starting(event, group)
+        elif event.kind == _KINDS.WORKER_STARTED:
+            self._write("worker_started", event, group, **self._worker(event, group))
+        elif event.kind == _KINDS.WORKERS_RUNNING:
+            took = None if self._starting_at is None else event.at - self._starting_at
+            self._write("workers_running", event, group, durations={"start": _rounded(took)})
+        elif event.kind == _KINDS.WORKER_EXITED:
+            self._worker_exited(event, group)
+        elif event.kind == _KINDS.STOPPING:
+            self._write("stopping", event, group, message=event.message)
+        elif event.kind == _KINDS.RESTARTING:
+            self._waiting_since = event.ended.stopped if event.ended else event.at
+            cause = event.ended.cause if event.ended else ""
+            self._write("restarting", event, group, cause=cause, message=event.message)
+
+    def _round_starting(self, event: _C.AgentEvent, group: WorkerGroup) -> None:
+        info = event.round
+        self._round = info.round
+        self._starting_at = event.at
+        waited = None if self._waiting_since is None else event.at - self._waiting_since
+        self._write(
+            "round_starting",
+            event,
+            group,
+            generation=info.generation,
+            restart_count=info.restart_count,
+            membership_changes=info.membership_changes,
+            group_rank=info.group_rank,
+            group_world_size=info.group_world_size,
+            world_size=info.workers[0].world_size,
+            ranks=[worker.rank for worker in info.workers],
+            master_addr=info.master_addr,
+            master_port=info.master_port,
+            log_dir=event.log_dir or None,
+            durations={"rendezvous": _rounded(waited)},
+        )
+
+    def _worker_exited(self, event: _C.AgentEvent, group: WorkerGroup) -> None:
+        ended = event.exit
+        self._write(
+            "worker_exited",
+            event,
+            group,
+            **self._worker(event, group),
+            exit_code=ended.shell_code,
+            signal=ended.signal or None,
+            how=ended.describe(),
+            stopped=ended.stopped_by_us,
+        )
+
+    def _worker(self, event: _C.AgentEvent, group: WorkerGroup) -> dict[str, Any]:
+        worker = group.workers[event.local_rank]
+        return {
+            "rank": worker.global_rank, "local_rank": event.local_rank, "pid": event.pid
+        }  # fmt: skip
+
+    def _write(self, name: str, event: _C.AgentEvent, group: WorkerGroup, **fields: Any) -> None:
+        self._log.write(name, event.at, round=self._round, state=event.state.name, **fields)
+
+    def incident(self, incident: dict[str, Any]) -> None:
+        fields = {key: value for key, value in incident.items() if key != "begun"}
+        self._log.write("incident", incident["begun"], **fields)
+
+    def conclude(self, result: RunResult, group: WorkerGroup) -> None:
+        job = result.job
+        first = next(iter(result.failures.values()), None)
+        self._log.write(
+            "finished",
+            round=self._round,
+            state=result.state.value,
+            exit_code=result.exit_code,
+            cause=job.cause.name.lower() if job else ("worker" if first else "none"),
+            rank=job.rank if job and job.rank >= 0 else (first.rank if first else None),
+            node=(job.node or None) if job else None,
+            message=result.message,
+            restart_count=result.restart_count,
+            durations={"total": _rounded(time.monotonic() - self._begun)},
+        )
+
+    def close(self) -> None:
+        self._log.close()
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(max(seconds, 0.0), 6)

@@ -1,0 +1,51 @@
+"""The event log: one JSON object per line for each transition of an agent (docs/observing.md).
+
+Several agents may append to one file of a local file system: each line is written by one call.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from typing import Any
+
+from elastic.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+SCHEMA = 1
+
+
+class EventLog:
+    """Appends to a file. An error while the job runs is logged once and does not affect the job."""
+
+    def __init__(self, path: str, **common: Any) -> None:
+        """``common``: fields of every line. Raises ConfigError if the file cannot be opened."""
+        self._path = path
+        self._common = common
+        try:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            self._file = os.open(path, flags, 0o644)
+        except OSError as error:
+            raise ConfigError(f"cannot write the event log {path}: {error.strerror}") from error
+        self._has_failed = False
+
+    def write(self, event: str, at: float | None = None, **fields: Any) -> None:
+        """``at``: the time of the event on the monotonic clock; None: now."""
+        when = time.time() if at is None else time.time() - time.monotonic() + at
+        line = {"schema": SCHEMA, "event": event, "time": round(when, 6)} | self._common | fields
+        data = json.dumps(line, default=str).encode() + b"\n"
+        try:
+            if os.write(self._file, data) == len(data):
+                return
+            problem = "no space left"
+        except OSError as error:
+            problem = error.strerror
+        if not self._has_failed:
+            logger.warning("cannot write the event log %s: %s", self._path, problem)
+        self._has_failed = True
+
+    def close(self) -> None:
+        os.close(self._file)
