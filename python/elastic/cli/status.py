@@ -92,7 +92,7 @@ def _connect(options: argparse.Namespace) -> observe.Observation:
 
 def _follow(options: argparse.Namespace, show: Any) -> int:
     """Prints each change. A coordinator that was restarted is looked for until Ctrl-C."""
-    shown = ""
+    shown = problem = ""
     was_connected = False
     ended: dict[str, Any] | None = None
     while ended is None:
@@ -102,17 +102,18 @@ def _follow(options: argparse.Namespace, show: Any) -> int:
                     snapshot = job.next() if was_connected else job.first()
                     if snapshot is None:
                         continue
-                    was_connected = True
-                    line = show(snapshot)
+                    was_connected, problem = True, ""
                     if _without_time(snapshot) != shown:
                         shown = _without_time(snapshot)
-                        _print(line)
+                        _print(show(snapshot))
                     if snapshot["result"] is not None:
                         ended = snapshot
         except (RendezvousUnavailable, RendezvousClosed) as error:
             if not was_connected:
                 raise
-            print(f"{PROGRAM} status: {error}; trying again", file=sys.stderr)
+            if str(error) != problem:
+                problem = str(error)
+                print(f"{PROGRAM} status: {error}; trying again", file=sys.stderr)
             time.sleep(RETRY_PAUSE_S)
     return 0
 

@@ -42,7 +42,7 @@ class EventLog:
                 return
             problem = "no space left"
         except OSError as error:
-            problem = error.strerror
+            problem = str(error.strerror)
         if not self._has_failed:
             logger.warning("cannot write the event log %s: %s", self._path, problem)
         self._has_failed = True

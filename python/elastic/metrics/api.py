@@ -7,7 +7,7 @@ import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar, overload
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -93,7 +93,11 @@ def _get_metric_name(function: Callable[..., Any]) -> str:
     return name if "." in name else f"{function.__module__.rpartition('.')[2]}.{name}"
 
 
-def prof(fn: Callable[_P, _T] | None = None, group: str = DEFAULT_GROUP) -> Any:
+@overload
+def prof(fn: Callable[_P, _T], group: str = ...) -> Callable[_P, _T]: ...
+@overload
+def prof(fn: None = None, group: str = ...) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]: ...
+def prof(fn: Callable[..., Any] | None = None, group: str = DEFAULT_GROUP) -> Any:
     """Decorates a function: its name with ``.success`` or ``.failure``, and ``.duration.ms``."""
 
     def wrap(function: Callable[_P, _T]) -> Callable[_P, _T]:

@@ -1,0 +1,187 @@
+"""``elastic-launch dashboard``: one web page with the state of a running job.
+
+The page receives snapshots as server-sent events. It is read only, has no cookies and loads nothing
+from other sites.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from elastic import observe
+from elastic.cli.options import PROGRAM
+from elastic.constants import PORT_MAX
+from elastic.errors import ConfigError, RendezvousError
+from elastic.text import is_loopback, split_endpoint
+
+try:
+    from aiohttp import web
+except ImportError as error:
+    raise ConfigError(
+        "the dashboard needs the package aiohttp: pip install 'elastic-launch[dashboard]'"
+    ) from error
+
+DEFAULT_BIND = "127.0.0.1:8265"
+RETRY_PAUSE_S = 1.0
+# A snapshot at least this often, so that the times since the last messages stay current.
+KEEP_ALIVE_S = 15.0
+
+_FILES = Path(__file__).parent / "web"
+_TYPES = {
+    "index.html": "text/html", "dashboard.css": "text/css", "dashboard.js": "text/javascript"
+}  # fmt: skip
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog=f"{PROGRAM} dashboard",
+        description="Serves a web page with the rounds, incidents, nodes and ranks of a running "
+        "job. It is read only: the job does not notice it.",
+    )
+    made.add_argument("endpoint", metavar="ENDPOINT", help="HOST[:PORT] of the job's coordinator")
+    made.add_argument(
+        "--rdzv-id",
+        "--rdzv_id",
+        metavar="ID",
+        default="",
+        help="the job, if the coordinator has several",
+    )
+    made.add_argument(
+        "--bind",
+        metavar="HOST:PORT",
+        default=DEFAULT_BIND,
+        help=f"where to serve the page (default {DEFAULT_BIND}; port 0: a free one). There is no "
+        "login: whoever reaches another address than loopback sees the job",
+    )
+    return made
+
+
+def run(arguments: Sequence[str]) -> int:
+    options = parser().parse_args(arguments)
+    host, port = split_endpoint(options.bind, "--bind")
+    if int(port or 0) > PORT_MAX:
+        raise ConfigError(f"--bind is {options.bind!r}: {port} is no port")
+    try:
+        asyncio.run(_serve(options, host, int(port or 0)))
+    except OSError as error:
+        raise ConfigError(f"--bind {options.bind}: {error.strerror or error}") from error
+    return 0
+
+
+class Feed:
+    """The newest snapshot of the job, or why there is none, for all connected pages."""
+
+    def __init__(self) -> None:
+        self.kind = "lost"
+        self.data: Any = "connecting to the job's coordinator"
+        self._changed = asyncio.Condition()
+        self._number = 0
+
+    async def publish(self, kind: str, data: Any) -> None:
+        async with self._changed:
+            self.kind, self.data = kind, data
+            self._number += 1
+            self._changed.notify_all()
+
+    async def next(self, seen: int) -> int:
+        """The number of a publication after ``seen``."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._number != seen)
+            return self._number
+
+    def message(self) -> bytes:
+        return f"event: {self.kind}\ndata: {json.dumps(self.data)}\n\n".encode()
+
+
+async def observe_job(feed: Feed, endpoint: str, run_id: str) -> None:
+    """Follows the job for ever; looks for its coordinator again after it was lost."""
+    while True:
+        try:
+            job = observe.connect(endpoint, run_id)
+            try:
+                while True:
+                    snapshot = await asyncio.to_thread(job.next, 1.0)
+                    if snapshot is not None:
+                        await feed.publish("job", snapshot)
+            finally:
+                await asyncio.to_thread(job.close)
+        except RendezvousError as error:
+            if feed.kind != "job" or feed.data["result"] is None:
+                await feed.publish("lost", str(error))
+        await asyncio.sleep(RETRY_PAUSE_S)
+
+
+def application(feed: Feed, allowed_hosts: frozenset[str] | None) -> web.Application:
+    """``allowed_hosts``: the host names of requests; None: any. See ``check_host``."""
+
+    async def check_host(request: web.Request, handler: Any) -> web.StreamResponse:
+        """A foreign page whose name was pointed at this address (DNS rebinding) sees nothing."""
+        if allowed_hosts is not None and request.url.host not in allowed_hosts:
+            raise web.HTTPForbidden(text="unknown host name\n")
+        response: web.StreamResponse = await handler(request)
+        return response
+
+    async def file(request: web.Request) -> web.Response:
+        name = request.match_info.get("name") or "index.html"
+        if name not in _TYPES:
+            raise web.HTTPNotFound
+        return web.Response(
+            body=(_FILES / name).read_bytes(), content_type=_TYPES[name], charset="utf-8",
+            headers=_HEADERS,
+        )  # fmt: skip
+
+    async def status(_: web.Request) -> web.Response:
+        code = 200 if feed.kind == "job" else 503
+        body = feed.data if feed.kind == "job" else {"error": feed.data}
+        return web.json_response(body, status=code, headers=_HEADERS)
+
+    async def events(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(
+            headers={**_HEADERS, "Content-Type": "text/event-stream; charset=utf-8"}
+        )
+        await response.prepare(request)
+        seen = -1
+        try:
+            while True:
+                try:
+                    seen = await asyncio.wait_for(feed.next(seen), KEEP_ALIVE_S)
+                    await response.write(feed.message())
+                except asyncio.TimeoutError:
+                    await response.write(b": alive\n\n")
+        except (ConnectionError, asyncio.CancelledError):
+            return response
+
+    made = web.Application(middlewares=[web.middleware(check_host)])
+    made.router.add_get("/", file)
+    made.router.add_get("/status", status)
+    made.router.add_get("/events", events)
+    made.router.add_get("/{name}", file)
+    return made
+
+
+async def _serve(options: argparse.Namespace, host: str, port: int) -> None:
+    feed = Feed()
+    allowed = frozenset({host, "localhost", "127.0.0.1", "::1"}) if is_loopback(host) else None
+    runner = web.AppRunner(application(feed, allowed), access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    site = web.TCPSite(runner, host, port)
+    await site.start()
+    bound = runner.addresses[0][1]
+    shown = f"[{host}]" if ":" in host else host
+    print(f"{PROGRAM} dashboard: http://{shown}:{bound}/", file=sys.stderr, flush=True)
+    try:
+        await observe_job(feed, options.endpoint, options.rdzv_id)
+    finally:
+        await runner.cleanup()
