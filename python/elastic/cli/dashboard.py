@@ -34,8 +34,11 @@ KEEP_ALIVE_S = 15.0
 
 _FILES = Path(__file__).parent / "web"
 _TYPES = {
-    "index.html": "text/html", "dashboard.css": "text/css", "dashboard.js": "text/javascript"
-}  # fmt: skip
+    "index.html": "text/html",
+    "dashboard.css": "text/css",
+    "dashboard.js": "text/javascript",
+    "icon.svg": "image/svg+xml",
+}
 _HEADERS = {
     "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'; base-uri 'none'",
     "X-Content-Type-Options": "nosniff",

@@ -18,7 +18,10 @@ class Subcommand(NamedTuple):
     help: str
 
 
-SUBCOMMANDS = (Subcommand("status", "elastic.cli.status", "Prints the state of a running job."),)
+SUBCOMMANDS = (
+    Subcommand("status", "elastic.cli.status", "Prints the state of a running job."),
+    Subcommand("dashboard", "elastic.cli.dashboard", "Shows a running job as a web page."),
+)
 
 
 def find(argv: Sequence[str]) -> Subcommand | None:

@@ -18,6 +18,12 @@ from elastic.agent.server.torch_records import TorchSink
 
 logger = logging.getLogger(__name__)
 
+# What a program's own handler may raise.
+_HANDLER_ERRORS = (
+    ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, OSError,
+    RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+
 _KINDS = _C.AgentEvent.Kind
 
 
@@ -61,7 +67,7 @@ class Recorder:
         for sink in tuple(self._sinks):
             try:
                 call(sink)
-            except Exception:
+            except _HANDLER_ERRORS:
                 logger.exception("recording failed; %s is switched off", type(sink).__name__)
                 self._sinks.remove(sink)
 

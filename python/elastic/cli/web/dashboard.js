@@ -17,6 +17,7 @@ function clock(at) {
 
 function duration(seconds) {
   if (seconds === null) return "-";
+  if (seconds < 0.01) return `${(seconds * 1000).toFixed(1)} ms`;
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
   if (seconds < 90) return `${seconds.toFixed(1)} s`;
   const minutes = Math.floor(seconds / 60);
