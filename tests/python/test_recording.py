@@ -7,6 +7,7 @@ import logging
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -46,6 +47,7 @@ def fetch(port: int, path: str = "/") -> tuple[int, str]:
 
 def test_the_event_log_has_every_transition(tmp_path: Path) -> None:
     log = tmp_path / "events.jsonl"
+    begun = time.time() - 1  # the clocks are read one after the other
     done = launch(
         *(f"--event-log={log}", "--nproc-per-node=2", "--max-restarts=1", "--rdzv-id=job7"),
         *sh(FAILS_ONCE),
@@ -54,8 +56,7 @@ def test_the_event_log_has_every_transition(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     lines = lines_of(log)
     assert {(line["schema"], line["job"]) for line in lines} == {(1, "job7")}
-    times = [line["time"] for line in lines if line["event"] != "incident"]
-    assert times == sorted(times)
+    assert all(begun <= line["time"] <= time.time() for line in lines)
     names = [line["event"] for line in lines if not line["event"].startswith("worker_")]
     del names[names.index("round_starting") + 1 : names.index("restarting")]  # a race of the fault
     assert names == [

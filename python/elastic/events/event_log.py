@@ -16,6 +16,7 @@ from elastic.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 SCHEMA = 1
+CLOCK_STEP_S = 0.01
 
 
 class EventLog:
@@ -31,10 +32,18 @@ class EventLog:
         except OSError as error:
             raise ConfigError(f"cannot write the event log {path}: {error.strerror}") from error
         self._has_failed = False
+        self._offset = 0.0  # the wall clock minus the monotonic clock
+
+    def _wall_time(self, at: float) -> float:
+        """Keeps distances exact, unless the wall clock was set."""
+        offset = time.time() - time.monotonic()
+        if abs(offset - self._offset) > CLOCK_STEP_S:
+            self._offset = offset
+        return self._offset + at
 
     def write(self, event: str, at: float | None = None, **fields: Any) -> None:
         """``at``: the time of the event on the monotonic clock; None: now."""
-        when = time.time() if at is None else time.time() - time.monotonic() + at
+        when = self._wall_time(time.monotonic() if at is None else at)
         line = {"schema": SCHEMA, "event": event, "time": round(when, 6)} | self._common | fields
         data = json.dumps(line, default=str).encode() + b"\n"
         try:
