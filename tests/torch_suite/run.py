@@ -47,6 +47,9 @@ EXPECTED = {
     "test_watchdog_call_count": "the server waits for requests and expiries instead of polling",
     "FileTimerServerTest": "process ids below 1, which would kill groups, are refused",
     "dynamic_rendezvous_test": "the decisions are native, and their Python classes do not exist",
+    "test_construct_and_record_rdzv_event_does_not_run_if_invalid_dest": (
+        "handlers that a program adds to the logger receive events"
+    ),
     "test_barrier_timeout_rank_tracing": "every rank names the missing ones, not rank 0 alone",
     "test_barrier_timeout_operations": "the order of operations on a simulated store",
     "elastic_distributed_sampler": "torch's own sampler works in workers",
