@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from types import TracebackType
 
 INTERFACE = "eth0"
+SWITCH = "switch"  # to which new hosts are connected
 PREFIX = "10.77.0."
 HOSTS_MAX = 250
 
@@ -56,6 +57,10 @@ class Host:
     def plug_in(self) -> None:
         self._network.switch("link", "set", self._port, "up")
 
+    def connect_to(self, switch: str) -> None:
+        """Moves this host's cable to another switch of the network."""
+        self._network.switch("link", "set", self._port, "master", switch)
+
 
 class Network:
     """A switch in its own namespace, and the hosts at its ports."""
@@ -67,8 +72,7 @@ class Network:
 
     def __enter__(self) -> Network:
         self._switch = self._hold_namespace()
-        self.switch("link", "add", "switch", "type", "bridge")
-        self.switch("link", "set", "switch", "up")
+        self.add_switch(SWITCH)
         return self
 
     def __exit__(
@@ -87,7 +91,7 @@ class Network:
         port, address = f"port{number}", f"{PREFIX}{number}"
         self.switch("link", "add", port, "type", "veth", "peer", "name", INTERFACE,
                     "netns", str(pid))  # fmt: skip
-        self.switch("link", "set", port, "master", "switch", "up")
+        self.switch("link", "set", port, "master", SWITCH, "up")
         for words in (
             ("link", "set", "lo", "up"),
             ("address", "add", f"{address}/24", "dev", INTERFACE),
@@ -95,6 +99,17 @@ class Network:
         ):
             _ip(pid, words)
         return Host(self, pid, address, port)
+
+    def add_switch(self, name: str) -> None:
+        """A switch that is not connected to the others."""
+        self.switch("link", "add", name, "type", "bridge")
+        self.switch("link", "set", name, "up")
+
+    def split(self, *hosts: Host) -> None:
+        """Separates these hosts from the others, until each is connected to SWITCH again."""
+        self.add_switch("other")
+        for host in hosts:
+            host.connect_to("other")
 
     def switch(self, *words: str) -> None:
         _ip(self._switch, words)

@@ -60,9 +60,10 @@ SUBJECT_INCLUDES = {
         "base": (),
         "store": ("base",),
         "workers": ("base",),
-        "coordinator": ("base", "store"),
-        "membership": ("base", "store", "coordinator"),
-        "agent": ("base", "store", "coordinator", "membership", "workers"),
+        "succession": ("base",),
+        "coordinator": ("base", "store", "succession"),
+        "membership": ("base", "store", "succession", "coordinator"),
+        "agent": ("base", "store", "succession", "coordinator", "membership", "workers"),
     },
 }
 

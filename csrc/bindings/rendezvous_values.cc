@@ -37,7 +37,8 @@ RendezvousOptions make_options(std::string endpoint_host, std::uint16_t endpoint
                                const TextDict& extra_settings, double join_timeout,
                                double last_call_timeout, double settle, double shrink_delay,
                                double node_timeout, double reconnect_grace, double store_grace,
-                               const py::object& backend) {
+                               const py::object& backend, int voters,
+                               std::pair<std::uint16_t, std::uint16_t> voter_ports) {
   RendezvousOptions options;
   options.endpoint_host = std::move(endpoint_host);
   options.endpoint_port = endpoint_port;
@@ -59,6 +60,8 @@ RendezvousOptions make_options(std::string endpoint_host, std::uint16_t endpoint
   options.settings.reconnect_grace = from_seconds(reconnect_grace);
   options.settings.store_grace = from_seconds(store_grace);
   if (!backend.is_none()) options.backend = to_backend(backend);
+  options.voters = voters;
+  options.voter_ports = {voter_ports.first, voter_ports.second};
   return options;
 }
 
@@ -86,7 +89,8 @@ void bind_options(py::module_& module) {
            py::arg("node_timeout") = to_seconds(settings.node_timeout),
            py::arg("reconnect_grace") = to_seconds(settings.reconnect_grace),
            py::arg("store_grace") = to_seconds(settings.store_grace),
-           py::arg("backend") = py::none(),
+           py::arg("backend") = py::none(), py::arg("voters") = plain.voters,
+           py::arg("voter_ports") = std::pair(plain.voter_ports.first, plain.voter_ports.last),
            "Without an endpoint or a backend (a RendezvousBackend, or an object like one) the job "
            "has one node. Times are seconds. `extra_settings` are compared with those of the "
            "other nodes.")

@@ -1,6 +1,6 @@
 // elastic-coordinator: a coordinator in a separate process, without an agent.
 //
-//   elastic-coordinator --bind HOST[:PORT] [--state-file FILE]
+//   elastic-coordinator --bind HOST[:PORT] [--state-file FILE] [--voters N]
 //
 // SIGTERM and SIGINT end it.
 
@@ -29,7 +29,7 @@ constexpr std::uint16_t kDefaultPort = 29400;
 constexpr Duration kDrain = std::chrono::seconds(5);
 
 constexpr const char* kHelp =
-    R"(usage: elastic-coordinator --bind HOST[:PORT] [--state-file FILE]
+    R"(usage: elastic-coordinator --bind HOST[:PORT] [--state-file FILE] [--voters N]
 
 Runs the rendezvous of elastic jobs. Give its address to the agents as --rdzv-endpoint. One
 coordinator serves any number of jobs, which are distinguished by their ids (--rdzv-id).
@@ -38,6 +38,10 @@ coordinator serves any number of jobs, which are distinguished by their ids (--r
                        is written in brackets. The default port is 29400; 0 chooses a free one
   --state-file FILE    keep the jobs' state in FILE and restore it after a restart. Without it, a
                        restarted coordinator rebuilds the state from the agents
+  --voters N           let N nodes of each job (3 or 5, or auto: by the number of its hosts) keep
+                       the job's record, so that one of them becomes the coordinator when this one
+                       is lost. The agents need the same number in --rdzv-conf. Default: 1, none.
+                       Not with --state-file
   --version, --help    print the version or this help, and exit
 
 SIGTERM and SIGINT end it. Exit codes: 0 ended by one of them, 2 usage, 73 cannot listen, 74 the
@@ -48,6 +52,7 @@ struct Arguments {
   std::string host;
   std::uint16_t port = kDefaultPort;
   std::string state_file;
+  int voters = 1;
 };
 
 int usage_error(const std::string& message) {
@@ -88,7 +93,7 @@ std::optional<int> parse(int argc, char** argv, Arguments* arguments) {
     }
     const std::size_t equals = argument.find('=');
     const std::string name(argument.substr(0, equals));
-    if (name != "--bind" && name != "--state-file") {
+    if (name != "--bind" && name != "--state-file" && name != "--voters") {
       return usage_error("unknown argument " + name);
     }
     if (equals == std::string_view::npos && ++i == argc) {
@@ -98,6 +103,11 @@ std::optional<int> parse(int argc, char** argv, Arguments* arguments) {
                                                              : argument.substr(equals + 1));
     if (name == "--state-file") {
       arguments->state_file = value;
+    } else if (name == "--voters") {
+      if (value != "1" && value != "3" && value != "5" && value != "auto") {
+        return usage_error("--voters " + value + ": expected 1, 3, 5 or auto");
+      }
+      arguments->voters = value == "auto" ? 0 : value.front() - '0';
     } else if (!parse_bind(value, arguments)) {
       return usage_error("--bind " + value + ": not HOST:PORT");
     } else {
@@ -105,6 +115,11 @@ std::optional<int> parse(int argc, char** argv, Arguments* arguments) {
     }
   }
   if (!has_bind) return usage_error("--bind is missing");
+  if (!arguments->state_file.empty() && arguments->voters != 1) {
+    return usage_error(
+        "--voters and --state-file exclude each other: a file gives authority over a job that has "
+        "one voter only");
+  }
   return std::nullopt;
 }
 
@@ -133,6 +148,7 @@ int run(int argc, char** argv) {
   options.host = arguments.host;
   options.port = arguments.port;
   options.state_file = arguments.state_file;
+  options.voters = arguments.voters;
   options.log = [&lines](std::string_view line) { lines.write(line); };
   auto coordinator = Coordinator::start(options);
   if (!coordinator.ok()) {

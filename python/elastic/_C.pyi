@@ -581,7 +581,7 @@ class RendezvousOptions:
     """
     The options of a node's rendezvous, and the job's settings.
     """
-    def __init__(self, *, endpoint_host: str = '', endpoint_port: int = 0, is_host: bool | None = None, min_nodes: int = 1, max_nodes: int = 1, local_addr: str = '', node_rank: int = -1, topology: str = '', static_ranks: bool = False, on_loss: LossPolicy = LossPolicy.REPLACE, max_membership_changes: int = -1, extra_settings: dict[str, str] = {}, join_timeout: float = 600.0, last_call_timeout: float = 30.0, settle: float = 2.0, shrink_delay: float = 0.0, node_timeout: float = 5.0, reconnect_grace: float = 0.05, store_grace: float = 60.0, backend: typing.Any = None) -> None:
+    def __init__(self, *, endpoint_host: str = '', endpoint_port: int = 0, is_host: bool | None = None, min_nodes: int = 1, max_nodes: int = 1, local_addr: str = '', node_rank: int = -1, topology: str = '', static_ranks: bool = False, on_loss: LossPolicy = LossPolicy.REPLACE, max_membership_changes: int = -1, extra_settings: dict[str, str] = {}, join_timeout: float = 600.0, last_call_timeout: float = 30.0, settle: float = 2.0, shrink_delay: float = 0.0, node_timeout: float = 5.0, reconnect_grace: float = 0.05, store_grace: float = 60.0, backend: typing.Any = None, voters: int = 1, voter_ports: tuple[int, int] = (0, 0)) -> None:
         """
         Without an endpoint or a backend (a RendezvousBackend, or an object like one) the job has one node. Times are seconds. `extra_settings` are compared with those of the other nodes.
         """

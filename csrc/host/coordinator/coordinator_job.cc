@@ -39,6 +39,8 @@ std::string outcome_text(const JobResult& result) {
 constexpr int kRoundTripsToResume = 6;
 // How many secrets of nodes that have left are kept.
 constexpr std::size_t kStaleSecretsMax = 256;
+// Joins of many nodes are passed to the succession machine together.
+constexpr Duration kNodesDelay = std::chrono::milliseconds(5);
 
 Status not_its_own() {
   return Status(StatusCode::kPeerViolation, "a session may send messages of its own node only");
@@ -59,8 +61,13 @@ void replace_address(NodeInfo* node, const std::string& address) {
 
 }  // namespace
 
-CoordinatorJob::CoordinatorJob(CoordinatorContext* context, std::string id)
-    : context_(*context), id_(std::move(id)), timer_(context->loop, [this] { tick(); }) {}
+CoordinatorJob::CoordinatorJob(CoordinatorContext* context, std::string id, SuccessionFeed feed)
+    : context_(*context),
+      id_(std::move(id)),
+      timer_(context->loop, [this] { tick(); }),
+      feed_(std::move(feed)),
+      gate_(std::in_place, id_),
+      nodes_timer_(context->loop, [this] { feed_nodes(); }) {}
 
 Status CoordinatorJob::load(const JobSettings& settings, std::string_view state) {
   if (Status fault = settings.validate(); !fault.ok()) return fault;
@@ -135,6 +142,7 @@ void CoordinatorJob::add(SessionPeer* peer) {
   if (observers_ != nullptr && observers_->watches_workers()) {
     peer->send(session::WatchWorkers{true});
   }
+  if (incumbent_ && peer->succession) peer->send(session::Incumbent{*incumbent_, false});
 }
 
 void CoordinatorJob::remove(SessionPeer* peer) {
@@ -158,11 +166,19 @@ Status CoordinatorJob::on(SessionPeer*, session::ClientHello&) {
 }
 
 Status CoordinatorJob::on(SessionPeer* peer, session::Heartbeat& beat) {
+  // A reply acknowledges all earlier messages, so that of a node whose leave is not yet in force
+  // has to wait.
+  if (!gate_->may_acknowledge(peer->node)) {
+    peer->unanswered_beat = beat.sent;
+    return {};
+  }
   // The current time, not the iteration's: the client computes the clock offset from it.
   peer->send(session::HeartbeatReply{beat.sent, os::monotonic_now()});
   if (machine_ == nullptr || !peer->has_joined) return {};
   actions_.clear();
-  machine_->step(rdzv::Heartbeat{peer->node}, context_.loop->now(), &actions_);
+  const RendezvousEvent event = rdzv::Heartbeat{peer->node};
+  machine_->step(event, context_.loop->now(), &actions_);
+  gate(&event);
   for (const RendezvousAction& action : actions_) execute(action);
   return {};
 }
@@ -201,6 +217,7 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
     const Duration hold = std::max(context_.began + kStartHold - now, Duration::zero());
     machine_ = std::make_unique<Rendezvous>(entry.settings, now, hold);
   }
+  note_voter(*peer, entry.node);
   peer->name = entry.node.name;
   if (!std::exchange(peer->has_joined, true) && context_.log) {
     const bool is_resume = std::is_same_v<Entry, rdzv::Resume>;
@@ -323,7 +340,9 @@ void CoordinatorJob::tick() {
 void CoordinatorJob::step(const RendezvousEvent& event) {
   actions_.clear();
   machine_->step(event, context_.loop->now(), &actions_);
+  gate(std::holds_alternative<rdzv::Tick>(event) ? nullptr : &event);
   for (const RendezvousAction& action : actions_) execute(action);
+  propose();
   arm();
   // A Tick without actions changes nothing that nodes or the state file need.
   const bool is_time = std::holds_alternative<rdzv::Tick>(event);
@@ -415,6 +434,7 @@ void CoordinatorJob::mark_changed() {
 void CoordinatorJob::publish_changes() {
   has_changes_ = false;
   if (observers_ != nullptr) observers_->job_changed();
+  if (feed_ && !nodes_timer_.armed()) nodes_timer_.arm(context_.loop->now() + kNodesDelay);
   if (machine_ != nullptr) {
     history_.update(machine_->phase(), machine_->record(), context_.loop->now());
     if (!is_over()) is_result_logged_ = false;  // for the next generation
@@ -427,6 +447,8 @@ void CoordinatorJob::publish_changes() {
     if (machine_->is_removable() && (!is_over() || sessions_.empty())) {
       if (sessions_.empty()) end_observation("the job has ended: its last node has left");
       machine_.reset();
+      feed_ = nullptr;  // its lineage has ended with it
+      gate_.emplace(id_);
       timer_.disarm();
       counts_ = {};
       history_ = {};

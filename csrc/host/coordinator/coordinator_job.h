@@ -9,12 +9,15 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "core/session/job_history.h"
 #include "core/session/session_wire.h"
+#include "core/succession/round_gate.h"
+#include "core/succession/succession_machine.h"
 #include "elastic/rendezvous.h"
 #include "host/coordinator/coordinator_service.h"
 #include "host/coordinator/job_observers.h"
@@ -37,12 +40,34 @@ struct CoordinatorContext {
 
 class CoordinatorJob {
  public:
-  CoordinatorJob(CoordinatorContext* context, std::string id);
+  CoordinatorJob(CoordinatorContext* context, std::string id, SuccessionFeed feed = {});
   CoordinatorJob(const CoordinatorJob&) = delete;
   CoordinatorJob& operator=(const CoordinatorJob&) = delete;
 
   // Restores a stored state. A node that has not resumed is not lost before store_grace.
   Status load(const JobSettings& settings, std::string_view state);
+
+  // ---- Succession (coordinator_job_succession.cc).
+
+  // Continues the job of a coordinator that was lost or has handed it over. REQUIRES: a feed
+  Status succeed(const succession::StartCoordinator& start, const NodeId& self);
+  // Several nodes can keep the record: from now on a round is sent when it is in force.
+  void turn_on_gate();
+  // The proposal is in force: what was held back is sent.
+  void in_force(std::uint64_t number);
+  void inform(const succession::Incumbent& incumbent);
+  // This coordinator has lost the authority over the job: its sessions end, and their nodes connect
+  // to the successor.
+  void stop(const succession::StopCoordinator& stop);
+  // Whether the node of this hello belongs to the job as this process has it. False: to a lineage
+  // of which only the voters name a coordinator.
+  bool is_of_this_lineage(const session::ClientHello& hello) const;
+  // The node of this hello may know a later coordinator.
+  void note_term(const session::ClientHello& hello);
+  // Asks another node to take the job over; stop() follows.
+  void resign() { feed_(succession::Resign{}); }
+  bool has_succession() const { return feed_ != nullptr; }
+  std::uint64_t term() const { return term_; }
 
   // Whether the hello may begin a session: the first hello of a node sets the secret that later
   // ones must repeat, and a hello that arrives after its successor is rejected.
@@ -95,6 +120,10 @@ class CoordinatorJob {
   Status correct_address(SessionPeer* peer, NodeInfo* node) const;
   void publish_address(const SessionPeer& remote);
   void correct_joins();
+  void note_voter(const SessionPeer& peer, const NodeInfo& node);
+  void feed_nodes();
+  void gate(const RendezvousEvent* event);
+  void propose();
   void tick();
   void step(const RendezvousEvent& event);
   void execute(const RendezvousAction& action);
@@ -126,6 +155,19 @@ class CoordinatorJob {
   std::uint64_t logged_end_ = 0;
   bool is_result_logged_ = false;
   std::vector<RendezvousAction> actions_;  // scratch
+
+  SuccessionFeed feed_;
+  std::optional<succession::RoundGate> gate_;  // never empty
+  std::uint64_t term_ = 1;
+  std::optional<succession::Incumbent> incumbent_;  // this coordinator, once the lineage has begun
+  struct VoterPort {
+    std::string address;
+    std::string host;
+    std::string topology;
+  };
+  std::map<NodeId, VoterPort> voter_ports_;
+  std::vector<succession::KnownNode> known_nodes_;  // as last fed
+  os::EventLoop::Timer nodes_timer_;
 };
 
 }  // namespace elastic::host

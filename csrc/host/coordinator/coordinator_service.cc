@@ -1,5 +1,6 @@
 #include "host/coordinator/coordinator_service.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "core/session/coordinator_state.h"
 #include "host/base/memory_return.h"
 #include "host/coordinator/coordinator_job.h"
+#include "host/coordinator/job_voters.h"
 #include "host/coordinator/session_peer.h"
 #include "host/coordinator/state_file.h"
 #include "host/store/store_peer.h"
@@ -30,6 +32,8 @@ constexpr std::size_t kSessionBytes = 2048;
 // How many protocol faults are logged in an interval.
 constexpr std::size_t kFaultsLogged = 20;
 constexpr Duration kFaultInterval = std::chrono::seconds(10);
+// How long another node has to take over the jobs of a coordinator that ends.
+constexpr Duration kHandOverTimeout = std::chrono::seconds(1);
 // How long clients have to read why the coordinator ends, and to close.
 constexpr Duration kAnnouncementTimeout = std::chrono::milliseconds(500);
 constexpr std::size_t kObserversMax = 64;
@@ -47,21 +51,32 @@ Status file_error(const Status& cause, const std::string& path) {
 
 class CoordinatorService::Impl {
  public:
-  Impl(os::EventLoop* loop, const CoordinatorOptions& options, std::string host_job,
+  Impl(os::EventLoop* loop, const CoordinatorOptions& options, CoordinatorHost host,
        std::unique_ptr<StoreService> store)
       : loop_(*loop),
         options_(options),
-        host_job_(std::move(host_job)),
+        host_job_(std::move(host.job)),
+        host_feed_(std::move(host.feed)),
         store_(std::move(store)),
         incarnation_(os::random_seed()),
         sessions_(loop, options.limits.hello_timeout, options.limits.session_output_bytes_max,
                   options.limits.buffered_bytes_max, [this] { process_pending(); }),
         pending_(pending_per_address(options.store_limits)),
+        voters_(loop, options.voters, options.log,
+                [this](const std::string& job, const succession::Action& action) {
+                  on_succession(job, action);
+                }),
         memory_return_(loop),
         stall_watch_(loop, [this](const os::EventLoop::Stall& stall) { on_stall(stall); }),
         processing_timer_(loop, [this] { process_pending(); }),
         state_timer_(loop, [this] { store_state(); }),
-        drain_timer_(loop, [this] { finish_drain(); }) {
+        drain_timer_(loop, [this] {
+          if (is_handing_over_) {
+            end_jobs();
+          } else {
+            finish_drain();
+          }
+        }) {
     context_.loop = loop;
     context_.port = store_->port();
     context_.began = loop->now();
@@ -88,6 +103,9 @@ class CoordinatorService::Impl {
   CoordinatorStats stats() const;
   std::string describe() const;
   void drain(Duration limit, const CoordinatorEnd& end, std::function<void()> done);
+  Status succeed(const succession::StartCoordinator& start, const NodeId& self);
+  void on_succession(const std::string& job_id, const succession::Action& action);
+  void on_host_succession(const succession::Action& action) { on_succession(host_job_, action); }
 
  private:
   void adopt(os::DetachedStream connection);
@@ -98,6 +116,11 @@ class CoordinatorService::Impl {
   bool has_nodes() const { return peers_.size() > num_observers_; }
   void log_fault(const std::string& message);
   CoordinatorJob* find_or_add_job(const std::string& id);
+  SuccessionFeed feed_of(const std::string& id);
+  void direct(SessionPeer* peer, const succession::Incumbent& incumbent);
+  void stop_job(const std::string& id, const succession::StopCoordinator& stop);
+  bool hand_over();
+  void end_jobs();
   void on_stall(const os::EventLoop::Stall& stall);
   void mark_changed(CoordinatorJob* job);
   void process_pending();
@@ -112,12 +135,16 @@ class CoordinatorService::Impl {
   os::EventLoop& loop_;
   const CoordinatorOptions options_;
   const std::string host_job_;  // the job whose agent runs this; "": a separate program
+  const SuccessionFeed host_feed_;
   const std::unique_ptr<StoreService> store_;
   const std::uint64_t incarnation_;
   CoordinatorContext context_;
   SessionContext sessions_;
   PendingConnections pending_;
   std::map<std::string, std::unique_ptr<CoordinatorJob>, std::less<>> jobs_;
+  // Jobs that this process coordinated: their nodes are directed to the successor.
+  std::map<std::string, succession::Incumbent, std::less<>> moved_;
+  JobVoters voters_;
   std::vector<std::unique_ptr<SessionPeer>> peers_;
   std::size_t num_observers_ = 0;  // of peers_
   std::vector<CoordinatorJob*> has_changes_;
@@ -131,6 +158,8 @@ class CoordinatorService::Impl {
   std::size_t faults_ = 0;  // in the interval that ends then
   Instant faults_end_;
   Duration drain_limit_{};
+  CoordinatorEnd end_;                // of the drain
+  bool is_handing_over_ = false;      // before the drain's other steps
   std::function<void()> on_drained_;  // set while draining
   os::EventLoop::StallWatch stall_watch_;
   os::EventLoop::Timer processing_timer_;
@@ -259,6 +288,19 @@ Status CoordinatorService::Impl::greet(SessionPeer* peer, const session::ClientH
   if (hello.job_id.empty()) {
     return Status(StatusCode::kInvalidArgument, "the hello of a session names no job");
   }
+  peer->peer_version = hello.version;
+  peer->node = hello.node;
+  if (const auto moved = moved_.find(hello.job_id); moved != moved_.end()) {
+    direct(peer, moved->second);
+    return {};
+  }
+  const auto found = jobs_.find(hello.job_id);
+  const bool is_replicated = hello.succession && hello.succession->is_replicated;
+  if (found != jobs_.end()) found->second->note_term(hello);
+  if (is_replicated && (found == jobs_.end() || !found->second->is_of_this_lineage(hello))) {
+    direct(peer, {});  // only the voters of its lineage name a coordinator
+    return {};
+  }
   CoordinatorJob* const job = find_or_add_job(hello.job_id);
   if (job == nullptr) {
     return Status(
@@ -266,10 +308,10 @@ Status CoordinatorService::Impl::greet(SessionPeer* peer, const session::ClientH
         "the coordinator has " + std::to_string(jobs_.size()) + " jobs, which is its limit");
   }
   if (Status fault = job->admit(hello); !fault.ok()) return fault;
-  peer->peer_version = hello.version;
-  peer->node = hello.node;
+  peer->succession = hello.succession;
   peer->accept();
-  session::ServerHello reply{.incarnation = incarnation_, .time = os::monotonic_now()};
+  session::ServerHello reply{
+      .term = job->term(), .incarnation = incarnation_, .time = os::monotonic_now()};
   if (!host_job_.empty() && hello.job_id != host_job_) reply.host_job = host_job_;
   peer->send(reply);
   job->add(peer);
@@ -281,9 +323,83 @@ CoordinatorJob* CoordinatorService::Impl::find_or_add_job(const std::string& id)
   if (found != jobs_.end()) return found->second.get();
   if (jobs_.size() >= options_.limits.jobs_max) return nullptr;
   auto& job = jobs_[id];
-  job = std::make_unique<CoordinatorJob>(&context_, id);
+  job = std::make_unique<CoordinatorJob>(&context_, id, feed_of(id));
   num_jobs_.set(jobs_.size());
   return job.get();
+}
+
+// This process does not coordinate the job: the client tries the incumbent's address, or, if that
+// is not known, goes on with its search.
+void CoordinatorService::Impl::direct(SessionPeer* peer, const succession::Incumbent& incumbent) {
+  peer->accept();
+  peer->end(session::Incumbent{incumbent, true});
+}
+
+// ---- Succession.
+
+// The machine of the host's own job runs in the agent; a job of other agents has one here.
+SuccessionFeed CoordinatorService::Impl::feed_of(const std::string& id) {
+  if (id == host_job_) return host_feed_;
+  return state_file_ == nullptr ? voters_.open(id, store_->host(), store_->port())
+                                : SuccessionFeed();
+}
+
+Status CoordinatorService::Impl::succeed(const succession::StartCoordinator& start,
+                                         const NodeId& self) {
+  moved_.erase(host_job_);
+  auto& job = jobs_[host_job_];
+  job = std::make_unique<CoordinatorJob>(&context_, host_job_, host_feed_);
+  num_jobs_.set(jobs_.size());
+  Status status = job->succeed(start, self);
+  if (!status.ok()) {
+    jobs_.erase(host_job_);
+    num_jobs_.set(jobs_.size());
+  }
+  return status;
+}
+
+void CoordinatorService::Impl::on_succession(const std::string& job_id,
+                                             const succession::Action& action) {
+  if (const auto* follow = std::get_if<succession::Follow>(&action)) {
+    if (const auto moved = moved_.find(job_id); moved != moved_.end()) {
+      moved->second = follow->incumbent;
+    }
+    return;
+  }
+  const auto found = jobs_.find(job_id);
+  if (found == jobs_.end()) return;
+  CoordinatorJob& job = *found->second;
+  if (std::holds_alternative<succession::TurnOn>(action)) {
+    job.turn_on_gate();
+  } else if (const auto* in_force = std::get_if<succession::InForce>(&action)) {
+    job.in_force(in_force->number);
+  } else if (const auto* inform = std::get_if<succession::Inform>(&action)) {
+    job.inform(inform->incumbent);
+    voters_.log_survival(job_id);
+  } else if (const auto* stop = std::get_if<succession::StopCoordinator>(&action)) {
+    stop_job(job_id, *stop);
+  } else if (const auto* line = std::get_if<succession::Log>(&action)) {
+    if (options_.log && !job.is_over()) options_.log("job " + job_id + ": " + line->message);
+  }
+}
+
+void CoordinatorService::Impl::stop_job(const std::string& id,
+                                        const succession::StopCoordinator& stop) {
+  const auto found = jobs_.find(id);
+  found->second->end_observation("the coordinator of the job is at another address now");
+  found->second->stop(stop);
+  std::erase(has_changes_, found->second.get());
+  jobs_.erase(found);
+  num_jobs_.set(jobs_.size());
+  moved_[id] = stop.successor.value_or(succession::Incumbent{});
+  if (is_handing_over_ && !hand_over()) end_jobs();
+}
+
+// True: a job waits for another node to take it over.
+bool CoordinatorService::Impl::hand_over() {
+  return std::any_of(jobs_.begin(), jobs_.end(), [](const auto& one) {
+    return one.second->has_succession() && !one.second->is_over();
+  });
 }
 
 void CoordinatorService::Impl::on_stall(const os::EventLoop::Stall& stall) {
@@ -298,7 +414,7 @@ void CoordinatorService::Impl::mark_changed(CoordinatorJob* job) {
 void CoordinatorService::Impl::process_pending() {
   publish_job_changes();
   sessions_.streams.process_pending();
-  if (on_drained_ && !has_nodes()) finish_drain();
+  if (on_drained_ && !is_handing_over_ && !has_nodes()) finish_drain();
 }
 
 void CoordinatorService::Impl::publish_job_changes() {
@@ -307,7 +423,9 @@ void CoordinatorService::Impl::publish_job_changes() {
     job->publish_changes();
     if (!job->is_removable()) continue;
     job->end_observation("the job has ended: its last node has left");
-    jobs_.erase(jobs_.find(job->id()));
+    const std::string id = job->id();
+    jobs_.erase(id);
+    voters_.close(id);
     num_jobs_.set(jobs_.size());
   }
   if (state_file_ != nullptr && !state_timer_.armed()) {
@@ -374,6 +492,26 @@ void CoordinatorService::Impl::drain(Duration limit, const CoordinatorEnd& end,
                                      std::function<void()> done) {
   on_drained_ = std::move(done);
   drain_limit_ = limit;
+  end_ = end;
+  if (limit > Duration::zero() && hand_over()) {
+    is_handing_over_ = true;
+    drain_timer_.arm(add_saturating(loop_.now(), std::min(limit, kHandOverTimeout)));
+    std::vector<CoordinatorJob*> jobs;
+    for (const auto& [id, job] : jobs_) {
+      if (job->has_succession() && !job->is_over()) jobs.push_back(job.get());
+    }
+    for (CoordinatorJob* job : jobs) job->resign();
+    return;
+  }
+  end_jobs();
+}
+
+// The jobs that no other node takes over.
+void CoordinatorService::Impl::end_jobs() {
+  is_handing_over_ = false;
+  drain_timer_.disarm();
+  const CoordinatorEnd& end = end_;
+  Duration limit = drain_limit_;
   const bool is_over = all_jobs_are_over();
   if (!is_over && !end.reason.empty()) {
     for (const auto& [id, job] : jobs_) job->announce_end(end, id == host_job_);
@@ -408,11 +546,11 @@ CoordinatorService::CoordinatorService(std::unique_ptr<Impl> impl) : impl_(std::
 CoordinatorService::~CoordinatorService() = default;
 
 Result<std::unique_ptr<CoordinatorService>> CoordinatorService::open(
-    os::EventLoop* loop, const CoordinatorOptions& options, std::string host_job) {
+    os::EventLoop* loop, const CoordinatorOptions& options, CoordinatorHost host) {
   auto store = StoreService::open(
       loop, {.host = options.host, .port = options.port, .limits = options.store_limits});
   if (!store.ok()) return store.status();
-  auto impl = std::make_unique<Impl>(loop, options, std::move(host_job), *std::move(store));
+  auto impl = std::make_unique<Impl>(loop, options, std::move(host), *std::move(store));
   if (Status loaded = impl->load(); !loaded.ok()) return loaded;
   return std::unique_ptr<CoordinatorService>(new CoordinatorService(std::move(impl)));
 }
@@ -421,6 +559,12 @@ std::uint16_t CoordinatorService::port() const { return impl_->store().port(); }
 const std::string& CoordinatorService::host() const { return impl_->store().host(); }
 CoordinatorStats CoordinatorService::stats() const { return impl_->stats(); }
 std::string CoordinatorService::describe() const { return impl_->describe(); }
+Status CoordinatorService::succeed(const succession::StartCoordinator& start, const NodeId& self) {
+  return impl_->succeed(start, self);
+}
+void CoordinatorService::on_succession(const succession::Action& action) {
+  impl_->on_host_succession(action);
+}
 void CoordinatorService::drain(Duration limit, std::function<void()> done,
                                const CoordinatorEnd& end) {
   impl_->drain(limit, end, std::move(done));

@@ -10,11 +10,17 @@
 #include <memory>
 #include <string>
 
+#include "core/succession/succession_machine.h"
 #include "elastic/coordinator.h"
 #include "elastic/status.h"
 #include "os/loop/event_loop.h"
 
 namespace elastic::host {
+
+// Passes events to the succession machine of a job, which may run on another loop. Its actions come
+// back later, never inside the call. Empty: the job has one voter, and ends with its coordinator
+// unless that is started again.
+using SuccessionFeed = std::function<void(succession::Event)>;
 
 // Why a coordinator ends before its jobs.
 struct CoordinatorEnd {
@@ -22,13 +28,20 @@ struct CoordinatorEnd {
   bool gave_up = false;     // too few nodes joined the job of its host
 };
 
+// The agent in whose process a coordinator runs.
+struct CoordinatorHost {
+  std::string job = {};  // "": a separate program
+  // To the succession machine of that job, which runs in the agent. Empty: the job has one voter.
+  // Called on the coordinator's loop.
+  SuccessionFeed feed = {};
+};
+
 class CoordinatorService {
  public:
   // Binds and listens; see Coordinator::start for the errors. `loop` outlives the service.
-  // `host_job`: the job whose agent runs the service; "": none.
   static Result<std::unique_ptr<CoordinatorService>> open(os::EventLoop* loop,
                                                           const CoordinatorOptions& options,
-                                                          std::string host_job = "");
+                                                          CoordinatorHost host = {});
   CoordinatorService(const CoordinatorService&) = delete;
   CoordinatorService& operator=(const CoordinatorService&) = delete;
   ~CoordinatorService();  // closes every session and connection
@@ -38,9 +51,16 @@ class CoordinatorService {
   CoordinatorStats stats() const;  // any thread
   std::string describe() const;
 
-  // As Coordinator::close, then calls `done` from the loop, which may destroy the service. A
-  // service that is destroyed before that does not call it. `end`: sent to the nodes of jobs that
-  // have not ended.
+  // Continues a job whose coordinator was lost. `self`: the node in whose process this is.
+  // REQUIRES: the job is that of the host
+  Status succeed(const succession::StartCoordinator& start, const NodeId& self);
+  // An action of the host's succession machine that concerns its job here: InForce, Inform,
+  // StopCoordinator, Follow.
+  void on_succession(const succession::Action& action);
+
+  // As Coordinator::close, but first asks other nodes to take unfinished jobs over; then calls
+  // `done` from the loop, which may destroy the service. A service that is destroyed before that
+  // does not call it. `end`: sent to the nodes of jobs that have not ended.
   void drain(Duration limit, std::function<void()> done, const CoordinatorEnd& end = {});
 
  private:

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "elastic/agent.h"
+#include "host/succession/job_voter.h"
 #include "os/base/descriptor_limit.h"
 #include "os/net/interfaces.h"
 #include "os/net/listener.h"
@@ -33,13 +34,14 @@ bool is_loopback_name(const std::string& host) {
 }
 
 Hosting::Hosting(os::EventLoop* loop, const RendezvousOptions& options, std::string run_id,
-                 std::string endpoint, LogSink log_action, LogSink log)
+                 std::string endpoint, LogSink log_action, LogSink log, SuccessionFeed feed)
     : loop_(loop),
       options_(options),
       run_id_(std::move(run_id)),
       endpoint_(std::move(endpoint)),
       note_(std::move(log_action)),
-      log_(std::move(log)) {}
+      log_(std::move(log)),
+      feed_(std::move(feed)) {}
 
 Hosting::~Hosting() {
   if (service_ != nullptr) thread_->call([this] { service_.reset(); });
@@ -54,7 +56,7 @@ std::variant<Hosting::Addresses, Hosting::Failure> Hosting::route(const Result<A
     }
   }
   // The host connects to the address where its coordinator is bound, whatever the name resolves to.
-  if (is_host()) return own_;
+  if (is_serving_) return own_;
   if (!found.ok()) return Failure{found.status(), std::nullopt};
   return *found;
 }
@@ -101,6 +103,12 @@ Status Hosting::bind(const std::string& host) {
   const bool must_name_owner =
       options_.is_host == true && status.code() == StatusCode::kUnavailable;
   if (!status.ok() && !must_name_owner) return status;
+  status = open_service(host, options_.endpoint_port);
+  if (!status.ok()) thread_.reset();
+  return status;
+}
+
+Status Hosting::open_service(const std::string& host, std::uint16_t port) {
   if (thread_ == nullptr) {
     auto thread = os::LoopThread::start("elastic-coord");
     if (!thread.ok()) return thread.status();
@@ -110,7 +118,8 @@ Status Hosting::bind(const std::string& host) {
   thread_->call([&] {
     CoordinatorOptions coordinator;
     coordinator.host = host;
-    coordinator.port = options_.endpoint_port;
+    coordinator.port = port;
+    coordinator.voters = options_.voters;
     // This process also needs descriptors for the workers' store, their files and the guardian.
     coordinator.store_limits.descriptors_reserved = os::descriptor_limit() / 4;
     coordinator.log = [loop = loop_, alive = std::weak_ptr<bool>(alive_),
@@ -119,16 +128,53 @@ Status Hosting::bind(const std::string& host) {
         if (alive.lock() != nullptr) log(text);
       });
     };
-    service = CoordinatorService::open(&thread_->loop(), coordinator, run_id_);
+    CoordinatorHost agent{.job = run_id_};
+    if (feed_) {
+      agent.feed = [loop = loop_, alive = std::weak_ptr<bool>(alive_),
+                    feed = feed_](const succession::Event& event) {
+        loop->post([alive, feed, event] {
+          if (alive.lock() != nullptr) feed(event);
+        });
+      };
+    }
+    service = CoordinatorService::open(&thread_->loop(), coordinator, std::move(agent));
   });
-  if (!service->ok()) {
-    thread_.reset();
-    return service->status();
-  }
+  if (!service->ok()) return service->status();
   service_ = std::move(**service);
+  is_serving_ = true;
+  bound_host_ = service_->host();
+  port_ = service_->port();
   own_ = *os::look_up(service_->host(), service_->port());
   if (is_every_interface(own_.front())) own_ = *os::look_up("127.0.0.1", service_->port());
   return {};
+}
+
+Status Hosting::succeed(const succession::StartCoordinator& start, const std::string& host,
+                        const NodeId& self) {
+  Status status;
+  const PortRange& ports = options_.voter_ports;
+  for (std::uint32_t port = ports.first; !is_host() && port <= ports.last; ++port) {
+    status = open_service(host, static_cast<std::uint16_t>(port));
+    if (!status.ok() && status.code() != StatusCode::kUnavailable) return status;
+  }
+  if (!is_host()) return status;
+  thread_->call([&] { status = service_->succeed(start, self); });
+  is_serving_ = status.ok();
+  return status;
+}
+
+std::string Hosting::address(const std::string& published) const {
+  const bool is_everywhere = bound_host_ == "0.0.0.0" || bound_host_ == "::";
+  return join_address(is_everywhere ? published : bound_host_, port_);
+}
+
+void Hosting::on_succession(const succession::Action& action) {
+  if (!is_host()) return;
+  if (std::holds_alternative<succession::StopCoordinator>(action)) is_serving_ = false;
+  // The service outlives the thread's loop only as an object: posted work runs before that ends.
+  thread_->loop().post([this, action] {
+    if (service_ != nullptr) service_->on_succession(action);
+  });
 }
 
 Status Hosting::explain(const Status& why) const {

@@ -34,8 +34,9 @@ class Hosting {
 
   // `endpoint` is for messages. `log` receives the coordinator's log lines, on the loop. `loop`
   // outlives the object.
+  // `feed`: to the succession machine of this agent, called on the loop; empty: there is none.
   Hosting(os::EventLoop* loop, const RendezvousOptions& options, std::string run_id,
-          std::string endpoint, LogSink log_action, LogSink log);
+          std::string endpoint, LogSink log_action, LogSink log, SuccessionFeed feed = {});
   Hosting(const Hosting&) = delete;
   Hosting& operator=(const Hosting&) = delete;
   ~Hosting();  // ends the coordinator, as a crash would
@@ -46,6 +47,18 @@ class Hosting {
   // A coordinator was found: a process that is not the host now will not become it.
   void fix_role() { is_role_fixed_ = true; }
   bool is_host() const { return service_ != nullptr; }
+  // The coordinator of this agent's own job is the one in this process.
+  bool is_serving() const { return is_serving_; }
+  // At which other nodes reach the coordinator of this process, if they reach this process at
+  // `published`. REQUIRES: is_host()
+  std::string address(const std::string& published) const;
+
+  // Runs the coordinator that this node was elected for, at a port of the options' range. `host`:
+  // where it listens; "": every interface. `self`: this node.
+  Status succeed(const succession::StartCoordinator& start, const std::string& host,
+                 const NodeId& self);
+  // Executes an action of this agent's succession machine that concerns the coordinator.
+  void on_succession(const succession::Action& action);
 
   // Adds to the error why no coordinator may have answered.
   Status explain(const Status& why) const;
@@ -58,6 +71,7 @@ class Hosting {
   Status try_host(const Result<Addresses>& found);
   Status try_host_everywhere(const std::string& why);
   Status bind(const std::string& host);
+  Status open_service(const std::string& host, std::uint16_t port);
 
   os::EventLoop* const loop_;
   const RendezvousOptions options_;
@@ -65,6 +79,7 @@ class Hosting {
   const std::string endpoint_;
   const LogSink note_;
   const LogSink log_;
+  const SuccessionFeed feed_;
   bool is_role_fixed_ = false;
   Addresses resolved_;  // to which the endpoint's name resolved last
   Status bind_error_;   // for an address of this machine
@@ -72,6 +87,9 @@ class Hosting {
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::unique_ptr<os::LoopThread> thread_;
   std::unique_ptr<CoordinatorService> service_;  // used on thread_
+  std::string bound_host_;
+  std::uint16_t port_ = 0;
+  bool is_serving_ = false;
 };
 
 }  // namespace elastic::host

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -94,9 +95,12 @@ class SessionPeer final : public os::Stream::Handler {
   bool has_joined = false;       // it sent Join or Resume, and no Leave since
   std::uint32_t timings_of = 0;  // the generation of the job whose timings it was sent
   Duration least_grace{};        // the time that its node needs to resume
+  // From its hello, if the node takes part in the succession of its coordinator.
+  std::optional<session::SuccessionHello> succession;
   // Its last join, while the address in it is valid on this host only.
   std::unique_ptr<rdzv::Join> loopback_join;
-  std::size_t index = 0;  // in the service's list
+  std::optional<Instant> unanswered_beat;  // until the node's leave is in force
+  std::size_t index = 0;                   // in the service's list
 
   std::size_t on_bytes(std::string_view bytes) override;
   void on_end(os::Stream::End, int) override { pending_.reset(); }

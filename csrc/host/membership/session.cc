@@ -62,7 +62,19 @@ Session::Session(os::EventLoop* loop, const RendezvousOptions& options, const st
       hosting_(
           loop, options, run_id, endpoint_text(options),
           [this](const std::string& message) { log_progress(message); },
-          [this](const std::string& line) { notify(MembershipCoordinatorLog{line}); }),
+          [this](const std::string& line) { notify(MembershipCoordinatorLog{line}); },
+          SessionVoter::is_enabled(options)
+              ? SuccessionFeed([this](succession::Event event) { voter_.feed(std::move(event)); })
+              : SuccessionFeed()),
+      voter_(
+          loop, options, run_id, &hosting_,
+          {.move = [this](const std::string& address) { feed(Machine::CoordinatorMoved{address}); },
+           .log = [this](const std::string& message) { log_progress(message); },
+           .lost =
+               [this](const std::string& reason) {
+                 if (link_ != nullptr) link_->close();
+                 notify(MembershipLost{kExitCoordinatorLost, reason});
+               }}),
       connections_(std::make_shared<Connections>(loop)),
       stall_watch_(loop, [this](const os::EventLoop::Stall& stall) { on_stall(stall); }),
       timer_(loop, [this] { feed(Machine::Tick{}); }),
@@ -125,8 +137,12 @@ void Session::carry_out(std::vector<Machine::Action> actions) {
 }
 
 void Session::execute(Machine::Action& action) {
-  if (std::holds_alternative<Machine::Connect>(action)) {
-    start_attempt();
+  if (const auto* connect = std::get_if<Machine::Connect>(&action)) {
+    if (link_ != nullptr) voter_.session_silent(machine_.settings());
+    start_attempt(connect->address);
+  } else if (std::holds_alternative<Machine::Disconnect>(action)) {
+    link_->close();
+    retire(std::move(link_));
   } else if (std::holds_alternative<Machine::CancelAttempt>(action)) {
     attempt_.reset();
   } else if (const auto* hello = std::get_if<Machine::SendHello>(&action)) {
@@ -147,20 +163,26 @@ void Session::execute(Machine::Action& action) {
 
 // ---- Connections.
 
-void Session::start_attempt() {
+void Session::start_attempt(const std::string& address) {
+  // Where the coordinator has moved to, or the endpoint.
+  const auto moved = address.empty() ? std::nullopt : os::parse_address_and_port(address);
   const Duration node_timeout = machine_.settings().node_timeout;
   const Duration hurried =
       std::clamp<Duration>(node_timeout / kAttemptsPerTimeout, kPaceMin, os::Dialer::kPace);
   attempt_ = std::make_unique<SessionAttempt>(
       loop_, &connections_->streams,
-      SessionAttempt::Options{.host = options_.endpoint_host,
-                              .port = options_.endpoint_port,
-                              .last_good = last_good_,
+      SessionAttempt::Options{.host = moved ? moved->host() : options_.endpoint_host,
+                              .port = moved ? moved->port() : options_.endpoint_port,
+                              .last_good = moved ? moved : last_good_,
                               .limit = machine_.attempt_limit(),
                               .pace = machine_.was_connected() ? hurried : os::Dialer::kPace,
                               .node_timeout = node_timeout},
       SessionAttempt::Sink{
-          .route = [this](const auto& found) { return hosting_.route(found); },
+          .route =
+              [this, is_moved = moved.has_value()](const auto& found) {
+                if (!is_moved || !found.ok()) return hosting_.route(found);
+                return std::variant<SessionAttempt::Addresses, SessionAttempt::Failure>(*found);
+              },
           .on_delay = [this](const Status& so_far) { feed(Machine::AttemptDelayed{so_far}); },
           .done = [this](auto outcome) { attempt_done(std::move(outcome)); }});
 }
@@ -199,6 +221,7 @@ void Session::install(os::DetachedStream connection) {
 }
 
 void Session::on_lost(const Status& why) {
+  voter_.session_closed(machine_.settings(), link_->round_trip());
   retire(std::move(link_));
   feed(Machine::ConnectionLost{why});
 }
@@ -209,6 +232,7 @@ void Session::send(const NodeStatement& statement) {
   if (const auto* join = std::get_if<rdzv::Join>(&statement)) {
     rdzv::Join with_host = *join;
     with_host.node.hosts_coordinator = hosting_.is_host();
+    voter_.open(with_host.node, machine_.settings());
     feed(Machine::Submit{with_host});
   } else {
     feed(Machine::Submit{statement});
@@ -224,7 +248,8 @@ void Session::send_hello(const Machine::SendHello& greeting) {
                                    .job_id = run_id_,
                                    .node = greeting.node,
                                    .secret = secret_,
-                                   .attempt = greeting.attempt});
+                                   .attempt = greeting.attempt,
+                                   .succession = voter_.hello()});
 }
 
 void Session::send(RendezvousEvent event) {
@@ -238,8 +263,17 @@ void Session::send(RendezvousEvent event) {
 }
 
 void Session::on_message(const session::ServerMessage& message) {
-  if (const auto* hello = std::get_if<session::ServerHello>(&message)) {
+  voter_.session_active(loop_->now());
+  if (const auto* incumbent = std::get_if<session::Incumbent>(&message)) {
+    if (incumbent->is_elsewhere) {
+      feed(Machine::CoordinatorMoved{incumbent->incumbent.address});
+    } else {
+      voter_.feed(succession::Informed{incumbent->incumbent});
+      feed(Machine::Activity{});
+    }
+  } else if (const auto* hello = std::get_if<session::ServerHello>(&message)) {
     note_host(*hello);
+    voter_.session_opened(hello->incarnation);
     feed(Machine::HelloReceived{hello->incarnation, hello->time, hello->term});
   } else if (const auto* reply = std::get_if<session::HeartbeatReply>(&message)) {
     feed(Machine::HeartbeatAcknowledged{reply->sent, reply->time});
@@ -276,6 +310,11 @@ void Session::deliver(const RendezvousAction& action) {
   std::visit(
       [this](const auto& one) {
         if constexpr (std::is_constructible_v<MembershipEvent, decltype(one)>) notify(one);
+        if constexpr (std::is_same_v<std::decay_t<decltype(one)>, rdzv::Round>) {
+          voter_.round_started();
+        } else if constexpr (std::is_same_v<std::decay_t<decltype(one)>, rdzv::Closed>) {
+          voter_.job_ended();
+        }
       },
       action);
 }

@@ -22,6 +22,7 @@
 #include "host/membership/membership.h"
 #include "host/membership/session_attempt.h"
 #include "host/membership/session_link.h"
+#include "host/membership/session_voter.h"
 #include "os/loop/event_loop.h"
 #include "os/net/name_lookup.h"
 #include "os/net/stream.h"
@@ -55,7 +56,7 @@ class Session final : public Membership {
   void on_stall(const os::EventLoop::Stall& stall);
   void execute(Machine::Action& action);
   void carry_out(std::vector<Machine::Action> actions);
-  void start_attempt();
+  void start_attempt(const std::string& address);
   void attempt_done(std::variant<os::DetachedStream, SessionAttempt::Failure> outcome);
   void install(os::DetachedStream connection);
   void on_message(const session::ServerMessage& message);
@@ -99,6 +100,7 @@ class Session final : public Membership {
   Machine machine_;
   const session::NodeSecret secret_;
   Hosting hosting_;
+  SessionVoter voter_;
   session::Counts counts_;
   std::string local_address_;  // "": that of the connection
   // The address at which the coordinator was last reached: it is dialed without a name look-up.

@@ -41,6 +41,10 @@ class SessionLink final : public os::Stream::Handler {
   // The local end, as a numeric address.
   const std::string& local_address() const { return local_address_; }
   bool is_loopback() const { return is_loopback_; }
+  // Zero: unknown, or the connection has ended.
+  Duration round_trip() const {
+    return stream_.is_open() ? stream_.round_trip() : Duration::zero();
+  }
 
   std::size_t on_bytes(std::string_view bytes) override;
   void on_end(os::Stream::End why, int error) override;

@@ -26,12 +26,6 @@ struct WorkerTemplate {
   std::vector<std::uint32_t> cpus;  // see WorkerCommand::cpus
 };
 
-// Ports first..last, both included; {0, 0}: any port.
-struct PortRange {
-  std::uint16_t first = 0;
-  std::uint16_t last = 0;
-};
-
 struct AgentOptions {
   std::string run_id = "none";
   std::string role = "default";

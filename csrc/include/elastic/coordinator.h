@@ -47,6 +47,10 @@ struct CoordinatorOptions {
   // A file with the jobs' state, which a restarted coordinator reads. "": no file; a restarted
   // coordinator rebuilds the state from the agents when they resume.
   std::string state_file = {};
+  // How many nodes keep each job's record, so that another one can become its coordinator when this
+  // one is lost (docs/high-availability.md). 1: none; 0: chosen by the number of hosts. A job whose
+  // state is in a file has one.
+  int voters = 1;
   // Receives one log line for each event of a job or node. Called on the coordinator's thread; must
   // not block and must not call the coordinator.
   std::function<void(std::string_view line)> log = {};

@@ -15,6 +15,12 @@
 
 namespace elastic {
 
+// Ports first..last, both included; {0, 0}: any port.
+struct PortRange {
+  std::uint16_t first = 0;
+  std::uint16_t last = 0;
+};
+
 struct RendezvousOptions {
   JobSettings settings;
 
@@ -32,6 +38,14 @@ struct RendezvousOptions {
   std::string local_addr;
   int node_rank = -1;    // with settings.static_ranks the rank, else a preferred rank; -1: none
   std::string topology;  // nodes are sorted by it: nodes with equal values get adjacent ranks
+
+  // How many nodes of a job with a coordinator keep its record, so that the job survives the loss
+  // of the coordinator's host (docs/high-availability.md): 3 or 5, on different hosts. 0: by the
+  // number of hosts. 1: none; the job ends when its coordinator is lost for good.
+  int voters = 1;
+  // The range of the ports at which this node answers other nodes, for firewalls: its voter port
+  // and the port of a coordinator that it is elected to run.
+  PortRange voter_ports = {};
 
   bool is_single_node() const { return endpoint_host.empty() && backend == nullptr; }
 };

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <climits>
 #include <cstring>
 #include <memory>
@@ -137,6 +138,22 @@ std::optional<SocketAddress> parse_address(const std::string& text) {
   std::vector<SocketAddress> found;
   if (ask_resolver(without_brackets(text), 0, AI_NUMERICHOST, &found) != 0) return std::nullopt;
   return without_mapping(found.front());
+}
+
+std::optional<SocketAddress> parse_address_and_port(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  if (colon == std::string::npos) return std::nullopt;
+  std::uint16_t port = 0;
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data() + colon + 1, end, port);
+  if (parsed.ec != std::errc() || parsed.ptr != end || port == 0) return std::nullopt;
+  const std::string host = text.substr(0, colon);
+  const bool is_bracketed = host.starts_with('[');
+  if (!is_bracketed && host.find(':') != std::string::npos) return std::nullopt;
+  if (!parse_address(host)) return std::nullopt;
+  const auto found = look_up(host, port);
+  if (!found.ok()) return std::nullopt;
+  return found->front();
 }
 
 Result<std::vector<SocketAddress>> look_up(const std::string& host, std::uint16_t port) {

@@ -44,6 +44,9 @@ SocketAddress peer_end(int fd);
 // IPv4-mapped address becomes IPv4. nullopt for any other text.
 std::optional<SocketAddress> parse_address(const std::string& text);
 
+// "10.0.0.7:4711", "[::1]:4711": a literal address with a port. nullopt for any other text.
+std::optional<SocketAddress> parse_address_and_port(const std::string& text);
+
 // The addresses of `host` in the order in which to try them: the families alternate, beginning with
 // the one that the resolver prefers. `host` is a literal address (brackets and a zone are allowed)
 // or a name. A literal is not resolved. A name that does not resolve is kUnavailable, because name

@@ -34,6 +34,8 @@ class RendezvousConfig(NamedTuple):
     on_node_loss: str = "replace"
     max_membership_changes: int = -1
     timings: Mapping[str, float] = {}  # seconds; missing ones have the native defaults
+    voters: int = 1  # how many nodes keep the job's record; 0: by the number of hosts
+    voter_ports: tuple[int, int] = (0, 0)  # first and last; (0, 0): any
 
     def is_handler(self) -> bool:
         """Whether the backend is a rendezvous handler of another distribution."""
@@ -82,6 +84,8 @@ class RendezvousConfig(NamedTuple):
             on_loss=_C.LossPolicy.__members__[self.on_node_loss.upper()],
             max_membership_changes=self.max_membership_changes,
             backend=backend,
+            voters=self.voters,
+            voter_ports=self.voter_ports,
             **timings,
         )
 

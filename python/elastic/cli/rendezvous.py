@@ -36,6 +36,8 @@ def several(
         on_node_loss=nodes.on_node_loss(line),
         max_membership_changes=nodes.membership_changes(line),
         timings=keys.timings,
+        voters=1 if backend == "static" else keys.voters,
+        voter_ports=keys.voter_ports,
     )
     run_id, said = _common_run_id(line, backend)
     master_port = nodes.master_port(line) or 0

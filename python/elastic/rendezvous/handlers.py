@@ -266,6 +266,8 @@ def _handler(params: RendezvousParameters, keys: Keys, **way: Any) -> DynamicRen
         min_nodes=params.min_nodes,
         max_nodes=params.max_nodes,
         local_addr=params.local_addr or "",
+        voters=1 if params.backend == "static" else keys.voters,
+        voter_ports=keys.voter_ports,
         **way,
         **timings,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from elastic.constants import PORT_MAX
 from elastic.errors import ConfigError
 from elastic.text import is_number, seconds
 
@@ -30,7 +31,7 @@ _WITHOUT_EFFECT = {
 }
 
 _ETCD = ("protocol", "ssl_cert", "ssl_cert_key", "ca_cert", "cert", "key", "cacert", "etcd_prefix")
-_OTHERS = ("timeout", "is_host", "store_type", "rank")
+_OTHERS = ("timeout", "is_host", "store_type", "rank", "voters", "voter_port_range")
 
 KNOWN = (*_TIMINGS, *_KEEP_ALIVE, *_OTHERS, *_WITHOUT_EFFECT, *_ETCD)
 
@@ -45,6 +46,8 @@ class Keys(NamedTuple):
     is_host: bool | None = None
     rank: int | None = None
     store_type: str = "tcp"
+    voters: int = 1  # 0: by the number of hosts
+    voter_ports: tuple[int, int] = (0, 0)  # first and last; (0, 0): any
     parameters: Mapping[str, str] = {}  # all keys as text, for backends with their own keys
     notes: tuple[str, ...] = ()  # messages about keys without effect
 
@@ -83,6 +86,8 @@ def read_values(given: Mapping[str, str], origin: str, backend: str, is_ours: bo
         is_host=_truth(given["is_host"], f"{origin}: is_host") if "is_host" in given else None,
         rank=_rank(given["rank"], f"{origin}: rank") if "rank" in given else None,
         store_type=_store_type(given.get("store_type", "tcp"), origin),
+        voters=_voters(given.get("voters", "1"), origin),
+        voter_ports=_ports(given.get("voter_port_range", ""), f"{origin}: voter_port_range"),
         parameters=given,
         notes=tuple(notes),
     )
@@ -153,6 +158,25 @@ def _rank(text: str, origin: str) -> int:
     if not is_number(text):
         raise ConfigError(f"{origin} is {text!r}: expected a node's rank, from 0")
     return int(text)
+
+
+def _voters(text: str, origin: str) -> int:
+    if text == "auto":
+        return 0
+    if text not in ("1", "3", "5"):
+        raise ConfigError(f"{origin}: voters is {text!r}: expected 1, 3, 5 or auto")
+    return int(text)
+
+
+def _ports(text: str, origin: str) -> tuple[int, int]:
+    if not text:
+        return 0, 0
+    first, _, last = (part.strip() for part in text.partition(":"))
+    if not is_number(first) or not is_number(last) or not 0 < int(first) <= int(last) <= PORT_MAX:
+        raise ConfigError(
+            f"{origin} is {text!r}: expected FIRST:LAST, two ports from 1 to {PORT_MAX}"
+        )
+    return int(first), int(last)
 
 
 def _store_type(text: str, origin: str) -> str:

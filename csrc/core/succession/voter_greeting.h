@@ -1,0 +1,71 @@
+#pragma once
+
+// The protocol between two voters, and between a coordinator and a voter: how a connection begins,
+// and how messages are delimited.
+//
+// The side that connects sends kMagic. Then both sides send frames, each a greeting first, which
+// names the job. A side that rejects the other one sends Refused instead and closes. Messages prove
+// by themselves which node has sent them (core/succession). A frame is a u32 length, a u8 kind,
+// flags, and the fields. docs/protocol.md has the grammar. Pure.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "elastic/status.h"
+
+namespace elastic::voter {
+
+inline constexpr std::string_view kMagic =
+    "\xE5"
+    "evoter\n";
+inline constexpr std::uint16_t kVersion = 1;
+inline constexpr std::uint16_t kOldestVersion = 1;
+// Until the greeting was received: the longest valid greeting fits.
+inline constexpr std::size_t kGreetingBytesMax = 4096;
+// The longest message of the machines above.
+inline constexpr std::size_t kFrameBytesMax = (std::size_t{16} << 20);
+
+struct Greeting {
+  std::uint16_t version = kVersion;
+  std::uint16_t oldest_version = kOldestVersion;
+  std::string job_id = {};
+
+  bool operator==(const Greeting&) const = default;
+};
+
+struct Refused {
+  std::string reason;
+
+  bool operator==(const Refused&) const = default;
+};
+
+// A message of the machines above this protocol.
+struct Payload {
+  std::string bytes;
+
+  bool operator==(const Payload&) const = default;
+};
+
+using Frame = std::variant<Greeting, Refused, Payload>;
+
+void append(std::string* out, const Frame& frame);
+void append_payload(std::string* out, std::string_view bytes);
+
+struct DecodeResult {
+  enum class Kind : std::uint8_t { kFrame, kSkipped, kNeedMore, kViolation };
+
+  Kind kind = Kind::kNeedMore;
+  std::size_t bytes = 0;  // kFrame, kSkipped: of the frame
+  Status error = {};      // kViolation: why the connection must be closed
+};
+
+// Decodes the frame at the beginning of `bytes`, of at most `bytes_max`.
+DecodeResult decode(std::string_view bytes, std::size_t bytes_max, Frame* frame);
+
+// Why a node does not accept the greeting of another one; ok: it does. `own`: what it sends itself.
+Status check_greeting(const Greeting& received, const Greeting& own);
+
+}  // namespace elastic::voter

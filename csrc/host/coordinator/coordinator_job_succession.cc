@@ -1,0 +1,165 @@
+// The succession of a job's coordinator: what is held back until it is in force, which nodes could
+// vote, and the end of this coordinator's authority.
+
+#include <algorithm>
+#include <utility>
+
+#include "host/coordinator/coordinator_job.h"
+#include "host/succession/job_voter.h"
+#include "os/loop/clock.h"
+#include "os/net/address.h"
+
+namespace elastic::host {
+namespace {
+
+// "10.0.0.7:4711" -> "10.0.0.7", "[::1]:4711" -> "::1".
+std::string host_of(const std::string& address) {
+  std::string host = address.substr(0, address.rfind(':'));
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  return host;
+}
+
+}  // namespace
+
+Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const NodeId& self) {
+  const succession::JobRecord& record = start.record;
+  if (Status fault = record.settings.validate(); !fault.ok()) return fault;
+  const Instant now = context_.loop->now();
+  auto machine = std::make_unique<Rendezvous>(record.settings, now, Duration::zero());
+  const RendezvousSuccession succession{
+      .term = start.term, .successor = self, .lost_incumbent = start.lost_incumbent};
+  if (Status fault = machine->succeed(record.state, succession, now); !fault.ok()) return fault;
+  machine_ = std::move(machine);
+  term_ = start.term;
+  incumbent_.emplace();
+  incumbent_->lineage = start.lineage;
+  incumbent_->term = start.term;
+  for (const succession::RecordedNode& one : record.nodes) {
+    if (one.voter_address.empty()) continue;
+    voter_ports_[one.node] = {one.voter_address, host_of(one.voter_address), {}};
+    gate_->set_voter_address(one.node, one.voter_address);
+  }
+  gate_->turn_on_restored(*machine_);
+  logged_round_ = machine_->record().round;
+  is_result_logged_ = machine_->phase() == RendezvousPhase::kClosed;
+  if (context_.log) {
+    log("this process is the coordinator now (term " + std::to_string(term_) +
+        "): " + machine_->describe(now));
+  }
+  step(rdzv::Tick{});
+  return {};
+}
+
+void CoordinatorJob::turn_on_gate() {
+  if (machine_ == nullptr) return;
+  gate_->turn_on(*machine_);
+  propose();
+}
+
+void CoordinatorJob::gate(const RendezvousEvent* event) {
+  if (gate_->is_on()) gate_->submit(*machine_, event, &actions_);
+}
+
+void CoordinatorJob::propose() {
+  if (!feed_) return;
+  if (auto proposal = gate_->take_proposal()) {
+    feed_(succession::Propose{proposal->number, std::move(proposal->content)});
+  }
+}
+
+void CoordinatorJob::in_force(std::uint64_t number) {
+  if (machine_ == nullptr) return;
+  actions_.clear();
+  gate_->in_force(number, &actions_);
+  for (const RendezvousAction& action : actions_) execute(action);
+  for (const NodeId& node : gate_->take_acknowledged()) {
+    const auto found = sessions_.find(node);
+    if (found == sessions_.end() || !found->second->unanswered_beat) continue;
+    const Instant sent = *std::exchange(found->second->unanswered_beat, std::nullopt);
+    found->second->send(session::HeartbeatReply{sent, os::monotonic_now()});
+  }
+  propose();
+  mark_changed();
+}
+
+void CoordinatorJob::inform(const succession::Incumbent& incumbent) {
+  if (incumbent_ == incumbent) return;
+  incumbent_ = incumbent;
+  term_ = std::max(term_, incumbent.term);
+  for (const auto& [id, peer] : sessions_) {
+    if (peer->succession) peer->send(session::Incumbent{incumbent, false});
+  }
+}
+
+void CoordinatorJob::stop(const succession::StopCoordinator& stop) {
+  timer_.disarm();
+  nodes_timer_.disarm();
+  for (const auto& [id, peer] : std::exchange(sessions_, {})) {
+    peer->job = nullptr;
+    if (!peer->succession) {
+      peer->end(session::Leaving{stop.reason});
+      continue;
+    }
+    peer->send(session::Leaving{stop.reason});
+    peer->end(session::Incumbent{stop.successor.value_or(succession::Incumbent{}), true});
+  }
+  if (context_.log) log("this process is not the coordinator any more: " + stop.reason);
+  feed_ = nullptr;
+  machine_.reset();
+}
+
+bool CoordinatorJob::is_of_this_lineage(const session::ClientHello& hello) const {
+  if (!hello.succession || !hello.succession->is_replicated) return true;
+  return incumbent_ && incumbent_->lineage == hello.succession->lineage;
+}
+
+void CoordinatorJob::note_term(const session::ClientHello& hello) {
+  if (!feed_ || hello.term <= term_ || !incumbent_ || !hello.succession) return;
+  if (hello.succession->lineage == incumbent_->lineage) {
+    feed_(succession::LaterTermSeen{hello.term});
+  }
+}
+
+// The address at which the coordinator sees the node, and the port from its hello.
+void CoordinatorJob::note_voter(const SessionPeer& peer, const NodeInfo& node) {
+  if (!feed_ || !peer.succession) return;
+  const std::string& told = peer.succession->voter_address;
+  const std::size_t colon = told.rfind(':');
+  if (colon == std::string::npos) return;
+  const bool is_literal = os::parse_address(node.address).has_value();
+  const std::string host = is_literal ? node.address : peer.remote().host();
+  const bool needs_brackets = host.find(':') != std::string::npos;
+  VoterPort port{(needs_brackets ? "[" + host + "]" : host) + told.substr(colon), host,
+                 node.topology};
+  gate_->set_voter_address(node.id, port.address);
+  voter_ports_[node.id] = std::move(port);
+}
+
+void CoordinatorJob::feed_nodes() {
+  if (!feed_ || machine_ == nullptr) return;
+  std::vector<succession::KnownNode> nodes;
+  std::map<NodeId, VoterPort> kept;
+  for (const NodeStatus& status : machine_->nodes(context_.loop->now())) {
+    const auto found = voter_ports_.find(status.id);
+    if (found == voter_ports_.end()) continue;
+    const VoterPort& port = found->second;
+    const bool is_member = status.rank >= 0 || machine_->record().round == 0;
+    nodes.push_back(
+        {.node = status.id,
+         .voter_address = port.address,
+         .host = port.host,
+         .topology = port.topology,
+         .kind = is_member ? reg::VoterCandidate::Kind::kMember : reg::VoterCandidate::Kind::kSpare,
+         .is_connected = sessions_.contains(status.id)});
+    kept.insert(*found);
+  }
+  for (const auto& [node, port] : voter_ports_) {
+    if (!kept.contains(node)) gate_->forget(node);
+  }
+  voter_ports_ = std::move(kept);
+  if (nodes == known_nodes_) return;
+  known_nodes_ = nodes;
+  feed_(succession::Nodes{std::move(nodes)});
+}
+
+}  // namespace elastic::host

@@ -1,0 +1,44 @@
+#include "host/coordinator/job_voters.h"
+
+#include <utility>
+
+#include "os/loop/random_seed.h"
+#include "os/net/interfaces.h"
+
+namespace elastic::host {
+
+SuccessionFeed JobVoters::open(const std::string& job, const std::string& host,
+                               std::uint16_t port) {
+  if (voters_ == 1) return {};
+  auto voter = JobVoter::open(loop_,
+                              {.job_id = job,
+                               .node = {os::random_seed(), os::random_seed()},
+                               .address = "",
+                               .bind_host = "",
+                               .voters = static_cast<std::size_t>(voters_),
+                               .node_timeout = JobSettings().node_timeout,
+                               .store_grace = JobSettings().store_grace},
+                              [this, job](const succession::Action& action) {
+                                // Not inside the step of the job that caused it.
+                                loop_->post([this, job, action, alive = std::weak_ptr(alive_)] {
+                                  if (alive.lock() != nullptr) sink_(job, action);
+                                });
+                              });
+  if (!voter.ok()) return {};
+  JobVoter* const raw = voter->get();
+  jobs_[job] = {*std::move(voter), ""};
+  const bool is_everywhere = host == "0.0.0.0" || host == "::";
+  const std::string reached = is_everywhere ? os::primary_address() : host;
+  raw->feed(
+      succession::CoordinatorStarted{reached.empty() ? "" : join_address(reached, port), true});
+  return [raw](succession::Event event) { raw->feed(std::move(event)); };
+}
+
+void JobVoters::log_survival(const std::string& job) {
+  const auto found = jobs_.find(job);
+  if (found == jobs_.end() || !log_) return;
+  const std::string text = found->second.voter->machine().describe_survival();
+  if (std::exchange(found->second.survival, text) != text) log_("job " + job + ": " + text);
+}
+
+}  // namespace elastic::host

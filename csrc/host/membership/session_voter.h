@@ -1,0 +1,94 @@
+#pragma once
+
+// What a session does for the succession of its coordinator: opens the node's voter port, notices
+// that the coordinator is lost, and runs the coordinator when this node is elected.
+//
+// Loop thread only. With voters=1 it does nothing.
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "core/session/session_wire.h"
+#include "core/succession/succession_machine.h"
+#include "elastic/rendezvous_options.h"
+#include "host/coordinator/hosting.h"
+#include "host/succession/job_voter.h"
+#include "os/loop/event_loop.h"
+
+namespace elastic::host {
+
+class SessionVoter {
+ public:
+  struct Sink {
+    // The session connects to the coordinator at this address.
+    std::function<void(const std::string& address)> move;
+    std::function<void(const std::string& message)> log;
+    // No coordinator can be elected any more: the node stops its workers.
+    std::function<void(const std::string& reason)> lost;
+  };
+
+  static bool is_enabled(const RendezvousOptions& options) { return options.voters != 1; }
+
+  // `hosting` outlives the object.
+  SessionVoter(os::EventLoop* loop, const RendezvousOptions& options, std::string run_id,
+               Hosting* hosting, Sink sink);
+  SessionVoter(const SessionVoter&) = delete;
+  SessionVoter& operator=(const SessionVoter&) = delete;
+  ~SessionVoter() = default;
+
+  // The node joins: opens its voter port, once.
+  void open(const NodeInfo& node, const JobSettings& settings);
+  // Before open(): handled by it.
+  void feed(succession::Event event);
+  std::optional<session::SuccessionHello> hello() const;
+
+  // A round begins: the agent that runs the coordinator logs what the job survives.
+  void round_started() { log_survival(); }
+
+  // The job's result is known: losses of voters are expected from now on.
+  void job_ended() { has_ended_ = true; }
+
+  // ---- The session with the coordinator.
+
+  void session_opened(std::uint64_t incarnation);
+  void session_active(Instant now) { last_active_ = now; }
+  // It ended; the node has reconnect_grace, or the time of some round trips, to resume it.
+  void session_closed(const JobSettings& settings, Duration round_trip);
+  // A heartbeat has no reply; the coordinator is lost after node_timeout.
+  void session_silent(const JobSettings& settings);
+
+ private:
+  void on_action(const succession::Action& action);
+  void start_coordinator(const succession::StartCoordinator& start);
+  void judge_loss();
+  void log_survival();
+  void log_move(const succession::Incumbent& incumbent) const;
+
+  os::EventLoop* const loop_;
+  const RendezvousOptions options_;
+  const std::string run_id_;
+  Hosting* const hosting_;
+  const Sink sink_;
+
+  NodeId node_;
+  std::string address_;    // at which other nodes reach this one
+  std::string bind_host_;  // "": every interface
+  std::deque<succession::Event> early_;
+  bool was_opened_ = false;
+
+  std::string survival_;  // as last logged
+  bool has_ended_ = false;
+  Instant last_active_;
+  std::optional<std::uint64_t> incarnation_;  // of the coordinator of the last session
+  Duration silence_max_{};
+  bool is_closed_ = false;  // the session has no connection
+  bool is_lost_ = false;
+  Instant ended_;  // when the session was closed, or the coordinator's last message
+  os::EventLoop::Timer loss_timer_;
+  std::unique_ptr<JobVoter> voter_;
+};
+
+}  // namespace elastic::host

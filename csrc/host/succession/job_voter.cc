@@ -1,0 +1,87 @@
+#include "host/succession/job_voter.h"
+
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "os/loop/random_seed.h"
+
+namespace elastic::host {
+namespace {
+
+VoterLinkLimits limits_of(const JobVoter::Options& options) {
+  VoterLinkLimits limits;
+  limits.silence_max = options.node_timeout;
+  return limits;
+}
+
+}  // namespace
+
+std::string join_address(const std::string& host, std::uint16_t port) {
+  const bool needs_brackets = host.find(':') != std::string::npos && host.front() != '[';
+  return (needs_brackets ? "[" + host + "]" : host) + ":" + std::to_string(port);
+}
+
+JobVoter::JobVoter(os::EventLoop* loop, const Options& options, Sink sink)
+    : loop_(loop),
+      sink_(std::move(sink)),
+      links_(loop, options.job_id, limits_of(options),
+             {.on_frame =
+                  [this](VoterLinks::ConnectionId from, std::string_view frame) {
+                    feed(succession::Received{from, std::string(frame)});
+                  },
+              .on_lost = [this](const std::string& address,
+                                const Status&) { feed(succession::Unreachable{address}); },
+              .log = [this](const std::string& message) { sink_(succession::Log{message}); }}),
+      timer_(loop, [this] { feed(succession::Tick{}); }) {}
+
+JobVoter::~JobVoter() = default;
+
+Result<std::unique_ptr<JobVoter>> JobVoter::open(os::EventLoop* loop, const Options& options,
+                                                 Sink sink) {
+  std::unique_ptr<JobVoter> self(new JobVoter(loop, options, std::move(sink)));
+  const bool has_port = !options.address.empty();
+  if (has_port) {
+    Status opened = self->links_.listen(options.bind_host, options.ports);
+    if (!opened.ok()) return opened.with_context("cannot open the voter port");
+    self->address_ = join_address(options.address, self->links_.port());
+  }
+  succession::Settings settings;
+  settings.job_id = options.job_id;
+  settings.self = {options.node, self->address_};
+  settings.is_standalone = !has_port;
+  settings.reg.voters = options.voters;
+  settings.reg.store_grace = options.store_grace;
+  settings.follow_timeout = options.node_timeout;
+  self->machine_ = std::make_unique<succession::Machine>(std::move(settings), os::random_seed());
+  return self;
+}
+
+// An action may feed a further event, which is handled after the other actions.
+void JobVoter::feed(succession::Event event) {
+  events_.push_back(std::move(event));
+  if (std::exchange(is_stepping_, true)) return;
+  while (!events_.empty()) {
+    const succession::Event next = std::move(events_.front());
+    events_.pop_front();
+    std::vector<succession::Action> actions;
+    machine_->step(next, loop_->now(), &actions);
+    for (const succession::Action& action : actions) execute(action);
+  }
+  is_stepping_ = false;
+  if (const auto deadline = machine_->next_deadline()) {
+    timer_.arm(*deadline);
+  } else {
+    timer_.disarm();
+  }
+}
+
+void JobVoter::execute(const succession::Action& action) {
+  if (const auto* frame = std::get_if<succession::Send>(&action)) {
+    links_.send(frame->connection, frame->address, frame->frame);
+  } else {
+    sink_(action);
+  }
+}
+
+}  // namespace elastic::host

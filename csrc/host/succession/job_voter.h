@@ -1,0 +1,68 @@
+#pragma once
+
+// This process's part in the succession of one job's coordinator: the machine of core/succession,
+// its timer, and the connections of the voter port.
+//
+// Loop thread only. In an agent it runs on the agent's loop; for a job of a separate coordinator,
+// or of another job's agent, on the coordinator's loop and without a port of its own.
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/succession/succession_machine.h"
+#include "elastic/agent_options.h"
+#include "elastic/status.h"
+#include "host/succession/voter_links.h"
+#include "os/loop/event_loop.h"
+
+namespace elastic::host {
+
+class JobVoter {
+ public:
+  struct Options {
+    std::string job_id;
+    NodeId node;            // of this life of the process
+    std::string address;    // at which other nodes reach this process; "": it opens no port
+    std::string bind_host;  // where the port listens; "": every interface
+    PortRange ports = {};
+    std::size_t voters = 0;  // reg::RegisterSettings
+    Duration node_timeout{};
+    Duration store_grace{};
+  };
+  // Receives the machine's actions that are not executed here. May feed() further events, and must
+  // not destroy the object.
+  using Sink = std::function<void(const succession::Action&)>;
+
+  // `loop` outlives the object. Errors: the port cannot be opened.
+  static Result<std::unique_ptr<JobVoter>> open(os::EventLoop* loop, const Options& options,
+                                                Sink sink);
+  JobVoter(const JobVoter&) = delete;
+  JobVoter& operator=(const JobVoter&) = delete;
+  ~JobVoter();
+
+  void feed(succession::Event event);
+  const succession::Machine& machine() const { return *machine_; }
+  // The voter port, as other nodes dial it: host:port; "": none.
+  const std::string& address() const { return address_; }
+
+ private:
+  JobVoter(os::EventLoop* loop, const Options& options, Sink sink);
+  void execute(const succession::Action& action);
+
+  os::EventLoop* const loop_;
+  const Sink sink_;
+  std::string address_;
+  std::deque<succession::Event> events_;
+  bool is_stepping_ = false;
+  std::unique_ptr<succession::Machine> machine_;
+  VoterLinks links_;
+  os::EventLoop::Timer timer_;
+};
+
+// "10.0.0.7:4711", "[::1]:4711".
+std::string join_address(const std::string& host, std::uint16_t port);
+
+}  // namespace elastic::host

@@ -1,0 +1,215 @@
+#include "host/succession/voter_links.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/succession/voter_greeting.h"
+#include "os/loop/loop_thread.h"
+#include "os/net/listener.h"
+#include "os/net/stream_socket.h"
+#include "os/net/tcp_connect.h"
+
+namespace elastic::host {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr auto kTestTimeout = std::chrono::seconds(30);
+
+// One side's links on a thread, and everything that it received.
+class Side {
+ public:
+  explicit Side(const std::string& job, VoterLinkLimits limits = {}, bool replies = false)
+      : thread_(*os::LoopThread::start("test-voter")) {
+    thread_->call([&] {
+      links_ = std::make_unique<VoterLinks>(
+          &thread_->loop(), job, limits,
+          VoterLinks::Sink{
+              .on_frame =
+                  [this, replies](VoterLinks::ConnectionId from, std::string_view frame) {
+                    if (replies) links_->send(from, "", "re: " + std::string(frame));
+                    note(&frames_, std::string(frame));
+                  },
+              .on_lost =
+                  [this](const std::string& address, const Status& why) {
+                    note(&losses_, address + ": " + std::string(why.message()));
+                  },
+              .log = [this](const std::string& message) { note(&logs_, message); }});
+    });
+  }
+  ~Side() {
+    thread_->call([this] { links_.reset(); });
+  }
+
+  std::string listen() {
+    thread_->call([this] { EXPECT_TRUE(links_->listen("127.0.0.1", {}).ok()); });
+    return "127.0.0.1:" + std::to_string(links_->port());
+  }
+  void send(const std::string& address, const std::string& frame) {
+    thread_->call([&] { links_->send(0, address, frame); });
+  }
+
+  std::vector<std::string> frames(std::size_t count) { return await(frames_, count); }
+  std::vector<std::string> losses(std::size_t count) { return await(losses_, count); }
+  std::vector<std::string> logs(std::size_t count) { return await(logs_, count); }
+
+ private:
+  void note(std::vector<std::string>* list, std::string text) {
+    const std::lock_guard lock(mutex_);
+    list->push_back(std::move(text));
+    changed_.notify_all();
+  }
+  // Waits until the list has this many entries.
+  std::vector<std::string> await(const std::vector<std::string>& list, std::size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kTestTimeout, [&] { return list.size() >= count; });
+    return list;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> frames_, losses_, logs_;
+  std::unique_ptr<os::LoopThread> thread_;
+  std::unique_ptr<VoterLinks> links_;
+};
+
+TEST(VoterLinks, CarryFramesInOrderAndRepliesOnTheSameConnection) {
+  Side voter("job", {}, true);
+  Side coordinator("job");
+  const std::string address = voter.listen();
+  coordinator.send(address, "one");
+  coordinator.send(address, "two");
+  coordinator.send(address, std::string(1 << 20, 'x'));
+  const auto received = voter.frames(3);
+  ASSERT_EQ(received.size(), 3U);
+  EXPECT_EQ(received[0], "one");
+  EXPECT_EQ(received[1], "two");
+  EXPECT_EQ(received[2].size(), std::size_t{1} << 20);
+  EXPECT_EQ(coordinator.frames(3)[0], "re: one");
+}
+
+TEST(VoterLinks, ReportAnAddressThatDoesNotAnswer) {
+  std::string address;
+  {
+    Side gone("job");
+    address = gone.listen();
+  }
+  Side coordinator("job");
+  coordinator.send(address, "lost");
+  EXPECT_THAT(coordinator.losses(1), ElementsAre(HasSubstr("cannot connect to " + address)));
+}
+
+TEST(VoterLinks, ReportTheEndOfAConnectionAndConnectAgain) {
+  Side coordinator("job");
+  std::string address;
+  {
+    Side voter("job");
+    address = voter.listen();
+    coordinator.send(address, "one");
+    ASSERT_EQ(voter.frames(1).size(), 1U);
+  }
+  EXPECT_THAT(coordinator.losses(1), ElementsAre(HasSubstr(address)));
+}
+
+TEST(VoterLinks, RefuseANodeOfAnotherJobAndSayWhy) {
+  Side voter("job");
+  Side stranger("other");
+  stranger.send(voter.listen(), "vote for me");
+  EXPECT_THAT(stranger.losses(1), ElementsAre(HasSubstr("this is a voter of another job")));
+  EXPECT_THAT(voter.logs(1), ElementsAre(HasSubstr("a connection of 127.0.0.1")));
+  EXPECT_TRUE(voter.frames(0).empty());
+}
+
+os::UniqueFd connect_to(const std::string& address) {
+  const auto target = os::parse_address_and_port(address);
+  os::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  EXPECT_EQ(::connect(fd.get(), target->get(), target->size), 0);
+  return fd;
+}
+
+// Whether the other side has closed the connection; waits for it.
+bool is_closed(const os::UniqueFd& fd) {
+  const timeval limit{30, 0};
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  char byte = 0;
+  return ::recv(fd.get(), &byte, 1, 0) <= 0 && errno != EAGAIN;
+}
+
+TEST(VoterLinks, CloseConnectionsThatSendNoGreeting) {
+  VoterLinkLimits limits;
+  limits.greeting_timeout = 50ms;
+  Side voter("job", limits);
+  const auto silent = connect_to(voter.listen());
+  EXPECT_TRUE(is_closed(silent));
+}
+
+TEST(VoterLinks, CloseConnectionsOfAnotherProtocol) {
+  Side voter("job");
+  const auto stranger = connect_to(voter.listen());
+  ASSERT_EQ(::send(stranger.get(), "GET / HTTP/1.0\r\n\r\n", 18, MSG_NOSIGNAL), 18);
+  EXPECT_TRUE(is_closed(stranger));
+  EXPECT_THAT(voter.logs(1), ElementsAre(HasSubstr("speaks another protocol")));
+}
+
+TEST(VoterLinks, LimitTheConnectionsOfAStranger) {
+  VoterLinkLimits limits;
+  limits.pending_per_address_max = 4;
+  limits.accepted_per_address_max = 4;
+  Side voter("job", limits);
+  const std::string address = voter.listen();
+  std::vector<os::UniqueFd> silent;
+  for (int i = 0; i < 5; ++i) silent.push_back(connect_to(address));
+  EXPECT_TRUE(is_closed(silent.front()));
+
+  std::string greeting(voter::kMagic);
+  voter::append(&greeting, voter::Greeting{.job_id = "job"});
+  std::vector<os::UniqueFd> greeted;
+  for (int i = 0; i < 5; ++i) {
+    greeted.push_back(connect_to(address));
+    ASSERT_GT(::send(greeted.back().get(), greeting.data(), greeting.size(), MSG_NOSIGNAL), 0);
+    char reply[8];
+    ASSERT_GT(::recv(greeted.back().get(), reply, sizeof reply, 0), 0);
+  }
+  std::string rest(4096, '\0');
+  while (::recv(greeted.front().get(), rest.data(), rest.size(), 0) > 0) {
+  }
+  // A node of the job is served all the same.
+  Side coordinator("job");
+  coordinator.send(address, "one");
+  EXPECT_THAT(voter.frames(1), ElementsAre("one"));
+}
+
+TEST(VoterGreeting, RefusesFramesThatAreTooLongOrMalformed) {
+  voter::Frame frame;
+  std::string bytes;
+  voter::append(&bytes, voter::Greeting{.job_id = "job"});
+  EXPECT_EQ(voter::decode(bytes, voter::kGreetingBytesMax, &frame).kind,
+            voter::DecodeResult::Kind::kFrame);
+  EXPECT_EQ(std::get<voter::Greeting>(frame).job_id, "job");
+  for (std::size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_EQ(voter::decode(bytes.substr(0, size), voter::kGreetingBytesMax, &frame).kind,
+              voter::DecodeResult::Kind::kNeedMore);
+  }
+  std::string payload;
+  voter::append_payload(&payload, std::string(voter::kGreetingBytesMax, 'x'));
+  EXPECT_EQ(voter::decode(payload, voter::kGreetingBytesMax, &frame).kind,
+            voter::DecodeResult::Kind::kViolation);
+  voter::Greeting later{.job_id = "job"};
+  later.version = later.oldest_version = voter::kVersion + 1;
+  EXPECT_THAT(std::string(voter::check_greeting(later, {.job_id = "job"}).message()),
+              HasSubstr("version 2"));
+}
+
+}  // namespace
+}  // namespace elastic::host

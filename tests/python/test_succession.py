@@ -1,0 +1,160 @@
+"""Jobs that survive the loss of their coordinator: real agents, each on a loopback address of its
+own, which counts as a host."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from launching import DEADLINE_S, Job, free_endpoint, marked
+from test_coordinator import program
+
+# A worker that prints its place, and runs until it is stopped.
+WORKER = "echo works $ELASTIC_ROUND $WORLD_SIZE $NODE $$; exec sleep 1000"
+
+
+class Place(NamedTuple):
+    round: int
+    world_size: int
+    node: str
+    pid: int
+
+
+class Nodes:
+    """A job whose nodes are started one by one, each at 127.0.0.<number>."""
+
+    def __init__(self, job: Job, host: int = 1, conf: str = "voters=3") -> None:
+        self.job = job
+        self.host, self.conf = host, conf
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+        self.logs: dict[str, str] = {}
+
+    def start(self, number: int) -> None:
+        address = f"127.0.0.{number}"
+        is_host = str(number == self.host).lower()
+        conf = f"--rdzv-conf=last_call_timeout=30,is_host={is_host},{self.conf}"
+        self.processes[address] = self.job.start(f"--local-addr={address}", conf, NODE=address)
+
+    def place(self, address: str) -> Place:
+        """The next place of the node's worker."""
+        stdout = self.processes[address].stdout
+        assert stdout is not None
+        for line in stdout:
+            if line.startswith("works "):
+                _, number, size, node, pid = line.split()
+                return Place(int(number), int(size), node, int(pid))
+        raise AssertionError(f"{address}: {self.log(address)}")
+
+    def places(self, *addresses: str) -> dict[str, Place]:
+        return {address: self.place(address) for address in addresses}
+
+    def await_log(self, address: str, pattern: str) -> re.Match[str]:
+        """Reads the node's log until a line matches."""
+        stderr = self.processes[address].stderr
+        assert stderr is not None
+        for line in stderr:
+            self.logs[address] = self.logs.get(address, "") + line
+            if found := re.search(pattern, line):
+                return found
+        raise AssertionError(f"{address}: no {pattern!r} in {self.logs.get(address)}")
+
+    def log(self, address: str) -> str:
+        stderr = self.processes[address].stderr
+        assert stderr is not None
+        self.logs[address] = self.logs.get(address, "") + stderr.read()
+        return self.logs[address]
+
+    def kill(self, address: str) -> None:
+        """SIGKILL for every process of the node at once: its host is gone."""
+        mark = f"NODE={address}".encode()
+        node = self.processes[address]
+        for pid in marked(self.job._environ):
+            with suppress(OSError):  # it ends with its guardian
+                if mark in Path("/proc", str(pid), "environ").read_bytes().split(b"\0"):
+                    os.kill(pid, signal.SIGKILL)
+        node.wait(30)
+
+    def stop(self, *addresses: str) -> None:
+        for address in addresses:
+            self.processes[address].send_signal(signal.SIGTERM)
+
+
+def job(endpoint: str, nodes: str = "2:3") -> Job:
+    options = [f"--nnodes={nodes}", "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
+    options += [f"--rdzv-endpoint={endpoint}", "--max-restarts=0"]
+    return Job(options, ["sh", "-c", WORKER])
+
+
+@contextmanager
+def separate_coordinator(endpoint: str) -> Iterator[subprocess.Popen[str]]:
+    command = [program(), "--bind", endpoint, "--voters=3"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            assert "listening on" in process.stderr.readline()
+            yield process
+        finally:
+            process.kill()
+            process.wait(DEADLINE_S)
+
+
+REPLICATED = "survives the loss of any one host"
+
+
+def test_the_loss_of_the_coordinators_host_costs_one_node() -> None:
+    with job(free_endpoint()) as started:
+        nodes = Nodes(started)
+        for number in (1, 2, 3):
+            nodes.start(number)
+        nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
+        nodes.await_log("127.0.0.1", REPLICATED)
+        nodes.kill("127.0.0.1")
+        after = nodes.places("127.0.0.2", "127.0.0.3")
+        assert {place.world_size for place in after.values()} == {2}
+        assert {place.round for place in after.values()} == {1}
+        nodes.stop("127.0.0.2", "127.0.0.3")
+
+
+def test_a_node_that_hosts_the_coordinator_hands_it_over_when_it_is_stopped() -> None:
+    with job(free_endpoint()) as started:
+        nodes = Nodes(started)
+        for number in (1, 2, 3):
+            nodes.start(number)
+        nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
+        nodes.await_log("127.0.0.1", REPLICATED)
+        nodes.stop("127.0.0.1")
+        after = nodes.places("127.0.0.2", "127.0.0.3")
+        assert {place.world_size for place in after.values()} == {2}
+        nodes.processes["127.0.0.1"].wait(30)
+        nodes.stop("127.0.0.2", "127.0.0.3")
+    assert "127.0.0.1" not in [a for a, n in nodes.processes.items() if n.returncode == 77]
+
+
+def test_the_loss_of_a_separate_coordinator_touches_no_worker() -> None:
+    endpoint = free_endpoint()
+    log: list[str] = []
+    with separate_coordinator(endpoint) as process, job(endpoint, nodes="3:4") as started:
+        nodes = Nodes(started, host=0)
+        for number in (1, 2, 3, 4):
+            nodes.start(number)
+        before = nodes.places(*nodes.processes)
+        assert process.stderr is not None
+        for line in process.stderr:
+            log.append(line)
+            if REPLICATED in line:
+                break
+        process.kill()
+        for address in before:
+            nodes.await_log(address, r"the coordinator of the job is at \S+ now \(term 2\)")
+        # The new coordinator decides: a further loss ends the round for the survivors.
+        nodes.kill("127.0.0.4")
+        after = nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
+        assert {place.world_size for place in after.values()} == {3}
+        assert {place.round for place in after.values()} == {1}
+        nodes.stop("127.0.0.1", "127.0.0.2", "127.0.0.3")
