@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from elastic import ConfigError
+from elastic import _C, ConfigError
 from elastic._host import numa
 from elastic.launcher import LaunchConfig, elastic_launch
 from elastic.multiprocessing import DefaultLogsSpecs, start_processes
 from elastic.numa.binding import AffinityMode, NumaOptions
-from launching import launch
+from launching import DEADLINE_S, launch
 
 
 class Machine:
@@ -217,3 +217,14 @@ def test_a_binding_that_fails_is_an_error_or_a_warning(caplog: pytest.LogCapture
     done = launch("--numa-binding=nearest", __file__)
     assert done.returncode == 2
     assert "--numa-binding is 'nearest': expected one of node, socket" in done.stderr
+
+
+def test_a_cpu_that_does_not_exist_is_a_failed_start() -> None:
+    with _C.WorkerGroup() as group:
+        group.start([_C.WorkerCommand(["/bin/true"], env={}, cpus=[8191])])
+        event = group.next_event(DEADLINE_S)
+        assert event is not None and event.kind == _C.WorkerEvent.Kind.EXITED
+        assert event.exit.stage == "set the CPU affinity of"
+        assert event.exit.describe() == (
+            "could not be started: set the CPU affinity of /bin/true: Invalid argument"
+        )
