@@ -78,6 +78,7 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "torch_rendezvous": ("errors", "rendezvous", "torch"),
     "text": ("_C", "constants", "errors"),
     "_host": _BASE,
+    "_warm": (),
     "multiprocessing": (*_BASE, "text", "_host"),
     "rendezvous": (*_BASE, "text"),
     "agent": (
@@ -120,6 +121,9 @@ ENVIRONMENT_READERS = (
     "elastic/cli/main.py",
     "elastic/_environment.py",
     "elastic/multiprocessing/function_worker.py",
+    "elastic/_warm/child.py",
+    "elastic/_warm/fitness.py",
+    "elastic/_warm/template.py",
 )
 
 # Headers by which a pure machine could use clocks, random numbers, threads or the system.

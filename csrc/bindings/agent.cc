@@ -128,7 +128,7 @@ void bind_options(py::module_& module) {
                        bool capture_stderr, const py::str& log_dir, std::string line_prefix,
                        bool merge_lines, std::vector<std::string> stdout_filters,
                        std::vector<std::string> stderr_filters, const py::str& guardian_path,
-                       bool become_subreaper, double start_timeout) {
+                       bool become_subreaper, double start_timeout, const TextList& warm_template) {
              AgentOptions options;
              options.run_id = std::move(run_id);
              options.role = std::move(role);
@@ -156,6 +156,7 @@ void bind_options(py::module_& module) {
              options.guardian.guardian_path = to_os(guardian_path);
              options.guardian.become_subreaper = become_subreaper;
              options.guardian.start_timeout = from_seconds(start_timeout);
+             options.warm_template = to_arguments(warm_template);
              return options;
            }),
            py::arg("workers"), py::kw_only(), py::arg("env"), py::arg("run_id") = defaults.run_id,
@@ -178,6 +179,7 @@ void bind_options(py::module_& module) {
            py::arg("guardian_path") = defaults.guardian.guardian_path,
            py::arg("become_subreaper") = defaults.guardian.become_subreaper,
            py::arg("start_timeout") = to_seconds(defaults.guardian.start_timeout),
+           py::arg("warm_template") = py::list(),
            "One WorkerTemplate for each local rank; workers inherit no variables except `env`. "
            "`max_restarts` is the budget of the whole job. Without `rendezvous` the job has one "
            "node.")
@@ -233,6 +235,7 @@ void bind_events(py::module_& module) {
   py::enum_<AgentEvent::Kind>(event, "Kind")
       .value("PROGRESS", AgentEvent::Kind::kProgress)
       .value("COORDINATOR_LOG", AgentEvent::Kind::kCoordinatorLog)
+      .value("NOTICE", AgentEvent::Kind::kNotice)
       .value("ROUND_STARTING", AgentEvent::Kind::kRoundStarting)
       .value("WORKER_STARTED", AgentEvent::Kind::kWorkerStarted)
       .value("WORKERS_RUNNING", AgentEvent::Kind::kWorkersRunning)

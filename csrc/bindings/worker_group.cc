@@ -91,7 +91,8 @@ void bind_event(py::module_& module) {
       .value("EXITED", WorkerEvent::Kind::kExited)
       .value("GROUP_ENDED", WorkerEvent::Kind::kGroupEnded)
       .value("STUCK", WorkerEvent::Kind::kStuck)
-      .value("GUARDIAN_LOST", WorkerEvent::Kind::kGuardianLost);
+      .value("GUARDIAN_LOST", WorkerEvent::Kind::kGuardianLost)
+      .value("NOTICE", WorkerEvent::Kind::kNotice);
   event.def_readonly("kind", &WorkerEvent::kind)
       .def_readonly("generation", &WorkerEvent::generation)
       .def_readonly("local_rank", &WorkerEvent::local_rank)

@@ -19,6 +19,7 @@
 
 // Theory of operation. One thread sleeps in poll, without a timeout, until the agent sends a
 // request, a child ends, or an exec pipe has the result of a start. The agent makes all decisions.
+// (There is a timeout only while a worker waits for the template.)
 //
 // Starts are pipelined: each request is followed by a fork at once, and the exec pipes are read
 // when they become readable. A worker that ends quickly is still reported as started first.
@@ -35,6 +36,8 @@
 // listed one. So the signals follow the listing without delay, and a pass that finds a new process
 // is followed by another pass before any process is reaped: the zombies fill the limit on
 // processes, no process can fork, and the next pass reaches all of them.
+//
+// Workers that a template forks are in fork_starts.cc.
 //
 // Helpers are processes that survive a sweep. A sweep does not kill them or their descendants,
 // except those that became orphans. When a helper ends, its group is killed and it is reaped.
@@ -55,6 +58,7 @@ constexpr std::size_t kReadBytes = 16 << 10;
 constexpr Duration kReapingDelay = std::chrono::seconds(1);
 constexpr int kReapedAtOnce = 1024;
 constexpr Duration kPollRetry = std::chrono::milliseconds(20);
+constexpr std::chrono::milliseconds kPollMax = std::chrono::hours(1);
 
 Worker* find(std::vector<Worker>* processes, std::uint32_t id) {
   const auto found = std::find_if(processes->begin(), processes->end(),
@@ -65,6 +69,12 @@ Worker* find(std::vector<Worker>* processes, std::uint32_t id) {
 bool has_pid(const std::vector<Worker>& processes, pid_t pid) {
   return std::any_of(processes.begin(), processes.end(),
                      [&](const Worker& one) { return one.pid == pid; });
+}
+
+bool has_ended(pid_t child) {
+  siginfo_t info{};
+  const auto pid = static_cast<id_t>(child);
+  return ::waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
 }
 
 // Works even if the child has not called setsid() yet. False: no permission.
@@ -94,12 +104,13 @@ void Guardian::run() {
 }
 
 void Guardian::wait() {
-  enum : std::size_t { kSignals, kChannel, kAgent, kFixed };
+  enum : std::size_t { kSignals, kChannel, kAgent, kTemplate, kFixed };
   const auto wanted = static_cast<short>(unsent_.empty() ? POLLIN : POLLIN | POLLOUT);
   polled_.assign(kFixed, pollfd{-1, 0, 0});
   polled_[kSignals] = {signals_.get(), POLLIN, 0};
   if (connected_) polled_[kChannel] = {channel_.get(), wanted, 0};
   if (connected_) polled_[kAgent] = {agent_.get(), POLLIN, 0};
+  if (template_.is_running()) polled_[kTemplate] = {template_.socket(), POLLIN, 0};
   for (const auto* processes : {&workers_, &helpers_}) {
     for (const Worker& one : *processes) {
       if (one.exec_pipe.valid()) polled_.push_back({one.exec_pipe.get(), POLLIN, 0});
@@ -114,6 +125,7 @@ void Guardian::wait() {
     collect_starts(&workers_);
     collect_starts(&helpers_);
   }
+  if (polled_[kTemplate].revents != 0) read_template();
   if (polled_[kSignals].revents != 0) {
     signalfd_siginfo info[8];
     while (::read(signals_.get(), info, sizeof info) > 0) continue;
@@ -126,6 +138,7 @@ void Guardian::wait() {
   if (polled_[kChannel].revents != 0) read_requests();
   // If poll failed, the agent's death is detected by the end of the channel.
   if (is_known && polled_[kAgent].revents != 0) agent_lost();
+  expire_forks();
   if (sweeping_) sweep_once();
   flush();
 }
@@ -133,7 +146,12 @@ void Guardian::wait() {
 // poll can fail for a long time: no kernel memory, or RLIMIT_NOFILE was lowered below the number of
 // items. Then all descriptors, which are non-blocking, are tried at intervals.
 bool Guardian::poll_descriptors() {
-  const int timeout = std::exchange(must_poll_again_, false) ? 0 : -1;
+  int timeout = -1;
+  if (const std::optional<Instant> deadline = fork_deadline()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - now_);
+    timeout = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, kPollMax.count()));
+  }
+  if (std::exchange(must_poll_again_, false)) timeout = 0;
   if (::poll(polled_.data(), polled_.size(), timeout) >= 0) return true;
   if (errno != EINTR) {
     const timespec pause{.tv_sec = 0, .tv_nsec = kPollRetry.count()};
@@ -153,7 +171,7 @@ void Guardian::read_requests() {
   FrameStatus status = FrameStatus::kNeedMore;
   while ((status = received_.next(&payload)) == FrameStatus::kFrame) {
     Request request;
-    if (!decode_request(payload, &request) || !handle(request)) return agent_lost();
+    if (!decode_request(payload, &request) || !handle(request, payload)) return agent_lost();
   }
   if (status == FrameStatus::kViolation) agent_lost();
 }
@@ -183,8 +201,8 @@ ssize_t Guardian::receive(char* bytes, std::size_t size) {
 }
 
 // False: the request is invalid in this state.
-bool Guardian::handle(const Request& request) {
-  if (const auto* wanted = std::get_if<StartRequest>(&request)) return start(*wanted);
+bool Guardian::handle(const Request& request, std::string_view payload) {
+  if (const auto* wanted = std::get_if<StartRequest>(&request)) return start(*wanted, payload);
   if (const auto* sent = std::get_if<SignalRequest>(&request)) {
     signal(*sent);
     return true;
@@ -198,24 +216,40 @@ bool Guardian::handle(const Request& request) {
   return true;
 }
 
-bool Guardian::start(const StartRequest& request) {
+bool Guardian::start(const StartRequest& request, std::string_view payload) {
   const bool is_helper = request.lifetime == Lifetime::kHelper;
   if (sweeping_ && !is_helper) return false;
-  if (find(&workers_, request.id) != nullptr || find(&helpers_, request.id) != nullptr)
+  if (find(&workers_, request.id) != nullptr || find(&helpers_, request.id) != nullptr ||
+      find_fork(request.id)) {
     return false;
-  Worker worker;
-  StartFailure failure;
+  }
   os::UniqueFd stream;
   if (request.passed != 0 && !passed_.empty()) {
     stream = std::move(passed_.front());
     passed_.pop_front();
   }
-  if (spawn(request, pid_, stream.get(), &worker, &failure)) {
-    (is_helper ? helpers_ : workers_).push_back(std::move(worker));
+  switch (request.kind) {
+    case StartKind::kExec: execute(request, stream.get()); return true;
+    case StartKind::kTemplate:
+      if (!is_helper) return false;
+      start_template(request);
+      return true;
+    case StartKind::kFork:
+      if (is_helper) return false;
+      queue_fork(request, payload, std::move(stream));
+      return true;
+  }
+  return false;
+}
+
+void Guardian::execute(const StartRequest& request, int stream) {
+  Worker worker;
+  StartFailure failure;
+  if (spawn(request, pid_, stream, -1, &worker, &failure)) {
+    (request.lifetime == Lifetime::kHelper ? helpers_ : workers_).push_back(std::move(worker));
   } else {
     report_failed_start(worker, failure);
   }
-  return true;
 }
 
 // A stop marks only running workers, so workers that have ended are collected first.
@@ -236,6 +270,7 @@ void Guardian::signal(const SignalRequest& request) {
       }
     }
   }
+  signal_forks(request);
   release_helpers();
 }
 
@@ -246,12 +281,14 @@ void Guardian::cancel_starts() {
   collect_starts(&workers_);
   for (Worker& worker : workers_) {
     if (!worker.exec_pipe.valid()) continue;
-    const StartProgress::Step step = worker.progress.current();
+    const StartProgress::Step step =
+        worker.progress.valid() ? worker.progress.current() : worker.step;
     ::kill(worker.pid, SIGKILL);
     report_failed_start(worker, {step.stage, ETIMEDOUT, step.index}, true);
     worker.pid = -1;
   }
   remove_failed_starts(&workers_);
+  cancel_forks();
 }
 
 void Guardian::sweep() {
@@ -261,6 +298,7 @@ void Guardian::sweep() {
     worker.stopped = worker.stopped || !worker.ended;
     worker.killed = !worker.ended;
   }
+  stop_forks();
   sweeping_ = true;
 }
 
@@ -270,6 +308,8 @@ void Guardian::agent_lost() {
   unsent_.clear();
   for (Worker& helper : helpers_) workers_.push_back(std::move(helper));
   helpers_.clear();
+  forks_.clear();
+  template_.close();
   sweeping_ = true;
 }
 
@@ -283,7 +323,12 @@ void Guardian::collect_starts(std::vector<Worker>* processes) {
 bool Guardian::resolve_start(Worker* worker) {
   if (!worker->exec_pipe.valid()) return worker->pid > 0;
   StartFailure failure;
-  const ssize_t got = ::read(worker->exec_pipe.get(), &failure, sizeof failure);
+  ssize_t got = 0;
+  while (true) {
+    got = ::read(worker->exec_pipe.get(), &failure, sizeof failure);
+    if (got != sizeof failure || failure.error != 0) break;
+    worker->step = {failure.stage, failure.index};
+  }
   if (got < 0) return false;  // no result yet
   worker->exec_pipe.reset();
   worker->progress = {};
@@ -299,7 +344,8 @@ bool Guardian::resolve_start(Worker* worker) {
 void Guardian::report_failed_start(const Worker& worker, const StartFailure& failure,
                                    bool timed_out) {
   const std::string path = failed_path(worker, failure);
-  send_event(NotStartedEvent{worker.id, failure.stage, failure.error, timed_out, now_, path});
+  send_event(
+      NotStartedEvent{worker.id, failure.stage, failure.error, timed_out, false, now_, path});
 }
 
 void Guardian::collect_exits(std::vector<Worker>* processes) {
@@ -319,16 +365,25 @@ void Guardian::collect_exits(std::vector<Worker>* processes) {
 }
 
 void Guardian::release_helpers() {
-  std::erase_if(helpers_, [](const Worker& helper) {
+  bool lost_template = false;
+  std::erase_if(helpers_, [&](const Worker& helper) {
     if (!helper.ended) return false;
     ::kill(-helper.pid, SIGKILL);
     ::waitpid(helper.pid, nullptr, WNOHANG);
+    lost_template = lost_template || helper.id == kTemplateId;
     return true;
   });
+  if (lost_template) template_ended();
 }
 
 void Guardian::reap_orphans() {
   if (sweeping_ || !list_swept_children()) return;  // a sweep does its own reaping
+  if (template_.is_running()) {
+    // A worker is not an orphan, even if it ended before the template's message was read: the
+    // message was sent before the worker ran.
+    std::erase_if(children_, [](pid_t child) { return !has_ended(child); });
+    read_template();
+  }
   for (const pid_t child : children_) {
     if (!has_pid(workers_, child)) ::waitpid(child, nullptr, WNOHANG);
   }
@@ -350,7 +405,7 @@ void Guardian::sweep_once() {
     if (worker.ended) ::waitpid(worker.pid, nullptr, WNOHANG);
     return worker.ended;
   });
-  if (connected_ && !workers_.empty()) return;
+  if (connected_ && (!workers_.empty() || awaits_fork())) return;
   if (is_swept()) finish_sweep();
 }
 

@@ -6,12 +6,15 @@
 #include <sys/types.h>
 
 #include <deque>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_set>
 #include <vector>
 
 #include "core/workers/guardian_protocol.h"
 #include "elastic/time.h"
+#include "guardian/template.h"
 #include "guardian/worker.h"
 #include "os/base/fd.h"
 
@@ -31,8 +34,9 @@ class Guardian {
   bool poll_descriptors();
   void read_requests();
   ssize_t receive(char* bytes, std::size_t size);
-  bool handle(const Request& request);
-  bool start(const StartRequest& request);
+  bool handle(const Request& request, std::string_view payload);
+  bool start(const StartRequest& request, std::string_view payload);
+  void execute(const StartRequest& request, int stream);
   void signal(const SignalRequest& request);
   void cancel_starts();
   void sweep();
@@ -54,6 +58,33 @@ class Guardian {
   // The direct children that a sweep kills: all but the helpers.
   bool list_swept_children();
 
+  // Workers that are to be forked (fork_starts.cc).
+  struct ForkStart {
+    std::string payload;   // of the request
+    os::UniqueFd stream;   // passed with the request; invalid: none
+    Worker worker;         // without a pid
+    bool is_sent = false;  // to the template
+    Instant deadline;      // of the template: until it is ready, then until it answers
+    std::vector<SignalRequest> signals;  // received since the request was sent
+  };
+  void start_template(const StartRequest& request);
+  void queue_fork(const StartRequest& request, std::string_view payload, os::UniqueFd stream);
+  std::optional<std::size_t> find_fork(std::uint32_t id) const;
+  ForkStart take_fork(std::size_t index);
+  bool awaits_fork() const;  // a request was sent and is not answered
+  std::optional<Instant> fork_deadline() const;
+  void send_forks();
+  void read_template();
+  void adopt(std::uint32_t id, pid_t pid);
+  void refuse_fork(std::uint32_t id, const std::string& reason);
+  void execute_instead(ForkStart start, const std::string& reason);
+  void execute_all_instead(const std::string& reason);
+  void signal_forks(const SignalRequest& request);
+  void cancel_forks();
+  void stop_forks();
+  void expire_forks();
+  void template_ended();
+
   void send_event(const Event& event);
   void flush();
 
@@ -65,8 +96,13 @@ class Guardian {
   FrameBuffer received_;
   std::deque<os::UniqueFd> passed_;  // received with start requests that were not handled yet
   std::string unsent_;
-  std::vector<Worker> workers_;   // since the last sweep
-  std::vector<Worker> helpers_;   // the running ones
+  std::vector<Worker> workers_;  // since the last sweep
+  std::vector<Worker> helpers_;  // the running ones
+  Template template_;
+  bool template_is_ready_ = false;
+  bool template_is_late_ = false;  // it was killed because it did not answer
+  std::string imported_;           // the module that the template imports
+  std::vector<ForkStart> forks_;
   bool connected_ = true;         // false: the agent has died
   Instant now_;                   // of the last return from poll
   bool must_poll_again_ = false;  // the next poll does not wait

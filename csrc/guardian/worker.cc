@@ -13,6 +13,8 @@
 #include <new>
 #include <string_view>
 
+#include "guardian/template.h"
+
 // Theory of operation. All data of the child is prepared before the fork; the child only makes
 // system calls. It creates a session, sets its parent-death signal and CPU affinity, opens its
 // files, changes its directory, unblocks all signals and executes the program. The guardian has
@@ -70,6 +72,7 @@ struct Plan {
   const char* output_paths[2];  // of descriptors 1 and 2
   int stream;                   // replaces the descriptors in `passed`; negative: none
   std::uint8_t passed;
+  int socket;  // of a template; negative: none
   const std::vector<std::string>* candidates;
   const std::vector<unsigned long>* cpu_mask;  // empty: the CPUs of the guardian
 };
@@ -144,6 +147,9 @@ void bind_to_cpus(const Plan& plan) {
   bind_to_cpus(plan);
   open_output(plan, STDOUT_FILENO);
   open_output(plan, STDERR_FILENO);
+  if (plan.socket >= 0 && ::dup2(plan.socket, Template::kSocket) < 0) {
+    fail(plan, Stage::kOpen, errno, Template::kSocket);
+  }
   plan.progress->enter(Stage::kChdir, kNoCandidate);
   if (*plan.cwd != '\0' && ::chdir(plan.cwd) != 0) fail(plan, Stage::kChdir, errno, kNoCandidate);
   sigset_t none;
@@ -174,25 +180,34 @@ StartProgress::Step StartProgress::current() const {
   return {static_cast<Stage>(word >> 32), static_cast<int>(static_cast<std::uint32_t>(word))};
 }
 
-bool spawn(const StartRequest& request, pid_t guardian, int stream, Worker* worker,
-           StartFailure* failure) {
+os::UniqueFd open_exec_pipe(Worker* worker) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return os::UniqueFd();
+  worker->exec_pipe.reset(ends[0]);
+  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  return os::UniqueFd(ends[1]);
+}
+
+void describe(const StartRequest& request, Worker* worker) {
   worker->id = request.id;
-  worker->candidates = find_candidates(request);
   worker->argv0 = request.argv[0];
   worker->cwd = request.cwd;
   worker->stdout_path = request.stdout_path;
   worker->stderr_path = request.stderr_path;
+}
+
+bool spawn(const StartRequest& request, pid_t guardian, int stream, int socket, Worker* worker,
+           StartFailure* failure) {
+  describe(request, worker);
+  worker->candidates = find_candidates(request);
   const std::vector<char*> argv = pointers(request.argv);
   const std::vector<char*> env = pointers(request.env);
   const std::vector<unsigned long> cpu_mask = mask_of(request.cpus);
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) {
+  const os::UniqueFd write_end = open_exec_pipe(worker);
+  if (!write_end.valid()) {
     *failure = {Stage::kPipe, errno, kNoCandidate};
     return false;
   }
-  worker->exec_pipe.reset(ends[0]);
-  const os::UniqueFd write_end(ends[1]);
-  ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
   worker->progress = StartProgress::create();
   if (!worker->progress.valid()) {
     *failure = {Stage::kFork, errno, kNoCandidate};
@@ -207,6 +222,7 @@ bool spawn(const StartRequest& request, pid_t guardian, int stream, Worker* work
                   {worker->stdout_path.c_str(), worker->stderr_path.c_str()},
                   stream,
                   request.passed,
+                  socket,
                   &worker->candidates,
                   &cpu_mask};
   worker->pid = ::fork();

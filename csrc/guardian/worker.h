@@ -18,7 +18,7 @@ namespace elastic::guardian {
 // Written to the exec pipe by a child that could not be started.
 struct StartFailure {
   Stage stage;
-  int error;
+  int error;  // 0: not a failure, but the step in which a forked worker may block
   // kOpen: the descriptor; kExec, kInterpreter: the index of the candidate, or kNoCandidate.
   int index;
 };
@@ -50,10 +50,11 @@ class StartProgress {
 
 struct Worker {
   std::uint32_t id = 0;
-  pid_t pid = -1;                       // also its process group and session
-  os::UniqueFd exec_pipe;               // read end; valid until the start has succeeded or failed
-  StartProgress progress;               // likewise
-  std::vector<std::string> candidates;  // the paths for execve, for the failure report
+  pid_t pid = -1;          // also its process group and session
+  os::UniqueFd exec_pipe;  // read end; valid until the start has succeeded or failed
+  StartProgress progress;  // likewise; of an executed program
+  StartProgress::Step step{Stage::kFork, kNoCandidate};  // likewise; of a forked worker
+  std::vector<std::string> candidates;               // the paths for execve, for the failure report
   std::string argv0, cwd, stdout_path, stderr_path;  // likewise
   bool ended = false;    // its exit was reported; a zombie, so that its pid is not reused
   bool stopped = false;  // a stop signalled it while it was running
@@ -62,9 +63,16 @@ struct Worker {
 
 // Forks and executes. On success the worker has a pid and an exec pipe, which returns end of file
 // when the program was executed, or a StartFailure. On failure `failure` has the error. `stream`
-// replaces the streams that `request` names; negative: none.
-bool spawn(const StartRequest& request, pid_t guardian, int stream, Worker* worker,
+// replaces the streams that `request` names; negative: none. `socket` becomes the descriptor
+// Template::kSocket of a template; negative: none.
+bool spawn(const StartRequest& request, pid_t guardian, int stream, int socket, Worker* worker,
            StartFailure* failure);
+
+// Makes the exec pipe; the result is the write end. Invalid, with errno set, without a descriptor.
+os::UniqueFd open_exec_pipe(Worker* worker);
+
+// The fields of the worker that the failure report needs.
+void describe(const StartRequest& request, Worker* worker);
 
 // The path that the failure names.
 std::string failed_path(const Worker& worker, const StartFailure& failure);

@@ -401,10 +401,13 @@ class WorkerEvent:
           STUCK
 
           GUARDIAN_LOST
+
+          NOTICE
         """
         EXITED: typing.ClassVar[WorkerEvent.Kind]
         GROUP_ENDED: typing.ClassVar[WorkerEvent.Kind]
         GUARDIAN_LOST: typing.ClassVar[WorkerEvent.Kind]
+        NOTICE: typing.ClassVar[WorkerEvent.Kind]
         STARTED: typing.ClassVar[WorkerEvent.Kind]
         START_DELAYED: typing.ClassVar[WorkerEvent.Kind]
         STUCK: typing.ClassVar[WorkerEvent.Kind]
@@ -999,7 +1002,7 @@ class AgentOptions:
     """
     The workers of an agent and its settings.
     """
-    def __init__(self, workers: collections.abc.Sequence[WorkerTemplate], *, env: dict[str, str], run_id: str = 'none', role: str = 'default', cwd: str = '', max_restarts: int = 0, restart_backoff: float = 1.0, rendezvous: RendezvousOptions | None = None, stop_grace: float = 30.0, failure_grace: float | None = None, stop_scope: SignalScope = SignalScope.GROUP, exit_barrier_timeout: float | None = None, master_port: int = 0, worker_ports: tuple[int, int] = (0, 0), share_store: bool = True, capture_stderr: bool = True, log_dir: str = '', line_prefix: str = '[${role_name}${local_rank}]:', merge_lines: bool = False, stdout_filters: collections.abc.Sequence[str] = [], stderr_filters: collections.abc.Sequence[str] = [], guardian_path: str = '', become_subreaper: bool = False, start_timeout: float = 60.0) -> None:
+    def __init__(self, workers: collections.abc.Sequence[WorkerTemplate], *, env: dict[str, str], run_id: str = 'none', role: str = 'default', cwd: str = '', max_restarts: int = 0, restart_backoff: float = 1.0, rendezvous: RendezvousOptions | None = None, stop_grace: float = 30.0, failure_grace: float | None = None, stop_scope: SignalScope = SignalScope.GROUP, exit_barrier_timeout: float | None = None, master_port: int = 0, worker_ports: tuple[int, int] = (0, 0), share_store: bool = True, capture_stderr: bool = True, log_dir: str = '', line_prefix: str = '[${role_name}${local_rank}]:', merge_lines: bool = False, stdout_filters: collections.abc.Sequence[str] = [], stderr_filters: collections.abc.Sequence[str] = [], guardian_path: str = '', become_subreaper: bool = False, start_timeout: float = 60.0, warm_template: list[str] = []) -> None:
         """
         One WorkerTemplate for each local rank; workers inherit no variables except `env`. `max_restarts` is the budget of the whole job. Without `rendezvous` the job has one node.
         """
@@ -1108,6 +1111,8 @@ class AgentEvent:
 
           COORDINATOR_LOG
 
+          NOTICE
+
           ROUND_STARTING
 
           WORKER_STARTED
@@ -1124,6 +1129,7 @@ class AgentEvent:
         """
         COORDINATOR_LOG: typing.ClassVar[AgentEvent.Kind]
         FINISHED: typing.ClassVar[AgentEvent.Kind]
+        NOTICE: typing.ClassVar[AgentEvent.Kind]
         PROGRESS: typing.ClassVar[AgentEvent.Kind]
         RESTARTING: typing.ClassVar[AgentEvent.Kind]
         ROUND_STARTING: typing.ClassVar[AgentEvent.Kind]

@@ -19,7 +19,8 @@ enum class EventCode : std::uint8_t {
   kNotStarted,
   kExited,
   kKillSent,
-  kSwept
+  kSwept,
+  kTemplate
 };
 
 void put_bytes(std::string* out, std::string_view bytes) {
@@ -131,6 +132,7 @@ struct EventWriter {
     append_integer(out, event.stage);
     append_integer(out, event.error);
     append_integer(out, std::uint8_t{event.timed_out});
+    append_integer(out, std::uint8_t{event.stopped});
     put_instant(out, event.at);
     put_bytes(out, event.path);
   }
@@ -148,6 +150,13 @@ struct EventWriter {
     append_integer(out, event.refused_pid);
   }
   void operator()(const SweptEvent&) const { const Frame frame(out, EventCode::kSwept); }
+  void operator()(const TemplateEvent& event) const {
+    const Frame frame(out, EventCode::kTemplate);
+    append_integer(out, event.news);
+    append_integer(out, event.id);
+    put_instant(out, event.at);
+    put_bytes(out, event.text);
+  }
 };
 
 StartRequest read_start(Reader* reader) {
@@ -156,6 +165,7 @@ StartRequest read_start(Reader* reader) {
   request.kind = reader->one_of<StartKind>(kStartKindCount);
   request.lifetime = reader->one_of<Lifetime>(kLifetimeCount);
   request.passed = reader->number<std::uint8_t>();
+  request.template_wait = Duration(reader->number<Duration::rep>());
   request.argv = reader->list();
   request.env = reader->list();
   request.cwd = reader->string();
@@ -190,12 +200,13 @@ const char* to_string(Stage stage) {
 }
 
 void append_start(std::string* out, std::uint32_t id, const WorkerCommand& command,
-                  Lifetime lifetime, std::uint8_t passed) {
+                  Lifetime lifetime, std::uint8_t passed, StartKind kind, Duration template_wait) {
   const Frame frame(out, RequestCode::kStart);
   append_integer(out, id);
-  append_integer(out, StartKind::kExec);
+  append_integer(out, kind);
   append_integer(out, lifetime);
   append_integer(out, passed);
+  append_integer(out, template_wait.count());
   put_list(out, command.argv);
   put_list(out, command.env);
   put_bytes(out, command.cwd);
@@ -285,6 +296,7 @@ bool decode_event(std::string_view payload, Event* event) {
       failed.stage = reader.one_of<Stage>(kStageCount);
       failed.error = reader.number<int>();
       failed.timed_out = reader.one_of<bool>(2);
+      failed.stopped = reader.one_of<bool>(2);
       failed.at = reader.instant();
       failed.path = reader.string();
       *event = failed;
@@ -305,6 +317,15 @@ bool decode_event(std::string_view payload, Event* event) {
       *event = KillSentEvent{reader.number<int>()};
       return reader.complete();
     case EventCode::kSwept: *event = SweptEvent{}; return reader.complete();
+    case EventCode::kTemplate: {
+      TemplateEvent told;
+      told.news = reader.one_of<TemplateNews>(kTemplateNewsCount);
+      told.id = reader.number<std::uint32_t>();
+      told.at = reader.instant();
+      told.text = reader.string();
+      *event = told;
+      return reader.complete();
+    }
   }
   return false;
 }

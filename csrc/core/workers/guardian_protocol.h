@@ -33,9 +33,11 @@ inline constexpr std::size_t kListItemsMax = 1u << 16;
 // CPU numbers are below this limit (the kernel's own limit is 8192).
 inline constexpr std::uint32_t kCpusMax = 1u << 13;
 
-// How a process is created.
-enum class StartKind : std::uint8_t { kExec };
-inline constexpr std::size_t kStartKindCount = 1;
+// How a process is created. A template is a helper that imports Python modules and then forks
+// workers on request (guardian/template.h); a request for one does not name streams. A worker that
+// the template cannot fork is executed.
+enum class StartKind : std::uint8_t { kExec, kTemplate, kFork };
+inline constexpr std::size_t kStartKindCount = 3;
 
 // When the guardian kills a process: a worker in the next sweep, with every process that it
 // started; a helper only when the agent has ended.
@@ -55,6 +57,8 @@ struct StartRequest {
   StartKind kind = StartKind::kExec;
   Lifetime lifetime = Lifetime::kWorker;
   std::uint8_t passed = 0;  // kPassedStdout, kPassedStderr
+  // kFork: how long the worker waits for a template that is not ready; then it is executed.
+  Duration template_wait{};
   std::vector<std::string_view> argv;
   std::vector<std::string_view> env;
   std::string_view cwd;
@@ -65,6 +69,9 @@ struct StartRequest {
 
 // As the id in a SignalRequest: every worker of the generation. No process has this id.
 inline constexpr std::uint32_t kEveryWorker = 0xffffffff;
+
+// The id of an agent's template.
+inline constexpr std::uint32_t kTemplateId = 0xfffffffe;
 
 // Signals one process, or every worker that was started since the last sweep. A process that has
 // ended is skipped.
@@ -107,6 +114,7 @@ struct NotStartedEvent {
   Stage stage = Stage::kExec;
   int error = 0;           // errno
   bool timed_out = false;  // cancelled while it was in this stage
+  bool stopped = false;    // a stop ended the start
   Instant at;
   std::string_view path;
 };
@@ -130,13 +138,30 @@ struct KillSentEvent {
 
 struct SweptEvent {};
 
-using Event =
-    std::variant<HelloEvent, StartedEvent, NotStartedEvent, ExitedEvent, KillSentEvent, SweptEvent>;
+enum class TemplateNews : std::uint8_t {
+  kImporting,  // text: the module
+  kReady,      // it forks workers from now on
+  kUnfit,      // it cannot fork workers, and exits; text: the module and the reason
+  kStale,      // a file that it has loaded was changed, and it exits; text: the file
+  kExecuted,   // worker `id` is executed although it was to be forked; text: the reason
+};
+inline constexpr std::size_t kTemplateNewsCount = 5;
+
+struct TemplateEvent {
+  TemplateNews news = TemplateNews::kImporting;
+  std::uint32_t id = 0;  // of the template, or of the worker that is executed
+  Instant at;
+  std::string_view text;
+};
+
+using Event = std::variant<HelloEvent, StartedEvent, NotStartedEvent, ExitedEvent, KillSentEvent,
+                           SweptEvent, TemplateEvent>;
 
 // Appends a start request for a command of the public interface. The caller checks that the frame
 // fits kFrameBytesMax, and the other limits (contains_nul, kListItemsMax).
 void append_start(std::string* out, std::uint32_t id, const WorkerCommand& command,
-                  Lifetime lifetime = Lifetime::kWorker, std::uint8_t passed = 0);
+                  Lifetime lifetime = Lifetime::kWorker, std::uint8_t passed = 0,
+                  StartKind kind = StartKind::kExec, Duration template_wait = {});
 void append_signal(std::string* out, const SignalRequest& request);
 void append_cancel_starts(std::string* out);
 void append_sweep(std::string* out);

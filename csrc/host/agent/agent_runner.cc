@@ -45,6 +45,16 @@ NodeInfo describe_node(const AgentOptions& options) {
   return node;
 }
 
+// The template imports and never computes, and the workers set their number of threads themselves.
+WorkerGroupOptions guardian_options(const AgentOptions& options) {
+  const std::vector<std::string> threads = {"OMP_NUM_THREADS=1"};
+  WorkerGroupOptions guardian = options.guardian;
+  guardian.warm_template.argv = options.warm_template;
+  guardian.warm_template.env = core::merge_environment({&options.env, &threads});
+  guardian.warm_template.cwd = options.cwd;
+  return guardian;
+}
+
 // The coordinator listens at the endpoint's port, so no worker could host a store there.
 std::uint16_t fixed_port_of(const AgentOptions& options) {
   const bool is_taken =
@@ -58,8 +68,9 @@ Result<std::unique_ptr<AgentRunner>> AgentRunner::start(os::EventLoop* loop,
                                                         const AgentOptions& options, Sink sink) {
   std::unique_ptr<AgentRunner> node(new AgentRunner(loop, options, std::move(sink)));
   AgentRunner* const raw = node.get();
-  auto supervisor = Supervisor::create(
-      loop, options.guardian, [raw](const WorkerEvent& event) { raw->on_worker_event(event); });
+  auto supervisor =
+      Supervisor::create(loop, guardian_options(options),
+                         [raw](const WorkerEvent& event) { raw->on_worker_event(event); });
   if (!supervisor.ok()) return supervisor.status();
   node->supervisor_ = *std::move(supervisor);
   auto membership =
@@ -112,10 +123,20 @@ void AgentRunner::on_worker_event(const WorkerEvent& event) {
       feed(core::GroupGone{});
       break;
     case WorkerEvent::Kind::kStartDelayed: feed(core::Progress{event.message}); break;
+    case WorkerEvent::Kind::kNotice: report_notice(event.message); break;
     // Ten seconds after SIGKILL: nothing on this node can end the process; it may hold a device.
     case WorkerEvent::Kind::kStuck:
     case WorkerEvent::Kind::kGuardianLost: feed(core::SupervisionLost{event.message}); break;
   }
+}
+
+void AgentRunner::report_notice(const std::string& message) {
+  AgentEvent notice;
+  notice.kind = AgentEvent::Kind::kNotice;
+  notice.state = policy_.state();
+  notice.at = loop_->now();
+  notice.message = message;
+  report(std::move(notice));
 }
 
 void AgentRunner::on_worker_exit(const WorkerEvent& event) {

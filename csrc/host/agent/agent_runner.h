@@ -62,6 +62,7 @@ class AgentRunner {
   void report_starting(const std::string& log_dir);
   void cancel_start();
   WorkerCommand command_of(std::size_t local_rank) const;
+  void report_notice(const std::string& message);
   void report(AgentEvent event);
   void finish(AgentResult result);
   // After the job ended: the time in which all other nodes stop their workers or are evicted.

@@ -13,6 +13,7 @@
 #include <variant>
 
 #include "core/workers/guardian_protocol.h"
+#include "core/workers/warm_template.h"
 #include "core/workers/worker_group.h"
 #include "host/workers/guardian_path.h"
 #include "host/workers/orphan_sweep.h"
@@ -62,6 +63,7 @@ WorkerExit to_exit(const guardian::NotStartedEvent& event, Duration start_timeou
   exit.kind = ExitKind::kNotStarted;
   exit.stage = guardian::to_string(event.stage);
   exit.error = event.error;
+  exit.stopped_by_us = event.stopped;
   exit.path = event.path;
   if (event.timed_out) exit.start_timeout = start_timeout;
   exit.at = event.at;
@@ -126,7 +128,8 @@ ssize_t Outbox::send_some(int socket) {
 
 // The start requests of a generation, or an error.
 Result<std::vector<StartOrder>> encode(const std::vector<WorkerCommand>& commands,
-                                       std::vector<WorkerStream> streams) {
+                                       std::vector<WorkerStream> streams, guardian::StartKind kind,
+                                       Duration template_wait) {
   if (commands.empty()) {
     return Status(StatusCode::kInvalidArgument, "cannot start workers: the list is empty");
   }
@@ -148,7 +151,7 @@ Result<std::vector<StartOrder>> encode(const std::vector<WorkerCommand>& command
     }
     orders[i].stream = std::move(streams[i].descriptor);
     guardian::append_start(&orders[i].request, static_cast<std::uint32_t>(i), command,
-                           guardian::Lifetime::kWorker, passed);
+                           guardian::Lifetime::kWorker, passed, kind, template_wait);
     if (orders[i].request.size() > guardian::kFrameBytesMax ||
         command.argv.size() > guardian::kListItemsMax ||
         command.env.size() > guardian::kListItemsMax) {
@@ -174,9 +177,11 @@ void wait_for_end(const os::Helper& guardian) {
 class Supervisor::Impl final : public os::EventLoop::FdHandler {
  public:
   Impl(os::EventLoop* loop, os::Helper helper, std::optional<OrphanSweep> orphans,
-       Duration start_timeout, Sink sink)
+       const WorkerGroupOptions& options, Sink sink)
       : loop_(loop),
-        start_timeout_(start_timeout),
+        start_timeout_(options.start_timeout),
+        template_command_(options.warm_template),
+        template_(!options.warm_template.argv.empty()),
         guardian_(std::move(helper)),
         orphans_(std::move(orphans)),
         sink_(std::move(sink)),
@@ -187,6 +192,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     auto watch = loop_->watch(guardian_.channel.get(), EPOLLIN, this);
     if (!watch.ok()) return watch.status();
     watch_ = std::move(*watch);
+    if (!template_command_.argv.empty()) start_template();
     return {};
   }
 
@@ -211,11 +217,14 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
 
   Status start(const std::vector<WorkerCommand>& commands, std::vector<WorkerStream> streams) {
     if (!connected_) return {StatusCode::kFailedPrecondition, "the guardian has ended"};
-    Result<std::vector<StartOrder>> requests = encode(commands, std::move(streams));
-    if (!requests.ok()) return requests.status();
     if (machine_.live()) {
       return {StatusCode::kFailedPrecondition, "the workers of the last start have not ended yet"};
     }
+    // Half of the start timeout is left to execute a worker for which the template is too slow.
+    Result<std::vector<StartOrder>> requests =
+        encode(commands, std::move(streams), template_.begin_generation(commands.size()),
+               start_timeout_ / 2);
+    if (!requests.ok()) return requests.status();
     start_orders_ = std::move(*requests);
     step(group_event::Start{static_cast<int>(commands.size()), start_timeout_});
     return {};
@@ -313,19 +322,41 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     greeted_ = true;
   }
   void on_event(const guardian::StartedEvent& event) {
+    if (event.id == guardian::kTemplateId) return;
     if (event.id < start_orders_.size()) start_orders_[event.id].stream.reset();
     step(group_event::Started{static_cast<int>(event.id), event.pid, event.at});
   }
   void on_event(const guardian::NotStartedEvent& event) {
+    if (event.id == guardian::kTemplateId) {
+      return on_template(template_.on_end(to_exit(event, start_timeout_)));
+    }
     step(group_event::Ended{static_cast<int>(event.id), event.at, to_exit(event, start_timeout_)});
   }
   void on_event(const guardian::ExitedEvent& event) {
+    if (event.id == guardian::kTemplateId) return on_template(template_.on_end(to_exit(event)));
     step(group_event::Ended{static_cast<int>(event.id), event.at, to_exit(event)});
   }
   void on_event(const guardian::KillSentEvent& event) {
     step(group_event::KillSent{event.refused_pid});
   }
   void on_event(const guardian::SweptEvent&) { step(group_event::Swept{}); }
+  void on_event(const guardian::TemplateEvent& event) { on_template(template_.on(event)); }
+
+  void on_template(const WarmTemplate::Reaction& reaction) {
+    if (reaction.starts) start_template();
+    if (reaction.notice.empty()) return;
+    WorkerEvent event;
+    event.kind = WorkerEvent::Kind::kNotice;
+    event.at = loop_->now();
+    event.message = reaction.notice;
+    sink_(event);
+  }
+
+  void start_template() {
+    guardian::append_start(&unsent_.bytes, guardian::kTemplateId, template_command_,
+                           guardian::Lifetime::kHelper, 0, guardian::StartKind::kTemplate);
+    flush();
+  }
 
   void lose_guardian(const std::string& how) {
     watch_.reset();
@@ -353,6 +384,8 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
 
   os::EventLoop* const loop_;
   const Duration start_timeout_;
+  const WorkerCommand template_command_;
+  WarmTemplate template_;
   os::Helper guardian_;
   std::optional<OrphanSweep> orphans_;
   const Sink sink_;
@@ -382,6 +415,9 @@ Result<std::unique_ptr<Supervisor>> Supervisor::create(os::EventLoop* loop,
   if (options.start_timeout <= Duration::zero()) {
     return Status(StatusCode::kInvalidArgument, "start_timeout must be greater than 0");
   }
+  if (!options.warm_template.argv.empty() && guardian::contains_nul(options.warm_template)) {
+    return Status(StatusCode::kInvalidArgument, "warm_template: an argument contains a NUL");
+  }
   const Result<std::string> path = find_guardian(options.guardian_path);
   if (!path.ok()) return path.status();
   std::optional<OrphanSweep> orphans;
@@ -394,8 +430,8 @@ Result<std::unique_ptr<Supervisor>> Supervisor::create(os::EventLoop* loop,
       os::spawn_helper(*path, std::to_string(::getpid()), guardian::kChannelDescriptor);
   if (!helper.ok()) return helper.status();
   os::restore_descriptor_limit(helper->pid);  // the workers inherit the guardian's
-  auto impl = std::make_unique<Impl>(loop, std::move(*helper), std::move(orphans),
-                                     options.start_timeout, std::move(sink));
+  auto impl = std::make_unique<Impl>(loop, std::move(*helper), std::move(orphans), options,
+                                     std::move(sink));
   if (Status status = impl->watch(); !status.ok()) return status;
   return std::unique_ptr<Supervisor>(new Supervisor(std::move(impl)));
 }

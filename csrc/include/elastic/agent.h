@@ -115,6 +115,7 @@ struct AgentEvent {
   enum class Kind : std::uint8_t {
     kProgress,        // message: what the rendezvous waits for, or why it cannot be reached
     kCoordinatorLog,  // message: a log line of the coordinator that this agent hosts
+    kNotice,          // message: a sentence about how workers are started
     kRoundStarting,   // round and log_dir are set; the workers start next
     kWorkerStarted,   // local_rank, pid
     kWorkersRunning,  // all workers of this node have started

@@ -79,7 +79,11 @@ struct AgentOptions {
   std::vector<std::string> stdout_filters;
   std::vector<std::string> stderr_filters;
 
-  WorkerGroupOptions guardian;
+  // The command of the template process that forks the workers (docs/warm-workers.md). It gets the
+  // variables `env` and OMP_NUM_THREADS=1. Empty: workers are executed.
+  std::vector<std::string> warm_template;
+
+  WorkerGroupOptions guardian;  // its warm_template is replaced
 };
 
 }  // namespace elastic

@@ -86,6 +86,7 @@ struct WorkerEvent {
                     // uninterruptible wait); `message` names it, local_rank and pid are those of
                     // the first such worker. kGroupEnded may follow later
     kGuardianLost,  // the guardian died; the last event. `message` has the known details
+    kNotice,        // about the template process: `message` is one sentence for the log
   };
   Kind kind = Kind::kStarted;
   std::uint32_t generation = 0;  // counts start() calls, from 1
@@ -114,6 +115,9 @@ struct WorkerGroupOptions {
   // directory, output file or program is on a mount that does not respond) is killed and reported
   // as kNotStarted.
   Duration start_timeout = std::chrono::seconds(60);
+  // The template process of Python workers (docs/warm-workers.md): it imports modules, and then
+  // forks the workers, instead of the guardian executing them. Empty argv: there is none.
+  WorkerCommand warm_template;
 };
 
 class ELASTIC_EXPORT WorkerGroup {

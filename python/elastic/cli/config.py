@@ -103,6 +103,7 @@ class NodeConfig(NamedTuple):
 
 class LaunchConfig(NamedTuple):
     entrypoint: tuple[str, ...]  # the program and its arguments, before ${local_rank} is replaced
+    warm_template: tuple[str, ...]  # the process that forks the workers; (): they are executed
     name: str  # of the program, in messages
     nproc: int
     environment: dict[str, str]  # of every worker

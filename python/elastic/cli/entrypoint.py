@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 
 from elastic.cli.command_line import CommandLine
+from elastic.cli.config import NodeConfig
 from elastic.errors import ConfigError
 from elastic.text import substitutes
 
@@ -31,6 +32,28 @@ def command(line: CommandLine, interpreter: str, environ: Mapping[str, str]) -> 
         if not os.access(program, os.R_OK):
             raise ConfigError(f"the script {program} may not be read")
     return (interpreter, "-u", program, *line.arguments)
+
+
+def warm_template(line: CommandLine, program: tuple[str, ...], node: NodeConfig) -> tuple[str, ...]:
+    """The command of the process that forks the workers; (): ``--warm`` was not given."""
+    if not line.switch("warm") and "preload" not in line.values:
+        return ()
+    modules = line.text("preload")
+    for name in modules.split(",") if modules else ():
+        if not all(part.isidentifier() for part in name.split(".")):
+            raise ConfigError(f"{line.origin('preload')}: {name!r} is not the name of a module")
+    origin = line.origin("warm" if line.switch("warm") else "preload")
+    if line.switch("no-python") and not line.switch("run-path"):
+        line.warnings.append(f"{origin} has no effect: the workers do not run in Python")
+        return ()
+    if node.rendezvous is not None and node.rendezvous.is_handler():
+        line.warnings.append(
+            f"{origin} has no effect with the rendezvous handler of another distribution"
+        )
+        return ()
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    script = os.path.join(package, "_warm", "template.py")
+    return (*program[:2], script, modules, *program[2:])
 
 
 def _check_executable(program: str, environ: Mapping[str, str], what: str) -> None:

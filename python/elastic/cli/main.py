@@ -242,6 +242,7 @@ class Launcher:
             worker_cpus=job.worker_cpus,
             event_log=job.event_log,
             metrics_port=job.metrics_port,
+            warm_template=job.warm_template,
         )
         self._handle_signals(job)
         return self._agent.run()

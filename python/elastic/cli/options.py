@@ -59,6 +59,20 @@ _WORKERS = (
         "the NUMA nodes.",
     ),
     Option(
+        "warm",
+        "",
+        "One process per node imports modules and forks the workers, so that a restart needs no "
+        "imports. Workers for which that is not possible are executed as usual "
+        "(docs/warm-workers.md).",
+    ),
+    Option(
+        "preload",
+        "MODULES",
+        "The modules that --warm imports, as in torch,numpy; implies --warm. Default: torch with "
+        "what a first training step imports, and the installed modules that the script imports at "
+        "its top level.",
+    ),
+    Option(
         "start-method",
         "METHOD",
         "spawn, fork or forkserver. Accepted for compatibility, no effect: PROGRAM is executed.",

@@ -58,6 +58,8 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
     if "start-method" in line.values:
         line.warnings.append(f"{line.origin('start-method')} has no effect: PROGRAM is executed")
     logs = output.logs(line, nproc)
+    program = entrypoint.command(line, interpreter, environ)
+    warm_template = entrypoint.warm_template(line, program, node)
     notes += [(LOG_LEVELS["INFO"], note) for is_warning, note in node.notes if not is_warning]
     warnings = [*line.warnings, *(note for is_warning, note in node.notes if is_warning)]
     if warnings and line.switch("strict"):
@@ -72,7 +74,8 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
             f"workers ({line.origin('signals-to-handle')}), so it cannot be forwarded as well"
         )
     return LaunchConfig(
-        entrypoint=entrypoint.command(line, interpreter, environ),
+        entrypoint=program,
+        warm_template=warm_template,
         name=line.program,
         nproc=nproc,
         environment=_worker_environment(environ, nproc, notes),

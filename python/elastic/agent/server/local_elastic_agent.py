@@ -103,6 +103,7 @@ class LocalElasticAgent:
         worker_cpus: Sequence[Sequence[int]] | None = None,
         event_log: str = "",
         metrics_port: int = 0,
+        warm_template: Sequence[str] = (),
     ) -> None:
         """``environment`` is the workers' whole environment; None: that of this process.
 
@@ -123,6 +124,8 @@ class LocalElasticAgent:
         ``worker_cpus``: the CPUs of each local rank; None: as ``spec.numa_options`` says.
         ``health_check_server`` runs while the agent does. ``uninterruptible_state_timeout``: the
         limit for a worker in an uninterruptible wait; None: as the variable says.
+        ``warm_template``: the command of the process that forks the workers; none: they are
+        executed.
         """
         check(spec, shutdown_timeout)
         if start_method not in START_METHODS:
@@ -175,6 +178,7 @@ class LocalElasticAgent:
             stderr_filters=list(logs.stderr_filters) or spec.duplicate_stderr_filters or [],
             become_subreaper=become_subreaper,
             start_timeout=start_timeout,
+            warm_template=list(warm_template),
         )
         self._keeps_logs = logs.log_dir is not None
         self._group = WorkerGroup(spec)
@@ -286,6 +290,8 @@ class LocalElasticAgent:
             self._note_progress(event)
         elif event.kind == kinds.COORDINATOR_LOG:
             self._log(logging.INFO, "coordinator: %s", event.message)
+        elif event.kind == kinds.NOTICE:
+            self._log(logging.WARNING, "%s", event.message)
         elif event.kind == kinds.ROUND_STARTING:
             self._awaited = ("", None)
             self._note_killed()

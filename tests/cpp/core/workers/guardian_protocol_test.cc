@@ -109,10 +109,11 @@ TEST(GuardianProtocol, EventsAreDecodedAsEncoded) {
   EXPECT_EQ(started.pid, 42);
   EXPECT_EQ(started.at, at);
 
-  const auto failed = round_trip(NotStartedEvent{4, Stage::kChdir, ENOENT, true, at, ""});
+  const auto failed = round_trip(NotStartedEvent{4, Stage::kChdir, ENOENT, true, true, at, ""});
   EXPECT_EQ(failed.stage, Stage::kChdir);
   EXPECT_EQ(failed.error, ENOENT);
   EXPECT_TRUE(failed.timed_out);
+  EXPECT_TRUE(failed.stopped);
 
   const auto exited = round_trip(ExitedEvent{5, ExitCause::kDumpedCore, 11, true, true, at});
   EXPECT_EQ(exited.cause, ExitCause::kDumpedCore);
@@ -123,6 +124,20 @@ TEST(GuardianProtocol, EventsAreDecodedAsEncoded) {
 
   EXPECT_EQ(round_trip(KillSentEvent{77}).refused_pid, 77);
   round_trip(SweptEvent{});
+
+  const auto told = round_trip(TemplateEvent{TemplateNews::kExecuted, 6, at, ""});
+  EXPECT_EQ(told.news, TemplateNews::kExecuted);
+  EXPECT_EQ(told.id, 6u);
+  EXPECT_EQ(told.at, at);
+}
+
+TEST(GuardianProtocol, StartNamesItsKindAndTheWaitForTheTemplate) {
+  std::string bytes;
+  append_start(&bytes, 1, sample_command(), Lifetime::kWorker, 0, StartKind::kFork, Duration(5));
+  Request request;
+  ASSERT_TRUE(decode_request(std::string_view(bytes).substr(kFrameHeaderBytes), &request));
+  EXPECT_EQ(std::get<StartRequest>(request).kind, StartKind::kFork);
+  EXPECT_EQ(std::get<StartRequest>(request).template_wait, Duration(5));
 }
 
 TEST(GuardianProtocol, LengthsAreCheckedBeforeTheBytesArrive) {
@@ -137,7 +152,7 @@ TEST(GuardianProtocol, LengthsAreCheckedBeforeTheBytesArrive) {
 TEST(GuardianProtocol, ListCannotAnnounceMoreThanItsFrameHolds) {
   std::string bytes;
   append_start(&bytes, 1, sample_command());
-  const std::size_t count_at = kFrameHeaderBytes + 1 + 4 + 1 + 1;
+  const std::size_t count_at = kFrameHeaderBytes + 1 + 4 + 1 + 1 + 1 + 8;
   const std::uint32_t many = 60000;
   std::memcpy(bytes.data() + count_at, &many, sizeof many);
   Request request;

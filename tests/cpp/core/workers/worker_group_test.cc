@@ -45,6 +45,7 @@ std::string describe(const GroupAction& action) {
         case WorkerEvent::Kind::kGroupEnded: return "gone";
         case WorkerEvent::Kind::kStuck: return "stuck: " + event.message;
         case WorkerEvent::Kind::kGuardianLost: return "lost: " + event.message;
+        case WorkerEvent::Kind::kNotice: return "notice: " + event.message;
       }
       return "?";
     }

@@ -27,6 +27,7 @@ const char* name_of(elastic::WorkerEvent::Kind kind) {
     case elastic::WorkerEvent::Kind::kGroupEnded: return "gone";
     case elastic::WorkerEvent::Kind::kStuck: return "stuck";
     case elastic::WorkerEvent::Kind::kGuardianLost: return "lost";
+    case elastic::WorkerEvent::Kind::kNotice: return "notice";
   }
   return "?";
 }

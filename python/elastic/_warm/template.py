@@ -1,0 +1,249 @@
+"""The program of the template process: imports modules, then forks workers on request.
+
+    PYTHON -u template.py MODULES SCRIPT ARGUMENT...
+    PYTHON -u template.py MODULES -m MODULE ARGUMENT...
+
+MODULES is a list with commas; "" stands for the default. The guardian starts it with a socket as
+descriptor 3 (csrc/guardian/template.h). It imports and never computes: after a parallel operation
+here, one in a forked process could hang.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import importlib.util
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+# Nothing of elastic stays among the modules: the workers import their own.
+_FLAGS = sys.orig_argv.index(sys.argv[0])
+sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from elastic._warm import child, fitness, link, native, script, watch  # noqa: E402
+
+del sys.path[0]
+
+# What a first training step imports.
+DEFAULT_MODULES = ("torch", "torch.distributed", "torch.nn.parallel", "torch._dynamo")
+
+# A process that imports for longer is killed by SIGALRM.
+IMPORT_LIMIT_S = 600
+
+# Read by the interpreter at its start, or by libraries when they are imported.
+_READ_EARLY = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_",
+               "TORCH_LOGS", "TORCH_SHOW", "TORCHDYNAMO", "TORCHINDUCTOR", "PYTORCH_", "LC_",
+               "LANG", "TZ")  # fmt: skip
+_SET_HERE = "OMP_NUM_THREADS"
+
+_fork, _exit, _waitpid, _pipe = os.fork, os._exit, os.waitpid, os.pipe
+
+
+class Template:
+    """The state after the imports."""
+
+    def __init__(self, connection: link.Link, excluded: list[str]) -> None:
+        self._link = connection
+        self._excluded = excluded  # found in the script, but not fit
+        self._program = sys.argv[2:]
+        self._modules = sys.argv[1]
+        self._command_line = native.CommandLine()
+        self._openblas: list[Callable[[int], Any]] = []
+        self._started_with = _initial_environment()
+        self._output = os.memfd_create("elastic-template-output")
+
+    def prepare(self) -> None:
+        """Imports the modules. Ends the process if one of them makes it unfit."""
+        null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        os.dup2(null, 0)
+        os.close(null)
+        for stream in (1, 2):
+            os.dup2(self._output, stream)
+        sys.argv[:] = self._program
+        if not getattr(sys.flags, "safe_path", False):
+            sys.path.insert(0, child.search_path(self._program))
+        signal.alarm(IMPORT_LIMIT_S)
+        gc.disable()
+        state = fitness.Snapshot(self._output)
+        if reason := state.change():
+            self._end_unfit(f"the interpreter's start {reason}")
+        if self._modules:
+            for name in self._modules.split(","):
+                self._import((name,), state)
+                state = fitness.Snapshot(self._output)
+        else:
+            self._import_default(state)
+        signal.alarm(0)
+        self._watch = watch.Files()
+        self._openblas = list(native.openblas_setters())
+        self._additions = {
+            name: value for name, value in os.environb.items() if name not in self._started_with
+        }
+        gc.enable()
+        gc.collect()
+        gc.freeze()
+
+    def _import_default(self, state: fitness.Snapshot) -> None:
+        if _is_installed("torch"):
+            self._import(DEFAULT_MODULES, state)
+        for name in script.imports(self._program):
+            if name not in sys.modules and name not in self._excluded:
+                state = fitness.Snapshot(self._output)
+                self._import((name,), state, is_given=False)
+
+    def _import(
+        self, names: tuple[str, ...], state: fitness.Snapshot, is_given: bool = True
+    ) -> None:
+        label = names[0]
+        for name in names:
+            self._link.send(link.IMPORTING, name)
+            try:
+                importlib.import_module(name)
+            except BaseException as error:
+                reason = f"the import of {name} raised {type(error).__name__}: {error}"
+                self._reject(name, reason, state, is_given)
+                raise  # not reached: this process has ended
+        if change := state.change():
+            self._reject(label, f"the import of {label} {change}", state, is_given)
+        if failure := fitness.trial(self._set_threads):
+            self._reject(label, f"after the import of {label}, {failure}", state, is_given)
+
+    def _reject(self, name: str, reason: str, state: fitness.Snapshot, is_given: bool) -> None:
+        if is_given:
+            self._end_unfit(reason)
+        # This process is not fit any more; the next one in its place does not import the module.
+        state.restore()
+        for number in signal.valid_signals():
+            if signal.getsignal(number) not in (signal.SIG_DFL, None):
+                signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        arguments = [*sys.orig_argv[:_FLAGS], __file__, self._modules, *self._program]
+        environment = dict(self._started_with)
+        environment[os.fsencode(_EXCLUDED)] = os.fsencode(",".join([*self._excluded, name]))
+        os.set_inheritable(link.SOCKET, True)
+        os.execve(sys.executable, arguments, environment)
+
+    def _end_unfit(self, reason: str) -> None:
+        self._link.send(link.UNFIT, reason)
+        _exit(0)
+
+    def _set_threads(self, count: int) -> None:
+        child.set_threads(count, native.openblas_setters())
+
+    def serve(self) -> link.Request:
+        """Forks workers until the guardian ends. Returns in each worker, with its request."""
+        self._link.send(link.READY)
+        while True:
+            request = self._link.receive()
+            if request is None:
+                _exit(0)
+            if file := self._watch.changed():
+                self._link.send(link.STALE, file)
+                _exit(0)
+            if reason := self._refusal(request):
+                self._link.send(link.REFUSED, reason, id=request.id)
+            elif self._fork(request):
+                return request
+            for number in (request.pipe, *request.descriptors.values()):
+                os.close(number)
+
+    def _refusal(self, request: link.Request) -> str:
+        """Why the worker must be executed, or an empty string."""
+        program = request.argv[_FLAGS:]
+        if request.argv[:_FLAGS] != sys.orig_argv[:_FLAGS] or not program:
+            return f"its command does not begin with {' '.join(sys.orig_argv[:_FLAGS])}"
+        if program[0].startswith("-") and program[0] != "-m":
+            return f"the template process does not support the option {program[0]}"
+        if program[0].endswith(".pyc"):
+            return "its script is a compiled file"
+        for name in self._started_with.keys() | request.env.keys():
+            if self._started_with.get(name) == request.env.get(name):
+                continue
+            variable = os.fsdecode(name)
+            if variable.startswith(_READ_EARLY) and variable != _SET_HERE:
+                return (
+                    f"its variable {variable} differs, which is read at the start or at an import"
+                )
+        return ""
+
+    def _fork(self, request: link.Request) -> bool:
+        """Forks twice, so that the guardian, a subreaper, becomes the parent. True in the worker.
+
+        The worker waits until the guardian knows its pid.
+        """
+        answer, answer_end = _pipe()
+        release, release_end = _pipe()
+        middle = _fork()
+        if middle == 0:
+            try:
+                worker = _fork()
+            except OSError as error:
+                os.write(answer_end, f"-{error.errno}".encode())
+                _exit(1)
+            if worker != 0:
+                _exit(0)
+            os.setsid()
+            os.write(answer_end, str(os.getpid()).encode())
+            os.close(release_end)
+            if os.read(release, 1) != b"r":  # the template was killed
+                _exit(1)
+            return True
+        os.close(answer_end)
+        os.close(release)
+        pid = int(os.read(answer, 32) or -1)
+        _waitpid(middle, 0)  # now the guardian is the worker's parent
+        if pid > 0:
+            self._link.send(link.FORKED, id=request.id, pid=pid)
+            os.write(release_end, b"r")
+        else:
+            self._link.send(link.REFUSED, f"fork failed: {os.strerror(-pid)}", id=request.id)
+        os.close(answer)
+        os.close(release_end)
+        return False
+
+    def become(self, request: link.Request) -> None:
+        """Turns a forked process into the worker."""
+        try:
+            child.set_up(request)
+        except child.StartError:
+            _exit(127)
+        child.set_environment(request, self._additions)
+        child.set_arguments(_FLAGS, request)
+        program = request.argv[_FLAGS:]
+        child.renew_streams()
+        child.check_script(program)
+        if not getattr(sys.flags, "safe_path", False):
+            sys.path[0] = child.search_path(program)
+        child.refresh_modules()
+        child.set_threads(child.thread_count(request.env), self._openblas)
+        self._command_line.write(request.argv)
+
+
+_EXCLUDED = "ELASTIC_TEMPLATE_EXCLUDED"
+
+
+def _initial_environment() -> dict[bytes, bytes]:
+    """As this process was started, before the interpreter and the imports added variables."""
+    with open("/proc/self/environ", "rb") as file:
+        entries = (entry.partition(b"=") for entry in file.read().split(b"\0") if entry)
+        return {name: value for name, _, value in entries if name != os.fsencode(_EXCLUDED)}
+
+
+def _is_installed(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
+
+
+def main() -> None:
+    excluded = os.environ.pop(_EXCLUDED, "")
+    template = Template(link.Link(), excluded.split(",") if excluded else [])
+    template.prepare()
+    request = template.serve()
+    template.become(request)
+    child.run(request.argv[_FLAGS:])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+#include "core/workers/warm_template.h"
+
+#include <gtest/gtest.h>
+
+namespace elastic {
+namespace {
+
+using guardian::StartKind;
+using guardian::TemplateEvent;
+using guardian::TemplateNews;
+
+TemplateEvent news(TemplateNews kind, std::string_view text = "", std::uint32_t id = 0) {
+  return {kind, id, Instant(), text};
+}
+
+WorkerExit killed() {
+  WorkerExit exit;
+  exit.kind = ExitKind::kSignaled;
+  exit.signal = 9;
+  return exit;
+}
+
+WorkerExit exited(int code) {
+  WorkerExit exit;
+  exit.kind = ExitKind::kExited;
+  exit.code = code;
+  return exit;
+}
+
+TEST(WarmTemplate, WorkersAreExecutedWithoutATemplate) {
+  WarmTemplate machine(false);
+  EXPECT_EQ(machine.begin_generation(1), StartKind::kExec);
+  EXPECT_EQ(machine.begin_generation(8), StartKind::kExec);
+}
+
+TEST(WarmTemplate, OnlySeveralWorkersWaitForTheImports) {
+  WarmTemplate machine(true);
+  EXPECT_EQ(machine.begin_generation(1), StartKind::kExec);
+  EXPECT_EQ(machine.begin_generation(2), StartKind::kFork);
+  EXPECT_EQ(machine.on(news(TemplateNews::kReady)).notice, "");
+  EXPECT_EQ(machine.begin_generation(1), StartKind::kFork);
+}
+
+TEST(WarmTemplate, UnfitTemplateIsReportedOnceAndNotReplaced) {
+  WarmTemplate machine(true);
+  EXPECT_EQ(machine.begin_generation(2), StartKind::kFork);
+  EXPECT_EQ(machine.on(news(TemplateNews::kUnfit, "the import of x left a thread")).notice,
+            "--warm has no effect, workers are executed: the import of x left a thread");
+  EXPECT_EQ(machine.on(news(TemplateNews::kExecuted, "the same reason")).notice, "");
+  const WarmTemplate::Reaction end = machine.on_end(exited(0));
+  EXPECT_FALSE(end.starts);
+  EXPECT_EQ(end.notice, "");
+  EXPECT_EQ(machine.begin_generation(2), StartKind::kExec);
+}
+
+TEST(WarmTemplate, DeathDuringAnImportNamesTheModuleAndIsFinal) {
+  WarmTemplate machine(true);
+  machine.on(news(TemplateNews::kImporting, "torch"));
+  const WarmTemplate::Reaction end = machine.on_end(killed());
+  EXPECT_FALSE(end.starts);
+  EXPECT_EQ(end.notice,
+            "--warm has no effect, workers are executed: the template process was killed by signal "
+            "9 (SIGKILL) while it imported torch");
+}
+
+TEST(WarmTemplate, ChangedFileStartsANewTemplate) {
+  WarmTemplate machine(true);
+  machine.on(news(TemplateNews::kReady));
+  EXPECT_NE(machine.on(news(TemplateNews::kStale, "/a.py")).notice, "");
+  EXPECT_EQ(machine.begin_generation(1), StartKind::kExec);
+  EXPECT_TRUE(machine.on_end(exited(0)).starts);
+  EXPECT_EQ(machine.begin_generation(2), StartKind::kFork);
+}
+
+TEST(WarmTemplate, ReadyTemplateIsReplacedALimitedNumberOfTimes) {
+  WarmTemplate machine(true);
+  for (int i = 0; i < WarmTemplate::kRenewalsMax; ++i) {
+    machine.on(news(TemplateNews::kReady));
+    EXPECT_TRUE(machine.on_end(killed()).starts);
+  }
+  machine.on(news(TemplateNews::kReady));
+  const WarmTemplate::Reaction end = machine.on_end(killed());
+  EXPECT_FALSE(end.starts);
+  EXPECT_NE(end.notice, "");
+}
+
+TEST(WarmTemplate, ExecutedWorkersAreReportedOncePerGeneration) {
+  WarmTemplate machine(true);
+  machine.on(news(TemplateNews::kReady));
+  for (int generation = 0; generation < 2; ++generation) {
+    machine.begin_generation(2);
+    EXPECT_EQ(machine.on(news(TemplateNews::kExecuted, "late", 1)).notice,
+              "local rank 1 is executed, not forked: late");
+    EXPECT_EQ(machine.on(news(TemplateNews::kExecuted, "late", 0)).notice, "");
+  }
+}
+
+}  // namespace
+}  // namespace elastic
