@@ -45,6 +45,7 @@ def all_scenes() -> dict[str, Scene]:
         start,
         store_memory,
         store_throughput,
+        tee,
         wake,
     )
 
@@ -54,6 +55,7 @@ def all_scenes() -> dict[str, Scene]:
         "restart": restart.restart,
         "idle": idle.idle,
         "output": output.output,
+        "tee": tee.tee,
         "nodes": nodes.nodes,
         "sessions": sessions.sessions,
         "handlers": handlers.handlers,

@@ -275,6 +275,13 @@ void bind_events(py::module_& module) {
       .def_readonly("rank", &WorkerFailure::rank)
       .def_readonly("pid", &WorkerFailure::pid)
       .def_readonly("exit", &WorkerFailure::exit)
+      .def_property_readonly(
+          "failed_at",
+          [](const WorkerFailure& self) { return to_seconds_since_boot(self.failed_at); },
+          "the earliest evidence, in the time of time.monotonic()")
+      .def_readonly("exit_code", &WorkerFailure::exit_code, "as the launcher reports it")
+      .def_readonly("message", &WorkerFailure::message, "how it ended")
+      .def_readonly("evidence", &WorkerFailure::evidence)
       .def_property_readonly("error_file",
                              [](const WorkerFailure& self) { return from_os(self.error_file); })
       .def_property_readonly("stdout_path",

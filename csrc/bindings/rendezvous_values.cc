@@ -104,6 +104,9 @@ void bind_options(py::module_& module) {
 using ResultFields = std::tuple<JobOutcome, JobCause, int, int, std::string, std::string,
                                 std::vector<std::string>, std::optional<FailureEvidence>>;
 
+using EvidenceFields =
+    std::tuple<std::string, std::int64_t, std::string, int, int, std::string, std::string>;
+
 ResultFields fields_of_result(const JobResult& one) {
   return {one.outcome, one.cause,   one.exit_code, one.rank,
           one.node,    one.message, one.lost,      one.evidence};
@@ -132,17 +135,36 @@ void bind_result(py::module_& module) {
       .def_readonly("host", &FailureEvidence::host, "host name of its node")
       .def_property_readonly(
           "time", [](const FailureEvidence& self) { return static_cast<double>(self.time) / 1e9; },
-          "of the exit, in seconds since 1970 on that host's clock")
+          "of the earliest evidence, in seconds since 1970 on that host's clock")
       .def_readonly("output", &FailureEvidence::output, "the last lines of its stderr")
+      .def_property_readonly(
+          "failure_class",
+          [](const FailureEvidence& self) { return to_string(self.failure_class); },
+          "user worker, user input, platform or infrastructure")
+      .def_property_readonly(
+          "cause", [](const FailureEvidence& self) { return to_string(self.cause); },
+          "exit code, exception, signal, out of memory, GPU fault, not started or unknown")
+      .def_readonly("error", &FailureEvidence::error, "an exception with its message, in one line")
+      .def_readonly("hint", &FailureEvidence::hint)
       .def(
           "__eq__",
           [](const FailureEvidence& self, const FailureEvidence& other) { return self == other; },
           py::is_operator())
       .def(py::pickle(
-          [](const FailureEvidence& one) { return std::tuple(one.host, one.time, one.output); },
-          [](const std::tuple<std::string, std::int64_t, std::string>& fields) {
-            const auto& [host, time, text] = fields;
-            return FailureEvidence{.host = host, .time = time, .output = text};
+          [](const FailureEvidence& one) {
+            return EvidenceFields(one.host, one.time, one.output,
+                                  static_cast<int>(one.failure_class), static_cast<int>(one.cause),
+                                  one.error, one.hint);
+          },
+          [](const EvidenceFields& fields) {
+            const auto& [host, time, text, failure_class, cause, error, hint] = fields;
+            return FailureEvidence{.host = host,
+                                   .time = time,
+                                   .output = text,
+                                   .failure_class = static_cast<FailureClass>(failure_class),
+                                   .cause = static_cast<FailureCause>(cause),
+                                   .error = error,
+                                   .hint = hint};
           }));
   show_fields<FailureEvidence>({"host", "time", "output"});
   py::class_<JobResult>(module, "JobResult", "The result of a job, which every node receives.")

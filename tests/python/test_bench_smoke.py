@@ -17,6 +17,7 @@ SCENES = (
     "launcher-memory",
     "restart",
     "idle",
+    "tee",
     "nodes",
     "sessions",
     "handlers",

@@ -246,7 +246,7 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
         (["--numa-binding", "near"], "--numa-binding is 'near': expected one of node"),
         (["--metrics-port=0"], "--metrics-port is '0'"),
         (["--event-log-handler=file"], "--event-log-handler: there is no event handler 'file'"),
-        (["--logs-specs=mine"], "--logs-specs is not available yet"),
+        (["--logs-specs=mine"], "--logs-specs: there is no logs plug-in 'mine'"),
     ],
 )
 def test_invalid_values_are_rejected_in_one_line(

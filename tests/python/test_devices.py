@@ -91,27 +91,6 @@ def test_cpu_quota(tmp_path: Path, files: dict[str, str], expected: float | None
     assert cgroup.cpu_quota(lay_out(tmp_path, files)) == expected
 
 
-def test_oom_kills_and_limit_are_read_in_v2(tmp_path: Path) -> None:
-    files = {
-        "a/memory.events": "low 0\nhigh 0\nmax 9\noom 2\noom_kill 3\noom_group_kill 0\n",
-        "a/memory.max": "1048576\n",
-        "memory.max": "max\n",
-    }
-    root = lay_out(tmp_path, v2("/a", files))
-    assert (cgroup.oom_kills(root), cgroup.memory_limit(root)) == (3, 1048576)
-
-
-def test_oom_kills_and_limit_are_read_in_v1(tmp_path: Path) -> None:
-    files = {
-        "memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 7\n",
-        "memory/a/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
-        "memory/memory.limit_in_bytes": "9223372036854771712\n",
-        "memory/a/memory.limit_in_bytes": "4096\n",
-    }
-    root = lay_out(tmp_path, v1("/a", files))
-    assert (cgroup.oom_kills(root), cgroup.memory_limit(root)) == (1, 4096)
-
-
 @pytest.mark.parametrize(
     ("affinity", "quota", "expected"),
     [(8, 0.0, 8), (8, 2.0, 2), (8, 1.5, 2), (8, 0.1, 1), (2, 16.0, 2)],

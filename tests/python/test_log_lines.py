@@ -106,3 +106,38 @@ def test_a_log_directory_that_does_not_respond_is_one_sentence(stuck_directory: 
     done = launch("-t3", *words, environ=clean_environment(TMPDIR=str(stuck_directory)))
     assert done.returncode == 74
     assert f"the directory for temporary files (TMPDIR) {sentence}" in done.stderr
+
+
+PLUG_IN = """
+from elastic.multiprocessing.logs_specs import LogsDest, LogsSpecs
+
+
+class OwnSpecs(LogsSpecs):
+    root_log_dir = ""
+
+    def reify(self, envs):
+        paths = {rank: f"{self._root_log_dir}/{env['ELASTIC_ROUND']}.{rank}.txt"
+                 for rank, env in envs.items()}
+        for env in envs.values():
+            env["FROM_PLUG_IN"] = "yes"
+        return LogsDest(stdouts=paths, tee_stdouts=paths)
+"""
+
+
+def test_a_plug_in_chooses_the_files_and_adds_variables(tmp_path: Path) -> None:
+    (tmp_path / "own_specs.py").write_text(PLUG_IN)
+    facts = tmp_path / "own_specs-1.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: own_specs\nVersion: 1\n")
+    (facts / "entry_points.txt").write_text("[torchrun.logs_specs]\nown = own_specs:OwnSpecs\n")
+    logs = tmp_path / "logs"
+    script = "echo $RANK $FROM_PLUG_IN; test $ELASTIC_ROUND = 1 || exit 3"
+    done = launch("--standalone", "--nproc-per-node=2", "--max-restarts=1", "--logs-specs=own",
+                  f"--log-dir={logs}", "--no-python", "sh", "-c", script,
+                  environ=clean_environment(PYTHONPATH=str(tmp_path)))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in logs.iterdir()) == [
+        "0.0.txt", "0.1.txt", "1.0.txt", "1.1.txt"
+    ]  # fmt: skip
+    assert (logs / "1.1.txt").read_text() == "1 yes\n"
+    assert "[default1]:1 yes\n" in done.stdout

@@ -23,14 +23,24 @@ def failure(rank: int, *, ago: float = 1.0, code: int = 1, signum: int = 0, **mo
         signal=signum,
         stage=more.pop("stage", ""),
         shell_code=128 + signum if signum else code,
+        stopped_by_us=False,
         describe=lambda: how,
     )
-    paths = {"error_file": "", "stdout_path": "", "stderr_path": "", "stderr_tail": ""} | more
-    return SimpleNamespace(local_rank=rank, rank=rank, pid=1000 + rank, exit=exited, **paths)
+    paths = {"error_file": "", "stdout_path": "", "stderr_path": "", "stderr_tail": ""}
+    known = {
+        "failed_at": exited.at,
+        "exit_code": exited.shell_code,
+        "message": how,
+        "evidence": SimpleNamespace(
+            error="", hint="", failure_class="user worker", cause="exit code"
+        ),
+    }
+    fields = paths | known | more
+    return SimpleNamespace(local_rank=rank, rank=rank, pid=1000 + rank, exit=exited, **fields)
 
 
-def examine(*failures: Any, oom_kills: int | None = None) -> list[ProcessFailure]:
-    return list(evidence.examine(failures, keeps_logs=True, oom_kills=oom_kills).values())
+def examine(*failures: Any) -> list[ProcessFailure]:
+    return list(evidence.examine(failures, keeps_logs=True).values())
 
 
 def text_of(failures: list[ProcessFailure], **more: Any) -> str:
@@ -61,18 +71,11 @@ def test_the_earliest_exit_is_the_cause() -> None:
     assert found[1].timestamp - found[0].timestamp == pytest.approx(1.0, abs=0.1)
 
 
-def test_an_exception_recorded_earlier_than_the_first_exit_is_the_cause(tmp_path: Path) -> None:
-    written = error_file(tmp_path / "error.json", timestamp=time.time() - 60)
-    found = examine(failure(1, ago=30.0), failure(0, ago=1.0, error_file=written))
+def test_an_error_that_was_reported_earlier_than_the_first_exit_is_the_cause() -> None:
+    late = failure(0, ago=1.0, failed_at=time.monotonic() - 3.0)
+    found = examine(failure(1, ago=2.0), late)
     assert [one.rank for one in found] == [0, 1]
-
-
-def test_an_exception_has_the_resolution_of_its_file_and_not_of_whole_seconds(
-    tmp_path: Path,
-) -> None:
-    written = error_file(tmp_path / "error.json")
-    [found] = examine(failure(0, ago=-1.0, error_file=written))
-    assert found.timestamp == pytest.approx((tmp_path / "error.json").stat().st_mtime, abs=1e-6)
+    assert time.time() - found[0].timestamp == pytest.approx(3.0, abs=0.5)
 
 
 def test_the_reason_that_gave_the_exit_code_comes_first() -> None:
@@ -154,20 +157,25 @@ def test_only_the_end_of_a_huge_stderr_is_read(tmp_path: Path) -> None:
     assert sum(map(len, found.stderr_tail)) <= evidence.TAIL_BYTES_MAX
 
 
-@pytest.mark.parametrize(
-    ("kills", "expected"),
-    [(2, "probably the kernel's out-of-memory killer"), (0, "not the out-of-memory killer")],
-)
-def test_sigkill_hint_uses_the_cgroups_oom_count(kills: int, expected: str) -> None:
-    [found] = examine(failure(0, signum=9), oom_kills=kills)
-    assert expected in found.hint
+def test_class_cause_and_hint_of_the_agent_are_reported() -> None:
+    known = SimpleNamespace(
+        error="", hint="killed for lack of memory", failure_class="platform", cause="out of memory"
+    )
+    [found] = examine(failure(0, signum=9, evidence=known))
     assert (found.exitcode, found.signal_name()) == (-9, "SIGKILL")
+    text = text_of([found])
+    assert "    class   platform (out of memory)\n" in text
+    assert "    hint    killed for lack of memory" in text
 
 
-def test_other_exits_have_no_memory_hint() -> None:
-    [crash] = examine(failure(0, signum=11), oom_kills=1)
-    [unknown] = examine(failure(0, signum=9), oom_kills=None)
-    assert (crash.hint, unknown.hint) == ("", "")
+def test_a_worker_that_was_stopped_after_its_error_has_the_code_of_the_error() -> None:
+    one = failure(0, signum=15, message="raised KeyError: 1, and was stopped", exit_code=1)
+    one.exit.stopped_by_us = True
+    [found] = examine(one)
+    assert (found.exitcode, found.shell_code) == (1, 1)
+    assert "failed: rank 0 (local rank 0, pid 1000) raised KeyError: 1, and was stopped" in text_of(
+        [found]
+    )
 
 
 def test_failure_without_a_failed_worker_is_its_message() -> None:
@@ -212,7 +220,15 @@ def test_a_failure_on_another_node_is_reported_with_its_last_lines(
 ) -> None:
     monkeypatch.setenv("TZ", "CET-1")
     time.tzset()
-    evidence = SimpleNamespace(host="gpu7", time=86400.25, output="Traceback\n\nKeyError: 1")
+    evidence = SimpleNamespace(
+        host="gpu7",
+        time=86400.25,
+        output="Traceback\n\nKeyError: 1",
+        failure_class="user worker",
+        cause="exception",
+        error="KeyError: 1",
+        hint="",
+    )
     result = job("host2_7_0", 5, "rank 5 on host2_7_0 exited with code 3", evidence=evidence)
     text = text_of([], job=result, message=result.message)
     monkeypatch.undo()
@@ -223,6 +239,8 @@ def test_a_failure_on_another_node_is_reported_with_its_last_lines(
         "    host    gpu7",
         "    node    host2_7_0",
         "    run     job, no restarts allowed",
+        "    class   user worker (exception)",
+        "    error   KeyError: 1",
         "    last lines of its stderr:",
         "      | Traceback",
         "      | ",

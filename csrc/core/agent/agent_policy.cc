@@ -30,8 +30,9 @@
 // Only GroupGone ends a round here. The exit of every worker is not enough to start the next one,
 // because processes that they left behind may still hold a port or a device. The result is fixed
 // when it is received, and reported when all processes have ended. Until then the failures of the
-// round are collected; the one with the earliest kernel time is the cause. A failure that is
-// earlier than the one that was reported is reported as well.
+// round are collected; the one with the earliest evidence is the cause: a worker reports its error
+// before it exits, and may be stopped in between. A cause that is earlier than the one that was
+// reported, or about which more is known, is reported as well.
 //
 // The first stop request determines the outcome, unless it is already fixed. Otherwise it, and
 // every later request, only sets the workers' grace period, which is 0 from the second one on.
@@ -106,6 +107,7 @@ void AgentPolicy::run(PolicyStep step, const PolicyEvent& event, Context* contex
     case PolicyStep::kCountStarted: count_started(std::get<WorkerStarted>(event), context); break;
     case PolicyStep::kCountExit: count_exit(std::get<WorkerExited>(event), context); break;
     case PolicyStep::kAddFailure: add_failure(std::get<WorkerExited>(event), context); break;
+    case PolicyStep::kAddEvidence: add_evidence(std::get<FailureFound>(event), context); break;
     case PolicyStep::kSendDone: send_done(context); break;
     case PolicyStep::kSendGone: send_gone(context); break;
     case PolicyStep::kRejoin: request_join(context); break;
@@ -171,7 +173,9 @@ void AgentPolicy::start_group(const rdzv::Round& event, Context* context) {
   is_stopping_ = false;
   started_ = 0;
   ended_ = 0;
+  end_streak();
   failures_.clear();
+  round_began_ = context->now;
   context->act(StartGroup{round_});
 }
 
@@ -280,43 +284,115 @@ void AgentPolicy::count_exit(const WorkerExited& event, Context* context) {
 
 void AgentPolicy::add_failure(const WorkerExited& event, Context* context) {
   count_exit(event, context);
-  WorkerFailure failure;
-  failure.local_rank = event.local_rank;
-  failure.rank = round_->workers[static_cast<std::size_t>(event.local_rank)].rank;
-  failure.pid = event.pid;
-  failure.exit = event.exit;
-  failure.evidence = event.evidence;
-  failure.stderr_tail = event.output;
-  const auto later = std::upper_bound(
-      failures_.begin(), failures_.end(), failure,
-      [](const WorkerFailure& a, const WorkerFailure& b) { return a.exit.at < b.exit.at; });
-  failures_.insert(later, std::move(failure));
-  const bool is_awaited = participant_.state() == ParticipantState::kWorking;
-  const bool is_cause = cause().local_rank == event.local_rank;
-  if (state_ == AgentState::kUnhealthy && is_awaited && is_cause) send_failure(cause(), context);
+  WorkerFailure failure = take_failure(event.local_rank, event.pid);
+  failure.failed_at = std::min(failure.failed_at, event.exit.at);
+  update_failure(&failure, event.exit, event.facts);
+  insert_failure(std::move(failure));
+  if (cause().local_rank == event.local_rank) send_cause(context);
   if (context->from == AgentState::kHealthy) {
     end_reason_ = describe_failure(cause());
     deadline_ = add_saturating(context->now, kOrderTimeout);
   }
 }
 
+void AgentPolicy::add_evidence(const FailureFound& event, Context* context) {
+  if (!participant_.has_workers()) return;
+  WorkerFailure failure = take_failure(event.local_rank, event.pid);
+  update_failure(&failure, event.exit, event.facts);
+  insert_failure(std::move(failure));
+  if (cause().local_rank == event.local_rank) send_cause(context);
+}
+
+// The known failure of this worker, which is taken out of the list, or a new one.
+WorkerFailure AgentPolicy::take_failure(int local_rank, int pid) {
+  WorkerFailure failure;
+  failure.local_rank = local_rank;
+  failure.rank = round_->workers[static_cast<std::size_t>(local_rank)].rank;
+  failure.pid = pid;
+  failure.failed_at = Instant::max();
+  const auto known =
+      std::find_if(failures_.begin(), failures_.end(),
+                   [local_rank](const WorkerFailure& one) { return one.local_rank == local_rank; });
+  if (known != failures_.end()) {
+    failure = std::move(*known);
+    failures_.erase(known);
+  }
+  return failure;
+}
+
+void AgentPolicy::update_failure(WorkerFailure* failure, const WorkerExit& exit,
+                                 const FailureFacts& facts) {
+  if (exit.kind != ExitKind::kUnknown || failure->exit.kind == ExitKind::kUnknown) {
+    failure->exit = exit;
+  }
+  failure->failed_at = std::min(failure->failed_at, facts.reported_at.value_or(Instant::max()));
+  failure->evidence = facts.evidence;
+  if (!facts.output.empty()) failure->stderr_tail = facts.output;
+  if (!facts.fingerprint.empty()) failure->fingerprint = facts.fingerprint;
+  // An exit that our signal caused does not tell how the worker failed.
+  const bool is_own_exit =
+      exit.kind != ExitKind::kUnknown && !(exit.stopped_by_us && exit.kind == ExitKind::kSignaled);
+  failure->exit_code = is_own_exit ? launcher_code(exit) : 1;
+  failure->message = is_own_exit ? exit.describe()
+                     : facts.evidence.error.empty()
+                         ? "reported an error and was stopped before it ended"
+                         : "raised " + facts.evidence.error + ", and was stopped before it ended";
+}
+
+void AgentPolicy::insert_failure(WorkerFailure failure) {
+  const auto later = std::upper_bound(
+      failures_.begin(), failures_.end(), failure,
+      [](const WorkerFailure& a, const WorkerFailure& b) { return a.failed_at < b.failed_at; });
+  failures_.insert(later, std::move(failure));
+}
+
+void AgentPolicy::send_cause(Context* context) {
+  const bool is_awaited = participant_.state() == ParticipantState::kWorking;
+  if (state_ == AgentState::kUnhealthy && is_awaited) send_failure(cause(), context);
+}
+
+// "; the same failure in 3 rounds in a row, …", or "".
+std::string AgentPolicy::repetition_of(const WorkerFailure& failure, Instant now) const {
+  const bool is_same = same_failures_ > 0 && !failure.fingerprint.empty() &&
+                       failure.fingerprint == last_fingerprint_;
+  if (!is_same) return "";
+  return "; the same failure in " + std::to_string(same_failures_ + 1) +
+         " rounds in a row, each within " +
+         duration_text(std::max(longest_round_, now - round_began_)) + " of its start";
+}
+
+void AgentPolicy::end_streak() {
+  if (failures_.empty() || cause().fingerprint.empty()) {
+    same_failures_ = 0;
+    return;
+  }
+  const WorkerFailure& failure = cause();
+  if (failure.fingerprint != last_fingerprint_) {
+    last_fingerprint_ = failure.fingerprint;
+    same_failures_ = 0;
+    longest_round_ = {};
+  }
+  ++same_failures_;
+  longest_round_ = std::max(longest_round_, failure.failed_at - round_began_);
+}
+
 void AgentPolicy::send_failure(const WorkerFailure& failure, Context* context) {
-  const std::string how = failure.exit.describe();
+  const std::string how = failure.message + repetition_of(failure, failure.failed_at);
   if (!repeats(failure.exit)) {
     context->act(Send{rdzv::Failed{self().id,
                                    round_->round,
                                    {.local_rank = failure.local_rank,
                                     .rank = failure.rank,
-                                    .exit_code = launcher_code(failure.exit),
+                                    .exit_code = failure.exit_code,
                                     .message = how,
-                                    .at = failure.exit.at,
+                                    .at = failure.failed_at,
                                     .evidence = failure.evidence}}});
     return;
   }
   JobResult result;
   result.outcome = JobOutcome::kFailed;
   result.cause = JobCause::kWorker;
-  result.exit_code = launcher_code(failure.exit);
+  result.exit_code = failure.exit_code;
   result.rank = failure.rank;
   result.node = self().name;
   result.evidence = failure.evidence;
@@ -423,7 +499,7 @@ std::string AgentPolicy::describe_failure(const WorkerFailure& failure) const {
   std::string who =
       "rank " + std::to_string(failure.rank) + " (local rank " + std::to_string(failure.local_rank);
   if (failure.pid > 0) who += ", pid " + std::to_string(failure.pid);
-  return who + ") " + failure.exit.describe();
+  return who + ") " + failure.message + repetition_of(failure, failure.failed_at);
 }
 
 std::string AgentPolicy::restart_text(const RoundRecord& record) const {

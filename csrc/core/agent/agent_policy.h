@@ -47,12 +47,27 @@ struct WorkerStarted {
   int pid = -1;
   Instant at;
 };
+// What is known about a failure besides the exit.
+struct FailureFacts {
+  // When the worker reported the error that ended it; nullopt: nothing precedes its exit.
+  std::optional<Instant> reported_at = {};
+  FailureEvidence evidence = {};
+  std::string output = {};       // the last lines of its stderr, for this node's report
+  std::string fingerprint = {};  // equal for failures that look the same
+};
 struct WorkerExited {
   int local_rank = 0;
   int pid = -1;
   WorkerExit exit;
-  FailureEvidence evidence = {};  // of a failure
-  std::string output = {};  // of a failure: the last lines of its stderr, for this node's report
+  FailureFacts facts = {};  // of a failure
+};
+// More is known about a failed worker; or a worker had failed before it was stopped, and may still
+// run (its exit is kUnknown).
+struct FailureFound {
+  int local_rank = 0;
+  int pid = -1;
+  WorkerExit exit;
+  FailureFacts facts;
 };
 // Every worker of the round has ended and nothing of their process groups is left.
 struct GroupGone {};
@@ -69,7 +84,7 @@ struct PolicyTick {};
 using PolicyEvent =
     std::variant<RendezvousReady, Progress, RendezvousLost, LocalFault, rdzv::Round, rdzv::Restart,
                  rdzv::Evicted, rdzv::Refused, rdzv::TimedOut, rdzv::Closed, WorkerStarted,
-                 WorkerExited, GroupGone, StopRequested, SupervisionLost, PolicyTick>;
+                 WorkerExited, FailureFound, GroupGone, StopRequested, SupervisionLost, PolicyTick>;
 
 // Send to the rendezvous. A Join lacks its store_port: the owner binds one and fills it in.
 struct Send {
@@ -105,9 +120,10 @@ enum class PolicyInput : std::uint8_t {
   kSuccess,          // the job succeeded; every node receives this
   kEnd,              // the job, or this node's membership, ended without success
   kWorkerStarted,
-  kWorkerDone,       // exited with code 0
-  kWorkerFailed,     // ended otherwise, and the agent had not stopped it
-  kWorkerStopped,    // ended after the agent had stopped it
+  kWorkerDone,     // exited with code 0
+  kWorkerFailed,   // ended otherwise, and the agent had not stopped it
+  kWorkerStopped,  // ended after the agent had stopped it
+  kFailureFound,
   kGroupEnded,       // and no order to join again was received
   kGroupGoneToJoin,  // and an order to join again was received
   kStopRequested,    // changes the outcome
@@ -115,7 +131,7 @@ enum class PolicyInput : std::uint8_t {
   kSupervisionLost,
   kTick,  // the deadline passed
 };
-inline constexpr std::size_t kPolicyInputs = 18;
+inline constexpr std::size_t kPolicyInputs = 19;
 inline constexpr std::size_t kAgentStates = 7;
 
 // What a transition does.
@@ -129,6 +145,7 @@ enum class PolicyStep : std::uint8_t {
   kCountStarted,
   kCountExit,
   kAddFailure,
+  kAddEvidence,
   kSendDone,
   kSendGone,
   kRejoin,
@@ -192,7 +209,14 @@ class AgentPolicy {
   void count_started(const WorkerStarted& event, Context* context);
   void count_exit(const WorkerExited& event, Context* context);
   void add_failure(const WorkerExited& event, Context* context);
+  void add_evidence(const FailureFound& event, Context* context);
+  WorkerFailure take_failure(int local_rank, int pid);
+  void insert_failure(WorkerFailure failure);
+  void update_failure(WorkerFailure* failure, const WorkerExit& exit, const FailureFacts& facts);
+  void send_cause(Context* context);
   void send_failure(const WorkerFailure& failure, Context* context);
+  std::string repetition_of(const WorkerFailure& failure, Instant now) const;
+  void end_streak();
   void send_done(Context* context);
   void send_gone(Context* context);
   void request_join(Context* context);
@@ -228,7 +252,16 @@ class AgentPolicy {
   std::size_t ended_ = 0;
   std::vector<WorkerFailure> failures_;
   std::string end_reason_;
+<<<<<<< HEAD
   AgentRoundEnd round_end_;
+=======
+  Instant round_began_;
+
+  // Rounds in a row that ended by the same failure on this node.
+  std::string last_fingerprint_;
+  int same_failures_ = 0;
+  Duration longest_round_{};
+>>>>>>> 23507ed (Find the first failing worker of the whole job by its earliest evidence, with class and cause; --result-json and --logs-specs)
 };
 
 }  // namespace elastic::core

@@ -44,6 +44,14 @@ constexpr PolicyTable make_table() {
   }
   table[index_of(State::kUnknown)].fill({Step::kIgnore, State::kUnknown});
 
+  for (const State state : {State::kInit, State::kHealthy}) {
+    at(state, Input::kFailureFound) = {Step::kIgnore, state};
+  }
+  for (const State state :
+       {State::kUnhealthy, State::kStopped, State::kSucceeded, State::kFailed}) {
+    at(state, Input::kFailureFound) = {Step::kAddEvidence, state};
+  }
+
   at(State::kInit, Input::kReady) = {Step::kJoin, State::kInit};
   at(State::kInit, Input::kRound) = {Step::kStartGroup, State::kHealthy};
   at(State::kInit, Input::kStopOrderedIdle) = {Step::kJoin, State::kInit};
@@ -134,6 +142,7 @@ struct AgentPolicy::Reader {
     if (exited.exit.succeeded()) return PolicyInput::kWorkerDone;
     return exited.exit.stopped_by_us ? PolicyInput::kWorkerStopped : PolicyInput::kWorkerFailed;
   }
+  PolicyInput operator()(const FailureFound&) const { return PolicyInput::kFailureFound; }
   PolicyInput operator()(const GroupGone&) const {
     if (!policy.participant_.has_workers() || !policy.all_ended())
       return PolicyInput::kSupervisionLost;

@@ -255,6 +255,10 @@ void visit(Visitor& v, FailureEvidence& evidence) {
   v.text(evidence.host, kNodeTextBytesMax);
   v.number(evidence.time);
   v.text(evidence.output, kEvidenceBytesMax);
+  v.choice(evidence.failure_class, FailureClass::kInfrastructure);
+  v.choice(evidence.cause, FailureCause::kNodeLost);
+  v.text(evidence.error, kMessageBytesMax);
+  v.text(evidence.hint, kMessageBytesMax);
 }
 
 // Without its time, of which each format has its own notion.

@@ -295,8 +295,13 @@ void RendezvousMachine::fail(Node& node, const FailureReport& failure) {
   }
   if (!round_.end.verdict_pending) return;
   // Clamp times in the future and times that are too old to be true.
-  const Instant at = std::clamp(failure.at, now_ - kEvidenceAgeMax, now_);
-  if (round_.end.failure && round_.end.failure->at <= at) return;
+  Instant at = std::clamp(failure.at, now_ - kEvidenceAgeMax, now_);
+  if (round_.end.failure) {
+    const bool is_update = round_.end.failed_node == node.info.name &&
+                           round_.end.failure->rank == failure.rank;
+    if (!is_update && round_.end.failure->at <= at) return;
+    if (is_update) at = std::min(at, round_.end.failure->at);
+  }
   round_.end.failure = failure;
   round_.end.failure->at = at;
   round_.end.failure->message.resize(std::min(failure.message.size(), kMessageBytesMax));

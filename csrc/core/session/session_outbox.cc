@@ -68,7 +68,7 @@ std::optional<RendezvousEvent> SessionOutbox::record(const rdzv::Join& join, boo
 
 std::optional<RendezvousEvent> SessionOutbox::record(const rdzv::Failed& failed, bool) {
   if (!is_present()) return std::nullopt;
-  if (is_current(failed.round) && !failure_) failure_ = failed.failure;
+  if (is_current(failed.round)) failure_ = failed.failure;  // the newest: it has more evidence
   return failed;
 }
 

@@ -4,11 +4,9 @@
 #include <chrono>
 #include <utility>
 
-#include "core/workers/output_tail.h"
 #include "core/workers/worker_env.h"
 #include "host/membership/membership_factory.h"
 #include "host/membership/node_identity.h"
-#include "os/loop/clock.h"
 #include "os/net/address.h"
 
 // Theory of operation. Messages of the rendezvous and events of the workers become PolicyEvents.
@@ -94,11 +92,11 @@ AgentRunner::AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink 
                     .limits = options.store_limits}),
       output_(loop, options_),
       host_name_(os::host_name()),
+      inquiry_(loop, &output_, options.capture_stderr ? &capture_.emplace(loop) : nullptr,
+               [this](const core::FailureFound& found) { feed(found); }),
       watch_timer_(loop, [this] { send_workers(); }),
       deadline_(loop, [this] { feed(core::PolicyTick{}); }),
-      shutdown_timer_(loop, [this] { shut_down(); }) {
-  if (options_.capture_stderr) capture_.emplace(loop);
-}
+      shutdown_timer_(loop, [this] { shut_down(); }) {}
 
 AgentRunner::~AgentRunner() = default;
 
@@ -114,14 +112,11 @@ void AgentRunner::on_worker_event(const WorkerEvent& event) {
   switch (event.kind) {
     case WorkerEvent::Kind::kStarted:
       worker_changed(event.local_rank, ObservedWorkerState::kRunning, event.pid, 0);
+      inquiry_.worker_started(event.local_rank, event.pid);
       feed(core::WorkerStarted{event.local_rank, event.pid, event.at});
       break;
     case WorkerEvent::Kind::kExited: on_worker_exit(event); break;
-    case WorkerEvent::Kind::kGroupEnded:
-      output_.end_round();
-      if (capture_) capture_->end_round();
-      feed(core::GroupGone{});
-      break;
+    case WorkerEvent::Kind::kGroupEnded: on_group_ended(); break;
     case WorkerEvent::Kind::kStartDelayed: feed(core::Progress{event.message}); break;
     case WorkerEvent::Kind::kNotice: report_notice(event.message); break;
     // Ten seconds after SIGKILL: nothing on this node can end the process; it may hold a device.
@@ -146,13 +141,18 @@ void AgentRunner::on_worker_exit(const WorkerEvent& event) {
   worker_changed(event.local_rank, state, event.pid, event.exit.shell_code());
   core::WorkerExited exited{event.local_rank, event.pid, event.exit};
   if (!event.exit.succeeded() && !event.exit.stopped_by_us) {
-    if (capture_) exited.output = capture_->tail(event.local_rank);
-    exited.evidence.host = host_name_;
-    exited.evidence.time = os::wall_time(event.exit.at);
-    exited.evidence.output =
-        core::last_lines(exited.output, OutputCapture::kReportLines, kEvidenceBytesMax);
+    is_stop_for_failure_ = true;
+    exited.facts = inquiry_.facts_now(event.local_rank, event.exit);
   }
   feed(exited);
+  inquiry_.worker_ended(event.local_rank, event.pid, event.exit);
+}
+
+// The round is not over here before its failures are explained: the job's result may follow.
+void AgentRunner::on_group_ended() {
+  output_.end_round();
+  if (capture_) capture_->end_round();
+  inquiry_.finish_round([this] { feed(core::GroupGone{}); });
 }
 
 void AgentRunner::on_membership_event(const MembershipEvent& event) {
@@ -186,11 +186,17 @@ void AgentRunner::on_membership_event(const MembershipEvent& event) {
       if (node->round_ && over.round == node->round_->round) node->end_round();
     }
     void operator()(const rdzv::Round& one) const { node->on_round(one); }
-    void operator()(const rdzv::Restart& one) const { node->feed(one); }
+    void operator()(const rdzv::Restart& one) const {
+      if (one.cause == rdzv::RestartCause::kWorkerFailed) node->is_stop_for_failure_ = true;
+      node->feed(one);
+    }
     void operator()(const rdzv::Evicted& one) const { node->feed(one); }
     void operator()(const rdzv::Refused& one) const { node->feed(one); }
     void operator()(const rdzv::TimedOut& one) const { node->feed(one); }
-    void operator()(const rdzv::Closed& one) const { node->feed(one); }
+    void operator()(const rdzv::Closed& one) const {
+      if (one.result->cause == JobCause::kWorker) node->is_stop_for_failure_ = true;
+      node->feed(one);
+    }
   };
   std::visit(Reader{this}, event);
 }
@@ -274,6 +280,7 @@ void AgentRunner::execute(core::PolicyAction action) {
     start_group(std::move(start->round));
   } else if (const auto* stop = std::get_if<core::StopGroup>(&action)) {
     if (is_opening_files_) return cancel_start();
+    inquiry_.workers_stopped(is_stop_for_failure_);
     supervisor_->stop(stop->signal, stop->grace, options_.stop_scope);
   } else if (auto* delivered = std::get_if<core::Report>(&action)) {
     report(std::move(delivered->event));
@@ -327,6 +334,8 @@ void AgentRunner::start_workers(const Status& files) {
   }
   std::vector<WorkerStream> streams;
   if (capture_) streams = capture_->begin_round(options_.workers);
+  is_stop_for_failure_ = false;
+  inquiry_.begin_round(options_.workers.size());
   const Status status = supervisor_->start(std::move(commands), std::move(streams));
   if (!status.ok()) feed(core::SupervisionLost{std::string(status.message())});
 }

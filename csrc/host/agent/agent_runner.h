@@ -15,6 +15,7 @@
 #include "elastic/agent.h"
 #include "elastic/observer.h"
 #include "elastic/status.h"
+#include "host/agent/failure_inquiry.h"
 #include "host/membership/membership.h"
 #include "host/store/round_store.h"
 #include "host/workers/output_capture.h"
@@ -45,6 +46,7 @@ class AgentRunner {
   AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink sink);
   void on_worker_event(const WorkerEvent& event);
   void on_worker_exit(const WorkerEvent& event);
+  void on_group_ended();
   void on_membership_event(const MembershipEvent& event);
   void on_membership_ready(const MembershipReady& ready);
   void on_watch(bool is_on);
@@ -90,6 +92,8 @@ class AgentRunner {
   const std::string host_name_;
   bool hosts_coordinator_ = false;
   std::optional<OutputCapture> capture_;
+  FailureInquiry inquiry_;
+  bool is_stop_for_failure_ = false;     // of the current round's workers
   std::vector<ObservedWorker> workers_;  // of the round
   bool is_watched_ = false;              // the coordinator requested reports of them
   os::EventLoop::Timer watch_timer_;

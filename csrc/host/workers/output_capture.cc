@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "core/workers/output_tail.h"
 #include "os/file/console_writer.h"
 #include "os/file/stream_channel.h"
+#include "os/loop/clock.h"
 
 // Theory of operation. The relay thread waits for readable channels, reads one, and writes the
 // bytes before it reads again. It has no other buffer, so the channels fill while the console is
@@ -24,6 +26,10 @@
 // console. So the loop may read a channel, too: it appends the bytes to `unwritten`, which the
 // thread writes before it reads further. Each stream has a lock, held for reading, never for
 // writing.
+//
+// Waking a thread costs the writer several microseconds, more than the write itself. So after a
+// small piece the thread does not wait on the channels for a moment: lines that follow at once are
+// copied together, and their writes wake no thread.
 //
 // A channel ends when its last writer closes it. After a round the thread does not wait for that:
 // all writers were killed, so all output has already arrived.
@@ -35,6 +41,12 @@ constexpr std::size_t kReadBytes = 64 * 1024;
 constexpr std::size_t kTailReadBytesMax = 1024 * 1024;  // the default limit of a pipe's size
 constexpr int kReadsPerTurn = 16;                       // of one stream, then the next one
 constexpr int kEventsPerWait = 64;
+// Parts of one traceback with chained exceptions arrive within this time.
+constexpr Duration kTracebackGap = std::chrono::milliseconds(50);
+constexpr std::string_view kTracebackHeader = "Traceback (most recent call last):";
+// After a small piece the thread does not wait for the next one during this time.
+constexpr int kPauseMs = 2;
+constexpr std::size_t kSmallPieceBytes = 8 * 1024;
 constexpr Duration kProgressTimeout = std::chrono::seconds(10);
 constexpr Duration kJoinTimeout = std::chrono::seconds(1);
 
@@ -59,7 +71,9 @@ struct OutputCapture::Stream {
   // Guarded by mutex.
   os::UniqueFd reader;
   core::OutputTail tail;
-  std::string unwritten;  // read and not written yet
+  std::optional<Instant> traceback_at;       // of the last traceback
+  std::optional<Instant> last_traceback_at;  // of its last part, if exceptions are chained
+  std::string unwritten;                     // read and not written yet
   bool is_closing = false;
 
   // REQUIRES: mutex is held.
@@ -71,8 +85,23 @@ struct OutputCapture::Stream {
     if (got <= 0) return Found::kEnd;  // EIO: a pseudo-terminal without a writer
     const std::string_view read(bytes, static_cast<std::size_t>(got));
     tail.append(read);
+    note_traceback(read.size());
     unwritten += read;
     return read.size() == sizeof bytes ? Found::kMore : Found::kSome;
+  }
+
+  // Searches the new bytes, and those before them in which a traceback may have begun.
+  void note_traceback(std::size_t new_bytes) {
+    std::string_view recent = tail.bytes();
+    const std::size_t searched = std::min(recent.size(), new_bytes + kTracebackHeader.size() - 1);
+    recent.remove_prefix(recent.size() - searched);
+    if (::memmem(recent.data(), recent.size(), kTracebackHeader.data(), kTracebackHeader.size()) ==
+        nullptr) {
+      return;
+    }
+    const Instant now = os::monotonic_now();
+    if (!last_traceback_at || now - *last_traceback_at > kTracebackGap) traceback_at = now;
+    last_traceback_at = now;
   }
 };
 
@@ -141,6 +170,7 @@ class OutputCapture::Relay {
   void serve(std::uint64_t id);
   void write_out(std::string_view bytes);
   void check_drained();
+  void pause();
 
   os::UniqueFd epoll_;
   os::UniqueFd wakeup_;  // eventfd: check every stream
@@ -156,7 +186,9 @@ class OutputCapture::Relay {
   os::EventLoop* replies_ = nullptr;  // null after the owner was destroyed
   std::function<void()> on_drained_;
 
-  std::string piece_;  // used by the thread: the bytes that it writes
+  // Used by the thread.
+  std::string piece_;             // the bytes that it writes
+  std::size_t served_bytes_ = 0;  // since the last wait
 };
 
 void OutputCapture::Relay::run() {
@@ -176,7 +208,15 @@ void OutputCapture::Relay::run() {
       for (const std::uint64_t id : all()) serve(id);
     }
     if (is_draining_) check_drained();
+    if (served_bytes_ > 0 && served_bytes_ < kSmallPieceBytes) pause();
+    served_bytes_ = 0;
   }
+}
+
+// Ends early if the owner wants something.
+void OutputCapture::Relay::pause() {
+  pollfd items[] = {{wakeup_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
+  ::poll(items, 2, kPauseMs);
 }
 
 std::shared_ptr<OutputCapture::Stream> OutputCapture::Relay::find(std::uint64_t id) {
@@ -211,6 +251,7 @@ void OutputCapture::Relay::serve(std::uint64_t id) {
       if (stream->is_terminal) os::copy_window_size(STDERR_FILENO, stream->reader.get());
     }
     write_out(piece_);
+    served_bytes_ += piece_.size();
     if (found == Found::kEnd || found == Found::kNothing) break;
     if (found == Found::kSome && !is_closing) break;
   }
@@ -293,9 +334,9 @@ std::vector<WorkerStream> OutputCapture::begin_round(const std::vector<WorkerTem
   return taken;
 }
 
-std::string OutputCapture::tail(int local_rank) {
+OutputCapture::Tail OutputCapture::tail(int local_rank) {
   const auto index = static_cast<std::size_t>(local_rank);
-  if (index >= streams_.size() || streams_[index] == nullptr) return "";
+  if (index >= streams_.size() || streams_[index] == nullptr) return {};
   Stream& stream = *streams_[index];
   const std::lock_guard lock(stream.mutex);
   Found found = Found::kSome;
@@ -304,7 +345,8 @@ std::string OutputCapture::tail(int local_rank) {
     found = stream.read_some();
   }
   relay_->wake();
-  return core::last_lines(stream.tail.bytes(), kReportLines, core::OutputTail::kBytesMax);
+  return {core::last_lines(stream.tail.bytes(), kReportLines, core::OutputTail::kBytesMax),
+          stream.traceback_at};
 }
 
 void OutputCapture::end_round() {

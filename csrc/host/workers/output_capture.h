@@ -37,8 +37,13 @@ class OutputCapture {
   // Opens the channels of a round, one for each worker. The descriptor is invalid if the worker's
   // stderr is not inherited, or if the system has no channel left: then it inherits.
   std::vector<WorkerStream> begin_round(const std::vector<WorkerTemplate>& workers);
-  // The last lines of this worker in the current round that have arrived so far.
-  std::string tail(int local_rank);
+  // What has arrived so far from a worker in the current round.
+  struct Tail {
+    std::string lines;  // the last ones
+    // When the last Python traceback arrived; nullopt: none did.
+    std::optional<Instant> traceback_at;
+  };
+  Tail tail(int local_rank);
   // The round's workers have ended. The rest in their channels is still copied.
   void end_round();
   // Calls `done` from the loop when everything is copied, or when the console has accepted nothing

@@ -13,6 +13,7 @@
 #include "elastic/agent.h"
 #include "elastic/agent_options.h"
 #include "elastic/status.h"
+#include "host/workers/failure_examiner.h"
 #include "host/workers/run_files.h"
 #include "host/workers/tee.h"
 #include "os/loop/event_loop.h"
@@ -28,6 +29,11 @@ class OutputFiles {
   // Creates the files of a round and begins to copy those of kTee streams to the console. If there
   // is no log directory and no temporary one can be created, workers have no error files.
   Result<AttemptFiles> begin_round(const RoundInfo& round);
+  // The round's workers have started.
+  void begin_examination() { examiner_.begin_round(loop_->now()); }
+  FailureFindings examine(const WorkerFiles& files, bool reads_kernel) {
+    return examiner_.examine(files, reads_kernel);
+  }
   // The round's workers have ended.
   void end_round();
   // Calls `done` when the console has accepted everything; at once if nothing is copied.
@@ -40,6 +46,7 @@ class OutputFiles {
 
   os::EventLoop* const loop_;
   const std::shared_ptr<const AgentOptions> options_;
+  FailureExaminer examiner_;
   std::optional<RunFiles> run_files_;  // created with the first round
   std::unique_ptr<Tee> tee_;           // null while nothing is copied
 };

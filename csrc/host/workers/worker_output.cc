@@ -163,6 +163,21 @@ void WorkerOutput::on_opening_timeout() {
                              "; use a directory on another file system"));
 }
 
+void WorkerOutput::begin_examination() {
+  if (thread_ == nullptr) return;
+  thread_->post([](OutputFiles& files, const auto&) { files.begin_examination(); });
+}
+
+void WorkerOutput::examine(std::size_t local_rank, bool reads_kernel,
+                           std::function<void(FailureFindings)> done) {
+  if (thread_ == nullptr) return;
+  thread_->post([worker = attempt_.workers.at(local_rank), reads_kernel, done = std::move(done)](
+                    OutputFiles& files, const auto& reply) {
+    auto found = std::make_shared<FailureFindings>(files.examine(worker, reads_kernel));
+    reply([found, done] { done(std::move(*found)); });
+  });
+}
+
 void WorkerOutput::end_round() {
   if (thread_ == nullptr) return;
   thread_->post([](OutputFiles& files, const auto&) { files.end_round(); });

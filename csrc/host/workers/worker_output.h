@@ -15,6 +15,7 @@
 #include "elastic/agent.h"
 #include "elastic/agent_options.h"
 #include "elastic/status.h"
+#include "host/workers/failure_examiner.h"
 #include "host/workers/run_files.h"
 #include "os/loop/event_loop.h"
 
@@ -35,6 +36,12 @@ class WorkerOutput {
   void cancel_round();
   // The files of the last round that was opened.
   const AttemptFiles& files() const { return attempt_; }
+  // The round's workers have started.
+  void begin_examination();
+  // Calls `done` from the loop with what the worker and the kernel left behind; never if the file
+  // system does not respond.
+  void examine(std::size_t local_rank, bool reads_kernel,
+               std::function<void(FailureFindings)> done);
   // The round's workers have ended.
   void end_round();
   // Calls `done` from the loop when the console has accepted everything, or when the file thread

@@ -70,7 +70,11 @@ struct WorkerFailure {
   int local_rank = 0;
   int rank = 0;
   int pid = -1;
-  WorkerExit exit;
+  WorkerExit exit;      // kUnknown, or stopped_by_us, if it failed and was stopped before it ended
+  Instant failed_at;    // the earliest evidence
+  int exit_code = 1;    // as the launcher reports it
+  std::string message;  // "exited with code 3"
+  std::string fingerprint;  // equal for failures that look the same
   std::string error_file;   // TORCHELASTIC_ERROR_FILE of the worker, which may not exist; or ""
   std::string stdout_path;  // "" unless stdout was written to a file
   std::string stderr_path;
@@ -96,8 +100,8 @@ struct AgentResult {
   AgentState state = AgentState::kUnknown;
   int exit_code = 0;    // the same on every node that received the job's result
   std::string message;  // one sentence; "" if all workers succeeded
-  // The failed workers of this node in its last round, earliest first. Workers that the agent
-  // stopped are not included.
+  // The failed workers of this node in its last round, earliest first. Workers that had not failed
+  // when the agent stopped them are not included.
   std::vector<WorkerFailure> failures;
   // The result that every node receives. nullopt: this agent ended without receiving it.
   std::optional<JobResult> job;

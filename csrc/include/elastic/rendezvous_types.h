@@ -144,11 +144,37 @@ struct RoundMember {
   bool operator==(const RoundMember&) const = default;
 };
 
+// Who has to act on a failure.
+enum class FailureClass : std::uint8_t {
+  kUserWorker,      // the training program
+  kUserInput,       // the command line or the script: it would fail in every round
+  kPlatform,        // the machine: memory, GPU, a signal from outside
+  kInfrastructure,  // nodes, network, coordinator
+};
+
+enum class FailureCause : std::uint8_t {
+  kUnknown,
+  kExitCode,
+  kException,    // a Python exception that ended the process
+  kSignal,
+  kOutOfMemory,  // SIGKILL, while the kernel counted OOM kills
+  kGpu,          // the kernel log reports a GPU fault
+  kNotStarted,
+  kNodeLost,
+};
+
+ELASTIC_EXPORT const char* to_string(FailureClass failure_class);  // "user worker", …
+ELASTIC_EXPORT const char* to_string(FailureCause cause);          // "exit code", …
+
 // Details of a failed worker for the report. No decision depends on them.
 struct FailureEvidence {
   std::string host;       // host name of the node
-  std::int64_t time = 0;  // of the exit: nanoseconds since 1970 by that host's clock
+  std::int64_t time = 0;  // the earliest evidence: nanoseconds since 1970 by that host's clock
   std::string output;     // the last lines of its stderr: UTF-8, at most kEvidenceBytesMax
+  FailureClass failure_class = FailureClass::kUserWorker;
+  FailureCause cause = FailureCause::kUnknown;
+  std::string error;  // the exception with its message, in one line; "": none is known
+  std::string hint;   // what else is known, in one sentence; ""
   bool operator==(const FailureEvidence&) const = default;
 };
 

@@ -1,4 +1,4 @@
-"""Limits and counters of this process's control group, from the files of cgroup v1 or v2.
+"""The CPU quota of this process's control group, from the files of cgroup v1 or v2.
 
 Every function reads below ``root``, so that tests can create their own trees.
 """
@@ -15,35 +15,6 @@ def cpu_quota(root: str = "/") -> float | None:
         limit
         for version, folder in _folders(root, "cpu")
         if (limit := _quota_v2(folder) if version == 2 else _quota_v1(folder)) is not None
-    ]
-    return min(limits, default=None)
-
-
-def oom_kills(root: str = "/") -> int | None:
-    """The number of OOM kills in this group; None: unknown."""
-    # The group's own directory comes last; only v2 includes the groups below it.
-    for version, folder in reversed(list(_folders(root, "memory"))):
-        text = _read(
-            os.path.join(folder, "memory.events" if version == 2 else "memory.oom_control")
-        )
-        for line in text.splitlines():
-            name, _, count = line.partition(" ")
-            if name == "oom_kill" and count.isdigit():
-                return int(count)
-    return None
-
-
-def memory_limit(root: str = "/") -> int | None:
-    """The lowest memory limit of the group and its parents, in bytes; None: no limit."""
-    limits = [
-        int(text)
-        for version, folder in _folders(root, "memory")
-        if (
-            text := _read(
-                os.path.join(folder, "memory.max" if version == 2 else "memory.limit_in_bytes")
-            )
-        ).isdigit()
-        and int(text) < 1 << 62  # v1 writes "no limit" as the largest page-aligned number
     ]
     return min(limits, default=None)
 

@@ -14,11 +14,9 @@ from elastic.cli.options import (
     BY_SHORT,
     BY_VARIABLE,
     ENV_PREFIX,
-    HARMLESS,
     PROGRAM,
     SHELLS,
     TEXTS,
-    UNAVAILABLE,
     Option,
 )
 from elastic.errors import ConfigError
@@ -62,7 +60,6 @@ def read(
     given, program, arguments = _parse(argv, {option.name: option for option in more} | BY_NAME)
     warnings: list[str] = []
     values = _from_environment(environ, warnings) | given
-    refuse_unavailable(values)
     return CommandLine(values, program, arguments, warnings)
 
 
@@ -178,13 +175,6 @@ def _from_environment(environ: Mapping[str, str], warnings: list[str]) -> dict[s
             raise ConfigError(f"{variable} is {text!r}: expected 0 or 1")
         values[option.name] = Value(text, variable)
     return values
-
-
-def refuse_unavailable(values: Mapping[str, Value]) -> None:
-    for name, instead in UNAVAILABLE.items():
-        value = values.get(name)
-        if value is not None and value.text != HARMLESS.get(name):
-            raise ConfigError(f"{value.origin} is not available yet; {instead}")
 
 
 def _did_you_mean(given: str, known: list[str]) -> str:

@@ -49,6 +49,14 @@ class RendezvousConfig(NamedTuple):
         from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
 
         endpoint = "" if self.shared_state == self.backend else self.shared_state
+        parameters: dict[str, Any] = dict(self.parameters)
+        if not self.shared_state:
+            endpoint = f"{self.endpoint_host}:{self.endpoint_port}"
+            parameters |= self.timings
+            if self.is_host is not None:
+                parameters["is_host"] = str(self.is_host).lower()
+            if self.backend == "static":
+                parameters["rank"] = self.node_rank
         return get_rendezvous_handler(
             RendezvousParameters(
                 self.backend,
@@ -57,7 +65,7 @@ class RendezvousConfig(NamedTuple):
                 self.min_nodes,
                 self.max_nodes,
                 local_addr or None,
-                **self.parameters,
+                **parameters,
             )
         )
 
@@ -88,6 +96,10 @@ class RendezvousConfig(NamedTuple):
             voter_ports=self.voter_ports,
             **timings,
         )
+
+
+# For the agents that need a rendezvous handler even if the job has one node.
+ONE_NODE = RendezvousConfig("c10d", 1, 1, endpoint_host="localhost", is_host=True)
 
 
 class NodeConfig(NamedTuple):
@@ -135,4 +147,5 @@ class LaunchConfig(NamedTuple):
     event_log: str = ""  # the file for the agent's transitions; "": none
     metrics_port: int = 0  # 0: none
     is_dry_run: bool = False
+    result_json: str = ""  # the file for the job's result; "": none
     notes: tuple[tuple[int, str], ...] = ()  # (level, message) for the log, once it is set up

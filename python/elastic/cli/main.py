@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
     from elastic.agent.server.local_elastic_agent import LocalElasticAgent
     from elastic.cli.command_line import CommandLine
-    from elastic.cli.config import LaunchConfig, RendezvousConfig
+    from elastic.cli.config import LaunchConfig
     from elastic.cli.console import Console
     from elastic.multiprocessing.logs import LogOptions
 
@@ -189,6 +189,13 @@ class Launcher:
             print_plan(job)
             return 0
         result = self.launch(job)
+        if job.result_json:  # before the console, which may block
+            from elastic.cli import result_json
+
+            try:
+                result_json.write(job.result_json, job.name, result)
+            except OSError as error:
+                self._say(f"cannot write {job.result_json}: {error.strerror}")
         if result.exit_code != 0:
             self._report(job, result)
         return result.exit_code
@@ -210,8 +217,9 @@ class Launcher:
 
             logs = logs._replace(log_dir=tempfile.mkdtemp(prefix="elastic_"))
             logger.warning("the workers' output goes to files in %s", logs.log_dir)
-        if job.rendezvous is not None and job.rendezvous.is_handler():
-            return self._launch_with_handler(job, job.rendezvous, logs)
+        is_handler = job.rendezvous is not None and job.rendezvous.is_handler()
+        if is_handler or logs.plug_in:
+            return self._launch_with_handler(job, logs)
         self._agent = LocalElasticAgent(
             WorkerSpec(
                 role=job.role,
@@ -247,15 +255,15 @@ class Launcher:
         self._handle_signals(job)
         return self._agent.run()
 
-    def _launch_with_handler(
-        self, job: LaunchConfig, rendezvous: RendezvousConfig, logs: LogOptions
-    ) -> RunResult:
-        """Runs the job with a rendezvous handler of another distribution."""
+    def _launch_with_handler(self, job: LaunchConfig, logs: LogOptions) -> RunResult:
+        """Runs the job with a rendezvous handler, or log files, of another distribution."""
         from elastic.agent.server.api import WorkerSpec
         from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
-        from elastic.multiprocessing.logs_specs import DefaultLogsSpecs
+        from elastic.cli.config import ONE_NODE
+        from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, plugged_in
 
-        handler = rendezvous.handler(job.run_id, job.local_addr)
+        handler = (job.rendezvous or ONE_NODE).handler(job.run_id, job.local_addr)
+        specs = plugged_in(logs.plug_in) if logs.plug_in else DefaultLogsSpecs
         spec = WorkerSpec(
             event_log_handler=job.event_log_handler,
             role=job.role,
@@ -278,7 +286,7 @@ class Launcher:
             )
         self._agent = HandlerElasticAgent(
             spec,
-            DefaultLogsSpecs(logs.log_dir, logs.redirects, logs.tee, logs.local_ranks_filter),
+            specs(logs.log_dir, logs.redirects, logs.tee, logs.local_ranks_filter),
             exit_barrier_timeout=job.exit_barrier_timeout or 300.0,
             log_line_prefix_template=job.line_prefix,
             shutdown_timeout=job.shutdown_timeout,
@@ -314,15 +322,25 @@ class Launcher:
 
     def _report(self, job: LaunchConfig, result: RunResult) -> None:
         from elastic.cli import report
-        from elastic.multiprocessing.errors import evidence
 
-        first = next(iter(result.failures.values()), None)
-        if first is not None and job.error_file:  # before the console, which may block
+        if job.error_file:  # before the console, which may block
             try:
-                evidence.pass_on(first, job.error_file)
+                self._pass_on(result, job.error_file)
             except OSError as error:
                 self._say(f"cannot write {job.error_file}: {error.strerror}")
         self._say(report.format_report(job.name, result))
+
+    def _pass_on(self, result: RunResult, path: str) -> None:
+        from elastic.multiprocessing.errors import evidence
+
+        first = next(iter(result.failures.values()), None)
+        cause = result.job
+        if cause is not None and cause.evidence is not None and cause.rank not in result.failures:
+            known = cause.evidence
+            text = known.error or cause.message
+            evidence.pass_on_remote(text, known.time, known.output, result.exit_code, path)
+        elif first is not None:
+            evidence.pass_on(first, path)
 
     def report_bug(self, error: BaseException) -> None:
         import traceback

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from elastic.cli.arguments import attribute, default
-from elastic.cli.command_line import CommandLine, Value, pass_local_rank, refuse_unavailable
+from elastic.cli.command_line import CommandLine, Value, pass_local_rank
 from elastic.cli.options import OPTIONS
 
 
@@ -20,7 +20,6 @@ def command_line(args: argparse.Namespace) -> CommandLine:
         if isinstance(given, list | tuple):
             text = ",".join(str(part).replace(",", ",,") for part in given)
         values[option.name] = Value(text, f"--{option.name}")
-    refuse_unavailable(values)
     arguments = getattr(args, "training_script_args", None) or ()
     line = CommandLine(values, args.training_script, tuple(map(str, arguments)), [])
     return line if getattr(args, "use_env", True) else pass_local_rank(line)

@@ -213,6 +213,19 @@ _OUTPUT = (
         "waits up to 0.2 s for the other ranks.",
     ),
     Option(
+        "logs-specs",
+        "NAME",
+        "A plug-in that chooses the log files: the entry point of this name in the group "
+        "torchrun.logs_specs. The job then runs as with a rendezvous handler of a plug-in.",
+        default="default",
+    ),
+    Option(
+        "result-json",
+        "FILE",
+        "The result of the job, and the failure report as data, are written to this file at the "
+        "end.",
+    ),
+    Option(
         "duplicate-stdout-filters",
         "WORDS",
         "Lines of stdout that contain one of these words, separated by commas, are also written to "
@@ -331,13 +344,6 @@ _CHECKS = (
 TEXTS = {"help": "", "version": "", "print-completion": "SHELL"}
 SHELLS = ("bash", "zsh", "tcsh")
 
-# Options of torchrun that are rejected with a message, because they cannot have their effect.
-UNAVAILABLE = {
-    "logs-specs": "--log-dir, --redirects and --tee choose the files",
-}
-# Values of them that are accepted, because they describe the behaviour here.
-HARMLESS = {"logs-specs": "default"}
-
 GROUPS = (
     ("Workers", _WORKERS),
     ("Nodes", _NODES),
@@ -347,10 +353,7 @@ GROUPS = (
     ("Checks", _CHECKS),
 )
 
-OPTIONS: tuple[Option, ...] = tuple(
-    [option for _, group in GROUPS for option in group]
-    + [Option(name, "VALUE", "", default=HARMLESS.get(name, "")) for name in UNAVAILABLE]
-)
+OPTIONS: tuple[Option, ...] = tuple(option for _, group in GROUPS for option in group)
 BY_NAME = {option.name: option for option in OPTIONS}
 BY_VARIABLE = {option.variable: option for option in OPTIONS}
 BY_SHORT = {option.short: option for option in OPTIONS if option.short}

@@ -35,6 +35,7 @@ def logs(line: CommandLine, nproc: int) -> LogOptions:
         merge_lines=line.switch("merge-lines"),
         stdout_filters=_filters(line, "stdout", Std.OUT, redirects, tee),
         stderr_filters=_filters(line, "stderr", Std.ERR, redirects, tee),
+        plug_in=_plug_in(line),
     )
     if log_dir == os.devnull:  # torchrun's value for: no files
         if chosen.writes_any:
@@ -84,6 +85,32 @@ def _make_directory(path: str, origin: str, limit: float) -> None:
 def line_prefix(line: CommandLine, environ: Mapping[str, str]) -> str:
     given = line.text("log-line-prefix-template")
     return given or environ.get(LINE_PREFIX_VARIABLE) or DEFAULT_LINE_PREFIX
+
+
+def result_json(line: CommandLine) -> str:
+    path = line.text("result-json")
+    if not path:
+        return ""
+    path = os.path.abspath(path)
+    if os.path.isdir(path) or not os.path.isdir(os.path.dirname(path)):
+        raise ConfigError(
+            f"{line.origin('result-json')} is {path!r}: expected a file in a directory that exists"
+        )
+    return path
+
+
+def _plug_in(line: CommandLine) -> str:
+    """The name of a LogsSpecs that another distribution registers; torch's default is ours."""
+    name = line.text("logs-specs")
+    if name in ("", "default"):
+        return ""
+    from elastic.multiprocessing import logs_specs
+
+    try:
+        logs_specs.plugged_in(name)
+    except ConfigError as error:
+        raise ConfigError(f"{line.origin('logs-specs')}: {error}") from error
+    return name
 
 
 def _filters(

@@ -29,12 +29,15 @@ def format_report(name: str, result: RunResult) -> str:
             ("host", evidence.host if evidence else ""),
             ("node", job.node),
             run,
+            ("class", class_of(result)),
+            ("error", evidence.error if evidence else ""),
+            ("hint", evidence.hint if evidence else ""),
         )
         lines += _quote("last lines of its stderr", evidence.output if evidence else "")
         first_at = None
     elif job is None and first and first.started and result.exit_code != first.shell_code:
         # The exit code is that of the launcher's own reason: a lost coordinator, a signal, ….
-        lines = [f"{name} failed: {result.message}", *_facts(run)]
+        lines = [f"{name} failed: {result.message}", *_facts(run, ("class", class_of(result)))]
         first_at = None
     else:
         # The cause on all nodes if there are several; else the earliest evidence here.
@@ -46,6 +49,7 @@ def format_report(name: str, result: RunResult) -> str:
             ("host", os.uname().nodename),
             ("node", job.node if job else ""),
             run,
+            ("class", f"{first.failure_class} ({first.cause})"),
             ("error", first.message.splitlines()[0] if first.message else ""),
             ("hint", first.hint),
             ("logs", first.log_dir),
@@ -61,6 +65,29 @@ def format_report(name: str, result: RunResult) -> str:
         ranks = ", ".join(map(str, result.stopped))
         lines.append(f"stopped by the launcher, not failed: rank{_s(result.stopped)} {ranks}")
     return "\n".join(lines)
+
+
+def class_of(result: RunResult) -> str:
+    """Who has to act, and the cause, if no worker of this node failed first."""
+    job = result.job
+    if job is not None and job.evidence is not None:
+        return f"{job.evidence.failure_class} ({job.evidence.cause})"
+    if job is not None and job.rank < 0 and job.node:
+        return "infrastructure (node lost)"
+    return _CLASSES.get(result.exit_code, "")
+
+
+_CLASSES = {
+    2: "user input",
+    71: "platform",
+    72: "user input",
+    73: "user input",
+    74: "platform",
+    75: "infrastructure",
+    76: "user input",
+    77: "infrastructure",
+    78: "infrastructure (node lost)",
+}
 
 
 def _when(failure: ProcessFailure, first_at: float | None) -> str:

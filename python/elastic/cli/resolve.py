@@ -109,6 +109,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         log_records=bool(environ.get("LOGLEVEL")),
         error_file=environ.get("TORCHELASTIC_ERROR_FILE", ""),
         is_dry_run=line.switch("dry-run"),
+        result_json=output.result_json(line),
         notes=tuple(notes),
     )
 

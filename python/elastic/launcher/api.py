@@ -28,7 +28,7 @@ from elastic.errors import ConfigError, ElasticError
 from elastic.multiprocessing.errors import ChildFailedError
 from elastic.multiprocessing.errors.signal_exception import SignalException
 from elastic.multiprocessing.logs import log_options
-from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs
+from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs, is_default
 from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
 from elastic.rendezvous.handlers import DynamicRendezvousHandler
 from elastic.text import is_loopback, split_endpoint
@@ -142,7 +142,8 @@ def _launch(
         if getattr(config, name) not in (None, {}, "null"):
             warnings.warn(f"LaunchConfig.{name} is ignored: elastic does not have it", stacklevel=4)
     handler = None
-    if not _is_single(config):
+    has_plug_in = not is_default(config.logs_specs)
+    if not _is_single(config) or has_plug_in:
         handler = get_rendezvous_handler(_parameters(config))
     spec = WorkerSpec(
         role=config.role,
@@ -170,7 +171,8 @@ def _launch(
         "environment": environment,
     }
     agent: LocalElasticAgent | HandlerElasticAgent
-    if handler is None or isinstance(handler, DynamicRendezvousHandler):
+    is_native = handler is None or isinstance(handler, DynamicRendezvousHandler)
+    if is_native and not has_plug_in:
         share = environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1"
         logs = log_options(config.logs_specs)  # type: ignore[arg-type]
         agent = LocalElasticAgent(spec, logs, share_store=share, **common)

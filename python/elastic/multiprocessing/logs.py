@@ -55,6 +55,7 @@ class LogOptions(NamedTuple):
     # Lines with one of these words are copied to a file of their own.
     stdout_filters: tuple[str, ...] = ()
     stderr_filters: tuple[str, ...] = ()
+    plug_in: str = ""  # the name of a LogsSpecs of another distribution; "": none
 
     @property
     def redirects_any(self) -> bool:

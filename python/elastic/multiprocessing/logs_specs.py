@@ -23,6 +23,30 @@ from elastic.multiprocessing.logs import LogOptions, Std, is_any, of_rank
 
 Streams = Std | Mapping[int, Std]
 _NOWHERE: Mapping[int, str] = {}
+ENTRY_POINTS = "torchrun.logs_specs"
+
+
+def plugged_in(name: str) -> type[LogsSpecs]:
+    """The class that an installed distribution registers under this name."""
+    from importlib.metadata import entry_points  # slow to import; needed for plug-ins only
+
+    for entry in entry_points(group=ENTRY_POINTS, name=name):
+        try:
+            found: type[LogsSpecs] = entry.load()
+        except Exception as error:
+            raise ConfigError(
+                f"the logs plug-in {name!r} ({entry.value}) cannot be loaded: {error}"
+            ) from error
+        return found
+    raise ConfigError(
+        f"there is no logs plug-in {name!r}: no installed distribution registers it in the entry "
+        f"points {ENTRY_POINTS}"
+    )
+
+
+def is_default(specs: object) -> bool:
+    """Whether the native agent can create the files: ``reify`` is that of DefaultLogsSpecs."""
+    return isinstance(specs, DefaultLogsSpecs) and type(specs).reify is DefaultLogsSpecs.reify
 
 
 class LogsDest(NamedTuple):

@@ -20,7 +20,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from elastic import _C, _environment
-from elastic._host import cgroup
 from elastic.agent.server.api import (
     RunResult,
     Worker,
@@ -265,7 +264,6 @@ class LocalElasticAgent:
         self.request_stop(signal.SIGTERM)
 
     def _supervise(self) -> RunResult:
-        kills_before = cgroup.oom_kills()
         with _C.Agent(self._options) as native:
             # A signal handler that ran before this assignment only appended its request.
             self._native, earlier = native, len(self._requests)
@@ -280,7 +278,7 @@ class LocalElasticAgent:
                         self._recorder.observe(event, self._group)
                     finished = event.kind == _C.AgentEvent.Kind.FINISHED
             self._native = None
-            return self._conclude(native.result, kills_before)
+            return self._conclude(native.result)
 
     def _observe(self, event: _C.AgentEvent) -> None:
         kinds = _C.AgentEvent.Kind
@@ -381,32 +379,22 @@ class LocalElasticAgent:
             for place in info.workers
         ]  # fmt: skip
 
-    def _conclude(self, native: _C.AgentResult, kills_before: int | None) -> RunResult:
+    def _conclude(self, native: _C.AgentResult) -> RunResult:
         failures: Mapping[int, ProcessFailure] = {}
-        exit_code = native.exit_code
         if native.failures:
             from elastic.multiprocessing.errors import evidence
 
-            failures = evidence.examine(
-                native.failures,
-                keeps_logs=self._keeps_logs,
-                oom_kills=_increase(kills_before, cgroup.oom_kills()),
-            )
-            # The native result uses exits only; an error file may contain an earlier error. With
-            # several nodes all agents use one exit code, and only this agent can read the file.
-            first, by_exit = next(iter(failures.values())), native.failures[0]
-            if self._is_alone and first.started and exit_code == by_exit.exit.shell_code:
-                exit_code = first.shell_code
+            failures = evidence.examine(native.failures, keeps_logs=self._keeps_logs)
         return RunResult(
             state=WorkerState[native.state.name],
-            return_values=self._return_values() if exit_code == 0 else {},
+            return_values=self._return_values() if native.exit_code == 0 else {},
             failures=failures,
-            exit_code=exit_code,
+            exit_code=native.exit_code,
             message=native.message,
             run_id=self._group.spec.job_id(),
             restart_count=self._round.restart_count if self._round else 0,
             max_restarts=self._group.spec.max_restarts,
-            stopped=tuple(sorted(self._stopped)),
+            stopped=tuple(sorted(self._stopped - failures.keys())),
             job=None if self._is_alone else native.job,
         )
 
@@ -447,10 +435,6 @@ def _name(signum: int) -> str:
 def _clock_time(deadline: float) -> str:
     """The time of day of a deadline on the monotonic clock."""
     return time.strftime("%H:%M:%S", time.localtime(time.time() + deadline - time.monotonic()))
-
-
-def _increase(before: int | None, after: int | None) -> int | None:
-    return None if before is None or after is None else max(0, after - before)
 
 
 def _place_in(info: _C.RoundInfo) -> str:

@@ -1,8 +1,7 @@
 """A worker's failure and its evidence: how it ended, its error file, its last output.
 
-The earliest evidence wins: the time of the exception in the worker's error file if it wrote one
-(``torch.distributed.elastic.multiprocessing.errors.record`` does), else the time of its exit.
-A damaged file cannot cause an exception; unreadable content is omitted.
+The native agent has found the time and the cause; this module adds the texts. A damaged file cannot
+cause an exception; unreadable content is omitted.
 """
 
 from __future__ import annotations
@@ -36,6 +35,8 @@ class _Evidence(NamedTuple):
     stderr_tail: tuple[str, ...] = ()
     log_dir: str = ""  # "": its output is in no permanent file
     hint: str = ""
+    failure_class: str = "user worker"  # who has to act: or user input, platform, infrastructure
+    cause: str = "unknown"  # exit code, exception, signal, out of memory, GPU fault, not started
 
 
 class ProcessFailure(_Evidence):
@@ -98,54 +99,36 @@ def _signal_name(number: int) -> str:
         return "<N/A>"
 
 
-def examine(
-    failures: Sequence[WorkerFailure], *, keeps_logs: bool, oom_kills: int | None
-) -> dict[int, ProcessFailure]:
+def examine(failures: Sequence[WorkerFailure], *, keeps_logs: bool) -> dict[int, ProcessFailure]:
     """The failures by rank, in the order of the evidence.
 
     Workers that could not be started come first, because that may cause the other failures.
-    ``oom_kills`` is the number of OOM kills that were counted while the job ran; None: unknown.
     """
-    found = [_examine(failure, keeps_logs, oom_kills) for failure in failures]
+    found = [_examine(failure, keeps_logs) for failure in failures]
     found.sort(key=lambda failure: (failure.started, failure.timestamp))
     return {failure.rank: failure for failure in found}
 
 
-def _examine(failure: WorkerFailure, keeps_logs: bool, oom_kills: int | None) -> ProcessFailure:
-    exited = failure.exit
-    exit_time = time.time() - (time.monotonic() - exited.at)
-    known = _Evidence(
+def _examine(failure: WorkerFailure, keeps_logs: bool) -> ProcessFailure:
+    exited, known = failure.exit, failure.evidence
+    was_stopped = exited.stopped_by_us and exited.signal
+    found = _Evidence(
         rank=failure.rank,
         local_rank=failure.local_rank,
         pid=failure.pid,
-        exitcode=-exited.signal if exited.signal else exited.code,
-        shell_code=exited.shell_code,
-        how=exited.describe(),
-        timestamp=exit_time,
+        exitcode=-exited.signal if exited.signal and not was_stopped else failure.exit_code,
+        shell_code=failure.exit_code,
+        how=failure.message,
+        timestamp=time.time() - (time.monotonic() - failure.failed_at),
         started=not exited.stage,
+        message=known.error,
         stderr_tail=_tail(failure.stderr_path) or tuple(failure.stderr_tail.splitlines()),
         log_dir=os.path.dirname(failure.stderr_path or failure.stdout_path) if keeps_logs else "",
-        hint=_oom_hint(oom_kills) if exited.signal == _SIGKILL else "",
+        hint=known.hint,
+        failure_class=known.failure_class,
+        cause=known.cause,
     )
-    return _with_error_file(ProcessFailure._make(known), failure.error_file)
-
-
-_SIGKILL = 9
-
-
-def _oom_hint(oom_kills: int | None) -> str:
-    if oom_kills is None:
-        return ""
-    if oom_kills == 0:
-        return "not the out-of-memory killer of this control group, which counted no kill"
-    from elastic._host import cgroup
-
-    limit = cgroup.memory_limit()
-    within = f" at its limit of {limit / 2**20:.0f} MiB" if limit is not None else ""
-    return (
-        "probably the kernel's out-of-memory killer, which struck this control group"
-        f"{within} {oom_kills} time{'s' if oom_kills > 1 else ''} during the job"
-    )
+    return _with_error_file(ProcessFailure._make(found), failure.error_file)
 
 
 def _with_error_file(failure: ProcessFailure, path: str) -> ProcessFailure:
@@ -156,22 +139,17 @@ def _with_error_file(failure: ProcessFailure, path: str) -> ProcessFailure:
 
     try:
         with open(path, "rb") as file:
-            written = os.fstat(file.fileno()).st_mtime
             data = json.loads(file.read(ERROR_FILE_BYTES_MAX))
     except (OSError, ValueError, RecursionError):
         return failure
     if not isinstance(data, dict):
         return failure
-    message, traceback, timestamp = _error_fields(data)
-    # torch writes whole seconds; the file's modification time has the fraction.
-    if timestamp is not None and 0 <= written - timestamp < 2:
-        timestamp = written
+    message, traceback, _ = _error_fields(data)
     return failure._replace(
         error_file=path,
         error_file_data=data,
-        message=message,
+        message=message or failure.message,
         traceback=traceback,
-        timestamp=min(failure.timestamp, timestamp or failure.timestamp),
     )
 
 
@@ -208,14 +186,30 @@ def _tail(path: str) -> tuple[str, ...]:
 
 def pass_on(failure: ProcessFailure, path: str) -> None:
     """Writes the failure to the error file of the launcher's own parent, in torch's format."""
-    import json
-
     data = dict(failure.error_file_data or {})
     message = data.get("message")
     if not isinstance(message, dict):
         text = failure.message or f"{failure.who()} {failure.how}"
-        message = {"message": text, "extraInfo": {"timestamp": str(int(failure.timestamp))}}
+        message = _message(text, failure.timestamp, "\n".join(failure.stderr_tail))
     data["message"] = {**message, "errorCode": failure.shell_code}
+    _write(data, path)
+
+
+def pass_on_remote(text: str, timestamp: float, output: str, code: int, path: str) -> None:
+    """The same for the failure of a worker of another node."""
+    _write({"message": {**_message(text, timestamp, output), "errorCode": code}}, path)
+
+
+def _message(text: str, timestamp: float, output: str) -> dict[str, object]:
+    extra = {"timestamp": str(int(timestamp))}
+    if "Traceback (most recent call last):" in output:
+        extra["py_callstack"] = output
+    return {"message": text, "extraInfo": extra}
+
+
+def _write(data: Mapping[str, object], path: str) -> None:
+    import json
+
     partial = f"{path}.{os.getpid()}"
     with open(partial, "w", encoding="utf-8") as file:
         json.dump(data, file)

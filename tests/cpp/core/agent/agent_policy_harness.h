@@ -82,6 +82,15 @@ class Fixture {
   Fixture& exit(int local_rank, const WorkerExit& exit) {
     return feed(WorkerExited{local_rank, 1000 + local_rank, exit});
   }
+  // More is known about a worker, which reported its error at `second`.
+  Fixture& evidence(int local_rank, const WorkerExit& exit, int second, std::string error = "",
+                    std::string fingerprint = "") {
+    FailureFacts facts;
+    facts.reported_at = at(second);
+    facts.evidence.error = std::move(error);
+    facts.fingerprint = std::move(fingerprint);
+    return feed(FailureFound{local_rank, 1000 + local_rank, exit, std::move(facts)});
+  }
   // Both workers end after the stop, and no process is left.
   Fixture& end_by_us() {
     return exit(0, stopped(killed(SIGTERM))).exit(1, stopped(killed(SIGTERM))).gone();

@@ -155,11 +155,25 @@ std::string draw_round() {
 // guardian's death.
 std::string draw_states() {
   static constexpr std::array<std::string_view, core::kPolicyInputs> kNames = {
-      "rendezvous ready", "progress",      "round",         "stale",
-      "restart",          "restart",       "job succeeded", "job ended",
-      "worker started",   "worker done",   "worker failed", "worker stopped",
-      "workers ended",    "workers ended", "stop request",  "second stop request",
-      "guardian lost",    "timeout"};
+      "rendezvous ready",
+      "progress",
+      "round",
+      "stale",
+      "restart",
+      "restart",
+      "job succeeded",
+      "job ended",
+      "worker started",
+      "worker done",
+      "worker failed",
+      "worker stopped",
+      "evidence",
+      "workers ended",
+      "workers ended",
+      "stop request",
+      "second stop request",
+      "guardian lost",
+      "timeout"};
   std::string drawn = "stateDiagram-v2\n  [*] --> INIT\n";
   for (std::size_t from = 0; from < core::kAgentStates; ++from) {
     std::map<AgentState, std::vector<std::string>> causes;

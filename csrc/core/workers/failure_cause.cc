@@ -1,0 +1,216 @@
+#include "core/workers/failure_cause.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+namespace elastic {
+
+const char* to_string(FailureClass failure_class) {
+  switch (failure_class) {
+    case FailureClass::kUserWorker: break;
+    case FailureClass::kUserInput: return "user input";
+    case FailureClass::kPlatform: return "platform";
+    case FailureClass::kInfrastructure: return "infrastructure";
+  }
+  return "user worker";
+}
+
+const char* to_string(FailureCause cause) {
+  switch (cause) {
+    case FailureCause::kUnknown: break;
+    case FailureCause::kExitCode: return "exit code";
+    case FailureCause::kException: return "exception";
+    case FailureCause::kSignal: return "signal";
+    case FailureCause::kOutOfMemory: return "out of memory";
+    case FailureCause::kGpu: return "GPU fault";
+    case FailureCause::kNotStarted: return "not started";
+    case FailureCause::kNodeLost: return "node lost";
+  }
+  return "unknown";
+}
+
+namespace core {
+namespace {
+
+constexpr std::string_view kTracebackHeader = "Traceback (most recent call last):";
+constexpr std::size_t kErrorBytesMax = 512;
+constexpr int kUsageExit = 2;  // of argparse, and of Python for a script that does not exist
+
+// Takes the first line off the text.
+std::string_view next_line(std::string_view* text) {
+  const std::size_t end = text->find('\n');
+  const std::string_view line = text->substr(0, end);
+  text->remove_prefix(end == std::string_view::npos ? text->size() : end + 1);
+  return line;
+}
+
+// A line such as "KeyError: 'x'", "torch.OutOfMemoryError: …" or "KeyboardInterrupt".
+bool is_exception_line(std::string_view line) {
+  std::size_t end = 0;
+  while (end < line.size() && (std::isalnum(static_cast<unsigned char>(line[end])) != 0 ||
+                               line[end] == '.' || line[end] == '_')) {
+    ++end;
+  }
+  const bool is_name = end > 0 && std::isdigit(static_cast<unsigned char>(line[0])) == 0;
+  return is_name &&
+         (end == line.size() || line.substr(end).starts_with(": ") || line.substr(end) == ":");
+}
+
+bool is_wrong_input(std::string_view error) {
+  constexpr std::array<std::string_view, 5> kTypes = {"SyntaxError", "IndentationError", "TabError",
+                                                      "ModuleNotFoundError", "ImportError"};
+  const std::string_view type = error.substr(0, error.find(':'));
+  return std::find(kTypes.begin(), kTypes.end(), type) != kTypes.end();
+}
+
+FailureDiagnosis diagnose_signal(const WorkerExit& exit, const KernelEvidence& kernel) {
+  FailureDiagnosis found;
+  found.cause = FailureCause::kSignal;
+  const bool is_from_outside = exit.signal == SIGKILL || exit.signal == SIGTERM ||
+                               exit.signal == SIGINT || exit.signal == SIGHUP;
+  if (!is_from_outside) return found;
+  found.failure_class = FailureClass::kPlatform;
+  if (exit.signal != SIGKILL || !kernel.oom_kills) return found;
+  if (*kernel.oom_kills == 0) {
+    found.hint = kernel.oom_counter + " counted no OOM kill: something else sent SIGKILL";
+    return found;
+  }
+  found.cause = FailureCause::kOutOfMemory;
+  found.hint = "killed by the kernel for lack of memory: " + kernel.oom_counter + " counted " +
+               std::to_string(*kernel.oom_kills) +
+               (*kernel.oom_kills == 1 ? " OOM kill" : " OOM kills") + " in this round";
+  return found;
+}
+
+FailureDiagnosis diagnose_start(const WorkerExit& exit) {
+  FailureDiagnosis found;
+  found.cause = FailureCause::kNotStarted;
+  const bool is_wrong = exit.error == ENOENT || exit.error == EACCES || exit.error == ENOEXEC;
+  found.failure_class = is_wrong ? FailureClass::kUserInput : FailureClass::kPlatform;
+  return found;
+}
+
+std::string without_numbers(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const bool is_digit = std::isdigit(static_cast<unsigned char>(c)) != 0;
+    if (!is_digit) {
+      out += c;
+    } else if (!out.ends_with('#')) {
+      out += '#';
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string last_exception(std::string_view output) {
+  const std::size_t begin = output.rfind(kTracebackHeader);
+  if (begin == std::string_view::npos) return "";
+  // torch's excepthook begins each line with "[rank0]: ".
+  const std::size_t line_begin = output.substr(0, begin).rfind('\n') + 1;  // npos + 1 is 0
+  const std::string_view prefix = output.substr(line_begin, begin - line_begin);
+  std::string_view rest = output.substr(begin);
+  next_line(&rest);
+  while (!rest.empty()) {
+    std::string_view line = next_line(&rest);
+    if (line.starts_with(prefix)) line.remove_prefix(prefix.size());
+    // The frames are indented; the first line that is not names the exception.
+    if (line.empty() || line.front() == ' ' || line.front() == '\t') continue;
+    return is_exception_line(line) ? std::string(line.substr(0, kErrorBytesMax)) : "";
+  }
+  return "";
+}
+
+bool is_uncaught_exception(std::string_view output) {
+  const std::size_t begin = output.rfind(kTracebackHeader);
+  if (begin == std::string_view::npos || last_exception(output).empty()) return false;
+  std::string_view rest = output.substr(begin);
+  next_line(&rest);
+  const std::string_view frame = next_line(&rest);
+  return frame.ends_with(", in <module>") || frame.find("in _run_module_as_main") != frame.npos;
+}
+
+std::string error_file_message(std::string_view json) {
+  constexpr std::string_view kKey = "\"message\"";
+  for (std::size_t at = json.find(kKey); at != std::string_view::npos; at = json.find(kKey, at)) {
+    at += kKey.size();
+    std::string_view rest = json.substr(at);
+    rest.remove_prefix(std::min(rest.find_first_not_of(" \t\n:"), rest.size()));
+    if (!rest.starts_with('"')) continue;  // the outer "message" is an object
+    rest.remove_prefix(1);
+    std::string text;
+    while (!rest.empty() && rest.front() != '"' && text.size() < kErrorBytesMax) {
+      if (rest.front() == '\\' && rest.size() > 1) {
+        const char escaped = rest[1];
+        if (escaped == 'n') break;  // only the first line
+        // \uXXXX of a character outside ASCII: the digits say as much as the report needs.
+        text += escaped == 'u' ? '?' : escaped;
+        rest.remove_prefix(std::min<std::size_t>(escaped == 'u' ? 6 : 2, rest.size()));
+      } else {
+        text += rest.front();
+        rest.remove_prefix(1);
+      }
+    }
+    return text;
+  }
+  return "";
+}
+
+FailureDiagnosis diagnose(const WorkerExit& exit, std::string_view output,
+                          std::string_view error_message, const KernelEvidence& kernel) {
+  FailureDiagnosis found;
+  if (exit.kind == ExitKind::kNotStarted) return diagnose_start(exit);
+  std::string error(error_message);
+  if (error.empty()) error = last_exception(output);
+  if (exit.kind == ExitKind::kSignaled && !exit.stopped_by_us) {
+    found = diagnose_signal(exit, kernel);
+  } else if (!error.empty()) {
+    found.cause = FailureCause::kException;
+    if (is_wrong_input(error)) found.failure_class = FailureClass::kUserInput;
+  } else if (exit.kind == ExitKind::kExited) {
+    found.cause = FailureCause::kExitCode;
+    const bool is_usage = output.find("usage: ") != std::string_view::npos ||
+                          output.find("can't open file") != std::string_view::npos;
+    if (exit.code == kUsageExit && is_usage) found.failure_class = FailureClass::kUserInput;
+  }
+  found.error = std::move(error);
+  if (!kernel.gpu_fault.empty()) {
+    found.failure_class = FailureClass::kPlatform;
+    found.cause = FailureCause::kGpu;
+    found.hint = "the kernel log reports a GPU fault: " + kernel.gpu_fault;
+  }
+  return found;
+}
+
+std::string fingerprint_of(const WorkerExit& exit, const FailureDiagnosis& diagnosis,
+                           std::string_view output) {
+  while (output.ends_with('\n')) output.remove_suffix(1);
+  const std::size_t last_line = output.rfind('\n') + 1;  // npos + 1 is 0
+  const std::string_view what =
+      diagnosis.error.empty() ? output.substr(last_line) : std::string_view(diagnosis.error);
+  return exit.describe() + "|" + without_numbers(what);
+}
+
+std::string gpu_fault_in(std::string_view line) {
+  // "NVRM: Xid (PCI:0000:3b:00): 79, pid=…, GPU has fallen off the bus."
+  constexpr std::string_view kMark = "NVRM: Xid (";
+  const std::size_t at = line.find(kMark);
+  if (at == std::string_view::npos) return "";
+  line.remove_prefix(at + kMark.size());
+  const std::size_t close = line.find("): ");
+  if (close == std::string_view::npos) return "";
+  const std::string_view device = line.substr(0, close);
+  line.remove_prefix(close + 3);
+  const std::string_view number = line.substr(0, line.find_first_not_of("0123456789"));
+  if (number.empty()) return "";
+  return "Xid " + std::string(number) + " (" + std::string(device) + ")";
+}
+
+}  // namespace core
+}  // namespace elastic

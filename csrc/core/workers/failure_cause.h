@@ -1,0 +1,56 @@
+#pragma once
+
+// What a worker's failure means: who has to act on it, and why it happened. Derived from the exit
+// of the process, from its last output, and from what the kernel counted.
+//
+// Pure.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "elastic/rendezvous_types.h"
+#include "elastic/worker_group.h"
+
+namespace elastic::core {
+
+// The exception of the last Python traceback in the last lines of an output, such as
+// "KeyError: 'x'"; "" if there is none. With chained exceptions, the one that ended the process.
+std::string last_exception(std::string_view output);
+
+// Whether the last traceback is that of an exception that no code handled: it begins in the main
+// module. A traceback that the program logged, or that ended only a thread, begins elsewhere.
+bool is_uncaught_exception(std::string_view output);
+
+// The message of an error file, which may be incomplete: torch's `record` writes
+// {"message": {"message": "KeyError: 'x'", …}}. "" if there is none.
+std::string error_file_message(std::string_view json);
+
+// What the kernel reported while a worker ended.
+struct KernelEvidence {
+  // OOM kills that were counted since the round began; nullopt: no counter can be read.
+  std::optional<std::uint64_t> oom_kills;
+  std::string oom_counter;  // its name, such as "memory.events"
+  std::string gpu_fault;    // "Xid 79 (PCI:0000:3b:00)", from the kernel log; "": none
+};
+
+// Class, cause, error and hint of a failure; `output` are the last lines of its stderr.
+struct FailureDiagnosis {
+  FailureClass failure_class = FailureClass::kUserWorker;
+  FailureCause cause = FailureCause::kUnknown;
+  std::string error;  // an exception with its message, in one line
+  std::string hint;   // what the evidence of the kernel means
+};
+FailureDiagnosis diagnose(const WorkerExit& exit, std::string_view output,
+                          std::string_view error_message, const KernelEvidence& kernel);
+
+// Equal for failures that look the same: numbers in the error do not matter.
+std::string fingerprint_of(const WorkerExit& exit, const FailureDiagnosis& diagnosis,
+                           std::string_view output);
+
+// The number and device of an Xid report in a line of the kernel log, as in KernelEvidence; "": no
+// such line.
+std::string gpu_fault_in(std::string_view kernel_log_line);
+
+}  // namespace elastic::core

@@ -1,0 +1,136 @@
+#include "host/agent/failure_inquiry.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/rendezvous/rendezvous_fields.h"
+#include "core/workers/failure_cause.h"
+#include "core/workers/output_tail.h"
+#include "os/loop/clock.h"
+#include "os/net/address.h"
+
+namespace elastic::host {
+namespace {
+
+constexpr Duration kExaminationTimeout = std::chrono::seconds(2);
+// A traceback that is older than this when its worker ends did not end it.
+constexpr Duration kReportAgeMax = std::chrono::seconds(60);
+// The time of a file is that of the kernel's last tick, and a traceback follows its error file at
+// once: of two times that differ by less, that of the traceback is exact.
+constexpr Duration kFileTimeResolution = std::chrono::milliseconds(10);
+
+std::optional<Instant> earlier_report(std::optional<Instant> traceback,
+                                      std::optional<Instant> file) {
+  if (!traceback || !file) return traceback ? traceback : file;
+  return *traceback - *file < kFileTimeResolution ? traceback : file;
+}
+
+}  // namespace
+
+FailureInquiry::FailureInquiry(os::EventLoop* loop, WorkerOutput* output, OutputCapture* capture,
+                               Sink sink)
+    : loop_(loop),
+      output_(output),
+      capture_(capture),
+      sink_(std::move(sink)),
+      host_name_(os::host_name()),
+      timeout_(loop, [this] { conclude(); }) {}
+
+FailureInquiry::~FailureInquiry() = default;
+
+void FailureInquiry::begin_round(std::size_t workers) {
+  ++round_;
+  workers_.assign(workers, Worker{});
+  stopped_at_.reset();
+  examines_stopped_ = false;
+  pending_ = 0;
+  output_->begin_examination();
+}
+
+void FailureInquiry::worker_started(int local_rank, int pid) {
+  workers_.at(static_cast<std::size_t>(local_rank)) = {pid, true};
+}
+
+core::FailureFacts FailureInquiry::facts_now(int local_rank, const WorkerExit& exit) {
+  return make_facts(local_rank, exit, {});
+}
+
+void FailureInquiry::worker_ended(int local_rank, int pid, const WorkerExit& exit) {
+  workers_.at(static_cast<std::size_t>(local_rank)).is_running = false;
+  if (exit.succeeded() || exit.kind == ExitKind::kNotStarted) return;
+  if (!exit.stopped_by_us || examines_stopped_) examine(local_rank, pid, exit);
+}
+
+void FailureInquiry::workers_stopped(bool has_failed) {
+  if (!stopped_at_) stopped_at_ = loop_->now();
+  if (!has_failed || std::exchange(examines_stopped_, true)) return;
+  for (std::size_t i = 0; i < workers_.size(); ++i) {
+    if (workers_[i].is_running) examine(static_cast<int>(i), workers_[i].pid, WorkerExit{});
+  }
+}
+
+void FailureInquiry::examine(int local_rank, int pid, const WorkerExit& exit) {
+  ++pending_;
+  const bool reads_kernel = exit.kind != ExitKind::kUnknown && !exit.stopped_by_us;
+  output_->examine(static_cast<std::size_t>(local_rank), reads_kernel,
+                   [this, round = round_, local_rank, pid, exit](const FailureFindings& findings) {
+                     if (round != round_) return;
+                     core::FailureFacts facts = make_facts(local_rank, exit, findings);
+                     const bool is_own_exit =
+                         exit.kind != ExitKind::kUnknown && !exit.stopped_by_us;
+                     const bool has_failed_before =
+                         facts.reported_at && stopped_at_ && *facts.reported_at < *stopped_at_;
+                     if (is_own_exit || has_failed_before)
+                       sink_({local_rank, pid, exit, std::move(facts)});
+                     if (--pending_ == 0 && done_) conclude();
+                   });
+}
+
+core::FailureFacts FailureInquiry::make_facts(int local_rank, const WorkerExit& exit,
+                                              const FailureFindings& findings) {
+  core::FailureFacts facts;
+  std::optional<Instant> traceback_at;
+  if (capture_ != nullptr) {
+    OutputCapture::Tail tail = capture_->tail(local_rank);
+    facts.output = std::move(tail.lines);
+    if (core::is_uncaught_exception(facts.output)) traceback_at = tail.traceback_at;
+  }
+  std::string lines = facts.output;
+  if (lines.empty()) {
+    lines = core::last_lines(findings.stderr_bytes, OutputCapture::kReportLines,
+                             core::OutputTail::kBytesMax);
+  }
+  const Instant ended_at = exit.kind == ExitKind::kUnknown ? loop_->now() : exit.at;
+  if (traceback_at && ended_at - *traceback_at > kReportAgeMax) traceback_at.reset();
+  facts.reported_at = earlier_report(traceback_at, findings.reported_at);
+  const core::FailureDiagnosis diagnosis =
+      core::diagnose(exit, lines, findings.error_message, findings.kernel);
+  facts.fingerprint = core::fingerprint_of(exit, diagnosis, lines);
+  FailureEvidence& evidence = facts.evidence;
+  evidence.host = host_name_;
+  evidence.time = os::wall_time(std::min(ended_at, facts.reported_at.value_or(ended_at)));
+  evidence.output = core::last_lines(lines, OutputCapture::kReportLines, kEvidenceBytesMax);
+  evidence.failure_class = diagnosis.failure_class;
+  evidence.cause = diagnosis.cause;
+  evidence.error = diagnosis.error;
+  evidence.hint = diagnosis.hint;
+  return facts;
+}
+
+void FailureInquiry::finish_round(std::function<void()> done) {
+  if (pending_ == 0) {
+    done();
+    return;
+  }
+  done_ = std::move(done);
+  timeout_.arm(add_saturating(loop_->now(), kExaminationTimeout));
+}
+
+void FailureInquiry::conclude() {
+  timeout_.disarm();
+  pending_ = 0;
+  ++round_;  // later replies are ignored
+  if (done_) std::exchange(done_, nullptr)();
+}
+
+}  // namespace elastic::host

@@ -1,0 +1,72 @@
+#pragma once
+
+// Finds out which workers of a round failed, when, and why, from their exits, their output, their
+// error files and the kernel.
+//
+// A failure is reported at once, with what is known in memory. What the file thread finds is
+// reported later. When workers are stopped because of a failure, those that had reported an error
+// before the stop are failures too, even if they end last.
+//
+// Loop thread only.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/agent/agent_policy.h"
+#include "host/workers/output_capture.h"
+#include "host/workers/worker_output.h"
+#include "os/loop/event_loop.h"
+
+namespace elastic::host {
+
+class FailureInquiry {
+ public:
+  using Sink = std::function<void(const core::FailureFound&)>;
+
+  // `output` and `capture` (null: none) outlive the inquiry.
+  FailureInquiry(os::EventLoop* loop, WorkerOutput* output, OutputCapture* capture, Sink sink);
+  FailureInquiry(const FailureInquiry&) = delete;
+  FailureInquiry& operator=(const FailureInquiry&) = delete;
+  ~FailureInquiry();
+
+  void begin_round(std::size_t workers);
+  void worker_started(int local_rank, int pid);
+  // What is known now about a worker that failed.
+  core::FailureFacts facts_now(int local_rank, const WorkerExit& exit);
+  void worker_ended(int local_rank, int pid, const WorkerExit& exit);
+  // The workers are stopped; `has_failed`: because one of them, or one of another node, failed.
+  void workers_stopped(bool has_failed);
+  // Calls `done` when nothing more can be found in this round: at once, or from the loop, after two
+  // seconds at most.
+  void finish_round(std::function<void()> done);
+
+ private:
+  struct Worker {
+    int pid = -1;
+    bool is_running = false;
+  };
+
+  core::FailureFacts make_facts(int local_rank, const WorkerExit& exit,
+                                const FailureFindings& findings);
+  void examine(int local_rank, int pid, const WorkerExit& exit);
+  void conclude();
+
+  os::EventLoop* const loop_;
+  WorkerOutput* const output_;
+  OutputCapture* const capture_;
+  const Sink sink_;
+  const std::string host_name_;
+  std::vector<Worker> workers_;
+  std::uint64_t round_ = 0;
+  std::optional<Instant> stopped_at_;
+  bool examines_stopped_ = false;
+  int pending_ = 0;
+  std::function<void()> done_;
+  os::EventLoop::Timer timeout_;
+};
+
+}  // namespace elastic::host

@@ -1,0 +1,84 @@
+#include "host/workers/failure_examiner.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "core/workers/output_tail.h"
+#include "os/base/fd.h"
+#include "os/loop/clock.h"
+#include "os/process/kernel_log.h"
+
+namespace elastic::host {
+namespace {
+
+constexpr off_t kErrorFileBytesMax = 64 * 1024;
+constexpr const char* kGpuDevice = "/dev/nvidiactl";
+
+struct FileEnd {
+  std::string bytes;
+  Instant modified;
+};
+
+// The last `limit` bytes of a file; nullopt if it cannot be read or is empty.
+std::optional<FileEnd> read_end(const std::string& path, off_t limit) {
+  const os::UniqueFd file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  struct stat info {};
+  if (!file.valid() || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    return std::nullopt;
+  }
+  const off_t size = std::min<off_t>(info.st_size, limit);
+  FileEnd end;
+  end.bytes.resize(static_cast<std::size_t>(size));
+  const ssize_t got = ::pread(file.get(), end.bytes.data(), end.bytes.size(), info.st_size - size);
+  if (got <= 0) return std::nullopt;
+  end.bytes.resize(static_cast<std::size_t>(got));
+  const std::int64_t nanoseconds =
+      std::int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+  end.modified = os::instant_of_wall_time(nanoseconds);
+  return end;
+}
+
+}  // namespace
+
+void FailureExaminer::begin_round(Instant now) {
+  since_ = now;
+  if (!oom_counter_) oom_counter_.emplace();
+  oom_kills_ = oom_counter_->read();
+}
+
+FailureFindings FailureExaminer::examine(const WorkerFiles& files, bool reads_kernel) {
+  FailureFindings found;
+  if (!files.error_file.empty()) {
+    if (const auto error = read_end(files.error_file, kErrorFileBytesMax)) {
+      found.reported_at = error->modified;
+      found.error_message = core::error_file_message(error->bytes);
+    }
+  }
+  if (!files.stderr_path.empty()) {
+    if (auto end = read_end(files.stderr_path, core::OutputTail::kBytesMax)) {
+      const bool is_traceback = core::is_uncaught_exception(end->bytes);
+      if (is_traceback && !found.reported_at) found.reported_at = end->modified;
+      found.stderr_bytes = std::move(end->bytes);
+    }
+  }
+  if (!reads_kernel) return found;
+  if (const auto now = oom_counter_ ? oom_counter_->read() : std::nullopt; now && oom_kills_) {
+    found.kernel.oom_kills = *now - std::min(*now, *oom_kills_);
+    found.kernel.oom_counter = oom_counter_->name();
+  }
+  if (::access(kGpuDevice, F_OK) == 0) {
+    os::read_kernel_log(since_, [&](std::string_view line) {
+      if (std::string fault = core::gpu_fault_in(line); !fault.empty()) {
+        found.kernel.gpu_fault = std::move(fault);
+      }
+    });
+  }
+  return found;
+}
+
+}  // namespace elastic::host

@@ -1,0 +1,41 @@
+#pragma once
+
+// Reads what a failed worker and the kernel left behind: the error file, the end of a stderr that
+// was written to a file, OOM kills, and GPU faults in the kernel log.
+//
+// File thread only: every call may block on the file system.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "core/workers/failure_cause.h"
+#include "elastic/time.h"
+#include "host/workers/run_files.h"
+#include "os/process/oom_counter.h"
+
+namespace elastic::host {
+
+struct FailureFindings {
+  // When the worker reported its error: in its error file, or by a traceback at the end of its
+  // stderr file. nullopt: it did not, or its exit is more exact.
+  std::optional<Instant> reported_at;
+  std::string error_message;  // of the error file
+  std::string stderr_bytes;   // the end of the stderr file
+  core::KernelEvidence kernel;
+};
+
+class FailureExaminer {
+ public:
+  // The round's workers have started: counts from here.
+  void begin_round(Instant now);
+  // `reads_kernel`: also what the kernel counted and logged since the round began.
+  FailureFindings examine(const WorkerFiles& files, bool reads_kernel);
+
+ private:
+  std::optional<os::OomCounter> oom_counter_;
+  std::optional<std::uint64_t> oom_kills_;  // at the beginning of the round
+  Instant since_;
+};
+
+}  // namespace elastic::host

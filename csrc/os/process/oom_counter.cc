@@ -1,0 +1,94 @@
+#include "os/process/oom_counter.h"
+
+#include <fstream>
+#include <sstream>
+#include <string_view>
+#include <vector>
+
+namespace elastic::os {
+namespace {
+
+constexpr std::string_view kField = "oom_kill ";
+
+std::optional<std::uint64_t> read_field(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  while (std::getline(file, line)) {
+    if (!line.starts_with(kField)) continue;
+    std::istringstream number(line.substr(kField.size()));
+    std::uint64_t count = 0;
+    if (number >> count) return count;
+  }
+  return std::nullopt;
+}
+
+bool has_memory(std::string_view controllers) {
+  return ("," + std::string(controllers) + ",").find(",memory,") != std::string::npos;
+}
+
+struct Group {
+  bool is_v2 = false;
+  std::string path;
+};
+
+// The control groups that may count: of version 1's memory controller, and of version 2.
+std::vector<Group> groups(const std::string& root) {
+  std::vector<Group> found;
+  std::ifstream file(root + "/proc/self/cgroup");
+  std::string line;
+  while (std::getline(file, line)) {  // "4:memory:/job", "0::/job"
+    const std::size_t first = line.find(':');
+    const std::size_t second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const bool is_v2 = controllers.empty();
+    if (is_v2 || has_memory(controllers)) found.push_back({is_v2, line.substr(second + 1)});
+  }
+  return found;
+}
+
+// The directory of a group below a mount of its hierarchy; a mount may begin below the root.
+std::string directory_of(const std::string& root, const Group& group) {
+  std::ifstream file(root + "/proc/self/mountinfo");
+  std::string line;
+  while (std::getline(file, line)) {  // "30 23 0:26 ROOT POINT options - TYPE source OPTIONS"
+    std::istringstream before(line);
+    std::string ignored;
+    std::string mount_root;
+    std::string point;
+    before >> ignored >> ignored >> ignored >> mount_root >> point;
+    const std::size_t dash = line.find(" - ");
+    if (dash == std::string::npos) continue;
+    std::istringstream after(line.substr(dash + 3));
+    std::string type;
+    std::string options;
+    after >> type >> ignored >> options;
+    if (type != (group.is_v2 ? "cgroup2" : "cgroup")) continue;
+    if (!group.is_v2 && !has_memory(options)) continue;
+    std::string inside = group.path;
+    if (mount_root != "/") {
+      inside = inside.starts_with(mount_root) ? inside.substr(mount_root.size()) : "";
+    }
+    return root + point + inside;
+  }
+  return "";
+}
+
+}  // namespace
+
+OomCounter::OomCounter(const std::string& root) {
+  for (const Group& group : groups(root)) {
+    const std::string directory = directory_of(root, group);
+    const std::string file = group.is_v2 ? "memory.events" : "memory.oom_control";
+    if (directory.empty() || !read_field(directory + "/" + file)) continue;
+    path_ = directory + "/" + file;
+    name_ = file + " of the control group " + group.path;
+    return;
+  }
+  path_ = root + "/proc/vmstat";
+  name_ = "/proc/vmstat of the machine";
+}
+
+std::optional<std::uint64_t> OomCounter::read() const { return read_field(path_); }
+
+}  // namespace elastic::os

@@ -1,0 +1,103 @@
+"""The result of a job as a JSON file (``--result-json``): the failure report as data."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from elastic.cli import report
+
+if TYPE_CHECKING:
+    from elastic.agent.server.api import RunResult
+    from elastic.multiprocessing.errors.evidence import ProcessFailure
+
+VERSION = 1  # of the format; fields may be added without a new version
+
+
+def write(path: str, name: str, result: RunResult) -> None:
+    """Writes the file under a temporary name and renames it."""
+    partial = f"{path}.{os.getpid()}"
+    with open(partial, "w", encoding="utf-8") as file:
+        json.dump(as_data(name, result), file, indent=2)
+        file.write("\n")
+    os.replace(partial, path)
+
+
+def as_data(name: str, result: RunResult) -> dict[str, Any]:
+    failures = dict(result.failures)
+    job = result.job
+    first: dict[str, Any] | None = None
+    if result.exit_code != 0:
+        if job is not None and job.rank not in failures:
+            first = _of_another_node(result)
+        elif failures:
+            failure = failures.pop(job.rank if job else next(iter(failures)))
+            first = _of_this_node(failure) | {"node": job.node if job else ""}
+    return {
+        "version": VERSION,
+        "program": name,
+        "run_id": result.run_id,
+        "state": result.state.value,
+        "exit_code": result.exit_code,
+        "message": result.message,
+        "class": "" if result.exit_code == 0 else _class(result, first),
+        "restarts": result.restart_count,
+        "max_restarts": result.max_restarts,
+        "first_failure": first,
+        "other_failures": [_of_this_node(failure) for failure in failures.values()],
+        "stopped_ranks": list(result.stopped),
+        "lost_nodes": list(job.lost) if job is not None else [],
+    }
+
+
+def _class(result: RunResult, first: dict[str, Any] | None) -> str:
+    if first is not None and first["class"]:
+        return str(first["class"])
+    return report.class_of(result).partition(" (")[0]
+
+
+def _of_this_node(failure: ProcessFailure) -> dict[str, Any]:
+    return {
+        "rank": failure.rank,
+        "local_rank": failure.local_rank,
+        "host": os.uname().nodename,
+        "pid": failure.pid,
+        "time": _time(failure.timestamp),
+        "class": failure.failure_class,
+        "cause": failure.cause,
+        "how": failure.how,
+        "exit_code": failure.shell_code,
+        "signal": failure.signal_name() if failure.exitcode < 0 else "",
+        "error": failure.message,
+        "hint": failure.hint,
+        "traceback": failure.traceback,
+        "output": list(failure.stderr_tail),
+        "log_dir": failure.log_dir,
+    }
+
+
+def _of_another_node(result: RunResult) -> dict[str, Any]:
+    job = result.job
+    assert job is not None
+    evidence = job.evidence
+    return {
+        "rank": job.rank if job.rank >= 0 else None,
+        "node": job.node,
+        "host": evidence.host if evidence else "",
+        "time": _time(evidence.time) if evidence else "",
+        "class": evidence.failure_class if evidence else "infrastructure",
+        "cause": evidence.cause if evidence else "node lost" if job.node else "unknown",
+        "how": job.message,
+        "exit_code": result.exit_code,
+        "error": evidence.error if evidence else "",
+        "hint": evidence.hint if evidence else "",
+        "output": evidence.output.splitlines() if evidence else [],
+    }
+
+
+def _time(timestamp: float) -> str:
+    """ISO 8601 in UTC."""
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(timestamp))
+    return f"{whole}.{int(timestamp % 1 * 1e6):06d}Z"

@@ -1,0 +1,136 @@
+#include "core/workers/failure_cause.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <csignal>
+#include <string>
+
+namespace elastic::core {
+namespace {
+
+constexpr std::string_view kUncaught =
+    "step 7\n"
+    "Traceback (most recent call last):\n"
+    "  File \"train.py\", line 3, in <module>\n"
+    "    main()\n"
+    "  File \"train.py\", line 2, in main\n"
+    "    raise KeyError('x')\n"
+    "KeyError: 'x'\n";
+
+WorkerExit exit_of(int code) {
+  WorkerExit exit;
+  exit.kind = ExitKind::kExited;
+  exit.code = code;
+  return exit;
+}
+
+WorkerExit signalled(int signal) {
+  WorkerExit exit;
+  exit.kind = ExitKind::kSignaled;
+  exit.signal = signal;
+  return exit;
+}
+
+TEST(LastException, IsTheOneThatEndedTheProcess) {
+  EXPECT_EQ(last_exception(kUncaught), "KeyError: 'x'");
+  const std::string chained =
+      std::string(kUncaught) +
+      "\nDuring handling of the above exception, another exception occurred:\n\n"
+      "Traceback (most recent call last):\n"
+      "  File \"train.py\", line 9, in <module>\n"
+      "torch.distributed.DistBackendError: NCCL error\nmore text\n";
+  EXPECT_EQ(last_exception(chained), "torch.distributed.DistBackendError: NCCL error");
+  EXPECT_EQ(last_exception("[rank3]: Traceback (most recent call last):\n"
+                           "[rank3]:   File \"t.py\", line 1, in <module>\n"
+                           "[rank3]: ValueError: bad\n"),
+            "ValueError: bad");
+  EXPECT_EQ(last_exception("Traceback (most recent call last):\n  File"), "") << "incomplete";
+  EXPECT_EQ(last_exception("no traceback\nKeyError: 1\n"), "");
+}
+
+TEST(UncaughtException, BeginsInTheMainModule) {
+  EXPECT_TRUE(is_uncaught_exception(kUncaught));
+  EXPECT_TRUE(
+      is_uncaught_exception("Traceback (most recent call last):\n"
+                            "  File \"<frozen runpy>\", line 196, in _run_module_as_main\n"
+                            "OSError: gone\n"));
+  EXPECT_FALSE(
+      is_uncaught_exception("Exception in thread Thread-1:\n"
+                            "Traceback (most recent call last):\n"
+                            "  File \"threading.py\", line 1, in _bootstrap_inner\n"
+                            "KeyError: 1\n"));
+  EXPECT_FALSE(
+      is_uncaught_exception("ERROR: retrying\n"
+                            "Traceback (most recent call last):\n"
+                            "  File \"data.py\", line 7, in fetch\n"
+                            "TimeoutError: slow\n"))
+      << "the program logged it and continued";
+}
+
+TEST(ErrorFileMessage, IsReadFromWholeAndPartialFiles) {
+  EXPECT_EQ(
+      error_file_message(R"({"message": {"message": "KeyError: \"x\"\nmore", "extraInfo": {}}})"),
+      "KeyError: \"x\"");
+  EXPECT_EQ(error_file_message(R"({"message": "plain", "timestamp": 1})"), "plain");
+  EXPECT_EQ(error_file_message(R"({"message": {"message": "half wri)"), "half wri");
+  EXPECT_EQ(error_file_message(R"({"message": {)"), "");
+  EXPECT_EQ(error_file_message(""), "");
+  EXPECT_EQ(error_file_message("{\"message\": \"a\\"), "a\\");
+}
+
+TEST(Diagnosis, TellsWhoHasToAct) {
+  const auto of = [](const WorkerExit& exit, std::string_view output = "",
+                     const KernelEvidence& kernel = {}) {
+    const FailureDiagnosis found = diagnose(exit, output, "", kernel);
+    return std::string(to_string(found.failure_class)) + ": " + to_string(found.cause);
+  };
+  EXPECT_EQ(of(exit_of(3)), "user worker: exit code");
+  EXPECT_EQ(of(exit_of(1), kUncaught), "user worker: exception");
+  EXPECT_EQ(of(exit_of(1), "Traceback (most recent call last):\n  f\nModuleNotFoundError: No\n"),
+            "user input: exception");
+  EXPECT_EQ(of(exit_of(2), "usage: train.py [-h]\ntrain.py: error: x"), "user input: exit code");
+  EXPECT_EQ(of(signalled(SIGSEGV)), "user worker: signal");
+  EXPECT_EQ(of(signalled(SIGTERM)), "platform: signal");
+  EXPECT_EQ(of(signalled(SIGKILL)), "platform: signal");
+  EXPECT_EQ(of(signalled(SIGKILL), "", {.oom_kills = 2, .oom_counter = "c", .gpu_fault = ""}),
+            "platform: out of memory");
+  EXPECT_EQ(of(signalled(SIGABRT), "", {.oom_kills = {}, .oom_counter = "", .gpu_fault = "Xid 79"}),
+            "platform: GPU fault");
+  WorkerExit missing;
+  missing.kind = ExitKind::kNotStarted;
+  missing.error = ENOENT;
+  EXPECT_EQ(of(missing), "user input: not started");
+}
+
+TEST(Diagnosis, ExplainsSigkillByTheKernelsCounter) {
+  const auto hint = [](std::uint64_t kills) {
+    return diagnose(signalled(SIGKILL), "", "",
+                    {.oom_kills = kills, .oom_counter = "memory.events", .gpu_fault = ""})
+        .hint;
+  };
+  EXPECT_EQ(hint(0), "memory.events counted no OOM kill: something else sent SIGKILL");
+  EXPECT_EQ(
+      hint(1),
+      "killed by the kernel for lack of memory: memory.events counted 1 OOM kill in this round");
+  EXPECT_EQ(diagnose(signalled(SIGKILL), "", "", {}).hint, "") << "no counter can be read";
+}
+
+TEST(Fingerprint, IgnoresNumbers) {
+  const auto of = [](int code, std::string_view output) {
+    return fingerprint_of(exit_of(code), diagnose(exit_of(code), output, "", {}), output);
+  };
+  EXPECT_EQ(of(1, "loss 1.5 at step 100\n"), of(1, "loss 2.25 at step 7\n"));
+  EXPECT_NE(of(1, "loss"), of(2, "loss"));
+  EXPECT_NE(of(1, "out of memory"), of(1, "broken pipe"));
+}
+
+TEST(GpuFault, IsFoundInALineOfTheKernelLog) {
+  EXPECT_EQ(gpu_fault_in("NVRM: Xid (PCI:0000:3b:00): 79, pid=17, GPU has fallen off the bus."),
+            "Xid 79 (PCI:0000:3b:00)");
+  EXPECT_EQ(gpu_fault_in("NVRM: loading module"), "");
+  EXPECT_EQ(gpu_fault_in("NVRM: Xid (PCI"), "");
+}
+
+}  // namespace
+}  // namespace elastic::core

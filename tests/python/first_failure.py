@@ -1,0 +1,115 @@
+"""Two ranks on different nodes fail shortly after one another: which one do the nodes report?
+
+python tests/python/first_failure.py --trials 100    # prints how often the report was right
+
+In each trial rank 0 or 1, on a node of its own, fails first, in one of four ways; the other rank
+fails 5 to 50 ms later. Some culprits raise first and die last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from launching import Job, free_endpoint
+
+WORKER = """
+import atexit, os, signal, sys, time
+from pathlib import Path
+
+folder, culprit, way, delay = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], float(sys.argv[4])
+rank = int(os.environ["RANK"])
+
+def publish(name, text):
+    (folder / (name + ".new")).write_text(text)
+    os.rename(folder / (name + ".new"), folder / name)
+
+def fail():
+    publish(f"failed{rank}", str(time.monotonic()))
+    if rank == culprit and way == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == culprit and way == "exit":
+        os._exit(3)
+    if rank == culprit:
+        atexit.register(time.sleep, 20)  # dies last
+    raise KeyError(rank)
+
+import traceback  # as a program of some size has done already
+
+if rank == culprit and way == "record":
+    from elastic.multiprocessing.errors import record
+    fail = record(fail)
+publish(f"ready{rank}", str(time.monotonic()))
+while not all((folder / f"ready{other}").exists() for other in (0, 1)):
+    time.sleep(0.005)
+begin = max(float((folder / f"ready{other}").read_text()) for other in (0, 1)) + 0.2
+time.sleep(max(0.0, begin + (0 if rank == culprit else delay) - time.monotonic()))
+fail()
+"""
+WAYS = ("exit", "killed", "raise", "record")
+
+
+class Trial(NamedTuple):
+    way: str
+    culprit: int
+    gap_ms: float  # between the two failures, as the workers measured it
+    reported: tuple[int | None, ...]  # the first rank in the report of each node
+
+    def is_right(self) -> bool:
+        return all(rank == self.culprit for rank in self.reported)
+
+
+def run(way: str, culprit: int, delay: float) -> Trial:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "worker.py").write_text(WORKER)
+        options = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={free_endpoint()}"]
+        options += ["--rdzv-id=job", "--shutdown-timeout=5"]
+        program = [str(folder / "worker.py"), name, str(culprit), way, str(delay)]
+        with Job(options, program) as nodes:
+            for node in (0, 1):
+                nodes.start(f"--node-rank={node}", f"--result-json={folder}/result{node}")
+            nodes.finish()
+        results = [json.loads((folder / f"result{node}").read_text()) for node in (0, 1)]
+        times = [(folder / f"failed{rank}") for rank in (culprit, 1 - culprit)]
+        # A worker that was stopped before its time has not failed.
+        first, second = (float(path.read_text()) if path.exists() else 1e6 for path in times)
+    reported = tuple((result["first_failure"] or {}).get("rank") for result in results)
+    return Trial(way, culprit, 1e3 * (second - first), reported)
+
+
+def trials(count: int, seed: int = 1) -> list[Trial]:
+    """Trials in which the culprit failed first, by at least 5 ms."""
+    chance = random.Random(seed)
+    found: list[Trial] = []
+    for _ in range(3 * count + 10):
+        if len(found) == count:
+            return found
+        way = WAYS[len(found) % len(WAYS)]
+        trial = run(way, chance.randrange(2), chance.uniform(0.005, 0.05))
+        if trial.gap_ms >= 5:
+            found.append(trial)
+    raise RuntimeError("the workers did not fail at the planned times: the machine is too busy")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    found = trials(arguments.trials, arguments.seed)
+    for trial in found:
+        if not trial.is_right():
+            print(f"wrong: {trial}")
+    right = sum(trial.is_right() for trial in found)
+    print(f"{right} of {len(found)} reports were right")
+    return 0 if right >= 0.99 * len(found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

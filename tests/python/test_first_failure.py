@@ -1,0 +1,85 @@
+"""The report names the worker that failed first, in the whole job."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from first_failure import trials
+from launching import launch
+
+
+def test_the_first_failing_rank_is_reported_even_if_it_dies_last() -> None:
+    found = trials(5)
+    assert all(trial.is_right() for trial in found), found
+
+
+def result_of(tmp_path: Path, *words: str) -> dict[str, object]:
+    path = tmp_path / "result.json"
+    launch("--standalone", f"--result-json={path}", *words)
+    data: dict[str, object] = json.loads(path.read_text())
+    return data
+
+
+def test_the_result_is_written_as_json(tmp_path: Path) -> None:
+    done = result_of(tmp_path, "--no-python", "true")
+    assert (done["state"], done["exit_code"], done["first_failure"]) == ("SUCCEEDED", 0, None)
+    script = tmp_path / "train.py"
+    script.write_text("raise ValueError('bad')\n")
+    failed = result_of(tmp_path, "--nproc-per-node=1", str(script))
+    first = failed["first_failure"]
+    assert isinstance(first, dict)
+    assert (failed["state"], failed["exit_code"], failed["class"]) == ("FAILED", 1, "user worker")
+    assert (first["rank"], first["cause"], first["error"]) == (0, "exception", "ValueError: bad")
+    assert first["output"][-1] == "ValueError: bad"
+    assert list(tmp_path.glob("result.json.*")) == []
+
+
+def test_classes_of_failures(tmp_path: Path) -> None:
+    missing = result_of(tmp_path, "--no-python", str(tmp_path / "missing"))
+    assert missing["class"] == "user input"
+    killed = result_of(tmp_path, "--no-python", "sh", "-c", "kill -9 $$")
+    first = killed["first_failure"]
+    assert isinstance(first, dict)
+    assert (first["class"], first["cause"], first["signal"]) == ("platform", "signal", "SIGKILL")
+    assert "counted no OOM kill: something else sent SIGKILL" in str(first["hint"])
+
+
+def test_the_same_failure_in_every_round_is_reported_as_such() -> None:
+    done = launch("--standalone", "--max-restarts=2", "--restart-backoff=0", "--no-python",
+                  "sh", "-c", "echo step $$ failed >&2; exit 5")  # fmt: skip
+    assert done.returncode == 5
+    assert "the same failure in 3 rounds in a row" in done.stderr
+
+
+def test_an_error_file_that_is_half_written_does_not_hide_the_report(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, pathlib\n"
+        "path = pathlib.Path(os.environ['TORCHELASTIC_ERROR_FILE'])\n"
+        'path.write_text(\'{"message": {"message": "KeyError: 7", "extra\')\n'
+        "os._exit(4)\n"
+    )
+    done = launch("--standalone", str(script))
+    assert done.returncode == 4
+    assert "failed: rank 0" in done.stderr
+    assert "    error   KeyError: 7" in done.stderr
+
+
+def test_workers_that_ignore_sigterm_are_replaced_after_the_failure_grace(tmp_path: Path) -> None:
+    # A Python handler of SIGTERM does not run inside a collective.
+    script = (
+        f'echo "$TORCHELASTIC_RESTART_COUNT $(date +%s.%N)" >> {tmp_path}/$RANK; trap "" TERM; '
+        "test $TORCHELASTIC_RESTART_COUNT = 1 && exit 0; "
+        f"test $RANK = 1 && {{ sleep 0.5; date +%s.%N > {tmp_path}/failed; exit 3; }}; "
+        "while :; do sleep 1; done"
+    )
+    begin = time.monotonic()
+    done = launch("--standalone", "--nproc-per-node=2", "--max-restarts=1", "--failure-grace=1",
+                  "--no-python", "bash", "-c", script)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - begin < 20  # the shutdown timeout is 30 s
+    failed = float((tmp_path / "failed").read_text())
+    again = float((tmp_path / "0").read_text().split()[-1])
+    assert 1.0 <= again - failed < 10  # 1.2 s on an idle machine
