@@ -715,11 +715,29 @@ class FailureEvidence:
     __hash__: typing.ClassVar[None] = None  # type: ignore[assignment]
     def __eq__(self, other: object) -> bool:
         ...
-    def __getstate__(self) -> tuple[str, int, str]:
+    def __getstate__(self) -> tuple[str, int, str, int, int, str, str]:
         ...
     def __repr__(self) -> str:
         ...
-    def __setstate__(self, arg0: tuple[str, int, str]) -> None:
+    def __setstate__(self, arg0: tuple[str, int, str, int, int, str, str]) -> None:
+        ...
+    @property
+    def cause(self) -> str:
+        """
+        exit code, exception, signal, out of memory, GPU fault, not started or unknown
+        """
+    @property
+    def error(self) -> str:
+        """
+        an exception with its message, in one line
+        """
+    @property
+    def failure_class(self) -> str:
+        """
+        user worker, user input, platform or infrastructure
+        """
+    @property
+    def hint(self) -> str:
         ...
     @property
     def host(self) -> str:
@@ -734,7 +752,7 @@ class FailureEvidence:
     @property
     def time(self) -> float:
         """
-        of the exit, in seconds since 1970 on that host's clock
+        of the earliest evidence, in seconds since 1970 on that host's clock
         """
 class JobResult:
     """
@@ -1230,11 +1248,29 @@ class WorkerFailure:
     def error_file(self) -> str:
         ...
     @property
+    def evidence(self) -> FailureEvidence:
+        ...
+    @property
     def exit(self) -> WorkerExit:
         ...
     @property
+    def exit_code(self) -> int:
+        """
+        as the launcher reports it
+        """
+    @property
+    def failed_at(self) -> float:
+        """
+        the earliest evidence, in the time of time.monotonic()
+        """
+    @property
     def local_rank(self) -> int:
         ...
+    @property
+    def message(self) -> str:
+        """
+        how it ended
+        """
     @property
     def pid(self) -> int:
         ...
