@@ -37,8 +37,10 @@ def test_the_result_is_written_as_json(tmp_path: Path) -> None:
 
 
 def test_classes_of_failures(tmp_path: Path) -> None:
-    missing = result_of(tmp_path, "--no-python", str(tmp_path / "missing"))
-    assert missing["class"] == "user input"
+    program = tmp_path / "program"
+    program.write_text("#!/no/interpreter\n")
+    program.chmod(0o755)
+    assert result_of(tmp_path, "--no-python", str(program))["class"] == "user input"
     killed = result_of(tmp_path, "--no-python", "sh", "-c", "kill -9 $$")
     first = killed["first_failure"]
     assert isinstance(first, dict)

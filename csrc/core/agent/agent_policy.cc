@@ -337,6 +337,7 @@ void AgentPolicy::update_failure(WorkerFailure* failure, const WorkerExit& exit,
                      : facts.evidence.error.empty()
                          ? "reported an error and was stopped before it ended"
                          : "raised " + facts.evidence.error + ", and was stopped before it ended";
+  failure->message += repetition_of(*failure);
 }
 
 void AgentPolicy::insert_failure(WorkerFailure failure) {
@@ -352,13 +353,14 @@ void AgentPolicy::send_cause(Context* context) {
 }
 
 // "; the same failure in 3 rounds in a row, …", or "".
-std::string AgentPolicy::repetition_of(const WorkerFailure& failure, Instant now) const {
+std::string AgentPolicy::repetition_of(const WorkerFailure& failure) const {
   const bool is_same = same_failures_ > 0 && !failure.fingerprint.empty() &&
                        failure.fingerprint == last_fingerprint_;
   if (!is_same) return "";
   return "; the same failure in " + std::to_string(same_failures_ + 1) +
          " rounds in a row, each within " +
-         duration_text(std::max(longest_round_, now - round_began_)) + " of its start";
+         duration_text(std::max(longest_round_, failure.failed_at - round_began_)) +
+         " of its start";
 }
 
 void AgentPolicy::end_streak() {
@@ -377,7 +379,7 @@ void AgentPolicy::end_streak() {
 }
 
 void AgentPolicy::send_failure(const WorkerFailure& failure, Context* context) {
-  const std::string how = failure.message + repetition_of(failure, failure.failed_at);
+  const std::string& how = failure.message;
   if (!repeats(failure.exit)) {
     context->act(Send{rdzv::Failed{self().id,
                                    round_->round,
@@ -499,7 +501,7 @@ std::string AgentPolicy::describe_failure(const WorkerFailure& failure) const {
   std::string who =
       "rank " + std::to_string(failure.rank) + " (local rank " + std::to_string(failure.local_rank);
   if (failure.pid > 0) who += ", pid " + std::to_string(failure.pid);
-  return who + ") " + failure.message + repetition_of(failure, failure.failed_at);
+  return who + ") " + failure.message;
 }
 
 std::string AgentPolicy::restart_text(const RoundRecord& record) const {

@@ -215,7 +215,7 @@ class AgentPolicy {
   void update_failure(WorkerFailure* failure, const WorkerExit& exit, const FailureFacts& facts);
   void send_cause(Context* context);
   void send_failure(const WorkerFailure& failure, Context* context);
-  std::string repetition_of(const WorkerFailure& failure, Instant now) const;
+  std::string repetition_of(const WorkerFailure& failure) const;
   void end_streak();
   void send_done(Context* context);
   void send_gone(Context* context);

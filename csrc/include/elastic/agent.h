@@ -73,7 +73,7 @@ struct WorkerFailure {
   WorkerExit exit;      // kUnknown, or stopped_by_us, if it failed and was stopped before it ended
   Instant failed_at;    // the earliest evidence
   int exit_code = 1;    // as the launcher reports it
-  std::string message;  // "exited with code 3"
+  std::string message;  // "exited with code 3", and whether that repeats earlier rounds
   std::string fingerprint;  // equal for failures that look the same
   std::string error_file;   // TORCHELASTIC_ERROR_FILE of the worker, which may not exist; or ""
   std::string stdout_path;  // "" unless stdout was written to a file
