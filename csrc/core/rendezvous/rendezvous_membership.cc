@@ -297,8 +297,8 @@ void RendezvousMachine::fail(Node& node, const FailureReport& failure) {
   // Clamp times in the future and times that are too old to be true.
   Instant at = std::clamp(failure.at, now_ - kEvidenceAgeMax, now_);
   if (round_.end.failure) {
-    const bool is_update = round_.end.failed_node == node.info.name &&
-                           round_.end.failure->rank == failure.rank;
+    const bool is_update =
+        round_.end.failed_node == node.info.name && round_.end.failure->rank == failure.rank;
     if (!is_update && round_.end.failure->at <= at) return;
     if (is_update) at = std::min(at, round_.end.failure->at);
   }

@@ -155,7 +155,7 @@ enum class FailureClass : std::uint8_t {
 enum class FailureCause : std::uint8_t {
   kUnknown,
   kExitCode,
-  kException,    // a Python exception that ended the process
+  kException,  // a Python exception that ended the process
   kSignal,
   kOutOfMemory,  // SIGKILL, while the kernel counted OOM kills
   kGpu,          // the kernel log reports a GPU fault
