@@ -18,39 +18,7 @@ from typing import NamedTuple
 
 from launching import Job, free_endpoint
 
-WORKER = """
-import atexit, os, signal, sys, time
-from pathlib import Path
-
-folder, culprit, way, delay = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], float(sys.argv[4])
-rank = int(os.environ["RANK"])
-
-def publish(name, text):
-    (folder / (name + ".new")).write_text(text)
-    os.rename(folder / (name + ".new"), folder / name)
-
-def fail():
-    publish(f"failed{rank}", str(time.monotonic()))
-    if rank == culprit and way == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if rank == culprit and way == "exit":
-        os._exit(3)
-    if rank == culprit:
-        atexit.register(time.sleep, 20)  # dies last
-    raise KeyError(rank)
-
-import traceback  # as a program of some size has done already
-
-if rank == culprit and way == "record":
-    from elastic.multiprocessing.errors import record
-    fail = record(fail)
-publish(f"ready{rank}", str(time.monotonic()))
-while not all((folder / f"ready{other}").exists() for other in (0, 1)):
-    time.sleep(0.005)
-begin = max(float((folder / f"ready{other}").read_text()) for other in (0, 1)) + 0.2
-time.sleep(max(0.0, begin + (0 if rank == culprit else delay) - time.monotonic()))
-fail()
-"""
+WORKER = Path(__file__).with_name("stub_first_failure.py")
 WAYS = ("exit", "killed", "raise", "record")
 
 
@@ -67,10 +35,9 @@ class Trial(NamedTuple):
 def run(way: str, culprit: int, delay: float) -> Trial:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "worker.py").write_text(WORKER)
         options = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={free_endpoint()}"]
         options += ["--rdzv-id=job", "--shutdown-timeout=5"]
-        program = [str(folder / "worker.py"), name, str(culprit), way, str(delay)]
+        program = [str(WORKER), name, str(culprit), way, str(delay)]
         with Job(options, program) as nodes:
             for node in (0, 1):
                 nodes.start(f"--node-rank={node}", f"--result-json={folder}/result{node}")

@@ -252,16 +252,13 @@ class AgentPolicy {
   std::size_t ended_ = 0;
   std::vector<WorkerFailure> failures_;
   std::string end_reason_;
-<<<<<<< HEAD
   AgentRoundEnd round_end_;
-=======
   Instant round_began_;
 
   // Rounds in a row that ended by the same failure on this node.
   std::string last_fingerprint_;
   int same_failures_ = 0;
   Duration longest_round_{};
->>>>>>> 23507ed (Find the first failing worker of the whole job by its earliest evidence, with class and cause; --result-json and --logs-specs)
 };
 
 }  // namespace elastic::core

@@ -1,0 +1,69 @@
+// What the agent's policy does with evidence of a failure besides the exit.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <string>
+
+#include "core/agent/agent_policy_harness.h"
+
+namespace elastic::core {
+namespace {
+
+using namespace agent_policy_test;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::StartsWith;
+
+TEST(AgentPolicy, UnhealthySendsAWorkerThatHadFailedBeforeItWasStopped) {
+  Fixture agent;
+  agent.running(2).restart(1).quiet();
+  EXPECT_THAT(agent.evidence(1, WorkerExit{}, 2, "KeyError: 1").words(), ElementsAre("failed 1"))
+      << "it still runs";
+  const FailureReport first = std::get<rdzv::Failed>(agent.said()).failure;
+  EXPECT_EQ(first.message, "raised KeyError: 1, and was stopped before it ended");
+  EXPECT_EQ(first.exit_code, 1);
+  EXPECT_EQ(first.at, at(2));
+  agent.exit(1, stopped(killed(SIGTERM, 5))).quiet();
+  EXPECT_THAT(agent.evidence(1, stopped(exited(9, 5)), 2, "KeyError: 1").words(),
+              ElementsAre("failed 1"));
+  const FailureReport second = std::get<rdzv::Failed>(agent.said()).failure;
+  EXPECT_EQ(second.message, "exited with code 9") << "it ended by itself";
+  EXPECT_EQ(second.at, at(2));
+}
+
+TEST(AgentPolicy, UnhealthyOrdersFailuresByTheirEarliestEvidence) {
+  Fixture agent;
+  agent.running().exit(0, exited(3, 5)).exit(1, exited(4, 6)).quiet();
+  EXPECT_THAT(agent.evidence(1, exited(4, 6), 2).words(), ElementsAre("failed 1"));
+  EXPECT_THAT(agent.evidence(0, exited(3, 5), 4).words(), IsEmpty()) << "rank 1 is the cause";
+  agent.failed(1, "n", 4).gone();
+  ASSERT_EQ(agent.result().failures.size(), 2u);
+  EXPECT_EQ(agent.result().failures[0].rank, 1);
+  EXPECT_EQ(agent.result().failures[0].failed_at, at(2));
+  EXPECT_EQ(agent.result().failures[1].failed_at, at(4));
+}
+
+TEST(AgentPolicy, ReportsTheSameFailureInSeveralRounds) {
+  Fixture agent(5);
+  const auto fail = [&](std::uint64_t round, const std::string& fingerprint) {
+    agent.started(0).started(1).exit(0, exited(3, 7)).evidence(0, exited(3, 7), 7, "", fingerprint);
+    const std::string message = std::get<rdzv::Failed>(agent.said()).failure.message;
+    agent.restart(round).exit(1, stopped(killed(SIGTERM))).gone();
+    return message;
+  };
+  agent.found().round(1);
+  EXPECT_EQ(fail(1, "f"), "exited with code 3");
+  agent.round(2, 1);
+  EXPECT_THAT(fail(2, "f"),
+              StartsWith("exited with code 3; the same failure in 2 rounds in a row"));
+  agent.round(3, 2);
+  EXPECT_THAT(fail(3, "f"), HasSubstr("the same failure in 3 rounds in a row, each within "));
+  agent.round(4, 3);
+  EXPECT_EQ(fail(4, "other"), "exited with code 3");
+}
+
+}  // namespace
+}  // namespace elastic::core

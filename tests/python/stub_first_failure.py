@@ -1,0 +1,42 @@
+"""A worker of first_failure.py: FOLDER CULPRIT WAY DELAY."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import time
+import traceback  # noqa: F401  # as a program of some size has done already
+from pathlib import Path
+
+folder, culprit, way, delay = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], float(sys.argv[4])
+rank = int(os.environ["RANK"])
+
+
+def publish(name, text):
+    (folder / (name + ".new")).write_text(text)
+    os.rename(folder / (name + ".new"), folder / name)
+
+
+def fail():
+    publish(f"failed{rank}", str(time.monotonic()))
+    if rank == culprit and way == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if rank == culprit and way == "exit":
+        os._exit(3)
+    if rank == culprit:
+        atexit.register(time.sleep, 20)  # dies last
+    raise KeyError(rank)
+
+
+if rank == culprit and way == "record":
+    from elastic.multiprocessing.errors import record
+
+    fail = record(fail)
+publish(f"ready{rank}", str(time.monotonic()))
+while not all((folder / f"ready{other}").exists() for other in (0, 1)):
+    time.sleep(0.005)
+begin = max(float((folder / f"ready{other}").read_text()) for other in (0, 1)) + 0.2
+time.sleep(max(0.0, begin + (0 if rank == culprit else delay) - time.monotonic()))
+fail()
