@@ -99,7 +99,10 @@ inline std::string text_of(const RendezvousAction& action) {
 }
 
 inline std::string text_of(const M::Action& action, Instant now) {
-  if (std::holds_alternative<M::Connect>(action)) return "connect";
+  if (const auto* connect = std::get_if<M::Connect>(&action)) {
+    return connect->address.empty() ? "connect" : "connect to " + connect->address;
+  }
+  if (std::holds_alternative<M::Disconnect>(action)) return "disconnect";
   if (std::holds_alternative<M::CancelAttempt>(action)) return "cancel attempt";
   if (std::holds_alternative<M::SendHello>(action)) return "hello";
   if (std::holds_alternative<M::SendHeartbeat>(action)) return "heartbeat";

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <string>
@@ -438,6 +439,64 @@ TEST_F(SessionMachineTest, GivesUpAfterTheStoreGraceOfTheJob) {
   fail_attempt();
   after(2900ms);
   EXPECT_THAT(after(100ms), ::testing::Contains(HasSubstr("lost 77: ")));
+}
+
+// ---- The coordinator moves to another node.
+
+TEST_F(SessionMachineTest, FollowsTheCoordinatorToItsNewAddress) {
+  enter_round(3);
+  EXPECT_THAT(step(M::CoordinatorMoved{"10.0.0.2:5000"}),
+              ElementsAre("disconnect", "connect to 10.0.0.2:5000"));
+  EXPECT_THAT(step(M::Connected{}), ElementsAre("hello", "resume working in 3", "heartbeat"));
+}
+
+TEST_F(SessionMachineTest, ASearchContinuesAtTheNewAddress) {
+  enter_round(3);
+  lose_connection();
+  EXPECT_THAT(step(M::CoordinatorMoved{"10.0.0.2:5000"}),
+              ElementsAre("cancel attempt", "connect to 10.0.0.2:5000"));
+  // An address that does not answer is tried in turn with the endpoints.
+  fail_attempt();
+  EXPECT_THAT(after(1s), ::testing::Contains("connect"));
+  fail_attempt();
+  EXPECT_THAT(after(1s), ::testing::Contains("connect to 10.0.0.2:5000"));
+}
+
+// Processes that direct a node to each other must not keep it for ever.
+TEST_F(SessionMachineTest, BeingSentAwayDoesNotProlongTheStoreGrace) {
+  enter_round(1);
+  JobSettings job = settings();
+  job.store_grace = 3s;
+  step(M::TimingsReceived{job});
+  Texts all = lose_connection();
+  const Instant end = now_ + 4s;
+  bool has_address = false;
+  while (now_ < end) {
+    const bool is_greeted = std::find(all.begin(), all.end(), "hello") != all.end();
+    const bool is_connecting = std::any_of(all.begin(), all.end(), [](const std::string& text) {
+      return text.starts_with("connect");
+    });
+    all.clear();
+    if (is_greeted) {
+      has_address = !has_address;
+      all = step(M::CoordinatorMoved{has_address ? "10.0.0.2:5000" : ""});
+    } else if (is_connecting) {
+      all = step(M::Connected{});
+    }
+    for (const std::string& text : after(1ms)) all.push_back(text);
+    for (const std::string& text : all) {
+      if (text.starts_with("lost 77")) return;
+    }
+  }
+  FAIL() << "the node still searches";
+}
+
+TEST_F(SessionMachineTest, AMoveAfterTheEndIsIgnored) {
+  enter_round(3);
+  receive(rdzv::Closed{kNode, std::make_shared<const JobResult>()});
+  submit(rdzv::Leave{kNode, "the job is over"});
+  lose_connection();
+  EXPECT_THAT(step(M::CoordinatorMoved{"10.0.0.2:5000"}), IsEmpty());
 }
 
 // The host gave up with 75, and the other nodes with 77 a minute later.
