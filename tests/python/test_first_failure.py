@@ -11,7 +11,7 @@ from launching import launch
 
 
 def test_the_first_failing_rank_is_reported_even_if_it_dies_last() -> None:
-    found = trials(5)
+    found = trials(5, least_ms=20)  # on a busy machine less is noise
     assert all(trial.is_right() for trial in found), found
 
 

@@ -15,14 +15,11 @@ namespace {
 constexpr Duration kExaminationTimeout = std::chrono::seconds(2);
 // A traceback that is older than this when its worker ends did not end it.
 constexpr Duration kReportAgeMax = std::chrono::seconds(60);
-// The time of a file is that of the kernel's last tick, and a traceback follows its error file at
-// once: of two times that differ by less, that of the traceback is exact.
-constexpr Duration kFileTimeResolution = std::chrono::milliseconds(10);
-
+// An error file precedes the traceback on stderr by the milliseconds that it takes to write it.
 std::optional<Instant> earlier_report(std::optional<Instant> traceback,
                                       std::optional<Instant> file) {
   if (!traceback || !file) return traceback ? traceback : file;
-  return *traceback - *file < kFileTimeResolution ? traceback : file;
+  return std::min(*traceback, *file);
 }
 
 }  // namespace
