@@ -7,6 +7,7 @@
 // node has received the round. Then, for S seconds, each node sends one heartbeat a second, and it
 // prints "beats <number>", "cpu <ns>" of the server, "bytes <number>" in both directions, and
 // "window <ns>", the length of the measurement.
+// With the variable ELASTIC_TOKEN the sessions are encrypted.
 // Last it prints "memory <bytes>", the growth of the server's own memory (RssAnon).
 
 #include <fcntl.h>
@@ -19,15 +20,19 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common.h"
 #include "core/session/session_wire.h"
 #include "core/store/wire.h"
+#include "host/auth/token_list.h"
 
 namespace {
 
@@ -36,6 +41,7 @@ using elastic::session::DecodeStatus;
 using elastic::session::ServerMessage;
 
 constexpr std::size_t kStoreReplyBytes = 5;  // the replies to PING and CHECK
+constexpr const char* kJob = "load";
 constexpr std::int64_t kSecond = 1'000'000'000;
 
 struct Node {
@@ -43,13 +49,20 @@ struct Node {
   bool is_session = false;
   bool has_round = false;
   std::string received;
+  std::unique_ptr<elastic::os::TlsSession> tls;  // null: the session is not encrypted
 };
 
 class Load {
  public:
-  Load(std::uint16_t port, int nodes) : port_(port), nodes_(static_cast<std::size_t>(nodes)) {
+  Load(std::uint16_t port, int nodes, const char* token)
+      : port_(port), nodes_(static_cast<std::size_t>(nodes)) {
+    if (token != nullptr) {
+      const auto tokens = elastic::host::TokenList::parse(token);
+      if (!tokens.ok()) bench::die("ELASTIC_TOKEN");
+      key_ = std::make_unique<elastic::host::TokenList::ClientKey>(*tokens->client_key(kJob));
+    }
     epoll_ = bench::check(::epoll_create1(EPOLL_CLOEXEC), "epoll_create1");
-    question_ = store_part();
+    question_ = store_part(token != nullptr);
   }
 
   void join() {
@@ -74,7 +87,7 @@ class Load {
       const std::int64_t elapsed = bench::monotonic_ns() - begin;
       const std::int64_t due = elapsed / 1000 * per_second / (kSecond / 1000);
       for (; sent < due && sent < total; ++sent) {
-        send(nodes_[static_cast<std::size_t>(sent % per_second)].fd, frame);
+        send_message(&nodes_[static_cast<std::size_t>(sent % per_second)], frame);
       }
       serve(1);
     }
@@ -84,12 +97,15 @@ class Load {
   }
 
  private:
-  static std::string store_part() {
+  static std::string store_part(bool has_token) {
     std::string bytes;
     elastic::wire::append_validate(&bytes);
     elastic::wire::append_ping(&bytes, 1);
     elastic::wire::append_list_header(&bytes, elastic::wire::Opcode::kCheck, 1);
     elastic::wire::append_bytes(&bytes, elastic::session::kReservedKey);
+    if (!has_token) return bytes;
+    elastic::wire::append_list_header(&bytes, elastic::wire::Opcode::kCheck, 1);
+    elastic::wire::append_bytes(&bytes, elastic::session::kTokenKey);
     return bytes;
   }
 
@@ -103,8 +119,8 @@ class Load {
     join.settings.min_nodes = join.settings.max_nodes = static_cast<int>(nodes_.size());
     join.settings.node_timeout = std::chrono::seconds(30);
     std::string bytes(elastic::session::kMagic);
-    elastic::session::append(&bytes, ClientMessage(elastic::session::ClientHello{
-                                         .job_id = "load", .node = join.node.id}));
+    elastic::session::append(
+        &bytes, ClientMessage(elastic::session::ClientHello{.job_id = kJob, .node = join.node.id}));
     elastic::session::append(&bytes, ClientMessage(join));
     return bytes;
   }
@@ -151,12 +167,25 @@ class Load {
     if (got < 0 && errno == EAGAIN) return;
     if (got <= 0) bench::die("the coordinator closed a session");
     bytes_ += got;
-    node.received.append(bytes, static_cast<std::size_t>(got));
+    const std::string_view received(bytes, static_cast<std::size_t>(got));
+    if (node.tls != nullptr) {
+      const bool was_established = node.tls->is_established();
+      if (!node.tls->receive(received, &node.received)) bench::die("TLS");
+      if (!was_established && node.tls->is_established()) send_message(&node, session_part(index));
+    } else {
+      node.received.append(received);
+    }
     if (!node.is_session) {
-      if (node.received.size() < kStoreReplyBytes) return;
+      const std::size_t reply_bytes = kStoreReplyBytes + (key_ == nullptr ? 0 : 1);
+      if (node.received.size() < reply_bytes) return;
       node.is_session = true;
-      node.received.erase(0, kStoreReplyBytes);
-      send(node.fd, session_part(index));
+      node.received.erase(0, reply_bytes);
+      if (key_ == nullptr) {
+        send(node.fd, session_part(index));
+      } else {
+        node.tls = *elastic::os::TlsSession::connect(key_->identity, key_->key);
+        send(node.fd, std::exchange(node.tls->output(), {}));
+      }
     }
     while (take_message(&node)) {
     }
@@ -179,6 +208,13 @@ class Load {
     return true;
   }
 
+  void send_message(Node* node, std::string_view bytes) {
+    if (node->tls == nullptr) return send(node->fd, bytes);
+    if (!node->tls->send(bytes)) bench::die("TLS");
+    send(node->fd, node->tls->output());
+    node->tls->output().clear();
+  }
+
   void send(int fd, std::string_view bytes) {
     bench::send_all(fd, bytes);  // far smaller than a socket's buffer
     bytes_ += static_cast<std::int64_t>(bytes.size());
@@ -188,6 +224,7 @@ class Load {
   std::vector<Node> nodes_;
   int epoll_ = -1;
   std::string question_;
+  std::unique_ptr<elastic::host::TokenList::ClientKey> key_;  // null: no token
   std::size_t rounds_ = 0;
   std::int64_t replies_ = 0;
   std::int64_t bytes_ = 0;
@@ -215,7 +252,7 @@ int main(int argc, char** argv) {
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
   const long long before = server > 0 ? rss_anon(server) : 0;
-  Load load(port, nodes);
+  Load load(port, nodes, std::getenv("ELASTIC_TOKEN"));
   load.join();
   if (seconds > 0) load.beat(seconds, server);
   if (server > 0) std::printf("memory %lld\n", rss_anon(server) - before);

@@ -26,6 +26,8 @@ install_system_packages() {
   command -v etcd >/dev/null || missing+=(etcd-server)
   [ -e /usr/include/gtest/gtest.h ] || missing+=(libgtest-dev)
   [ -e /usr/include/gmock/gmock.h ] || missing+=(libgmock-dev)
+  [ -e /usr/include/openssl/ssl.h ] || missing+=(libssl-dev)
+  command -v openssl >/dev/null || missing+=(openssl)
   command -v clang++ >/dev/null || missing+=(clang)
   install_packages "${missing[@]}"
   # libFuzzer is a separate package, named after the compiler's version.

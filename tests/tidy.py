@@ -58,11 +58,12 @@ SUBJECT_INCLUDES = {
     },
     "host": {
         "base": (),
-        "store": ("base",),
+        "auth": ("base",),
+        "store": ("base", "auth"),
         "workers": ("base",),
         "succession": ("base",),
-        "coordinator": ("base", "store", "succession"),
-        "membership": ("base", "store", "succession", "coordinator"),
+        "coordinator": ("base", "store", "auth", "succession"),
+        "membership": ("base", "store", "auth", "succession", "coordinator"),
         "agent": ("base", "store", "succession", "coordinator", "membership", "workers"),
     },
 }
@@ -98,7 +99,7 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "numa": (),
     "utils": ("_environment",),
     "launcher": (*_BASE, "text", "_host", "multiprocessing", "rendezvous", "agent"),
-    "observe": (*_BASE, "text"),
+    "observe": (*_BASE, "text", "rendezvous"),
     "cli": (
         *_BASE,
         "text",

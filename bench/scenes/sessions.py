@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
+import secrets
 import subprocess
 import tempfile
 import time
@@ -19,6 +21,8 @@ from scenes.store_memory import allow_descriptors
 SIZES = {4096: 1500.0, 10_000: 5000.0}
 QUICK_SIZES = {256: 1500.0}
 
+TOKEN = "elastic, token"
+
 LISTENING = re.compile(r"listening on \S+:(\d+)")
 
 
@@ -29,6 +33,7 @@ def sessions(plan: Plan) -> Findings:
     for _ in range(plan.times(5)):
         for count in sizes:
             _one(plan, findings, count)
+            _one(plan, findings, count, secrets.token_hex(32))
     for count, limit in sizes.items():
         findings.at_most(
             f"{count} sessions in a round, ms", _median(findings, "round", count), limit
@@ -36,32 +41,40 @@ def sessions(plan: Plan) -> Findings:
     first = min(sizes)
     findings.at_most(f"{first} heartbeats/s: % of a core", _median(findings, "cpu", first), 10)
     findings.at_most(f"{first} heartbeats/s: kB/s", _median(findings, "bytes", first), 1000)
+    secured = findings.median(_case("round", first), TOKEN)
+    findings.at_most(f"{first} sessions with a token in a round, ms", secured, 5000)
+    ratio = findings.median(_case("cpu", first), TOKEN) / _median(findings, "cpu", first)
+    findings.at_most(f"{first} heartbeats/s with a token: CPU, multiple of plain", ratio, 2)
     return findings
 
 
-def _one(plan: Plan, findings: Findings, count: int) -> None:
+def _one(plan: Plan, findings: Findings, count: int, token: str = "") -> None:
     seconds = plan.amount(10, 2)
-    with coordinator(plan) as (port, pid):
+    environ = dict(os.environ) | ({"ELASTIC_TOKEN": token} if token else {})
+    who = TOKEN if token else "elastic"
+    with coordinator(plan, environ) as (port, pid):
         options = {"port": port, "nodes": count, "beat-seconds": seconds, "server": pid}
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         load = [plan.programs.built("session_load"), *words]
-        done = subprocess.run(load, stdout=subprocess.PIPE, text=True, timeout=ANSWER_SECONDS)
+        done = subprocess.run(
+            load, env=environ, stdout=subprocess.PIPE, text=True, timeout=ANSWER_SECONDS
+        )
     if done.returncode != 0:
         raise RuntimeError(f"session_load exited with {done.returncode}")
     result = {name: int(value) for name, value in map(str.split, done.stdout.splitlines())}
-    findings.add(_case("round", count), "elastic", "ms", result["round"] / 1e6)
+    findings.add(_case("round", count), who, "ms", result["round"] / 1e6)
     cpu = 100 * result["cpu"] / (seconds * 1e9)
-    findings.add(_case("cpu", count), "elastic", "% of a core", cpu)
-    findings.add(_case("bytes", count), "elastic", "kB/s", result["bytes"] / seconds / 1e3)
-    findings.add(_case("memory", count), "elastic", "B", result["memory"] / count)
+    findings.add(_case("cpu", count), who, "% of a core", cpu)
+    findings.add(_case("bytes", count), who, "kB/s", result["bytes"] / seconds / 1e3)
+    findings.add(_case("memory", count), who, "B", result["memory"] / count)
 
 
 @contextlib.contextmanager
-def coordinator(plan: Plan) -> Iterator[tuple[int, int]]:
+def coordinator(plan: Plan, environ: dict[str, str] | None = None) -> Iterator[tuple[int, int]]:
     """Port and pid of a coordinator whose log goes to a file."""
     with tempfile.TemporaryFile("w+") as log:
         command = [plan.programs.coordinator(), "--bind", f"{LOOPBACK}:0"]
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log) as server:
+        with subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, stderr=log) as server:
             try:
                 yield _port_in(log.fileno(), server), server.pid
             finally:

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "bindings/convert.h"
+#include "bindings/errors.h"
 #include "bindings/python_backend.h"
 #include "elastic/rendezvous_options.h"
 
@@ -38,7 +39,8 @@ RendezvousOptions make_options(std::string endpoint_host, std::uint16_t endpoint
                                double last_call_timeout, double settle, double shrink_delay,
                                double node_timeout, double reconnect_grace, double store_grace,
                                const py::object& backend, int voters,
-                               std::pair<std::uint16_t, std::uint16_t> voter_ports) {
+                               std::pair<std::uint16_t, std::uint16_t> voter_ports,
+                               const py::str& token_file, const py::str& token) {
   RendezvousOptions options;
   options.endpoint_host = std::move(endpoint_host);
   options.endpoint_port = endpoint_port;
@@ -62,6 +64,7 @@ RendezvousOptions make_options(std::string endpoint_host, std::uint16_t endpoint
   if (!backend.is_none()) options.backend = to_backend(backend);
   options.voters = voters;
   options.voter_ports = {voter_ports.first, voter_ports.second};
+  options.token = {.file = to_os(token_file), .text = to_os(token)};
   return options;
 }
 
@@ -91,9 +94,11 @@ void bind_options(py::module_& module) {
            py::arg("store_grace") = to_seconds(settings.store_grace),
            py::arg("backend") = py::none(), py::arg("voters") = plain.voters,
            py::arg("voter_ports") = std::pair(plain.voter_ports.first, plain.voter_ports.last),
+           py::arg("token_file") = "", py::arg("token") = "",
            "Without an endpoint or a backend (a RendezvousBackend, or an object like one) the job "
            "has one node. Times are seconds. `extra_settings` are compared with those of the "
-           "other nodes.")
+           "other nodes. The token, or the file with it, is the secret with which sessions with a "
+           "coordinator are encrypted and authenticated.")
       .def_readonly("endpoint_host", &RendezvousOptions::endpoint_host)
       .def_readonly("endpoint_port", &RendezvousOptions::endpoint_port)
       .def_readonly("local_addr", &RendezvousOptions::local_addr)
@@ -187,6 +192,24 @@ void bind_result(py::module_& module) {
 }  // namespace
 
 void bind_rendezvous_values(py::module_& module) {
+  module.def(
+      "check_token",
+      [](const std::string& run_id, const py::str& token_file, const py::str& token) {
+        const Status fault =
+            elastic::check_token({.file = to_os(token_file), .text = to_os(token)}, run_id);
+        if (fault.ok()) return;
+        raise_status(Status(StatusCode::kInvalidArgument, std::string(fault.message())));
+      },
+      py::arg("run_id"), py::kw_only(), py::arg("token_file") = "", py::arg("token") = "",
+      "Raises ConfigError if a node of this job cannot use the token.");
+  module.def(
+      "observer_token",
+      [](const std::string& run_id, const py::str& token_file, const py::str& token) {
+        return unwrap(
+            elastic::observer_token({.file = to_os(token_file), .text = to_os(token)}, run_id));
+      },
+      py::arg("run_id"), py::kw_only(), py::arg("token_file") = "", py::arg("token") = "",
+      "A token with which the job's state can be read, derived from the job's token.");
   bind_options(module);
   bind_result(module);
 }

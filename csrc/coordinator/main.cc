@@ -1,6 +1,6 @@
 // elastic-coordinator: a coordinator in a separate process, without an agent.
 //
-//   elastic-coordinator --bind HOST[:PORT] [--state-file FILE] [--voters N]
+//   elastic-coordinator --bind HOST[:PORT] [--state-file FILE] [--voters N] [--token-file FILE]
 //
 // SIGTERM and SIGINT end it.
 
@@ -10,6 +10,7 @@
 
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,6 +31,8 @@ constexpr Duration kDrain = std::chrono::seconds(5);
 
 constexpr const char* kHelp =
     R"(usage: elastic-coordinator --bind HOST[:PORT] [--state-file FILE] [--voters N]
+                           [--token-file FILE]
+       elastic-coordinator --print-observer-token --token-file FILE [--job ID]
 
 Runs the rendezvous of elastic jobs. Give its address to the agents as --rdzv-endpoint. One
 coordinator serves any number of jobs, which are distinguished by their ids (--rdzv-id).
@@ -42,6 +45,13 @@ coordinator serves any number of jobs, which are distinguished by their ids (--r
                        the job's record, so that one of them becomes the coordinator when this one
                        is lost. The agents need the same number in --rdzv-conf. Default: 1, none.
                        Not with --state-file
+  --token-file FILE    accept only agents that know one of the tokens in FILE: one on each line, or
+                       a run id, a space and the token of that job. The file must not be accessible
+                       by other users, and is read again when it has changed. Default: the variable
+                       ELASTIC_TOKEN_FILE, else the tokens in ELASTIC_TOKEN
+  --print-observer-token
+                       print the token with which the state of jobs can be read, and exit. --job
+                       selects the line of the token file
   --version, --help    print the version or this help, and exit
 
 SIGTERM and SIGINT end it. Exit codes: 0 ended by one of them, 2 usage, 73 cannot listen, 74 the
@@ -53,6 +63,9 @@ struct Arguments {
   std::uint16_t port = kDefaultPort;
   std::string state_file;
   int voters = 1;
+  TokenOptions token;
+  std::string job;
+  bool prints_observer_token = false;
 };
 
 int usage_error(const std::string& message) {
@@ -78,6 +91,17 @@ bool parse_bind(std::string_view text, Arguments* arguments) {
   return parsed.ec == std::errc() && parsed.ptr == port.data() + port.size();
 }
 
+// The token of the environment, if it has one.
+Status find_token(TokenOptions* token) {
+  const char* const file = std::getenv("ELASTIC_TOKEN_FILE");
+  const char* const text = std::getenv("ELASTIC_TOKEN");
+  token->file = file == nullptr ? "" : file;
+  token->text = text == nullptr ? "" : text;
+  if (token->file.empty() || token->text.empty()) return {};
+  return {StatusCode::kInvalidArgument,
+          "ELASTIC_TOKEN_FILE and ELASTIC_TOKEN are both set: use one of them"};
+}
+
 // Returns the exit code, or nullopt to continue.
 std::optional<int> parse(int argc, char** argv, Arguments* arguments) {
   bool has_bind = false;
@@ -91,9 +115,14 @@ std::optional<int> parse(int argc, char** argv, Arguments* arguments) {
       std::puts("elastic-coordinator " ELASTIC_VERSION);
       return 0;
     }
+    if (argument == "--print-observer-token") {
+      arguments->prints_observer_token = true;
+      continue;
+    }
     const std::size_t equals = argument.find('=');
     const std::string name(argument.substr(0, equals));
-    if (name != "--bind" && name != "--state-file" && name != "--voters") {
+    if (name != "--bind" && name != "--state-file" && name != "--voters" &&
+        name != "--token-file" && name != "--job") {
       return usage_error("unknown argument " + name);
     }
     if (equals == std::string_view::npos && ++i == argc) {
@@ -108,19 +137,46 @@ std::optional<int> parse(int argc, char** argv, Arguments* arguments) {
         return usage_error("--voters " + value + ": expected 1, 3, 5 or auto");
       }
       arguments->voters = value == "auto" ? 0 : value.front() - '0';
+    } else if (name == "--token-file") {
+      arguments->token.file = value;
+    } else if (name == "--job") {
+      arguments->job = value;
     } else if (!parse_bind(value, arguments)) {
       return usage_error("--bind " + value + ": not HOST:PORT");
     } else {
       has_bind = true;
     }
   }
-  if (!has_bind) return usage_error("--bind is missing");
+  if (!arguments->token.is_set()) {
+    if (Status fault = find_token(&arguments->token); !fault.ok()) {
+      return usage_error(std::string(fault.message()));
+    }
+  }
+  if (arguments->token.is_set()) {
+    if (Status fault = check_token(arguments->token, arguments->job); !fault.ok()) {
+      return usage_error(std::string(fault.message()));
+    }
+  }
+  if (!has_bind && !arguments->prints_observer_token) return usage_error("--bind is missing");
   if (!arguments->state_file.empty() && arguments->voters != 1) {
     return usage_error(
         "--voters and --state-file exclude each other: a file gives authority over a job that has "
         "one voter only");
   }
+  if (arguments->token.is_set() && arguments->voters != 1) {
+    return usage_error(
+        "--voters and a token exclude each other: the connections between voters are not "
+        "encrypted yet");
+  }
   return std::nullopt;
+}
+
+int print_observer_token(const Arguments& arguments) {
+  if (!arguments.token.is_set()) return usage_error("--print-observer-token needs --token-file");
+  const auto token = observer_token(arguments.token, arguments.job);
+  if (!token.ok()) return usage_error(std::string(token.status().message()));
+  std::puts(token->c_str());
+  return 0;
 }
 
 // Each session uses a descriptor.
@@ -134,6 +190,7 @@ void raise_descriptor_limit() {
 int run(int argc, char** argv) {
   Arguments arguments;
   if (const auto code = parse(argc, argv, &arguments)) return *code;
+  if (arguments.prints_observer_token) return print_observer_token(arguments);
   raise_descriptor_limit();
   ::signal(SIGPIPE, SIG_IGN);
   // Blocked before any thread starts, so that only sigwait below receives these signals.
@@ -149,6 +206,7 @@ int run(int argc, char** argv) {
   options.port = arguments.port;
   options.state_file = arguments.state_file;
   options.voters = arguments.voters;
+  options.token = arguments.token;
   options.log = [&lines](std::string_view line) { lines.write(line); };
   auto coordinator = Coordinator::start(options);
   if (!coordinator.ok()) {
@@ -160,6 +218,12 @@ int run(int argc, char** argv) {
   const std::string& host = (*coordinator)->host();
   lines.write("listening on " + (host.find(':') == std::string::npos ? host : "[" + host + "]") +
               ":" + std::to_string((*coordinator)->port()));
+  const bool is_reachable = !host.starts_with("127.") && host != "::1";
+  if (is_reachable && !options.token.is_set()) {
+    lines.write(
+        "warning: every process that reaches this port can join or close its jobs: set a token "
+        "(--token-file)");
+  }
   int number = 0;
   ::sigwait(&signals, &number);
   lines.write(std::string("received ") + (number == SIGTERM ? "SIGTERM" : "SIGINT"));

@@ -7,7 +7,7 @@ from __future__ import annotations
 import collections.abc
 import datetime
 import typing
-__all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentRoundEnd', 'AgentState', 'ConfigError', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REJECTED', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'Observer', 'QueueEmpty', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'duration_text', 'file_backend', 'store_backend']
+__all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentRoundEnd', 'AgentState', 'ConfigError', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REJECTED', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'Observer', 'QueueEmpty', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'check_token', 'duration_text', 'file_backend', 'observer_token', 'store_backend']
 class ElasticError(Exception):
     """The base class of elastic's errors."""
 
@@ -584,9 +584,9 @@ class RendezvousOptions:
     """
     The options of a node's rendezvous, and the job's settings.
     """
-    def __init__(self, *, endpoint_host: str = '', endpoint_port: int = 0, is_host: bool | None = None, min_nodes: int = 1, max_nodes: int = 1, local_addr: str = '', node_rank: int = -1, topology: str = '', static_ranks: bool = False, on_loss: LossPolicy = LossPolicy.REPLACE, max_membership_changes: int = -1, extra_settings: dict[str, str] = {}, join_timeout: float = 600.0, last_call_timeout: float = 30.0, settle: float = 2.0, shrink_delay: float = 0.0, node_timeout: float = 5.0, reconnect_grace: float = 0.05, store_grace: float = 60.0, backend: typing.Any = None, voters: int = 1, voter_ports: tuple[int, int] = (0, 0)) -> None:
+    def __init__(self, *, endpoint_host: str = '', endpoint_port: int = 0, is_host: bool | None = None, min_nodes: int = 1, max_nodes: int = 1, local_addr: str = '', node_rank: int = -1, topology: str = '', static_ranks: bool = False, on_loss: LossPolicy = LossPolicy.REPLACE, max_membership_changes: int = -1, extra_settings: dict[str, str] = {}, join_timeout: float = 600.0, last_call_timeout: float = 30.0, settle: float = 2.0, shrink_delay: float = 0.0, node_timeout: float = 5.0, reconnect_grace: float = 0.05, store_grace: float = 60.0, backend: typing.Any = None, voters: int = 1, voter_ports: tuple[int, int] = (0, 0), token_file: str = '', token: str = '') -> None:
         """
-        Without an endpoint or a backend (a RendezvousBackend, or an object like one) the job has one node. Times are seconds. `extra_settings` are compared with those of the other nodes.
+        Without an endpoint or a backend (a RendezvousBackend, or an object like one) the job has one node. Times are seconds. `extra_settings` are compared with those of the other nodes. The token, or the file with it, is the secret with which sessions with a coordinator are encrypted and authenticated.
         """
     def __repr__(self) -> str:
         ...
@@ -1352,7 +1352,7 @@ class Observer:
         ...
     def __exit__(self, *args: object) -> None:
         ...
-    def __init__(self, host: str, port: int, *, run_id: str = '', workers: bool = True, connect_timeout: float = 5.0) -> None:
+    def __init__(self, host: str, port: int, *, run_id: str = '', workers: bool = True, connect_timeout: float = 5.0, token_file: str = '', token: str = '') -> None:
         """
         Begins to connect. Without a `run_id` the coordinator must have one job.
         """
@@ -1363,6 +1363,10 @@ class Observer:
         The newest snapshot that was not returned before; None after `timeout` seconds.
         Times are those of time.monotonic() on the coordinator's host, which is `now`.
         """
+def check_token(run_id: str, *, token_file: str = '', token: str = '') -> None:
+    """
+    Raises ConfigError if a node of this job cannot use the token.
+    """
 def duration_text(seconds: float) -> str:
     """
     The duration as messages have it: 50 ms, 2.5 s, 1 h 5 min.
@@ -1370,6 +1374,10 @@ def duration_text(seconds: float) -> str:
 def file_backend(path: str, run_id: str, *, timeout: float = 5.0) -> RendezvousBackend:
     """
     The state in the file <path>.<run_id>, which all nodes share.
+    """
+def observer_token(run_id: str, *, token_file: str = '', token: str = '') -> str:
+    """
+    A token with which the job's state can be read, derived from the job's token.
     """
 def store_backend(host: str, port: int, run_id: str, *, timeout: float = 5.0) -> RendezvousBackend:
     """

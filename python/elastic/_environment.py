@@ -13,6 +13,11 @@ def inherited() -> dict[str, str]:
     return dict(os.environ)
 
 
+def of_workers() -> dict[str, str]:
+    """The variables that workers inherit: not the job's token, which is the launcher's."""
+    return {name: text for name, text in os.environ.items() if name != "ELASTIC_TOKEN"}
+
+
 def get(name: str, default: str = "") -> str:
     return os.environ.get(name, default)
 

@@ -62,20 +62,31 @@ class Observation:
 
 
 def connect(
-    endpoint: str, run_id: str = "", *, workers: bool = True, timeout: float = 5.0
+    endpoint: str,
+    run_id: str = "",
+    *,
+    workers: bool = True,
+    timeout: float = 5.0,
+    token_file: str = "",
 ) -> Observation:
     """Begins to connect to the coordinator at ``HOST[:PORT]``.
 
     Without a ``run_id`` the coordinator must have one job. ``workers``: with pid and state of each
-    rank, which the agents report while such an observer is connected.
+    rank, which the agents report while such an observer is connected. ``token_file``: the file
+    with the token of the job or of its observers; without it the variables are used.
     """
+    from elastic import _environment
+    from elastic.rendezvous import token
     from elastic.text import split_endpoint
 
     host, port = split_endpoint(endpoint, "the endpoint")
     number = int(port or DEFAULT_PORT)
     if not 0 < number <= PORT_MAX:
         raise ConfigError(f"the endpoint is {endpoint!r}: {number} is no port")
-    native = _C.Observer(host, number, run_id=run_id, workers=workers, connect_timeout=timeout)
+    secret = token.find(token_file, _environment.inherited())
+    native = _C.Observer(
+        host, number, run_id=run_id, workers=workers, connect_timeout=timeout, **secret
+    )
     return Observation(native)
 
 

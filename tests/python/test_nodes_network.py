@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from elastic import _C
 from launching import Job
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
@@ -115,3 +117,53 @@ def test_no_other_endpoint_is_tried(hosts: list[namespaces.Host]) -> None:
         (done,) = nodes.finish()
     assert done.returncode == 75
     assert "no coordinator was found at 10.77.0.99:29400 within 1 s" in done.stderr
+
+
+# Asks a store for the number of its keys: VALIDATE, then NUMKEYS. Prints what it answers.
+ASK_STORE = """
+import socket, sys
+with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=30) as client:
+    client.sendall(bytes.fromhex("00cef7853c07"))
+    try:
+        print(len(client.recv(8)))
+    except ConnectionResetError:
+        print(0)
+"""
+
+
+def test_stores_of_a_job_with_a_token_serve_its_hosts_only(
+    hosts: list[namespaces.Host], tmp_path: Path
+) -> None:
+    try:
+        _C.check_token("job", token="x" * 32)
+    except _C.ConfigError as error:
+        pytest.skip(str(error))
+    token = tmp_path / "token"
+    token.touch(0o600)
+    token.write_text(secrets.token_hex(32))
+    go = tmp_path / "go"
+    script = f"echo $MASTER_ADDR $MASTER_PORT; until test -e {go}; do sleep 0.05; done"
+    options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
+    options += [f"--rdzv-endpoint={hosts[0].address}:29400", f"--token-file={token}"]
+    with Job(options, ["sh", "-c", script]) as nodes:
+        started = [nodes.start(on=host.command, LOGLEVEL="INFO") for host in hosts[:2]]
+        masters = []
+        for node in started:
+            assert node.stdout is not None
+            masters.append(node.stdout.readline().split())
+        assert masters[0] == masters[1]
+        answers = [
+            subprocess.run(
+                host.command(sys.executable, "-c", ASK_STORE, *store),
+                capture_output=True, text=True, check=True, timeout=60,
+            ).stdout.strip()
+            for store in (masters[0], [hosts[0].address, "29400"])
+            for host in hosts
+        ]  # fmt: skip
+        go.touch()
+        done = nodes.finish()
+    assert answers == ["8", "8", "0"] * 2
+    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+    refused = [line for node in done for line in node.stderr.splitlines() if "was refused" in line]
+    assert len(refused) == 2, [node.stderr for node in done]
+    assert all(f"{hosts[2].address}: a request to the" in line for line in refused)

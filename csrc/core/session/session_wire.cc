@@ -221,6 +221,13 @@ void fields(Visitor& v, Incumbent& message) {
 }
 
 template <typename Visitor>
+void fields(Visitor& v, StoreClients& clients) {
+  v.number(clients.round);
+  v.list(clients.addresses, kStoreClientsMax,
+         [&](std::string& address) { v.text(address, kNodeTextBytesMax); });
+}
+
+template <typename Visitor>
 void fields(Visitor& v, Leaving& leaving) {
   v.text(leaving.reason, kFieldBytesMax);
 }

@@ -7,7 +7,10 @@
 // and CHECK of kReservedKey. A coordinator replies that the key is ready, although no client can
 // set it; a plain store replies that it is not; any other server sends a different reply, or none.
 // Only after "ready" the client sends kMagic. From then on both sides send frames, each a hello
-// first. The client's hello must be its first frame, and further frames may follow it at once.
+// first. A client with a token (docs/security.md) also sends CHECK of kTokenKey, whose answer says
+// whether the coordinator has one. If it is ready too, the client begins a TLS handshake instead,
+// and kMagic and the frames are encrypted. The client's hello must be its first frame, and further
+// frames may follow it at once.
 //
 // A frame is a u32 length and that many bytes: the kind of message, flags, its fields as
 // core/base/byte_io.h encodes them, then extensions. A server that rejects the client sends a
@@ -36,10 +39,15 @@ namespace elastic::session {
 
 // Cannot be a user's key: clients of a TCPStore prefix those with '/'.
 inline constexpr std::string_view kReservedKey = "elastic/coordinator";
+// Likewise. A coordinator replies that it is ready if its sessions need a token.
+inline constexpr std::string_view kTokenKey = "elastic/coordinator/token";
 // The first byte is not an opcode of a store.
 inline constexpr std::string_view kMagic =
     "\xE5"
     "elastic";
+
+// The first byte of a TLS connection, which is no opcode either.
+inline constexpr char kTlsFirstByte = '\x16';
 
 // The current version of the protocol, and the oldest supported one.
 inline constexpr std::uint16_t kVersion = 1;
@@ -52,6 +60,7 @@ using succession::kJobIdBytesMax;
 inline constexpr std::size_t kAuthenticationBytesMax = 64 << 10;
 // The member list is sent in pages.
 inline constexpr std::size_t kMembersPerPage = 256;
+inline constexpr std::size_t kStoreClientsMax = 2048;  // in one message
 
 // ---- Client to server. Messages of rdzv refer to the session's node: the ids in Failed, Gone,
 // Done, Leave and Close are not sent, and are zero after decoding.
@@ -85,7 +94,7 @@ struct ClientHello {
   std::uint64_t capabilities = 0;  // unknown bits are ignored
   std::uint64_t term = 0;          // the highest that the client received
   std::string job_id = {};
-  std::string authentication = {};  // reserved
+  std::string authentication = {};  // reserved; TLS authenticates both ends before the hello
   NodeId node = {};
   // Random, the same in all hellos of one node, and never published. Only a hello that repeats it
   // can replace the node's session, since the node's id is public.
@@ -183,6 +192,15 @@ struct Incumbent {
   bool operator==(const Incumbent&) const = default;
 };
 
+// The addresses from which the workers' store of the round accepts clients. A coordinator with a
+// token sends them to the node of rank 0, before the Round; several messages if they are many.
+struct StoreClients {
+  std::uint64_t round = 0;
+  std::vector<std::string> addresses;  // numeric
+
+  bool operator==(const StoreClients&) const = default;
+};
+
 // Requests Workers at once and after each change, or ends that.
 struct WatchWorkers {
   bool is_on = false;
@@ -236,27 +254,28 @@ using ClientMessages = MessageTable<Entry<1, ClientHello>,   //
                                     Entry<9, rdzv::Leave>,   //
                                     Entry<10, rdzv::Close>,  //
                                     Entry<16, Workers, Need::kOptional>, Entry<17, ObserverReady>>;
-using ServerMessages = MessageTable<Entry<65, ServerHello>,               //
-                                    Entry<66, HeartbeatReply>,            //
-                                    Entry<67, Members>,                   //
-                                    Entry<68, Counts, Need::kOptional>,   //
-                                    Entry<69, rdzv::Round>,               //
-                                    Entry<70, rdzv::Restart>,             //
-                                    Entry<71, rdzv::Waiting>,             //
-                                    Entry<72, rdzv::Resumed>,             //
-                                    Entry<73, rdzv::Evicted>,             //
-                                    Entry<74, rdzv::Superseded>,          //
-                                    Entry<75, rdzv::Refused>,             //
-                                    Entry<76, rdzv::TimedOut>,            //
-                                    Entry<77, rdzv::Closed>,              //
-                                    Entry<78, rdzv::RoundOver>,           //
-                                    Entry<79, Timings, Need::kOptional>,  //
-                                    Entry<80, Leaving, Need::kOptional>,  //
-                                    Entry<81, Incumbent, Need::kOptional>,
-                                    Entry<96, WatchWorkers, Need::kOptional>,  //
-                                    Entry<97, JobFacts>,                       //
-                                    Entry<98, NodePage>,                       //
-                                    Entry<99, Beats, Need::kOptional>>;
+using ServerMessages =
+    MessageTable<Entry<65, ServerHello>,               //
+                 Entry<66, HeartbeatReply>,            //
+                 Entry<67, Members>,                   //
+                 Entry<68, Counts, Need::kOptional>,   //
+                 Entry<69, rdzv::Round>,               //
+                 Entry<70, rdzv::Restart>,             //
+                 Entry<71, rdzv::Waiting>,             //
+                 Entry<72, rdzv::Resumed>,             //
+                 Entry<73, rdzv::Evicted>,             //
+                 Entry<74, rdzv::Superseded>,          //
+                 Entry<75, rdzv::Refused>,             //
+                 Entry<76, rdzv::TimedOut>,            //
+                 Entry<77, rdzv::Closed>,              //
+                 Entry<78, rdzv::RoundOver>,           //
+                 Entry<79, Timings, Need::kOptional>,  //
+                 Entry<80, Leaving, Need::kOptional>,  //
+                 Entry<81, Incumbent, Need::kOptional>, Entry<88, StoreClients, Need::kOptional>,
+                 Entry<96, WatchWorkers, Need::kOptional>,  //
+                 Entry<97, JobFacts>,                       //
+                 Entry<98, NodePage>,                       //
+                 Entry<99, Beats, Need::kOptional>>;
 
 using ClientMessage = ClientMessages::Message;
 using ServerMessage = ServerMessages::Message;

@@ -89,7 +89,12 @@ AgentRunner::AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink 
       store_(loop, {.fixed_port = fixed_port_of(options),
                     .ports = options.worker_ports,
                     .is_shared = options.share_store,
-                    .limits = options.store_limits}),
+                    .limits = options.store_limits,
+                    .is_fenced = options.rendezvous.token.is_set(),
+                    .log =
+                        [this](std::string_view line) {
+                          feed(core::Progress{std::string(line), std::nullopt});
+                        }}),
       output_(loop, options_),
       host_name_(os::host_name()),
       inquiry_(loop, &output_, options.capture_stderr ? &capture_.emplace(loop) : nullptr,
@@ -177,6 +182,9 @@ void AgentRunner::on_membership_event(const MembershipEvent& event) {
         progress.deadline = add_saturating(node->loop_->now(), *waiting.remaining);
       }
       node->feed(progress);
+    }
+    void operator()(const MembershipStoreClients& clients) const {
+      node->store_.allow(clients.round, clients.addresses);
     }
     void operator()(const MembershipLost& lost) const {
       node->feed(core::RendezvousLost{lost.exit_code, lost.message});

@@ -377,9 +377,29 @@ void CoordinatorJob::execute(const RendezvousAction& action) {
           peer->has_joined = false;
           peer->loopback_join.reset();
         }
+        if constexpr (std::is_same_v<Action, rdzv::Round>) {
+          if (context_.needs_token && one.own.group_rank == 0) send_store_clients(peer);
+        }
         peer->send(one);
       },
       action);
+}
+
+// The node of rank 0 admits only members of the round to the workers' store.
+void CoordinatorJob::send_store_clients(SessionPeer* peer) const {
+  session::StoreClients clients{.round = machine_->record().round, .addresses = {}};
+  const auto flush = [&] {
+    if (clients.addresses.empty()) return;
+    peer->send(clients);
+    clients.addresses.clear();
+  };
+  for (const RoundMember& member : machine_->members()) {
+    const auto found = sessions_.find(member.id);
+    if (os::parse_address(member.address)) clients.addresses.push_back(member.address);
+    if (found != sessions_.end()) clients.addresses.push_back(found->second->remote().host());
+    if (clients.addresses.size() >= session::kStoreClientsMax - 1) flush();
+  }
+  flush();
 }
 
 // If the workers' store is at the coordinator's own port, it is emptied before each round.

@@ -31,6 +31,7 @@ struct CoordinatorContext {
   os::EventLoop* loop = nullptr;
   std::uint16_t port = 0;
   std::uint64_t incarnation = 0;
+  bool needs_token = false;
   Instant began;                              // when the coordinator started
   std::function<void(std::string_view)> log;  // may be empty
   std::function<void()> reset_store;
@@ -128,6 +129,7 @@ class CoordinatorJob {
   void step(const RendezvousEvent& event);
   void execute(const RendezvousAction& action);
   void prepare_round(const rdzv::Round& round);
+  void send_store_clients(SessionPeer* peer) const;
   template <typename Action>
   void log_action(const Action& action, const SessionPeer* peer);
   std::string name_of(const NodeId& node) const;

@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "core/session/coordinator_state.h"
+#include "host/auth/stranger_log.h"
 #include "host/base/memory_return.h"
 #include "host/coordinator/coordinator_job.h"
+#include "host/coordinator/coordinator_tokens.h"
 #include "host/coordinator/job_voters.h"
 #include "host/coordinator/session_peer.h"
 #include "host/coordinator/state_file.h"
@@ -52,7 +54,7 @@ Status file_error(const Status& cause, const std::string& path) {
 class CoordinatorService::Impl {
  public:
   Impl(os::EventLoop* loop, const CoordinatorOptions& options, CoordinatorHost host,
-       std::unique_ptr<StoreService> store)
+       std::unique_ptr<StoreService> store, std::shared_ptr<TokenSource> tokens)
       : loop_(*loop),
         options_(options),
         host_job_(std::move(host.job)),
@@ -62,6 +64,7 @@ class CoordinatorService::Impl {
         sessions_(loop, options.limits.hello_timeout, options.limits.session_output_bytes_max,
                   options.limits.buffered_bytes_max, [this] { process_pending(); }),
         pending_(pending_per_address(options.store_limits)),
+        strangers_(options.log),
         voters_(loop, options.voters, options.log,
                 [this](const std::string& job, const succession::Action& action) {
                   on_succession(job, action);
@@ -90,8 +93,19 @@ class CoordinatorService::Impl {
     };
     sessions_.pending = &pending_;
     sessions_.on_closed = [this](SessionPeer* peer) { remove(peer); };
-    store_->accept_sessions(
-        [this](os::DetachedStream connection) { adopt(std::move(connection)); });
+    sessions_.on_secured = [this](SessionPeer* peer) { fence_->allow(peer->remote().host()); };
+    sessions_.on_stranger = [this](SessionPeer* peer, const std::string& why) {
+      sessions_rejected_.add(1);
+      strangers_.report(peer->remote().host(), kSessionRefused + why, loop_.now());
+    };
+    sessions_.tokens = std::move(tokens);
+    context_.needs_token = sessions_.tokens != nullptr;
+    if (context_.needs_token) {
+      store_->fence(fence_, [this](const std::string& address) {
+        strangers_.report(address, kStoreRefused, loop_.now());
+      });
+    }
+    store_->accept_sessions([this](auto one) { adopt(std::move(one)); }, context_.needs_token);
   }
 
   ~Impl() {
@@ -141,6 +155,8 @@ class CoordinatorService::Impl {
   CoordinatorContext context_;
   SessionContext sessions_;
   PendingConnections pending_;
+  StrangerLog strangers_;
+  const std::shared_ptr<AddressFence> fence_ = std::make_shared<AddressFence>();
   std::map<std::string, std::unique_ptr<CoordinatorJob>, std::less<>> jobs_;
   // Jobs that this process coordinated: their nodes are directed to the successor.
   std::map<std::string, succession::Incumbent, std::less<>> moved_;
@@ -284,7 +300,15 @@ CoordinatorJob* CoordinatorService::Impl::find_observed_job(const std::string& i
 }
 
 Status CoordinatorService::Impl::greet(SessionPeer* peer, const session::ClientHello& hello) {
+  if (!peer->may_name(hello.job_id)) {
+    return Status(StatusCode::kPeerViolation,
+                  "the token of the session is for another job than " + hello.job_id);
+  }
   if (hello.observer) return greet_observer(peer, hello);
+  if (peer->role() != PeerRole::kNode) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "this node has an observer's token, which only reads: use the token of the job");
+  }
   if (hello.job_id.empty()) {
     return Status(StatusCode::kInvalidArgument, "the hello of a session names no job");
   }
@@ -538,7 +562,7 @@ void CoordinatorService::Impl::finish_drain() {
   num_jobs_.set(0);
   // Until the socket closes, the server still identifies itself as a coordinator, and closes every
   // session: a client must not take it for a plain store.
-  store_->accept_sessions([](const os::DetachedStream&) {});
+  store_->accept_sessions([](const os::DetachedStream&) {}, sessions_.tokens != nullptr);
   store_->drain(drain_limit_, std::exchange(on_drained_, nullptr));
 }
 
@@ -547,10 +571,13 @@ CoordinatorService::~CoordinatorService() = default;
 
 Result<std::unique_ptr<CoordinatorService>> CoordinatorService::open(
     os::EventLoop* loop, const CoordinatorOptions& options, CoordinatorHost host) {
+  auto tokens = open_tokens(options);
+  if (!tokens.ok()) return tokens.status();
   auto store = StoreService::open(
       loop, {.host = options.host, .port = options.port, .limits = options.store_limits});
   if (!store.ok()) return store.status();
-  auto impl = std::make_unique<Impl>(loop, options, std::move(host), *std::move(store));
+  auto impl =
+      std::make_unique<Impl>(loop, options, std::move(host), *std::move(store), *std::move(tokens));
   if (Status loaded = impl->load(); !loaded.ok()) return loaded;
   return std::unique_ptr<CoordinatorService>(new CoordinatorService(std::move(impl)));
 }

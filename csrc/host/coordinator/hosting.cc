@@ -120,6 +120,7 @@ Status Hosting::open_service(const std::string& host, std::uint16_t port) {
     coordinator.host = host;
     coordinator.port = port;
     coordinator.voters = options_.voters;
+    coordinator.token = options_.token;
     // This process also needs descriptors for the workers' store, their files and the guardian.
     coordinator.store_limits.descriptors_reserved = os::descriptor_limit() / 4;
     coordinator.log = [loop = loop_, alive = std::weak_ptr<bool>(alive_),
@@ -144,6 +145,11 @@ Status Hosting::open_service(const std::string& host, std::uint16_t port) {
   is_serving_ = true;
   bound_host_ = service_->host();
   port_ = service_->port();
+  const bool is_reachable = !os::parse_address(service_->host())->is_loopback();
+  if (is_reachable && !options_.token.is_set()) {
+    note_("warning: every process that reaches the coordinator at " + endpoint_ +
+          " can join or close this job: set a token on all nodes (--token-file)");
+  }
   own_ = *os::look_up(service_->host(), service_->port());
   if (is_every_interface(own_.front())) own_ = *os::look_up("127.0.0.1", service_->port());
   return {};

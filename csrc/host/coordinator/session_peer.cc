@@ -34,6 +34,12 @@ Result<std::unique_ptr<SessionPeer>> SessionPeer::create(SessionContext* context
                                                          os::DetachedStream connection) {
   std::unique_ptr<SessionPeer> self(new SessionPeer(context));
   os::Stream& stream = self->stream_;
+  const bool is_plain = connection.unread.starts_with(session::kMagic[0]);
+  if (context->tokens != nullptr && !is_plain) {
+    auto tls = context->tokens->accept();
+    if (!tls.ok()) return tls.status();
+    connection.tls = *std::move(tls);
+  }
   if (Status started = stream.start(std::move(connection)); !started.ok()) return started;
   self->local_ = stream.local();
   self->remote_ = stream.remote();
@@ -41,7 +47,26 @@ Result<std::unique_ptr<SessionPeer>> SessionPeer::create(SessionContext* context
   stream.set_deadline(context->loop.now() + context->hello_timeout);
   self->pending_ =
       context->pending->add(self->remote_.host(), [peer = self.get()] { peer->close(); });
+  if (context->tokens != nullptr && is_plain) {
+    context->on_stranger(self.get(), "it has no token");
+    self->finish(Status(StatusCode::kFailedPrecondition,
+                        "the coordinator needs a token, and this node has none: set --token-file "
+                        "(or ELASTIC_TOKEN_FILE) to a file with the token of the job"));
+  }
   return self;
+}
+
+void SessionPeer::on_secured() {
+  identity_ = read_identity(stream_.tls()->identity());
+  context_.on_secured(this);
+}
+
+void SessionPeer::on_end(os::Stream::End why, int) {
+  pending_.reset();
+  if (why != os::Stream::End::kTlsFailed) return;
+  const os::TlsSession& tls = *stream_.tls();
+  const bool is_unknown = tls.error() == os::TlsSession::Error::kUnknownIdentity;
+  context_.on_stranger(this, is_unknown ? "its token is not valid here" : tls.error_text());
 }
 
 bool SessionPeer::is_from_this_host() const {

@@ -16,6 +16,7 @@
 
 #include "core/base/memory_budget.h"
 #include "core/session/session_wire.h"
+#include "host/auth/token_source.h"
 #include "host/base/pending_connections.h"
 #include "os/loop/event_loop.h"
 #include "os/net/address.h"
@@ -35,7 +36,11 @@ struct SessionContext {
   // Handles a message. An error ends the session, and is sent to the client.
   std::function<Status(SessionPeer* peer, session::ClientMessage& message)> on_message;
   std::function<void(SessionPeer*)> on_closed;  // removes the session
-  PendingConnections* pending = nullptr;        // sessions that have not sent their hello
+  // The client has proved that it knows a token, or has failed to: `why`.
+  std::function<void(SessionPeer*)> on_secured;
+  std::function<void(SessionPeer*, const std::string& why)> on_stranger;
+  std::shared_ptr<TokenSource> tokens;    // null: sessions need no token
+  PendingConnections* pending = nullptr;  // sessions that have not sent their hello
 
   os::EventLoop& loop;
   const Duration hello_timeout;
@@ -47,8 +52,8 @@ struct SessionContext {
 
 class SessionPeer final : public os::Stream::Handler {
  public:
-  // Takes a connection whose unread bytes begin with the magic, and reads it at the end of the
-  // iteration. `context` outlives the peer.
+  // Takes a connection whose unread bytes begin with the magic or, if there are tokens, a TLS
+  // handshake, and reads it at the end of the iteration. `context` outlives the peer.
   static Result<std::unique_ptr<SessionPeer>> create(SessionContext* context,
                                                      os::DetachedStream connection);
   SessionPeer(const SessionPeer&) = delete;
@@ -85,6 +90,12 @@ class SessionPeer final : public os::Stream::Handler {
   // The addresses show that the client runs on this host.
   bool is_from_this_host() const;
 
+  // What the client's token allows, and for which job. Without tokens: everything, for any job.
+  PeerRole role() const { return identity_ ? identity_->role : PeerRole::kNode; }
+  bool may_name(const std::string& job_id) const {
+    return !identity_ || identity_->job_id == job_id;
+  }
+
   // Set by the service: which node this is.
   CoordinatorJob* job = nullptr;  // null before the hello, and after a newer session took over
   bool is_observer = false;
@@ -103,7 +114,8 @@ class SessionPeer final : public os::Stream::Handler {
   std::size_t index = 0;                   // in the service's list
 
   std::size_t on_bytes(std::string_view bytes) override;
-  void on_end(os::Stream::End, int) override { pending_.reset(); }
+  void on_secured() override;
+  void on_end(os::Stream::End why, int error) override;
   void on_closed() override { context_.on_closed(this); }
 
  private:
@@ -115,6 +127,7 @@ class SessionPeer final : public os::Stream::Handler {
   SessionContext& context_;
   os::SocketAddress local_, remote_;
   std::unique_ptr<PendingConnections::Ticket> pending_;  // until the hello
+  std::optional<PeerIdentity> identity_;                 // proved with a token
   bool has_magic_ = false;
   bool is_finishing_ = false;
   os::Stream stream_;  // last: its handler uses the other members

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "elastic/observer.h"
 #include "elastic/rendezvous.h"
@@ -38,6 +39,12 @@ struct MembershipCoordinatorLog {
   std::string line;
 };
 
+// Clients at these addresses may use the workers' store of this round, which has not begun yet.
+struct MembershipStoreClients {
+  std::uint64_t round = 0;
+  std::vector<std::string> addresses;
+};
+
 // The rendezvous cannot be reached any more: the agent stops its workers and ends with `exit_code`.
 struct MembershipLost {
   int exit_code = 0;
@@ -52,8 +59,8 @@ struct MembershipWatch {
 
 using MembershipEvent =
     std::variant<MembershipReady, MembershipProgress, MembershipCoordinatorLog, MembershipLost,
-                 MembershipWatch, rdzv::Round, rdzv::Restart, rdzv::Waiting, rdzv::Evicted,
-                 rdzv::Refused, rdzv::TimedOut, rdzv::Closed, rdzv::RoundOver>;
+                 MembershipStoreClients, MembershipWatch, rdzv::Round, rdzv::Restart, rdzv::Waiting,
+                 rdzv::Evicted, rdzv::Refused, rdzv::TimedOut, rdzv::Closed, rdzv::RoundOver>;
 
 class Membership {
  public:

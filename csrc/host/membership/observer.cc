@@ -103,13 +103,21 @@ Result<std::shared_ptr<const ObservedJob>> Observer::Impl::next(
 void Observer::Impl::connect() {
   using Addresses = host::SessionAttempt::Addresses;
   using Failure = host::SessionAttempt::Failure;
+  std::shared_ptr<host::TokenSource> tokens;
+  if (options_.token.is_set()) {
+    auto opened = host::TokenSource::open(options_.token, nullptr);
+    if (!opened.ok()) return fail(opened.status());
+    tokens = *std::move(opened);
+  }
   silence_timer_.arm(add_saturating(thread_->loop().now(), options_.connect_timeout + kSilenceMax));
   attempt_ = std::make_unique<host::SessionAttempt>(
       &thread_->loop(), &streams_,
       host::SessionAttempt::Options{.host = options_.endpoint_host,
                                     .port = options_.endpoint_port,
                                     .limit = options_.connect_timeout,
-                                    .node_timeout = kSilenceMax},
+                                    .node_timeout = kSilenceMax,
+                                    .tokens = std::move(tokens),
+                                    .job_id = options_.run_id},
       host::SessionAttempt::Sink{
           .route = [](const Result<Addresses>& found) -> std::variant<Addresses, Failure> {
             if (!found.ok()) return Failure{found.status(), std::nullopt};

@@ -62,8 +62,10 @@ class RendezvousClient::Impl {
         changed_(std::move(changed)),
         thread_(std::move(thread)),
         participant_(describe_node(options_), options_.rendezvous.settings),
-        store_(&thread_->loop(),
-               {.fixed_port = options_.store_port, .ports = {}, .limits = options_.store_limits}),
+        store_(&thread_->loop(), {.fixed_port = options_.store_port,
+                                  .ports = {},
+                                  .limits = options_.store_limits,
+                                  .is_fenced = options_.rendezvous.token.is_set()}),
         leave_timer_(&thread_->loop(), [this] { finish_leave(); }) {}
   ~Impl() {
     on_loop([this] {
@@ -109,7 +111,10 @@ class RendezvousClient::Impl {
     add_wait(log_progress.message, log_progress.deadline);
   }
   void on(const host::MembershipCoordinatorLog&) {}  // a library has no log
-  void on(const host::MembershipWatch&) {}           // the caller starts the workers
+  void on(const host::MembershipStoreClients& clients) {
+    store_.allow(clients.round, clients.addresses);
+  }
+  void on(const host::MembershipWatch&) {}  // the caller starts the workers
   void on(const host::MembershipLost& lost);
   void on(const rdzv::Round& round);
   void on(const rdzv::Restart& restart);

@@ -47,6 +47,17 @@ Result<std::unique_ptr<Session>> Session::open(os::EventLoop* loop,
                   "run_id: longer than " + std::to_string(session::kJobIdBytesMax) + " bytes");
   }
   std::unique_ptr<Session> self(new Session(loop, options, run_id, std::move(sink)));
+  if (options.token.is_set() && options.voters != 1) {
+    return Status(StatusCode::kInvalidArgument,
+                  "voters and a token exclude each other: the connections between voters are not "
+                  "encrypted yet");
+  }
+  if (options.token.is_set()) {
+    auto tokens = TokenSource::open(
+        options.token, [raw = self.get()](const std::string& line) { raw->log_progress(line); });
+    if (!tokens.ok()) return tokens.status();
+    self->tokens_ = *std::move(tokens);
+  }
   if (Status status = self->begin(); !status.ok()) return status;
   return self;
 }
@@ -176,7 +187,9 @@ void Session::start_attempt(const std::string& address) {
                               .last_good = moved ? moved : last_good_,
                               .limit = machine_.attempt_limit(),
                               .pace = machine_.was_connected() ? hurried : os::Dialer::kPace,
-                              .node_timeout = node_timeout},
+                              .node_timeout = node_timeout,
+                              .tokens = tokens_,
+                              .job_id = run_id_},
       SessionAttempt::Sink{
           .route =
               [this, is_moved = moved.has_value()](const auto& found) {
@@ -279,6 +292,9 @@ void Session::on_message(const session::ServerMessage& message) {
     feed(Machine::HeartbeatAcknowledged{reply->sent, reply->time});
   } else if (const auto* timings = std::get_if<session::Timings>(&message)) {
     feed(Machine::TimingsReceived{timings->settings});
+  } else if (const auto* clients = std::get_if<session::StoreClients>(&message)) {
+    feed(Machine::Activity{});
+    notify(MembershipStoreClients{clients->round, clients->addresses});
   } else if (const auto* leaving = std::get_if<session::Leaving>(&message)) {
     feed(Machine::CoordinatorLeaves{leaving->reason});
   } else if (const auto* watch = std::get_if<session::WatchWorkers>(&message)) {

@@ -18,6 +18,7 @@
 #include "core/session/session_machine.h"
 #include "core/session/session_wire.h"
 #include "elastic/rendezvous_options.h"
+#include "host/auth/token_source.h"
 #include "host/coordinator/hosting.h"
 #include "host/membership/membership.h"
 #include "host/membership/session_attempt.h"
@@ -99,6 +100,7 @@ class Session final : public Membership {
 
   Machine machine_;
   const session::NodeSecret secret_;
+  std::shared_ptr<TokenSource> tokens_;  // null: sessions are not encrypted
   Hosting hosting_;
   SessionVoter voter_;
   session::Counts counts_;

@@ -11,7 +11,8 @@
 // Theory of operation. A coordinator's port also speaks TCPStore's protocol, in which the client
 // identifies the server: VALIDATE, PING with a number, CHECK of a key that no user can set. A
 // coordinator answers with the number and "ready"; a plain store with the number and "not ready".
-// Any other answer is from a foreign server.
+// Any other answer is from a foreign server. With a token a second CHECK asks whether the
+// coordinator has one too, and the TLS handshake follows; nothing else is ever sent in clear then.
 
 namespace elastic::host {
 namespace {
@@ -21,12 +22,15 @@ constexpr std::string_view kNonce = "\r\n\r\n";
 constexpr std::size_t kAnswerBytes = kNonce.size() + 1;
 constexpr std::size_t kQuoteBytesMax = 24;  // of a foreign greeting
 
-std::string question() {
+std::string question(bool has_token) {
   std::string bytes;
   wire::append_validate(&bytes);
   wire::append_ping(&bytes, wire::load_integer<std::uint32_t>(kNonce.data()));
   wire::append_list_header(&bytes, wire::Opcode::kCheck, 1);
   wire::append_bytes(&bytes, session::kReservedKey);
+  if (!has_token) return bytes;
+  wire::append_list_header(&bytes, wire::Opcode::kCheck, 1);
+  wire::append_bytes(&bytes, session::kTokenKey);
   return bytes;
 }
 
@@ -133,21 +137,27 @@ void SessionAttempt::connected(os::Dialer::Connection connection) {
     return;
   }
   stream_.set_deadline(deadline_);
-  stream_.write(question());
+  stream_.write(question(options_.tokens != nullptr));
   stream_.flush();
   sink_.on_delay(silence_of(peer_));
 }
 
+std::size_t SessionAttempt::answer_bytes() const {
+  return kAnswerBytes + (options_.tokens != nullptr ? 1 : 0);
+}
+
 std::size_t SessionAttempt::on_bytes(std::string_view bytes) {
   // Reads exactly the answer: the bytes that follow belong to the session.
-  const std::size_t used = std::min(bytes.size(), kAnswerBytes - answer_.size());
+  const std::size_t used = std::min(bytes.size(), answer_bytes() - answer_.size());
   answer_.append(bytes.substr(0, used));
   judge_answer(bytes.substr(used));
   return bytes.size();
 }
 
 void SessionAttempt::on_end(os::Stream::End why, int error) {
-  if (why == os::Stream::End::kClosedByPeer) {
+  if (why == os::Stream::End::kTlsFailed) {
+    fail(handshake_error(), kExitRejected);
+  } else if (why == os::Stream::End::kClosedByPeer) {
     fail(Status(StatusCode::kUnavailable, peer_ + " closed the connection without a handshake"));
   } else if (why == os::Stream::End::kBroken) {
     fail(os::connection_error("the connection to " + peer_ + " broke", error));
@@ -158,23 +168,69 @@ void SessionAttempt::on_end(os::Stream::End why, int error) {
 
 void SessionAttempt::judge_answer(std::string_view unread) {
   const std::string_view echo = std::string_view(answer_).substr(0, kNonce.size());
-  const bool is_whole = answer_.size() == kAnswerBytes;
-  const bool is_store = kNonce.starts_with(echo) && (!is_whole || answer_.back() == wire::kReady ||
-                                                     answer_.back() == wire::kNotReady);
+  const std::string_view checks = std::string_view(answer_).substr(echo.size());
+  const bool is_whole = answer_.size() == answer_bytes();
+  const bool is_store =
+      kNonce.starts_with(echo) && std::all_of(checks.begin(), checks.end(), [](char check) {
+        return check == wire::kReady || check == wire::kNotReady;
+      });
   if (!is_store) {
     fail(Status(StatusCode::kPeerViolation, peer_ +
                                                 " speaks another protocol and is not a "
                                                 "coordinator: it sent " +
                                                 quote(answer_)),
          kExitRejected);
-  } else if (is_whole && answer_.back() == wire::kNotReady) {
+  } else if (is_whole && checks.front() == wire::kNotReady) {
     fail(Status(StatusCode::kPeerViolation,
                 peer_ + " is a plain TCPStore, not a coordinator: use another endpoint, or share "
                         "the job's state through that store (--rdzv-backend=tcpstore)"),
          kExitRejected);
+  } else if (is_whole && checks.back() == wire::kNotReady) {
+    fail(Status(StatusCode::kPeerViolation,
+                "the coordinator at " + peer_ + " has no token, and this node has one (" +
+                    options_.tokens->name() +
+                    "): give the coordinator the same token, or remove it here"),
+         kExitRejected);
+  } else if (is_whole && options_.tokens != nullptr) {
+    begin_handshake(unread);
   } else if (is_whole) {
-    finish(stream_.detach(unread));
+    hand_over(unread);
   }
+}
+
+void SessionAttempt::begin_handshake(std::string_view unread) {
+  auto tls = options_.tokens->connect(options_.job_id);
+  if (!tls.ok()) {
+    fail(tls.status(), kExitUsage);
+  } else if (!unread.empty() || stream_.num_unsent() > 0) {  // the client begins the handshake
+    fail(Status(StatusCode::kPeerViolation, peer_ + " sent bytes before the handshake"));
+  } else {
+    stream_.secure(*std::move(tls));
+  }
+}
+
+void SessionAttempt::on_secured() { hand_over({}); }
+
+Status SessionAttempt::handshake_error() const {
+  const os::TlsSession& tls = *stream_.tls();
+  const std::string own = options_.tokens->name();
+  if (tls.error() == os::TlsSession::Error::kRejectedByPeer) {
+    return {StatusCode::kFailedPrecondition,
+            "the coordinator at " + peer_ + " does not accept " + own + " for job " +
+                options_.job_id + " (" + tls.error_text() +
+                "): use the same token and the same run id (--rdzv-id) on all nodes"};
+  }
+  return {StatusCode::kPeerViolation, "the server at " + peer_ + " does not know the secret of " +
+                                          own + " (" + tls.error_text() +
+                                          "): use the same token on all nodes"};
+}
+
+void SessionAttempt::hand_over(std::string_view unread) {
+  if (!stream_.can_detach()) {
+    fail(Status(StatusCode::kUnavailable, peer_ + " closed the connection after the handshake"));
+    return;
+  }
+  finish(stream_.detach(unread));
 }
 
 void SessionAttempt::fail(Status why, std::optional<int> exit_code) {

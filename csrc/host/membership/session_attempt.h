@@ -16,6 +16,7 @@
 
 #include "core/session/session_machine.h"
 #include "elastic/status.h"
+#include "host/auth/token_source.h"
 #include "os/loop/event_loop.h"
 #include "os/net/address.h"
 #include "os/net/dialer.h"
@@ -37,6 +38,8 @@ class SessionAttempt final : public os::Stream::Handler {
     Duration limit{};  // of the whole attempt; without last_good, of what follows the look-up
     Duration pace = os::Dialer::kPace;
     Duration node_timeout{};  // the connection's segments are acknowledged within this
+    std::shared_ptr<TokenSource> tokens = nullptr;  // null: the session is not encrypted
+    std::string job_id = {};                        // with tokens
   };
   struct Sink {
     // Returns the addresses to connect to, given those that the name resolved to. May start the
@@ -56,6 +59,7 @@ class SessionAttempt final : public os::Stream::Handler {
   ~SessionAttempt() = default;
 
   std::size_t on_bytes(std::string_view bytes) override;
+  void on_secured() override;
   void on_end(os::Stream::End why, int error) override;
 
  private:
@@ -66,7 +70,11 @@ class SessionAttempt final : public os::Stream::Handler {
   void dialed(std::unique_ptr<os::Dialer>* which, Result<os::Dialer::Connection> connection);
   void connected(os::Dialer::Connection connection);
   void end_branch(Failure failure);
+  std::size_t answer_bytes() const;
   void judge_answer(std::string_view unread);
+  void begin_handshake(std::string_view unread);
+  Status handshake_error() const;
+  void hand_over(std::string_view unread);
   void fail(Status why, std::optional<int> exit_code = std::nullopt);
   void finish(std::variant<os::DetachedStream, Failure> outcome);
 

@@ -18,13 +18,17 @@ constexpr Duration kLinger = std::chrono::seconds(1);
 }  // namespace
 
 RoundStore::RoundStore(os::EventLoop* loop, const RoundStoreOptions& options)
-    : loop_(loop), options_(options), close_timer_(loop, [this] { close_retired(); }) {}
+    : loop_(loop),
+      options_(options),
+      strangers_(options.log),
+      close_timer_(loop, [this] { close_retired(); }) {}
 
 Result<std::uint16_t> RoundStore::prepare(const std::string& host) {
   if (next_.port != 0) return next_.port;
   if (options_.fixed_port != 0 && current_.port != 0) {
     if (current_.service) current_.service->reset();
     next_ = std::exchange(current_, {});
+    if (next_.service && options_.is_fenced) next_.service->hold();
     return next_.port;
   }
   Result<OpenPort> opened = options_.fixed_port == 0 && options_.ports.first != 0
@@ -32,6 +36,7 @@ Result<std::uint16_t> RoundStore::prepare(const std::string& host) {
                                 : open(host, options_.fixed_port);
   if (!opened.ok()) return opened.status();
   next_ = *std::move(opened);
+  if (next_.service && options_.is_fenced) next_.service->hold();
   return next_.port;
 }
 
@@ -81,10 +86,31 @@ Result<RoundStore::OpenPort> RoundStore::open_in_range(const std::string& host) 
                             std::to_string(options_.ports.last) + " is free");
 }
 
+void RoundStore::allow(std::uint64_t round, const std::vector<std::string>& addresses) {
+  if (std::exchange(allowed_round_, round) != round) allowed_.clear();
+  allowed_.insert(addresses.begin(), addresses.end());
+}
+
+void RoundStore::open_fence() {
+  if (!current_.service || !options_.is_fenced) return;
+  current_.service->fence(
+      std::make_shared<AddressFence>(std::exchange(allowed_, {})), [this](const std::string& host) {
+        strangers_.report(host,
+                          "a request to the workers' store was refused: no member of the round was "
+                          "seen at this address; if it belongs to one, name it with --local-addr "
+                          "there",
+                          loop_->now());
+      });
+  current_.service->release();
+}
+
 void RoundStore::begin_round(bool is_here) {
   retire_current();
   is_needed_ = is_here && options_.is_shared;
-  if (is_here) current_ = std::exchange(next_, {});
+  if (is_here) {
+    current_ = std::exchange(next_, {});
+    open_fence();
+  }
 }
 
 void RoundStore::end_round() {

@@ -9,11 +9,16 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
+#include <set>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "elastic/agent_options.h"
 #include "elastic/status.h"
+#include "host/auth/stranger_log.h"
 #include "host/store/store_service.h"
 #include "os/loop/event_loop.h"
 #include "os/net/held_port.h"
@@ -25,6 +30,10 @@ struct RoundStoreOptions {
   PortRange ports;               // the range of those ports
   bool is_shared = true;         // false: only reserve the port; a worker runs the store
   StoreLimits limits;
+  // The store serves only addresses that were allowed for its round, and this host.
+  bool is_fenced = false;
+  // With a fence: receives log lines about other clients.
+  std::function<void(std::string_view)> log = {};
 };
 
 class RoundStore {
@@ -35,6 +44,8 @@ class RoundStore {
   // Binds a port on `host` ("": every interface) for the case that this node is rank 0 of the next
   // round, unless that was done since the last round began. Returns the port.
   Result<std::uint16_t> prepare(const std::string& host);
+  // Clients at these addresses may use the store of the round that begins next.
+  void allow(std::uint64_t round, const std::vector<std::string>& addresses);
   // A round has begun; if rank 0 is here, it uses the prepared store.
   void begin_round(bool is_here);
   // All workers of the round have ended on all nodes: its store closes a second from now.
@@ -56,6 +67,7 @@ class RoundStore {
 
   Result<OpenPort> open(const std::string& host, std::uint16_t port) const;
   Result<OpenPort> open_in_range(const std::string& host);
+  void open_fence();
   void retire_current();
   void close_retired();
 
@@ -64,6 +76,9 @@ class RoundStore {
   OpenPort next_;
   OpenPort current_;
   bool is_needed_ = false;
+  std::uint64_t allowed_round_ = 0;  // of allowed_
+  std::set<std::string> allowed_;
+  StrangerLog strangers_;
   std::deque<Retired> retired_;  // ordered by close_at
   std::uint32_t last_in_range_ = 0;
   os::EventLoop::Timer close_timer_;

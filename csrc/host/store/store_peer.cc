@@ -43,6 +43,7 @@ Result<std::unique_ptr<StorePeer>> StorePeer::create(StoreContext* context, os::
   std::unique_ptr<StorePeer> self(new StorePeer(context));
   if (Status started = self->stream_.start({.fd = std::move(fd)}); !started.ok()) return started;
   self->stream_.set_deadline(context->loop.now() + context->limits.validate_timeout);
+  self->is_fenced_ = context->fence != nullptr;
   self->pending_ = context->pending.add(remote.host(), [peer = self.get()] { peer->reject(); });
   return self;
 }
@@ -54,16 +55,24 @@ std::size_t StorePeer::on_bytes(std::string_view bytes) {
   std::size_t used = 0;
   std::uint64_t requests = 0;
   while (used < bytes.size()) {
-    if (found_coordinator_ && bytes[used] == session::kMagic[0]) {
+    if (found_coordinator_ && begins_session(bytes[used])) {
       hand_over(bytes.substr(used));
       used = bytes.size();
       break;
     }
     const wire::DecodeResult decoded = decoder_.decode(bytes.substr(used), &request);
     if (decoded.status == wire::DecodeStatus::kNeedMore) break;
-    if (decoded.status == wire::DecodeStatus::kRequest && is_coordinator_check(request)) {
+    const bool is_request = decoded.status == wire::DecodeStatus::kRequest;
+    if (is_request && is_check_of(session::kReservedKey, request)) {
       found_coordinator_ = true;
       replies->push_back(wire::kReady);
+    } else if (is_request && context_.needs_token && is_check_of(session::kTokenKey, request)) {
+      replies->push_back(wire::kReady);
+    } else if (is_request && is_fenced_ && !may_serve(request)) {
+      context_.on_refused(stream_.remote().host());
+      stream_.flush();
+      reject();
+      break;
     } else if (decoded.status == wire::DecodeStatus::kViolation ||
                context_.table.serve(request, this, replies, &context_.released) != nullptr) {
       stream_.flush();  // the replies to the requests before this one
@@ -84,9 +93,22 @@ std::size_t StorePeer::on_bytes(std::string_view bytes) {
   return used;
 }
 
-bool StorePeer::is_coordinator_check(const wire::Request& request) const {
+// Whether a client asks for one of the keys that only a coordinator has.
+bool StorePeer::is_check_of(std::string_view key, const wire::Request& request) const {
   return context_.on_session != nullptr && request.opcode == wire::Opcode::kCheck &&
-         request.items.size() == 1 && request.items.begin().next() == session::kReservedKey;
+         request.items.size() == 1 && request.items.begin().next() == key;
+}
+
+// For a client that was outside of the fence when it connected: a session of its host may have
+// begun since.
+bool StorePeer::may_serve(const wire::Request& request) {
+  is_fenced_ = !context_.fence->allows(stream_.remote(), stream_.local());
+  return !is_fenced_ || request.opcode == wire::Opcode::kValidate ||
+         request.opcode == wire::Opcode::kPing;
+}
+
+bool StorePeer::begins_session(char first) const {
+  return first == session::kMagic[0] || (context_.needs_token && first == session::kTlsFirstByte);
 }
 
 // Converts the connection to a session. A client that has not read the reply to its CHECK cannot

@@ -21,6 +21,7 @@
 #include "elastic/store_options.h"
 #include "elastic/store_server.h"
 #include "host/base/pending_connections.h"
+#include "host/store/address_fence.h"
 #include "os/loop/event_loop.h"
 #include "os/net/address.h"
 #include "os/net/stream.h"
@@ -61,6 +62,11 @@ struct StoreContext {
   // has begun the session protocol (core/session/session_wire.h), and the bytes that were read from
   // it. Called inside that connection's handler. Empty: no coordinator.
   std::function<void(os::DetachedStream connection)> on_session;
+  bool needs_token = false;  // sessions begin with a TLS handshake
+  // Who may use the store, and what is called with the address of a client that may not. Null:
+  // every client may.
+  std::shared_ptr<const AddressFence> fence;
+  std::function<void(const std::string& host)> on_refused;
 
   // Updates the counters that come from the table and the budget.
   void publish() {
@@ -95,7 +101,9 @@ class StorePeer final : public os::Stream::Handler, public StoreTable::Waiter {
   explicit StorePeer(StoreContext* context)
       : context_(*context), decoder_(context->limits), stream_(&context->streams, this) {}
 
-  bool is_coordinator_check(const wire::Request& request) const;
+  bool is_check_of(std::string_view key, const wire::Request& request) const;
+  bool begins_session(char first) const;
+  bool may_serve(const wire::Request& request);
   void hand_over(std::string_view unread);
   void release_others();
   void reject();
@@ -103,6 +111,7 @@ class StorePeer final : public os::Stream::Handler, public StoreTable::Waiter {
   StoreContext& context_;
   std::unique_ptr<PendingConnections::Ticket> pending_;  // until VALIDATE
   bool found_coordinator_ = false;                       // it has checked, and may begin a session
+  bool is_fenced_ = false;                               // only a session may begin here
   wire::RequestDecoder decoder_;
   os::Stream stream_;  // declared last: destroyed before the members that its handler uses
 };

@@ -63,7 +63,24 @@ class StoreService::Impl final : public os::EventLoop::FdHandler {
   std::uint16_t port() const { return port_; }
   const std::string& host() const { return host_; }
   StoreServerStats stats() const;
-  void accept_sessions(SessionSink sink) { context_.on_session = std::move(sink); }
+  void accept_sessions(SessionSink sink, bool needs_token) {
+    context_.on_session = std::move(sink);
+    context_.needs_token = needs_token;
+  }
+  void fence(std::shared_ptr<const AddressFence> fence,
+             std::function<void(const std::string& host)> on_refused) {
+    context_.fence = std::move(fence);
+    context_.on_refused = std::move(on_refused);
+  }
+  void hold() {
+    is_held_ = true;
+    accept_timer_.disarm();
+    if (listener_watch_.active()) listener_watch_.modify(0);
+  }
+  void release() {
+    is_held_ = false;
+    resume_accepting();
+  }
   void reset();
   void drain(Duration drain, std::function<void()> done);
 
@@ -87,6 +104,7 @@ class StoreService::Impl final : public os::EventLoop::FdHandler {
   const std::uint16_t port_;
   std::vector<std::unique_ptr<StorePeer>> connections_;
   bool draining_ = false;
+  bool is_held_ = false;
   std::shared_ptr<std::function<void()>> on_drained_;  // see finish_drain()
   MemoryReturn memory_return_;
   os::EventLoop::Timer accept_timer_;  // armed while accepting pauses
@@ -137,7 +155,7 @@ void StoreService::Impl::accept_some() {
 
 void StoreService::Impl::resume_accepting() {
   accept_timer_.disarm();
-  if (listener_watch_.active()) listener_watch_.modify(EPOLLIN);
+  if (listener_watch_.active() && !is_held_) listener_watch_.modify(EPOLLIN);
 }
 
 void StoreService::Impl::process_pending() {
@@ -226,7 +244,15 @@ Result<std::unique_ptr<StoreService>> StoreService::open(os::EventLoop* loop,
 std::uint16_t StoreService::port() const { return impl_->port(); }
 const std::string& StoreService::host() const { return impl_->host(); }
 StoreServerStats StoreService::stats() const { return impl_->stats(); }
-void StoreService::accept_sessions(SessionSink sink) { impl_->accept_sessions(std::move(sink)); }
+void StoreService::accept_sessions(SessionSink sink, bool needs_token) {
+  impl_->accept_sessions(std::move(sink), needs_token);
+}
+void StoreService::fence(std::shared_ptr<const AddressFence> fence,
+                         std::function<void(const std::string& host)> on_refused) {
+  impl_->fence(std::move(fence), std::move(on_refused));
+}
+void StoreService::hold() { impl_->hold(); }
+void StoreService::release() { impl_->release(); }
 void StoreService::reset() { impl_->reset(); }
 void StoreService::drain(Duration drain, std::function<void()> done) {
   impl_->drain(drain, std::move(done));

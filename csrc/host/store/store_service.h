@@ -12,6 +12,7 @@
 
 #include "elastic/status.h"
 #include "elastic/store_server.h"
+#include "host/store/address_fence.h"
 #include "os/loop/event_loop.h"
 #include "os/net/stream.h"
 
@@ -27,8 +28,17 @@ class StoreService {
   // Takes over a connection that has begun a session with a coordinator; its unread bytes begin
   // with the magic. Called inside the connection's handler.
   using SessionSink = std::function<void(os::DetachedStream connection)>;
-  // Declares that a coordinator shares this port: a client's check for it succeeds.
-  void accept_sessions(SessionSink sink);
+  // Declares that a coordinator shares this port: a client's check for it succeeds. With
+  // `needs_token` a session begins with a TLS handshake.
+  void accept_sessions(SessionSink sink, bool needs_token = false);
+
+  // From now on only clients that the fence allows are served; `on_refused` is called with the
+  // address of another one.
+  void fence(std::shared_ptr<const AddressFence> fence,
+             std::function<void(const std::string& host)> on_refused);
+  // Accepts no connection until release(): clients wait in the kernel's queue.
+  void hold();
+  void release();
 
   StoreService(const StoreService&) = delete;
   StoreService& operator=(const StoreService&) = delete;

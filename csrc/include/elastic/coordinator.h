@@ -23,6 +23,7 @@
 #include "elastic/status.h"
 #include "elastic/store_options.h"
 #include "elastic/time.h"
+#include "elastic/token_options.h"
 
 namespace elastic {
 
@@ -44,6 +45,9 @@ struct CoordinatorOptions {
   std::uint16_t port = 0;
   StoreLimits store_limits = {};
   CoordinatorLimits limits = {};
+  // The tokens of its jobs. With them only sessions that prove one of them are served, and the
+  // store serves only hosts that have or had such a session.
+  TokenOptions token = {};
   // A file with the jobs' state, which a restarted coordinator reads. "": no file; a restarted
   // coordinator rebuilds the state from the agents when they resume.
   std::string state_file = {};
@@ -65,9 +69,9 @@ struct CoordinatorStats {
 
 class ELASTIC_EXPORT Coordinator {
  public:
-  // Binds, listens and starts the thread. Errors: those of StoreServer::start, and
-  // kFailedPrecondition if the state file cannot be read or written, is damaged, or has a newer
-  // version.
+  // Binds, listens and starts the thread. Errors: those of StoreServer::start, kInvalidArgument for
+  // the token, and kFailedPrecondition if the state file cannot be read or written, is damaged, or
+  // has a newer version, or if the build cannot use a token.
   static Result<std::unique_ptr<Coordinator>> start(const CoordinatorOptions& options);
 
   Coordinator(const Coordinator&) = delete;

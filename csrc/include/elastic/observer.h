@@ -22,6 +22,7 @@
 #include "elastic/rendezvous.h"
 #include "elastic/status.h"
 #include "elastic/time.h"
+#include "elastic/token_options.h"
 
 namespace elastic {
 
@@ -111,7 +112,9 @@ struct ObserverOptions {
   std::string endpoint_host;
   std::uint16_t endpoint_port = 29400;
   std::string run_id = {};  // "": the only job of the coordinator
-  bool workers = true;      // request the state of each worker
+  // The token of the job, or of its observers. Without a run id: of all jobs.
+  TokenOptions token = {};
+  bool workers = true;  // request the state of each worker
   Duration connect_timeout = std::chrono::seconds(5);
 };
 

@@ -12,6 +12,7 @@
 
 #include "elastic/rendezvous_backend.h"
 #include "elastic/rendezvous_types.h"
+#include "elastic/token_options.h"
 
 namespace elastic {
 
@@ -30,6 +31,10 @@ struct RendezvousOptions {
   // Whether this agent hosts the coordinator. nullopt: it does if the endpoint is an address of
   // this host and no process listens there yet.
   std::optional<bool> is_host;
+
+  // The job's token. With it, sessions with the coordinator are encrypted and authenticated, also
+  // those of a coordinator that this agent hosts. Only with an endpoint.
+  TokenOptions token;
 
   std::shared_ptr<RendezvousBackend> backend;
 

@@ -23,12 +23,21 @@
 // While more than `pause_bytes` are unsent, the stream is not read, so that a peer that does not
 // read cannot fill the memory; messages that were already received are kept in `input`. After the
 // peer has closed, everything that it sent before is still read and handled.
+//
+// With TLS, received bytes are decrypted into the group's buffer before the handler sees them, and
+// bytes are encrypted when the socket accepts them: `output` holds plain bytes, and the session
+// holds at most kEncryptedBytesMax that the socket did not accept. Until the handshake is complete,
+// nothing is passed to the handler, and written bytes stay in `output`.
 
 namespace elastic::os {
 namespace {
 
 // The turn output keeps this capacity between turns.
 constexpr std::size_t kTurnOutputKeptBytes = 1 << 20;
+// Plain bytes that are encrypted before the socket has accepted the result.
+constexpr std::size_t kEncryptedBytesMax = 64 << 10;
+// The buffer of encrypted bytes keeps this capacity.
+constexpr std::size_t kRecordsKeptBytes = 1 << 10;
 
 // Short strings are stored in the object itself.
 std::size_t heap_bytes(const std::string& buffer) {
@@ -91,7 +100,9 @@ Status Stream::start(DetachedStream connection) {
     return watch.status();
   }
   watch_ = *std::move(watch);
+  tls_ = std::move(connection.tls);
   if (connection.unread.empty()) return {};
+  is_encrypted_input_ = tls_ != nullptr && !tls_->is_established();
   is_held_ = true;
   if (keep(&Buffers::input, connection.unread)) {
     request_processing();
@@ -106,8 +117,15 @@ DetachedStream Stream::detach(std::string_view unread) {
   DetachedStream connection{.fd = {}, .unread = std::string(unread)};
   watch_.reset();
   connection.fd = std::move(fd_);
+  connection.tls = std::move(tls_);
   close();
   return connection;
+}
+
+void Stream::secure(std::unique_ptr<TlsSession> tls) {
+  ELASTIC_CHECK(is_open() && tls_ == nullptr && num_unsent() == 0);
+  tls_ = std::move(tls);
+  request_processing();  // sends the client's first message
 }
 
 void Stream::on_ready(std::uint32_t events) {
@@ -153,6 +171,7 @@ void Stream::receive() {
   std::string_view bytes(into, static_cast<std::size_t>(got));
   is_drained_ = bytes.size() < StreamGroup::kReceiveBytes;
   if (is_finishing_) return;
+  if (tls_ != nullptr && !decrypt(&bytes)) return;
   if (buffers_ != nullptr && !buffers_->input.empty()) {
     if (keep(&Buffers::input, bytes)) serve_input();
     return;
@@ -165,10 +184,38 @@ void Stream::serve_input() {
   if (paused()) return;
   is_held_ = false;
   if (buffers_ == nullptr) return;
+  if (is_encrypted_input_) {
+    is_encrypted_input_ = false;
+    const std::string encrypted = std::exchange(buffers_->input, {});
+    release(&Buffers::input);
+    std::string_view bytes = encrypted;
+    if (!decrypt(&bytes)) return;
+    bytes.remove_prefix(offer(bytes));
+    if (is_open() && !is_finishing_ && !bytes.empty()) keep(&Buffers::input, bytes);
+    return;
+  }
   const std::size_t used = offer(buffers_->input);
   if (!is_open()) return;
   buffers_->input.erase(0, is_finishing_ ? std::string::npos : used);
   if (buffers_->input.empty()) release(&Buffers::input);
+}
+
+// Replaces received bytes by the plain ones. False: there are none for the handler.
+bool Stream::decrypt(std::string_view* bytes) {
+  const bool was_established = tls_->is_established();
+  group_.decrypted_.clear();
+  if (!tls_->receive(*bytes, &group_.decrypted_)) {
+    send_records();  // the alert
+    end(End::kTlsFailed, 0);
+    return false;
+  }
+  if (!was_established) {
+    send_records();
+    if (!tls_->is_established()) return false;
+    handler_.on_secured();
+  }
+  *bytes = group_.decrypted_;
+  return is_open() && !is_finishing_ && !bytes->empty();
 }
 
 std::size_t Stream::offer(std::string_view bytes) {
@@ -216,10 +263,11 @@ void Stream::flush() {
   std::string none;
   std::string& turn = group_.turn_ == this ? group_.turn_output_ : none;
   if (is_open() && !is_peer_gone_) {
-    if (num_unsent() == 0 && !turn.empty()) {
+    if (tls_ != nullptr) send_records();
+    if (num_queued() == 0 && !turn.empty()) {
       const std::size_t sent = send_some(turn);
       if (sent < turn.size()) keep(&Buffers::output, std::string_view(turn).substr(sent));
-    } else if (num_unsent() > 0 && (turn.empty() || keep(&Buffers::output, turn))) {
+    } else if (num_queued() > 0 && (turn.empty() || keep(&Buffers::output, turn))) {
       buffers_->sent += send_some(std::string_view(buffers_->output).substr(buffers_->sent));
     }
   }
@@ -234,10 +282,38 @@ void Stream::flush() {
 }
 
 std::size_t Stream::send_some(std::string_view bytes) {
+  if (tls_ != nullptr) return encrypt_some(bytes);
   const ssize_t sent = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   if (sent >= 0) return static_cast<std::size_t>(sent);
   if (errno != EAGAIN && errno != EINTR) is_peer_gone_ = true;
   return 0;
+}
+
+// Returns how many bytes were encrypted, although the socket may not have accepted all of them.
+std::size_t Stream::encrypt_some(std::string_view bytes) {
+  std::size_t used = 0;
+  while (tls_->is_established() && tls_->output().empty() && used < bytes.size()) {
+    const std::string_view part = bytes.substr(used, kEncryptedBytesMax);
+    if (!tls_->send(part)) {
+      is_peer_gone_ = true;
+      break;
+    }
+    used += part.size();
+    send_records();
+  }
+  return used;
+}
+
+void Stream::send_records() {
+  std::string& records = tls_->output();
+  if (records.empty() || is_peer_gone_ || !is_open()) return;
+  const ssize_t sent = ::send(fd_.get(), records.data(), records.size(), MSG_NOSIGNAL);
+  if (sent >= 0) {
+    records.erase(0, static_cast<std::size_t>(sent));
+    if (records.empty() && records.capacity() > kRecordsKeptBytes) std::string().swap(records);
+  } else if (errno != EAGAIN && errno != EINTR) {
+    is_peer_gone_ = true;
+  }
 }
 
 void Stream::set_deadline(Instant deadline) {

@@ -3,9 +3,9 @@
 // A non-blocking byte stream over a connected TCP socket: buffers, limits, memory accounting, a
 // deadline, and one send for all bytes that are written in a turn.
 //
-// Only this class reads from and writes to such a socket, on servers and on clients, so encryption
-// would be added here. Loop thread only. Streams of one owner form a StreamGroup, which outlives
-// them.
+// Only this class reads from and writes to such a socket, on servers and on clients, so it also
+// encrypts: with a TLS session the handler sees the same bytes as without. Loop thread only.
+// Streams of one owner form a StreamGroup, which outlives them.
 
 #include <cstddef>
 #include <cstdint>
@@ -22,6 +22,7 @@
 #include "os/base/fd.h"
 #include "os/loop/event_loop.h"
 #include "os/net/address.h"
+#include "os/net/tls.h"
 
 namespace elastic::os {
 
@@ -38,10 +39,11 @@ struct StreamLimits {
 };
 
 // A connection while it changes its owner: the socket, and the received bytes that were not
-// consumed.
+// consumed. With a new TLS session, whose handshake the next owner makes, they are encrypted.
 struct DetachedStream {
   UniqueFd fd;
   std::string unread = {};
+  std::unique_ptr<TlsSession> tls = {};  // null: bytes are sent as they are
 };
 
 // Shared by the streams of one owner: limits, budget, and the buffers of the current turn, so that
@@ -73,6 +75,7 @@ class StreamGroup {
   const StreamLimits limits_;
   const std::unique_ptr<char[]> received_;
   std::string turn_output_;
+  std::string decrypted_;            // the plain bytes of the turn
   Stream* turn_ = nullptr;           // the stream whose turn it is
   std::vector<Stream*> pending_;     // each once
   std::vector<Stream*> processing_;  // the current batch of process_pending()
@@ -87,6 +90,7 @@ class Stream final : public EventLoop::FdHandler {
     kOutputLimit,  // the peer does not read
     kMemoryLimit,  // the group's budget is exhausted
     kDeadline,
+    kTlsFailed,  // tls() has the cause
   };
 
   // No callback may destroy the stream, except on_closed().
@@ -95,6 +99,8 @@ class Stream final : public EventLoop::FdHandler {
     // Consumes complete messages from the beginning of `bytes` and returns their size. The rest is
     // passed again with the bytes that follow.
     virtual std::size_t on_bytes(std::string_view bytes) = 0;
+    // The TLS handshake is complete: the peer knows the key. It precedes on_bytes().
+    virtual void on_secured() {}
     // The turn is complete, and its output was sent as far as the socket accepted it.
     virtual void on_turn_end() {}
     // The stream closed; called once, but not for a call of close(). `error`: an errno, or 0.
@@ -114,6 +120,11 @@ class Stream final : public EventLoop::FdHandler {
   // Starts the stream on a connected, non-blocking socket; unread bytes are passed to the handler
   // at the end of the iteration. Call it once. Errors: kResourceExhausted.
   Status start(DetachedStream connection);
+  // From here on the stream is encrypted: begins the handshake. Bytes that are written before it is
+  // complete are sent after it. REQUIRES: nothing is unsent, and no byte of the peer is unread
+  void secure(std::unique_ptr<TlsSession> tls);
+  // Null: the stream is not encrypted.
+  const TlsSession* tls() const { return tls_.get(); }
   // Nothing is unsent, and the peer has not closed as far as is known.
   bool can_detach() const {
     return is_open() && !is_peer_gone_ && !is_draining_ && num_unsent() == 0;
@@ -133,7 +144,7 @@ class Stream final : public EventLoop::FdHandler {
   // Sends as many unsent bytes as the socket accepts now.
   void flush();
   std::size_t num_unsent() const {
-    return buffers_ == nullptr ? 0 : buffers_->output.size() - buffers_->sent;
+    return num_queued() + (tls_ == nullptr ? 0 : tls_->output().size());
   }
 
   // Ends the stream with End::kDeadline at that time unless the deadline is cleared or set again.
@@ -180,6 +191,13 @@ class Stream final : public EventLoop::FdHandler {
   std::size_t num_turn_bytes() const {
     return group_.turn_ == this ? group_.turn_output_.size() : 0;
   }
+  // The bytes of `output` that wait to be sent or encrypted.
+  std::size_t num_queued() const {
+    return buffers_ == nullptr ? 0 : buffers_->output.size() - buffers_->sent;
+  }
+  bool decrypt(std::string_view* bytes);
+  std::size_t encrypt_some(std::string_view bytes);
+  void send_records();
   std::size_t send_some(std::string_view bytes);
   bool keep(std::string Buffers::*which, std::string_view bytes);
   void release(std::string Buffers::*which);
@@ -197,7 +215,9 @@ class Stream final : public EventLoop::FdHandler {
   bool is_drained_ : 1 = false;  // the last read found less than it had room for
   bool is_finishing_ : 1 = false;
   bool is_processing_requested_ : 1 = false;
+  bool is_encrypted_input_ : 1 = false;  // `input` was received before the TLS session existed
   std::unique_ptr<Buffers> buffers_;
+  std::unique_ptr<TlsSession> tls_;
   std::unique_ptr<EventLoop::Timer> deadline_;
   EventLoop::Watch watch_;  // declared last: destroyed before the members that its handler uses
 };

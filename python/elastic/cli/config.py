@@ -36,6 +36,7 @@ class RendezvousConfig(NamedTuple):
     timings: Mapping[str, float] = {}  # seconds; missing ones have the native defaults
     voters: int = 1  # how many nodes keep the job's record; 0: by the number of hosts
     voter_ports: tuple[int, int] = (0, 0)  # first and last; (0, 0): any
+    token: Mapping[str, Any] = {}  # token_file or token; empty: sessions are not encrypted
 
     def is_handler(self) -> bool:
         """Whether the backend is a rendezvous handler of another distribution."""
@@ -94,6 +95,7 @@ class RendezvousConfig(NamedTuple):
             backend=backend,
             voters=self.voters,
             voter_ports=self.voter_ports,
+            **self.token,
             **timings,
         )
 

@@ -305,6 +305,14 @@ _NODES = (
         "Range of ports for the workers' store, for firewalls.",
     ),
     Option(
+        "token-file",
+        "FILE",
+        "A file with the job's token, a secret that all nodes and the coordinator share: only "
+        "processes that know it can take part, and their sessions are encrypted. Other users must "
+        "not be able to read the file. Default: ELASTIC_TOKEN_FILE, else the token in "
+        "ELASTIC_TOKEN (docs/security.md).",
+    ),
+    Option(
         "topology",
         "TEXT",
         "Sort key such as the name of a rack: nodes with equal texts get adjacent ranks.",

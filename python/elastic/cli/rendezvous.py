@@ -38,6 +38,9 @@ def several(
         timings=keys.timings,
         voters=1 if backend == "static" else keys.voters,
         voter_ports=keys.voter_ports,
+        token={"token_file": keys.parameters["token_file"]}
+        if "token_file" in keys.parameters
+        else {},
     )
     run_id, said = _common_run_id(line, backend)
     master_port = nodes.master_port(line) or 0

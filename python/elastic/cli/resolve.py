@@ -41,7 +41,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         line, sentence = cluster.resolve(line, environ)
         if sentence:
             notes.append((NOTICE, sentence))
-    node = _nodes(line)
+    node = _with_token(line, environ, _nodes(line))
     interpreter = environ.get("PYTHON_EXEC") or sys.executable
     nproc = devices.worker_count(
         line.text("nproc-per-node"), environ, interpreter, line.origin("nproc-per-node")
@@ -126,11 +126,35 @@ def _nodes(line: CommandLine) -> NodeConfig:
     return rendezvous.several(line, bounds, backend, keys, notes)
 
 
+def _with_token(line: CommandLine, environ: Mapping[str, str], node: NodeConfig) -> NodeConfig:
+    """Adds the job's token, if there is one."""
+    named = node.rendezvous.token if node.rendezvous else {}
+    path = line.text("token-file") or named.get("token_file", "")
+    if not path and not (environ.get("ELASTIC_TOKEN_FILE") or environ.get("ELASTIC_TOKEN")):
+        return node
+    from elastic.rendezvous import token
+
+    found = token.find(path, environ)
+    if node.rendezvous is None:
+        note = "the token has no effect: a job of one node uses no network for its rendezvous"
+        return node._replace(notes=[*node.notes, (False, note)])
+    if node.rendezvous.shared_state:
+        raise ConfigError(token.not_for(node.rendezvous.backend))
+    if node.rendezvous.voters != 1:
+        raise ConfigError(
+            "voters and a token exclude each other: the connections between voters are not "
+            "encrypted yet; remove one of them"
+        )
+    token.check(found, node.run_id)
+    return node._replace(rendezvous=node.rendezvous._replace(token=found))
+
+
 def _worker_environment(
     environ: Mapping[str, str], nproc: int, notes: list[tuple[int, str]]
 ) -> dict[str, str]:
     """The environment of all workers; the user's own settings stay unchanged."""
     environment = dict(environ)
+    environment.pop("ELASTIC_TOKEN", None)  # a secret of the launcher
     if "OMP_NUM_THREADS" not in environ:
         threads = max(1, devices.usable_cpus() // nproc)
         environment["OMP_NUM_THREADS"] = str(threads)

@@ -32,6 +32,13 @@ def parser() -> argparse.ArgumentParser:
         default="",
         help="the job, if the coordinator has several",
     )
+    made.add_argument(
+        "--token-file",
+        "--token_file",
+        metavar="FILE",
+        default="",
+        help="the file with the token of the job or of its observers (docs/security.md)",
+    )
     made.add_argument("--json", action="store_true", help="one JSON object per line")
     made.add_argument(
         "--follow",
@@ -87,6 +94,7 @@ def _connect(options: argparse.Namespace) -> observe.Observation:
         options.rdzv_id,
         workers=not options.no_workers,
         timeout=options.timeout,
+        token_file=options.token_file,
     )
 
 

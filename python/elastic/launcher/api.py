@@ -161,7 +161,7 @@ def _launch(
         numa_options=config.numa_options,
         run_id=config.run_id or "none",
     )
-    environment = _environment.inherited()
+    environment = _environment.of_workers()
     if "NCCL_ASYNC_ERROR_HANDLING" not in environment:
         environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     common: dict[str, Any] = {

@@ -11,10 +11,10 @@ import weakref
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from elastic import _C
+from elastic import _C, _environment
 from elastic.constants import COORDINATOR_PORT, SHARED
 from elastic.errors import ConfigError, RendezvousClosed
-from elastic.rendezvous import backends
+from elastic.rendezvous import backends, token
 from elastic.rendezvous.api import (
     RendezvousHandler,
     RendezvousInfo,
@@ -262,6 +262,10 @@ def _keys(params: RendezvousParameters) -> Keys:
 
 def _handler(params: RendezvousParameters, keys: Keys, **way: Any) -> DynamicRendezvousHandler:
     timings: dict[str, Any] = dict(keys.timings)
+    found = token.find(keys.parameters.get("token_file", ""), _environment.inherited())
+    if found and "backend" in way:
+        raise ConfigError(token.not_for(params.backend))
+    token.check(found, params.run_id)
     options = _C.RendezvousOptions(
         min_nodes=params.min_nodes,
         max_nodes=params.max_nodes,
@@ -270,6 +274,7 @@ def _handler(params: RendezvousParameters, keys: Keys, **way: Any) -> DynamicRen
         voter_ports=keys.voter_ports,
         **way,
         **timings,
+        **found,
     )
     settings = RendezvousSettings(
         params.run_id,

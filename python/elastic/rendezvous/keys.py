@@ -31,7 +31,9 @@ _WITHOUT_EFFECT = {
 }
 
 _ETCD = ("protocol", "ssl_cert", "ssl_cert_key", "ca_cert", "cert", "key", "cacert", "etcd_prefix")
-_OTHERS = ("timeout", "is_host", "store_type", "rank", "voters", "voter_port_range")
+_OTHERS = (
+    "timeout", "is_host", "store_type", "rank", "voters", "voter_port_range", "token_file",
+)  # fmt: skip
 
 KNOWN = (*_TIMINGS, *_KEEP_ALIVE, *_OTHERS, *_WITHOUT_EFFECT, *_ETCD)
 

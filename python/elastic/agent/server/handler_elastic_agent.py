@@ -57,7 +57,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
         super().__init__(spec, exit_barrier_timeout, shutdown_timeout)
         self._logs_specs = logs_specs or DefaultLogsSpecs()
         self._prefix = log_line_prefix_template or DEFAULT_LINE_PREFIX
-        self._environment = _environment.inherited() if environment is None else environment
+        self._environment = _environment.of_workers() if environment is None else environment
         self._become_subreaper = become_subreaper
         self._cpus = cpu_binding(spec, self._environment, worker_cpus)
         self._calls = function_calls(spec)

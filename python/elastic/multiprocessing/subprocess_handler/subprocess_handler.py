@@ -31,7 +31,7 @@ class SubprocessHandler:
         numa_options: Any = None,
     ) -> None:
         self.local_rank_id = local_rank_id
-        variables = _environment.inherited() | dict(env)
+        variables = _environment.of_workers() | dict(env)
         cpus = binding.worker_cpus(numa_options, local_rank_id + 1, variables, sys.executable)
         with ExitStack() as files:
             files.enter_context(binding.bound(cpus[local_rank_id]))

@@ -179,6 +179,7 @@ std::vector<ServerMessage> server_messages() {
           Timings{settings()},
           Leaving{"its job succeeded"},
           Incumbent{{{1, 2}, 3, {4, 5}, "10.0.0.1:29401", {{{4, 5}, "10.0.0.1:29402"}}}, true},
+          StoreClients{.round = 4, .addresses = {"10.0.0.1", "fe80::2"}},
           ServerHello{.host_job = "another job"},
           WatchWorkers{true},
           JobFacts{observed_job()},

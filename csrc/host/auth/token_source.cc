@@ -1,0 +1,69 @@
+#include "host/auth/token_source.h"
+
+#include <optional>
+#include <utility>
+
+namespace elastic::host {
+
+TokenSource::TokenSource(const TokenOptions& options, std::function<void(const std::string&)> log)
+    : name_(options.file.empty() ? "the token" : "the token file " + options.file),
+      log_(std::move(log)),
+      file_("the token file", options.file),
+      has_file_(!options.file.empty()) {}
+
+Result<std::shared_ptr<TokenSource>> TokenSource::open(
+    const TokenOptions& options, std::function<void(const std::string&)> log) {
+  if (Status missing = os::check_tls(); !missing.ok()) return missing;
+  std::shared_ptr<TokenSource> self(new TokenSource(options, std::move(log)));
+  if (self->has_file_) {
+    if (Status fault = self->refresh(); !fault.ok()) return fault;
+    return self;
+  }
+  auto tokens = TokenList::parse(options.text);
+  if (!tokens.ok()) {
+    return Status(tokens.status().code(),
+                  self->name_ + " " + std::string(tokens.status().message()));
+  }
+  self->tokens_ = *std::move(tokens);
+  return self;
+}
+
+Status TokenSource::refresh() {
+  auto content = file_.read_if_changed(TokenList::kBytesMax);
+  if (!content.ok()) return content.status();
+  if (!content->has_value()) return {};
+  auto tokens = TokenList::parse(**content);
+  if (!tokens.ok()) {
+    return {tokens.status().code(), name_ + " " + std::string(tokens.status().message())};
+  }
+  tokens_ = *std::move(tokens);
+  return {};
+}
+
+const TokenList& TokenSource::current() {
+  if (!has_file_) return tokens_;
+  if (const Status fault = refresh(); !fault.ok() && log_) {
+    log_(std::string(fault.message()) + "; the tokens that were read before stay in force");
+  }
+  return tokens_;
+}
+
+Status TokenSource::check(const std::string& job_id) {
+  const Status fault = current().client_key(job_id).status();
+  return fault.ok() ? fault : Status(fault.code(), name_ + " " + std::string(fault.message()));
+}
+
+Result<std::unique_ptr<os::TlsSession>> TokenSource::connect(const std::string& job_id) {
+  auto key = current().client_key(job_id);
+  if (!key.ok()) {
+    return Status(key.status().code(), name_ + " " + std::string(key.status().message()));
+  }
+  return os::TlsSession::connect(std::move(key->identity), key->key);
+}
+
+Result<std::unique_ptr<os::TlsSession>> TokenSource::accept() {
+  return os::TlsSession::accept(
+      [this](std::string_view identity) { return current().find(identity); });
+}
+
+}  // namespace elastic::host

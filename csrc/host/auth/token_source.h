@@ -1,0 +1,52 @@
+#pragma once
+
+// The tokens of a process, read again when their file has changed, and TLS sessions with them.
+//
+// Loop thread only. The file is examined for every new connection (one stat), so that a replaced
+// token is used at once; nothing polls.
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "elastic/status.h"
+#include "elastic/token_options.h"
+#include "host/auth/token_list.h"
+#include "os/file/private_file.h"
+#include "os/net/tls.h"
+
+namespace elastic::host {
+
+class TokenSource {
+ public:
+  // Reads the tokens. kInvalidArgument: the file or its content; kFailedPrecondition: TLS cannot be
+  // used. `log`: receives why a changed file is not used; the earlier tokens stay in force.
+  // REQUIRES: options.is_set()
+  static Result<std::shared_ptr<TokenSource>> open(const TokenOptions& options,
+                                                   std::function<void(const std::string&)> log);
+  TokenSource(const TokenSource&) = delete;
+  TokenSource& operator=(const TokenSource&) = delete;
+
+  // The current tokens, from the file if it has changed.
+  const TokenList& current();
+  // Whether the token can be used for this job.
+  Status check(const std::string& job_id);
+  // Begins the handshake of a client of this job.
+  Result<std::unique_ptr<os::TlsSession>> connect(const std::string& job_id);
+  // The server's end of a handshake. The source outlives it.
+  Result<std::unique_ptr<os::TlsSession>> accept();
+  // In messages: "the token file /run/token", or "the token".
+  const std::string& name() const { return name_; }
+
+ private:
+  TokenSource(const TokenOptions& options, std::function<void(const std::string&)> log);
+  Status refresh();
+
+  const std::string name_;
+  const std::function<void(const std::string&)> log_;
+  os::PrivateFile file_;
+  const bool has_file_;
+  TokenList tokens_;
+};
+
+}  // namespace elastic::host

@@ -1,0 +1,60 @@
+"""The job's token: which file or variable it comes from (docs/security.md).
+
+It never comes from a command line, which every user of the host can read.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from typing import Any
+
+from elastic.errors import ConfigError
+
+FILE_VARIABLE = "ELASTIC_TOKEN_FILE"
+TEXT_VARIABLE = "ELASTIC_TOKEN"  # the launcher removes it from the workers' environment
+
+
+def find(path: str, environ: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments of ``_C.RendezvousOptions`` for the token; none if there is no token.
+
+    ``path`` is a file that was named by an option; it has priority over both variables.
+    """
+    text = environ.get(TEXT_VARIABLE, "")
+    if not path:
+        path = environ.get(FILE_VARIABLE, "")
+        if path and text:
+            raise ConfigError(f"{FILE_VARIABLE} and {TEXT_VARIABLE} are both set: use one of them")
+    if path:
+        return _of_file(path)
+    return {"token": text} if text else {}
+
+
+def check(token: Mapping[str, Any], run_id: str) -> None:
+    """Raises ConfigError if the token cannot be used."""
+    if token:
+        from elastic import _C
+
+        _C.check_token(run_id, **token)
+
+
+def not_for(backend: str) -> str:
+    return (
+        f"a token cannot protect the rendezvous over {backend}, where every process that can write "
+        "to the shared state is believed: use the c10d backend, or remove the token"
+    )
+
+
+def _of_file(path: str) -> dict[str, str]:
+    """A pipe, as in ``--token-file <(command)``, is read once; a file is read again on changes."""
+    try:
+        if not stat.S_ISFIFO(os.stat(path).st_mode):
+            return {"token_file": os.path.abspath(path)}
+        with open(path, encoding="utf-8", errors="surrogateescape") as pipe:
+            text = pipe.read()
+    except OSError as error:
+        raise ConfigError(f"the token file {path} cannot be read: {error.strerror}") from error
+    if not text.strip():
+        raise ConfigError(f"the token file {path} is empty")
+    return {"token": text}
