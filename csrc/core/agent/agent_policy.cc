@@ -76,7 +76,10 @@ struct AgentPolicy::Context {
   AgentState from;  // the state before the step
   std::vector<PolicyAction>* out;
 
-  void act(PolicyAction action) const { out->push_back(std::move(action)); }
+  template <typename Action>
+  void act(Action action) const {
+    out->emplace_back(std::in_place_type<Action>, std::move(action));
+  }
   void report(AgentEvent::Kind kind, AgentState state, std::string message) const {
     AgentEvent event = event_of(kind, state, now);
     event.message = std::move(message);

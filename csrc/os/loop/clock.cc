@@ -31,9 +31,8 @@ std::string local_time_text(std::int64_t wall) {
   ::localtime_r(&seconds, &local);
   char text[sizeof "2026-03-01T12:34:56"] = {};
   std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &local);
-  char whole[sizeof text + 4] = {};
-  std::snprintf(whole, sizeof whole, "%s.%03d", text, static_cast<int>(wall % kSecond / 1'000'000));
-  return whole;
+  const std::string thousandths = std::to_string(wall % kSecond / 1'000'000);
+  return std::string(text) + "." + std::string(3 - thousandths.size(), '0') + thousandths;
 }
 
 }  // namespace elastic::os
