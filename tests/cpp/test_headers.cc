@@ -1,0 +1,1 @@
+// Has no code: the target that owns the precompiled headers of the tests needs a source.
