@@ -454,7 +454,8 @@ TEST(SessionWire, NewerVersionThatSupportsOursIsAccepted) {
   const ClientMessage hello =
       ClientHello{.version = kVersion + 1, .oldest_version = kVersion, .job_id = "job"};
   ClientMessage message;
-  EXPECT_EQ(decode(with_tail(hello, extension(100, "new")), &message).status, DecodeStatus::kMessage);
+  EXPECT_EQ(decode(with_tail(hello, extension(100, "new")), &message).status,
+            DecodeStatus::kMessage);
   EXPECT_EQ(std::get<ClientHello>(message).job_id, "job");
 }
 
