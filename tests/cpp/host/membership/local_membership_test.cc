@@ -19,6 +19,8 @@ std::string word_of(const MembershipEvent& event) {
     std::string operator()(const MembershipProgress&) const { return "log_progress"; }
     std::string operator()(const MembershipCoordinatorLog&) const { return "coordinator log"; }
     std::string operator()(const MembershipLost&) const { return "lost"; }
+    std::string operator()(const MembershipStoreClients&) const { return "store clients"; }
+    std::string operator()(const MembershipWatch&) const { return "watch"; }
     std::string operator()(const rdzv::Round& one) const {
       return "round " + std::to_string(one.record->round) + " after " +
              std::to_string(one.record->restarts);
