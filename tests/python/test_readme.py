@@ -97,3 +97,24 @@ def test_python_snippet_runs(code: str, tmp_path: Path) -> None:
     script = tmp_path / "snippet.py"
     script.write_text(code)
     assert "never" in run([sys.executable, str(script)], timeout=60)
+
+
+def test_report_of_a_failure_is_that_of_the_readme(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, signal\n"
+        'if os.environ["RANK"] == "0":\n'
+        "    signal.pause()\n"
+        'raise ValueError("loss is nan at step 1200")\n'
+    )
+    command = [sys.executable, "-m", "elastic", "--standalone", "--nproc-per-node=2", "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+
+    def without_variable_parts(text: str) -> str:
+        text = re.sub(r"pid \d+", "pid N", text)
+        text = re.sub(r'File ".*train.py"', 'File "train.py"', text)
+        return re.sub(r"^    (time|host|run) +[^,\n]*", r"    \1", text, flags=re.MULTILINE)
+
+    printed = done.stderr[done.stderr.index("elastic-launch: ") :]
+    assert without_variable_parts(printed) == without_variable_parts(snippets("text")[0])
