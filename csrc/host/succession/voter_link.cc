@@ -19,6 +19,7 @@ Status end_status(os::Stream::End why, int error) {
     case os::Stream::End::kOutputLimit:
     case os::Stream::End::kMemoryLimit: return {StatusCode::kUnavailable, "it does not read"};
     case os::Stream::End::kDeadline: return {StatusCode::kUnavailable, "it sent no greeting"};
+    case os::Stream::End::kTlsFailed:  // not in use here: a token excludes voters
     case os::Stream::End::kClosedByPeer: break;
   }
   return {StatusCode::kUnavailable, "it closed the connection"};
