@@ -34,8 +34,8 @@ WorkerExit signalled(int signal) {
 
 TEST(LastException, IsTheOneThatEndedTheProcess) {
   EXPECT_EQ(last_exception(kUncaught), "KeyError: 'x'");
-  const std::string chained =
-      std::string(kUncaught) +
+  std::string chained(kUncaught);
+  chained +=
       "\nDuring handling of the above exception, another exception occurred:\n\n"
       "Traceback (most recent call last):\n"
       "  File \"train.py\", line 9, in <module>\n"
