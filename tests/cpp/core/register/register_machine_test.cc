@@ -91,8 +91,7 @@ TEST(RegisterMachine, TheFileOfOneVoterGivesNoAuthorityOnceThereAreThree) {
   One one = node(1);
   one.step(hosts(1));
   one.step(Begin{kLineage, content(1)});
-  one.step(hosts(3));
-  const std::vector<Action> actions = one.step(Propose{content(2)});
+  const std::vector<Action> actions = one.step(hosts(3));  // asks the new voters at once
   ASSERT_EQ(sent<Accept>(actions).size(), 2u);
   ASSERT_GE(position<Persist>(actions), 0);
   EXPECT_LT(position<Persist>(actions), position<Send>(actions));
