@@ -14,6 +14,7 @@ Of elastic's modules only this one and ``torch_rendezvous`` import torch.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
@@ -147,8 +148,18 @@ class Store(dist.Store):
     getNumKeys = num_keys
 
 
+WORKER_SERVER_START_S = 30.0
+
+
 def worker_server(socket_path: str) -> Any:
-    """torch's HTTP server of a worker, at a Unix socket. ``shutdown`` ends it."""
+    """torch's HTTP server of a worker, at a Unix socket, which answers. ``shutdown`` ends it."""
     from torch._C._distributed_c10d import _WorkerServer
 
-    return _WorkerServer(socket_path)
+    server = _WorkerServer(socket_path)
+    # torch's shutdown() never returns if it is called before the server's thread runs.
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(WORKER_SERVER_START_S)
+        client.connect(socket_path)
+        client.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        client.recv(1)
+    return server
