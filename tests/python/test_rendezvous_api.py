@@ -135,9 +135,9 @@ def test_plug_ins_are_loaded_when_their_name_is_asked_for(
     [
         (parameters("c10d", join_timout=3), "no key 'join_timout'; did you mean join_timeout"),
         (parameters("c10d", node_timeout=-1), "node_timeout is '-1'"),
-        (parameters("static"), "a rank of its own"),
+        (parameters("static"), "every node needs the setting rank"),
         (parameters("static", "host", rank=0), "HOST:PORT"),
-        (parameters("file", ""), "where the state is kept"),
+        (parameters("file", ""), "an endpoint is required"),
     ],
 )
 def test_invalid_backend_settings_are_rejected(given: RendezvousParameters, message: str) -> None:
