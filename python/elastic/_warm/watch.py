@@ -6,8 +6,8 @@ import os
 import sys
 import time
 
-# One check is enough for the workers that are started together.
-_VALID_S = 0.05
+# One check is enough for the workers that are started together. A restart takes longer than this.
+_VALID_S = 0.005
 
 _stat, _clock = os.stat, time.monotonic
 
