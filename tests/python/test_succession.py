@@ -107,13 +107,20 @@ def separate_coordinator(endpoint: str) -> Iterator[subprocess.Popen[str]]:
 REPLICATED = "survives the loss of any one host"
 
 
-def test_the_loss_of_the_coordinators_host_costs_one_node() -> None:
+@contextmanager
+def replicated_job() -> Iterator[Nodes]:
+    """Three nodes whose round runs; each keeps the job's record, and the first one coordinates."""
     with job(free_endpoint()) as started:
         nodes = Nodes(started)
         for number in (1, 2, 3):
             nodes.start(number)
         nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
         nodes.await_log("127.0.0.1", REPLICATED)
+        yield nodes
+
+
+def test_the_loss_of_the_coordinators_host_costs_one_node() -> None:
+    with replicated_job() as nodes:
         nodes.kill("127.0.0.1")
         after = nodes.places("127.0.0.2", "127.0.0.3")
         assert {place.world_size for place in after.values()} == {2}
@@ -122,12 +129,7 @@ def test_the_loss_of_the_coordinators_host_costs_one_node() -> None:
 
 
 def test_a_node_that_hosts_the_coordinator_hands_it_over_when_it_is_stopped() -> None:
-    with job(free_endpoint()) as started:
-        nodes = Nodes(started)
-        for number in (1, 2, 3):
-            nodes.start(number)
-        nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
-        nodes.await_log("127.0.0.1", REPLICATED)
+    with replicated_job() as nodes:
         nodes.stop("127.0.0.1")
         after = nodes.places("127.0.0.2", "127.0.0.3")
         assert {place.world_size for place in after.values()} == {2}

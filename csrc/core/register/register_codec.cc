@@ -13,6 +13,7 @@
 
 #include "core/base/byte_io.h"
 #include "core/base/siphash.h"
+#include "core/base/variant_index.h"
 #include "core/register/register_table.h"
 
 namespace elastic::reg {
@@ -201,14 +202,6 @@ void visit(Visitor& v, Message& message) {
   std::visit([&](auto& body) { visit(v, body, message.lineage); }, message.body);
 }
 
-template <std::size_t Kind = 0>
-Body body_of_kind(std::size_t kind) {
-  if constexpr (Kind + 1 < kMessages) {
-    if (kind != Kind) return body_of_kind<Kind + 1>(kind);
-  }
-  return Body(std::in_place_index<Kind>);
-}
-
 Status newer_version(std::uint16_t version) {
   return {StatusCode::kFailedPrecondition, "written by a newer version (format " +
                                                std::to_string(version) + ", this one reads up to " +
@@ -238,7 +231,7 @@ Result<Message> decode_message(std::string_view bytes) {
   const Status invalid(StatusCode::kPeerViolation, "this is not a message of the register");
   if (!head.ok() || version == 0 || kind >= kMessages) return invalid;
   Message message;
-  message.body = body_of_kind(kind);
+  message.body = core::alternative_of<Body>(kind);
   FieldsIn fields(bytes.substr(bytes.size() - head.left()));
   visit(fields, message);
   if (!fields.is_complete()) return invalid;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/session/observer_fields.h"
+#include "core/succession/succession_fields.h"
 
 namespace elastic::session {
 namespace {
@@ -207,16 +208,7 @@ void fields(Visitor& v, Timings& timings) {
 
 template <typename Visitor>
 void fields(Visitor& v, Incumbent& message) {
-  succession::Incumbent& incumbent = message.incumbent;
-  v.number(incumbent.lineage.high);
-  v.number(incumbent.lineage.low);
-  v.number(incumbent.term);
-  visit(v, incumbent.node);
-  v.text(incumbent.address, kNodeTextBytesMax);
-  v.list(incumbent.voters, reg::kVotersMax, [&](reg::Voter& voter) {
-    visit(v, voter.node);
-    v.text(voter.address, kNodeTextBytesMax);
-  });
+  visit(v, message.incumbent);
   v.flag(message.is_elsewhere);
 }
 

@@ -38,7 +38,7 @@ void RoundGate::submit(const Rendezvous& machine, const RendezvousEvent* event,
   const bool is_closed = machine.phase() == RendezvousPhase::kClosed;
   const bool is_decision = machine.record().round != round_ || is_closed != has_result_;
   const auto* leave = event == nullptr ? nullptr : std::get_if<rdzv::Leave>(event);
-  // The end of a closed job concerns nobody but the node.
+  // The end of a closed job concerns only the node.
   const bool is_leave = leave != nullptr && !is_closed && machine.record().round > 0;
   if (is_decision || is_leave) propose(machine);
   if (is_leave) leaving_[leave->node] = proposals_;

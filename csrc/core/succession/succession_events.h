@@ -1,6 +1,6 @@
 #pragma once
 
-// What the succession machine is told, and what its owner does for it (succession_machine.h).
+// The events of the succession machine, and the actions of its owner (succession_machine.h).
 
 #include <cstdint>
 #include <optional>

@@ -9,7 +9,7 @@
 // As a node: who coordinates is learned from the session (Informed), from the new coordinator
 // (Announce), or from a voter (the reply to Query); the highest term counts. A node that has lost
 // its coordinator reports that to the register, which stands if this node is a voter, and asks the
-// voters until it is told a successor. A successor that was announced and is not reached within
+// voters until it receives a successor. A successor that was announced and is not reached within
 // follow_timeout counts as lost too.
 
 #include "core/succession/succession_machine.h"
@@ -192,7 +192,7 @@ void Machine::on(const CoordinatorStarted& event) {
   service_ = event.address;
   if (event.is_first || !is_coordinator()) return;
   incumbent_->address = event.address;
-  // The record's nodes are told, this process's own session included.
+  // Announced to the record's nodes, including this process's own session.
   const auto record = decode_record(register_.known()->record.content.bytes);
   if (record.ok()) announce_to(*record);
   inform();

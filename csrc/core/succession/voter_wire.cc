@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "core/rendezvous/rendezvous_fields.h"
-#include "core/succession/succession_types.h"
+#include "core/base/variant_index.h"
+#include "core/succession/succession_fields.h"
 
 namespace elastic::succession {
 namespace {
@@ -32,25 +32,12 @@ Status read(FieldReader& v, reg::Message& message) {
 }
 
 template <typename Visitor>
-void visit_incumbent(Visitor& v, Incumbent& incumbent) {
-  v.number(incumbent.lineage.high);
-  v.number(incumbent.lineage.low);
-  v.number(incumbent.term);
-  visit(v, incumbent.node);
-  v.text(incumbent.address, kNodeTextBytesMax);
-  v.list(incumbent.voters, reg::kVotersMax, [&](reg::Voter& voter) {
-    visit(v, voter.node);
-    v.text(voter.address, kNodeTextBytesMax);
-  });
-}
-
-template <typename Visitor>
 void fields(Visitor&, Probe&) {}
 template <typename Visitor>
 void fields(Visitor&, ProbeReply&) {}
 template <typename Visitor>
 void fields(Visitor& v, Announce& message) {
-  visit_incumbent(v, message.incumbent);
+  visit(v, message.incumbent);
 }
 template <typename Visitor>
 void fields(Visitor& v, Query& message) {
@@ -66,14 +53,6 @@ template <typename Body>
 Status read(FieldReader& v, Body& body) {
   fields(v, body);
   return {};
-}
-
-template <std::size_t Kind = 0>
-VoterBody body_of_kind(std::size_t kind) {
-  if constexpr (Kind + 1 < kBodies) {
-    if (kind != Kind) return body_of_kind<Kind + 1>(kind);
-  }
-  return VoterBody(std::in_place_index<Kind>);
 }
 
 template <typename Visitor>
@@ -108,7 +87,7 @@ Result<VoterFrame> decode_frame(std::string_view bytes) {
   }
   if (!head.ok() || version == 0 || kind >= kBodies) return not_a_frame();
   VoterFrame frame;
-  frame.body = body_of_kind(kind);
+  frame.body = core::alternative_of<VoterBody>(kind);
   FieldReader v(bytes.substr(bytes.size() - head.left()));
   visit_head(v, frame);
   if (Status fault = std::visit([&](auto& body) { return read(v, body); }, frame.body);

@@ -50,7 +50,7 @@ using VoterBody = std::variant<reg::Message, Probe, ProbeReply, Announce, Query>
 struct VoterFrame {
   std::string job_id;
   NodeId from;
-  NodeId to;  // zero: whoever answers at the address
+  NodeId to;  // zero: any process at the address
   VoterBody body;
 
   bool operator==(const VoterFrame&) const = default;

@@ -1,7 +1,7 @@
 #pragma once
 
 // The state machine of a node's template process: when it is started again, which workers it forks,
-// and what the user is told about it. Pure, not thread-safe.
+// and the notices about it. Pure, not thread-safe.
 
 #include <cstddef>
 #include <cstdint>

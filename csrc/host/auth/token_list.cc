@@ -89,7 +89,7 @@ Result<TokenList::RoleKey> TokenList::role_key(const os::TlsKey& key) {
   return RoleKey{key, to_hex(view(*id).substr(0, kFingerprintBytes))};
 }
 
-// The token is the last word; what precedes it is a run id.
+// The token is the last field of the line; a field before it is a run id.
 Result<TokenList::Token> TokenList::read_line(std::string_view line) {
   Token token;
   const std::size_t blank = line.find_last_of(kBlank);

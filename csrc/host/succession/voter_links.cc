@@ -199,7 +199,7 @@ void VoterLinks::limit_open(const VoterLink& newest) {
   }
 }
 
-// Limited, because a stranger may connect without end.
+// Limited, because any client may connect without limit.
 void VoterLinks::log_rejected(const std::string& message) {
   if (!sink_.log) return;
   if (loop_->now() >= rejected_end_) {

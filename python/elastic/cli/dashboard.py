@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic import observe
+from elastic.cli import subcommands
 from elastic.cli.options import PROGRAM
 from elastic.constants import PORT_MAX
 from elastic.errors import ConfigError, RendezvousError
@@ -53,14 +54,7 @@ def parser() -> argparse.ArgumentParser:
         description="Serves a web page with the rounds, incidents, nodes and ranks of a running "
         "job. It is read only: the job does not notice it.",
     )
-    made.add_argument("endpoint", metavar="ENDPOINT", help="HOST[:PORT] of the job's coordinator")
-    made.add_argument(
-        "--rdzv-id",
-        "--rdzv_id",
-        metavar="ID",
-        default="",
-        help="the job, if the coordinator has several",
-    )
+    subcommands.add_job(made)
     made.add_argument(
         "--bind",
         metavar="HOST:PORT",

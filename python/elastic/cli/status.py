@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from elastic import _C, observe
+from elastic.cli import subcommands
 from elastic.cli.options import PROGRAM
 from elastic.errors import RendezvousClosed, RendezvousError, RendezvousUnavailable
 from elastic.text import duration
@@ -24,14 +25,7 @@ def parser() -> argparse.ArgumentParser:
         description="Prints the round, the nodes, the ranks and the restarts of a running job. It "
         "is read only: the job does not notice it.",
     )
-    made.add_argument("endpoint", metavar="ENDPOINT", help="HOST[:PORT] of the job's coordinator")
-    made.add_argument(
-        "--rdzv-id",
-        "--rdzv_id",
-        metavar="ID",
-        default="",
-        help="the job, if the coordinator has several",
-    )
+    subcommands.add_job(made)
     made.add_argument(
         "--token-file",
         "--token_file",

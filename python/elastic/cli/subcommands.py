@@ -9,7 +9,10 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from argparse import ArgumentParser
 
 
 class Subcommand(NamedTuple):
@@ -22,6 +25,18 @@ SUBCOMMANDS = (
     Subcommand("status", "elastic.cli.status", "Prints the state of a running job."),
     Subcommand("dashboard", "elastic.cli.dashboard", "Shows a running job as a web page."),
 )
+
+
+def add_job(parser: ArgumentParser) -> None:
+    """Adds the arguments by which a subcommand finds its job: ENDPOINT and --rdzv-id."""
+    parser.add_argument("endpoint", metavar="ENDPOINT", help="HOST[:PORT] of the job's coordinator")
+    parser.add_argument(
+        "--rdzv-id",
+        "--rdzv_id",
+        metavar="ID",
+        default="",
+        help="the job, if the coordinator has several",
+    )
 
 
 def find(argv: Sequence[str]) -> Subcommand | None:

@@ -1,0 +1,24 @@
+#pragma once
+
+// The fields of the values in succession_types.h as they are sent, as in rendezvous_fields.h: to
+// nodes by session_wire.cc, and between voters by voter_wire.cc.
+
+#include "core/rendezvous/rendezvous_fields.h"
+#include "core/succession/succession_types.h"
+
+namespace elastic::succession {
+
+template <typename Visitor>
+void visit(Visitor& v, Incumbent& incumbent) {
+  v.number(incumbent.lineage.high);
+  v.number(incumbent.lineage.low);
+  v.number(incumbent.term);
+  visit(v, incumbent.node);
+  v.text(incumbent.address, kNodeTextBytesMax);
+  v.list(incumbent.voters, reg::kVotersMax, [&](reg::Voter& voter) {
+    visit(v, voter.node);
+    v.text(voter.address, kNodeTextBytesMax);
+  });
+}
+
+}  // namespace elastic::succession
