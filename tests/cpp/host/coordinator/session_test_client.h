@@ -30,11 +30,13 @@ inline HeldRound held(std::uint64_t round, int nodes, int group_rank) {
   return held;
 }
 
+// A SessionClient sends no heartbeats by itself: these settings leave it time on a slow machine.
 inline JobSettings nnodes(int min_nodes, int max_nodes) {
   JobSettings settings;
   settings.min_nodes = min_nodes;
   settings.max_nodes = max_nodes;
   settings.last_call_timeout = Duration::zero();
+  settings.node_timeout = std::chrono::minutes(2);
   return settings;
 }
 
