@@ -247,15 +247,18 @@ void RendezvousMachine::on(const rdzv::ClockGap& event) {
     if (timer.at > began) timer.at = add_saturating(timer.at, event.gap);
   }
   for (auto& [id, node] : nodes_) node.deadline.at = add_saturating(node.deadline.at, event.gap);
+  for (FormerNode& node : former_nodes_) {
+    node.join_deadline.at = add_saturating(node.join_deadline.at, event.gap);
+  }
   deadline_check_ = add_saturating(deadline_check_, event.gap);
   for (auto& [number, at] : seen_marks_) {
     if (at > began) at = add_saturating(at, event.gap);
   }
 }
 
-void RendezvousMachine::set_deadline(Node& node, Instant deadline) {
-  node.deadline = make_shared_instant(deadline);
-  deadline_check_ = std::min(deadline_check_, deadline);
+void RendezvousMachine::set_deadline(Node& node, SharedInstant deadline) {
+  node.deadline = deadline;
+  deadline_check_ = std::min(deadline_check_, deadline.at);
 }
 
 std::vector<NodeId> RendezvousMachine::overdue_nodes() {

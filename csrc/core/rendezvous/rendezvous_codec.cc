@@ -18,7 +18,7 @@ namespace elastic::core {
 namespace {
 
 constexpr std::uint32_t kStateMagic = 0x5A445245;  // "ERDZ"
-constexpr std::uint16_t kStateVersion = 5;
+constexpr std::uint16_t kStateVersion = 6;
 constexpr int kCounterMax = 1'000'000'000;  // far below an overflow
 
 // Visits values for writing.
@@ -133,6 +133,7 @@ class RendezvousCodec {
       v.flag(one.timed_out);
       v.number(one.round);
       v.number(one.done_round);
+      v.shared_instant(one.join_deadline);
     });
     v.number(marks);
   }

@@ -29,9 +29,9 @@ namespace elastic::core {
 
 // A node that does not stop within its stop grace and this is evicted.
 inline constexpr Duration kStopTimeoutMargin = std::chrono::seconds(10);
-// How often a waiting node receives the reason.
 // How long after an election a node may need to resume, in addition to node_timeout.
 inline constexpr Duration kSuccessionMargin = std::chrono::seconds(1);
+// How often a waiting node receives the reason.
 inline constexpr Duration kWaitingMessageInterval = std::chrono::seconds(10);
 inline constexpr Duration kEvidenceAgeMax = std::chrono::hours(24 * 365);
 // A higher round than this beyond the current one is invalid: no job forms so many.
@@ -47,6 +47,8 @@ struct FormerNode {
   std::uint64_t round = 0;       // the last round that it was a member of
   std::uint64_t done_round = 0;  // the last round that it finished
   bool timed_out = false;        // its join was not granted in time
+  // Lost while it waited for the first round: when that wait ends, also if it joins again.
+  SharedInstant join_deadline = {};
 };
 
 // Fails with both values when a setting of the node differs from the job's.
@@ -222,7 +224,11 @@ class RendezvousMachine {
   }
   void arm(Timer timer, Instant at) { round_.arm(timer, make_shared_instant(at)); }
   void arm_after(Timer timer, Duration wait) { arm(timer, add_saturating(now_, wait)); }
-  void set_deadline(Node& node, Instant deadline);
+  void set_deadline(Node& node, Instant deadline) {
+    set_deadline(node, make_shared_instant(deadline));
+  }
+  void set_deadline(Node& node, SharedInstant deadline);
+  SharedInstant join_deadline(const NodeId& id);
 
   JobSettings settings_;
 

@@ -187,6 +187,7 @@ void RendezvousMachine::start_generation(const JobSettings& settings) {
   restarts_ = membership_changes_ = 0;
   previous_result_ = std::exchange(result_, nullptr);
   arm(Timer::kStartHold, now_);
+  for (FormerNode& node : former_nodes_) node.join_deadline = {};  // the waits of that generation
   liveness_ = Liveness(settings_.node_timeout, settings_.reconnect_grace);
   recount();
 }
@@ -240,11 +241,19 @@ void RendezvousMachine::admit(const NodeInfo& info) {
     round_.last_waiting_at = make_shared_instant(now_);
     if (round_.tally.joined == 1) round_.first_waiting_at = round_.last_waiting_at;
   } else {
-    if (round_.is_first) set_deadline(node, add_saturating(now_, settings_.join_timeout));
+    if (round_.is_first) set_deadline(node, join_deadline(info.id));
     if (!round_.is_armed(Timer::kResend)) arm_after(Timer::kResend, kWaitingMessageInterval);
   }
   advance();
   if (!is_closed() && node.phase == NodePhase::kJoined) send_waiting(node);
+}
+
+// A node that was lost while it waited, and joins again, continues that wait: else a node that is
+// slow compared to node_timeout would wait for ever.
+SharedInstant RendezvousMachine::join_deadline(const NodeId& id) {
+  const FormerNode* const known = former_node(id);
+  if (known != nullptr && known->join_deadline.number > 0) return known->join_deadline;
+  return make_shared_instant(add_saturating(now_, settings_.join_timeout));
 }
 
 void RendezvousMachine::enqueue(Node& node, const NodeInfo& info) {
@@ -346,6 +355,7 @@ void RendezvousMachine::depart(NodeId id, bool lost, const std::string& reason) 
   const Node node = take_out(found);
   former_nodes_.push_back({id, node.info.name, reason, lost,
                            node.rank >= 0 ? round_.record.round : 0, node.done_round});
+  if (lost && node.phase == NodePhase::kJoined) former_nodes_.back().join_deadline = node.deadline;
   if (former_nodes_.size() > kFormerNodesMax) former_nodes_.pop_front();
   if (lost) emit(rdzv::Evicted{id, former_nodes_.back().round, reason});
   if (node.rank >= 0) {

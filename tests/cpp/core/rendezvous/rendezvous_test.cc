@@ -107,6 +107,32 @@ TEST(Rendezvous, AJoinTimesOutByItselfBeforeTheFirstRound) {
   EXPECT_TRUE(job.has_round(job.join("a"), "a")) << "it may try again";
 }
 
+// A node whose heartbeats take longer than node_timeout is evicted again and again while it waits.
+TEST(Rendezvous, AJoinAfterAnEvictionContinuesTheWait) {
+  JobSettings settings = with(nnodes(3, 3), [](JobSettings& s) {
+    s.join_timeout = 100s;
+    s.node_timeout = 6s;
+  });
+  Job job(settings);
+  job.join_all({"slow", "steady"});
+  const auto reload = [&] { return job.machine().load(job.machine().encode(), job.now()); };
+  ASSERT_TRUE(reload().ok());
+  for (int i = 0; i < 16; ++i) {
+    job.run(6s, {"steady"});
+    ASSERT_TRUE(reload().ok()) << "the deadline is part of the state";
+    EXPECT_NE(job.told<rdzv::Waiting>(job.join("slow"), "slow"), nullptr);
+  }
+  job.beat("steady");
+  job.pass(4s - 1ns);
+  EXPECT_EQ(job.tick().count<rdzv::TimedOut>(), 0);
+  job.pass(1ns);
+  const Said said = job.tick();
+  EXPECT_NE(job.told<rdzv::TimedOut>(said, "slow"), nullptr);
+  EXPECT_NE(job.told<rdzv::TimedOut>(said, "steady"), nullptr);
+  job.join("slow");
+  EXPECT_EQ(job.pass_and_tick(5s).count<rdzv::TimedOut>(), 0) << "the next wait has its own limit";
+}
+
 TEST(Rendezvous, OverdueJoinTimesOutWhenOtherNodesLeave) {
   JobSettings settings = with(nnodes(2, 3), [](JobSettings& s) {
     s.join_timeout = 100s;
