@@ -5,15 +5,15 @@
 
 #include "core/base/siphash.h"
 #include "core/rendezvous/rendezvous_fields.h"
-#include "core/session/session_wire.h"
 
 namespace elastic::core {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x54534345;  // "ECST"
-constexpr std::uint16_t kVersion = 1;
+constexpr std::uint16_t kVersion = 2;
 constexpr std::size_t kJobsMax = 1 << 20;
-constexpr std::uint64_t kDigestSeed = 0;  // detects damage, not forgery
+constexpr std::size_t kSecretsMax = 1 << 20;  // far above the nodes of a job, spares included
+constexpr std::uint64_t kDigestSeed = 0;      // detects damage, not forgery
 constexpr std::size_t kDigestBytes = sizeof(std::uint64_t);
 
 std::uint64_t digest(std::string_view bytes) { return SipHash(kDigestSeed)(bytes); }
@@ -26,6 +26,11 @@ void visit(Visitor& v, std::vector<StoredJob>& jobs) {
     visit(v, job.settings);
     visit_timings(v, job.settings);
     v.text(job.state, std::numeric_limits<std::uint32_t>::max());
+    v.list(job.secrets, kSecretsMax, [&](StoredSecret& one) {
+      visit(v, one.node);
+      v.number(one.secret.high);
+      v.number(one.secret.low);
+    });
   });
 }
 
@@ -49,10 +54,11 @@ Result<std::vector<StoredJob>> decode_jobs(std::string_view bytes) {
   if (!is_ours || !head.ok()) {
     return Status(StatusCode::kPeerViolation, "not the state of a coordinator");
   }
-  if (version > kVersion) {
+  if (version != kVersion) {
     return Status(StatusCode::kFailedPrecondition,
-                  "written by a newer version (format " + std::to_string(version) +
-                      ", this one reads up to " + std::to_string(kVersion) + ")");
+                  std::string("written by ") + (version > kVersion ? "a newer" : "an older") +
+                      " version (format " + std::to_string(version) + ", this one reads " +
+                      std::to_string(kVersion) + ")");
   }
   constexpr std::size_t kHeadBytes = sizeof kMagic + sizeof kVersion;
   const Status damaged(StatusCode::kPeerViolation, "the state is damaged");

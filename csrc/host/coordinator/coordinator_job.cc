@@ -69,17 +69,27 @@ CoordinatorJob::CoordinatorJob(CoordinatorContext* context, std::string id, Succ
       gate_(std::in_place, id_),
       nodes_timer_(context->loop, [this] { feed_nodes(); }) {}
 
-Status CoordinatorJob::load(const JobSettings& settings, std::string_view state) {
-  if (Status fault = settings.validate(); !fault.ok()) return fault;
+Status CoordinatorJob::load(const core::StoredJob& stored) {
+  if (Status fault = stored.settings.validate(); !fault.ok()) return fault;
   const Instant now = context_.loop->now();
-  auto machine = std::make_unique<Rendezvous>(settings, now);
-  if (Status fault = machine->restore(state, now); !fault.ok()) return fault;
+  auto machine = std::make_unique<Rendezvous>(stored.settings, now);
+  if (Status fault = machine->restore(stored.state, now); !fault.ok()) return fault;
+  for (const core::StoredSecret& one : stored.secrets) credentials_[one.node].secret = one.secret;
   machine_ = std::move(machine);
   logged_round_ = machine_->record().round;
   is_result_logged_ = machine_->phase() == RendezvousPhase::kClosed;
   step(rdzv::Tick{});
   if (context_.log) log("continues from its stored state: " + machine_->describe(now));
   return {};
+}
+
+core::StoredJob CoordinatorJob::stored() const {
+  core::StoredJob stored{.id = id_, .settings = machine_->settings(), .state = machine_->encode()};
+  for (const NodeStatus& status : machine_->nodes(context_.loop->now())) {
+    const auto found = credentials_.find(status.id);
+    if (found != credentials_.end()) stored.secrets.push_back({status.id, found->second.secret});
+  }
+  return stored;
 }
 
 Status CoordinatorJob::admit(const session::ClientHello& hello) {

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/session/coordinator_state.h"
 #include "core/session/job_history.h"
 #include "core/session/session_wire.h"
 #include "core/succession/round_gate.h"
@@ -46,7 +47,9 @@ class CoordinatorJob {
   CoordinatorJob& operator=(const CoordinatorJob&) = delete;
 
   // Restores a stored state. A node that has not resumed is not lost before store_grace.
-  Status load(const JobSettings& settings, std::string_view state);
+  Status load(const core::StoredJob& stored);
+  // REQUIRES: machine() is not null
+  core::StoredJob stored() const;
 
   // ---- Succession (coordinator_job_succession.cc).
 

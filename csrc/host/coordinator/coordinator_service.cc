@@ -194,7 +194,7 @@ Status CoordinatorService::Impl::load() {
     for (const core::StoredJob& one : *stored) {
       auto& job = jobs_[one.id];
       job = std::make_unique<CoordinatorJob>(&context_, one.id);
-      if (Status fault = job->load(one.settings, one.state); !fault.ok()) {
+      if (Status fault = job->load(one); !fault.ok()) {
         return file_error(fault, path);
       }
     }
@@ -491,9 +491,7 @@ std::string CoordinatorService::Impl::describe() const {
 std::string CoordinatorService::Impl::encode() const {
   std::vector<core::StoredJob> stored;
   for (const auto& [id, job] : jobs_) {
-    if (job->machine() == nullptr) continue;
-    stored.push_back(
-        {.id = id, .settings = job->machine()->settings(), .state = job->machine()->encode()});
+    if (job->machine() != nullptr) stored.push_back(job->stored());
   }
   return core::encode_jobs(std::move(stored));
 }

@@ -316,6 +316,24 @@ TEST_F(CoordinatorStateTest, RestoresItsStateFromTheFile) {
   }
 }
 
+TEST_F(CoordinatorStateTest, RestoresTheSecretsOfTheNodes) {
+  start(options);
+  const JobSettings settings = nnodes(1, 1);
+  run_round(1, settings);
+  coordinator->close();
+  start(options);
+  SessionClient forger(coordinator->port());
+  forger.info.id = {1, 1};
+  forger.secret = {6, 6};
+  forger.greet("job");
+  EXPECT_THAT(std::string(forger.expect<rdzv::Refused>().error.message()),
+              HasSubstr("has the wrong secret"));
+  const auto node = connect(1);
+  node->info.highest_round = 1;
+  node->resume(settings, rdzv::NodePhase::kWorking, held(1, 1, 0));
+  EXPECT_EQ(node->expect<rdzv::Resumed>().round, 1u);
+}
+
 TEST_F(CoordinatorStateTest, ARoundFollowsAFailureSoonAfterARestart) {
   start(options);
   JobSettings settings = nnodes(2, 2);
@@ -372,14 +390,18 @@ TEST_F(CoordinatorStateTest, AFileThatIsDamagedIsNamed) {
   EXPECT_THAT(error_of_start(), HasSubstr(options.state_file + ": the state is damaged"));
 }
 
-TEST_F(CoordinatorStateTest, AFileOfANewerVersionIsNamed) {
+TEST_F(CoordinatorStateTest, AFileOfAnotherVersionIsNamed) {
   start(options);
   coordinator->close();
-  std::fstream file(options.state_file, std::ios::in | std::ios::out | std::ios::binary);
-  file.seekp(4);
-  file.put('\x09');
-  file.close();
+  const auto set_version = [&](char version) {
+    std::fstream file(options.state_file, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(4);
+    file.put(version);
+  };
+  set_version('\x09');
   EXPECT_THAT(error_of_start(), HasSubstr("written by a newer version (format 9"));
+  set_version('\x01');
+  EXPECT_THAT(error_of_start(), HasSubstr("written by an older version (format 1"));
 }
 
 TEST_F(CoordinatorStateTest, AFileThatCannotBeWrittenIsNamedAtTheStart) {
