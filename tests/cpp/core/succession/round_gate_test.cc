@@ -1,0 +1,230 @@
+// The gate between the rendezvous machine and the sessions: what is held, until when, and which
+// state is proposed.
+
+#include "core/succession/round_gate.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace elastic::succession {
+namespace {
+
+using namespace std::chrono_literals;
+
+using Actions = std::vector<RendezvousAction>;
+
+// A job of two nodes whose actions pass a gate.
+class GatedJob {
+ public:
+  GatedJob() {
+    settings.min_nodes = settings.max_nodes = 2;
+    settings.max_restarts = 3;
+    settings.settle = settings.restart_backoff = 0s;
+    machine = Rendezvous(settings, now, 0s);
+  }
+  // What may be sent after this step.
+  Actions step(const RendezvousEvent& event) {
+    Actions actions;
+    machine.step(event, now, &actions);
+    gate.submit(machine, std::holds_alternative<rdzv::Tick>(event) ? nullptr : &event, &actions);
+    return actions;
+  }
+  Actions join(std::uint64_t number) {
+    NodeInfo info;
+    info.id = id(number);
+    info.name = "node" + std::to_string(number);
+    info.address = "10.0.0." + std::to_string(number);
+    info.store_port = 1000;
+    info.highest_round = machine.record().round;
+    return step(rdzv::Join{info, settings});
+  }
+  Actions in_force(std::uint64_t number) {
+    Actions actions;
+    gate.in_force(number, &actions);
+    return actions;
+  }
+  // Nothing is held, and round 1 is in force.
+  void run_round() {
+    join(1);
+    join(2);
+    gate.turn_on(machine);
+    in_force(gate.take_proposal()->number);
+  }
+  // The state that a proposal contains.
+  Rendezvous state_of(const Proposal& proposal) {
+    Rendezvous restored(settings, now, 0s);
+    const auto record = decode_record(proposal.content.bytes);
+    EXPECT_TRUE(record.ok() && restored.restore(record->state, now).ok());
+    return restored;
+  }
+  static NodeId id(std::uint64_t number) { return {1, number}; }
+
+  Instant now = Instant(1000s);
+  JobSettings settings;
+  Rendezvous machine{settings, now, 0s};
+  RoundGate gate{"job"};
+};
+
+template <typename Action>
+int count(const Actions& actions) {
+  return static_cast<int>(std::count_if(actions.begin(), actions.end(), [](const auto& one) {
+    return std::holds_alternative<Action>(one);
+  }));
+}
+
+TEST(RoundGate, OffItPassesEverything) {
+  GatedJob job;
+  job.join(1);
+  EXPECT_EQ(count<rdzv::Round>(job.join(2)), 2);
+  EXPECT_FALSE(job.gate.take_proposal().has_value());
+  EXPECT_FALSE(job.gate.is_holding());
+}
+
+TEST(RoundGate, TheStateAtWhichItIsTurnedOnIsTheFirstProposal) {
+  GatedJob job;
+  job.join(1);
+  job.join(2);
+  job.gate.turn_on(job.machine);
+  job.gate.turn_on(job.machine);
+  const auto proposal = job.gate.take_proposal();
+  ASSERT_TRUE(proposal.has_value());
+  EXPECT_EQ(proposal->number, 1u);
+  EXPECT_EQ(proposal->content.round, 1u);
+  EXPECT_EQ(job.state_of(*proposal).members().size(), 2u);
+  EXPECT_FALSE(job.gate.take_proposal().has_value()) << "one is open";
+  job.in_force(1);
+  EXPECT_FALSE(job.gate.take_proposal().has_value()) << "nothing has changed";
+}
+
+TEST(RoundGate, ARoundIsSentWhenItIsInForce) {
+  GatedJob job;
+  job.gate.turn_on(job.machine);
+  job.in_force(job.gate.take_proposal()->number);
+  EXPECT_EQ(count<rdzv::Waiting>(job.join(1)), 1) << "no decision: nothing is held";
+  EXPECT_TRUE(job.join(2).empty());
+  EXPECT_TRUE(job.gate.is_holding());
+  const auto proposal = job.gate.take_proposal();
+  ASSERT_TRUE(proposal.has_value());
+  EXPECT_EQ(proposal->content.round, 1u);
+  EXPECT_TRUE(job.in_force(proposal->number - 1).empty()) << "that one was in force before";
+  EXPECT_TRUE(job.in_force(proposal->number + 1).empty()) << "that one was not proposed";
+  EXPECT_EQ(count<rdzv::Round>(job.in_force(proposal->number)), 2);
+  EXPECT_FALSE(job.gate.is_holding());
+}
+
+TEST(RoundGate, AnActionThatFollowsADecisionWaitsForItToo) {
+  GatedJob job;
+  job.gate.turn_on(job.machine);
+  job.in_force(job.gate.take_proposal()->number);
+  job.join(1);
+  job.join(2);
+  const auto proposal = job.gate.take_proposal();
+  EXPECT_TRUE(job.step(rdzv::Failed{job.id(1), 1, {}}).empty());
+  const Actions sent = job.in_force(proposal->number);
+  ASSERT_GE(sent.size(), 3u);
+  EXPECT_TRUE(std::holds_alternative<rdzv::Round>(sent.front()));
+  EXPECT_TRUE(std::holds_alternative<rdzv::Restart>(sent.back()));
+}
+
+TEST(RoundGate, OneProposalIsOpenAndTheNextHasTheNewestState) {
+  GatedJob job;
+  job.gate.turn_on(job.machine);
+  const auto first = job.gate.take_proposal();
+  job.join(1);
+  job.join(2);  // round 1 while the first proposal is open
+  job.step(rdzv::Gone{job.id(1), 1});
+  job.step(rdzv::Gone{job.id(2), 1});
+  job.join(1);
+  job.join(2);  // and round 2
+  ASSERT_EQ(job.machine.record().round, 2u);
+  EXPECT_FALSE(job.gate.take_proposal().has_value());
+  EXPECT_TRUE(job.in_force(first->number).empty());
+  const auto next = job.gate.take_proposal();
+  ASSERT_TRUE(next.has_value());
+  EXPECT_EQ(next->content.round, 2u) << "round 1 is not proposed any more";
+  const Actions sent = job.in_force(next->number);
+  EXPECT_EQ(count<rdzv::Round>(sent), 4) << "in the order in which they were decided";
+  EXPECT_EQ(std::get<rdzv::Round>(sent.front()).record->round, 1u);
+  EXPECT_FALSE(job.gate.is_holding());
+}
+
+TEST(RoundGate, AResultIsSentWhenItIsInForce) {
+  GatedJob job;
+  job.run_round();
+  job.step(rdzv::Done{job.id(1), 1});
+  EXPECT_EQ(count<rdzv::Closed>(job.step(rdzv::Done{job.id(2), 1})), 0);
+  const auto proposal = job.gate.take_proposal();
+  ASSERT_TRUE(proposal.has_value());
+  EXPECT_TRUE(proposal->content.is_result);
+  EXPECT_EQ(count<rdzv::Closed>(job.in_force(proposal->number)), 2);
+}
+
+TEST(RoundGate, ALeaveIsAcknowledgedWhenItIsInForce) {
+  GatedJob job;
+  job.run_round();
+  EXPECT_EQ(count<rdzv::Restart>(job.step(rdzv::Leave{job.id(1), "SIGTERM"})), 1)
+      << "the others are not delayed";
+  EXPECT_FALSE(job.gate.may_acknowledge(job.id(1)));
+  EXPECT_TRUE(job.gate.may_acknowledge(job.id(2)));
+  const auto proposal = job.gate.take_proposal();
+  ASSERT_TRUE(proposal.has_value());
+  EXPECT_TRUE(job.gate.take_acknowledged().empty());
+  job.in_force(proposal->number);
+  EXPECT_TRUE(job.gate.may_acknowledge(job.id(1)));
+  EXPECT_EQ(job.gate.take_acknowledged(), std::vector<NodeId>{job.id(1)});
+  EXPECT_TRUE(job.gate.take_acknowledged().empty());
+}
+
+TEST(RoundGate, ALeaveBeforeTheFirstRoundOrAfterTheResultIsAcknowledgedAtOnce) {
+  GatedJob waiting;
+  waiting.gate.turn_on(waiting.machine);
+  waiting.join(1);
+  waiting.step(rdzv::Leave{waiting.id(1), "SIGTERM"});
+  EXPECT_TRUE(waiting.gate.may_acknowledge(waiting.id(1)));
+
+  GatedJob ended;
+  ended.run_round();
+  ended.step(rdzv::Done{ended.id(1), 1});
+  ended.step(rdzv::Done{ended.id(2), 1});
+  ended.in_force(ended.gate.take_proposal()->number);
+  ended.step(rdzv::Leave{ended.id(1), "the job has ended"});
+  EXPECT_TRUE(ended.gate.may_acknowledge(ended.id(1)));
+  EXPECT_FALSE(ended.gate.take_proposal().has_value());
+}
+
+TEST(RoundGate, ASuccessorDoesNotProposeTheRestoredState) {
+  GatedJob job;
+  job.join(1);
+  job.join(2);
+  job.gate.turn_on_restored(job.machine);
+  EXPECT_TRUE(job.gate.is_on());
+  EXPECT_FALSE(job.gate.take_proposal().has_value());
+  job.step(rdzv::Gone{job.id(1), 1});
+  job.step(rdzv::Gone{job.id(2), 1});
+  job.join(1);
+  EXPECT_EQ(count<rdzv::Round>(job.join(2)), 0);
+  EXPECT_EQ(job.gate.take_proposal()->content.round, 2u);
+}
+
+TEST(RoundGate, ARecordNamesTheVoterPortsOfTheNodes) {
+  GatedJob job;
+  for (std::uint64_t number = 1; number <= 4; ++number) {
+    job.gate.set_voter_address(job.id(number), "10.0.0." + std::to_string(number) + ":9");
+  }
+  job.gate.set_voter_address(job.id(2), "");
+  job.gate.forget(job.id(3));
+  job.gate.turn_on(job.machine);
+  const auto record = decode_record(job.gate.take_proposal()->content.bytes);
+  ASSERT_TRUE(record.ok());
+  EXPECT_EQ(record->job_id, "job");
+  EXPECT_EQ(record->nodes,
+            (std::vector<RecordedNode>{{job.id(1), "10.0.0.1:9"}, {job.id(4), "10.0.0.4:9"}}));
+}
+
+}  // namespace
+}  // namespace elastic::succession

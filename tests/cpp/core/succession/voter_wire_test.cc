@@ -1,0 +1,102 @@
+// The frames between voters: what is encoded comes back, every truncation is an error, and a
+// damaged frame or garbage is an error or another valid frame.
+
+#include "core/succession/voter_wire.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "core/base/rng.h"
+
+namespace elastic::succession {
+namespace {
+
+Incumbent incumbent() {
+  return {.lineage = {7, 8},
+          .term = 3,
+          .node = {1, 2},
+          .address = "10.0.0.1:29401",
+          .voters = {{{1, 2}, "10.0.0.1:29402"}, {{3, 4}, "10.0.0.2:29402"}}};
+}
+
+std::vector<VoterFrame> every_frame() {
+  const reg::Message message = {{7, 8}, {1, 2}, {3, 4}, reg::Accepted{{3, 12}, true, false, 3}};
+  std::vector<VoterFrame> frames;
+  for (const VoterBody& body : {VoterBody(message), VoterBody(Probe{}), VoterBody(ProbeReply{}),
+                                VoterBody(Announce{incumbent()}), VoterBody(Query{5})}) {
+    frames.push_back({"job/1", {1, 2}, {3, 4}, body});
+  }
+  return frames;
+}
+
+TEST(VoterWire, FramesComeBack) {
+  ASSERT_EQ(every_frame().size(), std::variant_size_v<VoterBody>);
+  for (const VoterFrame& frame : every_frame()) {
+    const auto decoded = decode_frame(encode_frame(frame));
+    ASSERT_TRUE(decoded.ok()) << frame.body.index();
+    EXPECT_EQ(*decoded, frame) << frame.body.index();
+  }
+}
+
+TEST(VoterWire, EveryTruncationAndEveryAdditionIsAnError) {
+  for (const VoterFrame& frame : every_frame()) {
+    const std::string bytes = encode_frame(frame);
+    for (std::size_t size = 0; size < bytes.size(); ++size) {
+      const auto decoded = decode_frame(std::string_view(bytes).substr(0, size));
+      ASSERT_FALSE(decoded.ok()) << frame.body.index() << " at " << size;
+      EXPECT_EQ(decoded.status().code(), StatusCode::kPeerViolation);
+    }
+    EXPECT_FALSE(decode_frame(bytes + '\0').ok()) << frame.body.index();
+  }
+}
+
+TEST(VoterWire, ADamagedFrameIsAnErrorOrAnotherFrame) {
+  Rng rng(1);
+  int accepted = 0;
+  for (const VoterFrame& frame : every_frame()) {
+    const std::string bytes = encode_frame(frame);
+    for (std::size_t at = 0; at < bytes.size(); ++at) {
+      for (int turn = 0; turn < 8; ++turn) {
+        std::string damaged = bytes;
+        damaged[at] = static_cast<char>(rng.next());
+        const auto decoded = decode_frame(damaged);
+        if (!decoded.ok()) continue;
+        ++accepted;
+        EXPECT_EQ(encode_frame(*decoded), damaged) << "no two encodings mean the same";
+      }
+    }
+  }
+  EXPECT_GT(accepted, 0);
+}
+
+TEST(VoterWire, GarbageIsAnError) {
+  Rng rng(2);
+  for (int turn = 0; turn < 20'000; ++turn) {
+    std::string bytes(rng.next() % 200, '\0');
+    for (char& byte : bytes) byte = static_cast<char>(rng.next());
+    if (bytes.size() > 6) {
+      bytes[0] = 1;  // the version, so that the fields are read
+      bytes[1] = 0;
+      bytes[2] = static_cast<char>(rng.next() % std::variant_size_v<VoterBody>);
+      bytes[3] = static_cast<char>(rng.next() % 8);  // a short job id
+      bytes[4] = bytes[5] = bytes[6] = 0;
+    }
+    const auto decoded = decode_frame(bytes);
+    if (decoded.ok()) {
+      EXPECT_EQ(encode_frame(*decoded), bytes);
+    }
+  }
+}
+
+TEST(VoterWire, ANewerVersionIsNamed) {
+  std::string bytes = encode_frame(every_frame().front());
+  bytes[0] = static_cast<char>(kVoterWireVersion + 1);
+  EXPECT_EQ(decode_frame(bytes).status().code(), StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace elastic::succession
