@@ -91,13 +91,14 @@ step_fuzz() {
     -DELASTIC_BUILD_FUZZERS=ON -DELASTIC_BUILD_TESTS=ON >build/fuzz.log
   fuzz request_decoder_fuzz tests/cpp/fuzz/corpus
   fuzz session_decoder_fuzz tests/cpp/fuzz/session_corpus
+  fuzz voter_decoder_fuzz tests/cpp/fuzz/voter_corpus
 }
 
 fuzz() { # target, its corpus
   local found
   cmake --build build/fuzz -j "$jobs" --target "$1"
   found=$(mktemp -d build/corpus.XXXX)
-  "$(find build/fuzz -name "$1" -type f)" -max_total_time=20 -verbosity=0 "$found" "$2"
+  "$(find build/fuzz -name "$1" -type f)" -max_total_time=15 -verbosity=0 "$found" "$2"
   rm -rf "$found"
 }
 
