@@ -61,7 +61,7 @@ SUBJECT_INCLUDES = {
         "auth": ("base",),
         "store": ("base", "auth"),
         "workers": ("base",),
-        "succession": ("base",),
+        "succession": ("base", "auth"),
         "coordinator": ("base", "store", "auth", "succession"),
         "membership": ("base", "store", "auth", "succession", "coordinator"),
         "agent": ("base", "store", "succession", "coordinator", "membership", "workers"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 from launching import DEADLINE_S, Job, free_endpoint, marked
 from test_coordinator import program
+from test_token import needs_openssl
 
 # A worker that prints its place, and runs until it is stopped.
 WORKER = "echo works $ELASTIC_ROUND $WORLD_SIZE $NODE $$; exec sleep 1000"
@@ -29,9 +31,9 @@ class Place(NamedTuple):
 class Nodes:
     """A job whose nodes are started one by one, each at 127.0.0.<number>."""
 
-    def __init__(self, job: Job, host: int = 1, conf: str = "voters=3") -> None:
+    def __init__(self, job: Job, host: int = 1, conf: str = "voters=3", **environ: str) -> None:
         self.job = job
-        self.host, self.conf = host, conf
+        self.host, self.conf, self.environ = host, conf, environ
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.logs: dict[str, str] = {}
 
@@ -39,7 +41,9 @@ class Nodes:
         address = f"127.0.0.{number}"
         is_host = str(number == self.host).lower()
         conf = f"--rdzv-conf=last_call_timeout=30,is_host={is_host},{self.conf}"
-        self.processes[address] = self.job.start(f"--local-addr={address}", conf, NODE=address)
+        self.processes[address] = self.job.start(
+            f"--local-addr={address}", conf, NODE=address, **self.environ
+        )
 
     def place(self, address: str) -> Place:
         """The next place of the node's worker."""
@@ -108,10 +112,10 @@ REPLICATED = "survives the loss of any one host"
 
 
 @contextmanager
-def replicated_job() -> Iterator[Nodes]:
+def replicated_job(**environ: str) -> Iterator[Nodes]:
     """Three nodes whose round runs; each keeps the job's record, and the first one coordinates."""
     with job(free_endpoint()) as started:
-        nodes = Nodes(started)
+        nodes = Nodes(started, **environ)
         for number in (1, 2, 3):
             nodes.start(number)
         nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
@@ -121,6 +125,16 @@ def replicated_job() -> Iterator[Nodes]:
 
 def test_the_loss_of_the_coordinators_host_costs_one_node() -> None:
     with replicated_job() as nodes:
+        nodes.kill("127.0.0.1")
+        after = nodes.places("127.0.0.2", "127.0.0.3")
+        assert {place.world_size for place in after.values()} == {2}
+        assert {place.round for place in after.values()} == {1}
+        nodes.stop("127.0.0.2", "127.0.0.3")
+
+
+def test_with_a_token_the_job_survives_the_loss_of_the_coordinators_host() -> None:
+    needs_openssl()
+    with replicated_job(ELASTIC_TOKEN=secrets.token_hex(32)) as nodes:
         nodes.kill("127.0.0.1")
         after = nodes.places("127.0.0.2", "127.0.0.3")
         assert {place.world_size for place in after.values()} == {2}

@@ -17,12 +17,16 @@ from launching import Job, clean_environment, free_endpoint, launch
 from test_coordinator import program
 
 
-@pytest.fixture(autouse=True)
 def needs_openssl() -> None:
     try:
         _C.check_token("job", token="x" * 32)
     except _C.ConfigError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(autouse=True)
+def only_with_openssl() -> None:
+    needs_openssl()
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ class CoordinatorService::Impl {
                   options.limits.buffered_bytes_max, [this] { process_pending(); }),
         pending_(pending_per_address(options.store_limits)),
         strangers_(options.log),
-        voters_(loop, options.voters, options.log,
+        voters_(loop, options.voters, tokens, options.log,
                 [this](const std::string& job, const succession::Action& action) {
                   on_succession(job, action);
                 }),

@@ -17,7 +17,8 @@ SuccessionFeed JobVoters::open(const std::string& job, const std::string& host,
                                .bind_host = "",
                                .voters = static_cast<std::size_t>(voters_),
                                .node_timeout = JobSettings().node_timeout,
-                               .store_grace = JobSettings().store_grace},
+                               .store_grace = JobSettings().store_grace,
+                               .tokens = tokens_},
                               [this, job](const succession::Action& action) {
                                 // Not inside the step of the job that caused it.
                                 loop_->post([this, job, action, alive = std::weak_ptr(alive_)] {

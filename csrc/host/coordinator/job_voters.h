@@ -22,8 +22,13 @@ class JobVoters {
   using Sink = std::function<void(const std::string& job, const succession::Action&)>;
 
   // `sink` is called from the loop, never inside of a feed. `loop` outlives the object.
-  JobVoters(os::EventLoop* loop, int voters, std::function<void(std::string_view)> log, Sink sink)
-      : loop_(loop), voters_(voters), log_(std::move(log)), sink_(std::move(sink)) {}
+  JobVoters(os::EventLoop* loop, int voters, std::shared_ptr<TokenSource> tokens,
+            std::function<void(std::string_view)> log, Sink sink)
+      : loop_(loop),
+        voters_(voters),
+        tokens_(std::move(tokens)),
+        log_(std::move(log)),
+        sink_(std::move(sink)) {}
   JobVoters(const JobVoters&) = delete;
   JobVoters& operator=(const JobVoters&) = delete;
 
@@ -41,6 +46,7 @@ class JobVoters {
 
   os::EventLoop* const loop_;
   const int voters_;
+  const std::shared_ptr<TokenSource> tokens_;
   const std::function<void(std::string_view)> log_;
   const Sink sink_;
   std::map<std::string, Job, std::less<>> jobs_;

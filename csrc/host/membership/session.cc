@@ -47,11 +47,6 @@ Result<std::unique_ptr<Session>> Session::open(os::EventLoop* loop,
                   "run_id: longer than " + std::to_string(session::kJobIdBytesMax) + " bytes");
   }
   std::unique_ptr<Session> self(new Session(loop, options, run_id, std::move(sink)));
-  if (options.token.is_set() && options.voters != 1) {
-    return Status(StatusCode::kInvalidArgument,
-                  "voters and a token exclude each other: the connections between voters are not "
-                  "encrypted yet");
-  }
   if (options.token.is_set()) {
     auto tokens = TokenSource::open(
         options.token, [raw = self.get()](const std::string& line) { raw->log_progress(line); });
@@ -245,7 +240,7 @@ void Session::send(const NodeStatement& statement) {
   if (const auto* join = std::get_if<rdzv::Join>(&statement)) {
     rdzv::Join with_host = *join;
     with_host.node.hosts_coordinator = hosting_.is_host();
-    voter_.open(with_host.node, machine_.settings());
+    voter_.open(with_host.node, machine_.settings(), tokens_);
     feed(Machine::Submit{with_host});
   } else {
     feed(Machine::Submit{statement});

@@ -29,7 +29,8 @@ SessionVoter::SessionVoter(os::EventLoop* loop, const RendezvousOptions& options
       sink_(std::move(sink)),
       loss_timer_(loop, [this] { judge_loss(); }) {}
 
-void SessionVoter::open(const NodeInfo& node, const JobSettings& settings) {
+void SessionVoter::open(const NodeInfo& node, const JobSettings& settings,
+                        std::shared_ptr<TokenSource> tokens) {
   if (!is_enabled(options_) || std::exchange(was_opened_, true)) return;
   node_ = node.id;
   address_ = node.address;
@@ -42,7 +43,8 @@ void SessionVoter::open(const NodeInfo& node, const JobSettings& settings) {
                                .ports = options_.voter_ports,
                                .voters = static_cast<std::size_t>(options_.voters),
                                .node_timeout = settings.node_timeout,
-                               .store_grace = settings.store_grace},
+                               .store_grace = settings.store_grace,
+                               .tokens = std::move(tokens)},
                               [this](const succession::Action& action) { on_action(action); });
   if (!voter.ok()) {
     sink_.log("this node cannot keep the job's record: " + std::string(voter.status().message()));

@@ -39,8 +39,8 @@ class SessionVoter {
   SessionVoter& operator=(const SessionVoter&) = delete;
   ~SessionVoter() = default;
 
-  // The node joins: opens its voter port, once.
-  void open(const NodeInfo& node, const JobSettings& settings);
+  // The node joins: opens its voter port, once. `tokens`: null: nothing is encrypted.
+  void open(const NodeInfo& node, const JobSettings& settings, std::shared_ptr<TokenSource> tokens);
   // Before open(): handled by it.
   void feed(succession::Event event);
   std::optional<session::SuccessionHello> hello() const;

@@ -25,7 +25,7 @@ std::string join_address(const std::string& host, std::uint16_t port) {
 JobVoter::JobVoter(os::EventLoop* loop, const Options& options, Sink sink)
     : loop_(loop),
       sink_(std::move(sink)),
-      links_(loop, options.job_id, limits_of(options),
+      links_(loop, options.job_id, options.tokens, limits_of(options),
              {.on_frame =
                   [this](VoterLinks::ConnectionId from, std::string_view frame) {
                     feed(succession::Received{from, std::string(frame)});

@@ -31,6 +31,7 @@ class JobVoter {
     std::size_t voters = 0;  // reg::RegisterSettings
     Duration node_timeout{};
     Duration store_grace{};
+    std::shared_ptr<TokenSource> tokens = nullptr;  // null: connections are not encrypted
   };
   // Receives the machine's actions that are not executed here. May feed() further events, and must
   // not destroy the object.

@@ -12,24 +12,41 @@ namespace {
 constexpr Duration kFinishTimeout = std::chrono::seconds(2);
 // Keep-alive probes find a host that vanished, also when nothing is sent to it.
 constexpr Duration kKeepAliveInterval = std::chrono::seconds(5);
+constexpr char kTlsHandshake = '\x16';  // the first byte of a TLS client
 
-Status end_status(os::Stream::End why, int error) {
+constexpr const char* kSetToken = ": set the same token on all nodes (--token-file)";
+
+}  // namespace
+
+Status VoterLink::end_status(os::Stream::End why, int error) const {
   switch (why) {
     case os::Stream::End::kBroken: return os::connection_error("the connection broke", error);
     case os::Stream::End::kOutputLimit:
     case os::Stream::End::kMemoryLimit: return {StatusCode::kUnavailable, "it does not read"};
     case os::Stream::End::kDeadline: return {StatusCode::kUnavailable, "it sent no greeting"};
-    case os::Stream::End::kTlsFailed:  // not in use here: a token excludes voters
+    case os::Stream::End::kTlsFailed: {
+      const os::TlsSession& tls = *stream_.tls();
+      const bool is_unknown = tls.error() == os::TlsSession::Error::kUnknownIdentity;
+      return {StatusCode::kFailedPrecondition,
+              (is_unknown ? "its token is not valid here"
+                          : "it does not know the token of this node (" + tls.error_text() + ")") +
+                  kSetToken};
+    }
     case os::Stream::End::kClosedByPeer: break;
   }
   return {StatusCode::kUnavailable, "it closed the connection"};
 }
 
-}  // namespace
-
-Status VoterLink::start(os::UniqueFd fd) {
-  os::expect_liveness(fd.get(), owner_.limits_.silence_max);
-  if (Status started = stream_.start({.fd = std::move(fd)}); !started.ok()) return started;
+// With a token an accepted connection is started twice: its first byte tells whether the peer
+// begins with a TLS handshake, or has no token and is sent the reason in clear.
+Status VoterLink::start(os::DetachedStream connection) {
+  os::expect_liveness(connection.fd.get(), owner_.limits_.silence_max);
+  if (owner_.tokens_ != nullptr && (!is_accepted() || !connection.unread.empty())) {
+    auto tls = is_accepted() ? owner_.tokens_->accept() : owner_.tokens_->connect(owner_.job_id_);
+    if (!tls.ok()) return tls.status();
+    connection.tls = *std::move(tls);
+  }
+  if (Status started = stream_.start(std::move(connection)); !started.ok()) return started;
   remote_host_ = stream_.remote().host();
   stream_.set_keep_alive(kKeepAliveInterval);
   stream_.set_deadline(owner_.loop_->now() + owner_.limits_.greeting_timeout);
@@ -41,6 +58,16 @@ Status VoterLink::start(os::UniqueFd fd) {
   stream_.write(voter::kMagic);
   write(voter::Greeting{.job_id = owner_.job_id_});
   return {};
+}
+
+// The peer knows a key of this process; it may be that of an observer or of another job.
+void VoterLink::on_secured() {
+  if (!is_accepted()) return;
+  const auto identity = read_identity(stream_.tls()->identity());
+  if (!identity || identity->role != PeerRole::kNode || identity->job_id != owner_.job_id_) {
+    refuse(Status(StatusCode::kFailedPrecondition,
+                  "its token does not allow it to take part in the job " + owner_.job_id_));
+  }
 }
 
 void VoterLink::write(const voter::Frame& frame) {
@@ -58,6 +85,16 @@ void VoterLink::send(std::string_view frame) {
 
 std::size_t VoterLink::on_bytes(std::string_view bytes) {
   std::size_t used = 0;
+  if (!has_magic_ && owner_.tokens_ != nullptr && stream_.tls() == nullptr) {
+    if (bytes.starts_with(voter::kMagic.front())) {
+      refuse(Status(StatusCode::kFailedPrecondition,
+                    std::string("a node of this job needs a token, and it has none") + kSetToken));
+    } else {
+      pending_.reset();
+      owner_.adopt(stream_.detach(bytes));
+    }
+    return bytes.size();
+  }
   if (!has_magic_ && !take_magic(bytes, &used)) return used;
   while (stream_.is_open() && !is_finishing_) {
     voter::Frame frame;
@@ -78,7 +115,10 @@ bool VoterLink::take_magic(std::string_view bytes, std::size_t* used) {
   const std::size_t size = std::min(bytes.size(), voter::kMagic.size());
   if (bytes.substr(0, size) != voter::kMagic.substr(0, size)) {
     *used = bytes.size();
-    fail(Status(StatusCode::kPeerViolation, "it speaks another protocol"));
+    fail(bytes.starts_with(kTlsHandshake)
+             ? Status(StatusCode::kFailedPrecondition,
+                      std::string("it uses a token, and this node has none") + kSetToken)
+             : Status(StatusCode::kPeerViolation, "it speaks another protocol"));
     return false;
   }
   has_magic_ = size == voter::kMagic.size();

@@ -26,7 +26,7 @@ class VoterLink final : public os::Stream::Handler {
   VoterLink& operator=(const VoterLink&) = delete;
   ~VoterLink() = default;
 
-  Status start(os::UniqueFd fd);
+  Status start(os::DetachedStream connection);
   void send(std::string_view frame);
   void close() {
     pending_.reset();
@@ -42,6 +42,7 @@ class VoterLink final : public os::Stream::Handler {
   std::uint64_t last_active = 0;  // VoterLinks::activity_
 
   std::size_t on_bytes(std::string_view bytes) override;
+  void on_secured() override;
   void on_end(os::Stream::End why, int error) override;
   void on_closed() override { owner_.remove(this); }
 
@@ -52,6 +53,7 @@ class VoterLink final : public os::Stream::Handler {
   void write(const voter::Frame& frame);
   void refuse(const Status& why);
   void fail(const Status& why);
+  Status end_status(os::Stream::End why, int error) const;
 
   VoterLinks& owner_;
   std::string remote_host_;

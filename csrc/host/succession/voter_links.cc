@@ -44,7 +44,7 @@ class VoterLinks::Acceptor final : public os::EventLoop::FdHandler {
       const auto status = listener_.accept(&fd);
       if (status == os::Listener::AcceptStatus::kEmpty) return;
       if (status == os::Listener::AcceptStatus::kAccepted) {
-        owner_.adopt(std::move(fd));
+        owner_.adopt({.fd = std::move(fd)});
       } else if (status == os::Listener::AcceptStatus::kExhausted) {
         if (owner_.pending_.close_oldest()) continue;
         watch_.modify(0);
@@ -61,10 +61,11 @@ class VoterLinks::Acceptor final : public os::EventLoop::FdHandler {
   os::EventLoop::Watch watch_;  // last: destroyed before the members that its handler uses
 };
 
-VoterLinks::VoterLinks(os::EventLoop* loop, std::string job_id, const VoterLinkLimits& limits,
-                       Sink sink)
+VoterLinks::VoterLinks(os::EventLoop* loop, std::string job_id, std::shared_ptr<TokenSource> tokens,
+                       const VoterLinkLimits& limits, Sink sink)
     : loop_(loop),
       job_id_(std::move(job_id)),
+      tokens_(std::move(tokens)),
       limits_(limits),
       sink_(std::move(sink)),
       budget_(limits.buffered_bytes_max),
@@ -135,7 +136,7 @@ void VoterLinks::dialed(const std::string& address, Result<os::Dialer::Connectio
   attempt.dialer.reset();
   if (!connection.ok()) return fail(address, connection.status());
   auto link = std::make_unique<VoterLink>(this, ++last_id_, address);
-  if (Status started = link->start(std::move(connection->fd)); !started.ok()) {
+  if (Status started = link->start({.fd = std::move(connection->fd)}); !started.ok()) {
     return fail(address, started);
   }
   attempt.link = link.get();
@@ -144,15 +145,19 @@ void VoterLinks::dialed(const std::string& address, Result<os::Dialer::Connectio
 
 void VoterLinks::fail(const std::string& address, const Status& why) {
   attempts_.erase(address);
+  // The usual causes (kUnavailable) show in the job's events; another one needs a person.
+  if (why.code() != StatusCode::kUnavailable) {
+    log_rejected("the voter port at " + address + " cannot be used: " + std::string(why.message()));
+  }
   if (sink_.on_lost) sink_.on_lost(address, why);
 }
 
 // ---- All connections.
 
-void VoterLinks::adopt(os::UniqueFd fd) {
+void VoterLinks::adopt(os::DetachedStream connection) {
   if (pending_.size() >= limits_.pending_max) pending_.close_oldest();
   auto link = std::make_unique<VoterLink>(this, ++last_id_, "");
-  if (link->start(std::move(fd)).ok()) links_.emplace(last_id_, std::move(link));
+  if (link->start(std::move(connection)).ok()) links_.emplace(last_id_, std::move(link));
 }
 
 void VoterLinks::greeted(VoterLink* link) {
@@ -204,7 +209,7 @@ void VoterLinks::log_rejected(const std::string& message) {
   if (!sink_.log) return;
   if (loop_->now() >= rejected_end_) {
     if (rejected_ > 1) {
-      sink_.log(std::to_string(rejected_ - 1) + " more connections to the voter port were closed");
+      sink_.log(std::to_string(rejected_ - 1) + " more connections between voters were closed");
     }
     rejected_ = 0;
     rejected_end_ = loop_->now() + kRejectedInterval;

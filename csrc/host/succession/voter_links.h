@@ -20,6 +20,7 @@
 #include "core/base/memory_budget.h"
 #include "elastic/agent_options.h"
 #include "elastic/status.h"
+#include "host/auth/token_source.h"
 #include "host/base/pending_connections.h"
 #include "os/loop/event_loop.h"
 #include "os/net/dialer.h"
@@ -61,8 +62,9 @@ class VoterLinks {
     std::function<void(const std::string& message)> log;
   };
 
-  // `loop` outlives the object.
-  VoterLinks(os::EventLoop* loop, std::string job_id, const VoterLinkLimits& limits, Sink sink);
+  // `tokens`: null: the connections are not encrypted. `loop` outlives the object.
+  VoterLinks(os::EventLoop* loop, std::string job_id, std::shared_ptr<TokenSource> tokens,
+             const VoterLinkLimits& limits, Sink sink);
   VoterLinks(const VoterLinks&) = delete;
   VoterLinks& operator=(const VoterLinks&) = delete;
   ~VoterLinks();
@@ -90,7 +92,7 @@ class VoterLinks {
   void dial(const std::string& address, Attempt* attempt);
   void dialed(const std::string& address, Result<os::Dialer::Connection> connection);
   void fail(const std::string& address, const Status& why);
-  void adopt(os::UniqueFd fd);
+  void adopt(os::DetachedStream connection);
   void greeted(VoterLink* link);
   void closed(VoterLink* link, const Status& why);
   void remove(VoterLink* link);
@@ -99,6 +101,7 @@ class VoterLinks {
 
   os::EventLoop* const loop_;
   const std::string job_id_;
+  const std::shared_ptr<TokenSource> tokens_;
   const VoterLinkLimits limits_;
   const Sink sink_;
 

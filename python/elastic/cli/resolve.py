@@ -140,11 +140,6 @@ def _with_token(line: CommandLine, environ: Mapping[str, str], node: NodeConfig)
         return node._replace(notes=[*node.notes, (False, note)])
     if node.rendezvous.shared_state:
         raise ConfigError(token.not_for(node.rendezvous.backend))
-    if node.rendezvous.voters != 1:
-        raise ConfigError(
-            "voters and a token exclude each other: the connections between voters are not "
-            "encrypted yet; remove one of them"
-        )
     token.check(found, node.run_id)
     return node._replace(rendezvous=node.rendezvous._replace(token=found))
 

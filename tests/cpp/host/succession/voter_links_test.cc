@@ -30,11 +30,14 @@ constexpr auto kTestTimeout = std::chrono::seconds(30);
 // One side's links on a thread, and everything that it received.
 class Side {
  public:
-  explicit Side(const std::string& job, VoterLinkLimits limits = {}, bool replies = false)
+  explicit Side(const std::string& job, VoterLinkLimits limits = {}, bool replies = false,
+                const std::string& token = "")
       : thread_(*os::LoopThread::start("test-voter")) {
     thread_->call([&] {
+      std::shared_ptr<TokenSource> tokens;
+      if (!token.empty()) tokens = *TokenSource::open({.file = "", .text = token}, nullptr);
       links_ = std::make_unique<VoterLinks>(
-          &thread_->loop(), job, limits,
+          &thread_->loop(), job, tokens, limits,
           VoterLinks::Sink{
               .on_frame =
                   [this, replies](VoterLinks::ConnectionId from, std::string_view frame) {
@@ -130,6 +133,64 @@ TEST(VoterLinks, RefuseANodeOfAnotherJobAndSayWhy) {
   EXPECT_THAT(voter.logs(1), ElementsAre(HasSubstr("a connection of 127.0.0.1")));
   EXPECT_TRUE(voter.frames(0).empty());
 }
+
+// ---- With a token.
+
+constexpr const char* kToken = "a-token-of-32-characters-00000000";
+
+class VoterLinksWithToken : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const Status missing = os::check_tls(); !missing.ok()) GTEST_SKIP() << missing.message();
+  }
+};
+
+TEST_F(VoterLinksWithToken, CarryFramesOfEverySizeBothWays) {
+  Side voter("job", {}, true, kToken);
+  Side coordinator("job", {}, false, kToken);
+  const std::string address = voter.listen();
+  coordinator.send(address, "one");
+  coordinator.send(address, std::string(1 << 20, 'x'));
+  const auto received = voter.frames(2);
+  ASSERT_EQ(received.size(), 2U);
+  EXPECT_EQ(received[0], "one");
+  EXPECT_EQ(received[1].size(), std::size_t{1} << 20);
+  EXPECT_EQ(coordinator.frames(2)[0], "re: one");
+}
+
+TEST_F(VoterLinksWithToken, RefuseANodeWithoutATokenAndBothSidesLogWhatToDo) {
+  Side voter("job", {}, true, kToken);
+  Side stranger("job");
+  stranger.send(voter.listen(), "vote for me");
+  EXPECT_THAT(stranger.losses(1),
+              ElementsAre(HasSubstr("it refused: a node of this job needs a token, and")));
+  EXPECT_THAT(stranger.logs(1), ElementsAre(HasSubstr("cannot be used: it refused: a node")));
+  EXPECT_THAT(voter.logs(1), ElementsAre(HasSubstr("a connection of 127.0.0.1 to the voter port")));
+  EXPECT_TRUE(voter.frames(0).empty());
+}
+
+TEST_F(VoterLinksWithToken, RefuseAnotherTokenAndTheTokenOfAnObserver) {
+  Side voter("job", {}, true, kToken);
+  const std::string address = voter.listen();
+  Side stranger("job", {}, false, "another-token-of-32-characters-0");
+  stranger.send(address, "vote for me");
+  EXPECT_THAT(stranger.losses(1), ElementsAre(HasSubstr("does not know the token of this node")));
+  EXPECT_THAT(voter.logs(1), ElementsAre(HasSubstr("its token is not valid here")));
+  Side observer("job", {}, false, *observer_token({.file = "", .text = kToken}, "job"));
+  observer.send(address, "vote for me");
+  EXPECT_THAT(observer.losses(1), ElementsAre(HasSubstr("does not allow it to take part")));
+  EXPECT_TRUE(voter.frames(0).empty());
+}
+
+TEST_F(VoterLinksWithToken, ANodeWithoutATokenReportsThatAnotherOneHasOne) {
+  Side voter("job");
+  Side stranger("job", {}, false, kToken);
+  stranger.send(voter.listen(), "vote for me");
+  EXPECT_THAT(voter.logs(1), ElementsAre(HasSubstr("it uses a token, and this node has none")));
+  EXPECT_EQ(stranger.losses(1).size(), 1U);
+}
+
+// ---- Faulty peers.
 
 os::UniqueFd connect_to(const std::string& address) {
   const auto target = os::parse_address_and_port(address);
