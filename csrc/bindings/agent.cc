@@ -61,6 +61,7 @@ AgentResult result(const PyAgent& self) {
 }
 
 void bind_constants(py::module_& module) {
+  module.attr("REPEATED_STOP_GRACE") = to_seconds(kRepeatedStopGrace);
   module.attr("EXIT_USAGE") = kExitUsage;
   module.attr("EXIT_INTERNAL") = kExitInternal;
   module.attr("EXIT_SUPERVISION_LOST") = kExitSupervisionLost;
@@ -125,8 +126,9 @@ void bind_options(py::module_& module) {
                        SignalScope stop_scope, std::optional<double> exit_barrier_timeout,
                        std::uint16_t master_port,
                        std::pair<std::uint16_t, std::uint16_t> worker_ports, bool share_store,
-                       bool capture_stderr, const py::str& log_dir, std::string line_prefix,
-                       bool merge_lines, std::vector<std::string> stdout_filters,
+                       bool capture_stderr, const py::str& log_dir, std::uint64_t log_bytes_max,
+                       int log_files_max, std::string line_prefix, bool merge_lines,
+                       std::vector<std::string> stdout_filters,
                        std::vector<std::string> stderr_filters, const py::str& guardian_path,
                        bool become_subreaper, double start_timeout, const TextList& warm_template) {
              AgentOptions options;
@@ -149,6 +151,8 @@ void bind_options(py::module_& module) {
              options.share_store = share_store;
              options.capture_stderr = capture_stderr;
              options.log_dir = to_os(log_dir);
+             options.log_bytes_max = log_bytes_max;
+             options.log_files_max = log_files_max;
              options.line_prefix = std::move(line_prefix);
              options.merge_lines = merge_lines;
              options.stdout_filters = std::move(stdout_filters);
@@ -172,7 +176,9 @@ void bind_options(py::module_& module) {
                std::pair(defaults.worker_ports.first, defaults.worker_ports.last),
            py::arg("share_store") = defaults.share_store,
            py::arg("capture_stderr") = defaults.capture_stderr,
-           py::arg("log_dir") = defaults.log_dir, py::arg("line_prefix") = defaults.line_prefix,
+           py::arg("log_dir") = defaults.log_dir, py::arg("log_bytes_max") = defaults.log_bytes_max,
+           py::arg("log_files_max") = defaults.log_files_max,
+           py::arg("line_prefix") = defaults.line_prefix,
            py::arg("merge_lines") = defaults.merge_lines,
            py::arg("stdout_filters") = defaults.stdout_filters,
            py::arg("stderr_filters") = defaults.stderr_filters,

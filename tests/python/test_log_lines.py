@@ -141,3 +141,50 @@ def test_a_plug_in_chooses_the_files_and_adds_variables(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert (logs / "1.1.txt").read_text() == "1 yes\n"
     assert "[default1]:1 yes\n" in done.stdout
+
+
+def test_files_of_limited_size_keep_the_last_lines(tmp_path: Path) -> None:
+    code = (
+        "import os, signal\nfor i in range(3000): print(f'{i} ' + 'x' * 30)\n"
+        "os.sys.stdout.flush()\nfor i in range(500): os.write(2, b'%d ' % i + b'y' * 40 + b'\\n')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    options = ["--standalone", "-t1", "-r2", "--log-max-bytes=8K", "--log-max-files=3"]
+    done = launch(*options, f"--log-dir={tmp_path}", "--no-python", "python3", "-c", code)
+    assert done.returncode == 137, done.stderr
+    lines = [f"{i} " + "x" * 30 for i in range(3000)]
+    assert done.stdout.splitlines() == [f"[default0]:{line}" for line in lines]
+    [directory] = tmp_path.glob("*/attempt_0/0")
+    assert sorted(file.name for file in directory.iterdir()) == [
+        f"{stream}.log{age}" for stream in ("stderr", "stdout") for age in ("", ".1", ".2")
+    ]
+    files = [directory / name for name in ("stdout.log.2", "stdout.log.1", "stdout.log")]
+    texts = [file.read_text() for file in files]
+    assert all(len(text) <= 8192 and text.endswith("\n") for text in texts)
+    kept = "".join(texts).splitlines()
+    assert kept == lines[-len(kept) :]
+    assert "499 " + "y" * 40 in done.stderr  # in the report
+
+
+def test_the_report_has_a_traceback_that_two_files_share(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys\nfor i in range(203): print(i, 'y' * 16, file=sys.stderr)\n"
+        "raise RuntimeError('the cause')\n"
+    )
+    done = launch("--standalone", "-r2", "--log-max-bytes=4K", f"--log-dir={tmp_path}", str(script))
+    assert done.returncode == 1
+    [older] = tmp_path.glob("*/attempt_0/0/stderr.log.1")
+    assert len(older.read_text()) > 4000
+    assert "RuntimeError: the cause" in done.stderr
+    assert "Traceback (most recent call last)" in done.stderr
+
+
+def test_a_limit_without_files_has_no_effect() -> None:
+    done = launch("--standalone", "--log-max-bytes=1M", "--no-python", "true")
+    assert (done.returncode, "--log-max-bytes has no effect" in done.stderr) == (0, True)
+    done = launch("--standalone", "-r3", "--log-max-bytes=12", "--no-python", "true")
+    assert done.returncode == 2
+    assert (
+        "--log-max-bytes is '12': expected a number of bytes from 4096, as in 500M" in done.stderr
+    )

@@ -48,7 +48,7 @@ def test_a_signal_stops_the_job_with_its_code(number: signal.Signals, code: int)
     received, result = stderr.splitlines()
     assert re.fullmatch(
         f"elastic-launch: received {number.name}; waiting for the workers until "
-        r"\d\d:\d\d:\d\d, another signal kills them at once",
+        r"\d\d:\d\d:\d\d, another signal shortens the wait",
         received,
     )
     assert f"stopped by signal {int(number)} ({number.name})" in result
@@ -70,6 +70,7 @@ def test_ctrl_z_stops_the_launcher_while_its_workers_continue(tmp_path: Path) ->
     # group of a session leader.
     with launched(*sh(program), preexec_fn=os.setpgrp) as process:
         [worker] = wait_ready(process)
+        eventually(progress.exists)
         os.killpg(process.pid, signal.SIGTSTP)
         eventually(lambda: state_of(process.pid) == "T")
         steps = progress.stat().st_size
@@ -104,14 +105,37 @@ def test_worker_that_does_not_stop_is_killed_after_the_grace() -> None:
     assert "killed by SIGKILL, since they did not stop in time: rank 0\n" in stderr
 
 
-def test_a_second_signal_kills_at_once() -> None:
+@pytest.mark.parametrize("repetitions", [1, 2])
+def test_a_second_signal_shortens_the_grace_and_a_third_kills(repetitions: int) -> None:
     with launched(*sh(STUBBORN, "--shutdown-timeout=86400")) as process:
         wait_ready(process)
         process.terminate()
         assert process.stdout is not None
         assert process.stdout.readline() == "signalled\n"
+        begun = time.monotonic()
         process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        assert "shortens the wait" in process.stderr.readline()
+        assert "SIGINT) again; the workers have 5 s at most" in process.stderr.readline()
+        if repetitions > 1:
+            process.send_signal(signal.SIGINT)
+            assert "again; killing the workers" in process.stderr.readline()
+        _, stderr = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 143
+    assert "killed by SIGKILL" in stderr
+    assert (time.monotonic() - begun >= 4.5) == (repetitions == 1)
+
+
+def test_a_second_signal_kills_when_the_grace_is_short_already() -> None:
+    with launched(*sh(STUBBORN, "--shutdown-timeout=4")) as process:
+        wait_ready(process)
+        process.terminate()
+        assert process.stdout is not None
+        assert process.stdout.readline() == "signalled\n"
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 143
+    assert "again; killing the workers" in stderr
 
 
 @pytest.mark.parametrize(("scope", "on_term"), [("group", "wait; exit 0"), ("leader", "exit 0")])

@@ -459,13 +459,16 @@ void AgentPolicy::leave_done(Context* context) {
 void AgentPolicy::kill(const StopRequested& event, Context* context) {
   ++stop_requests_;
   stop_signal_ = event.signal;
-  const bool at_once = stop_requests_ > 1;
-  context->act(
-      StopGroup{at_once ? SIGKILL : event.signal, at_once ? Duration::zero() : self().stop_grace});
+  const Duration grace =
+      stop_requests_ > 1 ? std::min(self().stop_grace, kRepeatedStopGrace) : self().stop_grace;
+  const bool at_once = stop_requests_ > 2 || (stop_requests_ == 2 && grace == self().stop_grace);
+  context->act(StopGroup{at_once ? SIGKILL : event.signal, at_once ? Duration::zero() : grace});
   context->report(AgentEvent::Kind::kStopping, state_,
                   "asked to stop by " + signal_text(event.signal) +
-                      (at_once ? " again; killing the workers"
-                               : "; the workers have " + duration_text(self().stop_grace)));
+                      (stop_requests_ > 1 ? " again" : "") +
+                      (at_once ? "; killing the workers"
+                               : "; the workers have " + duration_text(grace) +
+                                     (stop_requests_ > 1 ? " at most" : "")));
 }
 
 void AgentPolicy::lose(const PolicyEvent& event, Context* context) {

@@ -95,7 +95,7 @@ AgentRunner::AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink 
                         [this](std::string_view line) {
                           feed(core::Progress{std::string(line), std::nullopt});
                         }}),
-      output_(loop, options_),
+      output_(loop, options_, [this](const std::string& error) { report_notice(error); }),
       host_name_(os::host_name()),
       inquiry_(loop, &output_, options.capture_stderr ? &capture_.emplace(loop) : nullptr,
                [this](const core::FailureFound& found) { feed(found); }),
@@ -374,8 +374,8 @@ void AgentRunner::cancel_start() {
 WorkerCommand AgentRunner::command_of(std::size_t local_rank) const {
   const WorkerTemplate& worker = options_.workers[local_rank];
   const WorkerFiles& files = output_.files().workers[local_rank];
-  const auto path_of = [](StreamTarget target, const std::string& file) {
-    return target == StreamTarget::kDiscard ? kNullDevice : file;
+  const auto path_of = [](StreamTarget target, const std::string& file, const std::string& pipe) {
+    return target == StreamTarget::kDiscard ? kNullDevice : pipe.empty() ? file : pipe;
   };
   const core::JobConstants job{.run_id = options_.run_id,
                                .role = options_.role,
@@ -386,8 +386,8 @@ WorkerCommand AgentRunner::command_of(std::size_t local_rank) const {
   return {.argv = worker.argv,
           .env = core::merge_environment({&options_.env, &ranks, &worker.env}),
           .cwd = options_.cwd,
-          .stdout_path = path_of(worker.stdout_target, files.stdout_path),
-          .stderr_path = path_of(worker.stderr_target, files.stderr_path),
+          .stdout_path = path_of(worker.stdout_target, files.stdout_path, files.stdout_pipe),
+          .stderr_path = path_of(worker.stderr_target, files.stderr_path, files.stderr_pipe),
           .cpus = worker.cpus};
 }
 

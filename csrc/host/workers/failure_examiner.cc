@@ -10,6 +10,7 @@
 
 #include "core/workers/output_tail.h"
 #include "os/base/fd.h"
+#include "os/file/rotating_file.h"
 #include "os/loop/clock.h"
 #include "os/process/kernel_log.h"
 
@@ -43,6 +44,19 @@ std::optional<FileEnd> read_end(const std::string& path, off_t limit) {
   return end;
 }
 
+// A file of limited size may have been replaced a moment ago.
+std::optional<FileEnd> read_stderr_end(const WorkerFiles& files) {
+  constexpr off_t kLimit = core::OutputTail::kBytesMax;
+  auto end = read_end(files.stderr_path, kLimit);
+  const std::size_t size = end ? end->bytes.size() : 0;
+  if (files.stderr_pipe.empty() || size >= kLimit) return end;
+  auto older = read_end(os::rotated_path(files.stderr_path, 1), kLimit - static_cast<off_t>(size));
+  if (!older) return end;
+  if (!end) return older;
+  end->bytes.insert(0, older->bytes);
+  return end;
+}
+
 }  // namespace
 
 void FailureExaminer::begin_round(Instant now) {
@@ -60,7 +74,7 @@ FailureFindings FailureExaminer::examine(const WorkerFiles& files, bool reads_ke
     }
   }
   if (!files.stderr_path.empty()) {
-    if (auto end = read_end(files.stderr_path, core::OutputTail::kBytesMax)) {
+    if (auto end = read_stderr_end(files)) {
       const bool is_traceback = core::is_uncaught_exception(end->bytes);
       if (is_traceback && !found.reported_at) found.reported_at = end->modified;
       found.stderr_bytes = std::move(end->bytes);

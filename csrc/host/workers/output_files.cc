@@ -29,7 +29,8 @@ bool is_followed(const AgentOptions& options) {
     });
   };
   const bool is_filtered = !options.stdout_filters.empty() || !options.stderr_filters.empty();
-  return has_target(StreamTarget::kTee) || (is_filtered && has_target(StreamTarget::kFile));
+  return has_target(StreamTarget::kTee) ||
+         ((is_filtered || options.log_bytes_max > 0) && has_target(StreamTarget::kFile));
 }
 
 }  // namespace
@@ -42,7 +43,8 @@ Result<AttemptFiles> OutputFiles::begin_round(const RoundInfo& round) {
     return none;
   }
   if (!attempt.ok()) return attempt;
-  const Status status = follow(round, *attempt);
+  Status status = create_pipes(round.round, &*attempt);
+  if (status.ok()) status = follow(round, *attempt);
   if (!status.ok()) return status;
   return attempt;
 }
@@ -56,10 +58,28 @@ Result<AttemptFiles> OutputFiles::create_files(std::uint64_t round) {
   return run_files_->begin_round(round, options_->workers);
 }
 
+// A private directory: a pipe that is left in the log directory would block who reads all files.
+Status OutputFiles::create_pipes(std::uint64_t round, AttemptFiles* attempt) {
+  if (options_->log_bytes_max == 0 || !is_followed(*options_)) return {};
+  if (!pipes_) {
+    Result<os::TemporaryDirectory> directory = os::TemporaryDirectory::create();
+    if (!directory.ok()) return directory.status();
+    pipes_.emplace(*std::move(directory));
+  }
+  for (std::size_t i = 0; i < attempt->workers.size(); ++i) {
+    WorkerFiles& files = attempt->workers[i];
+    const std::string stem =
+        pipes_->path() + "/" + std::to_string(round) + "." + std::to_string(i) + ".";
+    if (!files.stdout_path.empty()) files.stdout_pipe = stem + "stdout";
+    if (!files.stderr_path.empty()) files.stderr_pipe = stem + "stderr";
+  }
+  return {};
+}
+
 Status OutputFiles::follow(const RoundInfo& round, const AttemptFiles& attempt) {
   if (!is_followed(*options_)) return {};
   if (!tee_) {
-    Result<std::unique_ptr<Tee>> tee = Tee::create(loop_);
+    Result<std::unique_ptr<Tee>> tee = Tee::create(loop_, report_);
     if (!tee.ok()) return tee.status();
     tee_ = *std::move(tee);
   }
@@ -82,19 +102,26 @@ Status OutputFiles::follow(const RoundInfo& round, const AttemptFiles& attempt) 
     const WorkerTemplate& worker = options_->workers[i];
     const WorkerFiles& files = attempt.workers[i];
     const int local_rank = static_cast<int>(i);
-    status = follow({files.stdout_path, -1, local_rank, stdout_filter}, worker.stdout_target,
-                    STDOUT_FILENO);
+    status = follow({files.stdout_path, -1, local_rank, stdout_filter, files.stdout_pipe},
+                    worker.stdout_target, STDOUT_FILENO);
     if (!status.ok()) break;
-    status = follow({files.stderr_path, -1, local_rank, stderr_filter}, worker.stderr_target,
-                    STDERR_FILENO);
+    status = follow({files.stderr_path, -1, local_rank, stderr_filter, files.stderr_pipe},
+                    worker.stderr_target, STDERR_FILENO);
   }
   return status;
 }
 
 Status OutputFiles::follow(TeeStream stream, StreamTarget target, int console) {
   if (target == StreamTarget::kTee) stream.console = console;
-  const bool is_needed = stream.console >= 0 || stream.filter != nullptr;
+  stream.bytes_max = options_->log_bytes_max;
+  stream.files_max = options_->log_files_max;
+  const bool is_needed = stream.console >= 0 || stream.filter != nullptr || !stream.pipe.empty();
   return is_needed && !stream.path.empty() ? tee_->follow(stream) : Status();
+}
+
+FailureFindings OutputFiles::examine(const WorkerFiles& files, int local_rank, bool reads_kernel) {
+  if (tee_) tee_->read_pipes(local_rank);
+  return examiner_.examine(files, reads_kernel);
 }
 
 void OutputFiles::end_round() {

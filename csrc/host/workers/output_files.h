@@ -22,18 +22,17 @@ namespace elastic::host {
 
 class OutputFiles {
  public:
-  // `loop` outlives the object.
-  OutputFiles(os::EventLoop* loop, std::shared_ptr<const AgentOptions> options)
-      : loop_(loop), options_(std::move(options)) {}
+  // `loop` outlives the object. `report` receives errors of the files.
+  OutputFiles(os::EventLoop* loop, std::shared_ptr<const AgentOptions> options,
+              std::function<void(const Status&)> report)
+      : loop_(loop), options_(std::move(options)), report_(std::move(report)) {}
 
   // Creates the files of a round and begins to copy those of kTee streams to the console. If there
   // is no log directory and no temporary one can be created, workers have no error files.
   Result<AttemptFiles> begin_round(const RoundInfo& round);
   // The round's workers have started.
   void begin_examination() { examiner_.begin_round(loop_->now()); }
-  FailureFindings examine(const WorkerFiles& files, bool reads_kernel) {
-    return examiner_.examine(files, reads_kernel);
-  }
+  FailureFindings examine(const WorkerFiles& files, int local_rank, bool reads_kernel);
   // The round's workers have ended.
   void end_round();
   // Calls `done` when the console has accepted everything; at once if nothing is copied.
@@ -41,14 +40,17 @@ class OutputFiles {
 
  private:
   Result<AttemptFiles> create_files(std::uint64_t round);
+  Status create_pipes(std::uint64_t round, AttemptFiles* attempt);
   Status follow(const RoundInfo& round, const AttemptFiles& attempt);
   Status follow(TeeStream stream, StreamTarget target, int console);
 
   os::EventLoop* const loop_;
   const std::shared_ptr<const AgentOptions> options_;
+  const std::function<void(const Status&)> report_;
   FailureExaminer examiner_;
-  std::optional<RunFiles> run_files_;  // created with the first round
-  std::unique_ptr<Tee> tee_;           // null while nothing is copied
+  std::optional<RunFiles> run_files_;            // created with the first round
+  std::optional<os::TemporaryDirectory> pipes_;  // created with the first pipes
+  std::unique_ptr<Tee> tee_;                     // null while nothing is copied
 };
 
 }  // namespace elastic::host

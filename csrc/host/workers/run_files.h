@@ -22,6 +22,9 @@ struct WorkerFiles {
   std::string error_file;   // created by the worker if it has an error; "": none
   std::string stdout_path;  // an existing file; "" unless the stream is written to a file
   std::string stderr_path;
+  // With a limit of their size: the pipes that the worker writes to instead.
+  std::string stdout_pipe;
+  std::string stderr_pipe;
 };
 
 struct AttemptFiles {

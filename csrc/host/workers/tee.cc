@@ -10,9 +10,9 @@
 #include "os/loop/clock.h"
 
 // Theory of operation. LogTail delivers pieces of files, a LineSplitter for each file splits them
-// into lines, and ConsoleWriter writes the lines with their prefixes; the lines of one piece are
-// passed to it together. When more than kPendingMax bytes wait for the console the tail is paused;
-// it resumes when half of them are written.
+// into lines, and ConsoleWriter writes the lines with their prefixes; the lines of one iteration
+// are passed to it together. When more than kPendingMax bytes wait for the console the tail is
+// paused; it resumes when half of them are written.
 //
 // Two kinds of lines wait for time: the unfinished ones, and those that may be merged with lines
 // of other workers. One timer serves both.
@@ -84,7 +84,8 @@ struct Tee::Stream {
   std::shared_ptr<Filtered> filtered;  // null: none
 };
 
-Result<std::unique_ptr<Tee>> Tee::create(os::EventLoop* loop) {
+Result<std::unique_ptr<Tee>> Tee::create(os::EventLoop* loop,
+                                         std::function<void(const Status&)> report) {
   std::unique_ptr<Tee> tee(new Tee(loop));
   auto writer = os::ConsoleWriter::start(loop, [raw = tee.get()] { raw->on_progress(); });
   if (!writer.ok()) return writer.status();
@@ -92,6 +93,8 @@ Result<std::unique_ptr<Tee>> Tee::create(os::EventLoop* loop) {
   if (!tail.ok()) return tail.status();
   tee->writer_ = *std::move(writer);
   tee->tail_ = *std::move(tail);
+  os::LogTail::Observer* const observer = tee.get();
+  tee->pipes_ = std::make_unique<os::LogPipes>(loop, observer, std::move(report));
   return tee;
 }
 
@@ -109,8 +112,16 @@ void Tee::begin_round(TeeRound round) {
   filtered_.clear();
 }
 
+Result<os::LogTail::FileId> Tee::open(const TeeStream& wanted) {
+  if (wanted.pipe.empty()) return tail_->follow(wanted.path);
+  Result<os::RotatingFile> file =
+      os::RotatingFile::open(wanted.path, wanted.bytes_max, wanted.files_max);
+  if (!file.ok()) return file.status();
+  return pipes_->follow(wanted.pipe, *std::move(file));
+}
+
 Status Tee::follow(const TeeStream& wanted) {
-  const Result<os::LogTail::FileId> file = tail_->follow(wanted.path);
+  const Result<os::LogTail::FileId> file = open(wanted);
   if (!file.ok()) return file.status();
   Stream& stream = *(streams_[*file] = std::make_unique<Stream>());
   stream.console = wanted.console;
@@ -141,8 +152,17 @@ Status Tee::follow(const TeeStream& wanted) {
   return {};
 }
 
+void Tee::read_pipes(int local_rank) {
+  for (const auto& [file, stream] : streams_) {
+    if (stream->local_rank == local_rank) pipes_->read_now(file);
+  }
+}
+
 void Tee::end_round() {
-  for (const auto& [file, stream] : streams_) tail_->close(file);
+  for (const auto& [file, stream] : streams_) {
+    tail_->close(file);
+    pipes_->close(file);
+  }
 }
 
 void Tee::finish(std::function<void()> done) {
@@ -153,11 +173,25 @@ void Tee::finish(std::function<void()> done) {
 
 void Tee::on_bytes(os::LogTail::FileId file, std::string_view bytes) {
   Stream& stream = *streams_.at(file);
+  if (stream.console < 0 && stream.filtered == nullptr) return;
   stream.last_read = loop_->now();
   stream.lines.feed(bytes, sink_for(&stream));
-  push_lines(&stream);
-  arm_pauses();
-  if (writer_->pending_bytes() > kPendingMax) tail_->pause();
+  if (stream.filtered != nullptr) stream.filtered->write_lines();
+  push_later();
+}
+
+// Once for all streams that are read in this iteration.
+void Tee::push_later() {
+  if (std::exchange(is_push_scheduled_, true)) return;
+  loop_->defer([this, alive = std::weak_ptr<bool>(exists_)] {
+    if (alive.expired()) return;
+    is_push_scheduled_ = false;
+    push_lines(nullptr);
+    arm_pauses();
+    if (writer_->pending_bytes() <= kPendingMax) return;
+    tail_->pause();
+    pipes_->pause();
+  });
 }
 
 void Tee::on_closed(os::LogTail::FileId file) {
@@ -174,7 +208,10 @@ void Tee::on_closed(os::LogTail::FileId file) {
 
 void Tee::on_progress() {
   if (done_) stall_timer_.arm(add_saturating(loop_->now(), kStallTimeout));
-  if (writer_->pending_bytes() <= kPendingMax / 2) tail_->resume();
+  if (writer_->pending_bytes() <= kPendingMax / 2) {
+    tail_->resume();
+    pipes_->resume();
+  }
   check_finished();
 }
 

@@ -5,6 +5,7 @@
 // also copied to a file.
 //
 // The files are the buffer: while the console is slow they are not read, and workers do not block.
+// Files of limited size cannot be one: their workers write to pipes, and wait for a slow console.
 // Loop thread only.
 
 #include <cstdint>
@@ -21,6 +22,7 @@
 #include "elastic/status.h"
 #include "os/base/fd.h"
 #include "os/file/console_writer.h"
+#include "os/file/log_pipes.h"
 #include "os/file/log_tail.h"
 #include "os/loop/event_loop.h"
 
@@ -47,12 +49,18 @@ struct TeeStream {
   int console = -1;  // -1: not copied to a console
   int local_rank = 0;
   std::shared_ptr<const LineFilter> filter;  // null: none
+  // A named pipe that the worker writes to; what is read from it is also written to the file, whose
+  // size is limited. "": the worker writes to the file.
+  std::string pipe = {};
+  std::uint64_t bytes_max = 0;
+  int files_max = 1;
 };
 
 class Tee final : private os::LogTail::Observer {
  public:
-  // `loop` outlives the tee.
-  static Result<std::unique_ptr<Tee>> create(os::EventLoop* loop);
+  // `loop` outlives the tee. `report` receives errors of the files that the tee writes.
+  static Result<std::unique_ptr<Tee>> create(os::EventLoop* loop,
+                                             std::function<void(const Status&)> report = {});
   Tee(const Tee&) = delete;
   Tee& operator=(const Tee&) = delete;
   ~Tee() override;
@@ -61,6 +69,8 @@ class Tee final : private os::LogTail::Observer {
   void begin_round(TeeRound round);
   // Copies the existing file, and all bytes that are appended to it.
   Status follow(const TeeStream& stream);
+  // Reads what the worker has written to its pipes so far.
+  void read_pipes(int local_rank);
   // The workers of the files have ended: copies the rest and stops following the files.
   void end_round();
   // Calls `done` (from the loop; it may destroy the tee) when the console has accepted everything,
@@ -75,6 +85,7 @@ class Tee final : private os::LogTail::Observer {
   explicit Tee(os::EventLoop* loop);
   void on_bytes(os::LogTail::FileId file, std::string_view bytes) override;
   void on_closed(os::LogTail::FileId file) override;
+  Result<os::LogTail::FileId> open(const TeeStream& wanted);
   void on_progress();
   core::LineSplitter::Sink sink_for(Stream* stream);
   core::LineMerger::Sink merged_sink(Merged* merged);
@@ -82,6 +93,7 @@ class Tee final : private os::LogTail::Observer {
   void append(int console, const core::LinePrefix& prefix, std::string_view text, char terminator);
   std::string_view time_text();
   void push_lines(Stream* stream);
+  void push_later();
   void check_pauses();
   void arm_pauses();
   void check_finished();
@@ -103,11 +115,14 @@ class Tee final : private os::LogTail::Observer {
   std::map<int, Console> consoles_;
   std::string time_;
   Instant time_at_;
+  bool is_push_scheduled_ = false;
+  const std::shared_ptr<bool> exists_ = std::make_shared<bool>(true);
   std::function<void()> done_;
   os::EventLoop::Timer pause_timer_;
   os::EventLoop::Timer stall_timer_;
   std::unique_ptr<os::ConsoleWriter> writer_;
   std::unique_ptr<os::LogTail> tail_;
+  std::unique_ptr<os::LogPipes> pipes_;
 };
 
 }  // namespace elastic::host

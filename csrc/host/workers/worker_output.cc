@@ -24,6 +24,7 @@ constexpr Duration kAnswerTimeout = std::chrono::seconds(10);
 constexpr Duration kJoinTimeout = std::chrono::seconds(2);
 
 bool has_tee(const AgentOptions& options) {
+  if (options.log_bytes_max > 0) return true;
   return std::any_of(options.workers.begin(), options.workers.end(), [](const auto& worker) {
     return worker.stdout_target == StreamTarget::kTee || worker.stderr_target == StreamTarget::kTee;
   });
@@ -34,19 +35,27 @@ bool has_tee(const AgentOptions& options) {
 class WorkerOutput::FileThread {
  public:
   static Result<std::unique_ptr<FileThread>> start(os::EventLoop* replies,
-                                                   std::shared_ptr<const AgentOptions> options) {
+                                                   std::shared_ptr<const AgentOptions> options,
+                                                   std::function<void(const std::string&)> report) {
     Result<std::unique_ptr<os::EventLoop>> loop = os::EventLoop::create();
     if (!loop.ok()) return loop.status();
     auto shared = std::make_shared<Shared>();
     shared->loop = *std::move(loop);
-    shared->files.emplace(shared->loop.get(), std::move(options));
+    auto exists = std::make_shared<bool>(true);
+    shared->files.emplace(
+        shared->loop.get(), std::move(options),
+        [raw = shared.get(), alive = std::weak_ptr<bool>(exists),
+         report = std::move(report)](const Status& error) {
+          raw->reply(alive, [report, text = std::string(error.message())] { report(text); });
+        });
     shared->replies = replies;
     Result<os::DetachableThread> thread = os::DetachableThread::start("elastic-files", [shared] {
       shared->loop->run();
       shared->files.reset();
     });
     if (!thread.ok()) return thread.status();
-    return std::unique_ptr<FileThread>(new FileThread(std::move(shared), *std::move(thread)));
+    return std::unique_ptr<FileThread>(
+        new FileThread(std::move(shared), std::move(exists), *std::move(thread)));
   }
   FileThread(const FileThread&) = delete;
   FileThread& operator=(const FileThread&) = delete;
@@ -55,7 +64,7 @@ class WorkerOutput::FileThread {
       const std::lock_guard lock(shared_->mutex);
       shared_->replies = nullptr;
     }
-    response_timer_.reset();
+    exists_.reset();
     shared_->loop->stop();
     thread_.join_within(limit_);
   }
@@ -67,14 +76,9 @@ class WorkerOutput::FileThread {
   template <typename Work>
   void post(Work work) {
     shared_->loop->post([work = std::move(work), shared = shared_.get(),
-                         alive = std::weak_ptr<bool>(response_timer_)]() mutable {
-      work(*shared->files, [shared, alive](std::function<void()> done) {
-        const std::lock_guard lock(shared->mutex);
-        if (shared->replies == nullptr) return;
-        shared->replies->post([alive, done = std::move(done)] {
-          if (!alive.expired()) done();
-        });
-      });
+                         alive = std::weak_ptr<bool>(exists_)]() mutable {
+      work(*shared->files,
+           [shared, alive](std::function<void()> done) { shared->reply(alive, std::move(done)); });
     });
   }
 
@@ -84,20 +88,32 @@ class WorkerOutput::FileThread {
     std::optional<OutputFiles> files;  // file thread only; destroyed before its loop
     std::mutex mutex;
     os::EventLoop* replies = nullptr;  // guarded by mutex; null after the owner was destroyed
+
+    // Runs `done` on the owner's loop, unless the owner is destroyed before.
+    void reply(const std::weak_ptr<bool>& alive, std::function<void()> done) {
+      const std::lock_guard lock(mutex);
+      if (replies == nullptr) return;
+      replies->post([alive, done = std::move(done)] {
+        if (!alive.expired()) done();
+      });
+    }
   };
 
-  FileThread(std::shared_ptr<Shared> shared, os::DetachableThread thread)
-      : shared_(std::move(shared)), thread_(std::move(thread)) {}
+  FileThread(std::shared_ptr<Shared> shared, std::shared_ptr<bool> exists,
+             os::DetachableThread thread)
+      : shared_(std::move(shared)), exists_(std::move(exists)), thread_(std::move(thread)) {}
 
   std::shared_ptr<Shared> shared_;
-  std::shared_ptr<bool> response_timer_ = std::make_shared<bool>(true);
+  std::shared_ptr<bool> exists_;
   os::DetachableThread thread_;
   Duration limit_ = kJoinTimeout;
 };
 
-WorkerOutput::WorkerOutput(os::EventLoop* loop, const AgentOptions& options)
+WorkerOutput::WorkerOutput(os::EventLoop* loop, const AgentOptions& options,
+                           std::function<void(const std::string&)> report)
     : loop_(loop),
       options_(std::make_shared<const AgentOptions>(options)),
+      report_(std::move(report)),
       opening_timer_(loop, [this] { on_opening_timeout(); }),
       response_timer_(loop, [this] { check_response(); }) {}
 
@@ -116,7 +132,7 @@ void WorkerOutput::cancel_round() {
 
 void WorkerOutput::open_next() {
   if (thread_ == nullptr) {
-    auto thread = FileThread::start(loop_, options_);
+    auto thread = FileThread::start(loop_, options_, report_);
     if (!thread.ok()) {
       const Opening opening = *std::exchange(opening_, std::nullopt);
       opening.opened(thread.status());
@@ -171,9 +187,9 @@ void WorkerOutput::begin_examination() {
 void WorkerOutput::examine(std::size_t local_rank, bool reads_kernel,
                            std::function<void(FailureFindings)> done) {
   if (thread_ == nullptr) return;
-  thread_->post([worker = attempt_.workers.at(local_rank), reads_kernel, done = std::move(done)](
-                    OutputFiles& files, const auto& reply) {
-    auto found = std::make_shared<FailureFindings>(files.examine(worker, reads_kernel));
+  thread_->post([worker = attempt_.workers.at(local_rank), rank = static_cast<int>(local_rank),
+                 reads_kernel, done = std::move(done)](OutputFiles& files, const auto& reply) {
+    auto found = std::make_shared<FailureFindings>(files.examine(worker, rank, reads_kernel));
     reply([found, done] { done(std::move(*found)); });
   });
 }

@@ -23,8 +23,9 @@ namespace elastic::host {
 
 class WorkerOutput {
  public:
-  // `loop` outlives the output.
-  WorkerOutput(os::EventLoop* loop, const AgentOptions& options);
+  // `loop` outlives the output. `report` receives errors of the log files, on the loop.
+  WorkerOutput(os::EventLoop* loop, const AgentOptions& options,
+               std::function<void(const std::string&)> report);
   WorkerOutput(const WorkerOutput&) = delete;
   WorkerOutput& operator=(const WorkerOutput&) = delete;
   ~WorkerOutput();  // removes the temporary directory
@@ -63,6 +64,7 @@ class WorkerOutput {
 
   os::EventLoop* const loop_;
   const std::shared_ptr<const AgentOptions> options_;
+  const std::function<void(const std::string&)> report_;
   AttemptFiles attempt_;
   // At most one request is pending on the file thread, and one waits for its reply.
   bool is_opening_ = false;

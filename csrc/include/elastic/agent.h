@@ -84,6 +84,9 @@ struct WorkerFailure {
   FailureEvidence evidence;  // as it was sent to the other nodes
 };
 
+// The grace period after a second Agent::request_stop().
+inline constexpr Duration kRepeatedStopGrace = std::chrono::seconds(5);
+
 // The states have torch's names.
 enum class AgentState : std::uint8_t {
   kInit,       // a round is being formed; no worker exists here
@@ -159,7 +162,8 @@ class ELASTIC_EXPORT Agent {
                                        const std::function<bool()>& interrupted = {});
   // Leaves the job, stops the workers with `signal` and `stop_grace`, then finishes with exit code
   // 128 + signal; with success if all workers of this node had succeeded. The other nodes are
-  // notified at once, before the workers have ended. A second call kills the workers at once.
+  // notified at once, before the workers have ended. A second call shortens the grace period to
+  // kRepeatedStopGrace; a third one, or the second if it shortens nothing, kills the workers.
   void request_stop(int signal);
   // Delivers a signal to the running workers of this node, not to their children, and does not stop
   // them. Without running workers it has no effect.

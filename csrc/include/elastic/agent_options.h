@@ -68,6 +68,11 @@ struct AgentOptions {
   // where n counts this agent's rounds from 0. "": a private temporary directory below $TMPDIR,
   // which exists until ~Agent() removes it.
   std::string log_dir;
+  // Limit of the size of each log file, in bytes; a line may exceed it. 0: none. A full stdout.log
+  // becomes stdout.log.1, that becomes stdout.log.2, and so on. With a limit the agent writes the
+  // files, and a worker waits while its pipe to the agent is full.
+  std::uint64_t log_bytes_max = 0;
+  int log_files_max = 5;  // of each stream, at least 1; the oldest is removed
   // Prefix of each line of a stream that is also copied to the console (kTee). ${role_name},
   // ${rank}, ${local_rank}, ${hostname}, ${round} and ${time} are replaced.
   std::string line_prefix = "[${role_name}${local_rank}]:";

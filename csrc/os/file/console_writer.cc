@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -19,8 +20,8 @@
 // non-blocking. Instead the thread waits in poll() for space and for the eventfd that stops it, and
 // then writes at most PIPE_BUF bytes: a pipe that is writable for poll() accepts that many at once
 // and atomically. A write contains whole lines, so lines of other writers to the same pipe cannot
-// split them. A terminal that is writable for poll() may have less space, and then the write
-// blocks; so the thread shares the queue and can be abandoned.
+// split them. A file accepts a whole piece at once. A terminal that is writable for poll() may have
+// less space, and then the write blocks; so the thread shares the queue and can be abandoned.
 
 namespace elastic::os {
 namespace {
@@ -165,14 +166,16 @@ bool ConsoleWriter::Queue::take(Piece* piece) {
 // False when the writer is being stopped. If the descriptor fails, the piece is dropped.
 bool ConsoleWriter::Queue::write_out(const Piece& piece) {
   std::string_view left = piece.bytes;
+  struct stat info {};
+  const bool is_file = ::fstat(piece.fd, &info) == 0 && S_ISREG(info.st_mode);
   while (!left.empty()) {
     if (!wait_writable(piece.fd)) return false;
-    const ssize_t put = ::write(piece.fd, left.data(), next_write(left));
+    const ssize_t put = ::write(piece.fd, left.data(), is_file ? left.size() : next_write(left));
     if (put < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     const std::size_t gone = put < 0 ? left.size() : static_cast<std::size_t>(put);
     left.remove_prefix(gone);
     pending_bytes_ -= gone;
-    raise(progress_);
+    if (!is_file || left.empty()) raise(progress_);
   }
   return true;
 }

@@ -142,8 +142,9 @@ _FAILURES = (
     Option(
         "signals-to-handle",
         "NAMES",
-        "Signals to the launcher that stop the workers in an orderly way. A second one kills them "
-        "at once. A signal that was ignored at the start (nohup) remains ignored.",
+        "Signals to the launcher that stop the workers in an orderly way. A second one shortens "
+        "the wait to 5 s, a third kills them. A signal that was ignored at the start (nohup) "
+        "remains ignored.",
         default="SIGTERM,SIGINT,SIGHUP,SIGQUIT",
     ),
     Option(
@@ -182,6 +183,18 @@ _OUTPUT = (
         "values as for --redirects.",
         default="0",
         short="t",
+    ),
+    Option(
+        "log-max-bytes",
+        "SIZE",
+        "Limit of the size of each stdout.log and stderr.log, as in 500M: a full one is renamed to "
+        "stdout.log.1, and so on, and the oldest is removed. Default: no limit.",
+    ),
+    Option(
+        "log-max-files",
+        "N",
+        "With --log-max-bytes: how many files of each stream are kept, with the current one.",
+        default="5",
     ),
     Option(
         "local-ranks-filter",

@@ -7,12 +7,15 @@ import os
 import signal
 from collections.abc import Mapping
 
+from elastic.cli import values
 from elastic.cli.command_line import CommandLine
 from elastic.constants import DEFAULT_LINE_PREFIX
 from elastic.errors import ConfigError
 from elastic.multiprocessing.logs import LogOptions, Std, parse_ranks, parse_words
 from elastic.text import duration, seconds
 
+LOG_BYTES_LEAST = 4096
+LOG_FILES_MOST = 1000
 LINE_PREFIX_VARIABLE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"
 
 
@@ -37,6 +40,8 @@ def logs(line: CommandLine, nproc: int) -> LogOptions:
         stderr_filters=_filters(line, "stderr", Std.ERR, redirects, tee),
         plug_in=_plug_in(line),
     )
+    if line.text("log-max-bytes"):
+        chosen = _limited(line, chosen)
     if log_dir == os.devnull:  # torchrun's value for: no files
         if chosen.writes_any:
             raise ConfigError(
@@ -49,6 +54,18 @@ def logs(line: CommandLine, nproc: int) -> LogOptions:
     limit = seconds(line.text("start-timeout"), line.origin("start-timeout"), positive=True)
     _make_directory(log_dir, line.origin("log-dir"), limit)
     return chosen._replace(log_dir=log_dir)
+
+
+def _limited(line: CommandLine, chosen: LogOptions) -> LogOptions:
+    max_bytes = values.size(line, "log-max-bytes", LOG_BYTES_LEAST)
+    max_files = values.integer(line, "log-max-files", 1, LOG_FILES_MOST)
+    if not chosen.writes_any:
+        line.warnings.append(
+            f"{line.origin('log-max-bytes')} has no effect: --tee or --redirects must select a "
+            "stream"
+        )
+        return chosen
+    return chosen._replace(max_bytes=max_bytes, max_files=max_files)
 
 
 def _make_directory(path: str, origin: str, limit: float) -> None:

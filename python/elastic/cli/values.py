@@ -16,6 +16,18 @@ def integer(line: CommandLine, name: str, least: int, most: int) -> int:
     return int(text)
 
 
+def size(line: CommandLine, name: str, least: int) -> int:
+    """A number of bytes: ``4096``, ``64K``, ``500M``, ``2G``."""
+    text = line.text(name).strip()
+    factor = {"K": 2**10, "M": 2**20, "G": 2**30}.get(text[-1:].upper(), 1)
+    number = text[:-1] if factor > 1 else text
+    if not is_number(number) or not least <= int(number) * factor < 2**63:
+        raise ConfigError(
+            f"{line.origin(name)} is {text!r}: expected a number of bytes from {least}, as in 500M"
+        )
+    return int(number) * factor
+
+
 def short(line: CommandLine, name: str) -> str:
     text = line.text(name)
     if len(text.encode(errors="surrogateescape")) > TEXT_BYTES_MAX:

@@ -55,6 +55,8 @@ class LogOptions(NamedTuple):
     # Lines with one of these words are copied to a file of their own.
     stdout_filters: tuple[str, ...] = ()
     stderr_filters: tuple[str, ...] = ()
+    max_bytes: int = 0  # limit of the size of each log file; 0: none
+    max_files: int = 5  # of each stream, with that limit
     plug_in: str = ""  # the name of a LogsSpecs of another distribution; "": none
 
     @property

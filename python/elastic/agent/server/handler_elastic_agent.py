@@ -71,13 +71,22 @@ class HandlerElasticAgent(SimpleElasticAgent):
         self._runner: int | None = None
         self._request: signal.Signals | None = None
         self._is_stopping = False
+        self._repetitions = 0  # of the request, while the workers are being stopped
 
     def request_stop(self, signum: int) -> None:
-        """Stops the workers with a signal and the shutdown timeout; a second call kills them."""
+        """Stops the workers with a signal and the shutdown timeout.
+
+        A second call shortens the timeout to five seconds, a third one kills the workers.
+        """
         if self._request is None:
             self._request = signal.Signals(signum)
         if self._is_stopping and self._group is not None:
-            self._group.stop(signal.SIGKILL, 0.0)
+            self._repetitions += 1
+            grace = _C.REPEATED_STOP_GRACE
+            if self._repetitions > 1 or self._shutdown_timeout <= grace:
+                self._group.stop(signal.SIGKILL, 0.0)
+            else:
+                self._group.stop(signum, grace)
         elif threading.get_ident() == self._runner and not self._is_stopping:
             self._raise_request()  # also interrupts a rendezvous that blocks
 

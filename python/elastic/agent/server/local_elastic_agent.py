@@ -171,6 +171,8 @@ class LocalElasticAgent:
             share_store=share_store,
             capture_stderr=capture_stderr,
             log_dir=logs.log_dir or "",
+            log_bytes_max=logs.max_bytes,
+            log_files_max=logs.max_files,
             line_prefix=log_line_prefix_template or DEFAULT_LINE_PREFIX,
             merge_lines=logs.merge_lines,
             stdout_filters=list(logs.stdout_filters) or spec.duplicate_stdout_filters or [],
@@ -200,9 +202,10 @@ class LocalElasticAgent:
         return self._group
 
     def request_stop(self, signum: int) -> None:
-        """Stops the workers with a signal and the shutdown timeout; a second call kills them.
+        """Stops the workers with a signal and the shutdown timeout.
 
-        The call has no effect after ``run`` has received the result.
+        A second call shortens the timeout to five seconds, a third one kills the workers. After
+        ``run`` has received the result, a call has no effect.
         """
         native = self._native
         self._requests.append(signum)
@@ -260,8 +263,8 @@ class LocalElasticAgent:
 
     def _leave(self) -> None:
         """Ends the job on this node and kills its workers at once."""
-        self.request_stop(signal.SIGTERM)
-        self.request_stop(signal.SIGTERM)
+        for _ in range(3):
+            self.request_stop(signal.SIGTERM)
 
     def _supervise(self) -> RunResult:
         with _C.Agent(self._options) as native:
@@ -346,12 +349,12 @@ class LocalElasticAgent:
         if not self._requests:
             self._log(logging.INFO, "%s", sentence)
         elif len(self._requests) > 1:
-            self._log(NOTICE, "received %s; killing the workers", _name(self._requests[-1]))
+            self._log(NOTICE, "%s", sentence)
         else:
             until = time.strftime("%H:%M:%S", time.localtime(time.time() + self._stop_grace))
             self._log(
                 NOTICE,
-                "received %s; waiting for the workers until %s, another signal kills them at once",
+                "received %s; waiting for the workers until %s, another signal shortens the wait",
                 _name(self._requests[0]),
                 until,
             )

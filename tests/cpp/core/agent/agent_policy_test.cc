@@ -206,7 +206,7 @@ TEST(AgentPolicy, HealthyKeepsItsSuccessWhenARequestComesAfterTheLastExit) {
   Fixture agent;
   agent.running().exit(0, exited(0)).exit(1, exited(0)).quiet();
   EXPECT_THAT(agent.stop().words(), ElementsAre("stop 15 30", "report stopping"));
-  EXPECT_THAT(agent.stop().words(), ElementsAre("stop 9 0.", "report stopping"));
+  EXPECT_THAT(agent.stop().words(), ElementsAre("stop 15 5.", "report stopping"));
   EXPECT_THAT(agent.gone().words(), ElementsAre("done 1", "leave", "finish 0"))
       << "all ranks of the job have succeeded";
 }
@@ -379,10 +379,13 @@ TEST(AgentPolicy, StoppedWaitsUntilAllProcessesHaveEnded) {
   EXPECT_THAT(agent.result().failures, IsEmpty());
 }
 
-TEST(AgentPolicy, StoppedKillsAtOnceOnASecondRequest) {
+TEST(AgentPolicy, StoppedShortensTheGraceOnASecondRequestAndKillsOnAThird) {
   Fixture agent;
   EXPECT_THAT(agent.running().stop(SIGTERM).quiet().stop(SIGINT).words(),
-              ElementsAre("stop 9 0.", "report stopping"));
+              ElementsAre("stop 2 5.", "report stopping"));
+  EXPECT_EQ(agent.message(),
+            "asked to stop by signal 2 (SIGINT) again; the workers have 5 s at most");
+  EXPECT_THAT(agent.stop(SIGINT).words(), ElementsAre("stop 9 0.", "report stopping"));
   agent.exit(0, stopped(killed(SIGKILL))).exit(1, stopped(killed(SIGKILL))).gone();
   EXPECT_EQ(agent.result().exit_code, 128 + SIGTERM) << "the first request names the reason";
 }
@@ -407,6 +410,7 @@ TEST(AgentPolicy, FailedKeepsTheFirstResultAndKillsOnRequest) {
   agent.running().exit(1, exited(3)).restart(1).failed(1).quiet();
   EXPECT_THAT(agent.succeeded().restart(1).round(2).words(), IsEmpty());
   EXPECT_THAT(agent.stop().words(), ElementsAre("stop 15 30", "report stopping"));
+  EXPECT_THAT(agent.stop().words(), ElementsAre("stop 15 5.", "report stopping"));
   EXPECT_THAT(agent.stop().words(), ElementsAre("stop 9 0.", "report stopping"));
   EXPECT_THAT(agent.exit(0, stopped(killed(SIGKILL))).quiet().gone().words(),
               ElementsAre("gone 1", "finish 3"));

@@ -12,6 +12,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -211,6 +212,35 @@ TEST_F(TeeTest, LosesNothingOnASlowConsole) {
     ASSERT_EQ(line, line.substr(0, 1) + std::to_string(next[line.front()]++) + filler);
   }
   EXPECT_EQ(done.wait_for(std::chrono::seconds(30)), std::future_status::ready);
+}
+
+// The pipe and the queue hold less than what is written: the writer waits for the console.
+TEST_F(TeeTest, LosesNothingOfAPipeOnASlowConsole) {
+  constexpr int kLines = 40000;
+  const std::string filler(70, 'x');
+  begin("");
+  append("a", "");
+  thread_->call([&] {
+    TeeStream stream{dir_ / "a", console_end_.get(), 0, nullptr, dir_ / "pipe"};
+    stream.bytes_max = 100000;
+    stream.files_max = 2;
+    const Status status = tee_->follow(stream);
+    ASSERT_TRUE(status.ok()) << status.message();
+  });
+  std::thread writer([&] {
+    std::string text;
+    for (int i = 0; i < kLines; ++i) text += std::to_string(i) + filler + "\n";
+    append("pipe", text);
+  });
+  for (int i = 0; i < kLines; ++i) ASSERT_EQ(next_line(), std::to_string(i) + filler);
+  writer.join();
+  EXPECT_EQ(finish().wait_for(std::chrono::seconds(30)), std::future_status::ready);
+  EXPECT_NE(::access((dir_ / "pipe").c_str(), F_OK), 0) << "the pipe is removed";
+  std::ifstream file(dir_ / "a");
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_LE(text.str().size(), 100000u);
+  EXPECT_TRUE(text.str().ends_with(std::to_string(kLines - 1) + filler + "\n"));
 }
 
 TEST_F(TeeTest, EndsAlthoughTheConsoleIsClosed) {
