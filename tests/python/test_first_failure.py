@@ -36,6 +36,12 @@ def test_the_result_is_written_as_json(tmp_path: Path) -> None:
     assert list(tmp_path.glob("result.json.*")) == []
 
 
+def test_an_invalid_value_is_a_result_too(tmp_path: Path) -> None:
+    done = result_of(tmp_path, "--log-dir=/dev/zero", "--no-python", "true")
+    assert (done["state"], done["exit_code"], done["class"]) == ("FAILED", 2, "user input")
+    assert "cannot make /dev/zero" in str(done["message"])
+
+
 def test_classes_of_failures(tmp_path: Path) -> None:
     program = tmp_path / "program"
     program.write_text("#!/no/interpreter\n")

@@ -31,6 +31,7 @@ from launching import (
     assert_all_ended,
     clean_environment,
     free_endpoint,
+    launch,
     launched,
 )
 from stub_handler_plug_in import CountingHandler
@@ -106,6 +107,29 @@ def test_the_workers_code_is_reported_and_a_signal_stops_in_order(tmp_path: Path
             stopped.send_signal(signal.SIGTERM)
             stopped.communicate(timeout=DEADLINE_S)
         assert stopped.returncode == 128 + signal.SIGTERM
+
+
+TIMED = """
+import os, signal
+from elastic import timer
+timer.configure(timer.FileTimerClient(os.environ["TORCHELASTIC_TIMER_FILE"]))
+hangs = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
+with timer.expires(after=0.05 if hangs else 600, scope="step"):
+    signal.pause() if hangs else None
+"""
+
+
+def test_watchdog_timers_work_with_a_plugged_in_handler(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TIMED)
+    environ = clean_environment(
+        PYTHONPATH=plug_in(tmp_path), TMPDIR=str(tmp_path), TORCHELASTIC_ENABLE_FILE_TIMER="1"
+    )
+    with StoreServer("127.0.0.1", 0) as server:
+        words = options(server, "--max-restarts=1", "--nproc-per-node=1", nodes=1)
+        done = launch(*words, str(script), environ=environ)
+    assert done.returncode == 0, done.stderr
+    assert "the timer of step expired" in done.stderr
 
 
 def test_functions_run_in_the_rounds_of_a_plugged_in_handler(

@@ -102,8 +102,15 @@ def test_a_log_directory_that_does_not_respond_is_one_sentence(stuck_directory: 
     sentence = "did not respond within 1 s; use a directory on another file system"
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == f"elastic-launch: --log-dir: {stuck_directory}/logs {sentence}\n"
+    dead = clean_environment(TMPDIR=str(stuck_directory))
+    done = launch("-r3", *words, environ=dead)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "elastic-launch: --redirects without --log-dir: the directory for temporary files "
+        f"(TMPDIR) {sentence}\n"
+    )
     # The temporary directory is made by the agent.
-    done = launch("-t3", *words, environ=clean_environment(TMPDIR=str(stuck_directory)))
+    done = launch("-t3", *words, environ=dead)
     assert done.returncode == 74
     assert f"the directory for temporary files (TMPDIR) {sentence}" in done.stderr
 

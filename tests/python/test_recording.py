@@ -83,6 +83,13 @@ def test_the_event_log_has_every_transition(tmp_path: Path) -> None:
     assert (last["state"], last["exit_code"], last["restart_count"]) == ("SUCCEEDED", 0, 1)
 
 
+def test_the_end_of_the_event_log_has_the_class_of_the_failure(tmp_path: Path) -> None:
+    log = tmp_path / "events.jsonl"
+    assert launch(f"--event-log={log}", *sh("exit 7")).returncode == 7
+    last = lines_of(log)[-1]
+    assert (last["failure_class"], last["failure_cause"]) == ("user worker", "exit code")
+
+
 def test_agents_of_one_host_share_an_event_log(tmp_path: Path) -> None:
     log = tmp_path / "events.jsonl"
     options = [

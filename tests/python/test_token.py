@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from elastic import _C
-from launching import Job, clean_environment, free_endpoint, launch
+from launching import (
+    Job,
+    clean_environment,
+    eventually,
+    free_endpoint,
+    launch,
+    launcher_command,
+)
 from test_coordinator import program
 
 
@@ -210,6 +220,44 @@ def test_observer_token_is_printed(token_file: Path) -> None:
     ).stdout  # fmt: skip
     assert printed.strip() == _C.observer_token("job", token_file=str(token_file))
     assert re.fullmatch(r"observer-[0-9a-f]{64}\n", printed)
+
+
+def test_the_dashboard_reads_with_a_token(token_file: Path) -> None:
+    pytest.importorskip("aiohttp")
+    with (
+        running_coordinator("--token-file", str(token_file)) as endpoint,
+        job(endpoint, f"--token-file={token_file}", script="read line", nnodes="1") as nodes,
+    ):
+        nodes.start()
+        words = launcher_command("dashboard", endpoint, "--bind=127.0.0.1:0")
+        words += ["--token-file", str(token_file)]
+        dashboard = subprocess.Popen(
+            words, env=clean_environment(), stderr=subprocess.PIPE, text=True
+        )
+        try:
+            assert dashboard.stderr is not None
+            url = dashboard.stderr.readline().split()[-1]
+
+            def shows_the_job() -> bool:
+                with urllib.request.urlopen(f"{url}status") as page:
+                    return json.load(page)["job"] == "job"
+
+            eventually_true(shows_the_job)
+        finally:
+            dashboard.kill()
+            dashboard.communicate()
+
+
+def eventually_true(check: Callable[[], bool]) -> None:
+    """As ``eventually``; an unavailable page is not yet an answer."""
+
+    def attempt() -> bool:
+        try:
+            return check()
+        except urllib.error.HTTPError:
+            return False
+
+    eventually(attempt)
 
 
 def test_a_pipe_is_read_once(token_file: Path) -> None:

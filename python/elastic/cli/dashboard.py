@@ -102,11 +102,11 @@ class Feed:
         return f"event: {self.kind}\ndata: {json.dumps(self.data)}\n\n".encode()
 
 
-async def observe_job(feed: Feed, endpoint: str, run_id: str) -> None:
+async def observe_job(feed: Feed, endpoint: str, run_id: str, token_file: str) -> None:
     """Follows the job for ever; looks for its coordinator again after it was lost."""
     while True:
         try:
-            job = observe.connect(endpoint, run_id)
+            job = observe.connect(endpoint, run_id, token_file=token_file)
             try:
                 while True:
                     snapshot = await asyncio.to_thread(job.next, 1.0)
@@ -179,6 +179,6 @@ async def _serve(options: argparse.Namespace, host: str, port: int) -> None:
     shown = f"[{host}]" if ":" in host else host
     print(f"{PROGRAM} dashboard: http://{shown}:{bound}/", file=sys.stderr, flush=True)
     try:
-        await observe_job(feed, options.endpoint, options.rdzv_id)
+        await observe_job(feed, options.endpoint, options.rdzv_id, options.token_file)
     finally:
         await runner.cleanup()

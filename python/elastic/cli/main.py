@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from elastic.cli.command_line import CommandLine
     from elastic.cli.config import LaunchConfig
     from elastic.cli.console import Console
+    from elastic.errors import ElasticError
     from elastic.multiprocessing.logs import LogOptions
 
     Parse = Callable[[Sequence[str], Mapping[str, str]], LaunchConfig]
@@ -111,6 +112,7 @@ class Launcher:
         self._saved: dict[int, signal._HANDLER] = {}
         self._handler: Handler | None = None
         self._is_stopping = False
+        self._result_json = ""
         self.received: list[int] = []  # signals, the first one first
 
     def run(self, argv: Sequence[str], parse: Parse | None = None) -> int:
@@ -128,17 +130,34 @@ class Launcher:
                     return subcommands.run(subcommand, argv[1:])
             return self._launch(self._resolve(argv, parse))
         except UnresolvedHost as error:
-            self._say(f"{error}; gave up after {duration(error.timeout)}")
-            return _C.EXIT_JOIN_TIMED_OUT
+            text = f"{error}; gave up after {duration(error.timeout)}"
+            return self._conclude(error, _C.EXIT_JOIN_TIMED_OUT, text)
         except ConfigError as error:
-            self._say(str(error))
-            return _C.EXIT_USAGE
+            return self._conclude(error, _C.EXIT_USAGE)
         except ResourceExhausted as error:
-            self._say(str(error))
-            return _C.EXIT_SUPERVISION_LOST
+            return self._conclude(error, _C.EXIT_SUPERVISION_LOST)
         except ElasticError as error:
-            self._say(str(error))
-            return _C.EXIT_INTERNAL
+            return self._conclude(error, _C.EXIT_INTERNAL)
+
+    def _conclude(self, error: ElasticError, exit_code: int, text: str = "") -> int:
+        """Reports that the job could not be started."""
+        from elastic.agent.server.api import RunResult, WorkerState
+
+        message = text or str(error)
+        path = self._result_json or getattr(error, "result_json", "")
+        if path:
+            result = RunResult(WorkerState.FAILED, exit_code=exit_code, message=message)
+            self._write_result(path, "", result)
+        self._say(message)
+        return exit_code
+
+    def _write_result(self, path: str, name: str, result: RunResult) -> None:
+        from elastic.cli import result_json
+
+        try:
+            result_json.write(path, name, result)
+        except OSError as error:
+            self._say(f"cannot write {path}: {error.strerror}")
 
     def _resolve(self, argv: Sequence[str], parse: Parse | None) -> LaunchConfig:
         from elastic.cli import resolve
@@ -188,14 +207,10 @@ class Launcher:
         if job.is_dry_run:
             print_plan(job)
             return 0
+        self._result_json = job.result_json
         result = self.launch(job)
         if job.result_json:  # before the console, which may block
-            from elastic.cli import result_json
-
-            try:
-                result_json.write(job.result_json, job.name, result)
-            except OSError as error:
-                self._say(f"cannot write {job.result_json}: {error.strerror}")
+            self._write_result(job.result_json, job.name, result)
         if result.exit_code != 0:
             self._report(job, result)
         return result.exit_code
@@ -213,9 +228,9 @@ class Launcher:
             logger.log(level, "%s", sentence)
         logs = job.logs
         if logs.redirects_any and logs.log_dir is None:
-            import tempfile
+            from elastic.cli import output
 
-            logs = logs._replace(log_dir=tempfile.mkdtemp(prefix="elastic_"))
+            logs = logs._replace(log_dir=output.make_temporary_directory(job.start_timeout))
             logger.warning("the workers' output goes to files in %s", logs.log_dir)
         is_handler = job.rendezvous is not None and job.rendezvous.is_handler()
         if is_handler or logs.plug_in:

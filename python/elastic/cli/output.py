@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import _thread
+import errno
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from elastic.cli import values
 from elastic.cli.command_line import CommandLine
@@ -68,31 +69,52 @@ def _limited(line: CommandLine, chosen: LogOptions) -> LogOptions:
     return chosen._replace(max_bytes=max_bytes, max_files=max_files)
 
 
+def make_temporary_directory(limit: float) -> str:
+    """A directory for the files of --redirects, which is kept."""
+    made: list[str] = []
+
+    def make() -> None:
+        import tempfile
+
+        made.append(tempfile.mkdtemp(prefix="elastic_"))
+
+    what = "the directory for temporary files (TMPDIR)"
+    _within(limit, make, what, "--redirects without --log-dir")
+    return made[0]
+
+
 def _make_directory(path: str, origin: str, limit: float) -> None:
-    """Makes the directory in a thread of its own: the file system may never respond."""
+    def make() -> None:
+        os.makedirs(path, exist_ok=True)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    _within(limit, make, path, origin)
+
+
+def _within(limit: float, make: Callable[[], None], what: str, origin: str) -> None:
+    """Calls it in a thread of its own: the file system may never respond."""
     problems: list[str] = []
     finished = _thread.allocate_lock()
     finished.acquire()
 
-    def make() -> None:
+    def call() -> None:
         try:
-            os.makedirs(path, exist_ok=True)
-            if not os.access(path, os.W_OK | os.X_OK):
-                problems.append(f"{path} cannot be written to")
+            make()
         except OSError as error:
-            problems.append(f"cannot make {path}: {error.strerror}")
+            problems.append(f"cannot make {what}: {error.strerror or error}")
         finally:
             finished.release()
 
     # The thread blocks all signals: one that it received would not interrupt the main thread.
     saved = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
-        _thread.start_new_thread(make, ())
+        _thread.start_new_thread(call, ())
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, saved)
     if not finished.acquire(timeout=min(limit, _thread.TIMEOUT_MAX)):
         problems.append(
-            f"{path} did not respond within {duration(limit)}; use a directory on another file "
+            f"{what} did not respond within {duration(limit)}; use a directory on another file "
             "system"
         )
     if problems:

@@ -254,8 +254,19 @@ def _log_level(environ: Mapping[str, str]) -> int:
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> LaunchConfig:
-    """The configuration of a command line and its environment. Raises ConfigError."""
-    return configure(command_line.read(argv, environ), environ)
+    """The configuration of a command line and its environment.
+
+    Raises ConfigError, with the attribute ``result_json`` if the command line could be read.
+    """
+    return _configure_or_report(command_line.read(argv, environ), environ)
+
+
+def _configure_or_report(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
+    try:
+        return configure(line, environ)
+    except ConfigError as error:
+        setattr(error, "result_json", line.text("result-json"))  # noqa: B010 - a native class
+        raise
 
 
 def parse_legacy(argv: Sequence[str], environ: Mapping[str, str]) -> LaunchConfig:
@@ -263,4 +274,4 @@ def parse_legacy(argv: Sequence[str], environ: Mapping[str, str]) -> LaunchConfi
     line = command_line.read(argv, environ, [USE_ENV])
     if USE_ENV.name not in line.values:
         line = command_line.pass_local_rank(line)
-    return configure(line, environ)
+    return _configure_or_report(line, environ)

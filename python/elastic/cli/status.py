@@ -26,13 +26,6 @@ def parser() -> argparse.ArgumentParser:
         "is read only: the job does not notice it.",
     )
     subcommands.add_job(made)
-    made.add_argument(
-        "--token-file",
-        "--token_file",
-        metavar="FILE",
-        default="",
-        help="the file with the token of the job or of its observers (docs/security.md)",
-    )
     made.add_argument("--json", action="store_true", help="one JSON object per line")
     made.add_argument(
         "--follow",

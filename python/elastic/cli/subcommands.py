@@ -28,7 +28,7 @@ SUBCOMMANDS = (
 
 
 def add_job(parser: ArgumentParser) -> None:
-    """Adds the arguments by which a subcommand finds its job: ENDPOINT and --rdzv-id."""
+    """Adds the arguments by which a subcommand finds its job, and is allowed to read it."""
     parser.add_argument("endpoint", metavar="ENDPOINT", help="HOST[:PORT] of the job's coordinator")
     parser.add_argument(
         "--rdzv-id",
@@ -36,6 +36,13 @@ def add_job(parser: ArgumentParser) -> None:
         metavar="ID",
         default="",
         help="the job, if the coordinator has several",
+    )
+    parser.add_argument(
+        "--token-file",
+        "--token_file",
+        metavar="FILE",
+        default="",
+        help="the file with the token of the job or of its observers (docs/security.md)",
     )
 
 

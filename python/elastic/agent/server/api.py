@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from elastic import _C, _lazy
+from elastic import _C, _lazy, constants
 from elastic.errors import ConfigError
 from elastic.multiprocessing.logs import LogOptions, Std
 from elastic.text import substitute
 
 if TYPE_CHECKING:
+    from elastic.agent.server.watchdog import Watchdog
     from elastic.multiprocessing.calls import FunctionCalls
     from elastic.multiprocessing.errors.evidence import ProcessFailure
 
@@ -222,6 +223,22 @@ def function_calls(spec: WorkerSpec) -> FunctionCalls | None:
 
 def _substituted(arg: Any, local_rank: int) -> Any:
     return substitute(arg, local_rank) if isinstance(arg, str) else arg
+
+
+def watchdog(
+    environment: Mapping[str, str], run_id: str, state_timeout: float | None = None
+) -> Watchdog | None:
+    """The checks that the environment or ``state_timeout`` asks for; None: no check."""
+    names = (
+        constants.TORCHELASTIC_ENABLE_FILE_TIMER,
+        constants.TORCHELASTIC_HEALTH_CHECK_PORT,
+        constants.TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT,
+    )
+    if not state_timeout and not any(map(environment.get, names)):
+        return None
+    from elastic.agent.server.watchdog import Watchdog
+
+    return Watchdog(environment, run_id, state_timeout)
 
 
 def virtual_device(local_rank: int, environment: Mapping[str, str]) -> dict[str, str]:

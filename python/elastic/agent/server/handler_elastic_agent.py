@@ -23,6 +23,7 @@ from elastic.agent.server.api import (
     cpu_binding,
     function_calls,
     virtual_device,
+    watchdog,
 )
 from elastic.agent.server.simple_elastic_agent import DEFAULT_ROLE, SimpleElasticAgent
 from elastic.constants import DEFAULT_LINE_PREFIX
@@ -58,6 +59,9 @@ class HandlerElasticAgent(SimpleElasticAgent):
         self._logs_specs = logs_specs or DefaultLogsSpecs()
         self._prefix = log_line_prefix_template or DEFAULT_LINE_PREFIX
         self._environment = _environment.of_workers() if environment is None else environment
+        self._watchdog = watchdog(self._environment, spec.job_id())
+        if self._watchdog is not None:
+            self._environment = {**self._environment, **self._watchdog.variables}
         self._become_subreaper = become_subreaper
         self._cpus = cpu_binding(spec, self._environment, worker_cpus)
         self._calls = function_calls(spec)
@@ -103,6 +107,8 @@ class HandlerElasticAgent(SimpleElasticAgent):
     def run(self, role: str = DEFAULT_ROLE) -> RunResult:
         self._runner = threading.get_ident()
         try:
+            if self._watchdog is not None:
+                self._watchdog.start(self._running_pids, self._leave)
             self._raise_request()
             return super().run(role)
         except SignalException as error:
@@ -114,8 +120,19 @@ class HandlerElasticAgent(SimpleElasticAgent):
             )
         finally:
             self._runner = None
+            if self._watchdog is not None:
+                self._watchdog.stop()
             if self._calls is not None:
                 self._calls.close()
+
+    def _running_pids(self) -> dict[int, int]:
+        """Process ids by global rank; called by the watchdog's thread."""
+        ranks = {worker.local_rank: worker.global_rank for worker in self._worker_group.workers}
+        return {ranks[local_rank]: pid for local_rank, pid in tuple(self._pids.items())}
+
+    def _leave(self) -> None:
+        """Ends the job on this node."""
+        self.request_stop(signal.SIGTERM)
 
     def _wait(self, seconds: float) -> None:
         self._next(seconds)
@@ -233,7 +250,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
             self._exits[event.local_rank] = event.exit
         elif event.kind == kinds.GROUP_ENDED:
             self._is_running = False
-        elif event.kind == kinds.GUARDIAN_LOST:
+        elif event.kind in (kinds.GUARDIAN_LOST, kinds.STUCK):
             self._is_running = False
             raise ElasticError(f"worker supervision failed: {event.message}")
 

@@ -30,6 +30,7 @@ from elastic.agent.server.api import (
     cpu_binding,
     function_calls,
     templates,
+    watchdog,
 )
 from elastic.constants import (
     DEFAULT_LINE_PREFIX,
@@ -46,7 +47,6 @@ from elastic.multiprocessing.logs import LogOptions, ProvidesLogOptions, log_opt
 
 if TYPE_CHECKING:
     from elastic.agent.server.recording import Recorder
-    from elastic.agent.server.watchdog import Watchdog
     from elastic.multiprocessing.errors.evidence import ProcessFailure
 
 __all__ = [
@@ -61,12 +61,6 @@ logger = logging.getLogger(__name__)
 
 # Deadlines that differ by less, because of the network's delay, are considered equal.
 DEADLINE_TOLERANCE_S = 2.0
-
-_WATCHDOG_VARIABLES = (
-    TORCHELASTIC_ENABLE_FILE_TIMER,
-    TORCHELASTIC_HEALTH_CHECK_PORT,
-    TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT,
-)
 
 _SCOPES = {"group": _C.SignalScope.GROUP, "leader": _C.SignalScope.LEADER}
 
@@ -146,12 +140,9 @@ class LocalElasticAgent:
         if self._calls is not None:
             weakref.finalize(self, self._calls.close)
         self._health_check_server = health_check_server
-        self._watchdog: Watchdog | None = None
         variables = dict(environment)
-        if uninterruptible_state_timeout or any(map(environment.get, _WATCHDOG_VARIABLES)):
-            from elastic.agent.server.watchdog import Watchdog
-
-            self._watchdog = Watchdog(environment, spec.job_id(), uninterruptible_state_timeout)
+        self._watchdog = watchdog(environment, spec.job_id(), uninterruptible_state_timeout)
+        if self._watchdog is not None:
             variables |= self._watchdog.variables
         cpus = cpu_binding(spec, environment, worker_cpus)
         self._options = _C.AgentOptions(

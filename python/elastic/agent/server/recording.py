@@ -169,6 +169,7 @@ class EventLogSink:
             state=result.state.value,
             exit_code=result.exit_code,
             cause=job.cause.name.lower() if job else ("worker" if first else "none"),
+            **_failure_class(result),
             rank=job.rank if job and job.rank >= 0 else (first.rank if first else None),
             node=(job.node or None) if job else None,
             message=result.message,
@@ -178,6 +179,20 @@ class EventLogSink:
 
     def close(self) -> None:
         self._log.close()
+
+
+def _failure_class(result: RunResult) -> dict[str, Any]:
+    """Class and cause of the job's first failure; both null if no worker failed."""
+    job = result.job
+    if job is not None and job.rank not in result.failures:
+        known = job.evidence
+        values = (known.failure_class, known.cause) if known else (None, None)
+    elif result.failures:
+        failure = result.failures[job.rank if job else next(iter(result.failures))]
+        values = failure.failure_class, failure.cause
+    else:
+        values = None, None
+    return dict(zip(("failure_class", "failure_cause"), values, strict=True))
 
 
 def _rounded(seconds: float | None) -> float | None:
