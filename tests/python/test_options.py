@@ -45,6 +45,7 @@ def test_every_option_of_torchrun_has_its_names_and_default(
             assert set(theirs.choices) <= set(mine.choices or ()), name
     for name, flags in NEWER.items():
         assert set(flags) <= set(ours[name].option_strings), name
+    assert ours["log_line_prefix_template"].default == ""
 
 
 def sample(action: argparse.Action) -> str:

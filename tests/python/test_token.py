@@ -226,8 +226,9 @@ def test_the_dashboard_reads_with_a_token(token_file: Path) -> None:
     pytest.importorskip("aiohttp")
     with (
         running_coordinator("--token-file", str(token_file)) as endpoint,
-        job(endpoint, f"--token-file={token_file}", script="read line", nnodes="1") as nodes,
+        job(endpoint, f"--token-file={token_file}", script="sleep 100") as nodes,
     ):
+        nodes.start()
         nodes.start()
         words = launcher_command("dashboard", endpoint, "--bind=127.0.0.1:0")
         words += ["--token-file", str(token_file)]

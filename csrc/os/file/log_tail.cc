@@ -16,14 +16,16 @@
 // Theory of operation. inotify reports that a file changed; the file is added to `unread_`. Each
 // turn reads a bounded piece of each file in that set, so that a worker that writes without end
 // does not delay other handlers. If a file was read to its end, the next turn follows after
-// kReadInterval. A turn that finds nothing new in a file arms inotify and reads once more, because
-// the file may have grown in between; then the file leaves the set.
+// kReadInterval. After kEmptyTurns turns that found nothing new in a file, inotify is armed, and
+// the file is read once more, because it may have grown in between; then it leaves the set. Arming
+// at once would cost an event with each burst of a busy worker.
 
 namespace elastic::os {
 namespace {
 
 constexpr std::size_t kReadBytes = 64 * 1024;
 constexpr std::size_t kEventBytes = 16 * 1024;
+constexpr int kEmptyTurns = 4;
 
 }  // namespace
 
@@ -118,12 +120,15 @@ void LogTail::read_turn() {
     if (found == Found::kEnd && file.end) {
       files_.erase(id);
       observer_->on_closed(id);
+    } else if (found == Found::kEnd && file.must_arm && ++file.empty_turns < kEmptyTurns) {
+      unread_.insert(id);
     } else if (found == Found::kEnd && file.must_arm) {
       file.must_arm = !arm(id, file).ok();  // without a watch: read again later
       unread_.insert(id);
       has_more = has_more || !file.must_arm;
     } else if (found != Found::kEnd) {
       file.must_arm = true;
+      file.empty_turns = 0;
       unread_.insert(id);
       has_more = has_more || found == Found::kMore;
     }

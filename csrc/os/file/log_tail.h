@@ -3,8 +3,8 @@
 // Follows files to which other processes append.
 //
 // inotify reports that an idle file has grown. A file that grows is read every kReadInterval, and
-// inotify is armed again when a read finds nothing new: a process that writes many small pieces
-// causes one event, and does not pay for further ones. Idle files cost nothing.
+// inotify is armed again when several reads find nothing new: a process that writes many small
+// pieces causes one event, and does not pay for further ones. Idle files cost nothing.
 //
 // Loop thread only.
 
@@ -57,6 +57,7 @@ class LogTail final : private EventLoop::FdHandler {
     std::uint64_t offset = 0;
     std::optional<std::uint64_t> end;  // closing: where to stop
     bool must_arm = false;             // inotify reports no further change
+    int empty_turns = 0;               // since it grew
   };
 
   LogTail(EventLoop* loop, Observer* observer, UniqueFd inotify);

@@ -31,7 +31,7 @@ _DEFAULTS: dict[str, Any] = {
     "master-addr": "127.0.0.1",
 }
 _TORCH_TEXT = ("nproc-per-node", "role", "start-method", "rdzv-backend", "redirects", "tee",
-               "signals-to-handle")  # fmt: skip
+               "signals-to-handle", "log-line-prefix-template")  # fmt: skip
 _CHOICES = {
     "start-method": START_METHODS,
     "numa-binding": ("node", "socket", "exclusive", "core-complex"),
