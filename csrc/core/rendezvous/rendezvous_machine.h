@@ -51,6 +51,10 @@ struct FormerNode {
   SharedInstant join_deadline = {};
 };
 
+inline NodeId addressee(const RendezvousAction& action) {
+  return std::visit([](const auto& one) { return one.to; }, action);
+}
+
 // Fails with both values when a setting of the node differs from the job's.
 Status compare_settings(const JobSettings& job, const JobSettings& node);
 

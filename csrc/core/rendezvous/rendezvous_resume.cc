@@ -18,10 +18,6 @@
 namespace elastic::core {
 namespace {
 
-NodeId addressee(const RendezvousAction& action) {
-  return std::visit([](const auto& one) { return one.to; }, action);
-}
-
 bool is_sound(const HeldRound& held, int nodes_max) {
   const RoundRecord& record = held.record;
   return record.round > 0 && record.round <= kRoundMax && record.nodes >= 1 &&

@@ -33,6 +33,7 @@
 #include "core/base/check.h"
 #include "core/base/duration_text.h"
 #include "core/rendezvous/job_timings.h"
+#include "core/rendezvous/rendezvous_machine.h"
 
 namespace elastic::core {
 namespace {
@@ -43,8 +44,6 @@ constexpr std::uint32_t kMagic = 0x53445245;  // "ERDS"
 constexpr std::uint16_t kFormat = 1;
 constexpr std::size_t kHeaderBytes = 4 + 2 + 16 + 8 + 8;
 
-// How often a waiting node receives the reason.
-constexpr Duration kWaitingMessageInterval = 10s;
 constexpr BackoffOptions kAfterLostWrite = {.first = 4ms, .cap = 250ms};
 constexpr BackoffOptions kAfterFailure = {.first = 50ms, .cap = 1s};
 
@@ -84,10 +83,6 @@ Duration fastest_poll(const JobSettings& settings) {
 template <typename... Kinds>
 bool is_any(const RendezvousAction& action) {
   return (std::holds_alternative<Kinds>(action) || ...);
-}
-
-NodeId addressee(const RendezvousAction& action) {
-  return std::visit([](const auto& one) { return one.to; }, action);
 }
 
 Status lost_state() {

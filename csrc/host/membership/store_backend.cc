@@ -29,7 +29,7 @@ constexpr std::string_view kNeverStored = "?";
 constexpr Duration kConnectWait = std::chrono::seconds(1);
 
 // A call that times out means that the server cannot be reached now.
-Status as_unavailable(const Status& status) {
+Status timeout_as_unavailable(const Status& status) {
   if (status.code() != StatusCode::kDeadlineExceeded) return status;
   return {StatusCode::kUnavailable, std::string(status.message())};
 }
@@ -44,7 +44,7 @@ class StoreBackend final : public RendezvousBackend {
   Result<std::optional<StoredState>> get_state() override {
     if (Status status = connect(); !status.ok()) return status;
     Result<std::string> there = client_->compare_set(key_, kNeverStored, kNeverStored);
-    if (!there.ok()) return as_unavailable(there.status());
+    if (!there.ok()) return timeout_as_unavailable(there.status());
     if (*there == kNeverStored) return std::optional<StoredState>();
     return std::optional(StoredState{*there, *there});
   }
@@ -53,10 +53,10 @@ class StoreBackend final : public RendezvousBackend {
                                 const std::optional<std::string>& token) override {
     if (Status status = connect(); !status.ok()) return status;
     Result<std::string> there = client_->compare_set(key_, token.value_or(""), bytes);
-    if (!there.ok()) return as_unavailable(there.status());
+    if (!there.ok()) return timeout_as_unavailable(there.status());
     if (token && *there == *token) {
       const Result<bool> is_present = client_->check(std::array{key_});
-      if (!is_present.ok()) return as_unavailable(is_present.status());
+      if (!is_present.ok()) return timeout_as_unavailable(is_present.status());
       if (!*is_present) {
         return Status(StatusCode::kFailedPrecondition,
                       "the store was restarted: the job's state in it is lost");
@@ -83,7 +83,7 @@ class StoreBackend final : public RendezvousBackend {
     options.port = options_.port;
     options.timeout = std::min(kConnectWait, options_.call_timeout);
     auto client = StoreClient::connect(options);
-    if (!client.ok()) return as_unavailable(client.status());
+    if (!client.ok()) return timeout_as_unavailable(client.status());
     client_ = *std::move(client);
     client_->set_timeout(options_.call_timeout);
     return {};

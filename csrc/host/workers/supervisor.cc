@@ -36,7 +36,7 @@
 namespace elastic::host {
 namespace {
 
-constexpr std::size_t kReadBytes = 64 << 10;
+constexpr std::size_t kChannelReadBytes = 64 << 10;
 
 // A process with much device memory may take seconds to end.
 constexpr Duration kCloseTimeout = std::chrono::seconds(5);
@@ -299,7 +299,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   }
 
   void read_events() {
-    char bytes[kReadBytes];
+    char bytes[kChannelReadBytes];
     const ssize_t got = ::read(guardian_.channel.get(), bytes, sizeof bytes);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (got <= 0) return lose_guardian("");

@@ -21,7 +21,7 @@ namespace elastic::host {
 namespace {
 
 constexpr Duration kAnswerTimeout = std::chrono::seconds(10);
-constexpr Duration kJoinTimeout = std::chrono::seconds(2);
+constexpr Duration kRelayJoinTimeout = std::chrono::seconds(2);
 
 bool has_tee(const AgentOptions& options) {
   if (options.log_bytes_max > 0) return true;
@@ -106,7 +106,7 @@ class WorkerOutput::FileThread {
   std::shared_ptr<Shared> shared_;
   std::shared_ptr<bool> exists_;
   os::DetachableThread thread_;
-  Duration limit_ = kJoinTimeout;
+  Duration limit_ = kRelayJoinTimeout;
 };
 
 WorkerOutput::WorkerOutput(os::EventLoop* loop, const AgentOptions& options,

@@ -1,7 +1,7 @@
 #include "os/net/listener.h"
 
 #include <fcntl.h>
-#include <netinet/tcp.h>
+#include <linux/tcp.h>
 #include <poll.h>
 
 #include <algorithm>
@@ -12,36 +12,32 @@
 #include "os/base/descriptor_limit.h"
 #include "os/base/posix_error.h"
 #include "os/net/port_owner.h"
+#include "os/net/socket_option.h"
 
 namespace elastic::os {
 namespace {
 
 // A connection of a client whose host disappeared is closed after two minutes.
-constexpr int kKeepAliveIdleSeconds = 60;
-constexpr int kKeepAliveIntervalSeconds = 15;
-constexpr int kKeepAliveProbes = 4;
+constexpr int kListenerKeepAliveIdleSeconds = 60;
+constexpr int kListenerKeepAliveIntervalSeconds = 15;
+constexpr int kListenerKeepAliveProbes = 4;
 
 enum class Families { kOne, kBoth };
 
-void set_option(int fd, int level, int option, int value) {
-  // Failure is ignored: the socket works without these options.
-  [[maybe_unused]] const int result = ::setsockopt(fd, level, option, &value, sizeof value);
-}
-
-void set_options(int fd) {
+void set_listener_options(int fd) {
   set_option(fd, SOL_SOCKET, SO_REUSEADDR, 1);  // else a restart fails until TIME_WAIT has ended
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveIdleSeconds);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveIntervalSeconds);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kKeepAliveProbes);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kListenerKeepAliveIdleSeconds);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kListenerKeepAliveIntervalSeconds);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, kListenerKeepAliveProbes);
 }
 
 // Returns 0 and stores the socket in `fd`; or returns errno.
 int try_bind(const SocketAddress& address, Families families, UniqueFd* fd) {
   fd->reset(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd->valid()) return errno;
-  set_options(fd->get());
+  set_listener_options(fd->get());
   if (address.family() == AF_INET6) {
     const int v6_only = families == Families::kOne ? 1 : 0;
     if (::setsockopt(fd->get(), IPPROTO_IPV6, IPV6_V6ONLY, &v6_only, sizeof v6_only) != 0) {

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "os/net/socket_option.h"
 
 // Theory of operation. In the common case a turn is one recv into the group's buffer, which the
 // handler consumes in place, and one send directly from the group's turn output: nothing is copied
@@ -44,10 +45,9 @@ std::size_t heap_bytes(const std::string& buffer) {
   return buffer.capacity() > std::string().capacity() ? buffer.capacity() : 0;
 }
 
-void set_option(int fd, int option, std::int64_t value) {
-  // Failure is ignored: the connection works without these options.
-  const int number = static_cast<int>(std::clamp<std::int64_t>(value, 1, 1 << 30));
-  [[maybe_unused]] const int result = ::setsockopt(fd, IPPROTO_TCP, option, &number, sizeof number);
+void set_tcp_option(int fd, int option, std::int64_t value) {
+  set_option(fd, IPPROTO_TCP, option,
+             static_cast<int>(std::clamp<std::int64_t>(value, 1, 1 << 30)));
 }
 
 }  // namespace
@@ -353,8 +353,8 @@ void Stream::end(End why, int error) {
 
 void Stream::set_keep_alive(Duration interval) {
   const auto seconds = std::chrono::ceil<std::chrono::seconds>(interval).count();
-  set_option(fd_.get(), TCP_KEEPIDLE, seconds);
-  set_option(fd_.get(), TCP_KEEPINTVL, seconds);
+  set_tcp_option(fd_.get(), TCP_KEEPIDLE, seconds);
+  set_tcp_option(fd_.get(), TCP_KEEPINTVL, seconds);
 }
 
 Duration Stream::round_trip() const {
@@ -369,8 +369,8 @@ Duration Stream::round_trip() const {
 
 void Stream::set_user_timeout(Duration timeout) {
   if (!is_open()) return;
-  set_option(fd_.get(), TCP_USER_TIMEOUT,
-             std::chrono::ceil<std::chrono::milliseconds>(timeout).count());
+  set_tcp_option(fd_.get(), TCP_USER_TIMEOUT,
+                 std::chrono::ceil<std::chrono::milliseconds>(timeout).count());
 }
 
 void Stream::request_processing() {

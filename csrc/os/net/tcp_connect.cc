@@ -1,7 +1,7 @@
 #include "os/net/tcp_connect.h"
 
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -11,25 +11,21 @@
 #include <string>
 
 #include "os/base/posix_error.h"
+#include "os/net/socket_option.h"
 
 namespace elastic::os {
 namespace {
 
 // Seconds of silence after which a peer that disappeared is detected (keepalive).
-constexpr int kKeepAliveIdleSeconds = 5;
-constexpr int kKeepAliveIntervalSeconds = 5;
+constexpr int kConnectionKeepAliveIdleSeconds = 5;
+constexpr int kConnectionKeepAliveIntervalSeconds = 5;
 constexpr int kSilenceMaxSeconds = 20;
 
-void set_option(int fd, int level, int option, int value) {
-  // Failure is ignored: the connection works without these options.
-  [[maybe_unused]] const int result = ::setsockopt(fd, level, option, &value, sizeof value);
-}
-
-void set_options(int fd) {
+void set_connection_options(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kKeepAliveIdleSeconds);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kKeepAliveIntervalSeconds);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, kConnectionKeepAliveIdleSeconds);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, kConnectionKeepAliveIntervalSeconds);
   set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kSilenceMaxSeconds * 1000);
 }
 
@@ -52,7 +48,7 @@ Status connection_error(std::string_view context, int error) {
 Result<UniqueFd> start_connecting(const SocketAddress& address) {
   UniqueFd fd(::socket(address.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return connection_error("cannot create a socket", errno);
-  set_options(fd.get());
+  set_connection_options(fd.get());
   // After EINTR the attempt continues, as after EINPROGRESS.
   if (::connect(fd.get(), address.get(), address.size) != 0 && errno != EINPROGRESS &&
       errno != EINTR) {
