@@ -23,7 +23,7 @@
 namespace elastic::os {
 namespace {
 
-constexpr std::size_t kReadBytes = 64 * 1024;
+constexpr std::size_t kTailReadBytes = 64 * 1024;
 constexpr std::size_t kEventBytes = 16 * 1024;
 constexpr int kEmptyTurns = 4;
 
@@ -141,7 +141,7 @@ void LogTail::read_turn() {
 // the worker's output.
 LogTail::Found LogTail::read_some(FileId id, File* file) {
   if (file->end && file->offset >= *file->end) return Found::kEnd;
-  std::array<char, kReadBytes> buffer;
+  std::array<char, kTailReadBytes> buffer;
   const ssize_t got = ::read(file->fd.get(), buffer.data(), buffer.size());
   if (got < 0 && errno == EINTR) return Found::kMore;
   if (got <= 0) return Found::kEnd;
