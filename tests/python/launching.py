@@ -137,6 +137,15 @@ class Job:
         self.nodes.append(node)
         return node
 
+    def start_nodes(self, number: int, lines: int) -> None:
+        """Starts nodes, and waits until each has printed this many lines."""
+        for _ in range(number):
+            self.start()
+        for node in self.nodes:
+            assert node.stdout is not None
+            for _ in range(lines):
+                assert node.stdout.readline()
+
     def finish(self) -> list[subprocess.CompletedProcess[str]]:
         """Waits until every node has ended."""
         done = []

@@ -36,12 +36,7 @@ def job(endpoint: str) -> Iterator[Job]:
         *("--rdzv-id=<b>job", "--nproc-per-node=2", "--max-restarts=1"),
     ]
     with Job(options, WORKER) as running:
-        for _ in range(2):
-            running.start()
-        for node in running.nodes:
-            assert node.stdout is not None
-            for _ in range(2):
-                assert node.stdout.readline()
+        running.start_nodes(2, lines=2)
         yield running
 
 

@@ -34,12 +34,7 @@ def endpoint() -> str:
 def job(endpoint: str) -> Iterator[Job]:
     """Two nodes with two running workers each."""
     with Job(options(endpoint), WORKER) as running:
-        for _ in range(2):
-            running.start()
-        for node in running.nodes:
-            assert node.stdout is not None
-            for _ in range(2):
-                assert node.stdout.readline()
+        running.start_nodes(2, lines=2)
         yield running
 
 

@@ -21,6 +21,10 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 using Snapshot = std::shared_ptr<const ObservedJob>;
 
+bool is_running(const ObservedJob& job) {
+  return job.phase == RendezvousPhase::kRunning && job.nodes.size() == job.record.nodes + 0u;
+}
+
 class ObserverTest : public CoordinatorTest {
  protected:
   std::unique_ptr<Observer> observe(const std::string& job = "", bool workers = true) {
@@ -43,6 +47,15 @@ class ObserverTest : public CoordinatorTest {
       if (is_it(**job)) return *job;
     }
   }
+  // Observes a job of one node until the job has succeeded and the node has closed its session.
+  std::unique_ptr<Observer> observe_to_the_end() {
+    const auto nodes = run_round(1, nnodes(1, 1));
+    auto observer = observe();
+    EXPECT_NE(await(observer.get(), is_running), nullptr);
+    nodes[0]->send_message(rdzv::Done{{}, 1});
+    nodes[0]->expect<rdzv::Closed>();
+    return observer;
+  }
   static Status end_of(Observer* observer) {
     const Instant deadline = os::monotonic_now() + seconds(60);
     while (true) {
@@ -51,10 +64,6 @@ class ObserverTest : public CoordinatorTest {
     }
   }
 };
-
-bool is_running(const ObservedJob& job) {
-  return job.phase == RendezvousPhase::kRunning && job.nodes.size() == job.record.nodes + 0u;
-}
 
 TEST_F(ObserverTest, ASnapshotHasTheRoundAndItsNodes) {
   start();
@@ -162,12 +171,7 @@ TEST_F(ObserverTest, AllNodesOfALargeJobArrive) {
 
 TEST_F(ObserverTest, TheResultIsTheFinalSnapshot) {
   start();
-  auto nodes = run_round(1, nnodes(1, 1));
-  const auto observer = observe();
-  ASSERT_NE(await(observer.get(), is_running), nullptr);
-  nodes[0]->send_message(rdzv::Done{{}, 1});
-  nodes[0]->expect<rdzv::Closed>();
-  nodes.clear();
+  const auto observer = observe_to_the_end();
   const Snapshot job =
       await(observer.get(), [](const ObservedJob& one) { return one.result.has_value(); });
   ASSERT_NE(job, nullptr);
@@ -210,12 +214,7 @@ TEST_F(ObserverTest, AnObserverCannotSendMessagesOfANode) {
 
 TEST_F(ObserverTest, ACoordinatorDoesNotWaitForObserversWhenItEnds) {
   start();
-  auto nodes = run_round(1, nnodes(1, 1));
-  const auto observer = observe();
-  ASSERT_NE(await(observer.get(), is_running), nullptr);
-  nodes[0]->send_message(rdzv::Done{{}, 1});
-  nodes[0]->expect<rdzv::Closed>();
-  nodes.clear();
+  const auto observer = observe_to_the_end();
   const Instant begun = os::monotonic_now();
   coordinator->close(seconds(100));
   EXPECT_LT(os::monotonic_now() - begun, seconds(50));
