@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         default=DEFAULT_BIND,
         help=f"where to serve the page (default {DEFAULT_BIND}; port 0: a free one). There is no "
-        "login: whoever reaches another address than loopback sees the job",
+        "login: on another address than loopback, every client that reaches it can see the job",
     )
     return made
 

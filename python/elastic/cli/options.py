@@ -255,8 +255,8 @@ _NODES = (
     Option(
         "nnodes",
         "N or MIN:MAX",
-        "Number of nodes, or a range within which nodes may join and leave. auto: as Slurm or "
-        "Kubeflow says.",
+        "Number of nodes, or a range within which nodes may join and leave. auto: from Slurm "
+        "or Kubeflow.",
         default="1",
     ),
     Option(
@@ -284,13 +284,13 @@ _NODES = (
         "rdzv-conf",
         "KEY=VALUE,...",
         "Settings of the rendezvous: join_timeout, last_call_timeout, settle, shrink_delay, "
-        "node_timeout, reconnect_grace, store_grace, is_host (docs/cli.md).",
+        "node_timeout, reconnect_grace, store_grace, is_host, voters (docs/cli.md).",
     ),
     Option(
         "node-rank",
         "N",
-        "Rank of this node, from 0, with static; otherwise a preferred rank. auto: as Slurm or "
-        "Kubernetes says.",
+        "Rank of this node, from 0, with static; otherwise a preferred rank. auto: from Slurm "
+        "or Kubernetes.",
         default="0",
     ),
     Option(

@@ -25,8 +25,8 @@ _KEEP_ALIVE = {"keep_alive_interval": 5.0, "keep_alive_max_attempt": 3.0}
 # Timeouts that torch's handlers need because they poll, or read with one request at a time.
 _WITHOUT_EFFECT = {
     "close_timeout": "closing a job is one message",
-    "heartbeat_timeout": "no heartbeat is waited for; node_timeout says when a node is lost",
-    "read_timeout": "join_timeout says how long the endpoint is tried",
+    "heartbeat_timeout": "no call waits for a heartbeat; a node is lost after node_timeout",
+    "read_timeout": "join_timeout limits the attempts to reach the endpoint",
     "cas_backoff_max_seconds": "agents do not race to write a common state",
 }
 
