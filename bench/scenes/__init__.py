@@ -47,6 +47,7 @@ def all_scenes() -> dict[str, Scene]:
         store_throughput,
         tee,
         wake,
+        worker_calls,
     )
 
     return {
@@ -64,4 +65,5 @@ def all_scenes() -> dict[str, Scene]:
         "store-wake": wake.store_wake,
         "store-memory": store_memory.store_memory,
         "process-group": process_group.process_group,
+        "worker-calls": worker_calls.worker_calls,
     }

@@ -137,11 +137,13 @@ py::dict to_dict(const ObservedJob& job) {
   dict["rounds"] = rounds;
   dict["result"] = job.result ? py::cast(*job.result) : py::none();
   dict["nodes"] = nodes;
+  dict["stacks"] = text(job.stacks);
   return dict;
 }
 
 PyObserver start(std::string host, std::uint16_t port, std::string run_id, bool workers,
-                 double connect_timeout, const py::str& token_file, const py::str& token) {
+                 bool stacks, double connect_timeout, const py::str& token_file,
+                 const py::str& token) {
   const TokenOptions secret{.file = to_os(token_file), .text = to_os(token)};
   auto started = [&] {
     const py::gil_scoped_release release;
@@ -150,6 +152,7 @@ PyObserver start(std::string host, std::uint16_t port, std::string run_id, bool 
                             .run_id = std::move(run_id),
                             .token = secret,
                             .workers = workers,
+                            .stacks = stacks,
                             .connect_timeout = from_seconds(connect_timeout)});
   }();
   return PyObserver{unwrap(std::move(started), Domain::kRendezvous)};
@@ -173,8 +176,8 @@ void bind_observer(py::module_& module) {
   py::class_<PyObserver>(module, "Observer",
                          "A read-only session with a coordinator, which receives a job's state.")
       .def(py::init(&start), py::arg("host"), py::arg("port"), py::kw_only(),
-           py::arg("run_id") = "", py::arg("workers") = true, py::arg("connect_timeout") = 5.0,
-           py::arg("token_file") = "", py::arg("token") = "",
+           py::arg("run_id") = "", py::arg("workers") = true, py::arg("stacks") = false,
+           py::arg("connect_timeout") = 5.0, py::arg("token_file") = "", py::arg("token") = "",
            "Begins to connect. Without a `run_id` the coordinator must have one job.")
       .def("next", &next, py::arg("timeout") = py::none(),
            "The newest snapshot that was not returned before; None after `timeout` seconds.\n"

@@ -116,14 +116,21 @@ void Guardian::send_forks() {
     const auto stream_or = [&](std::uint8_t bit, int own) {
       return start.stream.valid() && (wanted.passed & bit) != 0 ? start.stream.get() : own;
     };
-    const std::vector<int> numbers = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO};
+    if (wanted.has_channel) start.worker.channel = Channel::create();
+    std::vector<int> numbers = {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO};
     std::vector<int> passed = {pipe.get(), STDIN_FILENO, stream_or(kPassedStdout, STDOUT_FILENO),
                                stream_or(kPassedStderr, STDERR_FILENO)};
+    // The variable names the guardian's own numbers, as for a program that inherits them.
+    for (const int descriptor : start.worker.channel.inherited()) {
+      if (descriptor < 0) continue;
+      numbers.push_back(descriptor);
+      passed.push_back(descriptor);
+    }
     Fields fields;
     fields.number(pid_);
     fields.number(wanted.id);
     fields.list(wanted.argv);
-    fields.list(wanted.env);
+    fields.list(environment_of(wanted, start.worker.channel));
     fields.text(wanted.cwd);
     fields.text(wanted.stdout_path);
     fields.text(wanted.stderr_path);
@@ -132,6 +139,7 @@ void Guardian::send_forks() {
       unsent.push_back(take_fork(i--));
       continue;
     }
+    start.worker.channel.release_worker_end();
     start.is_sent = true;
     start.deadline = os::monotonic_now() + kAnswerLimit;
   }

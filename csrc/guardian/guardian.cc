@@ -11,15 +11,17 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
+#include <optional>
 #include <utility>
 #include <variant>
 
 #include "os/loop/clock.h"
 #include "os/process/process_tree.h"
 
-// Theory of operation. One thread sleeps in poll, without a timeout, until the agent sends a
-// request, a child ends, or an exec pipe has the result of a start. The agent makes all decisions.
-// (There is a timeout only while a worker waits for the template.)
+// Theory of operation. One thread sleeps in poll until the agent sends a request, a child ends, an
+// exec pipe has the result of a start, or a worker sends a message. It has a timeout only while a
+// worker waits for the template or reports steps, or stacks are collected. The agent makes all
+// decisions.
 //
 // Starts are pipelined: each request is followed by a fork at once, and the exec pipes are read
 // when they become readable. A worker that ends quickly is still reported as started first.
@@ -57,8 +59,8 @@ constexpr std::size_t kReadBytes = 16 << 10;
 // The maximum time of repeated kill passes before the sweep reaps.
 constexpr Duration kReapingDelay = std::chrono::seconds(1);
 constexpr int kReapedAtOnce = 1024;
+constexpr int kTimeoutMaxMs = 60'000;
 constexpr Duration kPollRetry = std::chrono::milliseconds(20);
-constexpr std::chrono::milliseconds kPollMax = std::chrono::hours(1);
 
 Worker* find(std::vector<Worker>* processes, std::uint32_t id) {
   const auto found = std::find_if(processes->begin(), processes->end(),
@@ -116,12 +118,17 @@ void Guardian::wait() {
       if (one.exec_pipe.valid()) polled_.push_back({one.exec_pipe.get(), POLLIN, 0});
     }
   }
+  const auto first_message = static_cast<std::ptrdiff_t>(polled_.size());
+  for (const Worker& one : workers_) {
+    if (one.channel.socket() >= 0) polled_.push_back({one.channel.socket(), POLLIN, 0});
+  }
   const bool is_known = poll_descriptors();
   now_ = os::monotonic_now();
 
-  const bool has_start_result = std::any_of(polled_.begin() + kFixed, polled_.end(),
-                                            [](const pollfd& item) { return item.revents != 0; });
-  if (has_start_result) {
+  const auto is_ready = [](const pollfd& item) { return item.revents != 0; };
+  const auto messages = polled_.begin() + first_message;
+  if (std::any_of(messages, polled_.end(), is_ready)) collect_messages();
+  if (std::any_of(polled_.begin() + kFixed, messages, is_ready)) {
     collect_starts(&workers_);
     collect_starts(&helpers_);
   }
@@ -140,18 +147,34 @@ void Guardian::wait() {
   if (is_known && polled_[kAgent].revents != 0) agent_lost();
   expire_forks();
   if (sweeping_) sweep_once();
+  watch_workers();
   flush();
+}
+
+void Guardian::watch_workers() {
+  const auto next = sampler_.next(workers_);
+  if (next && now_ >= *next) {
+    if (const auto progress = sampler_.take(&workers_, now_)) send_event(*progress);
+  }
+  std::string events;
+  if (stacks_.advance(workers_, now_, &events) && connected_) unsent_ += events;
+}
+
+int Guardian::poll_timeout() const {
+  std::optional<Instant> next;
+  for (const auto& one : {stacks_.deadline(), sampler_.next(workers_), fork_deadline()}) {
+    if (one) next = std::min(next.value_or(*one), *one);
+  }
+  if (!next || !connected_) return -1;
+  const Duration left = *next - os::monotonic_now();
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+  return static_cast<int>(std::clamp<std::int64_t>(ms, 0, kTimeoutMaxMs));
 }
 
 // poll can fail for a long time: no kernel memory, or RLIMIT_NOFILE was lowered below the number of
 // items. Then all descriptors, which are non-blocking, are tried at intervals.
 bool Guardian::poll_descriptors() {
-  int timeout = -1;
-  if (const std::optional<Instant> deadline = fork_deadline()) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(*deadline - now_);
-    timeout = static_cast<int>(std::clamp<std::int64_t>(left.count(), 0, kPollMax.count()));
-  }
-  if (std::exchange(must_poll_again_, false)) timeout = 0;
+  const int timeout = std::exchange(must_poll_again_, false) ? 0 : poll_timeout();
   if (::poll(polled_.data(), polled_.size(), timeout) >= 0) return true;
   if (errno != EINTR) {
     const timespec pause{.tv_sec = 0, .tv_nsec = kPollRetry.count()};
@@ -205,6 +228,15 @@ bool Guardian::handle(const Request& request, std::string_view payload) {
   if (const auto* wanted = std::get_if<StartRequest>(&request)) return start(*wanted, payload);
   if (const auto* sent = std::get_if<SignalRequest>(&request)) {
     signal(*sent);
+    return true;
+  }
+  if (const auto* watched = std::get_if<WatchRequest>(&request)) {
+    sampler_.set_interval(watched->interval);
+    return true;
+  }
+  if (const auto* wanted = std::get_if<StacksRequest>(&request)) {
+    now_ = os::monotonic_now();
+    stacks_.begin(&workers_, now_, wanted->limit);
     return true;
   }
   if (sweeping_) return false;
@@ -311,6 +343,12 @@ void Guardian::agent_lost() {
   forks_.clear();
   template_.close();
   sweeping_ = true;
+}
+
+void Guardian::collect_messages() {
+  for (Worker& one : workers_) {
+    if (one.channel.socket() >= 0) one.channel.read_messages();
+  }
 }
 
 void Guardian::collect_starts(std::vector<Worker>* processes) {

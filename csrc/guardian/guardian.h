@@ -15,6 +15,7 @@
 #include "core/workers/guardian_protocol.h"
 #include "elastic/time.h"
 #include "guardian/template.h"
+#include "guardian/watch.h"
 #include "guardian/worker.h"
 #include "os/base/fd.h"
 
@@ -42,6 +43,9 @@ class Guardian {
   void sweep();
   void agent_lost();
 
+  void collect_messages();
+  void watch_workers();
+  int poll_timeout() const;
   void collect_starts(std::vector<Worker>* processes);
   void collect_exits(std::vector<Worker>* processes);
   bool resolve_start(Worker* worker);
@@ -103,6 +107,8 @@ class Guardian {
   bool template_is_late_ = false;  // it was killed because it did not answer
   std::string imported_;           // the module that the template imports
   std::vector<ForkStart> forks_;
+  ProgressSampler sampler_;
+  StackCollector stacks_;
   bool connected_ = true;         // false: the agent has died
   Instant now_;                   // of the last return from poll
   bool must_poll_again_ = false;  // the next poll does not wait

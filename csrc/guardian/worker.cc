@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -72,7 +73,8 @@ struct Plan {
   const char* output_paths[2];  // of descriptors 1 and 2
   int stream;                   // replaces the descriptors in `passed`; negative: none
   std::uint8_t passed;
-  int socket;  // of a template; negative: none
+  int socket;                    // of a template; negative: none
+  std::array<int, 2> inherited;  // beside 0, 1 and 2; negative: none
   const std::vector<std::string>* candidates;
   const std::vector<unsigned long>* cpu_mask;  // empty: the CPUs of the guardian
 };
@@ -152,6 +154,9 @@ void bind_to_cpus(const Plan& plan) {
   }
   plan.progress->enter(Stage::kChdir, kNoCandidate);
   if (*plan.cwd != '\0' && ::chdir(plan.cwd) != 0) fail(plan, Stage::kChdir, errno, kNoCandidate);
+  for (const int descriptor : plan.inherited) {
+    if (descriptor >= 0) ::fcntl(descriptor, F_SETFD, 0);
+  }
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -196,12 +201,24 @@ void describe(const StartRequest& request, Worker* worker) {
   worker->stderr_path = request.stderr_path;
 }
 
+std::vector<std::string_view> environment_of(const StartRequest& request, const Channel& channel) {
+  const std::string name = std::string(worker::kVariable) + "=";
+  std::vector<std::string_view> env;
+  env.reserve(request.env.size() + 1);
+  for (const std::string_view item : request.env) {
+    if (item.substr(0, name.size()) != name) env.push_back(item);
+  }
+  if (channel.valid()) env.emplace_back(channel.variable());
+  return env;
+}
+
 bool spawn(const StartRequest& request, pid_t guardian, int stream, int socket, Worker* worker,
            StartFailure* failure) {
   describe(request, worker);
   worker->candidates = find_candidates(request);
   const std::vector<char*> argv = pointers(request.argv);
-  const std::vector<char*> env = pointers(request.env);
+  if (request.has_channel) worker->channel = Channel::create();
+  const std::vector<char*> env = pointers(environment_of(request, worker->channel));
   const std::vector<unsigned long> cpu_mask = mask_of(request.cpus);
   const os::UniqueFd write_end = open_exec_pipe(worker);
   if (!write_end.valid()) {
@@ -223,6 +240,7 @@ bool spawn(const StartRequest& request, pid_t guardian, int stream, int socket, 
                   stream,
                   request.passed,
                   socket,
+                  worker->channel.inherited(),
                   &worker->candidates,
                   &cpu_mask};
   worker->pid = ::fork();
@@ -231,6 +249,7 @@ bool spawn(const StartRequest& request, pid_t guardian, int stream, int socket, 
     *failure = {Stage::kFork, errno, kNoCandidate};
     return false;
   }
+  worker->channel.release_worker_end();
   return true;
 }
 

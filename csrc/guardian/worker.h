@@ -8,9 +8,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/workers/guardian_protocol.h"
+#include "elastic/time.h"
+#include "guardian/channel.h"
 #include "os/base/fd.h"
 
 namespace elastic::guardian {
@@ -55,11 +58,21 @@ struct Worker {
   StartProgress progress;  // likewise; of an executed program
   StartProgress::Step step{Stage::kFork, kNoCandidate};  // likewise; of a forked worker
   std::vector<std::string> candidates;               // the paths for execve, for the failure report
+  Channel channel;                                   // invalid: it has none
   std::string argv0, cwd, stdout_path, stderr_path;  // likewise
   bool ended = false;    // its exit was reported; a zombie, so that its pid is not reused
   bool stopped = false;  // a stop signalled it while it was running
   bool killed = false;   // the sweep killed it while it was running
+  // What the last sample of its page has shown, and when that changed.
+  std::int64_t seen_step = -1;
+  std::uint32_t seen_sections = 0;
+  Instant progressed;
+  bool is_asked = false;  // for its stacks, in the last request
 };
+
+// The environment of the worker. An inherited variable names the channel of another worker: that of
+// a nested launcher.
+std::vector<std::string_view> environment_of(const StartRequest& request, const Channel& channel);
 
 // Forks and executes. On success the worker has a pid and an exec pipe, which returns end of file
 // when the program was executed, or a StartFailure. On failure `failure` has the error. `stream`

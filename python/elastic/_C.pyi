@@ -7,7 +7,7 @@ from __future__ import annotations
 import collections.abc
 import datetime
 import typing
-__all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentRoundEnd', 'AgentState', 'ConfigError', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REJECTED', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'Observer', 'QueueEmpty', 'REPEATED_STOP_GRACE', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'check_token', 'duration_text', 'file_backend', 'observer_token', 'store_backend']
+__all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentRoundEnd', 'AgentState', 'ConfigError', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REJECTED', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'HangAction', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'Observer', 'QueueEmpty', 'REPEATED_STOP_GRACE', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'check_token', 'duration_text', 'file_backend', 'observer_token', 'store_backend']
 class ElasticError(Exception):
     """The base class of elastic's errors."""
 
@@ -1016,11 +1016,61 @@ class WorkerTemplate:
     @property
     def stdout_target(self) -> StreamTarget:
         ...
+class HangAction:
+    """
+    What happens to a job that hangs.
+
+    Members:
+
+      REPORT
+
+      RESTART
+
+      FAIL
+    """
+    FAIL: typing.ClassVar[HangAction]
+    REPORT: typing.ClassVar[HangAction]
+    RESTART: typing.ClassVar[HangAction]
+    __members__: typing.ClassVar[dict[str, HangAction]]
+    @typing.overload
+    def __eq__(self, other: HangAction) -> bool:
+        ...
+    @typing.overload
+    def __eq__(self, other: object) -> bool:
+        ...
+    def __getstate__(self) -> int:
+        ...
+    def __hash__(self) -> int:
+        ...
+    def __index__(self) -> int:
+        ...
+    def __init__(self, value: int) -> None:
+        ...
+    def __int__(self) -> int:
+        ...
+    @typing.overload
+    def __ne__(self, other: HangAction) -> bool:
+        ...
+    @typing.overload
+    def __ne__(self, other: object) -> bool:
+        ...
+    def __repr__(self) -> str:
+        ...
+    def __setstate__(self, state: int) -> None:
+        ...
+    def __str__(self) -> str:
+        ...
+    @property
+    def name(self) -> str:
+        ...
+    @property
+    def value(self) -> int:
+        ...
 class AgentOptions:
     """
     The workers of an agent and its settings.
     """
-    def __init__(self, workers: collections.abc.Sequence[WorkerTemplate], *, env: dict[str, str], run_id: str = 'none', role: str = 'default', cwd: str = '', max_restarts: int = 0, restart_backoff: float = 1.0, rendezvous: RendezvousOptions | None = None, stop_grace: float = 30.0, failure_grace: float | None = None, stop_scope: SignalScope = SignalScope.GROUP, exit_barrier_timeout: float | None = None, master_port: int = 0, worker_ports: tuple[int, int] = (0, 0), share_store: bool = True, capture_stderr: bool = True, log_dir: str = '', log_bytes_max: int = 0, log_files_max: int = 5, line_prefix: str = '[${role_name}${local_rank}]:', merge_lines: bool = False, stdout_filters: collections.abc.Sequence[str] = [], stderr_filters: collections.abc.Sequence[str] = [], guardian_path: str = '', become_subreaper: bool = False, start_timeout: float = 60.0, warm_template: list[str] = []) -> None:
+    def __init__(self, workers: collections.abc.Sequence[WorkerTemplate], *, env: dict[str, str], run_id: str = 'none', role: str = 'default', cwd: str = '', max_restarts: int = 0, restart_backoff: float = 1.0, rendezvous: RendezvousOptions | None = None, stop_grace: float = 30.0, failure_grace: float | None = None, stop_scope: SignalScope = SignalScope.GROUP, exit_barrier_timeout: float | None = None, master_port: int = 0, worker_ports: tuple[int, int] = (0, 0), share_store: bool = True, capture_stderr: bool = True, hang_timeout: float = 0.0, hang_action: HangAction = HangAction.REPORT, log_dir: str = '', log_bytes_max: int = 0, log_files_max: int = 5, line_prefix: str = '[${role_name}${local_rank}]:', merge_lines: bool = False, stdout_filters: collections.abc.Sequence[str] = [], stderr_filters: collections.abc.Sequence[str] = [], guardian_path: str = '', become_subreaper: bool = False, start_timeout: float = 60.0, warm_template: list[str] = []) -> None:
         """
         One WorkerTemplate for each local rank; workers inherit no variables except `env`. `max_restarts` is the budget of the whole job. Without `rendezvous` the job has one node.
         """
@@ -1143,10 +1193,13 @@ class AgentEvent:
 
           RESTARTING
 
+          HANG
+
           FINISHED
         """
         COORDINATOR_LOG: typing.ClassVar[AgentEvent.Kind]
         FINISHED: typing.ClassVar[AgentEvent.Kind]
+        HANG: typing.ClassVar[AgentEvent.Kind]
         NOTICE: typing.ClassVar[AgentEvent.Kind]
         PROGRESS: typing.ClassVar[AgentEvent.Kind]
         RESTARTING: typing.ClassVar[AgentEvent.Kind]
@@ -1352,7 +1405,7 @@ class Observer:
         ...
     def __exit__(self, *args: object) -> None:
         ...
-    def __init__(self, host: str, port: int, *, run_id: str = '', workers: bool = True, connect_timeout: float = 5.0, token_file: str = '', token: str = '') -> None:
+    def __init__(self, host: str, port: int, *, run_id: str = '', workers: bool = True, stacks: bool = False, connect_timeout: float = 5.0, token_file: str = '', token: str = '') -> None:
         """
         Begins to connect. Without a `run_id` the coordinator must have one job.
         """

@@ -39,6 +39,11 @@ class Observation:
         facts = self._native.next(timeout)
         return None if facts is None else view(facts)
 
+    def next_stacks(self, timeout: float | None = None) -> str:
+        """The stacks that ``connect(stacks=True)`` requested; "" if they have not arrived."""
+        facts = self._native.next(timeout)
+        return "" if facts is None else str(facts["stacks"])
+
     def first(self, timeout: float | None = None) -> dict[str, Any] | None:
         """A snapshot with the workers of all nodes that report them within a second."""
         snapshot = self.next(timeout)
@@ -66,13 +71,15 @@ def connect(
     run_id: str = "",
     *,
     workers: bool = True,
+    stacks: bool = False,
     timeout: float = 5.0,
     token_file: str = "",
 ) -> Observation:
     """Begins to connect to the coordinator at ``HOST[:PORT]``.
 
     Without a ``run_id`` the coordinator must have one job. ``workers``: with pid and state of each
-    rank, which the agents report while such an observer is connected. ``token_file``: the file
+    rank, which the agents report while such an observer is connected. ``stacks``: request the
+    stacks of all workers once. ``token_file``: the file
     with the token of the job or of its observers; without it the variables are used.
     """
     from elastic import _environment
@@ -85,7 +92,13 @@ def connect(
         raise ConfigError(f"the endpoint is {endpoint!r}: {number} is no port")
     secret = token.find(token_file, _environment.inherited())
     native = _C.Observer(
-        host, number, run_id=run_id, workers=workers, connect_timeout=timeout, **secret
+        host,
+        number,
+        run_id=run_id,
+        workers=workers,
+        stacks=stacks,
+        connect_timeout=timeout,
+        **secret,
     )
     return Observation(native)
 

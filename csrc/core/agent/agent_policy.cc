@@ -42,10 +42,16 @@ namespace {
 
 constexpr int kSignalBase = 128;  // a shell reports death by signal N as 128 + N
 
-// The same worker would fail in the same way in every round.
+// No restart follows: the same worker would fail in the same way in every round, or a hang ends the
+// job.
 bool repeats(const WorkerExit& exit) {
+  if (exit.ends_job) return true;
   if (exit.kind != ExitKind::kNotStarted) return false;
   return exit.error == ENOENT || exit.error == EACCES || exit.error == ENOEXEC;
+}
+
+const char* why_final(const WorkerExit& exit) {
+  return exit.ends_job ? "; a hang ends the job (--hang-action)" : "; a restart would not help";
 }
 
 int launcher_code(const WorkerExit& exit) {
@@ -259,7 +265,7 @@ void AgentPolicy::set_result(const JobResult& job) {
   if (failure.rank != job.rank) return;
   result_.message = describe_failure(failure);
   if (repeats(failure.exit)) {
-    result_.message += "; a restart would not help";
+    result_.message += why_final(failure.exit);
   } else if (settings_.max_restarts > 0) {
     result_.message += "; none of " + std::to_string(settings_.max_restarts) + " restarts is left";
   }
@@ -402,7 +408,7 @@ void AgentPolicy::send_failure(const WorkerFailure& failure, Context* context) {
   result.node = self().name;
   result.evidence = failure.evidence;
   result.message = "rank " + std::to_string(failure.rank) + " on " + self().name + " " + how +
-                   "; a restart would not help";
+                   why_final(failure.exit);
   context->act(Send{rdzv::Close{self().id, std::move(result)}});
 }
 

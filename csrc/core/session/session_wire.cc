@@ -255,6 +255,57 @@ void fields(Visitor& v, Beats& beats) {
          [&](std::uint32_t& silence) { v.number(silence); });
 }
 
+template <typename Visitor>
+void fields(Visitor& v, hang::NodeProgress& progress) {
+  v.number(progress.round);
+  v.number(progress.reporting);
+  v.number(progress.newest);
+  v.number(progress.oldest);
+  v.number(progress.slowest_rank);
+  v.duration(progress.idle);
+  v.duration(progress.section_limit);
+  v.duration(progress.limit);
+  v.choice(progress.action, hang::Action::kFail);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, hang::StackGroup& group) {
+  v.list(group.ranks, hang::kRanksPerNode, [&](std::int32_t& rank) { v.number(rank); });
+  v.number(group.oldest);
+  v.choice(group.kind, hang::StackGroup::Kind::kStopped);
+  v.text(group.label, hang::kLabelBytesMax);
+  v.text(group.text, hang::kStackBytesMax);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, hang::StacksWanted& wanted) {
+  v.number(wanted.request);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, hang::NodeStacks& stacks) {
+  v.number(stacks.request);
+  v.text(stacks.host, kNodeTextBytesMax);
+  v.list(stacks.groups, hang::kGroupsMax, [&](hang::StackGroup& group) { fields(v, group); });
+}
+
+template <typename Visitor>
+void fields(Visitor& v, hang::Verdict& verdict) {
+  v.number(verdict.round);
+  v.text(verdict.text, hang::kScreenBytesMax);
+  v.text(verdict.cause, kMessageBytesMax);
+  v.number(verdict.suspect);
+  v.choice(verdict.action, hang::Action::kFail);
+}
+
+template <typename Visitor>
+void fields(Visitor&, RequestStacks&) {}
+
+template <typename Visitor>
+void fields(Visitor& v, StacksReport& report) {
+  v.text(report.text, hang::kScreenBytesMax);
+}
+
 template <typename Entry>
 void append_frame(std::string* out, const typename Entry::Message& message) {
   const std::size_t begin = out->size();

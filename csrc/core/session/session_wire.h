@@ -31,6 +31,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/hang/hang_types.h"
 #include "core/succession/succession_types.h"
 #include "elastic/observer.h"
 #include "elastic/rendezvous.h"
@@ -130,6 +131,9 @@ struct Workers {
 // The observer has processed the last NodePage or Beats, and accepts the next one.
 struct ObserverReady {};
 
+// An observer requests the stacks of all workers of the job.
+struct RequestStacks {};
+
 // ---- Server to client. The `to` of rdzv's actions is the session's node, and is not sent either.
 
 struct ServerHello {
@@ -225,6 +229,11 @@ struct Beats {
   std::vector<std::uint32_t> silence_ms;
 };
 
+// The reply to RequestStacks: one screen.
+struct StacksReport {
+  std::string text;
+};
+
 // ---- The tables.
 
 // A receiver that does not know a required message ends the session.
@@ -243,17 +252,20 @@ struct MessageTable {
 };
 
 // Kinds are unique over both directions.
-using ClientMessages = MessageTable<Entry<1, ClientHello>,   //
-                                    Entry<2, Heartbeat>,     //
-                                    Entry<3, FetchMembers>,  //
-                                    Entry<4, rdzv::Join>,    //
-                                    Entry<5, rdzv::Resume>,  //
-                                    Entry<6, rdzv::Failed>,  //
-                                    Entry<7, rdzv::Gone>,    //
-                                    Entry<8, rdzv::Done>,    //
-                                    Entry<9, rdzv::Leave>,   //
-                                    Entry<10, rdzv::Close>,  //
-                                    Entry<16, Workers, Need::kOptional>, Entry<17, ObserverReady>>;
+using ClientMessages =
+    MessageTable<Entry<1, ClientHello>,   //
+                 Entry<2, Heartbeat>,     //
+                 Entry<3, FetchMembers>,  //
+                 Entry<4, rdzv::Join>,    //
+                 Entry<5, rdzv::Resume>,  //
+                 Entry<6, rdzv::Failed>,  //
+                 Entry<7, rdzv::Gone>,    //
+                 Entry<8, rdzv::Done>,    //
+                 Entry<9, rdzv::Leave>,   //
+                 Entry<10, rdzv::Close>,  //
+                 Entry<16, Workers, Need::kOptional>, Entry<17, ObserverReady>,
+                 Entry<20, hang::NodeProgress, Need::kOptional>,
+                 Entry<21, hang::NodeStacks, Need::kOptional>, Entry<22, RequestStacks>>;
 using ServerMessages =
     MessageTable<Entry<65, ServerHello>,               //
                  Entry<66, HeartbeatReply>,            //
@@ -272,9 +284,12 @@ using ServerMessages =
                  Entry<79, Timings, Need::kOptional>,  //
                  Entry<80, Leaving, Need::kOptional>,  //
                  Entry<81, Incumbent, Need::kOptional>, Entry<88, StoreClients, Need::kOptional>,
-                 Entry<96, WatchWorkers, Need::kOptional>,  //
-                 Entry<97, JobFacts>,                       //
-                 Entry<98, NodePage>,                       //
+                 Entry<90, hang::StacksWanted, Need::kOptional>,  //
+                 Entry<91, hang::Verdict, Need::kOptional>,       //
+                 Entry<92, StacksReport>,                         //
+                 Entry<96, WatchWorkers, Need::kOptional>,        //
+                 Entry<97, JobFacts>,                             //
+                 Entry<98, NodePage>,                             //
                  Entry<99, Beats, Need::kOptional>>;
 
 using ClientMessage = ClientMessages::Message;

@@ -70,6 +70,7 @@ bool is_wrong_input(std::string_view error) {
 FailureDiagnosis diagnose_signal(const WorkerExit& exit, const KernelEvidence& kernel) {
   FailureDiagnosis found;
   found.cause = FailureCause::kSignal;
+  if (!exit.hung.empty()) return found;  // the agent itself sent it
   const bool is_from_outside = exit.signal == SIGKILL || exit.signal == SIGTERM ||
                                exit.signal == SIGINT || exit.signal == SIGHUP;
   if (!is_from_outside) return found;

@@ -12,7 +12,14 @@ namespace {
 
 using core::append_integer;
 
-enum class RequestCode : std::uint8_t { kStart = 1, kSignal, kCancelStarts, kSweep };
+enum class RequestCode : std::uint8_t {
+  kStart = 1,
+  kSignal,
+  kCancelStarts,
+  kSweep,
+  kWatch,
+  kStacks
+};
 enum class EventCode : std::uint8_t {
   kHello = 1,
   kStarted,
@@ -20,7 +27,10 @@ enum class EventCode : std::uint8_t {
   kExited,
   kKillSent,
   kSwept,
-  kTemplate
+  kTemplate,
+  kProgress,
+  kStacks,
+  kStacksDone
 };
 
 void put_bytes(std::string* out, std::string_view bytes) {
@@ -75,6 +85,7 @@ class Reader {
     return static_cast<Enum>(reader_.ok() ? value : 0);
   }
 
+  Duration duration() { return Duration(number<Duration::rep>()); }
   Instant instant() { return Instant(Duration(number<Duration::rep>())); }
 
   std::string_view string() {
@@ -157,6 +168,24 @@ struct EventWriter {
     put_instant(out, event.at);
     put_bytes(out, event.text);
   }
+  void operator()(const ProgressEvent& event) const {
+    const Frame frame(out, EventCode::kProgress);
+    append_integer(out, event.reporting);
+    append_integer(out, event.newest);
+    append_integer(out, event.oldest);
+    append_integer(out, event.slowest);
+    append_integer(out, event.idle.count());
+    append_integer(out, event.section_limit.count());
+  }
+  void operator()(const StacksEvent& event) const {
+    const Frame frame(out, EventCode::kStacks);
+    append_integer(out, event.id);
+    append_integer(out, event.step);
+    append_integer(out, event.state);
+    put_bytes(out, event.wait_channel);
+    put_bytes(out, event.text);
+  }
+  void operator()(const StacksDoneEvent&) const { const Frame frame(out, EventCode::kStacksDone); }
 };
 
 StartRequest read_start(Reader* reader) {
@@ -166,6 +195,7 @@ StartRequest read_start(Reader* reader) {
   request.lifetime = reader->one_of<Lifetime>(kLifetimeCount);
   request.passed = reader->number<std::uint8_t>();
   request.template_wait = Duration(reader->number<Duration::rep>());
+  request.has_channel = reader->one_of<bool>(2);
   request.argv = reader->list();
   request.env = reader->list();
   request.cwd = reader->string();
@@ -207,6 +237,7 @@ void append_start(std::string* out, std::uint32_t id, const WorkerCommand& comma
   append_integer(out, lifetime);
   append_integer(out, passed);
   append_integer(out, template_wait.count());
+  append_integer(out, std::uint8_t{command.has_channel});
   put_list(out, command.argv);
   put_list(out, command.env);
   put_bytes(out, command.cwd);
@@ -227,6 +258,16 @@ void append_signal(std::string* out, const SignalRequest& request) {
 void append_cancel_starts(std::string* out) { const Frame frame(out, RequestCode::kCancelStarts); }
 
 void append_sweep(std::string* out) { const Frame frame(out, RequestCode::kSweep); }
+
+void append_watch(std::string* out, Duration interval) {
+  const Frame frame(out, RequestCode::kWatch);
+  append_integer(out, interval.count());
+}
+
+void append_stacks(std::string* out, Duration limit) {
+  const Frame frame(out, RequestCode::kStacks);
+  append_integer(out, limit.count());
+}
 
 void append_event(std::string* out, const Event& event) { std::visit(EventWriter{out}, event); }
 
@@ -271,6 +312,10 @@ bool decode_request(std::string_view payload, Request* request) {
     case RequestCode::kSignal: *request = read_signal(&reader); return reader.complete();
     case RequestCode::kCancelStarts: *request = CancelStartsRequest{}; return reader.complete();
     case RequestCode::kSweep: *request = SweepRequest{}; return reader.complete();
+    case RequestCode::kWatch: *request = WatchRequest{reader.duration()}; return reader.complete();
+    case RequestCode::kStacks:
+      *request = StacksRequest{reader.duration()};
+      return reader.complete();
   }
   return false;
 }
@@ -326,6 +371,28 @@ bool decode_event(std::string_view payload, Event* event) {
       *event = told;
       return reader.complete();
     }
+    case EventCode::kProgress: {
+      ProgressEvent progress;
+      progress.reporting = reader.number<std::uint32_t>();
+      progress.newest = reader.number<std::int64_t>();
+      progress.oldest = reader.number<std::int64_t>();
+      progress.slowest = reader.number<std::uint32_t>();
+      progress.idle = reader.duration();
+      progress.section_limit = reader.duration();
+      *event = progress;
+      return reader.complete();
+    }
+    case EventCode::kStacks: {
+      StacksEvent stacks;
+      stacks.id = reader.number<std::uint32_t>();
+      stacks.step = reader.number<std::int64_t>();
+      stacks.state = reader.number<std::uint8_t>();
+      stacks.wait_channel = reader.string();
+      stacks.text = reader.string();
+      *event = stacks;
+      return reader.complete();
+    }
+    case EventCode::kStacksDone: *event = StacksDoneEvent{}; return reader.complete();
   }
   return false;
 }

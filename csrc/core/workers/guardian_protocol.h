@@ -21,7 +21,7 @@
 
 namespace elastic::guardian {
 
-inline constexpr std::uint32_t kProtocolVersion = 3;
+inline constexpr std::uint32_t kProtocolVersion = 4;
 
 // The guardian's descriptor of the channel.
 inline constexpr int kChannelDescriptor = 3;
@@ -59,6 +59,7 @@ struct StartRequest {
   std::uint8_t passed = 0;  // kPassedStdout, kPassedStderr
   // kFork: how long the worker waits for a template that is not ready; then it is executed.
   Duration template_wait{};
+  bool has_channel = false;
   std::vector<std::string_view> argv;
   std::vector<std::string_view> env;
   std::string_view cwd;
@@ -90,7 +91,19 @@ struct CancelStartsRequest {};
 // The guardian sends KillSentEvent, and SweptEvent when no process is left.
 struct SweepRequest {};
 
-using Request = std::variant<StartRequest, SignalRequest, CancelStartsRequest, SweepRequest>;
+// Reads the workers' pages this often while a worker reports steps, and sends a ProgressEvent when
+// something has changed. Zero, as at the start: never.
+struct WatchRequest {
+  Duration interval{};
+};
+
+// Collects the stacks of every running worker, and sends a StacksEvent for each within `limit`.
+struct StacksRequest {
+  Duration limit{};
+};
+
+using Request = std::variant<StartRequest, SignalRequest, CancelStartsRequest, SweepRequest,
+                             WatchRequest, StacksRequest>;
 
 // The first event of every guardian.
 struct HelloEvent {
@@ -154,8 +167,29 @@ struct TemplateEvent {
   std::string_view text;
 };
 
+// The progress of the workers that run and have reported a step.
+struct ProgressEvent {
+  std::uint32_t reporting = 0;
+  std::int64_t newest = -1;
+  std::int64_t oldest = -1;
+  std::uint32_t slowest = 0;  // the id of the worker with the oldest step
+  Duration idle{};            // since one of them made progress
+  Duration section_limit{};   // the longest limit of an open section; zero: none
+};
+
+// The evidence about one worker.
+struct StacksEvent {
+  std::uint32_t id = 0;
+  std::int64_t step = -1;
+  std::uint8_t state = '?';  // as in /proc/<pid>/stat
+  std::string_view wait_channel;
+  std::string_view text;
+};
+// Every StacksEvent of a request was sent.
+struct StacksDoneEvent {};
+
 using Event = std::variant<HelloEvent, StartedEvent, NotStartedEvent, ExitedEvent, KillSentEvent,
-                           SweptEvent, TemplateEvent>;
+                           SweptEvent, TemplateEvent, ProgressEvent, StacksEvent, StacksDoneEvent>;
 
 // Appends a start request for a command of the public interface. The caller checks that the frame
 // fits kFrameBytesMax, and the other limits (contains_nul, kListItemsMax).
@@ -165,6 +199,8 @@ void append_start(std::string* out, std::uint32_t id, const WorkerCommand& comma
 void append_signal(std::string* out, const SignalRequest& request);
 void append_cancel_starts(std::string* out);
 void append_sweep(std::string* out);
+void append_watch(std::string* out, Duration interval);
+void append_stacks(std::string* out, Duration limit);
 void append_event(std::string* out, const Event& event);
 
 // Whether a string of the command contains a NUL, which is invalid in arguments, variables, paths.

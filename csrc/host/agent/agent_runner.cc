@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <utility>
 
 #include "core/workers/worker_env.h"
@@ -28,6 +29,16 @@ namespace {
 constexpr Duration kLeaveLimit = std::chrono::seconds(5);
 // The rendezvous evicts a node that does not stop its workers within its grace period and this.
 constexpr Duration kStopMargin = std::chrono::seconds(10);
+// The time for the workers to write their stacks; less than that of the coordinator for the nodes.
+constexpr Duration kStacksLimit = std::chrono::seconds(1);
+
+// How often progress is read: a tenth of the limit, within bounds.
+Duration sample_interval(Duration hang_timeout) {
+  constexpr Duration kLongest = std::chrono::seconds(1);
+  constexpr Duration kShortest = std::chrono::milliseconds(50);
+  if (hang_timeout <= Duration::zero()) return kLongest;
+  return std::clamp(hang_timeout / 10, kShortest, kLongest);
+}
 
 // Changes of workers within this time are reported to observers together.
 constexpr Duration kWatchDelay = std::chrono::milliseconds(5);
@@ -71,6 +82,8 @@ Result<std::unique_ptr<AgentRunner>> AgentRunner::start(os::EventLoop* loop,
                          [raw](const WorkerEvent& event) { raw->on_worker_event(event); });
   if (!supervisor.ok()) return supervisor.status();
   node->supervisor_ = *std::move(supervisor);
+  node->supervisor_->watch(sample_interval(options.hang_timeout),
+                           [raw](const auto& progress) { raw->on_progress(progress); });
   auto membership =
       open_membership(loop, options.rendezvous, options.run_id,
                       [raw](const MembershipEvent& event) { raw->on_membership_event(event); });
@@ -145,12 +158,16 @@ void AgentRunner::on_worker_exit(const WorkerEvent& event) {
                                                 : ObservedWorkerState::kFailed;
   worker_changed(event.local_rank, state, event.pid, event.exit.shell_code());
   core::WorkerExited exited{event.local_rank, event.pid, event.exit};
+  if (event.local_rank == killed_for_hang_ && event.exit.signal == SIGKILL) {
+    exited.exit.hung = verdict_.cause;
+    exited.exit.ends_job = verdict_.action == HangAction::kFail;
+  }
   if (!event.exit.succeeded() && !event.exit.stopped_by_us) {
     is_stop_for_failure_ = true;
-    exited.facts = inquiry_.facts_now(event.local_rank, event.exit);
+    exited.facts = inquiry_.facts_now(event.local_rank, exited.exit);
   }
   feed(exited);
-  inquiry_.worker_ended(event.local_rank, event.pid, event.exit);
+  inquiry_.worker_ended(event.local_rank, event.pid, exited.exit);
 }
 
 // The round is not over here before its failures are explained: the job's result may follow.
@@ -205,6 +222,8 @@ void AgentRunner::on_membership_event(const MembershipEvent& event) {
       if (one.result->cause == JobCause::kWorker) node->is_stop_for_failure_ = true;
       node->feed(one);
     }
+    void operator()(const hang::StacksWanted& one) const { node->on_stacks_wanted(one); }
+    void operator()(const hang::Verdict& one) const { node->on_verdict(one); }
   };
   std::visit(Reader{this}, event);
 }
@@ -231,6 +250,52 @@ void AgentRunner::send_workers() {
   if (!is_watched_ || membership_ == nullptr) return;
   membership_->send_workers(
       {.round = round_ == nullptr ? 0 : round_->round, .host = host_name_, .workers = workers_});
+}
+
+void AgentRunner::on_progress(const guardian::ProgressEvent& progress) {
+  if (round_ == nullptr || membership_ == nullptr || progress.slowest >= round_->workers.size()) {
+    return;
+  }
+  membership_->observe(
+      hang::NodeProgress{.round = round_->round,
+                         .reporting = static_cast<std::int32_t>(progress.reporting),
+                         .newest = progress.newest,
+                         .oldest = progress.oldest,
+                         .slowest_rank = round_->workers[progress.slowest].rank,
+                         .idle = progress.idle,
+                         .section_limit = progress.section_limit,
+                         .limit = options_.hang_timeout,
+                         .action = options_.hang_action});
+}
+
+void AgentRunner::on_stacks_wanted(const hang::StacksWanted& wanted) {
+  supervisor_->collect_stacks(kStacksLimit, [this, wanted](auto workers) {
+    if (round_ == nullptr || membership_ == nullptr) return;
+    for (core::WorkerEvidence& worker : workers) {
+      const auto local_rank = static_cast<std::size_t>(worker.rank);
+      if (local_rank < round_->workers.size()) worker.rank = round_->workers[local_rank].rank;
+    }
+    membership_->observe(hang::NodeStacks{wanted.request, host_name_, core::group_stacks(workers)});
+  });
+}
+
+void AgentRunner::on_verdict(const hang::Verdict& verdict) {
+  if (round_ == nullptr || verdict.round != round_->round) return;
+  AgentEvent event;
+  event.kind = AgentEvent::Kind::kHang;
+  event.state = policy_.state();
+  event.at = loop_->now();
+  event.message = verdict.text;
+  report(std::move(event));
+  if (verdict.action == HangAction::kReport) return;
+  // Without a suspect the job ends by rank 0: some worker must fail.
+  const int rank = std::max(verdict.suspect, 0);
+  for (const WorkerAssignment& worker : round_->workers) {
+    if (worker.rank != rank) continue;
+    verdict_ = verdict;
+    killed_for_hang_ = worker.local_rank;
+    supervisor_->forward(SIGKILL, SignalScope::kGroup, worker.local_rank);
+  }
 }
 
 void AgentRunner::on_membership_ready(const MembershipReady& ready) {
@@ -318,6 +383,7 @@ Result<std::uint16_t> AgentRunner::port_for_next_round() {
 
 void AgentRunner::start_group(std::shared_ptr<const RoundInfo> round) {
   round_ = std::move(round);
+  killed_for_hang_ = -1;
   workers_.clear();
   for (const WorkerAssignment& worker : round_->workers) {
     workers_.push_back({.local_rank = worker.local_rank, .rank = worker.rank});
@@ -388,7 +454,8 @@ WorkerCommand AgentRunner::command_of(std::size_t local_rank) const {
           .cwd = options_.cwd,
           .stdout_path = path_of(worker.stdout_target, files.stdout_path, files.stdout_pipe),
           .stderr_path = path_of(worker.stderr_target, files.stderr_path, files.stderr_pipe),
-          .cpus = worker.cpus};
+          .cpus = worker.cpus,
+          .has_channel = true};
 }
 
 void AgentRunner::report(AgentEvent event) {

@@ -53,6 +53,9 @@ class AgentRunner {
   void worker_changed(int local_rank, ObservedWorkerState state, int pid, int exit_code);
   void send_workers();
   void on_round(rdzv::Round round);
+  void on_progress(const guardian::ProgressEvent& progress);
+  void on_stacks_wanted(const hang::StacksWanted& wanted);
+  void on_verdict(const hang::Verdict& verdict);
   void end_round();
   void feed(const core::PolicyEvent& event);
   void execute(core::PolicyAction action);
@@ -87,6 +90,9 @@ class AgentRunner {
   // Workers use the store at the endpoint: this process's coordinator empties it for each round.
   bool is_store_at_endpoint_ = false;
   std::shared_ptr<const RoundInfo> round_;
+  // The verdict for which a worker of this node was killed, and that worker; -1: none.
+  hang::Verdict verdict_;
+  int killed_for_hang_ = -1;
   RoundStore store_;
   WorkerOutput output_;
   const std::string host_name_;

@@ -67,7 +67,13 @@ CoordinatorJob::CoordinatorJob(CoordinatorContext* context, std::string id, Succ
       timer_(context->loop, [this] { tick(); }),
       feed_(std::move(feed)),
       gate_(std::in_place, id_),
-      nodes_timer_(context->loop, [this] { feed_nodes(); }) {}
+      nodes_timer_(context->loop, [this] { feed_nodes(); }),
+      hangs_(context->loop,
+             {.ask = [this](const auto& wanted) { send_to_members(wanted); },
+              .publish = [this](const auto& verdict) { send_to_members(verdict); },
+              .reply = [this](std::uint64_t asked,
+                              std::string text) { send_stacks(asked, std::move(text)); },
+              .log = [this](std::string_view line) { log(std::string(line)); }}) {}
 
 Status CoordinatorJob::load(const core::StoredJob& stored) {
   if (Status fault = stored.settings.validate(); !fault.ok()) return fault;
@@ -257,6 +263,7 @@ Status CoordinatorJob::on(SessionPeer* peer, rdzv::Leave& leave) {
   peer->has_joined = false;
   peer->loopback_join.reset();
   if (machine_ == nullptr) return {};
+  hangs_.feed(core::hang_event::Left{peer->node});
   if (context_.log && !is_over()) log(peer->name + " leaves: " + leave.reason);
   step(leave);
   return {};
@@ -274,6 +281,40 @@ Status CoordinatorJob::on(SessionPeer* peer, rdzv::Close& close) {
     peer->send(rdzv::Closed{peer->node, std::make_shared<const JobResult>(close.result)});
   }
   return {};
+}
+
+Status CoordinatorJob::on(SessionPeer* peer, hang::NodeProgress& progress) {
+  hangs_.feed(core::hang_event::Progressed{peer->node, progress});
+  return {};
+}
+
+Status CoordinatorJob::on(SessionPeer* peer, hang::NodeStacks& stacks) {
+  hangs_.feed(core::hang_event::StacksReceived{peer->node, stacks});
+  return {};
+}
+
+template <typename Message>
+void CoordinatorJob::send_to_members(const Message& message) {
+  for (const auto& [id, peer] : sessions_) {
+    if (peer->has_joined) peer->send(message);
+  }
+}
+
+template <typename Action>
+void CoordinatorJob::judge_progress_after(const Action& action) {
+  if constexpr (std::is_same_v<Action, rdzv::Round>) {
+    hangs_.feed(core::hang_event::Began{action.to, action.record->round, name_of(action.to)});
+  } else if constexpr (std::is_same_v<Action, rdzv::Resumed>) {
+    // A coordinator that continues from a stored state learns of the round's nodes here.
+    if (machine_->phase() == RendezvousPhase::kRunning) {
+      hangs_.feed(core::hang_event::Began{action.to, action.round, name_of(action.to)});
+    }
+  } else if constexpr (std::is_same_v<Action, rdzv::Restart> ||
+                       std::is_same_v<Action, rdzv::Closed>) {
+    hangs_.feed(core::hang_event::Ended{});
+  } else if constexpr (std::is_same_v<Action, rdzv::Evicted>) {
+    hangs_.feed(core::hang_event::Left{action.to});
+  }
 }
 
 template <typename Report>
@@ -331,6 +372,7 @@ void CoordinatorJob::correct_joins() {
 void CoordinatorJob::on_stall(const os::EventLoop::Stall& stall) {
   if (machine_ != nullptr && stall.late > machine_->settings().node_timeout / 4) {
     step(rdzv::ClockGap{stall.away});
+    hangs_.feed(core::hang_event::ClockGap{stall.away});
   }
 }
 
@@ -378,6 +420,7 @@ void CoordinatorJob::execute(const RendezvousAction& action) {
         if constexpr (std::is_same_v<Action, rdzv::Restart>) {
           history_.round_ends(one, context_.loop->now());
         }
+        judge_progress_after(one);
         if constexpr (std::is_same_v<Action, rdzv::Round>) prepare_round(one);
         if (peer == nullptr) return;
         // It is not a node of the job any more; until it joins again its heartbeats are ignored.

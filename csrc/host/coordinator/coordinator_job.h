@@ -21,6 +21,7 @@
 #include "core/succession/succession_machine.h"
 #include "elastic/rendezvous.h"
 #include "host/coordinator/coordinator_service.h"
+#include "host/coordinator/hang_desk.h"
 #include "host/coordinator/job_observers.h"
 #include "host/coordinator/session_peer.h"
 #include "os/loop/event_loop.h"
@@ -112,6 +113,10 @@ class CoordinatorJob {
   Status on(SessionPeer* peer, rdzv::Close& close);
   Status on(SessionPeer* peer, session::Workers& workers);
   Status on(SessionPeer* peer, session::ObserverReady& ready);
+  Status on(SessionPeer* peer, hang::NodeProgress& progress);
+  Status on(SessionPeer* peer, hang::NodeStacks& stacks);
+  Status on(SessionPeer* peer, session::RequestStacks& request);
+  void send_stacks(std::uint64_t asked, std::string text);
   template <typename Report>
   Status on(SessionPeer* peer, Report& report);  // Failed, Gone, Done
 
@@ -133,6 +138,10 @@ class CoordinatorJob {
   void execute(const RendezvousAction& action);
   void prepare_round(const rdzv::Round& round);
   void send_store_clients(SessionPeer* peer) const;
+  template <typename Message>
+  void send_to_members(const Message& message);
+  template <typename Action>
+  void judge_progress_after(const Action& action);
   template <typename Action>
   void log_action(const Action& action, const SessionPeer* peer);
   std::string name_of(const NodeId& node) const;
@@ -159,7 +168,9 @@ class CoordinatorJob {
   std::uint64_t logged_round_ = 0;  // a round is sent to each member and logged once
   std::uint64_t logged_end_ = 0;
   bool is_result_logged_ = false;
-  std::vector<RendezvousAction> actions_;  // scratch
+  std::vector<RendezvousAction> actions_;               // scratch
+  std::map<std::uint64_t, SessionPeer*> stacks_asked_;  // observers that wait for stacks
+  std::uint64_t stacks_requests_ = 0;
 
   SuccessionFeed feed_;
   std::optional<succession::RoundGate> gate_;  // never empty
@@ -173,6 +184,7 @@ class CoordinatorJob {
   std::map<NodeId, VoterPort> voter_ports_;
   std::vector<succession::KnownNode> known_nodes_;  // as last fed
   os::EventLoop::Timer nodes_timer_;
+  HangDesk hangs_;
 };
 
 }  // namespace elastic::host

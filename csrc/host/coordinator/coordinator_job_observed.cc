@@ -25,17 +25,31 @@ void CoordinatorJob::add_observer(SessionPeer* peer, const session::ObserverRequ
 
 void CoordinatorJob::remove_observer(SessionPeer* peer) {
   peer->observed = nullptr;
+  std::erase_if(stacks_asked_, [peer](const auto& asked) { return asked.second == peer; });
   observers_->remove(peer);
   if (observers_->empty()) observers_.reset();
 }
 
 Status CoordinatorJob::on_observer_message(SessionPeer* peer,
                                            const session::ClientMessage& message) {
+  if (std::holds_alternative<session::RequestStacks>(message)) {
+    stacks_asked_[++stacks_requests_] = peer;
+    hangs_.feed(core::hang_event::Requested{stacks_requests_});
+    return {};
+  }
   return observers_->on_message(peer, message);
+}
+
+void CoordinatorJob::send_stacks(std::uint64_t asked, std::string text) {
+  const auto found = stacks_asked_.find(asked);
+  if (found == stacks_asked_.end()) return;
+  found->second->send(session::StacksReport{std::move(text)});
+  stacks_asked_.erase(found);
 }
 
 void CoordinatorJob::end_observation(const std::string& reason) {
   if (observers_ == nullptr) return;
+  stacks_asked_.clear();
   observers_->end(reason);
   observers_.reset();
 }
@@ -50,6 +64,10 @@ Status CoordinatorJob::on(SessionPeer* peer, session::Workers& workers) {
 }
 
 Status CoordinatorJob::on(SessionPeer*, session::ObserverReady&) {
+  return Status(StatusCode::kPeerViolation, "a node may send no messages of an observer");
+}
+
+Status CoordinatorJob::on(SessionPeer*, session::RequestStacks&) {
   return Status(StatusCode::kPeerViolation, "a node may send no messages of an observer");
 }
 

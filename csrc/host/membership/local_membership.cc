@@ -28,6 +28,10 @@ LocalMembership::LocalMembership(os::EventLoop* loop, JobSettings settings, std:
     : loop_(loop),
       sink_(std::move(sink)),
       job_(for_one_node(std::move(settings)), loop->now(), Duration::zero()),
+      hangs_(loop, {.ask = [this](const auto& wanted) { receive(wanted); },
+                    .publish = [this](const auto& verdict) { receive(verdict); },
+                    .reply = [](std::uint64_t, const std::string&) {},  // nobody can ask
+                    .log = [](std::string_view) {}}),
       delivery_(loop, [this] { deliver(); }),
       tick_(loop, [this] { tick(); }) {
   receive(MembershipReady{std::move(address)});
@@ -38,9 +42,17 @@ void LocalMembership::send(const NodeStatement& statement) {
       std::visit([](const auto& one) { return RendezvousEvent(one); }, statement);
   if (auto* join = std::get_if<rdzv::Join>(&event)) {
     join->settings = job_.settings();
-    waiting_ = join->node.id;
+    waiting_ = node_ = join->node.id;
   }
   step(event);
+}
+
+void LocalMembership::observe(const hang::NodeProgress& progress) {
+  hangs_.feed(core::hang_event::Progressed{node_, progress});
+}
+
+void LocalMembership::observe(const hang::NodeStacks& stacks) {
+  hangs_.feed(core::hang_event::StacksReceived{node_, stacks});
 }
 
 void LocalMembership::tick() {
@@ -58,6 +70,13 @@ void LocalMembership::step(const RendezvousEvent& event) {
           constexpr bool is_answer =
               std::is_same_v<Action, rdzv::Round> || std::is_same_v<Action, rdzv::Closed>;
           if (is_answer) waiting_.reset();
+          if constexpr (std::is_same_v<Action, rdzv::Round>) {
+            hangs_.feed(core::hang_event::Began{node_, one.record->round});
+          }
+          if constexpr (std::is_same_v<Action, rdzv::Restart> ||
+                        std::is_same_v<Action, rdzv::Closed>) {
+            hangs_.feed(core::hang_event::Ended{});
+          }
           // There is no session to resume, and the agent knows its round.
           if constexpr (std::is_constructible_v<MembershipEvent, Action>) receive(std::move(one));
         },

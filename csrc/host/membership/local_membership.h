@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "elastic/rendezvous.h"
+#include "host/coordinator/hang_desk.h"
 #include "host/membership/membership.h"
 #include "os/loop/event_loop.h"
 
@@ -23,6 +24,8 @@ class LocalMembership final : public Membership {
   LocalMembership(os::EventLoop* loop, JobSettings settings, std::string address, Sink sink);
 
   void send(const NodeStatement& statement) override;
+  void observe(const hang::NodeProgress& progress) override;
+  void observe(const hang::NodeStacks& stacks) override;
   int waiting_nodes() const override { return job_.waiting_nodes(); }
   void drain(Duration limit, std::function<void()> done) override;
 
@@ -37,6 +40,8 @@ class LocalMembership final : public Membership {
   Rendezvous job_;
   std::deque<MembershipEvent> received_;
   std::function<void()> drained_;
+  HangDesk hangs_;
+  NodeId node_;                    // that has joined
   std::optional<NodeId> waiting_;  // the node, from its join until a round or the end
   os::EventLoop::Timer delivery_;
   os::EventLoop::Timer tick_;

@@ -16,6 +16,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/hang/hang_types.h"
 #include "elastic/observer.h"
 #include "elastic/rendezvous.h"
 
@@ -57,10 +58,12 @@ struct MembershipWatch {
   bool is_on = false;
 };
 
+// Also delivered: hang::StacksWanted, to which the agent replies with observe(), and hang::Verdict.
 using MembershipEvent =
     std::variant<MembershipReady, MembershipProgress, MembershipCoordinatorLog, MembershipLost,
                  MembershipStoreClients, MembershipWatch, rdzv::Round, rdzv::Restart, rdzv::Waiting,
-                 rdzv::Evicted, rdzv::Refused, rdzv::TimedOut, rdzv::Closed, rdzv::RoundOver>;
+                 rdzv::Evicted, rdzv::Refused, rdzv::TimedOut, rdzv::Closed, rdzv::RoundOver,
+                 hang::StacksWanted, hang::Verdict>;
 
 class Membership {
  public:
@@ -74,6 +77,10 @@ class Membership {
   virtual void send(const NodeStatement& statement) = 0;
   // For observers; lost if the connection breaks. No effect without a coordinator.
   virtual void send_workers(const WorkerReport&) {}
+  // Sent at once, or dropped while the rendezvous is not reached. Over a shared state it has no
+  // effect.
+  virtual void observe(const hang::NodeProgress& /*progress*/) {}
+  virtual void observe(const hang::NodeStacks& /*stacks*/) {}
   // The nodes for which the running round could be restarted, without spares, as last received. No
   // request is sent.
   virtual int waiting_nodes() const = 0;

@@ -143,17 +143,23 @@ void Observer::Impl::connected(
   hello.job_id = options_.run_id;
   hello.observer = session::ObserverRequest{options_.workers};
   link_->send(hello);
+  if (options_.stacks) link_->send(session::RequestStacks{});
 }
 
 void Observer::Impl::on_message(const session::ServerMessage& message) {
   silence_timer_.arm(add_saturating(thread_->loop().now(), kSilenceMax));
   if (const auto* facts = std::get_if<session::JobFacts>(&message)) {
+    const std::string stacks = std::move(facts_.stacks);
     facts_ = facts->job;
+    facts_.stacks = stacks;
     is_published_ = false;
   } else if (const auto* page = std::get_if<session::NodePage>(&message)) {
     on(*page);
   } else if (const auto* beats = std::get_if<session::Beats>(&message)) {
     on(*beats);
+  } else if (const auto* report = std::get_if<session::StacksReport>(&message)) {
+    facts_.stacks = report->text;
+    publish();
   } else if (const auto* refused = std::get_if<rdzv::Refused>(&message)) {
     fail(refused->error);
   } else if (const auto* leaving = std::get_if<session::Leaving>(&message)) {

@@ -115,6 +115,8 @@ class RendezvousClient::Impl {
     store_.allow(clients.round, clients.addresses);
   }
   void on(const host::MembershipWatch&) {}  // the caller starts the workers
+  void on(const hang::StacksWanted&) {}
+  void on(const hang::Verdict&) {}
   void on(const host::MembershipLost& lost);
   void on(const rdzv::Round& round);
   void on(const rdzv::Restart& restart);

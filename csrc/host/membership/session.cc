@@ -251,6 +251,14 @@ void Session::send_workers(const WorkerReport& report) {
   if (link_ != nullptr) link_->send(session::Workers{report});
 }
 
+void Session::observe(const hang::NodeProgress& progress) {
+  if (machine_.state() == core::SessionState::kReady) link_->send(progress);
+}
+
+void Session::observe(const hang::NodeStacks& stacks) {
+  if (machine_.state() == core::SessionState::kReady) link_->send(stacks);
+}
+
 void Session::send_hello(const Machine::SendHello& greeting) {
   link_->send(session::ClientHello{.term = greeting.term,
                                    .job_id = run_id_,
@@ -298,6 +306,10 @@ void Session::on_message(const session::ServerMessage& message) {
   } else if (const auto* counts = std::get_if<session::Counts>(&message)) {
     counts_ = *counts;
     feed(Machine::Activity{});
+  } else if (const auto* wanted = std::get_if<hang::StacksWanted>(&message)) {
+    notify(*wanted);
+  } else if (const auto* verdict = std::get_if<hang::Verdict>(&message)) {
+    notify(*verdict);
   } else {
     std::visit(
         [this](const auto& one) {

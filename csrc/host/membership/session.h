@@ -42,6 +42,8 @@ class Session final : public Membership {
 
   void send(const NodeStatement& statement) override;
   void send_workers(const WorkerReport& report) override;
+  void observe(const hang::NodeProgress& progress) override;
+  void observe(const hang::NodeStacks& stacks) override;
   int waiting_nodes() const override { return counts_.waiting_nodes; }
   void drain(Duration limit, std::function<void()> done) override;
 

@@ -238,6 +238,20 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     if (connected_) step(group_event::Forward{signal, scope, local_rank});
   }
 
+  void watch(Duration interval, ProgressSink sink) {
+    progress_sink_ = std::move(sink);
+    guardian::append_watch(&unsent_.bytes, interval);
+    flush();
+  }
+
+  void collect_stacks(Duration limit, StacksSink done) {
+    if (!connected_) return;
+    stacks_sink_ = std::move(done);
+    evidence_.clear();
+    guardian::append_stacks(&unsent_.bytes, limit);
+    flush();
+  }
+
   bool running() const { return machine_.live(); }
 
   void on_ready(std::uint32_t events) override {
@@ -357,6 +371,21 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
                            guardian::Lifetime::kHelper, 0, guardian::StartKind::kTemplate);
     flush();
   }
+  void on_event(const guardian::ProgressEvent& event) {
+    if (progress_sink_ && event.slowest < start_orders_.size()) progress_sink_(event);
+  }
+  void on_event(const guardian::StacksEvent& event) {
+    if (event.id >= start_orders_.size()) return;
+    evidence_.push_back({.rank = static_cast<std::int32_t>(event.id),
+                         .step = event.step,
+                         .state = static_cast<char>(event.state),
+                         .wait_channel = std::string(event.wait_channel),
+                         .text = std::string(event.text)});
+  }
+  void on_event(const guardian::StacksDoneEvent&) {
+    auto evidence = std::exchange(evidence_, {});
+    if (const auto sink = std::exchange(stacks_sink_, {})) sink(std::move(evidence));
+  }
 
   void lose_guardian(const std::string& how) {
     watch_.reset();
@@ -400,6 +429,10 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   Outbox unsent_;
   bool waits_to_send_ = false;
   guardian::FrameBuffer received_;
+
+  ProgressSink progress_sink_;
+  StacksSink stacks_sink_;
+  std::vector<core::WorkerEvidence> evidence_;  // of the current request
 
   std::string loss_;
   Instant orphan_deadline_;
@@ -447,6 +480,12 @@ void Supervisor::stop(int signal, Duration grace, SignalScope scope) {
 }
 void Supervisor::forward(int signal, SignalScope scope, std::optional<int> local_rank) {
   impl_->forward(signal, scope, local_rank);
+}
+void Supervisor::watch(Duration interval, ProgressSink sink) {
+  impl_->watch(interval, std::move(sink));
+}
+void Supervisor::collect_stacks(Duration limit, StacksSink done) {
+  impl_->collect_stacks(limit, std::move(done));
 }
 void Supervisor::close() { impl_->close(); }
 bool Supervisor::running() const { return impl_->running(); }

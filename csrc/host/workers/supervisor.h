@@ -9,6 +9,8 @@
 #include <optional>
 #include <vector>
 
+#include "core/hang/stack_text.h"
+#include "core/workers/guardian_protocol.h"
 #include "elastic/status.h"
 #include "elastic/worker_group.h"
 #include "os/base/fd.h"
@@ -41,6 +43,14 @@ class Supervisor {
   void stop(int signal, Duration grace, SignalScope scope = SignalScope::kGroup);
   void forward(int signal, SignalScope scope = SignalScope::kGroup,
                std::optional<int> local_rank = std::nullopt);
+  // While workers report steps, reads their progress at this interval, and calls the sink when it
+  // has changed.
+  using ProgressSink = std::function<void(const guardian::ProgressEvent&)>;
+  void watch(Duration interval, ProgressSink sink);
+  // Collects the stacks of the running workers; `done` is called within about `limit`, unless the
+  // guardian is lost or stacks are requested again before. The ranks are local.
+  using StacksSink = std::function<void(std::vector<core::WorkerEvidence>)>;
+  void collect_stacks(Duration limit, StacksSink done);
   // True until the generation has ended (kGroupEnded).
   bool running() const;
   // Closes the link: the guardian kills all processes, however long that takes, and exits. Does not

@@ -129,6 +129,7 @@ struct AgentEvent {
     kWorkerExited,    // local_rank, pid, exit
     kStopping,        // workers are being stopped; message: the reason and the grace period
     kRestarting,      // another round follows; message: the reason and the remaining budget
+    kHang,            // the job hangs; message: one screen, which every node receives
     kFinished,        // result() is final; this is the last event
   };
   Kind kind = Kind::kFinished;

@@ -26,6 +26,13 @@ struct WorkerTemplate {
   std::vector<std::uint32_t> cpus;  // see WorkerCommand::cpus
 };
 
+// What happens to a job that hangs: no rank has made progress (elastic/worker.h) for hang_timeout.
+enum class HangAction : std::uint8_t {
+  kReport,   // the stacks of all workers are reported on every node
+  kRestart,  // and the suspected worker is killed, as a failure of it
+  kFail,     // and the job fails, whatever is left of the restart budget
+};
+
 struct AgentOptions {
   std::string run_id = "none";
   std::string role = "default";
@@ -50,6 +57,12 @@ struct AgentOptions {
   // succeeded. A restart during the wait brings it back into the next round. After the timeout it
   // leaves with success. nullopt: until the job ends.
   std::optional<Duration> exit_barrier_timeout;
+
+  // The time without progress of any rank after which the job hangs. Zero: learned from the pauses
+  // between steps, at least a minute, and only reported. Applies once a worker has reported a step.
+  // The shortest one of all nodes counts.
+  Duration hang_timeout{};
+  HangAction hang_action = HangAction::kReport;
 
   // Port of the store. 0: a new port for every round. Otherwise this port in all rounds; the store
   // is emptied between two rounds.

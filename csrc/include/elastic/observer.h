@@ -106,6 +106,7 @@ struct ObservedJob {
   std::vector<ObservedRound> rounds;  // the latest, oldest first
   std::optional<JobResult> result;
   std::vector<ObservedNode> nodes;  // by id
+  std::string stacks;               // one screen, when the reply to ObserverOptions::stacks is here
 };
 
 struct ObserverOptions {
@@ -115,6 +116,7 @@ struct ObserverOptions {
   // The token of the job, or of its observers. Without a run id: of all jobs.
   TokenOptions token = {};
   bool workers = true;  // request the state of each worker
+  bool stacks = false;  // request the stacks of all workers, once
   Duration connect_timeout = std::chrono::seconds(5);
 };
 

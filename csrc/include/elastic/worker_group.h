@@ -42,6 +42,9 @@ struct WorkerCommand {
   std::string stderr_path;
   // The numbers of the CPUs on which the worker may run. Empty: those of the caller.
   std::vector<std::uint32_t> cpus;
+  // Gives the worker a channel (elastic/worker.h): two more descriptors and ELASTIC_CHANNEL. It
+  // starts without one if the kernel has no memory or descriptors left.
+  bool has_channel = false;
 };
 
 enum class ExitKind : std::uint8_t {
@@ -67,6 +70,9 @@ struct WorkerExit {
   // kNotStarted: the start timeout if it was exceeded in this stage (error is ETIMEDOUT).
   std::optional<Duration> start_timeout;
   Instant at;  // when the kernel reported the exit
+  // kSignaled: an agent killed the worker because the job hung; one sentence with the evidence.
+  std::string hung;
+  bool ends_job = false;  // and the job must not be restarted
 
   bool succeeded() const { return kind == ExitKind::kExited && code == 0; }
   // The code as in a shell's $?: the exit code, 128+n for a signal, 127 (not found) or 126.

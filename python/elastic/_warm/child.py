@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import fcntl
+import importlib
 import io
 import logging
 import os
@@ -184,8 +185,11 @@ def search_path(program: list[str]) -> str:
 
 def run(program: list[str]) -> None:
     """Runs a script or ``-m module`` as ``__main__``. The interpreter handles its exceptions."""
+    has_worker_calls = "elastic.worker" in sys.modules
     for name in [name for name in sys.modules if name == "elastic" or name.startswith("elastic.")]:
         del sys.modules[name]
+    if has_worker_calls:  # a preloaded module holds them: now they have a channel to open
+        importlib.import_module("elastic.worker")
     main = ModuleType("__main__")
     sys.modules["__main__"] = main
     if "__mp_main__" in sys.modules:  # an alias that multiprocessing makes at import

@@ -130,6 +130,8 @@ class LaunchConfig(NamedTuple):
     failure_grace: float
     exit_barrier_timeout: float | None  # None: no limit
     stop_scope: str  # "group" or "leader"
+    hang_timeout: float  # 0: learned
+    hang_action: str  # "report", "restart" or "fail"
     signals: tuple[int, ...]
     forwarded_signals: tuple[int, ...]  # passed on to the workers, without a stop
     rendezvous: RendezvousConfig | None  # None: the job has one node

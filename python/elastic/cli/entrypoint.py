@@ -19,11 +19,18 @@ def command(line: CommandLine, interpreter: str, environ: Mapping[str, str]) -> 
             raise ConfigError(
                 f"{line.origin('module')} and {line.origin('no-python')} exclude each other"
             )
+        if line.switch("auto-progress"):
+            raise ConfigError(
+                f"{line.origin('auto-progress')} and {line.origin('no-python')} exclude each other"
+            )
         _check_executable(program, environ, "program")
         return (program, *line.arguments)
     _check_executable(interpreter, environ, "interpreter (PYTHON_EXEC)")
+    start: tuple[str, ...] = (interpreter, "-u")
+    if line.switch("auto-progress"):
+        start = (interpreter, "-u", "-m", "elastic.worker.auto")
     if line.switch("module") and not is_script:
-        return (interpreter, "-u", "-m", program, *line.arguments)
+        return (*start, "-m", program, *line.arguments)
     if not substitutes(program):
         if not os.path.exists(program):
             raise ConfigError(f"the script {program} does not exist")
@@ -31,7 +38,7 @@ def command(line: CommandLine, interpreter: str, environ: Mapping[str, str]) -> 
             raise ConfigError(f"the script {program} is a directory without __main__.py")
         if not os.access(program, os.R_OK):
             raise ConfigError(f"the script {program} may not be read")
-    return (interpreter, "-u", program, *line.arguments)
+    return (*start, program, *line.arguments)
 
 
 def warm_template(line: CommandLine, program: tuple[str, ...], node: NodeConfig) -> tuple[str, ...]:

@@ -256,6 +256,8 @@ class Launcher:
             exit_barrier_timeout=job.exit_barrier_timeout,
             start_timeout=job.start_timeout,
             stop_scope=job.stop_scope,
+            hang_timeout=job.hang_timeout,
+            hang_action=job.hang_action,
             rendezvous=job.rendezvous and job.rendezvous.options(job.run_id, job.local_addr),
             worker_ports=job.worker_ports,
             share_store=job.share_store,

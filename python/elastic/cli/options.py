@@ -154,6 +154,26 @@ _FAILURES = (
         "children, and stop nothing.",
     ),
     Option(
+        "hang-timeout",
+        "SECONDS",
+        "The job hangs when no rank has completed a step for this long; counts once a script has "
+        "reported a step (elastic.worker). Default: learned from the pauses between steps, at "
+        "least a minute, and only reported.",
+    ),
+    Option(
+        "hang-action",
+        "WHAT",
+        "What happens to a job that hangs: report, the stacks of all ranks and the suspected rank "
+        "are logged on every node; restart, and that rank counts as failed; fail, and the job "
+        "ends.",
+        default="report",
+    ),
+    Option(
+        "auto-progress",
+        "",
+        "Reports each step of a torch optimizer as progress, for scripts that report none.",
+    ),
+    Option(
         "monitor-interval",
         "SECONDS",
         "Accepted for compatibility, no effect: the launcher is notified of an exit.",

@@ -90,6 +90,8 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         failure_grace=_seconds_or(line, "failure-grace", shutdown_timeout),
         exit_barrier_timeout=_seconds_or(line, "exit-barrier-timeout", None),
         stop_scope=_stop_scope(line),
+        hang_timeout=_hang_timeout(line),
+        hang_action=_hang_action(line),
         signals=signals,
         forwarded_signals=forwarded,
         rendezvous=node.rendezvous,
@@ -183,6 +185,23 @@ def _stop_scope(line: CommandLine) -> str:
     if scope not in ("group", "leader"):
         raise ConfigError(f"{line.origin('stop-scope')} is {scope!r}: expected group or leader")
     return scope
+
+
+def _hang_timeout(line: CommandLine) -> float:
+    if "hang-timeout" not in line.values:
+        return 0.0
+    return seconds(line.text("hang-timeout"), line.origin("hang-timeout"), positive=True)
+
+
+def _hang_action(line: CommandLine) -> str:
+    action, origin = line.text("hang-action"), line.origin("hang-action")
+    if action not in ("report", "restart", "fail"):
+        raise ConfigError(f"{origin} is {action!r}: expected report, restart or fail")
+    if action != "report" and "hang-timeout" not in line.values:
+        raise ConfigError(
+            f"{origin} is {action}: it needs --hang-timeout, a learned one only reports"
+        )
+    return action
 
 
 def _signals(line: CommandLine, option: str) -> tuple[int, ...]:

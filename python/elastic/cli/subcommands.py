@@ -23,6 +23,7 @@ class Subcommand(NamedTuple):
 
 SUBCOMMANDS = (
     Subcommand("status", "elastic.cli.status", "Prints the state of a running job."),
+    Subcommand("stacks", "elastic.cli.stacks", "Prints where the workers of a running job are."),
     Subcommand("dashboard", "elastic.cli.dashboard", "Shows a running job as a web page."),
 )
 

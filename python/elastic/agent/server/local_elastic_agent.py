@@ -88,6 +88,8 @@ class LocalElasticAgent:
         failure_grace: float | None = None,
         start_timeout: float = 60.0,
         stop_scope: str = "group",
+        hang_timeout: float = 0.0,
+        hang_action: str = "report",
         rendezvous: _C.RendezvousOptions | None = None,
         worker_ports: tuple[int, int] = (0, 0),
         share_store: bool = True,
@@ -107,6 +109,8 @@ class LocalElasticAgent:
         ``failure_grace``: the shutdown timeout after a worker or a node failed; None: the same.
         ``start_timeout``: the time within which a worker must execute its program.
         ``stop_scope``: a stop signals each worker's process ``"group"``, or only its ``"leader"``.
+        ``hang_timeout``: the job hangs if no rank makes progress for so many seconds; 0: learned.
+        ``hang_action``: ``"report"``, ``"restart"`` or ``"fail"``.
         ``exit_barrier_timeout``: how long to wait for other nodes when all workers here have
         succeeded; None: as long as they work. ``rendezvous``: the options of the rendezvous, with
         this node's address; without it the job has one node. ``worker_ports``: the first and the
@@ -156,6 +160,8 @@ class LocalElasticAgent:
             stop_grace=shutdown_timeout,
             failure_grace=failure_grace,
             stop_scope=_scope(stop_scope),
+            hang_timeout=hang_timeout,
+            hang_action=_hang_action(hang_action),
             exit_barrier_timeout=exit_barrier_timeout,
             master_port=spec.master_port or 0,
             worker_ports=worker_ports,
@@ -307,7 +313,7 @@ class LocalElasticAgent:
             self._log(logging.INFO, "rank %s %s", self._rank(event), event.exit.describe())
         elif event.kind == kinds.STOPPING:
             self._note_stop(event.message)
-        elif event.kind == kinds.RESTARTING:
+        elif event.kind == kinds.HANG or event.kind == kinds.RESTARTING:
             self._log(logging.WARNING, "%s", event.message)
         elif event.kind == kinds.FINISHED:
             self._note_killed()
@@ -442,6 +448,13 @@ def _scope(name: str) -> _C.SignalScope:
     if scope is None:
         raise ConfigError(f"stop_scope is {name!r}: expected one of {', '.join(_SCOPES)}")
     return scope
+
+
+def _hang_action(name: str) -> _C.HangAction:
+    action = _C.HangAction.__members__.get(name.upper())
+    if action is None:
+        raise ConfigError(f"hang_action is {name!r}: expected report, restart or fail")
+    return action
 
 
 def _logs_in(event: _C.AgentEvent, keeps_logs: bool) -> str:

@@ -134,6 +134,14 @@ ObservedJob observed_job() {
   return job;
 }
 
+hang::StackGroup stack_group() {
+  return {.ranks = {8, 9},
+          .oldest = 99,
+          .kind = hang::StackGroup::Kind::kWaiting,
+          .label = "in all_reduce (train.py:88)",
+          .text = "  File \"train.py\", line 88 in train\n"};
+}
+
 std::vector<ClientMessage> client_messages() {
   const rdzv::Resume bare{node_info(), settings(), rdzv::NodePhase::kJoined, {}, {}};
   const rdzv::Resume full{node_info(), settings(), rdzv::NodePhase::kStopped,
@@ -156,6 +164,17 @@ std::vector<ClientMessage> client_messages() {
           rdzv::Close{{}, result()},
           Workers{worker_report()},
           ObserverReady{},
+          hang::NodeProgress{.round = 12,
+                             .reporting = 8,
+                             .newest = 100,
+                             .oldest = 99,
+                             .slowest_rank = 9,
+                             .idle = milliseconds(20),
+                             .section_limit = seconds(600),
+                             .limit = seconds(5),
+                             .action = hang::Action::kRestart},
+          hang::NodeStacks{.request = 3, .host = "node7", .groups = {stack_group()}},
+          RequestStacks{},
           ClientHello{.job_id = "job", .observer = ObserverRequest{true}}};
 }
 
@@ -182,6 +201,9 @@ std::vector<ServerMessage> server_messages() {
           StoreClients{.round = 4, .addresses = {"10.0.0.1", "fe80::2"}},
           ServerHello{.host_job = "another job"},
           WatchWorkers{true},
+          hang::StacksWanted{3},
+          hang::Verdict{12, "the job hangs", "hung: in read (data.py:41)", 9, hang::Action::kFail},
+          StacksReport{"stacks of round 11"},
           JobFacts{observed_job()},
           NodePage{true, {observed_node()}, {{1, 2}, {3, 4}}},
           Beats{{0, 17, 5000}}};

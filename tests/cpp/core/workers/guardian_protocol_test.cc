@@ -29,6 +29,8 @@ std::string sample_requests() {
   append_signal(&bytes, {10, SignalScope::kGroup, false, 7});
   append_cancel_starts(&bytes);
   append_sweep(&bytes);
+  append_watch(&bytes, std::chrono::seconds(1));
+  append_stacks(&bytes, std::chrono::seconds(2));
   return bytes;
 }
 
@@ -48,6 +50,12 @@ std::string describe(const Request& request) {
     return "signal " + std::to_string(signal->signal) + " " +
            std::to_string(static_cast<int>(signal->scope)) + (signal->is_stop ? " stop" : "") +
            (signal->id == kEveryWorker ? "" : " to " + std::to_string(signal->id));
+  }
+  if (const auto* watch = std::get_if<WatchRequest>(&request)) {
+    return "watch " + std::to_string(watch->interval.count());
+  }
+  if (const auto* stacks = std::get_if<StacksRequest>(&request)) {
+    return "stacks " + std::to_string(stacks->limit.count());
   }
   return std::holds_alternative<CancelStartsRequest>(request) ? "cancel starts" : "sweep";
 }
@@ -73,9 +81,9 @@ TEST(GuardianProtocol, RequestsAreDecodedForEverySplit) {
       buffer.append(std::string_view(bytes).substr(at, step));
       ASSERT_TRUE(drain(&buffer, &seen));
     }
-    EXPECT_THAT(seen,
-                ElementsAre("start helper 7 prog  a b A=1 B= /w/o cpu0 cpu65", "signal 15 1 stop",
-                            "signal 10 0 to 7", "cancel starts", "sweep"));
+    EXPECT_THAT(seen, ElementsAre("start helper 7 prog  a b A=1 B= /w/o cpu0 cpu65",
+                                  "signal 15 1 stop", "signal 10 0 to 7", "cancel starts", "sweep",
+                                  "watch 1000000000", "stacks 2000000000"));
   }
 }
 
@@ -129,6 +137,21 @@ TEST(GuardianProtocol, EventsAreDecodedAsEncoded) {
   EXPECT_EQ(told.news, TemplateNews::kExecuted);
   EXPECT_EQ(told.id, 6u);
   EXPECT_EQ(told.at, at);
+
+  const auto progress = round_trip(
+      ProgressEvent{8, 100, 99, 3, std::chrono::milliseconds(20), std::chrono::seconds(600)});
+  EXPECT_EQ(progress.reporting, 8u);
+  EXPECT_EQ(progress.newest, 100);
+  EXPECT_EQ(progress.oldest, 99);
+  EXPECT_EQ(progress.slowest, 3u);
+  EXPECT_EQ(progress.idle, std::chrono::milliseconds(20));
+  EXPECT_EQ(progress.section_limit, std::chrono::seconds(600));
+
+  const auto stacks = round_trip(StacksEvent{3, 99, 'S', "", ""});
+  EXPECT_EQ(stacks.id, 3u);
+  EXPECT_EQ(stacks.step, 99);
+  EXPECT_EQ(stacks.state, 'S');
+  round_trip(StacksDoneEvent{});
 }
 
 TEST(GuardianProtocol, StartNamesItsKindAndTheWaitForTheTemplate) {
@@ -213,7 +236,7 @@ TEST(GuardianProtocol, GarbageIsRejected) {
     std::vector<std::string> seen;
     buffer.append(bytes);
     drain(&buffer, &seen);
-    EXPECT_LE(seen.size(), 5u);
+    EXPECT_LE(seen.size(), 7u);
     Event event;
     decode_event(bytes, &event);
   }

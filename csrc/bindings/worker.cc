@@ -1,0 +1,162 @@
+// elastic._worker: the fast calls of elastic.worker. Python's C interface and nothing else, so that
+// a script can import it in less than a millisecond.
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <signal.h>
+
+#include <cmath>
+#include <cstdint>
+
+#include "elastic/worker.h"
+
+// Theory of operation of the stacks. faulthandler writes the stacks of all threads in a signal
+// handler of its own, without the GIL. offer_stacks() puts a handler before it, which checks that
+// the descriptor is still the channel's (a script may have closed it, and opened a file of its own)
+// and reports the end of the text.
+
+namespace {
+
+constexpr int kWaitMs = 1000;
+
+// How many real-time signals are tried: another library may use some.
+constexpr int kSignalsTried = 16;
+
+void (*write_stacks)(int) = nullptr;
+
+void on_request(int number) {
+  if (elastic_worker_owns_stacks_descriptor() == 0) return;
+  if (write_stacks != nullptr) write_stacks(number);
+  elastic_worker_stacks_written();
+}
+
+bool read_step(PyObject* object, std::int64_t* step) {
+  const long long value = PyLong_AsLongLong(object);
+  if (value == -1 && PyErr_Occurred() != nullptr) return false;
+  if (value < 0) {
+    PyErr_Format(PyExc_ValueError, "the step is %lld: expected 0 or more", value);
+    return false;
+  }
+  *step = value;
+  return true;
+}
+
+PyObject* progress(PyObject* /*module*/, PyObject* argument) {
+  std::int64_t step = 0;
+  if (!read_step(argument, &step)) return nullptr;
+  elastic_worker_progress(step);
+  Py_RETURN_NONE;
+}
+
+PyObject* should_stop(PyObject* /*module*/, PyObject* argument) {
+  std::int64_t step = 0;
+  if (!read_step(argument, &step)) return nullptr;
+  __atomic_store_n(&elastic_worker_page_in_use->step, step, __ATOMIC_SEQ_CST);
+  if (elastic_worker_is_reporting == 0) elastic_worker_begin_reports();
+  const std::int64_t stop =
+      __atomic_load_n(&elastic_worker_page_in_use->tentative_stop, __ATOMIC_SEQ_CST);
+  if (stop == ELASTIC_WORKER_NO_STEP || step < stop) Py_RETURN_FALSE;
+  while (true) {
+    int decided = 0;
+    Py_BEGIN_ALLOW_THREADS;
+    decided = elastic_worker_wait_for_stop(step, kWaitMs);
+    Py_END_ALLOW_THREADS;
+    if (decided >= 0) return PyBool_FromLong(decided);
+    if (PyErr_CheckSignals() != 0) return nullptr;
+  }
+}
+
+PyObject* enter(PyObject* /*module*/, PyObject* arguments) {
+  const char* name = nullptr;
+  double limit = 0;
+  if (PyArg_ParseTuple(arguments, "sd", &name, &limit) == 0) return nullptr;
+  if (!(limit >= 0) || limit > 1e9) {
+    PyErr_SetString(PyExc_ValueError, "the limit of a section must be 0 or more seconds");
+    return nullptr;
+  }
+  elastic_worker_enter(name, std::llround(limit * 1e3));
+  Py_RETURN_NONE;
+}
+
+PyObject* leave(PyObject* /*module*/, PyObject* /*unused*/) {
+  elastic_worker_leave();
+  Py_RETURN_NONE;
+}
+
+PyObject* open(PyObject* /*module*/, PyObject* /*unused*/) {
+  return PyBool_FromLong(elastic_worker_open());
+}
+
+PyObject* round(PyObject* /*module*/, PyObject* /*unused*/) {
+  return PyLong_FromUnsignedLongLong(elastic_worker_round());
+}
+
+PyObject* is_restart(PyObject* /*module*/, PyObject* /*unused*/) {
+  return PyBool_FromLong(elastic_worker_is_restart());
+}
+
+// Returns a signal that has no handler yet; 0: none, or no channel.
+PyObject* free_signal(PyObject* /*module*/, PyObject* /*unused*/) {
+  int number = 0;
+  for (int i = 0; elastic_worker_stacks_descriptor() >= 0 && i < kSignalsTried; ++i) {
+    struct sigaction found {};
+    const int candidate = SIGRTMAX - 3 - i;
+    if (candidate < SIGRTMIN || ::sigaction(candidate, nullptr, &found) != 0) break;
+    if (found.sa_handler != SIG_DFL) continue;
+    number = candidate;
+    break;
+  }
+  return PyLong_FromLong(number);
+}
+
+PyObject* stacks_descriptor(PyObject* /*module*/, PyObject* /*unused*/) {
+  return PyLong_FromLong(elastic_worker_stacks_descriptor());
+}
+
+// faulthandler has registered `number` for the descriptor.
+PyObject* offer_stacks(PyObject* /*module*/, PyObject* argument) {
+  const int number = static_cast<int>(PyLong_AsLong(argument));
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  struct sigaction action {};
+  if (::sigaction(number, nullptr, &action) != 0) return PyErr_SetFromErrno(PyExc_OSError);
+  write_stacks = action.sa_handler;
+  action.sa_handler = on_request;
+  if (::sigaction(number, &action, nullptr) != 0) return PyErr_SetFromErrno(PyExc_OSError);
+  elastic_worker_offer_stacks(number);
+  Py_RETURN_NONE;
+}
+
+// The floor of the measurements.
+PyObject* nothing(PyObject* /*module*/, PyObject* /*argument*/) { Py_RETURN_NONE; }
+
+PyMethodDef functions[] = {
+    {"progress", progress, METH_O,
+     "progress(step)\n--\n\nReports that this many optimizer steps are complete."},
+    {"should_stop", should_stop, METH_O,
+     "should_stop(step)\n--\n\nReports progress, and returns True if the job stops at this step on "
+     "every rank:\nsave the state and exit with 0."},
+    {"round", round, METH_NOARGS, "round()\n--\n\nThe number of the job's round, from 0."},
+    {"is_restart", is_restart, METH_NOARGS,
+     "is_restart()\n--\n\nWhether an earlier round of the job has ended."},
+    {"open", open, METH_NOARGS, "open()\n--\n\nWhether this process has the worker's channel."},
+    {"enter", enter, METH_VARARGS, "enter(name, limit)\n--\n\nOpens a section."},
+    {"leave", leave, METH_NOARGS, "leave()\n--\n\nCloses the innermost section."},
+    {"free_signal", free_signal, METH_NOARGS, nullptr},
+    {"stacks_descriptor", stacks_descriptor, METH_NOARGS, nullptr},
+    {"offer_stacks", offer_stacks, METH_O, nullptr},
+    {"nothing", nothing, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyModuleDef module_definition = {PyModuleDef_HEAD_INIT,
+                                 "elastic._worker",
+                                 "The calls of elastic.worker that are made often.",
+                                 0,
+                                 functions,
+                                 nullptr,
+                                 nullptr,
+                                 nullptr,
+                                 nullptr};
+
+}  // namespace
+
+PyMODINIT_FUNC PyInit__worker() { return PyModule_Create(&module_definition); }

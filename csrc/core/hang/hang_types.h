@@ -1,0 +1,86 @@
+#pragma once
+
+// What nodes and their coordinator exchange about progress and hangs.
+//
+// Pure.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "elastic/agent_options.h"
+#include "elastic/time.h"
+
+namespace elastic::hang {
+
+inline constexpr std::size_t kLabelBytesMax = 255;
+inline constexpr std::size_t kStackBytesMax = 4096;
+inline constexpr std::size_t kScreenBytesMax = 16 << 10;
+inline constexpr std::size_t kGroupsMax = 64;       // of one node's report
+inline constexpr std::size_t kRanksPerNode = 4096;  // kLocalWorldSizeMax
+inline constexpr std::int64_t kNoStep = -1;
+
+// With a learned limit it is always kReport.
+using Action = HangAction;
+
+// The progress of one node's workers, sent when it changes. Of constant size: it has no ranks but
+// the slowest one.
+struct NodeProgress {
+  std::uint64_t round = 0;
+  std::int32_t reporting = 0;  // workers that run and have reported a step
+  std::int64_t newest = kNoStep;
+  std::int64_t oldest = kNoStep;
+  std::int32_t slowest_rank = -1;
+  Duration idle{};           // since a worker of the node made progress
+  Duration section_limit{};  // the longest limit of a section that is open; zero: none
+  // The node's settings. The shortest limit of all nodes applies, with that node's action.
+  Duration limit{};  // zero: learned
+  Action action = Action::kReport;
+
+  bool operator==(const NodeProgress&) const = default;
+};
+
+// Workers of one node that are at the same place.
+struct StackGroup {
+  enum class Kind : std::uint8_t {
+    kAtWork,   // in its own code, or in an unknown place
+    kWaiting,  // in a collective operation: it waits for other ranks
+    kStopped,  // by a signal: no thread of it runs
+  };
+  std::vector<std::int32_t> ranks;
+  std::int64_t oldest = kNoStep;  // the fewest steps of these ranks
+  Kind kind = Kind::kAtWork;
+  std::string label;  // "in all_reduce (train.py:88)"
+  std::string text;   // the stack of the main thread; "" if the worker wrote none
+
+  bool operator==(const StackGroup&) const = default;
+};
+
+// Requests the stacks of a node's workers.
+struct StacksWanted {
+  std::uint64_t request = 0;
+
+  bool operator==(const StacksWanted&) const = default;
+};
+
+// The reply to StacksWanted.
+struct NodeStacks {
+  std::uint64_t request = 0;
+  std::string host;
+  std::vector<StackGroup> groups;
+
+  bool operator==(const NodeStacks&) const = default;
+};
+
+// A verdict with its evidence, to every node.
+struct Verdict {
+  std::uint64_t round = 0;
+  std::string text;           // one screen
+  std::string cause;          // one sentence, for the failure of the suspected worker
+  std::int32_t suspect = -1;  // a rank; -1: none
+  Action action = Action::kReport;
+
+  bool operator==(const Verdict&) const = default;
+};
+
+}  // namespace elastic::hang

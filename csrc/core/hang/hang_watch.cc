@@ -1,0 +1,262 @@
+#include "core/hang/hang_watch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/duration_text.h"
+#include "core/hang/stack_text.h"
+
+// Theory of operation. A node sends its progress when it has changed, so the age of the newest
+// message, plus the idle time in it, is the time without progress. Nothing is judged before a rank
+// has reported a step, nor after the round has ended.
+//
+// The job hangs when no rank of any node has made progress for the limit. One rank that stops alone
+// while the others advance is only slow, and is reported as such: in a synchronous job the others
+// soon wait for it, and then the job hangs.
+//
+// A verdict needs evidence: the nodes are asked for the stacks of their workers and have a short
+// time to reply. What has arrived then is grouped and published to all nodes.
+
+namespace elastic::core {
+namespace {
+
+constexpr int kStackLinesShown = 20;
+constexpr std::size_t kGroupsShown = 16;
+
+// The first lines of a text, indented.
+std::string indent_lines(std::string_view text, int lines_max) {
+  std::string out;
+  for (int i = 0; i < lines_max && !text.empty(); ++i) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    out.append("\n  ").append(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out;
+}
+
+}  // namespace
+
+void HangWatch::step(const HangEvent& event, Instant now, std::vector<HangAnswer>* out) {
+  std::visit([&](const auto& one) { on(one, now, out); }, event);
+}
+
+void HangWatch::on(const hang_event::Began& event, Instant now, std::vector<HangAnswer>* out) {
+  if (event.round != round_) {
+    on(hang_event::Ended{}, now, out);
+    round_ = event.round;
+  }
+  nodes_[event.node].name = event.name;
+}
+
+void HangWatch::on(const hang_event::Ended&, Instant, std::vector<HangAnswer>* out) {
+  if (collection_) {
+    collection_->is_verdict = false;
+    finish_collection(out);
+  }
+  nodes_.clear();
+  is_hung_ = false;
+}
+
+void HangWatch::on(const hang_event::Left& event, Instant, std::vector<HangAnswer>* out) {
+  nodes_.erase(event.node);
+  if (collection_ && nodes_.empty()) finish_collection(out);
+}
+
+void HangWatch::on(const hang_event::Progressed& event, Instant now, std::vector<HangAnswer>* out) {
+  const auto found = nodes_.find(event.node);
+  if (found == nodes_.end() || event.progress.round != round_) return;
+  const auto before = last_progress();
+  Node& node = found->second;
+  node.progress = event.progress;
+  node.progressed =
+      now - std::clamp<Duration>(event.progress.idle, Duration::zero(), now - Instant{});
+  find_stragglers(now, out);
+  const auto after = last_progress();
+  if (!before || !after || *after <= *before) return;
+  is_hung_ = false;
+  pauses_[next_pause_++ % pauses_.size()] = *after - *before;
+}
+
+void HangWatch::on(const hang_event::StacksReceived& event, Instant, std::vector<HangAnswer>* out) {
+  const auto found = nodes_.find(event.node);
+  const bool is_expected = collection_ && found != nodes_.end() && !found->second.has_replied &&
+                           event.stacks.request == collection_->request;
+  if (!is_expected) return;
+  found->second.has_replied = true;
+  for (const hang::StackGroup& group : event.stacks.groups) {
+    if (group.ranks.empty()) continue;
+    for (const std::int32_t rank : group.ranks) collection_->hosts[rank] = event.stacks.host;
+    merge_groups({group}, &collection_->groups);
+  }
+  const bool is_complete = std::all_of(nodes_.begin(), nodes_.end(),
+                                       [](const auto& one) { return one.second.has_replied; });
+  if (is_complete) finish_collection(out);
+}
+
+void HangWatch::on(const hang_event::Requested& event, Instant now, std::vector<HangAnswer>* out) {
+  if (nodes_.empty()) {
+    out->push_back(hang_action::Reply{event.observer, "no round of the job is running"});
+    return;
+  }
+  if (!collection_) collect(false, now, out);
+  collection_->observers.push_back(event.observer);
+}
+
+void HangWatch::on(const hang_event::Tick&, Instant now, std::vector<HangAnswer>* out) {
+  if (collection_ && now >= collection_->deadline) finish_collection(out);
+  find_stragglers(now, out);
+  const auto progressed = last_progress();
+  if (is_hung_ || !progressed || now < add_saturating(*progressed, limit())) return;
+  is_hung_ = true;
+  if (collection_) {  // an observer's; its stacks are recent enough
+    collection_->is_verdict = true;
+    collection_->idle = now - *progressed;
+  } else {
+    collect(true, now, out);
+  }
+}
+
+void HangWatch::on(const hang_event::ClockGap& event, Instant, std::vector<HangAnswer>*) {
+  for (auto& [id, node] : nodes_) node.progressed += event.gap;
+}
+
+void HangWatch::collect(bool is_verdict, Instant now, std::vector<HangAnswer>* out) {
+  collection_.emplace();
+  collection_->request = ++requests_;
+  collection_->deadline = now + kStacksTimeout;
+  collection_->is_verdict = is_verdict;
+  if (const auto progressed = last_progress()) collection_->idle = now - *progressed;
+  for (auto& [id, node] : nodes_) node.has_replied = false;
+  out->push_back(hang_action::Ask{{collection_->request}});
+}
+
+void HangWatch::finish_collection(std::vector<HangAnswer>* out) {
+  const Collection found = *std::exchange(collection_, std::nullopt);
+  const std::int32_t suspect = find_suspect(found.groups);
+  const std::string text = screen(found, found.is_verdict ? suspect : -1);
+  for (const std::uint64_t observer : found.observers) {
+    out->push_back(hang_action::Reply{observer, text});
+  }
+  if (!found.is_verdict) return;
+  hang::Verdict verdict;
+  verdict.round = round_;
+  verdict.text = text;
+  verdict.suspect = suspect;
+  verdict.action = action();
+  verdict.cause = "hung: no rank made progress for " + duration_text(found.idle);
+  for (const hang::StackGroup& group : found.groups) {
+    if (suspect >= 0 && group.ranks.front() == suspect) {
+      verdict.cause += "; this one was " + group.label;
+    }
+  }
+  out->push_back(hang_action::Publish{std::move(verdict)});
+}
+
+void HangWatch::find_stragglers(Instant now, std::vector<HangAnswer>* out) {
+  const auto progressed = last_progress();
+  if (!progressed) return;
+  for (auto& [id, node] : nodes_) {
+    const bool is_late = node.progress.reporting > 0 && now - node.progressed >= limit() &&
+                         *progressed - node.progressed >= limit() / 2;
+    if (std::exchange(node.is_straggling, is_late) || !is_late) continue;
+    out->push_back(hang_action::Straggling{
+        "rank " + std::to_string(node.progress.slowest_rank) + " on " + node.name + " is at step " +
+        std::to_string(node.progress.oldest) + " and has made no progress for " +
+        duration_text(now - node.progressed) + ", while other nodes advance"});
+  }
+}
+
+std::optional<Instant> HangWatch::next_deadline() const {
+  std::optional<Instant> next;
+  if (collection_) next = collection_->deadline;
+  const auto progressed = last_progress();
+  if (is_hung_ || !progressed) return next;
+  const Instant verdict = add_saturating(*progressed, limit());
+  return next ? std::min(*next, verdict) : verdict;
+}
+
+Duration HangWatch::given_limit() const {
+  Duration given{};
+  for (const auto& [id, node] : nodes_) {
+    const Duration limit = node.progress.limit;
+    if (limit > Duration::zero() && (given == Duration::zero() || limit < given)) given = limit;
+  }
+  return given;
+}
+
+Duration HangWatch::limit() const {
+  Duration limit = given_limit();
+  if (limit == Duration::zero()) {
+    limit = *std::max_element(pauses_.begin(), pauses_.end()) * kLearnedLimitFactor;
+    limit = std::max(limit, kLearnedLimitMin);
+  }
+  for (const auto& [id, node] : nodes_) limit = std::max(limit, node.progress.section_limit);
+  return limit;
+}
+
+hang::Action HangWatch::action() const {
+  const Duration given = given_limit();
+  hang::Action action = hang::Action::kReport;
+  if (given == Duration::zero()) return action;
+  for (const auto& [id, node] : nodes_) {
+    if (node.progress.limit == given) action = std::max(action, node.progress.action);
+  }
+  return action;
+}
+
+// Of the ranks that report; nullopt: none does.
+std::optional<Instant> HangWatch::last_progress() const {
+  std::optional<Instant> last;
+  for (const auto& [id, node] : nodes_) {
+    if (node.progress.reporting == 0) continue;
+    last = last ? std::max(*last, node.progressed) : node.progressed;
+  }
+  return last;
+}
+
+std::string HangWatch::host_of(const Collection& found, std::int32_t rank) const {
+  const auto host = found.hosts.find(rank);
+  return host == found.hosts.end() || nodes_.size() < 2 ? "" : " on " + host->second;
+}
+
+std::string HangWatch::screen(const Collection& found, std::int32_t suspect) const {
+  std::string text;
+  if (found.is_verdict) {
+    std::int64_t oldest = hang::kNoStep;
+    for (const auto& [id, node] : nodes_) {
+      if (node.progress.reporting == 0) continue;
+      oldest =
+          oldest == hang::kNoStep ? node.progress.oldest : std::min(oldest, node.progress.oldest);
+    }
+    text = "the job hangs: no rank has made progress for " + duration_text(found.idle) +
+           " (the slowest is at step " + std::to_string(oldest) + ")";
+  } else {
+    text = "stacks of round " + std::to_string(shown_round(round_));
+  }
+  std::size_t shown = 0;
+  for (const hang::StackGroup& group : found.groups) {
+    if (++shown > kGroupsShown) continue;
+    const bool has_suspect = suspect >= 0 && group.ranks.front() == suspect;
+    text += "\n  " + ranks_text(group.ranks) +
+            (group.ranks.size() == 1 ? host_of(found, group.ranks.front()) : "") + " " +
+            group.label;
+    if (has_suspect) text += ": suspected";
+  }
+  if (shown > kGroupsShown) {
+    text += "\n  and " + std::to_string(shown - kGroupsShown) + " more places";
+  }
+  for (const auto& [id, node] : nodes_) {
+    if (!node.has_replied) text += "\n  " + node.name + " sent no stacks in time";
+  }
+  for (const hang::StackGroup& group : found.groups) {
+    const bool is_shown =
+        found.is_verdict ? suspect >= 0 && group.ranks.front() == suspect : !group.text.empty();
+    if (!is_shown || group.text.empty()) continue;
+    text += "\nstack of rank " + std::to_string(group.ranks.front()) +
+            ", the most recent call first:" + indent_lines(group.text, kStackLinesShown);
+  }
+  if (text.size() > hang::kScreenBytesMax) text.resize(hang::kScreenBytesMax);
+  return text;
+}
+
+}  // namespace elastic::core

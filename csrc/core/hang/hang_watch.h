@@ -1,0 +1,144 @@
+#pragma once
+
+// Judges the progress of a job: whether it hangs, which rank is suspected, and which ranks lag.
+//
+// Pure: the same calls in the same order give the same actions. Not thread-safe. One object for one
+// job; it runs beside the rendezvous machine and does not depend on it.
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/hang/hang_types.h"
+#include "elastic/rendezvous_types.h"
+#include "elastic/time.h"
+
+namespace elastic::core {
+
+namespace hang_event {
+// The node is a member of this round.
+struct Began {
+  NodeId node;
+  std::uint64_t round = 0;
+  std::string name = {};  // in messages
+};
+// The round is over: its workers are being stopped.
+struct Ended {};
+struct Left {
+  NodeId node;
+};
+struct Progressed {
+  NodeId node;
+  hang::NodeProgress progress;
+};
+struct StacksReceived {
+  NodeId node;
+  hang::NodeStacks stacks;
+};
+// Somebody asks for the stacks of a running job.
+struct Requested {
+  std::uint64_t observer = 0;
+};
+struct Tick {};
+// The caller's process did not run for `gap`.
+struct ClockGap {
+  Duration gap{};
+};
+}  // namespace hang_event
+
+using HangEvent = std::variant<hang_event::Began, hang_event::Ended, hang_event::Left,
+                               hang_event::Progressed, hang_event::StacksReceived,
+                               hang_event::Requested, hang_event::Tick, hang_event::ClockGap>;
+
+namespace hang_action {
+// To every member of the round.
+struct Ask {
+  hang::StacksWanted wanted;
+};
+struct Publish {
+  hang::Verdict verdict;
+};
+struct Reply {
+  std::uint64_t observer = 0;
+  std::string text;
+};
+// A rank lags; for the log of the coordinator.
+struct Straggling {
+  std::string message;
+};
+}  // namespace hang_action
+
+using HangAnswer = std::variant<hang_action::Ask, hang_action::Publish, hang_action::Reply,
+                                hang_action::Straggling>;
+
+// The learned limit: at least this, and this multiple of the longest recent pause between steps.
+inline constexpr Duration kLearnedLimitMin = std::chrono::seconds(60);
+inline constexpr int kLearnedLimitFactor = 20;
+// The time for the nodes to send their stacks.
+inline constexpr Duration kStacksTimeout = std::chrono::milliseconds(1800);
+
+// The state of one node, and of one request for stacks.
+namespace hang_state {
+struct Node {
+  std::string name;
+  hang::NodeProgress progress;
+  Instant progressed;          // by the caller's clock
+  bool has_replied = false;    // to the current request
+  bool is_straggling = false;  // and that was reported
+};
+struct Collection {
+  std::uint64_t request = 0;
+  Instant deadline;
+  bool is_verdict = false;  // else only observers wait for it
+  Duration idle{};          // at its begin
+  std::vector<std::uint64_t> observers;
+  std::vector<hang::StackGroup> groups;
+  std::map<std::int32_t, std::string> hosts;  // of the first rank of each node's groups
+};
+}  // namespace hang_state
+
+class HangWatch {
+ public:
+  void step(const HangEvent& event, Instant now, std::vector<HangAnswer>* out);
+  // When step(Tick{}) must be called; nullopt: no worker reports steps.
+  std::optional<Instant> next_deadline() const;
+
+  // The limit that applies now.
+  Duration limit() const;
+
+ private:
+  using Node = hang_state::Node;
+  using Collection = hang_state::Collection;
+
+  void on(const hang_event::Began& event, Instant now, std::vector<HangAnswer>* out);
+  void on(const hang_event::Ended& event, Instant now, std::vector<HangAnswer>* out);
+  void on(const hang_event::Left& event, Instant now, std::vector<HangAnswer>* out);
+  void on(const hang_event::Progressed& event, Instant now, std::vector<HangAnswer>* out);
+  void on(const hang_event::StacksReceived& event, Instant now, std::vector<HangAnswer>* out);
+  void on(const hang_event::Requested& event, Instant now, std::vector<HangAnswer>* out);
+  void on(const hang_event::Tick& event, Instant now, std::vector<HangAnswer>* out);
+  void on(const hang_event::ClockGap& event, Instant now, std::vector<HangAnswer>* out);
+
+  void collect(bool is_verdict, Instant now, std::vector<HangAnswer>* out);
+  void finish_collection(std::vector<HangAnswer>* out);
+  void find_stragglers(Instant now, std::vector<HangAnswer>* out);
+  Duration given_limit() const;
+  hang::Action action() const;
+  std::optional<Instant> last_progress() const;
+  std::string screen(const Collection& found, std::int32_t suspect) const;
+  std::string host_of(const Collection& found, std::int32_t rank) const;
+
+  std::map<NodeId, Node> nodes_;
+  std::uint64_t round_ = 0;
+  std::uint64_t requests_ = 0;
+  bool is_hung_ = false;  // a verdict was given and no rank has made progress since
+  std::optional<Collection> collection_;
+  std::array<Duration, 100> pauses_{};  // between two steps of the job, the most recent ones
+  std::size_t next_pause_ = 0;
+};
+
+}  // namespace elastic::core

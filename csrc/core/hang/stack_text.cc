@@ -1,0 +1,200 @@
+#include "core/hang/stack_text.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+// Theory of operation. faulthandler writes one block for each thread, the most recent call first:
+//
+//   Thread 0x00007f0d7b5f4740 (most recent call first):
+//     File "/app/data.py", line 41 in __getitem__
+//
+// The main thread was started first, so its block is the last one. The innermost frame of a file
+// that belongs to the user is the place. If library frames are above it, the outermost one of them
+// that has a telling name is what the user called: "in all_reduce (train.py:88)".
+//
+// A worker in a collective operation waits for another rank; one that is elsewhere may be the one
+// that they wait for.
+
+namespace elastic::core {
+namespace {
+
+struct Frame {
+  std::string_view file;
+  std::string_view line;
+  std::string_view function;
+};
+
+constexpr std::size_t kFramesMax = 100;
+
+// Parts of the path of a file that does not belong to the user.
+constexpr std::string_view kLibraryPaths[] = {"/site-packages/", "/dist-packages/", "/lib/python",
+                                              "<frozen "};
+// Of library frames in which a worker waits for other ranks: collectives, and a backward pass that
+// has hooks of DistributedDataParallel.
+constexpr std::string_view kWaitingPaths[] = {"/torch/distributed/", "/torch/autograd/graph.py",
+                                              "/torch/nn/parallel/distributed.py"};
+// Functions that only call what was decorated.
+constexpr std::string_view kWrappers[] = {
+    "wrapper", "_fn", "inner", "_call_impl", "decorate_context", "_wrapped_call_impl"};
+
+template <typename List>
+bool contains_any(std::string_view text, const List& parts) {
+  return std::any_of(std::begin(parts), std::end(parts),
+                     [&](std::string_view part) { return text.find(part) != text.npos; });
+}
+
+bool is_wrapper(std::string_view function) {
+  return std::find(std::begin(kWrappers), std::end(kWrappers), function) != std::end(kWrappers);
+}
+
+// `  File "<file>", line <line> in <function>`
+std::optional<Frame> parse_frame(std::string_view text) {
+  constexpr std::string_view kFile = "  File \"";
+  constexpr std::string_view kLine = "\", line ";
+  constexpr std::string_view kIn = " in ";
+  if (text.substr(0, kFile.size()) != kFile) return std::nullopt;
+  const std::size_t line = text.find(kLine);
+  if (line == text.npos) return std::nullopt;
+  const std::size_t in = text.find(kIn, line + kLine.size());
+  if (in == text.npos) return std::nullopt;
+  return Frame{text.substr(kFile.size(), line - kFile.size()),
+               text.substr(line + kLine.size(), in - line - kLine.size()),
+               text.substr(in + kIn.size())};
+}
+
+// The lines of the last block, which is the main thread's.
+std::string_view main_thread(std::string_view text) {
+  constexpr std::string_view kHead = "(most recent call first):\n";
+  const std::size_t head = text.rfind(kHead);
+  return head == text.npos ? "" : text.substr(head + kHead.size());
+}
+
+std::vector<Frame> parse_frames(std::string_view lines) {
+  std::vector<Frame> frames;
+  while (!lines.empty() && frames.size() < kFramesMax) {
+    const std::size_t end = std::min(lines.find('\n'), lines.size());
+    if (const auto frame = parse_frame(lines.substr(0, end))) frames.push_back(*frame);
+    lines.remove_prefix(std::min(end + 1, lines.size()));
+  }
+  return frames;
+}
+
+std::string printable(std::string_view text, std::size_t bytes_max) {
+  std::string out;
+  for (const char byte : text.substr(0, bytes_max)) {
+    const bool is_plain = (byte >= ' ' && byte <= '~') || byte == '\n';
+    out.push_back(is_plain ? byte : '?');
+  }
+  return out;
+}
+
+std::string place_of(const Frame& user) {
+  const std::size_t slash = user.file.rfind('/');
+  const std::string_view name = slash == user.file.npos ? user.file : user.file.substr(slash + 1);
+  return " (" + std::string(name) + ":" + std::string(user.line) + ")";
+}
+
+void locate_frames(const std::vector<Frame>& frames, hang::StackGroup* group) {
+  std::size_t user = 0;
+  while (user < frames.size() && contains_any(frames[user].file, kLibraryPaths)) ++user;
+  if (user == frames.size()) user = frames.size() - 1;
+  std::size_t called = user;
+  while (called > 0 && (called == user || is_wrapper(frames[called].function))) --called;
+  for (std::size_t i = 0; i < user; ++i) {
+    if (contains_any(frames[i].file, kWaitingPaths)) group->kind = hang::StackGroup::Kind::kWaiting;
+  }
+  group->label = "in " + std::string(frames[called].function) + place_of(frames[user]);
+}
+
+std::string kernel_place(const WorkerEvidence& worker) {
+  if (worker.state == 'R') return "running, without a Python stack";
+  if (worker.state == 'Z' || worker.state == 'X') return "ended";
+  const std::string what = worker.state == 'D' ? "in an uninterruptible wait" : "waiting";
+  if (worker.wait_channel.empty() || worker.wait_channel == "0") return what + " in the kernel";
+  return what + " in the kernel (" + worker.wait_channel + ")";
+}
+
+bool is_same_place(const hang::StackGroup& a, const hang::StackGroup& b) {
+  return a.kind == b.kind && a.label == b.label;
+}
+
+}  // namespace
+
+hang::StackGroup locate(const WorkerEvidence& worker) {
+  hang::StackGroup group;
+  group.ranks = {worker.rank};
+  group.oldest = worker.step;
+  const std::string_view lines = main_thread(worker.text);
+  group.text = printable(lines, hang::kStackBytesMax);
+  const std::vector<Frame> frames = parse_frames(group.text);
+  if (worker.state == 'T' || worker.state == 't') {
+    group.kind = hang::StackGroup::Kind::kStopped;
+    group.label = worker.state == 'T' ? "stopped by a signal" : "stopped by a debugger";
+  } else if (frames.empty()) {
+    group.label = kernel_place(worker);
+  } else {
+    locate_frames(frames, &group);
+  }
+  group.label = printable(group.label, hang::kLabelBytesMax);
+  return group;
+}
+
+void merge_groups(std::vector<hang::StackGroup> from, std::vector<hang::StackGroup>* into) {
+  for (hang::StackGroup& one : from) {
+    const auto same = std::find_if(into->begin(), into->end(), [&](const hang::StackGroup& other) {
+      return is_same_place(one, other);
+    });
+    if (same == into->end()) {
+      into->push_back(std::move(one));
+      continue;
+    }
+    same->ranks.insert(same->ranks.end(), one.ranks.begin(), one.ranks.end());
+    same->oldest = std::min(same->oldest, one.oldest);
+  }
+  for (hang::StackGroup& group : *into) std::sort(group.ranks.begin(), group.ranks.end());
+  std::sort(into->begin(), into->end(),
+            [](const auto& a, const auto& b) { return a.ranks.front() < b.ranks.front(); });
+}
+
+std::vector<hang::StackGroup> group_stacks(const std::vector<WorkerEvidence>& workers) {
+  std::vector<hang::StackGroup> groups;
+  for (const WorkerEvidence& worker : workers) merge_groups({locate(worker)}, &groups);
+  return groups;
+}
+
+// In this order: a rank that is stopped; a rank that waits for no other one; the smallest group.
+// Among equals the one with the fewest steps.
+std::int32_t find_suspect(const std::vector<hang::StackGroup>& groups) {
+  const auto weight = [](const hang::StackGroup& group) {
+    switch (group.kind) {
+      case hang::StackGroup::Kind::kStopped: return 0;
+      case hang::StackGroup::Kind::kAtWork: return 1;
+      case hang::StackGroup::Kind::kWaiting: return 2;
+    }
+    return 2;
+  };
+  if (groups.size() < 2) return -1;  // all ranks are at the same place
+  const auto first =
+      std::min_element(groups.begin(), groups.end(), [&](const auto& a, const auto& b) {
+        if (weight(a) != weight(b)) return weight(a) < weight(b);
+        if (a.ranks.size() != b.ranks.size()) return a.ranks.size() < b.ranks.size();
+        return a.oldest < b.oldest;
+      });
+  return first->ranks.front();
+}
+
+std::string ranks_text(const std::vector<std::int32_t>& ranks) {
+  if (ranks.size() == 1) return "rank " + std::to_string(ranks.front());
+  std::string list;
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    list += (list.empty() ? "" : ",") + std::to_string(ranks[i]);
+    if (last > i) list += "-" + std::to_string(ranks[last]);
+    i = last + 1;
+  }
+  return std::to_string(ranks.size()) + " ranks (" + list + ")";
+}
+
+}  // namespace elastic::core

@@ -1,0 +1,40 @@
+#pragma once
+
+// Finds out from the text of faulthandler where a worker is.
+//
+// Pure.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/hang/hang_types.h"
+
+namespace elastic::core {
+
+// The evidence about one worker.
+struct WorkerEvidence {
+  std::int32_t rank = 0;
+  std::int64_t step = hang::kNoStep;
+  char state = '?';               // as in /proc/<pid>/stat: R, S, D, T, …
+  std::string wait_channel = {};  // of the kernel; "": unknown
+  std::string text = {};          // of faulthandler; "": none
+};
+
+// The place of one worker, as a group of one.
+hang::StackGroup locate(const WorkerEvidence& worker);
+
+// Joins workers at the same place: ranks are sorted, the groups are in the order of their first
+// rank.
+std::vector<hang::StackGroup> group_stacks(const std::vector<WorkerEvidence>& workers);
+// Adds the groups of another node.
+void merge_groups(std::vector<hang::StackGroup> from, std::vector<hang::StackGroup>* into);
+
+// The rank that most probably keeps the others waiting; -1: the stacks do not tell.
+std::int32_t find_suspect(const std::vector<hang::StackGroup>& groups);
+
+// "rank 3", "7 ranks (0-2,4-7)"
+std::string ranks_text(const std::vector<std::int32_t>& ranks);
+
+}  // namespace elastic::core

@@ -1,0 +1,185 @@
+#include "guardian/channel.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "os/process/process_tree.h"
+
+namespace elastic::guardian {
+namespace {
+
+#ifndef MFD_CLOEXEC
+constexpr unsigned MFD_CLOEXEC = 1;
+constexpr unsigned MFD_ALLOW_SEALING = 2;
+#endif
+constexpr int kSeals = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW;
+
+// Messages are rare. A worker that floods the socket loses it.
+constexpr int kMessagesMax = 100000;
+constexpr int kMessagesAtOnce = 64;
+
+// Channels use half of the descriptors: the starts of workers need the others.
+bool is_scarce(int descriptor) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
+  return static_cast<rlim_t>(descriptor) > limit.rlim_cur / 2;
+}
+
+bool identify(int descriptor, std::uint64_t* device, std::uint64_t* inode) {
+  struct stat found {};
+  if (::fstat(descriptor, &found) != 0) return false;
+  *device = found.st_dev;
+  *inode = found.st_ino;
+  return true;
+}
+
+template <typename T>
+T load(const T* word) {
+  return __atomic_load_n(word, __ATOMIC_SEQ_CST);
+}
+
+// Limits above it have no meaning, and must not overflow.
+constexpr std::int64_t kSectionLimitMaxMs = 1'000'000'000;
+
+constexpr std::size_t kStacksBytes = ELASTIC_WORKER_BYTES - ELASTIC_WORKER_STACKS_OFFSET;
+
+bool has_handler(pid_t pid, int number) {
+  std::string status;
+  constexpr std::string_view kName = "\nSigCgt:";
+  if (!os::read_proc_file("/proc/" + std::to_string(pid) + "/status", &status)) return false;
+  const std::size_t line = status.find(kName);
+  if (line == status.npos) return false;
+  const auto mask = std::strtoull(status.c_str() + line + kName.size(), nullptr, 16);
+  return (mask >> (number - 1) & 1) != 0;
+}
+
+}  // namespace
+
+void Channel::Unmap::operator()(elastic_worker_page* page) const {
+  ::munmap(page, ELASTIC_WORKER_BYTES);
+}
+
+Channel Channel::create() {
+  Channel channel;
+  channel.memory_.reset(static_cast<int>(
+      ::syscall(SYS_memfd_create, "elastic-channel", MFD_CLOEXEC | MFD_ALLOW_SEALING)));
+  if (!channel.memory_.valid() || ::ftruncate(channel.memory_.get(), ELASTIC_WORKER_BYTES) != 0 ||
+      ::fcntl(channel.memory_.get(), F_ADD_SEALS, kSeals) != 0) {
+    return {};
+  }
+  int ends[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return {};
+  channel.socket_.reset(ends[0]);
+  channel.worker_socket_.reset(ends[1]);
+  const int yes = 1;
+  if (is_scarce(ends[1]) || ::fcntl(ends[0], F_SETFL, O_NONBLOCK) != 0 ||
+      ::setsockopt(ends[0], SOL_SOCKET, SO_PASSCRED, &yes, sizeof yes) != 0) {
+    return {};
+  }
+  worker::ChannelName name;
+  name.memory = channel.memory_.get();
+  name.socket = ends[1];
+  if (!identify(name.memory, &name.memory_device, &name.memory_inode) ||
+      !identify(name.socket, &name.socket_device, &name.socket_inode)) {
+    return {};
+  }
+  void* const mapped = ::mmap(nullptr, ELASTIC_WORKER_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED,
+                              channel.memory_.get(), 0);
+  if (mapped == MAP_FAILED) return {};
+  auto* const page = static_cast<elastic_worker_page*>(mapped);
+  page->magic = ELASTIC_WORKER_MAGIC;
+  page->layout = ELASTIC_WORKER_LAYOUT;
+  page->bytes = ELASTIC_WORKER_BYTES;
+  page->tentative_stop = page->committed_stop = ELASTIC_WORKER_NO_STEP;
+  page->step = page->stopped_at = page->passed_stop = ELASTIC_WORKER_NO_STEP;
+  channel.page_.reset(page);
+  channel.messages_left_ = kMessagesMax;
+  char text[worker::kNameBytesMax];
+  worker::format(name, text);
+  std::memcpy(channel.variable_.data(), text, sizeof text);
+  return channel;
+}
+
+WorkerProgress Channel::progress() const {
+  WorkerProgress found;
+  found.step = std::max<std::int64_t>(load(&page_->step), ELASTIC_WORKER_NO_STEP);
+  found.sections = load(&page_->section_sequence);
+  found.in_section = load(&page_->section_depth) != 0;
+  if (!found.in_section) return found;
+  const std::int64_t limit = load(&page_->section_limit_ms);
+  found.section_limit =
+      std::chrono::milliseconds(std::clamp<std::int64_t>(limit, 0, kSectionLimitMaxMs));
+  for (std::size_t i = 0; i + 1 < sizeof page_->section; ++i) {
+    const char byte = load(&page_->section[i]);
+    if (byte == '\0') break;
+    found.section.push_back(byte >= ' ' && byte <= '~' ? byte : '?');
+  }
+  const bool is_whole = found.sections % 2 == 0 && load(&page_->section_sequence) == found.sections;
+  if (!is_whole) found.section.clear();
+  return found;
+}
+
+bool Channel::request_stacks(pid_t session) {
+  stacks_before_ = load(&page_->stacks_written);
+  const auto number = static_cast<int>(load(&page_->stacks_signal) & 0xff);
+  // A worker of another process, or one that has executed another program since.
+  if (owner_ <= 0 || number < SIGRTMIN || number > SIGRTMAX) return false;
+  if (::getsid(owner_) != session || !has_handler(owner_, number)) return false;
+  std::memset(stacks_area(), 0, kStacksBytes);
+  // The worker's descriptor shares its offset with this one.
+  if (::lseek(memory_.get(), ELASTIC_WORKER_STACKS_OFFSET, SEEK_SET) < 0) return false;
+  return ::kill(owner_, number) == 0;
+}
+
+bool Channel::has_stacks() const { return load(&page_->stacks_written) != stacks_before_; }
+
+std::string Channel::stacks() const {
+  std::string text(stacks_area(), kStacksBytes);
+  text.resize(std::min(text.find('\0'), text.size()));
+  return text;
+}
+
+char* Channel::stacks_area() const {
+  return reinterpret_cast<char*>(page_.get()) + ELASTIC_WORKER_STACKS_OFFSET;
+}
+
+void Channel::read_messages() {
+  for (int i = 0; i < kMessagesAtOnce && socket_.valid(); ++i) {
+    char message = '\0';
+    iovec data{&message, sizeof message};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))] = {};
+    msghdr received{};
+    received.msg_iov = &data;
+    received.msg_iovlen = 1;
+    received.msg_control = control;
+    received.msg_controllen = sizeof control;
+    const ssize_t got = ::recvmsg(socket_.get(), &received, MSG_CMSG_CLOEXEC);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got <= 0 || --messages_left_ <= 0) return socket_.reset();
+    const cmsghdr* const header = CMSG_FIRSTHDR(&received);
+    if (message == worker::kReporting) is_reporting_ = true;
+    if (message != worker::kOpened || header == nullptr || header->cmsg_type != SCM_CREDENTIALS ||
+        header->cmsg_len != CMSG_LEN(sizeof(ucred))) {
+      continue;
+    }
+    ucred sender{};
+    std::memcpy(&sender, CMSG_DATA(header), sizeof sender);
+    owner_ = sender.pid;
+  }
+}
+
+}  // namespace elastic::guardian

@@ -1,0 +1,81 @@
+#pragma once
+
+// The guardian's end of a worker's channel: shared memory and a socket (elastic/worker.h).
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "elastic/time.h"
+#include "elastic/worker.h"
+#include "os/base/fd.h"
+#include "worker/channel_name.h"
+
+namespace elastic::guardian {
+
+// What a worker has last written to its page, checked: a worker may have written anything, and may
+// have died between two words.
+struct WorkerProgress {
+  std::int64_t step = ELASTIC_WORKER_NO_STEP;
+  std::uint32_t sections = 0;  // changes at the begin and the end of a section
+  bool in_section = false;
+  Duration section_limit{};  // zero: none
+  std::string section;       // printable ASCII; "" while the worker changes it
+};
+
+class Channel {
+ public:
+  Channel() = default;
+  // Invalid if the kernel refuses memory or descriptors; the worker then runs without a channel.
+  static Channel create();
+
+  bool valid() const { return page_ != nullptr; }
+  // The variable that names the channel in the worker's environment, with a final NUL.
+  const char* variable() const { return variable_.data(); }
+  // The descriptors that the worker inherits, by the numbers in variable().
+  std::array<int, 2> inherited() const { return {memory_.get(), worker_socket_.get()}; }
+  // After the start: only the worker keeps its end.
+  void release_worker_end() { worker_socket_.reset(); }
+
+  // Has messages of the worker; negative: none will come.
+  int socket() const { return socket_.get(); }
+  // Reads the messages that have arrived, at most a few. The process that opened the channel is the
+  // one that the kernel names as the sender.
+  void read_messages();
+  // By this pid namespace; 0: no process has opened the channel.
+  pid_t owner() const { return owner_; }
+  // Whether it has reported a step.
+  bool is_reporting() const { return is_reporting_; }
+  WorkerProgress progress() const;
+
+  // Requests the stacks of the threads of the process that has the channel, which is a member of
+  // this session. False: it cannot write them. Never sends a signal for which the kernel shows no
+  // handler.
+  bool request_stacks(pid_t session);
+  // Whether the text of the last request is complete.
+  bool has_stacks() const;
+  // The text of the last request: what has been written of it so far.
+  std::string stacks() const;
+
+ private:
+  struct Unmap {
+    void operator()(elastic_worker_page* page) const;
+  };
+
+  char* stacks_area() const;
+
+  os::UniqueFd memory_;
+  os::UniqueFd worker_socket_;
+  os::UniqueFd socket_;
+  std::unique_ptr<elastic_worker_page, Unmap> page_;
+  std::array<char, worker::kNameBytesMax> variable_{};
+  pid_t owner_ = 0;
+  bool is_reporting_ = false;
+  std::uint32_t stacks_before_ = 0;  // stacks_written at the last request
+  int messages_left_ = 0;
+};
+
+}  // namespace elastic::guardian

@@ -1,0 +1,37 @@
+#include "host/coordinator/hang_desk.h"
+
+#include <utility>
+#include <variant>
+
+namespace elastic::host {
+
+HangDesk::HangDesk(os::EventLoop* loop, Sink sink)
+    : loop_(loop),
+      sink_(std::move(sink)),
+      timer_(loop, [this] { feed(core::hang_event::Tick{}); }) {}
+
+void HangDesk::feed(const core::HangEvent& event) {
+  std::vector<core::HangAnswer> answers;
+  watch_.step(event, loop_->now(), &answers);
+  for (core::HangAnswer& answer : answers) execute(answer);
+  if (const auto deadline = watch_.next_deadline()) {
+    timer_.arm(*deadline);
+  } else {
+    timer_.disarm();
+  }
+}
+
+void HangDesk::execute(core::HangAnswer& answer) {
+  if (const auto* asked = std::get_if<core::hang_action::Ask>(&answer)) {
+    sink_.ask(asked->wanted);
+  } else if (const auto* published = std::get_if<core::hang_action::Publish>(&answer)) {
+    sink_.log(published->verdict.text);
+    sink_.publish(published->verdict);
+  } else if (auto* reply = std::get_if<core::hang_action::Reply>(&answer)) {
+    sink_.reply(reply->observer, std::move(reply->text));
+  } else {
+    sink_.log(std::get<core::hang_action::Straggling>(answer).message);
+  }
+}
+
+}  // namespace elastic::host

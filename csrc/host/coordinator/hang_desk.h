@@ -1,0 +1,40 @@
+#pragma once
+
+// Runs the judge of hangs on a loop: its timer, and the delivery of its answers.
+//
+// Loop thread only.
+
+#include <functional>
+#include <string_view>
+#include <vector>
+
+#include "core/hang/hang_watch.h"
+#include "os/loop/event_loop.h"
+
+namespace elastic::host {
+
+class HangDesk {
+ public:
+  // Called in feed() or from the loop. An answer without a receiver is dropped by its owner.
+  struct Sink {
+    std::function<void(const hang::StacksWanted&)> ask;     // every member of the round
+    std::function<void(const hang::Verdict&)> publish;      // every member of the round
+    std::function<void(std::uint64_t, std::string)> reply;  // one observer
+    std::function<void(std::string_view)> log;
+  };
+  HangDesk(os::EventLoop* loop, Sink sink);
+  HangDesk(const HangDesk&) = delete;
+  HangDesk& operator=(const HangDesk&) = delete;
+
+  void feed(const core::HangEvent& event);
+
+ private:
+  void execute(core::HangAnswer& answer);
+
+  os::EventLoop* const loop_;
+  const Sink sink_;
+  core::HangWatch watch_;
+  os::EventLoop::Timer timer_;
+};
+
+}  // namespace elastic::host

@@ -1,0 +1,126 @@
+#pragma once
+
+// The worker channel for programs without Python: C and C++, library elastic::worker.
+//
+//   elastic_worker_open();
+//   for (int64_t step = 0; step < steps; ) {
+//     train();
+//     if (elastic_worker_should_stop(++step)) { save(step); return 0; }
+//   }
+//
+// The launcher gives every worker a page of shared memory and a socket. elastic_worker_progress()
+// is one store to that page. In a process that elastic did not start, or that is not the first of
+// its worker to open the channel, every function works and has no effect.
+//
+// A step is an optimizer step; the argument is the number of steps that are complete, and does not
+// decrease in a round. Thread rule: progress() from any thread, the other functions by one thread
+// at a time. A forked child has no channel. Needs GCC or clang (__atomic builtins).
+//
+// Pure C, so the types are plain structs and the names have a prefix.
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// The name and version of the layout below; both sides check it.
+#define ELASTIC_WORKER_MAGIC UINT64_C(0x6c656e6e61686345)  // "Echannel"
+#define ELASTIC_WORKER_LAYOUT 1
+// The size of the shared memory, and the offset of the area for stacks in it.
+#define ELASTIC_WORKER_BYTES 65536
+#define ELASTIC_WORKER_STACKS_OFFSET 4096
+#define ELASTIC_WORKER_SECTION_BYTES 64
+// Of the words that hold a step: no step.
+#define ELASTIC_WORKER_NO_STEP (-1)
+
+// The shared page. Each word has one writer. A reader treats a value of the other side as hints
+// that may be invalid: a worker that writes garbage harms only itself.
+typedef struct elastic_worker_page {
+  // Constant from before the start of the worker.
+  uint64_t magic;
+  uint32_t layout;
+  uint32_t bytes;
+  uint8_t reserved0[112];
+
+  // Written by the guardian.
+  int64_t tentative_stop;  // a worker that reaches this step waits until it is committed
+  int64_t committed_stop;  // every rank stops when it has reached this step
+  uint32_t stop_sequence;  // increases with each change of the two words; a futex
+  uint32_t reserved1;
+  uint8_t reserved2[104];
+
+  // Written by the worker.
+  int64_t owner;        // 0, then the process that opened the channel, by its own pid namespace
+  int64_t step;         // the last reported one
+  int64_t stopped_at;   // the step at which should_stop() has returned true
+  int64_t passed_stop;  // a tentative step that the worker has passed without waiting longer
+  uint32_t section_sequence;  // odd while the next four fields change
+  uint32_t section_depth;     // 0: in no section
+  int64_t section_limit_ms;   // how long the section may take; 0: as any other time
+  char section[ELASTIC_WORKER_SECTION_BYTES];  // the innermost one, UTF-8 with a final NUL
+  uint32_t stacks_signal;                      // writes the stacks of all threads; 0: none does
+  uint32_t stacks_written;                     // counts the requests that were answered
+} elastic_worker_page;
+
+// The page of this process: never null, and private memory without a channel. Not for direct use.
+extern elastic_worker_page* elastic_worker_page_in_use;
+// 0: the guardian does not know yet that this worker reports steps. Not for direct use.
+extern int elastic_worker_is_reporting;
+
+// Opens the channel that ELASTIC_CHANNEL names, once for each worker. Returns 1 if this process has
+// the channel, else 0. May be called again. Call it before other threads use the library.
+int elastic_worker_open(void);
+
+// Opens a section, such as an evaluation, and closes the innermost one. A section counts as
+// progress at its begin and its end. limit_ms: how long it may take, if that is longer than the
+// limit of a step; 0: no longer.
+void elastic_worker_enter(const char* name, int64_t limit_ms);
+void elastic_worker_leave(void);
+
+// The number of the round, from 0, and whether an earlier round of the job has failed or had other
+// members. From the environment, so that they are right in every process of the worker.
+uint64_t elastic_worker_round(void);
+int elastic_worker_is_restart(void);
+
+// The slow part of elastic_worker_should_stop(): 1 stop, 0 go on, -1 not decided within timeout_ms
+// or a signal arrived.
+int elastic_worker_wait_for_stop(int64_t step, int timeout_ms);
+
+// After the first step was reported: notifies the guardian, which reads the page from then on.
+void elastic_worker_begin_reports(void);
+
+// For a runtime that can write the stacks of its threads: writes them to this descriptor in a
+// handler of the signal `number`. -1: no channel.
+int elastic_worker_stacks_descriptor(void);
+// Whether the descriptor is still that of the channel. Async-signal-safe.
+int elastic_worker_owns_stacks_descriptor(void);
+void elastic_worker_offer_stacks(int number);
+// Reports that a request was answered. Async-signal-safe.
+void elastic_worker_stacks_written(void);
+
+// Reports that `step` steps are complete.
+static inline void elastic_worker_progress(int64_t step) {
+  __atomic_store_n(&elastic_worker_page_in_use->step, step, __ATOMIC_RELAXED);
+  if (!elastic_worker_is_reporting) elastic_worker_begin_reports();
+}
+
+// Reports progress, and returns 1 if the job stops at this step on every rank: save the state and
+// exit with 0. While the ranks agree on the step this call waits, at most a few seconds.
+static inline int elastic_worker_should_stop(int64_t step) {
+  int64_t stop;
+  // Sequentially consistent: either the guardian reads this step after it has written the tentative
+  // one, or this process reads the tentative step.
+  __atomic_store_n(&elastic_worker_page_in_use->step, step, __ATOMIC_SEQ_CST);
+  if (!elastic_worker_is_reporting) elastic_worker_begin_reports();
+  stop = __atomic_load_n(&elastic_worker_page_in_use->tentative_stop, __ATOMIC_SEQ_CST);
+  if (stop == ELASTIC_WORKER_NO_STEP || step < stop) return 0;
+  for (;;) {
+    const int decided = elastic_worker_wait_for_stop(step, 1000);
+    if (decided >= 0) return decided;
+  }
+}
+
+#ifdef __cplusplus
+}
+#endif

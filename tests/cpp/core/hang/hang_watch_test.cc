@@ -1,0 +1,217 @@
+#include "core/hang/hang_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace elastic::core {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using ::testing::HasSubstr;
+
+// A job of two nodes with two ranks each.
+class HangWatchTest : public ::testing::Test {
+ protected:
+  HangWatchTest() {
+    for (int i = 0; i < 2; ++i) step(hang_event::Began{node(i), 1, "host" + std::to_string(i)});
+  }
+
+  static NodeId node(int index) { return {1, static_cast<std::uint64_t>(index)}; }
+
+  void step(const HangEvent& event) { watch_.step(event, now_, &answers_); }
+  void report(int index, std::int64_t step_number, Duration limit = {},
+              hang::Action action = hang::Action::kReport, Duration section_limit = {}) {
+    hang::NodeProgress progress;
+    progress.round = 1;
+    progress.reporting = 2;
+    progress.newest = progress.oldest = step_number;
+    progress.slowest_rank = 2 * index;
+    progress.limit = limit;
+    progress.action = action;
+    progress.section_limit = section_limit;
+    step(hang_event::Progressed{node(index), progress});
+  }
+  // Runs the timers for this long, or until there are answers.
+  void wait(Duration duration) {
+    const Instant end = now_ + duration;
+    while (answers_.empty()) {
+      const auto next = watch_.next_deadline();
+      if (!next || *next > end) break;
+      now_ = std::max(now_, *next);
+      step(hang_event::Tick{});
+    }
+    if (answers_.empty()) now_ = end;
+  }
+  void reply(int index, std::vector<hang::StackGroup> groups, std::uint64_t request) {
+    step(hang_event::StacksReceived{
+        node(index), {.request = request, .host = "h" + std::to_string(index), .groups = groups}});
+  }
+  template <typename Action>
+  Action take() {
+    EXPECT_FALSE(answers_.empty());
+    if (answers_.empty()) return {};
+    EXPECT_TRUE(std::holds_alternative<Action>(answers_.front()));
+    Action action = std::get<Action>(answers_.front());
+    answers_.erase(answers_.begin());
+    return action;
+  }
+
+  static hang::StackGroup group(std::vector<std::int32_t> ranks, hang::StackGroup::Kind kind,
+                                std::string label) {
+    return {.ranks = std::move(ranks),
+            .oldest = 3,
+            .kind = kind,
+            .label = std::move(label),
+            .text = ""};
+  }
+  static hang::StackGroup waiting(std::vector<std::int32_t> ranks) {
+    return group(std::move(ranks), hang::StackGroup::Kind::kWaiting, "in all_reduce (train.py:88)");
+  }
+
+  Instant now_{seconds(1000)};
+  HangWatch watch_;
+  std::vector<HangAnswer> answers_;
+};
+
+TEST_F(HangWatchTest, NothingIsJudgedBeforeTheFirstStep) {
+  EXPECT_EQ(watch_.next_deadline(), std::nullopt);
+  wait(hours(24));
+  EXPECT_TRUE(answers_.empty());
+}
+
+TEST_F(HangWatchTest, GivesAVerdictAfterTheLimitAndNamesTheSuspect) {
+  report(0, 3, seconds(5), hang::Action::kRestart);
+  report(1, 3, seconds(9));
+  const Instant begun = now_;
+  wait(seconds(60));
+  EXPECT_EQ(now_ - begun, seconds(5));
+  const auto asked = take<hang_action::Ask>();
+  reply(0, {waiting({0, 1})}, asked.wanted.request);
+  EXPECT_TRUE(answers_.empty());
+  reply(1, {waiting({2}), group({3}, hang::StackGroup::Kind::kAtWork, "in read (data.py:41)")},
+        asked.wanted.request);
+  const hang::Verdict verdict = take<hang_action::Publish>().verdict;
+  EXPECT_EQ(verdict.suspect, 3);
+  EXPECT_EQ(verdict.action, hang::Action::kRestart);
+  EXPECT_EQ(verdict.round, 1U);
+  EXPECT_THAT(verdict.text, HasSubstr("3 ranks (0-2) in all_reduce (train.py:88)"));
+  EXPECT_THAT(verdict.text, HasSubstr("rank 3 on h1 in read (data.py:41): suspected"));
+  EXPECT_THAT(verdict.cause, HasSubstr("no rank made progress for 5 s"));
+  // One verdict for one hang.
+  wait(hours(1));
+  EXPECT_TRUE(answers_.empty());
+}
+
+TEST_F(HangWatchTest, PublishesWithoutTheNodeThatDoesNotReply) {
+  report(0, 3, seconds(5));
+  wait(seconds(60));
+  const auto asked = take<hang_action::Ask>();
+  reply(0, {waiting({0, 1})}, asked.wanted.request);
+  wait(seconds(60));
+  EXPECT_THAT(take<hang_action::Publish>().verdict.text, HasSubstr("host1 sent no stacks in time"));
+}
+
+TEST_F(HangWatchTest, ProgressOfAnyRankPostponesTheVerdict) {
+  report(0, 1, seconds(5));
+  report(1, 1, seconds(5));
+  for (int i = 0; i < 10; ++i) {
+    wait(seconds(4));
+    report(0, 2 + i, seconds(5));
+  }
+  // Node 1 lags, which is reported once.
+  EXPECT_THAT(take<hang_action::Straggling>().message, HasSubstr("rank 2 on host1 is at step 1"));
+  EXPECT_TRUE(answers_.empty());
+}
+
+TEST_F(HangWatchTest, SectionWithALimitWidensTheLimit) {
+  report(0, 3, seconds(5), hang::Action::kReport, seconds(60));
+  wait(seconds(59));
+  EXPECT_TRUE(answers_.empty());
+  wait(seconds(2));
+  take<hang_action::Ask>();
+}
+
+TEST_F(HangWatchTest, LearnedLimitOnlyReportsAndIsWidenedByPauses) {
+  for (int i = 0; i < 50; ++i) {
+    report(0, i);
+    wait(i % 10 == 0 ? seconds(30) : seconds(1));
+  }
+  EXPECT_EQ(watch_.limit(), seconds(30) * kLearnedLimitFactor);
+  wait(seconds(30) * kLearnedLimitFactor);
+  take<hang_action::Ask>();
+  wait(seconds(10));
+  EXPECT_EQ(take<hang_action::Publish>().verdict.action, hang::Action::kReport);
+}
+
+TEST_F(HangWatchTest, AnHourOfTrainingWithPausesOfTenStepsIsNoHang) {
+  const Instant end = now_ + hours(1);
+  for (int step_number = 0; now_ < end; ++step_number) {
+    report(step_number % 2, step_number);
+    wait(step_number % 100 == 0 ? milliseconds(20000) : milliseconds(2000));
+    ASSERT_TRUE(answers_.empty());
+  }
+}
+
+TEST_F(HangWatchTest, EndOfTheRoundEndsTheJudgement) {
+  report(0, 3, seconds(5));
+  step(hang_event::Ended{});
+  wait(hours(1));
+  EXPECT_TRUE(answers_.empty());
+  // A report of the round that is over changes nothing.
+  step(hang_event::Began{node(0), 2, "host0"});
+  report(0, 4, seconds(5));
+  EXPECT_EQ(watch_.next_deadline(), std::nullopt);
+}
+
+TEST_F(HangWatchTest, NodesWhoseWorkersAreDoneDoNotCount) {
+  report(0, 3, seconds(5));
+  hang::NodeProgress done;
+  done.round = 1;
+  step(hang_event::Progressed{node(0), done});
+  wait(hours(1));
+  EXPECT_TRUE(answers_.empty());
+}
+
+TEST_F(HangWatchTest, GapOfTheProcessIsNotCounted) {
+  report(0, 3, seconds(5));
+  now_ += seconds(20);
+  step(hang_event::ClockGap{seconds(20)});
+  step(hang_event::Tick{});
+  EXPECT_TRUE(answers_.empty());
+  wait(seconds(6));
+  take<hang_action::Ask>();
+}
+
+TEST_F(HangWatchTest, ObserversReceiveTheStacksOfARunningJob) {
+  step(hang_event::Requested{7});
+  step(hang_event::Requested{8});
+  const auto asked = take<hang_action::Ask>();
+  reply(0, {waiting({0, 1})}, asked.wanted.request);
+  reply(0, {waiting({0, 1})}, asked.wanted.request);      // a repetition
+  reply(1, {waiting({2, 3})}, asked.wanted.request + 1);  // of another request
+  EXPECT_TRUE(answers_.empty());
+  step(hang_event::Left{node(1)});
+  wait(seconds(10));
+  for (const std::uint64_t observer : {7U, 8U}) {
+    const auto sent = take<hang_action::Reply>();
+    EXPECT_EQ(sent.observer, observer);
+    EXPECT_THAT(sent.text, HasSubstr("2 ranks (0-1) in all_reduce"));
+  }
+  EXPECT_TRUE(answers_.empty());
+}
+
+TEST_F(HangWatchTest, ObserverOfAJobWithoutARoundIsAnswered) {
+  step(hang_event::Ended{});
+  step(hang_event::Requested{7});
+  EXPECT_THAT(take<hang_action::Reply>().text, HasSubstr("no round"));
+}
+
+}  // namespace
+}  // namespace elastic::core

@@ -1,0 +1,107 @@
+#include "core/hang/stack_text.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace elastic::core {
+namespace {
+
+using Kind = hang::StackGroup::Kind;
+
+const std::string kThread = "Thread 0x00007f0d7b5f4740 (most recent call first):\n";
+const std::string kCurrent = "Current thread 0x00007f0d7b5f4740 (most recent call first):\n";
+const std::string kC10d = "/venv/lib/python3.11/site-packages/torch/distributed/";
+
+std::string frame(const std::string& file, int line, const std::string& function) {
+  return "  File \"" + file + "\", line " + std::to_string(line) + " in " + function + "\n";
+}
+
+WorkerEvidence worker(int rank, std::string text, char state = 'S') {
+  return {.rank = rank, .step = 5, .state = state, .text = std::move(text)};
+}
+
+std::string in_all_reduce() {
+  return kCurrent + frame(kC10d + "distributed_c10d.py", 2501, "all_reduce") +
+         frame(kC10d + "c10d_logger.py", 81, "wrapper") + frame("/app/train.py", 88, "train") +
+         frame("/app/train.py", 120, "<module>");
+}
+
+TEST(StackText, NamesTheLibraryCallAndTheLineOfTheUser) {
+  const hang::StackGroup group = locate(worker(1, in_all_reduce()));
+  EXPECT_EQ(group.label, "in all_reduce (train.py:88)");
+  EXPECT_EQ(group.kind, Kind::kWaiting);
+}
+
+TEST(StackText, NamesTheFunctionOfTheUserWhereNoLibraryIsAbove) {
+  const hang::StackGroup group = locate(worker(
+      3, kThread + frame("/usr/lib/python3.11/threading.py", 320, "wait") + "\n" + kCurrent +
+             frame("/app/data.py", 41, "__getitem__") + frame("/app/train.py", 80, "train")));
+  EXPECT_EQ(group.label, "in __getitem__ (data.py:41)");
+  EXPECT_EQ(group.kind, Kind::kAtWork);
+}
+
+TEST(StackText, WorkerThatOnlyWaitsInTheStandardLibraryIsAtWork) {
+  const hang::StackGroup group =
+      locate(worker(3, kCurrent + frame("/usr/lib/python3.11/threading.py", 320, "wait") +
+                           frame("/app/train.py", 80, "train")));
+  EXPECT_EQ(group.label, "in wait (train.py:80)");
+  EXPECT_EQ(group.kind, Kind::kAtWork);
+}
+
+TEST(StackText, DescribesWorkersWithoutAStackByTheKernel) {
+  EXPECT_EQ(locate(worker(0, "", 'T')).label, "stopped by a signal");
+  EXPECT_EQ(locate(worker(0, "", 'T')).kind, Kind::kStopped);
+  EXPECT_EQ(locate(worker(0, "", 'R')).label, "running, without a Python stack");
+  EXPECT_EQ(locate(worker(0, "", 'D')).label, "in an uninterruptible wait in the kernel");
+  WorkerEvidence blocked = worker(0, "");
+  blocked.wait_channel = "pipe_read";
+  EXPECT_EQ(locate(blocked).label, "waiting in the kernel (pipe_read)");
+}
+
+TEST(StackText, AcceptsAnyBytes) {
+  for (const std::string& text :
+       {std::string("(most recent call first):\n  File \""), std::string(70000, '('),
+        kCurrent + frame("", -1, ""), kCurrent + "  File \"\x01\xff\", line 1 in \x7f\n",
+        kCurrent + std::string(5000, '\n') + frame("/a.py", 1, std::string(9000, 'x'))}) {
+    const hang::StackGroup group = locate(worker(0, text));
+    EXPECT_LE(group.text.size(), hang::kStackBytesMax);
+    EXPECT_LE(group.label.size(), hang::kLabelBytesMax);
+    for (const char byte : group.label) EXPECT_TRUE(byte >= ' ' && byte <= '~');
+  }
+}
+
+TEST(StackText, GroupsRanksAtTheSamePlace) {
+  std::vector<WorkerEvidence> workers;
+  for (int rank = 0; rank < 8; ++rank) workers.push_back(worker(rank, in_all_reduce()));
+  workers[3] = worker(3, kCurrent + frame("/app/data.py", 41, "__getitem__"));
+  const auto groups = group_stacks(workers);
+  ASSERT_EQ(groups.size(), 2U);
+  EXPECT_EQ(ranks_text(groups[0].ranks), "7 ranks (0-2,4-7)");
+  EXPECT_EQ(ranks_text(groups[1].ranks), "rank 3");
+  EXPECT_EQ(find_suspect(groups), 3);
+}
+
+TEST(StackText, SuspectsTheRankThatWaitsForNoOther) {
+  // More ranks are stuck than wait: the collective of one rank is not the cause.
+  const auto groups = group_stacks({worker(0, in_all_reduce()),
+                                    worker(1, kCurrent + frame("/app/data.py", 41, "read")),
+                                    worker(2, kCurrent + frame("/app/data.py", 41, "read"))});
+  EXPECT_EQ(find_suspect(groups), 1);
+}
+
+TEST(StackText, SuspectsAStoppedRankFirst) {
+  const auto groups = group_stacks({worker(0, kCurrent + frame("/app/data.py", 41, "read")),
+                                    worker(1, in_all_reduce()), worker(2, "", 'T')});
+  EXPECT_EQ(find_suspect(groups), 2);
+}
+
+TEST(StackText, SuspectsNoRankIfAllAreAtTheSamePlace) {
+  EXPECT_EQ(find_suspect(group_stacks({worker(0, in_all_reduce()), worker(1, in_all_reduce())})),
+            -1);
+  EXPECT_EQ(find_suspect({}), -1);
+}
+
+}  // namespace
+}  // namespace elastic::core

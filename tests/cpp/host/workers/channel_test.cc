@@ -1,0 +1,251 @@
+// The channel between the guardian and a worker, with real processes.
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "elastic/worker.h"
+#include "guardian/channel.h"
+#include "host/workers/worker_group_harness.h"
+#include "os/loop/wait.h"
+#include "worker/channel_name.h"
+
+namespace elastic::guardian {
+namespace {
+
+// A forked worker: the descriptors and the variable are those that an executed one would have.
+class Worker {
+ public:
+  Worker(Channel* channel, const std::function<int()>& body) {
+    pid_ = ::fork();
+    if (pid_ != 0) {
+      channel->release_worker_end();
+      return;
+    }
+    ::close(channel->socket());  // an executed worker has only its own end
+    std::string variable = channel->variable();
+    const std::size_t equals = variable.find('=');
+    ::setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
+    ::_exit(body());
+  }
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+  ~Worker() {
+    if (pid_ > 0) kill();
+  }
+  void kill() {
+    ::kill(pid_, SIGKILL);
+    wait();
+  }
+  int wait() {
+    int status = 0;
+    ::waitpid(std::exchange(pid_, -1), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+// Reads messages until the worker has opened the channel.
+bool wait_for_owner(Channel* channel) {
+  while (channel->owner() == 0 && channel->socket() >= 0) {
+    const os::WaitLimits limits{.deadline = testing::generous_deadline()};
+    if (!os::wait_ready(channel->socket(), POLLIN, limits).ok()) return false;
+    channel->read_messages();
+  }
+  return channel->owner() != 0;
+}
+
+TEST(WorkerChannel, CarriesStepsAndSections) {
+  Channel channel = Channel::create();
+  ASSERT_TRUE(channel.valid());
+  EXPECT_EQ(channel.progress().step, ELASTIC_WORKER_NO_STEP);
+  Worker worker(&channel, [] {
+    if (elastic_worker_open() != 1 || elastic_worker_open() != 1) return 1;
+    elastic_worker_progress(7);
+    elastic_worker_enter("evaluation", 1500);
+    elastic_worker_enter("of the validation set\n", 0);
+    elastic_worker_leave();
+    return elastic_worker_should_stop(8);
+  });
+  EXPECT_EQ(worker.wait(), 0);
+  const WorkerProgress found = channel.progress();
+  EXPECT_EQ(found.step, 8);
+  EXPECT_TRUE(found.in_section);
+  EXPECT_EQ(found.section, "evaluation");
+  EXPECT_EQ(found.section_limit, std::chrono::milliseconds(1500));
+}
+
+TEST(WorkerChannel, NamesTheProcessThatOpenedIt) {
+  Channel channel = Channel::create();
+  Worker worker(&channel, [] {
+    if (elastic_worker_open() != 1) return 1;
+    while (true) ::pause();
+  });
+  ASSERT_TRUE(wait_for_owner(&channel));
+  EXPECT_EQ(channel.owner(), worker.pid());
+}
+
+TEST(WorkerChannel, BelongsToOneLivingProcess) {
+  Channel channel = Channel::create();
+  Worker worker(&channel, [] {
+    // A wrapper that opened the channel and has ended does not keep it.
+    if (::fork() == 0) ::_exit(elastic_worker_open());
+    int status = 0;
+    ::wait(&status);
+    if (WEXITSTATUS(status) != 1 || elastic_worker_open() != 1) return 1;
+    // A child has none while its parent lives, and may call everything.
+    if (::fork() == 0) {
+      elastic_worker_progress(99);
+      elastic_worker_enter("child", 0);
+      ::_exit(elastic_worker_open() + elastic_worker_should_stop(100));
+    }
+    ::wait(&status);
+    elastic_worker_progress(3);
+    return WEXITSTATUS(status);
+  });
+  EXPECT_EQ(worker.wait(), 0);
+  EXPECT_EQ(channel.progress().step, 3);
+  EXPECT_FALSE(channel.progress().in_section);
+}
+
+TEST(WorkerChannel, IsNotOpenedWhenAnotherFileHasItsDescriptor) {
+  Channel channel = Channel::create();
+  const auto [memory, socket] = channel.inherited();
+  const int replaced = memory;
+  Worker worker(&channel, [replaced] {
+    const int null = ::open("/dev/null", O_RDWR);
+    ::dup2(null, replaced);
+    const int opened = elastic_worker_open();
+    elastic_worker_progress(5);
+    return opened;
+  });
+  EXPECT_EQ(worker.wait(), 0);
+  EXPECT_EQ(channel.progress().step, ELASTIC_WORKER_NO_STEP);
+}
+
+TEST(WorkerChannel, DescriptorsAreNotInheritedByWhatTheWorkerExecutes) {
+  Channel channel = Channel::create();
+  const auto [memory, socket] = channel.inherited();
+  Worker worker(&channel, [memory = memory, socket = socket] {
+    ::fcntl(memory, F_SETFD, 0);
+    ::fcntl(socket, F_SETFD, 0);
+    if (elastic_worker_open() != 1) return 1;
+    return ::fcntl(memory, F_GETFD) == FD_CLOEXEC && ::fcntl(socket, F_GETFD) == FD_CLOEXEC ? 0 : 2;
+  });
+  EXPECT_EQ(worker.wait(), 0);
+}
+
+TEST(WorkerChannel, StaysReadableWhateverTheWorkerWritesAndWheneverItDies) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 60; ++i) {
+    Channel channel = Channel::create();
+    ASSERT_TRUE(channel.valid());
+    Worker worker(&channel, [i] {
+      if (elastic_worker_open() != 1) return 1;
+      std::mt19937 bytes(static_cast<unsigned>(i));
+      for (std::int64_t step = 0;; ++step) {
+        elastic_worker_progress(step);
+        elastic_worker_enter(step % 2 == 0 ? "first" : "second", step);
+        elastic_worker_leave();
+        if (i % 2 == 0) continue;
+        auto* const garbage = reinterpret_cast<unsigned char*>(elastic_worker_page_in_use);
+        for (int k = 0; k < 64; ++k) garbage[bytes() % 4096] = static_cast<unsigned char>(bytes());
+        const char message = static_cast<char>(bytes());
+        ::send(static_cast<int>(bytes() % 16), &message, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+      }
+    });
+    ASSERT_TRUE(wait_for_owner(&channel));
+    const int readings = static_cast<int>(random() % 200);
+    for (int k = 0; k <= readings; ++k) {
+      if (k == readings) worker.kill();
+      channel.read_messages();
+      const WorkerProgress found = channel.progress();
+      EXPECT_GE(found.step, ELASTIC_WORKER_NO_STEP);
+      EXPECT_GE(found.section_limit, Duration::zero());
+      EXPECT_LT(found.section.size(), std::size_t{ELASTIC_WORKER_SECTION_BYTES});
+      for (const char byte : found.section) EXPECT_TRUE(byte >= ' ' && byte <= '~');
+      if (i % 2 == 0 && !found.section.empty()) {
+        EXPECT_TRUE(found.section == "first" || found.section == "second") << found.section;
+      }
+    }
+  }
+}
+
+TEST(WorkerChannel, MemoryCannotBeTruncatedBelowTheGuardian) {
+  Channel channel = Channel::create();
+  const int memory = channel.inherited()[0];
+  Worker worker(&channel, [memory] { return ::ftruncate(memory, 0) == 0 ? 1 : 0; });
+  EXPECT_EQ(worker.wait(), 0);
+  EXPECT_EQ(channel.progress().step, ELASTIC_WORKER_NO_STEP);
+}
+
+TEST(WorkerChannel, FloodOfMessagesEndsWithTheSocket) {
+  Channel channel = Channel::create();
+  Worker worker(&channel, [socket = channel.inherited()[1]] {
+    const char message = 'x';
+    while (::send(socket, &message, 1, MSG_NOSIGNAL) == 1) continue;
+    return errno == EPIPE || errno == ECONNRESET ? 0 : 1;
+  });
+  while (channel.socket() >= 0) {
+    const os::WaitLimits limits{.deadline = testing::generous_deadline()};
+    ASSERT_TRUE(os::wait_ready(channel.socket(), POLLIN, limits).ok());
+    channel.read_messages();
+  }
+  EXPECT_EQ(worker.wait(), 0);
+}
+
+TEST(WorkerChannel, CallsHaveNoEffectWithoutALauncher) {
+  ::unsetenv(worker::kVariable);
+  EXPECT_EQ(elastic_worker_open(), 0);
+  elastic_worker_progress(1);
+  elastic_worker_enter("section", 0);
+  elastic_worker_leave();
+  EXPECT_EQ(elastic_worker_should_stop(2), 0);
+  EXPECT_EQ(elastic_worker_round(), 0U);
+  EXPECT_EQ(elastic_worker_is_restart(), 0);
+}
+
+TEST(WorkerChannel, VariableOfAnotherFormatIsIgnored) {
+  for (const char* value : {"", "1", "1:3:1:1:4:1", "2:3:1:1:4:1:1", "1:3:1:1:4:1:1:1", "x"}) {
+    worker::ChannelName name;
+    EXPECT_FALSE(worker::parse(value, &name)) << value;
+  }
+}
+
+// Through the guardian, with a program of C that links elastic::worker.
+TEST(WorkerChannel, IsGivenToWorkersThatAskForOne) {
+  testing::ScratchDir scratch;
+  testing::Group group;
+  for (const bool has_channel : {true, false}) {
+    WorkerCommand command;
+    command.argv = {ELASTIC_TEST_CHANNEL_WORKER};
+    command.env = {"ELASTIC_CHANNEL=1:3:1:1:4:1:1", "ELASTIC_ROUND=2"};
+    command.stdout_path = scratch / "out";
+    command.has_channel = has_channel;
+    EXPECT_TRUE(group.run(command).succeeded());
+    EXPECT_EQ(testing::read_all(scratch / "out"), has_channel
+                                                      ? "open 1 stop 0 round 2 restart 1\n"
+                                                      : "open 0 stop 0 round 2 restart 1\n");
+  }
+}
+
+}  // namespace
+}  // namespace elastic::guardian

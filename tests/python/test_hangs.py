@@ -1,0 +1,223 @@
+"""Hangs of real ranks: the verdict, the suspected rank, what follows, and stacks on demand.
+
+``ELASTIC_HANG_ROUNDS=20 python -m pytest tests/python/test_hangs.py -k matrix`` runs the long
+matrix: 8 ranks, five kinds of hang, each so many times.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from launching import (
+    DEADLINE_S,
+    Job,
+    clean_environment,
+    free_endpoint,
+    launch,
+    launched,
+    launcher_command,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+STUB = str(Path(__file__).parent / "stub_hanging_rank.py")
+KINDS = ("sleep", "loop", "stop", "file", "lock")
+ROUNDS = int(os.environ.get("ELASTIC_HANG_ROUNDS", "0"))
+
+# Without torch: a rank that reports steps and then waits, for tests of one aspect.
+STEPS = """
+import os, sys, threading
+from elastic import worker
+hangs_after = int(sys.argv[1])
+for step in range(1, 10**9):
+    if step > hangs_after and not worker.is_restart():
+        def waits_for_nobody():
+            threading.Event().wait()
+        waits_for_nobody()
+    if worker.is_restart():
+        print("continued in round", worker.round(), flush=True)
+        break
+    worker.progress(step)
+"""
+
+
+@pytest.fixture
+def steps(tmp_path: Path) -> str:
+    path = tmp_path / "steps.py"
+    path.write_text(STEPS)
+    return str(path)
+
+
+def standalone(*options: str) -> tuple[str, ...]:
+    return ("--standalone", "--hang-timeout=1", *options)
+
+
+def test_hang_is_reported_and_the_job_continues(steps: str) -> None:
+    with launched(*standalone(), steps, "3") as job:
+        assert job.stderr is not None
+        seen = []
+        for line in job.stderr:
+            seen.append(line)
+            if "in wait (steps.py:" in line:
+                break
+        assert any("the job hangs: no rank has made progress for 1" in line for line in seen), seen
+        assert job.poll() is None
+        job.terminate()
+        job.communicate(timeout=DEADLINE_S)
+
+
+def test_hang_restarts_the_job_within_its_budget(steps: str) -> None:
+    done = launch(*standalone("--hang-action=restart", "--max-restarts=1"), steps, "3")
+    assert done.returncode == 0, done.stderr
+    assert "continued in round 1" in done.stdout
+    assert "hung: no rank made progress for 1" in done.stderr
+
+
+def test_hang_fails_the_job_and_the_report_says_so(steps: str, tmp_path: Path) -> None:
+    log = f"--event-log={tmp_path / 'events'}"
+    done = launch(*standalone("--hang-action=fail", "--max-restarts=5", log), steps, "3")
+    assert done.returncode == 128 + 9, done.stderr
+    assert "hung: no rank made progress for 1" in done.stderr
+    assert "0 of 5 restarts used" in done.stderr
+    events = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
+    (hang,) = [event for event in events if event["event"] == "hang"]
+    assert "in wait (steps.py:" in hang["message"]
+
+
+def test_hang_of_forked_workers_is_found_and_they_are_forked_again(steps: str) -> None:
+    options = ("--nproc-per-node=2", "--preload=colorsys", "--hang-action=restart")
+    done = launch(*standalone(*options, "--max-restarts=1"), steps, "3")
+    assert done.returncode == 0, done.stderr
+    assert "2 ranks (0-1) in wait (steps.py:" in done.stderr
+    assert done.stdout.count("continued in round 1") == 2
+    assert "executed" not in done.stderr
+
+
+def test_script_that_reports_nothing_never_hangs(tmp_path: Path) -> None:
+    script = tmp_path / "silent.py"
+    script.write_text("import select; select.select([], [], [], 2.5); print('done')\n")
+    done = launch(*standalone("--hang-action=fail"), str(script))
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    assert "hangs" not in done.stderr
+
+
+def test_section_with_a_limit_is_no_hang(tmp_path: Path) -> None:
+    script = tmp_path / "section.py"
+    script.write_text(
+        "import select\n"
+        "from elastic import worker\n"
+        "worker.progress(1)\n"
+        "with worker.section('evaluation', limit=30):\n"
+        "    select.select([], [], [], 2.5)\n"
+        "worker.progress(2)\n"
+        "print('done')\n"
+    )
+    done = launch(*standalone("--hang-action=fail"), str(script))
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+def test_action_without_a_given_limit_is_refused() -> None:
+    done = launch("--standalone", "--hang-action=restart", "--no-python", "true")
+    assert done.returncode == 2
+    assert "needs --hang-timeout" in done.stderr
+
+
+# The matrix has all kinds, and the example a rank that blocks on a file.
+@pytest.mark.parametrize("kind", ["sleep", "stop"])
+def test_one_of_two_gloo_ranks_is_suspected(kind: str, tmp_path: Path) -> None:
+    check_suspect(kind, 2, 1, tmp_path, limit=2)
+
+
+@pytest.mark.skipif(ROUNDS == 0, reason="ELASTIC_HANG_ROUNDS is not set")
+@pytest.mark.parametrize("kind", KINDS)
+def test_matrix_of_eight_gloo_ranks(kind: str, tmp_path: Path) -> None:
+    for turn in range(ROUNDS):
+        directory = tmp_path / str(turn)
+        directory.mkdir()
+        check_suspect(kind, 8, turn % 8, directory, limit=5)
+
+
+def check_suspect(kind: str, ranks: int, hangs: int, directory: Path, limit: int) -> None:
+    options = (f"--nproc-per-node={ranks}", f"--hang-timeout={limit}", "--hang-action=restart",
+               "--max-restarts=1", "--failure-grace=1")  # fmt: skip
+    done = launch("--standalone", *options, STUB, kind, str(hangs), str(directory))
+    assert done.returncode == 0, done.stderr
+    verdict = re.search(r"no rank has made progress for ([\d.]+) s", done.stderr)
+    assert verdict is not None, done.stderr
+    assert float(verdict[1]) <= limit + 1
+    (suspect,) = re.findall(r"^ *rank (\d+) .*: suspected$", done.stderr, re.M)
+    assert int(suspect) == hangs, done.stderr
+    assert "in all_reduce (stub_hanging_rank.py:" in done.stderr
+    if kind != "stop":
+        call = "read_bytes" if kind == "file" else "hang"
+        assert f"in {call} (stub_hanging_rank.py:" in done.stderr
+
+
+def test_every_node_shows_the_screen_and_stacks_are_sent_on_demand(steps: str) -> None:
+    endpoint = free_endpoint()
+    options = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}",
+               "--rdzv-id=hangs", "--hang-timeout=3", "--hang-action=fail"]  # fmt: skip
+    with Job(options, [steps, "3"]) as job:
+        for _ in range(2):
+            job.start()
+        stacks = request_stacks(endpoint)
+        assert "2 ranks (0-1) in wait (steps.py:" in stacks
+        assert "stack of rank 0" in stacks
+        nodes = job.finish()
+    for node in nodes:
+        assert node.returncode == 128 + 9, node.stderr
+        assert "the job hangs" in node.stderr
+        assert "2 ranks (0-1) in wait (steps.py:" in node.stderr
+
+
+def request_stacks(endpoint: str) -> str:
+    """The stacks once both ranks have begun; asks again while the job forms."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        done = subprocess.run(
+            launcher_command("stacks", endpoint),
+            env=clean_environment(), capture_output=True, text=True, timeout=DEADLINE_S,
+        )  # fmt: skip
+        if "in wait (steps.py:" in done.stdout and "2 ranks" in done.stdout:
+            return done.stdout
+    raise AssertionError(done.stdout + done.stderr)
+
+
+def test_stacks_of_a_missing_coordinator_is_an_error() -> None:
+    done = launch("stacks", free_endpoint(), "--timeout=1")
+    assert done.returncode == 75
+    assert "elastic-launch stacks: " in done.stderr
+
+
+def test_optimizer_steps_are_progress(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import struct, os, sys, threading\n"
+        "import torch\n"
+        "from elastic import _worker\n"
+        "weights = torch.ones(2, requires_grad=True)\n"
+        "optimizer = torch.optim.SGD([weights], lr=0.1)\n"
+        "for _ in range(7):\n"
+        "    weights.sum().backward()\n"
+        "    optimizer.step()\n"
+        "class Here: pass\n"
+        "import pickle\n"
+        "pickle.loads(pickle.dumps(Here()))\n"
+        "page = os.pread(_worker.stacks_descriptor(), 16, 256)\n"
+        "print(__name__, __file__ == sys.argv[0], sys.argv[1:], *struct.unpack('qq', page)[1:])\n"
+    )
+    done = launch("--standalone", "--auto-progress", str(script), "one")
+    assert done.stdout == "__main__ True ['one'] 7\n", done.stderr
+
+
+def test_example_hangs_is_found_and_restarted() -> None:
+    done = launch("--standalone", "--nproc-per-node=2", "--hang-timeout=3", "--hang-action=restart",
+                  "--max-restarts=1", str(ROOT / "examples/hang.py"))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "finished after 20 steps in round 1" in done.stdout
+    assert re.search(r"rank 1 in .*\(hang.py:\d+\): suspected", done.stderr), done.stderr
