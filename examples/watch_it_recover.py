@@ -12,6 +12,7 @@ environment). Exits with 0 if every job succeeded.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import queue
 import re
@@ -45,9 +46,12 @@ class Host(Protocol):
 
 
 class ThisMachine:
-    """The only host when namespaces are not available."""
+    """A host when namespaces are not available: a loopback address of this machine."""
 
-    address = "127.0.0.1"
+    _numbers = itertools.count(1)
+
+    def __init__(self) -> None:
+        self.address = f"127.0.0.{next(self._numbers) % 254 + 1}"
 
     def command(self, *argv: str) -> list[str]:
         return list(argv)
@@ -118,10 +122,10 @@ class Stage:
         self._endpoint_host = host
         self._endpoint = f"{host.address}:{self._port}"
 
-    def start_coordinator(self, host: Host, name: str) -> None:
+    def start_coordinator(self, host: Host, name: str, *options: str) -> None:
         """Starts a separate coordinator; agents started later do not run one."""
         self._endpoint_host = None
-        self._start(name, host.command(str(COORDINATOR), "--bind", self._endpoint))
+        self._start(name, host.command(str(COORDINATOR), "--bind", self._endpoint, *options))
 
     def start_agent(
         self, host: Host, name: str, nnodes: str, conf: str = "", *options: str
@@ -299,6 +303,38 @@ def kill_the_host(stage: Stage) -> None:
     stage.wait_for("^continuing with epoch [1-9]")
 
 
+def lose_the_coordinators_host(stage: Stage) -> None:
+    """The agent that runs the coordinator is lost for good; another node runs it from then on."""
+    hosts = [stage.add_host() for _ in range(3)]
+    stage.set_endpoint_host(hosts[0])
+    for number, host in enumerate(hosts, 1):
+        local = f"--local-addr={host.address}"
+        stage.start_agent(host, f"node{number}", "2:3", "voters=3", local)
+    stage.wait_for("survives the loss of any one host")
+    stage.wait_for("^epoch 1 ")
+    stage.kill("node1")
+    stage.wait_for("the coordinator of the job is at .* now")
+    stage.wait_for("^continuing with epoch [1-9]")
+    stage.wait_for("with 2 workers")
+
+
+def lose_the_coordinator(stage: Stage) -> None:
+    """A separate coordinator is killed and not started again: the workers keep running."""
+    first, *hosts = (stage.add_host() for _ in range(4))
+    stage.set_endpoint_host(first)
+    stage.start_coordinator(first, "coordinator1", "--voters=3")
+    for number, host in enumerate(hosts, 1):
+        local = f"--local-addr={host.address}"
+        stage.start_agent(host, f"node{number}", "3", "voters=3", local)
+    stage.wait_for("survives the loss of any one host")
+    stage.wait_for("^epoch 0 ")
+    stage.kill("coordinator1")
+    stage.wait_for("the coordinator of the job is at .* now")
+    stage.wait_for("^epoch 2 ", unless="^continuing")
+    stage.kill_worker(rank=1)  # the new coordinator must be able to restart the job
+    stage.wait_for("^continuing with epoch [2-9]")
+
+
 SCENES = {
     function.__name__.replace("_", "-"): function
     for function in (
@@ -308,6 +344,8 @@ SCENES = {
         replace_rank_0,
         restart_the_coordinator,
         kill_the_host,
+        lose_the_coordinators_host,
+        lose_the_coordinator,
     )
 }
 

@@ -12,11 +12,16 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 from typing import Any
 
 from elastic import _C
-from elastic.constants import PORT_MAX
-from elastic.errors import ConfigError
+from elastic.errors import (
+    ConfigError,
+    RendezvousClosed,
+    RendezvousError,
+    RendezvousUnavailable,
+)
 
 SCHEMA = 1
 DEFAULT_PORT = 29400
@@ -27,8 +32,12 @@ REPORTS_TIMEOUT_S = 1.0
 class Observation:
     """A session with the coordinator of one job. Use it as a context manager."""
 
-    def __init__(self, native: _C.Observer) -> None:
-        self._native = native
+    def __init__(
+        self, endpoints: list[tuple[str, int]], start: Callable[[str, int], _C.Observer]
+    ) -> None:
+        self._endpoints, self._start = endpoints, start
+        self._errors: list[str] = []  # of the endpoints that were tried
+        self._native = start(*endpoints[0])
 
     def next(self, timeout: float | None = None) -> dict[str, Any] | None:
         """The newest snapshot that was not returned before; None after the timeout.
@@ -36,12 +45,36 @@ class Observation:
         Raises RendezvousUnavailable if the coordinator cannot be reached or has ended, and
         RendezvousClosed if it has no such job.
         """
-        facts = self._native.next(timeout)
+        facts = self._next_facts(timeout)
         return None if facts is None else view(facts)
+
+    def _next_facts(self, timeout: float | None) -> dict[str, Any] | None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+            try:
+                facts = self._native.next(left)
+            except (RendezvousUnavailable, RendezvousClosed) as error:
+                self._try_next(error)
+                continue
+            if facts is not None:
+                self._endpoints, self._errors = self._endpoints[:1], []
+            return facts
+
+    def _try_next(self, error: RendezvousError) -> None:
+        """Tries the next endpoint. Raises the error when it was the last one."""
+        if len(self._endpoints) == 1 and not self._errors:
+            raise error
+        host, port = self._endpoints.pop(0)
+        self._errors.append(f"{host}:{port}: {error}")
+        if not self._endpoints:
+            raise type(error)("; ".join(self._errors)) from None
+        self._native.close()
+        self._native = self._start(*self._endpoints[0])
 
     def next_stacks(self, timeout: float | None = None) -> str:
         """The stacks that ``connect(stacks=True)`` requested; "" if they have not arrived."""
-        facts = self._native.next(timeout)
+        facts = self._next_facts(timeout)
         return "" if facts is None else str(facts["stacks"])
 
     def first(self, timeout: float | None = None) -> dict[str, Any] | None:
@@ -75,7 +108,7 @@ def connect(
     timeout: float = 5.0,
     token_file: str = "",
 ) -> Observation:
-    """Begins to connect to the coordinator at ``HOST[:PORT]``.
+    """Begins to connect to the coordinator at ``HOST[:PORT]``, or to the job at one of a list.
 
     Without a ``run_id`` the coordinator must have one job. ``workers``: with pid and state of each
     rank, which the agents report while such an observer is connected. ``stacks``: request the
@@ -84,23 +117,27 @@ def connect(
     """
     from elastic import _environment
     from elastic.rendezvous import token
-    from elastic.text import split_endpoint
+    from elastic.text import split_endpoints
 
-    host, port = split_endpoint(endpoint, "the endpoint")
-    number = int(port or DEFAULT_PORT)
-    if not 0 < number <= PORT_MAX:
-        raise ConfigError(f"the endpoint is {endpoint!r}: {number} is no port")
+    found = split_endpoints(endpoint, "the endpoint", DEFAULT_PORT)
+    if any(number == 0 for _, number in found):
+        raise ConfigError(f"the endpoint is {endpoint!r}: 0 is no port")
     secret = token.find(token_file, _environment.inherited())
-    native = _C.Observer(
-        host,
-        number,
-        run_id=run_id,
-        workers=workers,
-        stacks=stacks,
-        connect_timeout=timeout,
-        **secret,
-    )
-    return Observation(native)
+    count = len(found)
+
+    def start(host: str, port: int) -> _C.Observer:
+        limit = timeout / count
+        return _C.Observer(
+            host,
+            port,
+            run_id=run_id,
+            workers=workers,
+            stacks=stacks,
+            connect_timeout=limit,
+            **secret,
+        )
+
+    return Observation(found, start)
 
 
 def _awaits_reports(snapshot: dict[str, Any]) -> bool:

@@ -6,6 +6,7 @@ A ``ConfigError`` names the origin of the text.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from elastic.constants import JOIN_TIMEOUT_S, PORT_MAX
 from elastic.errors import ConfigError
@@ -57,6 +58,23 @@ def split_endpoint(endpoint: str, origin: str) -> tuple[str, str]:
     if not host:
         raise ConfigError(f"{origin} is {endpoint!r}: the host is missing")
     return host, port
+
+
+def split_endpoints(text: str, origin: str, default_port: int) -> list[tuple[str, int]]:
+    """The addresses of ``HOST[:PORT],...``, each at most once."""
+    found: list[tuple[str, int]] = []
+    for one in text.split(","):
+        host, port = split_endpoint(one.strip(), origin)
+        endpoint = host, int(port) if port else default_port
+        if endpoint in found:
+            raise ConfigError(f"{origin} is {text!r}: {one.strip()!r} is there twice")
+        found.append(endpoint)
+    return found
+
+
+def join_endpoints(endpoints: Sequence[tuple[str, int]]) -> str:
+    return ",".join(f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+                    for host, port in endpoints)  # fmt: skip
 
 
 def is_loopback(host: str) -> bool:

@@ -102,6 +102,24 @@ def test_an_endpoint_has_a_host_and_perhaps_a_port(
     assert (got.endpoint_host, got.endpoint_port) == endpoint
 
 
+def test_further_endpoints_follow_the_first_one() -> None:
+    got = configure([*C10D[:2], "--rdzv-endpoint=h1:1, [fe80::1]:7,h3"]).rendezvous
+    assert got.endpoints == (("h1", 1), ("fe80::1", 7), ("h3", 29400))
+    assert got.options("job", "").endpoint_host == "h1"
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "expected"),
+    [
+        ("h1:1,h1:1", "'h1:1' is there twice"),
+        ("h1:1,", "the host is missing"),
+        ("h1:1,h2:0", "the other nodes need a given port, not 0"),
+    ],
+)
+def test_a_faulty_list_of_endpoints_is_rejected(endpoints: str, expected: str) -> None:
+    assert expected in refusal([*C10D[:2], f"--rdzv-endpoint={endpoints}"])
+
+
 @pytest.mark.parametrize(
     ("words", "endpoint"),
     [

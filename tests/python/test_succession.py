@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from elastic import _C, observe
 from launching import DEADLINE_S, Job, free_endpoint, marked
 from test_coordinator import program
 from test_token import needs_openssl
@@ -34,6 +35,7 @@ class Nodes:
     def __init__(self, job: Job, host: int = 1, conf: str = "voters=3", **environ: str) -> None:
         self.job = job
         self.host, self.conf, self.environ = host, conf, environ
+        self.finds_host = False  # the other nodes may listen at further endpoints
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.logs: dict[str, str] = {}
 
@@ -41,6 +43,8 @@ class Nodes:
         address = f"127.0.0.{number}"
         is_host = str(number == self.host).lower()
         conf = f"--rdzv-conf=last_call_timeout=30,is_host={is_host},{self.conf}"
+        if self.finds_host and number != self.host:
+            conf = f"--rdzv-conf=last_call_timeout=30,{self.conf}"
         self.processes[address] = self.job.start(
             f"--local-addr={address}", conf, NODE=address, **self.environ
         )
@@ -150,6 +154,43 @@ def test_a_node_that_hosts_the_coordinator_hands_it_over_when_it_is_stopped() ->
         nodes.processes["127.0.0.1"].wait(30)
         nodes.stop("127.0.0.2", "127.0.0.3")
     assert "127.0.0.1" not in [a for a, n in nodes.processes.items() if n.returncode == 77]
+
+
+def test_a_node_that_knows_three_endpoints_joins_after_the_first_host_is_gone() -> None:
+    port = free_endpoint().rpartition(":")[2]
+    endpoints = ",".join(f"127.0.0.{number}:{port}" for number in (1, 2, 3))
+    with job(endpoints, nodes="2:3") as started:
+        nodes = Nodes(started)
+        nodes.finds_host = True
+        nodes.start(1)
+        nodes.await_log("127.0.0.1", "waiting at .*: 1 of at least 2")
+        nodes.start(2)
+        nodes.start(3)
+        nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
+        nodes.await_log("127.0.0.1", REPLICATED)
+        nodes.kill("127.0.0.1")
+        after = nodes.places("127.0.0.2", "127.0.0.3")
+        assert {place.world_size for place in after.values()} == {2}
+        # It could host a coordinator of its own at the first endpoint, but finds the job.
+        nodes.start(1)
+        grown = nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
+        assert {place.world_size for place in grown.values()} == {3}
+        with observe.connect(endpoints, "job") as seen:
+            snapshot = seen.first(DEADLINE_S)
+        assert snapshot is not None and snapshot["nodes_in_round"] == 3
+        nodes.stop("127.0.0.1", "127.0.0.2", "127.0.0.3")
+
+
+def test_a_node_that_finds_no_endpoint_names_each_one_and_why() -> None:
+    ports = [free_endpoint().rpartition(":")[2] for _ in range(2)]
+    endpoints = ",".join(f"127.0.0.1:{port}" for port in ports)
+    with job(endpoints) as started:
+        started.start("--rdzv-conf=join_timeout=1,is_host=false")
+        (done,) = started.finish()
+    assert done.returncode == _C.EXIT_JOIN_TIMED_OUT
+    assert f"no coordinator was found at 127.0.0.1:{ports[0]}, 127.0.0.1:{ports[1]}" in done.stderr
+    for port in ports:
+        assert f"127.0.0.1:{port}: cannot connect" in done.stderr
 
 
 def test_the_loss_of_a_separate_coordinator_touches_no_worker() -> None:

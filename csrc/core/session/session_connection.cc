@@ -9,7 +9,10 @@
 namespace elastic::core {
 
 SessionConnection::SessionConnection(std::vector<std::string> endpoints, std::uint64_t seed)
-    : num_listed_(endpoints.size()), endpoints_(std::move(endpoints)), rng_(seed) {
+    : num_listed_(endpoints.size()),
+      endpoints_(std::move(endpoints)),
+      rng_(seed),
+      errors_(num_listed_) {
   ELASTIC_CHECK(!endpoints_.empty());
 }
 
@@ -31,8 +34,13 @@ bool SessionConnection::is_ready() const {
 // ---- Attempts.
 
 void SessionConnection::start_search(const Status& why, bool keeps_backoff) {
-  last_error_ = why;
+  set_error(why);
   if (!keeps_backoff) reset_backoff();
+}
+
+void SessionConnection::set_error(const Status& why) {
+  last_error_ = why;
+  if (endpoint_ < num_listed_) errors_[endpoint_] = why.message();
 }
 
 Duration SessionConnection::next_attempt() {
@@ -65,30 +73,45 @@ void SessionConnection::saw_term(std::uint64_t term) { term_ = std::max(term_, t
 
 // ---- Messages.
 
+// The current endpoint; of several all, because each of them was tried.
+std::string SessionConnection::endpoint_name() const {
+  if (num_listed_ == 1) return endpoints_[endpoint_];
+  std::string names = endpoints_[0];
+  for (std::size_t i = 1; i < num_listed_; ++i) names += ", " + endpoints_[i];
+  return names;
+}
+
 // If the coordinator sent a reason before it ended, that reason replaces the connection error.
 std::string SessionConnection::error() const {
-  return leaving_reason_.empty() ? std::string(last_error_.message()) : leaving_reason_;
+  if (!leaving_reason_.empty()) return leaving_reason_;
+  if (num_listed_ == 1) return std::string(last_error_.message());
+  std::string all;
+  for (std::size_t i = 0; i < num_listed_; ++i) {
+    if (errors_[i].empty()) continue;
+    all += (all.empty() ? "" : "; ") + endpoints_[i] + ": " + errors_[i];
+  }
+  return all;
 }
 
 std::string SessionConnection::log_outage() {
   is_outage_logged_ = true;
   const std::string why = error().empty() ? "" : ": " + error();
-  return was_open_
+  return was_found()
              ? "the coordinator at " + endpoint_name() + " cannot be reached" + why + ", gives up"
              : "waiting for a coordinator at " + endpoint_name() + why + ", gives up";
 }
 
 std::optional<std::string> SessionConnection::log_recovery() {
   if (!std::exchange(is_outage_logged_, false)) return std::nullopt;
-  return "the coordinator at " + endpoint_name() + " answers again";
+  return "the coordinator at " + endpoints_[endpoint_] + " answers again";
 }
 
 std::string SessionConnection::lost_message(Duration limit) const {
   const std::string why = error().empty() ? "no reply" : error();
-  return was_open_ ? "the coordinator at " + endpoint_name() + " was not reached for " +
-                         duration_text(limit) + ": " + why
-                   : "no coordinator was found at " + endpoint_name() + " within " +
-                         duration_text(limit) + ": " + why;
+  return was_found() ? "the coordinator at " + endpoint_name() + " was not reached for " +
+                           duration_text(limit) + ": " + why
+                     : "no coordinator was found at " + endpoint_name() + " within " +
+                           duration_text(limit) + ": " + why;
 }
 
 }  // namespace elastic::core

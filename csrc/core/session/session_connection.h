@@ -44,7 +44,7 @@ class SessionConnection {
   std::size_t endpoint() const { return endpoint_; }
   // `keeps_backoff`: the connection led to a process that does not coordinate the job.
   void start_search(const Status& why, bool keeps_backoff = false);
-  void set_error(const Status& why) { last_error_ = why; }
+  void set_error(const Status& why);
   // Selects the next endpoint, and returns how long to wait before the next attempt.
   Duration next_attempt();
   // The backoff starts again from its first delay.
@@ -76,8 +76,11 @@ class SessionConnection {
   std::string lost_message(Duration limit) const;
 
  private:
-  const std::string& endpoint_name() const { return endpoints_[endpoint_]; }
+  std::string endpoint_name() const;
   std::string error() const;
+  // Whether a coordinator of the job has answered. One of several endpoints may be that of a
+  // process that only directs to the coordinator.
+  bool was_found() const { return num_listed_ == 1 ? was_open_ : term_ > 0; }
 
   const std::size_t num_listed_;        // constant after construction
   std::vector<std::string> endpoints_;  // behind the listed ones: where the coordinator moved to
@@ -89,6 +92,7 @@ class SessionConnection {
   std::optional<Backoff> backoff_;
   std::size_t endpoint_ = 0;
   Status last_error_;
+  std::vector<std::string> errors_;  // the last one of each listed endpoint
   bool is_outage_logged_ = false;
 
   std::uint64_t hellos_ = 0;

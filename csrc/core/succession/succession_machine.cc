@@ -57,7 +57,10 @@ std::string Machine::describe_survival() const {
   const std::size_t voters = incumbent_ ? incumbent_->voters.size() : 0;
   if (voters >= 5) return "the job survives the loss of any two hosts";
   if (voters >= kVotersNeeded) return "the job survives the loss of any one host";
-  return "the job does not survive the loss of the coordinator's host: that needs three hosts";
+  const std::string& where = incumbent_ ? incumbent_->address : service_;
+  return "the job does not survive the loss of the coordinator's host" +
+         (where.empty() ? "" : " (" + where + ")") +
+         ": start nodes on three hosts that reach each other's voter ports (voter_port_range)";
 }
 
 // ---- Events of the session.

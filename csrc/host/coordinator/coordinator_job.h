@@ -121,6 +121,7 @@ class CoordinatorJob {
   Status on(SessionPeer* peer, Report& report);  // Failed, Gone, Done
 
   ObservedJob observed_facts() const;
+  std::string describe_voters() const;
   std::vector<ObservedNode> observed_nodes() const;
   void forget_secrets();
   template <typename Entry>

@@ -1,5 +1,7 @@
 // What observers see of a job: the part of CoordinatorJob that answers them.
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "host/coordinator/coordinator_job.h"
@@ -71,6 +73,17 @@ Status CoordinatorJob::on(SessionPeer*, session::RequestStacks&) {
   return Status(StatusCode::kPeerViolation, "a node may send no messages of an observer");
 }
 
+// Which nodes keep the job's record; "": it has one coordinator and no voters.
+std::string CoordinatorJob::describe_voters() const {
+  if (!incumbent_ || !incumbent_->is_replicated()) return "";
+  std::string voters;
+  for (const reg::Voter& voter : incumbent_->voters) {
+    voters += (voters.empty() ? "" : ", ") + voter.address;
+  }
+  return "; the coordinator at " + incumbent_->address + " (term " + std::to_string(term_) +
+         ") has the voters " + voters;
+}
+
 ObservedJob CoordinatorJob::observed_facts() const {
   const Instant now = context_.loop->now();
   ObservedJob job;
@@ -86,10 +99,10 @@ ObservedJob CoordinatorJob::observed_facts() const {
     return job;
   }
   job.phase = machine_->phase();
-  job.description = machine_->describe(now);
+  job.description = machine_->describe(now) + describe_voters();
   job.settings = machine_->settings();
   job.record = machine_->record();
-  job.term = job.record.term;
+  job.term = std::max(job.record.term, term_);
   job.waiting_nodes = machine_->waiting_nodes();
   job.spare_nodes = machine_->spare_nodes();
   if (machine_->result() != nullptr) job.result = *machine_->result();

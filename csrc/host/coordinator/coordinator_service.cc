@@ -43,12 +43,6 @@ constexpr Duration kStateDelay = std::chrono::milliseconds(100);
 // The state of the largest possible job; a larger file is not a state file.
 constexpr std::size_t kStateBytesMax = std::size_t{1} << 30;
 
-// One code for every error of the state file: in each case only another file helps.
-Status file_error(const Status& cause, const std::string& path) {
-  return {StatusCode::kFailedPrecondition,
-          "cannot keep the state in " + path + ": " + std::string(cause.message())};
-}
-
 }  // namespace
 
 class CoordinatorService::Impl {
@@ -59,6 +53,7 @@ class CoordinatorService::Impl {
         options_(options),
         host_job_(std::move(host.job)),
         host_feed_(std::move(host.feed)),
+        is_standby_(host.is_standby),
         store_(std::move(store)),
         incarnation_(os::random_seed()),
         sessions_(loop, options.limits.hello_timeout, options.limits.session_output_bytes_max,
@@ -119,6 +114,7 @@ class CoordinatorService::Impl {
   void drain(Duration limit, const CoordinatorEnd& end, std::function<void()> done);
   Status succeed(const succession::StartCoordinator& start, const NodeId& self);
   void on_succession(const std::string& job_id, const succession::Action& action);
+  void direct_to(const std::string& address) { moved_[host_job_].address = address; }
   void on_host_succession(const succession::Action& action) { on_succession(host_job_, action); }
 
  private:
@@ -150,6 +146,7 @@ class CoordinatorService::Impl {
   const CoordinatorOptions options_;
   const std::string host_job_;  // the job whose agent runs this; "": a separate program
   const SuccessionFeed host_feed_;
+  const bool is_standby_;
   const std::unique_ptr<StoreService> store_;
   const std::uint64_t incarnation_;
   CoordinatorContext context_;
@@ -187,15 +184,15 @@ Status CoordinatorService::Impl::load() {
   const std::string& path = options_.state_file;
   if (path.empty()) return {};
   auto bytes = os::read_file(path, kStateBytesMax);
-  if (!bytes.ok()) return file_error(bytes.status(), path);
+  if (!bytes.ok()) return state_file_error(bytes.status(), path);
   if (*bytes) {
     auto stored = core::decode_jobs(**bytes);
-    if (!stored.ok()) return file_error(stored.status(), path);
+    if (!stored.ok()) return state_file_error(stored.status(), path);
     for (const core::StoredJob& one : *stored) {
       auto& job = jobs_[one.id];
       job = std::make_unique<CoordinatorJob>(&context_, one.id);
       if (Status fault = job->load(one); !fault.ok()) {
-        return file_error(fault, path);
+        return state_file_error(fault, path);
       }
     }
     num_jobs_.set(jobs_.size());
@@ -203,7 +200,7 @@ Status CoordinatorService::Impl::load() {
   // A file that cannot be written is reported at the start.
   stored_ = encode();
   if (Status written = os::replace_file(path, stored_); !written.ok()) {
-    return file_error(written, path);
+    return state_file_error(written, path);
   }
   auto file = StateFile::open(
       path, [this, loop = &loop_, alive = std::weak_ptr<bool>(alive_)](const Status& error) {
@@ -272,16 +269,17 @@ Status CoordinatorService::Impl::greet_observer(SessionPeer* peer,
                       " observers, which is its limit: close one of them");
   }
   CoordinatorJob* const job = find_observed_job(hello.job_id);
+  const auto moved = hello.job_id.empty() && jobs_.empty() && moved_.size() == 1
+                         ? moved_.begin()
+                         : moved_.find(hello.job_id);
+  if (job == nullptr && moved != moved_.end() && !moved->second.address.empty()) {
+    direct(peer, moved->second);
+    return {};
+  }
   if (job == nullptr) {
-    std::string ids;
-    for (const auto& [id, unused] : jobs_) {
-      if (ids.size() > kMessageBytesMax) break;
-      ids += (ids.empty() ? "" : ", ") + id;
-    }
-    return Status(StatusCode::kFailedPrecondition,
-                  (hello.job_id.empty() ? "choose one of the coordinator's jobs by its id"
-                                        : "the coordinator has no job " + hello.job_id) +
-                      "; its jobs: " + (ids.empty() ? "none" : ids));
+    std::vector<std::string> ids;
+    for (const auto& [id, unused] : jobs_) ids.push_back(id);
+    return no_such_job(hello.job_id, ids);
   }
   peer->peer_version = hello.version;
   peer->is_observer = true;
@@ -321,7 +319,8 @@ Status CoordinatorService::Impl::greet(SessionPeer* peer, const session::ClientH
   const auto found = jobs_.find(hello.job_id);
   const bool is_replicated = hello.succession && hello.succession->is_replicated;
   if (found != jobs_.end()) found->second->note_term(hello);
-  if (is_replicated && (found == jobs_.end() || !found->second->is_of_this_lineage(hello))) {
+  const bool is_of_lineage = found != jobs_.end() && found->second->is_of_this_lineage(hello);
+  if (is_replicated ? !is_of_lineage : is_standby_ && found == jobs_.end()) {
     direct(peer, {});  // only the voters of its lineage name a coordinator
     return {};
   }
@@ -587,6 +586,7 @@ std::string CoordinatorService::describe() const { return impl_->describe(); }
 Status CoordinatorService::succeed(const succession::StartCoordinator& start, const NodeId& self) {
   return impl_->succeed(start, self);
 }
+void CoordinatorService::direct_to(const std::string& address) { impl_->direct_to(address); }
 void CoordinatorService::on_succession(const succession::Action& action) {
   impl_->on_host_succession(action);
 }

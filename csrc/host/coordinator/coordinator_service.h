@@ -34,6 +34,8 @@ struct CoordinatorHost {
   // To the succession machine of that job, which runs in the agent. Empty: the job has one voter.
   // Called on the coordinator's loop.
   SuccessionFeed feed = {};
+  // It coordinates no job until succeed(), and directs the nodes of that job to its coordinator.
+  bool is_standby = false;
 };
 
 class CoordinatorService {
@@ -54,6 +56,8 @@ class CoordinatorService {
   // Continues a job whose coordinator was lost. `self`: the node in whose process this is.
   // REQUIRES: the job is that of the host
   Status succeed(const succession::StartCoordinator& start, const NodeId& self);
+  // The coordinator of the host's job, to which a standby directs nodes: host:port.
+  void direct_to(const std::string& address);
   // An action of the host's succession machine that concerns its job here: InForce, Inform,
   // StopCoordinator, Follow.
   void on_succession(const succession::Action& action);

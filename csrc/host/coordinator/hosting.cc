@@ -47,9 +47,10 @@ Hosting::~Hosting() {
   if (service_ != nullptr) thread_->call([this] { service_.reset(); });
 }
 
-std::variant<Hosting::Addresses, Hosting::Failure> Hosting::route(const Result<Addresses>& found) {
+std::variant<Hosting::Addresses, Hosting::Failure> Hosting::route(const Result<Addresses>& found,
+                                                                  bool may_host) {
   if (found.ok()) resolved_ = *found;
-  if (!is_host() && !is_role_fixed_ && options_.is_host != false) {
+  if (may_host && service_ == nullptr && !is_role_fixed_ && options_.is_host != false) {
     bind_error_ = try_host(found);
     if (!bind_error_.ok() && options_.is_host == true) {
       return Failure{bind_error_, kExitCannotServe};
@@ -59,6 +60,39 @@ std::variant<Hosting::Addresses, Hosting::Failure> Hosting::route(const Result<A
   if (is_serving_) return own_;
   if (!found.ok()) return Failure{found.status(), std::nullopt};
   return *found;
+}
+
+std::variant<Hosting::Addresses, Hosting::Failure> Hosting::route_further(
+    const Result<Addresses>& found, std::uint16_t port) const {
+  if (!found.ok()) return Failure{found.status(), std::nullopt};
+  if (is_serving_) return own_;
+  const bool is_own = is_standby_ && port_ == port &&
+                      std::any_of(found->begin(), found->end(), [this](const auto& address) {
+                        return address.host() == bound_host_;
+                      });
+  if (!is_own) return *found;
+  return Failure{Status(StatusCode::kUnavailable,
+                        "this agent listens there and knows no coordinator of the job"),
+                 std::nullopt};
+}
+
+void Hosting::stand_by(const Result<Addresses>& found, std::uint16_t port, const std::string& own) {
+  if (!found.ok() || options_.is_host == false) return;
+  for (const os::SocketAddress& address : *found) {
+    const std::string host = address.host();
+    const bool is_own = own.empty() ? !address.is_loopback() : host == own;
+    if (service_ != nullptr || !is_own || !os::Listener::check(host, port).ok()) continue;
+    if (!open_service(host, port, true).ok()) thread_.reset();
+  }
+  note_coordinator(coordinator_);
+}
+
+void Hosting::note_coordinator(const std::string& address) {
+  coordinator_ = address;
+  if (!is_standby_ || address.empty()) return;
+  thread_->loop().post([this, address] {
+    if (service_ != nullptr) service_->direct_to(address);
+  });
 }
 
 // Fails if an address of the endpoint belongs to this machine and cannot be bound. Then another
@@ -108,7 +142,7 @@ Status Hosting::bind(const std::string& host) {
   return status;
 }
 
-Status Hosting::open_service(const std::string& host, std::uint16_t port) {
+Status Hosting::open_service(const std::string& host, std::uint16_t port, bool is_standby) {
   if (thread_ == nullptr) {
     auto thread = os::LoopThread::start("elastic-coord");
     if (!thread.ok()) return thread.status();
@@ -129,7 +163,7 @@ Status Hosting::open_service(const std::string& host, std::uint16_t port) {
         if (alive.lock() != nullptr) log(text);
       });
     };
-    CoordinatorHost agent{.job = run_id_};
+    CoordinatorHost agent{.job = run_id_, .feed = {}, .is_standby = is_standby};
     if (feed_) {
       agent.feed = [loop = loop_, alive = std::weak_ptr<bool>(alive_),
                     feed = feed_](const succession::Event& event) {
@@ -142,7 +176,8 @@ Status Hosting::open_service(const std::string& host, std::uint16_t port) {
   });
   if (!service->ok()) return service->status();
   service_ = std::move(**service);
-  is_serving_ = true;
+  is_serving_ = !is_standby;
+  is_standby_ = is_standby;
   bound_host_ = service_->host();
   port_ = service_->port();
   const bool is_reachable = !os::parse_address(service_->host())->is_loopback();
@@ -159,13 +194,14 @@ Status Hosting::succeed(const succession::StartCoordinator& start, const std::st
                         const NodeId& self) {
   Status status;
   const PortRange& ports = options_.voter_ports;
-  for (std::uint32_t port = ports.first; !is_host() && port <= ports.last; ++port) {
+  for (std::uint32_t port = ports.first; service_ == nullptr && port <= ports.last; ++port) {
     status = open_service(host, static_cast<std::uint16_t>(port));
     if (!status.ok() && status.code() != StatusCode::kUnavailable) return status;
   }
-  if (!is_host()) return status;
+  if (service_ == nullptr) return status;
   thread_->call([&] { status = service_->succeed(start, self); });
   is_serving_ = status.ok();
+  is_standby_ = is_standby_ && !is_serving_;
   return status;
 }
 
@@ -175,7 +211,7 @@ std::string Hosting::address(const std::string& published) const {
 }
 
 void Hosting::on_succession(const succession::Action& action) {
-  if (!is_host()) return;
+  if (service_ == nullptr) return;
   if (std::holds_alternative<succession::StopCoordinator>(action)) is_serving_ = false;
   // The service outlives the thread's loop only as an object: posted work runs before that ends.
   thread_->loop().post([this, action] {

@@ -42,11 +42,20 @@ class Hosting {
   ~Hosting();  // ends the coordinator, as a crash would
 
   // Returns the addresses to connect to, given those that the endpoint's name resolves to. Until
-  // fix_role() each call checks whether this process is the host, and then starts the coordinator.
-  std::variant<Addresses, Failure> route(const Result<Addresses>& found);
+  // fix_role() each call checks whether this process is the host, and then starts the coordinator;
+  // not while `may_host` is false.
+  std::variant<Addresses, Failure> route(const Result<Addresses>& found, bool may_host = true);
+  // As route(), for a further endpoint, where no coordinator is started.
+  std::variant<Addresses, Failure> route_further(const Result<Addresses>& found,
+                                                 std::uint16_t port) const;
+  // Listens at a further endpoint if that is an address of this host, to direct nodes to the
+  // coordinator. `own`: the only address of this node to do that at; "": any.
+  void stand_by(const Result<Addresses>& found, std::uint16_t port, const std::string& own);
+  // The coordinator to which nodes are directed, if this process listens at a further endpoint.
+  void note_coordinator(const std::string& address);
   // A coordinator was found: a process that is not the host now will not become it.
   void fix_role() { is_role_fixed_ = true; }
-  bool is_host() const { return service_ != nullptr; }
+  bool is_host() const { return service_ != nullptr && !is_standby_; }
   // The coordinator of this agent's own job is the one in this process.
   bool is_serving() const { return is_serving_; }
   // At which other nodes reach the coordinator of this process, if they reach this process at
@@ -71,7 +80,7 @@ class Hosting {
   Status try_host(const Result<Addresses>& found);
   Status try_host_everywhere(const std::string& why);
   Status bind(const std::string& host);
-  Status open_service(const std::string& host, std::uint16_t port);
+  Status open_service(const std::string& host, std::uint16_t port, bool is_standby = false);
 
   os::EventLoop* const loop_;
   const RendezvousOptions options_;
@@ -90,6 +99,8 @@ class Hosting {
   std::string bound_host_;
   std::uint16_t port_ = 0;
   bool is_serving_ = false;
+  std::string coordinator_;  // as noted last
+  bool is_standby_ = false;  // the service has coordinated no job yet
 };
 
 }  // namespace elastic::host

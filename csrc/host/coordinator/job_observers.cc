@@ -26,6 +26,18 @@ bool is_same(const ObservedNode& a, const ObservedNode& b) {
 
 }  // namespace
 
+Status no_such_job(const std::string& id, const std::vector<std::string>& jobs) {
+  std::string ids;
+  for (const std::string& one : jobs) {
+    if (ids.size() > kMessageBytesMax) break;
+    ids += (ids.empty() ? "" : ", ") + one;
+  }
+  return {StatusCode::kFailedPrecondition,
+          (id.empty() ? "choose one of the coordinator's jobs by its id"
+                      : "the coordinator has no job " + id) +
+              "; its jobs: " + (ids.empty() ? "none" : ids)};
+}
+
 JobObservers::JobObservers(os::EventLoop* loop, Source source)
     : loop_(*loop),
       source_(std::move(source)),

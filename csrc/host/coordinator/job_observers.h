@@ -22,6 +22,9 @@
 
 namespace elastic::host {
 
+// The coordinator has no job of this id; "": it has several, or none.
+Status no_such_job(const std::string& id, const std::vector<std::string>& jobs);
+
 class JobObservers {
  public:
   // What the job provides. `watch_workers` requests or ends the nodes' Workers messages.

@@ -15,6 +15,11 @@ constexpr auto kRetryEvery = std::chrono::milliseconds(500);
 
 }  // namespace
 
+Status state_file_error(const Status& cause, const std::string& path) {
+  return {StatusCode::kFailedPrecondition,
+          "cannot keep the state in " + path + ": " + std::string(cause.message())};
+}
+
 Result<std::unique_ptr<StateFile>> StateFile::open(std::string path,
                                                    std::function<void(const Status&)> on_error) {
   std::unique_ptr<StateFile> self(new StateFile(std::move(path), std::move(on_error)));

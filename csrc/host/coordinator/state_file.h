@@ -15,6 +15,9 @@
 
 namespace elastic::host {
 
+// One code for every error of the state file: in each case only another file helps.
+Status state_file_error(const Status& cause, const std::string& path);
+
 class StateFile {
  public:
   // `on_error` is called on that thread for the first of several failed writes in a row.

@@ -17,13 +17,15 @@
 // Theory of operation. One attempt to connect, then one session. Pages change the nodes that this
 // object holds; the last page of a pass, or the beats, complete a snapshot, which replaces the one
 // that the caller has not taken yet. Each page is acknowledged, so the coordinator sends no faster
-// than this thread reads.
+// than this thread reads. A process that does not coordinate the job names the one that does, to
+// which the next attempt goes.
 
 namespace elastic {
 namespace {
 
 constexpr std::size_t kUnsentBytesMax = 1 << 20;
 constexpr std::size_t kKeptBytes = 512;
+constexpr int kFollowedMax = 8;  // redirections
 // A vanished coordinator's host is detected within this: the coordinator sends more often.
 constexpr Duration kSilenceMax = std::chrono::seconds(10);
 
@@ -42,7 +44,7 @@ class Observer::Impl {
           fail({StatusCode::kUnavailable,
                 "the coordinator at " + options_.endpoint_host + " sent nothing for ten seconds"});
         }) {
-    thread_->call([this] { connect(); });
+    thread_->call([this] { start(); });
   }
   ~Impl() {
     thread_->call([this] {
@@ -57,7 +59,9 @@ class Observer::Impl {
                                                   const std::function<bool()>& interrupted);
 
  private:
-  void connect();
+  void start();
+  void connect(const std::string& name, std::uint16_t port);
+  void follow(const std::string& address);
   void connected(std::variant<os::DetachedStream, host::SessionAttempt::Failure> outcome);
   void on_message(const session::ServerMessage& message);
   void on(const session::NodePage& page);
@@ -78,6 +82,8 @@ class Observer::Impl {
   std::unique_ptr<host::SessionAttempt> attempt_;
   std::unique_ptr<host::SessionLink> link_;
   os::EventLoop::Timer silence_timer_;
+  std::shared_ptr<host::TokenSource> tokens_;  // null: sessions are not encrypted
+  int num_followed_ = 0;
   ObservedJob facts_;
   bool is_published_ = true;  // facts_ are in a snapshot
   std::map<NodeId, ObservedNode> nodes_;
@@ -100,23 +106,39 @@ Result<std::shared_ptr<const ObservedJob>> Observer::Impl::next(
   }
 }
 
-void Observer::Impl::connect() {
-  using Addresses = host::SessionAttempt::Addresses;
-  using Failure = host::SessionAttempt::Failure;
-  std::shared_ptr<host::TokenSource> tokens;
+void Observer::Impl::start() {
   if (options_.token.is_set()) {
     auto opened = host::TokenSource::open(options_.token, nullptr);
     if (!opened.ok()) return fail(opened.status());
-    tokens = *std::move(opened);
+    tokens_ = *std::move(opened);
   }
+  connect(options_.endpoint_host, options_.endpoint_port);
+}
+
+// The process at the endpoint does not coordinate the job, and knows which one does.
+void Observer::Impl::follow(const std::string& address) {
+  const auto target = os::parse_address_and_port(address);
+  if (!target || ++num_followed_ > kFollowedMax) {
+    return fail({StatusCode::kUnavailable, "no coordinator of the job was found at " +
+                                               options_.endpoint_host +
+                                               (address.empty() ? "" : " or " + address)});
+  }
+  link_->close();
+  thread_->loop().defer([done = std::shared_ptr<host::SessionLink>(std::move(link_))] {});
+  connect(target->host(), target->port());
+}
+
+void Observer::Impl::connect(const std::string& name, std::uint16_t port) {
+  using Addresses = host::SessionAttempt::Addresses;
+  using Failure = host::SessionAttempt::Failure;
   silence_timer_.arm(add_saturating(thread_->loop().now(), options_.connect_timeout + kSilenceMax));
   attempt_ = std::make_unique<host::SessionAttempt>(
       &thread_->loop(), &streams_,
-      host::SessionAttempt::Options{.host = options_.endpoint_host,
-                                    .port = options_.endpoint_port,
+      host::SessionAttempt::Options{.host = name,
+                                    .port = port,
                                     .limit = options_.connect_timeout,
                                     .node_timeout = kSilenceMax,
-                                    .tokens = std::move(tokens),
+                                    .tokens = tokens_,
                                     .job_id = options_.run_id},
       host::SessionAttempt::Sink{
           .route = [](const Result<Addresses>& found) -> std::variant<Addresses, Failure> {
@@ -160,6 +182,8 @@ void Observer::Impl::on_message(const session::ServerMessage& message) {
   } else if (const auto* report = std::get_if<session::StacksReport>(&message)) {
     facts_.stacks = report->text;
     publish();
+  } else if (const auto* incumbent = std::get_if<session::Incumbent>(&message)) {
+    if (incumbent->is_elsewhere) follow(incumbent->incumbent.address);
   } else if (const auto* refused = std::get_if<rdzv::Refused>(&message)) {
     fail(refused->error);
   } else if (const auto* leaving = std::get_if<session::Leaving>(&message)) {

@@ -32,9 +32,20 @@ constexpr std::size_t kUnsentBytesMax = 4 << 20;
 constexpr std::size_t kKeptBytes = 512;
 
 std::string endpoint_text(const RendezvousOptions& options) {
-  const std::string& host = options.endpoint_host;
-  const bool needs_brackets = host.find(':') != std::string::npos && host.front() != '[';
-  return (needs_brackets ? "[" + host + "]" : host) + ":" + std::to_string(options.endpoint_port);
+  return join_address(options.endpoint_host, options.endpoint_port);
+}
+
+std::vector<Endpoint> endpoints_of(const RendezvousOptions& options) {
+  std::vector<Endpoint> all{{options.endpoint_host, options.endpoint_port}};
+  all.insert(all.end(), options.further_endpoints.begin(), options.further_endpoints.end());
+  return all;
+}
+
+std::vector<std::string> texts_of(const std::vector<Endpoint>& endpoints) {
+  std::vector<std::string> texts;
+  texts.reserve(endpoints.size());
+  for (const Endpoint& one : endpoints) texts.push_back(join_address(one.host, one.port));
+  return texts;
 }
 
 }  // namespace
@@ -62,8 +73,9 @@ Session::Session(os::EventLoop* loop, const RendezvousOptions& options, const st
     : loop_(loop),
       options_(options),
       run_id_(run_id),
+      endpoints_(endpoints_of(options)),
       sink_(std::move(sink)),
-      machine_(options.settings, {endpoint_text(options)}, os::random_seed()),
+      machine_(options.settings, texts_of(endpoints_), os::random_seed()),
       secret_{os::random_seed(), os::random_seed()},
       hosting_(
           loop, options, run_id, endpoint_text(options),
@@ -145,7 +157,7 @@ void Session::carry_out(std::vector<Machine::Action> actions) {
 void Session::execute(Machine::Action& action) {
   if (const auto* connect = std::get_if<Machine::Connect>(&action)) {
     if (link_ != nullptr) voter_.session_silent(machine_.settings());
-    start_attempt(connect->address);
+    start_attempt(*connect);
   } else if (std::holds_alternative<Machine::Disconnect>(action)) {
     link_->close();
     retire(std::move(link_));
@@ -169,17 +181,28 @@ void Session::execute(Machine::Action& action) {
 
 // ---- Connections.
 
-void Session::start_attempt(const std::string& address) {
-  // Where the coordinator has moved to, or the endpoint.
+void Session::start_attempt(const Machine::Connect& connect) {
+  // Where the coordinator has moved to, or an endpoint.
+  const std::string& address = connect.address;
   const auto moved = address.empty() ? std::nullopt : os::parse_address_and_port(address);
+  attempted_ = connect.endpoint;
+  const bool is_listed = connect.endpoint < endpoints_.size();
+  const Endpoint& endpoint = endpoints_[is_listed ? connect.endpoint : 0];
+  const bool is_further = is_listed && connect.endpoint > 0;
+  // A coordinator that runs already is found at one of the other endpoints.
+  const bool may_host = num_asked_ >= endpoints_.size() || endpoints_.size() == 1;
+  if (is_listed) num_asked_ = std::max(num_asked_, connect.endpoint + 1);
+  const bool has_last_good = last_good_of_ == attempted_ || endpoints_.size() == 1;
   const Duration node_timeout = machine_.settings().node_timeout;
   const Duration hurried =
       std::clamp<Duration>(node_timeout / kAttemptsPerTimeout, kPaceMin, os::Dialer::kPace);
   attempt_ = std::make_unique<SessionAttempt>(
       loop_, &connections_->streams,
-      SessionAttempt::Options{.host = moved ? moved->host() : options_.endpoint_host,
-                              .port = moved ? moved->port() : options_.endpoint_port,
-                              .last_good = moved ? moved : last_good_,
+      SessionAttempt::Options{.host = moved ? moved->host() : endpoint.host,
+                              .port = moved ? moved->port() : endpoint.port,
+                              .last_good = moved           ? moved
+                                           : has_last_good ? last_good_
+                                                           : std::nullopt,
                               .limit = machine_.attempt_limit(),
                               .pace = machine_.was_connected() ? hurried : os::Dialer::kPace,
                               .node_timeout = node_timeout,
@@ -187,8 +210,10 @@ void Session::start_attempt(const std::string& address) {
                               .job_id = run_id_},
       SessionAttempt::Sink{
           .route =
-              [this, is_moved = moved.has_value()](const auto& found) {
-                if (!is_moved || !found.ok()) return hosting_.route(found);
+              [this, is_moved = moved.has_value(), is_further, may_host,
+               port = endpoint.port](const auto& found) {
+                if (is_further) return hosting_.route_further(found, port);
+                if (!is_moved || !found.ok()) return hosting_.route(found, may_host);
                 return std::variant<SessionAttempt::Addresses, SessionAttempt::Failure>(*found);
               },
           .on_delay = [this](const Status& so_far) { feed(Machine::AttemptDelayed{so_far}); },
@@ -219,6 +244,7 @@ void Session::install(os::DetachedStream connection) {
   }
   std::unique_ptr<SessionLink> old = std::exchange(link_, *std::move(link));
   last_good_ = peer;
+  last_good_of_ = attempted_;
   hosting_.fix_role();
   counts_ = {};
   const bool is_first = !machine_.was_connected();
@@ -226,6 +252,19 @@ void Session::install(os::DetachedStream connection) {
   link_->flush();
   old.reset();
   if (is_first) notify(MembershipReady{published_address(), hosting_.is_host()});
+}
+
+// Nodes that try a further endpoint of this host are directed to the coordinator.
+void Session::stand_by() {
+  if (std::exchange(has_stood_by_, true) || hosting_.is_host()) return;
+  for (std::size_t i = 1; i < endpoints_.size(); ++i) {
+    const Endpoint& endpoint = endpoints_[i];
+    auto lookup = os::NameLookup::start(loop_, endpoint.host, endpoint.port,
+                                        [this, port = endpoint.port](const auto& found) {
+                                          hosting_.stand_by(found, port, local_address_);
+                                        });
+    if (lookup.ok()) endpoint_lookups_.push_back(*std::move(lookup));
+  }
 }
 
 void Session::on_lost(const Status& why) {
@@ -284,13 +323,18 @@ void Session::on_message(const session::ServerMessage& message) {
     if (incumbent->is_elsewhere) {
       feed(Machine::CoordinatorMoved{incumbent->incumbent.address});
     } else {
+      if (const std::string& address = incumbent->incumbent.address; !address.empty()) {
+        hosting_.note_coordinator(address);
+      }
       voter_.feed(succession::Informed{incumbent->incumbent});
       feed(Machine::Activity{});
     }
   } else if (const auto* hello = std::get_if<session::ServerHello>(&message)) {
     note_host(*hello);
     voter_.session_opened(hello->incarnation);
+    hosting_.note_coordinator(last_good_->text());
     feed(Machine::HelloReceived{hello->incarnation, hello->time, hello->term});
+    stand_by();
   } else if (const auto* reply = std::get_if<session::HeartbeatReply>(&message)) {
     feed(Machine::HeartbeatAcknowledged{reply->sent, reply->time});
   } else if (const auto* timings = std::get_if<session::Timings>(&message)) {

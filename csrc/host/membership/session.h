@@ -59,7 +59,8 @@ class Session final : public Membership {
   void on_stall(const os::EventLoop::Stall& stall);
   void execute(Machine::Action& action);
   void carry_out(std::vector<Machine::Action> actions);
-  void start_attempt(const std::string& address);
+  void start_attempt(const Machine::Connect& connect);
+  void stand_by();
   void attempt_done(std::variant<os::DetachedStream, SessionAttempt::Failure> outcome);
   void install(os::DetachedStream connection);
   void on_message(const session::ServerMessage& message);
@@ -98,6 +99,7 @@ class Session final : public Membership {
   os::EventLoop* const loop_;
   const RendezvousOptions options_;
   const std::string run_id_;
+  const std::vector<Endpoint> endpoints_;  // the first one, and the further ones
   const Sink sink_;
 
   Machine machine_;
@@ -109,6 +111,11 @@ class Session final : public Membership {
   std::string local_address_;  // "": that of the connection
   // The address at which the coordinator was last reached: it is dialed without a name look-up.
   std::optional<os::SocketAddress> last_good_;
+  std::size_t attempted_ = 0;     // the endpoint of the last attempt
+  std::size_t last_good_of_ = 0;  // the endpoint that has this address
+  std::size_t num_asked_ = 0;     // endpoints that were tried, the first one of them once
+  bool has_stood_by_ = false;
+  std::vector<std::unique_ptr<os::NameLookup>> endpoint_lookups_;
   std::string host_job_noted_;
   std::unique_ptr<os::NameLookup> local_lookup_;
   const std::shared_ptr<Connections> connections_;

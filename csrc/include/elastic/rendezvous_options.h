@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "elastic/rendezvous_backend.h"
 #include "elastic/rendezvous_types.h"
@@ -22,12 +23,22 @@ struct PortRange {
   std::uint16_t last = 0;
 };
 
+struct Endpoint {
+  std::string host;
+  std::uint16_t port = 0;
+
+  bool operator==(const Endpoint&) const = default;
+};
+
 struct RendezvousOptions {
   JobSettings settings;
 
   // The coordinator's address: a name or a literal address; resolved again for every attempt.
   std::string endpoint_host;
   std::uint16_t endpoint_port = 0;
+  // Further addresses at which the job is found when the first one does not answer; the same list
+  // on every node. The agent on such a host listens there, and directs nodes to the coordinator.
+  std::vector<Endpoint> further_endpoints;
   // Whether this agent hosts the coordinator. nullopt: it does if the endpoint is an address of
   // this host and no process listens there yet.
   std::optional<bool> is_host;

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elastic.constants import SHARED
+from elastic.text import join_endpoints
 
 if TYPE_CHECKING:
     from elastic import _C
@@ -25,6 +26,7 @@ class RendezvousConfig(NamedTuple):
     # The coordinator's host; "": no coordinator.
     endpoint_host: str = ""
     endpoint_port: int = 0
+    further_endpoints: tuple[tuple[str, int], ...] = ()  # tried when that one does not answer
     is_host: bool | None = None  # None: decided by the endpoint's address
     # The address of a shared state, as given, and its backend's parameters; "": no shared state.
     shared_state: str = ""
@@ -37,6 +39,10 @@ class RendezvousConfig(NamedTuple):
     voters: int = 1  # how many nodes keep the job's record; 0: by the number of hosts
     voter_ports: tuple[int, int] = (0, 0)  # first and last; (0, 0): any
     token: Mapping[str, Any] = {}  # token_file or token; empty: sessions are not encrypted
+
+    @property
+    def endpoints(self) -> tuple[tuple[str, int], ...]:
+        return ((self.endpoint_host, self.endpoint_port), *self.further_endpoints)
 
     def is_handler(self) -> bool:
         """Whether the backend is a rendezvous handler of another distribution."""
@@ -52,7 +58,7 @@ class RendezvousConfig(NamedTuple):
         endpoint = "" if self.shared_state == self.backend else self.shared_state
         parameters: dict[str, Any] = dict(self.parameters)
         if not self.shared_state:
-            endpoint = f"{self.endpoint_host}:{self.endpoint_port}"
+            endpoint = join_endpoints(self.endpoints)
             parameters |= self.timings
             if self.is_host is not None:
                 parameters["is_host"] = str(self.is_host).lower()
@@ -83,6 +89,7 @@ class RendezvousConfig(NamedTuple):
         return _C.RendezvousOptions(
             endpoint_host=self.endpoint_host,
             endpoint_port=self.endpoint_port,
+            further_endpoints=self.further_endpoints,
             is_host=self.is_host,
             min_nodes=self.min_nodes,
             max_nodes=self.max_nodes,

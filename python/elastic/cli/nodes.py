@@ -64,7 +64,8 @@ def is_single(line: CommandLine, most: int, backend: str, keys: Keys | None) -> 
     if backend == "static" or not endpoint:
         return True
     # An agent on another host can be a spare for the only node; one on this host has no use.
-    host, port = split_endpoint(endpoint, line.origin("rdzv-endpoint"))
+    first = endpoint.partition(",")[0]
+    host, port = split_endpoint(first, line.origin("rdzv-endpoint"))
     return is_loopback(host) or port == "0"
 
 

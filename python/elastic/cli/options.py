@@ -290,8 +290,10 @@ _NODES = (
     Option(
         "rdzv-endpoint",
         "HOST[:PORT]",
-        "Address of the rendezvous, the same on every node; the default port is 29400. A path for "
-        "file. auto or auto:PORT: the first node of the Slurm or Kubernetes job.",
+        "Address of the rendezvous, the same on every node; the default port is 29400. With c10d "
+        "further addresses may follow, separated by commas, at which the job is found when the "
+        "first host is gone. A path for file. auto or auto:PORT: the first node of the Slurm or "
+        "Kubernetes job.",
     ),
     Option(
         "rdzv-id",

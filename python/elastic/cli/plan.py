@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from elastic._host.numa import format_cpus
 from elastic.multiprocessing.logs import Std
-from elastic.text import duration, substitute
+from elastic.text import duration, join_endpoints, substitute
 
 if TYPE_CHECKING:
     from elastic.cli.config import LaunchConfig, RendezvousConfig
@@ -70,8 +70,7 @@ def _nodes(job: LaunchConfig) -> Iterator[tuple[str, str]]:
 def _place(config: RendezvousConfig) -> str:
     if config.shared_state:
         return config.shared_state
-    host = f"[{config.endpoint_host}]" if ":" in config.endpoint_host else config.endpoint_host
-    return f"{host}:{config.endpoint_port}"
+    return join_endpoints(config.endpoints)
 
 
 def _host(config: RendezvousConfig) -> str:

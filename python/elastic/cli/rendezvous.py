@@ -13,7 +13,7 @@ from elastic.cli.values import integer, short
 from elastic.constants import COORDINATOR_PORT, LOOPBACK, NODES_MAX, SHARED, STATIC_PORT
 from elastic.errors import ConfigError
 from elastic.rendezvous.keys import Keys
-from elastic.text import is_loopback, split_endpoint
+from elastic.text import is_loopback, split_endpoint, split_endpoints
 
 
 def several(
@@ -50,8 +50,10 @@ def several(
         config = config._replace(endpoint_host=host, endpoint_port=port, is_host=is_host)
         master_port = port
     elif backend == "c10d":
-        host, port = _coordinator_endpoint(line)
-        config = config._replace(endpoint_host=host, endpoint_port=port)
+        (host, port), *further = _coordinator_endpoints(line)
+        config = config._replace(
+            endpoint_host=host, endpoint_port=port, further_endpoints=tuple(further)
+        )
     else:
         state = _shared_state(line, backend)
         config = config._replace(shared_state=state, parameters=dict(keys.parameters))
@@ -116,17 +118,17 @@ def _static_endpoint(line: CommandLine, bounds: tuple[int, int]) -> tuple[str, i
     return next(iter(hosts)), port_number
 
 
-def _coordinator_endpoint(line: CommandLine) -> tuple[str, int]:
+def _coordinator_endpoints(line: CommandLine) -> list[tuple[str, int]]:
     origin, endpoint = line.origin("rdzv-endpoint"), line.text("rdzv-endpoint").strip()
     if not endpoint:
         raise ConfigError(
             f"{line.origin('nnodes')} is {line.text('nnodes')}: add {origin}=HOST[:PORT], the "
             "same on every node"
         )
-    host, port = split_endpoint(endpoint, origin)
-    if port and int(port) == 0:
+    found = split_endpoints(endpoint, origin, COORDINATOR_PORT)
+    if not all(port for _, port in found):
         raise ConfigError(f"{origin} is {endpoint!r}: the other nodes need a given port, not 0")
-    return host, int(port) if port else COORDINATOR_PORT
+    return found
 
 
 def _shared_state(line: CommandLine, backend: str) -> str:

@@ -30,7 +30,11 @@ SUBCOMMANDS = (
 
 def add_job(parser: ArgumentParser) -> None:
     """Adds the arguments by which a subcommand finds its job, and is allowed to read it."""
-    parser.add_argument("endpoint", metavar="ENDPOINT", help="HOST[:PORT] of the job's coordinator")
+    parser.add_argument(
+        "endpoint",
+        metavar="ENDPOINT",
+        help="HOST[:PORT] of the job's coordinator, or a list as in --rdzv-endpoint",
+    )
     parser.add_argument(
         "--rdzv-id",
         "--rdzv_id",

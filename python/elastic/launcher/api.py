@@ -212,7 +212,7 @@ def _is_single(config: LaunchConfig) -> bool:
         return False
     if config.rdzv_backend == "static" or not config.rdzv_endpoint:
         return True
-    host, port = split_endpoint(config.rdzv_endpoint, "rdzv_endpoint")
+    host, port = split_endpoint(config.rdzv_endpoint.partition(",")[0], "rdzv_endpoint")
     return is_loopback(host) or port == "0"
 
 

@@ -25,7 +25,7 @@ from elastic.rendezvous.api import (
 )
 from elastic.rendezvous.errors import RendezvousGracefulExitError
 from elastic.rendezvous.keys import Keys, read_values
-from elastic.text import split_endpoint
+from elastic.text import split_endpoint, split_endpoints
 
 logger = logging.getLogger(__name__)
 
@@ -229,12 +229,18 @@ def create(params: RendezvousParameters) -> RendezvousHandler:
     if name in SHARED:
         state = backends.create(name, params.endpoint, params.run_id, params.config)
         return _handler(params, keys, backend=state)
-    host, port = split_endpoint(params.endpoint or "localhost", "the rendezvous endpoint")
+    named, origin = params.endpoint or "localhost", "the rendezvous endpoint"
     if params.backend != "static":
-        number = int(port or COORDINATOR_PORT)
+        (host, number), *further = split_endpoints(named, origin, COORDINATOR_PORT)
         return _handler(
-            params, keys, endpoint_host=host, endpoint_port=number, is_host=keys.is_host
+            params,
+            keys,
+            endpoint_host=host,
+            endpoint_port=number,
+            further_endpoints=further,
+            is_host=keys.is_host,
         )
+    host, port = split_endpoint(named, origin)
     if not port:
         raise ConfigError("with static the endpoint must be HOST:PORT, where node 0 listens")
     if keys.rank is None:
