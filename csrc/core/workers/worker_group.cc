@@ -85,7 +85,7 @@ bool WorkerGroupMachine::step(const GroupEvent& event, Instant now, std::vector<
       const auto& forward = std::get<group_event::Forward>(event);
       guardian::SignalRequest request{.signal = forward.signal, .scope = forward.scope};
       if (forward.local_rank) request.id = static_cast<std::uint32_t>(*forward.local_rank);
-      out->push_back(group_action::Signal{request});
+      out->emplace_back(group_action::Signal{request});
       return true;
     }
     case kRunning: worker_started(std::get<group_event::Started>(event), out); return true;
@@ -99,7 +99,7 @@ bool WorkerGroupMachine::step(const GroupEvent& event, Instant now, std::vector<
     case kGuardianLost:
       guardian_lost(std::get<group_event::GuardianLost>(event), now, out);
       return true;
-    case kProtocolError: out->push_back(group_action::CloseLink{}); return true;
+    case kProtocolError: out->emplace_back(group_action::CloseLink{}); return true;
   }
   return true;
 }
@@ -117,7 +117,7 @@ void WorkerGroupMachine::begin(const group_event::Start& event, Instant now,
   kill_sent_ = false;
   refused_pid_ = 0;
   if (event.timeout != Duration::max()) deadline_ = add_saturating(now, event.timeout);
-  out->push_back(group_action::StartAll{});
+  out->emplace_back(group_action::StartAll{});
 }
 
 void WorkerGroupMachine::stop(const group_event::Stop& event, Instant now,
@@ -126,7 +126,7 @@ void WorkerGroupMachine::stop(const group_event::Stop& event, Instant now,
   const bool is_over = ended_ == workers_.size();
   if (is_over || event.signal == SIGKILL || event.grace <= Duration::zero()) return sweep(now, out);
   const auto signal_all = [&](int number) {
-    out->push_back(group_action::Signal{
+    out->emplace_back(group_action::Signal{
         {.signal = number, .scope = event.scope, .is_stop = true, .id = guardian::kEveryWorker}});
   };
   signal_all(event.signal);
@@ -145,7 +145,7 @@ void WorkerGroupMachine::shorten(const group_event::Stop& event, Instant now,
 void WorkerGroupMachine::worker_started(const group_event::Started& event,
                                         std::vector<GroupAction>* out) {
   if (!in_phase(event.local_rank, Phase::kStarting)) {
-    out->push_back(group_action::CloseLink{});
+    out->emplace_back(group_action::CloseLink{});
     return;
   }
   Worker& worker = workers_[static_cast<std::size_t>(event.local_rank)];
@@ -155,14 +155,14 @@ void WorkerGroupMachine::worker_started(const group_event::Started& event,
   WorkerEvent told = make_event(WorkerEvent::Kind::kStarted, event.at);
   told.local_rank = event.local_rank;
   told.pid = event.pid;
-  out->push_back(group_action::Emit{std::move(told)});
+  out->emplace_back(group_action::Emit{std::move(told)});
 }
 
 void WorkerGroupMachine::worker_ended(const group_event::Ended& event, Instant now,
                                       std::vector<GroupAction>* out) {
   const bool began = event.exit.kind != ExitKind::kNotStarted;
   if (!in_phase(event.local_rank, began ? Phase::kRunning : Phase::kStarting)) {
-    out->push_back(group_action::CloseLink{});
+    out->emplace_back(group_action::CloseLink{});
     return;
   }
   if (state_ == GroupState::kRunning && is_temporary(event.exit) && may_retry_) {
@@ -183,7 +183,7 @@ void WorkerGroupMachine::end_worker(int local_rank, const WorkerExit& exit, Inst
   told.local_rank = local_rank;
   told.pid = worker.pid;
   told.exit = exit;
-  out->push_back(group_action::Emit{std::move(told)});
+  out->emplace_back(group_action::Emit{std::move(told)});
 }
 
 // Without this, a short lack of processes on one host would cost the job a restart.
@@ -199,7 +199,7 @@ void WorkerGroupMachine::delay(const group_event::Ended& event, Instant now,
   told.exit = event.exit;
   told.message = "worker " + std::to_string(event.local_rank) + " " + event.exit.describe() +
                  "; trying again until the start timeout";
-  out->push_back(group_action::Emit{std::move(told)});
+  out->emplace_back(group_action::Emit{std::move(told)});
 }
 
 void WorkerGroupMachine::retry(Instant now, std::vector<GroupAction>* out) {
@@ -209,7 +209,7 @@ void WorkerGroupMachine::retry(Instant now, std::vector<GroupAction>* out) {
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     if (workers_[i].phase != Phase::kDelayed) continue;
     workers_[i].phase = Phase::kStarting;
-    out->push_back(group_action::StartAgain{static_cast<int>(i)});
+    out->emplace_back(group_action::StartAgain{static_cast<int>(i)});
   }
 }
 
@@ -232,15 +232,15 @@ std::optional<Instant> WorkerGroupMachine::next_deadline() const {
 void WorkerGroupMachine::sweep(Instant now, std::vector<GroupAction>* out) {
   state_ = GroupState::kSweeping;
   deadline_ = add_saturating(now, kKillTimeout);
-  out->push_back(group_action::Sweep{});
+  out->emplace_back(group_action::Sweep{});
 }
 
 void WorkerGroupMachine::gone(Instant now, std::vector<GroupAction>* out) {
   if (ended_ != workers_.size()) {
-    out->push_back(group_action::CloseLink{});
+    out->emplace_back(group_action::CloseLink{});
     return;
   }
-  out->push_back(group_action::Emit{make_event(WorkerEvent::Kind::kGroupEnded, now)});
+  out->emplace_back(group_action::Emit{make_event(WorkerEvent::Kind::kGroupEnded, now)});
   state_ = GroupState::kIdle;
   deadline_.reset();
 }
@@ -260,13 +260,13 @@ void WorkerGroupMachine::expire(Instant now, std::vector<GroupAction>* out) {
       return one.phase == Phase::kStarting;
     });
     end_delayed(false, now, out);
-    if (some_hang) out->push_back(group_action::CancelStarts{});
+    if (some_hang) out->emplace_back(group_action::CancelStarts{});
     deadline_.reset();
     may_retry_ = false;
     if (ended_ == workers_.size()) sweep(now, out);
     return;
   }
-  out->push_back(group_action::Emit{make_stuck_event(now)});
+  out->emplace_back(group_action::Emit{make_stuck_event(now)});
   state_ = GroupState::kStuck;
   deadline_.reset();
 }
@@ -275,7 +275,7 @@ void WorkerGroupMachine::guardian_lost(const group_event::GuardianLost& event, I
                                        std::vector<GroupAction>* out) {
   WorkerEvent told = make_event(WorkerEvent::Kind::kGuardianLost, now);
   told.message = event.message;
-  out->push_back(group_action::Emit{std::move(told)});
+  out->emplace_back(group_action::Emit{std::move(told)});
   state_ = GroupState::kLost;
   deadline_.reset();
   retry_at_.reset();
