@@ -195,6 +195,7 @@ class Fixture {
       case AgentEvent::Kind::kProgress: return "note";
       case AgentEvent::Kind::kCoordinatorLog: return "coordinator log";
       case AgentEvent::Kind::kNotice: return "notice";
+      case AgentEvent::Kind::kHang: return "hang";
       case AgentEvent::Kind::kRoundStarting: return "round";
       case AgentEvent::Kind::kWorkerStarted: return "started";
       case AgentEvent::Kind::kWorkersRunning: return "running";
