@@ -107,6 +107,7 @@ step_python() {
   # The package, the installed library, the benchmarks and the README's demo compile the same files.
   export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_DIR=$PWD/build/ccache
   export CCACHE_BASEDIR=/ CCACHE_NOHASHDIR=1
+  export CXX=${CXX:-g++} CMAKE_GENERATOR=Ninja  # the cache distinguishes also the compiler's name
   log_step "building and installing the package"
   "$venv/bin/pip" install -q --no-build-isolation ".[test,etcd]"
   log_step "Python tests"
