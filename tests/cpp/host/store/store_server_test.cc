@@ -19,6 +19,7 @@
 #include "host/store/store_test_client.h"
 #include "os/loop/clock.h"
 #include "os/loop/loop_thread.h"
+#include "sanitized.h"
 
 namespace elastic::host {
 namespace {
@@ -408,9 +409,7 @@ std::int64_t anonymous_memory() {
 // The buffers of a flood have lower addresses than those of a connection that remains, so malloc
 // alone cannot return them.
 TEST_F(StoreServerTest, ReturnsTheMemoryOfAFloodToTheSystem) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the sanitizer's allocator keeps freed memory";
-#endif
+  if (kIsSanitized) GTEST_SKIP() << "the sanitizer's allocator keeps freed memory";
   start();
   const auto client = connect();
   EXPECT_TRUE(client->ping());
