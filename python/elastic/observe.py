@@ -63,7 +63,7 @@ class Observation:
 
     def _try_next(self, error: RendezvousError) -> None:
         """Tries the next endpoint. Raises the error when it was the last one."""
-        if len(self._endpoints) == 1 and not self._errors:
+        if not self._endpoints or (len(self._endpoints) == 1 and not self._errors):
             raise error
         host, port = self._endpoints.pop(0)
         self._errors.append(f"{host}:{port}: {error}")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from elastic import observe
+from elastic.errors import RendezvousUnavailable
 from launching import DEADLINE_S, Job, clean_environment, free_endpoint, launch, launcher_command
 
 # Prints its rank and pid, and ends when its stdin is closed or the job is stopped.
@@ -123,6 +124,16 @@ def test_an_unknown_job_and_a_dead_endpoint_are_one_sentence(job: Job, endpoint:
     assert dead.returncode == 75
     assert "Connection refused" in dead.stderr
     assert dead.stderr.count("\n") == 1
+
+
+def test_a_list_of_dead_endpoints_stays_unavailable() -> None:
+    endpoints = [free_endpoint(), free_endpoint()]
+    with observe.connect(",".join(endpoints), "job") as seen:
+        with pytest.raises(RendezvousUnavailable) as both:
+            seen.next(DEADLINE_S)
+        assert all(endpoint in str(both.value) for endpoint in endpoints)
+        with pytest.raises(RendezvousUnavailable):
+            seen.next(DEADLINE_S)
 
 
 def test_status_cannot_be_mistaken_for_a_program_with_options(endpoint: str) -> None:
