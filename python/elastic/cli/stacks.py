@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
 
-from elastic import _C, observe
+from elastic import observe
 from elastic.cli import subcommands
 from elastic.cli.options import PROGRAM
-from elastic.errors import RendezvousClosed, RendezvousError, RendezvousUnavailable
+from elastic.errors import RendezvousError, RendezvousUnavailable
 from elastic.text import duration
-
-EXIT_NO_SUCH_JOB = 1
 
 
 def parser() -> argparse.ArgumentParser:
@@ -38,15 +35,8 @@ def run(arguments: Sequence[str]) -> int:
     try:
         print(_request(options))
         return 0
-    except RendezvousClosed as error:
-        print(f"{PROGRAM} stacks: {error}", file=sys.stderr)
-        return EXIT_NO_SUCH_JOB
-    except RendezvousUnavailable as error:
-        print(f"{PROGRAM} stacks: {error}", file=sys.stderr)
-        return _C.EXIT_JOIN_TIMED_OUT
     except RendezvousError as error:
-        print(f"{PROGRAM} stacks: {error}", file=sys.stderr)
-        return _C.EXIT_REJECTED
+        return subcommands.report("stacks", error)
 
 
 def _request(options: argparse.Namespace) -> str:

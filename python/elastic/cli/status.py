@@ -9,13 +9,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from elastic import _C, observe
+from elastic import observe
 from elastic.cli import subcommands
 from elastic.cli.options import PROGRAM
 from elastic.errors import RendezvousClosed, RendezvousError, RendezvousUnavailable
 from elastic.text import duration
 
-EXIT_NO_SUCH_JOB = 1
 RETRY_PAUSE_S = 1.0
 
 
@@ -64,15 +63,8 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:  # as in `status --follow | head`
         sys.stderr.close()
         return 0
-    except RendezvousClosed as error:
-        print(f"{PROGRAM} status: {error}", file=sys.stderr)
-        return EXIT_NO_SUCH_JOB
-    except RendezvousUnavailable as error:
-        print(f"{PROGRAM} status: {error}", file=sys.stderr)
-        return _C.EXIT_JOIN_TIMED_OUT
     except RendezvousError as error:
-        print(f"{PROGRAM} status: {error}", file=sys.stderr)
-        return _C.EXIT_REJECTED
+        return subcommands.report("status", error)
 
 
 def _connect(options: argparse.Namespace) -> observe.Observation:

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
+
+    from elastic.errors import RendezvousError
+
+EXIT_NO_SUCH_JOB = 1
 
 
 class Subcommand(NamedTuple):
@@ -49,6 +54,18 @@ def add_job(parser: ArgumentParser) -> None:
         default="",
         help="the file with the token of the job or of its observers (docs/security.md)",
     )
+
+
+def report(name: str, error: RendezvousError) -> int:
+    """Prints why the subcommand did not reach its job, and returns the exit status."""
+    from elastic import _C
+    from elastic.cli.options import PROGRAM
+    from elastic.errors import RendezvousClosed, RendezvousUnavailable
+
+    print(f"{PROGRAM} {name}: {error}", file=sys.stderr)
+    if isinstance(error, RendezvousClosed):
+        return EXIT_NO_SUCH_JOB
+    return _C.EXIT_JOIN_TIMED_OUT if isinstance(error, RendezvousUnavailable) else _C.EXIT_REJECTED
 
 
 def find(argv: Sequence[str]) -> Subcommand | None:
