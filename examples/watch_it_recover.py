@@ -23,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -303,14 +303,19 @@ def kill_the_host(stage: Stage) -> None:
     stage.wait_for("^continuing with epoch [1-9]")
 
 
+def start_voting_agents(stage: Stage, hosts: Sequence[Host], nodes: str) -> None:
+    """Starts agents that keep copies of the job's record, and waits until there are enough."""
+    for number, host in enumerate(hosts, 1):
+        local = f"--local-addr={host.address}"
+        stage.start_agent(host, f"node{number}", nodes, "voters=3", local)
+    stage.wait_for("survives the loss of any one host")
+
+
 def lose_the_coordinators_host(stage: Stage) -> None:
     """The agent that runs the coordinator is lost for good; another node runs it from then on."""
     hosts = [stage.add_host() for _ in range(3)]
     stage.set_endpoint_host(hosts[0])
-    for number, host in enumerate(hosts, 1):
-        local = f"--local-addr={host.address}"
-        stage.start_agent(host, f"node{number}", "2:3", "voters=3", local)
-    stage.wait_for("survives the loss of any one host")
+    start_voting_agents(stage, hosts, "2:3")
     stage.wait_for("^epoch 1 ")
     stage.kill("node1")
     stage.wait_for("the coordinator of the job is at .* now")
@@ -323,10 +328,7 @@ def lose_the_coordinator(stage: Stage) -> None:
     first, *hosts = (stage.add_host() for _ in range(4))
     stage.set_endpoint_host(first)
     stage.start_coordinator(first, "coordinator1", "--voters=3")
-    for number, host in enumerate(hosts, 1):
-        local = f"--local-addr={host.address}"
-        stage.start_agent(host, f"node{number}", "3", "voters=3", local)
-    stage.wait_for("survives the loss of any one host")
+    start_voting_agents(stage, hosts, "3")
     stage.wait_for("^epoch 0 ")
     stage.kill("coordinator1")
     stage.wait_for("the coordinator of the job is at .* now")
