@@ -186,6 +186,7 @@ class LocalElasticAgent:
         self._native: _C.Agent | None = None  # while it runs
         self._is_alone = rendezvous.is_single_node
         self._requests: list[int] = []
+        self._stops_noted = 0
         # The last progress message that was logged outside a round, and its deadline.
         self._awaited: tuple[str, float | None] = ("", None)
         host, port = rendezvous.endpoint_host, rendezvous.endpoint_port
@@ -345,7 +346,9 @@ class LocalElasticAgent:
         """Logs, after a signal, what the agent waits for, and how to stop at once."""
         if not self._requests:
             self._log(logging.INFO, "%s", sentence)
-        elif len(self._requests) > 1:
+            return
+        self._stops_noted += 1
+        if self._stops_noted > 1:
             self._log(NOTICE, "%s", sentence)
         else:
             until = time.strftime("%H:%M:%S", time.localtime(time.time() + self._stop_grace))
