@@ -6,8 +6,9 @@ import json
 import time
 from pathlib import Path
 
+import pytest
 from first_failure import trials
-from launching import launch
+from launching import clean_environment, launch
 
 
 def test_the_first_failing_rank_is_reported_even_if_it_dies_last() -> None:
@@ -40,6 +41,31 @@ def test_an_invalid_value_is_a_result_too(tmp_path: Path) -> None:
     done = result_of(tmp_path, "--log-dir=/dev/zero", "--no-python", "true")
     assert (done["state"], done["exit_code"], done["class"]) == ("FAILED", 2, "user input")
     assert "cannot make /dev/zero" in str(done["message"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--nope", "3", "--result-json=FILE", "train.py"], "there is no option --nope"),
+        (["-z", "--standalone", "--result_json", "FILE"], "there is no option -z"),
+        (["--result-json=other", "--nproc-per-node=2", "-mt3", "--result-j", "FILE"],
+         "the following arguments are required: PROGRAM"),
+        (["--max-restarts"], "--max-restarts needs a value"),
+        (["--nope", "--", "train.py", "--result-json=other"], "there is no option --nope"),
+    ],
+)  # fmt: skip
+def test_a_command_line_that_cannot_be_parsed_is_a_result_too(
+    words: list[str], message: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "result.json"
+    given = [word.replace("FILE", str(path)) for word in words]
+    is_given = given != words
+    variables = {} if is_given else {"PET_RESULT_JSON": str(path)}
+    launched = launch(*given, environ=clean_environment(**variables), cwd=tmp_path)
+    done = json.loads(path.read_text())
+    assert (launched.returncode, done["exit_code"], done["class"]) == (2, 2, "user input")
+    assert message in done["message"]
+    assert not (tmp_path / "other").exists(), "the last value, and no argument of PROGRAM, counts"
 
 
 def test_classes_of_failures(tmp_path: Path) -> None:

@@ -107,6 +107,35 @@ def _parse(
     return values, argv[position], tuple(argv[position + 1 :])
 
 
+def result_file(argv: Sequence[str], environ: Mapping[str, str]) -> str:
+    """The value of ``--result-json``, also of a command line that cannot be parsed; "": none.
+
+    A word after an unknown option is taken for its value, and not for PROGRAM.
+    """
+    found = environ.get(f"{ENV_PREFIX}RESULT_JSON", "")
+    words = list(reversed(argv))
+    while words and _is_option(words[-1]):
+        word = words.pop()
+        if word == "--":
+            break
+        flag, equals, text = word.partition("=")
+        if word.startswith("--"):
+            matches = _matches(flag, BY_NAME)
+            option = BY_NAME.get(matches[0]) if len(matches) == 1 else None
+            has_value = option is None or not option.is_switch
+        else:
+            option = None
+            letters = word[1:]
+            while letters and (known := BY_SHORT.get(letters[0])) and known.is_switch:
+                letters = letters[1:]
+            has_value = len(letters) == 1
+        if has_value and not equals:
+            text = words.pop() if words and not _is_option(words[-1]) else ""
+        if option is not None and option.name == "result-json":
+            found = text
+    return found
+
+
 def _is_option(word: str) -> bool:
     """Whether a word is an option; ``-`` and negative numbers are not."""
     return len(word) > 1 and word[0] == "-" and not word[1:].isdigit()
@@ -114,14 +143,19 @@ def _is_option(word: str) -> bool:
 
 def _full_name(flag: str, by_name: Mapping[str, Option]) -> str:
     """The option of a long flag, which may be abbreviated and have underscores for dashes."""
-    name = flag[2:].replace("_", "-")
-    known = (*by_name, *TEXTS)
-    matches = [name] if name in known else [long for long in known if long.startswith(name)]
+    matches = _matches(flag, by_name)
     if len(matches) > 1:
         _refuse(f"{flag} is ambiguous: it could be {_list(f'--{long}' for long in matches)}")
     if not matches:
-        _refuse(f"there is no option {flag}{_did_you_mean(flag, [f'--{long}' for long in known])}")
+        known = [f"--{long}" for long in (*by_name, *TEXTS)]
+        _refuse(f"there is no option {flag}{_did_you_mean(flag, known)}")
     return matches[0]
+
+
+def _matches(flag: str, by_name: Mapping[str, Option]) -> list[str]:
+    name = flag[2:].replace("_", "-")
+    known = (*by_name, *TEXTS)
+    return [name] if name in known else [long for long in known if long.startswith(name)]
 
 
 def _short_option(letter: str, word: str) -> Option:

@@ -275,22 +275,27 @@ def _log_level(environ: Mapping[str, str]) -> int:
 def parse(argv: Sequence[str], environ: Mapping[str, str]) -> LaunchConfig:
     """The configuration of a command line and its environment.
 
-    Raises ConfigError, with the attribute ``result_json`` if the command line could be read.
+    Raises ConfigError, with the attribute ``result_json``: the file for the job's result.
     """
-    return _configure_or_report(command_line.read(argv, environ), environ)
-
-
-def _configure_or_report(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
     try:
-        return configure(line, environ)
+        return configure(command_line.read(argv, environ), environ)
     except ConfigError as error:
-        setattr(error, "result_json", line.text("result-json"))  # noqa: B010 - a native class
+        _add_result_file(error, argv, environ)
         raise
 
 
 def parse_legacy(argv: Sequence[str], environ: Mapping[str, str]) -> LaunchConfig:
     """As ``parse``, for ``python -m elastic.launch``, which has ``--use-env`` too."""
-    line = command_line.read(argv, environ, [USE_ENV])
-    if USE_ENV.name not in line.values:
-        line = command_line.pass_local_rank(line)
-    return _configure_or_report(line, environ)
+    try:
+        line = command_line.read(argv, environ, [USE_ENV])
+        if USE_ENV.name not in line.values:
+            line = command_line.pass_local_rank(line)
+        return configure(line, environ)
+    except ConfigError as error:
+        _add_result_file(error, argv, environ)
+        raise
+
+
+def _add_result_file(error: ConfigError, argv: Sequence[str], environ: Mapping[str, str]) -> None:
+    path = command_line.result_file(argv, environ)
+    setattr(error, "result_json", path)  # noqa: B010 - a native class
