@@ -57,12 +57,15 @@ class Job:
     def __init__(
         self, launcher: Sequence[str], worker: str, nnodes: str, pipe: Stamps, **settings: str
     ) -> None:
-        """`settings` become options, apart from `conf`: pairs for --rdzv-conf."""
+        """`worker` is a program, or a Python script if its name ends with .py.
+
+        `settings` become options, apart from `conf`: pairs for --rdzv-conf.
+        """
         self.pipe = pipe
         self.agents: list[Agent] = []
         self._launcher = launcher
-        self._worker = worker
         self._conf = settings.pop("conf", "")
+        self._command = [worker] if worker.endswith(".py") else ["--no-python", worker]
         self._options = [
             *("--nnodes", nnodes, "--rdzv-backend", "c10d", "--rdzv-id", "bench"),
             *(word for name, value in settings.items() for word in (_flag(name), value)),
@@ -74,7 +77,7 @@ class Job:
         hosts = not self.agents if is_host is None else is_host
         conf = ",".join(filter(None, (self._conf, f"is_host={str(hosts).lower()}")))
         options = [*self._options, "--rdzv-endpoint", self.endpoint, "--rdzv-conf", conf]
-        agent = Agent([*prefix, *self._launcher, *options, "--no-python", self._worker], self.pipe)
+        agent = Agent([*prefix, *self._launcher, *options, *self._command], self.pipe)
         self.agents.append(agent)
         return agent
 

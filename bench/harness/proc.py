@@ -47,6 +47,12 @@ def proportional_bytes(pid: int) -> int:
     return _kib_field(f"/proc/{pid}/smaps_rollup", "Pss")
 
 
+def private_bytes(pid: int) -> int:
+    """Current resident memory that no other process shares."""
+    path = f"/proc/{pid}/smaps_rollup"
+    return _kib_field(path, "Private_Clean") + _kib_field(path, "Private_Dirty")
+
+
 def anonymous_bytes(pid: int) -> int:
     """RssAnon: current resident anonymous memory, the process's own data."""
     return _kib_field(f"/proc/{pid}/status", "RssAnon")

@@ -47,6 +47,7 @@ def all_scenes() -> dict[str, Scene]:
         store_throughput,
         tee,
         wake,
+        warm,
         worker_calls,
     )
 
@@ -65,5 +66,6 @@ def all_scenes() -> dict[str, Scene]:
         "store-wake": wake.store_wake,
         "store-memory": store_memory.store_memory,
         "process-group": process_group.process_group,
+        "warm": warm.warm,
         "worker-calls": worker_calls.worker_calls,
     }

@@ -26,6 +26,7 @@ SCENES = (
     "store-wake",
     "store-memory",
     "process-group",
+    "warm",
     "worker-calls",
 )
 
