@@ -3,10 +3,9 @@
 Names are loaded on first use, so that ``import elastic`` itself is cheap.
 """
 
-from typing import TYPE_CHECKING
-
 from elastic import _lazy
 
+TYPE_CHECKING = False  # type checkers know the name; typing costs more than the rest of the import
 if TYPE_CHECKING:
     from elastic._C import StoreClient, StoreServer, StoreServerStats, __version__
     from elastic.agent.server.api import RunResult, WorkerSpec, WorkerState
