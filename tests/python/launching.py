@@ -10,10 +10,10 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 DEADLINE_S = 120.0
 MARK = "ELASTIC_TEST_MARK"
@@ -64,6 +64,47 @@ def eventually(condition: Callable[[], bool]) -> None:
         os.sched_yield()
 
 
+class Process(subprocess.Popen[str]):
+    """A process whose lines may be read by readline() first and by communicate() later.
+
+    Popen.communicate() reads the descriptor itself, so it drops the lines that arrived together
+    with one that readline() has returned.
+    """
+
+    _readers: dict[str, tuple[threading.Thread, list[str]]] | None = None
+
+    def communicate(  # type: ignore[override]
+        self, input: str | None = None, timeout: float | None = None
+    ) -> tuple[str, str]:
+        if self._readers is None:
+            self._readers = {name: _collect(getattr(self, name)) for name in ("stdout", "stderr")}
+        if self.stdin is not None and not self.stdin.closed:
+            with suppress(BrokenPipeError):
+                self.stdin.write(input or "")
+                self.stdin.close()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for thread, _ in self._readers.values():
+            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        found = {name: "".join(lines) for name, (_, lines) in self._readers.items()}
+        if any(thread.is_alive() for thread, _ in self._readers.values()):
+            assert timeout is not None
+            raise subprocess.TimeoutExpired(self.args, timeout, found["stdout"], found["stderr"])
+        self.wait(None if deadline is None else max(1.0, deadline - time.monotonic()))
+        for stream in (self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+        return found["stdout"], found["stderr"]
+
+
+def _collect(stream: IO[str] | None) -> tuple[threading.Thread, list[str]]:
+    """A thread that reads all lines of a stream into the list."""
+    lines: list[str] = []
+    source: Iterable[str] = stream if stream is not None and not stream.closed else ()
+    thread = threading.Thread(target=lines.extend, args=(source,), daemon=True)
+    thread.start()
+    return thread, lines
+
+
 def launcher_command(*words: str) -> list[str]:
     return [sys.executable, "-m", "elastic", *words]
 
@@ -90,22 +131,19 @@ def launch(
 @contextmanager
 def launched(
     *words: str, environ: dict[str, str] | None = None, **options: Any
-) -> Iterator[subprocess.Popen[str]]:
+) -> Iterator[Process]:
     """A running launcher with pipes; killed at the end if it still runs."""
     environ = environ or clean_environment()
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(
-        launcher_command(*words), env=environ, text=True, **(pipes | options)
-    )
+    process = Process(launcher_command(*words), env=environ, text=True, **(pipes | options))
     try:
         yield process
         process.wait(DEADLINE_S)
     finally:
         process.kill()
         process.wait(DEADLINE_S)
-        for pipe in (process.stdin, process.stdout, process.stderr):
-            if pipe is not None:
-                pipe.close()
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=10.0)  # closes the pipes
         assert_all_ended(environ, deadline_s=10.0)
 
 
@@ -116,17 +154,17 @@ class Job:
         self._options = options
         self._program = program
         self._environ = clean_environment()
-        self.nodes: list[subprocess.Popen[str]] = []
+        self.nodes: list[Process] = []
         # If a node prints nothing in time, it is killed and its readers get the end of file.
         self._deadline = threading.Timer(DEADLINE_S, self._kill)
         self._deadline.start()
 
     def start(
         self, *words: str, on: Callable[..., list[str]] | None = None, **variables: str
-    ) -> subprocess.Popen[str]:
+    ) -> Process:
         """Starts a node; its arguments override the common ones. ``on`` prefixes a host."""
         command = launcher_command(*self._options, *words, *self._program)
-        node = subprocess.Popen(
+        node = Process(
             on(*command) if on else command,
             env=self._environ | variables,
             stdin=subprocess.DEVNULL,

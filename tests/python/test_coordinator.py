@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from launching import DEADLINE_S
 
 
 def program() -> str:
@@ -32,7 +33,7 @@ def port() -> Iterator[int]:
         assert listening, line
         yield int(listening[1])
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(DEADLINE_S) == 0
 
 
 def test_prints_version_and_usage() -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from launching import Job, free_endpoint, launch
+from launching import DEADLINE_S, Job, free_endpoint, launch
 
 RANKS = "echo rank $RANK of $WORLD_SIZE, node $GROUP_RANK of $GROUP_WORLD_SIZE"
 
@@ -181,9 +181,9 @@ def test_node_with_other_settings_is_rejected(
         nodes.start(*one, LOGLEVEL="INFO")
         _await(nodes, 0, "wait")
         refused = nodes.start(*other)
-        _, stderr = refused.communicate(timeout=60)
+        _, stderr = refused.communicate(timeout=DEADLINE_S)
         nodes.nodes[0].send_signal(signal.SIGTERM)
-        nodes.nodes[0].communicate(timeout=60)
+        nodes.nodes[0].communicate(timeout=DEADLINE_S)
     assert refused.returncode == 76, stderr
     assert all(word in stderr for word in expected), stderr
     assert "Traceback" not in stderr
@@ -197,10 +197,10 @@ def test_two_nodes_cannot_have_the_same_rank() -> None:
         nodes.start("--node-rank=1", LOGLEVEL="INFO")
         _await(nodes, 1, "wait")
         refused = nodes.start("--node-rank=1")
-        _, stderr = refused.communicate(timeout=60)
+        _, stderr = refused.communicate(timeout=DEADLINE_S)
         for node in (nodes.nodes[1], nodes.nodes[0]):  # the host last
             node.send_signal(signal.SIGTERM)
-            node.communicate(timeout=60)
+            node.communicate(timeout=DEADLINE_S)
     assert refused.returncode == 76, stderr
     assert "node_rank=1 was given to both" in stderr
 
@@ -341,8 +341,8 @@ def test_a_lost_node_is_named_where_none_can_replace_it() -> None:
 def test_done_nodes_do_not_succeed_when_a_node_is_lost_at_work() -> None:
     script = "echo $GROUP_RANK; test $GROUP_RANK = 0 || sleep 100"
     with job("2", "--max-restarts=3", script=script) as nodes:
-        nodes.start("--node-rank=0", f"{HOST},join_timeout=2", LOGLEVEL="INFO")
-        working = nodes.start("--node-rank=1", f"{GUEST},join_timeout=2")
+        nodes.start("--node-rank=0", f"{HOST},join_timeout=6", LOGLEVEL="INFO")
+        working = nodes.start("--node-rank=1", f"{GUEST},join_timeout=6")
         assert working.stdout is not None
         assert working.stdout.readline() == "1\n"
         _await(nodes, 0, "1 done, waiting for 1 node to finish")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from launching import Job
+from launching import DEADLINE_S, Job
 from rendezvous_nodes import etcd_server
 
 RANKS = "echo rank $RANK of $WORLD_SIZE, store $MASTER_PORT"
@@ -72,6 +72,6 @@ def test_killed_agent_is_lost_after_node_timeout(tmp_path: Path) -> None:
             assert node.stdout is not None
             assert node.stdout.readline() == "at work in a world of 2\n"
         victim.kill()
-        stdout, stderr = survivor.communicate(timeout=100)
+        stdout, stderr = survivor.communicate(timeout=DEADLINE_S)
         assert survivor.returncode == 0, stderr
         assert stdout == "at work in a world of 1\n"

@@ -17,7 +17,9 @@ from pathlib import Path
 import pytest
 from elastic import _C
 from launching import (
+    DEADLINE_S,
     Job,
+    Process,
     clean_environment,
     eventually,
     free_endpoint,
@@ -68,7 +70,7 @@ def coordinator(token_file: Path) -> Iterator[str]:
 
 class running_coordinator:
     def __init__(self, *words: str, **variables: str) -> None:
-        self.process = subprocess.Popen(
+        self.process = Process(
             [program(), "--bind", "127.0.0.1:0", *words],
             env=clean_environment(**variables),
             stderr=subprocess.PIPE,
@@ -83,7 +85,7 @@ class running_coordinator:
 
     def __exit__(self, *_: object) -> None:
         self.process.send_signal(signal.SIGTERM)
-        _, self.log = self.process.communicate(timeout=30)
+        _, self.log = self.process.communicate(timeout=DEADLINE_S)
 
 
 def test_job_of_two_nodes_restarts_after_a_killed_worker(token_file: Path) -> None:
@@ -163,7 +165,7 @@ def test_faulty_files_end_with_a_sentence(tmp_path: Path) -> None:
             continue
         done = subprocess.run(
             [program(), "--bind", "127.0.0.1:0", "--token-file", str(path)],
-            capture_output=True, text=True, check=False, timeout=30,
+            capture_output=True, text=True, check=False, timeout=DEADLINE_S,
         )  # fmt: skip
         assert done.returncode == 2
         assert f"the token file {path} {sentence}" in done.stderr
@@ -208,7 +210,11 @@ handler = get_rendezvous_handler(RendezvousParameters(
 print(handler.next_rendezvous().world_size)
 """
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE_S,
     )
     assert done.stdout == "1\n", done.stderr
 
@@ -216,7 +222,7 @@ print(handler.next_rendezvous().world_size)
 def test_observer_token_is_printed(token_file: Path) -> None:
     printed = subprocess.run(
         [program(), "--print-observer-token", "--token-file", str(token_file)],
-        capture_output=True, text=True, check=True, timeout=30,
+        capture_output=True, text=True, check=True, timeout=DEADLINE_S,
     ).stdout  # fmt: skip
     assert printed.strip() == _C.observer_token("job", token_file=str(token_file))
     assert re.fullmatch(r"observer-[0-9a-f]{64}\n", printed)
@@ -269,7 +275,7 @@ def test_a_pipe_is_read_once(token_file: Path) -> None:
     )
     done = subprocess.run(
         ["bash", "-c", script],
-        env=clean_environment(), capture_output=True, text=True, check=False, timeout=60,
+        env=clean_environment(), capture_output=True, text=True, check=False, timeout=DEADLINE_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert os.environ.get("ELASTIC_TOKEN") is None
