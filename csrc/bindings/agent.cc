@@ -230,6 +230,30 @@ void bind_round(py::module_& module) {
       {"round", "restart_count", "group_rank", "group_world_size", "master_addr", "master_port"});
 }
 
+void bind_failures(py::module_& module) {
+  py::class_<WorkerFailure>(module, "WorkerFailure", "A worker that failed and was not stopped.")
+      .def_readonly("local_rank", &WorkerFailure::local_rank)
+      .def_readonly("rank", &WorkerFailure::rank)
+      .def_readonly("pid", &WorkerFailure::pid)
+      .def_readonly("exit", &WorkerFailure::exit)
+      .def_property_readonly(
+          "failed_at",
+          [](const WorkerFailure& self) { return to_seconds_since_boot(self.failed_at); },
+          "the earliest evidence, in the time of time.monotonic()")
+      .def_readonly("exit_code", &WorkerFailure::exit_code, "as the launcher reports it")
+      .def_readonly("message", &WorkerFailure::message, "how it ended")
+      .def_readonly("evidence", &WorkerFailure::evidence)
+      .def_property_readonly("error_file",
+                             [](const WorkerFailure& self) { return from_os(self.error_file); })
+      .def_property_readonly("stdout_path",
+                             [](const WorkerFailure& self) { return from_os(self.stdout_path); })
+      .def_property_readonly("stderr_path",
+                             [](const WorkerFailure& self) { return from_os(self.stderr_path); })
+      .def_readonly("stderr_tail", &WorkerFailure::stderr_tail,
+                    "the last lines of a stderr that was inherited and captured");
+  show_fields<WorkerFailure>({"local_rank", "rank", "pid", "exit"});
+}
+
 void bind_events(py::module_& module) {
   const auto seconds = [](const std::optional<Instant>& at) -> std::optional<double> {
     if (!at) return std::nullopt;
@@ -243,7 +267,9 @@ void bind_events(py::module_& module) {
           "when the order to restart was received, in the time of time.monotonic(); or None")
       .def_property_readonly(
           "stopped", [seconds](const AgentRoundEnd& self) { return seconds(self.stopped); },
-          "when the last process of the workers had ended; or None");
+          "when the last process of the workers had ended; or None")
+      .def_readonly("failures", &AgentRoundEnd::failures,
+                    "of this node's workers, earliest first; without paths");
   show_fields<AgentRoundEnd>({"cause", "ordered", "stopped"});
   py::class_<AgentEvent> event(module, "AgentEvent", "An event of the agent or of its workers.");
   py::enum_<AgentEvent::Kind>(event, "Kind")
@@ -285,27 +311,6 @@ void bind_events(py::module_& module) {
       .def_readonly("hosts_coordinator", &AgentEvent::hosts_coordinator);
   show_fields<AgentEvent>({"kind", "state", "local_rank", "pid", "message"});
 
-  py::class_<WorkerFailure>(module, "WorkerFailure", "A worker that failed and was not stopped.")
-      .def_readonly("local_rank", &WorkerFailure::local_rank)
-      .def_readonly("rank", &WorkerFailure::rank)
-      .def_readonly("pid", &WorkerFailure::pid)
-      .def_readonly("exit", &WorkerFailure::exit)
-      .def_property_readonly(
-          "failed_at",
-          [](const WorkerFailure& self) { return to_seconds_since_boot(self.failed_at); },
-          "the earliest evidence, in the time of time.monotonic()")
-      .def_readonly("exit_code", &WorkerFailure::exit_code, "as the launcher reports it")
-      .def_readonly("message", &WorkerFailure::message, "how it ended")
-      .def_readonly("evidence", &WorkerFailure::evidence)
-      .def_property_readonly("error_file",
-                             [](const WorkerFailure& self) { return from_os(self.error_file); })
-      .def_property_readonly("stdout_path",
-                             [](const WorkerFailure& self) { return from_os(self.stdout_path); })
-      .def_property_readonly("stderr_path",
-                             [](const WorkerFailure& self) { return from_os(self.stderr_path); })
-      .def_readonly("stderr_tail", &WorkerFailure::stderr_tail,
-                    "the last lines of a stderr that was inherited and captured");
-  show_fields<WorkerFailure>({"local_rank", "rank", "pid", "exit"});
   py::class_<AgentResult>(module, "AgentResult", "The result of an agent's run.")
       .def_readonly("state", &AgentResult::state)
       .def_readonly("exit_code", &AgentResult::exit_code)
@@ -323,6 +328,7 @@ void bind_agent(py::module_& module) {
   bind_constants(module);
   bind_options(module);
   bind_round(module);
+  bind_failures(module);
   bind_events(module);
   py::class_<PyAgent>(module, "Agent",
                       "One node's agent: starts, supervises and restarts the workers.")

@@ -1146,6 +1146,56 @@ class RoundInfo:
         """
         this node's
         """
+class WorkerFailure:
+    """
+    A worker that failed and was not stopped.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def error_file(self) -> str:
+        ...
+    @property
+    def evidence(self) -> FailureEvidence:
+        ...
+    @property
+    def exit(self) -> WorkerExit:
+        ...
+    @property
+    def exit_code(self) -> int:
+        """
+        as the launcher reports it
+        """
+    @property
+    def failed_at(self) -> float:
+        """
+        the earliest evidence, in the time of time.monotonic()
+        """
+    @property
+    def local_rank(self) -> int:
+        ...
+    @property
+    def message(self) -> str:
+        """
+        how it ended
+        """
+    @property
+    def pid(self) -> int:
+        ...
+    @property
+    def rank(self) -> int:
+        ...
+    @property
+    def stderr_path(self) -> str:
+        ...
+    @property
+    def stderr_tail(self) -> str:
+        """
+        the last lines of a stderr that was inherited and captured
+        """
+    @property
+    def stdout_path(self) -> str:
+        ...
 class AgentRoundEnd:
     """
     How a round ended on this node.
@@ -1156,6 +1206,11 @@ class AgentRoundEnd:
     def cause(self) -> str:
         """
         worker_failed, node_lost, nodes_joined, rejoin, evicted, or empty
+        """
+    @property
+    def failures(self) -> list[WorkerFailure]:
+        """
+        of this node's workers, earliest first; without paths
         """
     @property
     def ordered(self) -> float | None:
@@ -1290,56 +1345,6 @@ class AgentEvent:
         """
     @property
     def state(self) -> AgentState:
-        ...
-class WorkerFailure:
-    """
-    A worker that failed and was not stopped.
-    """
-    def __repr__(self) -> str:
-        ...
-    @property
-    def error_file(self) -> str:
-        ...
-    @property
-    def evidence(self) -> FailureEvidence:
-        ...
-    @property
-    def exit(self) -> WorkerExit:
-        ...
-    @property
-    def exit_code(self) -> int:
-        """
-        as the launcher reports it
-        """
-    @property
-    def failed_at(self) -> float:
-        """
-        the earliest evidence, in the time of time.monotonic()
-        """
-    @property
-    def local_rank(self) -> int:
-        ...
-    @property
-    def message(self) -> str:
-        """
-        how it ended
-        """
-    @property
-    def pid(self) -> int:
-        ...
-    @property
-    def rank(self) -> int:
-        ...
-    @property
-    def stderr_path(self) -> str:
-        ...
-    @property
-    def stderr_tail(self) -> str:
-        """
-        the last lines of a stderr that was inherited and captured
-        """
-    @property
-    def stdout_path(self) -> str:
         ...
 class AgentResult:
     """

@@ -90,6 +90,47 @@ def test_a_failure_on_one_node_restarts_the_other(tmp_path: Path) -> None:
     assert (rounds.count("0"), rounds.count("1")) == (4, 4)
 
 
+def test_the_event_log_and_the_metrics_of_a_job_with_a_plugged_in_handler(tmp_path: Path) -> None:
+    script = (
+        "[ $ELASTIC_ROUND = 1 ] && exit 0; [ $RANK = 1 ] && exit 5; while :; do sleep 0.05; done"
+    )
+    log = tmp_path / "events.jsonl"
+    environ = clean_environment(PYTHONPATH=plug_in(tmp_path))
+    with StoreServer("127.0.0.1", 0) as server:
+        words = options(server, "--no-python", "--max-restarts=1", f"--event-log={log}", nodes=1)
+        done = launch(*words, "/bin/sh", "-c", script, environ=environ)
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    names = [line["event"] for line in lines if not line["event"].startswith("worker_")]
+    assert names == [
+        *("agent_started", "round_starting", "workers_running", "stopping"),
+        *("restarting", "round_starting", "workers_running", "incident", "finished"),
+    ]
+    exits = [line for line in lines if line["event"] == "worker_exited"]
+    assert sorted((one["round"], one["rank"], one["stopped"]) for one in exits) == [
+        (0, 0, True), (0, 1, False), (1, 0, False), (1, 1, False)
+    ]  # fmt: skip
+    incident = next(line for line in lines if line["event"] == "incident")
+    assert (incident["round"], incident["next_round"]) == (0, 1)
+    assert (incident["cause"], incident["local_rank"]) == ("worker_failed", 1)
+    assert (incident["failure_class"], incident["failure_cause"]) == ("user worker", "exit code")
+    assert all(seconds is not None for seconds in incident["phases"].values())
+    assert (lines[-1]["state"], lines[-1]["restart_count"]) == ("SUCCEEDED", 1)
+
+
+def test_one_warning_lists_the_options_that_a_plugged_in_handler_lacks(tmp_path: Path) -> None:
+    environ = clean_environment(PYTHONPATH=plug_in(tmp_path))
+    with StoreServer("127.0.0.1", 0) as server:
+        words = options(server, "--log-max-bytes=1M", "--merge-lines", "-t3", nodes=1)
+        given = [*words, "--no-python", "/bin/true"]
+        done = launch(*given, environ=environ)
+        assert done.returncode == 0, done.stderr
+        expected = "--log-max-bytes, --merge-lines have no effect with the rendezvous handler"
+        assert done.stderr.count(expected) == 1
+        strict = launch("--strict", *given, environ=environ)
+        assert (strict.returncode, strict.stderr.count(expected)) == (2, 1)
+
+
 def test_the_workers_code_is_reported_and_a_signal_stops_in_order(tmp_path: Path) -> None:
     path = plug_in(tmp_path)
     with StoreServer("127.0.0.1", 0) as server:

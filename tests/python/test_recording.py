@@ -77,6 +77,7 @@ def test_the_event_log_has_every_transition(tmp_path: Path) -> None:
     incident = next(line for line in lines if line["event"] == "incident")
     assert (incident["cause"], incident["round"], incident["next_round"]) == ("worker_failed", 0, 1)
     assert (incident["local_rank"], incident["exit_code"]) == (1, 7)
+    assert (incident["failure_class"], incident["failure_cause"]) == ("user worker", "exit code")
     assert list(incident["phases"]) == ["detect", "stop", "rendezvous", "start"]
     assert sum(incident["phases"].values()) == pytest.approx(incident["seconds"], abs=1e-4)
     last = lines[-1]
@@ -103,7 +104,8 @@ def test_agents_of_one_host_share_an_event_log(tmp_path: Path) -> None:
     incidents = [line for line in lines_of(log) if line["event"] == "incident"]
     assert [one["cause"] for one in incidents] == ["worker_failed"] * 2
     assert len({one["agent"] for one in incidents}) == 2
-    # Only the node of the failed worker knows when it failed.
+    # Only the node of the failed worker knows when and how it failed.
+    assert [one["failure_class"] for one in incidents].count("user worker") == 1
     assert [one["phases"]["detect"] is None for one in incidents].count(True) == 1
 
 

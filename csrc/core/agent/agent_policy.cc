@@ -173,6 +173,7 @@ void AgentPolicy::start_group(const rdzv::Round& event, Context* context) {
     AgentEvent restarting =
         event_of(AgentEvent::Kind::kRestarting, AgentState::kInit, context->now);
     restarting.message = end_reason_ + restart_text(*event.record);
+    round_end_.failures = failures_;
     restarting.ended = std::exchange(round_end_, {});
     context->act(Report{std::move(restarting)});
   }

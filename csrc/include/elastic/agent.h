@@ -114,8 +114,9 @@ struct AgentResult {
 struct AgentRoundEnd {
   // "worker_failed", "node_lost", "nodes_joined", "rejoin" or "evicted"; "": no order was received.
   std::string cause;
-  std::optional<Instant> ordered;  // when the order to restart was received
-  std::optional<Instant> stopped;  // when the last process of the workers had ended
+  std::optional<Instant> ordered;       // when the order to restart was received
+  std::optional<Instant> stopped;       // when the last process of the workers had ended
+  std::vector<WorkerFailure> failures;  // of this node, earliest first; without paths
 };
 
 struct AgentEvent {

@@ -64,6 +64,12 @@ class RendezvousConfig(NamedTuple):
                 parameters["is_host"] = str(self.is_host).lower()
             if self.backend == "static":
                 parameters["rank"] = self.node_rank
+            if "token_file" in self.token:
+                parameters["token_file"] = self.token["token_file"]
+            if self.voters != 1:
+                parameters["voters"] = self.voters or "auto"
+            if self.voter_ports != (0, 0):
+                parameters["voter_port_range"] = "{}:{}".format(*self.voter_ports)
         return get_rendezvous_handler(
             RendezvousParameters(
                 self.backend,

@@ -295,12 +295,6 @@ class Launcher:
             duplicate_stderr_filters=list(logs.stderr_filters) or None,
             virtual_local_rank=job.virtual_local_rank,
         )
-        if job.event_log or job.metrics_port:
-            import logging
-
-            logging.getLogger(__name__).warning(
-                "the agent of a rendezvous handler has no event log and no metrics port"
-            )
         self._agent = HandlerElasticAgent(
             spec,
             specs(logs.log_dir, logs.redirects, logs.tee, logs.local_ranks_filter),
@@ -310,6 +304,8 @@ class Launcher:
             environment=job.environment,
             become_subreaper=True,
             worker_cpus=job.worker_cpus,
+            event_log=job.event_log,
+            metrics_port=job.metrics_port,
         )
         self._handle_signals(job)
         result = self._agent.run()

@@ -403,3 +403,12 @@ BY_SHORT = {option.short: option for option in OPTIONS if option.short}
 
 # ``python -m elastic.launch`` has this option too.
 USE_ENV = Option("use-env", "", "Pass the local rank only in LOCAL_RANK, as elastic-launch does.")
+
+# Options of the native agent: the agents of plug-ins (a rendezvous handler or log files of another
+# distribution) do not have them.
+NATIVE_ONLY = (
+    "warm", "preload", "restart-backoff", "on-node-loss", "max-membership-changes",
+    "start-timeout", "failure-grace", "stop-scope", "hang-timeout", "hang-action", "auto-progress",
+    "log-max-bytes", "log-max-files", "no-stderr-capture", "merge-lines", "worker-port-range",
+    "topology",
+)  # fmt: skip

@@ -17,10 +17,11 @@ from elastic._host import devices
 from elastic.cli import command_line, entrypoint, nodes, output
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import LaunchConfig, NodeConfig
-from elastic.cli.options import USE_ENV
+from elastic.cli.options import NATIVE_ONLY, USE_ENV
 from elastic.cli.values import integer
 from elastic.constants import NOTICE, PORT_MAX, START_METHODS
 from elastic.errors import ConfigError
+from elastic.multiprocessing.logs import LogOptions
 from elastic.text import is_number, seconds
 
 DEFAULT_SHUTDOWN_TIMEOUT_S = 30.0
@@ -58,6 +59,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
     if "start-method" in line.values:
         line.warnings.append(f"{line.origin('start-method')} has no effect: PROGRAM is executed")
     logs = output.logs(line, nproc)
+    line.warnings.extend(_without_effect(line, node, logs))
     program = entrypoint.command(line, interpreter, environ)
     warm_template = entrypoint.warm_template(line, program, node)
     notes += [(LOG_LEVELS["INFO"], note) for is_warning, note in node.notes if not is_warning]
@@ -114,6 +116,21 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         result_json=output.result_json(line),
         notes=tuple(notes),
     )
+
+
+def _without_effect(line: CommandLine, node: NodeConfig, logs: LogOptions) -> list[str]:
+    """A warning about options that the agents of plug-ins do not have."""
+    given = [line.origin(name) for name in NATIVE_ONLY if name in line.values]
+    if not given:
+        return []
+    if logs.plug_in:
+        plug_in = f"--logs-specs={logs.plug_in}"
+    elif node.rendezvous is not None and node.rendezvous.is_handler():
+        plug_in = f"the rendezvous handler {node.rendezvous.backend}"
+    else:
+        return []
+    verb = "has" if len(given) == 1 else "have"
+    return [f"{', '.join(given)} {verb} no effect with {plug_in}"]
 
 
 def _nodes(line: CommandLine) -> NodeConfig:

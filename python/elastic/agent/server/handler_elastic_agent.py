@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from string import Template
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from elastic import _C, _environment
 from elastic.agent.server.api import (
@@ -34,6 +34,12 @@ from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs
 from elastic.multiprocessing.tail_log import TailLog, contains_any
 from elastic.text import substitute
 
+if TYPE_CHECKING:
+    from elastic.agent.server.handler_records import HandlerRecords
+
+# Signals that a program does not send to itself: an operator or the kernel did.
+_OUTER_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
 
 class HandlerElasticAgent(SimpleElasticAgent):
     """Runs workers on this machine in the rounds of any rendezvous handler.
@@ -53,6 +59,8 @@ class HandlerElasticAgent(SimpleElasticAgent):
         environment: Mapping[str, str] | None = None,
         become_subreaper: bool = False,
         worker_cpus: Sequence[Sequence[int]] | None = None,
+        event_log: str = "",
+        metrics_port: int = 0,
     ) -> None:
         check(spec, shutdown_timeout)
         super().__init__(spec, exit_barrier_timeout, shutdown_timeout)
@@ -76,6 +84,8 @@ class HandlerElasticAgent(SimpleElasticAgent):
         self._request: signal.Signals | None = None
         self._is_stopping = False
         self._repetitions = 0  # of the request, while the workers are being stopped
+        self._event_log, self._metrics_port = event_log, metrics_port
+        self._records: HandlerRecords | None = None
 
     def request_stop(self, signum: int) -> None:
         """Stops the workers with a signal and the shutdown timeout.
@@ -110,20 +120,37 @@ class HandlerElasticAgent(SimpleElasticAgent):
             if self._watchdog is not None:
                 self._watchdog.start(self._running_pids, self._leave)
             self._raise_request()
-            return super().run(role)
+            if self._event_log or self._metrics_port:
+                from elastic.agent.server.handler_records import HandlerRecords
+
+                self._records = HandlerRecords(
+                    self._worker_group.spec,
+                    self._worker_group,
+                    self._event_log,
+                    self._metrics_port,
+                )
+            return self._recorded(super().run(role))
         except SignalException as error:
-            return RunResult(
+            stopped = RunResult(
                 WorkerState.STOPPED,
                 exit_code=128 + error.sigval,
                 message=f"stopped by {error.sigval.name}",
                 run_id=self._worker_group.spec.job_id(),
             )
+            return self._recorded(stopped)
         finally:
             self._runner = None
+            if self._records is not None:
+                self._records.close()
             if self._watchdog is not None:
                 self._watchdog.stop()
             if self._calls is not None:
                 self._calls.close()
+
+    def _recorded(self, result: RunResult) -> RunResult:
+        if self._records is not None:
+            self._records.conclude(result)
+        return result
 
     def _running_pids(self) -> dict[int, int]:
         """Process ids by global rank; called by the watchdog's thread."""
@@ -148,6 +175,10 @@ class HandlerElasticAgent(SimpleElasticAgent):
         envs = {w.local_rank: self._variables(worker_group, w) for w in worker_group.workers}
         dest = self._logs_specs.reify(envs)
         self._error_files = dest.error_files
+        if self._records is not None:
+            log = next(filter(None, (*dest.stdouts.values(), *dest.stderrs.values())), "")
+            log_dir = os.path.dirname(os.path.dirname(log))
+            self._records.round_starting(self._restart_count(), log_dir)
         prefixes = {w.local_rank: self._line_prefix(w) for w in worker_group.workers}
         entry = spec.what()
         words = () if callable(entry) else (str(entry), *map(str, spec.args))
@@ -181,10 +212,19 @@ class HandlerElasticAgent(SimpleElasticAgent):
                 self._tails.append(tail.start())
         while len(self._pids.keys() | self._exits.keys()) < spec.local_world_size:
             self._next(None)
+        if self._records is not None and len(self._pids) == spec.local_world_size:
+            self._records.workers_running()
         return dict(self._pids)
 
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
+        failures = sorted(self._failures(worker_group), key=lambda one: one.timestamp)
+        if self._records is not None:
+            first = failures[0] if failures else None
+            reason = f"{first.who()} {first.how}" if first else "nodes are waiting"
+            self._records.stopping(reason)
         self._end_round(signal.SIGTERM, self._shutdown_timeout)
+        if self._records is not None:
+            self._records.stopped(failures)
 
     def _shutdown(
         self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None
@@ -204,11 +244,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
         self._tails = []
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
-        failures = {}
-        for local_rank, ended in self._exits.items():
-            if not ended.succeeded and not ended.stopped_by_us:
-                failure = self._failure(worker_group, local_rank, ended)
-                failures[failure.rank] = failure
+        failures = {failure.rank: failure for failure in self._failures(worker_group)}
         if failures:
             return RunResult(WorkerState.FAILED, failures=failures)
         if self._is_running:
@@ -221,6 +257,13 @@ class HandlerElasticAgent(SimpleElasticAgent):
         }
         return RunResult(WorkerState.SUCCEEDED, values)
 
+    def _failures(self, worker_group: WorkerGroup) -> list[ProcessFailure]:
+        return [
+            self._failure(worker_group, local_rank, ended)
+            for local_rank, ended in self._exits.items()
+            if not ended.succeeded and not ended.stopped_by_us
+        ]
+
     def _failure(
         self, worker_group: WorkerGroup, local_rank: int, ended: _C.WorkerExit
     ) -> ProcessFailure:
@@ -230,11 +273,14 @@ class HandlerElasticAgent(SimpleElasticAgent):
             -ended.signal if ended.signal else ended.code,
             self._error_files.get(local_rank, ""),
         )
+        failure_class, cause = _class_and_cause(failure, ended)
         return failure._replace(
             rank=worker_group.workers[local_rank].global_rank,
             shell_code=ended.shell_code,
             how=ended.describe(),
             started=not ended.stage,
+            failure_class=failure_class,
+            cause=cause,
         )
 
     def _next(self, timeout: float | None) -> None:
@@ -246,8 +292,13 @@ class HandlerElasticAgent(SimpleElasticAgent):
         kinds = _C.WorkerEvent.Kind
         if event.kind == kinds.STARTED:
             self._pids[event.local_rank] = event.pid
+            if self._records is not None:
+                self._records.worker_started(event.local_rank, event.pid)
         elif event.kind == kinds.EXITED:
             self._exits[event.local_rank] = event.exit
+            if self._records is not None:
+                pid = self._pids.get(event.local_rank, 0)
+                self._records.worker_exited(event.local_rank, pid, event.exit)
         elif event.kind == kinds.GROUP_ENDED:
             self._is_running = False
         elif event.kind in (kinds.GUARDIAN_LOST, kinds.STUCK):
@@ -288,3 +339,12 @@ class HandlerElasticAgent(SimpleElasticAgent):
         if spec.virtual_local_rank:
             texts |= virtual_device(worker.local_rank, self._environment)
         return texts
+
+
+def _class_and_cause(failure: ProcessFailure, ended: _C.WorkerExit) -> tuple[str, str]:
+    if ended.stage:
+        return "user input", "not started"
+    if ended.signal:
+        is_outer = ended.signal in _OUTER_SIGNALS
+        return ("platform" if is_outer else "user worker"), "signal"
+    return "user worker", "exception" if failure.error_file_data else "exit code"

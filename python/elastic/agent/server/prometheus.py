@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from elastic import _C
-from elastic.agent.server.timeline import PHASES
+from elastic.agent.server.timeline import PHASES, AgentEvent
 from elastic.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class PrometheusSink:
         except OSError as error:
             raise ConfigError(f"--metrics-port {port}: {error.strerror}") from error
 
-    def observe(self, event: _C.AgentEvent, group: WorkerGroup) -> None:
+    def observe(self, event: AgentEvent, group: WorkerGroup) -> None:
         for state in _STATES:
             self._state.labels(*self._values, state).set(state == event.state.name)
         if event.kind == _KINDS.ROUND_STARTING:

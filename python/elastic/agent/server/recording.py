@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from elastic import _C
 from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
-from elastic.agent.server.timeline import Timeline
+from elastic.agent.server.timeline import AgentEvent, Timeline
 from elastic.agent.server.torch_records import TorchSink
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _KINDS = _C.AgentEvent.Kind
 class Sink(Protocol):
     """Receives an agent's transitions, on the agent's thread."""
 
-    def observe(self, event: _C.AgentEvent, group: WorkerGroup) -> None: ...
+    def observe(self, event: AgentEvent, group: WorkerGroup) -> None: ...
     def incident(self, incident: dict[str, Any]) -> None: ...
     def conclude(self, result: RunResult, group: WorkerGroup) -> None: ...
     def close(self) -> None: ...
@@ -39,7 +39,14 @@ class Sink(Protocol):
 class Recorder:
     """Passes the transitions of one agent to all sinks."""
 
-    def __init__(self, spec: WorkerSpec, event_log: str = "", metrics_port: int = 0) -> None:
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        event_log: str = "",
+        metrics_port: int = 0,
+        *,
+        has_torch_records: bool = True,
+    ) -> None:
         self._timeline = Timeline()
         self._sinks: list[Sink] = []
         if event_log:
@@ -48,9 +55,10 @@ class Recorder:
             from elastic.agent.server.prometheus import PrometheusSink
 
             self._sinks.append(PrometheusSink(spec, metrics_port))
-        self._sinks.append(TorchSink(spec))
+        if has_torch_records:
+            self._sinks.append(TorchSink(spec))
 
-    def observe(self, event: _C.AgentEvent, group: WorkerGroup) -> None:
+    def observe(self, event: AgentEvent, group: WorkerGroup) -> None:
         incident = self._timeline.update(event)
         self._for_each(lambda sink: sink.observe(event, group))
         if incident is not None:
@@ -93,7 +101,7 @@ class EventLogSink:
             version=_C.__version__,
         )
 
-    def observe(self, event: _C.AgentEvent, group: WorkerGroup) -> None:
+    def observe(self, event: AgentEvent, group: WorkerGroup) -> None:
         if event.kind == _KINDS.PROGRESS:
             self._write("waiting", event, group, message=event.message)
         elif event.kind == _KINDS.ROUND_STARTING:
@@ -114,7 +122,7 @@ class EventLogSink:
             cause = event.ended.cause if event.ended else ""
             self._write("restarting", event, group, cause=cause, message=event.message)
 
-    def _round_starting(self, event: _C.AgentEvent, group: WorkerGroup) -> None:
+    def _round_starting(self, event: AgentEvent, group: WorkerGroup) -> None:
         info = event.round
         self._round = info.round
         self._starting_at = event.at
@@ -136,7 +144,7 @@ class EventLogSink:
             durations={"rendezvous": _rounded(waited)},
         )
 
-    def _worker_exited(self, event: _C.AgentEvent, group: WorkerGroup) -> None:
+    def _worker_exited(self, event: AgentEvent, group: WorkerGroup) -> None:
         ended = event.exit
         self._write(
             "worker_exited",
@@ -149,13 +157,13 @@ class EventLogSink:
             stopped=ended.stopped_by_us,
         )
 
-    def _worker(self, event: _C.AgentEvent, group: WorkerGroup) -> dict[str, Any]:
+    def _worker(self, event: AgentEvent, group: WorkerGroup) -> dict[str, Any]:
         worker = group.workers[event.local_rank]
         return {
             "rank": worker.global_rank, "local_rank": event.local_rank, "pid": event.pid
         }  # fmt: skip
 
-    def _write(self, name: str, event: _C.AgentEvent, group: WorkerGroup, **fields: Any) -> None:
+    def _write(self, name: str, event: AgentEvent, group: WorkerGroup, **fields: Any) -> None:
         self._log.write(name, event.at, round=self._round, state=event.state.name, **fields)
 
     def incident(self, incident: dict[str, Any]) -> None:

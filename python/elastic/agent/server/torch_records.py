@@ -13,6 +13,7 @@ from typing import Any
 
 from elastic import _C, events, metrics
 from elastic.agent.server.api import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
+from elastic.agent.server.timeline import AgentEvent
 
 _KINDS = _C.AgentEvent.Kind
 
@@ -139,7 +140,7 @@ class TorchSink(TorchRecords):
         self._since = self._begun  # of the rendezvous
         self._starting_at: float | None = None
 
-    def observe(self, event: _C.AgentEvent, group: WorkerGroup) -> None:
+    def observe(self, event: AgentEvent, group: WorkerGroup) -> None:
         restarts = event.round.restart_count if event.round else 0
         self.state(event.state.name, restarts)
         if event.kind == _KINDS.ROUND_STARTING:
