@@ -73,6 +73,7 @@ class Load {
     }
     while (rounds_ < nodes_.size()) serve(-1);
     std::printf("round %lld\n", static_cast<long long>(bench::monotonic_ns() - begin));
+    std::fflush(stdout);
   }
 
   void beat(std::int64_t seconds, pid_t server) {
