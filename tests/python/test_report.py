@@ -6,12 +6,18 @@ import json
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from elastic.agent.server import RunResult, WorkerState
 from elastic.cli import report
-from elastic.multiprocessing.errors import ProcessFailure, evidence
+from elastic.multiprocessing.errors import (
+    ChildFailedError,
+    ErrorHandler,
+    ProcessFailure,
+    evidence,
+    record,
+)
 
 
 def failure(rank: int, *, ago: float = 1.0, code: int = 1, signum: int = 0, **more: Any) -> Any:
@@ -147,6 +153,31 @@ def test_report_details_the_first_failure_and_lists_the_others(tmp_path: Path) -
 def test_without_a_file_of_stderr_the_recorded_traceback_is_shown(tmp_path: Path) -> None:
     text = text_of(examine(failure(0, error_file=error_file(tmp_path / "error.json"))))
     assert "      | Traceback" in text
+
+
+def test_an_error_handler_learns_the_function_and_its_success(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Handler(ErrorHandler):
+        seen: ClassVar[list[str]] = []
+
+        def initialize(self) -> None:
+            self.seen.append(str(self._fn_name))
+
+        def record_success(self) -> None:
+            self.seen.append("succeeded")
+
+        def maybe_enrich_signal_failure_message(self, message: str, error_file: str) -> str:
+            return f"{message}: page fault on GPU 3"
+
+    assert record(len, Handler())("ab") == 2
+    assert Handler.seen == ["len", "succeeded"]
+    name = "elastic.multiprocessing.errors.child_failed_error.get_error_handler"
+    monkeypatch.setattr(name, Handler)
+    killed = ChildFailedError("train.py", {0: ProcessFailure(0, 4711, -11)})
+    assert "Signal 11 (SIGSEGV) received by PID 4711: page fault on GPU 3" in str(killed)
+    ended = ChildFailedError("train.py", {0: ProcessFailure(0, 4711, 1)})
+    assert "page fault" not in str(ended)
 
 
 def test_only_the_end_of_a_huge_stderr_is_read(tmp_path: Path) -> None:

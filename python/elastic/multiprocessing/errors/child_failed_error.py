@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import ParamSpec, TypeVar
@@ -14,6 +15,8 @@ from elastic.multiprocessing.errors.error_handler import (
     get_error_handler,
 )
 from elastic.multiprocessing.errors.evidence import ProcessFailure, pass_on
+
+logger = logging.getLogger(__name__)
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -60,6 +63,8 @@ def _block(rank: int, failure: ProcessFailure) -> list[str]:
     if failure.exitcode < 0:
         ending = f"{failure.exitcode} ({failure.signal_name()}) (pid: {failure.pid})"
     text = failure.traceback or failure.message or "\n".join(failure.stderr_tail)
+    if failure.exitcode < 0:
+        text = _enriched(text, failure.error_file)
     facts = {
         "time": failure.timestamp_isoformat(),
         "host": os.uname().nodename,
@@ -71,6 +76,14 @@ def _block(rank: int, failure: ProcessFailure) -> list[str]:
     if text:
         lines += ["  traceback :", *(f"    {line}" for line in text.rstrip().split("\n"))]
     return lines
+
+
+def _enriched(message: str, error_file: str) -> str:
+    try:
+        return get_error_handler().maybe_enrich_signal_failure_message(message, error_file)
+    except Exception:  # of a handler that a program has put in place
+        logger.warning("the error handler failed", exc_info=True)
+        return message
 
 
 def record(
@@ -85,9 +98,10 @@ def record(
 
     @functools.wraps(fn)
     def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _T | None:
+        handler.set_entrypoint_fn_name(getattr(fn, "__qualname__", None))
         handler.initialize()
         try:
-            return fn(*args, **kwargs)
+            result = fn(*args, **kwargs)
         except SystemExit as error:
             if error.code == 0:
                 return None
@@ -103,5 +117,7 @@ def record(
         except Exception as error:
             handler.record_exception(error)
             raise
+        handler.record_success()
+        return result
 
     return wrapper

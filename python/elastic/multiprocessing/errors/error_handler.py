@@ -26,6 +26,20 @@ class ErrorHandler:
     def _get_error_file_path(self) -> str | None:
         return _environment.get(ERROR_FILE_VARIABLE) or None
 
+    _fn_name: str | None = None  # of the decorated function
+
+    def set_entrypoint_fn_name(self, fn_name: str | None) -> None:
+        """Called by ``record`` with the function's qualified name, before ``initialize``."""
+        self._fn_name = fn_name
+
+    def record_success(self) -> None:
+        """Called when the decorated function has returned; for subclasses."""
+        logger.debug("%s has returned", self._fn_name)
+
+    def maybe_enrich_signal_failure_message(self, message: str, error_file: str) -> str:
+        """The message of a worker that a signal killed; subclasses may add to it."""
+        return message
+
     def initialize(self) -> None:
         """Makes a crash of the interpreter print the Python stack of every thread."""
         try:
