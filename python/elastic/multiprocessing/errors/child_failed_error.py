@@ -18,6 +18,11 @@ from elastic.multiprocessing.errors.evidence import ProcessFailure, pass_on
 
 logger = logging.getLogger(__name__)
 
+# What a handler that a program has put in place may raise.
+_HANDLER_ERRORS = (
+    ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -81,7 +86,7 @@ def _block(rank: int, failure: ProcessFailure) -> list[str]:
 def _enriched(message: str, error_file: str) -> str:
     try:
         return get_error_handler().maybe_enrich_signal_failure_message(message, error_file)
-    except Exception:  # of a handler that a program has put in place
+    except _HANDLER_ERRORS:
         logger.warning("the error handler failed", exc_info=True)
         return message
 
