@@ -157,11 +157,11 @@ bool RendezvousMachine::begins_next_job(const NodeInfo& info) const {
 
 // They have received the result.
 void RendezvousMachine::dismiss_nodes_of_last_job() {
-  std::vector<NodeId> told;
+  std::vector<NodeId> informed;
   for (const auto& [id, node] : nodes_) {
-    if (!node.is_newcomer) told.push_back(id);
+    if (!node.is_newcomer) informed.push_back(id);
   }
-  for (const NodeId& id : told) depart(id, false, "the job has ended");
+  for (const NodeId& id : informed) depart(id, false, "the job has ended");
 }
 
 // The nodes that joined while an earlier job was rebuilt form their own.

@@ -99,14 +99,14 @@ void BackendThread::run() {
 
 // False: the thread is to stop.
 bool BackendThread::take_requests() {
-  std::vector<NodeStatement> said;
+  std::vector<NodeStatement> statements;
   {
     const std::lock_guard lock(mutex_);
     if (is_stop_requested_) return false;
-    said.swap(outgoing_);
+    statements.swap(outgoing_);
     is_flushing_ = is_flush_requested_;
   }
-  for (NodeStatement& statement : said) {
+  for (NodeStatement& statement : statements) {
     if (const auto* join = std::get_if<rdzv::Join>(&statement)) self_ = join->node.id;
     has_left_ = std::holds_alternative<rdzv::Leave>(statement);
     std::visit([this](auto& one) { member_.send(std::move(one)); }, statement);

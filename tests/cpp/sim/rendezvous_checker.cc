@@ -129,7 +129,7 @@ void RendezvousChecker::round_began(const Snapshot& was,
   for (const auto& [id, share] : members_) {
     if (share.is_accounted) continue;
     // A member that only an earlier machine knew counts once this one has declared its rank lost
-    // (from missing, this may be the very step), or never heard of the round.
+    // (from missing, this may be the very step), or never received the round.
     const auto rank = static_cast<std::size_t>(share.own.group_rank);
     const bool is_declared =
         was.record != record_ ||

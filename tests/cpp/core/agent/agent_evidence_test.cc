@@ -22,14 +22,14 @@ TEST(AgentPolicy, UnhealthySendsAWorkerThatHadFailedBeforeItWasStopped) {
   agent.running(2).restart(1).quiet();
   EXPECT_THAT(agent.evidence(1, WorkerExit{}, 2, "KeyError: 1").words(), ElementsAre("failed 1"))
       << "it still runs";
-  const FailureReport first = std::get<rdzv::Failed>(agent.said()).failure;
+  const FailureReport first = std::get<rdzv::Failed>(agent.sent()).failure;
   EXPECT_EQ(first.message, "raised KeyError: 1, and was stopped before it ended");
   EXPECT_EQ(first.exit_code, 1);
   EXPECT_EQ(first.at, at(2));
   agent.exit(1, stopped(killed(SIGTERM, 5))).quiet();
   EXPECT_THAT(agent.evidence(1, stopped(exited(9, 5)), 2, "KeyError: 1").words(),
               ElementsAre("failed 1"));
-  const FailureReport second = std::get<rdzv::Failed>(agent.said()).failure;
+  const FailureReport second = std::get<rdzv::Failed>(agent.sent()).failure;
   EXPECT_EQ(second.message, "exited with code 9") << "it ended by itself";
   EXPECT_EQ(second.at, at(2));
 }
@@ -50,7 +50,7 @@ TEST(AgentPolicy, ReportsTheSameFailureInSeveralRounds) {
   Fixture agent(5);
   const auto fail = [&](std::uint64_t round, const std::string& fingerprint) {
     agent.started(0).started(1).exit(0, exited(3, 7)).evidence(0, exited(3, 7), 7, "", fingerprint);
-    const std::string message = std::get<rdzv::Failed>(agent.said()).failure.message;
+    const std::string message = std::get<rdzv::Failed>(agent.sent()).failure.message;
     agent.restart(round).exit(1, stopped(killed(SIGTERM))).gone();
     return message;
   };

@@ -137,7 +137,7 @@ class Fixture {
   const AgentResult& result() const { return result_; }
   const std::string& message() const { return message_; }
   const AgentPolicy& policy() const { return policy_; }
-  const NodeStatement& said() const { return said_; }
+  const NodeStatement& sent() const { return sent_; }
 
  private:
   static constexpr NodeId kSelf{1, 2};
@@ -153,9 +153,9 @@ class Fixture {
     return options;
   }
   void record(PolicyAction action) {
-    if (auto* say = std::get_if<Send>(&action)) {
-      words_.push_back(word_of(say->statement));
-      said_ = std::move(say->statement);
+    if (auto* send = std::get_if<Send>(&action)) {
+      words_.push_back(word_of(send->statement));
+      sent_ = std::move(send->statement);
     } else if (std::holds_alternative<StartGroup>(action)) {
       words_.emplace_back("start");
     } else if (const auto* stop = std::get_if<StopGroup>(&action)) {
@@ -211,7 +211,7 @@ class Fixture {
   Instant now_ = at(100);
   std::vector<std::string> words_;
   std::string message_;
-  NodeStatement said_;
+  NodeStatement sent_;
   AgentResult result_;
 };
 

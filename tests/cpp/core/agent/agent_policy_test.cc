@@ -26,7 +26,7 @@ TEST(AgentPolicy, InitJoinsWhenTheMembershipIsReady) {
   Fixture agent;
   EXPECT_THAT(agent.found().words(), ElementsAre("join 0"));
   EXPECT_EQ(agent.state(), AgentState::kInit);
-  const auto& join = std::get<rdzv::Join>(agent.said());
+  const auto& join = std::get<rdzv::Join>(agent.sent());
   EXPECT_EQ(join.node.name, "n");
   EXPECT_EQ(join.node.address, "10.0.0.1");
   EXPECT_EQ(join.node.local_world_size, 2);
@@ -55,7 +55,7 @@ TEST(AgentPolicy, InitJoinsAgainAfterARestartOfAnUnknownRound) {
 TEST(AgentPolicy, InitReceivesTheResultOfAClosedJob) {
   Fixture good;
   EXPECT_THAT(good.found().quiet().succeeded().words(), ElementsAre("finish 0"));
-  EXPECT_EQ(good.result().state, AgentState::kSucceeded) << "a spare, or somebody late";
+  EXPECT_EQ(good.result().state, AgentState::kSucceeded) << "a spare, or a late node";
   Fixture bad;
   EXPECT_THAT(bad.found().quiet().failed(5, "m").words(), ElementsAre("finish 3"));
   EXPECT_EQ(bad.result().state, AgentState::kFailed);
@@ -77,9 +77,9 @@ TEST(AgentPolicy, InitFailsWhenItCannotJoin) {
   late.found().feed(rdzv::TimedOut{{}, "1 of 2 nodes came"});
   EXPECT_EQ(late.result().exit_code, kExitJoinTimedOut);
   Fixture alone;
-  EXPECT_THAT(alone.feed(RendezvousLost{kExitCoordinatorLost, "nobody listens"}).words(),
+  EXPECT_THAT(alone.feed(RendezvousLost{kExitCoordinatorLost, "no listener"}).words(),
               ElementsAre("finish 77"));
-  EXPECT_EQ(alone.result().message, "nobody listens");
+  EXPECT_EQ(alone.result().message, "no listener");
 }
 
 TEST(AgentPolicy, InitStopsAtOnce) {
@@ -144,7 +144,7 @@ TEST(AgentPolicy, HealthyReportsAFailedWorkerAndDoesNotStopTheOthers) {
                                .message = "exited with code 3",
                                .at = at(7),
                                .evidence = FailureEvidence{}};
-  EXPECT_EQ(std::get<rdzv::Failed>(agent.said()).failure, expected);
+  EXPECT_EQ(std::get<rdzv::Failed>(agent.sent()).failure, expected);
 }
 
 TEST(AgentPolicy, HealthyStopsItsWorkersWhenTheRoundEndsElsewhere) {
@@ -163,7 +163,7 @@ TEST(AgentPolicy, HealthyStopsItsWorkersWhenItWasEvictedAndJoinsAgain) {
               ElementsAre("stop 15 10", "report stopping"));
   EXPECT_THAT(agent.quiet().end_by_us().words(),
               ElementsAre("report exited", "report exited", "join 3"))
-      << "nobody waits to hear that its workers are gone";
+      << "no node waits for the report that its workers are gone";
 }
 
 TEST(AgentPolicy, HealthyStopsWhenTheJobIsClosed) {
@@ -273,7 +273,7 @@ TEST(AgentPolicy, UnhealthySendsAnEarlierFailureThanTheSentOne) {
   Fixture agent;
   agent.running().exit(1, exited(3, 9)).quiet();
   EXPECT_THAT(agent.exit(0, killed(SIGSEGV, 8)).words(), ElementsAre("report exited", "failed 1"));
-  EXPECT_EQ(std::get<rdzv::Failed>(agent.said()).failure.rank, 0);
+  EXPECT_EQ(std::get<rdzv::Failed>(agent.sent()).failure.rank, 0);
   Fixture later;
   later.running().exit(1, exited(3, 9)).quiet();
   EXPECT_THAT(later.exit(0, killed(SIGSEGV, 10)).words(), ElementsAre("report exited"));
@@ -325,8 +325,8 @@ TEST(AgentPolicy, UnhealthyReportsTheNumberOfRemainingNodes) {
   EXPECT_THAT(agent.round(2, 0, 2, 1).words(), ElementsAre("report restarting", "start"));
   EXPECT_EQ(agent.message(), "m was lost; restarting with 2 nodes");
   agent.restart(2).end_by_us();
-  EXPECT_EQ(std::get<rdzv::Join>(agent.said()).node.previous_rank, 1);
-  EXPECT_EQ(std::get<rdzv::Join>(agent.said()).node.highest_round, 2u);
+  EXPECT_EQ(std::get<rdzv::Join>(agent.sent()).node.previous_rank, 1);
+  EXPECT_EQ(std::get<rdzv::Join>(agent.sent()).node.highest_round, 2u);
 }
 
 TEST(AgentPolicy, UnhealthyFinishesWhenTheJobEnds) {
@@ -553,7 +553,7 @@ TEST(AgentPolicy, RepeatedFailureTakesPrecedenceOverAnEarlierOne) {
 TEST(AgentPolicy, UnknownExitIsAFailure) {
   Fixture agent;
   agent.running().exit(0, WorkerExit{}).restart(1).exit(1, stopped(killed(SIGTERM))).gone();
-  EXPECT_EQ(std::get<rdzv::Join>(agent.said()).node.highest_round, 1u);
+  EXPECT_EQ(std::get<rdzv::Join>(agent.sent()).node.highest_round, 1u);
   agent.failed(0, "n", 1);
   EXPECT_EQ(agent.result().state, AgentState::kFailed);
   EXPECT_EQ(agent.result().failures.size(), 1u);

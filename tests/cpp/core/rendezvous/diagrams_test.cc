@@ -80,9 +80,9 @@ class Wanderer {
       const auto [name, event] = something(node);
       const RendezvousPhase before = machine_->phase();
       const std::uint64_t round = machine_->record().round;
-      std::vector<RendezvousAction> said;
-      machine_->step(event, now_, &said);
-      hear(said);
+      std::vector<RendezvousAction> sent;
+      machine_->step(event, now_, &sent);
+      receive(sent);
       const RendezvousPhase after = machine_->phase();
       if (before != after || machine_->record().round != round) {
         (*edges)[{std::string(name_of(before)), std::string(name_of(after))}].insert(name);
@@ -113,8 +113,8 @@ class Wanderer {
     }
   }
 
-  void hear(const std::vector<RendezvousAction>& said) {
-    for (const RendezvousAction& action : said) {
+  void receive(const std::vector<RendezvousAction>& sent) {
+    for (const RendezvousAction& action : sent) {
       for (NodeInfo& node : nodes_) {
         const auto* round = std::get_if<rdzv::Round>(&action);
         const auto* restart = std::get_if<rdzv::Restart>(&action);
@@ -257,8 +257,8 @@ class Scene {
   }
 
   void carry_out(std::size_t agent, const core::PolicyAction& action) {
-    if (const auto* said = std::get_if<core::Send>(&action)) {
-      say(agent, said->statement);
+    if (const auto* sent = std::get_if<core::Send>(&action)) {
+      send(agent, sent->statement);
     } else if (std::holds_alternative<core::StartGroup>(action)) {
       arrow(agent_name(agent), worker_name(agent), "start");
       feed(agent, core::WorkerStarted{0, 100, now_});
@@ -272,17 +272,17 @@ class Scene {
     }
   }
 
-  void say(std::size_t agent, NodeStatement statement) {
+  void send(std::size_t agent, NodeStatement statement) {
     static constexpr std::array<std::string_view, 6> kNames = {"Join", "Failed", "Gone",
                                                                "Done", "Leave",  "Close"};
     arrow(agent_name(agent), "R", std::string(kNames.at(statement.index())));
     if (auto* join = std::get_if<rdzv::Join>(&statement)) join->node.store_port = 40'000;
-    std::vector<RendezvousAction> told;
-    std::visit([&](const auto& one) { machine_.step(one, now_, &told); }, statement);
-    for (const RendezvousAction& action : told) tell(action);
+    std::vector<RendezvousAction> actions;
+    std::visit([&](const auto& one) { machine_.step(one, now_, &actions); }, statement);
+    for (const RendezvousAction& action : actions) deliver(action);
   }
 
-  void tell(const RendezvousAction& action) {
+  void deliver(const RendezvousAction& action) {
     if (const auto* round = std::get_if<rdzv::Round>(&action)) {
       arrow("R", agent_name(round->to.low),
             "Round " + std::to_string(round->record->round) + ", rank " +

@@ -57,7 +57,7 @@ TEST(RendezvousCodec, AClosedStateIsKept) {
   ASSERT_TRUE(job.is_closed());
   Rendezvous other(nnodes(4, 8), job.now());
   ASSERT_TRUE(other.load(job.machine().encode(), job.now()).ok())
-      << "the settings of a job that has ended bind nobody";
+      << "the settings of a job that has ended bind no node";
   ASSERT_NE(other.result(), nullptr);
   EXPECT_EQ(*other.result(), job.result());
 }
@@ -133,7 +133,7 @@ class Replica {
       : job_(job), name_(name), machine_(job->settings(), job->now(), 0s) {}
 
   // The steps of an agent: load the state, handle the event, store the state.
-  Said act(std::string* shared, const RendezvousEvent& event, Instant now) {
+  Sent act(std::string* shared, const RendezvousEvent& event, Instant now) {
     if (!shared->empty()) {
       EXPECT_TRUE(machine_.load(*shared, now).ok());
     }
@@ -141,13 +141,13 @@ class Replica {
     machine_.step(event, now, &actions);
     *shared = machine_.encode();
     EXPECT_TRUE(machine_.load(*shared, now).ok());
-    return Said(std::move(actions));
+    return Sent(std::move(actions));
   }
-  Said look(const std::string& shared, std::uint64_t record_activity, Instant now) {
+  Sent look(const std::string& shared, std::uint64_t record_activity, Instant now) {
     EXPECT_TRUE(machine_.load(shared, now).ok());
     std::vector<RendezvousAction> actions;
     machine_.remind(job_->id(name_), record_activity, now, &actions);
-    return Said(std::move(actions));
+    return Sent(std::move(actions));
   }
   Rendezvous& machine() { return machine_; }
   NodeInfo& info() { return job_->node(name_); }
@@ -167,8 +167,8 @@ TEST(RendezvousShared, NodesReceiveDecisionsThroughTheState) {
   a.act(&shared, rdzv::Join{a.info(), job.settings()}, now);
   EXPECT_NE(a.look(shared, 0, now).to<rdzv::Waiting>(a.info().id), nullptr);
   b.act(&shared, rdzv::Join{b.info(), job.settings()}, now);
-  const Said told = a.look(shared, 0, now);
-  const auto* round = told.to<rdzv::Round>(a.info().id);
+  const Sent sent = a.look(shared, 0, now);
+  const auto* round = sent.to<rdzv::Round>(a.info().id);
   ASSERT_NE(round, nullptr);
   EXPECT_EQ(round->record->nodes, 2);
   EXPECT_EQ(round->own.group_rank, 0);
@@ -197,8 +197,8 @@ TEST(RendezvousShared, UnchangedHeartbeatIsSilence) {
     now += 1s;
     a.act(&shared, rdzv::Heartbeat{a.info().id}, now);
   }
-  const Said said = a.act(&shared, rdzv::Tick{}, now);
-  EXPECT_NE(said.to<rdzv::Evicted>(b.info().id), nullptr);
+  const Sent sent = a.act(&shared, rdzv::Tick{}, now);
+  EXPECT_NE(sent.to<rdzv::Evicted>(b.info().id), nullptr);
   EXPECT_NE(b.look(shared, 1, now + 3600s).to<rdzv::Evicted>(b.info().id), nullptr);
 }
 

@@ -14,12 +14,12 @@ using testing::IsEmpty;
 TEST(RendezvousDone, AllDoneSucceeds) {
   Job job(nnodes(2, 2));
   job.join_all({"a", "b"});
-  const Said first = job.done("a");
-  ASSERT_NE(job.told<rdzv::Waiting>(first, "a"), nullptr);
-  EXPECT_THAT(job.told<rdzv::Waiting>(first, "a")->message,
+  const Sent first = job.done("a");
+  ASSERT_NE(job.action_to<rdzv::Waiting>(first, "a"), nullptr);
+  EXPECT_THAT(job.action_to<rdzv::Waiting>(first, "a")->message,
               HasSubstr("1 done, waiting for 1 node to finish"));
-  const Said said = job.done("b");
-  EXPECT_EQ(said.count<rdzv::Closed>(), 2);
+  const Sent sent = job.done("b");
+  EXPECT_EQ(sent.count<rdzv::Closed>(), 2);
   EXPECT_EQ(job.result().outcome, JobOutcome::kSucceeded);
   EXPECT_THAT(job.result().lost, IsEmpty());
 }
@@ -36,9 +36,9 @@ TEST(RendezvousDone, SpareReceivesTheResult) {
   Job job(nnodes(1, 1));
   job.join("a");
   job.join("spare");
-  const Said said = job.done("a");
-  ASSERT_NE(job.told<rdzv::Closed>(said, "spare"), nullptr);
-  EXPECT_EQ(job.told<rdzv::Closed>(said, "spare")->result->outcome, JobOutcome::kSucceeded);
+  const Sent sent = job.done("a");
+  ASSERT_NE(job.action_to<rdzv::Closed>(sent, "spare"), nullptr);
+  EXPECT_EQ(job.action_to<rdzv::Closed>(sent, "spare")->result->outcome, JobOutcome::kSucceeded);
 }
 
 TEST(RendezvousDone, AJoinerNeverRestartsAJobWithADoneNode) {
@@ -46,12 +46,12 @@ TEST(RendezvousDone, AJoinerNeverRestartsAJobWithADoneNode) {
   job.join_all({"a", "b"});
   job.run(31s, {"a", "b"});
   job.done("a");
-  const Said said = job.join("late");
-  EXPECT_EQ(said.count<rdzv::Restart>(), 0);
-  EXPECT_THAT(job.told<rdzv::Waiting>(said, "late")->message, HasSubstr("has finished nodes"));
+  const Sent sent = job.join("late");
+  EXPECT_EQ(sent.count<rdzv::Restart>(), 0);
+  EXPECT_THAT(job.action_to<rdzv::Waiting>(sent, "late")->message, HasSubstr("has finished nodes"));
   job.run(100s, {"a", "b", "late"});
   EXPECT_TRUE(job.is_running());
-  EXPECT_NE(job.told<rdzv::Closed>(job.done("b"), "late"), nullptr);
+  EXPECT_NE(job.action_to<rdzv::Closed>(job.done("b"), "late"), nullptr);
 }
 
 TEST(RendezvousDone, PendingGrowthIsCancelledByTheFirstDone) {
@@ -70,10 +70,10 @@ TEST(RendezvousDone, WorkerFailureRecallsDoneNodes) {
   Job job(with(nnodes(2, 2), [](JobSettings& s) { s.max_restarts = 1; }));
   job.join_all({"a", "b"});
   job.done("a");
-  const Said said = job.fail("b");
-  ASSERT_NE(job.told<rdzv::Restart>(said, "a"), nullptr);
+  const Sent sent = job.fail("b");
+  ASSERT_NE(job.action_to<rdzv::Restart>(sent, "a"), nullptr);
   EXPECT_EQ(job.join("a").count<rdzv::Round>(), 0);
-  const Said formed = job.rejoin("b");
+  const Sent formed = job.rejoin("b");
   EXPECT_EQ(formed.count<rdzv::Round>(), 2);
   EXPECT_EQ(job.share("a").record->restarts, 1);
 }
@@ -83,16 +83,16 @@ TEST(RendezvousDone, LossWithEnoughSurvivorsDoesNotRecallDoneNodes) {
   job.join_all({"a", "b", "c", "d"});
   job.done("a");
   job.cut("d");
-  const Said said = job.pass_and_tick(50ms);
-  EXPECT_EQ(job.told<rdzv::Restart>(said, "a"), nullptr);
-  EXPECT_NE(job.told<rdzv::Restart>(said, "b"), nullptr);
-  const Said formed = job.rejoin_all({"b", "c"});
+  const Sent sent = job.pass_and_tick(50ms);
+  EXPECT_EQ(job.action_to<rdzv::Restart>(sent, "a"), nullptr);
+  EXPECT_NE(job.action_to<rdzv::Restart>(sent, "b"), nullptr);
+  const Sent formed = job.rejoin_all({"b", "c"});
   EXPECT_EQ(formed.count<rdzv::Round>(), 2);
   EXPECT_TRUE(job.is_running());
   EXPECT_EQ(job.share("b").record->nodes, 2);
   job.done("b");
-  const Said end = job.done("c");
-  EXPECT_EQ(end.count<rdzv::Closed>(), 3) << "a, done since the round before, is told too";
+  const Sent end = job.done("c");
+  EXPECT_EQ(end.count<rdzv::Closed>(), 3) << "a, done since the round before, receives it too";
 }
 
 TEST(RendezvousDone, LossRecallsDoneNodesWhenTheSurvivorsAreTooFew) {
@@ -100,8 +100,8 @@ TEST(RendezvousDone, LossRecallsDoneNodesWhenTheSurvivorsAreTooFew) {
   job.join_all({"a", "b", "c"});
   job.done("a");
   job.cut("c");
-  const Said said = job.pass_and_tick(50ms);
-  ASSERT_NE(job.told<rdzv::Restart>(said, "a"), nullptr);
+  const Sent sent = job.pass_and_tick(50ms);
+  ASSERT_NE(job.action_to<rdzv::Restart>(sent, "a"), nullptr);
   job.join("a");
   EXPECT_EQ(job.rejoin("b").count<rdzv::Round>(), 2);
   EXPECT_EQ(job.share("a").record->restarts, 0) << "a and b are enough: the loss was free";
@@ -114,12 +114,12 @@ TEST(RendezvousDone, DoneNodeOfAnEarlierRoundIsRecalledOnlyIfNeeded) {
   job.leave("d");
   job.rejoin_all({"b", "c"});
   ASSERT_EQ(job.round(), 2u);
-  const Said failed = job.fail("b");
-  EXPECT_EQ(job.told<rdzv::Restart>(failed, "a"), nullptr) << "its part is finished";
+  const Sent failed = job.fail("b");
+  EXPECT_EQ(job.action_to<rdzv::Restart>(failed, "a"), nullptr) << "its part is finished";
   job.rejoin_all({"b", "c"});
   ASSERT_EQ(job.round(), 3u);
-  const Said lost = job.leave("c");
-  EXPECT_NE(job.told<rdzv::Restart>(lost, "a"), nullptr) << "b alone is fewer than two";
+  const Sent lost = job.leave("c");
+  EXPECT_NE(job.action_to<rdzv::Restart>(lost, "a"), nullptr) << "b alone is fewer than two";
   job.join("a");
   EXPECT_EQ(job.rejoin("b").count<rdzv::Round>(), 2);
 }
@@ -141,8 +141,8 @@ TEST(RendezvousDone, AReplacementAndTheDoneNodeRunTheRoundThatTheLostDidNotFinis
   job.join_all({"a", "b"});
   job.done("a");
   job.cut("b");
-  const Said lost = job.pass_and_tick(50ms);
-  ASSERT_NE(job.told<rdzv::Restart>(lost, "a"), nullptr);
+  const Sent lost = job.pass_and_tick(50ms);
+  ASSERT_NE(job.action_to<rdzv::Restart>(lost, "a"), nullptr);
   job.join("a");
   EXPECT_EQ(job.join("b2").count<rdzv::Round>(), 2);
   EXPECT_EQ(job.share("a").record->restarts, 1);
@@ -171,7 +171,7 @@ TEST(RendezvousDone, TheDoneNodeAloneRunsAnotherRoundWhereOneNodeIsEnough) {
   job.join_all({"a", "b"});
   job.done("a");
   job.cut("b");
-  ASSERT_NE(job.told<rdzv::Restart>(job.pass_and_tick(50ms), "a"), nullptr);
+  ASSERT_NE(job.action_to<rdzv::Restart>(job.pass_and_tick(50ms), "a"), nullptr);
   EXPECT_EQ(job.join("a").count<rdzv::Round>(), 1);
   EXPECT_EQ(job.share("a").record->restarts, 0);
 }
@@ -202,8 +202,8 @@ TEST(RendezvousDone, FinishingIsNotAScaleDown) {
   Job job(nnodes(3, 3));
   job.join_all({"a", "b", "c"});
   job.done("a");
-  const Said said = job.leave("a");  // its exit barrier timed out
-  EXPECT_EQ(said.count<rdzv::Restart>(), 0);
+  const Sent sent = job.leave("a");  // its exit barrier timed out
+  EXPECT_EQ(sent.count<rdzv::Restart>(), 0);
   job.done("b");
   EXPECT_TRUE(job.is_running());
   job.done("c");
@@ -248,8 +248,8 @@ TEST(RendezvousDone, ANodeThatFinishedWhileGrowthStoppedTheOthersIsCalledBack) {
   job.run(31s, {"a", "b"});
   job.join("late");
   job.done("a");
-  const Said said = job.rejoin("b");
-  EXPECT_EQ(said.count<rdzv::Round>(), 0);
+  const Sent sent = job.rejoin("b");
+  EXPECT_EQ(sent.count<rdzv::Round>(), 0);
   EXPECT_EQ(job.join("a").count<rdzv::Round>(), 3);
 }
 
@@ -258,8 +258,8 @@ TEST(RendezvousDone, DoneWhileALossStopsTheOthersStaysDone) {
   job.join_all({"a", "b", "c"});
   job.leave("c");
   job.done("a");
-  const Said said = job.rejoin("b");
-  EXPECT_EQ(said.count<rdzv::Round>(), 1) << "b goes on alone";
+  const Sent sent = job.rejoin("b");
+  EXPECT_EQ(sent.count<rdzv::Round>(), 1) << "b goes on alone";
   EXPECT_EQ(job.done("b").count<rdzv::Closed>(), 2);
 }
 

@@ -25,8 +25,8 @@ class Growing : public Job {
 
 TEST(RendezvousGrowth, NewNodesAreAdmittedAfterTheSettleTime) {
   Growing job(nnodes(1, 8));
-  const Said said = job.join("c");
-  EXPECT_THAT(job.told<rdzv::Waiting>(said, "c")->message,
+  const Sent sent = job.join("c");
+  EXPECT_THAT(job.action_to<rdzv::Waiting>(sent, "c")->message,
               HasSubstr("1 node more will be admitted"));
   EXPECT_EQ(job.machine().waiting_nodes(), 1);
   job.run(1900ms, {"a", "b", "c"});
@@ -65,15 +65,15 @@ TEST(RendezvousGrowth, FurtherJoinsDelayGrowthByALimitedTime) {
 
 TEST(RendezvousGrowth, WithoutSettleItGrowsAtOnce) {
   Growing job(with(nnodes(1, 3), [](JobSettings& s) { s.settle = 0s; }));
-  const Said said = job.join("c");
-  EXPECT_EQ(said.count<rdzv::Restart>(), 2);
-  EXPECT_EQ(job.told<rdzv::Restart>(said, "a")->cause, rdzv::RestartCause::kGrowth);
+  const Sent sent = job.join("c");
+  EXPECT_EQ(sent.count<rdzv::Restart>(), 2);
+  EXPECT_EQ(job.action_to<rdzv::Restart>(sent, "a")->cause, rdzv::RestartCause::kGrowth);
 }
 
 TEST(RendezvousGrowth, GrowthIsImmediateAtMaxNodes) {
   Growing job(nnodes(1, 3));
-  const Said said = job.join("c");
-  EXPECT_EQ(said.count<rdzv::Restart>(), 2);
+  const Sent sent = job.join("c");
+  EXPECT_EQ(sent.count<rdzv::Restart>(), 2);
 }
 
 TEST(RendezvousGrowth, NodeThatLeavesIsNotAdmitted) {
@@ -93,9 +93,9 @@ TEST(RendezvousGrowth, TheLimitOnMembershipChangesStopsGrowthButNotLoss) {
   job.join("c");
   job.rejoin_all({"a", "b"});
   ASSERT_EQ(job.share("a").record->membership_changes, 1);
-  const Said said = job.join("d");
-  EXPECT_EQ(said.count<rdzv::Restart>(), 0);
-  EXPECT_THAT(job.told<rdzv::Waiting>(said, "d")->message, HasSubstr("all that is allowed"));
+  const Sent sent = job.join("d");
+  EXPECT_EQ(sent.count<rdzv::Restart>(), 0);
+  EXPECT_THAT(job.action_to<rdzv::Waiting>(sent, "d")->message, HasSubstr("all that is allowed"));
   EXPECT_EQ(job.machine().spare_nodes(), 1);
   job.leave("c");
   EXPECT_EQ(job.rejoin_all({"a", "b"}).count<rdzv::Round>(), 3) << "a spare replaces the lost node";
@@ -137,9 +137,9 @@ TEST(RendezvousGrowth, RejoiningMembersPrecedeSpares) {
   job.join_all({"b", "c"});
   job.join("a_spare");
   job.fail("b");
-  const Said said = job.rejoin_all({"b", "c"});
-  EXPECT_EQ(said.count<rdzv::Round>(), 2);
-  EXPECT_NE(job.told<rdzv::Waiting>(said, "a_spare"), nullptr);
+  const Sent sent = job.rejoin_all({"b", "c"});
+  EXPECT_EQ(sent.count<rdzv::Round>(), 2);
+  EXPECT_NE(job.action_to<rdzv::Waiting>(sent, "a_spare"), nullptr);
   EXPECT_EQ(job.rank("b"), 0);
 }
 
@@ -148,8 +148,8 @@ TEST(RendezvousGrowth, LostSpareDoesNotRestartTheRound) {
   job.join("a");
   job.join("spare");
   job.cut("spare");
-  const Said said = job.pass_and_tick(50ms);
-  EXPECT_EQ(said.count<rdzv::Restart>(), 0);
+  const Sent sent = job.pass_and_tick(50ms);
+  EXPECT_EQ(sent.count<rdzv::Restart>(), 0);
   EXPECT_TRUE(job.is_running());
   EXPECT_EQ(job.machine().spare_nodes(), 0);
 }
@@ -159,7 +159,7 @@ TEST(RendezvousGrowth, ANewcomerDuringTheRestartIsAdmittedWithIt) {
   job.join_all({"a", "b", "x"});
   job.leave("x");
   job.gone("a");
-  EXPECT_NE(job.told<rdzv::Waiting>(job.join("c"), "c"), nullptr);
+  EXPECT_NE(job.action_to<rdzv::Waiting>(job.join("c"), "c"), nullptr);
   job.join("a");
   EXPECT_EQ(job.rejoin("b").count<rdzv::Round>(), 3);
 }

@@ -40,9 +40,9 @@ inline JobSettings with(JobSettings settings, const std::function<void(JobSettin
 }
 
 // The actions of one step.
-class Said {
+class Sent {
  public:
-  explicit Said(std::vector<RendezvousAction> actions) : actions_(std::move(actions)) {}
+  explicit Sent(std::vector<RendezvousAction> actions) : actions_(std::move(actions)) {}
 
   // The last action of this kind to the node; null if there is none.
   template <typename Action>
@@ -93,7 +93,7 @@ class Job {
   }
   NodeId id(const std::string& name) { return node(name).id; }
 
-  Said step(const RendezvousEvent& event) {
+  Sent step(const RendezvousEvent& event) {
     std::vector<RendezvousAction> actions;
     checker_.step(&machine_, event, now_, &actions);
     for (const RendezvousAction& action : actions) {
@@ -110,21 +110,21 @@ class Job {
           record_activity = std::max(record_activity, restart->round);
       }
     }
-    return Said(std::move(actions));
+    return Sent(std::move(actions));
   }
 
-  Said join(const std::string& name) { return step(rdzv::Join{node(name), settings_}); }
+  Sent join(const std::string& name) { return step(rdzv::Join{node(name), settings_}); }
   // Joins all nodes; returns the actions of the last join.
-  Said join_all(const std::vector<std::string>& names) {
+  Sent join_all(const std::vector<std::string>& names) {
     for (std::size_t i = 0; i + 1 < names.size(); ++i) join(names[i]);
     return join(names.back());
   }
-  Said beat(const std::string& name) { return step(rdzv::Heartbeat{id(name)}); }
-  Said gone(const std::string& name) { return step(rdzv::Gone{id(name), round()}); }
-  Said done(const std::string& name) { return step(rdzv::Done{id(name), round()}); }
-  Said leave(const std::string& name) { return step(rdzv::Leave{id(name), "SIGTERM"}); }
-  Said cut(const std::string& name) { return step(rdzv::SessionLost{id(name)}); }
-  Said fail(const std::string& name, int exit_code = 1, Duration age = 0s) {
+  Sent beat(const std::string& name) { return step(rdzv::Heartbeat{id(name)}); }
+  Sent gone(const std::string& name) { return step(rdzv::Gone{id(name), round()}); }
+  Sent done(const std::string& name) { return step(rdzv::Done{id(name), round()}); }
+  Sent leave(const std::string& name) { return step(rdzv::Leave{id(name), "SIGTERM"}); }
+  Sent cut(const std::string& name) { return step(rdzv::SessionLost{id(name)}); }
+  Sent fail(const std::string& name, int exit_code = 1, Duration age = 0s) {
     FailureReport failure;
     if (shares_.contains(id(name))) failure.rank = share(name).own.base_rank;
     failure.exit_code = exit_code;
@@ -133,11 +133,11 @@ class Job {
     return step(rdzv::Failed{id(name), round(), failure});
   }
   // Reports that the workers have ended, and joins again.
-  Said rejoin(const std::string& name) {
+  Sent rejoin(const std::string& name) {
     gone(name);
     return join(name);
   }
-  Said rejoin_all(const std::vector<std::string>& names) {
+  Sent rejoin_all(const std::vector<std::string>& names) {
     for (const std::string& name : names) gone(name);
     return join_all(names);
   }
@@ -149,14 +149,14 @@ class Job {
     }
     return event;
   }
-  Said resume(const std::string& name, rdzv::NodePhase phase) {
+  Sent resume(const std::string& name, rdzv::NodePhase phase) {
     return step(resume_of(name, phase));
   }
 
-  Said tick() { return step(rdzv::Tick{}); }
+  Sent tick() { return step(rdzv::Tick{}); }
   // Advances the time without a tick.
   void pass(Duration wait) { now_ += wait; }
-  Said pass_and_tick(Duration wait) {
+  Sent pass_and_tick(Duration wait) {
     now_ += wait;
     return tick();
   }
@@ -190,12 +190,12 @@ class Job {
   std::uint64_t round() const { return machine_.record().round; }
   const rdzv::Round& share(const std::string& name) { return shares_[id(name)]; }
   int rank(const std::string& name) { return share(name).own.group_rank; }
-  bool has_round(const Said& said, const std::string& name) {
-    return said.to<rdzv::Round>(id(name)) != nullptr;
+  bool has_round(const Sent& sent, const std::string& name) {
+    return sent.to<rdzv::Round>(id(name)) != nullptr;
   }
   template <typename Action>
-  const Action* told(const Said& said, const std::string& name) {
-    return said.to<Action>(id(name));
+  const Action* action_to(const Sent& sent, const std::string& name) {
+    return sent.to<Action>(id(name));
   }
   std::string describe() const { return machine_.describe(now_); }
   bool is_forming() const { return machine_.phase() == RendezvousPhase::kForming; }

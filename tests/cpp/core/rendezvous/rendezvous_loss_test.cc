@@ -17,14 +17,14 @@ JobSettings budget(int min_nodes, int max_nodes, int max_restarts) {
 TEST(RendezvousLoss, AFailedWorkerRestartsAllAndCostsOne) {
   Job job(budget(2, 2, 3));
   job.join_all({"a", "b"});
-  const Said said = job.fail("b", 3);
-  const auto* restart = job.told<rdzv::Restart>(said, "a");
+  const Sent sent = job.fail("b", 3);
+  const auto* restart = job.action_to<rdzv::Restart>(sent, "a");
   ASSERT_NE(restart, nullptr);
   EXPECT_EQ(restart->cause, rdzv::RestartCause::kWorkerFailed);
   EXPECT_EQ(restart->reason, "rank 1 on b exited with code 3");
   EXPECT_EQ(restart->round, 1u);
-  EXPECT_NE(job.told<rdzv::Restart>(said, "b"), nullptr);
-  const Said again = job.rejoin_all({"a", "b"});
+  EXPECT_NE(job.action_to<rdzv::Restart>(sent, "b"), nullptr);
+  const Sent again = job.rejoin_all({"a", "b"});
   EXPECT_EQ(again.count<rdzv::Round>(), 2);
   EXPECT_EQ(job.share("a").record->restarts, 1);
   EXPECT_EQ(job.rank("a"), 0);
@@ -37,8 +37,8 @@ TEST(RendezvousLoss, AMeasuredRoundTripExtendsTheReconnectGrace) {
   Job job(with(budget(1, 2, 3), [](JobSettings& s) { s.reconnect_grace = 50ms; }));
   job.join_all({"a", "b"});
   job.step(rdzv::SessionLost{job.id("b"), 600ms});
-  EXPECT_EQ(job.told<rdzv::Evicted>(job.pass_and_tick(599ms), "b"), nullptr);
-  EXPECT_NE(job.told<rdzv::Evicted>(job.pass_and_tick(1ms), "b"), nullptr);
+  EXPECT_EQ(job.action_to<rdzv::Evicted>(job.pass_and_tick(599ms), "b"), nullptr);
+  EXPECT_NE(job.action_to<rdzv::Evicted>(job.pass_and_tick(1ms), "b"), nullptr);
 }
 
 JobSettings with_backoff(Duration first) {
@@ -80,9 +80,9 @@ TEST(RendezvousLoss, TheBackoffIsReportedToTheNodesThatWait) {
   wait_after_failure(&job, 1s);
   job.fail("a");
   job.rejoin("a");
-  const Said said = job.rejoin("b");
-  ASSERT_NE(job.told<rdzv::Waiting>(said, "b"), nullptr);
-  EXPECT_THAT(job.told<rdzv::Waiting>(said, "b")->message,
+  const Sent sent = job.rejoin("b");
+  ASSERT_NE(job.action_to<rdzv::Waiting>(sent, "b"), nullptr);
+  EXPECT_THAT(job.action_to<rdzv::Waiting>(sent, "b")->message,
               HasSubstr("workers failed within 5 s in 2 rounds in a row, the next one starts"));
 }
 
@@ -111,9 +111,9 @@ TEST(RendezvousLoss, SpentBudgetClosesTheJobWithTheEarliestCause) {
   job.fail("b", 7, 5s);  // found later, but its evidence is older
   job.gone("a");
   job.gone("b");
-  EXPECT_FALSE(job.is_closed()) << "c has not told yet";
-  const Said said = job.gone("c");
-  EXPECT_EQ(said.count<rdzv::Closed>(), 3);
+  EXPECT_FALSE(job.is_closed()) << "c has not reported yet";
+  const Sent sent = job.gone("c");
+  EXPECT_EQ(sent.count<rdzv::Closed>(), 3);
   EXPECT_EQ(job.result().outcome, JobOutcome::kFailed);
   EXPECT_EQ(job.result().cause, JobCause::kWorker);
   EXPECT_EQ(job.result().exit_code, 7);
@@ -144,8 +144,8 @@ TEST(RendezvousLoss, ASurvivableLossExplainsTheErrorsThatPrecededIt) {
   EXPECT_FALSE(job.is_closed());
   job.run(5s, {"a", "b"});
   ASSERT_FALSE(job.is_closed());
-  const Said said = job.join_all({"a", "b"});
-  EXPECT_EQ(said.count<rdzv::Round>(), 2);
+  const Sent sent = job.join_all({"a", "b"});
+  EXPECT_EQ(sent.count<rdzv::Round>(), 2);
   EXPECT_EQ(job.share("a").record->restarts, 0) << "a lost node is free";
 }
 
@@ -177,12 +177,12 @@ TEST(RendezvousLoss, SurvivorsContinueWithoutALostNode) {
   Job job(nnodes(2, 3));
   job.join_all({"a", "b", "c"});
   job.cut("b");
-  const Said said = job.pass_and_tick(50ms);
-  ASSERT_NE(job.told<rdzv::Restart>(said, "a"), nullptr);
-  EXPECT_EQ(job.told<rdzv::Restart>(said, "a")->cause, rdzv::RestartCause::kMemberLost);
-  EXPECT_THAT(job.told<rdzv::Restart>(said, "a")->reason, HasSubstr("b was lost"));
-  EXPECT_NE(job.told<rdzv::Evicted>(said, "b"), nullptr);
-  const Said formed = job.rejoin_all({"a", "c"});
+  const Sent sent = job.pass_and_tick(50ms);
+  ASSERT_NE(job.action_to<rdzv::Restart>(sent, "a"), nullptr);
+  EXPECT_EQ(job.action_to<rdzv::Restart>(sent, "a")->cause, rdzv::RestartCause::kMemberLost);
+  EXPECT_THAT(job.action_to<rdzv::Restart>(sent, "a")->reason, HasSubstr("b was lost"));
+  EXPECT_NE(job.action_to<rdzv::Evicted>(sent, "b"), nullptr);
+  const Sent formed = job.rejoin_all({"a", "c"});
   EXPECT_EQ(formed.count<rdzv::Round>(), 2);
   EXPECT_EQ(job.rank("a"), 0);
   EXPECT_EQ(job.rank("c"), 1) << "rank 2 is beyond the smaller world";
@@ -204,25 +204,25 @@ TEST(RendezvousLoss, SilenceIsALossAfterNodeTimeout) {
   job.pass(4s);
   job.beat("a");
   EXPECT_EQ(job.pass_and_tick(1s - 1ns).count<rdzv::Evicted>(), 0);
-  const Said said = job.pass_and_tick(1ns);
-  ASSERT_NE(job.told<rdzv::Evicted>(said, "b"), nullptr);
-  EXPECT_EQ(job.told<rdzv::Evicted>(said, "b")->reason, "no sign of life for 5 s");
-  EXPECT_NE(job.told<rdzv::Restart>(said, "a"), nullptr);
+  const Sent sent = job.pass_and_tick(1ns);
+  ASSERT_NE(job.action_to<rdzv::Evicted>(sent, "b"), nullptr);
+  EXPECT_EQ(job.action_to<rdzv::Evicted>(sent, "b")->reason, "no sign of life for 5 s");
+  EXPECT_NE(job.action_to<rdzv::Restart>(sent, "a"), nullptr);
 }
 
 TEST(RendezvousLoss, ALeaveIsAnnouncedAndActedUponAtOnce) {
   Job job(nnodes(2, 3));
   job.join_all({"a", "b", "c"});
-  const Said said = job.leave("a");
-  EXPECT_EQ(said.count<rdzv::Restart>(), 2);
-  EXPECT_EQ(said.count<rdzv::Evicted>(), 0) << "it knows";
+  const Sent sent = job.leave("a");
+  EXPECT_EQ(sent.count<rdzv::Restart>(), 2);
+  EXPECT_EQ(sent.count<rdzv::Evicted>(), 0) << "it knows";
   EXPECT_TRUE(job.step(rdzv::Gone{job.id("a"), 1}).nothing()) << "its workers end later";
   EXPECT_EQ(job.rejoin_all({"b", "c"}).count<rdzv::Round>(), 2);
   EXPECT_EQ(job.rank("b"), 1) << "survivors keep their rank";
   EXPECT_EQ(job.rank("c"), 0) << "the one beyond the new size takes the freed rank";
 }
 
-TEST(RendezvousLoss, AStalledCoordinatorEvictsNobody) {
+TEST(RendezvousLoss, AStalledCoordinatorEvictsNoNode) {
   Job job(nnodes(1, 2));
   job.join_all({"a", "b"});
   job.cut("b");
@@ -252,13 +252,13 @@ TEST(RendezvousLoss, EvictedNodeIsNotifiedAndMayRejoin) {
   Job job(nnodes(1, 2));
   job.join_all({"a", "b"});
   job.run(6s, {"a"});
-  const Said said = job.beat("b");
-  ASSERT_NE(job.told<rdzv::Evicted>(said, "b"), nullptr);
-  EXPECT_THAT(job.told<rdzv::Evicted>(said, "b")->reason, HasSubstr("no sign of life"));
-  EXPECT_NE(job.told<rdzv::Evicted>(job.step(rdzv::Gone{job.id("b"), 1}), "b"), nullptr);
+  const Sent sent = job.beat("b");
+  ASSERT_NE(job.action_to<rdzv::Evicted>(sent, "b"), nullptr);
+  EXPECT_THAT(job.action_to<rdzv::Evicted>(sent, "b")->reason, HasSubstr("no sign of life"));
+  EXPECT_NE(job.action_to<rdzv::Evicted>(job.step(rdzv::Gone{job.id("b"), 1}), "b"), nullptr);
   job.rejoin("a");
   job.node("b").previous_rank = 1;
-  EXPECT_NE(job.told<rdzv::Waiting>(job.join("b"), "b"), nullptr);
+  EXPECT_NE(job.action_to<rdzv::Waiting>(job.join("b"), "b"), nullptr);
 }
 
 TEST(RendezvousLoss, JoinSentBeforeTheEvictedRoundIsStale) {
@@ -266,10 +266,10 @@ TEST(RendezvousLoss, JoinSentBeforeTheEvictedRoundIsStale) {
   job.join_all({"a", "b"});
   job.run(6s, {"a"});
   job.node("b").highest_round = 0;  // it has not received round 1 yet, and may start its workers
-  const Said said = job.join("b");
-  ASSERT_NE(job.told<rdzv::Evicted>(said, "b"), nullptr);
-  EXPECT_EQ(job.told<rdzv::Evicted>(said, "b")->round, 1u) << "with which it may join";
-  EXPECT_NE(job.told<rdzv::Waiting>(job.join("b"), "b"), nullptr);
+  const Sent sent = job.join("b");
+  ASSERT_NE(job.action_to<rdzv::Evicted>(sent, "b"), nullptr);
+  EXPECT_EQ(job.action_to<rdzv::Evicted>(sent, "b")->round, 1u) << "with which it may join";
+  EXPECT_NE(job.action_to<rdzv::Waiting>(job.join("b"), "b"), nullptr);
 }
 
 TEST(RendezvousLoss, NoNodeIsAwaitedLongerThanItsGraceAndTenSeconds) {
@@ -283,8 +283,8 @@ TEST(RendezvousLoss, NoNodeIsAwaitedLongerThanItsGraceAndTenSeconds) {
   EXPECT_THAT(job.describe(), HasSubstr("waiting for 1 node to stop their workers (b)"));
   job.run(200ms, {"a", "b"});
   EXPECT_TRUE(job.is_running());
-  const Said said = job.beat("b");
-  EXPECT_EQ(job.told<rdzv::Evicted>(said, "b")->reason,
+  const Sent sent = job.beat("b");
+  EXPECT_EQ(job.action_to<rdzv::Evicted>(sent, "b")->reason,
             "it did not stop its workers within its grace and 10 s");
 }
 
@@ -309,8 +309,8 @@ TEST(RendezvousLoss, BelowMinALossCostsOneAndWaitsForAReplacement) {
   job.run(300s, {"a"});
   EXPECT_TRUE(job.is_forming());
   EXPECT_THAT(job.describe(), HasSubstr("1 of 2 nodes (a), gives up in 5 min"));
-  const Said said = job.join("c");
-  EXPECT_EQ(said.count<rdzv::Round>(), 2);
+  const Sent sent = job.join("c");
+  EXPECT_EQ(sent.count<rdzv::Round>(), 2);
   EXPECT_EQ(job.rank("a"), 0);
   EXPECT_EQ(job.rank("c"), 1) << "a replacement takes the freed rank";
   EXPECT_EQ(job.share("c").record->restarts, 1);
@@ -320,8 +320,8 @@ TEST(RendezvousLoss, BelowMinWithoutBudgetTheJobFailsAtOnceNamingTheNode) {
   Job job(budget(2, 2, 0));
   job.join_all({"a", "b"});
   job.cut("b");
-  const Said said = job.pass_and_tick(50ms);
-  ASSERT_NE(job.told<rdzv::Closed>(said, "a"), nullptr);
+  const Sent sent = job.pass_and_tick(50ms);
+  ASSERT_NE(job.action_to<rdzv::Closed>(sent, "a"), nullptr);
   EXPECT_EQ(job.result().cause, JobCause::kNodeLost);
   EXPECT_EQ(job.result().node, "b");
   EXPECT_THAT(job.result().lost, ElementsAre("b"));
@@ -344,8 +344,8 @@ TEST(RendezvousLoss, ASpareMakesALossFree) {
   job.join("spare");
   job.cut("a");
   job.pass_and_tick(50ms);
-  const Said said = job.rejoin("b");
-  EXPECT_EQ(said.count<rdzv::Round>(), 2);
+  const Sent sent = job.rejoin("b");
+  EXPECT_EQ(sent.count<rdzv::Round>(), 2);
   EXPECT_EQ(job.rank("spare"), 0) << "the spare takes over the lost rank";
   EXPECT_EQ(job.rank("b"), 1);
   EXPECT_EQ(job.share("b").record->restarts, 0);
@@ -401,7 +401,7 @@ TEST(RendezvousLoss, TheShortageBeginsWhenTheOthersHaveStopped) {
   job.cut("b");
   job.pass_and_tick(50ms);
   job.run(24s, {"a"});
-  EXPECT_FALSE(job.is_closed()) << "nobody is given up while a member stops its workers";
+  EXPECT_FALSE(job.is_closed()) << "no node is given up while a member stops its workers";
   job.rejoin("a");
   job.run(19s, {"a"});
   EXPECT_FALSE(job.is_closed());
@@ -426,8 +426,8 @@ TEST(RendezvousLoss, RoundWaitsForASuspectNode) {
   job.join("a");
   job.cut("a");
   EXPECT_EQ(job.join("b").count<rdzv::Round>(), 0);
-  const Said said = job.resume("a", rdzv::NodePhase::kJoined);
-  EXPECT_EQ(said.count<rdzv::Round>(), 2);
+  const Sent sent = job.resume("a", rdzv::NodePhase::kJoined);
+  EXPECT_EQ(sent.count<rdzv::Round>(), 2);
 }
 
 TEST(RendezvousLoss, JobEndsAfterTheJoinTimeoutWithoutNodes) {
@@ -436,7 +436,7 @@ TEST(RendezvousLoss, JobEndsAfterTheJoinTimeoutWithoutNodes) {
   job.leave("a");
   job.leave("b");
   EXPECT_FALSE(job.is_closed());
-  EXPECT_FALSE(job.machine().is_removable()) << "somebody may take it up";
+  EXPECT_FALSE(job.machine().is_removable()) << "another node may continue it";
   job.run(601s);
   EXPECT_TRUE(job.is_closed());
   EXPECT_TRUE(job.machine().is_removable());
@@ -467,8 +467,8 @@ TEST(RendezvousLoss, SimultaneousLossesCostOneRestart) {
   job.cut("c");
   job.cut("d");
   job.cut("e");
-  const Said said = job.pass_and_tick(50ms);
-  EXPECT_EQ(said.count<rdzv::Evicted>(), 3);
+  const Sent sent = job.pass_and_tick(50ms);
+  EXPECT_EQ(sent.count<rdzv::Evicted>(), 3);
   EXPECT_EQ(job.rejoin_all({"a", "b"}).count<rdzv::Round>(), 2);
   EXPECT_EQ(job.round(), 2u);
 }

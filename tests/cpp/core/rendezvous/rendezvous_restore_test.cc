@@ -57,8 +57,8 @@ TEST(RendezvousRestore, ANewerRoundThatANodeHoldsReplacesTheStoredOne) {
   job.rejoin_all({"a", "b"});
   ASSERT_EQ(job.round(), 2u);
   job.restore_coordinator(old);
-  const Said said = job.resume("b", NodePhase::kWorking);
-  EXPECT_EQ(said.count<rdzv::Evicted>(), 0);
+  const Sent sent = job.resume("b", NodePhase::kWorking);
+  EXPECT_EQ(sent.count<rdzv::Evicted>(), 0);
   EXPECT_EQ(job.resume("a", NodePhase::kWorking).count<rdzv::Evicted>(), 0);
   EXPECT_EQ(job.round(), 2u);
   EXPECT_TRUE(job.is_running());
@@ -78,7 +78,7 @@ TEST(RendezvousRestore, ADoneNodeThatWasCalledBackSinceThenJoinsTheNextRound) {
   job.join("a");
   job.restore_coordinator(old);
   EXPECT_EQ(job.resume("a", NodePhase::kJoined).count<rdzv::Evicted>(), 0);
-  EXPECT_NE(job.told<rdzv::Restart>(job.resume("b", NodePhase::kWorking), "b"), nullptr);
+  EXPECT_NE(job.action_to<rdzv::Restart>(job.resume("b", NodePhase::kWorking), "b"), nullptr);
   job.rejoin("b");
   EXPECT_EQ(job.pass_and_tick(2s).count<rdzv::Round>(), 2);
 }
@@ -93,8 +93,8 @@ TEST(RendezvousRestore, ARunningJobIsNotClosedByTheStoredEndOfTheJobBefore) {
   job.join("next");
   ASSERT_EQ(job.share("next").record->generation, 2u);
   job.restore_coordinator(old);
-  const Said said = job.resume("next", NodePhase::kWorking);
-  EXPECT_EQ(said.count<rdzv::Closed>(), 0);
+  const Sent sent = job.resume("next", NodePhase::kWorking);
+  EXPECT_EQ(sent.count<rdzv::Closed>(), 0);
   EXPECT_TRUE(job.is_running());
   EXPECT_EQ(job.round(), 2u);
 }

@@ -19,8 +19,8 @@ TEST(RendezvousResume, ASessionThatResumesInTimeChangesNothing) {
   job.join_all({"a", "b"});
   job.cut("b");
   job.pass(40ms);
-  const Said said = job.resume("b", NodePhase::kWorking);
-  ASSERT_NE(job.told<rdzv::Resumed>(said, "b"), nullptr);
+  const Sent sent = job.resume("b", NodePhase::kWorking);
+  ASSERT_NE(job.action_to<rdzv::Resumed>(sent, "b"), nullptr);
   job.run(4s);
   EXPECT_TRUE(job.is_running());
 }
@@ -31,9 +31,9 @@ TEST(RendezvousResume, MissedRoundIsResent) {
   const rdzv::Resume before = job.resume_of("a", NodePhase::kJoined);
   job.join("b");  // the round was sent on a closed session
   job.cut("a");
-  const Said said = job.step(before);
-  ASSERT_NE(job.told<rdzv::Round>(said, "a"), nullptr);
-  EXPECT_EQ(job.told<rdzv::Round>(said, "a")->record->round, 1u);
+  const Sent sent = job.step(before);
+  ASSERT_NE(job.action_to<rdzv::Round>(sent, "a"), nullptr);
+  EXPECT_EQ(job.action_to<rdzv::Round>(sent, "a")->record->round, 1u);
 }
 
 TEST(RendezvousResume, MissedRestartIsResent) {
@@ -41,9 +41,9 @@ TEST(RendezvousResume, MissedRestartIsResent) {
   job.join_all({"a", "b"});
   job.fail("a");
   job.cut("b");
-  const Said said = job.resume("b", NodePhase::kWorking);
-  ASSERT_NE(job.told<rdzv::Restart>(said, "b"), nullptr);
-  EXPECT_EQ(job.told<rdzv::Restart>(said, "b")->reason, "rank 0 on a exited with code 1");
+  const Sent sent = job.resume("b", NodePhase::kWorking);
+  ASSERT_NE(job.action_to<rdzv::Restart>(sent, "b"), nullptr);
+  EXPECT_EQ(job.action_to<rdzv::Restart>(sent, "b")->reason, "rank 0 on a exited with code 1");
 }
 
 TEST(RendezvousResume, ResumeReplaysMissedReports) {
@@ -52,8 +52,8 @@ TEST(RendezvousResume, ResumeReplaysMissedReports) {
   job.cut("b");
   rdzv::Resume resume = job.resume_of("b", NodePhase::kWorking);
   resume.failure = FailureReport{0, 1, 9, "exited with code 9", job.now()};
-  const Said said = job.step(resume);
-  EXPECT_NE(job.told<rdzv::Restart>(said, "a"), nullptr);
+  const Sent sent = job.step(resume);
+  EXPECT_NE(job.action_to<rdzv::Restart>(sent, "a"), nullptr);
   job.rejoin_all({"a", "b"});
   EXPECT_EQ(job.share("a").record->restarts, 1);
 
@@ -70,25 +70,25 @@ TEST(RendezvousResume, ALostJoinIsReplayed) {
   job.fail("a");
   job.rejoin("a");
   job.cut("b");  // its Gone and its Join were lost with the session
-  const Said said = job.resume("b", NodePhase::kJoined);
-  EXPECT_EQ(said.count<rdzv::Round>(), 2);
+  const Sent sent = job.resume("b", NodePhase::kJoined);
+  EXPECT_EQ(sent.count<rdzv::Round>(), 2);
 }
 
 TEST(RendezvousResume, ResumingEvictedNodeIsNotified) {
   Job job(nnodes(1, 2));
   job.join_all({"a", "b"});
   job.run(6s, {"a"});
-  const Said said = job.resume("b", NodePhase::kWorking);
-  ASSERT_NE(job.told<rdzv::Evicted>(said, "b"), nullptr);
-  EXPECT_NE(job.told<rdzv::Waiting>(job.join("b"), "b"), nullptr) << "it may rejoin";
+  const Sent sent = job.resume("b", NodePhase::kWorking);
+  ASSERT_NE(job.action_to<rdzv::Evicted>(sent, "b"), nullptr);
+  EXPECT_NE(job.action_to<rdzv::Waiting>(job.join("b"), "b"), nullptr) << "it may rejoin";
 }
 
 TEST(RendezvousResume, ForgottenWaitingNodeJoinsAgain) {
   Job job(nnodes(2, 2));
   job.join("a");
   job.run(6s);
-  const Said said = job.resume("a", NodePhase::kJoined);
-  EXPECT_NE(job.told<rdzv::Waiting>(said, "a"), nullptr);
+  const Sent sent = job.resume("a", NodePhase::kJoined);
+  EXPECT_NE(job.action_to<rdzv::Waiting>(sent, "a"), nullptr);
   EXPECT_EQ(job.join("b").count<rdzv::Round>(), 2);
 }
 
@@ -98,8 +98,8 @@ TEST(RendezvousResume, ForgottenDoneNodeWaitsAtTheBarrierAgain) {
   job.done("a");
   job.cut("a");
   job.pass_and_tick(50ms);
-  const Said said = job.resume("a", NodePhase::kDone);
-  EXPECT_NE(job.told<rdzv::Waiting>(said, "a"), nullptr);
+  const Sent sent = job.resume("a", NodePhase::kDone);
+  EXPECT_NE(job.action_to<rdzv::Waiting>(sent, "a"), nullptr);
   EXPECT_EQ(job.done("b").count<rdzv::Closed>(), 2);
 }
 
@@ -110,7 +110,7 @@ TEST(RendezvousResume, DoneOfAnEvictedNodeDoesNotCount) {
   job.cut("a");
   job.pass_and_tick(50ms);
   ASSERT_EQ(job.round(), 2u);
-  EXPECT_NE(job.told<rdzv::Evicted>(job.resume("a", NodePhase::kDone), "a"), nullptr);
+  EXPECT_NE(job.action_to<rdzv::Evicted>(job.resume("a", NodePhase::kDone), "a"), nullptr);
 }
 
 TEST(RendezvousResume, InconsistentResumeIsEvicted) {
@@ -118,17 +118,17 @@ TEST(RendezvousResume, InconsistentResumeIsEvicted) {
   job.join("a");
   job.join("b");
   job.done("a");
-  const Said said = job.resume("a", NodePhase::kWorking);
-  EXPECT_NE(job.told<rdzv::Evicted>(said, "a"), nullptr);
+  const Sent sent = job.resume("a", NodePhase::kWorking);
+  EXPECT_NE(job.action_to<rdzv::Evicted>(sent, "a"), nullptr);
 }
 
 TEST(RendezvousResume, ClosedJobSendsItsResultOnResume) {
   Job job(nnodes(1, 1));
   job.join("a");
   job.done("a");
-  EXPECT_NE(job.told<rdzv::Closed>(job.resume("a", NodePhase::kDone), "a"), nullptr);
+  EXPECT_NE(job.action_to<rdzv::Closed>(job.resume("a", NodePhase::kDone), "a"), nullptr);
   job.cut("a");
-  EXPECT_NE(job.told<rdzv::Closed>(job.resume("a", NodePhase::kDone), "a"), nullptr);
+  EXPECT_NE(job.action_to<rdzv::Closed>(job.resume("a", NodePhase::kDone), "a"), nullptr);
 }
 
 TEST(RendezvousResume, ImpossibleRoundIsRejected) {
@@ -138,19 +138,19 @@ TEST(RendezvousResume, ImpossibleRoundIsRejected) {
   for (const int rank : {-1, 2, 1 << 30}) {
     rdzv::Resume resume = job.resume_of("a", NodePhase::kWorking);
     resume.last->group_rank = rank;
-    EXPECT_NE(job.told<rdzv::Refused>(job.step(resume), "a"), nullptr) << rank;
+    EXPECT_NE(job.action_to<rdzv::Refused>(job.step(resume), "a"), nullptr) << rank;
   }
   rdzv::Resume resume = job.resume_of("a", NodePhase::kWorking);
   resume.last->record.nodes = 1 << 30;
-  EXPECT_NE(job.told<rdzv::Refused>(job.step(resume), "a"), nullptr);
+  EXPECT_NE(job.action_to<rdzv::Refused>(job.step(resume), "a"), nullptr);
 }
 
 TEST(RendezvousRebuild, EmptyCoordinatorIsRebuiltWhileWorkersKeepRunning) {
   Job job(nnodes(2, 3));
   job.join_all({"a", "b", "c"});
   job.restart_coordinator();
-  const Said first = job.resume("b", NodePhase::kWorking);
-  EXPECT_NE(job.told<rdzv::Resumed>(first, "b"), nullptr);
+  const Sent first = job.resume("b", NodePhase::kWorking);
+  EXPECT_NE(job.action_to<rdzv::Resumed>(first, "b"), nullptr);
   EXPECT_THAT(job.describe(), HasSubstr("round 0 is being rebuilt"));
   EXPECT_THAT(job.describe(), HasSubstr("1 of 3 nodes have resumed"));
   job.resume("a", NodePhase::kWorking);
@@ -168,9 +168,9 @@ TEST(RendezvousRebuild, NewNodesWaitUntilTheRoundIsRebuilt) {
   job.run(31s, {"a", "b"});
   job.restart_coordinator();
   job.resume("a", NodePhase::kWorking);
-  const Said said = job.join("c");
-  EXPECT_THAT(job.told<rdzv::Waiting>(said, "c")->message, HasSubstr("being rebuilt"));
-  EXPECT_EQ(said.count<rdzv::Restart>(), 0);
+  const Sent sent = job.join("c");
+  EXPECT_THAT(job.action_to<rdzv::Waiting>(sent, "c")->message, HasSubstr("being rebuilt"));
+  EXPECT_EQ(sent.count<rdzv::Restart>(), 0);
   EXPECT_EQ(job.resume("b", NodePhase::kWorking).count<rdzv::Restart>(), 2) << "now it may grow";
 }
 
@@ -200,7 +200,7 @@ TEST(RendezvousRebuild, NoRoundBeginsWhileAMemberIsMissing) {
   job.run(30s, {"a", "c"});
   EXPECT_TRUE(job.is_forming()) << "b may still run workers of round 1";
   EXPECT_THAT(job.describe(), HasSubstr("for 1 node that have not resumed"));
-  EXPECT_NE(job.told<rdzv::Restart>(job.resume("b", NodePhase::kWorking), "b"), nullptr);
+  EXPECT_NE(job.action_to<rdzv::Restart>(job.resume("b", NodePhase::kWorking), "b"), nullptr);
   EXPECT_EQ(job.rejoin("b").count<rdzv::Round>(), 3);
 }
 
@@ -227,8 +227,8 @@ TEST(RendezvousRebuild, TheNextRoundExceedsAllThatWereSeen) {
   job.restart_coordinator();
   job.node("x").highest_round = 41;
   job.join("x");
-  const Said said = job.resume("a", NodePhase::kWorking);
-  EXPECT_NE(job.told<rdzv::Resumed>(said, "a"), nullptr);
+  const Sent sent = job.resume("a", NodePhase::kWorking);
+  EXPECT_NE(job.action_to<rdzv::Resumed>(sent, "a"), nullptr);
   job.run(5s, {"a", "x"});
   job.rejoin("a");
   EXPECT_EQ(job.round(), 42u);
@@ -238,9 +238,9 @@ TEST(RendezvousRebuild, NoRoundCompletesInTheFirstTwoSecondsWithNodesThatHaveSee
   Job job(nnodes(1, 2), kStartHold);
   job.node("a").highest_round = 3;
   job.join("a");
-  const Said said = job.join("b");
-  EXPECT_EQ(said.count<rdzv::Round>(), 0) << "max_nodes, but a has seen a round";
-  EXPECT_THAT(job.told<rdzv::Waiting>(said, "b")->message, HasSubstr("earlier round to rejoin"));
+  const Sent sent = job.join("b");
+  EXPECT_EQ(sent.count<rdzv::Round>(), 0) << "max_nodes, but a has seen a round";
+  EXPECT_THAT(job.action_to<rdzv::Waiting>(sent, "b")->message, HasSubstr("earlier round to rejoin"));
   job.run(1900ms, {"a", "b"});
   EXPECT_TRUE(job.is_forming());
   job.run(200ms, {"a", "b"});
@@ -255,7 +255,7 @@ TEST(RendezvousRebuild, ASpareThatResumesFirstDoesNotFormASecondGroup) {
   job.restart_coordinator();
   EXPECT_EQ(job.resume("spare", NodePhase::kJoined).count<rdzv::Round>(), 0);
   job.pass(100ms);
-  EXPECT_NE(job.told<rdzv::Resumed>(job.resume("a", NodePhase::kWorking), "a"), nullptr);
+  EXPECT_NE(job.action_to<rdzv::Resumed>(job.resume("a", NodePhase::kWorking), "a"), nullptr);
   job.run(5s, {"a", "spare"});
   EXPECT_TRUE(job.is_running());
   EXPECT_EQ(job.round(), 1u);
@@ -293,10 +293,10 @@ TEST(RendezvousRebuild, EventsDuringTheOutageAreHandled) {
   job.restart_coordinator();
   rdzv::Resume resume = job.resume_of("a", NodePhase::kWorking);
   resume.failure = FailureReport{0, 0, 5, "exited with code 5", job.now() - 3s};
-  const Said said = job.step(resume);
-  EXPECT_NE(job.told<rdzv::Restart>(said, "a"), nullptr);
-  const Said other = job.resume("b", NodePhase::kWorking);
-  EXPECT_NE(job.told<rdzv::Restart>(other, "b"), nullptr);
+  const Sent sent = job.step(resume);
+  EXPECT_NE(job.action_to<rdzv::Restart>(sent, "a"), nullptr);
+  const Sent other = job.resume("b", NodePhase::kWorking);
+  EXPECT_NE(job.action_to<rdzv::Restart>(other, "b"), nullptr);
   job.rejoin_all({"a", "b"});
   job.run(2100ms, {"a", "b"});
   EXPECT_EQ(job.share("a").record->restarts, 1);
@@ -348,10 +348,10 @@ TEST(RendezvousRebuild, TheSuccessOfAnEarlierJobIsNotTheResultOfTheNext) {
   ASSERT_EQ(job.round(), 1u);
   job.restart_coordinator();
   job.join("early");
-  const Said resumed = job.resume("old", NodePhase::kDone);
-  ASSERT_NE(job.told<rdzv::Closed>(resumed, "old"), nullptr);
-  EXPECT_EQ(job.told<rdzv::Closed>(resumed, "old")->result->outcome, JobOutcome::kSucceeded);
-  EXPECT_EQ(job.told<rdzv::Closed>(resumed, "early"), nullptr);
+  const Sent resumed = job.resume("old", NodePhase::kDone);
+  ASSERT_NE(job.action_to<rdzv::Closed>(resumed, "old"), nullptr);
+  EXPECT_EQ(job.action_to<rdzv::Closed>(resumed, "old")->result->outcome, JobOutcome::kSucceeded);
+  EXPECT_EQ(job.action_to<rdzv::Closed>(resumed, "early"), nullptr);
   EXPECT_TRUE(job.is_forming());
   EXPECT_EQ(job.join("late").count<rdzv::Round>(), 2);
   EXPECT_EQ(job.share("early").record->generation, 2u);
@@ -366,12 +366,12 @@ TEST(RendezvousRebuild, ANodeThatJoinsAfterTheSuccessOfAnEarlierJobFormsTheNext)
   job.restart_coordinator();
   job.resume("old", NodePhase::kDone);
   ASSERT_TRUE(job.is_closed());
-  const Said said = job.join("new");
-  EXPECT_NE(job.told<rdzv::Round>(said, "new"), nullptr);
+  const Sent sent = job.join("new");
+  EXPECT_NE(job.action_to<rdzv::Round>(sent, "new"), nullptr);
   // The old node has not received the result, and resumes again.
-  const Said resumed = job.resume("old", NodePhase::kDone);
-  ASSERT_NE(job.told<rdzv::Closed>(resumed, "old"), nullptr);
-  EXPECT_EQ(job.told<rdzv::Closed>(resumed, "old")->result->outcome, JobOutcome::kSucceeded);
+  const Sent resumed = job.resume("old", NodePhase::kDone);
+  ASSERT_NE(job.action_to<rdzv::Closed>(resumed, "old"), nullptr);
+  EXPECT_EQ(job.action_to<rdzv::Closed>(resumed, "old")->result->outcome, JobOutcome::kSucceeded);
   EXPECT_TRUE(job.is_running());
 }
 
@@ -381,7 +381,7 @@ TEST(RendezvousRebuild, ASpareThatResumesReceivesTheSuccessOfItsJob) {
   job.join("spare");
   job.restart_coordinator();
   job.resume("spare", NodePhase::kJoined);
-  EXPECT_NE(job.told<rdzv::Closed>(job.resume("a", NodePhase::kDone), "spare"), nullptr);
+  EXPECT_NE(job.action_to<rdzv::Closed>(job.resume("a", NodePhase::kDone), "spare"), nullptr);
 }
 
 TEST(RendezvousRebuild, EndingRoundIsRestored) {
@@ -393,8 +393,8 @@ TEST(RendezvousRebuild, EndingRoundIsRestored) {
   job.restart_coordinator();
   job.resume("a", NodePhase::kJoined);
   EXPECT_TRUE(job.is_forming());
-  const Said said = job.resume("b", NodePhase::kWorking);
-  EXPECT_NE(job.told<rdzv::Restart>(said, "b"), nullptr);
+  const Sent sent = job.resume("b", NodePhase::kWorking);
+  EXPECT_NE(job.action_to<rdzv::Restart>(sent, "b"), nullptr);
   job.rejoin("b");
   job.run(2100ms, {"a", "b"});
   EXPECT_EQ(job.round(), 2u);
@@ -410,9 +410,9 @@ TEST(RendezvousRebuild, LaterRoundReplacesTheRestoredOne) {
   job.restart_coordinator();
   job.step(stale);
   EXPECT_EQ(job.round(), 1u);
-  const Said said = job.resume("a", NodePhase::kWorking);
-  EXPECT_NE(job.told<rdzv::Evicted>(said, "b"), nullptr);
-  EXPECT_NE(job.told<rdzv::Resumed>(said, "a"), nullptr);
+  const Sent sent = job.resume("a", NodePhase::kWorking);
+  EXPECT_NE(job.action_to<rdzv::Evicted>(sent, "b"), nullptr);
+  EXPECT_NE(job.action_to<rdzv::Resumed>(sent, "a"), nullptr);
   EXPECT_EQ(job.round(), 2u);
   EXPECT_TRUE(job.is_running());
 }
@@ -425,10 +425,10 @@ TEST(RendezvousRebuild, MemberThatHostedTheCoordinatorIsNotAwaited) {
   job.restart_coordinator();
   job.node("a2").hosts_coordinator = true;
   job.join("a2");  // the agent was started again on the same machine
-  const Said said = job.resume("b", NodePhase::kWorking);
-  EXPECT_NE(job.told<rdzv::Restart>(said, "b"), nullptr);
+  const Sent sent = job.resume("b", NodePhase::kWorking);
+  EXPECT_NE(job.action_to<rdzv::Restart>(sent, "b"), nullptr);
   job.resume("c", NodePhase::kWorking);
-  const Said formed = job.rejoin_all({"b", "c"});
+  const Sent formed = job.rejoin_all({"b", "c"});
   job.run(3s, {"a2", "b", "c"});
   EXPECT_TRUE(job.is_running());
   EXPECT_EQ(job.rank("a2"), 0);
@@ -446,7 +446,7 @@ TEST(RendezvousRebuild, ReplacementOfTheHostMayJoinBeforeTheJobFails) {
     job.run(1s, {"b"});
     ASSERT_FALSE(job.is_closed());
     if (is_in_time) {
-      EXPECT_NE(job.told<rdzv::Restart>(job.join("a2"), "b"), nullptr);
+      EXPECT_NE(job.action_to<rdzv::Restart>(job.join("a2"), "b"), nullptr);
       job.rejoin("b");
     }
     job.run(1100ms, {"a2", "b"});
@@ -462,8 +462,8 @@ TEST(RendezvousRebuild, MachineWithARoundOfItsOwnIgnoresResumedRounds) {
   job.rejoin("a");
   rdzv::Resume resume = job.resume_of("b", NodePhase::kWorking);
   resume.last->record.round = 9;
-  const Said said = job.step(resume);
-  EXPECT_NE(job.told<rdzv::Evicted>(said, "b"), nullptr);
+  const Sent sent = job.step(resume);
+  EXPECT_NE(job.action_to<rdzv::Evicted>(sent, "b"), nullptr);
   EXPECT_EQ(job.round(), 2u);
 }
 

@@ -69,7 +69,7 @@ void bring_about(NodeRow row, Job* job) {
   }
 }
 
-Said send(NodeMessage message, Job* job) {
+Sent send(NodeMessage message, Job* job) {
   switch (message) {
     case NodeMessage::kJoin: return job->join("x");
     case NodeMessage::kFailed: return job->step(rdzv::Failed{job->id("x"), job->round(), {}});
@@ -80,48 +80,48 @@ Said send(NodeMessage message, Job* job) {
     case NodeMessage::kHeartbeat: return job->beat("x");
     case NodeMessage::kSessionLost: return job->cut("x");
   }
-  return Said({});
+  return Sent({});
 }
 
-bool is_waiting(Job* job, const Said& said) {
-  return job->told<rdzv::Waiting>(said, "x") != nullptr;
+bool is_waiting(Job* job, const Sent& sent) {
+  return job->action_to<rdzv::Waiting>(sent, "x") != nullptr;
 }
 
 // Checks the visible effect of a response.
-void expect_effect(Response response, NodeRow row, Job* job, const Said& said) {
-  const auto speaks = [&] { return job->beat("x"); };
+void expect_effect(Response response, NodeRow row, Job* job, const Sent& sent) {
+  const auto sends = [&] { return job->beat("x"); };
   switch (response) {
     case Response::kAdmit:
-      EXPECT_TRUE(is_waiting(job, said) || job->told<rdzv::Closed>(said, "x") != nullptr);
+      EXPECT_TRUE(is_waiting(job, sent) || job->action_to<rdzv::Closed>(sent, "x") != nullptr);
       break;
     case Response::kRefresh:
     case Response::kEnqueue:
-    case Response::kResend: EXPECT_TRUE(is_waiting(job, said)); break;
+    case Response::kResend: EXPECT_TRUE(is_waiting(job, sent)); break;
     case Response::kFail:
-      EXPECT_EQ(job->told<rdzv::Restart>(said, "b") != nullptr, row == NodeRow::kWorking);
+      EXPECT_EQ(job->action_to<rdzv::Restart>(sent, "b") != nullptr, row == NodeRow::kWorking);
       break;
     case Response::kStop:
-      EXPECT_EQ(job->told<rdzv::Restart>(said, "b") != nullptr, row == NodeRow::kWorking);
-      EXPECT_EQ(job->told<rdzv::Evicted>(speaks(), "x"), nullptr);
+      EXPECT_EQ(job->action_to<rdzv::Restart>(sent, "b") != nullptr, row == NodeRow::kWorking);
+      EXPECT_EQ(job->action_to<rdzv::Evicted>(sends(), "x"), nullptr);
       break;
     case Response::kFinish:
-      EXPECT_TRUE(is_waiting(job, said));
+      EXPECT_TRUE(is_waiting(job, sent));
       EXPECT_TRUE(job->is_running());
       break;
     case Response::kLeave:
-      EXPECT_EQ(job->told<rdzv::Restart>(said, "b") != nullptr, row == NodeRow::kWorking);
-      EXPECT_EQ(job->told<rdzv::Closed>(said, "x"), nullptr);
+      EXPECT_EQ(job->action_to<rdzv::Restart>(sent, "b") != nullptr, row == NodeRow::kWorking);
+      EXPECT_EQ(job->action_to<rdzv::Closed>(sent, "x"), nullptr);
       break;
     case Response::kClose:
     case Response::kSendResult: EXPECT_TRUE(job->is_closed()); break;
     case Response::kAlive:
-    case Response::kIgnore: EXPECT_TRUE(said.nothing()); break;
+    case Response::kIgnore: EXPECT_TRUE(sent.nothing()); break;
     case Response::kSuspect:
-      EXPECT_TRUE(said.nothing());
-      EXPECT_NE(job->told<rdzv::Evicted>(job->pass_and_tick(50ms), "x"), nullptr);
+      EXPECT_TRUE(sent.nothing());
+      EXPECT_NE(job->action_to<rdzv::Evicted>(job->pass_and_tick(50ms), "x"), nullptr);
       break;
-    case Response::kSupersede: EXPECT_NE(job->told<rdzv::Superseded>(said, "x"), nullptr); break;
-    case Response::kEvict: EXPECT_NE(job->told<rdzv::Evicted>(said, "x"), nullptr); break;
+    case Response::kSupersede: EXPECT_NE(job->action_to<rdzv::Superseded>(sent, "x"), nullptr); break;
+    case Response::kEvict: EXPECT_NE(job->action_to<rdzv::Evicted>(sent, "x"), nullptr); break;
   }
 }
 
@@ -132,8 +132,8 @@ TEST(RendezvousTable, MachineFollowsTheTable) {
                    std::string(core::kNodeRowNames[row]));
       Job job(with(nnodes(1, 3), [](JobSettings& s) { s.max_restarts = 3; }));
       bring_about(static_cast<NodeRow>(row), &job);
-      const Said said = send(static_cast<NodeMessage>(message), &job);
-      expect_effect(core::kResponses[row][message], static_cast<NodeRow>(row), &job, said);
+      const Sent sent = send(static_cast<NodeMessage>(message), &job);
+      expect_effect(core::kResponses[row][message], static_cast<NodeRow>(row), &job, sent);
     }
   }
 }

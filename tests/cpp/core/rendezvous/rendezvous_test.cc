@@ -13,8 +13,8 @@ using testing::StartsWith;
 
 TEST(Rendezvous, ASingleNodeRunsAtOnce) {
   Job job(nnodes(1, 1), kStartHold);
-  const Said said = job.join("a");
-  const auto* round = job.told<rdzv::Round>(said, "a");
+  const Sent sent = job.join("a");
+  const auto* round = job.action_to<rdzv::Round>(sent, "a");
   ASSERT_NE(round, nullptr);
   EXPECT_EQ(round->record->round, 1u);
   EXPECT_EQ(round->record->nodes, 1);
@@ -28,8 +28,8 @@ TEST(Rendezvous, CompletesAtOnceAtMaxNodes) {
   Job job(nnodes(1, 3), kStartHold);
   EXPECT_FALSE(job.has_round(job.join("a"), "a"));
   EXPECT_FALSE(job.has_round(job.join("b"), "b"));
-  const Said said = job.join("c");
-  EXPECT_EQ(said.count<rdzv::Round>(), 3);
+  const Sent sent = job.join("c");
+  EXPECT_EQ(sent.count<rdzv::Round>(), 3);
 }
 
 TEST(Rendezvous, RestartDoesNotWaitForResumesAfterAFirstRound) {
@@ -72,12 +72,12 @@ TEST(Rendezvous, TheLastCallBeginsAgainWhenTooFewAreLeft) {
 
 TEST(Rendezvous, EveryWaitingMessageNamesWhatIsMissing) {
   Job job(nnodes(2, 4));
-  const Said first = job.join("a");
-  ASSERT_NE(job.told<rdzv::Waiting>(first, "a"), nullptr);
-  EXPECT_THAT(job.told<rdzv::Waiting>(first, "a")->message, "1 of at least 2 nodes (a), gives up");
-  EXPECT_EQ(job.told<rdzv::Waiting>(first, "a")->remaining, JobSettings().join_timeout);
-  const Said second = job.join("b");
-  EXPECT_THAT(job.told<rdzv::Waiting>(second, "b")->message,
+  const Sent first = job.join("a");
+  ASSERT_NE(job.action_to<rdzv::Waiting>(first, "a"), nullptr);
+  EXPECT_THAT(job.action_to<rdzv::Waiting>(first, "a")->message, "1 of at least 2 nodes (a), gives up");
+  EXPECT_EQ(job.action_to<rdzv::Waiting>(first, "a")->remaining, JobSettings().join_timeout);
+  const Sent second = job.join("b");
+  EXPECT_THAT(job.action_to<rdzv::Waiting>(second, "b")->message,
               "2 of up to 4 nodes (a, b), last call ends");
 }
 
@@ -98,10 +98,10 @@ TEST(Rendezvous, AJoinTimesOutByItselfBeforeTheFirstRound) {
   Job job(settings);
   job.join("a");
   EXPECT_EQ(job.pass_and_tick(100s - 1ns).count<rdzv::TimedOut>(), 0);
-  const Said said = job.pass_and_tick(1ns);
-  ASSERT_NE(job.told<rdzv::TimedOut>(said, "a"), nullptr);
-  EXPECT_THAT(job.told<rdzv::TimedOut>(said, "a")->message, HasSubstr("1 of 2 nodes (a)"));
-  EXPECT_THAT(job.told<rdzv::TimedOut>(said, "a")->message, HasSubstr("1 min 40 s"));
+  const Sent sent = job.pass_and_tick(1ns);
+  ASSERT_NE(job.action_to<rdzv::TimedOut>(sent, "a"), nullptr);
+  EXPECT_THAT(job.action_to<rdzv::TimedOut>(sent, "a")->message, HasSubstr("1 of 2 nodes (a)"));
+  EXPECT_THAT(job.action_to<rdzv::TimedOut>(sent, "a")->message, HasSubstr("1 min 40 s"));
   EXPECT_TRUE(job.machine().is_removable()) << "nothing is left of a job that never began";
   job.join("b");
   EXPECT_TRUE(job.has_round(job.join("a"), "a")) << "it may try again";
@@ -120,15 +120,15 @@ TEST(Rendezvous, AJoinAfterAnEvictionContinuesTheWait) {
   for (int i = 0; i < 16; ++i) {
     job.run(6s, {"steady"});
     ASSERT_TRUE(reload().ok()) << "the deadline is part of the state";
-    EXPECT_NE(job.told<rdzv::Waiting>(job.join("slow"), "slow"), nullptr);
+    EXPECT_NE(job.action_to<rdzv::Waiting>(job.join("slow"), "slow"), nullptr);
   }
   job.beat("steady");
   job.pass(4s - 1ns);
   EXPECT_EQ(job.tick().count<rdzv::TimedOut>(), 0);
   job.pass(1ns);
-  const Said said = job.tick();
-  EXPECT_NE(job.told<rdzv::TimedOut>(said, "slow"), nullptr);
-  EXPECT_NE(job.told<rdzv::TimedOut>(said, "steady"), nullptr);
+  const Sent sent = job.tick();
+  EXPECT_NE(job.action_to<rdzv::TimedOut>(sent, "slow"), nullptr);
+  EXPECT_NE(job.action_to<rdzv::TimedOut>(sent, "steady"), nullptr);
   job.join("slow");
   EXPECT_EQ(job.pass_and_tick(5s).count<rdzv::TimedOut>(), 0) << "the next wait has its own limit";
 }
@@ -193,10 +193,10 @@ TEST(Rendezvous, AllMembersHoldTheDigestOfOneMemberList) {
 TEST(Rendezvous, ALateNodeBeyondMaxIsASpareAndFormsNoSecondGroup) {
   Job job(nnodes(1, 2));
   job.join_all({"a", "b"});
-  const Said said = job.join("late");
-  ASSERT_NE(job.told<rdzv::Waiting>(said, "late"), nullptr);
-  EXPECT_THAT(job.told<rdzv::Waiting>(said, "late")->message, HasSubstr("this node is a spare"));
-  EXPECT_EQ(said.count<rdzv::Restart>(), 0);
+  const Sent sent = job.join("late");
+  ASSERT_NE(job.action_to<rdzv::Waiting>(sent, "late"), nullptr);
+  EXPECT_THAT(job.action_to<rdzv::Waiting>(sent, "late")->message, HasSubstr("this node is a spare"));
+  EXPECT_EQ(sent.count<rdzv::Restart>(), 0);
   EXPECT_EQ(job.machine().spare_nodes(), 1);
   EXPECT_EQ(job.machine().waiting_nodes(), 0) << "spares are not counted";
 }
@@ -226,9 +226,9 @@ TEST(Rendezvous, NodesWithOtherSettingsAreRejectedWithBothValues) {
     Job job(settings);
     job.join("a");
     one.change(settings);
-    const Said said = job.step(rdzv::Join{job.node("b"), settings});
-    ASSERT_NE(job.told<rdzv::Refused>(said, "b"), nullptr) << one.name;
-    EXPECT_EQ(job.told<rdzv::Refused>(said, "b")->error.message(), one.message);
+    const Sent sent = job.step(rdzv::Join{job.node("b"), settings});
+    ASSERT_NE(job.action_to<rdzv::Refused>(sent, "b"), nullptr) << one.name;
+    EXPECT_EQ(job.action_to<rdzv::Refused>(sent, "b")->error.message(), one.message);
   }
 }
 
@@ -266,9 +266,9 @@ TEST(Rendezvous, InvalidValuesAreRejected) {
     NodeInfo info = job.node("a");
     JobSettings settings = job.settings();
     one.change(info, settings);
-    const Said said = job.step(rdzv::Join{info, settings});
-    ASSERT_NE(job.told<rdzv::Refused>(said, "a"), nullptr) << one.name;
-    EXPECT_THAT(std::string(job.told<rdzv::Refused>(said, "a")->error.message()),
+    const Sent sent = job.step(rdzv::Join{info, settings});
+    ASSERT_NE(job.action_to<rdzv::Refused>(sent, "a"), nullptr) << one.name;
+    EXPECT_THAT(std::string(job.action_to<rdzv::Refused>(sent, "a")->error.message()),
                 HasSubstr(one.message));
   }
 }
@@ -333,9 +333,9 @@ TEST(Rendezvous, AStaticJobRestartsAsAGangAndAReplacementTakesItsRank) {
   job.join_all({"a", "b"});
   job.cut("b");
   job.node("b2").static_rank = 1;
-  const Said said = job.join("b2");
-  EXPECT_NE(job.told<rdzv::Evicted>(said, "b"), nullptr);
-  EXPECT_NE(job.told<rdzv::Restart>(said, "a"), nullptr);
+  const Sent sent = job.join("b2");
+  EXPECT_NE(job.action_to<rdzv::Evicted>(sent, "b"), nullptr);
+  EXPECT_NE(job.action_to<rdzv::Restart>(sent, "a"), nullptr);
   job.rejoin("a");
   EXPECT_EQ(job.rank("a"), 0);
   EXPECT_EQ(job.rank("b2"), 1);
@@ -347,18 +347,18 @@ TEST(Rendezvous, DuplicateStaticRanksAreRejectedWithBothNames) {
   job.node("a").static_rank = 0;
   job.node("b").static_rank = 0;
   job.join("a");
-  const Said said = job.join("b");
-  ASSERT_NE(job.told<rdzv::Refused>(said, "b"), nullptr);
-  EXPECT_EQ(job.told<rdzv::Refused>(said, "b")->error.message(),
+  const Sent sent = job.join("b");
+  ASSERT_NE(job.action_to<rdzv::Refused>(sent, "b"), nullptr);
+  EXPECT_EQ(job.action_to<rdzv::Refused>(sent, "b")->error.message(),
             "node_rank=0 was given to both a and b");
 }
 
 TEST(Rendezvous, AStaticRankMustBeInRange) {
   Job job(static_ranks(2));
   job.node("a").static_rank = 2;
-  const Said said = job.join("a");
-  ASSERT_NE(job.told<rdzv::Refused>(said, "a"), nullptr);
-  EXPECT_EQ(job.told<rdzv::Refused>(said, "a")->error.message(),
+  const Sent sent = job.join("a");
+  ASSERT_NE(job.action_to<rdzv::Refused>(sent, "a"), nullptr);
+  EXPECT_EQ(job.action_to<rdzv::Refused>(sent, "a")->error.message(),
             "join: node_rank must be 0 to 1, not 2");
 }
 
@@ -368,9 +368,9 @@ TEST(Rendezvous, ClosedJobSendsItsResultToLateNodes) {
   job.done("a");
   job.done("b");
   ASSERT_TRUE(job.is_closed());
-  const Said said = job.join("late");
-  ASSERT_NE(job.told<rdzv::Closed>(said, "late"), nullptr);
-  EXPECT_EQ(job.told<rdzv::Closed>(said, "late")->result->outcome, JobOutcome::kSucceeded);
+  const Sent sent = job.join("late");
+  ASSERT_NE(job.action_to<rdzv::Closed>(sent, "late"), nullptr);
+  EXPECT_EQ(job.action_to<rdzv::Closed>(sent, "late")->result->outcome, JobOutcome::kSucceeded);
 }
 
 TEST(Rendezvous, AfterItsLastSessionAnIdStartsANewGeneration) {
@@ -386,8 +386,8 @@ TEST(Rendezvous, AfterItsLastSessionAnIdStartsANewGeneration) {
   EXPECT_TRUE(job.machine().is_removable());
 
   job.join("c");
-  const Said said = job.join("d");
-  const auto* round = job.told<rdzv::Round>(said, "c");
+  const Sent sent = job.join("d");
+  const auto* round = job.action_to<rdzv::Round>(sent, "c");
   ASSERT_NE(round, nullptr);
   EXPECT_EQ(round->record->generation, 2u);
   EXPECT_EQ(round->record->round, 2u) << "rounds grow for ever";
@@ -404,9 +404,9 @@ TEST(Rendezvous, LateNodeReceivesTheResultOfItsOwnGeneration) {
   job.done("b");
   job.leave("b");
   job.join("c");  // the next generation
-  const Said said = job.resume("a", rdzv::NodePhase::kDone);
-  ASSERT_NE(job.told<rdzv::Closed>(said, "a"), nullptr);
-  EXPECT_EQ(job.told<rdzv::Closed>(said, "a")->result->outcome, JobOutcome::kSucceeded);
+  const Sent sent = job.resume("a", rdzv::NodePhase::kDone);
+  ASSERT_NE(job.action_to<rdzv::Closed>(sent, "a"), nullptr);
+  EXPECT_EQ(job.action_to<rdzv::Closed>(sent, "a")->result->outcome, JobOutcome::kSucceeded);
 }
 
 TEST(Rendezvous, ANewGenerationMayHaveOtherSettings) {
@@ -414,8 +414,8 @@ TEST(Rendezvous, ANewGenerationMayHaveOtherSettings) {
   job.join("a");
   job.done("a");
   job.leave("a");
-  const Said said = job.step(rdzv::Join{job.node("b"), nnodes(2, 2)});
-  EXPECT_NE(job.told<rdzv::Waiting>(said, "b"), nullptr);
+  const Sent sent = job.step(rdzv::Join{job.node("b"), nnodes(2, 2)});
+  EXPECT_NE(job.action_to<rdzv::Waiting>(sent, "b"), nullptr);
   EXPECT_EQ(job.machine().settings().min_nodes, 2);
 }
 
@@ -427,8 +427,8 @@ TEST(Rendezvous, CloseSendsTheResultToAllNodes) {
   result.outcome = JobOutcome::kClosed;
   result.cause = JobCause::kRequested;
   result.message = "closed by the user";
-  const Said said = job.step(rdzv::Close{job.id("a"), result});
-  EXPECT_EQ(said.count<rdzv::Closed>(), 3);
+  const Sent sent = job.step(rdzv::Close{job.id("a"), result});
+  EXPECT_EQ(sent.count<rdzv::Closed>(), 3);
   EXPECT_EQ(job.result().message, "closed by the user");
   EXPECT_THAT(job.describe(), StartsWith("closed: "));
 }
@@ -438,7 +438,7 @@ TEST(Rendezvous, CloseFromAnEvictedNodeIsRejected) {
   job.join_all({"a", "b"});
   job.cut("b");
   job.pass_and_tick(50ms);
-  EXPECT_NE(job.told<rdzv::Evicted>(job.step(rdzv::Close{job.id("b"), {}}), "b"), nullptr);
+  EXPECT_NE(job.action_to<rdzv::Evicted>(job.step(rdzv::Close{job.id("b"), {}}), "b"), nullptr);
   EXPECT_FALSE(job.is_closed());
   job.step(rdzv::Close{job.id("a stranger"), {}});
   EXPECT_TRUE(job.is_closed());
@@ -447,21 +447,21 @@ TEST(Rendezvous, CloseFromAnEvictedNodeIsRejected) {
 TEST(Rendezvous, MessagesOfAnotherRoundChangeNothing) {
   Job job(nnodes(2, 2));
   job.join_all({"a", "b"});
-  const Said gone = job.step(rdzv::Gone{job.id("a"), 7});
-  ASSERT_NE(job.told<rdzv::Superseded>(gone, "a"), nullptr);
-  EXPECT_EQ(job.told<rdzv::Superseded>(gone, "a")->round, 1u);
-  EXPECT_NE(job.told<rdzv::Superseded>(job.step(rdzv::Done{job.id("a"), 0}), "a"), nullptr);
-  EXPECT_NE(job.told<rdzv::Superseded>(job.step(rdzv::Failed{job.id("a"), 2, {}}), "a"), nullptr);
+  const Sent gone = job.step(rdzv::Gone{job.id("a"), 7});
+  ASSERT_NE(job.action_to<rdzv::Superseded>(gone, "a"), nullptr);
+  EXPECT_EQ(job.action_to<rdzv::Superseded>(gone, "a")->round, 1u);
+  EXPECT_NE(job.action_to<rdzv::Superseded>(job.step(rdzv::Done{job.id("a"), 0}), "a"), nullptr);
+  EXPECT_NE(job.action_to<rdzv::Superseded>(job.step(rdzv::Failed{job.id("a"), 2, {}}), "a"), nullptr);
   EXPECT_TRUE(job.is_running());
 }
 
 TEST(Rendezvous, MemberThatRejoinsRestartsTheRoundWithoutCharge) {
   Job job(nnodes(2, 2));
   job.join_all({"a", "b"});
-  const Said said = job.join("a");
-  ASSERT_NE(job.told<rdzv::Restart>(said, "b"), nullptr);
-  EXPECT_EQ(job.told<rdzv::Restart>(said, "b")->cause, rdzv::RestartCause::kRejoin);
-  EXPECT_NE(job.told<rdzv::Waiting>(said, "a"), nullptr);
+  const Sent sent = job.join("a");
+  ASSERT_NE(job.action_to<rdzv::Restart>(sent, "b"), nullptr);
+  EXPECT_EQ(job.action_to<rdzv::Restart>(sent, "b")->cause, rdzv::RestartCause::kRejoin);
+  EXPECT_NE(job.action_to<rdzv::Waiting>(sent, "a"), nullptr);
   job.rejoin("b");
   EXPECT_EQ(job.round(), 2u);
   EXPECT_EQ(job.share("a").record->restarts, 0);
@@ -471,16 +471,16 @@ TEST(Rendezvous, JoinThatCrossesItsRoundChangesNothing) {
   Job job(nnodes(2, 2));
   job.join_all({"a", "b"});
   job.node("a").highest_round = 0;  // sent before round 1 was received
-  const Said said = job.join("a");
-  ASSERT_NE(job.told<rdzv::Round>(said, "a"), nullptr);
-  EXPECT_EQ(job.told<rdzv::Round>(said, "a")->record->round, 1u);
+  const Sent sent = job.join("a");
+  ASSERT_NE(job.action_to<rdzv::Round>(sent, "a"), nullptr);
+  EXPECT_EQ(job.action_to<rdzv::Round>(sent, "a")->record->round, 1u);
   EXPECT_TRUE(job.is_running());
 
   job.join("b");  // ends the round
   job.node("a").highest_round = 0;
-  const Said late = job.join("a");
-  EXPECT_EQ(late.count<rdzv::Round>(), 0) << "a hears of round 1 first, and may start its workers";
-  EXPECT_NE(job.told<rdzv::Restart>(late, "a"), nullptr);
+  const Sent late = job.join("a");
+  EXPECT_EQ(late.count<rdzv::Round>(), 0) << "a receives round 1 first, and may start its workers";
+  EXPECT_NE(job.action_to<rdzv::Restart>(late, "a"), nullptr);
   EXPECT_EQ(job.rejoin("a").count<rdzv::Round>(), 2);
 }
 
@@ -488,7 +488,7 @@ TEST(Rendezvous, RepeatedJoinUpdatesThePort) {
   Job job(nnodes(2, 2));
   job.join("a");
   job.node("a").store_port = 4711;
-  EXPECT_NE(job.told<rdzv::Waiting>(job.join("a"), "a"), nullptr);
+  EXPECT_NE(job.action_to<rdzv::Waiting>(job.join("a"), "a"), nullptr);
   job.join("b");
   EXPECT_EQ(job.share("a").record->master_port, 4711);
 }
@@ -497,13 +497,13 @@ TEST(Rendezvous, TheStoreOfARoundMayCloseWhenNoMemberHasWorkers) {
   Job job(nnodes(2, 2));
   job.join_all({"a", "b"});
   job.join("b");
-  const Said said = job.gone("a");
-  ASSERT_NE(job.told<rdzv::RoundOver>(said, "a"), nullptr);
-  EXPECT_EQ(job.told<rdzv::RoundOver>(said, "a")->round, 1u);
+  const Sent sent = job.gone("a");
+  ASSERT_NE(job.action_to<rdzv::RoundOver>(sent, "a"), nullptr);
+  EXPECT_EQ(job.action_to<rdzv::RoundOver>(sent, "a")->round, 1u);
 
   job.join("a");
   job.done("a");
-  EXPECT_NE(job.told<rdzv::RoundOver>(job.done("b"), "a"), nullptr);
+  EXPECT_NE(job.action_to<rdzv::RoundOver>(job.done("b"), "a"), nullptr);
 }
 
 }  // namespace

@@ -218,7 +218,7 @@ TEST_F(SharedStateMachineTest, IncompatibleStateRejectsTheNode) {
     const char* name;
     std::string bytes;
     JobSettings settings;
-    const char* says;
+    const char* error;
   } const cases[] = {
       {"foreign", "something else", settings_of(2, 2), "another value"},
       {"newer", newer, settings_of(2, 2), "newer version (format 9"},
@@ -234,7 +234,7 @@ TEST_F(SharedStateMachineTest, IncompatibleStateRejectsTheNode) {
     ASSERT_TRUE(node.poll_state(now).ok()) << one.name;
     ASSERT_NE(node.record_activity<rdzv::Refused>(), nullptr) << one.name;
     EXPECT_THAT(std::string(node.record_activity<rdzv::Refused>()->error.message()),
-                HasSubstr(one.says));
+                HasSubstr(one.error));
     EXPECT_EQ(other.state->bytes, one.bytes) << one.name << ": nothing is written";
   }
 }

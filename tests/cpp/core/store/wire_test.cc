@@ -164,7 +164,7 @@ const char* const kLongFrame = "a request is longer than frame_bytes_max";
 struct Violation {
   const char* name;
   std::string bytes;
-  const char* says;
+  const char* violation;
 };
 
 std::vector<Violation> violations() {
@@ -197,8 +197,8 @@ TEST(RequestDecoder, ViolationIsReportedAtTheFirstOffendingByte) {
     std::string stream;
     append_validate(&stream);
     stream += row.bytes;
-    EXPECT_EQ(decode_stream(stream, stream.size(), kSmall).violation, row.says);
-    EXPECT_EQ(decode_stream(stream, 1, kSmall).violation, row.says);
+    EXPECT_EQ(decode_stream(stream, stream.size(), kSmall).violation, row.violation);
+    EXPECT_EQ(decode_stream(stream, 1, kSmall).violation, row.violation);
     const std::string_view without_last(stream.data(), stream.size() - 1);
     EXPECT_EQ(decode_stream(without_last, 1, kSmall).violation, "");
   }

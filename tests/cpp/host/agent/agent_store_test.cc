@@ -73,7 +73,7 @@ TEST(AgentStoreOfTheLastRound, ClosesAfterItsWorkers) {
   ASSERT_NE(client, nullptr);
   ::kill(first.pid, SIGKILL);
   agent.wait_for(Kind::kRestarting);
-  EXPECT_TRUE(client->set("key", "still read by somebody").ok());
+  EXPECT_TRUE(client->set("key", "still read by other nodes").ok());
   const std::string never[] = {"never"};
   EXPECT_EQ(client->wait(never, std::chrono::seconds(30)).code(), StatusCode::kUnavailable)
       << "it closes a second later";

@@ -501,14 +501,14 @@ TEST(StoreService, DrainCallbackMayDestroyTheServiceAndIsNotCalledAfterwards) {
   ASSERT_TRUE(thread.ok());
   os::EventLoop* loop = &(*thread)->loop();
   std::unique_ptr<StoreService> service;
-  bool told = false;
+  bool drained = false;
   (*thread)->call([&] {
     service = *StoreService::open(loop, {});
-    service->drain(std::chrono::seconds(1), [&told] { told = true; });
+    service->drain(std::chrono::seconds(1), [&drained] { drained = true; });
     service.reset();
   });
   (*thread)->call([] {});
-  EXPECT_FALSE(told);
+  EXPECT_FALSE(drained);
   std::promise<void> destroyed;
   (*thread)->call([&] {
     service = *StoreService::open(loop, {});
