@@ -1,4 +1,4 @@
-"""A job that hangs: after some steps one rank waits for a file that nobody writes.
+"""A job that hangs: after some steps one rank waits for a file that no process writes.
 
     elastic-launch --standalone --nproc-per-node=4 --hang-timeout=5 --hang-action=restart \\
         --max-restarts=1 examples/hang.py
@@ -22,7 +22,7 @@ def read_batch(step: int, hang_at: int, rank: int) -> torch.Tensor:
     if step == hang_at and rank == dist.get_world_size() - 1 and not worker.is_restart():
         pipe = Path(tempfile.mkdtemp()) / "batch"
         os.mkfifo(pipe)
-        pipe.read_bytes()  # nobody writes: this rank hangs here
+        pipe.read_bytes()  # no process writes: this rank hangs here
     return torch.ones(8)
 
 

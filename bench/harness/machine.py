@@ -81,8 +81,8 @@ def _redis_version() -> str:
     path = shutil.which("redis-server")
     if path is None:
         return "not installed"
-    said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10).stdout
-    return next((word[2:] for word in said.split() if word.startswith("v=")), "unknown")
+    output = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10).stdout
+    return next((word[2:] for word in output.split() if word.startswith("v=")), "unknown")
 
 
 def _build_facts(build: Path) -> str:

@@ -21,11 +21,11 @@ def store_throughput(plan: Plan) -> Findings:
             for kind in KINDS:
                 for pipeline in PIPELINES:
                     for subject in subjects:
-                        said = _load(plan, subject, kind, pipeline)
-                        per_cpu = said["requests_per_server_cpu_s"] / 1e3
+                        answer = _load(plan, subject, kind, pipeline)
+                        per_cpu = answer["requests_per_server_cpu_s"] / 1e3
                         case = _case(kind, pipeline)
                         findings.add(case, subject.name, "k/CPU s", per_cpu)
-                        rate = said["requests_per_s"] / 1e3
+                        rate = answer["requests_per_s"] / 1e3
                         findings.add(f"{case}, rate", subject.name, "k/s", rate)
     for kind in KINDS:
         _compare(findings, _case(kind, 1), "echo", 0.9)

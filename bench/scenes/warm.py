@@ -23,7 +23,7 @@ FIRST_STEP = "digits, 2 workers, one killed, to the first step of both"
 REDUCED = "2 workers, one killed, to the first all-reduce"
 LOADED = "{} workers, one killed, to all scripts with torch imported"
 FIRST_START = "first start, 2 agents with 8 workers each, all_reduce.py, exec to exit"
-PRIVATE = "private memory of a worker that has imported torch"
+PRIVATE = "private memory of a worker after its first all-reduce"
 
 
 def warm(plan: Plan) -> Findings:
@@ -33,7 +33,7 @@ def warm(plan: Plan) -> Findings:
         plan.programs.require_module("sklearn")
         with _job(command, 2, *plan.programs.client("train_stamped.py"), "digits") as (_, pipe):
             _restarts(findings, plan.times(10), pipe, name, 2, {"step": FIRST_STEP})
-    for count in (2, plan.amount(8, 3)):
+    for count in (2, 8)[: plan.amount(2, 1)]:
         kinds = {"loaded": LOADED.format(count), "reduced": REDUCED if count == 2 else ""}
         for name, command in commands.items():
             with _job(command, count, *plan.programs.client("train_stamped.py"), "idle") as (

@@ -37,7 +37,7 @@ def attach(
 
 
 def refuse(module: str, why: str, *names: str) -> Callable[[str], NoReturn]:
-    """``__getattr__`` of a module whose names are not offered; ``why`` also says what to use."""
+    """``__getattr__`` of a module whose names are not offered; ``why`` also names what to use."""
 
     def load(name: str) -> NoReturn:
         if name in names:

@@ -124,7 +124,7 @@ def test_closures_can_use_queues_of_the_spawn_context() -> None:
 
 
 @pytest.mark.parametrize(
-    ("argument", "said"),
+    ("argument", "reason"),
     [
         (lambda: threading.Lock(), "cannot pickle '_thread.lock' object"),
         (lambda: multiprocessing.get_context("fork").Lock(), "created in a fork context"),
@@ -132,10 +132,10 @@ def test_closures_can_use_queues_of_the_spawn_context() -> None:
     ],
 )
 def test_what_cannot_be_pickled_is_one_error_before_anything_starts(
-    argument: Any, said: str
+    argument: Any, reason: str
 ) -> None:
     with pytest.raises(
-        ConfigError, match=f"rank_and and its arguments cannot be pickled: .*{said}"
+        ConfigError, match=f"rank_and and its arguments cannot be pickled: .*{reason}"
     ):
         elastic_launch(config(), launch_functions.rank_and)(argument())
 

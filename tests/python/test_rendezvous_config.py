@@ -274,8 +274,8 @@ def test_the_store_can_be_left_to_the_workers() -> None:
 def test_a_job_without_a_name_is_called_as_torchrun_calls_it() -> None:
     got = configure(C10D[:3])
     assert got.run_id == "none"
-    assert [level for level, note in got.notes if "called 'none'" in note] == [30]
-    assert not [note for note in notes_of(STATIC) if "called 'none'" in note]
+    assert [level for level, note in got.notes if "run id is 'none'" in note] == [30]
+    assert not [note for note in notes_of(STATIC) if "run id is 'none'" in note]
 
 
 @pytest.mark.parametrize(

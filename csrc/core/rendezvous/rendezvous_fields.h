@@ -77,7 +77,7 @@ class FieldWriter {
 // A reader that does not know the extension must refuse the message, instead of skipping it.
 inline constexpr std::uint8_t kRequiredExtension = 128;
 
-// Fills what it visits; ok() says at the end whether all of it was there and possible.
+// Fills what it visits; ok() tells at the end whether all of it was there and possible.
 class FieldReader {
  public:
   explicit FieldReader(std::string_view bytes) : reader_(bytes) {}

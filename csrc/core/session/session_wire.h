@@ -7,7 +7,7 @@
 // and CHECK of kReservedKey. A coordinator replies that the key is ready, although no client can
 // set it; a plain store replies that it is not; any other server sends a different reply, or none.
 // Only after "ready" the client sends kMagic. From then on both sides send frames, each a hello
-// first. A client with a token (docs/security.md) also sends CHECK of kTokenKey, whose answer says
+// first. A client with a token (docs/security.md) also sends CHECK of kTokenKey, whose answer tells
 // whether the coordinator has one. If it is ready too, the client begins a TLS handshake instead,
 // and kMagic and the frames are encrypted. The client's hello must be its first frame, and further
 // frames may follow it at once.

@@ -6,7 +6,7 @@
 // session.
 //
 // One object for each job of a process: in an agent on the agent's loop; in a separate coordinator
-// program on the coordinator's loop. A job whose options say voters=1 has none.
+// program on the coordinator's loop. A job with voters=1 has none.
 //
 // Pure: time comes with each call, chance from a seed. Not thread-safe. The owner executes the
 // actions in order, and calls step(Tick{}) at next_deadline(). succession_events.h has both.
@@ -48,8 +48,8 @@ struct Settings {
   reg::Voter self;             // this life of the process, and its voter port; "": it has none
   bool is_standalone = false;  // a separate coordinator: it proposes and is no candidate
   reg::RegisterSettings reg = {};
-  // A node that was told of a new coordinator and has no session with it after this long counts it
-  // as lost; the job's node_timeout.
+  // A node that was directed to a new coordinator and has no session with it after this long counts
+  // it as lost; the job's node_timeout.
   Duration follow_timeout = std::chrono::seconds(5);
   // How often a node is announced to, probed, or asked again.
   Duration repeat_interval = std::chrono::milliseconds(100);

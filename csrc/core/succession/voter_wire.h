@@ -38,7 +38,7 @@ struct Announce {
 
   bool operator==(const Announce&) const = default;
 };
-// Asks for the coordinator; sent by a node that has lost it, to the voters that it was told.
+// Asks for the coordinator; sent by a node that has lost it, to the voters that it knows.
 struct Query {
   std::uint64_t term = 0;  // the highest that the sender knows
 

@@ -150,7 +150,7 @@ std::string error_file_message(std::string_view json) {
       if (rest.front() == '\\' && rest.size() > 1) {
         const char escaped = rest[1];
         if (escaped == 'n') break;  // only the first line
-        // \uXXXX of a character outside ASCII: the digits say as much as the report needs.
+        // \uXXXX of a character outside ASCII: the digits show as much as the report needs.
         text += escaped == 'u' ? '?' : escaped;
         rest.remove_prefix(std::min<std::size_t>(escaped == 'u' ? 6 : 2, rest.size()));
       } else {

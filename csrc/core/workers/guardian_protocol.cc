@@ -363,12 +363,12 @@ bool decode_event(std::string_view payload, Event* event) {
       return reader.complete();
     case EventCode::kSwept: *event = SweptEvent{}; return reader.complete();
     case EventCode::kTemplate: {
-      TemplateEvent told;
-      told.news = reader.one_of<TemplateNews>(kTemplateNewsCount);
-      told.id = reader.number<std::uint32_t>();
-      told.at = reader.instant();
-      told.text = reader.string();
-      *event = told;
+      TemplateEvent decoded;
+      decoded.news = reader.one_of<TemplateNews>(kTemplateNewsCount);
+      decoded.id = reader.number<std::uint32_t>();
+      decoded.at = reader.instant();
+      decoded.text = reader.string();
+      *event = decoded;
       return reader.complete();
     }
     case EventCode::kProgress: {

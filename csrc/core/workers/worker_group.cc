@@ -152,10 +152,10 @@ void WorkerGroupMachine::worker_started(const group_event::Started& event,
   worker.phase = Phase::kRunning;
   worker.pid = event.pid;
   leave_starting();
-  WorkerEvent told = make_event(WorkerEvent::Kind::kStarted, event.at);
-  told.local_rank = event.local_rank;
-  told.pid = event.pid;
-  out->emplace_back(group_action::Emit{std::move(told)});
+  WorkerEvent emitted = make_event(WorkerEvent::Kind::kStarted, event.at);
+  emitted.local_rank = event.local_rank;
+  emitted.pid = event.pid;
+  out->emplace_back(group_action::Emit{std::move(emitted)});
 }
 
 void WorkerGroupMachine::worker_ended(const group_event::Ended& event, Instant now,
@@ -179,11 +179,11 @@ void WorkerGroupMachine::end_worker(int local_rank, const WorkerExit& exit, Inst
   Worker& worker = workers_[static_cast<std::size_t>(local_rank)];
   worker.phase = Phase::kEnded;
   ++ended_;
-  WorkerEvent told = make_event(WorkerEvent::Kind::kExited, at);
-  told.local_rank = local_rank;
-  told.pid = worker.pid;
-  told.exit = exit;
-  out->emplace_back(group_action::Emit{std::move(told)});
+  WorkerEvent emitted = make_event(WorkerEvent::Kind::kExited, at);
+  emitted.local_rank = local_rank;
+  emitted.pid = worker.pid;
+  emitted.exit = exit;
+  out->emplace_back(group_action::Emit{std::move(emitted)});
 }
 
 // Without this, a short lack of processes on one host would cost the job a restart.
@@ -194,12 +194,12 @@ void WorkerGroupMachine::delay(const group_event::Ended& event, Instant now,
   worker.refusal = event.exit;
   if (!retry_at_) retry_at_ = now + retry_pause_;
   if (std::exchange(delay_told_, true)) return;
-  WorkerEvent told = make_event(WorkerEvent::Kind::kStartDelayed, event.at);
-  told.local_rank = event.local_rank;
-  told.exit = event.exit;
-  told.message = "worker " + std::to_string(event.local_rank) + " " + event.exit.describe() +
-                 "; trying again until the start timeout";
-  out->emplace_back(group_action::Emit{std::move(told)});
+  WorkerEvent emitted = make_event(WorkerEvent::Kind::kStartDelayed, event.at);
+  emitted.local_rank = event.local_rank;
+  emitted.exit = event.exit;
+  emitted.message = "worker " + std::to_string(event.local_rank) + " " + event.exit.describe() +
+                    "; trying again until the start timeout";
+  out->emplace_back(group_action::Emit{std::move(emitted)});
 }
 
 void WorkerGroupMachine::retry(Instant now, std::vector<GroupAction>* out) {
@@ -273,9 +273,9 @@ void WorkerGroupMachine::expire(Instant now, std::vector<GroupAction>* out) {
 
 void WorkerGroupMachine::guardian_lost(const group_event::GuardianLost& event, Instant now,
                                        std::vector<GroupAction>* out) {
-  WorkerEvent told = make_event(WorkerEvent::Kind::kGuardianLost, now);
-  told.message = event.message;
-  out->emplace_back(group_action::Emit{std::move(told)});
+  WorkerEvent emitted = make_event(WorkerEvent::Kind::kGuardianLost, now);
+  emitted.message = event.message;
+  out->emplace_back(group_action::Emit{std::move(emitted)});
   state_ = GroupState::kLost;
   deadline_.reset();
   retry_at_.reset();
@@ -295,25 +295,26 @@ WorkerEvent WorkerGroupMachine::make_event(WorkerEvent::Kind kind, Instant at) c
 }
 
 WorkerEvent WorkerGroupMachine::make_stuck_event(Instant now) const {
-  WorkerEvent told = make_event(WorkerEvent::Kind::kStuck, now);
+  WorkerEvent emitted = make_event(WorkerEvent::Kind::kStuck, now);
   for (std::size_t i = 0; i < workers_.size(); ++i) {
     if (workers_[i].phase == Phase::kEnded) continue;
-    if (told.local_rank < 0) {
-      told.local_rank = static_cast<int>(i);
-      told.pid = workers_[i].pid;
+    if (emitted.local_rank < 0) {
+      emitted.local_rank = static_cast<int>(i);
+      emitted.pid = workers_[i].pid;
     }
-    told.message += (told.message.empty() ? "worker " : ", worker ") + std::to_string(i);
-    if (workers_[i].pid > 0) told.message += " with pid " + std::to_string(workers_[i].pid);
+    emitted.message += (emitted.message.empty() ? "worker " : ", worker ") + std::to_string(i);
+    if (workers_[i].pid > 0) emitted.message += " with pid " + std::to_string(workers_[i].pid);
   }
-  if (told.message.empty()) told.message = "a process that the workers left behind";
-  told.kill_sent = kill_sent_;
-  told.message += kill_sent_ ? " still lives after SIGKILL"
-                             : " has not ended: the guardian does not confirm that it sent SIGKILL";
+  if (emitted.message.empty()) emitted.message = "a process that the workers left behind";
+  emitted.kill_sent = kill_sent_;
+  emitted.message += kill_sent_
+                         ? " still lives after SIGKILL"
+                         : " has not ended: the guardian does not confirm that it sent SIGKILL";
   if (refused_pid_ > 0) {
-    told.message += "; process " + std::to_string(refused_pid_) +
-                    " belongs to another user, and SIGKILL to it was refused";
+    emitted.message += "; process " + std::to_string(refused_pid_) +
+                       " belongs to another user, and SIGKILL to it was refused";
   }
-  return told;
+  return emitted;
 }
 
 }  // namespace elastic

@@ -347,8 +347,8 @@ void AgentRunner::feed(const core::PolicyEvent& event) {
 }
 
 void AgentRunner::execute(core::PolicyAction action) {
-  if (auto* said = std::get_if<core::Send>(&action)) {
-    send(std::move(said->statement));
+  if (auto* send_action = std::get_if<core::Send>(&action)) {
+    send(std::move(send_action->statement));
   } else if (auto* start = std::get_if<core::StartGroup>(&action)) {
     start_group(std::move(start->round));
   } else if (const auto* stop = std::get_if<core::StopGroup>(&action)) {

@@ -123,13 +123,13 @@ void CoordinatorJob::note_term(const session::ClientHello& hello) {
 // The address at which the coordinator sees the node, and the port from its hello.
 void CoordinatorJob::note_voter(const SessionPeer& peer, const NodeInfo& node) {
   if (!feed_ || !peer.succession) return;
-  const std::string& told = peer.succession->voter_address;
-  const std::size_t colon = told.rfind(':');
+  const std::string& address = peer.succession->voter_address;
+  const std::size_t colon = address.rfind(':');
   if (colon == std::string::npos) return;
   const bool is_literal = os::parse_address(node.address).has_value();
   const std::string host = is_literal ? node.address : peer.remote().host();
   const bool needs_brackets = host.find(':') != std::string::npos;
-  VoterPort port{(needs_brackets ? "[" + host + "]" : host) + told.substr(colon), host,
+  VoterPort port{(needs_brackets ? "[" + host + "]" : host) + address.substr(colon), host,
                  node.topology};
   gate_->set_voter_address(node.id, port.address);
   voter_ports_[node.id] = std::move(port);

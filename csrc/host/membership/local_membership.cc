@@ -30,7 +30,7 @@ LocalMembership::LocalMembership(os::EventLoop* loop, JobSettings settings, std:
       job_(for_one_node(std::move(settings)), loop->now(), Duration::zero()),
       hangs_(loop, {.ask = [this](const auto& wanted) { receive(wanted); },
                     .publish = [this](const auto& verdict) { receive(verdict); },
-                    .reply = [](std::uint64_t, const std::string&) {},  // nobody can ask
+                    .reply = [](std::uint64_t, const std::string&) {},  // no observer can connect
                     .log = [](std::string_view) {}}),
       delivery_(loop, [this] { deliver(); }),
       tick_(loop, [this] { tick(); }) {

@@ -165,8 +165,8 @@ void Session::execute(Machine::Action& action) {
     attempt_.reset();
   } else if (const auto* hello = std::get_if<Machine::SendHello>(&action)) {
     send_hello(*hello);
-  } else if (auto* said = std::get_if<Machine::Send>(&action)) {
-    send(std::move(said->event));
+  } else if (auto* send_action = std::get_if<Machine::Send>(&action)) {
+    send(std::move(send_action->event));
   } else if (const auto* send_heartbeat = std::get_if<Machine::SendHeartbeat>(&action)) {
     link_->send(session::Heartbeat{send_heartbeat->sent});
   } else if (const auto* delivered = std::get_if<Machine::Deliver>(&action)) {

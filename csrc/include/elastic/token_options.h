@@ -30,7 +30,7 @@ struct TokenOptions {
 ELASTIC_EXPORT Status check_token(const TokenOptions& options, const std::string& run_id);
 
 // A token for observers of the job, which can read its state and change nothing. It is derived from
-// the job's token, so coordinators accept it without being told.
+// the job's token, so coordinators accept it without configuration.
 ELASTIC_EXPORT Result<std::string> observer_token(const TokenOptions& options,
                                                   const std::string& run_id);
 

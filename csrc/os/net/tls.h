@@ -5,7 +5,7 @@
 //
 // A TlsSession converts bytes; os/net/stream.h owns the socket, the buffers and the deadlines. One
 // thread at a time. No type of the TLS library is visible here. A build without OpenSSL has the
-// same interface, and check_tls() says that it cannot be used.
+// same interface, and check_tls() reports that it cannot be used.
 
 #include <array>
 #include <cstddef>
@@ -23,7 +23,7 @@ namespace elastic::os {
 inline constexpr std::size_t kTlsKeyBytes = 32;
 using TlsKey = std::array<unsigned char, kTlsKeyBytes>;
 
-// Whether TLS can be used; otherwise one sentence that says what is missing.
+// Whether TLS can be used; otherwise one sentence that names what is missing.
 Status check_tls();
 
 // HKDF-SHA256 (RFC 5869): a key for the purpose `info`, from a secret of any length. Different

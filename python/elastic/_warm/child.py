@@ -33,7 +33,7 @@ _OWN_FILES = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 
 class StartError(Exception):
-    """The worker cannot start; the guardian has been told why."""
+    """The worker cannot start; the guardian has received the reason."""
 
 
 def set_up(request: Request) -> None:

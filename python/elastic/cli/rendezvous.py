@@ -42,7 +42,7 @@ def several(
         if "token_file" in keys.parameters
         else {},
     )
-    run_id, said = _common_run_id(line, backend)
+    run_id, warnings = _common_run_id(line, backend)
     master_port = nodes.master_port(line) or 0
     if backend == "static":
         host, port = _static_endpoint(line, bounds)
@@ -58,15 +58,15 @@ def several(
         state = _shared_state(line, backend)
         config = config._replace(shared_state=state, parameters=dict(keys.parameters))
     if backend != "static" and "master-addr" in line.values:
-        said.append(
+        warnings.append(
             (False, f"{line.origin('master-addr')} has no effect with {backend}: MASTER_ADDR "
                     "is the address of the node with rank 0")
         )  # fmt: skip
     if is_loopback(config.endpoint_host):
-        said.append((True, _loopback_warning(config.endpoint_host, bounds[0])))
+        warnings.append((True, _loopback_warning(config.endpoint_host, bounds[0])))
     ports = nodes.worker_ports(line, master_port)
     local_addr = short(line, "local-addr")
-    return NodeConfig(config, run_id, local_addr, master_port, ports, [*notes, *said])
+    return NodeConfig(config, run_id, local_addr, master_port, ports, [*notes, *warnings])
 
 
 def _loopback_warning(host: str, least: int) -> str:
@@ -145,13 +145,13 @@ def _common_run_id(line: CommandLine, backend: str) -> tuple[str, list[tuple[boo
         return given, []
     if "rdzv-id" in line.values:
         raise ConfigError(f"{line.origin('rdzv-id')} is empty: give every node the same run id")
-    said = []
+    warnings = []
     if backend != "static":  # there the endpoint is this job's own
-        said = [
-            (True, "without --rdzv-id this job is called 'none', like every other job without one "
-                   "that meets at the same place; give each job a name of its own")
+        warnings = [
+            (True, "without --rdzv-id the run id is 'none'; other jobs without one that use the "
+                   "same endpoint or directory join this job: give each job a run id of its own")
         ]  # fmt: skip
-    return "none", said
+    return "none", warnings
 
 
 def _node_rank(line: CommandLine, keys: Keys, backend: str, most: int) -> int:

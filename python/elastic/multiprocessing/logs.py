@@ -72,10 +72,10 @@ class LogOptions(NamedTuple):
         """The target of one stream: "inherit", "file", "tee" or "discard"."""
         tee = stream in of_rank(self.tee, local_rank)
         file = tee or stream in of_rank(self.redirects, local_rank)
-        heard = self.local_ranks_filter is None or local_rank in self.local_ranks_filter
+        on_console = self.local_ranks_filter is None or local_rank in self.local_ranks_filter
         if not file:
-            return "inherit" if heard else "discard"
-        return "tee" if tee and heard else "file"
+            return "inherit" if on_console else "discard"
+        return "tee" if tee and on_console else "file"
 
 
 class ProvidesLogOptions(Protocol):

@@ -68,9 +68,9 @@ void SimSession::execute(const Machine::Action& action) {
     SimLink::Hello message{hello->node, hello->term};
     if (host_.succession.hello) message.succession = host_.succession.hello();
     link_->send(Side::kAgent, message);
-  } else if (const auto* said = std::get_if<Machine::Send>(&action)) {
-    host_.log_progress(std::string("sends ") + name_of(said->event));
-    link_->send(Side::kAgent, said->event);
+  } else if (const auto* send_action = std::get_if<Machine::Send>(&action)) {
+    host_.log_progress(std::string("sends ") + name_of(send_action->event));
+    link_->send(Side::kAgent, send_action->event);
   } else if (const auto* heartbeat = std::get_if<Machine::SendHeartbeat>(&action)) {
     link_->send(Side::kAgent, SimLink::Heartbeat{heartbeat->sent});
   } else if (const auto* delivered = std::get_if<Machine::Deliver>(&action)) {

@@ -118,9 +118,9 @@ class LocalElasticAgent:
         ``capture_stderr``: pass on the stderr that workers inherit, and report its last lines.
         ``event_log``: the file to which transitions are appended as JSON lines. ``metrics_port``:
         serves metrics for Prometheus.
-        ``worker_cpus``: the CPUs of each local rank; None: as ``spec.numa_options`` says.
+        ``worker_cpus``: the CPUs of each local rank; None: as ``spec.numa_options`` sets.
         ``health_check_server`` runs while the agent does. ``uninterruptible_state_timeout``: the
-        limit for a worker in an uninterruptible wait; None: as the variable says.
+        limit for a worker in an uninterruptible wait; None: as the variable sets.
         ``warm_template``: the command of the process that forks the workers; none: they are
         executed.
         """

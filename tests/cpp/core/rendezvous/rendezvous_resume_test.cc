@@ -240,7 +240,8 @@ TEST(RendezvousRebuild, NoRoundCompletesInTheFirstTwoSecondsWithNodesThatHaveSee
   job.join("a");
   const Sent sent = job.join("b");
   EXPECT_EQ(sent.count<rdzv::Round>(), 0) << "max_nodes, but a has seen a round";
-  EXPECT_THAT(job.action_to<rdzv::Waiting>(sent, "b")->message, HasSubstr("earlier round to rejoin"));
+  EXPECT_THAT(job.action_to<rdzv::Waiting>(sent, "b")->message,
+              HasSubstr("earlier round to rejoin"));
   job.run(1900ms, {"a", "b"});
   EXPECT_TRUE(job.is_forming());
   job.run(200ms, {"a", "b"});

@@ -120,7 +120,9 @@ void expect_effect(Response response, NodeRow row, Job* job, const Sent& sent) {
       EXPECT_TRUE(sent.nothing());
       EXPECT_NE(job->action_to<rdzv::Evicted>(job->pass_and_tick(50ms), "x"), nullptr);
       break;
-    case Response::kSupersede: EXPECT_NE(job->action_to<rdzv::Superseded>(sent, "x"), nullptr); break;
+    case Response::kSupersede:
+      EXPECT_NE(job->action_to<rdzv::Superseded>(sent, "x"), nullptr);
+      break;
     case Response::kEvict: EXPECT_NE(job->action_to<rdzv::Evicted>(sent, "x"), nullptr); break;
   }
 }

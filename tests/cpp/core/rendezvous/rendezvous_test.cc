@@ -74,7 +74,8 @@ TEST(Rendezvous, EveryWaitingMessageNamesWhatIsMissing) {
   Job job(nnodes(2, 4));
   const Sent first = job.join("a");
   ASSERT_NE(job.action_to<rdzv::Waiting>(first, "a"), nullptr);
-  EXPECT_THAT(job.action_to<rdzv::Waiting>(first, "a")->message, "1 of at least 2 nodes (a), gives up");
+  EXPECT_THAT(job.action_to<rdzv::Waiting>(first, "a")->message,
+              "1 of at least 2 nodes (a), gives up");
   EXPECT_EQ(job.action_to<rdzv::Waiting>(first, "a")->remaining, JobSettings().join_timeout);
   const Sent second = job.join("b");
   EXPECT_THAT(job.action_to<rdzv::Waiting>(second, "b")->message,
@@ -195,7 +196,8 @@ TEST(Rendezvous, ALateNodeBeyondMaxIsASpareAndFormsNoSecondGroup) {
   job.join_all({"a", "b"});
   const Sent sent = job.join("late");
   ASSERT_NE(job.action_to<rdzv::Waiting>(sent, "late"), nullptr);
-  EXPECT_THAT(job.action_to<rdzv::Waiting>(sent, "late")->message, HasSubstr("this node is a spare"));
+  EXPECT_THAT(job.action_to<rdzv::Waiting>(sent, "late")->message,
+              HasSubstr("this node is a spare"));
   EXPECT_EQ(sent.count<rdzv::Restart>(), 0);
   EXPECT_EQ(job.machine().spare_nodes(), 1);
   EXPECT_EQ(job.machine().waiting_nodes(), 0) << "spares are not counted";
@@ -451,7 +453,8 @@ TEST(Rendezvous, MessagesOfAnotherRoundChangeNothing) {
   ASSERT_NE(job.action_to<rdzv::Superseded>(gone, "a"), nullptr);
   EXPECT_EQ(job.action_to<rdzv::Superseded>(gone, "a")->round, 1u);
   EXPECT_NE(job.action_to<rdzv::Superseded>(job.step(rdzv::Done{job.id("a"), 0}), "a"), nullptr);
-  EXPECT_NE(job.action_to<rdzv::Superseded>(job.step(rdzv::Failed{job.id("a"), 2, {}}), "a"), nullptr);
+  EXPECT_NE(job.action_to<rdzv::Superseded>(job.step(rdzv::Failed{job.id("a"), 2, {}}), "a"),
+            nullptr);
   EXPECT_TRUE(job.is_running());
 }
 

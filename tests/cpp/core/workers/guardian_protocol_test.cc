@@ -133,10 +133,10 @@ TEST(GuardianProtocol, EventsAreDecodedAsEncoded) {
   EXPECT_EQ(round_trip(KillSentEvent{77}).refused_pid, 77);
   round_trip(SweptEvent{});
 
-  const auto told = round_trip(TemplateEvent{TemplateNews::kExecuted, 6, at, ""});
-  EXPECT_EQ(told.news, TemplateNews::kExecuted);
-  EXPECT_EQ(told.id, 6u);
-  EXPECT_EQ(told.at, at);
+  const auto decoded = round_trip(TemplateEvent{TemplateNews::kExecuted, 6, at, ""});
+  EXPECT_EQ(decoded.news, TemplateNews::kExecuted);
+  EXPECT_EQ(decoded.id, 6u);
+  EXPECT_EQ(decoded.at, at);
 
   const auto progress = round_trip(
       ProgressEvent{8, 100, 99, 3, std::chrono::milliseconds(20), std::chrono::seconds(600)});
