@@ -363,3 +363,15 @@ def test_a_mistyped_key_is_never_taken(key: str, at: int) -> None:
 def test_every_key_is_documented() -> None:
     text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text()
     assert [key for key in keys.KNOWN if f"`{key}`" not in text] == []
+
+
+def test_the_handler_of_a_plug_in_has_the_token_and_the_voters(tmp_path: Path) -> None:
+    config = RendezvousConfig(
+        "c10d", 1, 2, "127.0.0.1", 29400, token={"token_file": str(tmp_path / "missing")}
+    )
+    with pytest.raises(ConfigError, match="missing"):
+        config.handler("job", "")
+    with pytest.raises(ConfigError, match="voters is '4'"):
+        config._replace(token={}, voters=4).handler("job", "")
+    with pytest.raises(ConfigError, match="voter_port_range is '2:1'"):
+        config._replace(token={}, voters=0, voter_ports=(2, 1)).handler("job", "")
