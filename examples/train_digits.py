@@ -4,8 +4,9 @@
         examples/train_digits.py --checkpoint /tmp/digits.pt
 
 The 1797 images are part of scikit-learn, so nothing is downloaded. Rank 0 writes a checkpoint after
-every epoch; restarted workers continue after the last one. The result depends on the seed and on
-the number of workers, not on the number of interruptions.
+every epoch, and when the job stops at an agreed step (docs/preemption.md); restarted workers
+continue after the last one. The result depends on the seed and on the number of workers, not on the
+number of interruptions.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from elastic import worker
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -38,6 +41,16 @@ def parse_args() -> argparse.Namespace:
         "--pid-dir", type=Path, help="directory for the file rank<N>.pid of every worker"
     )
     return parser.parse_args()
+
+
+@dataclass
+class Position:
+    """Where the training continues: `batch` batches of this epoch are complete."""
+
+    epoch: int = 0
+    batch: int = 0
+    # Sum of losses and number of samples in this epoch, of this rank.
+    totals: torch.Tensor = field(default_factory=lambda: torch.zeros(2))
 
 
 class Digits:
@@ -72,10 +85,12 @@ def build_model() -> nn.Module:
     )
 
 
-def save_checkpoint(path: Path, epoch: int, model: nn.Module, optimizer: torch.optim.SGD) -> None:
+def save_checkpoint(
+    path: Path, position: Position, model: nn.Module, optimizer: torch.optim.SGD
+) -> None:
     """Replaces the file atomically: a process that is killed leaves the old file intact."""
     partial = path.with_name(f"{path.name}.partial")
-    state = {"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    state = vars(position) | {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
     with partial.open("wb") as file:
         torch.save(state, file)
         file.flush()
@@ -83,12 +98,11 @@ def save_checkpoint(path: Path, epoch: int, model: nn.Module, optimizer: torch.o
     os.replace(partial, path)
 
 
-def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.SGD) -> int:
-    """The epoch at which to continue."""
+def load_checkpoint(path: Path, model: nn.Module, optimizer: torch.optim.SGD) -> Position:
     state = torch.load(path, map_location="cpu", weights_only=True)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
-    return int(state["epoch"]) + 1
+    return Position(state["epoch"], state["batch"], state["totals"])
 
 
 def train_epoch(
@@ -98,10 +112,13 @@ def train_epoch(
     samples: torch.Tensor,
     batch_size: int,
     delay: float,
-) -> float:
-    """The epoch's loss, averaged over all workers."""
-    total = torch.zeros(2, device=data.train_labels.device)
-    for batch in samples.split(batch_size):
+    position: Position,
+) -> float | None:
+    """The epoch's loss, averaged over all workers; None if the job stops within the epoch."""
+    batches = samples.split(batch_size)
+    total = position.totals.to(data.train_labels.device)
+    is_stopped = False
+    for batch in batches[position.batch :]:
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(
             model(data.train_images[batch]), data.train_labels[batch]
@@ -111,8 +128,14 @@ def train_epoch(
         total += torch.stack([loss.detach() * len(batch), torch.ones_like(loss) * len(batch)])
         if delay > 0:
             time.sleep(delay)
+        position.batch += 1
+        # True at the same step on every rank.
+        is_stopped = worker.should_stop(position.epoch * len(batches) + position.batch)
+        if is_stopped:
+            break
     dist.all_reduce(total)
-    return float(total[0] / total[1])
+    position.totals = total.cpu()
+    return None if is_stopped else float(total[0] / total[1])
 
 
 @torch.no_grad()
@@ -130,23 +153,34 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
     data = Digits(device, args.seed)
     network = build_model().to(device)
     optimizer = torch.optim.SGD(network.parameters(), lr=args.lr, momentum=0.9)
-    first_epoch = 0
+    position = Position()
     # Rank 0 writes a checkpoint only after a collective step, so all ranks read the same one.
     if args.checkpoint and args.checkpoint.exists():
-        first_epoch = load_checkpoint(args.checkpoint, network, optimizer)
+        position = load_checkpoint(args.checkpoint, network, optimizer)
         if rank == 0:
-            print(f"continuing with epoch {first_epoch}", flush=True)
+            print(f"continuing with epoch {position.epoch}, batch {position.batch}", flush=True)
+        else:
+            position.totals = torch.zeros(2)  # rank 0 has the sums of all ranks
     model = DistributedDataParallel(network, [device.index] if device.type == "cuda" else None)
 
     accuracy = test_accuracy(network, data, rank, world_size)
-    for epoch in range(first_epoch, args.epochs):
+    for epoch in range(position.epoch, args.epochs):
         samples = data.shard(args.seed, epoch, rank, world_size)
         per_worker = max(1, args.batch_size // world_size)
-        loss = train_epoch(model, optimizer, data, samples, per_worker, args.delay_per_step)
+        loss = train_epoch(
+            model, optimizer, data, samples, per_worker, args.delay_per_step, position
+        )
+        if loss is None:
+            if rank == 0 and args.checkpoint:
+                save_checkpoint(args.checkpoint, position, network, optimizer)
+                print(f"stopped in epoch {epoch} after batch {position.batch}", flush=True)
+            dist.barrier()
+            return
         accuracy = test_accuracy(network, data, rank, world_size)
+        position = Position(epoch + 1)
         if rank == 0:
             if args.checkpoint:
-                save_checkpoint(args.checkpoint, epoch, network, optimizer)
+                save_checkpoint(args.checkpoint, position, network, optimizer)
             print(f"epoch {epoch} loss {loss:.4f} accuracy {accuracy:.4f}", flush=True)
     if rank == 0:
         print(f"finished: accuracy {accuracy:.4f} with {world_size} workers", flush=True)

@@ -73,6 +73,7 @@ void bind_constants(py::module_& module) {
   module.attr("EXIT_COORDINATOR_LOST") = kExitCoordinatorLost;
   module.attr("EXIT_NODE_LOST") = kExitNodeLost;
   module.attr("EXIT_JOB_CLOSED") = kExitJobClosed;
+  module.attr("EXIT_STOPPED_AT_STEP") = kExitStoppedAtStep;
   py::enum_<AgentState>(module, "AgentState", "The states of an agent, as torch names them.")
       .value("INIT", AgentState::kInit)
       .value("HEALTHY", AgentState::kHealthy)
@@ -283,6 +284,7 @@ void bind_events(py::module_& module) {
       .value("STOPPING", AgentEvent::Kind::kStopping)
       .value("RESTARTING", AgentEvent::Kind::kRestarting)
       .value("HANG", AgentEvent::Kind::kHang)
+      .value("DRAIN", AgentEvent::Kind::kDrain)
       .value("FINISHED", AgentEvent::Kind::kFinished);
   event.def_readonly("kind", &AgentEvent::kind)
       .def_property_readonly(
@@ -346,6 +348,13 @@ void bind_agent(py::module_& module) {
           "request_stop", [](const PyAgent& self, int signum) { self.get()->request_stop(signum); },
           py::arg("signum"),
           "Stop the workers with this signal and finish with 128 + signum; a second call kills.")
+      .def(
+          "request_drain",
+          [](const PyAgent& self, int signum, double limit) {
+            self.get()->request_drain(signum, from_seconds(limit));
+          },
+          py::arg("signum"), py::arg("limit"),
+          "Stop all ranks of the job at one step, within `limit` seconds.")
       .def(
           "forward", [](const PyAgent& self, int signum) { self.get()->forward(signum); },
           py::arg("signum"), "Deliver a signal to the running workers without stopping them.")

@@ -138,13 +138,17 @@ py::dict to_dict(const ObservedJob& job) {
   dict["result"] = job.result ? py::cast(*job.result) : py::none();
   dict["nodes"] = nodes;
   dict["stacks"] = text(job.stacks);
+  dict["drain"] = text(job.drain);
+  dict["is_drain_agreed"] = job.is_drain_agreed;
   return dict;
 }
 
 PyObserver start(std::string host, std::uint16_t port, std::string run_id, bool workers,
-                 bool stacks, double connect_timeout, const py::str& token_file,
-                 const py::str& token) {
+                 bool stacks, std::optional<double> drain, std::string drain_reason,
+                 double connect_timeout, const py::str& token_file, const py::str& token) {
   const TokenOptions secret{.file = to_os(token_file), .text = to_os(token)};
+  std::optional<Duration> limit;
+  if (drain) limit = from_seconds(*drain);
   auto started = [&] {
     const py::gil_scoped_release release;
     return Observer::start({.endpoint_host = std::move(host),
@@ -153,6 +157,8 @@ PyObserver start(std::string host, std::uint16_t port, std::string run_id, bool 
                             .token = secret,
                             .workers = workers,
                             .stacks = stacks,
+                            .drain = limit,
+                            .drain_reason = std::move(drain_reason),
                             .connect_timeout = from_seconds(connect_timeout)});
   }();
   return PyObserver{unwrap(std::move(started), Domain::kRendezvous)};
@@ -177,6 +183,7 @@ void bind_observer(py::module_& module) {
                          "A read-only session with a coordinator, which receives a job's state.")
       .def(py::init(&start), py::arg("host"), py::arg("port"), py::kw_only(),
            py::arg("run_id") = "", py::arg("workers") = true, py::arg("stacks") = false,
+           py::arg("drain") = py::none(), py::arg("drain_reason") = "",
            py::arg("connect_timeout") = 5.0, py::arg("token_file") = "", py::arg("token") = "",
            "Begins to connect. Without a `run_id` the coordinator must have one job.")
       .def("next", &next, py::arg("timeout") = py::none(),

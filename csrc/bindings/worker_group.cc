@@ -56,6 +56,8 @@ void bind_exit(py::module_& module) {
       .def_readonly("signal", &WorkerExit::signal)
       .def_readonly("core_dumped", &WorkerExit::core_dumped)
       .def_readonly("stopped_by_us", &WorkerExit::stopped_by_us)
+      .def_readonly("stop_step", &WorkerExit::stop_step,
+                    "the agreed step at which the worker was told to stop; -1: it was not")
       .def_readonly("killed_by_us", &WorkerExit::killed_by_us,
                     "it was still running when the stop sent SIGKILL")
       .def_readonly("stage", &WorkerExit::stage)

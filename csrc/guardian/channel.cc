@@ -1,6 +1,7 @@
 #include "guardian/channel.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <cstdlib>
 #include <cstring>
 #include <string_view>
@@ -131,6 +133,25 @@ WorkerProgress Channel::progress() const {
   const bool is_whole = found.sections % 2 == 0 && load(&page_->section_sequence) == found.sections;
   if (!is_whole) found.section.clear();
   return found;
+}
+
+std::int64_t Channel::step() const { return load(&page_->step); }
+std::int64_t Channel::stopped_at() const { return load(&page_->stopped_at); }
+
+void Channel::set_tentative_stop(std::int64_t step) {
+  __atomic_store_n(&page_->committed_stop, ELASTIC_WORKER_NO_STEP, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&page_->tentative_stop, step, __ATOMIC_SEQ_CST);
+  wake_stopping_worker();
+}
+
+void Channel::commit_stop() {
+  __atomic_store_n(&page_->committed_stop, load(&page_->tentative_stop), __ATOMIC_SEQ_CST);
+  wake_stopping_worker();
+}
+
+void Channel::wake_stopping_worker() {
+  __atomic_fetch_add(&page_->stop_sequence, 1, __ATOMIC_SEQ_CST);
+  ::syscall(SYS_futex, &page_->stop_sequence, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 bool Channel::request_stacks(pid_t session) {

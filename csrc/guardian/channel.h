@@ -51,6 +51,16 @@ class Channel {
   bool is_reporting() const { return is_reporting_; }
   WorkerProgress progress() const;
 
+  // The step that the worker has last reported, and the one at which should_stop() has returned
+  // true; negative: none.
+  std::int64_t step() const;
+  std::int64_t stopped_at() const;
+  // From now on should_stop() waits at this step; negative: it goes on. After this call the worker
+  // either reads the new word, or has reported its step before.
+  void set_tentative_stop(std::int64_t step);
+  // should_stop() returns true at the tentative step.
+  void commit_stop();
+
   // Requests the stacks of the threads of the process that has the channel, which is a member of
   // this session. False: it cannot write them. Never sends a signal for which the kernel shows no
   // handler.
@@ -66,6 +76,7 @@ class Channel {
   };
 
   char* stacks_area() const;
+  void wake_stopping_worker();
 
   os::UniqueFd memory_;
   os::UniqueFd worker_socket_;

@@ -158,6 +158,7 @@ void Guardian::watch_workers() {
   }
   std::string events;
   if (stacks_.advance(workers_, now_, &events) && connected_) unsent_ += events;
+  if (const auto stopped = stop_steps_.advance(workers_)) send_event(*stopped);
 }
 
 int Guardian::poll_timeout() const {
@@ -237,6 +238,10 @@ bool Guardian::handle(const Request& request, std::string_view payload) {
   if (const auto* wanted = std::get_if<StacksRequest>(&request)) {
     now_ = os::monotonic_now();
     stacks_.begin(&workers_, now_, wanted->limit);
+    return true;
+  }
+  if (const auto* stop = std::get_if<StopStepRequest>(&request)) {
+    if (const auto reply = stop_steps_.handle(*stop, &workers_)) send_event(*reply);
     return true;
   }
   if (sweeping_) return false;
@@ -394,10 +399,12 @@ void Guardian::collect_exits(std::vector<Worker>* processes) {
     if (::waitid(P_PID, pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) continue;
     if (!resolve_start(&one)) continue;
     one.ended = true;
+    one.succeeded = info.si_code == CLD_EXITED && info.si_status == 0;
     const ExitCause cause = info.si_code == CLD_EXITED   ? ExitCause::kExited
                             : info.si_code == CLD_DUMPED ? ExitCause::kDumpedCore
                                                          : ExitCause::kSignaled;
-    send_event(ExitedEvent{one.id, cause, info.si_status, one.stopped, one.killed, now_});
+    send_event(ExitedEvent{one.id, cause, info.si_status, one.stopped, one.killed, now_,
+                           stop_steps_.stop_step(one)});
   }
   remove_failed_starts(processes);
 }
@@ -485,6 +492,7 @@ bool Guardian::is_swept() {
 
 void Guardian::finish_sweep() {
   workers_.clear();
+  stop_steps_.clear();
   sweeping_ = false;
   kill_reported_ = false;
   killed_.clear();

@@ -14,6 +14,7 @@
 
 #include "core/workers/guardian_protocol.h"
 #include "elastic/time.h"
+#include "guardian/stop_steps.h"
 #include "guardian/template.h"
 #include "guardian/watch.h"
 #include "guardian/worker.h"
@@ -109,6 +110,7 @@ class Guardian {
   std::vector<ForkStart> forks_;
   ProgressSampler sampler_;
   StackCollector stacks_;
+  StopSteps stop_steps_;
   bool connected_ = true;         // false: the agent has died
   Instant now_;                   // of the last return from poll
   bool must_poll_again_ = false;  // the next poll does not wait

@@ -68,6 +68,9 @@ struct Worker {
   std::uint32_t seen_sections = 0;
   Instant progressed;
   bool is_asked = false;  // for its stacks, in the last request
+  // Its page has the tentative step of the last StopStepRequest.
+  bool takes_part = false;
+  bool succeeded = false;  // it has ended with code 0
 };
 
 // The environment of the worker. An inherited variable names the channel of another worker: that of

@@ -77,6 +77,16 @@ class Observation:
         facts = self._next_facts(timeout)
         return "" if facts is None else str(facts["stacks"])
 
+    def next_drain(self, timeout: float | None = None) -> tuple[bool, str] | None:
+        """The answer to ``connect(drain=...)``: whether a step is agreed, and a sentence.
+
+        None: it has not arrived.
+        """
+        facts = self._next_facts(timeout)
+        if facts is None or not facts["drain"]:
+            return None
+        return bool(facts["is_drain_agreed"]), str(facts["drain"])
+
     def first(self, timeout: float | None = None) -> dict[str, Any] | None:
         """A snapshot with the workers of all nodes that report them within a second."""
         snapshot = self.next(timeout)
@@ -105,6 +115,8 @@ def connect(
     *,
     workers: bool = True,
     stacks: bool = False,
+    drain: float | None = None,
+    drain_reason: str = "",
     timeout: float = 5.0,
     token_file: str = "",
 ) -> Observation:
@@ -112,8 +124,9 @@ def connect(
 
     Without a ``run_id`` the coordinator must have one job. ``workers``: with pid and state of each
     rank, which the agents report while such an observer is connected. ``stacks``: request the
-    stacks of all workers once. ``token_file``: the file
-    with the token of the job or of its observers; without it the variables are used.
+    stacks of all workers once. ``drain``: request once that all ranks stop at one step within so
+    many seconds, because of ``drain_reason``. ``token_file``: the file with the token of the job or
+    of its observers, which only reads; without it the variables are used.
     """
     from elastic import _environment
     from elastic.rendezvous import token
@@ -133,6 +146,8 @@ def connect(
             run_id=run_id,
             workers=workers,
             stacks=stacks,
+            drain=drain,
+            drain_reason=drain_reason,
             connect_timeout=limit,
             **secret,
         )
@@ -235,7 +250,7 @@ def _result(result: _C.JobResult | None) -> dict[str, Any] | None:
     if result is None:
         return None
     return {
-        "outcome": result.outcome.name.lower(),
+        "outcome": _outcome(result),
         "cause": result.cause.name.lower(),
         "exit_code": result.exit_code,
         "rank": result.rank if result.rank >= 0 else None,
@@ -243,6 +258,13 @@ def _result(result: _C.JobResult | None) -> dict[str, Any] | None:
         "message": result.message,
         "lost": list(result.lost),
     }
+
+
+def _outcome(result: _C.JobResult) -> str:
+    is_requested = result.cause == _C.JobCause.REQUESTED
+    if is_requested and result.exit_code == _C.EXIT_STOPPED_AT_STEP:
+        return "stopped"
+    return result.outcome.name.lower()
 
 
 def _node(facts: dict[str, Any]) -> dict[str, Any]:

@@ -185,6 +185,7 @@ void AgentPolicy::start_group(const rdzv::Round& event, Context* context) {
   ended_ = 0;
   end_streak();
   failures_.clear();
+  stop_step_ = -1;
   round_began_ = context->now;
   context->act(StartGroup{round_});
 }
@@ -224,6 +225,7 @@ void AgentPolicy::end(const PolicyEvent& event, Context* context) {
     update(*closed, context);
     set_result(*closed->result);
     if (closed->result->outcome == JobOutcome::kFailed) grace = self().failure_grace;
+    if (result_.exit_code == kExitStoppedAtStep) state_ = AgentState::kStopped;
   } else if (const auto* fault = std::get_if<LocalFault>(&event)) {
     result_.exit_code = fault->exit_code;
     result_.message = fault->message;
@@ -258,6 +260,7 @@ void AgentPolicy::set_result(const JobResult& job) {
   result_.exit_code = exit_code_of(job);
   if (job.outcome == JobOutcome::kSucceeded) {
     if (!job.lost.empty()) result_.message = job.message;
+    set_stopped();
     return;
   }
   result_.message = job.message;
@@ -270,6 +273,14 @@ void AgentPolicy::set_result(const JobResult& job) {
   } else if (settings_.max_restarts > 0) {
     result_.message += "; none of " + std::to_string(settings_.max_restarts) + " restarts is left";
   }
+}
+
+// Workers that have exited with 0 because they were told to stop have not finished their work. A
+// coordinator that does not know this, because it follows a lost one, reports success.
+void AgentPolicy::set_stopped() {
+  if (stop_step_ < 0) return;
+  result_.exit_code = kExitStoppedAtStep;
+  result_.message = "stopped at step " + std::to_string(stop_step_) + ", resumable";
 }
 
 void AgentPolicy::count_started(const WorkerStarted& event, Context* context) {
@@ -285,6 +296,7 @@ void AgentPolicy::count_started(const WorkerStarted& event, Context* context) {
 
 void AgentPolicy::count_exit(const WorkerExited& event, Context* context) {
   ++ended_;
+  if (event.exit.succeeded()) stop_step_ = std::max(stop_step_, event.exit.stop_step);
   AgentEvent report = event_of(AgentEvent::Kind::kWorkerExited, state_, event.exit.at);
   report.local_rank = event.local_rank;
   report.pid = event.pid;
@@ -460,6 +472,7 @@ void AgentPolicy::leave_done(Context* context) {
                             ? "asked to stop when its workers had succeeded"
                             : "its workers have succeeded and exit_barrier_timeout has expired"},
          context);
+  set_stopped();
   finish(context);
 }
 

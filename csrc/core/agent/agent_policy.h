@@ -206,6 +206,7 @@ class AgentPolicy {
   std::string order_reason(const PolicyEvent& event, Context* context);
   void end(const PolicyEvent& event, Context* context);
   void set_result(const JobResult& job);
+  void set_stopped();
   void count_started(const WorkerStarted& event, Context* context);
   void count_exit(const WorkerExited& event, Context* context);
   void add_failure(const WorkerExited& event, Context* context);
@@ -251,6 +252,7 @@ class AgentPolicy {
   std::size_t started_ = 0;
   std::size_t ended_ = 0;
   std::vector<WorkerFailure> failures_;
+  std::int64_t stop_step_ = -1;  // at which a worker was told to stop, and has exited with 0
   std::string end_reason_;
   AgentRoundEnd round_end_;
   Instant round_began_;

@@ -306,6 +306,54 @@ void fields(Visitor& v, StacksReport& report) {
   v.text(report.text, hang::kScreenBytesMax);
 }
 
+template <typename Visitor>
+void fields(Visitor& v, drain::Notice& notice) {
+  v.duration(notice.left);
+  v.text(notice.reason, kMessageBytesMax);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, drain::Order& order) {
+  v.choice(order.kind, drain::Order::Kind::kCommit);
+  v.number(order.round);
+  v.number(order.proposal);
+  v.number(order.step);
+  fields(v, order.notice);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, drain::Reply& reply) {
+  v.choice(reply.kind, drain::Reply::Kind::kEnded);
+  v.number(reply.round);
+  v.number(reply.proposal);
+  v.number(reply.reporting);
+  v.number(reply.newest);
+  v.number(reply.oldest);
+  v.number(reply.num_silent);
+  v.list(reply.silent, drain::kSilentRanksMax, [&](std::int32_t& rank) { v.number(rank); });
+  v.number(reply.held);
+  v.flag(reply.is_committed);
+  v.number(reply.stopped);
+  v.number(reply.first_stop);
+  v.number(reply.last_stop);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, drain::News& news) {
+  v.text(news.text, kMessageBytesMax);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, RequestDrain& request) {
+  fields(v, request.notice);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, DrainReport& report) {
+  v.flag(report.is_agreed);
+  v.text(report.text, 2 * kMessageBytesMax);
+}
+
 template <typename Entry>
 void append_frame(std::string* out, const typename Entry::Message& message) {
   const std::size_t begin = out->size();

@@ -31,6 +31,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/drain/drain_types.h"
 #include "core/hang/hang_types.h"
 #include "core/succession/succession_types.h"
 #include "elastic/observer.h"
@@ -134,6 +135,12 @@ struct ObserverReady {};
 // An observer requests the stacks of all workers of the job.
 struct RequestStacks {};
 
+// An observer requests that all ranks stop at one step. Needs the token of the job, if there is
+// one: that of its observers only reads.
+struct RequestDrain {
+  drain::Notice notice;
+};
+
 // ---- Server to client. The `to` of rdzv's actions is the session's node, and is not sent either.
 
 struct ServerHello {
@@ -234,6 +241,12 @@ struct StacksReport {
   std::string text;
 };
 
+// The reply to RequestDrain, once a step is agreed, or cannot be.
+struct DrainReport {
+  bool is_agreed = false;
+  std::string text;
+};
+
 // ---- The tables.
 
 // A receiver that does not know a required message ends the session.
@@ -265,7 +278,10 @@ using ClientMessages =
                  Entry<10, rdzv::Close>,  //
                  Entry<16, Workers, Need::kOptional>, Entry<17, ObserverReady>,
                  Entry<20, hang::NodeProgress, Need::kOptional>,
-                 Entry<21, hang::NodeStacks, Need::kOptional>, Entry<22, RequestStacks>>;
+                 Entry<21, hang::NodeStacks, Need::kOptional>, Entry<22, RequestStacks>,
+                 Entry<24, drain::Notice, Need::kOptional>,  //
+                 Entry<25, drain::Reply, Need::kOptional>,   //
+                 Entry<26, RequestDrain>>;
 using ServerMessages =
     MessageTable<Entry<65, ServerHello>,               //
                  Entry<66, HeartbeatReply>,            //
@@ -287,6 +303,9 @@ using ServerMessages =
                  Entry<90, hang::StacksWanted, Need::kOptional>,  //
                  Entry<91, hang::Verdict, Need::kOptional>,       //
                  Entry<92, StacksReport>,                         //
+                 Entry<93, drain::Order, Need::kOptional>,        //
+                 Entry<94, drain::News, Need::kOptional>,         //
+                 Entry<95, DrainReport>,                          //
                  Entry<96, WatchWorkers, Need::kOptional>,        //
                  Entry<97, JobFacts>,                             //
                  Entry<98, NodePage>,                             //

@@ -1,5 +1,7 @@
 #include "core/workers/guardian_protocol.h"
 
+#include <utility>
+
 #include "core/base/byte_io.h"
 
 // Theory of operation. One list of fields per message, written and read in the same order. append_*
@@ -18,7 +20,8 @@ enum class RequestCode : std::uint8_t {
   kCancelStarts,
   kSweep,
   kWatch,
-  kStacks
+  kStacks,
+  kStopStep
 };
 enum class EventCode : std::uint8_t {
   kHello = 1,
@@ -30,7 +33,8 @@ enum class EventCode : std::uint8_t {
   kTemplate,
   kProgress,
   kStacks,
-  kStacksDone
+  kStacksDone,
+  kStopStep
 };
 
 void put_bytes(std::string* out, std::string_view bytes) {
@@ -42,6 +46,11 @@ void put_bytes(std::string* out, std::string_view bytes) {
 void put_list(std::string* out, const std::vector<std::string>& items) {
   append_integer(out, static_cast<std::uint32_t>(items.size()));
   for (const std::string& item : items) put_bytes(out, item);
+}
+
+void put_numbers(std::string* out, const std::vector<std::uint32_t>& numbers) {
+  append_integer(out, static_cast<std::uint32_t>(numbers.size()));
+  for (const std::uint32_t number : numbers) append_integer(out, number);
 }
 
 void put_instant(std::string* out, Instant at) {
@@ -106,16 +115,17 @@ class Reader {
     return items;
   }
 
-  std::vector<std::uint32_t> cpus() {
+  // At most `most` numbers, each below `limit`.
+  std::vector<std::uint32_t> numbers(std::size_t most, std::uint32_t limit) {
     const auto count = number<std::uint32_t>();
-    std::vector<std::uint32_t> numbers;
-    if (count > kCpusMax || count > reader_.left() / sizeof count) reader_.fail();
-    if (reader_.ok()) numbers.reserve(count);
+    std::vector<std::uint32_t> found;
+    if (count > most || count > reader_.left() / sizeof count) reader_.fail();
+    if (reader_.ok()) found.reserve(count);
     for (std::uint32_t i = 0; reader_.ok() && i < count; ++i) {
-      numbers.push_back(number<std::uint32_t>());
-      if (numbers.back() >= kCpusMax) reader_.fail();
+      found.push_back(number<std::uint32_t>());
+      if (found.back() >= limit) reader_.fail();
     }
-    return numbers;
+    return found;
   }
 
   bool complete() const { return reader_.ok() && reader_.at_end(); }
@@ -155,6 +165,7 @@ struct EventWriter {
     append_integer(out, std::uint8_t{event.stopped});
     append_integer(out, std::uint8_t{event.killed});
     put_instant(out, event.at);
+    append_integer(out, event.stop_step);
   }
   void operator()(const KillSentEvent& event) const {
     const Frame frame(out, EventCode::kKillSent);
@@ -186,6 +197,17 @@ struct EventWriter {
     put_bytes(out, event.text);
   }
   void operator()(const StacksDoneEvent&) const { const Frame frame(out, EventCode::kStacksDone); }
+  void operator()(const StopStepEvent& event) const {
+    const Frame frame(out, EventCode::kStopStep);
+    append_integer(out, event.kind);
+    append_integer(out, event.proposal);
+    put_numbers(out, event.reporting);
+    append_integer(out, event.newest);
+    append_integer(out, event.oldest);
+    append_integer(out, event.stopped);
+    append_integer(out, event.first_stop);
+    append_integer(out, event.last_stop);
+  }
 };
 
 StartRequest read_start(Reader* reader) {
@@ -201,7 +223,7 @@ StartRequest read_start(Reader* reader) {
   request.cwd = reader->string();
   request.stdout_path = reader->string();
   request.stderr_path = reader->string();
-  request.cpus = reader->cpus();
+  request.cpus = reader->numbers(kCpusMax, kCpusMax);
   return request;
 }
 
@@ -243,8 +265,7 @@ void append_start(std::string* out, std::uint32_t id, const WorkerCommand& comma
   put_bytes(out, command.cwd);
   put_bytes(out, command.stdout_path);
   put_bytes(out, command.stderr_path);
-  append_integer(out, static_cast<std::uint32_t>(command.cpus.size()));
-  for (const std::uint32_t cpu : command.cpus) append_integer(out, cpu);
+  put_numbers(out, command.cpus);
 }
 
 void append_signal(std::string* out, const SignalRequest& request) {
@@ -267,6 +288,13 @@ void append_watch(std::string* out, Duration interval) {
 void append_stacks(std::string* out, Duration limit) {
   const Frame frame(out, RequestCode::kStacks);
   append_integer(out, limit.count());
+}
+
+void append_stop_step(std::string* out, const StopStepRequest& request) {
+  const Frame frame(out, RequestCode::kStopStep);
+  append_integer(out, request.kind);
+  append_integer(out, request.proposal);
+  append_integer(out, request.step);
 }
 
 void append_event(std::string* out, const Event& event) { std::visit(EventWriter{out}, event); }
@@ -316,6 +344,14 @@ bool decode_request(std::string_view payload, Request* request) {
     case RequestCode::kStacks:
       *request = StacksRequest{reader.duration()};
       return reader.complete();
+    case RequestCode::kStopStep: {
+      StopStepRequest stop;
+      stop.kind = reader.one_of<drain::Order::Kind>(drain::kOrderKinds);
+      stop.proposal = reader.number<std::uint64_t>();
+      stop.step = reader.number<std::int64_t>();
+      *request = stop;
+      return reader.complete();
+    }
   }
   return false;
 }
@@ -355,6 +391,7 @@ bool decode_event(std::string_view payload, Event* event) {
       exited.stopped = reader.one_of<bool>(2);
       exited.killed = reader.one_of<bool>(2);
       exited.at = reader.instant();
+      exited.stop_step = reader.number<std::int64_t>();
       *event = exited;
       return reader.complete();
     }
@@ -393,6 +430,19 @@ bool decode_event(std::string_view payload, Event* event) {
       return reader.complete();
     }
     case EventCode::kStacksDone: *event = StacksDoneEvent{}; return reader.complete();
+    case EventCode::kStopStep: {
+      StopStepEvent stop;
+      stop.kind = reader.one_of<drain::Reply::Kind>(drain::kReplyKinds);
+      stop.proposal = reader.number<std::uint64_t>();
+      stop.reporting = reader.numbers(kListItemsMax, kTemplateId);
+      stop.newest = reader.number<std::int64_t>();
+      stop.oldest = reader.number<std::int64_t>();
+      stop.stopped = reader.number<std::uint32_t>();
+      stop.first_stop = reader.number<std::int64_t>();
+      stop.last_stop = reader.number<std::int64_t>();
+      *event = std::move(stop);
+      return reader.complete();
+    }
   }
   return false;
 }

@@ -84,6 +84,11 @@ class Agent::Impl {
     thread_->loop().post([this, signal] { node_->request_stop(signal); });
   }
 
+  void request_drain(int signal, Duration limit) {
+    if (is_in_child()) return;
+    thread_->loop().post([this, signal, limit] { node_->request_drain(signal, limit); });
+  }
+
   void forward(int signal) {
     if (is_in_child()) return;
     thread_->loop().post([this, signal] { node_->forward(signal); });
@@ -128,6 +133,8 @@ std::optional<AgentEvent> Agent::next_event(Instant deadline,
 }
 
 void Agent::request_stop(int signal) { impl_->request_stop(signal); }
+
+void Agent::request_drain(int signal, Duration limit) { impl_->request_drain(signal, limit); }
 
 void Agent::forward(int signal) { impl_->forward(signal); }
 

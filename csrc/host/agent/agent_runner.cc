@@ -114,7 +114,8 @@ AgentRunner::AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink 
                [this](const core::FailureFound& found) { feed(found); }),
       watch_timer_(loop, [this] { send_workers(); }),
       deadline_(loop, [this] { feed(core::PolicyTick{}); }),
-      shutdown_timer_(loop, [this] { shut_down(); }) {}
+      shutdown_timer_(loop, [this] { shut_down(); }),
+      drain_timer_(loop, [this] { give_up_drain(); }) {}
 
 AgentRunner::~AgentRunner() = default;
 
@@ -158,6 +159,7 @@ void AgentRunner::on_worker_exit(const WorkerEvent& event) {
                                                 : ObservedWorkerState::kFailed;
   worker_changed(event.local_rank, state, event.pid, event.exit.shell_code());
   core::WorkerExited exited{event.local_rank, event.pid, event.exit};
+  drain_.worker_ended(event.local_rank);
   if (event.local_rank == killed_for_hang_ && event.exit.signal == SIGKILL) {
     exited.exit.hung = verdict_.cause;
     exited.exit.ends_job = verdict_.action == HangAction::kFail;
@@ -224,6 +226,8 @@ void AgentRunner::on_membership_event(const MembershipEvent& event) {
     }
     void operator()(const hang::StacksWanted& one) const { node->on_stacks_wanted(one); }
     void operator()(const hang::Verdict& one) const { node->on_verdict(one); }
+    void operator()(const drain::Order& one) const { node->on_drain_order(one); }
+    void operator()(const drain::News& one) const { node->report_drain(one.text); }
   };
   std::visit(Reader{this}, event);
 }
@@ -385,9 +389,12 @@ void AgentRunner::start_group(std::shared_ptr<const RoundInfo> round) {
   round_ = std::move(round);
   killed_for_hang_ = -1;
   workers_.clear();
+  std::vector<std::int32_t> ranks;
   for (const WorkerAssignment& worker : round_->workers) {
     workers_.push_back({.local_rank = worker.local_rank, .rank = worker.rank});
+    ranks.push_back(worker.rank);
   }
+  drain_.begin_round(round_->round, std::move(ranks));
   if (is_watched_) watch_timer_.arm(loop_->now() + kWatchDelay);
   store_.begin_round(round_->group_rank == 0 && !is_store_at_endpoint_);
   is_opening_files_ = true;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/agent/agent_policy.h"
+#include "core/drain/drain_member.h"
 #include "elastic/agent.h"
 #include "elastic/observer.h"
 #include "elastic/status.h"
@@ -38,6 +39,7 @@ class AgentRunner {
   ~AgentRunner();  // kills the workers, and removes the temporary directory
 
   void request_stop(int signal);
+  void request_drain(int signal, Duration limit);
   void forward(int signal);
   // Final once kFinished was delivered.
   const AgentResult& result() const { return result_; }
@@ -56,6 +58,10 @@ class AgentRunner {
   void on_progress(const guardian::ProgressEvent& progress);
   void on_stacks_wanted(const hang::StacksWanted& wanted);
   void on_verdict(const hang::Verdict& verdict);
+  void on_drain_order(const drain::Order& order);
+  void answer_drain(const core::DrainMember::Answer& answer);
+  void give_up_drain();
+  void report_drain(const std::string& message);
   void end_round();
   void feed(const core::PolicyEvent& event);
   void execute(core::PolicyAction action);
@@ -93,6 +99,7 @@ class AgentRunner {
   // The verdict for which a worker of this node was killed, and that worker; -1: none.
   hang::Verdict verdict_;
   int killed_for_hang_ = -1;
+  core::DrainMember drain_;
   RoundStore store_;
   WorkerOutput output_;
   const std::string host_name_;
@@ -106,6 +113,7 @@ class AgentRunner {
   bool is_opening_files_ = false;  // the round's workers start when its files exist
   os::EventLoop::Timer deadline_;  // of the policy
   os::EventLoop::Timer shutdown_timer_;
+  os::EventLoop::Timer drain_timer_;
   std::unique_ptr<Supervisor> supervisor_;
   std::unique_ptr<Membership> membership_;
 };

@@ -73,7 +73,9 @@ CoordinatorJob::CoordinatorJob(CoordinatorContext* context, std::string id, Succ
               .publish = [this](const auto& verdict) { send_to_members(verdict); },
               .reply = [this](std::uint64_t asked,
                               std::string text) { send_stacks(asked, std::move(text)); },
-              .log = [this](std::string_view line) { log(std::string(line)); }}) {}
+              .log = [this](std::string_view line) { log(std::string(line)); }}),
+      drain_(context->loop, drain_sink()),
+      closing_timer_(context->loop, [this] { close_drained(); }) {}
 
 Status CoordinatorJob::load(const core::StoredJob& stored) {
   if (Status fault = stored.settings.validate(); !fault.ok()) return fault;
@@ -195,7 +197,7 @@ Status CoordinatorJob::on(SessionPeer* peer, session::Heartbeat& beat) {
   const RendezvousEvent event = rdzv::Heartbeat{peer->node};
   machine_->step(event, context_.loop->now(), &actions_);
   gate(&event);
-  for (const RendezvousAction& action : actions_) execute(action);
+  execute_all();
   return {};
 }
 
@@ -264,6 +266,7 @@ Status CoordinatorJob::on(SessionPeer* peer, rdzv::Leave& leave) {
   peer->loopback_join.reset();
   if (machine_ == nullptr) return {};
   hangs_.feed(core::hang_event::Left{peer->node});
+  drain_.feed(core::drain_event::Left{peer->node});
   if (context_.log && !is_over()) log(peer->name + " leaves: " + leave.reason);
   step(leave);
   return {};
@@ -285,6 +288,7 @@ Status CoordinatorJob::on(SessionPeer* peer, rdzv::Close& close) {
 
 Status CoordinatorJob::on(SessionPeer* peer, hang::NodeProgress& progress) {
   hangs_.feed(core::hang_event::Progressed{peer->node, progress});
+  drain_.feed(core::drain_event::Progressed{peer->node, progress});
   return {};
 }
 
@@ -304,16 +308,26 @@ template <typename Action>
 void CoordinatorJob::judge_progress_after(const Action& action) {
   if constexpr (std::is_same_v<Action, rdzv::Round>) {
     hangs_.feed(core::hang_event::Began{action.to, action.record->round, name_of(action.to)});
+    drain_.feed(core::drain_event::Began{action.to, action.record->round, action.record->nodes,
+                                         name_of(action.to)});
   } else if constexpr (std::is_same_v<Action, rdzv::Resumed>) {
     // A coordinator that continues from a stored state learns of the round's nodes here.
     if (machine_->phase() == RendezvousPhase::kRunning) {
       hangs_.feed(core::hang_event::Began{action.to, action.round, name_of(action.to)});
+      drain_.feed(core::drain_event::Began{action.to, action.round, machine_->record().nodes,
+                                           name_of(action.to)});
     }
   } else if constexpr (std::is_same_v<Action, rdzv::Restart> ||
                        std::is_same_v<Action, rdzv::Closed>) {
     hangs_.feed(core::hang_event::Ended{});
+    if constexpr (std::is_same_v<Action, rdzv::Closed>) {
+      drain_.feed(core::drain_event::Over{});
+    } else {
+      drain_.feed(core::drain_event::Ended{});
+    }
   } else if constexpr (std::is_same_v<Action, rdzv::Evicted>) {
     hangs_.feed(core::hang_event::Left{action.to});
+    drain_.feed(core::drain_event::Left{action.to});
   }
 }
 
@@ -393,12 +407,18 @@ void CoordinatorJob::step(const RendezvousEvent& event) {
   actions_.clear();
   machine_->step(event, context_.loop->now(), &actions_);
   gate(std::holds_alternative<rdzv::Tick>(event) ? nullptr : &event);
-  for (const RendezvousAction& action : actions_) execute(action);
+  execute_all();
   propose();
   arm();
   // A Tick without actions changes nothing that nodes or the state file need.
   const bool is_time = std::holds_alternative<rdzv::Tick>(event);
   if (!is_time || !actions_.empty() || machine_->is_removable()) mark_changed();
+}
+
+void CoordinatorJob::execute_all() {
+  is_stepping_ = true;
+  for (const RendezvousAction& action : actions_) execute(action);
+  is_stepping_ = false;
 }
 
 void CoordinatorJob::arm() {
@@ -525,6 +545,7 @@ void CoordinatorJob::publish_changes() {
       timer_.disarm();
       counts_ = {};
       history_ = {};
+      drain_.reset();
       logged_round_ = logged_end_ = 0;
     }
   }

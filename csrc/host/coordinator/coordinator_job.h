@@ -21,6 +21,7 @@
 #include "core/succession/succession_machine.h"
 #include "elastic/rendezvous.h"
 #include "host/coordinator/coordinator_service.h"
+#include "host/coordinator/drain_desk.h"
 #include "host/coordinator/hang_desk.h"
 #include "host/coordinator/job_observers.h"
 #include "host/coordinator/session_peer.h"
@@ -116,6 +117,12 @@ class CoordinatorJob {
   Status on(SessionPeer* peer, hang::NodeProgress& progress);
   Status on(SessionPeer* peer, hang::NodeStacks& stacks);
   Status on(SessionPeer* peer, session::RequestStacks& request);
+  Status on(SessionPeer* peer, drain::Notice& notice);
+  Status on(SessionPeer* peer, drain::Reply& reply);
+  Status on(SessionPeer* peer, session::RequestDrain& request);
+  DrainDesk::Sink drain_sink();
+  void close_drained();
+  Status request_drain(SessionPeer* peer, const session::RequestDrain& request);
   void send_stacks(std::uint64_t asked, std::string text);
   template <typename Report>
   Status on(SessionPeer* peer, Report& report);  // Failed, Gone, Done
@@ -137,6 +144,7 @@ class CoordinatorJob {
   void tick();
   void step(const RendezvousEvent& event);
   void execute(const RendezvousAction& action);
+  void execute_all();
   void prepare_round(const rdzv::Round& round);
   void send_store_clients(SessionPeer* peer) const;
   template <typename Message>
@@ -172,6 +180,8 @@ class CoordinatorJob {
   std::vector<RendezvousAction> actions_;               // scratch
   std::map<std::uint64_t, SessionPeer*> stacks_asked_;  // observers that wait for stacks
   std::uint64_t stacks_requests_ = 0;
+  std::map<std::uint64_t, SessionPeer*> drain_asked_;  // observers that wait for the agreed step
+  std::uint64_t drain_requests_ = 0;
 
   SuccessionFeed feed_;
   std::optional<succession::RoundGate> gate_;  // never empty
@@ -186,6 +196,10 @@ class CoordinatorJob {
   std::vector<succession::KnownNode> known_nodes_;  // as last fed
   os::EventLoop::Timer nodes_timer_;
   HangDesk hangs_;
+  DrainDesk drain_;
+  JobResult closing_;         // of the drained job
+  bool is_stepping_ = false;  // the actions of a step are being executed
+  os::EventLoop::Timer closing_timer_;
 };
 
 }  // namespace elastic::host

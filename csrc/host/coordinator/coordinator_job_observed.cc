@@ -28,6 +28,7 @@ void CoordinatorJob::add_observer(SessionPeer* peer, const session::ObserverRequ
 void CoordinatorJob::remove_observer(SessionPeer* peer) {
   peer->observed = nullptr;
   std::erase_if(stacks_asked_, [peer](const auto& asked) { return asked.second == peer; });
+  std::erase_if(drain_asked_, [peer](const auto& asked) { return asked.second == peer; });
   observers_->remove(peer);
   if (observers_->empty()) observers_.reset();
 }
@@ -38,6 +39,9 @@ Status CoordinatorJob::on_observer_message(SessionPeer* peer,
     stacks_asked_[++stacks_requests_] = peer;
     hangs_.feed(core::hang_event::Requested{stacks_requests_});
     return {};
+  }
+  if (const auto* request = std::get_if<session::RequestDrain>(&message)) {
+    return request_drain(peer, *request);
   }
   return observers_->on_message(peer, message);
 }
@@ -52,6 +56,7 @@ void CoordinatorJob::send_stacks(std::uint64_t asked, std::string text) {
 void CoordinatorJob::end_observation(const std::string& reason) {
   if (observers_ == nullptr) return;
   stacks_asked_.clear();
+  drain_asked_.clear();
   observers_->end(reason);
   observers_.reset();
 }
@@ -100,6 +105,7 @@ ObservedJob CoordinatorJob::observed_facts() const {
   }
   job.phase = machine_->phase();
   job.description = machine_->describe(now) + describe_voters();
+  if (const std::string stop = drain_.describe(); !stop.empty()) job.description += "; " + stop;
   job.settings = machine_->settings();
   job.record = machine_->record();
   job.term = std::max(job.record.term, term_);

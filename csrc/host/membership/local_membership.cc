@@ -32,6 +32,13 @@ LocalMembership::LocalMembership(os::EventLoop* loop, JobSettings settings, std:
                     .publish = [this](const auto& verdict) { receive(verdict); },
                     .reply = [](std::uint64_t, const std::string&) {},  // no observer can connect
                     .log = [](std::string_view) {}}),
+      drain_(loop, {.send = [this](const NodeId&, const drain::Order& order) { receive(order); },
+                    .announce = [this](const std::string& text) { receive(drain::News{text}); },
+                    .close =
+                        [this](const JobResult& result) {
+                          step(rdzv::Close{node_, result});
+                        },
+                    .inform = [](const core::drain_action::Inform&) {}}),
       delivery_(loop, [this] { deliver(); }),
       tick_(loop, [this] { tick(); }) {
   receive(MembershipReady{std::move(address)});
@@ -49,10 +56,20 @@ void LocalMembership::send(const NodeStatement& statement) {
 
 void LocalMembership::observe(const hang::NodeProgress& progress) {
   hangs_.feed(core::hang_event::Progressed{node_, progress});
+  drain_.feed(core::drain_event::Progressed{node_, progress});
 }
 
 void LocalMembership::observe(const hang::NodeStacks& stacks) {
   hangs_.feed(core::hang_event::StacksReceived{node_, stacks});
+}
+
+void LocalMembership::observe(const drain::Reply& reply) {
+  drain_.feed(core::drain_event::Replied{node_, reply});
+}
+
+bool LocalMembership::request_drain(const drain::Notice& notice) {
+  drain_.feed(core::drain_event::Noticed{notice});
+  return true;
 }
 
 void LocalMembership::tick() {
@@ -72,10 +89,17 @@ void LocalMembership::step(const RendezvousEvent& event) {
           if (is_answer) waiting_.reset();
           if constexpr (std::is_same_v<Action, rdzv::Round>) {
             hangs_.feed(core::hang_event::Began{node_, one.record->round});
+            drain_.feed(core::drain_event::Began{node_, one.record->round});
           }
           if constexpr (std::is_same_v<Action, rdzv::Restart> ||
                         std::is_same_v<Action, rdzv::Closed>) {
             hangs_.feed(core::hang_event::Ended{});
+          }
+          if constexpr (std::is_same_v<Action, rdzv::Restart>) {
+            drain_.feed(core::drain_event::Ended{});
+          }
+          if constexpr (std::is_same_v<Action, rdzv::Closed>) {
+            drain_.feed(core::drain_event::Over{});
           }
           // There is no session to resume, and the agent knows its round.
           if constexpr (std::is_constructible_v<MembershipEvent, Action>) receive(std::move(one));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "elastic/rendezvous.h"
+#include "host/coordinator/drain_desk.h"
 #include "host/coordinator/hang_desk.h"
 #include "host/membership/membership.h"
 #include "os/loop/event_loop.h"
@@ -26,6 +27,8 @@ class LocalMembership final : public Membership {
   void send(const NodeStatement& statement) override;
   void observe(const hang::NodeProgress& progress) override;
   void observe(const hang::NodeStacks& stacks) override;
+  void observe(const drain::Reply& reply) override;
+  bool request_drain(const drain::Notice& notice) override;
   int waiting_nodes() const override { return job_.waiting_nodes(); }
   void drain(Duration limit, std::function<void()> done) override;
 
@@ -41,6 +44,7 @@ class LocalMembership final : public Membership {
   std::deque<MembershipEvent> received_;
   std::function<void()> drained_;
   HangDesk hangs_;
+  DrainDesk drain_;
   NodeId node_;                    // that has joined
   std::optional<NodeId> waiting_;  // the node, from its join until a round or the end
   os::EventLoop::Timer delivery_;

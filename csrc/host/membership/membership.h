@@ -16,6 +16,7 @@
 #include <variant>
 #include <vector>
 
+#include "core/drain/drain_types.h"
 #include "core/hang/hang_types.h"
 #include "elastic/observer.h"
 #include "elastic/rendezvous.h"
@@ -58,12 +59,13 @@ struct MembershipWatch {
   bool is_on = false;
 };
 
-// Also delivered: hang::StacksWanted, to which the agent replies with observe(), and hang::Verdict.
+// Also delivered: hang::StacksWanted and drain::Order, to which the agent replies with observe(),
+// hang::Verdict and drain::News.
 using MembershipEvent =
     std::variant<MembershipReady, MembershipProgress, MembershipCoordinatorLog, MembershipLost,
                  MembershipStoreClients, MembershipWatch, rdzv::Round, rdzv::Restart, rdzv::Waiting,
                  rdzv::Evicted, rdzv::Refused, rdzv::TimedOut, rdzv::Closed, rdzv::RoundOver,
-                 hang::StacksWanted, hang::Verdict>;
+                 hang::StacksWanted, hang::Verdict, drain::Order, drain::News>;
 
 class Membership {
  public:
@@ -81,6 +83,10 @@ class Membership {
   // effect.
   virtual void observe(const hang::NodeProgress& /*progress*/) {}
   virtual void observe(const hang::NodeStacks& /*stacks*/) {}
+  virtual void observe(const drain::Reply& /*reply*/) {}
+  // Requests that all ranks stop at one step; sent again until the coordinator has it. False: this
+  // membership cannot do that.
+  virtual bool request_drain(const drain::Notice& /*notice*/) { return false; }
   // The nodes for which the running round could be restarted, without spares, as last received. No
   // request is sent.
   virtual int waiting_nodes() const = 0;

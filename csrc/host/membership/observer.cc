@@ -166,14 +166,21 @@ void Observer::Impl::connected(
   hello.observer = session::ObserverRequest{options_.workers};
   link_->send(hello);
   if (options_.stacks) link_->send(session::RequestStacks{});
+  if (options_.drain) {
+    link_->send(session::RequestDrain{{*options_.drain, options_.drain_reason}});
+  }
 }
 
 void Observer::Impl::on_message(const session::ServerMessage& message) {
   silence_timer_.arm(add_saturating(thread_->loop().now(), kSilenceMax));
   if (const auto* facts = std::get_if<session::JobFacts>(&message)) {
     const std::string stacks = std::move(facts_.stacks);
+    const std::string drain = std::move(facts_.drain);
+    const bool is_drain_agreed = facts_.is_drain_agreed;
     facts_ = facts->job;
     facts_.stacks = stacks;
+    facts_.drain = drain;
+    facts_.is_drain_agreed = is_drain_agreed;
     is_published_ = false;
   } else if (const auto* page = std::get_if<session::NodePage>(&message)) {
     on(*page);
@@ -181,6 +188,10 @@ void Observer::Impl::on_message(const session::ServerMessage& message) {
     on(*beats);
   } else if (const auto* report = std::get_if<session::StacksReport>(&message)) {
     facts_.stacks = report->text;
+    publish();
+  } else if (const auto* answer = std::get_if<session::DrainReport>(&message)) {
+    facts_.drain = answer->text;
+    facts_.is_drain_agreed = answer->is_agreed;
     publish();
   } else if (const auto* incumbent = std::get_if<session::Incumbent>(&message)) {
     if (incumbent->is_elsewhere) follow(incumbent->incumbent.address);

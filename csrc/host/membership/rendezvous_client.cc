@@ -117,6 +117,8 @@ class RendezvousClient::Impl {
   void on(const host::MembershipWatch&) {}  // the caller starts the workers
   void on(const hang::StacksWanted&) {}
   void on(const hang::Verdict&) {}
+  void on(const drain::Order&) {}
+  void on(const drain::News&) {}
   void on(const host::MembershipLost& lost);
   void on(const rdzv::Round& round);
   void on(const rdzv::Restart& restart);

@@ -298,6 +298,22 @@ void Session::observe(const hang::NodeStacks& stacks) {
   if (machine_.state() == core::SessionState::kReady) link_->send(stacks);
 }
 
+void Session::observe(const drain::Reply& reply) {
+  if (machine_.state() == core::SessionState::kReady) link_->send(reply);
+}
+
+bool Session::request_drain(const drain::Notice& notice) {
+  keep_notice(notice);
+  if (machine_.state() == core::SessionState::kReady) link_->send(notice);
+  return true;
+}
+
+// A coordinator that follows this one knows nothing of the notice.
+void Session::keep_notice(const drain::Notice& notice) {
+  notice_ = notice;
+  notice_deadline_ = add_saturating(loop_->now(), notice.left);
+}
+
 void Session::send_hello(const Machine::SendHello& greeting) {
   link_->send(session::ClientHello{.term = greeting.term,
                                    .job_id = run_id_,
@@ -315,6 +331,9 @@ void Session::send(RendezvousEvent event) {
         }
       },
       event);
+  if (!notice_ || !std::holds_alternative<rdzv::Resume>(event)) return;
+  notice_->left = std::max(notice_deadline_ - loop_->now(), Duration::zero());
+  link_->send(*notice_);
 }
 
 void Session::on_message(const session::ServerMessage& message) {
@@ -354,6 +373,11 @@ void Session::on_message(const session::ServerMessage& message) {
     notify(*wanted);
   } else if (const auto* verdict = std::get_if<hang::Verdict>(&message)) {
     notify(*verdict);
+  } else if (const auto* order = std::get_if<drain::Order>(&message)) {
+    keep_notice(order->notice);
+    notify(*order);
+  } else if (const auto* news = std::get_if<drain::News>(&message)) {
+    notify(*news);
   } else {
     std::visit(
         [this](const auto& one) {

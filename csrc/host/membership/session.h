@@ -44,6 +44,8 @@ class Session final : public Membership {
   void send_workers(const WorkerReport& report) override;
   void observe(const hang::NodeProgress& progress) override;
   void observe(const hang::NodeStacks& stacks) override;
+  void observe(const drain::Reply& reply) override;
+  bool request_drain(const drain::Notice& notice) override;
   int waiting_nodes() const override { return counts_.waiting_nodes; }
   void drain(Duration limit, std::function<void()> done) override;
 
@@ -59,6 +61,7 @@ class Session final : public Membership {
   void on_stall(const os::EventLoop::Stall& stall);
   void execute(Machine::Action& action);
   void carry_out(std::vector<Machine::Action> actions);
+  void keep_notice(const drain::Notice& notice);
   void start_attempt(const Machine::Connect& connect);
   void stand_by();
   void attempt_done(std::variant<os::DetachedStream, SessionAttempt::Failure> outcome);
@@ -108,6 +111,8 @@ class Session final : public Membership {
   Hosting hosting_;
   SessionVoter voter_;
   session::Counts counts_;
+  std::optional<drain::Notice> notice_;  // sent again with each resume
+  Instant notice_deadline_;
   std::string local_address_;  // "": that of the connection
   // The address at which the coordinator was last reached: it is dialed without a name look-up.
   std::optional<os::SocketAddress> last_good_;

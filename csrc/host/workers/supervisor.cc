@@ -55,6 +55,7 @@ WorkerExit to_exit(const guardian::ExitedEvent& event) {
   exit.stopped_by_us = event.stopped;
   exit.killed_by_us = event.killed;
   exit.at = event.at;
+  exit.stop_step = event.stop_step;
   return exit;
 }
 
@@ -252,6 +253,13 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     flush();
   }
 
+  void set_stop_step(const guardian::StopStepRequest& request, StopStepSink sink) {
+    if (!connected_) return;
+    stop_step_sink_ = std::move(sink);
+    guardian::append_stop_step(&unsent_.bytes, request);
+    flush();
+  }
+
   bool running() const { return machine_.live(); }
 
   void on_ready(std::uint32_t events) override {
@@ -382,6 +390,9 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
                          .wait_channel = std::string(event.wait_channel),
                          .text = std::string(event.text)});
   }
+  void on_event(const guardian::StopStepEvent& event) {
+    if (stop_step_sink_) stop_step_sink_(event);
+  }
   void on_event(const guardian::StacksDoneEvent&) {
     auto evidence = std::exchange(evidence_, {});
     if (const auto sink = std::exchange(stacks_sink_, {})) sink(std::move(evidence));
@@ -432,6 +443,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
 
   ProgressSink progress_sink_;
   StacksSink stacks_sink_;
+  StopStepSink stop_step_sink_;
   std::vector<core::WorkerEvidence> evidence_;  // of the current request
 
   std::string loss_;
@@ -486,6 +498,9 @@ void Supervisor::watch(Duration interval, ProgressSink sink) {
 }
 void Supervisor::collect_stacks(Duration limit, StacksSink done) {
   impl_->collect_stacks(limit, std::move(done));
+}
+void Supervisor::set_stop_step(const guardian::StopStepRequest& request, StopStepSink sink) {
+  impl_->set_stop_step(request, std::move(sink));
 }
 void Supervisor::close() { impl_->close(); }
 bool Supervisor::running() const { return impl_->running(); }

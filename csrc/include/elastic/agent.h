@@ -43,6 +43,7 @@ inline constexpr int kExitRejected = 76;  // settings, version or protocol diffe
 inline constexpr int kExitCoordinatorLost = 77;  // unreachable for store_grace; workers stopped
 inline constexpr int kExitNodeLost = 78;         // too few nodes remain, and none replaced them
 inline constexpr int kExitJobClosed = 79;        // the job was closed without an exit code
+inline constexpr int kExitStoppedAtStep = 80;    // every rank stopped at an agreed step; resumable
 
 // The ranks of one worker in a round.
 struct WorkerAssignment {
@@ -131,6 +132,7 @@ struct AgentEvent {
     kStopping,        // workers are being stopped; message: the reason and the grace period
     kRestarting,      // another round follows; message: the reason and the remaining budget
     kHang,            // the job hangs; message: one screen, which every node receives
+    kDrain,           // message: how far the stop at an agreed step is, which every node receives
     kFinished,        // result() is final; this is the last event
   };
   Kind kind = Kind::kFinished;
@@ -167,6 +169,11 @@ class ELASTIC_EXPORT Agent {
   // notified at once, before the workers have ended. A second call shortens the grace period to
   // kRepeatedStopGrace; a third one, or the second if it shortens nothing, kills the workers.
   void request_stop(int signal);
+  // Requests that all ranks of the job stop at one step (docs/preemption.md), because of `signal`.
+  // The job ends with kExitStoppedAtStep; or, if that is not possible within `limit`, by SIGTERM to
+  // all workers. As request_stop(signal) if this node has no workers, or the rendezvous no
+  // coordinator. request_stop() may follow.
+  void request_drain(int signal, Duration limit);
   // Delivers a signal to the running workers of this node, not to their children, and does not stop
   // them. Without running workers it has no effect.
   void forward(int signal);

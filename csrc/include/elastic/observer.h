@@ -6,7 +6,8 @@
 //   auto job = (*observer)->next(deadline);  // the first snapshot; further calls: the next change
 //
 // An observer is no member of the job: it has no rank and no vote, and nothing that it sends
-// changes the job. The coordinator pushes changes, and only as fast as the observer accepts them.
+// changes the job, except the request to drain it. The coordinator pushes changes, and only as fast
+// as the observer accepts them.
 //
 // Thread rule: any member from any thread; next() by one thread at a time. Not usable in a child
 // after fork().
@@ -107,6 +108,8 @@ struct ObservedJob {
   std::optional<JobResult> result;
   std::vector<ObservedNode> nodes;  // by id
   std::string stacks;               // one screen, when the reply to ObserverOptions::stacks is here
+  std::string drain;             // one sentence, when the reply to ObserverOptions::drain is here
+  bool is_drain_agreed = false;  // every rank stops at one step
 };
 
 struct ObserverOptions {
@@ -117,6 +120,10 @@ struct ObserverOptions {
   TokenOptions token = {};
   bool workers = true;  // request the state of each worker
   bool stacks = false;  // request the stacks of all workers, once
+  // Request, once, that all ranks stop at one step within this time (docs/preemption.md). Changes
+  // the job, and needs its token.
+  std::optional<Duration> drain = {};
+  std::string drain_reason = {};  // for messages
   Duration connect_timeout = std::chrono::seconds(5);
 };
 

@@ -73,6 +73,8 @@ struct WorkerExit {
   // kSignaled: an agent killed the worker because the job hung; one sentence with the evidence.
   std::string hung;
   bool ends_job = false;  // and the job must not be restarted
+  // The agreed step at which the worker was told to stop (docs/preemption.md); -1: it was not.
+  std::int64_t stop_step = -1;
 
   bool succeeded() const { return kind == ExitKind::kExited && code == 0; }
   // The code as in a shell's $?: the exit code, 128+n for a signal, 127 (not found) or 126.

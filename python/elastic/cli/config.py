@@ -147,6 +147,8 @@ class LaunchConfig(NamedTuple):
     hang_action: str  # "report", "restart" or "fail"
     signals: tuple[int, ...]
     forwarded_signals: tuple[int, ...]  # passed on to the workers, without a stop
+    drain_signal: int  # stops all ranks at one step; 0: no signal does
+    drain_timeout: float  # after which the workers are stopped without one
     rendezvous: RendezvousConfig | None  # None: the job has one node
     local_addr: str  # "" on several nodes: the address from which the rendezvous is reached
     master_port: int  # 0: a free one in each round

@@ -112,6 +112,7 @@ class Launcher:
         self._saved: dict[int, signal._HANDLER] = {}
         self._handler: Handler | None = None
         self._is_stopping = False
+        self._drain_timeout: float | None = None  # None: a signal stops the workers
         self._result_json = ""
         self.received: list[int] = []  # signals, the first one first
 
@@ -315,9 +316,12 @@ class Launcher:
 
     def _handle_signals(self, job: LaunchConfig) -> None:
         """Installs handlers that pass signals to the agent. Ignored signals stay ignored."""
+        self._drain_timeout = job.drain_timeout
+        drained = (job.drain_signal,) if job.drain_signal else ()
         for numbers, handler in (
-            (job.signals, self._handle),
+            ([number for number in job.signals if number not in drained], self._handle),
             (job.forwarded_signals, self._forward),
+            (drained, self._drain),
         ):
             for number in numbers:
                 if signal.getsignal(number) is not signal.SIG_IGN:
@@ -326,6 +330,15 @@ class Launcher:
     def _forward(self, number: int, _: FrameType | None) -> None:
         if self._agent is not None:
             self._agent.forward(number)
+
+    def _drain(self, number: int, frame: FrameType | None) -> None:
+        """The first signal requests a stop at one step; SIGTERM once more stops the workers."""
+        limit, self._drain_timeout = self._drain_timeout, None
+        if limit is None:
+            if number == signal.SIGTERM:
+                self._handle(number, frame)
+        elif self._agent is not None:
+            self._agent.request_drain(number, limit)
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         self._is_stopping = True

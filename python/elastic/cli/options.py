@@ -154,6 +154,20 @@ _FAILURES = (
         "children, and stop nothing.",
     ),
     Option(
+        "drain",
+        "SECONDS",
+        "SIGTERM to any launcher of the job stops all ranks at one step: elastic.worker's "
+        "should_stop() returns True there, the ranks save their state and exit, and the job ends "
+        "with exit code 80. Without an agreement after SECONDS, or at a second signal, the "
+        "workers are stopped as usual (docs/preemption.md).",
+    ),
+    Option(
+        "drain-signal",
+        "NAME",
+        "A signal such as USR1 that has this effect instead of SIGTERM, for schedulers that send "
+        "it some time before they stop the job. Without --drain the limit is 60 s.",
+    ),
+    Option(
         "hang-timeout",
         "SECONDS",
         "The job hangs when no rank has completed a step for this long; counts once a script has "

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from elastic import _C
 from elastic.multiprocessing.errors.evidence import TAIL_LINES_MAX, ProcessFailure
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ def format_report(name: str, result: RunResult) -> str:
     if not failures and job is None:
         return result.message
     run = ("run", f"{result.run_id}, {_restarts(result)}")
+    if result.exit_code == _C.EXIT_STOPPED_AT_STEP:
+        return "\n".join([f"{name}: {result.message}", *_facts(run)])
     first = next(iter(failures.values()), None)
     if job is not None and job.rank not in failures:
         evidence = job.evidence

@@ -19,7 +19,7 @@ from elastic.cli.command_line import CommandLine
 from elastic.cli.config import LaunchConfig, NodeConfig
 from elastic.cli.options import NATIVE_ONLY, USE_ENV
 from elastic.cli.values import integer
-from elastic.constants import NOTICE, PORT_MAX, START_METHODS
+from elastic.constants import DEFAULT_DRAIN_TIMEOUT_S, NOTICE, PORT_MAX, START_METHODS
 from elastic.errors import ConfigError
 from elastic.multiprocessing.logs import LogOptions
 from elastic.text import is_number, seconds
@@ -75,6 +75,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
             f"{line.origin('forward-signals')}: {signal.Signals(min(both)).name} stops the "
             f"workers ({line.origin('signals-to-handle')}), so it cannot be forwarded as well"
         )
+    drain_signal = _drain_signal(line, signals, forwarded)
     return LaunchConfig(
         entrypoint=program,
         warm_template=warm_template,
@@ -96,6 +97,8 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         hang_action=_hang_action(line),
         signals=signals,
         forwarded_signals=forwarded,
+        drain_signal=drain_signal,
+        drain_timeout=_drain_timeout(line),
         rendezvous=node.rendezvous,
         local_addr=node.local_addr,
         master_port=node.master_port,
@@ -219,6 +222,34 @@ def _hang_action(line: CommandLine) -> str:
             f"{origin} is {action}: it needs --hang-timeout, a learned one only reports"
         )
     return action
+
+
+def _drain_timeout(line: CommandLine) -> float:
+    if "drain" not in line.values:
+        return DEFAULT_DRAIN_TIMEOUT_S
+    return seconds(line.text("drain"), line.origin("drain"), positive=True)
+
+
+def _drain_signal(line: CommandLine, signals: tuple[int, ...], forwarded: tuple[int, ...]) -> int:
+    given = _signals(line, "drain-signal")
+    origin = line.origin("drain-signal")
+    if len(given) > 1:
+        raise ConfigError(f"{origin}: expected one signal")
+    if not given:
+        if "drain" not in line.values:
+            return 0
+        if signal.SIGTERM not in signals:
+            raise ConfigError(
+                f"{line.origin('drain')}: SIGTERM is not handled "
+                f"({line.origin('signals-to-handle')}), so name a signal with --drain-signal"
+            )
+        return int(signal.SIGTERM)
+    if given[0] in forwarded:
+        raise ConfigError(
+            f"{origin}: {signal.Signals(given[0]).name} is forwarded to the workers "
+            f"({line.origin('forward-signals')})"
+        )
+    return given[0]
 
 
 def _signals(line: CommandLine, option: str) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+from elastic import _C
 from elastic.cli import report
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def as_data(name: str, result: RunResult) -> dict[str, Any]:
     failures = dict(result.failures)
     job = result.job
     first: dict[str, Any] | None = None
-    if result.exit_code != 0:
+    if result.exit_code not in (0, _C.EXIT_STOPPED_AT_STEP):
         if job is not None and job.rank not in failures:
             first = _of_another_node(result)
         elif failures:

@@ -104,6 +104,10 @@ class HandlerElasticAgent(SimpleElasticAgent):
         elif threading.get_ident() == self._runner and not self._is_stopping:
             self._raise_request()  # also interrupts a rendezvous that blocks
 
+    def request_drain(self, signum: int = signal.SIGTERM, timeout: float = 0.0) -> None:
+        """Stops the workers at once: a rendezvous handler has no coordinator of a common step."""
+        self.request_stop(signal.SIGTERM)
+
     def forward(self, signum: int) -> None:
         """Delivers a signal to the running workers, not to their children."""
         if self._group is not None and self._is_running:

@@ -33,6 +33,7 @@ from elastic.agent.server.api import (
     watchdog,
 )
 from elastic.constants import (
+    DEFAULT_DRAIN_TIMEOUT_S,
     DEFAULT_LINE_PREFIX,
     LOOPBACK,
     NOTICE,
@@ -186,6 +187,7 @@ class LocalElasticAgent:
         self._native: _C.Agent | None = None  # while it runs
         self._is_alone = rendezvous.is_single_node
         self._requests: list[int] = []
+        self._drain_requests: list[tuple[int, float]] = []
         self._stops_noted = 0
         # The last progress message that was logged outside a round, and its deadline.
         self._awaited: tuple[str, float | None] = ("", None)
@@ -198,6 +200,23 @@ class LocalElasticAgent:
 
     def get_worker_group(self, role: str = "default") -> WorkerGroup:
         return self._group
+
+    def request_drain(
+        self, signum: int = signal.SIGTERM, timeout: float = DEFAULT_DRAIN_TIMEOUT_S
+    ) -> None:
+        """Stops all ranks of the job at one step, because of a signal (docs/preemption.md).
+
+        The result then has the exit code ``_C.EXIT_STOPPED_AT_STEP``. If the ranks have not stopped
+        after ``timeout`` seconds, the workers of all nodes are stopped by SIGTERM.
+        """
+        native = self._native
+        self._drain_requests.append((signum, timeout))
+        if native is None:
+            return
+        try:
+            native.request_drain(signum, timeout)
+        except ElasticError:  # as in request_stop
+            return
 
     def request_stop(self, signum: int) -> None:
         """Stops the workers with a signal and the shutdown timeout.
@@ -267,9 +286,12 @@ class LocalElasticAgent:
     def _supervise(self) -> RunResult:
         with _C.Agent(self._options) as native:
             # A signal handler that ran before this assignment only appended its request.
-            self._native, earlier = native, len(self._requests)
+            drains, earlier = len(self._drain_requests), len(self._requests)
+            self._native = native
             for signum in self._requests[:earlier]:
                 native.request_stop(signum)
+            for signum, timeout in self._drain_requests[:drains]:
+                native.request_drain(signum, timeout)
             finished = False
             while not finished:
                 event = native.next_event()
@@ -314,6 +336,8 @@ class LocalElasticAgent:
             self._log(logging.INFO, "rank %s %s", self._rank(event), event.exit.describe())
         elif event.kind == kinds.STOPPING:
             self._note_stop(event.message)
+        elif event.kind == kinds.DRAIN:
+            self._log(NOTICE, "%s", event.message)
         elif event.kind == kinds.HANG or event.kind == kinds.RESTARTING:
             self._log(logging.WARNING, "%s", event.message)
         elif event.kind == kinds.FINISHED:

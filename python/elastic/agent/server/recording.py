@@ -117,6 +117,8 @@ class EventLogSink:
             self._write("stopping", event, group, message=event.message)
         elif event.kind == _KINDS.HANG:
             self._write("hang", event, group, message=event.message)
+        elif event.kind == _KINDS.DRAIN:
+            self._write("drain", event, group, message=event.message)
         elif event.kind == _KINDS.RESTARTING:
             self._waiting_since = event.ended.stopped if event.ended else event.at
             cause = event.ended.cause if event.ended else ""

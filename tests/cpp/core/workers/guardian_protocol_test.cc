@@ -31,6 +31,7 @@ std::string sample_requests() {
   append_sweep(&bytes);
   append_watch(&bytes, std::chrono::seconds(1));
   append_stacks(&bytes, std::chrono::seconds(2));
+  append_stop_step(&bytes, {drain::Order::Kind::kTentative, 4, 101});
   return bytes;
 }
 
@@ -56,6 +57,10 @@ std::string describe(const Request& request) {
   }
   if (const auto* stacks = std::get_if<StacksRequest>(&request)) {
     return "stacks " + std::to_string(stacks->limit.count());
+  }
+  if (const auto* stop = std::get_if<StopStepRequest>(&request)) {
+    return "stop step " + std::to_string(static_cast<int>(stop->kind)) + " " +
+           std::to_string(stop->proposal) + " " + std::to_string(stop->step);
   }
   return std::holds_alternative<CancelStartsRequest>(request) ? "cancel starts" : "sweep";
 }
@@ -83,7 +88,7 @@ TEST(GuardianProtocol, RequestsAreDecodedForEverySplit) {
     }
     EXPECT_THAT(seen, ElementsAre("start helper 7 prog  a b A=1 B= /w/o cpu0 cpu65",
                                   "signal 15 1 stop", "signal 10 0 to 7", "cancel starts", "sweep",
-                                  "watch 1000000000", "stacks 2000000000"));
+                                  "watch 1000000000", "stacks 2000000000", "stop step 1 4 101"));
   }
 }
 
@@ -123,12 +128,13 @@ TEST(GuardianProtocol, EventsAreDecodedAsEncoded) {
   EXPECT_TRUE(failed.timed_out);
   EXPECT_TRUE(failed.stopped);
 
-  const auto exited = round_trip(ExitedEvent{5, ExitCause::kDumpedCore, 11, true, true, at});
+  const auto exited = round_trip(ExitedEvent{5, ExitCause::kDumpedCore, 11, true, true, at, 101});
   EXPECT_EQ(exited.cause, ExitCause::kDumpedCore);
   EXPECT_EQ(exited.value, 11);
   EXPECT_TRUE(exited.stopped);
   EXPECT_TRUE(exited.killed);
   EXPECT_EQ(exited.at, at);
+  EXPECT_EQ(exited.stop_step, 101);
 
   EXPECT_EQ(round_trip(KillSentEvent{77}).refused_pid, 77);
   round_trip(SweptEvent{});
@@ -152,6 +158,9 @@ TEST(GuardianProtocol, EventsAreDecodedAsEncoded) {
   EXPECT_EQ(stacks.step, 99);
   EXPECT_EQ(stacks.state, 'S');
   round_trip(StacksDoneEvent{});
+
+  const StopStepEvent stop{drain::Reply::Kind::kReached, 4, {0, 7}, 101, 100, 2, 101, 102};
+  EXPECT_EQ(round_trip(stop), stop);
 }
 
 TEST(GuardianProtocol, StartNamesItsKindAndTheWaitForTheTemplate) {
@@ -209,11 +218,12 @@ TEST(GuardianProtocol, TheIdThatStandsForEveryWorkerIsNoProcess) {
 }
 
 TEST(GuardianProtocol, TruncatedOrExtendedMessagesAreMalformed) {
-  std::string requests[4];
+  std::string requests[5];
   append_start(&requests[0], 7, sample_command());
   append_signal(&requests[1], {15, SignalScope::kLeader, true, kEveryWorker});
   append_cancel_starts(&requests[2]);
   append_sweep(&requests[3]);
+  append_stop_step(&requests[4], {drain::Order::Kind::kCommit, 4, 101});
   for (const std::string& bytes : requests) {
     const std::string payload = bytes.substr(kFrameHeaderBytes);
     Request request;
@@ -236,7 +246,7 @@ TEST(GuardianProtocol, GarbageIsRejected) {
     std::vector<std::string> seen;
     buffer.append(bytes);
     drain(&buffer, &seen);
-    EXPECT_LE(seen.size(), 7u);
+    EXPECT_LE(seen.size(), 8u);
     Event event;
     decode_event(bytes, &event);
   }

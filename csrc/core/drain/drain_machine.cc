@@ -1,0 +1,472 @@
+#include "core/drain/drain_machine.h"
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "core/base/duration_text.h"
+#include "elastic/agent.h"
+
+// Theory of operation. Two phases, as in a two-phase commit. The nodes report the newest step of
+// their workers; a step above all of them is sent as tentative; a node accepts it if none of its
+// workers had reached it when the tentative word was in their pages. From then on no worker passes
+// the step: it waits in should_stop(). When all nodes have accepted, the step is committed. If one
+// refuses, a rank may have passed the step, and a later one is proposed with twice the margin.
+//
+// Never two different steps: a commit needs the acceptance of every member of the round, and a node
+// gives up an accepted step only for a later order, or with its workers. A step is replaced or
+// withdrawn only before it was committed, and by a coordinator that knows so: the replies to kAsk
+// contain what each node holds, and no step is proposed before every member has replied. So a
+// coordinator that replaces one between acceptance and commit withdraws, and one that replaces it
+// after the commit reached any living member commits the same step.
+//
+// A round that ends takes everything with it: all of its workers are stopped. The next round is
+// asked again.
+//
+// What cannot be agreed on before the deadline is given up: the job is closed, and its workers are
+// stopped as by a signal.
+
+namespace elastic::core {
+namespace {
+
+using drain::kNoStep;
+using drain::Order;
+using drain::Reply;
+
+constexpr std::size_t kSamplesMax = 8;
+constexpr std::size_t kNamesShown = 8;
+constexpr std::int64_t kMarginMax = std::int64_t{1} << 40;
+constexpr int kExitStoppedBySignal = 128 + SIGTERM;
+
+// Workers write their steps themselves, and may write anything.
+constexpr std::int64_t kStepMax = std::int64_t{1} << 60;
+
+Reply checked(Reply reply) {
+  for (std::int64_t* const step :
+       {&reply.newest, &reply.oldest, &reply.first_stop, &reply.last_stop}) {
+    *step = std::clamp(*step, kNoStep, kStepMax);
+  }
+  reply.reporting = std::max(reply.reporting, 0);
+  reply.num_silent = std::max(reply.num_silent, 0);
+  reply.stopped = std::max(reply.stopped, 0);
+  return reply;
+}
+
+std::string count_text(std::int64_t count, const std::string& noun) {
+  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+void DrainMachine::step(const DrainEvent& event, Instant now, std::vector<DrainAction>* out) {
+  now_ = now;
+  out_ = out;
+  std::visit([this](const auto& one) { on(one); }, event);
+  out_ = nullptr;
+}
+
+void DrainMachine::on(const drain_event::Began& event) {
+  if (phase_ == DrainPhase::kOver) return;
+  if (event.round != round_) {
+    on(drain_event::Ended{});
+    round_ = event.round;
+  }
+  num_members_ = event.nodes;
+  const auto [found, is_new] = nodes_.try_emplace(event.node);
+  found->second.name = event.name;
+  switch (phase_) {
+    case DrainPhase::kAwaitRound: begin(); break;
+    case DrainPhase::kAsking:
+    case DrainPhase::kProposed:
+    case DrainPhase::kCommitted:
+    case DrainPhase::kReached:
+      if (!is_new) send(event.node);  // the order may have been lost with the session
+      break;
+    default: break;
+  }
+}
+
+void DrainMachine::on(const drain_event::Ended&) {
+  if (phase_ == DrainPhase::kOver) return;
+  if (phase_ == DrainPhase::kAsking || phase_ == DrainPhase::kProposed ||
+      phase_ == DrainPhase::kAwaitSteps) {
+    announce("the round ends before its ranks agreed on a step; asking again in the next round");
+  } else if (phase_ == DrainPhase::kCommitted || phase_ == DrainPhase::kReached) {
+    announce("the round ends before every rank has stopped at step " + std::to_string(step_) +
+             "; asking again in the next round");
+  }
+  if (phase_ != DrainPhase::kIdle) phase_ = DrainPhase::kAwaitRound;
+  nodes_.clear();
+  num_members_ = 0;
+  first_report_.reset();
+  samples_.clear();
+  timer_.reset();
+  announced_.clear();
+  step_ = newest_ = kNoStep;
+  margin_ = 1;
+}
+
+void DrainMachine::on(const drain_event::Over&) {
+  if (phase_ != DrainPhase::kOver) inform(false, "the job has ended");
+  phase_ = DrainPhase::kOver;
+  nodes_.clear();
+  timer_.reset();
+}
+
+void DrainMachine::on(const drain_event::Left& event) {
+  if (nodes_.erase(event.node) == 0) return;
+  --num_members_;
+  switch (phase_) {
+    case DrainPhase::kProposed: withdraw(); [[fallthrough]];
+    case DrainPhase::kAsking:
+    case DrainPhase::kAwaitSteps:
+    case DrainPhase::kAwaitRound:
+      phase_ = DrainPhase::kAwaitRound;
+      timer_.reset();
+      begin();
+      break;
+    case DrainPhase::kCommitted:
+    case DrainPhase::kReached: check_reached(); break;
+    default: break;
+  }
+}
+
+void DrainMachine::on(const drain_event::Progressed& event) {
+  const auto found = nodes_.find(event.node);
+  if (found == nodes_.end() || event.progress.round != round_) return;
+  Node& node = found->second;
+  node.reporting = event.progress.reporting;
+  if (event.progress.reporting > 0 && !first_report_) first_report_ = now_;
+  const std::int64_t known = samples_.empty() ? kNoStep : samples_.back().newest;
+  const std::int64_t newest = std::min(event.progress.newest, kStepMax);
+  if (newest > known) {
+    samples_.push_back({now_, newest});
+    if (samples_.size() > kSamplesMax) samples_.pop_front();
+  }
+  if (phase_ == DrainPhase::kAwaitSteps && node.reporting != node.reply.reporting) ask_again();
+}
+
+void DrainMachine::on(const drain_event::Noticed& event) {
+  if (event.observer != 0) observers_.push_back(event.observer);
+  const Instant deadline = add_saturating(now_, std::max(event.notice.left, Duration::zero()));
+  switch (phase_) {
+    case DrainPhase::kOver: inform(false, "the job has ended"); return;
+    case DrainPhase::kCommitted:
+    case DrainPhase::kReached:
+      inform(true, "every rank stops at step " + std::to_string(step_));
+      deadline_ = std::min(deadline_, deadline);
+      return;
+    case DrainPhase::kIdle: break;
+    default: deadline_ = std::min(deadline_, deadline); return;
+  }
+  reason_ = event.notice.reason;
+  deadline_ = deadline;
+  phase_ = DrainPhase::kAwaitRound;
+  announce("every rank is to stop at an agreed step (" + reason_ + "), within " +
+           duration_text(event.notice.left));
+  begin();
+}
+
+void DrainMachine::on(const drain_event::Replied& event) {
+  const auto found = nodes_.find(event.node);
+  const Reply reply = checked(event.reply);
+  const bool is_expected =
+      found != nodes_.end() && reply.round == round_ && reply.proposal == proposal_;
+  if (!is_expected) return;
+  Node& node = found->second;
+  switch (reply.kind) {
+    case Reply::Kind::kSteps:
+      if (phase_ != DrainPhase::kAsking) return;
+      node.has_replied = true;
+      node.reply = reply;
+      if (reply.reporting > 0 && !first_report_) first_report_ = now_;
+      if (all_replied()) decide();
+      break;
+    case Reply::Kind::kAccepted:
+      if (phase_ != DrainPhase::kProposed) return;
+      node.has_replied = true;
+      node.reply = reply;
+      if (all_replied()) commit(step_);
+      break;
+    case Reply::Kind::kRefused:
+      if (phase_ != DrainPhase::kProposed) return;
+      newest_ = std::max(newest_, reply.newest);
+      margin_ = std::min(2 * margin_, kMarginMax);
+      propose();
+      break;
+    case Reply::Kind::kReached:
+    case Reply::Kind::kEnded:
+      if (phase_ != DrainPhase::kCommitted && phase_ != DrainPhase::kReached) return;
+      node.reply = reply;
+      check_reached();
+      break;
+  }
+}
+
+void DrainMachine::on(const drain_event::Tick&) {
+  if (is_open() && now_ >= deadline_) {
+    std::string why;
+    switch (phase_) {
+      case DrainPhase::kAwaitRound:
+        why = nodes_.empty() ? "no round of the job runs"
+                             : std::to_string(nodes_.size()) + " of " +
+                                   std::to_string(num_members_) + " nodes are connected";
+        break;
+      case DrainPhase::kAwaitSteps: why = silent_text(); break;
+      case DrainPhase::kCommitted:
+        why = "the ranks on " + unreached_names() + " have not stopped at step " +
+              std::to_string(step_) + ": they are slow, or do not call should_stop()";
+        break;
+      default: why = "the nodes did not agree on a step"; break;
+    }
+    return stop_now(why + " when the deadline passed");
+  }
+  if (!timer_ || now_ < *timer_) return;
+  timer_.reset();
+  switch (phase_) {
+    case DrainPhase::kProposed: withdraw(); [[fallthrough]];
+    case DrainPhase::kAsking:
+    case DrainPhase::kAwaitSteps: ask(); break;
+    default: break;
+  }
+}
+
+std::optional<Instant> DrainMachine::next_deadline() const {
+  if (!is_open()) return std::nullopt;
+  return timer_ ? std::min(*timer_, deadline_) : deadline_;
+}
+
+void DrainMachine::begin() {
+  if (is_complete()) ask();
+}
+
+void DrainMachine::ask() {
+  phase_ = DrainPhase::kAsking;
+  newest_ = step_ = kNoStep;
+  asked_at_ = now_;
+  ++proposal_;
+  send_all(Order::Kind::kAsk);
+  timer_ = add_saturating(now_, kDrainReplyTimeout);
+}
+
+// A node has news while the ranks that have not reported yet are awaited.
+void DrainMachine::ask_again() {
+  const Instant next = add_saturating(asked_at_, kDrainAskInterval);
+  if (now_ >= next) return ask();
+  timer_ = timer_ ? std::min(*timer_, next) : next;
+}
+
+void DrainMachine::decide() {
+  std::int64_t reporting = 0;
+  std::int64_t silent = 0;
+  bool is_held = false;
+  for (const auto& [id, node] : nodes_) {
+    // An earlier coordinator has committed it: all nodes had accepted it.
+    if (node.reply.is_committed) return commit(node.reply.held);
+    reporting += node.reply.reporting;
+    silent += node.reply.num_silent;
+    newest_ = std::max(newest_, node.reply.newest);
+    is_held = is_held || node.reply.held != kNoStep;
+  }
+  if (is_held) withdraw();  // a step of an earlier coordinator, which has not committed it
+  const auto silent_until = add_saturating(first_report_.value_or(now_), kDrainSilentGrace);
+  if (reporting == 0 || (silent > 0 && now_ < silent_until)) {
+    phase_ = DrainPhase::kAwaitSteps;
+    timer_.reset();
+    if (reporting > 0) timer_ = silent_until;
+    announce_once("waiting: " + silent_text());
+    return;
+  }
+  if (silent > 0) {
+    announce_once(silent_text() +
+                  ": the other ranks agree on a step, and these are stopped by SIGTERM after them");
+  }
+  propose();
+}
+
+void DrainMachine::propose() {
+  step_ = newest_ + margin_;
+  std::int64_t oldest = newest_;
+  for (const auto& [id, node] : nodes_) {
+    if (node.reply.reporting > 0) oldest = std::min(oldest, node.reply.oldest);
+  }
+  if (const auto pace = step_time()) {
+    const double left = static_cast<double>((deadline_ - samples_.back().at).count());
+    if (static_cast<double>(pace->count()) * static_cast<double>(step_ - oldest) > left) {
+      return stop_now("step " + std::to_string(step_) + " cannot be reached before the deadline: " +
+                      "a step takes " + duration_text(*pace));
+    }
+  }
+  phase_ = DrainPhase::kProposed;
+  ++proposal_;
+  send_all(Order::Kind::kTentative);
+  timer_ = add_saturating(now_, kDrainReplyTimeout);
+}
+
+void DrainMachine::commit(std::int64_t step) {
+  step_ = step;
+  phase_ = DrainPhase::kCommitted;
+  timer_.reset();
+  send_all(Order::Kind::kCommit);
+  const std::string text = "every rank stops at step " + std::to_string(step_);
+  announce(text);
+  inform(true, text);
+}
+
+void DrainMachine::withdraw() {
+  ++proposal_;
+  step_ = kNoStep;
+  send_all(Order::Kind::kWithdraw);
+}
+
+void DrainMachine::check_reached() {
+  bool has_ended = true;
+  std::int64_t stopped = 0;
+  std::int64_t first = kNoStep;
+  std::int64_t last = kNoStep;
+  for (const auto& [id, node] : nodes_) {
+    const Reply& reply = node.reply;
+    const bool is_ended = reply.kind == Reply::Kind::kEnded;
+    if (!is_ended && reply.kind != Reply::Kind::kReached) return;
+    has_ended = has_ended && is_ended;
+    if (reply.stopped == 0) continue;
+    first = stopped == 0 ? reply.first_stop : std::min(first, reply.first_stop);
+    last = std::max(last, reply.last_stop);
+    stopped += reply.stopped;
+  }
+  if (nodes_.empty()) return;
+  const bool is_one_step = first == last;
+  if (phase_ == DrainPhase::kCommitted) {
+    phase_ = DrainPhase::kReached;
+    if (stopped > 0 && is_one_step) {
+      announce(count_text(stopped, "rank") + " stopped at step " + std::to_string(first) +
+               "; waiting until they have saved their state and exited");
+    }
+  }
+  if (!has_ended || stopped == 0) return;  // without stops the job succeeds
+  JobResult result;
+  result.outcome = JobOutcome::kClosed;
+  result.cause = JobCause::kRequested;
+  if (is_one_step) {
+    result.exit_code = kExitStoppedAtStep;
+    result.message =
+        "stopped at step " + std::to_string(first) + " on every rank, resumable (" + reason_ + ")";
+  } else {
+    result.exit_code = kExitStoppedBySignal;
+    result.message = "stopped at different steps, from " + std::to_string(first) + " to " +
+                     std::to_string(last) + " (" + reason_ +
+                     "): every rank must call should_stop() at the same steps";
+  }
+  finish(result);
+}
+
+void DrainMachine::stop_now(const std::string& why) {
+  JobResult result;
+  result.outcome = JobOutcome::kClosed;
+  result.cause = JobCause::kRequested;
+  result.exit_code = kExitStoppedBySignal;
+  result.message = "stopped without an agreed step (" + reason_ + "): " + why;
+  inform(false, result.message);
+  finish(result);
+}
+
+void DrainMachine::finish(const JobResult& result) {
+  phase_ = DrainPhase::kOver;
+  timer_.reset();
+  nodes_.clear();
+  out_->push_back(drain_action::Close{result});
+}
+
+bool DrainMachine::all_replied() const {
+  return std::all_of(nodes_.begin(), nodes_.end(),
+                     [](const auto& one) { return one.second.has_replied; });
+}
+
+std::optional<Duration> DrainMachine::step_time() const {
+  if (samples_.size() < 2) return std::nullopt;
+  const std::int64_t steps = samples_.back().newest - samples_.front().newest;
+  return (samples_.back().at - samples_.front().at) / steps;
+}
+
+std::string DrainMachine::describe() const {
+  switch (phase_) {
+    case DrainPhase::kIdle:
+    case DrainPhase::kOver: return "";
+    case DrainPhase::kCommitted:
+    case DrainPhase::kReached:
+      return "every rank stops at step " + std::to_string(step_) + " (" + reason_ + ")";
+    default: return "every rank is to stop at an agreed step (" + reason_ + ")";
+  }
+}
+
+std::string DrainMachine::unreached_names() const {
+  std::string names;
+  std::size_t shown = 0;
+  for (const auto& [id, node] : nodes_) {
+    const bool is_reached =
+        node.reply.kind == Reply::Kind::kReached || node.reply.kind == Reply::Kind::kEnded;
+    if (is_reached || ++shown > kNamesShown) continue;
+    names += (names.empty() ? "" : ", ") + (node.name.empty() ? "this node" : node.name);
+  }
+  if (shown > kNamesShown) names += " and " + std::to_string(shown - kNamesShown) + " more";
+  return names;
+}
+
+// "ranks 3, 4 have reported no step"
+std::string DrainMachine::silent_text() const {
+  std::vector<std::int32_t> ranks;
+  std::int64_t silent = 0;
+  std::int64_t reporting = 0;
+  for (const auto& [id, node] : nodes_) {
+    silent += node.reply.num_silent;
+    reporting += node.reply.reporting;
+    ranks.insert(ranks.end(), node.reply.silent.begin(), node.reply.silent.end());
+  }
+  if (reporting == 0) return "no rank has reported a step";
+  std::sort(ranks.begin(), ranks.end());
+  if (ranks.size() > kNamesShown) ranks.resize(kNamesShown);
+  std::string text = silent == 1 ? "rank" : "ranks";
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    text += (i == 0 ? " " : ", ") + std::to_string(ranks[i]);
+  }
+  const auto rest = silent - static_cast<std::int64_t>(ranks.size());
+  if (rest > 0) text += " and " + std::to_string(rest) + " more";
+  return text + (silent == 1 ? " has" : " have") + " reported no step";
+}
+
+drain::Order DrainMachine::order_of(Order::Kind kind) const {
+  Order order;
+  order.kind = kind;
+  order.round = round_;
+  order.proposal = proposal_;
+  order.step = step_;
+  order.notice = {std::max(deadline_ - now_, Duration::zero()), reason_};
+  return order;
+}
+
+void DrainMachine::send(NodeId to) { out_->push_back(drain_action::Send{to, order_of(sent_)}); }
+
+void DrainMachine::send_all(Order::Kind kind) {
+  sent_ = kind;
+  for (auto& [id, node] : nodes_) {
+    node.has_replied = false;
+    send(id);
+  }
+}
+
+void DrainMachine::announce(std::string text) {
+  announced_ = text;
+  out_->push_back(drain_action::Announce{std::move(text)});
+}
+
+void DrainMachine::announce_once(std::string text) {
+  if (text != announced_) announce(std::move(text));
+}
+
+void DrainMachine::inform(bool is_agreed, const std::string& text) {
+  for (const std::uint64_t observer : std::exchange(observers_, {})) {
+    out_->push_back(drain_action::Inform{observer, is_agreed, text});
+  }
+}
+
+}  // namespace elastic::core

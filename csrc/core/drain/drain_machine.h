@@ -1,0 +1,188 @@
+#pragma once
+
+// The coordinator's part of an agreed step: stops all ranks of a job at one step after a notice.
+//
+// Pure: the same calls in the same order give the same actions. Not thread-safe. One object for one
+// job; it runs beside the rendezvous machine, and ends the job through it.
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "core/drain/drain_types.h"
+#include "core/hang/hang_types.h"
+#include "elastic/rendezvous_types.h"
+#include "elastic/time.h"
+
+namespace elastic::core {
+
+namespace drain_event {
+// The node is a member of this round, or has resumed its session.
+struct Began {
+  NodeId node;
+  std::uint64_t round = 0;
+  int nodes = 1;  // members of the round
+  std::string name = {};
+};
+// The round is over: its workers are being stopped.
+struct Ended {};
+// The job is over.
+struct Over {};
+struct Left {
+  NodeId node;
+};
+struct Progressed {
+  NodeId node;
+  hang::NodeProgress progress;
+};
+// observer: who waits for an answer; 0: nobody does.
+struct Noticed {
+  drain::Notice notice;
+  std::uint64_t observer = 0;
+};
+struct Replied {
+  NodeId node;
+  drain::Reply reply;
+};
+struct Tick {};
+}  // namespace drain_event
+
+using DrainEvent = std::variant<drain_event::Began, drain_event::Ended, drain_event::Over,
+                                drain_event::Left, drain_event::Progressed, drain_event::Noticed,
+                                drain_event::Replied, drain_event::Tick>;
+
+namespace drain_action {
+struct Send {
+  NodeId to;
+  drain::Order order;
+};
+// To every node's log, and the coordinator's.
+struct Announce {
+  std::string text;
+};
+// The job ends with this result: rdzv::Close.
+struct Close {
+  JobResult result;
+};
+// The answer to an observer: the job stops at a step, or why it does not.
+struct Inform {
+  std::uint64_t observer = 0;
+  bool is_agreed = false;
+  std::string text;
+};
+}  // namespace drain_action
+
+using DrainAction = std::variant<drain_action::Send, drain_action::Announce, drain_action::Close,
+                                 drain_action::Inform>;
+
+enum class DrainPhase : std::uint8_t {
+  kIdle,        // no notice was given
+  kAwaitRound,  // no round runs, or not all of its nodes are connected
+  kAwaitSteps,  // a rank has not reported a step yet
+  kAsking,      // the nodes are asked for their steps
+  kProposed,    // a tentative step was sent
+  kCommitted,   // the step is agreed
+  kReached,     // every rank has stopped; they save their state and exit
+  kOver,        // the job was ended, or has ended
+};
+inline constexpr std::size_t kDrainPhases = 8;
+
+// The time for the nodes to reply.
+inline constexpr Duration kDrainReplyTimeout = std::chrono::seconds(2);
+// How long a rank may stay without a step after the first rank has reported one. Then the other
+// ranks agree without it.
+inline constexpr Duration kDrainSilentGrace = std::chrono::seconds(10);
+// The shortest time between two questions.
+inline constexpr Duration kDrainAskInterval = std::chrono::milliseconds(100);
+
+class DrainMachine {
+ public:
+  void step(const DrainEvent& event, Instant now, std::vector<DrainAction>* out);
+  // When step(Tick{}) must be called; nullopt: never.
+  std::optional<Instant> next_deadline() const;
+
+  DrainPhase phase() const { return phase_; }
+  // For status displays; "" without a notice.
+  std::string describe() const;
+
+ private:
+  struct Node {
+    std::string name;
+    bool has_replied = false;  // to the current order
+    drain::Reply reply;        // the last one
+    std::int32_t reporting = 0;
+  };
+  struct Sample {
+    Instant at;
+    std::int64_t newest = drain::kNoStep;
+  };
+
+  void on(const drain_event::Began& event);
+  void on(const drain_event::Ended& event);
+  void on(const drain_event::Over& event);
+  void on(const drain_event::Left& event);
+  void on(const drain_event::Progressed& event);
+  void on(const drain_event::Noticed& event);
+  void on(const drain_event::Replied& event);
+  void on(const drain_event::Tick& event);
+
+  void begin();
+  void ask();
+  void ask_again();
+  void decide();
+  void propose();
+  void commit(std::int64_t step);
+  void withdraw();
+  void check_reached();
+  void stop_now(const std::string& why);
+  void finish(const JobResult& result);
+  bool all_replied() const;
+  bool is_complete() const {
+    return !nodes_.empty() && nodes_.size() == static_cast<std::size_t>(num_members_);
+  }
+  bool is_open() const {
+    return phase_ != DrainPhase::kIdle && phase_ != DrainPhase::kReached &&
+           phase_ != DrainPhase::kOver;
+  }
+  std::optional<Duration> step_time() const;
+  std::string unreached_names() const;
+  std::string silent_text() const;
+  drain::Order order_of(drain::Order::Kind kind) const;
+  void send(NodeId to);
+  void send_all(drain::Order::Kind kind);
+  void announce(std::string text);
+  void announce_once(std::string text);
+  void inform(bool is_agreed, const std::string& text);
+
+  DrainPhase phase_ = DrainPhase::kIdle;
+  Instant now_;
+  std::vector<DrainAction>* out_ = nullptr;
+
+  // Of the notice.
+  std::string reason_;
+  Instant deadline_;
+  std::vector<std::uint64_t> observers_;
+  std::string announced_;  // the last line of announce_once()
+
+  // Of the round.
+  std::uint64_t round_ = 0;
+  int num_members_ = 0;
+  std::map<NodeId, Node> nodes_;
+  std::optional<Instant> first_report_;  // when a rank has reported a step
+  std::deque<Sample> samples_;           // of the newest step of the job
+
+  // Of the agreement.
+  drain::Order::Kind sent_ = drain::Order::Kind::kAsk;
+  std::uint64_t proposal_ = 0;
+  std::int64_t step_ = drain::kNoStep;
+  std::int64_t newest_ = drain::kNoStep;
+  std::int64_t margin_ = 1;       // above the newest step
+  std::optional<Instant> timer_;  // of the replies, or of the next question
+  Instant asked_at_ = Instant::min();
+};
+
+}  // namespace elastic::core

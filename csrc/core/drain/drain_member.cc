@@ -1,0 +1,95 @@
+#include "core/drain/drain_member.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace elastic::core {
+
+using drain::kNoStep;
+using drain::Order;
+using drain::Reply;
+
+void DrainMember::begin_round(std::uint64_t round, std::vector<std::int32_t> ranks) {
+  *this = {};
+  round_ = round;
+  ranks_ = std::move(ranks);
+  has_ended_.assign(ranks_.size(), false);
+  num_running_ = static_cast<int>(ranks_.size());
+}
+
+void DrainMember::worker_ended(int local_rank) {
+  const auto index = static_cast<std::size_t>(local_rank);
+  if (index >= has_ended_.size() || has_ended_[index]) return;
+  has_ended_[index] = true;
+  --num_running_;
+}
+
+DrainMember::Answer DrainMember::on(const Order& order) {
+  if (order.round != round_) return {};
+  Answer answer;
+  const bool is_repeated = order.proposal == proposal_;
+  proposal_ = order.proposal;
+  if (has_workers()) answer.request = {order.kind, order.proposal, order.step};
+  switch (order.kind) {
+    case Order::Kind::kAsk:
+      if (!has_workers()) answer.reply = reply_of(Reply::Kind::kSteps);
+      break;
+    case Order::Kind::kTentative:
+      // A worker that waits at the accepted step must not look like one that has passed it.
+      if (is_repeated && held_ == order.step) return {{}, reply_of(Reply::Kind::kAccepted)};
+      held_ = has_workers() ? kNoStep : order.step;
+      tentative_ = order.step;
+      if (!has_workers()) answer.reply = reply_of(Reply::Kind::kAccepted);
+      break;
+    case Order::Kind::kWithdraw: held_ = tentative_ = kNoStep; break;
+    case Order::Kind::kCommit:
+      held_ = order.step;
+      is_committed_ = true;
+      if (has_workers()) break;
+      answer.reply = final_.value_or(reply_of(Reply::Kind::kEnded));
+      answer.reply->proposal = proposal_;
+      break;
+  }
+  return answer;
+}
+
+DrainMember::Answer DrainMember::on(const guardian::StopStepEvent& event) {
+  const bool is_final = event.kind == Reply::Kind::kReached || event.kind == Reply::Kind::kEnded;
+  // What follows a commit holds for every later proposal of the round.
+  if (is_final ? !is_committed_ : event.proposal != proposal_) return {};
+  if (event.kind == Reply::Kind::kAccepted) held_ = tentative_;
+  Reply reply = reply_of(event.kind);
+  reply.newest = event.newest;
+  reply.oldest = event.oldest;
+  if (is_final) {
+    reply.stopped = static_cast<std::int32_t>(event.stopped);
+    reply.first_stop = event.first_stop;
+    reply.last_stop = event.last_stop;
+    final_ = reply;
+    return {{}, std::move(reply)};
+  }
+  std::vector<bool> is_known = has_ended_;
+  for (const std::uint32_t id : event.reporting) {
+    if (id >= is_known.size() || is_known[id]) continue;
+    is_known[id] = true;
+    ++reply.reporting;
+  }
+  for (std::size_t i = 0; i < is_known.size(); ++i) {
+    if (is_known[i]) continue;
+    ++reply.num_silent;
+    if (reply.silent.size() < drain::kSilentRanksMax) reply.silent.push_back(ranks_[i]);
+  }
+  return {{}, std::move(reply)};
+}
+
+Reply DrainMember::reply_of(Reply::Kind kind) const {
+  Reply reply;
+  reply.kind = kind;
+  reply.round = round_;
+  reply.proposal = proposal_;
+  reply.held = held_;
+  reply.is_committed = is_committed_;
+  return reply;
+}
+
+}  // namespace elastic::core

@@ -1,0 +1,51 @@
+#pragma once
+
+// A node's part of an agreed step: what it has accepted, and what it replies to its coordinator.
+//
+// Between the coordinator's orders and the guardian, which alone reads and writes the workers'
+// pages. Keeps what the coordinator may ask for again: after a lost session, or as the coordinator
+// that follows a lost one, also when the workers are gone. Pure.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/drain/drain_types.h"
+#include "core/workers/guardian_protocol.h"
+
+namespace elastic::core {
+
+class DrainMember {
+ public:
+  // At most one of the two.
+  struct Answer {
+    std::optional<guardian::StopStepRequest> request;  // to the guardian
+    std::optional<drain::Reply> reply;                 // to the coordinator
+  };
+
+  // ranks: of the workers, by local rank.
+  void begin_round(std::uint64_t round, std::vector<std::int32_t> ranks);
+  void worker_ended(int local_rank);
+  Answer on(const drain::Order& order);
+  Answer on(const guardian::StopStepEvent& event);
+
+  bool is_committed() const { return is_committed_; }
+  // Every worker that takes part has stopped.
+  bool is_reached() const { return final_.has_value(); }
+
+ private:
+  drain::Reply reply_of(drain::Reply::Kind kind) const;
+  bool has_workers() const { return num_running_ > 0; }
+
+  std::uint64_t round_ = 0;
+  std::vector<std::int32_t> ranks_;
+  std::vector<bool> has_ended_;  // by local rank
+  int num_running_ = 0;
+  std::uint64_t proposal_ = 0;
+  std::int64_t tentative_ = drain::kNoStep;  // of the last proposal
+  std::int64_t held_ = drain::kNoStep;       // accepted
+  bool is_committed_ = false;
+  std::optional<drain::Reply> final_;  // the last kReached or kEnded
+};
+
+}  // namespace elastic::core

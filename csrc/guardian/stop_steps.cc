@@ -1,0 +1,88 @@
+#include "guardian/stop_steps.h"
+
+#include <algorithm>
+
+// Theory of operation. A worker stores its step and then reads the tentative word; the guardian
+// stores the tentative word and then reads the step, all sequentially consistent. So a worker whose
+// step is still below the tentative one has not read the old word for any later step, and waits
+// there. A worker at or above it may have passed, and the proposal is refused. The word stays until
+// the next proposal, so that the worker does not run further ahead.
+
+namespace elastic::guardian {
+
+using Order = drain::Order::Kind;
+using Reply = drain::Reply::Kind;
+
+std::optional<StopStepEvent> StopSteps::handle(const StopStepRequest& request,
+                                               std::vector<Worker>* workers) {
+  proposal_ = request.proposal;
+  if (request.kind == Order::kAsk) return ask(*workers);
+  if (request.kind == Order::kCommit) {
+    for (Worker& worker : *workers) {
+      if (worker.takes_part) worker.channel.commit_stop();
+    }
+    is_committed_ = true;
+    is_reached_ = is_ended_ = false;
+    return std::nullopt;
+  }
+  is_committed_ = false;
+  const bool is_tentative = request.kind == Order::kTentative;
+  for (Worker& worker : *workers) {
+    if (!worker.channel.valid()) continue;
+    worker.takes_part = is_tentative && !worker.ended && worker.channel.step() >= 0;
+    worker.channel.set_tentative_stop(worker.takes_part ? request.step : ELASTIC_WORKER_NO_STEP);
+  }
+  if (!is_tentative) return std::nullopt;
+  StopStepEvent reply = ask(*workers);
+  // Of the workers that take part: one that reports its first step now is left out.
+  const bool is_passed = std::any_of(workers->begin(), workers->end(), [&](const Worker& worker) {
+    return worker.takes_part && !worker.ended && worker.channel.step() >= request.step;
+  });
+  reply.kind = is_passed ? Reply::kRefused : Reply::kAccepted;
+  return reply;
+}
+
+StopStepEvent StopSteps::ask(const std::vector<Worker>& workers) const {
+  StopStepEvent reply;
+  reply.proposal = proposal_;
+  for (const Worker& worker : workers) {
+    if (worker.ended || !worker.channel.valid()) continue;
+    const std::int64_t step = worker.channel.step();
+    if (step < 0) continue;
+    reply.oldest = reply.reporting.empty() ? step : std::min(reply.oldest, step);
+    reply.newest = std::max(reply.newest, step);
+    reply.reporting.push_back(worker.id);
+  }
+  return reply;
+}
+
+std::int64_t StopSteps::stop_step(const Worker& worker) const {
+  if (!is_committed_ || !worker.takes_part) return -1;
+  return std::max<std::int64_t>(worker.channel.stopped_at(), -1);
+}
+
+std::optional<StopStepEvent> StopSteps::advance(const std::vector<Worker>& workers) {
+  if (!is_committed_ || is_ended_) return std::nullopt;
+  StopStepEvent event;
+  event.proposal = proposal_;
+  bool has_ended = true;
+  for (const Worker& worker : workers) {
+    if (!worker.takes_part) continue;
+    const std::int64_t step = stop_step(worker);
+    if (worker.ended ? !worker.succeeded : step < 0) return std::nullopt;
+    has_ended = has_ended && worker.ended;
+    if (step < 0) continue;  // it had finished before the step
+    event.first_stop = event.stopped == 0 ? step : std::min(event.first_stop, step);
+    event.last_stop = std::max(event.last_stop, step);
+    ++event.stopped;
+  }
+  if (is_reached_ && !has_ended) return std::nullopt;
+  is_reached_ = true;
+  is_ended_ = has_ended;
+  event.kind = has_ended ? Reply::kEnded : Reply::kReached;
+  return event;
+}
+
+void StopSteps::clear() { *this = {}; }
+
+}  // namespace elastic::guardian

@@ -1,0 +1,77 @@
+// The agreed step of a job: the part of CoordinatorJob that connects its machine with the sessions.
+
+#include <string>
+#include <utility>
+
+#include "host/coordinator/coordinator_job.h"
+
+namespace elastic::host {
+
+DrainDesk::Sink CoordinatorJob::drain_sink() {
+  return {.send =
+              [this](const NodeId& to, const drain::Order& order) {
+                const auto found = sessions_.find(to);
+                if (found != sessions_.end()) found->second->send(order);
+              },
+          .announce =
+              [this](const std::string& text) {
+                log(text);
+                for (const auto& [id, peer] : sessions_) {
+                  if (peer->has_joined) peer->send(drain::News{text});
+                }
+                mark_changed();
+              },
+          .close =
+              [this](const JobResult& result) {
+                closing_ = result;
+                // At once: a node that sends next that its workers are done makes the job succeed.
+                if (!is_stepping_) return close_drained();
+                closing_timer_.arm(context_.loop->now());
+              },
+          .inform =
+              [this](const core::drain_action::Inform& answer) {
+                const auto found = drain_asked_.find(answer.observer);
+                if (found == drain_asked_.end()) return;
+                found->second->send(session::DrainReport{answer.is_agreed, answer.text});
+                drain_asked_.erase(found);
+              }};
+}
+
+void CoordinatorJob::close_drained() {
+  if (machine_ == nullptr || is_over()) return;
+  for (const auto& [id, peer] : sessions_) {
+    if (!peer->has_joined) continue;
+    return step(rdzv::Close{id, std::move(closing_)});
+  }
+}
+
+Status CoordinatorJob::on(SessionPeer*, drain::Notice& notice) {
+  if (!is_over()) drain_.feed(core::drain_event::Noticed{notice});
+  return {};
+}
+
+Status CoordinatorJob::on(SessionPeer* peer, drain::Reply& reply) {
+  drain_.feed(core::drain_event::Replied{peer->node, reply});
+  return {};
+}
+
+Status CoordinatorJob::on(SessionPeer*, session::RequestDrain&) {
+  return Status(StatusCode::kPeerViolation, "a node may send no messages of an observer");
+}
+
+Status CoordinatorJob::request_drain(SessionPeer* peer, const session::RequestDrain& request) {
+  if (peer->role() != PeerRole::kNode) {
+    peer->send(session::DrainReport{
+        false, "this is a token of observers, which only reads: use the token of the job"});
+    return {};
+  }
+  if (is_over()) {
+    peer->send(session::DrainReport{false, "no round of the job runs"});
+    return {};
+  }
+  drain_asked_[++drain_requests_] = peer;
+  drain_.feed(core::drain_event::Noticed{request.notice, drain_requests_});
+  return {};
+}
+
+}  // namespace elastic::host

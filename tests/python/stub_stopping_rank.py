@@ -1,0 +1,60 @@
+"""A rank without torch that steps together with the others and stops when it is told to.
+
+    stub_stopping_rank.py DIRECTORY STEPS MILLISECONDS [MODE]
+
+Ranks step together through lines in files below DIRECTORY, as collectives would make them.
+MODE: silent:RANK, that rank reports no step; fail:RANK, it fails after it was told to stop; alone,
+the ranks do not wait for each other; late:SECONDS, rank 1 takes so long before its first step.
+Prints "RANK ended STEP" or "RANK stopped STEP", and appends the step to DIRECTORY/RANK.ROUND.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from elastic import worker
+
+directory, steps, pause = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]) / 1000
+mode, _, value = (sys.argv[4] if len(sys.argv) > 4 else "").partition(":")
+rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+round_number = worker.round()
+
+
+def together(step: int) -> None:
+    """Waits until every rank has begun this step."""
+    mine = directory / f"step.{round_number}.{rank}"
+    partial = mine.with_suffix(f".{rank}.new")
+    partial.write_text(str(step))
+    os.replace(partial, mine)
+    for other in range(size):
+        path = directory / f"step.{round_number}.{other}"
+        while True:
+            try:
+                if int(path.read_text() or 0) >= step:
+                    break
+            except FileNotFoundError:
+                pass
+            time.sleep(0.001)
+
+
+if mode == "late" and rank == 1:
+    time.sleep(float(value))
+outcome = "ended"
+for step in range(1, steps + 1):
+    if mode != "alone":
+        together(step)
+    time.sleep(pause)
+    if mode == "silent" and rank == int(value):
+        continue
+    if worker.should_stop(step):
+        outcome = "stopped"
+        break
+    if step == 3:
+        print(rank, "runs", flush=True)
+if outcome == "stopped" and mode == "fail" and rank == int(value) and round_number == 0:
+    sys.exit(9)
+(directory / f"{outcome}.{round_number}.{rank}").write_text(str(step))
+print(rank, outcome, step, flush=True)
