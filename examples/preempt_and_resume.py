@@ -23,8 +23,8 @@ SCRIPT = Path(__file__).with_name("train_digits.py")
 
 def command(checkpoint: Path, epochs: int, *options: str) -> list[str]:
     return [
-        sys.executable, "-m", "elastic", "--standalone", "--nproc-per-node=2", "--drain=60",
-        str(SCRIPT), f"--checkpoint={checkpoint}", f"--epochs={epochs}", *options,
+        sys.executable, "-m", "elastic", "--standalone", "--nproc-per-node=2", "--warm",
+        "--drain=60", str(SCRIPT), f"--checkpoint={checkpoint}", f"--epochs={epochs}", *options,
     ]  # fmt: skip
 
 

@@ -47,8 +47,9 @@ SUBJECT_INCLUDES = {
         "register": ("base",),
         "succession": ("base", "rendezvous", "register"),
         "hang": ("base",),
-        "session": ("base", "rendezvous", "register", "succession", "hang"),
-        "workers": ("base",),
+        "drain": ("base", "hang"),
+        "session": ("base", "rendezvous", "register", "succession", "hang", "drain"),
+        "workers": ("base", "drain"),
         "agent": ("base", "rendezvous"),
     },
     "os": {

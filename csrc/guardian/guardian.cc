@@ -240,7 +240,7 @@ bool Guardian::handle(const Request& request, std::string_view payload) {
     stacks_.begin(&workers_, now_, wanted->limit);
     return true;
   }
-  if (const auto* stop = std::get_if<StopStepRequest>(&request)) {
+  if (const auto* stop = std::get_if<drain::StopStepRequest>(&request)) {
     if (const auto reply = stop_steps_.handle(*stop, &workers_)) send_event(*reply);
     return true;
   }

@@ -13,8 +13,8 @@ namespace elastic::guardian {
 using Order = drain::Order::Kind;
 using Reply = drain::Reply::Kind;
 
-std::optional<StopStepEvent> StopSteps::handle(const StopStepRequest& request,
-                                               std::vector<Worker>* workers) {
+std::optional<drain::StopStepEvent> StopSteps::handle(const drain::StopStepRequest& request,
+                                                      std::vector<Worker>* workers) {
   proposal_ = request.proposal;
   if (request.kind == Order::kAsk) return ask(*workers);
   if (request.kind == Order::kCommit) {
@@ -33,7 +33,7 @@ std::optional<StopStepEvent> StopSteps::handle(const StopStepRequest& request,
     worker.channel.set_tentative_stop(worker.takes_part ? request.step : ELASTIC_WORKER_NO_STEP);
   }
   if (!is_tentative) return std::nullopt;
-  StopStepEvent reply = ask(*workers);
+  drain::StopStepEvent reply = ask(*workers);
   // Of the workers that take part: one that reports its first step now is left out.
   const bool is_passed = std::any_of(workers->begin(), workers->end(), [&](const Worker& worker) {
     return worker.takes_part && !worker.ended && worker.channel.step() >= request.step;
@@ -42,8 +42,8 @@ std::optional<StopStepEvent> StopSteps::handle(const StopStepRequest& request,
   return reply;
 }
 
-StopStepEvent StopSteps::ask(const std::vector<Worker>& workers) const {
-  StopStepEvent reply;
+drain::StopStepEvent StopSteps::ask(const std::vector<Worker>& workers) const {
+  drain::StopStepEvent reply;
   reply.proposal = proposal_;
   for (const Worker& worker : workers) {
     if (worker.ended || !worker.channel.valid()) continue;
@@ -61,9 +61,9 @@ std::int64_t StopSteps::stop_step(const Worker& worker) const {
   return std::max<std::int64_t>(worker.channel.stopped_at(), -1);
 }
 
-std::optional<StopStepEvent> StopSteps::advance(const std::vector<Worker>& workers) {
+std::optional<drain::StopStepEvent> StopSteps::advance(const std::vector<Worker>& workers) {
   if (!is_committed_ || is_ended_) return std::nullopt;
-  StopStepEvent event;
+  drain::StopStepEvent event;
   event.proposal = proposal_;
   bool has_ended = true;
   for (const Worker& worker : workers) {

@@ -14,17 +14,18 @@ namespace elastic::guardian {
 class StopSteps {
  public:
   // The reply, if the request has one.
-  std::optional<StopStepEvent> handle(const StopStepRequest& request, std::vector<Worker>* workers);
+  std::optional<drain::StopStepEvent> handle(const drain::StopStepRequest& request,
+                                             std::vector<Worker>* workers);
   // Call after messages and exits of workers. An event if all workers that take part have stopped,
   // or exited, since the last call.
-  std::optional<StopStepEvent> advance(const std::vector<Worker>& workers);
+  std::optional<drain::StopStepEvent> advance(const std::vector<Worker>& workers);
   // The step at which the worker has stopped; -1: it has not.
   std::int64_t stop_step(const Worker& worker) const;
   // The workers of the generation are gone.
   void clear();
 
  private:
-  StopStepEvent ask(const std::vector<Worker>& workers) const;
+  drain::StopStepEvent ask(const std::vector<Worker>& workers) const;
 
   std::uint64_t proposal_ = 0;
   bool is_committed_ = false;

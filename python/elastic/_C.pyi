@@ -7,7 +7,7 @@ from __future__ import annotations
 import collections.abc
 import datetime
 import typing
-__all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentRoundEnd', 'AgentState', 'ConfigError', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REJECTED', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'HangAction', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'Observer', 'QueueEmpty', 'REPEATED_STOP_GRACE', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'check_token', 'duration_text', 'file_backend', 'observer_token', 'store_backend']
+__all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentRoundEnd', 'AgentState', 'ConfigError', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REJECTED', 'EXIT_STOPPED_AT_STEP', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'HangAction', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'Observer', 'QueueEmpty', 'REPEATED_STOP_GRACE', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'check_token', 'duration_text', 'file_backend', 'observer_token', 'store_backend']
 class ElasticError(Exception):
     """The base class of elastic's errors."""
 
@@ -328,6 +328,11 @@ class WorkerExit:
     def start_timeout(self) -> float | None:
         """
         the start timeout in seconds if it was exceeded in `stage`
+        """
+    @property
+    def stop_step(self) -> int:
+        """
+        the agreed step at which the worker was told to stop; -1: it was not
         """
     @property
     def stopped_by_us(self) -> bool:
@@ -1250,9 +1255,12 @@ class AgentEvent:
 
           HANG
 
+          DRAIN
+
           FINISHED
         """
         COORDINATOR_LOG: typing.ClassVar[AgentEvent.Kind]
+        DRAIN: typing.ClassVar[AgentEvent.Kind]
         FINISHED: typing.ClassVar[AgentEvent.Kind]
         HANG: typing.ClassVar[AgentEvent.Kind]
         NOTICE: typing.ClassVar[AgentEvent.Kind]
@@ -1393,6 +1401,10 @@ class Agent:
         """
         The next event; None after `timeout` seconds without one, or after FINISHED has been delivered. Signal handlers run during the call and may raise.
         """
+    def request_drain(self, signum: int, limit: float) -> None:
+        """
+        Stop all ranks of the job at one step, within `limit` seconds.
+        """
     def request_stop(self, signum: int) -> None:
         """
         Stop the workers with this signal and finish with 128 + signum; a second call kills.
@@ -1410,7 +1422,7 @@ class Observer:
         ...
     def __exit__(self, *args: object) -> None:
         ...
-    def __init__(self, host: str, port: int, *, run_id: str = '', workers: bool = True, stacks: bool = False, connect_timeout: float = 5.0, token_file: str = '', token: str = '') -> None:
+    def __init__(self, host: str, port: int, *, run_id: str = '', workers: bool = True, stacks: bool = False, drain: float | None = None, drain_reason: str = '', connect_timeout: float = 5.0, token_file: str = '', token: str = '') -> None:
         """
         Begins to connect. Without a `run_id` the coordinator must have one job.
         """
@@ -1451,6 +1463,7 @@ EXIT_JOB_CLOSED: int = 79
 EXIT_JOIN_TIMED_OUT: int = 75
 EXIT_NODE_LOST: int = 78
 EXIT_REJECTED: int = 76
+EXIT_STOPPED_AT_STEP: int = 80
 EXIT_SUPERVISION_LOST: int = 71
 EXIT_USAGE: int = 2
 REPEATED_STOP_GRACE: float = 5.0

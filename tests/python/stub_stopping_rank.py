@@ -3,9 +3,9 @@
     stub_stopping_rank.py DIRECTORY STEPS MILLISECONDS [MODE]
 
 Ranks step together through lines in files below DIRECTORY, as collectives would make them.
-MODE: silent:RANK, that rank reports no step; fail:RANK, it fails after it was told to stop; alone,
-the ranks do not wait for each other; late:SECONDS, rank 1 takes so long before its first step.
-Prints "RANK ended STEP" or "RANK stopped STEP", and appends the step to DIRECTORY/RANK.ROUND.
+MODE: silent:RANK, that rank reports no step; fail:RANK, it fails after it was told to stop; free,
+the ranks neither pause nor wait for each other; late:SECONDS, rank 1 begins so much later.
+Writes its last step to DIRECTORY/ended.ROUND.RANK or DIRECTORY/stopped.ROUND.RANK.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ if mode == "late" and rank == 1:
     time.sleep(float(value))
 outcome = "ended"
 for step in range(1, steps + 1):
-    if mode != "alone":
+    if mode != "free":
         together(step)
-    time.sleep(pause)
+        time.sleep(pause)
     if mode == "silent" and rank == int(value):
         continue
     if worker.should_stop(step):

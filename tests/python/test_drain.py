@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 import random
+import select
 import signal
 import subprocess
-import time
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from launching import (
     DEADLINE_S,
     Job,
     clean_environment,
+    eventually,
     free_endpoint,
     launch,
     launched,
@@ -87,7 +89,7 @@ def test_random_notice_to_one_of_two_nodes(turn: int, tmp_path: Path) -> None:
         [STUB, str(tmp_path), steps, pace],
     ) as job:
         job.start_nodes(2, 2)
-        time.sleep(chance.uniform(0, 0.3))
+        select.select([], [], [], chance.uniform(0, 0.3))
         chance.choice(job.nodes).send_signal(signal.SIGTERM)
         nodes = job.finish()
     codes = {node.returncode for node in nodes}
@@ -104,19 +106,12 @@ def test_random_notice_to_one_of_two_nodes(turn: int, tmp_path: Path) -> None:
 def test_notice_during_the_start_waits_for_the_last_rank(tmp_path: Path) -> None:
     options = ("--standalone", "--nproc-per-node=2", "--drain=60")
     with launched(*options, STUB, str(tmp_path), MANY, "1", "late:1") as job:
-        eventually_starts(tmp_path)
+        eventually((tmp_path / "step.0.0").exists)
         job.send_signal(signal.SIGTERM)
         _, stderr = job.communicate(timeout=DEADLINE_S)
     assert job.returncode == EXIT_STOPPED, stderr
     assert "waiting: no rank has reported a step" in stderr
     check_one_step(tmp_path, 2)
-
-
-def eventually_starts(directory: Path) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not (directory / "step.0.0").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_rank_that_never_reports_is_named_and_stopped_last(tmp_path: Path) -> None:
@@ -149,12 +144,12 @@ def test_second_sigterm_is_the_ordinary_stop(tmp_path: Path) -> None:
 def test_script_without_should_stop_is_stopped_at_the_deadline(tmp_path: Path) -> None:
     script = tmp_path / "progress.py"
     script.write_text(
-        "import time\n"
+        "import select\n"
         "from elastic import worker\n"
         "for step in range(1, 10**6):\n"
         "    worker.progress(step)\n"
         "    if step == 3: print('begun', flush=True)\n"
-        "    time.sleep(0.01)\n"
+        "    select.select([], [], [], 0.01)\n"
     )
     with launched("--standalone", "--drain=1", str(script)) as job:
         assert job.stdout is not None
@@ -256,3 +251,26 @@ def test_invalid_settings_are_refused(words: list[str], message: str) -> None:
     done = launch("--standalone", *words, "--no-python", "true")
     assert done.returncode == 2
     assert message in done.stderr
+
+
+def test_ranks_at_full_speed_that_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    options = ("--standalone", "--nproc-per-node=2", "--drain=60")
+    with launched(*options, STUB, str(tmp_path), "1000000000", "0", "free") as job:
+        await_lines(job, 2)
+        job.send_signal(signal.SIGTERM)
+        _, stderr = job.communicate(timeout=DEADLINE_S)
+    assert job.returncode == EXIT_STOPPED, stderr
+    assert check_one_step(tmp_path, 2) > 3
+
+
+def test_example_is_preempted_and_resumed() -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("sklearn")
+    example = Path(__file__).resolve().parents[2] / "examples/preempt_and_resume.py"
+    done = subprocess.run(
+        [sys.executable, str(example), "--epochs=2"],
+        env=clean_environment(), capture_output=True, text=True, timeout=DEADLINE_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "stopped in epoch 1 after batch" in done.stdout
+    assert "continuing with epoch 1, batch" in done.stdout

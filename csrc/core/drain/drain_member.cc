@@ -53,7 +53,7 @@ DrainMember::Answer DrainMember::on(const Order& order) {
   return answer;
 }
 
-DrainMember::Answer DrainMember::on(const guardian::StopStepEvent& event) {
+DrainMember::Answer DrainMember::on(const drain::StopStepEvent& event) {
   const bool is_final = event.kind == Reply::Kind::kReached || event.kind == Reply::Kind::kEnded;
   // What follows a commit holds for every later proposal of the round.
   if (is_final ? !is_committed_ : event.proposal != proposal_) return {};

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "core/drain/drain_types.h"
-#include "core/workers/guardian_protocol.h"
 
 namespace elastic::core {
 
@@ -19,15 +18,15 @@ class DrainMember {
  public:
   // At most one of the two.
   struct Answer {
-    std::optional<guardian::StopStepRequest> request;  // to the guardian
-    std::optional<drain::Reply> reply;                 // to the coordinator
+    std::optional<drain::StopStepRequest> request;  // to the guardian
+    std::optional<drain::Reply> reply;              // to the coordinator
   };
 
   // ranks: of the workers, by local rank.
   void begin_round(std::uint64_t round, std::vector<std::int32_t> ranks);
   void worker_ended(int local_rank);
   Answer on(const drain::Order& order);
-  Answer on(const guardian::StopStepEvent& event);
+  Answer on(const drain::StopStepEvent& event);
 
   bool is_committed() const { return is_committed_; }
   // Every worker that takes part has stopped.

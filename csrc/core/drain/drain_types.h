@@ -76,6 +76,31 @@ struct Reply {
 
 inline constexpr std::size_t kReplyKinds = 5;
 
+// From an agent to its guardian: reads the steps in the workers' pages, or writes the step at which
+// the workers stop to the pages of those that report steps. kAsk and kTentative are answered by a
+// StopStepEvent; after kCommit one follows when these workers have stopped, and another one when
+// they have exited with 0.
+struct StopStepRequest {
+  Order::Kind kind = Order::Kind::kAsk;
+  std::uint64_t proposal = 0;
+  std::int64_t step = kNoStep;
+
+  bool operator==(const StopStepRequest&) const = default;
+};
+
+struct StopStepEvent {
+  Reply::Kind kind = Reply::Kind::kSteps;
+  std::uint64_t proposal = 0;            // of the request
+  std::vector<std::uint32_t> reporting;  // kSteps, kAccepted, kRefused: the workers that report
+  std::int64_t newest = -1;              // of these
+  std::int64_t oldest = -1;
+  std::uint32_t stopped = 0;  // kReached, kEnded: how many workers have stopped, at which steps
+  std::int64_t first_stop = -1;
+  std::int64_t last_stop = -1;
+
+  bool operator==(const StopStepEvent&) const = default;
+};
+
 // A line for every node's log.
 struct News {
   std::string text;

@@ -197,7 +197,7 @@ struct EventWriter {
     put_bytes(out, event.text);
   }
   void operator()(const StacksDoneEvent&) const { const Frame frame(out, EventCode::kStacksDone); }
-  void operator()(const StopStepEvent& event) const {
+  void operator()(const drain::StopStepEvent& event) const {
     const Frame frame(out, EventCode::kStopStep);
     append_integer(out, event.kind);
     append_integer(out, event.proposal);
@@ -290,7 +290,7 @@ void append_stacks(std::string* out, Duration limit) {
   append_integer(out, limit.count());
 }
 
-void append_stop_step(std::string* out, const StopStepRequest& request) {
+void append_stop_step(std::string* out, const drain::StopStepRequest& request) {
   const Frame frame(out, RequestCode::kStopStep);
   append_integer(out, request.kind);
   append_integer(out, request.proposal);
@@ -345,7 +345,7 @@ bool decode_request(std::string_view payload, Request* request) {
       *request = StacksRequest{reader.duration()};
       return reader.complete();
     case RequestCode::kStopStep: {
-      StopStepRequest stop;
+      drain::StopStepRequest stop;
       stop.kind = reader.one_of<drain::Order::Kind>(drain::kOrderKinds);
       stop.proposal = reader.number<std::uint64_t>();
       stop.step = reader.number<std::int64_t>();
@@ -431,7 +431,7 @@ bool decode_event(std::string_view payload, Event* event) {
     }
     case EventCode::kStacksDone: *event = StacksDoneEvent{}; return reader.complete();
     case EventCode::kStopStep: {
-      StopStepEvent stop;
+      drain::StopStepEvent stop;
       stop.kind = reader.one_of<drain::Reply::Kind>(drain::kReplyKinds);
       stop.proposal = reader.number<std::uint64_t>();
       stop.reporting = reader.numbers(kListItemsMax, kTemplateId);

@@ -103,20 +103,8 @@ struct StacksRequest {
   Duration limit{};
 };
 
-// Asks the workers' pages for their steps, or writes the step at which the workers stop to the
-// pages of those that report steps. kAsk and kTentative are answered by a StopStepEvent; after
-// kCommit one follows when these workers have stopped, and another one when they have exited with
-// 0.
-struct StopStepRequest {
-  drain::Order::Kind kind = drain::Order::Kind::kAsk;
-  std::uint64_t proposal = 0;
-  std::int64_t step = drain::kNoStep;
-
-  bool operator==(const StopStepRequest&) const = default;
-};
-
 using Request = std::variant<StartRequest, SignalRequest, CancelStartsRequest, SweepRequest,
-                             WatchRequest, StacksRequest, StopStepRequest>;
+                             WatchRequest, StacksRequest, drain::StopStepRequest>;
 
 // The first event of every guardian.
 struct HelloEvent {
@@ -203,22 +191,9 @@ struct StacksEvent {
 // Every StacksEvent of a request was sent.
 struct StacksDoneEvent {};
 
-struct StopStepEvent {
-  drain::Reply::Kind kind = drain::Reply::Kind::kSteps;
-  std::uint64_t proposal = 0;            // of the request
-  std::vector<std::uint32_t> reporting;  // kSteps, kAccepted, kRefused: the workers that report
-  std::int64_t newest = -1;              // of these
-  std::int64_t oldest = -1;
-  std::uint32_t stopped = 0;  // kReached, kEnded: how many workers have stopped, at which steps
-  std::int64_t first_stop = -1;
-  std::int64_t last_stop = -1;
-
-  bool operator==(const StopStepEvent&) const = default;
-};
-
 using Event =
     std::variant<HelloEvent, StartedEvent, NotStartedEvent, ExitedEvent, KillSentEvent, SweptEvent,
-                 TemplateEvent, ProgressEvent, StacksEvent, StacksDoneEvent, StopStepEvent>;
+                 TemplateEvent, ProgressEvent, StacksEvent, StacksDoneEvent, drain::StopStepEvent>;
 
 // Appends a start request for a command of the public interface. The caller checks that the frame
 // fits kFrameBytesMax, and the other limits (contains_nul, kListItemsMax).
@@ -230,7 +205,7 @@ void append_cancel_starts(std::string* out);
 void append_sweep(std::string* out);
 void append_watch(std::string* out, Duration interval);
 void append_stacks(std::string* out, Duration limit);
-void append_stop_step(std::string* out, const StopStepRequest& request);
+void append_stop_step(std::string* out, const drain::StopStepRequest& request);
 void append_event(std::string* out, const Event& event);
 
 // Whether a string of the command contains a NUL, which is invalid in arguments, variables, paths.

@@ -38,7 +38,7 @@ void AgentRunner::on_drain_order(const drain::Order& order) { answer_drain(drain
 void AgentRunner::answer_drain(const core::DrainMember::Answer& answer) {
   if (answer.reply && membership_ != nullptr) membership_->observe(*answer.reply);
   if (!answer.request) return;
-  supervisor_->set_stop_step(*answer.request, [this](const guardian::StopStepEvent& event) {
+  supervisor_->set_stop_step(*answer.request, [this](const drain::StopStepEvent& event) {
     answer_drain(drain_.on(event));
   });
 }

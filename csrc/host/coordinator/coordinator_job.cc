@@ -308,6 +308,8 @@ template <typename Action>
 void CoordinatorJob::judge_progress_after(const Action& action) {
   if constexpr (std::is_same_v<Action, rdzv::Round>) {
     hangs_.feed(core::hang_event::Began{action.to, action.record->round, name_of(action.to)});
+    const std::uint32_t before = std::exchange(drained_generation_, action.record->generation);
+    if (before != 0 && before != action.record->generation) drain_.reset();
     drain_.feed(core::drain_event::Began{action.to, action.record->round, action.record->nodes,
                                          name_of(action.to)});
   } else if constexpr (std::is_same_v<Action, rdzv::Resumed>) {

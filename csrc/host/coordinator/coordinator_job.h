@@ -197,8 +197,9 @@ class CoordinatorJob {
   os::EventLoop::Timer nodes_timer_;
   HangDesk hangs_;
   DrainDesk drain_;
-  JobResult closing_;         // of the drained job
-  bool is_stepping_ = false;  // the actions of a step are being executed
+  std::uint32_t drained_generation_ = 0;  // of the last round; 0: none so far
+  JobResult closing_;                     // of the drained job
+  bool is_stepping_ = false;              // the actions of a step are being executed
   os::EventLoop::Timer closing_timer_;
 };
 

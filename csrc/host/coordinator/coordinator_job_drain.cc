@@ -52,6 +52,7 @@ Status CoordinatorJob::on(SessionPeer*, drain::Notice& notice) {
 
 Status CoordinatorJob::on(SessionPeer* peer, drain::Reply& reply) {
   drain_.feed(core::drain_event::Replied{peer->node, reply});
+  if (drain_.is_reached()) hangs_.feed(core::hang_event::Ended{});
   return {};
 }
 

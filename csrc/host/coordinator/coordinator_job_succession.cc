@@ -106,6 +106,7 @@ void CoordinatorJob::stop(const succession::StopCoordinator& stop) {
   if (context_.log) log("this process is not the coordinator any more: " + stop.reason);
   feed_ = nullptr;
   machine_.reset();
+  drain_.reset();  // the successor is given the notice by the nodes
 }
 
 bool CoordinatorJob::is_of_this_lineage(const session::ClientHello& hello) const {

@@ -30,6 +30,8 @@ class DrainDesk {
   void feed(const core::DrainEvent& event);
   // The next generation of the job knows nothing of the notice.
   void reset();
+  // Every rank has stopped: what they do now is no progress, and no hang.
+  bool is_reached() const { return machine_.phase() == core::DrainPhase::kReached; }
   std::string describe() const { return machine_.describe(); }
 
  private:

@@ -65,6 +65,7 @@ void LocalMembership::observe(const hang::NodeStacks& stacks) {
 
 void LocalMembership::observe(const drain::Reply& reply) {
   drain_.feed(core::drain_event::Replied{node_, reply});
+  if (drain_.is_reached()) hangs_.feed(core::hang_event::Ended{});
 }
 
 bool LocalMembership::request_drain(const drain::Notice& notice) {

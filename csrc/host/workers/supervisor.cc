@@ -253,7 +253,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     flush();
   }
 
-  void set_stop_step(const guardian::StopStepRequest& request, StopStepSink sink) {
+  void set_stop_step(const drain::StopStepRequest& request, StopStepSink sink) {
     if (!connected_) return;
     stop_step_sink_ = std::move(sink);
     guardian::append_stop_step(&unsent_.bytes, request);
@@ -390,7 +390,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
                          .wait_channel = std::string(event.wait_channel),
                          .text = std::string(event.text)});
   }
-  void on_event(const guardian::StopStepEvent& event) {
+  void on_event(const drain::StopStepEvent& event) {
     if (stop_step_sink_) stop_step_sink_(event);
   }
   void on_event(const guardian::StacksDoneEvent&) {
@@ -499,7 +499,7 @@ void Supervisor::watch(Duration interval, ProgressSink sink) {
 void Supervisor::collect_stacks(Duration limit, StacksSink done) {
   impl_->collect_stacks(limit, std::move(done));
 }
-void Supervisor::set_stop_step(const guardian::StopStepRequest& request, StopStepSink sink) {
+void Supervisor::set_stop_step(const drain::StopStepRequest& request, StopStepSink sink) {
   impl_->set_stop_step(request, std::move(sink));
 }
 void Supervisor::close() { impl_->close(); }

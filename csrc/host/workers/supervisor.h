@@ -52,8 +52,8 @@ class Supervisor {
   using StacksSink = std::function<void(std::vector<core::WorkerEvidence>)>;
   void collect_stacks(Duration limit, StacksSink done);
   // Passes the request to the guardian. `sink` receives its events from now on.
-  using StopStepSink = std::function<void(const guardian::StopStepEvent&)>;
-  void set_stop_step(const guardian::StopStepRequest& request, StopStepSink sink);
+  using StopStepSink = std::function<void(const drain::StopStepEvent&)>;
+  void set_stop_step(const drain::StopStepRequest& request, StopStepSink sink);
   // True until the generation has ended (kGroupEnded).
   bool running() const;
   // Closes the link: the guardian kills all processes, however long that takes, and exits. Does not

@@ -196,6 +196,7 @@ class Fixture {
       case AgentEvent::Kind::kCoordinatorLog: return "coordinator log";
       case AgentEvent::Kind::kNotice: return "notice";
       case AgentEvent::Kind::kHang: return "hang";
+      case AgentEvent::Kind::kDrain: return "drain";
       case AgentEvent::Kind::kRoundStarting: return "round";
       case AgentEvent::Kind::kWorkerStarted: return "started";
       case AgentEvent::Kind::kWorkersRunning: return "running";

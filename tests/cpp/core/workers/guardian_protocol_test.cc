@@ -58,7 +58,7 @@ std::string describe(const Request& request) {
   if (const auto* stacks = std::get_if<StacksRequest>(&request)) {
     return "stacks " + std::to_string(stacks->limit.count());
   }
-  if (const auto* stop = std::get_if<StopStepRequest>(&request)) {
+  if (const auto* stop = std::get_if<drain::StopStepRequest>(&request)) {
     return "stop step " + std::to_string(static_cast<int>(stop->kind)) + " " +
            std::to_string(stop->proposal) + " " + std::to_string(stop->step);
   }
@@ -159,7 +159,7 @@ TEST(GuardianProtocol, EventsAreDecodedAsEncoded) {
   EXPECT_EQ(stacks.state, 'S');
   round_trip(StacksDoneEvent{});
 
-  const StopStepEvent stop{drain::Reply::Kind::kReached, 4, {0, 7}, 101, 100, 2, 101, 102};
+  const drain::StopStepEvent stop{drain::Reply::Kind::kReached, 4, {0, 7}, 101, 100, 2, 101, 102};
   EXPECT_EQ(round_trip(stop), stop);
 }
 

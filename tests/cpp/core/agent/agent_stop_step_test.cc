@@ -1,0 +1,54 @@
+// The result of an agent whose workers stopped at an agreed step.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "core/agent/agent_policy_harness.h"
+
+namespace elastic::core {
+namespace {
+
+using namespace agent_policy_test;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+WorkerExit stopped_at(std::int64_t step) {
+  WorkerExit exit = exited(0);
+  exit.stop_step = step;
+  return exit;
+}
+
+TEST(AgentPolicy, JobThatStoppedAtAStepIsStopped) {
+  JobResult result;
+  result.outcome = JobOutcome::kClosed;
+  result.cause = JobCause::kRequested;
+  result.exit_code = kExitStoppedAtStep;
+  result.message = "stopped at step 7 on every rank, resumable";
+  Fixture agent;
+  agent.running(2).exit(0, stopped_at(7)).exit(1, stopped_at(7)).closed(result).quiet();
+  EXPECT_THAT(agent.gone().words(), ElementsAre("gone 1", "finish 80"));
+  EXPECT_EQ(agent.result().state, AgentState::kStopped);
+  EXPECT_EQ(agent.result().message, result.message);
+}
+
+// A coordinator that follows a lost one may not know that the workers were told to stop.
+TEST(AgentPolicy, StoppedWorkersAreNotReportedAsSuccess) {
+  Fixture agent;
+  agent.running(2).exit(0, stopped_at(7)).exit(1, exited(0)).gone().quiet();
+  EXPECT_THAT(agent.succeeded().words(), ElementsAre("finish 80"));
+  EXPECT_EQ(agent.result().state, AgentState::kStopped);
+  EXPECT_THAT(agent.result().message, HasSubstr("stopped at step 7, resumable"));
+  Fixture alone(0, std::chrono::milliseconds(1500));
+  alone.running().exit(0, stopped_at(7)).exit(1, stopped_at(7)).gone().quiet();
+  EXPECT_THAT(alone.wait().words(), ElementsAre("leave", "finish 80"));
+}
+
+TEST(AgentPolicy, StopOfAnEarlierRoundIsForgotten) {
+  Fixture agent;
+  agent.running().exit(0, stopped_at(7)).exit(1, exited(3)).restart(1).gone().quiet();
+  agent.round(2, 1).started(0).started(1).exit(0, exited(0)).exit(1, exited(0)).gone().quiet();
+  EXPECT_THAT(agent.succeeded().words(), ElementsAre("finish 0"));
+}
+
+}  // namespace
+}  // namespace elastic::core
