@@ -23,6 +23,8 @@ std::string word_of(const MembershipEvent& event) {
     std::string operator()(const MembershipWatch&) const { return "watch"; }
     std::string operator()(const hang::StacksWanted&) const { return "stacks wanted"; }
     std::string operator()(const hang::Verdict&) const { return "verdict"; }
+    std::string operator()(const drain::Order&) const { return "drain order"; }
+    std::string operator()(const drain::News& news) const { return news.text; }
     std::string operator()(const rdzv::Round& one) const {
       return "round " + std::to_string(one.record->round) + " after " +
              std::to_string(one.record->restarts);

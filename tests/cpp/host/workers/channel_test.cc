@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -210,6 +211,49 @@ TEST(WorkerChannel, FloodOfMessagesEndsWithTheSocket) {
     channel.read_messages();
   }
   EXPECT_EQ(worker.wait(), 0);
+}
+
+// A worker at full speed races with the tentative word: it either waits there, or is seen beyond
+// it.
+TEST(WorkerChannel, WorkerStopsAtTheStepThatItHadNotPassed) {
+  for (int i = 0; i < 20; ++i) {
+    Channel channel = Channel::create();
+    Worker worker(&channel, [] {
+      if (elastic_worker_open() != 1) return 1;
+      std::int64_t step = 0;
+      while (elastic_worker_should_stop(++step) == 0) continue;
+      return 0;
+    });
+    ASSERT_TRUE(wait_for_owner(&channel));
+    std::int64_t margin = 1;
+    std::int64_t stop = 0;
+    do {
+      stop = std::max<std::int64_t>(channel.step(), 0) + margin;
+      margin *= 2;
+      channel.set_tentative_stop(stop);
+    } while (channel.step() >= stop);
+    EXPECT_LT(channel.stopped_at(), 0);
+    channel.commit_stop();
+    EXPECT_EQ(worker.wait(), 0);
+    EXPECT_EQ(channel.stopped_at(), stop);
+    EXPECT_EQ(channel.step(), stop);
+  }
+}
+
+TEST(WorkerChannel, WithdrawnStepLetsTheWorkerGoOn) {
+  Channel channel = Channel::create();
+  channel.set_tentative_stop(5);
+  Worker worker(&channel, [] {
+    if (elastic_worker_open() != 1) return 1;
+    for (std::int64_t step = 1; step <= 10; ++step) {
+      if (elastic_worker_should_stop(step) != 0) return 2;
+    }
+    return 0;
+  });
+  while (channel.step() < 5) ASSERT_TRUE(wait_for_owner(&channel));
+  channel.set_tentative_stop(ELASTIC_WORKER_NO_STEP);
+  EXPECT_EQ(worker.wait(), 0);
+  EXPECT_EQ(channel.stopped_at(), ELASTIC_WORKER_NO_STEP);
 }
 
 TEST(WorkerChannel, CallsHaveNoEffectWithoutALauncher) {
