@@ -39,6 +39,7 @@ def block() -> None:
         write("waits", "")
         dist.recv(torch.zeros(1), src=1)
     elif rank == 1:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # its end would end rank 0's recv()
         time.sleep(600)
     while not os.path.exists(os.path.join(sys.argv[1], "waits")):
         time.sleep(0.01)
