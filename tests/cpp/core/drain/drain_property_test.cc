@@ -29,7 +29,7 @@ using drain::Order;
 using drain::Reply;
 using std::chrono::milliseconds;
 
-constexpr int kFaultyTurns = 400;
+constexpr int kFaultyTurns = 1200;
 constexpr int kTurnsMax = 60'000;
 
 // A worker in single accesses of its page: it stores its step, then reads the tentative word.
@@ -145,10 +145,10 @@ class World {
         if (below(10) == 0) break_session(node);
         break;
       case 12:
-        if (below(40) == 0) replace_coordinator();
+        if (below(has_notice_ ? 6 : 60) == 0) replace_coordinator();
         break;
       case 13:
-        if (below(60) == 0) fail_round(node);
+        if (below(150) == 0) fail_round(node);
         break;
     }
     if (!has_notice_ && (below(100) == 0 || turn == kFaultyTurns)) notice();
