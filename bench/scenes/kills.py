@@ -77,6 +77,7 @@ def _guardian(agent: int) -> int:
                 if b"elastic-guardian" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     return pid
         time.sleep(0.001)
+    os.kill(agent, signal.SIGKILL)
     raise RuntimeError("the agent has no guardian")
 
 
