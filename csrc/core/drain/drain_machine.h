@@ -39,7 +39,7 @@ struct Progressed {
   NodeId node;
   hang::NodeProgress progress;
 };
-// observer: who waits for an answer; 0: nobody does.
+// observer: waits for an answer; 0: none does.
 struct Noticed {
   drain::Notice notice;
   std::uint64_t observer = 0;

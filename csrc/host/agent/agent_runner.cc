@@ -108,7 +108,9 @@ AgentRunner::AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink 
                         [this](std::string_view line) {
                           feed(core::Progress{std::string(line), std::nullopt});
                         }}),
-      output_(loop, options_, [this](const std::string& error) { report_notice(error); }),
+      output_(
+          loop, options_,
+          [this](const std::string& error) { report_message(AgentEvent::Kind::kNotice, error); }),
       host_name_(os::host_name()),
       inquiry_(loop, &output_, options.capture_stderr ? &capture_.emplace(loop) : nullptr,
                [this](const core::FailureFound& found) { feed(found); }),
@@ -137,20 +139,22 @@ void AgentRunner::on_worker_event(const WorkerEvent& event) {
     case WorkerEvent::Kind::kExited: on_worker_exit(event); break;
     case WorkerEvent::Kind::kGroupEnded: on_group_ended(); break;
     case WorkerEvent::Kind::kStartDelayed: feed(core::Progress{event.message}); break;
-    case WorkerEvent::Kind::kNotice: report_notice(event.message); break;
+    case WorkerEvent::Kind::kNotice:
+      report_message(AgentEvent::Kind::kNotice, event.message);
+      break;
     // Ten seconds after SIGKILL: nothing on this node can end the process; it may hold a device.
     case WorkerEvent::Kind::kStuck:
     case WorkerEvent::Kind::kGuardianLost: feed(core::SupervisionLost{event.message}); break;
   }
 }
 
-void AgentRunner::report_notice(const std::string& message) {
-  AgentEvent notice;
-  notice.kind = AgentEvent::Kind::kNotice;
-  notice.state = policy_.state();
-  notice.at = loop_->now();
-  notice.message = message;
-  report(std::move(notice));
+void AgentRunner::report_message(AgentEvent::Kind kind, const std::string& message) {
+  AgentEvent event;
+  event.kind = kind;
+  event.state = policy_.state();
+  event.at = loop_->now();
+  event.message = message;
+  report(std::move(event));
 }
 
 void AgentRunner::on_worker_exit(const WorkerEvent& event) {
@@ -188,12 +192,7 @@ void AgentRunner::on_membership_event(const MembershipEvent& event) {
     }
     void operator()(const MembershipWatch& watch) const { node->on_watch(watch.is_on); }
     void operator()(const MembershipCoordinatorLog& log) const {
-      AgentEvent event;
-      event.kind = AgentEvent::Kind::kCoordinatorLog;
-      event.at = node->loop_->now();
-      event.state = node->policy_.state();
-      event.message = log.line;
-      node->report(std::move(event));
+      node->report_message(AgentEvent::Kind::kCoordinatorLog, log.line);
     }
     void operator()(const rdzv::Waiting& waiting) const {
       core::Progress progress{waiting.message};
@@ -227,7 +226,9 @@ void AgentRunner::on_membership_event(const MembershipEvent& event) {
     void operator()(const hang::StacksWanted& one) const { node->on_stacks_wanted(one); }
     void operator()(const hang::Verdict& one) const { node->on_verdict(one); }
     void operator()(const drain::Order& one) const { node->on_drain_order(one); }
-    void operator()(const drain::News& one) const { node->report_drain(one.text); }
+    void operator()(const drain::News& one) const {
+      node->report_message(AgentEvent::Kind::kDrain, one.text);
+    }
   };
   std::visit(Reader{this}, event);
 }
@@ -285,12 +286,7 @@ void AgentRunner::on_stacks_wanted(const hang::StacksWanted& wanted) {
 
 void AgentRunner::on_verdict(const hang::Verdict& verdict) {
   if (round_ == nullptr || verdict.round != round_->round) return;
-  AgentEvent event;
-  event.kind = AgentEvent::Kind::kHang;
-  event.state = policy_.state();
-  event.at = loop_->now();
-  event.message = verdict.text;
-  report(std::move(event));
+  report_message(AgentEvent::Kind::kHang, verdict.text);
   if (verdict.action == HangAction::kReport) return;
   // Without a suspect the job ends by rank 0: some worker must fail.
   const int rank = std::max(verdict.suspect, 0);

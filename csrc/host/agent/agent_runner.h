@@ -61,7 +61,6 @@ class AgentRunner {
   void on_drain_order(const drain::Order& order);
   void answer_drain(const core::DrainMember::Answer& answer);
   void give_up_drain();
-  void report_drain(const std::string& message);
   void end_round();
   void feed(const core::PolicyEvent& event);
   void execute(core::PolicyAction action);
@@ -73,7 +72,7 @@ class AgentRunner {
   void report_starting(const std::string& log_dir);
   void cancel_start();
   WorkerCommand command_of(std::size_t local_rank) const;
-  void report_notice(const std::string& message);
+  void report_message(AgentEvent::Kind kind, const std::string& message);
   void report(AgentEvent event);
   void finish(AgentResult result);
   // After the job ended: the time in which all other nodes stop their workers or are evicted.

@@ -20,7 +20,8 @@ void AgentRunner::request_drain(int signal, Duration limit) {
   const std::string name = core::signal_text(signal);
   if (!has_round || !membership_->request_drain({limit, name + " on " + host_name_})) {
     if (has_round) {
-      report_drain("the nodes of this rendezvous cannot agree on a step: stopping now");
+      report_message(AgentEvent::Kind::kDrain,
+                     "the nodes of this rendezvous cannot agree on a step: stopping now");
     }
     return request_stop(SIGTERM);
   }
@@ -29,7 +30,8 @@ void AgentRunner::request_drain(int signal, Duration limit) {
 
 void AgentRunner::give_up_drain() {
   if (is_finished_ || drain_.is_reached()) return;
-  report_drain("the coordinator has not stopped the job in time: stopping this node");
+  report_message(AgentEvent::Kind::kDrain,
+                 "the coordinator has not stopped the job in time: stopping this node");
   request_stop(SIGTERM);
 }
 
@@ -41,15 +43,6 @@ void AgentRunner::answer_drain(const core::DrainMember::Answer& answer) {
   supervisor_->set_stop_step(*answer.request, [this](const drain::StopStepEvent& event) {
     answer_drain(drain_.on(event));
   });
-}
-
-void AgentRunner::report_drain(const std::string& message) {
-  AgentEvent event;
-  event.kind = AgentEvent::Kind::kDrain;
-  event.state = policy_.state();
-  event.at = loop_->now();
-  event.message = message;
-  report(std::move(event));
 }
 
 }  // namespace elastic::host
