@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.figures import Findings
+from harness.figures import Findings, Missing
 from harness.programs import Programs
 
 
@@ -26,6 +26,16 @@ class Plan:
 
     def seconds(self, usual: float, quick: float) -> float:
         return quick if self.quick else usual
+
+    def launchers(self, findings: Findings, *names: str) -> dict[str, list[str]]:
+        """The command of each launcher that is there; the others are skipped in the findings."""
+        commands: dict[str, list[str]] = {}
+        for name in names:
+            try:
+                commands[name] = self.programs.launcher(name)
+            except Missing as missing:
+                findings.skip(name, missing)
+        return commands
 
 
 Scene = Callable[[Plan], Findings]

@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 
-from harness.figures import Findings, Missing, quantile
+from harness.figures import Findings, quantile
 from scenes import Plan
 
 WORKERS = 4
@@ -18,13 +18,9 @@ QUICK_PAUSES = {"50 lines a second": 0.02}
 
 def console_delay(plan: Plan) -> Findings:
     findings = Findings()
-    launchers: dict[str, list[str]] = {}
     pauses = QUICK_PAUSES if plan.quick else PAUSES
-    for name in ("elastic",) if plan.quick else ("elastic", "torchrun"):
-        try:
-            launchers[name] = plan.programs.launcher(name)
-        except Missing as missing:
-            findings.skip(name, missing)
+    names = ("elastic",) if plan.quick else ("elastic", "torchrun")
+    launchers = plan.launchers(findings, *names)
     for _ in range(plan.times(3)):
         for case, pause in pauses.items():
             count = max(1, round(plan.seconds(10.0, 0.5) / pause))

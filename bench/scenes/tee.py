@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.figures import Findings, Missing
+from harness.figures import Findings
 from scenes import Plan
 
 WORKERS = 8
@@ -20,12 +20,7 @@ def tee(plan: Plan) -> Findings:
     findings = Findings()
     writer = plan.programs.built("line_writer")
     lines = plan.amount(100_000, 2_000)
-    commands: dict[str, list[str]] = {}
-    for name in ("elastic", "torchrun"):
-        try:
-            commands[name] = plan.programs.launcher(name)
-        except Missing as missing:
-            findings.skip(name, missing)
+    commands = plan.launchers(findings, "elastic", "torchrun")
     for _ in range(plan.times(5)):
         for name, launcher in commands.items():
             start = _measure([*launcher, "-t1"], name, writer, 0, Findings())
