@@ -94,6 +94,7 @@ class Helpers : public ::testing::Test {
 TEST_F(Helpers, SurviveASweepAndEndBySignal) {
   start(kHelperId, Lifetime::kHelper, {"pause"}, helper_output_);
   EXPECT_EQ(next("start of the helper"), "started 1000");
+  EXPECT_TRUE(helper_output_.next_line());
   for (int generation = 0; generation < 2; ++generation) {
     start(0, Lifetime::kWorker, {"pause"}, worker_output_);
     EXPECT_EQ(next("start of the worker"), "started 0");
@@ -107,7 +108,6 @@ TEST_F(Helpers, SurviveASweepAndEndBySignal) {
   append_signal(&bytes, {SIGTERM, SignalScope::kGroup, false, kHelperId});
   send(bytes);
   EXPECT_EQ(next("exit of the helper"), "ended 1000 by 15");
-  EXPECT_TRUE(helper_output_.next_line());
   EXPECT_TRUE(helper_output_.wait_for_end());
 }
 
