@@ -51,7 +51,13 @@ std::optional<Instant> LineMerger::next_deadline() const {
   return lines_.front().since + kMergeTimeout;
 }
 
-bool LineMerger::is_complete(const Line& line) const { return line.workers.size() >= next_.size(); }
+// A line also names workers that have ended since, so their number alone does not decide.
+bool LineMerger::is_complete(const Line& line) const {
+  return line.workers.size() >= next_.size() &&
+         std::all_of(next_.begin(), next_.end(), [&line](const auto& awaited) {
+           return std::binary_search(line.workers.begin(), line.workers.end(), awaited.first);
+         });
+}
 
 void LineMerger::pop(const Sink& sink) {
   const Line line = std::move(lines_.front());

@@ -76,6 +76,16 @@ TEST_F(LineMergerTest, DoesNotWaitForAWorkerThatHasEnded) {
   EXPECT_THAT(lines_, ElementsAre("0-1 bye"));
 }
 
+TEST_F(LineMergerTest, WaitsForTheOthersIfAWorkerHasEndedAfterItsLine) {
+  feed(0, "bye");
+  merger_.remove_worker(0);
+  feed(1, "bye");
+  EXPECT_THAT(lines_, IsEmpty());
+  merger_.remove_worker(1);
+  feed(2, "bye");
+  EXPECT_THAT(lines_, ElementsAre("0-2 bye"));
+}
+
 TEST_F(LineMergerTest, LimitsWhatWaits) {
   for (std::size_t i = 0; i <= LineMerger::kLinesMax; ++i) feed(0, std::to_string(i));
   EXPECT_THAT(lines_, ElementsAre("0 0"));
