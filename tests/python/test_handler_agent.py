@@ -19,6 +19,7 @@ import pytest
 from elastic import StoreServer, WorkerSpec, WorkerState, metrics
 from elastic.agent.server import (
     HandlerElasticAgent,
+    LocalElasticAgent,
     RunResult,
     SimpleElasticAgent,
     WorkerGroup,
@@ -253,6 +254,24 @@ def test_a_subclass_records_torchs_events_and_metrics(monkeypatch: pytest.Monkey
     assert values["workers.trainer.run_success_with_retries"] == 1
     assert values["SimpleElasticAgent.run.success"] == 1
     assert values["SimpleElasticAgent._restart_workers.success"] == 1
+
+
+def test_agents_have_torchs_events_of_their_end() -> None:
+    spec = WorkerSpec("trainer", 1, None, entrypoint="/bin/true", run_id="local")
+    with StoreServer("127.0.0.1", 0) as server:
+        for agent in (remote_agent(server, "r", WorkerState.SUCCEEDED), LocalElasticAgent(spec)):
+            agent.run("trainer")
+            done = agent.get_event_succeeded()
+            assert (done.name, done.source.value) == (
+                "torchelastic.worker.status.SUCCEEDED", "AGENT"
+            )  # fmt: skip
+            assert (done.metadata["role"], done.metadata["raw_error"]) == ("trainer", None)
+            try:
+                raise ValueError("broken")
+            except ValueError:
+                failed = agent.get_event_failed()
+            assert failed.metadata["state"] == "FAILED"
+            assert "ValueError: broken" in str(failed.metadata["raw_error"])
 
 
 def test_a_subclass_starts_watches_and_stops_workers_with_opaque_ids() -> None:

@@ -16,6 +16,7 @@ from elastic.rendezvous import (
     RendezvousConnectionError,
     RendezvousParameters,
     backends,
+    c10d_rendezvous_backend,
     handlers,
 )
 from elastic.rendezvous.handlers import RendezvousTimeout as Timeouts
@@ -172,13 +173,34 @@ def test_an_invalid_token_returns_the_stored_state(backend: Any, token: Any) -> 
 
 
 def test_create_backend_raises_a_connection_error() -> None:
-    here = RendezvousParameters("c10d", f"127.0.0.1:{free_port()}", "job", 1, 2, read_timeout=1)
+    absent = f"127.0.0.1:{free_port()}"
+    here = RendezvousParameters("c10d", absent, "job", 1, 2, is_host=False, read_timeout=1)
     with pytest.raises(RendezvousConnectionError, match=r"127\.0\.0\.1"):
         backends.create_backend(here)
     with StoreServer() as server:
         taken = RendezvousParameters("c10d", f"127.0.0.1:{server.port}", "job", 1, 2, is_host=True)
         with pytest.raises(RendezvousConnectionError, match="in use"):
             backends.create_backend(taken)
+
+
+def test_the_c10d_module_creates_its_backend_under_any_name() -> None:
+    """The first process of a host starts the store, and the next ones use it, as in torch."""
+    endpoint = f"127.0.0.1:{free_port()}"
+    given = RendezvousParameters("mine", endpoint, "job", 1, 2, store_type=" TCP ")
+    first, hosted = c10d_rendezvous_backend.create_backend(given)
+    second, store = c10d_rendezvous_backend.create_backend(given)
+    assert first.set_state(b"state")[2]
+    assert second.get_state()[0] == b"state"
+    assert (hosted.port, store.num_keys()) == (store.port, hosted.num_keys())
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("store_type", "redis"), ("read_timeout", "0"), ("read_timeout", "x")]
+)
+def test_the_c10d_module_rejects_an_invalid_setting(setting: str, value: str) -> None:
+    here = RendezvousParameters("c10d", "127.0.0.1:0", "job", 1, 2, **{setting: value})
+    with pytest.raises(ConfigError, match=f"{setting} is .*: expected"):
+        c10d_rendezvous_backend.create_backend(here)
 
 
 @pytest.mark.parametrize(("least", "most"), [(0, 1), (2, 1)])

@@ -130,24 +130,47 @@ def _create_plugged_in(name: str, endpoint: str, run_id: str, parameters: Mappin
 def create_backend(params: RendezvousParameters) -> tuple[Any, Any]:
     """A backend, and the store that belongs to it (None if there is none), as in torch.
 
-    For ``c10d`` a TCPStore server at the endpoint, which is started here if ``is_host`` is set, or
-    a file with ``store_type=file``.
+    For ``c10d`` a TCPStore server at the endpoint, or a file with ``store_type=file``. A server is
+    started here if ``is_host`` is set, or if it is not given and the endpoint is a free address of
+    this host.
     """
-    name = params.backend
-    if name == "c10d":
-        name = "file" if params.get("store_type", "tcp").strip().lower() == "file" else "tcpstore"
-    if name != "tcpstore":
-        return create(name, params.endpoint, params.run_id, params.config), None
+    if params.backend == "c10d":
+        return create_c10d_backend(params)
+    if params.backend == "tcpstore":
+        return _tcp_backend(params, params.get_as_bool("is_host", False))
+    return create(params.backend, params.endpoint, params.run_id, params.config), None
+
+
+def create_c10d_backend(params: RendezvousParameters) -> tuple[Any, Any]:
+    """``create_backend`` for ``c10d``, whatever the name of the backend in ``params`` is."""
+    store_type = str(params.get("store_type", "tcp")).strip().lower()
+    if store_type == "tcp":
+        return _tcp_backend(params, params.get_as_bool("is_host"))
+    if store_type != "file":
+        raise ConfigError(
+            f"the rendezvous setting store_type is {store_type!r}: expected tcp or file"
+        )
+    return create("file", params.endpoint, params.run_id, params.config), None
+
+
+def _tcp_backend(params: RendezvousParameters, is_host: bool | None) -> tuple[Any, Any]:
     host, port = split_endpoint(params.endpoint or "localhost", "the rendezvous endpoint")
     number = int(port or TCP_STORE_PORT)
-    store: _C.StoreClient
-    try:
-        if params.get_as_bool("is_host", False):
+    timeout = params.get_as_int("read_timeout", 60) or 0
+    if timeout <= 0:
+        raise ConfigError(f"the rendezvous setting read_timeout is {timeout}: expected 1 or more")
+    store: _C.StoreClient | None = None
+    if is_host is not False:
+        try:
             store = _HostedStore(_C.StoreServer(host, number))
-        else:
-            store = _C.StoreClient(host, number, timeout=float(params.get("read_timeout", 60)))
-    except StoreError as error:
-        raise RendezvousConnectionError(f"the rendezvous store failed: {error}") from error
+        except StoreError as error:
+            if is_host:
+                raise RendezvousConnectionError(f"the rendezvous store failed: {error}") from error
+    if store is None:  # it is on another host, or another process of this host has started it
+        try:
+            store = _C.StoreClient(host, number, timeout=float(timeout))
+        except StoreError as error:
+            raise RendezvousConnectionError(f"the rendezvous store failed: {error}") from error
     return _C.store_backend(host, store.port, params.run_id), store
 
 

@@ -48,6 +48,7 @@ from elastic.multiprocessing.logs import LogOptions, ProvidesLogOptions, log_opt
 
 if TYPE_CHECKING:
     from elastic.agent.server.recording import Recorder
+    from elastic.events import Event
     from elastic.multiprocessing.errors.evidence import ProcessFailure
 
 __all__ = [
@@ -184,6 +185,7 @@ class LocalElasticAgent:
         self._round: _C.RoundInfo | None = None
         self._stopped: set[int] = set()
         self._has_run = False
+        self._total_execution_time = 0  # seconds, after `run`
         self._native: _C.Agent | None = None  # while it runs
         self._is_alone = rendezvous.is_single_node
         self._requests: list[int] = []
@@ -245,6 +247,7 @@ class LocalElasticAgent:
         if self._has_run:
             raise RuntimeError("an agent runs once")
         self._has_run = True
+        begun = time.monotonic()
         try:
             if self._health_check_server is not None:
                 self._health_check_server.start()
@@ -263,6 +266,24 @@ class LocalElasticAgent:
                     check.stop()
             if self._calls is not None:
                 self._calls.close()
+            self._total_execution_time = int(time.monotonic() - begun)
+
+    def get_event_failed(self) -> Event:
+        """torch's event FAILED of this agent, with the exception that is being handled."""
+        import traceback
+
+        return self._event("FAILED", traceback.format_exc())
+
+    def get_event_succeeded(self) -> Event:
+        """torch's event SUCCEEDED of this agent."""
+        return self._event("SUCCEEDED", None)
+
+    def _event(self, state: str, error: str | None) -> Event:
+        from elastic.agent.server.torch_records import TorchRecords
+
+        records = TorchRecords(self._group.spec, self._round.restart_count if self._round else 0)
+        total = self._total_execution_time
+        return records.event(state, "AGENT", self._group, total_run_time=total, raw_error=error)
 
     def _open_recorder(self) -> Recorder | None:
         event_log, metrics_port = self._records

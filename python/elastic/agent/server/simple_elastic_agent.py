@@ -13,12 +13,14 @@ import logging
 import signal
 import threading
 import time
+import traceback
 from abc import ABC, abstractmethod
 from typing import Any
 
 from elastic.agent.server.api import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
 from elastic.agent.server.torch_records import TorchRecords
 from elastic.errors import ConfigError, ElasticError
+from elastic.events import Event
 from elastic.metrics import prof
 from elastic.multiprocessing.errors.signal_exception import SignalException
 from elastic.rendezvous.errors import RendezvousGracefulExitError
@@ -60,6 +62,7 @@ class SimpleElasticAgent(ElasticAgent):
         self._shutdown_timeout = shutdown_timeout
         self._store: Any = None
         self._torch_records = TorchRecords(spec)
+        self._total_execution_time = 0  # seconds, after `run`
 
     @abstractmethod
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
@@ -88,6 +91,7 @@ class SimpleElasticAgent(ElasticAgent):
 
     @prof
     def run(self, role: str = DEFAULT_ROLE) -> RunResult:
+        begun = time.monotonic()
         death_sig = signal.SIGTERM
         try:
             result = self._invoke_run(role)
@@ -104,6 +108,21 @@ class SimpleElasticAgent(ElasticAgent):
             raise
         finally:
             self._shutdown(death_sig, self._shutdown_timeout)
+            self._total_execution_time = int(time.monotonic() - begun)
+
+    def get_event_failed(self) -> Event:
+        """The event FAILED of this agent, with the exception that is being handled."""
+        return self._event("FAILED", traceback.format_exc())
+
+    def get_event_succeeded(self) -> Event:
+        """The event SUCCEEDED of this agent."""
+        return self._event("SUCCEEDED", None)
+
+    def _event(self, state: str, error: str | None) -> Event:
+        total = self._total_execution_time
+        return self._torch_records.event(
+            state, "AGENT", self._worker_group, total_run_time=total, raw_error=error
+        )
 
     def _invoke_run(self, role: str = DEFAULT_ROLE) -> RunResult:
         group = self._worker_group

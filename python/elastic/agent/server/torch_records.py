@@ -21,11 +21,11 @@ _KINDS = _C.AgentEvent.Kind
 class TorchRecords:
     """The records of one agent of any class."""
 
-    def __init__(self, spec: WorkerSpec) -> None:
+    def __init__(self, spec: WorkerSpec, restarts: int = 0) -> None:
         self._spec = spec
         self._begun = time.monotonic()
         self._state = ""
-        self._restarts = 0
+        self._restarts = restarts
 
     def state(self, name: str, restarts: int) -> None:
         """The state of the workers, and the restarts so far."""
@@ -86,7 +86,10 @@ class TorchRecords:
         state = "SUCCEEDED" if error is None else "FAILED"
         self._record(state, "AGENT", group, total_run_time=total, raw_error=error)
 
-    def _record(
+    def _record(self, state: str, source: str, group: WorkerGroup, *args: Any, **more: Any) -> None:
+        events.record(self.event(state, source, group, *args, **more), self._spec.event_log_handler)
+
+    def event(
         self,
         state: str,
         source: str,
@@ -97,7 +100,7 @@ class TorchRecords:
         raw_error: str | None = None,
         duration_ms: int | None = None,
         exit_code: int | None = None,
-    ) -> None:
+    ) -> events.Event:
         spec = self._spec
         inner: dict[str, Any] = {
             "group_world_size": group.group_world_size,
@@ -128,8 +131,7 @@ class TorchRecords:
         if duration_ms is not None:
             metadata["duration_ms"] = duration_ms
         name = f"torchelastic.worker.status.{state}"
-        event = events.Event(name, events.EventSource(source), int(time.time() * 1000), metadata)
-        events.record(event, spec.event_log_handler)
+        return events.Event(name, events.EventSource(source), int(time.time() * 1000), metadata)
 
 
 class TorchSink(TorchRecords):
