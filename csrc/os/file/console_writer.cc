@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -22,6 +23,9 @@
 // and atomically. A write contains whole lines, so lines of other writers to the same pipe cannot
 // split them. A file accepts a whole piece at once. A terminal that is writable for poll() may have
 // less space, and then the write blocks; so the thread shares the queue and can be abandoned.
+//
+// A pipe accepts RWF_NOWAIT since Linux 6.4, so a short piece is written without the thread while
+// nothing is queued: each change of threads delays a line on a busy machine.
 
 namespace elastic::os {
 namespace {
@@ -39,6 +43,15 @@ void raise(const UniqueFd& eventfd) {
 void lower(const UniqueFd& eventfd) {
   std::uint64_t count = 0;
   [[maybe_unused]] const ssize_t got = ::read(eventfd.get(), &count, sizeof count);
+}
+
+// How many bytes were written without blocking; 0 also if the descriptor cannot be written so.
+std::size_t write_now(int fd, std::string_view bytes) {
+  struct stat info {};
+  if (bytes.size() > kWriteBytesMax || ::fstat(fd, &info) != 0 || !S_ISFIFO(info.st_mode)) return 0;
+  const iovec piece{const_cast<char*>(bytes.data()), bytes.size()};
+  const ssize_t put = ::pwritev2(fd, &piece, 1, -1, RWF_NOWAIT);
+  return put < 0 ? 0 : static_cast<std::size_t>(put);
 }
 
 }  // namespace
@@ -110,7 +123,10 @@ ConsoleWriter::~ConsoleWriter() {
   thread_->join_within(kJoinTimeout);
 }
 
-void ConsoleWriter::push(int fd, std::string_view lines) { queue_->push(fd, lines); }
+void ConsoleWriter::push(int fd, std::string_view lines) {
+  if (queue_->pending_bytes() == 0) lines.remove_prefix(write_now(fd, lines));
+  if (!lines.empty()) queue_->push(fd, lines);
+}
 
 std::size_t ConsoleWriter::next_write(std::string_view bytes) {
   if (bytes.size() <= kWriteBytesMax) return bytes.size();

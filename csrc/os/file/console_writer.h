@@ -1,7 +1,7 @@
 #pragma once
 
 // Writes to descriptors that may block, such as a terminal or a pipe that no process reads, on a
-// thread of its own.
+// thread of its own; short lines to a pipe with space at once.
 
 #include <cstddef>
 #include <functional>

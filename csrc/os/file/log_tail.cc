@@ -13,12 +13,12 @@
 
 #include "os/base/posix_error.h"
 
-// Theory of operation. inotify reports that a file changed; the file is added to `unread_`. Each
-// turn reads a bounded piece of each file in that set, so that a worker that writes without end
-// does not delay other handlers. If a file was read to its end, the next turn follows after
-// kReadInterval. After kEmptyTurns turns that found nothing new in a file, inotify is armed, and
-// the file is read once more, because it may have grown in between; then it leaves the set. Arming
-// at once would cost an event with each burst of a busy worker.
+// Theory of operation. inotify reports that an idle file changed; it is read at once, and added to
+// `unread_`. Each turn reads a bounded piece of each file in that set, so that a worker that writes
+// without end does not delay other handlers. If a file was read to its end, the next turn follows
+// after kReadInterval. After kEmptyTurns turns that found nothing new in a file, inotify is armed,
+// and the file is read once more, because it may have grown in between; then it leaves the set.
+// Arming at once would cost an event with each burst of a busy worker.
 
 namespace elastic::os {
 namespace {
@@ -87,6 +87,7 @@ void LogTail::resume() {
 void LogTail::on_ready(std::uint32_t) {
   alignas(inotify_event) std::array<char, kEventBytes> buffer;
   const ssize_t got = ::read(inotify_.get(), buffer.data(), buffer.size());
+  std::set<FileId> grown;
   std::size_t offset = 0;
   while (got > 0 && offset < static_cast<std::size_t>(got)) {
     inotify_event event;
@@ -94,31 +95,32 @@ void LogTail::on_ready(std::uint32_t) {
     offset += sizeof event + event.len;
     const auto watched = watched_.find(event.wd);
     if ((event.mask & IN_Q_OVERFLOW) != 0) {
-      for (const auto& [id, file] : files_) mark_unread(id);
+      for (const auto& [id, file] : files_) grown.insert(id);
     } else if (watched != watched_.end()) {
-      mark_unread(watched->second);
+      grown.insert(watched->second);
       if ((event.mask & IN_IGNORED) != 0) watched_.erase(watched);
     }
   }
-  if (!unread_.empty() && !turn_.armed()) read_turn();
+  for (const FileId id : grown) {
+    const auto file = files_.find(id);
+    if (file == files_.end()) continue;
+    file->second.must_arm = true;
+    unread_.erase(id);  // read() adds it again
+  }
+  read(grown);
 }
 
-void LogTail::mark_unread(FileId id) {
-  const auto file = files_.find(id);
-  if (file == files_.end()) return;
-  file->second.must_arm = true;
-  unread_.insert(id);
-}
+void LogTail::read_turn() { read(std::exchange(unread_, {})); }
 
-void LogTail::read_turn() {
-  if (is_paused_) return;
+void LogTail::read(const std::set<FileId>& turn) {
   bool has_more = false;
-  const std::set<FileId> turn = std::exchange(unread_, {});
   for (const FileId id : turn) {
-    File& file = files_.at(id);
+    const auto known = files_.find(id);
+    if (known == files_.end()) continue;
+    File& file = known->second;
     const Found found = is_paused_ ? Found::kMore : read_some(id, &file);
     if (found == Found::kEnd && file.end) {
-      files_.erase(id);
+      files_.erase(known);
       observer_->on_closed(id);
     } else if (found == Found::kEnd && file.must_arm && ++file.empty_turns < kEmptyTurns) {
       unread_.insert(id);
@@ -134,7 +136,11 @@ void LogTail::read_turn() {
     }
   }
   if (unread_.empty() || is_paused_) return;
-  turn_.arm(has_more ? loop_->now() : add_saturating(loop_->now(), kReadInterval));
+  if (has_more) {
+    turn_.arm(loop_->now());
+  } else if (!turn_.armed()) {
+    turn_.arm(add_saturating(loop_->now(), kReadInterval));
+  }
 }
 
 // An error counts as the end of the file: it cannot be read further, and the log file itself keeps

@@ -2,9 +2,10 @@
 
 // Follows files to which other processes append.
 //
-// inotify reports that an idle file has grown. A file that grows is read every kReadInterval, and
-// inotify is armed again when several reads find nothing new: a process that writes many small
-// pieces causes one event, and does not pay for further ones. Idle files cost nothing.
+// inotify reports that an idle file has grown, which is read at once. A file that grows is read
+// every kReadInterval, and inotify is armed again when several reads find nothing new: a process
+// that writes many small pieces causes one event, and does not pay for further ones. Idle files
+// cost nothing.
 //
 // Loop thread only.
 
@@ -63,9 +64,9 @@ class LogTail final : private EventLoop::FdHandler {
   LogTail(EventLoop* loop, Observer* observer, UniqueFd inotify);
   void on_ready(std::uint32_t events) override;
   Status arm(FileId id, const File& file);
-  void mark_unread(FileId id);
   void read_turn();
   enum class Found : std::uint8_t { kMore, kSome, kEnd };
+  void read(const std::set<FileId>& turn);
   Found read_some(FileId id, File* file);
 
   EventLoop* const loop_;
