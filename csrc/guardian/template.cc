@@ -69,7 +69,11 @@ int Template::send(const std::string& request, const std::vector<int>& descripto
 std::optional<TemplateMessage> Template::receive() {
   if (!socket_.valid()) return std::nullopt;
   char bytes[sizeof(Header) + kTextBytesMax];
-  const ssize_t got = ::recv(socket_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+  ssize_t got = ::recv(socket_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+  if (got < 0 && errno == ECONNRESET) {
+    // It ended before it read all requests. The kernel reports that once, and before its messages.
+    got = ::recv(socket_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+  }
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
   Header header{};
   const bool is_complete = got >= static_cast<ssize_t>(sizeof header);
