@@ -183,12 +183,23 @@ def search_path(program: list[str]) -> str:
     return os.path.dirname(os.path.realpath(program[0]))
 
 
-def run(program: list[str]) -> None:
-    """Runs a script or ``-m module`` as ``__main__``. The interpreter handles its exceptions."""
-    has_worker_calls = "elastic.worker" in sys.modules
-    for name in [name for name in sys.modules if name == "elastic" or name.startswith("elastic.")]:
+def own_modules() -> list[str]:
+    """The loaded modules of elastic. The script imports its own.
+
+    The list is made before the fork: in a worker, a look at the name of every module copies a
+    thousand pages.
+    """
+    return [name for name in sys.modules if name == "elastic" or name.startswith("elastic.")]
+
+
+def run(program: list[str], unloaded: list[str]) -> None:
+    """Runs a script or ``-m module`` as ``__main__``. The interpreter handles its exceptions.
+
+    ``unloaded``: the modules that it must not find.
+    """
+    for name in unloaded:
         del sys.modules[name]
-    if has_worker_calls:  # a preloaded module holds them: now they have a channel to open
+    if "elastic.worker" in unloaded:  # a preloaded module holds it: now it has a channel to open
         importlib.import_module("elastic.worker")
     main = ModuleType("__main__")
     sys.modules["__main__"] = main

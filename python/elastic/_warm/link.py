@@ -7,7 +7,15 @@ from __future__ import annotations
 
 import os
 import struct
-from _socket import CMSG_LEN, MSG_CMSG_CLOEXEC, SCM_RIGHTS, SOL_SOCKET, socket
+from _socket import (
+    CMSG_LEN,
+    MSG_CMSG_CLOEXEC,
+    MSG_DONTWAIT,
+    MSG_PEEK,
+    SCM_RIGHTS,
+    SOL_SOCKET,
+    socket,
+)
 from typing import NamedTuple
 
 SOCKET = 3
@@ -46,6 +54,13 @@ class Link:
             self._socket.send(_HEADER.pack(kind, id, pid) + data)
         except OSError:  # the guardian has ended, and so does this process
             os._exit(0)
+
+    def has_request(self) -> bool:
+        """Whether a request has arrived that was not received yet."""
+        try:
+            return bool(self._socket.recv(1, MSG_PEEK | MSG_DONTWAIT))
+        except OSError:
+            return False
 
     def receive(self) -> Request | None:
         """The next request; None if the guardian has closed the connection."""

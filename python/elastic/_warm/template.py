@@ -24,6 +24,7 @@ _FLAGS = sys.orig_argv.index(sys.argv[0])
 sys.path[0] = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from elastic._warm import child, fitness, link, native, script, watch  # noqa: E402
+from elastic._warm._fork import fork_orphan as _fork_orphan  # noqa: E402
 
 del sys.path[0]
 
@@ -39,7 +40,7 @@ _READ_EARLY = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "OMP_", "GOMP_", "KMP_", "M
                "LANG", "TZ")  # fmt: skip
 _SET_HERE = "OMP_NUM_THREADS"
 
-_fork, _exit, _waitpid, _pipe = os.fork, os._exit, os.waitpid, os.pipe
+_exit, _pipe = os._exit, os.pipe
 
 
 class Template:
@@ -78,6 +79,7 @@ class Template:
             self._import_default(state)
         signal.alarm(0)
         self._watch = watch.Files()
+        self._own_modules = child.own_modules()
         self._openblas = list(native.openblas_setters())
         self._additions = {
             name: value for name, value in os.environb.items() if name not in self._started_with
@@ -136,13 +138,17 @@ class Template:
     def serve(self) -> link.Request:
         """Forks workers until the guardian ends. Returns in each worker, with its request."""
         self._link.send(link.READY)
+        is_checked = False
         while True:
+            # The workers of a round are requested together: one check of the files serves them all.
+            is_checked = is_checked and self._link.has_request()
             request = self._link.receive()
             if request is None:
                 _exit(0)
-            if file := self._watch.changed():
+            if not is_checked and (file := self._watch.changed()):
                 self._link.send(link.STALE, file)
                 _exit(0)
+            is_checked = True
             if reason := self._refusal(request):
                 self._link.send(link.REFUSED, reason, id=request.id)
             elif self._fork(request):
@@ -170,37 +176,26 @@ class Template:
         return ""
 
     def _fork(self, request: link.Request) -> bool:
-        """Forks twice, so that the guardian, a subreaper, becomes the parent. True in the worker.
+        """Forks a child of the guardian, a subreaper. True in the worker.
 
         The worker waits until the guardian knows its pid.
         """
-        answer, answer_end = _pipe()
         release, release_end = _pipe()
-        middle = _fork()
-        if middle == 0:
-            try:
-                worker = _fork()
-            except OSError as error:
-                os.write(answer_end, f"-{error.errno}".encode())
-                _exit(1)
-            if worker != 0:
-                _exit(0)
+        try:
+            pid = _fork_orphan()
+        except OSError as error:
+            self._link.send(link.REFUSED, f"fork failed: {error.strerror}", id=request.id)
+            pid = -1
+        if pid == 0:
             os.setsid()
-            os.write(answer_end, str(os.getpid()).encode())
             os.close(release_end)
             if os.read(release, 1) != b"r":  # the template was killed
                 _exit(1)
             return True
-        os.close(answer_end)
         os.close(release)
-        pid = int(os.read(answer, 32) or -1)
-        _waitpid(middle, 0)  # now the guardian is the worker's parent
         if pid > 0:
             self._link.send(link.FORKED, id=request.id, pid=pid)
             os.write(release_end, b"r")
-        else:
-            self._link.send(link.REFUSED, f"fork failed: {os.strerror(-pid)}", id=request.id)
-        os.close(answer)
         os.close(release_end)
         return False
 
@@ -220,6 +215,10 @@ class Template:
         child.refresh_modules()
         child.set_threads(child.thread_count(request.env), self._openblas)
         self._command_line.write(request.argv)
+
+    def run(self, request: link.Request) -> None:
+        """Runs the worker's program."""
+        child.run(request.argv[_FLAGS:], self._own_modules)
 
 
 _EXCLUDED = "ELASTIC_TEMPLATE_EXCLUDED"
@@ -242,7 +241,7 @@ def main() -> None:
     template.prepare()
     request = template.serve()
     template.become(request)
-    child.run(request.argv[_FLAGS:])
+    template.run(request)
 
 
 if __name__ == "__main__":

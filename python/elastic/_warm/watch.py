@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 
-# One check is enough for the workers that are started together. A restart takes longer than this.
-_VALID_S = 0.005
-
-_stat, _clock = os.stat, time.monotonic
+_stat = os.stat
 
 
 class Files:
@@ -22,13 +18,9 @@ class Files:
             for path in paths
             if isinstance(path, str) and os.path.isabs(path) and (state := _state(path))
         }
-        self._checked_at = 0.0
 
     def changed(self) -> str:
         """The first file that is not the same any more; empty: all are."""
-        if _clock() - self._checked_at < _VALID_S:
-            return ""
-        self._checked_at = _clock()
         return next((path for path, state in self._files.items() if _state(path) != state), "")
 
 
