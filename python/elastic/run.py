@@ -52,6 +52,8 @@ def parse_min_max_nnodes(nnodes: str) -> tuple[int, int]:
     from elastic.cli import nodes
     from elastic.cli.command_line import CommandLine, Value
 
+    if nnodes.count(":") > 1:  # torch's exception for this one
+        raise RuntimeError(f"nnodes is {nnodes!r}: expected N or MIN:MAX")
     return nodes.bounds(CommandLine({"nnodes": Value(nnodes, "nnodes")}, "", (), []))
 
 

@@ -115,6 +115,14 @@ def test_a_context_starts_once_and_checks_its_ranks() -> None:
         start_processes("test", "/bin/true", {0: ()}, {1: {}}, DefaultLogsSpecs())
 
 
+@pytest.mark.parametrize("entrypoint", [launch_functions.rank_and, "/bin/true"])
+def test_no_processes_succeed_at_once(entrypoint: Any) -> None:
+    context = start_processes("test", entrypoint, {}, {}, DefaultLogsSpecs())
+    result = context.wait(DEADLINE_S)
+    assert result is not None
+    assert (result.return_values, result.failures, context.pids()) == ({}, {}, {})
+
+
 def test_teed_lines_reach_the_console_with_prefixes_and_filters_select_lines(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

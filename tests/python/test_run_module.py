@@ -108,8 +108,10 @@ def test_the_config_of_a_namespace_can_be_launched(tmp_path: Path) -> None:
 def test_node_numbers_are_read_as_a_range() -> None:
     assert run.parse_min_max_nnodes("4") == (4, 4)
     assert run.parse_min_max_nnodes("1:4") == (1, 4)
-    with pytest.raises(ConfigError):
+    with pytest.raises(RuntimeError, match="expected N or MIN:MAX"):
         run.parse_min_max_nnodes("1:2:3")
+    with pytest.raises(ConfigError):
+        run.parse_min_max_nnodes("4:1")
 
 
 ACCELERATED = """

@@ -97,7 +97,7 @@ class MultiprocessContext(PContext):
         self._failures: dict[int, ProcessFailure] = {}
 
     def _start(self) -> None:
-        environment = _environment.inherited() | self.envs[0]
+        environment = _environment.inherited() | self.envs.get(0, {})
         cpus = binding.worker_cpus(self._numa_options, self.nprocs, environment, sys.executable)
         for rank in range(self.nprocs):
             ours, theirs = self._context.Pipe()

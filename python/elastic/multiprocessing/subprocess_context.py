@@ -50,7 +50,7 @@ class SubprocessContext(PContext):
         self.subprocess_handlers: dict[int, SubprocessHandler] = {}
 
     def _start(self) -> None:
-        environment = _environment.inherited() | self.envs[0]
+        environment = _environment.inherited() | self.envs.get(0, {})
         cpus = binding.worker_cpus(self._numa_options, self.nprocs, environment, sys.executable)
         for rank in range(self.nprocs):
             with binding.bound(cpus[rank]):
