@@ -1,20 +1,11 @@
 #include "host/coordinator/coordinator_service.h"
 
-#include <algorithm>
-#include <map>
 #include <utility>
-#include <vector>
 
 #include "core/session/coordinator_state.h"
-#include "host/auth/stranger_log.h"
-#include "host/base/memory_return.h"
-#include "host/coordinator/coordinator_job.h"
+#include "host/coordinator/coordinator_service_impl.h"
 #include "host/coordinator/coordinator_tokens.h"
-#include "host/coordinator/job_voters.h"
-#include "host/coordinator/session_peer.h"
-#include "host/coordinator/state_file.h"
 #include "host/store/store_peer.h"
-#include "host/store/store_service.h"
 #include "os/file/file.h"
 #include "os/loop/clock.h"
 #include "os/loop/random_seed.h"
@@ -34,10 +25,6 @@ constexpr std::size_t kSessionBytes = 2048;
 // How many protocol faults are logged in an interval.
 constexpr std::size_t kFaultsLogged = 20;
 constexpr Duration kFaultInterval = std::chrono::seconds(10);
-// How long another node has to take over the jobs of a coordinator that ends.
-constexpr Duration kHandOverTimeout = std::chrono::seconds(1);
-// How long clients have to read why the coordinator ends, and to close.
-constexpr Duration kAnnouncementTimeout = std::chrono::milliseconds(500);
 constexpr std::size_t kObserversMax = 64;
 constexpr Duration kStateDelay = std::chrono::milliseconds(100);
 // The state of the largest possible job; a larger file is not a state file.
@@ -45,140 +32,70 @@ constexpr std::size_t kStateBytesMax = std::size_t{1} << 30;
 
 }  // namespace
 
-class CoordinatorService::Impl {
- public:
-  Impl(os::EventLoop* loop, const CoordinatorOptions& options, CoordinatorHost host,
-       std::unique_ptr<StoreService> store, std::shared_ptr<TokenSource> tokens)
-      : loop_(*loop),
-        options_(options),
-        host_job_(std::move(host.job)),
-        host_feed_(std::move(host.feed)),
-        is_standby_(host.is_standby),
-        store_(std::move(store)),
-        incarnation_(os::random_seed()),
-        sessions_(loop, options.limits.hello_timeout, options.limits.session_output_bytes_max,
-                  options.limits.buffered_bytes_max, [this] { process_pending(); }),
-        pending_(pending_per_address(options.store_limits)),
-        strangers_(options.log),
-        voters_(loop, options.voters, tokens, options.log,
-                [this](const std::string& job, const succession::Action& action) {
-                  on_succession(job, action);
-                }),
-        memory_return_(loop),
-        stall_watch_(loop, [this](const os::EventLoop::Stall& stall) { on_stall(stall); }),
-        processing_timer_(loop, [this] { process_pending(); }),
-        state_timer_(loop, [this] { store_state(); }),
-        drain_timer_(loop, [this] {
-          if (is_handing_over_) {
-            end_jobs();
-          } else {
-            finish_drain();
-          }
-        }) {
-    context_.loop = loop;
-    context_.port = store_->port();
-    context_.began = loop->now();
-    context_.incarnation = incarnation_;
-    context_.log = options_.log;
-    context_.reset_store = [this] { store_->reset(); };
-    context_.process_received = [this] { sessions_.streams.process_pending(); };
-    context_.on_changed = [this](CoordinatorJob* job) { mark_changed(job); };
-    sessions_.on_message = [this](SessionPeer* peer, session::ClientMessage& message) {
-      return on_message(peer, message);
-    };
-    sessions_.pending = &pending_;
-    sessions_.on_closed = [this](SessionPeer* peer) { remove(peer); };
-    sessions_.on_secured = [this](SessionPeer* peer) { fence_->allow(peer->remote().host()); };
-    sessions_.on_stranger = [this](SessionPeer* peer, const std::string& why) {
-      sessions_rejected_.add(1);
-      strangers_.report(peer->remote().host(), kSessionRefused + why, loop_.now());
-    };
-    sessions_.tokens = std::move(tokens);
-    context_.needs_token = sessions_.tokens != nullptr;
-    if (context_.needs_token) {
-      store_->fence(fence_, [this](const std::string& address) {
-        strangers_.report(address, kStoreRefused, loop_.now());
-      });
-    }
-    store_->accept_sessions([this](auto one) { adopt(std::move(one)); }, context_.needs_token);
+CoordinatorService::Impl::Impl(os::EventLoop* loop, const CoordinatorOptions& options,
+                               CoordinatorHost host, std::unique_ptr<StoreService> store,
+                               std::shared_ptr<TokenSource> tokens)
+    : loop_(*loop),
+      options_(options),
+      host_job_(std::move(host.job)),
+      host_feed_(std::move(host.feed)),
+      is_standby_(host.is_standby),
+      store_(std::move(store)),
+      incarnation_(os::random_seed()),
+      sessions_(loop, options.limits.hello_timeout, options.limits.session_output_bytes_max,
+                options.limits.buffered_bytes_max, [this] { process_pending(); }),
+      pending_(pending_per_address(options.store_limits)),
+      strangers_(options.log),
+      voters_(loop, options.voters, tokens, options.log,
+              [this](const std::string& job, const succession::Action& action) {
+                on_succession(job, action);
+              }),
+      memory_return_(loop),
+      stall_watch_(loop, [this](const os::EventLoop::Stall& stall) { on_stall(stall); }),
+      processing_timer_(loop, [this] { process_pending(); }),
+      state_timer_(loop, [this] { store_state(); }),
+      drain_timer_(loop, [this] {
+        if (is_handing_over_) {
+          end_jobs();
+        } else {
+          finish_drain();
+        }
+      }) {
+  context_.loop = loop;
+  context_.port = store_->port();
+  context_.began = loop->now();
+  context_.incarnation = incarnation_;
+  context_.log = options_.log;
+  context_.reset_store = [this] { store_->reset(); };
+  context_.process_received = [this] { sessions_.streams.process_pending(); };
+  context_.on_changed = [this](CoordinatorJob* job) { mark_changed(job); };
+  sessions_.on_message = [this](SessionPeer* peer, session::ClientMessage& message) {
+    return on_message(peer, message);
+  };
+  sessions_.pending = &pending_;
+  sessions_.on_closed = [this](SessionPeer* peer) { remove(peer); };
+  sessions_.on_secured = [this](SessionPeer* peer) { fence_->allow(peer->remote().host()); };
+  sessions_.on_stranger = [this](SessionPeer* peer, const std::string& why) {
+    sessions_rejected_.add(1);
+    strangers_.report(peer->remote().host(), kSessionRefused + why, loop_.now());
+  };
+  sessions_.tokens = std::move(tokens);
+  context_.needs_token = sessions_.tokens != nullptr;
+  if (context_.needs_token) {
+    store_->fence(fence_, [this](const std::string& address) {
+      strangers_.report(address, kStoreRefused, loop_.now());
+    });
   }
+  store_->accept_sessions([this](auto one) { adopt(std::move(one)); }, context_.needs_token);
+}
 
-  ~Impl() {
-    if (state_file_ != nullptr && !jobs_.empty()) store_state();
-  }
+CoordinatorService::Impl::~Impl() {
+  if (state_file_ != nullptr && !jobs_.empty()) store_state();
+}
 
-  Status load();
-  const StoreService& store() const { return *store_; }
-  CoordinatorStats stats() const;
-  std::string describe() const;
-  void drain(Duration limit, const CoordinatorEnd& end, std::function<void()> done);
-  Status succeed(const succession::StartCoordinator& start, const NodeId& self);
-  void on_succession(const std::string& job_id, const succession::Action& action);
-  void direct_to(const std::string& address) { moved_[host_job_].address = address; }
-  void on_host_succession(const succession::Action& action) { on_succession(host_job_, action); }
-
- private:
-  void adopt(os::DetachedStream connection);
-  Status on_message(SessionPeer* peer, session::ClientMessage& message);
-  Status greet(SessionPeer* peer, const session::ClientHello& hello);
-  Status greet_observer(SessionPeer* peer, const session::ClientHello& hello);
-  CoordinatorJob* find_observed_job(const std::string& id);
-  bool has_nodes() const { return peers_.size() > num_observers_; }
-  void log_fault(const std::string& message);
-  CoordinatorJob* find_or_add_job(const std::string& id);
-  SuccessionFeed feed_of(const std::string& id);
-  void direct(SessionPeer* peer, const succession::Incumbent& incumbent);
-  void stop_job(const std::string& id, const succession::StopCoordinator& stop);
-  bool hand_over();
-  void end_jobs();
-  void on_stall(const os::EventLoop::Stall& stall);
-  void mark_changed(CoordinatorJob* job);
-  void process_pending();
-  void publish_job_changes();
-  void remove(SessionPeer* peer);
-  std::string encode() const;
-  void store_state();
-  bool all_jobs_are_over() const;
-  std::size_t bytes_held() const { return sessions_.budget.used() + peers_.size() * kSessionBytes; }
-  void finish_drain();
-
-  os::EventLoop& loop_;
-  const CoordinatorOptions options_;
-  const std::string host_job_;  // the job whose agent runs this; "": a separate program
-  const SuccessionFeed host_feed_;
-  const bool is_standby_;
-  const std::unique_ptr<StoreService> store_;
-  const std::uint64_t incarnation_;
-  CoordinatorContext context_;
-  SessionContext sessions_;
-  PendingConnections pending_;
-  StrangerLog strangers_;
-  const std::shared_ptr<AddressFence> fence_ = std::make_shared<AddressFence>();
-  std::map<std::string, std::unique_ptr<CoordinatorJob>, std::less<>> jobs_;
-  // Jobs that this process coordinated: their nodes are directed to the successor.
-  std::map<std::string, succession::Incumbent, std::less<>> moved_;
-  JobVoters voters_;
-  std::vector<std::unique_ptr<SessionPeer>> peers_;
-  std::size_t num_observers_ = 0;  // of peers_
-  std::vector<CoordinatorJob*> has_changes_;
-  Counter num_sessions_, sessions_total_, sessions_rejected_, num_jobs_;
-
-  std::string stored_;  // the last state that was given to the file
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  std::unique_ptr<StateFile> state_file_;  // null: no state is kept
-
-  MemoryReturn memory_return_;
-  std::size_t faults_ = 0;  // in the interval that ends then
-  Instant faults_end_;
-  Duration drain_limit_{};
-  CoordinatorEnd end_;                // of the drain
-  bool is_handing_over_ = false;      // before the drain's other steps
-  std::function<void()> on_drained_;  // set while draining
-  os::EventLoop::StallWatch stall_watch_;
-  os::EventLoop::Timer processing_timer_;
-  os::EventLoop::Timer state_timer_;
-  os::EventLoop::Timer drain_timer_;
-};
+std::size_t CoordinatorService::Impl::bytes_held() const {
+  return sessions_.budget.used() + peers_.size() * kSessionBytes;
+}
 
 Status CoordinatorService::Impl::load() {
   const std::string& path = options_.state_file;
@@ -351,80 +268,6 @@ CoordinatorJob* CoordinatorService::Impl::find_or_add_job(const std::string& id)
   return job.get();
 }
 
-// This process does not coordinate the job: the client tries the incumbent's address, or, if that
-// is not known, goes on with its search.
-void CoordinatorService::Impl::direct(SessionPeer* peer, const succession::Incumbent& incumbent) {
-  peer->accept();
-  peer->end(session::Incumbent{incumbent, true});
-}
-
-// ---- Succession.
-
-// The machine of the host's own job runs in the agent; a job of other agents has one here.
-SuccessionFeed CoordinatorService::Impl::feed_of(const std::string& id) {
-  if (id == host_job_) return host_feed_;
-  return state_file_ == nullptr ? voters_.open(id, store_->host(), store_->port())
-                                : SuccessionFeed();
-}
-
-Status CoordinatorService::Impl::succeed(const succession::StartCoordinator& start,
-                                         const NodeId& self) {
-  moved_.erase(host_job_);
-  auto& job = jobs_[host_job_];
-  job = std::make_unique<CoordinatorJob>(&context_, host_job_, host_feed_);
-  num_jobs_.set(jobs_.size());
-  Status status = job->succeed(start, self);
-  if (!status.ok()) {
-    jobs_.erase(host_job_);
-    num_jobs_.set(jobs_.size());
-  }
-  return status;
-}
-
-void CoordinatorService::Impl::on_succession(const std::string& job_id,
-                                             const succession::Action& action) {
-  if (const auto* follow = std::get_if<succession::Follow>(&action)) {
-    if (const auto moved = moved_.find(job_id); moved != moved_.end()) {
-      moved->second = follow->incumbent;
-    }
-    return;
-  }
-  const auto found = jobs_.find(job_id);
-  if (found == jobs_.end()) return;
-  CoordinatorJob& job = *found->second;
-  if (std::holds_alternative<succession::TurnOn>(action)) {
-    job.turn_on_gate();
-  } else if (const auto* in_force = std::get_if<succession::InForce>(&action)) {
-    job.in_force(in_force->number);
-  } else if (const auto* inform = std::get_if<succession::Inform>(&action)) {
-    job.inform(inform->incumbent);
-    voters_.log_survival(job_id);
-  } else if (const auto* stop = std::get_if<succession::StopCoordinator>(&action)) {
-    stop_job(job_id, *stop);
-  } else if (const auto* line = std::get_if<succession::Log>(&action)) {
-    if (options_.log && !job.is_over()) options_.log("job " + job_id + ": " + line->message);
-  }
-}
-
-void CoordinatorService::Impl::stop_job(const std::string& id,
-                                        const succession::StopCoordinator& stop) {
-  const auto found = jobs_.find(id);
-  found->second->end_observation("the coordinator of the job is at another address now");
-  found->second->stop(stop);
-  std::erase(has_changes_, found->second.get());
-  jobs_.erase(found);
-  num_jobs_.set(jobs_.size());
-  moved_[id] = stop.successor.value_or(succession::Incumbent{});
-  if (is_handing_over_ && !hand_over()) end_jobs();
-}
-
-// True: a job waits for another node to take it over.
-bool CoordinatorService::Impl::hand_over() {
-  return std::any_of(jobs_.begin(), jobs_.end(), [](const auto& one) {
-    return one.second->has_succession() && !one.second->is_over();
-  });
-}
-
 void CoordinatorService::Impl::on_stall(const os::EventLoop::Stall& stall) {
   for (const auto& [id, job] : jobs_) job->on_stall(stall);
 }
@@ -500,67 +343,6 @@ void CoordinatorService::Impl::store_state() {
   if (state == stored_) return;
   stored_ = state;
   state_file_->put(std::move(state));
-}
-
-bool CoordinatorService::Impl::all_jobs_are_over() const {
-  for (const auto& [id, job] : jobs_) {
-    if (!job->is_over()) return false;
-  }
-  return true;
-}
-
-void CoordinatorService::Impl::drain(Duration limit, const CoordinatorEnd& end,
-                                     std::function<void()> done) {
-  on_drained_ = std::move(done);
-  drain_limit_ = limit;
-  end_ = end;
-  if (limit > Duration::zero() && hand_over()) {
-    is_handing_over_ = true;
-    drain_timer_.arm(add_saturating(loop_.now(), std::min(limit, kHandOverTimeout)));
-    std::vector<CoordinatorJob*> jobs;
-    for (const auto& [id, job] : jobs_) {
-      if (job->has_succession() && !job->is_over()) jobs.push_back(job.get());
-    }
-    for (CoordinatorJob* job : jobs) job->resign();
-    return;
-  }
-  end_jobs();
-}
-
-// The jobs that no other node takes over.
-void CoordinatorService::Impl::end_jobs() {
-  is_handing_over_ = false;
-  drain_timer_.disarm();
-  const CoordinatorEnd& end = end_;
-  Duration limit = drain_limit_;
-  const bool is_over = all_jobs_are_over();
-  if (!is_over && !end.reason.empty()) {
-    for (const auto& [id, job] : jobs_) job->announce_end(end, id == host_job_);
-    drain_limit_ = limit = std::min(limit, kAnnouncementTimeout);
-  }
-  if (limit <= Duration::zero() || !has_nodes() || (!is_over && end.reason.empty())) {
-    finish_drain();
-  } else {
-    drain_timer_.arm(add_saturating(loop_.now(), limit));
-  }
-}
-
-void CoordinatorService::Impl::finish_drain() {
-  drain_timer_.disarm();
-  processing_timer_.disarm();
-  if (state_file_ != nullptr) store_state();
-  for (const auto& [id, job] : jobs_) job->end_observation("the coordinator has ended");
-  // Not reported to the jobs: the coordinator itself ends their sessions.
-  sessions_.streams.abandon();
-  peers_.clear();
-  has_changes_.clear();
-  jobs_.clear();
-  num_sessions_.set(0);
-  num_jobs_.set(0);
-  // Until the socket closes, the server still identifies itself as a coordinator, and closes every
-  // session: a client must not take it for a plain store.
-  store_->accept_sessions([](const os::DetachedStream&) {}, sessions_.tokens != nullptr);
-  store_->drain(drain_limit_, std::exchange(on_drained_, nullptr));
 }
 
 CoordinatorService::CoordinatorService(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

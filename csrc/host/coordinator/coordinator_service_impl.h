@@ -1,0 +1,108 @@
+#pragma once
+
+// The parts of a coordinator on its loop; coordinator_service.cc has the theory of operation.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "elastic/coordinator.h"
+#include "host/auth/stranger_log.h"
+#include "host/base/memory_return.h"
+#include "host/base/pending_connections.h"
+#include "host/coordinator/coordinator_job.h"
+#include "host/coordinator/coordinator_service.h"
+#include "host/coordinator/job_voters.h"
+#include "host/coordinator/session_peer.h"
+#include "host/coordinator/state_file.h"
+#include "host/store/store_service.h"
+#include "os/loop/event_loop.h"
+
+namespace elastic::host {
+
+class CoordinatorService::Impl {
+ public:
+  Impl(os::EventLoop* loop, const CoordinatorOptions& options, CoordinatorHost host,
+       std::unique_ptr<StoreService> store, std::shared_ptr<TokenSource> tokens);
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  ~Impl();
+
+  Status load();
+  const StoreService& store() const { return *store_; }
+  CoordinatorStats stats() const;
+  std::string describe() const;
+  void drain(Duration limit, const CoordinatorEnd& end, std::function<void()> done);
+  Status succeed(const succession::StartCoordinator& start, const NodeId& self);
+  void on_succession(const std::string& job_id, const succession::Action& action);
+  void direct_to(const std::string& address) { moved_[host_job_].address = address; }
+  void on_host_succession(const succession::Action& action) { on_succession(host_job_, action); }
+
+ private:
+  void adopt(os::DetachedStream connection);
+  Status on_message(SessionPeer* peer, session::ClientMessage& message);
+  Status greet(SessionPeer* peer, const session::ClientHello& hello);
+  Status greet_observer(SessionPeer* peer, const session::ClientHello& hello);
+  CoordinatorJob* find_observed_job(const std::string& id);
+  bool has_nodes() const { return peers_.size() > num_observers_; }
+  void log_fault(const std::string& message);
+  CoordinatorJob* find_or_add_job(const std::string& id);
+  SuccessionFeed feed_of(const std::string& id);
+  void direct(SessionPeer* peer, const succession::Incumbent& incumbent);
+  void stop_job(const std::string& id, const succession::StopCoordinator& stop);
+  bool hand_over();
+  void end_jobs();
+  void on_stall(const os::EventLoop::Stall& stall);
+  void mark_changed(CoordinatorJob* job);
+  void process_pending();
+  void publish_job_changes();
+  void remove(SessionPeer* peer);
+  std::string encode() const;
+  void store_state();
+  bool all_jobs_are_over() const;
+  std::size_t bytes_held() const;
+  void finish_drain();
+
+  os::EventLoop& loop_;
+  const CoordinatorOptions options_;
+  const std::string host_job_;  // the job whose agent runs this; "": a separate program
+  const SuccessionFeed host_feed_;
+  const bool is_standby_;
+  const std::unique_ptr<StoreService> store_;
+  const std::uint64_t incarnation_;
+  CoordinatorContext context_;
+  SessionContext sessions_;
+  PendingConnections pending_;
+  StrangerLog strangers_;
+  const std::shared_ptr<AddressFence> fence_ = std::make_shared<AddressFence>();
+  std::map<std::string, std::unique_ptr<CoordinatorJob>, std::less<>> jobs_;
+  // Jobs that this process coordinated: their nodes are directed to the successor.
+  std::map<std::string, succession::Incumbent, std::less<>> moved_;
+  JobVoters voters_;
+  std::vector<std::unique_ptr<SessionPeer>> peers_;
+  std::size_t num_observers_ = 0;  // of peers_
+  std::vector<CoordinatorJob*> has_changes_;
+  Counter num_sessions_, sessions_total_, sessions_rejected_, num_jobs_;
+
+  std::string stored_;  // the last state that was given to the file
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  std::unique_ptr<StateFile> state_file_;  // null: no state is kept
+
+  MemoryReturn memory_return_;
+  std::size_t faults_ = 0;  // in the interval that ends then
+  Instant faults_end_;
+  Duration drain_limit_{};
+  CoordinatorEnd end_;                // of the drain
+  bool is_handing_over_ = false;      // before the drain's other steps
+  std::function<void()> on_drained_;  // set while draining
+  os::EventLoop::StallWatch stall_watch_;
+  os::EventLoop::Timer processing_timer_;
+  os::EventLoop::Timer state_timer_;
+  os::EventLoop::Timer drain_timer_;
+};
+
+}  // namespace elastic::host

@@ -1,0 +1,155 @@
+// The end of a coordinator's authority over a job, and of the coordinator: hand-over, succession,
+// drain.
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "host/coordinator/coordinator_service_impl.h"
+
+namespace elastic::host {
+namespace {
+
+// How long another node has to take over the jobs of a coordinator that ends.
+constexpr Duration kHandOverTimeout = std::chrono::seconds(1);
+// How long clients have to read why the coordinator ends, and to close.
+constexpr Duration kAnnouncementTimeout = std::chrono::milliseconds(500);
+
+}  // namespace
+
+// This process does not coordinate the job: the client tries the incumbent's address, or, if that
+// is not known, goes on with its search.
+void CoordinatorService::Impl::direct(SessionPeer* peer, const succession::Incumbent& incumbent) {
+  peer->accept();
+  peer->end(session::Incumbent{incumbent, true});
+}
+
+// The machine of the host's own job runs in the agent; a job of other agents has one here.
+SuccessionFeed CoordinatorService::Impl::feed_of(const std::string& id) {
+  if (id == host_job_) return host_feed_;
+  return state_file_ == nullptr ? voters_.open(id, store_->host(), store_->port())
+                                : SuccessionFeed();
+}
+
+Status CoordinatorService::Impl::succeed(const succession::StartCoordinator& start,
+                                         const NodeId& self) {
+  moved_.erase(host_job_);
+  auto& job = jobs_[host_job_];
+  job = std::make_unique<CoordinatorJob>(&context_, host_job_, host_feed_);
+  num_jobs_.set(jobs_.size());
+  Status status = job->succeed(start, self);
+  if (!status.ok()) {
+    jobs_.erase(host_job_);
+    num_jobs_.set(jobs_.size());
+  }
+  return status;
+}
+
+void CoordinatorService::Impl::on_succession(const std::string& job_id,
+                                             const succession::Action& action) {
+  if (const auto* follow = std::get_if<succession::Follow>(&action)) {
+    if (const auto moved = moved_.find(job_id); moved != moved_.end()) {
+      moved->second = follow->incumbent;
+    }
+    return;
+  }
+  const auto found = jobs_.find(job_id);
+  if (found == jobs_.end()) return;
+  CoordinatorJob& job = *found->second;
+  if (std::holds_alternative<succession::TurnOn>(action)) {
+    job.turn_on_gate();
+  } else if (const auto* in_force = std::get_if<succession::InForce>(&action)) {
+    job.in_force(in_force->number);
+  } else if (const auto* inform = std::get_if<succession::Inform>(&action)) {
+    job.inform(inform->incumbent);
+    voters_.log_survival(job_id);
+  } else if (const auto* stop = std::get_if<succession::StopCoordinator>(&action)) {
+    stop_job(job_id, *stop);
+  } else if (const auto* line = std::get_if<succession::Log>(&action)) {
+    if (options_.log && !job.is_over()) options_.log("job " + job_id + ": " + line->message);
+  }
+}
+
+void CoordinatorService::Impl::stop_job(const std::string& id,
+                                        const succession::StopCoordinator& stop) {
+  const auto found = jobs_.find(id);
+  found->second->end_observation("the coordinator of the job is at another address now");
+  found->second->stop(stop);
+  std::erase(has_changes_, found->second.get());
+  jobs_.erase(found);
+  num_jobs_.set(jobs_.size());
+  moved_[id] = stop.successor.value_or(succession::Incumbent{});
+  if (is_handing_over_ && !hand_over()) end_jobs();
+}
+
+// True: a job waits for another node to take it over.
+bool CoordinatorService::Impl::hand_over() {
+  return std::any_of(jobs_.begin(), jobs_.end(), [](const auto& one) {
+    return one.second->has_succession() && !one.second->is_over();
+  });
+}
+
+// ---- The end.
+
+bool CoordinatorService::Impl::all_jobs_are_over() const {
+  for (const auto& [id, job] : jobs_) {
+    if (!job->is_over()) return false;
+  }
+  return true;
+}
+
+void CoordinatorService::Impl::drain(Duration limit, const CoordinatorEnd& end,
+                                     std::function<void()> done) {
+  on_drained_ = std::move(done);
+  drain_limit_ = limit;
+  end_ = end;
+  if (limit > Duration::zero() && hand_over()) {
+    is_handing_over_ = true;
+    drain_timer_.arm(add_saturating(loop_.now(), std::min(limit, kHandOverTimeout)));
+    std::vector<CoordinatorJob*> jobs;
+    for (const auto& [id, job] : jobs_) {
+      if (job->has_succession() && !job->is_over()) jobs.push_back(job.get());
+    }
+    for (CoordinatorJob* job : jobs) job->resign();
+    return;
+  }
+  end_jobs();
+}
+
+// The jobs that no other node takes over.
+void CoordinatorService::Impl::end_jobs() {
+  is_handing_over_ = false;
+  drain_timer_.disarm();
+  const CoordinatorEnd& end = end_;
+  Duration limit = drain_limit_;
+  const bool is_over = all_jobs_are_over();
+  if (!is_over && !end.reason.empty()) {
+    for (const auto& [id, job] : jobs_) job->announce_end(end, id == host_job_);
+    drain_limit_ = limit = std::min(limit, kAnnouncementTimeout);
+  }
+  if (limit <= Duration::zero() || !has_nodes() || (!is_over && end.reason.empty())) {
+    finish_drain();
+  } else {
+    drain_timer_.arm(add_saturating(loop_.now(), limit));
+  }
+}
+
+void CoordinatorService::Impl::finish_drain() {
+  drain_timer_.disarm();
+  processing_timer_.disarm();
+  if (state_file_ != nullptr) store_state();
+  for (const auto& [id, job] : jobs_) job->end_observation("the coordinator has ended");
+  // Not reported to the jobs: the coordinator itself ends their sessions.
+  sessions_.streams.abandon();
+  peers_.clear();
+  has_changes_.clear();
+  jobs_.clear();
+  num_sessions_.set(0);
+  num_jobs_.set(0);
+  // Until the socket closes, the server still identifies itself as a coordinator, and closes every
+  // session: a client must not take it for a plain store.
+  store_->accept_sessions([](const os::DetachedStream&) {}, sessions_.tokens != nullptr);
+  store_->drain(drain_limit_, std::exchange(on_drained_, nullptr));
+}
+
+}  // namespace elastic::host
