@@ -272,6 +272,20 @@ void bind_events(py::module_& module) {
       .def_readonly("failures", &AgentRoundEnd::failures,
                     "of this node's workers, earliest first; without paths");
   show_fields<AgentRoundEnd>({"cause", "ordered", "stopped"});
+  py::class_<CoordinatorInfo, std::shared_ptr<CoordinatorInfo>>(
+      module, "CoordinatorInfo", "Where the coordinator of a job runs.")
+      .def_readonly("address", &CoordinatorInfo::address, "host:port, or empty")
+      .def_readonly("lineage", &CoordinatorInfo::lineage,
+                    "within which terms are compared; empty: the job has one voter")
+      .def_readonly("term", &CoordinatorInfo::term)
+      .def_readonly("voters", &CoordinatorInfo::voters, "their voter ports");
+  show_fields<CoordinatorInfo>({"address", "lineage", "term", "voters"});
+  py::class_<CoordinatorMove>(module, "CoordinatorMove", "The coordinator's change of process.")
+      .def_readonly("origin", &CoordinatorMove::from, "the former coordinator's address")
+      .def_readonly("cause", &CoordinatorMove::cause, "connection_closed, silent or handed_over")
+      .def_property_readonly("seconds",
+                             [](const CoordinatorMove& self) { return to_seconds(self.took); });
+  show_fields<CoordinatorMove>({"origin", "cause", "seconds"});
   py::class_<AgentEvent> event(module, "AgentEvent", "An event of the agent or of its workers.");
   py::enum_<AgentEvent::Kind>(event, "Kind")
       .value("PROGRESS", AgentEvent::Kind::kProgress)
@@ -285,6 +299,7 @@ void bind_events(py::module_& module) {
       .value("RESTARTING", AgentEvent::Kind::kRestarting)
       .value("HANG", AgentEvent::Kind::kHang)
       .value("DRAIN", AgentEvent::Kind::kDrain)
+      .value("COORDINATOR_MOVED", AgentEvent::Kind::kCoordinatorMoved)
       .value("FINISHED", AgentEvent::Kind::kFinished);
   event.def_readonly("kind", &AgentEvent::kind)
       .def_property_readonly(
@@ -310,6 +325,13 @@ void bind_events(py::module_& module) {
           "of PROGRESS: the time of what the message ends with, as time.monotonic() counts; or "
           "None")
       .def_readonly("ended", &AgentEvent::ended, "of RESTARTING; else None")
+      .def_property_readonly(
+          "coordinator",
+          [](const AgentEvent& self) {
+            return std::const_pointer_cast<CoordinatorInfo>(self.coordinator);
+          },
+          "of ROUND_STARTING and COORDINATOR_MOVED; None: the job has no coordinator")
+      .def_readonly("moved", &AgentEvent::moved, "of COORDINATOR_MOVED; else None")
       .def_readonly("hosts_coordinator", &AgentEvent::hosts_coordinator);
   show_fields<AgentEvent>({"kind", "state", "local_rank", "pid", "message"});
 

@@ -121,6 +121,14 @@ py::dict to_dict(const ObservedJob& job) {
                 "min_nodes"_a = job.settings.min_nodes, "max_nodes"_a = job.settings.max_nodes,
                 "max_restarts"_a = job.settings.max_restarts,
                 "node_timeout"_a = to_seconds(job.settings.node_timeout));
+  dict["incumbent"] = py::none();
+  if (const auto& incumbent = job.incumbent) {
+    py::list voters;
+    for (const std::string& voter : incumbent->voters) voters.append(text(voter));
+    dict["incumbent"] =
+        py::dict("address"_a = text(incumbent->address), "lineage"_a = text(incumbent->lineage),
+                 "voters"_a = std::move(voters));
+  }
   dict["has_round"] = job.record.round > 0;
   dict["round"] = shown_round(job.record.round);
   dict["generation"] = job.record.generation;

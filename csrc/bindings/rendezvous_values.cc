@@ -41,7 +41,8 @@ RendezvousOptions make_options(std::string endpoint_host, std::uint16_t endpoint
                                const py::object& backend, int voters,
                                std::pair<std::uint16_t, std::uint16_t> voter_ports,
                                const py::str& token_file, const py::str& token,
-                               std::vector<std::pair<std::string, std::uint16_t>> further) {
+                               std::vector<std::pair<std::string, std::uint16_t>> further,
+                               std::optional<std::pair<std::string, std::uint16_t>> witness) {
   RendezvousOptions options;
   options.endpoint_host = std::move(endpoint_host);
   options.endpoint_port = endpoint_port;
@@ -66,6 +67,7 @@ RendezvousOptions make_options(std::string endpoint_host, std::uint16_t endpoint
   options.voters = voters;
   options.voter_ports = {voter_ports.first, voter_ports.second};
   options.token = {.file = to_os(token_file), .text = to_os(token)};
+  if (witness) options.witness = Endpoint{std::move(witness->first), witness->second};
   for (auto& [host, port] : further) options.further_endpoints.push_back({std::move(host), port});
   return options;
 }
@@ -98,6 +100,7 @@ void bind_options(py::module_& module) {
            py::arg("voter_ports") = std::pair(plain.voter_ports.first, plain.voter_ports.last),
            py::arg("token_file") = "", py::arg("token") = "",
            py::arg("further_endpoints") = std::vector<std::pair<std::string, std::uint16_t>>(),
+           py::arg("witness") = py::none(),
            "Without an endpoint or a backend (a RendezvousBackend, or an object like one) the job "
            "has one node. Times are seconds. `extra_settings` are compared with those of the "
            "other nodes. The token, or the file with it, is the secret with which sessions with a "

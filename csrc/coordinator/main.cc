@@ -1,6 +1,7 @@
 // elastic-coordinator: a coordinator in a separate process, without an agent.
 //
 //   elastic-coordinator --bind HOST[:PORT] [--state-file FILE] [--voters N] [--token-file FILE]
+//   elastic-coordinator --witness --bind HOST[:PORT] [--token-file FILE]
 //
 // SIGTERM and SIGINT end it.
 
@@ -18,6 +19,7 @@
 #include "coordinator/line_writer.h"
 #include "elastic/coordinator.h"
 #include "elastic/version.h"
+#include "elastic/witness.h"
 
 namespace elastic::coordinator {
 namespace {
@@ -32,6 +34,7 @@ constexpr Duration kDrain = std::chrono::seconds(5);
 constexpr const char* kHelp =
     R"(usage: elastic-coordinator --bind HOST[:PORT] [--state-file FILE] [--voters N]
                            [--token-file FILE]
+       elastic-coordinator --witness --bind HOST[:PORT] [--token-file FILE]
        elastic-coordinator --print-observer-token --token-file FILE [--job ID]
 
 Runs the rendezvous of elastic jobs. Give its address to the agents as --rdzv-endpoint. One
@@ -49,6 +52,9 @@ coordinator serves any number of jobs, which are distinguished by their ids (--r
                        a run id, a space and the token of that job. The file must not be accessible
                        by other users, and is read again when it has changed. Default: the variable
                        ELASTIC_TOKEN_FILE, else the tokens in ELASTIC_TOKEN
+  --witness            vote in the elections of jobs, and coordinate none: for jobs of two nodes,
+                       whose agents name it by --rdzv-conf=witness=HOST:PORT. Run it on a further
+                       machine
   --print-observer-token
                        print the token with which the state of jobs can be read, and exit. --job
                        selects the line of the token file
@@ -66,6 +72,7 @@ struct Arguments {
   TokenOptions token;
   std::string job;
   bool prints_observer_token = false;
+  bool is_witness = false;
 };
 
 int usage_error(const std::string& message) {
@@ -119,6 +126,10 @@ std::optional<int> parse(int argc, char** argv, Arguments* arguments) {
       arguments->prints_observer_token = true;
       continue;
     }
+    if (argument == "--witness") {
+      arguments->is_witness = true;
+      continue;
+    }
     const std::size_t equals = argument.find('=');
     const std::string name(argument.substr(0, equals));
     if (name != "--bind" && name != "--state-file" && name != "--voters" &&
@@ -158,6 +169,9 @@ std::optional<int> parse(int argc, char** argv, Arguments* arguments) {
     }
   }
   if (!has_bind && !arguments->prints_observer_token) return usage_error("--bind is missing");
+  if (arguments->is_witness && (!arguments->state_file.empty() || arguments->voters != 1)) {
+    return usage_error("--witness coordinates no job: --state-file and --voters have no use");
+  }
   if (!arguments->state_file.empty() && arguments->voters != 1) {
     return usage_error(
         "--voters and --state-file exclude each other: a file gives authority over a job that has "
@@ -182,6 +196,33 @@ void raise_descriptor_limit() {
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+std::string address_text(const std::string& host, std::uint16_t port) {
+  return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" +
+         std::to_string(port);
+}
+
+void await_signal(const sigset_t& signals, LineWriter* lines) {
+  int number = 0;
+  ::sigwait(&signals, &number);
+  lines->write(std::string("received ") + (number == SIGTERM ? "SIGTERM" : "SIGINT"));
+}
+
+int run_witness(const Arguments& arguments, const sigset_t& signals, LineWriter* lines) {
+  WitnessOptions options;
+  options.host = arguments.host;
+  options.port = arguments.port;
+  options.token = arguments.token;
+  options.log = [lines](std::string_view line) { lines->write(line); };
+  auto witness = Witness::start(options);
+  if (!witness.ok()) {
+    lines->write("elastic-coordinator: " + std::string(witness.status().message()));
+    return kExitCannotServe;
+  }
+  lines->write("witness listening on " + address_text((*witness)->host(), (*witness)->port()));
+  await_signal(signals, lines);
+  return 0;
+}
+
 int run(int argc, char** argv) {
   Arguments arguments;
   if (const auto code = parse(argc, argv, &arguments)) return *code;
@@ -196,6 +237,7 @@ int run(int argc, char** argv) {
   ::sigprocmask(SIG_BLOCK, &signals, nullptr);
 
   LineWriter lines(STDERR_FILENO);
+  if (arguments.is_witness) return run_witness(arguments, signals, &lines);
   CoordinatorOptions options;
   options.host = arguments.host;
   options.port = arguments.port;
@@ -211,17 +253,14 @@ int run(int argc, char** argv) {
     return is_state ? kExitCannotKeepState : kExitCannotServe;
   }
   const std::string& host = (*coordinator)->host();
-  lines.write("listening on " + (host.find(':') == std::string::npos ? host : "[" + host + "]") +
-              ":" + std::to_string((*coordinator)->port()));
+  lines.write("listening on " + address_text(host, (*coordinator)->port()));
   const bool is_reachable = !host.starts_with("127.") && host != "::1";
   if (is_reachable && !options.token.is_set()) {
     lines.write(
         "warning: every process that reaches this port can join or close its jobs: set a token "
         "(--token-file)");
   }
-  int number = 0;
-  ::sigwait(&signals, &number);
-  lines.write(std::string("received ") + (number == SIGTERM ? "SIGTERM" : "SIGINT"));
+  await_signal(signals, &lines);
   (*coordinator)->close(kDrain);
   return 0;
 }

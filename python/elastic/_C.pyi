@@ -589,7 +589,7 @@ class RendezvousOptions:
     """
     The options of a node's rendezvous, and the job's settings.
     """
-    def __init__(self, *, endpoint_host: str = '', endpoint_port: int = 0, is_host: bool | None = None, min_nodes: int = 1, max_nodes: int = 1, local_addr: str = '', node_rank: int = -1, topology: str = '', static_ranks: bool = False, on_loss: LossPolicy = LossPolicy.REPLACE, max_membership_changes: int = -1, extra_settings: dict[str, str] = {}, join_timeout: float = 600.0, last_call_timeout: float = 30.0, settle: float = 2.0, shrink_delay: float = 0.0, node_timeout: float = 5.0, reconnect_grace: float = 0.05, store_grace: float = 60.0, backend: typing.Any = None, voters: int = 1, voter_ports: tuple[int, int] = (0, 0), token_file: str = '', token: str = '', further_endpoints: collections.abc.Sequence[tuple[str, int]] = []) -> None:
+    def __init__(self, *, endpoint_host: str = '', endpoint_port: int = 0, is_host: bool | None = None, min_nodes: int = 1, max_nodes: int = 1, local_addr: str = '', node_rank: int = -1, topology: str = '', static_ranks: bool = False, on_loss: LossPolicy = LossPolicy.REPLACE, max_membership_changes: int = -1, extra_settings: dict[str, str] = {}, join_timeout: float = 600.0, last_call_timeout: float = 30.0, settle: float = 2.0, shrink_delay: float = 0.0, node_timeout: float = 5.0, reconnect_grace: float = 0.05, store_grace: float = 60.0, backend: typing.Any = None, voters: int = 1, voter_ports: tuple[int, int] = (0, 0), token_file: str = '', token: str = '', further_endpoints: collections.abc.Sequence[tuple[str, int]] = [], witness: tuple[str, int] | None = None) -> None:
         """
         Without an endpoint or a backend (a RendezvousBackend, or an object like one) the job has one node. Times are seconds. `extra_settings` are compared with those of the other nodes. The token, or the file with it, is the secret with which sessions with a coordinator are encrypted and authenticated.
         """
@@ -1227,6 +1227,49 @@ class AgentRoundEnd:
         """
         when the last process of the workers had ended; or None
         """
+class CoordinatorInfo:
+    """
+    Where the coordinator of a job runs.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def address(self) -> str:
+        """
+        host:port, or empty
+        """
+    @property
+    def lineage(self) -> str:
+        """
+        within which terms are compared; empty: the job has one voter
+        """
+    @property
+    def term(self) -> int:
+        ...
+    @property
+    def voters(self) -> list[str]:
+        """
+        their voter ports
+        """
+class CoordinatorMove:
+    """
+    The coordinator's change of process.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def cause(self) -> str:
+        """
+        connection_closed, silent or handed_over
+        """
+    @property
+    def origin(self) -> str:
+        """
+        the former coordinator's address
+        """
+    @property
+    def seconds(self) -> float:
+        ...
 class AgentEvent:
     """
     An event of the agent or of its workers.
@@ -1314,6 +1357,11 @@ class AgentEvent:
         in the time of time.monotonic()
         """
     @property
+    def coordinator(self) -> CoordinatorInfo:
+        """
+        of ROUND_STARTING and COORDINATOR_MOVED; None: the job has no coordinator
+        """
+    @property
     def deadline(self) -> float | None:
         """
         of PROGRESS: the time of what the message ends with, as time.monotonic() counts; or None
@@ -1343,6 +1391,11 @@ class AgentEvent:
     @property
     def message(self) -> str:
         ...
+    @property
+    def moved(self) -> CoordinatorMove | None:
+        """
+        of COORDINATOR_MOVED; else None
+        """
     @property
     def pid(self) -> int:
         ...

@@ -186,6 +186,7 @@ def view(facts: dict[str, Any]) -> dict[str, Any]:
             "incarnation": f"{facts['coordinator']:016x}",
             "term": facts["term"],
             "node": host,
+            **_incumbent(facts["incumbent"]),
         },
         "settings": {
             "min_nodes": facts["min_nodes"],
@@ -209,6 +210,15 @@ def view(facts: dict[str, Any]) -> dict[str, Any]:
         "rounds": rounds,
         "result": _result(facts["result"]),
         "nodes": nodes,
+    }
+
+
+def _incumbent(facts: dict[str, Any] | None) -> dict[str, Any]:
+    known = facts or {"address": "", "lineage": "", "voters": []}
+    return {
+        "address": known["address"] or None,
+        "lineage": known["lineage"] or None,
+        "voters": list(known["voters"]),
     }
 
 

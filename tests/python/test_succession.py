@@ -3,18 +3,20 @@ own, which counts as a host."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import secrets
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from elastic import _C, observe
-from launching import DEADLINE_S, Job, free_endpoint, marked
+from launching import DEADLINE_S, Job, clean_environment, free_endpoint, marked
 from test_coordinator import program
 from test_token import needs_openssl
 
@@ -35,6 +37,8 @@ class Nodes:
     def __init__(self, job: Job, host: int = 1, conf: str = "voters=3", **environ: str) -> None:
         self.job = job
         self.host, self.conf, self.environ = host, conf, environ
+        self.endpoint = ""
+        self.options: Sequence[str] = ()
         self.finds_host = False  # the other nodes may listen at further endpoints
         self.processes: dict[str, subprocess.Popen[str]] = {}
         self.logs: dict[str, str] = {}
@@ -46,7 +50,7 @@ class Nodes:
         if self.finds_host and number != self.host:
             conf = f"--rdzv-conf=last_call_timeout=30,{self.conf}"
         self.processes[address] = self.job.start(
-            f"--local-addr={address}", conf, NODE=address, **self.environ
+            f"--local-addr={address}", conf, *self.options, NODE=address, **self.environ
         )
 
     def place(self, address: str) -> Place:
@@ -116,10 +120,12 @@ REPLICATED = "survives the loss of any one host"
 
 
 @contextmanager
-def replicated_job(**environ: str) -> Iterator[Nodes]:
+def replicated_job(*options: str, **environ: str) -> Iterator[Nodes]:
     """Three nodes whose round runs; each keeps the job's record, and the first one coordinates."""
-    with job(free_endpoint()) as started:
+    endpoint = free_endpoint()
+    with job(endpoint) as started:
         nodes = Nodes(started, **environ)
+        nodes.endpoint, nodes.options = endpoint, options
         for number in (1, 2, 3):
             nodes.start(number)
         nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
@@ -127,13 +133,38 @@ def replicated_job(**environ: str) -> Iterator[Nodes]:
         yield nodes
 
 
-def test_the_loss_of_the_coordinators_host_costs_one_node() -> None:
-    with replicated_job() as nodes:
+def test_the_loss_of_the_coordinators_host_costs_one_node(tmp_path: Path) -> None:
+    log = tmp_path / "events"
+    with replicated_job(f"--event-log={log}") as nodes:
+        endpoint = nodes.endpoint
         nodes.kill("127.0.0.1")
         after = nodes.places("127.0.0.2", "127.0.0.3")
         assert {place.world_size for place in after.values()} == {2}
         assert {place.round for place in after.values()} == {1}
+        moves = [
+            nodes.await_log(
+                address, rf"at (\S+) now \(term 2\): the former one at {endpoint} closed"
+            )
+            for address in after
+        ]
+        with observe.connect(moves[0][1], "job") as seen:
+            snapshot = seen.first(DEADLINE_S)
         nodes.stop("127.0.0.2", "127.0.0.3")
+    assert snapshot is not None
+    coordinator = snapshot["coordinator"]
+    assert coordinator["address"] == moves[0][1]
+    assert coordinator["term"] == 2
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    moved = [event for event in events if event["event"] == "coordinator_moved"]
+    assert len(moved) == 2
+    for event in moved:
+        assert event["from"] == endpoint
+        assert event["cause"] == "connection_closed"
+        assert event["coordinator"]["lineage"] == coordinator["lineage"]
+        assert event["coordinator"]["address"] == coordinator["address"]
+        assert event["coordinator"]["term"] == 2
+        assert 0 < event["durations"]["move"] < DEADLINE_S
+    assert all(event["coordinator"] for event in events if event["event"] == "round_starting")
 
 
 def test_with_a_token_the_job_survives_the_loss_of_the_coordinators_host() -> None:
@@ -151,6 +182,8 @@ def test_a_node_that_hosts_the_coordinator_hands_it_over_when_it_is_stopped() ->
         nodes.stop("127.0.0.1")
         after = nodes.places("127.0.0.2", "127.0.0.3")
         assert {place.world_size for place in after.values()} == {2}
+        for address in after:
+            nodes.await_log(address, r"now \(term 2\): the former one at \S+ handed it over")
         nodes.processes["127.0.0.1"].wait(30)
         nodes.stop("127.0.0.2", "127.0.0.3")
     assert "127.0.0.1" not in [a for a, n in nodes.processes.items() if n.returncode == 77]
@@ -191,6 +224,85 @@ def test_a_node_that_finds_no_endpoint_names_each_one_and_why() -> None:
     assert f"no coordinator was found at 127.0.0.1:{ports[0]}, 127.0.0.1:{ports[1]}" in done.stderr
     for port in ports:
         assert f"127.0.0.1:{port}: cannot connect" in done.stderr
+
+
+@contextmanager
+def separate_witness(address: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
+    command = [program(), "--witness", "--bind", address]
+    variables = clean_environment(**environ)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables) as process:
+        try:
+            assert process.stderr is not None
+            assert "witness listening on" in process.stderr.readline()
+            yield process
+        finally:
+            process.kill()
+            process.wait(DEADLINE_S)
+
+
+def witnessed_job(endpoint: str, witness: str, **environ: str) -> tuple[Job, Nodes]:
+    started = job(endpoint, nodes="1:2")
+    nodes = Nodes(started, conf=f"witness={witness}", **environ)
+    return started, nodes
+
+
+def witness_endpoint() -> str:
+    """An address that counts as a third host."""
+    return "127.0.0.9:" + free_endpoint().rpartition(":")[2]
+
+
+@pytest.mark.parametrize("has_token", [False, True])
+def test_two_nodes_and_a_witness_survive_the_loss_of_the_coordinators_host(has_token: bool) -> None:
+    environ = {}
+    if has_token:
+        needs_openssl()
+        environ["ELASTIC_TOKEN"] = secrets.token_hex(32)
+    address = witness_endpoint()
+    started, nodes = witnessed_job(free_endpoint(), address, **environ)
+    with separate_witness(address, **environ), started:
+        nodes.start(1)
+        nodes.start(2)
+        nodes.places("127.0.0.1", "127.0.0.2")
+        nodes.await_log("127.0.0.1", REPLICATED)
+        nodes.kill("127.0.0.1")
+        after = nodes.place("127.0.0.2")
+        assert (after.world_size, after.round) == (1, 1)
+        nodes.await_log("127.0.0.2", r"the coordinator of the job is at \S+ now \(term 2\)")
+        nodes.stop("127.0.0.2")
+
+
+def test_the_loss_of_the_witness_ends_no_round() -> None:
+    address = witness_endpoint()
+    started, nodes = witnessed_job(free_endpoint(), address)
+    with started:
+        with separate_witness(address) as witness:
+            nodes.start(1)
+            nodes.start(2)
+            before = nodes.places("127.0.0.1", "127.0.0.2")
+            nodes.await_log("127.0.0.1", REPLICATED)
+            witness.kill()
+            nodes.await_log("127.0.0.1", "does not survive the loss of .*, which runs the coord")
+        with separate_witness(address):  # another life, which the coordinator finds again
+            nodes.await_log("127.0.0.1", REPLICATED)
+        for place in before.values():
+            os.kill(place.pid, 0)
+        nodes.stop("127.0.0.1", "127.0.0.2")
+
+
+def test_nodes_with_different_lists_of_endpoints_are_refused() -> None:
+    port = free_endpoint().rpartition(":")[2]
+    first, second, third = (f"127.0.0.{number}:{port}" for number in (1, 2, 3))
+    with job(f"{first},{second}", nodes="2") as started:
+        nodes = Nodes(started)
+        nodes.start(1)
+        nodes.await_log("127.0.0.1", "waiting at .*: 1 of 2 nodes")
+        with job(f"{first},{third}", nodes="2") as other:
+            other.start("--local-addr=127.0.0.2", "--rdzv-conf=is_host=false,voters=3")
+            (refused,) = other.finish()
+        nodes.stop("127.0.0.1")
+    assert refused.returncode == _C.EXIT_REJECTED
+    assert f"the endpoints of this node are {first},{third}" in refused.stderr
+    assert f"those of the job are {first},{second}" in refused.stderr
 
 
 def test_the_loss_of_a_separate_coordinator_touches_no_worker() -> None:

@@ -16,7 +16,7 @@ namespace elastic::reg {
 
 template <typename Rules>
 bool BasicRegister<Rules>::may_stand() const {
-  if (role_ != Role::kFollower || !known_) return false;
+  if (role_ != Role::kFollower || !known_ || !settings_.is_candidate) return false;
   const Record& record = known_->record;
   return contains(record.voters, self_.node) ||
          (!known_->is_in_force && contains(record.previous_voters, self_.node));
@@ -163,6 +163,7 @@ void BasicRegister<Rules>::give_up_attempt() {
 // The coordinator's promise came before the question.
 template <typename Rules>
 void BasicRegister<Rules>::stand_for(const NodeId& from, const HandOver& message) {
+  if (!settings_.is_candidate) return;
   if (!takes_part(message.known.record) || message.term <= promised_) return;
   know(message.known);
   attempt_base_ = known_;

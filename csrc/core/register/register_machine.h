@@ -30,6 +30,8 @@ namespace elastic::reg {
 struct RegisterSettings {
   // How many voters; 0: by the number of hosts.
   std::size_t voters = 0;
+  // False for a witness: it votes, and never becomes the coordinator.
+  bool is_candidate = true;
   // Between the first attempts of two candidates: longer than a round trip.
   Duration candidate_interval = std::chrono::milliseconds(15);
   // How long a candidate waits for votes before it tries again.

@@ -2,6 +2,7 @@
 
 // The fields of the observer's messages, for both directions; see rendezvous_fields.h.
 
+#include "core/register/register_types.h"
 #include "core/rendezvous/rendezvous_fields.h"
 #include "elastic/observer.h"
 
@@ -65,7 +66,16 @@ void visit(Visitor& v, ObservedRound& round) {
   v.number(round.exit_code);
 }
 
-// Without its nodes, which are sent in pages.
+template <typename Visitor>
+void visit(Visitor& v, CoordinatorInfo& info) {
+  v.text(info.address, kNodeTextBytesMax);
+  v.text(info.lineage, kNodeTextBytesMax);
+  v.number(info.term);
+  v.list(info.voters, reg::kVotersMax,
+         [&](std::string& voter) { v.text(voter, kNodeTextBytesMax); });
+}
+
+// Without its nodes, which are sent in pages, and its incumbent, which is an extension.
 template <typename Visitor>
 void visit(Visitor& v, ObservedJob& job) {
   v.text(job.id, kMessageBytesMax);

@@ -47,6 +47,12 @@ void fields(Visitor& v, ClientHello& hello) {
     inner.number(succession.lineage.low);
     inner.flag(succession.is_replicated);
   });
+  v.extension(2, hello.witness,
+              [](auto& inner, std::string& witness) { inner.text(witness, kNodeTextBytesMax); });
+  v.extension(3, hello.endpoints, [](auto& inner, std::vector<std::string>& endpoints) {
+    inner.list(endpoints, kEndpointsMax,
+               [&](std::string& endpoint) { inner.text(endpoint, kNodeTextBytesMax); });
+  });
   v.extension(core::kRequiredExtension, hello.observer,
               [](auto& inner, ObserverRequest& request) { inner.flag(request.workers); });
 }
@@ -240,6 +246,8 @@ void fields(Visitor& v, WatchWorkers& watch) {
 template <typename Visitor>
 void fields(Visitor& v, JobFacts& facts) {
   visit(v, facts.job);
+  v.extension(1, facts.job.incumbent,
+              [](auto& inner, CoordinatorInfo& incumbent) { core::visit(inner, incumbent); });
 }
 
 template <typename Visitor>

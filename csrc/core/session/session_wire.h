@@ -60,6 +60,7 @@ inline constexpr std::size_t kFrameHeaderBytes = sizeof(std::uint32_t);
 inline constexpr std::size_t kFrameBytesMax = std::size_t{1} << 20;
 using succession::kJobIdBytesMax;
 inline constexpr std::size_t kAuthenticationBytesMax = 64 << 10;
+inline constexpr std::size_t kEndpointsMax = 64;
 // The member list is sent in pages.
 inline constexpr std::size_t kMembersPerPage = 256;
 inline constexpr std::size_t kStoreClientsMax = 2048;  // in one message
@@ -104,6 +105,10 @@ struct ClientHello {
   // Counts this node's hellos. A hello that arrives after a later one is rejected.
   std::uint64_t attempt = 0;
   std::optional<SuccessionHello> succession = {};  // extension 1
+  // The job's witness, as this node has resolved it: host:port. Extension 2.
+  std::optional<std::string> witness = {};
+  // Where this node looks for the job, if at several endpoints. Extension 3.
+  std::optional<std::vector<std::string>> endpoints = {};
   // Extension 128. A coordinator that does not know observers refuses the session.
   std::optional<ObserverRequest> observer = {};
 

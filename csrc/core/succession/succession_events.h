@@ -31,6 +31,15 @@ struct IncumbentReturned {};
 struct Received {
   ConnectionId connection = 0;
   std::string frame;
+  std::string address = {};  // to which Send has opened the connection; "": it was accepted
+};
+// A connection that a peer had opened has ended.
+struct ConnectionEnded {
+  ConnectionId connection = 0;
+};
+// The voter ports of the job's witnesses, as its nodes know them.
+struct Witnesses {
+  std::vector<std::string> addresses;
 };
 // No connection to the address could be opened, or the one that was open has ended.
 struct Unreachable {
@@ -64,9 +73,9 @@ struct LaterTermSeen {
 // succeeds it. StopCoordinator follows when that is settled, or at once if no voter can.
 struct Resign {};
 struct Tick {};
-using Event = std::variant<Informed, IncumbentLost, IncumbentReturned, Received, Unreachable,
-                           CoordinatorStarted, CoordinatorFailed, Nodes, Propose, LaterTermSeen,
-                           Resign, Tick>;
+using Event = std::variant<Informed, IncumbentLost, IncumbentReturned, Received, ConnectionEnded,
+                           Unreachable, CoordinatorStarted, CoordinatorFailed, Nodes, Witnesses,
+                           Propose, LaterTermSeen, Resign, Tick>;
 
 // ---- Actions.
 

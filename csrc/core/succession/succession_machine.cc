@@ -23,11 +23,23 @@ namespace {
 
 constexpr std::size_t kVotersNeeded = 3;  // fewer survive no loss
 
+// "10.0.0.7:4711" -> "10.0.0.7", "[::1]:4711" -> "::1".
+std::string host_of(const std::string& address) {
+  const std::string host = address.substr(0, address.rfind(':'));
+  return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
+}
+
+reg::RegisterSettings register_settings(const Settings& settings) {
+  reg::RegisterSettings all = settings.reg;
+  all.is_candidate = !settings.is_witness;
+  return all;
+}
+
 }  // namespace
 
 Machine::Machine(Settings settings, std::uint64_t seed)
     : settings_(std::move(settings)),
-      register_(settings_.self, settings_.reg, seed),
+      register_(settings_.self, register_settings(settings_), seed),
       rng_(seed ^ 0x9E3779B97F4A7C15ULL) {}
 
 void Machine::step(const Event& event, Instant now, std::vector<Action>* actions) {
@@ -49,18 +61,21 @@ std::optional<Instant> Machine::next_deadline() const {
   if (ask_at_) next = std::min(next, *ask_at_);
   if (majority_log_at_) next = std::min(next, *majority_log_at_);
   if (is_started_ && resume_until_ != Instant::min()) next = std::min(next, resume_until_);
+  if (lost_at_) next = std::min(next, *lost_at_);
+  if (is_started_) {
+    for (const auto& [address, witness] : witnesses_) next = std::min(next, witness.next);
+  }
   if (next == Instant::max()) return std::nullopt;
   return next;
 }
 
-std::string Machine::describe_survival() const {
-  const std::size_t voters = incumbent_ ? incumbent_->voters.size() : 0;
-  if (voters >= 5) return "the job survives the loss of any two hosts";
-  if (voters >= kVotersNeeded) return "the job survives the loss of any one host";
-  const std::string& where = incumbent_ ? incumbent_->address : service_;
-  return "the job does not survive the loss of the coordinator's host" +
-         (where.empty() ? "" : " (" + where + ")") +
-         ": start nodes on three hosts that reach each other's voter ports (voter_port_range)";
+std::string Machine::unreached_voters() const {
+  std::string all;
+  for (const reg::VoterCandidate& one : candidates()) {
+    if (one.is_reachable) continue;
+    all += (all.empty() ? "" : ", ") + one.voter.address;
+  }
+  return all;
 }
 
 // ---- Events of the session.
@@ -146,7 +161,12 @@ void Machine::on(const Received& event) {
   }
   if (frame->to != NodeId{} && frame->to != settings_.self.node) return;
   last_connection_[frame->from] = event.connection;
+  const bool is_reply = std::holds_alternative<ProbeReply>(frame->body);
+  if (is_reply && witnesses_.contains(event.address)) {
+    return receive_from_witness(event.address, frame->from);
+  }
   std::visit([&](const auto& body) { receive(*frame, body); }, frame->body);
+  if (settings_.is_witness) watch_incumbent(frame->from);
 }
 
 void Machine::receive(const VoterFrame& frame, const reg::Message& message) {
@@ -179,6 +199,12 @@ void Machine::receive(const VoterFrame& frame, const Query& message) {
 
 void Machine::on(const Unreachable& event) {
   bool has_changed = false;
+  const auto witness = witnesses_.find(event.address);
+  if (witness != witnesses_.end() && std::exchange(witness->second.is_reachable, false)) {
+    witness->second.next = now_;
+    witness->second.wait = settings_.repeat_interval;
+    has_changed = true;
+  }
   for (auto& [node, one] : probed_) {
     if (one.address != event.address || !one.is_done) continue;
     one = repeated(event.address);
@@ -193,6 +219,8 @@ void Machine::on(const Unreachable& event) {
 void Machine::on(const CoordinatorStarted& event) {
   is_started_ = true;
   service_ = event.address;
+  for (auto& [address, witness] : witnesses_) witness.next = now_;
+  probe_witnesses();
   if (event.is_first || !is_coordinator()) return;
   incumbent_->address = event.address;
   // Announced to the record's nodes, including this process's own session.
@@ -249,6 +277,14 @@ std::vector<reg::VoterCandidate> Machine::candidates() const {
                    .topology = one.topology,
                    .kind = one.kind,
                    .is_reachable = is_self || (has_answered && one.is_connected)});
+  }
+  for (const auto& [address, witness] : witnesses_) {
+    if (witness.node == NodeId{} && now_ < resume_until_) continue;
+    all.push_back({.voter = {witness.node, address},
+                   .host = host_of(address),
+                   .topology = {},
+                   .kind = reg::VoterCandidate::Kind::kWitness,
+                   .is_reachable = witness.is_reachable});
   }
   if (!register_.known() || now_ >= resume_until_) return all;
   for (const reg::Voter& voter : register_.known()->record.voters) {
@@ -331,7 +367,8 @@ std::optional<reg::Voter> Machine::choose_successor() const {
     const bool is_reachable = std::any_of(all.begin(), all.end(), [&](const auto& one) {
       return one.voter.node == voter.node && one.is_reachable;
     });
-    if (is_reachable && voter.node != settings_.self.node) return voter;
+    const bool is_witness = witnesses_.contains(voter.address);
+    if (is_reachable && !is_witness && voter.node != settings_.self.node) return voter;
   }
   return std::nullopt;
 }
@@ -365,6 +402,7 @@ void Machine::feed(const reg::Event& event) {
 
 // A coordinator whose record this voter has accepted announces itself, unless it is lost before.
 void Machine::watch_elected() {
+  if (settings_.is_witness) return;
   const auto& elected = register_.incumbent();
   if (!elected || elected->node == settings_.self.node || elected->node == session_with_) return;
   if (std::exchange(watched_, elected->node) == elected->node) return;
@@ -469,6 +507,8 @@ void Machine::on(const Tick&) {
   }
   if (ask_at_ && now_ >= *ask_at_) ask_voters();
   repeat(probed_, Probe{});
+  probe_witnesses();
+  judge_incumbent();
   if (!announced_.empty() && incumbent_) repeat(announced_, Announce{*incumbent_});
   if (now_ >= announce_until_) announced_.clear();
 }

@@ -47,6 +47,7 @@ struct Settings {
   std::string job_id;
   reg::Voter self;             // this life of the process, and its voter port; "": it has none
   bool is_standalone = false;  // a separate coordinator: it proposes and is no candidate
+  bool is_witness = false;     // it votes, and has no node and no coordinator
   reg::RegisterSettings reg = {};
   // A node that was directed to a new coordinator and has no session with it after this long counts
   // it as lost; the job's node_timeout.
@@ -72,8 +73,8 @@ class Machine {
   const std::optional<Incumbent>& incumbent() const { return incumbent_; }
   bool is_coordinator() const { return register_.role() == reg::Role::kCoordinator; }
   const reg::Register& job_register() const { return register_; }
-  // What the job survives, as one sentence for the log of a round.
-  std::string describe_survival() const;
+  // Voter ports of nodes that this coordinator has not reached, as a list for messages.
+  std::string unreached_voters() const;
 
  private:
   // A frame that is sent to a node again and again.
@@ -89,10 +90,12 @@ class Machine {
   void on(const IncumbentLost& event);
   void on(const IncumbentReturned& event);
   void on(const Received& event);
+  void on(const ConnectionEnded& event);
   void on(const Unreachable& event);
   void on(const CoordinatorStarted& event);
   void on(const CoordinatorFailed& event);
   void on(const Nodes& event);
+  void on(const Witnesses& event);
   void on(const Propose& event);
   void on(const LaterTermSeen& event);
   void on(const Resign& event);
@@ -101,6 +104,7 @@ class Machine {
   void receive(const VoterFrame& frame, const reg::Message& message);
   void receive(const VoterFrame& frame, const Probe& message);
   void receive(const VoterFrame& frame, const ProbeReply& message);
+  void receive_from_witness(const std::string& address, const NodeId& node);
   void receive(const VoterFrame& frame, const Announce& message);
   void receive(const VoterFrame& frame, const Query& message);
 
@@ -119,10 +123,15 @@ class Machine {
   void update_candidates();
   std::vector<reg::VoterCandidate> candidates() const;
   void turn_on_as_needed();
+  void probe_witnesses();
   void announce_to(const JobRecord& record);
   void inform();
   void stop_service(std::string reason);
   std::optional<reg::Voter> choose_successor() const;
+
+  // As a witness.
+  void watch_incumbent(const NodeId& from);
+  void judge_incumbent();
 
   // As a node.
   bool learn(const Incumbent& incumbent);
@@ -158,6 +167,14 @@ class Machine {
   RepeatedTo probed_;     // done: the node answered at its voter port
   RepeatedTo announced_;  // done: the node has resumed
   Instant announce_until_;
+  // By address. The coordinator probes them again and again: so they notice when it is lost.
+  struct WitnessPeer {
+    NodeId node;  // zero: it has not answered yet
+    bool is_reachable = false;
+    Instant next;
+    Duration wait{};
+  };
+  std::map<std::string, WitnessPeer> witnesses_;
   bool was_turned_on_ = false;
   std::optional<Propose> open_;
   struct Ending {
@@ -182,6 +199,12 @@ class Machine {
   NodeId watched_;
   std::optional<Instant> ask_at_;
   Duration ask_wait_{};
+
+  // A witness: the coordinator of the newest record counts as lost at that time.
+  NodeId witnessed_;
+  std::optional<Instant> lost_at_;
+  Duration silence_max_{};
+  Duration reconnect_grace_{};
 };
 
 }  // namespace elastic::succession

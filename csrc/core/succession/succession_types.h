@@ -9,6 +9,7 @@
 
 #include "core/register/register_types.h"
 #include "core/register/voters.h"
+#include "elastic/coordinator_info.h"
 #include "elastic/rendezvous_types.h"
 
 namespace elastic::succession {
@@ -28,6 +29,9 @@ struct Incumbent {
   bool is_replicated() const { return voters.size() > 1; }
   bool operator==(const Incumbent&) const = default;
 };
+
+// The incumbent as users see it.
+CoordinatorInfo describe(const Incumbent& incumbent);
 
 // A node as its coordinator knows it.
 struct KnownNode {

@@ -194,6 +194,7 @@ void AgentRunner::on_membership_event(const MembershipEvent& event) {
     void operator()(const MembershipCoordinatorLog& log) const {
       node->report_message(AgentEvent::Kind::kCoordinatorLog, log.line);
     }
+    void operator()(const MembershipCoordinator& now) const { node->on_coordinator(now); }
     void operator()(const rdzv::Waiting& waiting) const {
       core::Progress progress{waiting.message};
       if (waiting.remaining) {
@@ -304,6 +305,20 @@ void AgentRunner::on_membership_ready(const MembershipReady& ready) {
   is_store_at_endpoint_ =
       ready.hosts_coordinator && options_.share_store && is_endpoint_port(options_.master_port);
   feed(core::RendezvousReady{make_node_name(ready.address), ready.address});
+}
+
+void AgentRunner::on_coordinator(const MembershipCoordinator& now) {
+  coordinator_ = now.coordinator;
+  hosts_coordinator_ = now.is_here;
+  if (!now.moved) return;
+  AgentEvent event;
+  event.kind = AgentEvent::Kind::kCoordinatorMoved;
+  event.state = policy_.state();
+  event.at = loop_->now();
+  event.coordinator = coordinator_;
+  event.moved = now.moved;
+  event.message = now.message;
+  report(std::move(event));
 }
 
 bool AgentRunner::is_endpoint_port(std::uint16_t port) const {
@@ -423,6 +438,7 @@ void AgentRunner::report_starting(const std::string& log_dir) {
   starting.state = policy_.state();
   starting.at = loop_->now();
   starting.log_dir = log_dir;
+  starting.coordinator = coordinator_;
   report(std::move(starting));
 }
 

@@ -51,6 +51,7 @@ class AgentRunner {
   void on_group_ended();
   void on_membership_event(const MembershipEvent& event);
   void on_membership_ready(const MembershipReady& ready);
+  void on_coordinator(const MembershipCoordinator& now);
   void on_watch(bool is_on);
   void worker_changed(int local_rank, ObservedWorkerState state, int pid, int exit_code);
   void send_workers();
@@ -103,6 +104,7 @@ class AgentRunner {
   WorkerOutput output_;
   const std::string host_name_;
   bool hosts_coordinator_ = false;
+  std::shared_ptr<const CoordinatorInfo> coordinator_;  // null: there is none, or not known yet
   std::optional<OutputCapture> capture_;
   FailureInquiry inquiry_;
   bool is_stop_for_failure_ = false;     // of the current round's workers

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,6 +34,7 @@ namespace elastic::host {
 struct CoordinatorContext {
   os::EventLoop* loop = nullptr;
   std::uint16_t port = 0;
+  std::string address;  // at which other hosts reach it: host:port; "": unknown
   std::uint64_t incarnation = 0;
   bool needs_token = false;
   Instant began;                              // when the coordinator started
@@ -68,6 +70,10 @@ class CoordinatorJob {
   // Whether the node of this hello belongs to the job as this process has it. False: to a lineage
   // of which only the voters name a coordinator.
   bool is_of_this_lineage(const session::ClientHello& hello) const;
+  // An error if this node looks for the job at other endpoints than the job's first nodes.
+  Status check_endpoints(const session::ClientHello& hello);
+  // The node of this hello names the job's witness.
+  void note_witness(const session::ClientHello& hello);
   // The node of this hello may know a later coordinator.
   void note_term(const session::ClientHello& hello);
   // Asks another node to take the job over; stop() follows.
@@ -128,7 +134,6 @@ class CoordinatorJob {
   Status on(SessionPeer* peer, Report& report);  // Failed, Gone, Done
 
   ObservedJob observed_facts() const;
-  std::string describe_voters() const;
   std::vector<ObservedNode> observed_nodes() const;
   void forget_secrets();
   template <typename Entry>
@@ -194,6 +199,8 @@ class CoordinatorJob {
   };
   std::map<NodeId, VoterPort> voter_ports_;
   std::vector<succession::KnownNode> known_nodes_;  // as last fed
+  std::set<std::string> witnesses_;                 // as last fed
+  std::vector<std::string> endpoints_;              // of the first node that named several; sorted
   os::EventLoop::Timer nodes_timer_;
   HangDesk hangs_;
   DrainDesk drain_;

@@ -78,22 +78,15 @@ Status CoordinatorJob::on(SessionPeer*, session::RequestStacks&) {
   return Status(StatusCode::kPeerViolation, "a node may send no messages of an observer");
 }
 
-// Which nodes keep the job's record; "": it has one coordinator and no voters.
-std::string CoordinatorJob::describe_voters() const {
-  if (!incumbent_ || !incumbent_->is_replicated()) return "";
-  std::string voters;
-  for (const reg::Voter& voter : incumbent_->voters) {
-    voters += (voters.empty() ? "" : ", ") + voter.address;
-  }
-  return "; the coordinator at " + incumbent_->address + " (term " + std::to_string(term_) +
-         ") has the voters " + voters;
-}
-
 ObservedJob CoordinatorJob::observed_facts() const {
   const Instant now = context_.loop->now();
   ObservedJob job;
   job.id = id_;
   job.coordinator = context_.incarnation;
+  job.incumbent =
+      incumbent_
+          ? succession::describe(*incumbent_)
+          : CoordinatorInfo{.address = context_.address, .lineage = {}, .term = 1, .voters = {}};
   job.now = now;
   job.wall_time = os::wall_time(now);
   job.began = history_.began();
@@ -104,11 +97,12 @@ ObservedJob CoordinatorJob::observed_facts() const {
     return job;
   }
   job.phase = machine_->phase();
-  job.description = machine_->describe(now) + describe_voters();
+  job.description = machine_->describe(now);
   if (const std::string stop = drain_.describe(); !stop.empty()) job.description += "; " + stop;
   job.settings = machine_->settings();
   job.record = machine_->record();
   job.term = std::max(job.record.term, term_);
+  job.incumbent->term = job.term;
   job.waiting_nodes = machine_->waiting_nodes();
   job.spare_nodes = machine_->spare_nodes();
   if (machine_->result() != nullptr) job.result = *machine_->result();

@@ -10,17 +10,6 @@
 #include "os/net/address.h"
 
 namespace elastic::host {
-namespace {
-
-// "10.0.0.7:4711" -> "10.0.0.7", "[::1]:4711" -> "::1".
-std::string host_of(const std::string& address) {
-  std::string host = address.substr(0, address.rfind(':'));
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  return host;
-}
-
-}  // namespace
-
 Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const NodeId& self) {
   const succession::JobRecord& record = start.record;
   if (Status fault = record.settings.validate(); !fault.ok()) return fault;
@@ -89,6 +78,7 @@ void CoordinatorJob::inform(const succession::Incumbent& incumbent) {
   for (const auto& [id, peer] : sessions_) {
     if (peer->succession) peer->send(session::Incumbent{incumbent, false});
   }
+  mark_changed();  // observers see it
 }
 
 void CoordinatorJob::stop(const succession::StopCoordinator& stop) {
@@ -119,6 +109,27 @@ void CoordinatorJob::note_term(const session::ClientHello& hello) {
   if (hello.succession->lineage == incumbent_->lineage) {
     feed_(succession::LaterTermSeen{hello.term});
   }
+}
+
+void CoordinatorJob::note_witness(const session::ClientHello& hello) {
+  if (!feed_ || !hello.witness || !witnesses_.insert(*hello.witness).second) return;
+  feed_(succession::Witnesses{{*hello.witness}});
+}
+
+// Nodes with other lists could find different coordinators once the first one is lost.
+Status CoordinatorJob::check_endpoints(const session::ClientHello& hello) {
+  std::vector<std::string> endpoints = hello.endpoints.value_or(std::vector<std::string>());
+  std::sort(endpoints.begin(), endpoints.end());
+  if (endpoints_.empty()) endpoints_ = endpoints;
+  if (endpoints.empty() || endpoints == endpoints_) return {};
+  const auto text = [](const std::vector<std::string>& all) {
+    std::string one;
+    for (const std::string& endpoint : all) one += (one.empty() ? "" : ",") + endpoint;
+    return one;
+  };
+  return {StatusCode::kFailedPrecondition, "the endpoints of this node are " + text(endpoints) +
+                                               ", those of the job are " + text(endpoints_) +
+                                               ": give every node the same list (--rdzv-endpoint)"};
 }
 
 // The address at which the coordinator sees the node, and the port from its hello.

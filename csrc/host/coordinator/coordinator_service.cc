@@ -9,6 +9,7 @@
 #include "os/file/file.h"
 #include "os/loop/clock.h"
 #include "os/loop/random_seed.h"
+#include "os/net/interfaces.h"
 
 // Theory of operation. The store's service owns the listening socket and serves every connection
 // until it begins a session; then the connection is moved here (session_peer.cc). The hello names
@@ -31,6 +32,12 @@ constexpr Duration kStateDelay = std::chrono::milliseconds(100);
 constexpr std::size_t kStateBytesMax = std::size_t{1} << 30;
 
 }  // namespace
+
+std::string reachable_address(const std::string& host, std::uint16_t port) {
+  const bool is_everywhere = host == "0.0.0.0" || host == "::";
+  const std::string reached = is_everywhere ? os::primary_address() : host;
+  return reached.empty() ? "" : join_address(reached, port);
+}
 
 CoordinatorService::Impl::Impl(os::EventLoop* loop, const CoordinatorOptions& options,
                                CoordinatorHost host, std::unique_ptr<StoreService> store,
@@ -63,6 +70,7 @@ CoordinatorService::Impl::Impl(os::EventLoop* loop, const CoordinatorOptions& op
       }) {
   context_.loop = loop;
   context_.port = store_->port();
+  context_.address = reachable_address(store_->host(), store_->port());
   context_.began = loop->now();
   context_.incarnation = incarnation_;
   context_.log = options_.log;
@@ -247,7 +255,9 @@ Status CoordinatorService::Impl::greet(SessionPeer* peer, const session::ClientH
         StatusCode::kResourceExhausted,
         "the coordinator has " + std::to_string(jobs_.size()) + " jobs, which is its limit");
   }
+  if (Status fault = job->check_endpoints(hello); !fault.ok()) return fault;
   if (Status fault = job->admit(hello); !fault.ok()) return fault;
+  job->note_witness(hello);
   peer->succession = hello.succession;
   peer->accept();
   session::ServerHello reply{

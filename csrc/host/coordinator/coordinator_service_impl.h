@@ -19,10 +19,14 @@
 #include "host/coordinator/job_voters.h"
 #include "host/coordinator/session_peer.h"
 #include "host/coordinator/state_file.h"
+#include "host/store/store_peer.h"
 #include "host/store/store_service.h"
 #include "os/loop/event_loop.h"
 
 namespace elastic::host {
+
+// At which other hosts reach a server that is bound to this address: host:port; "": unknown.
+std::string reachable_address(const std::string& host, std::uint16_t port);
 
 class CoordinatorService::Impl {
  public:

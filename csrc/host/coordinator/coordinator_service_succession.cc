@@ -27,8 +27,7 @@ void CoordinatorService::Impl::direct(SessionPeer* peer, const succession::Incum
 // The machine of the host's own job runs in the agent; a job of other agents has one here.
 SuccessionFeed CoordinatorService::Impl::feed_of(const std::string& id) {
   if (id == host_job_) return host_feed_;
-  return state_file_ == nullptr ? voters_.open(id, store_->host(), store_->port())
-                                : SuccessionFeed();
+  return state_file_ == nullptr ? voters_.open(id, context_.address) : SuccessionFeed();
 }
 
 Status CoordinatorService::Impl::succeed(const succession::StartCoordinator& start,

@@ -2,13 +2,12 @@
 
 #include <utility>
 
+#include "core/succession/survival.h"
 #include "os/loop/random_seed.h"
-#include "os/net/interfaces.h"
 
 namespace elastic::host {
 
-SuccessionFeed JobVoters::open(const std::string& job, const std::string& host,
-                               std::uint16_t port) {
+SuccessionFeed JobVoters::open(const std::string& job, const std::string& address) {
   if (voters_ == 1) return {};
   auto voter = JobVoter::open(loop_,
                               {.job_id = job,
@@ -28,17 +27,19 @@ SuccessionFeed JobVoters::open(const std::string& job, const std::string& host,
   if (!voter.ok()) return {};
   JobVoter* const raw = voter->get();
   jobs_[job] = {*std::move(voter), ""};
-  const bool is_everywhere = host == "0.0.0.0" || host == "::";
-  const std::string reached = is_everywhere ? os::primary_address() : host;
-  raw->feed(
-      succession::CoordinatorStarted{reached.empty() ? "" : join_address(reached, port), true});
+  raw->feed(succession::CoordinatorStarted{address, true});
   return [raw](succession::Event event) { raw->feed(std::move(event)); };
 }
 
 void JobVoters::log_survival(const std::string& job) {
   const auto found = jobs_.find(job);
   if (found == jobs_.end() || !log_) return;
-  const std::string text = found->second.voter->machine().describe_survival();
+  const succession::Machine& machine = found->second.voter->machine();
+  const auto& incumbent = machine.incumbent();
+  const std::string text =
+      succession::describe_survival({.voters = incumbent ? incumbent->voters.size() : 0,
+                                     .host = incumbent ? host_of(incumbent->address) : "",
+                                     .unreached = machine.unreached_voters()});
   if (std::exchange(found->second.survival, text) != text) log_("job " + job + ": " + text);
 }
 

@@ -33,7 +33,7 @@ class JobVoters {
   JobVoters& operator=(const JobVoters&) = delete;
 
   // A machine for the job, whose coordinator listens at this address. Empty: the job has one voter.
-  SuccessionFeed open(const std::string& job, const std::string& host, std::uint16_t port);
+  SuccessionFeed open(const std::string& job, const std::string& address);
   void close(const std::string& job) { jobs_.erase(job); }
   // Logs what the job survives, when that has changed.
   void log_survival(const std::string& job);

@@ -11,6 +11,7 @@
 // come from the loop, never from inside a call of the agent.
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -18,6 +19,7 @@
 
 #include "core/drain/drain_types.h"
 #include "core/hang/hang_types.h"
+#include "elastic/coordinator_info.h"
 #include "elastic/observer.h"
 #include "elastic/rendezvous.h"
 
@@ -41,6 +43,14 @@ struct MembershipCoordinatorLog {
   std::string line;
 };
 
+// Who coordinates the job, and that it moved; delivered when either changes.
+struct MembershipCoordinator {
+  std::shared_ptr<const CoordinatorInfo> coordinator;
+  bool is_here = false;                       // in this process
+  std::optional<CoordinatorMove> moved = {};  // to where it is now
+  std::string message = {};                   // one sentence about the move
+};
+
 // Clients at these addresses may use the workers' store of this round, which has not begun yet.
 struct MembershipStoreClients {
   std::uint64_t round = 0;
@@ -62,10 +72,11 @@ struct MembershipWatch {
 // Also delivered: hang::StacksWanted and drain::Order, to which the agent replies with observe(),
 // hang::Verdict and drain::News.
 using MembershipEvent =
-    std::variant<MembershipReady, MembershipProgress, MembershipCoordinatorLog, MembershipLost,
-                 MembershipStoreClients, MembershipWatch, rdzv::Round, rdzv::Restart, rdzv::Waiting,
-                 rdzv::Evicted, rdzv::Refused, rdzv::TimedOut, rdzv::Closed, rdzv::RoundOver,
-                 hang::StacksWanted, hang::Verdict, drain::Order, drain::News>;
+    std::variant<MembershipReady, MembershipProgress, MembershipCoordinatorLog,
+                 MembershipCoordinator, MembershipLost, MembershipStoreClients, MembershipWatch,
+                 rdzv::Round, rdzv::Restart, rdzv::Waiting, rdzv::Evicted, rdzv::Refused,
+                 rdzv::TimedOut, rdzv::Closed, rdzv::RoundOver, hang::StacksWanted, hang::Verdict,
+                 drain::Order, drain::News>;
 
 class Membership {
  public:

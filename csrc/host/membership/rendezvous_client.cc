@@ -111,6 +111,9 @@ class RendezvousClient::Impl {
     add_wait(log_progress.message, log_progress.deadline);
   }
   void on(const host::MembershipCoordinatorLog&) {}  // a library has no log
+  void on(const host::MembershipCoordinator& now) {
+    if (now.moved) add_note(now.message);
+  }
   void on(const host::MembershipStoreClients& clients) {
     store_.allow(clients.round, clients.addresses);
   }

@@ -88,6 +88,9 @@ Session::Session(os::EventLoop* loop, const RendezvousOptions& options, const st
           loop, options, run_id, &hosting_,
           {.move = [this](const std::string& address) { feed(Machine::CoordinatorMoved{address}); },
            .log = [this](const std::string& message) { log_progress(message); },
+           .log_detail =
+               [this](const std::string& message) { notify(MembershipCoordinatorLog{message}); },
+           .coordinator = [this](const MembershipCoordinator& now) { notify(now); },
            .lost =
                [this](const std::string& reason) {
                  if (link_ != nullptr) link_->close();
@@ -109,7 +112,7 @@ Session::~Session() {
 
 Status Session::begin() {
   if (options_.local_addr.empty()) {
-    search();
+    find_witness();
     return {};
   }
   auto lookup = os::NameLookup::start(loop_, options_.local_addr, 0,
@@ -125,7 +128,25 @@ void Session::local_address_found(const Result<std::vector<os::SocketAddress>>& 
     return;
   }
   local_address_ = found->front().host();
-  search();
+  find_witness();
+}
+
+void Session::find_witness() {
+  if (!options_.witness || !SessionVoter::is_enabled(options_)) return search();
+  const Endpoint& witness = *options_.witness;
+  const auto use = [this, name = join_address(witness.host, witness.port)](const auto& found) {
+    if (found.ok()) {
+      voter_.set_witness(found->front().text());
+    } else {
+      log_progress("warning: the witness " + name +
+                   " cannot be found, so this node does not name " +
+                   "it: " + std::string(found.status().message()));
+    }
+    search();
+  };
+  auto lookup = os::NameLookup::start(loop_, witness.host, witness.port, use);
+  if (!lookup.ok()) return use(Result<std::vector<os::SocketAddress>>(lookup.status()));
+  witness_lookup_ = *std::move(lookup);
 }
 
 void Session::search() {
@@ -315,12 +336,15 @@ void Session::keep_notice(const drain::Notice& notice) {
 }
 
 void Session::send_hello(const Machine::SendHello& greeting) {
-  link_->send(session::ClientHello{.term = greeting.term,
-                                   .job_id = run_id_,
-                                   .node = greeting.node,
-                                   .secret = secret_,
-                                   .attempt = greeting.attempt,
-                                   .succession = voter_.hello()});
+  session::ClientHello hello{.term = greeting.term,
+                             .job_id = run_id_,
+                             .node = greeting.node,
+                             .secret = secret_,
+                             .attempt = greeting.attempt,
+                             .succession = voter_.hello()};
+  if (!voter_.witness().empty()) hello.witness = voter_.witness();
+  if (endpoints_.size() > 1) hello.endpoints = texts_of(endpoints_);
+  link_->send(hello);
 }
 
 void Session::send(RendezvousEvent event) {
@@ -340,17 +364,18 @@ void Session::on_message(const session::ServerMessage& message) {
   voter_.session_active(loop_->now());
   if (const auto* incumbent = std::get_if<session::Incumbent>(&message)) {
     if (incumbent->is_elsewhere) {
+      voter_.sent_elsewhere();
       feed(Machine::CoordinatorMoved{incumbent->incumbent.address});
     } else {
       if (const std::string& address = incumbent->incumbent.address; !address.empty()) {
         hosting_.note_coordinator(address);
       }
-      voter_.feed(succession::Informed{incumbent->incumbent});
+      voter_.informed(incumbent->incumbent);
       feed(Machine::Activity{});
     }
   } else if (const auto* hello = std::get_if<session::ServerHello>(&message)) {
     note_host(*hello);
-    voter_.session_opened(hello->incarnation);
+    voter_.session_opened(hello->incarnation, hello->term, coordinator_address());
     hosting_.note_coordinator(last_good_->text());
     feed(Machine::HelloReceived{hello->incarnation, hello->time, hello->term});
     stand_by();
@@ -368,6 +393,7 @@ void Session::on_message(const session::ServerMessage& message) {
     feed(Machine::Activity{});
   } else if (const auto* counts = std::get_if<session::Counts>(&message)) {
     counts_ = *counts;
+    voter_.set_spares(counts->spare_nodes);
     feed(Machine::Activity{});
   } else if (const auto* wanted = std::get_if<hang::StacksWanted>(&message)) {
     notify(*wanted);
@@ -402,7 +428,7 @@ void Session::deliver(const RendezvousAction& action) {
       [this](const auto& one) {
         if constexpr (std::is_constructible_v<MembershipEvent, decltype(one)>) notify(one);
         if constexpr (std::is_same_v<std::decay_t<decltype(one)>, rdzv::Round>) {
-          voter_.round_started();
+          voter_.round_started(*one.record);
         } else if constexpr (std::is_same_v<std::decay_t<decltype(one)>, rdzv::Closed>) {
           voter_.job_ended();
         }
@@ -420,6 +446,10 @@ std::string Session::published_address() const {
   // The endpoint is on this host, and its name resolves to another address on other hosts.
   const std::string primary = os::primary_address();
   return primary.empty() ? link_->local_address() : primary;
+}
+
+std::string Session::coordinator_address() const {
+  return hosting_.is_serving() ? hosting_.address(published_address()) : last_good_->text();
 }
 
 // ---- The end.

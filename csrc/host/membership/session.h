@@ -56,6 +56,7 @@ class Session final : public Membership {
           Sink sink);
   Status begin();
   void local_address_found(const Result<std::vector<os::SocketAddress>>& found);
+  void find_witness();
   void search();
   void feed(const Machine::Event& event);
   void on_stall(const os::EventLoop::Stall& stall);
@@ -74,6 +75,7 @@ class Session final : public Membership {
   void notify(const MembershipEvent& event) { sink_(event); }
   void log_progress(const std::string& message) { notify(MembershipProgress{message}); }
   std::string published_address() const;
+  std::string coordinator_address() const;
   void note_host(const session::ServerHello& hello);
   CoordinatorEnd end_of_host() const;
   void advance_drain();
@@ -123,6 +125,7 @@ class Session final : public Membership {
   std::vector<std::unique_ptr<os::NameLookup>> endpoint_lookups_;
   std::string host_job_noted_;
   std::unique_ptr<os::NameLookup> local_lookup_;
+  std::unique_ptr<os::NameLookup> witness_lookup_;
   const std::shared_ptr<Connections> connections_;
   std::unique_ptr<SessionAttempt> attempt_;
   std::unique_ptr<SessionLink> link_;

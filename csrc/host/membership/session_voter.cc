@@ -18,6 +18,24 @@ namespace {
 // Detecting the loss, connecting, identifying the server, hello: three round trips and a margin.
 constexpr int kRoundTripsToResume = 6;
 
+std::string name_of(SessionVoter::Cause cause) {
+  switch (cause) {
+    case SessionVoter::Cause::kClosed: return "connection_closed";
+    case SessionVoter::Cause::kSilent: return "silent";
+    case SessionVoter::Cause::kHandedOver: break;
+  }
+  return "handed_over";
+}
+
+std::string text_of(SessionVoter::Cause cause) {
+  switch (cause) {
+    case SessionVoter::Cause::kClosed: return "closed its connections";
+    case SessionVoter::Cause::kSilent: return "did not answer";
+    case SessionVoter::Cause::kHandedOver: break;
+  }
+  return "handed it over";
+}
+
 }  // namespace
 
 SessionVoter::SessionVoter(os::EventLoop* loop, const RendezvousOptions& options,
@@ -51,6 +69,7 @@ void SessionVoter::open(const NodeInfo& node, const JobSettings& settings,
     return;
   }
   voter_ = *std::move(voter);
+  if (!witness_.empty()) voter_->feed(succession::Witnesses{{witness_}});
   if (hosting_->is_host()) {
     voter_->feed(succession::CoordinatorStarted{hosting_->address(address_), true});
   }
@@ -77,17 +96,50 @@ std::optional<session::SuccessionHello> SessionVoter::hello() const {
 
 // ---- The session with the coordinator.
 
-void SessionVoter::session_opened(std::uint64_t incarnation) {
+void SessionVoter::session_opened(std::uint64_t incarnation, std::uint64_t term,
+                                  const std::string& address) {
+  // A coordinator with several voters names itself in its next message.
+  if (coordinator_ == nullptr || coordinator_->lineage.empty()) {
+    report_coordinator({.address = address, .lineage = {}, .term = term, .voters = {}});
+  }
   is_closed_ = false;
   loss_timer_.disarm();
   const bool is_same = std::exchange(incarnation_, incarnation) == incarnation;
   if (std::exchange(is_lost_, false) && is_same) feed(succession::IncumbentReturned{});
 }
 
+void SessionVoter::informed(const succession::Incumbent& incumbent) {
+  report_coordinator(succession::describe(incumbent));
+  end_.reset();
+  feed(succession::Informed{incumbent});
+  log_survival(false);
+}
+
+void SessionVoter::note_end(Cause cause, Instant at) {
+  if (!end_) end_ = End{cause, at};
+}
+
+void SessionVoter::report_coordinator(CoordinatorInfo now) {
+  if (coordinator_ != nullptr && *coordinator_ == now) return;
+  const std::shared_ptr<const CoordinatorInfo> former = coordinator_;
+  coordinator_ = std::make_shared<CoordinatorInfo>(std::move(now));
+  MembershipCoordinator report{.coordinator = coordinator_, .is_here = hosting_->is_serving()};
+  if (former != nullptr && !former->lineage.empty() && former->term < coordinator_->term) {
+    const End end = end_.value_or(End{Cause::kHandedOver, loop_->now()});
+    const Duration took = std::max(loop_->now() - end.at, Duration::zero());
+    report.moved = CoordinatorMove{former->address, name_of(end.cause), took};
+    report.message = "the coordinator of the job is at " + coordinator_->address + " now (term " +
+                     std::to_string(coordinator_->term) + "): the former one at " +
+                     former->address + " " + text_of(end.cause) + "; the move took " +
+                     core::duration_text(took);
+  }
+  sink_.coordinator(std::move(report));
+}
+
 void SessionVoter::session_closed(const JobSettings& settings, Duration round_trip) {
   if (voter_ == nullptr) return;
   is_closed_ = true;
-  ended_ = loop_->now();
+  note_end(Cause::kClosed, loop_->now());
   const Duration grace = std::max(settings.reconnect_grace, round_trip * kRoundTripsToResume);
   loss_timer_.arm(add_saturating(loop_->now(), grace));
 }
@@ -102,7 +154,7 @@ void SessionVoter::judge_loss() {
   if (!is_closed_) {
     const Instant due = add_saturating(last_active_, silence_max_);
     if (loop_->now() < due) return;  // it has answered; a further silence arms the timer again
-    ended_ = last_active_;
+    note_end(Cause::kSilent, last_active_);
   }
   if (std::exchange(is_lost_, true) || voter_->machine().is_coordinator()) return;
   feed(succession::IncumbentLost{});
@@ -116,7 +168,7 @@ void SessionVoter::on_action(const succession::Action& action) {
   } else if (const auto* follow = std::get_if<succession::Follow>(&action)) {
     hosting_->on_succession(action);
     if (follow->incumbent.address.empty()) return;
-    log_move(follow->incumbent);
+    note_end(Cause::kHandedOver, loop_->now());
     sink_.move(follow->incumbent.address);
   } else if (const auto* expired = std::get_if<succession::Expired>(&action)) {
     sink_.lost(expired->reason);
@@ -124,24 +176,36 @@ void SessionVoter::on_action(const succession::Action& action) {
     if (!has_ended_) sink_.log(line->message);
   } else {
     hosting_->on_succession(action);
-    if (std::holds_alternative<succession::Inform>(action)) log_survival();
   }
 }
 
-void SessionVoter::log_move(const succession::Incumbent& incumbent) const {
-  const std::string why =
-      !is_lost_ ? "it was handed over"
-                : std::string(is_closed_ ? "the former one closed its connections "
-                                         : "the last message of the former one arrived ") +
-                      core::duration_text(loop_->now() - ended_) + " ago";
-  sink_.log("the coordinator of the job is at " + incumbent.address + " now (term " +
-            std::to_string(incumbent.term) + "): " + why);
+void SessionVoter::round_started(const RoundRecord& record) {
+  round_.nodes = record.nodes;
+  round_.min_nodes = options_.settings.min_nodes;
+  round_.restarts_left = options_.settings.max_restarts - record.restarts;
+  log_survival(true);
 }
 
-void SessionVoter::log_survival() {
-  if (voter_ == nullptr || !hosting_->is_serving()) return;
-  const std::string text = voter_->machine().describe_survival();
-  if (std::exchange(survival_, text) != text) sink_.log(text);
+void SessionVoter::set_spares(int spares) {
+  if (std::exchange(round_.spares, spares) != spares) log_survival(false);
+}
+
+// Of a job with several voters each change is logged at once.
+void SessionVoter::log_survival(bool is_round) {
+  const bool has_others = options_.settings.max_nodes > 1;
+  if (!has_others || has_ended_ || coordinator_ == nullptr || !hosting_->is_serving()) return;
+  succession::SurvivalFacts facts = round_;
+  facts.wants_voters = is_enabled(options_);
+  facts.voters = coordinator_->voters.size();
+  facts.host = os::host_name();
+  if (voter_ != nullptr) facts.unreached = voter_->machine().unreached_voters();
+  const std::string text = succession::describe_survival(facts);
+  const bool is_news = std::exchange(survival_, text) != text;
+  if (is_news && facts.wants_voters) {
+    sink_.log(text);
+  } else if (is_round) {
+    sink_.log_detail(text);
+  }
 }
 
 void SessionVoter::start_coordinator(const succession::StartCoordinator& start) {

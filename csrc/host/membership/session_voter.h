@@ -13,8 +13,10 @@
 
 #include "core/session/session_wire.h"
 #include "core/succession/succession_machine.h"
+#include "core/succession/survival.h"
 #include "elastic/rendezvous_options.h"
 #include "host/coordinator/hosting.h"
+#include "host/membership/membership.h"
 #include "host/succession/job_voter.h"
 #include "os/loop/event_loop.h"
 
@@ -26,9 +28,14 @@ class SessionVoter {
     // The session connects to the coordinator at this address.
     std::function<void(const std::string& address)> move;
     std::function<void(const std::string& message)> log;
+    std::function<void(const std::string& message)> log_detail;
+    std::function<void(MembershipCoordinator now)> coordinator;
     // No coordinator can be elected any more: the node stops its workers.
     std::function<void(const std::string& reason)> lost;
   };
+
+  // How a node lost its coordinator.
+  enum class Cause : std::uint8_t { kClosed, kSilent, kHandedOver };
 
   static bool is_enabled(const RendezvousOptions& options) { return options.voters != 1; }
 
@@ -41,19 +48,28 @@ class SessionVoter {
 
   // The node joins: opens its voter port, once. `tokens`: null: nothing is encrypted.
   void open(const NodeInfo& node, const JobSettings& settings, std::shared_ptr<TokenSource> tokens);
+  // The address of the job's witness: host:port. Call it before open().
+  void set_witness(const std::string& address) { witness_ = address; }
+  const std::string& witness() const { return witness_; }
   // Before open(): handled by it.
   void feed(succession::Event event);
   std::optional<session::SuccessionHello> hello() const;
 
   // A round begins: the agent that runs the coordinator logs what the job survives.
-  void round_started() { log_survival(); }
+  void round_started(const RoundRecord& record);
+  void set_spares(int spares);
 
   // The job's result is known: losses of voters are expected from now on.
   void job_ended() { has_ended_ = true; }
 
   // ---- The session with the coordinator.
 
-  void session_opened(std::uint64_t incarnation);
+  // `address`: of the coordinator, as this node reached it.
+  void session_opened(std::uint64_t incarnation, std::uint64_t term, const std::string& address);
+  // The coordinator at the other end named itself and the voters.
+  void informed(const succession::Incumbent& incumbent);
+  // The process at the other end does not coordinate the job any more.
+  void sent_elsewhere() { note_end(Cause::kHandedOver, loop_->now()); }
   void session_active(Instant now) { last_active_ = now; }
   // It ended; the node has reconnect_grace, or the time of some round trips, to resume it.
   void session_closed(const JobSettings& settings, Duration round_trip);
@@ -64,8 +80,9 @@ class SessionVoter {
   void on_action(const succession::Action& action);
   void start_coordinator(const succession::StartCoordinator& start);
   void judge_loss();
-  void log_survival();
-  void log_move(const succession::Incumbent& incumbent) const;
+  void log_survival(bool is_round);
+  void note_end(Cause cause, Instant at);
+  void report_coordinator(CoordinatorInfo now);
 
   os::EventLoop* const loop_;
   const RendezvousOptions options_;
@@ -76,17 +93,25 @@ class SessionVoter {
   NodeId node_;
   std::string address_;    // at which other nodes reach this one
   std::string bind_host_;  // "": every interface
+  std::string witness_;    // "": none
   std::deque<succession::Event> early_;
   bool was_opened_ = false;
 
-  std::string survival_;  // as last logged
+  std::string survival_;             // as last logged
+  succession::SurvivalFacts round_;  // of the current round
   bool has_ended_ = false;
   Instant last_active_;
   std::optional<std::uint64_t> incarnation_;  // of the coordinator of the last session
   Duration silence_max_{};
   bool is_closed_ = false;  // the session has no connection
   bool is_lost_ = false;
-  Instant ended_;  // when the session was closed, or the coordinator's last message
+  // How this node lost the coordinator, and the time of its last contact; empty while it has one.
+  struct End {
+    Cause cause;
+    Instant at;
+  };
+  std::optional<End> end_;
+  std::shared_ptr<const CoordinatorInfo> coordinator_;  // as last reported
   os::EventLoop::Timer loss_timer_;
   std::unique_ptr<JobVoter> voter_;
 };

@@ -64,10 +64,14 @@ Status VoterLink::start(os::DetachedStream connection) {
 void VoterLink::on_secured() {
   if (!is_accepted()) return;
   const auto identity = read_identity(stream_.tls()->identity());
-  if (!identity || identity->role != PeerRole::kNode || identity->job_id != owner_.job_id_) {
+  const bool is_any = owner_.job_id_.empty();
+  if (!identity || identity->role != PeerRole::kNode ||
+      (!is_any && identity->job_id != owner_.job_id_)) {
     refuse(Status(StatusCode::kFailedPrecondition,
                   "its token does not allow it to take part in the job " + owner_.job_id_));
+    return;
   }
+  job = identity->job_id;
 }
 
 void VoterLink::write(const voter::Frame& frame) {
@@ -135,13 +139,18 @@ void VoterLink::on_frame(const voter::Frame& frame) {
     fail(Status(StatusCode::kPeerViolation, "its first message is not a greeting"));
   } else {
     last_active = ++owner_.activity_;
-    owner_.sink_.on_frame(id, std::get<voter::Payload>(frame).bytes);
+    owner_.sink_.on_frame(id, address, std::get<voter::Payload>(frame).bytes);
   }
 }
 
 void VoterLink::on_greeting(const voter::Greeting& greeting) {
   if (is_greeted_) return fail(Status(StatusCode::kPeerViolation, "it sent a second greeting"));
-  const voter::Greeting own{.job_id = owner_.job_id_};
+  if (!owner_.job_id_.empty()) {
+    job = owner_.job_id_;
+  } else if (stream_.tls() == nullptr) {
+    job = greeting.job_id;
+  }
+  const voter::Greeting own{.job_id = job};
   if (Status fault = voter::check_greeting(greeting, own); !fault.ok()) return refuse(fault);
   if (is_accepted()) write(own);
   pending_.reset();

@@ -40,6 +40,7 @@ class VoterLink final : public os::Stream::Handler {
   const VoterLinks::ConnectionId id;
   const std::string address;
   std::uint64_t last_active = 0;  // VoterLinks::activity_
+  std::string job;                // once the greetings were exchanged
 
   std::size_t on_bytes(std::string_view bytes) override;
   void on_secured() override;

@@ -176,7 +176,14 @@ void VoterLinks::closed(VoterLink* link, const Status& why) {
                " to the voter port is closed: " + std::string(why.message()));
 }
 
-void VoterLinks::remove(VoterLink* link) { links_.erase(link->id); }
+void VoterLinks::remove(VoterLink* link) {
+  if (link->is_accepted() && sink_.on_ended) sink_.on_ended(link->id);
+  links_.erase(link->id);
+}
+
+const std::string& VoterLinks::job_of(ConnectionId connection) const {
+  return links_.at(connection)->job;
+}
 
 // A peer that connects without end must not take the places of others.
 void VoterLinks::limit_open(const VoterLink& newest) {

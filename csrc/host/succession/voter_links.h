@@ -56,13 +56,18 @@ class VoterLinks {
 
   // Called from the loop; must not destroy the links.
   struct Sink {
-    std::function<void(ConnectionId from, std::string_view frame)> on_frame;
+    // `address`: to which this process has opened the connection; "": it was accepted.
+    std::function<void(ConnectionId from, const std::string& address, std::string_view frame)>
+        on_frame;
     // The address could not be reached, or the connection to it has ended. Frames to it are lost.
     std::function<void(const std::string& address, const Status& why)> on_lost;
     std::function<void(const std::string& message)> log;
+    // An accepted connection has ended. May be empty.
+    std::function<void(ConnectionId connection)> on_ended = {};
   };
 
-  // `tokens`: null: the connections are not encrypted. `loop` outlives the object.
+  // `job_id`: "": of any job, for a witness, which opens no connections. `tokens`: null: the
+  // connections are not encrypted. `loop` outlives the object.
   VoterLinks(os::EventLoop* loop, std::string job_id, std::shared_ptr<TokenSource> tokens,
              const VoterLinkLimits& limits, Sink sink);
   VoterLinks(const VoterLinks&) = delete;
@@ -73,6 +78,8 @@ class VoterLinks {
   // os::Listener::open().
   Status listen(const std::string& host, const PortRange& ports);
   std::uint16_t port() const;  // 0: listen() was not called
+  // The job of an open connection; with tokens the peer has proved that it belongs to it.
+  const std::string& job_of(ConnectionId connection) const;
 
   // Over this connection if it is open, otherwise to the address: "10.0.0.7:4711", "[::1]:4711".
   // With neither the frame is dropped.

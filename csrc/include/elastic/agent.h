@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "elastic/agent_options.h"
+#include "elastic/coordinator_info.h"
 #include "elastic/export.h"
 #include "elastic/rendezvous_types.h"
 #include "elastic/status.h"
@@ -122,18 +123,19 @@ struct AgentRoundEnd {
 
 struct AgentEvent {
   enum class Kind : std::uint8_t {
-    kProgress,        // message: what the rendezvous waits for, or why it cannot be reached
-    kCoordinatorLog,  // message: a log line of the coordinator that this agent hosts
-    kNotice,          // message: a sentence about how workers are started
-    kRoundStarting,   // round and log_dir are set; the workers start next
-    kWorkerStarted,   // local_rank, pid
-    kWorkersRunning,  // all workers of this node have started
-    kWorkerExited,    // local_rank, pid, exit
-    kStopping,        // workers are being stopped; message: the reason and the grace period
-    kRestarting,      // another round follows; message: the reason and the remaining budget
-    kHang,            // the job hangs; message: one screen, which every node receives
-    kDrain,           // message: how far the stop at an agreed step is, which every node receives
-    kFinished,        // result() is final; this is the last event
+    kProgress,          // message: what the rendezvous waits for, or why it cannot be reached
+    kCoordinatorLog,    // message: a log line of the coordinator that this agent hosts
+    kNotice,            // message: a sentence about how workers are started
+    kRoundStarting,     // round and log_dir are set; the workers start next
+    kWorkerStarted,     // local_rank, pid
+    kWorkersRunning,    // all workers of this node have started
+    kWorkerExited,      // local_rank, pid, exit
+    kStopping,          // workers are being stopped; message: the reason and the grace period
+    kRestarting,        // another round follows; message: the reason and the remaining budget
+    kHang,              // the job hangs; message: one screen, which every node receives
+    kDrain,             // message: how far the stop at an agreed step is, which every node receives
+    kCoordinatorMoved,  // coordinator, moved; message: one sentence
+    kFinished,          // result() is final; this is the last event
   };
   Kind kind = Kind::kFinished;
   Instant at;
@@ -148,6 +150,9 @@ struct AgentEvent {
   std::optional<Instant> deadline;
   std::optional<AgentRoundEnd> ended;  // kRestarting
   bool hosts_coordinator = false;      // this agent runs the job's coordinator
+  // Of kRoundStarting and kCoordinatorMoved; null: the job has no coordinator.
+  std::shared_ptr<const CoordinatorInfo> coordinator;
+  std::optional<CoordinatorMove> moved;  // kCoordinatorMoved
 };
 
 class ELASTIC_EXPORT Agent {

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "elastic/coordinator_info.h"
 #include "elastic/export.h"
 #include "elastic/rendezvous.h"
 #include "elastic/status.h"
@@ -94,8 +95,9 @@ struct ObservedJob {
   std::string id;
   std::uint64_t term = 1;
   std::uint64_t coordinator = 0;  // its incarnation: a change means that it was restarted
-  Instant now;                    // when the coordinator described the job, on its clock
-  std::int64_t wall_time = 0;     // the same moment: nanoseconds since 1970
+  std::optional<CoordinatorInfo> incumbent;  // nullopt: an older version
+  Instant now;                               // when the coordinator described the job, on its clock
+  std::int64_t wall_time = 0;                // the same moment: nanoseconds since 1970
   RendezvousPhase phase = RendezvousPhase::kForming;
   std::string description;  // one sentence
   JobSettings settings;

@@ -59,6 +59,9 @@ struct RendezvousOptions {
   // of the coordinator's host (docs/high-availability.md): 3 or 5, on different hosts. 0: by the
   // number of hosts. 1: none; the job ends when its coordinator is lost for good.
   int voters = 1;
+  // A voter on a further machine that runs no node (elastic/witness.h): with it two nodes suffice.
+  // The same one on every node; its name is resolved at the start.
+  std::optional<Endpoint> witness = {};
   // The range of the ports at which this node answers other nodes, for firewalls: its voter port
   // and the port of a coordinator that it is elected to run.
   PortRange voter_ports = {};

@@ -38,6 +38,7 @@ class RendezvousConfig(NamedTuple):
     timings: Mapping[str, float] = {}  # seconds; missing ones have the native defaults
     voters: int = 1  # how many nodes keep the job's record; 0: by the number of hosts
     voter_ports: tuple[int, int] = (0, 0)  # first and last; (0, 0): any
+    witness: tuple[str, int] | None = None
     token: Mapping[str, Any] = {}  # token_file or token; empty: sessions are not encrypted
 
     @property
@@ -108,6 +109,7 @@ class RendezvousConfig(NamedTuple):
             backend=backend,
             voters=self.voters,
             voter_ports=self.voter_ports,
+            witness=self.witness,
             **self.token,
             **timings,
         )

@@ -38,6 +38,7 @@ def several(
         timings=keys.timings,
         voters=1 if backend == "static" else keys.voters,
         voter_ports=keys.voter_ports,
+        witness=keys.witness,
         token={"token_file": keys.parameters["token_file"]}
         if "token_file" in keys.parameters
         else {},

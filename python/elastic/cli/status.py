@@ -157,7 +157,10 @@ def _summary(snapshot: dict[str, Any]) -> list[str]:
     )
     coordinator = snapshot["coordinator"]
     where = coordinator["node"] or "a separate process, or a node outside the round"
-    lines.append(f"  coordinator  {where}, term {coordinator['term']}")
+    at = f" at {coordinator['address']}" if coordinator["address"] else ""
+    voters = ", ".join(coordinator["voters"])
+    kept = f", voters {voters}" if voters else ""
+    lines.append(f"  coordinator  {where}{at}, term {coordinator['term']}{kept}")
     if snapshot["goodput"] is not None:
         lines.append(
             f"  running      {duration(round(snapshot['running_seconds'], 1))} since "

@@ -278,6 +278,7 @@ def _handler(params: RendezvousParameters, keys: Keys, **way: Any) -> DynamicRen
         local_addr=params.local_addr or "",
         voters=1 if params.backend == "static" else keys.voters,
         voter_ports=keys.voter_ports,
+        witness=keys.witness,
         **way,
         **timings,
         **found,

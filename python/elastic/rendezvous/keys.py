@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from elastic.constants import PORT_MAX
 from elastic.errors import ConfigError
-from elastic.text import is_number, seconds
+from elastic.text import is_number, seconds, split_endpoint
 
 # The job's timings, in seconds. With a value of 0 those in _POSITIVE would end every job at once.
 _TIMINGS = (
@@ -33,6 +33,7 @@ _WITHOUT_EFFECT = {
 _ETCD = ("protocol", "ssl_cert", "ssl_cert_key", "ca_cert", "cert", "key", "cacert", "etcd_prefix")
 _OTHERS = (
     "timeout", "is_host", "store_type", "rank", "voters", "voter_port_range", "token_file",
+    "witness",
 )  # fmt: skip
 
 KNOWN = (*_TIMINGS, *_KEEP_ALIVE, *_OTHERS, *_WITHOUT_EFFECT, *_ETCD)
@@ -50,6 +51,7 @@ class Keys(NamedTuple):
     store_type: str = "tcp"
     voters: int = 1  # 0: by the number of hosts
     voter_ports: tuple[int, int] = (0, 0)  # first and last; (0, 0): any
+    witness: tuple[str, int] | None = None  # a voter that runs no node
     parameters: Mapping[str, str] = {}  # all keys as text, for backends with their own keys
     notes: tuple[str, ...] = ()  # messages about keys without effect
 
@@ -88,7 +90,8 @@ def read_values(given: Mapping[str, str], origin: str, backend: str, is_ours: bo
         is_host=_truth(given["is_host"], f"{origin}: is_host") if "is_host" in given else None,
         rank=_rank(given["rank"], f"{origin}: rank") if "rank" in given else None,
         store_type=_store_type(given.get("store_type", "tcp"), origin),
-        voters=_voters(given.get("voters", "1"), origin),
+        voters=_voters(given.get("voters", "3" if "witness" in given else "1"), origin),
+        witness=_witness(given, origin),
         voter_ports=_ports(given.get("voter_port_range", ""), f"{origin}: voter_port_range"),
         parameters=given,
         notes=tuple(notes),
@@ -168,6 +171,19 @@ def _voters(text: str, origin: str) -> int:
     if text not in ("1", "3", "5"):
         raise ConfigError(f"{origin}: voters is {text!r}: expected 1, 3, 5 or auto")
     return int(text)
+
+
+def _witness(given: Mapping[str, str], origin: str) -> tuple[str, int] | None:
+    if "witness" not in given:
+        return None
+    if given.get("voters") == "1":
+        raise ConfigError(
+            f"{origin}: voters=1 means that no other node votes, so witness has no use"
+        )
+    host, port = split_endpoint(given["witness"], f"{origin}: witness")
+    if not port:
+        raise ConfigError(f"{origin}: witness is {given['witness']!r}: expected HOST:PORT")
+    return host, int(port)
 
 
 def _ports(text: str, origin: str) -> tuple[int, int]:

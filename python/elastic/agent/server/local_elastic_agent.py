@@ -334,6 +334,8 @@ class LocalElasticAgent:
             self._log(logging.INFO, "coordinator: %s", event.message)
         elif event.kind == kinds.NOTICE:
             self._log(logging.WARNING, "%s", event.message)
+        elif event.kind == kinds.COORDINATOR_MOVED:
+            self._log(NOTICE, "%s", event.message)
         elif event.kind == kinds.ROUND_STARTING:
             self._awaited = ("", None)
             self._note_killed()

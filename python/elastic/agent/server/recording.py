@@ -119,6 +119,17 @@ class EventLogSink:
             self._write("hang", event, group, message=event.message)
         elif event.kind == _KINDS.DRAIN:
             self._write("drain", event, group, message=event.message)
+        elif event.kind == _KINDS.COORDINATOR_MOVED and (moved := event.moved) is not None:
+            self._write(
+                "coordinator_moved",
+                event,
+                group,
+                coordinator=_coordinator(event.coordinator),
+                **{"from": moved.origin},
+                cause=moved.cause,
+                message=event.message,
+                durations={"move": _rounded(moved.seconds)},
+            )
         elif event.kind == _KINDS.RESTARTING:
             self._waiting_since = event.ended.stopped if event.ended else event.at
             cause = event.ended.cause if event.ended else ""
@@ -142,6 +153,7 @@ class EventLogSink:
             ranks=[worker.rank for worker in info.workers],
             master_addr=info.master_addr,
             master_port=info.master_port,
+            coordinator=_coordinator(event.coordinator),
             log_dir=event.log_dir or None,
             durations={"rendezvous": _rounded(waited)},
         )
@@ -205,6 +217,17 @@ def _failure_class(result: RunResult) -> dict[str, Any]:
     else:
         values = None, None
     return dict(zip(("failure_class", "failure_cause"), values, strict=True))
+
+
+def _coordinator(info: _C.CoordinatorInfo | None) -> dict[str, Any] | None:
+    if info is None:
+        return None
+    return {
+        "address": info.address or None,
+        "lineage": info.lineage or None,
+        "term": info.term,
+        "voters": info.voters,
+    }
 
 
 def _rounded(seconds: float | None) -> float | None:

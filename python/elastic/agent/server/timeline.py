@@ -24,6 +24,8 @@ class Transition(NamedTuple):
     log_dir: str = ""
     message: str = ""
     ended: Any = None  # the fields of _C.AgentRoundEnd
+    coordinator: Any = None  # a _C.CoordinatorInfo
+    moved: Any = None  # a _C.CoordinatorMove
 
 
 AgentEvent = _C.AgentEvent | Transition

@@ -107,6 +107,8 @@ ObservedJob observed_job() {
   job.id = "job";
   job.term = 2;
   job.coordinator = 77;
+  job.incumbent = CoordinatorInfo{
+      .address = "10.0.0.1:29401", .lineage = "ab", .term = 2, .voters = {"10.0.0.1:29402"}};
   job.now = Instant(seconds(100));
   job.wall_time = 1'700'000'000'000'000'000;
   job.phase = RendezvousPhase::kClosed;
@@ -354,6 +356,7 @@ TEST(SessionWire, ObserversReceiveEveryField) {
   EXPECT_EQ(job.rounds, observed_job().rounds);
   EXPECT_EQ(job.record, record());
   EXPECT_EQ(job.result, result());
+  EXPECT_EQ(job.incumbent, observed_job().incumbent);
   EXPECT_EQ(job.began, observed_job().began);
   ASSERT_EQ(decode(encode(ServerMessage(NodePage{true, {observed_node()}, {}})), &server).status,
             DecodeStatus::kMessage);

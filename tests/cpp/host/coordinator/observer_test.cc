@@ -75,6 +75,9 @@ TEST_F(ObserverTest, ASnapshotHasTheRoundAndItsNodes) {
   EXPECT_EQ(job->record.round, 1u);
   EXPECT_EQ(job->record.nodes, 3);
   EXPECT_EQ(job->settings.max_nodes, 3);
+  ASSERT_NE(job->incumbent, std::nullopt);
+  EXPECT_TRUE(job->incumbent->address.starts_with("127.0.0.1:")) << job->incumbent->address;
+  EXPECT_EQ(job->incumbent->voters, std::vector<std::string>());
   ASSERT_EQ(job->nodes.size(), 3u);
   for (const ObservedNode& node : job->nodes) {
     EXPECT_EQ(node.phase, rdzv::NodePhase::kWorking);

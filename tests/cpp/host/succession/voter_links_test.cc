@@ -38,17 +38,17 @@ class Side {
       if (!token.empty()) tokens = *TokenSource::open({.file = "", .text = token}, nullptr);
       links_ = std::make_unique<VoterLinks>(
           &thread_->loop(), job, tokens, limits,
-          VoterLinks::Sink{
-              .on_frame =
-                  [this, replies](VoterLinks::ConnectionId from, std::string_view frame) {
-                    if (replies) links_->send(from, "", "re: " + std::string(frame));
-                    note(&frames_, std::string(frame));
-                  },
-              .on_lost =
-                  [this](const std::string& address, const Status& why) {
-                    note(&losses_, address + ": " + std::string(why.message()));
-                  },
-              .log = [this](const std::string& message) { note(&logs_, message); }});
+          VoterLinks::Sink{.on_frame =
+                               [this, replies](VoterLinks::ConnectionId from, const std::string&,
+                                               std::string_view frame) {
+                                 if (replies) links_->send(from, "", "re: " + std::string(frame));
+                                 note(&frames_, std::string(frame));
+                               },
+                           .on_lost =
+                               [this](const std::string& address, const Status& why) {
+                                 note(&losses_, address + ": " + std::string(why.message()));
+                               },
+                           .log = [this](const std::string& message) { note(&logs_, message); }});
     });
   }
   ~Side() {

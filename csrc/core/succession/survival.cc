@@ -1,0 +1,43 @@
+#include "core/succession/survival.h"
+
+#include <algorithm>
+
+namespace elastic::succession {
+namespace {
+
+constexpr std::size_t kVotersNeeded = 3;  // fewer survive no loss
+constexpr int kLossesMax = 2;
+
+std::string hosts_text(int losses) { return losses == 1 ? "any one host" : "any two hosts"; }
+
+std::string describe_single(const SurvivalFacts& facts) {
+  const std::string where = facts.host.empty() ? "the coordinator's host" : facts.host;
+  const std::string remedy =
+      !facts.wants_voters ? "set voters=3 in --rdzv-conf on every node"
+      : facts.unreached.empty()
+          ? "run nodes on three hosts, or add a witness (--rdzv-conf=witness=HOST:PORT)"
+          : "the voter port of " + facts.unreached +
+                " cannot be reached from there (voter_port_range)";
+  return "the job does not survive the loss of " + where +
+         ", which runs the coordinator: " + remedy;
+}
+
+}  // namespace
+
+std::string describe_survival(const SurvivalFacts& facts) {
+  if (facts.voters < kVotersNeeded) return describe_single(facts);
+  const int losses = std::min(static_cast<int>(facts.voters / 2), kLossesMax);
+  const std::string survives = "the job survives the loss of ";
+  if (facts.nodes == 0) return survives + hosts_text(losses);
+  const int dispensable = std::clamp(facts.nodes + facts.spares - facts.min_nodes, 0, losses);
+  if (dispensable > 0) return survives + hosts_text(dispensable);
+  const std::string too_few =
+      "fewer than " + std::to_string(facts.min_nodes) + " nodes (the minimum) would remain";
+  if (facts.restarts_left > 0) {
+    return survives + hosts_text(losses) + " if another node replaces it: " + too_few;
+  }
+  return "the job does not survive the loss of a host: " + too_few +
+         ", and no restart is left (--nnodes, --max-restarts)";
+}
+
+}  // namespace elastic::succession

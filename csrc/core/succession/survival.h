@@ -1,0 +1,24 @@
+#pragma once
+
+// Which losses of hosts a job survives, as one sentence for its log. Pure.
+
+#include <cstddef>
+#include <string>
+
+namespace elastic::succession {
+
+struct SurvivalFacts {
+  std::size_t voters = 0;      // that keep the job's record; fewer than 3: the coordinator alone
+  bool wants_voters = true;    // voters is not 1
+  std::string host = {};       // of the coordinator; "": unknown
+  std::string unreached = {};  // voter ports of further hosts that did not answer, as a list
+  // Of the round; 0: no round was formed yet.
+  int nodes = 0;
+  int min_nodes = 1;
+  int spares = 0;
+  int restarts_left = 0;
+};
+
+std::string describe_survival(const SurvivalFacts& facts);
+
+}  // namespace elastic::succession

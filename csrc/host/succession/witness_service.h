@@ -1,0 +1,56 @@
+#pragma once
+
+// A witness on a loop that its owner runs: the register's machines of its jobs behind one port.
+//
+// elastic::Witness runs it on a separate thread. Loop thread only.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "core/succession/succession_machine.h"
+#include "elastic/witness.h"
+#include "host/succession/voter_links.h"
+#include "os/loop/event_loop.h"
+
+namespace elastic::host {
+
+class WitnessService {
+ public:
+  static Result<std::unique_ptr<WitnessService>> open(os::EventLoop* loop,
+                                                      const WitnessOptions& options);
+  WitnessService(const WitnessService&) = delete;
+  WitnessService& operator=(const WitnessService&) = delete;
+  ~WitnessService() = default;
+
+  std::uint16_t port() const { return links_.port(); }
+  const std::string& host() const { return options_.host; }
+
+ private:
+  struct Job {
+    std::unique_ptr<succession::Machine> machine;
+    Instant last_frame;
+    std::uint64_t logged_term = 0;
+  };
+
+  WitnessService(os::EventLoop* loop, const WitnessOptions& options,
+                 std::shared_ptr<TokenSource> tokens);
+  void on_frame(VoterLinks::ConnectionId from, std::string_view frame);
+  Job* find_or_add(const std::string& id);
+  void feed(const std::string& id, Job* job, const succession::Event& event);
+  void tick();
+  void arm();
+  void log(const std::string& message) const {
+    if (options_.log) options_.log(message);
+  }
+
+  os::EventLoop* const loop_;
+  const WitnessOptions options_;
+  std::map<std::string, Job, std::less<>> jobs_;
+  VoterLinks links_;
+  os::EventLoop::Timer timer_;
+};
+
+}  // namespace elastic::host
