@@ -72,12 +72,19 @@ class Job:
         ]
         self.endpoint = f"{LOOPBACK}:{free_port()}"
 
-    def start(self, prefix: Sequence[str] = (), *, is_host: bool | None = None) -> Agent:
-        """Starts one more agent; `prefix` precedes its command."""
+    def start(
+        self,
+        prefix: Sequence[str] = (),
+        *,
+        is_host: bool | None = None,
+        options: Sequence[str] = (),
+    ) -> Agent:
+        """Starts one more agent; `prefix` precedes its command, `options` are its own."""
         hosts = not self.agents if is_host is None else is_host
         conf = ",".join(filter(None, (self._conf, f"is_host={str(hosts).lower()}")))
-        options = [*self._options, "--rdzv-endpoint", self.endpoint, "--rdzv-conf", conf]
-        agent = Agent([*prefix, *self._launcher, *options, *self._command], self.pipe)
+        common = [*self._options, "--rdzv-endpoint", self.endpoint, "--rdzv-conf", conf]
+        command = [*prefix, *self._launcher, *common, *options, *self._command]
+        agent = Agent(command, self.pipe)
         self.agents.append(agent)
         return agent
 

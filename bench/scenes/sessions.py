@@ -9,7 +9,7 @@ import secrets
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from harness.figures import Findings
 from harness.jobs import LOOPBACK
@@ -70,10 +70,12 @@ def _one(plan: Plan, findings: Findings, count: int, token: str = "") -> None:
 
 
 @contextlib.contextmanager
-def coordinator(plan: Plan, environ: dict[str, str] | None = None) -> Iterator[tuple[int, int]]:
+def coordinator(
+    plan: Plan, environ: dict[str, str] | None = None, options: Sequence[str] = ()
+) -> Iterator[tuple[int, int]]:
     """Port and pid of a coordinator whose log goes to a file."""
     with tempfile.TemporaryFile("w+") as log:
-        command = [plan.programs.coordinator(), "--bind", f"{LOOPBACK}:0"]
+        command = [plan.programs.coordinator(), "--bind", f"{LOOPBACK}:0", *options]
         with subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, stderr=log) as server:
             try:
                 yield _port_in(log.fileno(), server), server.pid

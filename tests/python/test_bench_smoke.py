@@ -23,6 +23,7 @@ SCENES = (
     "failure-grace",
     "kills",
     "nodes",
+    "succession",
     "sessions",
     "observer",
     "handlers",
