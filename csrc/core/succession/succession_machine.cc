@@ -272,11 +272,13 @@ std::vector<reg::VoterCandidate> Machine::candidates() const {
     if (!is_self && !resumed_.contains(one.node) && now_ < resume_until_) continue;
     const std::string& address = is_self ? settings_.self.address : one.voter_address;
     if (address.empty()) continue;
-    all.push_back({.voter = {one.node, address},
-                   .host = one.host,
-                   .topology = one.topology,
-                   .kind = one.kind,
-                   .is_reachable = is_self || (has_answered && one.is_connected)});
+    all.push_back(
+        {.voter = {one.node, address},
+         .host = one.host,
+         .topology = one.topology,
+         .kind = one.kind,
+         // After an election a voter that answers has not resumed its session yet.
+         .is_reachable = is_self || (has_answered && (one.is_connected || now_ < resume_until_))});
   }
   for (const auto& [address, witness] : witnesses_) {
     if (witness.node == NodeId{} && now_ < resume_until_) continue;
