@@ -52,7 +52,7 @@ CoordinatorService::Impl::Impl(os::EventLoop* loop, const CoordinatorOptions& op
       sessions_(loop, options.limits.hello_timeout, options.limits.session_output_bytes_max,
                 options.limits.buffered_bytes_max, [this] { process_pending(); }),
       pending_(pending_per_address(options.store_limits)),
-      strangers_(options.log),
+      refusals_(options.log),
       voters_(loop, options.voters, tokens, options.log,
               [this](const std::string& job, const succession::Action& action) {
                 on_succession(job, action);
@@ -83,15 +83,15 @@ CoordinatorService::Impl::Impl(os::EventLoop* loop, const CoordinatorOptions& op
   sessions_.pending = &pending_;
   sessions_.on_closed = [this](SessionPeer* peer) { remove(peer); };
   sessions_.on_secured = [this](SessionPeer* peer) { fence_->allow(peer->remote().host()); };
-  sessions_.on_stranger = [this](SessionPeer* peer, const std::string& why) {
+  sessions_.on_refusal = [this](SessionPeer* peer, const std::string& why) {
     sessions_rejected_.add(1);
-    strangers_.report(peer->remote().host(), kSessionRefused + why, loop_.now());
+    refusals_.report(peer->remote().host(), kSessionRefused + why, loop_.now());
   };
   sessions_.tokens = std::move(tokens);
   context_.needs_token = sessions_.tokens != nullptr;
   if (context_.needs_token) {
     store_->fence(fence_, [this](const std::string& address) {
-      strangers_.report(address, kStoreRefused, loop_.now());
+      refusals_.report(address, kStoreRefused, loop_.now());
     });
   }
   store_->accept_sessions([this](auto one) { adopt(std::move(one)); }, context_.needs_token);

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "elastic/coordinator.h"
-#include "host/auth/stranger_log.h"
+#include "host/auth/refusal_log.h"
 #include "host/base/memory_return.h"
 #include "host/base/pending_connections.h"
 #include "host/coordinator/coordinator_job.h"
@@ -81,7 +81,7 @@ class CoordinatorService::Impl {
   CoordinatorContext context_;
   SessionContext sessions_;
   PendingConnections pending_;
-  StrangerLog strangers_;
+  RefusalLog refusals_;
   const std::shared_ptr<AddressFence> fence_ = std::make_shared<AddressFence>();
   std::map<std::string, std::unique_ptr<CoordinatorJob>, std::less<>> jobs_;
   // Jobs that this process coordinated: their nodes are directed to the successor.

@@ -48,7 +48,7 @@ Result<std::unique_ptr<SessionPeer>> SessionPeer::create(SessionContext* context
   self->pending_ =
       context->pending->add(self->remote_.host(), [peer = self.get()] { peer->close(); });
   if (context->tokens != nullptr && is_plain) {
-    context->on_stranger(self.get(), "it has no token");
+    context->on_refusal(self.get(), "it has no token");
     self->finish(Status(StatusCode::kFailedPrecondition,
                         "the coordinator needs a token, and this node has none: set --token-file "
                         "(or ELASTIC_TOKEN_FILE) to a file with the token of the job"));
@@ -66,7 +66,7 @@ void SessionPeer::on_end(os::Stream::End why, int) {
   if (why != os::Stream::End::kTlsFailed) return;
   const os::TlsSession& tls = *stream_.tls();
   const bool is_unknown = tls.error() == os::TlsSession::Error::kUnknownIdentity;
-  context_.on_stranger(this, is_unknown ? "its token is not valid here" : tls.error_text());
+  context_.on_refusal(this, is_unknown ? "its token is not valid here" : tls.error_text());
 }
 
 bool SessionPeer::is_from_this_host() const {

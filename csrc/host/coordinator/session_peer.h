@@ -38,7 +38,7 @@ struct SessionContext {
   std::function<void(SessionPeer*)> on_closed;  // removes the session
   // The client has proved that it knows a token, or has failed to: `why`.
   std::function<void(SessionPeer*)> on_secured;
-  std::function<void(SessionPeer*, const std::string& why)> on_stranger;
+  std::function<void(SessionPeer*, const std::string& why)> on_refusal;
   std::shared_ptr<TokenSource> tokens;    // null: sessions need no token
   PendingConnections* pending = nullptr;  // sessions that have not sent their hello
 

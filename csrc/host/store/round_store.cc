@@ -20,7 +20,7 @@ constexpr Duration kLinger = std::chrono::seconds(1);
 RoundStore::RoundStore(os::EventLoop* loop, const RoundStoreOptions& options)
     : loop_(loop),
       options_(options),
-      strangers_(options.log),
+      refusals_(options.log),
       close_timer_(loop, [this] { close_retired(); }) {}
 
 Result<std::uint16_t> RoundStore::prepare(const std::string& host) {
@@ -95,11 +95,11 @@ void RoundStore::open_fence() {
   if (!current_.service || !options_.is_fenced) return;
   current_.service->fence(
       std::make_shared<AddressFence>(std::exchange(allowed_, {})), [this](const std::string& host) {
-        strangers_.report(host,
-                          "a request to the workers' store was refused: no member of the round was "
-                          "seen at this address; if it belongs to one, name it with --local-addr "
-                          "there",
-                          loop_->now());
+        refusals_.report(host,
+                         "a request to the workers' store was refused: no member of the round was "
+                         "seen at this address; if it belongs to one, name it with --local-addr "
+                         "there",
+                         loop_->now());
       });
   current_.service->release();
 }

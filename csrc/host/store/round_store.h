@@ -18,7 +18,7 @@
 
 #include "elastic/agent_options.h"
 #include "elastic/status.h"
-#include "host/auth/stranger_log.h"
+#include "host/auth/refusal_log.h"
 #include "host/store/store_service.h"
 #include "os/loop/event_loop.h"
 #include "os/net/held_port.h"
@@ -78,7 +78,7 @@ class RoundStore {
   bool is_needed_ = false;
   std::uint64_t allowed_round_ = 0;  // of allowed_
   std::set<std::string> allowed_;
-  StrangerLog strangers_;
+  RefusalLog refusals_;
   std::deque<Retired> retired_;  // ordered by close_at
   std::uint32_t last_in_range_ = 0;
   os::EventLoop::Timer close_timer_;

@@ -442,7 +442,7 @@ TEST(Rendezvous, CloseFromAnEvictedNodeIsRejected) {
   job.pass_and_tick(50ms);
   EXPECT_NE(job.action_to<rdzv::Evicted>(job.step(rdzv::Close{job.id("b"), {}}), "b"), nullptr);
   EXPECT_FALSE(job.is_closed());
-  job.step(rdzv::Close{job.id("a stranger"), {}});
+  job.step(rdzv::Close{job.id("a node of another job"), {}});
   EXPECT_TRUE(job.is_closed());
 }
 

@@ -286,8 +286,8 @@ TEST_F(CoordinatorTokenTest, ReplayedAndChangedBytesDoNotAffectTheJob) {
   const int attacks = wanted == nullptr ? 2000 : std::atoi(wanted);
   std::mt19937_64 random(1);
   for (int i = 0; i < attacks; ++i) {
-    TestClient stranger(coordinator->port());
-    ASSERT_TRUE(SessionClient::find_coordinator(&stranger));
+    TestClient other(coordinator->port());
+    ASSERT_TRUE(SessionClient::find_coordinator(&other));
     std::string bytes = recorded;
     if (i % 4 == 1) bytes[random() % bytes.size()] ^= static_cast<char>(1 + random() % 255);
     if (i % 4 == 2) bytes.resize(random() % bytes.size());
@@ -296,9 +296,9 @@ TEST_F(CoordinatorTokenTest, ReplayedAndChangedBytesDoNotAffectTheJob) {
       for (int n = 0; n < 64; ++n) bytes += static_cast<char>(random());
     }
     // Then what an attacker would like to say, in clear and as a record.
-    stranger.send(bytes);
-    stranger.send(std::string("\x17\x03\x03\x00\x20", 5) + std::string(32, 'x'));
-    stranger.send(sender.hello("job"));
+    other.send(bytes);
+    other.send(std::string("\x17\x03\x03\x00\x20", 5) + std::string(32, 'x'));
+    other.send(sender.hello("job"));
   }
   EXPECT_TRUE(node->is_alive());
   EXPECT_EQ(coordinator->stats().jobs, 1u);

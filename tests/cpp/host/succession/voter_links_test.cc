@@ -127,9 +127,9 @@ TEST(VoterLinks, ReportTheEndOfAConnectionAndConnectAgain) {
 
 TEST(VoterLinks, RefuseANodeOfAnotherJobAndSayWhy) {
   Side voter("job");
-  Side stranger("other");
-  stranger.send(voter.listen(), "vote for me");
-  EXPECT_THAT(stranger.losses(1), ElementsAre(HasSubstr("this is a voter of another job")));
+  Side other("other");
+  other.send(voter.listen(), "vote for me");
+  EXPECT_THAT(other.losses(1), ElementsAre(HasSubstr("this is a voter of another job")));
   EXPECT_THAT(voter.logs(1), ElementsAre(HasSubstr("a connection of 127.0.0.1")));
   EXPECT_TRUE(voter.frames(0).empty());
 }
@@ -160,11 +160,11 @@ TEST_F(VoterLinksWithToken, CarryFramesOfEverySizeBothWays) {
 
 TEST_F(VoterLinksWithToken, RefuseANodeWithoutATokenAndBothSidesLogWhatToDo) {
   Side voter("job", {}, true, kToken);
-  Side stranger("job");
-  stranger.send(voter.listen(), "vote for me");
-  EXPECT_THAT(stranger.losses(1),
+  Side other("job");
+  other.send(voter.listen(), "vote for me");
+  EXPECT_THAT(other.losses(1),
               ElementsAre(HasSubstr("it refused: a node of this job needs a token, and")));
-  EXPECT_THAT(stranger.logs(1), ElementsAre(HasSubstr("cannot be used: it refused: a node")));
+  EXPECT_THAT(other.logs(1), ElementsAre(HasSubstr("cannot be used: it refused: a node")));
   EXPECT_THAT(voter.logs(1), ElementsAre(HasSubstr("a connection of 127.0.0.1 to the voter port")));
   EXPECT_TRUE(voter.frames(0).empty());
 }
@@ -172,9 +172,9 @@ TEST_F(VoterLinksWithToken, RefuseANodeWithoutATokenAndBothSidesLogWhatToDo) {
 TEST_F(VoterLinksWithToken, RefuseAnotherTokenAndTheTokenOfAnObserver) {
   Side voter("job", {}, true, kToken);
   const std::string address = voter.listen();
-  Side stranger("job", {}, false, "another-token-of-32-characters-0");
-  stranger.send(address, "vote for me");
-  EXPECT_THAT(stranger.losses(1), ElementsAre(HasSubstr("does not know the token of this node")));
+  Side other("job", {}, false, "another-token-of-32-characters-0");
+  other.send(address, "vote for me");
+  EXPECT_THAT(other.losses(1), ElementsAre(HasSubstr("does not know the token of this node")));
   EXPECT_THAT(voter.logs(1), ElementsAre(HasSubstr("its token is not valid here")));
   Side observer("job", {}, false, *observer_token({.file = "", .text = kToken}, "job"));
   observer.send(address, "vote for me");
@@ -184,10 +184,10 @@ TEST_F(VoterLinksWithToken, RefuseAnotherTokenAndTheTokenOfAnObserver) {
 
 TEST_F(VoterLinksWithToken, ANodeWithoutATokenReportsThatAnotherOneHasOne) {
   Side voter("job");
-  Side stranger("job", {}, false, kToken);
-  stranger.send(voter.listen(), "vote for me");
+  Side other("job", {}, false, kToken);
+  other.send(voter.listen(), "vote for me");
   EXPECT_THAT(voter.logs(1), ElementsAre(HasSubstr("it uses a token, and this node has none")));
-  EXPECT_EQ(stranger.losses(1).size(), 1U);
+  EXPECT_EQ(other.losses(1).size(), 1U);
 }
 
 // ---- Faulty peers.
@@ -217,13 +217,13 @@ TEST(VoterLinks, CloseConnectionsThatSendNoGreeting) {
 
 TEST(VoterLinks, CloseConnectionsOfAnotherProtocol) {
   Side voter("job");
-  const auto stranger = connect_to(voter.listen());
-  ASSERT_EQ(::send(stranger.get(), "GET / HTTP/1.0\r\n\r\n", 18, MSG_NOSIGNAL), 18);
-  EXPECT_TRUE(is_closed(stranger));
+  const auto other = connect_to(voter.listen());
+  ASSERT_EQ(::send(other.get(), "GET / HTTP/1.0\r\n\r\n", 18, MSG_NOSIGNAL), 18);
+  EXPECT_TRUE(is_closed(other));
   EXPECT_THAT(voter.logs(1), ElementsAre(HasSubstr("speaks another protocol")));
 }
 
-TEST(VoterLinks, LimitTheConnectionsOfAStranger) {
+TEST(VoterLinks, LimitTheConnectionsWithoutAHandshake) {
   VoterLinkLimits limits;
   limits.pending_per_address_max = 4;
   limits.accepted_per_address_max = 4;

@@ -14,14 +14,14 @@
 
 namespace elastic::host {
 
-class StrangerLog {
+class RefusalLog {
  public:
   static constexpr Duration kInterval = std::chrono::minutes(1);
   // Further addresses of the same minute share one entry.
   static constexpr std::size_t kAddressesMax = 1024;
 
   // `log` may be empty.
-  explicit StrangerLog(std::function<void(std::string_view)> log) : log_(std::move(log)) {}
+  explicit RefusalLog(std::function<void(std::string_view)> log) : log_(std::move(log)) {}
 
   // Logs "<address>: <what>" unless that was done for the address in the last minute. The next line
   // of the address counts those that were left out.

@@ -1,10 +1,10 @@
-#include "host/auth/stranger_log.h"
+#include "host/auth/refusal_log.h"
 
 #include <utility>
 
 namespace elastic::host {
 
-void StrangerLog::report(std::string_view address, std::string_view what, Instant now) {
+void RefusalLog::report(std::string_view address, std::string_view what, Instant now) {
   if (!log_) return;
   auto found = entries_.find(address);
   if (found == entries_.end()) {
