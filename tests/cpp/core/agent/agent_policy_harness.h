@@ -197,6 +197,7 @@ class Fixture {
       case AgentEvent::Kind::kNotice: return "notice";
       case AgentEvent::Kind::kHang: return "hang";
       case AgentEvent::Kind::kDrain: return "drain";
+      case AgentEvent::Kind::kCoordinatorMoved: return "coordinator moved";
       case AgentEvent::Kind::kRoundStarting: return "round";
       case AgentEvent::Kind::kWorkerStarted: return "started";
       case AgentEvent::Kind::kWorkersRunning: return "running";
