@@ -18,6 +18,7 @@ std::string word_of(const MembershipEvent& event) {
     std::string operator()(const MembershipReady& one) const { return "ready " + one.address; }
     std::string operator()(const MembershipProgress&) const { return "log_progress"; }
     std::string operator()(const MembershipCoordinatorLog&) const { return "coordinator log"; }
+    std::string operator()(const MembershipCoordinator&) const { return "coordinator"; }
     std::string operator()(const MembershipLost&) const { return "lost"; }
     std::string operator()(const MembershipStoreClients&) const { return "store clients"; }
     std::string operator()(const MembershipWatch&) const { return "watch"; }
