@@ -67,7 +67,7 @@ EXEMPT = {
         "continues from its stored state", "no node of the job is known here", " is complete: ",
         "the job is closed", "its last node has left", "no node has joined", "it succeeded",
         "more sessions were closed", "more connections between voters", "the job is over",
-        "the job has ended", "the session of ", "the connection to ", "it was handed over",
+        "the job has ended", "the session of ", "the connection to ",
         "has succeeded…", "the node of rank ", "the workers are in the state",
         "more nodes have joined", "all nodes have finished",
         "asked for a new round", "the workers of ", "the coordinator ended in order",
