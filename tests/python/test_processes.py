@@ -175,7 +175,8 @@ def test_a_failure_is_made_as_in_torch(tmp_path: Path) -> None:
     failure = ProcessFailure(0, 7, -15, str(tmp_path / "none"))
     assert failure.signal_name() == "SIGTERM"
     assert failure.message == "Signal 15 (SIGTERM) received by PID 7"
-    assert failure.error_file == "<N/A>"
+    assert (failure.error_file, failure.has_error_file()) == ("<N/A>", False)
+    assert failure.error_file_data == {"message": "<NONE>"}
     (tmp_path / "old").write_text('{"message": "bad", "timestamp": "10"}')
     old = ProcessFailure(0, 7, 1, str(tmp_path / "old"))
     assert (old.message, old.timestamp, old.error_file) == ("bad", 10, str(tmp_path / "old"))

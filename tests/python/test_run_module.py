@@ -105,6 +105,16 @@ def test_the_config_of_a_namespace_can_be_launched(tmp_path: Path) -> None:
         os.chdir(before)
 
 
+def test_arguments_of_the_script_may_look_like_several_options() -> None:
+    words = ["--max-restarts=1", "train.py", "--fail", "--log", "--rdzv"]
+    parsed = run.parse_args(words)
+    assert (parsed.max_restarts, parsed.training_script) == (1, "train.py")
+    assert parsed.training_script_args == words[2:]
+    assert run.parse_args(["--nproc", "2", "train.py"]).nproc_per_node == "2"
+    with pytest.raises(SystemExit):
+        run.parse_args(["--fail", "train.py"])
+
+
 def test_node_numbers_are_read_as_a_range() -> None:
     assert run.parse_min_max_nnodes("4") == (4, 4)
     assert run.parse_min_max_nnodes("1:4") == (1, 4)

@@ -88,9 +88,19 @@ def attribute(option: Option) -> str:
     return option.name.replace("-", "_")
 
 
+class _Parser(argparse.ArgumentParser):
+    """Until Python 3.12 argparse rejects an ambiguous abbreviation among the script's arguments."""
+
+    def _get_option_tuples(self, option_string: str) -> list[Any]:
+        """The matches of an abbreviation; an ambiguous one matches no option."""
+        found = super()._get_option_tuples(option_string)
+        actions = {id(match[0]) for match in found}  # an option has two spellings
+        return found[:1] if len(actions) == 1 else []
+
+
 def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     """A new parser; ``PET_*`` variables replace defaults."""
-    made = argparse.ArgumentParser(PROGRAM, description="Starts distributed PyTorch jobs.")
+    made = _Parser(PROGRAM, description="Starts distributed PyTorch jobs.")
     titles = {option.name: title for title, options in GROUPS for option in options}
     groups = {title: made.add_argument_group(title) for title, _ in GROUPS}
     for option in OPTIONS:

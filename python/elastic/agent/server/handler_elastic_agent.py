@@ -351,4 +351,4 @@ def _class_and_cause(failure: ProcessFailure, ended: _C.WorkerExit) -> tuple[str
     if ended.signal:
         is_outer = ended.signal in _OUTER_SIGNALS
         return ("platform" if is_outer else "user worker"), "signal"
-    return "user worker", "exception" if failure.error_file_data else "exit code"
+    return "user worker", "exception" if failure.has_error_file() else "exit code"

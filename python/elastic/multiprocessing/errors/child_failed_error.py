@@ -116,7 +116,7 @@ def record(
             path = _environment.get(ERROR_FILE_VARIABLE)
             if os.path.isfile(failure.error_file):
                 handler.dump_error_file(failure.error_file, failure.exitcode)
-            elif path and failure.error_file_data:
+            elif path and failure.has_error_file():
                 pass_on(failure, path)
             raise
         except Exception as error:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 TAIL_LINES_MAX = 50
 TAIL_BYTES_MAX = 64 * 1024
 ERROR_FILE_BYTES_MAX = 4 * 1024 * 1024
+# As in torch, for the file and the message that a worker did not write.
+NOT_AVAILABLE = "<N/A>"
+NO_MESSAGE = "<NONE>"
 
 
 class _Evidence(NamedTuple):
@@ -27,9 +30,9 @@ class _Evidence(NamedTuple):
     shell_code: int
     how: str  # "killed by signal 9 (SIGKILL)"
     timestamp: float  # wall time of the earliest evidence
+    error_file_data: Mapping[str, object]
     started: bool = True
     error_file: str = ""  # "": it wrote none
-    error_file_data: Mapping[str, object] | None = None
     message: str = ""  # of the exception in the error file
     traceback: str = ""
     stderr_tail: tuple[str, ...] = ()
@@ -65,17 +68,22 @@ class ProcessFailure(_Evidence):
                 shell_code=128 - exitcode if exitcode < 0 else exitcode,
                 how=how,
                 timestamp=int(time.time()),
+                error_file_data={"message": NO_MESSAGE},
                 message=message,
             )
         )
         found = _with_error_file(known, error_file)
-        if not found.error_file:
-            return found._replace(error_file="<N/A>")
-        stamp = _error_fields(found.error_file_data or {})[2]
+        if not found.has_error_file():
+            return found._replace(error_file=NOT_AVAILABLE)
+        stamp = _error_fields(found.error_file_data)[2]
         return found if stamp is None else found._replace(timestamp=int(stamp))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self)._make, (tuple(self),)
+
+    def has_error_file(self) -> bool:
+        """Whether the worker wrote an error file, whose content is ``error_file_data``."""
+        return self.error_file not in ("", NOT_AVAILABLE)
 
     def who(self) -> str:
         pid = f", pid {self.pid}" if self.pid > 0 else ""
@@ -121,6 +129,7 @@ def _examine(failure: WorkerFailure, keeps_logs: bool) -> ProcessFailure:
         how=failure.message,
         timestamp=time.time() - (time.monotonic() - failure.failed_at),
         started=not exited.stage,
+        error_file_data={"message": NO_MESSAGE},
         message=known.error,
         stderr_tail=_tail(failure.stderr_path) or tuple(failure.stderr_tail.splitlines()),
         log_dir=os.path.dirname(failure.stderr_path or failure.stdout_path) if keeps_logs else "",
@@ -186,7 +195,7 @@ def _tail(path: str) -> tuple[str, ...]:
 
 def pass_on(failure: ProcessFailure, path: str) -> None:
     """Writes the failure to the error file of the launcher's own parent, in torch's format."""
-    data = dict(failure.error_file_data or {})
+    data = dict(failure.error_file_data)
     message = data.get("message")
     if not isinstance(message, dict):
         text = failure.message or f"{failure.who()} {failure.how}"
