@@ -286,6 +286,18 @@ void bind_events(py::module_& module) {
       .def_property_readonly("seconds",
                              [](const CoordinatorMove& self) { return to_seconds(self.took); });
   show_fields<CoordinatorMove>({"origin", "cause", "seconds"});
+  py::class_<AgentFirstStep>(module, "AgentFirstStep",
+                             "The first step that a worker of this node reported in a round.")
+      .def_readonly("step", &AgentFirstStep::step, "the number of complete steps")
+      .def_property_readonly(
+          "opened", [seconds](const AgentFirstStep& self) { return seconds(self.opened); },
+          "when the first worker had opened its channel, in the time of time.monotonic(); or None")
+      .def_property_readonly(
+          "store_used", [seconds](const AgentFirstStep& self) { return seconds(self.store_used); },
+          "when the first client had connected to the round's store, if that is here; or None")
+      .def_readonly("lost_steps", &AgentFirstStep::lost_steps,
+                    "the steps that are made again, this one among them; -1: unknown");
+  show_fields<AgentFirstStep>({"step", "opened", "store_used", "lost_steps"});
   py::class_<AgentEvent> event(module, "AgentEvent", "An event of the agent or of its workers.");
   py::enum_<AgentEvent::Kind>(event, "Kind")
       .value("PROGRESS", AgentEvent::Kind::kProgress)
@@ -295,9 +307,11 @@ void bind_events(py::module_& module) {
       .value("WORKER_STARTED", AgentEvent::Kind::kWorkerStarted)
       .value("WORKERS_RUNNING", AgentEvent::Kind::kWorkersRunning)
       .value("WORKER_EXITED", AgentEvent::Kind::kWorkerExited)
+      .value("FIRST_STEP", AgentEvent::Kind::kFirstStep)
       .value("STOPPING", AgentEvent::Kind::kStopping)
       .value("RESTARTING", AgentEvent::Kind::kRestarting)
       .value("HANG", AgentEvent::Kind::kHang)
+      .value("STRAGGLING", AgentEvent::Kind::kStraggling)
       .value("DRAIN", AgentEvent::Kind::kDrain)
       .value("COORDINATOR_MOVED", AgentEvent::Kind::kCoordinatorMoved)
       .value("FINISHED", AgentEvent::Kind::kFinished);
@@ -332,6 +346,7 @@ void bind_events(py::module_& module) {
           },
           "of ROUND_STARTING and COORDINATOR_MOVED; None: the job has no coordinator")
       .def_readonly("moved", &AgentEvent::moved, "of COORDINATOR_MOVED; else None")
+      .def_readonly("first_step", &AgentEvent::first_step, "of FIRST_STEP; else None")
       .def_readonly("hosts_coordinator", &AgentEvent::hosts_coordinator);
   show_fields<AgentEvent>({"kind", "state", "local_rank", "pid", "message"});
 

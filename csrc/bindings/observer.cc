@@ -101,9 +101,9 @@ py::dict to_dict(const ObservedRound& round) {
   py::dict dict("round"_a = shown_round(round.round), "nodes"_a = round.nodes,
                 "world_size"_a = round.world_size, "restarts"_a = round.restarts,
                 "formed"_a = seconds(round.formed), "ended"_a = seconds(round.ended),
-                "failed"_a = seconds(round.failed), "stopped"_a = seconds(round.stopped),
-                "cause"_a = py::none(), "reason"_a = text(round.reason),
-                "node"_a = text(round.node), "rank"_a = round.rank,
+                "first_step"_a = seconds(round.first_step), "failed"_a = seconds(round.failed),
+                "stopped"_a = seconds(round.stopped), "cause"_a = py::none(),
+                "reason"_a = text(round.reason), "node"_a = text(round.node), "rank"_a = round.rank,
                 "exit_code"_a = round.exit_code);
   if (round.cause) dict["cause"] = to_string(*round.cause);
   return dict;
@@ -114,6 +114,11 @@ py::dict to_dict(const ObservedJob& job) {
   for (const ObservedRound& round : job.rounds) rounds.append(to_dict(round));
   py::list nodes;
   for (const ObservedNode& node : job.nodes) nodes.append(to_dict(node));
+  py::list stragglers;
+  for (const ObservedStraggler& one : job.stragglers) {
+    stragglers.append(py::dict("rank"_a = one.rank, "node"_a = text(one.node), "step"_a = one.step,
+                               "idle_seconds"_a = to_seconds(one.idle)));
+  }
   py::dict dict("id"_a = text(job.id), "term"_a = job.term, "coordinator"_a = job.coordinator,
                 "now"_a = to_seconds_since_boot(job.now),
                 "wall_time"_a = static_cast<double>(job.wall_time) * 1e-9,
@@ -143,6 +148,7 @@ py::dict to_dict(const ObservedJob& job) {
   dict["began"] = seconds(job.began);
   dict["running"] = to_seconds(job.running);
   dict["rounds"] = rounds;
+  dict["stragglers"] = stragglers;
   dict["result"] = job.result ? py::cast(*job.result) : py::none();
   dict["nodes"] = nodes;
   dict["stacks"] = text(job.stacks);

@@ -58,6 +58,7 @@ void bind_exit(py::module_& module) {
       .def_readonly("stopped_by_us", &WorkerExit::stopped_by_us)
       .def_readonly("stop_step", &WorkerExit::stop_step,
                     "the agreed step at which the worker was told to stop; -1: it was not")
+      .def_readonly("last_step", &WorkerExit::last_step, "that the worker had reported; -1: none")
       .def_readonly("killed_by_us", &WorkerExit::killed_by_us,
                     "it was still running when the stop sent SIGKILL")
       .def_readonly("stage", &WorkerExit::stage)

@@ -108,6 +108,7 @@ Channel Channel::create() {
   page->bytes = ELASTIC_WORKER_BYTES;
   page->tentative_stop = page->committed_stop = ELASTIC_WORKER_NO_STEP;
   page->step = page->stopped_at = page->passed_stop = ELASTIC_WORKER_NO_STEP;
+  page->first_step = ELASTIC_WORKER_NO_STEP;
   channel.page_.reset(page);
   channel.messages_left_ = kMessagesMax;
   char text[worker::kNameBytesMax];
@@ -136,6 +137,13 @@ WorkerProgress Channel::progress() const {
 }
 
 std::int64_t Channel::step() const { return load(&page_->step); }
+
+// A program that was linked with an earlier library does not write the first step.
+std::int64_t Channel::first_step() const {
+  const std::int64_t first = load(&page_->first_step);
+  return std::max<std::int64_t>(first < 0 ? step() : first, ELASTIC_WORKER_NO_STEP);
+}
+
 std::int64_t Channel::stopped_at() const { return load(&page_->stopped_at); }
 
 void Channel::set_tentative_stop(std::int64_t step) {

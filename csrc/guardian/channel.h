@@ -54,6 +54,7 @@ class Channel {
   // The step that the worker has last reported, and the one at which should_stop() has returned
   // true; negative: none.
   std::int64_t step() const;
+  std::int64_t first_step() const;  // the first that it has reported; negative: none
   std::int64_t stopped_at() const;
   // From now on should_stop() waits at this step; negative: it goes on. After this call the worker
   // either reads the new word, or has reported its step before.

@@ -73,6 +73,11 @@ bool has_pid(const std::vector<Worker>& processes, pid_t pid) {
                      [&](const Worker& one) { return one.pid == pid; });
 }
 
+std::int64_t last_step(const Worker& worker) {
+  if (!worker.channel.valid()) return ELASTIC_WORKER_NO_STEP;
+  return std::max<std::int64_t>(worker.channel.step(), ELASTIC_WORKER_NO_STEP);
+}
+
 bool has_ended(pid_t child) {
   siginfo_t info{};
   const auto pid = static_cast<id_t>(child);
@@ -352,7 +357,13 @@ void Guardian::agent_lost() {
 
 void Guardian::collect_messages() {
   for (Worker& one : workers_) {
-    if (one.channel.socket() >= 0) one.channel.read_messages();
+    if (one.channel.socket() < 0) continue;
+    const pid_t owner = one.channel.owner();
+    const bool was_reporting = one.channel.is_reporting();
+    one.channel.read_messages();
+    if (one.channel.owner() != owner) send_event(MarkEvent{one.id, Mark::kOpened, now_});
+    if (one.channel.is_reporting() == was_reporting) continue;
+    send_event(MarkEvent{one.id, Mark::kFirstStep, now_, one.channel.first_step()});
   }
 }
 
@@ -404,7 +415,7 @@ void Guardian::collect_exits(std::vector<Worker>* processes) {
                             : info.si_code == CLD_DUMPED ? ExitCause::kDumpedCore
                                                          : ExitCause::kSignaled;
     send_event(ExitedEvent{one.id, cause, info.si_status, one.stopped, one.killed, now_,
-                           stop_steps_.stop_step(one)});
+                           stop_steps_.stop_step(one), last_step(one)});
   }
   remove_failed_starts(processes);
 }

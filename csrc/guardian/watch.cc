@@ -62,9 +62,13 @@ std::optional<ProgressEvent> ProgressSampler::take(std::vector<Worker>* workers,
       worker.progressed = now;
       has_changed = true;
     }
-    if (found.reporting == 0 || progress.step < found.oldest) {
+    const bool is_slowest =
+        found.reporting == 0 || progress.step < found.oldest ||
+        (progress.step == found.oldest && now - worker.progressed > found.slowest_idle);
+    if (is_slowest) {
       found.oldest = progress.step;
       found.slowest = worker.id;
+      found.slowest_idle = now - worker.progressed;
     }
     found.newest = std::max(found.newest, progress.step);
     found.section_limit = std::max(found.section_limit, progress.section_limit);

@@ -39,6 +39,7 @@ constexpr elastic_worker_page make_private_page() {
   elastic_worker_page page{};
   page.tentative_stop = page.committed_stop = ELASTIC_WORKER_NO_STEP;
   page.step = page.stopped_at = page.passed_stop = ELASTIC_WORKER_NO_STEP;
+  page.first_step = ELASTIC_WORKER_NO_STEP;
   return page;
 }
 
@@ -182,6 +183,8 @@ int elastic_worker_open(void) {
 
 void elastic_worker_begin_reports(void) {
   elastic_worker_is_reporting = 1;
+  elastic_worker_page* const page = elastic_worker_page_in_use;
+  set(&page->first_step, __atomic_load_n(&page->step, __ATOMIC_RELAXED));
   notify(elastic::worker::kReporting);
 }
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import collections.abc
 import datetime
 import typing
-__all__: list[str] = ['Agent', 'AgentEvent', 'AgentOptions', 'AgentResult', 'AgentRoundEnd', 'AgentState', 'ConfigError', 'CoordinatorInfo', 'CoordinatorMove', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REJECTED', 'EXIT_STOPPED_AT_STEP', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'HangAction', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'Observer', 'QueueEmpty', 'REPEATED_STOP_GRACE', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'check_token', 'duration_text', 'file_backend', 'observer_token', 'store_backend']
+__all__: list[str] = ['Agent', 'AgentEvent', 'AgentFirstStep', 'AgentOptions', 'AgentResult', 'AgentRoundEnd', 'AgentState', 'ConfigError', 'CoordinatorInfo', 'CoordinatorMove', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_REJECTED', 'EXIT_STOPPED_AT_STEP', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'HangAction', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'Observer', 'QueueEmpty', 'REPEATED_STOP_GRACE', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'check_token', 'duration_text', 'file_backend', 'observer_token', 'store_backend']
 class ElasticError(Exception):
     """The base class of elastic's errors."""
 
@@ -310,6 +310,11 @@ class WorkerExit:
     @property
     def kind(self) -> ExitKind:
         ...
+    @property
+    def last_step(self) -> int:
+        """
+        that the worker had reported; -1: none
+        """
     @property
     def path(self) -> str:
         ...
@@ -1270,6 +1275,32 @@ class CoordinatorMove:
     @property
     def seconds(self) -> float:
         ...
+class AgentFirstStep:
+    """
+    The first step that a worker of this node reported in a round.
+    """
+    def __repr__(self) -> str:
+        ...
+    @property
+    def lost_steps(self) -> int:
+        """
+        the steps that are made again, this one among them; -1: unknown
+        """
+    @property
+    def opened(self) -> float | None:
+        """
+        when the first worker had opened its channel, in the time of time.monotonic(); or None
+        """
+    @property
+    def step(self) -> int:
+        """
+        the number of complete steps
+        """
+    @property
+    def store_used(self) -> float | None:
+        """
+        when the first client had connected to the round's store, if that is here; or None
+        """
 class AgentEvent:
     """
     An event of the agent or of its workers.
@@ -1292,11 +1323,15 @@ class AgentEvent:
 
           WORKER_EXITED
 
+          FIRST_STEP
+
           STOPPING
 
           RESTARTING
 
           HANG
+
+          STRAGGLING
 
           DRAIN
 
@@ -1308,12 +1343,14 @@ class AgentEvent:
         COORDINATOR_MOVED: typing.ClassVar[AgentEvent.Kind]
         DRAIN: typing.ClassVar[AgentEvent.Kind]
         FINISHED: typing.ClassVar[AgentEvent.Kind]
+        FIRST_STEP: typing.ClassVar[AgentEvent.Kind]
         HANG: typing.ClassVar[AgentEvent.Kind]
         NOTICE: typing.ClassVar[AgentEvent.Kind]
         PROGRESS: typing.ClassVar[AgentEvent.Kind]
         RESTARTING: typing.ClassVar[AgentEvent.Kind]
         ROUND_STARTING: typing.ClassVar[AgentEvent.Kind]
         STOPPING: typing.ClassVar[AgentEvent.Kind]
+        STRAGGLING: typing.ClassVar[AgentEvent.Kind]
         WORKERS_RUNNING: typing.ClassVar[AgentEvent.Kind]
         WORKER_EXITED: typing.ClassVar[AgentEvent.Kind]
         WORKER_STARTED: typing.ClassVar[AgentEvent.Kind]
@@ -1378,6 +1415,11 @@ class AgentEvent:
     def exit(self) -> WorkerExit:
         """
         meaningful for WORKER_EXITED
+        """
+    @property
+    def first_step(self) -> AgentFirstStep | None:
+        """
+        of FIRST_STEP; else None
         """
     @property
     def hosts_coordinator(self) -> bool:

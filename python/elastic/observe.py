@@ -173,7 +173,7 @@ def view(facts: dict[str, Any]) -> dict[str, Any]:
     elapsed = facts["now"] - began if began is not None else 0.0
     rounds = [_round(one, wall) for one in facts["rounds"]]
     for one, following in itertools.pairwise(rounds):
-        _add_rendezvous(one, following)
+        _add_following(one, following)
     nodes = sorted((_node(node) for node in facts["nodes"]), key=_node_order)
     host = next((node["name"] for node in nodes if node["hosts_coordinator"]), None)
     return {
@@ -208,6 +208,7 @@ def view(facts: dict[str, Any]) -> dict[str, Any]:
         "running_seconds": round(facts["running"], 6),
         "goodput": round(facts["running"] / elapsed, 4) if elapsed > 0 else None,
         "rounds": rounds,
+        "stragglers": facts["stragglers"],
         "result": _result(facts["result"]),
         "nodes": nodes,
     }
@@ -230,6 +231,7 @@ def _round(facts: dict[str, Any], wall: Any) -> dict[str, Any]:
         "world_size": facts["world_size"],
         "restarts": facts["restarts"],
         "formed": wall(facts["formed"]),
+        "first_step": wall(facts["first_step"]),
         "ended": wall(ended),
         "cause": facts["cause"],
         "reason": facts["reason"],
@@ -240,6 +242,7 @@ def _round(facts: dict[str, Any], wall: Any) -> dict[str, Any]:
             "detect": _between(failed, ended),
             "stop": _between(ended, stopped),
             "rendezvous": None,
+            "first_step": None,
         },
     }
 
@@ -248,12 +251,13 @@ def _between(begin: float | None, end: float | None) -> float | None:
     return None if begin is None or end is None else round(max(end - begin, 0.0), 6)
 
 
-def _add_rendezvous(ended: dict[str, Any], following: dict[str, Any]) -> None:
-    """From the end of the last worker, else of the round, until the next round."""
+def _add_following(ended: dict[str, Any], following: dict[str, Any]) -> None:
+    """The time from the last worker's end, else the round's, to the next round; its first step."""
     phases = ended["phases"]
     if ended["ended"] is not None and following["formed"] is not None:
         since = ended["ended"] + (phases["stop"] or 0.0)
         phases["rendezvous"] = _between(since, following["formed"])
+    phases["first_step"] = _between(following["formed"], following["first_step"])
 
 
 def _result(result: _C.JobResult | None) -> dict[str, Any] | None:

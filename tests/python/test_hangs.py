@@ -18,6 +18,7 @@ from launching import (
     DEADLINE_S,
     Job,
     clean_environment,
+    eventually,
     free_endpoint,
     launch,
     launched,
@@ -173,6 +174,44 @@ def test_every_node_shows_the_screen_and_stacks_are_sent_on_demand(steps: str) -
         assert node.returncode == 128 + 9, node.stderr
         assert "the job hangs" in node.stderr
         assert "2 ranks (0-1) in wait (steps.py:" in node.stderr
+
+
+LAGS = """
+import os, select
+from elastic import worker
+for step in range(1, 10**9):
+    if os.environ["RANK"] == "1" and step > 3:
+        select.select([], [], [], None)
+    worker.progress(step)
+    select.select([], [], [], 0.02)
+"""
+
+
+def test_rank_that_lags_is_named_in_events_and_status(tmp_path: Path) -> None:
+    script, events, endpoint = tmp_path / "lags.py", tmp_path / "events", free_endpoint()
+    script.write_text(LAGS)
+    options = ["--nnodes=1:2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--hang-timeout=2",
+               "--rdzv-conf=last_call_timeout=0", f"--rdzv-endpoint={endpoint}",
+               "--rdzv-id=lags", f"--event-log={events}", "--shutdown-timeout=1"]  # fmt: skip
+    with Job(options, [str(script)]) as job:
+        node = job.start()
+        assert node.stderr is not None
+        line = next(line for line in node.stderr if "while other ranks advance" in line)
+        assert re.search(r"rank 1 on \S+ is at step 3 and has made no progress for", line)
+        # A rank 0 that gets no CPU for so long makes the job hang, and rank 1 is no straggler.
+        eventually(lambda: "straggling   rank 1 on" in status(endpoint))
+        eventually(lambda: stragglers(status(endpoint, "--json")) == [(1, 3)])
+        assert node.poll() is None
+    kinds = [json.loads(line)["event"] for line in events.read_text().splitlines()]
+    assert kinds.count("straggling") == 1
+
+
+def status(endpoint: str, *options: str) -> str:
+    return launch("status", endpoint, "--rdzv-id=lags", *options).stdout
+
+
+def stragglers(shown: str) -> list[tuple[int, int]]:
+    return [(one["rank"], one["step"]) for one in json.loads(shown)["stragglers"]]
 
 
 def request_stacks(endpoint: str) -> str:

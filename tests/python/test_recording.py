@@ -84,6 +84,41 @@ def test_the_event_log_has_every_transition(tmp_path: Path) -> None:
     assert (last["state"], last["exit_code"], last["restart_count"]) == ("SUCCEEDED", 0, 1)
 
 
+STEPS = """
+import os, sys
+from elastic import _C, worker
+
+with _C.StoreClient(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])) as store:
+    store.set(os.environ["RANK"], b"")
+first = 5 if worker.is_restart() else 0
+for step in range(first + 1, 11):
+    worker.progress(step)
+sys.exit(7 if os.environ["ELASTIC_ROUND"] == "0" and os.environ["RANK"] == "1" else 0)
+"""
+
+
+def test_an_incident_continues_to_the_first_step_and_counts_the_lost_ones(tmp_path: Path) -> None:
+    script, log, result = (tmp_path / name for name in ("steps.py", "events", "result.json"))
+    script.write_text(STEPS)
+    done = launch(
+        *(f"--event-log={log}", f"--result-json={result}", "--nproc-per-node=2"),
+        *("--max-restarts=1", str(script)),
+    )
+    assert done.returncode == 0, done.stderr
+    steps = [line for line in lines_of(log) if line["event"] == "first_step"]
+    found = [(step["round"], step["step"], step["incident"], step["lost_steps"]) for step in steps]
+    assert found == [(0, 1, None, None), (1, 6, 1, 5)]
+    for step in steps:
+        assert list(step["phases"]) == ["interpreter", "imports", "first_step"]
+        assert sum(step["phases"].values()) == pytest.approx(step["seconds"], abs=1e-4)
+    (incident,) = json.loads(result.read_text())["incidents"]
+    assert (incident["round"], incident["next_round"], incident["lost_steps"]) == (0, 1, 5)
+    assert list(incident["phases"]) == [
+        *("detect", "stop", "rendezvous", "start", "interpreter", "imports", "first_step")
+    ]
+    assert sum(incident["phases"].values()) == pytest.approx(incident["seconds"], abs=1e-4)
+
+
 def test_the_end_of_the_event_log_has_the_class_of_the_failure(tmp_path: Path) -> None:
     log = tmp_path / "events.jsonl"
     assert launch(f"--event-log={log}", *sh("exit 7")).returncode == 7

@@ -31,6 +31,7 @@ struct NodeProgress {
   std::int64_t newest = kNoStep;
   std::int64_t oldest = kNoStep;
   std::int32_t slowest_rank = -1;
+  Duration slowest_idle{};   // since that rank made progress
   Duration idle{};           // since a worker of the node made progress
   Duration section_limit{};  // the longest limit of a section that is open; zero: none
   // The node's settings. The shortest limit of all nodes applies, with that node's action.
@@ -72,6 +73,16 @@ struct NodeStacks {
   bool operator==(const NodeStacks&) const = default;
 };
 
+// A rank has made no progress for the limit, while other ranks advance.
+struct Straggler {
+  std::int32_t rank = -1;
+  std::string node;
+  std::int64_t step = kNoStep;
+  Instant progressed;  // by the caller's clock
+
+  bool operator==(const Straggler&) const = default;
+};
+
 // A verdict with its evidence, to every node.
 struct Verdict {
   std::uint64_t round = 0;
@@ -79,6 +90,7 @@ struct Verdict {
   std::string cause;          // one sentence, for the failure of the suspected worker
   std::int32_t suspect = -1;  // a rank; -1: none
   Action action = Action::kReport;
+  bool is_straggling = false;  // only the suspect makes no progress; the text is one sentence
 
   bool operator==(const Verdict&) const = default;
 };

@@ -11,8 +11,9 @@
 // has reported a step, nor after the round has ended.
 //
 // The job hangs when no rank of any node has made progress for the limit. One rank that stops alone
-// while the others advance is only slow, and is reported as such: in a synchronous job the others
-// soon wait for it, and then the job hangs.
+// while the others advance is only slow, and is reported as such, once: in a synchronous job the
+// others soon wait for it, and then the job hangs. A node sends only its slowest rank, so that its
+// message has a constant size.
 //
 // A verdict needs evidence: the nodes are asked for the stacks of their workers and have a short
 // time to reply. What has arrived then is grouped and published to all nodes.
@@ -68,8 +69,11 @@ void HangWatch::on(const hang_event::Progressed& event, Instant now, std::vector
   const auto before = last_progress();
   Node& node = found->second;
   node.progress = event.progress;
-  node.progressed =
-      now - std::clamp<Duration>(event.progress.idle, Duration::zero(), now - Instant{});
+  const auto before_now = [&](Duration age) {
+    return now - std::clamp<Duration>(age, Duration::zero(), now - Instant{});
+  };
+  node.progressed = before_now(event.progress.idle);
+  node.slowest_progressed = before_now(event.progress.slowest_idle);
   find_stragglers(now, out);
   const auto after = last_progress();
   if (!before || !after || *after <= *before) return;
@@ -117,7 +121,10 @@ void HangWatch::on(const hang_event::Tick&, Instant now, std::vector<HangAnswer>
 }
 
 void HangWatch::on(const hang_event::ClockGap& event, Instant, std::vector<HangAnswer>*) {
-  for (auto& [id, node] : nodes_) node.progressed += event.gap;
+  for (auto& [id, node] : nodes_) {
+    node.progressed += event.gap;
+    node.slowest_progressed += event.gap;
+  }
 }
 
 void HangWatch::collect(bool is_verdict, Instant now, std::vector<HangAnswer>* out) {
@@ -156,14 +163,29 @@ void HangWatch::find_stragglers(Instant now, std::vector<HangAnswer>* out) {
   const auto progressed = last_progress();
   if (!progressed) return;
   for (auto& [id, node] : nodes_) {
-    const bool is_late = node.progress.reporting > 0 && now - node.progressed >= limit() &&
-                         *progressed - node.progressed >= limit() / 2;
-    if (std::exchange(node.is_straggling, is_late) || !is_late) continue;
-    out->push_back(hang_action::Straggling{
-        "rank " + std::to_string(node.progress.slowest_rank) + " on " + node.name + " is at step " +
-        std::to_string(node.progress.oldest) + " and has made no progress for " +
-        duration_text(now - node.progressed) + ", while other nodes advance"});
+    const Instant since = node.slowest_progressed;
+    const bool is_late =
+        node.progress.reporting > 0 && now - since >= limit() && *progressed - since >= limit() / 2;
+    const std::int32_t rank = is_late ? node.progress.slowest_rank : -1;
+    if (std::exchange(node.straggler, rank) == rank || !is_late) continue;
+    hang::Verdict verdict;
+    verdict.round = round_;
+    verdict.is_straggling = true;
+    verdict.suspect = rank;
+    verdict.text = "rank " + std::to_string(rank) + " on " + node.name + " is at step " +
+                   std::to_string(node.progress.oldest) + " and has made no progress for " +
+                   duration_text(now - since) + ", while other ranks advance";
+    out->push_back(hang_action::Publish{std::move(verdict)});
   }
+}
+
+std::vector<hang::Straggler> HangWatch::stragglers() const {
+  std::vector<hang::Straggler> found;
+  for (const auto& [id, node] : nodes_) {
+    if (node.straggler < 0 || is_hung_) continue;
+    found.push_back({node.straggler, node.name, node.progress.oldest, node.slowest_progressed});
+  }
+  return found;
 }
 
 std::optional<Instant> HangWatch::next_deadline() const {

@@ -66,14 +66,9 @@ struct Reply {
   std::uint64_t observer = 0;
   std::string text;
 };
-// A rank lags; for the log of the coordinator.
-struct Straggling {
-  std::string message;
-};
 }  // namespace hang_action
 
-using HangAnswer = std::variant<hang_action::Ask, hang_action::Publish, hang_action::Reply,
-                                hang_action::Straggling>;
+using HangAnswer = std::variant<hang_action::Ask, hang_action::Publish, hang_action::Reply>;
 
 // The learned limit: at least this, and this multiple of the longest recent pause between steps.
 inline constexpr Duration kLearnedLimitMin = std::chrono::seconds(60);
@@ -86,9 +81,10 @@ namespace hang_state {
 struct Node {
   std::string name;
   hang::NodeProgress progress;
-  Instant progressed;          // by the caller's clock
-  bool has_replied = false;    // to the current request
-  bool is_straggling = false;  // and that was reported
+  Instant progressed;           // by the caller's clock
+  Instant slowest_progressed;   // its slowest rank
+  bool has_replied = false;     // to the current request
+  std::int32_t straggler = -1;  // the rank that was reported; -1: none lags
 };
 struct Collection {
   std::uint64_t request = 0;
@@ -107,6 +103,8 @@ class HangWatch {
   // When step(Tick{}) must be called; nullopt: no worker reports steps.
   std::optional<Instant> next_deadline() const;
 
+  // At most one rank of each node, in the order of nodes.
+  std::vector<hang::Straggler> stragglers() const;
   // The limit that applies now.
   Duration limit() const;
 

@@ -28,14 +28,23 @@ void JobHistory::round_ends(const rdzv::Restart& action, Instant now) {
   end_current(now);
 }
 
+bool JobHistory::progressed(std::uint64_t round, Instant now) {
+  ObservedRound* const one = current(round);
+  if (one == nullptr || one->first_step || one->ended) return false;
+  has_steps_ = true;
+  one->first_step = now;
+  if (one->formed) running_since_ = now;
+  return true;
+}
+
 void JobHistory::workers_ended(std::uint64_t round, Instant now) {
   if (ObservedRound* const one = current(round)) one->stopped = now;
 }
 
 void JobHistory::end_current(Instant now) {
   if (rounds_.empty() || rounds_.back().ended) return;
+  ran_ += ran(now);
   rounds_.back().ended = now;
-  ran_ += now - running_since_;
 }
 
 void JobHistory::update(RendezvousPhase phase, const RoundRecord& record, Instant now) {
@@ -56,9 +65,12 @@ void JobHistory::update(RendezvousPhase phase, const RoundRecord& record, Instan
   if (!began_) began_ = now;
 }
 
-Duration JobHistory::running(Instant now) const {
+Duration JobHistory::running(Instant now) const { return ran_ + ran(now); }
+
+Duration JobHistory::ran(Instant now) const {
   const bool is_running = !rounds_.empty() && !rounds_.back().ended;
-  return is_running ? ran_ + (now - running_since_) : ran_;
+  const bool is_starting = is_running && has_steps_ && !rounds_.back().first_step;
+  return is_running && !is_starting ? now - running_since_ : Duration::zero();
 }
 
 }  // namespace elastic::core

@@ -20,6 +20,8 @@ class JobHistory {
   void worker_failed(const std::string& node, const rdzv::Failed& event);
   // The round ends. Further messages about the same round are ignored.
   void round_ends(const rdzv::Restart& action, Instant now);
+  // A node reported that a worker of the round has completed steps. True: that is new.
+  bool progressed(std::uint64_t round, Instant now);
   // A node reported that its workers of the round have ended.
   void workers_ended(std::uint64_t round, Instant now);
   // The state of the machine after a change.
@@ -28,17 +30,20 @@ class JobHistory {
   const std::vector<ObservedRound>& rounds() const { return rounds_; }
   // When the first round was formed.
   std::optional<Instant> began() const { return began_; }
-  // The time in which a round ran.
+  // The time in which a round ran. Of a job that reports steps: from the first step of each round.
   Duration running(Instant now) const;
 
  private:
   ObservedRound* current(std::uint64_t round);
   void end_current(Instant now);
+  // Of the current round.
+  Duration ran(Instant now) const;
 
   std::vector<ObservedRound> rounds_;
   std::optional<Instant> began_;
   Instant running_since_;  // of the current round, while it runs
   Duration ran_{};         // of the rounds that ended
+  bool has_steps_ = false;
 };
 
 }  // namespace elastic::core

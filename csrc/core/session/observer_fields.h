@@ -10,6 +10,7 @@ namespace elastic::core {
 
 // The rounds that a coordinator remembers and sends.
 inline constexpr std::size_t kRoundsObserved = 64;
+inline constexpr std::size_t kStragglersObserved = 64;
 
 template <typename Visitor>
 void visit(Visitor& v, ObservedWorker& worker) {
@@ -55,6 +56,7 @@ void visit(Visitor& v, ObservedRound& round) {
   v.number(round.world_size);
   v.number(round.restarts);
   visit_time(v, round.formed);
+  visit_time(v, round.first_step);
   visit_time(v, round.ended);
   visit_time(v, round.failed);
   visit_time(v, round.stopped);
@@ -64,6 +66,14 @@ void visit(Visitor& v, ObservedRound& round) {
   v.text(round.node, kNodeTextBytesMax);
   v.number(round.rank);
   v.number(round.exit_code);
+}
+
+template <typename Visitor>
+void visit(Visitor& v, ObservedStraggler& straggler) {
+  v.number(straggler.rank);
+  v.text(straggler.node, kNodeTextBytesMax);
+  v.number(straggler.step);
+  v.duration(straggler.idle);
 }
 
 template <typename Visitor>
@@ -93,6 +103,8 @@ void visit(Visitor& v, ObservedJob& job) {
   visit_time(v, job.began);
   v.duration(job.running);
   v.list(job.rounds, kRoundsObserved, [&](ObservedRound& round) { visit(v, round); });
+  v.list(job.stragglers, kStragglersObserved,
+         [&](ObservedStraggler& straggler) { visit(v, straggler); });
   v.optional(job.result, [&](JobResult& result) { visit(v, result); });
 }
 

@@ -270,6 +270,7 @@ void fields(Visitor& v, hang::NodeProgress& progress) {
   v.number(progress.newest);
   v.number(progress.oldest);
   v.number(progress.slowest_rank);
+  v.duration(progress.slowest_idle);
   v.duration(progress.idle);
   v.duration(progress.section_limit);
   v.duration(progress.limit);
@@ -304,6 +305,7 @@ void fields(Visitor& v, hang::Verdict& verdict) {
   v.text(verdict.cause, kMessageBytesMax);
   v.number(verdict.suspect);
   v.choice(verdict.action, hang::Action::kFail);
+  v.flag(verdict.is_straggling);
 }
 
 template <typename Visitor>

@@ -34,7 +34,8 @@ enum class EventCode : std::uint8_t {
   kProgress,
   kStacks,
   kStacksDone,
-  kStopStep
+  kStopStep,
+  kMark
 };
 
 void put_bytes(std::string* out, std::string_view bytes) {
@@ -166,6 +167,7 @@ struct EventWriter {
     append_integer(out, std::uint8_t{event.killed});
     put_instant(out, event.at);
     append_integer(out, event.stop_step);
+    append_integer(out, event.last_step);
   }
   void operator()(const KillSentEvent& event) const {
     const Frame frame(out, EventCode::kKillSent);
@@ -185,6 +187,7 @@ struct EventWriter {
     append_integer(out, event.newest);
     append_integer(out, event.oldest);
     append_integer(out, event.slowest);
+    append_integer(out, event.slowest_idle.count());
     append_integer(out, event.idle.count());
     append_integer(out, event.section_limit.count());
   }
@@ -207,6 +210,13 @@ struct EventWriter {
     append_integer(out, event.stopped);
     append_integer(out, event.first_stop);
     append_integer(out, event.last_stop);
+  }
+  void operator()(const MarkEvent& event) const {
+    const Frame frame(out, EventCode::kMark);
+    append_integer(out, event.id);
+    append_integer(out, event.mark);
+    put_instant(out, event.at);
+    append_integer(out, event.step);
   }
 };
 
@@ -392,6 +402,7 @@ bool decode_event(std::string_view payload, Event* event) {
       exited.killed = reader.one_of<bool>(2);
       exited.at = reader.instant();
       exited.stop_step = reader.number<std::int64_t>();
+      exited.last_step = reader.number<std::int64_t>();
       *event = exited;
       return reader.complete();
     }
@@ -414,6 +425,7 @@ bool decode_event(std::string_view payload, Event* event) {
       progress.newest = reader.number<std::int64_t>();
       progress.oldest = reader.number<std::int64_t>();
       progress.slowest = reader.number<std::uint32_t>();
+      progress.slowest_idle = reader.duration();
       progress.idle = reader.duration();
       progress.section_limit = reader.duration();
       *event = progress;
@@ -441,6 +453,15 @@ bool decode_event(std::string_view payload, Event* event) {
       stop.first_stop = reader.number<std::int64_t>();
       stop.last_stop = reader.number<std::int64_t>();
       *event = std::move(stop);
+      return reader.complete();
+    }
+    case EventCode::kMark: {
+      MarkEvent mark;
+      mark.id = reader.number<std::uint32_t>();
+      mark.mark = reader.one_of<Mark>(kMarkCount);
+      mark.at = reader.instant();
+      mark.step = reader.number<std::int64_t>();
+      *event = mark;
       return reader.complete();
     }
   }

@@ -22,7 +22,7 @@
 
 namespace elastic::guardian {
 
-inline constexpr std::uint32_t kProtocolVersion = 5;
+inline constexpr std::uint32_t kProtocolVersion = 6;
 
 // The guardian's descriptor of the channel.
 inline constexpr int kChannelDescriptor = 3;
@@ -145,6 +145,7 @@ struct ExitedEvent {
   Instant at;            // when the kernel reported the exit
   // The step at which should_stop() had returned true; -1: it had not.
   std::int64_t stop_step = -1;
+  std::int64_t last_step = -1;  // that it has reported; -1: none
 };
 
 // The sweep has sent SIGKILL to every process that it found.
@@ -176,8 +177,23 @@ struct ProgressEvent {
   std::int64_t newest = -1;
   std::int64_t oldest = -1;
   std::uint32_t slowest = 0;  // the id of the worker with the oldest step
+  Duration slowest_idle{};    // since it made progress
   Duration idle{};            // since one of them made progress
   Duration section_limit{};   // the longest limit of an open section; zero: none
+};
+
+// What a worker's channel shows once, after the start of its program.
+enum class Mark : std::uint8_t {
+  kOpened,     // a process has opened it
+  kFirstStep,  // the first step was reported
+};
+inline constexpr std::size_t kMarkCount = 2;
+
+struct MarkEvent {
+  std::uint32_t id = 0;
+  Mark mark = Mark::kOpened;
+  Instant at;
+  std::int64_t step = -1;  // kFirstStep
 };
 
 // The evidence about one worker.
@@ -191,9 +207,9 @@ struct StacksEvent {
 // Every StacksEvent of a request was sent.
 struct StacksDoneEvent {};
 
-using Event =
-    std::variant<HelloEvent, StartedEvent, NotStartedEvent, ExitedEvent, KillSentEvent, SweptEvent,
-                 TemplateEvent, ProgressEvent, StacksEvent, StacksDoneEvent, drain::StopStepEvent>;
+using Event = std::variant<HelloEvent, StartedEvent, NotStartedEvent, ExitedEvent, KillSentEvent,
+                           SweptEvent, TemplateEvent, ProgressEvent, StacksEvent, StacksDoneEvent,
+                           drain::StopStepEvent, MarkEvent>;
 
 // Appends a start request for a command of the public interface. The caller checks that the frame
 // fits kFrameBytesMax, and the other limits (contains_nul, kListItemsMax).

@@ -82,8 +82,10 @@ Result<std::unique_ptr<AgentRunner>> AgentRunner::start(os::EventLoop* loop,
                          [raw](const WorkerEvent& event) { raw->on_worker_event(event); });
   if (!supervisor.ok()) return supervisor.status();
   node->supervisor_ = *std::move(supervisor);
-  node->supervisor_->watch(sample_interval(options.hang_timeout),
-                           [raw](const auto& progress) { raw->on_progress(progress); });
+  node->supervisor_->watch(
+      sample_interval(options.hang_timeout),
+      [raw](const auto& progress) { raw->on_progress(progress); },
+      [raw](const auto& mark) { raw->on_mark(mark); });
   auto membership =
       open_membership(loop, options.rendezvous, options.run_id,
                       [raw](const MembershipEvent& event) { raw->on_membership_event(event); });
@@ -164,6 +166,7 @@ void AgentRunner::on_worker_exit(const WorkerEvent& event) {
   worker_changed(event.local_rank, state, event.pid, event.exit.shell_code());
   core::WorkerExited exited{event.local_rank, event.pid, event.exit};
   drain_.worker_ended(event.local_rank);
+  marks_.ended(event.exit.last_step);
   if (event.local_rank == killed_for_hang_ && event.exit.signal == SIGKILL) {
     exited.exit.hung = verdict_.cause;
     exited.exit.ends_job = verdict_.action == HangAction::kFail;
@@ -268,10 +271,24 @@ void AgentRunner::on_progress(const guardian::ProgressEvent& progress) {
                          .newest = progress.newest,
                          .oldest = progress.oldest,
                          .slowest_rank = round_->workers[progress.slowest].rank,
+                         .slowest_idle = progress.slowest_idle,
                          .idle = progress.idle,
                          .section_limit = progress.section_limit,
                          .limit = options_.hang_timeout,
                          .action = options_.hang_action});
+}
+
+void AgentRunner::on_mark(const guardian::MarkEvent& mark) {
+  if (mark.mark == guardian::Mark::kOpened) return marks_.opened(mark.at);
+  auto first = marks_.reported(mark.step, store_.first_client());
+  if (!first) return;
+  AgentEvent event;
+  event.kind = AgentEvent::Kind::kFirstStep;
+  event.state = policy_.state();
+  event.at = mark.at;
+  event.local_rank = static_cast<int>(mark.id);
+  event.first_step = first;
+  report(std::move(event));
 }
 
 void AgentRunner::on_stacks_wanted(const hang::StacksWanted& wanted) {
@@ -287,7 +304,8 @@ void AgentRunner::on_stacks_wanted(const hang::StacksWanted& wanted) {
 
 void AgentRunner::on_verdict(const hang::Verdict& verdict) {
   if (round_ == nullptr || verdict.round != round_->round) return;
-  report_message(AgentEvent::Kind::kHang, verdict.text);
+  const bool is_hang = !verdict.is_straggling;
+  report_message(is_hang ? AgentEvent::Kind::kHang : AgentEvent::Kind::kStraggling, verdict.text);
   if (verdict.action == HangAction::kReport) return;
   // Without a suspect the job ends by rank 0: some worker must fail.
   const int rank = std::max(verdict.suspect, 0);
@@ -406,6 +424,7 @@ void AgentRunner::start_group(std::shared_ptr<const RoundInfo> round) {
     ranks.push_back(worker.rank);
   }
   drain_.begin_round(round_->round, std::move(ranks));
+  marks_.begin_round();
   if (is_watched_) watch_timer_.arm(loop_->now() + kWatchDelay);
   store_.begin_round(round_->group_rank == 0 && !is_store_at_endpoint_);
   is_opening_files_ = true;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/agent/agent_policy.h"
+#include "core/agent/round_marks.h"
 #include "core/drain/drain_member.h"
 #include "elastic/agent.h"
 #include "elastic/observer.h"
@@ -57,6 +58,7 @@ class AgentRunner {
   void send_workers();
   void on_round(rdzv::Round round);
   void on_progress(const guardian::ProgressEvent& progress);
+  void on_mark(const guardian::MarkEvent& mark);
   void on_stacks_wanted(const hang::StacksWanted& wanted);
   void on_verdict(const hang::Verdict& verdict);
   void on_drain_order(const drain::Order& order);
@@ -100,6 +102,7 @@ class AgentRunner {
   hang::Verdict verdict_;
   int killed_for_hang_ = -1;
   core::DrainMember drain_;
+  core::RoundMarks marks_;
   RoundStore store_;
   WorkerOutput output_;
   const std::string host_name_;

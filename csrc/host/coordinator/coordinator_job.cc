@@ -73,7 +73,8 @@ CoordinatorJob::CoordinatorJob(CoordinatorContext* context, std::string id, Succ
               .publish = [this](const auto& verdict) { send_to_members(verdict); },
               .reply = [this](std::uint64_t asked,
                               std::string text) { send_stacks(asked, std::move(text)); },
-              .log = [this](std::string_view line) { log(std::string(line)); }}),
+              .log = [this](std::string_view line) { log(std::string(line)); },
+              .changed = [this] { mark_changed(); }}),
       drain_(context->loop, drain_sink()),
       closing_timer_(context->loop, [this] { close_drained(); }) {}
 
@@ -287,6 +288,8 @@ Status CoordinatorJob::on(SessionPeer* peer, rdzv::Close& close) {
 }
 
 Status CoordinatorJob::on(SessionPeer* peer, hang::NodeProgress& progress) {
+  const bool has_steps = progress.reporting > 0;
+  if (has_steps && history_.progressed(progress.round, context_.loop->now())) mark_changed();
   hangs_.feed(core::hang_event::Progressed{peer->node, progress});
   drain_.feed(core::drain_event::Progressed{peer->node, progress});
   return {};

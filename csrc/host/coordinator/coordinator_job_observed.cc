@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "core/session/observer_fields.h"
 #include "host/coordinator/coordinator_job.h"
 #include "os/loop/clock.h"
 
@@ -92,6 +93,10 @@ ObservedJob CoordinatorJob::observed_facts() const {
   job.began = history_.began();
   job.running = history_.running(now);
   job.rounds = history_.rounds();
+  for (hang::Straggler& one : hangs_.stragglers()) {
+    if (job.stragglers.size() == core::kStragglersObserved) break;
+    job.stragglers.push_back({one.rank, std::move(one.node), one.step, now - one.progressed});
+  }
   if (machine_ == nullptr) {
     job.description = "no node has joined";
     return job;

@@ -14,6 +14,8 @@ void HangDesk::feed(const core::HangEvent& event) {
   std::vector<core::HangAnswer> answers;
   watch_.step(event, loop_->now(), &answers);
   for (core::HangAnswer& answer : answers) execute(answer);
+  const std::size_t stragglers = watch_.stragglers().size();
+  if (std::exchange(stragglers_, stragglers) != stragglers && sink_.changed) sink_.changed();
   if (const auto deadline = watch_.next_deadline()) {
     timer_.arm(*deadline);
   } else {
@@ -27,10 +29,9 @@ void HangDesk::execute(core::HangAnswer& answer) {
   } else if (const auto* published = std::get_if<core::hang_action::Publish>(&answer)) {
     sink_.log(published->verdict.text);
     sink_.publish(published->verdict);
-  } else if (auto* reply = std::get_if<core::hang_action::Reply>(&answer)) {
-    sink_.reply(reply->observer, std::move(reply->text));
   } else {
-    sink_.log(std::get<core::hang_action::Straggling>(answer).message);
+    auto& reply = std::get<core::hang_action::Reply>(answer);
+    sink_.reply(reply.observer, std::move(reply.text));
   }
 }
 

@@ -21,12 +21,14 @@ class HangDesk {
     std::function<void(const hang::Verdict&)> publish;      // every member of the round
     std::function<void(std::uint64_t, std::string)> reply;  // one observer
     std::function<void(std::string_view)> log;
+    std::function<void()> changed = {};  // the number of stragglers
   };
   HangDesk(os::EventLoop* loop, Sink sink);
   HangDesk(const HangDesk&) = delete;
   HangDesk& operator=(const HangDesk&) = delete;
 
   void feed(const core::HangEvent& event);
+  std::vector<hang::Straggler> stragglers() const { return watch_.stragglers(); }
 
  private:
   void execute(core::HangAnswer& answer);
@@ -34,6 +36,7 @@ class HangDesk {
   os::EventLoop* const loop_;
   const Sink sink_;
   core::HangWatch watch_;
+  std::size_t stragglers_ = 0;
   os::EventLoop::Timer timer_;
 };
 

@@ -113,6 +113,10 @@ void RoundStore::begin_round(bool is_here) {
   }
 }
 
+std::optional<Instant> RoundStore::first_client() const {
+  return current_.service ? current_.service->first_client() : std::nullopt;
+}
+
 void RoundStore::end_round() {
   is_needed_ = false;
   if (options_.fixed_port == 0) retire_current();

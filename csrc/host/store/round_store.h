@@ -11,6 +11,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -52,6 +53,8 @@ class RoundStore {
   void end_round();
   // This node hosts a round's store, and its workers may still need it.
   bool is_needed() const { return is_needed_; }
+  // When the first client of the round connected to the store that this node hosts.
+  std::optional<Instant> first_client() const;
   void close();
 
  private:

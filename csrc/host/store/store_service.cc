@@ -63,6 +63,7 @@ class StoreService::Impl final : public os::EventLoop::FdHandler {
   std::uint16_t port() const { return port_; }
   const std::string& host() const { return host_; }
   StoreServerStats stats() const;
+  std::optional<Instant> first_client() const { return first_client_; }
   void accept_sessions(SessionSink sink, bool needs_token) {
     context_.on_session = std::move(sink);
     context_.needs_token = needs_token;
@@ -105,6 +106,7 @@ class StoreService::Impl final : public os::EventLoop::FdHandler {
   std::vector<std::unique_ptr<StorePeer>> connections_;
   bool draining_ = false;
   bool is_held_ = false;
+  std::optional<Instant> first_client_;
   std::shared_ptr<std::function<void()>> on_drained_;  // see finish_drain()
   MemoryReturn memory_return_;
   os::EventLoop::Timer accept_timer_;  // armed while accepting pauses
@@ -127,6 +129,7 @@ os::Listener::AcceptStatus StoreService::Impl::accept_one() {
   const auto status = listener_.accept(&fd, &remote);
   if (status != os::Listener::AcceptStatus::kAccepted) return status;
   context_.connections_total.add(1);
+  if (!first_client_) first_client_ = loop_.now();
   auto connection = connections_.size() < context_.limits.connections_max
                         ? StorePeer::create(&context_, std::move(fd), remote)
                         : Status(StatusCode::kResourceExhausted, "connections_max is reached");
@@ -199,6 +202,7 @@ void StoreService::Impl::reset() {
     }
     connections_.clear();
   }
+  first_client_.reset();
   context_.table.clear();
   publish();
 }
@@ -244,6 +248,7 @@ Result<std::unique_ptr<StoreService>> StoreService::open(os::EventLoop* loop,
 std::uint16_t StoreService::port() const { return impl_->port(); }
 const std::string& StoreService::host() const { return impl_->host(); }
 StoreServerStats StoreService::stats() const { return impl_->stats(); }
+std::optional<Instant> StoreService::first_client() const { return impl_->first_client(); }
 void StoreService::accept_sessions(SessionSink sink, bool needs_token) {
   impl_->accept_sessions(std::move(sink), needs_token);
 }

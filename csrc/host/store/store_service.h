@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "elastic/status.h"
@@ -47,6 +48,8 @@ class StoreService {
   std::uint16_t port() const;
   const std::string& host() const;
   StoreServerStats stats() const;
+  // When the first connection since the last reset was accepted.
+  std::optional<Instant> first_client() const;
 
   // Closes every connection, including those that wait to be accepted, and removes every key; the
   // listening socket remains. For rounds that must keep their port. Must not be called inside a

@@ -56,6 +56,7 @@ WorkerExit to_exit(const guardian::ExitedEvent& event) {
   exit.killed_by_us = event.killed;
   exit.at = event.at;
   exit.stop_step = event.stop_step;
+  exit.last_step = event.last_step;
   return exit;
 }
 
@@ -239,8 +240,9 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     if (connected_) step(group_event::Forward{signal, scope, local_rank});
   }
 
-  void watch(Duration interval, ProgressSink sink) {
-    progress_sink_ = std::move(sink);
+  void watch(Duration interval, ProgressSink progress, MarkSink marks) {
+    progress_sink_ = std::move(progress);
+    mark_sink_ = std::move(marks);
     guardian::append_watch(&unsent_.bytes, interval);
     flush();
   }
@@ -382,6 +384,9 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   void on_event(const guardian::ProgressEvent& event) {
     if (progress_sink_ && event.slowest < start_orders_.size()) progress_sink_(event);
   }
+  void on_event(const guardian::MarkEvent& event) {
+    if (mark_sink_ && event.id < start_orders_.size()) mark_sink_(event);
+  }
   void on_event(const guardian::StacksEvent& event) {
     if (event.id >= start_orders_.size()) return;
     evidence_.push_back({.rank = static_cast<std::int32_t>(event.id),
@@ -442,6 +447,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   guardian::FrameBuffer received_;
 
   ProgressSink progress_sink_;
+  MarkSink mark_sink_;
   StacksSink stacks_sink_;
   StopStepSink stop_step_sink_;
   std::vector<core::WorkerEvidence> evidence_;  // of the current request
@@ -493,8 +499,8 @@ void Supervisor::stop(int signal, Duration grace, SignalScope scope) {
 void Supervisor::forward(int signal, SignalScope scope, std::optional<int> local_rank) {
   impl_->forward(signal, scope, local_rank);
 }
-void Supervisor::watch(Duration interval, ProgressSink sink) {
-  impl_->watch(interval, std::move(sink));
+void Supervisor::watch(Duration interval, ProgressSink progress, MarkSink marks) {
+  impl_->watch(interval, std::move(progress), std::move(marks));
 }
 void Supervisor::collect_stacks(Duration limit, StacksSink done) {
   impl_->collect_stacks(limit, std::move(done));

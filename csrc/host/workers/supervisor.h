@@ -44,9 +44,10 @@ class Supervisor {
   void forward(int signal, SignalScope scope = SignalScope::kGroup,
                std::optional<int> local_rank = std::nullopt);
   // While workers report steps, reads their progress at this interval, and calls the sink when it
-  // has changed.
+  // has changed. `marks` receives what each worker's channel shows once.
   using ProgressSink = std::function<void(const guardian::ProgressEvent&)>;
-  void watch(Duration interval, ProgressSink sink);
+  using MarkSink = std::function<void(const guardian::MarkEvent&)>;
+  void watch(Duration interval, ProgressSink progress, MarkSink marks);
   // Collects the stacks of the running workers; `done` is called within about `limit`, unless the
   // guardian is lost or stacks are requested again before. The ranks are local.
   using StacksSink = std::function<void(std::vector<core::WorkerEvidence>)>;

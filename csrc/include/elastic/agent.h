@@ -121,6 +121,18 @@ struct AgentRoundEnd {
   std::vector<WorkerFailure> failures;  // of this node, earliest first; without paths
 };
 
+// The first step that a worker of this node has reported in a round (elastic/worker.h).
+struct AgentFirstStep {
+  std::int64_t step = 0;  // the number of complete steps
+  // When the first worker had opened its channel, and when the first client had connected to the
+  // round's store; nullopt: not before this step, or the store is on another node.
+  std::optional<Instant> opened;
+  std::optional<Instant> store_used;
+  // The steps that this node's workers had completed in earlier rounds and make again, this one
+  // among them; -1: they had reported none.
+  std::int64_t lost_steps = -1;
+};
+
 struct AgentEvent {
   enum class Kind : std::uint8_t {
     kProgress,          // message: what the rendezvous waits for, or why it cannot be reached
@@ -130,9 +142,11 @@ struct AgentEvent {
     kWorkerStarted,     // local_rank, pid
     kWorkersRunning,    // all workers of this node have started
     kWorkerExited,      // local_rank, pid, exit
+    kFirstStep,         // local_rank, first_step: once in a round, if a worker reports steps
     kStopping,          // workers are being stopped; message: the reason and the grace period
     kRestarting,        // another round follows; message: the reason and the remaining budget
     kHang,              // the job hangs; message: one screen, which every node receives
+    kStraggling,        // a rank makes no progress while others advance; message: one sentence
     kDrain,             // message: how far the stop at an agreed step is, which every node receives
     kCoordinatorMoved,  // coordinator, moved; message: one sentence
     kFinished,          // result() is final; this is the last event
@@ -148,8 +162,9 @@ struct AgentEvent {
   std::string message;
   // kProgress: the time of what the message ends with (", gives up").
   std::optional<Instant> deadline;
-  std::optional<AgentRoundEnd> ended;  // kRestarting
-  bool hosts_coordinator = false;      // this agent runs the job's coordinator
+  std::optional<AgentRoundEnd> ended;        // kRestarting
+  std::optional<AgentFirstStep> first_step;  // kFirstStep
+  bool hosts_coordinator = false;            // this agent runs the job's coordinator
   // Of kRoundStarting and kCoordinatorMoved; null: the job has no coordinator.
   std::shared_ptr<const CoordinatorInfo> coordinator;
   std::optional<CoordinatorMove> moved;  // kCoordinatorMoved

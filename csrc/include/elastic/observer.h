@@ -80,6 +80,7 @@ struct ObservedRound {
   int restarts = 0;                         // charged to the budget before this round
   std::optional<Instant> formed;            // absent: by an earlier coordinator
   std::optional<Instant> ended;             // when the coordinator decided that; absent: it runs
+  std::optional<Instant> first_step;        // the first report of a step (elastic/worker.h)
   std::optional<Instant> failed;            // the earliest evidence of a failed worker
   std::optional<Instant> stopped;           // the last report that a node's workers have ended
   std::optional<rdzv::RestartCause> cause;  // absent: it runs, or the job ended with it
@@ -89,6 +90,16 @@ struct ObservedRound {
   int exit_code = 0;
 
   bool operator==(const ObservedRound&) const = default;
+};
+
+// A rank that makes no progress while others advance (docs/hangs.md).
+struct ObservedStraggler {
+  int rank = 0;
+  std::string node;
+  std::int64_t step = -1;  // that it has reported last
+  Duration idle{};         // since then
+
+  bool operator==(const ObservedStraggler&) const = default;
 };
 
 struct ObservedJob {
@@ -104,9 +115,12 @@ struct ObservedJob {
   RoundRecord record;
   int waiting_nodes = 0;
   int spare_nodes = 0;
-  std::optional<Instant> began;       // when the first round was formed
-  Duration running{};                 // in which a round ran, of the time since then
-  std::vector<ObservedRound> rounds;  // the latest, oldest first
+  std::optional<Instant> began;  // when the first round was formed
+  // In which a round ran, of the time since then; of a job that reports steps, from the first step
+  // of each round.
+  Duration running{};
+  std::vector<ObservedRound> rounds;          // the latest, oldest first
+  std::vector<ObservedStraggler> stragglers;  // at most one of each node, and 64
   std::optional<JobResult> result;
   std::vector<ObservedNode> nodes;  // by id
   std::string stacks;               // one screen, when the reply to ObserverOptions::stacks is here

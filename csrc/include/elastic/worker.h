@@ -61,6 +61,7 @@ typedef struct elastic_worker_page {
   char section[ELASTIC_WORKER_SECTION_BYTES];  // the innermost one, UTF-8 with a final NUL
   uint32_t stacks_signal;                      // writes the stacks of all threads; 0: none does
   uint32_t stacks_written;                     // counts the requests that were answered
+  int64_t first_step;                          // the first reported one
 } elastic_worker_page;
 
 // The page of this process: never null, and private memory without a channel. Not for direct use.

@@ -75,6 +75,7 @@ struct WorkerExit {
   bool ends_job = false;  // and the job must not be restarted
   // The agreed step at which the worker was told to stop (docs/preemption.md); -1: it was not.
   std::int64_t stop_step = -1;
+  std::int64_t last_step = -1;  // that the worker has reported (elastic/worker.h); -1: none
 
   bool succeeded() const { return kind == ExitKind::kExited && code == 0; }
   // The code as in a shell's $?: the exit code, 128+n for a signal, 127 (not found) or 126.

@@ -22,7 +22,7 @@ def format_report(name: str, result: RunResult) -> str:
         return result.message
     run = ("run", f"{result.run_id}, {_restarts(result)}")
     if result.exit_code == _C.EXIT_STOPPED_AT_STEP:
-        return "\n".join([f"{name}: {result.message}", *_facts(run)])
+        return "\n".join([f"{name}: {result.message}", *_facts(run), *_incidents(result)])
     first = next(iter(failures.values()), None)
     if job is not None and job.rank not in failures:
         evidence = job.evidence
@@ -60,6 +60,7 @@ def format_report(name: str, result: RunResult) -> str:
         lines += _evidence(first)
     if job is not None and job.lost:
         lines.append(f"lost: {', '.join(job.lost)}")
+    lines += _incidents(result)
     for other in failures.values():
         lines.append(f"also failed{_when(other, first_at)}: {other.who()} {other.how}")
         if other.message:
@@ -68,6 +69,28 @@ def format_report(name: str, result: RunResult) -> str:
         ranks = ", ".join(map(str, result.stopped))
         lines.append(f"stopped by the launcher, not failed: rank{_s(result.stopped)} {ranks}")
     return "\n".join(lines)
+
+
+INCIDENTS_SHOWN = 3
+
+
+def _incidents(result: RunResult) -> list[str]:
+    """How long the latest restarts took, in the phases of this node."""
+    lines = []
+    for one in result.incidents[-INCIDENTS_SHOWN:]:
+        if one["seconds"] is None:
+            continue
+        until = "its first step" if "lost_steps" in one else "its workers ran"
+        phases = ", ".join(
+            f"{name.replace('_', ' ')} {seconds:.3f}"
+            for name, seconds in one["phases"].items()
+            if seconds is not None
+        )
+        text = f"round {one['next_round']}: {one['seconds']:.3f} s until {until} ({phases})"
+        if one.get("lost_steps"):
+            text += f", {one['lost_steps']} steps repeated"
+        lines.append(text)
+    return lines
 
 
 def class_of(result: RunResult) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from elastic import _C
@@ -50,7 +51,15 @@ def as_data(name: str, result: RunResult) -> dict[str, Any]:
         "other_failures": [_of_this_node(failure) for failure in failures.values()],
         "stopped_ranks": list(result.stopped),
         "lost_nodes": list(job.lost) if job is not None else [],
+        "incidents": [_incident(one) for one in result.incidents],
     }
+
+
+def _incident(incident: Mapping[str, Any]) -> dict[str, Any]:
+    fields = dict(incident)
+    begun = fields.pop("begun")
+    at = None if begun is None else _time(time.time() - time.monotonic() + begun)
+    return {"time": at, "lost_steps": None} | fields
 
 
 def _class(result: RunResult, first: dict[str, Any] | None) -> str:

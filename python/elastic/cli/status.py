@@ -17,6 +17,8 @@ from elastic.text import duration
 
 RETRY_PAUSE_S = 1.0
 
+SHOWN_PHASES = ("detect", "stop", "rendezvous", "first_step")
+
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
@@ -109,6 +111,7 @@ def _without_time(snapshot: dict[str, Any]) -> str:
     """The facts whose change is worth a new output."""
     passing = ("time", "running_seconds", "goodput", "description")
     kept = {key: value for key, value in snapshot.items() if key not in passing}
+    kept["stragglers"] = [one["rank"] for one in snapshot["stragglers"]]
     kept["nodes"] = [
         {key: value for key, value in node.items() if key != "last_beat_seconds"}
         for node in snapshot["nodes"]
@@ -166,6 +169,11 @@ def _summary(snapshot: dict[str, Any]) -> list[str]:
             f"  running      {duration(round(snapshot['running_seconds'], 1))} since "
             f"{_clock(snapshot['began'])}, goodput {100 * snapshot['goodput']:.1f} %"
         )
+    for one in snapshot["stragglers"]:
+        lines.append(
+            f"  straggling   rank {one['rank']} on {one['node']}: at step {one['step']}, "
+            f"no progress for {duration(round(one['idle_seconds'], 1))} while other ranks advance"
+        )
     return lines
 
 
@@ -198,7 +206,7 @@ def _workers(node: dict[str, Any]) -> str:
 
 
 def _incidents(rounds: list[dict[str, Any]]) -> list[str]:
-    rows = [("ROUND", "ENDED", "CAUSE", "DETECT", "STOP", "RENDEZVOUS", "REASON")]
+    rows = [("ROUND", "ENDED", "CAUSE", "DETECT", "STOP", "RENDEZVOUS", "FIRST STEP", "REASON")]
     for one in rounds:
         phases = one["phases"]
         rows.append(
@@ -206,7 +214,7 @@ def _incidents(rounds: list[dict[str, Any]]) -> list[str]:
                 str(one["round"]),
                 _clock(one["ended"]),
                 one["cause"].replace("_", " "),
-                *(_short(phases[name]) for name in ("detect", "stop", "rendezvous")),
+                *(_short(phases[name]) for name in SHOWN_PHASES),
                 one["reason"],
             )
         )

@@ -146,6 +146,8 @@ class RunResult(NamedTuple):
     stopped: tuple[int, ...] = ()  # ranks that the agent stopped in the last round
     # The same on every node. None: the job has one node, or this node did not receive it.
     job: _C.JobResult | None = None
+    # The latest restarts of the job with their phases on this node; docs/observing.md.
+    incidents: tuple[Mapping[str, Any], ...] = ()
 
     def is_failed(self) -> bool:
         return self.state is WorkerState.FAILED

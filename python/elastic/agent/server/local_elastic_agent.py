@@ -48,6 +48,7 @@ from elastic.multiprocessing.logs import LogOptions, ProvidesLogOptions, log_opt
 
 if TYPE_CHECKING:
     from elastic.agent.server.recording import Recorder
+    from elastic.agent.server.timeline import Timeline
     from elastic.events import Event
     from elastic.multiprocessing.errors.evidence import ProcessFailure
 
@@ -199,6 +200,9 @@ class LocalElasticAgent:
         self._stop_grace = shutdown_timeout
         self._records = event_log, metrics_port
         self._recorder: Recorder | None = None
+        # Loaded at the first restart; until then the events of the round are kept for it.
+        self._timeline: Timeline | None = None
+        self._round_events: list[_C.AgentEvent] = []
 
     def get_worker_group(self, role: str = "default") -> WorkerGroup:
         return self._group
@@ -318,6 +322,7 @@ class LocalElasticAgent:
                 event = native.next_event()
                 if event is not None:
                     self._observe(event)
+                    self._note_incident(event)
                     if self._recorder is not None:
                         self._recorder.observe(event, self._group)
                     finished = event.kind == _C.AgentEvent.Kind.FINISHED
@@ -361,13 +366,29 @@ class LocalElasticAgent:
             self._note_stop(event.message)
         elif event.kind == kinds.DRAIN:
             self._log(NOTICE, "%s", event.message)
-        elif event.kind == kinds.HANG or event.kind == kinds.RESTARTING:
+        elif event.kind in (kinds.HANG, kinds.STRAGGLING, kinds.RESTARTING):
             self._log(logging.WARNING, "%s", event.message)
         elif event.kind == kinds.FINISHED:
             self._note_killed()
             if event.state == _C.AgentState.SUCCEEDED and event.message:
                 self._log(logging.WARNING, "%s", event.message)  # of nodes that were lost
             self._log(logging.INFO, "finished")
+
+    def _note_incident(self, event: _C.AgentEvent) -> None:
+        kinds = _C.AgentEvent.Kind
+        if self._timeline is not None:
+            self._timeline.update(event)
+            self._timeline.first_step(event)
+        elif event.kind == kinds.ROUND_STARTING:
+            self._round_events = [event]
+        elif event.kind == kinds.WORKER_EXITED:
+            self._round_events.append(event)
+        elif event.kind == kinds.RESTARTING:
+            from elastic.agent.server.timeline import Timeline
+
+            self._timeline = Timeline()
+            for earlier in (*self._round_events, event):
+                self._timeline.update(earlier)
 
     def _note_progress(self, event: _C.AgentEvent) -> None:
         """Logs a progress message if it or its deadline has changed."""
@@ -446,6 +467,7 @@ class LocalElasticAgent:
             max_restarts=self._group.spec.max_restarts,
             stopped=tuple(sorted(self._stopped - failures.keys())),
             job=None if self._is_alone else native.job,
+            incidents=tuple(self._timeline.latest) if self._timeline is not None else (),
         )
 
     def _return_values(self) -> dict[int, object]:

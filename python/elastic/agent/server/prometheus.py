@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from elastic import _C
-from elastic.agent.server.timeline import PHASES, AgentEvent
+from elastic.agent.server.timeline import AgentEvent
 from elastic.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -84,8 +84,14 @@ class PrometheusSink:
 
     def incident(self, incident: dict[str, Any]) -> None:
         self._incidents.labels(*self._values, incident["cause"]).inc()
-        for phase in PHASES:
-            seconds = incident["phases"][phase]
+        self._observe_phases(incident["phases"])
+
+    def first_step(self, step: dict[str, Any]) -> None:
+        if step["incident"] is not None:
+            self._observe_phases(step["phases"])
+
+    def _observe_phases(self, phases: dict[str, float | None]) -> None:
+        for phase, seconds in phases.items():
             if seconds is not None:
                 self._phases.labels(*self._values, phase).observe(seconds)
 

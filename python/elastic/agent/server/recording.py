@@ -32,6 +32,7 @@ class Sink(Protocol):
 
     def observe(self, event: AgentEvent, group: WorkerGroup) -> None: ...
     def incident(self, incident: dict[str, Any]) -> None: ...
+    def first_step(self, step: dict[str, Any]) -> None: ...
     def conclude(self, result: RunResult, group: WorkerGroup) -> None: ...
     def close(self) -> None: ...
 
@@ -63,6 +64,9 @@ class Recorder:
         self._for_each(lambda sink: sink.observe(event, group))
         if incident is not None:
             self._for_each(lambda sink: sink.incident(incident))
+        step = self._timeline.first_step(event)
+        if step is not None:
+            self._for_each(lambda sink: sink.first_step(step))
 
     def conclude(self, result: RunResult, group: WorkerGroup) -> None:
         self._for_each(lambda sink: sink.conclude(result, group))
@@ -117,6 +121,8 @@ class EventLogSink:
             self._write("stopping", event, group, message=event.message)
         elif event.kind == _KINDS.HANG:
             self._write("hang", event, group, message=event.message)
+        elif event.kind == _KINDS.STRAGGLING:
+            self._write("straggling", event, group, message=event.message)
         elif event.kind == _KINDS.DRAIN:
             self._write("drain", event, group, message=event.message)
         elif event.kind == _KINDS.COORDINATOR_MOVED and (moved := event.moved) is not None:
@@ -183,6 +189,10 @@ class EventLogSink:
     def incident(self, incident: dict[str, Any]) -> None:
         fields = {key: value for key, value in incident.items() if key != "begun"}
         self._log.write("incident", incident["begun"], **fields)
+
+    def first_step(self, step: dict[str, Any]) -> None:
+        fields = {key: value for key, value in step.items() if key != "at"}
+        self._log.write("first_step", step["at"], round=self._round, **fields)
 
     def conclude(self, result: RunResult, group: WorkerGroup) -> None:
         job = result.job

@@ -1,12 +1,17 @@
-"""The phases of an incident on one node: from the end of a round until its successor runs."""
+"""The phases of an incident on one node: from the end of a round to the next one's first step."""
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any, NamedTuple
 
 from elastic import _C
 
+# Until the workers run, and from there to the first step, if a worker reports steps.
 PHASES = ("detect", "stop", "rendezvous", "start")
+STEP_PHASES = ("interpreter", "imports", "first_step")
+
+INCIDENTS_KEPT = 64
 
 _KINDS = _C.AgentEvent.Kind
 
@@ -26,6 +31,7 @@ class Transition(NamedTuple):
     ended: Any = None  # the fields of _C.AgentRoundEnd
     coordinator: Any = None  # a _C.CoordinatorInfo
     moved: Any = None  # a _C.CoordinatorMove
+    first_step: Any = None  # the fields of _C.AgentFirstStep
 
 
 AgentEvent = _C.AgentEvent | Transition
@@ -36,10 +42,14 @@ class Timeline:
 
     def __init__(self) -> None:
         self.incidents = 0
+        self.latest: deque[dict[str, Any]] = deque(maxlen=INCIDENTS_KEPT)
         self._round: _C.RoundInfo | None = None
         self._failed_at: float | None = None  # the first exit in the current round
         self._open: dict[str, Any] | None = None  # the incident whose next round does not run yet
         self._marks: dict[str, float | None] = {}
+        self._running_at: float | None = None  # of the current round
+        self._early: AgentEvent | None = None  # a first step before all workers run
+        self._last: dict[str, Any] | None = None  # the incident before the current round
 
     def update(self, event: AgentEvent) -> dict[str, Any] | None:
         """The incident that the event completes, if it does."""
@@ -49,12 +59,43 @@ class Timeline:
             self._begin(event)
         elif event.kind == _KINDS.ROUND_STARTING:
             self._round = event.round
-            self._failed_at = None
-        elif event.kind == _KINDS.WORKERS_RUNNING and self._open is not None:
-            return self._complete(event.at)
+            self._failed_at = self._running_at = self._early = None
+        elif event.kind == _KINDS.WORKERS_RUNNING:
+            self._running_at = event.at
+            return None if self._open is None else self._complete(event.at)
         elif event.kind == _KINDS.FINISHED and self._open is not None:
             return self._complete(None)
         return None
+
+    def first_step(self, event: AgentEvent) -> dict[str, Any] | None:
+        """The way to the first step of a round, once that step was made and all workers run."""
+        if event.kind == _KINDS.FIRST_STEP:
+            self._early = event
+        reported = self._early
+        is_known = event.kind in (_KINDS.FIRST_STEP, _KINDS.WORKERS_RUNNING)
+        if not is_known or reported is None or self._running_at is None:
+            return None
+        self._early = None
+        facts = reported.first_step
+        assert facts is not None
+        marks = [self._running_at, facts.opened, facts.store_used, reported.at]
+        phases = dict(zip(STEP_PHASES, _consecutive(marks), strict=True))
+        step = {
+            "incident": None,
+            "local_rank": reported.local_rank,
+            "step": facts.step,
+            "lost_steps": None if facts.lost_steps < 0 else facts.lost_steps,
+            "phases": phases,
+            "seconds": _between(self._running_at, reported.at),
+            "at": reported.at,
+        }
+        if self._last is not None:
+            incident, self._last = self._last, None
+            step["incident"] = incident["number"]
+            incident["phases"] |= phases
+            incident["lost_steps"] = step["lost_steps"]
+            incident["seconds"] = _between(incident["begun"], reported.at)
+        return step
 
     def _note_exit(self, event: AgentEvent) -> None:
         ended = event.exit
@@ -64,6 +105,7 @@ class Timeline:
 
     def _begin(self, event: AgentEvent) -> None:
         self.incidents += 1
+        self._last = None
         ended = event.ended
         failure = ended.failures[0] if ended and ended.failures else None
         cause = (ended.cause if ended else "") or "unknown"
@@ -105,7 +147,10 @@ class Timeline:
         incident["phases"] = phases
         incident["seconds"] = _between(begun, running)
         incident["begun"] = begun
-        return incident
+        self._last = incident
+        # Its later phases are added when they are known; receivers of this one have seen four.
+        self.latest.append(incident)
+        return incident | {"phases": dict(phases)}
 
 
 def _class_and_cause(cause: str, failure: Any) -> tuple[str | None, str | None]:
@@ -115,6 +160,21 @@ def _class_and_cause(cause: str, failure: Any) -> tuple[str | None, str | None]:
     if cause == "worker_failed" and failure is not None:
         return failure.evidence.failure_class, failure.evidence.cause
     return None, None
+
+
+def _consecutive(marks: list[float | None]) -> list[float | None]:
+    """The time from each mark to the next known one; a missing mark's time is in the phase after.
+
+    A mark that is earlier than the one before it ends a phase of no time: one worker may be faster
+    than another, and a script may open its channel after it has set up its process group.
+    """
+    since = marks[0]
+    phases: list[float | None] = []
+    for at in marks[1:]:
+        phases.append(_between(since, at))
+        if at is not None and since is not None:
+            since = max(since, at)
+    return phases
 
 
 def _between(begin: float | None, end: float | None) -> float | None:

@@ -166,6 +166,9 @@ class TorchSink(TorchRecords):
     def incident(self, incident: dict[str, Any]) -> None:
         """Not known to torch."""
 
+    def first_step(self, step: dict[str, Any]) -> None:
+        """Not known to torch."""
+
     def conclude(self, result: RunResult, group: WorkerGroup) -> None:
         is_success = result.state is WorkerState.SUCCEEDED
         self.duration("SimpleElasticAgent.run", time.monotonic() - self._begun, is_success)

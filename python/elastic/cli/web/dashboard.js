@@ -112,6 +112,7 @@ function showIncidents(job) {
       duration(round.phases.detect),
       duration(round.phases.stop),
       duration(round.phases.rendezvous),
+      duration(round.phases.first_step),
       round.rank === null ? "-" : `${round.rank}`,
       round.reason,
     ]),

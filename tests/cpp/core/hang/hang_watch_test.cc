@@ -126,8 +126,61 @@ TEST_F(HangWatchTest, ProgressOfAnyRankPostponesTheVerdict) {
     report(0, 2 + i, seconds(5));
   }
   // Node 1 lags, which is reported once.
-  EXPECT_THAT(take<hang_action::Straggling>().message, HasSubstr("rank 2 on host1 is at step 1"));
+  EXPECT_THAT(take<hang_action::Publish>().verdict.text, HasSubstr("rank 2 on host1 is at step 1"));
   EXPECT_TRUE(answers_.empty());
+}
+
+TEST_F(HangWatchTest, ARankThatStopsWhileOthersAdvanceIsStraggling) {
+  struct Case {
+    Duration slowest_idle;  // of node 0's slowest rank
+    Duration idle;          // of its other rank, and of node 1
+    bool is_straggling;
+    const char* what;
+  };
+  const std::vector<Case> cases = {
+      {seconds(0), seconds(0), false, "all advance"},
+      {seconds(4), seconds(0), false, "below the limit"},
+      {seconds(5), seconds(0), true, "at the limit"},
+      {seconds(60), seconds(2), true, "the others advanced after it had stopped"},
+      {seconds(6), seconds(4), false, "all stopped at nearly the same time: the job will hang"},
+  };
+  for (const Case& one : cases) {
+    HangWatch watch;
+    answers_.clear();
+    for (int i = 0; i < 2; ++i) {
+      watch.step(hang_event::Began{node(i), 1, "host" + std::to_string(i)}, now_, &answers_);
+    }
+    hang::NodeProgress progress{.round = 1, .reporting = 2, .newest = 40, .oldest = 40};
+    progress.limit = seconds(5);
+    progress.idle = progress.slowest_idle = one.idle;
+    watch.step(hang_event::Progressed{node(1), progress}, now_, &answers_);
+    progress.oldest = 17;
+    progress.slowest_rank = 1;
+    progress.slowest_idle = one.slowest_idle;
+    watch.step(hang_event::Progressed{node(0), progress}, now_, &answers_);
+    ASSERT_EQ(answers_.size(), one.is_straggling ? 1U : 0U) << one.what;
+    ASSERT_EQ(watch.stragglers().size(), answers_.size()) << one.what;
+    if (!one.is_straggling) continue;
+    const hang::Verdict verdict = take<hang_action::Publish>().verdict;
+    EXPECT_TRUE(verdict.is_straggling);
+    EXPECT_EQ(verdict.suspect, 1) << one.what;
+    EXPECT_EQ(verdict.action, hang::Action::kReport);
+    EXPECT_THAT(verdict.text, HasSubstr("rank 1 on host0 is at step 17 and has made no progress"));
+    const hang::Straggler straggler{1, "host0", 17, now_ - one.slowest_idle};
+    EXPECT_EQ(watch.stragglers().front(), straggler) << one.what;
+    // Once, until it advances; then it is none.
+    watch.step(hang_event::Progressed{node(0), progress}, now_, &answers_);
+    EXPECT_TRUE(answers_.empty()) << one.what;
+    progress.slowest_idle = one.idle;
+    watch.step(hang_event::Progressed{node(0), progress}, now_, &answers_);
+    EXPECT_TRUE(answers_.empty()) << one.what;
+    EXPECT_TRUE(watch.stragglers().empty()) << one.what;
+    // Another rank is reported again.
+    progress.slowest_rank = 0;
+    progress.slowest_idle = one.slowest_idle;
+    watch.step(hang_event::Progressed{node(0), progress}, now_, &answers_);
+    EXPECT_EQ(take<hang_action::Publish>().verdict.suspect, 0) << one.what;
+  }
 }
 
 TEST_F(HangWatchTest, SectionWithALimitWidensTheLimit) {

@@ -71,6 +71,40 @@ TEST(JobHistory, OnlyTheTimeInWhichARoundRunsCounts) {
   EXPECT_EQ(history.rounds().back().cause, std::nullopt) << "the job ended with it";
 }
 
+TEST(JobHistory, OfAJobThatReportsStepsTheTimeCountsFromTheFirstStepOfEachRound) {
+  JobHistory history;
+  history.update(RendezvousPhase::kRunning, round_of(1), at(10));
+  EXPECT_EQ(history.running(at(13)), seconds(3)) << "no worker may ever report";
+  EXPECT_TRUE(history.progressed(1, at(14)));
+  EXPECT_FALSE(history.progressed(1, at(15)));
+  EXPECT_FALSE(history.progressed(9, at(15)));
+  EXPECT_EQ(history.running(at(20)), seconds(6));
+  history.round_ends({{}, 1, rdzv::RestartCause::kMemberLost, "", {}}, at(20));
+  EXPECT_FALSE(history.progressed(1, at(21))) << "late";
+  history.update(RendezvousPhase::kForming, round_of(1), at(20));
+  history.update(RendezvousPhase::kRunning, round_of(2), at(30));
+  EXPECT_EQ(history.running(at(35)), seconds(6)) << "its workers are starting";
+  EXPECT_TRUE(history.progressed(2, at(36)));
+  EXPECT_EQ(history.running(at(40)), seconds(10));
+  EXPECT_EQ(history.rounds()[1].first_step, at(36));
+}
+
+TEST(JobHistory, ARoundWithoutAStepHasRunInVain) {
+  JobHistory history;
+  history.update(RendezvousPhase::kRunning, round_of(1), at(10));
+  history.progressed(1, at(11));
+  history.update(RendezvousPhase::kRunning, round_of(2), at(20));
+  history.update(RendezvousPhase::kRunning, round_of(3), at(30));
+  EXPECT_EQ(history.running(at(30)), seconds(9));
+}
+
+TEST(JobHistory, AnEarlierCoordinatorsRoundHasRunSinceItWasFound) {
+  JobHistory history;
+  history.update(RendezvousPhase::kRunning, round_of(7), at(10));
+  history.progressed(7, at(12));
+  EXPECT_EQ(history.running(at(15)), seconds(5));
+}
+
 TEST(JobHistory, ARoundOfAnEarlierCoordinatorHasNoBeginning) {
   JobHistory history;
   history.update(RendezvousPhase::kRunning, round_of(7), at(10));

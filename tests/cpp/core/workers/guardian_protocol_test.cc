@@ -128,13 +128,15 @@ TEST(GuardianProtocol, EventsAreDecodedAsEncoded) {
   EXPECT_TRUE(failed.timed_out);
   EXPECT_TRUE(failed.stopped);
 
-  const auto exited = round_trip(ExitedEvent{5, ExitCause::kDumpedCore, 11, true, true, at, 101});
+  const auto exited =
+      round_trip(ExitedEvent{5, ExitCause::kDumpedCore, 11, true, true, at, 101, 99});
   EXPECT_EQ(exited.cause, ExitCause::kDumpedCore);
   EXPECT_EQ(exited.value, 11);
   EXPECT_TRUE(exited.stopped);
   EXPECT_TRUE(exited.killed);
   EXPECT_EQ(exited.at, at);
   EXPECT_EQ(exited.stop_step, 101);
+  EXPECT_EQ(exited.last_step, 99);
 
   EXPECT_EQ(round_trip(KillSentEvent{77}).refused_pid, 77);
   round_trip(SweptEvent{});
@@ -144,12 +146,14 @@ TEST(GuardianProtocol, EventsAreDecodedAsEncoded) {
   EXPECT_EQ(decoded.id, 6u);
   EXPECT_EQ(decoded.at, at);
 
-  const auto progress = round_trip(
-      ProgressEvent{8, 100, 99, 3, std::chrono::milliseconds(20), std::chrono::seconds(600)});
+  const auto progress =
+      round_trip(ProgressEvent{8, 100, 99, 3, std::chrono::seconds(7),
+                               std::chrono::milliseconds(20), std::chrono::seconds(600)});
   EXPECT_EQ(progress.reporting, 8u);
   EXPECT_EQ(progress.newest, 100);
   EXPECT_EQ(progress.oldest, 99);
   EXPECT_EQ(progress.slowest, 3u);
+  EXPECT_EQ(progress.slowest_idle, std::chrono::seconds(7));
   EXPECT_EQ(progress.idle, std::chrono::milliseconds(20));
   EXPECT_EQ(progress.section_limit, std::chrono::seconds(600));
 
@@ -158,6 +162,12 @@ TEST(GuardianProtocol, EventsAreDecodedAsEncoded) {
   EXPECT_EQ(stacks.step, 99);
   EXPECT_EQ(stacks.state, 'S');
   round_trip(StacksDoneEvent{});
+
+  const auto mark = round_trip(MarkEvent{2, Mark::kFirstStep, at, 91});
+  EXPECT_EQ(mark.id, 2u);
+  EXPECT_EQ(mark.mark, Mark::kFirstStep);
+  EXPECT_EQ(mark.at, at);
+  EXPECT_EQ(mark.step, 91);
 
   const drain::StopStepEvent stop{drain::Reply::Kind::kReached, 4, {0, 7}, 101, 100, 2, 101, 102};
   EXPECT_EQ(round_trip(stop), stop);
