@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -97,8 +98,8 @@ class Nodes:
             self.processes[address].send_signal(signal.SIGTERM)
 
 
-def job(endpoint: str, nodes: str = "2:3") -> Job:
-    options = [f"--nnodes={nodes}", "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
+def job(endpoint: str, nodes: str = "2:3", run_id: str = "job") -> Job:
+    options = [f"--nnodes={nodes}", "--rdzv-backend=c10d", f"--rdzv-id={run_id}", "--no-python"]
     options += [f"--rdzv-endpoint={endpoint}", "--max-restarts=0"]
     return Job(options, ["sh", "-c", WORKER])
 
@@ -240,9 +241,11 @@ def separate_witness(address: str, **environ: str) -> Iterator[subprocess.Popen[
             process.wait(DEADLINE_S)
 
 
-def witnessed_job(endpoint: str, witness: str, **environ: str) -> tuple[Job, Nodes]:
-    started = job(endpoint, nodes="1:2")
-    nodes = Nodes(started, conf=f"witness={witness}", **environ)
+def witnessed_job(
+    endpoint: str, witness: str, run_id: str = "job", conf: str = "", **environ: str
+) -> tuple[Job, Nodes]:
+    started = job(endpoint, nodes="1:2", run_id=run_id)
+    nodes = Nodes(started, conf=f"witness={witness}{conf}", **environ)
     return started, nodes
 
 
@@ -287,6 +290,47 @@ def test_the_loss_of_the_witness_ends_no_round() -> None:
         for place in before.values():
             os.kill(place.pid, 0)
         nodes.stop("127.0.0.1", "127.0.0.2")
+
+
+def test_a_witness_that_does_not_answer_counts_as_lost_until_it_answers_again() -> None:
+    address = witness_endpoint()
+    started, nodes = witnessed_job(free_endpoint(), address, conf=",node_timeout=2")
+    with separate_witness(address) as witness, started:
+        nodes.start(1)
+        nodes.start(2)
+        before = nodes.places("127.0.0.1", "127.0.0.2")
+        nodes.await_log("127.0.0.1", REPLICATED)
+        # Its kernel keeps the connections.
+        witness.send_signal(signal.SIGSTOP)
+        nodes.await_log("127.0.0.1", f"does not survive .*: the witness at {address} does not ans")
+        witness.send_signal(signal.SIGCONT)
+        nodes.await_log("127.0.0.1", REPLICATED)
+        for place in before.values():
+            os.kill(place.pid, 0)
+        nodes.stop("127.0.0.1", "127.0.0.2")
+
+
+def test_two_jobs_share_a_witness_at_an_ipv6_address() -> None:
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as probe:
+        address = f"[::1]:{probe.getsockname()[1]}"
+    first, of_first = witnessed_job(free_endpoint(), address, run_id="first")
+    second, of_second = witnessed_job(free_endpoint(), address, run_id="second")
+    with separate_witness(address), first, second:
+        for nodes in (of_first, of_second):
+            nodes.start(1)
+            nodes.start(2)
+        for nodes in (of_first, of_second):
+            nodes.places("127.0.0.1", "127.0.0.2")
+            nodes.await_log("127.0.0.1", REPLICATED)
+        of_first.kill("127.0.0.1")
+        after = of_first.place("127.0.0.2")
+        assert (after.world_size, after.round) == (1, 1)
+        of_first.stop("127.0.0.2")
+        # The other job still has its vote.
+        of_second.kill("127.0.0.1")
+        after = of_second.place("127.0.0.2")
+        assert (after.world_size, after.round) == (1, 1)
+        of_second.stop("127.0.0.2")
 
 
 def test_nodes_with_different_lists_of_endpoints_are_refused() -> None:

@@ -72,8 +72,16 @@ std::optional<Instant> Machine::next_deadline() const {
 std::string Machine::unreached_voters() const {
   std::string all;
   for (const reg::VoterCandidate& one : candidates()) {
-    if (one.is_reachable) continue;
+    if (one.is_reachable || one.kind == reg::VoterCandidate::Kind::kWitness) continue;
     all += (all.empty() ? "" : ", ") + one.voter.address;
+  }
+  return all;
+}
+
+std::string Machine::unreached_witnesses() const {
+  std::string all;
+  for (const auto& [address, witness] : witnesses_) {
+    if (!witness.is_reachable) all += (all.empty() ? "" : ", ") + address;
   }
   return all;
 }

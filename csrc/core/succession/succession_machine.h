@@ -73,8 +73,9 @@ class Machine {
   const std::optional<Incumbent>& incumbent() const { return incumbent_; }
   bool is_coordinator() const { return register_.role() == reg::Role::kCoordinator; }
   const reg::Register& job_register() const { return register_; }
-  // Voter ports of nodes that this coordinator has not reached, as a list for messages.
+  // Voter ports of nodes, and witnesses, that this coordinator has not reached; lists for messages.
   std::string unreached_voters() const;
+  std::string unreached_witnesses() const;
 
  private:
   // A frame that is sent to a node again and again.
@@ -171,6 +172,7 @@ class Machine {
   struct WitnessPeer {
     NodeId node;  // zero: it has not answered yet
     bool is_reachable = false;
+    int unanswered = 0;  // probes since the last reply
     Instant next;
     Duration wait{};
   };

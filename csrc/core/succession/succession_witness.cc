@@ -21,19 +21,29 @@ void Machine::on(const Witnesses& event) {
   probe_witnesses();
 }
 
+// A witness that answers no probe for follow_timeout counts as unreachable, though its kernel may
+// keep the connection. Counting probes instead of time allows for a stall of this process.
 void Machine::probe_witnesses() {
   if (!is_started_) return;
+  bool has_changed = false;
   for (auto& [address, witness] : witnesses_) {
     if (now_ < witness.next) continue;
+    if (witness.is_reachable && ++witness.unanswered > kWitnessProbesPerTimeout) {
+      witness.is_reachable = false;
+      witness.wait = settings_.repeat_interval;
+      has_changed = true;
+    }
     witness.wait = witness.is_reachable ? settings_.follow_timeout / kWitnessProbesPerTimeout
                                         : std::min(2 * witness.wait, settings_.repeat_interval_max);
     witness.next = add_saturating(now_, witness.wait);
     send(NodeId{}, address, Probe{});
   }
+  if (has_changed) update_candidates();
 }
 
 void Machine::receive_from_witness(const std::string& address, const NodeId& node) {
   WitnessPeer& witness = witnesses_.at(address);
+  witness.unanswered = 0;
   const bool is_new = !std::exchange(witness.is_reachable, true) || witness.node != node;
   witness.node = node;
   if (!is_new) return;

@@ -12,6 +12,7 @@ struct SurvivalFacts {
   bool wants_voters = true;    // voters is not 1
   std::string host = {};       // of the coordinator; "": unknown
   std::string unreached = {};  // voter ports of further hosts that did not answer, as a list
+  std::string unreached_witnesses = {};
   // Of the round; 0: no round was formed yet.
   int nodes = 0;
   int min_nodes = 1;

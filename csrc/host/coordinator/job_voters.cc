@@ -39,7 +39,8 @@ void JobVoters::log_survival(const std::string& job) {
   const std::string text =
       succession::describe_survival({.voters = incumbent ? incumbent->voters.size() : 0,
                                      .host = incumbent ? host_of(incumbent->address) : "",
-                                     .unreached = machine.unreached_voters()});
+                                     .unreached = machine.unreached_voters(),
+                                     .unreached_witnesses = machine.unreached_witnesses()});
   if (std::exchange(found->second.survival, text) != text) log_("job " + job + ": " + text);
 }
 

@@ -198,7 +198,10 @@ void SessionVoter::log_survival(bool is_round) {
   facts.wants_voters = is_enabled(options_);
   facts.voters = coordinator_->voters.size();
   facts.host = os::host_name();
-  if (voter_ != nullptr) facts.unreached = voter_->machine().unreached_voters();
+  if (voter_ != nullptr) {
+    facts.unreached = voter_->machine().unreached_voters();
+    facts.unreached_witnesses = voter_->machine().unreached_witnesses();
+  }
   const std::string text = succession::describe_survival(facts);
   const bool is_news = std::exchange(survival_, text) != text;
   if (is_news && facts.wants_voters) {
