@@ -11,6 +11,7 @@
 
 #include "core/succession/succession_machine.h"
 #include "sim/sim_agent.h"
+#include "sim/succession_checker.h"
 
 namespace elastic::test {
 namespace {
@@ -375,46 +376,15 @@ class World {
     }
   }
 
-  // ---- The promises.
-
   void check(std::size_t slot, const RendezvousAction& action) {
-    if (const auto* round = std::get_if<rdzv::Round>(&action)) {
-      const RoundRecord& record = *round->record;
-      const auto [known, is_new] = rounds_.try_emplace(record.round, record);
-      if (!is_new && known->second != record) {
-        violate("I5: two rounds have the number " + std::to_string(record.round));
-      }
-      if (result_ && is_new && record.generation <= result_generation_) {
-        violate("a round follows a result");
-      }
-      if (is_new && known != rounds_.begin()) {
-        const RoundRecord& before = std::prev(known)->second;
-        if (record.restarts < before.restarts || record.restarts > before.restarts + 1) {
-          violate("the restart budget went from " + std::to_string(before.restarts) + " to " +
-                  std::to_string(record.restarts));
-        }
-        if (record.term < before.term) violate("a later round has an earlier term");
-      }
-      if (std::next(known) != rounds_.end() && is_new) {
-        violate("I5: round " + std::to_string(record.round) + " was sent after a later one");
-      }
-      if (is_new) {
-        round_began_.push_back(clock_.now());
-        trace(name(slot) + "  round " + std::to_string(record.round) + " is sent, " +
-              std::to_string(record.nodes) + " nodes, term " + std::to_string(record.term));
-      }
-    } else if (const auto* closed = std::get_if<rdzv::Closed>(&action)) {
-      if (result_ && *result_ != *closed->result) violate("two results of one job were sent");
-      result_ = *closed->result;
-      result_generation_ = rounds_.empty() ? 1 : rounds_.rbegin()->second.generation;
+    if (const RoundRecord* begun = checker_.check(action, clock_.now())) {
+      trace(name(slot) + "  round " + std::to_string(begun->round) + " is sent, " +
+            std::to_string(begun->nodes) + " nodes, term " + std::to_string(begun->term));
     }
   }
 
   void workers_gone(const SimAgent& agent) {
-    const auto next =
-        std::upper_bound(round_began_.begin(), round_began_.end(), agent.round_heard_at());
-    if (next == round_began_.end()) return;
-    const Duration overlap = clock_.now() - *next;
+    const Duration overlap = clock_.now() - checker_.next_round_after(agent.round_heard_at());
     if (overlap <= kOverlapMax) return;
     violate("I1: workers of " + agent.name() + " ended " + std::to_string(to_seconds(overlap)) +
             " s after the next round had begun");
@@ -482,11 +452,8 @@ class World {
   bool was_turned_on_ = false;
   bool is_healed_ = false;
   int crashes_ = 0;
-  std::map<std::uint64_t, RoundRecord> rounds_;
-  std::vector<Instant> round_began_;
-  std::optional<JobResult> result_;
-  std::uint32_t result_generation_ = 1;
   SuccessionReport report_;
+  SuccessionChecker checker_{&report_.violations};
 };
 
 void World::start() {
@@ -501,14 +468,14 @@ void World::start() {
 
 void World::expect_next_round(std::size_t nodes, Duration within) {
   const Instant began = clock_.now();
-  const std::uint64_t next = rounds_.rbegin()->first + 1;
+  const std::uint64_t next = checker_.last_round().round + 1;
   const bool is_there = advance_until(within, [&] { return runs_round_of(nodes, next); });
   report_.recovery = clock_.now() - began;
   if (!is_there) violate("no round of the survivors within the limit");
 }
 
 void World::lose_coordinator() {
-  const RoundRecord before = rounds_.rbegin()->second;
+  const RoundRecord before = checker_.last_round();
   switch (scene_) {
     case SuccessionScene::kHostLost:
       crash(0, true);
@@ -535,7 +502,7 @@ void World::lose_coordinator() {
           advance_until(2s, [this] { return report_.elections > 0 && has_voters(3); });
       if (!is_elected) violate("no coordinator was elected");
       advance(5s);
-      if (rounds_.size() != 1) violate("the loss of the coordinator alone ended the round");
+      if (checker_.num_rounds() != 1) violate("the loss of the coordinator alone ended the round");
       break;
     }
     case SuccessionScene::kHandOver:
@@ -544,7 +511,7 @@ void World::lose_coordinator() {
         violate("no coordinator succeeds the one that resigned");
       }
       advance(5s);
-      if (rounds_.size() != 1) violate("handing over ended the round");
+      if (checker_.num_rounds() != 1) violate("handing over ended the round");
       break;
     case SuccessionScene::kPartition:
       for (const std::size_t inside : {0u, 1u}) {
@@ -552,7 +519,7 @@ void World::lose_coordinator() {
           cut_both(inside, outside, true);
         }
       }
-      if (!advance_until(4s, [this] { return rounds_.rbegin()->second.nodes == 3; })) {
+      if (!advance_until(4s, [this] { return checker_.last_round().nodes == 3; })) {
         violate("the majority forms no round");
       }
       advance(4s);
@@ -564,7 +531,7 @@ void World::lose_coordinator() {
       break;
     }
   }
-  const RoundRecord& after = rounds_.rbegin()->second;
+  const RoundRecord& after = checker_.last_round();
   if (scene_ != SuccessionScene::kFaults && after.restarts != before.restarts) {
     violate("a restart was charged for a lost host");
   }
@@ -586,7 +553,7 @@ SuccessionReport World::run() {
       violate("the job has not ended within the limit after everything has healed");
     }
   }
-  report_.rounds = rounds_.size();
+  report_.rounds = checker_.num_rounds();
   return std::move(report_);
 }
 

@@ -1,0 +1,48 @@
+#include "sim/succession_checker.h"
+
+#include <algorithm>
+#include <iterator>
+#include <variant>
+
+namespace elastic::test {
+
+const RoundRecord* SuccessionChecker::check(const RendezvousAction& action, Instant now) {
+  if (const auto* round = std::get_if<rdzv::Round>(&action)) {
+    return check_round(*round->record, now);
+  }
+  if (const auto* closed = std::get_if<rdzv::Closed>(&action)) {
+    if (result_ && *result_ != *closed->result) violate("two results of one job were sent");
+    result_ = *closed->result;
+    result_generation_ = rounds_.empty() ? 1 : last_round().generation;
+  }
+  return nullptr;
+}
+
+const RoundRecord* SuccessionChecker::check_round(const RoundRecord& record, Instant now) {
+  const auto [known, is_new] = rounds_.try_emplace(record.round, record);
+  if (!is_new && known->second != record) {
+    violate("I5: two rounds have the number " + std::to_string(record.round));
+  }
+  if (!is_new) return nullptr;
+  if (result_ && record.generation <= result_generation_) violate("a round follows a result");
+  if (known != rounds_.begin()) {
+    const RoundRecord& before = std::prev(known)->second;
+    if (record.restarts < before.restarts || record.restarts > before.restarts + 1) {
+      violate("the restart budget went from " + std::to_string(before.restarts) + " to " +
+              std::to_string(record.restarts));
+    }
+    if (record.term < before.term) violate("a later round has an earlier term");
+  }
+  if (std::next(known) != rounds_.end()) {
+    violate("I5: round " + std::to_string(record.round) + " was sent after a later one");
+  }
+  round_began_.push_back(now);
+  return &known->second;
+}
+
+Instant SuccessionChecker::next_round_after(Instant when) const {
+  const auto next = std::upper_bound(round_began_.begin(), round_began_.end(), when);
+  return next == round_began_.end() ? Instant::max() : *next;
+}
+
+}  // namespace elastic::test
