@@ -13,10 +13,9 @@ std::string hosts_text(int losses) { return losses == 1 ? "any one host" : "any 
 std::string describe_single(const SurvivalFacts& facts) {
   const std::string where = facts.host.empty() ? "the coordinator's host" : facts.host;
   const std::string remedy =
-      !facts.wants_voters ? "set voters=3 in --rdzv-conf on every node"
-      : !facts.unreached.empty()
-          ? "the voter port of " + facts.unreached +
-                " cannot be reached from there (voter_port_range)"
+      !facts.wants_voters        ? "set voters=3 in --rdzv-conf on every node"
+      : !facts.unreached.empty() ? "the voter port of " + facts.unreached +
+                                       " cannot be reached from there (voter_port_range)"
       : !facts.unreached_witnesses.empty()
           ? "the witness at " + facts.unreached_witnesses + " does not answer"
           : "run nodes on three hosts, or add a witness (--rdzv-conf=witness=HOST:PORT)";

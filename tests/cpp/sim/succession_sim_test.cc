@@ -61,6 +61,12 @@ TEST(SuccessionSim, ARestartedCoordinatorWithoutTheRegisterFormsNoRound) {
 TEST(SuccessionSim, HandingOverEndsNoRound) { sweep(SuccessionScene::kHandOver, 50); }
 TEST(SuccessionSim, OnlyTheMajorityOfAPartitionGoesOn) { sweep(SuccessionScene::kPartition, 50); }
 TEST(SuccessionSim, TwoOfFiveHostsMayBeLostAtOnce) { sweep(SuccessionScene::kTwoOfFive, 50); }
+TEST(SuccessionSim, TwoNodesAndAWitnessSurviveAnyOneLoss) { sweep(SuccessionScene::kWitness, 100); }
+TEST(SuccessionSim, FaultsOfTwoNodesAndAWitnessBreakNoPromise) {
+  const Sweep total = sweep(SuccessionScene::kWitnessFaults, 100);
+  if (HasFailure()) return;
+  EXPECT_GT(total.elections, total.seeds / 4);
+}
 TEST(SuccessionSim, FaultsBreakNoPromise) {
   const Sweep total = sweep(SuccessionScene::kFaults, 150);
   if (HasFailure()) return;

@@ -1,463 +1,14 @@
 #include "sim/succession_world.h"
 
-#include <algorithm>
-#include <array>
-#include <cstdio>
-#include <deque>
-#include <map>
-#include <memory>
-#include <set>
 #include <utility>
 
-#include "core/succession/succession_machine.h"
-#include "sim/sim_agent.h"
-#include "sim/succession_checker.h"
+#include "sim/succession_world_impl.h"
 
 namespace elastic::test {
-namespace {
 
-using namespace std::chrono_literals;
-
-constexpr std::size_t kSlots = 6;  // the last one is a separate coordinator's
-constexpr std::size_t kCoordinatorSlot = kSlots - 1;
-constexpr Duration kNodeTimeout = 1s;
-constexpr Duration kStoreGrace = 8s;
-constexpr Duration kConvergeWithin = 200s;
-// Workers of a node that is cut off end when its session is given up and they are stopped.
-constexpr Duration kOverlapMax = kStoreGrace + 3 * kNodeTimeout + 6s;
-
-class World {
- public:
-  World(SuccessionScene scene, std::uint64_t seed, const SuccessionOptions& options)
-      : scene_(scene), options_(options), dice_(seed), clock_(seed) {
-    is_standalone_ =
-        scene == SuccessionScene::kStandaloneLost || scene == SuccessionScene::kStandaloneAgain;
-    nodes_ = scene == SuccessionScene::kPartition || scene == SuccessionScene::kTwoOfFive ? 5
-             : is_standalone_                                                             ? 4
-             : scene == SuccessionScene::kFaults ? static_cast<std::size_t>(dice_.between(3, 5))
-                                                 : 3;
-    settings_.min_nodes = 1;
-    settings_.max_nodes = static_cast<int>(nodes_);
-    settings_.max_restarts = 50;
-    settings_.settle = 100ms;
-    settings_.last_call_timeout = 1s;
-    settings_.node_timeout = kNodeTimeout;
-    settings_.store_grace = kStoreGrace;
-    settings_.join_timeout = 30s;
-    settings_.restart_backoff = 0s;
-    agent_world_.clock = &clock_;
-    agent_world_.dice = &dice_;
-    agent_world_.connect_to = [this](SimAgent* agent, const std::string& address) {
-      return connect(agent, address);
-    };
-    agent_world_.succession = [this](SimAgent* agent) { return hooks(agent); };
-    agent_world_.work = [this](const SimAgent&) { return draw_work(); };
-    agent_world_.log_progress = [this](const SimAgent& agent, const std::string& what) {
-      trace(agent.name() + "  " + what);
-    };
-    agent_world_.workers_gone = [this](const SimAgent& agent) { workers_gone(agent); };
-    agent_world_.collective_broke = [](const SimAgent&) {};
-  }
-
-  SuccessionReport run();
-
- private:
-  struct Process {
-    std::uint64_t life = 0;
-    bool is_alive = false;
-    NodeId id;
-    std::unique_ptr<SimAgent> agent;
-    std::unique_ptr<succession::Machine> machine;
-    std::unique_ptr<SimServer> server;
-    std::deque<succession::Event> events;
-    bool is_busy = false;
-    std::uint64_t alarm = 0;
-    std::uint64_t servers = 0;
-  };
-
-  void trace(const std::string& what) {
-    if (!options_.is_traced) return;
-    char at[32];
-    std::snprintf(at, sizeof at, "%9.4f  ", to_seconds(clock_.now().time_since_epoch() - 1h));
-    report_.trace.push_back(at + what);
-  }
-  void violate(const std::string& what) { report_.violations.push_back(what); }
-  static std::string name(std::size_t slot) { return "node" + std::to_string(slot); }
-  std::string voter_address(std::size_t slot) const {
-    return "v" + std::to_string(slot) + "." + std::to_string(processes_[slot].life);
-  }
-  static std::size_t slot_of(const SimAgent* agent) {
-    return static_cast<std::size_t>(agent->info().id.high - 1);
-  }
-  // "v2.1" -> 2, if that life is the current one.
-  std::size_t slot_at(const std::string& address) const {
-    const auto slot = static_cast<std::size_t>(address[1] - '0');
-    const auto& process = processes_[slot];
-    const bool is_current = process.is_alive && std::stoull(address.substr(3)) == process.life;
-    return is_current ? slot : kSlots;
-  }
-
-  void boot(std::size_t slot) {
-    Process& process = processes_[slot];
-    ++process.life;
-    process.is_alive = true;
-    process.id = {slot + 1, process.life};
-    succession::Settings settings;
-    settings.job_id = "job";
-    settings.self = {process.id, voter_address(slot)};
-    settings.is_standalone = slot == kCoordinatorSlot;
-    settings.reg.voters = 0;
-    settings.reg.store_grace = kStoreGrace;
-    settings.follow_timeout = kNodeTimeout;
-    process.machine = std::make_unique<succession::Machine>(settings, dice_.next());
-    process.events.clear();
-    process.is_busy = false;
-    if (slot == kCoordinatorSlot || (slot == 0 && !is_standalone_ && process.life == 1)) {
-      open_server(slot);
-      endpoint_ = address_of_server(slot);
-      feed(slot, succession::CoordinatorStarted{endpoint_, true});
-    }
-    if (slot == kCoordinatorSlot) return;
-    SimAgentOptions agent;
-    agent.settings = settings_;
-    agent.info.id = process.id;
-    agent.info.name = name(slot) + "_" + std::to_string(process.life);
-    agent.info.address = "10.0.0." + std::to_string(slot);
-    agent.info.store_port = static_cast<std::uint16_t>(20'000 + slot);
-    agent.info.hosts_coordinator = slot == 0 && !is_standalone_ && process.life == 1;
-    agent.info.stop_grace = agent.info.failure_grace = 2s;
-    process.agent = std::make_unique<SimAgent>(&agent_world_, agent);
-    process.agent->start();
-  }
-
-  std::string address_of_server(std::size_t slot) const {
-    return "c" + std::to_string(slot) + "." + std::to_string(processes_[slot].life) + "." +
-           std::to_string(processes_[slot].servers);
-  }
-
-  void open_server(std::size_t slot) {
-    Process& process = processes_[slot];
-    ++process.servers;
-    if (process.server != nullptr) retired_.push_back(std::move(process.server));
-    process.server = std::make_unique<SimServer>(SimServer::Owner{
-        .clock = &clock_,
-        .dice = &dice_,
-        .job_id = "job",
-        .deleted = options_.deleted,
-        .feed = [this, slot](const succession::Event& event) { feed(slot, event); },
-        .incumbent = [this, slot] { return processes_[slot].machine->incumbent(); },
-        .trace = [this,
-                  slot](const std::string& what) { trace(name(slot) + "  coordinator: " + what); },
-        .sent = [this, slot](const RendezvousAction& action) { check(slot, action); },
-        .host_of = [](const NodeId& node) { return "h" + std::to_string(node.high); }});
-  }
-
-  std::shared_ptr<SimLink> connect(SimAgent* agent, const std::string& address) {
-    const std::string& to = address.empty() ? endpoint_ : address;
-    const std::size_t slot = slot_at(to.substr(0, to.rfind('.')));
-    if (slot == kSlots || processes_[slot].server == nullptr) return nullptr;
-    if (to != address_of_server(slot)) return nullptr;
-    const std::size_t from = slot_of(agent);
-    if (cut_[from][slot] || cut_[slot][from]) return nullptr;
-    return processes_[slot].server->accept(path(from, slot));
-  }
-
-  std::shared_ptr<SimPath> path(std::size_t agent, std::size_t server) {
-    auto& one = paths_[{agent, server}];
-    if (one == nullptr) one = std::make_shared<SimPath>();
-    return one;
-  }
-
-  SimSession::Succession hooks(SimAgent* agent) {
-    const std::size_t slot = slot_of(agent);
-    return {.hello =
-                [this, slot] {
-                  session::SuccessionHello hello{voter_address(slot), {}, false};
-                  if (const auto& incumbent = processes_[slot].machine->incumbent()) {
-                    hello.lineage = incumbent->lineage;
-                    hello.is_replicated = incumbent->is_replicated();
-                  }
-                  return hello;
-                },
-            .informed =
-                [this, slot](const succession::Incumbent& incumbent) {
-                  feed(slot, succession::Informed{incumbent});
-                },
-            .lost = [this, slot] { feed(slot, succession::IncumbentLost{}); },
-            .returned = [this, slot] { feed(slot, succession::IncumbentReturned{}); }};
-  }
-
-  // ---- The succession machine of a process.
-
-  void feed(std::size_t slot, const succession::Event& event) {
-    Process& process = processes_[slot];
-    if (!process.is_alive) return;
-    process.events.push_back(event);
-    if (std::exchange(process.is_busy, true)) return;
-    while (!process.events.empty()) {
-      const succession::Event next = std::move(process.events.front());
-      process.events.pop_front();
-      std::vector<succession::Action> actions;
-      process.machine->step(next, clock_.now(), &actions);
-      for (const succession::Action& action : actions) {
-        std::visit([&](const auto& one) { execute(slot, one); }, action);
-      }
-    }
-    process.is_busy = false;
-    const auto deadline = process.machine->next_deadline();
-    if (!deadline) return;
-    clock_.at(*deadline, [this, slot, life = process.life, alarm = ++process.alarm] {
-      const Process& current = processes_[slot];
-      if (current.is_alive && life == current.life && alarm == current.alarm) {
-        feed(slot, succession::Tick{});
-      }
-    });
-  }
-
-  // A connection is the sender's process.
-  void execute(std::size_t slot, const succession::Send& action) {
-    const std::string address = action.address.empty() && action.connection != 0
-                                    ? "v" + std::to_string(action.connection % 10) + "." +
-                                          std::to_string(action.connection / 10)
-                                    : action.address;
-    if (address.empty()) return;
-    const auto to = static_cast<std::size_t>(address[1] - '0');
-    const std::uint64_t from_life = processes_[slot].life;
-    if (cut_[slot][to]) return;
-    clock_.after(dice_.between(Duration(50us), Duration(2ms)),
-                 [this, slot, to, address, from_life, frame = action.frame] {
-                   if (cut_[slot][to]) return;
-                   if (slot_at(address) == to) {
-                     feed(to, succession::Received{from_life * 10 + slot, frame});
-                   } else if (!hosts_down_.contains(to) && processes_[slot].life == from_life) {
-                     feed(slot, succession::Unreachable{address});
-                   }
-                 });
-  }
-  void execute(std::size_t slot, const succession::TurnOn&) {
-    trace(name(slot) + "  turns the gate on");
-    was_turned_on_ = true;
-    processes_[slot].server->turn_on();
-  }
-  void execute(std::size_t slot, const succession::StartCoordinator& action) {
-    ++report_.elections;
-    open_server(slot);
-    processes_[slot].server->succeed(action, processes_[slot].id);
-    clock_.after(dice_.between(Duration(1ms), Duration(5ms)),
-                 [this, slot, life = processes_[slot].life] {
-                   if (processes_[slot].life != life) return;
-                   feed(slot, succession::CoordinatorStarted{address_of_server(slot), false});
-                 });
-  }
-  void execute(std::size_t slot, const succession::StopCoordinator& action) {
-    trace(name(slot) + "  stops its coordinator: " + action.reason);
-    if (processes_[slot].server != nullptr) processes_[slot].server->stop(action);
-  }
-  void execute(std::size_t slot, const succession::InForce& action) {
-    processes_[slot].server->in_force(action.number);
-  }
-  void execute(std::size_t slot, const succession::Inform& action) {
-    if (processes_[slot].server != nullptr) processes_[slot].server->inform(action.incumbent);
-  }
-  void execute(std::size_t slot, const succession::Follow& action) {
-    if (processes_[slot].agent == nullptr) return;
-    trace(name(slot) + "  follows term " + std::to_string(action.incumbent.term));
-    processes_[slot].agent->follow(action.incumbent.address,
-                                   action.incumbent.node == processes_[slot].id);
-  }
-  void execute(std::size_t slot, const succession::Expired& action) {
-    if (processes_[slot].agent != nullptr) processes_[slot].agent->lose_coordinator();
-    trace(name(slot) + "  expired: " + action.reason);
-  }
-  void execute(std::size_t slot, const succession::Log& action) {
-    trace(name(slot) + "  " + action.message);
-  }
-  template <typename Other>
-  void execute(std::size_t, const Other&) {}
-
-  // ---- Faults.
-
-  void crash(std::size_t slot, bool is_host_dead) {
-    Process& process = processes_[slot];
-    if (!process.is_alive) return;
-    trace(name(slot) + (is_host_dead ? "  ---- its host is lost" : "  ---- its process ends"));
-    process.is_alive = false;
-    if (is_host_dead) hosts_down_.insert(slot);
-    if (process.agent != nullptr) process.agent->crash(is_host_dead);
-    if (process.server != nullptr) process.server->crash(is_host_dead);
-  }
-
-  void cut(std::size_t a, std::size_t b, bool is_cut) {
-    cut_[a][b] = is_cut;
-    for (const auto& [pair, one] : paths_) {
-      if (pair.first == a && pair.second == b) one->is_blocked[0] = is_cut;
-      if (pair.first == b && pair.second == a) one->is_blocked[1] = is_cut;
-      if (!is_cut && one->is_open()) one->unblock();
-    }
-  }
-
-  void cut_both(std::size_t a, std::size_t b, bool is_cut) {
-    cut(a, b, is_cut);
-    cut(b, a, is_cut);
-  }
-
-  void cut_off(std::size_t slot, bool is_cut) {
-    for (std::size_t to = 0; to < kSlots; ++to) {
-      if (to != slot) cut_both(slot, to, is_cut);
-    }
-  }
-
-  void heal() {
-    trace("---- everything heals");
-    for (std::size_t a = 0; a < kSlots; ++a) {
-      for (std::size_t b = 0; b < kSlots; ++b) cut(a, b, false);
-    }
-    is_healed_ = true;
-  }
-
-  SimWork draw_work() {
-    SimWork work;
-    work.length = is_healed_ ? dice_.between(Duration(2s), Duration(4s)) : Duration(100s);
-    work.fails = scene_ == SuccessionScene::kFaults && !is_healed_ && dice_.chance(0.5);
-    if (work.fails) work.length = dice_.between(Duration(1s), Duration(20s));
-    work.stop = dice_.between(Duration(1ms), Duration(20ms));
-    return work;
-  }
-
-  void plan_fault() {
-    clock_.after(dice_.between(Duration(200ms), Duration(6s)), [this] {
-      if (is_healed_) return;
-      cause_fault();
-      plan_fault();
-    });
-  }
-
-  void cause_fault() {
-    const auto slot = static_cast<std::size_t>(dice_.between(0, static_cast<int>(nodes_) - 1));
-    const auto other = static_cast<std::size_t>(dice_.between(0, static_cast<int>(nodes_) - 1));
-    const Duration length = dice_.between(Duration(10ms), Duration(9s));
-    const auto alive = static_cast<std::size_t>(std::count_if(
-        processes_.begin(), processes_.end(), [](const Process& one) { return one.is_alive; }));
-    switch (dice_.between(0, 6)) {
-      case 0:
-        if (alive > 2 && crashes_ < 2) {
-          ++crashes_;
-          crash(slot, dice_.chance(0.5));
-        }
-        break;
-      case 1:
-      case 2:
-        if (slot == other) break;
-        trace("---- cut between " + name(slot) + " and " + name(other));
-        cut(slot, other, true);
-        if (dice_.chance(0.7)) cut(other, slot, true);
-        clock_.after(length, [this, slot, other] { cut_both(slot, other, false); });
-        break;
-      case 3:
-        trace("---- " + name(slot) + " is cut off");
-        cut_off(slot, true);
-        clock_.after(length, [this, slot] { cut_off(slot, false); });
-        break;
-      case 4:
-        if (processes_[slot].is_alive) processes_[slot].agent->fail_workers();
-        break;
-      case 5:
-        if (processes_[slot].machine->is_coordinator() && has_voters(3)) {
-          feed(slot, succession::Resign{});
-        }
-        break;
-      case 6:
-        // A node that coordinates ends with its service, which a leave does not.
-        if (processes_[slot].is_alive && alive > 3 && processes_[slot].server == nullptr &&
-            dice_.chance(0.3)) {
-          processes_[slot].agent->leave();
-        }
-        break;
-    }
-  }
-
-  void check(std::size_t slot, const RendezvousAction& action) {
-    if (const RoundRecord* begun = checker_.check(action, clock_.now())) {
-      trace(name(slot) + "  round " + std::to_string(begun->round) + " is sent, " +
-            std::to_string(begun->nodes) + " nodes, term " + std::to_string(begun->term));
-    }
-  }
-
-  void workers_gone(const SimAgent& agent) {
-    const Duration overlap = clock_.now() - checker_.next_round_after(agent.round_heard_at());
-    if (overlap <= kOverlapMax) return;
-    violate("I1: workers of " + agent.name() + " ended " + std::to_string(to_seconds(overlap)) +
-            " s after the next round had begun");
-  }
-
-  void advance(Duration time) {
-    const Instant until = clock_.now() + time;
-    while (report_.violations.empty() && clock_.run_next(until)) {
-    }
-    clock_.at(until, [] {});
-    clock_.run_next(until);
-  }
-
-  bool advance_until(Duration limit, const std::function<bool()>& is_reached) {
-    const Instant until = clock_.now() + limit;
-    while (report_.violations.empty() && !is_reached()) {
-      if (!clock_.run_next(until)) return false;
-    }
-    return true;
-  }
-
-  // All agents that live run workers of one round of this many nodes.
-  bool runs_round_of(std::size_t nodes, std::uint64_t first = 1) const {
-    std::size_t running = 0;
-    std::set<std::uint64_t> rounds;
-    for (const Process& process : processes_) {
-      if (!process.is_alive || process.agent == nullptr || !process.agent->is_alive()) continue;
-      if (!process.agent->has_workers()) return false;
-      ++running;
-      rounds.insert(process.agent->round());
-    }
-    return running == nodes && rounds.size() == 1 && *rounds.begin() >= first;
-  }
-
-  bool has_converged() const {
-    return std::none_of(processes_.begin(), processes_.end(), [](const Process& one) {
-      return one.is_alive && one.agent != nullptr && one.agent->is_alive();
-    });
-  }
-
-  bool has_voters(std::size_t count) const {
-    return std::any_of(processes_.begin(), processes_.end(), [&](const Process& one) {
-      return one.is_alive && one.machine->is_coordinator() &&
-             one.machine->incumbent()->voters.size() >= count;
-    });
-  }
-
-  void start();
-  void expect_next_round(std::size_t nodes, Duration within);
-  void lose_coordinator();
-  const SuccessionScene scene_;
-  const SuccessionOptions options_;
-  Dice dice_;
-  SimClock clock_;
-  bool is_standalone_ = false;
-  std::size_t nodes_ = 3;
-  JobSettings settings_;
-  SimAgent::World agent_world_;
-  std::array<Process, kSlots> processes_;
-  std::vector<std::unique_ptr<SimServer>> retired_;
-  std::string endpoint_;
-  std::map<std::pair<std::size_t, std::size_t>, std::shared_ptr<SimPath>> paths_;
-  bool cut_[kSlots][kSlots] = {};
-  std::set<std::size_t> hosts_down_;
-  bool was_turned_on_ = false;
-  bool is_healed_ = false;
-  int crashes_ = 0;
-  SuccessionReport report_;
-  SuccessionChecker checker_{&report_.violations};
-};
-
-void World::start() {
+void SuccessionWorld::start() {
   if (is_standalone_) boot(kCoordinatorSlot);
+  if (has_witness_) boot(kWitnessSlot);
   for (std::size_t slot = 0; slot < nodes_; ++slot) boot(slot);
   const std::size_t voters = nodes_ >= 5 ? 5 : 3;
   if (!advance_until(10s, [&] { return runs_round_of(nodes_) && has_voters(voters); })) {
@@ -466,7 +17,7 @@ void World::start() {
   advance(1s);
 }
 
-void World::expect_next_round(std::size_t nodes, Duration within) {
+void SuccessionWorld::expect_next_round(std::size_t nodes, Duration within) {
   const Instant began = clock_.now();
   const std::uint64_t next = checker_.last_round().round + 1;
   const bool is_there = advance_until(within, [&] { return runs_round_of(nodes, next); });
@@ -474,7 +25,7 @@ void World::expect_next_round(std::size_t nodes, Duration within) {
   if (!is_there) violate("no round of the survivors within the limit");
 }
 
-void World::lose_coordinator() {
+void SuccessionWorld::lose_coordinator() {
   const RoundRecord before = checker_.last_round();
   switch (scene_) {
     case SuccessionScene::kHostLost:
@@ -525,19 +76,74 @@ void World::lose_coordinator() {
       advance(4s);
       heal();
       break;
-    case SuccessionScene::kFaults: {
+    case SuccessionScene::kWitness: lose_one_of_two(); break;
+    case SuccessionScene::kFaults:
+    case SuccessionScene::kWitnessFaults:
       plan_fault();
       advance(dice_.between(Duration(10s), Duration(40s)));
       break;
-    }
   }
   const RoundRecord& after = checker_.last_round();
-  if (scene_ != SuccessionScene::kFaults && after.restarts != before.restarts) {
+  if (!has_random_faults() && after.restarts != before.restarts) {
     violate("a restart was charged for a lost host");
   }
 }
 
-SuccessionReport World::run() {
+void SuccessionWorld::restart_witness() {
+  crash(kWitnessSlot, false);
+  boot(kWitnessSlot);
+}
+
+// Two nodes and a witness: any one of them, or the links between them, may be lost.
+void SuccessionWorld::lose_one_of_two() {
+  const bool is_host_dead = dice_.chance(0.5);
+  const Duration limit = is_host_dead ? 3 * kNodeTimeout : Duration(500ms);
+  switch (dice_.between(0, 5)) {
+    case 0:  // the witness was started again, and has forgotten what it promised
+      restart_witness();
+      if (!advance_until(3 * kNodeTimeout, [this] { return !has_voters(3); }) ||
+          !advance_until(5s, [this] { return has_voters(3); })) {
+        return violate("a witness that was started again gets no vote");
+      }
+      advance(100ms);
+      [[fallthrough]];
+    case 1:
+      crash(0, is_host_dead);
+      expect_next_round(1, limit);
+      if (report_.elections != 1) violate("the remaining node was not elected");
+      break;
+    case 2:
+      crash(1, is_host_dead);
+      expect_next_round(1, limit);
+      break;
+    case 3:  // the witness is lost, then the other node
+      crash(kWitnessSlot, is_host_dead);
+      if (!advance_until(3 * kNodeTimeout, [this] { return !has_voters(3); })) {
+        return violate("a witness that is lost still counts");
+      }
+      advance(100ms);
+      crash(1, is_host_dead);
+      expect_next_round(1, limit);
+      break;
+    case 4:
+      cut_off(0, true);
+      if (!advance_until(4s, [this] { return checker_.last_round().nodes == 1; })) {
+        violate("the side of the witness forms no round");
+      }
+      advance(4s);
+      break;
+    default:  // the nodes do not reach each other, and both reach the witness
+      cut_both(0, 1, true);
+      if (!advance_until(4s, [this] { return checker_.last_round().nodes == 1; })) {
+        violate("the coordinator forms no round with the witness");
+      }
+      advance(4s);
+      if (report_.elections > 0) violate("R4: one bad link ended the coordinator's authority");
+      break;
+  }
+}
+
+SuccessionReport SuccessionWorld::run() {
   start();
   if (report_.violations.empty()) lose_coordinator();
   if (report_.violations.empty()) {
@@ -557,11 +163,9 @@ SuccessionReport World::run() {
   return std::move(report_);
 }
 
-}  // namespace
-
 SuccessionReport simulate_succession(SuccessionScene scene, std::uint64_t seed,
                                      const SuccessionOptions& options) {
-  return World(scene, seed, options).run();
+  return SuccessionWorld(scene, seed, options).run();
 }
 
 }  // namespace elastic::test

@@ -20,11 +20,13 @@ enum class SuccessionScene : std::uint8_t {
   kHandOver,         // the hosting agent resigns
   kPartition,        // five hosts: the coordinator's and another one are cut off, then it heals
   kTwoOfFive,        // two of five hosts are lost at once, the coordinator's among them
+  kWitness,          // two nodes and a witness: one of them, or a link, is lost
   kFaults,           // crashes, cut links, leaves and failing workers at random
+  kWitnessFaults,    // the same, with two nodes and a witness
 };
 inline constexpr const char* kSuccessionScenes[] = {
-    "host-lost", "process-lost", "standalone-lost", "standalone-again",
-    "hand-over", "partition",    "two-of-five",     "faults"};
+    "host-lost", "process-lost", "standalone-lost", "standalone-again", "hand-over",
+    "partition", "two-of-five",  "witness",         "faults",           "witness-faults"};
 
 struct SuccessionOptions {
   ServiceRule deleted = ServiceRule::kNone;
