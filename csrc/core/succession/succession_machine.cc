@@ -15,6 +15,7 @@
 #include "core/succession/succession_machine.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -401,12 +402,18 @@ void Machine::stop_service(std::string reason) {
 
 // ---- The register.
 
+// An action may feed a further event, whose actions follow those of the first one.
 void Machine::feed(const reg::Event& event) {
   std::vector<reg::Action> actions;
   register_.step(event, now_, &actions);
-  for (const reg::Action& action : actions) {
+  std::move(actions.begin(), actions.end(), std::back_inserter(register_actions_));
+  if (std::exchange(is_executing_, true)) return;
+  while (!register_actions_.empty()) {
+    const reg::Action action = std::move(register_actions_.front());
+    register_actions_.pop_front();
     std::visit([this](const auto& one) { execute(one); }, action);
   }
+  is_executing_ = false;
   watch_elected();
 }
 

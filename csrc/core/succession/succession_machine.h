@@ -27,6 +27,7 @@
 // proposals. The first Propose begins the lineage.
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -154,6 +155,8 @@ class Machine {
   const Settings settings_;  // constant after construction
 
   reg::Register register_;
+  std::deque<reg::Action> register_actions_;  // not executed yet
+  bool is_executing_ = false;
   Rng rng_;
   Instant now_;
   std::vector<Action>* out_ = nullptr;
