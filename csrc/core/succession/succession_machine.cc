@@ -245,6 +245,8 @@ void Machine::announce_to(const JobRecord& record) {
   for (const RecordedNode& one : record.nodes) {
     if (one.node != settings_.self.node) announced_[one.node] = repeated(one.voter_address);
   }
+  // Its node may have left the job; its process waits for the address to direct clients to.
+  if (!former_address_.empty()) announced_[former_incumbent_] = repeated(former_address_);
   repeat(announced_, Announce{*incumbent_});
 }
 
@@ -299,10 +301,12 @@ std::vector<reg::VoterCandidate> Machine::candidates() const {
   }
   if (!register_.known() || now_ >= resume_until_) return all;
   for (const reg::Voter& voter : register_.known()->record.voters) {
-    if (resumed_.contains(voter.node) || voter.node == lost_incumbent_) continue;
-    if (voter.node == settings_.self.node) continue;
+    if (resumed_.contains(voter.node) || voter.node == former_incumbent_) continue;
+    const bool is_listed = std::any_of(
+        all.begin(), all.end(), [&](const auto& one) { return one.voter.node == voter.node; });
+    if (is_listed) continue;
     all.push_back({.voter = voter,
-                   .host = voter.address,
+                   .host = host_of(voter.address),
                    .topology = {},
                    .kind = reg::VoterCandidate::Kind::kMember,
                    .is_reachable = true});
@@ -440,14 +444,22 @@ void Machine::execute(const reg::Elected& action) {
     feed(reg::StepDown{});
     return;
   }
-  const NodeId lost = is_lost_ && incumbent_ ? incumbent_->node : NodeId{};
+  const bool has_former = incumbent_ && incumbent_->node != settings_.self.node;
+  const NodeId former = has_former ? incumbent_->node : NodeId{};
+  const NodeId lost = is_lost_ ? former : NodeId{};
   incumbent_ = Incumbent{.lineage = record.lineage,
                          .term = record.newness.term,
                          .node = settings_.self.node,
                          .address = {},
                          .voters = record.voters};
   ending_.reset();
-  lost_incumbent_ = lost;
+  former_incumbent_ = former;
+  former_address_.clear();
+  for (const auto* voters : {&record.voters, &record.previous_voters}) {
+    for (const reg::Voter& voter : *voters) {
+      if (voter.node == former) former_address_ = voter.address;
+    }
+  }
   resumed_.clear();
   resume_until_ = add_saturating(now_, settings_.follow_timeout);
   is_started_ = was_turned_on_ = true;

@@ -191,7 +191,8 @@ class Machine {
   // sessions are known here.
   Instant resume_until_ = Instant::min();
   std::set<NodeId> resumed_;
-  NodeId lost_incumbent_;
+  NodeId former_incumbent_;
+  std::string former_address_;  // its voter port
   std::optional<Instant> majority_log_at_;
   std::string unreachable_;
 

@@ -61,9 +61,9 @@ TEST(SuccessionSim, ARestartedCoordinatorWithoutTheRegisterFormsNoRound) {
 TEST(SuccessionSim, HandingOverEndsNoRound) { sweep(SuccessionScene::kHandOver, 50); }
 TEST(SuccessionSim, OnlyTheMajorityOfAPartitionGoesOn) { sweep(SuccessionScene::kPartition, 50); }
 TEST(SuccessionSim, TwoOfFiveHostsMayBeLostAtOnce) { sweep(SuccessionScene::kTwoOfFive, 50); }
-TEST(SuccessionSim, TwoNodesAndAWitnessSurviveAnyOneLoss) { sweep(SuccessionScene::kWitness, 100); }
+TEST(SuccessionSim, TwoNodesAndAWitnessSurviveAnyOneLoss) { sweep(SuccessionScene::kWitness, 50); }
 TEST(SuccessionSim, FaultsOfTwoNodesAndAWitnessBreakNoPromise) {
-  const Sweep total = sweep(SuccessionScene::kWitnessFaults, 100);
+  const Sweep total = sweep(SuccessionScene::kWitnessFaults, 40);
   if (HasFailure()) return;
   EXPECT_GT(total.elections, total.seeds / 4);
 }
