@@ -19,10 +19,10 @@
 #include <set>
 #include <utility>
 
+#include "core/succession/survival.h"
+
 namespace elastic::succession {
 namespace {
-
-constexpr std::size_t kVotersNeeded = 3;  // fewer survive no loss
 
 // "10.0.0.7:4711" -> "10.0.0.7", "[::1]:4711" -> "::1".
 std::string host_of(const std::string& address) {

@@ -5,7 +5,6 @@
 namespace elastic::succession {
 namespace {
 
-constexpr std::size_t kVotersNeeded = 3;  // fewer survive no loss
 constexpr int kLossesMax = 2;
 
 std::string hosts_text(int losses) { return losses == 1 ? "any one host" : "any two hosts"; }

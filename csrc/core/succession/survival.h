@@ -7,8 +7,11 @@
 
 namespace elastic::succession {
 
+// Fewer voters survive no loss.
+inline constexpr std::size_t kVotersNeeded = 3;
+
 struct SurvivalFacts {
-  std::size_t voters = 0;      // that keep the job's record; fewer than 3: the coordinator alone
+  std::size_t voters = 0;      // that keep the job's record; below kVotersNeeded: the coordinator
   bool wants_voters = true;    // voters is not 1
   std::string host = {};       // of the coordinator; "": unknown
   std::string unreached = {};  // voter ports of further hosts that did not answer, as a list
