@@ -196,6 +196,8 @@ class Fixture {
       case AgentEvent::Kind::kCoordinatorLog: return "coordinator log";
       case AgentEvent::Kind::kNotice: return "notice";
       case AgentEvent::Kind::kHang: return "hang";
+      case AgentEvent::Kind::kStraggling: return "straggling";
+      case AgentEvent::Kind::kFirstStep: return "first step";
       case AgentEvent::Kind::kDrain: return "drain";
       case AgentEvent::Kind::kCoordinatorMoved: return "coordinator moved";
       case AgentEvent::Kind::kRoundStarting: return "round";
