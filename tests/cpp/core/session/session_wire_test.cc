@@ -125,6 +125,7 @@ ObservedJob observed_job() {
                  .restarts = 1,
                  .formed = Instant(seconds(9)),
                  .ended = Instant(seconds(99)),
+                 .first_step = Instant(seconds(10)),
                  .failed = Instant(seconds(98)),
                  .stopped = Instant(seconds(100)),
                  .cause = rdzv::RestartCause::kWorkerFailed,
@@ -132,6 +133,7 @@ ObservedJob observed_job() {
                  .node = "node7_4242",
                  .rank = 9,
                  .exit_code = 3}};
+  job.stragglers = {{.rank = 9, .node = "node7_4242", .step = 99, .idle = seconds(61)}};
   job.result = result();
   return job;
 }
@@ -171,6 +173,7 @@ std::vector<ClientMessage> client_messages() {
                              .newest = 100,
                              .oldest = 99,
                              .slowest_rank = 9,
+                             .slowest_idle = seconds(61),
                              .idle = milliseconds(20),
                              .section_limit = seconds(600),
                              .limit = seconds(5),
@@ -219,7 +222,8 @@ std::vector<ServerMessage> server_messages() {
           ServerHello{.host_job = "another job"},
           WatchWorkers{true},
           hang::StacksWanted{3},
-          hang::Verdict{12, "the job hangs", "hung: in read (data.py:41)", 9, hang::Action::kFail},
+          hang::Verdict{12, "the job hangs", "hung: in read (data.py:41)", 9, hang::Action::kFail,
+                        true},
           StacksReport{"stacks of round 11"},
           drain::Order{.kind = drain::Order::Kind::kTentative,
                        .round = 12,
