@@ -166,7 +166,12 @@ def test_the_result_is_torchs(
     assert machine.bind(mode, len(nodes), devices, allowed) == theirs
 
 
-SHOW = "import os; print(os.environ['RANK'], sorted(os.sched_getaffinity(0)))"
+# One write, because both workers write to one pipe.
+SHOW = (
+    "import os\n"
+    "line = f\"{os.environ['RANK']} {sorted(os.sched_getaffinity(0))}\\n\"\n"
+    "os.write(1, line.encode())\n"
+)
 
 
 def test_the_workers_of_the_launcher_are_bound_before_they_run(tmp_path: Path) -> None:
