@@ -86,13 +86,17 @@ def _await_voters(log: Log, losses: str = "any one host") -> None:
     time.sleep(PAUSE_S)
 
 
+def _start_replicated(made: Job, log: Log) -> None:
+    _start(made, 3)
+    made.pipe.next("start", 3)
+    _await_voters(log)
+
+
 def _host_is_killed(plan: Plan, findings: Findings, worker: str) -> None:
     case = "2:3 job, voters=3, the coordinator's host killed, to the survivors with world 2"
     for _ in range(plan.times(20)):
         with _replicated(plan, worker, "2:3", "voters=3") as (made, log):
-            _start(made, 3)
-            made.pipe.next("start", 3)
-            _await_voters(log)
+            _start_replicated(made, log)
             begun_ns = made.agents[0].kill_all()
             findings.add(
                 case, "elastic", "ms", (last_ns(made.pipe.next("start", 2)) - begun_ns) / 1e6
@@ -104,9 +108,7 @@ def _host_is_told_to_stop(plan: Plan, findings: Findings, worker: str) -> None:
     case = "2:3 job, voters=3, SIGTERM to the hosting agent"
     for _ in range(plan.times(20)):
         with _replicated(plan, worker, "2:3", "voters=3") as (made, log):
-            _start(made, 3)
-            made.pipe.next("start", 3)
-            _await_voters(log)
+            _start_replicated(made, log)
             host = made.agents[0]
             leaving = set(proc.descendants(host.process.pid))
             host.process.send_signal(signal.SIGTERM)

@@ -105,12 +105,15 @@ def job(endpoint: str, nodes: str = "2:3", run_id: str = "job") -> Job:
 
 
 @contextmanager
-def separate_coordinator(endpoint: str) -> Iterator[subprocess.Popen[str]]:
-    command = [program(), "--bind", endpoint, "--voters=3"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+def listening(*options: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
+    """elastic-coordinator with the options, which listens."""
+    command = [program(), *options]
+    variables = clean_environment(**environ)
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables) as process:
         try:
             assert process.stderr is not None
-            assert "listening on" in process.stderr.readline()
+            wanted = "witness listening on" if "--witness" in options else "listening on"
+            assert wanted in process.stderr.readline()
             yield process
         finally:
             process.kill()
@@ -227,20 +230,6 @@ def test_a_node_that_finds_no_endpoint_names_each_one_and_why() -> None:
         assert f"127.0.0.1:{port}: cannot connect" in done.stderr
 
 
-@contextmanager
-def separate_witness(address: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
-    command = [program(), "--witness", "--bind", address]
-    variables = clean_environment(**environ)
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables) as process:
-        try:
-            assert process.stderr is not None
-            assert "witness listening on" in process.stderr.readline()
-            yield process
-        finally:
-            process.kill()
-            process.wait(DEADLINE_S)
-
-
 def witnessed_job(
     endpoint: str, witness: str, run_id: str = "job", conf: str = "", **environ: str
 ) -> tuple[Job, Nodes]:
@@ -262,7 +251,7 @@ def test_two_nodes_and_a_witness_survive_the_loss_of_the_coordinators_host(has_t
         environ["ELASTIC_TOKEN"] = secrets.token_hex(32)
     address = witness_endpoint()
     started, nodes = witnessed_job(free_endpoint(), address, **environ)
-    with separate_witness(address, **environ), started:
+    with listening("--witness", "--bind", address, **environ), started:
         nodes.start(1)
         nodes.start(2)
         nodes.places("127.0.0.1", "127.0.0.2")
@@ -278,14 +267,16 @@ def test_the_loss_of_the_witness_ends_no_round() -> None:
     address = witness_endpoint()
     started, nodes = witnessed_job(free_endpoint(), address)
     with started:
-        with separate_witness(address) as witness:
+        with listening("--witness", "--bind", address) as witness:
             nodes.start(1)
             nodes.start(2)
             before = nodes.places("127.0.0.1", "127.0.0.2")
             nodes.await_log("127.0.0.1", REPLICATED)
             witness.kill()
             nodes.await_log("127.0.0.1", "does not survive the loss of .*, which runs the coord")
-        with separate_witness(address):  # another life, which the coordinator finds again
+        with listening(
+            "--witness", "--bind", address
+        ):  # another life, which the coordinator finds again
             nodes.await_log("127.0.0.1", REPLICATED)
         for place in before.values():
             os.kill(place.pid, 0)
@@ -295,7 +286,7 @@ def test_the_loss_of_the_witness_ends_no_round() -> None:
 def test_a_witness_that_does_not_answer_counts_as_lost_until_it_answers_again() -> None:
     address = witness_endpoint()
     started, nodes = witnessed_job(free_endpoint(), address, conf=",node_timeout=2")
-    with separate_witness(address) as witness, started:
+    with listening("--witness", "--bind", address) as witness, started:
         nodes.start(1)
         nodes.start(2)
         before = nodes.places("127.0.0.1", "127.0.0.2")
@@ -315,7 +306,7 @@ def test_two_jobs_share_a_witness_at_an_ipv6_address() -> None:
         address = f"[::1]:{probe.getsockname()[1]}"
     first, of_first = witnessed_job(free_endpoint(), address, run_id="first")
     second, of_second = witnessed_job(free_endpoint(), address, run_id="second")
-    with separate_witness(address), first, second:
+    with listening("--witness", "--bind", address), first, second:
         for nodes in (of_first, of_second):
             nodes.start(1)
             nodes.start(2)
@@ -352,7 +343,10 @@ def test_nodes_with_different_lists_of_endpoints_are_refused() -> None:
 def test_the_loss_of_a_separate_coordinator_touches_no_worker() -> None:
     endpoint = free_endpoint()
     log: list[str] = []
-    with separate_coordinator(endpoint) as process, job(endpoint, nodes="3:4") as started:
+    with (
+        listening("--bind", endpoint, "--voters=3") as process,
+        job(endpoint, nodes="3:4") as started,
+    ):
         nodes = Nodes(started, host=0)
         for number in (1, 2, 3, 4):
             nodes.start(number)
