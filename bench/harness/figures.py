@@ -58,6 +58,11 @@ class Findings:
     def median(self, case: str, subject: str) -> float:
         return self.rows[case, subject].median()
 
+    def median_ratio(self, case: str, subject: str, rival: str) -> float:
+        """The median of the ratios of samples that were taken one after the other."""
+        pairs = zip(self.rows[case, subject].samples, self.rows[case, rival].samples, strict=True)
+        return statistics.median(own / other for own, other in pairs)
+
     def at_most(self, claim: str, value: float, limit: float) -> None:
         self.targets.append(Target(claim=claim, value=value, limit=limit, at_least=False))
 
