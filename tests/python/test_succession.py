@@ -283,10 +283,6 @@ def test_the_loss_of_the_witness_ends_no_round() -> None:
         nodes.stop("127.0.0.1", "127.0.0.2")
 
 
-@pytest.mark.skipif(
-    "ELASTIC_SILENT_WITNESS" not in os.environ,
-    reason="about one run in 25 waits for the log for a minute; ELASTIC_SILENT_WITNESS=1 runs it",
-)
 def test_a_witness_that_does_not_answer_counts_as_lost_until_it_answers_again() -> None:
     address = witness_endpoint()
     started, nodes = witnessed_job(free_endpoint(), address, conf=",node_timeout=2")
