@@ -121,6 +121,8 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] 
         duplicate_stderr_filters=list(job.logs.stderr_filters) or None,
         virtual_local_rank=job.virtual_local_rank,
         shutdown_timeout=int(job.shutdown_timeout),
+        warm=bool(job.warm_template),
+        preload=tuple(filter(None, str(getattr(args, "preload", None) or "").split(","))),
     )
     return config, job.entrypoint[0], list(job.entrypoint[1:])
 

@@ -43,3 +43,15 @@ def all_reduce() -> float:
 
 def exit_with(code: int) -> None:
     raise SystemExit(code)
+
+
+def how_it_started(limit: int) -> tuple[str, str, int]:
+    """Fails until the round of that number."""
+    import sys
+    from multiprocessing import current_process
+
+    round_number = int(os.environ["ELASTIC_ROUND"])
+    if round_number < limit and os.environ["RANK"] == "0":
+        raise ValueError("an early round")
+    how = "forked" if "colorsys" in sys.modules else "executed"  # it is only preloaded
+    return how, current_process().name, round_number

@@ -145,6 +145,54 @@ def test_ranks_of_functions_reduce_with_torch() -> None:
     assert elastic_launch(config(3), launch_functions.all_reduce)() == dict.fromkeys(range(3), 3.0)
 
 
+def test_functions_are_called_in_forked_workers() -> None:
+    spec = config(2, preload=["colorsys"], max_restarts=1)
+    assert elastic_launch(spec, launch_functions.how_it_started)(1) == {
+        rank: ("forked", f"elastic-{rank}", 1) for rank in range(2)
+    }
+
+
+def test_error_of_a_forked_function_reaches_the_caller(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ChildFailedError) as caught:
+        elastic_launch(config(preload=["colorsys"]), launch_functions.fail_on_rank_1)("no data")
+    _, failure = caught.value.get_first_failure()
+    assert failure.message == "ValueError: no data"
+    assert "function_worker" not in failure.traceback
+    assert "template" not in failure.traceback
+    assert "executed" not in capfd.readouterr().err
+
+
+def test_queues_and_closures_reach_forked_workers() -> None:
+    pytest.importorskip("cloudpickle")
+    queue = multiprocessing.get_context("spawn").SimpleQueue()
+    call = elastic_launch(
+        config(2, preload=["colorsys"]), lambda: queue.put("colorsys" in sys.modules)
+    )
+    assert call() == {0: None, 1: None}
+    assert (queue.get(), queue.get()) == (True, True)
+
+
+def test_ranks_of_forked_functions_reduce_with_torch() -> None:
+    pytest.importorskip("torch")
+    launched = elastic_launch(config(3, preload=["torch"]), launch_functions.all_reduce)
+    assert launched() == dict.fromkeys(range(3), 3.0)
+
+
+def test_forked_workers_are_refused_for_other_programs() -> None:
+    with pytest.warns(UserWarning, match=r"no effect: the command .* is not PYTHON \[-u\] SCRIPT"):
+        assert elastic_launch(config(1, warm=True), "/bin/true")() == {0: None}
+    with pytest.raises(ConfigError, match=r"LaunchConfig\.preload: 'a b' is not the name"):
+        elastic_launch(config(1, preload=["a b"]), launch_functions.rank_and)()
+
+
+def test_scripts_are_run_in_forked_workers(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import sys\nopen(sys.argv[1], 'w').write(str('colorsys' in sys.modules))\n")
+    launched = elastic_launch(config(2, preload=["colorsys"]), sys.executable)
+    launched("-u", str(script), str(tmp_path / "found.${local_rank}"))
+    assert [(tmp_path / f"found.{rank}").read_text() for rank in range(2)] == ["True", "True"]
+
+
 def test_two_nodes_return_their_own_ranks() -> None:
     endpoint = f"127.0.0.1:{free_port()}"
     both = LaunchConfig(2, 2, 2, run_id="two", rdzv_backend="c10d", rdzv_endpoint=endpoint)
@@ -181,20 +229,23 @@ def square(value):
     return value * value + int(os.environ["RANK"])
 
 config = LaunchConfig(1, 1, 2, rdzv_backend="c10d", rdzv_endpoint="localhost:0")
+if sys.argv[-1] == "forked":
+    config.preload = ["colorsys"]
+    assert __name__ == "__main__" or "colorsys" in sys.modules
 if __name__ == "__main__":
     print(elastic_launch(config, square)(3))
 """
 
 
-@pytest.mark.parametrize("how", ["stdin", "-c", "file"])
+@pytest.mark.parametrize("how", ["stdin", "-c", "file", "forked"])
 def test_functions_of_main_are_launched_from_a_file_and_without_one(
     how: str, tmp_path: Path
 ) -> None:
-    if how != "file":
+    if how in ("stdin", "-c"):
         pytest.importorskip("cloudpickle")
     script = tmp_path / "main_script.py"
     script.write_text(PROGRAM)
-    words = {"stdin": ["-"], "-c": ["-c", PROGRAM], "file": [str(script)]}[how]
+    words = {"stdin": ["-"], "-c": ["-c", PROGRAM]}.get(how, [str(script), how])
     environ = clean_environment()
     done = subprocess.run(
         [sys.executable, *words],

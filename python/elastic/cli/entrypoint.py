@@ -46,9 +46,9 @@ def warm_template(line: CommandLine, program: tuple[str, ...], node: NodeConfig)
     if not line.switch("warm") and "preload" not in line.values:
         return ()
     modules = line.text("preload")
-    for name in modules.split(",") if modules else ():
-        if not all(part.isidentifier() for part in name.split(".")):
-            raise ConfigError(f"{line.origin('preload')}: {name!r} is not the name of a module")
+    from elastic.multiprocessing import warm
+
+    warm.check_modules(modules, line.origin("preload"))
     origin = line.origin("warm" if line.switch("warm") else "preload")
     if line.switch("no-python") and not line.switch("run-path"):
         line.warnings.append(f"{origin} has no effect: the workers do not run in Python")
@@ -58,9 +58,7 @@ def warm_template(line: CommandLine, program: tuple[str, ...], node: NodeConfig)
             f"{origin} has no effect with the rendezvous handler of another distribution"
         )
         return ()
-    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    script = os.path.join(package, "_warm", "template.py")
-    return (*program[:2], script, modules, *program[2:])
+    return warm.template(program[:2], modules, program[2:])
 
 
 def _check_executable(program: str, environ: Mapping[str, str], what: str) -> None:

@@ -7,7 +7,8 @@
     values = elastic_launch(config, train)("resnet", 0.1)  # {0: …, 1: …, 2: …, 3: …}
 
 Every value of ``start_method`` calls the function in a new interpreter, which the guardian starts
-and supervises like any worker. The module of the function is imported there.
+and supervises like any worker. The module of the function is imported there. With ``warm`` the
+workers are forked from a process that has imported torch (docs/warm-workers.md).
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ class LaunchError(ElasticError):
 
 @dataclass
 class LaunchConfig:
-    """torch's fields in torch's order."""
+    """torch's fields in torch's order, then those of elastic.
+
+    ``warm``, ``preload``: as ``--warm`` and ``--preload`` (docs/warm-workers.md).
+    """
 
     min_nodes: int
     max_nodes: int
@@ -79,6 +83,8 @@ class LaunchConfig:
     duplicate_stderr_filters: list[str] | None = None
     virtual_local_rank: bool = False
     shutdown_timeout: int | None = None
+    warm: bool = False
+    preload: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if self.rdzv_timeout != -1:
@@ -171,12 +177,20 @@ def _launch(
         "environment": environment,
     }
     agent: LocalElasticAgent | HandlerElasticAgent
+    is_warm = bool(config.warm or config.preload)
     is_native = handler is None or isinstance(handler, DynamicRendezvousHandler)
     if is_native and not has_plug_in:
         share = environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1"
         logs = log_options(config.logs_specs)  # type: ignore[arg-type]
-        agent = LocalElasticAgent(spec, logs, share_store=share, **common)
+        warm_template = _warm_template(config, entrypoint, args)
+        if is_warm and not warm_template:
+            _warn_no_effect("the command of the workers is not PYTHON [-u] SCRIPT")
+        agent = LocalElasticAgent(
+            spec, logs, share_store=share, warm_template=warm_template, **common
+        )
     else:
+        if is_warm:
+            _warn_no_effect("with a rendezvous handler or logs of another distribution")
         from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
 
         agent = HandlerElasticAgent(spec, config.logs_specs, **common)
@@ -192,6 +206,22 @@ def _launch(
         handler.shutdown()
     check_result(spec.get_entrypoint_name(), result, received)
     return dict(result.return_values)
+
+
+def _warm_template(
+    config: LaunchConfig, entrypoint: Callable[..., Any] | str | None, args: Sequence[Any]
+) -> tuple[str, ...]:
+    if not config.warm and not config.preload:
+        return ()
+    from elastic.multiprocessing import warm
+
+    modules = ",".join(config.preload)
+    warm.check_modules(modules, "LaunchConfig.preload")
+    return warm.of_entrypoint(entrypoint, args, modules)
+
+
+def _warn_no_effect(why: str) -> None:
+    warnings.warn(f"LaunchConfig.warm and preload have no effect: {why}", stacklevel=5)
 
 
 def check_result(name: str, result: RunResult, signals: Sequence[int]) -> None:

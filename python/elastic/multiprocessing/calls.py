@@ -27,6 +27,12 @@ from elastic.multiprocessing import function_worker
 _RUNNING_BY_PATH = function_worker.__file__
 
 
+def interpreter() -> list[str]:
+    """The beginning of the workers' command."""
+    flags = util._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return [spawn.get_executable(), *flags, "-u"]
+
+
 class FunctionCalls:
     """The calls of one function by local rank. ``close`` removes the files."""
 
@@ -46,9 +52,8 @@ class FunctionCalls:
 
     def argv(self, local_rank: int) -> list[str]:
         """The command of a worker."""
-        flags = util._args_from_interpreter_flags()  # type: ignore[attr-defined]
         where = os.path.join(self._folder, str(local_rank))
-        return [spawn.get_executable(), *flags, "-u", _RUNNING_BY_PATH, where]
+        return [*interpreter(), _RUNNING_BY_PATH, where]
 
     def value(self, local_rank: int, round_number: int) -> Any:
         """The function's return value in that round; None if it ended with ``SystemExit(0)``."""
