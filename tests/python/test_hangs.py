@@ -2,6 +2,9 @@
 
 ``ELASTIC_HANG_ROUNDS=20 python -m pytest tests/python/test_hangs.py -k matrix`` runs the long
 matrix: 8 ranks, five kinds of hang, each so many times.
+
+``ELASTIC_HANG_MINUTES=60 python -m pytest tests/python/test_hangs.py -k pauses`` runs two jobs with
+a learned limit for so long, one of which has pauses that are longer than the smallest limit.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import pytest
 from launching import (
     DEADLINE_S,
     Job,
+    assert_all_ended,
     clean_environment,
     eventually,
     free_endpoint,
@@ -28,7 +32,9 @@ from launching import (
 ROOT = Path(__file__).resolve().parents[2]
 STUB = str(Path(__file__).parent / "stub_hanging_rank.py")
 KINDS = ("sleep", "loop", "stop", "file", "lock")
+PAUSING = str(Path(__file__).parent / "stub_pausing_rank.py")
 ROUNDS = int(os.environ.get("ELASTIC_HANG_ROUNDS", "0"))
+MINUTES = float(os.environ.get("ELASTIC_HANG_MINUTES", "0"))
 
 # Without torch: a rank that reports steps and then waits, for tests of one aspect.
 STEPS = """
@@ -136,16 +142,44 @@ def test_one_of_two_gloo_ranks_is_suspected(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(ROUNDS == 0, reason="ELASTIC_HANG_ROUNDS is not set")
 @pytest.mark.parametrize("kind", KINDS)
-def test_matrix_of_eight_gloo_ranks(kind: str, tmp_path: Path) -> None:
-    for turn in range(ROUNDS):
-        directory = tmp_path / str(turn)
-        directory.mkdir()
-        check_suspect(kind, 8, turn % 8, directory, limit=5)
+@pytest.mark.parametrize("turn", range(ROUNDS))
+def test_matrix_of_eight_gloo_ranks(turn: int, kind: str, tmp_path: Path) -> None:
+    more = () if turn % 4 == 0 else ("--warm",)  # imports for one rank, not for eight
+    check_suspect(kind, 8, turn % 8, tmp_path, 5, *more)
 
 
-def check_suspect(kind: str, ranks: int, hangs: int, directory: Path, limit: int) -> None:
+@pytest.mark.skipif(MINUTES == 0, reason="ELASTIC_HANG_MINUTES is not set")
+def test_pauses_of_ten_steps_are_no_hang(tmp_path: Path) -> None:
+    environ = clean_environment()
+    jobs = []
+    for length in ("0.05", "7"):
+        log = tmp_path / f"log.{length}"
+        command = launcher_command("--standalone", "--nproc-per-node=2", f"--event-log={log}.json",
+                                   PAUSING, str(60 * MINUTES), length)  # fmt: skip
+        with log.open("w") as output:
+            jobs.append((log, subprocess.Popen(command, stdout=output, stderr=output, env=environ)))
+    try:
+        for log, job in jobs:
+            assert job.wait(60 * MINUTES + DEADLINE_S) == 0, log.read_text()
+    finally:
+        for _, job in jobs:
+            job.kill()
+            job.wait()
+    assert_all_ended(environ)
+    for log, _ in jobs:
+        lines = log.read_text().splitlines()
+        print(*lines, sep="\n")
+        assert len(lines) == 2, lines  # nothing but the sums of the two ranks
+        events = Path(f"{log}.json").read_text().splitlines()
+        kinds = {json.loads(line)["event"] for line in events}
+        assert not kinds & {"hang", "straggling"}, kinds
+
+
+def check_suspect(
+    kind: str, ranks: int, hangs: int, directory: Path, limit: int, *more: str
+) -> None:
     options = (f"--nproc-per-node={ranks}", f"--hang-timeout={limit}", "--hang-action=restart",
-               "--max-restarts=1", "--failure-grace=1")  # fmt: skip
+               "--max-restarts=1", "--failure-grace=1", *more)  # fmt: skip
     done = launch("--standalone", *options, STUB, kind, str(hangs), str(directory))
     assert done.returncode == 0, done.stderr
     verdict = re.search(r"no rank has made progress for ([\d.]+) s", done.stderr)
