@@ -3,10 +3,11 @@
 #include <utility>
 
 #include "core/base/byte_io.h"
+#include "core/base/variant_index.h"
 
-// Theory of operation. One list of fields per message, written and read in the same order. append_*
-// writes a placeholder for the length, then the payload, and fills in the length. A Reader reads
-// the fields in turn; a field that is short, exceeds its limit or lacks its NUL makes the message
+// Theory of operation. One list of fields for each message serves both directions: Writer appends
+// the fields, Reader assigns them in the same order. The first byte of a message is its place in
+// the variant, from 1. A field that is short, exceeds its limit or lacks its NUL makes the message
 // invalid, and so do bytes after the last field.
 
 namespace elastic::guardian {
@@ -14,57 +15,15 @@ namespace {
 
 using core::append_integer;
 
-enum class RequestCode : std::uint8_t {
-  kStart = 1,
-  kSignal,
-  kCancelStarts,
-  kSweep,
-  kWatch,
-  kStacks,
-  kStopStep
-};
-enum class EventCode : std::uint8_t {
-  kHello = 1,
-  kStarted,
-  kNotStarted,
-  kExited,
-  kKillSent,
-  kSwept,
-  kTemplate,
-  kProgress,
-  kStacks,
-  kStacksDone,
-  kStopStep,
-  kMark
-};
-
-void put_bytes(std::string* out, std::string_view bytes) {
-  append_integer(out, static_cast<std::uint32_t>(bytes.size()));
-  out->append(bytes);
-  out->push_back('\0');
-}
-
-void put_list(std::string* out, const std::vector<std::string>& items) {
-  append_integer(out, static_cast<std::uint32_t>(items.size()));
-  for (const std::string& item : items) put_bytes(out, item);
-}
-
-void put_numbers(std::string* out, const std::vector<std::uint32_t>& numbers) {
-  append_integer(out, static_cast<std::uint32_t>(numbers.size()));
-  for (const std::uint32_t number : numbers) append_integer(out, number);
-}
-
-void put_instant(std::string* out, Instant at) {
-  append_integer(out, at.time_since_epoch().count());
-}
+constexpr std::size_t kFlagCount = 2;
+constexpr std::size_t kSignalScopeCount = 2;
 
 // Makes the bytes that are appended during its lifetime a frame.
 class Frame {
  public:
-  template <typename Code>
-  Frame(std::string* out, Code code) : out_(out), start_(out->size()) {
+  Frame(std::string* out, std::size_t index) : out_(out), start_(out->size()) {
     append_integer(out, std::uint32_t{0});
-    append_integer(out, code);
+    append_integer(out, static_cast<std::uint8_t>(index + 1));
   }
   Frame(const Frame&) = delete;
   Frame& operator=(const Frame&) = delete;
@@ -78,55 +37,84 @@ class Frame {
   std::size_t start_;
 };
 
+class Writer {
+ public:
+  explicit Writer(std::string* out) : out_(out) {}
+
+  template <typename Integer>
+  void number(Integer value) {
+    append_integer(out_, value);
+  }
+  template <typename Enum>
+  void choice(Enum value, std::size_t) {
+    append_integer(out_, static_cast<std::uint8_t>(value));
+  }
+  void flag(bool value) { choice(value, kFlagCount); }
+  void duration(Duration value) { append_integer(out_, value.count()); }
+  void instant(Instant value) { duration(value.time_since_epoch()); }
+  void text(std::string_view value) {
+    append_integer(out_, static_cast<std::uint32_t>(value.size()));
+    out_->append(value);
+    out_->push_back('\0');
+  }
+  void list(const std::vector<std::string_view>& items) {
+    append_integer(out_, static_cast<std::uint32_t>(items.size()));
+    for (const std::string_view item : items) text(item);
+  }
+  void numbers(const std::vector<std::uint32_t>& values, std::size_t, std::uint32_t) {
+    append_integer(out_, static_cast<std::uint32_t>(values.size()));
+    for (const std::uint32_t value : values) append_integer(out_, value);
+  }
+
+ private:
+  std::string* out_;
+};
+
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : reader_(bytes) {}
 
   template <typename Integer>
-  Integer number() {
-    return reader_.integer<Integer>();
+  void number(Integer& value) {
+    value = reader_.integer<Integer>();
   }
 
-  // An enumerator, or a violation when it is not below `count`.
+  // A violation unless it is below `count`.
   template <typename Enum>
-  Enum one_of(std::size_t count) {
-    const auto value = number<std::uint8_t>();
-    if (value >= count) reader_.fail();
-    return static_cast<Enum>(reader_.ok() ? value : 0);
+  void choice(Enum& value, std::size_t count) {
+    const auto found = reader_.integer<std::uint8_t>();
+    if (found >= count) reader_.fail();
+    value = static_cast<Enum>(reader_.ok() ? found : 0);
   }
+  void flag(bool& value) { choice(value, kFlagCount); }
+  void duration(Duration& value) { value = Duration(reader_.integer<Duration::rep>()); }
+  void instant(Instant& value) { value = Instant(Duration(reader_.integer<Duration::rep>())); }
 
-  Duration duration() { return Duration(number<Duration::rep>()); }
-  Instant instant() { return Instant(Duration(number<Duration::rep>())); }
-
-  std::string_view string() {
-    const auto length = number<std::uint32_t>();
+  void text(std::string_view& value) {
+    const auto length = reader_.integer<std::uint32_t>();
     const std::string_view bytes = reader_.take(std::size_t{length} + 1);
     const bool is_text = reader_.ok() && bytes.find('\0') == length;
     if (!is_text) reader_.fail();
-    return is_text ? bytes.substr(0, length) : "";
+    value = is_text ? bytes.substr(0, length) : "";
   }
 
   // An item takes at least five bytes, so a count that exceeds the frame allocates no memory.
-  std::vector<std::string_view> list() {
-    const auto count = number<std::uint32_t>();
-    std::vector<std::string_view> items;
+  void list(std::vector<std::string_view>& items) {
+    const auto count = reader_.integer<std::uint32_t>();
     if (count > kListItemsMax || count > reader_.left() / (sizeof count + 1)) reader_.fail();
     if (reader_.ok()) items.reserve(count);
-    for (std::uint32_t i = 0; reader_.ok() && i < count; ++i) items.push_back(string());
-    return items;
+    for (std::uint32_t i = 0; reader_.ok() && i < count; ++i) text(items.emplace_back());
   }
 
   // At most `most` numbers, each below `limit`.
-  std::vector<std::uint32_t> numbers(std::size_t most, std::uint32_t limit) {
-    const auto count = number<std::uint32_t>();
-    std::vector<std::uint32_t> found;
+  void numbers(std::vector<std::uint32_t>& values, std::size_t most, std::uint32_t limit) {
+    const auto count = reader_.integer<std::uint32_t>();
     if (count > most || count > reader_.left() / sizeof count) reader_.fail();
-    if (reader_.ok()) found.reserve(count);
+    if (reader_.ok()) values.reserve(count);
     for (std::uint32_t i = 0; reader_.ok() && i < count; ++i) {
-      found.push_back(number<std::uint32_t>());
-      if (found.back() >= limit) reader_.fail();
+      values.push_back(reader_.integer<std::uint32_t>());
+      if (values.back() >= limit) reader_.fail();
     }
-    return found;
   }
 
   bool complete() const { return reader_.ok() && reader_.at_end(); }
@@ -135,115 +123,169 @@ class Reader {
   core::ByteReader reader_;
 };
 
-struct EventWriter {
-  std::string* out;
+// ---- Requests.
 
-  void operator()(const HelloEvent& event) const {
-    const Frame frame(out, EventCode::kHello);
-    append_integer(out, event.version);
-  }
-  void operator()(const StartedEvent& event) const {
-    const Frame frame(out, EventCode::kStarted);
-    append_integer(out, event.id);
-    append_integer(out, event.pid);
-    put_instant(out, event.at);
-  }
-  void operator()(const NotStartedEvent& event) const {
-    const Frame frame(out, EventCode::kNotStarted);
-    append_integer(out, event.id);
-    append_integer(out, event.stage);
-    append_integer(out, event.error);
-    append_integer(out, std::uint8_t{event.timed_out});
-    append_integer(out, std::uint8_t{event.stopped});
-    put_instant(out, event.at);
-    put_bytes(out, event.path);
-  }
-  void operator()(const ExitedEvent& event) const {
-    const Frame frame(out, EventCode::kExited);
-    append_integer(out, event.id);
-    append_integer(out, event.cause);
-    append_integer(out, event.value);
-    append_integer(out, std::uint8_t{event.stopped});
-    append_integer(out, std::uint8_t{event.killed});
-    put_instant(out, event.at);
-    append_integer(out, event.stop_step);
-    append_integer(out, event.last_step);
-  }
-  void operator()(const KillSentEvent& event) const {
-    const Frame frame(out, EventCode::kKillSent);
-    append_integer(out, event.refused_pid);
-  }
-  void operator()(const SweptEvent&) const { const Frame frame(out, EventCode::kSwept); }
-  void operator()(const TemplateEvent& event) const {
-    const Frame frame(out, EventCode::kTemplate);
-    append_integer(out, event.news);
-    append_integer(out, event.id);
-    put_instant(out, event.at);
-    put_bytes(out, event.text);
-  }
-  void operator()(const ProgressEvent& event) const {
-    const Frame frame(out, EventCode::kProgress);
-    append_integer(out, event.reporting);
-    append_integer(out, event.newest);
-    append_integer(out, event.oldest);
-    append_integer(out, event.slowest);
-    append_integer(out, event.slowest_idle.count());
-    append_integer(out, event.idle.count());
-    append_integer(out, event.section_limit.count());
-  }
-  void operator()(const StacksEvent& event) const {
-    const Frame frame(out, EventCode::kStacks);
-    append_integer(out, event.id);
-    append_integer(out, event.step);
-    append_integer(out, event.state);
-    put_bytes(out, event.wait_channel);
-    put_bytes(out, event.text);
-  }
-  void operator()(const StacksDoneEvent&) const { const Frame frame(out, EventCode::kStacksDone); }
-  void operator()(const drain::StopStepEvent& event) const {
-    const Frame frame(out, EventCode::kStopStep);
-    append_integer(out, event.kind);
-    append_integer(out, event.proposal);
-    put_numbers(out, event.reporting);
-    append_integer(out, event.newest);
-    append_integer(out, event.oldest);
-    append_integer(out, event.stopped);
-    append_integer(out, event.first_stop);
-    append_integer(out, event.last_stop);
-  }
-  void operator()(const MarkEvent& event) const {
-    const Frame frame(out, EventCode::kMark);
-    append_integer(out, event.id);
-    append_integer(out, event.mark);
-    put_instant(out, event.at);
-    append_integer(out, event.step);
-  }
-};
-
-StartRequest read_start(Reader* reader) {
-  StartRequest request;
-  request.id = reader->number<std::uint32_t>();
-  request.kind = reader->one_of<StartKind>(kStartKindCount);
-  request.lifetime = reader->one_of<Lifetime>(kLifetimeCount);
-  request.passed = reader->number<std::uint8_t>();
-  request.template_wait = Duration(reader->number<Duration::rep>());
-  request.has_channel = reader->one_of<bool>(2);
-  request.argv = reader->list();
-  request.env = reader->list();
-  request.cwd = reader->string();
-  request.stdout_path = reader->string();
-  request.stderr_path = reader->string();
-  request.cpus = reader->numbers(kCpusMax, kCpusMax);
-  return request;
+template <typename Visitor>
+void fields(Visitor& v, StartRequest& request) {
+  v.number(request.id);
+  v.choice(request.kind, kStartKindCount);
+  v.choice(request.lifetime, kLifetimeCount);
+  v.number(request.passed);
+  v.duration(request.template_wait);
+  v.flag(request.has_channel);
+  v.list(request.argv);
+  v.list(request.env);
+  v.text(request.cwd);
+  v.text(request.stdout_path);
+  v.text(request.stderr_path);
+  v.numbers(request.cpus, kCpusMax, kCpusMax);
 }
 
-SignalRequest read_signal(Reader* reader) {
-  SignalRequest request;
-  request.signal = reader->number<int>();
-  request.scope = reader->one_of<SignalScope>(2);
-  request.is_stop = reader->one_of<bool>(2);
-  request.id = reader->number<std::uint32_t>();
-  return request;
+template <typename Visitor>
+void fields(Visitor& v, SignalRequest& request) {
+  v.number(request.signal);
+  v.choice(request.scope, kSignalScopeCount);
+  v.flag(request.is_stop);
+  v.number(request.id);
+}
+
+template <typename Visitor>
+void fields(Visitor&, CancelStartsRequest&) {}
+
+template <typename Visitor>
+void fields(Visitor&, SweepRequest&) {}
+
+template <typename Visitor>
+void fields(Visitor& v, WatchRequest& request) {
+  v.duration(request.interval);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, StacksRequest& request) {
+  v.duration(request.limit);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, drain::StopStepRequest& request) {
+  v.choice(request.kind, drain::kOrderKinds);
+  v.number(request.proposal);
+  v.number(request.step);
+}
+
+// ---- Events.
+
+template <typename Visitor>
+void fields(Visitor& v, HelloEvent& event) {
+  v.number(event.version);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, StartedEvent& event) {
+  v.number(event.id);
+  v.number(event.pid);
+  v.instant(event.at);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, NotStartedEvent& event) {
+  v.number(event.id);
+  v.choice(event.stage, kStageCount);
+  v.number(event.error);
+  v.flag(event.timed_out);
+  v.flag(event.stopped);
+  v.instant(event.at);
+  v.text(event.path);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, ExitedEvent& event) {
+  v.number(event.id);
+  v.choice(event.cause, kExitCauseCount);
+  v.number(event.value);
+  v.flag(event.stopped);
+  v.flag(event.killed);
+  v.instant(event.at);
+  v.number(event.stop_step);
+  v.number(event.last_step);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, KillSentEvent& event) {
+  v.number(event.refused_pid);
+}
+
+template <typename Visitor>
+void fields(Visitor&, SweptEvent&) {}
+
+template <typename Visitor>
+void fields(Visitor& v, TemplateEvent& event) {
+  v.choice(event.news, kTemplateNewsCount);
+  v.number(event.id);
+  v.instant(event.at);
+  v.text(event.text);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, ProgressEvent& event) {
+  v.number(event.reporting);
+  v.number(event.newest);
+  v.number(event.oldest);
+  v.number(event.slowest);
+  v.duration(event.slowest_idle);
+  v.duration(event.idle);
+  v.duration(event.section_limit);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, StacksEvent& event) {
+  v.number(event.id);
+  v.number(event.step);
+  v.number(event.state);
+  v.text(event.wait_channel);
+  v.text(event.text);
+}
+
+template <typename Visitor>
+void fields(Visitor&, StacksDoneEvent&) {}
+
+template <typename Visitor>
+void fields(Visitor& v, drain::StopStepEvent& event) {
+  v.choice(event.kind, drain::kReplyKinds);
+  v.number(event.proposal);
+  v.numbers(event.reporting, kListItemsMax, kTemplateId);
+  v.number(event.newest);
+  v.number(event.oldest);
+  v.number(event.stopped);
+  v.number(event.first_stop);
+  v.number(event.last_stop);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, MarkEvent& event) {
+  v.number(event.id);
+  v.choice(event.mark, kMarkCount);
+  v.instant(event.at);
+  v.number(event.step);
+}
+
+// ---- All messages.
+
+template <typename Messages>
+void append(std::string* out, Messages& message) {
+  const Frame frame(out, message.index());
+  Writer writer(out);
+  std::visit([&](auto& one) { fields(writer, one); }, message);
+}
+
+template <typename Messages>
+bool decode(std::string_view payload, Messages* message) {
+  Reader reader(payload);
+  std::uint8_t code = 0;
+  reader.number(code);
+  if (code == 0 || code > std::variant_size_v<Messages>) return false;
+  *message = core::alternative_of<Messages>(code - std::size_t{1});
+  std::visit([&](auto& one) { fields(reader, one); }, *message);
+  return reader.complete();
 }
 
 }  // namespace
@@ -263,51 +305,23 @@ const char* to_string(Stage stage) {
 
 void append_start(std::string* out, std::uint32_t id, const WorkerCommand& command,
                   Lifetime lifetime, std::uint8_t passed, StartKind kind, Duration template_wait) {
-  const Frame frame(out, RequestCode::kStart);
-  append_integer(out, id);
-  append_integer(out, kind);
-  append_integer(out, lifetime);
-  append_integer(out, passed);
-  append_integer(out, template_wait.count());
-  append_integer(out, std::uint8_t{command.has_channel});
-  put_list(out, command.argv);
-  put_list(out, command.env);
-  put_bytes(out, command.cwd);
-  put_bytes(out, command.stdout_path);
-  put_bytes(out, command.stderr_path);
-  put_numbers(out, command.cpus);
+  append_request(out, StartRequest{.id = id,
+                                   .kind = kind,
+                                   .lifetime = lifetime,
+                                   .passed = passed,
+                                   .template_wait = template_wait,
+                                   .has_channel = command.has_channel,
+                                   .argv = {command.argv.begin(), command.argv.end()},
+                                   .env = {command.env.begin(), command.env.end()},
+                                   .cwd = command.cwd,
+                                   .stdout_path = command.stdout_path,
+                                   .stderr_path = command.stderr_path,
+                                   .cpus = command.cpus});
 }
 
-void append_signal(std::string* out, const SignalRequest& request) {
-  const Frame frame(out, RequestCode::kSignal);
-  append_integer(out, request.signal);
-  append_integer(out, request.scope);
-  append_integer(out, std::uint8_t{request.is_stop});
-  append_integer(out, request.id);
-}
+void append_request(std::string* out, Request request) { append(out, request); }
 
-void append_cancel_starts(std::string* out) { const Frame frame(out, RequestCode::kCancelStarts); }
-
-void append_sweep(std::string* out) { const Frame frame(out, RequestCode::kSweep); }
-
-void append_watch(std::string* out, Duration interval) {
-  const Frame frame(out, RequestCode::kWatch);
-  append_integer(out, interval.count());
-}
-
-void append_stacks(std::string* out, Duration limit) {
-  const Frame frame(out, RequestCode::kStacks);
-  append_integer(out, limit.count());
-}
-
-void append_stop_step(std::string* out, const drain::StopStepRequest& request) {
-  const Frame frame(out, RequestCode::kStopStep);
-  append_integer(out, request.kind);
-  append_integer(out, request.proposal);
-  append_integer(out, request.step);
-}
-
-void append_event(std::string* out, const Event& event) { std::visit(EventWriter{out}, event); }
+void append_event(std::string* out, Event event) { append(out, event); }
 
 bool contains_nul(const WorkerCommand& command) {
   const auto has_nul = [](const std::string& text) { return text.find('\0') != text.npos; };
@@ -338,134 +352,13 @@ FrameStatus FrameBuffer::next(std::string_view* payload) {
 }
 
 bool decode_request(std::string_view payload, Request* request) {
-  Reader reader(payload);
-  switch (static_cast<RequestCode>(reader.number<std::uint8_t>())) {
-    case RequestCode::kStart: {
-      StartRequest start = read_start(&reader);
-      const bool has_program = !start.argv.empty() && !start.argv[0].empty();
-      const bool has_id = start.id != kEveryWorker;
-      *request = std::move(start);
-      return has_program && has_id && reader.complete();
-    }
-    case RequestCode::kSignal: *request = read_signal(&reader); return reader.complete();
-    case RequestCode::kCancelStarts: *request = CancelStartsRequest{}; return reader.complete();
-    case RequestCode::kSweep: *request = SweepRequest{}; return reader.complete();
-    case RequestCode::kWatch: *request = WatchRequest{reader.duration()}; return reader.complete();
-    case RequestCode::kStacks:
-      *request = StacksRequest{reader.duration()};
-      return reader.complete();
-    case RequestCode::kStopStep: {
-      drain::StopStepRequest stop;
-      stop.kind = reader.one_of<drain::Order::Kind>(drain::kOrderKinds);
-      stop.proposal = reader.number<std::uint64_t>();
-      stop.step = reader.number<std::int64_t>();
-      *request = stop;
-      return reader.complete();
-    }
-  }
-  return false;
+  if (!decode(payload, request)) return false;
+  const auto* start = std::get_if<StartRequest>(request);
+  if (start == nullptr) return true;
+  const bool has_program = !start->argv.empty() && !start->argv[0].empty();
+  return has_program && start->id != kEveryWorker;
 }
 
-bool decode_event(std::string_view payload, Event* event) {
-  Reader reader(payload);
-  switch (static_cast<EventCode>(reader.number<std::uint8_t>())) {
-    case EventCode::kHello: {
-      *event = HelloEvent{reader.number<std::uint32_t>()};
-      return reader.complete();
-    }
-    case EventCode::kStarted: {
-      StartedEvent started;
-      started.id = reader.number<std::uint32_t>();
-      started.pid = reader.number<int>();
-      started.at = reader.instant();
-      *event = started;
-      return reader.complete();
-    }
-    case EventCode::kNotStarted: {
-      NotStartedEvent failed;
-      failed.id = reader.number<std::uint32_t>();
-      failed.stage = reader.one_of<Stage>(kStageCount);
-      failed.error = reader.number<int>();
-      failed.timed_out = reader.one_of<bool>(2);
-      failed.stopped = reader.one_of<bool>(2);
-      failed.at = reader.instant();
-      failed.path = reader.string();
-      *event = failed;
-      return reader.complete();
-    }
-    case EventCode::kExited: {
-      ExitedEvent exited;
-      exited.id = reader.number<std::uint32_t>();
-      exited.cause = reader.one_of<ExitCause>(kExitCauseCount);
-      exited.value = reader.number<int>();
-      exited.stopped = reader.one_of<bool>(2);
-      exited.killed = reader.one_of<bool>(2);
-      exited.at = reader.instant();
-      exited.stop_step = reader.number<std::int64_t>();
-      exited.last_step = reader.number<std::int64_t>();
-      *event = exited;
-      return reader.complete();
-    }
-    case EventCode::kKillSent:
-      *event = KillSentEvent{reader.number<int>()};
-      return reader.complete();
-    case EventCode::kSwept: *event = SweptEvent{}; return reader.complete();
-    case EventCode::kTemplate: {
-      TemplateEvent decoded;
-      decoded.news = reader.one_of<TemplateNews>(kTemplateNewsCount);
-      decoded.id = reader.number<std::uint32_t>();
-      decoded.at = reader.instant();
-      decoded.text = reader.string();
-      *event = decoded;
-      return reader.complete();
-    }
-    case EventCode::kProgress: {
-      ProgressEvent progress;
-      progress.reporting = reader.number<std::uint32_t>();
-      progress.newest = reader.number<std::int64_t>();
-      progress.oldest = reader.number<std::int64_t>();
-      progress.slowest = reader.number<std::uint32_t>();
-      progress.slowest_idle = reader.duration();
-      progress.idle = reader.duration();
-      progress.section_limit = reader.duration();
-      *event = progress;
-      return reader.complete();
-    }
-    case EventCode::kStacks: {
-      StacksEvent stacks;
-      stacks.id = reader.number<std::uint32_t>();
-      stacks.step = reader.number<std::int64_t>();
-      stacks.state = reader.number<std::uint8_t>();
-      stacks.wait_channel = reader.string();
-      stacks.text = reader.string();
-      *event = stacks;
-      return reader.complete();
-    }
-    case EventCode::kStacksDone: *event = StacksDoneEvent{}; return reader.complete();
-    case EventCode::kStopStep: {
-      drain::StopStepEvent stop;
-      stop.kind = reader.one_of<drain::Reply::Kind>(drain::kReplyKinds);
-      stop.proposal = reader.number<std::uint64_t>();
-      stop.reporting = reader.numbers(kListItemsMax, kTemplateId);
-      stop.newest = reader.number<std::int64_t>();
-      stop.oldest = reader.number<std::int64_t>();
-      stop.stopped = reader.number<std::uint32_t>();
-      stop.first_stop = reader.number<std::int64_t>();
-      stop.last_stop = reader.number<std::int64_t>();
-      *event = std::move(stop);
-      return reader.complete();
-    }
-    case EventCode::kMark: {
-      MarkEvent mark;
-      mark.id = reader.number<std::uint32_t>();
-      mark.mark = reader.one_of<Mark>(kMarkCount);
-      mark.at = reader.instant();
-      mark.step = reader.number<std::int64_t>();
-      *event = mark;
-      return reader.complete();
-    }
-  }
-  return false;
-}
+bool decode_event(std::string_view payload, Event* event) { return decode(payload, event); }
 
 }  // namespace elastic::guardian

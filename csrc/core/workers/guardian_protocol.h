@@ -3,9 +3,10 @@
 // The messages between an agent and its guardian over their socketpair.
 //
 // The agent sends requests, the guardian sends events. A frame is a u32 length and that many bytes:
-// one byte for the message, then its fields. Integers are little endian; `bytes` is a u32 length,
-// that many bytes and a NUL, so that received strings are passed to the kernel without a copy; a
-// list is a u32 count and that many `bytes`. Both ends are of one build: hello has the version.
+// one byte for the message (its place in Request or Event, from 1), then its fields. Integers are
+// little endian; `bytes` is a u32 length, that many bytes and a NUL, so that received strings are
+// passed to the kernel without a copy; a list is a u32 count and that many `bytes`. Both ends are
+// of one build: hello has the version.
 //
 // Pure. Decoded messages contain views into the caller's buffer.
 
@@ -216,13 +217,8 @@ using Event = std::variant<HelloEvent, StartedEvent, NotStartedEvent, ExitedEven
 void append_start(std::string* out, std::uint32_t id, const WorkerCommand& command,
                   Lifetime lifetime = Lifetime::kWorker, std::uint8_t passed = 0,
                   StartKind kind = StartKind::kExec, Duration template_wait = {});
-void append_signal(std::string* out, const SignalRequest& request);
-void append_cancel_starts(std::string* out);
-void append_sweep(std::string* out);
-void append_watch(std::string* out, Duration interval);
-void append_stacks(std::string* out, Duration limit);
-void append_stop_step(std::string* out, const drain::StopStepRequest& request);
-void append_event(std::string* out, const Event& event);
+void append_request(std::string* out, Request request);
+void append_event(std::string* out, Event event);
 
 // Whether a string of the command contains a NUL, which is invalid in arguments, variables, paths.
 bool contains_nul(const WorkerCommand& command);

@@ -243,7 +243,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   void watch(Duration interval, ProgressSink progress, MarkSink marks) {
     progress_sink_ = std::move(progress);
     mark_sink_ = std::move(marks);
-    guardian::append_watch(&unsent_.bytes, interval);
+    guardian::append_request(&unsent_.bytes, guardian::WatchRequest{interval});
     flush();
   }
 
@@ -251,14 +251,14 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     if (!connected_) return;
     stacks_sink_ = std::move(done);
     evidence_.clear();
-    guardian::append_stacks(&unsent_.bytes, limit);
+    guardian::append_request(&unsent_.bytes, guardian::StacksRequest{limit});
     flush();
   }
 
   void set_stop_step(const drain::StopStepRequest& request, StopStepSink sink) {
     if (!connected_) return;
     stop_step_sink_ = std::move(sink);
-    guardian::append_stop_step(&unsent_.bytes, request);
+    guardian::append_request(&unsent_.bytes, request);
     flush();
   }
 
@@ -297,10 +297,14 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     unsent_.append(start_orders_[static_cast<std::size_t>(action.local_rank)]);
   }
   void act(const group_action::Signal& action) {
-    guardian::append_signal(&unsent_.bytes, action.request);
+    guardian::append_request(&unsent_.bytes, action.request);
   }
-  void act(const group_action::CancelStarts&) { guardian::append_cancel_starts(&unsent_.bytes); }
-  void act(const group_action::Sweep&) { guardian::append_sweep(&unsent_.bytes); }
+  void act(const group_action::CancelStarts&) {
+    guardian::append_request(&unsent_.bytes, guardian::CancelStartsRequest{});
+  }
+  void act(const group_action::Sweep&) {
+    guardian::append_request(&unsent_.bytes, guardian::SweepRequest{});
+  }
   void act(const group_action::Emit& action) {
     WorkerEvent event = action.event;
     if (event.kind == WorkerEvent::Kind::kGroupEnded) start_orders_.clear();

@@ -25,13 +25,13 @@ WorkerCommand sample_command() {
 std::string sample_requests() {
   std::string bytes;
   append_start(&bytes, 7, sample_command(), Lifetime::kHelper);
-  append_signal(&bytes, {15, SignalScope::kLeader, true, kEveryWorker});
-  append_signal(&bytes, {10, SignalScope::kGroup, false, 7});
-  append_cancel_starts(&bytes);
-  append_sweep(&bytes);
-  append_watch(&bytes, std::chrono::seconds(1));
-  append_stacks(&bytes, std::chrono::seconds(2));
-  append_stop_step(&bytes, {drain::Order::Kind::kTentative, 4, 101});
+  append_request(&bytes, SignalRequest{15, SignalScope::kLeader, true, kEveryWorker});
+  append_request(&bytes, SignalRequest{10, SignalScope::kGroup, false, 7});
+  append_request(&bytes, CancelStartsRequest{});
+  append_request(&bytes, SweepRequest{});
+  append_request(&bytes, WatchRequest{std::chrono::seconds(1)});
+  append_request(&bytes, StacksRequest{std::chrono::seconds(2)});
+  append_request(&bytes, drain::StopStepRequest{drain::Order::Kind::kTentative, 4, 101});
   return bytes;
 }
 
@@ -230,10 +230,10 @@ TEST(GuardianProtocol, TheIdThatStandsForEveryWorkerIsNoProcess) {
 TEST(GuardianProtocol, TruncatedOrExtendedMessagesAreMalformed) {
   std::string requests[5];
   append_start(&requests[0], 7, sample_command());
-  append_signal(&requests[1], {15, SignalScope::kLeader, true, kEveryWorker});
-  append_cancel_starts(&requests[2]);
-  append_sweep(&requests[3]);
-  append_stop_step(&requests[4], {drain::Order::Kind::kCommit, 4, 101});
+  append_request(&requests[1], SignalRequest{15, SignalScope::kLeader, true, kEveryWorker});
+  append_request(&requests[2], CancelStartsRequest{});
+  append_request(&requests[3], SweepRequest{});
+  append_request(&requests[4], drain::StopStepRequest{drain::Order::Kind::kCommit, 4, 101});
   for (const std::string& bytes : requests) {
     const std::string payload = bytes.substr(kFrameHeaderBytes);
     Request request;

@@ -52,7 +52,7 @@ class Helpers : public ::testing::Test {
   }
   void sweep() {
     std::string bytes;
-    append_sweep(&bytes);
+    append_request(&bytes, SweepRequest{});
     send(bytes);
   }
 
@@ -104,8 +104,9 @@ TEST_F(Helpers, SurviveASweepAndEndBySignal) {
     EXPECT_EQ(next("end of the sweep"), "swept");
   }
   std::string bytes;
-  append_signal(&bytes, {SIGUSR1, SignalScope::kGroup, false, kEveryWorker});  // not for helpers
-  append_signal(&bytes, {SIGTERM, SignalScope::kGroup, false, kHelperId});
+  append_request(
+      &bytes, SignalRequest{SIGUSR1, SignalScope::kGroup, false, kEveryWorker});  // not for helpers
+  append_request(&bytes, SignalRequest{SIGTERM, SignalScope::kGroup, false, kHelperId});
   send(bytes);
   EXPECT_EQ(next("exit of the helper"), "ended 1000 by 15");
   EXPECT_TRUE(helper_output_.wait_for_end());
@@ -123,8 +124,8 @@ TEST_F(Helpers, KeepTheirChildrenAndTheirOrphansAreSwept) {
   EXPECT_EQ(next("kill"), "kill sent");
   EXPECT_EQ(next("end of the sweep"), "swept");
   std::string bytes;
-  append_signal(&bytes, {SIGUSR1, SignalScope::kGroup, false, kHelperId});
-  append_signal(&bytes, {SIGTERM, SignalScope::kLeader, false, kHelperId + 1});
+  append_request(&bytes, SignalRequest{SIGUSR1, SignalScope::kGroup, false, kHelperId});
+  append_request(&bytes, SignalRequest{SIGTERM, SignalScope::kLeader, false, kHelperId + 1});
   send(bytes);
   EXPECT_EQ(helper_output_.next_line(), "got 10");
   EXPECT_EQ(helper_output_.next_line(), "got 10") << "the helper's child was killed";
