@@ -56,6 +56,7 @@ void HangWatch::on(const hang_event::Ended&, Instant, std::vector<HangAnswer>* o
   }
   nodes_.clear();
   is_hung_ = false;
+  newest_ = hang::kNoStep;
 }
 
 void HangWatch::on(const hang_event::Left& event, Instant, std::vector<HangAnswer>* out) {
@@ -75,6 +76,10 @@ void HangWatch::on(const hang_event::Progressed& event, Instant now, std::vector
   node.progressed = before_now(event.progress.idle);
   node.slowest_progressed = before_now(event.progress.slowest_idle);
   find_stragglers(now, out);
+  if (event.progress.newest > newest_) {
+    if (newest_ != hang::kNoStep) advances_ = std::min(advances_ + 1, kLearnedAdvances);
+    newest_ = event.progress.newest;
+  }
   const auto after = last_progress();
   if (!before || !after || *after <= *before) return;
   is_hung_ = false;
@@ -210,7 +215,7 @@ Duration HangWatch::limit() const {
   Duration limit = given_limit();
   if (limit == Duration::zero()) {
     limit = *std::max_element(pauses_.begin(), pauses_.end()) * kLearnedLimitFactor;
-    limit = std::max(limit, kLearnedLimitMin);
+    limit = std::max(limit, advances_ < kLearnedAdvances ? kUnlearnedLimit : kLearnedLimitMin);
   }
   for (const auto& [id, node] : nodes_) limit = std::max(limit, node.progress.section_limit);
   return limit;

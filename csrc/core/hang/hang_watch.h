@@ -73,6 +73,9 @@ using HangAnswer = std::variant<hang_action::Ask, hang_action::Publish, hang_act
 // The learned limit: at least this, and this multiple of the longest recent pause between steps.
 inline constexpr Duration kLearnedLimitMin = std::chrono::seconds(60);
 inline constexpr int kLearnedLimitFactor = 20;
+// Until the job has advanced so often, the length of its steps is unknown, and the limit is longer.
+inline constexpr int kLearnedAdvances = 5;
+inline constexpr Duration kUnlearnedLimit = std::chrono::minutes(10);
 // The time for the nodes to send their stacks.
 inline constexpr Duration kStacksTimeout = std::chrono::milliseconds(1800);
 
@@ -137,6 +140,8 @@ class HangWatch {
   std::optional<Collection> collection_;
   std::array<Duration, 100> pauses_{};  // between two steps of the job, the most recent ones
   std::size_t next_pause_ = 0;
+  std::int64_t newest_ = hang::kNoStep;  // of the round
+  int advances_ = 0;                     // how often it increased; of the job
 };
 
 }  // namespace elastic::core

@@ -212,6 +212,26 @@ TEST_F(HangWatchTest, AnHourOfTrainingWithPausesOfTenStepsIsNoHang) {
   }
 }
 
+TEST_F(HangWatchTest, FirstStepsThatAreLongerThanTheSmallestLimitAreNoHang) {
+  for (int step_number = 0; step_number <= kLearnedAdvances; ++step_number) {
+    EXPECT_GE(watch_.limit(), kUnlearnedLimit);
+    for (int i = 0; i < 2; ++i) report(i, step_number);
+    wait(seconds(100));
+    ASSERT_TRUE(answers_.empty());
+  }
+  EXPECT_EQ(watch_.limit(), seconds(100) * kLearnedLimitFactor);
+}
+
+TEST_F(HangWatchTest, ShortStepsAreKnownAfterSomeOfThem) {
+  for (int step_number = 0; step_number <= kLearnedAdvances; ++step_number) {
+    report(0, step_number);
+    EXPECT_EQ(watch_.limit(), step_number < kLearnedAdvances ? kUnlearnedLimit : kLearnedLimitMin);
+    wait(seconds(1));
+  }
+  wait(kLearnedLimitMin);
+  take<hang_action::Ask>();
+}
+
 TEST_F(HangWatchTest, EndOfTheRoundEndsTheJudgement) {
   report(0, 3, seconds(5));
   step(hang_event::Ended{});
