@@ -9,66 +9,32 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <deque>
 #include <optional>
 #include <string>
-#include <utility>
-#include <variant>
 #include <vector>
 
 #include "core/base/rng.h"
-#include "core/drain/drain_machine.h"
-#include "core/drain/drain_member.h"
+#include "core/drain/drain_world.h"
 #include "elastic/agent.h"
 
 namespace elastic::core {
 namespace {
 
 using drain::kNoStep;
-using drain::Order;
-using drain::Reply;
+using drain_sim::Rank;
+using drain_sim::SimNode;
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 
 constexpr int kFaultyTurns = 1200;
 constexpr int kTurnsMax = 60'000;
 
-// A worker in single accesses of its page: it stores its step, then reads the tentative word.
-struct Rank {
-  std::int64_t step = kNoStep;  // in the page
-  std::int64_t tentative = kNoStep;
-  std::int64_t committed = kNoStep;
-  std::int64_t stopped_at = kNoStep;
-  bool takes_part = false;
-  bool has_stored = false;  // the tentative word is read next
-  bool has_exited = false;
-  bool is_silent = false;      // reports nothing
-  std::int64_t last_step = 0;  // then it finishes
-};
-
-struct SimNode {
-  NodeId id;
-  std::vector<Rank> ranks;
-  DrainMember member;
-  // The guardian.
-  std::deque<drain::StopStepRequest> requests;
-  std::deque<drain::StopStepEvent> events;
-  std::optional<drain::StopStepRequest> tentative;  // written, and not checked yet
-  std::uint64_t proposal = 0;
-  bool is_committed = false;
-  bool is_reached = false;
-  bool is_ended = false;
-  // The session.
-  std::deque<Order> orders;
-  std::deque<Reply> replies;
-  bool is_connected = true;
-};
-
-class World {
+class RandomWorld : private drain_sim::World {
  public:
-  explicit World(std::uint64_t seed) : rng_(seed) {
+  explicit RandomWorld(std::uint64_t seed) : rng_(seed) {
     nodes_.resize(1 + below(3));
     for (std::size_t i = 0; i < nodes_.size(); ++i) nodes_[i].id = {7, i};
-    begin_round();
+    renew_round();
   }
 
   // "" if the properties hold.
@@ -96,30 +62,20 @@ class World {
   }
 
  private:
-  void begin_round() {
-    ++round_;
+  void renew_round() {
     const auto begin = static_cast<std::int64_t>(below(50));
     const auto last = begin + 1 + static_cast<std::int64_t>(below(400));
-    std::int32_t first_rank = 0;
     for (SimNode& node : nodes_) {
       const NodeId id = node.id;
       node = {};
       node.id = id;
       node.ranks.resize(1 + below(3));
-      std::vector<std::int32_t> ranks;
       for (Rank& rank : node.ranks) {
         rank.is_silent = below(20) == 0;
         rank.last_step = last;
-        ranks.push_back(first_rank++);
       }
-      node.member.begin_round(round_, ranks);
     }
-    begin_ = begin;
-    for (SimNode& node : nodes_) began(node);
-  }
-
-  void began(SimNode& node) {
-    feed(drain_event::Began{node.id, round_, static_cast<int>(nodes_.size())});
+    begin_round(begin);
   }
 
   void one_turn(int turn) {
@@ -129,7 +85,11 @@ class World {
       case 0:
       case 1:
       case 2:
-      case 3: advance(node.ranks[below(node.ranks.size())]); break;
+      case 3: {
+        Rank& rank = node.ranks[below(node.ranks.size())];
+        advance(rank, below(4) == 0);
+        break;
+      }
       case 4:
       case 5: guard(node); break;
       case 6: deliver_order(node); break;
@@ -151,269 +111,40 @@ class World {
         if (below(150) == 0) fail_round(node);
         break;
     }
-    if (!has_notice_ && (below(100) == 0 || turn == kFaultyTurns)) notice();
-    if (!node.is_connected && below(5) == 0) resume(node);
+    if (!has_notice_ && (below(100) == 0 || turn == kFaultyTurns)) give_notice();
+    if (!node.is_connected && below(5) == 0) resume_with_notice(node);
     // The ranks of a synchronous job wait for each other; time passes meanwhile.
     if (!is_faulty_ && below(50) == 0) now_ += milliseconds(100);
   }
 
-  // One access of a worker.
-  void advance(Rank& rank) {
-    if (rank.has_exited || rank.is_silent) return;
-    if (!rank.has_stored) {
-      if (rank.step >= rank.last_step) {
-        rank.has_exited = true;
-        return;
-      }
-      // No rank is more than one step ahead of another one.
-      const std::int64_t next = rank.step == kNoStep ? begin_ : rank.step + 1;
-      if (below(4) != 0 && next > slowest() + 1) return;
-      rank.step = next;
-      rank.has_stored = true;
-      return;
-    }
-    if (rank.tentative == kNoStep || rank.step < rank.tentative) {
-      rank.has_stored = false;
-      return;
-    }
-    if (rank.committed != kNoStep && rank.step >= rank.committed) {
-      if (rank.stopped_at == kNoStep) {
-        rank.stopped_at = rank.step;
-      } else {
-        rank.has_exited = true;  // the state is saved
-      }
-    }
-  }
-
-  std::int64_t slowest() const {
-    std::int64_t step = INT64_MAX;
-    for (const SimNode& node : nodes_) {
-      for (const Rank& rank : node.ranks) {
-        if (!rank.is_silent && !rank.has_exited) {
-          step = std::min(step, std::max(rank.step, begin_ - 1));
-        }
-      }
-    }
-    return step;
-  }
-
-  // One access of the guardian: as guardian/stop_steps.cc, but the write of the tentative words and
-  // the check of the steps are two turns.
-  void guard(SimNode& node) {
-    if (node.tentative) {
-      drain::StopStepEvent event = steps_of(node);
-      event.kind = Reply::Kind::kAccepted;
-      for (const Rank& rank : node.ranks) {
-        if (rank.takes_part && !rank.has_exited && rank.step >= node.tentative->step) {
-          event.kind = Reply::Kind::kRefused;
-        }
-      }
-      node.events.push_back(event);
-      node.tentative.reset();
-      return;
-    }
-    if (!node.requests.empty()) {
-      const drain::StopStepRequest request = node.requests.front();
-      node.requests.pop_front();
-      node.proposal = request.proposal;
-      switch (request.kind) {
-        case Order::Kind::kAsk: node.events.push_back(steps_of(node)); return;
-        case Order::Kind::kCommit:
-          for (Rank& rank : node.ranks) {
-            if (rank.takes_part) rank.committed = rank.tentative;
-          }
-          node.is_committed = true;
-          node.is_reached = node.is_ended = false;
-          return;
-        default: break;
-      }
-      node.is_committed = false;
-      const bool is_tentative = request.kind == Order::Kind::kTentative;
-      for (Rank& rank : node.ranks) {
-        rank.takes_part = is_tentative && !rank.has_exited && rank.step >= 0;
-        rank.tentative = rank.takes_part ? request.step : kNoStep;
-        rank.committed = kNoStep;
-      }
-      if (is_tentative) node.tentative = request;
-      return;
-    }
-    observe_stops(node);
-  }
-
-  static drain::StopStepEvent steps_of(const SimNode& node) {
-    drain::StopStepEvent event;
-    event.proposal = node.proposal;
-    for (std::size_t i = 0; i < node.ranks.size(); ++i) {
-      const Rank& rank = node.ranks[i];
-      if (rank.has_exited || rank.step < 0) continue;
-      event.oldest = event.reporting.empty() ? rank.step : std::min(event.oldest, rank.step);
-      event.newest = std::max(event.newest, rank.step);
-      event.reporting.push_back(static_cast<std::uint32_t>(i));
-    }
-    return event;
-  }
-
-  void observe_stops(SimNode& node) {
-    for (std::size_t i = 0; i < node.ranks.size(); ++i) {
-      if (node.ranks[i].has_exited) node.member.worker_ended(static_cast<int>(i));
-    }
-    if (!node.is_committed || node.is_ended) return;
-    drain::StopStepEvent event;
-    event.proposal = node.proposal;
-    bool has_ended = true;
-    for (const Rank& rank : node.ranks) {
-      if (!rank.takes_part) continue;
-      if (!rank.has_exited && rank.stopped_at == kNoStep) return;
-      has_ended = has_ended && rank.has_exited;
-      if (rank.stopped_at == kNoStep) continue;
-      event.first_stop =
-          event.stopped == 0 ? rank.stopped_at : std::min(event.first_stop, rank.stopped_at);
-      event.last_stop = std::max(event.last_stop, rank.stopped_at);
-      ++event.stopped;
-    }
-    if (node.is_reached && !has_ended) return;
-    node.is_reached = true;
-    node.is_ended = has_ended;
-    event.kind = has_ended ? Reply::Kind::kEnded : Reply::Kind::kReached;
-    node.events.push_back(event);
-  }
-
-  void deliver_order(SimNode& node) {
-    if (node.orders.empty()) return;
-    const Order order = node.orders.front();
-    node.orders.pop_front();
-    answer(node, node.member.on(order));
-  }
-  void deliver_event(SimNode& node) {
-    if (node.events.empty()) return;
-    const drain::StopStepEvent event = node.events.front();
-    node.events.pop_front();
-    answer(node, node.member.on(event));
-  }
-  static void answer(SimNode& node, const DrainMember::Answer& answer) {
-    if (answer.request) node.requests.push_back(*answer.request);
-    if (answer.reply && node.is_connected) node.replies.push_back(*answer.reply);
-  }
-  void deliver_reply(SimNode& node) {
-    if (node.replies.empty()) return;
-    const Reply reply = node.replies.front();
-    node.replies.pop_front();
-    feed(drain_event::Replied{node.id, reply});
-  }
-
-  void report(SimNode& node) {
-    hang::NodeProgress progress;
-    progress.round = round_;
-    const drain::StopStepEvent steps = steps_of(node);
-    progress.reporting = static_cast<std::int32_t>(steps.reporting.size());
-    progress.newest = steps.newest;
-    progress.oldest = steps.oldest;
-    if (node.is_connected) feed(drain_event::Progressed{node.id, progress});
-  }
-
-  void notice() {
+  void give_notice() {
     has_notice_ = true;
-    feed(drain_event::Noticed{{std::chrono::seconds(60), "the test"}});
+    notice(seconds(60), "the test");
   }
-
-  static void break_session(SimNode& node) {
-    node.is_connected = false;
-    node.orders.clear();
-    node.replies.clear();
-  }
-  void resume(SimNode& node) {
-    node.is_connected = true;
-    began(node);
-    if (has_notice_) feed(drain_event::Noticed{{std::chrono::seconds(60), "again"}});
-  }
-  // The new one knows nothing, and hears each node when it resumes.
-  void replace_coordinator() {
-    machine_ = {};
-    for (SimNode& node : nodes_) break_session(node);
+  void resume_with_notice(SimNode& node) {
+    resume(node);
+    if (has_notice_) notice(seconds(60), "again");
   }
   void fail_round(SimNode& node) {
     if (below(2) == 0) feed(drain_event::Left{node.id});
     feed(drain_event::Ended{});
-    begin_round();
+    renew_round();
   }
 
-  void feed(const DrainEvent& event) {
-    std::vector<DrainAction> actions;
-    machine_.step(event, now_, &actions);
-    for (const DrainAction& action : actions) {
-      if (const auto* sent = std::get_if<drain_action::Send>(&action)) {
-        for (SimNode& node : nodes_) {
-          if (node.id == sent->to && node.is_connected) node.orders.push_back(sent->order);
-        }
-      } else if (const auto* closed = std::get_if<drain_action::Close>(&action)) {
-        result_ = closed->result;
-      }
-    }
-  }
-
-  std::vector<std::int64_t> stops() const {
-    std::vector<std::int64_t> found;
-    for (const SimNode& node : nodes_) {
-      for (const Rank& rank : node.ranks) {
-        if (rank.stopped_at != kNoStep) found.push_back(rank.stopped_at);
-      }
-    }
-    std::sort(found.begin(), found.end());
-    found.erase(std::unique(found.begin(), found.end()), found.end());
-    return found;
-  }
-  std::string check() const {
-    const auto found = stops();
-    if (found.size() < 2) return "";
-    return "ranks stopped at steps " + std::to_string(found.front()) + " and " +
-           std::to_string(found.back());
-  }
-  std::string describe() const {
-    std::string text = "the job does not end: phase " +
-                       std::to_string(static_cast<int>(machine_.phase())) + ", round " +
-                       std::to_string(round_);
-    for (const SimNode& node : nodes_) {
-      text += node.is_connected ? "; node" : "; node without session";
-      for (const Rank& rank : node.ranks) {
-        text += " [step " + std::to_string(rank.step) + " of " + std::to_string(rank.last_step) +
-                ", tentative " + std::to_string(rank.tentative) + ", stopped at " +
-                std::to_string(rank.stopped_at) + (rank.has_exited ? ", exited" : "") +
-                (rank.is_silent ? ", silent]" : "]");
-      }
-    }
-    return text;
-  }
-  bool all_exited() const {
-    for (const SimNode& node : nodes_) {
-      for (const Rank& rank : node.ranks) {
-        if (!rank.has_exited && !rank.is_silent) return false;
-      }
-    }
-    return true;
-  }
-  bool is_quiet() const {
-    if (!stops().empty()) return false;
-    return !is_faulty_;
-  }
+  bool is_quiet() const { return stops().empty() && !is_faulty_; }
 
   std::uint64_t below(std::uint64_t limit) { return rng_.next() % limit; }
 
   Rng rng_;
-  Instant now_{std::chrono::seconds(1000)};
-  DrainMachine machine_;
-  std::vector<SimNode> nodes_;
-  std::uint64_t round_ = 0;
-  std::int64_t begin_ = 0;
   bool has_notice_ = false;
   bool is_faulty_ = true;
-  std::optional<JobResult> result_;
 };
 
 TEST(DrainProperty, NeverTwoDifferentSteps) {
   const char* const wanted = std::getenv("ELASTIC_DRAIN_SEEDS");
   const int seeds = wanted != nullptr ? std::atoi(wanted) : 150;
   for (int seed = 1; seed <= seeds; ++seed) {
-    const std::string fault = World(static_cast<std::uint64_t>(seed)).run();
+    const std::string fault = RandomWorld(static_cast<std::uint64_t>(seed)).run();
     ASSERT_EQ(fault, "") << "seed " << seed;
   }
 }
