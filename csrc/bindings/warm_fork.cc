@@ -47,6 +47,7 @@ PyObject* fork_orphan(PyObject* /*module*/, PyObject* /*arguments*/) {
   // NOLINTNEXTLINE(clang-analyzer-security.insecureAPI.vfork): see above
   const pid_t parent = ::vfork();
   if (parent == 0) {
+    ::setsid();  // the guardian kills the group of a template that has ended
     worker = ::fork();
     if (worker != 0) {
       if (worker < 0) error = errno;

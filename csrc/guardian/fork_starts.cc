@@ -1,5 +1,6 @@
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,9 +15,9 @@
 // then answered within kAnswerLimit. A worker that the template cannot fork is executed: the
 // guardian has kept the request.
 //
-// One worker must never run twice. A worker waits until the template has reported its pid, and ends
-// if the template dies before that. So a late template is killed, and the worker is executed when
-// the template has ended and its last messages were read.
+// One worker must never run twice. A worker waits until the guardian has received its pid and has
+// released it, and ends if the template dies before it has sent the pid. So a late template is
+// killed, and the worker is executed when the template has ended and its last messages were read.
 
 namespace elastic::guardian {
 namespace {
@@ -150,7 +151,7 @@ void Guardian::send_forks() {
 
 void Guardian::read_template() {
   using Kind = TemplateMessage::Kind;
-  while (const std::optional<TemplateMessage> message = template_.receive()) {
+  while (std::optional<TemplateMessage> message = template_.receive()) {
     const auto report = [&](TemplateNews news) {
       send_event(TemplateEvent{news, kTemplateId, now_, message->text});
     };
@@ -173,13 +174,13 @@ void Guardian::read_template() {
         report(TemplateNews::kStale);
         execute_all_instead(message->text + " was changed");
         break;
-      case Kind::kForked: adopt(message->id, message->pid); break;
+      case Kind::kForked: adopt(message->id, message->pid, message->release); break;
       case Kind::kRefused: refuse_fork(message->id, message->text); break;
     }
   }
 }
 
-void Guardian::adopt(std::uint32_t id, pid_t pid) {
+void Guardian::adopt(std::uint32_t id, pid_t pid, const os::UniqueFd& release) {
   const std::optional<std::size_t> found = find_fork(id);
   siginfo_t info{};
   const bool is_child =
@@ -201,6 +202,8 @@ void Guardian::adopt(std::uint32_t id, pid_t pid) {
     ::kill(pid, request.signal);
   }
   workers_.push_back(std::move(start.worker));
+  // An error means that the worker has ended; its exit is collected as any other.
+  [[maybe_unused]] const ssize_t put = ::write(release.get(), "r", 1);
 }
 
 void Guardian::refuse_fork(std::uint32_t id, const std::string& reason) {

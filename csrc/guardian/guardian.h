@@ -80,7 +80,7 @@ class Guardian {
   std::optional<Instant> fork_deadline() const;
   void send_forks();
   void read_template();
-  void adopt(std::uint32_t id, pid_t pid);
+  void adopt(std::uint32_t id, pid_t pid, const os::UniqueFd& release);
   void refuse_fork(std::uint32_t id, const std::string& reason);
   void execute_instead(ForkStart start, const std::string& reason);
   void execute_all_instead(const std::string& reason);

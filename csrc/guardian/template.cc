@@ -34,6 +34,24 @@ os::UniqueFd make_file(const std::string& request) {
   return file;
 }
 
+// As recv(2), with the descriptor that came with the message.
+ssize_t receive_packet(int socket, void* bytes, std::size_t size, os::UniqueFd* passed) {
+  iovec data{bytes, size};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  const ssize_t got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const cmsghdr* const header = got < 0 ? nullptr : CMSG_FIRSTHDR(&message);
+  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return got;
+  int number = -1;
+  std::memcpy(&number, CMSG_DATA(header), sizeof number);
+  passed->reset(number);
+  return got;
+}
+
 }  // namespace
 
 os::UniqueFd Template::open() {
@@ -69,10 +87,11 @@ int Template::send(const std::string& request, const std::vector<int>& descripto
 std::optional<TemplateMessage> Template::receive() {
   if (!socket_.valid()) return std::nullopt;
   char bytes[sizeof(Header) + kTextBytesMax];
-  ssize_t got = ::recv(socket_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+  os::UniqueFd release;
+  ssize_t got = receive_packet(socket_.get(), bytes, sizeof bytes, &release);
   if (got < 0 && errno == ECONNRESET) {
     // It ended before it read all requests. The kernel reports that once, and before its messages.
-    got = ::recv(socket_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+    got = receive_packet(socket_.get(), bytes, sizeof bytes, &release);
   }
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
   Header header{};
@@ -88,7 +107,7 @@ std::optional<TemplateMessage> Template::receive() {
   std::string text(bytes + sizeof header, static_cast<std::size_t>(got) - sizeof header);
   text.erase(std::min(text.find('\0'), text.size()));
   return TemplateMessage{static_cast<TemplateMessage::Kind>(header.kind), header.id, header.pid,
-                         std::move(text)};
+                         std::move(text), std::move(release)};
 }
 
 }  // namespace elastic::guardian

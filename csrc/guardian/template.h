@@ -10,6 +10,7 @@
 // arguments, the number of variables and the variables, the directory, the files for stdout and
 // stderr, and the numbers of the descriptors in the worker.
 //
+// A message that a worker was forked comes with the write end of a pipe, which releases the worker.
 // The worker writes a StartFailure (guardian/worker.h) to the exec pipe before each step that can
 // block, with the error 0, and one with the error if it cannot start. It closes the pipe before it
 // runs its program.
@@ -31,13 +32,16 @@ struct TemplateMessage {
     kReady,
     kUnfit,    // it exits; text: the reason
     kStale,    // it exits; text: the file that was changed
-    kForked,   // the worker `id` is `pid`, a child of the guardian, which waits until this is sent
+    kForked,   // the worker `id` is `pid`, a child of the guardian, and waits for its release
     kRefused,  // it does not fork the worker `id`; text: the reason
   };
   Kind kind = Kind::kImporting;
   std::uint32_t id = 0;
   pid_t pid = -1;
   std::string text;
+  // kForked: the worker runs after a byte was written here, and ends at end of file. If the
+  // template dies before it has sent this message, no worker runs that the guardian does not know.
+  os::UniqueFd release;
 };
 
 class Template {

@@ -296,13 +296,50 @@ def test_worker_inherits_the_passed_descriptors(endings: Template) -> None:
     with open(endings.cwd / "output", "w+b") as file:
         pipe = endings.request(environ, file.fileno(), descriptors={5: writer, 9: writer})
         os.close(writer)
-        assert wait_for(endings.receive().pid) == 0
+        message = endings.receive()
+        message.run_worker()
+        assert wait_for(message.pid) == 0
         file.seek(0)
         assert file.read() == b"[0, 1, 2, 3, 5, 9]\n"  # 3 is the listing's own
     assert os.read(reader, 100) == b"through 5"
     assert os.read(reader, 100) == b""
     os.close(reader)
     os.close(pipe)
+
+
+def test_worker_runs_although_the_template_was_killed_after_its_message(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("print('runs')\n")
+    with (
+        Template("json", ["script.py"], clean_environment(), tmp_path) as template,
+        open(tmp_path / "output", "w+b") as file,
+    ):
+        assert template.receive().kind == "ready"
+        pipe = template.request(clean_environment(), file.fileno())
+        message = template.receive()
+        assert os.getpgid(message.pid) != template.process.pid  # also before it has begun
+        os.killpg(template.process.pid, signal.SIGKILL)
+        template.process.wait(DEADLINE_S)
+        message.run_worker()
+        assert wait_for(message.pid) == 0
+        file.seek(0)
+        assert file.read() == b"runs\n"
+        os.close(pipe)
+
+
+def test_worker_that_is_not_released_ends(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("print('runs')\n")
+    with (
+        Template("json", ["script.py"], clean_environment(), tmp_path) as template,
+        open(tmp_path / "output", "w+b") as file,
+    ):
+        assert template.receive().kind == "ready"
+        pipe = template.request(clean_environment(), file.fileno())
+        message = template.receive()
+        os.close(message.release)
+        assert wait_for(message.pid) == 1
+        file.seek(0)
+        assert file.read() == b""
+        os.close(pipe)
 
 
 def test_worker_ends_with_its_parent(tmp_path: Path) -> None:

@@ -29,6 +29,11 @@ class Message(NamedTuple):
     id: int
     pid: int
     text: str
+    release: int = -1  # of a forked worker: it runs when a byte was written there
+
+    def run_worker(self) -> None:
+        os.write(self.release, b"r")
+        os.close(self.release)
 
 
 class Template:
@@ -62,12 +67,12 @@ class Template:
     def receive(self) -> Message:
         """The next message that is not about an import; kind "ended" if there is none."""
         while True:
-            data = self._socket.recv(8192)
+            data, passed, _, _ = socket.recv_fds(self._socket, 8192, 1)
             if len(data) < 12:
                 return Message("ended", 0, self.process.wait(DEADLINE_S), "")
             kind, id, pid = struct.unpack("<B3xIi", data[:12])
             if KINDS[kind] != "importing":
-                return Message(KINDS[kind], id, pid, data[12:].decode())
+                return Message(KINDS[kind], id, pid, data[12:].decode(), *passed)
 
     def request(
         self,
@@ -98,6 +103,7 @@ class Template:
             pipe = self.request(environ, file.fileno())
             message = self.receive()
             assert message.kind == "forked", message
+            message.run_worker()
             code = wait_for(message.pid)
             os.close(pipe)
             file.seek(0)

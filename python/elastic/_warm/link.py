@@ -48,10 +48,13 @@ class Link:
     def __init__(self) -> None:
         self._socket = socket(fileno=SOCKET)
 
-    def send(self, kind: int, text: str = "", *, id: int = 0, pid: int = -1) -> None:
+    def send(
+        self, kind: int, text: str = "", *, id: int = 0, pid: int = -1, descriptor: int = -1
+    ) -> None:
         data = text.encode(errors="replace")[:TEXT_BYTES_MAX]
+        passed = [(SOL_SOCKET, SCM_RIGHTS, _INT.pack(descriptor))] if descriptor >= 0 else []
         try:
-            self._socket.send(_HEADER.pack(kind, id, pid) + data)
+            self._socket.sendmsg([_HEADER.pack(kind, id, pid), data], passed)
         except OSError:  # the guardian has ended, and so does this process
             os._exit(0)
 

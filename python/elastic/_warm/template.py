@@ -178,7 +178,8 @@ class Template:
     def _fork(self, request: link.Request) -> bool:
         """Forks a child of the guardian, a subreaper. True in the worker.
 
-        The worker waits until the guardian knows its pid.
+        The worker waits until the guardian, which receives its pid and the pipe in one message,
+        releases it. This process may be killed at any time.
         """
         release, release_end = _pipe()
         try:
@@ -189,13 +190,12 @@ class Template:
         if pid == 0:
             os.setsid()
             os.close(release_end)
-            if os.read(release, 1) != b"r":  # the template was killed
+            if os.read(release, 1) != b"r":  # the guardian does not know this process
                 _exit(1)
             return True
         os.close(release)
         if pid > 0:
-            self._link.send(link.FORKED, id=request.id, pid=pid)
-            os.write(release_end, b"r")
+            self._link.send(link.FORKED, id=request.id, pid=pid, descriptor=release_end)
         os.close(release_end)
         return False
 

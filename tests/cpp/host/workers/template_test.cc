@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstring>
 #include <string>
 
 namespace elastic::guardian {
@@ -35,6 +36,38 @@ TEST(TemplateConnection, DeliversTheReasonOfATemplateThatEndedWithRequestsUnread
   EXPECT_EQ(message->text, "mine.py");
   EXPECT_FALSE(connection.receive().has_value());
   EXPECT_FALSE(connection.is_running());
+}
+
+TEST(TemplateConnection, DeliversTheDescriptorThatReleasesAWorker) {
+  Template connection;
+  const os::UniqueFd end = connection.open();
+  int pipe[2];
+  ASSERT_EQ(::pipe(pipe), 0);
+  const os::UniqueFd reader(pipe[0]);
+  os::UniqueFd writer(pipe[1]);
+  char packet[12] = {static_cast<char>(Kind::kForked)};
+  iovec data{packet, sizeof packet};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(header), &pipe[1], sizeof(int));
+  ASSERT_EQ(::sendmsg(end.get(), &message, MSG_NOSIGNAL), static_cast<ssize_t>(sizeof packet));
+  writer.reset();
+  auto forked = connection.receive();
+  ASSERT_TRUE(forked.has_value());
+  EXPECT_EQ(forked->kind, Kind::kForked);
+  ASSERT_EQ(::write(forked->release.get(), "r", 1), 1);
+  forked.reset();
+  char byte = 0;
+  EXPECT_EQ(::read(reader.get(), &byte, 1), 1);
+  EXPECT_EQ(::read(reader.get(), &byte, 1), 0);  // no other copy is open
 }
 
 TEST(TemplateConnection, EndsAtAMessageOfAnUnknownKind) {
