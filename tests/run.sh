@@ -36,6 +36,13 @@ install_system_packages() {
     install_packages "libclang-rt-$(clang++ -dumpversion | cut -d. -f1)-dev"
 }
 
+# A browser for the test of the dashboard, which is skipped without one.
+install_browser() {
+  command -v chromium >/dev/null || command -v google-chrome >/dev/null && return
+  [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 0
+  (install_packages chromium) || echo "tests/run.sh: chromium is not available" >&2
+}
+
 install_packages() {
   local missing=("$@")
   [ ${#missing[@]} -gt 0 ] || return 0
@@ -104,6 +111,7 @@ fuzz() { # target, its corpus
 }
 
 step_python() {
+  install_browser
   # The package, the installed library, the benchmarks and the README's demo compile the same files.
   export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_DIR=$PWD/build/ccache
   export CCACHE_BASEDIR=/ CCACHE_NOHASHDIR=1
