@@ -1,0 +1,112 @@
+#include "os/file/log_tail.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <functional>
+#include <future>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "os/loop/loop_thread.h"
+
+namespace elastic::os {
+namespace {
+
+// Enough turns for the tail to find that a file is idle.
+constexpr int kTurnsUntilIdle = 20;
+
+// Follows a file, and a pipe that is written after it.
+class LogTailTest : public ::testing::Test,
+                    private LogTail::Observer,
+                    private EventLoop::FdHandler {
+ protected:
+  LogTailTest() {
+    int fds[2];
+    EXPECT_EQ(::pipe2(fds, O_CLOEXEC), 0);
+    pipe_.reset(fds[0]);
+    pipe_end_.reset(fds[1]);
+    std::string path = ::testing::TempDir() + "log_tail_test.XXXXXX";
+    file_.reset(::mkostemp(path.data(), O_APPEND | O_CLOEXEC));
+    EXPECT_TRUE(file_.valid());
+    auto thread = LoopThread::start("tail-test");
+    EXPECT_TRUE(thread.ok());
+    thread_ = std::move(*thread);
+    thread_->call([&] {
+      auto tail = LogTail::create(&thread_->loop(), this);
+      ASSERT_TRUE(tail.ok());
+      tail_ = std::move(*tail);
+      auto watch = thread_->loop().watch(pipe_.get(), EPOLLIN, this);
+      ASSERT_TRUE(watch.ok());
+      watch_ = std::move(*watch);
+      ASSERT_TRUE(tail_->follow(path).ok());
+    });
+    ::unlink(path.c_str());
+  }
+  ~LogTailTest() override {
+    thread_->call([&] {
+      watch_.reset();
+      tail_.reset();
+    });
+  }
+
+  // A timer with the tail's interval fires at most once for each of its turns.
+  void wait_until_idle() {
+    std::promise<void> done;
+    int turns = 0;
+    std::unique_ptr<EventLoop::Timer> timer;
+    const auto arm = [&] { timer->arm(thread_->loop().now() + LogTail::kReadInterval); };
+    thread_->call([&] {
+      timer = std::make_unique<EventLoop::Timer>(&thread_->loop(), [&] {
+        if (++turns < kTurnsUntilIdle) return arm();
+        done.set_value();
+      });
+      arm();
+    });
+    done.get_future().wait();
+    thread_->call([&] { timer.reset(); });
+  }
+  // Writes to the file, then to the pipe, before the loop handles either; returns what the tail had
+  // delivered when the loop handled the pipe.
+  std::string delivered_before_the_pipe(const std::string& line) {
+    std::promise<std::string> promise;
+    thread_->call([&] {
+      delivered_.clear();
+      at_pipe_ = &promise;
+      EXPECT_EQ(::write(file_.get(), line.data(), line.size()), static_cast<ssize_t>(line.size()));
+      EXPECT_EQ(::write(pipe_end_.get(), "x", 1), 1);
+    });
+    return promise.get_future().get();
+  }
+
+ private:
+  void on_bytes(LogTail::FileId, std::string_view bytes) override { delivered_ += bytes; }
+  void on_closed(LogTail::FileId) override {}
+  void on_ready(std::uint32_t) override {
+    char byte = 0;
+    EXPECT_EQ(::read(pipe_.get(), &byte, 1), 1);
+    at_pipe_->set_value(delivered_);
+  }
+
+  UniqueFd pipe_;
+  UniqueFd pipe_end_;
+  UniqueFd file_;
+  std::string delivered_;
+  std::promise<std::string>* at_pipe_ = nullptr;
+  std::unique_ptr<LoopThread> thread_;
+  std::unique_ptr<LogTail> tail_;
+  EventLoop::Watch watch_;
+};
+
+TEST_F(LogTailTest, DeliversTheFirstLineAfterAPauseInTheIterationThatReportsIt) {
+  for (const std::string line : {"one\n", "two\n", "three\n"}) {
+    wait_until_idle();
+    EXPECT_EQ(delivered_before_the_pipe(line), line);
+  }
+}
+
+}  // namespace
+}  // namespace elastic::os
