@@ -1,14 +1,16 @@
 // Simulates many nodes of one job at a coordinator: sessions that join, receive the round and send
 // heartbeats.
 //
-//   session_load --port N --nodes N [--beat-seconds S --server PID]
+//   session_load --port N --nodes N [--beat-seconds S --server PID] [--resume-port N]
 //
 // All nodes begin to connect at once. Prints "round <ns>", from the first connect until the last
 // node has received the round. Then, for S seconds, each node sends one heartbeat a second, and it
 // prints "beats <number>", "cpu <ns>" of the server, "bytes <number>" in both directions, and
 // "window <ns>", the length of the measurement.
 // With the variable ELASTIC_TOKEN the sessions are encrypted.
-// Last it prints "memory <bytes>", the growth of the server's own memory (RssAnon).
+// Then it prints "memory <bytes>", the growth of the server's own memory (RssAnon).
+// Last, with --resume-port, all nodes lose their sessions at once and resume at the coordinator at
+// that port, which knows nothing of them: "resume <ns>", until the last one is told that it has.
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -24,6 +26,7 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -47,7 +50,8 @@ constexpr std::int64_t kSecond = 1'000'000'000;
 struct Node {
   int fd = -1;
   bool is_session = false;
-  bool has_round = false;
+  std::optional<elastic::HeldRound> round = {};
+  bool has_resumed = false;
   std::string received;
   std::unique_ptr<elastic::os::TlsSession> tls;  // null: the session is not encrypted
 };
@@ -67,13 +71,24 @@ class Load {
 
   void join() {
     const std::int64_t begin = bench::monotonic_ns();
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      connect(i);
-      if (i % 64 == 63) serve(0);
-    }
+    connect_all();
     while (rounds_ < nodes_.size()) serve(-1);
     std::printf("round %lld\n", static_cast<long long>(bench::monotonic_ns() - begin));
     std::fflush(stdout);
+  }
+
+  void resume(std::uint16_t port) {
+    port_ = port;
+    const std::int64_t begin = bench::monotonic_ns();
+    for (Node& node : nodes_) {
+      ::close(node.fd);
+      Node next;
+      next.round = std::move(node.round);
+      node = std::move(next);
+    }
+    connect_all();
+    while (resumed_ < nodes_.size()) serve(-1);
+    std::printf("resume %lld\n", static_cast<long long>(bench::monotonic_ns() - begin));
   }
 
   void beat(std::int64_t seconds, pid_t server) {
@@ -122,8 +137,26 @@ class Load {
     std::string bytes(elastic::session::kMagic);
     elastic::session::append(
         &bytes, ClientMessage(elastic::session::ClientHello{.job_id = kJob, .node = join.node.id}));
-    elastic::session::append(&bytes, ClientMessage(join));
+    if (const auto& round = nodes_[index].round) {
+      elastic::rdzv::Resume resume{.node = join.node,
+                                   .settings = join.settings,
+                                   .phase = elastic::rdzv::NodePhase::kWorking,
+                                   .last = round,
+                                   .failure = {}};
+      resume.node.highest_round = round->record.round;
+      resume.node.previous_rank = round->group_rank;
+      elastic::session::append(&bytes, ClientMessage(resume));
+    } else {
+      elastic::session::append(&bytes, ClientMessage(join));
+    }
     return bytes;
+  }
+
+  void connect_all() {
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      connect(i);
+      if (i % 64 == 63) serve(0);
+    }
   }
 
   void connect(std::size_t index) {
@@ -202,9 +235,12 @@ class Load {
     if (decoded.status == DecodeStatus::kNeedMore) return false;
     node->received.erase(0, decoded.bytes);
     if (std::holds_alternative<elastic::session::HeartbeatReply>(message)) ++replies_;
-    if (std::holds_alternative<elastic::rdzv::Round>(message) && !node->has_round) {
-      node->has_round = true;
+    if (const auto* round = std::get_if<elastic::rdzv::Round>(&message); round && !node->round) {
+      node->round = elastic::HeldRound{*round->record, round->own.group_rank};
       ++rounds_;
+    }
+    if (std::holds_alternative<elastic::rdzv::Resumed>(message)) {
+      resumed_ += std::exchange(node->has_resumed, true) ? 0 : 1;
     }
     return true;
   }
@@ -221,12 +257,13 @@ class Load {
     bytes_ += static_cast<std::int64_t>(bytes.size());
   }
 
-  const std::uint16_t port_;
+  std::uint16_t port_;
   std::vector<Node> nodes_;
   int epoll_ = -1;
   std::string question_;
   std::unique_ptr<elastic::host::TokenList::ClientKey> key_;  // null: no token
   std::size_t rounds_ = 0;
+  std::size_t resumed_ = 0;
   std::int64_t replies_ = 0;
   std::int64_t bytes_ = 0;
 };
@@ -247,6 +284,7 @@ int main(int argc, char** argv) {
   const auto nodes = static_cast<int>(flags.number("nodes", 4096));
   const std::int64_t seconds = flags.number("beat-seconds", 0);
   const auto server = static_cast<pid_t>(flags.number("server", 0));
+  const auto resume_port = static_cast<std::uint16_t>(flags.number("resume-port", 0));
   flags.done();
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
@@ -257,4 +295,5 @@ int main(int argc, char** argv) {
   load.join();
   if (seconds > 0) load.beat(seconds, server);
   if (server > 0) std::printf("memory %lld\n", rss_anon(server) - before);
+  if (resume_port > 0) load.resume(resume_port);
 }

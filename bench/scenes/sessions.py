@@ -43,6 +43,10 @@ def sessions(plan: Plan) -> Findings:
     findings.at_most(f"{first} heartbeats/s: kB/s", _median(findings, "bytes", first), 1000)
     secured = findings.median(_case("round", first), TOKEN)
     findings.at_most(f"{first} sessions with a token in a round, ms", secured, 5000)
+    resumed = _median(findings, "resume", first)
+    findings.at_most(f"{first} sessions resumed at a new coordinator, ms", resumed, 2000)
+    resumed = findings.median(_case("resume", first), TOKEN)
+    findings.at_most(f"{first} sessions with a token resumed, ms", resumed, 5000)
     ratio = findings.median(_case("cpu", first), TOKEN) / _median(findings, "cpu", first)
     findings.at_most(f"{first} heartbeats/s with a token: CPU, multiple of plain", ratio, 2)
     return findings
@@ -52,8 +56,9 @@ def _one(plan: Plan, findings: Findings, count: int, token: str = "") -> None:
     seconds = plan.amount(10, 2)
     environ = dict(os.environ) | ({"ELASTIC_TOKEN": token} if token else {})
     who = TOKEN if token else "elastic"
-    with coordinator(plan, environ) as (port, pid):
+    with coordinator(plan, environ) as (port, pid), coordinator(plan, environ) as (second, _):
         options = {"port": port, "nodes": count, "beat-seconds": seconds, "server": pid}
+        options["resume-port"] = second
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         load = [plan.programs.built("session_load"), *words]
         done = subprocess.run(
@@ -67,6 +72,7 @@ def _one(plan: Plan, findings: Findings, count: int, token: str = "") -> None:
     findings.add(_case("cpu", count), who, "% of a core", cpu)
     findings.add(_case("bytes", count), who, "kB/s", result["bytes"] / seconds / 1e3)
     findings.add(_case("memory", count), who, "B", result["memory"] / count)
+    findings.add(_case("resume", count), who, "ms", result["resume"] / 1e6)
 
 
 @contextlib.contextmanager
@@ -98,6 +104,7 @@ def _case(what: str, count: int) -> str:
         "cpu": f"{count} sessions, a heartbeat per second each: the coordinator",
         "bytes": f"{count} sessions, a heartbeat per second each: both directions",
         "memory": f"{count} sessions: the coordinator's own memory per session",
+        "resume": f"{count} sessions lost at once, to the last one resumed at a new coordinator",
     }[what]
 
 
