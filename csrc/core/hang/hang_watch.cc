@@ -46,7 +46,7 @@ void HangWatch::on(const hang_event::Began& event, Instant now, std::vector<Hang
     on(hang_event::Ended{}, now, out);
     round_ = event.round;
   }
-  nodes_[event.node].name = event.name;
+  job_.add(event.node).name = event.name;
 }
 
 void HangWatch::on(const hang_event::Ended&, Instant, std::vector<HangAnswer>* out) {
@@ -54,56 +54,56 @@ void HangWatch::on(const hang_event::Ended&, Instant, std::vector<HangAnswer>* o
     collection_->is_verdict = false;
     finish_collection(out);
   }
-  nodes_.clear();
+  job_.clear();
   is_hung_ = false;
   newest_ = hang::kNoStep;
 }
 
 void HangWatch::on(const hang_event::Left& event, Instant, std::vector<HangAnswer>* out) {
-  nodes_.erase(event.node);
-  if (collection_ && nodes_.empty()) finish_collection(out);
+  job_.remove(event.node);
+  if (collection_ && job_.all_have_replied()) finish_collection(out);
 }
 
 void HangWatch::on(const hang_event::Progressed& event, Instant now, std::vector<HangAnswer>* out) {
-  const auto found = nodes_.find(event.node);
-  if (found == nodes_.end() || event.progress.round != round_) return;
-  const auto before = last_progress();
-  Node& node = found->second;
-  node.progress = event.progress;
+  Node* const node = job_.find(event.node);
+  if (node == nullptr || event.progress.round != round_) return;
+  const auto before = job_.last_progress();
   const auto before_now = [&](Duration age) {
     return now - std::clamp<Duration>(age, Duration::zero(), now - Instant{});
   };
-  node.progressed = before_now(event.progress.idle);
-  node.slowest_progressed = before_now(event.progress.slowest_idle);
+  job_.update(event.node, event.progress, before_now(event.progress.idle),
+              before_now(event.progress.slowest_idle));
   find_stragglers(now, out);
+  const std::int32_t slowest = event.progress.slowest_rank;
+  if (node->straggler >= 0 && std::exchange(node->straggler, slowest) != slowest) {
+    publish_straggler(*node, now, out);
+  }
   if (event.progress.newest > newest_) {
     if (newest_ != hang::kNoStep) advances_ = std::min(advances_ + 1, kLearnedAdvances);
     newest_ = event.progress.newest;
   }
-  const auto after = last_progress();
+  const auto after = job_.last_progress();
   if (!before || !after || *after <= *before) return;
   is_hung_ = false;
   pauses_[next_pause_++ % pauses_.size()] = *after - *before;
 }
 
 void HangWatch::on(const hang_event::StacksReceived& event, Instant, std::vector<HangAnswer>* out) {
-  const auto found = nodes_.find(event.node);
-  const bool is_expected = collection_ && found != nodes_.end() && !found->second.has_replied &&
+  const Node* const node = job_.find(event.node);
+  const bool is_expected = collection_ && node != nullptr && !node->has_replied &&
                            event.stacks.request == collection_->request;
   if (!is_expected) return;
-  found->second.has_replied = true;
+  job_.note_reply(event.node);
   for (const hang::StackGroup& group : event.stacks.groups) {
     if (group.ranks.empty()) continue;
     for (const std::int32_t rank : group.ranks) collection_->hosts[rank] = event.stacks.host;
     merge_groups({group}, &collection_->groups);
   }
-  const bool is_complete = std::all_of(nodes_.begin(), nodes_.end(),
-                                       [](const auto& one) { return one.second.has_replied; });
-  if (is_complete) finish_collection(out);
+  if (job_.all_have_replied()) finish_collection(out);
 }
 
 void HangWatch::on(const hang_event::Requested& event, Instant now, std::vector<HangAnswer>* out) {
-  if (nodes_.empty()) {
+  if (job_.nodes().empty()) {
     out->push_back(hang_action::Reply{event.observer, "no round of the job is running"});
     return;
   }
@@ -114,7 +114,7 @@ void HangWatch::on(const hang_event::Requested& event, Instant now, std::vector<
 void HangWatch::on(const hang_event::Tick&, Instant now, std::vector<HangAnswer>* out) {
   if (collection_ && now >= collection_->deadline) finish_collection(out);
   find_stragglers(now, out);
-  const auto progressed = last_progress();
+  const auto progressed = job_.last_progress();
   if (is_hung_ || !progressed || now < add_saturating(*progressed, limit())) return;
   is_hung_ = true;
   if (collection_) {  // an observer's; its stacks are recent enough
@@ -126,10 +126,7 @@ void HangWatch::on(const hang_event::Tick&, Instant now, std::vector<HangAnswer>
 }
 
 void HangWatch::on(const hang_event::ClockGap& event, Instant, std::vector<HangAnswer>*) {
-  for (auto& [id, node] : nodes_) {
-    node.progressed += event.gap;
-    node.slowest_progressed += event.gap;
-  }
+  job_.shift(event.gap);
 }
 
 void HangWatch::collect(bool is_verdict, Instant now, std::vector<HangAnswer>* out) {
@@ -137,8 +134,8 @@ void HangWatch::collect(bool is_verdict, Instant now, std::vector<HangAnswer>* o
   collection_->request = ++requests_;
   collection_->deadline = now + kStacksTimeout;
   collection_->is_verdict = is_verdict;
-  if (const auto progressed = last_progress()) collection_->idle = now - *progressed;
-  for (auto& [id, node] : nodes_) node.has_replied = false;
+  if (const auto progressed = job_.last_progress()) collection_->idle = now - *progressed;
+  job_.forget_replies();
   out->push_back(hang_action::Ask{{collection_->request}});
 }
 
@@ -165,30 +162,30 @@ void HangWatch::finish_collection(std::vector<HangAnswer>* out) {
 }
 
 void HangWatch::find_stragglers(Instant now, std::vector<HangAnswer>* out) {
-  const auto progressed = last_progress();
+  const auto progressed = job_.last_progress();
   if (!progressed) return;
-  for (auto& [id, node] : nodes_) {
-    const Instant since = node.slowest_progressed;
-    const bool is_late =
-        node.progress.reporting > 0 && now - since >= limit() && *progressed - since >= limit() / 2;
-    const std::int32_t rank = is_late ? node.progress.slowest_rank : -1;
-    if (std::exchange(node.straggler, rank) == rank || !is_late) continue;
-    hang::Verdict verdict;
-    verdict.round = round_;
-    verdict.is_straggling = true;
-    verdict.suspect = rank;
-    verdict.text = "rank " + std::to_string(rank) + " on " + node.name + " is at step " +
-                   std::to_string(node.progress.oldest) + " and has made no progress for " +
-                   duration_text(now - since) + ", while other ranks advance";
-    out->push_back(hang_action::Publish{std::move(verdict)});
-  }
+  const Duration late = limit();
+  const Instant threshold = std::min(now - late, *progressed - late / 2);
+  for (const Node* const node : job_.divide(threshold)) publish_straggler(*node, now, out);
+}
+
+void HangWatch::publish_straggler(const Node& node, Instant now,
+                                  std::vector<HangAnswer>* out) const {
+  hang::Verdict verdict;
+  verdict.round = round_;
+  verdict.is_straggling = true;
+  verdict.suspect = node.straggler;
+  verdict.text = "rank " + std::to_string(node.straggler) + " on " + node.name + " is at step " +
+                 std::to_string(node.progress.oldest) + " and has made no progress for " +
+                 duration_text(now - node.slowest_progressed) + ", while other ranks advance";
+  out->push_back(hang_action::Publish{std::move(verdict)});
 }
 
 std::vector<hang::Straggler> HangWatch::stragglers() const {
   std::vector<hang::Straggler> found;
-  for (const auto& [id, node] : nodes_) {
-    if (node.straggler < 0 || is_hung_) continue;
-    found.push_back({node.straggler, node.name, node.progress.oldest, node.slowest_progressed});
+  if (is_hung_) return found;
+  for (const Node* const node : job_.lagging()) {
+    found.push_back({node->straggler, node->name, node->progress.oldest, node->slowest_progressed});
   }
   return found;
 }
@@ -196,61 +193,41 @@ std::vector<hang::Straggler> HangWatch::stragglers() const {
 std::optional<Instant> HangWatch::next_deadline() const {
   std::optional<Instant> next;
   if (collection_) next = collection_->deadline;
-  const auto progressed = last_progress();
+  const auto progressed = job_.last_progress();
   if (is_hung_ || !progressed) return next;
   const Instant verdict = add_saturating(*progressed, limit());
   return next ? std::min(*next, verdict) : verdict;
 }
 
-Duration HangWatch::given_limit() const {
-  Duration given{};
-  for (const auto& [id, node] : nodes_) {
-    const Duration limit = node.progress.limit;
-    if (limit > Duration::zero() && (given == Duration::zero() || limit < given)) given = limit;
-  }
-  return given;
-}
-
 Duration HangWatch::limit() const {
-  Duration limit = given_limit();
+  Duration limit = job_.given_limit();
   if (limit == Duration::zero()) {
     limit = *std::max_element(pauses_.begin(), pauses_.end()) * kLearnedLimitFactor;
     limit = std::max(limit, advances_ < kLearnedAdvances ? kUnlearnedLimit : kLearnedLimitMin);
   }
-  for (const auto& [id, node] : nodes_) limit = std::max(limit, node.progress.section_limit);
-  return limit;
+  return std::max(limit, job_.section_limit());
 }
 
 hang::Action HangWatch::action() const {
-  const Duration given = given_limit();
+  const Duration given = job_.given_limit();
   hang::Action action = hang::Action::kReport;
   if (given == Duration::zero()) return action;
-  for (const auto& [id, node] : nodes_) {
+  for (const auto& [id, node] : job_.nodes()) {
     if (node.progress.limit == given) action = std::max(action, node.progress.action);
   }
   return action;
 }
 
-// Of the ranks that report; nullopt: none does.
-std::optional<Instant> HangWatch::last_progress() const {
-  std::optional<Instant> last;
-  for (const auto& [id, node] : nodes_) {
-    if (node.progress.reporting == 0) continue;
-    last = last ? std::max(*last, node.progressed) : node.progressed;
-  }
-  return last;
-}
-
 std::string HangWatch::host_of(const Collection& found, std::int32_t rank) const {
   const auto host = found.hosts.find(rank);
-  return host == found.hosts.end() || nodes_.size() < 2 ? "" : " on " + host->second;
+  return host == found.hosts.end() || job_.nodes().size() < 2 ? "" : " on " + host->second;
 }
 
 std::string HangWatch::screen(const Collection& found, std::int32_t suspect) const {
   std::string text;
   if (found.is_verdict) {
     std::int64_t oldest = hang::kNoStep;
-    for (const auto& [id, node] : nodes_) {
+    for (const auto& [id, node] : job_.nodes()) {
       if (node.progress.reporting == 0) continue;
       oldest =
           oldest == hang::kNoStep ? node.progress.oldest : std::min(oldest, node.progress.oldest);
@@ -272,7 +249,7 @@ std::string HangWatch::screen(const Collection& found, std::int32_t suspect) con
   if (shown > kGroupsShown) {
     text += "\n  and " + std::to_string(shown - kGroupsShown) + " more places";
   }
-  for (const auto& [id, node] : nodes_) {
+  for (const auto& [id, node] : job_.nodes()) {
     if (!node.has_replied) text += "\n  " + node.name + " sent no stacks in time";
   }
   for (const hang::StackGroup& group : found.groups) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/hang/hang_types.h"
+#include "core/hang/job_progress.h"
 #include "elastic/rendezvous_types.h"
 #include "elastic/time.h"
 
@@ -79,16 +80,8 @@ inline constexpr Duration kUnlearnedLimit = std::chrono::minutes(10);
 // The time for the nodes to send their stacks.
 inline constexpr Duration kStacksTimeout = std::chrono::milliseconds(1800);
 
-// The state of one node, and of one request for stacks.
+// The state of one request for stacks.
 namespace hang_state {
-struct Node {
-  std::string name;
-  hang::NodeProgress progress;
-  Instant progressed;           // by the caller's clock
-  Instant slowest_progressed;   // its slowest rank
-  bool has_replied = false;     // to the current request
-  std::int32_t straggler = -1;  // the rank that was reported; -1: none lags
-};
 struct Collection {
   std::uint64_t request = 0;
   Instant deadline;
@@ -108,11 +101,12 @@ class HangWatch {
 
   // At most one rank of each node, in the order of nodes.
   std::vector<hang::Straggler> stragglers() const;
+  std::size_t num_stragglers() const { return is_hung_ ? 0 : job_.num_lagging(); }
   // The limit that applies now.
   Duration limit() const;
 
  private:
-  using Node = hang_state::Node;
+  using Node = JobProgress::Node;
   using Collection = hang_state::Collection;
 
   void on(const hang_event::Began& event, Instant now, std::vector<HangAnswer>* out);
@@ -127,13 +121,12 @@ class HangWatch {
   void collect(bool is_verdict, Instant now, std::vector<HangAnswer>* out);
   void finish_collection(std::vector<HangAnswer>* out);
   void find_stragglers(Instant now, std::vector<HangAnswer>* out);
-  Duration given_limit() const;
+  void publish_straggler(const Node& node, Instant now, std::vector<HangAnswer>* out) const;
   hang::Action action() const;
-  std::optional<Instant> last_progress() const;
   std::string screen(const Collection& found, std::int32_t suspect) const;
   std::string host_of(const Collection& found, std::int32_t rank) const;
 
-  std::map<NodeId, Node> nodes_;
+  JobProgress job_;
   std::uint64_t round_ = 0;
   std::uint64_t requests_ = 0;
   bool is_hung_ = false;  // a verdict was given and no rank has made progress since

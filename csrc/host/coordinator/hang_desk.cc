@@ -14,7 +14,7 @@ void HangDesk::feed(const core::HangEvent& event) {
   std::vector<core::HangAnswer> answers;
   watch_.step(event, loop_->now(), &answers);
   for (core::HangAnswer& answer : answers) execute(answer);
-  const std::size_t stragglers = watch_.stragglers().size();
+  const std::size_t stragglers = watch_.num_stragglers();
   if (std::exchange(stragglers_, stragglers) != stragglers && sink_.changed) sink_.changed();
   if (const auto deadline = watch_.next_deadline()) {
     timer_.arm(*deadline);
