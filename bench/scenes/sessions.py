@@ -20,6 +20,8 @@ from scenes.store_memory import allow_descriptors
 # Number of sessions, and the limit in ms until all of them are in a round.
 SIZES = {4096: 1500.0, 10_000: 5000.0}
 QUICK_SIZES = {256: 1500.0}
+# More cannot say hello before its deadline when one process simulates all of them at once.
+RESUMED = (256, 4096)
 
 TOKEN = "elastic, token"
 
@@ -58,7 +60,8 @@ def _one(plan: Plan, findings: Findings, count: int, token: str = "") -> None:
     who = TOKEN if token else "elastic"
     with coordinator(plan, environ) as (port, pid), coordinator(plan, environ) as (second, _):
         options = {"port": port, "nodes": count, "beat-seconds": seconds, "server": pid}
-        options["resume-port"] = second
+        if count in RESUMED:
+            options["resume-port"] = second
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         load = [plan.programs.built("session_load"), *words]
         done = subprocess.run(
@@ -72,7 +75,8 @@ def _one(plan: Plan, findings: Findings, count: int, token: str = "") -> None:
     findings.add(_case("cpu", count), who, "% of a core", cpu)
     findings.add(_case("bytes", count), who, "kB/s", result["bytes"] / seconds / 1e3)
     findings.add(_case("memory", count), who, "B", result["memory"] / count)
-    findings.add(_case("resume", count), who, "ms", result["resume"] / 1e6)
+    if count in RESUMED:
+        findings.add(_case("resume", count), who, "ms", result["resume"] / 1e6)
 
 
 @contextlib.contextmanager
