@@ -53,8 +53,11 @@ for step in range(1, steps + 1):
         outcome = "stopped"
         break
     if step == 3:
-        print(rank, "runs", flush=True)
+        sys.stdout.write(f"{rank} runs\n")
 if outcome == "stopped" and mode == "fail" and rank == int(value) and round_number == 0:
     sys.exit(9)
-(directory / f"{outcome}.{round_number}.{rank}").write_text(str(step))
-print(rank, outcome, step, flush=True)
+# At once: the rank may be killed while it writes.
+final = directory / f"final.{round_number}.{rank}"
+final.write_text(str(step))
+final.rename(directory / f"{outcome}.{round_number}.{rank}")
+sys.stdout.write(f"{rank} {outcome} {step}\n")

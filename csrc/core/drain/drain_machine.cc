@@ -104,6 +104,7 @@ void DrainMachine::on(const drain_event::Ended&) {
   announced_.clear();
   step_ = newest_ = kNoStep;
   margin_ = 1;
+  is_incomplete_ = false;
 }
 
 void DrainMachine::on(const drain_event::Over&) {
@@ -114,7 +115,10 @@ void DrainMachine::on(const drain_event::Over&) {
 }
 
 void DrainMachine::on(const drain_event::Left& event) {
-  if (nodes_.erase(event.node) == 0) return;
+  const auto found = nodes_.find(event.node);
+  if (found == nodes_.end()) return;
+  const bool has_ended = found->second.reply.kind == Reply::Kind::kEnded;
+  nodes_.erase(found);
   --num_members_;
   switch (phase_) {
     case DrainPhase::kProposed: withdraw(); [[fallthrough]];
@@ -126,7 +130,11 @@ void DrainMachine::on(const drain_event::Left& event) {
       begin();
       break;
     case DrainPhase::kCommitted:
-    case DrainPhase::kReached: check_reached(); break;
+    case DrainPhase::kReached:
+      // What its ranks have not saved is lost: the rendezvous decides what follows.
+      is_incomplete_ = is_incomplete_ || !has_ended;
+      check_reached();
+      break;
     default: break;
   }
 }
@@ -320,6 +328,7 @@ void DrainMachine::withdraw() {
 }
 
 void DrainMachine::check_reached() {
+  if (is_incomplete_) return;
   bool has_ended = true;
   std::int64_t stopped = 0;
   std::int64_t first = kNoStep;

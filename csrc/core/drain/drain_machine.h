@@ -181,6 +181,7 @@ class DrainMachine {
   std::int64_t step_ = drain::kNoStep;
   std::int64_t newest_ = drain::kNoStep;
   std::int64_t margin_ = 1;       // above the newest step
+  bool is_incomplete_ = false;    // a node has left after the commit, before its ranks had exited
   std::optional<Instant> timer_;  // of the replies, or of the next question
   Instant asked_at_ = Instant::min();
 };

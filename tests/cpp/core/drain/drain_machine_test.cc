@@ -292,6 +292,35 @@ TEST_F(DrainMachineTest, NodeThatLeavesWithdrawsTheStep) {
   EXPECT_EQ(machine_.phase(), DrainPhase::kAwaitRound);
 }
 
+TEST_F(DrainMachineTest, NodeThatIsLostBeforeItsRanksHaveExitedIsNoResumableStop) {
+  for (const bool is_lost_first : {false, true}) {
+    machine_ = {};
+    const Order order = commit();
+    const drain_event::Left left{node(1)};
+    if (is_lost_first) step(left);
+    stopped(0, Reply::Kind::kEnded, order, order.step);
+    if (!is_lost_first) step(left);
+    for (const DrainAction& action : std::exchange(actions_, {})) {
+      EXPECT_FALSE(std::holds_alternative<drain_action::Close>(action)) << is_lost_first;
+    }
+    step(drain_event::Ended{});
+    EXPECT_EQ(machine_.phase(), DrainPhase::kAwaitRound);
+    actions_.clear();
+  }
+}
+
+TEST_F(DrainMachineTest, NodeThatLeavesAfterItsRanksHaveExitedIsSatisfied) {
+  const Order order = commit();
+  stopped(1, Reply::Kind::kEnded, order, order.step);
+  step(drain_event::Left{node(1)});
+  actions_.clear();
+  stopped(0, Reply::Kind::kEnded, order, order.step);
+  ASSERT_FALSE(actions_.empty());
+  const auto* const close = std::get_if<drain_action::Close>(&actions_.back());
+  ASSERT_NE(close, nullptr);
+  EXPECT_EQ(close->result.exit_code, kExitStoppedAtStep);
+}
+
 TEST_F(DrainMachineTest, RoundThatBeginsIsAskedAgain) {
   commit();
   step(drain_event::Ended{});
