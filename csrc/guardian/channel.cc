@@ -107,7 +107,7 @@ Channel Channel::create() {
   page->layout = ELASTIC_WORKER_LAYOUT;
   page->bytes = ELASTIC_WORKER_BYTES;
   page->tentative_stop = page->committed_stop = ELASTIC_WORKER_NO_STEP;
-  page->step = page->stopped_at = page->passed_stop = ELASTIC_WORKER_NO_STEP;
+  page->step = page->stopped_at = ELASTIC_WORKER_NO_STEP;
   page->first_step = ELASTIC_WORKER_NO_STEP;
   channel.page_.reset(page);
   channel.messages_left_ = kMessagesMax;

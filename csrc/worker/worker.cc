@@ -38,7 +38,7 @@ constexpr int kSectionsKept = 16;
 constexpr elastic_worker_page make_private_page() {
   elastic_worker_page page{};
   page.tentative_stop = page.committed_stop = ELASTIC_WORKER_NO_STEP;
-  page.step = page.stopped_at = page.passed_stop = ELASTIC_WORKER_NO_STEP;
+  page.step = page.stopped_at = ELASTIC_WORKER_NO_STEP;
   page.first_step = ELASTIC_WORKER_NO_STEP;
   return page;
 }

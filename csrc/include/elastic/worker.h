@@ -51,10 +51,10 @@ typedef struct elastic_worker_page {
   uint8_t reserved2[104];
 
   // Written by the worker.
-  int64_t owner;        // 0, then the process that opened the channel, by its own pid namespace
-  int64_t step;         // the last reported one
-  int64_t stopped_at;   // the step at which should_stop() has returned true
-  int64_t passed_stop;  // a tentative step that the worker has passed without waiting longer
+  int64_t owner;       // 0, then the process that opened the channel, by its own pid namespace
+  int64_t step;        // the last reported one
+  int64_t stopped_at;  // the step at which should_stop() has returned true
+  int64_t reserved3;
   uint32_t section_sequence;  // odd while the next four fields change
   uint32_t section_depth;     // 0: in no section
   int64_t section_limit_ms;   // how long the section may take; 0: as any other time
@@ -107,7 +107,8 @@ static inline void elastic_worker_progress(int64_t step) {
 }
 
 // Reports progress, and returns 1 if the job stops at this step on every rank: save the state and
-// exit with 0. While the ranks agree on the step this call waits, at most a few seconds.
+// exit with 0. While the ranks agree on the step this call waits: usually some milliseconds, and up
+// to store_grace if the coordinator is lost meanwhile.
 static inline int elastic_worker_should_stop(int64_t step) {
   int64_t stop;
   // Sequentially consistent: either the guardian reads this step after it has written the tentative
