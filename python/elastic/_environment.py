@@ -18,6 +18,14 @@ def of_workers() -> dict[str, str]:
     return {name: text for name, text in os.environ.items() if name != "ELASTIC_TOKEN"}
 
 
+def of_ranks() -> dict[str, str]:
+    """As ``of_workers()``, with the default that torch's agent adds."""
+    environment = of_workers()
+    if "NCCL_ASYNC_ERROR_HANDLING" not in environment:
+        environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+    return environment
+
+
 def get(name: str, default: str = "") -> str:
     return os.environ.get(name, default)
 

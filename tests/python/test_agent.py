@@ -48,6 +48,20 @@ def test_success_has_no_failures() -> None:
     assert all(worker.id and worker.world_size == 2 for worker in group.workers)
 
 
+@pytest.mark.parametrize(("given", "expected"), [(None, "1"), ("0", "0")])
+def test_workers_have_torchs_default_for_errors_of_nccl(
+    given: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+    monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("NCCL_ASYNC_ERROR_HANDLING", raising=False)
+    if given is not None:
+        monkeypatch.setenv(name, given)
+    check = f'[ "${name}" = {expected} ]'
+    spec = WorkerSpec("default", 1, entrypoint="/bin/sh", args=("-c", check))
+    assert LocalElasticAgent(spec).run().state is WorkerState.SUCCEEDED
+
+
 def test_failures_are_by_rank_with_torchs_fields(tmp_path: Path) -> None:
     program = "[ $RANK = 1 ] && { echo why >&2; kill -9 $$; }; while :; do sleep 0.05; done"
     result = agent(program, logs=LogOptions(str(tmp_path), Std.NONE, {1: Std.ERR})).run()

@@ -167,9 +167,7 @@ def _launch(
         numa_options=config.numa_options,
         run_id=config.run_id or "none",
     )
-    environment = _environment.of_workers()
-    if "NCCL_ASYNC_ERROR_HANDLING" not in environment:
-        environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+    environment = _environment.of_ranks()
     common: dict[str, Any] = {
         "start_method": config.start_method,
         "log_line_prefix_template": config.log_line_prefix_template,

@@ -66,7 +66,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
         super().__init__(spec, exit_barrier_timeout, shutdown_timeout)
         self._logs_specs = logs_specs or DefaultLogsSpecs()
         self._prefix = log_line_prefix_template or DEFAULT_LINE_PREFIX
-        self._environment = _environment.of_workers() if environment is None else environment
+        self._environment = _environment.of_ranks() if environment is None else environment
         self._watchdog = watchdog(self._environment, spec.job_id())
         if self._watchdog is not None:
             self._environment = {**self._environment, **self._watchdog.variables}

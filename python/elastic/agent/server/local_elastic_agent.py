@@ -136,7 +136,7 @@ class LocalElasticAgent:
             rendezvous = _native_options(spec.rdzv_handler)
             spec = spec._replace(local_addr=None)
         if environment is None:
-            environment = _environment.of_workers()
+            environment = _environment.of_ranks()
         if rendezvous is None:
             address = spec.master_addr or spec.local_addr or LOOPBACK
             rendezvous = _C.RendezvousOptions(local_addr=address)
