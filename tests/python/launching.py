@@ -20,8 +20,14 @@ MARK = "ELASTIC_TEST_MARK"
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """This process's variables without those that a launcher reads, and with a new mark."""
-    steering = ("PET_", "TORCHELASTIC_", "TORCH_ELASTIC_", "OMP_NUM_THREADS", "LOGLEVEL")
+    """This process's variables without those that a launcher reads, and with a new mark.
+
+    Without PYTHONUNBUFFERED, which hides output that a program does not flush.
+    """
+    steering = (
+        *("PET_", "TORCHELASTIC_", "TORCH_ELASTIC_"),
+        *("OMP_NUM_THREADS", "LOGLEVEL", "PYTHONUNBUFFERED"),
+    )
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(steering)}
     return inherited | {MARK: uuid.uuid4().hex} | more
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from elastic.cli import subcommands
 from launching import DEADLINE_S, clean_environment, launch, launched
 from test_idle import children
 
@@ -375,6 +376,27 @@ def test_help_and_version_go_to_stdout() -> None:
     assert "--nproc-per-node" in helped.stdout
     assert (version.returncode, version.stderr) == (0, "")
     assert version.stdout.startswith("elastic-launch ")
+
+
+@pytest.mark.parametrize("name", [one.name for one in subcommands.SUBCOMMANDS])
+def test_what_a_subcommand_prints_reaches_a_pipe(name: str) -> None:
+    done = launch(name, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: elastic-launch {name}")
+
+
+def test_a_reader_that_is_gone_changes_no_exit_status() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as output:
+        done = subprocess.run(
+            [sys.executable, "-m", "elastic", "drain", "--help"],
+            env=clean_environment(),
+            stdout=output,
+            stderr=subprocess.PIPE,
+            timeout=DEADLINE_S,
+        )
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_state_changes_are_logged_at_info() -> None:

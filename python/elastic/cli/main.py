@@ -59,7 +59,17 @@ def console_main(parse: Parse | None = None) -> None:
         elif error is not None:
             launcher.report_bug(error)
         launcher.flush()
+        _flush_output()
         os._exit(code)
+
+
+def _flush_output() -> None:
+    """What subcommands and --help have printed; a reader that is gone changes no exit status."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (OSError, ValueError):
+        pass
 
 
 def main(argv: Sequence[str] | None = None) -> int:
