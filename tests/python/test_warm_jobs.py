@@ -239,11 +239,12 @@ def test_killed_agent_leaves_neither_template_nor_workers(script: Callable[..., 
 
 
 def test_changed_module_is_imported_again(script: Callable[..., str], tmp_path: Path) -> None:
+    # The sizes differ: Python finds a compiled module stale by its size and by whole seconds.
     (tmp_path / "mine.py").write_text("value = 1\n")
     tail = (
         "import mine\nsys.stdout.write(f'value {mine.value}\\n')\n"
         "if os.environ['ELASTIC_ROUND'] == '0' and os.environ['RANK'] == '0':\n"
-        "    with open('mine.py', 'w') as file: file.write('value = 22')\n"
+        "    with open('mine.py', 'w') as file: file.write('value = 22\\n')\n"
         "    sys.exit(1)\n"
         "if os.environ['ELASTIC_ROUND'] == '0':\n    sleep(600)\n"
     )
