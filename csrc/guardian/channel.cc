@@ -19,6 +19,7 @@
 #include <string_view>
 #include <utility>
 
+#include "guardian/receive_message.h"
 #include "os/process/process_tree.h"
 
 namespace elastic::guardian {
@@ -189,25 +190,12 @@ char* Channel::stacks_area() const {
 void Channel::read_messages() {
   for (int i = 0; i < kMessagesAtOnce && socket_.valid(); ++i) {
     char message = '\0';
-    iovec data{&message, sizeof message};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(ucred))] = {};
-    msghdr received{};
-    received.msg_iov = &data;
-    received.msg_iovlen = 1;
-    received.msg_control = control;
-    received.msg_controllen = sizeof control;
-    const ssize_t got = ::recvmsg(socket_.get(), &received, MSG_CMSG_CLOEXEC);
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    if (got <= 0 || --messages_left_ <= 0) return socket_.reset();
-    const cmsghdr* const header = CMSG_FIRSTHDR(&received);
+    const auto received =
+        receive_message<ucred>(socket_.get(), &message, sizeof message, SCM_CREDENTIALS);
+    if (received.bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (received.bytes <= 0 || --messages_left_ <= 0) return socket_.reset();
     if (message == worker::kReporting) is_reporting_ = true;
-    if (message != worker::kOpened || header == nullptr || header->cmsg_type != SCM_CREDENTIALS ||
-        header->cmsg_len != CMSG_LEN(sizeof(ucred))) {
-      continue;
-    }
-    ucred sender{};
-    std::memcpy(&sender, CMSG_DATA(header), sizeof sender);
-    owner_ = sender.pid;
+    if (message == worker::kOpened && received.ancillary) owner_ = received.ancillary->pid;
   }
 }
 

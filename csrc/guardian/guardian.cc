@@ -15,6 +15,7 @@
 #include <utility>
 #include <variant>
 
+#include "guardian/receive_message.h"
 #include "os/loop/clock.h"
 #include "os/process/process_tree.h"
 
@@ -208,25 +209,13 @@ void Guardian::read_requests() {
 // recvmsg returns at most one descriptor, because it stops after the bytes that it came with. If
 // this process has no free descriptor, the worker inherits the stream.
 ssize_t Guardian::receive(char* bytes, std::size_t size) {
-  iovec data{bytes, size};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  const ssize_t got = ::recvmsg(channel_.get(), &message, MSG_CMSG_CLOEXEC);
-  if (got <= 0) return got;
-  const cmsghdr* header = CMSG_FIRSTHDR(&message);
-  if (header != nullptr && header->cmsg_type == SCM_RIGHTS &&
-      header->cmsg_len == CMSG_LEN(sizeof(int))) {
-    int descriptor = -1;
-    std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
-    passed_.emplace_back(descriptor);
-  } else if ((message.msg_flags & MSG_CTRUNC) != 0) {
+  const auto message = receive_message<int>(channel_.get(), bytes, size, SCM_RIGHTS);
+  if (message.ancillary) {
+    passed_.emplace_back(*message.ancillary);
+  } else if (message.is_truncated) {
     passed_.emplace_back();
   }
-  return got;
+  return message.bytes;
 }
 
 // False: the request is invalid in this state.

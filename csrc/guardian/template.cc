@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "guardian/receive_message.h"
+
 namespace elastic::guardian {
 namespace {
 
@@ -32,24 +34,6 @@ os::UniqueFd make_file(const std::string& request) {
     written += static_cast<std::size_t>(put);
   }
   return file;
-}
-
-// As recv(2), with the descriptor that came with the message.
-ssize_t receive_packet(int socket, void* bytes, std::size_t size, os::UniqueFd* passed) {
-  iovec data{bytes, size};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  message.msg_control = control;
-  message.msg_controllen = sizeof control;
-  const ssize_t got = ::recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  const cmsghdr* const header = got < 0 ? nullptr : CMSG_FIRSTHDR(&message);
-  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) return got;
-  int number = -1;
-  std::memcpy(&number, CMSG_DATA(header), sizeof number);
-  passed->reset(number);
-  return got;
 }
 
 }  // namespace
@@ -87,12 +71,14 @@ int Template::send(const std::string& request, const std::vector<int>& descripto
 std::optional<TemplateMessage> Template::receive() {
   if (!socket_.valid()) return std::nullopt;
   char bytes[sizeof(Header) + kTextBytesMax];
-  os::UniqueFd release;
-  ssize_t got = receive_packet(socket_.get(), bytes, sizeof bytes, &release);
-  if (got < 0 && errno == ECONNRESET) {
-    // It ended before it read all requests. The kernel reports that once, and before its messages.
-    got = receive_packet(socket_.get(), bytes, sizeof bytes, &release);
-  }
+  const auto receive_next = [&] {
+    return receive_message<int>(socket_.get(), bytes, sizeof bytes, SCM_RIGHTS, MSG_DONTWAIT);
+  };
+  auto message = receive_next();
+  // It ended before it read all requests. The kernel reports that once, and before its messages.
+  if (message.bytes < 0 && errno == ECONNRESET) message = receive_next();
+  const ssize_t got = message.bytes;
+  os::UniqueFd release(message.ancillary.value_or(-1));
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return std::nullopt;
   Header header{};
   const bool is_complete = got >= static_cast<ssize_t>(sizeof header);
