@@ -3,14 +3,15 @@
 //
 //   session_load --port N --nodes N [--beat-seconds S --server PID] [--resume-port N]
 //
-// All nodes begin to connect at once. Prints "round <ns>", from the first connect until the last
-// node has received the round. Then, for S seconds, each node sends one heartbeat a second, and it
-// prints "beats <number>", "cpu <ns>" of the server, "bytes <number>" in both directions, and
-// "window <ns>", the length of the measurement.
-// With the variable ELASTIC_TOKEN the sessions are encrypted.
-// Then it prints "memory <bytes>", the growth of the server's own memory (RssAnon).
-// Last, with --resume-port, all nodes lose their sessions at once and resume at the coordinator at
-// that port, which knows nothing of them: "resume <ns>", until the last one is told that it has.
+// At most 1,024 nodes are between their connect and their hello at a time: the coordinator closes
+// connections whose hello comes late, and here one process does what each node's own would. Prints
+// "round <ns>", from the first connect until the last node has received the round. Then, for S
+// seconds, each node sends one heartbeat a second, and it prints "beats <number>", "cpu <ns>" of
+// the server, "bytes <number>" in both directions, and "window <ns>", the length of the
+// measurement. With the variable ELASTIC_TOKEN the sessions are encrypted. Then it prints "memory
+// <bytes>", the growth of the server's own memory (RssAnon). Last, with --resume-port, all nodes
+// lose their sessions at once and resume at the coordinator at that port, which knows nothing of
+// them: "resume <ns>", until the last one is told that it has.
 
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -46,6 +47,7 @@ using elastic::session::ServerMessage;
 constexpr std::size_t kStoreReplyBytes = 5;  // the replies to PING and CHECK
 constexpr const char* kJob = "load";
 constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr std::size_t kOpeningMax = 1024;
 
 struct Node {
   int fd = -1;
@@ -71,8 +73,10 @@ class Load {
 
   void join() {
     const std::int64_t begin = bench::monotonic_ns();
-    connect_all();
-    while (rounds_ < nodes_.size()) serve(-1);
+    while (rounds_ < nodes_.size()) {
+      connect_some();
+      serve(-1);
+    }
     std::printf("round %lld\n", static_cast<long long>(bench::monotonic_ns() - begin));
     std::fflush(stdout);
   }
@@ -86,8 +90,11 @@ class Load {
       next.round = std::move(node.round);
       node = std::move(next);
     }
-    connect_all();
-    while (resumed_ < nodes_.size()) serve(-1);
+    connected_ = 0;
+    while (resumed_ < nodes_.size()) {
+      connect_some();
+      serve(-1);
+    }
     std::printf("resume %lld\n", static_cast<long long>(bench::monotonic_ns() - begin));
   }
 
@@ -152,10 +159,10 @@ class Load {
     return bytes;
   }
 
-  void connect_all() {
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      connect(i);
-      if (i % 64 == 63) serve(0);
+  void connect_some() {
+    for (; connected_ < nodes_.size() && opening_ < kOpeningMax; ++opening_) {
+      connect(connected_++);
+      if (connected_ % 64 == 0) serve(0);
     }
   }
 
@@ -205,7 +212,7 @@ class Load {
     if (node.tls != nullptr) {
       const bool was_established = node.tls->is_established();
       if (!node.tls->receive(received, &node.received)) bench::die("TLS");
-      if (!was_established && node.tls->is_established()) send_message(&node, session_part(index));
+      if (!was_established && node.tls->is_established()) begin_session(index);
     } else {
       node.received.append(received);
     }
@@ -215,7 +222,7 @@ class Load {
       node.is_session = true;
       node.received.erase(0, reply_bytes);
       if (key_ == nullptr) {
-        send(node.fd, session_part(index));
+        begin_session(index);
       } else {
         node.tls = *elastic::os::TlsSession::connect(key_->identity, key_->key);
         send(node.fd, std::exchange(node.tls->output(), {}));
@@ -223,6 +230,11 @@ class Load {
     }
     while (take_message(&node)) {
     }
+  }
+
+  void begin_session(std::size_t index) {
+    send_message(&nodes_[index], session_part(index));
+    --opening_;
   }
 
   bool take_message(Node* node) {
@@ -262,6 +274,8 @@ class Load {
   int epoll_ = -1;
   std::string question_;
   std::unique_ptr<elastic::host::TokenList::ClientKey> key_;  // null: no token
+  std::size_t connected_ = 0;                                 // the nodes before this one
+  std::size_t opening_ = 0;  // of these, those that have not said hello
   std::size_t rounds_ = 0;
   std::size_t resumed_ = 0;
   std::int64_t replies_ = 0;

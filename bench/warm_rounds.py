@@ -3,7 +3,7 @@
     python bench/warm_rounds.py 1000
 
 Two workers are forked, one of them fails, both are restarted. Compares the processes, descriptors
-and memory of the launcher, the guardian and the template after ten rounds and at the end.
+and memory of the launcher, the guardian and the template after 200 rounds and at the end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from operator import sub
 from pathlib import Path
 
-WARM_UP_ROUNDS = 10
+# The launcher keeps the latest 64 incidents, and its heap settles after about a hundred.
+WARM_UP_ROUNDS = 200
 
 SCRIPT = """
 import os, sys

@@ -2,7 +2,7 @@
 # Sets everything up and runs every test: style rules, C++ (plain, ASan+UBSan, TSan, short fuzzing),
 # and the installed Python package.
 #
-#   bash tests/run.sh            everything (about three quarters of an hour on two cores)
+#   bash tests/run.sh            everything (about half an hour on two cores)
 #   bash tests/run.sh STEP …     only these: tidy cpp asan tsan fuzz python
 #
 # Needs Linux, python3 >= 3.10 with venv, and a C++20 compiler. As root on Debian or Ubuntu it installs
@@ -114,7 +114,9 @@ step_python() {
   install_browser
   # The package, the installed library, the benchmarks and the README's demo compile the same files.
   export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_DIR=$PWD/build/ccache
-  export CCACHE_BASEDIR=/ CCACHE_NOHASHDIR=1
+  # Paths below the sources are hashed relative to the build directory, those of the system as they
+  # are: so builds of a copy of the sources (test_install.py) share the cache, too.
+  export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
   export CXX=${CXX:-g++} CMAKE_GENERATOR=Ninja  # the cache distinguishes also the compiler's name
   log_step "building and installing the package"
   "$venv/bin/pip" install -q --no-build-isolation ".[test,etcd]"

@@ -20,9 +20,6 @@ from scenes.store_memory import allow_descriptors
 # Number of sessions, and the limit in ms until all of them are in a round.
 SIZES = {4096: 1500.0, 10_000: 5000.0}
 QUICK_SIZES = {256: 1500.0}
-# More cannot say hello before its deadline when one process simulates all of them at once.
-RESUMED = (256, 4096)
-
 TOKEN = "elastic, token"
 
 LISTENING = re.compile(r"listening on \S+:(\d+)")
@@ -59,9 +56,10 @@ def _one(plan: Plan, findings: Findings, count: int, token: str = "") -> None:
     environ = dict(os.environ) | ({"ELASTIC_TOKEN": token} if token else {})
     who = TOKEN if token else "elastic"
     with coordinator(plan, environ) as (port, pid), coordinator(plan, environ) as (second, _):
-        options = {"port": port, "nodes": count, "beat-seconds": seconds, "server": pid}
-        if count in RESUMED:
-            options["resume-port"] = second
+        options = {
+            "port": port, "nodes": count, "beat-seconds": seconds, "server": pid,
+            "resume-port": second,
+        }  # fmt: skip
         words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
         load = [plan.programs.built("session_load"), *words]
         done = subprocess.run(
@@ -75,8 +73,7 @@ def _one(plan: Plan, findings: Findings, count: int, token: str = "") -> None:
     findings.add(_case("cpu", count), who, "% of a core", cpu)
     findings.add(_case("bytes", count), who, "kB/s", result["bytes"] / seconds / 1e3)
     findings.add(_case("memory", count), who, "B", result["memory"] / count)
-    if count in RESUMED:
-        findings.add(_case("resume", count), who, "ms", result["resume"] / 1e6)
+    findings.add(_case("resume", count), who, "ms", result["resume"] / 1e6)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-// elastic._C.Observer: snapshots of a running job, as dictionaries.
+// elastic._C.Observer: snapshots of a running job, as dictionaries. And the operator's override.
 
 #include "bindings/observer.h"
 
@@ -12,6 +12,7 @@
 #include "bindings/convert.h"
 #include "bindings/errors.h"
 #include "elastic/observer.h"
+#include "elastic/override.h"
 
 namespace py = pybind11;
 
@@ -190,9 +191,30 @@ std::optional<py::typing::Dict<py::str, py::object>> next(const PyObserver& self
   return to_dict(*unwrap(std::move(job), Domain::kRendezvous));
 }
 
+std::pair<bool, py::str> override_coordinator(std::string host, std::uint16_t port,
+                                              std::string run_id, double timeout,
+                                              const py::str& token_file, const py::str& token) {
+  const OverrideOptions options{.host = std::move(host),
+                                .port = port,
+                                .run_id = std::move(run_id),
+                                .token = {.file = to_os(token_file), .text = to_os(token)},
+                                .timeout = from_seconds(timeout)};
+  auto answer = [&] {
+    const py::gil_scoped_release release;
+    return elastic::override_coordinator(options, python_signal_raised);
+  }();
+  const OverrideAnswer found = unwrap(std::move(answer), Domain::kRendezvous);
+  return {found.is_done, text(found.text)};
+}
+
 }  // namespace
 
 void bind_observer(py::module_& module) {
+  module.def("override_coordinator", &override_coordinator, py::arg("host"), py::arg("port"),
+             py::kw_only(), py::arg("run_id"), py::arg("timeout") = 15.0,
+             py::arg("token_file") = "", py::arg("token") = "",
+             "Tells the voter at this address to go on without the voters that are lost. Returns "
+             "whether it does, and one sentence.");
   py::class_<PyObserver>(module, "Observer",
                          "A read-only session with a coordinator, which receives a job's state.")
       .def(py::init(&start), py::arg("host"), py::arg("port"), py::kw_only(),

@@ -38,7 +38,7 @@ RendezvousOptions make_options(std::string endpoint_host, std::uint16_t endpoint
                                const TextDict& extra_settings, double join_timeout,
                                double last_call_timeout, double settle, double shrink_delay,
                                double node_timeout, double reconnect_grace, double store_grace,
-                               const py::object& backend, int voters,
+                               double override_timeout, const py::object& backend, int voters,
                                std::pair<std::uint16_t, std::uint16_t> voter_ports,
                                const py::str& token_file, const py::str& token,
                                std::vector<std::pair<std::string, std::uint16_t>> further,
@@ -64,6 +64,7 @@ RendezvousOptions make_options(std::string endpoint_host, std::uint16_t endpoint
   options.settings.reconnect_grace = from_seconds(reconnect_grace);
   options.settings.store_grace = from_seconds(store_grace);
   if (!backend.is_none()) options.backend = to_backend(backend);
+  options.override_timeout = from_seconds(override_timeout);
   options.voters = voters;
   options.voter_ports = {voter_ports.first, voter_ports.second};
   options.token = {.file = to_os(token_file), .text = to_os(token)};
@@ -96,6 +97,7 @@ void bind_options(py::module_& module) {
            py::arg("node_timeout") = to_seconds(settings.node_timeout),
            py::arg("reconnect_grace") = to_seconds(settings.reconnect_grace),
            py::arg("store_grace") = to_seconds(settings.store_grace),
+           py::arg("override_timeout") = to_seconds(plain.override_timeout),
            py::arg("backend") = py::none(), py::arg("voters") = plain.voters,
            py::arg("voter_ports") = std::pair(plain.voter_ports.first, plain.voter_ports.last),
            py::arg("token_file") = "", py::arg("token") = "",

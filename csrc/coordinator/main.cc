@@ -43,11 +43,11 @@ coordinator serves any number of jobs, which are distinguished by their ids (--r
   --bind HOST[:PORT]   the address to listen on; an empty HOST is every interface, an IPv6 address
                        is written in brackets. The default port is 29400; 0 chooses a free one
   --state-file FILE    keep the jobs' state in FILE and restore it after a restart. Without it, a
-                       restarted coordinator rebuilds the state from the agents
+                       restarted coordinator rebuilds the state from the agents. With --voters
+                       FILE has only the jobs that have one voter
   --voters N           let N nodes of each job (3 or 5, or auto: by the number of its hosts) keep
                        the job's record, so that one of them becomes the coordinator when this one
-                       is lost. The agents need the same number in --rdzv-conf. Default: 1, none.
-                       Not with --state-file
+                       is lost. The agents need the same number in --rdzv-conf. Default: 1, none
   --token-file FILE    accept only agents that know one of the tokens in FILE: one on each line, or
                        a run id, a space and the token of that job. The file must not be accessible
                        by other users, and is read again when it has changed. Default: the variable
@@ -171,11 +171,6 @@ std::optional<int> parse(int argc, char** argv, Arguments* arguments) {
   if (!has_bind && !arguments->prints_observer_token) return usage_error("--bind is missing");
   if (arguments->is_witness && (!arguments->state_file.empty() || arguments->voters != 1)) {
     return usage_error("--witness coordinates no job: --state-file and --voters have no use");
-  }
-  if (!arguments->state_file.empty() && arguments->voters != 1) {
-    return usage_error(
-        "--voters and --state-file exclude each other: a file gives authority over a job that has "
-        "one voter only");
   }
   return std::nullopt;
 }

@@ -176,6 +176,7 @@ void Guardian::read_template() {
         break;
       case Kind::kForked: adopt(message->id, message->pid, message->release); break;
       case Kind::kRefused: refuse_fork(message->id, message->text); break;
+      case Kind::kLeftOut: report(TemplateNews::kLeftOut); break;
     }
   }
 }

@@ -47,7 +47,8 @@
 //
 // When the agent dies (end of file, or its pidfd, which also works if another process holds a copy
 // of the socket) the guardian sweeps and exits. Until then it keeps its end of the channel open, so
-// that end of file notifies the agent that no process is left.
+// that end of file notifies the agent that no process is left. If the agent was killed, main.cc
+// then removes its temporary directory.
 //
 // The guardian does not lower its oom_score_adj, because workers would inherit it. With less than a
 // megabyte of resident memory it is the last process that the OOM killer selects.
@@ -60,6 +61,7 @@ constexpr std::size_t kReadBytes = 16 << 10;
 // The maximum time of repeated kill passes before the sweep reaps.
 constexpr Duration kReapingDelay = std::chrono::seconds(1);
 constexpr int kReapedAtOnce = 1024;
+constexpr int kAgentEndTimeoutMs = 5000;  // from the close of its files to its end
 constexpr int kTimeoutMaxMs = 60'000;
 constexpr Duration kPollRetry = std::chrono::milliseconds(20);
 
@@ -109,6 +111,15 @@ void Guardian::run() {
   send_event(HelloEvent{kProtocolVersion});
   flush();
   while (connected_ || sweeping_) wait();
+}
+
+// An agent that closes in order leaves its end readable. A dying one closes its files one by one:
+// its locks are released at the latest when its pidfd becomes readable.
+bool Guardian::agent_has_ended() {
+  pollfd ends[] = {{agent_.get(), POLLIN, 0}, {channel_.get(), 0, 0}};
+  if (::poll(ends, 2, 0) <= 0) return false;
+  if (!agent_.valid()) return (ends[1].revents & POLLHUP) != 0;
+  return ::poll(ends, 1, kAgentEndTimeoutMs) > 0;
 }
 
 void Guardian::wait() {
@@ -342,6 +353,7 @@ void Guardian::agent_lost() {
   forks_.clear();
   template_.close();
   sweeping_ = true;
+  must_poll_again_ = true;  // behind this iteration's sweep, no event may follow
 }
 
 void Guardian::collect_messages() {

@@ -29,6 +29,8 @@ class Guardian {
   Guardian(os::UniqueFd channel, os::UniqueFd signals, os::UniqueFd agent);
   // Returns when the agent has died and no process that it started is left.
   void run();
+  // After run(): whether the agent has ended, rather than closed its end of the channel in order.
+  bool agent_has_ended();
 
  private:
   void wait();

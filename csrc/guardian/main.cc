@@ -21,12 +21,14 @@
 #include "core/workers/guardian_protocol.h"
 #include "guardian/guardian.h"
 #include "os/base/fd.h"
+#include "os/file/temporary_sweep.h"
 
 namespace elastic::guardian {
 namespace {
 
 constexpr int kExitUsage = 2;
 constexpr int kExitNoSystem = 70;
+constexpr unsigned kRemovalLimitS = 10;
 
 // Signals that nohup and shells ignore for the user remain ignored, in workers too. All others are
 // reset: CPython ignores SIGPIPE and SIGXFSZ, and workers must not inherit that.
@@ -101,6 +103,17 @@ os::UniqueFd watch_agent(pid_t agent) {
 #endif
 }
 
+// The agent's directories are unlocked now that it has ended. No worker is left, so a file system
+// that does not respond delays nobody; the default action of SIGALRM then ends this process.
+void remove_temporary_files() {
+  sigset_t alarm;
+  ::sigemptyset(&alarm);
+  ::sigaddset(&alarm, SIGALRM);
+  ::sigprocmask(SIG_UNBLOCK, &alarm, nullptr);
+  ::alarm(kRemovalLimitS);
+  os::sweep_temporary(os::temporary_parent());
+}
+
 int run(int argc, char** argv) {
   const pid_t agent = argc == 2 ? static_cast<pid_t>(std::strtol(argv[1], nullptr, 10)) : 0;
   if (agent <= 0 || ::fcntl(kChannelDescriptor, F_GETFD) < 0) {
@@ -116,6 +129,7 @@ int run(int argc, char** argv) {
   ::fcntl(kChannelDescriptor, F_SETFL, O_NONBLOCK);
   Guardian guardian(os::UniqueFd(kChannelDescriptor), std::move(signals), std::move(agent_fd));
   guardian.run();
+  if (guardian.agent_has_ended()) remove_temporary_files();
   return 0;
 }
 

@@ -85,7 +85,7 @@ std::optional<TemplateMessage> Template::receive() {
   if (is_complete) std::memcpy(&header, bytes, sizeof header);
   const bool is_known =
       header.kind >= static_cast<std::uint8_t>(TemplateMessage::Kind::kImporting) &&
-      header.kind <= static_cast<std::uint8_t>(TemplateMessage::Kind::kRefused);
+      header.kind <= static_cast<std::uint8_t>(TemplateMessage::Kind::kLeftOut);
   if (!is_known) {
     close();
     return std::nullopt;

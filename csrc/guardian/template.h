@@ -34,6 +34,7 @@ struct TemplateMessage {
     kStale,    // it exits; text: the file that was changed
     kForked,   // the worker `id` is `pid`, a child of the guardian, and waits for its release
     kRefused,  // it does not fork the worker `id`; text: the reason
+    kLeftOut,  // it starts again without a module of the script; text: the reason
   };
   Kind kind = Kind::kImporting;
   std::uint32_t id = 0;

@@ -110,6 +110,94 @@ def assert_four_ranks(cluster: Cluster, arguments: str) -> None:
     assert cluster.places() == expected
 
 
+# ---- Two bare hosts: the commands of the document.
+
+# Writes its place and round. In round 0 it waits if it is told to, until it is stopped.
+PLACES = """\
+import os, pathlib, signal
+names = ("RANK", "WORLD_SIZE", "GROUP_RANK", "ELASTIC_ROUND")
+path = pathlib.Path(os.environ["OUT"], "rank%02d" % int(os.environ["RANK"]))
+path.write_text(" ".join(os.environ[name] for name in names))
+if "WAIT" in os.environ and os.environ["ELASTIC_ROUND"] == "0":
+    signal.pause()
+"""
+
+
+def blocks_of(heading: str) -> list[str]:
+    """The code blocks below a heading of the document."""
+    page = (ROOT / "docs/deploying.md").read_text()
+    section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^```\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+
+
+class BareHosts:
+    """Two hosts with the names node0 and node1, on which the document's command is run."""
+
+    def __init__(self, cluster: Cluster, network: namespaces.Network, command: str) -> None:
+        self._cluster = cluster
+        self._command = command
+        self._hosts = [network.add_host() for _ in range(NODES)]
+        names = [f"{host.address} node{i}\n" for i, host in enumerate(self._hosts)]
+        self._names = cluster.directory / "hosts"
+        self._names.write_text("127.0.0.1 localhost\n" + "".join(names))
+        (cluster.directory / "train.py").write_text(PLACES)
+        self.agents: list[subprocess.Popen[str]] = []
+
+    def run(self, number: int, **more: str) -> subprocess.Popen[str]:
+        script = 'mount --bind "$1" /etc/hosts && exec bash -c "$2"'
+        words = ("bash", "-c", script, "host", str(self._names), self._command)
+        agent = subprocess.Popen(
+            self._hosts[number].command("unshare", "--mount", *words),
+            cwd=self._cluster.directory,
+            env=self._cluster.environ | more,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.agents.append(agent)
+        return agent
+
+
+@pytest.fixture
+def bare_hosts(cluster: Cluster) -> Iterator[BareHosts]:
+    command, unit = blocks_of("Two bare hosts")
+    assert "RestartPreventExitStatus=2 72 76" in unit
+    with namespaces.Network() as network:
+        hosts = BareHosts(cluster, network, command)
+        yield hosts
+        for agent in hosts.agents:  # those of a test that failed
+            agent.kill()
+            agent.communicate(timeout=DEADLINE_S)
+
+
+def ranks_of_round(number: int) -> list[str]:
+    size, per_node = 16, 8  # --nnodes=2 --nproc-per-node=8
+    return [f"{rank} {size} {rank // per_node} {number}" for rank in range(size)]
+
+
+def test_two_bare_hosts_run_the_command_of_the_document(
+    cluster: Cluster, bare_hosts: BareHosts
+) -> None:
+    second = bare_hosts.run(1)  # node0, which hosts the coordinator, may be later
+    first = bare_hosts.run(0)
+    assert_succeeded(first)
+    assert_succeeded(second)
+    assert sorted(cluster.places()) == sorted(ranks_of_round(0))
+
+
+def test_a_bare_host_that_was_rebooted_joins_again(cluster: Cluster, bare_hosts: BareHosts) -> None:
+    first = bare_hosts.run(0, WAIT="1")
+    second = bare_hosts.run(1, WAIT="1")
+    eventually(lambda: sorted(cluster.places()) == sorted(ranks_of_round(0)))
+    second.kill()
+    _, stderr = second.communicate(timeout=DEADLINE_S)
+    assert second.returncode == -signal.SIGKILL, stderr
+    again = bare_hosts.run(1, WAIT="1")
+    assert_succeeded(first)
+    assert_succeeded(again)
+    assert sorted(cluster.places()) == sorted(ranks_of_round(1))
+
+
 # ---- Slurm.
 
 

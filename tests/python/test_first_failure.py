@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from first_failure import trials
-from launching import clean_environment, launch
+from launching import Job, clean_environment, free_endpoint, launch
 
 
 def test_the_first_failing_rank_is_reported_even_if_it_dies_last() -> None:
@@ -78,6 +78,34 @@ def test_classes_of_failures(tmp_path: Path) -> None:
     assert isinstance(first, dict)
     assert (first["class"], first["cause"], first["signal"]) == ("platform", "signal", "SIGKILL")
     assert "counted no OOM kill: something else sent SIGKILL" in str(first["hint"])
+
+
+@pytest.mark.parametrize(("codes", "rounds"), [("3,64-78", 1), ("4,6-78", 3)])
+def test_codes_that_no_restart_helps_end_the_job_on_all_nodes(codes: str, rounds: int) -> None:
+    script = "echo round; test $RANK = 1 && exit 65; exec sleep 1000"
+    if rounds > 1:
+        script = script.replace("65", "5")
+    options = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={free_endpoint()}"]
+    options += ["--rdzv-id=job", "--max-restarts=2", f"--no-restart-codes={codes}", "--no-python"]
+    with Job([*options, "--restart-backoff=0", "--failure-grace=5"], ["sh", "-c", script]) as job:
+        for _ in range(2):
+            job.start()
+        done = job.finish()
+    code = 65 if rounds == 1 else 5
+    assert [node.returncode for node in done] == [code] * 2, [node.stderr for node in done]
+    assert max(node.stdout.count("round") for node in done) == rounds
+    final = "that code ends the job (--no-restart-codes)"
+    assert any(final in node.stderr for node in done) == (rounds == 1)
+
+
+@pytest.mark.parametrize("codes", ["0", "256", "3-", "5-4", "x", "3,,4"])
+def test_invalid_codes_are_one_line(codes: str) -> None:
+    done = launch(f"--no-restart-codes={codes}", "--no-python", "true")
+    assert done.returncode == 2
+    message = "expected exit codes from 1 to 255, as in 3,64-78"
+    assert done.stderr.splitlines() == [
+        f"elastic-launch: --no-restart-codes is '{codes}': {message}"
+    ]
 
 
 def test_the_same_failure_in_every_round_is_reported_as_such() -> None:

@@ -47,7 +47,7 @@ for step in range(1, 10**9):
             threading.Event().wait()
         waits_for_nobody()
     if worker.is_restart():
-        print("continued in round", worker.round(), flush=True)
+        print(f"continued in round {worker.round()}", flush=True)  # one write
         break
     worker.progress(step)
 """
@@ -87,13 +87,34 @@ def test_hang_restarts_the_job_within_its_budget(steps: str) -> None:
 
 def test_hang_fails_the_job_and_the_report_says_so(steps: str, tmp_path: Path) -> None:
     log = f"--event-log={tmp_path / 'events'}"
-    done = launch(*standalone("--hang-action=fail", "--max-restarts=5", log), steps, "3")
+    result = tmp_path / "result.json"
+    options = ("--hang-action=fail", "--max-restarts=5", log, f"--result-json={result}")
+    done = launch(*standalone(*options), steps, "3")
     assert done.returncode == 128 + 9, done.stderr
     assert "hung: no rank made progress for 1" in done.stderr
     assert "0 of 5 restarts used" in done.stderr
     events = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
     (hang,) = [event for event in events if event["event"] == "hang"]
     assert "in wait (steps.py:" in hang["message"]
+    (found,) = json.loads(result.read_text())["hangs"]
+    assert (found["round"], found["message"]) == (0, hang["message"])
+
+
+def test_rank_that_waits_for_one_that_has_succeeded_is_a_hang(tmp_path: Path) -> None:
+    script = tmp_path / "partial.py"
+    script.write_text(
+        "import os, threading\n"
+        "from elastic import worker\n"
+        "worker.progress(1)\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    threading.Event().wait()\n"
+        "print('done', flush=True)\n"
+    )
+    options = ("--nproc-per-node=2", "--hang-action=fail", "--max-restarts=5")
+    done = launch(*standalone(*options), str(script))
+    assert (done.returncode, done.stdout) == (128 + 9, "done\n"), done.stderr
+    assert "partial.py:5" in done.stderr
+    assert "rank 1 (" in done.stderr
 
 
 def test_hang_of_forked_workers_is_found_and_they_are_forked_again(steps: str) -> None:

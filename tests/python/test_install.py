@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -14,8 +15,15 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:
+    # For ccache, if tests/run.sh has set it up: the package was built from the same files.
+    environ = {**os.environ, "CCACHE_BASEDIR": str(cwd or ROOT)}
     done = subprocess.run(
-        [str(part) for part in command], cwd=cwd, capture_output=True, text=True, timeout=900
+        [str(part) for part in command],
+        cwd=cwd,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=900,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     return done.stdout

@@ -21,7 +21,7 @@ from elastic import ConfigError
 from elastic.launcher import LaunchConfig, elastic_launch
 from elastic.launcher.api import LaunchError
 from elastic.multiprocessing import ChildFailedError, DefaultLogsSpecs, Std
-from launching import DEADLINE_S, assert_all_ended, clean_environment
+from launching import DEADLINE_S, Process, assert_all_ended, clean_environment
 from rendezvous_nodes import free_port
 
 
@@ -93,9 +93,10 @@ def test_system_exit_with_0_returns_none_and_other_codes_fail() -> None:
     assert caught.value.get_first_failure()[1].exitcode == 7
 
 
-def test_queues_locks_and_events_of_the_spawn_context_are_passed() -> None:
-    spawn = multiprocessing.get_context("spawn")
-    queue, lock, event = spawn.Queue(), spawn.Lock(), spawn.Event()
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+def test_queues_locks_and_events_of_the_context_are_passed(method: str) -> None:
+    context = multiprocessing.get_context(method)
+    queue, lock, event = context.Queue(), context.Lock(), context.Event()
     received = []
 
     def answer() -> None:
@@ -104,7 +105,9 @@ def test_queues_locks_and_events_of_the_spawn_context_are_passed() -> None:
 
     reader = threading.Thread(target=answer)
     reader.start()
-    got = elastic_launch(config(), launch_functions.send_and_wait)(queue, lock, event)
+    got = elastic_launch(config(start_method=method), launch_functions.send_and_wait)(
+        queue, lock, event
+    )
     reader.join()
     assert got == {0: True, 1: True}
     assert sorted(received) == [0, 1]
@@ -127,7 +130,6 @@ def test_closures_can_use_queues_of_the_spawn_context() -> None:
     ("argument", "reason"),
     [
         (lambda: threading.Lock(), "cannot pickle '_thread.lock' object"),
-        (lambda: multiprocessing.get_context("fork").Lock(), "created in a fork context"),
         (lambda: multiprocessing.get_context("spawn").Pipe()[0], r"use .*Pipe\(duplex=False\)"),
     ],
 )
@@ -138,6 +140,137 @@ def test_what_cannot_be_pickled_is_one_error_before_anything_starts(
         ConfigError, match=f"rank_and and its arguments cannot be pickled: .*{reason}"
     ):
         elastic_launch(config(), launch_functions.rank_and)(argument())
+
+
+@pytest.mark.parametrize("kind", ["Lock", "Event", "Queue", "SimpleQueue"])
+def test_objects_of_the_fork_context_are_refused_by_new_interpreters(kind: str) -> None:
+    argument = getattr(multiprocessing.get_context("fork"), kind)()
+    with pytest.raises(ConfigError) as caught:
+        elastic_launch(config(), launch_functions.rank_and)(argument)
+    assert "rank_and is passed a lock, event or queue that was created in a fork" in str(
+        caught.value
+    )
+    assert "multiprocessing.get_context('spawn'), or use start_method='fork'" in str(caught.value)
+
+
+def forked(**more: Any) -> tuple[LaunchConfig, Any]:
+    """A config and a lock, because of which the workers are copies of this process."""
+    return config(start_method="fork", **more), multiprocessing.get_context("fork").Lock()
+
+
+def test_copies_of_this_process_increment_under_a_lock() -> None:
+    spec, lock = forked()
+    counter = multiprocessing.get_context("fork").RawValue("i", 0)
+    secret = object()  # which cannot be pickled to something equal
+
+    def increment(lock: Any, given: object) -> bool:
+        for _ in range(1000):
+            with lock:
+                counter.value += 1
+        return given is secret
+
+    assert elastic_launch(spec, increment)(lock, secret) == {0: True, 1: True}
+    assert counter.value == 2000
+
+
+def test_error_of_a_copy_of_this_process_reaches_the_caller() -> None:
+    spec, lock = forked()
+
+    def fail(lock: Any) -> None:
+        if os.environ["RANK"] == "1":
+            raise ValueError("no such data")
+        signal.pause()
+
+    with pytest.raises(ChildFailedError) as caught:
+        elastic_launch(spec, fail)(lock)
+    rank, failure = caught.value.get_first_failure()
+    assert (rank, failure.local_rank, failure.exitcode) == (1, 1, 1)
+    assert failure.message == "ValueError: no such data"
+    assert list(caught.value.failures) == [1]
+
+
+def test_copies_of_this_process_are_restarted() -> None:
+    spec, lock = forked(max_restarts=1)
+
+    def fail_in_round_0(lock: Any) -> str:
+        return launch_functions.fail_in_round_0()
+
+    assert elastic_launch(spec, fail_in_round_0)(lock) == {0: "1", 1: "1"}
+
+
+FORKED_NODE = """
+import multiprocessing, os, sys
+from elastic.launcher import LaunchConfig, elastic_launch
+
+def rank(lock):
+    with lock:
+        return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+config = LaunchConfig(2, 2, 2, run_id="forked", rdzv_backend="c10d", rdzv_endpoint=sys.argv[1],
+                      start_method="fork", max_restarts=0)
+print(elastic_launch(config, rank)(multiprocessing.get_context("fork").Lock()))
+"""
+
+
+def test_two_nodes_of_forked_copies_return_their_own_ranks(tmp_path: Path) -> None:
+    script = tmp_path / "forked_node.py"
+    script.write_text(FORKED_NODE)
+    environ = clean_environment()
+    command = [sys.executable, str(script), f"127.0.0.1:{free_port()}"]
+    nodes = [
+        subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    printed = [node.communicate(timeout=DEADLINE_S)[0] for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0]
+    assert sorted(printed) == ["{0: (0, 4), 1: (1, 4)}\n", "{2: (2, 4), 3: (3, 4)}\n"]
+    assert_all_ended(environ, deadline_s=DEADLINE_S)
+
+
+FORKED = """
+import multiprocessing, os, signal, sys
+from elastic.launcher import LaunchConfig, elastic_launch
+from elastic.multiprocessing import SignalException
+
+def wait(lock):
+    os.write(1, b"ready\\n")
+    signal.pause()
+
+config = LaunchConfig(1, 1, 2, rdzv_backend="c10d", rdzv_endpoint="localhost:0",
+                      start_method="fork", max_restarts=0)
+try:
+    elastic_launch(config, wait)(multiprocessing.get_context("fork").Lock())
+except SignalException as error:
+    print(error.sigval.name, flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_copies_of_a_process_end_with_it(number: signal.Signals, tmp_path: Path) -> None:
+    script = tmp_path / "forked.py"
+    script.write_text(FORKED)
+    environ = clean_environment()
+    with Process(
+        [sys.executable, str(script)],
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+            process.send_signal(number)
+            stdout, stderr = process.communicate(timeout=DEADLINE_S)
+        finally:
+            process.kill()
+    if number == signal.SIGKILL:
+        assert process.returncode == -signal.SIGKILL
+    else:
+        assert (stdout, process.returncode) == (f"{number.name}\n", 0), stderr
+    assert_all_ended(environ, deadline_s=DEADLINE_S)
+    # There is no guardian: the next agent removes what a killed one has left.
+    assert elastic_launch(config(1), launch_functions.exit_with)(0) == {0: None}
 
 
 def test_ranks_of_functions_reduce_with_torch() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from elastic import WorkerSpec, metrics
-from elastic.agent.server import LocalElasticAgent
+from elastic.agent.server import LocalElasticAgent, timeline
 from launching import Job, clean_environment, free_endpoint, launch, launched
 
 # Fails in the first round, on the rank that is named.
@@ -78,7 +78,7 @@ def test_the_event_log_has_every_transition(tmp_path: Path) -> None:
     assert (incident["cause"], incident["round"], incident["next_round"]) == ("worker_failed", 0, 1)
     assert (incident["local_rank"], incident["exit_code"]) == (1, 7)
     assert (incident["failure_class"], incident["failure_cause"]) == ("user worker", "exit code")
-    assert list(incident["phases"]) == ["detect", "stop", "rendezvous", "start"]
+    assert list(incident["phases"]) == ["detect", "decide", "stop", "rendezvous", "start"]
     assert sum(incident["phases"].values()) == pytest.approx(incident["seconds"], abs=1e-4)
     last = lines[-1]
     assert (last["state"], last["exit_code"], last["restart_count"]) == ("SUCCEEDED", 0, 1)
@@ -89,7 +89,8 @@ import os, sys
 from elastic import _C, worker
 
 with _C.StoreClient(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])) as store:
-    store.set(os.environ["RANK"], b"")
+    for key in range(100):
+        store.set(f"{os.environ['RANK']}/{key}", b"")
 first = 5 if worker.is_restart() else 0
 for step in range(first + 1, 11):
     worker.progress(step)
@@ -109,14 +110,23 @@ def test_an_incident_continues_to_the_first_step_and_counts_the_lost_ones(tmp_pa
     found = [(step["round"], step["step"], step["incident"], step["lost_steps"]) for step in steps]
     assert found == [(0, 1, None, None), (1, 6, 1, 5)]
     for step in steps:
-        assert list(step["phases"]) == ["interpreter", "imports", "first_step"]
+        assert list(step["phases"]) == ["interpreter", "imports", "process_group", "first_step"]
         assert sum(step["phases"].values()) == pytest.approx(step["seconds"], abs=1e-4)
+        assert step["phases"]["process_group"] > 0
     (incident,) = json.loads(result.read_text())["incidents"]
     assert (incident["round"], incident["next_round"], incident["lost_steps"]) == (0, 1, 5)
     assert list(incident["phases"]) == [
-        *("detect", "stop", "rendezvous", "start", "interpreter", "imports", "first_step")
+        *("detect", "decide", "stop", "rendezvous", "start"),
+        *("interpreter", "imports", "process_group", "first_step"),
     ]
     assert sum(incident["phases"].values()) == pytest.approx(incident["seconds"], abs=1e-4)
+
+
+def test_phases_add_up_whatever_the_order_of_their_ends() -> None:
+    for marks in ([0, 1, 2, 9, 5], [0, None, 7, 3, 5], [0, 1, 2, 3, 5], [0, 9, 9, 9, 5]):
+        phases = timeline._consecutive(marks)
+        assert sum(phase or 0 for phase in phases) == 5, marks
+    assert timeline._consecutive([0, None, None, None]) == [None] * 3
 
 
 def test_the_end_of_the_event_log_has_the_class_of_the_failure(tmp_path: Path) -> None:

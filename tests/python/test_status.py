@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 from elastic import observe
 from elastic.errors import RendezvousUnavailable
-from launching import DEADLINE_S, Job, clean_environment, free_endpoint, launch, launcher_command
+from launching import (
+    DEADLINE_S,
+    Job,
+    Process,
+    assert_all_ended,
+    clean_environment,
+    free_endpoint,
+    launch,
+    launcher_command,
+)
+from test_several_jobs import coordinator
+from test_succession import three_endpoints
 
 # Prints its rank and pid, and ends when its stdin is closed or the job is stopped.
 WORKER = ["--no-python", "/bin/sh", "-c", "echo $RANK $$; exec sleep 300"]
@@ -116,6 +131,109 @@ def test_follow_ends_with_the_job(endpoint: str) -> None:
             assert [done.returncode for done in running.finish()] == [0]
     finally:
         os.unlink(fifo)
+
+
+class Follower:
+    """``status --follow --json``, whose lines are read until one matches."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._environ = clean_environment()
+        self._process = Process(
+            launcher_command("status", endpoint, "--rdzv-id=job", "--json", "--follow"),
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self._deadline = threading.Timer(DEADLINE_S, self._process.kill)
+
+    def until(self, matches: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        seen = []
+        for line in self._process.stdout:
+            snapshot: dict[str, Any] = json.loads(line)
+            if matches(snapshot):
+                return snapshot
+            seen.append((snapshot["phase"], snapshot["round"], snapshot["world_size"]))
+        raise AssertionError((seen, self._process.communicate(timeout=DEADLINE_S)))
+
+    def stop(self) -> str:
+        """Ends it by Ctrl-C; returns its stderr."""
+        self._process.send_signal(signal.SIGINT)
+        return self._process.communicate(timeout=DEADLINE_S)[1]
+
+    def __enter__(self) -> Follower:
+        self._deadline.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._deadline.cancel()
+        self._process.kill()
+        self._process.communicate(timeout=DEADLINE_S)
+        assert_all_ended(self._environ)
+
+
+def runs(snapshot: dict[str, Any], round_number: int, world_size: int) -> bool:
+    """Whether all workers of that round run."""
+    workers = [worker for node in snapshot["nodes"] for worker in node["workers"] or ()]
+    return (
+        snapshot["phase"] == "running"
+        and (snapshot["round"], snapshot["world_size"]) == (round_number, world_size)
+        and [worker["state"] for worker in workers] == ["running"] * world_size
+        and all(node["workers_round"] == round_number for node in snapshot["nodes"])
+    )
+
+
+def test_follow_shows_the_round_after_the_coordinator_was_restarted(
+    endpoint: str, tmp_path: Path
+) -> None:
+    words = options(endpoint, "--rdzv-conf=is_host=false")
+    with ExitStack() as coordinators, Job(words, WORKER) as nodes:
+        with coordinator(endpoint, tmp_path / "state") as first:
+            nodes.start_nodes(2, lines=2)
+            following = coordinators.enter_context(Follower(endpoint))
+            before = following.until(lambda seen: runs(seen, 0, 4))
+            first.kill()
+            first.wait(DEADLINE_S)
+        coordinators.enter_context(coordinator(endpoint, tmp_path / "state"))
+        after = following.until(lambda seen: runs(seen, 0, 4))
+        assert after["coordinator"]["incarnation"] != before["coordinator"]["incarnation"]
+        os.kill(after["nodes"][1]["workers"][0]["pid"], signal.SIGKILL)
+        last = following.until(lambda seen: runs(seen, 1, 4))
+        assert (last["restarts"], last["rounds"][0]["cause"]) == (1, "worker_failed")
+        stderr = following.stop()
+    # The first line is of the closed connection, with the text that the kernel reported.
+    assert re.search(r"^elastic-launch status: .*coordinator.*; trying again$", stderr, re.M)
+
+
+def test_follow_shows_the_round_after_a_node_was_lost(endpoint: str) -> None:
+    words = options(endpoint, "--nnodes=2:3", "--rdzv-conf=last_call_timeout=30,settle=0")
+    with Job(words, WORKER) as nodes:
+        nodes.start_nodes(3, lines=2)
+        with Follower(endpoint) as following:
+            before = following.until(lambda seen: runs(seen, 0, 6))
+            host = before["coordinator"]["node"]
+            victim = next(node for node in before["nodes"] if node["name"] != host)
+            agent = int(victim["name"].rpartition("_")[2])
+            os.kill(agent, signal.SIGKILL)
+            last = following.until(lambda seen: runs(seen, 1, 4))
+            assert (last["restarts"], last["membership_changes"]) == (0, 1)
+            assert last["rounds"][0]["cause"] == "node_lost"
+            assert victim["name"] not in {node["name"] for node in last["nodes"]}
+            assert following.stop() == ""
+
+
+def test_follow_shows_the_round_of_an_elected_coordinator() -> None:
+    port = free_endpoint().rpartition(":")[2]
+    endpoints = ",".join(f"127.0.0.{number}:{port}" for number in (1, 2, 3))
+    with three_endpoints(endpoints) as nodes, Follower(endpoints) as following:
+        following.until(lambda seen: runs(seen, 0, 3))
+        nodes.kill("127.0.0.1")
+        last = following.until(lambda seen: runs(seen, 1, 2))
+        assert last["coordinator"]["term"] == 2
+        assert last["coordinator"]["address"] != f"127.0.0.1:{port}"
+        nodes.stop("127.0.0.2", "127.0.0.3")
 
 
 def test_an_unknown_job_and_a_dead_endpoint_are_one_sentence(job: Job, endpoint: str) -> None:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 from elastic import _C, observe
-from launching import DEADLINE_S, Job, clean_environment, free_endpoint, marked
+from launching import DEADLINE_S, Job, clean_environment, eventually, free_endpoint, marked
 from test_coordinator import program
 from test_token import needs_openssl
 
@@ -47,9 +47,10 @@ class Nodes:
     def start(self, number: int) -> None:
         address = f"127.0.0.{number}"
         is_host = str(number == self.host).lower()
-        conf = f"--rdzv-conf=last_call_timeout=30,is_host={is_host},{self.conf}"
+        last_call = "" if "last_call_timeout" in self.conf else "last_call_timeout=30,"
+        conf = f"--rdzv-conf={last_call}is_host={is_host},{self.conf}"
         if self.finds_host and number != self.host:
-            conf = f"--rdzv-conf=last_call_timeout=30,{self.conf}"
+            conf = f"--rdzv-conf={last_call}{self.conf}"
         self.processes[address] = self.job.start(
             f"--local-addr={address}", conf, *self.options, NODE=address, **self.environ
         )
@@ -105,14 +106,16 @@ def job(endpoint: str, nodes: str = "2:3", run_id: str = "job") -> Job:
 
 
 @contextmanager
-def listening(*options: str, **environ: str) -> Iterator[subprocess.Popen[str]]:
-    """elastic-coordinator with the options, which listens."""
+def listening(*options: str, first: str = "", **environ: str) -> Iterator[subprocess.Popen[str]]:
+    """elastic-coordinator with the options, which listens. Its first line contains `first`."""
     command = [program(), *options]
     variables = clean_environment(**environ)
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables) as process:
         try:
             assert process.stderr is not None
             wanted = "witness listening on" if "--witness" in options else "listening on"
+            if first:
+                assert first in process.stderr.readline()
             assert wanted in process.stderr.readline()
             yield process
         finally:
@@ -193,9 +196,9 @@ def test_a_node_that_hosts_the_coordinator_hands_it_over_when_it_is_stopped() ->
     assert "127.0.0.1" not in [a for a, n in nodes.processes.items() if n.returncode == 77]
 
 
-def test_a_node_that_knows_three_endpoints_joins_after_the_first_host_is_gone() -> None:
-    port = free_endpoint().rpartition(":")[2]
-    endpoints = ",".join(f"127.0.0.{number}:{port}" for number in (1, 2, 3))
+@contextmanager
+def three_endpoints(endpoints: str) -> Iterator[Nodes]:
+    """As replicated_job(), whose nodes know an endpoint on the host of each."""
     with job(endpoints, nodes="2:3") as started:
         nodes = Nodes(started)
         nodes.finds_host = True
@@ -205,6 +208,13 @@ def test_a_node_that_knows_three_endpoints_joins_after_the_first_host_is_gone() 
         nodes.start(3)
         nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
         nodes.await_log("127.0.0.1", REPLICATED)
+        yield nodes
+
+
+def test_a_node_that_knows_three_endpoints_joins_after_the_first_host_is_gone() -> None:
+    port = free_endpoint().rpartition(":")[2]
+    endpoints = ",".join(f"127.0.0.{number}:{port}" for number in (1, 2, 3))
+    with three_endpoints(endpoints) as nodes:
         nodes.kill("127.0.0.1")
         after = nodes.places("127.0.0.2", "127.0.0.3")
         assert {place.world_size for place in after.values()} == {2}
@@ -365,3 +375,137 @@ def test_the_loss_of_a_separate_coordinator_touches_no_worker() -> None:
         assert {place.world_size for place in after.values()} == {3}
         assert {place.round for place in after.values()} == {1}
         nodes.stop("127.0.0.1", "127.0.0.2", "127.0.0.3")
+
+
+GIVES_WAY = r"the job runs already, with the coordinator at (\S+), and goes on there"
+
+
+def test_a_replaced_host_of_the_only_endpoint_joins_the_job() -> None:
+    with replicated_job() as nodes:
+        nodes.kill("127.0.0.1")
+        after = nodes.places("127.0.0.2", "127.0.0.3")
+        assert {place.world_size for place in after.values()} == {2}
+        moved = nodes.await_log("127.0.0.2", r"at (\S+) now \(term 2\)")
+        # It can bind the endpoint, as its former life did, and would begin a job of its own.
+        nodes.start(1)
+        grown = nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
+        assert {place.world_size for place in grown.values()} == {3}
+        assert len({place.round for place in grown.values()}) == 1
+        with observe.connect(nodes.endpoint, "job") as seen:
+            snapshot = seen.first(DEADLINE_S)
+        assert snapshot is not None and snapshot["nodes_in_round"] == 3
+        assert snapshot["coordinator"]["address"] == moved[1]
+        nodes.stop("127.0.0.1", "127.0.0.2", "127.0.0.3")
+
+
+@pytest.mark.parametrize("has_token", [False, True])
+def test_a_job_that_a_replaced_host_has_begun_dissolves_when_it_meets_the_elected_one(
+    has_token: bool, tmp_path: Path
+) -> None:
+    environ: dict[str, str] = {}
+    token_file = ""
+    if has_token:
+        needs_openssl()
+        environ["ELASTIC_TOKEN"] = secrets.token_hex(32)
+        file = tmp_path / "token"
+        file.write_text(environ["ELASTIC_TOKEN"])
+        file.chmod(0o600)
+        token_file = str(file)
+    with replicated_job(**environ) as nodes:
+        nodes.kill("127.0.0.1")
+        nodes.places("127.0.0.2", "127.0.0.3")
+        moved = nodes.await_log("127.0.0.2", r"at (\S+) now \(term 2\)")
+        # Nobody announces the elected coordinator meanwhile.
+        survivors = [nodes.processes[address] for address in ("127.0.0.2", "127.0.0.3")]
+        for agent in survivors:
+            agent.send_signal(signal.SIGSTOP)
+        for number in (1, 4, 5):
+            nodes.start(number)
+        second = nodes.places("127.0.0.1", "127.0.0.4", "127.0.0.5")
+        assert {(place.round, place.world_size) for place in second.values()} == {(0, 3)}
+        for agent in survivors:
+            agent.send_signal(signal.SIGCONT)
+        for address in second:
+            nodes.await_log(address, GIVES_WAY)
+        # The job has no restart: a charge would end it.
+        grown = nodes.places("127.0.0.2", "127.0.0.3")
+        assert {place.world_size for place in grown.values()} == {3}
+        ended = [Path("/proc", str(place.pid)) for place in second.values()]
+        eventually(lambda: not any(path.exists() for path in ended))
+        with observe.connect(nodes.endpoint, "job", token_file=token_file) as seen:
+            snapshot = seen.next(DEADLINE_S)
+            while snapshot is not None and len(snapshot["nodes"]) < 5:
+                snapshot = seen.next(DEADLINE_S)
+        assert snapshot is not None and snapshot["nodes_in_round"] == 3
+        assert snapshot["coordinator"]["address"] == moved[1]
+        nodes.stop(*nodes.processes)
+
+
+def coordinated(endpoint: str, state: Path) -> tuple[str, ...]:
+    return ("--bind", endpoint, "--voters=3", f"--state-file={state}")
+
+
+def await_line(process: subprocess.Popen[str], text: str) -> None:
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if text in line:
+            return
+    raise AssertionError(f"no {text!r} in {lines}")
+
+
+def test_a_state_file_gives_no_authority_over_a_job_that_has_got_more_voters(
+    tmp_path: Path,
+) -> None:
+    endpoint, state = free_endpoint(), tmp_path / "state"
+    options = coordinated(endpoint, state)
+    with job(endpoint, nodes="2:4") as started:
+        nodes = Nodes(started, host=0, conf="voters=3,last_call_timeout=2")
+        with listening(*options) as process:
+            nodes.start(1)
+            nodes.start(2)
+            before = nodes.places("127.0.0.1", "127.0.0.2")
+            await_line(process, "round 0 is complete: 2 nodes")
+            eventually(lambda: b"127.0.0.2" in state.read_bytes())
+            process.kill()
+        # Two hosts: one voter, whose authority is in the file.
+        with listening(*options, first="job job: continues from its stored state") as process:
+            for place in before.values():
+                os.kill(place.pid, 0)
+            nodes.start(3)
+            places = nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
+            assert {place.world_size for place in places.values()} == {3}
+            await_line(process, REPLICATED)
+            assert b"127.0.0.2" not in state.read_bytes()
+            process.kill()
+        with listening(*options):
+            for address in places:
+                nodes.await_log(address, r"the coordinator of the job is at \S+ now \(term 2\)")
+            nodes.kill("127.0.0.3")
+            after = nodes.places("127.0.0.1", "127.0.0.2")
+            assert {place.world_size for place in after.values()} == {2}
+            # A node that knows the endpoint only is directed from there.
+            nodes.start(4)
+            grown = nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.4")
+            assert {place.world_size for place in grown.values()} == {3}
+            nodes.stop("127.0.0.1", "127.0.0.2", "127.0.0.4")
+
+
+def test_a_job_gets_no_second_voter_while_its_state_file_cannot_be_written(tmp_path: Path) -> None:
+    endpoint, state = free_endpoint(), tmp_path / "state"
+    with listening(*coordinated(endpoint, state)) as process, job(endpoint, nodes="3") as started:
+        state.unlink()
+        state.mkdir()
+        nodes = Nodes(started, host=0)
+        for number in (1, 2, 3):
+            nodes.start(number)
+        nodes.places(*nodes.processes)
+        await_line(process, f"{state}")
+        with observe.connect(endpoint, "job") as seen:
+            for _ in range(3):
+                snapshot = seen.next(DEADLINE_S)
+                assert snapshot is not None and snapshot["coordinator"]["voters"] == []
+        state.rmdir()
+        await_line(process, REPLICATED)
+        nodes.stop(*nodes.processes)

@@ -38,6 +38,7 @@ MESSAGES = (
     "core/session/session_connection.cc",
     "core/session/session_machine.cc",
     "core/succession/succession_machine.cc",
+    "core/succession/succession_override.cc",
     "core/workers",
     "host",
 )
@@ -61,6 +62,7 @@ EXEMPT = {
         "it sent no greeting", "its first message is",
         "it sent a second greeting", "does not read", "it closed the connection",
         "it speaks another protocol", "announces a value", "has an unknown code",
+        "an announced coordinator has no term",
         "rendezvous state: ", "shared state: ", "the first message of a session",
     ),
     "logged at INFO, or the end of a message that is on the page": (

@@ -220,6 +220,62 @@ def test_template_is_unfit_after_a_hostile_import(source: str, tmp_path: Path) -
         assert HOSTILE[source] in message.text
 
 
+def test_module_that_draws_random_numbers_is_fit(tmp_path: Path) -> None:
+    (tmp_path / "drawing.py").write_text(
+        "import random\nfor _ in range(2000):\n    random.randrange(10**9)\nrandom.gauss(0, 1)\n"
+    )
+    (tmp_path / "seeding.py").write_text("import random\nrandom.random()\nrandom.seed(7)\n")
+    (tmp_path / "script.py").touch()
+    for module, kind in (("drawing", "ready"), ("seeding", "unfit")):
+        with Template(module, ["script.py"], clean_environment(), tmp_path) as template:
+            assert template.receive().kind == kind, module
+
+
+def test_module_of_the_script_that_is_not_fit_is_left_out(tmp_path: Path) -> None:
+    packages = tmp_path / "environment" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "of_another_environment.py").touch()
+    (tmp_path / "local.py").touch()
+    names = ["colorsys", "of_another_environment", "this", "local"]
+    (tmp_path / "script.py").write_text(f"import {', '.join(names)}\n")
+    environ = clean_environment(PYTHONPATH=str(packages))
+    with Template("", ["script.py"], environ, tmp_path) as template:
+        message = template.receive()
+        assert (message.kind, message.text) == (
+            "left out", "the import of this printed 'The Zen of Python, by Tim Peters'"
+        )  # fmt: skip
+        assert template.receive().kind == "ready"
+        (tmp_path / "script.py").write_text(
+            f"import sys\nprint([name in sys.modules for name in {names}])\n"
+        )
+        assert template.run(environ) == (0, "[True, True, False, False]\n")
+
+
+def test_worker_keeps_a_file_that_has_the_number_of_the_templates_socket(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import atexit, gc, os, sys\n"
+        "number = os.open('kept', os.O_RDWR | os.O_CREAT)\n"
+        "atexit.register(lambda: print(number, os.write(number, b'at exit')))\n"
+        "sys.modules['__main__'].__dict__.pop('gc').collect()\n"
+    )
+    assert forked(["script.py"], clean_environment(), tmp_path) == (0, "3 7\n")
+
+
+def test_data_of_the_template_is_in_huge_pages(tmp_path: Path) -> None:
+    if tuple(map(int, os.uname().release.split(".")[:2])) < (6, 1):
+        pytest.skip("MADV_COLLAPSE needs Linux 6.1")
+    (tmp_path / "large.py").write_text("data = bytearray(b'x') * (64 << 20)\n")
+    (tmp_path / "script.py").write_text(
+        "import large\nlarge.data[-1] = 0\nprint(large.data.count(b'x'))\n"
+    )
+    with Template("large", ["script.py"], clean_environment(), tmp_path) as template:
+        assert template.receive().kind == "ready"
+        with open(f"/proc/{template.process.pid}/smaps_rollup") as file:
+            sizes = {line.split(":")[0]: line.split()[1] for line in file if ":" in line}
+        assert int(sizes["AnonHugePages"]) > 32 << 10, sizes
+        assert template.run(clean_environment()) == (0, f"{(64 << 20) - 1}\n")
+
+
 CRASHING = {
     "import os\nos._exit(0)": 0,
     "import os\nos.abort()": -signal.SIGABRT,

@@ -20,7 +20,7 @@ import elastic
 
 DEADLINE_S = 60.0
 PROGRAM = Path(elastic.__file__).parent / "_warm" / "template.py"
-KINDS = ("", "importing", "ready", "unfit", "stale", "forked", "refused")
+KINDS = ("", "importing", "ready", "unfit", "stale", "forked", "refused", "left out")
 PR_SET_CHILD_SUBREAPER = 36
 
 

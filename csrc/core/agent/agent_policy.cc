@@ -50,10 +50,6 @@ bool repeats(const WorkerExit& exit) {
   return exit.error == ENOENT || exit.error == EACCES || exit.error == ENOEXEC;
 }
 
-const char* why_final(const WorkerExit& exit) {
-  return exit.ends_job ? "; a hang ends the job (--hang-action)" : "; a restart would not help";
-}
-
 int launcher_code(const WorkerExit& exit) {
   if (exit.kind != ExitKind::kNotStarted) return exit.shell_code();
   // The machine has no process or descriptor left.
@@ -268,8 +264,8 @@ void AgentPolicy::set_result(const JobResult& job) {
   const WorkerFailure& failure = cause();
   if (failure.rank != job.rank) return;
   result_.message = describe_failure(failure);
-  if (repeats(failure.exit)) {
-    result_.message += why_final(failure.exit);
+  if (const char* final = why_final(failure)) {
+    result_.message += final;
   } else if (settings_.max_restarts > 0) {
     result_.message += "; none of " + std::to_string(settings_.max_restarts) + " restarts is left";
   }
@@ -400,9 +396,20 @@ void AgentPolicy::end_streak() {
   longest_round_ = std::max(longest_round_, failure.failed_at - round_began_);
 }
 
+// Why no restart follows; null: one may.
+const char* AgentPolicy::why_final(const WorkerFailure& failure) const {
+  if (failure.exit.ends_job) return "; a hang ends the job (--hang-action)";
+  if (repeats(failure.exit)) return "; a restart would not help";
+  const auto found =
+      std::find(no_restart_codes_.begin(), no_restart_codes_.end(), failure.exit_code);
+  return found == no_restart_codes_.end() ? nullptr
+                                          : "; that code ends the job (--no-restart-codes)";
+}
+
 void AgentPolicy::send_failure(const WorkerFailure& failure, Context* context) {
   const std::string& how = failure.message;
-  if (!repeats(failure.exit)) {
+  const char* final = why_final(failure);
+  if (final == nullptr) {
     context->act(Send{rdzv::Failed{self().id,
                                    round_->round,
                                    {.local_rank = failure.local_rank,
@@ -420,8 +427,8 @@ void AgentPolicy::send_failure(const WorkerFailure& failure, Context* context) {
   result.rank = failure.rank;
   result.node = self().name;
   result.evidence = failure.evidence;
-  result.message = "rank " + std::to_string(failure.rank) + " on " + self().name + " " + how +
-                   why_final(failure.exit);
+  result.message =
+      "rank " + std::to_string(failure.rank) + " on " + self().name + " " + how + final;
   context->act(Send{rdzv::Close{self().id, std::move(result)}});
 }
 
@@ -518,7 +525,7 @@ bool AgentPolicy::all_ended() const {
 const WorkerFailure& AgentPolicy::cause() const {
   ELASTIC_CHECK(!failures_.empty());
   for (const WorkerFailure& failure : failures_) {
-    if (repeats(failure.exit)) return failure;
+    if (why_final(failure) != nullptr) return failure;
   }
   return failures_.front();
 }

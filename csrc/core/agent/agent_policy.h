@@ -175,6 +175,7 @@ struct AgentPolicyOptions {
   NodeInfo node;  // without name, address and store_port
   JobSettings settings;
   std::optional<Duration> exit_barrier_timeout;
+  std::vector<int> no_restart_codes;  // see AgentOptions
 };
 
 class AgentPolicy {
@@ -182,6 +183,7 @@ class AgentPolicy {
   explicit AgentPolicy(const AgentPolicyOptions& options)
       : settings_(options.settings),
         exit_barrier_timeout_(options.exit_barrier_timeout),
+        no_restart_codes_(options.no_restart_codes),
         participant_(options.node, options.settings) {}
 
   // Handles one event and appends the actions to execute, in order. After Finish, events have no
@@ -216,6 +218,7 @@ class AgentPolicy {
   void update_failure(WorkerFailure* failure, const WorkerExit& exit, const FailureFacts& facts);
   void send_cause(Context* context);
   void send_failure(const WorkerFailure& failure, Context* context);
+  const char* why_final(const WorkerFailure& failure) const;
   std::string repetition_of(const WorkerFailure& failure) const;
   void end_streak();
   void send_done(Context* context);
@@ -237,6 +240,7 @@ class AgentPolicy {
 
   const JobSettings settings_;
   const std::optional<Duration> exit_barrier_timeout_;
+  const std::vector<int> no_restart_codes_;
 
   AgentState state_ = AgentState::kInit;
   Participant participant_;

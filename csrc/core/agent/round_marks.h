@@ -21,8 +21,10 @@ class RoundMarks {
   // A worker has ended, and this was the last step that it had reported; negative: none.
   void ended(std::int64_t last_step);
   // A worker has reported its first step. nullopt: not the first one of the round on this node.
-  // `store_used`: when the first client had connected to the round's store, if that is here.
-  std::optional<AgentFirstStep> reported(std::int64_t step, std::optional<Instant> store_used);
+  // `store_used`, `store_filled`: when the first client had connected to the round's store, and
+  // when the last key was added, if that store is here.
+  std::optional<AgentFirstStep> reported(std::int64_t step, std::optional<Instant> store_used,
+                                         std::optional<Instant> store_filled);
 
  private:
   std::optional<Instant> opened_;

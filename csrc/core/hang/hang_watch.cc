@@ -35,6 +35,16 @@ std::string indent_lines(std::string_view text, int lines_max) {
   return out;
 }
 
+// Without a suspect the agents end the job by rank 0 (-1). If its worker has ended already, another
+// one that runs must fail.
+std::int32_t ended_by(const std::vector<hang::StackGroup>& groups) {
+  std::int32_t least = -1;
+  for (const hang::StackGroup& group : groups) {
+    if (least < 0 || group.ranks.front() < least) least = group.ranks.front();
+  }
+  return least == 0 ? -1 : least;
+}
+
 }  // namespace
 
 void HangWatch::step(const HangEvent& event, Instant now, std::vector<HangAnswer>* out) {
@@ -150,7 +160,7 @@ void HangWatch::finish_collection(std::vector<HangAnswer>* out) {
   hang::Verdict verdict;
   verdict.round = round_;
   verdict.text = text;
-  verdict.suspect = suspect;
+  verdict.suspect = suspect < 0 ? ended_by(found.groups) : suspect;
   verdict.action = action();
   verdict.cause = "hung: no rank made progress for " + duration_text(found.idle);
   for (const hang::StackGroup& group : found.groups) {

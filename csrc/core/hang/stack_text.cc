@@ -34,6 +34,9 @@ constexpr std::string_view kLibraryPaths[] = {"/site-packages/", "/dist-packages
 // has hooks of DistributedDataParallel.
 constexpr std::string_view kWaitingPaths[] = {"/torch/distributed/", "/torch/autograd/graph.py",
                                               "/torch/nn/parallel/distributed.py"};
+// Of the frames that run the user's script: they are left out.
+constexpr std::string_view kRunnerPaths[] = {"/elastic/_warm/", "/elastic/worker/auto.py",
+                                             "<frozen runpy>"};
 // Functions that only call what was decorated.
 constexpr std::string_view kWrappers[] = {
     "wrapper", "_fn", "inner", "_call_impl", "decorate_context", "_wrapped_call_impl"};
@@ -68,6 +71,18 @@ std::string_view main_thread(std::string_view text) {
   constexpr std::string_view kHead = "(most recent call first):\n";
   const std::size_t head = text.rfind(kHead);
   return head == text.npos ? "" : text.substr(head + kHead.size());
+}
+
+// Without the outermost frames, which run the script.
+std::string_view cut_runner(std::string_view lines) {
+  while (!lines.empty()) {
+    const std::string_view unended = lines.substr(0, lines.size() - 1);
+    const std::size_t last = unended.rfind('\n') + 1;  // 0 if there is no other line
+    const auto frame = parse_frame(unended.substr(last));
+    if (!frame || !contains_any(frame->file, kRunnerPaths)) break;
+    lines = lines.substr(0, last);
+  }
+  return lines;
 }
 
 std::vector<Frame> parse_frames(std::string_view lines) {
@@ -125,7 +140,7 @@ hang::StackGroup locate(const WorkerEvidence& worker) {
   hang::StackGroup group;
   group.ranks = {worker.rank};
   group.oldest = worker.step;
-  const std::string_view lines = main_thread(worker.text);
+  const std::string_view lines = cut_runner(main_thread(worker.text));
   group.text = printable(lines, hang::kStackBytesMax);
   const std::vector<Frame> frames = parse_frames(group.text);
   if (worker.state == 'T' || worker.state == 't') {

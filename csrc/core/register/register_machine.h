@@ -8,6 +8,7 @@
 // Timers only decide when something is tried; no answer depends on them. Not thread-safe. The owner
 // carries the actions out in order: what Persist asks for is done before a later Send or Deliver.
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -40,14 +41,18 @@ struct RegisterSettings {
   Duration retry_interval = std::chrono::milliseconds(50);
   // How long a coordinator keeps its authority without a majority of the voters.
   Duration store_grace = std::chrono::seconds(60);
+  // Whether it stands again after that, should the majority return.
+  bool stands_after_expiry = false;
 };
 
 // ---- Events.
 
-// The job's first round is formed here: a lineage begins.
+// The job's first round is formed here, or an operator continues a job whose voters are lost: a
+// lineage begins. `term`: of its first record, and higher than all that the job's nodes know.
 struct Begin {
   LineageId lineage;
   Content content;
+  std::uint64_t term = 1;
 };
 // The node has joined the job of this lineage. Ignored if it belongs to one already: a node that
 // joins another lineage begins with another machine, and may not return under the same id.
@@ -140,6 +145,14 @@ class BasicRegister {
   const std::optional<LineageId>& lineage() const { return lineage_; }
   // The newest record that this node knows of.
   const std::optional<KnownRecord>& known() const { return known_; }
+  // The highest term that this node knows of.
+  std::uint64_t highest_term() const {
+    const std::uint64_t known = known_ ? known_->record.newness.term : 0;
+    return std::max({promised_, highest_promise_, term_, known});
+  }
+  // Whether this node would promise a later term: it has no coordinator, or is one that reaches no
+  // majority.
+  bool has_lost_incumbent() const;
   // REQUIRES: lineage().has_value().
   VoterState state() const { return {*lineage_, promised_, promised_to_, accepted_}; }
 
@@ -169,7 +182,6 @@ class BasicRegister {
   void learn(const NodeId& from, const InForce& message);
   bool may_promise(std::uint64_t term, const NodeId& handed_over_by) const;
   bool is_other_candidate_at_work(const NodeId& candidate) const;
-  bool has_lost_incumbent() const;
   bool takes_part(const Record& record);
   void promise_to(const NodeId& candidate, std::uint64_t term);
   bool accept_here(const KnownRecord& proposal);
@@ -221,10 +233,11 @@ class BasicRegister {
     out_->emplace_back(std::in_place_type<A>, std::move(action));
   }
 
-  // Constant after construction.
-  const Voter self_;
-  const RegisterSettings settings_;
-  [[no_unique_address]] const Rules rules_;
+  // Constant after construction; not const, so that a node that changes to another lineage replaces
+  // the whole machine.
+  Voter self_;
+  RegisterSettings settings_;
+  [[no_unique_address]] Rules rules_;
 
   Rng rng_;
   Instant now_;

@@ -72,7 +72,7 @@ void BasicRegister<Rules>::on(const Begin& event) {
   ELASTIC_CHECK(!known_);
   lineage_ = event.lineage;
   role_ = Role::kCoordinator;
-  term_ = 1;
+  term_ = event.term;
   incumbent_ = self_;
   propose({event.lineage, {term_, 1}, self_, chosen_voters(), {}, event.content}, true);
 }
@@ -154,6 +154,7 @@ void BasicRegister<Rules>::on(const Tick&) {
     if (!has(Rule::kExpire)) return;
     depose("no majority of the voters was reachable for store_grace");
     attempt_at_.reset();
+    if (settings_.stands_after_expiry) schedule_attempt(settings_.election_timeout);
     emit(AuthorityExpired{});
   }
 }

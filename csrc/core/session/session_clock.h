@@ -64,6 +64,7 @@ class SessionClock {
 
   // `continues`: the last search goes on if no coordinator acknowledged a heartbeat since.
   void start_search(Duration limit, bool continues = false);
+  void limit_search(Duration limit) { search_->limit = limit; }
   void stop_search();
   void search_succeeded() { unconfirmed_.reset(); }
   bool is_searching() const { return search_.has_value(); }

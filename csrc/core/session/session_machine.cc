@@ -24,12 +24,18 @@
 
 #include "core/session/session_machine.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/duration_text.h"
 #include "elastic/agent.h"
 
 namespace elastic::core {
+namespace {
+
+constexpr Duration kOverrideTimeoutMax = std::chrono::hours(24 * 365);
+
+}  // namespace
 
 SessionMachine::SessionMachine(const JobSettings& settings, std::vector<std::string> endpoints,
                                std::uint64_t seed)
@@ -91,6 +97,7 @@ void SessionMachine::on(const Activity&) { accept_message(); }
 
 void SessionMachine::on(const HelloReceived& event) {
   if (!accept_message()) return;
+  is_held_ = false;
   connection_.answered(event.term);
   clock_.hello_answered(event.incarnation, event.time);
   apply(SessionInput::kClockKnown);
@@ -124,6 +131,18 @@ void SessionMachine::on(const CoordinatorMoved& event) {
   if (!was_searching || !clock_.is_searching() || event.address.empty()) return;
   if (clock_.is_attempt_running()) emit(CancelAttempt{});
   connect();
+}
+
+void SessionMachine::on(const Displaced& event) {
+  if (state() == SessionState::kIdle || state() == SessionState::kLost) return;
+  const auto eviction = outbox_.displace(event.reason);
+  on(CoordinatorMoved{event.address});
+  if (eviction) emit(Deliver{*eviction});
+}
+
+void SessionMachine::on(const CoordinatorExpired& event) {
+  if (state() == SessionState::kLost || hold(event.reason)) return;
+  emit(Lost{kExitCoordinatorLost, event.reason});
 }
 
 void SessionMachine::on(const HeartbeatAcknowledged& event) {
@@ -184,7 +203,9 @@ void SessionMachine::on(const Tick&) {
 }
 
 void SessionMachine::check_search() {
-  if (clock_.is_search_expired()) apply(SessionInput::kSearchExpired);
+  if (clock_.is_search_expired() && !hold(connection_.lost_message(clock_.search_limit()))) {
+    apply(SessionInput::kSearchExpired);
+  }
   if (clock_.is_log_due()) apply(SessionInput::kLogDue);
   if (clock_.is_retry_due()) apply(SessionInput::kRetryDue);
 }
@@ -225,9 +246,7 @@ void SessionMachine::apply(SessionInput input, const Status& why, int exit_code)
 
 void SessionMachine::search(const Status& why) {
   connection_.start_search(why, is_misdirected_);
-  const JobSettings& settings = clock_.settings();
-  clock_.start_search(was_in_round() ? settings.store_grace : settings.join_timeout,
-                      is_redirected_);
+  clock_.start_search(search_limit(), is_redirected_);
   if (is_misdirected_) {
     clock_.retry_after(connection_.next_attempt());
   } else {
@@ -290,6 +309,25 @@ void SessionMachine::give_up() {
   std::string message = connection_.lost_message(clock_.search_limit());
   cancel_search();
   emit(Lost{was_in_round() ? kExitCoordinatorLost : kExitJoinTimedOut, std::move(message)});
+}
+
+Duration SessionMachine::search_limit() const {
+  const JobSettings& settings = clock_.settings();
+  const Duration limit = was_in_round() ? settings.store_grace : settings.join_timeout;
+  return is_held_ ? limit + std::min(override_timeout_, kOverrideTimeoutMax) : limit;
+}
+
+// The round ends here, as if the coordinator had ordered it: the node stops its workers and joins
+// again. It tries to reach a coordinator meanwhile, and its voter port answers.
+bool SessionMachine::hold(const std::string& reason) {
+  if (override_timeout_ <= Duration::zero() || is_held_ || !was_in_round()) return false;
+  if (outbox_.is_over()) return false;
+  is_held_ = true;
+  if (clock_.is_searching()) clock_.limit_search(search_limit());
+  emit(Log{reason + "; the node waits for a coordinator, or an override, for " +
+           duration_text(override_timeout_)});
+  if (auto restart = outbox_.local_restart(reason)) emit(Deliver{*std::move(restart)});
+  return true;
 }
 
 // A message that cannot be sent now is part of the facts of the next connection.

@@ -61,9 +61,19 @@ class SessionMachine {
   struct CoordinatorMoved {
     std::string address;
   };
+  // The coordinator in this process has lost its authority, and no other one can be elected.
+  struct CoordinatorExpired {
+    std::string reason;
+  };
   // This process was stopped for `gap`. Fed before the messages that arrived in that time.
   struct ClockGap {
     Duration gap{};
+  };
+  // The job of this node has dissolved: another job of the same id goes on, whose coordinator
+  // accepts sessions at `address`. The node stops its workers and joins it.
+  struct Displaced {
+    std::string address;
+    std::string reason;
   };
   struct HeartbeatAcknowledged {
     Instant sent;
@@ -80,10 +90,10 @@ class SessionMachine {
   // Requests an acknowledgement at once, because the owner waits for is_flushed().
   struct Flush {};
   struct Tick {};
-  using Event =
-      std::variant<Connected, AttemptDelayed, AttemptFailed, ConnectionLost, HelloReceived,
-                   TimingsReceived, CoordinatorLeaves, CoordinatorMoved, HeartbeatAcknowledged,
-                   Received, Activity, Submit, Flush, ClockGap, Tick>;
+  using Event = std::variant<Connected, AttemptDelayed, AttemptFailed, ConnectionLost,
+                             HelloReceived, TimingsReceived, CoordinatorLeaves, CoordinatorMoved,
+                             CoordinatorExpired, Displaced, HeartbeatAcknowledged, Received,
+                             Activity, Submit, Flush, ClockGap, Tick>;
 
   // ---- Actions.
 
@@ -132,6 +142,9 @@ class SessionMachine {
   SessionMachine(const SessionMachine&) = delete;
   SessionMachine& operator=(const SessionMachine&) = delete;
 
+  // A node in a round that gives its coordinator up stops its workers, and waits for a coordinator
+  // for this long before it ends. 0: it ends. Call it before begin().
+  void set_override_timeout(Duration timeout) { override_timeout_ = timeout; }
   // Starts the first attempt.
   void begin(Instant now, std::vector<Action>* actions);
   void step(const Event& event, Instant now, std::vector<Action>* actions);
@@ -160,6 +173,8 @@ class SessionMachine {
   void on(const TimingsReceived& event);
   void on(const CoordinatorLeaves& event);
   void on(const CoordinatorMoved& event);
+  void on(const Displaced& event);
+  void on(const CoordinatorExpired& event);
   void on(const HeartbeatAcknowledged& event);
   void on(const Received& event);
   void on(const Activity& event);
@@ -184,6 +199,8 @@ class SessionMachine {
   void send_heartbeat();
   void log_outage();
   void give_up();
+  bool hold(const std::string& reason);
+  Duration search_limit() const;
 
   void send(RendezvousEvent event);
   bool was_in_round() const { return connection_.was_open() && outbox_.was_in_round(); }
@@ -197,6 +214,8 @@ class SessionMachine {
   // The connection that is being left leads to no coordinator; with the address of one, or without.
   bool is_redirected_ = false;
   bool is_misdirected_ = false;
+  Duration override_timeout_{};
+  bool is_held_ = false;  // the workers were stopped, and the node waits for a coordinator
   SessionConnection connection_;
   SessionOutbox outbox_;
   SessionClock clock_;

@@ -59,6 +59,7 @@ std::optional<RendezvousEvent> SessionOutbox::submit(const NodeStatement& statem
 std::optional<RendezvousEvent> SessionOutbox::record(const rdzv::Join& join, bool is_ready) {
   join_ = join;
   join_->node.highest_round = std::max(join.node.highest_round, highest_round_);
+  if (was_displaced_) join_->node.previous_rank = -1;
   phase_ = rdzv::NodePhase::kJoined;
   is_evicted_ = false;
   end_ = std::monostate();
@@ -113,7 +114,7 @@ SessionOutbox::Receipt SessionOutbox::on(const rdzv::Round& action) {
   held_round_ = HeldRound{*action.record, action.own.group_rank};
   phase_ = rdzv::NodePhase::kWorking;
   failure_.reset();
-  was_evicted_while_done_ = false;
+  was_evicted_while_done_ = was_displaced_ = false;
   return Receipt::kDeliver;
 }
 
@@ -124,6 +125,16 @@ SessionOutbox::Receipt SessionOutbox::on(const rdzv::Restart& action) {
   highest_round_ = std::max(highest_round_, action.round);
   restarted_round_ = action.round;
   return Receipt::kDeliver;
+}
+
+std::optional<rdzv::Restart> SessionOutbox::local_restart(const std::string& reason) {
+  const bool has_workers =
+      phase_ == rdzv::NodePhase::kWorking || phase_ == rdzv::NodePhase::kStopped;
+  if (!has_workers || leave_) return std::nullopt;
+  rdzv::Restart restart{join_->node.id, held_round_->record.round, rdzv::RestartCause::kMemberLost,
+                        reason, join_->node.failure_grace};
+  if (receive(restart) != Receipt::kDeliver) return std::nullopt;
+  return restart;
 }
 
 SessionOutbox::Receipt SessionOutbox::on(const rdzv::Waiting&) {
@@ -151,6 +162,24 @@ SessionOutbox::Receipt SessionOutbox::on(const rdzv::Evicted& action) {
   close_.reset();
   unacknowledged_since_.reset();
   return Receipt::kDeliver;
+}
+
+std::optional<rdzv::Evicted> SessionOutbox::displace(const std::string& reason) {
+  const bool has_round = held_round_ && phase_ != rdzv::NodePhase::kJoined;
+  is_known_ = was_join_sent_ = was_evicted_while_done_ = false;
+  was_displaced_ = true;
+  held_round_.reset();  // its number says nothing about the rounds of the other job
+  failure_.reset();
+  close_.reset();
+  unacknowledged_since_.reset();
+  if (!join_) return std::nullopt;
+  join_->node.previous_rank = -1;
+  join_->node.hosts_coordinator = false;
+  join_->node.highest_round = std::max(join_->node.highest_round, highest_round_);
+  if (!has_round || leave_ || has_ended() || is_evicted_) return std::nullopt;
+  is_evicted_ = true;
+  phase_ = rdzv::NodePhase::kJoined;
+  return rdzv::Evicted{join_->node.id, highest_round_, reason};
 }
 
 SessionOutbox::Receipt SessionOutbox::end_with(End end) {

@@ -34,6 +34,14 @@ class SessionOutbox {
   // REQUIRES: !has_left()
   Receipt receive(const RendezvousAction& action);
 
+  // The node's job has dissolved, and it joins another one: nothing of the former job is sent
+  // again. Returns what the node is to receive, if it is in a round.
+  std::optional<rdzv::Evicted> displace(const std::string& reason);
+
+  // The order that ends the round of this node alone, recorded as received; nothing if it has no
+  // workers that are to be stopped. REQUIRES: was_in_round()
+  std::optional<rdzv::Restart> local_restart(const std::string& reason);
+
   // facts() is not empty.
   bool has_facts() const;
   // The first messages on a new connection.
@@ -99,6 +107,7 @@ class SessionOutbox {
   std::uint64_t restarted_round_ = 0;
   std::uint64_t round_over_ = 0;
   bool was_evicted_while_done_ = false;
+  bool was_displaced_ = false;  // and had no round since: its rank was that of another job
   std::optional<Instant> unacknowledged_since_;  // stamp of the last message
 };
 

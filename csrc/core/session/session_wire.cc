@@ -14,6 +14,7 @@ using core::FieldReader;
 using core::FieldWriter;
 using core::kFieldBytesMax;
 
+constexpr std::uint8_t kAnnouncedExtension = core::kRequiredExtension + 1;
 constexpr std::uint8_t kRequiredFlag = 1;  // other bits are ignored
 constexpr std::size_t kPrefixBytes = 2;    // kind and flags, within the length
 
@@ -55,6 +56,12 @@ void fields(Visitor& v, ClientHello& hello) {
   });
   v.extension(core::kRequiredExtension, hello.observer,
               [](auto& inner, ObserverRequest& request) { inner.flag(request.workers); });
+  v.extension(kAnnouncedExtension, hello.announced,
+              [](auto& inner, succession::Incumbent& incumbent) {
+                visit(inner, incumbent);
+                inner.tail(incumbent.replaces, succession::kReplacedMax,
+                           [&](succession::Replaced& one) { succession::visit(inner, one); });
+              });
 }
 
 template <typename Visitor>
@@ -216,6 +223,16 @@ template <typename Visitor>
 void fields(Visitor& v, Incumbent& message) {
   visit(v, message.incumbent);
   v.flag(message.is_elsewhere);
+  v.extension(1, message.displaced,
+              [](auto& inner, std::string& reason) { inner.text(reason, kFieldBytesMax); });
+  std::vector<succession::Replaced>& replaces = message.incumbent.replaces;
+  std::optional<std::vector<succession::Replaced>> given;
+  if (!replaces.empty()) given = replaces;
+  v.extension(2, given, [](auto& inner, std::vector<succession::Replaced>& all) {
+    inner.list(all, succession::kReplacedMax,
+               [&](succession::Replaced& one) { succession::visit(inner, one); });
+  });
+  if (given) replaces = *std::move(given);
 }
 
 template <typename Visitor>

@@ -111,6 +111,9 @@ struct ClientHello {
   std::optional<std::vector<std::string>> endpoints = {};
   // Extension 128. A coordinator that does not know observers refuses the session.
   std::optional<ObserverRequest> observer = {};
+  // The session is that of an elected coordinator, which announces itself at the job's endpoint;
+  // the fields about a node are ignored. Incumbent is the reply. Extension 129, as 128.
+  std::optional<succession::Incumbent> announced = {};
 
   bool operator==(const ClientHello&) const = default;
 };
@@ -201,9 +204,15 @@ struct Leaving {
 // Who coordinates the job: sent after the hello and on each change, to nodes whose hello has a
 // SuccessionHello. `is_elsewhere`: this process does not; the client closes the session and
 // connects to the incumbent's address, or keeps searching if that is empty.
+//
+// As the reply to ClientHello.announced: the coordinator to which this process directs the nodes of
+// the job (is_elsewhere), or which it runs.
 struct Incumbent {
   succession::Incumbent incumbent;
   bool is_elsewhere = false;
+  // The node's job has dissolved, because the incumbent coordinates a job of the same id: the node
+  // stops its workers and joins that one. Why. Extension 1.
+  std::optional<std::string> displaced = {};
 
   bool operator==(const Incumbent&) const = default;
 };

@@ -4,8 +4,7 @@
 #include <utility>
 
 #include "core/register/register_codec.h"
-#include "core/rendezvous/rendezvous_fields.h"
-#include "core/succession/succession_types.h"
+#include "core/succession/succession_fields.h"
 
 namespace elastic::succession {
 namespace {
@@ -22,6 +21,7 @@ void visit_record(Visitor& v, JobRecord& record) {
     visit(v, node.node);
     v.text(node.voter_address, kNodeTextBytesMax);
   });
+  v.tail(record.replaces, kReplacedMax, [&](Replaced& replaced) { visit(v, replaced); });
 }
 
 }  // namespace

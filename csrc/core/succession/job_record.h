@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/register/register_types.h"
+#include "core/succession/succession_types.h"
 #include "elastic/rendezvous.h"
 #include "elastic/rendezvous_types.h"
 #include "elastic/status.h"
@@ -26,6 +27,7 @@ struct JobRecord {
   JobSettings settings;
   std::string state;  // Rendezvous::encode()
   std::vector<RecordedNode> nodes;
+  std::vector<Replaced> replaces = {};  // oldest first; at most kReplacedMax
 };
 
 std::string encode_record(const JobRecord& record);

@@ -53,8 +53,11 @@ void RoundGate::propose(const Rendezvous& machine) {
   const bool is_decision = machine.record().round != round_ || is_closed != has_result_;
   round_ = machine.record().round;
   has_result_ = is_closed;
-  JobRecord record{
-      .job_id = job_id_, .settings = machine.settings(), .state = machine.encode(), .nodes = {}};
+  JobRecord record{.job_id = job_id_,
+                   .settings = machine.settings(),
+                   .state = machine.encode(),
+                   .nodes = {},
+                   .replaces = replaces_};
   for (const auto& [node, address] : voter_addresses_) record.nodes.push_back({node, address});
   next_ = Proposal{++proposals_, content_of(machine, encode_record(record))};
   if (is_decision) decided_ = proposals_;

@@ -43,6 +43,8 @@ class RoundGate {
   void turn_on_restored(const Rendezvous& machine);
   bool is_on() const { return is_on_; }
 
+  // The lineages that the job's one replaces, for each further record.
+  void set_replaces(std::vector<Replaced> replaces) { replaces_ = std::move(replaces); }
   // The voter ports of the job's nodes, for the next record. Empty address: it has none.
   void set_voter_address(const NodeId& node, std::string address);
   void forget(const NodeId& node) { voter_addresses_.erase(node); }
@@ -77,6 +79,7 @@ class RoundGate {
   const std::string job_id_;
   bool is_on_ = false;
   std::map<NodeId, std::string> voter_addresses_;
+  std::vector<Replaced> replaces_;
   std::uint64_t round_ = 0;  // of the last proposal
   bool has_result_ = false;
   std::uint64_t proposals_ = 0;

@@ -72,10 +72,17 @@ struct LaterTermSeen {
 // The coordinator in this process ends in order (SIGTERM, its agent is done): a voter that answers
 // succeeds it. StopCoordinator follows when that is settled, or at once if no voter can.
 struct Resign {};
+// An announcement met another coordinator of the job id: at the endpoint where this one announced
+// itself, or one that announced itself here.
+struct Met {
+  Incumbent incumbent;
+};
+// Every endpoint of the job leads to the coordinator of this process.
+struct EndpointsAreHere {};
 struct Tick {};
 using Event = std::variant<Informed, IncumbentLost, IncumbentReturned, Received, ConnectionEnded,
                            Unreachable, CoordinatorStarted, CoordinatorFailed, Nodes, Witnesses,
-                           Propose, LaterTermSeen, Resign, Tick>;
+                           Propose, LaterTermSeen, Resign, Met, EndpointsAreHere, Tick>;
 
 // ---- Actions.
 
@@ -127,6 +134,17 @@ struct MajorityLost {
   std::vector<reg::Voter> unreachable;
 };
 struct MajorityRegained {};
+// Announce the elected coordinator of this process at the job's endpoints
+// (session::ClientHello.announced), and feed Met with what answers.
+struct AnnounceAtEndpoints {
+  Incumbent incumbent;
+};
+// The job of the coordinator in this process dissolves: `by` coordinates a job of the same id that
+// goes on. The sessions are directed there (session::Incumbent with displaced), and the machine,
+// which ignores every later event, is replaced by a new one.
+struct Displaced {
+  Incumbent by;
+};
 // No majority for store_grace: the nodes stop their workers and end with exit code 77 and this
 // reason. Follows StopCoordinator.
 struct Expired {
@@ -138,6 +156,7 @@ struct Log {
   std::string message;
 };
 using Action = std::variant<Send, TurnOn, StartCoordinator, StopCoordinator, InForce, Inform,
-                            Follow, MajorityLost, MajorityRegained, Expired, Persist, Log>;
+                            Follow, MajorityLost, MajorityRegained, AnnounceAtEndpoints, Displaced,
+                            Expired, Persist, Log>;
 
 }  // namespace elastic::succession

@@ -9,6 +9,15 @@
 namespace elastic::succession {
 
 template <typename Visitor>
+void visit(Visitor& v, Replaced& replaced) {
+  v.number(replaced.lineage.high);
+  v.number(replaced.lineage.low);
+  v.number(replaced.newest.term);
+  v.number(replaced.newest.sequence);
+}
+
+// Without the lineages that it replaces, which each format has at its end.
+template <typename Visitor>
 void visit(Visitor& v, Incumbent& incumbent) {
   v.number(incumbent.lineage.high);
   v.number(incumbent.lineage.low);

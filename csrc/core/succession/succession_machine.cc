@@ -15,7 +15,6 @@
 #include "core/succession/succession_machine.h"
 
 #include <algorithm>
-#include <iterator>
 #include <set>
 #include <utility>
 
@@ -30,27 +29,29 @@ std::string host_of(const std::string& address) {
   return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
 }
 
-reg::RegisterSettings register_settings(const Settings& settings) {
-  reg::RegisterSettings all = settings.reg;
-  all.is_candidate = !settings.is_witness;
-  return all;
-}
-
 }  // namespace
 
 Machine::Machine(Settings settings, std::uint64_t seed)
     : settings_(std::move(settings)),
-      register_(settings_.self, register_settings(settings_), seed),
+      register_(settings_.self, register_settings(), seed),
       rng_(seed ^ 0x9E3779B97F4A7C15ULL) {}
+
+reg::RegisterSettings Machine::register_settings() const {
+  reg::RegisterSettings all = settings_.reg;
+  all.is_candidate = !settings_.is_witness;
+  return all;
+}
 
 void Machine::step(const Event& event, Instant now, std::vector<Action>* actions) {
   now_ = std::max(now_, now);
+  if (is_dissolved_) return;
   out_ = actions;
   std::visit([this](const auto& one) { on(one); }, event);
   out_ = nullptr;
 }
 
 std::optional<Instant> Machine::next_deadline() const {
+  if (is_dissolved_) return std::nullopt;
   Instant next = register_.next_deadline().value_or(Instant::max());
   for (const RepeatedTo* all : {&probed_, &announced_}) {
     for (const auto& [node, one] : *all) {
@@ -63,6 +64,9 @@ std::optional<Instant> Machine::next_deadline() const {
   if (majority_log_at_) next = std::min(next, *majority_log_at_);
   if (is_started_ && resume_until_ != Instant::min()) next = std::min(next, resume_until_);
   if (lost_at_) next = std::min(next, *lost_at_);
+  if (announce_at_) next = std::min(next, *announce_at_);
+  if (survey_) next = std::min({next, survey_->ends, survey_->next});
+  if (stranded_log_at_) next = std::min(next, *stranded_log_at_);
   if (is_started_) {
     for (const auto& [address, witness] : witnesses_) next = std::min(next, witness.next);
   }
@@ -117,7 +121,10 @@ void Machine::set_lost(bool is_lost) {
   if (std::exchange(is_lost_, is_lost) == is_lost) return;
   ask_wait_ = settings_.repeat_interval;
   ask_at_.reset();
-  if (is_lost) ask_at_ = add_saturating(now_, ask_wait_);
+  stranded_log_at_.reset();
+  if (!is_lost) return;
+  ask_at_ = add_saturating(now_, ask_wait_);
+  stranded_log_at_ = add_saturating(now_, settings_.follow_timeout);
 }
 
 void Machine::ask_voters() {
@@ -135,7 +142,11 @@ void Machine::ask_voters() {
 // Returns whether the incumbent is another one than before, or has moved.
 bool Machine::learn(const Incumbent& incumbent) {
   if (incumbent.term == 0) return false;
-  if (incumbent_ && incumbent_->lineage != incumbent.lineage) return false;
+  if (incumbent_ && incumbent_->lineage != incumbent.lineage) {
+    if (!may_change(incumbent.replaces)) return false;
+    change_to(incumbent);
+    return true;
+  }
   if (incumbent_ && incumbent.term < incumbent_->term) return false;
   const bool is_new = !incumbent_ || incumbent.term > incumbent_->term;
   if (!incumbent_) feed(reg::Joined{incumbent.lineage});
@@ -145,6 +156,7 @@ bool Machine::learn(const Incumbent& incumbent) {
   } else {
     if (!incumbent.voters.empty()) incumbent_->voters = incumbent.voters;
     if (has_address) incumbent_->address = incumbent.address;
+    if (!incumbent.replaces.empty()) incumbent_->replaces = incumbent.replaces;
   }
   if (is_new && ending_ && has_address && incumbent.node != settings_.self.node) {
     stop_service(ending_->reason);
@@ -179,7 +191,11 @@ void Machine::on(const Received& event) {
 }
 
 void Machine::receive(const VoterFrame& frame, const reg::Message& message) {
-  if (message.from == frame.from) feed(reg::Received{message});
+  if (message.from != frame.from) return;
+  if (settings_.is_witness) change_as_witness(message);
+  feed(reg::Received{message});
+  const auto* reply = std::get_if<reg::AskReply>(&message.body);
+  if (reply != nullptr) note_survived(frame, reply->accepted);
 }
 
 void Machine::receive(const VoterFrame& frame, const Probe&) { send(frame.from, {}, ProbeReply{}); }
@@ -191,8 +207,9 @@ void Machine::receive(const VoterFrame& frame, const ProbeReply&) {
   update_candidates();
 }
 
-void Machine::receive(const VoterFrame&, const Announce& message) {
-  const Incumbent& incumbent = message.incumbent;
+void Machine::receive(const VoterFrame&, const Announce& message) { follow(message.incumbent); }
+
+void Machine::follow(const Incumbent& incumbent) {
   if (incumbent.node == settings_.self.node) return;
   learn(incumbent);
   if (!incumbent_ || incumbent_->lineage != incumbent.lineage) return;
@@ -237,6 +254,8 @@ void Machine::on(const CoordinatorStarted& event) {
   if (record.ok()) announce_to(*record);
   inform();
   follow();
+  announce_at_endpoints();
+  if (begun_) answer_override(true, "this node runs the job's coordinator now: " + event.address);
 }
 
 void Machine::announce_to(const JobRecord& record) {
@@ -254,6 +273,7 @@ void Machine::on(const CoordinatorFailed& event) {
   is_started_ = false;
   emit(Log{"the coordinator that this node was elected to run could not be started: " +
            event.reason});
+  answer_override(false, "the coordinator could not be started: " + event.reason);
   feed(reg::StepDown{});
 }
 
@@ -390,6 +410,17 @@ std::optional<reg::Voter> Machine::choose_successor() const {
 
 // By value: the reason may be a part of what is reset here.
 void Machine::stop_service(std::string reason) {
+  const bool was_started = is_started_;
+  end_service();
+  if (!was_started) return;
+  const bool has_successor =
+      incumbent_ && incumbent_->node != settings_.self.node && !incumbent_->address.empty();
+  emit(StopCoordinator{std::move(reason), has_successor ? incumbent_ : std::nullopt});
+}
+
+void Machine::end_service() {
+  is_started_ = false;
+  announce_at_.reset();
   ending_.reset();
   majority_log_at_.reset();
   resume_until_ = Instant::min();
@@ -398,120 +429,6 @@ void Machine::stop_service(std::string reason) {
   nodes_.clear();
   open_.reset();
   service_.clear();
-  if (!std::exchange(is_started_, false)) return;
-  const bool has_successor =
-      incumbent_ && incumbent_->node != settings_.self.node && !incumbent_->address.empty();
-  emit(StopCoordinator{std::move(reason), has_successor ? incumbent_ : std::nullopt});
-}
-
-// ---- The register.
-
-// An action may feed a further event, whose actions follow those of the first one.
-void Machine::feed(const reg::Event& event) {
-  std::vector<reg::Action> actions;
-  register_.step(event, now_, &actions);
-  std::move(actions.begin(), actions.end(), std::back_inserter(register_actions_));
-  if (std::exchange(is_executing_, true)) return;
-  while (!register_actions_.empty()) {
-    const reg::Action action = std::move(register_actions_.front());
-    register_actions_.pop_front();
-    std::visit([this](const auto& one) { execute(one); }, action);
-  }
-  is_executing_ = false;
-  watch_elected();
-}
-
-// A coordinator whose record this voter has accepted announces itself, unless it is lost before.
-void Machine::watch_elected() {
-  if (settings_.is_witness) return;
-  const auto& elected = register_.incumbent();
-  if (!elected || elected->node == settings_.self.node || elected->node == session_with_) return;
-  if (std::exchange(watched_, elected->node) == elected->node) return;
-  follow_until_ = add_saturating(now_, settings_.follow_timeout);
-}
-
-void Machine::execute(const reg::Send& action) {
-  send(action.message.to, action.address, action.message);
-}
-
-void Machine::execute(const reg::Persist&) { emit(Persist{}); }
-
-void Machine::execute(const reg::Elected& action) {
-  const reg::Record& record = action.record;
-  auto job = decode_record(record.content.bytes);
-  if (!job.ok()) {
-    emit(Log{std::string(job.status().message())});
-    feed(reg::StepDown{});
-    return;
-  }
-  const bool has_former = incumbent_ && incumbent_->node != settings_.self.node;
-  const NodeId former = has_former ? incumbent_->node : NodeId{};
-  const NodeId lost = is_lost_ ? former : NodeId{};
-  incumbent_ = Incumbent{.lineage = record.lineage,
-                         .term = record.newness.term,
-                         .node = settings_.self.node,
-                         .address = {},
-                         .voters = record.voters};
-  ending_.reset();
-  former_incumbent_ = former;
-  former_address_.clear();
-  for (const auto* voters : {&record.voters, &record.previous_voters}) {
-    for (const reg::Voter& voter : *voters) {
-      if (voter.node == former) former_address_ = voter.address;
-    }
-  }
-  resumed_.clear();
-  resume_until_ = add_saturating(now_, settings_.follow_timeout);
-  is_started_ = was_turned_on_ = true;
-  follow_until_.reset();
-  emit(Log{"this node was elected to run the job's coordinator (term " +
-           std::to_string(record.newness.term) + ")"});
-  emit(StartCoordinator{record.lineage, record.newness.term, *std::move(job), lost});
-  update_candidates();
-}
-
-void Machine::execute(const reg::Deliver& action) {
-  const reg::Record& record = action.record;
-  incumbent_->voters = record.voters;
-  if (open_ && open_->content == record.content) {
-    emit(InForce{std::exchange(open_, std::nullopt)->number});
-  }
-  inform();
-}
-
-void Machine::execute(const reg::Deposed& action) {
-  if (!is_started_) return;
-  const std::string reason = ending_ ? ending_->reason : action.reason;
-  emit(Log{"the coordinator in this process has no authority any more: " + reason});
-  ending_ = Ending{reason, add_saturating(now_, settings_.handover_timeout)};
-  const bool has_successor = incumbent_ && incumbent_->node != settings_.self.node;
-  if (has_successor && !incumbent_->address.empty()) stop_service(reason);
-}
-
-// Logged when it lasts: voters that resume one by one after an election do not.
-void Machine::execute(const reg::MajorityLost& action) {
-  unreachable_.clear();
-  for (const reg::Voter& voter : action.unreachable) {
-    unreachable_ += (unreachable_.empty() ? "" : ", ") + voter.address;
-  }
-  majority_log_at_ = add_saturating(now_, settings_.repeat_interval);
-  emit(MajorityLost{action.unreachable});
-}
-
-void Machine::execute(const reg::MajorityRegained&) {
-  if (!std::exchange(majority_log_at_, std::nullopt)) {
-    emit(Log{"the coordinator reaches a majority of its voters again"});
-  }
-  emit(MajorityRegained{});
-}
-
-void Machine::execute(const reg::AuthorityExpired&) {
-  const std::string reason =
-      "the coordinator reached no majority of its voters for store_grace: the other hosts may go "
-      "on "
-      "without this one";
-  stop_service(reason);
-  emit(Expired{reason});
 }
 
 // ---- Time.
@@ -528,16 +445,19 @@ void Machine::on(const Tick&) {
   if (majority_log_at_ && now_ >= *majority_log_at_) {
     majority_log_at_.reset();
     emit(Log{"the coordinator cannot reach a majority of its voters (" + unreachable_ +
-             "): no round begins until it does"});
+             "): no round begins until it does" + override_hint()});
   }
   if (is_started_ && now_ >= resume_until_ && resume_until_ != Instant::min()) {
     resume_until_ = Instant::min();
     update_candidates();
   }
   if (ask_at_ && now_ >= *ask_at_) ask_voters();
+  log_stranded();
+  survey_voters();
   repeat(probed_, Probe{});
   probe_witnesses();
   judge_incumbent();
+  if (announce_at_ && now_ >= *announce_at_) announce_at_endpoints();
   if (!announced_.empty() && incumbent_) repeat(announced_, Announce{*incumbent_});
   if (now_ >= announce_until_) announced_.clear();
 }

@@ -20,6 +20,11 @@
 //      restores the job (Rendezvous::succeed) with its gate on, and feeds CoordinatorStarted. The
 //      machine announces the address to the nodes of the record and to this node's own session.
 //   5. Another coordinator was elected -> StopCoordinator, and Follow.
+//   6. The elected coordinator announces itself at the job's endpoints, again and again. Where
+//      another job of the same id has begun, one of both dissolves (meeting.h) -> Displaced.
+//   7. The majority of the voters is lost for good, and an operator sends this voter an Override:
+//      a new lineage begins here, as after an election (succession_override.cc). Other nodes that
+//      have lost their coordinator follow it.
 //
 // The life of a hosting agent's machine, or of a separate coordinator's: CoordinatorStarted with
 // `is_first` when its service listens, Nodes whenever its nodes change. TurnOn when the job has
@@ -73,6 +78,8 @@ class Machine {
   // The coordinator as this process knows it; for hellos, status and messages.
   const std::optional<Incumbent>& incumbent() const { return incumbent_; }
   bool is_coordinator() const { return register_.role() == reg::Role::kCoordinator; }
+  // This node has no coordinator, or runs one that reaches no majority of its voters.
+  bool has_lost_coordinator() const;
   const reg::Register& job_register() const { return register_; }
   // Voter ports of nodes, and witnesses, that this coordinator has not reached; lists for messages.
   std::string unreached_voters() const;
@@ -101,6 +108,8 @@ class Machine {
   void on(const Propose& event);
   void on(const LaterTermSeen& event);
   void on(const Resign& event);
+  void on(const Met& event);
+  void on(const EndpointsAreHere& event);
   void on(const Tick& event);
 
   void receive(const VoterFrame& frame, const reg::Message& message);
@@ -109,6 +118,8 @@ class Machine {
   void receive_from_witness(const std::string& address, const NodeId& node);
   void receive(const VoterFrame& frame, const Announce& message);
   void receive(const VoterFrame& frame, const Query& message);
+  void receive(const VoterFrame& frame, const Override& message);
+  void receive(const VoterFrame& frame, const OverrideReply& message);
 
   void feed(const reg::Event& event);
   void execute(const reg::Send& action);
@@ -120,6 +131,8 @@ class Machine {
   void execute(const reg::MajorityRegained& action);
   void execute(const reg::AuthorityExpired& action);
 
+  reg::RegisterSettings register_settings() const;
+
   // As the coordinator.
   void begin(const Propose& event);
   void update_candidates();
@@ -128,8 +141,30 @@ class Machine {
   void probe_witnesses();
   void announce_to(const JobRecord& record);
   void inform();
+  void announce_at_endpoints();
+  void dissolve(const Incumbent& by);
+  bool has_result() const;
+  void end_service();
   void stop_service(std::string reason);
   std::optional<reg::Voter> choose_successor() const;
+
+  void take_office(const reg::Record& record, JobRecord job, const NodeId& former,
+                   const NodeId& lost);
+
+  // As a voter that an operator tells to go on without the others.
+  std::string override_fault() const;
+  void begin_survey();
+  void survey_voters();
+  void note_survived(const VoterFrame& frame, const std::optional<reg::KnownRecord>& accepted);
+  void judge_survey();
+  void begin_override();
+  void answer_override(bool is_done, const std::string& text);
+  void leave_lineage();
+  bool may_change(const std::vector<Replaced>& replaces) const;
+  void change_as_witness(const reg::Message& message);
+  void change_to(const Incumbent& incumbent);
+  std::string override_hint() const;
+  void log_stranded();
 
   // As a witness.
   void watch_incumbent(const NodeId& from);
@@ -137,6 +172,7 @@ class Machine {
 
   // As a node.
   bool learn(const Incumbent& incumbent);
+  void follow(const Incumbent& incumbent);
   void follow();
   void set_lost(bool is_lost);
   void watch_elected();
@@ -194,6 +230,10 @@ class Machine {
   NodeId former_incumbent_;
   std::string former_address_;  // its voter port
   std::optional<Instant> majority_log_at_;
+  bool has_majority_ = true;
+  // When the elected coordinator announces itself at the endpoints again.
+  std::optional<Instant> announce_at_;
+  bool is_dissolved_ = false;
   std::string unreachable_;
 
   // A node and its session.
@@ -205,6 +245,18 @@ class Machine {
   NodeId watched_;
   std::optional<Instant> ask_at_;
   Duration ask_wait_{};
+
+  // While the voters are surveyed before an override.
+  struct Survey {
+    Instant ends;
+    Instant next;
+    std::set<NodeId> answered;
+    reg::KnownRecord newest;  // of all that answered
+  };
+  std::optional<Survey> survey_;
+  std::map<NodeId, std::uint64_t> commands_;  // their nonces, by sender; not answered yet
+  std::optional<reg::LineageId> begun_;       // the lineage that an override has begun here
+  std::optional<Instant> stranded_log_at_;    // no coordinator was elected until then
 
   // A witness: the coordinator of the newest record counts as lost at that time.
   NodeId witnessed_;

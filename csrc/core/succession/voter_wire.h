@@ -45,7 +45,25 @@ struct Query {
   bool operator==(const Query&) const = default;
 };
 
-using VoterBody = std::variant<reg::Message, Probe, ProbeReply, Announce, Query>;
+// An operator's command: the majority of the job's voters is lost for good, and this voter begins a
+// new lineage. is_survey: sent by a voter to the others, to tell them that it was given the
+// command: of two voters with it only one goes on.
+struct Override {
+  std::uint64_t nonce = 0;  // of the command; repeated in the reply
+  bool is_survey = false;
+
+  bool operator==(const Override&) const = default;
+};
+struct OverrideReply {
+  std::uint64_t nonce = 0;
+  bool is_done = false;  // this voter runs the coordinator of the new lineage
+  std::string text;      // one sentence: what was done, or why nothing was
+
+  bool operator==(const OverrideReply&) const = default;
+};
+
+using VoterBody =
+    std::variant<reg::Message, Probe, ProbeReply, Announce, Query, Override, OverrideReply>;
 
 struct VoterFrame {
   std::string job_id;

@@ -23,7 +23,7 @@
 
 namespace elastic::guardian {
 
-inline constexpr std::uint32_t kProtocolVersion = 6;
+inline constexpr std::uint32_t kProtocolVersion = 7;
 
 // The guardian's descriptor of the channel.
 inline constexpr int kChannelDescriptor = 3;
@@ -162,8 +162,9 @@ enum class TemplateNews : std::uint8_t {
   kUnfit,      // it cannot fork workers, and exits; text: the module and the reason
   kStale,      // a file that it has loaded was changed, and it exits; text: the file
   kExecuted,   // worker `id` is executed although it was to be forked; text: the reason
+  kLeftOut,    // a module of the script is not fit, and workers import it; text: the reason
 };
-inline constexpr std::size_t kTemplateNewsCount = 5;
+inline constexpr std::size_t kTemplateNewsCount = 6;
 
 struct TemplateEvent {
   TemplateNews news = TemplateNews::kImporting;

@@ -36,6 +36,10 @@ WarmTemplate::Reaction WarmTemplate::on(const guardian::TemplateEvent& event) {
       return {
           .starts = false,
           .notice = "local rank " + std::to_string(event.id) + " is executed, not forked: " + text};
+    case guardian::TemplateNews::kLeftOut:
+      if (!left_out_.insert(text).second) return {};  // of a template that was replaced
+      return {.starts = false,
+              .notice = "--warm: each worker imports a module of the script itself: " + text};
   }
   return {};
 }

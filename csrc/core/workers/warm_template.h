@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <set>
 #include <string>
 
 #include "core/workers/guardian_protocol.h"
@@ -37,6 +38,7 @@ class WarmTemplate {
 
   State state_;
   std::string imported_;  // the module that it imports
+  std::set<std::string> left_out_;
   int renewals_ = 0;
   bool is_reported_ = false;  // why workers of this generation were executed
 };

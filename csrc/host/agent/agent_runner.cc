@@ -100,7 +100,8 @@ AgentRunner::AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink 
       sink_(std::move(sink)),
       policy_({.node = describe_node(options),
                .settings = options.rendezvous.settings,
-               .exit_barrier_timeout = options.exit_barrier_timeout}),
+               .exit_barrier_timeout = options.exit_barrier_timeout,
+               .no_restart_codes = options.no_restart_codes}),
       store_(loop, {.fixed_port = fixed_port_of(options),
                     .ports = options.worker_ports,
                     .is_shared = options.share_store,
@@ -280,7 +281,7 @@ void AgentRunner::on_progress(const guardian::ProgressEvent& progress) {
 
 void AgentRunner::on_mark(const guardian::MarkEvent& mark) {
   if (mark.mark == guardian::Mark::kOpened) return marks_.opened(mark.at);
-  auto first = marks_.reported(mark.step, store_.first_client());
+  auto first = marks_.reported(mark.step, store_.first_client(), store_.last_key());
   if (!first) return;
   AgentEvent event;
   event.kind = AgentEvent::Kind::kFirstStep;
@@ -307,7 +308,7 @@ void AgentRunner::on_verdict(const hang::Verdict& verdict) {
   const bool is_hang = !verdict.is_straggling;
   report_message(is_hang ? AgentEvent::Kind::kHang : AgentEvent::Kind::kStraggling, verdict.text);
   if (verdict.action == HangAction::kReport) return;
-  // Without a suspect the job ends by rank 0: some worker must fail.
+  // Without a suspect the job ends by rank 0, which runs then: some worker must fail.
   const int rank = std::max(verdict.suspect, 0);
   for (const WorkerAssignment& worker : round_->workers) {
     if (worker.rank != rank) continue;

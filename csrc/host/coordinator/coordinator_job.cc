@@ -219,7 +219,12 @@ Status CoordinatorJob::on(SessionPeer* peer, session::FetchMembers& request) {
 }
 
 Status CoordinatorJob::on(SessionPeer* peer, rdzv::Join& join) { return enter(peer, join); }
-Status CoordinatorJob::on(SessionPeer* peer, rdzv::Resume& resume) { return enter(peer, resume); }
+Status CoordinatorJob::on(SessionPeer* peer, rdzv::Resume& resume) {
+  if (!is_of_another_job(*peer, resume)) return enter(peer, resume);
+  execute(rdzv::Evicted{peer->node, resume.last->record.round,
+                        "it resumes a round of another job of the same id"});
+  return {};
+}
 
 // Join and Resume: the first message of a session that describes its node.
 template <typename Entry>

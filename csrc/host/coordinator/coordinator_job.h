@@ -67,6 +67,12 @@ class CoordinatorJob {
   // This coordinator has lost the authority over the job: its sessions end, and their nodes connect
   // to the successor.
   void stop(const succession::StopCoordinator& stop);
+  // `by` coordinates a job of the same id, which goes on: the nodes of this one join it.
+  void displace(const succession::Incumbent& by);
+  // An elected coordinator of a job of the same id has announced itself. REQUIRES: a feed
+  void meet(const succession::Incumbent& theirs) { feed_(succession::Met{theirs}); }
+  // This coordinator, once the lineage has begun.
+  const std::optional<succession::Incumbent>& incumbent() const { return incumbent_; }
   // Whether the node of this hello belongs to the job as this process has it. False: to a lineage
   // of which only the voters name a coordinator.
   bool is_of_this_lineage(const session::ClientHello& hello) const;
@@ -79,6 +85,8 @@ class CoordinatorJob {
   // Asks another node to take the job over; stop() follows.
   void resign() { feed_(succession::Resign{}); }
   bool has_succession() const { return feed_ != nullptr; }
+  // Voters keep the record: a state file gives no authority over the job.
+  bool is_gated() const { return gate_->is_on(); }
   std::uint64_t term() const { return term_; }
 
   // Whether the hello may begin a session: the first hello of a node sets the secret that later
@@ -138,6 +146,8 @@ class CoordinatorJob {
   void forget_secrets();
   template <typename Entry>
   Status enter(SessionPeer* peer, Entry& entry);
+  bool continues(const reg::LineageId& lineage) const;
+  bool is_of_another_job(const SessionPeer& peer, const rdzv::Resume& resume) const;
   void send_timings(SessionPeer* peer);
   Status correct_address(SessionPeer* peer, NodeInfo* node) const;
   void publish_address(const SessionPeer& remote);

@@ -23,6 +23,8 @@ Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const 
   incumbent_.emplace();
   incumbent_->lineage = start.lineage;
   incumbent_->term = start.term;
+  incumbent_->replaces = record.replaces;
+  gate_->set_replaces(record.replaces);
   for (const succession::RecordedNode& one : record.nodes) {
     if (one.voter_address.empty()) continue;
     voter_ports_[one.node] = {one.voter_address, host_of(one.voter_address), {}};
@@ -97,6 +99,39 @@ void CoordinatorJob::stop(const succession::StopCoordinator& stop) {
   feed_ = nullptr;
   machine_.reset();
   drain_.reset();  // the successor is given the notice by the nodes
+}
+
+void CoordinatorJob::displace(const succession::Incumbent& by) {
+  timer_.disarm();
+  nodes_timer_.disarm();
+  const std::string reason =
+      "the job runs already, with the coordinator at " + by.address + ", and goes on there";
+  for (const auto& [id, peer] : std::exchange(sessions_, {})) {
+    peer->job = nullptr;
+    peer->end(session::Incumbent{by, true, reason});
+  }
+  if (context_.log) log("dissolves here: " + reason);
+  feed_ = nullptr;
+  machine_.reset();
+  drain_.reset();
+}
+
+// A node that is directed here may hold a round that a coordinator without the register has formed.
+// Its number says nothing about the rounds of this lineage, which a successor restores from
+// resumes.
+bool CoordinatorJob::is_of_another_job(const SessionPeer& peer, const rdzv::Resume& resume) const {
+  if (!incumbent_ || term_ == 1 || !resume.last || machine_ == nullptr) return false;
+  if (peer.succession && continues(peer.succession->lineage)) return false;
+  const auto nodes = machine_->nodes(context_.loop->now());
+  return std::none_of(nodes.begin(), nodes.end(),
+                      [&](const NodeStatus& one) { return one.id == peer.node; });
+}
+
+// Whether this coordinator's lineage is that one, or an operator has begun it in that one's place.
+bool CoordinatorJob::continues(const reg::LineageId& lineage) const {
+  return incumbent_->lineage == lineage ||
+         std::any_of(incumbent_->replaces.begin(), incumbent_->replaces.end(),
+                     [&](const auto& replaced) { return replaced.lineage == lineage; });
 }
 
 bool CoordinatorJob::is_of_this_lineage(const session::ClientHello& hello) const {

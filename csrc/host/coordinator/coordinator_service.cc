@@ -115,7 +115,7 @@ Status CoordinatorService::Impl::load() {
     if (!stored.ok()) return state_file_error(stored.status(), path);
     for (const core::StoredJob& one : *stored) {
       auto& job = jobs_[one.id];
-      job = std::make_unique<CoordinatorJob>(&context_, one.id);
+      job = std::make_unique<CoordinatorJob>(&context_, one.id, feed_of(one.id));
       if (Status fault = job->load(one); !fault.ok()) {
         return state_file_error(fault, path);
       }
@@ -197,6 +197,12 @@ Status CoordinatorService::Impl::greet_observer(SessionPeer* peer,
   const auto moved = hello.job_id.empty() && jobs_.empty() && moved_.size() == 1
                          ? moved_.begin()
                          : moved_.find(hello.job_id);
+  if (job == nullptr) {
+    if (const auto* announced = announced_.find(hello.job_id, loop_.now())) {
+      direct(peer, *announced);
+      return {};
+    }
+  }
   if (job == nullptr && moved != moved_.end() && !moved->second.address.empty()) {
     direct(peer, moved->second);
     return {};
@@ -235,14 +241,21 @@ Status CoordinatorService::Impl::greet(SessionPeer* peer, const session::ClientH
   if (hello.job_id.empty()) {
     return Status(StatusCode::kInvalidArgument, "the hello of a session names no job");
   }
+  if (hello.announced) return greet_coordinator(peer, hello);
   peer->peer_version = hello.version;
   peer->node = hello.node;
+  const auto found = jobs_.find(hello.job_id);
+  const bool is_replicated = hello.succession && hello.succession->is_replicated;
+  const auto* announced = announced_.find(hello.job_id, loop_.now());
+  if (announced != nullptr && found == jobs_.end() &&
+      (!is_replicated || hello.succession->lineage == announced->lineage)) {
+    direct(peer, *announced);
+    return {};
+  }
   if (const auto moved = moved_.find(hello.job_id); moved != moved_.end()) {
     direct(peer, moved->second);
     return {};
   }
-  const auto found = jobs_.find(hello.job_id);
-  const bool is_replicated = hello.succession && hello.succession->is_replicated;
   if (found != jobs_.end()) found->second->note_term(hello);
   const bool is_of_lineage = found != jobs_.end() && found->second->is_of_this_lineage(hello);
   if (is_replicated ? !is_of_lineage : is_standby_ && found == jobs_.end()) {
@@ -343,7 +356,8 @@ std::string CoordinatorService::Impl::describe() const {
 std::string CoordinatorService::Impl::encode() const {
   std::vector<core::StoredJob> stored;
   for (const auto& [id, job] : jobs_) {
-    if (job->machine() != nullptr) stored.push_back(job->stored());
+    if (job->machine() == nullptr || job->is_gated() || leaving_file_.contains(id)) continue;
+    stored.push_back(job->stored());
   }
   return core::encode_jobs(std::move(stored));
 }

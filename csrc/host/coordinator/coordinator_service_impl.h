@@ -7,9 +7,11 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "core/succession/meeting.h"
 #include "elastic/coordinator.h"
 #include "host/auth/refusal_log.h"
 #include "host/base/memory_return.h"
@@ -50,6 +52,7 @@ class CoordinatorService::Impl {
   void adopt(os::DetachedStream connection);
   Status on_message(SessionPeer* peer, session::ClientMessage& message);
   Status greet(SessionPeer* peer, const session::ClientHello& hello);
+  Status greet_coordinator(SessionPeer* peer, const session::ClientHello& hello);
   Status greet_observer(SessionPeer* peer, const session::ClientHello& hello);
   CoordinatorJob* find_observed_job(const std::string& id);
   bool has_nodes() const { return peers_.size() > num_observers_; }
@@ -58,6 +61,9 @@ class CoordinatorService::Impl {
   SuccessionFeed feed_of(const std::string& id);
   void direct(SessionPeer* peer, const succession::Incumbent& incumbent);
   void stop_job(const std::string& id, const succession::StopCoordinator& stop);
+  void turn_on(const std::string& id);
+  void displace_job(const std::string& id, const succession::Incumbent& by);
+  void remove_job(const std::string& id);
   bool hand_over();
   void end_jobs();
   void on_stall(const os::EventLoop::Stall& stall);
@@ -86,6 +92,10 @@ class CoordinatorService::Impl {
   std::map<std::string, std::unique_ptr<CoordinatorJob>, std::less<>> jobs_;
   // Jobs that this process coordinated: their nodes are directed to the successor.
   std::map<std::string, succession::Incumbent, std::less<>> moved_;
+  // Elected coordinators that run elsewhere, of jobs that this process does not coordinate.
+  succession::AnnouncedCoordinators announced_;
+  // Jobs that are to have several voters, as soon as the state file shows them no more.
+  std::set<std::string, std::less<>> leaving_file_;
   JobVoters voters_;
   std::vector<std::unique_ptr<SessionPeer>> peers_;
   std::size_t num_observers_ = 0;  // of peers_

@@ -27,12 +27,13 @@ void CoordinatorService::Impl::direct(SessionPeer* peer, const succession::Incum
 // The machine of the host's own job runs in the agent; a job of other agents has one here.
 SuccessionFeed CoordinatorService::Impl::feed_of(const std::string& id) {
   if (id == host_job_) return host_feed_;
-  return state_file_ == nullptr ? voters_.open(id, context_.address) : SuccessionFeed();
+  return voters_.open(id, context_.address);
 }
 
 Status CoordinatorService::Impl::succeed(const succession::StartCoordinator& start,
                                          const NodeId& self) {
   moved_.erase(host_job_);
+  announced_.remove(host_job_);
   auto& job = jobs_[host_job_];
   job = std::make_unique<CoordinatorJob>(&context_, host_job_, host_feed_);
   num_jobs_.set(jobs_.size());
@@ -56,7 +57,7 @@ void CoordinatorService::Impl::on_succession(const std::string& job_id,
   if (found == jobs_.end()) return;
   CoordinatorJob& job = *found->second;
   if (std::holds_alternative<succession::TurnOn>(action)) {
-    job.turn_on_gate();
+    turn_on(job_id);
   } else if (const auto* in_force = std::get_if<succession::InForce>(&action)) {
     job.in_force(in_force->number);
   } else if (const auto* inform = std::get_if<succession::Inform>(&action)) {
@@ -64,20 +65,77 @@ void CoordinatorService::Impl::on_succession(const std::string& job_id,
     voters_.log_survival(job_id);
   } else if (const auto* stop = std::get_if<succession::StopCoordinator>(&action)) {
     stop_job(job_id, *stop);
+  } else if (const auto* displaced = std::get_if<succession::Displaced>(&action)) {
+    displace_job(job_id, displaced->by);
   } else if (const auto* line = std::get_if<succession::Log>(&action)) {
     if (options_.log && !job.is_over()) options_.log("job " + job_id + ": " + line->message);
   }
 }
 
+// R9: before a record with further voters exists, the state file shows the job no more, so that a
+// restart cannot restore an authority that has moved on. Until it is written the job has one voter.
+void CoordinatorService::Impl::turn_on(const std::string& id) {
+  if (state_file_ == nullptr) return jobs_.at(id)->turn_on_gate();
+  leaving_file_.insert(id);
+  stored_ = encode();
+  state_file_->put(stored_, [this, id, loop = &loop_, alive = std::weak_ptr<bool>(alive_)] {
+    loop->post([this, id, alive] {
+      if (alive.lock() == nullptr || leaving_file_.erase(id) == 0) return;
+      if (const auto found = jobs_.find(id); found != jobs_.end()) found->second->turn_on_gate();
+    });
+  });
+}
+
 void CoordinatorService::Impl::stop_job(const std::string& id,
                                         const succession::StopCoordinator& stop) {
+  jobs_.at(id)->stop(stop);
+  remove_job(id);
+  moved_[id] = stop.successor.value_or(succession::Incumbent{});
+  if (is_handing_over_ && !hand_over()) end_jobs();
+}
+
+void CoordinatorService::Impl::remove_job(const std::string& id) {
   const auto found = jobs_.find(id);
   found->second->end_observation("the coordinator of the job is at another address now");
-  found->second->stop(stop);
   std::erase(has_changes_, found->second.get());
   jobs_.erase(found);
   num_jobs_.set(jobs_.size());
-  moved_[id] = stop.successor.value_or(succession::Incumbent{});
+}
+
+// ---- Two coordinators of one job id (core/succession/meeting.h).
+
+// An elected coordinator announces itself. The machine of a job decides; a job that has none, or no
+// node yet, has no record and gives way.
+Status CoordinatorService::Impl::greet_coordinator(SessionPeer* peer,
+                                                   const session::ClientHello& hello) {
+  const succession::Incumbent& theirs = *hello.announced;
+  if (theirs.term == 0 || theirs.address.empty()) {
+    return Status(StatusCode::kPeerViolation, "an announced coordinator has no term or no address");
+  }
+  peer->accept();
+  const auto found = jobs_.find(hello.job_id);
+  CoordinatorJob* const job = found == jobs_.end() ? nullptr : found->second.get();
+  const bool has_joins = job != nullptr && job->machine() != nullptr;
+  if (job == nullptr || (has_joins && job->is_over())) {
+    const auto& current = announced_.add(hello.job_id, theirs, loop_.now());
+    peer->end(session::Incumbent{current, true});
+    return {};
+  }
+  peer->end(session::Incumbent{job->incumbent().value_or(succession::Incumbent{}), false});
+  if (has_joins && job->has_succession()) {
+    job->meet(theirs);
+  } else {
+    displace_job(hello.job_id, theirs);
+  }
+  return {};
+}
+
+void CoordinatorService::Impl::displace_job(const std::string& id,
+                                            const succession::Incumbent& by) {
+  jobs_.at(id)->displace(by);
+  remove_job(id);
+  voters_.close(id);
+  announced_.add(id, by, loop_.now());
   if (is_handing_over_ && !hand_over()) end_jobs();
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "elastic/agent.h"
@@ -33,6 +34,19 @@ bool is_loopback_name(const std::string& host) {
   return literal ? literal->is_loopback() : host == "localhost" || host.ends_with(".localhost");
 }
 
+const os::SocketAddress& hosting_address(const std::vector<os::SocketAddress>& addresses) {
+  const auto rank = [](const os::SocketAddress& one) {
+    const auto bytes = [](const auto& ip) {
+      return std::string(reinterpret_cast<const char*>(&ip), sizeof ip);
+    };
+    return one.family() == AF_INET
+               ? std::tuple(0, bytes(reinterpret_cast<const sockaddr_in&>(one.storage).sin_addr))
+               : std::tuple(1, bytes(reinterpret_cast<const sockaddr_in6&>(one.storage).sin6_addr));
+  };
+  return *std::min_element(addresses.begin(), addresses.end(),
+                           [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+}
+
 Hosting::Hosting(os::EventLoop* loop, const RendezvousOptions& options, std::string run_id,
                  std::string endpoint, LogSink log_action, LogSink log, SuccessionFeed feed)
     : loop_(loop),
@@ -58,22 +72,39 @@ std::variant<Hosting::Addresses, Hosting::Failure> Hosting::route(const Result<A
   }
   // The host connects to the address where its coordinator is bound, whatever the name resolves to.
   if (is_serving_) return own_;
-  if (!found.ok()) return Failure{found.status(), std::nullopt};
-  return *found;
+  return route_further(found, options_.endpoint_port);
 }
 
 std::variant<Hosting::Addresses, Hosting::Failure> Hosting::route_further(
     const Result<Addresses>& found, std::uint16_t port) const {
   if (!found.ok()) return Failure{found.status(), std::nullopt};
   if (is_serving_) return own_;
-  const bool is_own = is_standby_ && port_ == port &&
-                      std::any_of(found->begin(), found->end(), [this](const auto& address) {
-                        return address.host() == bound_host_;
-                      });
-  if (!is_own) return *found;
+  Addresses others = *found;
+  if (port_ == port) {
+    std::erase_if(others, [this](const auto& address) { return is_own_standby(address); });
+  }
+  if (!others.empty()) return others;
   return Failure{Status(StatusCode::kUnavailable,
                         "this agent listens there and knows no coordinator of the job"),
                  std::nullopt};
+}
+
+bool Hosting::is_own_standby(const os::SocketAddress& address) const {
+  return is_standby_ && address.host() == bound_host_;
+}
+
+void Hosting::stand_by_first(const Result<Addresses>& found, const std::string& own) {
+  if (!found.ok() || !is_of_several_hosts(*found)) return;
+  stand_by(found, options_.endpoint_port, own);
+}
+
+// Some addresses are not those of this machine, or the name has several of this machine only.
+bool Hosting::is_of_several_hosts(const Addresses& addresses) const {
+  return addresses.size() > 1 &&
+         std::any_of(addresses.begin(), addresses.end(), [this](const auto& address) {
+           const Status status = os::Listener::check(address.host(), options_.endpoint_port);
+           return status.code() == StatusCode::kInvalidArgument;
+         });
 }
 
 void Hosting::stand_by(const Result<Addresses>& found, std::uint16_t port, const std::string& own) {
@@ -113,6 +144,14 @@ Status Hosting::try_host(const Result<Addresses>& found) {
       return try_host_everywhere("it resolves to " + list_of(*found) +
                                  " here, which other hosts cannot reach");
     }
+  }
+  // Of several hosts exactly one is to host, and only if the job does not run at another one.
+  if (!is_told && is_of_several_hosts(candidates)) {
+    const os::SocketAddress first = hosting_address(candidates);
+    first_host_ = first.host();
+    if (!std::exchange(has_asked_others_, true)) return {};
+    const Status status = bind(first_host_);
+    return status.code() == StatusCode::kInvalidArgument ? Status() : status;
   }
   for (const os::SocketAddress& address : candidates) {
     const Status status = bind(address.host());
@@ -212,7 +251,10 @@ std::string Hosting::address(const std::string& published) const {
 
 void Hosting::on_succession(const succession::Action& action) {
   if (service_ == nullptr) return;
-  if (std::holds_alternative<succession::StopCoordinator>(action)) is_serving_ = false;
+  if (std::holds_alternative<succession::StopCoordinator>(action) ||
+      std::holds_alternative<succession::Displaced>(action)) {
+    is_serving_ = false;
+  }
   // The service outlives the thread's loop only as an object: posted work runs before that ends.
   thread_->loop().post([this, action] {
     if (service_ != nullptr) service_->on_succession(action);
@@ -221,10 +263,11 @@ void Hosting::on_succession(const succession::Action& action) {
 
 Status Hosting::explain(const Status& why) const {
   if (is_host() || resolved_.empty()) return why;
-  const std::string self = options_.is_host == false ? "is_host=0 keeps this agent from hosting it"
-                           : !bind_error_.ok()
-                               ? std::string(bind_error_.message())
-                               : "my addresses are " + list_of(os::interface_addresses());
+  const std::string self =
+      options_.is_host == false ? "is_host=0 keeps this agent from hosting it"
+      : !first_host_.empty() ? "the agent at " + first_host_ + ", the first of them, is to host it"
+      : !bind_error_.ok()    ? std::string(bind_error_.message())
+                             : "my addresses are " + list_of(os::interface_addresses());
   return {why.code(), std::string(why.message()) + "; no agent may be hosting " + endpoint_ +
                           "; it resolved to " + list_of(resolved_) + "; " + self};
 }

@@ -26,6 +26,11 @@ namespace elastic::host {
 // "localhost" and literal loopback addresses, which every machine resolves to itself.
 bool is_loopback_name(const std::string& host);
 
+// Of a name with the addresses of several hosts, the one whose host runs the coordinator: IPv4
+// before IPv6, then the smallest. Every node that resolves the name to the same addresses finds the
+// same one. REQUIRES: !addresses.empty()
+const os::SocketAddress& hosting_address(const std::vector<os::SocketAddress>& addresses);
+
 class Hosting {
  public:
   using Addresses = std::vector<os::SocketAddress>;
@@ -51,6 +56,8 @@ class Hosting {
   // Listens at a further endpoint if that is an address of this host, to direct nodes to the
   // coordinator. `own`: the only address of this node to do that at; "": any.
   void stand_by(const Result<Addresses>& found, std::uint16_t port, const std::string& own);
+  // As stand_by(), for the first endpoint: only if its name has addresses of several hosts.
+  void stand_by_first(const Result<Addresses>& found, const std::string& own);
   // The coordinator to which nodes are directed, if this process listens at a further endpoint.
   void note_coordinator(const std::string& address);
   // A coordinator was found: a process that is not the host now will not become it.
@@ -66,6 +73,8 @@ class Hosting {
   // where it listens; "": every interface. `self`: this node.
   Status succeed(const succession::StartCoordinator& start, const std::string& host,
                  const NodeId& self);
+  // This agent's job has dissolved: its coordinator is in another process.
+  void displaced() { is_serving_ = false; }
   // Executes an action of this agent's succession machine that concerns the coordinator.
   void on_succession(const succession::Action& action);
 
@@ -78,6 +87,8 @@ class Hosting {
 
  private:
   Status try_host(const Result<Addresses>& found);
+  bool is_of_several_hosts(const Addresses& addresses) const;
+  bool is_own_standby(const os::SocketAddress& address) const;
   Status try_host_everywhere(const std::string& why);
   Status bind(const std::string& host);
   Status open_service(const std::string& host, std::uint16_t port, bool is_standby = false);
@@ -90,9 +101,13 @@ class Hosting {
   const LogSink log_;
   const SuccessionFeed feed_;
   bool is_role_fixed_ = false;
-  Addresses resolved_;  // to which the endpoint's name resolved last
-  Status bind_error_;   // for an address of this machine
-  Addresses own_;       // at which this process reaches its own coordinator
+  // The name has addresses of several hosts. The one at the first of them asks the others before it
+  // hosts.
+  bool has_asked_others_ = false;
+  std::string first_host_;  // that address, in messages; "": the name has those of one host
+  Addresses resolved_;      // to which the endpoint's name resolved last
+  Status bind_error_;       // for an address of this machine
+  Addresses own_;           // at which this process reaches its own coordinator
   const std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::unique_ptr<os::LoopThread> thread_;
   std::unique_ptr<CoordinatorService> service_;  // used on thread_

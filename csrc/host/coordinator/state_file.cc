@@ -39,10 +39,11 @@ StateFile::~StateFile() {
   thread_.join();
 }
 
-void StateFile::put(std::string bytes) {
+void StateFile::put(std::string bytes, std::function<void()> written) {
   {
     const std::lock_guard lock(mutex_);
     next_ = std::move(bytes);
+    if (written) waiting_.push_back(std::move(written));
   }
   changed_.notify_one();
 }
@@ -54,11 +55,16 @@ void StateFile::run() {
     changed_.wait(lock, [this] { return next_ || closing_; });
     if (!next_) return;
     std::string bytes = *std::exchange(next_, std::nullopt);
+    auto waiting = std::exchange(waiting_, {});
     lock.unlock();
     const Status written = os::replace_file(path_, bytes);
     if (!written.ok() && !has_failed && on_error_) on_error_(written);
     has_failed = !written.ok();
+    if (written.ok()) {
+      for (const auto& one : waiting) one();
+    }
     lock.lock();
+    if (!written.ok()) waiting_.insert(waiting_.end(), waiting.begin(), waiting.end());
     if (written.ok() || closing_) continue;
     const bool is_replaced =
         changed_.wait_for(lock, kRetryEvery, [this] { return next_ || closing_; });

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "elastic/status.h"
 
@@ -27,7 +28,8 @@ class StateFile {
   StateFile& operator=(const StateFile&) = delete;
   ~StateFile();  // writes the newest state, in one attempt
 
-  void put(std::string bytes);
+  // `written`: called on that thread when this state, or a newer one, is in the file.
+  void put(std::string bytes, std::function<void()> written = {});
 
  private:
   StateFile(std::string path, std::function<void(const Status&)> on_error)
@@ -38,8 +40,9 @@ class StateFile {
   const std::function<void(const Status&)> on_error_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<std::string> next_;  // guarded by mutex_
-  bool closing_ = false;             // guarded by mutex_
+  std::optional<std::string> next_;             // guarded by mutex_
+  std::vector<std::function<void()>> waiting_;  // for next_; guarded by mutex_
+  bool closing_ = false;                        // guarded by mutex_
   std::thread thread_;
 };
 

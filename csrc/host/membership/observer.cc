@@ -8,6 +8,7 @@
 
 #include "core/base/memory_budget.h"
 #include "core/session/session_wire.h"
+#include "host/membership/address_choice.h"
 #include "host/membership/session_attempt.h"
 #include "host/membership/session_link.h"
 #include "os/base/fork_guard.h"
@@ -18,7 +19,8 @@
 // object holds; the last page of a pass, or the beats, complete a snapshot, which replaces the one
 // that the caller has not taken yet. Each page is acknowledged, so the coordinator sends no faster
 // than this thread reads. A process that does not coordinate the job names the one that does, to
-// which the next attempt goes.
+// which the next attempt goes. Where the endpoint's name has several addresses, the next one is
+// tried until one leads to the job.
 
 namespace elastic {
 namespace {
@@ -60,7 +62,9 @@ class Observer::Impl {
 
  private:
   void start();
-  void connect(const std::string& name, std::uint16_t port);
+  void connect(const std::string& name, std::uint16_t port, bool is_endpoint);
+  bool try_next_address();
+  void close();
   void follow(const std::string& address);
   void connected(std::variant<os::DetachedStream, host::SessionAttempt::Failure> outcome);
   void on_message(const session::ServerMessage& message);
@@ -84,6 +88,10 @@ class Observer::Impl {
   os::EventLoop::Timer silence_timer_;
   std::shared_ptr<host::TokenSource> tokens_;  // null: sessions are not encrypted
   int num_followed_ = 0;
+  host::AddressChoice choice_;  // of the endpoint's addresses
+  bool is_at_endpoint_ = true;  // the attempt, or the session, is at one of them
+  std::string tried_;           // the last one of them that accepted a connection
+  bool has_facts_ = false;
   ObservedJob facts_;
   bool is_published_ = true;  // facts_ are in a snapshot
   std::map<NodeId, ObservedNode> nodes_;
@@ -112,7 +120,25 @@ void Observer::Impl::start() {
     if (!opened.ok()) return fail(opened.status());
     tokens_ = *std::move(opened);
   }
-  connect(options_.endpoint_host, options_.endpoint_port);
+  connect(options_.endpoint_host, options_.endpoint_port, true);
+}
+
+// False: each address has been tried, or the job was found.
+bool Observer::Impl::try_next_address() {
+  if (has_facts_ || tried_.empty()) return false;
+  choice_.note_dead_end(std::exchange(tried_, ""));
+  if (!choice_.has_untried()) return false;
+  close();
+  num_followed_ = 0;
+  connect(options_.endpoint_host, options_.endpoint_port, true);
+  return true;
+}
+
+// Destroys both after their callback has returned.
+void Observer::Impl::close() {
+  if (link_ != nullptr) link_->close();
+  thread_->loop().defer([link = std::shared_ptr<host::SessionLink>(std::move(link_)),
+                         attempt = std::shared_ptr<host::SessionAttempt>(std::move(attempt_))] {});
 }
 
 // The process at the endpoint does not coordinate the job, and knows which one does.
@@ -123,12 +149,12 @@ void Observer::Impl::follow(const std::string& address) {
                                                options_.endpoint_host +
                                                (address.empty() ? "" : " or " + address)});
   }
-  link_->close();
-  thread_->loop().defer([done = std::shared_ptr<host::SessionLink>(std::move(link_))] {});
-  connect(target->host(), target->port());
+  close();
+  connect(target->host(), target->port(), false);
 }
 
-void Observer::Impl::connect(const std::string& name, std::uint16_t port) {
+void Observer::Impl::connect(const std::string& name, std::uint16_t port, bool is_endpoint) {
+  is_at_endpoint_ = is_endpoint;
   using Addresses = host::SessionAttempt::Addresses;
   using Failure = host::SessionAttempt::Failure;
   silence_timer_.arm(add_saturating(thread_->loop().now(), options_.connect_timeout + kSilenceMax));
@@ -141,9 +167,9 @@ void Observer::Impl::connect(const std::string& name, std::uint16_t port) {
                                     .tokens = tokens_,
                                     .job_id = options_.run_id},
       host::SessionAttempt::Sink{
-          .route = [](const Result<Addresses>& found) -> std::variant<Addresses, Failure> {
+          .route = [this](const Result<Addresses>& found) -> std::variant<Addresses, Failure> {
             if (!found.ok()) return Failure{found.status(), std::nullopt};
-            return *found;
+            return is_at_endpoint_ ? choice_.order(*found) : *found;
           },
           .on_delay = [](const Status&) {},
           .done = [this](auto outcome) { connected(std::move(outcome)); }});
@@ -151,6 +177,7 @@ void Observer::Impl::connect(const std::string& name, std::uint16_t port) {
 
 void Observer::Impl::connected(
     std::variant<os::DetachedStream, host::SessionAttempt::Failure> outcome) {
+  if (is_at_endpoint_) tried_ = attempt_->peer();
   thread_->loop().defer([done = std::shared_ptr<host::SessionAttempt>(std::move(attempt_))] {});
   if (auto* failure = std::get_if<host::SessionAttempt::Failure>(&outcome)) {
     return fail(failure->why);
@@ -182,6 +209,7 @@ void Observer::Impl::on_message(const session::ServerMessage& message) {
     facts_.drain = drain;
     facts_.is_drain_agreed = is_drain_agreed;
     is_published_ = false;
+    has_facts_ = true;
   } else if (const auto* page = std::get_if<session::NodePage>(&message)) {
     on(*page);
   } else if (const auto* beats = std::get_if<session::Beats>(&message)) {
@@ -231,6 +259,7 @@ void Observer::Impl::publish() {
 }
 
 void Observer::Impl::fail(const Status& why) {
+  if (try_next_address()) return;
   silence_timer_.disarm();
   if (link_ != nullptr) link_->close();
   {

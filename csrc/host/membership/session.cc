@@ -87,19 +87,25 @@ Session::Session(os::EventLoop* loop, const RendezvousOptions& options, const st
       voter_(
           loop, options, run_id, &hosting_,
           {.move = [this](const std::string& address) { feed(Machine::CoordinatorMoved{address}); },
+           .displace = [this](const std::string& address,
+                              const std::string& reason) { join_elsewhere(address, reason); },
+           .announce = [this](const auto& incumbent) { caller_.announce(incumbent, tokens_); },
            .log = [this](const std::string& message) { log_progress(message); },
            .log_detail =
                [this](const std::string& message) { notify(MembershipCoordinatorLog{message}); },
            .coordinator = [this](const MembershipCoordinator& now) { notify(now); },
            .lost =
-               [this](const std::string& reason) {
-                 if (link_ != nullptr) link_->close();
-                 notify(MembershipLost{kExitCoordinatorLost, reason});
-               }}),
+               [this](const std::string& reason) { feed(Machine::CoordinatorExpired{reason}); }}),
+      choices_(endpoints_.size()),
       connections_(std::make_shared<Connections>(loop)),
+      caller_(loop, endpoints_, run_id,
+              {.met = [this](const auto& other) { voter_.feed(succession::Met{other}); },
+               .all_are_here = [this] { voter_.feed(succession::EndpointsAreHere{}); }}),
       stall_watch_(loop, [this](const os::EventLoop::Stall& stall) { on_stall(stall); }),
       timer_(loop, [this] { feed(Machine::Tick{}); }),
-      drain_timer_(loop, [this] { finish_drain(); }) {}
+      drain_timer_(loop, [this] { finish_drain(); }) {
+  if (SessionVoter::is_enabled(options)) machine_.set_override_timeout(options.override_timeout);
+}
 
 Session::Connections::Connections(os::EventLoop* loop)
     : budget(2 * kUnsentBytesMax),
@@ -231,19 +237,37 @@ void Session::start_attempt(const Machine::Connect& connect) {
                               .job_id = run_id_},
       SessionAttempt::Sink{
           .route =
-              [this, is_moved = moved.has_value(), is_further, may_host,
-               port = endpoint.port](const auto& found) {
-                if (is_further) return hosting_.route_further(found, port);
-                if (!is_moved || !found.ok()) return hosting_.route(found, may_host);
-                return std::variant<SessionAttempt::Addresses, SessionAttempt::Failure>(*found);
+              [this, is_moved = moved.has_value(), is_further, may_host, port = endpoint.port,
+               index = connect.endpoint](const auto& found) {
+                if (is_moved && found.ok()) {
+                  return std::variant<SessionAttempt::Addresses, SessionAttempt::Failure>(*found);
+                }
+                auto route = is_further ? hosting_.route_further(found, port)
+                                        : hosting_.route(found, may_host);
+                auto* const addresses = std::get_if<SessionAttempt::Addresses>(&route);
+                if (addresses == nullptr || index >= choices_.size()) return route;
+                *addresses = choices_[index].order(std::move(*addresses));
+                return route;
               },
           .on_delay = [this](const Status& so_far) { feed(Machine::AttemptDelayed{so_far}); },
           .done = [this](auto outcome) { attempt_done(std::move(outcome)); }});
 }
 
+// The next attempt begins at another address of the name.
+void Session::note_dead_end(const std::string& address) {
+  if (attempted_ >= choices_.size() || address.empty()) return;
+  choices_[attempted_].note_dead_end(address);
+  if (last_good_ && last_good_->text() == address) last_good_.reset();
+}
+
 void Session::attempt_done(std::variant<os::DetachedStream, SessionAttempt::Failure> outcome) {
+  const std::string peer = attempt_->peer();
   retire(std::move(attempt_));
   if (auto* failure = std::get_if<SessionAttempt::Failure>(&outcome)) {
+    note_dead_end(peer);
+    // Something else listens at one address of several: the job may be at the next one.
+    const bool is_listed = attempted_ < choices_.size();
+    if (is_listed && choices_[attempted_].has_untried()) failure->exit_code.reset();
     if (failure->why.code() == StatusCode::kPeerViolation) last_good_.reset();
     if (!machine_.was_connected() && !failure->exit_code) {
       failure->why = hosting_.explain(failure->why);
@@ -266,6 +290,7 @@ void Session::install(os::DetachedStream connection) {
   std::unique_ptr<SessionLink> old = std::exchange(link_, *std::move(link));
   last_good_ = peer;
   last_good_of_ = attempted_;
+  is_at_coordinator_ = false;
   hosting_.fix_role();
   counts_ = {};
   const bool is_first = !machine_.was_connected();
@@ -278,6 +303,12 @@ void Session::install(os::DetachedStream connection) {
 // Nodes that try a further endpoint of this host are directed to the coordinator.
 void Session::stand_by() {
   if (std::exchange(has_stood_by_, true) || hosting_.is_host()) return;
+  if (SessionVoter::is_enabled(options_)) {
+    auto lookup = os::NameLookup::start(
+        loop_, endpoints_[0].host, endpoints_[0].port,
+        [this](const auto& found) { hosting_.stand_by_first(found, local_address_); });
+    if (lookup.ok()) endpoint_lookups_.push_back(*std::move(lookup));
+  }
   for (std::size_t i = 1; i < endpoints_.size(); ++i) {
     const Endpoint& endpoint = endpoints_[i];
     auto lookup = os::NameLookup::start(loop_, endpoint.host, endpoint.port,
@@ -299,7 +330,7 @@ void Session::on_lost(const Status& why) {
 void Session::send(const NodeStatement& statement) {
   if (const auto* join = std::get_if<rdzv::Join>(&statement)) {
     rdzv::Join with_host = *join;
-    with_host.node.hosts_coordinator = hosting_.is_host();
+    with_host.node.hosts_coordinator = hosting_.is_serving();
     voter_.open(with_host.node, machine_.settings(), tokens_);
     feed(Machine::Submit{with_host});
   } else {
@@ -361,10 +392,17 @@ void Session::send(RendezvousEvent event) {
 }
 
 void Session::on_message(const session::ServerMessage& message) {
-  voter_.session_active(loop_->now());
-  if (const auto* incumbent = std::get_if<session::Incumbent>(&message)) {
-    if (incumbent->is_elsewhere) {
-      voter_.sent_elsewhere();
+  const auto* const incumbent = std::get_if<session::Incumbent>(&message);
+  // A process that only directs to the coordinator is no sign of life of it.
+  const bool is_from_coordinator = incumbent == nullptr || !incumbent->is_elsewhere;
+  if (is_from_coordinator) voter_.session_active(loop_->now());
+  if (incumbent != nullptr) {
+    if (incumbent->displaced) {
+      voter_.displaced(incumbent->incumbent);
+      join_elsewhere(incumbent->incumbent.address, *incumbent->displaced);
+    } else if (incumbent->is_elsewhere) {
+      if (is_at_coordinator_) voter_.sent_elsewhere();
+      if (incumbent->incumbent.address.empty() && last_good_) note_dead_end(last_good_->text());
       feed(Machine::CoordinatorMoved{incumbent->incumbent.address});
     } else {
       if (const std::string& address = incumbent->incumbent.address; !address.empty()) {
@@ -374,9 +412,11 @@ void Session::on_message(const session::ServerMessage& message) {
       feed(Machine::Activity{});
     }
   } else if (const auto* hello = std::get_if<session::ServerHello>(&message)) {
+    is_at_coordinator_ = true;
     note_host(*hello);
     voter_.session_opened(hello->incarnation, hello->term, coordinator_address());
     hosting_.note_coordinator(last_good_->text());
+    for (AddressChoice& choice : choices_) choice.forget();
     feed(Machine::HelloReceived{hello->incarnation, hello->time, hello->term});
     stand_by();
   } else if (const auto* reply = std::get_if<session::HeartbeatReply>(&message)) {
@@ -413,6 +453,12 @@ void Session::on_message(const session::ServerMessage& message) {
         },
         message);
   }
+}
+
+// The job of this node has dissolved.
+void Session::join_elsewhere(const std::string& address, const std::string& reason) {
+  log_progress("this node joins the job elsewhere: " + reason);
+  feed(Machine::Displaced{address, reason});
 }
 
 // A coordinator in another job's agent ends with that job, and leaves this job without one.

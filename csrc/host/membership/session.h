@@ -20,6 +20,8 @@
 #include "elastic/rendezvous_options.h"
 #include "host/auth/token_source.h"
 #include "host/coordinator/hosting.h"
+#include "host/membership/address_choice.h"
+#include "host/membership/endpoint_caller.h"
 #include "host/membership/membership.h"
 #include "host/membership/session_attempt.h"
 #include "host/membership/session_link.h"
@@ -65,9 +67,11 @@ class Session final : public Membership {
   void keep_notice(const drain::Notice& notice);
   void start_attempt(const Machine::Connect& connect);
   void stand_by();
+  void note_dead_end(const std::string& address);
   void attempt_done(std::variant<os::DetachedStream, SessionAttempt::Failure> outcome);
   void install(os::DetachedStream connection);
   void on_message(const session::ServerMessage& message);
+  void join_elsewhere(const std::string& address, const std::string& reason);
   void on_lost(const Status& why);
   void send_hello(const Machine::SendHello& greeting);
   void send(RendezvousEvent event);
@@ -118,15 +122,18 @@ class Session final : public Membership {
   std::string local_address_;  // "": that of the connection
   // The address at which the coordinator was last reached: it is dialed without a name look-up.
   std::optional<os::SocketAddress> last_good_;
-  std::size_t attempted_ = 0;     // the endpoint of the last attempt
-  std::size_t last_good_of_ = 0;  // the endpoint that has this address
-  std::size_t num_asked_ = 0;     // endpoints that were tried, the first one of them once
+  std::size_t attempted_ = 0;           // the endpoint of the last attempt
+  std::size_t last_good_of_ = 0;        // the endpoint that has this address
+  std::size_t num_asked_ = 0;           // endpoints that were tried, the first one of them once
+  std::vector<AddressChoice> choices_;  // of each endpoint's addresses
+  bool is_at_coordinator_ = false;      // the process at the other end has greeted as one
   bool has_stood_by_ = false;
   std::vector<std::unique_ptr<os::NameLookup>> endpoint_lookups_;
   std::string host_job_noted_;
   std::unique_ptr<os::NameLookup> local_lookup_;
   std::unique_ptr<os::NameLookup> witness_lookup_;
   const std::shared_ptr<Connections> connections_;
+  EndpointCaller caller_;
   std::unique_ptr<SessionAttempt> attempt_;
   std::unique_ptr<SessionLink> link_;
   std::function<void()> on_drained_;

@@ -58,6 +58,9 @@ class SessionAttempt final : public os::Stream::Handler {
   SessionAttempt& operator=(const SessionAttempt&) = delete;
   ~SessionAttempt() = default;
 
+  // The server that accepted the connection: "10.0.0.7:29400"; "": none did.
+  const std::string& peer() const { return peer_; }
+
   std::size_t on_bytes(std::string_view bytes) override;
   void on_secured() override;
   void on_end(os::Stream::End why, int error) override;

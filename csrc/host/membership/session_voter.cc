@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/duration_text.h"
+#include "core/succession/meeting.h"
 #include "host/membership/node_identity.h"
 #include "os/net/address.h"
 
@@ -62,6 +63,7 @@ void SessionVoter::open(const NodeInfo& node, const JobSettings& settings,
                                .voters = static_cast<std::size_t>(options_.voters),
                                .node_timeout = settings.node_timeout,
                                .store_grace = settings.store_grace,
+                               .override_timeout = options_.override_timeout,
                                .tokens = std::move(tokens)},
                               [this](const succession::Action& action) { on_action(action); });
   if (!voter.ok()) {
@@ -81,6 +83,11 @@ void SessionVoter::feed(succession::Event event) {
     voter_->feed(std::move(event));
   } else if (!was_opened_) {
     early_.push_back(std::move(event));
+  } else if (const auto* met = std::get_if<succession::Met>(&event)) {
+    // Without a machine the job has no record.
+    const bool is_theirs =
+        succession::meet(std::nullopt, met->incumbent) == succession::Meeting::kTheirs;
+    if (is_theirs) on_action(succession::Displaced{met->incumbent});
   }
 }
 
@@ -113,6 +120,25 @@ void SessionVoter::informed(const succession::Incumbent& incumbent) {
   end_.reset();
   feed(succession::Informed{incumbent});
   log_survival(false);
+}
+
+// A machine belongs to one lineage: another one begins with the next job.
+void SessionVoter::displaced(const succession::Incumbent& by) {
+  hosting_->displaced();
+  loss_timer_.disarm();
+  is_closed_ = is_lost_ = false;
+  incarnation_.reset();
+  end_.reset();
+  coordinator_.reset();
+  early_.clear();
+  if (voter_ == nullptr) return;
+  if (const auto& incumbent = voter_->machine().incumbent()) {
+    former_lineages_.insert(incumbent->lineage);
+  }
+  voter_->restart();
+  if (!witness_.empty()) voter_->feed(succession::Witnesses{{witness_}});
+  if (!former_lineages_.contains(by.lineage)) return;
+  loop_->defer([retired = std::shared_ptr<JobVoter>(std::move(voter_))] {});
 }
 
 void SessionVoter::note_end(Cause cause, Instant at) {
@@ -170,6 +196,13 @@ void SessionVoter::on_action(const succession::Action& action) {
     if (follow->incumbent.address.empty()) return;
     note_end(Cause::kHandedOver, loop_->now());
     sink_.move(follow->incumbent.address);
+  } else if (const auto* announce = std::get_if<succession::AnnounceAtEndpoints>(&action)) {
+    sink_.announce(announce->incumbent);
+  } else if (const auto* met = std::get_if<succession::Displaced>(&action)) {
+    hosting_->on_succession(action);
+    sink_.displace(met->by.address, "the job runs already, with the coordinator at " +
+                                        met->by.address + ", and goes on there");
+    displaced(met->by);
   } else if (const auto* expired = std::get_if<succession::Expired>(&action)) {
     sink_.lost(expired->reason);
   } else if (const auto* line = std::get_if<succession::Log>(&action)) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "core/session/session_wire.h"
@@ -27,10 +28,14 @@ class SessionVoter {
   struct Sink {
     // The session connects to the coordinator at this address.
     std::function<void(const std::string& address)> move;
+    // It joins a job of the same id at this address, because its own has dissolved.
+    std::function<void(const std::string& address, const std::string& reason)> displace;
+    // The elected coordinator of this process announces itself at the job's endpoints.
+    std::function<void(const succession::Incumbent& incumbent)> announce;
     std::function<void(const std::string& message)> log;
     std::function<void(const std::string& message)> log_detail;
     std::function<void(MembershipCoordinator now)> coordinator;
-    // No coordinator can be elected any more: the node stops its workers.
+    // The coordinator in this process has lost its authority for good: the node stops its workers.
     std::function<void(const std::string& reason)> lost;
   };
 
@@ -68,6 +73,8 @@ class SessionVoter {
   void session_opened(std::uint64_t incarnation, std::uint64_t term, const std::string& address);
   // The coordinator at the other end named itself and the voters.
   void informed(const succession::Incumbent& incumbent);
+  // The coordinator at the other end has dissolved the job: the node joins that of `by`.
+  void displaced(const succession::Incumbent& by);
   // The process at the other end does not coordinate the job any more.
   void sent_elsewhere() { note_end(Cause::kHandedOver, loop_->now()); }
   void session_active(Instant now) { last_active_ = now; }
@@ -94,6 +101,8 @@ class SessionVoter {
   std::string address_;    // at which other nodes reach this one
   std::string bind_host_;  // "": every interface
   std::string witness_;    // "": none
+  // Of jobs that have dissolved. Under the same id this node does not vote in them again.
+  std::set<reg::LineageId> former_lineages_;
   std::deque<succession::Event> early_;
   bool was_opened_ = false;
 

@@ -117,6 +117,10 @@ std::optional<Instant> RoundStore::first_client() const {
   return current_.service ? current_.service->first_client() : std::nullopt;
 }
 
+std::optional<Instant> RoundStore::last_key() const {
+  return current_.service ? current_.service->last_key() : std::nullopt;
+}
+
 void RoundStore::end_round() {
   is_needed_ = false;
   if (options_.fixed_port == 0) retire_current();

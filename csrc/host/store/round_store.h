@@ -55,6 +55,7 @@ class RoundStore {
   bool is_needed() const { return is_needed_; }
   // When the first client of the round connected to the store that this node hosts.
   std::optional<Instant> first_client() const;
+  std::optional<Instant> last_key() const;
   void close();
 
  private:

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -57,6 +58,7 @@ struct StoreContext {
   std::vector<StoreTable::Waiter*> released;  // scratch space of the current turn
 
   std::function<void(StorePeer*)> on_closed;  // removes the connection
+  std::optional<Instant> last_key;            // when the number of keys has changed last
   Counter connections, connections_total, connections_rejected, requests, keys, bytes;
   // For a store that shares its port with a coordinator: takes over the socket of a connection that
   // has begun the session protocol (core/session/session_wire.h), and the bytes that were read from
@@ -70,6 +72,7 @@ struct StoreContext {
 
   // Updates the counters that come from the table and the budget.
   void publish() {
+    if (table.num_keys() != keys.get()) last_key = loop.now();
     keys.set(table.num_keys());
     bytes.set(budget.used());
   }

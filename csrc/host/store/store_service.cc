@@ -64,6 +64,7 @@ class StoreService::Impl final : public os::EventLoop::FdHandler {
   const std::string& host() const { return host_; }
   StoreServerStats stats() const;
   std::optional<Instant> first_client() const { return first_client_; }
+  std::optional<Instant> last_key() const { return context_.last_key; }
   void accept_sessions(SessionSink sink, bool needs_token) {
     context_.on_session = std::move(sink);
     context_.needs_token = needs_token;
@@ -205,6 +206,7 @@ void StoreService::Impl::reset() {
   first_client_.reset();
   context_.table.clear();
   publish();
+  context_.last_key.reset();
 }
 
 void StoreService::Impl::drain(Duration drain, std::function<void()> done) {
@@ -249,6 +251,7 @@ std::uint16_t StoreService::port() const { return impl_->port(); }
 const std::string& StoreService::host() const { return impl_->host(); }
 StoreServerStats StoreService::stats() const { return impl_->stats(); }
 std::optional<Instant> StoreService::first_client() const { return impl_->first_client(); }
+std::optional<Instant> StoreService::last_key() const { return impl_->last_key(); }
 void StoreService::accept_sessions(SessionSink sink, bool needs_token) {
   impl_->accept_sessions(std::move(sink), needs_token);
 }

@@ -50,6 +50,8 @@ class StoreService {
   StoreServerStats stats() const;
   // When the first connection since the last reset was accepted.
   std::optional<Instant> first_client() const;
+  // When the number of keys changed last since then.
+  std::optional<Instant> last_key() const;
 
   // Closes every connection, including those that wait to be accepted, and removes every key; the
   // listening socket remains. For rounds that must keep their port. Must not be called inside a

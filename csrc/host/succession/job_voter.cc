@@ -53,15 +53,21 @@ Result<std::unique_ptr<JobVoter>> JobVoter::open(os::EventLoop* loop, const Opti
     if (!opened.ok()) return opened.with_context("cannot open the voter port");
     self->address_ = join_address(options.address, self->links_.port());
   }
-  succession::Settings settings;
+  succession::Settings& settings = self->settings_;
   settings.job_id = options.job_id;
   settings.self = {options.node, self->address_};
   settings.is_standalone = !has_port;
   settings.reg.voters = options.voters;
   settings.reg.store_grace = options.store_grace;
+  settings.reg.stands_after_expiry = options.override_timeout > Duration::zero();
   settings.follow_timeout = options.node_timeout;
-  self->machine_ = std::make_unique<succession::Machine>(std::move(settings), os::random_seed());
+  self->restart();
   return self;
+}
+
+void JobVoter::restart() {
+  events_.clear();  // about the former job
+  machine_ = std::make_unique<succession::Machine>(settings_, os::random_seed());
 }
 
 // An action may feed a further event, which is handled after the other actions.

@@ -31,6 +31,7 @@ class JobVoter {
     std::size_t voters = 0;  // reg::RegisterSettings
     Duration node_timeout{};
     Duration store_grace{};
+    Duration override_timeout{};                    // RendezvousOptions
     std::shared_ptr<TokenSource> tokens = nullptr;  // null: connections are not encrypted
   };
   // Receives the machine's actions that are not executed here. May feed() further events, and must
@@ -45,6 +46,8 @@ class JobVoter {
   ~JobVoter();
 
   void feed(succession::Event event);
+  // The node's job has dissolved, and it joins another one: with a new machine, at the same port.
+  void restart();
   const succession::Machine& machine() const { return *machine_; }
   // The voter port, as other nodes dial it: host:port; "": none.
   const std::string& address() const { return address_; }
@@ -55,6 +58,7 @@ class JobVoter {
 
   os::EventLoop* const loop_;
   const Sink sink_;
+  succession::Settings settings_;
   std::string address_;
   std::deque<succession::Event> events_;
   bool is_stepping_ = false;

@@ -124,10 +124,12 @@ struct AgentRoundEnd {
 // The first step that a worker of this node has reported in a round (elastic/worker.h).
 struct AgentFirstStep {
   std::int64_t step = 0;  // the number of complete steps
-  // When the first worker had opened its channel, and when the first client had connected to the
-  // round's store; nullopt: not before this step, or the store is on another node.
+  // When the first worker had opened its channel, when the first client had connected to the
+  // round's store, and when the last key was added to it: process groups exchange their addresses
+  // there. nullopt: not before this step, or the store is on another node.
   std::optional<Instant> opened;
   std::optional<Instant> store_used;
+  std::optional<Instant> store_filled;
   // The steps that this node's workers had completed in earlier rounds and make again, this one
   // among them; -1: they had reported none.
   std::int64_t lost_steps = -1;

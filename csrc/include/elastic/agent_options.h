@@ -64,6 +64,10 @@ struct AgentOptions {
   Duration hang_timeout{};
   HangAction hang_action = HangAction::kReport;
 
+  // Exit codes of a worker, as in a shell, after which the job ends, whatever is left of the
+  // restart budget: a restart would not help.
+  std::vector<int> no_restart_codes;
+
   // Port of the store. 0: a new port for every round. Otherwise this port in all rounds; the store
   // is emptied between two rounds.
   std::uint16_t master_port = 0;

@@ -66,6 +66,11 @@ struct RendezvousOptions {
   // and the port of a coordinator that it is elected to run.
   PortRange voter_ports = {};
 
+  // A node that gives its coordinator up after store_grace stops its workers. It then waits this
+  // long for an operator's override (elastic/override.h), or for the return of the coordinator,
+  // before it ends. 0: it ends at once.
+  Duration override_timeout = {};
+
   bool is_single_node() const { return endpoint_host.empty() && backend == nullptr; }
 };
 

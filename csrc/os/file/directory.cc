@@ -1,50 +1,22 @@
 #include "os/file/directory.h"
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
-#include <memory>
 #include <system_error>
 
 #include "os/base/posix_error.h"
+#include "os/file/temporary_sweep.h"
 
 namespace elastic::os {
 namespace {
 
-constexpr std::string_view kTemporaryStem = "elastic-run";
 // Another process may remove a new directory before it is locked; give up after this many attempts.
 constexpr int kAttemptsMax = 10;
-
-// The directory, if this process has locked it. A locked directory belongs to a live process.
-UniqueFd lock_directory(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!fd.valid() || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return {};
-  return fd;
-}
-
-void remove_tree(const std::string& path) {
-  std::error_code ignored;  // the next sweep retries
-  std::filesystem::remove_all(path, ignored);
-}
-
-void sweep(const std::string& parent) {
-  const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(parent.c_str()), ::closedir);
-  if (entries == nullptr) return;
-  while (const dirent* entry = ::readdir(entries.get())) {
-    if (!std::string_view(entry->d_name).starts_with(kTemporaryStem)) continue;
-    const std::string path = parent + "/" + entry->d_name;
-    struct stat info {};
-    if (::lstat(path.c_str(), &info) != 0 || info.st_uid != ::geteuid()) continue;
-    const UniqueFd lock = lock_directory(path);
-    if (lock.valid()) remove_tree(path);
-  }
-}
 
 }  // namespace
 
@@ -72,10 +44,8 @@ Status create_file(const std::string& path) {
 }
 
 Result<TemporaryDirectory> TemporaryDirectory::create() {
-  // Not std::filesystem::temp_directory_path(): its errors do not name the path.
-  const char* chosen = std::getenv("TMPDIR");
-  const std::string parent = chosen != nullptr && *chosen != '\0' ? chosen : "/tmp";
-  sweep(parent);
+  const std::string parent = temporary_parent();
+  sweep_temporary(parent);
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
     Result<std::string> path = make_unique_directory(parent, kTemporaryStem);
     if (!path.ok()) return path.status();

@@ -80,7 +80,7 @@ void LogTail::close(FileId id) {
 }
 
 void LogTail::resume() {
-  is_paused_ = false;
+  if (!std::exchange(is_paused_, false)) return;  // a turn at once would read small pieces
   if (!unread_.empty()) turn_.arm(loop_->now());
 }
 

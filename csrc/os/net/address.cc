@@ -49,6 +49,18 @@ std::vector<SocketAddress> take_turns(const std::vector<SocketAddress>& found) {
   return ordered;
 }
 
+SocketAddress without_mapping(const SocketAddress& address) {
+  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
+  if (address.family() != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) return address;
+  SocketAddress plain;
+  auto* v4 = reinterpret_cast<sockaddr_in*>(&plain.storage);
+  v4->sin_family = AF_INET;
+  v4->sin_port = v6->sin6_port;
+  std::memcpy(&v4->sin_addr, &v6->sin6_addr.s6_addr[12], sizeof v4->sin_addr);
+  plain.size = sizeof(sockaddr_in);
+  return plain;
+}
+
 // getaddrinfo. `flags` may be AI_NUMERICHOST: then it does not block.
 int ask_resolver(const std::string& host, std::uint16_t port, int flags,
                  std::vector<SocketAddress>* found) {
@@ -64,21 +76,10 @@ int ask_resolver(const std::string& host, std::uint16_t port, int flags,
     SocketAddress address;
     std::memcpy(&address.storage, item->ai_addr, item->ai_addrlen);
     address.size = item->ai_addrlen;
-    found->push_back(address);
+    // An interface has the IPv4 address, which is compared with those of an endpoint.
+    found->push_back(without_mapping(address));
   }
   return 0;
-}
-
-SocketAddress without_mapping(const SocketAddress& address) {
-  const auto* v6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
-  if (address.family() != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr)) return address;
-  SocketAddress plain;
-  auto* v4 = reinterpret_cast<sockaddr_in*>(&plain.storage);
-  v4->sin_family = AF_INET;
-  v4->sin_port = v6->sin6_port;
-  std::memcpy(&v4->sin_addr, &v6->sin6_addr.s6_addr[12], sizeof v4->sin_addr);
-  plain.size = sizeof(sockaddr_in);
-  return plain;
 }
 
 // Shared by the resolver's thread and the thread that waits for it.
@@ -137,7 +138,7 @@ SocketAddress peer_end(int fd) {
 std::optional<SocketAddress> parse_address(const std::string& text) {
   std::vector<SocketAddress> found;
   if (ask_resolver(without_brackets(text), 0, AI_NUMERICHOST, &found) != 0) return std::nullopt;
-  return without_mapping(found.front());
+  return found.front();
 }
 
 std::optional<SocketAddress> parse_address_and_port(const std::string& text) {

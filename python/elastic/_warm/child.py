@@ -192,6 +192,13 @@ def own_modules() -> list[str]:
     return [name for name in sys.modules if name == "elastic" or name.startswith("elastic.")]
 
 
+def reports_leaks() -> bool:
+    """Whether nanobind is loaded (triton has it): it prints each of its objects that is left when
+    the interpreter ends, and frozen ones are. Elsewhere they stay frozen: that saves a second.
+    """
+    return any(kind.__module__ == "nanobind" for kind in type.__subclasses__(type))
+
+
 def run(program: list[str], unloaded: list[str]) -> None:
     """Runs a script or ``-m module`` as ``__main__``. The interpreter handles its exceptions.
 

@@ -32,6 +32,8 @@ _WATCHED = ("builtins", "io", "os", "posix", "random", "select", "signal", "sock
             "_thread", "threading", "time", "sys")  # fmt: skip
 _HOOKS = ("excepthook", "displayhook", "unraisablehook", "breakpointhook", "stdin", "stdout",
           "stderr")  # fmt: skip
+# How many numbers of 32 bits a module may draw from `random` when it is imported.
+_DRAWS_MAX = 100_000
 _HARMLESS_MAPS = ("/dev/zero", "/dev/shm/")
 
 _fork, _exit, _waitpid, _kill, _getpid = os.fork, os._exit, os.waitpid, os.kill, os.getpid
@@ -90,7 +92,7 @@ class Snapshot:
         for variable, setting in self._environment.items():
             if os.environb.get(variable) != setting:
                 yield f"changed the variable {os.fsdecode(variable)}"
-        if random.getstate() != self._random:
+        if not _has_only_drawn(self._random, random.getstate()):
             yield "changed the state of random"
         if self._numpy_random is not None and _numpy_random() != self._numpy_random:
             yield "changed the state of numpy.random"
@@ -238,6 +240,25 @@ def _values() -> Iterator[tuple[str, Any]]:
 def _limits() -> dict[int, tuple[int, int]]:
     kinds = {value for name, value in vars(resource).items() if name.startswith("RLIMIT_")}
     return {kind: resource.getrlimit(kind) for kind in kinds}
+
+
+def _has_only_drawn(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
+    """Whether the generator of ``random`` took its new state by drawing numbers.
+
+    Workers have generators with seeds of their own, as fresh processes have, where that of the
+    module would have given them other numbers, too. A module that sets a seed would not.
+    """
+    *words, position = before[1]
+    *words_after, position_after = after[1]
+    if words == words_after:
+        return bool(position <= position_after)
+    generator = random.Random()
+    generator.setstate(before)
+    for _ in range(_DRAWS_MAX // len(words)):
+        generator.getrandbits(32 * len(words))  # one block further, at the same position
+        if generator.getstate()[1][:-1] == tuple(words_after):
+            return True
+    return False
 
 
 def _numpy_random() -> object:

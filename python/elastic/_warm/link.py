@@ -22,7 +22,7 @@ SOCKET = 3
 DESCRIPTORS_MAX = 16
 TEXT_BYTES_MAX = 1000
 
-IMPORTING, READY, UNFIT, STALE, FORKED, REFUSED = range(1, 7)
+IMPORTING, READY, UNFIT, STALE, FORKED, REFUSED, LEFT_OUT = range(1, 8)
 
 _HEADER = struct.Struct("<B3xIi")
 _INT = struct.Struct("i")
@@ -57,6 +57,10 @@ class Link:
             self._socket.sendmsg([_HEADER.pack(kind, id, pid), data], passed)
         except OSError:  # the guardian has ended, and so does this process
             os._exit(0)
+
+    def forget(self) -> None:
+        """In a worker: never closes the descriptor, which ``child.set_up`` closes at once."""
+        self._socket.detach()
 
     def has_request(self) -> bool:
         """Whether a request has arrived that was not received yet."""

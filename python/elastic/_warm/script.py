@@ -9,12 +9,13 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 
-_INSTALLED = tuple(
-    os.path.join(os.path.realpath(path), "")
-    for path in {
-        sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
-    }
+_STANDARD = tuple(
+    os.path.join(os.path.realpath(sysconfig.get_path(name)), "")
+    for name in ("stdlib", "platstdlib")
 )
+# Folders of installed packages: of the interpreter, the user, the distribution, or another
+# environment whose packages are visible in this one.
+_PACKAGES = ("/site-packages/", "/dist-packages/")
 
 
 def imports(program: list[str]) -> list[str]:
@@ -53,4 +54,7 @@ def _is_installed(name: str) -> bool:
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError):
         return False
-    return bool(spec and spec.origin and os.path.realpath(spec.origin).startswith(_INSTALLED))
+    if not spec or not spec.origin:
+        return False
+    path = os.path.realpath(spec.origin)
+    return path.startswith(_STANDARD) or any(folder in path for folder in _PACKAGES)

@@ -10,6 +10,7 @@ here, one in a forked process could hang.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import importlib.util
@@ -52,6 +53,7 @@ class Template:
         self._program = sys.argv[2:]
         self._modules = sys.argv[1]
         self._command_line = native.CommandLine()
+        self._reports_leaks = False  # at the end of the interpreter
         self._openblas: list[Callable[[int], Any]] = []
         self._started_with = _initial_environment()
         self._output = os.memfd_create("elastic-template-output")
@@ -84,9 +86,11 @@ class Template:
         self._additions = {
             name: value for name, value in os.environb.items() if name not in self._started_with
         }
+        self._reports_leaks = child.reports_leaks()
         gc.enable()
         gc.collect()
         gc.freeze()
+        native.use_huge_pages()
 
     def _import_default(self, state: fitness.Snapshot) -> None:
         if _is_installed("torch"):
@@ -116,6 +120,7 @@ class Template:
     def _reject(self, name: str, reason: str, state: fitness.Snapshot, is_given: bool) -> None:
         if is_given:
             self._end_unfit(reason)
+        self._link.send(link.LEFT_OUT, reason)
         # This process is not fit any more; the next one in its place does not import the module.
         state.restore()
         for number in signal.valid_signals():
@@ -201,6 +206,7 @@ class Template:
 
     def become(self, request: link.Request) -> None:
         """Turns a forked process into the worker."""
+        self._link.forget()  # the number may be that of a file of the script later
         try:
             child.set_up(request)
         except child.StartError:
@@ -218,6 +224,8 @@ class Template:
 
     def run(self, request: link.Request) -> None:
         """Runs the worker's program."""
+        if self._reports_leaks:
+            atexit.register(gc.unfreeze)
         child.run(request.argv[_FLAGS:], self._own_modules)
 
 

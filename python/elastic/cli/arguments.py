@@ -10,7 +10,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from elastic.cli.options import GROUPS, OPTIONS, PROGRAM, SHELLS, Option
+from elastic.cli.options import GROUPS, OPTIONS, PROGRAM, Option, shells
 from elastic.constants import START_METHODS
 from elastic.errors import ConfigError
 from elastic.multiprocessing.logs import parse_words
@@ -128,7 +128,7 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         "--print-completion",
         "--print_completion",
         action=_PrintCompletion,
-        choices=SHELLS,
+        choices=shells(),
         help="Print a script that completes the options in this shell, and exit.",
     )
     made.add_argument("training_script", type=str, help="The program, a script as a rule.")

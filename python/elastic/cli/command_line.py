@@ -15,9 +15,9 @@ from elastic.cli.options import (
     BY_VARIABLE,
     ENV_PREFIX,
     PROGRAM,
-    SHELLS,
     TEXTS,
     Option,
+    shells,
 )
 from elastic.errors import ConfigError
 
@@ -174,8 +174,8 @@ def _print_and_exit(what: str, value: str = "") -> NoReturn:
 
         text = help.text()
     elif what == "print-completion":
-        if value not in SHELLS:
-            _refuse(f"--print-completion is {value!r}: expected one of {', '.join(SHELLS)}")
+        if value not in shells():
+            _refuse(f"--print-completion is {value!r}: expected one of {', '.join(shells())}")
         from elastic.cli import arguments
 
         text = arguments.completion(arguments.parser({}), value)

@@ -139,6 +139,7 @@ class LaunchConfig(NamedTuple):
     run_id: str
     role: str
     max_restarts: int
+    no_restart_codes: tuple[int, ...]
     start_timeout: float
     restart_backoff: float
     shutdown_timeout: float

@@ -263,6 +263,7 @@ class Launcher:
             log_line_prefix_template=job.line_prefix,
             shutdown_timeout=job.shutdown_timeout,
             restart_backoff=job.restart_backoff,
+            no_restart_codes=job.no_restart_codes,
             failure_grace=job.failure_grace,
             exit_barrier_timeout=job.exit_barrier_timeout,
             start_timeout=job.start_timeout,

@@ -6,6 +6,7 @@ same messages.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 PROGRAM = "elastic-launch"
@@ -94,6 +95,12 @@ _FAILURES = (
         "immediate, the second one in a row has this delay, each further one twice the delay, up "
         "to a minute. 0: no delay.",
         default="1",
+    ),
+    Option(
+        "no-restart-codes",
+        "CODES",
+        "Exit codes of a worker after which the job ends, whatever is left of --max-restarts, as "
+        "in 3,64-78. 128+N stands for signal N. Default: none.",
     ),
     Option(
         "on-node-loss",
@@ -399,7 +406,16 @@ _CHECKS = (
 
 # Options that print a text and end the program, with the metavar of their value.
 TEXTS = {"help": "", "version": "", "print-completion": "SHELL"}
-SHELLS = ("bash", "zsh", "tcsh")
+
+
+def shells() -> Sequence[str]:
+    """What --print-completion accepts: what the installed shtab can write."""
+    try:
+        from shtab import SUPPORTED_SHELLS
+    except ImportError:
+        return ("bash", "zsh", "tcsh")
+    return tuple(SUPPORTED_SHELLS)
+
 
 GROUPS = (
     ("Workers", _WORKERS),
@@ -421,8 +437,8 @@ USE_ENV = Option("use-env", "", "Pass the local rank only in LOCAL_RANK, as elas
 # Options of the native agent: the agents of plug-ins (a rendezvous handler or log files of another
 # distribution) do not have them.
 NATIVE_ONLY = (
-    "warm", "preload", "restart-backoff", "on-node-loss", "max-membership-changes",
-    "start-timeout", "failure-grace", "stop-scope", "hang-timeout", "hang-action", "auto-progress",
-    "log-max-bytes", "log-max-files", "no-stderr-capture", "merge-lines", "worker-port-range",
-    "topology",
+    "warm", "preload", "restart-backoff", "no-restart-codes", "on-node-loss",
+    "max-membership-changes", "start-timeout", "failure-grace", "stop-scope", "hang-timeout",
+    "hang-action", "auto-progress", "log-max-bytes", "log-max-files", "no-stderr-capture",
+    "merge-lines", "worker-port-range", "topology",
 )  # fmt: skip

@@ -83,6 +83,8 @@ def _failures(job: LaunchConfig) -> Iterator[tuple[str, str]]:
     yield "restarts", str(job.max_restarts)
     if job.max_restarts:
         yield "restart backoff", duration(job.restart_backoff)
+    if job.no_restart_codes:
+        yield "no restart after", ", ".join(map(str, job.no_restart_codes))
     yield "shutdown timeout", duration(job.shutdown_timeout)
     yield "failure grace", duration(job.failure_grace)
     yield "start timeout", duration(job.start_timeout)

@@ -18,7 +18,7 @@ from elastic.cli import command_line, entrypoint, nodes, output
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import LaunchConfig, NodeConfig
 from elastic.cli.options import NATIVE_ONLY, USE_ENV
-from elastic.cli.values import integer
+from elastic.cli.values import exit_codes, integer
 from elastic.constants import DEFAULT_DRAIN_TIMEOUT_S, NOTICE, PORT_MAX, START_METHODS
 from elastic.errors import ConfigError
 from elastic.multiprocessing.logs import LogOptions
@@ -85,6 +85,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         run_id=node.run_id or _random_id(),
         role=line.text("role") or DEFAULT_ROLE,  # torchx passes an empty one
         max_restarts=integer(line, "max-restarts", 0, 2**31 - 1),
+        no_restart_codes=exit_codes(line, "no-restart-codes"),
         start_timeout=seconds(
             line.text("start-timeout"), line.origin("start-timeout"), positive=True
         ),

@@ -52,13 +52,17 @@ def as_data(name: str, result: RunResult) -> dict[str, Any]:
         "stopped_ranks": list(result.stopped),
         "lost_nodes": list(job.lost) if job is not None else [],
         "incidents": [_incident(one) for one in result.incidents],
+        "hangs": [
+            {"time": _wall_time(one["at"]), "round": one["round"], "message": one["message"]}
+            for one in result.hangs
+        ],
     }
 
 
 def _incident(incident: Mapping[str, Any]) -> dict[str, Any]:
     fields = dict(incident)
     begun = fields.pop("begun")
-    at = None if begun is None else _time(time.time() - time.monotonic() + begun)
+    at = None if begun is None else _wall_time(begun)
     return {"time": at, "lost_steps": None} | fields
 
 
@@ -105,6 +109,11 @@ def _of_another_node(result: RunResult) -> dict[str, Any]:
         "hint": evidence.hint if evidence else "",
         "output": evidence.output.splitlines() if evidence else [],
     }
+
+
+def _wall_time(at: float) -> str:
+    """``at``: by time.monotonic()."""
+    return _time(time.time() - time.monotonic() + at)
 
 
 def _time(timestamp: float) -> str:

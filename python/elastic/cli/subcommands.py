@@ -30,6 +30,7 @@ SUBCOMMANDS = (
     Subcommand("status", "elastic.cli.status", "Prints the state of a running job."),
     Subcommand("stacks", "elastic.cli.stacks", "Prints where the workers of a running job are."),
     Subcommand("drain", "elastic.cli.drain", "Stops all ranks of a running job at one step."),
+    Subcommand("override", "elastic.cli.override", "Continues a job without its lost voters."),
     Subcommand("dashboard", "elastic.cli.dashboard", "Shows a running job as a web page."),
 )
 

@@ -16,6 +16,21 @@ def integer(line: CommandLine, name: str, least: int, most: int) -> int:
     return int(text)
 
 
+def exit_codes(line: CommandLine, name: str) -> tuple[int, ...]:
+    """Exit codes of workers, with ranges: ``3,64-78``."""
+    found: set[int] = set()
+    for part in line.text(name).split(",") if line.text(name) else ():
+        first, dash, last = part.strip().partition("-")
+        last = last if dash else first
+        if not (is_number(first) and is_number(last) and 1 <= int(first) <= int(last) <= 255):
+            raise ConfigError(
+                f"{line.origin(name)} is {line.text(name)!r}: expected exit codes from 1 to 255, "
+                "as in 3,64-78"
+            )
+        found.update(range(int(first), int(last) + 1))
+    return tuple(sorted(found))
+
+
 def size(line: CommandLine, name: str, least: int) -> int:
     """A number of bytes: ``4096``, ``64K``, ``500M``, ``2G``."""
     text = line.text(name).strip()

@@ -8,7 +8,9 @@
 
 Every value of ``start_method`` calls the function in a new interpreter, which the guardian starts
 and supervises like any worker. The module of the function is imported there. With ``warm`` the
-workers are forked from a process that has imported torch (docs/warm-workers.md).
+workers are forked from a process that has imported torch (docs/warm-workers.md). Only if
+``start_method`` is fork and an argument cannot be passed to a new interpreter, as a lock, event or
+queue of the fork context, the workers are forked copies of this process.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -36,6 +38,7 @@ from elastic.text import is_loopback, split_endpoint
 
 if TYPE_CHECKING:
     from elastic.agent.server.api import RunResult
+    from elastic.agent.server.forking_agent import ForkingElasticAgent
     from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
 
 SHUTDOWN_TIMEOUT_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
@@ -174,18 +177,11 @@ def _launch(
         "shutdown_timeout": float(config.shutdown_timeout or 0),
         "environment": environment,
     }
-    agent: LocalElasticAgent | HandlerElasticAgent
+    agent: LocalElasticAgent | ForkingElasticAgent | HandlerElasticAgent
     is_warm = bool(config.warm or config.preload)
     is_native = handler is None or isinstance(handler, DynamicRendezvousHandler)
     if is_native and not has_plug_in:
-        share = environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1"
-        logs = log_options(config.logs_specs)  # type: ignore[arg-type]
-        warm_template = _warm_template(config, entrypoint, args)
-        if is_warm and not warm_template:
-            _warn_no_effect("the command of the workers is not PYTHON [-u] SCRIPT")
-        agent = LocalElasticAgent(
-            spec, logs, share_store=share, warm_template=warm_template, **common
-        )
+        agent = _native_agent(config, spec, environment, common)
     else:
         if is_warm:
             _warn_no_effect("with a rendezvous handler or logs of another distribution")
@@ -200,10 +196,41 @@ def _launch(
 
     with _handled(config.signals_to_handle, stop):
         result = agent.run(config.role)
+    handler = agent.get_worker_group().spec.rdzv_handler
     if handler is not None and not received:
         handler.shutdown()
     check_result(spec.get_entrypoint_name(), result, received)
     return dict(result.return_values)
+
+
+def _native_agent(
+    config: LaunchConfig, spec: WorkerSpec, environment: Mapping[str, str], common: dict[str, Any]
+) -> LocalElasticAgent | ForkingElasticAgent:
+    share = environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1"
+    logs = log_options(config.logs_specs)  # type: ignore[arg-type]
+    warm_template = _warm_template(config, spec.entrypoint, spec.args)
+    if (config.warm or config.preload) and not warm_template:
+        _warn_no_effect("the command of the workers is not PYTHON [-u] SCRIPT")
+    try:
+        return LocalElasticAgent(
+            spec, logs, share_store=share, warm_template=warm_template, **common
+        )
+    except ConfigError as error:
+        from elastic.multiprocessing.calls import CannotPass
+
+        if config.start_method != "fork" or not isinstance(error, CannotPass):
+            raise
+    from elastic.agent.server.forking_agent import ForkingElasticAgent
+
+    if spec.rdzv_handler is None:
+        spec = spec._replace(rdzv_handler=get_rendezvous_handler(_parameters(config)))
+    return ForkingElasticAgent(
+        spec,
+        config.logs_specs,
+        config.log_line_prefix_template,
+        float(config.shutdown_timeout or 0),
+        environment,
+    )
 
 
 def _warm_template(

@@ -1,9 +1,10 @@
 """Calls of a Python function in worker processes: their arguments and return values.
 
-The call of each local rank is pickled once, before anything starts, into a private directory.
-``function_worker.py`` runs in the worker, reads it, calls the function and writes the value into
-the same directory. Queues, events and locks are passed as to a process of ``multiprocessing`` with
-the spawn method: semaphores by name, pipes by way of ``/proc/PID/fd`` of this process.
+The call of each local rank is pickled once, before anything starts, into a temporary file without a
+name, so that none is left if this process is killed. ``function_worker.py`` runs in the worker,
+reads the call, calls the function and writes the value into a second such file. It opens them by
+way of ``/proc/PID/fd`` of this process. Queues, events and locks are passed as to a process of
+``multiprocessing`` with the spawn method: semaphores by name, pipes as the files.
 """
 
 from __future__ import annotations
@@ -12,14 +13,13 @@ import fcntl
 import io
 import os
 import pickle
-import shutil
 import stat
 import sys
 import tempfile
 from collections import ChainMap
 from collections.abc import Callable, Mapping
 from multiprocessing import context, process, reduction, spawn, util
-from typing import Any
+from typing import IO, Any
 
 from elastic.errors import ConfigError
 from elastic.multiprocessing import function_worker
@@ -33,12 +33,16 @@ def interpreter() -> list[str]:
     return [spawn.get_executable(), *flags, "-u"]
 
 
+class CannotPass(ConfigError):
+    """The function or an argument cannot be passed to a new interpreter, only to a forked one."""
+
+
 class FunctionCalls:
-    """The calls of one function by local rank. ``close`` removes the files."""
+    """The calls of one function by local rank. ``close`` frees the files."""
 
     def __init__(self, function: Callable[..., Any], args: Mapping[int, tuple[Any, ...]]) -> None:
-        self._descriptors: list[int] = []
-        self._folder = tempfile.mkdtemp(prefix="elastic_call_")
+        self._descriptors: list[int] = []  # of pipes
+        self._files: dict[int, tuple[IO[bytes], IO[bytes]]] = {}  # the call and the value
         try:
             for local_rank, arguments in args.items():
                 self._write(local_rank, function, arguments)
@@ -46,25 +50,24 @@ class FunctionCalls:
             self.close()
             raise
 
-    @property
-    def folder(self) -> str:
-        return self._folder
-
     def argv(self, local_rank: int) -> list[str]:
         """The command of a worker."""
-        where = os.path.join(self._folder, str(local_rank))
-        return [*interpreter(), _RUNNING_BY_PATH, where]
+        paths = (_path(file.fileno()) for file in self._files[local_rank])
+        return [*interpreter(), _RUNNING_BY_PATH, *paths]
 
     def value(self, local_rank: int, round_number: int) -> Any:
         """The function's return value in that round; None if it ended with ``SystemExit(0)``."""
-        path = function_worker.value_path(os.path.join(self._folder, str(local_rank)), round_number)
-        if not os.path.exists(path):
-            return None
-        with open(path, "rb") as file:
+        with open(_path(self._files[local_rank][1].fileno()), "rb") as file:
+            number = file.read(function_worker.ROUND.size)
+            if number != function_worker.ROUND.pack(round_number):
+                return None  # there is no value, or it is that of an earlier round
             return pickle.load(file)
 
     def close(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        for files in self._files.values():
+            for file in files:
+                file.close()
+        self._files.clear()
         for descriptor in self._descriptors:
             os.close(descriptor)
         self._descriptors.clear()
@@ -74,10 +77,12 @@ class FunctionCalls:
         if not os.path.isfile(preparation.get("init_main_from_path", "")):  # as "<stdin>"
             preparation.pop("init_main_from_path", None)
         preparation["authkey"] = bytes(process.current_process().authkey)
-        call = self._pickled(function, args)
-        with open(os.path.join(self._folder, str(local_rank)), "wb") as file:
-            pickle.dump(preparation, file)
-            file.write(call)
+        pickled = self._pickled(function, args)
+        call = tempfile.TemporaryFile()  # noqa: SIM115  # close() closes both
+        self._files[local_rank] = (call, tempfile.TemporaryFile())  # noqa: SIM115
+        pickle.dump(preparation, call)
+        call.write(pickled)
+        call.flush()
 
     def _pickled(self, function: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
         context.set_spawning_popen(self)  # type: ignore[arg-type]  # duck-typed, as in the stdlib
@@ -97,12 +102,13 @@ class FunctionCalls:
     def _pickled_by_value(self, call: tuple[Any, ...], reason: Exception | None) -> bytes:
         name = getattr(call[0], "__qualname__", repr(call[0]))
         why = f"{name} and its arguments cannot be pickled: {reason}"
+        _check_context(name, reason)
         if reason is None:
             why = f"{name} is defined in a __main__ without a file, which workers cannot import"
         try:
             import cloudpickle
         except ImportError:
-            raise ConfigError(
+            raise CannotPass(
                 f"{why}; move it to a module, or install cloudpickle "
                 "(pip install elastic-launch[cloudpickle])"
             ) from reason
@@ -117,7 +123,8 @@ class FunctionCalls:
         try:
             pickler.dump(call)
         except (pickle.PicklingError, AttributeError, TypeError, RuntimeError) as error:
-            raise ConfigError(f"{name} and its arguments cannot be pickled: {error}") from error
+            _check_context(name, error)
+            raise CannotPass(f"{name} and its arguments cannot be pickled: {error}") from error
         return buffer.getvalue()
 
     # The methods that multiprocessing.reduction calls on the process that is being started.
@@ -132,22 +139,34 @@ class FunctionCalls:
     @staticmethod
     def DupFd(descriptor: int) -> _PipeOfLauncher:
         flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
-        return _PipeOfLauncher(os.getpid(), descriptor, flags)
+        return _PipeOfLauncher(_path(descriptor), flags)
+
+
+def _path(descriptor: int) -> str:
+    """A path by which workers open this process's descriptor again."""
+    # Not getpid(): /proc may be that of another process id namespace.
+    return f"/proc/{os.readlink('/proc/self')}/fd/{descriptor}"
 
 
 class _PipeOfLauncher:
     """An end of a pipe of the launching process; ``detach`` opens it in a worker."""
 
-    def __init__(self, pid: int, descriptor: int, flags: int) -> None:
-        self._pid = pid
-        self._descriptor = descriptor
+    def __init__(self, path: str, flags: int) -> None:
+        self._path = path
         self._flags = flags
 
     def detach(self) -> int:
-        path = f"/proc/{self._pid}/fd/{self._descriptor}"
-        opened = os.open(path, self._flags | os.O_CLOEXEC | os.O_NONBLOCK)
+        opened = os.open(self._path, self._flags | os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(opened, True)
         return opened
+
+
+def _check_context(name: str, error: Exception | None) -> None:
+    if "created in a fork context" in str(error):  # no kind of pickling can pass it
+        raise CannotPass(
+            f"{name} is passed a lock, event or queue that was created in a fork context; "
+            "create it with multiprocessing.get_context('spawn'), or use start_method='fork'"
+        ) from error
 
 
 def _is_only_here(function: Callable[..., Any]) -> bool:

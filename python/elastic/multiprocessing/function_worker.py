@@ -1,4 +1,7 @@
-"""The program of a worker that calls a function. Its argument is the path of the call's file.
+"""The program of a worker that calls a function.
+
+Its arguments are the paths of the call's file and of an open file for the value. The value is
+preceded by the number of its round.
 
 Nothing of elastic is imported before the launcher's module search path is in place.
 """
@@ -6,15 +9,15 @@ Nothing of elastic is imported before the launcher's module search path is in pl
 from __future__ import annotations
 
 import os
+import struct
 import sys
 from typing import Any
 
+ROUND = struct.Struct("<q")
+INCOMPLETE = -1
 
-def value_path(call_path: str, round_number: int) -> str:
-    return f"{call_path}.{round_number}"
 
-
-def main(call_path: str) -> None:
+def main(call_path: str, value_path: str) -> None:
     import pickle
     from multiprocessing import process, spawn
 
@@ -29,10 +32,11 @@ def main(call_path: str) -> None:
         finally:
             del process.current_process()._inheriting  # type: ignore[attr-defined]
     value = call()
-    path = value_path(call_path, int(os.environ["ELASTIC_ROUND"]))
-    with open(f"{path}.partial", "wb") as file:
+    with open(value_path, "wb") as file:
+        file.write(ROUND.pack(INCOMPLETE))
         pickle.dump(value, file, pickle.HIGHEST_PROTOCOL)
-    os.replace(f"{path}.partial", path)
+        file.seek(0)
+        file.write(ROUND.pack(int(os.environ["ELASTIC_ROUND"])))
 
 
 def _call(file: Any) -> Any:
@@ -42,10 +46,10 @@ def _call(file: Any) -> Any:
     return lambda: function(*args)
 
 
-def _record_and_run(call_path: str) -> None:
+def _record_and_run(call_path: str, value_path: str) -> None:
     """Runs the call; an exception goes to the error file and its traceback to stderr."""
     try:
-        main(call_path)
+        main(call_path, value_path)
     except SystemExit as error:
         if error.code not in (0, None):
             raise
@@ -67,4 +71,4 @@ if __name__ == "__main__":
     # The first entry is this file's directory, whose modules would hide others of the same names.
     del sys.path[0]
     faulthandler.enable()
-    _record_and_run(sys.argv[1])
+    _record_and_run(*sys.argv[1:])

@@ -9,12 +9,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from elastic.errors import ConfigError
@@ -23,6 +25,7 @@ from elastic.multiprocessing.logs import LogOptions, Std, is_any, of_rank
 
 Streams = Std | Mapping[int, Std]
 _NOWHERE: Mapping[int, str] = {}
+_ATTEMPTS_MAX = 10
 ENTRY_POINTS = "torchrun.logs_specs"
 
 
@@ -105,6 +108,7 @@ class DefaultLogsSpecs(LogsSpecs):
             raise NotADirectoryError(f"the log directory {log_dir} is not a directory")
         super().__init__(log_dir, redirects, tee, local_ranks_filter)
         self._run_log_dir: str | None = None
+        self._removal: Callable[[], object] | None = None  # of an unused temporary directory
 
     def options(self) -> LogOptions:
         """The options for the native agent."""
@@ -124,10 +128,18 @@ class DefaultLogsSpecs(LogsSpecs):
     @property
     def root_log_dir(self) -> str:
         if self._root_log_dir is None:
-            self._root_log_dir = tempfile.mkdtemp(prefix="torchelastic_")
-            if not (is_any(self._redirects) or is_any(self._tee)):
-                weakref.finalize(self, shutil.rmtree, self._root_log_dir, ignore_errors=True)
+            if is_any(self._redirects) or is_any(self._tee):
+                self._root_log_dir = tempfile.mkdtemp(prefix="torchelastic_")
+            else:
+                self._root_log_dir, lock = _unused_directory()
+                self._removal = weakref.finalize(self, _remove, self._root_log_dir, lock)
         return self._root_log_dir
+
+    def remove_unused(self) -> None:
+        """Removes the temporary directory now, unless output went to files in it."""
+        if self._removal is not None:
+            self._removal()
+            self._removal = self._root_log_dir = self._run_log_dir = None
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
         if not envs:
@@ -212,3 +224,23 @@ class DefaultLogsSpecs(LogsSpecs):
         return mine == theirs
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def _unused_directory() -> tuple[str, int]:
+    """A temporary directory and its lock. If this process is killed, its guardian or the next agent
+    removes it: by the name and the missing lock."""
+    for _ in range(_ATTEMPTS_MAX):  # an agent that starts may remove it before it is locked
+        path = tempfile.mkdtemp(prefix="elastic-run_")
+        with suppress(FileNotFoundError):
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            with suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.exists(path):
+                    return path, lock
+            os.close(lock)
+    raise ConfigError(f"other processes remove new directories in {tempfile.gettempdir()}")
+
+
+def _remove(path: str, lock: int) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    os.close(lock)

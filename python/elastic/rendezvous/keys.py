@@ -15,7 +15,7 @@ from elastic.text import is_number, seconds, split_endpoint
 # The job's timings, in seconds. With a value of 0 those in _POSITIVE would end every job at once.
 _TIMINGS = (
     "join_timeout", "last_call_timeout", "settle", "shrink_delay", "node_timeout",
-    "reconnect_grace", "store_grace",
+    "reconnect_grace", "store_grace", "override_timeout",
 )  # fmt: skip
 _POSITIVE = ("join_timeout", "node_timeout", "timeout")
 
@@ -74,6 +74,9 @@ def read_values(given: Mapping[str, str], origin: str, backend: str, is_ours: bo
     ]
     if backend not in ("etcd", "etcd-v2") and is_ours:
         notes += [f"{key} in {origin} concerns etcd alone" for key in _ETCD if key in given]
+    has_voters = "witness" in given or given.get("voters", "1") != "1"
+    if "override_timeout" in given and is_ours and not has_voters:
+        notes.append(f"override_timeout in {origin} has no effect with voters=1")
     for key in _WITHOUT_EFFECT:
         if key in given:
             is_positive = key != "cas_backoff_max_seconds"

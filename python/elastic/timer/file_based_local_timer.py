@@ -139,9 +139,11 @@ class FileTimerServer:
         self._watchdog_thread: threading.Thread | None = None
         self._is_last_pass = False
         self._is_stopping = False
-        if os.path.lexists(file_path):
-            os.remove(file_path)
-        os.mkfifo(file_path, 0o600)
+        # A pipe without a name, which needs no removal if this process is killed.
+        self._has_name = not file_path.startswith("/proc/")
+        self._remove()
+        if self._has_name:
+            os.mkfifo(file_path, 0o600)
         # Open for reading and writing, so that the end of the last client is not an end of file.
         self._pipe = os.open(file_path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._wake_up, self._woken = os.pipe2(os.O_CLOEXEC)
@@ -181,7 +183,10 @@ class FileTimerServer:
             os.close(descriptor)
         self._pipe = -1
         self._pidfds.clear()
-        if os.path.lexists(self._file_path):
+        self._remove()
+
+    def _remove(self) -> None:
+        if self._has_name and os.path.lexists(self._file_path):
             os.remove(self._file_path)
 
     @staticmethod

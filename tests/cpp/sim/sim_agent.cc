@@ -31,6 +31,7 @@ void SimAgent::start() {
             .log_progress = [this](const std::string& what) { log_progress(what); },
             .succession =
                 world_->succession ? world_->succession(this) : SimSession::Succession{}});
+    session_->set_override_timeout(options_.override_timeout);
     session_->begin();
   } else {
     link_ = world_->connect(this);
@@ -45,6 +46,13 @@ void SimAgent::follow(const std::string& address, bool is_here) {
   now([this, address, is_here] {
     options_.info.hosts_coordinator = is_here;
     session_->follow(address);
+  });
+}
+
+void SimAgent::displace(const std::string& address) {
+  now([this, address] {
+    options_.info.hosts_coordinator = false;
+    session_->displace(address);
   });
 }
 

@@ -18,6 +18,7 @@ struct SimAgentOptions {
   NodeInfo info;
   JobSettings settings;
   bool has_session = true;  // with a coordinator; otherwise its link to its replica never breaks
+  Duration override_timeout{};
 };
 
 // How the workers of one round behave on one node.
@@ -56,10 +57,14 @@ class SimAgent {
   void fail_workers();
   // The coordinator or the store was unreachable for too long.
   void lose_coordinator();
+  // The coordinator in its own process has lost its authority.
+  void expire(const std::string& reason) { session_->expire(reason); }
   // A peer's workers have ended: these fail too, or hang.
   void break_collective(const SimAgent& peer);
   // The coordinator is at this address. `is_here`: in the process of this agent.
   void follow(const std::string& address, bool is_here);
+  // The job of this agent has dissolved: it joins the one whose coordinator is at this address.
+  void displace(const std::string& address);
   std::shared_ptr<SimLink> link() const;
   const std::shared_ptr<SimPath>& path() const { return path_; }
 

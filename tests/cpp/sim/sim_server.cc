@@ -1,6 +1,7 @@
 #include "sim/sim_server.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 namespace elastic::test {
@@ -18,6 +19,7 @@ void SimServer::succeed(const succession::StartCoordinator& start, const NodeId&
       start.record.state, {start.term, self, start.lost_incumbent}, owner_.clock->now());
   owner_.trace("continues the job: " + (restored.ok() ? machine_->describe(owner_.clock->now())
                                                       : std::string(restored.message())));
+  gate_.set_replaces(start.record.replaces);
   gate_.turn_on_restored(*machine_);
   for (const auto& node : start.record.nodes) {
     gate_.set_voter_address(node.node, node.voter_address);
@@ -80,6 +82,32 @@ void SimServer::stop(const succession::StopCoordinator& stop) {
   }
 }
 
+session::Incumbent SimServer::announce(const succession::Incumbent& theirs) {
+  const bool is_over = machine_ && machine_->phase() == RendezvousPhase::kClosed;
+  if (stopped_ || is_displaced_ || is_over) {
+    return {announced_.add(owner_.job_id, theirs, owner_.clock->now()), true};
+  }
+  const session::Incumbent reply{owner_.incumbent().value_or(succession::Incumbent{}), false};
+  if (machine_) {
+    if (owner_.deleted != ServiceRule::kMeet) owner_.feed(succession::Met{theirs});
+  } else {
+    displace(theirs);
+  }
+  return reply;
+}
+
+// A coordinator that runs here later does so in a new server.
+void SimServer::displace(const succession::Incumbent& by) {
+  is_displaced_ = true;
+  machine_.reset();
+  ++alarm_;
+  announced_.add(owner_.job_id, by, owner_.clock->now());
+  for (const auto& [id, session] : std::exchange(sessions_, {})) {
+    session.link->send(Side::kServer, session::Incumbent{by, true, "the job runs already"});
+    session.link->close(Side::kServer);
+  }
+}
+
 void SimServer::crash(bool is_host_dead) {
   is_up_ = false;
   ++alarm_;
@@ -116,6 +144,14 @@ void SimServer::greet(const std::shared_ptr<SimLink>& link, const SimLink::Hello
   const auto own = owner_.incumbent();
   const bool is_replicated = hello.succession && hello.succession->is_replicated;
   const bool is_ours = own && hello.succession && hello.succession->lineage == own->lineage;
+  const auto* announced = announced_.find(owner_.job_id, owner_.clock->now());
+  if ((is_displaced_ || stopped_) && announced != nullptr &&
+      (!is_replicated || hello.succession->lineage == announced->lineage)) {
+    link->send(Side::kServer, session::Incumbent{*announced, true});
+    link->close(Side::kServer);
+    return;
+  }
+  if (is_displaced_) return link->close(Side::kServer);
   if (stopped_ ||
       (is_replicated && !is_ours && owner_.deleted != ServiceRule::kRefuseOtherLineage)) {
     succession::Incumbent elsewhere;
@@ -128,7 +164,11 @@ void SimServer::greet(const std::shared_ptr<SimLink>& link, const SimLink::Hello
   if (stopped_) return link->close(Side::kServer);
   Session& session = sessions_[hello.node];
   if (session.link != nullptr) session.link->close(Side::kServer);
-  session = Session{link, hello.succession ? hello.succession->voter_address : "", {}, false};
+  session = Session{link,
+                    hello.succession ? hello.succession->voter_address : "",
+                    {},
+                    false,
+                    hello.succession ? hello.succession->lineage : reg::LineageId{}};
   gate_.set_voter_address(hello.node, session.voter_address);
   link->send(Side::kServer, SimLink::HelloReply{1, owner_.clock->now(), own ? own->term : 1});
   if (informed_) link->send(Side::kServer, session::Incumbent{*informed_, false});
@@ -147,6 +187,9 @@ void SimServer::closed(const std::shared_ptr<SimLink>& link) {
 void SimServer::serve(const NodeId& id, const RendezvousEvent& event) {
   const auto* join = std::get_if<rdzv::Join>(&event);
   const auto* resume = std::get_if<rdzv::Resume>(&event);
+  if (resume != nullptr && is_of_another_job(id, *resume)) {
+    return send(rdzv::Evicted{id, resume->last->record.round, "a round of another job"});
+  }
   if (join != nullptr || resume != nullptr) {
     sessions_[id].has_joined = true;
     if (!machine_) {
@@ -159,6 +202,15 @@ void SimServer::serve(const NodeId& id, const RendezvousEvent& event) {
   report_nodes();
 }
 
+bool SimServer::is_of_another_job(const NodeId& id, const rdzv::Resume& resume) const {
+  const auto own = owner_.incumbent();
+  if (!own || own->term == 1 || !resume.last || !machine_) return false;
+  if (sessions_.at(id).lineage == own->lineage) return false;
+  const auto nodes = machine_->nodes(owner_.clock->now());
+  return std::none_of(nodes.begin(), nodes.end(),
+                      [&](const NodeStatus& one) { return one.id == id; });
+}
+
 void SimServer::step(const RendezvousEvent& event) {
   std::vector<RendezvousAction> actions;
   machine_->step(event, owner_.clock->now(), &actions);
@@ -167,7 +219,10 @@ void SimServer::step(const RendezvousEvent& event) {
   if (owner_.deleted == ServiceRule::kHoldDecisions) actions = all;
   for (const RendezvousAction& action : actions) send(action);
   propose();
-  if (std::exchange(has_removed_, false)) report_nodes();
+  if (!machine_) return;
+  const std::size_t nodes = machine_->nodes(owner_.clock->now()).size();
+  const bool has_lost = std::exchange(num_nodes_, nodes) > nodes;
+  if (std::exchange(has_removed_, false) || has_lost) report_nodes();
   if (machine_) watch_deadline();
 }
 
@@ -192,8 +247,13 @@ void SimServer::send(const RendezvousAction& action) {
 
 void SimServer::report_nodes() {
   succession::Nodes nodes;
+  // A node can be lost before it receives that: what it is sent may be held.
+  std::set<NodeId> present;
+  if (machine_) {
+    for (const NodeStatus& status : machine_->nodes(owner_.clock->now())) present.insert(status.id);
+  }
   for (const auto& [id, session] : sessions_) {
-    if (!session.has_joined) continue;
+    if (!session.has_joined || !present.contains(id)) continue;
     nodes.nodes.push_back({.node = id,
                            .voter_address = session.voter_address,
                            .host = owner_.host_of(id),

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/succession/meeting.h"
 #include "core/succession/round_gate.h"
 #include "core/succession/succession_events.h"
 #include "elastic/rendezvous.h"
@@ -24,6 +25,8 @@ enum class ServiceRule : std::uint8_t {
   kHoldDecisions,       // R3: a round or a result is sent when its record is in force
   kRefuseOtherLineage,  // a coordinator without the register turns a replicated job's nodes away
   kRecordLeaves,        // R6: a leave is acknowledged when it is recorded
+  kMeet,                // R8: of two lineages of one job id the later one dissolves
+  kLeaveReplaced,       // a voter of a lineage that was replaced never votes in it again
 };
 
 class SimServer {
@@ -49,6 +52,9 @@ class SimServer {
   void in_force(std::uint64_t number);
   void inform(const succession::Incumbent& incumbent);
   void stop(const succession::StopCoordinator& stop);
+  // An elected coordinator announces itself here; the reply.
+  session::Incumbent announce(const succession::Incumbent& theirs);
+  void displace(const succession::Incumbent& by);
   void crash(bool is_host_dead);
   bool is_gated() const { return gate_.is_on(); }
 
@@ -58,7 +64,9 @@ class SimServer {
     std::string voter_address;
     std::optional<Instant> unanswered;  // a heartbeat behind a leave that is not in force
     bool has_joined = false;
+    reg::LineageId lineage = {};  // from the hello
   };
+  bool is_of_another_job(const NodeId& id, const rdzv::Resume& resume) const;
   void receive(const std::shared_ptr<SimLink>& link, const SimLink::Message& message);
   void greet(const std::shared_ptr<SimLink>& link, const SimLink::Hello& hello);
   void closed(const std::shared_ptr<SimLink>& link);
@@ -72,11 +80,14 @@ class SimServer {
 
   Owner owner_;
   bool is_up_ = true;
-  bool has_removed_ = false;  // a node, in the current step
+  bool has_removed_ = false;   // a node, in the current step
+  std::size_t num_nodes_ = 0;  // of the job, after the last step
   std::optional<Rendezvous> machine_;
   succession::RoundGate gate_{owner_.job_id};
   std::optional<succession::Incumbent> informed_;
   std::optional<succession::StopCoordinator> stopped_;
+  bool is_displaced_ = false;
+  succession::AnnouncedCoordinators announced_;
   std::vector<std::shared_ptr<SimLink>> links_;
   std::map<NodeId, Session> sessions_;
   std::uint64_t alarm_ = 0;

@@ -88,6 +88,11 @@ void SimSession::execute(const Machine::Action& action) {
 
 void SimSession::follow(const std::string& address) { feed(Machine::CoordinatorMoved{address}); }
 
+void SimSession::displace(const std::string& address) {
+  is_lost_ = is_greeted_ = false;
+  feed(Machine::Displaced{address, "the job runs already"});
+}
+
 // The coordinator is lost if it does not answer a hello within reconnect_grace.
 void SimSession::watch_loss() {
   if (!host_.succession.lost) return;
@@ -162,7 +167,10 @@ void SimSession::receive(const SimLink::Message& message) {
     if (std::exchange(is_lost_, false)) host_.succession.returned();
     feed(Machine::HelloReceived{hello->incarnation, hello->time, hello->term});
   } else if (const auto* incumbent = std::get_if<session::Incumbent>(&message)) {
-    if (incumbent->is_elsewhere) {
+    if (incumbent->displaced) {
+      if (host_.succession.displaced) host_.succession.displaced(incumbent->incumbent);
+      displace(incumbent->incumbent.address);
+    } else if (incumbent->is_elsewhere) {
       feed(Machine::CoordinatorMoved{incumbent->incumbent.address});
     } else {
       host_.succession.informed(incumbent->incumbent);

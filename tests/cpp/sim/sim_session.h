@@ -21,6 +21,7 @@ class SimSession {
     std::function<void(const succession::Incumbent&)> informed;
     std::function<void()> lost;
     std::function<void()> returned;
+    std::function<void(const succession::Incumbent&)> displaced;
   };
   // The agent of the session, which outlives it.
   struct Host {
@@ -45,6 +46,11 @@ class SimSession {
   void send(const NodeStatement& statement);
   // The coordinator is at this address.
   void follow(const std::string& address);
+  // The job has dissolved: another one goes on, with a coordinator at this address.
+  void displace(const std::string& address);
+  void set_override_timeout(Duration timeout) { machine_.set_override_timeout(timeout); }
+  // The coordinator in the session's own process has lost its authority.
+  void expire(const std::string& reason) { feed(Machine::CoordinatorExpired{reason}); }
   // Calls `done` when all messages were acknowledged, or after a timeout.
   void drain(std::function<void()> done);
   // The agent has ended. The peer is not notified if the host has died.

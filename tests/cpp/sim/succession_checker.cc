@@ -27,7 +27,10 @@ const RoundRecord* SuccessionChecker::check_round(const RoundRecord& record, Ins
   if (result_ && record.generation <= result_generation_) violate("a round follows a result");
   if (known != rounds_.begin()) {
     const RoundRecord& before = std::prev(known)->second;
-    if (record.restarts < before.restarts || record.restarts > before.restarts + 1) {
+    // The next generation is another job, with a budget of its own.
+    const bool is_of_same_job = record.generation == before.generation;
+    if (is_of_same_job &&
+        (record.restarts < before.restarts || record.restarts > before.restarts + 1)) {
       violate("the restart budget went from " + std::to_string(before.restarts) + " to " +
               std::to_string(record.restarts));
     }

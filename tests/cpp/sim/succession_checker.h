@@ -22,6 +22,7 @@ class SuccessionChecker {
   Instant next_round_after(Instant when) const;
   const RoundRecord& last_round() const { return rounds_.rbegin()->second; }
   std::size_t num_rounds() const { return rounds_.size(); }
+  bool has_result() const { return result_.has_value(); }
 
  private:
   const RoundRecord* check_round(const RoundRecord& record, Instant now);

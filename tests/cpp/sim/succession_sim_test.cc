@@ -21,6 +21,7 @@ std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
 struct Sweep {
   std::uint64_t seeds = 0;
   std::uint64_t elections = 0;
+  std::uint64_t displaced = 0;
   Duration longest{};
 };
 
@@ -33,6 +34,7 @@ Sweep sweep(SuccessionScene scene, std::uint64_t count) {
     const SuccessionReport report = simulate_succession(scene, seed, {});
     ++total.seeds;
     total.elections += report.elections;
+    total.displaced += report.displaced;
     total.longest = std::max(total.longest, report.recovery);
     if (report.violations.empty()) continue;
     ++failed;
@@ -62,10 +64,18 @@ TEST(SuccessionSim, HandingOverEndsNoRound) { sweep(SuccessionScene::kHandOver, 
 TEST(SuccessionSim, OnlyTheMajorityOfAPartitionGoesOn) { sweep(SuccessionScene::kPartition, 50); }
 TEST(SuccessionSim, TwoOfFiveHostsMayBeLostAtOnce) { sweep(SuccessionScene::kTwoOfFive, 50); }
 TEST(SuccessionSim, TwoNodesAndAWitnessSurviveAnyOneLoss) { sweep(SuccessionScene::kWitness, 50); }
+TEST(SuccessionSim, AnOverrideContinuesAJobWhoseMajorityIsLost) {
+  sweep(SuccessionScene::kOverride, 100);
+}
 TEST(SuccessionSim, FaultsOfTwoNodesAndAWitnessBreakNoPromise) {
   const Sweep total = sweep(SuccessionScene::kWitnessFaults, 40);
   if (HasFailure()) return;
   EXPECT_GT(total.elections, total.seeds / 4);
+}
+TEST(SuccessionSim, AReplacedHostAndNewcomersJoinTheJobThatWentOn) {
+  const Sweep total = sweep(SuccessionScene::kReturn, 60);
+  if (HasFailure()) return;
+  EXPECT_GT(total.displaced, total.seeds / 10);
 }
 TEST(SuccessionSim, FaultsBreakNoPromise) {
   const Sweep total = sweep(SuccessionScene::kFaults, 150);
@@ -85,8 +95,22 @@ TEST(SuccessionRules, DecisionsAreHeldUntilTheirRecordIsInForce) {
   EXPECT_TRUE(is_noticed(ServiceRule::kHoldDecisions, SuccessionScene::kPartition, 200) ||
               is_noticed(ServiceRule::kHoldDecisions, SuccessionScene::kFaults, 2000));
 }
+TEST(SuccessionRules, OfTwoJobsWithOneIdTheLaterOneDissolves) {
+  EXPECT_TRUE(is_noticed(ServiceRule::kMeet, SuccessionScene::kReturn, 200));
+}
 TEST(SuccessionRules, NodesOfAReplicatedJobAreTurnedAway) {
   EXPECT_TRUE(is_noticed(ServiceRule::kRefuseOtherLineage, SuccessionScene::kStandaloneAgain, 200));
+}
+
+TEST(SuccessionRules, AVoterOfALineageThatWasReplacedNeverVotesInItAgain) {
+  std::string noticed;
+  std::uint64_t seed = 0;
+  while (noticed.empty() && ++seed <= 10'000) {
+    const auto report = simulate_succession(SuccessionScene::kOverride, seed,
+                                            {.deleted = ServiceRule::kLeaveReplaced});
+    if (!report.violations.empty()) noticed = report.violations.front();
+  }
+  EXPECT_EQ(noticed, "a decision of the replaced lineage is in force after the override") << seed;
 }
 
 TEST(SuccessionSim, Replay) {

@@ -25,6 +25,61 @@ void SuccessionWorld::expect_next_round(std::size_t nodes, Duration within) {
   if (!is_there) violate("no round of the survivors within the limit");
 }
 
+void SuccessionWorld::crash(std::size_t slot, bool is_host_dead) {
+  Process& process = processes_[slot];
+  if (!process.is_alive) return;
+  trace(name(slot) + (is_host_dead ? "  ---- its host is lost" : "  ---- its process ends"));
+  process.is_alive = false;
+  if (is_host_dead) hosts_down_.insert(slot);
+  if (process.agent != nullptr) process.agent->crash(is_host_dead);
+  if (process.server != nullptr) process.server->crash(is_host_dead);
+  if (has_witness_ && !is_host_dead) close_connections_with_witness(slot);
+}
+
+// The end of a connection arrives behind the frames that were sent on it.
+void SuccessionWorld::close_connections_with_witness(std::size_t slot) {
+  if (is_witness(slot)) {
+    for (std::size_t to = 0; to < nodes_; ++to) {
+      if (cut_[slot][to]) continue;
+      clock_.after(2ms, [this, to, address = voter_address(slot)] {
+        feed(to, succession::Unreachable{address});
+      });
+    }
+  } else if (!cut_[slot][kWitnessSlot]) {
+    clock_.after(2ms, [this, connection = processes_[slot].life * 10 + slot] {
+      feed(kWitnessSlot, succession::ConnectionEnded{connection});
+    });
+  }
+}
+
+void SuccessionWorld::cut(std::size_t a, std::size_t b, bool is_cut) {
+  cut_[a][b] = is_cut;
+  for (const auto& [pair, one] : paths_) {
+    if (pair.first == a && pair.second == b) one->is_blocked[0] = is_cut;
+    if (pair.first == b && pair.second == a) one->is_blocked[1] = is_cut;
+    if (!is_cut && one->is_open()) one->unblock();
+  }
+}
+
+void SuccessionWorld::cut_both(std::size_t a, std::size_t b, bool is_cut) {
+  cut(a, b, is_cut);
+  cut(b, a, is_cut);
+}
+
+void SuccessionWorld::cut_off(std::size_t slot, bool is_cut) {
+  for (std::size_t to = 0; to < kSlots; ++to) {
+    if (to != slot) cut_both(slot, to, is_cut);
+  }
+}
+
+void SuccessionWorld::heal() {
+  trace("---- everything heals");
+  for (std::size_t a = 0; a < kSlots; ++a) {
+    for (std::size_t b = 0; b < kSlots; ++b) cut(a, b, false);
+  }
+  is_healed_ = true;
+}
+
 void SuccessionWorld::lose_coordinator() {
   const RoundRecord before = checker_.last_round();
   switch (scene_) {
@@ -77,6 +132,8 @@ void SuccessionWorld::lose_coordinator() {
       heal();
       break;
     case SuccessionScene::kWitness: lose_one_of_two(); break;
+    case SuccessionScene::kReturn: return_host(); break;
+    case SuccessionScene::kOverride: lose_majority(); break;
     case SuccessionScene::kFaults:
     case SuccessionScene::kWitnessFaults:
       plan_fault();
@@ -87,6 +144,103 @@ void SuccessionWorld::lose_coordinator() {
   if (!has_random_faults() && after.restarts != before.restarts) {
     violate("a restart was charged for a lost host");
   }
+}
+
+// ---- An operator's override.
+
+FormerVoter::FormerVoter(const reg::Voter& self, const reg::VoterState& state, Instant now)
+    : register_(self, {}, 1) {
+  static_cast<void>(register_.restore(state, now));
+}
+
+std::vector<reg::Send> FormerVoter::receive(const reg::Message& message, Instant now) {
+  std::vector<reg::Action> actions;
+  register_.step(reg::Received{message}, now, &actions);
+  std::vector<reg::Send> replies;
+  for (const reg::Action& action : actions) {
+    if (const auto* reply = std::get_if<reg::Send>(&action)) replies.push_back(*reply);
+  }
+  return replies;
+}
+
+void SuccessionWorld::keep_voting(std::size_t slot, const succession::Event& event) {
+  if (options_.deleted != ServiceRule::kLeaveReplaced) return;
+  Process& process = processes_[slot];
+  const reg::Register& own = process.machine->job_register();
+  if (own.lineage() && !process.has_changed) process.state = own.state();
+  const auto* received = std::get_if<succession::Received>(&event);
+  if (process.former == nullptr || received == nullptr) return;
+  const auto frame = succession::decode_frame(received->frame);
+  const auto* message = frame.ok() ? std::get_if<reg::Message>(&frame->body) : nullptr;
+  if (message == nullptr || message->lineage != process.state->lineage) return;
+  for (const reg::Send& reply : process.former->receive(*message, clock_.now())) {
+    if (reply.message.to != frame->from) continue;
+    execute(slot, succession::Send{
+                      received->connection, "",
+                      succession::encode_frame({"job", process.id, frame->from, reply.message})});
+  }
+}
+
+// Whether the command has succeeded.
+bool SuccessionWorld::override_at(std::size_t slot) {
+  answer_.reset();
+  const succession::Override command{++nonces_, false};
+  feed(slot, succession::Received{
+                 kOperator, succession::encode_frame({"job", {99, nonces_}, {}, command}), ""});
+  advance_until(3s, [this] { return answer_ && answer_->nonce == nonces_; });
+  if (!answer_) violate("the operator's command is not answered");
+  return answer_ && answer_->is_done;
+}
+
+// A majority of the voters is lost at once. One of those that were lost may come back much later.
+void SuccessionWorld::lose_majority() {
+  const std::size_t lost = nodes_ / 2 + 1;
+  const std::uint64_t round = checker_.last_round().round;
+  const bool comes_back = dice_.chance(0.6);
+  std::vector<std::size_t> slots;
+  for (std::size_t slot = 0; slot < nodes_; ++slot) slots.push_back(slot);
+  for (std::size_t i = 0; i < lost; ++i) {
+    const auto at =
+        static_cast<std::size_t>(dice_.between(static_cast<int>(i), static_cast<int>(nodes_) - 1));
+    std::swap(slots[i], slots[at]);
+    if (i == 0 && comes_back) {
+      trace("---- " + name(slots[i]) + " is cut off");
+      cut_off(slots[i], true);
+    } else {
+      crash(slots[i], dice_.chance(0.5));
+    }
+  }
+  const auto survivor = [&] {
+    const int last = static_cast<int>(nodes_) - 1;
+    return slots[static_cast<std::size_t>(dice_.between(static_cast<int>(lost), last))];
+  };
+  advance(dice_.between(Duration(0), 2 * kStoreGrace));
+  bool is_done = false;
+  for (int turn = 0; turn < 12 && !is_done && report_.violations.empty(); ++turn) {
+    const std::size_t slot = survivor();
+    const std::size_t other = survivor();
+    if (other != slot) {  // two operators
+      feed(other,
+           succession::Received{
+               kOperator,
+               succession::encode_frame({"job", {98, 1}, {}, succession::Override{0, false}}), ""});
+      advance(dice_.between(Duration(0), Duration(2500ms)));
+    }
+    is_done = override_at(slot) || new_lineage_.has_value();
+    advance(dice_.between(Duration(0), Duration(1s)));
+  }
+  if (!is_done) return violate("the survivors refuse to go on without the lost majority");
+  const auto survivors = static_cast<int>(nodes_ - lost);
+  const auto goes_on = [&] {
+    return checker_.last_round().round > round && checker_.last_round().nodes == survivors;
+  };
+  if (!advance_until(20s, goes_on)) return violate("no round of the survivors after the override");
+  if (!comes_back) return;
+  advance(dice_.between(Duration(0), Duration(10s)));
+  heal();
+  is_healed_ = false;  // the workers go on
+  const auto grows = [&] { return checker_.last_round().nodes == survivors + 1; };
+  if (!advance_until(30s, grows)) violate("the node that came back does not follow the survivors");
 }
 
 void SuccessionWorld::restart_witness() {
@@ -141,6 +295,44 @@ void SuccessionWorld::lose_one_of_two() {
       if (report_.elections > 0) violate("R4: one bad link ended the coordinator's authority");
       break;
   }
+}
+
+// The host of the endpoint is replaced while the job goes on elsewhere, and newcomers know the
+// endpoint only. Where the two sides do not reach each other, a second job begins and runs.
+void SuccessionWorld::return_host() {
+  crash(0, dice_.chance(0.5));
+  const std::size_t newcomers = static_cast<std::size_t>(dice_.between(0, 2));
+  const double split = dice_.chance(0.4) ? 0 : dice_.chance(0.7) ? 1 : 0.6;
+  for (const std::size_t outside : {0u, 3u, 4u}) {
+    for (const std::size_t inside : {1u, 2u}) {
+      if (dice_.chance(split)) cut_both(outside, inside, true);
+    }
+  }
+  clock_.after(dice_.between(Duration(1ms), Duration(3s)), [this] {
+    hosts_down_.erase(0);
+    boot(0);
+    // The second job may elect a coordinator, too.
+    if (!dice_.chance(0.3)) return;
+    clock_.after(dice_.between(Duration(1s), Duration(6s)), [this] { crash(0, false); });
+    clock_.after(dice_.between(Duration(6s), Duration(8s)), [this] { boot(0); });
+  });
+  for (std::size_t slot = 3; slot < 3 + newcomers; ++slot) {
+    clock_.after(dice_.between(Duration(1ms), Duration(5s)), [this, slot] { boot(slot); });
+  }
+  advance(dice_.between(Duration(3s), Duration(12s)));
+  for (std::size_t a = 0; a < kSlots; ++a) {
+    for (std::size_t b = 0; b < kSlots; ++b) cut(a, b, false);
+  }
+  const std::size_t all = 3 + newcomers;
+  const auto is_complete = [&](const SuccessionChecker& job) {
+    return job.num_rounds() > 0 && job.last_round().nodes == static_cast<int>(all) &&
+           runs_round_of(all, job.last_round().round);
+  };
+  const bool is_one = advance_until(25s, [&] {
+    return is_complete(checker_) ||
+           std::any_of(other_jobs_.begin(), other_jobs_.end(), is_complete);
+  });
+  if (!is_one) violate("R8: the replaced host and the newcomers do not join the job");
 }
 
 SuccessionReport SuccessionWorld::run() {

@@ -21,12 +21,15 @@ enum class SuccessionScene : std::uint8_t {
   kPartition,        // five hosts: the coordinator's and another one are cut off, then it heals
   kTwoOfFive,        // two of five hosts are lost at once, the coordinator's among them
   kWitness,          // two nodes and a witness: one of them, or a link, is lost
+  kOverride,         // a majority of the voters is lost for good, and an operator says so
   kFaults,           // crashes, cut links, leaves and failing workers at random
   kWitnessFaults,    // the same, with two nodes and a witness
+  kReturn,           // the coordinator's host is replaced, and begins the job again at the endpoint
 };
 inline constexpr const char* kSuccessionScenes[] = {
-    "host-lost", "process-lost", "standalone-lost", "standalone-again", "hand-over",
-    "partition", "two-of-five",  "witness",         "faults",           "witness-faults"};
+    "host-lost", "process-lost", "standalone-lost", "standalone-again",
+    "hand-over", "partition",    "two-of-five",     "witness",
+    "override",  "faults",       "witness-faults",  "return"};
 
 struct SuccessionOptions {
   ServiceRule deleted = ServiceRule::kNone;
@@ -38,7 +41,8 @@ struct SuccessionReport {
   std::vector<std::string> trace;
   std::uint64_t rounds = 0;
   std::uint64_t elections = 0;
-  Duration recovery{};  // from the loss to the first action of the next coordinator's round
+  std::uint64_t displaced = 0;  // jobs that began rounds at the endpoint, and dissolved
+  Duration recovery{};          // from the loss to the first action of the next coordinator's round
 };
 
 SuccessionReport simulate_succession(SuccessionScene scene, std::uint64_t seed,

@@ -12,6 +12,7 @@
 #include <set>
 #include <utility>
 
+#include "core/register/register_machine_impl.h"
 #include "core/succession/succession_machine.h"
 #include "sim/sim_agent.h"
 #include "sim/succession_checker.h"
@@ -26,8 +27,28 @@ inline constexpr std::size_t kWitnessSlot = kSlots - 2;  // of jobs with a witne
 inline constexpr Duration kNodeTimeout = 1s;
 inline constexpr Duration kStoreGrace = 8s;
 inline constexpr Duration kConvergeWithin = 200s;
+inline constexpr Duration kOverrideTimeout = 60s;
+// The operator's command opens a connection to a voter port; no slot has this number.
+inline constexpr std::uint64_t kOperator = 9;
 // Workers of a node that is cut off end when its session is given up and they are stopped.
 inline constexpr Duration kOverlapMax = kStoreGrace + 3 * kNodeTimeout + 6s;
+
+// A voter of a lineage that was replaced, as it would be if it had not left it.
+class FormerVoter {
+ public:
+  FormerVoter(const reg::Voter& self, const reg::VoterState& state, Instant now);
+  // The replies to the message.
+  std::vector<reg::Send> receive(const reg::Message& message, Instant now);
+
+ private:
+  // A state is restored with any number of voters, and the promise needs no loss.
+  struct Rules {
+    static constexpr bool has(reg::Rule rule) {
+      return rule != reg::Rule::kStateOfOneVoter && rule != reg::Rule::kLostIncumbent;
+    }
+  };
+  reg::BasicRegister<Rules> register_;
+};
 
 class SuccessionWorld {
  public:
@@ -40,9 +61,10 @@ class SuccessionWorld {
              : scene == SuccessionScene::kPartition || scene == SuccessionScene::kTwoOfFive ? 5
              : is_standalone_                                                               ? 4
              : scene == SuccessionScene::kFaults ? static_cast<std::size_t>(dice_.between(3, 5))
-                                                 : 3;
+             : scene == SuccessionScene::kOverride && dice_.chance(0.5) ? 5
+                                                                        : 3;
     settings_.min_nodes = 1;
-    settings_.max_nodes = static_cast<int>(nodes_);
+    settings_.max_nodes = static_cast<int>(scene == SuccessionScene::kReturn ? 5 : nodes_);
     settings_.max_restarts = 50;
     settings_.settle = 100ms;
     settings_.last_call_timeout = 1s;
@@ -78,6 +100,11 @@ class SuccessionWorld {
     bool is_busy = false;
     std::uint64_t alarm = 0;
     std::uint64_t servers = 0;
+    SuccessionChecker* checker = nullptr;  // of the job that its server coordinates
+    bool has_changed = false;              // to the lineage that replaces the first one
+    // Only without the rule kLeaveReplaced: goes on voting in the former lineage.
+    std::unique_ptr<FormerVoter> former;
+    std::optional<reg::VoterState> state;  // of its register before the event
   };
 
   void trace(const std::string& what) {
@@ -111,6 +138,36 @@ class SuccessionWorld {
     ++process.life;
     process.is_alive = true;
     process.id = {slot + 1, process.life};
+    begin_machine(slot);
+    process.former.reset();
+    process.state.reset();
+    process.has_changed = false;
+    const bool is_host =
+        slot == 0 && !is_standalone_ && (process.life == 1 || scene_ == SuccessionScene::kReturn);
+    if (slot == kCoordinatorSlot || is_host) {
+      open_server(slot, nullptr);
+      endpoint_ = address_of_server(slot);
+      feed(slot, succession::CoordinatorStarted{endpoint_, true});
+    }
+    if (slot == kCoordinatorSlot || is_witness(slot)) return;
+    if (has_witness_) feed(slot, succession::Witnesses{{voter_address(kWitnessSlot)}});
+    SimAgentOptions agent;
+    agent.settings = settings_;
+    agent.override_timeout = is_override() ? kOverrideTimeout : Duration(0);
+    agent.info.id = process.id;
+    agent.info.name = name(slot) + "_" + std::to_string(process.life);
+    agent.info.address = "10.0.0." + std::to_string(slot);
+    agent.info.store_port = static_cast<std::uint16_t>(20'000 + slot);
+    agent.info.hosts_coordinator = is_host;
+    agent.info.stop_grace = agent.info.failure_grace = 2s;
+    // The clock may still have calls of the former one.
+    if (process.agent != nullptr) retired_agents_.push_back(std::move(process.agent));
+    process.agent = std::make_unique<SimAgent>(&agent_world_, agent);
+    process.agent->start();
+  }
+
+  void begin_machine(std::size_t slot) {
+    Process& process = processes_[slot];
     succession::Settings settings;
     settings.job_id = "job";
     settings.self = {process.id, is_witness(slot) ? "" : voter_address(slot)};
@@ -119,26 +176,10 @@ class SuccessionWorld {
     settings.reg.voters = 0;
     settings.reg.store_grace = kStoreGrace;
     settings.follow_timeout = kNodeTimeout;
+    settings.reg.stands_after_expiry = is_override();
     process.machine = std::make_unique<succession::Machine>(settings, dice_.next());
     process.events.clear();
     process.is_busy = false;
-    if (slot == kCoordinatorSlot || (slot == 0 && !is_standalone_ && process.life == 1)) {
-      open_server(slot);
-      endpoint_ = address_of_server(slot);
-      feed(slot, succession::CoordinatorStarted{endpoint_, true});
-    }
-    if (slot == kCoordinatorSlot || is_witness(slot)) return;
-    if (has_witness_) feed(slot, succession::Witnesses{{voter_address(kWitnessSlot)}});
-    SimAgentOptions agent;
-    agent.settings = settings_;
-    agent.info.id = process.id;
-    agent.info.name = name(slot) + "_" + std::to_string(process.life);
-    agent.info.address = "10.0.0." + std::to_string(slot);
-    agent.info.store_port = static_cast<std::uint16_t>(20'000 + slot);
-    agent.info.hosts_coordinator = slot == 0 && !is_standalone_ && process.life == 1;
-    agent.info.stop_grace = agent.info.failure_grace = 2s;
-    process.agent = std::make_unique<SimAgent>(&agent_world_, agent);
-    process.agent->start();
   }
 
   std::string address_of_server(std::size_t slot) const {
@@ -146,9 +187,16 @@ class SuccessionWorld {
            std::to_string(processes_[slot].servers);
   }
 
-  void open_server(std::size_t slot) {
+  // `continued`: null: it begins a job. Where a host returns, that is another job until both meet.
+  void open_server(std::size_t slot, const succession::StartCoordinator* continued) {
     Process& process = processes_[slot];
     ++process.servers;
+    process.checker = &checker_;
+    if (continued != nullptr && other_lineages_.contains(continued->lineage)) {
+      process.checker = other_lineages_.at(continued->lineage);
+    } else if (continued == nullptr && scene_ == SuccessionScene::kReturn && process.life > 1) {
+      process.checker = &other_jobs_.emplace_back(&report_.violations);
+    }
     if (process.server != nullptr) retired_.push_back(std::move(process.server));
     process.server = std::make_unique<SimServer>(SimServer::Owner{
         .clock = &clock_,
@@ -159,7 +207,8 @@ class SuccessionWorld {
         .incumbent = [this, slot] { return processes_[slot].machine->incumbent(); },
         .trace = [this,
                   slot](const std::string& what) { trace(name(slot) + "  coordinator: " + what); },
-        .sent = [this, slot](const RendezvousAction& action) { check(slot, action); },
+        .sent = [this, slot, checker = process.checker](
+                    const RendezvousAction& action) { check(slot, action, checker); },
         .host_of = [](const NodeId& node) { return "h" + std::to_string(node.high); }});
   }
 
@@ -195,7 +244,8 @@ class SuccessionWorld {
                   feed(slot, succession::Informed{incumbent});
                 },
             .lost = [this, slot] { feed(slot, succession::IncumbentLost{}); },
-            .returned = [this, slot] { feed(slot, succession::IncumbentReturned{}); }};
+            .returned = [this, slot] { feed(slot, succession::IncumbentReturned{}); },
+            .displaced = [this, slot](const succession::Incumbent&) { begin_machine(slot); }};
   }
 
   // ---- The succession machine of a process.
@@ -203,6 +253,8 @@ class SuccessionWorld {
   void feed(std::size_t slot, const succession::Event& event) {
     Process& process = processes_[slot];
     if (!process.is_alive) return;
+    const auto before = lineage_of(slot);
+    keep_voting(slot, event);
     process.events.push_back(event);
     if (std::exchange(process.is_busy, true)) return;
     while (!process.events.empty()) {
@@ -215,6 +267,7 @@ class SuccessionWorld {
       }
     }
     process.is_busy = false;
+    note_lineage(slot, before);
     const auto deadline = process.machine->next_deadline();
     if (!deadline) return;
     clock_.at(*deadline, [this, slot, life = process.life, alarm = ++process.alarm] {
@@ -227,6 +280,11 @@ class SuccessionWorld {
 
   // A connection is the sender's process.
   void execute(std::size_t slot, const succession::Send& action) {
+    if (action.address.empty() && action.connection == kOperator) {
+      answer_ = std::get<succession::OverrideReply>(succession::decode_frame(action.frame)->body);
+      trace(name(slot) + "  answers the operator: " + answer_->text);
+      return;
+    }
     const bool is_reply = action.address.empty() && action.connection != 0;
     const std::string address = is_reply ? "v" + std::to_string(action.connection % 10) + "." +
                                                std::to_string(action.connection / 10)
@@ -253,7 +311,7 @@ class SuccessionWorld {
   }
   void execute(std::size_t slot, const succession::StartCoordinator& action) {
     ++report_.elections;
-    open_server(slot);
+    open_server(slot, &action);
     processes_[slot].server->succeed(action, processes_[slot].id);
     clock_.after(dice_.between(Duration(1ms), Duration(5ms)),
                  [this, slot, life = processes_[slot].life] {
@@ -269,6 +327,9 @@ class SuccessionWorld {
     processes_[slot].server->in_force(action.number);
   }
   void execute(std::size_t slot, const succession::Inform& action) {
+    if (processes_[slot].checker != &checker_) {
+      other_lineages_[action.incumbent.lineage] = processes_[slot].checker;
+    }
     if (processes_[slot].server != nullptr) processes_[slot].server->inform(action.incumbent);
   }
   void execute(std::size_t slot, const succession::Follow& action) {
@@ -277,8 +338,38 @@ class SuccessionWorld {
     processes_[slot].agent->follow(action.incumbent.address,
                                    action.incumbent.node == processes_[slot].id);
   }
+  void execute(std::size_t slot, const succession::AnnounceAtEndpoints& action) {
+    const std::size_t at = is_standalone_ ? kCoordinatorSlot : 0;
+    if (at == slot) {
+      clock_.after(1ms, [this, slot] { feed(slot, succession::EndpointsAreHere{}); });
+      return;
+    }
+    clock_.after(dice_.between(Duration(500us), Duration(10ms)), [this, slot, at, action] {
+      const Process& endpoint = processes_[at];
+      if (cut_[slot][at] || cut_[at][slot]) return;
+      if (!endpoint.is_alive || endpoint.server == nullptr) return;
+      const session::Incumbent reply = endpoint.server->announce(action.incumbent);
+      clock_.after(dice_.between(Duration(50us), Duration(2ms)), [this, slot, reply] {
+        if (options_.deleted == ServiceRule::kMeet) return;
+        feed(slot, succession::Met{reply.incumbent});
+      });
+    });
+  }
+  void execute(std::size_t slot, const succession::Displaced& action) {
+    trace(name(slot) + "  its job dissolves");
+    Process& process = processes_[slot];
+    if (process.checker != &checker_ && process.checker->num_rounds() > 0) ++report_.displaced;
+    if (process.agent != nullptr) process.agent->displace(action.by.address);
+    process.server->displace(action.by);
+    begin_machine(slot);
+    process.is_busy = true;
+  }
   void execute(std::size_t slot, const succession::Expired& action) {
-    if (processes_[slot].agent != nullptr) processes_[slot].agent->lose_coordinator();
+    if (is_override() && processes_[slot].agent != nullptr) {
+      processes_[slot].agent->expire(action.reason);
+    } else if (processes_[slot].agent != nullptr) {
+      processes_[slot].agent->lose_coordinator();
+    }
     trace(name(slot) + "  expired: " + action.reason);
   }
   void execute(std::size_t slot, const succession::Log& action) {
@@ -289,54 +380,40 @@ class SuccessionWorld {
 
   // ---- Faults.
 
-  void crash(std::size_t slot, bool is_host_dead) {
+  void crash(std::size_t slot, bool is_host_dead);
+  void close_connections_with_witness(std::size_t slot);
+  void cut(std::size_t a, std::size_t b, bool is_cut);
+  void cut_both(std::size_t a, std::size_t b, bool is_cut);
+  void cut_off(std::size_t slot, bool is_cut);
+  void heal();
+
+  // ---- An operator's override.
+
+  bool is_override() const { return scene_ == SuccessionScene::kOverride; }
+
+  std::optional<reg::LineageId> lineage_of(std::size_t slot) const {
+    const auto& incumbent = processes_[slot].machine->incumbent();
+    if (!incumbent) return std::nullopt;
+    return incumbent->lineage;
+  }
+
+  void note_lineage(std::size_t slot, const std::optional<reg::LineageId>& before) {
+    const auto after = lineage_of(slot);
+    if (!is_override() || !before || after == before) return;
     Process& process = processes_[slot];
-    if (!process.is_alive) return;
-    trace(name(slot) + (is_host_dead ? "  ---- its host is lost" : "  ---- its process ends"));
-    process.is_alive = false;
-    if (is_host_dead) hosts_down_.insert(slot);
-    if (process.agent != nullptr) process.agent->crash(is_host_dead);
-    if (process.server != nullptr) process.server->crash(is_host_dead);
-    if (has_witness_ && !is_host_dead) close_connections_with_witness(slot);
+    if (process.has_changed) violate("a node left the lineage that replaces its first one");
+    if (new_lineage_ && *after != *new_lineage_) violate("two lineages replace the first one");
+    process.has_changed = true;
+    new_lineage_ = *after;
+    if (!replaced_) replaced_.emplace(checker_);
+    if (options_.deleted != ServiceRule::kLeaveReplaced || !process.state) return;
+    process.former = std::make_unique<FormerVoter>(reg::Voter{process.id, voter_address(slot)},
+                                                   *process.state, clock_.now());
   }
 
-  void close_connections_with_witness(std::size_t slot) {
-    if (is_witness(slot)) {
-      for (std::size_t to = 0; to < nodes_; ++to) {
-        if (!cut_[slot][to]) feed(to, succession::Unreachable{voter_address(slot)});
-      }
-    } else if (!cut_[slot][kWitnessSlot]) {
-      feed(kWitnessSlot, succession::ConnectionEnded{processes_[slot].life * 10 + slot});
-    }
-  }
-
-  void cut(std::size_t a, std::size_t b, bool is_cut) {
-    cut_[a][b] = is_cut;
-    for (const auto& [pair, one] : paths_) {
-      if (pair.first == a && pair.second == b) one->is_blocked[0] = is_cut;
-      if (pair.first == b && pair.second == a) one->is_blocked[1] = is_cut;
-      if (!is_cut && one->is_open()) one->unblock();
-    }
-  }
-
-  void cut_both(std::size_t a, std::size_t b, bool is_cut) {
-    cut(a, b, is_cut);
-    cut(b, a, is_cut);
-  }
-
-  void cut_off(std::size_t slot, bool is_cut) {
-    for (std::size_t to = 0; to < kSlots; ++to) {
-      if (to != slot) cut_both(slot, to, is_cut);
-    }
-  }
-
-  void heal() {
-    trace("---- everything heals");
-    for (std::size_t a = 0; a < kSlots; ++a) {
-      for (std::size_t b = 0; b < kSlots; ++b) cut(a, b, false);
-    }
-    is_healed_ = true;
-  }
+  void keep_voting(std::size_t slot, const succession::Event& event);
+  bool override_at(std::size_t slot);
+  void lose_majority();
 
   bool has_random_faults() const {
     return scene_ == SuccessionScene::kFaults || scene_ == SuccessionScene::kWitnessFaults;
@@ -413,14 +490,27 @@ class SuccessionWorld {
     }
   }
 
-  void check(std::size_t slot, const RendezvousAction& action) {
-    if (const RoundRecord* begun = checker_.check(action, clock_.now())) {
-      trace(name(slot) + "  round " + std::to_string(begun->round) + " is sent, " +
-            std::to_string(begun->nodes) + " nodes, term " + std::to_string(begun->term));
+  void check(std::size_t slot, const RendezvousAction& action, SuccessionChecker* checker) {
+    // Of the lineage that was replaced, nothing may take force any more.
+    if (replaced_ && !processes_[slot].has_changed) {
+      const std::size_t rounds = replaced_->num_rounds();
+      const bool had_result = replaced_->has_result();
+      replaced_->check(action, clock_.now());
+      if (replaced_->num_rounds() != rounds || replaced_->has_result() != had_result) {
+        violate("a decision of the replaced lineage is in force after the override");
+      }
+      return;
+    }
+    if (const RoundRecord* begun = checker->check(action, clock_.now())) {
+      trace(name(slot) + (checker == &checker_ ? "  round " : "  another job's round ") +
+            std::to_string(begun->round) + " is sent, " + std::to_string(begun->nodes) +
+            " nodes, term " + std::to_string(begun->term));
     }
   }
 
   void workers_gone(const SimAgent& agent) {
+    // Workers of a job that dissolves are those of another round.
+    if (scene_ == SuccessionScene::kReturn && agent.info().id.high != 2) return;
     const Duration overlap = clock_.now() - checker_.next_round_after(agent.round_heard_at());
     if (overlap <= kOverlapMax) return;
     violate("I1: workers of " + agent.name() + " ended " + std::to_string(to_seconds(overlap)) +
@@ -474,6 +564,7 @@ class SuccessionWorld {
   void lose_coordinator();
   void restart_witness();
   void lose_one_of_two();
+  void return_host();
   const SuccessionScene scene_;
   const SuccessionOptions options_;
   Dice dice_;
@@ -485,6 +576,7 @@ class SuccessionWorld {
   SimAgent::World agent_world_;
   std::array<Process, kSlots> processes_;
   std::vector<std::unique_ptr<SimServer>> retired_;
+  std::vector<std::unique_ptr<SimAgent>> retired_agents_;
   std::string endpoint_;
   std::map<std::pair<std::size_t, std::size_t>, std::shared_ptr<SimPath>> paths_;
   bool cut_[kSlots][kSlots] = {};
@@ -494,6 +586,12 @@ class SuccessionWorld {
   int crashes_ = 0;
   SuccessionReport report_;
   SuccessionChecker checker_{&report_.violations};
+  std::deque<SuccessionChecker> other_jobs_;
+  std::map<reg::LineageId, SuccessionChecker*> other_lineages_;
+  std::optional<SuccessionChecker> replaced_;  // of the first lineage, when the second one began
+  std::optional<reg::LineageId> new_lineage_;
+  std::optional<succession::OverrideReply> answer_;
+  std::uint64_t nonces_ = 0;
 };
 
 }  // namespace elastic::test

@@ -148,6 +148,9 @@ class RunResult(NamedTuple):
     job: _C.JobResult | None = None
     # The latest restarts of the job with their phases on this node; docs/observing.md.
     incidents: tuple[Mapping[str, Any], ...] = ()
+    # The latest hangs that were found, each with ``at`` (by time.monotonic()), ``round``, and the
+    # screen as ``message``; docs/hangs.md.
+    hangs: tuple[Mapping[str, Any], ...] = ()
 
     def is_failed(self) -> bool:
         return self.state is WorkerState.FAILED

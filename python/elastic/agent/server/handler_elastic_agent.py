@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 _OUTER_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
+class _SupervisionLost(ElasticError):
+    """The guardian has ended, or a worker cannot be killed."""
+
+
 class HandlerElasticAgent(SimpleElasticAgent):
     """Runs workers on this machine in the rounds of any rendezvous handler.
 
@@ -142,6 +146,14 @@ class HandlerElasticAgent(SimpleElasticAgent):
                 run_id=self._worker_group.spec.job_id(),
             )
             return self._recorded(stopped)
+        except _SupervisionLost as error:
+            lost = RunResult(
+                WorkerState.UNKNOWN,
+                exit_code=_C.EXIT_SUPERVISION_LOST,
+                message=str(error),
+                run_id=self._worker_group.spec.job_id(),
+            )
+            return self._recorded(lost)
         finally:
             self._runner = None
             if self._records is not None:
@@ -150,6 +162,8 @@ class HandlerElasticAgent(SimpleElasticAgent):
                 self._watchdog.stop()
             if self._calls is not None:
                 self._calls.close()
+            if isinstance(self._logs_specs, DefaultLogsSpecs):
+                self._logs_specs.remove_unused()
 
     def _recorded(self, result: RunResult) -> RunResult:
         if self._records is not None:
@@ -307,7 +321,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
             self._is_running = False
         elif event.kind in (kinds.GUARDIAN_LOST, kinds.STUCK):
             self._is_running = False
-            raise ElasticError(f"worker supervision failed: {event.message}")
+            raise _SupervisionLost(f"worker supervision failed: {event.message}")
 
     def _line_prefix(self, worker: Any) -> str:
         return Template(self._prefix).safe_substitute(
@@ -319,30 +333,41 @@ class HandlerElasticAgent(SimpleElasticAgent):
         )
 
     def _variables(self, group: WorkerGroup, worker: Any) -> dict[str, str]:
-        spec = group.spec
-        share = self._environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1"
-        variables = {
-            "LOCAL_RANK": worker.local_rank,
-            "RANK": worker.global_rank,
-            "GROUP_RANK": group.group_rank,
-            "ROLE_RANK": worker.role_rank,
-            "ROLE_NAME": spec.role,
-            "LOCAL_WORLD_SIZE": spec.local_world_size,
-            "WORLD_SIZE": worker.world_size,
-            "GROUP_WORLD_SIZE": group.group_world_size,
-            "ROLE_WORLD_SIZE": worker.role_world_size,
-            "MASTER_ADDR": group.master_addr,
-            "MASTER_PORT": group.master_port,
-            "TORCHELASTIC_RESTART_COUNT": self._restart_count(),
-            "TORCHELASTIC_MAX_RESTARTS": spec.max_restarts,
-            "TORCHELASTIC_RUN_ID": spec.job_id(),
-            "TORCHELASTIC_USE_AGENT_STORE": spec.rdzv_handler.use_agent_store and share,
-            "ELASTIC_ROUND": self._round,
-        }
-        texts = {name: str(value) for name, value in variables.items()}
-        if spec.virtual_local_rank:
-            texts |= virtual_device(worker.local_rank, self._environment)
-        return texts
+        return round_variables(group, worker, self._round, self._restart_count(), self._environment)
+
+
+def round_variables(
+    group: WorkerGroup,
+    worker: Any,
+    round_number: int,
+    restart_count: int,
+    environment: Mapping[str, str],
+) -> dict[str, str]:
+    """The variables of a worker in a round that a rendezvous handler has formed."""
+    spec = group.spec
+    share = environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1"
+    variables = {
+        "LOCAL_RANK": worker.local_rank,
+        "RANK": worker.global_rank,
+        "GROUP_RANK": group.group_rank,
+        "ROLE_RANK": worker.role_rank,
+        "ROLE_NAME": spec.role,
+        "LOCAL_WORLD_SIZE": spec.local_world_size,
+        "WORLD_SIZE": worker.world_size,
+        "GROUP_WORLD_SIZE": group.group_world_size,
+        "ROLE_WORLD_SIZE": worker.role_world_size,
+        "MASTER_ADDR": group.master_addr,
+        "MASTER_PORT": group.master_port,
+        "TORCHELASTIC_RESTART_COUNT": restart_count,
+        "TORCHELASTIC_MAX_RESTARTS": spec.max_restarts,
+        "TORCHELASTIC_RUN_ID": spec.job_id(),
+        "TORCHELASTIC_USE_AGENT_STORE": spec.rdzv_handler.use_agent_store and share,
+        "ELASTIC_ROUND": round_number,
+    }
+    texts = {name: str(value) for name, value in variables.items()}
+    if spec.virtual_local_rank:
+        texts |= virtual_device(worker.local_rank, environment)
+    return texts
 
 
 def _class_and_cause(failure: ProcessFailure, ended: _C.WorkerExit) -> tuple[str, str]:

@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 import weakref
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,8 @@ logger = logging.getLogger(__name__)
 # Deadlines that differ by less, because of the network's delay, are considered equal.
 DEADLINE_TOLERANCE_S = 2.0
 
+HANGS_KEPT = 16  # in the result
+
 _SCOPES = {"group": _C.SignalScope.GROUP, "leader": _C.SignalScope.LEADER}
 
 
@@ -102,6 +105,7 @@ class LocalElasticAgent:
         event_log: str = "",
         metrics_port: int = 0,
         warm_template: Sequence[str] = (),
+        no_restart_codes: Sequence[int] = (),
     ) -> None:
         """``environment`` is the workers' whole environment; None: that of this process.
 
@@ -125,7 +129,8 @@ class LocalElasticAgent:
         ``health_check_server`` runs while the agent does. ``uninterruptible_state_timeout``: the
         limit for a worker in an uninterruptible wait; None: as the variable sets.
         ``warm_template``: the command of the process that forks the workers; none: they are
-        executed.
+        executed. ``no_restart_codes``: exit codes of a worker, as in a shell, after which the job
+        ends, whatever is left of ``spec.max_restarts``.
         """
         check(spec, shutdown_timeout)
         if start_method not in START_METHODS:
@@ -180,6 +185,7 @@ class LocalElasticAgent:
             become_subreaper=become_subreaper,
             start_timeout=start_timeout,
             warm_template=list(warm_template),
+            no_restart_codes=list(no_restart_codes),
         )
         self._keeps_logs = logs.log_dir is not None
         self._group = WorkerGroup(spec)
@@ -192,6 +198,7 @@ class LocalElasticAgent:
         self._requests: list[int] = []
         self._drain_requests: list[tuple[int, float]] = []
         self._stops_noted = 0
+        self._hangs: deque[dict[str, Any]] = deque(maxlen=HANGS_KEPT)
         # The last progress message that was logged outside a round, and its deadline.
         self._awaited: tuple[str, float | None] = ("", None)
         host, port = rendezvous.endpoint_host, rendezvous.endpoint_port
@@ -368,6 +375,9 @@ class LocalElasticAgent:
             self._log(NOTICE, "%s", event.message)
         elif event.kind in (kinds.HANG, kinds.STRAGGLING, kinds.RESTARTING):
             self._log(logging.WARNING, "%s", event.message)
+            if event.kind == kinds.HANG and self._round is not None:
+                hang = {"at": event.at, "round": self._round.round, "message": event.message}
+                self._hangs.append(hang)
         elif event.kind == kinds.FINISHED:
             self._note_killed()
             if event.state == _C.AgentState.SUCCEEDED and event.message:
@@ -468,6 +478,7 @@ class LocalElasticAgent:
             stopped=tuple(sorted(self._stopped - failures.keys())),
             job=None if self._is_alone else native.job,
             incidents=tuple(self._timeline.latest) if self._timeline is not None else (),
+            hangs=tuple(self._hangs),
         )
 
     def _return_values(self) -> dict[int, object]:

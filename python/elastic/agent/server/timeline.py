@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from elastic import _C
 
 # Until the workers run, and from there to the first step, if a worker reports steps.
-PHASES = ("detect", "stop", "rendezvous", "start")
-STEP_PHASES = ("interpreter", "imports", "first_step")
+PHASES = ("detect", "decide", "stop", "rendezvous", "start")
+STEP_PHASES = ("interpreter", "imports", "process_group", "first_step")
 
 INCIDENTS_KEPT = 64
 
@@ -45,6 +45,7 @@ class Timeline:
         self.latest: deque[dict[str, Any]] = deque(maxlen=INCIDENTS_KEPT)
         self._round: _C.RoundInfo | None = None
         self._failed_at: float | None = None  # the first exit in the current round
+        self._known_at: float | None = None  # when the agent has received the first one
         self._open: dict[str, Any] | None = None  # the incident whose next round does not run yet
         self._marks: dict[str, float | None] = {}
         self._running_at: float | None = None  # of the current round
@@ -59,7 +60,8 @@ class Timeline:
             self._begin(event)
         elif event.kind == _KINDS.ROUND_STARTING:
             self._round = event.round
-            self._failed_at = self._running_at = self._early = None
+            self._failed_at = self._known_at = None
+            self._running_at = self._early = None
         elif event.kind == _KINDS.WORKERS_RUNNING:
             self._running_at = event.at
             return None if self._open is None else self._complete(event.at)
@@ -78,7 +80,9 @@ class Timeline:
         self._early = None
         facts = reported.first_step
         assert facts is not None
-        marks = [self._running_at, facts.opened, facts.store_used, reported.at]
+        marks = [
+            self._running_at, facts.opened, facts.store_used, facts.store_filled, reported.at
+        ]  # fmt: skip
         phases = dict(zip(STEP_PHASES, _consecutive(marks), strict=True))
         step = {
             "incident": None,
@@ -102,6 +106,7 @@ class Timeline:
         if ended.stopped_by_us or ended.shell_code == 0:
             return
         self._failed_at = ended.at if self._failed_at is None else min(self._failed_at, ended.at)
+        self._known_at = event.at if self._known_at is None else self._known_at
 
     def _begin(self, event: AgentEvent) -> None:
         self.incidents += 1
@@ -114,6 +119,7 @@ class Timeline:
         stopped = ended.stopped if ended else None
         self._marks = {
             "failed": self._failed_at,
+            "known": self._known_at,
             "ordered": ordered,
             "stopped": stopped,
             "formed": event.at,
@@ -135,9 +141,12 @@ class Timeline:
         incident, self._open = self._open, None
         marks = self._marks
         failed, ordered, stopped = marks["failed"], marks["ordered"], marks["stopped"]
-        formed = marks["formed"]
+        known, formed = marks["known"], marks["formed"]
+        if known is not None and ordered is not None:
+            known = min(known, ordered)  # another node's failure was decided on before this one
         phases = {
-            "detect": _between(failed, ordered),
+            "detect": _between(failed, known),
+            "decide": _between(known, ordered),
             "stop": _between(ordered, stopped),
             "rendezvous": _between(stopped if stopped is not None else ordered, formed),
             "start": _between(formed, running),
@@ -148,7 +157,7 @@ class Timeline:
         incident["seconds"] = _between(begun, running)
         incident["begun"] = begun
         self._last = incident
-        # Its later phases are added when they are known; receivers of this one have seen four.
+        # Its later phases are added when they are known; receivers of this one have seen these.
         self.latest.append(incident)
         return incident | {"phases": dict(phases)}
 
@@ -166,11 +175,13 @@ def _consecutive(marks: list[float | None]) -> list[float | None]:
     """The time from each mark to the next known one; a missing mark's time is in the phase after.
 
     A mark that is earlier than the one before it ends a phase of no time: one worker may be faster
-    than another, and a script may open its channel after it has set up its process group.
+    than another, and a script may open its channel after it has set up its process group. One that
+    is later than the last one, as the keys of a slower worker are, ends its phase there.
     """
-    since = marks[0]
+    since, end = marks[0], marks[-1]
     phases: list[float | None] = []
-    for at in marks[1:]:
+    for mark in marks[1:]:
+        at = mark if mark is None or end is None else min(mark, end)
         phases.append(_between(since, at))
         if at is not None and since is not None:
             since = max(since, at)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -41,9 +40,7 @@ class Watchdog:
         self._run_id = run_id
         self._timers: Any = None
         if environment.get(FILE_TIMER) == "1":
-            self._timer_file = environment.get(TIMER_FILE) or os.path.join(
-                tempfile.gettempdir(), f"watchdog_timer_{os.urandom(8).hex()}"
-            )
+            self._timer_file = environment.get(TIMER_FILE) or self._nameless_pipe()
             self.variables[TIMER_FILE] = self._timer_file
         self._port = _port(environment.get(HEALTH_CHECK_PORT, ""))
         self._state_timeout = state_timeout
@@ -52,6 +49,12 @@ class Watchdog:
         self._health_check: Any = None
         self._stopped = threading.Event()
         self._monitor: threading.Thread | None = None
+
+    def _nameless_pipe(self) -> str:
+        reading, writing = os.pipe2(os.O_CLOEXEC)
+        os.close(writing)
+        self._pipe = os.fdopen(reading, "rb", 0)  # an object, which closes it if nobody calls stop
+        return f"/proc/{os.readlink('/proc/self')}/fd/{reading}"
 
     def start(self, pids: Callable[[], Mapping[int, int]], stop: Callable[[], None]) -> None:
         """``pids``: the running workers by rank. ``stop`` ends the job on this node."""

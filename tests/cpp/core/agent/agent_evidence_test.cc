@@ -1,4 +1,4 @@
-// What the agent's policy does with evidence of a failure besides the exit.
+// What the agent's policy does with evidence of a failure besides the exit, and with its exit code.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -63,6 +63,18 @@ TEST(AgentPolicy, ReportsTheSameFailureInSeveralRounds) {
   EXPECT_THAT(fail(3, "f"), HasSubstr("the same failure in 3 rounds in a row, each within "));
   agent.round(4, 3);
   EXPECT_EQ(fail(4, "other"), "exited with code 3");
+}
+
+TEST(AgentPolicy, CodeWithoutARestartEndsTheJob) {
+  Fixture agent(1);
+  agent.found().round(1).quiet().exit(0, exited(Fixture::kNoRestartCode));
+  EXPECT_THAT(agent.words(), ElementsAre("report exited", "close 97"));
+  agent.exit(1, stopped(killed(SIGTERM))).gone().failed(0, "n", Fixture::kNoRestartCode);
+  EXPECT_EQ(agent.result().exit_code, Fixture::kNoRestartCode);
+  EXPECT_THAT(agent.result().message, HasSubstr("that code ends the job (--no-restart-codes)"));
+  Fixture other(1);
+  other.found().round(1).quiet().exit(0, exited(Fixture::kNoRestartCode + 1));
+  EXPECT_THAT(other.words(), ElementsAre("report exited", "failed 1"));
 }
 
 }  // namespace

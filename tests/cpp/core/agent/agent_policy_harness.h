@@ -51,6 +51,8 @@ inline WorkerExit stopped(WorkerExit exit) {
 // A policy of two workers on node n, with its actions so far as short texts.
 class Fixture {
  public:
+  static constexpr int kNoRestartCode = 97;
+
   explicit Fixture(int max_restarts = 0, std::optional<Duration> barrier = std::nullopt)
       : policy_(options_of(max_restarts, barrier)) {}
 
@@ -150,6 +152,7 @@ class Fixture {
     options.node.failure_grace = std::chrono::seconds(10);
     options.settings.max_restarts = max_restarts;
     options.exit_barrier_timeout = barrier;
+    options.no_restart_codes = {kNoRestartCode};
     return options;
   }
   void record(PolicyAction action) {

@@ -17,16 +17,17 @@ TEST(RoundMarks, OnlyTheFirstStepOfARoundIsReported) {
   marks.begin_round();
   marks.opened(at(1));
   marks.opened(at(2));
-  EXPECT_EQ(marks.reported(-1, {}), std::nullopt) << "a worker wrote garbage";
-  const auto first = marks.reported(7, at(3));
+  EXPECT_EQ(marks.reported(-1, {}, {}), std::nullopt) << "a worker wrote garbage";
+  const auto first = marks.reported(7, at(3), at(4));
   ASSERT_TRUE(first);
   EXPECT_EQ(first->step, 7);
   EXPECT_EQ(first->opened, at(1));
   EXPECT_EQ(first->store_used, at(3));
+  EXPECT_EQ(first->store_filled, at(4));
   EXPECT_EQ(first->lost_steps, -1) << "no round was before it";
-  EXPECT_FALSE(marks.reported(8, at(3)));
+  EXPECT_FALSE(marks.reported(8, at(3), at(4)));
   marks.begin_round();
-  const auto second = marks.reported(1, {});
+  const auto second = marks.reported(1, {}, {});
   ASSERT_TRUE(second);
   EXPECT_EQ(second->opened, std::nullopt) << "that was in the round before";
 }
@@ -55,7 +56,7 @@ TEST(RoundMarks, LostStepsAreThoseThatAreMadeAgain) {
       for (const std::int64_t step : workers) marks.ended(step);
     }
     marks.begin_round();
-    const auto first = marks.reported(one.first, {});
+    const auto first = marks.reported(one.first, {}, {});
     ASSERT_TRUE(first) << one.what;
     EXPECT_EQ(first->lost_steps, one.lost) << one.what;
   }

@@ -15,6 +15,7 @@ using std::chrono::hours;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // A job of two nodes with two ranks each.
 class HangWatchTest : public ::testing::Test {
@@ -73,6 +74,19 @@ class HangWatchTest : public ::testing::Test {
   }
   static hang::StackGroup waiting(std::vector<std::int32_t> ranks) {
     return group(std::move(ranks), hang::StackGroup::Kind::kWaiting, "in all_reduce (train.py:88)");
+  }
+
+  // The verdict of a hang in which these ranks of node 0, and those of node 1, are at one place.
+  std::int32_t suspect_at_one_place(std::vector<std::int32_t> ranks) {
+    report(0, 3, seconds(5), hang::Action::kFail);
+    report(1, 3, seconds(5));
+    wait(seconds(60));
+    const auto asked = take<hang_action::Ask>();
+    reply(1, {waiting({2, 3})}, asked.wanted.request);
+    reply(0, {waiting(std::move(ranks))}, asked.wanted.request);
+    const hang::Verdict verdict = take<hang_action::Publish>().verdict;
+    EXPECT_THAT(verdict.text, Not(HasSubstr("suspected")));
+    return verdict.suspect;
   }
 
   Instant now_{seconds(1000)};
@@ -181,6 +195,14 @@ TEST_F(HangWatchTest, ARankThatStopsWhileOthersAdvanceIsStraggling) {
     watch.step(hang_event::Progressed{node(0), progress}, now_, &answers_);
     EXPECT_EQ(take<hang_action::Publish>().verdict.suspect, 0) << one.what;
   }
+}
+
+TEST_F(HangWatchTest, WithoutASuspectRank0EndsTheJob) {
+  EXPECT_EQ(suspect_at_one_place({0, 1}), -1);
+}
+
+TEST_F(HangWatchTest, WithoutASuspectTheFirstRankThatRunsEndsTheJob) {
+  EXPECT_EQ(suspect_at_one_place({1}), 1);  // rank 0 has succeeded
 }
 
 TEST_F(HangWatchTest, SectionWithALimitWidensTheLimit) {

@@ -50,6 +50,21 @@ TEST(StackText, WorkerThatOnlyWaitsInTheStandardLibraryIsAtWork) {
   EXPECT_EQ(group.kind, Kind::kAtWork);
 }
 
+TEST(StackText, EndsAtTheScript) {
+  const std::string runner = "/venv/lib/python3.11/site-packages/elastic/";
+  const std::string script = frame("/app/train.py", 88, "<module>");
+  const std::string own = frame("/app/elastic/_warm/mine.py", 1, "inner") + script;
+  for (const std::string& text : {script,
+                                  script + frame(runner + "_warm/child.py", 223, "_run_script") +
+                                      frame(runner + "_warm/template.py", 240, "<module>"),
+                                  script + frame(runner + "worker/auto.py", 92, "_run_script") +
+                                      frame("<frozen runpy>", 88, "_run_code")}) {
+    EXPECT_EQ(locate(worker(0, kCurrent + text)).text, script);
+  }
+  EXPECT_EQ(locate(worker(0, kCurrent + own)).text, own) << "only outermost frames are left out";
+  EXPECT_EQ(locate(worker(0, kCurrent + frame("<frozen runpy>", 88, "_run_code"))).text, "");
+}
+
 TEST(StackText, DescribesWorkersWithoutAStackByTheKernel) {
   EXPECT_EQ(locate(worker(0, "", 'T')).label, "stopped by a signal");
   EXPECT_EQ(locate(worker(0, "", 'T')).kind, Kind::kStopped);

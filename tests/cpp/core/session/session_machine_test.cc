@@ -22,72 +22,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-class SessionMachineTest : public ::testing::Test {
- protected:
-  using Texts = std::vector<std::string>;
-
-  Texts texts_of(const std::vector<M::Action>& actions) {
-    Texts texts;
-    for (const M::Action& action : actions) {
-      if (const auto* send_heartbeat = std::get_if<M::SendHeartbeat>(&action))
-        last_heartbeat_ = send_heartbeat->sent;
-      if (const auto* sent = std::get_if<M::Send>(&action)) last_sent_ = sent->event;
-      texts.push_back(text_of(action, now_));
-    }
-    return texts;
-  }
-  Texts begin() {
-    std::vector<M::Action> actions;
-    machine_.begin(now_, &actions);
-    return texts_of(actions);
-  }
-  Texts step(const M::Event& event) {
-    std::vector<M::Action> actions;
-    machine_.step(event, now_, &actions);
-    return texts_of(actions);
-  }
-  Texts submit(const NodeStatement& statement) { return step(M::Submit{statement}); }
-  Texts receive(const RendezvousAction& action) { return step(M::Received{action}); }
-  Texts after(Duration wait, const M::Event& event = M::Tick{}) {
-    now_ += wait;
-    return step(event);
-  }
-  Texts lose_connection() {
-    return step(M::ConnectionLost{Status(StatusCode::kUnavailable, "reset by peer")});
-  }
-  Texts fail_attempt() {
-    return step(M::AttemptFailed{Status(StatusCode::kUnavailable, "refused"), std::nullopt});
-  }
-  Texts acknowledge_heartbeat(Duration coordinator_ahead = 0ns) {
-    return step(M::HeartbeatAcknowledged{last_heartbeat_, now_ + coordinator_ahead});
-  }
-  void hello(std::uint64_t incarnation = 1, Duration coordinator_ahead = 0ns) {
-    step(M::HelloReceived{incarnation, now_ + coordinator_ahead});
-  }
-  // Joined, answered, and everything acknowledged.
-  void connect_and_join() {
-    begin();
-    step(M::Connected{});
-    submit(join());
-    hello();
-    acknowledge_heartbeat();
-    receive(rdzv::Waiting{kNode, "for more"});
-  }
-  void enter_round(std::uint64_t number) {
-    connect_and_join();
-    receive(round(number));
-  }
-  Texts reconnect() {
-    lose_connection();
-    return step(M::Connected{});
-  }
-
-  Instant now_ = Instant(1h);
-  M machine_{settings(), {"node1:29400"}, 7};
-  Instant last_heartbeat_;
-  RendezvousEvent last_sent_ = rdzv::Tick{};
-};
-
 TEST_F(SessionMachineTest, SendsTheJoinAsSoonAsItIsConnected) {
   EXPECT_THAT(begin(), ElementsAre("connect"));
   EXPECT_THAT(step(M::Connected{}), IsEmpty());
@@ -497,6 +431,43 @@ TEST_F(SessionMachineTest, AMoveAfterTheEndIsIgnored) {
   submit(rdzv::Leave{kNode, "the job is over"});
   lose_connection();
   EXPECT_THAT(step(M::CoordinatorMoved{"10.0.0.2:5000"}), IsEmpty());
+}
+
+// ---- The job dissolves, and another one of its id goes on.
+
+const M::Displaced kDisplaced{"10.0.0.2:5000", "the job runs already"};
+
+TEST_F(SessionMachineTest, ANodeOfADissolvedJobStopsItsWorkersAndJoinsTheOtherOne) {
+  enter_round(3);
+  EXPECT_THAT(step(kDisplaced),
+              ElementsAre("disconnect", "connect to 10.0.0.2:5000", "deliver: evicted"));
+  // Nothing is sent until its workers have ended: not the round, which the other job does not have.
+  EXPECT_THAT(step(M::Connected{}), IsEmpty());
+  rdzv::Join again = join(3);
+  again.node.previous_rank = 1;
+  std::vector<M::Action> actions;
+  machine_.step(M::Submit{again}, now_, &actions);
+  std::optional<rdzv::Join> sent;
+  for (const M::Action& action : actions) {
+    if (const auto* one = std::get_if<M::Send>(&action)) sent = std::get<rdzv::Join>(one->event);
+  }
+  ASSERT_TRUE(sent);
+  EXPECT_EQ(sent->node.highest_round, 3U) << "its round numbers only grow";
+  EXPECT_EQ(sent->node.previous_rank, -1) << "a rank of the former job";
+}
+
+TEST_F(SessionMachineTest, AWaitingNodeOfADissolvedJobWaitsInTheOtherOne) {
+  connect_and_join();
+  receive(rdzv::Waiting{kNode, "1 of 2 nodes", std::nullopt});
+  EXPECT_THAT(step(kDisplaced), ElementsAre("disconnect", "connect to 10.0.0.2:5000"));
+  EXPECT_THAT(step(M::Connected{}), ElementsAre("hello", "join after 0", "heartbeat"));
+}
+
+TEST_F(SessionMachineTest, ANodeThatLeavesADissolvedJobDoesNotJoinTheOtherOne) {
+  enter_round(3);
+  submit(rdzv::Leave{kNode, "SIGTERM"});
+  EXPECT_THAT(step(kDisplaced), ElementsAre("disconnect"));
+  EXPECT_TRUE(machine_.is_flushed());
 }
 
 // The host gave up with 75, and the other nodes with 77 a minute later.

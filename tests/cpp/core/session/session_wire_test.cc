@@ -195,7 +195,8 @@ std::vector<ClientMessage> client_messages() {
                        .first_stop = 101,
                        .last_stop = 101},
           RequestDrain{{seconds(60), "elastic-launch drain on node9"}},
-          ClientHello{.job_id = "job", .observer = ObserverRequest{true}}};
+          ClientHello{.job_id = "job", .observer = ObserverRequest{true}},
+          ClientHello{.job_id = "job", .announced = {{{1, 2}, 3, {4, 5}, "10.0.0.1:29401", {}}}}};
 }
 
 std::vector<ServerMessage> server_messages() {
@@ -220,6 +221,7 @@ std::vector<ServerMessage> server_messages() {
           Incumbent{{{1, 2}, 3, {4, 5}, "10.0.0.1:29401", {{{4, 5}, "10.0.0.1:29402"}}}, true},
           StoreClients{.round = 4, .addresses = {"10.0.0.1", "fe80::2"}},
           ServerHello{.host_job = "another job"},
+          Incumbent{{{1, 2}, 3, {4, 5}, "10.0.0.1:29401", {}}, true, "the job runs already"},
           WatchWorkers{true},
           hang::StacksWanted{3},
           hang::Verdict{12, "the job hangs", "hung: in read (data.py:41)", 9, hang::Action::kFail,
@@ -234,7 +236,14 @@ std::vector<ServerMessage> server_messages() {
           DrainReport{true, "every rank stops at step 101"},
           JobFacts{observed_job()},
           NodePage{true, {observed_node()}, {{1, 2}, {3, 4}}},
-          Beats{{0, 17, 5000}}};
+          Beats{{0, 17, 5000}},
+          Incumbent{{.lineage = {1, 2},
+                     .term = 3,
+                     .node = {4, 5},
+                     .address = "10.0.0.1:29401",
+                     .voters = {},
+                     .replaces = {{{6, 7}, {2, 17}}}},
+                    false}};
 }
 
 template <typename Message>

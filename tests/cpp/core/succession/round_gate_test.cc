@@ -101,6 +101,17 @@ TEST(RoundGate, TheStateAtWhichItIsTurnedOnIsTheFirstProposal) {
   EXPECT_FALSE(job.gate.take_proposal().has_value()) << "nothing has changed";
 }
 
+TEST(RoundGate, EveryProposalNamesTheLineagesThatTheJobsOneReplaces) {
+  GatedJob job;
+  const std::vector<Replaced> replaces = {{{7, 7}, {3, 1}}};
+  job.gate.set_replaces(replaces);
+  job.run_round();
+  job.step(rdzv::Leave{GatedJob::id(1), "why"});
+  const auto proposal = job.gate.take_proposal();
+  ASSERT_TRUE(proposal.has_value());
+  EXPECT_EQ(decode_record(proposal->content.bytes)->replaces, replaces);
+}
+
 TEST(RoundGate, ARoundIsSentWhenItIsInForce) {
   GatedJob job;
   job.gate.turn_on(job.machine);

@@ -6,10 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
+
+#include "core/succession/meeting.h"
 
 namespace elastic::succession {
 namespace {
@@ -32,10 +35,12 @@ reg::Record record_of_three() {
   return record;
 }
 
+enum class Role : std::uint8_t { kAgent, kStandalone, kWitness };
+
 class Process {
  public:
-  explicit Process(const reg::Voter& self, bool is_standalone = false)
-      : machine_(settings_of(self, is_standalone), 1) {}
+  explicit Process(const reg::Voter& self, Role role = Role::kAgent)
+      : machine_(settings_of(self, role), 1) {}
 
   std::vector<Action> feed(const Event& event) {
     std::vector<Action> actions;
@@ -63,11 +68,12 @@ class Process {
   Machine& machine() { return machine_; }
 
  private:
-  static Settings settings_of(const reg::Voter& self, bool is_standalone) {
+  static Settings settings_of(const reg::Voter& self, Role role) {
     Settings settings;
     settings.job_id = "job";
     settings.self = self;
-    settings.is_standalone = is_standalone;
+    settings.is_standalone = role == Role::kStandalone;
+    settings.is_witness = role == Role::kWitness;
     settings.reg.voters = 3;
     settings.follow_timeout = 1s;
     return settings;
@@ -161,10 +167,357 @@ TEST(SuccessionMachine, AnElectedCoordinatorThatReachesItsVotersReportsNoLossOfT
   }
 }
 
+Incumbent of_another_job(std::uint64_t term, std::uint64_t lineage = 9) {
+  return {.lineage = {lineage, 9},
+          .term = term,
+          .node = {8, 8},
+          .address = "10.0.0.8:29400",
+          .voters = {}};
+}
+
+// The other voter resumes at the coordinator of the process, and accepts what it proposes.
+void accept_all(Process* process, const std::vector<Action>& first) {
+  std::vector<reg::Record> records = proposed(first);
+  while (!records.empty()) {
+    const reg::Accepted accepted{.newness = records.back().newness, .is_accepted = true};
+    records.pop_back();
+    for (reg::Record& next : proposed(process->receive(kOther, accepted))) {
+      records.push_back(std::move(next));
+    }
+  }
+}
+
+std::vector<Action> start_elected(Process* process) {
+  accept_all(process, elect(process));
+  const auto actions = process->feed(CoordinatorStarted{"10.0.0.3:29400", false});
+  accept_all(process, actions);
+  accept_all(process, process->feed(Nodes{{{.node = kSelf.node,
+                                            .voter_address = kSelf.address,
+                                            .host = "10.0.0.3",
+                                            .topology = {},
+                                            .is_connected = true},
+                                           {.node = kOther.node,
+                                            .voter_address = kOther.address,
+                                            .host = "10.0.0.2",
+                                            .topology = {},
+                                            .is_connected = true}}}));
+  accept_all(process, process->receive(kOther, ProbeReply{}));
+  return actions;
+}
+
+TEST(SuccessionMachine, AnElectedCoordinatorAnnouncesItselfUntilItIsAtTheEndpoint) {
+  Process process(kSelf);
+  const auto actions = start_elected(&process);
+  const auto announced = those<AnnounceAtEndpoints>(actions);
+  ASSERT_EQ(announced.size(), 1U);
+  EXPECT_EQ(announced[0].incumbent.address, "10.0.0.3:29400");
+  EXPECT_EQ(announced[0].incumbent.term, 2U);
+  EXPECT_EQ(those<AnnounceAtEndpoints>(process.pass(3 * kAnnounceInterval)).size(), 3U);
+  process.feed(EndpointsAreHere{});
+  EXPECT_TRUE(those<AnnounceAtEndpoints>(process.pass(3 * kAnnounceInterval)).empty());
+}
+
+TEST(SuccessionMachine, AnElectedCoordinatorGoesOnWhenItMeetsAnEarlierOne) {
+  Process process(kSelf);
+  elect(&process);
+  process.feed(CoordinatorStarted{"10.0.0.3:29400", false});
+  for (const Incumbent& other : {Incumbent{}, of_another_job(1), of_another_job(2)}) {
+    EXPECT_TRUE(those<Displaced>(process.feed(Met{other})).empty()) << other.term;
+  }
+  EXPECT_TRUE(process.machine().is_coordinator());
+}
+
+TEST(SuccessionMachine, ACoordinatorDissolvesWhenItMeetsOneThatGoesOn) {
+  for (const Incumbent& other : {of_another_job(3), of_another_job(2, 1)}) {
+    Process process(kSelf);
+    elect(&process);
+    process.feed(CoordinatorStarted{"10.0.0.3:29400", false});
+    const auto displaced = those<Displaced>(process.feed(Met{other}));
+    ASSERT_EQ(displaced.size(), 1U);
+    EXPECT_EQ(displaced[0].by, other);
+    EXPECT_FALSE(process.machine().next_deadline());
+    EXPECT_TRUE(process.feed(Tick{}).empty());
+    EXPECT_TRUE(process.receive(kOther, Probe{}).empty()) << "it votes no more";
+  }
+  // One that has formed no round yet.
+  Process fresh(kSelf);
+  fresh.feed(CoordinatorStarted{"10.0.0.3:29400", true});
+  EXPECT_EQ(those<Displaced>(fresh.feed(Met{of_another_job(2)})).size(), 1U);
+}
+
+TEST(SuccessionMachine, AResultIsNeitherAnnouncedNorDissolved) {
+  Process process(kSelf);
+  start_elected(&process);
+  reg::Content result = record_of_three().content;
+  result.is_result = true;
+  accept_all(&process, process.feed(Propose{1, result}));
+  ASSERT_TRUE(process.machine().job_register().known()->record.content.is_result);
+  ASSERT_TRUE(process.machine().job_register().known()->is_in_force);
+  EXPECT_TRUE(those<AnnounceAtEndpoints>(process.pass(2 * kAnnounceInterval)).empty());
+  EXPECT_TRUE(those<Displaced>(process.feed(Met{of_another_job(3)})).empty());
+}
+
+TEST(SuccessionMachine, AProcessThatCoordinatesNothingMeetsNobody) {
+  Process process(kSelf);
+  EXPECT_TRUE(process.feed(Met{of_another_job(3)}).empty());
+}
+
+// ---- An operator's override.
+
+const reg::Voter kOperator{{9, 1}, ""};
+
+std::vector<OverrideReply> replies(const std::vector<Action>& actions) {
+  std::vector<OverrideReply> all;
+  for (const Send& send : those<Send>(actions)) {
+    const auto frame = decode_frame(send.frame);
+    if (const auto* reply = std::get_if<OverrideReply>(&frame->body)) all.push_back(*reply);
+  }
+  return all;
+}
+
+// This process has accepted the record of three, and its session has lost the coordinator.
+void strand(Process* process, const std::string& bytes = record_of_three().content.bytes) {
+  process->feed(Informed{{.lineage = kLineage,
+                          .term = 1,
+                          .node = kFormer.node,
+                          .address = "10.0.0.1:29400",
+                          .voters = record_of_three().voters}});
+  reg::Record record = record_of_three();
+  record.content.bytes = bytes;
+  process->receive(kFormer, reg::Accept{{record, true}});
+  process->feed(IncumbentLost{});
+}
+
+TEST(SuccessionOverride, IsRefusedWithTheReason) {
+  struct Case {
+    const char* what;
+    std::function<std::vector<Action>(Process*)> run;
+    std::string text;
+  };
+  const auto command = [](Process* process) { return process->receive(kOperator, Override{5}); };
+  const std::vector<Case> cases = {
+      {"nothing is known", command, "this node knows no record of the job"},
+      {"another voter's node",
+       [&](Process* process) {
+         process->feed(Informed{{.lineage = kLineage,
+                                 .term = 1,
+                                 .node = kFormer.node,
+                                 .address = "10.0.0.1:29400",
+                                 .voters = {kFormer, kOther, {{4, 4}, "10.0.0.4:4711"}}}});
+         process->feed(IncumbentLost{});
+         return command(process);
+       },
+       "this node is not a voter of the job: the voters are 10.0.0.1:4711, 10.0.0.2:4711, "
+       "10.0.0.4:4711"},
+      {"the coordinator answers again",
+       [&](Process* process) {
+         strand(process);
+         process->feed(IncumbentReturned{});
+         return command(process);
+       },
+       "the coordinator of the job is not lost: this node reaches it at 10.0.0.1:29400"},
+      {"it answers again during the survey",
+       [&](Process* process) {
+         strand(process);
+         command(process);
+         process->feed(IncumbentReturned{});
+         return process->pass(2s);
+       },
+       "the coordinator of the job is not lost"},
+      {"a majority answers",
+       [&](Process* process) {
+         strand(process);
+         command(process);
+         return process->receive(kOther, reg::AskReply{0, true, 1, std::nullopt});
+       },
+       "a majority of the job's voters answers (10.0.0.2:4711, 10.0.0.3:4711)"},
+      {"a voter with a lesser id has the command, too",
+       [&](Process* process) {
+         strand(process);
+         command(process);
+         return process->receive(kOther, Override{0, true});
+       },
+       "another voter was given the command, too"},
+      {"a record of another version",
+       [&](Process* process) {
+         strand(process, "?");
+         command(process);
+         return process->pass(2s);
+       },
+       "the record of the job has format"},
+  };
+  for (const Case& one : cases) {
+    Process process(kSelf);
+    const auto actions = one.run(&process);
+    const auto all = replies(actions);
+    ASSERT_EQ(all.size(), 1U) << one.what;
+    EXPECT_EQ(all.front().nonce, 5U) << one.what;
+    EXPECT_FALSE(all.front().is_done) << one.what;
+    EXPECT_NE(all.front().text.find(one.text), std::string::npos) << all.front().text;
+    EXPECT_TRUE(those<StartCoordinator>(actions).empty()) << one.what;
+    EXPECT_TRUE(those<StartCoordinator>(process.pass(5s)).empty()) << one.what;
+  }
+}
+
+TEST(SuccessionOverride, AWitnessRefuses) {
+  Process process({{4, 4}, ""}, Role::kWitness);
+  const auto all = replies(process.receive(kOperator, Override{5}));
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_NE(all.front().text.find("this is a witness"), std::string::npos);
+}
+
+TEST(SuccessionOverride, BeginsALineageUnderALaterTermThatReplacesTheFormerOne) {
+  Process process(kSelf);
+  strand(&process);
+  EXPECT_TRUE(replies(process.receive(kOperator, Override{5})).empty());
+  EXPECT_TRUE(replies(process.receive(kOperator, Override{5})).empty()) << "repeated";
+  const auto actions = process.pass(2s);
+  const auto started = those<StartCoordinator>(actions);
+  ASSERT_EQ(started.size(), 1U);
+  EXPECT_NE(started.front().lineage, kLineage);
+  EXPECT_GT(started.front().term, 1U);
+  EXPECT_EQ(started.front().lost_incumbent, kFormer.node);
+  ASSERT_EQ(started.front().record.replaces.size(), 1U);
+  EXPECT_EQ(started.front().record.replaces.front(), (Replaced{kLineage, {1, 1}}));
+  const auto& known = process.machine().job_register().known();
+  EXPECT_TRUE(known->is_in_force);
+  EXPECT_EQ(known->record.voters, std::vector<reg::Voter>{kSelf});
+  const auto done = replies(process.feed(CoordinatorStarted{"10.0.0.3:29400", false}));
+  ASSERT_EQ(done.size(), 1U);
+  EXPECT_TRUE(done.front().is_done);
+  const auto again = replies(process.receive(kOperator, Override{6}));
+  ASSERT_EQ(again.size(), 1U);
+  EXPECT_TRUE(again.front().is_done);
+  EXPECT_EQ(again.front().nonce, 6U);
+}
+
+TEST(SuccessionOverride, ContinuesTheNewestRecordOfTheVotersThatAnswer) {
+  Process process(kSelf);
+  const reg::Voter fourth{{4, 4}, "10.0.0.4:4711"};
+  const reg::Voter fifth{{5, 5}, "10.0.0.5:4711"};
+  strand(&process);
+  process.receive(kOperator, Override{5});
+  reg::Record newer = record_of_three();
+  newer.newness = {3, 8};
+  newer.voters = {kFormer, fourth, fifth, kOther, kSelf};
+  newer.content.round = 4;
+  const auto asked =
+      process.receive(kOther, reg::AskReply{0, false, 6, reg::KnownRecord{newer, true}});
+  EXPECT_TRUE(replies(asked).empty()) << "two of five are no majority";
+  const auto started = those<StartCoordinator>(process.pass(2s));
+  ASSERT_EQ(started.size(), 1U);
+  EXPECT_EQ(started.front().record.replaces.front(), (Replaced{kLineage, {3, 8}}));
+  EXPECT_GT(started.front().term, 3U);
+  EXPECT_EQ(process.machine().job_register().known()->record.content.round, 4U);
+}
+
+TEST(SuccessionOverride, NeverVotesInTheFormerLineageAgain) {
+  Process process(kSelf);
+  strand(&process);
+  process.receive(kOperator, Override{5});
+  process.pass(2s);
+  process.feed(CoordinatorStarted{"10.0.0.3:29400", false});
+  const reg::KnownRecord known{record_of_three(), true};
+  for (const reg::Body& body :
+       {reg::Body(reg::Ask{1, 9, known}), reg::Body(reg::Prepare{9, known, {}}),
+        reg::Body(reg::Accept{known})}) {
+    EXPECT_TRUE(those<Send>(process.receive(kOther, body)).empty()) << body.index();
+  }
+  EXPECT_TRUE(process.machine().is_coordinator());
+}
+
+Announce announce_of(const Replaced& replaced) {
+  return Announce{{.lineage = {8, 8},
+                   .term = 9,
+                   .node = kOther.node,
+                   .address = "10.0.0.2:29401",
+                   .voters = {kOther},
+                   .replaces = {replaced}}};
+}
+
+TEST(SuccessionOverride, ANodeFollowsALineageThatReplacesItsOwnOnlyIfItHasLostTheCoordinator) {
+  Process process(kSelf);
+  strand(&process);
+  process.feed(IncumbentReturned{});
+  const Announce announce = announce_of({kLineage, {1, 1}});
+  EXPECT_TRUE(those<Follow>(process.receive(kOther, announce)).empty());
+  process.feed(IncumbentLost{});
+  EXPECT_TRUE(those<Follow>(process.receive(kOther, announce_of({{6, 6}, {1, 1}}))).empty());
+  const auto followed = those<Follow>(process.receive(kOther, announce));
+  ASSERT_EQ(followed.size(), 1U);
+  EXPECT_EQ(followed.front().incumbent.address, "10.0.0.2:29401");
+  EXPECT_EQ(process.machine().incumbent()->lineage, (reg::LineageId{8, 8}));
+  EXPECT_TRUE(process.machine().incumbent()->is_replicated());
+  // Not back, whoever announces what.
+  process.feed(IncumbentLost{});
+  Incumbent former{.lineage = kLineage,
+                   .term = 20,
+                   .node = kFormer.node,
+                   .address = "10.0.0.1:29400",
+                   .voters = record_of_three().voters};
+  EXPECT_TRUE(those<Follow>(process.receive(kFormer, Announce{former})).empty());
+}
+
+TEST(SuccessionOverride, ANodeStaysInALineageThatHasGoneOnSinceItWasReplaced) {
+  Process process(kSelf);
+  strand(&process);
+  reg::Record newer = record_of_three();
+  newer.newness = {1, 2};
+  process.receive(kFormer, reg::Accept{{newer, true}});
+  EXPECT_TRUE(those<Follow>(process.receive(kOther, announce_of({kLineage, {1, 1}}))).empty());
+  EXPECT_FALSE(those<Follow>(process.receive(kOther, announce_of({kLineage, {1, 2}}))).empty());
+}
+
+TEST(SuccessionOverride, AWitnessFollowsTheRecordThatReplacesItsLineage) {
+  const reg::Voter witness{{4, 4}, ""};
+  Process process(witness, Role::kWitness);
+  reg::Record former = record_of_three();
+  former.voters = {kFormer, kOther, witness};
+  const auto deliver = [&](const reg::Voter& from, const reg::Record& record) {
+    return process.receive(
+        from, reg::Message{record.lineage, from.node, witness.node, reg::Accept{{record, true}}});
+  };
+  ASSERT_EQ(those<Send>(deliver(kFormer, former)).size(), 1U);
+  reg::Record record = former;
+  record.lineage = {8, 8};
+  record.newness = {9, 2};
+  record.proposer = kOther;
+  record.content.bytes = encode_record({.job_id = "job",
+                                        .settings = {},
+                                        .state = {},
+                                        .nodes = {},
+                                        .replaces = {{kLineage, {1, 1}}}});
+  EXPECT_TRUE(those<Send>(deliver(kOther, record)).empty()) << "it has its coordinator";
+  process.pass(JobSettings().node_timeout);
+  EXPECT_EQ(those<Send>(deliver(kOther, record)).size(), 1U);
+  EXPECT_EQ(process.machine().job_register().known()->record.lineage, record.lineage);
+  EXPECT_TRUE(those<Send>(deliver(kFormer, former)).empty()) << "not back";
+}
+
+TEST(SuccessionOverride, ACommandDuringAnotherOneIsAnsweredWhenThatIsDone) {
+  Process process(kSelf);
+  strand(&process);
+  process.receive(kOperator, Override{5});
+  const Announce announce = announce_of({kLineage, {1, 1}});
+  const auto all = replies(process.receive(kOther, announce));
+  ASSERT_EQ(all.size(), 1U);
+  EXPECT_FALSE(all.front().is_done);
+  EXPECT_NE(all.front().text.find("10.0.0.2:29401"), std::string::npos);
+}
+
+TEST(SuccessionOverride, AVoterThatIsStrandedNamesTheCommand) {
+  Process process(kSelf);
+  strand(&process);
+  std::string text;
+  for (const Log& log : those<Log>(process.pass(3s))) text += log.message;
+  EXPECT_NE(text.find("elastic-launch override 10.0.0.3:4711 --rdzv-id job"), std::string::npos)
+      << text;
+}
+
 TEST(SuccessionMachine, AWitnessThatAnswersNoProbeCountsAsUnreachableUntilItAnswers) {
   const std::string address = "10.0.0.9:29500";
   const reg::Voter witness{{9, 9}, ""};
-  Process process({{4, 4}, ""}, true);
+  Process process({{4, 4}, ""}, Role::kStandalone);
   process.feed(CoordinatorStarted{"10.0.0.4:29400", true});
   process.feed(Witnesses{{address}});
   EXPECT_EQ(process.machine().unreached_witnesses(), address);

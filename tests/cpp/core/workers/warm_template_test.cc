@@ -53,6 +53,17 @@ TEST(WarmTemplate, UnfitTemplateIsReportedOnceAndNotReplaced) {
   EXPECT_EQ(machine.begin_generation(2), StartKind::kExec);
 }
 
+TEST(WarmTemplate, ModuleThatIsLeftOutIsReportedOnceAndTheOthersAreUsed) {
+  WarmTemplate machine(true);
+  const auto left_out = news(TemplateNews::kLeftOut, "the import of x left a thread");
+  EXPECT_EQ(machine.on(left_out).notice,
+            "--warm: each worker imports a module of the script itself: the import of x left a "
+            "thread");
+  EXPECT_EQ(machine.on(left_out).notice, "") << "a template that was started again reports it too";
+  machine.on(news(TemplateNews::kReady));
+  EXPECT_EQ(machine.begin_generation(2), StartKind::kFork);
+}
+
 TEST(WarmTemplate, DeathDuringAnImportNamesTheModuleAndIsFinal) {
   WarmTemplate machine(true);
   machine.on(news(TemplateNews::kImporting, "torch"));

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "core/workers/guardian_protocol.h"
@@ -140,6 +141,16 @@ TEST_F(Helpers, EndWithTheAgent) {
   ::shutdown(guardian_.channel.get(), SHUT_WR);
   EXPECT_EQ(next("end of the guardian"), "end");
   EXPECT_TRUE(helper_output_.wait_for_end());
+}
+
+// The event that it cannot send any more is the last one: no other one wakes it.
+TEST_F(Helpers, TheGuardianEndsIfItLearnsOfTheAgentsEndWhileItSends) {
+  const os::UniqueFd guardian(static_cast<int>(::syscall(SYS_pidfd_open, guardian_.pid, 0)));
+  if (!guardian.valid()) GTEST_SKIP() << "this kernel has no pidfd_open";
+  ::shutdown(guardian_.channel.get(), SHUT_RD);
+  sweep();
+  const os::WaitLimits limits{.deadline = generous_deadline()};
+  EXPECT_TRUE(os::wait_ready(guardian.get(), POLLIN, limits).ok());
 }
 
 TEST_F(Helpers, SecondProcessOfOneIdIsRejected) {

@@ -40,8 +40,9 @@ TEST(Address, ParsesLiteralsOfBothFamilies) {
     const char* host;
     const char* text;
   };
-  for (const Row& row : {Row{"127.0.0.1", "127.0.0.1:80"}, Row{"::1", "[::1]:80"},
-                         Row{"[::1]", "[::1]:80"}, Row{"[127.0.0.2]", "127.0.0.2:80"}}) {
+  for (const Row& row :
+       {Row{"127.0.0.1", "127.0.0.1:80"}, Row{"::1", "[::1]:80"}, Row{"[::1]", "[::1]:80"},
+        Row{"[127.0.0.2]", "127.0.0.2:80"}, Row{"::ffff:127.0.0.3", "127.0.0.3:80"}}) {
     SCOPED_TRACE(row.host);
     const auto found = look_up(row.host, 80);
     ASSERT_TRUE(found.ok());

@@ -1,0 +1,54 @@
+#include "core/succession/meeting.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace elastic::succession {
+namespace {
+
+constexpr std::size_t kAnnouncedMax = 4096;  // as the jobs of a coordinator
+
+bool replaces(const Incumbent& one, const reg::LineageId& lineage) {
+  return std::any_of(one.replaces.begin(), one.replaces.end(),
+                     [&](const Replaced& replaced) { return replaced.lineage == lineage; });
+}
+
+}  // namespace
+
+Meeting meet(const std::optional<Incumbent>& ours, const Incumbent& theirs) {
+  if (theirs.term == 0) return Meeting::kOurs;
+  if (!ours) return Meeting::kTheirs;
+  if (ours->lineage == theirs.lineage) {
+    return theirs.term > ours->term ? Meeting::kLater : Meeting::kSame;
+  }
+  if (replaces(*ours, theirs.lineage)) return Meeting::kOurs;
+  if (replaces(theirs, ours->lineage)) return Meeting::kTheirs;
+  if (ours->term != theirs.term) {
+    return ours->term > theirs.term ? Meeting::kOurs : Meeting::kTheirs;
+  }
+  return ours->lineage < theirs.lineage ? Meeting::kOurs : Meeting::kTheirs;
+}
+
+const Incumbent& AnnouncedCoordinators::add(const std::string& job, const Incumbent& announced,
+                                            Instant now) {
+  std::erase_if(all_, [&](const auto& one) { return now >= one.second.until; });
+  if (all_.size() >= kAnnouncedMax && !all_.contains(job)) all_.erase(all_.begin());
+  const auto [found, is_new] = all_.try_emplace(job, Entry{announced, {}});
+  Entry& entry = found->second;
+  const Meeting meeting = meet(entry.incumbent, announced);
+  const bool is_repeated = meeting == Meeting::kSame && announced.term == entry.incumbent.term;
+  if (is_new || is_repeated || meeting == Meeting::kLater || meeting == Meeting::kTheirs) {
+    entry = {announced, add_saturating(now, kAnnouncedFor)};
+  }
+  return entry.incumbent;
+}
+
+const Incumbent* AnnouncedCoordinators::find(std::string_view job, Instant now) {
+  std::erase_if(all_, [&](const auto& one) { return now >= one.second.until; });
+  const bool is_only = job.empty() && all_.size() == 1;
+  const auto found = is_only ? all_.begin() : all_.find(job);
+  return found == all_.end() ? nullptr : &found->second.incumbent;
+}
+
+}  // namespace elastic::succession

@@ -1,0 +1,57 @@
+#pragma once
+
+// Two coordinators of one job id, and which of them goes on (R8). Pure.
+//
+// An elected coordinator announces itself at the job's endpoint, where another process may have
+// begun a job of the same id. Both sides decide by the same function, so they decide alike.
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "core/succession/succession_types.h"
+#include "elastic/time.h"
+
+namespace elastic::succession {
+
+// How often an elected coordinator announces itself. Less than kStartHold, in which a coordinator
+// that was started at the endpoint completes no round of fewer than max_nodes nodes.
+inline constexpr Duration kAnnounceInterval = std::chrono::seconds(1);
+// How long a process at an endpoint directs nodes to a coordinator that announced itself. Some
+// announcements may be lost meanwhile. Short, because a job that has ended announces itself no
+// more, and the next one of its id begins at the endpoint.
+inline constexpr Duration kAnnouncedFor = std::chrono::seconds(4);
+
+enum class Meeting : std::uint8_t {
+  kSame,    // one coordinator of one lineage, or the other one was replaced long ago
+  kLater,   // one lineage, and the other coordinator has a later term
+  kOurs,    // two lineages: the other job dissolves
+  kTheirs,  // two lineages: this job dissolves, and its nodes join the other one
+};
+
+// `ours`: the coordinator of this process; nullopt: its job has no record. The one with the higher
+// term goes on: it was elected to continue a job that existed before. Of two with the same term the
+// one with the smaller lineage does. A lineage that an operator has begun in place of the other one
+// goes on whatever the terms: the operator has decided that.
+Meeting meet(const std::optional<Incumbent>& ours, const Incumbent& theirs);
+
+// The coordinators that announced themselves at a process that does not coordinate their job.
+class AnnouncedCoordinators {
+ public:
+  // Returns the one to which nodes of the job are directed from now on.
+  const Incumbent& add(const std::string& job, const Incumbent& announced, Instant now);
+  // nullptr: none has announced itself lately. An empty job id selects the only one.
+  const Incumbent* find(std::string_view job, Instant now);
+  void remove(const std::string& job) { all_.erase(job); }
+
+ private:
+  struct Entry {
+    Incumbent incumbent;
+    Instant until;
+  };
+  std::map<std::string, Entry, std::less<>> all_;
+};
+
+}  // namespace elastic::succession

@@ -1,0 +1,44 @@
+// Announcements of an elected coordinator at the endpoints, and what it meets there (R8).
+
+#include <string>
+
+#include "core/succession/meeting.h"
+#include "core/succession/succession_machine.h"
+
+namespace elastic::succession {
+
+// Nodes that start after the election know the endpoints only.
+void Machine::announce_at_endpoints() {
+  announce_at_ = add_saturating(now_, kAnnounceInterval);
+  // The nodes of a job that has ended are not to be joined by those of the next one.
+  if (has_majority_ && !has_result()) emit(AnnounceAtEndpoints{*incumbent_});
+}
+
+bool Machine::has_result() const {
+  const auto& known = register_.known();
+  return known && known->is_in_force && known->record.content.is_result;
+}
+
+void Machine::on(const EndpointsAreHere&) { announce_at_.reset(); }
+
+void Machine::on(const Met& event) {
+  if (!is_started_ || has_result()) return;
+  // An operator has replaced this lineage, which has no majority: its nodes keep their workers.
+  if (may_change(event.incumbent.replaces)) return follow(event.incumbent);
+  switch (meet(register_.known() ? incumbent_ : std::nullopt, event.incumbent)) {
+    case Meeting::kSame:
+    case Meeting::kOurs: break;
+    case Meeting::kLater: follow(event.incumbent); break;
+    case Meeting::kTheirs: dissolve(event.incumbent); break;
+  }
+}
+
+void Machine::dissolve(const Incumbent& by) {
+  emit(Log{"the job runs already, with the coordinator at " + by.address + " (term " +
+           std::to_string(by.term) + "): the nodes of this coordinator join it there"});
+  end_service();
+  is_dissolved_ = true;
+  emit(Displaced{by});
+}
+
+}  // namespace elastic::succession

@@ -1,0 +1,281 @@
+// An operator's override: the majority of a job's voters is lost for good, so that no coordinator
+// can be elected, and a voter that is left continues the job without them.
+//
+// Theory of operation. Only a majority may continue a lineage, so this voter begins another one,
+// whose first record has the content of the newest record that it knows. It surveys the other
+// voters before: if a majority of them answers they can elect a coordinator, and a voter that
+// answers may know a newer record. Its register of the former lineage is dropped with the last
+// promise and the last accepted record, and messages of that lineage are ignored from then on: it
+// never votes there again, so those that are left cannot go on with its vote if a lost voter comes
+// back. The record names the lineage that it replaces. A node of that lineage follows only if it
+// has lost its coordinator, and, where it knows that, if the lineage has not gone on meanwhile.
+
+#include <algorithm>
+#include <utility>
+
+#include "core/succession/succession_machine.h"
+
+namespace elastic::succession {
+namespace {
+
+constexpr Duration kSurveyTimeout = std::chrono::seconds(2);
+constexpr Duration kSurveyInterval = std::chrono::milliseconds(200);
+// Of the survey's questions, which no election counts.
+constexpr std::uint64_t kSurveyAttempt = 0;
+// Operators that wait for an answer.
+constexpr std::size_t kCommandsMax = 8;
+
+std::string list_of(const std::vector<reg::Voter>& voters) {
+  std::string all;
+  for (const reg::Voter& voter : voters) all += (all.empty() ? "" : ", ") + voter.address;
+  return all;
+}
+
+bool has_majority(const std::vector<reg::Voter>& voters, const std::set<NodeId>& nodes) {
+  const auto count = std::count_if(voters.begin(), voters.end(), [&](const reg::Voter& voter) {
+    return nodes.contains(voter.node);
+  });
+  return 2 * static_cast<std::size_t>(count) > voters.size();
+}
+
+// These nodes can elect a coordinator that continues the record.
+bool can_elect(const reg::KnownRecord& known, const std::set<NodeId>& nodes) {
+  const reg::Record& record = known.record;
+  if (!has_majority(record.voters, nodes)) return false;
+  return known.is_in_force || record.previous_voters.empty() ||
+         has_majority(record.previous_voters, nodes);
+}
+
+}  // namespace
+
+bool Machine::has_lost_coordinator() const {
+  if (is_coordinator()) return register_.has_lost_incumbent();
+  return is_lost_ || (register_.incumbent() && register_.has_lost_incumbent());
+}
+
+// ---- The command.
+
+void Machine::receive(const VoterFrame& frame, const Override& message) {
+  if (message.is_survey) {
+    if (!survey_ || !reg::names(survey_->newest.record, frame.from)) return;
+    // Two voters were given the command. The one with the lesser id goes on, and says so.
+    if (settings_.self.node < frame.from) return send(frame.from, {}, Override{0, true});
+    survey_.reset();
+    answer_override(false, "another voter was given the command, too, and goes on");
+    return;
+  }
+  if (commands_.size() < kCommandsMax) commands_[frame.from] = message.nonce;
+  if (survey_) return;
+  const bool was_done = begun_ && incumbent_ && incumbent_->lineage == *begun_;
+  if (was_done && is_started_) {
+    // Otherwise it is answered when the service listens.
+    if (!service_.empty()) {
+      answer_override(true, "this node runs the job's coordinator already: " + service_);
+    }
+    return;
+  }
+  if (const std::string fault = override_fault(); !fault.empty()) {
+    answer_override(false, fault);
+  } else {
+    begin_survey();
+  }
+}
+
+void Machine::receive(const VoterFrame&, const OverrideReply&) {}  // for the command alone
+
+// Why this node must not begin a lineage; "": it may.
+std::string Machine::override_fault() const {
+  if (settings_.is_witness) {
+    return "this is a witness, which runs no coordinator: give the command to a node that votes";
+  }
+  const auto& known = register_.known();
+  const std::vector<reg::Voter> voters = known        ? known->record.voters
+                                         : incumbent_ ? incumbent_->voters
+                                                      : std::vector<reg::Voter>();
+  const bool is_voter = known && reg::names(known->record, settings_.self.node);
+  if (voters.empty()) {
+    return "this node knows no record of the job, so that it cannot continue it";
+  }
+  if (!has_lost_coordinator()) {
+    return "the coordinator of the job is not lost: this node reaches it" +
+           (incumbent_ && !incumbent_->address.empty() ? " at " + incumbent_->address : "");
+  }
+  if (!is_voter) {
+    return "this node is not a voter of the job: the voters are " + list_of(voters);
+  }
+  return "";
+}
+
+void Machine::answer_override(bool is_done, const std::string& text) {
+  for (const auto& [from, nonce] : std::exchange(commands_, {})) {
+    send(from, {}, OverrideReply{nonce, is_done, text});
+  }
+}
+
+// ---- The survey.
+
+void Machine::begin_survey() {
+  survey_ = Survey{.ends = add_saturating(now_, kSurveyTimeout),
+                   .next = now_,
+                   .answered = {settings_.self.node},
+                   .newest = *register_.known()};
+  emit(Log{"an operator's override was received: the other voters of the job are asked for 2 s"});
+  survey_voters();
+}
+
+// The question is that of a candidate: a voter answers with its newest record, and promises
+// nothing.
+void Machine::survey_voters() {
+  if (!survey_) return;
+  if (now_ >= survey_->ends) return judge_survey();
+  if (now_ < survey_->next) return;
+  survey_->next = add_saturating(now_, kSurveyInterval);
+  const reg::Record& record = survey_->newest.record;
+  const reg::Ask ask{kSurveyAttempt, register_.highest_term() + 1, survey_->newest};
+  std::vector<reg::Voter> voters = record.voters;
+  voters.insert(voters.end(), record.previous_voters.begin(), record.previous_voters.end());
+  std::set<NodeId> asked{settings_.self.node};
+  for (const reg::Voter& voter : voters) {
+    if (!asked.insert(voter.node).second) continue;
+    send(voter.node, voter.address,
+         reg::Message{record.lineage, settings_.self.node, voter.node, ask});
+    send(voter.node, voter.address, Query{incumbent_ ? incumbent_->term : 0});
+    send(voter.node, voter.address, Override{0, true});
+  }
+}
+
+void Machine::note_survived(const VoterFrame& frame,
+                            const std::optional<reg::KnownRecord>& accepted) {
+  if (!survey_) return;
+  survey_->answered.insert(frame.from);
+  if (accepted) {
+    reg::KnownRecord& newest = survey_->newest;
+    if (accepted->record.newness > newest.record.newness) {
+      newest = *accepted;
+      survey_->next = now_;  // it may have further voters
+    } else if (accepted->record.newness == newest.record.newness) {
+      newest.is_in_force |= accepted->is_in_force;
+    }
+  }
+  if (!can_elect(survey_->newest, survey_->answered)) return;
+  std::vector<reg::Voter> all = survey_->newest.record.voters;
+  std::erase_if(all, [&](const reg::Voter& one) { return !survey_->answered.contains(one.node); });
+  survey_.reset();
+  answer_override(false, "a majority of the job's voters answers (" + list_of(all) +
+                             "): they elect a coordinator without an override");
+}
+
+void Machine::judge_survey() {
+  if (const std::string fault = override_fault(); !fault.empty()) {
+    survey_.reset();
+    answer_override(false, fault);
+    return;
+  }
+  begin_override();
+}
+
+// ---- The new lineage.
+
+void Machine::begin_override() {
+  const reg::KnownRecord base = std::exchange(survey_, std::nullopt)->newest;
+  auto job = decode_record(base.record.content.bytes);
+  if (!job.ok()) return answer_override(false, std::string(job.status().message()));
+  const bool has_former = incumbent_ && incumbent_->node != settings_.self.node;
+  const NodeId former = has_former ? incumbent_->node : NodeId{};
+  const NodeId lost = is_lost_ ? former : NodeId{};
+  const std::uint64_t term = std::max(register_.highest_term(), base.record.newness.term) + 1;
+  if (job->replaces.size() >= kReplacedMax) job->replaces.erase(job->replaces.begin());
+  job->replaces.push_back({base.record.lineage, base.record.newness});
+  reg::Content content = base.record.content;
+  content.bytes = encode_record(*job);
+
+  stop_service("an operator has replaced the job's lost voters");
+  leave_lineage();
+  begun_ = reg::LineageId{rng_.next(), rng_.next()};
+  incumbent_ = Incumbent{.lineage = *begun_,
+                         .term = term,
+                         .node = settings_.self.node,
+                         .address = {},
+                         .voters = {settings_.self},
+                         .replaces = job->replaces};
+  feed(reg::CandidatesChanged{{{.voter = settings_.self,
+                                .host = {},
+                                .topology = {},
+                                .kind = reg::VoterCandidate::Kind::kMember,
+                                .is_reachable = true}}});
+  feed(reg::Begin{*begun_, std::move(content), term});
+  emit(Log{"an operator's override: this node runs the job's coordinator (term " +
+           std::to_string(term) + "), without the voters that are lost"});
+  take_office(base.record, *std::move(job), former, lost);
+}
+
+// The node keeps its id: a machine of the former lineage does not come back in this process.
+void Machine::leave_lineage() {
+  register_ = reg::Register(settings_.self, register_settings(), rng_.next());
+  register_actions_.clear();
+  incumbent_.reset();
+  begun_.reset();
+  session_with_ = watched_ = NodeId{};
+  followed_ = 0;
+  follow_until_.reset();
+  open_.reset();
+}
+
+bool Machine::may_change(const std::vector<Replaced>& replaces) const {
+  const auto found = std::find_if(replaces.begin(), replaces.end(), [this](const Replaced& one) {
+    return one.lineage == register_.lineage();
+  });
+  if (found == replaces.end() || settings_.is_standalone || !has_lost_coordinator()) return false;
+  // The lineage has gone on since: this node may be one of a majority that is left.
+  if (incumbent_ && incumbent_->term > found->newest.term) return false;
+  const auto& known = register_.known();
+  // What this node has proposed in vain is no sign of that.
+  const bool is_own_proposal =
+      known && !known->is_in_force && known->record.proposer.node == settings_.self.node;
+  return !known || is_own_proposal || known->record.newness <= found->newest;
+}
+
+void Machine::change_to(const Incumbent& incumbent) {
+  survey_.reset();
+  leave_lineage();
+  incumbent_ = incumbent;
+  emit(Log{"the coordinator of the job is at " + incumbent.address +
+           " now, without the voters that are lost: an operator's override"});
+  answer_override(false, "another voter was given the command: the job's coordinator is at " +
+                             incumbent.address);
+  stop_service("an operator has replaced the job's lost voters");
+  feed(reg::Joined{incumbent.lineage});
+}
+
+// A witness has no session, and no node that a coordinator is announced to.
+void Machine::change_as_witness(const reg::Message& message) {
+  const auto* accept = std::get_if<reg::Accept>(&message.body);
+  if (accept == nullptr || !register_.lineage() || *register_.lineage() == message.lineage) return;
+  const auto job = decode_record(accept->proposal.record.content.bytes);
+  if (!job.ok() || !may_change(job->replaces)) return;
+  leave_lineage();
+  lost_at_.reset();
+  witnessed_ = NodeId{};
+  is_lost_ = false;
+}
+
+// ---- Messages.
+
+std::string Machine::override_hint() const {
+  if (settings_.self.address.empty()) return "";
+  return "; if their hosts are lost for good, continue without them by: elastic-launch override " +
+         settings_.self.address + " --rdzv-id " + settings_.job_id;
+}
+
+// Elections take less than follow_timeout.
+void Machine::log_stranded() {
+  if (!stranded_log_at_ || now_ < *stranded_log_at_) return;
+  stranded_log_at_.reset();
+  const auto& known = register_.known();
+  if (settings_.is_witness || is_coordinator() || !known) return;
+  if (!reg::names(known->record, settings_.self.node)) return;
+  emit(Log{"no coordinator is elected, because no majority of the job's voters answers (" +
+           list_of(known->record.voters) + ")" + override_hint()});
+}
+
+}  // namespace elastic::succession

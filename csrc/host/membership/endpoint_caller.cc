@@ -1,0 +1,117 @@
+#include "host/membership/endpoint_caller.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace elastic::host {
+namespace {
+
+// Of a whole call. Less than kAnnounceInterval, so that each announcement resolves the name again:
+// a host that was replaced may have another address.
+constexpr Duration kCallTimeout = std::chrono::milliseconds(900);
+constexpr std::size_t kCallBytesMax = 1 << 20;
+
+}  // namespace
+
+EndpointCaller::Streams::Streams(os::EventLoop* loop)
+    : budget(2 * kCallBytesMax), group(loop, &budget, {.output_bytes_max = kCallBytesMax}) {}
+
+EndpointCaller::EndpointCaller(os::EventLoop* loop, std::vector<Endpoint> endpoints,
+                               std::string job_id, Sink sink)
+    : loop_(loop),
+      job_id_(std::move(job_id)),
+      sink_(std::move(sink)),
+      streams_(std::make_shared<Streams>(loop)) {
+  for (Endpoint& one : endpoints) {
+    auto call = std::make_unique<Call>();
+    call->endpoint = std::move(one);
+    call->timeout =
+        std::make_unique<os::EventLoop::Timer>(loop, [this, raw = call.get()] { end(raw); });
+    calls_.push_back(std::move(call));
+  }
+}
+
+EndpointCaller::~EndpointCaller() {
+  for (const auto& call : calls_) end(call.get());
+}
+
+void EndpointCaller::announce(const succession::Incumbent& incumbent,
+                              std::shared_ptr<TokenSource> tokens) {
+  incumbent_ = incumbent;
+  for (const auto& one : calls_) {
+    Call* const call = one.get();
+    if (call->attempt != nullptr || call->link != nullptr) continue;
+    call->timeout->arm(loop_->now() + kCallTimeout);
+    call->attempt = std::make_unique<SessionAttempt>(
+        loop_, &streams_->group,
+        SessionAttempt::Options{.host = call->endpoint.host,
+                                .port = call->endpoint.port,
+                                .limit = kCallTimeout,
+                                .node_timeout = kCallTimeout,
+                                .tokens = tokens,
+                                .job_id = job_id_},
+        SessionAttempt::Sink{
+            .route = [this, call](const auto& found) { return route(call, found); },
+            .on_delay = [](const Status&) {},
+            .done = [this, call](auto outcome) { connected(call, std::move(outcome)); }});
+  }
+}
+
+std::variant<SessionAttempt::Addresses, SessionAttempt::Failure> EndpointCaller::route(
+    Call* call, const Result<SessionAttempt::Addresses>& found) {
+  if (!found.ok()) return SessionAttempt::Failure{found.status(), std::nullopt};
+  SessionAttempt::Addresses others = *found;
+  std::erase_if(others, [&](const auto& one) { return call->own.contains(one.text()); });
+  call->num_others = others.size();
+  if (others.empty()) {
+    return SessionAttempt::Failure{Status(StatusCode::kUnavailable, "it is here"), std::nullopt};
+  }
+  const os::SocketAddress& address = others[call->turn++ % others.size()];
+  call->address = address.text();
+  return SessionAttempt::Addresses{address};
+}
+
+void EndpointCaller::connected(Call* call,
+                               std::variant<os::DetachedStream, SessionAttempt::Failure> outcome) {
+  if (!std::holds_alternative<os::DetachedStream>(outcome)) return end(call);
+  auto link = SessionLink::open(
+      &streams_->group, std::get<os::DetachedStream>(std::move(outcome)),
+      {.on_message = [this, call](const auto& message) { replied(call, message); },
+       .on_lost = [this, call](const Status&) { end(call); }});
+  if (!link.ok()) return end(call);
+  call->link = *std::move(link);
+  call->link->send(session::ClientHello{.term = incumbent_.term,
+                                        .job_id = job_id_,
+                                        .node = incumbent_.node,
+                                        .announced = incumbent_});
+}
+
+void EndpointCaller::replied(Call* call, const session::ServerMessage& message) {
+  const auto* reply = std::get_if<session::Incumbent>(&message);
+  if (reply == nullptr) return;
+  const succession::Incumbent met = reply->incumbent;
+  const bool is_own = !reply->is_elsewhere && met.node == incumbent_.node;
+  if (is_own && call->own.insert(call->address).second) --call->num_others;
+  end(call);
+  if (!is_own) return sink_.met(met);
+  const bool are_all_here = std::all_of(calls_.begin(), calls_.end(), [](const auto& one) {
+    return !one->own.empty() && one->num_others == 0;
+  });
+  if (are_all_here) sink_.all_are_here();
+}
+
+void EndpointCaller::end(Call* call) {
+  call->timeout->disarm();
+  if (call->link != nullptr) call->link->close();
+  struct Retired {
+    std::shared_ptr<Streams> streams;
+    std::shared_ptr<SessionAttempt> attempt;  // destroyed before the streams, as the link
+    std::shared_ptr<SessionLink> link;
+  };
+  Retired retired{streams_, std::move(call->attempt), std::move(call->link)};
+  if (retired.attempt == nullptr && retired.link == nullptr) return;
+  loop_->defer([all = std::move(retired)] {});
+}
+
+}  // namespace elastic::host

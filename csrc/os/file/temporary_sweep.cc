@@ -1,0 +1,55 @@
+#include "os/file/temporary_sweep.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+
+namespace elastic::os {
+namespace {
+
+constexpr int kOpenDirectoriesMax = 16;
+
+int remove_entry(const char* path, const struct stat*, int, FTW*) {
+  std::remove(path);
+  return 0;
+}
+
+}  // namespace
+
+std::string temporary_parent() {
+  const char* chosen = std::getenv("TMPDIR");
+  return chosen != nullptr && *chosen != '\0' ? chosen : "/tmp";
+}
+
+UniqueFd lock_directory(const std::string& path) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!fd.valid() || ::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) return {};
+  return fd;
+}
+
+// Not std::filesystem: it would be a third of the guardian.
+void remove_tree(const std::string& path) {
+  ::nftw(path.c_str(), remove_entry, kOpenDirectoriesMax, FTW_DEPTH | FTW_PHYS);
+}
+
+void sweep_temporary(const std::string& parent) {
+  const std::unique_ptr<DIR, int (*)(DIR*)> entries(::opendir(parent.c_str()), ::closedir);
+  if (entries == nullptr) return;
+  while (const dirent* entry = ::readdir(entries.get())) {
+    if (!std::string_view(entry->d_name).starts_with(kTemporaryStem)) continue;
+    const std::string path = parent + "/" + entry->d_name;
+    struct stat info {};
+    if (::lstat(path.c_str(), &info) != 0 || info.st_uid != ::geteuid()) continue;
+    const UniqueFd lock = lock_directory(path);
+    if (lock.valid()) remove_tree(path);
+  }
+}
+
+}  // namespace elastic::os

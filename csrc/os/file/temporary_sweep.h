@@ -1,0 +1,27 @@
+#pragma once
+
+// The temporary directories of processes that were killed. Also compiled into the guardian.
+
+#include <string>
+#include <string_view>
+
+#include "os/base/fd.h"
+
+namespace elastic::os {
+
+inline constexpr std::string_view kTemporaryStem = "elastic-run";
+
+// $TMPDIR, or /tmp. Not std::filesystem::temp_directory_path(): its errors do not name the path.
+std::string temporary_parent();
+
+// The open directory, locked by flock(2). Invalid if another process has locked it.
+UniqueFd lock_directory(const std::string& path);
+
+// Removes a directory and its content; what cannot be removed is left for the next sweep.
+void remove_tree(const std::string& path);
+
+// Removes the unlocked directories of this user in `parent` whose names begin with kTemporaryStem.
+// A locked one belongs to a running process: the kernel unlocks it when that process ends.
+void sweep_temporary(const std::string& parent);
+
+}  // namespace elastic::os

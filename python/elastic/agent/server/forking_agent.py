@@ -1,0 +1,172 @@
+"""The agent whose workers are forked copies of this process.
+
+For functions with ``start_method="fork"`` whose arguments cannot be passed to a new interpreter, as
+the locks and queues of the fork context. There is no guardian: a worker is killed when the thread
+that forked it ends, but not the processes that it has started.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import threading
+from collections.abc import Callable, Mapping
+from string import Template
+from typing import Any
+
+from elastic import _environment
+from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, WorkerState, check
+from elastic.agent.server.handler_elastic_agent import round_variables
+from elastic.agent.server.simple_elastic_agent import DEFAULT_ROLE, SimpleElasticAgent
+from elastic.constants import DEFAULT_LINE_PREFIX
+from elastic.multiprocessing.api import start_processes
+from elastic.multiprocessing.errors.signal_exception import SignalException
+from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs
+from elastic.multiprocessing.process_context import PContext, RunProcsResult
+from elastic.text import substitute
+
+_PR_SET_PDEATHSIG = 1
+
+
+def _call(function: Callable[..., Any], agent: int, args: tuple[Any, ...]) -> Any:
+    """Runs in the worker. The agent's signal handlers are not for this copy of it."""
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            is_interrupt = number == signal.SIGINT
+            signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    if os.getppid() != agent:  # it ended before that call
+        os._exit(1)
+    return function(*args)
+
+
+class ForkingElasticAgent(SimpleElasticAgent):
+    """``run`` may be called once. ``request_stop`` may be called from a signal handler."""
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        logs_specs: LogsSpecs | None = None,
+        log_line_prefix_template: str | None = None,
+        shutdown_timeout: float = 30,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        check(spec, shutdown_timeout)
+        super().__init__(spec, shutdown_timeout=shutdown_timeout)
+        self._logs_specs = logs_specs or DefaultLogsSpecs()
+        self._prefix = log_line_prefix_template or DEFAULT_LINE_PREFIX
+        self._environment = _environment.of_ranks() if environment is None else environment
+        self._context: PContext | None = None  # of the current round
+        self._ended: RunProcsResult | None = None  # how it has ended
+        self._round = -1  # its number, from 0
+        self._runner: int | None = None
+        self._request: signal.Signals | None = None
+        self._is_stopping = False
+
+    def request_stop(self, signum: int) -> None:
+        """Stops the workers with a signal and the shutdown timeout."""
+        if self._request is None:
+            self._request = signal.Signals(signum)
+        if threading.get_ident() == self._runner and not self._is_stopping:
+            self._raise_request()  # also interrupts a rendezvous that blocks
+
+    def _raise_request(self) -> None:
+        if self._request is not None:
+            raise SignalException(f"received {self._request.name}", self._request)
+
+    def run(self, role: str = DEFAULT_ROLE) -> RunResult:
+        self._runner = threading.get_ident()
+        try:
+            self._raise_request()
+            return super().run(role)
+        except SignalException as error:
+            return RunResult(
+                WorkerState.STOPPED,
+                exit_code=128 + error.sigval,
+                message=f"stopped by {error.sigval.name}",
+                run_id=self._worker_group.spec.job_id(),
+            )
+        finally:
+            self._runner = None
+            if isinstance(self._logs_specs, DefaultLogsSpecs):
+                self._logs_specs.remove_unused()
+
+    def _wait(self, seconds: float) -> None:
+        self._await_end(max(seconds, 0.0))
+        self._raise_request()
+
+    def _await_end(self, seconds: float) -> RunProcsResult | None:
+        # Once: a worker that is stopped then is no failure.
+        if self._ended is None and self._context is not None:
+            self._ended = self._context.wait(seconds)
+        return self._ended
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        spec = worker_group.spec
+        function = spec.what()
+        self._round += 1
+        self._ended = None
+        ranks = range(spec.local_world_size)
+        args = {
+            rank: (
+                function,
+                os.getpid(),
+                tuple(substitute(one, rank) if isinstance(one, str) else one for one in spec.args),
+            )
+            for rank in ranks
+        }
+        self._context = start_processes(
+            spec.role,
+            _call,
+            args,
+            {one.local_rank: self._variables(worker_group, one) for one in worker_group.workers},
+            self._logs_specs,
+            {one.local_rank: self._line_prefix(one) for one in worker_group.workers},
+            start_method="fork",
+            numa_options=spec.numa_options,
+            duplicate_stdout_filters=spec.duplicate_stdout_filters,
+            duplicate_stderr_filters=spec.duplicate_stderr_filters,
+        )
+        return dict(self._context.pids())
+
+    def _variables(self, group: WorkerGroup, worker: Any) -> dict[str, str]:
+        variables = round_variables(
+            group, worker, self._round, self._restart_count(), self._environment
+        )
+        return {**self._environment, **variables}
+
+    def _line_prefix(self, worker: Any) -> str:
+        return Template(self._prefix).safe_substitute(
+            role_name=self._worker_group.spec.role,
+            rank=worker.global_rank,
+            local_rank=worker.local_rank,
+            hostname=os.uname().nodename,
+            round=self._round,
+        )
+
+    def _stop_workers(self, worker_group: WorkerGroup) -> None:
+        if self._context is not None:
+            self._context.close(signal.SIGTERM, int(self._shutdown_timeout))
+
+    def _shutdown(
+        self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None
+    ) -> None:
+        self._is_stopping = True
+        if self._context is not None:
+            grace = self._shutdown_timeout if timeout is None else timeout
+            self._context.close(death_sig, int(grace))
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        result = self._await_end(0.0)
+        if result is None:
+            return RunResult(WorkerState.HEALTHY)
+        ranks = {one.local_rank: one.global_rank for one in worker_group.workers}
+        if result.is_failed():
+            failures = {
+                ranks[local_rank]: failure._replace(rank=ranks[local_rank])
+                for local_rank, failure in result.failures.items()
+            }
+            return RunResult(WorkerState.FAILED, failures=failures)
+        values = {ranks[local_rank]: value for local_rank, value in result.return_values.items()}
+        return RunResult(WorkerState.SUCCEEDED, values)

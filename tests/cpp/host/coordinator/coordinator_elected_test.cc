@@ -1,0 +1,164 @@
+// A coordinator that continues a job after an election, and its announcement at the job's
+// endpoints.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "elastic/coordinator.h"
+#include "host/coordinator/coordinator_service.h"
+#include "host/coordinator/session_test_client.h"
+#include "host/membership/endpoint_caller.h"
+#include "os/loop/clock.h"
+#include "os/loop/loop_thread.h"
+
+namespace elastic::host {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr reg::LineageId kLineage{7, 7};
+constexpr NodeId kElected{1, 2};
+
+JobSettings settings() {
+  JobSettings job = nnodes(2, 3);
+  job.settle = Duration::zero();
+  return job;
+}
+
+// The state of a job whose nodes 1:1 and 1:2 are in round 1.
+std::string state_of_round() {
+  Rendezvous machine(settings(), os::monotonic_now(), Duration::zero());
+  std::vector<RendezvousAction> actions;
+  for (const std::uint64_t id : {1, 2}) {
+    rdzv::Join join;
+    join.node.id = {1, id};
+    join.node.name = "node" + std::to_string(id);
+    join.node.address = "127.0.0.1";
+    join.node.store_port = 20000;
+    join.settings = settings();
+    machine.step(join, os::monotonic_now(), &actions);
+  }
+  machine.step(rdzv::Tick{}, os::monotonic_now() + milliseconds(1), &actions);
+  EXPECT_EQ(machine.record().round, 1U);
+  return machine.encode();
+}
+
+class ElectedCoordinatorTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    thread_->call([&] {
+      auto opened = CoordinatorService::open(
+          &thread_->loop(), {.host = "127.0.0.1"},
+          {.job = "job", .feed = [](const succession::Event&) {}, .is_standby = true});
+      ASSERT_TRUE(opened.ok()) << opened.status().message();
+      service_ = *std::move(opened);
+      const succession::JobRecord record{
+          .job_id = "job", .settings = settings(), .state = state_of_round(), .nodes = {}};
+      ASSERT_TRUE(service_->succeed({kLineage, 2, record, NodeId{}}, kElected).ok());
+      service_->on_succession(succession::Inform{incumbent()});
+    });
+  }
+  void TearDown() override {
+    thread_->call([this] {
+      caller_.reset();
+      service_.reset();
+    });
+  }
+
+  succession::Incumbent incumbent() const {
+    return {.lineage = kLineage,
+            .term = 2,
+            .node = kElected,
+            .address = "127.0.0.1:" + std::to_string(service_->port()),
+            .voters = {{{1, 1}, "127.0.0.1:1"}, {kElected, "127.0.0.1:2"}}};
+  }
+  // Reports the coordinators that announce() meets, or that every endpoint is here.
+  void call(const std::vector<std::uint16_t>& ports) {
+    std::vector<Endpoint> endpoints;
+    for (const std::uint16_t port : ports) endpoints.push_back({"127.0.0.1", port});
+    thread_->call([&] {
+      caller_ = std::make_unique<EndpointCaller>(
+          &thread_->loop(), endpoints, "job",
+          EndpointCaller::Sink{
+              .met = [this](const succession::Incumbent& other) { report(other.address); },
+              .all_are_here = [this] { report("here"); }});
+    });
+  }
+  void announce() {
+    thread_->call([this] { caller_->announce(incumbent(), nullptr); });
+  }
+  void report(const std::string& what) {
+    const std::lock_guard lock(mutex_);
+    reports_.push_back(what);
+    changed_.notify_all();
+  }
+  std::string next_report() {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait_for(lock, seconds(30), [this] { return !reports_.empty(); })) return "none";
+    std::string first = reports_.front();
+    reports_.erase(reports_.begin());
+    return first;
+  }
+
+  const std::unique_ptr<os::LoopThread> thread_ = *os::LoopThread::start("test-elected");
+  std::unique_ptr<CoordinatorService> service_;
+  std::unique_ptr<EndpointCaller> caller_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> reports_;
+};
+
+TEST_F(ElectedCoordinatorTest, NoticesThatTheOnlyEndpointLeadsToItself) {
+  call({service_->port()});
+  announce();
+  EXPECT_EQ(next_report(), "here");
+}
+
+TEST_F(ElectedCoordinatorTest, AnnouncesItselfAtTheOtherEndpoints) {
+  auto other = Coordinator::start({});
+  ASSERT_TRUE(other.ok());
+  call({service_->port(), (*other)->port()});
+  announce();
+  EXPECT_EQ(next_report(), incumbent().address) << "the other one directs nodes to it";
+  SessionClient node((*other)->port(), 9);
+  EXPECT_EQ(node.expect<session::Incumbent>().incumbent.address, incumbent().address);
+}
+
+TEST_F(ElectedCoordinatorTest, MeetsAJobThatWasBegunAtTheEndpoint) {
+  auto other = Coordinator::start({});
+  ASSERT_TRUE(other.ok());
+  SessionClient node((*other)->port(), 9);
+  node.join(nnodes(1, 1));
+  node.expect<rdzv::Round>();
+  call({(*other)->port()});
+  announce();
+  EXPECT_EQ(next_report(), "") << "a job without a record";
+  EXPECT_TRUE(node.expect<session::Incumbent>().displaced);
+}
+
+// Its workers stop, and it joins: the number of its round says nothing here.
+TEST_F(ElectedCoordinatorTest, ANodeOfAnotherLineageCannotResumeItsRound) {
+  SessionClient stranger(service_->port(), 9);
+  stranger.resume(settings(), rdzv::NodePhase::kWorking, held(5, 2, 0));
+  EXPECT_EQ(stranger.expect<rdzv::Evicted>().round, 5U);
+  stranger.info.highest_round = 5;
+  stranger.join(settings());
+  stranger.expect<rdzv::Waiting>();
+
+  SessionClient known(service_->port(), 1);
+  HeldRound own = held(1, 2, 0);
+  known.resume(settings(), rdzv::NodePhase::kWorking, own);
+  EXPECT_FALSE(known.receives<rdzv::Evicted>());
+}
+
+}  // namespace
+}  // namespace elastic::host
