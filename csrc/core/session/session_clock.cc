@@ -34,6 +34,9 @@ void SessionClock::skip(Duration gap) {
   if (unacknowledged_heartbeat_) {
     *unacknowledged_heartbeat_ = std::min(now_, *unacknowledged_heartbeat_ + gap);
   }
+  if (unconfirmed_since_) *unconfirmed_since_ = std::min(now_, *unconfirmed_since_ + gap);
+  if (majority_expiry_) *majority_expiry_ += gap;
+  if (earliest_expiry_) *earliest_expiry_ += gap;
   if (!search_) return;
   // Leaves time for at least one whole attempt after the gap.
   const Instant latest = now_ - std::max(search_->limit - attempt_limit(), Duration::zero());
@@ -44,9 +47,12 @@ void SessionClock::skip(Duration gap) {
 std::optional<Instant> SessionClock::next_deadline() const {
   Instant next = next_heartbeat_;
   if (search_) {
-    next = std::min({next, next_log_, search_->expiry()});
-  } else if (unacknowledged_heartbeat_) {
-    next = std::min(next, *unacknowledged_heartbeat_ + silence_limit());
+    next = std::min({next, next_log_, search_expiry()});
+  } else {
+    if (unacknowledged_heartbeat_) {
+      next = std::min(next, *unacknowledged_heartbeat_ + silence_limit());
+    }
+    if (majority_expiry_) next = std::min(next, *majority_expiry_);
   }
   if (retry_at_) next = std::min(next, *retry_at_);
   if (next == Instant::max()) return std::nullopt;
@@ -118,21 +124,43 @@ bool SessionClock::is_silence_due() const {
 // ---- The search.
 
 void SessionClock::start_search(Duration limit, bool continues) {
-  search_ = Search{continues && unconfirmed_ ? unconfirmed_->since : now_, limit};
-  next_log_ = now_ + kFirstLogDelay;
+  const bool was_alone = majority_expiry_.has_value();
+  const bool goes_on = unconfirmed_since_ && (continues || was_alone);
+  if (was_alone && !earliest_expiry_) earliest_expiry_ = now_ + attempt_limit();
+  search_ = Search{goes_on ? *unconfirmed_since_ : now_, limit};
+  if (!goes_on) next_log_ = now_ + kFirstLogDelay;
 }
 
 void SessionClock::stop_search() {
-  if (search_) unconfirmed_ = search_;
+  if (search_) unconfirmed_since_ = search_->since;
+  // The coordinator of the new connection has time to answer.
+  if (majority_expiry_) *majority_expiry_ = std::max(*majority_expiry_, now_ + attempt_limit());
+  search_ended_ = now_;
   search_.reset();
-  next_log_ = Instant::max();
   retry_at_.reset();
+}
+
+// The coordinator gives its authority up after store_grace and says why, so the node waits for that
+// first: node_timeout longer.
+void SessionClock::confirmed(Duration alone, Duration limit) {
+  earliest_expiry_.reset();
+  if (alone <= Duration::zero()) {
+    unconfirmed_since_.reset();
+    majority_expiry_.reset();
+    return;
+  }
+  unconfirmed_since_ = std::min(unconfirmed_since_.value_or(now_), now_ - alone);
+  majority_expiry_ =
+      std::max(add_saturating(add_saturating(*unconfirmed_since_, limit), settings_.node_timeout),
+               search_ended_ + attempt_limit());
 }
 
 void SessionClock::log_written() { next_log_ = now_ + kLogInterval; }
 
-Instant SessionClock::search_expiry() const { return search_->expiry(); }
+Instant SessionClock::search_expiry() const {
+  return std::max(search_->expiry(), earliest_expiry_.value_or(search_->expiry()));
+}
 
-bool SessionClock::is_search_expired() const { return search_ && now_ >= search_->expiry(); }
+bool SessionClock::is_search_expired() const { return search_ && now_ >= search_expiry(); }
 
 }  // namespace elastic::core

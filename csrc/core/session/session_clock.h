@@ -5,6 +5,7 @@
 //
 // Pure: advance() sets the time. Not thread-safe. A part of SessionMachine.
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -62,11 +63,18 @@ class SessionClock {
 
   // ---- The search for a coordinator.
 
-  // `continues`: the last search goes on if no coordinator acknowledged a heartbeat since.
+  // `continues`: the last search goes on if no coordinator with a majority of its voters
+  // acknowledged a heartbeat since. It goes on, too, if the last coordinator had no majority, but
+  // leaves time for one attempt.
   void start_search(Duration limit, bool continues = false);
   void limit_search(Duration limit) { search_->limit = limit; }
   void stop_search();
-  void search_succeeded() { unconfirmed_.reset(); }
+  // A heartbeat was answered by a coordinator that has reached no majority of its voters for
+  // `alone`; 0: it reaches one. `limit`: how long the node stays without such a coordinator.
+  void confirmed(Duration alone, Duration limit);
+  // How long that has been.
+  Duration unconfirmed() const { return now_ - unconfirmed_since_.value_or(now_); }
+  void stop_waiting_for_majority() { majority_expiry_.reset(); }
   bool is_searching() const { return search_.has_value(); }
   bool is_attempt_running() const { return search_ && !retry_at_; }
   void retry_after(Duration wait) { retry_at_ = now_ + wait; }
@@ -77,6 +85,10 @@ class SessionClock {
   Instant search_expiry() const;
 
   bool is_search_expired() const;
+  // The coordinator of the connection has had no majority for too long.
+  bool is_majority_overdue() const {
+    return !search_ && majority_expiry_ && now_ >= *majority_expiry_;
+  }
   bool is_log_due() const { return search_ && now_ >= next_log_; }
   bool is_retry_due() const { return retry_at_ && now_ >= *retry_at_; }
 
@@ -107,7 +119,14 @@ class SessionClock {
   ClockEstimate estimate_;
 
   std::optional<Search> search_;
-  std::optional<Search> unconfirmed_;  // ended by a connection that may lead to no coordinator
+  // Since when no coordinator with a majority of its voters is known to be reachable: the last
+  // search ended with a connection that may lead to none.
+  std::optional<Instant> unconfirmed_since_;
+  // When to give up the coordinator of the connection; none while it has a majority.
+  std::optional<Instant> majority_expiry_;
+  // After the loss of a coordinator without a majority: the next one has time to answer.
+  std::optional<Instant> earliest_expiry_;
+  Instant search_ended_;
   Instant next_log_ = Instant::max();
   std::optional<Instant> retry_at_;  // of the search; none while an attempt runs
 };

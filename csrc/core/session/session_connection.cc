@@ -55,8 +55,9 @@ void SessionConnection::adopted() {
 }
 
 void SessionConnection::redirect(std::string address) {
-  endpoints_.resize(num_listed_);
   endpoint_ = num_listed_;
+  if (endpoints_.size() > num_listed_ && endpoints_.back() == address) return;
+  endpoints_.resize(num_listed_);
   endpoints_.push_back(std::move(address));
   reset_backoff();
 }
@@ -104,6 +105,12 @@ std::string SessionConnection::log_outage() {
 std::optional<std::string> SessionConnection::log_recovery() {
   if (!std::exchange(is_outage_logged_, false)) return std::nullopt;
   return "the coordinator at " + endpoints_[endpoint_] + " answers again";
+}
+
+std::string SessionConnection::alone_message(Duration time) const {
+  const std::string where = "the coordinator at " + endpoints_[endpoint_];
+  return where + " has reached no majority of its voters for " + duration_text(time) +
+         ", and nodes that reach one may go on without this one";
 }
 
 std::string SessionConnection::lost_message(Duration limit) const {

@@ -42,7 +42,8 @@ class SessionConnection {
 
   // The index of the connection's endpoint, or of the endpoint to try next.
   std::size_t endpoint() const { return endpoint_; }
-  // `keeps_backoff`: the connection led to a process that does not coordinate the job.
+  // `keeps_backoff`: the connection led to a process that does not coordinate the job, or does not
+  // any more.
   void start_search(const Status& why, bool keeps_backoff = false);
   void set_error(const Status& why);
   // Selects the next endpoint, and returns how long to wait before the next attempt.
@@ -51,7 +52,7 @@ class SessionConnection {
   void reset_backoff() { backoff_.reset(); }
   void adopted();
   // The next attempt connects to this address, which is tried in turn with the endpoints from now
-  // on, in place of an earlier one.
+  // on, in place of an earlier one. The backoff starts again unless it is the same address.
   void redirect(std::string address);
   // Of the next attempt; "": its endpoint is one of the list.
   std::string redirected_address() const {
@@ -74,6 +75,8 @@ class SessionConnection {
   // Returns the message that ends an outage that was logged, once.
   std::optional<std::string> log_recovery();
   std::string lost_message(Duration limit) const;
+  // The coordinator has had no majority of its voters for this long.
+  std::string alone_message(Duration time) const;
 
  private:
   std::string endpoint_name() const;

@@ -14,8 +14,10 @@
 //
 // While no coordinator replies, attempts are repeated with backoff, the first one at once. The
 // limit is join_timeout for a node that was never in a round, and store_grace for one that holds a
-// round. Time in which this process was stopped does not count, and after such a gap there is time
-// for at least one whole attempt.
+// round. It counts from the last reply of a coordinator that reached a majority of its voters: one
+// that is cut off from them cannot end the round, and the others go on without this node. Time in
+// which this process was stopped does not count, and after such a gap there is time for at least
+// one whole attempt.
 //
 // The timings are the job's: those that the coordinator sends replace this node's own.
 //
@@ -100,6 +102,7 @@ void SessionMachine::on(const HelloReceived& event) {
   is_held_ = false;
   connection_.answered(event.term);
   clock_.hello_answered(event.incarnation, event.time);
+  if (auto message = connection_.log_recovery()) emit(Log{*std::move(message)});
   apply(SessionInput::kClockKnown);
 }
 
@@ -142,12 +145,14 @@ void SessionMachine::on(const Displaced& event) {
 
 void SessionMachine::on(const CoordinatorExpired& event) {
   if (state() == SessionState::kLost || hold(event.reason)) return;
-  emit(Lost{kExitCoordinatorLost, event.reason});
+  apply(SessionInput::kAuthorityLost, Status(StatusCode::kUnavailable, event.reason),
+        kExitCoordinatorLost);
 }
 
 void SessionMachine::on(const HeartbeatAcknowledged& event) {
   if (!accept_message()) return;
-  clock_.search_succeeded();
+  connection_.reset_backoff();
+  clock_.confirmed(event.alone, search_limit());
   if (clock_.acknowledge(event.sent, event.time)) outbox_.acknowledge(event.sent);
 }
 
@@ -199,7 +204,17 @@ void SessionMachine::on(const Tick&) {
     apply(SessionInput::kSilence,
           Status(StatusCode::kUnavailable, "no answer for " + duration_text(clock_.silence())));
   }
+  check_majority();
   check_search();
+}
+
+// A coordinator without a majority of its voters gives up after store_grace. The node may have been
+// without one for longer, and the nodes that have one go on.
+void SessionMachine::check_majority() {
+  if (!clock_.is_majority_overdue()) return;
+  clock_.stop_waiting_for_majority();
+  if (!was_in_round() || outbox_.is_over()) return;
+  on(CoordinatorExpired{connection_.alone_message(clock_.unconfirmed())});
 }
 
 void SessionMachine::check_search() {
@@ -245,7 +260,7 @@ void SessionMachine::apply(SessionInput input, const Status& why, int exit_code)
 }
 
 void SessionMachine::search(const Status& why) {
-  connection_.start_search(why, is_misdirected_);
+  connection_.start_search(why, is_redirected_);
   clock_.start_search(search_limit(), is_redirected_);
   if (is_misdirected_) {
     clock_.retry_after(connection_.next_attempt());
@@ -263,7 +278,6 @@ void SessionMachine::adopt() {
   connection_.adopted();
   clock_.reset_heartbeats();
   clock_.stop_search();
-  if (auto message = connection_.log_recovery()) emit(Log{*std::move(message)});
 }
 
 void SessionMachine::retry(const Status& why) {

@@ -77,7 +77,8 @@ class SessionMachine {
   };
   struct HeartbeatAcknowledged {
     Instant sent;
-    Instant time;  // on the coordinator's clock
+    Instant time;      // on the coordinator's clock
+    Duration alone{};  // for how long the coordinator has reached no majority of its voters
   };
   struct Received {
     RendezvousAction action;
@@ -187,6 +188,7 @@ class SessionMachine {
   void apply(SessionInput input, const Status& why = Status(), int exit_code = 0);
   bool accept_message();
   void check_search();
+  void check_majority();
 
   void search(const Status& why);
   void connect();

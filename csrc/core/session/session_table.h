@@ -39,15 +39,16 @@ enum class SessionInput : std::uint8_t {
   kRetryDue,
   kLogDue,
   kSearchExpired,
+  kAuthorityLost,  // the coordinator has no authority any more, or no majority for too long
 };
-inline constexpr std::size_t kSessionInputs = 14;
+inline constexpr std::size_t kSessionInputs = 15;
 
 enum class SessionReaction : std::uint8_t {
   kIgnore,
   kSearch,         // connect at once, and start the search limit
   kAdopt,          // use the new connection, and end the search
   kRetry,          // connect to the next endpoint after a backoff
-  kReject,         // report the attempt's exit code
+  kReject,         // report the exit code that belongs to the input
   kKeepSearching,  // the old connection closed; the search for a second one continues
   kStop,           // cancel the attempt, and end the search
   kReceive,
@@ -83,6 +84,9 @@ constexpr SessionTable make_session_table() {
     table[state].fill({R::kIgnore, static_cast<S>(state)});
   }
 
+  for (std::size_t state = 0; state < index_of(S::kLost); ++state) {
+    at(static_cast<S>(state), I::kAuthorityLost) = {R::kReject, S::kLost};
+  }
   at(S::kIdle, I::kConnectionNeeded) = {R::kSearch, S::kSearching};
 
   for (const S state : {S::kSearching, S::kGreetingSilent, S::kReadySilent}) {
@@ -133,13 +137,13 @@ inline constexpr std::array<std::string_view, kSessionInputs> kSessionInputNames
     "attempt rejected",  "connection lost", "connection lost, nothing left to send",
     "message",           "facts to send",   "coordinator's clock known",
     "heartbeat due",     "silence",         "retry due",
-    "log due",           "search expired"};
+    "log due",           "search expired",  "authority lost"};
 inline constexpr std::array<std::string_view, kSessionReactions> kSessionReactionNames = {
     "ignore",         "search",         "adopt",   "retry",   "reject",
     "keep searching", "stop",           "receive", "recover", "send hello",
     "send facts",     "send heartbeat", "connect", "log",     "give up"};
 static_assert(index_of(SessionState::kLost) + 1 == kSessionStates);
-static_assert(index_of(SessionInput::kSearchExpired) + 1 == kSessionInputs);
+static_assert(index_of(SessionInput::kAuthorityLost) + 1 == kSessionInputs);
 static_assert(static_cast<std::size_t>(SessionReaction::kGiveUp) + 1 == kSessionReactions);
 
 }  // namespace elastic::core

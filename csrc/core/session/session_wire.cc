@@ -85,6 +85,7 @@ template <typename Visitor>
 void fields(Visitor& v, HeartbeatReply& reply) {
   v.instant(reply.sent);
   v.instant(reply.time);
+  v.extension(1, reply.alone, [](auto& inner, Duration& alone) { inner.duration(alone); });
 }
 
 template <typename Visitor>

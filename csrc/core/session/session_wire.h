@@ -167,6 +167,8 @@ struct ServerHello {
 struct HeartbeatReply {
   Instant sent;  // from the heartbeat
   Instant time;  // on the coordinator's clock
+  // For how long the coordinator has reached no majority of its voters. Extension 1.
+  std::optional<Duration> alone = {};
 
   bool operator==(const HeartbeatReply&) const = default;
 };

@@ -191,8 +191,7 @@ Status CoordinatorJob::on(SessionPeer* peer, session::Heartbeat& beat) {
     peer->unanswered_beat = beat.sent;
     return {};
   }
-  // The current time, not the iteration's: the client computes the clock offset from it.
-  peer->send(session::HeartbeatReply{beat.sent, os::monotonic_now()});
+  peer->send(heartbeat_reply(beat.sent));
   if (machine_ == nullptr || !peer->has_joined) return {};
   actions_.clear();
   const RendezvousEvent event = rdzv::Heartbeat{peer->node};

@@ -64,6 +64,8 @@ class CoordinatorJob {
   // The proposal is in force: what was held back is sent.
   void in_force(std::uint64_t number);
   void inform(const succession::Incumbent& incumbent);
+  // The coordinator reaches a majority of its voters (the default), or does not.
+  void set_majority(bool has_majority);
   // This coordinator has lost the authority over the job: its sessions end, and their nodes connect
   // to the successor.
   void stop(const succession::StopCoordinator& stop);
@@ -147,6 +149,7 @@ class CoordinatorJob {
   template <typename Entry>
   Status enter(SessionPeer* peer, Entry& entry);
   bool continues(const reg::LineageId& lineage) const;
+  session::HeartbeatReply heartbeat_reply(Instant sent) const;
   bool is_of_another_job(const SessionPeer& peer, const rdzv::Resume& resume) const;
   void send_timings(SessionPeer* peer);
   Status correct_address(SessionPeer* peer, NodeInfo* node) const;
@@ -201,6 +204,7 @@ class CoordinatorJob {
   SuccessionFeed feed_;
   std::optional<succession::RoundGate> gate_;  // never empty
   std::uint64_t term_ = 1;
+  std::optional<Instant> alone_since_;              // without a majority of its voters
   std::optional<succession::Incumbent> incumbent_;  // this coordinator, once the lineage has begun
   struct VoterPort {
     std::string address;

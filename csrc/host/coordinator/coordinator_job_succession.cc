@@ -67,10 +67,22 @@ void CoordinatorJob::in_force(std::uint64_t number) {
     const auto found = sessions_.find(node);
     if (found == sessions_.end() || !found->second->unanswered_beat) continue;
     const Instant sent = *std::exchange(found->second->unanswered_beat, std::nullopt);
-    found->second->send(session::HeartbeatReply{sent, os::monotonic_now()});
+    found->second->send(heartbeat_reply(sent));
   }
   propose();
   mark_changed();
+}
+
+// The current time, not the iteration's: the client computes the clock offset from it.
+session::HeartbeatReply CoordinatorJob::heartbeat_reply(Instant sent) const {
+  session::HeartbeatReply reply{sent, os::monotonic_now()};
+  if (alone_since_) reply.alone = std::max(reply.time - *alone_since_, Duration(1));
+  return reply;
+}
+
+void CoordinatorJob::set_majority(bool has_majority) {
+  alone_since_.reset();
+  if (!has_majority) alone_since_ = os::monotonic_now();
 }
 
 void CoordinatorJob::inform(const succession::Incumbent& incumbent) {

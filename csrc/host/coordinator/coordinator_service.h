@@ -59,7 +59,7 @@ class CoordinatorService {
   // The coordinator of the host's job, to which a standby directs nodes: host:port.
   void direct_to(const std::string& address);
   // An action of the host's succession machine that concerns its job here: InForce, Inform,
-  // StopCoordinator, Displaced, Follow.
+  // MajorityLost, MajorityRegained, StopCoordinator, Displaced, Follow.
   void on_succession(const succession::Action& action);
 
   // As Coordinator::close, but first asks other nodes to take unfinished jobs over; then calls

@@ -63,6 +63,10 @@ void CoordinatorService::Impl::on_succession(const std::string& job_id,
   } else if (const auto* inform = std::get_if<succession::Inform>(&action)) {
     job.inform(inform->incumbent);
     voters_.log_survival(job_id);
+  } else if (std::holds_alternative<succession::MajorityLost>(action)) {
+    job.set_majority(false);
+  } else if (std::holds_alternative<succession::MajorityRegained>(action)) {
+    job.set_majority(true);
   } else if (const auto* stop = std::get_if<succession::StopCoordinator>(&action)) {
     stop_job(job_id, *stop);
   } else if (const auto* displaced = std::get_if<succession::Displaced>(&action)) {

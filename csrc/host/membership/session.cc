@@ -420,7 +420,8 @@ void Session::on_message(const session::ServerMessage& message) {
     feed(Machine::HelloReceived{hello->incarnation, hello->time, hello->term});
     stand_by();
   } else if (const auto* reply = std::get_if<session::HeartbeatReply>(&message)) {
-    feed(Machine::HeartbeatAcknowledged{reply->sent, reply->time});
+    feed(Machine::HeartbeatAcknowledged{reply->sent, reply->time,
+                                        reply->alone.value_or(Duration::zero())});
   } else if (const auto* timings = std::get_if<session::Timings>(&message)) {
     feed(Machine::TimingsReceived{timings->settings});
   } else if (const auto* clients = std::get_if<session::StoreClients>(&message)) {

@@ -61,6 +61,7 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
   struct HeartbeatReply {
     Instant sent;
     Instant time;
+    Duration alone = {};
   };
   // The timings of the job, which replace those of the node.
   struct Timings {

@@ -58,9 +58,19 @@ void SimServer::in_force(std::uint64_t number) {
     const auto session = sessions_.find(node);
     if (session == sessions_.end() || !session->second.unanswered) continue;
     const Instant sent = *std::exchange(session->second.unanswered, std::nullopt);
-    session->second.link->send(Side::kServer, SimLink::HeartbeatReply{sent, owner_.clock->now()});
+    session->second.link->send(Side::kServer, heartbeat_reply(sent));
   }
   propose();
+}
+
+SimLink::HeartbeatReply SimServer::heartbeat_reply(Instant sent) const {
+  const Instant now = owner_.clock->now();
+  return {sent, now, alone_since_ ? std::max(now - *alone_since_, Duration(1)) : Duration(0)};
+}
+
+void SimServer::set_majority(bool has_majority) {
+  alone_since_.reset();
+  if (!has_majority && owner_.deleted != ServiceRule::kSayAlone) alone_since_ = owner_.clock->now();
 }
 
 void SimServer::inform(const succession::Incumbent& incumbent) {
@@ -133,7 +143,7 @@ void SimServer::receive(const std::shared_ptr<SimLink>& link, const SimLink::Mes
       session.unanswered = heartbeat->sent;
       return;
     }
-    link->send(Side::kServer, SimLink::HeartbeatReply{heartbeat->sent, owner_.clock->now()});
+    link->send(Side::kServer, heartbeat_reply(heartbeat->sent));
     if (machine_ && session.has_joined) step(rdzv::Heartbeat{id});
     return;
   }

@@ -24,6 +24,7 @@ enum class ServiceRule : std::uint8_t {
   kNone,
   kHoldDecisions,       // R3: a round or a result is sent when its record is in force
   kRefuseOtherLineage,  // a coordinator without the register turns a replicated job's nodes away
+  kSayAlone,            // R5: nodes count store_grace from the last reply with a majority
   kRecordLeaves,        // R6: a leave is acknowledged when it is recorded
   kMeet,                // R8: of two lineages of one job id the later one dissolves
   kLeaveReplaced,       // a voter of a lineage that was replaced never votes in it again
@@ -51,6 +52,7 @@ class SimServer {
   void turn_on();
   void in_force(std::uint64_t number);
   void inform(const succession::Incumbent& incumbent);
+  void set_majority(bool has_majority);
   void stop(const succession::StopCoordinator& stop);
   // An elected coordinator announces itself here; the reply.
   session::Incumbent announce(const succession::Incumbent& theirs);
@@ -76,6 +78,7 @@ class SimServer {
   void propose();
   void report_nodes();
   void watch_deadline();
+  SimLink::HeartbeatReply heartbeat_reply(Instant sent) const;
   NodeId node_of(const std::shared_ptr<SimLink>& link) const;
 
   Owner owner_;
@@ -85,6 +88,7 @@ class SimServer {
   std::optional<Rendezvous> machine_;
   succession::RoundGate gate_{owner_.job_id};
   std::optional<succession::Incumbent> informed_;
+  std::optional<Instant> alone_since_;
   std::optional<succession::StopCoordinator> stopped_;
   bool is_displaced_ = false;
   succession::AnnouncedCoordinators announced_;

@@ -176,7 +176,7 @@ void SimSession::receive(const SimLink::Message& message) {
       host_.succession.informed(incumbent->incumbent);
     }
   } else if (const auto* reply = std::get_if<SimLink::HeartbeatReply>(&message)) {
-    feed(Machine::HeartbeatAcknowledged{reply->sent, reply->time});
+    feed(Machine::HeartbeatAcknowledged{reply->sent, reply->time, reply->alone});
   } else if (const auto* timings = std::get_if<SimLink::Timings>(&message)) {
     feed(Machine::TimingsReceived{timings->settings});
   } else if (const auto* leaving = std::get_if<SimLink::Leaving>(&message)) {

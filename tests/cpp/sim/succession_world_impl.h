@@ -332,6 +332,12 @@ class SuccessionWorld {
     }
     if (processes_[slot].server != nullptr) processes_[slot].server->inform(action.incumbent);
   }
+  void execute(std::size_t slot, const succession::MajorityLost&) {
+    if (processes_[slot].server != nullptr) processes_[slot].server->set_majority(false);
+  }
+  void execute(std::size_t slot, const succession::MajorityRegained&) {
+    if (processes_[slot].server != nullptr) processes_[slot].server->set_majority(true);
+  }
   void execute(std::size_t slot, const succession::Follow& action) {
     if (processes_[slot].agent == nullptr) return;
     trace(name(slot) + "  follows term " + std::to_string(action.incumbent.term));

@@ -174,6 +174,7 @@ class Session {
       case Input::kRetryDue: fail_attempt(std::nullopt); return after(*wait());
       case Input::kLogDue: return after(10s);
       case Input::kSearchExpired: return after(600s);
+      case Input::kAuthorityLost: return step(M::CoordinatorExpired{"no majority"});
     }
     return {};
   }
@@ -229,7 +230,8 @@ State state_after(State state, Input input) {
 }
 
 bool is_timer(Input input) {
-  return input == Input::kSilence || input == Input::kHeartbeatDue || input >= Input::kRetryDue;
+  return input == Input::kSilence || input == Input::kHeartbeatDue ||
+         (input >= Input::kRetryDue && input <= Input::kSearchExpired);
 }
 
 TEST(SessionTable, MachineFollowsTheTable) {

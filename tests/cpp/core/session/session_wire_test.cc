@@ -243,7 +243,8 @@ std::vector<ServerMessage> server_messages() {
                      .address = "10.0.0.1:29401",
                      .voters = {},
                      .replaces = {{{6, 7}, {2, 17}}}},
-                    false}};
+                    false},
+          HeartbeatReply{Instant(seconds(3)), Instant(seconds(8)), seconds(2)}};
 }
 
 template <typename Message>

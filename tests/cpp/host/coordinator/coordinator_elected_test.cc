@@ -160,5 +160,20 @@ TEST_F(ElectedCoordinatorTest, ANodeOfAnotherLineageCannotResumeItsRound) {
   EXPECT_FALSE(known.receives<rdzv::Evicted>());
 }
 
+TEST_F(ElectedCoordinatorTest, SaysInEachReplyForHowLongItHasReachedNoMajority) {
+  SessionClient node(service_->port(), 1);
+  const auto alone = [&] {
+    node.send_message(session::Heartbeat{Instant(seconds(1))});
+    return node.expect<session::HeartbeatReply>().alone;
+  };
+  EXPECT_EQ(alone(), std::nullopt);
+  thread_->call([&] { service_->on_succession(succession::MajorityLost{}); });
+  const auto first = alone();
+  ASSERT_TRUE(first);
+  EXPECT_GT(alone(), first);
+  thread_->call([&] { service_->on_succession(succession::MajorityRegained{}); });
+  EXPECT_EQ(alone(), std::nullopt);
+}
+
 }  // namespace
 }  // namespace elastic::host
