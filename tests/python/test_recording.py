@@ -91,6 +91,7 @@ from elastic import _C, worker
 with _C.StoreClient(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])) as store:
     for key in range(100):
         store.set(f"{os.environ['RANK']}/{key}", b"")
+    store.wait(["0/99", "1/99"])  # the process group exists when the last rank has joined it
 first = 5 if worker.is_restart() else 0
 for step in range(first + 1, 11):
     worker.progress(step)

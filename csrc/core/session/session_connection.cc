@@ -108,9 +108,8 @@ std::optional<std::string> SessionConnection::log_recovery() {
 }
 
 std::string SessionConnection::alone_message(Duration time) const {
-  const std::string where = "the coordinator at " + endpoints_[endpoint_];
-  return where + " has reached no majority of its voters for " + duration_text(time) +
-         ", and nodes that reach one may go on without this one";
+  return "the coordinator at " + endpoints_[endpoint_] +
+         " has reached no majority of its voters for " + duration_text(time);
 }
 
 std::string SessionConnection::lost_message(Duration limit) const {

@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections import ChainMap
 from collections.abc import Callable, Mapping
-from multiprocessing import context, process, reduction, spawn, util
+from multiprocessing import context, process, reduction, spawn, synchronize, util
 from typing import IO, Any
 
 from elastic.errors import ConfigError
@@ -91,7 +91,7 @@ class FunctionCalls:
             if not by_value:
                 buffer = io.BytesIO()
                 try:
-                    reduction.ForkingPickler(buffer, pickle.HIGHEST_PROTOCOL).dump((function, args))
+                    _CallPickler(buffer, _name_of(function)).dump((function, args))
                     return buffer.getvalue()
                 except (pickle.PicklingError, AttributeError, TypeError, RuntimeError) as error:
                     return self._pickled_by_value((function, args), error)
@@ -100,9 +100,8 @@ class FunctionCalls:
             context.set_spawning_popen(None)
 
     def _pickled_by_value(self, call: tuple[Any, ...], reason: Exception | None) -> bytes:
-        name = getattr(call[0], "__qualname__", repr(call[0]))
+        name = _name_of(call[0])
         why = f"{name} and its arguments cannot be pickled: {reason}"
-        _check_context(name, reason)
         if reason is None:
             why = f"{name} is defined in a __main__ without a file, which workers cannot import"
         try:
@@ -118,12 +117,18 @@ class FunctionCalls:
             reduction.ForkingPickler._extra_reducers,  # type: ignore[attr-defined]
             cloudpickle.Pickler.dispatch_table,
         )
-        by_value = type("_Pickler", (cloudpickle.Pickler,), {"dispatch_table": table})
-        pickler = by_value(buffer, pickle.HIGHEST_PROTOCOL)
+
+        class CallPickler(cloudpickle.Pickler):  # type: ignore[misc]
+            dispatch_table = table
+
+            def reducer_override(self, value: Any) -> Any:
+                _check_context(value, name)
+                return super().reducer_override(value)
+
+        pickler = CallPickler(buffer, pickle.HIGHEST_PROTOCOL)
         try:
             pickler.dump(call)
         except (pickle.PicklingError, AttributeError, TypeError, RuntimeError) as error:
-            _check_context(name, error)
             raise CannotPass(f"{name} and its arguments cannot be pickled: {error}") from error
         return buffer.getvalue()
 
@@ -161,12 +166,28 @@ class _PipeOfLauncher:
         return opened
 
 
-def _check_context(name: str, error: Exception | None) -> None:
-    if "created in a fork context" in str(error):  # no kind of pickling can pass it
+class _CallPickler(reduction.ForkingPickler):
+    def __init__(self, file: IO[bytes], function_name: str) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self._function_name = function_name
+
+    def reducer_override(self, value: Any) -> Any:
+        _check_context(value, self._function_name)
+        return NotImplemented
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return getattr(function, "__qualname__", repr(function))
+
+
+def _check_context(value: Any, function_name: str) -> None:
+    """Refuses a semaphore without a name, which only a forked process has. Versions of Python until
+    3.11.4 pass its address, and the worker crashes."""
+    if isinstance(value, synchronize.SemLock) and value._semlock.name is None:  # type: ignore[attr-defined]
         raise CannotPass(
-            f"{name} is passed a lock, event or queue that was created in a fork context; "
+            f"{function_name} is passed a lock, event or queue that was created in a fork context; "
             "create it with multiprocessing.get_context('spawn'), or use start_method='fork'"
-        ) from error
+        )
 
 
 def _is_only_here(function: Callable[..., Any]) -> bool:

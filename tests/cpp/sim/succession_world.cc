@@ -148,6 +148,15 @@ void SuccessionWorld::lose_coordinator() {
 
 // ---- An operator's override.
 
+void SuccessionWorld::workers_gone(const SimAgent& agent) {
+  // Workers of a job that dissolves are those of another round.
+  if (scene_ == SuccessionScene::kReturn && agent.info().id.high != 2) return;
+  const Duration overlap = clock_.now() - checker_.next_round_after(agent.round_heard_at());
+  if (overlap <= kOverlapMax) return;
+  violate("I1: workers of " + agent.name() + " ended " + std::to_string(to_seconds(overlap)) +
+          " s after the next round had begun");
+}
+
 FormerVoter::FormerVoter(const reg::Voter& self, const reg::VoterState& state, Instant now)
     : register_(self, {}, 1) {
   static_cast<void>(register_.restore(state, now));

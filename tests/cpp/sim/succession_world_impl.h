@@ -333,10 +333,10 @@ class SuccessionWorld {
     if (processes_[slot].server != nullptr) processes_[slot].server->inform(action.incumbent);
   }
   void execute(std::size_t slot, const succession::MajorityLost&) {
-    if (processes_[slot].server != nullptr) processes_[slot].server->set_majority(false);
+    processes_[slot].server->set_majority(false);
   }
   void execute(std::size_t slot, const succession::MajorityRegained&) {
-    if (processes_[slot].server != nullptr) processes_[slot].server->set_majority(true);
+    processes_[slot].server->set_majority(true);
   }
   void execute(std::size_t slot, const succession::Follow& action) {
     if (processes_[slot].agent == nullptr) return;
@@ -514,14 +514,7 @@ class SuccessionWorld {
     }
   }
 
-  void workers_gone(const SimAgent& agent) {
-    // Workers of a job that dissolves are those of another round.
-    if (scene_ == SuccessionScene::kReturn && agent.info().id.high != 2) return;
-    const Duration overlap = clock_.now() - checker_.next_round_after(agent.round_heard_at());
-    if (overlap <= kOverlapMax) return;
-    violate("I1: workers of " + agent.name() + " ended " + std::to_string(to_seconds(overlap)) +
-            " s after the next round had begun");
-  }
+  void workers_gone(const SimAgent& agent);
 
   void advance(Duration time) {
     const Instant until = clock_.now() + time;
