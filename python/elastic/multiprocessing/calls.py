@@ -183,7 +183,8 @@ def _name_of(function: Callable[..., Any]) -> str:
 def _check_context(value: Any, function_name: str) -> None:
     """Refuses a semaphore without a name, which only a forked process has. Versions of Python until
     3.11.4 pass its address, and the worker crashes."""
-    if isinstance(value, synchronize.SemLock) and value._semlock.name is None:  # type: ignore[attr-defined]
+    semaphore = getattr(value, "_semlock", None) if isinstance(value, synchronize.SemLock) else None
+    if semaphore is not None and semaphore.name is None:
         raise CannotPass(
             f"{function_name} is passed a lock, event or queue that was created in a fork context; "
             "create it with multiprocessing.get_context('spawn'), or use start_method='fork'"
