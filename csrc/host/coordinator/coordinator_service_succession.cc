@@ -198,6 +198,7 @@ void CoordinatorService::Impl::end_jobs() {
 void CoordinatorService::Impl::finish_drain() {
   drain_timer_.disarm();
   processing_timer_.disarm();
+  state_timer_.disarm();  // the file keeps the jobs, which are removed here
   if (state_file_ != nullptr) store_state();
   for (const auto& [id, job] : jobs_) job->end_observation("the coordinator has ended");
   // Not reported to the jobs: the coordinator itself ends their sessions.

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "elastic/store_client.h"
 #include "host/base/no_descriptors.h"
 #include "host/coordinator/coordinator_fixture.h"
 #include "host/coordinator/coordinator_service.h"
@@ -314,6 +315,18 @@ TEST_F(CoordinatorStateTest, RestoresItsStateFromTheFile) {
     node->resume(settings, rdzv::NodePhase::kWorking, held(1, 2, static_cast<int>(id) - 1));
     EXPECT_EQ(node->expect<rdzv::Resumed>().round, 1u);
   }
+}
+
+TEST_F(CoordinatorStateTest, KeepsItsStateWhileItsStoreDrains) {
+  start(options);
+  const auto nodes = run_round(1, nnodes(1, 1));
+  StoreClientOptions server;
+  server.port = coordinator->port();
+  auto user = StoreClient::connect(server);
+  ASSERT_TRUE(user.ok()) << user.status().message();
+  coordinator->close(milliseconds(500));
+  start(options);
+  EXPECT_THAT(coordinator->describe(), HasSubstr("round 0"));
 }
 
 TEST_F(CoordinatorStateTest, RestoresTheSecretsOfTheNodes) {
