@@ -88,7 +88,7 @@ def test_silent_node_is_lost_and_may_rejoin(hosts: list[namespaces.Host], tmp_pa
 def test_workers_are_stopped_when_the_coordinator_stays_away(
     hosts: list[namespaces.Host], tmp_path: Path
 ) -> None:
-    with job(hosts, tmp_path / "go", "2:3", "node_timeout=60,store_grace=1") as nodes:
+    with job(hosts, tmp_path / "go", "2:3", "node_timeout=60,store_grace=1,voters=1") as nodes:
         started = [nodes.start(on=host.command) for host in hosts]
         assert [next(worlds(node)) for node in started] == ["3", "3", "3"]
         started[0].kill()

@@ -78,6 +78,7 @@ def test_static_nodes_use_node_0_and_given_ranks() -> None:
         endpoint_host="host7",
         endpoint_port=29500,
         is_host=False,
+        voters=1,
         node_rank=1,
     )
     assert (got.run_id, got.master_port, got.notes) == ("none", 29500, configure(STATIC).notes)
@@ -380,6 +381,6 @@ def test_the_handler_of_a_plug_in_has_the_token_and_the_voters(tmp_path: Path) -
 
 def test_an_override_timeout_needs_voters() -> None:
     note = "override_timeout in --rdzv-conf has no effect with voters=1"
-    assert note in notes_of([*C10D, "--rdzv-conf=override_timeout=9"])
-    assert note not in notes_of([*C10D, "--rdzv-conf=override_timeout=9,voters=3"])
+    assert note in notes_of([*C10D, "--rdzv-conf=override_timeout=9,voters=1"])
+    assert note not in notes_of([*C10D, "--rdzv-conf=override_timeout=9"])
     assert note not in notes_of([*C10D, "--rdzv-conf=override_timeout=9,witness=third:29500"])

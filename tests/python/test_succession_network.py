@@ -52,7 +52,7 @@ def network() -> Iterator[namespaces.Network]:
 
 def test_the_coordinators_host_disappears(network: namespaces.Network) -> None:
     hosts = [network.add_host() for _ in range(3)]
-    with job(hosts, "2:3", "node_timeout=1,voters=3") as nodes:
+    with job(hosts, "2:3", "node_timeout=1") as nodes:
         started = [nodes.start(on=host.command) for host in hosts]
         assert [next_world(node) for node in started] == ["3", "3", "3"]
         await_log(started[0], "survives the loss of any one host")
@@ -132,7 +132,7 @@ def test_pods_find_the_job_at_any_address_of_their_name(
 ) -> None:
     hosts = [network.add_host() for _ in range(4)]
     names.give(*hosts[1:])
-    with job_of_pods("2:3", "node_timeout=2,last_call_timeout=30,voters=3") as nodes:
+    with job_of_pods("2:3", "node_timeout=2,last_call_timeout=30") as nodes:
         started = [nodes.start(on=names.on(host)) for host in hosts[1:]]
         assert [next_world(node) for node in started] == ["3", "3", "3"]
         await_log(started[0], "survives the loss of any one host")

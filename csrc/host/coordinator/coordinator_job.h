@@ -89,6 +89,7 @@ class CoordinatorJob {
   bool has_succession() const { return feed_ != nullptr; }
   // Voters keep the record: a state file gives no authority over the job.
   bool is_gated() const { return gate_->is_on(); }
+  bool can_be_handed_over() const { return has_succession() && is_gated() && !is_over(); }
   std::uint64_t term() const { return term_; }
 
   // Whether the hello may begin a session: the first hello of a node sets the secret that later

@@ -92,7 +92,8 @@ void CoordinatorService::Impl::turn_on(const std::string& id) {
 
 void CoordinatorService::Impl::stop_job(const std::string& id,
                                         const succession::StopCoordinator& stop) {
-  jobs_.at(id)->stop(stop);
+  const bool has_ended = is_handing_over_ && !stop.successor && !end_.reason.empty();
+  jobs_.at(id)->stop({has_ended ? end_.reason : stop.reason, stop.successor});
   remove_job(id);
   moved_[id] = stop.successor.value_or(succession::Incumbent{});
   if (is_handing_over_ && !hand_over()) end_jobs();
@@ -145,9 +146,8 @@ void CoordinatorService::Impl::displace_job(const std::string& id,
 
 // True: a job waits for another node to take it over.
 bool CoordinatorService::Impl::hand_over() {
-  return std::any_of(jobs_.begin(), jobs_.end(), [](const auto& one) {
-    return one.second->has_succession() && !one.second->is_over();
-  });
+  return std::any_of(jobs_.begin(), jobs_.end(),
+                     [](const auto& one) { return one.second->can_be_handed_over(); });
 }
 
 // ---- The end.
@@ -169,7 +169,7 @@ void CoordinatorService::Impl::drain(Duration limit, const CoordinatorEnd& end,
     drain_timer_.arm(add_saturating(loop_.now(), std::min(limit, kHandOverTimeout)));
     std::vector<CoordinatorJob*> jobs;
     for (const auto& [id, job] : jobs_) {
-      if (job->has_succession() && !job->is_over()) jobs.push_back(job.get());
+      if (job->can_be_handed_over()) jobs.push_back(job.get());
     }
     for (CoordinatorJob* job : jobs) job->resign();
     return;

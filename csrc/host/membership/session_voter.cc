@@ -223,7 +223,7 @@ void SessionVoter::set_spares(int spares) {
   if (std::exchange(round_.spares, spares) != spares) log_survival(false);
 }
 
-// Of a job with several voters each change is logged at once.
+// Of a job that has several voters, or was asked to, each change is logged at once.
 void SessionVoter::log_survival(bool is_round) {
   const bool has_others = options_.settings.max_nodes > 1;
   if (!has_others || has_ended_ || coordinator_ == nullptr || !hosting_->is_serving()) return;
@@ -237,7 +237,8 @@ void SessionVoter::log_survival(bool is_round) {
   }
   const std::string text = succession::describe_survival(facts);
   const bool is_news = std::exchange(survival_, text) != text;
-  if (is_news && facts.wants_voters) {
+  was_replicated_ |= facts.voters > 1;
+  if (is_news && (was_replicated_ || options_.voters > 1)) {
     sink_.log(text);
   } else if (is_round) {
     sink_.log_detail(text);

@@ -107,6 +107,7 @@ class SessionVoter {
   bool was_opened_ = false;
 
   std::string survival_;             // as last logged
+  bool was_replicated_ = false;      // the job had several voters
   succession::SurvivalFacts round_;  // of the current round
   bool has_ended_ = false;
   Instant last_active_;

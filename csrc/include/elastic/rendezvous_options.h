@@ -57,8 +57,9 @@ struct RendezvousOptions {
 
   // How many nodes of a job with a coordinator keep its record, so that the job survives the loss
   // of the coordinator's host (docs/high-availability.md): 3 or 5, on different hosts. 0: by the
-  // number of hosts. 1: none; the job ends when its coordinator is lost for good.
-  int voters = 1;
+  // number of hosts; on fewer than three, one. 1: the job ends when its coordinator is lost for
+  // good. Ignored without an endpoint. Use 1 where the workers' store is at the endpoint.
+  int voters = 0;
   // A voter on a further machine that runs no node (elastic/witness.h): with it two nodes suffice.
   // The same one on every node; its name is resolved at the start.
   std::optional<Endpoint> witness = {};

@@ -36,7 +36,7 @@ class RendezvousConfig(NamedTuple):
     on_node_loss: str = "replace"
     max_membership_changes: int = -1
     timings: Mapping[str, float] = {}  # seconds; missing ones have the native defaults
-    voters: int = 1  # how many nodes keep the job's record; 0: by the number of hosts
+    voters: int = 0  # how many nodes keep the job's record; 0: by the number of hosts
     voter_ports: tuple[int, int] = (0, 0)  # first and last; (0, 0): any
     witness: tuple[str, int] | None = None
     token: Mapping[str, Any] = {}  # token_file or token; empty: sessions are not encrypted
@@ -67,8 +67,8 @@ class RendezvousConfig(NamedTuple):
                 parameters["rank"] = self.node_rank
             if "token_file" in self.token:
                 parameters["token_file"] = self.token["token_file"]
-            if self.voters != 1:
-                parameters["voters"] = self.voters or "auto"
+            if self.voters:
+                parameters["voters"] = self.voters
             if self.voter_ports != (0, 0):
                 parameters["voter_port_range"] = "{}:{}".format(*self.voter_ports)
         return get_rendezvous_handler(

@@ -49,7 +49,7 @@ class Keys(NamedTuple):
     is_host: bool | None = None
     rank: int | None = None
     store_type: str = "tcp"
-    voters: int = 1  # 0: by the number of hosts
+    voters: int = 0  # how many nodes keep the job's record; 0: by the number of hosts
     voter_ports: tuple[int, int] = (0, 0)  # first and last; (0, 0): any
     witness: tuple[str, int] | None = None  # a voter that runs no node
     parameters: Mapping[str, str] = {}  # all keys as text, for backends with their own keys
@@ -74,8 +74,7 @@ def read_values(given: Mapping[str, str], origin: str, backend: str, is_ours: bo
     ]
     if backend not in ("etcd", "etcd-v2") and is_ours:
         notes += [f"{key} in {origin} concerns etcd alone" for key in _ETCD if key in given]
-    has_voters = "witness" in given or given.get("voters", "1") != "1"
-    if "override_timeout" in given and is_ours and not has_voters:
+    if "override_timeout" in given and is_ours and given.get("voters") == "1":
         notes.append(f"override_timeout in {origin} has no effect with voters=1")
     for key in _WITHOUT_EFFECT:
         if key in given:
@@ -93,7 +92,7 @@ def read_values(given: Mapping[str, str], origin: str, backend: str, is_ours: bo
         is_host=_truth(given["is_host"], f"{origin}: is_host") if "is_host" in given else None,
         rank=_rank(given["rank"], f"{origin}: rank") if "rank" in given else None,
         store_type=_store_type(given.get("store_type", "tcp"), origin),
-        voters=_voters(given.get("voters", "3" if "witness" in given else "1"), origin),
+        voters=_voters(given.get("voters", "3" if "witness" in given else "auto"), origin),
         witness=_witness(given, origin),
         voter_ports=_ports(given.get("voter_port_range", ""), f"{origin}: voter_port_range"),
         parameters=given,
