@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/shell_quote.h"
 #include "core/succession/succession_machine.h"
 
 namespace elastic::succession {
@@ -264,7 +265,7 @@ void Machine::change_as_witness(const reg::Message& message) {
 std::string Machine::override_hint() const {
   if (settings_.self.address.empty()) return "";
   return "; if their hosts are lost for good, continue without them by: elastic-launch override " +
-         settings_.self.address + " --rdzv-id " + settings_.job_id;
+         settings_.self.address + " --rdzv-id " + shell_quote(settings_.job_id);
 }
 
 // Elections take less than follow_timeout.
