@@ -115,7 +115,7 @@ def test_one_node_hosts_where_a_name_has_the_addresses_of_three(
 ) -> None:
     hosts = [network.add_host() for _ in range(3)]
     names.give(hosts[2], hosts[0], hosts[1])
-    with job_of_pods("3", "node_timeout=2") as nodes:
+    with job_of_pods("3", "node_timeout=2,voters=1") as nodes:
         # The host of the first address comes last.
         started = [nodes.start(on=names.on(host)) for host in hosts[1:]]
         for node in started:
