@@ -382,5 +382,6 @@ def test_the_handler_of_a_plug_in_has_the_token_and_the_voters(tmp_path: Path) -
 def test_an_override_timeout_needs_voters() -> None:
     note = "override_timeout in --rdzv-conf has no effect with voters=1"
     assert note in notes_of([*C10D, "--rdzv-conf=override_timeout=9,voters=1"])
+    assert note in notes_of([*STATIC, "--rdzv-conf=override_timeout=9"])
     assert note not in notes_of([*C10D, "--rdzv-conf=override_timeout=9"])
     assert note not in notes_of([*C10D, "--rdzv-conf=override_timeout=9,witness=third:29500"])

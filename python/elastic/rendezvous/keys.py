@@ -74,7 +74,8 @@ def read_values(given: Mapping[str, str], origin: str, backend: str, is_ours: bo
     ]
     if backend not in ("etcd", "etcd-v2") and is_ours:
         notes += [f"{key} in {origin} concerns etcd alone" for key in _ETCD if key in given]
-    if "override_timeout" in given and is_ours and given.get("voters") == "1":
+    has_one_voter = given.get("voters") == "1" or backend != "c10d"
+    if "override_timeout" in given and is_ours and has_one_voter:
         notes.append(f"override_timeout in {origin} has no effect with voters=1")
     for key in _WITHOUT_EFFECT:
         if key in given:
