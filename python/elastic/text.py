@@ -77,6 +77,18 @@ def join_endpoints(endpoints: Sequence[tuple[str, int]]) -> str:
                     for host, port in endpoints)  # fmt: skip
 
 
+def port_range(text: str, origin: str) -> tuple[int, int]:
+    """Reads FIRST:LAST. (0, 0): the text is empty."""
+    if not text:
+        return 0, 0
+    first, _, last = (part.strip() for part in text.partition(":"))
+    if not is_number(first) or not is_number(last) or not 0 < int(first) <= int(last) <= PORT_MAX:
+        raise ConfigError(
+            f"{origin} is {text!r}: expected FIRST:LAST, two ports from 1 to {PORT_MAX}"
+        )
+    return int(first), int(last)
+
+
 def is_loopback(host: str) -> bool:
     """Whether the text is a loopback address or its name; resolves nothing."""
     return host in ("localhost", "::1") or host.startswith("127.")

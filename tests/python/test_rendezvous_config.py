@@ -249,6 +249,18 @@ def test_an_option_of_the_agent_sets_its_field(
     assert getattr(configure([*C10D, *words]), field) == expected
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--voter-port-range=2000:2009"],
+        ["--rdzv-conf=voter_port_range=2000:2009"],
+        ["--voter-port-range=2000:2009", "--rdzv-conf=voter_port_range=2000:2009"],
+    ],
+)
+def test_the_range_of_voter_ports_has_two_spellings(words: list[str]) -> None:
+    assert configure([*C10D, *words]).rendezvous.voter_ports == (2000, 2009)
+
+
 def test_variables_alone_describe_a_whole_job() -> None:
     environ = {
         "PET_NNODES": "2:4",
@@ -318,6 +330,12 @@ def test_a_job_without_a_name_is_called_as_torchrun_calls_it() -> None:
         ([*C10D, "--worker-port-range=1:65536"], "expected FIRST:LAST"),
         ([*C10D, "--worker-port-range=8:9", "--master-port=8"], "has no effect: MASTER_PORT is 8"),
         ([*STATIC, "--worker-port-range=8:9"], "has no effect: MASTER_PORT is 29500"),
+        ([*C10D, "--voter-port-range=9:8"], "--voter-port-range is '9:8': expected FIRST:LAST"),
+        ([*STATIC, "--voter-port-range=8:9"], "--voter-port-range has no effect with static"),
+        (
+            [*C10D, "--voter-port-range=8:9", "--rdzv-conf=voter_port_range=7:9"],
+            "--voter-port-range and voter_port_range in --rdzv-conf differ",
+        ),
         ([*STATIC, "--node-rank=2"], "--node-rank is 2: 2 nodes have the ranks 0 to 1"),
         ([*STATIC, "--rdzv-conf=rank=2"], "--rdzv-conf: rank is 2: 2 nodes have the ranks"),
         ([*STATIC, "--node-rank=1", "--rdzv-conf=rank=0"], "name different ranks: 1 and 0"),

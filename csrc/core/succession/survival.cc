@@ -14,7 +14,7 @@ std::string describe_single(const SurvivalFacts& facts) {
   const std::string remedy =
       !facts.wants_voters        ? "set voters=3 in --rdzv-conf on every node"
       : !facts.unreached.empty() ? "the voter port of " + facts.unreached +
-                                       " cannot be reached from there (voter_port_range)"
+                                       " cannot be reached from there (--voter-port-range)"
       : !facts.unreached_witnesses.empty()
           ? "the witness at " + facts.unreached_witnesses + " does not answer"
           : "run nodes on three hosts, or add a witness (--rdzv-conf=witness=HOST:PORT)";

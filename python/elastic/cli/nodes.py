@@ -14,7 +14,14 @@ from elastic.cli.config import NodeConfig
 from elastic.cli.values import integer, short
 from elastic.constants import COORDINATED, LOOPBACK, NODES_MAX, PORT_MAX, SHARED
 from elastic.errors import ConfigError
-from elastic.text import UnresolvedHost, is_loopback, is_number, own_address, split_endpoint
+from elastic.text import (
+    UnresolvedHost,
+    is_loopback,
+    is_number,
+    own_address,
+    port_range,
+    split_endpoint,
+)
 
 if TYPE_CHECKING:
     from elastic.rendezvous.keys import Keys
@@ -153,15 +160,20 @@ def membership_changes(line: CommandLine) -> int:
 
 
 def worker_ports(line: CommandLine, port: int) -> tuple[int, int]:
-    origin, text = line.origin("worker-port-range"), line.text("worker-port-range")
-    if not text:
-        return 0, 0
-    first, _, last = (part.strip() for part in text.partition(":"))
-    numbers = is_number(first) and is_number(last)
-    if not numbers or not 0 < int(first) <= int(last) <= PORT_MAX:
-        raise ConfigError(
-            f"{origin} is {text!r}: expected FIRST:LAST, two ports from 1 to {PORT_MAX}"
-        )
-    if port != 0:
+    origin = line.origin("worker-port-range")
+    ports = port_range(line.text("worker-port-range"), origin)
+    if ports != (0, 0) and port != 0:
         raise ConfigError(f"{origin} has no effect: MASTER_PORT is {port}")
-    return int(first), int(last)
+    return ports
+
+
+def voter_ports(line: CommandLine, keys: Keys, backend: str) -> tuple[int, int]:
+    origin = line.origin("voter-port-range")
+    ports = port_range(line.text("voter-port-range"), origin)
+    if ports == (0, 0):
+        return keys.voter_ports
+    if backend != "c10d":
+        raise ConfigError(f"{origin} has no effect with {backend}: its nodes have no voter ports")
+    if keys.voter_ports not in ((0, 0), ports):
+        raise ConfigError(f"{origin} and voter_port_range in --rdzv-conf differ: give one of them")
+    return ports

@@ -361,6 +361,12 @@ _NODES = (
         "Range of ports for the workers' store, for firewalls.",
     ),
     Option(
+        "voter-port-range",
+        "FIRST:LAST",
+        "Range of ports at which nodes keep the job's record, for firewalls; two for each agent "
+        "of a host (docs/high-availability.md).",
+    ),
+    Option(
         "token-file",
         "FILE",
         "A file with the job's token, a secret that all nodes and the coordinator share: only "

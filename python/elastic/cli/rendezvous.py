@@ -37,7 +37,7 @@ def several(
         max_membership_changes=nodes.membership_changes(line),
         timings=keys.timings,
         voters=1 if backend == "static" else keys.voters,
-        voter_ports=keys.voter_ports,
+        voter_ports=nodes.voter_ports(line, keys, backend),
         witness=keys.witness,
         token={"token_file": keys.parameters["token_file"]}
         if "token_file" in keys.parameters

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from elastic.constants import PORT_MAX
 from elastic.errors import ConfigError
-from elastic.text import is_number, seconds, split_endpoint
+from elastic.text import is_number, port_range, seconds, split_endpoint
 
 # The job's timings, in seconds. With a value of 0 those in _POSITIVE would end every job at once.
 _TIMINGS = (
@@ -95,7 +94,7 @@ def read_values(given: Mapping[str, str], origin: str, backend: str, is_ours: bo
         store_type=_store_type(given.get("store_type", "tcp"), origin),
         voters=_voters(given.get("voters", "3" if "witness" in given else "auto"), origin),
         witness=_witness(given, origin),
-        voter_ports=_ports(given.get("voter_port_range", ""), f"{origin}: voter_port_range"),
+        voter_ports=port_range(given.get("voter_port_range", ""), f"{origin}: voter_port_range"),
         parameters=given,
         notes=tuple(notes),
     )
@@ -187,17 +186,6 @@ def _witness(given: Mapping[str, str], origin: str) -> tuple[str, int] | None:
     if not port:
         raise ConfigError(f"{origin}: witness is {given['witness']!r}: expected HOST:PORT")
     return host, int(port)
-
-
-def _ports(text: str, origin: str) -> tuple[int, int]:
-    if not text:
-        return 0, 0
-    first, _, last = (part.strip() for part in text.partition(":"))
-    if not is_number(first) or not is_number(last) or not 0 < int(first) <= int(last) <= PORT_MAX:
-        raise ConfigError(
-            f"{origin} is {text!r}: expected FIRST:LAST, two ports from 1 to {PORT_MAX}"
-        )
-    return int(first), int(last)
 
 
 def _store_type(text: str, origin: str) -> str:

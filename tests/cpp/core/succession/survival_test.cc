@@ -20,7 +20,7 @@ const Row kRows[] = {
      "the job does not survive the loss of node0, which runs the coordinator: run nodes on three"},
     {"a firewall",
      {.voters = 1, .host = "node0", .unreached = "10.0.0.2:4711", .nodes = 3},
-     "the voter port of 10.0.0.2:4711 cannot be reached from there (voter_port_range)"},
+     "the voter port of 10.0.0.2:4711 cannot be reached from there (--voter-port-range)"},
     {"a witness that is away",
      {.voters = 1, .host = "node0", .unreached_witnesses = "10.0.0.9:29500", .nodes = 2},
      "the witness at 10.0.0.9:29500 does not answer"},
