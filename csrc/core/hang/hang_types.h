@@ -83,6 +83,16 @@ struct Straggler {
   bool operator==(const Straggler&) const = default;
 };
 
+// A rank has exited with 0. The other ranks have `limit` from then on to end, too. Sent by a node
+// with a limit, for its first such rank of a round.
+struct RankFinished {
+  std::uint64_t round = 0;
+  std::int32_t rank = -1;
+  Duration limit{};
+
+  bool operator==(const RankFinished&) const = default;
+};
+
 // A verdict with its evidence, to every node.
 struct Verdict {
   std::uint64_t round = 0;

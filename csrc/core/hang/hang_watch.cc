@@ -5,6 +5,7 @@
 
 #include "core/base/duration_text.h"
 #include "core/hang/stack_text.h"
+#include "elastic/agent.h"
 
 // Theory of operation. A node sends its progress when it has changed, so the age of the newest
 // message, plus the idle time in it, is the time without progress. Nothing is judged before a rank
@@ -17,6 +18,11 @@
 //
 // A verdict needs evidence: the nodes are asked for the stacks of their workers and have a short
 // time to reply. What has arrived then is grouped and published to all nodes.
+//
+// A partial exit needs no steps: a rank has exited with 0, and the limit of its node has passed.
+// The stacks are collected in the same way, and the job is closed. A worker that ended meanwhile
+// has no stack; if no worker has one, all ranks have ended, and the result of the job is on its
+// way.
 
 namespace elastic::core {
 namespace {
@@ -61,9 +67,10 @@ void HangWatch::on(const hang_event::Began& event, Instant now, std::vector<Hang
 
 void HangWatch::on(const hang_event::Ended&, Instant, std::vector<HangAnswer>* out) {
   if (collection_) {
-    collection_->is_verdict = false;
+    collection_->purpose = Purpose::kObserver;
     finish_collection(out);
   }
+  partial_exit_.reset();
   job_.clear();
   is_hung_ = false;
   newest_ = hang::kNoStep;
@@ -98,6 +105,13 @@ void HangWatch::on(const hang_event::Progressed& event, Instant now, std::vector
   pauses_[next_pause_++ % pauses_.size()] = *after - *before;
 }
 
+void HangWatch::on(const hang_event::Finished& event, Instant now, std::vector<HangAnswer>*) {
+  if (job_.find(event.node) == nullptr || event.finished.round != round_) return;
+  const Instant deadline = add_saturating(now, event.finished.limit);
+  if (!partial_exit_) partial_exit_ = {event.finished.rank, now, deadline};
+  partial_exit_->deadline = std::min(partial_exit_->deadline, deadline);
+}
+
 void HangWatch::on(const hang_event::StacksReceived& event, Instant, std::vector<HangAnswer>* out) {
   const Node* const node = job_.find(event.node);
   const bool is_expected = collection_ && node != nullptr && !node->has_replied &&
@@ -117,49 +131,65 @@ void HangWatch::on(const hang_event::Requested& event, Instant now, std::vector<
     out->push_back(hang_action::Reply{event.observer, "no round of the job is running"});
     return;
   }
-  if (!collection_) collect(false, now, out);
+  if (!collection_) collect(Purpose::kObserver, {}, now, out);
   collection_->observers.push_back(event.observer);
 }
 
 void HangWatch::on(const hang_event::Tick&, Instant now, std::vector<HangAnswer>* out) {
   if (collection_ && now >= collection_->deadline) finish_collection(out);
   find_stragglers(now, out);
+  // The end of the job comes before a report; a report that is being made comes first.
+  const bool is_reporting = collection_ && collection_->purpose != Purpose::kObserver;
+  if (partial_exit_ && now >= partial_exit_->deadline && !is_reporting) {
+    const hang_state::PartialExit first = *std::exchange(partial_exit_, std::nullopt);
+    collect(Purpose::kPartialExit, now - first.finished, now, out);
+    collection_->exited = first.rank;
+    return;
+  }
   const auto progressed = job_.last_progress();
   if (is_hung_ || !progressed || now < add_saturating(*progressed, limit())) return;
+  if (is_reporting) return;
   is_hung_ = true;
-  if (collection_) {  // an observer's; its stacks are recent enough
-    collection_->is_verdict = true;
-    collection_->idle = now - *progressed;
-  } else {
-    collect(true, now, out);
-  }
+  collect(Purpose::kHang, now - *progressed, now, out);
 }
 
 void HangWatch::on(const hang_event::ClockGap& event, Instant, std::vector<HangAnswer>*) {
   job_.shift(event.gap);
+  if (!partial_exit_) return;
+  partial_exit_->finished += event.gap;
+  partial_exit_->deadline = add_saturating(partial_exit_->deadline, event.gap);
 }
 
-void HangWatch::collect(bool is_verdict, Instant now, std::vector<HangAnswer>* out) {
-  collection_.emplace();
-  collection_->request = ++requests_;
-  collection_->deadline = now + kStacksTimeout;
-  collection_->is_verdict = is_verdict;
-  if (const auto progressed = job_.last_progress()) collection_->idle = now - *progressed;
-  job_.forget_replies();
-  out->push_back(hang_action::Ask{{collection_->request}});
+// The stacks that an observer waits for already are recent enough for any purpose.
+void HangWatch::collect(Purpose purpose, Duration idle, Instant now, std::vector<HangAnswer>* out) {
+  if (!collection_) {
+    collection_.emplace();
+    collection_->request = ++requests_;
+    collection_->deadline = now + kStacksTimeout;
+    job_.forget_replies();
+    out->push_back(hang_action::Ask{{collection_->request}});
+  }
+  collection_->purpose = purpose;
+  collection_->idle = idle;
 }
 
 void HangWatch::finish_collection(std::vector<HangAnswer>* out) {
   const Collection found = *std::exchange(collection_, std::nullopt);
   const std::int32_t suspect = find_suspect(found.groups);
-  const std::string text = screen(found, found.is_verdict ? suspect : -1);
+  std::string text = screen(found, found.purpose == Purpose::kHang ? suspect : -1);
   for (const std::uint64_t observer : found.observers) {
     out->push_back(hang_action::Reply{observer, text});
   }
-  if (!found.is_verdict) return;
+  if (found.purpose == Purpose::kHang) publish_hang(found, std::move(text), out);
+  if (found.purpose == Purpose::kPartialExit) close_partial(found, std::move(text), out);
+}
+
+void HangWatch::publish_hang(const Collection& found, std::string text,
+                             std::vector<HangAnswer>* out) const {
+  const std::int32_t suspect = find_suspect(found.groups);
   hang::Verdict verdict;
   verdict.round = round_;
-  verdict.text = text;
+  verdict.text = std::move(text);
   verdict.suspect = suspect < 0 ? ended_by(found.groups) : suspect;
   verdict.action = action();
   verdict.cause = "hung: no rank made progress for " + duration_text(found.idle);
@@ -169,6 +199,21 @@ void HangWatch::finish_collection(std::vector<HangAnswer>* out) {
     }
   }
   out->push_back(hang_action::Publish{std::move(verdict)});
+}
+
+void HangWatch::close_partial(const Collection& found, std::string text,
+                              std::vector<HangAnswer>* out) const {
+  if (found.groups.empty() && job_.all_have_replied()) return;  // all ranks have ended
+  hang::Verdict report;
+  report.round = round_;
+  report.text = std::move(text);
+  out->push_back(hang_action::Publish{std::move(report)});
+  JobResult result;
+  result.outcome = JobOutcome::kFailed;
+  result.cause = JobCause::kRequested;
+  result.exit_code = kExitPartial;
+  result.message = headline(found);
+  out->push_back(hang_action::Close{std::move(result)});
 }
 
 void HangWatch::find_stragglers(Instant now, std::vector<HangAnswer>* out) {
@@ -202,11 +247,13 @@ std::vector<hang::Straggler> HangWatch::stragglers() const {
 
 std::optional<Instant> HangWatch::next_deadline() const {
   std::optional<Instant> next;
-  if (collection_) next = collection_->deadline;
+  const auto include = [&](Instant at) { next = next ? std::min(*next, at) : at; };
+  if (collection_) include(collection_->deadline);
+  if (collection_ && collection_->purpose != Purpose::kObserver) return next;
+  if (partial_exit_) include(partial_exit_->deadline);
   const auto progressed = job_.last_progress();
-  if (is_hung_ || !progressed) return next;
-  const Instant verdict = add_saturating(*progressed, limit());
-  return next ? std::min(*next, verdict) : verdict;
+  if (!is_hung_ && progressed) include(add_saturating(*progressed, limit()));
+  return next;
 }
 
 Duration HangWatch::limit() const {
@@ -228,25 +275,38 @@ hang::Action HangWatch::action() const {
   return action;
 }
 
+// The first line of the screen.
+std::string HangWatch::headline(const Collection& found) const {
+  if (found.purpose == Purpose::kObserver) {
+    return "stacks of round " + std::to_string(shown_round(round_));
+  }
+  if (found.purpose == Purpose::kPartialExit) {
+    std::vector<std::int32_t> ranks;
+    for (const hang::StackGroup& group : found.groups) {
+      ranks.insert(ranks.end(), group.ranks.begin(), group.ranks.end());
+    }
+    std::sort(ranks.begin(), ranks.end());
+    const std::string running = ranks.empty() ? "other ranks" : ranks_text(ranks);
+    return "partial exit: rank " + std::to_string(found.exited) + " exited with 0, and " +
+           duration_text(found.idle) + " later still running: " + running;
+  }
+  std::int64_t oldest = hang::kNoStep;
+  for (const auto& [id, node] : job_.nodes()) {
+    if (node.progress.reporting == 0) continue;
+    oldest =
+        oldest == hang::kNoStep ? node.progress.oldest : std::min(oldest, node.progress.oldest);
+  }
+  return "the job hangs: no rank has made progress for " + duration_text(found.idle) +
+         " (the slowest is at step " + std::to_string(oldest) + ")";
+}
+
 std::string HangWatch::host_of(const Collection& found, std::int32_t rank) const {
   const auto host = found.hosts.find(rank);
   return host == found.hosts.end() || job_.nodes().size() < 2 ? "" : " on " + host->second;
 }
 
 std::string HangWatch::screen(const Collection& found, std::int32_t suspect) const {
-  std::string text;
-  if (found.is_verdict) {
-    std::int64_t oldest = hang::kNoStep;
-    for (const auto& [id, node] : job_.nodes()) {
-      if (node.progress.reporting == 0) continue;
-      oldest =
-          oldest == hang::kNoStep ? node.progress.oldest : std::min(oldest, node.progress.oldest);
-    }
-    text = "the job hangs: no rank has made progress for " + duration_text(found.idle) +
-           " (the slowest is at step " + std::to_string(oldest) + ")";
-  } else {
-    text = "stacks of round " + std::to_string(shown_round(round_));
-  }
+  std::string text = headline(found);
   std::size_t shown = 0;
   for (const hang::StackGroup& group : found.groups) {
     if (++shown > kGroupsShown) continue;
@@ -263,8 +323,7 @@ std::string HangWatch::screen(const Collection& found, std::int32_t suspect) con
     if (!node.has_replied) text += "\n  " + node.name + " sent no stacks in time";
   }
   for (const hang::StackGroup& group : found.groups) {
-    const bool is_shown =
-        found.is_verdict ? suspect >= 0 && group.ranks.front() == suspect : !group.text.empty();
+    const bool is_shown = found.purpose != Purpose::kHang || group.ranks.front() == suspect;
     if (!is_shown || group.text.empty()) continue;
     text += "\nstack of rank " + std::to_string(group.ranks.front()) +
             ", the most recent call first:" + indent_lines(group.text, kStackLinesShown);

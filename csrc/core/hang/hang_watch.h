@@ -1,6 +1,7 @@
 #pragma once
 
-// Judges the progress of a job: whether it hangs, which rank is suspected, and which ranks lag.
+// Judges the progress of a job: whether it hangs, which rank is suspected, which ranks lag, and
+// whether ranks still run long after others have exited.
 //
 // Pure: the same calls in the same order give the same actions. Not thread-safe. One object for one
 // job; it runs beside the rendezvous machine and does not depend on it.
@@ -36,6 +37,10 @@ struct Progressed {
   NodeId node;
   hang::NodeProgress progress;
 };
+struct Finished {
+  NodeId node;
+  hang::RankFinished finished;
+};
 struct StacksReceived {
   NodeId node;
   hang::NodeStacks stacks;
@@ -51,9 +56,10 @@ struct ClockGap {
 };
 }  // namespace hang_event
 
-using HangEvent = std::variant<hang_event::Began, hang_event::Ended, hang_event::Left,
-                               hang_event::Progressed, hang_event::StacksReceived,
-                               hang_event::Requested, hang_event::Tick, hang_event::ClockGap>;
+using HangEvent =
+    std::variant<hang_event::Began, hang_event::Ended, hang_event::Left, hang_event::Progressed,
+                 hang_event::Finished, hang_event::StacksReceived, hang_event::Requested,
+                 hang_event::Tick, hang_event::ClockGap>;
 
 namespace hang_action {
 // To every member of the round.
@@ -67,9 +73,14 @@ struct Reply {
   std::uint64_t observer = 0;
   std::string text;
 };
+// The job ends with this result, although workers run.
+struct Close {
+  JobResult result;
+};
 }  // namespace hang_action
 
-using HangAnswer = std::variant<hang_action::Ask, hang_action::Publish, hang_action::Reply>;
+using HangAnswer =
+    std::variant<hang_action::Ask, hang_action::Publish, hang_action::Reply, hang_action::Close>;
 
 // The learned limit: at least this, and this multiple of the longest recent pause between steps.
 inline constexpr Duration kLearnedLimitMin = std::chrono::seconds(60);
@@ -80,13 +91,22 @@ inline constexpr Duration kUnlearnedLimit = std::chrono::minutes(10);
 // The time for the nodes to send their stacks.
 inline constexpr Duration kStacksTimeout = std::chrono::milliseconds(1800);
 
-// The state of one request for stacks.
 namespace hang_state {
+// A rank has exited with 0.
+struct PartialExit {
+  std::int32_t rank = -1;  // the first one
+  Instant finished;
+  Instant deadline;  // for all other ranks
+};
+// What the stacks are for. Observers may wait for them in any case.
+enum class Purpose : std::uint8_t { kObserver, kHang, kPartialExit };
+// One request for stacks.
 struct Collection {
   std::uint64_t request = 0;
   Instant deadline;
-  bool is_verdict = false;  // else only observers wait for it
-  Duration idle{};          // at its begin
+  Purpose purpose = Purpose::kObserver;
+  Duration idle{};           // kHang: without progress; kPartialExit: since that rank's exit
+  std::int32_t exited = -1;  // kPartialExit: the rank that exited first
   std::vector<std::uint64_t> observers;
   std::vector<hang::StackGroup> groups;
   std::map<std::int32_t, std::string> hosts;  // of the first rank of each node's groups
@@ -96,7 +116,7 @@ struct Collection {
 class HangWatch {
  public:
   void step(const HangEvent& event, Instant now, std::vector<HangAnswer>* out);
-  // When step(Tick{}) must be called; nullopt: no worker reports steps.
+  // When step(Tick{}) must be called; nullopt: no worker reports steps, and none has exited.
   std::optional<Instant> next_deadline() const;
 
   // At most one rank of each node, in the order of nodes.
@@ -108,28 +128,34 @@ class HangWatch {
  private:
   using Node = JobProgress::Node;
   using Collection = hang_state::Collection;
+  using Purpose = hang_state::Purpose;
 
   void on(const hang_event::Began& event, Instant now, std::vector<HangAnswer>* out);
   void on(const hang_event::Ended& event, Instant now, std::vector<HangAnswer>* out);
   void on(const hang_event::Left& event, Instant now, std::vector<HangAnswer>* out);
   void on(const hang_event::Progressed& event, Instant now, std::vector<HangAnswer>* out);
+  void on(const hang_event::Finished& event, Instant now, std::vector<HangAnswer>* out);
   void on(const hang_event::StacksReceived& event, Instant now, std::vector<HangAnswer>* out);
   void on(const hang_event::Requested& event, Instant now, std::vector<HangAnswer>* out);
   void on(const hang_event::Tick& event, Instant now, std::vector<HangAnswer>* out);
   void on(const hang_event::ClockGap& event, Instant now, std::vector<HangAnswer>* out);
 
-  void collect(bool is_verdict, Instant now, std::vector<HangAnswer>* out);
+  void collect(Purpose purpose, Duration idle, Instant now, std::vector<HangAnswer>* out);
   void finish_collection(std::vector<HangAnswer>* out);
+  void publish_hang(const Collection& found, std::string text, std::vector<HangAnswer>* out) const;
+  void close_partial(const Collection& found, std::string text, std::vector<HangAnswer>* out) const;
   void find_stragglers(Instant now, std::vector<HangAnswer>* out);
   void publish_straggler(const Node& node, Instant now, std::vector<HangAnswer>* out) const;
   hang::Action action() const;
   std::string screen(const Collection& found, std::int32_t suspect) const;
+  std::string headline(const Collection& found) const;
   std::string host_of(const Collection& found, std::int32_t rank) const;
 
   JobProgress job_;
   std::uint64_t round_ = 0;
   std::uint64_t requests_ = 0;
   bool is_hung_ = false;  // a verdict was given and no rank has made progress since
+  std::optional<hang_state::PartialExit> partial_exit_;
   std::optional<Collection> collection_;
   std::array<Duration, 100> pauses_{};  // between two steps of the job, the most recent ones
   std::size_t next_pause_ = 0;

@@ -155,6 +155,17 @@ hang::StackGroup locate(const WorkerEvidence& worker) {
   return group;
 }
 
+std::string describe_stacks(const std::vector<WorkerEvidence>& workers) {
+  std::string text;
+  for (const WorkerEvidence& worker : workers) {
+    text += "rank " + std::to_string(worker.rank);
+    if (worker.step != hang::kNoStep) text += ", at step " + std::to_string(worker.step);
+    text += ": " + locate(worker).label + "\n" + printable(worker.text, worker.text.size());
+    if (!text.ends_with('\n')) text += '\n';
+  }
+  return text;
+}
+
 void merge_groups(std::vector<hang::StackGroup> from, std::vector<hang::StackGroup>* into) {
   for (hang::StackGroup& one : from) {
     const auto same = std::find_if(into->begin(), into->end(), [&](const hang::StackGroup& other) {

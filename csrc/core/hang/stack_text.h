@@ -25,6 +25,9 @@ struct WorkerEvidence {
 // The place of one worker, as a group of one.
 hang::StackGroup locate(const WorkerEvidence& worker);
 
+// The evidence of each worker as a person reads it: its rank and place, and all its threads.
+std::string describe_stacks(const std::vector<WorkerEvidence>& workers);
+
 // Joins workers at the same place: ranks are sorted, the groups are in the order of their first
 // rank.
 std::vector<hang::StackGroup> group_stacks(const std::vector<WorkerEvidence>& workers);

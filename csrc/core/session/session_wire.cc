@@ -296,6 +296,13 @@ void fields(Visitor& v, hang::NodeProgress& progress) {
 }
 
 template <typename Visitor>
+void fields(Visitor& v, hang::RankFinished& finished) {
+  v.number(finished.round);
+  v.number(finished.rank);
+  v.duration(finished.limit);
+}
+
+template <typename Visitor>
 void fields(Visitor& v, hang::StackGroup& group) {
   v.list(group.ranks, hang::kRanksPerNode, [&](std::int32_t& rank) { v.number(rank); });
   v.number(group.oldest);

@@ -295,6 +295,7 @@ using ClientMessages =
                  Entry<16, Workers, Need::kOptional>, Entry<17, ObserverReady>,
                  Entry<20, hang::NodeProgress, Need::kOptional>,
                  Entry<21, hang::NodeStacks, Need::kOptional>, Entry<22, RequestStacks>,
+                 Entry<23, hang::RankFinished, Need::kOptional>,
                  Entry<24, drain::Notice, Need::kOptional>,  //
                  Entry<25, drain::Reply, Need::kOptional>,   //
                  Entry<26, RequestDrain>>;

@@ -117,7 +117,8 @@ AgentRunner::AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink 
       watch_timer_(loop, [this] { send_workers(); }),
       deadline_(loop, [this] { feed(core::PolicyTick{}); }),
       shutdown_timer_(loop, [this] { shut_down(); }),
-      drain_timer_(loop, [this] { give_up_drain(); }) {}
+      drain_timer_(loop, [this] { give_up_drain(); }),
+      held_stop_timer_(loop, [this] { release_stop(); }) {}
 
 AgentRunner::~AgentRunner() = default;
 
@@ -169,6 +170,7 @@ void AgentRunner::on_worker_exit(const WorkerEvent& event) {
     exited.exit.hung = verdict_.cause;
     exited.exit.ends_job = verdict_.action == HangAction::kFail;
   }
+  if (event.exit.succeeded()) on_worker_finished(event);
   if (!event.exit.succeeded() && !event.exit.stopped_by_us) {
     is_stop_for_failure_ = true;
     exited.facts = inquiry_.facts_now(event.local_rank, exited.exit);
@@ -179,6 +181,8 @@ void AgentRunner::on_worker_exit(const WorkerEvent& event) {
 
 // The round is not over here before its failures are explained: the job's result may follow.
 void AgentRunner::on_group_ended() {
+  held_stop_.reset();  // nothing is left to stop
+  held_stop_timer_.disarm();
   output_.end_round();
   if (capture_) capture_->end_round();
   inquiry_.finish_round([this] { feed(core::GroupGone{}); });
@@ -216,6 +220,7 @@ void AgentRunner::on_membership_event(const MembershipEvent& event) {
     void operator()(const rdzv::Round& one) const { node->on_round(one); }
     void operator()(const rdzv::Restart& one) const {
       if (one.cause == rdzv::RestartCause::kWorkerFailed) node->is_stop_for_failure_ = true;
+      if (one.cause == rdzv::RestartCause::kMemberLost) node->is_stop_for_loss_ = true;
       node->feed(one);
     }
     void operator()(const rdzv::Evicted& one) const { node->feed(one); }
@@ -223,6 +228,7 @@ void AgentRunner::on_membership_event(const MembershipEvent& event) {
     void operator()(const rdzv::TimedOut& one) const { node->feed(one); }
     void operator()(const rdzv::Closed& one) const {
       if (one.result->cause == JobCause::kWorker) node->is_stop_for_failure_ = true;
+      if (one.result->cause == JobCause::kNodeLost) node->is_stop_for_loss_ = true;
       node->feed(one);
     }
     void operator()(const hang::StacksWanted& one) const { node->on_stacks_wanted(one); }
@@ -340,9 +346,7 @@ void AgentRunner::execute(core::PolicyAction action) {
   } else if (auto* start = std::get_if<core::StartGroup>(&action)) {
     start_group(std::move(start->round));
   } else if (const auto* stop = std::get_if<core::StopGroup>(&action)) {
-    if (is_opening_files_) return cancel_start();
-    inquiry_.workers_stopped(is_stop_for_failure_);
-    supervisor_->stop(stop->signal, stop->grace, options_.stop_scope);
+    stop_group(*stop);
   } else if (auto* delivered = std::get_if<core::Report>(&action)) {
     report(std::move(delivered->event));
   } else {
@@ -372,6 +376,9 @@ Result<std::uint16_t> AgentRunner::port_for_next_round() {
 void AgentRunner::start_group(std::shared_ptr<const RoundInfo> round) {
   round_ = std::move(round);
   killed_for_hang_ = -1;
+  has_sent_finish_ = false;
+  stacks_.clear();
+  may_hold_stop_ = options_.stacks_on_failure;
   workers_.clear();
   std::vector<std::int32_t> ranks;
   for (const WorkerAssignment& worker : round_->workers) {
@@ -401,6 +408,7 @@ void AgentRunner::start_workers(const Status& files) {
   std::vector<WorkerStream> streams;
   if (capture_) streams = capture_->begin_round(options_.workers);
   is_stop_for_failure_ = false;
+  is_stop_for_loss_ = false;
   inquiry_.begin_round(options_.workers.size());
   const Status status = supervisor_->start(std::move(commands), std::move(streams));
   if (!status.ok()) feed(core::SupervisionLost{std::string(status.message())});

@@ -61,6 +61,11 @@ class AgentRunner {
   void on_mark(const guardian::MarkEvent& mark);
   void on_stacks_wanted(const hang::StacksWanted& wanted);
   void on_verdict(const hang::Verdict& verdict);
+  void on_worker_finished(const WorkerEvent& event);
+  void stop_group(const core::StopGroup& stop);
+  void release_stop();
+  void note_stacks(std::vector<core::WorkerEvidence> workers);
+  void write_stacks(const std::string& reason);
   void on_drain_order(const drain::Order& order);
   void answer_drain(const core::DrainMember::Answer& answer);
   void give_up_drain();
@@ -101,6 +106,10 @@ class AgentRunner {
   // The verdict for which a worker of this node was killed, and that worker; -1: none.
   hang::Verdict verdict_;
   int killed_for_hang_ = -1;
+  bool has_sent_finish_ = false;              // of the first worker of the round that exited with 0
+  std::vector<core::WorkerEvidence> stacks_;  // the last ones of this node's workers
+  bool may_hold_stop_ = false;                // no stop of the round's workers was requested yet
+  std::optional<core::StopGroup> held_stop_;  // waits for stacks
   core::DrainMember drain_;
   core::RoundMarks marks_;
   RoundStore store_;
@@ -111,6 +120,7 @@ class AgentRunner {
   std::optional<OutputCapture> capture_;
   FailureInquiry inquiry_;
   bool is_stop_for_failure_ = false;     // of the current round's workers
+  bool is_stop_for_loss_ = false;        // a node was lost
   std::vector<ObservedWorker> workers_;  // of the round
   bool is_watched_ = false;              // the coordinator requested reports of them
   os::EventLoop::Timer watch_timer_;
@@ -118,6 +128,7 @@ class AgentRunner {
   os::EventLoop::Timer deadline_;  // of the policy
   os::EventLoop::Timer shutdown_timer_;
   os::EventLoop::Timer drain_timer_;
+  os::EventLoop::Timer held_stop_timer_;
   std::unique_ptr<Supervisor> supervisor_;
   std::unique_ptr<Membership> membership_;
 };

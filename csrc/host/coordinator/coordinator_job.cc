@@ -74,9 +74,10 @@ CoordinatorJob::CoordinatorJob(CoordinatorContext* context, std::string id, Succ
               .reply = [this](std::uint64_t asked,
                               std::string text) { send_stacks(asked, std::move(text)); },
               .log = [this](std::string_view line) { log(std::string(line)); },
+              .close = [this](const auto& result) { close_with(result); },
               .changed = [this] { mark_changed(); }}),
       drain_(context->loop, drain_sink()),
-      closing_timer_(context->loop, [this] { close_drained(); }) {}
+      closing_timer_(context->loop, [this] { close_now(); }) {}
 
 Status CoordinatorJob::load(const core::StoredJob& stored) {
   if (Status fault = stored.settings.validate(); !fault.ok()) return fault;
@@ -302,6 +303,27 @@ Status CoordinatorJob::on(SessionPeer* peer, hang::NodeProgress& progress) {
 Status CoordinatorJob::on(SessionPeer* peer, hang::NodeStacks& stacks) {
   hangs_.feed(core::hang_event::StacksReceived{peer->node, stacks});
   return {};
+}
+
+Status CoordinatorJob::on(SessionPeer* peer, hang::RankFinished& finished) {
+  hangs_.feed(core::hang_event::Finished{peer->node, finished});
+  return {};
+}
+
+// The coordinator itself ends the job.
+void CoordinatorJob::close_with(const JobResult& result) {
+  closing_ = result;
+  // At once: a node that sends next that its workers are done makes the job succeed.
+  if (!is_stepping_) return close_now();
+  closing_timer_.arm(context_.loop->now());
+}
+
+void CoordinatorJob::close_now() {
+  if (machine_ == nullptr || is_over()) return;
+  for (const auto& [id, peer] : sessions_) {
+    if (!peer->has_joined) continue;
+    return step(rdzv::Close{id, std::move(closing_)});
+  }
 }
 
 template <typename Message>

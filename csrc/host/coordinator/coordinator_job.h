@@ -133,12 +133,14 @@ class CoordinatorJob {
   Status on(SessionPeer* peer, session::ObserverReady& ready);
   Status on(SessionPeer* peer, hang::NodeProgress& progress);
   Status on(SessionPeer* peer, hang::NodeStacks& stacks);
+  Status on(SessionPeer* peer, hang::RankFinished& finished);
   Status on(SessionPeer* peer, session::RequestStacks& request);
   Status on(SessionPeer* peer, drain::Notice& notice);
   Status on(SessionPeer* peer, drain::Reply& reply);
   Status on(SessionPeer* peer, session::RequestDrain& request);
   DrainDesk::Sink drain_sink();
-  void close_drained();
+  void close_with(const JobResult& result);
+  void close_now();
   Status request_drain(SessionPeer* peer, const session::RequestDrain& request);
   void send_stacks(std::uint64_t asked, std::string text);
   template <typename Report>
@@ -220,7 +222,7 @@ class CoordinatorJob {
   HangDesk hangs_;
   DrainDesk drain_;
   std::uint32_t drained_generation_ = 0;  // of the last round; 0: none so far
-  JobResult closing_;                     // of the drained job
+  JobResult closing_;                     // the result, until the job is closed with it
   bool is_stepping_ = false;              // the actions of a step are being executed
   os::EventLoop::Timer closing_timer_;
 };

@@ -21,13 +21,7 @@ DrainDesk::Sink CoordinatorJob::drain_sink() {
                 }
                 mark_changed();
               },
-          .close =
-              [this](const JobResult& result) {
-                closing_ = result;
-                // At once: a node that sends next that its workers are done makes the job succeed.
-                if (!is_stepping_) return close_drained();
-                closing_timer_.arm(context_.loop->now());
-              },
+          .close = [this](const JobResult& result) { close_with(result); },
           .inform =
               [this](const core::drain_action::Inform& answer) {
                 const auto found = drain_asked_.find(answer.observer);
@@ -35,14 +29,6 @@ DrainDesk::Sink CoordinatorJob::drain_sink() {
                 found->second->send(session::DrainReport{answer.is_agreed, answer.text});
                 drain_asked_.erase(found);
               }};
-}
-
-void CoordinatorJob::close_drained() {
-  if (machine_ == nullptr || is_over()) return;
-  for (const auto& [id, peer] : sessions_) {
-    if (!peer->has_joined) continue;
-    return step(rdzv::Close{id, std::move(closing_)});
-  }
 }
 
 Status CoordinatorJob::on(SessionPeer*, drain::Notice& notice) {

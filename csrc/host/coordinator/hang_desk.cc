@@ -29,6 +29,8 @@ void HangDesk::execute(core::HangAnswer& answer) {
   } else if (const auto* published = std::get_if<core::hang_action::Publish>(&answer)) {
     sink_.log(published->verdict.text);
     sink_.publish(published->verdict);
+  } else if (const auto* closed = std::get_if<core::hang_action::Close>(&answer)) {
+    sink_.close(closed->result);
   } else {
     auto& reply = std::get<core::hang_action::Reply>(answer);
     sink_.reply(reply.observer, std::move(reply.text));

@@ -21,7 +21,8 @@ class HangDesk {
     std::function<void(const hang::Verdict&)> publish;      // every member of the round
     std::function<void(std::uint64_t, std::string)> reply;  // one observer
     std::function<void(std::string_view)> log;
-    std::function<void()> changed = {};  // the number of stragglers
+    std::function<void(const JobResult&)> close;  // the job ends with this result
+    std::function<void()> changed = {};           // the number of stragglers
   };
   HangDesk(os::EventLoop* loop, Sink sink);
   HangDesk(const HangDesk&) = delete;

@@ -31,7 +31,11 @@ LocalMembership::LocalMembership(os::EventLoop* loop, JobSettings settings, std:
       hangs_(loop, {.ask = [this](const auto& wanted) { receive(wanted); },
                     .publish = [this](const auto& verdict) { receive(verdict); },
                     .reply = [](std::uint64_t, const std::string&) {},  // no observer can connect
-                    .log = [](std::string_view) {}}),
+                    .log = [](std::string_view) {},
+                    .close =
+                        [this](const JobResult& result) {
+                          step(rdzv::Close{node_, result});
+                        }}),
       drain_(loop, {.send = [this](const NodeId&, const drain::Order& order) { receive(order); },
                     .announce = [this](const std::string& text) { receive(drain::News{text}); },
                     .close =
@@ -61,6 +65,10 @@ void LocalMembership::observe(const hang::NodeProgress& progress) {
 
 void LocalMembership::observe(const hang::NodeStacks& stacks) {
   hangs_.feed(core::hang_event::StacksReceived{node_, stacks});
+}
+
+void LocalMembership::observe(const hang::RankFinished& finished) {
+  hangs_.feed(core::hang_event::Finished{node_, finished});
 }
 
 void LocalMembership::observe(const drain::Reply& reply) {

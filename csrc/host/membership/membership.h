@@ -94,6 +94,7 @@ class Membership {
   // effect.
   virtual void observe(const hang::NodeProgress& /*progress*/) {}
   virtual void observe(const hang::NodeStacks& /*stacks*/) {}
+  virtual void observe(const hang::RankFinished& /*finished*/) {}  // sent again to a successor
   virtual void observe(const drain::Reply& /*reply*/) {}
   // Requests that all ranks stop at one step; sent again until the coordinator has it. False: this
   // membership cannot do that.

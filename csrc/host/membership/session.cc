@@ -350,6 +350,11 @@ void Session::observe(const hang::NodeStacks& stacks) {
   if (machine_.state() == core::SessionState::kReady) link_->send(stacks);
 }
 
+void Session::observe(const hang::RankFinished& finished) {
+  finished_ = finished;
+  if (machine_.state() == core::SessionState::kReady) link_->send(finished);
+}
+
 void Session::observe(const drain::Reply& reply) {
   if (machine_.state() == core::SessionState::kReady) link_->send(reply);
 }
@@ -446,6 +451,9 @@ void Session::on_message(const session::ServerMessage& message) {
   } else if (const auto* news = std::get_if<drain::News>(&message)) {
     notify(*news);
   } else {
+    // A coordinator knows the nodes of a round that began before its time when they have resumed.
+    const bool has_resumed = std::holds_alternative<rdzv::Resumed>(message);
+    if (has_resumed && finished_) link_->send(*finished_);
     std::visit(
         [this](const auto& one) {
           if constexpr (std::is_constructible_v<RendezvousAction, decltype(one)>) {

@@ -46,6 +46,7 @@ class Session final : public Membership {
   void send_workers(const WorkerReport& report) override;
   void observe(const hang::NodeProgress& progress) override;
   void observe(const hang::NodeStacks& stacks) override;
+  void observe(const hang::RankFinished& finished) override;
   void observe(const drain::Reply& reply) override;
   bool request_drain(const drain::Notice& notice) override;
   int waiting_nodes() const override { return counts_.waiting_nodes; }
@@ -117,7 +118,8 @@ class Session final : public Membership {
   Hosting hosting_;
   SessionVoter voter_;
   session::Counts counts_;
-  std::optional<drain::Notice> notice_;  // sent again with each resume
+  std::optional<hang::RankFinished> finished_;  // the last one; sent again after each resume
+  std::optional<drain::Notice> notice_;         // sent again with each resume
   Instant notice_deadline_;
   std::string local_address_;  // "": that of the connection
   // The address at which the coordinator was last reached: it is dialed without a name look-up.

@@ -6,6 +6,7 @@
 
 #include "core/base/duration_text.h"
 #include "host/workers/output_files.h"
+#include "os/file/file.h"
 #include "os/loop/detachable_thread.h"
 
 // Theory of operation. The file thread runs its own loop. Requests are posted to it, and it posts
@@ -191,6 +192,16 @@ void WorkerOutput::examine(std::size_t local_rank, bool reads_kernel,
                  reads_kernel, done = std::move(done)](OutputFiles& files, const auto& reply) {
     auto found = std::make_shared<FailureFindings>(files.examine(worker, rank, reads_kernel));
     reply([found, done] { done(std::move(*found)); });
+  });
+}
+
+void WorkerOutput::write_stacks(std::string text,
+                                std::function<void(const std::string&, const Status&)> done) {
+  if (thread_ == nullptr) return;
+  thread_->post([path = attempt_.directory + "/stacks.txt", text = std::move(text),
+                 done = std::move(done)](OutputFiles&, const auto& reply) {
+    const Status written = os::append_to_file(path, text);
+    reply([path, written, done] { done(path, written); });
   });
 }
 

@@ -43,6 +43,9 @@ class WorkerOutput {
   // system does not respond.
   void examine(std::size_t local_rank, bool reads_kernel,
                std::function<void(FailureFindings)> done);
+  // Adds the text to stacks.txt in the round's directory, and calls `done` from the loop with the
+  // file's path and the result. REQUIRES: a log directory
+  void write_stacks(std::string text, std::function<void(const std::string&, const Status&)> done);
   // The round's workers have ended.
   void end_round();
   // Calls `done` from the loop when the console has accepted everything, or when the file thread

@@ -45,6 +45,7 @@ inline constexpr int kExitCoordinatorLost = 77;  // unreachable for store_grace;
 inline constexpr int kExitNodeLost = 78;         // too few nodes remain, and none replaced them
 inline constexpr int kExitJobClosed = 79;        // the job was closed without an exit code
 inline constexpr int kExitStoppedAtStep = 80;    // every rank stopped at an agreed step; resumable
+inline constexpr int kExitPartial = 81;  // ranks still ran straggler_timeout after another's exit
 
 // The ranks of one worker in a round.
 struct WorkerAssignment {

@@ -63,6 +63,16 @@ struct AgentOptions {
   // The shortest one of all nodes counts.
   Duration hang_timeout{};
   HangAction hang_action = HangAction::kReport;
+  // A partial exit: once a worker of the job has exited with 0, the other ones have this time to
+  // end, too. Then their stacks are reported on every node, they are stopped, and the job fails
+  // with kExitPartial, whatever is left of the restart budget. Zero: no limit. The node of the
+  // worker that exited needs the option; the shortest time of such nodes counts. A coordinator that
+  // follows a lost one begins the time anew.
+  Duration straggler_timeout{};
+  // True: before workers are stopped because a worker failed or a node was lost, the stacks of this
+  // node's workers are written to stacks.txt in the round's log directory, or reported (kNotice) if
+  // log_dir is "". Delays the stop, by two seconds at most. The stacks of a hang are always kept.
+  bool stacks_on_failure = false;
 
   // Exit codes of a worker, as in a shell, after which the job ends, whatever is left of the
   // restart budget: a restart would not help.

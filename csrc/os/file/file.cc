@@ -70,4 +70,10 @@ Status replace_file(const std::string& path, std::string_view bytes, Durability 
   return error == 0 ? Status() : posix_error("cannot replace " + path, error);
 }
 
+Status append_to_file(const std::string& path, std::string_view bytes) {
+  const UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  const int error = fd.valid() ? write_all(fd.get(), bytes) : errno;
+  return error == 0 ? Status() : posix_error("cannot write " + path, error);
+}
+
 }  // namespace elastic::os

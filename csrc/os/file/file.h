@@ -1,6 +1,6 @@
 #pragma once
 
-// Reads and replaces whole files.
+// Reads and replaces whole files, and adds to them.
 
 #include <cstddef>
 #include <cstdint>
@@ -26,5 +26,8 @@ enum class Durability : std::uint8_t {
 // also after a crash. Uses <path>.new as a temporary file.
 Status replace_file(const std::string& path, std::string_view bytes,
                     Durability durability = Durability::kHostCrash);
+
+// Adds the bytes at the end of the file, or creates it (mode 0644, less the umask).
+Status append_to_file(const std::string& path, std::string_view bytes);
 
 }  // namespace elastic::os

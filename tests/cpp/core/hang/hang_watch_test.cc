@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "elastic/agent.h"
+
 namespace elastic::core {
 namespace {
 
@@ -53,6 +55,9 @@ class HangWatchTest : public ::testing::Test {
   void reply(int index, std::vector<hang::StackGroup> groups, std::uint64_t request) {
     step(hang_event::StacksReceived{
         node(index), {.request = request, .host = "h" + std::to_string(index), .groups = groups}});
+  }
+  void finish(int index, std::int32_t rank, Duration limit) {
+    step(hang_event::Finished{node(index), {.round = 1, .rank = rank, .limit = limit}});
   }
   template <typename Action>
   Action take() {
@@ -306,6 +311,116 @@ TEST_F(HangWatchTest, ObserverOfAJobWithoutARoundIsAnswered) {
   step(hang_event::Ended{});
   step(hang_event::Requested{7});
   EXPECT_THAT(take<hang_action::Reply>().text, HasSubstr("no round"));
+}
+
+// ---- Ranks that run long after another one has exited.
+
+TEST_F(HangWatchTest, PartialExitClosesTheJobWithTheStacks) {
+  finish(0, 1, seconds(10));
+  finish(1, 2, seconds(30));  // a longer time of a later rank
+  const Instant begun = now_;
+  wait(hours(1));
+  EXPECT_EQ(now_ - begun, seconds(10));
+  const auto asked = take<hang_action::Ask>();
+  reply(0, {waiting({0})}, asked.wanted.request);
+  reply(1, {group({3}, hang::StackGroup::Kind::kAtWork, "in save (train.py:41)")},
+        asked.wanted.request);
+  const hang::Verdict report = take<hang_action::Publish>().verdict;
+  EXPECT_EQ(report.action, hang::Action::kReport);
+  EXPECT_EQ(report.round, 1U);
+  EXPECT_THAT(report.text, HasSubstr("rank 0 on h0 in all_reduce (train.py:88)\n"));
+  EXPECT_THAT(report.text, HasSubstr("rank 3 on h1 in save (train.py:41)"));
+  const JobResult result = take<hang_action::Close>().result;
+  EXPECT_EQ(result.outcome, JobOutcome::kFailed);
+  EXPECT_EQ(result.exit_code, kExitPartial);
+  EXPECT_EQ(result.message,
+            "partial exit: rank 1 exited with 0, and 10 s later still running: 2 ranks (0,3)");
+  wait(hours(1));
+  EXPECT_TRUE(answers_.empty());
+}
+
+TEST_F(HangWatchTest, ShortestTimeOfAllNodesEndsTheJob) {
+  finish(0, 1, seconds(30));
+  now_ += seconds(5);
+  finish(1, 2, seconds(10));
+  const Instant begun = now_;
+  wait(hours(1));
+  EXPECT_EQ(now_ - begun, seconds(10));
+  take<hang_action::Ask>();
+  wait(seconds(10));  // no node replies
+  take<hang_action::Publish>();
+  EXPECT_EQ(take<hang_action::Close>().result.message,
+            "partial exit: rank 1 exited with 0, and 15 s later still running: other ranks");
+}
+
+TEST_F(HangWatchTest, NothingIsClosedIfAllRanksHaveEndedMeanwhile) {
+  finish(0, 1, seconds(10));
+  wait(hours(1));
+  const auto asked = take<hang_action::Ask>();
+  reply(0, {}, asked.wanted.request);
+  reply(1, {}, asked.wanted.request);
+  wait(hours(1));
+  EXPECT_TRUE(answers_.empty());
+}
+
+TEST_F(HangWatchTest, ExitsOfStrangersAndOtherRoundsDoNotCount) {
+  step(hang_event::Finished{node(2), {.round = 1, .rank = 4, .limit = seconds(10)}});
+  step(hang_event::Finished{node(0), {.round = 2, .rank = 0, .limit = seconds(10)}});
+  EXPECT_EQ(watch_.next_deadline(), std::nullopt);
+  // The end of the round ends the time, also while stacks are collected.
+  finish(0, 0, seconds(10));
+  step(hang_event::Ended{});
+  EXPECT_EQ(watch_.next_deadline(), std::nullopt);
+  step(hang_event::Began{node(0), 2, "host0"});
+  step(hang_event::Finished{node(0), {.round = 2, .rank = 0, .limit = seconds(10)}});
+  wait(hours(1));
+  take<hang_action::Ask>();
+  step(hang_event::Ended{});
+  wait(hours(1));
+  EXPECT_TRUE(answers_.empty());
+}
+
+TEST_F(HangWatchTest, GapOfTheProcessIsNotCountedForAPartialExit) {
+  finish(0, 1, seconds(10));
+  now_ += seconds(60);
+  step(hang_event::ClockGap{seconds(60)});
+  step(hang_event::Tick{});
+  EXPECT_TRUE(answers_.empty());
+  const Instant begun = now_;
+  wait(hours(1));
+  EXPECT_EQ(now_ - begun, seconds(10));
+}
+
+TEST_F(HangWatchTest, StacksOfAnObserverServeAPartialExit) {
+  finish(0, 1, seconds(1));
+  wait(milliseconds(500));
+  step(hang_event::Requested{7});
+  const auto asked = take<hang_action::Ask>();
+  wait(milliseconds(500));
+  step(hang_event::Tick{});
+  EXPECT_TRUE(answers_.empty()) << "the stacks are requested once";
+  reply(0, {waiting({0})}, asked.wanted.request);
+  reply(1, {waiting({2, 3})}, asked.wanted.request);
+  EXPECT_EQ(take<hang_action::Reply>().observer, 7U);
+  take<hang_action::Publish>();
+  take<hang_action::Close>();
+}
+
+TEST_F(HangWatchTest, HangThatIsBeingReportedComesBeforeThePartialExit) {
+  report(0, 3, seconds(5));
+  finish(1, 2, seconds(6));
+  wait(hours(1));
+  const auto hang = take<hang_action::Ask>();
+  wait(seconds(1));
+  reply(0, {waiting({0, 1})}, hang.wanted.request);
+  reply(1, {waiting({3})}, hang.wanted.request);
+  EXPECT_THAT(take<hang_action::Publish>().verdict.text, HasSubstr("the job hangs"));
+  wait(hours(1));
+  const auto asked = take<hang_action::Ask>();
+  reply(0, {waiting({0, 1})}, asked.wanted.request);
+  reply(1, {waiting({3})}, asked.wanted.request);
+  take<hang_action::Publish>();
+  EXPECT_EQ(take<hang_action::Close>().result.exit_code, kExitPartial);
 }
 
 }  // namespace

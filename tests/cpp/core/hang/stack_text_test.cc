@@ -118,5 +118,17 @@ TEST(StackText, SuspectsNoRankIfAllAreAtTheSamePlace) {
   EXPECT_EQ(find_suspect({}), -1);
 }
 
+TEST(StackText, DescribesEachWorkerWithAllItsThreads) {
+  const std::string thread = kThread + frame("/app/data.py", 41, "load") + "\n";
+  const WorkerEvidence silent{.rank = 4, .state = 'S', .wait_channel = "futex_wait"};
+  EXPECT_EQ(describe_stacks({worker(1, thread + in_all_reduce()), silent}),
+            "rank 1, at step 5: in all_reduce (train.py:88)\n" + thread + in_all_reduce() +
+                "rank 4: waiting in the kernel (futex_wait)\n");
+  EXPECT_EQ(describe_stacks({worker(2, "\x1b[31m\xff")}),
+            "rank 2, at step 5: waiting in the "
+            "kernel\n?[31m?\n");
+  EXPECT_EQ(describe_stacks({}), "");
+}
+
 }  // namespace
 }  // namespace elastic::core

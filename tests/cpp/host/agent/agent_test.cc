@@ -456,5 +456,64 @@ TEST(Agent, CopyInAForkedChildDoesNothingAndLeavesTheWorkersAlone) {
   EXPECT_EQ(agent.finish().exit_code, 128 + SIGTERM);
 }
 
+// ---- Stacks, and ranks that run long after another one has exited. (tests/python/test_hangs.py
+// has workers with Python stacks.)
+
+TEST(Agent, EndsAJobOfWhichARankRunsLongAfterAnother) {
+  const ScratchDir dir;
+  AgentOptions options = options_of({shell("exit 0"), shell("exec sleep 1000")});
+  options.rendezvous.settings.max_restarts = 3;
+  options.straggler_timeout = milliseconds(200);
+  options.log_dir = dir / "logs";
+  RunningAgent agent(options);
+  const AgentResult& result = agent.finish();
+  EXPECT_EQ(result.exit_code, kExitPartial);
+  EXPECT_EQ(result.state, AgentState::kFailed);
+  EXPECT_THAT(result.message, StartsWith("partial exit: rank 0 exited with 0, and "));
+  EXPECT_THAT(result.message, EndsWith(" later still running: rank 1"));
+  EXPECT_EQ(agent.all(Kind::kRoundStarting).size(), 1u);
+  EXPECT_THAT(agent.all(Kind::kHang).at(0).message, HasSubstr("rank 1 waiting in the kernel"));
+}
+
+TEST(Agent, RanksThatEndInTimeAreNoPartialExit) {
+  AgentOptions options = options_of({shell("exit 0"), shell("sleep 0.1")});
+  options.straggler_timeout = hours(1);
+  EXPECT_EQ(run(options).exit_code, 0);
+}
+
+TEST(Agent, KeepsTheStacksOfTheOtherWorkersWhenOneFails) {
+  const ScratchDir dir;
+  for (const bool has_logs : {true, false}) {
+    AgentOptions options = options_of({shell("sleep 0.1; exit 3"), shell("exec sleep 1000")});
+    options.stacks_on_failure = true;
+    if (has_logs) options.log_dir = dir / "logs";
+    RunningAgent agent(options);
+    const AgentResult& result = agent.finish();
+    EXPECT_EQ(result.exit_code, 3);
+    std::string notice;
+    for (const AgentEvent& event : agent.all(Kind::kNotice)) notice += event.message + "\n";
+    if (has_logs) {
+      const std::string file = agent.all(Kind::kRoundStarting).at(0).log_dir + "/stacks.txt";
+      EXPECT_THAT(notice, HasSubstr("the stacks of the workers are in " + file));
+      notice = read_all(file);
+    }
+    EXPECT_THAT(notice, HasSubstr("stacks before the stop after a failure, in round 0\n"
+                                  "rank 1: "));
+  }
+}
+
+// A member of the round that is lost, or a stop request, is no failure of a worker here.
+TEST(Agent, AStopRequestWaitsForNoStacks) {
+  const ScratchDir dir;
+  AgentOptions options = options_of({shell("exec sleep 1000")});
+  options.stacks_on_failure = true;
+  options.log_dir = dir / "logs";
+  RunningAgent agent(options);
+  agent.wait_for(Kind::kWorkersRunning);
+  agent->request_stop(SIGTERM);
+  agent.finish();
+  EXPECT_THAT(agent.all(Kind::kNotice), IsEmpty());
+}
+
 }  // namespace
 }  // namespace elastic

@@ -87,6 +87,10 @@ class TestNode {
     info_.highest_round = record_.round;
     return record_.round;
   }
+  template <typename Report>
+  void observe(const Report& report) {
+    thread_->call([&] { session_->observe(report); });
+  }
   void done() { send(rdzv::Done{info_.id, record_.round}); }
   // False: it took longer than the test's timeout.
   bool drain(Duration limit = kTestTimeout) {
@@ -277,6 +281,23 @@ TEST_F(SessionTest, ReconnectedConnectionsChangeNothing) {
   form_round(&a, &b);
   for (int i = 0; i < 5; ++i) proxy.cut();
   expect_success(&a, &b);
+}
+
+// The message is lost with the connection, or the coordinator receives it twice.
+TEST_F(SessionTest, ExitOfARankIsSentAgainAfterTheResume) {
+  start_coordinator();
+  TcpProxy proxy(coordinator_->port());
+  TestNode a(options_for(proxy.port()), 1);
+  TestNode b(options_for(coordinator_->port()), 2);
+  form_round(&a, &b);
+  proxy.cut();
+  a.observe(hang::RankFinished{.round = a.record().round, .rank = 0, .limit = 100ms});
+  EXPECT_GT(a.expect<hang::StacksWanted>().request, 0U);
+  b.expect<hang::StacksWanted>();
+  for (TestNode* node : {&a, &b}) {
+    EXPECT_THAT(node->expect<hang::Verdict>().text, HasSubstr("partial exit: rank 0 exited"));
+    EXPECT_EQ(node->expect<rdzv::Closed>().result->exit_code, kExitPartial);
+  }
 }
 
 TEST_F(SessionTest, ShortSilenceOfAPathChangesNothing) {
