@@ -117,6 +117,156 @@ def test_rank_that_waits_for_one_that_has_succeeded_is_a_hang(tmp_path: Path) ->
     assert "rank 1 (" in done.stderr
 
 
+# ---- Ranks that run long after another one has exited.
+
+# Rank 1 waits for nobody knows what; no rank reports a step.
+PARTIAL = """
+import os, threading
+import elastic.worker
+def waits():
+    threading.Event().wait()
+if os.environ["RANK"] == "1":
+    waits()
+"""
+
+
+@pytest.fixture
+def partial(tmp_path: Path) -> str:
+    path = tmp_path / "partial.py"
+    path.write_text(PARTIAL)
+    return str(path)
+
+
+def test_ranks_that_run_long_after_another_one_end_the_job(partial: str, tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    logs = tmp_path / "logs"
+    done = launch(
+        "--standalone", "--nproc-per-node=2", "--max-restarts=3", "--straggler-timeout=0.5",
+        f"--log-dir={logs}", f"--result-json={result}", partial,
+    )  # fmt: skip
+    assert done.returncode == 81, done.stderr
+    assert "partial exit: rank 0 exited with 0, and " in done.stderr
+    assert "later still running: rank 1" in done.stderr
+    assert "rank 1 in wait (partial.py:5)" in done.stderr
+    assert "user worker (partial exit)" in done.stderr
+    data = json.loads(result.read_text())
+    assert (data["exit_code"], data["class"], data["restarts"]) == (81, "user worker", 0)
+    assert data["first_failure"] is None
+    assert "still running: rank 1" in data["message"]
+    (stacks,) = logs.rglob("stacks.txt")
+    assert f"the stacks of the workers are in {stacks}" in done.stderr
+    text = stacks.read_text()
+    assert text.startswith("partial exit: rank 0")
+    assert "\nrank 1: in wait (partial.py:5)\n" in text
+    assert "in waits" in text and "line 7 in <module>" in text
+
+
+def test_node_without_stragglers_ends_with_the_same_code(partial: str) -> None:
+    """The node of rank 1 does not have the option: that of the rank that has exited counts."""
+    endpoint = free_endpoint()
+    common = ("--nnodes=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=partial")
+    nodes = [
+        launched(*common, "--rdzv-conf=last_call_timeout=0,settle=0", *options, partial)
+        for options in (("--straggler-timeout=0.5", "--node-rank=0"), ("--node-rank=1",))
+    ]
+    with nodes[0] as first, nodes[1] as second:
+        for job in (first, second):
+            _, stderr = job.communicate(timeout=DEADLINE_S)
+            assert job.returncode == 81, stderr
+            assert "later still running: rank 1" in stderr
+            assert "in wait (partial.py:5)" in stderr
+
+
+def test_ranks_that_end_in_time_are_no_partial_exit(tmp_path: Path) -> None:
+    script = tmp_path / "late.py"
+    ends = tmp_path / "ends"
+    script.write_text(
+        "import os, pathlib, sys, threading\n"
+        "ends = pathlib.Path(sys.argv[1])\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    ends.touch()\n"
+        "while not ends.exists():\n"
+        "    threading.Event().wait(0.01)\n"
+    )
+    options = ("--standalone", "--nproc-per-node=2", "--straggler-timeout=600")
+    done = launch(*options, str(script), str(ends))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_worker_that_exits_with_the_code_of_the_launcher_is_the_first_failure(
+    tmp_path: Path,
+) -> None:
+    result = tmp_path / "result.json"
+    for code in (80, 81):
+        script = ("--no-python", "sh", "-c", f"exit {code}")
+        done = launch("--standalone", f"--result-json={result}", *script)
+        assert done.returncode == code
+        assert f"exited with code {code}" in done.stderr
+        assert json.loads(result.read_text())["first_failure"]["exit_code"] == code
+
+
+# ---- The stacks of workers that are stopped because another one failed.
+
+# Rank 0 fails when the others wait; the argument is a directory for their marks.
+FAILS = """
+import os, pathlib, signal, sys, threading
+import elastic.worker
+marks = pathlib.Path(sys.argv[1]) / os.environ["ELASTIC_ROUND"]
+def waits():
+    (marks / os.environ["RANK"]).touch()
+    signal.pause()
+marks.mkdir(parents=True, exist_ok=True)
+if os.environ["RANK"] == "0":
+    while len(list(marks.iterdir())) < int(os.environ["WORLD_SIZE"]) - 1:
+        threading.Event().wait(0.01)
+    sys.exit(3)
+waits()
+"""
+
+
+def test_stacks_are_kept_before_the_stop_after_a_failure(tmp_path: Path) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text(FAILS)
+    options = ("--standalone", "--nproc-per-node=3", "--stacks-on-failure", "--max-restarts=1")
+    logs = tmp_path / "logs"
+    done = launch(*options, f"--log-dir={logs}", str(script), str(tmp_path / "marks"))
+    assert done.returncode == 3, done.stderr
+    files = sorted(logs.rglob("stacks.txt"))
+    assert [file.parent.name for file in files] == ["attempt_0", "attempt_1"]
+    for number, file in enumerate(files):
+        text = file.read_text()
+        assert text.startswith(
+            f"stacks before the stop after a failure, in round {number}\n"
+            "rank 1: in waits (fails.py:"
+        ), text
+        assert "rank 2: in waits (fails.py:" in text and "rank 0" not in text
+        assert f"the stacks of the workers are in {file}" in done.stderr
+    # Without a log directory they are logged.
+    done = launch(*options[:-1], str(script), str(tmp_path / "more marks"))
+    assert "rank 2: in waits (fails.py:" in done.stderr
+    assert not list(tmp_path.rglob("stacks.txt"))[2:]
+
+
+def test_worker_that_can_write_no_stack_delays_the_stop_by_the_limit_only(tmp_path: Path) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text(FAILS.replace("signal.pause()", "os.kill(os.getpid(), signal.SIGSTOP)"))
+    done = launch(
+        "--standalone", "--nproc-per-node=2", "--stacks-on-failure", "--failure-grace=0",
+        str(script), str(tmp_path / "marks"),
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert "rank 1: stopped by a signal" in done.stderr
+
+
+def test_options_without_a_coordinator_are_warned_about(steps: str, tmp_path: Path) -> None:
+    done = launch(
+        "--dry-run", "--nnodes=2", "--rdzv-backend=file", f"--rdzv-endpoint={tmp_path / 'state'}",
+        "--straggler-timeout=60", "--hang-timeout=60", steps,
+    )  # fmt: skip
+    expected = "--hang-timeout, --straggler-timeout have no effect with file, which has no coord"
+    assert expected in done.stderr + done.stdout, done
+
+
 def test_hang_of_forked_workers_is_found_and_they_are_forked_again(steps: str) -> None:
     options = ("--nproc-per-node=2", "--preload=colorsys", "--hang-action=restart")
     done = launch(*standalone(*options, "--max-restarts=1"), steps, "3")

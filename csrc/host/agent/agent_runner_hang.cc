@@ -50,6 +50,8 @@ void AgentRunner::note_stacks(std::vector<core::WorkerEvidence> workers) {
     const auto local_rank = static_cast<std::size_t>(worker.rank);
     if (local_rank < round_->workers.size()) worker.rank = round_->workers[local_rank].rank;
   }
+  std::sort(workers.begin(), workers.end(),
+            [](const auto& a, const auto& b) { return a.rank < b.rank; });
   stacks_ = std::move(workers);
 }
 

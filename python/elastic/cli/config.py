@@ -148,6 +148,8 @@ class LaunchConfig(NamedTuple):
     stop_scope: str  # "group" or "leader"
     hang_timeout: float  # 0: learned
     hang_action: str  # "report", "restart" or "fail"
+    straggler_timeout: float  # 0: no limit
+    stacks_on_failure: bool
     signals: tuple[int, ...]
     forwarded_signals: tuple[int, ...]  # passed on to the workers, without a stop
     drain_signal: int  # stops all ranks at one step; 0: no signal does

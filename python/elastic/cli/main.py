@@ -270,6 +270,8 @@ class Launcher:
             stop_scope=job.stop_scope,
             hang_timeout=job.hang_timeout,
             hang_action=job.hang_action,
+            straggler_timeout=job.straggler_timeout,
+            stacks_on_failure=job.stacks_on_failure,
             rendezvous=job.rendezvous and job.rendezvous.options(job.run_id, job.local_addr),
             worker_ports=job.worker_ports,
             share_store=job.share_store,

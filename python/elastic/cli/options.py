@@ -190,6 +190,20 @@ _FAILURES = (
         default="report",
     ),
     Option(
+        "straggler-timeout",
+        "SECONDS",
+        "After the first rank of the job has exited with 0, the others have this long to end, too. "
+        "Then their stacks are logged on every node, they are stopped, and the job fails with exit "
+        "code 81. Default: no limit.",
+    ),
+    Option(
+        "stacks-on-failure",
+        "",
+        "Before workers are stopped because another one failed or a node was lost, their stacks "
+        "are written to stacks.txt of the round in --log-dir, or logged without --log-dir. Delays "
+        "the stop, by two seconds at most.",
+    ),
+    Option(
         "auto-progress",
         "",
         "Reports each step of a torch optimizer as progress, for scripts that report none.",
@@ -445,6 +459,8 @@ USE_ENV = Option("use-env", "", "Pass the local rank only in LOCAL_RANK, as elas
 NATIVE_ONLY = (
     "warm", "preload", "restart-backoff", "no-restart-codes", "on-node-loss",
     "max-membership-changes", "start-timeout", "failure-grace", "stop-scope", "hang-timeout",
-    "hang-action", "auto-progress", "log-max-bytes", "log-max-files", "no-stderr-capture",
-    "merge-lines", "worker-port-range", "topology",
+    "hang-action", "straggler-timeout", "stacks-on-failure", "auto-progress", "log-max-bytes",
+    "log-max-files", "no-stderr-capture", "merge-lines", "worker-port-range", "topology",
 )  # fmt: skip
+# What a coordinator judges: a job over a shared state has none.
+COORDINATOR_ONLY = ("hang-timeout", "hang-action", "straggler-timeout")

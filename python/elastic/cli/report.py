@@ -18,10 +18,11 @@ def format_report(name: str, result: RunResult) -> str:
     """The text that is printed at the end of a failed job, without a final newline."""
     failures = dict(result.failures)
     job = result.job
-    if not failures and job is None:
+    is_partial = result.exit_code == _C.EXIT_PARTIAL
+    if not failures and job is None and not is_partial:
         return result.message
     run = ("run", f"{result.run_id}, {_restarts(result)}")
-    if result.exit_code == _C.EXIT_STOPPED_AT_STEP:
+    if result.exit_code == _C.EXIT_STOPPED_AT_STEP and not worker_failed(result):
         return "\n".join([f"{name}: {result.message}", *_facts(run), *_incidents(result)])
     first = next(iter(failures.values()), None)
     if job is not None and job.rank not in failures:
@@ -38,7 +39,7 @@ def format_report(name: str, result: RunResult) -> str:
         )
         lines += _quote("last lines of its stderr", evidence.output if evidence else "")
         first_at = None
-    elif job is None and first and first.started and result.exit_code != first.shell_code:
+    elif first is None or (job is None and first.started and result.exit_code != first.shell_code):
         # The exit code is that of the launcher's own reason: a lost coordinator, a signal, ….
         lines = [f"{name} failed: {result.message}", *_facts(run, ("class", class_of(result)))]
         first_at = None
@@ -93,6 +94,13 @@ def _incidents(result: RunResult) -> list[str]:
     return lines
 
 
+def worker_failed(result: RunResult) -> bool:
+    """Whether a worker ended the job: its exit code may be the same as one of the launcher's."""
+    return bool(result.failures) or (
+        result.job is not None and result.job.cause == _C.JobCause.WORKER
+    )
+
+
 def class_of(result: RunResult) -> str:
     """Who has to act, and the cause, if no worker of this node failed first."""
     job = result.job
@@ -113,6 +121,7 @@ _CLASSES = {
     76: "user input",
     77: "infrastructure",
     78: "infrastructure (node lost)",
+    _C.EXIT_PARTIAL: "user worker (partial exit)",
 }
 
 

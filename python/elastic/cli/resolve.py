@@ -17,7 +17,7 @@ from elastic._host import devices
 from elastic.cli import command_line, entrypoint, nodes, output
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import LaunchConfig, NodeConfig
-from elastic.cli.options import NATIVE_ONLY, USE_ENV
+from elastic.cli.options import COORDINATOR_ONLY, NATIVE_ONLY, USE_ENV
 from elastic.cli.values import exit_codes, integer
 from elastic.constants import DEFAULT_DRAIN_TIMEOUT_S, NOTICE, PORT_MAX, START_METHODS
 from elastic.errors import ConfigError
@@ -96,6 +96,8 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         stop_scope=_stop_scope(line),
         hang_timeout=_hang_timeout(line),
         hang_action=_hang_action(line),
+        straggler_timeout=_straggler_timeout(line),
+        stacks_on_failure=line.switch("stacks-on-failure"),
         signals=signals,
         forwarded_signals=forwarded,
         drain_signal=drain_signal,
@@ -123,18 +125,21 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
 
 
 def _without_effect(line: CommandLine, node: NodeConfig, logs: LogOptions) -> list[str]:
-    """A warning about options that the agents of plug-ins do not have."""
-    given = [line.origin(name) for name in NATIVE_ONLY if name in line.values]
-    if not given:
-        return []
+    """A warning about options that plug-ins, or jobs over a shared state, do not have."""
+    names: tuple[str, ...]
     if logs.plug_in:
-        plug_in = f"--logs-specs={logs.plug_in}"
+        names, what = NATIVE_ONLY, f"--logs-specs={logs.plug_in}"
     elif node.rendezvous is not None and node.rendezvous.is_handler():
-        plug_in = f"the rendezvous handler {node.rendezvous.backend}"
+        names, what = NATIVE_ONLY, f"the rendezvous handler {node.rendezvous.backend}"
+    elif node.rendezvous is not None and node.rendezvous.shared_state:
+        names, what = COORDINATOR_ONLY, f"{node.rendezvous.backend}, which has no coordinator"
     else:
         return []
+    given = [line.origin(name) for name in names if name in line.values]
+    if not given:
+        return []
     verb = "has" if len(given) == 1 else "have"
-    return [f"{', '.join(given)} {verb} no effect with {plug_in}"]
+    return [f"{', '.join(given)} {verb} no effect with {what}"]
 
 
 def _nodes(line: CommandLine) -> NodeConfig:
@@ -223,6 +228,12 @@ def _hang_action(line: CommandLine) -> str:
             f"{origin} is {action}: it needs --hang-timeout, a learned one only reports"
         )
     return action
+
+
+def _straggler_timeout(line: CommandLine) -> float:
+    if "straggler-timeout" not in line.values:
+        return 0.0
+    return seconds(line.text("straggler-timeout"), line.origin("straggler-timeout"), positive=True)
 
 
 def _drain_timeout(line: CommandLine) -> float:

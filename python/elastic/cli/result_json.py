@@ -31,7 +31,9 @@ def as_data(name: str, result: RunResult) -> dict[str, Any]:
     failures = dict(result.failures)
     job = result.job
     first: dict[str, Any] | None = None
-    if result.exit_code not in (0, _C.EXIT_STOPPED_AT_STEP):
+    own_codes = (_C.EXIT_STOPPED_AT_STEP, _C.EXIT_PARTIAL)
+    is_own = result.exit_code in own_codes and not report.worker_failed(result)
+    if result.exit_code != 0 and not is_own:
         if job is not None and job.rank not in failures:
             first = _of_another_node(result)
         elif failures:

@@ -96,6 +96,8 @@ class LocalElasticAgent:
         stop_scope: str = "group",
         hang_timeout: float = 0.0,
         hang_action: str = "report",
+        straggler_timeout: float = 0.0,
+        stacks_on_failure: bool = False,
         rendezvous: _C.RendezvousOptions | None = None,
         worker_ports: tuple[int, int] = (0, 0),
         share_store: bool = True,
@@ -118,6 +120,9 @@ class LocalElasticAgent:
         ``stop_scope``: a stop signals each worker's process ``"group"``, or only its ``"leader"``.
         ``hang_timeout``: the job hangs if no rank makes progress for so many seconds; 0: learned.
         ``hang_action``: ``"report"``, ``"restart"`` or ``"fail"``.
+        ``straggler_timeout``: once a rank has exited with 0, the others must end within so many
+        seconds, or the job fails with ``_C.EXIT_PARTIAL``; 0: no limit.
+        ``stacks_on_failure``: keep the stacks of workers that are stopped after a failure.
         ``exit_barrier_timeout``: how long to wait for other nodes when all workers here have
         succeeded; None: as long as they work. ``rendezvous``: the options of the rendezvous, with
         this node's address; without it the job has one node. ``worker_ports``: the first and the
@@ -170,6 +175,8 @@ class LocalElasticAgent:
             stop_scope=_scope(stop_scope),
             hang_timeout=hang_timeout,
             hang_action=_hang_action(hang_action),
+            straggler_timeout=straggler_timeout,
+            stacks_on_failure=stacks_on_failure,
             exit_barrier_timeout=exit_barrier_timeout,
             master_port=spec.master_port or 0,
             worker_ports=worker_ports,
