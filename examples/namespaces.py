@@ -57,6 +57,19 @@ class Host:
     def plug_in(self) -> None:
         self._network.switch("link", "set", self._port, "up")
 
+    def add_interface(self, name: str, address: str, switch: str) -> None:
+        """A second interface with this address ("10.78.0.1/24"), at a switch of its own network."""
+        port = f"{self._port}-{name}"
+        self._network.switch("link", "add", port, "type", "veth", "peer", "name", name,
+                             "netns", str(self._pid))  # fmt: skip
+        self._network.switch("link", "set", port, "master", switch, "up")
+        _ip(self._pid, ("address", "add", address, "dev", name))
+        _ip(self._pid, ("link", "set", name, "up"))
+
+    def unplug_interface(self, name: str) -> None:
+        """As unplug(), of an interface that was added."""
+        self._network.switch("link", "set", f"{self._port}-{name}", "down")
+
     def connect_to(self, switch: str) -> None:
         """Moves this host's cable to another switch of the network."""
         self._network.switch("link", "set", self._port, "master", switch)

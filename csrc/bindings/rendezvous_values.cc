@@ -15,6 +15,7 @@
 #include "bindings/convert.h"
 #include "bindings/errors.h"
 #include "bindings/python_backend.h"
+#include "elastic/host_addresses.h"
 #include "elastic/rendezvous_options.h"
 
 namespace py = pybind11;
@@ -200,6 +201,17 @@ void bind_result(py::module_& module) {
 }  // namespace
 
 void bind_rendezvous_values(py::module_& module) {
+  module.def(
+      "host_addresses",
+      [] {
+        std::vector<std::pair<std::string, std::string>> found;
+        for (const HostAddress& one : host_addresses()) {
+          found.emplace_back(one.interface_name, one.address);
+        }
+        return found;
+      },
+      "The interfaces of this host that are up, each with one of its addresses; loopback too, but "
+      "no link-local address. Thread-safe.");
   module.def(
       "check_token",
       [](const std::string& run_id, const py::str& token_file, const py::str& token) {

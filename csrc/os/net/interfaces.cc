@@ -4,8 +4,10 @@
 #include <net/if.h>
 
 #include <cstring>
+#include <functional>
 #include <memory>
 
+#include "elastic/host_addresses.h"
 #include "os/base/fd.h"
 
 namespace elastic::os {
@@ -14,6 +16,22 @@ namespace {
 bool is_link_local(const SocketAddress& address) {
   return address.family() == AF_INET6 &&
          IN6_IS_ADDR_LINKLOCAL(&reinterpret_cast<const sockaddr_in6*>(&address.storage)->sin6_addr);
+}
+
+// Calls `add` for each address of an interface that is up, without link-local ones.
+void list_addresses(const std::function<void(const char* name, const SocketAddress&)>& add) {
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return;
+  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
+  for (const ifaddrs* item = list; item != nullptr; item = item->ifa_next) {
+    if (item->ifa_addr == nullptr || (item->ifa_flags & IFF_UP) == 0) continue;
+    const int family = item->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    SocketAddress address;
+    address.size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::memcpy(&address.storage, item->ifa_addr, address.size);
+    if (!is_link_local(address)) add(item->ifa_name, address);
+  }
 }
 
 }  // namespace
@@ -27,18 +45,9 @@ std::string address_towards(const SocketAddress& peer) {
 
 std::vector<SocketAddress> interface_addresses() {
   std::vector<SocketAddress> addresses;
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return addresses;
-  const std::unique_ptr<ifaddrs, decltype(&::freeifaddrs)> owner(list, &::freeifaddrs);
-  for (const ifaddrs* item = list; item != nullptr; item = item->ifa_next) {
-    if (item->ifa_addr == nullptr || (item->ifa_flags & IFF_UP) == 0) continue;
-    const int family = item->ifa_addr->sa_family;
-    if (family != AF_INET && family != AF_INET6) continue;
-    SocketAddress address;
-    address.size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-    std::memcpy(&address.storage, item->ifa_addr, address.size);
-    if (!address.is_loopback() && !is_link_local(address)) addresses.push_back(address);
-  }
+  list_addresses([&](const char*, const SocketAddress& address) {
+    if (!address.is_loopback()) addresses.push_back(address);
+  });
   return addresses;
 }
 
@@ -55,3 +64,15 @@ std::string primary_address() {
 }
 
 }  // namespace elastic::os
+
+namespace elastic {
+
+std::vector<HostAddress> host_addresses() {
+  std::vector<HostAddress> addresses;
+  os::list_addresses([&](const char* name, const os::SocketAddress& address) {
+    addresses.push_back({name, address.host()});
+  });
+  return addresses;
+}
+
+}  // namespace elastic

@@ -1,6 +1,6 @@
 #pragma once
 
-// The addresses of this machine.
+// The addresses of this machine. host_addresses() (elastic/host_addresses.h) is implemented here.
 
 #include <string>
 #include <vector>

@@ -370,6 +370,18 @@ _NODES = (
         "to the endpoint.",
     ),
     Option(
+        "iface",
+        "NAME",
+        "Network interface, as eth1, that has the address at which other nodes reach this one. "
+        "Workers also get GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, unless they are set.",
+    ),
+    Option(
+        "subnet",
+        "CIDR",
+        "Network, as 10.1.0.0/16, that contains the address at which other nodes reach this one; "
+        "otherwise as --iface.",
+    ),
+    Option(
         "worker-port-range",
         "FIRST:LAST",
         "Range of ports for the workers' store, for firewalls.",

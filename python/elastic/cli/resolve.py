@@ -42,6 +42,11 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         line, sentence = cluster.resolve(line, environ)
         if sentence:
             notes.append((NOTICE, sentence))
+    network_interface = ""
+    if line.text("iface") or line.text("subnet"):
+        from elastic.cli import interface
+
+        line, network_interface = interface.resolve(line)
     node = _with_token(line, environ, _nodes(line))
     interpreter = environ.get("PYTHON_EXEC") or sys.executable
     nproc = devices.worker_count(
@@ -81,7 +86,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         warm_template=warm_template,
         name=line.program,
         nproc=nproc,
-        environment=_worker_environment(environ, nproc, notes),
+        environment=_worker_environment(environ, nproc, network_interface, notes),
         run_id=node.run_id or _random_id(),
         role=line.text("role") or DEFAULT_ROLE,  # torchx passes an empty one
         max_restarts=integer(line, "max-restarts", 0, 2**31 - 1),
@@ -173,7 +178,7 @@ def _with_token(line: CommandLine, environ: Mapping[str, str], node: NodeConfig)
 
 
 def _worker_environment(
-    environ: Mapping[str, str], nproc: int, notes: list[tuple[int, str]]
+    environ: Mapping[str, str], nproc: int, interface: str, notes: list[tuple[int, str]]
 ) -> dict[str, str]:
     """The environment of all workers; the user's own settings stay unchanged."""
     environment = dict(environ)
@@ -182,6 +187,12 @@ def _worker_environment(
         threads = max(1, devices.usable_cpus() // nproc)
         environment["OMP_NUM_THREADS"] = str(threads)
         notes.append((LOG_LEVELS["INFO"], f"OMP_NUM_THREADS={threads} for every worker"))
+    if interface:
+        from elastic.cli.interface import variables
+
+        for name, value in variables(interface).items():
+            if environment.setdefault(name, value) == value:
+                notes.append((LOG_LEVELS["INFO"], f"{name}={value} for every worker"))
     if "NCCL_ASYNC_ERROR_HANDLING" not in environ:
         environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     return environment

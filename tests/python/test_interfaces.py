@@ -1,0 +1,130 @@
+"""--iface and --subnet: which of this host's addresses a node publishes, and what workers get."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from elastic import _C
+from elastic.cli import command_line, interface
+from elastic.errors import ConfigError
+from launching import Job, clean_environment, launch
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+
+import namespaces
+
+KNOWN = [
+    ("lo", "127.0.0.1"),
+    ("eth0", "10.77.0.1"),
+    ("eth1", "fd00:1::5"),
+    ("eth1", "10.78.0.1"),
+    ("eth1", "10.79.0.1"),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--iface=eth0"], ("eth0", "10.77.0.1")),
+        (["--iface=eth1"], ("eth1", "10.78.0.1")),  # IPv4 first
+        (["--iface=lo"], ("lo", "127.0.0.1")),
+        (["--subnet=10.78.0.0/16"], ("eth1", "10.78.0.1")),
+        (["--subnet=10.0.0.0/8"], ("eth0", "10.77.0.1")),
+        (["--subnet=fd00:1::/64"], ("eth1", "fd00:1::5")),
+        (["--subnet=10.79.3.4/16"], ("eth1", "10.79.0.1")),  # the address of a host in it
+        (["--subnet=10.0.0.0/8", "--iface=eth1"], ("eth1", "10.78.0.1")),
+    ],
+)
+def test_the_address_of_the_interface_and_of_the_network(
+    options: list[str], expected: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_C, "host_addresses", lambda: KNOWN)
+    line, name = interface.resolve(command_line.read([*options, "x.py"], {}))
+    assert (name, line.text("local-addr")) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--iface=eth"], "--iface is eth: this host has no such interface that is up and has an "
+                          "address (it has: lo, eth0, eth1)"),
+        (["--subnet=10.80.0.0/16"], "--subnet is 10.80.0.0/16: this host has no address in it (it "
+                                    "has: 127.0.0.1 on lo, 10.77.0.1 on eth0, "),
+        (["--subnet=10.77.0.0/16", "--iface=eth1"], "--subnet is 10.77.0.0/16: eth1 of this host "
+                                                    "has no address in it (it has: fd00:1::5 on "),
+        (["--subnet=10.80"], "--subnet is '10.80': expected a network such as"),
+        (["--iface=eth0", "--local-addr=10.77.0.1"], "--iface and --local-addr: give the address"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_named(
+    options: list[str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_C, "host_addresses", lambda: KNOWN)
+    with pytest.raises(ConfigError) as caught:
+        interface.resolve(command_line.read([*options, "x.py"], {}))
+    assert str(caught.value).startswith(expected)
+
+
+def test_a_variable_can_be_set_for_every_host() -> None:
+    line = command_line.read(["x.py"], {"PET_IFACE": "lo"})
+    assert interface.resolve(line)[0].text("local-addr") == "127.0.0.1"
+
+
+def test_workers_of_one_node_get_the_address_and_the_names() -> None:
+    script = (
+        "--no-python",
+        "sh",
+        "-c",
+        "echo $MASTER_ADDR $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME",
+    )
+    done = launch("--standalone", "--iface=lo", *script)
+    assert (done.returncode, done.stdout) == (0, "127.0.0.1 lo =lo\n"), done.stderr
+    # What is set by the user stays.
+    mine = clean_environment() | {"GLOO_SOCKET_IFNAME": "eth7"}
+    done = launch("--standalone", "--subnet=127.0.0.0/8", *script, environ=mine)
+    assert (done.returncode, done.stdout) == (0, "127.0.0.1 eth7 =lo\n"), done.stderr
+
+
+# ---- Hosts with two networks.
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[namespaces.Host]]:
+    if reason := namespaces.why_not():
+        pytest.skip(reason)
+    with namespaces.Network() as network:
+        network.add_switch("data")
+        hosts = [network.add_host() for _ in range(2)]
+        for number, host in enumerate(hosts, 1):
+            host.add_interface("data0", f"10.78.0.{number}/24", "data")
+        yield hosts
+
+
+SUM = """
+import os
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+print(os.environ["MASTER_ADDR"], os.environ["GLOO_SOCKET_IFNAME"], int(total.item()), flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_ranks_of_two_hosts_meet_in_the_network_that_was_given(
+    hosts: list[namespaces.Host], tmp_path: Path
+) -> None:
+    """The rendezvous is in the first network; gloo finds the second one by the variables alone."""
+    script = tmp_path / "sum.py"
+    script.write_text(SUM)
+    endpoint = f"--rdzv-endpoint={hosts[1].address}:29400"
+    options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", endpoint]
+    with Job(options, [str(script)]) as nodes:
+        nodes.start("--subnet=10.78.0.0/24", "--node-rank=0", on=hosts[0].command)
+        nodes.start("--iface=data0", "--node-rank=1", on=hosts[1].command)
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+    assert [node.stdout for node in done] == ["10.78.0.1 data0 2\n"] * 2
