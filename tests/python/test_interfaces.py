@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,3 +129,44 @@ def test_ranks_of_two_hosts_meet_in_the_network_that_was_given(
         done = nodes.finish()
     assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
     assert [node.stdout for node in done] == ["10.78.0.1 data0 2\n"] * 2
+
+
+def test_node_that_does_not_reach_rank_0_fails_with_both_hosts_named(
+    hosts: list[namespaces.Host], tmp_path: Path
+) -> None:
+    """The coordinator is reached in the first network; the second one is broken."""
+    hosts[0].unplug_interface("data0")
+    endpoint = f"--rdzv-endpoint={hosts[1].address}:29400"
+    options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", endpoint, "--no-python"]
+    options += ["--subnet=10.78.0.0/24", "--reach-timeout=1", "--max-restarts=1"]
+    result = tmp_path / "result.json"
+    with Job(options, ["sleep", "1000"]) as nodes:
+        nodes.start("--node-rank=0", f"--result-json={result}", on=hosts[0].command)
+        nodes.start("--node-rank=1", on=hosts[1].command)
+        done = nodes.finish()
+    for node in done:
+        assert node.returncode == 137, node.stderr
+        assert "does not reach the workers' store of the round on the node of rank 0: cannot" in (
+            node.stderr
+        )
+        assert "connect to 10.78.0.1:" in node.stderr
+        assert "infrastructure (unreachable)" in node.stderr
+        assert "--iface or --subnet" in node.stderr
+    data = json.loads(result.read_text())
+    assert (data["class"], data["restarts"]) == ("infrastructure", 1)
+    assert (data["first_failure"]["rank"], data["first_failure"]["cause"]) == (1, "unreachable")
+
+
+def test_reachable_store_and_a_test_that_is_off(hosts: list[namespaces.Host]) -> None:
+    endpoint = f"--rdzv-endpoint={hosts[1].address}:29400"
+    options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", endpoint, "--no-python"]
+    options += ["--subnet=10.78.0.0/24"]
+    for broken, limit in ((False, "0.5"), (True, "0")):
+        if broken:
+            hosts[0].unplug_interface("data0")
+        with Job([*options, f"--reach-timeout={limit}"], ["sleep", "1"]) as nodes:
+            for rank, host in enumerate(hosts):
+                nodes.start(f"--node-rank={rank}", on=host.command)
+            done = nodes.finish()
+        assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+        assert not [node for node in done if "does not reach" in node.stderr]

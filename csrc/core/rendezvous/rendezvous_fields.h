@@ -268,7 +268,7 @@ void visit(Visitor& v, FailureEvidence& evidence) {
   v.number(evidence.time);
   v.text(evidence.output, kEvidenceBytesMax);
   v.choice(evidence.failure_class, FailureClass::kInfrastructure);
-  v.choice(evidence.cause, FailureCause::kNodeLost);
+  v.choice(evidence.cause, FailureCause::kUnreachable);
   v.text(evidence.error, kMessageBytesMax);
   v.text(evidence.hint, kMessageBytesMax);
 }

@@ -29,6 +29,7 @@ const char* to_string(FailureCause cause) {
     case FailureCause::kGpu: return "GPU fault";
     case FailureCause::kNotStarted: return "not started";
     case FailureCause::kNodeLost: return "node lost";
+    case FailureCause::kUnreachable: return "unreachable";
   }
   return "unknown";
 }
@@ -70,7 +71,14 @@ bool is_wrong_input(std::string_view error) {
 FailureDiagnosis diagnose_signal(const WorkerExit& exit, const KernelEvidence& kernel) {
   FailureDiagnosis found;
   found.cause = FailureCause::kSignal;
-  if (!exit.hung.empty()) return found;  // the agent itself sent it
+  if (exit.is_unreachable) {
+    found.failure_class = FailureClass::kInfrastructure;
+    found.cause = FailureCause::kUnreachable;
+    found.hint =
+        "check the routes and firewalls between the two hosts; --iface or --subnet selects the "
+        "network in which nodes publish their addresses";
+  }
+  if (!exit.verdict.empty()) return found;  // the agent itself sent it
   const bool is_from_outside = exit.signal == SIGKILL || exit.signal == SIGTERM ||
                                exit.signal == SIGINT || exit.signal == SIGHUP;
   if (!is_from_outside) return found;

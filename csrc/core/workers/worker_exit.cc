@@ -43,7 +43,7 @@ std::string WorkerExit::describe() const {
   switch (kind) {
     case ExitKind::kExited: return "exited with code " + std::to_string(code);
     case ExitKind::kSignaled:
-      if (!hung.empty()) return hung;
+      if (!verdict.empty()) return verdict;
       return "killed by " + core::signal_text(signal) + (core_dumped ? ", core dumped" : "");
     case ExitKind::kNotStarted:
       if (start_timeout) return describe_hang(*this);

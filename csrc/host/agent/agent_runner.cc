@@ -108,6 +108,7 @@ AgentRunner::AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink 
                         [this](std::string_view line) {
                           feed(core::Progress{std::string(line), std::nullopt});
                         }}),
+      probe_(loop),
       output_(
           loop, options_,
           [this](const std::string& error) { report_message(AgentEvent::Kind::kNotice, error); }),
@@ -166,9 +167,10 @@ void AgentRunner::on_worker_exit(const WorkerEvent& event) {
   core::WorkerExited exited{event.local_rank, event.pid, event.exit};
   drain_.worker_ended(event.local_rank);
   marks_.ended(event.exit.last_step);
-  if (event.local_rank == killed_for_hang_ && event.exit.signal == SIGKILL) {
-    exited.exit.hung = verdict_.cause;
-    exited.exit.ends_job = verdict_.action == HangAction::kFail;
+  if (event.local_rank == killed_.local_rank && event.exit.signal == SIGKILL) {
+    exited.exit.verdict = killed_.verdict;
+    exited.exit.ends_job = killed_.ends_job;
+    exited.exit.is_unreachable = killed_.is_unreachable;
   }
   if (event.exit.succeeded()) on_worker_finished(event);
   if (!event.exit.succeeded() && !event.exit.stopped_by_us) {
@@ -179,8 +181,14 @@ void AgentRunner::on_worker_exit(const WorkerEvent& event) {
   inquiry_.worker_ended(event.local_rank, event.pid, exited.exit);
 }
 
+void AgentRunner::kill_worker(Killed killed) {
+  killed_ = std::move(killed);
+  supervisor_->forward(SIGKILL, SignalScope::kGroup, killed_.local_rank);
+}
+
 // The round is not over here before its failures are explained: the job's result may follow.
 void AgentRunner::on_group_ended() {
+  probe_.cancel();
   held_stop_.reset();  // nothing is left to stop
   held_stop_timer_.disarm();
   output_.end_round();
@@ -375,7 +383,7 @@ Result<std::uint16_t> AgentRunner::port_for_next_round() {
 
 void AgentRunner::start_group(std::shared_ptr<const RoundInfo> round) {
   round_ = std::move(round);
-  killed_for_hang_ = -1;
+  killed_ = {};
   has_sent_finish_ = false;
   stacks_.clear();
   may_hold_stop_ = options_.stacks_on_failure;
@@ -412,6 +420,25 @@ void AgentRunner::start_workers(const Status& files) {
   inquiry_.begin_round(options_.workers.size());
   const Status status = supervisor_->start(std::move(commands), std::move(streams));
   if (!status.ok()) feed(core::SupervisionLost{std::string(status.message())});
+  begin_probe();
+}
+
+// The workers find out themselves with the timeout of their process group, after minutes, and do
+// not name the hosts. A store at the endpoint's port needs no test: the session reaches it.
+void AgentRunner::begin_probe() {
+  const bool is_remote = options_.share_store && round_->group_rank != 0;
+  if (!is_remote || is_endpoint_port(round_->master_port)) return;
+  if (options_.reach_timeout <= Duration::zero()) return;
+  probe_.begin(round_->master_addr, round_->master_port, options_.reach_timeout,
+               [this](const std::string& why) {
+                 for (const ObservedWorker& worker : workers_) {
+                   if (worker.state != ObservedWorkerState::kRunning) continue;
+                   const std::string text = host_name_ + " does not reach the workers' store of " +
+                                            "the round on the node of rank 0: " + why;
+                   return kill_worker(
+                       {.local_rank = worker.local_rank, .verdict = text, .is_unreachable = true});
+                 }
+               });
 }
 
 void AgentRunner::report_starting(const std::string& log_dir) {

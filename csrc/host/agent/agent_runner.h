@@ -19,6 +19,7 @@
 #include "elastic/status.h"
 #include "host/agent/failure_inquiry.h"
 #include "host/membership/membership.h"
+#include "host/store/reach_probe.h"
 #include "host/store/round_store.h"
 #include "host/workers/output_capture.h"
 #include "host/workers/supervisor.h"
@@ -61,6 +62,7 @@ class AgentRunner {
   void on_mark(const guardian::MarkEvent& mark);
   void on_stacks_wanted(const hang::StacksWanted& wanted);
   void on_verdict(const hang::Verdict& verdict);
+  void begin_probe();
   void on_worker_finished(const WorkerEvent& event);
   void stop_group(const core::StopGroup& stop);
   void release_stop();
@@ -103,9 +105,15 @@ class AgentRunner {
   // Workers use the store at the endpoint: this process's coordinator empties it for each round.
   bool is_store_at_endpoint_ = false;
   std::shared_ptr<const RoundInfo> round_;
-  // The verdict for which a worker of this node was killed, and that worker; -1: none.
-  hang::Verdict verdict_;
-  int killed_for_hang_ = -1;
+  // The worker of this node that was killed with a verdict, and the marks of its exit.
+  struct Killed {
+    int local_rank = -1;  // -1: none
+    std::string verdict = {};
+    bool ends_job = false;
+    bool is_unreachable = false;
+  };
+  Killed killed_;
+  void kill_worker(Killed killed);
   bool has_sent_finish_ = false;              // of the first worker of the round that exited with 0
   std::vector<core::WorkerEvidence> stacks_;  // the last ones of this node's workers
   bool may_hold_stop_ = false;                // no stop of the round's workers was requested yet
@@ -113,6 +121,7 @@ class AgentRunner {
   core::DrainMember drain_;
   core::RoundMarks marks_;
   RoundStore store_;
+  ReachProbe probe_;
   WorkerOutput output_;
   const std::string host_name_;
   bool hosts_coordinator_ = false;

@@ -65,9 +65,9 @@ void AgentRunner::on_verdict(const hang::Verdict& verdict) {
   const int rank = std::max(verdict.suspect, 0);
   for (const WorkerAssignment& worker : round_->workers) {
     if (worker.rank != rank) continue;
-    verdict_ = verdict;
-    killed_for_hang_ = worker.local_rank;
-    supervisor_->forward(SIGKILL, SignalScope::kGroup, worker.local_rank);
+    kill_worker({.local_rank = worker.local_rank,
+                 .verdict = verdict.cause,
+                 .ends_job = verdict.action == HangAction::kFail});
   }
 }
 
@@ -87,6 +87,7 @@ void AgentRunner::on_worker_finished(const WorkerEvent& event) {
 
 void AgentRunner::stop_group(const core::StopGroup& stop) {
   if (is_opening_files_) return cancel_start();
+  probe_.cancel();
   const bool is_for_failure = is_stop_for_failure_ || is_stop_for_loss_;
   held_stop_ = stop;
   if (!std::exchange(may_hold_stop_, false) || !is_for_failure) return release_stop();

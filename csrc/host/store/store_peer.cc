@@ -85,6 +85,7 @@ std::size_t StorePeer::on_bytes(std::string_view bytes) {
     if (stream_.should_pause()) break;
   }
   if (pending_ != nullptr && decoder_.is_validated()) {
+    if (!context_.first_client) context_.first_client = context_.loop.now();
     pending_.reset();
     stream_.clear_deadline();
   }

@@ -58,6 +58,7 @@ struct StoreContext {
   std::vector<StoreTable::Waiter*> released;  // scratch space of the current turn
 
   std::function<void(StorePeer*)> on_closed;  // removes the connection
+  std::optional<Instant> first_client;        // when the first one has sent VALIDATE
   std::optional<Instant> last_key;            // when the number of keys has changed last
   Counter connections, connections_total, connections_rejected, requests, keys, bytes;
   // For a store that shares its port with a coordinator: takes over the socket of a connection that

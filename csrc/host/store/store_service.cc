@@ -63,7 +63,7 @@ class StoreService::Impl final : public os::EventLoop::FdHandler {
   std::uint16_t port() const { return port_; }
   const std::string& host() const { return host_; }
   StoreServerStats stats() const;
-  std::optional<Instant> first_client() const { return first_client_; }
+  std::optional<Instant> first_client() const { return context_.first_client; }
   std::optional<Instant> last_key() const { return context_.last_key; }
   void accept_sessions(SessionSink sink, bool needs_token) {
     context_.on_session = std::move(sink);
@@ -107,7 +107,6 @@ class StoreService::Impl final : public os::EventLoop::FdHandler {
   std::vector<std::unique_ptr<StorePeer>> connections_;
   bool draining_ = false;
   bool is_held_ = false;
-  std::optional<Instant> first_client_;
   std::shared_ptr<std::function<void()>> on_drained_;  // see finish_drain()
   MemoryReturn memory_return_;
   os::EventLoop::Timer accept_timer_;  // armed while accepting pauses
@@ -130,7 +129,6 @@ os::Listener::AcceptStatus StoreService::Impl::accept_one() {
   const auto status = listener_.accept(&fd, &remote);
   if (status != os::Listener::AcceptStatus::kAccepted) return status;
   context_.connections_total.add(1);
-  if (!first_client_) first_client_ = loop_.now();
   auto connection = connections_.size() < context_.limits.connections_max
                         ? StorePeer::create(&context_, std::move(fd), remote)
                         : Status(StatusCode::kResourceExhausted, "connections_max is reached");
@@ -203,7 +201,7 @@ void StoreService::Impl::reset() {
     }
     connections_.clear();
   }
-  first_client_.reset();
+  context_.first_client.reset();
   context_.table.clear();
   publish();
   context_.last_key.reset();

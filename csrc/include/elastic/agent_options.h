@@ -89,6 +89,11 @@ struct AgentOptions {
   bool capture_stderr = true;
   // False: the worker of rank 0 hosts the store itself, on a port that the agent reserves for it.
   bool share_store = true;
+  // The time in which this node must reach the store of a round, on another node, at MASTER_ADDR
+  // and MASTER_PORT: tested while the workers start. After it a worker of this node counts as
+  // failed, with both nodes named, instead of waiting for the timeout of its process group. Zero:
+  // not tested.
+  Duration reach_timeout = std::chrono::seconds(30);
   StoreLimits store_limits;
 
   // Logs and error files are written to <log_dir>/<run_id>_<random>/attempt_<n>/<local_rank>/,

@@ -161,6 +161,7 @@ enum class FailureCause : std::uint8_t {
   kGpu,          // the kernel log reports a GPU fault
   kNotStarted,
   kNodeLost,
+  kUnreachable,  // the store of the round cannot be reached from the worker's node
 };
 
 ELASTIC_EXPORT const char* to_string(FailureClass failure_class);  // "user worker", …

@@ -70,8 +70,10 @@ struct WorkerExit {
   // kNotStarted: the start timeout if it was exceeded in this stage (error is ETIMEDOUT).
   std::optional<Duration> start_timeout;
   Instant at;  // when the kernel reported the exit
-  // kSignaled: an agent killed the worker because the job hung; one sentence with the evidence.
-  std::string hung;
+  // kSignaled: an agent killed the worker, because the job hung or because it cannot reach the
+  // store of its round (is_unreachable); one sentence with the evidence.
+  std::string verdict;
+  bool is_unreachable = false;
   bool ends_job = false;  // and the job must not be restarted
   // The agreed step at which the worker was told to stop (docs/preemption.md); -1: it was not.
   std::int64_t stop_step = -1;

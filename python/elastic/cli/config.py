@@ -150,6 +150,7 @@ class LaunchConfig(NamedTuple):
     hang_action: str  # "report", "restart" or "fail"
     straggler_timeout: float  # 0: no limit
     stacks_on_failure: bool
+    reach_timeout: float  # 0: not tested
     signals: tuple[int, ...]
     forwarded_signals: tuple[int, ...]  # passed on to the workers, without a stop
     drain_signal: int  # stops all ranks at one step; 0: no signal does

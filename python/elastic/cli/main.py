@@ -272,6 +272,7 @@ class Launcher:
             hang_action=job.hang_action,
             straggler_timeout=job.straggler_timeout,
             stacks_on_failure=job.stacks_on_failure,
+            reach_timeout=job.reach_timeout,
             rendezvous=job.rendezvous and job.rendezvous.options(job.run_id, job.local_addr),
             worker_ports=job.worker_ports,
             share_store=job.share_store,

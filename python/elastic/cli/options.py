@@ -382,6 +382,13 @@ _NODES = (
         "otherwise as --iface.",
     ),
     Option(
+        "reach-timeout",
+        "SECONDS",
+        "Limit in which a node must reach the workers' store on the node of rank 0, while its "
+        "workers start; then they count as failed, with both hosts named. 0: not tested.",
+        default="30",
+    ),
+    Option(
         "worker-port-range",
         "FIRST:LAST",
         "Range of ports for the workers' store, for firewalls.",
@@ -473,6 +480,7 @@ NATIVE_ONLY = (
     "max-membership-changes", "start-timeout", "failure-grace", "stop-scope", "hang-timeout",
     "hang-action", "straggler-timeout", "stacks-on-failure", "auto-progress", "log-max-bytes",
     "log-max-files", "no-stderr-capture", "merge-lines", "worker-port-range", "topology",
+    "reach-timeout",
 )  # fmt: skip
 # What a coordinator judges: a job over a shared state has none.
 COORDINATOR_ONLY = ("hang-timeout", "hang-action", "straggler-timeout")

@@ -103,6 +103,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         hang_action=_hang_action(line),
         straggler_timeout=_straggler_timeout(line),
         stacks_on_failure=line.switch("stacks-on-failure"),
+        reach_timeout=seconds(line.text("reach-timeout"), line.origin("reach-timeout")),
         signals=signals,
         forwarded_signals=forwarded,
         drain_signal=drain_signal,

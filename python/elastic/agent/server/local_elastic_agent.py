@@ -98,6 +98,7 @@ class LocalElasticAgent:
         hang_action: str = "report",
         straggler_timeout: float = 0.0,
         stacks_on_failure: bool = False,
+        reach_timeout: float = 30.0,
         rendezvous: _C.RendezvousOptions | None = None,
         worker_ports: tuple[int, int] = (0, 0),
         share_store: bool = True,
@@ -122,7 +123,9 @@ class LocalElasticAgent:
         ``hang_action``: ``"report"``, ``"restart"`` or ``"fail"``.
         ``straggler_timeout``: once a rank has exited with 0, the others must end within so many
         seconds, or the job fails with ``_C.EXIT_PARTIAL``; 0: no limit.
-        ``stacks_on_failure``: keep the stacks of workers that are stopped after a failure.
+        ``reach_timeout``: the limit in which this node must reach the workers' store on another
+        node; 0: not tested. ``stacks_on_failure``: keep the stacks of workers that are stopped
+        after a failure.
         ``exit_barrier_timeout``: how long to wait for other nodes when all workers here have
         succeeded; None: as long as they work. ``rendezvous``: the options of the rendezvous, with
         this node's address; without it the job has one node. ``worker_ports``: the first and the
@@ -177,6 +180,7 @@ class LocalElasticAgent:
             hang_action=_hang_action(hang_action),
             straggler_timeout=straggler_timeout,
             stacks_on_failure=stacks_on_failure,
+            reach_timeout=reach_timeout,
             exit_barrier_timeout=exit_barrier_timeout,
             master_port=spec.master_port or 0,
             worker_ports=worker_ports,

@@ -97,6 +97,11 @@ TEST(Diagnosis, TellsWhoHasToAct) {
             "platform: out of memory");
   EXPECT_EQ(of(signalled(SIGABRT), "", {.oom_kills = {}, .oom_counter = "", .gpu_fault = "Xid 79"}),
             "platform: GPU fault");
+  WorkerExit killed = signalled(SIGKILL);
+  killed.verdict = "hung: no rank made progress for 5 s";
+  EXPECT_EQ(of(killed), "user worker: signal");
+  killed.is_unreachable = true;
+  EXPECT_EQ(of(killed), "infrastructure: unreachable");
   WorkerExit missing;
   missing.kind = ExitKind::kNotStarted;
   missing.error = ENOENT;
