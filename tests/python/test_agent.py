@@ -23,6 +23,7 @@ from elastic import (
     WorkerSpec,
     WorkerState,
 )
+from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
 from rendezvous_nodes import free_port
 
 
@@ -153,6 +154,23 @@ def test_the_address_of_a_node_of_several_belongs_to_its_rendezvous() -> None:
     meeting = _C.RendezvousOptions(endpoint_host="127.0.0.1", endpoint_port=1)
     with pytest.raises(ConfigError, match="rendezvous"):
         LocalElasticAgent(spec, environment={}, rendezvous=meeting)
+
+
+def test_master_addr_of_a_spec_replaces_that_of_the_rendezvous(tmp_path: Path) -> None:
+    handler = get_rendezvous_handler(
+        RendezvousParameters(
+            "c10d", f"127.0.0.1:{free_port()}", "job", 1, 2, last_call_timeout=0.1, is_host=True
+        )
+    )
+    spec = WorkerSpec(
+        role="r", local_world_size=1, entrypoint="/bin/sh", rdzv_handler=handler,
+        args=("-c", f"echo $MASTER_ADDR > {tmp_path / 'seen'}"), master_addr="node0.example",
+        local_addr="127.0.0.1",
+    )  # fmt: skip
+    runner = LocalElasticAgent(spec)
+    assert runner.run().exit_code == 0
+    assert (tmp_path / "seen").read_text() == "node0.example\n"
+    assert runner.get_worker_group().master_addr == "node0.example"
 
 
 def test_an_unknown_stop_scope_is_an_error() -> None:

@@ -166,7 +166,8 @@ def check(spec: WorkerSpec, shutdown_timeout: float) -> None:
         raise ConfigError(f"max_restarts is {spec.max_restarts}: expected 0 or more")
     if shutdown_timeout < 0:
         raise ConfigError(f"shutdown_timeout is {shutdown_timeout}: expected 0 or more")
-    if spec.master_addr and spec.local_addr and spec.master_addr != spec.local_addr:
+    is_only_node = spec.rdzv_handler is None and spec.master_addr and spec.local_addr
+    if is_only_node and spec.master_addr != spec.local_addr:
         raise ConfigError("master_addr and local_addr name different addresses of the only node")
 
 
@@ -176,6 +177,7 @@ def templates(
     environment: Mapping[str, str],
     calls: FunctionCalls | None,
     cpus: Sequence[Sequence[int]],
+    alone: bool,
 ) -> list[_C.WorkerTemplate]:
     targets = {
         "inherit": _C.StreamTarget.INHERIT,
@@ -183,12 +185,14 @@ def templates(
         "tee": _C.StreamTarget.TEE,
         "discard": _C.StreamTarget.DISCARD,
     }
+    # With a rendezvous MASTER_ADDR is the address of rank 0's node, unless the spec names another.
+    shared = {} if alone or not spec.master_addr else {"MASTER_ADDR": spec.master_addr}
     entry = spec.what()
     words = () if callable(entry) else (str(entry), *map(str, spec.args))
     return [
         _C.WorkerTemplate(
             calls.argv(rank) if calls else [substitute(word, rank) for word in words],
-            env=virtual_device(rank, environment) if spec.virtual_local_rank else {},
+            env=shared | (virtual_device(rank, environment) if spec.virtual_local_rank else {}),
             stdout_target=targets[logs.target(rank, Std.OUT)],
             stderr_target=targets[logs.target(rank, Std.ERR)],
             cpus=list(cpus[rank]),

@@ -150,11 +150,14 @@ class LocalElasticAgent:
             spec = spec._replace(local_addr=None)
         if environment is None:
             environment = _environment.of_ranks()
+        alone = rendezvous is None
         if rendezvous is None:
             address = spec.master_addr or spec.local_addr or LOOPBACK
             rendezvous = _C.RendezvousOptions(local_addr=address)
-        elif spec.master_addr or spec.local_addr:
+        elif spec.local_addr:
             raise ConfigError("with `rendezvous`, that is where the node's address belongs")
+        elif spec.master_addr:
+            reach_timeout = 0.0  # the workers connect elsewhere
         logs = log_options(logs_specs)
         self._calls = function_calls(spec)
         if self._calls is not None:
@@ -166,7 +169,7 @@ class LocalElasticAgent:
             variables |= self._watchdog.variables
         cpus = cpu_binding(spec, environment, worker_cpus)
         self._options = _C.AgentOptions(
-            templates(spec, logs, environment, self._calls, cpus),
+            templates(spec, logs, environment, self._calls, cpus, alone),
             env=variables,
             run_id=spec.job_id(),
             role=spec.role,
@@ -464,7 +467,8 @@ class LocalElasticAgent:
         self._round = info
         self._stopped.clear()
         group.group_rank, group.group_world_size = info.group_rank, info.group_world_size
-        group.master_addr, group.master_port = info.master_addr, info.master_port
+        group.master_addr = group.spec.master_addr or info.master_addr
+        group.master_port = info.master_port
         group.workers = [
             Worker(place.local_rank, place.rank, place.role_rank, place.world_size,
                    place.role_world_size)

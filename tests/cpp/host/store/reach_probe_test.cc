@@ -31,9 +31,8 @@ class ReachProbeTest : public ::testing::Test {
   std::future<std::string> begin(const std::string& host, std::uint16_t port, Duration limit) {
     auto failed = promises_.emplace_back(std::make_shared<std::promise<std::string>>());
     thread_->call([&] {
-      probe_->begin(host, port, limit, [failed](const std::string& why) {
-        failed->set_value(why);
-      });
+      probe_->begin(host, port, limit,
+                    [failed](const std::string& why) { failed->set_value(why); });
     });
     return failed->get_future();
   }
