@@ -112,6 +112,7 @@ void AgentPolicy::run(PolicyStep step, const PolicyEvent& event, Context* contex
     case PolicyStep::kCountStarted: count_started(std::get<WorkerStarted>(event), context); break;
     case PolicyStep::kCountExit: count_exit(std::get<WorkerExited>(event), context); break;
     case PolicyStep::kAddFailure: add_failure(std::get<WorkerExited>(event), context); break;
+    case PolicyStep::kLeaveBadNode: leave_bad_node(std::get<WorkerExited>(event), context); break;
     case PolicyStep::kAddEvidence: add_evidence(std::get<FailureFound>(event), context); break;
     case PolicyStep::kSendDone: send_done(context); break;
     case PolicyStep::kSendGone: send_gone(context); break;
@@ -300,17 +301,36 @@ void AgentPolicy::count_exit(const WorkerExited& event, Context* context) {
   context->act(Report{std::move(report)});
 }
 
-void AgentPolicy::add_failure(const WorkerExited& event, Context* context) {
+void AgentPolicy::note_failure(const WorkerExited& event, Context* context) {
   count_exit(event, context);
   WorkerFailure failure = take_failure(event.local_rank, event.pid);
   failure.failed_at = std::min(failure.failed_at, event.exit.at);
   update_failure(&failure, event.exit, event.facts);
   insert_failure(std::move(failure));
+}
+
+void AgentPolicy::add_failure(const WorkerExited& event, Context* context) {
+  note_failure(event, context);
   if (cause().local_rank == event.local_rank) send_cause(context);
   if (context->from == AgentState::kHealthy) {
     end_reason_ = describe_failure(cause());
     deadline_ = add_saturating(context->now, kOrderTimeout);
   }
+}
+
+// The job goes on without this node: the rendezvous learns of a leave, not of a failure.
+void AgentPolicy::leave_bad_node(const WorkerExited& event, Context* context) {
+  note_failure(event, context);
+  const auto failed =
+      std::find_if(failures_.begin(), failures_.end(),
+                   [&](const WorkerFailure& one) { return one.local_rank == event.local_rank; });
+  result_.exit_code = failed->exit_code;
+  result_.message = describe_failure(*failed) + "; that code means a bad node (--bad-node-codes)";
+  deadline_.reset();
+  update(LeaveRequested{result_.message}, context);
+  context->report(AgentEvent::Kind::kNotice, state_,
+                  result_.message + ": this node leaves the job");
+  stop_group(self().failure_grace, "leaving the job; stopping the other workers", context);
 }
 
 void AgentPolicy::add_evidence(const FailureFound& event, Context* context) {
@@ -394,6 +414,11 @@ void AgentPolicy::end_streak() {
   }
   ++same_failures_;
   longest_round_ = std::max(longest_round_, failure.failed_at - round_began_);
+}
+
+bool AgentPolicy::means_bad_node(const WorkerExit& exit) const {
+  return std::find(bad_node_codes_.begin(), bad_node_codes_.end(), launcher_code(exit)) !=
+         bad_node_codes_.end();
 }
 
 // Why no restart follows; null: one may.

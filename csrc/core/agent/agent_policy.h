@@ -122,6 +122,7 @@ enum class PolicyInput : std::uint8_t {
   kWorkerStarted,
   kWorkerDone,     // exited with code 0
   kWorkerFailed,   // ended otherwise, and the agent had not stopped it
+  kNodeBad,        // the same, with a code that means that the node is bad
   kWorkerStopped,  // ended after the agent had stopped it
   kFailureFound,
   kGroupEnded,       // and no order to join again was received
@@ -131,7 +132,7 @@ enum class PolicyInput : std::uint8_t {
   kSupervisionLost,
   kTick,  // the deadline passed
 };
-inline constexpr std::size_t kPolicyInputs = 19;
+inline constexpr std::size_t kPolicyInputs = 20;
 inline constexpr std::size_t kAgentStates = 7;
 
 // What a transition does.
@@ -145,6 +146,7 @@ enum class PolicyStep : std::uint8_t {
   kCountStarted,
   kCountExit,
   kAddFailure,
+  kLeaveBadNode,
   kAddEvidence,
   kSendDone,
   kSendGone,
@@ -175,7 +177,8 @@ struct AgentPolicyOptions {
   NodeInfo node;  // without name, address and store_port
   JobSettings settings;
   std::optional<Duration> exit_barrier_timeout;
-  std::vector<int> no_restart_codes;  // see AgentOptions
+  std::vector<int> no_restart_codes = {};  // see AgentOptions
+  std::vector<int> bad_node_codes = {};    // likewise
 };
 
 class AgentPolicy {
@@ -184,6 +187,7 @@ class AgentPolicy {
       : settings_(options.settings),
         exit_barrier_timeout_(options.exit_barrier_timeout),
         no_restart_codes_(options.no_restart_codes),
+        bad_node_codes_(options.bad_node_codes),
         participant_(options.node, options.settings) {}
 
   // Handles one event and appends the actions to execute, in order. After Finish, events have no
@@ -212,12 +216,15 @@ class AgentPolicy {
   void count_started(const WorkerStarted& event, Context* context);
   void count_exit(const WorkerExited& event, Context* context);
   void add_failure(const WorkerExited& event, Context* context);
+  void note_failure(const WorkerExited& event, Context* context);
+  void leave_bad_node(const WorkerExited& event, Context* context);
   void add_evidence(const FailureFound& event, Context* context);
   WorkerFailure take_failure(int local_rank, int pid);
   void insert_failure(WorkerFailure failure);
   void update_failure(WorkerFailure* failure, const WorkerExit& exit, const FailureFacts& facts);
   void send_cause(Context* context);
   void send_failure(const WorkerFailure& failure, Context* context);
+  bool means_bad_node(const WorkerExit& exit) const;
   const char* why_final(const WorkerFailure& failure) const;
   std::string repetition_of(const WorkerFailure& failure) const;
   void end_streak();
@@ -241,6 +248,7 @@ class AgentPolicy {
   const JobSettings settings_;
   const std::optional<Duration> exit_barrier_timeout_;
   const std::vector<int> no_restart_codes_;
+  const std::vector<int> bad_node_codes_;
 
   AgentState state_ = AgentState::kInit;
   Participant participant_;

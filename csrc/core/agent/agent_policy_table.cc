@@ -65,6 +65,7 @@ constexpr PolicyTable make_table() {
   at(State::kHealthy, Input::kWorkerStarted) = {Step::kCountStarted, State::kHealthy};
   at(State::kHealthy, Input::kWorkerDone) = {Step::kCountExit, State::kHealthy};
   at(State::kHealthy, Input::kWorkerFailed) = {Step::kAddFailure, State::kUnhealthy};
+  at(State::kHealthy, Input::kNodeBad) = {Step::kLeaveBadNode, State::kFailed};
   at(State::kHealthy, Input::kGroupEnded) = {Step::kSendDone, State::kSucceeded};
   at(State::kHealthy, Input::kStopRequested) = {Step::kLeave, State::kStopped};
   at(State::kHealthy, Input::kKillRequested) = {Step::kKill, State::kHealthy};
@@ -76,6 +77,7 @@ constexpr PolicyTable make_table() {
   at(State::kUnhealthy, Input::kWorkerStarted) = {Step::kCountStarted, State::kUnhealthy};
   at(State::kUnhealthy, Input::kWorkerDone) = {Step::kCountExit, State::kUnhealthy};
   at(State::kUnhealthy, Input::kWorkerFailed) = {Step::kAddFailure, State::kUnhealthy};
+  at(State::kUnhealthy, Input::kNodeBad) = {Step::kLeaveBadNode, State::kFailed};
   at(State::kUnhealthy, Input::kWorkerStopped) = {Step::kCountExit, State::kUnhealthy};
   at(State::kUnhealthy, Input::kGroupEnded) = {Step::kSendGone, State::kUnhealthy};
   at(State::kUnhealthy, Input::kGroupGoneToJoin) = {Step::kRejoin, State::kInit};
@@ -95,6 +97,7 @@ constexpr PolicyTable make_table() {
     at(state, Input::kWorkerStarted) = {Step::kCountStarted, state};
     at(state, Input::kWorkerDone) = {Step::kCountExit, state};
     at(state, Input::kWorkerFailed) = {Step::kAddFailure, state};
+    at(state, Input::kNodeBad) = {Step::kAddFailure, state};
     at(state, Input::kWorkerStopped) = {Step::kCountExit, state};
     at(state, Input::kGroupEnded) = {Step::kFinish, state};
     at(state, Input::kKillRequested) = {Step::kKill, state};
@@ -140,7 +143,8 @@ struct AgentPolicy::Reader {
   PolicyInput operator()(const WorkerStarted&) const { return PolicyInput::kWorkerStarted; }
   PolicyInput operator()(const WorkerExited& exited) const {
     if (exited.exit.succeeded()) return PolicyInput::kWorkerDone;
-    return exited.exit.stopped_by_us ? PolicyInput::kWorkerStopped : PolicyInput::kWorkerFailed;
+    if (exited.exit.stopped_by_us) return PolicyInput::kWorkerStopped;
+    return policy.means_bad_node(exited.exit) ? PolicyInput::kNodeBad : PolicyInput::kWorkerFailed;
   }
   PolicyInput operator()(const FailureFound&) const { return PolicyInput::kFailureFound; }
   PolicyInput operator()(const GroupGone&) const {

@@ -140,6 +140,7 @@ class LaunchConfig(NamedTuple):
     role: str
     max_restarts: int
     no_restart_codes: tuple[int, ...]
+    bad_node_codes: tuple[int, ...]
     start_timeout: float
     restart_backoff: float
     shutdown_timeout: float

@@ -264,6 +264,7 @@ class Launcher:
             shutdown_timeout=job.shutdown_timeout,
             restart_backoff=job.restart_backoff,
             no_restart_codes=job.no_restart_codes,
+            bad_node_codes=job.bad_node_codes,
             failure_grace=job.failure_grace,
             exit_barrier_timeout=job.exit_barrier_timeout,
             start_timeout=job.start_timeout,

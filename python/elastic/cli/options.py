@@ -103,6 +103,12 @@ _FAILURES = (
         "in 3,64-78. 128+N stands for signal N. Default: none.",
     ),
     Option(
+        "bad-node-codes",
+        "CODES",
+        "Exit codes of a worker that mean that its node is bad: the node leaves the job with that "
+        "code, and the others go on with a spare, or without it. Default: none.",
+    ),
+    Option(
         "on-node-loss",
         "WHAT",
         "When fewer than MIN nodes remain after a loss: replace waits up to join_timeout for "
@@ -476,7 +482,7 @@ USE_ENV = Option("use-env", "", "Pass the local rank only in LOCAL_RANK, as elas
 # Options of the native agent: the agents of plug-ins (a rendezvous handler or log files of another
 # distribution) do not have them.
 NATIVE_ONLY = (
-    "warm", "preload", "restart-backoff", "no-restart-codes", "on-node-loss",
+    "warm", "preload", "restart-backoff", "no-restart-codes", "bad-node-codes", "on-node-loss",
     "max-membership-changes", "start-timeout", "failure-grace", "stop-scope", "hang-timeout",
     "hang-action", "straggler-timeout", "stacks-on-failure", "auto-progress", "log-max-bytes",
     "log-max-files", "no-stderr-capture", "merge-lines", "worker-port-range", "topology",

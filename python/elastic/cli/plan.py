@@ -85,6 +85,8 @@ def _failures(job: LaunchConfig) -> Iterator[tuple[str, str]]:
         yield "restart backoff", duration(job.restart_backoff)
     if job.no_restart_codes:
         yield "no restart after", ", ".join(map(str, job.no_restart_codes))
+    if job.bad_node_codes:
+        yield "codes of a bad node", ", ".join(map(str, job.bad_node_codes))
     yield "shutdown timeout", duration(job.shutdown_timeout)
     yield "failure grace", duration(job.failure_grace)
     yield "start timeout", duration(job.start_timeout)

@@ -91,6 +91,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         role=line.text("role") or DEFAULT_ROLE,  # torchx passes an empty one
         max_restarts=integer(line, "max-restarts", 0, 2**31 - 1),
         no_restart_codes=exit_codes(line, "no-restart-codes"),
+        bad_node_codes=_bad_node_codes(line),
         start_timeout=seconds(
             line.text("start-timeout"), line.origin("start-timeout"), positive=True
         ),
@@ -203,6 +204,16 @@ def _random_id() -> str:
     random = os.urandom(16).hex()  # a UUID of version 4, as torchrun generates
     variant = "89ab"[int(random[16], 16) % 4]
     return f"{random[:8]}-{random[8:12]}-4{random[13:16]}-{variant}{random[17:20]}-{random[20:]}"
+
+
+def _bad_node_codes(line: CommandLine) -> tuple[int, ...]:
+    codes = exit_codes(line, "bad-node-codes")
+    if both := set(codes) & set(exit_codes(line, "no-restart-codes")):
+        raise ConfigError(
+            f"{min(both)} is in {line.origin('bad-node-codes')} and in "
+            f"{line.origin('no-restart-codes')}: the job either goes on without the node, or ends"
+        )
+    return codes
 
 
 def _seconds_or(line: CommandLine, name: str, default: T) -> float | T:

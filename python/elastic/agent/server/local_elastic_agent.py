@@ -109,6 +109,7 @@ class LocalElasticAgent:
         metrics_port: int = 0,
         warm_template: Sequence[str] = (),
         no_restart_codes: Sequence[int] = (),
+        bad_node_codes: Sequence[int] = (),
     ) -> None:
         """``environment`` is the workers' whole environment; None: that of this process.
 
@@ -138,7 +139,8 @@ class LocalElasticAgent:
         limit for a worker in an uninterruptible wait; None: as the variable sets.
         ``warm_template``: the command of the process that forks the workers; none: they are
         executed. ``no_restart_codes``: exit codes of a worker, as in a shell, after which the job
-        ends, whatever is left of ``spec.max_restarts``.
+        ends, whatever is left of ``spec.max_restarts``. ``bad_node_codes``: exit codes after which
+        this node leaves the job, and the others go on.
         """
         check(spec, shutdown_timeout)
         if start_method not in START_METHODS:
@@ -200,6 +202,7 @@ class LocalElasticAgent:
             start_timeout=start_timeout,
             warm_template=list(warm_template),
             no_restart_codes=list(no_restart_codes),
+            bad_node_codes=list(bad_node_codes),
         )
         self._keeps_logs = logs.log_dir is not None
         self._group = WorkerGroup(spec)

@@ -77,5 +77,33 @@ TEST(AgentPolicy, CodeWithoutARestartEndsTheJob) {
   EXPECT_THAT(other.words(), ElementsAre("report exited", "failed 1"));
 }
 
+TEST(AgentPolicy, CodeOfABadNodeMakesTheNodeLeave) {
+  Fixture agent(1);
+  agent.found().round(1).quiet().exit(0, exited(Fixture::kBadNodeCode));
+  EXPECT_EQ(agent.state(), AgentState::kFailed);
+  EXPECT_THAT(agent.words(), ElementsAre("report exited", "leave", "report notice", "stop 15 10",
+                                         "report stopping"));
+  EXPECT_THAT(agent.message(), HasSubstr("leaving the job; stopping the other workers"));
+  agent.exit(1, stopped(killed(SIGTERM))).gone();
+  EXPECT_THAT(agent.words(), ElementsAre("report exited", "finish 90"));
+  EXPECT_THAT(agent.result().message, HasSubstr("exited with code 90; that code means a bad node"));
+  EXPECT_EQ(agent.result().failures.size(), 1U);
+  EXPECT_EQ(agent.result().job, std::nullopt);
+}
+
+TEST(AgentPolicy, CodeOfABadNodeCountsAlsoAfterAnotherFailureHere) {
+  Fixture agent(1);
+  agent.found().round(1).quiet().exit(0, exited(3));
+  EXPECT_THAT(agent.words(), ElementsAre("report exited", "failed 1"));
+  agent.exit(1, exited(Fixture::kBadNodeCode)).gone();
+  EXPECT_THAT(agent.words(), ElementsAre("report exited", "leave", "report notice", "finish 90"));
+  EXPECT_EQ(agent.result().failures.size(), 2U);
+  // Not if the agent has stopped that worker: its code means nothing then.
+  Fixture other(1);
+  other.found().round(1).exit(0, exited(3)).restart(1).quiet();
+  other.exit(1, stopped(exited(Fixture::kBadNodeCode)));
+  EXPECT_THAT(other.words(), ElementsAre("report exited"));
+}
+
 }  // namespace
 }  // namespace elastic::core

@@ -52,6 +52,7 @@ inline WorkerExit stopped(WorkerExit exit) {
 class Fixture {
  public:
   static constexpr int kNoRestartCode = 97;
+  static constexpr int kBadNodeCode = 90;
 
   explicit Fixture(int max_restarts = 0, std::optional<Duration> barrier = std::nullopt)
       : policy_(options_of(max_restarts, barrier)) {}
@@ -153,6 +154,7 @@ class Fixture {
     options.settings.max_restarts = max_restarts;
     options.exit_barrier_timeout = barrier;
     options.no_restart_codes = {kNoRestartCode};
+    options.bad_node_codes = {kBadNodeCode};
     return options;
   }
   void record(PolicyAction action) {

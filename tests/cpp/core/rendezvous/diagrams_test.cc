@@ -166,6 +166,7 @@ std::string draw_states() {
       "worker started",
       "worker done",
       "worker failed",
+      "bad node",
       "worker stopped",
       "evidence",
       "workers ended",
@@ -207,7 +208,7 @@ class Scene {
       node.id = {1, i};
       node.local_world_size = 1;
       agents_.push_back(std::make_unique<core::AgentPolicy>(
-          core::AgentPolicyOptions{node, settings_, std::nullopt, {}}));
+          core::AgentPolicyOptions{node, settings_, std::nullopt}));
     }
   }
 
