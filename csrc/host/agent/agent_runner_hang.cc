@@ -61,6 +61,7 @@ void AgentRunner::on_verdict(const hang::Verdict& verdict) {
   report_message(is_hang ? AgentEvent::Kind::kHang : AgentEvent::Kind::kStraggling, verdict.text);
   if (is_hang && !options_.log_dir.empty()) write_stacks(verdict.text);
   if (verdict.action == HangAction::kReport) return;
+  may_hold_stop_ = false;  // the stacks of this failure are known
   // Without a suspect the job ends by rank 0, which runs then: some worker must fail.
   const int rank = std::max(verdict.suspect, 0);
   for (const WorkerAssignment& worker : round_->workers) {
@@ -112,7 +113,6 @@ void AgentRunner::release_stop() {
 }
 
 void AgentRunner::write_stacks(const std::string& reason) {
-  may_hold_stop_ = false;
   const std::string text = reason + "\n" + core::describe_stacks(stacks_);
   if (options_.log_dir.empty()) return report_message(AgentEvent::Kind::kNotice, text);
   output_.write_stacks(text, [this](const std::string& path, const Status& written) {
