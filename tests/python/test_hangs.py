@@ -28,6 +28,7 @@ from launching import (
     launched,
     launcher_command,
 )
+from test_succession import REPLICATED, Nodes, listening
 
 ROOT = Path(__file__).resolve().parents[2]
 STUB = str(Path(__file__).parent / "stub_hanging_rank.py")
@@ -175,6 +176,38 @@ def test_node_without_stragglers_ends_with_the_same_code(partial: str) -> None:
             assert job.returncode == 81, stderr
             assert "later still running: rank 1" in stderr
             assert "in wait (partial.py:5)" in stderr
+
+
+def test_time_of_the_stragglers_goes_on_at_a_new_coordinator(tmp_path: Path) -> None:
+    """The rank has exited before the coordinator is lost for good; no round begins in between."""
+    endpoint, exits = free_endpoint(), tmp_path / "exits"
+    worker = f"""
+        echo works
+        until test -e {exits}; do sleep 0.02; done
+        test $NODE = 127.0.0.1 || exec sleep 1000
+    """
+    options = ["--nnodes=3", "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
+    options += [f"--rdzv-endpoint={endpoint}", "--straggler-timeout=3"]
+    with (
+        listening("--bind", endpoint, "--voters=3") as coordinator,
+        Job(options, ["sh", "-c", worker]) as job,
+    ):
+        nodes = Nodes(job, host=0)
+        for number in (1, 2, 3):
+            nodes.start(number)
+        for node in job.nodes:
+            assert node.stdout is not None and node.stdout.readline() == "works\n"
+        assert coordinator.stderr is not None
+        assert any(REPLICATED in line for line in coordinator.stderr)
+        exits.touch()
+        nodes.await_log("127.0.0.1", "1 done")
+        coordinator.kill()
+        for address in nodes.processes:
+            nodes.await_log(address, r"the coordinator of the job is at \S+ now \(term 2\)")
+        done = job.finish()
+    for node in done:
+        assert node.returncode == 81, node.stderr
+        assert re.search(r"partial exit: rank \d exited with 0, and 3", node.stderr), node.stderr
 
 
 def test_ranks_that_end_in_time_are_no_partial_exit(tmp_path: Path) -> None:

@@ -59,8 +59,11 @@ void HangWatch::step(const HangEvent& event, Instant now, std::vector<HangAnswer
 
 void HangWatch::on(const hang_event::Began& event, Instant now, std::vector<HangAnswer>* out) {
   if (event.round != round_) {
+    auto early = partial_exit_;
+    if (early && early->round != event.round) early.reset();
     on(hang_event::Ended{}, now, out);
     round_ = event.round;
+    partial_exit_ = early;
   }
   job_.add(event.node).name = event.name;
 }
@@ -106,9 +109,12 @@ void HangWatch::on(const hang_event::Progressed& event, Instant now, std::vector
 }
 
 void HangWatch::on(const hang_event::Finished& event, Instant now, std::vector<HangAnswer>*) {
-  if (job_.find(event.node) == nullptr || event.finished.round != round_) return;
-  const Instant deadline = add_saturating(now, event.finished.limit);
-  if (!partial_exit_) partial_exit_ = {event.finished.rank, now, deadline};
+  const hang::RankFinished& finished = event.finished;
+  if (round_ != 0 && finished.round != round_) return;
+  const Instant deadline = add_saturating(now, finished.limit);
+  if (!partial_exit_) {
+    partial_exit_ = hang_state::PartialExit{finished.round, finished.rank, now, deadline};
+  }
   partial_exit_->deadline = std::min(partial_exit_->deadline, deadline);
 }
 
@@ -140,7 +146,8 @@ void HangWatch::on(const hang_event::Tick&, Instant now, std::vector<HangAnswer>
   find_stragglers(now, out);
   // The end of the job comes before a report; a report that is being made comes first.
   const bool is_reporting = collection_ && collection_->purpose != Purpose::kObserver;
-  if (partial_exit_ && now >= partial_exit_->deadline && !is_reporting) {
+  const auto overdue = overdue_at();
+  if (overdue && now >= *overdue && !is_reporting) {
     const hang_state::PartialExit first = *std::exchange(partial_exit_, std::nullopt);
     collect(Purpose::kPartialExit, now - first.finished, now, out);
     collection_->exited = first.rank;
@@ -250,10 +257,16 @@ std::optional<Instant> HangWatch::next_deadline() const {
   const auto include = [&](Instant at) { next = next ? std::min(*next, at) : at; };
   if (collection_) include(collection_->deadline);
   if (collection_ && collection_->purpose != Purpose::kObserver) return next;
-  if (partial_exit_) include(partial_exit_->deadline);
+  if (const auto overdue = overdue_at()) include(*overdue);
   const auto progressed = job_.last_progress();
   if (!is_hung_ && progressed) include(add_saturating(*progressed, limit()));
   return next;
+}
+
+// When the ranks that still run are overdue; nullopt: none has exited in the known round.
+std::optional<Instant> HangWatch::overdue_at() const {
+  if (!partial_exit_ || partial_exit_->round != round_) return std::nullopt;
+  return partial_exit_->deadline;
 }
 
 Duration HangWatch::limit() const {

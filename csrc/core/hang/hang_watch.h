@@ -38,7 +38,6 @@ struct Progressed {
   hang::NodeProgress progress;
 };
 struct Finished {
-  NodeId node;
   hang::RankFinished finished;
 };
 struct StacksReceived {
@@ -94,6 +93,7 @@ inline constexpr Duration kStacksTimeout = std::chrono::milliseconds(1800);
 namespace hang_state {
 // A rank has exited with 0.
 struct PartialExit {
+  std::uint64_t round = 0;
   std::int32_t rank = -1;  // the first one
   Instant finished;
   Instant deadline;  // for all other ranks
@@ -146,6 +146,7 @@ class HangWatch {
   void close_partial(const Collection& found, std::string text, std::vector<HangAnswer>* out) const;
   void find_stragglers(Instant now, std::vector<HangAnswer>* out);
   void publish_straggler(const Node& node, Instant now, std::vector<HangAnswer>* out) const;
+  std::optional<Instant> overdue_at() const;
   hang::Action action() const;
   std::string screen(const Collection& found, std::int32_t suspect) const;
   std::string headline(const Collection& found) const;

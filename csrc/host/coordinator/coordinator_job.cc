@@ -306,7 +306,7 @@ Status CoordinatorJob::on(SessionPeer* peer, hang::NodeStacks& stacks) {
 }
 
 Status CoordinatorJob::on(SessionPeer* peer, hang::RankFinished& finished) {
-  hangs_.feed(core::hang_event::Finished{peer->node, finished});
+  if (peer->has_joined) hangs_.feed(core::hang_event::Finished{finished});
   return {};
 }
 

@@ -68,7 +68,7 @@ void LocalMembership::observe(const hang::NodeStacks& stacks) {
 }
 
 void LocalMembership::observe(const hang::RankFinished& finished) {
-  hangs_.feed(core::hang_event::Finished{node_, finished});
+  hangs_.feed(core::hang_event::Finished{finished});
 }
 
 void LocalMembership::observe(const drain::Reply& reply) {

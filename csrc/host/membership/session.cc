@@ -391,7 +391,9 @@ void Session::send(RendezvousEvent event) {
         }
       },
       event);
-  if (!notice_ || !std::holds_alternative<rdzv::Resume>(event)) return;
+  if (!std::holds_alternative<rdzv::Resume>(event)) return;
+  if (finished_) link_->send(*finished_);
+  if (!notice_) return;
   notice_->left = std::max(notice_deadline_ - loop_->now(), Duration::zero());
   link_->send(*notice_);
 }
@@ -451,9 +453,6 @@ void Session::on_message(const session::ServerMessage& message) {
   } else if (const auto* news = std::get_if<drain::News>(&message)) {
     notify(*news);
   } else {
-    // A coordinator knows the nodes of a round that began before its time when they have resumed.
-    const bool has_resumed = std::holds_alternative<rdzv::Resumed>(message);
-    if (has_resumed && finished_) link_->send(*finished_);
     std::visit(
         [this](const auto& one) {
           if constexpr (std::is_constructible_v<RendezvousAction, decltype(one)>) {

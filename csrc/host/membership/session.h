@@ -118,7 +118,7 @@ class Session final : public Membership {
   Hosting hosting_;
   SessionVoter voter_;
   session::Counts counts_;
-  std::optional<hang::RankFinished> finished_;  // the last one; sent again after each resume
+  std::optional<hang::RankFinished> finished_;  // the last one; sent again with each resume
   std::optional<drain::Notice> notice_;         // sent again with each resume
   Instant notice_deadline_;
   std::string local_address_;  // "": that of the connection

@@ -56,8 +56,8 @@ class HangWatchTest : public ::testing::Test {
     step(hang_event::StacksReceived{
         node(index), {.request = request, .host = "h" + std::to_string(index), .groups = groups}});
   }
-  void finish(int index, std::int32_t rank, Duration limit) {
-    step(hang_event::Finished{node(index), {.round = 1, .rank = rank, .limit = limit}});
+  void finish(std::int32_t rank, Duration limit, std::uint64_t round = 1) {
+    step(hang_event::Finished{{.round = round, .rank = rank, .limit = limit}});
   }
   template <typename Action>
   Action take() {
@@ -316,8 +316,8 @@ TEST_F(HangWatchTest, ObserverOfAJobWithoutARoundIsAnswered) {
 // ---- Ranks that run long after another one has exited.
 
 TEST_F(HangWatchTest, PartialExitClosesTheJobWithTheStacks) {
-  finish(0, 1, seconds(10));
-  finish(1, 2, seconds(30));  // a longer time of a later rank
+  finish(1, seconds(10));
+  finish(2, seconds(30));  // a longer time of a later rank
   const Instant begun = now_;
   wait(hours(1));
   EXPECT_EQ(now_ - begun, seconds(10));
@@ -340,9 +340,9 @@ TEST_F(HangWatchTest, PartialExitClosesTheJobWithTheStacks) {
 }
 
 TEST_F(HangWatchTest, ShortestTimeOfAllNodesEndsTheJob) {
-  finish(0, 1, seconds(30));
+  finish(1, seconds(30));
   now_ += seconds(5);
-  finish(1, 2, seconds(10));
+  finish(2, seconds(10));
   const Instant begun = now_;
   wait(hours(1));
   EXPECT_EQ(now_ - begun, seconds(10));
@@ -354,7 +354,7 @@ TEST_F(HangWatchTest, ShortestTimeOfAllNodesEndsTheJob) {
 }
 
 TEST_F(HangWatchTest, NothingIsClosedIfAllRanksHaveEndedMeanwhile) {
-  finish(0, 1, seconds(10));
+  finish(1, seconds(10));
   wait(hours(1));
   const auto asked = take<hang_action::Ask>();
   reply(0, {}, asked.wanted.request);
@@ -363,16 +363,15 @@ TEST_F(HangWatchTest, NothingIsClosedIfAllRanksHaveEndedMeanwhile) {
   EXPECT_TRUE(answers_.empty());
 }
 
-TEST_F(HangWatchTest, ExitsOfStrangersAndOtherRoundsDoNotCount) {
-  step(hang_event::Finished{node(2), {.round = 1, .rank = 4, .limit = seconds(10)}});
-  step(hang_event::Finished{node(0), {.round = 2, .rank = 0, .limit = seconds(10)}});
+TEST_F(HangWatchTest, ExitsOfOtherRoundsDoNotCount) {
+  finish(0, seconds(10), 2);
   EXPECT_EQ(watch_.next_deadline(), std::nullopt);
   // The end of the round ends the time, also while stacks are collected.
-  finish(0, 0, seconds(10));
+  finish(0, seconds(10));
   step(hang_event::Ended{});
   EXPECT_EQ(watch_.next_deadline(), std::nullopt);
   step(hang_event::Began{node(0), 2, "host0"});
-  step(hang_event::Finished{node(0), {.round = 2, .rank = 0, .limit = seconds(10)}});
+  finish(0, seconds(10), 2);
   wait(hours(1));
   take<hang_action::Ask>();
   step(hang_event::Ended{});
@@ -380,8 +379,24 @@ TEST_F(HangWatchTest, ExitsOfStrangersAndOtherRoundsDoNotCount) {
   EXPECT_TRUE(answers_.empty());
 }
 
+// A node whose workers are done sends it to a new coordinator before the round is known there, and
+// is no node with workers of it.
+TEST_F(HangWatchTest, ExitMayBeKnownBeforeItsRound) {
+  for (const std::uint64_t round : {7U, 8U}) {
+    HangWatch fresh;
+    std::vector<HangAnswer> answers;
+    fresh.step(hang_event::Finished{{.round = 7, .rank = 0, .limit = seconds(10)}}, now_, &answers);
+    EXPECT_EQ(fresh.next_deadline(), std::nullopt);
+    fresh.step(hang_event::Began{node(1), round, "host1"}, now_ + seconds(1), &answers);
+    const bool is_limited = round == 7;
+    EXPECT_EQ(fresh.next_deadline(), is_limited ? std::optional(now_ + seconds(10)) : std::nullopt);
+    fresh.step(hang_event::Tick{}, now_ + seconds(10), &answers);
+    EXPECT_EQ(answers.size(), is_limited ? 1U : 0U);
+  }
+}
+
 TEST_F(HangWatchTest, GapOfTheProcessIsNotCountedForAPartialExit) {
-  finish(0, 1, seconds(10));
+  finish(1, seconds(10));
   now_ += seconds(60);
   step(hang_event::ClockGap{seconds(60)});
   step(hang_event::Tick{});
@@ -392,7 +407,7 @@ TEST_F(HangWatchTest, GapOfTheProcessIsNotCountedForAPartialExit) {
 }
 
 TEST_F(HangWatchTest, StacksOfAnObserverServeAPartialExit) {
-  finish(0, 1, seconds(1));
+  finish(1, seconds(1));
   wait(milliseconds(500));
   step(hang_event::Requested{7});
   const auto asked = take<hang_action::Ask>();
@@ -408,7 +423,7 @@ TEST_F(HangWatchTest, StacksOfAnObserverServeAPartialExit) {
 
 TEST_F(HangWatchTest, HangThatIsBeingReportedComesBeforeThePartialExit) {
   report(0, 3, seconds(5));
-  finish(1, 2, seconds(6));
+  finish(2, seconds(6));
   wait(hours(1));
   const auto hang = take<hang_action::Ask>();
   wait(seconds(1));
