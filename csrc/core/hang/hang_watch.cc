@@ -22,7 +22,7 @@
 // A partial exit needs no steps: a rank has exited with 0, and the limit of its node has passed.
 // The stacks are collected in the same way, and the job is closed. A worker that ended meanwhile
 // has no stack; if no worker has one, all ranks have ended, and the result of the job is on its
-// way.
+// way. A coordinator that follows a lost one may hear of the exit before it hears of the round.
 
 namespace elastic::core {
 namespace {
