@@ -157,7 +157,8 @@ void bind_result(py::module_& module) {
           "user worker, user input, platform or infrastructure")
       .def_property_readonly(
           "cause", [](const FailureEvidence& self) { return to_string(self.cause); },
-          "exit code, exception, signal, out of memory, GPU fault, not started or unknown")
+          "exit code, exception, signal, out of memory, GPU fault, not started, unreachable or "
+          "unknown")
       .def_readonly("error", &FailureEvidence::error, "an exception with its message, in one line")
       .def_readonly("hint", &FailureEvidence::hint)
       .def(

@@ -734,7 +734,7 @@ class FailureEvidence:
     @property
     def cause(self) -> str:
         """
-        exit code, exception, signal, out of memory, GPU fault, not started or unknown
+        exit code, exception, signal, out of memory, GPU fault, not started, unreachable or unknown
         """
     @property
     def error(self) -> str:

@@ -247,7 +247,8 @@ import elastic.worker
 marks = pathlib.Path(sys.argv[1]) / os.environ["ELASTIC_ROUND"]
 def waits():
     (marks / os.environ["RANK"]).touch()
-    signal.pause()
+    while True:
+        signal.pause()  # returns when the stacks are requested
 marks.mkdir(parents=True, exist_ok=True)
 if os.environ["RANK"] == "0":
     while len(list(marks.iterdir())) < int(os.environ["WORLD_SIZE"]) - 1:

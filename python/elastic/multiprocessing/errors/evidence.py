@@ -39,7 +39,8 @@ class _Evidence(NamedTuple):
     log_dir: str = ""  # "": its output is in no permanent file
     hint: str = ""
     failure_class: str = "user worker"  # who has to act: or user input, platform, infrastructure
-    cause: str = "unknown"  # exit code, exception, signal, out of memory, GPU fault, not started
+    # Or exit code, exception, signal, out of memory, GPU fault, not started, unreachable.
+    cause: str = "unknown"
 
 
 class ProcessFailure(_Evidence):
