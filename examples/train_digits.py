@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -184,10 +185,7 @@ def train(args: argparse.Namespace, device: torch.device) -> None:
             print(f"epoch {epoch} loss {loss:.4f} accuracy {accuracy:.4f}", flush=True)
     if rank == 0:
         print(f"finished: accuracy {accuracy:.4f} with {world_size} workers", flush=True)
-    # A gloo thread may still be releasing the last collective's tensors, which needs the GIL. An
-    # exiting interpreter would end that thread, and the process with "terminate called without an
-    # active exception". The barrier gives the thread time to finish.
-    dist.barrier()
+    dist.barrier()  # all ranks end together
 
 
 def main() -> None:
@@ -207,3 +205,8 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    # A thread of gloo, which outlives the process group, may still be releasing the last
+    # collective's tensors, which needs the GIL. An interpreter that ends would end that thread, and
+    # the process with "terminate called without an active exception".
+    sys.stdout.flush()
+    os._exit(0)
