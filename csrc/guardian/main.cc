@@ -103,8 +103,8 @@ os::UniqueFd watch_agent(pid_t agent) {
 #endif
 }
 
-// The agent's directories are unlocked now that it has ended. No worker is left, so a file system
-// that does not respond delays nobody; the default action of SIGALRM then ends this process.
+// The agent's directories are unlocked now that it has ended. A file system that does not respond
+// delays no other process, since no worker is left; the default action of SIGALRM ends this one.
 void remove_temporary_files() {
   sigset_t alarm;
   ::sigemptyset(&alarm);

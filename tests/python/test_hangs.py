@@ -207,7 +207,34 @@ def test_time_of_the_stragglers_goes_on_at_a_new_coordinator(tmp_path: Path) -> 
         done = job.finish()
     for node in done:
         assert node.returncode == 81, node.stderr
-        assert re.search(r"partial exit: rank \d exited with 0, and 3", node.stderr), node.stderr
+        passed = re.search(r"partial exit: rank \d exited with 0, and ([\d.]+) s", node.stderr)
+        assert passed is not None, node.stderr
+        assert float(passed[1]) >= 3
+
+
+def test_hang_that_began_before_the_coordinator_was_lost_is_found(
+    steps: str, tmp_path: Path
+) -> None:
+    endpoint = free_endpoint()
+    options = ["--nnodes=3", "--rdzv-backend=c10d", "--rdzv-id=hangs", "--hang-timeout=10"]
+    options += ["--hang-action=fail", f"--rdzv-endpoint={endpoint}"]
+    with (
+        listening("--bind", endpoint, "--voters=3") as coordinator,
+        Job(options, [steps, "3"]) as job,
+    ):
+        nodes = Nodes(job, host=0)
+        for number in (1, 2, 3):
+            nodes.start(number)
+        assert coordinator.stderr is not None
+        assert any(REPLICATED in line for line in coordinator.stderr)
+        request_stacks(endpoint, 3)
+        coordinator.kill()
+        done = job.finish()
+    for node in done:
+        assert re.search(r"coordinator of the job is at \S+ now \(term 2\)", node.stderr)
+        assert "the job hangs: no rank has made progress for" in node.stderr, node.stderr
+        assert "(the slowest is at step 3)" in node.stderr
+        assert node.returncode == 137
 
 
 def test_ranks_that_end_in_time_are_no_partial_exit(tmp_path: Path) -> None:
@@ -453,15 +480,15 @@ def stragglers(shown: str) -> list[tuple[int, int]]:
     return [(one["rank"], one["step"]) for one in json.loads(shown)["stragglers"]]
 
 
-def request_stacks(endpoint: str) -> str:
-    """The stacks once both ranks have begun; asks again while the job forms."""
+def request_stacks(endpoint: str, ranks: int = 2) -> str:
+    """The stacks once all ranks wait; asks again while the job forms."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
         done = subprocess.run(
             launcher_command("stacks", endpoint),
             env=clean_environment(), capture_output=True, text=True, timeout=DEADLINE_S,
         )  # fmt: skip
-        if "in wait (steps.py:" in done.stdout and "2 ranks" in done.stdout:
+        if f"{ranks} ranks (0-{ranks - 1}) in wait (steps.py:" in done.stdout:
             return done.stdout
     raise AssertionError(done.stdout + done.stderr)
 

@@ -83,12 +83,13 @@ struct Straggler {
   bool operator==(const Straggler&) const = default;
 };
 
-// A rank has exited with 0. The other ranks have `limit` from then on to end, too. Sent by a node
-// with a limit, for its first such rank of a round.
+// A rank exited with 0, `age` ago. The other ranks have `limit` from then on to end, too. Sent by a
+// node with a limit, for its first such rank of a round.
 struct RankFinished {
   std::uint64_t round = 0;
   std::int32_t rank = -1;
   Duration limit{};
+  Duration age{};
 
   bool operator==(const RankFinished&) const = default;
 };

@@ -22,7 +22,11 @@
 // A partial exit needs no steps: a rank has exited with 0, and the limit of its node has passed.
 // The stacks are collected in the same way, and the job is closed. A worker that ended meanwhile
 // has no stack; if no worker has one, all ranks have ended, and the result of the job is on its
-// way. A coordinator that follows a lost one may hear of the exit before it hears of the round.
+// way.
+//
+// A coordinator that follows a lost one receives both again, with their ages: the exit perhaps
+// before the round is known, the progress of a node when the node has resumed. It judges when all
+// nodes have had the time to resume.
 
 namespace elastic::core {
 namespace {
@@ -39,6 +43,10 @@ std::string indent_lines(std::string_view text, int lines_max) {
     text.remove_prefix(std::min(end + 1, text.size()));
   }
   return out;
+}
+
+Instant before(Instant now, Duration age) {
+  return now - std::clamp<Duration>(age, Duration::zero(), now - Instant{});
 }
 
 // Without a suspect the agents end the job by rank 0 (-1). If its worker has ended already, another
@@ -63,6 +71,7 @@ void HangWatch::on(const hang_event::Began& event, Instant now, std::vector<Hang
     if (early && early->round != event.round) early.reset();
     on(hang_event::Ended{}, now, out);
     round_ = event.round;
+    judged_from_ = add_saturating(now, event.resume_limit);
     partial_exit_ = early;
   }
   job_.add(event.node).name = event.name;
@@ -87,12 +96,9 @@ void HangWatch::on(const hang_event::Left& event, Instant, std::vector<HangAnswe
 void HangWatch::on(const hang_event::Progressed& event, Instant now, std::vector<HangAnswer>* out) {
   Node* const node = job_.find(event.node);
   if (node == nullptr || event.progress.round != round_) return;
-  const auto before = job_.last_progress();
-  const auto before_now = [&](Duration age) {
-    return now - std::clamp<Duration>(age, Duration::zero(), now - Instant{});
-  };
-  job_.update(event.node, event.progress, before_now(event.progress.idle),
-              before_now(event.progress.slowest_idle));
+  const auto progressed_before = job_.last_progress();
+  job_.update(event.node, event.progress, before(now, event.progress.idle),
+              before(now, event.progress.slowest_idle));
   find_stragglers(now, out);
   const std::int32_t slowest = event.progress.slowest_rank;
   if (node->straggler >= 0 && std::exchange(node->straggler, slowest) != slowest) {
@@ -102,18 +108,19 @@ void HangWatch::on(const hang_event::Progressed& event, Instant now, std::vector
     if (newest_ != hang::kNoStep) advances_ = std::min(advances_ + 1, kLearnedAdvances);
     newest_ = event.progress.newest;
   }
-  const auto after = job_.last_progress();
-  if (!before || !after || *after <= *before) return;
+  const auto progressed = job_.last_progress();
+  if (!progressed_before || !progressed || *progressed <= *progressed_before) return;
   is_hung_ = false;
-  pauses_[next_pause_++ % pauses_.size()] = *after - *before;
+  pauses_[next_pause_++ % pauses_.size()] = *progressed - *progressed_before;
 }
 
 void HangWatch::on(const hang_event::Finished& event, Instant now, std::vector<HangAnswer>*) {
   const hang::RankFinished& finished = event.finished;
   if (round_ != 0 && finished.round != round_) return;
-  const Instant deadline = add_saturating(now, finished.limit);
+  const Instant exited = before(now, finished.age);
+  const Instant deadline = add_saturating(exited, finished.limit);
   if (!partial_exit_) {
-    partial_exit_ = hang_state::PartialExit{finished.round, finished.rank, now, deadline};
+    partial_exit_ = hang_state::PartialExit{finished.round, finished.rank, exited, deadline};
   }
   partial_exit_->deadline = std::min(partial_exit_->deadline, deadline);
 }
@@ -153,15 +160,15 @@ void HangWatch::on(const hang_event::Tick&, Instant now, std::vector<HangAnswer>
     collection_->exited = first.rank;
     return;
   }
-  const auto progressed = job_.last_progress();
-  if (is_hung_ || !progressed || now < add_saturating(*progressed, limit())) return;
-  if (is_reporting) return;
+  const auto hung = hung_at();
+  if (!hung || now < *hung || is_reporting) return;
   is_hung_ = true;
-  collect(Purpose::kHang, now - *progressed, now, out);
+  collect(Purpose::kHang, now - *job_.last_progress(), now, out);
 }
 
 void HangWatch::on(const hang_event::ClockGap& event, Instant, std::vector<HangAnswer>*) {
   job_.shift(event.gap);
+  judged_from_ = add_saturating(judged_from_, event.gap);
   if (!partial_exit_) return;
   partial_exit_->finished += event.gap;
   partial_exit_->deadline = add_saturating(partial_exit_->deadline, event.gap);
@@ -258,15 +265,21 @@ std::optional<Instant> HangWatch::next_deadline() const {
   if (collection_) include(collection_->deadline);
   if (collection_ && collection_->purpose != Purpose::kObserver) return next;
   if (const auto overdue = overdue_at()) include(*overdue);
-  const auto progressed = job_.last_progress();
-  if (!is_hung_ && progressed) include(add_saturating(*progressed, limit()));
+  if (const auto hung = hung_at()) include(*hung);
   return next;
 }
 
 // When the ranks that still run are overdue; nullopt: none has exited in the known round.
 std::optional<Instant> HangWatch::overdue_at() const {
   if (!partial_exit_ || partial_exit_->round != round_) return std::nullopt;
-  return partial_exit_->deadline;
+  return std::max(partial_exit_->deadline, judged_from_);
+}
+
+// When a job without further progress hangs; nullopt: it has made none, or the verdict was given.
+std::optional<Instant> HangWatch::hung_at() const {
+  const auto progressed = job_.last_progress();
+  if (is_hung_ || !progressed) return std::nullopt;
+  return std::max(add_saturating(*progressed, limit()), judged_from_);
 }
 
 Duration HangWatch::limit() const {

@@ -27,6 +27,9 @@ struct Began {
   NodeId node;
   std::uint64_t round = 0;
   std::string name = {};  // in messages
+  // For how long other nodes may still resume in a round that was begun before; zero: the round is
+  // new. Nothing is judged while nodes that may have made progress are unknown.
+  Duration resume_limit{};
 };
 // The round is over: its workers are being stopped.
 struct Ended {};
@@ -147,6 +150,7 @@ class HangWatch {
   void find_stragglers(Instant now, std::vector<HangAnswer>* out);
   void publish_straggler(const Node& node, Instant now, std::vector<HangAnswer>* out) const;
   std::optional<Instant> overdue_at() const;
+  std::optional<Instant> hung_at() const;
   hang::Action action() const;
   std::string screen(const Collection& found, std::int32_t suspect) const;
   std::string headline(const Collection& found) const;
@@ -154,6 +158,7 @@ class HangWatch {
 
   JobProgress job_;
   std::uint64_t round_ = 0;
+  Instant judged_from_;  // all nodes of the round have resumed, or are lost
   std::uint64_t requests_ = 0;
   bool is_hung_ = false;  // a verdict was given and no rank has made progress since
   std::optional<hang_state::PartialExit> partial_exit_;

@@ -55,6 +55,7 @@ void Rendezvous::remind(const NodeId& node, std::uint64_t received_round, Instan
 }
 RendezvousPhase Rendezvous::phase() const { return machine_->phase(); }
 const JobSettings& Rendezvous::settings() const { return machine_->settings(); }
+Duration Rendezvous::resume_limit() const { return machine_->resume_limit(); }
 const RoundRecord& Rendezvous::record() const { return machine_->record(); }
 const std::vector<RoundMember>& Rendezvous::members() const { return machine_->members(); }
 std::vector<NodeStatus> Rendezvous::nodes(Instant now) const { return machine_->nodes(now); }

@@ -82,6 +82,7 @@ class RendezvousMachine {
     return round_.is_running ? RendezvousPhase::kRunning : RendezvousPhase::kForming;
   }
   const JobSettings& settings() const { return settings_; }
+  Duration resume_limit() const;  // as in Rendezvous
   const RoundRecord& record() const { return round_.record; }
   const std::vector<RoundMember>& members() const { return round_.members; }
   const JobResult* result() const { return result_.get(); }
@@ -181,6 +182,7 @@ class RendezvousMachine {
   bool update_from_resume(Node& node, const rdzv::Resume& event);
   void replay(Node& node, const rdzv::Resume& event);
   void await_nodes(Duration limit);
+  bool was_elected() const { return succession_.term > 1; }
   std::string await_reason(const NodeId& id) const;
   bool has_finished(const NodeId& id, std::uint64_t round) const;
   // A coordinator ends with the agent that hosts it: that member cannot resume.

@@ -59,11 +59,13 @@ void RendezvousMachine::await_nodes(Duration limit) {
 
 std::string RendezvousMachine::await_reason(const NodeId& id) const {
   if (id == succession_.lost_incumbent) return "it hosted the coordinator, which was lost";
-  const bool was_elected = succession_.term > 1;
-  const Duration limit = was_elected ? std::min(settings_.node_timeout, kFar) + kSuccessionMargin
-                                     : settings_.store_grace;
-  return "it did not resume within " + duration_text(limit) + " after the coordinator was " +
-         (was_elected ? "lost" : "restarted");
+  return "it did not resume within " + duration_text(resume_limit()) +
+         " after the coordinator was " + (was_elected() ? "lost" : "restarted");
+}
+
+Duration RendezvousMachine::resume_limit() const {
+  return was_elected() ? std::min(settings_.node_timeout, kFar) + kSuccessionMargin
+                       : settings_.store_grace;
 }
 
 void RendezvousMachine::on(const rdzv::Resume& event) {

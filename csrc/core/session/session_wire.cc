@@ -300,6 +300,7 @@ void fields(Visitor& v, hang::RankFinished& finished) {
   v.number(finished.round);
   v.number(finished.rank);
   v.duration(finished.limit);
+  v.duration(finished.age);
 }
 
 template <typename Visitor>

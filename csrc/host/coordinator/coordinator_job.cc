@@ -344,7 +344,8 @@ void CoordinatorJob::judge_progress_after(const Action& action) {
   } else if constexpr (std::is_same_v<Action, rdzv::Resumed>) {
     // A coordinator that continues from a stored state learns of the round's nodes here.
     if (machine_->phase() == RendezvousPhase::kRunning) {
-      hangs_.feed(core::hang_event::Began{action.to, action.round, name_of(action.to)});
+      hangs_.feed(core::hang_event::Began{action.to, action.round, name_of(action.to),
+                                          machine_->resume_limit()});
       drain_.feed(core::drain_event::Began{action.to, action.round, machine_->record().nodes,
                                            name_of(action.to)});
     }

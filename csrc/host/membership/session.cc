@@ -343,7 +343,9 @@ void Session::send_workers(const WorkerReport& report) {
 }
 
 void Session::observe(const hang::NodeProgress& progress) {
-  if (machine_.state() == core::SessionState::kReady) link_->send(progress);
+  const bool is_ready = machine_.state() == core::SessionState::kReady;
+  kept_.keep(progress, is_ready, loop_->now());
+  if (is_ready) link_->send(progress);
 }
 
 void Session::observe(const hang::NodeStacks& stacks) {
@@ -351,7 +353,7 @@ void Session::observe(const hang::NodeStacks& stacks) {
 }
 
 void Session::observe(const hang::RankFinished& finished) {
-  finished_ = finished;
+  kept_.keep(finished, loop_->now());
   if (machine_.state() == core::SessionState::kReady) link_->send(finished);
 }
 
@@ -360,15 +362,9 @@ void Session::observe(const drain::Reply& reply) {
 }
 
 bool Session::request_drain(const drain::Notice& notice) {
-  keep_notice(notice);
+  kept_.keep(notice, loop_->now());
   if (machine_.state() == core::SessionState::kReady) link_->send(notice);
   return true;
-}
-
-// A coordinator that follows this one knows nothing of the notice.
-void Session::keep_notice(const drain::Notice& notice) {
-  notice_ = notice;
-  notice_deadline_ = add_saturating(loop_->now(), notice.left);
 }
 
 void Session::send_hello(const Machine::SendHello& greeting) {
@@ -392,10 +388,9 @@ void Session::send(RendezvousEvent event) {
       },
       event);
   if (!std::holds_alternative<rdzv::Resume>(event)) return;
-  if (finished_) link_->send(*finished_);
-  if (!notice_) return;
-  notice_->left = std::max(notice_deadline_ - loop_->now(), Duration::zero());
-  link_->send(*notice_);
+  for (session::ClientMessage& message : kept_.after_resume(loop_->now())) {
+    link_->send(std::move(message));
+  }
 }
 
 void Session::on_message(const session::ServerMessage& message) {
@@ -422,6 +417,7 @@ void Session::on_message(const session::ServerMessage& message) {
     is_at_coordinator_ = true;
     note_host(*hello);
     voter_.session_opened(hello->incarnation, hello->term, coordinator_address());
+    kept_.coordinator_replied(hello->incarnation);
     hosting_.note_coordinator(last_good_->text());
     for (AddressChoice& choice : choices_) choice.forget();
     feed(Machine::HelloReceived{hello->incarnation, hello->time, hello->term});
@@ -448,7 +444,7 @@ void Session::on_message(const session::ServerMessage& message) {
   } else if (const auto* verdict = std::get_if<hang::Verdict>(&message)) {
     notify(*verdict);
   } else if (const auto* order = std::get_if<drain::Order>(&message)) {
-    keep_notice(order->notice);
+    kept_.keep(order->notice, loop_->now());
     notify(*order);
   } else if (const auto* news = std::get_if<drain::News>(&message)) {
     notify(*news);
@@ -485,6 +481,8 @@ void Session::deliver(const RendezvousAction& action) {
           voter_.round_started(*one.record);
         } else if constexpr (std::is_same_v<std::decay_t<decltype(one)>, rdzv::Closed>) {
           voter_.job_ended();
+        } else if constexpr (std::is_same_v<std::decay_t<decltype(one)>, rdzv::Resumed>) {
+          if (auto progress = kept_.after_resumed(loop_->now())) link_->send(*progress);
         }
       },
       action);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/base/memory_budget.h"
+#include "core/session/kept_reports.h"
 #include "core/session/session_machine.h"
 #include "core/session/session_wire.h"
 #include "elastic/rendezvous_options.h"
@@ -65,7 +66,6 @@ class Session final : public Membership {
   void on_stall(const os::EventLoop::Stall& stall);
   void execute(Machine::Action& action);
   void carry_out(std::vector<Machine::Action> actions);
-  void keep_notice(const drain::Notice& notice);
   void start_attempt(const Machine::Connect& connect);
   void stand_by();
   void note_dead_end(const std::string& address);
@@ -118,9 +118,7 @@ class Session final : public Membership {
   Hosting hosting_;
   SessionVoter voter_;
   session::Counts counts_;
-  std::optional<hang::RankFinished> finished_;  // the last one; sent again with each resume
-  std::optional<drain::Notice> notice_;         // sent again with each resume
-  Instant notice_deadline_;
+  core::KeptReports kept_;
   std::string local_address_;  // "": that of the connection
   // The address at which the coordinator was last reached: it is dialed without a name look-up.
   std::optional<os::SocketAddress> last_good_;

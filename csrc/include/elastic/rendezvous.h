@@ -216,6 +216,9 @@ class ELASTIC_EXPORT Rendezvous {
 
   RendezvousPhase phase() const;
   const JobSettings& settings() const;
+  // For how long after its start an object that continues a job awaits the nodes of the round:
+  // store_grace, or, after succeed(), node_timeout and a second.
+  Duration resume_limit() const;
   // The current round, or the last one while the next is being formed; round 0 before the first.
   const RoundRecord& record() const;
   const std::vector<RoundMember>& members() const;   // of record(), by node rank

@@ -53,7 +53,7 @@ class Watchdog:
     def _nameless_pipe(self) -> str:
         reading, writing = os.pipe2(os.O_CLOEXEC)
         os.close(writing)
-        self._pipe = os.fdopen(reading, "rb", 0)  # an object, which closes it if nobody calls stop
+        self._pipe = os.fdopen(reading, "rb", 0)  # an object closes it if stop is not called
         return f"/proc/{os.readlink('/proc/self')}/fd/{reading}"
 
     def start(self, pids: Callable[[], Mapping[int, int]], stop: Callable[[], None]) -> None:

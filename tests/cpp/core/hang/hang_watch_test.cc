@@ -395,6 +395,43 @@ TEST_F(HangWatchTest, ExitMayBeKnownBeforeItsRound) {
   }
 }
 
+// Node 1 has made no progress for 9 s when it resumes; node 0, which resumes later, has advanced.
+TEST_F(HangWatchTest, AtANewCoordinatorNothingIsJudgedWhileNodesMayResume) {
+  for (const bool advances : {false, true}) {
+    watch_ = {};
+    const auto resume = [&](int index, std::int64_t step_number, Duration idle) {
+      step(hang_event::Began{node(index), 1, "host" + std::to_string(index), seconds(6)});
+      hang::NodeProgress progress{.round = 1, .reporting = 2, .newest = step_number};
+      progress.oldest = step_number;
+      progress.limit = seconds(10);
+      progress.idle = progress.slowest_idle = idle;
+      step(hang_event::Progressed{node(index), progress});
+    };
+    const Instant lost = now_;
+    resume(1, 3, seconds(9));
+    wait(seconds(5));
+    EXPECT_EQ(now_ - lost, seconds(5)) << "the limit has passed for the only node that is known";
+    resume(0, advances ? 4 : 3, advances ? seconds(0) : seconds(14));
+    wait(hours(1));
+    EXPECT_EQ(now_ - lost, advances ? seconds(15) : seconds(6));
+    take<hang_action::Ask>();
+    wait(seconds(10));
+    EXPECT_THAT(take<hang_action::Publish>().verdict.text,
+                HasSubstr(advances ? "for 10 s" : "for 15 s"));
+  }
+}
+
+TEST_F(HangWatchTest, AgeOfAnExitCounts) {
+  step(hang_event::Finished{{.round = 1, .rank = 1, .limit = seconds(10), .age = seconds(7)}});
+  const Instant begun = now_;
+  wait(hours(1));
+  EXPECT_EQ(now_ - begun, seconds(3));
+  take<hang_action::Ask>();
+  wait(seconds(10));
+  EXPECT_THAT(take<hang_action::Publish>().verdict.text,
+              HasSubstr("exited with 0, and 10 s later"));
+}
+
 TEST_F(HangWatchTest, GapOfTheProcessIsNotCountedForAPartialExit) {
   finish(1, seconds(10));
   now_ += seconds(60);

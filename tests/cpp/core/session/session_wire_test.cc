@@ -180,7 +180,7 @@ std::vector<ClientMessage> client_messages() {
                              .action = hang::Action::kRestart},
           hang::NodeStacks{.request = 3, .host = "node7", .groups = {stack_group()}},
           RequestStacks{},
-          hang::RankFinished{.round = 12, .rank = 9, .limit = seconds(60)},
+          hang::RankFinished{.round = 12, .rank = 9, .limit = seconds(60), .age = seconds(3)},
           drain::Notice{seconds(30), "SIGTERM on node7"},
           drain::Reply{.kind = drain::Reply::Kind::kReached,
                        .round = 12,

@@ -1,0 +1,41 @@
+#include "core/session/kept_reports.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace elastic::core {
+
+void KeptReports::keep(const hang::NodeProgress& progress, bool is_sent, Instant now) {
+  progress_ = {progress, now};
+  is_progress_known_ = is_sent;
+}
+
+void KeptReports::coordinator_replied(std::uint64_t incarnation) {
+  if (std::exchange(incarnation_, incarnation) != incarnation) is_progress_known_ = false;
+}
+
+std::vector<session::ClientMessage> KeptReports::after_resume(Instant now) const {
+  std::vector<session::ClientMessage> messages;
+  if (finished_) {
+    hang::RankFinished finished = finished_->report;
+    finished.age += now - finished_->at;
+    messages.push_back(finished);
+  }
+  if (notice_) {
+    drain::Notice notice = notice_->report;
+    notice.left = std::max(notice.left - (now - notice_->at), Duration::zero());
+    messages.push_back(notice);
+  }
+  return messages;
+}
+
+// The same progress twice would be new progress: the two messages need different times to arrive.
+std::optional<hang::NodeProgress> KeptReports::after_resumed(Instant now) {
+  if (!progress_ || std::exchange(is_progress_known_, true)) return std::nullopt;
+  hang::NodeProgress progress = progress_->report;
+  progress.idle += now - progress_->at;
+  progress.slowest_idle += now - progress_->at;
+  return progress;
+}
+
+}  // namespace elastic::core

@@ -1,0 +1,50 @@
+#pragma once
+
+// What a node has reported about its workers, kept for a coordinator that follows the one to which
+// it was sent: such a coordinator begins without it.
+//
+// Pure. Not thread-safe. Times of reports are relative, so that every coordinator can place them on
+// its own clock; what is sent again has aged by then.
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "core/drain/drain_types.h"
+#include "core/hang/hang_types.h"
+#include "core/session/session_wire.h"
+#include "elastic/time.h"
+
+namespace elastic::core {
+
+class KeptReports {
+ public:
+  // The last report of a kind replaces the former one.
+  void keep(const hang::RankFinished& finished, Instant now) { finished_ = {finished, now}; }
+  void keep(const drain::Notice& notice, Instant now) { notice_ = {notice, now}; }
+  // `is_sent`: to the coordinator that said hello last.
+  void keep(const hang::NodeProgress& progress, bool is_sent, Instant now);
+
+  // A coordinator has replied with this incarnation. One that has another incarnation than the last
+  // one knows no progress.
+  void coordinator_replied(std::uint64_t incarnation);
+
+  // What follows a Resume. A coordinator receives these again after each reconnect.
+  std::vector<session::ClientMessage> after_resume(Instant now) const;
+  // What follows the reply that the round goes on: before, the coordinator does not know the round.
+  std::optional<hang::NodeProgress> after_resumed(Instant now);
+
+ private:
+  template <typename Report>
+  struct Kept {
+    Report report;
+    Instant at;
+  };
+  std::optional<Kept<hang::RankFinished>> finished_;
+  std::optional<Kept<drain::Notice>> notice_;
+  std::optional<Kept<hang::NodeProgress>> progress_;
+  bool is_progress_known_ = false;
+  std::uint64_t incarnation_ = 0;
+};
+
+}  // namespace elastic::core

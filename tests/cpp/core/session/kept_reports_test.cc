@@ -1,0 +1,65 @@
+#include "core/session/kept_reports.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <variant>
+
+namespace elastic::core {
+namespace {
+
+using std::chrono::seconds;
+
+Instant at(int second) { return Instant(seconds(second)); }
+
+TEST(KeptReports, NothingIsSentThatWasNeverReported) {
+  KeptReports kept;
+  kept.coordinator_replied(1);
+  EXPECT_TRUE(kept.after_resume(at(1)).empty());
+  EXPECT_EQ(kept.after_resumed(at(1)), std::nullopt);
+}
+
+TEST(KeptReports, ReportsHaveAgedWithEachResume) {
+  KeptReports kept;
+  kept.keep(hang::RankFinished{.round = 2, .rank = 5, .limit = seconds(60)}, at(10));
+  kept.keep(drain::Notice{.left = seconds(4), .reason = "SIGTERM"}, at(11));
+  for (const int now : {12, 13, 20}) {
+    const auto messages = kept.after_resume(at(now));
+    ASSERT_EQ(messages.size(), 2U);
+    const auto& finished = std::get<hang::RankFinished>(messages[0]);
+    EXPECT_EQ(finished.age, seconds(now - 10));
+    EXPECT_EQ(finished.limit, seconds(60));
+    EXPECT_EQ(std::get<drain::Notice>(messages[1]).left, seconds(std::max(15 - now, 0)));
+  }
+}
+
+TEST(KeptReports, ProgressIsSentAgainOnceToANewCoordinatorAndNeverToTheSame) {
+  KeptReports kept;
+  kept.coordinator_replied(1);
+  hang::NodeProgress progress{.round = 2, .reporting = 1, .newest = 7};
+  progress.idle = seconds(1);
+  progress.slowest_idle = seconds(2);
+  kept.keep(progress, true, at(10));
+  kept.coordinator_replied(1);
+  EXPECT_EQ(kept.after_resumed(at(11)), std::nullopt);
+  kept.coordinator_replied(2);
+  const auto again = kept.after_resumed(at(15));
+  ASSERT_TRUE(again);
+  EXPECT_EQ(again->newest, 7);
+  EXPECT_EQ(again->idle, seconds(6));
+  EXPECT_EQ(again->slowest_idle, seconds(7));
+  EXPECT_EQ(kept.after_resumed(at(16)), std::nullopt);
+}
+
+TEST(KeptReports, ProgressThatWasMadeWithoutAConnectionIsSentToAnyCoordinator) {
+  KeptReports kept;
+  kept.coordinator_replied(1);
+  kept.keep(hang::NodeProgress{.round = 2, .reporting = 1, .newest = 7}, false, at(10));
+  kept.coordinator_replied(1);
+  EXPECT_TRUE(kept.after_resumed(at(11)));
+}
+
+}  // namespace
+}  // namespace elastic::core
