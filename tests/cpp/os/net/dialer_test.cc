@@ -11,6 +11,7 @@
 
 #include "os/loop/clock.h"
 #include "os/loop/loop_thread.h"
+#include "os/net/held_port.h"
 #include "os/net/interfaces.h"
 #include "os/net/listener.h"
 #include "os/net/name_lookup.h"
@@ -22,13 +23,11 @@ using namespace std::chrono_literals;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
-constexpr auto kTestTimeout = std::chrono::seconds(30);
+constexpr auto kTestTimeout = std::chrono::seconds(60);
 
 SocketAddress address_of(const std::string& host, std::uint16_t port) {
   return look_up(host, port)->front();
 }
-
-std::uint16_t unused_port() { return Listener::open("127.0.0.1", 0)->address().port(); }
 
 // The result of dialing; nullopt: none before the deadline.
 std::optional<Result<Dialer::Connection>> dial(std::vector<SocketAddress> addresses,
@@ -50,15 +49,19 @@ std::optional<Result<Dialer::Connection>> dial(std::vector<SocketAddress> addres
 }
 
 TEST(Dialer, TakesTheFirstAddressThatAccepts) {
+  const auto unused = HeldPort::open("", 0);
+  ASSERT_TRUE(unused.ok());
   auto listener = Listener::open("127.0.0.1", 0);
   ASSERT_TRUE(listener.ok());
-  const auto outcome = dial({address_of("127.0.0.1", unused_port()), listener->address()}, 10s);
+  const auto outcome = dial({address_of("127.0.0.1", unused->port()), listener->address()}, 1h);
   ASSERT_TRUE(outcome && outcome->ok());
   EXPECT_EQ((*outcome)->peer.text(), listener->address().text());
 }
 
 TEST(Dialer, FailsAsSoonAsEveryAddressFailed) {
-  const std::uint16_t port = unused_port();
+  const auto unused = HeldPort::open("", 0);
+  ASSERT_TRUE(unused.ok());
+  const std::uint16_t port = unused->port();
   const auto outcome = dial({address_of("127.0.0.1", port), address_of("127.0.0.2", port)}, 1h);
   ASSERT_TRUE(outcome);
   EXPECT_EQ(outcome->status().code(), StatusCode::kUnavailable);

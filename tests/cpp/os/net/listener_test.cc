@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "os/net/held_port.h"
 #include "os/net/port_owner.h"
 
 namespace elastic::os {
@@ -19,6 +21,12 @@ UniqueFd connect_to(const SocketAddress& address) {
   UniqueFd fd(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
   EXPECT_EQ(::connect(fd.get(), address.get(), address.size), 0);
   return fd;
+}
+
+Listener::AcceptStatus accept_next(Listener* listener, UniqueFd* accepted) {
+  pollfd entry{.fd = listener->fd(), .events = POLLIN, .revents = 0};
+  EXPECT_EQ(::poll(&entry, 1, 60'000), 1) << "no connection in 60 s";
+  return listener->accept(accepted);
 }
 
 int option_of(int fd, int level, int option) {
@@ -33,7 +41,7 @@ TEST(Listener, AcceptedConnectionsInheritTheOptionsAndDoNotBlock) {
   ASSERT_TRUE(listener.ok());
   const UniqueFd client = connect_to(listener->address());
   UniqueFd accepted;
-  ASSERT_EQ(listener->accept(&accepted), Listener::AcceptStatus::kAccepted);
+  ASSERT_EQ(accept_next(&*listener, &accepted), Listener::AcceptStatus::kAccepted);
   EXPECT_EQ(option_of(accepted.get(), IPPROTO_TCP, TCP_NODELAY), 1);
   EXPECT_EQ(option_of(accepted.get(), SOL_SOCKET, SO_KEEPALIVE), 1);
   EXPECT_EQ(option_of(accepted.get(), IPPROTO_TCP, TCP_KEEPIDLE), 60);
@@ -62,7 +70,7 @@ TEST(Listener, LeavesTheReservedDescriptorsToTheProcess) {
   Listener::AcceptStatus status{};
   for (int i = 0; i < kLimit; ++i) {
     UniqueFd one;
-    status = listener->accept(&one);
+    status = accept_next(&*listener, &one);
     if (status != Listener::AcceptStatus::kAccepted) break;
     accepted.push_back(std::move(one));
   }
@@ -77,7 +85,7 @@ TEST(Listener, LeavesTheReservedDescriptorsToTheProcess) {
   accepted.pop_back();
   accepted.pop_back();
   UniqueFd one;
-  EXPECT_EQ(listener->accept(&one), Listener::AcceptStatus::kAccepted);
+  EXPECT_EQ(accept_next(&*listener, &one), Listener::AcceptStatus::kAccepted);
   EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
@@ -94,9 +102,11 @@ TEST(Listener, LiteralIpv6AnyDoesNotTakeIpv4) {
 }
 
 TEST(Listener, CheckReportsTheSameErrorAsOpen) {
-  auto listener = Listener::open("", 0);
+  const auto hold = HeldPort::open("", 0);  // no other program takes the port when it is free
+  ASSERT_TRUE(hold.ok());
+  const std::uint16_t port = hold->port();
+  auto listener = Listener::open("", port);
   ASSERT_TRUE(listener.ok());
-  const std::uint16_t port = listener->address().port();
   EXPECT_EQ(Listener::check("127.0.0.1", port).code(), StatusCode::kUnavailable);
   EXPECT_EQ(Listener::check("", port).code(), StatusCode::kUnavailable);
   EXPECT_EQ(Listener::check("192.0.2.1", port).code(), StatusCode::kInvalidArgument);
@@ -110,7 +120,7 @@ TEST(Listener, PortIsFreeAfterCloseAlthoughConnectionsWereOpen) {
   ASSERT_TRUE(listener.ok());
   const UniqueFd client = connect_to(listener->address());
   UniqueFd accepted;
-  ASSERT_EQ(listener->accept(&accepted), Listener::AcceptStatus::kAccepted);
+  ASSERT_EQ(accept_next(&*listener, &accepted), Listener::AcceptStatus::kAccepted);
   const std::uint16_t port = listener->address().port();
   listener->close();
   accepted.reset();  // closed first, so this end enters TIME_WAIT
@@ -118,9 +128,11 @@ TEST(Listener, PortIsFreeAfterCloseAlthoughConnectionsWereOpen) {
 }
 
 TEST(PortOwner, FreePortHasNoOwner) {
-  auto listener = Listener::open("127.0.0.1", 0);
+  const auto hold = HeldPort::open("", 0);  // no other program takes the port when it is free
+  ASSERT_TRUE(hold.ok());
+  const std::uint16_t port = hold->port();
+  auto listener = Listener::open("127.0.0.1", port);
   ASSERT_TRUE(listener.ok());
-  const std::uint16_t port = listener->address().port();
   EXPECT_NE(describe_port_owner(port), "");
   listener->close();
   EXPECT_EQ(describe_port_owner(port), "");

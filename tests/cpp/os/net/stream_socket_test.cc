@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <chrono>
@@ -11,6 +12,7 @@
 #include "os/loop/clock.h"
 #include "os/loop/notifier.h"
 #include "os/net/address.h"
+#include "os/net/held_port.h"
 
 namespace elastic::os {
 namespace {
@@ -32,6 +34,10 @@ struct Listener {
     EXPECT_EQ(::listen(fd.get(), backlog), 0);
     EXPECT_EQ(::getsockname(fd.get(), address.get(), &address.size), 0);
   }
+  void await_connection() const {
+    pollfd entry{.fd = fd.get(), .events = POLLIN, .revents = 0};
+    EXPECT_EQ(::poll(&entry, 1, 60'000), 1);
+  }
   UniqueFd accept() { return UniqueFd(::accept4(fd.get(), nullptr, nullptr, SOCK_CLOEXEC)); }
 };
 
@@ -52,23 +58,20 @@ TEST(Address, ParsesLiteralsOfBothFamilies) {
 }
 
 TEST(Address, UnresolvableNameIsUnavailableSoThatItIsRetried) {
-  const auto found = look_up("no-such-host.invalid", 80, within(seconds(30)));
+  const auto found = look_up("no-such-host.invalid", 80, within(seconds(60)));
   ASSERT_FALSE(found.ok());
   EXPECT_EQ(found.status().code(), StatusCode::kUnavailable);
   EXPECT_NE(found.status().message().find("no-such-host.invalid"), std::string::npos);
 }
 
 TEST(Address, LocalhostResolvesThroughTheResolverThread) {
-  EXPECT_TRUE(look_up("localhost", 80, within(seconds(30))).ok());
+  EXPECT_TRUE(look_up("localhost", 80, within(seconds(60))).ok());
 }
 
 TEST(StreamSocket, RefusedConnectionIsUnavailableAndNamesTheAddress) {
-  SocketAddress address;
-  {
-    const Listener listener;
-    address = listener.address;
-  }
-  const auto socket = StreamSocket::connect(std::span(&address, 1), within(seconds(10)));
+  const HeldPort unused = *HeldPort::open("", 0);
+  const SocketAddress address = look_up("127.0.0.1", unused.port())->front();
+  const auto socket = StreamSocket::connect(std::span(&address, 1), within(seconds(60)));
   ASSERT_FALSE(socket.ok());
   EXPECT_EQ(socket.status().code(), StatusCode::kUnavailable);
   EXPECT_NE(socket.status().message().find(address.text()), std::string::npos);
@@ -76,13 +79,10 @@ TEST(StreamSocket, RefusedConnectionIsUnavailableAndNamesTheAddress) {
 
 TEST(StreamSocket, RefusedAddressIsFollowedByTheNext) {
   Listener listener;
-  SocketAddress addresses[2];
-  {
-    const Listener gone;
-    addresses[0] = gone.address;
-  }
-  addresses[1] = listener.address;
-  auto socket = StreamSocket::connect(addresses, within(seconds(10)));
+  const HeldPort unused = *HeldPort::open("", 0);
+  const SocketAddress addresses[] = {look_up("127.0.0.1", unused.port())->front(),
+                                     listener.address};
+  auto socket = StreamSocket::connect(addresses, within(seconds(60)));
   ASSERT_TRUE(socket.ok());
   EXPECT_EQ(socket->peer().text(), listener.address.text());
 }
@@ -90,18 +90,19 @@ TEST(StreamSocket, RefusedAddressIsFollowedByTheNext) {
 TEST(StreamSocket, SilentAddressIsFollowedByTheNext) {
   // A full backlog drops further handshakes, like an unreachable address.
   Listener silent("127.0.0.1", 0);
-  auto filler = StreamSocket::connect(std::span(&silent.address, 1), within(seconds(10)));
+  auto filler = StreamSocket::connect(std::span(&silent.address, 1), within(seconds(60)));
   ASSERT_TRUE(filler.ok());
+  silent.await_connection();
   Listener listener;
   const SocketAddress addresses[] = {silent.address, listener.address};
-  auto socket = StreamSocket::connect(addresses, within(seconds(10)));
+  auto socket = StreamSocket::connect(addresses, within(seconds(60)));
   ASSERT_TRUE(socket.ok());
   EXPECT_EQ(socket->peer().text(), listener.address.text());
 }
 
 TEST(StreamSocket, ReceiveEndsAtItsDeadline) {
   Listener listener;
-  auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(10)));
+  auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(60)));
   ASSERT_TRUE(socket.ok());
   char byte;
   const Instant start = monotonic_now();
@@ -112,7 +113,7 @@ TEST(StreamSocket, ReceiveEndsAtItsDeadline) {
 
 TEST(StreamSocket, SendToAPeerThatDoesNotReadEndsAtItsDeadline) {
   Listener listener;
-  auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(10)));
+  auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(60)));
   ASSERT_TRUE(socket.ok());
   const UniqueFd peer = listener.accept();
   const std::string much(64u << 20, 'x');
@@ -121,7 +122,7 @@ TEST(StreamSocket, SendToAPeerThatDoesNotReadEndsAtItsDeadline) {
 
 TEST(StreamSocket, BlockedReceiveEndsWhenTheWakeDescriptorIsNotified) {
   Listener listener;
-  auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(10)));
+  auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(60)));
   ASSERT_TRUE(socket.ok());
   Notifier wake = *Notifier::create();
   std::thread other([&] { wake.notify(); });
@@ -135,7 +136,7 @@ TEST(StreamSocket, BlockedReceiveEndsWhenTheWakeDescriptorIsNotified) {
 
 TEST(StreamSocket, InterruptCheckEndsALongWait) {
   Listener listener;
-  auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(10)));
+  auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(60)));
   ASSERT_TRUE(socket.ok());
   const std::function<bool()> interrupted = [] { return true; };
   char byte;
@@ -147,16 +148,16 @@ TEST(StreamSocket, InterruptCheckEndsALongWait) {
 
 TEST(StreamSocket, QuietSocketStopsBeingQuietWhenThePeerSendsOrCloses) {
   Listener listener;
-  auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(10)));
+  auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(60)));
   ASSERT_TRUE(socket.ok());
   UniqueFd peer = listener.accept();
   EXPECT_TRUE(socket->is_quiet());
   ASSERT_EQ(::send(peer.get(), "x", 1, MSG_NOSIGNAL), 1);
   char byte;
-  ASSERT_TRUE(socket->receive(std::span(&byte, 1), within(seconds(10))).ok());
+  ASSERT_TRUE(socket->receive(std::span(&byte, 1), within(seconds(60))).ok());
   EXPECT_TRUE(socket->is_quiet());
   peer.reset();
-  const auto end = socket->receive(std::span(&byte, 1), within(seconds(10)));
+  const auto end = socket->receive(std::span(&byte, 1), within(seconds(60)));
   EXPECT_EQ(end.status().code(), StatusCode::kUnavailable);
   EXPECT_FALSE(socket->is_quiet());
 }

@@ -2,11 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <string>
 #include <thread>
+#include <vector>
 
 namespace elastic::os {
 namespace {
@@ -18,12 +21,16 @@ class Children : public ::testing::Test {
  protected:
   void SetUp() override {
     // Forks in a thread that then ends: the child remains one of this process.
-    std::thread([this] {
+    std::string thread;
+    std::thread([&] {
+      thread = "/proc/self/task/" + std::to_string(::gettid());
       child_ = ::fork();
       if (child_ == 0) {
         while (true) ::pause();
       }
     }).join();
+    // join() may return before its end
+    while (::access(thread.c_str(), F_OK) == 0) ::sched_yield();
   }
   void end_child() {
     ::kill(child_, SIGKILL);
