@@ -7,9 +7,6 @@
 namespace elastic::host {
 namespace {
 
-// Of a whole call. Less than kAnnounceInterval, so that each announcement resolves the name again:
-// a host that was replaced may have another address.
-constexpr Duration kCallTimeout = std::chrono::milliseconds(900);
 constexpr std::size_t kCallBytesMax = 1 << 20;
 
 }  // namespace
@@ -18,10 +15,11 @@ EndpointCaller::Streams::Streams(os::EventLoop* loop)
     : budget(2 * kCallBytesMax), group(loop, &budget, {.output_bytes_max = kCallBytesMax}) {}
 
 EndpointCaller::EndpointCaller(os::EventLoop* loop, std::vector<Endpoint> endpoints,
-                               std::string job_id, Sink sink)
+                               std::string job_id, Sink sink, Duration call_timeout)
     : loop_(loop),
       job_id_(std::move(job_id)),
       sink_(std::move(sink)),
+      call_timeout_(call_timeout),
       streams_(std::make_shared<Streams>(loop)) {
   for (Endpoint& one : endpoints) {
     auto call = std::make_unique<Call>();
@@ -42,13 +40,13 @@ void EndpointCaller::announce(const succession::Incumbent& incumbent,
   for (const auto& one : calls_) {
     Call* const call = one.get();
     if (call->attempt != nullptr || call->link != nullptr) continue;
-    call->timeout->arm(loop_->now() + kCallTimeout);
+    call->timeout->arm(loop_->now() + call_timeout_);
     call->attempt = std::make_unique<SessionAttempt>(
         loop_, &streams_->group,
         SessionAttempt::Options{.host = call->endpoint.host,
                                 .port = call->endpoint.port,
-                                .limit = kCallTimeout,
-                                .node_timeout = kCallTimeout,
+                                .limit = call_timeout_,
+                                .node_timeout = call_timeout_,
                                 .tokens = tokens,
                                 .job_id = job_id_},
         SessionAttempt::Sink{

@@ -6,6 +6,7 @@
 // One connection to each endpoint at a time, as a session that begins with the announcement. The
 // addresses of a name take turns. Loop thread only.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -34,9 +35,13 @@ class EndpointCaller {
     std::function<void()> all_are_here;
   };
 
+  // Of a whole call. Less than kAnnounceInterval, so that each announcement resolves the name
+  // again: a host that was replaced may have another address.
+  static constexpr Duration kCallTimeout = std::chrono::milliseconds(900);
+
   // `loop` outlives the object.
   EndpointCaller(os::EventLoop* loop, std::vector<Endpoint> endpoints, std::string job_id,
-                 Sink sink);
+                 Sink sink, Duration call_timeout = kCallTimeout);
   EndpointCaller(const EndpointCaller&) = delete;
   EndpointCaller& operator=(const EndpointCaller&) = delete;
   ~EndpointCaller();
@@ -71,6 +76,7 @@ class EndpointCaller {
   os::EventLoop* const loop_;
   const std::string job_id_;
   const Sink sink_;
+  const Duration call_timeout_;
   const std::shared_ptr<Streams> streams_;
   succession::Incumbent incumbent_;
   std::vector<std::unique_ptr<Call>> calls_;

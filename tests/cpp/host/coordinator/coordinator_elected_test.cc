@@ -30,7 +30,7 @@ constexpr NodeId kElected{1, 2};
 
 JobSettings settings() {
   JobSettings job = nnodes(2, 3);
-  job.settle = Duration::zero();
+  job.last_call_timeout = job.settle = Duration::zero();
   return job;
 }
 
@@ -90,7 +90,8 @@ class ElectedCoordinatorTest : public testing::Test {
           &thread_->loop(), endpoints, "job",
           EndpointCaller::Sink{
               .met = [this](const succession::Incumbent& other) { report(other.address); },
-              .all_are_here = [this] { report("here"); }});
+              .all_are_here = [this] { report("here"); }},
+          /*call_timeout=*/seconds(60));
     });
   }
   void announce() {
@@ -103,7 +104,7 @@ class ElectedCoordinatorTest : public testing::Test {
   }
   std::string next_report() {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, seconds(30), [this] { return !reports_.empty(); })) return "none";
+    if (!changed_.wait_for(lock, seconds(60), [this] { return !reports_.empty(); })) return "none";
     std::string first = reports_.front();
     reports_.erase(reports_.begin());
     return first;
