@@ -28,7 +28,6 @@ extern char** environ;
 namespace elastic::host {
 namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
@@ -200,7 +199,7 @@ TEST(CoordinatorProgram, RestoresItsStateFileAfterAKill) {
     node.join(settings);
     node.expect<rdzv::Round>();
     // The state is written asynchronously; the heartbeats give it time.
-    const Instant deadline = os::monotonic_now() + seconds(30);
+    const Instant deadline = os::monotonic_now() + seconds(60);
     while (read_all(path).find(node.info.name) == std::string::npos &&
            os::monotonic_now() < deadline) {
       node.receives<rdzv::Restart>();
@@ -220,12 +219,12 @@ TEST(CoordinatorProgram, EvictsNoNodeAfterAStall) {
   Program program({bind_to(0)});
   const std::uint16_t port = program.port();
   JobSettings settings = nnodes(1, 2);
-  settings.node_timeout = milliseconds(400);
+  settings.node_timeout = seconds(6);  // for the test's own silence, too
   SessionClient one(port, 1), two(port, 2);
   for (SessionClient* node : {&one, &two}) node->join(settings);
   for (SessionClient* node : {&one, &two}) node->expect<rdzv::Round>();
   program.send(SIGSTOP);
-  std::promise<void>().get_future().wait_for(3 * settings.node_timeout);
+  std::promise<void>().get_future().wait_for(settings.node_timeout + seconds(1));
   program.send(SIGCONT);
   for (SessionClient* node : {&one, &two}) EXPECT_FALSE(node->receives<rdzv::Evicted>());
   for (SessionClient* node : {&one, &two}) EXPECT_FALSE(node->receives<rdzv::Restart>());

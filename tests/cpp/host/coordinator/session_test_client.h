@@ -30,12 +30,13 @@ inline HeldRound held(std::uint64_t round, int nodes, int group_rank) {
   return held;
 }
 
-// A SessionClient sends no heartbeats by itself: these settings leave it time on a slow machine.
+// These settings leave a client time on a slow machine: it sends no heartbeats by itself, and the
+// first round begins with max_nodes, however late the last one joins.
 inline JobSettings nnodes(int min_nodes, int max_nodes) {
   JobSettings settings;
   settings.min_nodes = min_nodes;
   settings.max_nodes = max_nodes;
-  settings.last_call_timeout = Duration::zero();
+  settings.last_call_timeout = std::chrono::minutes(2);
   settings.node_timeout = std::chrono::minutes(2);
   return settings;
 }

@@ -37,7 +37,7 @@ class TestClient {
   static os::UniqueFd make_socket(const char* host = "127.0.0.1") {
     const int family = os::look_up(host, 0)->front().family();
     os::UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const timeval deadline{.tv_sec = 30, .tv_usec = 0};
+    const timeval deadline{.tv_sec = 60, .tv_usec = 0};
     ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &deadline, sizeof deadline);
     ::setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &deadline, sizeof deadline);
     const int one = 1;
