@@ -14,29 +14,26 @@
 #include "host/membership/session.h"
 #include "os/loop/clock.h"
 #include "os/loop/loop_thread.h"
-#include "os/net/listener.h"
 
 namespace elastic::host {
 
-inline constexpr Duration kTestTimeout = std::chrono::seconds(30);
+inline constexpr Duration kTestTimeout = std::chrono::seconds(60);
 
 inline RendezvousOptions options_for(std::uint16_t port, int min_nodes = 2, int max_nodes = 2) {
   RendezvousOptions options;
   options.settings.min_nodes = min_nodes;
   options.settings.max_nodes = max_nodes;
-  options.settings.node_timeout = std::chrono::seconds(5);
-  options.settings.reconnect_grace = std::chrono::seconds(5);
-  options.settings.store_grace = std::chrono::seconds(30);
-  options.settings.join_timeout = std::chrono::seconds(30);
-  options.settings.last_call_timeout = std::chrono::seconds(0);
+  options.settings.node_timeout = std::chrono::seconds(30);
+  options.settings.reconnect_grace = std::chrono::seconds(60);
+  options.settings.store_grace = std::chrono::seconds(60);
+  options.settings.join_timeout = std::chrono::seconds(60);
+  options.settings.last_call_timeout = std::chrono::seconds(60);  // for a node that joins late
   options.settings.settle = std::chrono::seconds(0);
   options.endpoint_host = "127.0.0.1";
   options.endpoint_port = port;
   options.is_host = false;
   return options;
 }
-
-inline std::uint16_t free_port() { return os::Listener::open("127.0.0.1", 0)->address().port(); }
 
 // A node with a session on its own loop, which sends only what the test sends.
 class TestNode {

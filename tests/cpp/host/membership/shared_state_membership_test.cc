@@ -35,8 +35,8 @@ JobSettings settings_of(int min_nodes, int max_nodes) {
   settings.max_nodes = max_nodes;
   settings.last_call_timeout = 50ms;
   settings.settle = 50ms;
-  settings.node_timeout = 1s;
-  settings.store_grace = 1s;
+  settings.node_timeout = 5s;
+  settings.store_grace = 60s;
   settings.join_timeout = 60s;
   return settings;
 }
@@ -153,8 +153,7 @@ TEST(SharedStateMembership, ANodeThatDiedIsReplacedWithinNodeTimeout) {
   auto store = std::make_shared<MemoryStore>();
   TestNodes nodes;
   JobSettings settings = settings_of(2, 3);
-  settings.last_call_timeout =
-      5s;  // the first round has all three, however late the last one joins
+  settings.last_call_timeout = 60s;  // the first round has all three, however late one joins
   for (int i = 0; i < 3; ++i) {
     nodes.push_back(
         std::make_unique<TestNode>(std::make_shared<MemoryBackend>(store), settings, i));
@@ -209,7 +208,7 @@ TEST(SharedStateMembership, MissingStoreIsLoggedAndEndsTheMembershipAfterStoreGr
   auto store = std::make_shared<MemoryStore>();
   auto backend = std::make_shared<MemoryBackend>(store);
   JobSettings settings = settings_of(1, 1);
-  settings.store_grace = 2s;
+  settings.store_grace = 5s;
   TestNode seat(backend, settings, 0);
   seat.join();
   ASSERT_TRUE(seat.next<rdzv::Round>().has_value());
@@ -220,7 +219,7 @@ TEST(SharedStateMembership, MissingStoreIsLoggedAndEndsTheMembershipAfterStoreGr
   const auto lost = seat.next<MembershipLost>();
   ASSERT_TRUE(lost.has_value());
   EXPECT_EQ(lost->exit_code, kExitCoordinatorLost);
-  EXPECT_TRUE(seat.drain(10s)) << "nothing can be acknowledged any more";
+  EXPECT_TRUE(seat.drain(60s)) << "nothing can be acknowledged any more";
 }
 
 TEST(SharedStateMembership, UnreachableStoreIsAJoinTimeout) {
@@ -276,7 +275,7 @@ TEST(SharedStateMembership, NodeWithTheResultRemovesItsState) {
     ASSERT_TRUE(seat.next<rdzv::Round>().has_value());
     seat.send(rdzv::Done{seat.id(), 1});
     ASSERT_TRUE(seat.next<rdzv::Closed>().has_value());
-    EXPECT_TRUE(seat.drain(10s));
+    EXPECT_TRUE(seat.drain(60s));
   }
   TestNode next(std::make_shared<MemoryBackend>(store), settings_of(1, 1), 1);
   next.join();

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "os/loop/loop_thread.h"
+#include "os/net/held_port.h"
 #include "os/net/listener.h"
 
 namespace elastic::host {
@@ -54,8 +55,6 @@ void await_connection(os::Listener* listener) {
   ASSERT_EQ(listener->accept(&fd, &remote), os::Listener::AcceptStatus::kAccepted);
 }
 
-std::uint16_t free_port() { return os::Listener::open("127.0.0.1", 0)->address().port(); }
-
 TEST_F(ReachProbeTest, ConnectsOnceToAnAddressThatListens) {
   auto listener = os::Listener::open("127.0.0.1", 0);
   ASSERT_TRUE(listener.ok());
@@ -68,13 +67,17 @@ TEST_F(ReachProbeTest, ConnectsOnceToAnAddressThatListens) {
 }
 
 TEST_F(ReachProbeTest, RefusalIsTriedAgainUntilTheLimit) {
-  const std::uint16_t port = free_port();
+  const auto unused = os::HeldPort::open("127.0.0.1", 0);
+  ASSERT_TRUE(unused.ok());
+  const std::uint16_t port = unused->port();
   auto failed = begin("127.0.0.1", port, 600ms);
   EXPECT_THAT(failed.get(), HasSubstr("127.0.0.1:" + std::to_string(port)));
 }
 
 TEST_F(ReachProbeTest, RefusalThatEndsInTimeIsNoFailure) {
-  const std::uint16_t port = free_port();
+  const auto unused = os::HeldPort::open("127.0.0.1", 0);
+  ASSERT_TRUE(unused.ok());
+  const std::uint16_t port = unused->port();
   auto failed = begin("127.0.0.1", port, 60s);
   auto listener = os::Listener::open("127.0.0.1", port);
   ASSERT_TRUE(listener.ok());
@@ -83,7 +86,9 @@ TEST_F(ReachProbeTest, RefusalThatEndsInTimeIsNoFailure) {
 }
 
 TEST_F(ReachProbeTest, CancelledOrUnresolvedIsNotJudged) {
-  auto cancelled = begin("127.0.0.1", free_port(), 100ms, /*cancelled=*/true);
+  const auto unused = os::HeldPort::open("127.0.0.1", 0);
+  ASSERT_TRUE(unused.ok());
+  auto cancelled = begin("127.0.0.1", unused->port(), 100ms, /*cancelled=*/true);
   auto unresolved = begin("no-such-host.invalid", 1, 100ms);
   EXPECT_EQ(unresolved.wait_for(500ms), std::future_status::timeout);
   EXPECT_EQ(cancelled.wait_for(0ms), std::future_status::timeout);

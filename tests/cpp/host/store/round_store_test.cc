@@ -1,9 +1,11 @@
 #include "host/store/round_store.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "elastic/store_server.h"
 #include "os/loop/clock.h"
+#include "os/net/held_port.h"
 #include "os/net/listener.h"
 
 namespace elastic::host {
@@ -33,9 +35,10 @@ class RoundStoreTest : public ::testing::Test {
     end.arm(os::monotonic_now() + time);
     loop_->run();
   }
-  // First and last of `count` consecutive free ports.
+  // First and last of `count` consecutive free ports. The search begins at another place in each
+  // process, so that tests that run at once find different ones.
   static PortRange free_range(int count) {
-    for (std::uint16_t first = 20000; first < 30000;
+    for (auto first = static_cast<std::uint16_t>(20000 + ::getpid() % 1000 * 10); first < 32000;
          first = static_cast<std::uint16_t>(first + count)) {
       int free = 0;
       for (int i = 0; i < count; ++i)
@@ -74,7 +77,9 @@ TEST_F(RoundStoreTest, UsesADifferentPortPerRoundAndKeepsAnUnusedOne) {
 }
 
 TEST_F(RoundStoreTest, KeepsAFixedPortThroughAllRounds) {
-  const std::uint16_t port = free_range(1).first;
+  const auto hold = os::HeldPort::open(kHost, 0);  // of no other program
+  ASSERT_TRUE(hold.ok());
+  const std::uint16_t port = hold->port();
   RoundStore store(loop_.get(), {.fixed_port = port, .ports = {}, .limits = {}});
   for (int round = 0; round < 3; ++round) {
     EXPECT_EQ(prepare(&store), port);

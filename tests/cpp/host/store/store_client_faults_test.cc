@@ -46,22 +46,22 @@ struct Call {
 
 const std::vector<std::string> kKeys{"a", "b"};
 
-std::vector<Call> calls_with_replies() {
+std::vector<Call> calls_with_replies(Duration timeout) {
   return {
-      {"get", [](StoreClient& c) { return c.get("k", kTimeout).status(); }},
-      {"add", [](StoreClient& c) { return c.add("k", 1, kTimeout).status(); }},
-      {"check", [](StoreClient& c) { return c.check(kKeys, kTimeout).status(); }},
-      {"wait", [](StoreClient& c) { return c.wait(kKeys, kTimeout); }},
+      {"get", [timeout](StoreClient& c) { return c.get("k", timeout).status(); }},
+      {"add", [timeout](StoreClient& c) { return c.add("k", 1, timeout).status(); }},
+      {"check", [timeout](StoreClient& c) { return c.check(kKeys, timeout).status(); }},
+      {"wait", [timeout](StoreClient& c) { return c.wait(kKeys, timeout); }},
       {"compare_set",
-       [](StoreClient& c) { return c.compare_set("k", "a", "b", kTimeout).status(); }},
-      {"delete_key", [](StoreClient& c) { return c.delete_key("k", kTimeout).status(); }},
-      {"multi_get", [](StoreClient& c) { return c.multi_get(kKeys, kTimeout).status(); }},
-      {"num_keys", [](StoreClient& c) { return c.num_keys(kTimeout).status(); }},
-      {"list_keys", [](StoreClient& c) { return c.list_keys(kTimeout).status(); }},
-      {"queue_pop", [](StoreClient& c) { return c.queue_pop("q", true, kTimeout).status(); }},
-      {"queue_len", [](StoreClient& c) { return c.queue_len("q", kTimeout).status(); }},
-      {"barrier", [](StoreClient& c) { return c.barrier("k", 2, kTimeout); }},
-      {"ping", [](StoreClient& c) { return c.ping(kTimeout); }},
+       [timeout](StoreClient& c) { return c.compare_set("k", "a", "b", timeout).status(); }},
+      {"delete_key", [timeout](StoreClient& c) { return c.delete_key("k", timeout).status(); }},
+      {"multi_get", [timeout](StoreClient& c) { return c.multi_get(kKeys, timeout).status(); }},
+      {"num_keys", [timeout](StoreClient& c) { return c.num_keys(timeout).status(); }},
+      {"list_keys", [timeout](StoreClient& c) { return c.list_keys(timeout).status(); }},
+      {"queue_pop", [timeout](StoreClient& c) { return c.queue_pop("q", true, timeout).status(); }},
+      {"queue_len", [timeout](StoreClient& c) { return c.queue_len("q", timeout).status(); }},
+      {"barrier", [timeout](StoreClient& c) { return c.barrier("k", 2, timeout); }},
+      {"ping", [timeout](StoreClient& c) { return c.ping(timeout); }},
   };
 }
 
@@ -93,7 +93,7 @@ TEST(StoreClientFaults, InterruptedHandshakesAreRetried) {
 }
 
 TEST(StoreClientFaults, EveryCallEndsAtItsDeadlineWhenTheServerStopsReplying) {
-  for (const Call& call : calls_with_replies()) {
+  for (const Call& call : calls_with_replies(kTimeout)) {
     SCOPED_TRACE(call.name);
     ScriptedServer server([](ScriptedPeer& peer, int) {
       peer.shake_hands();
@@ -110,7 +110,7 @@ TEST(StoreClientFaults, EveryCallEndsAtItsDeadlineWhenTheServerStopsReplying) {
 }
 
 TEST(StoreClientFaults, EveryCallIsUnavailableWhenTheServerResets) {
-  for (const Call& call : calls_with_replies()) {
+  for (const Call& call : calls_with_replies(seconds(60))) {
     SCOPED_TRACE(call.name);
     ScriptedServer server([](ScriptedPeer& peer, int) {
       peer.shake_hands();

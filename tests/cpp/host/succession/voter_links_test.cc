@@ -14,6 +14,7 @@
 
 #include "core/succession/voter_greeting.h"
 #include "os/loop/loop_thread.h"
+#include "os/net/held_port.h"
 #include "os/net/listener.h"
 #include "os/net/stream_socket.h"
 #include "os/net/tcp_connect.h"
@@ -25,12 +26,19 @@ using namespace std::chrono_literals;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr auto kTestTimeout = std::chrono::seconds(30);
+constexpr auto kTestTimeout = std::chrono::seconds(60);
+
+// For peers that answer, however late.
+VoterLinkLimits patient() {
+  VoterLinkLimits limits;
+  limits.greeting_timeout = limits.connect_timeout = kTestTimeout;
+  return limits;
+}
 
 // One side's links on a thread, and everything that it received.
 class Side {
  public:
-  explicit Side(const std::string& job, VoterLinkLimits limits = {}, bool replies = false,
+  explicit Side(const std::string& job, VoterLinkLimits limits = patient(), bool replies = false,
                 const std::string& token = "")
       : thread_(*os::LoopThread::start("test-voter")) {
     thread_->call([&] {
@@ -88,7 +96,7 @@ class Side {
 };
 
 TEST(VoterLinks, CarryFramesInOrderAndRepliesOnTheSameConnection) {
-  Side voter("job", {}, true);
+  Side voter("job", patient(), true);
   Side coordinator("job");
   const std::string address = voter.listen();
   coordinator.send(address, "one");
@@ -103,11 +111,9 @@ TEST(VoterLinks, CarryFramesInOrderAndRepliesOnTheSameConnection) {
 }
 
 TEST(VoterLinks, ReportAnAddressThatDoesNotAnswer) {
-  std::string address;
-  {
-    Side gone("job");
-    address = gone.listen();
-  }
+  const auto unused = os::HeldPort::open("127.0.0.1", 0);
+  ASSERT_TRUE(unused.ok());
+  const std::string address = "127.0.0.1:" + std::to_string(unused->port());
   Side coordinator("job");
   coordinator.send(address, "lost");
   EXPECT_THAT(coordinator.losses(1), ElementsAre(HasSubstr("cannot connect to " + address)));
@@ -146,8 +152,8 @@ class VoterLinksWithToken : public ::testing::Test {
 };
 
 TEST_F(VoterLinksWithToken, CarryFramesOfEverySizeBothWays) {
-  Side voter("job", {}, true, kToken);
-  Side coordinator("job", {}, false, kToken);
+  Side voter("job", patient(), true, kToken);
+  Side coordinator("job", patient(), false, kToken);
   const std::string address = voter.listen();
   coordinator.send(address, "one");
   coordinator.send(address, std::string(1 << 20, 'x'));
@@ -159,7 +165,7 @@ TEST_F(VoterLinksWithToken, CarryFramesOfEverySizeBothWays) {
 }
 
 TEST_F(VoterLinksWithToken, RefuseANodeWithoutATokenAndBothSidesLogWhatToDo) {
-  Side voter("job", {}, true, kToken);
+  Side voter("job", patient(), true, kToken);
   Side other("job");
   other.send(voter.listen(), "vote for me");
   EXPECT_THAT(other.losses(1),
@@ -170,13 +176,13 @@ TEST_F(VoterLinksWithToken, RefuseANodeWithoutATokenAndBothSidesLogWhatToDo) {
 }
 
 TEST_F(VoterLinksWithToken, RefuseAnotherTokenAndTheTokenOfAnObserver) {
-  Side voter("job", {}, true, kToken);
+  Side voter("job", patient(), true, kToken);
   const std::string address = voter.listen();
-  Side other("job", {}, false, "another-token-of-32-characters-0");
+  Side other("job", patient(), false, "another-token-of-32-characters-0");
   other.send(address, "vote for me");
   EXPECT_THAT(other.losses(1), ElementsAre(HasSubstr("does not know the token of this node")));
   EXPECT_THAT(voter.logs(1), ElementsAre(HasSubstr("its token is not valid here")));
-  Side observer("job", {}, false, *observer_token({.file = "", .text = kToken}, "job"));
+  Side observer("job", patient(), false, *observer_token({.file = "", .text = kToken}, "job"));
   observer.send(address, "vote for me");
   EXPECT_THAT(observer.losses(1), ElementsAre(HasSubstr("does not allow it to take part")));
   EXPECT_TRUE(voter.frames(0).empty());
@@ -184,7 +190,7 @@ TEST_F(VoterLinksWithToken, RefuseAnotherTokenAndTheTokenOfAnObserver) {
 
 TEST_F(VoterLinksWithToken, ANodeWithoutATokenReportsThatAnotherOneHasOne) {
   Side voter("job");
-  Side other("job", {}, false, kToken);
+  Side other("job", patient(), false, kToken);
   other.send(voter.listen(), "vote for me");
   EXPECT_THAT(voter.logs(1), ElementsAre(HasSubstr("it uses a token, and this node has none")));
   EXPECT_EQ(other.losses(1).size(), 1U);
@@ -201,7 +207,7 @@ os::UniqueFd connect_to(const std::string& address) {
 
 // Whether the other side has closed the connection; waits for it.
 bool is_closed(const os::UniqueFd& fd) {
-  const timeval limit{30, 0};
+  const timeval limit{60, 0};
   ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   char byte = 0;
   return ::recv(fd.get(), &byte, 1, 0) <= 0 && errno != EAGAIN;
@@ -224,7 +230,7 @@ TEST(VoterLinks, CloseConnectionsOfAnotherProtocol) {
 }
 
 TEST(VoterLinks, LimitTheConnectionsWithoutAHandshake) {
-  VoterLinkLimits limits;
+  VoterLinkLimits limits = patient();
   limits.pending_per_address_max = 4;
   limits.accepted_per_address_max = 4;
   Side voter("job", limits);
