@@ -13,6 +13,7 @@
 #include "host/base/tcp_proxy.h"
 #include "host/membership/node_identity.h"
 #include "os/net/address.h"
+#include "os/net/held_port.h"
 
 namespace elastic {
 namespace {
@@ -47,8 +48,9 @@ class AgentNodes : public ::testing::Test {
     JobSettings& settings = options.rendezvous.settings;
     settings.min_nodes = min_nodes;
     settings.max_nodes = max_nodes;
-    settings.last_call_timeout = Duration::zero();
+    settings.last_call_timeout = seconds(60);  // for a node that joins late
     settings.settle = Duration::zero();
+    settings.node_timeout = seconds(30);
     return options;
   }
 
@@ -221,7 +223,7 @@ TEST_F(AgentNodes, SendTheResultToALateNode) {
   // connected.
   options.workers[0] = shell("trap '' TERM; echo ready > " + fifo.path() + "; exec sleep 1000");
   options.stop_grace = hours(1);
-  options.rendezvous.settings.node_timeout = seconds(1);
+  options.rendezvous.settings.node_timeout = seconds(5);
   RunningAgent member(options);
   EXPECT_EQ(fifo.next_line(), "ready");
   std::ofstream(dir / "go") << "\n";
@@ -239,14 +241,15 @@ TEST_F(AgentNodes, SendTheResultToALateNode) {
 TEST_F(AgentNodes, ReadmitAnEvictedNodeThatLives) {
   testing::TcpProxy proxy(coordinator_->port());
   AgentOptions options = node(stub_worker({"pause"}, StreamTarget::kDiscard), 1, 2);
-  options.rendezvous.settings.node_timeout = seconds(1);
+  options.rendezvous.settings.node_timeout = seconds(6);  // for the pauses of the other node, too
   RunningAgent a(options);
   options.rendezvous.endpoint_port = proxy.port();
   RunningAgent b(options);
   a.wait_for(Kind::kWorkersRunning);
   b.wait_for(Kind::kWorkersRunning);
-  proxy.stall_for(milliseconds(2500));
+  proxy.stall_for(hours(1));
   EXPECT_EQ(world_of(a.wait_for(Kind::kWorkersRunning)), 2) << "alone";
+  proxy.stall_for(Duration::zero());
   EXPECT_THAT(b.wait_for(Kind::kStopping).message, HasSubstr("the other nodes continued without"));
   const AgentEvent together = b.wait_for(Kind::kWorkersRunning);
   EXPECT_EQ(world_of(together), 4);
@@ -260,7 +263,6 @@ TEST_F(AgentNodes, StopABrokenGroupWithoutAnAnswer) {
   ASSERT_EQ(::mkfifo((dir / "go").c_str(), 0600), 0);
   AgentOptions options = node(stub_worker({"pause"}, StreamTarget::kDiscard), 2, 2);
   options.rendezvous.settings.max_restarts = 1;
-  options.rendezvous.settings.node_timeout = seconds(30);
   RunningAgent a(options);
   options.rendezvous.endpoint_port = proxy.port();
   options.workers[0] = shell("test $TORCHELASTIC_RESTART_COUNT = 1 || read line < " + (dir / "go") +
@@ -269,9 +271,10 @@ TEST_F(AgentNodes, StopABrokenGroupWithoutAnAnswer) {
   RunningAgent b(options);
   a.wait_for(Kind::kWorkersRunning);
   b.wait_for(Kind::kWorkersRunning);
-  proxy.stall_for(milliseconds(2000));
+  proxy.stall_for(hours(1));
   std::ofstream(dir / "go") << "\n";
   EXPECT_THAT(b.wait_for(Kind::kStopping).message, HasSubstr("no answer from the coordinator"));
+  proxy.stall_for(Duration::zero());
   EXPECT_EQ(b.wait_for(Kind::kWorkersRunning).round->restart_count, 1);
   EXPECT_EQ(a.wait_for(Kind::kWorkersRunning).round->restart_count, 1);
 }
@@ -294,8 +297,9 @@ TEST_F(AgentNodes, EndTheHostOfTheCoordinatorLast) {
   Fifo fifo(dir / "fifo");
   ASSERT_EQ(::mkfifo((dir / "go").c_str(), 0600), 0);
   AgentOptions options = node(stub_worker({"pause"}, StreamTarget::kDiscard), 2, 2);
-  options.rendezvous.endpoint_port = std::exchange(coordinator_, nullptr)->port();
-  options.rendezvous.settings.node_timeout = seconds(30);
+  const auto held = os::HeldPort::open("", 0);
+  ASSERT_TRUE(held.ok());
+  options.rendezvous.endpoint_port = held->port();
   options.stop_grace = seconds(1);
   options.rendezvous.is_host = true;
   RunningAgent host(options);

@@ -459,20 +459,32 @@ TEST(Agent, CopyInAForkedChildDoesNothingAndLeavesTheWorkersAlone) {
 // ---- Stacks, and ranks that run long after another one has exited. (tests/python/test_hangs.py
 // has workers with Python stacks.)
 
+// An agent waits for stacks for two seconds at most: on a busy machine one of several attempts must
+// have them.
+constexpr int kStacksAttempts = 5;
+
+bool has_stack_of_rank_1(const std::string& text) {
+  return text.find("rank 1 waiting in the kernel") != std::string::npos;
+}
+
 TEST(Agent, EndsAJobOfWhichARankRunsLongAfterAnother) {
   const ScratchDir dir;
-  AgentOptions options = options_of({shell("exit 0"), shell("exec sleep 1000")});
-  options.rendezvous.settings.max_restarts = 3;
-  options.straggler_timeout = milliseconds(200);
-  options.log_dir = dir / "logs";
-  RunningAgent agent(options);
-  const AgentResult& result = agent.finish();
-  EXPECT_EQ(result.exit_code, kExitPartial);
-  EXPECT_EQ(result.state, AgentState::kFailed);
-  EXPECT_THAT(result.message, StartsWith("partial exit: rank 0 exited with 0, and "));
-  EXPECT_THAT(result.message, EndsWith(" later still running: rank 1"));
-  EXPECT_EQ(agent.all(Kind::kRoundStarting).size(), 1u);
-  EXPECT_THAT(agent.all(Kind::kHang).at(0).message, HasSubstr("rank 1 waiting in the kernel"));
+  std::string report;
+  for (int attempt = 0; attempt < kStacksAttempts && !has_stack_of_rank_1(report); ++attempt) {
+    AgentOptions options = options_of({shell("exit 0"), shell("exec sleep 1000")});
+    options.rendezvous.settings.max_restarts = 3;
+    options.straggler_timeout = std::chrono::seconds(5);  // the other one executes its program
+    options.log_dir = dir / "logs";
+    RunningAgent agent(options);
+    const AgentResult& result = agent.finish();
+    EXPECT_EQ(result.exit_code, kExitPartial);
+    EXPECT_EQ(result.state, AgentState::kFailed);
+    EXPECT_THAT(result.message, StartsWith("partial exit: rank 0 exited with 0, and "));
+    EXPECT_THAT(result.message, EndsWith(" later still running: rank 1"));
+    EXPECT_EQ(agent.all(Kind::kRoundStarting).size(), 1u);
+    report = agent.all(Kind::kHang).at(0).message;
+  }
+  EXPECT_THAT(report, HasSubstr("rank 1 waiting in the kernel"));
 }
 
 TEST(Agent, RanksThatEndInTimeAreNoPartialExit) {
@@ -484,15 +496,16 @@ TEST(Agent, RanksThatEndInTimeAreNoPartialExit) {
 TEST(Agent, KeepsTheStacksOfTheOtherWorkersWhenOneFails) {
   const ScratchDir dir;
   for (const bool has_logs : {true, false}) {
-    AgentOptions options = options_of({shell("sleep 0.1; exit 3"), shell("exec sleep 1000")});
-    options.stacks_on_failure = true;
-    if (has_logs) options.log_dir = dir / "logs";
-    RunningAgent agent(options);
-    const AgentResult& result = agent.finish();
-    EXPECT_EQ(result.exit_code, 3);
     std::string notice;
-    for (const AgentEvent& event : agent.all(Kind::kNotice)) notice += event.message + "\n";
-    if (has_logs) {
+    for (int attempt = 0; attempt < kStacksAttempts && notice.empty(); ++attempt) {
+      AgentOptions options = options_of({shell("sleep 0.1; exit 3"), shell("exec sleep 1000")});
+      options.stacks_on_failure = true;
+      if (has_logs) options.log_dir = dir / "logs";
+      RunningAgent agent(options);
+      const AgentResult& result = agent.finish();
+      EXPECT_EQ(result.exit_code, 3);
+      for (const AgentEvent& event : agent.all(Kind::kNotice)) notice += event.message + "\n";
+      if (!has_logs || notice.empty()) continue;
       const std::string file = agent.all(Kind::kRoundStarting).at(0).log_dir + "/stacks.txt";
       EXPECT_THAT(notice, HasSubstr("the stacks of the workers are in " + file));
       notice = read_all(file);

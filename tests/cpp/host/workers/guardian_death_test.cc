@@ -12,7 +12,6 @@
 namespace elastic {
 namespace {
 
-using std::chrono::seconds;
 using testing::Fifo;
 using testing::ScratchDir;
 
@@ -53,16 +52,16 @@ class Death : public ::testing::Test {
 };
 
 // The agent's own child holds a copy of the channel, so the guardian receives no end of file.
-TEST_F(Death, OfTheAgentEndsWorkersAndTheirDescendantsWithinASecond) {
+TEST_F(Death, OfTheAgentEndsWorkersAndTheirDescendants) {
   start("0");
   ::kill(agent_, SIGKILL);
-  EXPECT_TRUE(worker_output_.wait_for_end(os::monotonic_now() + seconds(1)));
+  EXPECT_TRUE(worker_output_.wait_for_end());
 }
 
 TEST_F(Death, OfTheGuardianEndsThemToUnderASubreaper) {
   start("1");
   ::kill(guardian_, SIGKILL);
-  EXPECT_TRUE(worker_output_.wait_for_end(os::monotonic_now() + seconds(1)));
+  EXPECT_TRUE(worker_output_.wait_for_end());
   std::string last;
   while (auto line = agent_output_.next_line()) last = *line;
   EXPECT_EQ(last, "children survived");

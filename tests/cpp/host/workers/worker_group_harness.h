@@ -26,7 +26,7 @@
 
 namespace elastic::testing {
 
-inline Instant generous_deadline() { return os::monotonic_now() + std::chrono::seconds(30); }
+inline Instant generous_deadline() { return os::monotonic_now() + std::chrono::seconds(60); }
 
 class ScratchDir {
  public:
