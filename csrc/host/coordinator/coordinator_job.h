@@ -146,7 +146,7 @@ class CoordinatorJob {
   template <typename Report>
   Status on(SessionPeer* peer, Report& report);  // Failed, Gone, Done
 
-  ObservedJob observed_facts() const;
+  ObservedJob observed_facts();
   std::vector<ObservedNode> observed_nodes() const;
   void forget_secrets();
   template <typename Entry>

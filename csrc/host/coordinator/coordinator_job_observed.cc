@@ -79,8 +79,10 @@ Status CoordinatorJob::on(SessionPeer*, session::RequestStacks&) {
   return Status(StatusCode::kPeerViolation, "a node may send no messages of an observer");
 }
 
-ObservedJob CoordinatorJob::observed_facts() const {
+ObservedJob CoordinatorJob::observed_facts() {
   const Instant now = context_.loop->now();
+  // The job may have changed in this iteration, and the history follows only at its end.
+  if (machine_ != nullptr) history_.update(machine_->phase(), machine_->record(), now);
   ObservedJob job;
   job.id = id_;
   job.coordinator = context_.incarnation;

@@ -8,11 +8,14 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 
 #include "host/coordinator/coordinator_fixture.h"
+#include "host/coordinator/coordinator_service.h"
 #include "os/loop/clock.h"
+#include "os/loop/loop_thread.h"
 
 namespace elastic::host {
 namespace {
@@ -28,10 +31,12 @@ bool is_running(const ObservedJob& job) {
 class ObserverTest : public CoordinatorTest {
  protected:
   std::unique_ptr<Observer> observe(const std::string& job = "", bool workers = true) {
-    auto started = Observer::start({.endpoint_host = "127.0.0.1",
-                                    .endpoint_port = coordinator->port(),
-                                    .run_id = job,
-                                    .workers = workers});
+    return observe_at(coordinator->port(), job, workers);
+  }
+  static std::unique_ptr<Observer> observe_at(std::uint16_t port, const std::string& job = "",
+                                              bool workers = true) {
+    auto started = Observer::start(
+        {.endpoint_host = "127.0.0.1", .endpoint_port = port, .run_id = job, .workers = workers});
     EXPECT_TRUE(started.ok());
     return *std::move(started);
   }
@@ -145,6 +150,43 @@ TEST_F(ObserverTest, ARestartIsPushedWithItsCause) {
   EXPECT_LE(*ended.ended, *ended.stopped);
   EXPECT_LE(*ended.stopped, *job->rounds[1].formed);
   EXPECT_EQ(job->record.restarts, 1);
+}
+
+// The messages that begin a round are handled in the iteration in which a snapshot is due, too.
+TEST_F(ObserverTest, ASnapshotHasTheHistoryOfTheRoundThatItShows) {
+  const auto thread = *os::LoopThread::start("test");
+  os::EventLoop& loop = thread->loop();
+  std::unique_ptr<CoordinatorService> service;
+  thread->call([&] { service = *CoordinatorService::open(&loop, {}); });
+  JobSettings settings = nnodes(2, 2);
+  settings.max_restarts = 1;
+  SessionClient a(service->port(), 1), b(service->port(), 2);
+  for (SessionClient* node : {&a, &b}) node->join(settings);
+  for (SessionClient* node : {&a, &b}) node->expect<rdzv::Round>();
+  auto observer = observe_at(service->port());
+  ASSERT_NE(await(observer.get(), is_running), nullptr);
+  b.send_message(rdzv::Failed{{}, 1, {0, 1, 137, "killed", os::monotonic_now()}});
+  for (SessionClient* node : {&a, &b}) {
+    node->info.highest_round = node->expect<rdzv::Restart>().round;
+    node->send_message(rdzv::Gone{{}, 1});
+  }
+  a.join(settings);
+  a.expect<rdzv::Waiting>();
+  EXPECT_FALSE(b.receives<rdzv::Round>());
+  thread->call([&] {
+    a.send_message(session::Workers{{1, "host", {}}});  // a snapshot is due soon after it
+    loop.post([&] {
+      b.join(settings);
+      std::promise<void>().get_future().wait_for(std::chrono::milliseconds(500));
+    });
+  });
+  const Snapshot job = await(observer.get(), [](const ObservedJob& one) {
+    return one.record.round == 2 && one.phase == RendezvousPhase::kRunning;
+  });
+  ASSERT_NE(job, nullptr);
+  EXPECT_EQ(job->rounds.size(), 2u);
+  observer.reset();
+  thread->call([&] { service.reset(); });
 }
 
 TEST_F(ObserverTest, ANodeThatLeftDisappears) {
