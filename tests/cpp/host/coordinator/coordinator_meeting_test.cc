@@ -45,6 +45,7 @@ TEST_F(CoordinatorMeetingTest, NewcomersAndObserversAreDirectedToTheAnnouncedCoo
   EXPECT_FALSE(directed.displaced) << "it has no job yet";
   EXPECT_EQ(directed.incumbent.address, elected().address);
 
+  announce(elected());  // as every second
   SessionClient observer(coordinator->port());
   observer.say_first({.job_id = "job", .observer = session::ObserverRequest{}});
   EXPECT_EQ(observer.expect<session::Incumbent>().incumbent.address, elected().address);
@@ -66,6 +67,7 @@ TEST_F(CoordinatorMeetingTest, ARunningJobWithoutARecordDissolves) {
     EXPECT_TRUE(node->is_closed());
   }
   // One that comes late, too.
+  announce(elected());  // as every second
   EXPECT_EQ(connect(3)->expect<session::Incumbent>().incumbent, elected());
 }
 

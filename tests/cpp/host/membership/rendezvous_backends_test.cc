@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <functional>
 
@@ -20,6 +21,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
+constexpr Duration kPatience = std::chrono::seconds(60);
+
 // A store of one kind: empty at first, creates backends, and can be cleared.
 struct World {
   virtual ~World() = default;
@@ -31,7 +34,8 @@ struct World {
 struct FileWorld : World {
   os::TemporaryDirectory directory = *os::TemporaryDirectory::create();
   std::shared_ptr<RendezvousBackend> backend(const std::string& run_id) override {
-    return make_file_backend({.path = directory.path() + "/state", .run_id = run_id});
+    return make_file_backend(
+        {.path = directory.path() + "/state", .run_id = run_id, .call_timeout = kPatience});
   }
   void empty() override {
     for (const auto& entry : std::filesystem::directory_iterator(directory.path())) {
@@ -43,7 +47,12 @@ struct FileWorld : World {
 struct StoreWorld : World {
   std::unique_ptr<StoreServer> server = *StoreServer::start({});
   std::shared_ptr<RendezvousBackend> backend(const std::string& run_id) override {
-    return make_store_backend({.host = "127.0.0.1", .port = server->port(), .run_id = run_id});
+    auto made = make_store_backend(
+        {.host = "127.0.0.1", .port = server->port(), .run_id = run_id, .call_timeout = kPatience});
+    // One attempt to connect has a second, and a rendezvous repeats it.
+    for (int attempt = 0; attempt < 30 && !made->get_state().ok(); ++attempt) {
+    }
+    return made;
   }
   void empty() override {
     StoreClientOptions options;
