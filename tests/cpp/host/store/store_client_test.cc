@@ -52,7 +52,8 @@ void eventually(Condition&& condition) {
 
 class StoreClientTest : public ::testing::Test {
  protected:
-  std::unique_ptr<StoreServer> server_ = start_server();
+  const os::HeldPort port_ = *os::HeldPort::open("127.0.0.1", 0);  // for a server that starts again
+  std::unique_ptr<StoreServer> server_ = start_server(port_.port());
   std::unique_ptr<StoreClient> client_ = connect(server_->port());
 };
 
@@ -351,12 +352,12 @@ TEST(StoreClientConnect, ClosedPortIsUnavailableAfterTheTimeout) {
   ASSERT_TRUE(unused.ok());
   StoreClientOptions options;
   options.port = unused->port();
-  options.timeout = milliseconds(200);
+  options.timeout = seconds(5);  // for one attempt at least
   const Instant start = os::monotonic_now();
   const auto client = StoreClient::connect(options);
   EXPECT_EQ(client.status().code(), StatusCode::kUnavailable);
-  EXPECT_GE(os::monotonic_now() - start, milliseconds(200));
-  EXPECT_NE(client.status().message().find("200 ms"), std::string::npos);
+  EXPECT_GE(os::monotonic_now() - start, seconds(5));
+  EXPECT_NE(client.status().message().find("in 5 s"), std::string::npos);
 }
 
 TEST(StoreClientConnect, NamesAndBothFamiliesWork) {
