@@ -22,6 +22,7 @@
 #include "os/file/directory.h"
 #include "os/file/file.h"
 #include "os/loop/clock.h"
+#include "os/net/held_port.h"
 
 extern char** environ;
 
@@ -158,8 +159,11 @@ TEST(CoordinatorProgram, LogsTheEventsOfAJob) {
 }
 
 TEST(CoordinatorProgram, IsRebuiltFromResumesAfterAKill) {
-  auto program = std::make_unique<Program>(std::vector<std::string>{bind_to(0)});
-  const std::uint16_t port = program->port();
+  const auto hold = os::HeldPort::open("127.0.0.1", 0);
+  ASSERT_TRUE(hold.ok());
+  const std::uint16_t port = hold->port();
+  auto program = std::make_unique<Program>(std::vector<std::string>{bind_to(port)});
+  EXPECT_EQ(program->port(), port);
   const JobSettings settings = nnodes(2, 3);
   std::vector<rdzv::Round> rounds;
   {
@@ -191,8 +195,11 @@ TEST(CoordinatorProgram, RestoresItsStateFileAfterAKill) {
   ASSERT_TRUE(folder.ok());
   const std::string path = folder->path() + "/state";
   const std::string file = "--state-file=" + path;
-  auto program = std::make_unique<Program>(std::vector<std::string>{bind_to(0), file});
-  const std::uint16_t port = program->port();
+  const auto hold = os::HeldPort::open("127.0.0.1", 0);
+  ASSERT_TRUE(hold.ok());
+  const std::uint16_t port = hold->port();
+  auto program = std::make_unique<Program>(std::vector<std::string>{bind_to(port), file});
+  EXPECT_EQ(program->port(), port);
   JobSettings settings = nnodes(1, 1);
   {
     SessionClient node(port, 1);
