@@ -233,10 +233,10 @@ TEST_F(SessionTest, SilentNodeIsLostAndNotified) {
 }
 
 TEST_F(SessionTest, StalledCoordinatorEvictsNoNode) {
-  std::promise<void> never;
-  auto gate = never.get_future().share();
-  coordinator_ = *Coordinator::start({.log = [gate](std::string_view line) {
-    if (line.find("node3 ") != line.npos) gate.wait_for(7s);
+  auto has_stalled = std::make_shared<bool>(false);
+  coordinator_ = *Coordinator::start({.log = [has_stalled](std::string_view line) {
+    if (line.find("node3 ") == line.npos || std::exchange(*has_stalled, true)) return;
+    std::promise<void>().get_future().wait_for(7s);
   }});
   RendezvousOptions options = options_for(coordinator_->port());
   options.settings.node_timeout = 6s;  // for the pauses of the nodes, too
