@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import random
 import select
 import socket
 import subprocess
@@ -15,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-DEADLINE_S = 120.0
+DEADLINE_S = 300.0  # for what takes seconds; a busy host may need minutes for it
 MARK = "ELASTIC_TEST_MARK"
 
 
@@ -49,16 +51,20 @@ def marked(environ: dict[str, str]) -> list[int]:
 
 def assert_all_ended(environ: dict[str, str], deadline_s: float = 0.0) -> None:
     """Waits until no process with the mark runs; fails at the deadline."""
+    end = time.monotonic() + deadline_s
     for pid in marked(environ):
         try:
             handle = os.pidfd_open(pid)
         except ProcessLookupError:
             continue
         try:
-            select.select([handle], [], [], deadline_s)
+            select.select([handle], [], [], max(0.0, end - time.monotonic()))
         finally:
             os.close(handle)
-    left = {pid: Path("/proc", str(pid), "cmdline").read_bytes() for pid in marked(environ)}
+    left = {}
+    for pid in marked(environ):
+        with suppress(OSError):  # it has ended meanwhile
+            left[pid] = Path("/proc", str(pid), "cmdline").read_bytes()
     assert left == {}
 
 
@@ -142,15 +148,19 @@ def launched(
     environ = environ or clean_environment()
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = Process(launcher_command(*words), env=environ, text=True, **(pipes | options))
+    # If it does not print what a test waits for, it is killed and the reader gets the end of file.
+    deadline = threading.Timer(DEADLINE_S, process.kill)
+    deadline.start()
     try:
         yield process
         process.wait(DEADLINE_S)
     finally:
+        deadline.cancel()
         process.kill()
         process.wait(DEADLINE_S)
         with suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=10.0)  # closes the pipes
-        assert_all_ended(environ, deadline_s=10.0)
+            process.communicate(timeout=60.0)  # closes the pipes
+        assert_all_ended(environ, deadline_s=60.0)
 
 
 class Job:
@@ -196,7 +206,9 @@ class Job:
         for node in self.nodes:
             stdout, stderr = node.communicate(timeout=DEADLINE_S)
             done.append(subprocess.CompletedProcess(node.args, node.returncode, stdout, stderr))
-        assert_all_ended(self._environ)
+        # The guardian of an agent that was killed ends after it.
+        was_killed = any(node.returncode < 0 for node in self.nodes)
+        assert_all_ended(self._environ, deadline_s=60.0 if was_killed else 0.0)
         return done
 
     def __enter__(self) -> Job:
@@ -212,9 +224,25 @@ class Job:
         for node in self.nodes:
             if node.stdout is not None and not node.stdout.closed:
                 node.communicate(timeout=DEADLINE_S)
-        assert_all_ended(self._environ, deadline_s=10.0)
+        assert_all_ended(self._environ, deadline_s=60.0)
+
+
+# The kernel gives ports from its own range to sockets that ask for any, so such a port may be taken
+# between the moment at which it was found free and its use.
+_KERNELS_FIRST = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+_PORTS = range(10_000, max(min(_KERNELS_FIRST, 29_000), 12_000))
+_numbers = itertools.count(random.SystemRandom().randrange(len(_PORTS)))
+
+
+def free_port() -> int:
+    """A port that is free on all addresses, and that no other call of this process returns."""
+    for number in itertools.islice(_numbers, len(_PORTS)):
+        port = _PORTS[number % len(_PORTS)]
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("", port))
+            return port
+    raise AssertionError("there is no free port")
 
 
 def free_endpoint() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+    return f"127.0.0.1:{free_port()}"

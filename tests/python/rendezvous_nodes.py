@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -13,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from launching import DEADLINE_S, clean_environment
+from launching import DEADLINE_S, clean_environment, free_port
 
 NODE = str(Path(__file__).with_name("stub_rendezvous_node.py"))
 
@@ -32,6 +31,10 @@ class Node:
         # If no reply arrives in time, the process is killed and the reader gets the end of file.
         self._deadline = threading.Timer(DEADLINE_S, self._process.kill)
         self._deadline.start()
+
+    def await_start(self) -> None:
+        """Waits until the process has its handler, so that the next request is handled at once."""
+        assert self.call("ping") == "pong"
 
     def ask(self, *words: str) -> Node:
         assert self._process.stdin is not None
@@ -63,13 +66,6 @@ def nodes(count: int, *words: str) -> Iterator[list[Node]]:
     finally:
         for node in started:
             node.kill()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import copy
 import os
 import pickle
 import signal
-import socket
 import threading
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from elastic import (
     WorkerState,
 )
 from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
-from rendezvous_nodes import free_port
+from launching import DEADLINE_S, free_port
 
 
 def agent(program: str, **more: Any) -> LocalElasticAgent:
@@ -109,8 +108,7 @@ def test_invalid_spec_is_rejected(fields: dict[str, Any], expected: str) -> None
 
 
 def test_agents_of_several_nodes_share_one_rendezvous() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     runners = []
     for is_host in (True, False):
         meeting = _C.RendezvousOptions(
@@ -123,7 +121,7 @@ def test_agents_of_several_nodes_share_one_rendezvous() -> None:
         runners.append(
             agent(
                 "test $TORCHELASTIC_RESTART_COUNT = 1 && exit 4; "
-                "test $RANK = 3 && exit 3; sleep 99",
+                "test $RANK = 3 && exit 3; sleep 1000",
                 max_restarts=1,
                 rendezvous=meeting,
             )
@@ -136,7 +134,7 @@ def test_agents_of_several_nodes_share_one_rendezvous() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(DEADLINE_S)
     one, other = results[0], results[1]
     assert (one.exit_code, other.exit_code) == (4, 4)
     assert (one.restart_count, other.restart_count) == (1, 1)

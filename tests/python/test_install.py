@@ -23,7 +23,7 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
         env=environ,
         capture_output=True,
         text=True,
-        timeout=900,
+        timeout=3600,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
     return done.stdout
@@ -93,7 +93,7 @@ def test_readme_snippet_compiles_and_runs(prefix: Path, tmp_path: Path) -> None:
 def test_building_tests_without_their_tools_is_an_error_with_a_message(tmp_path: Path) -> None:
     done = subprocess.run(
         ["cmake", "-S", ROOT, "-B", tmp_path, "-DELASTIC_BUILD_TESTS=ON", WITHOUT_TEST_TOOLS],
-        capture_output=True, text=True, timeout=300,
+        capture_output=True, text=True, timeout=DEADLINE_S,
     )  # fmt: skip
     output = " ".join(done.stderr.split())
     assert done.returncode != 0

@@ -21,8 +21,7 @@ from elastic import ConfigError
 from elastic.launcher import LaunchConfig, elastic_launch
 from elastic.launcher.api import LaunchError
 from elastic.multiprocessing import ChildFailedError, DefaultLogsSpecs, Std
-from launching import DEADLINE_S, Process, assert_all_ended, clean_environment
-from rendezvous_nodes import free_port
+from launching import DEADLINE_S, Process, assert_all_ended, clean_environment, free_port
 
 
 def config(nproc: int = 2, **more: Any) -> LaunchConfig:

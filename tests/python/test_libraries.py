@@ -14,8 +14,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from launching import assert_all_ended, clean_environment, launcher_command
-from rendezvous_nodes import free_port
+from launching import assert_all_ended, clean_environment, free_port, launcher_command
 
 if importlib.util.find_spec("lightning") is None:
     pytest.skip("lightning is not installed", allow_module_level=True)

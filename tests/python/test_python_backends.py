@@ -20,7 +20,8 @@ from elastic.rendezvous import (
     handlers,
 )
 from elastic.rendezvous.handlers import RendezvousTimeout as Timeouts
-from rendezvous_nodes import etcd_server, free_port
+from launching import free_port
+from rendezvous_nodes import etcd_server
 
 
 class Memory:

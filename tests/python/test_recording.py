@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
 import subprocess
 import sys
 import time
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 from elastic import WorkerSpec, metrics
 from elastic.agent.server import LocalElasticAgent, timeline
-from launching import Job, clean_environment, free_endpoint, launch, launched
+from launching import Job, clean_environment, free_endpoint, free_port, launch, launched
 
 # Fails in the first round, on the rank that is named.
 FAILS_ONCE = "test $ELASTIC_ROUND = 0 && test $RANK = $FAILING && exit 7; exit 0"
@@ -25,11 +24,6 @@ FAILS_ONCE = "test $ELASTIC_ROUND = 0 && test $RANK = $FAILING && exit 7; exit 0
 
 def sh(script: str) -> list[str]:
     return ["--no-python", "/bin/sh", "-c", script]
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ import pytest
 from elastic import ConfigError, run
 from elastic.launcher import elastic_launch
 from elastic.multiprocessing import ChildFailedError
-from launching import DEADLINE_S, assert_all_ended, clean_environment
+from launching import DEADLINE_S, assert_all_ended, clean_environment, free_port
 
 
 def test_the_namespace_has_torchs_names_types_and_defaults() -> None:
@@ -50,7 +50,7 @@ def test_a_namespace_as_accelerate_builds_it_runs(tmp_path: Path) -> None:
     defaults = ["--training_script", str(script), "--training_script_args", out]
     args, _ = run.get_args_parser().parse_known_args(defaults)
     theirs = argparse.Namespace(
-        nproc_per_node="1", nnodes="1", master_port="29511", training_script=str(script),
+        nproc_per_node="1", nnodes="1", master_port=str(free_port()), training_script=str(script),
         training_script_args=[out, "--lr", "1"], rdzv_backend="static", monitor_interval=0.1,
         max_restarts=0, rdzv_conf="", tee="0", log_dir=None, role="default", module=False,
     )  # fmt: skip
@@ -132,7 +132,9 @@ from accelerate import Accelerator
 accelerator = Accelerator(cpu=True)
 model = accelerator.prepare(torch.nn.Linear(2, 1))
 accelerator.backward(model(torch.ones(4, 2)).sum())
+accelerator.wait_for_everyone()
 os.write(1, b"rank %d of %d\\n" % (accelerator.process_index, accelerator.num_processes))
+os._exit(0)  # a thread of gloo may still need the interpreter
 """
 
 
@@ -144,7 +146,14 @@ def test_accelerate_launches_by_the_documented_command(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(ACCELERATED)
     environ = clean_environment()
     done = subprocess.run(
-        [sys.executable, "-c", found[1], *found[2].split(), "train.py"],
+        [
+            sys.executable,
+            "-c",
+            found[1],
+            *found[2].split(),
+            f"--main_process_port={free_port()}",
+            "train.py",
+        ],
         cwd=tmp_path,
         env=environ,
         capture_output=True,

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import elastic
 import pytest
 from elastic import StoreClient, StoreServer
-from launching import eventually
+from launching import eventually, free_port
 
 TIMEOUT_S = 60.0  # for events that happen at once unless the machine is busy
 
@@ -193,18 +193,18 @@ def test_forked_child_gets_an_error_and_its_clone_works(client: StoreClient) -> 
 
 
 def test_client_reconnects_to_a_restarted_server() -> None:
-    with StoreServer() as server:
-        client = StoreClient("127.0.0.1", server.port, timeout=TIMEOUT_S)
+    port = free_port()
+    with StoreServer(port=port):
+        client = StoreClient("127.0.0.1", port, timeout=TIMEOUT_S)
         client.set("k", "v")
     with pytest.raises(elastic.StoreUnavailable):
         client.add("n", 1)
-    with StoreServer(port=server.port):
+    with StoreServer(port=port):
         assert client.add("n", 1) == 1
 
 
 def test_connect_fails_at_its_timeout() -> None:
-    with StoreServer() as server:
-        port = server.port
+    port = free_port()
     with pytest.raises(
         ConnectionError, match=f"cannot connect to a store server at 127.0.0.1:{port}"
     ):
