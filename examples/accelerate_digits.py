@@ -6,6 +6,8 @@ elastic-launch --standalone --nproc-per-node=2 examples/accelerate_digits.py --c
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from pathlib import Path
 
 import torch
@@ -59,9 +61,13 @@ def main() -> None:
     args = parse_args()
     accelerator = Accelerator(cpu=not torch.cuda.is_available())
     step = train(args, accelerator)
+    accelerator.wait_for_everyone()  # all ranks end together
     accelerator.print(f"stopped after {step} steps")
     accelerator.end_training()
 
 
 if __name__ == "__main__":
     main()
+    # As in train_digits.py: a thread of gloo may still need the interpreter.
+    sys.stdout.flush()
+    os._exit(0)

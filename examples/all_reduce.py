@@ -6,6 +6,7 @@ elastic-launch --standalone --nproc-per-node=4 examples/all_reduce.py
 from __future__ import annotations
 
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -31,3 +32,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    # As in train_digits.py: a thread of gloo may still need the interpreter.
+    sys.stdout.flush()
+    os._exit(0)

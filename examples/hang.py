@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import tempfile
 from pathlib import Path
 
@@ -36,6 +37,7 @@ def main() -> None:
         batch = read_batch(step, args.hang_at, dist.get_rank())
         dist.all_reduce(batch)
         worker.progress(step + 1)
+    dist.barrier()  # all ranks end together
     if dist.get_rank() == 0:
         print(f"finished after {args.steps} steps in round {worker.round()}", flush=True)
     dist.destroy_process_group()
@@ -43,3 +45,6 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+    # As in train_digits.py: a thread of gloo may still need the interpreter.
+    sys.stdout.flush()
+    os._exit(0)

@@ -20,3 +20,4 @@ if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and dist.get_rank() == 1:
 while not os.path.exists(sys.argv[1]):
     time.sleep(0.02)
 dist.destroy_process_group()
+os._exit(0)  # a thread of gloo may still need the interpreter

@@ -110,8 +110,10 @@ import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 total = torch.ones(1)
 dist.all_reduce(total)
+dist.barrier()
 print(os.environ["MASTER_ADDR"], os.environ["GLOO_SOCKET_IFNAME"], int(total.item()), flush=True)
 dist.destroy_process_group()
+os._exit(0)  # a thread of gloo may still need the interpreter
 """
 
 
@@ -161,10 +163,11 @@ def test_reachable_store_and_a_test_that_is_off(hosts: list[namespaces.Host]) ->
     endpoint = f"--rdzv-endpoint={hosts[1].address}:29400"
     options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", endpoint, "--no-python"]
     options += ["--subnet=10.78.0.0/24"]
-    for broken, limit in ((False, "0.5"), (True, "0")):
+    # The workers run longer than the limit.
+    for broken, limit, seconds in ((False, 5, 6), (True, 0, 1)):
         if broken:
             hosts[0].unplug_interface("data0")
-        with Job([*options, f"--reach-timeout={limit}"], ["sleep", "1"]) as nodes:
+        with Job([*options, f"--reach-timeout={limit}"], ["sleep", str(seconds)]) as nodes:
             for rank, host in enumerate(hosts):
                 nodes.start(f"--node-rank={rank}", on=host.command)
             done = nodes.finish()

@@ -15,10 +15,10 @@ dist = pytest.importorskip("torch.distributed", reason="needs torch")
 import elastic  # noqa: E402
 import elastic.torch  # noqa: E402
 
-TIMEOUT_S = 120.0  # each worker imports torch
+TIMEOUT_S = 300.0  # each worker imports torch
 
 WORKER = """
-import datetime, sys
+import datetime, os, sys
 import torch
 import torch.distributed as dist
 import elastic, elastic.torch
@@ -29,7 +29,7 @@ dist.init_process_group(
     store=elastic.torch.Store(elastic.StoreClient("127.0.0.1", port)),
     rank=rank,
     world_size=world_size,
-    timeout=datetime.timedelta(seconds=60),
+    timeout=datetime.timedelta(seconds=240),
 )
 total = torch.tensor([rank + 1.0])
 dist.all_reduce(total)
@@ -44,7 +44,8 @@ dist.all_gather_object(names, f"rank {rank}")
 assert names == [f"rank {other}" for other in range(world_size)]
 dist.barrier()
 dist.destroy_process_group()
-print("done")
+print("done", flush=True)
+os._exit(0)  # a thread of gloo may still need the interpreter
 """
 
 
