@@ -141,7 +141,8 @@ class Stage:
             *("--rdzv-backend", "c10d", "--rdzv-endpoint", self._endpoint, "--rdzv-id", "digits"),
             *(("--rdzv-conf", conf) if conf else ()),
             *options,
-            *(str(TRAINING), "--epochs", "6", "--delay-per-step", "0.02"),
+            # Slow enough that what a scene does comes before the end, also on a busy machine.
+            *(str(TRAINING), "--epochs", "8", "--delay-per-step", "0.05"),
             *("--checkpoint", str(self._folder / "digits.pt"), "--pid-dir", str(self._folder)),
         ]
         self._start(name, host.command(*words))

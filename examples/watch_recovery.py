@@ -31,7 +31,9 @@ def watch(folder: Path) -> int:
     command = [
         *(sys.executable, "-m", "elastic", "--standalone"),
         *("--nproc-per-node", "2", "--max-restarts", "3"),
-        *(str(training), "--checkpoint", str(folder / "digits.pt"), "--pid-dir", str(folder)),
+        # Slow enough that the kill comes before the end.
+        *(str(training), "--delay-per-step", "0.05"),
+        *("--checkpoint", str(folder / "digits.pt"), "--pid-dir", str(folder)),
     ]
     print("$", " ".join(command), flush=True)
     started = time.monotonic()

@@ -39,7 +39,9 @@ def test_training_survives_a_killed_worker(tmp_path: Path) -> None:
     undisturbed = accuracy_of(calm.stdout)
     assert undisturbed > 0.95
 
+    # Slow enough that the kill comes before the end.
     words = ["--standalone", "--nproc-per-node=2", "--max-restarts=1", train]
+    words += ["--delay-per-step=0.05"]
     words += ["--checkpoint", str(tmp_path / "digits.pt"), "--pid-dir", str(tmp_path)]
     output = ""
     with launched(*words) as process:
