@@ -22,7 +22,8 @@
 namespace elastic::guardian {
 namespace {
 
-constexpr Duration kAnswerLimit = std::chrono::seconds(1);
+// A template on a busy host, or one whose modules are on a slow file system, takes some seconds.
+constexpr Duration kAnswerLimit = std::chrono::seconds(5);
 
 // The fields of a request, as guardian/template.h describes them.
 class Fields {
@@ -285,7 +286,7 @@ void Guardian::template_ended() {
   read_template();
   template_.close();
   template_is_ready_ = false;
-  execute_all_instead(template_is_late_ ? "the template process did not answer within one second"
+  execute_all_instead(template_is_late_ ? "the template process did not answer within five seconds"
                                         : "the template process has ended");
 }
 
