@@ -113,12 +113,14 @@ def examine(failures: Sequence[WorkerFailure], *, keeps_logs: bool) -> dict[int,
 
     Workers that could not be started come first, because that may cause the other failures.
     """
-    found = [_examine(failure, keeps_logs) for failure in failures]
+    # Read once: the differences between failures are those of the clock that the agent used.
+    offset = time.time() - time.monotonic()
+    found = [_examine(failure, keeps_logs, offset) for failure in failures]
     found.sort(key=lambda failure: (failure.started, failure.timestamp))
     return {failure.rank: failure for failure in found}
 
 
-def _examine(failure: WorkerFailure, keeps_logs: bool) -> ProcessFailure:
+def _examine(failure: WorkerFailure, keeps_logs: bool, offset: float) -> ProcessFailure:
     exited, known = failure.exit, failure.evidence
     was_stopped = exited.stopped_by_us and exited.signal
     found = _Evidence(
@@ -128,7 +130,7 @@ def _examine(failure: WorkerFailure, keeps_logs: bool) -> ProcessFailure:
         exitcode=-exited.signal if exited.signal and not was_stopped else failure.exit_code,
         shell_code=failure.exit_code,
         how=failure.message,
-        timestamp=time.time() - (time.monotonic() - failure.failed_at),
+        timestamp=offset + failure.failed_at,
         started=not exited.stage,
         error_file_data={"message": NO_MESSAGE},
         message=known.error,
