@@ -50,7 +50,7 @@ def run(way: str, culprit: int, delay: float) -> Trial:
     return Trial(way, culprit, 1e3 * (second - first), reported)
 
 
-def trials(count: int, seed: int = 1, least_ms: float = 5) -> list[Trial]:
+def trials(count: int, seed: int = 1, least_ms: float = 5, most_ms: float = 50) -> list[Trial]:
     """Trials in which the culprit failed first, by at least ``least_ms``."""
     chance = random.Random(seed)
     found: list[Trial] = []
@@ -58,7 +58,7 @@ def trials(count: int, seed: int = 1, least_ms: float = 5) -> list[Trial]:
         if len(found) == count:
             return found
         way = WAYS[len(found) % len(WAYS)]
-        trial = run(way, chance.randrange(2), chance.uniform(least_ms / 1e3, 0.05))
+        trial = run(way, chance.randrange(2), chance.uniform(least_ms / 1e3, most_ms / 1e3))
         if trial.gap_ms >= least_ms:
             found.append(trial)
     raise RuntimeError("the workers did not fail at the planned times: the machine is too busy")

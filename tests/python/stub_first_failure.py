@@ -19,6 +19,11 @@ def publish(name, text):
     os.rename(folder / (name + ".new"), folder / name)
 
 
+def die_last():
+    publish("has failed", "")  # the error has been recorded
+    time.sleep(20)
+
+
 def fail():
     publish(f"failed{rank}", str(time.monotonic()))
     if rank == culprit and way == "killed":
@@ -26,17 +31,33 @@ def fail():
     if rank == culprit and way == "exit":
         os._exit(3)
     if rank == culprit:
-        atexit.register(time.sleep, 20)  # dies last
+        atexit.register(die_last)
     raise KeyError(rank)
+
+
+def has_failed():
+    """Whether the culprit has got further than to write the time of its failure."""
+    if (folder / "has failed").exists():
+        return True
+    try:
+        process = (folder / f"pid{culprit}").read_text()
+        return Path("/proc", process, "stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True  # the process has ended
 
 
 if rank == culprit and way == "record":
     from elastic.multiprocessing.errors import record
 
     fail = record(fail)
+publish(f"pid{rank}", str(os.getpid()))
 publish(f"ready{rank}", str(time.monotonic()))
 while not all((folder / f"ready{other}").exists() for other in (0, 1)):
     time.sleep(0.005)
 begin = max(float((folder / f"ready{other}").read_text()) for other in (0, 1)) + 0.2
-time.sleep(max(0.0, begin + (0 if rank == culprit else delay) - time.monotonic()))
+time.sleep(max(0.0, begin - time.monotonic()))
+if rank != culprit:
+    while not has_failed():
+        time.sleep(0.0005)
+    time.sleep(delay)
 fail()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import pytest
 from first_failure import trials
-from launching import Job, clean_environment, free_endpoint, launch
+from launching import DEADLINE_S, Job, clean_environment, free_endpoint, launch
 
 
 def test_the_first_failing_rank_is_reported_even_if_it_dies_last() -> None:
-    found = trials(5, least_ms=20)  # on a busy machine less is noise
+    # The guardian of a busy machine sees an exit later than it was.
+    found = trials(5, least_ms=1000, most_ms=2000)
     assert all(trial.is_right() for trial in found), found
 
 
@@ -130,18 +130,28 @@ def test_an_error_file_that_is_half_written_does_not_hide_the_report(tmp_path: P
 
 
 def test_workers_that_ignore_sigterm_are_replaced_after_the_failure_grace(tmp_path: Path) -> None:
-    # A Python handler of SIGTERM does not run inside a collective.
+    # A Python handler of SIGTERM does not run inside a collective. Rank 1 fails when rank 0 ignores
+    # the signal.
     script = (
-        f'echo "$TORCHELASTIC_RESTART_COUNT $(date +%s.%N)" >> {tmp_path}/$RANK; trap "" TERM; '
+        f'trap "" TERM; echo "$TORCHELASTIC_RESTART_COUNT $(date +%s.%N)" >> {tmp_path}/$RANK; '
         "test $TORCHELASTIC_RESTART_COUNT = 1 && exit 0; "
-        f"test $RANK = 1 && {{ sleep 0.5; date +%s.%N > {tmp_path}/failed; exit 3; }}; "
+        f"test $RANK = 1 && {{ until test -s {tmp_path}/0; do sleep 0.02; done; "
+        f"date +%s.%N > {tmp_path}/failed; exit 3; }}; "
         "while :; do sleep 1; done"
     )
-    begin = time.monotonic()
-    done = launch("--standalone", "--nproc-per-node=2", "--max-restarts=1", "--failure-grace=1",
-                  "--no-python", "bash", "-c", script)  # fmt: skip
+    # launch() ends long before the workers would be killed after the time for a stop.
+    done = launch(
+        "--standalone",
+        "--nproc-per-node=2",
+        "--max-restarts=1",
+        "--failure-grace=1",
+        f"--shutdown-timeout={2 * DEADLINE_S}",
+        "--no-python",
+        "bash",
+        "-c",
+        script,
+    )
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - begin < 20  # the shutdown timeout is 30 s
     failed = float((tmp_path / "failed").read_text())
     again = float((tmp_path / "0").read_text().split()[-1])
-    assert 1.0 <= again - failed < 10  # 1.2 s on an idle machine
+    assert again - failed >= 1.0
