@@ -13,7 +13,7 @@ from pathlib import Path
 from launching import Job, free_endpoint
 from test_several_jobs import coordinator
 
-STORE_GRACE_S = 5
+STORE_GRACE_S = 15  # each test acts within this time
 
 
 def job(run_id: str, endpoint: str, gate: Path) -> Job:

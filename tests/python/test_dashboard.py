@@ -21,7 +21,7 @@ from launching import Job, clean_environment, free_endpoint, launch, launcher_co
 pytest.importorskip("aiohttp")
 import browser
 
-WORKER = ["--no-python", "/bin/sh", "-c", "echo $RANK; exec sleep 300"]
+WORKER = ["--no-python", "/bin/sh", "-c", "echo $RANK; exec sleep 1000"]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from launching import Job, free_endpoint
+from launching import DEADLINE_S, Job, free_endpoint
 from test_drain import EXIT_STOPPED, MANY, STUB, stops
 from test_succession import REPLICATED, Nodes
 
@@ -43,7 +43,7 @@ def stepping_job(directory: Path, pace: str) -> Iterator[Nodes]:
 def check(nodes: Nodes, directory: Path, survivors: tuple[str, ...]) -> None:
     """Every surviving node ended with 80, and in each round all ranks stopped at one step."""
     for address in survivors:
-        nodes.processes[address].wait(120)
+        nodes.processes[address].wait(DEADLINE_S)
     logs = "\n".join(nodes.log(address) for address in survivors)
     assert {nodes.processes[address].returncode for address in survivors} == {EXIT_STOPPED}, logs
     at = stops(directory)
@@ -65,7 +65,7 @@ def test_coordinator_is_lost_while_the_ranks_agree(turn: int, tmp_path: Path) ->
         select.select([], [], [], chance.uniform(0, 0.03))
         if turn % 2:
             nodes.processes[HOST].kill()  # the agent alone: its guardian ends the workers
-            nodes.processes[HOST].wait(30)
+            nodes.processes[HOST].wait(DEADLINE_S)
         else:
             nodes.kill(HOST)
         check(nodes, tmp_path, (SECOND, THIRD))

@@ -55,7 +55,7 @@ def wait_seconds(node: subprocess.Popen[str], seconds: float) -> None:
 
 def test_a_short_interruption_changes_nothing(hosts: list[namespaces.Host], tmp_path: Path) -> None:
     go = tmp_path / "go"
-    with job(hosts, go, "2:3", "node_timeout=4") as nodes:
+    with job(hosts, go, "2:3", "node_timeout=20") as nodes:
         started = [nodes.start(on=host.command) for host in hosts]
         assert [next(worlds(node)) for node in started] == ["3", "3", "3"]
         hosts[1].unplug()
@@ -70,7 +70,7 @@ def test_a_short_interruption_changes_nothing(hosts: list[namespaces.Host], tmp_
 
 def test_silent_node_is_lost_and_may_rejoin(hosts: list[namespaces.Host], tmp_path: Path) -> None:
     go = tmp_path / "go"
-    with job(hosts, go, "2:3", "node_timeout=0.5,settle=0") as nodes:
+    with job(hosts, go, "2:3", "node_timeout=5,settle=0") as nodes:
         started = [nodes.start(on=host.command) for host in hosts]
         sizes = [worlds(node) for node in started]
         assert [next(world) for world in sizes] == ["3", "3", "3"]
@@ -123,10 +123,10 @@ def test_no_other_endpoint_is_tried(hosts: list[namespaces.Host]) -> None:
 ASK_STORE = """
 import socket, sys
 with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=30) as client:
-    client.sendall(bytes.fromhex("00cef7853c07"))
     try:
+        client.sendall(bytes.fromhex("00cef7853c07"))
         print(len(client.recv(8)))
-    except ConnectionResetError:
+    except (BrokenPipeError, ConnectionResetError):
         print(0)
 """
 

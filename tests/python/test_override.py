@@ -34,7 +34,7 @@ def running_job(count: int, conf: str, **environ: str) -> Iterator[Counted]:
     endpoint = free_endpoint()
     with job(endpoint, nodes=f"1:{count}") as started:
         started._program = ["sh", "-c", COUNTED + started._program[-1]]
-        nodes = Counted(started, conf=f"voters={count},node_timeout=2,{conf}", **environ)
+        nodes = Counted(started, conf=f"voters={count},{conf}", **environ)
         nodes.options = ["--max-restarts=3", "--shutdown-timeout=5"]
         nodes.endpoint = endpoint
         for number in range(1, count + 1):
@@ -58,7 +58,7 @@ def lose(nodes: Nodes, *addresses: str) -> None:
             with suppress(ProcessLookupError):  # it ended with its guardian
                 os.kill(pid, number)
     for address in addresses:
-        nodes.processes[address].wait(30)
+        nodes.processes[address].wait(DEADLINE_S)
 
 
 def counted_place(nodes: Nodes, address: str) -> tuple[int, int, int]:
@@ -106,7 +106,7 @@ def test_the_survivor_of_three_goes_on(survivor: str, store_grace: int) -> None:
 
 
 def test_two_survivors_of_five_go_on_together() -> None:
-    with running_job(5, "store_grace=3,override_timeout=100") as nodes:
+    with running_job(5, "store_grace=20,override_timeout=1000") as nodes:
         lose(nodes, "127.0.0.1", "127.0.0.2", "127.0.0.4")
         # A collective breaks: it is explained by the lost hosts, and not charged.
         os.kill(nodes.first["127.0.0.3"].pid, signal.SIGKILL)

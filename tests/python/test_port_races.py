@@ -138,7 +138,7 @@ def test_strangers_at_the_ports_do_not_disturb_a_job(
         "exec 3<>/dev/tcp/$MASTER_ADDR/$MASTER_PORT"
     )
     options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
-    options += [f"--rdzv-endpoint={endpoint}", "--rdzv-conf=node_timeout=2"]
+    options += [f"--rdzv-endpoint={endpoint}", "--rdzv-conf=node_timeout=10"]
     with Job(options, ["bash", "-c", script]) as nodes, contextlib.ExitStack() as idle:
         started = [nodes.start(GO=str(tmp_path / "go")) for _ in range(2)]
         ports = {int(endpoint.rpartition(":")[2])}

@@ -11,7 +11,8 @@ from launching import DEADLINE_S, Job
 from rendezvous_nodes import etcd_server
 
 RANKS = "echo rank $RANK of $WORLD_SIZE, store $MASTER_PORT"
-CONF = "--rdzv-conf=node_timeout=2,last_call_timeout=0.1"
+# No node gets no CPU for so long, and none waits for another one that is to join.
+CONF = "--rdzv-conf=node_timeout=6,last_call_timeout=100"
 
 
 @pytest.fixture(params=["file", "tcpstore", "etcd"])
@@ -55,7 +56,7 @@ def test_a_failed_worker_costs_all_agents_one_restart(place: list[str]) -> None:
 
 
 def test_the_budget_ends_all_agents_with_the_same_code_and_cause(place: list[str]) -> None:
-    with job(place, "2", script="test $RANK = 0 && sleep 100; exit 9") as nodes:
+    with job(place, "2", script="test $RANK = 0 && sleep 1000; exit 9") as nodes:
         nodes.start()
         nodes.start()
         done = nodes.finish()
@@ -65,7 +66,7 @@ def test_the_budget_ends_all_agents_with_the_same_code_and_cause(place: list[str
 
 def test_killed_agent_is_lost_after_node_timeout(tmp_path: Path) -> None:
     place = ["--rdzv-backend=file", f"--rdzv-endpoint={tmp_path / 'state'}"]
-    script = 'echo at work in a world of $WORLD_SIZE; test "$WORLD_SIZE" = 1 || sleep 100'
+    script = 'echo at work in a world of $WORLD_SIZE; test "$WORLD_SIZE" = 1 || sleep 1000'
     with job(place, "1:2", script=script) as nodes:
         victim, survivor = nodes.start(), nodes.start()
         for node in (victim, survivor):

@@ -47,7 +47,7 @@ class Nodes:
     def start(self, number: int) -> None:
         address = f"127.0.0.{number}"
         is_host = str(number == self.host).lower()
-        last_call = "" if "last_call_timeout" in self.conf else "last_call_timeout=30,"
+        last_call = "" if "last_call_timeout" in self.conf else "last_call_timeout=100,"
         conf = f"--rdzv-conf={last_call}is_host={is_host},{self.conf}"
         if self.finds_host and number != self.host:
             conf = f"--rdzv-conf={last_call}{self.conf}"
@@ -92,7 +92,7 @@ class Nodes:
             with suppress(OSError):  # it ends with its guardian
                 if mark in Path("/proc", str(pid), "environ").read_bytes().split(b"\0"):
                     os.kill(pid, signal.SIGKILL)
-        node.wait(30)
+        node.wait(DEADLINE_S)
 
     def stop(self, *addresses: str) -> None:
         for address in addresses:
@@ -124,6 +124,8 @@ def listening(*options: str, first: str = "", **environ: str) -> Iterator[subpro
 
 
 REPLICATED = "survives the loss of any one host"
+# Each attempt to elect a coordinator has a term; on a busy host the first one may be too slow.
+ELECTED = r"now \(term ([2-9]|\d\d+)\)"
 
 
 @contextmanager
@@ -149,9 +151,7 @@ def test_the_loss_of_the_coordinators_host_costs_one_node(tmp_path: Path) -> Non
         assert {place.world_size for place in after.values()} == {2}
         assert {place.round for place in after.values()} == {1}
         moves = [
-            nodes.await_log(
-                address, rf"at (\S+) now \(term 2\): the former one at {endpoint} closed"
-            )
+            nodes.await_log(address, rf"at (\S+) {ELECTED}: the former one at {endpoint} closed")
             for address in after
         ]
         with observe.connect(moves[0][1], "job") as seen:
@@ -160,7 +160,7 @@ def test_the_loss_of_the_coordinators_host_costs_one_node(tmp_path: Path) -> Non
     assert snapshot is not None
     coordinator = snapshot["coordinator"]
     assert coordinator["address"] == moves[0][1]
-    assert coordinator["term"] == 2
+    assert {coordinator["term"]} == {int(move[2]) for move in moves}
     events = [json.loads(line) for line in log.read_text().splitlines()]
     moved = [event for event in events if event["event"] == "coordinator_moved"]
     assert len(moved) == 2
@@ -169,7 +169,7 @@ def test_the_loss_of_the_coordinators_host_costs_one_node(tmp_path: Path) -> Non
         assert event["cause"] == "connection_closed"
         assert event["coordinator"]["lineage"] == coordinator["lineage"]
         assert event["coordinator"]["address"] == coordinator["address"]
-        assert event["coordinator"]["term"] == 2
+        assert event["coordinator"]["term"] == coordinator["term"]
         assert 0 < event["durations"]["move"] < DEADLINE_S
     assert all(event["coordinator"] for event in events if event["event"] == "round_starting")
 
@@ -190,8 +190,8 @@ def test_a_node_that_hosts_the_coordinator_hands_it_over_when_it_is_stopped() ->
         after = nodes.places("127.0.0.2", "127.0.0.3")
         assert {place.world_size for place in after.values()} == {2}
         for address in after:
-            nodes.await_log(address, r"now \(term 2\): the former one at \S+ handed it over")
-        nodes.processes["127.0.0.1"].wait(30)
+            nodes.await_log(address, rf"{ELECTED}: the former one at \S+ handed it over")
+        nodes.processes["127.0.0.1"].wait(DEADLINE_S)
         nodes.stop("127.0.0.2", "127.0.0.3")
     assert "127.0.0.1" not in [a for a, n in nodes.processes.items() if n.returncode == 77]
 
@@ -232,7 +232,7 @@ def test_a_node_that_finds_no_endpoint_names_each_one_and_why() -> None:
     ports = [free_endpoint().rpartition(":")[2] for _ in range(2)]
     endpoints = ",".join(f"127.0.0.1:{port}" for port in ports)
     with job(endpoints) as started:
-        started.start("--rdzv-conf=join_timeout=1,is_host=false")
+        started.start("--rdzv-conf=join_timeout=5,is_host=false")
         (done,) = started.finish()
     assert done.returncode == _C.EXIT_JOIN_TIMED_OUT
     assert f"no coordinator was found at 127.0.0.1:{ports[0]}, 127.0.0.1:{ports[1]}" in done.stderr
@@ -269,7 +269,7 @@ def test_two_nodes_and_a_witness_survive_the_loss_of_the_coordinators_host(has_t
         nodes.kill("127.0.0.1")
         after = nodes.place("127.0.0.2")
         assert (after.world_size, after.round) == (1, 1)
-        nodes.await_log("127.0.0.2", r"the coordinator of the job is at \S+ now \(term 2\)")
+        nodes.await_log("127.0.0.2", rf"the coordinator of the job is at \S+ {ELECTED}")
         nodes.stop("127.0.0.2")
 
 
@@ -295,7 +295,7 @@ def test_the_loss_of_the_witness_ends_no_round() -> None:
 
 def test_a_witness_that_does_not_answer_counts_as_lost_until_it_answers_again() -> None:
     address = witness_endpoint()
-    started, nodes = witnessed_job(free_endpoint(), address, conf=",node_timeout=2")
+    started, nodes = witnessed_job(free_endpoint(), address, conf=",node_timeout=6")
     with listening("--witness", "--bind", address) as witness, started:
         nodes.start(1)
         nodes.start(2)
@@ -368,7 +368,7 @@ def test_the_loss_of_a_separate_coordinator_touches_no_worker() -> None:
                 break
         process.kill()
         for address in before:
-            nodes.await_log(address, r"the coordinator of the job is at \S+ now \(term 2\)")
+            nodes.await_log(address, rf"the coordinator of the job is at \S+ {ELECTED}")
         # The new coordinator decides: a further loss ends the round for the survivors.
         nodes.kill("127.0.0.4")
         after = nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
@@ -385,7 +385,7 @@ def test_a_replaced_host_of_the_only_endpoint_joins_the_job() -> None:
         nodes.kill("127.0.0.1")
         after = nodes.places("127.0.0.2", "127.0.0.3")
         assert {place.world_size for place in after.values()} == {2}
-        moved = nodes.await_log("127.0.0.2", r"at (\S+) now \(term 2\)")
+        moved = nodes.await_log("127.0.0.2", rf"at (\S+) {ELECTED}")
         # It can bind the endpoint, as its former life did, and would begin a job of its own.
         nodes.start(1)
         grown = nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
@@ -411,10 +411,11 @@ def test_a_job_that_a_replaced_host_has_begun_dissolves_when_it_meets_the_electe
         file.write_text(environ["ELASTIC_TOKEN"])
         file.chmod(0o600)
         token_file = str(file)
-    with replicated_job(**environ) as nodes:
+    # The survivors are stopped for longer than node_timeout's default on a busy host.
+    with replicated_job(conf="voters=3,node_timeout=60", **environ) as nodes:
         nodes.kill("127.0.0.1")
         nodes.places("127.0.0.2", "127.0.0.3")
-        moved = nodes.await_log("127.0.0.2", r"at (\S+) now \(term 2\)")
+        moved = nodes.await_log("127.0.0.2", rf"at (\S+) {ELECTED}")
         # Nobody announces the elected coordinator meanwhile.
         survivors = [nodes.processes[address] for address in ("127.0.0.2", "127.0.0.3")]
         for agent in survivors:
@@ -481,7 +482,7 @@ def test_a_state_file_gives_no_authority_over_a_job_that_has_got_more_voters(
             process.kill()
         with listening(*options):
             for address in places:
-                nodes.await_log(address, r"the coordinator of the job is at \S+ now \(term 2\)")
+                nodes.await_log(address, rf"the coordinator of the job is at \S+ {ELECTED}")
             nodes.kill("127.0.0.3")
             after = nodes.places("127.0.0.1", "127.0.0.2")
             assert {place.world_size for place in after.values()} == {2}

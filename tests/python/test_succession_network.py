@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from launching import Job, eventually, launcher_command
+from launching import DEADLINE_S, Job, eventually, launcher_command
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 
@@ -52,7 +52,7 @@ def network() -> Iterator[namespaces.Network]:
 
 def test_the_coordinators_host_disappears(network: namespaces.Network) -> None:
     hosts = [network.add_host() for _ in range(3)]
-    with job(hosts, "2:3", "node_timeout=1") as nodes:
+    with job(hosts, "2:3", "node_timeout=5,last_call_timeout=100") as nodes:
         started = [nodes.start(on=host.command) for host in hosts]
         assert [next_world(node) for node in started] == ["3", "3", "3"]
         await_log(started[0], "survives the loss of any one host")
@@ -64,7 +64,7 @@ def test_a_minority_stops_its_workers_and_the_majority_goes_on(
     network: namespaces.Network,
 ) -> None:
     hosts = [network.add_host() for _ in range(5)]
-    conf = "node_timeout=1,store_grace=3,settle=0,voters=5"
+    conf = "node_timeout=5,store_grace=10,settle=0,voters=5,last_call_timeout=100"
     with job(hosts, "2:5", conf) as nodes:
         started = [nodes.start(on=host.command) for host in hosts]
         assert [next_world(node) for node in started] == ["5"] * 5
@@ -73,7 +73,7 @@ def test_a_minority_stops_its_workers_and_the_majority_goes_on(
         assert [next_world(node) for node in started[2:]] == ["3"] * 3
         # The separated side would be enough for a round of its own (MIN is 2), and begins none.
         assert [next_world(node) for node in started[:2]] == ["", ""]
-        assert [node.wait(60) for node in started[:2]] == [77, 77]
+        assert [node.wait(DEADLINE_S) for node in started[:2]] == [77, 77]
 
 
 class Names:
@@ -115,7 +115,7 @@ def test_one_node_hosts_where_a_name_has_the_addresses_of_three(
 ) -> None:
     hosts = [network.add_host() for _ in range(3)]
     names.give(hosts[2], hosts[0], hosts[1])
-    with job_of_pods("3", "node_timeout=2,voters=1") as nodes:
+    with job_of_pods("3", "node_timeout=10,voters=1") as nodes:
         # The host of the first address comes last.
         started = [nodes.start(on=names.on(host)) for host in hosts[1:]]
         for node in started:
@@ -132,7 +132,7 @@ def test_pods_find_the_job_at_any_address_of_their_name(
 ) -> None:
     hosts = [network.add_host() for _ in range(4)]
     names.give(*hosts[1:])
-    with job_of_pods("2:3", "node_timeout=2,last_call_timeout=30") as nodes:
+    with job_of_pods("2:3", "node_timeout=5,last_call_timeout=100") as nodes:
         started = [nodes.start(on=names.on(host)) for host in hosts[1:]]
         assert [next_world(node) for node in started] == ["3", "3", "3"]
         await_log(started[0], "survives the loss of any one host")
@@ -149,7 +149,7 @@ def test_pods_find_the_job_at_any_address_of_their_name(
             names.on(hosts[0])(*launcher_command("status", "pods:29400", "--json")),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=DEADLINE_S,
             check=True,
         )
         assert '"nodes_in_round": 3' in status.stdout
@@ -161,7 +161,8 @@ def test_nodes_that_wait_for_an_override_go_on_when_the_majority_is_back(
     network: namespaces.Network,
 ) -> None:
     hosts = [network.add_host() for _ in range(3)]
-    conf = "node_timeout=1,store_grace=3,settle=0,voters=3,override_timeout=100"
+    conf = "node_timeout=5,store_grace=10,settle=0,voters=3,override_timeout=100"
+    conf += ",last_call_timeout=100"
     with job(hosts, "2:3", conf) as nodes:
         started = [nodes.start(on=host.command) for host in hosts]
         assert [next_world(node) for node in started] == ["3", "3", "3"]

@@ -92,7 +92,7 @@ def test_job_of_two_nodes_restarts_after_a_killed_worker(token_file: Path) -> No
     script = (
         "echo rank $RANK of $WORLD_SIZE restart $TORCHELASTIC_RESTART_COUNT;"
         ' test "$TORCHELASTIC_RESTART_COUNT$RANK" = 03 && kill -9 $$;'
-        ' test "$TORCHELASTIC_RESTART_COUNT" = 1 || sleep 100'
+        ' test "$TORCHELASTIC_RESTART_COUNT" = 1 || sleep 1000'
     )
     words = (f"--token-file={token_file}", "--nproc-per-node=2", "--max-restarts=1")
     with job(free_endpoint(), *words, script=script) as nodes:
@@ -232,7 +232,7 @@ def test_the_dashboard_reads_with_a_token(token_file: Path) -> None:
     pytest.importorskip("aiohttp")
     with (
         running_coordinator("--token-file", str(token_file)) as endpoint,
-        job(endpoint, f"--token-file={token_file}", script="sleep 100") as nodes,
+        job(endpoint, f"--token-file={token_file}", script="sleep 1000") as nodes,
     ):
         nodes.start()
         nodes.start()
