@@ -4,7 +4,7 @@
 
 Ranks step together through lines in files below DIRECTORY, as collectives would make them.
 MODE: silent:RANK, that rank reports no step; fail:RANK, it fails after it was told to stop; free,
-the ranks neither pause nor wait for each other; late:SECONDS, rank 1 begins so much later.
+the ranks neither pause nor wait for each other; late:FILE, rank 1 begins when the file exists.
 Writes its last step to DIRECTORY/ended.ROUND.RANK or DIRECTORY/stopped.ROUND.RANK.
 """
 
@@ -40,8 +40,8 @@ def together(step: int) -> None:
             time.sleep(0.001)
 
 
-if mode == "late" and rank == 1:
-    time.sleep(float(value))
+while mode == "late" and rank == 1 and not os.path.exists(value):
+    time.sleep(0.01)
 outcome = "ended"
 for step in range(1, steps + 1):
     if mode != "free":

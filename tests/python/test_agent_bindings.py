@@ -11,6 +11,7 @@ import time
 
 import pytest
 from elastic import _C
+from launching import DEADLINE_S
 
 Kind = _C.AgentEvent.Kind
 ENV = {"PATH": os.environ["PATH"]}
@@ -25,7 +26,7 @@ def start(*workers: _C.WorkerTemplate, env: dict[str, str] = ENV, **kwargs: obje
 
 
 def wait_for(agent: _C.Agent, kind: Kind) -> _C.AgentEvent:
-    while (event := agent.next_event(timeout=30)) is not None:
+    while (event := agent.next_event(timeout=DEADLINE_S)) is not None:
         if event.kind == kind:
             return event
     raise AssertionError(f"no event {kind}")
@@ -135,7 +136,11 @@ SIGNAL_PROGRAM = """
 def run_with_handler(handler: str) -> subprocess.CompletedProcess[str]:
     program = textwrap.dedent(SIGNAL_PROGRAM).format(handler=handler)
     return subprocess.run(
-        [sys.executable, "-c", program], timeout=60, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program],
+        timeout=DEADLINE_S,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -160,18 +165,18 @@ def test_a_worker_group_starts_forwards_and_stops(tmp_path: pathlib.Path) -> Non
     script = "trap 'echo got' USR1; echo ready; while :; do sleep 0.01; done"
     with _C.WorkerGroup() as group:
         group.start([_C.WorkerCommand(["/bin/sh", "-c", script], env=ENV, stdout_path=str(output))])
-        started = group.next_event(timeout=30)
+        started = group.next_event(timeout=DEADLINE_S)
         assert (started.kind, started.generation) == (Event.STARTED, 1)
         os.set_blocking(reader, True)
         with os.fdopen(reader) as lines:
             assert lines.readline() == "ready\n"
             group.forward(signal.SIGUSR1, _C.SignalScope.LEADER)
             assert lines.readline() == "got\n"
-        group.stop(signal.SIGTERM, 30.0)
-        exited = group.next_event(timeout=30)
+        group.stop(signal.SIGTERM, DEADLINE_S)
+        exited = group.next_event(timeout=DEADLINE_S)
         assert (exited.kind, exited.exit.signal) == (Event.EXITED, signal.SIGTERM)
         assert exited.exit.stopped_by_us
-        assert group.next_event(timeout=30).kind == Event.GROUP_ENDED
+        assert group.next_event(timeout=DEADLINE_S).kind == Event.GROUP_ENDED
         assert group.next_event(timeout=0) is None
 
 
@@ -181,12 +186,12 @@ def test_a_worker_that_hangs_before_its_program_is_reported_with_the_path(
     silent = tmp_path / "silent"
     os.mkfifo(silent)  # opening it for writing blocks without a reader
     command = _C.WorkerCommand(["/bin/true"], env=ENV, stdout_path=str(silent))
-    with _C.WorkerGroup(start_timeout=0.2) as group:
+    with _C.WorkerGroup(start_timeout=2.0) as group:
         group.start([command])
-        event = group.next_event(timeout=30)
+        event = group.next_event(timeout=DEADLINE_S)
         assert event is not None and event.kind == _C.WorkerEvent.Kind.EXITED
         assert (event.exit.stage, event.exit.path) == ("open", str(silent))
-        assert event.exit.start_timeout == 0.2
+        assert event.exit.start_timeout == 2.0
         assert not event.exit.killed_by_us
 
 

@@ -97,7 +97,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     path = f"{programs}:{os.environ['PATH']}"
     environ = clean_environment(PATH=path, OUT=str(out))
     yield Cluster(out, tmp_path, environ)
-    assert_all_ended(environ, deadline_s=10.0)
+    assert_all_ended(environ, deadline_s=60.0)
 
 
 def assert_succeeded(process: subprocess.Popen[str]) -> None:

@@ -105,12 +105,15 @@ def test_random_notice_to_one_of_two_nodes(turn: int, tmp_path: Path) -> None:
 
 def test_notice_during_the_start_waits_for_the_last_rank(tmp_path: Path) -> None:
     options = ("--standalone", "--nproc-per-node=2", "--drain=60")
-    with launched(*options, STUB, str(tmp_path), MANY, "1", "late:1") as job:
+    begins = tmp_path / "begins"
+    with launched(*options, STUB, str(tmp_path), MANY, "1", f"late:{begins}") as job:
         eventually((tmp_path / "step.0.0").exists)
         job.send_signal(signal.SIGTERM)
+        assert job.stderr is not None
+        assert any("waiting: no rank has reported a step" in line for line in job.stderr)
+        begins.touch()
         _, stderr = job.communicate(timeout=DEADLINE_S)
     assert job.returncode == EXIT_STOPPED, stderr
-    assert "waiting: no rank has reported a step" in stderr
     check_one_step(tmp_path, 2)
 
 

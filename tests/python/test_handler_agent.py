@@ -74,10 +74,14 @@ def test_a_plugged_in_handler_drives_the_command(tmp_path: Path) -> None:
 
 
 def test_a_failure_on_one_node_restarts_the_other(tmp_path: Path) -> None:
-    script = (
-        'echo "$RANK $GROUP_RANK $ELASTIC_ROUND"; [ $ELASTIC_ROUND = 1 ] && exit 0; '
-        "[ $RANK = 3 ] && exit 5; while :; do sleep 0.05; done"
-    )
+    # Rank 3 fails when the others have printed their line.
+    script = f"""
+        echo "$RANK $GROUP_RANK $ELASTIC_ROUND"
+        [ $ELASTIC_ROUND = 1 ] && exit 0
+        touch {tmp_path}/begun.$RANK
+        until [ $RANK = 3 -a $(ls {tmp_path} | grep -c begun) = 4 ]; do sleep 0.05; done
+        exit 5
+    """
     path = plug_in(tmp_path)
     with (
         StoreServer("127.0.0.1", 0) as server,
@@ -92,10 +96,13 @@ def test_a_failure_on_one_node_restarts_the_other(tmp_path: Path) -> None:
 
 
 def test_the_event_log_and_the_metrics_of_a_job_with_a_plugged_in_handler(tmp_path: Path) -> None:
-    script = (
-        "[ $ELASTIC_ROUND = 1 ] && exit 0; [ $RANK = 1 ] && exit 5; while :; do sleep 0.05; done"
-    )
     log = tmp_path / "events.jsonl"
+    # Rank 1 fails when all workers are known to run.
+    script = f"""
+        [ $ELASTIC_ROUND = 1 ] && exit 0
+        until [ $RANK = 1 ] && grep -q workers_running {log}; do sleep 0.05; done
+        exit 5
+    """
     environ = clean_environment(PYTHONPATH=plug_in(tmp_path))
     with StoreServer("127.0.0.1", 0) as server:
         words = options(server, "--no-python", "--max-restarts=1", f"--event-log={log}", nodes=1)

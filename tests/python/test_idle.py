@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,11 @@ WINDOWS_MAX = 20  # on a loaded machine the start may not be complete in the fir
 
 
 def children(pid: int) -> list[int]:
-    return [
-        int(child)
-        for task in Path(f"/proc/{pid}/task").iterdir()
-        for child in (task / "children").read_text().split()
-    ]
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # the thread has ended
+            found += [int(child) for child in (task / "children").read_text().split()]
+    return found
 
 
 def times_scheduled(pids: list[int]) -> int:

@@ -158,7 +158,12 @@ def test_a_plug_in_chooses_the_files_and_adds_variables(tmp_path: Path) -> None:
     (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: own_specs\nVersion: 1\n")
     (facts / "entry_points.txt").write_text("[torchrun.logs_specs]\nown = own_specs:OwnSpecs\n")
     logs = tmp_path / "logs"
-    script = "echo $RANK $FROM_PLUG_IN; test $ELASTIC_ROUND = 1 || exit 3"
+    # A worker that fails before the other one has begun would keep it from opening its file.
+    both = f"test -s {logs}/0.0.txt -a -s {logs}/0.1.txt"
+    script = (
+        f"echo $RANK $FROM_PLUG_IN; until {both}; do sleep 0.02; done; "
+        "test $ELASTIC_ROUND = 1 || exit 3"
+    )
     done = launch("--standalone", "--nproc-per-node=2", "--max-restarts=1", "--logs-specs=own",
                   f"--log-dir={logs}", "--no-python", "sh", "-c", script,
                   environ=clean_environment(PYTHONPATH=str(tmp_path)))  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,8 +34,12 @@ class Notebook:
         self._manager = manager
         self._client = client
 
-    def run(self, code: str, interrupt_at: str | None = None) -> Cell:
-        """Executes a cell; interrupts the kernel as soon as the output contains that text."""
+    def run(self, code: str, interrupt_at: str | None = None, awaited: Sequence[str] = ()) -> Cell:
+        """Executes a cell; interrupts the kernel as soon as the output contains that text.
+
+        Returns when the output has the awaited lines: a thread of ipykernel reads what other
+        processes write, and may do so after the cell has ended.
+        """
         values: list[str] = []
         output: list[str] = []
         waits = interrupt_at is not None
@@ -54,6 +58,8 @@ class Notebook:
         reply = self._client.execute_interactive(
             code, timeout=DEADLINE_S, output_hook=collect, allow_stdin=False
         )
+        while not set(awaited) <= set("".join(output).splitlines()):
+            collect(self._client.get_iopub_msg(timeout=DEADLINE_S))
         return Cell(reply["content"], "".join(values), "".join(output))
 
 
@@ -94,12 +100,10 @@ def test_functions_of_cells_return_values_by_rank(notebook: Notebook) -> None:
         "    os.write(1, line.encode())\n"  # print() would make several writes to the shared pipe
         "    return shifted(scale * int(os.environ['RANK']))"
     )
-    cell = notebook.run("elastic_launch(config(), train)(10)")
+    lines = ["from rank 0", "from rank 1"]
+    cell = notebook.run("elastic_launch(config(), train)(10)", awaited=lines)
     assert cell.value == "{0: 100, 1: 110}", cell
-    assert sorted(line for line in cell.output.splitlines() if line.startswith("from")) == [
-        "from rank 0",
-        "from rank 1",
-    ]
+    assert sorted(line for line in cell.output.splitlines() if line.startswith("from")) == lines
     notebook.run("offset = 200")  # a cell that runs again changes what the next launch sends
     assert notebook.run("elastic_launch(config(), train)(1)").value == "{0: 200, 1: 201}"
 

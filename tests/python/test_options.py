@@ -134,7 +134,8 @@ def test_a_dry_run_starts_nothing_and_checks_everything(tmp_path: Path) -> None:
 def test_a_forwarded_signal_reaches_the_workers_and_not_their_children() -> None:
     # The child would report the signal too, if it reached it.
     child = "trap 'echo child' USR1; echo up; while :; do sleep 0.05; done"
-    script = f"sh -c \"{child}\" & trap 'echo got $RANK; kill $!; exit 0' USR1; wait"
+    # The handler is there before the child prints; the child, another program, does not keep it.
+    script = f"trap 'echo got $RANK; kill $!; exit 0' USR1; sh -c \"{child}\" & wait"
     words = ["--nproc-per-node=2", "--forward-signals=USR1", "--no-python", "/bin/sh", "-c",
              f"exec 2>/dev/null; {script}"]  # fmt: skip
     with launched(*words) as process:

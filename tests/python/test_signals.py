@@ -114,11 +114,12 @@ def test_a_second_signal_shortens_the_grace_and_a_third_kills(repetitions: int) 
         assert process.stdout.readline() == "signalled\n"
         begun = time.monotonic()
         process.send_signal(signal.SIGINT)
+        if repetitions > 1:
+            process.send_signal(signal.SIGQUIT)  # handled after SIGINT, also if both are pending
         assert process.stderr is not None
         assert "shortens the wait" in process.stderr.readline()
         assert "SIGINT) again; the workers have 5 s at most" in process.stderr.readline()
         if repetitions > 1:
-            process.send_signal(signal.SIGINT)
             assert "again; killing the workers" in process.stderr.readline()
         _, stderr = process.communicate(timeout=DEADLINE_S)
         assert process.returncode == 143
@@ -130,12 +131,11 @@ def test_a_second_signal_shortens_the_grace_and_a_third_kills(repetitions: int) 
 def test_a_second_signal_kills_when_the_grace_is_short_already() -> None:
     with launched(*sh(STUBBORN, "--shutdown-timeout=4")) as process:
         wait_ready(process)
-        process.terminate()
-        assert process.stdout is not None
-        assert process.stdout.readline() == "signalled\n"
+        # The grace must not end before the second signal.
         process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
         _, stderr = process.communicate(timeout=DEADLINE_S)
-    assert process.returncode == 143
+    assert process.returncode == 130
     assert "again; killing the workers" in stderr
 
 
@@ -185,7 +185,7 @@ def test_nothing_survives_a_killed_launcher() -> None:
         wait_ready(process, 2)
         process.kill()
         process.wait(DEADLINE_S)
-        assert_all_ended(environ, deadline_s=10.0)
+        assert_all_ended(environ, deadline_s=60.0)
 
 
 def end_of(process: subprocess.Popen[str], number: signal.Signals) -> str:
@@ -195,7 +195,7 @@ def end_of(process: subprocess.Popen[str], number: signal.Signals) -> str:
     where that strikes in a callback, Python reports and forgets it, and one has to press again.
     """
     try:
-        return process.communicate(timeout=DEADLINE_S / 4)[1]
+        return process.communicate(timeout=30)[1]
     except subprocess.TimeoutExpired as running:
         if "Exception ignored in" in str(running.stderr):
             process.send_signal(number)

@@ -262,7 +262,7 @@ def test_ranks_exchange_values_over_a_store() -> None:
             assert store.timeout == 2
         assert store.timeout == 7
         with pytest.raises(TimeoutError, match=r"barrier late: missing_ranks=\[host1\]"):
-            barrier(store, 2, "late", 0.05, rank=0, rank_tracing_decoder=lambda r: f"host{r}")
+            barrier(store, 2, "late", 1, rank=0, rank_tracing_decoder=lambda r: f"host{r}")
 
 
 def test_epochs_are_iterated_one_after_the_other() -> None:

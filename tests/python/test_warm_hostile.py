@@ -39,7 +39,7 @@ def test_hostile_preloads_are_named_and_the_workers_executed(turn: int, tmp_path
     ranks = chance.randrange(2, 5)
     done = launch(
         *("--standalone", f"--nproc-per-node={ranks}", f"--preload={','.join(modules)}"),
-        *("--start-timeout=4" if SLOW in sources else "--start-timeout=60", "script.py"),
+        *("--start-timeout=10" if SLOW in sources else "--start-timeout=60", "script.py"),
         cwd=tmp_path,
     )
     assert done.returncode == 0, (modules, text, done.stderr)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import elastic
 
-DEADLINE_S = 60.0
+DEADLINE_S = 300.0
 PROGRAM = Path(elastic.__file__).parent / "_warm" / "template.py"
 KINDS = ("", "importing", "ready", "unfit", "stale", "forked", "refused", "left out")
 PR_SET_CHILD_SUBREAPER = 36
