@@ -64,7 +64,7 @@ def measure(launcher: Sequence[str], rounds: int, environ: Mapping[str, str]) ->
                 states.append(_state_at_rest(job.pid))
                 job.stdin.write("\n")
                 job.stdin.flush()
-            assert job.wait(60) == 0
+            assert job.wait(300) == 0
         finally:
             job.kill()
             job.wait()

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from harness import proc
-from harness.processes import STOP_SECONDS, Stamps, stamps
+from harness.processes import ANSWER_SECONDS, STOP_SECONDS, Stamps, stamps
 
 LOOPBACK = "127.0.0.1"
 
@@ -45,7 +45,7 @@ class Agent:
         self.process.wait()
         return at_ns
 
-    def wait(self, seconds: float = 60.0) -> tuple[int, int]:
+    def wait(self, seconds: float = ANSWER_SECONDS) -> tuple[int, int]:
         """Its exit code, and the time of its exit in ns."""
         code = self.process.wait(seconds)
         return code, time.monotonic_ns()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 STOP_SECONDS = 30.0
-ANSWER_SECONDS = 120.0
+ANSWER_SECONDS = 300.0
 
 
 @contextlib.contextmanager
@@ -96,12 +96,14 @@ class Stamps:
     def close(self) -> None:
         os.close(self._fd)
 
-    def next(self, kind: str, count: int, seconds: float = 60.0) -> list[tuple[int, int]]:
+    def next(self, kind: str, count: int, seconds: float = ANSWER_SECONDS) -> list[tuple[int, int]]:
         """The next `count` stamps of that kind as (pid, ns); stamps of other kinds are dropped."""
         collected = self.collect(kind, count, seconds)
         return [(pid, at_ns) for what, pid, at_ns in collected if what == kind]
 
-    def collect(self, kind: str, count: int, seconds: float = 60.0) -> list[tuple[str, int, int]]:
+    def collect(
+        self, kind: str, count: int, seconds: float = ANSWER_SECONDS
+    ) -> list[tuple[str, int, int]]:
         """All stamps as (kind, pid, ns), until `count` of that kind are among them."""
         found: list[tuple[str, int, int]] = []
         deadline = time.monotonic() + seconds

@@ -65,7 +65,8 @@ def _kill(launcher: list[str], victim: str, moment: float) -> float | None:
         time.sleep(0.001)
     seconds = time.monotonic() - killed
     for pid in left:
-        os.kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+            os.kill(pid, signal.SIGKILL)
     return None if left else seconds
 
 

@@ -50,7 +50,9 @@ class Log:
         path.touch()
 
     def events(self, name: str) -> list[dict[str, Any]]:
-        lines = (json.loads(line) for line in self._path.read_text().splitlines())
+        # The last line may still be written.
+        whole = self._path.read_text().rpartition("\n")[0]
+        lines = (json.loads(line) for line in whole.splitlines())
         return [one for one in lines if one["event"] == name]
 
     def await_events(self, name: str, count: int, text: str = "") -> list[dict[str, Any]]:

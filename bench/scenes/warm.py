@@ -79,7 +79,7 @@ def _restarts(
 ) -> list[int]:
     """Kills a worker of a job that is at work, again and again; the pids of the last workers."""
     last = list(kinds)[-1]
-    pids = [pid for pid, _ in pipe.next(last, count, 120)]
+    pids = [pid for pid, _ in pipe.next(last, count)]
     for _ in range(times):
         time.sleep(1)  # the template looks after itself after a round has begun, too
         begun_ns = time.monotonic_ns()

@@ -32,10 +32,6 @@ class Node:
         self._deadline = threading.Timer(DEADLINE_S, self._process.kill)
         self._deadline.start()
 
-    def await_start(self) -> None:
-        """Waits until the process has its handler, so that the next request is handled at once."""
-        assert self.call("ping") == "pong"
-
     def ask(self, *words: str) -> Node:
         assert self._process.stdin is not None
         self._process.stdin.write(" ".join(words) + "\n")

@@ -74,8 +74,6 @@ def make_handler(
 
 def answer(handler: rendezvous.RendezvousHandler, state: dict[str, Any], words: list[str]) -> str:
     match words:
-        case ["ping"]:
-            return "pong"
         case ["next-aloud"]:
             print("now", flush=True)
             return answer(handler, state, ["next"])
