@@ -63,7 +63,9 @@ def test_workers_have_torchs_default_for_errors_of_nccl(
 
 
 def test_failures_are_by_rank_with_torchs_fields(tmp_path: Path) -> None:
-    program = "[ $RANK = 1 ] && { echo why >&2; kill -9 $$; }; while :; do sleep 0.05; done"
+    begun = tmp_path / "begun"
+    fails = f"until test -e {begun}; do sleep 0.02; done; echo why >&2; kill -9 $$"
+    program = f"[ $RANK = 1 ] && {{ {fails}; }}; touch {begun}; while :; do sleep 0.05; done"
     result = agent(program, logs=LogOptions(str(tmp_path), Std.NONE, {1: Std.ERR})).run()
     assert result.is_failed()
     assert (result.exit_code, result.stopped) == (137, (0,))

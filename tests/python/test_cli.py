@@ -55,10 +55,14 @@ def test_the_exit_code_is_the_workers(program: str, code: int) -> None:
     assert sh(program).returncode == code
 
 
-def test_the_exit_code_is_that_of_the_first_to_fail() -> None:
+def test_the_exit_code_is_that_of_the_first_to_fail(tmp_path: Path) -> None:
     # Rank 0 fails only because it is stopped after rank 1 has failed.
     # Its shell may report on stderr that its "sleep" was stopped, too.
-    program = "[ $RANK = 1 ] && exit 5; exec 2>&-; trap 'exit 6' TERM; while :; do sleep 0.05; done"
+    ready = tmp_path / "ready"
+    program = (
+        f"[ $RANK = 1 ] && {{ until test -e {ready}; do sleep 0.02; done; exit 5; }}; exec 2>&-; "
+        f"trap 'exit 6' TERM; touch {ready}; while :; do sleep 0.05; done"
+    )
     done = sh(program, "--nproc-per-node=2")
     assert done.returncode == 5
     assert "rank 1 (local rank 1, pid " in done.stderr.splitlines()[0]

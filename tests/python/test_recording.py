@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 import time
@@ -18,8 +19,14 @@ from elastic import WorkerSpec, metrics
 from elastic.agent.server import LocalElasticAgent, timeline
 from launching import Job, clean_environment, free_endpoint, free_port, launch, launched
 
+# Waits until both workers of the round run: a worker that fails before keeps the other one from its
+# start.
+BOTH_RUN = (
+    "touch $MARKS.$ELASTIC_ROUND.$RANK; "
+    "until test -e $MARKS.$ELASTIC_ROUND.0 -a -e $MARKS.$ELASTIC_ROUND.1; do sleep 0.02; done; "
+)
 # Fails in the first round, on the rank that is named.
-FAILS_ONCE = "test $ELASTIC_ROUND = 0 && test $RANK = $FAILING && exit 7; exit 0"
+FAILS_ONCE = f"{BOTH_RUN}test $ELASTIC_ROUND = 0 && test $RANK = $FAILING && exit 7; exit 0"
 
 
 def sh(script: str) -> list[str]:
@@ -45,7 +52,7 @@ def test_the_event_log_has_every_transition(tmp_path: Path) -> None:
     done = launch(
         *(f"--event-log={log}", "--nproc-per-node=2", "--max-restarts=1", "--rdzv-id=job7"),
         *sh(FAILS_ONCE),
-        environ=clean_environment(FAILING="1"),
+        environ=clean_environment(FAILING="1", MARKS=str(tmp_path / "mark")),
     )
     assert done.returncode == 0, done.stderr
     lines = lines_of(log)
@@ -139,7 +146,7 @@ def test_agents_of_one_host_share_an_event_log(tmp_path: Path) -> None:
     ]
     with Job(options, sh(FAILS_ONCE)) as job:
         for _ in range(2):
-            job.start(FAILING="1")
+            job.start(FAILING="1", MARKS=str(tmp_path / "mark"))
         assert [node.returncode for node in job.finish()] == [0, 0]
     incidents = [line for line in lines_of(log) if line["event"] == "incident"]
     assert [one["cause"] for one in incidents] == ["worker_failed"] * 2
@@ -179,8 +186,11 @@ def test_a_job_without_receivers_loads_no_recorder() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_torchs_events_are_recorded_by_their_names() -> None:
-    done = launch("--event-log-handler=console", "--nproc-per-node=2", *sh("exit $RANK"))
+def test_torchs_events_are_recorded_by_their_names(tmp_path: Path) -> None:
+    done = launch(
+        *("--event-log-handler=console", "--nproc-per-node=2", *sh(f"{BOTH_RUN}exit $RANK")),
+        environ=clean_environment(MARKS=str(tmp_path / "mark")),
+    )
     assert done.returncode == 1
     events = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
     names = Counter((event["name"].rpartition(".")[2], event["source"]) for event in events)
@@ -219,11 +229,14 @@ def spec(script: str, **more: Any) -> WorkerSpec:
     return WorkerSpec("trainer", 2, entrypoint="/bin/sh", args=("-c", script), **more)
 
 
-def test_torchs_metrics_reach_a_programs_handler(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchs_metrics_reach_a_programs_handler(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     values = Values()
     monkeypatch.setattr("elastic.metrics.api._default", [values])
     agent = LocalElasticAgent(
-        spec(FAILS_ONCE, max_restarts=3), environment={"PATH": "/bin", "FAILING": "0"}
+        spec(FAILS_ONCE, max_restarts=3),
+        environment={"PATH": os.environ["PATH"], "FAILING": "0", "MARKS": str(tmp_path / "mark")},
     )
     assert agent.run().exit_code == 0
     got = values.values
