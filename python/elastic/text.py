@@ -67,7 +67,7 @@ def split_endpoints(text: str, origin: str, default_port: int) -> list[tuple[str
         host, port = split_endpoint(one.strip(), origin)
         endpoint = host, int(port) if port else default_port
         if endpoint in found:
-            raise ConfigError(f"{origin} is {text!r}: {one.strip()!r} is there twice")
+            raise ConfigError(f"{origin} is {text!r}: {one.strip()!r} is listed twice")
         found.append(endpoint)
     return found
 

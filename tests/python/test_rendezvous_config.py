@@ -112,7 +112,7 @@ def test_further_endpoints_follow_the_first_one() -> None:
 @pytest.mark.parametrize(
     ("endpoints", "expected"),
     [
-        ("h1:1,h1:1", "'h1:1' is there twice"),
+        ("h1:1,h1:1", "'h1:1' is listed twice"),
         ("h1:1,", "the host is missing"),
         ("h1:1,h2:0", "the other nodes need a given port, not 0"),
     ],
