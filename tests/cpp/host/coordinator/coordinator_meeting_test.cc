@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "host/coordinator/coordinator_fixture.h"
@@ -93,12 +94,21 @@ TEST_F(CoordinatorMeetingTest, AJobThatHasEndedStillSendsItsResult) {
 
 TEST_F(CoordinatorMeetingTest, OfTwoAnnouncedCoordinatorsTheOneThatGoesOnIsKept) {
   start();
-  announce(elected(3));
   succession::Incumbent other = elected(2);
   other.lineage = {1, 1};
   other.address = "10.0.0.1:29401";
-  EXPECT_EQ(announce(other).incumbent, elected(3)) << "so that it dissolves, too";
-  EXPECT_EQ(connect(1)->expect<session::Incumbent>().incumbent, elected(3));
+  std::optional<session::Incumbent> directed;
+  // An announcement is valid for four seconds.
+  for (int attempt = 0; attempt < 5 && !directed; ++attempt) {
+    const std::string job = "job" + std::to_string(attempt);
+    announce(elected(3), job);
+    const session::Incumbent answer = announce(other, job);
+    directed = connect(1, job)->receive_one<session::Incumbent>();
+    if (!directed) continue;
+    EXPECT_EQ(answer.incumbent, elected(3)) << "so that it dissolves, too";
+  }
+  ASSERT_TRUE(directed);
+  EXPECT_EQ(directed->incumbent, elected(3));
 }
 
 TEST_F(CoordinatorMeetingTest, AnAnnouncementWithoutAnAddressIsRefused) {

@@ -121,6 +121,13 @@ class SessionClient {
       return {};
     }
   }
+  // The next message, if it is of this kind.
+  template <typename Message>
+  std::optional<Message> receive_one() {
+    const auto message = receive();
+    const auto* found = message ? std::get_if<Message>(&*message) : nullptr;
+    return found == nullptr ? std::nullopt : std::optional<Message>(*found);
+  }
   // True if a message of this kind arrives before the answer to a heartbeat, which follows every
   // message that the coordinator has sent so far.
   template <typename Message>

@@ -150,7 +150,8 @@ TEST_F(StoreClientTest, TimeoutNamesTheKeyAndKeepsTheConnection) {
     EXPECT_EQ(
         client_->multi_get(std::vector<std::string>{"missing"}, milliseconds(20)).status().code(),
         StatusCode::kDeadlineExceeded);
-    EXPECT_EQ(client_->barrier("b", 2, milliseconds(20)).code(), StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(client_->barrier("b" + std::to_string(i), 2, milliseconds(20)).code(),
+              StatusCode::kDeadlineExceeded);
     EXPECT_TRUE(client_->set("other", std::to_string(i)).ok());
     EXPECT_EQ(*client_->get("other"), std::to_string(i));
     is_kept = server_->stats().connections_total == before;
