@@ -288,6 +288,7 @@ void Session::install(os::DetachedStream connection) {
     return;
   }
   std::unique_ptr<SessionLink> old = std::exchange(link_, *std::move(link));
+  link_peer_ = peer;
   last_good_ = peer;
   last_good_of_ = attempted_;
   is_at_coordinator_ = false;
@@ -415,10 +416,11 @@ void Session::on_message(const session::ServerMessage& message) {
     }
   } else if (const auto* hello = std::get_if<session::ServerHello>(&message)) {
     is_at_coordinator_ = true;
+    last_good_ = link_peer_;  // an attempt may have failed there while the coordinator was silent
     note_host(*hello);
     voter_.session_opened(hello->incarnation, hello->term, coordinator_address());
     kept_.coordinator_replied(hello->incarnation);
-    hosting_.note_coordinator(last_good_->text());
+    hosting_.note_coordinator(link_peer_.text());
     for (AddressChoice& choice : choices_) choice.forget();
     feed(Machine::HelloReceived{hello->incarnation, hello->time, hello->term});
     stand_by();
@@ -501,7 +503,7 @@ std::string Session::published_address() const {
 }
 
 std::string Session::coordinator_address() const {
-  return hosting_.is_serving() ? hosting_.address(published_address()) : last_good_->text();
+  return hosting_.is_serving() ? hosting_.address(published_address()) : link_peer_.text();
 }
 
 // ---- The end.

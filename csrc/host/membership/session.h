@@ -119,7 +119,8 @@ class Session final : public Membership {
   SessionVoter voter_;
   session::Counts counts_;
   core::KeptReports kept_;
-  std::string local_address_;  // "": that of the connection
+  std::string local_address_;    // "": that of the connection
+  os::SocketAddress link_peer_;  // the other end of `link_`
   // The address at which the coordinator was last reached: it is dialed without a name look-up.
   std::optional<os::SocketAddress> last_good_;
   std::size_t attempted_ = 0;           // the endpoint of the last attempt
