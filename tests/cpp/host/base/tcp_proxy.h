@@ -69,7 +69,9 @@ class TcpProxy {
     Half(TcpProxy* proxy, int from, int to) : proxy_(*proxy), from_(from), to_(to) {
       watch_ = *proxy_.thread_->loop().watch(from, interest(proxy_.is_stalled_), this);
     }
-    void set_stalled(bool is_stalled) { watch_.modify(interest(is_stalled)); }
+    void set_stalled(bool is_stalled) {
+      if (watch_.active()) watch_.modify(interest(is_stalled));  // else it has ended
+    }
     void on_ready(std::uint32_t events) override {
       if (proxy_.is_stalled_ && (events & EPOLLIN) == 0) {
         watch_.reset();  // broken while stalled: not reported to the other side

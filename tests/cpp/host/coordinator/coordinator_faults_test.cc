@@ -339,7 +339,7 @@ TEST_F(CoordinatorStateTest, KeepsItsStateWhileItsStoreDrains) {
 TEST_F(CoordinatorStateTest, RestoresTheSecretsOfTheNodes) {
   start(options);
   const JobSettings settings = nnodes(1, 1);
-  run_round(1, settings);
+  const auto before = run_round(1, settings);
   coordinator->close();
   start(options);
   SessionClient forger(coordinator->port());
@@ -359,7 +359,7 @@ TEST_F(CoordinatorStateTest, ARoundFollowsAFailureSoonAfterARestart) {
   JobSettings settings = nnodes(2, 2);
   settings.max_restarts = 1;
   settings.store_grace = seconds(3600);
-  run_round(2, settings);
+  const auto before = run_round(2, settings);
   coordinator->close();
   start(options);
   std::vector<std::unique_ptr<SessionClient>> nodes;
@@ -401,7 +401,7 @@ TEST(StateFile, WritesWhatItCouldNotWriteAsSoonAsItCan) {
 
 TEST_F(CoordinatorStateTest, AFileThatIsDamagedIsNamed) {
   start(options);
-  run_round(1, nnodes(1, 1));
+  const auto nodes = run_round(1, nnodes(1, 1));
   coordinator->close();
   std::fstream file(options.state_file, std::ios::in | std::ios::out | std::ios::binary);
   file.seekp(40);
