@@ -9,6 +9,7 @@ import multiprocessing
 import pkgutil
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -21,7 +22,7 @@ from elastic import ConfigError, StoreClient, StoreServer, events, metrics, time
 from elastic.rendezvous import RendezvousParameters
 from elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous, create_rdzv_handler
 from elastic.rendezvous.utils import parse_rendezvous_endpoint
-from elastic.utils import macros
+from elastic.utils import get_env_variable_or_raise, get_socket_with_port, macros
 from elastic.utils.data import CyclingIterator
 from elastic.utils.distributed import get_free_port
 from elastic.utils.store import barrier, store_timeout, synchronize
@@ -270,8 +271,33 @@ def test_epochs_are_iterated_one_after_the_other() -> None:
     assert list(made) == [1, 2, 2, 3]
 
 
+def test_only_a_missing_variable_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ELASTIC_TEST_VARIABLE", "")
+    assert get_env_variable_or_raise("ELASTIC_TEST_VARIABLE") == ""
+    monkeypatch.delenv("ELASTIC_TEST_VARIABLE")
+    with pytest.raises(ValueError, match="ELASTIC_TEST_VARIABLE is not set"):
+        get_env_variable_or_raise("ELASTIC_TEST_VARIABLE")
+
+
+def test_a_port_of_localhost_is_of_an_address_that_can_be_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def addresses(*hosts: str) -> list[Any]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 0)) for host in hosts]
+
+    of_no_machine = "192.0.2.1"
+    monkeypatch.setattr(
+        socket, "getaddrinfo", lambda *_, **__: addresses(of_no_machine, "127.0.0.1")
+    )
+    with get_socket_with_port() as listener:
+        assert listener.getsockname()[0] == "127.0.0.1"
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses(of_no_machine))
+    with pytest.raises(RuntimeError, match="no address of localhost can be used"):
+        get_socket_with_port()
+
+
 def test_small_helpers() -> None:
-    assert macros.substitute(["--rank=${local_rank}", 3], "2") == ["--rank=2", "3"]
+    assert macros.substitute(["--rank=${local_rank}", 3], "2") == ["--rank=2", 3]
     assert 0 < get_free_port() < 65536
     assert parse_rendezvous_endpoint("", 1) == ("localhost", 1)
     assert parse_rendezvous_endpoint("[::1]:29", 1) == ("::1", 29)
