@@ -10,13 +10,14 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import launch_functions
 import pytest
-from elastic import StoreServer, WorkerSpec, WorkerState, metrics
+from elastic import StoreServer, WorkerSpec, WorkerState, metrics, run
 from elastic.agent.server import (
     HandlerElasticAgent,
     LocalElasticAgent,
@@ -25,7 +26,13 @@ from elastic.agent.server import (
     WorkerGroup,
 )
 from elastic.launcher import LaunchConfig, elastic_launch
-from elastic.rendezvous import RendezvousParameters, rendezvous_handler_registry
+from elastic.multiprocessing import ChildFailedError
+from elastic.rendezvous import (
+    RendezvousConnectionError,
+    RendezvousInfo,
+    RendezvousParameters,
+    rendezvous_handler_registry,
+)
 from launching import (
     DEADLINE_S,
     Job,
@@ -194,6 +201,63 @@ def test_functions_run_in_the_rounds_of_a_plugged_in_handler(
             launch = elastic_launch(config, launch_functions.rank_and)
             parts = [part.result(DEADLINE_S) for part in [pool.submit(launch, "x") for _ in "ab"]]
     assert parts[0] | parts[1] == {rank: (rank, "x") for rank in range(4)}
+
+
+class EndingHandler(CountingHandler):
+    """Counts its shutdowns; fails in the rendezvous or in the shutdown."""
+
+    def __init__(self, params: RendezvousParameters) -> None:
+        super().__init__(params)
+        self.shutdowns = 0
+
+    def get_backend(self) -> str:
+        return str(self._params.backend)
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        if self._params.get("fails") == "rendezvous":
+            raise RendezvousConnectionError("the store is gone")
+        return super().next_rendezvous()
+
+    def shutdown(self) -> bool:
+        self.shutdowns += 1
+        if self._params.get("fails") == "shutdown":
+            raise OSError("the store is gone")
+        return True
+
+
+def by_function(endpoint: str, fails: str) -> None:
+    config = LaunchConfig(1, 1, 1, run_id="job", rdzv_backend="ending", rdzv_endpoint=endpoint,
+                          rdzv_configs={"fails": fails}, max_restarts=0)  # fmt: skip
+    elastic_launch(config, "/bin/false")()
+
+
+def by_command(endpoint: str, fails: str) -> None:
+    run.main(["--nnodes=1", "--nproc-per-node=1", "--rdzv-backend=ending", "--rdzv-id=job",
+              f"--rdzv-endpoint={endpoint}", f"--rdzv-conf=fails={fails}", "--no-python",
+              "/bin/false"])  # fmt: skip
+
+
+@pytest.mark.parametrize("launch_it", [by_function, by_command])
+def test_a_handler_is_shut_down_after_an_error_and_does_not_hide_it(
+    launch_it: Callable[[str, str], None],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    handlers: list[EndingHandler] = []
+
+    def create(params: RendezvousParameters) -> EndingHandler:
+        handlers.append(EndingHandler(params))
+        return handlers[-1]
+
+    monkeypatch.setattr(rendezvous_handler_registry, "_creators", {"ending": create})
+    with StoreServer("127.0.0.1", 0) as server:
+        endpoint = f"{server.host}:{server.port}"
+        with pytest.raises(RendezvousConnectionError):
+            launch_it(endpoint, "rendezvous")
+        with pytest.raises(ChildFailedError):
+            launch_it(endpoint, "shutdown")
+    assert [handler.shutdowns for handler in handlers] == [1, 1]
+    assert "the rendezvous handler was not shut down: the store is gone" in caplog.text
 
 
 class RemoteAgent(SimpleElasticAgent):

@@ -294,6 +294,7 @@ class Launcher:
         from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
         from elastic.cli.config import ONE_NODE
         from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, plugged_in
+        from elastic.rendezvous.api import shut_down
 
         handler = (job.rendezvous or ONE_NODE).handler(job.run_id, job.local_addr)
         specs = plugged_in(logs.plug_in) if logs.plug_in else DefaultLogsSpecs
@@ -324,10 +325,11 @@ class Launcher:
             metrics_port=job.metrics_port,
         )
         self._handle_signals(job)
-        result = self._agent.run()
-        if not self.received:
-            handler.shutdown()
-        return result
+        try:
+            return self._agent.run()
+        finally:  # after an error, too: no other node waits for this one
+            if not self.received:
+                shut_down(handler)
 
     def _handle_signals(self, job: LaunchConfig) -> None:
         """Installs handlers that pass signals to the agent. Ignored signals stay ignored."""

@@ -33,6 +33,7 @@ from elastic.multiprocessing.errors.signal_exception import SignalException
 from elastic.multiprocessing.logs import log_options
 from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs, is_default
 from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
+from elastic.rendezvous.api import shut_down
 from elastic.rendezvous.handlers import DynamicRendezvousHandler
 from elastic.text import is_loopback, split_endpoint
 
@@ -194,11 +195,13 @@ def _launch(
         received.append(number)
         agent.request_stop(number)
 
-    with _handled(config.signals_to_handle, stop):
-        result = agent.run(config.role)
-    handler = agent.get_worker_group().spec.rdzv_handler
-    if handler is not None and not received:
-        handler.shutdown()
+    try:
+        with _handled(config.signals_to_handle, stop):
+            result = agent.run(config.role)
+    finally:  # after an error, too: no other node waits for this one
+        handler = agent.get_worker_group().spec.rdzv_handler
+        if handler is not None and not received:
+            shut_down(handler)
     check_result(spec.get_entrypoint_name(), result, received)
     return dict(result.return_values)
 

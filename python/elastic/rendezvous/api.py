@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 from elastic import _lazy
 from elastic._C import StoreClient
-from elastic.errors import ConfigError
+from elastic.errors import ConfigError, ElasticError
 from elastic.text import is_number
 
 # torch's module of this name has these names too.
@@ -28,6 +29,8 @@ _HOMES = {
     )
 }
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES)
+
+logger = logging.getLogger(__name__)
 
 _TRUE = ("1", "true", "t", "yes", "y")
 _FALSE = ("0", "false", "f", "no", "n")
@@ -215,6 +218,14 @@ class RendezvousHandler(ABC):
     @abstractmethod
     def shutdown(self) -> bool:
         """Closes the rendezvous and leaves it; returns whether that was acknowledged."""
+
+
+def shut_down(handler: RendezvousHandler) -> None:
+    """Shuts a handler down at the end of a launch, whose result an error of it does not replace."""
+    try:
+        handler.shutdown()
+    except (ElasticError, OSError, RuntimeError) as error:  # as of a store that is gone
+        logger.warning("the rendezvous handler was not shut down: %s", error)
 
 
 class RendezvousBackend(ABC):

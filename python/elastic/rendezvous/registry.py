@@ -30,6 +30,10 @@ class RendezvousHandlerRegistry:
                 f"{self._creators[backend]} already"
             )
 
+    def __contains__(self, backend: str) -> bool:
+        """Whether the name has been registered; an installed plug-in is when it is first used."""
+        return backend in self._creators
+
     def create_handler(self, parameters: RendezvousParameters) -> RendezvousHandler:
         name = parameters.backend
         creator = self._creators.get(name)
@@ -63,7 +67,9 @@ def _load(name: str) -> RendezvousHandlerCreator | None:
 
 
 def is_plugged_in_handler(name: str) -> bool:
-    """Whether another distribution registers a handler of this name, and no backend."""
+    """Whether this program, or another distribution without a backend, has such a handler."""
+    if name in rendezvous_handler_registry:
+        return True
     from importlib.metadata import entry_points  # imported only where the name is unknown
 
     if entry_points(group=ENTRY_POINTS, name=name):
