@@ -136,6 +136,23 @@ def test_teed_lines_reach_the_console_with_prefixes_and_filters_select_lines(
     assert filtered.read_text() == "<0>keep 0\n"
 
 
+def test_the_paths_of_a_start_can_be_asked_for_before_it(tmp_path: Path) -> None:
+    specs = DefaultLogsSpecs(str(tmp_path), tee=Std.OUT)
+    named = specs.reify({0: {}})
+    assert specs.reify({0: {}}).stdouts == named.stdouts
+    paths = []
+    for _ in range(2):
+        context = start_processes(
+            "t", "/bin/sh", {0: ("-c", "echo one; echo two")}, {0: {}}, specs,
+            duplicate_stdout_filters=["two"],
+        )  # fmt: skip
+        assert context.wait() is not None
+        paths.append(context.stdouts[0])
+    assert paths[0] == named.stdouts[0] != paths[1]
+    assert Path(named.stdouts[0]).read_text() == "one\ntwo\n"
+    assert Path(named.filtered_stdout).read_text() == "[t0]:two\n"
+
+
 def test_a_second_start_with_the_same_count_keeps_the_logs_of_the_first(tmp_path: Path) -> None:
     specs = DefaultLogsSpecs(str(tmp_path), redirects=Std.OUT)
     for word in ("first", "second"):

@@ -108,6 +108,7 @@ class DefaultLogsSpecs(LogsSpecs):
             raise NotADirectoryError(f"the log directory {log_dir} is not a directory")
         super().__init__(log_dir, redirects, tee, local_ranks_filter)
         self._run_log_dir: str | None = None
+        self._named: tuple[str, str] | None = None  # attempt and directory, until it is used
         self._removal: Callable[[], object] | None = None  # of an unused temporary directory
 
     def options(self) -> LogOptions:
@@ -139,7 +140,11 @@ class DefaultLogsSpecs(LogsSpecs):
         """Removes the temporary directory now, unless output went to files in it."""
         if self._removal is not None:
             self._removal()
-            self._removal = self._root_log_dir = self._run_log_dir = None
+            self._removal = self._root_log_dir = self._run_log_dir = self._named = None
+
+    def begin(self) -> None:
+        """Processes use the paths of the last ``reify``: the next one names a new directory."""
+        self._named = None
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
         if not envs:
@@ -159,7 +164,7 @@ class DefaultLogsSpecs(LogsSpecs):
         errors: dict[int, str] = {}
         for rank, env in envs.items():
             folder = os.path.join(attempt, str(rank))
-            os.makedirs(folder)
+            os.makedirs(folder, exist_ok=True)
             errors[rank] = env[ERROR_FILE_VARIABLE] = os.path.join(folder, "error.json")
             for stream, name, paths, tees in (
                 (Std.OUT, "stdout.log", stdouts, tee_stdouts),
@@ -192,7 +197,10 @@ class DefaultLogsSpecs(LogsSpecs):
         return {rank: "" if self._is_shown(rank) else os.devnull for rank in envs}
 
     def _attempt_dir(self, env: Mapping[str, str]) -> str:
-        """A new directory; a start that was not a restart does not overwrite an earlier one."""
+        """The directory of the next start, however often a program asks for it before.
+
+        A start that was not a restart does not overwrite an earlier one.
+        """
         if self._run_log_dir is None:
             run_id = env.get("TORCHELASTIC_RUN_ID", "none").replace(os.sep, "_")
             os.makedirs(self.root_log_dir, exist_ok=True)
@@ -201,10 +209,13 @@ class DefaultLogsSpecs(LogsSpecs):
             )
         count = env.get("TORCHELASTIC_RESTART_COUNT", "0")
         wanted = os.path.join(self._run_log_dir, f"attempt_{count}")
+        if self._named is not None and self._named[0] == wanted:
+            return self._named[1]
         for number in range(1, 1_000_000):
             path = wanted if number == 1 else f"{wanted}.{number}"
             try:
                 os.mkdir(path)
+                self._named = (wanted, path)
                 return path
             except FileExistsError:
                 continue

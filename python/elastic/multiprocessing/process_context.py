@@ -16,7 +16,7 @@ from multiprocessing import connection
 from typing import Any, NamedTuple, TextIO
 
 from elastic.multiprocessing.errors.evidence import ProcessFailure
-from elastic.multiprocessing.logs_specs import LogsSpecs
+from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs
 from elastic.multiprocessing.tail_log import TailLog, contains_any
 
 _NONE: Mapping[int, Any] = {}
@@ -60,12 +60,14 @@ class PContext(ABC):
         self.nprocs = len(args)
         self.logs_specs = logs_specs  # kept: it may own a temporary directory
         dest = logs_specs.reify(envs)
+        if isinstance(logs_specs, DefaultLogsSpecs):
+            logs_specs.begin()
         self.stdouts = dest.stdouts
         self.stderrs = dest.stderrs
         self.error_files = dest.error_files
         self._has_started = False
         self._files = ExitStack()
-        self._tails = [
+        self._tail_logs = [
             TailLog(name, dest.tee_stdouts, sys.stdout, log_line_prefixes),
             TailLog(name, dest.tee_stderrs, sys.stderr, log_line_prefixes),
         ]
@@ -74,7 +76,7 @@ class PContext(ABC):
             (duplicate_stderr_filters, dest.tee_stderrs, dest.filtered_stderr),
         ):
             if words and path:
-                self._tails.append(self._duplicate(words, files, path, log_line_prefixes))
+                self._tail_logs.append(self._duplicate(words, files, path, log_line_prefixes))
 
     def _duplicate(
         self,
@@ -94,7 +96,7 @@ class PContext(ABC):
         self._has_started = True
         try:
             self._start()
-            for tail in self._tails:
+            for tail in self._tail_logs:
                 tail.start()
         except BaseException:
             self.close()
@@ -119,7 +121,7 @@ class PContext(ABC):
     def close(self, death_sig: signal.Signals | None = None, timeout: float = 30) -> None:
         """Stops the processes: signal, ``timeout`` seconds, SIGKILL; then writes all output."""
         self._close(death_sig or signal.SIGTERM, timeout)
-        for tail in self._tails:
+        for tail in self._tail_logs:
             tail.stop()
         self._files.close()
 

@@ -192,6 +192,8 @@ class HandlerElasticAgent(SimpleElasticAgent):
             self._group = _C.WorkerGroup(become_subreaper=self._become_subreaper)
         envs = {w.local_rank: self._variables(worker_group, w) for w in worker_group.workers}
         dest = self._logs_specs.reify(envs)
+        if isinstance(self._logs_specs, DefaultLogsSpecs):
+            self._logs_specs.begin()
         self._error_files = dest.error_files
         if self._records is not None:
             log = next(filter(None, (*dest.stdouts.values(), *dest.stderrs.values())), "")
