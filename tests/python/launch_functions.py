@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 from typing import Any
@@ -37,7 +38,9 @@ def all_reduce() -> float:
     dist.init_process_group("gloo")
     value = torch.ones(1) * dist.get_rank()
     dist.all_reduce(value)
+    dist.barrier()
     dist.destroy_process_group()
+    atexit.register(os._exit, 0)  # a thread of gloo may still need the interpreter
     return float(value)
 
 

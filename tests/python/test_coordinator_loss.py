@@ -62,7 +62,9 @@ def test_a_lost_coordinator_is_reported_before_a_worker_that_failed_too(tmp_path
         os.write(writer, b"\n")
         [done] = nodes.finish()
     assert done.returncode == 77, done.stderr
-    first, *rest = done.stderr.splitlines()
+    # An outage is logged again from time to time.
+    lines = [line for line in done.stderr.splitlines() if "cannot be reached" not in line]
+    first, *rest = lines
     reason = f"the coordinator at {endpoint} was not reached for {STORE_GRACE_S} s: "
     assert first.startswith(f"elastic-launch: sh failed: {reason}"), done.stderr
     worker = r"also failed here: rank 0 \(local rank 0, pid \d+\) exited with code 3"

@@ -358,7 +358,7 @@ def test_a_done_node_and_replacements_run_the_work_that_lost_nodes_left(tmp_path
     go = tmp_path / "go"
     work = f"while ! test -e {go}; do sleep 0.05; done"
     script = f"echo round $ELASTIC_ROUND; test $GROUP_RANK = 2 || {work}"
-    host_conf, guest_conf = f"{HOST},store_grace=100", f"{GUEST},store_grace=100"
+    host_conf, guest_conf = f"{HOST},store_grace=15", f"{GUEST},store_grace=15"
     with job("3", "--max-restarts=3", script=script) as nodes:
         host = nodes.start("--node-rank=0", host_conf)
         guest = nodes.start("--node-rank=1", guest_conf)

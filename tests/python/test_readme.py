@@ -104,8 +104,8 @@ def test_report_of_a_failure_is_that_of_the_readme(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(
         # One line, as in the README: both ranks run when one of them fails.
-        "import os, signal, time; open('at.' + os.environ['RANK'], 'w').close(); "
-        "[time.sleep(0.01) for _ in iter(lambda: len(os.listdir()) == 3, True)]\n"
+        "import os, signal, threading; open('at.' + os.environ['RANK'], 'w').close(); "
+        "[threading.Event().wait(0.01) for _ in iter(lambda: len(os.listdir()) == 3, True)]\n"
         'if os.environ["RANK"] == "0":\n'
         "    signal.pause()\n"
         'raise ValueError("loss is nan at step 1200")\n'

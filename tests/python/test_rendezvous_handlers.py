@@ -112,12 +112,14 @@ def test_a_run_id_can_be_used_again_for_another_job(backend: Backend) -> None:
 @pytest.mark.parametrize("kind", ["c10d", "file"])
 def test_killed_node_is_lost(kind: str, tmp_path: Path) -> None:
     endpoint = f"127.0.0.1:{free_port()}" if kind == "c10d" else str(tmp_path / "state")
-    # The third node is a part of the first round.
+    # The third node is a part of the first round. The victim does not host the coordinator.
     words = Backend(kind, endpoint).words(2, 3, "last_call_timeout=100")
-    with nodes(3, *words) as some:
-        by_rank = {rank: node for node, (rank, _, _) in zip(some, all_next(some), strict=True)}
-        by_rank["2"].kill()
-        left = [by_rank["0"], by_rank["1"]]
+    host, guest = (["is_host=true"], ["is_host=false"]) if kind == "c10d" else ([], [])
+    with nodes(1, *words, *host) as (first,), nodes(2, *words, *guest) as (second, victim):
+        rounds = all_next([first, second, victim])
+        assert sorted(answer[:2] for answer in rounds) == [["0", "3"], ["1", "3"], ["2", "3"]]
+        victim.kill()
+        left = [first, second]
         for node in left:
             assert int(node.call("waiting")) > 0
         assert sorted(answer[:2] for answer in all_next(left)) == [["0", "2"], ["1", "2"]]

@@ -35,7 +35,7 @@ def load(context, workers):
     assert rows[:, 0].tolist() == [index * index for index in range(24)], rows
     pids = set(rows[:, 1].tolist())
     assert len(pids) == workers and os.getpid() not in pids, pids
-    sys.stdout.write(f"loaded by {context}\n")  # one write: both ranks share the pipe
+    sys.stdout.write(f"loaded by {context}\\n")  # one write: both ranks share the pipe
 
 def compile_for(backend):
     torch.manual_seed(7)
@@ -46,7 +46,7 @@ def compile_for(backend):
     found = torch.autograd.grad(compiled(x).sum(), list(model.parameters()))
     for one, other in zip(expected, found, strict=True):
         torch.testing.assert_close(one, other)
-    sys.stdout.write(f"compiled by {backend}\n")
+    sys.stdout.write(f"compiled by {backend}\\n")
 
 if __name__ == "__main__":
     for what in sys.argv[1:]:
