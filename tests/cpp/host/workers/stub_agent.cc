@@ -33,9 +33,11 @@ const char* name_of(elastic::WorkerEvent::Kind kind) {
 }
 
 pid_t start_child(bool in_own_session) {
+  const pid_t agent = ::getpid();
   const pid_t child = ::fork();
   if (child != 0) return child;
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (::getppid() != agent) ::_exit(0);  // the agent has ended before
   if (in_own_session) ::setsid();
   while (true) ::pause();
 }
