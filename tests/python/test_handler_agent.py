@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from elastic.agent.server import (
     WorkerGroup,
 )
 from elastic.launcher import LaunchConfig, elastic_launch
-from elastic.multiprocessing import ChildFailedError
+from elastic.multiprocessing import ChildFailedError, SignalException
 from elastic.rendezvous import (
     RendezvousConnectionError,
     RendezvousInfo,
@@ -359,6 +360,28 @@ def test_a_subclass_starts_watches_and_stops_workers_with_opaque_ids() -> None:
         spent = remote_agent(server, "b", *[WorkerState.FAILED] * 2)
         assert spent.run().is_failed()
         assert spent.calls == ["start", "stop", "start", "stop", "shutdown"]
+
+
+def test_a_subclass_is_shut_down_with_torchs_arguments() -> None:
+    given: list[Any] = []
+
+    class TorchsAgent(RemoteAgent):
+        def _shutdown(self, *args: Any, **keywords: Any) -> None:
+            given.append((args, keywords))
+
+        def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+            result = super()._monitor_workers(worker_group)
+            if result.state is WorkerState.HEALTHY:
+                raise SignalException("interrupted", signal.SIGINT)
+            return result
+
+    with StoreServer("127.0.0.1", 0) as server:
+        for run_id, state in (("a", WorkerState.SUCCEEDED), ("b", WorkerState.HEALTHY)):
+            agent = remote_agent(server, run_id, state)
+            ended = TorchsAgent(agent.get_worker_group().spec, [state])
+            with suppress(SignalException):
+                ended.run()
+    assert given == [((), {"timeout": 30}), ((signal.SIGINT,), {"timeout": 30})]
 
 
 def test_nodes_with_other_roles_and_sizes_get_dense_ranks() -> None:

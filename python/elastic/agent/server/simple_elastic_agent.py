@@ -92,7 +92,7 @@ class SimpleElasticAgent(ElasticAgent):
     @prof
     def run(self, role: str = DEFAULT_ROLE) -> RunResult:
         begun = time.monotonic()
-        death_sig = signal.SIGTERM
+        received: signal.Signals | None = None
         try:
             result = self._invoke_run(role)
             self._torch_records.concluded(result, self._worker_group)
@@ -101,13 +101,16 @@ class SimpleElasticAgent(ElasticAgent):
             logger.info("the rendezvous has ended for this node: %s", error)
             return RunResult(WorkerState.SUCCEEDED, run_id=self._worker_group.spec.job_id())
         except SignalException as error:
-            death_sig = error.sigval
+            received = error.sigval
             raise
         except Exception as error:
             self._torch_records.ended(self._worker_group, str(error) or type(error).__name__)
             raise
         finally:
-            self._shutdown(death_sig, self._shutdown_timeout)
+            if received is None:  # subclasses may have only the arguments that torch passes
+                self._shutdown(timeout=self._shutdown_timeout)
+            else:
+                self._shutdown(received, timeout=self._shutdown_timeout)
             self._total_execution_time = int(time.monotonic() - begun)
 
     def get_event_failed(self) -> Event:
