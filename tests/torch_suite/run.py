@@ -183,22 +183,26 @@ def run(test: Path, root: Path, timeout: float, chosen: Path | None) -> list[str
     if known.not_run:
         names = [one.rpartition("::")[2] for one in sorted(known.not_run)]
         command += ["-k", " and ".join(f"not {one}" for one in names)]
+    output = test.with_suffix(".log")  # a pipe would be held by processes that a test leaves
     try:
-        done = subprocess.run(
-            command,
-            cwd=root,
-            env=os.environ
-            | {"PYTHONPATH": os.pathsep.join(map(str, (test.parent, package_root(test), HERE)))},
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            check=False,
-        )
+        with output.open("w") as log:
+            subprocess.run(
+                command,
+                cwd=root,
+                env=os.environ
+                | {
+                    "PYTHONPATH": os.pathsep.join(map(str, (test.parent, package_root(test), HERE)))
+                },
+                stdout=log,
+                stderr=log,
+                timeout=timeout,
+                check=False,
+            )
     except subprocess.TimeoutExpired:
         print(f"{name}: no end after {timeout:g} s")
         return [f"{name}: no end"]
     if not report.exists():
-        print(f"{name}: did not run: {done.stdout[-500:]}{done.stderr[-500:]}")
+        print(f"{name}: did not run: {output.read_text()[-1000:]}")
         return [f"{name}: did not run"]
     outcomes: dict[str, str | None] = {}  # the message of a failure; None: passed
     for case in ElementTree.parse(report).iter("testcase"):

@@ -216,9 +216,6 @@ class ELASTIC_EXPORT Rendezvous {
 
   RendezvousPhase phase() const;
   const JobSettings& settings() const;
-  // For how long after its start an object that continues a job awaits the nodes of the round:
-  // store_grace, or, after succeed(), node_timeout and a second.
-  Duration resume_limit() const;
   // The current round, or the last one while the next is being formed; round 0 before the first.
   const RoundRecord& record() const;
   const std::vector<RoundMember>& members() const;   // of record(), by node rank
@@ -226,8 +223,7 @@ class ELASTIC_EXPORT Rendezvous {
   int waiting_nodes() const;  // nodes that a restart would let in; spares are not counted
   int spare_nodes() const;
   const JobResult* result() const;  // null while the job is open
-  // No node is left and no action is pending: the owner may destroy the object.
-  bool is_removable() const;
+  bool is_removable() const;        // no node is left and no action is pending
 
   // The state as bytes: versioned; with durations and counters but no instants, so that a process
   // with another clock can continue. What this machine observed about liveness is not included.
@@ -243,6 +239,7 @@ class ELASTIC_EXPORT Rendezvous {
   // The same from a record in force: rounds are not delayed, and no node holds a newer one. A node
   // that does not resume is lost after node_timeout and a second.
   Status succeed(std::string_view bytes, const RendezvousSuccession& succession, Instant now);
+  Duration resume_limit() const;  // from the object's start until such a node is lost
   // Compare-and-set stores: the node that evaluates the timers, of the lowest rank that is alive.
   std::optional<NodeId> timekeeper(Instant now) const;
 
