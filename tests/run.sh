@@ -2,7 +2,7 @@
 # Sets everything up and runs every test: style rules, C++ (plain, ASan+UBSan, TSan, short fuzzing),
 # and the installed Python package.
 #
-#   bash tests/run.sh            everything (about half an hour on two cores)
+#   bash tests/run.sh            everything (half an hour to an hour on two cores)
 #   bash tests/run.sh STEP …     only these: tidy cpp asan tsan fuzz python
 #
 # Needs Linux, python3 >= 3.10 with venv, and a C++20 compiler. As root on Debian or Ubuntu it installs
