@@ -15,7 +15,7 @@ namespace elastic::reg {
 namespace {
 
 std::string page() {
-  std::ifstream file(ELASTIC_REGISTER_PAGE);
+  std::ifstream file(ELASTIC_TEST_DOCS "register.md");
   std::stringstream text;
   text << file.rdbuf();
   return text.str();

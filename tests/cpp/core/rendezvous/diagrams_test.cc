@@ -26,7 +26,7 @@ namespace elastic::test {
 namespace {
 
 std::string read_page() {
-  std::ifstream file(ELASTIC_RENDEZVOUS_PAGE);
+  std::ifstream file(ELASTIC_TEST_DOCS "rendezvous.md");
   std::stringstream page;
   page << file.rdbuf();
   return page.str();
@@ -44,7 +44,7 @@ void expect_on_page(const std::string& name, const std::string& drawn) {
   const std::string block = "```mermaid\n" + drawn + "```\n";
   const std::size_t body = from + begin.size();
   if (std::getenv("ELASTIC_WRITE_DIAGRAMS") != nullptr) {
-    std::ofstream(ELASTIC_RENDEZVOUS_PAGE) << page.replace(body, to - body, block);
+    std::ofstream(ELASTIC_TEST_DOCS "rendezvous.md") << page.replace(body, to - body, block);
     return;
   }
   EXPECT_EQ(page.substr(body, to - body), block)

@@ -35,7 +35,7 @@ std::string table_text() {
 }
 
 TEST(RendezvousTable, DocumentShowsTheTable) {
-  std::ifstream file(ELASTIC_RENDEZVOUS_PAGE);
+  std::ifstream file(ELASTIC_TEST_DOCS "rendezvous.md");
   std::stringstream page;
   page << file.rdbuf();
   EXPECT_THAT(page.str(), testing::HasSubstr(table_text())) << "put this into docs/rendezvous.md:\n"

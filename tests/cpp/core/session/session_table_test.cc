@@ -52,7 +52,7 @@ std::string table_text() {
 }
 
 TEST(SessionTable, DocumentShowsTheTable) {
-  std::ifstream file(ELASTIC_PROTOCOL_PAGE);
+  std::ifstream file(ELASTIC_TEST_DOCS "protocol.md");
   std::stringstream page;
   page << file.rdbuf();
   EXPECT_TRUE(page.str().find(table_text()) != std::string::npos)

@@ -213,7 +213,7 @@ TEST(WorkerGroupTable, EveryEdgeHasItsAction) {
 
 // docs/supervision.md shows the table; a row there is "| state | reaction | …".
 TEST(WorkerGroupTable, DocumentShowsTheTable) {
-  std::ifstream file(ELASTIC_TEST_SOURCE_DIR "/docs/supervision.md");
+  std::ifstream file(ELASTIC_TEST_DOCS "supervision.md");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   for (std::size_t state = 0; state < kGroupStateCount; ++state) {
     std::string row = std::string("| ") + to_string(static_cast<GroupState>(state)) + " |";
