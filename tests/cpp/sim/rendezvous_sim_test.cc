@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "sim/seeds.h"
 #include "sim/sim_world.h"
 
 namespace elastic::test {
@@ -38,7 +39,7 @@ bool is_good(const SimReport& report, const std::string& name, std::uint64_t see
   if (report.violations.empty()) return true;
   for (const std::string& violation : report.violations) ADD_FAILURE() << violation;
   ADD_FAILURE() << "replay: ELASTIC_SIM_REPLAY=" << name << ":" << seed
-                << " build/dev/tests/cpp/sim/rendezvous_sim_test --gtest_filter=*Replay";
+                << " build/quick/tests/cpp/sim/sim_tests --gtest_filter=RendezvousSim.Replay";
   return false;
 }
 
@@ -52,11 +53,6 @@ SimReport run(const std::string& name, std::uint64_t seed, bool with_trace) {
                   is_equal ? SimTimings::kEqual : SimTimings::kPerNode, seed, with_trace);
 }
 
-std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? otherwise : std::stoull(text);
-}
-
 struct Totals {
   std::uint64_t runs = 0;
   std::uint64_t rounds = 0;
@@ -64,13 +60,11 @@ struct Totals {
   std::uint64_t leaves = 0;
 };
 
-// Other seeds: ELASTIC_SIM_FIRST=… ELASTIC_SIM_COUNT=…
 Totals sweep(const std::string& name, std::uint64_t count) {
-  const std::uint64_t first = number_from("ELASTIC_SIM_FIRST", 1);
-  count = number_from("ELASTIC_SIM_COUNT", count);
+  const Seeds seeds = seeds_of(count);
   Totals totals;
   int failed = 0;
-  for (std::uint64_t seed = first; seed < first + count && failed < 5; ++seed) {
+  for (std::uint64_t seed = seeds.first; seed < seeds.end && failed < 5; ++seed) {
     const SimReport report = run(name, seed, false);
     ++totals.runs;
     totals.rounds += report.rounds;
@@ -83,7 +77,7 @@ Totals sweep(const std::string& name, std::uint64_t count) {
 
 void sweep_faults(const std::string& name, std::uint64_t count) {
   const Totals totals = sweep(name, count);
-  if (testing::Test::HasFailure()) return;
+  if (testing::Test::HasFailure() || totals.runs < kSeedsToJudge) return;
   EXPECT_GT(totals.rounds, 2 * totals.runs) << "the faults leave the job time to form rounds";
 }
 
@@ -103,14 +97,14 @@ TEST(RendezvousSim, KeepsItsInvariantsIfTimingsDifferBetweenNodes) {
 
 TEST(RendezvousSim, KeepsTheInvariantsOfEachOfTwoJobsAtOneEndpoint) {
   const Totals totals = sweep(kTwoJobs, 150);
-  if (HasFailure()) return;
+  if (HasFailure() || totals.runs < kSeedsToJudge) return;
   EXPECT_GT(totals.rounds, totals.runs);
   EXPECT_GT(totals.leaves, totals.runs / 2) << "hosts end while the other job runs";
 }
 
 TEST(RendezvousSim, LosesNoLiveNodeWhenTheCoordinatorContinuesFromAnOldState) {
   const Totals totals = sweep(kCrashPoints, 250);
-  if (HasFailure()) return;
+  if (HasFailure() || totals.runs < kSeedsToJudge) return;
   EXPECT_GT(totals.crashes, 4 * totals.runs);
 }
 

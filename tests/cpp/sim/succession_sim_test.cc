@@ -1,5 +1,5 @@
 // Runs whole jobs whose coordinator is lost, seed by seed. A failure prints the line that replays
-// it with a trace. ELASTIC_SIM_FIRST and ELASTIC_SIM_COUNT choose other seeds.
+// it with a trace.
 
 #include <gtest/gtest.h>
 
@@ -8,15 +8,11 @@
 #include <iostream>
 #include <string>
 
+#include "sim/seeds.h"
 #include "sim/succession_world.h"
 
 namespace elastic::test {
 namespace {
-
-std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
-  const char* text = std::getenv(variable);
-  return text == nullptr ? otherwise : std::stoull(text);
-}
 
 struct Sweep {
   std::uint64_t seeds = 0;
@@ -26,11 +22,10 @@ struct Sweep {
 };
 
 Sweep sweep(SuccessionScene scene, std::uint64_t count) {
-  const std::uint64_t first = number_from("ELASTIC_SIM_FIRST", 1);
-  count = number_from("ELASTIC_SIM_COUNT", count);
+  const Seeds seeds = seeds_of(count);
   Sweep total;
   int failed = 0;
-  for (std::uint64_t seed = first; seed < first + count && failed < 3; ++seed) {
+  for (std::uint64_t seed = seeds.first; seed < seeds.end && failed < 3; ++seed) {
     const SuccessionReport report = simulate_succession(scene, seed, {});
     ++total.seeds;
     total.elections += report.elections;
@@ -41,7 +36,7 @@ Sweep sweep(SuccessionScene scene, std::uint64_t count) {
     for (const std::string& violation : report.violations) ADD_FAILURE() << violation;
     ADD_FAILURE() << "replay: ELASTIC_SIM_REPLAY="
                   << kSuccessionScenes[static_cast<std::size_t>(scene)] << ":" << seed
-                  << " build/dev/tests/cpp/sim/succession_sim_test --gtest_filter=*Replay";
+                  << " build/quick/tests/cpp/sim/sim_tests --gtest_filter=SuccessionSim.Replay";
   }
   return total;
 }
@@ -69,17 +64,17 @@ TEST(SuccessionSim, AnOverrideContinuesAJobWhoseMajorityIsLost) {
 }
 TEST(SuccessionSim, FaultsOfTwoNodesAndAWitnessBreakNoPromise) {
   const Sweep total = sweep(SuccessionScene::kWitnessFaults, 40);
-  if (HasFailure()) return;
+  if (HasFailure() || total.seeds < kSeedsToJudge) return;
   EXPECT_GT(total.elections, total.seeds / 4);
 }
 TEST(SuccessionSim, AReplacedHostAndNewcomersJoinTheJobThatWentOn) {
   const Sweep total = sweep(SuccessionScene::kReturn, 60);
-  if (HasFailure()) return;
+  if (HasFailure() || total.seeds < kSeedsToJudge) return;
   EXPECT_GT(total.displaced, total.seeds / 10);
 }
 TEST(SuccessionSim, FaultsBreakNoPromise) {
   const Sweep total = sweep(SuccessionScene::kFaults, 150);
-  if (HasFailure()) return;
+  if (HasFailure() || total.seeds < kSeedsToJudge) return;
   EXPECT_GT(total.elections, total.seeds / 2);
 }
 
