@@ -10,7 +10,6 @@
 
 #include "core/base/check.h"
 #include "os/base/posix_error.h"
-#include "os/loop/clock.h"
 
 // Theory of operation. One iteration: sleep in epoll_wait until a descriptor is ready, the earliest
 // timer is due or work is posted; read the clock once; call the handlers of the ready descriptors;
@@ -94,23 +93,24 @@ EventLoop::StallWatch::StallWatch(EventLoop* loop, std::function<void(const Stal
 
 EventLoop::StallWatch::~StallWatch() { std::erase(loop_->stall_watches_, this); }
 
-Result<std::unique_ptr<EventLoop>> EventLoop::create() {
+Result<std::unique_ptr<EventLoop>> EventLoop::create(Clock* clock) {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return posix_error("cannot create an epoll instance", errno);
   UniqueFd wakeup(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wakeup.valid()) return posix_error("cannot create an eventfd", errno);
-  std::unique_ptr<EventLoop> loop(new EventLoop(std::move(epoll), std::move(wakeup)));
+  std::unique_ptr<EventLoop> loop(new EventLoop(clock, std::move(epoll), std::move(wakeup)));
   Result<Watch> watch = loop->watch(loop->wakeup_.get(), EPOLLIN, loop->wakeup_handler_.get());
   if (!watch.ok()) return watch.status();
   loop->wakeup_watch_ = std::move(*watch);
   return loop;
 }
 
-EventLoop::EventLoop(UniqueFd epoll, UniqueFd wakeup)
-    : epoll_(std::move(epoll)),
+EventLoop::EventLoop(Clock* clock, UniqueFd epoll, UniqueFd wakeup)
+    : clock_(clock),
+      epoll_(std::move(epoll)),
       wakeup_(std::move(wakeup)),
       wakeup_handler_(std::make_unique<Wakeup>(wakeup_.get())),
-      now_(monotonic_now()) {}
+      now_(clock->now()) {}
 
 EventLoop::~EventLoop() { wakeup_watch_.reset(); }
 
@@ -155,7 +155,7 @@ void EventLoop::stop() {
 
 void EventLoop::run() {
   stopping_ = false;
-  now_ = monotonic_now();
+  now_ = clock_->now();
   while (!stopping_) {
     dispatch_fds();
     fire_timers();
@@ -177,10 +177,10 @@ int EventLoop::timeout_ms(Instant before) const {
 void EventLoop::dispatch_fds() {
   epoll_event events[kEventsPerWait];
   const Instant last = now_;
-  const Instant slept = monotonic_now();
+  const Instant slept = clock_->now();
   const int count = ::epoll_wait(epoll_.get(), events, kEventsPerWait, timeout_ms(slept));
   ELASTIC_CHECK(count >= 0 || errno == EINTR);
-  now_ = monotonic_now();
+  now_ = clock_->now();
   // An interrupted epoll_wait (for example by SIGCONT) does not report which descriptors are ready.
   is_caught_up_ = count >= 0 && count < kEventsPerWait;
   report_stall(last, slept);

@@ -18,6 +18,7 @@
 #include "elastic/status.h"
 #include "elastic/time.h"
 #include "os/base/fd.h"
+#include "os/loop/clock.h"
 
 namespace elastic::os {
 
@@ -95,7 +96,8 @@ class EventLoop {
   };
   static constexpr Duration kStallMin = std::chrono::milliseconds(5);
 
-  static Result<std::unique_ptr<EventLoop>> create();
+  // `clock` outlives the loop.
+  static Result<std::unique_ptr<EventLoop>> create(Clock* clock = real_clock());
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
   ~EventLoop();
@@ -115,6 +117,8 @@ class EventLoop {
   void defer(std::function<void()> work);
   // The time at which this iteration began; read once, so that all its decisions use the same time.
   Instant now() const { return now_; }
+  // The time at this moment, for what is measured inside an iteration.
+  Instant read_clock() const { return clock_->now(); }
   // Whether this iteration handles every descriptor that was ready when it began. The number per
   // iteration is limited; the remaining ones come before any that was handled already.
   bool is_caught_up() const { return is_caught_up_; }
@@ -126,7 +130,7 @@ class EventLoop {
   };
   class Wakeup;
 
-  EventLoop(UniqueFd epoll, UniqueFd wakeup);
+  EventLoop(Clock* clock, UniqueFd epoll, UniqueFd wakeup);
   int timeout_ms(Instant before) const;
   void dispatch_fds();
   void report_stall(Instant last, Instant slept);
@@ -134,6 +138,7 @@ class EventLoop {
   void run_posted();
   void run_deferred();
 
+  Clock* const clock_;
   UniqueFd epoll_;
   UniqueFd wakeup_;
   std::unique_ptr<Wakeup> wakeup_handler_;
