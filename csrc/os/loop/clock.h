@@ -15,11 +15,18 @@ namespace elastic::os {
 // CLOCK_MONOTONIC. Any thread.
 Instant monotonic_now();
 
+class EventLoop;
+
 // What an event loop takes its time from. It never goes back.
 class Clock {
  public:
   virtual ~Clock() = default;
   virtual Instant now() const = 0;
+  // Called by each loop with this clock when it begins and when it ends. True: the owner of the
+  // clock turns the loop (EventLoop::turn()), on the thread that creates it, and no other thread
+  // runs it. So a test runs all the loops of a program on one thread, in its own time.
+  virtual bool adopt(EventLoop*) { return false; }
+  virtual void release(EventLoop*) {}
 };
 // The clock of monotonic_now(). Any thread.
 Clock* real_clock();

@@ -110,9 +110,15 @@ EventLoop::EventLoop(Clock* clock, UniqueFd epoll, UniqueFd wakeup)
       epoll_(std::move(epoll)),
       wakeup_(std::move(wakeup)),
       wakeup_handler_(std::make_unique<Wakeup>(wakeup_.get())),
-      now_(clock->now()) {}
+      now_(clock->now()),
+      last_turn_(now_) {
+  is_turned_ = clock_->adopt(this);
+}
 
-EventLoop::~EventLoop() { wakeup_watch_.reset(); }
+EventLoop::~EventLoop() {
+  wakeup_watch_.reset();
+  clock_->release(this);
+}
 
 Result<EventLoop::Watch> EventLoop::watch(int fd, std::uint32_t events, FdHandler* handler) {
   std::uint32_t slot = 0;
@@ -157,11 +163,28 @@ void EventLoop::run() {
   stopping_ = false;
   now_ = clock_->now();
   while (!stopping_) {
-    dispatch_fds();
-    fire_timers();
-    run_posted();
-    run_deferred();
+    const Instant slept = clock_->now();
+    iterate(slept, timeout_ms(slept));
   }
+}
+
+bool EventLoop::turn() {
+  const bool has_acted = iterate(last_turn_, 0);
+  last_turn_ = clock_->now();
+  return has_acted;
+}
+
+Instant EventLoop::next_deadline() const {
+  return timers_.empty() ? Instant::max() : timers_.begin()->first;
+}
+
+// Each step runs, also after one that had something to do.
+bool EventLoop::iterate(Instant slept, int timeout_ms) {
+  bool has_acted = dispatch_fds(slept, timeout_ms);
+  has_acted |= fire_timers();
+  has_acted |= run_posted();
+  has_acted |= run_deferred();
+  return has_acted;
 }
 
 // Rounded up, so that the loop does not spin while a timer is due in less than 1 ms.
@@ -174,11 +197,10 @@ int EventLoop::timeout_ms(Instant before) const {
   return ms > INT_MAX ? INT_MAX : static_cast<int>(ms);
 }
 
-void EventLoop::dispatch_fds() {
+bool EventLoop::dispatch_fds(Instant slept, int timeout_ms) {
   epoll_event events[kEventsPerWait];
   const Instant last = now_;
-  const Instant slept = clock_->now();
-  const int count = ::epoll_wait(epoll_.get(), events, kEventsPerWait, timeout_ms(slept));
+  const int count = ::epoll_wait(epoll_.get(), events, kEventsPerWait, timeout_ms);
   ELASTIC_CHECK(count >= 0 || errno == EINTR);
   now_ = clock_->now();
   // An interrupted epoll_wait (for example by SIGCONT) does not report which descriptors are ready.
@@ -190,6 +212,7 @@ void EventLoop::dispatch_fds() {
     if (slots_[slot].generation != generation) continue;  // its watch ended in this iteration
     slots_[slot].handler->on_ready(events[i].events);
   }
+  return count > 0;
 }
 
 // The previous iteration began at `last`, and its sleep at `slept`.
@@ -205,31 +228,35 @@ void EventLoop::report_stall(Instant last, Instant slept) {
   for (StallWatch* watch : stall_watches_) watch->callback_(stall);
 }
 
-void EventLoop::fire_timers() {
+bool EventLoop::fire_timers() {
   // A timer that a callback arms for a time in the past fires in the next iteration, so that a
   // chain of such timers cannot starve the descriptors: only timers that are due now are counted.
   std::size_t due = 0;
   for (auto it = timers_.begin(); it != timers_.end() && it->first <= now_; ++it) ++due;
+  const bool has_acted = due > 0;
   for (; due > 0 && !timers_.empty() && timers_.begin()->first <= now_; --due) {
     Timer* timer = timers_.begin()->second;
     timer->disarm();
     timer->callback_();
   }
+  return has_acted;
 }
 
-void EventLoop::run_posted() {
+bool EventLoop::run_posted() {
   std::vector<std::function<void()>> work;
   {
     const std::lock_guard lock(mutex_);
     work.swap(posted_);
   }
   for (auto& item : work) item();
+  return !work.empty();
 }
 
-void EventLoop::run_deferred() {
+bool EventLoop::run_deferred() {
   std::vector<std::function<void()>> work;
   work.swap(deferred_);
   for (auto& item : work) item();
+  return !work.empty();
 }
 
 }  // namespace elastic::os
