@@ -17,9 +17,9 @@
 #include "host/base/no_descriptors.h"
 #include "host/store/store_service.h"
 #include "host/store/store_test_client.h"
-#include "os/loop/clock.h"
 #include "os/loop/loop_thread.h"
 #include "sanitized.h"
+#include "support/eventually.h"
 
 namespace elastic::host {
 namespace {
@@ -44,11 +44,7 @@ class StoreServerTest : public testing::Test {
   }
   // Waits until the condition holds; `client` sends pings so that the server's loop runs.
   static bool eventually(TestClient* client, const std::function<bool()>& is_so) {
-    const Instant deadline = os::monotonic_now() + std::chrono::seconds(60);
-    while (!is_so()) {
-      if (os::monotonic_now() > deadline || !client->ping()) return false;
-    }
-    return true;
+    return support::eventually([&] { return is_so() || !client->ping(); }) && is_so();
   }
 
   std::unique_ptr<StoreServer> server;
@@ -458,9 +454,7 @@ TEST_F(StoreServerTest, DrainEndsAtItsDeadlineAlthoughAClientDoesNotRead) {
   std::string frames;
   for (int i = 0; i < 16; ++i) frames += TestClient::key_frame(Opcode::kGet, "/k");
   client->send(frames);
-  const Instant begun = os::monotonic_now();
   server->close(std::chrono::milliseconds(20));
-  EXPECT_LT(os::monotonic_now() - begun, std::chrono::seconds(60));
 }
 
 TEST_F(StoreServerTest, DrainDoesNotWaitForBlockedClients) {
@@ -468,9 +462,7 @@ TEST_F(StoreServerTest, DrainDoesNotWaitForBlockedClients) {
   const auto client = connect();
   client->send(TestClient::list_frame(Opcode::kWait, {"/never"}));
   EXPECT_TRUE(client->ping());
-  const Instant begun = os::monotonic_now();
   server->close(std::chrono::hours(1));
-  EXPECT_LT(os::monotonic_now() - begun, std::chrono::seconds(60));
   EXPECT_TRUE(client->is_closed());
 }
 
