@@ -222,7 +222,7 @@ TEST(CoordinatorProgram, EvictsNoNodeAfterAStall) {
   Program program({bind_to(0)});
   const std::uint16_t port = program.port();
   JobSettings settings = nnodes(1, 2);
-  settings.node_timeout = seconds(6);  // for the test's own silence, too
+  settings.node_timeout = seconds(4);  // for the test's own silence, too
   SessionClient one(port, 1), two(port, 2);
   for (SessionClient* node : {&one, &two}) node->join(settings);
   for (SessionClient* node : {&one, &two}) node->expect<rdzv::Round>();

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <fstream>
 #include <functional>
@@ -108,7 +109,7 @@ TEST_F(StoreServerTest, PortInUseIsReportedWithItsOwner) {
   const std::string message(second.status().message());
   EXPECT_THAT(message, HasSubstr("127.0.0.1:" + std::to_string(server->port())));
   EXPECT_THAT(message, HasSubstr("pid " + std::to_string(::getpid()) + " ("));
-  EXPECT_THAT(message, HasSubstr("store_server_test"));
+  EXPECT_THAT(message, HasSubstr(program_invocation_short_name));
 }
 
 TEST_F(StoreServerTest, PortIsFreeAgainAfterClose) {
