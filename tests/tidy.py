@@ -19,6 +19,8 @@ CPP_SUFFIXES = {".h", ".cc"}
 SOURCE_LINES_MAX = 600
 PUBLIC_HEADER_LINES_MAX = 250
 COLUMNS_MAX = 100
+# Tests about a thread that does not run; anything else waits for an event, or in virtual time.
+STALLS_MAX = 2
 
 # The files of this repository that a layer may include (the standard library is always allowed).
 LAYER_INCLUDES = {
@@ -295,7 +297,12 @@ def test_no_unfinished_work() -> None:
 
 
 def test_tests_wait_for_events_and_do_not_sleep() -> None:
-    sleeping = re.compile(r"(time\.sleep|sleep_for|sleep_until|usleep|nanosleep)\(")
+    """In C++ only support/eventually.h sleeps; `stall_for_test` is counted."""
+    sleeping = re.compile(
+        r"(time\.sleep|sleep_for|sleep_until|usleep|nanosleep|::sched_yield|::yield)\("
+        r"|promise<void>\(\)\.get_future\(\)|poll\(nullptr, 0"
+    )
+    stalls = []
 
     def look() -> Iterator[str]:
         for path in tracked(".cc", ".h", ".py"):
@@ -303,8 +310,12 @@ def test_tests_wait_for_events_and_do_not_sleep() -> None:
             if not name.startswith("tests/") or "stub" in path.name or path.name == "tidy.py":
                 continue
             for number, line in enumerate(path.read_text().splitlines(), 1):
-                if sleeping.search(line) and "stub" not in line:
+                if sleeping.search(line) and "stub" not in line and "eventually.h" not in name:
                     yield f"{name}:{number}: waits by sleeping"
+                if "stall_for_test(" in line and "eventually.h" not in name:
+                    stalls.append(f"{name}:{number}")
+        if len(stalls) > STALLS_MAX:
+            yield f"more than {STALLS_MAX} tests stall a thread: {', '.join(stalls)}"
 
     complaints(look())
 

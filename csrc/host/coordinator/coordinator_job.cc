@@ -5,7 +5,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "os/loop/clock.h"
 #include "os/net/address.h"
 
 // Theory of operation. Each message of a session is one step of the machine, made when it is read.

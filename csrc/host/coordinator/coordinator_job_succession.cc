@@ -6,7 +6,6 @@
 
 #include "host/coordinator/coordinator_job.h"
 #include "host/succession/job_voter.h"
-#include "os/loop/clock.h"
 #include "os/net/address.h"
 
 namespace elastic::host {
@@ -75,14 +74,14 @@ void CoordinatorJob::in_force(std::uint64_t number) {
 
 // The current time, not the iteration's: the client computes the clock offset from it.
 session::HeartbeatReply CoordinatorJob::heartbeat_reply(Instant sent) const {
-  session::HeartbeatReply reply{sent, os::monotonic_now()};
+  session::HeartbeatReply reply{sent, context_.loop->read_clock()};
   if (alone_since_) reply.alone = std::max(reply.time - *alone_since_, Duration(1));
   return reply;
 }
 
 void CoordinatorJob::set_majority(bool has_majority) {
   alone_since_.reset();
-  if (!has_majority) alone_since_ = os::monotonic_now();
+  if (!has_majority) alone_since_ = context_.loop->now();
 }
 
 void CoordinatorJob::inform(const succession::Incumbent& incumbent) {

@@ -7,7 +7,6 @@
 #include "host/coordinator/coordinator_tokens.h"
 #include "host/store/store_peer.h"
 #include "os/file/file.h"
-#include "os/loop/clock.h"
 #include "os/loop/random_seed.h"
 #include "os/net/interfaces.h"
 
@@ -216,7 +215,7 @@ Status CoordinatorService::Impl::greet_observer(SessionPeer* peer,
   peer->is_observer = true;
   ++num_observers_;
   peer->accept();
-  peer->send(session::ServerHello{.incarnation = incarnation_, .time = os::monotonic_now()});
+  peer->send(session::ServerHello{.incarnation = incarnation_, .time = loop_.read_clock()});
   job->add_observer(peer, *hello.observer);
   return {};
 }
@@ -274,7 +273,7 @@ Status CoordinatorService::Impl::greet(SessionPeer* peer, const session::ClientH
   peer->succession = hello.succession;
   peer->accept();
   session::ServerHello reply{
-      .term = job->term(), .incarnation = incarnation_, .time = os::monotonic_now()};
+      .term = job->term(), .incarnation = incarnation_, .time = loop_.read_clock()};
   if (!host_job_.empty() && hello.job_id != host_job_) reply.host_job = host_job_;
   peer->send(reply);
   job->add(peer);

@@ -183,7 +183,7 @@ Status Hosting::bind(const std::string& host) {
 
 Status Hosting::open_service(const std::string& host, std::uint16_t port, bool is_standby) {
   if (thread_ == nullptr) {
-    auto thread = os::LoopThread::start("elastic-coord");
+    auto thread = os::LoopThread::start("elastic-coord", loop_->clock());
     if (!thread.ok()) return thread.status();
     thread_ = *std::move(thread);
   }

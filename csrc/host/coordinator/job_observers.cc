@@ -5,8 +5,6 @@
 #include <limits>
 #include <utility>
 
-#include "os/loop/clock.h"
-
 namespace elastic::host {
 namespace {
 
@@ -73,7 +71,7 @@ JobObservers::Observer* JobObservers::find(const SessionPeer* peer) {
 
 Status JobObservers::on_message(SessionPeer* peer, const session::ClientMessage& message) {
   if (const auto* beat = std::get_if<session::Heartbeat>(&message)) {
-    peer->send(session::HeartbeatReply{beat->sent, os::monotonic_now()});
+    peer->send(session::HeartbeatReply{beat->sent, loop_.read_clock()});
     return {};
   }
   Observer* const observer = find(peer);
@@ -101,7 +99,7 @@ void JobObservers::request_refresh() {
 }
 
 void JobObservers::refresh() {
-  const Instant begun = os::monotonic_now();
+  const Instant begun = loop_.read_clock();
   if (std::exchange(is_changed_, false)) {
     facts_ = source_.facts();
     ++facts_number_;
@@ -109,7 +107,7 @@ void JobObservers::refresh() {
   }
   forget_removed();
   for (Observer& observer : observers_) serve(&observer);
-  const Instant now = os::monotonic_now();
+  const Instant now = loop_.read_clock();
   next_refresh_ = now + (now - begun) * kPauseFactor;
   beats_timer_.arm(std::max(next_refresh_, now + kBeatsInterval));
 }

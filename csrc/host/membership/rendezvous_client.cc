@@ -375,7 +375,7 @@ void RendezvousClient::Impl::on(const rdzv::Waiting& waiting) {
   waiting_for_ = waiting.message;
   waiting_until_.reset();
   if (waiting.remaining) {
-    waiting_until_ = add_saturating(os::monotonic_now(), *waiting.remaining);
+    waiting_until_ = add_saturating(thread_->loop().now(), *waiting.remaining);
   }
   add_wait(waiting_for_, waiting_until_);
 }

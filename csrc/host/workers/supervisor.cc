@@ -18,7 +18,6 @@
 #include "host/workers/guardian_path.h"
 #include "host/workers/orphan_sweep.h"
 #include "os/base/descriptor_limit.h"
-#include "os/loop/clock.h"
 #include "os/loop/detachable_thread.h"
 #include "os/loop/wait.h"
 #include "os/process/process_tree.h"
@@ -415,7 +414,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
             os::end_helper(guardian_.pid);
     if (!greeted_) loss_ += " before it sent its hello: check that it has this version of elastic";
     guardian_.channel.reset();
-    orphan_deadline_ = os::monotonic_now() + kOrphanTimeout;
+    orphan_deadline_ = loop_->now() + kOrphanTimeout;
     sweep_orphans();
   }
 
@@ -423,11 +422,11 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     const std::size_t left = orphans_ ? orphans_->kill_once() : 0;
     if (left == 0) {
       step(group_event::GuardianLost{loss_ + "; its workers were killed"});
-    } else if (os::monotonic_now() >= orphan_deadline_) {
+    } else if (loop_->now() >= orphan_deadline_) {
       step(group_event::GuardianLost{loss_ + "; " + std::to_string(left) +
                                      " processes of its workers still exist after SIGKILL"});
     } else {
-      orphan_timer_.arm(os::monotonic_now() + kOrphanInterval);
+      orphan_timer_.arm(loop_->now() + kOrphanInterval);
     }
   }
 

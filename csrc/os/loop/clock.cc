@@ -11,6 +11,14 @@ Instant monotonic_now() {
   return Instant(std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec));
 }
 
+Clock* real_clock() {
+  class RealClock final : public Clock {
+    Instant now() const override { return monotonic_now(); }
+  };
+  static RealClock clock;
+  return &clock;
+}
+
 std::int64_t wall_time(Instant at) {
   timespec wall{};
   ::clock_gettime(CLOCK_REALTIME, &wall);

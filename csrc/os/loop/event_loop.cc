@@ -10,7 +10,6 @@
 
 #include "core/base/check.h"
 #include "os/base/posix_error.h"
-#include "os/loop/clock.h"
 
 // Theory of operation. One iteration: sleep in epoll_wait until a descriptor is ready, the earliest
 // timer is due or work is posted; read the clock once; call the handlers of the ready descriptors;
@@ -94,25 +93,32 @@ EventLoop::StallWatch::StallWatch(EventLoop* loop, std::function<void(const Stal
 
 EventLoop::StallWatch::~StallWatch() { std::erase(loop_->stall_watches_, this); }
 
-Result<std::unique_ptr<EventLoop>> EventLoop::create() {
+Result<std::unique_ptr<EventLoop>> EventLoop::create(Clock* clock) {
   UniqueFd epoll(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return posix_error("cannot create an epoll instance", errno);
   UniqueFd wakeup(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wakeup.valid()) return posix_error("cannot create an eventfd", errno);
-  std::unique_ptr<EventLoop> loop(new EventLoop(std::move(epoll), std::move(wakeup)));
+  std::unique_ptr<EventLoop> loop(new EventLoop(clock, std::move(epoll), std::move(wakeup)));
   Result<Watch> watch = loop->watch(loop->wakeup_.get(), EPOLLIN, loop->wakeup_handler_.get());
   if (!watch.ok()) return watch.status();
   loop->wakeup_watch_ = std::move(*watch);
   return loop;
 }
 
-EventLoop::EventLoop(UniqueFd epoll, UniqueFd wakeup)
-    : epoll_(std::move(epoll)),
+EventLoop::EventLoop(Clock* clock, UniqueFd epoll, UniqueFd wakeup)
+    : clock_(clock),
+      epoll_(std::move(epoll)),
       wakeup_(std::move(wakeup)),
       wakeup_handler_(std::make_unique<Wakeup>(wakeup_.get())),
-      now_(monotonic_now()) {}
+      now_(clock->now()),
+      last_turn_(now_) {
+  is_turned_ = clock_->adopt(this);
+}
 
-EventLoop::~EventLoop() { wakeup_watch_.reset(); }
+EventLoop::~EventLoop() {
+  wakeup_watch_.reset();
+  clock_->release(this);
+}
 
 Result<EventLoop::Watch> EventLoop::watch(int fd, std::uint32_t events, FdHandler* handler) {
   std::uint32_t slot = 0;
@@ -155,13 +161,30 @@ void EventLoop::stop() {
 
 void EventLoop::run() {
   stopping_ = false;
-  now_ = monotonic_now();
+  now_ = clock_->now();
   while (!stopping_) {
-    dispatch_fds();
-    fire_timers();
-    run_posted();
-    run_deferred();
+    const Instant slept = clock_->now();
+    iterate(slept, timeout_ms(slept));
   }
+}
+
+bool EventLoop::turn() {
+  const bool has_acted = iterate(last_turn_, 0);
+  last_turn_ = clock_->now();
+  return has_acted;
+}
+
+Instant EventLoop::next_deadline() const {
+  return timers_.empty() ? Instant::max() : timers_.begin()->first;
+}
+
+// Each step runs, also after one that had something to do.
+bool EventLoop::iterate(Instant slept, int timeout_ms) {
+  bool has_acted = dispatch_fds(slept, timeout_ms);
+  has_acted |= fire_timers();
+  has_acted |= run_posted();
+  has_acted |= run_deferred();
+  return has_acted;
 }
 
 // Rounded up, so that the loop does not spin while a timer is due in less than 1 ms.
@@ -174,13 +197,12 @@ int EventLoop::timeout_ms(Instant before) const {
   return ms > INT_MAX ? INT_MAX : static_cast<int>(ms);
 }
 
-void EventLoop::dispatch_fds() {
+bool EventLoop::dispatch_fds(Instant slept, int timeout_ms) {
   epoll_event events[kEventsPerWait];
   const Instant last = now_;
-  const Instant slept = monotonic_now();
-  const int count = ::epoll_wait(epoll_.get(), events, kEventsPerWait, timeout_ms(slept));
+  const int count = ::epoll_wait(epoll_.get(), events, kEventsPerWait, timeout_ms);
   ELASTIC_CHECK(count >= 0 || errno == EINTR);
-  now_ = monotonic_now();
+  now_ = clock_->now();
   // An interrupted epoll_wait (for example by SIGCONT) does not report which descriptors are ready.
   is_caught_up_ = count >= 0 && count < kEventsPerWait;
   report_stall(last, slept);
@@ -190,6 +212,7 @@ void EventLoop::dispatch_fds() {
     if (slots_[slot].generation != generation) continue;  // its watch ended in this iteration
     slots_[slot].handler->on_ready(events[i].events);
   }
+  return count > 0;
 }
 
 // The previous iteration began at `last`, and its sleep at `slept`.
@@ -205,31 +228,35 @@ void EventLoop::report_stall(Instant last, Instant slept) {
   for (StallWatch* watch : stall_watches_) watch->callback_(stall);
 }
 
-void EventLoop::fire_timers() {
+bool EventLoop::fire_timers() {
   // A timer that a callback arms for a time in the past fires in the next iteration, so that a
   // chain of such timers cannot starve the descriptors: only timers that are due now are counted.
   std::size_t due = 0;
   for (auto it = timers_.begin(); it != timers_.end() && it->first <= now_; ++it) ++due;
+  const bool has_acted = due > 0;
   for (; due > 0 && !timers_.empty() && timers_.begin()->first <= now_; --due) {
     Timer* timer = timers_.begin()->second;
     timer->disarm();
     timer->callback_();
   }
+  return has_acted;
 }
 
-void EventLoop::run_posted() {
+bool EventLoop::run_posted() {
   std::vector<std::function<void()>> work;
   {
     const std::lock_guard lock(mutex_);
     work.swap(posted_);
   }
   for (auto& item : work) item();
+  return !work.empty();
 }
 
-void EventLoop::run_deferred() {
+bool EventLoop::run_deferred() {
   std::vector<std::function<void()>> work;
   work.swap(deferred_);
   for (auto& item : work) item();
+  return !work.empty();
 }
 
 }  // namespace elastic::os

@@ -18,6 +18,7 @@
 #include "elastic/status.h"
 #include "elastic/time.h"
 #include "os/base/fd.h"
+#include "os/loop/clock.h"
 
 namespace elastic::os {
 
@@ -95,7 +96,8 @@ class EventLoop {
   };
   static constexpr Duration kStallMin = std::chrono::milliseconds(5);
 
-  static Result<std::unique_ptr<EventLoop>> create();
+  // `clock` outlives the loop.
+  static Result<std::unique_ptr<EventLoop>> create(Clock* clock = real_clock());
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
   ~EventLoop();
@@ -104,6 +106,12 @@ class EventLoop {
   void run();
   // Any thread.
   void stop();
+  // One iteration that does not sleep, instead of run(): for the owner of a clock that adopted the
+  // loop. The time between two turns counts as sleep. False: there was nothing to do.
+  bool turn();
+  bool is_turned() const { return is_turned_; }  // by turn(), and never by run()
+  // Of the earliest timer; Instant::max(): none is armed.
+  Instant next_deadline() const;
   // Runs `work` on the loop thread, in the order of posting. Any thread. Work posted after run()
   // has returned is destroyed with the loop, unrun.
   void post(std::function<void()> work);
@@ -115,6 +123,9 @@ class EventLoop {
   void defer(std::function<void()> work);
   // The time at which this iteration began; read once, so that all its decisions use the same time.
   Instant now() const { return now_; }
+  Clock* clock() const { return clock_; }
+  // The time at this moment, for what is measured inside an iteration.
+  Instant read_clock() const { return clock_->now(); }
   // Whether this iteration handles every descriptor that was ready when it began. The number per
   // iteration is limited; the remaining ones come before any that was handled already.
   bool is_caught_up() const { return is_caught_up_; }
@@ -126,14 +137,17 @@ class EventLoop {
   };
   class Wakeup;
 
-  EventLoop(UniqueFd epoll, UniqueFd wakeup);
+  EventLoop(Clock* clock, UniqueFd epoll, UniqueFd wakeup);
   int timeout_ms(Instant before) const;
-  void dispatch_fds();
+  bool iterate(Instant slept, int timeout_ms);
+  bool dispatch_fds(Instant slept, int timeout_ms);
   void report_stall(Instant last, Instant slept);
-  void fire_timers();
-  void run_posted();
-  void run_deferred();
+  bool fire_timers();
+  bool run_posted();
+  bool run_deferred();
 
+  Clock* const clock_;
+  bool is_turned_ = false;
   UniqueFd epoll_;
   UniqueFd wakeup_;
   std::unique_ptr<Wakeup> wakeup_handler_;
@@ -141,6 +155,7 @@ class EventLoop {
 
   // Loop thread only.
   Instant now_;
+  Instant last_turn_;  // when it ended
   std::vector<Slot> slots_;
   std::vector<std::uint32_t> free_slots_;
   std::multimap<Instant, Timer*> timers_;

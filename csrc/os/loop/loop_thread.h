@@ -13,8 +13,9 @@ namespace elastic::os {
 
 class LoopThread {
  public:
-  // Starts a quiet thread (os/loop/quiet_thread.h) with this name.
-  static Result<std::unique_ptr<LoopThread>> start(const char* name);
+  // Starts a quiet thread (os/loop/quiet_thread.h) with this name. No thread is started if the
+  // owner of `clock` turns the loop; then call() turns it, too.
+  static Result<std::unique_ptr<LoopThread>> start(const char* name, Clock* clock = real_clock());
   LoopThread(const LoopThread&) = delete;
   LoopThread& operator=(const LoopThread&) = delete;
   ~LoopThread();  // stops the loop and joins

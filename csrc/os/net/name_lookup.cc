@@ -29,7 +29,8 @@ Result<std::unique_ptr<NameLookup>> NameLookup::start(EventLoop* loop, const std
   auto watch = loop->watch(shared->ready.fd(), EPOLLIN, lookup.get());
   if (!watch.ok()) return watch.status();
   lookup->watch_ = *std::move(watch);
-  if (parse_address(host)) {  // a literal needs no resolver
+  // A literal needs no resolver.
+  if (parse_address(host) || loop->is_turned()) {
     shared->result = look_up(host, port);
     shared->ready.notify();
     return lookup;

@@ -18,8 +18,9 @@ class NameLookup final : public EventLoop::FdHandler {
  public:
   using Done = std::function<void(const Result<std::vector<SocketAddress>>&)>;
 
-  // As look_up() of os/net/address.h; a name is resolved on a separate thread. `done` is called
-  // once, from the loop and never from this constructor; it may destroy the lookup.
+  // As look_up() of os/net/address.h; a name is resolved on a separate thread, unless `loop` is
+  // turned by hand. `done` is called once, from the loop and never from this constructor; it may
+  // destroy the lookup.
   static Result<std::unique_ptr<NameLookup>> start(EventLoop* loop, const std::string& host,
                                                    std::uint16_t port, Done done);
   NameLookup(const NameLookup&) = delete;

@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -22,8 +23,8 @@ namespace elastic::testing {
 class TcpProxy {
  public:
   // Listens on 127.0.0.1 and connects to the same address.
-  explicit TcpProxy(std::uint16_t target)
-      : target_(target), thread_(*os::LoopThread::start("test-proxy")) {
+  explicit TcpProxy(std::uint16_t target, os::Clock* clock = os::real_clock())
+      : target_(target), thread_(*os::LoopThread::start("test-proxy", clock)) {
     listener_ = make_socket();
     sockaddr_in address = loopback(0);
     socklen_t size = sizeof address;
@@ -120,7 +121,10 @@ class TcpProxy {
   };
 
   static os::UniqueFd make_socket() {
-    return os::UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    os::UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int one = 1;  // forward at once, as it was sent
+    ::setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    return fd;
   }
   static sockaddr_in loopback(std::uint16_t port) {
     sockaddr_in address{};

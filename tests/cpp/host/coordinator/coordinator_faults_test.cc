@@ -1,4 +1,5 @@
-// Faults that a coordinator survives: stalls, faulty clients, clients without limits, its restart.
+// Faults that a coordinator survives, in virtual time: stalls, faulty clients, clients without
+// limits, its restart.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,24 +17,19 @@
 #include <string>
 #include <vector>
 
-#include "elastic/store_client.h"
 #include "host/base/no_descriptors.h"
 #include "host/coordinator/coordinator_fixture.h"
-#include "host/coordinator/coordinator_service.h"
 #include "host/coordinator/state_file.h"
 #include "os/file/directory.h"
 #include "os/file/file.h"
-#include "os/loop/clock.h"
-#include "os/loop/loop_thread.h"
 
 namespace elastic::host {
 namespace {
 
-using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-class CoordinatorFaultsTest : public CoordinatorTest {
+class CoordinatorFaultsTest : public TurnedCoordinatorTest {
  protected:
   // Another client's session is not affected.
   void expect_unharmed(SessionClient* node) {
@@ -47,26 +43,17 @@ class CoordinatorFaultsTest : public CoordinatorTest {
   int num_others_ = 0;  // each has a job of its own: the one before may have been lost
 };
 
+// No node sends anything for longer than node_timeout.
 TEST_F(CoordinatorFaultsTest, StalledLoopEvictsNoNode) {
-  auto thread = os::LoopThread::start("test");
-  ASSERT_TRUE(thread.ok());
-  std::optional<Result<std::unique_ptr<CoordinatorService>>> service;
-  (*thread)->call([&] { service = CoordinatorService::open(&(*thread)->loop(), {}); });
-  ASSERT_TRUE(service->ok());
+  start();
   JobSettings settings = nnodes(1, 2);
-  settings.node_timeout = seconds(6);  // for the test's own silence, too
-  std::vector<std::unique_ptr<SessionClient>> nodes;
-  for (const std::uint64_t id : {1, 2}) {
-    nodes.push_back(std::make_unique<SessionClient>((**service)->port(), id));
-    nodes.back()->join(settings);
-  }
-  for (const auto& node : nodes) node->expect<rdzv::Round>();
-  // No node sends anything for longer than node_timeout.
-  const Duration stall = settings.node_timeout + seconds(1);
-  (*thread)->call([&] { std::promise<void>().get_future().wait_for(stall); });
+  settings.node_timeout = seconds(6);
+  const auto nodes = run_round(2, settings);
+  group.pause(&coordinator->loop());
+  group.advance(seconds(20));
+  group.resume(&coordinator->loop());
   for (const auto& node : nodes) EXPECT_FALSE(node->receives<rdzv::Evicted>());
   for (const auto& node : nodes) EXPECT_FALSE(node->receives<rdzv::Restart>());
-  (*thread)->call([&] { service.reset(); });
 }
 
 TEST_F(CoordinatorFaultsTest, GarbageEndsItsOwnSessionWithOneSentence) {
@@ -147,10 +134,13 @@ TEST_F(CoordinatorFaultsTest, SessionSendsForItsOwnNodeOnly) {
 }
 
 TEST_F(CoordinatorFaultsTest, ConnectionWithoutAHelloIsClosed) {
-  start({.limits = {.hello_timeout = milliseconds(50)}});
+  const CoordinatorLimits limits;
+  start({.limits = limits});
   SessionClient client(coordinator->port());
   client.raw().send(session::kMagic);
+  const Instant begun = group.now();
   EXPECT_TRUE(client.is_closed());
+  EXPECT_EQ(group.now() - begun, limits.hello_timeout);
 }
 
 TEST_F(CoordinatorFaultsTest, SessionsBeyondTheLimitAreClosedAndJobsRejected) {
@@ -209,15 +199,17 @@ TEST_F(CoordinatorFaultsTest, CloseWaitsUntilAllSessionsReceivedTheResult) {
   auto nodes = run_round(2, nnodes(2, 2));
   for (const auto& node : nodes) node->send_message(rdzv::Done{{}, 1});
   EXPECT_EQ(nodes[0]->expect<rdzv::Closed>().result->outcome, JobOutcome::kSucceeded);
-  auto closed = std::async(std::launch::async, [&] { coordinator->close(seconds(60)); });
+  coordinator->begin_close(seconds(60));
   EXPECT_EQ(nodes[1]->expect<rdzv::Closed>().result->outcome, JobOutcome::kSucceeded);
   const auto late = connect(7);  // receives the result too
   late->join(nnodes(2, 2));
   late->expect<rdzv::Closed>();
   late->raw().close();
   nodes[0]->raw().close();
+  group.advance(seconds(50));
+  EXPECT_FALSE(coordinator->is_drained());
   nodes[1]->raw().close();
-  EXPECT_EQ(closed.wait_for(seconds(50)), std::future_status::ready);
+  EXPECT_TRUE(group.run_until([&] { return coordinator->is_drained(); }, seconds(1)));
 }
 
 // A node's id is published in the member list, so it does not authenticate the node.
@@ -304,7 +296,7 @@ class CoordinatorStateTest : public CoordinatorFaultsTest {
     options.state_file = folder->path() + "/state";
   }
   std::string error_of_start() {
-    const auto started = Coordinator::start(options);
+    const auto started = TurnedCoordinator::start(options);
     EXPECT_FALSE(started.ok());
     EXPECT_EQ(started.status().code(), StatusCode::kFailedPrecondition);
     return std::string(started.status().message());
@@ -333,11 +325,10 @@ TEST_F(CoordinatorStateTest, RestoresItsStateFromTheFile) {
 TEST_F(CoordinatorStateTest, KeepsItsStateWhileItsStoreDrains) {
   start(options);
   const auto nodes = run_round(1, nnodes(1, 1));
-  StoreClientOptions server;
-  server.port = coordinator->port();
-  auto user = StoreClient::connect(server);
-  ASSERT_TRUE(user.ok()) << user.status().message();
-  coordinator->close(milliseconds(500));
+  TestClient user(coordinator->port());
+  user.validate();
+  EXPECT_TRUE(user.ping());
+  coordinator->close(seconds(60));
   start(options);
   EXPECT_THAT(coordinator->describe(), HasSubstr("round 0"));
 }

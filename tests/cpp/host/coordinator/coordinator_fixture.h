@@ -12,13 +12,18 @@
 
 #include "elastic/coordinator.h"
 #include "host/coordinator/session_test_client.h"
+#include "host/coordinator/turned_coordinator.h"
+#include "support/loop_group.h"
 
 namespace elastic::host {
 
-class CoordinatorTest : public testing::Test {
+// `Server`: Coordinator, on its thread; or TurnedCoordinator, which needs a group in `Base`.
+template <typename Server, typename Base>
+class CoordinatorFixture : public Base {
  protected:
   void start(const CoordinatorOptions& options = {}) {
-    auto started = Coordinator::start(options);
+    coordinator.reset();
+    auto started = Server::start(options);
     ASSERT_TRUE(started.ok()) << started.status().message();
     coordinator = *std::move(started);
   }
@@ -36,7 +41,15 @@ class CoordinatorTest : public testing::Test {
     return nodes;
   }
 
-  std::unique_ptr<Coordinator> coordinator;
+  std::unique_ptr<Server> coordinator;
 };
+
+class InVirtualTime : public testing::Test {
+ protected:
+  support::LoopGroup group;
+};
+
+using CoordinatorTest = CoordinatorFixture<Coordinator, testing::Test>;
+using TurnedCoordinatorTest = CoordinatorFixture<TurnedCoordinator, InVirtualTime>;
 
 }  // namespace elastic::host

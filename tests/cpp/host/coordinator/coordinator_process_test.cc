@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <future>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,8 +20,8 @@
 #include "os/base/fd.h"
 #include "os/file/directory.h"
 #include "os/file/file.h"
-#include "os/loop/clock.h"
 #include "os/net/held_port.h"
+#include "support/eventually.h"
 
 extern char** environ;
 
@@ -205,12 +204,9 @@ TEST(CoordinatorProgram, RestoresItsStateFileAfterAKill) {
     SessionClient node(port, 1);
     node.join(settings);
     node.expect<rdzv::Round>();
-    // The state is written asynchronously; the heartbeats give it time.
-    const Instant deadline = os::monotonic_now() + seconds(60);
-    while (read_all(path).find(node.info.name) == std::string::npos &&
-           os::monotonic_now() < deadline) {
-      node.receives<rdzv::Restart>();
-    }
+    EXPECT_TRUE(support::eventually([&] {
+      return read_all(path).find(node.info.name) != std::string::npos;
+    })) << "the state is not written";
     program->kill_and_wait();
   }
   program = std::make_unique<Program>(std::vector<std::string>{bind_to(port), file});
@@ -226,13 +222,13 @@ TEST(CoordinatorProgram, EvictsNoNodeAfterAStall) {
   Program program({bind_to(0)});
   const std::uint16_t port = program.port();
   JobSettings settings = nnodes(1, 2);
-  settings.node_timeout = seconds(6);  // for the test's own silence, too
+  settings.node_timeout = seconds(4);  // for the test's own silence, too
   SessionClient one(port, 1), two(port, 2);
   for (SessionClient* node : {&one, &two}) node->join(settings);
   for (SessionClient* node : {&one, &two}) node->expect<rdzv::Round>();
   program.send(SIGSTOP);
   // It notices a stop that ends this much later than the timer for which it slept.
-  std::promise<void>().get_future().wait_for(settings.node_timeout * 3 / 2);
+  support::stall_for_test(settings.node_timeout * 3 / 2);
   program.send(SIGCONT);
   for (SessionClient* node : {&one, &two}) EXPECT_FALSE(node->receives<rdzv::Evicted>());
   for (SessionClient* node : {&one, &two}) EXPECT_FALSE(node->receives<rdzv::Restart>());

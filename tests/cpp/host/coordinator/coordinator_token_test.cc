@@ -133,10 +133,9 @@ class CoordinatorTokenTest : public CoordinatorTest {
     if (!os::check_tls().ok()) GTEST_SKIP() << os::check_tls().message();
   }
   void TearDown() override { coordinator.reset(); }  // it logs to a member of this object
-  void start_with(const TokenOptions& token, CoordinatorLimits limits = {}) {
+  void start_with(const TokenOptions& token) {
     CoordinatorOptions options;
     options.token = token;
-    options.limits = limits;
     options.log = [this](std::string_view line) {
       const std::lock_guard lock(mutex_);
       lines_.emplace_back(line);
@@ -259,16 +258,20 @@ TEST_F(CoordinatorTokenTest, ObserverChangesNothing) {
   EXPECT_TRUE(node->is_alive());
 }
 
-TEST_F(CoordinatorTokenTest, HandshakeHasADeadline) {
-  CoordinatorLimits limits;
-  limits.hello_timeout = std::chrono::seconds(5);
-  start_with({.text = kSecret}, limits);
+class CoordinatorTokenDeadline : public TurnedCoordinatorTest {};
+
+TEST_F(CoordinatorTokenDeadline, EndsAHandshakeThatStops) {
+  if (const Status missing = os::check_tls(); !missing.ok()) GTEST_SKIP() << missing.message();
+  const CoordinatorLimits limits;
+  start({.limits = limits, .token = {.file = "", .text = kSecret}});
   SecureClient finished(coordinator->port(), kSecret, "job");
   ASSERT_TRUE(finished.shake_hands());
   SecureClient silent(coordinator->port(), kSecret, "job");
   const std::string hello = silent.take_output();
   silent.send_bytes(hello.substr(0, hello.size() / 2));
+  const Instant begun = group.now();
   EXPECT_TRUE(silent.raw().is_closed());
+  EXPECT_EQ(group.now() - begun, limits.hello_timeout);
   EXPECT_FALSE(finished.receive().has_value()) << "no hello follows the handshake";
 }
 

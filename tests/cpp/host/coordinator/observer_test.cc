@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
-#include <future>
 #include <memory>
 #include <string>
 
@@ -16,6 +15,7 @@
 #include "host/coordinator/coordinator_service.h"
 #include "os/loop/clock.h"
 #include "os/loop/loop_thread.h"
+#include "support/eventually.h"
 
 namespace elastic::host {
 namespace {
@@ -177,7 +177,7 @@ TEST_F(ObserverTest, ASnapshotHasTheHistoryOfTheRoundThatItShows) {
     a.send_message(session::Workers{{1, "host", {}}});  // a snapshot is due soon after it
     loop.post([&] {
       b.join(settings);
-      std::promise<void>().get_future().wait_for(std::chrono::milliseconds(500));
+      support::stall_for_test(std::chrono::milliseconds(100));
     });
   });
   const Snapshot job = await(observer.get(), [](const ObservedJob& one) {
@@ -260,9 +260,7 @@ TEST_F(ObserverTest, AnObserverCannotSendMessagesOfANode) {
 TEST_F(ObserverTest, ACoordinatorDoesNotWaitForObserversWhenItEnds) {
   start();
   const auto observer = observe_to_the_end();
-  const Instant begun = os::monotonic_now();
-  coordinator->close(seconds(100));
-  EXPECT_LT(os::monotonic_now() - begun, seconds(50));
+  coordinator->close(std::chrono::hours(1));
   EXPECT_EQ(end_of(observer.get()).code(), StatusCode::kUnavailable);
 }
 

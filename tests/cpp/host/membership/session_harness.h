@@ -1,23 +1,26 @@
 #pragma once
 
-// A node with a session of its own, for tests that send what they want and wait for the answers.
+// A node with a session of its own, in virtual time, for tests that send what they want and wait
+// for the answers.
 
 #include <gtest/gtest.h>
 
-#include <future>
+#include <algorithm>
+#include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "host/base/event_queue.h"
 #include "host/membership/session.h"
-#include "os/loop/clock.h"
 #include "os/loop/loop_thread.h"
+#include "support/loop_group.h"
 
 namespace elastic::host {
 
-inline constexpr Duration kTestTimeout = std::chrono::seconds(60);
+// Longer than every limit of a node.
+inline constexpr Duration kTestTimeout = std::chrono::minutes(10);
 
 inline RendezvousOptions options_for(std::uint16_t port, int min_nodes = 2, int max_nodes = 2) {
   RendezvousOptions options;
@@ -35,19 +38,17 @@ inline RendezvousOptions options_for(std::uint16_t port, int min_nodes = 2, int 
   return options;
 }
 
-// A node with a session on its own loop, which sends only what the test sends.
+// A node with a session on a loop of the thread's group, which sends only what the test sends.
 class TestNode {
  public:
   TestNode(const RendezvousOptions& options, std::uint64_t id, const std::string& job = "job")
-      : options_(options),
-        events_(*os::Notifier::create()),
-        thread_(*os::LoopThread::start("test-node")) {
+      : options_(options) {
     info_.id = {id, id};
     info_.name = "node" + std::to_string(id);
     info_.store_port = static_cast<std::uint16_t>(10000 + id);
     thread_->call([&] {
       session_ = *Session::open(&thread_->loop(), options_, job,
-                                [this](const MembershipEvent& event) { events_.push(event); });
+                                [this](const MembershipEvent& event) { events_.push_back(event); });
     });
   }
   ~TestNode() { crash(); }
@@ -74,18 +75,21 @@ class TestNode {
     thread_->call([&] { session_->observe(report); });
   }
   void done() { send(rdzv::Done{info_.id, record_.round}); }
+  void begin_drain(Duration limit = kTestTimeout) {
+    thread_->call([&] { session_->drain(limit, [this] { is_drained_ = true; }); });
+  }
+  bool is_drained() const { return is_drained_; }
   // False: it took longer than the test's timeout.
   bool drain(Duration limit = kTestTimeout) {
-    auto drained = std::make_shared<std::promise<void>>();
-    thread_->call([&] { session_->drain(limit, [drained] { drained->set_value(); }); });
-    return drained->get_future().wait_for(kTestTimeout) == std::future_status::ready;
+    begin_drain(limit);
+    return group_.run_until([this] { return is_drained_; }, kTestTimeout);
   }
 
   // The next event of this kind; messages are skipped, other events are failures.
   template <typename Event>
   Event expect() {
-    const Instant deadline = os::monotonic_now() + kTestTimeout;
-    while (auto event = events_.pop(deadline, {})) {
+    while (group_.run_until([this] { return has_event(); }, kTestTimeout)) {
+      const auto event = pop();
       if (auto* wanted = std::get_if<Event>(&*event)) return *wanted;
       if (const auto* log_progress = std::get_if<MembershipProgress>(&*event)) {
         notes_.push_back(log_progress->message);
@@ -100,10 +104,20 @@ class TestNode {
     return {};
   }
 
+  bool has_event() const { return !events_.empty(); }
+  // Waits for it although the clock stands, since its cause is on a thread.
+  template <typename Event>
+  bool awaits() {
+    return group_.await([this] {
+      return std::any_of(events_.begin(), events_.end(), [](const MembershipEvent& event) {
+        return std::holds_alternative<Event>(event);
+      });
+    });
+  }
   // Collects progress messages. A restart or an eviction is a failure.
   bool receives_nothing_for(Duration time) {
-    const Instant deadline = os::monotonic_now() + time;
-    while (auto event = events_.pop(deadline, {})) {
+    group_.advance(time);
+    while (auto event = pop()) {
       const auto* log_progress = std::get_if<MembershipProgress>(&*event);
       if (log_progress == nullptr) return false;
       notes_.push_back(log_progress->message);
@@ -116,12 +130,21 @@ class TestNode {
   const std::vector<std::string>& notes() const { return notes_; }
 
  private:
+  std::optional<MembershipEvent> pop() {
+    if (events_.empty()) return std::nullopt;
+    std::optional<MembershipEvent> event(std::move(events_.front()));
+    events_.pop_front();
+    return event;
+  }
+
+  support::LoopGroup& group_ = *support::LoopGroup::current();
   const RendezvousOptions options_;
   NodeInfo info_;
   RoundRecord record_;
   std::vector<std::string> notes_;
-  EventQueue<MembershipEvent> events_;
-  std::unique_ptr<os::LoopThread> thread_;
+  std::deque<MembershipEvent> events_;
+  bool is_drained_ = false;
+  const std::unique_ptr<os::LoopThread> thread_ = *os::LoopThread::start("node", &group_);
   std::unique_ptr<Session> session_;
 };
 

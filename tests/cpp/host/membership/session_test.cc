@@ -1,4 +1,4 @@
-// Sessions with a real coordinator, over real sockets.
+// Sessions with a real coordinator, over real sockets, in virtual time.
 
 #include "host/membership/session.h"
 
@@ -8,20 +8,19 @@
 #include <future>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "core/base/memory_budget.h"
 #include "elastic/agent.h"
-#include "elastic/coordinator.h"
 #include "elastic/store_server.h"
 #include "host/base/scripted_server.h"
 #include "host/base/tcp_proxy.h"
+#include "host/coordinator/turned_coordinator.h"
 #include "host/membership/session_harness.h"
-#include "os/loop/clock.h"
 #include "os/loop/loop_thread.h"
 #include "os/net/held_port.h"
+#include "support/loop_group.h"
 
 namespace elastic::host {
 namespace {
@@ -30,13 +29,14 @@ using namespace std::chrono_literals;
 using elastic::testing::ScriptedPeer;
 using elastic::testing::ScriptedServer;
 using elastic::testing::TcpProxy;
+using support::LoopGroup;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class SessionTest : public ::testing::Test {
  protected:
   void start_coordinator(std::uint16_t port = 0) {
-    coordinator_ = *Coordinator::start({.host = "127.0.0.1", .port = port});
+    coordinator_ = *TurnedCoordinator::start({.host = "127.0.0.1", .port = port});
   }
   // A port on which nothing listens, and that no other program takes.
   std::uint16_t hold_port() {
@@ -63,9 +63,16 @@ class SessionTest : public ::testing::Test {
   MembershipLost lost_of(const RendezvousOptions& options) {
     return TestNode(options, 1).expect<MembershipLost>();
   }
+  // Of a node whose peer runs on a thread.
+  MembershipLost lost_to_a_thread(std::uint16_t port) {
+    TestNode node(options_for(port), 1);
+    EXPECT_TRUE(node.awaits<MembershipLost>());
+    return node.expect<MembershipLost>();
+  }
 
+  LoopGroup group_;
   std::vector<os::HeldPort> held_;
-  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<TurnedCoordinator> coordinator_;
 };
 
 TEST_F(SessionTest, TwoNodesFormARoundAndSucceed) {
@@ -98,13 +105,13 @@ TEST_F(SessionTest, HostExitsLast) {
   form_round(&host, other.get());
   expect_success(&host, other.get());
   host.send(rdzv::Leave{host.info().id, "the job is over"});
-  std::thread leaver([&] {
-    other->send(rdzv::Leave{other->info().id, "the job is over"});
-    EXPECT_TRUE(other->drain());
-    other.reset();
-  });
-  EXPECT_TRUE(host.drain(kTestTimeout * 2));
-  leaver.join();
+  host.begin_drain();
+  group_.advance(30s);
+  EXPECT_FALSE(host.is_drained());
+  other->send(rdzv::Leave{other->info().id, "the job is over"});
+  EXPECT_TRUE(other->drain());
+  other.reset();
+  EXPECT_TRUE(group_.run_until([&] { return host.is_drained(); }, 1s));
 }
 
 TEST_F(SessionTest, ANameThatMeansLoopbackHereIsServedOnEveryInterface) {
@@ -171,7 +178,7 @@ TEST_F(SessionTest, EndWithoutLeaveIsTreatedAsACrash) {
 
 TEST_F(SessionTest, ReconnectedConnectionsChangeNothing) {
   start_coordinator();
-  TcpProxy proxy(coordinator_->port());
+  TcpProxy proxy(coordinator_->port(), &group_);
   TestNode a(options_for(proxy.port()), 1);
   TestNode b(options_for(coordinator_->port()), 2);
   form_round(&a, &b);
@@ -182,7 +189,7 @@ TEST_F(SessionTest, ReconnectedConnectionsChangeNothing) {
 // The message is lost with the connection, or the coordinator receives it twice.
 TEST_F(SessionTest, ExitOfARankIsSentAgainAfterTheResume) {
   start_coordinator();
-  TcpProxy proxy(coordinator_->port());
+  TcpProxy proxy(coordinator_->port(), &group_);
   TestNode a(options_for(proxy.port()), 1);
   TestNode b(options_for(coordinator_->port()), 2);
   form_round(&a, &b);
@@ -200,7 +207,7 @@ TEST_F(SessionTest, ShortSilenceOfAPathChangesNothing) {
   start_coordinator();
   RendezvousOptions options = options_for(coordinator_->port());
   options.settings.node_timeout = 10s;
-  TcpProxy proxy(coordinator_->port());
+  TcpProxy proxy(coordinator_->port(), &group_);
   RendezvousOptions through = options;
   through.endpoint_port = proxy.port();
   TestNode a(through, 1);
@@ -213,8 +220,8 @@ TEST_F(SessionTest, ShortSilenceOfAPathChangesNothing) {
 TEST_F(SessionTest, SilentNodeIsLostAndNotified) {
   start_coordinator();
   RendezvousOptions options = options_for(coordinator_->port(), 1, 2);
-  options.settings.node_timeout = 6s;  // for the pauses of the other node, too
-  TcpProxy proxy(coordinator_->port());
+  options.settings.node_timeout = 6s;
+  TcpProxy proxy(coordinator_->port(), &group_);
   RendezvousOptions through = options;
   through.endpoint_port = proxy.port();
   TestNode a(through, 1);
@@ -230,22 +237,6 @@ TEST_F(SessionTest, SilentNodeIsLostAndNotified) {
   b.send(rdzv::Gone{b.info().id, b.record().round});
   b.join();
   EXPECT_GT(a.expect_round(), 1u);
-}
-
-TEST_F(SessionTest, StalledCoordinatorEvictsNoNode) {
-  auto has_stalled = std::make_shared<bool>(false);
-  coordinator_ = *Coordinator::start({.log = [has_stalled](std::string_view line) {
-    if (line.find("node3 ") == line.npos || std::exchange(*has_stalled, true)) return;
-    std::promise<void>().get_future().wait_for(7s);
-  }});
-  RendezvousOptions options = options_for(coordinator_->port());
-  options.settings.node_timeout = 6s;  // for the pauses of the nodes, too
-  TestNode a(options, 1);
-  TestNode b(options, 2);
-  form_round(&a, &b);
-  TestNode spare(options, 3);
-  spare.join();  // and the coordinator stops for longer than a node may be silent
-  expect_success(&a, &b);
 }
 
 TEST_F(SessionTest, ACoordinatorThatIsRestartedEmptyIsRebuilt) {
@@ -357,7 +348,8 @@ TEST_F(SessionTest, AJobAtTheCoordinatorOfAnotherJobIsWarnedAndToldWhyItEnds) {
 TEST_F(SessionTest, AnAttemptDialsTheLastGoodAddressBesideTheLookUp) {
   start_coordinator();
   auto thread = *os::LoopThread::start("attempt");
-  std::promise<bool> found;
+  std::promise<bool> promise;
+  auto found = promise.get_future();
   std::unique_ptr<SessionAttempt> attempt;
   std::unique_ptr<MemoryBudget> budget;
   std::unique_ptr<os::StreamGroup> streams;
@@ -381,10 +373,11 @@ TEST_F(SessionTest, AnAttemptDialsTheLastGoodAddressBesideTheLookUp) {
             .on_delay = [](const Status&) {},
             .done =
                 [&](auto outcome) {
-                  found.set_value(std::holds_alternative<os::DetachedStream>(outcome));
+                  promise.set_value(std::holds_alternative<os::DetachedStream>(outcome));
                 }});
   });
-  EXPECT_TRUE(found.get_future().get());
+  EXPECT_TRUE(group_.await([&] { return found.wait_for(0s) == std::future_status::ready; }));
+  EXPECT_TRUE(found.get());
   thread->call([&] {
     attempt.reset();
     streams.reset();
@@ -395,7 +388,7 @@ TEST_F(SessionTest, AnAttemptDialsTheLastGoodAddressBesideTheLookUp) {
 TEST_F(SessionTest, ANodeUsesTheTimingsOfItsJob) {
   start_coordinator();
   RendezvousOptions options = options_for(coordinator_->port());
-  options.settings.node_timeout = 6s;  // for the pauses of the nodes, too
+  options.settings.node_timeout = 6s;
   TestNode a(options, 1);
   a.join();
   a.expect<rdzv::Waiting>();
@@ -407,29 +400,36 @@ TEST_F(SessionTest, ANodeUsesTheTimingsOfItsJob) {
   expect_success(&a, &b);
 }
 
-TEST_F(SessionTest, UnresolvableNameIsRetriedUntilTheJoinDeadline) {
-  RendezvousOptions options = options_for(29400);
-  options.endpoint_host = "no-such-host.invalid";
-  options.settings.join_timeout = 5s;
-  const MembershipLost lost = lost_of(options);
-  EXPECT_EQ(lost.exit_code, kExitJoinTimedOut);
-  EXPECT_THAT(lost.message, AllOf(HasSubstr("no coordinator was found at no-such-host.invalid"),
-                                  HasSubstr("cannot resolve")));
-}
-
-TEST_F(SessionTest, MissingHostIsReportedWithTheAddresses) {
-  RendezvousOptions options = options_for(hold_port());
-  options.settings.join_timeout = 5s;
-  const MembershipLost lost = lost_of(options);
-  EXPECT_EQ(lost.exit_code, kExitJoinTimedOut);
-  EXPECT_THAT(lost.message, AllOf(HasSubstr("no agent may be hosting 127.0.0.1:"),
-                                  HasSubstr("it resolved to 127.0.0.1")));
+TEST_F(SessionTest, ANodeThatFindsNoCoordinatorInTimeSaysWhatItFound) {
+  ScriptedServer silent([](ScriptedPeer& peer, int) { peer.drain(); });
+  struct Case {
+    const char* host;
+    std::uint16_t port;
+    std::vector<const char*> says;
+  };
+  for (const auto& [host, port, says] :
+       {Case{"no-such-host.invalid",
+             29400,
+             {"no coordinator was found at no-such-host.invalid", "cannot resolve"}},
+        Case{"127.0.0.1",
+             hold_port(),
+             {"no agent may be hosting 127.0.0.1:", "it resolved to 127.0.0.1"}},
+        Case{"127.0.0.1", silent.port(), {"accepted the connection but sent no handshake"}}}) {
+    RendezvousOptions options = options_for(port);
+    options.endpoint_host = host;
+    options.settings.join_timeout = 5s;
+    const Instant begun = group_.now();
+    const MembershipLost lost = lost_of(options);
+    EXPECT_EQ(lost.exit_code, kExitJoinTimedOut);
+    for (const char* part : says) EXPECT_THAT(lost.message, HasSubstr(part));
+    EXPECT_EQ(group_.now() - begun, options.settings.join_timeout);
+  }
 }
 
 TEST_F(SessionTest, PlainStoreIsNotACoordinator) {
   auto store = StoreServer::start({});
   ASSERT_TRUE(store.ok());
-  const MembershipLost lost = lost_of(options_for((*store)->port()));
+  const MembershipLost lost = lost_to_a_thread((*store)->port());
   EXPECT_EQ(lost.exit_code, kExitRejected);
   EXPECT_THAT(lost.message, HasSubstr("is a plain TCPStore, not a coordinator"));
 }
@@ -440,7 +440,7 @@ TEST_F(SessionTest, OtherProtocolOnThePortIsReportedAtOnce) {
     peer.write("HTTP/1.1 400 Bad Request\r\n\r\n");
     peer.drain();
   });
-  const MembershipLost lost = lost_of(options_for(server.port()));
+  const MembershipLost lost = lost_to_a_thread(server.port());
   EXPECT_EQ(lost.exit_code, kExitRejected);
   EXPECT_THAT(lost.message, AllOf(HasSubstr("speaks another protocol"), HasSubstr("\"HTTP/\"")));
 }
@@ -451,16 +451,7 @@ TEST_F(SessionTest, LineServerReceivesALineToAnswer) {
     peer.write("-ERR unknown command\r\n");
     peer.drain();
   });
-  EXPECT_THAT(lost_of(options_for(server.port())).message, HasSubstr("\"-ERR \""));
-}
-
-TEST_F(SessionTest, SilentServerIsReported) {
-  ScriptedServer server([](ScriptedPeer& peer, int) { peer.drain(); });
-  RendezvousOptions options = options_for(server.port());
-  options.settings.join_timeout = 5s;
-  const MembershipLost lost = lost_of(options);
-  EXPECT_EQ(lost.exit_code, kExitJoinTimedOut);
-  EXPECT_THAT(lost.message, HasSubstr("accepted the connection but sent no handshake"));
+  EXPECT_THAT(lost_to_a_thread(server.port()).message, HasSubstr("\"-ERR \""));
 }
 
 TEST_F(SessionTest, CoordinatorOfAnotherVersionRejects) {
@@ -477,7 +468,9 @@ TEST_F(SessionTest, CoordinatorOfAnotherVersionRejects) {
     peer.drain();
   });
   TestNode a(options_for(server.port()), 1);
+  EXPECT_TRUE(a.awaits<MembershipReady>());
   a.join();
+  EXPECT_TRUE(a.awaits<rdzv::Refused>());
   EXPECT_THAT(a.expect<rdzv::Refused>().error.message(), HasSubstr("version"));
 }
 

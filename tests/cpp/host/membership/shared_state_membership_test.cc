@@ -208,7 +208,7 @@ TEST(SharedStateMembership, MissingStoreIsLoggedAndEndsTheMembershipAfterStoreGr
   auto store = std::make_shared<MemoryStore>();
   auto backend = std::make_shared<MemoryBackend>(store);
   JobSettings settings = settings_of(1, 1);
-  settings.store_grace = 8s;
+  settings.store_grace = 4s;
   TestNode seat(backend, settings, 0);
   seat.join();
   ASSERT_TRUE(seat.next<rdzv::Round>().has_value());

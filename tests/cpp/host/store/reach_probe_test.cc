@@ -2,96 +2,78 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 
 #include <chrono>
-#include <future>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "os/loop/loop_thread.h"
 #include "os/net/held_port.h"
 #include "os/net/listener.h"
+#include "support/loop_group.h"
 
 namespace elastic::host {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 class ReachProbeTest : public ::testing::Test {
  protected:
-  ReachProbeTest() : thread_(*os::LoopThread::start("test-probe")) {
-    thread_->call([this] { probe_ = std::make_unique<ReachProbe>(&thread_->loop()); });
+  void begin(const std::string& host, std::uint16_t port, Duration limit) {
+    probe_.begin(host, port, limit, [this](const std::string& why) { failures_.push_back(why); });
   }
-  ~ReachProbeTest() override {
-    thread_->call([this] { probe_.reset(); });
-  }
-
-  // The reason for which the address is not reached; not set if it is. With `cancelled`, the probe
-  // is cancelled in the same iteration of the loop, before it can have dialled.
-  std::future<std::string> begin(const std::string& host, std::uint16_t port, Duration limit,
-                                 bool cancelled = false) {
-    auto failed = promises_.emplace_back(std::make_shared<std::promise<std::string>>());
-    thread_->call([&] {
-      probe_->begin(host, port, limit,
-                    [failed](const std::string& why) { failed->set_value(why); });
-      if (cancelled) probe_->cancel();
-    });
-    return failed->get_future();
+  // Whether the probe has connected to it, since the last call.
+  bool accepts(os::Listener* listener) {
+    group_.settle();
+    os::UniqueFd fd;
+    os::SocketAddress remote;
+    return listener->accept(&fd, &remote) == os::Listener::AcceptStatus::kAccepted;
   }
 
-  std::vector<std::shared_ptr<std::promise<std::string>>> promises_;  // kept: none is broken
-  std::unique_ptr<os::LoopThread> thread_;
-  std::unique_ptr<ReachProbe> probe_;
+  support::LoopGroup group_;
+  const std::unique_ptr<os::EventLoop> loop_ = *os::EventLoop::create(&group_);
+  ReachProbe probe_{loop_.get()};
+  const os::HeldPort unused_ = *os::HeldPort::open("127.0.0.1", 0);
+  std::vector<std::string> failures_;
 };
-
-void await_connection(os::Listener* listener) {
-  pollfd entry{.fd = listener->fd(), .events = POLLIN, .revents = 0};
-  ASSERT_EQ(::poll(&entry, 1, 60'000), 1) << "no connection in 60 s";
-  os::UniqueFd fd;
-  os::SocketAddress remote;
-  ASSERT_EQ(listener->accept(&fd, &remote), os::Listener::AcceptStatus::kAccepted);
-}
 
 TEST_F(ReachProbeTest, ConnectsOnceToAnAddressThatListens) {
   auto listener = os::Listener::open("127.0.0.1", 0);
   ASSERT_TRUE(listener.ok());
-  auto failed = begin("127.0.0.1", listener->address().port(), 60s);
-  await_connection(&*listener);
-  EXPECT_EQ(failed.wait_for(1s), std::future_status::timeout);  // four times the pace of attempts
-  os::UniqueFd fd;
-  os::SocketAddress remote;
-  EXPECT_EQ(listener->accept(&fd, &remote), os::Listener::AcceptStatus::kEmpty);
+  begin("127.0.0.1", listener->address().port(), 60s);
+  EXPECT_TRUE(accepts(&*listener));
+  group_.advance(2min);
+  EXPECT_FALSE(accepts(&*listener));
+  EXPECT_THAT(failures_, IsEmpty());
 }
 
 TEST_F(ReachProbeTest, RefusalIsTriedAgainUntilTheLimit) {
-  const auto unused = os::HeldPort::open("127.0.0.1", 0);
-  ASSERT_TRUE(unused.ok());
-  const std::uint16_t port = unused->port();
-  auto failed = begin("127.0.0.1", port, 600ms);
-  EXPECT_THAT(failed.get(), HasSubstr("127.0.0.1:" + std::to_string(port)));
+  begin("127.0.0.1", unused_.port(), 600ms);
+  EXPECT_TRUE(group_.run_until([&] { return !failures_.empty(); }, 600ms));
+  group_.advance(1min);
+  EXPECT_THAT(failures_, ElementsAre(HasSubstr("127.0.0.1:" + std::to_string(unused_.port()))));
 }
 
 TEST_F(ReachProbeTest, RefusalThatEndsInTimeIsNoFailure) {
-  const auto unused = os::HeldPort::open("127.0.0.1", 0);
-  ASSERT_TRUE(unused.ok());
-  const std::uint16_t port = unused->port();
-  auto failed = begin("127.0.0.1", port, 60s);
-  auto listener = os::Listener::open("127.0.0.1", port);
+  begin("127.0.0.1", unused_.port(), 60s);
+  group_.advance(59s);
+  auto listener = os::Listener::open("127.0.0.1", unused_.port());
   ASSERT_TRUE(listener.ok());
-  await_connection(&*listener);
-  EXPECT_EQ(failed.wait_for(300ms), std::future_status::timeout);
+  group_.advance(1min);
+  EXPECT_TRUE(accepts(&*listener));
+  EXPECT_THAT(failures_, IsEmpty());
 }
 
 TEST_F(ReachProbeTest, CancelledOrUnresolvedIsNotJudged) {
-  const auto unused = os::HeldPort::open("127.0.0.1", 0);
-  ASSERT_TRUE(unused.ok());
-  auto cancelled = begin("127.0.0.1", unused->port(), 100ms, /*cancelled=*/true);
-  auto unresolved = begin("no-such-host.invalid", 1, 100ms);
-  EXPECT_EQ(unresolved.wait_for(500ms), std::future_status::timeout);
-  EXPECT_EQ(cancelled.wait_for(0ms), std::future_status::timeout);
+  begin("127.0.0.1", unused_.port(), 100ms);
+  probe_.cancel();
+  group_.advance(1min);
+  begin("no-such-host.invalid", 1, 100ms);
+  group_.advance(1min);
+  EXPECT_THAT(failures_, IsEmpty());
 }
 
 }  // namespace

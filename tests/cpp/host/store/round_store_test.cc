@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include "elastic/store_server.h"
-#include "os/loop/clock.h"
 #include "os/net/held_port.h"
 #include "os/net/listener.h"
+#include "support/loop_group.h"
 
 namespace elastic::host {
 namespace {
@@ -17,12 +17,6 @@ constexpr const char* kHost = "127.0.0.1";
 
 class RoundStoreTest : public ::testing::Test {
  protected:
-  RoundStoreTest() {
-    auto loop = os::EventLoop::create();
-    EXPECT_TRUE(loop.ok());
-    loop_ = *std::move(loop);
-  }
-
   std::uint16_t prepare(RoundStore* store) {
     const auto port = store->prepare(kHost);
     EXPECT_TRUE(port.ok()) << port.status().message();
@@ -30,11 +24,6 @@ class RoundStoreTest : public ::testing::Test {
   }
   // Whether a server listens on the port.
   static bool is_served(std::uint16_t port) { return !os::Listener::open(kHost, port).ok(); }
-  void run_for(Duration time) {
-    os::EventLoop::Timer end(loop_.get(), [this] { loop_->stop(); });
-    end.arm(os::monotonic_now() + time);
-    loop_->run();
-  }
   // First and last of `count` consecutive free ports. The search begins at another place in each
   // process, so that tests that run at once find different ones.
   static PortRange free_range(int count) {
@@ -49,7 +38,8 @@ class RoundStoreTest : public ::testing::Test {
     return {};
   }
 
-  std::unique_ptr<os::EventLoop> loop_;
+  support::LoopGroup group_;
+  const std::unique_ptr<os::EventLoop> loop_ = *os::EventLoop::create(&group_);
 };
 
 TEST_F(RoundStoreTest, ServesBeforeTheRoundBeginsAndUntilASecondAfterItsEnd) {
@@ -61,8 +51,9 @@ TEST_F(RoundStoreTest, ServesBeforeTheRoundBeginsAndUntilASecondAfterItsEnd) {
   EXPECT_TRUE(store.is_needed());
   store.end_round();
   EXPECT_FALSE(store.is_needed());
+  group_.advance(milliseconds(999));
   EXPECT_TRUE(is_served(port));
-  run_for(milliseconds(1200));
+  group_.advance(milliseconds(1));
   EXPECT_FALSE(is_served(port));
 }
 

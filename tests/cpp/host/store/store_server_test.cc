@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <chrono>
 #include <fstream>
 #include <functional>
@@ -17,9 +18,9 @@
 #include "host/base/no_descriptors.h"
 #include "host/store/store_service.h"
 #include "host/store/store_test_client.h"
-#include "os/loop/clock.h"
 #include "os/loop/loop_thread.h"
 #include "sanitized.h"
+#include "support/eventually.h"
 
 namespace elastic::host {
 namespace {
@@ -44,11 +45,7 @@ class StoreServerTest : public testing::Test {
   }
   // Waits until the condition holds; `client` sends pings so that the server's loop runs.
   static bool eventually(TestClient* client, const std::function<bool()>& is_so) {
-    const Instant deadline = os::monotonic_now() + std::chrono::seconds(60);
-    while (!is_so()) {
-      if (os::monotonic_now() > deadline || !client->ping()) return false;
-    }
-    return true;
+    return support::eventually([&] { return is_so() || !client->ping(); }) && is_so();
   }
 
   std::unique_ptr<StoreServer> server;
@@ -112,7 +109,7 @@ TEST_F(StoreServerTest, PortInUseIsReportedWithItsOwner) {
   const std::string message(second.status().message());
   EXPECT_THAT(message, HasSubstr("127.0.0.1:" + std::to_string(server->port())));
   EXPECT_THAT(message, HasSubstr("pid " + std::to_string(::getpid()) + " ("));
-  EXPECT_THAT(message, HasSubstr("store_server_test"));
+  EXPECT_THAT(message, HasSubstr(program_invocation_short_name));
 }
 
 TEST_F(StoreServerTest, PortIsFreeAgainAfterClose) {
@@ -458,9 +455,7 @@ TEST_F(StoreServerTest, DrainEndsAtItsDeadlineAlthoughAClientDoesNotRead) {
   std::string frames;
   for (int i = 0; i < 16; ++i) frames += TestClient::key_frame(Opcode::kGet, "/k");
   client->send(frames);
-  const Instant begun = os::monotonic_now();
   server->close(std::chrono::milliseconds(20));
-  EXPECT_LT(os::monotonic_now() - begun, std::chrono::seconds(60));
 }
 
 TEST_F(StoreServerTest, DrainDoesNotWaitForBlockedClients) {
@@ -468,9 +463,7 @@ TEST_F(StoreServerTest, DrainDoesNotWaitForBlockedClients) {
   const auto client = connect();
   client->send(TestClient::list_frame(Opcode::kWait, {"/never"}));
   EXPECT_TRUE(client->ping());
-  const Instant begun = os::monotonic_now();
   server->close(std::chrono::hours(1));
-  EXPECT_LT(os::monotonic_now() - begun, std::chrono::seconds(60));
   EXPECT_TRUE(client->is_closed());
 }
 

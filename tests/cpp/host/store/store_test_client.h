@@ -1,10 +1,11 @@
 #pragma once
 
 // A raw client of the store's protocol for tests: it sends arbitrary bytes and reads with a
-// deadline.
+// deadline. On a thread with a LoopGroup it turns that while it waits.
 
 #include <gtest/gtest.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
@@ -17,6 +18,7 @@
 #include "core/store/wire.h"
 #include "os/base/fd.h"
 #include "os/net/address.h"
+#include "support/loop_group.h"
 
 namespace elastic::host {
 
@@ -51,7 +53,8 @@ class TestClient {
   // False: the server has closed the connection.
   bool send(std::string_view bytes) {
     while (!bytes.empty()) {
-      const ssize_t sent = ::send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      wait_for(POLLOUT);
+      const ssize_t sent = ::send(fd_.get(), bytes.data(), bytes.size(), send_flags());
       if (sent <= 0) return false;
       bytes.remove_prefix(static_cast<std::size_t>(sent));
     }
@@ -63,6 +66,7 @@ class TestClient {
     std::string bytes(size, '\0');
     std::size_t got = 0;
     while (got < size) {
+      wait_for(POLLIN);
       const ssize_t more = ::recv(fd_.get(), bytes.data() + got, size - got, 0);
       EXPECT_TRUE(more >= 0 || errno == ECONNRESET) << "nothing was received before the deadline";
       if (more <= 0) break;
@@ -75,6 +79,7 @@ class TestClient {
   // The bytes of one recv.
   std::string receive_some() {
     std::string bytes(1 << 20, '\0');
+    wait_for(POLLIN);
     const ssize_t got = ::recv(fd_.get(), bytes.data(), bytes.size(), 0);
     bytes.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
     return bytes;
@@ -140,6 +145,20 @@ class TestClient {
   }
 
  private:
+  void wait_for(short events) const {
+    auto* const group = support::LoopGroup::current();
+    if (group == nullptr) return;
+    const auto is_ready = [&] {
+      pollfd item{fd_.get(), events, 0};
+      return ::poll(&item, 1, 0) > 0;
+    };
+    EXPECT_TRUE(group->run_until(is_ready)) << "the peer does nothing any more";
+  }
+  static int send_flags() {
+    const bool is_alone = support::LoopGroup::current() != nullptr;
+    return MSG_NOSIGNAL | (is_alone ? MSG_DONTWAIT : 0);
+  }
+
   os::UniqueFd fd_;
   int error_ = 0;
 };

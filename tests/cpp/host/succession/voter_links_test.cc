@@ -2,13 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <condition_variable>
-#include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -18,45 +16,43 @@
 #include "os/net/listener.h"
 #include "os/net/stream_socket.h"
 #include "os/net/tcp_connect.h"
+#include "support/loop_group.h"
 
 namespace elastic::host {
 namespace {
 
 using namespace std::chrono_literals;
+using support::LoopGroup;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr auto kTestTimeout = std::chrono::seconds(60);
+class VoterLinksTest : public ::testing::Test {
+ protected:
+  LoopGroup group_;
+};
 
-// For peers that answer, however late.
-VoterLinkLimits patient() {
-  VoterLinkLimits limits;
-  limits.greeting_timeout = limits.connect_timeout = kTestTimeout;
-  return limits;
-}
-
-// One side's links on a thread, and everything that it received.
+// One side's links on a loop, and everything that it received.
 class Side {
  public:
-  explicit Side(const std::string& job, VoterLinkLimits limits = patient(), bool replies = false,
-                const std::string& token = "")
-      : thread_(*os::LoopThread::start("test-voter")) {
+  explicit Side(const std::string& job, VoterLinkLimits limits = {}, bool replies = false,
+                const std::string& token = "") {
     thread_->call([&] {
       std::shared_ptr<TokenSource> tokens;
       if (!token.empty()) tokens = *TokenSource::open({.file = "", .text = token}, nullptr);
       links_ = std::make_unique<VoterLinks>(
           &thread_->loop(), job, tokens, limits,
-          VoterLinks::Sink{.on_frame =
-                               [this, replies](VoterLinks::ConnectionId from, const std::string&,
-                                               std::string_view frame) {
-                                 if (replies) links_->send(from, "", "re: " + std::string(frame));
-                                 note(&frames_, std::string(frame));
-                               },
-                           .on_lost =
-                               [this](const std::string& address, const Status& why) {
-                                 note(&losses_, address + ": " + std::string(why.message()));
-                               },
-                           .log = [this](const std::string& message) { note(&logs_, message); }});
+          VoterLinks::Sink{
+              .on_frame =
+                  [this, replies](VoterLinks::ConnectionId from, const std::string&,
+                                  std::string_view frame) {
+                    if (replies) links_->send(from, "", "re: " + std::string(frame));
+                    frames_.push_back(std::string(frame));
+                  },
+              .on_lost =
+                  [this](const std::string& address, const Status& why) {
+                    losses_.push_back(address + ": " + std::string(why.message()));
+                  },
+              .log = [this](const std::string& message) { logs_.push_back(message); }});
     });
   }
   ~Side() {
@@ -76,27 +72,20 @@ class Side {
   std::vector<std::string> logs(std::size_t count) { return await(logs_, count); }
 
  private:
-  void note(std::vector<std::string>* list, std::string text) {
-    const std::lock_guard lock(mutex_);
-    list->push_back(std::move(text));
-    changed_.notify_all();
-  }
-  // Waits until the list has this many entries.
+  // Once the list has this many entries.
   std::vector<std::string> await(const std::vector<std::string>& list, std::size_t count) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, kTestTimeout, [&] { return list.size() >= count; });
+    group_.run_until([&] { return list.size() >= count; }, 1min);
     return list;
   }
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
+  LoopGroup& group_ = *LoopGroup::current();
   std::vector<std::string> frames_, losses_, logs_;
-  std::unique_ptr<os::LoopThread> thread_;
+  const std::unique_ptr<os::LoopThread> thread_ = *os::LoopThread::start("voter", &group_);
   std::unique_ptr<VoterLinks> links_;
 };
 
-TEST(VoterLinks, CarryFramesInOrderAndRepliesOnTheSameConnection) {
-  Side voter("job", patient(), true);
+TEST_F(VoterLinksTest, CarryFramesInOrderAndRepliesOnTheSameConnection) {
+  Side voter("job", {}, true);
   Side coordinator("job");
   const std::string address = voter.listen();
   coordinator.send(address, "one");
@@ -110,7 +99,7 @@ TEST(VoterLinks, CarryFramesInOrderAndRepliesOnTheSameConnection) {
   EXPECT_EQ(coordinator.frames(3)[0], "re: one");
 }
 
-TEST(VoterLinks, ReportAnAddressThatDoesNotAnswer) {
+TEST_F(VoterLinksTest, ReportAnAddressThatDoesNotAnswer) {
   const auto unused = os::HeldPort::open("127.0.0.1", 0);
   ASSERT_TRUE(unused.ok());
   const std::string address = "127.0.0.1:" + std::to_string(unused->port());
@@ -119,7 +108,7 @@ TEST(VoterLinks, ReportAnAddressThatDoesNotAnswer) {
   EXPECT_THAT(coordinator.losses(1), ElementsAre(HasSubstr("cannot connect to " + address)));
 }
 
-TEST(VoterLinks, ReportTheEndOfAConnectionAndConnectAgain) {
+TEST_F(VoterLinksTest, ReportTheEndOfAConnectionAndConnectAgain) {
   Side coordinator("job");
   std::string address;
   {
@@ -131,7 +120,7 @@ TEST(VoterLinks, ReportTheEndOfAConnectionAndConnectAgain) {
   EXPECT_THAT(coordinator.losses(1), ElementsAre(HasSubstr(address)));
 }
 
-TEST(VoterLinks, RefuseANodeOfAnotherJobAndSayWhy) {
+TEST_F(VoterLinksTest, RefuseANodeOfAnotherJobAndSayWhy) {
   Side voter("job");
   Side other("other");
   other.send(voter.listen(), "vote for me");
@@ -144,7 +133,7 @@ TEST(VoterLinks, RefuseANodeOfAnotherJobAndSayWhy) {
 
 constexpr const char* kToken = "a-token-of-32-characters-00000000";
 
-class VoterLinksWithToken : public ::testing::Test {
+class VoterLinksWithToken : public VoterLinksTest {
  protected:
   void SetUp() override {
     if (const Status missing = os::check_tls(); !missing.ok()) GTEST_SKIP() << missing.message();
@@ -152,8 +141,8 @@ class VoterLinksWithToken : public ::testing::Test {
 };
 
 TEST_F(VoterLinksWithToken, CarryFramesOfEverySizeBothWays) {
-  Side voter("job", patient(), true, kToken);
-  Side coordinator("job", patient(), false, kToken);
+  Side voter("job", {}, true, kToken);
+  Side coordinator("job", {}, false, kToken);
   const std::string address = voter.listen();
   coordinator.send(address, "one");
   coordinator.send(address, std::string(1 << 20, 'x'));
@@ -165,7 +154,7 @@ TEST_F(VoterLinksWithToken, CarryFramesOfEverySizeBothWays) {
 }
 
 TEST_F(VoterLinksWithToken, RefuseANodeWithoutATokenAndBothSidesLogWhatToDo) {
-  Side voter("job", patient(), true, kToken);
+  Side voter("job", {}, true, kToken);
   Side other("job");
   other.send(voter.listen(), "vote for me");
   EXPECT_THAT(other.losses(1),
@@ -176,13 +165,13 @@ TEST_F(VoterLinksWithToken, RefuseANodeWithoutATokenAndBothSidesLogWhatToDo) {
 }
 
 TEST_F(VoterLinksWithToken, RefuseAnotherTokenAndTheTokenOfAnObserver) {
-  Side voter("job", patient(), true, kToken);
+  Side voter("job", {}, true, kToken);
   const std::string address = voter.listen();
-  Side other("job", patient(), false, "another-token-of-32-characters-0");
+  Side other("job", {}, false, "another-token-of-32-characters-0");
   other.send(address, "vote for me");
   EXPECT_THAT(other.losses(1), ElementsAre(HasSubstr("does not know the token of this node")));
   EXPECT_THAT(voter.logs(1), ElementsAre(HasSubstr("its token is not valid here")));
-  Side observer("job", patient(), false, *observer_token({.file = "", .text = kToken}, "job"));
+  Side observer("job", {}, false, *observer_token({.file = "", .text = kToken}, "job"));
   observer.send(address, "vote for me");
   EXPECT_THAT(observer.losses(1), ElementsAre(HasSubstr("does not allow it to take part")));
   EXPECT_TRUE(voter.frames(0).empty());
@@ -190,7 +179,7 @@ TEST_F(VoterLinksWithToken, RefuseAnotherTokenAndTheTokenOfAnObserver) {
 
 TEST_F(VoterLinksWithToken, ANodeWithoutATokenReportsThatAnotherOneHasOne) {
   Side voter("job");
-  Side other("job", patient(), false, kToken);
+  Side other("job", {}, false, kToken);
   other.send(voter.listen(), "vote for me");
   EXPECT_THAT(voter.logs(1), ElementsAre(HasSubstr("it uses a token, and this node has none")));
   EXPECT_EQ(other.losses(1).size(), 1U);
@@ -205,23 +194,27 @@ os::UniqueFd connect_to(const std::string& address) {
   return fd;
 }
 
+bool is_readable(const os::UniqueFd& fd) {
+  pollfd item{fd.get(), POLLIN, 0};
+  return ::poll(&item, 1, 0) > 0;
+}
+
 // Whether the other side has closed the connection; waits for it.
 bool is_closed(const os::UniqueFd& fd) {
-  const timeval limit{60, 0};
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   char byte = 0;
-  return ::recv(fd.get(), &byte, 1, 0) <= 0 && errno != EAGAIN;
+  return LoopGroup::current()->run_until([&] { return is_readable(fd); }) &&
+         ::recv(fd.get(), &byte, 1, 0) <= 0;
 }
 
-TEST(VoterLinks, CloseConnectionsThatSendNoGreeting) {
-  VoterLinkLimits limits;
-  limits.greeting_timeout = 50ms;
-  Side voter("job", limits);
+TEST_F(VoterLinksTest, CloseConnectionsThatSendNoGreeting) {
+  Side voter("job");
   const auto silent = connect_to(voter.listen());
+  const Instant begun = group_.now();
   EXPECT_TRUE(is_closed(silent));
+  EXPECT_EQ(group_.now() - begun, VoterLinkLimits{}.greeting_timeout);
 }
 
-TEST(VoterLinks, CloseConnectionsOfAnotherProtocol) {
+TEST_F(VoterLinksTest, CloseConnectionsOfAnotherProtocol) {
   Side voter("job");
   const auto other = connect_to(voter.listen());
   ASSERT_EQ(::send(other.get(), "GET / HTTP/1.0\r\n\r\n", 18, MSG_NOSIGNAL), 18);
@@ -229,8 +222,8 @@ TEST(VoterLinks, CloseConnectionsOfAnotherProtocol) {
   EXPECT_THAT(voter.logs(1), ElementsAre(HasSubstr("speaks another protocol")));
 }
 
-TEST(VoterLinks, LimitTheConnectionsWithoutAHandshake) {
-  VoterLinkLimits limits = patient();
+TEST_F(VoterLinksTest, LimitTheConnectionsWithoutAHandshake) {
+  VoterLinkLimits limits;
   limits.pending_per_address_max = 4;
   limits.accepted_per_address_max = 4;
   Side voter("job", limits);
@@ -246,8 +239,10 @@ TEST(VoterLinks, LimitTheConnectionsWithoutAHandshake) {
     greeted.push_back(connect_to(address));
     ASSERT_GT(::send(greeted.back().get(), greeting.data(), greeting.size(), MSG_NOSIGNAL), 0);
     char reply[8];
+    ASSERT_TRUE(group_.run_until([&] { return is_readable(greeted.back()); }, 1s));
     ASSERT_GT(::recv(greeted.back().get(), reply, sizeof reply, 0), 0);
   }
+  group_.settle();
   std::string rest(4096, '\0');
   while (::recv(greeted.front().get(), rest.data(), rest.size(), 0) > 0) {
   }

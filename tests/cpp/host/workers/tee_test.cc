@@ -18,6 +18,7 @@
 
 #include "host/workers/worker_group_harness.h"
 #include "os/loop/loop_thread.h"
+#include "support/loop_group.h"
 
 namespace elastic::host {
 namespace {
@@ -29,12 +30,12 @@ using testing::ScratchDir;
 // A tee on a separate loop whose console is a pipe that the test reads.
 class TeeTest : public ::testing::Test {
  protected:
-  TeeTest() {
+  explicit TeeTest(os::Clock* clock = os::real_clock()) {
     int fds[2];
     EXPECT_EQ(::pipe2(fds, O_CLOEXEC), 0);
     console_.reset(fds[0]);
     console_end_.reset(fds[1]);
-    auto thread = os::LoopThread::start("tee-test");
+    auto thread = os::LoopThread::start("tee-test", clock);
     EXPECT_TRUE(thread.ok());
     thread_ = std::move(*thread);
     thread_->call([&] {
@@ -153,19 +154,40 @@ TEST_F(TeeTest, CopiesAnUnfinishedLineAfterAPause) {
   EXPECT_EQ(next_line(), "[a]:\xE2\x80\xA6yes");
 }
 
-TEST_F(TeeTest, MergesALineOfTwoWorkers) {
-  begin("[${rank} ${local_rank}] ", true);
-  follow("a", 0);
-  follow("b", 1);
-  thread_->call([&] {  // before the tee reads either: it merges what comes within 200 ms
-    append("a", "ready\nonly a\n");
-    append("b", "ready\n");
-  });
+struct InVirtualTime {
+  support::LoopGroup group;
+};
+
+class TeeMergeTest : public InVirtualTime, public TeeTest {
+ protected:
+  TeeMergeTest() : TeeTest(&group) {
+    begin("[${rank} ${local_rank}] ", true);
+    follow("a", 0);
+    follow("b", 1);
+  }
+};
+
+// It merges what comes within 200 ms.
+TEST_F(TeeMergeTest, MergesALineOfTwoWorkers) {
+  append("a", "ready\nonly a\n");
+  group.advance(std::chrono::milliseconds(100));
+  append("b", "ready\n");
+  group.advance(std::chrono::seconds(1));
   EXPECT_EQ(next_line(), "[4-5 0-1] ready");
   EXPECT_EQ(next_line(), "[4 0] only a");
   append("b", "end");
   finish();
+  group.advance(std::chrono::seconds(1));
   EXPECT_EQ(next_line(), "[5 1] end");
+}
+
+TEST_F(TeeMergeTest, KeepsLinesApartThatComeLater) {
+  append("a", "ready\n");
+  group.advance(std::chrono::seconds(1));
+  append("b", "ready\n");
+  group.advance(std::chrono::seconds(1));
+  EXPECT_EQ(next_line(), "[4 0] ready");
+  EXPECT_EQ(next_line(), "[5 1] ready");
 }
 
 TEST_F(TeeTest, CopiesTheLinesOfAFilterToItsFile) {

@@ -148,7 +148,7 @@ TEST(WorkerGroup, WorkerThatHangsBeforeItsProgramIsCancelledAtTheStartDeadlineWi
   WorkerCommand good = stub({"pause"});
   good.stdout_path = output.path();
   WorkerGroupOptions options;
-  options.start_timeout = milliseconds(6500);  // for the good one, too
+  options.start_timeout = milliseconds(2500);  // for the good one, too
   Group group(options);
   group.start({hanging[0], hanging[1], good});
   ASSERT_TRUE(output.next_line());
@@ -160,7 +160,7 @@ TEST(WorkerGroup, WorkerThatHangsBeforeItsProgramIsCancelledAtTheStartDeadlineWi
     EXPECT_EQ(failed.exit.stage, "open");
     EXPECT_EQ(failed.exit.path, silent);
     EXPECT_EQ(failed.exit.error, ETIMEDOUT);
-    EXPECT_EQ(failed.exit.describe(), "could not be started within 6.5 s: it hangs in open " +
+    EXPECT_EQ(failed.exit.describe(), "could not be started within 2.5 s: it hangs in open " +
                                           silent + "; check that its file system responds");
   }
   EXPECT_EQ(ranks, (std::set<int>{0, 1}));
@@ -303,20 +303,18 @@ class Stop : public ::testing::Test {
 
 TEST_F(Stop, WorkerThatHandlesTheSignalEndsAtOnceAndIsMarked) {
   start({stub({"pause"})});
-  const Instant begin = os::monotonic_now();
-  group_->stop(SIGTERM, seconds(60));
+  group_->stop(SIGTERM, std::chrono::hours(1));
   const WorkerExit exit = group_.wait_for_exit();
   group_.wait_for_gone();
   EXPECT_EQ(exit.signal, SIGTERM);
   EXPECT_TRUE(exit.stopped_by_us);
-  EXPECT_LT(os::monotonic_now() - begin, seconds(30));
 }
 
 TEST_F(Stop, WorkersThatIgnoreTheSignalAreKilledAtOneDeadline) {
   const std::string term = std::to_string(SIGTERM);
   start({stub({"ignore", term}), stub({"ignore", term}), stub({"pause"})});
   const Instant begin = os::monotonic_now();
-  group_->stop(SIGTERM, seconds(5));  // time for the one that ends by itself
+  group_->stop(SIGTERM, seconds(2));  // time for the one that ends by itself
   int killed = 0;
   for (int i = 0; i < 3; ++i) {
     const WorkerEvent event = group_.wait_for(Kind::kExited);
@@ -326,7 +324,7 @@ TEST_F(Stop, WorkersThatIgnoreTheSignalAreKilledAtOneDeadline) {
       EXPECT_EQ(event.exit.signal, SIGTERM);
     } else {
       EXPECT_EQ(event.exit.signal, SIGKILL);
-      EXPECT_GE(event.at - begin, seconds(5));
+      EXPECT_GE(event.at - begin, seconds(2));
       ++killed;
     }
   }

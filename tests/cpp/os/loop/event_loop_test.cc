@@ -7,17 +7,18 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
-#include <future>
 #include <memory>
 #include <vector>
 
 #include "os/loop/clock.h"
 #include "os/loop/loop_thread.h"
+#include "support/loop_group.h"
 
 namespace elastic::os {
 namespace {
 
 using std::chrono::milliseconds;
+using support::LoopGroup;
 
 class Handler final : public EventLoop::FdHandler {
  public:
@@ -181,26 +182,48 @@ TEST(LoopThread, WorkFromManyThreadsRunsOnceEachOnTheLoopThread) {
   EXPECT_FALSE(wrong_thread);
 }
 
-TEST(EventLoop, ReportsAStallBeforeOtherHandlersRun) {
-  auto loop = make_loop();
+class StallTest : public ::testing::Test {
+ protected:
+  LoopGroup group_;
+  const std::unique_ptr<EventLoop> loop_ = *EventLoop::create(&group_);
+  std::vector<EventLoop::Stall> stalls_;
+  EventLoop::StallWatch watch_{loop_.get(),
+                               [this](const EventLoop::Stall& stall) { stalls_.push_back(stall); }};
+};
+
+TEST_F(StallTest, IsReportedBeforeOtherHandlersRun) {
   const milliseconds kept(30);
-  std::vector<EventLoop::Stall> stalls;
-  EventLoop::StallWatch watch(loop.get(),
-                              [&](const EventLoop::Stall& stall) { stalls.push_back(stall); });
-  EventLoop::Timer next(loop.get(), [&] {
-    EXPECT_EQ(stalls.size(), 1u);
-    loop->stop();
+  EventLoop::Timer next(loop_.get(), [&] { EXPECT_EQ(stalls_.size(), 1u); });
+  EventLoop::Timer keeper(loop_.get(), [&] {
+    group_.take(kept);
+    next.arm(loop_->now());
   });
-  EventLoop::Timer keeper(loop.get(), [&] {
-    stalls.clear();  // a busy machine stalls this thread too
-    std::promise<void>().get_future().wait_for(kept);
-    next.arm(loop->now());
-  });
-  keeper.arm(os::monotonic_now());
-  loop->run();
-  ASSERT_EQ(stalls.size(), 1u);
-  EXPECT_GE(stalls[0].late, kept);
-  EXPECT_GE(stalls[0].away, stalls[0].late);
+  keeper.arm(loop_->now());
+  group_.settle();
+  ASSERT_EQ(stalls_.size(), 1u);
+  EXPECT_EQ(stalls_[0].late, kept);
+  EXPECT_EQ(stalls_[0].away, kept);
+}
+
+TEST_F(StallTest, OfAStoppedProcessIsKnownFromTheTimerThatItMissed) {
+  EventLoop::Timer timer(loop_.get(), [] {});
+  timer.arm(loop_->now() + milliseconds(20));
+  group_.advance(milliseconds(10));
+  group_.pause(loop_.get());
+  group_.advance(milliseconds(50));
+  group_.resume(loop_.get());
+  group_.settle();
+  ASSERT_EQ(stalls_.size(), 1u);
+  EXPECT_EQ(stalls_[0].late, milliseconds(40));
+  EXPECT_EQ(stalls_[0].away, milliseconds(50));
+}
+
+TEST_F(StallTest, IsNotReportedForTimeThatTheLoopSleeps) {
+  EventLoop::Timer timer(loop_.get(), [] {});
+  timer.arm(loop_->now() + std::chrono::hours(1));
+  group_.advance(std::chrono::hours(2));
+  EXPECT_FALSE(timer.armed());
+  EXPECT_EQ(stalls_.size(), 0u);
 }
 
 TEST(EventLoop, MoreEventsThanOneIterationHandlesAreHandledInTurn) {
@@ -229,15 +252,13 @@ TEST(EventLoop, MoreEventsThanOneIterationHandlesAreHandledInTurn) {
   for (std::size_t i = 0; i < served.size(); ++i) EXPECT_GE(served[i], 1) << i;
 }
 
-TEST(LoopThread, DestructionWithTimersArmedIsPrompt) {
+TEST(LoopThread, DestructionDoesNotWaitForTimers) {
   auto thread = LoopThread::start("test-loop");
   ASSERT_TRUE(thread.ok());
   auto timer = std::make_unique<EventLoop::Timer>(&(*thread)->loop(), [] {});
   (*thread)->call([&] { timer->arm((*thread)->loop().now() + std::chrono::hours(1)); });
   (*thread)->call([&] { timer.reset(); });
-  const Instant start = os::monotonic_now();
-  (*thread).reset();
-  EXPECT_LT(os::monotonic_now() - start, std::chrono::minutes(1));
+  (*thread).reset();  // the test's limit is shorter than the timer
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,6 +9,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "support/eventually.h"
 
 namespace elastic::os {
 namespace {
@@ -30,7 +31,7 @@ class Children : public ::testing::Test {
       }
     }).join();
     // join() may return before its end
-    while (::access(thread.c_str(), F_OK) == 0) ::sched_yield();
+    EXPECT_TRUE(support::eventually([&] { return ::access(thread.c_str(), F_OK) != 0; }));
   }
   void end_child() {
     ::kill(child_, SIGKILL);
