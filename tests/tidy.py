@@ -309,6 +309,22 @@ def test_tests_wait_for_events_and_do_not_sleep() -> None:
     complaints(look())
 
 
+def test_no_test_imports_another_test() -> None:
+    """Code of several tests belongs to tests/python/support, and each test to one folder."""
+
+    def look() -> Iterator[str]:
+        for path in tracked(".py"):
+            name = relative(path)
+            if not name.startswith("tests/python/"):
+                continue
+            if re.search(r"^\s*(from|import) test_", path.read_text(), re.MULTILINE):
+                yield f"{name}: imports a test; move what both need to tests/python/support"
+            if path.name.startswith("test_") and len(path.relative_to(ROOT).parts) != 4:
+                yield f"{name}: belongs to a folder of tests/python"
+
+    complaints(look())
+
+
 def test_python_handlers_name_the_error() -> None:
     def look() -> Iterator[str]:
         for path in tracked(".py"):

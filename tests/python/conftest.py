@@ -1,8 +1,13 @@
-"""Signal dispositions for all tests."""
+"""The markers of the folders, and signal dispositions for all tests."""
 
 from __future__ import annotations
 
 import signal
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
 
 
 def pytest_configure() -> None:
@@ -16,3 +21,8 @@ def pytest_configure() -> None:
     for number, handler in standard.items():
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        item.add_marker(item.path.relative_to(HERE).parts[0])
