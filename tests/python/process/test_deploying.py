@@ -19,8 +19,9 @@ import namespaces
 import pytest
 import yaml
 
-from support.launching import DEADLINE_S, assert_all_ended, clean_environment, eventually
+from support.launching import DEADLINE_S, assert_all_ended, clean_environment
 from support.paths import ROOT
+from support.waiting import eventually
 
 pytestmark = pytest.mark.skipif(bool(namespaces.why_not()), reason=namespaces.why_not())
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import select
 import signal
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from support.launching import (
     DEADLINE_S,
     Job,
     clean_environment,
-    eventually,
     free_endpoint,
     launch,
     launched,
@@ -30,6 +28,7 @@ from support.launching import (
 )
 from support.paths import ROOT
 from support.stopping import EXIT_STOPPED, MANY, STUB, stops
+from support.waiting import eventually, stall_for_test
 
 ROUNDS = int(os.environ.get("ELASTIC_DRAIN_ROUNDS", "10"))
 
@@ -83,7 +82,7 @@ def test_random_notice_to_one_of_two_nodes(turn: int, tmp_path: Path) -> None:
         [STUB, str(tmp_path), steps, pace],
     ) as job:
         job.start_nodes(2, 2)
-        select.select([], [], [], chance.uniform(0, 0.3))
+        stall_for_test(chance.uniform(0, 0.3))
         chance.choice(job.nodes).send_signal(signal.SIGTERM)
         nodes = job.finish()
     codes = {node.returncode for node in nodes}
@@ -141,12 +140,12 @@ def test_second_sigterm_is_the_ordinary_stop(tmp_path: Path) -> None:
 def test_script_without_should_stop_is_stopped_at_the_deadline(tmp_path: Path) -> None:
     script = tmp_path / "progress.py"
     script.write_text(
-        "import select\n"
+        "import time\n"
         "from elastic import worker\n"
         "for step in range(1, 10**6):\n"
         "    worker.progress(step)\n"
         "    if step == 3: print('begun', flush=True)\n"
-        "    select.select([], [], [], 0.01)\n"
+        "    time.sleep(0.01)\n"
     )
     with launched("--standalone", "--drain=1", str(script)) as job:
         assert job.stdout is not None

@@ -25,7 +25,6 @@ from support.launching import (
     Job,
     assert_all_ended,
     clean_environment,
-    eventually,
     free_endpoint,
     launch,
     launched,
@@ -33,6 +32,7 @@ from support.launching import (
 )
 from support.paths import ROOT, STUBS
 from support.succession import ELECTED, REPLICATED, Nodes
+from support.waiting import eventually
 
 STUB = str(STUBS / "stub_hanging_rank.py")
 KINDS = ("sleep", "loop", "stop", "file", "lock")

@@ -24,12 +24,12 @@ from support.launching import (
     Process,
     assert_all_ended,
     clean_environment,
-    eventually,
     free_endpoint,
     launch,
     launcher_command,
 )
 from support.succession import three_endpoints
+from support.waiting import eventually
 
 # Prints its rank and pid, and ends when its stdin is closed or the job is stopped.
 WORKER = ["--no-python", "/bin/sh", "-c", "echo $RANK $$; exec sleep 1000"]

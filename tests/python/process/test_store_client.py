@@ -17,7 +17,8 @@ import elastic
 import pytest
 from elastic import StoreClient, StoreServer
 
-from support.launching import eventually, free_port
+from support.launching import free_port
+from support.waiting import eventually
 
 TIMEOUT_S = 60.0  # for events that happen at once unless the machine is busy
 

@@ -15,7 +15,7 @@ import pytest
 from elastic import _C, observe
 
 from support.coordinators import listening, needs_openssl
-from support.launching import DEADLINE_S, Job, eventually, free_endpoint
+from support.launching import DEADLINE_S, Job, free_endpoint
 from support.succession import (
     ELECTED,
     REPLICATED,
@@ -25,6 +25,7 @@ from support.succession import (
     three_endpoints,
     witness_endpoint,
 )
+from support.waiting import eventually
 
 
 def test_the_loss_of_the_coordinators_host_costs_one_node(tmp_path: Path) -> None:

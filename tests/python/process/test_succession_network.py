@@ -9,7 +9,8 @@ from pathlib import Path
 import namespaces
 import pytest
 
-from support.launching import DEADLINE_S, Job, eventually, launcher_command
+from support.launching import DEADLINE_S, Job, launcher_command
+from support.waiting import eventually
 
 pytestmark = pytest.mark.skipif(bool(namespaces.why_not()), reason=namespaces.why_not())
 

@@ -23,11 +23,11 @@ from support.launching import (
     Job,
     Process,
     clean_environment,
-    eventually,
     free_endpoint,
     launch,
     launcher_command,
 )
+from support.waiting import eventually
 
 
 @pytest.fixture(autouse=True)

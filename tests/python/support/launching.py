@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import random
@@ -17,7 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-DEADLINE_S = 300.0  # for what takes seconds; a busy host may need minutes for it
+from support.waiting import DEADLINE_S
+
 MARK = "ELASTIC_TEST_MARK"
 
 
@@ -58,6 +60,10 @@ def children(pid: int) -> list[int]:
     return found
 
 
+class LeftoverProcesses(AssertionError):
+    """A job has ended, and processes of it run: no load of the machine explains that."""
+
+
 def assert_all_ended(environ: dict[str, str], deadline_s: float = 0.0) -> None:
     """Waits until no process with the mark runs; fails at the deadline."""
     end = time.monotonic() + deadline_s
@@ -74,15 +80,8 @@ def assert_all_ended(environ: dict[str, str], deadline_s: float = 0.0) -> None:
     for pid in marked(environ):
         with suppress(OSError):  # it has ended meanwhile
             left[pid] = Path("/proc", str(pid), "cmdline").read_bytes()
-    assert left == {}
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    """Waits for something that sends no event; fails at the deadline."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not become true"
-        os.sched_yield()
+    if left:
+        raise LeftoverProcesses(left)
 
 
 class Process(subprocess.Popen[str]):
@@ -240,13 +239,37 @@ class Job:
 # between the moment at which it was found free and its use.
 _KERNELS_FIRST = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
 _PORTS = range(10_000, max(min(_KERNELS_FIRST, 29_000), 12_000))
-_numbers = itertools.count(random.SystemRandom().randrange(len(_PORTS)))
+_PORTS_OF_ONE = 500
+
+
+@functools.cache
+def _held_ports() -> Iterator[int]:
+    """Ports of which no other test process of this host uses any, round and round.
+
+    A test process holds its part of the range by the name of a socket, which ends with it.
+    """
+    parts = [
+        _PORTS[first : first + _PORTS_OF_ONE] for first in range(0, len(_PORTS), _PORTS_OF_ONE)
+    ]
+    random.SystemRandom().shuffle(parts)
+    for part in parts:
+        holder = socket.socket(socket.AF_UNIX)
+        try:
+            holder.bind(f"\0elastic-test-ports-{part[0]}")
+        except OSError:
+            holder.close()
+            continue
+        _holders.append(holder)
+        return itertools.cycle(part)
+    raise AssertionError(f"{len(parts)} test processes run on this host")
+
+
+_holders: list[socket.socket] = []
 
 
 def free_port() -> int:
-    """A port that is free on all addresses, and that no other call of this process returns."""
-    for number in itertools.islice(_numbers, len(_PORTS)):
-        port = _PORTS[number % len(_PORTS)]
+    """A port that is free on all addresses, and that no other call returns for a long time."""
+    for port in itertools.islice(_held_ports(), _PORTS_OF_ONE):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("", port))
             return port

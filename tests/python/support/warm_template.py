@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 import elastic
 
-DEADLINE_S = 300.0
+from support.waiting import DEADLINE_S
+
 PROGRAM = Path(elastic.__file__).parent / "_warm" / "template.py"
 KINDS = ("", "importing", "ready", "unfit", "stale", "forked", "refused", "left out")
 PR_SET_CHILD_SUBREAPER = 36
