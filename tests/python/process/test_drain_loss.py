@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-import select
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ import pytest
 from support.launching import DEADLINE_S, Job, free_endpoint
 from support.stopping import EXIT_STOPPED, MANY, STUB, stops
 from support.succession import REPLICATED, Nodes
+from support.waiting import stall_for_test
 
 LOSSES = int(os.environ.get("ELASTIC_DRAIN_LOSSES", "2"))
 HOST, SECOND, THIRD = "127.0.0.1", "127.0.0.2", "127.0.0.3"
@@ -63,7 +63,7 @@ def test_coordinator_is_lost_while_the_ranks_agree(turn: int, tmp_path: Path) ->
     with stepping_job(tmp_path, chance.choice(["0", "1", "20"])) as nodes:
         nodes.processes[chance.choice((SECOND, THIRD))].send_signal(signal.SIGTERM)
         # The agreement takes some milliseconds: before it, between acceptance and commit, after it.
-        select.select([], [], [], chance.uniform(0, 0.03))
+        stall_for_test(chance.uniform(0, 0.03))
         if turn % 2:
             nodes.processes[HOST].kill()  # the agent alone: its guardian ends the workers
             nodes.processes[HOST].wait(DEADLINE_S)
