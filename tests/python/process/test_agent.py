@@ -77,6 +77,7 @@ def test_failures_are_by_rank_with_torchs_fields(tmp_path: Path) -> None:
     assert Path(failure.log_dir, "stderr.log").read_text() == "why\n"
 
 
+@pytest.mark.smoke
 def test_restarts_are_counted() -> None:
     result = agent("exit $((2 - TORCHELASTIC_RESTART_COUNT))", max_restarts=3).run()
     assert (result.state, result.restart_count) == (WorkerState.SUCCEEDED, 2)

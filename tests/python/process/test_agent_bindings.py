@@ -38,6 +38,7 @@ def finish(agent: _C.Agent) -> _C.AgentResult:
     return agent.result
 
 
+@pytest.mark.smoke
 def test_round_is_reported_and_succeeds(tmp_path: pathlib.Path) -> None:
     worker = shell(
         'echo "$RANK $MASTER_PORT $MINE"', env={"MINE": "x"}, stdout_target=_C.StreamTarget.FILE

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from support.launching import Job, Process, free_endpoint, launch
 
 
@@ -16,6 +18,7 @@ def wait_for_line(node: Process, part: str) -> None:
     raise AssertionError(f"the node has ended without {part!r}")
 
 
+@pytest.mark.smoke
 def test_bad_node_leaves_and_a_spare_takes_its_place(tmp_path: Path) -> None:
     options = ["--nnodes=2", f"--rdzv-endpoint={free_endpoint()}", "--rdzv-id=job", "--no-python"]
     options += ["--rdzv-backend=c10d", "--rdzv-conf=settle=0", "--bad-node-codes=40-42"]

@@ -40,6 +40,7 @@ def sh(program: str, *options: str, **more: object) -> subprocess.CompletedProce
     return launch(*options, "--no-python", "/bin/sh", "-c", program, **more)
 
 
+@pytest.mark.smoke
 def test_a_successful_job_prints_what_its_workers_print_and_nothing_else() -> None:
     done = sh("echo rank $RANK", "--nproc-per-node=2")
     assert (done.returncode, done.stderr) == (0, "")
@@ -140,6 +141,7 @@ def test_an_option_may_be_abbreviated(words: list[str], count: int) -> None:
     assert sorted(done.stdout.split()) == [str(rank) for rank in range(count)]
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("typo", "nearest"),
     [("--nproc-per-mode=2", "--nproc-per-node"), ("--rdzv_endpont=a", "--rdzv-endpoint")],
@@ -205,6 +207,7 @@ def test_program_that_cannot_be_executed_has_its_own_code(tmp_path: Path) -> Non
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.smoke
 def test_workers_have_the_variables_of_torchrun(tmp_path: Path, dump: str) -> None:
     words = ["--nproc-per-node=2", "--max-restarts=3", "--rdzv-id=job", "--role=trainer"]
     assert launch(*words, dump, str(tmp_path)).returncode == 0
@@ -271,6 +274,7 @@ def test_too_few_devices_for_virtual_local_ranks_are_bad_input() -> None:
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
 
 
+@pytest.mark.smoke
 def test_failed_worker_is_restarted_and_reported(tmp_path: Path) -> None:
     done = sh(
         "echo attempt $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ]",
@@ -288,6 +292,7 @@ def test_a_spent_budget_is_in_the_report() -> None:
     assert "2 of 2 restarts used" in done.stderr
 
 
+@pytest.mark.smoke
 def test_redirected_and_teed_output_goes_to_its_targets(tmp_path: Path) -> None:
     words = ["--nproc-per-node=2", "--log-dir", str(tmp_path), "--rdzv-id=job", "-r0:3", "-t1:1"]
     done = sh("echo out $RANK; echo err $RANK >&2", *words)

@@ -52,6 +52,7 @@ def two_nodes(endpoint: str, *options: str) -> list[str]:
             f"--rdzv-endpoint={endpoint}", *options]  # fmt: skip
 
 
+@pytest.mark.smoke
 def test_ranks_of_one_node_stop_at_one_step(tmp_path: Path) -> None:
     result, events = tmp_path / "result.json", tmp_path / "events"
     options = ("--standalone", "--nproc-per-node=2", "--drain=60", f"--result-json={result}")
@@ -182,6 +183,7 @@ def test_drain_signal_without_drain(tmp_path: Path) -> None:
     check_one_step(tmp_path, 2)
 
 
+@pytest.mark.smoke
 def test_drain_by_command(tmp_path: Path) -> None:
     endpoint = free_endpoint()
     with Job(two_nodes(endpoint), [STUB, str(tmp_path), MANY, "1"]) as job:

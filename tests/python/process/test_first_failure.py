@@ -24,6 +24,7 @@ def result_of(tmp_path: Path, *words: str) -> dict[str, object]:
     return data
 
 
+@pytest.mark.smoke
 def test_the_result_is_written_as_json(tmp_path: Path) -> None:
     done = result_of(tmp_path, "--no-python", "true")
     assert (done["state"], done["exit_code"], done["first_failure"]) == ("SUCCEEDED", 0, None)

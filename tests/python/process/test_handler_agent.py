@@ -63,6 +63,7 @@ def test_a_plugged_in_handler_drives_the_command(tmp_path: Path) -> None:
     assert printed == [f"rank {rank} of 4: sum 6" for rank in range(4)]
 
 
+@pytest.mark.smoke
 def test_a_failure_on_one_node_restarts_the_other(tmp_path: Path) -> None:
     # Rank 3 fails when the others have printed their line.
     script = f"""

@@ -100,6 +100,7 @@ def test_hang_is_reported_and_the_job_continues(steps: str) -> None:
         job.communicate(timeout=DEADLINE_S)
 
 
+@pytest.mark.smoke
 def test_hang_restarts_the_job_within_its_budget(steps: str) -> None:
     done = launch(*standalone("--hang-action=restart", "--max-restarts=1"), steps, "3")
     assert done.returncode == 0, done.stderr
@@ -315,6 +316,7 @@ waits()
 """
 
 
+@pytest.mark.smoke
 def test_stacks_are_kept_before_the_stop_after_a_failure(tmp_path: Path) -> None:
     script = tmp_path / "fails.py"
     script.write_text(FAILS)

@@ -46,6 +46,7 @@ def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     assert os.listdir(folder) == []
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_values_are_returned_by_global_rank(method: str) -> None:
     got = elastic_launch(config(3, start_method=method), launch_functions.rank_and)("a", {"b": 1})
@@ -66,6 +67,7 @@ def test_a_program_returns_none_for_each_rank() -> None:
     assert elastic_launch(config(), "/bin/true")() == {0: None, 1: None}
 
 
+@pytest.mark.smoke
 def test_the_childs_traceback_reaches_the_caller(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ChildFailedError) as caught:
         elastic_launch(config(), launch_functions.fail_on_rank_1)("no such data")

@@ -69,6 +69,7 @@ def test_first_failure_ends_all_nodes_with_its_code_and_report(tmp_path: Path) -
     assert "stopped by the launcher, not failed: rank 0" in here.stderr
 
 
+@pytest.mark.smoke
 def test_a_restart_is_one_for_all_nodes() -> None:
     script = (
         'echo round $TORCHELASTIC_RESTART_COUNT; test "$TORCHELASTIC_RESTART_COUNT" = 1 || exit 9'
@@ -99,6 +100,7 @@ def test_variables_alone_start_a_job() -> None:
     assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
 
 
+@pytest.mark.smoke
 def test_spare_succeeds_with_the_job(tmp_path: Path) -> None:
     go = tmp_path / "go"
     script = f"echo $RANK; while ! test -e {go}; do sleep 0.05; done"
@@ -131,6 +133,7 @@ def test_stopped_node_does_not_end_the_others(tmp_path: Path) -> None:
     assert [node.returncode for node in done] == [0, 143], [node.stderr for node in done]
 
 
+@pytest.mark.smoke
 def test_static_ranks_and_port_are_kept_in_every_round() -> None:
     host, _, port = free_endpoint().rpartition(":")
     script = (

@@ -123,6 +123,7 @@ def test_a_dry_run_prints_what_would_be_started() -> None:
     assert "output of 1" not in facts
 
 
+@pytest.mark.smoke
 def test_a_dry_run_starts_nothing_and_checks_everything(tmp_path: Path) -> None:
     done = launch("--dry-run", "--no-python", "/bin/sh", "-c", f"echo > {tmp_path}/started")
     assert done.returncode == 0 and not (tmp_path / "started").exists()

@@ -32,6 +32,7 @@ USES_STORE = ["--no-python", "bash", "-c", "exec 3<>/dev/tcp/$MASTER_ADDR/$MASTE
 JOBS = 20
 
 
+@pytest.mark.alone
 def test_twenty_jobs_of_one_host_start_at_once() -> None:
     environ = clean_environment()
     command = launcher_command("--standalone", "--nproc-per-node=2", *USES_STORE)
@@ -66,6 +67,7 @@ def grabbing_neighbour() -> Iterator[None]:
             thread.join()
 
 
+@pytest.mark.alone
 def test_no_port_is_lost_to_a_neighbour_that_takes_free_ports() -> None:
     # Each job opens two ports by itself in each round: the coordinator's and the store's.
     words = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0", "--nproc-per-node=2"]
@@ -209,6 +211,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.alone
 def test_a_storm_of_connections_loses_none() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     count = min(4000, (hard - 500) // 2)

@@ -47,6 +47,7 @@ def fetch(port: int, path: str = "/") -> tuple[int, str]:
             return error.code, error.read().decode()
 
 
+@pytest.mark.smoke
 def test_the_event_log_has_every_transition(tmp_path: Path) -> None:
     log = tmp_path / "events.jsonl"
     begun = time.time() - 1  # the clocks are read one after the other

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import pytest
+
 from support.coordinators import coordinator
 from support.launching import DEADLINE_S, Job, free_endpoint
 
@@ -52,6 +54,7 @@ def check_that_both_end_as_alone(
             assert end(jobs[name], gates[name]) == [CODES[name]] * 2, name
 
 
+@pytest.mark.smoke
 def test_one_of_two_jobs_of_a_coordinator_fails(tmp_path: Path) -> None:
     endpoint = free_endpoint()
     with coordinator(endpoint, tmp_path / "state"):

@@ -35,6 +35,7 @@ def job(place: list[str], nnodes: str, *words: str, script: str = RANKS) -> Job:
     return Job(options, ["sh", "-c", script])
 
 
+@pytest.mark.smoke
 def test_two_agents_form_a_job_and_remove_their_state(place: list[str]) -> None:
     for _ in range(2):  # the second job of this name is another generation
         with job(place, "2", "--nproc-per-node=2") as nodes:

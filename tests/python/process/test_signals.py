@@ -86,6 +86,7 @@ def test_ctrl_z_stops_the_launcher_while_its_workers_continue(tmp_path: Path) ->
     assert "evicted" not in stderr
 
 
+@pytest.mark.smoke
 def test_workers_may_finish_their_work_after_the_signal(tmp_path: Path) -> None:
     saved = tmp_path / "saved"
     program = (
@@ -181,6 +182,7 @@ def test_an_ignored_hangup_stays_ignored() -> None:
     assert process.returncode == 0
 
 
+@pytest.mark.smoke
 def test_nothing_survives_a_killed_launcher() -> None:
     environ = clean_environment()
     with launched(*sh(STUBBORN, "--nproc-per-node=2"), environ=environ) as process:

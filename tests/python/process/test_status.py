@@ -75,6 +75,7 @@ def running_snapshot(endpoint: str) -> dict[str, Any]:
     return found[-1]
 
 
+@pytest.mark.smoke
 def test_status_shows_every_rank_with_its_pid(job: Job, endpoint: str) -> None:
     shown = running_snapshot(endpoint)
     assert (shown["schema"], shown["job"], shown["phase"]) == (1, "job", "running")

@@ -194,6 +194,7 @@ def test_forked_child_gets_an_error_and_its_clone_works(client: StoreClient) -> 
     assert client.get("from child") == b"v"
 
 
+@pytest.mark.smoke
 def test_client_reconnects_to_a_restarted_server() -> None:
     port = free_port()
     with StoreServer(port=port):

@@ -70,6 +70,7 @@ def test_with_a_token_the_job_survives_the_loss_of_the_coordinators_host() -> No
         nodes.stop("127.0.0.2", "127.0.0.3")
 
 
+@pytest.mark.smoke
 def test_a_node_that_hosts_the_coordinator_hands_it_over_when_it_is_stopped() -> None:
     with replicated_job() as nodes:
         nodes.stop("127.0.0.1")

@@ -82,6 +82,7 @@ class running_coordinator:
         _, self.log = self.process.communicate(timeout=DEADLINE_S)
 
 
+@pytest.mark.smoke
 def test_job_of_two_nodes_restarts_after_a_killed_worker(token_file: Path) -> None:
     script = (
         "echo rank $RANK of $WORLD_SIZE restart $TORCHELASTIC_RESTART_COUNT;"

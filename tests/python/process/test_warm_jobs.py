@@ -37,6 +37,7 @@ def template_pids(environ: dict[str, str]) -> list[int]:
     return found
 
 
+@pytest.mark.smoke
 def test_first_round_of_several_workers_is_forked(script: Callable[..., str]) -> None:
     done = launch("--standalone", "--nproc-per-node=3", "--preload=colorsys", script())
     assert (done.returncode, done.stderr) == (0, "")
@@ -267,6 +268,7 @@ def memory_kib(pid: int) -> int:
     return int(re.search(r"^Private_Dirty:\s+(\d+)", text, re.M)[1])  # type: ignore[index]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("rounds", [20])
 def test_rounds_leave_no_process_descriptor_or_memory(
     rounds: int, script: Callable[..., str]

@@ -222,6 +222,7 @@ def has_huge_pages() -> bool:
     return True
 
 
+@pytest.mark.alone
 def test_data_of_the_template_is_in_huge_pages(tmp_path: Path) -> None:
     if tuple(map(int, os.uname().release.split(".")[:2])) < (6, 1):
         pytest.skip("MADV_COLLAPSE needs Linux 6.1")

@@ -41,6 +41,7 @@ class Events:
         self.names.append(name if request is None else f"{name} {request.scope_id}")
 
 
+@pytest.mark.smoke
 def test_an_expired_timer_kills_its_process_only(tmp_path: Path) -> None:
     path, events = str(tmp_path / "pipe"), Events()
     begun = int(time.time())

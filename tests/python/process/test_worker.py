@@ -137,6 +137,7 @@ sys.stdout.write(f"{loaded is not None} {_worker.open()} {struct.unpack('qq', pa
     assert output.splitlines() == ["True True 5"] * 2
 
 
+@pytest.mark.smoke
 def test_round_and_restart_are_known(tmp_path: Path) -> None:
     script = """
 print(worker.round(), worker.is_restart(), flush=True)
