@@ -9,6 +9,7 @@ import ast
 import re
 import subprocess
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,6 @@ SOURCE_LINES_MAX = 600
 PUBLIC_HEADER_LINES_MAX = 250
 COLUMNS_MAX = 100
 # Tests about a thread that does not run; anything else waits for an event, or in virtual time.
-STALLS_MAX = 2
 
 # The files of this repository that a layer may include (the standard library is always allowed).
 LAYER_INCLUDES = {
@@ -296,10 +296,31 @@ def test_no_unfinished_work() -> None:
     complaints(look())
 
 
+WAITING = "tests/python/support/waiting.py"  # the only file of the Python tests that sleeps
+STALLS_MAX = 8  # tests whose moments are stalls: a count that only falls
+
+
+PAUSE = re.compile(
+    r"(time\.)?sleep\(|from time import .*\bsleep\b|os\.sched_yield\("
+    r"|select\.select\(\[\], \[\], \[\]|threading\.Event\(\)\.wait\("
+)
+
+
+def pauses(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and text of what waits for a time instead of an event. Programs in strings are none."""
+    may_expire = not re.match(r"tests/python/(?!support/)", relative(path))
+    for node in ast.walk(ast.parse(path.read_text())):
+        text = ast.unparse(node) if isinstance(node, ast.Call | ast.ImportFrom) else ""
+        if PAUSE.match(text):
+            yield node.lineno, text
+        elif isinstance(node, ast.Attribute) and node.attr == "TimeoutExpired" and not may_expire:
+            yield node.lineno, "expects that a wait takes too long"
+
+
 def test_tests_wait_for_events_and_do_not_sleep() -> None:
-    """In C++ only support/eventually.h sleeps; `stall_for_test` is counted."""
+    """In C++ only support/eventually.h sleeps, in Python only support/waiting.py."""
     sleeping = re.compile(
-        r"(time\.sleep|sleep_for|sleep_until|usleep|nanosleep|::sched_yield|::yield)\("
+        r"(sleep_for|sleep_until|usleep|nanosleep|::sched_yield|::yield)\("
         r"|promise<void>\(\)\.get_future\(\)|poll\(nullptr, 0"
     )
     stalls = []
@@ -307,15 +328,63 @@ def test_tests_wait_for_events_and_do_not_sleep() -> None:
     def look() -> Iterator[str]:
         for path in tracked(".cc", ".h", ".py"):
             name = relative(path)
-            if not name.startswith("tests/") or "stub" in path.name or path.name == "tidy.py":
+            if not name.startswith("tests/") or "stub" in path.name or name == WAITING:
+                continue
+            if path.suffix == ".py":
+                stalls.extend([name] * path.read_text().count(" stall_for_test("))
+                yield from (f"{name}:{n}: waits by sleeping: {what}" for n, what in pauses(path))
                 continue
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 if sleeping.search(line) and "stub" not in line and "eventually.h" not in name:
                     yield f"{name}:{number}: waits by sleeping"
                 if "stall_for_test(" in line and "eventually.h" not in name:
-                    stalls.append(f"{name}:{number}")
+                    stalls.append(name)
         if len(stalls) > STALLS_MAX:
-            yield f"more than {STALLS_MAX} tests stall a thread: {', '.join(stalls)}"
+            yield f"stall_for_test() is called {len(stalls)} times: {stalls}"
+
+    complaints(look())
+
+
+QUARANTINED_MAX = 5
+
+
+def test_quarantine_is_short_and_has_a_reason() -> None:
+    def marks() -> Iterator[tuple[str, dict[str, str]]]:
+        for path in tracked(".py"):
+            nodes = ast.walk(ast.parse(path.read_text())) if "tests/python" in str(path) else ()
+            for node in nodes:
+                if (
+                    isinstance(node, ast.Call)
+                    and ast.unparse(node.func) == "pytest.mark.quarantine"
+                ):
+                    given = {word.arg: ast.literal_eval(word.value) for word in node.keywords}
+                    yield f"{relative(path)}:{node.lineno}", given
+
+    def look() -> Iterator[str]:
+        for where, given in marks():
+            if not given.get("why"):
+                yield f"{where}: why is this test in quarantine?"
+            until = date.fromisoformat(given.get("until", "1970-01-01"))
+            if until < date.today():
+                yield f"{where}: the quarantine ended on {until}: mend the test or delete it"
+        if (found := len(list(marks()))) > QUARANTINED_MAX:
+            yield f"{found} tests are in quarantine, more than {QUARANTINED_MAX}"
+
+    complaints(look())
+
+
+def test_no_test_imports_another_test() -> None:
+    """Code of several tests belongs to tests/python/support, and each test to one folder."""
+
+    def look() -> Iterator[str]:
+        for path in tracked(".py"):
+            name = relative(path)
+            if not name.startswith("tests/python/"):
+                continue
+            if re.search(r"^\s*(from|import) test_", path.read_text(), re.MULTILINE):
+                yield f"{name}: imports a test; move what both need to tests/python/support"
+            if path.name.startswith("test_") and len(path.relative_to(ROOT).parts) != 4:
+                yield f"{name}: belongs to a folder of tests/python"
 
     complaints(look())
 

@@ -1,8 +1,18 @@
-"""Signal dispositions for all tests."""
+"""The markers of the folders, what runs in the nightly only, and signals for all tests."""
 
 from __future__ import annotations
 
 import signal
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["support.retrying"]
+HERE = Path(__file__).parent
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nightly", action="store_true", help="run tests in quarantine, too")
 
 
 def pytest_configure() -> None:
@@ -16,3 +26,12 @@ def pytest_configure() -> None:
     for number, handler in standard.items():
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        item.add_marker(item.path.relative_to(HERE).parts[0])
+        quarantine = item.get_closest_marker("quarantine")
+        if quarantine is not None and not config.getoption("--nightly"):
+            reason = f"in quarantine until {quarantine.kwargs['until']}: {quarantine.kwargs['why']}"
+            item.add_marker(pytest.mark.skip(reason=reason))

@@ -456,8 +456,8 @@ TEST(Agent, CopyInAForkedChildDoesNothingAndLeavesTheWorkersAlone) {
   EXPECT_EQ(agent.finish().exit_code, 128 + SIGTERM);
 }
 
-// ---- Stacks, and ranks that run long after another one has exited. (tests/python/test_hangs.py
-// has workers with Python stacks.)
+// ---- Stacks, and ranks that run long after another one has exited.
+// (tests/python/process/test_hangs.py has workers with Python stacks.)
 
 // An agent waits for stacks for two seconds at most: on a busy machine one of several attempts must
 // have them.

@@ -1,0 +1,131 @@
+"""Jobs of accelerate, Lightning and torchx with two nodes, a failure and a restart.
+
+Lightning and torchx are not part of the test extra: CONTRIBUTING.md has the command.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.launching import assert_all_ended, clean_environment, free_port, launcher_command
+from support.paths import ROOT
+
+if importlib.util.find_spec("lightning") is None:
+    pytest.skip("lightning is not installed", allow_module_level=True)
+
+DEADLINE_S = 300.0  # two rounds, in each of which every worker imports its library
+PAGE = ROOT / "docs" / "migrating-from-torchrun.md"
+
+# The last rank fails in the first round. Restarts and rank are in the line of each other worker.
+END = """
+import os, sys
+if int(os.environ["RANK"]) == total - 1 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    sys.exit(3)
+sys.stdout.write(f"rank {rank} of {total} round {os.environ['TORCHELASTIC_RESTART_COUNT']}\\n")
+"""
+ACCELERATED = """
+import torch
+from accelerate import Accelerator
+
+accelerator = Accelerator(cpu=True)
+model = accelerator.prepare(torch.nn.Linear(2, 1))
+accelerator.backward(model(torch.ones(4, 2)).sum())
+accelerator.wait_for_everyone()
+rank, total = accelerator.process_index, accelerator.num_processes
+"""
+TRAINED = """
+import os
+import torch
+from lightning.pytorch import LightningModule, Trainer
+
+class Model(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 1)
+
+    def training_step(self, batch, index):
+        return self.layer(batch[0]).pow(2).mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+trainer = Trainer(accelerator="cpu", devices=int(os.environ["LOCAL_WORLD_SIZE"]),
+                  num_nodes=int(os.environ["GROUP_WORLD_SIZE"]), strategy="ddp", max_epochs=1,
+                  enable_progress_bar=False, enable_model_summary=False, logger=False,
+                  enable_checkpointing=False)
+data = torch.utils.data.TensorDataset(torch.randn(16, 4))
+trainer.fit(Model(), torch.utils.data.DataLoader(data, batch_size=2))
+rank, total = trainer.global_rank, trainer.world_size
+"""
+
+
+def run_nodes(commands: list[list[str]], folder: Path, **more: str) -> str:
+    """Runs one command for each node at once; all must succeed. Returns their output."""
+    environ = clean_environment(**more)
+    nodes = [
+        subprocess.Popen(
+            command, cwd=folder, env=environ, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for command in commands
+    ]  # fmt: skip
+    try:
+        ended = [node.communicate(timeout=DEADLINE_S) for node in nodes]
+    finally:
+        for node in nodes:
+            node.kill()
+            node.wait()
+    assert [node.returncode for node in nodes] == [0] * len(nodes), ended
+    assert_all_ended(environ, DEADLINE_S)
+    return "".join(out + err for out, err in ended)
+
+
+def lines_of(output: str) -> list[str]:
+    return sorted(re.findall(r"rank \d of \d round \d", output))
+
+
+RESTARTED = ["rank 0 of 2 round 1", "rank 1 of 2 round 1"]
+
+
+def test_accelerate_restarts_two_nodes(tmp_path: Path) -> None:
+    found = re.search(r'python -c "(.*?)" ', PAGE.read_text(), re.DOTALL)
+    assert found is not None
+    (tmp_path / "train.py").write_text(ACCELERATED + END)
+    common = ["--multi_gpu", "--num_machines=2", "--num_processes=2", "--max_restarts=1",
+              "--main_process_ip=127.0.0.1", f"--main_process_port={free_port()}"]  # fmt: skip
+    nodes = [
+        [sys.executable, "-c", found[1], *common, f"--machine_rank={rank}", "train.py"]
+        for rank in range(2)
+    ]
+    assert set(RESTARTED) <= set(lines_of(run_nodes(nodes, tmp_path)))
+
+
+def test_lightning_restarts_two_nodes(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(TRAINED + END)
+    node = launcher_command(
+        "--nnodes=2", "--nproc-per-node=1", "--max-restarts=1", "--rdzv-id=job",
+        "--rdzv-backend=c10d", f"--rdzv-endpoint=127.0.0.1:{free_port()}", "train.py",
+    )  # fmt: skip
+    assert set(RESTARTED) <= set(lines_of(run_nodes([node, node], tmp_path)))
+
+
+@pytest.mark.skipif(shutil.which("torchx") is None, reason="torchx is not installed")
+@pytest.mark.parametrize("shape", ["1x2", "2x1"])
+def test_torchx_restarts_its_nodes(shape: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ACCELERATED + END)
+    program = tmp_path / "bin" / "torchrun"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m elastic "$@"\n')
+    program.chmod(0o755)
+    command = ["torchx", "run", "-s", "local_cwd", "dist.ddp", "-j", shape, "--script=train.py",
+               f"--rdzv_port={free_port()}", "--env=PET_MAX_RESTARTS=1"]  # fmt: skip
+    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    assert set(RESTARTED) <= set(lines_of(run_nodes([command], tmp_path, PATH=path)))

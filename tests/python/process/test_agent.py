@@ -1,0 +1,193 @@
+"""The agent in a Python program."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elastic import (
+    _C,
+    ConfigError,
+    LocalElasticAgent,
+    LogOptions,
+    ProcessFailure,
+    RunResult,
+    Std,
+    WorkerSpec,
+    WorkerState,
+)
+from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
+
+from support.launching import DEADLINE_S, free_port
+
+
+def agent(program: str, **more: Any) -> LocalElasticAgent:
+    logs = more.pop("logs", None)
+    rendezvous = more.pop("rendezvous", None)
+    fields = {"role": "default", "local_world_size": 2, "max_restarts": 0} | more
+    spec = WorkerSpec(entrypoint="/bin/sh", args=("-c", program), **fields)
+    return LocalElasticAgent(
+        spec, logs, environment=dict(os.environ), shutdown_timeout=5.0, rendezvous=rendezvous
+    )
+
+
+def test_success_has_no_failures() -> None:
+    runner = agent("exit 0")
+    assert runner.get_worker_group().state is WorkerState.INIT
+    result = runner.run()
+    assert (result.state, result.exit_code, result.failures) == (WorkerState.SUCCEEDED, 0, {})
+    assert not result.is_failed()
+    group = runner.get_worker_group()
+    assert (group.group_rank, group.group_world_size, group.state) == (0, 1, result.state)
+    assert [worker.global_rank for worker in group.workers] == [0, 1]
+    assert all(worker.id and worker.world_size == 2 for worker in group.workers)
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "1"), ("0", "0")])
+def test_workers_have_torchs_default_for_errors_of_nccl(
+    given: str | None, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+    monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("NCCL_ASYNC_ERROR_HANDLING", raising=False)
+    if given is not None:
+        monkeypatch.setenv(name, given)
+    check = f'[ "${name}" = {expected} ]'
+    spec = WorkerSpec("default", 1, entrypoint="/bin/sh", args=("-c", check))
+    assert LocalElasticAgent(spec).run().state is WorkerState.SUCCEEDED
+
+
+def test_failures_are_by_rank_with_torchs_fields(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    fails = f"until test -e {begun}; do sleep 0.02; done; echo why >&2; kill -9 $$"
+    program = f"[ $RANK = 1 ] && {{ {fails}; }}; touch {begun}; while :; do sleep 0.05; done"
+    result = agent(program, logs=LogOptions(str(tmp_path), Std.NONE, {1: Std.ERR})).run()
+    assert result.is_failed()
+    assert (result.exit_code, result.stopped) == (137, (0,))
+    [failure] = result.failures.values()
+    assert isinstance(failure, ProcessFailure)
+    assert (failure.rank, failure.exitcode, failure.signal_name()) == (1, -9, "SIGKILL")
+    assert failure.stderr_tail == ("why",)
+    assert Path(failure.log_dir, "stderr.log").read_text() == "why\n"
+
+
+@pytest.mark.smoke
+def test_restarts_are_counted() -> None:
+    result = agent("exit $((2 - TORCHELASTIC_RESTART_COUNT))", max_restarts=3).run()
+    assert (result.state, result.restart_count) == (WorkerState.SUCCEEDED, 2)
+
+
+def test_stop_request_before_the_start_is_kept() -> None:
+    runner = agent("while :; do sleep 0.05; done")
+    runner.request_stop(signal.SIGTERM)
+    assert runner.run().exit_code == 128 + signal.SIGTERM
+
+
+def test_agent_can_run_only_once() -> None:
+    runner = agent("exit 0")
+    runner.run()
+    with pytest.raises(RuntimeError, match="once"):
+        runner.run()
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"entrypoint": ""}, "the entry point is empty"),
+        ({"local_world_size": 0}, "local_world_size is 0"),
+        ({"max_restarts": -1}, "max_restarts is -1"),
+        ({"master_addr": "127.0.0.1", "local_addr": "127.0.0.2"}, "different addresses"),
+    ],
+)
+def test_invalid_spec_is_rejected(fields: dict[str, Any], expected: str) -> None:
+    spec = WorkerSpec(**({"role": "r", "local_world_size": 1, "entrypoint": "/bin/true"} | fields))
+    with pytest.raises(ConfigError, match=expected):
+        LocalElasticAgent(spec, environment={})
+
+
+def test_agents_of_several_nodes_share_one_rendezvous() -> None:
+    port = free_port()
+    runners = []
+    for is_host in (True, False):
+        meeting = _C.RendezvousOptions(
+            endpoint_host="127.0.0.1",
+            endpoint_port=port,
+            is_host=is_host,
+            min_nodes=2,
+            max_nodes=2,
+        )
+        runners.append(
+            agent(
+                "test $TORCHELASTIC_RESTART_COUNT = 1 && exit 4; "
+                "test $RANK = 3 && exit 3; sleep 1000",
+                max_restarts=1,
+                rendezvous=meeting,
+            )
+        )
+    results: dict[int, RunResult] = {}
+    threads = [
+        threading.Thread(target=lambda node=node: results.update({node: runners[node].run()}))
+        for node in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(DEADLINE_S)
+    one, other = results[0], results[1]
+    assert (one.exit_code, other.exit_code) == (4, 4)
+    assert (one.restart_count, other.restart_count) == (1, 1)
+    assert one.job is not None and other.job is not None
+    assert (one.job.node, one.job.rank) == (other.job.node, other.job.rank)
+    assert sorted(runner.get_worker_group().group_rank or 0 for runner in runners) == [0, 1]
+    ranks = [
+        worker.global_rank for runner in runners for worker in runner.get_worker_group().workers
+    ]
+    assert sorted(ranks) == [0, 1, 2, 3]
+
+
+def test_the_address_of_a_node_of_several_belongs_to_its_rendezvous() -> None:
+    spec = WorkerSpec(role="r", local_world_size=1, entrypoint="/bin/true", local_addr="127.0.0.1")
+    meeting = _C.RendezvousOptions(endpoint_host="127.0.0.1", endpoint_port=1)
+    with pytest.raises(ConfigError, match="rendezvous"):
+        LocalElasticAgent(spec, environment={}, rendezvous=meeting)
+
+
+def test_master_addr_of_a_spec_replaces_that_of_the_rendezvous(tmp_path: Path) -> None:
+    handler = get_rendezvous_handler(
+        RendezvousParameters(
+            "c10d", f"127.0.0.1:{free_port()}", "job", 1, 2, last_call_timeout=0.1, is_host=True
+        )
+    )
+    spec = WorkerSpec(
+        role="r", local_world_size=1, entrypoint="/bin/sh", rdzv_handler=handler,
+        args=("-c", f"echo $MASTER_ADDR > {tmp_path / 'seen'}"), master_addr="node0.example",
+        local_addr="127.0.0.1",
+    )  # fmt: skip
+    runner = LocalElasticAgent(spec)
+    assert runner.run().exit_code == 0
+    assert (tmp_path / "seen").read_text() == "node0.example\n"
+    assert runner.get_worker_group().master_addr == "node0.example"
+
+
+def test_an_unknown_stop_scope_is_an_error() -> None:
+    spec = WorkerSpec(role="default", local_world_size=1, entrypoint="true")
+    with pytest.raises(ConfigError, match="stop_scope is 'x': expected one of group, leader"):
+        LocalElasticAgent(spec, environment={}, stop_scope="x")
+
+
+def test_the_result_of_a_job_of_several_nodes_can_be_pickled_and_copied() -> None:
+    # One node is enough for a job whose result comes from a coordinator.
+    rendezvous = _C.RendezvousOptions(
+        endpoint_host="127.0.0.1", endpoint_port=free_port(), max_nodes=2, last_call_timeout=0.1
+    )
+    result = agent("exit 3", rendezvous=rendezvous).run()
+    assert result.job is not None and result.job.outcome == _C.JobOutcome.FAILED
+    assert pickle.loads(pickle.dumps(result)) == result
+    assert copy.deepcopy(result) == result
+    assert "exit_code=3" in repr(result.job)

@@ -1,0 +1,236 @@
+"""The bindings of the agent and of the worker group."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import pytest
+from elastic import _C
+
+from support.launching import DEADLINE_S
+
+Kind = _C.AgentEvent.Kind
+ENV = {"PATH": os.environ["PATH"]}
+
+
+def shell(script: str, **kwargs: object) -> _C.WorkerTemplate:
+    return _C.WorkerTemplate(["/bin/sh", "-c", script], **kwargs)
+
+
+def start(*workers: _C.WorkerTemplate, env: dict[str, str] = ENV, **kwargs: object) -> _C.Agent:
+    return _C.Agent(_C.AgentOptions(list(workers), env=env, **kwargs))
+
+
+def wait_for(agent: _C.Agent, kind: Kind) -> _C.AgentEvent:
+    while (event := agent.next_event(timeout=DEADLINE_S)) is not None:
+        if event.kind == kind:
+            return event
+    raise AssertionError(f"no event {kind}")
+
+
+def finish(agent: _C.Agent) -> _C.AgentResult:
+    wait_for(agent, Kind.FINISHED)
+    return agent.result
+
+
+@pytest.mark.smoke
+def test_round_is_reported_and_succeeds(tmp_path: pathlib.Path) -> None:
+    worker = shell(
+        'echo "$RANK $MASTER_PORT $MINE"', env={"MINE": "x"}, stdout_target=_C.StreamTarget.FILE
+    )
+    with start(worker, run_id="job", role="trainer", log_dir=str(tmp_path)) as agent:
+        event = wait_for(agent, Kind.ROUND_STARTING)
+        assert (event.round.round, event.round.group_rank, event.round.restart_count) == (0, 0, 0)
+        assert [worker.rank for worker in event.round.workers] == [0]
+        assert pathlib.Path(event.log_dir).is_relative_to(tmp_path)
+        exited = wait_for(agent, Kind.WORKER_EXITED)
+        assert exited.exit.kind == _C.ExitKind.EXITED
+        assert exited.exit.succeeded
+        assert abs(time.monotonic() - exited.exit.at) < 60
+        result = finish(agent)
+        assert (result.state, result.exit_code) == (_C.AgentState.SUCCEEDED, 0)
+        assert agent.next_event() is None
+        log = pathlib.Path(event.log_dir, "0", "stdout.log").read_text()
+        assert log == f"0 {event.round.master_port} x\n"
+
+
+def test_failures_carry_their_exit_and_files() -> None:
+    worker = shell("echo why > $TORCHELASTIC_ERROR_FILE; kill -SEGV $$")
+    with start(worker, max_restarts=1) as agent:
+        result = finish(agent)
+        assert result.exit_code == 128 + signal.SIGSEGV
+        [failure] = result.failures
+        assert failure.exit.signal == signal.SIGSEGV
+        assert failure.exit.shell_code == 139
+        error_file = pathlib.Path(failure.error_file)
+        assert error_file.read_text() == "why\n"
+        assert "SIGSEGV" in result.message
+    assert not error_file.exists()
+
+
+def test_exit_codes_of_the_launcher_have_names() -> None:
+    with start(_C.WorkerTemplate(["/no/such/program"])) as agent:
+        assert finish(agent).exit_code == _C.EXIT_CANNOT_START == 72
+
+
+def test_undecodable_bytes_reach_the_worker(tmp_path: pathlib.Path) -> None:
+    text = os.fsdecode(b"caf\xe9")
+    worker = _C.WorkerTemplate(
+        ["/bin/sh", "-c", 'printf "$0$ODD"', text], stdout_target=_C.StreamTarget.FILE
+    )
+    with start(worker, env={**ENV, "ODD": text}, log_dir=str(tmp_path)) as agent:
+        log_dir = wait_for(agent, Kind.ROUND_STARTING).log_dir
+        finish(agent)
+    assert pathlib.Path(log_dir, "0", "stdout.log").read_bytes() == b"caf\xe9caf\xe9"
+
+
+def test_invalid_options_are_config_errors() -> None:
+    with pytest.raises(_C.ConfigError, match="at least one worker"):
+        start()
+    with pytest.raises(ValueError, match="null byte"):
+        start(_C.WorkerTemplate(["a\0b"]))
+
+
+def test_next_event_returns_none_at_its_timeout() -> None:
+    with start(shell("exec sleep 1000")) as agent:
+        wait_for(agent, Kind.WORKERS_RUNNING)
+        assert agent.next_event(timeout=0.01) is None
+        with pytest.raises(_C.ElasticError, match="finished"):
+            _ = agent.result
+
+
+def test_closed_agent_raises() -> None:
+    agent = start(shell("exec sleep 1000"))
+    agent.close()
+    agent.close()
+    with pytest.raises(_C.ElasticError, match="closed"):
+        agent.next_event()
+
+
+def test_waiting_releases_the_gil() -> None:
+    with start(shell("exec sleep 1000")) as agent:
+        wait_for(agent, Kind.WORKERS_RUNNING)
+        threading.Timer(0.01, agent.request_stop, [signal.SIGTERM]).start()
+        assert finish(agent).exit_code == 143
+
+
+SIGNAL_PROGRAM = """
+    import os, signal, sys, threading
+    from elastic import _C
+
+    worker = _C.WorkerTemplate(["/bin/sh", "-c", "exec sleep 1000"])
+    agent = _C.Agent(_C.AgentOptions([worker], env=dict(PATH=os.environ["PATH"])))
+    while agent.next_event().kind != _C.AgentEvent.Kind.WORKERS_RUNNING:
+        pass
+    {handler}
+    threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT]).start()
+    while agent.next_event() is not None:
+        pass
+    sys.exit(agent.result.exit_code)
+"""
+
+
+def run_with_handler(handler: str) -> subprocess.CompletedProcess[str]:
+    program = textwrap.dedent(SIGNAL_PROGRAM).format(handler=handler)
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        timeout=DEADLINE_S,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_signal_handler_runs_during_the_wait() -> None:
+    done = run_with_handler(
+        "signal.signal(signal.SIGINT, lambda number, frame: agent.request_stop(number))"
+    )
+    assert done.returncode == 130, done.stderr
+
+
+def test_exception_of_a_signal_handler_ends_the_wait() -> None:
+    done = run_with_handler("")
+    assert done.returncode in (1, -signal.SIGINT)
+    assert done.stderr.endswith("KeyboardInterrupt\n")
+
+
+def test_a_worker_group_starts_forwards_and_stops(tmp_path: pathlib.Path) -> None:
+    Event = _C.WorkerEvent.Kind
+    output = tmp_path / "out"
+    os.mkfifo(output)
+    reader = os.open(output, os.O_RDONLY | os.O_NONBLOCK)
+    script = "trap 'echo got' USR1; echo ready; while :; do sleep 0.01; done"
+    with _C.WorkerGroup() as group:
+        group.start([_C.WorkerCommand(["/bin/sh", "-c", script], env=ENV, stdout_path=str(output))])
+        started = group.next_event(timeout=DEADLINE_S)
+        assert (started.kind, started.generation) == (Event.STARTED, 1)
+        os.set_blocking(reader, True)
+        with os.fdopen(reader) as lines:
+            assert lines.readline() == "ready\n"
+            group.forward(signal.SIGUSR1, _C.SignalScope.LEADER)
+            assert lines.readline() == "got\n"
+        group.stop(signal.SIGTERM, DEADLINE_S)
+        exited = group.next_event(timeout=DEADLINE_S)
+        assert (exited.kind, exited.exit.signal) == (Event.EXITED, signal.SIGTERM)
+        assert exited.exit.stopped_by_us
+        assert group.next_event(timeout=DEADLINE_S).kind == Event.GROUP_ENDED
+        assert group.next_event(timeout=0) is None
+
+
+def test_a_worker_that_hangs_before_its_program_is_reported_with_the_path(
+    tmp_path: pathlib.Path,
+) -> None:
+    silent = tmp_path / "silent"
+    os.mkfifo(silent)  # opening it for writing blocks without a reader
+    command = _C.WorkerCommand(["/bin/true"], env=ENV, stdout_path=str(silent))
+    with _C.WorkerGroup(start_timeout=2.0) as group:
+        group.start([command])
+        event = group.next_event(timeout=DEADLINE_S)
+        assert event is not None and event.kind == _C.WorkerEvent.Kind.EXITED
+        assert (event.exit.stage, event.exit.path) == ("open", str(silent))
+        assert event.exit.start_timeout == 2.0
+        assert not event.exit.killed_by_us
+
+
+def test_an_agent_is_an_error_in_a_forked_child() -> None:
+    with start(shell("sleep 1000")) as agent:
+        wait_for(agent, Kind.WORKERS_RUNNING)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                agent.next_event(timeout=0)
+            except _C.ElasticError as error:
+                code = 0 if "the agent belongs to the parent process" in str(error) else 2
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        agent.request_stop(signal.SIGTERM)
+        assert finish(agent).exit_code == 143
+
+
+def test_native_values_show_their_fields() -> None:
+    assert repr(shell("true")) == (
+        "<WorkerTemplate argv=['/bin/sh', '-c', 'true'] stdout_target=<StreamTarget.INHERIT: 0> "
+        "stderr_target=<StreamTarget.INHERIT: 0>>"
+    )
+    with start(shell("exit 3")) as agent:
+        event = wait_for(agent, Kind.WORKER_EXITED)
+        assert "local_rank=0" in repr(event) and "WORKER_EXITED" in repr(event)
+        assert repr(event.round).startswith("<RoundInfo round=0 restart_count=0 group_rank=0")
+        assert "rank=0" in repr(event.round.workers[0])
+        result = finish(agent)
+    assert "exit_code=3" in repr(result) and "<WorkerExit: exited with code 3>" in repr(result)
+    for value in (
+        _C.AgentOptions([shell("true")], env={}),
+        _C.RendezvousOptions(),
+        _C.WorkerCommand(["true"], env={}),
+        _C.file_backend("/nowhere", "job"),
+    ):
+        assert " object at 0x" not in repr(value)

@@ -1,0 +1,62 @@
+"""--bad-node-codes: a worker's exit code that means that its node is bad."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from support.launching import Job, Process, free_endpoint, launch
+
+
+def wait_for_line(node: Process, part: str) -> None:
+    assert node.stderr is not None
+    for line in node.stderr:
+        if part in line:
+            return
+    raise AssertionError(f"the node has ended without {part!r}")
+
+
+@pytest.mark.smoke
+def test_bad_node_leaves_and_a_spare_takes_its_place(tmp_path: Path) -> None:
+    options = ["--nnodes=2", f"--rdzv-endpoint={free_endpoint()}", "--rdzv-id=job", "--no-python"]
+    options += ["--rdzv-backend=c10d", "--rdzv-conf=settle=0", "--bad-node-codes=40-42"]
+    found = tmp_path / "found"
+    worker = f"""
+        echo round $ELASTIC_ROUND
+        test $ELASTIC_ROUND = 1 && exit
+        until test -e {found}; do sleep 0.02; done
+        test "$BAD" = 1 && exit 42
+        exec sleep 1000
+    """
+    with Job(options, ["sh", "-c", worker]) as nodes:
+        good = nodes.start(f"--result-json={tmp_path / 'good.json'}")
+        wait_for_line(good, "as host")  # the coordinator stays
+        bad = nodes.start(f"--result-json={tmp_path / 'bad.json'}", BAD="1")
+        assert bad.stdout is not None and bad.stdout.readline() == "round 0\n"
+        wait_for_line(nodes.start(), "waiting at")
+        found.touch()
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 42, 0], [node.stderr for node in done]
+    assert (
+        "that code means a bad node (--bad-node-codes): this node leaves the job" in done[1].stderr
+    )
+    assert done[2].stdout == "round 1\n"
+    good_result = json.loads((tmp_path / "good.json").read_text())
+    assert (good_result["exit_code"], good_result["restarts"]) == (0, 0)
+    bad_result = json.loads((tmp_path / "bad.json").read_text())
+    assert (bad_result["exit_code"], bad_result["first_failure"]["exit_code"]) == (42, 42)
+
+
+def test_only_node_ends_without_a_restart() -> None:
+    script = ("--no-python", "sh", "-c", "echo started; exit 42")
+    done = launch("--standalone", "--max-restarts=3", "--bad-node-codes=42", *script)
+    assert (done.returncode, done.stdout) == (42, "started\n"), done.stderr
+    assert "exited with code 42" in done.stderr
+
+
+def test_codes_that_contradict_each_other_are_an_error() -> None:
+    done = launch("--standalone", "--bad-node-codes=40-42", "--no-restart-codes=3,41", __file__)
+    assert done.returncode == 2
+    assert "41 is in --bad-node-codes and in --no-restart-codes: the job either goes" in done.stderr

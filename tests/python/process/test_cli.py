@@ -1,0 +1,429 @@
+"""The command line: real processes, exit codes, and output."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from elastic.cli import subcommands
+
+from support.launching import DEADLINE_S, children, clean_environment, launch, launched
+
+DUMP = """
+import json, os, sys
+with open(os.path.join(sys.argv[1], os.environ["RANK"]), "w") as file:
+    json.dump({"env": dict(os.environ), "argv": sys.argv}, file)
+"""
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> str:
+    path = tmp_path / "dump.py"
+    path.write_text(DUMP)
+    return str(path)
+
+
+def dumped(directory: Path, rank: int) -> dict[str, dict[str, str]]:
+    found = json.loads((directory / str(rank)).read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+def sh(program: str, *options: str, **more: object) -> subprocess.CompletedProcess[str]:
+    return launch(*options, "--no-python", "/bin/sh", "-c", program, **more)
+
+
+@pytest.mark.smoke
+def test_a_successful_job_prints_what_its_workers_print_and_nothing_else() -> None:
+    done = sh("echo rank $RANK", "--nproc-per-node=2")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(done.stdout.splitlines()) == ["rank 0", "rank 1"]
+
+
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [("exit 0", 0), ("exit 1", 1), ("exit 77", 77), ("exit 255", 255), ("kill -9 $$", 137),
+     ("kill -11 $$", 139)],
+)  # fmt: skip
+def test_the_exit_code_is_the_workers(program: str, code: int) -> None:
+    assert sh(program).returncode == code
+
+
+def test_the_exit_code_is_that_of_the_first_to_fail(tmp_path: Path) -> None:
+    # Rank 0 fails only because it is stopped after rank 1 has failed.
+    # Its shell may report on stderr that its "sleep" was stopped, too.
+    ready = tmp_path / "ready"
+    program = (
+        f"[ $RANK = 1 ] && {{ until test -e {ready}; do sleep 0.02; done; exit 5; }}; exec 2>&-; "
+        f"trap 'exit 6' TERM; touch {ready}; while :; do sleep 0.05; done"
+    )
+    done = sh(program, "--nproc-per-node=2")
+    assert done.returncode == 5
+    assert "rank 1 (local rank 1, pid " in done.stderr.splitlines()[0]
+    assert "exited with code 5" in done.stderr.splitlines()[0]
+    assert "stopped by the launcher, not failed: rank 0" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_killed_guardian_is_reported_before_a_worker_that_failed_too(tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    # Rank 1 fails when rank 0 has its trap, and rank 0 does not end when it is stopped.
+    work = f"trap 'echo stopping' TERM; echo >{gate}; while :; do sleep 0.05; done"
+    program = f"[ $RANK = 1 ] && read line <{gate} && exit 3; exec 2>&-; {work}"
+    words = ["--nproc-per-node=2", "--shutdown-timeout=600", "--no-python", "/bin/sh", "-c"]
+    with launched(*words, program) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "stopping\n"
+        [guardian] = children(process.pid)
+        os.kill(guardian, signal.SIGKILL)
+        _, stderr = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 71, stderr
+    first, *rest = stderr.splitlines()
+    reason = f"the guardian (pid {guardian}) was killed by signal 9; its workers were killed"
+    assert first == f"elastic-launch: /bin/sh failed: {reason}"
+    worker = r"also failed here: rank 1 \(local rank 1, pid \d+\) exited with code 3"
+    assert any(re.fullmatch(worker, line) for line in rest), stderr
+
+
+BAD_INPUT = [
+    [],
+    ["--nproc-per-node=0", "/bin/true"],
+    ["--nproc-per-node=x", "/bin/true"],
+    ["--nnodes=3:2", "/bin/true"],
+    ["--no-such-option", "/bin/true"],
+    ["--max-restarts=many", "/bin/true"],
+    ["--signals-to-handle=SIGKILL", "/bin/true"],
+    ["--shutdown-timeout=-1", "/bin/true"],
+    ["--rdzv-backend=etcd", "/bin/true"],
+    ["--master-addr=192.0.2.7", "/bin/true"],
+    ["--logs-specs=mine", "/bin/true"],
+    ["--log-dir=/dev/zero", "--no-python", "/bin/true"],
+    ["--log-dir=/proc/nothing", "--no-python", "/bin/true"],
+    ["-m", "--no-python", "json.tool"],
+    ["/no/such/script.py"],
+    ["--no-python", "/no/such/program"],
+    ["--no-python", "no-such-program-in-path"],
+    ["--no-python", "/etc/passwd"],
+    ["--no-python", "/etc"],
+    ["/etc"],
+]
+
+
+@pytest.mark.parametrize("words", BAD_INPUT, ids=[" ".join(words) for words in BAD_INPUT])
+def test_bad_input_is_one_line_on_stderr_and_code_2(words: list[str]) -> None:
+    done = launch(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("elastic-launch: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", [["--fail", "--stop", "--exit", "--on"], ["--worker", "3"]])
+def test_options_after_the_program_reach_it_unparsed(
+    tmp_path: Path, dump: str, words: list[str]
+) -> None:
+    done = launch(dump, str(tmp_path), *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert dumped(tmp_path, 0)["argv"][2:] == words
+
+
+@pytest.mark.parametrize(("words", "count"), [(["--nproc", "8"], 8), (["--nproc=2"], 2)])
+def test_an_option_may_be_abbreviated(words: list[str], count: int) -> None:
+    done = sh("echo $LOCAL_RANK", *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(done.stdout.split()) == [str(rank) for rank in range(count)]
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    ("typo", "nearest"),
+    [("--nproc-per-mode=2", "--nproc-per-node"), ("--rdzv_endpont=a", "--rdzv-endpoint")],
+)
+def test_a_mistyped_option_is_reported_with_the_nearest_one(typo: str, nearest: str) -> None:
+    done = launch(typo, "train.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    name = typo.partition("=")[0]
+    expected = f"elastic-launch: there is no option {name}; did you mean {nearest}?"
+    assert done.stderr.startswith(expected), done.stderr
+
+
+def test_an_unknown_variable_is_a_warning_or_with_strict_bad_input() -> None:
+    message = "PET_NPROC is an unknown variable and is ignored; did you mean PET_NPROC_PER_NODE?\n"
+    environ = clean_environment(PET_NPROC="2", PET_STORE_PORT="tcp://10.0.0.7:80")
+    done = launch("--no-python", "/bin/true", environ=environ)
+    assert done.returncode == 0
+    assert len(done.stderr.splitlines()) == 1
+    assert "PET_STORE_PORT is an unknown variable" in done.stderr
+    environ = clean_environment(PET_NPROC="2")
+    refused = launch("--strict", "--no-python", "/bin/true", environ=environ)
+    assert (refused.returncode, refused.stderr) == (2, f"elastic-launch: {message}")
+
+
+def test_a_host_name_that_cannot_be_resolved_is_tried_until_the_join_timeout() -> None:
+    # The resolver refuses an empty label itself; a name server may take longer than the timeout.
+    words = ["--master-addr=no-such-host..invalid", "--rdzv-conf=join_timeout=4"]
+    done = launch(*words, "--no-python", "/bin/true")
+    assert done.returncode == 75
+    waiting, result = done.stderr.splitlines()
+    assert re.search(
+        r"cannot resolve 'no-such-host\.\.invalid'.*gives up at \d\d:\d\d:\d\d$", waiting
+    )
+    assert result.endswith("; gave up after 4 s")
+
+
+def test_a_log_directory_without_permission_is_bad_input(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
+    tmp_path.chmod(0o500)
+    done = launch(f"--log-dir={tmp_path}", "--no-python", "/bin/true")
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+
+
+def test_port_in_use_is_one_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = launch(f"--master-port={port}", "--no-python", "/bin/true")
+    assert done.returncode == 73
+    assert len(done.stderr.splitlines()) == 1
+    assert str(port) in done.stderr
+
+
+def test_program_that_cannot_be_executed_has_its_own_code(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/no/such/interpreter\n")
+    program.chmod(0o755)
+    done = launch("--no-python", "--max-restarts=3", str(program))
+    assert done.returncode == 72
+    assert "could not be started" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.smoke
+def test_workers_have_the_variables_of_torchrun(tmp_path: Path, dump: str) -> None:
+    words = ["--nproc-per-node=2", "--max-restarts=3", "--rdzv-id=job", "--role=trainer"]
+    assert launch(*words, dump, str(tmp_path)).returncode == 0
+    for rank in (0, 1):
+        env = dumped(tmp_path, rank)["env"]
+        expected = {
+            "RANK": f"{rank}",
+            "LOCAL_RANK": f"{rank}",
+            "ROLE_RANK": f"{rank}",
+            "WORLD_SIZE": "2",
+            "LOCAL_WORLD_SIZE": "2",
+            "ROLE_WORLD_SIZE": "2",
+            "GROUP_RANK": "0",
+            "GROUP_WORLD_SIZE": "1",
+            "ROLE_NAME": "trainer",
+            "MASTER_ADDR": "127.0.0.1",
+            "TORCHELASTIC_RUN_ID": "job",
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "3",
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        }
+        assert {name: env.get(name) for name in expected} == expected
+        assert 0 < int(env["MASTER_PORT"]) < 65536
+        assert int(env["OMP_NUM_THREADS"]) >= 1
+        assert os.path.isabs(env["TORCHELASTIC_ERROR_FILE"])
+
+
+def test_the_local_rank_is_replaced_in_arguments(tmp_path: Path, dump: str) -> None:
+    launch("--nproc-per-node=2", dump, str(tmp_path), "log-${local_rank}", "$$", "$HOME")
+    for rank in (0, 1):
+        assert dumped(tmp_path, rank)["argv"][2:] == [f"log-{rank}", "$$", "$HOME"]
+
+
+def test_text_that_is_not_unicode_reaches_the_workers(tmp_path: Path, dump: str) -> None:
+    environ = clean_environment(ODD="a\udcffb")
+    launch(dump, str(tmp_path), "x\udcfe", environ=environ)
+    got = dumped(tmp_path, 0)
+    assert (got["env"]["ODD"], got["argv"][2]) == ("a\udcffb", "x\udcfe")
+
+
+@pytest.mark.parametrize(
+    ("visible", "devices"), [(None, ["0", "1"]), ("7, 5", ["7", "5"])], ids=["unset", "7,5"]
+)
+def test_virtual_local_ranks_see_one_device_each(
+    tmp_path: Path, dump: str, visible: str | None, devices: list[str]
+) -> None:
+    environ = clean_environment()
+    environ.pop("CUDA_VISIBLE_DEVICES", None)
+    if visible is not None:
+        environ["CUDA_VISIBLE_DEVICES"] = visible
+    words = ["--virtual-local-rank", "--nproc-per-node=2"]
+    launch(*words, dump, str(tmp_path), environ=environ)
+    for rank in (0, 1):
+        env = dumped(tmp_path, rank)["env"]
+        assert (env["LOCAL_RANK"], env["RANK"]) == ("0", str(rank))
+        assert env["CUDA_VISIBLE_DEVICES"] == devices[rank]
+
+
+def test_too_few_devices_for_virtual_local_ranks_are_bad_input() -> None:
+    environ = clean_environment(CUDA_VISIBLE_DEVICES="3")
+    words = ["--virtual-local-rank", "--nproc-per-node=2", "--no-python", "/bin/true"]
+    done = launch(*words, environ=environ)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+
+
+@pytest.mark.smoke
+def test_failed_worker_is_restarted_and_reported(tmp_path: Path) -> None:
+    done = sh(
+        "echo attempt $TORCHELASTIC_RESTART_COUNT; [ $TORCHELASTIC_RESTART_COUNT = 1 ]",
+        "--max-restarts=3",
+    )
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == ["attempt 0", "attempt 1"]
+    [line] = done.stderr.splitlines()
+    assert "exited with code 1; restarting, 2 of 3 restarts left" in line
+
+
+def test_a_spent_budget_is_in_the_report() -> None:
+    done = sh("exit 3", "--max-restarts=2")
+    assert done.returncode == 3
+    assert "2 of 2 restarts used" in done.stderr
+
+
+@pytest.mark.smoke
+def test_redirected_and_teed_output_goes_to_its_targets(tmp_path: Path) -> None:
+    words = ["--nproc-per-node=2", "--log-dir", str(tmp_path), "--rdzv-id=job", "-r0:3", "-t1:1"]
+    done = sh("echo out $RANK; echo err $RANK >&2", *words)
+    assert done.returncode == 0
+    assert done.stdout.splitlines() == ["[default1]:out 1"]
+    assert done.stderr.splitlines() == ["err 1"]
+    [run] = tmp_path.glob("job_*")
+    files = {str(path.relative_to(run)): path.read_text() for path in sorted(run.rglob("*.log"))}
+    assert files == {
+        "attempt_0/0/stderr.log": "err 0\n",
+        "attempt_0/0/stdout.log": "out 0\n",
+        "attempt_0/1/stdout.log": "out 1\n",
+    }
+
+
+def test_the_prefix_of_teed_lines_can_be_chosen() -> None:
+    environ = clean_environment(TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE="${role_name}/${rank}| ")
+    done = sh("echo hi", "--role=r", "-t3", environ=environ)
+    assert done.stdout == "r/0| hi\n"
+
+
+def test_only_filtered_ranks_reach_the_console() -> None:
+    done = sh("echo $RANK; echo $RANK >&2", "--nproc-per-node=3", "--local-ranks-filter=1")
+    assert (done.stdout, done.stderr) == ("1\n", "1\n")
+
+
+def test_redirection_without_a_directory_creates_and_names_one(tmp_path: Path) -> None:
+    done = sh("echo out", "-r3", environ=clean_environment(TMPDIR=str(tmp_path)))
+    [directory] = tmp_path.iterdir()
+    assert done.stdout == ""
+    assert str(directory) in done.stderr
+    assert [path.read_text() for path in directory.rglob("stdout.log")] == ["out\n"]
+
+
+@pytest.mark.parametrize("options", [[], ["-t3"], ["--max-restarts=1"]])
+@pytest.mark.parametrize("program", ["exit 0", "exit 1", "kill -9 $$"])
+def test_nothing_is_left_on_the_disk(tmp_path: Path, options: list[str], program: str) -> None:
+    sh(program, *options, environ=clean_environment(TMPDIR=str(tmp_path)))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_last_lines_of_a_redirected_stderr_are_in_the_report(tmp_path: Path) -> None:
+    done = sh("echo the cause >&2; exit 1", "-r3", "--log-dir", str(tmp_path))
+    assert "      | the cause" in done.stderr
+    assert f"logs    {tmp_path}/" in done.stderr
+
+
+def test_an_exception_that_torch_recorded_is_in_the_report_and_passed_on(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    script = tmp_path / "fail.py"
+    script.write_text(
+        "from torch.distributed.elastic.multiprocessing.errors import record\n"
+        "@record\n"
+        "def main():\n"
+        "    raise ValueError('bad batch')\n"
+        "main()\n"
+    )
+    parent = tmp_path / "parent.json"
+    done = launch(str(script), environ=clean_environment(TORCHELASTIC_ERROR_FILE=str(parent)))
+    assert done.returncode == 1
+    assert "error   ValueError: bad batch" in done.stderr
+    message = json.loads(parent.read_text())["message"]
+    assert (message["message"], message["errorCode"]) == ("ValueError: bad batch", 1)
+
+
+def test_a_half_written_error_file_does_not_hide_the_failure() -> None:
+    done = sh("printf '{\"mess' > $TORCHELASTIC_ERROR_FILE; exit 4")
+    assert done.returncode == 4
+    assert "exited with code 4" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_launcher_imports_neither_torch_nor_numpy() -> None:
+    program = (
+        "import sys; from elastic.cli.main import main; code = main(['--no-python', '/bin/false']);"
+        "print(code, [name for name in ('torch', 'numpy', 'dataclasses', 'inspect')"
+        " if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-c", program],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+    )
+    assert done.stdout == "1 []\n"
+
+
+def test_help_and_version_go_to_stdout() -> None:
+    helped, version = launch("--help"), launch("--version")
+    assert (helped.returncode, helped.stderr) == (0, "")
+    assert "--nproc-per-node" in helped.stdout
+    assert (version.returncode, version.stderr) == (0, "")
+    assert version.stdout.startswith("elastic-launch ")
+
+
+@pytest.mark.parametrize("name", [one.name for one in subcommands.SUBCOMMANDS])
+def test_what_a_subcommand_prints_reaches_a_pipe(name: str) -> None:
+    done = launch(name, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"usage: elastic-launch {name}")
+
+
+def test_a_reader_that_is_gone_changes_no_exit_status() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as output:
+        done = subprocess.run(
+            [sys.executable, "-m", "elastic", "drain", "--help"],
+            env=clean_environment(),
+            stdout=output,
+            stderr=subprocess.PIPE,
+            timeout=DEADLINE_S,
+        )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_state_changes_are_logged_at_info() -> None:
+    done = sh("exit 0", "--rdzv-id=job", environ=clean_environment(LOGLEVEL="INFO"))
+    assert "run_id=job round=0 state=SUCCEEDED finished" in done.stderr
+
+
+def test_a_low_limit_of_open_files_is_named_and_is_not_a_usage_error() -> None:
+    words = [sys.executable, "-m", "elastic", "--no-python", "/bin/true"]
+    done = subprocess.run(
+        ["/bin/sh", "-c", 'ulimit -n 12 && exec "$@"', "sh", *words],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
+    assert done.returncode == 71, done.stderr
+    assert "the limit of open files is 12; raise it with ulimit -n" in done.stderr

@@ -1,0 +1,130 @@
+"""Consoles that are closed, full or broken: only text may be lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.launching import (
+    DEADLINE_S,
+    assert_all_ended,
+    clean_environment,
+    launched,
+    launcher_command,
+)
+
+FAILING = ["--no-python", "/bin/sh", "-c", "exit 5"]
+
+
+def run_with(stderr: int | None, *words: str, **environ: str) -> int:
+    variables = clean_environment(**environ)
+    done = subprocess.run(
+        launcher_command(*words),
+        env=variables,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert_all_ended(variables)
+    return done.returncode
+
+
+def broken_console(kind: str) -> int:
+    if kind == "a full disk":
+        return os.open("/dev/full", os.O_WRONLY)
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
+@pytest.mark.parametrize("kind", ["a full disk", "a closed pipe"])
+@pytest.mark.parametrize("level", ["WARNING", "DEBUG"])
+def test_a_broken_console_keeps_code_and_error_file(kind: str, level: str, tmp_path: Path) -> None:
+    error_file = tmp_path / "error.json"
+    console = broken_console(kind)
+    try:
+        code = run_with(console, *FAILING, TORCHELASTIC_ERROR_FILE=str(error_file), LOGLEVEL=level)
+    finally:
+        os.close(console)
+    assert code == 5
+    assert json.loads(error_file.read_text())["message"]["errorCode"] == 5
+
+
+def test_a_usage_error_keeps_its_code_without_a_console() -> None:
+    console = broken_console("a closed pipe")
+    try:
+        assert run_with(console, "--no-such-option", "x") == 2
+    finally:
+        os.close(console)
+
+
+def test_help_to_a_closed_pipe_is_not_an_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        launcher_command("--help"), stdout=writer, stderr=subprocess.PIPE, timeout=DEADLINE_S
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "0<&- 1>&- 2>&-", "1>&-"])
+def test_closed_descriptors_are_devnull_for_the_launcher_and_its_workers(
+    closed: str, tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    words = ["--tee=3", "--no-python", "/bin/sh", "-c"]
+    words.append(
+        f"for f in 0 1 2; do readlink /proc/$PPID/fd/$f; done > {seen}; echo a >&2; exit 5"
+    )
+    environ = clean_environment()
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *launcher_command(*words)],
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert_all_ended(environ)
+    assert done.returncode == 5
+    assert "failed" not in done.stdout
+    descriptors = seen.read_text().splitlines()
+    assert len(descriptors) == 3
+    assert all(descriptors[int(f[0])] == "/dev/null" for f in closed.split())
+
+
+def fill(pipe: int) -> None:
+    os.set_blocking(pipe, False)
+    while select.select([], [pipe], [], 0)[1]:
+        try:
+            os.write(pipe, b"x" * 4096)
+        except BlockingIOError:
+            break
+    os.set_blocking(pipe, True)
+
+
+@pytest.mark.parametrize("level", ["WARNING", "DEBUG"])
+def test_a_full_pipe_does_not_keep_a_signal_from_ending_the_launcher(level: str) -> None:
+    reader, writer = os.pipe()
+    fill(writer)
+    environ = clean_environment(LOGLEVEL=level)
+    words = ["--no-python", "/bin/sh", "-c", "exec 2>/dev/null; echo ready; exec sleep 1000"]
+    try:
+        with launched(*words, environ=environ, stderr=writer) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(DEADLINE_S) == 143
+    finally:
+        os.close(reader)
+        os.close(writer)

@@ -1,0 +1,298 @@
+"""The recipes of examples/deploy run as they are, with fake schedulers that set the variables.
+
+Each scheduler's nodes are processes in one network namespace whose hosts file has their names.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import namespaces
+import pytest
+import yaml
+
+from support.launching import DEADLINE_S, assert_all_ended, clean_environment
+from support.paths import ROOT
+from support.waiting import eventually
+
+pytestmark = pytest.mark.skipif(bool(namespaces.why_not()), reason=namespaces.why_not())
+
+
+RECIPES = ROOT / "examples/deploy"
+NODES = 2
+
+# Stands for the training script of the recipes: writes its place in the job, and ends, or waits.
+SCRIPT = """\
+import os, pathlib, signal, sys
+out = pathlib.Path(os.environ["OUT"])
+place = " ".join(os.environ[name] for name in ("RANK", "WORLD_SIZE", "GROUP_RANK"))
+(out / ("rank" + os.environ["RANK"])).write_text(place + " " + " ".join(sys.argv[1:]))
+if "WAIT" in os.environ:
+    signal.pause()
+"""
+
+# One task on each node, as srun in an allocation; it passes SIGTERM on.
+SRUN = """\
+#!/bin/bash
+echo $$ >"$OUT/srun.pid"
+while [[ $1 == --* ]]; do shift; done
+tasks=()
+trap 'kill -TERM "${tasks[@]}"' TERM
+for node in 0 1; do
+  SLURM_STEP_ID=0 SLURM_STEP_NUM_NODES=2 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NODELIST=node[1-2] \\
+    SLURM_NODEID=$node SLURM_PROCID=$node "$@" &
+  tasks+=($!)
+done
+code=0
+for task in "${tasks[@]}"; do
+  wait "$task"; last=$?
+  while kill -0 "$task" 2>/dev/null; do wait "$task"; last=$?; done
+  [ "$last" = 0 ] || code=$last
+done
+exit $code
+"""
+
+
+class Cluster(NamedTuple):
+    out: Path
+    directory: Path  # what the image of the recipes has as its working directory
+    environ: dict[str, str]
+
+    def start(self, hosts: str, script: str, *words: str, **more: str) -> subprocess.Popen[str]:
+        """Runs a shell script in a network with these lines in its hosts file."""
+        names = self.directory / "hosts"
+        names.write_text(f"127.0.0.1 localhost\n{hosts}\n")
+        network = f'ip link set lo up && mount --bind "{names}" /etc/hosts || exit 99\n'
+        return subprocess.Popen(
+            ["unshare", "--mount", "--net", "bash", "-c", network + script, "cluster", *words],
+            cwd=self.directory,
+            env=self.environ | more,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def places(self) -> list[str]:
+        return [path.read_text() for path in sorted(self.out.glob("rank*"))]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    launcher = programs / "elastic-launch"
+    launcher.write_text(f'#!/bin/sh\nexec {sys.executable} -m elastic "$@"\n')
+    launcher.chmod(0o755)
+    (tmp_path / "train_digits.py").write_text(SCRIPT)
+    out = tmp_path / "out"
+    out.mkdir()
+    path = f"{programs}:{os.environ['PATH']}"
+    environ = clean_environment(PATH=path, OUT=str(out))
+    yield Cluster(out, tmp_path, environ)
+    assert_all_ended(environ, deadline_s=60.0)
+
+
+def assert_succeeded(process: subprocess.Popen[str]) -> None:
+    _, stderr = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, stderr
+
+
+def assert_four_ranks(cluster: Cluster, arguments: str) -> None:
+    expected = [f"{rank} 4 {rank // 2} {arguments}" for rank in range(4)]
+    assert cluster.places() == expected
+
+
+# ---- Two bare hosts: the commands of the document.
+
+# Writes its place and round. In round 0 it waits if it is told to, until it is stopped.
+PLACES = """\
+import os, pathlib, signal
+names = ("RANK", "WORLD_SIZE", "GROUP_RANK", "ELASTIC_ROUND")
+path = pathlib.Path(os.environ["OUT"], "rank%02d" % int(os.environ["RANK"]))
+path.write_text(" ".join(os.environ[name] for name in names))
+if "WAIT" in os.environ and os.environ["ELASTIC_ROUND"] == "0":
+    signal.pause()
+"""
+
+
+def blocks_of(heading: str) -> list[str]:
+    """The code blocks below a heading of the document."""
+    page = (ROOT / "docs/deploying.md").read_text()
+    section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return re.findall(r"^```\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+
+
+class BareHosts:
+    """Two hosts with the names node0 and node1, on which the document's command is run."""
+
+    def __init__(self, cluster: Cluster, network: namespaces.Network, command: str) -> None:
+        self._cluster = cluster
+        self._command = command
+        self._hosts = [network.add_host() for _ in range(NODES)]
+        names = [f"{host.address} node{i}\n" for i, host in enumerate(self._hosts)]
+        self._names = cluster.directory / "hosts"
+        self._names.write_text("127.0.0.1 localhost\n" + "".join(names))
+        (cluster.directory / "train.py").write_text(PLACES)
+        self.agents: list[subprocess.Popen[str]] = []
+
+    def run(self, number: int, **more: str) -> subprocess.Popen[str]:
+        script = 'mount --bind "$1" /etc/hosts && exec bash -c "$2"'
+        words = ("bash", "-c", script, "host", str(self._names), self._command)
+        agent = subprocess.Popen(
+            self._hosts[number].command("unshare", "--mount", *words),
+            cwd=self._cluster.directory,
+            env=self._cluster.environ | more,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.agents.append(agent)
+        return agent
+
+
+@pytest.fixture
+def bare_hosts(cluster: Cluster) -> Iterator[BareHosts]:
+    command, unit = blocks_of("Two bare hosts")
+    assert "RestartPreventExitStatus=2 72 76" in unit
+    with namespaces.Network() as network:
+        hosts = BareHosts(cluster, network, command)
+        yield hosts
+        for agent in hosts.agents:  # those of a test that failed
+            agent.kill()
+            agent.communicate(timeout=DEADLINE_S)
+
+
+def ranks_of_round(number: int) -> list[str]:
+    size, per_node = 16, 8  # --nnodes=2 --nproc-per-node=8
+    return [f"{rank} {size} {rank // per_node} {number}" for rank in range(size)]
+
+
+def test_two_bare_hosts_run_the_command_of_the_document(
+    cluster: Cluster, bare_hosts: BareHosts
+) -> None:
+    second = bare_hosts.run(1)  # node0, which hosts the coordinator, may be later
+    first = bare_hosts.run(0)
+    assert_succeeded(first)
+    assert_succeeded(second)
+    assert sorted(cluster.places()) == sorted(ranks_of_round(0))
+
+
+def test_a_bare_host_that_was_rebooted_joins_again(cluster: Cluster, bare_hosts: BareHosts) -> None:
+    first = bare_hosts.run(0, WAIT="1")
+    second = bare_hosts.run(1, WAIT="1")
+    eventually(lambda: sorted(cluster.places()) == sorted(ranks_of_round(0)))
+    second.kill()
+    _, stderr = second.communicate(timeout=DEADLINE_S)
+    assert second.returncode == -signal.SIGKILL, stderr
+    again = bare_hosts.run(1, WAIT="1")
+    assert_succeeded(first)
+    assert_succeeded(again)
+    assert sorted(cluster.places()) == sorted(ranks_of_round(1))
+
+
+# ---- Slurm.
+
+
+def sbatch(cluster: Cluster, **more: str) -> subprocess.Popen[str]:
+    for name, text in {"srun": SRUN, "scontrol": '#!/bin/sh\necho "$@" >"$OUT/scontrol"\n'}.items():
+        program = cluster.directory / "bin" / name
+        program.write_text(text)
+        program.chmod(0o755)
+    hosts = "127.0.1.1 node1\n127.0.1.2 node2"
+    job = {"SLURM_JOB_ID": "4711", "SLURM_JOB_NUM_NODES": str(NODES)}
+    job |= {"SLURM_JOB_NODELIST": "node[1-2]"}
+    return cluster.start(hosts, 'exec bash "$1"', str(RECIPES / "slurm.sbatch"), **job, **more)
+
+
+def test_slurm_job_runs_on_all_nodes(cluster: Cluster) -> None:
+    assert_succeeded(sbatch(cluster))
+    assert_four_ranks(cluster, "--checkpoint digits.pt")
+    assert not (cluster.out / "scontrol").exists()
+
+
+def test_preempted_slurm_job_is_queued_again(cluster: Cluster) -> None:
+    batch = sbatch(cluster, WAIT="1")
+    eventually(lambda: len(cluster.places()) == 4)
+    os.kill(int((cluster.out / "srun.pid").read_text()), signal.SIGTERM)
+    _, stderr = batch.communicate(timeout=DEADLINE_S)
+    assert batch.returncode == 143, stderr
+    assert (cluster.out / "scontrol").read_text() == "requeue 4711\n"
+
+
+# ---- Kubernetes.
+
+
+def container(pod: dict[str, Any]) -> list[str]:
+    [found] = pod["spec"]["containers"]
+    return found["command"]
+
+
+def run_pods(cluster: Cluster, name: str, command: list[str], domain: str) -> None:
+    """One process for each index, with the variables, host name and DNS name of its pod."""
+    hosts = "\n".join(f"127.0.1.{i + 1} {name}-{i}.{domain} {name}-{i}" for i in range(NODES))
+    script = """
+        JOB_COMPLETION_INDEX=0 HOSTNAME="$1-0" "${@:2}" & first=$!
+        JOB_COMPLETION_INDEX=1 HOSTNAME="$1-1" "${@:2}"; second=$?
+        wait $first && exit $second
+    """
+    assert_succeeded(cluster.start(hosts, script, name, *command))
+
+
+def test_indexed_job_runs_on_all_pods(cluster: Cluster) -> None:
+    documents = list(yaml.safe_load_all((RECIPES / "kubernetes-indexed-job.yaml").read_text()))
+    service, job = documents
+    pod = job["spec"]["template"]
+    assert pod["spec"]["subdomain"] == service["metadata"]["name"]
+    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    assert f"--nnodes={job['spec']['completions']}" in container(pod)
+    run_pods(cluster, job["metadata"]["name"], container(pod), "digits.default.svc.cluster.local")
+    assert_four_ranks(cluster, "--checkpoint=/checkpoints/digits.pt")
+
+
+def test_job_set_runs_on_all_pods(cluster: Cluster) -> None:
+    job_set = yaml.safe_load((RECIPES / "jobset.yaml").read_text())
+    [replicated] = job_set["spec"]["replicatedJobs"]
+    spec = replicated["template"]["spec"]
+    assert f"--nnodes={spec['completions']}" in container(spec["template"])
+    name = f"{job_set['metadata']['name']}-{replicated['name']}-0"  # <jobset>-<job>-<replica>
+    domain = f"{job_set['spec']['network']['subdomain']}.default.svc.cluster.local"
+    run_pods(cluster, name, container(spec["template"]), domain)
+    assert_four_ranks(cluster, "--checkpoint=/checkpoints/digits.pt")
+
+
+def test_kubeflow_train_job_runs_on_all_pods(cluster: Cluster) -> None:
+    trainer = yaml.safe_load((RECIPES / "kubeflow-trainjob.yaml").read_text())["spec"]["trainer"]
+    assert trainer["numNodes"] == NODES
+    first = "digits-node-0-0.digits"
+    script = """
+        PET_NODE_RANK=0 "$@" & first=$!
+        PET_NODE_RANK=1 "$@"; second=$?
+        wait $first && exit $second
+    """
+    variables = {"PET_NNODES": "2", "PET_NPROC_PER_NODE": str(trainer["numProcPerNode"])}
+    variables |= {"PET_MASTER_ADDR": first, "PET_MASTER_PORT": "29400"}
+    assert_succeeded(cluster.start(f"127.0.1.1 {first}", script, *trainer["command"], **variables))
+    assert_four_ranks(cluster, "--checkpoint=/checkpoints/digits.pt")
+
+
+# ---- The document.
+
+
+def test_every_recipe_is_described() -> None:
+    page = (ROOT / "docs/deploying.md").read_text()
+    named = set(re.findall(r"examples/deploy/([\w.-]+)", page))
+    assert named == {path.name for path in RECIPES.iterdir()}
+
+
+def test_batch_script_is_valid() -> None:
+    bash = shutil.which("bash")
+    assert bash is not None
+    subprocess.run([bash, "-n", RECIPES / "slurm.sbatch"], check=True)

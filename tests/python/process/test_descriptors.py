@@ -1,0 +1,60 @@
+"""Idle connections at the endpoint, with a low limit of open files: the job continues."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from support.launching import Job, free_endpoint
+
+VALIDATE = struct.pack("<BI", 0, 0x3C85F7CE)
+IDLE = 1100
+
+
+@contextmanager
+def many_descriptors() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 2 * IDLE:
+        pytest.skip(f"this process may open {hard} files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2 * IDLE), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("greeting", [b"", VALIDATE], ids=["silent", "validated"])
+@pytest.mark.parametrize("limit", ["-Sn", "-n"], ids=["soft limit", "hard limit"])
+def test_a_job_restarts_despite_many_idle_connections(
+    limit: str, greeting: bytes, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    os.mkfifo(gate)
+    endpoint = free_endpoint()
+    options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
+    options += [f"--rdzv-endpoint={endpoint}", "--max-restarts=1", "--shutdown-timeout=5"]
+    script = f"ulimit -Sn; test $TORCHELASTIC_RESTART_COUNT = 1 || {{ read go <{gate}; exit 7; }}"
+
+    def limited(*command: str) -> list[str]:
+        return ["sh", "-c", f'ulimit {limit} 1024; exec "$@"', "sh", *command]
+
+    with many_descriptors(), ExitStack() as idle, Job(options, ["sh", "-c", script]) as job:
+        for node in (job.start(on=limited), job.start(on=limited)):
+            assert node.stdout is not None
+            assert node.stdout.readline() == "1024\n", "a worker has the user's limit"
+        host, port = endpoint.split(":")
+        for _ in range(IDLE):
+            connection = idle.enter_context(socket.create_connection((host, int(port)), 30))
+            with suppress(OSError):  # closed in favour of a newer one
+                connection.sendall(greeting)
+        gate.write_text("go\n")
+        done = job.finish()
+    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+    assert [node.stdout for node in done] == ["1024\n", "1024\n"]

@@ -1,0 +1,274 @@
+"""Stops at an agreed step with real processes: all ranks stop at one step, or the job says why not.
+
+``ELASTIC_DRAIN_ROUNDS=1000 python -m pytest tests/python/process/test_drain.py -k random`` gives so
+many notices at random moments.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.coordinators import coordinator
+from support.launching import (
+    DEADLINE_S,
+    Job,
+    clean_environment,
+    free_endpoint,
+    launch,
+    launched,
+    launcher_command,
+)
+from support.paths import ROOT
+from support.stopping import EXIT_STOPPED, MANY, STUB, stops
+from support.waiting import eventually, stall_for_test
+
+ROUNDS = int(os.environ.get("ELASTIC_DRAIN_ROUNDS", "10"))
+
+
+def check_one_step(directory: Path, ranks: int, round_number: int = 0) -> int:
+    at = stops(directory)
+    assert sorted(at) == [f"stopped.{round_number}.{rank}" for rank in range(ranks)], at
+    (step,) = set(at.values())
+    return step
+
+
+def await_lines(node: subprocess.Popen[str], number: int) -> None:
+    """Waits until so many ranks have completed three steps."""
+    assert node.stdout is not None
+    for _ in range(number):
+        assert node.stdout.readline().endswith(" runs\n")
+
+
+def two_nodes(endpoint: str, *options: str) -> list[str]:
+    return ["--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=drain",
+            f"--rdzv-endpoint={endpoint}", *options]  # fmt: skip
+
+
+@pytest.mark.smoke
+def test_ranks_of_one_node_stop_at_one_step(tmp_path: Path) -> None:
+    result, events = tmp_path / "result.json", tmp_path / "events"
+    options = ("--standalone", "--nproc-per-node=2", "--drain=60", f"--result-json={result}")
+    with launched(*options, f"--event-log={events}", STUB, str(tmp_path), MANY, "1") as job:
+        await_lines(job, 2)
+        job.send_signal(signal.SIGTERM)
+        _, stderr = job.communicate(timeout=DEADLINE_S)
+    assert job.returncode == EXIT_STOPPED, stderr
+    step = check_one_step(tmp_path, 2)
+    assert f"every rank stops at step {step}" in stderr
+    assert f"stopped at step {step} on every rank, resumable (signal 15 (SIGTERM)" in stderr
+    assert "failed" not in stderr
+    written = json.loads(result.read_text())
+    assert (written["state"], written["exit_code"]) == ("STOPPED", EXIT_STOPPED)
+    assert written["first_failure"] is None
+    kinds = [json.loads(line)["event"] for line in events.read_text().splitlines()]
+    assert "drain" in kinds
+    assert "restarting" not in kinds
+
+
+@pytest.mark.parametrize("turn", range(ROUNDS))
+def test_random_notice_to_one_of_two_nodes(turn: int, tmp_path: Path) -> None:
+    chance = random.Random(turn)
+    steps = MANY if turn % 4 else str(chance.randrange(4, 60))  # around the last step, too
+    pace = chance.choice(["0", "1", "20"])
+    with Job(
+        two_nodes(free_endpoint(), "--drain=60", "--max-restarts=1"),
+        [STUB, str(tmp_path), steps, pace],
+    ) as job:
+        job.start_nodes(2, 2)
+        stall_for_test(chance.uniform(0, 0.3))
+        chance.choice(job.nodes).send_signal(signal.SIGTERM)
+        nodes = job.finish()
+    codes = {node.returncode for node in nodes}
+    logs = "\n".join(node.stderr for node in nodes)
+    at = stops(tmp_path)
+    assert len(at) == 4, logs
+    assert len(set(at.values())) == 1, (at, logs)
+    if any(name.startswith("stopped") for name in at):
+        assert codes == {EXIT_STOPPED}, logs
+    else:  # every rank had finished before
+        assert codes <= {0, 143}, logs
+
+
+def test_notice_during_the_start_waits_for_the_last_rank(tmp_path: Path) -> None:
+    options = ("--standalone", "--nproc-per-node=2", "--drain=60")
+    begins = tmp_path / "begins"
+    with launched(*options, STUB, str(tmp_path), MANY, "1", f"late:{begins}") as job:
+        eventually((tmp_path / "step.0.0").exists)
+        job.send_signal(signal.SIGTERM)
+        assert job.stderr is not None
+        assert any("waiting: no rank has reported a step" in line for line in job.stderr)
+        begins.touch()
+        _, stderr = job.communicate(timeout=DEADLINE_S)
+    assert job.returncode == EXIT_STOPPED, stderr
+    check_one_step(tmp_path, 2)
+
+
+def test_rank_that_never_reports_is_named_and_stopped_last(tmp_path: Path) -> None:
+    options = ("--standalone", "--nproc-per-node=2", "--drain=60", "--shutdown-timeout=5")
+    with launched(*options, STUB, str(tmp_path), MANY, "20", "silent:1") as job:
+        await_lines(job, 1)
+        job.send_signal(signal.SIGTERM)
+        _, stderr = job.communicate(timeout=DEADLINE_S)
+    assert job.returncode == EXIT_STOPPED, stderr
+    assert "rank 1 has reported no step" in stderr
+    assert sorted(stops(tmp_path)) == ["stopped.0.0"]
+
+
+def test_second_sigterm_is_the_ordinary_stop(tmp_path: Path) -> None:
+    script = tmp_path / "silent.py"
+    script.write_text("import signal\nprint('begun', flush=True)\nsignal.pause()\n")
+    with launched("--standalone", "--drain=100", str(script)) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "begun\n"
+        job.send_signal(signal.SIGTERM)
+        assert job.stderr is not None
+        for line in job.stderr:
+            if "waiting: no rank has reported a step" in line:
+                break
+        job.send_signal(signal.SIGTERM)
+        _, stderr = job.communicate(timeout=DEADLINE_S)
+    assert job.returncode == 143, stderr
+
+
+def test_script_without_should_stop_is_stopped_at_the_deadline(tmp_path: Path) -> None:
+    script = tmp_path / "progress.py"
+    script.write_text(
+        "import time\n"
+        "from elastic import worker\n"
+        "for step in range(1, 10**6):\n"
+        "    worker.progress(step)\n"
+        "    if step == 3: print('begun', flush=True)\n"
+        "    time.sleep(0.01)\n"
+    )
+    with launched("--standalone", "--drain=1", str(script)) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "begun\n"
+        job.send_signal(signal.SIGTERM)
+        _, stderr = job.communicate(timeout=DEADLINE_S)
+    assert job.returncode == 143, stderr
+    assert "stopped without an agreed step (signal 15 (SIGTERM)" in stderr
+    assert "do not call should_stop()" in stderr
+
+
+def test_worker_that_fails_after_the_commit_is_restarted_and_asked_again(tmp_path: Path) -> None:
+    options = ("--standalone", "--nproc-per-node=2", "--drain=60", "--max-restarts=1")
+    with launched(*options, STUB, str(tmp_path), MANY, "1", "fail:1") as job:
+        await_lines(job, 2)
+        job.send_signal(signal.SIGTERM)
+        _, stderr = job.communicate(timeout=DEADLINE_S)
+    assert job.returncode == EXIT_STOPPED, stderr
+    assert "exited with code 9" in stderr
+    assert "asking again in the next round" in stderr
+    at = {name: step for name, step in stops(tmp_path).items() if ".1." in name}
+    assert sorted(at) == ["stopped.1.0", "stopped.1.1"]
+    assert len(set(at.values())) == 1
+
+
+def test_drain_signal_without_drain(tmp_path: Path) -> None:
+    options = ("--standalone", "--nproc-per-node=2", "--drain-signal=USR1")
+    with launched(*options, STUB, str(tmp_path), MANY, "1") as job:
+        await_lines(job, 2)
+        job.send_signal(signal.SIGUSR1)
+        _, stderr = job.communicate(timeout=DEADLINE_S)
+    assert job.returncode == EXIT_STOPPED, stderr
+    assert "(SIGUSR1)" in stderr
+    check_one_step(tmp_path, 2)
+
+
+@pytest.mark.smoke
+def test_drain_by_command(tmp_path: Path) -> None:
+    endpoint = free_endpoint()
+    with Job(two_nodes(endpoint), [STUB, str(tmp_path), MANY, "1"]) as job:
+        job.start_nodes(2, 2)
+        done = subprocess.run(
+            launcher_command("drain", endpoint, "--deadline=60"),
+            env=clean_environment(), capture_output=True, text=True, timeout=DEADLINE_S,
+        )  # fmt: skip
+        nodes = job.finish()
+    step = check_one_step(tmp_path, 4)
+    assert (done.returncode, done.stdout) == (0, f"every rank stops at step {step}\n"), done.stderr
+    for node in nodes:
+        assert node.returncode == EXIT_STOPPED, node.stderr
+
+
+def test_token_of_observers_cannot_drain(tmp_path: Path) -> None:
+    from elastic import _C
+
+    endpoint, secret, readers = free_endpoint(), tmp_path / "token", tmp_path / "readers"
+    for file, text in ((secret, "correct-horse-battery-staple-0123"), (readers, "")):
+        file.touch(mode=0o600)
+        file.write_text(text or _C.observer_token("drain", token_file=str(secret)))
+    options = two_nodes(endpoint, f"--token-file={secret}")
+    with Job(options, [STUB, str(tmp_path), MANY, "1"]) as job:
+        job.start_nodes(2, 2)
+        refused, done = (
+            launch("drain", endpoint, "--rdzv-id=drain", f"--token-file={file}")
+            for file in (readers, secret)
+        )
+        nodes = job.finish()
+    assert refused.returncode == 1
+    assert "a token of observers, which only reads" in refused.stdout
+    assert done.returncode == 0, done.stderr
+    assert {node.returncode for node in nodes} == {EXIT_STOPPED}
+    check_one_step(tmp_path, 4)
+
+
+def test_coordinator_that_is_killed_and_started_again(tmp_path: Path) -> None:
+    endpoint, state = free_endpoint(), tmp_path / "state"
+    options = two_nodes(endpoint, "--drain=100", "--rdzv-conf=is_host=false,store_grace=100")
+    with Job(options, [STUB, str(tmp_path), MANY, "1"]) as job:
+        with coordinator(endpoint, state) as first:
+            job.start_nodes(2, 2)
+            job.nodes[0].send_signal(signal.SIGTERM)
+            first.kill()
+            first.wait(DEADLINE_S)
+        with coordinator(endpoint, state):
+            nodes = job.finish()
+    assert {node.returncode for node in nodes} == {EXIT_STOPPED}, [n.stderr for n in nodes]
+    check_one_step(tmp_path, 4)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--drain=0"], "--drain"),
+        (["--drain=10", "--signals-to-handle=SIGINT"], "SIGTERM is not handled"),
+        (["--drain-signal=USR1,USR2"], "expected one signal"),
+        (["--drain-signal=USR1", "--forward-signals=USR1"], "is forwarded to the workers"),
+    ],
+)
+def test_invalid_settings_are_refused(words: list[str], message: str) -> None:
+    done = launch("--standalone", *words, "--no-python", "true")
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+def test_ranks_at_full_speed_that_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    options = ("--standalone", "--nproc-per-node=2", "--drain=60")
+    with launched(*options, STUB, str(tmp_path), "1000000000", "0", "free") as job:
+        await_lines(job, 2)
+        job.send_signal(signal.SIGTERM)
+        _, stderr = job.communicate(timeout=DEADLINE_S)
+    assert job.returncode == EXIT_STOPPED, stderr
+    assert check_one_step(tmp_path, 2) > 3
+
+
+def test_example_is_preempted_and_resumed() -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("sklearn")
+    example = ROOT / "examples/preempt_and_resume.py"
+    done = subprocess.run(
+        [sys.executable, str(example), "--epochs=2"],
+        env=clean_environment(), capture_output=True, text=True, timeout=DEADLINE_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "stopped in epoch 1 after batch" in done.stdout
+    assert "continuing with epoch 1, batch" in done.stdout

@@ -1,0 +1,575 @@
+"""Hangs of real ranks: the verdict, the suspected rank, what follows, and stacks on demand.
+
+``ELASTIC_HANG_ROUNDS=20 python -m pytest tests/python/process/test_hangs.py -k matrix`` runs the
+long matrix: 8 ranks, five kinds of hang, each so many times.
+
+``ELASTIC_HANG_MINUTES=60 python -m pytest tests/python/process/test_hangs.py -k pauses`` runs two
+jobs with a learned limit for so long, one of which has pauses that are longer than the smallest
+limit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from support.coordinators import listening
+from support.launching import (
+    DEADLINE_S,
+    Job,
+    assert_all_ended,
+    clean_environment,
+    free_endpoint,
+    launch,
+    launched,
+    launcher_command,
+)
+from support.paths import ROOT, STUBS
+from support.succession import ELECTED, REPLICATED, Nodes
+from support.waiting import eventually
+
+STUB = str(STUBS / "stub_hanging_rank.py")
+KINDS = ("sleep", "loop", "stop", "file", "lock")
+PAUSING = str(STUBS / "stub_pausing_rank.py")
+ROUNDS = int(os.environ.get("ELASTIC_HANG_ROUNDS", "0"))
+MINUTES = float(os.environ.get("ELASTIC_HANG_MINUTES", "0"))
+
+# The limit of most tests: the ranks of a busy host may begin seconds after one another.
+LIMIT_S = 3
+
+# Without torch: a rank that reports steps and then waits, for tests of one aspect. The ranks begin
+# together: each makes a file in the directory of the second argument.
+STEPS = """
+import os, sys, threading
+from elastic import worker
+hangs_after = int(sys.argv[1])
+def meets():
+    os.close(os.open(os.path.join(sys.argv[2], os.environ["RANK"]), os.O_CREAT))
+    while len(os.listdir(sys.argv[2])) < int(os.environ["WORLD_SIZE"]):
+        threading.Event().wait(0.01)
+if len(sys.argv) > 2:
+    meets()
+for step in range(1, 10**9):
+    if step > hangs_after and not worker.is_restart():
+        def waits_for_nobody():
+            threading.Event().wait()
+        waits_for_nobody()
+    if worker.is_restart():
+        sys.stdout.write(f"continued in round {worker.round()}\\n")  # one write
+        break
+    worker.progress(step)
+"""
+
+
+@pytest.fixture
+def steps(tmp_path: Path) -> str:
+    path = tmp_path / "steps.py"
+    path.write_text(STEPS)
+    return str(path)
+
+
+def standalone(*options: str) -> tuple[str, ...]:
+    return ("--standalone", f"--hang-timeout={LIMIT_S}", *options)
+
+
+def idle_seconds(text: str) -> float:
+    """The time without progress in the text of a hang."""
+    found = re.search(r"no rank (?:has )?made progress for ([\d.]+) s", text)
+    assert found is not None, text
+    return float(found[1])
+
+
+def test_hang_is_reported_and_the_job_continues(steps: str) -> None:
+    with launched(*standalone(), steps, "3") as job:
+        assert job.stderr is not None
+        seen = []
+        for line in job.stderr:
+            seen.append(line)
+            if "in wait (steps.py:" in line:
+                break
+        assert "the job hangs: no rank has made progress for " in "".join(seen)
+        assert idle_seconds("".join(seen)) >= LIMIT_S
+        assert job.poll() is None
+        job.terminate()
+        job.communicate(timeout=DEADLINE_S)
+
+
+@pytest.mark.smoke
+def test_hang_restarts_the_job_within_its_budget(steps: str) -> None:
+    done = launch(*standalone("--hang-action=restart", "--max-restarts=1"), steps, "3")
+    assert done.returncode == 0, done.stderr
+    assert "continued in round 1" in done.stdout
+    assert "hung: no rank made progress for " in done.stderr
+    assert idle_seconds(done.stderr) >= LIMIT_S
+
+
+def test_hang_fails_the_job_and_the_report_says_so(steps: str, tmp_path: Path) -> None:
+    log = f"--event-log={tmp_path / 'events'}"
+    result = tmp_path / "result.json"
+    options = ("--hang-action=fail", "--max-restarts=5", log, f"--result-json={result}")
+    done = launch(*standalone(*options), steps, "3")
+    assert done.returncode == 128 + 9, done.stderr
+    assert "hung: no rank made progress for " in done.stderr
+    assert idle_seconds(done.stderr) >= LIMIT_S
+    assert "0 of 5 restarts used" in done.stderr
+    events = [json.loads(line) for line in (tmp_path / "events").read_text().splitlines()]
+    (hang,) = [event for event in events if event["event"] == "hang"]
+    assert "in wait (steps.py:" in hang["message"]
+    (found,) = json.loads(result.read_text())["hangs"]
+    assert (found["round"], found["message"]) == (0, hang["message"])
+
+
+def test_rank_that_waits_for_one_that_has_succeeded_is_a_hang(tmp_path: Path) -> None:
+    script = tmp_path / "partial.py"
+    script.write_text(
+        "import os, sys, threading\n"
+        "from elastic import worker\n"
+        "def meet(name):\n"
+        "    while not os.path.exists(sys.argv[1] + name): threading.Event().wait(0.01)\n"
+        "if os.environ['RANK'] == '1':\n"
+        "    meet('.begun'); worker.progress(1); open(sys.argv[1] + '.waits', 'w').close()\n"
+        "    threading.Event().wait()\n"
+        "open(sys.argv[1] + '.begun', 'w').close(); meet('.waits')\n"
+        "worker.progress(1); os.write(1, b'done\\n'); os._exit(0)\n"
+    )
+    options = ("--nproc-per-node=2", "--hang-action=fail", "--max-restarts=5")
+    done = launch(*standalone(*options), str(script), str(tmp_path / "rank"))
+    assert (done.returncode, done.stdout) == (128 + 9, "done\n"), done.stderr
+    assert "partial.py:7" in done.stderr
+    assert "rank 1 (" in done.stderr
+
+
+# ---- Ranks that run long after another one has exited.
+
+# Rank 1 waits for nobody knows what, and rank 0 ends then; no rank reports a step.
+PARTIAL = """
+import os, sys, threading
+import elastic.worker
+def waits():
+    os.close(os.open(sys.argv[1], os.O_CREAT)); threading.Event().wait()
+if os.environ["RANK"] == "1":
+    waits()
+while not os.path.exists(sys.argv[1]):
+    threading.Event().wait(0.01)
+"""
+
+
+@pytest.fixture
+def partial(tmp_path: Path) -> list[str]:
+    path = tmp_path / "partial.py"
+    path.write_text(PARTIAL)
+    return [str(path), str(tmp_path / "waits")]
+
+
+def test_ranks_that_run_long_after_another_one_end_the_job(
+    partial: list[str], tmp_path: Path
+) -> None:
+    result = tmp_path / "result.json"
+    logs = tmp_path / "logs"
+    done = launch(
+        "--standalone", "--nproc-per-node=2", "--max-restarts=3", "--straggler-timeout=2",
+        f"--log-dir={logs}", f"--result-json={result}", *partial,
+    )  # fmt: skip
+    assert done.returncode == 81, done.stderr
+    assert "partial exit: rank 0 exited with 0, and " in done.stderr
+    assert "later still running: rank 1" in done.stderr
+    assert "rank 1 in wait (partial.py:5)" in done.stderr
+    assert "user worker (partial exit)" in done.stderr
+    data = json.loads(result.read_text())
+    assert (data["exit_code"], data["class"], data["restarts"]) == (81, "user worker", 0)
+    assert data["first_failure"] is None
+    assert "still running: rank 1" in data["message"]
+    (stacks,) = logs.rglob("stacks.txt")
+    assert f"the stacks of the workers are in {stacks}" in done.stderr
+    text = stacks.read_text()
+    assert text.startswith("partial exit: rank 0")
+    assert "\nrank 1: in wait (partial.py:5)\n" in text
+    assert "in waits" in text and "line 7 in <module>" in text
+
+
+def test_node_without_stragglers_ends_with_the_same_code(partial: list[str]) -> None:
+    """The node of rank 1 does not have the option: that of the rank that has exited counts."""
+    endpoint = free_endpoint()
+    common = ("--nnodes=2", f"--rdzv-endpoint={endpoint}", "--rdzv-id=partial")
+    nodes = [
+        launched(*common, "--rdzv-conf=last_call_timeout=0,settle=0", *options, *partial)
+        for options in (("--straggler-timeout=2", "--node-rank=0"), ("--node-rank=1",))
+    ]
+    with nodes[0] as first, nodes[1] as second:
+        for job in (first, second):
+            _, stderr = job.communicate(timeout=DEADLINE_S)
+            assert job.returncode == 81, stderr
+            assert "later still running: rank 1" in stderr
+            assert "in wait (partial.py:5)" in stderr
+
+
+def test_time_of_the_stragglers_goes_on_at_a_new_coordinator(tmp_path: Path) -> None:
+    """The rank has exited before the coordinator is lost for good; no round begins in between."""
+    endpoint, exits = free_endpoint(), tmp_path / "exits"
+    worker = f"""
+        echo works
+        until test -e {exits}; do sleep 0.02; done
+        test $NODE = 127.0.0.1 || exec sleep 1000
+    """
+    options = ["--nnodes=3", "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
+    limit = 15  # the coordinator is lost, and another one found, within this time
+    options += [f"--rdzv-endpoint={endpoint}", f"--straggler-timeout={limit}"]
+    with (
+        listening("--bind", endpoint, "--voters=3") as coordinator,
+        Job(options, ["sh", "-c", worker]) as job,
+    ):
+        nodes = Nodes(job, host=0)
+        for number in (1, 2, 3):
+            nodes.start(number)
+        for node in job.nodes:
+            assert node.stdout is not None and node.stdout.readline() == "works\n"
+        assert coordinator.stderr is not None
+        assert any(REPLICATED in line for line in coordinator.stderr)
+        exits.touch()
+        nodes.await_log("127.0.0.1", "1 done")
+        coordinator.kill()
+        for address in nodes.processes:
+            nodes.await_log(address, rf"the coordinator of the job is at \S+ {ELECTED}")
+        done = job.finish()
+    for node in done:
+        assert node.returncode == 81, node.stderr
+        found = re.search(r"partial exit: rank \d exited with 0, and ([\d.]+) s", node.stderr)
+        assert found is not None and float(found[1]) >= limit, node.stderr
+
+
+def test_hang_that_began_before_the_coordinator_was_lost_is_found(
+    steps: str, tmp_path: Path
+) -> None:
+    endpoint = free_endpoint()
+    options = ["--nnodes=3", "--rdzv-backend=c10d", "--rdzv-id=hangs", "--hang-timeout=20"]
+    options += ["--hang-action=fail", f"--rdzv-endpoint={endpoint}"]
+    with (
+        listening("--bind", endpoint, "--voters=3") as coordinator,
+        Job(options, [steps, "3"]) as job,
+    ):
+        nodes = Nodes(job, host=0)
+        for number in (1, 2, 3):
+            nodes.start(number)
+        assert coordinator.stderr is not None
+        assert any(REPLICATED in line for line in coordinator.stderr)
+        request_stacks(endpoint, 3)
+        coordinator.kill()
+        done = job.finish()
+    for node in done:
+        assert re.search(rf"the coordinator of the job is at \S+ {ELECTED}", node.stderr)
+        assert "the job hangs: no rank has made progress for" in node.stderr, node.stderr
+        assert "(the slowest is at step 3)" in node.stderr
+        assert node.returncode == 137
+
+
+def test_ranks_that_end_in_time_are_no_partial_exit(tmp_path: Path) -> None:
+    script = tmp_path / "late.py"
+    ends = tmp_path / "ends"
+    script.write_text(
+        "import os, pathlib, sys, threading\n"
+        "ends = pathlib.Path(sys.argv[1])\n"
+        "if os.environ['RANK'] == '0':\n"
+        "    ends.touch()\n"
+        "while not ends.exists():\n"
+        "    threading.Event().wait(0.01)\n"
+    )
+    options = ("--standalone", "--nproc-per-node=2", "--straggler-timeout=600")
+    done = launch(*options, str(script), str(ends))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_worker_that_exits_with_the_code_of_the_launcher_is_the_first_failure(
+    tmp_path: Path,
+) -> None:
+    result = tmp_path / "result.json"
+    for code in (80, 81):
+        script = ("--no-python", "sh", "-c", f"exit {code}")
+        done = launch("--standalone", f"--result-json={result}", *script)
+        assert done.returncode == code
+        assert f"exited with code {code}" in done.stderr
+        assert json.loads(result.read_text())["first_failure"]["exit_code"] == code
+
+
+# ---- The stacks of workers that are stopped because another one failed.
+
+# Rank 0 fails when the others wait; the argument is a directory for their marks.
+FAILS = """
+import os, pathlib, signal, sys, threading
+import elastic.worker
+marks = pathlib.Path(sys.argv[1]) / os.environ["ELASTIC_ROUND"]
+def waits():
+    os.symlink(str(os.getpid()), f"{marks}/{os.environ['RANK']}")  # no frame of Python's own
+    while True:
+        signal.pause()  # returns when the stacks are requested
+marks.mkdir(parents=True, exist_ok=True)
+if os.environ["RANK"] == "0":
+    while len(list(marks.iterdir())) < int(os.environ["WORLD_SIZE"]) - 1:
+        threading.Event().wait(0.01)
+    sys.exit(3)
+waits()
+"""
+
+
+@pytest.mark.smoke
+def test_stacks_are_kept_before_the_stop_after_a_failure(tmp_path: Path) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text(FAILS)
+    options = ("--standalone", "--nproc-per-node=3", "--stacks-on-failure", "--max-restarts=1")
+    logs = tmp_path / "logs"
+    done = launch(*options, f"--log-dir={logs}", str(script), str(tmp_path / "marks"))
+    assert done.returncode == 3, done.stderr
+    files = sorted(logs.rglob("stacks.txt"))
+    assert [file.parent.name for file in files] == ["attempt_0", "attempt_1"]
+    for number, file in enumerate(files):
+        text = file.read_text()
+        assert text.startswith(
+            f"stacks before the stop after a failure, in round {number}\n"
+            "rank 1: in waits (fails.py:"
+        ), text
+        assert "rank 2: in waits (fails.py:" in text and "rank 0" not in text
+        assert f"the stacks of the workers are in {file}" in done.stderr
+    # Without a log directory they are logged.
+    done = launch(*options[:-1], str(script), str(tmp_path / "more marks"))
+    assert "rank 2: in waits (fails.py:" in done.stderr
+    assert not list(tmp_path.rglob("stacks.txt"))[2:]
+
+
+def test_worker_that_can_write_no_stack_delays_the_stop_by_the_limit_only(tmp_path: Path) -> None:
+    script = tmp_path / "fails.py"
+    stops = "os.kill(os.getpid(), signal.SIGSTOP)"
+    # Rank 0 fails when the other one has stopped.
+    state = "pathlib.Path('/proc', os.readlink(marks / '1'), 'stat').read_text()"
+    is_stopped = f"while ') T ' not in {state}: pass\n    sys.exit(3)"
+    script.write_text(FAILS.replace("signal.pause()", stops).replace("sys.exit(3)", is_stopped))
+    done = launch(
+        "--standalone", "--nproc-per-node=2", "--stacks-on-failure", "--failure-grace=0",
+        str(script), str(tmp_path / "marks"),
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert "rank 1: stopped by a signal" in done.stderr
+
+
+def test_options_without_a_coordinator_are_warned_about(steps: str, tmp_path: Path) -> None:
+    done = launch(
+        "--dry-run", "--nnodes=2", "--rdzv-backend=file", f"--rdzv-endpoint={tmp_path / 'state'}",
+        "--straggler-timeout=60", "--hang-timeout=60", steps,
+    )  # fmt: skip
+    expected = "--hang-timeout, --straggler-timeout have no effect with file, which has no coord"
+    assert expected in done.stderr + done.stdout, done
+
+
+def test_hang_of_forked_workers_is_found_and_they_are_forked_again(
+    steps: str, tmp_path: Path
+) -> None:
+    meeting = tmp_path / "meeting"
+    meeting.mkdir()
+    options = ("--nproc-per-node=2", "--preload=colorsys", "--hang-action=restart")
+    done = launch(*standalone(*options, "--max-restarts=1"), steps, "3", str(meeting))
+    assert done.returncode == 0, done.stderr
+    assert "2 ranks (0-1) in wait (steps.py:" in done.stderr
+    assert done.stdout.count("continued in round 1") == 2
+    assert "executed" not in done.stderr
+
+
+def test_script_that_reports_nothing_never_hangs(tmp_path: Path) -> None:
+    script = tmp_path / "silent.py"
+    seconds = LIMIT_S + 1.5
+    script.write_text(f"import select; select.select([], [], [], {seconds}); print('done')\n")
+    done = launch(*standalone("--hang-action=fail"), str(script))
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+    assert "hangs" not in done.stderr
+
+
+def test_section_with_a_limit_is_no_hang(tmp_path: Path) -> None:
+    script = tmp_path / "section.py"
+    script.write_text(
+        "import os, select\n"
+        "from elastic import worker\n"
+        "worker.progress(1)\n"
+        "with worker.section('evaluation', limit=300):\n"
+        f"    select.select([], [], [], {LIMIT_S + 1.5})\n"
+        "worker.progress(2)\n"
+        "os.write(1, b'done\\n')\n"
+        "os._exit(0)\n"
+    )
+    done = launch(*standalone("--hang-action=fail"), str(script))
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
+
+
+def test_action_without_a_given_limit_is_refused() -> None:
+    done = launch("--standalone", "--hang-action=restart", "--no-python", "true")
+    assert done.returncode == 2
+    assert "needs --hang-timeout" in done.stderr
+
+
+# The matrix has all kinds, and the example a rank that blocks on a file.
+@pytest.mark.parametrize("kind", ["sleep", "stop"])
+def test_one_of_two_gloo_ranks_is_suspected(kind: str, tmp_path: Path) -> None:
+    check_suspect(kind, 2, 1, tmp_path, limit=6)
+
+
+@pytest.mark.skipif(ROUNDS == 0, reason="ELASTIC_HANG_ROUNDS is not set")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("turn", range(ROUNDS))
+def test_matrix_of_eight_gloo_ranks(turn: int, kind: str, tmp_path: Path) -> None:
+    more = () if turn % 4 == 0 else ("--warm",)  # imports for one rank, not for eight
+    check_suspect(kind, 8, turn % 8, tmp_path, 5, *more)
+
+
+@pytest.mark.skipif(MINUTES == 0, reason="ELASTIC_HANG_MINUTES is not set")
+def test_pauses_of_ten_steps_are_no_hang(tmp_path: Path) -> None:
+    environ = clean_environment()
+    jobs = []
+    for length in ("0.05", "7"):
+        log = tmp_path / f"log.{length}"
+        command = launcher_command("--standalone", "--nproc-per-node=2", f"--event-log={log}.json",
+                                   PAUSING, str(60 * MINUTES), length)  # fmt: skip
+        with log.open("w") as output:
+            jobs.append((log, subprocess.Popen(command, stdout=output, stderr=output, env=environ)))
+    try:
+        for log, job in jobs:
+            assert job.wait(60 * MINUTES + DEADLINE_S) == 0, log.read_text()
+    finally:
+        for _, job in jobs:
+            job.kill()
+            job.wait()
+    assert_all_ended(environ)
+    for log, _ in jobs:
+        lines = log.read_text().splitlines()
+        print(*lines, sep="\n")
+        assert len(lines) == 2, lines  # nothing but the sums of the two ranks
+        events = Path(f"{log}.json").read_text().splitlines()
+        kinds = {json.loads(line)["event"] for line in events}
+        assert not kinds & {"hang", "straggling"}, kinds
+
+
+def check_suspect(
+    kind: str, ranks: int, hangs: int, directory: Path, limit: int, *more: str
+) -> None:
+    options = (f"--nproc-per-node={ranks}", f"--hang-timeout={limit}", "--hang-action=restart",
+               "--max-restarts=1", "--failure-grace=1", *more)  # fmt: skip
+    done = launch("--standalone", *options, STUB, kind, str(hangs), str(directory))
+    assert done.returncode == 0, done.stderr
+    assert limit <= idle_seconds(done.stderr) <= limit + 20
+    (suspect,) = re.findall(r"^ *rank (\d+) .*: suspected$", done.stderr, re.M)
+    assert int(suspect) == hangs, done.stderr
+    assert "in all_reduce (stub_hanging_rank.py:" in done.stderr
+    if kind != "stop":
+        call = "read_bytes" if kind == "file" else "hang"
+        assert f"in {call} (stub_hanging_rank.py:" in done.stderr
+
+
+def test_every_node_shows_the_screen_and_stacks_are_sent_on_demand(
+    steps: str, tmp_path: Path
+) -> None:
+    """The ranks wait first where none has reported a step, and hang when their stacks were seen."""
+    endpoint, meeting = free_endpoint(), tmp_path / "meeting"
+    meeting.mkdir()
+    options = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}",
+               "--rdzv-id=hangs", f"--hang-timeout={LIMIT_S}", "--hang-action=fail"]  # fmt: skip
+    waits_for_three = STEPS.replace("""< int(os.environ["WORLD_SIZE"])""", "< 3")
+    Path(steps).write_text(waits_for_three)
+    with Job(options, [steps, "3", str(meeting)]) as job:
+        for _ in range(2):
+            job.start()
+        stacks = request_stacks(endpoint)
+        assert "2 ranks (0-1) in wait (steps.py:" in stacks
+        assert "stack of rank 0" in stacks
+        (meeting / "third").touch()
+        nodes = job.finish()
+    for node in nodes:
+        assert node.returncode == 128 + 9, node.stderr
+        assert "the job hangs" in node.stderr
+        assert "2 ranks (0-1) in wait (steps.py:" in node.stderr
+
+
+LAGS = """
+import os, select
+from elastic import worker
+for step in range(1, 10**9):
+    if os.environ["RANK"] == "1" and step > 3:
+        select.select([], [], [], None)
+    worker.progress(step)
+    select.select([], [], [], 0.02)
+"""
+
+
+def test_rank_that_lags_is_named_in_events_and_status(tmp_path: Path) -> None:
+    script, events, endpoint = tmp_path / "lags.py", tmp_path / "events", free_endpoint()
+    script.write_text(LAGS)
+    options = ["--nnodes=1:2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--hang-timeout=6",
+               "--rdzv-conf=last_call_timeout=0", f"--rdzv-endpoint={endpoint}",
+               "--rdzv-id=lags", f"--event-log={events}", "--shutdown-timeout=1"]  # fmt: skip
+    with Job(options, [str(script)]) as job:
+        node = job.start()
+        assert node.stderr is not None
+        line = next(line for line in node.stderr if "while other ranks advance" in line)
+        assert re.search(r"rank 1 on \S+ is at step 3 and has made no progress for", line)
+        # A rank 0 that gets no CPU for so long makes the job hang, and rank 1 is no straggler.
+        eventually(lambda: "straggling   rank 1 on" in status(endpoint))
+        eventually(lambda: stragglers(status(endpoint, "--json")) == [(1, 3)])
+        assert node.poll() is None
+    kinds = [json.loads(line)["event"] for line in events.read_text().splitlines()]
+    assert kinds.count("straggling") == 1
+
+
+def status(endpoint: str, *options: str) -> str:
+    return launch("status", endpoint, "--rdzv-id=lags", *options).stdout
+
+
+def stragglers(shown: str) -> list[tuple[int, int]]:
+    return [(one["rank"], one["step"]) for one in json.loads(shown)["stragglers"]]
+
+
+def request_stacks(endpoint: str, ranks: int = 2) -> str:
+    """The stacks once all ranks wait; asks again while the job forms."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        done = subprocess.run(
+            launcher_command("stacks", endpoint),
+            env=clean_environment(), capture_output=True, text=True, timeout=DEADLINE_S,
+        )  # fmt: skip
+        if f"{ranks} ranks (0-{ranks - 1}) in wait (steps.py:" in done.stdout:
+            return done.stdout
+    raise AssertionError(done.stdout + done.stderr)
+
+
+def test_stacks_of_a_missing_coordinator_is_an_error() -> None:
+    done = launch("stacks", free_endpoint(), "--timeout=1")
+    assert done.returncode == 75
+    assert "elastic-launch stacks: " in done.stderr
+
+
+def test_optimizer_steps_are_progress(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import struct, os, sys, threading\n"
+        "import torch\n"
+        "from elastic import _worker\n"
+        "weights = torch.ones(2, requires_grad=True)\n"
+        "optimizer = torch.optim.SGD([weights], lr=0.1)\n"
+        "for _ in range(7):\n"
+        "    weights.sum().backward()\n"
+        "    optimizer.step()\n"
+        "class Here: pass\n"
+        "import pickle\n"
+        "pickle.loads(pickle.dumps(Here()))\n"
+        "page = os.pread(_worker.stacks_descriptor(), 16, 256)\n"
+        "print(__name__, __file__ == sys.argv[0], sys.argv[1:], *struct.unpack('qq', page)[1:])\n"
+    )
+    done = launch("--standalone", "--auto-progress", str(script), "one")
+    assert done.stdout == "__main__ True ['one'] 7\n", done.stderr
+
+
+def test_example_hangs_is_found_and_restarted() -> None:
+    done = launch("--standalone", "--nproc-per-node=2", "--hang-timeout=6", "--hang-action=restart",
+                  "--max-restarts=1", str(ROOT / "examples/hang.py"))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "finished after 20 steps in round 1" in done.stdout
+    assert re.search(r"rank 1 in .*\(hang.py:\d+\): suspected", done.stderr), done.stderr

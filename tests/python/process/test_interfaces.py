@@ -1,0 +1,172 @@
+"""--iface and --subnet: which of this host's addresses a node publishes, and what workers get."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import namespaces
+import pytest
+from elastic import _C
+from elastic.cli import command_line, interface
+from elastic.errors import ConfigError
+
+from support.launching import Job, clean_environment, launch
+
+KNOWN = [
+    ("lo", "127.0.0.1"),
+    ("eth0", "10.77.0.1"),
+    ("eth1", "fd00:1::5"),
+    ("eth1", "10.78.0.1"),
+    ("eth1", "10.79.0.1"),
+]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--iface=eth0"], ("eth0", "10.77.0.1")),
+        (["--iface=eth1"], ("eth1", "10.78.0.1")),  # IPv4 first
+        (["--iface=lo"], ("lo", "127.0.0.1")),
+        (["--subnet=10.78.0.0/16"], ("eth1", "10.78.0.1")),
+        (["--subnet=10.0.0.0/8"], ("eth0", "10.77.0.1")),
+        (["--subnet=fd00:1::/64"], ("eth1", "fd00:1::5")),
+        (["--subnet=10.79.3.4/16"], ("eth1", "10.79.0.1")),  # the address of a host in it
+        (["--subnet=10.0.0.0/8", "--iface=eth1"], ("eth1", "10.78.0.1")),
+    ],
+)
+def test_the_address_of_the_interface_and_of_the_network(
+    options: list[str], expected: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_C, "host_addresses", lambda: KNOWN)
+    line, name = interface.resolve(command_line.read([*options, "x.py"], {}))
+    assert (name, line.text("local-addr")) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--iface=eth"], "--iface is eth: this host has no such interface that is up and has an "
+                          "address (it has: lo, eth0, eth1)"),
+        (["--subnet=10.80.0.0/16"], "--subnet is 10.80.0.0/16: this host has no address in it (it "
+                                    "has: 127.0.0.1 on lo, 10.77.0.1 on eth0, "),
+        (["--subnet=10.77.0.0/16", "--iface=eth1"], "--subnet is 10.77.0.0/16: eth1 of this host "
+                                                    "has no address in it (it has: fd00:1::5 on "),
+        (["--subnet=10.80"], "--subnet is '10.80': expected a network such as"),
+        (["--iface=eth0", "--local-addr=10.77.0.1"], "--iface and --local-addr: give the address"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_named(
+    options: list[str], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_C, "host_addresses", lambda: KNOWN)
+    with pytest.raises(ConfigError) as caught:
+        interface.resolve(command_line.read([*options, "x.py"], {}))
+    assert str(caught.value).startswith(expected)
+
+
+def test_a_variable_can_be_set_for_every_host() -> None:
+    line = command_line.read(["x.py"], {"PET_IFACE": "lo"})
+    assert interface.resolve(line)[0].text("local-addr") == "127.0.0.1"
+
+
+def test_workers_of_one_node_get_the_address_and_the_names() -> None:
+    script = (
+        "--no-python",
+        "sh",
+        "-c",
+        "echo $MASTER_ADDR $GLOO_SOCKET_IFNAME $NCCL_SOCKET_IFNAME",
+    )
+    done = launch("--standalone", "--iface=lo", *script)
+    assert (done.returncode, done.stdout) == (0, "127.0.0.1 lo =lo\n"), done.stderr
+    # What is set by the user stays.
+    mine = clean_environment() | {"GLOO_SOCKET_IFNAME": "eth7"}
+    done = launch("--standalone", "--subnet=127.0.0.0/8", *script, environ=mine)
+    assert (done.returncode, done.stdout) == (0, "127.0.0.1 eth7 =lo\n"), done.stderr
+
+
+# ---- Hosts with two networks.
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[namespaces.Host]]:
+    if reason := namespaces.why_not():
+        pytest.skip(reason)
+    with namespaces.Network() as network:
+        network.add_switch("data")
+        hosts = [network.add_host() for _ in range(2)]
+        for number, host in enumerate(hosts, 1):
+            host.add_interface("data0", f"10.78.0.{number}/24", "data")
+        yield hosts
+
+
+SUM = """
+import os
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+dist.barrier()
+print(os.environ["MASTER_ADDR"], os.environ["GLOO_SOCKET_IFNAME"], int(total.item()), flush=True)
+dist.destroy_process_group()
+os._exit(0)  # a thread of gloo may still need the interpreter
+"""
+
+
+def test_ranks_of_two_hosts_meet_in_the_network_that_was_given(
+    hosts: list[namespaces.Host], tmp_path: Path
+) -> None:
+    """The rendezvous is in the first network; gloo finds the second one by the variables alone."""
+    script = tmp_path / "sum.py"
+    script.write_text(SUM)
+    endpoint = f"--rdzv-endpoint={hosts[1].address}:29400"
+    options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", endpoint]
+    with Job(options, [str(script)]) as nodes:
+        nodes.start("--subnet=10.78.0.0/24", "--node-rank=0", on=hosts[0].command)
+        nodes.start("--iface=data0", "--node-rank=1", on=hosts[1].command)
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+    assert [node.stdout for node in done] == ["10.78.0.1 data0 2\n"] * 2
+
+
+def test_node_that_does_not_reach_rank_0_fails_with_both_hosts_named(
+    hosts: list[namespaces.Host], tmp_path: Path
+) -> None:
+    """The coordinator is reached in the first network; the second one is broken."""
+    hosts[0].unplug_interface("data0")
+    endpoint = f"--rdzv-endpoint={hosts[1].address}:29400"
+    options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", endpoint, "--no-python"]
+    options += ["--subnet=10.78.0.0/24", "--reach-timeout=1", "--max-restarts=1"]
+    result = tmp_path / "result.json"
+    with Job(options, ["sleep", "1000"]) as nodes:
+        nodes.start("--node-rank=0", f"--result-json={result}", on=hosts[0].command)
+        nodes.start("--node-rank=1", on=hosts[1].command)
+        done = nodes.finish()
+    for node in done:
+        assert node.returncode == 137, node.stderr
+        assert "does not reach the workers' store of the round on the node of rank 0: cannot" in (
+            node.stderr
+        )
+        assert "connect to 10.78.0.1:" in node.stderr
+        assert "infrastructure (unreachable)" in node.stderr
+        assert "--iface or --subnet" in node.stderr
+    data = json.loads(result.read_text())
+    assert (data["class"], data["restarts"]) == ("infrastructure", 1)
+    assert (data["first_failure"]["rank"], data["first_failure"]["cause"]) == (1, "unreachable")
+
+
+def test_reachable_store_and_a_test_that_is_off(hosts: list[namespaces.Host]) -> None:
+    endpoint = f"--rdzv-endpoint={hosts[1].address}:29400"
+    options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", endpoint, "--no-python"]
+    options += ["--subnet=10.78.0.0/24"]
+    # The workers run longer than the limit.
+    for broken, limit, seconds in ((False, 5, 6), (True, 0, 1)):
+        if broken:
+            hosts[0].unplug_interface("data0")
+        with Job([*options, f"--reach-timeout={limit}"], ["sleep", str(seconds)]) as nodes:
+            for rank, host in enumerate(hosts):
+                nodes.start(f"--node-rank={rank}", on=host.command)
+            done = nodes.finish()
+        assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+        assert not [node for node in done if "does not reach" in node.stderr]

@@ -1,0 +1,477 @@
+"""Functions and programs that a Python program launches by ``elastic.launcher``."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elastic import ConfigError
+from elastic.launcher import LaunchConfig, elastic_launch
+from elastic.launcher.api import LaunchError
+from elastic.multiprocessing import ChildFailedError, DefaultLogsSpecs, Std
+
+from support import launch_functions
+from support.launching import DEADLINE_S, Process, assert_all_ended, clean_environment, free_port
+
+
+def config(nproc: int = 2, **more: Any) -> LaunchConfig:
+    fields: dict[str, Any] = {
+        "run_id": "functions",
+        "rdzv_backend": "c10d",
+        "rdzv_endpoint": "localhost:0",
+        "max_restarts": 0,
+    }
+    return LaunchConfig(1, 1, nproc, **(fields | more))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Every launch removes its temporary files."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    yield
+    assert os.listdir(folder) == []
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+def test_values_are_returned_by_global_rank(method: str) -> None:
+    got = elastic_launch(config(3, start_method=method), launch_functions.rank_and)("a", {"b": 1})
+    assert got == {rank: (rank, "a", {"b": 1}) for rank in range(3)}
+
+
+def test_local_rank_is_replaced_in_text_arguments() -> None:
+    got = elastic_launch(config(), launch_functions.rank_and)("part ${local_rank}", 7)
+    assert got == {0: (0, "part 0", 7), 1: (1, "part 1", 7)}
+
+
+def test_a_field_without_effect_is_reported() -> None:
+    with pytest.warns(UserWarning, match="LaunchConfig.metrics_cfg is ignored"):
+        elastic_launch(config(1, metrics_cfg={"a": "b"}), launch_functions.rank_and)()
+
+
+def test_a_program_returns_none_for_each_rank() -> None:
+    assert elastic_launch(config(), "/bin/true")() == {0: None, 1: None}
+
+
+@pytest.mark.smoke
+def test_the_childs_traceback_reaches_the_caller(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ChildFailedError) as caught:
+        elastic_launch(config(), launch_functions.fail_on_rank_1)("no such data")
+    rank, failure = caught.value.get_first_failure()
+    assert (rank, failure.local_rank, failure.exitcode) == (1, 1, 1)
+    assert failure.message == "ValueError: no such data"
+    assert "in fail_on_rank_1" in failure.traceback
+    assert "function_worker" not in failure.traceback
+    assert "ValueError: no such data" in str(caught.value)
+    assert list(caught.value.failures) == [1]  # rank 0 was stopped, which is no failure
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (again.name, again.failures) == (caught.value.name, caught.value.failures)
+    assert "ValueError: no such data" in capfd.readouterr().err
+
+
+def test_restarted_functions_return_the_values_of_the_last_round() -> None:
+    launched = elastic_launch(config(max_restarts=1), launch_functions.fail_in_round_0)
+    assert launched() == {0: "1", 1: "1"}
+
+
+def test_system_exit_with_0_returns_none_and_other_codes_fail() -> None:
+    assert elastic_launch(config(1), launch_functions.exit_with)(0) == {0: None}
+    with pytest.raises(ChildFailedError) as caught:
+        elastic_launch(config(1), launch_functions.exit_with)(7)
+    assert caught.value.get_first_failure()[1].exitcode == 7
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+def test_queues_locks_and_events_of_the_context_are_passed(method: str) -> None:
+    context = multiprocessing.get_context(method)
+    queue, lock, event = context.Queue(), context.Lock(), context.Event()
+    received = []
+
+    def answer() -> None:
+        received.extend([queue.get(timeout=DEADLINE_S), queue.get(timeout=DEADLINE_S)])
+        event.set()
+
+    reader = threading.Thread(target=answer)
+    reader.start()
+    got = elastic_launch(config(start_method=method), launch_functions.send_and_wait)(
+        queue, lock, event
+    )
+    reader.join()
+    assert got == {0: True, 1: True}
+    assert sorted(received) == [0, 1]
+
+
+def test_closures_and_lambdas_are_called_by_value() -> None:
+    pytest.importorskip("cloudpickle")
+    added = 5
+    assert elastic_launch(config(), lambda value: value + added)(3) == {0: 8, 1: 8}
+
+
+def test_closures_can_use_queues_of_the_spawn_context() -> None:
+    pytest.importorskip("cloudpickle")
+    queue = multiprocessing.get_context("spawn").SimpleQueue()
+    assert elastic_launch(config(1), lambda: queue.put("from a closure"))() == {0: None}
+    assert queue.get() == "from a closure"
+
+
+@pytest.mark.parametrize(
+    ("argument", "reason"),
+    [
+        (lambda: threading.Lock(), "cannot pickle '_thread.lock' object"),
+        (lambda: multiprocessing.get_context("spawn").Pipe()[0], r"use .*Pipe\(duplex=False\)"),
+    ],
+)
+def test_what_cannot_be_pickled_is_one_error_before_anything_starts(
+    argument: Any, reason: str
+) -> None:
+    with pytest.raises(
+        ConfigError, match=f"rank_and and its arguments cannot be pickled: .*{reason}"
+    ):
+        elastic_launch(config(), launch_functions.rank_and)(argument())
+
+
+@pytest.mark.parametrize("kind", ["Lock", "Event", "Queue", "SimpleQueue"])
+def test_objects_of_the_fork_context_are_refused_by_new_interpreters(kind: str) -> None:
+    argument = getattr(multiprocessing.get_context("fork"), kind)()
+    with pytest.raises(ConfigError) as caught:
+        elastic_launch(config(), launch_functions.rank_and)(argument)
+    assert "rank_and is passed a lock, event or queue that was created in a fork" in str(
+        caught.value
+    )
+    assert "multiprocessing.get_context('spawn'), or use start_method='fork'" in str(caught.value)
+
+
+def forked(**more: Any) -> tuple[LaunchConfig, Any]:
+    """A config and a lock, because of which the workers are copies of this process."""
+    return config(start_method="fork", **more), multiprocessing.get_context("fork").Lock()
+
+
+def test_copies_of_this_process_increment_under_a_lock() -> None:
+    spec, lock = forked()
+    counter = multiprocessing.get_context("fork").RawValue("i", 0)
+    secret = object()  # which cannot be pickled to something equal
+
+    def increment(lock: Any, given: object) -> bool:
+        for _ in range(1000):
+            with lock:
+                counter.value += 1
+        return given is secret
+
+    assert elastic_launch(spec, increment)(lock, secret) == {0: True, 1: True}
+    assert counter.value == 2000
+
+
+def test_error_of_a_copy_of_this_process_reaches_the_caller() -> None:
+    spec, lock = forked()
+
+    def fail(lock: Any) -> None:
+        if os.environ["RANK"] == "1":
+            raise ValueError("no such data")
+        signal.pause()
+
+    with pytest.raises(ChildFailedError) as caught:
+        elastic_launch(spec, fail)(lock)
+    rank, failure = caught.value.get_first_failure()
+    assert (rank, failure.local_rank, failure.exitcode) == (1, 1, 1)
+    assert failure.message == "ValueError: no such data"
+    assert list(caught.value.failures) == [1]
+
+
+def test_copies_of_this_process_are_restarted() -> None:
+    spec, lock = forked(max_restarts=1)
+
+    def fail_in_round_0(lock: Any) -> str:
+        return launch_functions.fail_in_round_0()
+
+    assert elastic_launch(spec, fail_in_round_0)(lock) == {0: "1", 1: "1"}
+
+
+FORKED_NODE = """
+import multiprocessing, os, sys
+from elastic.launcher import LaunchConfig, elastic_launch
+
+def rank(lock):
+    with lock:
+        return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+config = LaunchConfig(2, 2, 2, run_id="forked", rdzv_backend="c10d", rdzv_endpoint=sys.argv[1],
+                      start_method="fork", max_restarts=0)
+print(elastic_launch(config, rank)(multiprocessing.get_context("fork").Lock()))
+"""
+
+
+def test_two_nodes_of_forked_copies_return_their_own_ranks(tmp_path: Path) -> None:
+    script = tmp_path / "forked_node.py"
+    script.write_text(FORKED_NODE)
+    environ = clean_environment()
+    command = [sys.executable, str(script), f"127.0.0.1:{free_port()}"]
+    nodes = [
+        subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    printed = [node.communicate(timeout=DEADLINE_S)[0] for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0]
+    assert sorted(printed) == ["{0: (0, 4), 1: (1, 4)}\n", "{2: (2, 4), 3: (3, 4)}\n"]
+    assert_all_ended(environ, deadline_s=DEADLINE_S)
+
+
+FORKED = """
+import multiprocessing, os, signal, sys
+from elastic.launcher import LaunchConfig, elastic_launch
+from elastic.multiprocessing import SignalException
+
+def wait(lock):
+    os.write(1, b"ready\\n")
+    signal.pause()
+
+config = LaunchConfig(1, 1, 2, rdzv_backend="c10d", rdzv_endpoint="localhost:0",
+                      start_method="fork", max_restarts=0)
+try:
+    elastic_launch(config, wait)(multiprocessing.get_context("fork").Lock())
+except SignalException as error:
+    print(error.sigval.name, flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_copies_of_a_process_end_with_it(number: signal.Signals, tmp_path: Path) -> None:
+    script = tmp_path / "forked.py"
+    script.write_text(FORKED)
+    environ = clean_environment()
+    with Process(
+        [sys.executable, str(script)],
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert [process.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+            process.send_signal(number)
+            stdout, stderr = process.communicate(timeout=DEADLINE_S)
+        finally:
+            process.kill()
+    if number == signal.SIGKILL:
+        assert process.returncode == -signal.SIGKILL
+    else:
+        assert (stdout, process.returncode) == (f"{number.name}\n", 0), stderr
+    assert_all_ended(environ, deadline_s=DEADLINE_S)
+    # There is no guardian: the next agent removes what a killed one has left.
+    assert elastic_launch(config(1), launch_functions.exit_with)(0) == {0: None}
+
+
+def test_ranks_of_functions_reduce_with_torch() -> None:
+    pytest.importorskip("torch")
+    assert elastic_launch(config(3), launch_functions.all_reduce)() == dict.fromkeys(range(3), 3.0)
+
+
+def test_functions_are_called_in_forked_workers() -> None:
+    spec = config(2, preload=["colorsys"], max_restarts=1)
+    assert elastic_launch(spec, launch_functions.how_it_started)(1) == {
+        rank: ("forked", f"elastic-{rank}", 1) for rank in range(2)
+    }
+
+
+def test_error_of_a_forked_function_reaches_the_caller(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ChildFailedError) as caught:
+        elastic_launch(config(preload=["colorsys"]), launch_functions.fail_on_rank_1)("no data")
+    _, failure = caught.value.get_first_failure()
+    assert failure.message == "ValueError: no data"
+    assert "function_worker" not in failure.traceback
+    assert "template" not in failure.traceback
+    assert "executed" not in capfd.readouterr().err
+
+
+def test_queues_and_closures_reach_forked_workers() -> None:
+    pytest.importorskip("cloudpickle")
+    queue = multiprocessing.get_context("spawn").SimpleQueue()
+    call = elastic_launch(
+        config(2, preload=["colorsys"]), lambda: queue.put("colorsys" in sys.modules)
+    )
+    assert call() == {0: None, 1: None}
+    assert (queue.get(), queue.get()) == (True, True)
+
+
+def test_ranks_of_forked_functions_reduce_with_torch() -> None:
+    pytest.importorskip("torch")
+    launched = elastic_launch(config(3, preload=["torch"]), launch_functions.all_reduce)
+    assert launched() == dict.fromkeys(range(3), 3.0)
+
+
+def test_forked_workers_are_refused_for_other_programs() -> None:
+    with pytest.warns(UserWarning, match=r"no effect: the command .* is not PYTHON \[-u\] SCRIPT"):
+        assert elastic_launch(config(1, warm=True), "/bin/true")() == {0: None}
+    with pytest.raises(ConfigError, match=r"LaunchConfig\.preload: 'a b' is not the name"):
+        elastic_launch(config(1, preload=["a b"]), launch_functions.rank_and)()
+
+
+def test_scripts_are_run_in_forked_workers(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import sys\nopen(sys.argv[1], 'w').write(str('colorsys' in sys.modules))\n")
+    launched = elastic_launch(config(2, preload=["colorsys"]), sys.executable)
+    launched("-u", str(script), str(tmp_path / "found.${local_rank}"))
+    assert [(tmp_path / f"found.{rank}").read_text() for rank in range(2)] == ["True", "True"]
+
+
+def test_two_nodes_return_their_own_ranks() -> None:
+    endpoint = f"127.0.0.1:{free_port()}"
+    both = LaunchConfig(2, 2, 2, run_id="two", rdzv_backend="c10d", rdzv_endpoint=endpoint)
+    with ThreadPoolExecutor() as pool:
+        nodes = [
+            pool.submit(elastic_launch(both, launch_functions.rank_and), "x") for _ in range(2)
+        ]
+        values = [node.result(DEADLINE_S) for node in nodes]
+    assert sorted(len(part) for part in values) == [2, 2]
+    assert values[0] | values[1] == {rank: (rank, "x") for rank in range(4)}
+
+
+def test_a_node_without_a_failure_of_its_own_raises_the_jobs_error() -> None:
+    port = free_port()
+    alone = config(1, rdzv_endpoint=f"127.0.0.1:{port}", rdzv_configs={"join_timeout": "0.2"})
+    alone.min_nodes = alone.max_nodes = 2
+    with pytest.raises(LaunchError) as caught:
+        elastic_launch(alone, launch_functions.rank_and)()
+    assert caught.value.exit_code == 75
+
+
+def test_output_goes_to_the_files_of_logs_specs(tmp_path: Path) -> None:
+    specs = DefaultLogsSpecs(str(tmp_path / "logs"), redirects=Std.OUT)
+    elastic_launch(config(logs_specs=specs), "/bin/echo")("hello ${local_rank}")
+    files = {path.parent.name: path.read_text() for path in tmp_path.rglob("stdout.log")}
+    assert files == {"0": "hello 0\n", "1": "hello 1\n"}
+
+
+PROGRAM = """
+import os, sys
+from elastic.launcher import LaunchConfig, elastic_launch
+
+def square(value):
+    return value * value + int(os.environ["RANK"])
+
+config = LaunchConfig(1, 1, 2, rdzv_backend="c10d", rdzv_endpoint="localhost:0")
+if sys.argv[-1] == "forked":
+    config.preload = ["colorsys"]
+    assert __name__ == "__main__" or "colorsys" in sys.modules
+if __name__ == "__main__":
+    print(elastic_launch(config, square)(3))
+"""
+
+
+@pytest.mark.parametrize("how", ["stdin", "-c", "file", "forked"])
+def test_functions_of_main_are_launched_from_a_file_and_without_one(
+    how: str, tmp_path: Path
+) -> None:
+    if how in ("stdin", "-c"):
+        pytest.importorskip("cloudpickle")
+    script = tmp_path / "main_script.py"
+    script.write_text(PROGRAM)
+    words = {"stdin": ["-"], "-c": ["-c", PROGRAM]}.get(how, [str(script), how])
+    environ = clean_environment()
+    done = subprocess.run(
+        [sys.executable, *words],
+        input=PROGRAM if how == "stdin" else None,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("{0: 9, 1: 10}\n", 0), done.stderr
+    assert_all_ended(environ)
+
+
+STOPPED = """
+import os, signal, sys
+from elastic.launcher import LaunchConfig, elastic_launch
+from elastic.multiprocessing import SignalException
+
+def wait(parent):
+    os.kill(parent, signal.SIGTERM)
+    signal.pause()
+
+if __name__ == "__main__":
+    config = LaunchConfig(1, 1, 1, rdzv_backend="c10d", rdzv_endpoint="localhost:0")
+    try:
+        elastic_launch(config, wait)(os.getpid())
+    except SignalException as error:
+        print(error.sigval.name, signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
+"""
+
+
+def test_a_signal_stops_the_functions_and_is_raised(tmp_path: Path) -> None:
+    script = tmp_path / "stopped.py"
+    script.write_text(STOPPED)
+    environ = clean_environment()
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env=environ, capture_output=True, text=True, timeout=DEADLINE_S, check=False,
+    )  # fmt: skip
+    assert (done.stdout, done.returncode) == ("SIGTERM True\n", 0), done.stderr
+    assert_all_ended(environ)
+
+
+def test_record_passes_the_childs_error_to_the_parent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from elastic.multiprocessing.errors import record
+
+    path = tmp_path / "mine.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(path))
+    with pytest.raises(ChildFailedError):
+        record(elastic_launch(config(), launch_functions.fail_on_rank_1))("why")
+    message = json.loads(path.read_text())["message"]
+    assert (message["message"], message["errorCode"]) == ("ValueError: why", 1)
+
+
+def test_record_writes_nothing_for_a_child_without_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from elastic.multiprocessing.errors import record
+
+    path = tmp_path / "mine.json"
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(path))
+    with pytest.raises(ChildFailedError, match=r"exitcode  : -9 \(SIGKILL\) \(pid: "):
+        record(elastic_launch(config(1), "/bin/sh"))("-c", "kill -KILL $$")
+    assert not path.exists()
+
+
+def test_importing_elastic_loads_none_of_it() -> None:
+    code = (
+        "import sys, elastic; "
+        "print([m for m in sys.modules if m.startswith(('elastic.', 'multiprocessing'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['elastic._lazy']"
+
+
+def test_packages_that_need_more_are_loaded_as_attributes_of_elastic() -> None:
+    code = (
+        "import sys, elastic; assert 'elastic.rendezvous' not in sys.modules; "
+        "print(elastic.rendezvous.__name__, elastic.torch.__name__, "
+        "elastic.rendezvous.RendezvousParameters.__name__)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["elastic.rendezvous", "elastic.torch", "RendezvousParameters"]
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert elastic_launch(config(1), "/bin/sh")("-c", "kill -HUP $$") == {0: None}
+    finally:
+        signal.signal(signal.SIGHUP, before)

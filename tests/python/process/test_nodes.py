@@ -1,0 +1,409 @@
+"""Several launchers on this machine form one job: their output and exit codes."""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from support.launching import DEADLINE_S, Job, free_endpoint, launch
+
+RANKS = "echo rank $RANK of $WORLD_SIZE, node $GROUP_RANK of $GROUP_WORLD_SIZE"
+
+# Without is_host, the first of two agents on one machine to start hosts the coordinator.
+HOST, GUEST = "--rdzv-conf=is_host=true", "--rdzv-conf=is_host=false"
+
+
+def job_at(endpoint: str, nnodes: str, *words: str, conf: str = "", script: str = RANKS) -> Job:
+    """Nodes whose workers run a shell script; the first of this machine to start is the host."""
+    settings = [f"--rdzv-conf={conf}"] if conf else []
+    options = ["--nnodes", nnodes, "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
+    options += [f"--rdzv-endpoint={endpoint}", "--shutdown-timeout=5", *settings, *words]
+    return Job(options, ["sh", "-c", script])
+
+
+def node_name(pid: int) -> str:
+    """The pattern of an agent's name in messages."""
+    return rf"{re.escape(socket.gethostname())}_{pid}"
+
+
+def job(nnodes: str, *words: str, conf: str = "", script: str = RANKS) -> Job:
+    return job_at(free_endpoint(), nnodes, *words, conf=conf, script=script)
+
+
+def test_ranks_are_dense_over_nodes_of_different_size() -> None:
+    with job("3") as nodes:
+        for workers in (2, 1, 3):
+            nodes.start(f"--nproc-per-node={workers}")
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0, 0], [node.stderr for node in done]
+    lines = [line for node in done for line in node.stdout.splitlines()]
+    assert sorted(line.split(",")[0] for line in lines) == [
+        f"rank {rank} of 6" for rank in range(6)
+    ]
+    for node in done:
+        ranks = sorted(int(line.split()[1]) for line in node.stdout.splitlines())
+        assert ranks == list(range(ranks[0], ranks[0] + len(ranks)))
+        lines = node.stderr.splitlines()
+        assert all(line.startswith("elastic-launch: ") for line in lines), node.stderr
+
+
+def test_first_failure_ends_all_nodes_with_its_code_and_report(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    fails = f"until test -e {begun}; do sleep 0.02; done; exit 7"
+    with job("2", script=f"test $RANK = 1 && {{ {fails}; }}; touch {begun}; sleep 1000") as nodes:
+        nodes.start("--node-rank=0")
+        nodes.start("--node-rank=1")
+        here, there = nodes.finish()
+    assert (here.returncode, there.returncode) == (7, 7)
+    assert re.search(r"failed: rank 1 .*exited with code 7", there.stderr), there.stderr
+    assert re.search(r"failed: .*rank 1 .*exited with code 7", here.stderr), here.stderr
+    name = re.search(r"    node    (\S+)", here.stderr)
+    assert name and f"    node    {name[1]}" in there.stderr
+    assert "stopped by the launcher, not failed: rank 0" in here.stderr
+
+
+@pytest.mark.smoke
+def test_a_restart_is_one_for_all_nodes() -> None:
+    script = (
+        'echo round $TORCHELASTIC_RESTART_COUNT; test "$TORCHELASTIC_RESTART_COUNT" = 1 || exit 9'
+    )
+    with job("2", "--max-restarts=1", "--nproc-per-node=2", script=script) as nodes:
+        nodes.start()
+        nodes.start()
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+    for node in done:
+        assert node.stdout.count("round 1") == 2
+        assert node.stderr.count("0 of 1 restarts left") == 1
+
+
+def test_variables_alone_start_a_job() -> None:
+    variables = {
+        "PET_NNODES": "2",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": free_endpoint(),
+        "PET_RDZV_ID": "job",
+        "PET_RDZV_CONF": "join_timeout=60",
+        "PET_NO_PYTHON": "1",
+    }
+    with Job([], ["sh", "-c", RANKS]) as nodes:
+        nodes.start(**variables)
+        nodes.start(**variables)
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+
+
+@pytest.mark.smoke
+def test_spare_succeeds_with_the_job(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    script = f"echo $RANK; while ! test -e {go}; do sleep 0.05; done"
+    with job("2", script=script) as nodes:
+        for _ in range(2):
+            nodes.start()
+        for node in nodes.nodes:
+            assert node.stdout is not None
+            assert node.stdout.readline() in ("0\n", "1\n")
+        nodes.start(LOGLEVEL="INFO")
+        _await(nodes, 2, "spare")
+        go.touch()
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0, 0], [node.stderr for node in done]
+    assert done[2].stdout == ""
+
+
+def test_stopped_node_does_not_end_the_others(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    script = f"echo world $WORLD_SIZE; while ! test -e {go}; do sleep 0.05; done"
+    with job("1:2", script=script) as nodes:
+        first = nodes.start("--node-rank=0", HOST)
+        second = nodes.start("--node-rank=1", GUEST)
+        assert first.stdout is not None
+        assert first.stdout.readline() == "world 2\n"
+        second.send_signal(signal.SIGTERM)
+        assert first.stdout.readline() == "world 1\n"
+        go.touch()
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 143], [node.stderr for node in done]
+
+
+@pytest.mark.smoke
+def test_static_ranks_and_port_are_kept_in_every_round() -> None:
+    host, _, port = free_endpoint().rpartition(":")
+    script = (
+        "echo $GROUP_RANK $MASTER_ADDR $MASTER_PORT; "
+        'test "$TORCHELASTIC_RESTART_COUNT" = 1 || exit 9'
+    )
+    options = ["--nnodes=2", f"--master-addr={host}", f"--master-port={port}", "--max-restarts=1"]
+    with Job([*options, "--no-python"], ["sh", "-c", script]) as nodes:
+        nodes.start("--node-rank=1")
+        nodes.start("--node-rank=0")
+        second, first = nodes.finish()
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr + second.stderr
+    assert set(first.stdout.splitlines()) == {f"0 {host} {port}"}
+    assert set(second.stdout.splitlines()) == {f"1 {host} {port}"}
+
+
+def test_workers_port_range_can_be_set() -> None:
+    _, _, port = free_endpoint().rpartition(":")
+    script = "echo $MASTER_PORT"
+    with job("2", f"--worker-port-range={port}:{port}", script=script) as nodes:
+        nodes.start()
+        nodes.start(f"--worker-port-range={int(port) + 1}:{int(port) + 20}")
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+    assert done[0].stdout == done[1].stdout
+    assert int(port) <= int(done[0].stdout) <= int(port) + 20
+
+
+def test_workers_can_host_their_store() -> None:
+    script = "echo $TORCHELASTIC_USE_AGENT_STORE"
+    with job("2", script=script) as nodes:
+        for _ in range(2):
+            nodes.start(TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+        done = nodes.finish()
+    assert [node.stdout for node in done] == ["False\n", "False\n"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (["--nnodes=2"], ["--nnodes=3"], ["2", "3", "nodes"]),
+        (["--nnodes=2:3"], ["--nnodes=2:4"], ["3", "4", "nodes"]),
+        (["--max-restarts=1"], ["--max-restarts=2"], ["1", "2", "restarts"]),
+        (["--on-node-loss=fail"], ["--on-node-loss=replace"], ["fail", "replace"]),
+    ],
+)
+def test_node_with_other_settings_is_rejected(
+    one: list[str], other: list[str], expected: list[str]
+) -> None:
+    with job("2", conf="last_call_timeout=60,join_timeout=60") as nodes:
+        nodes.start(*one, LOGLEVEL="INFO")
+        _await(nodes, 0, "wait")
+        refused = nodes.start(*other)
+        _, stderr = refused.communicate(timeout=DEADLINE_S)
+        nodes.nodes[0].send_signal(signal.SIGTERM)
+        nodes.nodes[0].communicate(timeout=DEADLINE_S)
+    assert refused.returncode == 76, stderr
+    assert all(word in stderr for word in expected), stderr
+    assert "Traceback" not in stderr
+
+
+def test_two_nodes_cannot_have_the_same_rank() -> None:
+    host, _, port = free_endpoint().rpartition(":")
+    options = ["--nnodes=3", f"--master-addr={host}", f"--master-port={port}", "--no-python"]
+    with Job(options, ["true"]) as nodes:
+        nodes.start("--node-rank=0")
+        nodes.start("--node-rank=1", LOGLEVEL="INFO")
+        _await(nodes, 1, "wait")
+        refused = nodes.start("--node-rank=1")
+        _, stderr = refused.communicate(timeout=DEADLINE_S)
+        for node in (nodes.nodes[1], nodes.nodes[0]):  # the host last
+            node.send_signal(signal.SIGTERM)
+            node.communicate(timeout=DEADLINE_S)
+    assert refused.returncode == 76, stderr
+    assert "node_rank=1 was given to both" in stderr
+
+
+def test_too_few_nodes_time_out_with_the_missing_count() -> None:
+    with job("2", conf="join_timeout=3") as nodes:
+        nodes.start()
+        (done,) = nodes.finish()
+    assert done.returncode == 75
+    assert re.search(r"1 .*2", done.stderr), done.stderr
+
+
+def test_a_wait_is_logged_at_once_and_only_once() -> None:
+    endpoint = free_endpoint()
+    with job_at(endpoint, "2", conf="join_timeout=5") as nodes:
+        nodes.start()
+        (done,) = nodes.finish()
+    assert done.returncode == 75
+    waits = [line for line in done.stderr.splitlines() if "waiting at" in line]
+    assert len(waits) == 1, done.stderr
+    assert re.fullmatch(
+        rf"elastic-launch: waiting at {endpoint} as host: "
+        rf"1 of 2 nodes \({node_name(nodes.nodes[0].pid)}\), gives up at \d\d:\d\d:\d\d",
+        waits[0],
+    ), waits[0]
+
+
+def test_an_endpoint_that_only_this_host_has_is_a_warning_and_with_strict_an_error() -> None:
+    warning = (
+        "127.0.0.1 is a loopback address, which is another one on every host: every host trains"
+    )
+    with job("1:2") as nodes:
+        nodes.start("--rdzv-conf=last_call_timeout=0")
+        nodes.start("--strict")
+        warned, refused = nodes.finish()
+    assert (warned.returncode, refused.returncode) == (0, 2)
+    assert warning in warned.stderr
+    assert warning in refused.stderr
+
+
+def test_endpoint_without_a_server_is_named() -> None:
+    endpoint = free_endpoint()
+    with job_at(endpoint, "2", conf="is_host=false,join_timeout=3") as nodes:
+        nodes.start()
+        (done,) = nodes.finish()
+    assert done.returncode == 75
+    assert endpoint.rpartition(":")[0] in done.stderr
+    assert "my addresses are" in done.stderr or "no agent" in done.stderr, done.stderr
+
+
+def test_unresolvable_endpoint_is_named() -> None:
+    with job_at("nowhere.invalid:29400", "2", conf="join_timeout=0.5") as nodes:
+        nodes.start()
+        (done,) = nodes.finish()
+    assert done.returncode == 75
+    assert "nowhere.invalid" in done.stderr
+
+
+PLUG_IN = """
+from elastic.rendezvous.backends import create
+
+def make(endpoint, run_id, parameters):
+    assert parameters == {"colour": "blue"}
+    return create("file", endpoint, run_id, {})
+"""
+
+
+@pytest.mark.parametrize("backend", ["file", "mine"])
+def test_nodes_without_a_coordinator_share_a_state(backend: str, tmp_path: Path) -> None:
+    (tmp_path / "plug_in.py").write_text(PLUG_IN)
+    facts = tmp_path / "plug_in-1.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: plug-in\nVersion: 1\n")
+    (facts / "entry_points.txt").write_text("[elastic.backends]\nmine = plug_in:make\n")
+    options = ["--nnodes=2", f"--rdzv-backend={backend}", "--rdzv-id=job", "--no-python"]
+    options += [f"--rdzv-endpoint={tmp_path / 'state'}"]
+    options += ["--rdzv-conf=colour=blue"] if backend == "mine" else []
+    with Job(options, ["sh", "-c", RANKS]) as nodes:
+        for _ in range(2):
+            nodes.start(PYTHONPATH=str(tmp_path))
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+    lines = sorted(line.split(",")[0] for node in done for line in node.stdout.splitlines())
+    assert lines == ["rank 0 of 2", "rank 1 of 2"]
+
+
+def test_unknown_backend_is_named() -> None:
+    done = launch("--nnodes=2", "--rdzv-backend=c10", "--no-python", "true")
+    assert done.returncode == 2
+    assert "no rendezvous backend 'c10'" in done.stderr and "known are c10d, static" in done.stderr
+
+
+@contextmanager
+def web_server() -> Iterator[str]:
+    """A server that is neither a coordinator nor a store."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    peer, _ = listener.accept()
+                except OSError:
+                    return
+                with peer, suppress(OSError):  # the peer may close first
+                    peer.recv(4096)
+                    peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def test_foreign_server_at_the_endpoint_is_detected() -> None:
+    with web_server() as endpoint, job_at(endpoint, "2", conf="join_timeout=100") as nodes:
+        nodes.start()
+        (done,) = nodes.finish()
+    assert done.returncode == 76, done.stderr
+    assert endpoint in done.stderr
+
+
+def test_a_lost_node_is_named_where_none_can_replace_it() -> None:
+    script = "echo $RANK; sleep 1000"
+    with job("2", "--on-node-loss=fail", "--max-restarts=3", script=script) as nodes:
+        first = nodes.start("--node-rank=0", HOST)
+        second = nodes.start("--node-rank=1", GUEST)
+        assert first.stdout is not None and second.stdout is not None
+        assert (first.stdout.readline(), second.stdout.readline()) == ("0\n", "1\n")
+        second.kill()
+        done = nodes.finish()
+    assert done[0].returncode == 78, done[0].stderr
+    assert re.search(node_name(second.pid), done[0].stderr), done[0].stderr
+
+
+def test_done_nodes_do_not_succeed_when_a_node_is_lost_at_work() -> None:
+    script = "echo $GROUP_RANK; test $GROUP_RANK = 0 || sleep 1000"
+    with job("2", "--max-restarts=3", script=script) as nodes:
+        nodes.start("--node-rank=0", f"{HOST},join_timeout=15", LOGLEVEL="INFO")
+        working = nodes.start("--node-rank=1", f"{GUEST},join_timeout=15")
+        assert working.stdout is not None
+        assert working.stdout.readline() == "1\n"
+        _await(nodes, 0, "1 done, waiting for 1 node to finish")
+        working.kill()
+        ended = nodes.finish()
+    assert ended[0].returncode == 78, ended[0].stderr
+    assert re.search(node_name(working.pid) + " was lost", ended[0].stderr)
+
+
+def test_a_done_node_and_replacements_run_the_work_that_lost_nodes_left(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    work = f"while ! test -e {go}; do sleep 0.05; done"
+    script = f"echo round $ELASTIC_ROUND; test $GROUP_RANK = 2 || {work}"
+    host_conf, guest_conf = f"{HOST},store_grace=15", f"{GUEST},store_grace=15"
+    with job("3", "--max-restarts=3", script=script) as nodes:
+        host = nodes.start("--node-rank=0", host_conf)
+        guest = nodes.start("--node-rank=1", guest_conf)
+        nodes.start("--node-rank=2", guest_conf, LOGLEVEL="INFO")
+        for node in nodes.nodes:
+            assert node.stdout is not None
+            assert node.stdout.readline() == "round 0\n"
+        _await(nodes, 2, "1 done, waiting for 2 nodes to finish")
+        host.kill()
+        guest.kill()
+        go.touch()
+        nodes.start("--node-rank=0", host_conf)
+        nodes.start("--node-rank=1", guest_conf)
+        ended = nodes.finish()
+    assert [node.returncode for node in ended[2:]] == [0, 0, 0], [node.stderr for node in ended]
+    assert [node.stdout for node in ended[2:]] == ["round 1\n"] * 3
+
+
+def test_a_host_logs_what_its_coordinator_decides() -> None:
+    script = "echo $RANK; sleep 1000"
+    with job("2", "--on-node-loss=fail", script=script) as nodes:
+        host = nodes.start("--node-rank=0", HOST, LOGLEVEL="INFO")
+        guest = nodes.start("--node-rank=1", GUEST)
+        assert host.stdout is not None and guest.stdout is not None
+        assert (host.stdout.readline(), guest.stdout.readline()) == ("0\n", "1\n")
+        guest.kill()
+        done = nodes.finish()
+    name = node_name(guest.pid)
+    assert re.search(rf"coordinator: job job: {name} is lost: ", done[0].stderr), done[0].stderr
+
+
+def test_one_node_needs_no_network() -> None:
+    done = launch("--nnodes=1", "--no-python", "sh", "-c", RANKS)
+    assert (done.returncode, done.stdout) == (0, "rank 0 of 1, node 0 of 1\n")
+
+
+def _await(nodes: Job, number: int, word: str) -> None:
+    """Reads the output of a node up to a word."""
+    stream = nodes.nodes[number].stderr
+    assert stream is not None
+    for line in stream:
+        if word in line:
+            return
+    raise AssertionError(f"node {number} has ended without saying {word!r}")

@@ -1,0 +1,167 @@
+"""Nodes on separate hosts whose network fails."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import namespaces
+import pytest
+from elastic import _C
+
+from support.launching import Job
+
+pytestmark = pytest.mark.skipif(bool(namespaces.why_not()), reason=namespaces.why_not())
+
+
+@pytest.fixture
+def hosts() -> Iterator[list[namespaces.Host]]:
+    with namespaces.Network() as network:
+        yield [network.add_host() for _ in range(3)]
+
+
+def job(hosts: list[namespaces.Host], go: Path, nnodes: str, conf: str) -> Job:
+    """Its workers print the world size and then, until they may end, the time."""
+    script = f"echo world $WORLD_SIZE; until test -e {go}; do date +%s.%N; sleep 0.05; done"
+    options = ["--nnodes", nnodes, "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
+    options += [f"--rdzv-endpoint={hosts[0].address}:29400", f"--rdzv-conf={conf}"]
+    return Job([*options, "--shutdown-timeout=5"], ["sh", "-c", script])
+
+
+def worlds(node: subprocess.Popen[str]) -> Iterator[str]:
+    assert node.stdout is not None
+    for line in node.stdout:
+        if line.startswith("world "):
+            yield line.split()[1]
+
+
+def wait_seconds(node: subprocess.Popen[str], seconds: float) -> None:
+    """Reads until a worker of the node has printed a time that is ``seconds`` later than now."""
+    until = time.time() + seconds
+    assert node.stdout is not None
+    for line in node.stdout:
+        assert not line.startswith("world")
+        if float(line) >= until:
+            return
+    raise AssertionError("the workers have ended")
+
+
+def test_a_short_interruption_changes_nothing(hosts: list[namespaces.Host], tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    with job(hosts, go, "2:3", "node_timeout=20") as nodes:
+        started = [nodes.start(on=host.command) for host in hosts]
+        assert [next(worlds(node)) for node in started] == ["3", "3", "3"]
+        hosts[1].unplug()
+        wait_seconds(started[1], 1.0)
+        hosts[1].plug_in()
+        wait_seconds(started[1], 1.0)
+        go.touch()
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0, 0], [node.stderr for node in done]
+    assert not [line for node in done for line in node.stdout.splitlines() if "world" in line]
+
+
+def test_silent_node_is_lost_and_may_rejoin(hosts: list[namespaces.Host], tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    with job(hosts, go, "2:3", "node_timeout=5,settle=0") as nodes:
+        started = [nodes.start(on=host.command) for host in hosts]
+        sizes = [worlds(node) for node in started]
+        assert [next(world) for world in sizes] == ["3", "3", "3"]
+        hosts[2].unplug()
+        assert [next(world) for world in sizes[:2]] == ["2", "2"]
+        hosts[2].plug_in()
+        assert [next(world) for world in sizes] == ["3", "3", "3"]
+        go.touch()
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0, 0], [node.stderr for node in done]
+    lost = f"{socket.gethostname()}_{started[2].pid}"
+    assert lost in done[0].stderr and "was lost" in done[0].stderr
+
+
+def test_workers_are_stopped_when_the_coordinator_stays_away(
+    hosts: list[namespaces.Host], tmp_path: Path
+) -> None:
+    with job(hosts, tmp_path / "go", "2:3", "node_timeout=60,store_grace=1,voters=1") as nodes:
+        started = [nodes.start(on=host.command) for host in hosts]
+        assert [next(worlds(node)) for node in started] == ["3", "3", "3"]
+        started[0].kill()
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [-9, 77, 77], [node.stderr for node in done]
+    assert f"{hosts[0].address}:29400" in done[1].stderr
+
+
+def test_nodes_are_known_by_the_addresses_that_they_have(
+    hosts: list[namespaces.Host], tmp_path: Path
+) -> None:
+    options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
+    options += [f"--rdzv-endpoint={hosts[1].address}:29400"]
+    with Job(options, ["sh", "-c", "echo $MASTER_ADDR"]) as nodes:
+        nodes.start("--node-rank=0", on=hosts[0].command)
+        nodes.start("--node-rank=1", on=hosts[1].command)
+        done = nodes.finish()
+    assert [node.stdout for node in done] == [f"{hosts[0].address}\n"] * 2
+
+
+def test_no_other_endpoint_is_tried(hosts: list[namespaces.Host]) -> None:
+    options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
+    options += ["--rdzv-endpoint=10.77.0.99:29400", "--rdzv-conf=join_timeout=1"]
+    with Job(options, ["true"]) as nodes:
+        nodes.start(on=hosts[0].command)
+        (done,) = nodes.finish()
+    assert done.returncode == 75
+    assert "no coordinator was found at 10.77.0.99:29400 within 1 s" in done.stderr
+
+
+# Asks a store for the number of its keys: VALIDATE, then NUMKEYS. Prints what it answers.
+ASK_STORE = """
+import socket, sys
+with socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=30) as client:
+    try:
+        client.sendall(bytes.fromhex("00cef7853c07"))
+        print(len(client.recv(8)))
+    except (BrokenPipeError, ConnectionResetError):
+        print(0)
+"""
+
+
+def test_stores_of_a_job_with_a_token_serve_its_hosts_only(
+    hosts: list[namespaces.Host], tmp_path: Path
+) -> None:
+    try:
+        _C.check_token("job", token="x" * 32)
+    except _C.ConfigError as error:
+        pytest.skip(str(error))
+    token = tmp_path / "token"
+    token.touch(0o600)
+    token.write_text(secrets.token_hex(32))
+    go = tmp_path / "go"
+    script = f"echo $MASTER_ADDR $MASTER_PORT; until test -e {go}; do sleep 0.05; done"
+    options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
+    options += [f"--rdzv-endpoint={hosts[0].address}:29400", f"--token-file={token}"]
+    with Job(options, ["sh", "-c", script]) as nodes:
+        started = [nodes.start(on=host.command, LOGLEVEL="INFO") for host in hosts[:2]]
+        masters = []
+        for node in started:
+            assert node.stdout is not None
+            masters.append(node.stdout.readline().split())
+        assert masters[0] == masters[1]
+        answers = [
+            subprocess.run(
+                host.command(sys.executable, "-c", ASK_STORE, *store),
+                capture_output=True, text=True, check=True, timeout=60,
+            ).stdout.strip()
+            for store in (masters[0], [hosts[0].address, "29400"])
+            for host in hosts
+        ]  # fmt: skip
+        go.touch()
+        done = nodes.finish()
+    assert answers == ["8", "8", "0"] * 2
+    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+    refused = [line for node in done for line in node.stderr.splitlines() if "was refused" in line]
+    assert len(refused) == 2, [node.stderr for node in done]
+    assert all(f"{hosts[2].address}: a request to the" in line for line in refused)

@@ -1,0 +1,218 @@
+"""Python backends that follow the rules of torch's backends or violate them: a join always ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elastic import _C, ConfigError, RendezvousTimeout, StoreClient, StoreServer
+from elastic.rendezvous import (
+    DynamicRendezvousHandler,
+    RendezvousConnectionError,
+    RendezvousParameters,
+    backends,
+    c10d_rendezvous_backend,
+    handlers,
+)
+from elastic.rendezvous.handlers import RendezvousTimeout as Timeouts
+
+from support.launching import free_port
+from support.rendezvous_nodes import etcd_server
+
+
+class Memory:
+    """Like torch's in-memory test backend: ``set_state`` returns no result."""
+
+    name = "memory"
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.state: bytes | None = None
+        self.token: int | None = None
+        self.is_written = threading.Event()
+
+    def get_state(self) -> tuple[bytes, Any] | None:
+        with self._lock:
+            return None if self.state is None else (self.state, self.token)
+
+    def set_state(self, state: bytes, token: Any = None) -> tuple[bytes, Any, bool] | None:
+        with self._lock:
+            if token == self.token:
+                self.state, self.token = state, (self.token or 0) + 1
+                self.is_written.set()
+        return None
+
+
+def handler(backend: Any, nodes: int = 2, join: float = 60.0) -> DynamicRendezvousHandler:
+    timeout = Timeouts(
+        join=timedelta(seconds=join),
+        last_call=timedelta(seconds=0.1),
+        close=timedelta(seconds=2),
+    )
+    return DynamicRendezvousHandler.from_backend("job", None, backend, nodes, nodes, None, timeout)
+
+
+def ranks_of_two(backend: Callable[[], Any]) -> list[int]:
+    """The ranks of two nodes that use the backend."""
+    handlers = [handler(backend()) for _ in range(2)]
+    with ThreadPoolExecutor() as threads:
+        rounds = list(threads.map(lambda one: one.next_rendezvous(), handlers))
+    for one in handlers:
+        one.shutdown()
+    assert {info.world_size for info in rounds} == {2}
+    return sorted(info.rank for info in rounds)
+
+
+def test_a_backend_whose_set_state_returns_none_forms_a_round() -> None:
+    memory = Memory()
+    assert ranks_of_two(lambda: memory) == [0, 1]
+
+
+def test_torchs_backend_over_torchs_store_forms_a_round() -> None:
+    c10d = pytest.importorskip("torch.distributed.elastic.rendezvous.c10d_rendezvous_backend")
+    dist = pytest.importorskip("torch.distributed")
+    store = dist.HashStore()
+    assert ranks_of_two(lambda: c10d.C10dRendezvousBackend(store, "job")) == [0, 1]
+
+
+class DropsWrites(Memory):
+    def set_state(self, state: bytes, token: Any = None) -> tuple[bytes, Any, bool] | None:
+        return None
+
+
+class RejectsWrites(Memory):
+    def set_state(self, state: bytes, token: Any = None) -> tuple[bytes, Any, bool] | None:
+        if self.state is None:
+            return super().set_state(state, token)
+        return self.state, self.token, False
+
+
+class FailsToWrite(Memory):
+    def set_state(self, state: bytes, token: Any = None) -> tuple[bytes, Any, bool] | None:
+        raise OSError("read-only")
+
+
+class FailsToRead(Memory):
+    def get_state(self) -> tuple[bytes, Any] | None:
+        raise OSError("not there")
+
+
+class Hangs(Memory):
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_released = threading.Event()
+
+    def get_state(self) -> tuple[bytes, Any] | None:
+        self.is_released.wait()
+        return super().get_state()
+
+
+@pytest.mark.parametrize("kind", [DropsWrites, RejectsWrites, FailsToWrite, FailsToRead, Hangs])
+def test_a_backend_that_misbehaves_ends_the_join_after_its_timeout(kind: type[Memory]) -> None:
+    backend = kind()
+    if kind is RejectsWrites:  # only the state that another node wrote
+        one = handler(backend)
+        with ThreadPoolExecutor() as threads:
+            waiting = threads.submit(one.next_rendezvous)
+            assert backend.is_written.wait(60)
+            with pytest.raises(RendezvousTimeout):
+                handler(backend, join=1.0).next_rendezvous()
+            one.set_closed()
+            one.shutdown()
+            assert waiting.exception() is not None
+        return
+    late = handler(backend, join=1.0)
+    try:
+        with pytest.raises(RendezvousTimeout):
+            late.next_rendezvous()
+    finally:
+        if isinstance(backend, Hangs):
+            backend.is_released.set()
+
+
+class Wrong(Memory):
+    def get_state(self) -> Any:
+        return "state"
+
+
+def test_a_backend_of_another_shape_is_an_error_that_names_the_method() -> None:
+    with pytest.raises(Exception, match=r"get_state\(\) must return"):
+        handler(Wrong()).next_rendezvous()
+
+
+@pytest.fixture(params=["c10d", "torch", "native", "file", "etcd"])
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    kind = request.param
+    if kind == "file":
+        yield _C.file_backend(str(tmp_path / "state"), "job")
+    elif kind == "etcd":
+        with etcd_server(tmp_path) as endpoint:
+            yield backends.create("etcd", endpoint, "job", {})
+    elif kind == "torch":
+        dist = pytest.importorskip("torch.distributed")
+        yield backends.C10dRendezvousBackend(dist.HashStore(), "job")
+    else:
+        with StoreServer() as server:
+            if kind == "native":
+                yield _C.store_backend("127.0.0.1", server.port, "job")
+            else:
+                store = StoreClient("127.0.0.1", server.port)
+                yield backends.C10dRendezvousBackend(store, "job")
+
+
+@pytest.mark.parametrize("token", ["invalid", b"invalid", b"\xff", 1.5, object()])
+def test_an_invalid_token_returns_the_stored_state(backend: Any, token: Any) -> None:
+    answer = backend.set_state(b"x")
+    assert answer is not None and answer[2]
+    stored = backend.get_state()
+    assert stored is not None and stored[0] == b"x"
+    assert backend.set_state(b"y", token) == (*stored, False)
+
+
+def test_create_backend_raises_a_connection_error() -> None:
+    absent = f"127.0.0.1:{free_port()}"
+    here = RendezvousParameters("c10d", absent, "job", 1, 2, is_host=False, read_timeout=1)
+    with pytest.raises(RendezvousConnectionError, match=r"127\.0\.0\.1"):
+        backends.create_backend(here)
+    with StoreServer() as server:
+        taken = RendezvousParameters("c10d", f"127.0.0.1:{server.port}", "job", 1, 2, is_host=True)
+        with pytest.raises(RendezvousConnectionError, match="in use"):
+            backends.create_backend(taken)
+
+
+def test_the_c10d_module_creates_its_backend_under_any_name() -> None:
+    """The first process of a host starts the store, and the next ones use it, as in torch."""
+    endpoint = f"127.0.0.1:{free_port()}"
+    given = RendezvousParameters("mine", endpoint, "job", 1, 2, store_type=" TCP ")
+    first, hosted = c10d_rendezvous_backend.create_backend(given)
+    second, store = c10d_rendezvous_backend.create_backend(given)
+    assert first.set_state(b"state")[2]
+    assert second.get_state()[0] == b"state"
+    assert (hosted.port, store.num_keys()) == (store.port, hosted.num_keys())
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"), [("store_type", "redis"), ("read_timeout", "0"), ("read_timeout", "x")]
+)
+def test_the_c10d_module_rejects_an_invalid_setting(setting: str, value: str) -> None:
+    here = RendezvousParameters("c10d", "127.0.0.1:0", "job", 1, 2, **{setting: value})
+    with pytest.raises(ConfigError, match=f"{setting} is .*: expected"):
+        c10d_rendezvous_backend.create_backend(here)
+
+
+@pytest.mark.parametrize(("least", "most"), [(0, 1), (2, 1)])
+def test_from_backend_rejects_invalid_numbers_of_nodes(least: int, most: int) -> None:
+    with pytest.raises(ConfigError, match="min_nodes is"):
+        DynamicRendezvousHandler.from_backend("job", None, Memory(), least, most)
+
+
+def test_settings_of_a_handler_may_have_commas() -> None:
+    given = {"join_timeout": 3, "etcd_prefix": "/a,b=c", "protocol": None}
+    keys = handlers._keys(RendezvousParameters("etcd", "host", "job", 1, 2, **given))
+    assert keys.parameters["etcd_prefix"] == "/a,b=c"
+    assert keys.timings["join_timeout"] == 3.0

@@ -1,0 +1,167 @@
+"""``elastic.run`` as programs written for torch's module of that name use it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from elastic import ConfigError, run
+from elastic.launcher import elastic_launch
+from elastic.multiprocessing import ChildFailedError
+
+from support.launching import DEADLINE_S, assert_all_ended, clean_environment, free_port
+from support.paths import ROOT
+
+
+def test_the_namespace_has_torchs_names_types_and_defaults() -> None:
+    torch_run = pytest.importorskip("torch.distributed.run")
+    words = ["--nnodes=1:2", "--nproc_per_node", "4", "--max-restarts=3", "-m", "mod", "-x", "1"]
+    ours, theirs = run.parse_args(words), torch_run.parse_args(words)
+    for name, value in vars(theirs).items():
+        if name in ("use_env", "training_script_args", "training_script"):
+            continue
+        assert getattr(ours, name) == value, name
+    assert (ours.training_script, ours.training_script_args) == ("mod", ["-x", "1"])
+
+
+def test_variables_are_defaults_and_options_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PET_NPROC_PER_NODE", "3")
+    monkeypatch.setenv("PET_MAX_RESTARTS", "2")
+    args = run.parse_args(["--max-restarts=1", "x"])
+    assert (args.nproc_per_node, args.max_restarts) == ("3", 1)
+
+
+def test_a_changed_namespace_is_what_runs(tmp_path: Path) -> None:
+    args = run.get_args_parser().parse_args(
+        ["--no-python", "/bin/sh", "-c", f"echo $RANK > {tmp_path}/$RANK"]
+    )
+    args.nproc_per_node = 2
+    run.run(args)
+    assert sorted(os.listdir(tmp_path)) == ["0", "1"]
+
+
+def test_a_namespace_as_accelerate_builds_it_runs(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import sys; open(sys.argv[1], 'w').write(' '.join(sys.argv[2:]))")
+    out = str(tmp_path / "out")
+    defaults = ["--training_script", str(script), "--training_script_args", out]
+    args, _ = run.get_args_parser().parse_known_args(defaults)
+    theirs = argparse.Namespace(
+        nproc_per_node="1", nnodes="1", master_port=str(free_port()), training_script=str(script),
+        training_script_args=[out, "--lr", "1"], rdzv_backend="static", monitor_interval=0.1,
+        max_restarts=0, rdzv_conf="", tee="0", log_dir=None, role="default", module=False,
+    )  # fmt: skip
+    for name, value in vars(theirs).items():
+        assert name in vars(args)
+        setattr(args, name, value)
+    run.run(args)
+    assert Path(out).read_text() == "--lr 1"
+
+
+def test_failures_are_raised_with_the_rank_and_the_traceback(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "fails.py"
+    script.write_text("raise ValueError('bad data')")
+    with pytest.raises(ChildFailedError, match="ValueError: bad data") as caught:
+        run.main(["--nproc-per-node=1", str(script)])
+    assert caught.value.name == str(script)
+    assert caught.value.get_first_failure()[1].exitcode == 1
+    assert "bad data" in capfd.readouterr().err
+
+
+def test_run_path_runs_a_script_whatever_module_says(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import sys; assert sys.argv[1:] == ['a'] and __name__ == '__main__'")
+    run.main(["--run-path", "--module", str(script), "a"])
+
+
+def test_what_cannot_be_run_is_one_error() -> None:
+    with pytest.raises(ConfigError, match="--nnodes is '0'"):
+        run.main(["--nnodes=0", "/bin/true"])
+    with pytest.raises(ConfigError, match="there is no logs plug-in"):
+        run.main(["--logs-specs=mine", "/bin/true"])
+    with pytest.raises(SystemExit) as caught:
+        run.main(["--max-restarts=many", "/bin/true"])
+    assert caught.value.code == 2
+
+
+def test_the_config_of_a_namespace_can_be_launched(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import os; open(os.environ['RANK'], 'w')")
+    before = os.getcwd()
+    os.chdir(tmp_path)
+    try:
+        config, entrypoint, args = run.config_from_args(
+            run.parse_args(["--nproc-per-node=2", "--log-dir=logs", "script.py"])
+        )
+        assert (config.min_nodes, config.max_nodes, config.nproc_per_node) == (1, 1, 2)
+        assert elastic_launch(config, entrypoint)(*args) == {0: None, 1: None}
+        assert sorted(os.listdir(tmp_path)) == ["0", "1", "logs", "script.py"]
+    finally:
+        os.chdir(before)
+
+
+def test_arguments_of_the_script_may_look_like_several_options() -> None:
+    words = ["--max-restarts=1", "train.py", "--fail", "--log", "--rdzv"]
+    parsed = run.parse_args(words)
+    assert (parsed.max_restarts, parsed.training_script) == (1, "train.py")
+    assert parsed.training_script_args == words[2:]
+    assert run.parse_args(["--nproc", "2", "train.py"]).nproc_per_node == "2"
+    with pytest.raises(SystemExit):
+        run.parse_args(["--fail", "train.py"])
+
+
+def test_node_numbers_are_read_as_a_range() -> None:
+    assert run.parse_min_max_nnodes("4") == (4, 4)
+    assert run.parse_min_max_nnodes("1:4") == (1, 4)
+    with pytest.raises(RuntimeError, match="expected N or MIN:MAX"):
+        run.parse_min_max_nnodes("1:2:3")
+    with pytest.raises(ConfigError):
+        run.parse_min_max_nnodes("4:1")
+
+
+ACCELERATED = """
+import os
+import torch
+from accelerate import Accelerator
+
+accelerator = Accelerator(cpu=True)
+model = accelerator.prepare(torch.nn.Linear(2, 1))
+accelerator.backward(model(torch.ones(4, 2)).sum())
+accelerator.wait_for_everyone()
+os.write(1, b"rank %d of %d\\n" % (accelerator.process_index, accelerator.num_processes))
+os._exit(0)  # a thread of gloo may still need the interpreter
+"""
+
+
+def test_accelerate_launches_by_the_documented_command(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    page = ROOT / "docs" / "migrating-from-torchrun.md"
+    found = re.search(r'python -c "(.*?)" (.*) train.py', page.read_text(), re.DOTALL)
+    assert found is not None
+    (tmp_path / "train.py").write_text(ACCELERATED)
+    environ = clean_environment()
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            found[1],
+            *found[2].split(),
+            f"--main_process_port={free_port()}",
+            "train.py",
+        ],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert sorted(done.stdout.splitlines()) == ["rank 0 of 2", "rank 1 of 2"], done.stderr
+    assert_all_ended(environ)

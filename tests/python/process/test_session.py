@@ -1,0 +1,26 @@
+"""An agent at an endpoint where torch's own store listens."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.launching import launch
+
+dist = pytest.importorskip("torch.distributed")
+
+
+def test_torchs_store_is_not_used_as_a_coordinator() -> None:
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    endpoint = f"127.0.0.1:{store.port}"
+    done = launch(
+        "--nnodes=2",
+        "--rdzv-backend=c10d",
+        "--rdzv-id=job",
+        f"--rdzv-endpoint={endpoint}",
+        "--no-python",
+        "true",
+    )
+    assert done.returncode == 76, done.stderr
+    assert f"{endpoint} is a plain TCPStore, not a coordinator" in done.stderr
+    assert "tcpstore" in done.stderr  # the backend that can use it
+    assert store.num_keys() == 0  # and no key was left

@@ -1,0 +1,310 @@
+"""StoreClient from Python, with elastic's server and with both of PyTorch's servers."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import elastic
+import pytest
+from elastic import StoreClient, StoreServer
+
+from support.launching import free_port
+from support.waiting import eventually
+
+TIMEOUT_S = 60.0  # for events that happen at once unless the machine is busy
+
+
+def torch_server(use_libuv: bool) -> tuple[object, int]:
+    dist = pytest.importorskip("torch.distributed", reason="needs torch for its store server")
+    server = dist.TCPStore("127.0.0.1", 0, None, True, use_libuv=use_libuv)
+    return server, server.port
+
+
+@pytest.fixture(params=["elastic", "torch-libuv", "torch-classic"])
+def backend(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def port(backend: str) -> Iterator[int]:
+    if backend == "elastic":
+        with StoreServer() as server:
+            yield server.port
+    else:
+        owner, number = torch_server(use_libuv=backend == "torch-libuv")
+        yield number
+        del owner
+
+
+@pytest.fixture
+def client(port: int) -> Iterator[StoreClient]:
+    with StoreClient("127.0.0.1", port, timeout=TIMEOUT_S) as client:
+        yield client
+
+
+def test_keys_and_values_are_str_or_bytes_and_results_are_bytes(client: StoreClient) -> None:
+    client.set("key", "päivää")
+    assert client.get(b"key") == "päivää".encode()
+    client.set(b"\xff\x00", b"\x00\xfe")
+    assert client.get(b"\xff\x00") == b"\x00\xfe"
+    client.set("empty", b"")
+    assert client.get("empty") == b""
+
+
+def test_counters_and_compare_set(client: StoreClient) -> None:
+    assert client.add("n", 5) == 5
+    assert client.add("n", -7) == -2
+    assert client.get("n") == b"-2"
+    assert client.compare_set("c", "", "first") == b"first"
+    assert client.compare_set("c", b"other", "second") == b"first"
+    assert client.compare_set("c", "first", "second") == b"second"
+    client.append("c", "!")
+    assert client.get("c") == b"second!"
+    assert client.delete_key("c") is True
+    assert client.delete_key("c") is False
+
+
+def test_lists_of_keys(client: StoreClient) -> None:
+    client.multi_set(["a", b"b"], [b"1", "22"])
+    assert client.multi_get(["b", "a"]) == [b"22", b"1"]
+    assert client.multi_get(()) == []
+    assert client.check(["a", "b"]) is True
+    assert client.check(["a", "missing"]) is False
+    client.wait(("a", "b"))
+    assert client.num_keys() == 2
+    assert sorted(client.list_keys()) == ["a", "b"]
+
+
+def test_get_waits_until_another_client_sets_the_key(client: StoreClient, port: int) -> None:
+    with ThreadPoolExecutor() as pool:
+        one = pool.submit(client.get, "late")
+        many = pool.submit(client.multi_get, ["late", "later"])
+        other = StoreClient("127.0.0.1", port, timeout=TIMEOUT_S)
+        other.set("late", "v")
+        assert one.result(TIMEOUT_S) == b"v"
+        other.set("later", "w")
+        assert many.result(TIMEOUT_S) == [b"v", b"w"]
+
+
+def test_barrier_releases_all(client: StoreClient) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        for caller in [pool.submit(client.barrier, "b", 4) for _ in range(4)]:
+            assert caller.result(TIMEOUT_S) is None
+
+
+@pytest.mark.parametrize("timeout", [0.05, datetime.timedelta(milliseconds=50)])
+def test_client_stays_usable_after_a_timeout(
+    client: StoreClient, timeout: float | datetime.timedelta
+) -> None:
+    calls: list[Callable[[], object]] = [
+        lambda: client.get("missing", timeout=timeout),
+        lambda: client.wait(["missing"], timeout),
+        lambda: client.multi_get(["missing"], timeout=timeout),
+        lambda: client.barrier("b", 2, timeout=timeout),
+    ]
+    for call in calls:
+        begin = time.monotonic()
+        with pytest.raises(elastic.StoreTimeout, match=r"timeout after 50 ms"):
+            call()
+        assert time.monotonic() - begin >= 0.05
+    client.set("missing", "now")
+    assert client.get("missing") == b"now"
+
+
+def test_default_timeout_can_be_set_and_read(client: StoreClient) -> None:
+    client.timeout = datetime.timedelta(seconds=0.05)
+    assert client.timeout == pytest.approx(0.05)
+    with pytest.raises(TimeoutError):
+        client.get("missing")
+    client.timeout = 7
+    assert client.timeout == 7.0
+    clone = client.clone()
+    assert (clone.host, clone.port, clone.timeout) == (client.host, client.port, 7.0)
+
+
+@pytest.mark.parametrize("timeout", [-1, -0.1, float("nan"), datetime.timedelta(seconds=-1)])
+def test_negative_timeout_is_rejected(
+    client: StoreClient, timeout: float | datetime.timedelta
+) -> None:
+    with pytest.raises(elastic.ConfigError):
+        client.get("k", timeout=timeout)
+
+
+def test_arguments_over_the_limits_are_rejected_and_not_sent(client: StoreClient) -> None:
+    with pytest.raises(ValueError, match="8192 bytes: at most 8191"):
+        client.set("k" * 8192, "v")
+    with pytest.raises(elastic.ConfigError, match="the value has"):
+        client.set("k", b"v" * (8 * 2**20 + 1))
+    with pytest.raises(elastic.ConfigError, match="2 keys for 1 values"):
+        client.multi_set(["a", "b"], ["1"])
+    with pytest.raises(TypeError):
+        client.wait("abc")  # type: ignore[arg-type]  # a str is not a list of keys
+    with pytest.raises(TypeError):
+        client.set("k", 1)  # type: ignore[arg-type]
+    client.ping()
+
+
+def test_blocked_calls_delay_no_other_thread(client: StoreClient) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        blocked = [pool.submit(client.get, "gate") for _ in range(8)]
+        for number in range(200):
+            client.set("k", str(number))
+            assert client.get("k") == str(number).encode()
+        assert not any(call.done() for call in blocked)
+        client.set("gate", "open")
+        assert [call.result(TIMEOUT_S) for call in blocked] == [b"open"] * 8
+
+
+def test_close_ends_a_blocked_call(client: StoreClient) -> None:
+    client.timeout = TIMEOUT_S
+    with ThreadPoolExecutor() as pool:
+        blocked = pool.submit(client.get, "never")
+        client.set("k", "v")
+        client.close()
+        with pytest.raises(elastic.StoreError, match="closed"):
+            blocked.result(TIMEOUT_S)
+    with pytest.raises(elastic.StoreError, match="closed"):
+        client.set("k", "v")
+
+
+def test_forked_child_gets_an_error_and_its_clone_works(client: StoreClient) -> None:
+    client.set("k", "parent")
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            try:
+                client.get("k")
+            except elastic.StoreError:
+                clone = client.clone()
+                clone.set("from child", "v")
+                code = 0 if clone.get("k") == b"parent" else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert client.get("from child") == b"v"
+
+
+@pytest.mark.smoke
+def test_client_reconnects_to_a_restarted_server() -> None:
+    port = free_port()
+    with StoreServer(port=port):
+        client = StoreClient("127.0.0.1", port, timeout=TIMEOUT_S)
+        client.set("k", "v")
+    with pytest.raises(elastic.StoreUnavailable):
+        client.add("n", 1)
+    with StoreServer(port=port):
+        assert client.add("n", 1) == 1
+
+
+def test_connect_fails_at_its_timeout() -> None:
+    port = free_port()
+    with pytest.raises(
+        ConnectionError, match=f"cannot connect to a store server at 127.0.0.1:{port}"
+    ):
+        StoreClient("127.0.0.1", port, timeout=0.2)
+
+
+def test_queues(backend: str, client: StoreClient) -> None:
+    if backend == "torch-classic":
+        pytest.skip("torch's classic server has no queues")
+    client.queue_push("q", "1")
+    client.queue_push("q", b"2")
+    assert client.queue_len("q") == 2
+    assert client.queue_pop("q") == b"1"
+    assert client.queue_pop("q", block=False) == b"2"
+    with pytest.raises(elastic.QueueEmpty):
+        client.queue_pop("q", block=False)
+    with pytest.raises(elastic.StoreTimeout):
+        client.queue_pop("q", timeout=0.05)
+    with ThreadPoolExecutor() as pool:
+        popped = pool.submit(client.queue_pop, "q")
+        client.queue_push("q", "3")
+        assert popped.result(TIMEOUT_S) == b"3"
+
+
+def test_exceptions_have_a_message_and_can_be_pickled(client: StoreClient) -> None:
+    with pytest.raises(elastic.StoreTimeout) as caught:
+        client.get(b"\xff", timeout=0.01)
+    assert isinstance(caught.value, TimeoutError)
+    assert isinstance(caught.value, elastic.ElasticError)
+    assert "\\xff" in str(caught.value)
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert type(copy) is elastic.StoreTimeout
+    assert str(copy) == str(caught.value)
+
+
+WAITER = """
+import signal, sys
+import elastic
+
+signal.signal(signal.SIGUSR1, lambda *_: print("handled", flush=True))
+client = elastic.StoreClient("127.0.0.1", int(sys.argv[1]))
+try:
+    client.get("never")
+except KeyboardInterrupt:
+    print("interrupted", client.add("n", 1), flush=True)
+"""
+
+
+def test_signal_handlers_run_in_a_blocked_call_and_ctrl_c_ends_it() -> None:
+    with (
+        StoreServer() as server,
+        subprocess.Popen(
+            [sys.executable, "-c", WAITER, str(server.port)], stdout=subprocess.PIPE, text=True
+        ) as child,
+    ):
+        try:
+            assert child.stdout is not None
+            eventually(lambda: server.stats().requests >= 5)  # the fifth is WAIT
+            child.send_signal(signal.SIGUSR1)
+            assert child.stdout.readline() == "handled\n"
+            child.send_signal(signal.SIGINT)
+            assert child.stdout.readline() == "interrupted 1\n"
+            assert child.wait(TIMEOUT_S) == 0
+        finally:
+            child.kill()
+
+
+def test_blocked_call_releases_the_gil() -> None:
+    with (
+        StoreServer() as server,
+        StoreClient("127.0.0.1", server.port, timeout=TIMEOUT_S) as client,
+    ):
+        thread = threading.Thread(target=client.get, args=("gate",))
+        thread.start()
+        client.set("gate", "open")  # would never run if the blocked call kept the GIL
+        thread.join(TIMEOUT_S)
+        assert not thread.is_alive()
+
+
+def test_server_stats_count_keys_and_bytes() -> None:
+    with StoreServer(value_bytes_max=10) as server:
+        client = StoreClient(server.host, server.port, timeout=TIMEOUT_S)
+        client.set("k", "v")
+        client.ping()
+        eventually(lambda: server.stats().keys == 1)
+        stats = server.stats()
+        assert (stats.connections, stats.connections_total, stats.requests) == (1, 1, 4)
+        client.set("k", "longer than that")
+        with pytest.raises(elastic.StoreUnavailable):
+            client.ping()
+        eventually(lambda: server.stats().connections_rejected == 1)
+        server.close(drain=0.1)
+        server.close()
+
+
+def test_server_rejects_an_address_that_it_cannot_bind() -> None:
+    with StoreServer() as server, pytest.raises(elastic.StoreUnavailable):
+        StoreServer(port=server.port)
+    with pytest.raises(elastic.ConfigError):
+        StoreServer("192.0.2.1")

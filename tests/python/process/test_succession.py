@@ -1,0 +1,379 @@
+"""Jobs that survive the loss of their coordinator: real agents, each on a loopback address of its
+own, which counts as a host."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+from elastic import _C, observe
+
+from support.coordinators import listening, needs_openssl
+from support.launching import DEADLINE_S, Job, free_endpoint
+from support.succession import (
+    ELECTED,
+    REPLICATED,
+    Nodes,
+    job,
+    replicated_job,
+    three_endpoints,
+    witness_endpoint,
+)
+from support.waiting import eventually
+
+
+def test_the_loss_of_the_coordinators_host_costs_one_node(tmp_path: Path) -> None:
+    log = tmp_path / "events"
+    with replicated_job(f"--event-log={log}") as nodes:
+        endpoint = nodes.endpoint
+        nodes.kill("127.0.0.1")
+        after = nodes.places("127.0.0.2", "127.0.0.3")
+        assert {place.world_size for place in after.values()} == {2}
+        assert {place.round for place in after.values()} == {1}
+        moves = [
+            nodes.await_log(address, rf"at (\S+) {ELECTED}: the former one at {endpoint} closed")
+            for address in after
+        ]
+        with observe.connect(moves[0][1], "job") as seen:
+            snapshot = seen.first(DEADLINE_S)
+        nodes.stop("127.0.0.2", "127.0.0.3")
+    assert snapshot is not None
+    coordinator = snapshot["coordinator"]
+    assert coordinator["address"] == moves[0][1]
+    assert {coordinator["term"]} == {int(move[2]) for move in moves}
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    moved = [event for event in events if event["event"] == "coordinator_moved"]
+    assert len(moved) == 2
+    for event in moved:
+        assert event["from"] == endpoint
+        assert event["cause"] == "connection_closed"
+        assert event["coordinator"]["lineage"] == coordinator["lineage"]
+        assert event["coordinator"]["address"] == coordinator["address"]
+        assert event["coordinator"]["term"] == coordinator["term"]
+        assert 0 < event["durations"]["move"] < DEADLINE_S
+    assert all(event["coordinator"] for event in events if event["event"] == "round_starting")
+
+
+def test_with_a_token_the_job_survives_the_loss_of_the_coordinators_host() -> None:
+    needs_openssl()
+    with replicated_job(ELASTIC_TOKEN=secrets.token_hex(32)) as nodes:
+        nodes.kill("127.0.0.1")
+        after = nodes.places("127.0.0.2", "127.0.0.3")
+        assert {place.world_size for place in after.values()} == {2}
+        assert {place.round for place in after.values()} == {1}
+        nodes.stop("127.0.0.2", "127.0.0.3")
+
+
+@pytest.mark.smoke
+def test_a_node_that_hosts_the_coordinator_hands_it_over_when_it_is_stopped() -> None:
+    with replicated_job() as nodes:
+        nodes.stop("127.0.0.1")
+        after = nodes.places("127.0.0.2", "127.0.0.3")
+        assert {place.world_size for place in after.values()} == {2}
+        for address in after:
+            nodes.await_log(address, rf"{ELECTED}: the former one at \S+ handed it over")
+        nodes.processes["127.0.0.1"].wait(DEADLINE_S)
+        nodes.stop("127.0.0.2", "127.0.0.3")
+    assert "127.0.0.1" not in [a for a, n in nodes.processes.items() if n.returncode == 77]
+
+
+def test_a_node_that_knows_three_endpoints_joins_after_the_first_host_is_gone() -> None:
+    port = free_endpoint().rpartition(":")[2]
+    endpoints = ",".join(f"127.0.0.{number}:{port}" for number in (1, 2, 3))
+    with three_endpoints(endpoints) as nodes:
+        nodes.kill("127.0.0.1")
+        after = nodes.places("127.0.0.2", "127.0.0.3")
+        assert {place.world_size for place in after.values()} == {2}
+        # It could host a coordinator of its own at the first endpoint, but finds the job.
+        nodes.start(1)
+        grown = nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
+        assert {place.world_size for place in grown.values()} == {3}
+        with observe.connect(endpoints, "job") as seen:
+            snapshot = seen.first(DEADLINE_S)
+        assert snapshot is not None and snapshot["nodes_in_round"] == 3
+        nodes.stop("127.0.0.1", "127.0.0.2", "127.0.0.3")
+
+
+def test_a_node_that_finds_no_endpoint_names_each_one_and_why() -> None:
+    ports = [free_endpoint().rpartition(":")[2] for _ in range(2)]
+    endpoints = ",".join(f"127.0.0.1:{port}" for port in ports)
+    with job(endpoints) as started:
+        started.start("--rdzv-conf=join_timeout=5,is_host=false")
+        (done,) = started.finish()
+    assert done.returncode == _C.EXIT_JOIN_TIMED_OUT
+    assert f"no coordinator was found at 127.0.0.1:{ports[0]}, 127.0.0.1:{ports[1]}" in done.stderr
+    for port in ports:
+        assert f"127.0.0.1:{port}: cannot connect" in done.stderr
+
+
+def witnessed_job(
+    endpoint: str, witness: str, run_id: str = "job", conf: str = "", **environ: str
+) -> tuple[Job, Nodes]:
+    started = job(endpoint, nodes="1:2", run_id=run_id)
+    nodes = Nodes(started, conf=f"witness={witness}{conf}", **environ)
+    return started, nodes
+
+
+@pytest.mark.parametrize("has_token", [False, True])
+def test_two_nodes_and_a_witness_survive_the_loss_of_the_coordinators_host(has_token: bool) -> None:
+    environ = {}
+    if has_token:
+        needs_openssl()
+        environ["ELASTIC_TOKEN"] = secrets.token_hex(32)
+    address = witness_endpoint()
+    started, nodes = witnessed_job(free_endpoint(), address, **environ)
+    with listening("--witness", "--bind", address, **environ), started:
+        nodes.start(1)
+        nodes.start(2)
+        nodes.places("127.0.0.1", "127.0.0.2")
+        nodes.await_log("127.0.0.1", REPLICATED)
+        nodes.kill("127.0.0.1")
+        after = nodes.place("127.0.0.2")
+        assert (after.world_size, after.round) == (1, 1)
+        nodes.await_log("127.0.0.2", rf"the coordinator of the job is at \S+ {ELECTED}")
+        nodes.stop("127.0.0.2")
+
+
+def test_the_loss_of_the_witness_ends_no_round() -> None:
+    address = witness_endpoint()
+    started, nodes = witnessed_job(free_endpoint(), address)
+    with started:
+        with listening("--witness", "--bind", address) as witness:
+            nodes.start(1)
+            nodes.start(2)
+            before = nodes.places("127.0.0.1", "127.0.0.2")
+            nodes.await_log("127.0.0.1", REPLICATED)
+            witness.kill()
+            nodes.await_log("127.0.0.1", "does not survive the loss of .*, which runs the coord")
+        with listening(
+            "--witness", "--bind", address
+        ):  # another life, which the coordinator finds again
+            nodes.await_log("127.0.0.1", REPLICATED)
+        for place in before.values():
+            os.kill(place.pid, 0)
+        nodes.stop("127.0.0.1", "127.0.0.2")
+
+
+def test_a_witness_that_does_not_answer_counts_as_lost_until_it_answers_again() -> None:
+    address = witness_endpoint()
+    started, nodes = witnessed_job(free_endpoint(), address, conf=",node_timeout=6")
+    with listening("--witness", "--bind", address) as witness, started:
+        nodes.start(1)
+        nodes.start(2)
+        before = nodes.places("127.0.0.1", "127.0.0.2")
+        nodes.await_log("127.0.0.1", REPLICATED)
+        # Its kernel keeps the connections.
+        witness.send_signal(signal.SIGSTOP)
+        nodes.await_log("127.0.0.1", f"does not survive .*: the witness at {address} does not ans")
+        witness.send_signal(signal.SIGCONT)
+        nodes.await_log("127.0.0.1", REPLICATED)
+        for place in before.values():
+            os.kill(place.pid, 0)
+        nodes.stop("127.0.0.1", "127.0.0.2")
+
+
+def test_two_jobs_share_a_witness_at_an_ipv6_address() -> None:
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as probe:
+        address = f"[::1]:{probe.getsockname()[1]}"
+    first, of_first = witnessed_job(free_endpoint(), address, run_id="first")
+    second, of_second = witnessed_job(free_endpoint(), address, run_id="second")
+    with listening("--witness", "--bind", address), first, second:
+        for nodes in (of_first, of_second):
+            nodes.start(1)
+            nodes.start(2)
+        for nodes in (of_first, of_second):
+            nodes.places("127.0.0.1", "127.0.0.2")
+            nodes.await_log("127.0.0.1", REPLICATED)
+        of_first.kill("127.0.0.1")
+        after = of_first.place("127.0.0.2")
+        assert (after.world_size, after.round) == (1, 1)
+        of_first.stop("127.0.0.2")
+        # The other job still has its vote.
+        of_second.kill("127.0.0.1")
+        after = of_second.place("127.0.0.2")
+        assert (after.world_size, after.round) == (1, 1)
+        of_second.stop("127.0.0.2")
+
+
+def test_nodes_with_different_lists_of_endpoints_are_refused() -> None:
+    port = free_endpoint().rpartition(":")[2]
+    first, second, third = (f"127.0.0.{number}:{port}" for number in (1, 2, 3))
+    with job(f"{first},{second}", nodes="2") as started:
+        nodes = Nodes(started)
+        nodes.start(1)
+        nodes.await_log("127.0.0.1", "waiting at .*: 1 of 2 nodes")
+        with job(f"{first},{third}", nodes="2") as other:
+            other.start("--local-addr=127.0.0.2", "--rdzv-conf=is_host=false,voters=3")
+            (refused,) = other.finish()
+        nodes.stop("127.0.0.1")
+    assert refused.returncode == _C.EXIT_REJECTED
+    assert f"the endpoints of this node are {first},{third}" in refused.stderr
+    assert f"those of the job are {first},{second}" in refused.stderr
+
+
+def test_the_loss_of_a_separate_coordinator_touches_no_worker() -> None:
+    endpoint = free_endpoint()
+    log: list[str] = []
+    with (
+        listening("--bind", endpoint, "--voters=3") as process,
+        job(endpoint, nodes="3:4") as started,
+    ):
+        nodes = Nodes(started, host=0)
+        for number in (1, 2, 3, 4):
+            nodes.start(number)
+        before = nodes.places(*nodes.processes)
+        assert process.stderr is not None
+        for line in process.stderr:
+            log.append(line)
+            if REPLICATED in line:
+                break
+        process.kill()
+        for address in before:
+            nodes.await_log(address, rf"the coordinator of the job is at \S+ {ELECTED}")
+        # The new coordinator decides: a further loss ends the round for the survivors.
+        nodes.kill("127.0.0.4")
+        after = nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
+        assert {place.world_size for place in after.values()} == {3}
+        assert {place.round for place in after.values()} == {1}
+        nodes.stop("127.0.0.1", "127.0.0.2", "127.0.0.3")
+
+
+GIVES_WAY = r"the job runs already, with the coordinator at (\S+), and goes on there"
+
+
+def test_a_replaced_host_of_the_only_endpoint_joins_the_job() -> None:
+    with replicated_job() as nodes:
+        nodes.kill("127.0.0.1")
+        after = nodes.places("127.0.0.2", "127.0.0.3")
+        assert {place.world_size for place in after.values()} == {2}
+        moved = nodes.await_log("127.0.0.2", rf"at (\S+) {ELECTED}")
+        # It can bind the endpoint, as its former life did, and would begin a job of its own.
+        nodes.start(1)
+        grown = nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
+        assert {place.world_size for place in grown.values()} == {3}
+        assert len({place.round for place in grown.values()}) == 1
+        with observe.connect(nodes.endpoint, "job") as seen:
+            snapshot = seen.first(DEADLINE_S)
+        assert snapshot is not None and snapshot["nodes_in_round"] == 3
+        assert snapshot["coordinator"]["address"] == moved[1]
+        nodes.stop("127.0.0.1", "127.0.0.2", "127.0.0.3")
+
+
+@pytest.mark.parametrize("has_token", [False, True])
+def test_a_job_that_a_replaced_host_has_begun_dissolves_when_it_meets_the_elected_one(
+    has_token: bool, tmp_path: Path
+) -> None:
+    environ: dict[str, str] = {}
+    token_file = ""
+    if has_token:
+        needs_openssl()
+        environ["ELASTIC_TOKEN"] = secrets.token_hex(32)
+        file = tmp_path / "token"
+        file.write_text(environ["ELASTIC_TOKEN"])
+        file.chmod(0o600)
+        token_file = str(file)
+    # The survivors are stopped for longer than node_timeout's default on a busy host.
+    with replicated_job(conf="voters=3,node_timeout=60", **environ) as nodes:
+        nodes.kill("127.0.0.1")
+        nodes.places("127.0.0.2", "127.0.0.3")
+        moved = nodes.await_log("127.0.0.2", rf"at (\S+) {ELECTED}")
+        # Nobody announces the elected coordinator meanwhile.
+        survivors = [nodes.processes[address] for address in ("127.0.0.2", "127.0.0.3")]
+        for agent in survivors:
+            agent.send_signal(signal.SIGSTOP)
+        for number in (1, 4, 5):
+            nodes.start(number)
+        second = nodes.places("127.0.0.1", "127.0.0.4", "127.0.0.5")
+        assert {(place.round, place.world_size) for place in second.values()} == {(0, 3)}
+        for agent in survivors:
+            agent.send_signal(signal.SIGCONT)
+        for address in second:
+            nodes.await_log(address, GIVES_WAY)
+        # The job has no restart: a charge would end it.
+        grown = nodes.places("127.0.0.2", "127.0.0.3")
+        assert {place.world_size for place in grown.values()} == {3}
+        ended = [Path("/proc", str(place.pid)) for place in second.values()]
+        eventually(lambda: not any(path.exists() for path in ended))
+        with observe.connect(nodes.endpoint, "job", token_file=token_file) as seen:
+            snapshot = seen.next(DEADLINE_S)
+            while snapshot is not None and len(snapshot["nodes"]) < 5:
+                snapshot = seen.next(DEADLINE_S)
+        assert snapshot is not None and snapshot["nodes_in_round"] == 3
+        assert snapshot["coordinator"]["address"] == moved[1]
+        nodes.stop(*nodes.processes)
+
+
+def coordinated(endpoint: str, state: Path) -> tuple[str, ...]:
+    return ("--bind", endpoint, "--voters=3", f"--state-file={state}")
+
+
+def await_line(process: subprocess.Popen[str], text: str) -> None:
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if text in line:
+            return
+    raise AssertionError(f"no {text!r} in {lines}")
+
+
+def test_a_state_file_gives_no_authority_over_a_job_that_has_got_more_voters(
+    tmp_path: Path,
+) -> None:
+    endpoint, state = free_endpoint(), tmp_path / "state"
+    options = coordinated(endpoint, state)
+    with job(endpoint, nodes="2:4") as started:
+        nodes = Nodes(started, host=0, conf="voters=3,last_call_timeout=2")
+        with listening(*options) as process:
+            nodes.start(1)
+            nodes.start(2)
+            before = nodes.places("127.0.0.1", "127.0.0.2")
+            await_line(process, "round 0 is complete: 2 nodes")
+            eventually(lambda: b"127.0.0.2" in state.read_bytes())
+            process.kill()
+        # Two hosts: one voter, whose authority is in the file.
+        with listening(*options, first="job job: continues from its stored state") as process:
+            for place in before.values():
+                os.kill(place.pid, 0)
+            nodes.start(3)
+            places = nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
+            assert {place.world_size for place in places.values()} == {3}
+            await_line(process, REPLICATED)
+            assert b"127.0.0.2" not in state.read_bytes()
+            process.kill()
+        with listening(*options):
+            for address in places:
+                nodes.await_log(address, rf"the coordinator of the job is at \S+ {ELECTED}")
+            nodes.kill("127.0.0.3")
+            after = nodes.places("127.0.0.1", "127.0.0.2")
+            assert {place.world_size for place in after.values()} == {2}
+            # A node that knows the endpoint only is directed from there.
+            nodes.start(4)
+            grown = nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.4")
+            assert {place.world_size for place in grown.values()} == {3}
+            nodes.stop("127.0.0.1", "127.0.0.2", "127.0.0.4")
+
+
+def test_a_job_gets_no_second_voter_while_its_state_file_cannot_be_written(tmp_path: Path) -> None:
+    endpoint, state = free_endpoint(), tmp_path / "state"
+    with listening(*coordinated(endpoint, state)) as process, job(endpoint, nodes="3") as started:
+        state.unlink()
+        state.mkdir()
+        nodes = Nodes(started, host=0)
+        for number in (1, 2, 3):
+            nodes.start(number)
+        nodes.places(*nodes.processes)
+        await_line(process, f"{state}")
+        with observe.connect(endpoint, "job") as seen:
+            for _ in range(3):
+                snapshot = seen.next(DEADLINE_S)
+                assert snapshot is not None and snapshot["coordinator"]["voters"] == []
+        state.rmdir()
+        await_line(process, REPLICATED)
+        nodes.stop(*nodes.processes)

@@ -1,0 +1,179 @@
+"""Jobs whose coordinator's host disappears from the network, or is separated from the others."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import namespaces
+import pytest
+
+from support.launching import DEADLINE_S, Job, launcher_command
+from support.waiting import eventually
+
+pytestmark = pytest.mark.skipif(bool(namespaces.why_not()), reason=namespaces.why_not())
+
+SCRIPT = "echo world $WORLD_SIZE; exec sleep 1000"
+
+
+def job(hosts: list[namespaces.Host], nnodes: str, conf: str, *words: str) -> Job:
+    options = ["--nnodes", nnodes, "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
+    options += [f"--rdzv-endpoint={hosts[0].address}:29400", f"--rdzv-conf={conf}"]
+    return Job([*options, "--shutdown-timeout=5", *words], ["sh", "-c", SCRIPT])
+
+
+def next_world(node: subprocess.Popen[str]) -> str:
+    """The size of the next round of a node; "": the node has ended."""
+    assert node.stdout is not None
+    for line in node.stdout:
+        if line.startswith("world "):
+            return line.split()[1]
+    return ""
+
+
+def await_log(node: subprocess.Popen[str], text: str) -> None:
+    assert node.stderr is not None
+    lines = []
+    for line in node.stderr:
+        lines.append(line)
+        if text in line:
+            return
+    raise AssertionError(lines)
+
+
+@pytest.fixture
+def network() -> Iterator[namespaces.Network]:
+    with namespaces.Network() as network:
+        yield network
+
+
+def test_the_coordinators_host_disappears(network: namespaces.Network) -> None:
+    hosts = [network.add_host() for _ in range(3)]
+    with job(hosts, "2:3", "node_timeout=5,last_call_timeout=100") as nodes:
+        started = [nodes.start(on=host.command) for host in hosts]
+        assert [next_world(node) for node in started] == ["3", "3", "3"]
+        await_log(started[0], "survives the loss of any one host")
+        hosts[0].unplug()
+        assert [next_world(node) for node in started[1:]] == ["2", "2"]
+
+
+def test_a_minority_stops_its_workers_and_the_majority_goes_on(
+    network: namespaces.Network,
+) -> None:
+    hosts = [network.add_host() for _ in range(5)]
+    conf = "node_timeout=5,store_grace=10,settle=0,voters=5,last_call_timeout=100"
+    with job(hosts, "2:5", conf) as nodes:
+        started = [nodes.start(on=host.command) for host in hosts]
+        assert [next_world(node) for node in started] == ["5"] * 5
+        await_log(started[0], "survives the loss of any two hosts")
+        network.split(hosts[0], hosts[1])
+        assert [next_world(node) for node in started[2:]] == ["3"] * 3
+        # The separated side would be enough for a round of its own (MIN is 2), and begins none.
+        assert [next_world(node) for node in started[:2]] == ["", ""]
+        assert [node.wait(DEADLINE_S) for node in started[:2]] == [77, 77]
+
+
+class Names:
+    """Runs programs on hosts with an /etc/hosts of the test's, so that the system's resolver gives
+    a name several addresses, as that of a headless Kubernetes service has."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def give(self, *hosts: namespaces.Host) -> None:
+        lines = ["127.0.0.1 localhost", *(f"{host.address} pods" for host in hosts)]
+        self._path.write_text("\n".join([*lines, ""]))
+
+    def on(self, host: namespaces.Host) -> Callable[..., list[str]]:
+        script = f'mount --bind {self._path} /etc/hosts && exec "$@"'
+        return lambda *words: host.command("unshare", "--mount", "sh", "-c", script, "sh", *words)
+
+
+@pytest.fixture
+def names(tmp_path: Path) -> Names:
+    return Names(tmp_path / "hosts")
+
+
+def job_of_pods(nnodes: str, conf: str) -> Job:
+    options = ["--nnodes", nnodes, "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
+    options += ["--rdzv-endpoint=pods:29400", f"--rdzv-conf={conf}"]
+    return Job([*options, "--shutdown-timeout=5"], ["sh", "-c", SCRIPT])
+
+
+def listens(host: namespaces.Host) -> bool:
+    done = subprocess.run(
+        host.command("ss", "-Hltn", "sport = :29400"), capture_output=True, text=True, check=True
+    )
+    return host.address in done.stdout
+
+
+def test_one_node_hosts_where_a_name_has_the_addresses_of_three(
+    network: namespaces.Network, names: Names
+) -> None:
+    hosts = [network.add_host() for _ in range(3)]
+    names.give(hosts[2], hosts[0], hosts[1])
+    with job_of_pods("3", "node_timeout=10,voters=1") as nodes:
+        # The host of the first address comes last.
+        started = [nodes.start(on=names.on(host)) for host in hosts[1:]]
+        for node in started:
+            await_log(node, f"the agent at {hosts[0].address}, the first of them, is to host it")
+        started.append(nodes.start(on=names.on(hosts[0])))
+        assert [next_world(node) for node in started] == ["3", "3", "3"]
+        assert [listens(host) for host in hosts] == [True, False, False]
+        for node in started:
+            node.terminate()
+
+
+def test_pods_find_the_job_at_any_address_of_their_name(
+    network: namespaces.Network, names: Names
+) -> None:
+    hosts = [network.add_host() for _ in range(4)]
+    names.give(*hosts[1:])
+    with job_of_pods("2:3", "node_timeout=5,last_call_timeout=100") as nodes:
+        started = [nodes.start(on=names.on(host)) for host in hosts[1:]]
+        assert [next_world(node) for node in started] == ["3", "3", "3"]
+        await_log(started[0], "survives the loss of any one host")
+        # The other voters listen at their addresses of the name.
+        eventually(lambda: all(listens(host) for host in hosts[1:]))
+        hosts[1].unplug()
+        assert [next_world(node) for node in started[1:]] == ["2", "2"]
+        await_log(started[1], f"the former one at {hosts[1].address}:29400 did not answer")
+        # A new pod with the first address of all, which would host: it asks the others first.
+        names.give(*hosts)
+        newcomer = nodes.start(on=names.on(hosts[0]))
+        assert [next_world(node) for node in (newcomer, *started[1:])] == ["3", "3", "3"]
+        status = subprocess.run(
+            names.on(hosts[0])(*launcher_command("status", "pods:29400", "--json")),
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=True,
+        )
+        assert '"nodes_in_round": 3' in status.stdout
+        for node in (newcomer, *started[1:]):
+            node.terminate()
+
+
+def test_nodes_that_wait_for_an_override_go_on_when_the_majority_is_back(
+    network: namespaces.Network,
+) -> None:
+    hosts = [network.add_host() for _ in range(3)]
+    conf = "node_timeout=5,store_grace=10,settle=0,voters=3,override_timeout=100"
+    conf += ",last_call_timeout=100"
+    # A separated coordinator proposes that the others are lost, and the majority may find that
+    # later: without a restart it would be the end of the job, too few nodes being left.
+    with job(hosts, "2:3", conf, "--max-restarts=3") as nodes:
+        started = [nodes.start(on=host.command) for host in hosts]
+        assert [next_world(node) for node in started] == ["3", "3", "3"]
+        await_log(started[0], "survives the loss of any one host")
+        for host in hosts:
+            host.unplug()
+        for node in started:
+            await_log(node, "the node waits for a coordinator, or an override, for 1 min 40 s")
+        for host in hosts:
+            host.plug_in()
+        # The first two may begin without the third one.
+        for node in started:
+            has_come = next_world(node) == "3" or next_world(node) == "3"
+            assert has_come, [one.communicate(timeout=DEADLINE_S)[1] for one in started]

@@ -1,0 +1,276 @@
+"""Jobs with a token: encrypted sessions, and each way in which the sides do not fit."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from elastic import _C
+
+from support.coordinators import needs_openssl, program
+from support.launching import (
+    DEADLINE_S,
+    Job,
+    Process,
+    clean_environment,
+    free_endpoint,
+    launch,
+    launcher_command,
+)
+from support.waiting import eventually
+
+
+@pytest.fixture(autouse=True)
+def only_with_openssl() -> None:
+    needs_openssl()
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    return written(tmp_path / "token", secrets.token_hex(32))
+
+
+def written(path: Path, text: str, mode: int = 0o600) -> Path:
+    """A new file with this content takes the name."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(text + "\n")
+    fresh.chmod(mode)
+    fresh.rename(path)
+    return path
+
+
+def job(endpoint: str, *words: str, script: str = "true", nnodes: str = "2") -> Job:
+    options = ["--nnodes", nnodes, "--rdzv-backend=c10d", "--rdzv-id=job", "--no-python"]
+    options += [f"--rdzv-endpoint={endpoint}", "--shutdown-timeout=5", *words]
+    return Job(options, ["sh", "-c", script])
+
+
+@pytest.fixture
+def coordinator(token_file: Path) -> Iterator[str]:
+    """The endpoint of a coordinator that needs the token."""
+    with running_coordinator("--token-file", str(token_file)) as endpoint:
+        yield endpoint
+
+
+class running_coordinator:
+    def __init__(self, *words: str, **variables: str) -> None:
+        self.process = Process(
+            [program(), "--bind", "127.0.0.1:0", *words],
+            env=clean_environment(**variables),
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> str:
+        assert self.process.stderr is not None
+        found = re.search(r"listening on (\S+)$", self.process.stderr.readline())
+        assert found
+        return found[1]
+
+    def __exit__(self, *_: object) -> None:
+        self.process.send_signal(signal.SIGTERM)
+        _, self.log = self.process.communicate(timeout=DEADLINE_S)
+
+
+@pytest.mark.smoke
+def test_job_of_two_nodes_restarts_after_a_killed_worker(token_file: Path) -> None:
+    script = (
+        "echo rank $RANK of $WORLD_SIZE restart $TORCHELASTIC_RESTART_COUNT;"
+        ' test "$TORCHELASTIC_RESTART_COUNT$RANK" = 03 && kill -9 $$;'
+        ' test "$TORCHELASTIC_RESTART_COUNT" = 1 || sleep 1000'
+    )
+    words = (f"--token-file={token_file}", "--nproc-per-node=2", "--max-restarts=1")
+    with job(free_endpoint(), *words, script=script) as nodes:
+        nodes.start()
+        nodes.start()
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+    lines = [line for node in done for line in node.stdout.splitlines()]
+    assert sorted(line for line in lines if "restart 1" in line) == [
+        f"rank {rank} of 4 restart 1" for rank in range(4)
+    ]
+
+
+def test_the_variable_holds_the_token_and_workers_do_not_get_it() -> None:
+    token = secrets.token_hex(32)
+    with (
+        running_coordinator(ELASTIC_TOKEN=token) as endpoint,
+        job(endpoint, script="echo token=${ELASTIC_TOKEN-}.") as nodes,
+    ):
+        nodes.start(ELASTIC_TOKEN=token)
+        nodes.start(ELASTIC_TOKEN=token)
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+    assert [node.stdout for node in done] == ["token=.\n", "token=.\n"]
+
+
+def test_node_without_the_token_is_told_to_set_it(coordinator: str) -> None:
+    with job(coordinator) as nodes:
+        nodes.start()
+        (done,) = nodes.finish()
+    assert done.returncode == _C.EXIT_REJECTED, done.stderr
+    assert "the coordinator needs a token, and this node has none: set --token-file" in done.stderr
+
+
+def test_node_with_another_token_is_rejected(coordinator: str, tmp_path: Path) -> None:
+    other = written(tmp_path / "other", secrets.token_hex(32))
+    with job(coordinator) as nodes:
+        nodes.start(f"--token-file={other}")
+        (done,) = nodes.finish()
+    assert done.returncode == _C.EXIT_REJECTED, done.stderr
+    assert f"does not accept the token file {other} for job job" in done.stderr
+
+
+def test_coordinator_without_a_token_is_not_used_by_a_node_with_one(token_file: Path) -> None:
+    with running_coordinator() as endpoint, job(endpoint) as nodes:
+        nodes.start(f"--token-file={token_file}")
+        (done,) = nodes.finish()
+    assert done.returncode == _C.EXIT_REJECTED, done.stderr
+    assert "has no token, and this node has one (the token file" in done.stderr
+
+
+def faults(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    yield tmp_path / "missing", "cannot be read: No such file or directory"
+    yield written(tmp_path / "empty", ""), "has no token"
+    yield written(tmp_path / "short", "secret"), "line 1 has 6 characters, fewer than 16"
+    yield written(tmp_path / "open", "x" * 32, 0o644), "is accessible by other users (mode 0644)"
+    yield tmp_path, "is not a regular file"
+    yield written(tmp_path / "others", f"a {'x' * 32}"), "has no line for job job"
+
+
+def test_faulty_files_end_with_a_sentence(tmp_path: Path) -> None:
+    for path, sentence in faults(tmp_path):
+        done = launch(
+            "--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={free_endpoint()}",
+            "--rdzv-id=job", f"--token-file={path}", "--no-python", "true",
+        )  # fmt: skip
+        assert (done.returncode, done.stderr.count("\n")) == (_C.EXIT_USAGE, 1), done.stderr
+        assert f"the token file {path} {sentence}" in done.stderr
+        if sentence.startswith("has no line"):
+            continue
+        done = subprocess.run(
+            [program(), "--bind", "127.0.0.1:0", "--token-file", str(path)],
+            capture_output=True, text=True, check=False, timeout=DEADLINE_S,
+        )  # fmt: skip
+        assert done.returncode == 2
+        assert f"the token file {path} {sentence}" in done.stderr
+
+
+def test_a_shared_state_cannot_be_protected(tmp_path: Path, token_file: Path) -> None:
+    done = launch(
+        "--nnodes=2", "--rdzv-backend=file", f"--rdzv-endpoint={tmp_path / 'state'}",
+        "--rdzv-id=job", f"--token-file={token_file}", "--no-python", "true",
+    )  # fmt: skip
+    assert done.returncode == _C.EXIT_USAGE
+    assert "a token cannot protect the rendezvous over file" in done.stderr
+
+
+def test_token_is_replaced_while_a_job_runs(token_file: Path, tmp_path: Path) -> None:
+    old, new = token_file.read_text().strip(), secrets.token_hex(32)
+    own = written(tmp_path / "own", new)
+    marker = tmp_path / "go"
+    script = f"echo $WORLD_SIZE; while [ ! -e {marker} ]; do sleep 0.05; done"
+    words = ("--nnodes=1:2", "--max-restarts=1", "--rdzv-conf=settle=0,last_call_timeout=0")
+    with (
+        running_coordinator("--token-file", str(token_file)) as endpoint,
+        job(endpoint, *words, script=script) as nodes,
+    ):
+        first = nodes.start(f"--token-file={token_file}")
+        assert first.stdout is not None
+        assert first.stdout.readline() == "1\n"
+        written(token_file, f"{new}\n{old}")
+        second = nodes.start(f"--token-file={own}")
+        assert second.stdout is not None
+        assert second.stdout.readline() == "2\n", "a node with the new token joins"
+        marker.touch()
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+
+
+def test_rendezvous_handlers_use_the_token(coordinator: str, token_file: Path) -> None:
+    code = f"""
+from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
+handler = get_rendezvous_handler(RendezvousParameters(
+    "c10d", {coordinator!r}, "job", 1, 1, token_file={str(token_file)!r}))
+print(handler.next_rendezvous().world_size)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE_S,
+    )
+    assert done.stdout == "1\n", done.stderr
+
+
+def test_observer_token_is_printed(token_file: Path) -> None:
+    printed = subprocess.run(
+        [program(), "--print-observer-token", "--token-file", str(token_file)],
+        capture_output=True, text=True, check=True, timeout=DEADLINE_S,
+    ).stdout  # fmt: skip
+    assert printed.strip() == _C.observer_token("job", token_file=str(token_file))
+    assert re.fullmatch(r"observer-[0-9a-f]{64}\n", printed)
+
+
+def test_the_dashboard_reads_with_a_token(token_file: Path) -> None:
+    pytest.importorskip("aiohttp")
+    with (
+        running_coordinator("--token-file", str(token_file)) as endpoint,
+        job(endpoint, f"--token-file={token_file}", script="sleep 1000") as nodes,
+    ):
+        nodes.start()
+        nodes.start()
+        words = launcher_command("dashboard", endpoint, "--bind=127.0.0.1:0")
+        words += ["--token-file", str(token_file)]
+        dashboard = subprocess.Popen(
+            words, env=clean_environment(), stderr=subprocess.PIPE, text=True
+        )
+        try:
+            assert dashboard.stderr is not None
+            url = dashboard.stderr.readline().split()[-1]
+
+            def shows_the_job() -> bool:
+                with urllib.request.urlopen(f"{url}status") as page:
+                    return json.load(page)["job"] == "job"
+
+            eventually_true(shows_the_job)
+        finally:
+            dashboard.kill()
+            dashboard.communicate()
+
+
+def eventually_true(check: Callable[[], bool]) -> None:
+    """As ``eventually``; an unavailable page is not yet an answer."""
+
+    def attempt() -> bool:
+        try:
+            return check()
+        except urllib.error.HTTPError:
+            return False
+
+    eventually(attempt)
+
+
+def test_a_pipe_is_read_once(token_file: Path) -> None:
+    script = (
+        f"exec {sys.executable} -m elastic --nnodes=1:2 --rdzv-backend=c10d --rdzv-id=job "
+        f"--rdzv-endpoint={free_endpoint()} --rdzv-conf=last_call_timeout=0 "
+        f"--token-file <(cat {token_file}) --no-python true"
+    )
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env=clean_environment(), capture_output=True, text=True, check=False, timeout=DEADLINE_S,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert os.environ.get("ELASTIC_TOKEN") is None

@@ -1,0 +1,72 @@
+"""A wrong or stepping wall clock has no effect, because no decision uses it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from support.launching import Job, free_endpoint
+from support.paths import STUBS
+
+HOUR_S = 3600
+# Before the restart a worker prints its wall-clock time periodically, until the file $0 exists.
+WORKER = """
+until [ -e "$0" ]; do echo "$RANK at $(date +%s)"; sleep 0.2; done
+echo "$RANK ends, restarts: $TORCHELASTIC_RESTART_COUNT"
+[ "$TORCHELASTIC_RESTART_COUNT" = 1 ] || exit "$RANK"
+"""
+
+
+@pytest.fixture
+def wall_clock(tmp_path: Path) -> dict[str, str]:
+    """The environment of a node whose wall clock has an offset from a file."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    library = tmp_path / "wall_clock.so"
+    source = STUBS / "stub_wall_clock.c"
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True
+    )
+    return {"LD_PRELOAD": str(library), "STUB_WALL_CLOCK_FILE": str(tmp_path / "offset")}
+
+
+def read_times(node: subprocess.Popen[str], count: int) -> list[int]:
+    """The next times that a node's worker prints."""
+    assert node.stdout is not None
+    lines = [node.stdout.readline() for _ in range(count)]
+    assert all(" at " in line for line in lines), lines
+    return [int(line.split(" at ")[1]) for line in lines]
+
+
+def test_wrong_and_stepping_wall_clock_has_no_effect(
+    wall_clock: dict[str, str], tmp_path: Path
+) -> None:
+    offset = Path(wall_clock["STUB_WALL_CLOCK_FILE"])
+    offset.write_text(f"{HOUR_S}\n")
+    may_end = tmp_path / "may-end"
+    words = ["--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=clock"]
+    words += [f"--rdzv-endpoint={free_endpoint()}", "--max-restarts=1"]
+    words += ["--rdzv-conf=node_timeout=4", "--no-python"]
+    with Job(words, ["sh", "-c", WORKER, str(may_end)]) as job:
+        right = job.start()
+        wrong = job.start(**wall_clock)
+        ahead = read_times(wrong, 1)[0]
+        assert abs(ahead - HOUR_S - time.time()) < HOUR_S / 2
+        offset.write_text(f"{-HOUR_S}\n")
+        # Three times node_timeout.
+        beats = read_times(wrong, 60)
+        read_times(right, 60)
+        assert abs(beats[-1] + HOUR_S - time.time()) < HOUR_S / 2
+        offset.write_text(f"{HOUR_S}\n")
+        may_end.touch()
+        done = job.finish()
+    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+    ends = [line for node in done for line in node.stdout.splitlines() if "ends" in line]
+    # One restart, caused by the worker of rank 1, and none by a clock.
+    assert {"0 ends, restarts: 1", "1 ends, restarts: 1"} <= set(ends), ends
+    assert not any("restarts: 2" in line for line in ends)

@@ -1,0 +1,363 @@
+"""The template process: its workers equal fresh processes, and it finds unfit modules."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from support.launching import clean_environment
+from support.paths import STUBS
+from support.warm_modules import CRASHING, HOSTILE
+from support.warm_template import DEADLINE_S, Template, wait_for
+
+FACTS = STUBS / "stub_worker_facts.py"
+
+
+@pytest.fixture(autouse=True)
+def _reap_orphans() -> Iterator[None]:
+    """This process is a subreaper, like a guardian."""
+    yield
+    try:
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            continue
+    except ChildProcessError:
+        return
+
+
+def fresh(program: list[str], environ: Mapping[str, str], cwd: Path) -> tuple[int, str]:
+    """Exit code and output of a worker that is executed."""
+    with open(cwd / "output", "w+b") as file:
+        done = subprocess.run(
+            [sys.executable, "-u", *program],
+            env=environ,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+            timeout=DEADLINE_S,
+            check=False,
+        )
+        file.seek(0)
+        return done.returncode, file.read().decode()
+
+
+def forked(
+    program: list[str], environ: Mapping[str, str], cwd: Path, modules: str = "json"
+) -> tuple[int, str]:
+    with Template(modules, program, environ, cwd) as template:
+        message = template.receive()
+        assert message.kind == "ready", message
+        return template.run(environ)
+
+
+PROGRAMS = {
+    "script": ["facts.py", "a", "b c"],
+    "script by a path": ["./folder/../facts.py"],
+    "script by a link": ["link.py"],
+    "module": ["-m", "facts", "--x"],
+    "package": ["-m", "package"],
+    "folder": ["package"],
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_worker_sees_what_a_fresh_process_sees(program: list[str], tmp_path: Path) -> None:
+    shutil.copy(FACTS, tmp_path / "facts.py")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "facts.py").touch()
+    (tmp_path / "link.py").symlink_to(FACTS)
+    (tmp_path / "package").mkdir()
+    shutil.copy(FACTS, tmp_path / "package" / "__main__.py")
+    (tmp_path / "package" / "__init__.py").touch()
+    environ = clean_environment(OMP_NUM_THREADS="2", EMPTY="", RANK="3", UMLAUT="ä\udcff=1")
+    _, expected = fresh(program, environ, tmp_path)
+    code, output = forked(program, environ, tmp_path)
+    assert code == 0, output
+    assert json.loads(output) == json.loads(expected)
+
+
+ENDINGS = {
+    "no output": "",
+    "exit code": "import sys; sys.exit(7)",
+    "exit with text": "import sys; sys.exit('last words')",
+    "exit at once": "import os; os._exit(9)",
+    "exception": "def f():\n    raise ValueError('no')\nf()",
+    "chained exception": "try:\n    1 / 0\nexcept Exception as e:\n    raise KeyError(1) from e",
+    "syntax error": "def f(:\n",
+    "keyboard interrupt": "raise KeyboardInterrupt",
+    "signal": "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
+    "hook": "import sys\nsys.excepthook = lambda *a: print('hook', a[1], a[2].tb_lineno)\n1 / 0",
+    "atexit": "import atexit, sys; atexit.register(print, 'bye'); sys.exit(3)",
+    "thread outlives the script": (
+        "import threading\n"
+        "threading.Thread(target=lambda: (threading.Event().wait(0.1), print('thread'))).start()"
+    ),
+    "buffered output": "import sys; sys.stdout.write('a'); sys.stderr.write('b'); print('c')",
+    "warning": "import warnings; warnings.warn('x')",
+    "generator of main": "print(__name__, __file__ is not None, globals().keys() >= {'__spec__'})",
+    "spawn": (
+        "import multiprocessing as m\n"
+        "def f(q): q.put(__name__)\n"
+        "if __name__ == '__main__':\n"
+        "    for method in ('spawn', 'fork', 'forkserver'):\n"
+        "        c = m.get_context(method); q = c.SimpleQueue()\n"
+        "        p = c.Process(target=f, args=(q,)); p.start(); print(q.get()); p.join()"
+    ),
+    "pickled class": (
+        "import concurrent.futures as c, multiprocessing as m\n"
+        "class A:\n    def __init__(self, x): self.x = x\n"
+        "def f(a): return A(a.x + 1)\n"
+        "if __name__ == '__main__':\n"
+        "    with c.ProcessPoolExecutor(1, m.get_context('spawn')) as p:\n"
+        "        print(p.submit(f, A(1)).result().x)"
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def endings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Template]:
+    """One template for all scripts: each request replaces the script's content."""
+    folder = tmp_path_factory.mktemp("endings")
+    (folder / "script.py").touch()
+    with Template("json,multiprocessing", ["script.py"], clean_environment(), folder) as template:
+        assert template.receive().kind == "ready"
+        yield template
+
+
+@pytest.mark.parametrize("source", ENDINGS.values(), ids=ENDINGS)
+def test_worker_ends_like_a_fresh_process(source: str, endings: Template) -> None:
+    folder = endings.cwd
+    (folder / "script.py").write_text(source)
+    environ = clean_environment()
+    assert endings.run(environ) == fresh(["script.py"], environ, folder)
+
+
+def test_missing_script_is_reported_as_by_the_interpreter(endings: Template) -> None:
+    environ = clean_environment()
+    (endings.cwd / "script.py").unlink(missing_ok=True)
+    assert endings.run(environ) == fresh(["script.py"], environ, endings.cwd)
+
+
+def test_each_worker_has_its_own_random_numbers(tmp_path: Path) -> None:
+    shutil.copy(FACTS, tmp_path / "facts.py")
+    environ = clean_environment()
+    with Template("numpy", ["facts.py", "--random"], environ, tmp_path) as template:
+        assert template.receive().kind == "ready"
+        first, second = (json.loads(template.run(environ)[1]) for _ in range(2))
+    for name in ("random", "numpy", "authkey"):
+        assert first[name] != second[name], name
+
+
+@pytest.mark.parametrize("source", HOSTILE, ids=[text for text in HOSTILE.values()])
+def test_template_is_unfit_after_a_hostile_import(source: str, tmp_path: Path) -> None:
+    (tmp_path / "hostile.py").write_text(source)
+    (tmp_path / "script.py").touch()
+    with Template("json,hostile", ["script.py"], clean_environment(), tmp_path) as template:
+        message = template.receive()
+        assert message.kind == "unfit"
+        assert message.text.startswith("the import of hostile ")
+        assert HOSTILE[source] in message.text
+
+
+def test_module_that_draws_random_numbers_is_fit(tmp_path: Path) -> None:
+    (tmp_path / "drawing.py").write_text(
+        "import random\nfor _ in range(2000):\n    random.randrange(10**9)\nrandom.gauss(0, 1)\n"
+    )
+    (tmp_path / "seeding.py").write_text("import random\nrandom.random()\nrandom.seed(7)\n")
+    (tmp_path / "script.py").touch()
+    for module, kind in (("drawing", "ready"), ("seeding", "unfit")):
+        with Template(module, ["script.py"], clean_environment(), tmp_path) as template:
+            assert template.receive().kind == kind, module
+
+
+def test_module_of_the_script_that_is_not_fit_is_left_out(tmp_path: Path) -> None:
+    packages = tmp_path / "environment" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "of_another_environment.py").touch()
+    (tmp_path / "local.py").touch()
+    names = ["colorsys", "of_another_environment", "this", "local"]
+    (tmp_path / "script.py").write_text(f"import {', '.join(names)}\n")
+    environ = clean_environment(PYTHONPATH=str(packages))
+    with Template("", ["script.py"], environ, tmp_path) as template:
+        message = template.receive()
+        assert (message.kind, message.text) == (
+            "left out", "the import of this printed 'The Zen of Python, by Tim Peters'"
+        )  # fmt: skip
+        assert template.receive().kind == "ready"
+        (tmp_path / "script.py").write_text(
+            f"import sys\nprint([name in sys.modules for name in {names}])\n"
+        )
+        assert template.run(environ) == (0, "[True, True, False, False]\n")
+
+
+def test_worker_keeps_a_file_that_has_the_number_of_the_templates_socket(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import atexit, gc, os, sys\n"
+        "number = os.open('kept', os.O_RDWR | os.O_CREAT)\n"
+        "atexit.register(lambda: print(number, os.write(number, b'at exit')))\n"
+        "sys.modules['__main__'].__dict__.pop('gc').collect()\n"
+    )
+    assert forked(["script.py"], clean_environment(), tmp_path) == (0, "3 7\n")
+
+
+def has_huge_pages() -> bool:
+    """Whether this process gets them for as much memory as the template."""
+    with mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        for offset in range(0, len(memory), mmap.PAGESIZE):
+            memory[offset] = 1
+        try:
+            memory.madvise(25)  # MADV_COLLAPSE
+        except OSError:
+            return False
+    return True
+
+
+@pytest.mark.alone
+def test_data_of_the_template_is_in_huge_pages(tmp_path: Path) -> None:
+    if tuple(map(int, os.uname().release.split(".")[:2])) < (6, 1):
+        pytest.skip("MADV_COLLAPSE needs Linux 6.1")
+    (tmp_path / "large.py").write_text("data = bytearray(b'x') * (64 << 20)\n")
+    (tmp_path / "script.py").write_text(
+        "import large\nlarge.data[-1] = 0\nprint(large.data.count(b'x'))\n"
+    )
+    if not has_huge_pages():
+        pytest.skip("the kernel gives no huge pages, or has none left")
+    with Template("large", ["script.py"], clean_environment(), tmp_path) as template:
+        assert template.receive().kind == "ready"
+        with open(f"/proc/{template.process.pid}/smaps_rollup") as file:
+            sizes = {line.split(":")[0]: line.split()[1] for line in file if ":" in line}
+        assert int(sizes["AnonHugePages"]) > 32 << 10, sizes
+        assert template.run(clean_environment()) == (0, f"{(64 << 20) - 1}\n")
+
+
+@pytest.mark.parametrize("source", CRASHING)
+def test_template_that_crashes_ends(source: str, tmp_path: Path) -> None:
+    (tmp_path / "crashing.py").write_text(source)
+    (tmp_path / "script.py").touch()
+    with Template("crashing", ["script.py"], clean_environment(), tmp_path) as template:
+        message = template.receive()
+        assert (message.kind, message.pid) == ("ended", CRASHING[source])
+
+
+def test_computing_import_is_found_by_the_trial(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "computing.py").write_text(
+        "import torch\nx = torch.ones(8, requires_grad=True)\nx.sum().backward()\n"
+        "torch.set_num_threads(4)\ny = torch.ones(512, 512) @ torch.ones(512, 512)\n"
+    )
+    (tmp_path / "script.py").touch()
+    with Template("computing", ["script.py"], clean_environment(), tmp_path) as template:
+        message = template.receive()
+        assert message.kind == "unfit"
+        assert message.text.startswith("the import of computing left a thread")
+
+
+def test_changed_module_makes_the_template_stale(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("value = 1\n")
+    (tmp_path / "script.py").write_text("import mine; print(mine.value)\n")
+    environ = clean_environment()
+    with Template("mine", ["script.py"], environ, tmp_path) as template:
+        assert template.receive().kind == "ready"
+        assert template.run(environ) == (0, "1\n")
+        (tmp_path / "mine.py").write_text("value = 2222\n")
+        with open(tmp_path / "output", "w+b") as file:
+            pipe = template.request(environ, file.fileno())
+            message = template.receive()
+        os.close(pipe)
+        assert (message.kind, message.text) == ("stale", str(tmp_path / "mine.py"))
+
+
+REFUSED = {
+    "another interpreter": (["/usr/bin/other", "-u", "script.py"], {}, "does not begin with"),
+    "an option": ([sys.executable, "-u", "-c", "pass"], {}, "does not support the option -c"),
+    "a variable that is read at start": (None, {"PYTHONHASHSEED": "1"}, "PYTHONHASHSEED differs"),
+    "a variable that is read at import": (None, {"OPENBLAS_VERBOSE": "2"}, "OPENBLAS_VERBOSE"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+def test_worker_is_refused(
+    case: tuple[list[str] | None, dict[str, str], str], endings: Template
+) -> None:
+    argv, variables, reason = case
+    environ = clean_environment()
+    with open(endings.cwd / "output", "w+b") as file:
+        pipe = endings.request(environ | variables, file.fileno(), argv=argv)
+        message = endings.receive()
+    os.close(pipe)
+    assert (message.kind, message.id) == ("refused", 7)
+    assert reason in message.text
+
+
+def test_worker_inherits_the_passed_descriptors(endings: Template) -> None:
+    (endings.cwd / "script.py").write_text(
+        "import os\nos.write(5, b'through 5')\nprint(sorted(map(int, os.listdir('/proc/self/fd'))))"
+    )
+    environ = clean_environment()
+    reader, writer = os.pipe()
+    with open(endings.cwd / "output", "w+b") as file:
+        pipe = endings.request(environ, file.fileno(), descriptors={5: writer, 9: writer})
+        os.close(writer)
+        message = endings.receive()
+        message.run_worker()
+        assert wait_for(message.pid) == 0
+        file.seek(0)
+        assert file.read() == b"[0, 1, 2, 3, 5, 9]\n"  # 3 is the listing's own
+    assert os.read(reader, 100) == b"through 5"
+    assert os.read(reader, 100) == b""
+    os.close(reader)
+    os.close(pipe)
+
+
+def test_worker_runs_although_the_template_was_killed_after_its_message(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("print('runs')\n")
+    with (
+        Template("json", ["script.py"], clean_environment(), tmp_path) as template,
+        open(tmp_path / "output", "w+b") as file,
+    ):
+        assert template.receive().kind == "ready"
+        pipe = template.request(clean_environment(), file.fileno())
+        message = template.receive()
+        assert os.getpgid(message.pid) != template.process.pid  # also before it has begun
+        os.killpg(template.process.pid, signal.SIGKILL)
+        template.process.wait(DEADLINE_S)
+        message.run_worker()
+        assert wait_for(message.pid) == 0
+        file.seek(0)
+        assert file.read() == b"runs\n"
+        os.close(pipe)
+
+
+def test_worker_that_is_not_released_ends(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text("print('runs')\n")
+    with (
+        Template("json", ["script.py"], clean_environment(), tmp_path) as template,
+        open(tmp_path / "output", "w+b") as file,
+    ):
+        assert template.receive().kind == "ready"
+        pipe = template.request(clean_environment(), file.fileno())
+        message = template.receive()
+        os.close(message.release)
+        assert wait_for(message.pid) == 1
+        file.seek(0)
+        assert file.read() == b""
+        os.close(pipe)
+
+
+def test_worker_ends_with_its_parent(tmp_path: Path) -> None:
+    """The parent-death signal and the parent are set before the script runs."""
+    (tmp_path / "script.py").write_text(
+        "import ctypes, os\nnumber = ctypes.c_int()\n"
+        "ctypes.CDLL(None).prctl(2, ctypes.byref(number))\nprint(number.value, os.getppid())\n"
+    )
+    assert forked(["script.py"], clean_environment(), tmp_path) == (0, f"9 {os.getpid()}\n")

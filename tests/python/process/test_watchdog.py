@@ -1,0 +1,175 @@
+"""Timers over a pipe, the limit for uninterruptible workers, and the health check."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+from elastic import timer
+from elastic.agent.server import create_healthcheck_server
+from elastic.utils.process_state import is_uninterruptible_state, read_proc_state
+
+from support.launching import DEADLINE_S, clean_environment, free_port, launch
+from support.paths import STUBS
+
+SET_TIMER = """
+import os, signal, sys
+from elastic import timer
+timer.configure(timer.FileTimerClient(sys.argv[1]))
+with timer.expires(after=60, scope="released"):
+    pass
+with timer.expires(after=0.05, scope="step"):
+    signal.pause()
+"""
+
+
+class Events:
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def __call__(self, name: str, request: timer.FileTimerRequest | None) -> None:
+        self.names.append(name if request is None else f"{name} {request.scope_id}")
+
+
+@pytest.mark.smoke
+def test_an_expired_timer_kills_its_process_only(tmp_path: Path) -> None:
+    path, events = str(tmp_path / "pipe"), Events()
+    begun = int(time.time())
+    server = timer.FileTimerServer(path, "job", log_event=events)
+    server.start()
+    assert server.get_last_progress_time() >= begun
+    try:
+        process = subprocess.run(
+            [sys.executable, "-c", SET_TIMER, path], timeout=DEADLINE_S, check=False
+        )
+    finally:
+        server.stop()
+    assert process.returncode == -signal.SIGKILL
+    assert events.names == [
+        "watchdog started", "timer expired step", "kill worker process step", "watchdog stopped"
+    ]  # fmt: skip
+    assert not os.path.exists(path)
+    server.stop()
+
+
+def test_invalid_requests_are_ignored_and_no_group_of_processes_is_killed(tmp_path: Path) -> None:
+    path = str(tmp_path / "pipe")
+    server = timer.FileTimerServer(path, "job")
+    bystander = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"])
+    try:
+        server.start()
+        client = timer.FileTimerClient(path)
+        group = {"pid": -1, "scope_id": "all", "expiration_time": 1, "signal": 0}
+        with open(path, "w") as pipe:
+            pipe.write(f"no json\n[1]\n{{}}\n{json.dumps(group)}\n")
+        client._send_request(timer.FileTimerRequest(0, "group 0", 1, signal.SIGKILL))
+        client._send_request(timer.FileTimerRequest(bystander.pid, "later", time.time() + 600))
+        server.run_once()
+        assert list(server._timers) == [(bystander.pid, "later")]
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+        server.stop()
+
+
+def test_a_client_without_a_server_reports_it(tmp_path: Path) -> None:
+    client = timer.FileTimerClient(str(tmp_path / "missing"))
+    with pytest.raises(BrokenPipeError, match="no timer server reads"):
+        client.acquire("step", 1.0)
+    server = timer.FileTimerServer(str(tmp_path / "pipe"), "job")
+    with pytest.raises(RuntimeError, match="at most 4096 bytes"):
+        timer.FileTimerClient(str(tmp_path / "pipe")).acquire("x" * 5000, 1.0)
+    server.stop()
+
+
+def test_a_worker_that_exceeds_its_timer_is_restarted_by_the_launcher(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, signal\n"
+        "from elastic import timer\n"
+        "timer.configure(timer.FileTimerClient(os.environ['TORCHELASTIC_TIMER_FILE']))\n"
+        "first = os.environ['TORCHELASTIC_RESTART_COUNT'] == '0'\n"
+        "hangs = first and os.environ['RANK'] == '1'\n"
+        "with timer.expires(after=0.05 if hangs else 600, scope='step'):\n"
+        "    signal.pause() if hangs else None\n"
+        "signal.pause() if first else None\n"
+    )
+    environ = clean_environment(TORCHELASTIC_ENABLE_FILE_TIMER="1", TMPDIR=str(tmp_path))
+    done = launch("--nproc-per-node=2", "--max-restarts=1", str(script), environ=environ)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"killing process \d+ with signal 9: the timer of step expired", done.stderr)
+    assert re.search(r"rank 1 \(.*\) killed by signal 9 .*; restarting", done.stderr)
+    assert os.listdir(tmp_path) == ["train.py"]
+
+
+@pytest.fixture(scope="module")
+def stuck(tmp_path_factory: pytest.TempPathFactory) -> str:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C compiler")
+    program = str(tmp_path_factory.mktemp("stuck") / "stuck")
+    subprocess.run([compiler, "-o", program, str(STUBS / "stub_vfork.c")], check=True)
+    return program
+
+
+def test_a_worker_in_an_uninterruptible_wait_ends_the_job_on_its_node(stuck: str) -> None:
+    variable = "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT"
+    environ = clean_environment(**{variable: "0.2"})
+    done = launch("--no-python", "--max-restarts=3", stuck, environ=environ)
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
+    assert re.search(
+        r"rank 0 \(process \d+\) has been in an uninterruptible wait.* for [\d.]+ s, and no signal "
+        "can end it; this node leaves the job",
+        done.stderr,
+    )
+    done = launch("--no-python", stuck, environ=clean_environment(**{variable: "soon"}))
+    assert done.returncode == 2
+    assert f"{variable} is 'soon'" in done.stderr
+
+
+def test_the_state_of_a_process() -> None:
+    assert read_proc_state(os.getpid()) == "R"
+    assert read_proc_state(2**22 + 1) is None
+    assert is_uninterruptible_state("D") and not is_uninterruptible_state("S")
+    assert not is_uninterruptible_state(None)
+
+
+def status_of(port: int) -> int:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=DEADLINE_S) as reply:
+            return int(reply.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_the_health_check_reports_a_lack_of_progress() -> None:
+    alive = [int(time.time())]
+    server = create_healthcheck_server(lambda: alive[0], 0, timeout=60)
+    server.start()
+    try:
+        assert status_of(server.port) == 200
+        alive[0] -= 120
+        assert status_of(server.port) == 503
+    finally:
+        server.stop()
+    busy = create_healthcheck_server(lambda: 0, server.port, timeout=60)
+    busy.stop()
+
+
+def test_the_launcher_has_a_health_check_if_its_port_is_given() -> None:
+    port = free_port()
+    get = f"import urllib.request as r; print(r.urlopen('http://127.0.0.1:{port}/').status)"
+    environ = clean_environment(TORCHELASTIC_HEALTH_CHECK_PORT=str(port))
+    done = launch("--no-python", sys.executable, "-c", get, environ=environ)
+    assert (done.returncode, done.stdout) == (0, "200\n"), done.stderr

@@ -1,0 +1,186 @@
+"""elastic.worker in real workers, and in processes that elastic did not start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.launching import DEADLINE_S, clean_environment, launch
+
+ALONE = ("--standalone",)
+
+
+def run_script(tmp_path: Path, script: str, *options: str, **variables: str) -> str:
+    """The output of a script that a launcher starts."""
+    path = tmp_path / "script.py"
+    path.write_text("from elastic import worker, _worker\n" + script)
+    done = launch(*ALONE, *options, str(path), environ=clean_environment(**variables))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def alone(script: str, **variables: str) -> str:
+    """The output of a script that no launcher starts."""
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=clean_environment(**variables),
+        capture_output=True, text=True, timeout=DEADLINE_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_every_call_works_without_a_launcher() -> None:
+    script = """
+from elastic import worker, _worker
+worker.progress(1)
+with worker.section("evaluation", limit=2.5):
+    worker.progress(2)
+assert not worker.should_stop(3)
+print(_worker.open(), worker.round(), worker.is_restart())
+"""
+    assert alone(script) == "False 0 False\n"
+    assert alone(script, TORCHELASTIC_RESTART_COUNT="1") == "False 0 True\n"
+    # Of a worker whose descriptors were closed, or whose numbers belong to other files.
+    assert alone(script, ELASTIC_CHANNEL="1:0:1:1:1:1:1") == "False 0 False\n"
+    assert alone(script, ELASTIC_CHANNEL="garbage") == "False 0 False\n"
+
+
+def test_import_loads_neither_torch_nor_the_agent() -> None:
+    script = """
+import sys
+before = set(sys.modules)
+from elastic import worker
+print(*sorted(set(sys.modules) - before))
+"""
+    loaded = alone(script).split()
+    ours = {"elastic", "elastic._lazy", "elastic._worker"}
+    assert {name for name in loaded if name.startswith("elastic")} == {
+        *ours, "elastic.worker", "elastic.worker._channel"
+    }  # fmt: skip
+    assert not {name for name in loaded if name.split(".")[0] in ("torch", "logging", "socket")}
+
+
+@pytest.mark.parametrize("step", ["-1", "2**63", "'1'", "1.5"])
+def test_invalid_steps_are_rejected(step: str) -> None:
+    script = f"""
+from elastic import worker
+for call in (worker.progress, worker.should_stop):
+    try:
+        call({step})
+    except (ValueError, OverflowError, TypeError) as error:
+        print(type(error).__name__)
+"""
+    first, second = alone(script).split()
+    assert first == second
+
+
+def test_first_process_of_a_worker_has_the_channel(tmp_path: Path) -> None:
+    script = """
+import multiprocessing, os, subprocess, sys
+print("self", _worker.open())
+child = os.fork()
+if child == 0:
+    worker.progress(2)
+    with worker.section("child"):
+        pass
+    print("forked", _worker.open(), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+code = "from elastic import worker, _worker; print('executed', _worker.open())"
+subprocess.run([sys.executable, "-c", code], close_fds=False, check=True)
+def target():
+    worker.progress(3)
+    print(multiprocessing.get_start_method(), _worker.open(), flush=True)
+if __name__ == "__main__":
+    process = multiprocessing.Process(target=target)
+    process.start()
+    process.join()
+"""
+    lines = run_script(tmp_path, script).splitlines()
+    assert sorted(lines) == ["executed False", "fork False", "forked False", "self True"]
+
+
+def test_workers_of_a_nested_launcher_have_their_own_channel(tmp_path: Path) -> None:
+    inner = tmp_path / "inner.py"
+    inner.write_text("from elastic import worker, _worker\nprint('inner', _worker.open())\n")
+    script = f"""
+import subprocess, sys
+nested = [sys.executable, "-m", "elastic", "--standalone", {str(inner)!r}]
+subprocess.run(nested, check=True, close_fds=False)
+print("outer", _worker.open())
+"""
+    assert run_script(tmp_path, script).splitlines() == ["inner True", "outer True"]
+
+
+def test_a_shell_between_launcher_and_script_keeps_the_channel(tmp_path: Path) -> None:
+    code = "from elastic import worker, _worker; print(_worker.open())"
+    wrapped = ["/bin/sh", "-c", f'"{sys.executable}" -c "{code}"; exit $?']
+    done = launch(*ALONE, "--no-python", *wrapped)
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_workers_forked_from_a_template_have_the_channel(tmp_path: Path) -> None:
+    """Also if the template has imported the calls, when there was no channel to open."""
+    (tmp_path / "preloaded.py").write_text("from elastic.worker import progress\n")
+    script = """
+import os, struct, sys
+loaded = sys.modules.get("preloaded")
+(loaded or worker).progress(5)
+page = os.pread(_worker.stacks_descriptor(), 16, 256)
+sys.stdout.write(f"{loaded is not None} {_worker.open()} {struct.unpack('qq', page)[1]}\\n")
+"""
+    options = ("--nproc-per-node=2", "--preload=preloaded")
+    output = run_script(tmp_path, script, *options, PYTHONPATH=str(tmp_path))
+    assert output.splitlines() == ["True True 5"] * 2
+
+
+@pytest.mark.smoke
+def test_round_and_restart_are_known(tmp_path: Path) -> None:
+    script = """
+print(worker.round(), worker.is_restart(), flush=True)
+raise SystemExit(worker.round() == 0)
+"""
+    output = run_script(tmp_path, script, "--max-restarts=1")
+    assert output.splitlines() == ["0 False", "1 True"]
+
+
+SIGNAL = """
+import os
+def caught():
+    with open("/proc/self/status") as status:
+        text = next(line for line in status if line.startswith("SigCgt"))
+    mask = int(text.split()[1], 16)
+    return [number for number in range(34, 65) if mask >> (number - 1) & 1]
+"""
+
+
+def test_a_request_for_stacks_writes_them_to_the_channel(tmp_path: Path) -> None:
+    script = f"""{SIGNAL}
+(number,) = caught()
+memory = _worker.stacks_descriptor()
+os.lseek(memory, 4096, os.SEEK_SET)
+def waits_here():
+    os.kill(os.getpid(), number)
+waits_here()
+text = os.pread(memory, 60000, 4096).rstrip(b"\\0").decode()
+assert "in waits_here" in text, text
+print(text.count("most recent call first"))
+"""
+    assert run_script(tmp_path, script) == "1\n"
+
+
+def test_a_request_never_writes_to_a_file_of_the_script(tmp_path: Path) -> None:
+    script = f"""{SIGNAL}
+(number,) = caught()
+memory = _worker.stacks_descriptor()
+os.closerange(3, 64)
+files = [os.open({str(tmp_path)!r} + f"/file{{i}}", os.O_RDWR | os.O_CREAT) for i in range(20)]
+assert memory in files
+os.kill(os.getpid(), number)
+worker.progress(1)
+print(sum(os.fstat(file).st_size for file in files))
+"""
+    assert run_script(tmp_path, script) == "0\n"

@@ -1,0 +1,1 @@
+"""What several tests need. No test imports another test."""

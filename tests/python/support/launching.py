@@ -1,0 +1,280 @@
+"""Starts real launchers for tests, and checks that they leave no process."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import random
+import select
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+from support.waiting import DEADLINE_S
+
+MARK = "ELASTIC_TEST_MARK"
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    """This process's variables without those that a launcher reads, and with a new mark.
+
+    Without PYTHONUNBUFFERED, which hides output that a program does not flush.
+    """
+    steering = (
+        *("PET_", "TORCHELASTIC_", "TORCH_ELASTIC_"),
+        *("OMP_NUM_THREADS", "LOGLEVEL", "PYTHONUNBUFFERED"),
+    )
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(steering)}
+    return inherited | {MARK: uuid.uuid4().hex} | more
+
+
+def marked(environ: dict[str, str]) -> list[int]:
+    """The running processes that inherited the mark."""
+    wanted = f"{MARK}={environ[MARK]}".encode()
+    found = []
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            if wanted in Path("/proc", entry, "environ").read_bytes().split(b"\0"):
+                found.append(int(entry))
+        except OSError:
+            continue  # the process has ended
+    return found
+
+
+def children(pid: int) -> list[int]:
+    """The child processes of a process."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):  # the thread has ended
+            found += [int(child) for child in (task / "children").read_text().split()]
+    return found
+
+
+class LeftoverProcesses(AssertionError):
+    """A job has ended, and processes of it run: no load of the machine explains that."""
+
+
+def assert_all_ended(environ: dict[str, str], deadline_s: float = 0.0) -> None:
+    """Waits until no process with the mark runs; fails at the deadline."""
+    end = time.monotonic() + deadline_s
+    for pid in marked(environ):
+        try:
+            handle = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        try:
+            select.select([handle], [], [], max(0.0, end - time.monotonic()))
+        finally:
+            os.close(handle)
+    left = {}
+    for pid in marked(environ):
+        with suppress(OSError):  # it has ended meanwhile
+            left[pid] = Path("/proc", str(pid), "cmdline").read_bytes()
+    if left:
+        raise LeftoverProcesses(left)
+
+
+class Process(subprocess.Popen[str]):
+    """A process whose lines may be read by readline() first and by communicate() later.
+
+    Popen.communicate() reads the descriptor itself, so it drops the lines that arrived together
+    with one that readline() has returned.
+    """
+
+    _readers: dict[str, tuple[threading.Thread, list[str]]] | None = None
+
+    def communicate(  # type: ignore[override]
+        self, input: str | None = None, timeout: float | None = None
+    ) -> tuple[str, str]:
+        if self._readers is None:
+            self._readers = {name: _collect(getattr(self, name)) for name in ("stdout", "stderr")}
+        if self.stdin is not None and not self.stdin.closed:
+            with suppress(BrokenPipeError):
+                self.stdin.write(input or "")
+                self.stdin.close()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        for thread, _ in self._readers.values():
+            thread.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        found = {name: "".join(lines) for name, (_, lines) in self._readers.items()}
+        if any(thread.is_alive() for thread, _ in self._readers.values()):
+            assert timeout is not None
+            raise subprocess.TimeoutExpired(self.args, timeout, found["stdout"], found["stderr"])
+        self.wait(None if deadline is None else max(1.0, deadline - time.monotonic()))
+        for stream in (self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+        return found["stdout"], found["stderr"]
+
+
+def _collect(stream: IO[str] | None) -> tuple[threading.Thread, list[str]]:
+    """A thread that reads all lines of a stream into the list."""
+    lines: list[str] = []
+    source: Iterable[str] = stream if stream is not None and not stream.closed else ()
+    thread = threading.Thread(target=lines.extend, args=(source,), daemon=True)
+    thread.start()
+    return thread, lines
+
+
+def launcher_command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "elastic", *words]
+
+
+def launch(
+    *words: str, environ: dict[str, str] | None = None, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Runs a launcher to its end and checks that it leaves no process."""
+    environ = environ or clean_environment()
+    done = subprocess.run(
+        launcher_command(*words),
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+        **options,
+    )
+    assert_all_ended(environ)
+    return done
+
+
+@contextmanager
+def launched(
+    *words: str, environ: dict[str, str] | None = None, **options: Any
+) -> Iterator[Process]:
+    """A running launcher with pipes; killed at the end if it still runs."""
+    environ = environ or clean_environment()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = Process(launcher_command(*words), env=environ, text=True, **(pipes | options))
+    # If it does not print what a test waits for, it is killed and the reader gets the end of file.
+    deadline = threading.Timer(DEADLINE_S, process.kill)
+    deadline.start()
+    try:
+        yield process
+        process.wait(DEADLINE_S)
+    finally:
+        deadline.cancel()
+        process.kill()
+        process.wait(DEADLINE_S)
+        with suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=60.0)  # closes the pipes
+        assert_all_ended(environ, deadline_s=60.0)
+
+
+class Job:
+    """Agents of one job on this machine, each with its own arguments."""
+
+    def __init__(self, options: Sequence[str], program: Sequence[str]) -> None:
+        self._options = options
+        self._program = program
+        self._environ = clean_environment()
+        self.nodes: list[Process] = []
+        # If a node prints nothing in time, it is killed and its readers get the end of file.
+        self._deadline = threading.Timer(DEADLINE_S, self._kill)
+        self._deadline.start()
+
+    def start(
+        self, *words: str, on: Callable[..., list[str]] | None = None, **variables: str
+    ) -> Process:
+        """Starts a node; its arguments override the common ones. ``on`` prefixes a host."""
+        command = launcher_command(*self._options, *words, *self._program)
+        node = Process(
+            on(*command) if on else command,
+            env=self._environ | variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.nodes.append(node)
+        return node
+
+    def start_nodes(self, number: int, lines: int) -> None:
+        """Starts nodes, and waits until each has printed this many lines."""
+        for _ in range(number):
+            self.start()
+        for node in self.nodes:
+            assert node.stdout is not None
+            for _ in range(lines):
+                assert node.stdout.readline()
+
+    def finish(self) -> list[subprocess.CompletedProcess[str]]:
+        """Waits until every node has ended."""
+        done = []
+        for node in self.nodes:
+            stdout, stderr = node.communicate(timeout=DEADLINE_S)
+            done.append(subprocess.CompletedProcess(node.args, node.returncode, stdout, stderr))
+        # The guardian of an agent that was killed ends after it.
+        was_killed = any(node.returncode < 0 for node in self.nodes)
+        assert_all_ended(self._environ, deadline_s=60.0 if was_killed else 0.0)
+        return done
+
+    def __enter__(self) -> Job:
+        return self
+
+    def _kill(self) -> None:
+        for node in self.nodes:
+            node.kill()
+
+    def __exit__(self, *_: object) -> None:
+        self._deadline.cancel()
+        self._kill()
+        for node in self.nodes:
+            if node.stdout is not None and not node.stdout.closed:
+                node.communicate(timeout=DEADLINE_S)
+        assert_all_ended(self._environ, deadline_s=60.0)
+
+
+# The kernel gives ports from its own range to sockets that ask for any, so such a port may be taken
+# between the moment at which it was found free and its use.
+_KERNELS_FIRST = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+_PORTS = range(10_000, max(min(_KERNELS_FIRST, 29_000), 12_000))
+_PORTS_OF_ONE = 500
+
+
+@functools.cache
+def _held_ports() -> Iterator[int]:
+    """Ports of which no other test process of this host uses any, round and round.
+
+    A test process holds its part of the range by the name of a socket, which ends with it.
+    """
+    parts = [
+        _PORTS[first : first + _PORTS_OF_ONE] for first in range(0, len(_PORTS), _PORTS_OF_ONE)
+    ]
+    random.SystemRandom().shuffle(parts)
+    for part in parts:
+        holder = socket.socket(socket.AF_UNIX)
+        try:
+            holder.bind(f"\0elastic-test-ports-{part[0]}")
+        except OSError:
+            holder.close()
+            continue
+        _holders.append(holder)
+        return itertools.cycle(part)
+    raise AssertionError(f"{len(parts)} test processes run on this host")
+
+
+_holders: list[socket.socket] = []
+
+
+def free_port() -> int:
+    """A port that is free on all addresses, and that no other call returns for a long time."""
+    for port in itertools.islice(_held_ports(), _PORTS_OF_ONE):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("", port))
+            return port
+    raise AssertionError("there is no free port")
+
+
+def free_endpoint() -> str:
+    return f"127.0.0.1:{free_port()}"

@@ -1,0 +1,27 @@
+"""A rendezvous handler that another distribution brings."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from elastic import StoreServer
+
+from support.paths import STUBS
+
+
+def plug_in(folder: Path) -> str:
+    """A PYTHONPATH on which the handler's distribution is installed."""
+    shutil.copy(STUBS / "stub_handler_plug_in.py", folder)
+    facts = folder / "counting-1.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: counting\nVersion: 1\n")
+    (facts / "entry_points.txt").write_text(
+        "[torchrun.handlers]\ncounting = stub_handler_plug_in:make\n"
+    )
+    return str(folder)
+
+
+def options(server: StoreServer, *more: str, nodes: int = 2) -> list[str]:
+    return [f"--nnodes={nodes}", "--nproc-per-node=2", "--rdzv-backend=counting", "--rdzv-id=job",
+            f"--rdzv-endpoint={server.host}:{server.port}", *more]  # fmt: skip

@@ -1,0 +1,1 @@
+"""Programs that tests start, and plug-ins that they install."""

@@ -1,0 +1,140 @@
+"""Jobs that survive the loss of their coordinator: real agents, each on a loopback address of its
+own, which counts as a host.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from support.launching import DEADLINE_S, Job, free_endpoint, marked
+
+# A worker that prints its place, and runs until it is stopped.
+WORKER = "echo works $ELASTIC_ROUND $WORLD_SIZE $NODE $$; exec sleep 1000"
+
+
+class Place(NamedTuple):
+    round: int
+    world_size: int
+    node: str
+    pid: int
+
+
+class Nodes:
+    """A job whose nodes are started one by one, each at 127.0.0.<number>."""
+
+    def __init__(self, job: Job, host: int = 1, conf: str = "voters=3", **environ: str) -> None:
+        self.job = job
+        self.host, self.conf, self.environ = host, conf, environ
+        self.endpoint = ""
+        self.options: Sequence[str] = ()
+        self.finds_host = False  # the other nodes may listen at further endpoints
+        self.processes: dict[str, subprocess.Popen[str]] = {}
+        self.logs: dict[str, str] = {}
+
+    def start(self, number: int) -> None:
+        address = f"127.0.0.{number}"
+        is_host = str(number == self.host).lower()
+        last_call = "" if "last_call_timeout" in self.conf else "last_call_timeout=100,"
+        conf = f"--rdzv-conf={last_call}is_host={is_host},{self.conf}"
+        if self.finds_host and number != self.host:
+            conf = f"--rdzv-conf={last_call}{self.conf}"
+        self.processes[address] = self.job.start(
+            f"--local-addr={address}", conf, *self.options, NODE=address, **self.environ
+        )
+
+    def place(self, address: str) -> Place:
+        """The next place of the node's worker."""
+        stdout = self.processes[address].stdout
+        assert stdout is not None
+        for line in stdout:
+            if line.startswith("works "):
+                _, number, size, node, pid = line.split()
+                return Place(int(number), int(size), node, int(pid))
+        raise AssertionError(f"{address}: {self.log(address)}")
+
+    def places(self, *addresses: str) -> dict[str, Place]:
+        return {address: self.place(address) for address in addresses}
+
+    def await_log(self, address: str, pattern: str) -> re.Match[str]:
+        """Reads the node's log until a line matches."""
+        stderr = self.processes[address].stderr
+        assert stderr is not None
+        for line in stderr:
+            self.logs[address] = self.logs.get(address, "") + line
+            if found := re.search(pattern, line):
+                return found
+        raise AssertionError(f"{address}: no {pattern!r} in {self.logs.get(address)}")
+
+    def log(self, address: str) -> str:
+        stderr = self.processes[address].stderr
+        assert stderr is not None
+        self.logs[address] = self.logs.get(address, "") + stderr.read()
+        return self.logs[address]
+
+    def kill(self, address: str) -> None:
+        """SIGKILL for every process of the node at once: its host is gone."""
+        mark = f"NODE={address}".encode()
+        node = self.processes[address]
+        for pid in marked(self.job._environ):
+            with suppress(OSError):  # it ends with its guardian
+                if mark in Path("/proc", str(pid), "environ").read_bytes().split(b"\0"):
+                    os.kill(pid, signal.SIGKILL)
+        node.wait(DEADLINE_S)
+
+    def stop(self, *addresses: str) -> None:
+        for address in addresses:
+            self.processes[address].send_signal(signal.SIGTERM)
+
+
+def job(endpoint: str, nodes: str = "2:3", run_id: str = "job") -> Job:
+    options = [f"--nnodes={nodes}", "--rdzv-backend=c10d", f"--rdzv-id={run_id}", "--no-python"]
+    options += [f"--rdzv-endpoint={endpoint}", "--max-restarts=0"]
+    return Job(options, ["sh", "-c", WORKER])
+
+
+REPLICATED = "survives the loss of any one host"
+
+
+# Each attempt to elect a coordinator has a term; on a busy host the first one may be too slow.
+ELECTED = r"now \(term ([2-9]|\d\d+)\)"
+
+
+@contextmanager
+def replicated_job(*options: str, **environ: str) -> Iterator[Nodes]:
+    """Three nodes whose round runs; each keeps the job's record, and the first one coordinates."""
+    endpoint = free_endpoint()
+    with job(endpoint) as started:
+        nodes = Nodes(started, **environ)
+        nodes.endpoint, nodes.options = endpoint, options
+        for number in (1, 2, 3):
+            nodes.start(number)
+        nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
+        nodes.await_log("127.0.0.1", REPLICATED)
+        yield nodes
+
+
+@contextmanager
+def three_endpoints(endpoints: str) -> Iterator[Nodes]:
+    """As replicated_job(), whose nodes know an endpoint on the host of each."""
+    with job(endpoints, nodes="2:3") as started:
+        nodes = Nodes(started)
+        nodes.finds_host = True
+        nodes.start(1)
+        nodes.await_log("127.0.0.1", "waiting at .*: 1 of at least 2")
+        nodes.start(2)
+        nodes.start(3)
+        nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
+        nodes.await_log("127.0.0.1", REPLICATED)
+        yield nodes
+
+
+def witness_endpoint() -> str:
+    """An address that counts as a third host."""
+    return "127.0.0.9:" + free_endpoint().rpartition(":")[2]

@@ -1,0 +1,24 @@
+"""The two ways in which a test may wait without an event; no other file of the tests sleeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+DEADLINE_S = 100.0  # for what takes seconds; a test has 120 s in all
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.001, 0.02
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    """Waits for something that sends no event; fails at the deadline."""
+    deadline = time.monotonic() + DEADLINE_S
+    pause = FIRST_PAUSE_S
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not become true"
+        time.sleep(pause)  # spinning would take a core from what the test waits for
+        pause = min(2 * pause, LAST_PAUSE_S)
+
+
+def stall_for_test(seconds: float) -> None:
+    """A deliberate pause: the moment of what follows is what the test varies."""
+    time.sleep(seconds)

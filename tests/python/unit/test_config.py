@@ -1,0 +1,408 @@
+"""Command line and environment give one configuration, or one error message."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import stat
+import string
+import sys
+from pathlib import Path
+
+import pytest
+from elastic._host import devices
+from elastic.cli import command_line, help, options, resolve
+from elastic.cli.config import LaunchConfig
+from elastic.errors import ConfigError
+from elastic.multiprocessing import LogOptions, Std
+from elastic.text import substitute
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.paths import ROOT
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> str:
+    path = tmp_path / "train.py"
+    path.write_text("pass\n")
+    return str(path)
+
+
+def configure(argv: list[str], environ: dict[str, str] | None = None) -> LaunchConfig:
+    parsed = resolve.parse(argv, environ or {})
+    assert isinstance(parsed, LaunchConfig)
+    return parsed
+
+
+def refusal(argv: list[str], environ: dict[str, str] | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        resolve.parse(argv, environ or {})
+    text = str(caught.value)
+    assert "\n" not in text and text
+    return text
+
+
+def test_defaults_describe_one_worker_that_is_not_restarted(script: str) -> None:
+    got = configure([script])
+    assert got.entrypoint == (sys.executable, "-u", script)
+    assert (got.nproc, got.max_restarts, got.role) == (1, 0, "default")
+    assert (got.local_addr, got.master_port) == ("127.0.0.1", 0)
+    assert got.shutdown_timeout == 30.0
+    assert got.signals == (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+    assert got.logs == LogOptions()
+    assert got.line_prefix == "[${role_name}${local_rank}]:"
+
+
+def test_run_id_is_generated_for_every_job(script: str) -> None:
+    first, second = configure([script]).run_id, configure([script]).run_id
+    assert first != second
+    assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", first)
+
+
+@pytest.mark.parametrize(
+    ("words", "field", "expected"),
+    [
+        (["--nproc-per-node", "3"], "nproc", 3),
+        (["--nproc_per_node=3"], "nproc", 3),
+        (["--max-restarts=7"], "max_restarts", 7),
+        (["--shutdown-timeout", "0.5"], "shutdown_timeout", 0.5),
+        (["--role", "trainer"], "role", "trainer"),
+        (["--rdzv-id=job 7"], "run_id", "job 7"),
+        (["--master-port", "29500"], "master_port", 29500),
+        (["--master-addr", "localhost"], "local_addr", "127.0.0.1"),
+        (["--local-addr", "127.0.0.2"], "local_addr", "127.0.0.2"),
+        (["--rdzv-endpoint", "127.0.0.3:1234"], "local_addr", "127.0.0.3"),
+        (["--rdzv-endpoint", "127.0.0.3:1234"], "master_port", 1234),
+        (["--rdzv-backend=c10d", "--rdzv-endpoint", "localhost:1234"], "master_port", 0),
+        (["--signals-to-handle", "SIGUSR1,int"], "signals", (signal.SIGUSR1, signal.SIGINT)),
+        (["--signals-to-handle="], "signals", ()),
+        (["--stop-scope=leader"], "stop_scope", "leader"),
+        (["--virtual-local-rank"], "virtual_local_rank", True),
+        (["--nnodes=1", "--nnodes=1:1", "--node-rank=0", "--standalone"], "nproc", 1),
+        (["--rdzv-conf", "timeout=900,is_host=true,rank=0"], "nproc", 1),
+        (["--monitor-interval=5", "--event-log-handler=null"], "nproc", 1),
+        (["--log-dir=/dev/null"], "logs", LogOptions()),
+    ],
+)
+def test_an_option_sets_its_field(
+    script: str, words: list[str], field: str, expected: object
+) -> None:
+    assert getattr(configure([*words, script]), field) == expected
+
+
+@pytest.mark.parametrize("words", [["-r3", "-t", "1"], ["--redirects=3", "--tee=1"]])
+def test_streams_are_selected_for_all_ranks(script: str, words: list[str]) -> None:
+    logs = configure([*words, script]).logs
+    assert (logs.redirects, logs.tee) == (Std.ALL, Std.OUT)
+
+
+def test_streams_are_selected_by_rank_beyond_nine(script: str) -> None:
+    logs = configure(["--nproc-per-node=12", "-t", "0:3,11:2", script]).logs
+    assert [logs.target(rank, Std.OUT) for rank in (0, 5, 11)] == ["tee", "inherit", "inherit"]
+    assert [logs.target(rank, Std.ERR) for rank in (0, 5, 11)] == ["tee", "inherit", "tee"]
+
+
+def test_filtered_ranks_stay_off_the_console(script: str) -> None:
+    words = ["--nproc-per-node=4", "--local-ranks-filter=1", "-t2:3", "-r3:3", script]
+    logs = configure(words).logs
+    targets = [logs.target(rank, Std.OUT) for rank in range(4)]
+    assert targets == ["discard", "inherit", "file", "file"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], ("-u", "{}", "-h", "--role", "x")),
+        (["-m"], ("-u", "-m", "{}", "-h", "--role", "x")),
+        (["--"], ("-u", "{}", "-h", "--role", "x")),
+    ],
+)
+def test_arguments_after_the_program_belong_to_it(
+    script: str, words: list[str], expected: tuple[str, ...]
+) -> None:
+    got = configure([*words, script, "-h", "--role", "x"])
+    assert got.entrypoint == (sys.executable, *(word.format(script) for word in expected))
+    assert got.role == "default"
+
+
+@pytest.mark.parametrize(
+    "word", ["--fail", "--stop", "--exit", "--on", "--nproc=x", "-r", "--", "-z"]
+)
+@pytest.mark.parametrize("words", [[], ["--worker", "3"]])
+def test_arguments_of_the_program_are_not_parsed(script: str, word: str, words: list[str]) -> None:
+    got = configure(["--nproc-per-node=2", script, word, *words])
+    assert got.entrypoint == (sys.executable, "-u", script, word, *words)
+    assert got.nproc == 2
+
+
+@pytest.mark.parametrize(
+    "words", [["--nproc", "8"], ["--nproc=8"], ["--nproc_per=8"], ["--nproc_per_node", "8"]]
+)
+def test_an_abbreviation_needs_no_alias(script: str, words: list[str]) -> None:
+    assert configure([*words, script]).nproc == 8
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--max-restart-s=3"], "there is no option --max-restart-s; did you mean --max-restarts?"),
+        (["--nprocs-per-node=2"], "did you mean --nproc-per-node?"),
+        (["--rdzv_endpont=a"], "did you mean --rdzv-endpoint?"),
+        (["-nproc-per-node=2"], "did you mean --nproc-per-node?"),
+        (["--start-method=thread"], "--start-method is 'thread': expected one of spawn, fork"),
+        (["--no"], "--no is ambiguous: it could be"),
+        (["--role"], "--role needs a value"),
+        (["--role", "--module"], "--role needs a value"),
+        (["--module=1"], "--module takes no value"),
+        (["--xyzzy"], "there is no option --xyzzy ("),
+    ],
+)
+def test_a_wrong_option_is_named_with_the_nearest_one(words: list[str], expected: str) -> None:
+    assert expected in refusal([*words, "train.py"] if words != ["--role"] else words)
+
+
+def test_short_options_may_be_joined(script: str) -> None:
+    got = configure(["-mr3", "-t=1", "json.tool"])
+    assert got.entrypoint == (sys.executable, "-u", "-m", "json.tool")
+    assert (got.logs.redirects, got.logs.tee) == (Std.ALL, Std.OUT)
+
+
+def test_a_program_without_python_is_looked_up_in_path(tmp_path: Path) -> None:
+    tool = tmp_path / "tool"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(stat.S_IRWXU)
+    got = configure(["--no-python", "tool", "a"], {"PATH": str(tmp_path)})
+    assert got.entrypoint == ("tool", "a")
+
+
+def test_the_workers_interpreter_can_be_chosen(script: str) -> None:
+    assert configure([script], {"PYTHON_EXEC": "/bin/sh"}).entrypoint[0] == "/bin/sh"
+
+
+def test_precedence_is_flag_variable_default(script: str) -> None:
+    environ = {"PET_MAX_RESTARTS": "4"}
+    assert configure([script]).max_restarts == 0
+    assert configure([script], environ).max_restarts == 4
+    assert configure(["--max-restarts=2", script], environ).max_restarts == 2
+
+
+def test_switches_have_variables_with_0_and_1(script: str) -> None:
+    assert configure([script], {"PET_MODULE": "1"}).entrypoint[2] == "-m"
+    assert configure([script], {"PET_MODULE": "0", "PET_RUN_PATH": "0"}).entrypoint[2] == script
+
+
+def test_the_start_timeout_has_an_option_and_a_variable(script: str) -> None:
+    assert configure([script]).start_timeout == 60.0
+    assert configure([script], {"PET_START_TIMEOUT": "0.5"}).start_timeout == 0.5
+    assert configure(["--start-timeout=5", script]).start_timeout == 5.0
+
+
+def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
+    environ = {"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "5"}
+    assert configure([script], environ).shutdown_timeout == 5.0
+    assert configure(["--shutdown-timeout=6", script], environ).shutdown_timeout == 6.0
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--nproc-per-node=0"], "--nproc-per-node is '0'"),
+        (["--nproc-per-node=-1"], "--nproc-per-node is '-1'"),
+        (["--nproc-per-node=many"], "--nproc-per-node is 'many'"),
+        (["--nproc-per-node"], "required: PROGRAM"),
+        (["--nnodes=4:1"], "expected N or MIN:MAX"),
+        (["--nnodes=1:2:3"], "expected N or MIN:MAX"),
+        (["--rdzv-endpoint=192.0.2.1:29400"], "192.0.2.1 is not an address of this node"),
+        (["--rdzv-endpoint=localhost:port"], "'port' is not a port"),
+        (["--rdzv-endpoint=[::1"], r"expected \[ADDRESS\]:PORT"),
+        (["--master-addr=192.0.2.1"], "192.0.2.1 is not an address of this node"),
+        (["--master-addr=127.0.0.1", "--local-addr=127.0.0.2"], "name different addresses"),
+        (["--master-port=1", "--rdzv-endpoint=127.0.0.1:2"], "name different ports"),
+        (["--master-port=65536"], "whole number from 0 to 65535"),
+        (["--rdzv-conf=heartbeat=3"], "there is no key 'heartbeat'"),
+        (["--rdzv-conf=timeout"], "not of the form KEY=VALUE"),
+        (["--rdzv-conf=timeout=soon"], "expected a number of seconds"),
+        (["--rdzv-id=a/b"], "cannot be part of a file name"),
+        (["--max-restarts=-1"], "whole number from 0"),
+        (["--max-restarts=1.5"], "whole number from 0"),
+        (["--monitor-interval=0"], "greater than 0"),
+        (["--start-timeout=0"], "--start-timeout is '0': .* greater than 0"),
+        (["--shutdown-timeout=-1"], "number of seconds from 0"),
+        (["--shutdown-timeout=nan"], "number of seconds from 0"),
+        (["--signals-to-handle=SIGNOTHING"], "there is no signal 'SIGNOTHING'"),
+        (["--signals-to-handle=SIGKILL"], "SIGKILL cannot be handled"),
+        (["--stop-scope=all"], "expected group or leader"),
+        (["-r", "4"], "--redirects: '4' selects no streams"),
+        (["--tee=0:1,0:2"], "names rank 0 twice"),
+        (["--tee=1:1"], "there is no local rank 1 among 1 workers"),
+        (["--local-ranks-filter=x"], "not a list of local ranks"),
+        (["--local-ranks-filter=1"], "there is no local rank 1"),
+        (["--log-dir=/dev/null", "-r3"], "redirects and tee need a directory"),
+        (["--log-dir=/dev/zero"], "cannot make /dev/zero"),
+        (["--log-dir=/proc/logs"], "cannot make /proc/logs"),
+        (["-m", "--no-python"], "exclude each other"),
+        (["--standalone=1"], "--standalone takes no value, but was given '1'"),
+        (["-x"], "there is no option -x"),
+        (["--numa-binding", "near"], "--numa-binding is 'near': expected one of node"),
+        (["--metrics-port=0"], "--metrics-port is '0'"),
+        (["--event-log-handler=file"], "--event-log-handler: there is no event handler 'file'"),
+        (["--logs-specs=mine"], "--logs-specs: there is no logs plug-in 'mine'"),
+    ],
+)
+def test_invalid_values_are_rejected_in_one_line(
+    script: str, words: list[str], expected: str
+) -> None:
+    assert re.search(expected, refusal([*words, script]))
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"PET_MODULE": "yes"}, "PET_MODULE is 'yes': expected 0 or 1"),
+        ({"PET_MODULE": ""}, "PET_MODULE is '': expected 0 or 1"),
+        ({"PET_MAX_RESTARTS": "abc"}, "PET_MAX_RESTARTS is 'abc'"),
+        ({"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "-3"}, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT is '-3'"),
+        ({"LOGLEVEL": "LOUD"}, "LOGLEVEL is 'LOUD'"),
+        ({"PYTHON_EXEC": "/no/python"}, r"interpreter \(PYTHON_EXEC\) /no/python does not exist"),
+    ],
+)
+def test_variables_are_validated_like_flags(
+    script: str, environ: dict[str, str], expected: str
+) -> None:
+    assert re.search(expected, refusal([script], environ))
+
+
+def test_programs_that_cannot_start_are_found_before_anything_does(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("")
+    assert "the following arguments are required: PROGRAM" in refusal([])
+    assert "does not exist" in refusal(["/no/such.py"])
+    assert "is a directory without __main__.py" in refusal([str(tmp_path)])
+    assert "is not executable" in refusal(["--no-python", str(plain)])
+    assert "is a directory" in refusal(["--no-python", str(tmp_path)])
+    assert "does not exist" in refusal(["--no-python", str(tmp_path / "none")])
+    assert "is not in PATH" in refusal(["--no-python", "no-such-tool"], {"PATH": "/nowhere"})
+
+
+def test_help_and_version_need_no_valid_environment() -> None:
+    for words in (["-h"], ["--role", "x", "--help"], ["--version"]):
+        with pytest.raises(SystemExit) as ended:
+            resolve.parse(words, {"PET_NONSENSE": "1"})
+        assert ended.value.code == 0
+
+
+def test_help_lists_every_option_with_an_effect() -> None:
+    text = help.text()
+    for option in options.OPTIONS:
+        assert (f"--{option.name}" in text) == bool(option.help)
+    assert all(len(line) <= 100 for line in text.splitlines())
+
+
+def test_openmp_threads_share_the_usable_cpus(script: str) -> None:
+    got = configure(["--nproc-per-node=2", script])
+    assert got.environment["OMP_NUM_THREADS"] == str(max(1, devices.usable_cpus() // 2))
+    many = configure(["--nproc-per-node=4096", script])
+    assert many.environment["OMP_NUM_THREADS"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}),
+        ({"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}, {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0"}),
+        ({"NCCL_ASYNC_ERROR_HANDLING": "0"}, {"NCCL_ASYNC_ERROR_HANDLING": "0"}),
+        ({"OMP_NUM_THREADS": "7", "NCCL_ASYNC_ERROR_HANDLING": "0"}, {"OMP_NUM_THREADS": "7"}),
+    ],
+)
+def test_user_settings_are_not_overwritten(
+    script: str, environ: dict[str, str], expected: dict[str, str]
+) -> None:
+    environment = configure([script], environ).environment
+    for name, value in expected.items():
+        assert environment[name] == value
+    if "NCCL_ASYNC_ERROR_HANDLING" in environ:
+        assert "TORCH_NCCL_ASYNC_ERROR_HANDLING" not in environment
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "expected"),
+    [
+        (["--start-method=forkserver"], {}, "--start-method has no effect"),
+        ([], {"PET_START_METHOD": "fork"}, "PET_START_METHOD has no effect"),
+        (["--node-rank=1"], {}, "--node-rank is 1: ignored, since the only node has rank 0"),
+        (["--rdzv-conf=rank=2"], {}, "--rdzv-conf: rank is 2: ignored"),
+        ([], {"PET_STORE_PORT": "tcp://10.0.0.7:80"}, "PET_STORE_PORT is an unknown variable"),
+        ([], {"PET_": "2"}, "PET_ is an unknown variable and is ignored"),
+        ([], {"PET_NPROC": "2"}, "is ignored; did you mean PET_NPROC_PER_NODE?"),
+        ([], {"PET_MAX_RESTART": "2"}, "did you mean PET_MAX_RESTARTS?"),
+    ],
+)
+def test_what_torchrun_accepts_is_one_warning_and_with_strict_an_error(
+    script: str, words: list[str], environ: dict[str, str], expected: str
+) -> None:
+    words = [*words, "--node-rank=7"] if "node-rank" not in str(words) + str(environ) else words
+    warnings = [text for level, text in configure([*words, script], environ).notes if level == 30]
+    assert len(warnings) == 1
+    assert expected in warnings[0]
+    assert expected in refusal([*words, "--strict", script], environ)
+    assert expected in refusal([*words, script], environ | {"PET_STRICT": "1"})
+
+
+def test_an_empty_role_is_the_default_one(script: str) -> None:
+    got = configure(["--role=", "--strict", script])
+    assert (got.role, [text for level, text in got.notes if level == 30]) == ("default", [])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("${local_rank}", "3"),
+        ("$local_rank", "3"),
+        ("log-$local_rank.txt", "log-3.txt"),
+        ("$local_ranks ${local_rank} $LOCAL_RANK", "$local_ranks 3 $LOCAL_RANK"),
+        ("$$ $$local_rank $HOME ${x} $", "$$ $$local_rank $HOME ${x} $"),
+    ],
+)
+def test_only_the_local_rank_is_replaced(text: str, expected: str) -> None:
+    assert substitute(text, 3) == expected
+
+
+@given(st.text(string.ascii_letters + "${}_ ").filter(lambda text: "local_rank" not in text))
+def test_text_without_the_name_is_unchanged(text: str) -> None:
+    assert substitute(text, 5) == text
+
+
+@given(
+    st.dictionaries(st.integers(0, 40), st.sampled_from(list(Std)), min_size=1),
+    st.booleans(),
+)
+def test_stream_selection_round_trips_through_text(streams: dict[int, Std], spaced: bool) -> None:
+    joint = ", " if spaced else ","
+    text = joint.join(f"{rank}:{int(which)}" for rank, which in streams.items())
+    assert Std.from_str(text) == streams
+
+
+@given(st.lists(st.sampled_from([o for o in options.OPTIONS if o.help and not o.is_switch])))
+def test_flag_and_variable_are_equivalent(chosen: list[options.Option]) -> None:
+    flags = [word for option in chosen for word in (f"--{option.name}", "text")]
+    environ = {option.variable: "text" for option in chosen}
+    by_flag = command_line.read([*flags, "x"], {}).values
+    by_variable = command_line.read(["x"], environ).values
+    assert {k: v.text for k, v in by_flag.items()} == {k: v.text for k, v in by_variable.items()}
+
+
+def test_log_directory_is_created_and_absolute(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    logs = configure(["--log-dir", "a/b", "-r3", script]).logs
+    assert logs.log_dir == str(tmp_path / "a" / "b")
+    assert os.path.isdir(logs.log_dir)
+
+
+def test_every_option_is_documented() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    assert [option.name for option in options.OPTIONS if f"`--{option.name}" not in text
+            and f"`-{option.short}`, `--{option.name}" not in text] == []  # fmt: skip

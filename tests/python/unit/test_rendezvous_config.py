@@ -1,0 +1,407 @@
+"""The options for nodes select one rendezvous backend, or give one error message."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from elastic.cli import resolve
+from elastic.cli.config import LaunchConfig, RendezvousConfig
+from elastic.errors import ConfigError
+from elastic.rendezvous import keys
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.paths import ROOT
+
+C10D = ["--nnodes=2:4", "--rdzv-backend=c10d", "--rdzv-endpoint=host7:29500", "--rdzv-id=job"]
+STATIC = ["--nnodes=2", "--master-addr=host7"]
+
+
+def configure(words: list[str], environ: dict[str, str] | None = None) -> LaunchConfig:
+    return resolve.parse([*words, "--no-python", "/bin/true"], environ or {})
+
+
+def refusal(words: list[str], environ: dict[str, str] | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        configure(words, environ)
+    text = str(caught.value)
+    assert "\n" not in text and text
+    return text
+
+
+def notes_of(words: list[str]) -> list[str]:
+    return [sentence for _, sentence in configure(words).notes]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["--nnodes=1:1"],
+        ["--standalone"],
+        ["--standalone", "--rdzv-backend=c10d", "--rdzv-endpoint=elsewhere:1"],
+        ["--rdzv-backend=c10d"],
+        ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"],
+        ["--rdzv-backend=c10d", "--rdzv-endpoint=[::1]:29400"],
+        ["--rdzv-backend=c10d", "--rdzv-endpoint=host7:0"],
+        ["--rdzv-endpoint=localhost:29400"],
+        ["--master-addr=localhost", "--master-port=29500", "--node-rank=0"],
+    ],
+)
+def test_job_of_one_node_needs_no_rendezvous(words: list[str]) -> None:
+    got = configure(words)
+    assert got.rendezvous is None
+    assert re.fullmatch("[0-9a-f-]{36}", got.run_id)
+
+
+def test_coordinator_is_at_the_endpoint() -> None:
+    got = configure(C10D)
+    assert got.run_id == "job"
+    assert (got.local_addr, got.master_port) == ("", 0)
+    assert got.rendezvous == RendezvousConfig(
+        backend="c10d", min_nodes=2, max_nodes=4, endpoint_host="host7", endpoint_port=29500
+    )
+
+
+def test_a_job_of_one_node_may_have_spares_on_other_hosts() -> None:
+    got = configure(["--rdzv-backend=c10d", "--rdzv-endpoint=host7", "--rdzv-id=job"]).rendezvous
+    assert (got.min_nodes, got.max_nodes) == (1, 1)
+    assert (got.endpoint_host, got.endpoint_port) == ("host7", 29400)
+
+
+def test_static_nodes_use_node_0_and_given_ranks() -> None:
+    got = configure([*STATIC, "--node-rank=1"])
+    assert got.rendezvous == RendezvousConfig(
+        backend="static",
+        min_nodes=2,
+        max_nodes=2,
+        endpoint_host="host7",
+        endpoint_port=29500,
+        is_host=False,
+        voters=1,
+        node_rank=1,
+    )
+    assert (got.run_id, got.master_port, got.notes) == ("none", 29500, configure(STATIC).notes)
+    assert configure(STATIC).rendezvous.is_host is True
+
+
+@pytest.mark.parametrize(
+    ("words", "endpoint"),
+    [
+        (["--rdzv-endpoint=h"], ("h", 29400)),
+        (["--rdzv-endpoint=h:1"], ("h", 1)),
+        (["--rdzv-endpoint=[fe80::1]:7"], ("fe80::1", 7)),
+        (["--rdzv-endpoint=[fe80::1]"], ("fe80::1", 29400)),
+        (["--rdzv-endpoint=fe80::1"], ("fe80::1", 29400)),
+        (["--rdzv-endpoint=10.0.0.7:65535"], ("10.0.0.7", 65535)),
+    ],
+)
+def test_an_endpoint_has_a_host_and_perhaps_a_port(
+    words: list[str], endpoint: tuple[str, int]
+) -> None:
+    got = configure([*C10D[:2], *words]).rendezvous
+    assert (got.endpoint_host, got.endpoint_port) == endpoint
+
+
+def test_further_endpoints_follow_the_first_one() -> None:
+    got = configure([*C10D[:2], "--rdzv-endpoint=h1:1, [fe80::1]:7,h3"]).rendezvous
+    assert got.endpoints == (("h1", 1), ("fe80::1", 7), ("h3", 29400))
+    assert got.options("job", "").endpoint_host == "h1"
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "expected"),
+    [
+        ("h1:1,h1:1", "'h1:1' is listed twice"),
+        ("h1:1,", "the host is missing"),
+        ("h1:1,h2:0", "the other nodes need a given port, not 0"),
+    ],
+)
+def test_a_faulty_list_of_endpoints_is_rejected(endpoints: str, expected: str) -> None:
+    assert expected in refusal([*C10D[:2], f"--rdzv-endpoint={endpoints}"])
+
+
+@pytest.mark.parametrize(
+    ("words", "endpoint"),
+    [
+        (["--master-addr=127.0.0.1"], ("127.0.0.1", 29500)),
+        (["--master-addr=h"], ("h", 29500)),
+        (["--master-addr=[fe80::1]", "--master-port=7"], ("fe80::1", 7)),
+        (["--rdzv-endpoint=h:7"], ("h", 7)),
+        (["--rdzv-endpoint=h", "--master-port=8"], ("h", 8)),
+        (["--rdzv-endpoint=h:8", "--master-addr=h", "--master-port=8"], ("h", 8)),
+    ],
+)
+def test_static_has_two_spellings_of_its_endpoint(
+    words: list[str], endpoint: tuple[str, int]
+) -> None:
+    got = configure(["--nnodes=2", *words])
+    assert (got.rendezvous.endpoint_host, got.rendezvous.endpoint_port) == endpoint
+    assert got.master_port == endpoint[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "backend", "state"),
+    [
+        (["--rdzv-backend=file", "--rdzv-endpoint=/shared/job"], "file", "/shared/job"),
+        (
+            ["--rdzv-backend=c10d", "--rdzv-conf=store_type=FILE", "--rdzv-endpoint=/shared/job"],
+            "file",
+            "/shared/job",
+        ),
+        (["--rdzv-backend=etcd-v2", "--rdzv-endpoint=h:2379"], "etcd-v2", "h:2379"),
+        (["--rdzv-backend=etcd", "--rdzv-endpoint=h"], "etcd", "h"),
+        (["--rdzv-backend=mine"], "mine", "mine"),
+    ],
+)
+def test_other_backends_share_a_state(words: list[str], backend: str, state: str) -> None:
+    got = configure(["--nnodes=2", "--rdzv-id=job", *words]).rendezvous
+    assert (got.backend, got.shared_state, got.endpoint_host) == (backend, state, "")
+
+
+def test_plug_in_receives_its_keys_unchanged() -> None:
+    words = ["--nnodes=2", "--rdzv-backend=mine", "--rdzv-conf=colour=blue, join_timeout=3"]
+    got = configure(words).rendezvous
+    assert got.parameters == {"colour": "blue", "join_timeout": "3"}
+    assert got.timings == {"join_timeout": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("conf", "timings"),
+    [
+        ("join_timeout=600", {"join_timeout": 600.0}),
+        ("last_call_timeout=0.5", {"last_call_timeout": 0.5}),
+        ("settle=0, shrink_delay=2.5", {"settle": 0.0, "shrink_delay": 2.5}),
+        ("node_timeout=1.5", {"node_timeout": 1.5}),
+        ("reconnect_grace=0", {"reconnect_grace": 0.0}),
+        ("store_grace=90,store_grace=9", {"store_grace": 9.0}),
+        ("override_timeout=3600", {"override_timeout": 3600.0}),
+        ("keep_alive_interval=2", {"node_timeout": 6.0}),
+        ("keep_alive_max_attempt=2", {"node_timeout": 10.0}),
+        ("keep_alive_interval=0.5,keep_alive_max_attempt=4", {"node_timeout": 2.0}),
+        ("close_timeout=30,heartbeat_timeout=5,read_timeout=60", {}),
+        ("protocol=https,ca_cert=a,cert=b,key=c,cacert=d,ssl_cert=e,ssl_cert_key=f", {}),
+        ("etcd_prefix=/x,timeout=900,store_type=tcp", {}),
+    ],
+)
+def test_settings_of_the_rendezvous_become_seconds(conf: str, timings: dict[str, float]) -> None:
+    assert configure([*C10D, f"--rdzv-conf={conf}"]).rendezvous.timings == timings
+    assert configure(C10D, {"PET_RDZV_CONF": conf}).rendezvous.timings == timings
+
+
+def test_torchs_timeout_is_the_join_timeout_where_torch_has_one() -> None:
+    assert configure([*STATIC, "--rdzv-conf=timeout=9"]).rendezvous.timings == {"join_timeout": 9.0}
+    expected = notes_of([*C10D, "--rdzv-conf=timeout=9"])
+    assert "timeout in --rdzv-conf has no effect with c10d; there is join_timeout" in expected
+
+
+@pytest.mark.parametrize("key", ["close_timeout", "heartbeat_timeout", "read_timeout"])
+def test_key_without_effect_is_reported_in_one_line(key: str) -> None:
+    expected = [note for note in notes_of([*C10D, f"--rdzv-conf={key}=7"]) if key in note]
+    assert len(expected) == 1 and f"{key} in --rdzv-conf has no effect: " in expected[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [("1", True), ("Yes", True), ("t", True), ("0", False), ("FALSE", False)]
+)
+def test_is_host_can_be_set(value: str, expected: bool) -> None:
+    for words in (C10D, STATIC):
+        assert configure([*words, f"--rdzv-conf=is_host={value}"]).rendezvous.is_host is expected
+
+
+@pytest.mark.parametrize(
+    ("words", "field", "expected"),
+    [
+        (["--on-node-loss=fail"], "on_node_loss", "fail"),
+        (["--max-membership-changes=3"], "max_membership_changes", 3),
+        (["--topology=rack 4"], "topology", "rack 4"),
+        (["--node-rank=3"], "node_rank", 3),
+        (["--node_rank=3"], "node_rank", 3),
+    ],
+)
+def test_an_option_about_nodes_sets_its_field(
+    words: list[str], field: str, expected: object
+) -> None:
+    assert getattr(configure([*C10D, *words]).rendezvous, field) == expected
+    name, _, value = words[0].partition("=")
+    variable = "PET_" + name.strip("-").replace("-", "_").upper()
+    assert getattr(configure(C10D, {variable: value}).rendezvous, field) == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "field", "expected"),
+    [
+        ([], "failure_grace", 30.0),
+        (["--shutdown-timeout=7.5"], "failure_grace", 7.5),
+        (["--shutdown-timeout=7.5", "--failure-grace=0.5"], "failure_grace", 0.5),
+        ([], "restart_backoff", 1.0),
+        (["--restart-backoff=0"], "restart_backoff", 0.0),
+        ([], "exit_barrier_timeout", None),
+        (["--exit-barrier-timeout=0.25"], "exit_barrier_timeout", 0.25),
+        (["--worker-port-range=2000:2009"], "worker_ports", (2000, 2009)),
+        (["--local-addr=eth7.host"], "local_addr", "eth7.host"),
+        (["--master-port=7000"], "master_port", 7000),
+    ],
+)
+def test_an_option_of_the_agent_sets_its_field(
+    words: list[str], field: str, expected: object
+) -> None:
+    assert getattr(configure([*C10D, *words]), field) == expected
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--voter-port-range=2000:2009"],
+        ["--rdzv-conf=voter_port_range=2000:2009"],
+        ["--voter-port-range=2000:2009", "--rdzv-conf=voter_port_range=2000:2009"],
+    ],
+)
+def test_the_range_of_voter_ports_has_two_spellings(words: list[str]) -> None:
+    assert configure([*C10D, *words]).rendezvous.voter_ports == (2000, 2009)
+
+
+def test_variables_alone_describe_a_whole_job() -> None:
+    environ = {
+        "PET_NNODES": "2:4",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ENDPOINT": "host7:29500",
+        "PET_RDZV_ID": "job",
+    }
+    assert configure([], environ).rendezvous == configure(C10D).rendezvous
+    # As some cluster operators set them for every backend.
+    environ |= {"PET_NODE_RANK": "1", "PET_MASTER_ADDR": "host7", "PET_MASTER_PORT": "23456"}
+    got = configure([], environ)
+    assert (got.rendezvous.node_rank, got.master_port) == (1, 23456)
+    assert any("PET_MASTER_ADDR has no effect with c10d" in note for _, note in got.notes)
+
+
+def test_the_store_can_be_left_to_the_workers() -> None:
+    variable = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+    assert [configure(C10D, e).share_store for e in ({}, {variable: "0"}, {variable: "1"})] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_a_job_without_a_name_is_called_as_torchrun_calls_it() -> None:
+    got = configure(C10D[:3])
+    assert got.run_id == "none"
+    assert [level for level, note in got.notes if "run id is 'none'" in note] == [30]
+    assert not [note for note in notes_of(STATIC) if "run id is 'none'" in note]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--nnodes=4:1"], "--nnodes is '4:1': expected N or MIN:MAX, with 1 <= MIN <= MAX"),
+        (["--nnodes=0:2"], "expected N or MIN:MAX"),
+        (["--nnodes=2:"], "expected N or MIN:MAX"),
+        (["--nnodes=1:2:3"], "expected N or MIN:MAX"),
+        (["--nnodes=-2"], "expected N or MIN:MAX"),
+        (["--nnodes=two"], "expected N or MIN:MAX"),
+        (["--nnodes=100001"], "at most 100000 nodes"),
+        (["--nnodes=2:4"], "--nnodes is 2:4, but with the static backend the number .* is fixed"),
+        (["--nnodes=2"], "the address of node 0 is missing: add --master-addr=HOST"),
+        (["--nnodes=2", "--node-rank=1", "--master-addr="], "the address of node 0 is missing"),
+        (["--nnodes=2", "--standalone"], "--standalone asks for a job of one node, but --nnodes"),
+        (["--nnodes=2", "--rdzv-backend=c10d"], r"add --rdzv-endpoint=HOST\[:PORT\]"),
+        (["--nnodes=2", "--rdzv-backend=file"], "must name a file that all nodes see"),
+        (["--nnodes=2", "--rdzv-backend=etcd"], r"must name HOST\[:PORT\] of the server"),
+        (["--rdzv-backend="], "--rdzv-backend is empty"),
+        ([*C10D, "--rdzv-endpoint=h:0"], "need a given port, not 0"),
+        ([*C10D, "--rdzv-endpoint=h:http"], "'http' is not a port"),
+        ([*C10D, "--rdzv-endpoint=h:65536"], "'65536' is not a port"),
+        ([*C10D, "--rdzv-endpoint=[::1"], r"expected \[ADDRESS\]:PORT"),
+        ([*C10D, "--rdzv-endpoint=:29400"], "the host is missing"),
+        ([*C10D, "--rdzv-id="], "--rdzv-id is empty: give every node the same run id"),
+        ([*C10D, "--rdzv-id=a/b"], "cannot be part of a file name"),
+        ([*C10D, f"--rdzv-id={'x' * 256}"], "--rdzv-id is longer than 255 bytes"),
+        ([*C10D, f"--topology={'x' * 256}"], "--topology is longer than 255 bytes"),
+        ([*C10D, "--rdzv-conf=rank=1"], "rank needs the static backend"),
+        ([*C10D, "--node-rank=-1"], "--node-rank is '-1': expected a whole number"),
+        ([*C10D, "--on-node-loss=ignore"], "expected replace or fail"),
+        ([*C10D, "--max-membership-changes=many"], "expected a whole number"),
+        ([*C10D, "--failure-grace=soon"], "--failure-grace is 'soon': expected a number of sec"),
+        ([*C10D, "--exit-barrier-timeout=-1"], "expected a number of seconds from 0"),
+        ([*C10D, "--worker-port-range=9:8"], "expected FIRST:LAST"),
+        ([*C10D, "--worker-port-range=9"], "expected FIRST:LAST"),
+        ([*C10D, "--worker-port-range=1:65536"], "expected FIRST:LAST"),
+        ([*C10D, "--worker-port-range=8:9", "--master-port=8"], "has no effect: MASTER_PORT is 8"),
+        ([*STATIC, "--worker-port-range=8:9"], "has no effect: MASTER_PORT is 29500"),
+        ([*C10D, "--voter-port-range=9:8"], "--voter-port-range is '9:8': expected FIRST:LAST"),
+        ([*STATIC, "--voter-port-range=8:9"], "--voter-port-range has no effect with static"),
+        (
+            [*C10D, "--voter-port-range=8:9", "--rdzv-conf=voter_port_range=7:9"],
+            "--voter-port-range and voter_port_range in --rdzv-conf differ",
+        ),
+        ([*STATIC, "--node-rank=2"], "--node-rank is 2: 2 nodes have the ranks 0 to 1"),
+        ([*STATIC, "--rdzv-conf=rank=2"], "--rdzv-conf: rank is 2: 2 nodes have the ranks"),
+        ([*STATIC, "--node-rank=1", "--rdzv-conf=rank=0"], "name different ranks: 1 and 0"),
+        ([*STATIC, "--rdzv-endpoint=host8:1"], "name different addresses: host8 and host7"),
+        ([*STATIC, "--rdzv-endpoint=host7:1", "--master-port=2"], "name different ports: 1 and 2"),
+        ([*STATIC, "--master-port=0"], "need a given port, not 0"),
+        ([*C10D, "--rdzv-conf=setle=1"], "there is no key 'setle'; did you mean settle?"),
+        ([*C10D, "--rdzv-conf=join_timout=1"], "did you mean join_timeout?"),
+        ([*C10D, "--rdzv-conf=colour=blue"], "there is no key 'colour'; known are join_timeout"),
+        ([*C10D, "--rdzv-conf=settle"], "'settle' is not of the form KEY=VALUE"),
+        ([*C10D, "--rdzv-conf=settle="], "'settle=' is not of the form KEY=VALUE"),
+        ([*C10D, "--rdzv-conf=,"], "'' is not of the form KEY=VALUE"),
+        ([*C10D, "--rdzv-conf=settle=now"], "--rdzv-conf: settle is 'now': expected a number"),
+        ([*C10D, "--rdzv-conf=settle=inf"], "expected a number of seconds from 0"),
+        ([*C10D, "--rdzv-conf=node_timeout=0"], "node_timeout is '0': .* greater than 0"),
+        ([*C10D, "--rdzv-conf=join_timeout=0"], "join_timeout is '0': .* greater than 0"),
+        ([*C10D, "--rdzv-conf=keep_alive_interval=0"], "keep_alive_interval is '0'"),
+        ([*C10D, "--rdzv-conf=read_timeout=0"], "read_timeout is '0'"),
+        (
+            [*C10D, "--rdzv-conf=node_timeout=1,keep_alive_interval=1"],
+            "both set the time after which a silent",
+        ),
+        ([*STATIC, "--rdzv-conf=timeout=1,join_timeout=2"], "both set the limit for nodes to join"),
+        ([*C10D, "--rdzv-conf=is_host=maybe"], "is_host is 'maybe': expected true or false"),
+        ([*C10D, "--rdzv-conf=store_type=redis"], "store_type is 'redis': expected tcp or file"),
+        ([*STATIC, "--rdzv-conf=rank=first"], "rank is 'first': expected a node's rank"),
+    ],
+)
+def test_invalid_values_are_rejected_in_one_line(words: list[str], expected: str) -> None:
+    assert re.search(expected, refusal(words))
+
+
+def test_variables_are_validated_like_flags() -> None:
+    assert refusal(["--standalone"], {"PET_NNODES": "3"}).endswith("but PET_NNODES is 3")
+    assert refusal([], {"PET_NNODES": "3:2"}).startswith("PET_NNODES is '3:2'")
+    assert refusal(C10D, {"PET_RDZV_CONF": "x=1"}).startswith("PET_RDZV_CONF: there is no key")
+
+
+@given(st.sampled_from(keys.KNOWN), st.integers(0, 30))
+def test_a_mistyped_key_is_never_taken(key: str, at: int) -> None:
+    typo = key[: at % len(key)] + "q" + key[at % len(key) :]
+    assert f"no key '{typo}'" in refusal([*C10D, f"--rdzv-conf={typo}=1"])
+
+
+def test_every_key_is_documented() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    assert [key for key in keys.KNOWN if f"`{key}`" not in text] == []
+
+
+def test_the_handler_of_a_plug_in_has_the_token_and_the_voters(tmp_path: Path) -> None:
+    config = RendezvousConfig(
+        "c10d", 1, 2, "127.0.0.1", 29400, token={"token_file": str(tmp_path / "missing")}
+    )
+    with pytest.raises(ConfigError, match="missing"):
+        config.handler("job", "")
+    with pytest.raises(ConfigError, match="voters is '4'"):
+        config._replace(token={}, voters=4).handler("job", "")
+    with pytest.raises(ConfigError, match="voter_port_range is '2:1'"):
+        config._replace(token={}, voters=0, voter_ports=(2, 1)).handler("job", "")
+
+
+def test_an_override_timeout_needs_voters() -> None:
+    note = "override_timeout in --rdzv-conf has no effect with voters=1"
+    assert note in notes_of([*C10D, "--rdzv-conf=override_timeout=9,voters=1"])
+    assert note in notes_of([*STATIC, "--rdzv-conf=override_timeout=9"])
+    assert note not in notes_of([*C10D, "--rdzv-conf=override_timeout=9"])
+    assert note not in notes_of([*C10D, "--rdzv-conf=override_timeout=9,witness=third:29500"])
