@@ -74,10 +74,11 @@ SUBJECT_INCLUDES = {
 }
 
 # Python packages and modules, each with the modules of this project that it may import.
-_BASE = ("_C", "_environment", "_lazy", "constants", "errors")
+_BASE = ("_C", "_environment", "_lazy", "_plug_in", "constants", "errors")
 PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "_environment": (),
     "_lazy": (),
+    "_plug_in": (),
     "constants": (),
     "errors": ("_C",),
     "torch": ("_C", "errors"),
@@ -100,8 +101,8 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
         "metrics",
     ),
     "events": ("errors",),
-    "metrics": (),
-    "timer": (),
+    "metrics": ("_plug_in",),
+    "timer": ("_plug_in",),
     "numa": (),
     "utils": ("_environment",),
     "launcher": (*_BASE, "text", "_host", "multiprocessing", "rendezvous", "agent"),

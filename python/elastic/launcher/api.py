@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from elastic import _environment
+from elastic._plug_in import plug_in
 from elastic.agent.server.api import WorkerSpec
 from elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from elastic.constants import COORDINATED
@@ -137,12 +138,14 @@ def launch_agent(
 ) -> dict[int, Any]:
     """Runs one agent, from the rendezvous to the result."""
     if health_check_server is not None:
-        health_check_server.start()
+        with plug_in("health check"):
+            health_check_server.start()
     try:
         return _launch(config, entrypoint, args)
     finally:
         if health_check_server is not None:
-            health_check_server.stop()
+            with plug_in("health check"):
+                health_check_server.stop()
 
 
 def _launch(

@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, NamedTuple, ParamSpec, TypeVar, overload
 
+from elastic._plug_in import plug_in
+
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
@@ -112,9 +114,10 @@ def prof(fn: Callable[..., Any] | None = None, group: str = DEFAULT_GROUP) -> An
                 outcome = "success"
                 return result
             finally:
-                put_metric(f"{key}.{outcome}", 1, group)
                 elapsed = int((time.monotonic() - begun) * 1000)
-                put_metric(f"{key}.duration.ms", elapsed, group)
+                with plug_in("metric handler"):
+                    put_metric(f"{key}.{outcome}", 1, group)
+                    put_metric(f"{key}.duration.ms", elapsed, group)
 
         return wrapper
 

@@ -93,7 +93,9 @@ class FunctionCalls:
                 try:
                     _CallPickler(buffer, _name_of(function)).dump((function, args))
                     return buffer.getvalue()
-                except (pickle.PicklingError, AttributeError, TypeError, RuntimeError) as error:
+                except Exception as error:  # whatever a program's own reduction raises
+                    if isinstance(error, CannotPass):
+                        raise
                     return self._pickled_by_value((function, args), error)
             return self._pickled_by_value((function, args), None)
         finally:
@@ -128,7 +130,9 @@ class FunctionCalls:
         pickler = CallPickler(buffer, pickle.HIGHEST_PROTOCOL)
         try:
             pickler.dump(call)
-        except (pickle.PicklingError, AttributeError, TypeError, RuntimeError) as error:
+        except CannotPass:
+            raise
+        except Exception as error:
             raise CannotPass(f"{name} and its arguments cannot be pickled: {error}") from error
         return buffer.getvalue()
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
+from elastic._plug_in import plug_in
 from elastic.errors import ConfigError
 from elastic.multiprocessing.errors.error_handler import ERROR_FILE_VARIABLE
 from elastic.multiprocessing.logs import LogOptions, Std, is_any, of_rank
@@ -62,6 +63,22 @@ class LogsDest(NamedTuple):
     error_files: Mapping[int, str] = _NOWHERE
     filtered_stdout: str = ""
     filtered_stderr: str = ""
+
+
+def destinations(specs: LogsSpecs, envs: dict[int, dict[str, str]]) -> LogsDest:
+    """The paths for the next start; if a plug-in fails, the output goes to the console."""
+    if isinstance(specs, DefaultLogsSpecs):
+        if is_default(specs):
+            dest = specs.reify(envs)
+            specs.begin()
+            return dest
+        specs.begin()
+    with plug_in("logs plug-in"):
+        dest = specs.reify(envs)
+        # One for an older torch has no filtered files.
+        own = LogsDest()
+        return LogsDest(*(getattr(dest, name, getattr(own, name)) for name in own._fields))
+    return LogsDest()
 
 
 class LogsSpecs(ABC):

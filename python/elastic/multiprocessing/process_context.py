@@ -16,7 +16,7 @@ from multiprocessing import connection
 from typing import Any, NamedTuple, TextIO
 
 from elastic.multiprocessing.errors.evidence import ProcessFailure
-from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs
+from elastic.multiprocessing.logs_specs import LogsSpecs, destinations
 from elastic.multiprocessing.tail_log import TailLog, contains_any
 
 _NONE: Mapping[int, Any] = {}
@@ -59,9 +59,7 @@ class PContext(ABC):
         self.envs = envs
         self.nprocs = len(args)
         self.logs_specs = logs_specs  # kept: it may own a temporary directory
-        dest = logs_specs.reify(envs)
-        if isinstance(logs_specs, DefaultLogsSpecs):
-            logs_specs.begin()
+        dest = destinations(logs_specs, envs)
         self.stdouts = dest.stdouts
         self.stderrs = dest.stderrs
         self.error_files = dest.error_files

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 from elastic import _lazy
 from elastic._C import StoreClient
-from elastic.errors import ConfigError, ElasticError
+from elastic._plug_in import plug_in
+from elastic.errors import ConfigError
 from elastic.text import is_number
 
 # torch's module of this name has these names too.
@@ -29,8 +29,6 @@ _HOMES = {
     )
 }
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES)
-
-logger = logging.getLogger(__name__)
 
 _TRUE = ("1", "true", "t", "yes", "y")
 _FALSE = ("0", "false", "f", "no", "n")
@@ -222,10 +220,8 @@ class RendezvousHandler(ABC):
 
 def shut_down(handler: RendezvousHandler) -> None:
     """Shuts a handler down at the end of a launch, whose result an error of it does not replace."""
-    try:
+    with plug_in("shutdown of the rendezvous handler"):
         handler.shutdown()
-    except (ElasticError, OSError, RuntimeError) as error:  # as of a store that is gone
-        logger.warning("the rendezvous handler was not shut down: %s", error)
 
 
 class RendezvousBackend(ABC):

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from elastic._plug_in import plug_in
+
 logger = logging.getLogger(__name__)
 
 
@@ -82,18 +84,16 @@ class TimerServer(ABC):
         self.clear_timers(killed)
 
     def _try_to_reap(self, worker_id: Any) -> bool:
-        try:
+        with plug_in(f"kill of worker {worker_id}, whose timers are dropped,"):
             return self._reap_worker(worker_id)
-        except (OSError, RuntimeError, ValueError) as error:
-            logger.error("cannot kill worker %s, its timers are dropped: %s", worker_id, error)
-            return True
+        return True
 
     def _watchdog_loop(self) -> None:
         while not self._stop_signaled.is_set():
-            try:
+            failed: set[str] = set()
+            with plug_in("timer server", failed):
                 self._run_watchdog()
-            except (OSError, ValueError, EOFError) as error:  # a broken queue
-                logger.error("the timer server cannot read requests: %s", error)
+            if failed:  # as with a broken queue
                 return
 
     def start(self) -> None:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from elastic._plug_in import plug_in
 from elastic.timer.api import TimerClient, TimerRequest
 
 __all__ = ["FileTimerClient", "FileTimerRequest", "FileTimerServer"]
@@ -154,7 +155,7 @@ class FileTimerServer:
             target=self._watchdog_loop, name="elastic-file-timers", daemon=self._daemon
         )
         self._watchdog_thread.start()
-        self._log_event("watchdog started", None)
+        self._report("watchdog started", None)
 
     def stop(self) -> None:
         """Ends the thread and removes the pipe; requests that it has not read are dropped."""
@@ -162,7 +163,7 @@ class FileTimerServer:
             return
         self._is_stopping = True
         self._end()
-        self._log_event("watchdog stopped", None)
+        self._report("watchdog stopped", None)
 
     def run_once(self) -> None:
         """Handles the requests that have been sent, then ends as ``stop`` does."""
@@ -217,7 +218,7 @@ class FileTimerServer:
         for pid, timers in self.get_expired_timers(time.time()).items():
             timers.sort(key=lambda timer: timer.expiration_time)
             for timer in timers:
-                self._log_event("timer expired", timer)
+                self._report("timer expired", timer)
             killer = next((timer for timer in timers if timer.signal > 0), None)
             scopes = ", ".join(timer.scope_id for timer in timers)
             if killer is None:
@@ -230,8 +231,12 @@ class FileTimerServer:
             )  # fmt: skip
             if self._reap_worker(pid, killer.signal):
                 handled.add(pid)
-                self._log_event("kill worker process", killer)
+                self._report("kill worker process", killer)
         self.clear_timers(handled)
+
+    def _report(self, name: str, request: FileTimerRequest | None) -> None:
+        with plug_in("log_event of the timer server"):
+            self._log_event(name, request)
 
     def _get_requests(self) -> list[FileTimerRequest]:
         """The requests that have arrived; waits for one until the next timer expires."""

@@ -30,7 +30,7 @@ from elastic.constants import DEFAULT_LINE_PREFIX
 from elastic.errors import ElasticError
 from elastic.multiprocessing.errors.evidence import ProcessFailure
 from elastic.multiprocessing.errors.signal_exception import SignalException
-from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs
+from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs, destinations
 from elastic.multiprocessing.tail_log import TailLog, contains_any
 from elastic.text import substitute
 
@@ -191,9 +191,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
         if self._group is None:
             self._group = _C.WorkerGroup(become_subreaper=self._become_subreaper)
         envs = {w.local_rank: self._variables(worker_group, w) for w in worker_group.workers}
-        dest = self._logs_specs.reify(envs)
-        if isinstance(self._logs_specs, DefaultLogsSpecs):
-            self._logs_specs.begin()
+        dest = destinations(self._logs_specs, envs)
         self._error_files = dest.error_files
         if self._records is not None:
             log = next(filter(None, (*dest.stdouts.values(), *dest.stderrs.values())), "")
@@ -347,6 +345,7 @@ def round_variables(
 ) -> dict[str, str]:
     """The variables of a worker in a round that a rendezvous handler has formed."""
     spec = group.spec
+    shares = getattr(spec.rdzv_handler, "use_agent_store", False)  # not in older handlers
     share = environment.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1"
     variables = {
         "LOCAL_RANK": worker.local_rank,
@@ -363,7 +362,7 @@ def round_variables(
         "TORCHELASTIC_RESTART_COUNT": restart_count,
         "TORCHELASTIC_MAX_RESTARTS": spec.max_restarts,
         "TORCHELASTIC_RUN_ID": spec.job_id(),
-        "TORCHELASTIC_USE_AGENT_STORE": spec.rdzv_handler.use_agent_store and share,
+        "TORCHELASTIC_USE_AGENT_STORE": bool(shares and share),
         "ELASTIC_ROUND": round_number,
     }
     texts = {name: str(value) for name, value in variables.items()}

@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from elastic import _C, _environment
+from elastic._plug_in import plug_in
 from elastic.agent.server.api import (
     RunResult,
     Worker,
@@ -278,7 +279,8 @@ class LocalElasticAgent:
         begun = time.monotonic()
         try:
             if self._health_check_server is not None:
-                self._health_check_server.start()
+                with plug_in("health check"):
+                    self._health_check_server.start()
             if self._watchdog is not None:
                 self._watchdog.start(self._pids, self._leave)
             self._recorder = self._open_recorder()
@@ -289,9 +291,11 @@ class LocalElasticAgent:
         finally:
             if self._recorder is not None:
                 self._recorder.close()
-            for check in (self._watchdog, self._health_check_server):
-                if check is not None:
-                    check.stop()
+            if self._watchdog is not None:
+                self._watchdog.stop()
+            if self._health_check_server is not None:
+                with plug_in("health check"):
+                    self._health_check_server.stop()
             if self._calls is not None:
                 self._calls.close()
             self._total_execution_time = int(time.monotonic() - begun)

@@ -5,24 +5,16 @@ Loaded only if something receives the records, so that other launchers start as 
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from elastic import _C
+from elastic._plug_in import plug_in
 from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
 from elastic.agent.server.timeline import AgentEvent, Timeline
 from elastic.agent.server.torch_records import TorchSink
-
-logger = logging.getLogger(__name__)
-
-# What a program's own handler may raise.
-_HANDLER_ERRORS = (
-    ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, OSError,
-    RuntimeError, TypeError, ValueError,
-)  # fmt: skip
 
 _KINDS = _C.AgentEvent.Kind
 
@@ -75,12 +67,12 @@ class Recorder:
         self._for_each(lambda sink: sink.close())
 
     def _for_each(self, call: Callable[[Sink], None]) -> None:
-        """A sink that raises, such as a program's own metric handler, receives no more records."""
+        """A sink that raises receives no more records."""
         for sink in tuple(self._sinks):
-            try:
+            failed: set[str] = set()
+            with plug_in(f"recording by {type(sink).__name__}", failed):
                 call(sink)
-            except _HANDLER_ERRORS:
-                logger.exception("recording failed; %s is switched off", type(sink).__name__)
+            if failed:
                 self._sinks.remove(sink)
 
 

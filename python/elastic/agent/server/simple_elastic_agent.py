@@ -17,6 +17,7 @@ import traceback
 from abc import ABC, abstractmethod
 from typing import Any
 
+from elastic._plug_in import plug_in
 from elastic.agent.server.api import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
 from elastic.agent.server.torch_records import TorchRecords
 from elastic.errors import ConfigError, ElasticError
@@ -247,14 +248,12 @@ class SimpleElasticAgent(ElasticAgent):
         from datetime import timedelta
 
         group = self._worker_group
-        try:
+        with plug_in("exit barrier, the wait for the workers of other nodes,"):
             arrived = self._store.add(f"{_BARRIER_KEY}/num_members", 1)
             last = f"{_BARRIER_KEY}/last_member"
             if arrived == group.group_world_size:
                 self._store.set(last, "1")
             self._store.wait([last], timedelta(seconds=self._exit_barrier_timeout))
-        except (RuntimeError, OSError, ElasticError) as error:
-            logger.warning("did not wait for the workers of other nodes any longer: %s", error)
 
 
 def _ranks(nodes: list[dict[str, Any]]) -> list[list[int]]:

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from elastic import _C, events, metrics
+from elastic._plug_in import plug_in
 from elastic.agent.server.api import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
 from elastic.agent.server.timeline import AgentEvent
 
@@ -26,6 +27,7 @@ class TorchRecords:
         self._begun = time.monotonic()
         self._state = ""
         self._restarts = restarts
+        self._failed: set[str] = set()  # handlers of the program that are not called again
 
     def state(self, name: str, restarts: int) -> None:
         """The state of the workers, and the restarts so far."""
@@ -34,8 +36,13 @@ class TorchRecords:
             return
         self._state = name
         role = self._spec.role
-        metrics.put_metric(f"workers.{role}.remaining_restarts", self._left())
-        metrics.put_metric(f"workers.{role}.{name.lower()}", 1)
+        self._put(f"workers.{role}.remaining_restarts", self._left())
+        self._put(f"workers.{role}.{name.lower()}", 1)
+
+    def _put(self, name: str, value: int) -> None:
+        if "metric handler" not in self._failed:
+            with plug_in("metric handler", self._failed):
+                metrics.put_metric(name, value)
 
     def _left(self) -> int:
         return max(self._spec.max_restarts - self._restarts, 0)
@@ -50,21 +57,21 @@ class TorchRecords:
 
     def duration(self, name: str, seconds: float, is_success: bool = True) -> None:
         """As the decorator ``elastic.metrics.prof`` records it."""
-        metrics.put_metric(f"{name}.{'success' if is_success else 'failure'}", 1)
-        metrics.put_metric(f"{name}.duration.ms", int(seconds * 1000))
+        self._put(f"{name}.{'success' if is_success else 'failure'}", 1)
+        self._put(f"{name}.duration.ms", int(seconds * 1000))
 
     def concluded(self, result: RunResult, group: WorkerGroup) -> None:
         spec, role = self._spec, self._spec.role
         is_success = result.state is WorkerState.SUCCEEDED
         retried = self._restarts > 0
-        metrics.put_metric(f"workers.{role}.run_total", 1)
+        self._put(f"workers.{role}.run_total", 1)
         for outcome in ("success", "failed"):
             for with_retries in (True, False):
                 is_it = (outcome == "success") == is_success and with_retries == retried
                 kind = "with" if with_retries else "no"
-                metrics.put_metric(f"workers.{role}.run_{outcome}_{kind}_retries", int(is_it))
+                self._put(f"workers.{role}.run_{outcome}_{kind}_retries", int(is_it))
         share = 100 * (self._left() + 1) / (spec.max_restarts + 1)
-        metrics.put_metric(f"workers.{role}.flakiness", int(100 - share) if is_success else 100)
+        self._put(f"workers.{role}.flakiness", int(100 - share) if is_success else 100)
         total = int(time.monotonic() - self._begun)
         for worker in group.workers:
             failure = result.failures.get(worker.global_rank)
@@ -87,7 +94,10 @@ class TorchRecords:
         self._record(state, "AGENT", group, total_run_time=total, raw_error=error)
 
     def _record(self, state: str, source: str, group: WorkerGroup, *args: Any, **more: Any) -> None:
-        events.record(self.event(state, source, group, *args, **more), self._spec.event_log_handler)
+        if "event handler" not in self._failed:
+            with plug_in("event handler", self._failed):
+                event = self.event(state, source, group, *args, **more)
+                events.record(event, self._spec.event_log_handler)
 
     def event(
         self,

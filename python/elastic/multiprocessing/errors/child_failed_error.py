@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import functools
-import logging
 import os
 from collections.abc import Callable, Mapping
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from elastic import _environment
+from elastic._plug_in import plug_in
 from elastic.multiprocessing.errors.error_handler import (
     ERROR_FILE_VARIABLE,
     ErrorHandler,
     get_error_handler,
 )
 from elastic.multiprocessing.errors.evidence import ProcessFailure, pass_on
-
-logger = logging.getLogger(__name__)
-
-# What a handler that a program has put in place may raise.
-_HANDLER_ERRORS = (
-    ArithmeticError, AttributeError, LookupError, OSError, RuntimeError, TypeError, ValueError,
-)  # fmt: skip
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -84,11 +77,18 @@ def _block(rank: int, failure: ProcessFailure) -> list[str]:
 
 
 def _enriched(message: str, error_file: str) -> str:
-    try:
-        return get_error_handler().maybe_enrich_signal_failure_message(message, error_file)
-    except _HANDLER_ERRORS:
-        logger.warning("the error handler failed", exc_info=True)
-        return message
+    handler = get_error_handler()
+    enriched = _call(handler, "maybe_enrich_signal_failure_message", message, error_file)
+    return message if enriched is None else str(enriched)
+
+
+def _call(handler: Any, method: str, *args: Any) -> Any:
+    """Calls a method of an error handler, which one for an older torch may lack."""
+    call = getattr(handler, method, None)
+    if call is not None:
+        with plug_in(f"error handler's {method}"):
+            return call(*args)
+    return None
 
 
 def record(
@@ -103,8 +103,8 @@ def record(
 
     @functools.wraps(fn)
     def wrapper(*args: _P.args, **kwargs: _P.kwargs) -> _T | None:
-        handler.set_entrypoint_fn_name(getattr(fn, "__qualname__", None))
-        handler.initialize()
+        _call(handler, "set_entrypoint_fn_name", getattr(fn, "__qualname__", None))
+        _call(handler, "initialize")
         try:
             result = fn(*args, **kwargs)
         except SystemExit as error:
@@ -115,14 +115,15 @@ def record(
             _, failure = error.get_first_failure()
             path = _environment.get(ERROR_FILE_VARIABLE)
             if os.path.isfile(failure.error_file):
-                handler.dump_error_file(failure.error_file, failure.exitcode)
+                _call(handler, "dump_error_file", failure.error_file, failure.exitcode)
             elif path and failure.has_error_file():
-                pass_on(failure, path)
+                with plug_in("copy of the error file"):
+                    pass_on(failure, path)
             raise
         except Exception as error:
-            handler.record_exception(error)
+            _call(handler, "record_exception", error)
             raise
-        handler.record_success()
+        _call(handler, "record_success")
         return result
 
     return wrapper

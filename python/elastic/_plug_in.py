@@ -1,0 +1,42 @@
+"""The boundary to code of others: a handler, a callback or a store that a program brought along.
+
+Such code may raise anything. Where the job does not need its result, the error is logged in one
+sentence and the job goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def plug_in(name: str, failed: set[str] | None = None) -> Iterator[None]:
+    """Logs an error of the block and continues after it. Adds ``name`` to ``failed`` then."""
+    try:
+        yield
+    except Exception as error:
+        if hasattr(error, "sigval"):  # the SignalException of a signal handler, ours or torch's
+            raise
+        if failed is not None:
+            failed.add(name)
+        again = "" if failed is None else "; it is not called again"
+        logger.warning(
+            "the %s failed, and the job goes on without it: %s%s", name, describe(error), again
+        )
+        logger.debug("the %s failed", name, exc_info=True)
+
+
+def describe(error: BaseException) -> str:
+    """The class, the text and the line of an error, in one line."""
+    text = " ".join(str(error).split())
+    innermost = error.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    where = ""
+    if innermost is not None:
+        where = f" ({innermost.tb_frame.f_code.co_filename}:{innermost.tb_lineno})"
+    return f"{type(error).__name__}{': ' * bool(text)}{text}{where}"
