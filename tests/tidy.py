@@ -34,7 +34,12 @@ LAYER_INCLUDES = {
     "guardian": ("core/", "elastic/", "os/", "worker/", "guardian/"),
     "worker": ("elastic/worker.h", "worker/"),
     "coordinator": ("elastic/", "coordinator/"),
-    "bindings": ("elastic/", "bindings/", "core/base/duration_text.h"),
+    "bindings": (
+        "elastic/",
+        "bindings/",
+        "core/base/duration_text.h",
+        "os/file/temporary_sweep.h",
+    ),
 }
 
 # Files are in directories by subject. A subject may include its own files and those of the subjects
