@@ -12,6 +12,7 @@
 #include "bindings/worker_group.h"
 #include "core/base/duration_text.h"
 #include "elastic/version.h"
+#include "os/file/temporary_sweep.h"
 
 PYBIND11_MODULE(_C, module) {
   module.doc() = "Native core of elastic: store server and client, worker group, agent.";
@@ -20,6 +21,9 @@ PYBIND11_MODULE(_C, module) {
       "duration_text",
       [](double seconds) { return elastic::core::duration_text(elastic::from_seconds(seconds)); },
       pybind11::arg("seconds"), "The duration as messages have it: 50 ms, 2.5 s, 1 h 5 min.");
+  module.def("temporary_stem", &elastic::os::temporary_stem,
+             "How the names of this host's temporary directories begin: if this process is killed, "
+             "its guardian removes those that are not locked.");
   elastic::bindings::bind_errors(module);
   elastic::bindings::bind_store_server(module);
   elastic::bindings::bind_store_client(module);

@@ -7,7 +7,7 @@ from __future__ import annotations
 import collections.abc
 import datetime
 import typing
-__all__: list[str] = ['Agent', 'AgentEvent', 'AgentFirstStep', 'AgentOptions', 'AgentResult', 'AgentRoundEnd', 'AgentState', 'ConfigError', 'CoordinatorInfo', 'CoordinatorMove', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_PARTIAL', 'EXIT_REJECTED', 'EXIT_STOPPED_AT_STEP', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'HangAction', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'Observer', 'QueueEmpty', 'REPEATED_STOP_GRACE', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'check_token', 'duration_text', 'file_backend', 'host_addresses', 'observer_token', 'override_coordinator', 'store_backend']
+__all__: list[str] = ['Agent', 'AgentEvent', 'AgentFirstStep', 'AgentOptions', 'AgentResult', 'AgentRoundEnd', 'AgentState', 'ConfigError', 'CoordinatorInfo', 'CoordinatorMove', 'EXIT_CANNOT_LOG', 'EXIT_CANNOT_SERVE', 'EXIT_CANNOT_START', 'EXIT_COORDINATOR_LOST', 'EXIT_INTERNAL', 'EXIT_JOB_CLOSED', 'EXIT_JOIN_TIMED_OUT', 'EXIT_NODE_LOST', 'EXIT_PARTIAL', 'EXIT_REJECTED', 'EXIT_STOPPED_AT_STEP', 'EXIT_SUPERVISION_LOST', 'EXIT_USAGE', 'ElasticError', 'ExitKind', 'FailureEvidence', 'HangAction', 'JobCause', 'JobOutcome', 'JobResult', 'LossPolicy', 'Observer', 'QueueEmpty', 'REPEATED_STOP_GRACE', 'RendezvousBackend', 'RendezvousClient', 'RendezvousClosed', 'RendezvousError', 'RendezvousOptions', 'RendezvousRound', 'RendezvousTimeout', 'RendezvousUnavailable', 'ResourceExhausted', 'RoundInfo', 'SignalScope', 'StoreClient', 'StoreError', 'StoreProtocolError', 'StoreServer', 'StoreServerStats', 'StoreTimeout', 'StoreUnavailable', 'StreamTarget', 'WorkerAssignment', 'WorkerCommand', 'WorkerEvent', 'WorkerExit', 'WorkerFailure', 'WorkerGroup', 'WorkerTemplate', 'check_token', 'duration_text', 'file_backend', 'host_addresses', 'observer_token', 'override_coordinator', 'store_backend', 'temporary_stem']
 class ElasticError(Exception):
     """The base class of elastic's errors."""
 
@@ -1564,6 +1564,10 @@ def store_backend(host: str, port: int, run_id: str, *, timeout: float = 5.0) ->
     """
     The state in one key of a TCPStore server, PyTorch's or elastic's. Connects at the first
     call.
+    """
+def temporary_stem() -> str:
+    """
+    How the names of this host's temporary directories begin: if this process is killed, its guardian removes those that are not locked.
     """
 EXIT_CANNOT_LOG: int = 74
 EXIT_CANNOT_SERVE: int = 73

@@ -233,7 +233,9 @@ void AgentPolicy::end(const PolicyEvent& event, Context* context) {
     result_.message = lost->message;
     update(RendezvousUnreachable{}, context);
   } else if (const auto* refused = std::get_if<rdzv::Refused>(&event)) {
-    result_.exit_code = kExitRejected;
+    // There may be room for this node later.
+    const bool is_full = refused->error.code() == StatusCode::kResourceExhausted;
+    result_.exit_code = is_full ? kExitJoinTimedOut : kExitRejected;
     result_.message = std::string(refused->error.message());
     update(*refused, context);
   } else {

@@ -14,3 +14,12 @@
       std::abort();                                                                        \
     }                                                                                      \
   } while (false)
+
+// Only in builds for development.
+#ifdef NDEBUG
+#define ELASTIC_DEBUG_CHECK(condition) \
+  do {                                 \
+  } while (false)
+#else
+#define ELASTIC_DEBUG_CHECK(condition) ELASTIC_CHECK(condition)
+#endif

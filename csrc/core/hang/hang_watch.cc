@@ -83,6 +83,7 @@ void HangWatch::on(const hang_event::Ended&, Instant, std::vector<HangAnswer>* o
     finish_collection(out);
   }
   partial_exit_.reset();
+  recent_.reset();
   job_.clear();
   is_hung_ = false;
   newest_ = hang::kNoStep;
@@ -144,6 +145,13 @@ void HangWatch::on(const hang_event::Requested& event, Instant now, std::vector<
     out->push_back(hang_action::Reply{event.observer, "no round of the job is running"});
     return;
   }
+  if (!collection_ && recent_ && now < add_saturating(recent_->began, kStacksInterval)) {
+    const std::string age = duration_text(now - recent_->began);
+    out->push_back(hang_action::Reply{
+        event.observer, recent_->text + "\nThese stacks are " + age + " old: they are collected " +
+                            "at most every " + duration_text(kStacksInterval) + "."});
+    return;
+  }
   if (!collection_) collect(Purpose::kObserver, {}, now, out);
   collection_->observers.push_back(event.observer);
 }
@@ -179,6 +187,7 @@ void HangWatch::collect(Purpose purpose, Duration idle, Instant now, std::vector
   if (!collection_) {
     collection_.emplace();
     collection_->request = ++requests_;
+    collection_->began = now;
     collection_->deadline = now + kStacksTimeout;
     job_.forget_replies();
     out->push_back(hang_action::Ask{{collection_->request}});
@@ -191,6 +200,7 @@ void HangWatch::finish_collection(std::vector<HangAnswer>* out) {
   const Collection found = *std::exchange(collection_, std::nullopt);
   const std::int32_t suspect = find_suspect(found.groups);
   std::string text = screen(found, found.purpose == Purpose::kHang ? suspect : -1);
+  recent_ = {found.began, text};
   for (const std::uint64_t observer : found.observers) {
     out->push_back(hang_action::Reply{observer, text});
   }

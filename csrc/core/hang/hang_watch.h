@@ -92,6 +92,9 @@ inline constexpr int kLearnedAdvances = 5;
 inline constexpr Duration kUnlearnedLimit = std::chrono::minutes(10);
 // The time for the nodes to send their stacks.
 inline constexpr Duration kStacksTimeout = std::chrono::milliseconds(1800);
+// Requests that follow a collection sooner receive its result: every collection interrupts the
+// workers.
+inline constexpr Duration kStacksInterval = std::chrono::seconds(10);
 
 namespace hang_state {
 // A rank has exited with 0.
@@ -106,6 +109,7 @@ enum class Purpose : std::uint8_t { kObserver, kHang, kPartialExit };
 // One request for stacks.
 struct Collection {
   std::uint64_t request = 0;
+  Instant began;
   Instant deadline;
   Purpose purpose = Purpose::kObserver;
   Duration idle{};           // kHang: without progress; kPartialExit: since that rank's exit
@@ -163,6 +167,11 @@ class HangWatch {
   bool is_hung_ = false;  // a verdict was given and no rank has made progress since
   std::optional<hang_state::PartialExit> partial_exit_;
   std::optional<Collection> collection_;
+  struct Screen {
+    Instant began;
+    std::string text;
+  };
+  std::optional<Screen> recent_;        // of the last collection of the round
   std::array<Duration, 100> pauses_{};  // between two steps of the job, the most recent ones
   std::size_t next_pause_ = 0;
   std::int64_t newest_ = hang::kNoStep;  // of the round

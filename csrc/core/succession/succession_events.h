@@ -33,7 +33,7 @@ struct Received {
   std::string frame;
   std::string address = {};  // to which Send has opened the connection; "": it was accepted
 };
-// A connection that a peer had opened has ended.
+// A connection to or from another voter has ended.
 struct ConnectionEnded {
   ConnectionId connection = 0;
 };

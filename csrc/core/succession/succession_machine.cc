@@ -181,7 +181,7 @@ void Machine::on(const Received& event) {
     return;
   }
   if (frame->to != NodeId{} && frame->to != settings_.self.node) return;
-  last_connection_[frame->from] = event.connection;
+  note_connection(frame->from, event.connection);
   const bool is_reply = std::holds_alternative<ProbeReply>(frame->body);
   if (is_reply && witnesses_.contains(event.address)) {
     return receive_from_witness(event.address, frame->from);

@@ -112,6 +112,7 @@ class Machine {
   void on(const EndpointsAreHere& event);
   void on(const Tick& event);
 
+  void note_connection(const NodeId& node, ConnectionId connection);
   void receive(const VoterFrame& frame, const reg::Message& message);
   void receive(const VoterFrame& frame, const Probe& message);
   void receive(const VoterFrame& frame, const ProbeReply& message);
@@ -199,6 +200,7 @@ class Machine {
 
   std::optional<Incumbent> incumbent_;
   std::map<NodeId, ConnectionId> last_connection_;  // on which a node's last frame arrived
+  std::map<ConnectionId, NodeId> sender_of_;        // the last one, of each open connection
 
   // The coordinator of this process.
   bool is_started_ = false;  // StartCoordinator was emitted, or the service listens, and no Stop

@@ -10,12 +10,21 @@ namespace elastic::succession {
 namespace {
 
 constexpr int kWitnessProbesPerTimeout = 8;
+// Each one is dialed as long as this coordinator runs, and any node may name one.
+constexpr std::size_t kWitnessesMax = 4;
 
 }  // namespace
 
 void Machine::on(const Witnesses& event) {
   for (const std::string& address : event.addresses) {
     if (witnesses_.contains(address)) continue;
+    if (witnesses_.size() >= kWitnessesMax) {
+      // A witness that has never answered may be a mistake, or may have moved to this address.
+      const auto silent = std::find_if(witnesses_.begin(), witnesses_.end(),
+                                       [](const auto& one) { return one.second.node == NodeId{}; });
+      if (silent == witnesses_.end()) continue;
+      witnesses_.erase(silent);
+    }
     witnesses_[address] = {.node = {}, .next = now_, .wait = settings_.repeat_interval};
   }
   probe_witnesses();
@@ -70,9 +79,30 @@ void Machine::watch_incumbent(const NodeId& from) {
 }
 
 void Machine::on(const ConnectionEnded& event) {
-  const auto last = last_connection_.find(witnessed_);
-  if (!lost_at_ || last == last_connection_.end() || last->second != event.connection) return;
+  const auto sender = sender_of_.find(event.connection);
+  if (sender == sender_of_.end()) return;
+  const NodeId node = sender->second;
+  sender_of_.erase(sender);
+  const auto last = last_connection_.find(node);
+  if (last == last_connection_.end() || last->second != event.connection) return;
+  last_connection_.erase(last);
+  if (!lost_at_ || node != witnessed_) return;
   lost_at_ = std::min(*lost_at_, add_saturating(now_, reconnect_grace_));
+}
+
+// A connection is that of one process: what it sends under another id replaces the first one, so
+// that both maps are limited by the number of connections.
+void Machine::note_connection(const NodeId& node, ConnectionId connection) {
+  if (connection == 0) return;
+  const auto [sender, is_new] = sender_of_.try_emplace(connection, node);
+  if (!is_new && sender->second != node) {
+    const auto former = last_connection_.find(sender->second);
+    if (former != last_connection_.end() && former->second == connection) {
+      last_connection_.erase(former);
+    }
+    sender->second = node;
+  }
+  last_connection_[node] = connection;
 }
 
 void Machine::judge_incumbent() {

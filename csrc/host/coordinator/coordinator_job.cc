@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "core/base/check.h"
 #include "os/net/address.h"
 
 // Theory of operation. Each message of a session is one step of the machine, made when it is read.
@@ -60,9 +61,11 @@ void replace_address(NodeInfo* node, const std::string& address) {
 
 }  // namespace
 
-CoordinatorJob::CoordinatorJob(CoordinatorContext* context, std::string id, SuccessionFeed feed)
+CoordinatorJob::CoordinatorJob(CoordinatorContext* context, std::string id, SuccessionFeed feed,
+                               std::string beginner)
     : context_(*context),
       id_(std::move(id)),
+      beginner_(std::move(beginner)),
       timer_(context->loop, [this] { tick(); }),
       feed_(std::move(feed)),
       gate_(std::in_place, id_),
@@ -77,6 +80,8 @@ CoordinatorJob::CoordinatorJob(CoordinatorContext* context, std::string id, Succ
               .changed = [this] { mark_changed(); }}),
       drain_(context->loop, drain_sink()),
       closing_timer_(context->loop, [this] { close_now(); }) {}
+
+CoordinatorJob::~CoordinatorJob() { ELASTIC_DEBUG_CHECK(!is_ticking_ && !is_stepping_); }
 
 Status CoordinatorJob::load(const core::StoredJob& stored) {
   if (Status fault = stored.settings.validate(); !fault.ok()) return fault;
@@ -114,17 +119,19 @@ Status CoordinatorJob::admit(const session::ClientHello& hello) {
                   "a later session of " + name_of(hello.node) + " has already begun");
   }
   known = {hello.secret, hello.attempt};
-  if (credentials_.size() > 2 * sessions_.size() + kStaleSecretsMax) forget_secrets();
+  if (credentials_.size() > 2 * sessions_.size() + kStaleSecretsMax) forget_secrets(hello.node);
   return {};
 }
 
-// Removes secrets of nodes that have no session and are not expected to resume.
-void CoordinatorJob::forget_secrets() {
+// Removes secrets of nodes that have no session and are not expected to resume. The session of the
+// node that is being admitted begins after this.
+void CoordinatorJob::forget_secrets(const NodeId& admitted) {
   std::map<NodeId, Credentials> kept;
   const auto keep = [&](const NodeId& id) {
     const auto found = credentials_.find(id);
     if (found != credentials_.end()) kept.insert(*found);
   };
+  keep(admitted);
   for (const auto& [id, peer] : sessions_) keep(id);
   if (machine_ != nullptr) {
     for (const NodeStatus& status : machine_->nodes(context_.loop->now())) keep(status.id);
@@ -430,8 +437,10 @@ void CoordinatorJob::tick() {
     return;
   }
   deferred_ticks_ = 0;
-  context_.process_received();
+  is_ticking_ = true;
+  context_.process_received();  // may end this job
   if (machine_ != nullptr) step(rdzv::Tick{});
+  is_ticking_ = false;
 }
 
 void CoordinatorJob::step(const RendezvousEvent& event) {

@@ -10,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,9 +45,14 @@ struct CoordinatorContext {
 
 class CoordinatorJob {
  public:
-  CoordinatorJob(CoordinatorContext* context, std::string id, SuccessionFeed feed = {});
+  // `beginner`: the address of the client whose hello began it; "": this process began it.
+  CoordinatorJob(CoordinatorContext* context, std::string id, SuccessionFeed feed = {},
+                 std::string beginner = {});
   CoordinatorJob(const CoordinatorJob&) = delete;
   CoordinatorJob& operator=(const CoordinatorJob&) = delete;
+  ~CoordinatorJob();  // never inside a call of this object
+
+  std::uint64_t serial = 0;  // in the order in which the service's jobs began
 
   // Restores a stored state. A node that has not resumed is not lost before store_grace.
   Status load(const core::StoredJob& stored);
@@ -79,7 +83,8 @@ class CoordinatorJob {
   // of which only the voters name a coordinator.
   bool is_of_this_lineage(const session::ClientHello& hello) const;
   // An error if this node looks for the job at other endpoints than the job's first nodes.
-  Status check_endpoints(const session::ClientHello& hello);
+  Status check_endpoints(const session::ClientHello& hello) const;
+  void note_endpoints(const session::ClientHello& hello);
   // The node of this hello names the job's witness.
   void note_witness(const session::ClientHello& hello);
   // The node of this hello may know a later coordinator.
@@ -109,11 +114,14 @@ class CoordinatorJob {
   void end_observation(const std::string& reason);
   // The coordinator ends before the job: sends the reason to the job's sessions and detaches them.
   void announce_end(const CoordinatorEnd& end, bool is_host_job);
+  // Ends all sessions with this error. REQUIRES: machine() is null
+  void reject(const Status& why);
   // Called at the end of an iteration in which on_changed was called: sends the messages that cover
   // all of its changes at once.
   void publish_changes();
 
   const std::string& id() const { return id_; }
+  const std::string& beginner() const { return beginner_; }
   const Rendezvous* machine() const { return machine_.get(); }  // null before the first join
   std::size_t num_sessions() const { return sessions_.size(); }
   bool is_over() const {
@@ -148,7 +156,7 @@ class CoordinatorJob {
 
   ObservedJob observed_facts();
   std::vector<ObservedNode> observed_nodes() const;
-  void forget_secrets();
+  void forget_secrets(const NodeId& admitted);
   template <typename Entry>
   Status enter(SessionPeer* peer, Entry& entry);
   bool continues(const reg::LineageId& lineage) const;
@@ -181,6 +189,7 @@ class CoordinatorJob {
 
   CoordinatorContext& context_;
   const std::string id_;
+  const std::string beginner_;
   std::unique_ptr<Rendezvous> machine_;
   std::map<NodeId, SessionPeer*> sessions_;
   struct Credentials {
@@ -216,7 +225,7 @@ class CoordinatorJob {
   };
   std::map<NodeId, VoterPort> voter_ports_;
   std::vector<succession::KnownNode> known_nodes_;  // as last fed
-  std::set<std::string> witnesses_;                 // as last fed
+  std::string witness_;                             // as last fed
   std::vector<std::string> endpoints_;              // of the first node that named several; sorted
   os::EventLoop::Timer nodes_timer_;
   HangDesk hangs_;
@@ -224,6 +233,7 @@ class CoordinatorJob {
   std::uint32_t drained_generation_ = 0;  // of the last round; 0: none so far
   JobResult closing_;                     // the result, until the job is closed with it
   bool is_stepping_ = false;              // the actions of a step are being executed
+  bool is_ticking_ = false;               // tick() is running
   os::EventLoop::Timer closing_timer_;
 };
 

@@ -61,7 +61,7 @@ void CoordinatorJob::in_force(std::uint64_t number) {
   if (machine_ == nullptr) return;
   actions_.clear();
   gate_->in_force(number, &actions_);
-  for (const RendezvousAction& action : actions_) execute(action);
+  execute_all();
   for (const NodeId& node : gate_->take_acknowledged()) {
     const auto found = sessions_.find(node);
     if (found == sessions_.end() || !found->second->unanswered_beat) continue;
@@ -112,6 +112,14 @@ void CoordinatorJob::stop(const succession::StopCoordinator& stop) {
   drain_.reset();  // the successor is given the notice by the nodes
 }
 
+void CoordinatorJob::reject(const Status& why) {
+  for (const auto& [id, peer] : std::exchange(sessions_, {})) {
+    peer->job = nullptr;
+    peer->finish(why);
+  }
+  feed_ = nullptr;
+}
+
 void CoordinatorJob::displace(const succession::Incumbent& by) {
   timer_.disarm();
   nodes_timer_.disarm();
@@ -158,16 +166,16 @@ void CoordinatorJob::note_term(const session::ClientHello& hello) {
 }
 
 void CoordinatorJob::note_witness(const session::ClientHello& hello) {
-  if (!feed_ || !hello.witness || !witnesses_.insert(*hello.witness).second) return;
-  feed_(succession::Witnesses{{*hello.witness}});
+  if (!feed_ || !hello.witness || hello.witness == witness_) return;
+  witness_ = *hello.witness;
+  feed_(succession::Witnesses{{witness_}});
 }
 
 // Nodes with other lists could find different coordinators once the first one is lost.
-Status CoordinatorJob::check_endpoints(const session::ClientHello& hello) {
+Status CoordinatorJob::check_endpoints(const session::ClientHello& hello) const {
   std::vector<std::string> endpoints = hello.endpoints.value_or(std::vector<std::string>());
   std::sort(endpoints.begin(), endpoints.end());
-  if (endpoints_.empty()) endpoints_ = endpoints;
-  if (endpoints.empty() || endpoints == endpoints_) return {};
+  if (endpoints.empty() || endpoints_.empty() || endpoints == endpoints_) return {};
   const auto text = [](const std::vector<std::string>& all) {
     std::string one;
     for (const std::string& endpoint : all) one += (one.empty() ? "" : ",") + endpoint;
@@ -176,6 +184,13 @@ Status CoordinatorJob::check_endpoints(const session::ClientHello& hello) {
   return {StatusCode::kFailedPrecondition, "the endpoints of this node are " + text(endpoints) +
                                                ", those of the job are " + text(endpoints_) +
                                                ": give every node the same list (--rdzv-endpoint)"};
+}
+
+// Of a hello that was admitted: a node that is refused decides nothing.
+void CoordinatorJob::note_endpoints(const session::ClientHello& hello) {
+  if (!hello.endpoints || !endpoints_.empty()) return;
+  endpoints_ = *hello.endpoints;
+  std::sort(endpoints_.begin(), endpoints_.end());
 }
 
 // The address at which the coordinator sees the node, and the port from its hello.

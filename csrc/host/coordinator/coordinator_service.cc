@@ -1,5 +1,6 @@
 #include "host/coordinator/coordinator_service.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/session/coordinator_state.h"
@@ -26,6 +27,8 @@ constexpr std::size_t kSessionBytes = 2048;
 constexpr std::size_t kFaultsLogged = 20;
 constexpr Duration kFaultInterval = std::chrono::seconds(10);
 constexpr std::size_t kObserversMax = 64;
+// Jobs of one address that are allowed in any case.
+constexpr std::size_t kJobsOfAddressMin = 16;
 constexpr Duration kStateDelay = std::chrono::milliseconds(100);
 // The state of the largest possible job; a larger file is not a state file.
 constexpr std::size_t kStateBytesMax = std::size_t{1} << 30;
@@ -81,7 +84,11 @@ CoordinatorService::Impl::Impl(os::EventLoop* loop, const CoordinatorOptions& op
   };
   sessions_.pending = &pending_;
   sessions_.on_closed = [this](SessionPeer* peer) { remove(peer); };
-  sessions_.on_secured = [this](SessionPeer* peer) { fence_->allow(peer->remote().host()); };
+  sessions_.on_secured = [this](SessionPeer* peer) {
+    if (peer->role() != PeerRole::kNode) return;  // an observer reads the job's state only
+    peer->opens_store = true;
+    fence_.session_begun(peer->remote().host());
+  };
   sessions_.on_refusal = [this](SessionPeer* peer, const std::string& why) {
     sessions_rejected_.add(1);
     refusals_.report(peer->remote().host(), kSessionRefused + why, loop_.now());
@@ -89,9 +96,11 @@ CoordinatorService::Impl::Impl(os::EventLoop* loop, const CoordinatorOptions& op
   sessions_.tokens = std::move(tokens);
   context_.needs_token = sessions_.tokens != nullptr;
   if (context_.needs_token) {
-    store_->fence(fence_, [this](const std::string& address) {
-      refusals_.report(address, kStoreRefused, loop_.now());
-    });
+    store_->fence([this](const auto& remote,
+                         const auto& local) { return fence_.allows(remote, local, loop_.now()); },
+                  [this](const std::string& address) {
+                    refusals_.report(address, kStoreRefused, loop_.now());
+                  });
   }
   store_->accept_sessions([this](auto one) { adopt(std::move(one)); }, context_.needs_token);
 }
@@ -261,14 +270,12 @@ Status CoordinatorService::Impl::greet(SessionPeer* peer, const session::ClientH
     direct(peer, {});  // only the voters of its lineage name a coordinator
     return {};
   }
-  CoordinatorJob* const job = find_or_add_job(hello.job_id);
-  if (job == nullptr) {
-    return Status(
-        StatusCode::kResourceExhausted,
-        "the coordinator has " + std::to_string(jobs_.size()) + " jobs, which is its limit");
-  }
+  const auto added = find_or_add_job(hello.job_id, peer->remote().host());
+  if (!added.ok()) return added.status();
+  CoordinatorJob* const job = *added;
   if (Status fault = job->check_endpoints(hello); !fault.ok()) return fault;
   if (Status fault = job->admit(hello); !fault.ok()) return fault;
+  job->note_endpoints(hello);
   job->note_witness(hello);
   peer->succession = hello.succession;
   peer->accept();
@@ -280,14 +287,50 @@ Status CoordinatorService::Impl::greet(SessionPeer* peer, const session::ClientH
   return {};
 }
 
-CoordinatorJob* CoordinatorService::Impl::find_or_add_job(const std::string& id) {
+// Without a token any process can begin jobs: those of one address may take a quarter of the limit.
+Result<CoordinatorJob*> CoordinatorService::Impl::find_or_add_job(const std::string& id,
+                                                                  const std::string& beginner) {
   const auto found = jobs_.find(id);
   if (found != jobs_.end()) return found->second.get();
-  if (jobs_.size() >= options_.limits.jobs_max) return nullptr;
+  const std::size_t jobs_max = options_.limits.jobs_max;
+  if (jobs_.size() >= jobs_max && !remove_idle_job("")) {
+    return Status(
+        StatusCode::kResourceExhausted,
+        "the coordinator has " + std::to_string(jobs_.size()) + " jobs, which is its limit");
+  }
+  const std::size_t of_address_max = std::max(jobs_max / 4, std::min(jobs_max, kJobsOfAddressMin));
+  const auto of_address =
+      static_cast<std::size_t>(std::count_if(jobs_.begin(), jobs_.end(), [&](const auto& one) {
+        return one.second->beginner() == beginner;
+      }));
+  if (!context_.needs_token && of_address >= of_address_max && !remove_idle_job(beginner)) {
+    return Status(StatusCode::kResourceExhausted,
+                  "the coordinator has " + std::to_string(of_address) + " jobs that " + beginner +
+                      " began, which is its limit for an address without a token");
+  }
   auto& job = jobs_[id];
-  job = std::make_unique<CoordinatorJob>(&context_, id, feed_of(id));
+  job = std::make_unique<CoordinatorJob>(&context_, id, feed_of(id), beginner);
+  job->serial = ++jobs_begun_;
   num_jobs_.set(jobs_.size());
   return job.get();
+}
+
+// Of the jobs that no node has joined, the oldest one makes place for a new one. `beginner`: ""
+// stands for any.
+bool CoordinatorService::Impl::remove_idle_job(const std::string& beginner) {
+  CoordinatorJob* oldest = nullptr;
+  for (const auto& [id, job] : jobs_) {
+    const bool is_candidate = job->machine() == nullptr && id != host_job_ &&
+                              (beginner.empty() || job->beginner() == beginner);
+    if (is_candidate && (oldest == nullptr || job->serial < oldest->serial)) oldest = job.get();
+  }
+  if (oldest == nullptr) return false;
+  oldest->reject(Status(StatusCode::kResourceExhausted,
+                        "the coordinator has too many jobs, and no node has joined this one"));
+  const std::string id = oldest->id();
+  remove_job(id, "the coordinator has too many jobs");
+  voters_.close(id);
+  return true;
 }
 
 void CoordinatorService::Impl::on_stall(const os::EventLoop::Stall& stall) {
@@ -310,11 +353,9 @@ void CoordinatorService::Impl::publish_job_changes() {
   for (CoordinatorJob* job : std::exchange(has_changes_, {})) {
     job->publish_changes();
     if (!job->is_removable()) continue;
-    job->end_observation("the job has ended: its last node has left");
     const std::string id = job->id();
-    jobs_.erase(id);
+    remove_job(id, "the job has ended: its last node has left");
     voters_.close(id);
-    num_jobs_.set(jobs_.size());
   }
   if (state_file_ != nullptr && !state_timer_.armed()) {
     state_timer_.arm(loop_.now() + kStateDelay);
@@ -326,6 +367,7 @@ void CoordinatorService::Impl::remove(SessionPeer* peer) {
   if (peer->job != nullptr) peer->job->remove(peer);
   if (peer->observed != nullptr) peer->observed->remove_observer(peer);
   if (peer->is_observer) --num_observers_;
+  if (peer->opens_store) fence_.session_ended(peer->remote().host(), loop_.now());
   const std::size_t index = peer->index;
   std::swap(peers_[index], peers_.back());
   peers_[index]->index = index;

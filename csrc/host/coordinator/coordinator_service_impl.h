@@ -2,6 +2,7 @@
 
 // The parts of a coordinator on its loop; coordinator_service.cc has the theory of operation.
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -21,11 +22,16 @@
 #include "host/coordinator/job_voters.h"
 #include "host/coordinator/session_peer.h"
 #include "host/coordinator/state_file.h"
+#include "host/store/address_fence.h"
 #include "host/store/store_peer.h"
 #include "host/store/store_service.h"
 #include "os/loop/event_loop.h"
 
 namespace elastic::host {
+
+// How long workers may connect to the store at the coordinator's port after the last session of
+// their host has ended: its agent may be about to resume.
+inline constexpr Duration kStoreLinger = std::chrono::minutes(1);
 
 // At which other hosts reach a server that is bound to this address: host:port; "": unknown.
 std::string reachable_address(const std::string& host, std::uint16_t port);
@@ -57,13 +63,15 @@ class CoordinatorService::Impl {
   CoordinatorJob* find_observed_job(const std::string& id);
   bool has_nodes() const { return peers_.size() > num_observers_; }
   void log_fault(const std::string& message);
-  CoordinatorJob* find_or_add_job(const std::string& id);
+  Result<CoordinatorJob*> find_or_add_job(const std::string& id, const std::string& beginner);
+  bool remove_idle_job(const std::string& beginner);
   SuccessionFeed feed_of(const std::string& id);
   void direct(SessionPeer* peer, const succession::Incumbent& incumbent);
   void stop_job(const std::string& id, const succession::StopCoordinator& stop);
   void turn_on(const std::string& id);
   void displace_job(const std::string& id, const succession::Incumbent& by);
-  void remove_job(const std::string& id);
+  void remove_job(const std::string& id, const std::string& why);
+  void go_on_handing_over();
   bool hand_over();
   void end_jobs();
   void on_stall(const os::EventLoop::Stall& stall);
@@ -88,8 +96,11 @@ class CoordinatorService::Impl {
   SessionContext sessions_;
   PendingConnections pending_;
   RefusalLog refusals_;
-  const std::shared_ptr<AddressFence> fence_ = std::make_shared<AddressFence>();
+  AddressFence fence_{kStoreLinger};
   std::map<std::string, std::unique_ptr<CoordinatorJob>, std::less<>> jobs_;
+  std::uint64_t jobs_begun_ = 0;
+  // Removed jobs, until the end of the iteration: their members may be running.
+  std::vector<std::unique_ptr<CoordinatorJob>> removed_;
   // Jobs that this process coordinated: their nodes are directed to the successor.
   std::map<std::string, succession::Incumbent, std::less<>> moved_;
   // Elected coordinators that run elsewhere, of jobs that this process does not coordinate.

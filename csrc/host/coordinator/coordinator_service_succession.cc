@@ -15,6 +15,8 @@ constexpr Duration kHandOverTimeout = std::chrono::seconds(1);
 // How long clients have to read why the coordinator ends, and to close.
 constexpr Duration kAnnouncementTimeout = std::chrono::milliseconds(500);
 
+constexpr const char* kMovedAway = "the coordinator of the job is at another address now";
+
 }  // namespace
 
 // This process does not coordinate the job: the client tries the incumbent's address, or, if that
@@ -34,6 +36,7 @@ Status CoordinatorService::Impl::succeed(const succession::StartCoordinator& sta
                                          const NodeId& self) {
   moved_.erase(host_job_);
   announced_.remove(host_job_);
+  if (jobs_.contains(host_job_)) remove_job(host_job_, kMovedAway);
   auto& job = jobs_[host_job_];
   job = std::make_unique<CoordinatorJob>(&context_, host_job_, host_feed_);
   num_jobs_.set(jobs_.size());
@@ -94,17 +97,30 @@ void CoordinatorService::Impl::stop_job(const std::string& id,
                                         const succession::StopCoordinator& stop) {
   const bool has_ended = is_handing_over_ && !stop.successor && !end_.reason.empty();
   jobs_.at(id)->stop({has_ended ? end_.reason : stop.reason, stop.successor});
-  remove_job(id);
+  remove_job(id, kMovedAway);
   moved_[id] = stop.successor.value_or(succession::Incumbent{});
-  if (is_handing_over_ && !hand_over()) end_jobs();
+  go_on_handing_over();
 }
 
-void CoordinatorService::Impl::remove_job(const std::string& id) {
+// Destroyed at the end of the iteration: a message that its timer has read may remove a job.
+void CoordinatorService::Impl::remove_job(const std::string& id, const std::string& why) {
   const auto found = jobs_.find(id);
-  found->second->end_observation("the coordinator of the job is at another address now");
+  found->second->end_observation(why);
   std::erase(has_changes_, found->second.get());
+  removed_.push_back(std::move(found->second));
   jobs_.erase(found);
   num_jobs_.set(jobs_.size());
+  loop_.defer([this, alive = std::weak_ptr<bool>(alive_)] {
+    if (alive.lock() != nullptr) removed_.clear();
+  });
+}
+
+// Deferred, because the end of the last job destroys all sessions, and a handler of one may run.
+void CoordinatorService::Impl::go_on_handing_over() {
+  if (!is_handing_over_) return;
+  loop_.defer([this, alive = std::weak_ptr<bool>(alive_)] {
+    if (alive.lock() != nullptr && is_handing_over_ && !hand_over()) end_jobs();
+  });
 }
 
 // ---- Two coordinators of one job id (core/succession/meeting.h).
@@ -138,10 +154,10 @@ Status CoordinatorService::Impl::greet_coordinator(SessionPeer* peer,
 void CoordinatorService::Impl::displace_job(const std::string& id,
                                             const succession::Incumbent& by) {
   jobs_.at(id)->displace(by);
-  remove_job(id);
+  remove_job(id, kMovedAway);
   voters_.close(id);
   announced_.add(id, by, loop_.now());
-  if (is_handing_over_ && !hand_over()) end_jobs();
+  go_on_handing_over();
 }
 
 // True: a job waits for another node to take it over.

@@ -15,6 +15,8 @@ namespace {
 constexpr std::size_t kKeptBytes = 512;
 // A larger reused message buffer is freed.
 constexpr std::size_t kFrameKeptBytes = 64 << 10;
+// The longest frame of a client that has sent no hello; the longest hello of ours fits.
+constexpr std::size_t kHelloBytesMax = 64 << 10;
 // How long a client whose session was ended may take to read the reason and close.
 constexpr Duration kFinishTimeout = std::chrono::seconds(2);
 // Keep-alive probes detect a vanished host after this time, also when nothing is sent to it.
@@ -81,6 +83,10 @@ std::size_t SessionPeer::on_bytes(std::string_view bytes) {
   while (used < bytes.size() && !closed() && !is_finishing_) {
     const session::DecodeResult decoded =
         session::decode(bytes.substr(used), &context_.message, peer_version);
+    if (pending_ != nullptr && decoded.bytes > kHelloBytesMax) {
+      finish(Status(StatusCode::kPeerViolation, "the first message of a session must be a hello"));
+      break;
+    }
     if (decoded.status == session::DecodeStatus::kNeedMore) return used;
     used += decoded.bytes;
     Status error = decoded.error;

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "host/store/address_fence.h"
+
 // Theory of operation. There are up to three kinds of open ports: the one for the next round, the
 // one that the current round uses, and those of earlier rounds, which close a second after the last
 // worker of their round has ended, so that other clients can finish reading.
@@ -93,8 +95,12 @@ void RoundStore::allow(std::uint64_t round, const std::vector<std::string>& addr
 
 void RoundStore::open_fence() {
   if (!current_.service || !options_.is_fenced) return;
+  const auto fence = std::make_shared<const AddressFence>(std::exchange(allowed_, {}));
   current_.service->fence(
-      std::make_shared<AddressFence>(std::exchange(allowed_, {})), [this](const std::string& host) {
+      [fence, this](const auto& remote, const auto& local) {
+        return fence->allows(remote, local, loop_->now());
+      },
+      [this](const std::string& host) {
         refusals_.report(host,
                          "a request to the workers' store was refused: no member of the round was "
                          "seen at this address; if it belongs to one, name it with --local-addr "

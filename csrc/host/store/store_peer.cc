@@ -16,6 +16,8 @@ namespace {
 
 // A client that does not read its replies is not read from while more bytes are unsent.
 constexpr std::size_t kUnsentPauseBytes = 256 << 10;
+// The longest request of a client that may only look for a coordinator.
+constexpr std::size_t kFencedBytesMax = 4 << 10;
 // The workers of one host may all connect before the first one has sent VALIDATE.
 constexpr std::size_t kPendingPerAddressMin = 64;
 
@@ -43,7 +45,7 @@ Result<std::unique_ptr<StorePeer>> StorePeer::create(StoreContext* context, os::
   std::unique_ptr<StorePeer> self(new StorePeer(context));
   if (Status started = self->stream_.start({.fd = std::move(fd)}); !started.ok()) return started;
   self->stream_.set_deadline(context->loop.now() + context->limits.validate_timeout);
-  self->is_fenced_ = context->fence != nullptr;
+  self->is_fenced_ = context->may_use != nullptr;
   self->pending_ = context->pending.add(remote.host(), [peer = self.get()] { peer->reject(); });
   return self;
 }
@@ -61,7 +63,11 @@ std::size_t StorePeer::on_bytes(std::string_view bytes) {
       break;
     }
     const wire::DecodeResult decoded = decoder_.decode(bytes.substr(used), &request);
-    if (decoded.status == wire::DecodeStatus::kNeedMore) break;
+    if (decoded.status == wire::DecodeStatus::kNeedMore) {
+      // Only a checked key may follow VALIDATE and PING there.
+      if (is_fenced_ && bytes.size() - used > kFencedBytesMax) reject();
+      break;
+    }
     const bool is_request = decoded.status == wire::DecodeStatus::kRequest;
     if (is_request && is_check_of(session::kReservedKey, request)) {
       found_coordinator_ = true;
@@ -84,7 +90,8 @@ std::size_t StorePeer::on_bytes(std::string_view bytes) {
     if (!context_.released.empty()) release_others();
     if (stream_.should_pause()) break;
   }
-  if (pending_ != nullptr && decoder_.is_validated()) {
+  // A client outside of the fence is pending until it has proved a token, whatever it sends.
+  if (pending_ != nullptr && decoder_.is_validated() && !is_fenced_) {
     if (!context_.first_client) context_.first_client = context_.loop.now();
     pending_.reset();
     stream_.clear_deadline();
@@ -103,7 +110,7 @@ bool StorePeer::is_check_of(std::string_view key, const wire::Request& request) 
 // For a client that was outside of the fence when it connected: a session of its host may have
 // begun since.
 bool StorePeer::may_serve(const wire::Request& request) {
-  is_fenced_ = !context_.fence->allows(stream_.remote(), stream_.local());
+  is_fenced_ = !context_.may_use(stream_.remote(), stream_.local());
   return !is_fenced_ || request.opcode == wire::Opcode::kValidate ||
          request.opcode == wire::Opcode::kPing;
 }

@@ -22,7 +22,6 @@
 #include "elastic/store_options.h"
 #include "elastic/store_server.h"
 #include "host/base/pending_connections.h"
-#include "host/store/address_fence.h"
 #include "os/loop/event_loop.h"
 #include "os/net/address.h"
 #include "os/net/stream.h"
@@ -66,9 +65,9 @@ struct StoreContext {
   // it. Called inside that connection's handler. Empty: no coordinator.
   std::function<void(os::DetachedStream connection)> on_session;
   bool needs_token = false;  // sessions begin with a TLS handshake
-  // Who may use the store, and what is called with the address of a client that may not. Null:
+  // Who may use the store, and what is called with the address of a client that may not. Empty:
   // every client may.
-  std::shared_ptr<const AddressFence> fence;
+  std::function<bool(const os::SocketAddress& remote, const os::SocketAddress& local)> may_use;
   std::function<void(const std::string& host)> on_refused;
 
   // Updates the counters that come from the table and the budget.
@@ -113,7 +112,7 @@ class StorePeer final : public os::Stream::Handler, public StoreTable::Waiter {
   void reject();
 
   StoreContext& context_;
-  std::unique_ptr<PendingConnections::Ticket> pending_;  // until VALIDATE
+  std::unique_ptr<PendingConnections::Ticket> pending_;  // until VALIDATE, inside of the fence
   bool found_coordinator_ = false;                       // it has checked, and may begin a session
   bool is_fenced_ = false;                               // only a session may begin here
   wire::RequestDecoder decoder_;

@@ -69,9 +69,8 @@ class StoreService::Impl final : public os::EventLoop::FdHandler {
     context_.on_session = std::move(sink);
     context_.needs_token = needs_token;
   }
-  void fence(std::shared_ptr<const AddressFence> fence,
-             std::function<void(const std::string& host)> on_refused) {
-    context_.fence = std::move(fence);
+  void fence(Fence may_use, std::function<void(const std::string& host)> on_refused) {
+    context_.may_use = std::move(may_use);
     context_.on_refused = std::move(on_refused);
   }
   void hold() {
@@ -253,9 +252,8 @@ std::optional<Instant> StoreService::last_key() const { return impl_->last_key()
 void StoreService::accept_sessions(SessionSink sink, bool needs_token) {
   impl_->accept_sessions(std::move(sink), needs_token);
 }
-void StoreService::fence(std::shared_ptr<const AddressFence> fence,
-                         std::function<void(const std::string& host)> on_refused) {
-  impl_->fence(std::move(fence), std::move(on_refused));
+void StoreService::fence(Fence may_use, std::function<void(const std::string& host)> on_refused) {
+  impl_->fence(std::move(may_use), std::move(on_refused));
 }
 void StoreService::hold() { impl_->hold(); }
 void StoreService::release() { impl_->release(); }

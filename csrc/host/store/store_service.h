@@ -13,8 +13,8 @@
 
 #include "elastic/status.h"
 #include "elastic/store_server.h"
-#include "host/store/address_fence.h"
 #include "os/loop/event_loop.h"
+#include "os/net/address.h"
 #include "os/net/stream.h"
 
 namespace elastic::host {
@@ -33,10 +33,13 @@ class StoreService {
   // `needs_token` a session begins with a TLS handshake.
   void accept_sessions(SessionSink sink, bool needs_token = false);
 
+  // Whether the client at `remote`, connected to `local`, may use the store.
+  using Fence =
+      std::function<bool(const os::SocketAddress& remote, const os::SocketAddress& local)>;
   // From now on only clients that the fence allows are served; `on_refused` is called with the
-  // address of another one.
-  void fence(std::shared_ptr<const AddressFence> fence,
-             std::function<void(const std::string& host)> on_refused);
+  // address of another one. Such a client may begin a session; until then it counts as one that
+  // has sent nothing.
+  void fence(Fence may_use, std::function<void(const std::string& host)> on_refused);
   // Accepts no connection until release(): clients wait in the kernel's queue.
   void hold();
   void release();

@@ -39,7 +39,11 @@ JobVoter::JobVoter(os::EventLoop* loop, const Options& options, Sink sink)
                   },
               .on_lost = [this](const std::string& address,
                                 const Status&) { feed(succession::Unreachable{address}); },
-              .log = [this](const std::string& message) { sink_(succession::Log{message}); }}),
+              .log = [this](const std::string& message) { sink_(succession::Log{message}); },
+              .on_ended =
+                  [this](VoterLinks::ConnectionId connection) {
+                    feed(succession::ConnectionEnded{connection});
+                  }}),
       timer_(loop, [this] { feed(succession::Tick{}); }) {}
 
 JobVoter::~JobVoter() = default;

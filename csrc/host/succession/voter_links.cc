@@ -177,7 +177,7 @@ void VoterLinks::closed(VoterLink* link, const Status& why) {
 }
 
 void VoterLinks::remove(VoterLink* link) {
-  if (link->is_accepted() && sink_.on_ended) sink_.on_ended(link->id);
+  if (sink_.on_ended) sink_.on_ended(link->id);
   links_.erase(link->id);
 }
 

@@ -62,7 +62,7 @@ class VoterLinks {
     // The address could not be reached, or the connection to it has ended. Frames to it are lost.
     std::function<void(const std::string& address, const Status& why)> on_lost;
     std::function<void(const std::string& message)> log;
-    // An accepted connection has ended. May be empty.
+    // A connection has ended. May be empty.
     std::function<void(ConnectionId connection)> on_ended = {};
   };
 

@@ -30,6 +30,8 @@ namespace elastic {
 // The limits of a coordinator; a session that exceeds one is rejected or closed.
 struct CoordinatorLimits {
   std::size_t sessions_max = 65536;
+  // A job that no node has joined makes place for a new one. Without a token the jobs that one
+  // address has begun are at most a quarter of the limit (but 16 in any case).
   std::size_t jobs_max = 4096;
   // Messages that a node has not read. Beyond it the session is closed.
   std::size_t session_output_bytes_max = 1 << 20;
@@ -43,7 +45,10 @@ struct CoordinatorOptions {
   // The address and port to bind, as in StoreServerOptions.
   std::string host = "127.0.0.1";
   std::uint16_t port = 0;
-  StoreLimits store_limits = {};
+  // The store of the users at its port. Without a token every process that reaches the port can
+  // fill it, in the agent that hosts the coordinator, so its total is less than that of a
+  // StoreServer.
+  StoreLimits store_limits = {.total_bytes_max = std::size_t{1} << 30};
   CoordinatorLimits limits = {};
   // The tokens of its jobs. With them only sessions that prove one of them are served, and the
   // store serves only hosts that have or had such a session.

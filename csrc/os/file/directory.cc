@@ -47,7 +47,7 @@ Result<TemporaryDirectory> TemporaryDirectory::create() {
   const std::string parent = temporary_parent();
   sweep_temporary(parent);
   for (int attempt = 0; attempt < kAttemptsMax; ++attempt) {
-    Result<std::string> path = make_unique_directory(parent, kTemporaryStem);
+    Result<std::string> path = make_unique_directory(parent, temporary_stem());
     if (!path.ok()) return path.status();
     UniqueFd lock = lock_directory(*path);
     struct stat info {};

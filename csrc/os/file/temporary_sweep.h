@@ -3,13 +3,14 @@
 // The temporary directories of processes that were killed. Also compiled into the guardian.
 
 #include <string>
-#include <string_view>
 
 #include "os/base/fd.h"
 
 namespace elastic::os {
 
-inline constexpr std::string_view kTemporaryStem = "elastic-run";
+// How the names of this host's temporary directories begin: "elastic-run_<host>_<boot>". A lock of
+// flock(2) on a directory is visible to one kernel only, also where hosts share the file system.
+std::string temporary_stem();
 
 // $TMPDIR, or /tmp. Not std::filesystem::temp_directory_path(): its errors do not name the path.
 std::string temporary_parent();
@@ -20,8 +21,9 @@ UniqueFd lock_directory(const std::string& path);
 // Removes a directory and its content; what cannot be removed is left for the next sweep.
 void remove_tree(const std::string& path);
 
-// Removes the unlocked directories of this user in `parent` whose names begin with kTemporaryStem.
-// A locked one belongs to a running process: the kernel unlocks it when that process ends.
+// Removes the unlocked directories of this user in `parent` whose names begin with
+// temporary_stem(). A locked one belongs to a running process: the kernel unlocks it when that
+// process ends.
 void sweep_temporary(const std::string& parent);
 
 }  // namespace elastic::os

@@ -88,6 +88,8 @@ void StreamGroup::forget(const Stream* stream) {
 }
 
 Stream::~Stream() {
+  ELASTIC_DEBUG_CHECK(group_.turn_ != this && !is_ending_);  // only on_closed() may destroy it
+  group_.budget_.give_back(records_charged_);
   if (is_processing_requested_) group_.forget(this);
   free_buffers();
 }
@@ -118,6 +120,7 @@ DetachedStream Stream::detach(std::string_view unread) {
   watch_.reset();
   connection.fd = std::move(fd_);
   connection.tls = std::move(tls_);
+  group_.budget_.give_back(std::exchange(records_charged_, 0));
   close();
   return connection;
 }
@@ -214,6 +217,7 @@ bool Stream::decrypt(std::string_view* bytes) {
     if (!tls_->is_established()) return false;
     handler_.on_secured();
   }
+  if (!charge_records()) return false;
   *bytes = group_.decrypted_;
   return is_open() && !is_finishing_ && !bytes->empty();
 }
@@ -301,7 +305,29 @@ std::size_t Stream::encrypt_some(std::string_view bytes) {
     used += part.size();
     send_records();
   }
+  charge_records();
   return used;
+}
+
+// The session answers some messages of the peer by itself, so its output is limited and charged
+// like written bytes. False: the stream has ended.
+bool Stream::charge_records() {
+  if (tls_ == nullptr || !is_open()) return is_open();
+  const std::size_t held = tls_->output().empty() ? 0 : heap_bytes(tls_->output());
+  if (held > records_charged_) {
+    if (num_unsent() > group_.limits_.output_bytes_max) {
+      end(End::kOutputLimit, 0);
+      return false;
+    }
+    if (!group_.budget_.take(held - records_charged_)) {
+      end(End::kMemoryLimit, 0);
+      return false;
+    }
+  } else {
+    group_.budget_.give_back(records_charged_ - held);
+  }
+  records_charged_ = held;
+  return true;
 }
 
 void Stream::send_records() {
@@ -311,6 +337,7 @@ void Stream::send_records() {
   if (sent >= 0) {
     records.erase(0, static_cast<std::size_t>(sent));
     if (records.empty() && records.capacity() > kRecordsKeptBytes) std::string().swap(records);
+    if (records.empty()) group_.budget_.give_back(std::exchange(records_charged_, 0));
   } else if (errno != EAGAIN && errno != EINTR) {
     is_peer_gone_ = true;
   }
@@ -348,7 +375,9 @@ void Stream::finish(Instant deadline) {
 void Stream::end(End why, int error) {
   if (!is_open()) return;
   close();
+  is_ending_ = true;
   handler_.on_end(why, error);
+  is_ending_ = false;
 }
 
 void Stream::set_keep_alive(Duration interval) {
@@ -386,7 +415,8 @@ bool Stream::keep(std::string Buffers::*which, std::string_view bytes) {
   std::string& buffer = (*buffers_).*which;
   const std::size_t size = buffer.size() + bytes.size();
   const bool is_output = which == &Buffers::output;
-  if (is_output && size - buffers_->sent > group_.limits_.output_bytes_max) {
+  const std::size_t encrypted = is_output && tls_ != nullptr ? tls_->output().size() : 0;
+  if (is_output && size - buffers_->sent + encrypted > group_.limits_.output_bytes_max) {
     end(End::kOutputLimit, 0);
     return false;
   }

@@ -198,6 +198,7 @@ class Stream final : public EventLoop::FdHandler {
   bool decrypt(std::string_view* bytes);
   std::size_t encrypt_some(std::string_view bytes);
   void send_records();
+  bool charge_records();
   std::size_t send_some(std::string_view bytes);
   bool keep(std::string Buffers::*which, std::string_view bytes);
   void release(std::string Buffers::*which);
@@ -216,8 +217,10 @@ class Stream final : public EventLoop::FdHandler {
   bool is_finishing_ : 1 = false;
   bool is_processing_requested_ : 1 = false;
   bool is_encrypted_input_ : 1 = false;  // `input` was received before the TLS session existed
+  bool is_ending_ : 1 = false;           // the handler's on_end() runs
   std::unique_ptr<Buffers> buffers_;
   std::unique_ptr<TlsSession> tls_;
+  std::size_t records_charged_ = 0;  // the charge to the budget for the session's output
   std::unique_ptr<EventLoop::Timer> deadline_;
   EventLoop::Watch watch_;  // declared last: destroyed before the members that its handler uses
 };

@@ -18,7 +18,8 @@ namespace {
 
 constexpr unsigned char kCipherSuite[] = {0x13, 0x01};  // TLS_AES_128_GCM_SHA256
 constexpr const char* kCipherSuiteName = "TLS_AES_128_GCM_SHA256";
-constexpr const char* kGroups = "X25519:P-256";
+// A provider that has only approved algorithms (FIPS) rejects a list with X25519.
+constexpr const char* kGroups[] = {"X25519:P-256", "P-256"};
 // One record is decrypted at a time.
 constexpr std::size_t kRecordBytesMax = 16 << 10;
 // Codes of errors that report an alert of the peer (SSL_AD_REASON_OFFSET).
@@ -28,6 +29,12 @@ constexpr int kAlertsBegin = 1000;
 
 class TlsSession::Impl {
  public:
+  // OpenSSL's configuration, shared by all sessions of the process; never freed. An error: the
+  // library lacks something.
+  struct Shared {
+    SSL_CTX* context = nullptr;
+    BIO_METHOD* method = nullptr;
+  };
   Impl(const TlsLibrary* library, std::string identity, const TlsKey& key)
       : library_(*library), is_server_(false), identity_(std::move(identity)), key_(key) {}
   Impl(const TlsLibrary* library, FindKey find_key)
@@ -36,9 +43,10 @@ class TlsSession::Impl {
   Impl& operator=(const Impl&) = delete;
   ~Impl() {
     if (ssl_ != nullptr) library_.SSL_free(ssl_);  // frees the BIO
-    key_.fill(0);
+    library_.OPENSSL_cleanse(key_.data(), key_.size());
   }
 
+  static const Result<Shared>& shared(const TlsLibrary& library);
   Status start();
   bool receive(std::string_view bytes, std::string* plain);
   bool send(std::string_view plain);
@@ -50,12 +58,7 @@ class TlsSession::Impl {
   const std::string& error_text() const { return error_text_; }
 
  private:
-  // OpenSSL's configuration, shared by all sessions of the process; never freed.
-  struct Shared {
-    SSL_CTX* context = nullptr;
-    BIO_METHOD* method = nullptr;
-  };
-  static Shared make_shared(const TlsLibrary& library);
+  static Result<Shared> make_shared(const TlsLibrary& library);
   static const TlsLibrary& loaded() { return **load_tls_library(); }
 
   static int read(BIO* bio, char* into, std::size_t size, std::size_t* got);
@@ -84,27 +87,47 @@ class TlsSession::Impl {
   std::string error_text_;
 };
 
-// Nothing here fails but for memory; then a member is null, and no session starts.
-TlsSession::Impl::Shared TlsSession::Impl::make_shared(const TlsLibrary& library) {
+const Result<TlsSession::Impl::Shared>& TlsSession::Impl::shared(const TlsLibrary& library) {
+  static const Result<Shared> shared = make_shared(library);
+  return shared;
+}
+
+Result<TlsSession::Impl::Shared> TlsSession::Impl::make_shared(const TlsLibrary& library) {
   Shared shared;
+  library.ERR_clear_error();
+  const auto fault = [&] {
+    const unsigned long code = library.ERR_get_error();
+    const char* const text = code == 0 ? nullptr : library.ERR_reason_error_string(code);
+    library.ERR_clear_error();
+    return Status(StatusCode::kFailedPrecondition,
+                  std::string("OpenSSL here cannot use TLS 1.3 with the job's token (") +
+                      kCipherSuiteName +
+                      ", X25519 or P-256): " + (text == nullptr ? "it gives no reason" : text));
+  };
   shared.method = library.BIO_meth_new(BIO_TYPE_SOURCE_SINK, "elastic");
   SSL_CTX* const context = library.SSL_CTX_new(library.TLS_method());
-  if (shared.method == nullptr || context == nullptr) return {};
+  if (shared.method == nullptr || context == nullptr) return fault();
   library.BIO_meth_set_read_ex(shared.method, &read);
   library.BIO_meth_set_write_ex(shared.method, &write);
   library.BIO_meth_set_ctrl(shared.method, &control);
   const auto control_context = [&](int command, long value, const char* text = nullptr) {
     return library.SSL_CTX_ctrl(context, command, value, const_cast<char*>(text)) > 0;
   };
-  const bool is_configured = control_context(SSL_CTRL_SET_MIN_PROTO_VERSION, TLS1_3_VERSION) &&
-                             control_context(SSL_CTRL_SET_MAX_PROTO_VERSION, TLS1_3_VERSION) &&
-                             control_context(SSL_CTRL_SET_GROUPS_LIST, 0, kGroups) &&
-                             library.SSL_CTX_set_ciphersuites(context, kCipherSuiteName) == 1 &&
-                             library.SSL_CTX_set_num_tickets(context, 0) == 1;
+  const bool is_configured =
+      control_context(SSL_CTRL_SET_MIN_PROTO_VERSION, TLS1_3_VERSION) &&
+      control_context(SSL_CTRL_SET_MAX_PROTO_VERSION, TLS1_3_VERSION) &&
+      std::any_of(std::begin(kGroups), std::end(kGroups),
+                  [&](const char* groups) {
+                    return control_context(SSL_CTRL_SET_GROUPS_LIST, 0, groups);
+                  }) &&
+      library.SSL_CTX_set_ciphersuites(context, kCipherSuiteName) == 1 &&
+      library.SSL_CTX_set_num_tickets(context, 0) == 1;
   if (!is_configured) {
+    const Status why = fault();
     library.SSL_CTX_free(context);
-    return {};
+    return why;
   }
+  library.ERR_clear_error();
   control_context(SSL_CTRL_MODE, SSL_MODE_RELEASE_BUFFERS);
   control_context(SSL_CTRL_SET_SESS_CACHE_MODE, SSL_SESS_CACHE_OFF);
   library.SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
@@ -115,9 +138,10 @@ TlsSession::Impl::Shared TlsSession::Impl::make_shared(const TlsLibrary& library
 }
 
 Status TlsSession::Impl::start() {
-  static const Shared shared = make_shared(library_);
-  ssl_ = shared.context == nullptr ? nullptr : library_.SSL_new(shared.context);
-  BIO* const bio = ssl_ == nullptr ? nullptr : library_.BIO_new(shared.method);
+  const Result<Shared>& configured = shared(library_);
+  if (!configured.ok()) return configured.status();
+  ssl_ = library_.SSL_new(configured->context);
+  BIO* const bio = ssl_ == nullptr ? nullptr : library_.BIO_new(configured->method);
   if (bio == nullptr) {
     library_.ERR_clear_error();
     return {StatusCode::kResourceExhausted, "OpenSSL cannot create a TLS session"};
@@ -255,7 +279,10 @@ bool TlsSession::Impl::send(std::string_view plain) {
   return result == 1 || fail(result);
 }
 
-Status check_tls() { return load_tls_library().status(); }
+Status check_tls() {
+  const auto library = load_tls_library();
+  return library.ok() ? TlsSession::Impl::shared(**library).status() : library.status();
+}
 
 Result<TlsKey> derive_key(std::string_view secret, std::string_view salt, std::string_view info) {
   const auto loaded = load_tls_library();

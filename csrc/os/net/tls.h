@@ -69,6 +69,7 @@ class TlsSession {
 
  private:
   class Impl;
+  friend Status check_tls();
   explicit TlsSession(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

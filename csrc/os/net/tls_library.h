@@ -7,6 +7,7 @@
 // Included by os/net/tls*.cc only.
 
 #include <openssl/bio.h>
+#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/kdf.h>
@@ -23,6 +24,7 @@ namespace elastic::os {
 // clang-format off
 #define ELASTIC_TLS_FUNCTIONS(FUNCTION) \
   FUNCTION(OPENSSL_init_ssl) \
+  FUNCTION(OPENSSL_cleanse) \
   FUNCTION(TLS_method) \
   FUNCTION(SSL_CTX_new) \
   FUNCTION(SSL_CTX_free) \

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
+from elastic._C import temporary_stem
 from elastic._plug_in import plug_in
 from elastic.errors import ConfigError
 from elastic.multiprocessing.errors.error_handler import ERROR_FILE_VARIABLE
@@ -258,7 +259,7 @@ def _unused_directory() -> tuple[str, int]:
     """A temporary directory and its lock. If this process is killed, its guardian or the next agent
     removes it: by the name and the missing lock."""
     for _ in range(_ATTEMPTS_MAX):  # an agent that starts may remove it before it is locked
-        path = tempfile.mkdtemp(prefix="elastic-run_")
+        path = tempfile.mkdtemp(prefix=f"{temporary_stem()}_")
         with suppress(FileNotFoundError):
             lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             with suppress(BlockingIOError):

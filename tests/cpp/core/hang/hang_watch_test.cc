@@ -307,6 +307,32 @@ TEST_F(HangWatchTest, ObserversReceiveTheStacksOfARunningJob) {
   EXPECT_TRUE(answers_.empty());
 }
 
+// Each collection interrupts all workers.
+TEST_F(HangWatchTest, ARequestSoonAfterACollectionReceivesItsStacks) {
+  const auto collect = [&](const std::string& label) {
+    const auto asked = take<hang_action::Ask>();
+    for (const int i : {0, 1}) {
+      reply(i, {group({2 * i}, hang::StackGroup::Kind::kAtWork, label)}, asked.wanted.request);
+    }
+    EXPECT_THAT(take<hang_action::Reply>().text, HasSubstr(label));
+  };
+  step(hang_event::Requested{7});
+  collect("in first");
+  now_ += seconds(9);
+  step(hang_event::Requested{8});
+  const auto again = take<hang_action::Reply>();
+  EXPECT_EQ(again.observer, 8U);
+  EXPECT_THAT(again.text, HasSubstr("in first"));
+  EXPECT_THAT(again.text, HasSubstr("9 s old"));
+  EXPECT_TRUE(answers_.empty());
+  now_ += seconds(1);
+  step(hang_event::Requested{9});
+  collect("in second");
+  step(hang_event::Began{node(0), 2, "host0"});
+  step(hang_event::Requested{10});
+  take<hang_action::Ask>();  // of another round nothing is known
+}
+
 TEST_F(HangWatchTest, ObserverOfAJobWithoutARoundIsAnswered) {
   step(hang_event::Ended{});
   step(hang_event::Requested{7});

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <functional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -529,6 +530,24 @@ TEST(SuccessionMachine, AWitnessThatAnswersNoProbeCountsAsUnreachableUntilItAnsw
   EXPECT_EQ(process.machine().unreached_witnesses(), address);
   process.receive(witness, ProbeReply{}, address);
   EXPECT_EQ(process.machine().unreached_witnesses(), "");
+}
+
+// Any node may name one in its hello, and each is dialed without end.
+TEST(SuccessionMachine, OnlyFourWitnessesAreProbed) {
+  const std::string real = "10.0.0.9:29500";
+  Process process({{4, 4}, ""}, Role::kStandalone);
+  process.feed(CoordinatorStarted{"10.0.0.4:29400", true});
+  process.feed(Witnesses{{real}});
+  process.receive({{9, 9}, ""}, ProbeReply{}, real);
+  for (int i = 0; i < 20; ++i) {
+    process.feed(Witnesses{{"10.0.1." + std::to_string(i) + ":29500"}});
+  }
+  process.receive({{9, 9}, ""}, ProbeReply{}, real);
+  std::set<std::string> probed;
+  for (const Send& send : those<Send>(process.pass(5s))) probed.insert(send.address);
+  EXPECT_EQ(probed.size(), 4U);
+  EXPECT_TRUE(probed.contains(real)) << "one that has answered keeps its place";
+  EXPECT_TRUE(probed.contains("10.0.1.19:29500")) << "it may have been restarted elsewhere";
 }
 
 }  // namespace

@@ -146,9 +146,11 @@ TEST_F(CoordinatorFaultsTest, ConnectionWithoutAHelloIsClosed) {
 TEST_F(CoordinatorFaultsTest, SessionsBeyondTheLimitAreClosedAndJobsRejected) {
   start({.limits = {.jobs_max = 2}});
   const auto one = connect(1, "one");
-  one->expect<session::ServerHello>();
+  one->join(nnodes(2, 2));
+  one->expect<rdzv::Waiting>();
   const auto two = connect(1, "two");
-  two->expect<session::ServerHello>();
+  two->join(nnodes(2, 2));
+  two->expect<rdzv::Waiting>();
   const auto three = connect(1, "three");
   EXPECT_THAT(std::string(three->expect<rdzv::Refused>().error.message()),
               HasSubstr("2 jobs, which is its limit"));
@@ -160,6 +162,78 @@ TEST_F(CoordinatorFaultsTest, SessionsBeyondTheLimitAreClosedAndJobsRejected) {
     open.back()->expect<session::ServerHello>();
   }
   EXPECT_TRUE(connect(4)->is_closed());
+}
+
+TEST_F(CoordinatorFaultsTest, JobsThatNoNodeHasJoinedMakePlaceForOthers) {
+  start({.limits = {.jobs_max = 2}});
+  const auto joined = connect(1, "joined");
+  joined->join(nnodes(2, 2));
+  joined->expect<rdzv::Waiting>();
+  const auto idle = connect(2, "idle");
+  idle->expect<session::ServerHello>();
+  const auto honest = connect(3, "honest");
+  honest->join(nnodes(1, 1));
+  honest->expect<rdzv::Round>();
+  const Status refused = idle->expect<rdzv::Refused>().error;
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted) << "exit code 75: there may be room";
+  EXPECT_FALSE(joined->receives<rdzv::Refused>());
+}
+
+// The 127 addresses of loopback stand for hosts.
+TEST_F(CoordinatorFaultsTest, JobsOfOneAddressLeaveRoomForOtherAddresses) {
+  start({.limits = {.jobs_max = 64}});
+  std::vector<std::unique_ptr<SessionClient>> nodes;
+  for (std::uint64_t node = 1; node <= 17; ++node) {
+    nodes.push_back(connect(node, "job" + std::to_string(node)));
+    nodes.back()->join(nnodes(2, 2));
+    if (node < 17) nodes.back()->expect<rdzv::Waiting>();
+  }
+  EXPECT_THAT(std::string(nodes.back()->expect<rdzv::Refused>().error.message()),
+              HasSubstr("16 jobs that 127.0.0.1 began, which is its limit"));
+  os::UniqueFd fd = TestClient::make_socket();
+  const auto other = os::look_up("127.0.0.2", 0);
+  ASSERT_EQ(::bind(fd.get(), other->front().get(), other->front().size), 0);
+  SessionClient from_elsewhere(TestClient(std::move(fd), coordinator->port()));
+  from_elsewhere.greet("another");
+  from_elsewhere.expect<session::ServerHello>();
+}
+
+TEST_F(CoordinatorFaultsTest, ALongFrameBeforeTheHelloIsRefusedBeforeItIsRead) {
+  start();
+  SessionClient client(coordinator->port());
+  std::string bytes(session::kMagic);
+  const std::uint32_t length = 100 << 10;
+  bytes.append(reinterpret_cast<const char*>(&length), sizeof length);
+  client.raw().send(bytes);
+  EXPECT_THAT(std::string(client.expect<rdzv::Refused>().error.message()),
+              HasSubstr("must be a hello"));
+}
+
+TEST_F(CoordinatorFaultsTest, ARefusedHelloDoesNotChooseTheEndpointsOfTheJob) {
+  start();
+  const auto node = connect(1);
+  node->expect<session::ServerHello>();
+  SessionClient thief(coordinator->port());
+  const std::vector<std::string> wrong = {"10.0.0.1:1"}, right = {"10.0.0.2:2"};
+  thief.say_first({.job_id = "job", .node = node->info.id, .secret = {8, 8}, .endpoints = wrong});
+  EXPECT_THAT(std::string(thief.expect<rdzv::Refused>().error.message()),
+              HasSubstr("wrong secret"));
+  SessionClient other(coordinator->port());
+  other.say_first(
+      {.job_id = "job", .node = {1, 2}, .secret = {2, 7}, .attempt = 1, .endpoints = right});
+  other.expect<session::ServerHello>();
+}
+
+// Many nodes that have left do not push out the secret of one that begins its session.
+TEST_F(CoordinatorFaultsTest, EverySessionIsProtectedByItsSecret) {
+  start();
+  for (std::uint64_t id = 1; id <= 270; ++id) {
+    const auto node = connect(id);
+    node->expect<session::ServerHello>();
+    SessionClient thief(coordinator->port());
+    thief.say_first({.job_id = "job", .node = node->info.id, .secret = {8, 8}, .attempt = 1 << 20});
+    ASSERT_TRUE(thief.receive_one<rdzv::Refused>().has_value()) << "node " << id;
+  }
 }
 
 TEST_F(CoordinatorFaultsTest, ASessionThatDoesNotReadIsClosed) {

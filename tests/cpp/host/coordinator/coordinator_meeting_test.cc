@@ -4,11 +4,16 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
 
 #include "host/coordinator/coordinator_fixture.h"
+#include "os/loop/clock.h"
 
 namespace elastic::host {
 namespace {
@@ -79,6 +84,31 @@ TEST_F(CoordinatorMeetingTest, WaitingNodesAreSentToTheAnnouncedCoordinator) {
   node->expect<rdzv::Waiting>();
   announce(elected());
   EXPECT_TRUE(node->expect<session::Incumbent>().displaced);
+}
+
+// A job's timer reads the sessions before it judges: an announcement may arrive just there.
+TEST_F(CoordinatorMeetingTest, AJobMayDissolveInsideItsOwnTimer) {
+  std::promise<void> joined, sent;
+  CoordinatorOptions options;
+  options.log = [&, has_joined = false](std::string_view line) mutable {
+    if (line.find("joins") == std::string_view::npos || std::exchange(has_joined, true)) return;
+    joined.set_value();
+    sent.get_future().wait();  // the loop stands still meanwhile
+  };
+  start(options);
+  SessionClient caller(coordinator->port());
+  const auto node = connect(1);
+  JobSettings settings = nnodes(2, 2);
+  settings.join_timeout = std::chrono::milliseconds(1);
+  node->join(settings);
+  joined.get_future().wait();
+  const Instant due = os::monotonic_now() + std::chrono::milliseconds(2);
+  caller.say_first({.job_id = "job", .node = elected().node, .announced = elected()});
+  while (os::monotonic_now() < due) std::this_thread::yield();
+  sent.set_value();
+  caller.expect<session::Incumbent>();
+  while (node->receive()) continue;  // it is sent away, or its time is over
+  EXPECT_EQ(connect(2)->expect<session::Incumbent>().incumbent.address, elected().address);
 }
 
 TEST_F(CoordinatorMeetingTest, AJobThatHasEndedStillSendsItsResult) {

@@ -116,19 +116,5 @@ TEST_F(RoundStoreTest, OnlyReservesThePortWhenAWorkerRunsTheStore) {
   EXPECT_NE(prepare(&store), port);
 }
 
-TEST(AddressFence, AllowsItsHostsAndThisHost) {
-  const os::SocketAddress here = *os::parse_address("10.0.0.1");
-  const auto address = [](const char* text) { return *os::parse_address(text); };
-  AddressFence fence({"10.0.0.2", "2001:db8::7"});
-  EXPECT_TRUE(fence.allows(address("10.0.0.2"), here));
-  EXPECT_TRUE(fence.allows(address("::ffff:10.0.0.2"), here));
-  EXPECT_TRUE(fence.allows(address("2001:db8::7"), here));
-  EXPECT_FALSE(fence.allows(address("10.0.0.3"), here));
-  EXPECT_TRUE(fence.allows(here, here)) << "a client on the same host";
-  EXPECT_TRUE(fence.allows(address("127.0.0.1"), address("127.0.0.1")));
-  fence.allow("10.0.0.3");
-  EXPECT_TRUE(fence.allows(address("10.0.0.3"), here));
-}
-
 }  // namespace
 }  // namespace elastic::host

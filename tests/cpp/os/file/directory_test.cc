@@ -9,6 +9,8 @@
 #include <fstream>
 #include <string>
 
+#include "os/file/temporary_sweep.h"
+
 namespace elastic::os {
 namespace {
 
@@ -81,6 +83,27 @@ TEST(TemporaryDirectory, RemovesOnlyTheDirectoriesOfKilledProcesses) {
   EXPECT_EQ(entries(), 3) << "the killed process's is removed and the new one exists";
   EXPECT_TRUE(fs::exists(alive->path()));
   EXPECT_TRUE(fs::exists(tmp.path / "elastic-other"));
+}
+
+// Hosts may share the file system, but not its locks.
+TEST(TemporaryDirectory, OfAnotherHostOrBootIsNotRemoved) {
+  const OwnTmpdir tmp;
+  const std::string own = temporary_stem();
+  const fs::path of_host =
+      tmp.path / ("elastic-run_other" + own.substr(own.rfind('_')) + "_AbCdEf");
+  const fs::path of_boot = tmp.path / (own.substr(0, own.rfind('_')) + "_ffffffff_AbCdEf");
+  const fs::path of_longer_name = tmp.path / (own + "0_AbCdEf");
+  const fs::path left_here = tmp.path / (own + "_AbCdEf");
+  for (const fs::path& path : {of_host, of_boot, of_longer_name, left_here}) {
+    fs::create_directory(path);
+  }
+  const auto started = TemporaryDirectory::create();
+  ASSERT_TRUE(started.ok()) << started.status().message();
+  EXPECT_EQ(started->path().find((tmp.path / own).string() + "_"), 0u) << started->path();
+  EXPECT_TRUE(fs::exists(of_host));
+  EXPECT_TRUE(fs::exists(of_boot));
+  EXPECT_TRUE(fs::exists(of_longer_name));
+  EXPECT_FALSE(fs::exists(left_here));
 }
 
 TEST(UniqueDirectory, CreatesParentsAndNamesThePathThatFails) {
