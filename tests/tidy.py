@@ -74,9 +74,10 @@ SUBJECT_INCLUDES = {
 }
 
 # Python packages and modules, each with the modules of this project that it may import.
-_BASE = ("_C", "_environment", "_lazy", "constants", "errors")
+_BASE = ("_C", "_environment", "_files", "_lazy", "constants", "errors")
 PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "_environment": (),
+    "_files": (),
     "_lazy": (),
     "constants": (),
     "errors": ("_C",),
@@ -99,7 +100,7 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
         "events",
         "metrics",
     ),
-    "events": ("errors",),
+    "events": ("_files", "errors"),
     "metrics": (),
     "timer": (),
     "numa": (),

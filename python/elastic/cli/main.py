@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 RESOLVE_PAUSE_S = 0.1
 RESOLVE_PAUSE_MAX_S = 5.0
+DEFAULT_START_TIMEOUT_S = 60.0
 EXIT_INTERNAL = 70  # as in elastic._C, whose import may have failed
 
 
@@ -124,6 +125,7 @@ class Launcher:
         self._is_stopping = False
         self._drain_timeout: float | None = None  # None: a signal stops the workers
         self._result_json = ""
+        self._file_timeout = DEFAULT_START_TIMEOUT_S
         self.received: list[int] = []  # signals, the first one first
 
     def run(self, argv: Sequence[str], parse: Parse | None = None) -> int:
@@ -165,10 +167,16 @@ class Launcher:
     def _write_result(self, path: str, name: str, result: RunResult) -> None:
         from elastic.cli import result_json
 
+        self._write_file(path, lambda: result_json.write(path, name, result))
+
+    def _write_file(self, path: str, write: Callable[[], None]) -> None:
+        """Signals have handlers meanwhile, so that a call that blocks would never end."""
+        from elastic import _files
+
         try:
-            result_json.write(path, name, result)
+            _files.within(self._file_timeout, write)
         except OSError as error:
-            self._say(f"cannot write {path}: {error.strerror}")
+            self._say(f"cannot write {path}: {error.strerror or error}")
 
     def _resolve(self, argv: Sequence[str], parse: Parse | None) -> LaunchConfig:
         from elastic.cli import resolve
@@ -218,7 +226,7 @@ class Launcher:
         if job.is_dry_run:
             print_plan(job)
             return 0
-        self._result_json = job.result_json
+        self._result_json, self._file_timeout = job.result_json, job.start_timeout
         result = self.launch(job)
         if job.result_json:  # before the console, which may block
             self._write_result(job.result_json, job.name, result)
@@ -367,10 +375,7 @@ class Launcher:
         from elastic.cli import report
 
         if job.error_file:  # before the console, which may block
-            try:
-                self._pass_on(result, job.error_file)
-            except OSError as error:
-                self._say(f"cannot write {job.error_file}: {error.strerror}")
+            self._write_file(job.error_file, lambda: self._pass_on(result, job.error_file))
         self._say(report.format_report(job.name, result))
 
     def _pass_on(self, result: RunResult, path: str) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import _thread
 import errno
 import os
-import signal
 from collections.abc import Callable, Mapping
 
+from elastic import _files
 from elastic.cli import values
 from elastic.cli.command_line import CommandLine
 from elastic.constants import DEFAULT_LINE_PREFIX
@@ -93,32 +92,15 @@ def _make_directory(path: str, origin: str, limit: float) -> None:
 
 
 def _within(limit: float, make: Callable[[], None], what: str, origin: str) -> None:
-    """Calls it in a thread of its own: the file system may never respond."""
-    problems: list[str] = []
-    finished = _thread.allocate_lock()
-    finished.acquire()
-
-    def call() -> None:
-        try:
-            make()
-        except OSError as error:
-            problems.append(f"cannot make {what}: {error.strerror or error}")
-        finally:
-            finished.release()
-
-    # The thread blocks all signals: one that it received would not interrupt the main thread.
-    saved = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
-        _thread.start_new_thread(call, ())
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, saved)
-    if not finished.acquire(timeout=min(limit, _thread.TIMEOUT_MAX)):
-        problems.append(
-            f"{what} did not respond within {duration(limit)}; use a directory on another file "
-            "system"
-        )
-    if problems:
-        raise ConfigError(f"{origin}: {problems[0]}")
+        _files.within(limit, make)
+    except TimeoutError:
+        raise ConfigError(
+            f"{origin}: {what} did not respond within {duration(limit)}; use a directory on "
+            "another file system"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{origin}: cannot make {what}: {error.strerror or error}") from error
 
 
 def line_prefix(line: CommandLine, environ: Mapping[str, str]) -> str:

@@ -222,6 +222,7 @@ class LocalElasticAgent:
         self._endpoint = f"{host}:{port}" if host else ""
         self._killed: set[int] = set()  # ranks that needed SIGKILL to stop
         self._stop_grace = shutdown_timeout
+        self._start_timeout = start_timeout
         self._records = event_log, metrics_port
         self._recorder: Recorder | None = None
         # Loaded at the first restart; until then the events of the round are kept for it.
@@ -322,7 +323,19 @@ class LocalElasticAgent:
             return None
         from elastic.agent.server.recording import Recorder
 
-        return Recorder(self._group.spec, event_log, metrics_port)
+        try:
+            return Recorder(
+                self._group.spec,
+                event_log,
+                metrics_port,
+                open_timeout=self._start_timeout,
+                is_stopped=lambda: bool(self._requests),
+            )
+        except ConfigError as error:
+            if not self._requests:
+                raise
+            self._log(logging.WARNING, "%s", error)
+            return None
 
     def _pids(self) -> dict[int, int]:
         return {worker.global_rank: worker.id for worker in self._group.workers if worker.id}
