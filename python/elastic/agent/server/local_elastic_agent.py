@@ -68,6 +68,9 @@ DEADLINE_TOLERANCE_S = 2.0
 
 HANGS_KEPT = 16  # in the result
 
+# Of a text or a number in an event, which may come from another node: the job goes on.
+_REPORT_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
 _SCOPES = {"group": _C.SignalScope.GROUP, "leader": _C.SignalScope.LEADER}
 
 
@@ -358,8 +361,11 @@ class LocalElasticAgent:
             while not finished:
                 event = native.next_event()
                 if event is not None:
-                    self._observe(event)
-                    self._note_incident(event)
+                    try:
+                        self._observe(event)
+                        self._note_incident(event)
+                    except _REPORT_ERRORS:
+                        logger.exception("an event of the agent cannot be reported")
                     if self._recorder is not None:
                         self._recorder.observe(event, self._group)
                     finished = event.kind == _C.AgentEvent.Kind.FINISHED
