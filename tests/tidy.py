@@ -84,7 +84,7 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "torch": ("_C", "errors"),
     "torch_rendezvous": ("errors", "rendezvous", "torch"),
     "text": ("_C", "constants", "errors"),
-    "_host": _BASE,
+    "_host": (*_BASE, "text"),
     "_warm": (),
     "worker": ("_worker",),
     "multiprocessing": (*_BASE, "text", "_host"),
@@ -120,7 +120,10 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     ),
     "launch": ("cli", "run"),
     "control_plane": ("_environment", "multiprocessing", "torch"),
-    "run": ("_environment", "_host", "cli", "launcher", "multiprocessing", "rendezvous"),
+    "run": (
+        *("_environment", "_host", "cli", "launcher", "multiprocessing", "numa", "rendezvous"),
+        "text",
+    ),
     "__main__": ("cli",),
 }
 

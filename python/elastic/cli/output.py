@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from elastic import _files
 from elastic.cli import values
@@ -29,7 +29,7 @@ def logs(line: CommandLine, nproc: int) -> LogOptions:
             ranks = parse_ranks(line.text("local-ranks-filter"))
         except ConfigError as error:
             raise ConfigError(f"{origin}: {error}") from error
-        _check_ranks(ranks, nproc, origin)
+        ranks = frozenset(_known_ranks(ranks, nproc, line, "local-ranks-filter"))
     chosen = LogOptions(
         None,
         redirects,
@@ -50,7 +50,7 @@ def logs(line: CommandLine, nproc: int) -> LogOptions:
         log_dir = ""
     if not log_dir:
         return chosen
-    log_dir = os.path.abspath(log_dir)
+    log_dir = absolute(log_dir, line.origin("log-dir"))
     limit = seconds(line.text("start-timeout"), line.origin("start-timeout"), positive=True)
     _make_directory(log_dir, line.origin("log-dir"), limit)
     return chosen._replace(log_dir=log_dir)
@@ -108,11 +108,21 @@ def line_prefix(line: CommandLine, environ: Mapping[str, str]) -> str:
     return given or environ.get(LINE_PREFIX_VARIABLE) or DEFAULT_LINE_PREFIX
 
 
+def absolute(path: str, origin: str) -> str:
+    try:
+        return os.path.abspath(path)
+    except OSError as error:
+        raise ConfigError(
+            f"{origin} is {path}, but the current directory does not exist any more: give an "
+            "absolute path"
+        ) from error
+
+
 def result_json(line: CommandLine) -> str:
     path = line.text("result-json")
     if not path:
         return ""
-    path = os.path.abspath(path)
+    path = absolute(path, line.origin("result-json"))
     if os.path.isdir(path) or not os.path.isdir(os.path.dirname(path)):
         raise ConfigError(
             f"{line.origin('result-json')} is {path!r}: expected a file in a directory that exists"
@@ -162,11 +172,15 @@ def _streams(line: CommandLine, name: str, nproc: int) -> Std | dict[int, Std]:
     except ConfigError as error:
         raise ConfigError(f"{line.origin(name)}: {error}") from error
     if isinstance(streams, dict):
-        _check_ranks(streams, nproc, line.origin(name))
+        return {rank: streams[rank] for rank in _known_ranks(streams, nproc, line, name)}
     return streams
 
 
-def _check_ranks(ranks: Mapping[int, Std] | frozenset[int], nproc: int, origin: str) -> None:
+def _known_ranks(ranks: Iterable[int], nproc: int, line: CommandLine, name: str) -> list[int]:
+    """Those that exist here: torchrun ignores others, so that all nodes can have one line."""
     beyond = [rank for rank in ranks if rank >= nproc]
     if beyond:
-        raise ConfigError(f"{origin}: there is no local rank {min(beyond)} among {nproc} workers")
+        line.warnings.append(
+            f"{line.origin(name)}: there is no local rank {min(beyond)} among {nproc} workers"
+        )
+    return [rank for rank in ranks if rank < nproc]

@@ -402,7 +402,7 @@ class LocalElasticAgent:
         elif event.kind == kinds.WORKER_EXITED:
             if event.exit.stopped_by_us:
                 self._stopped.add(self._rank(event))
-                if event.exit.signal == signal.SIGKILL:
+                if event.exit.killed_by_us:
                     self._killed.add(self._rank(event))
             self._log(logging.INFO, "rank %s %s", self._rank(event), event.exit.describe())
         elif event.kind == kinds.STOPPING:
