@@ -78,9 +78,10 @@ SUBJECT_INCLUDES = {
 }
 
 # Python packages and modules, each with the modules of this project that it may import.
-_BASE = ("_C", "_environment", "_lazy", "_plug_in", "constants", "errors")
+_BASE = ("_C", "_environment", "_files", "_lazy", "_plug_in", "constants", "errors")
 PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "_environment": (),
+    "_files": (),
     "_lazy": (),
     "_plug_in": (),
     "constants": (),
@@ -88,7 +89,7 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "torch": ("_C", "errors"),
     "torch_rendezvous": ("errors", "rendezvous", "torch"),
     "text": ("_C", "constants", "errors"),
-    "_host": _BASE,
+    "_host": (*_BASE, "text"),
     "_warm": (),
     "worker": ("_worker",),
     "multiprocessing": (*_BASE, "text", "_host"),
@@ -104,7 +105,7 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
         "events",
         "metrics",
     ),
-    "events": ("errors",),
+    "events": ("_files", "errors"),
     "metrics": ("_plug_in",),
     "timer": ("_plug_in",),
     "numa": (),
@@ -124,7 +125,10 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     ),
     "launch": ("cli", "run"),
     "control_plane": ("_environment", "multiprocessing", "torch"),
-    "run": ("_environment", "_host", "cli", "launcher", "multiprocessing", "rendezvous"),
+    "run": (
+        *("_environment", "_host", "cli", "launcher", "multiprocessing", "numa", "rendezvous"),
+        "text",
+    ),
     "__main__": ("cli",),
 }
 

@@ -148,22 +148,22 @@ void bind_options(py::module_& module) {
                 options.cwd = to_os(cwd);
                 if (rendezvous) options.rendezvous = *std::move(rendezvous);
                 options.rendezvous.settings.max_restarts = max_restarts;
-                options.rendezvous.settings.restart_backoff = from_seconds(restart_backoff);
-                options.stop_grace = from_seconds(stop_grace);
-                if (failure_grace) options.failure_grace = from_seconds(*failure_grace);
+                options.rendezvous.settings.restart_backoff = to_duration(restart_backoff);
+                options.stop_grace = to_duration(stop_grace);
+                if (failure_grace) options.failure_grace = to_duration(*failure_grace);
                 options.stop_scope = stop_scope;
                 if (exit_barrier_timeout) {
-                  options.exit_barrier_timeout = from_seconds(*exit_barrier_timeout);
+                  options.exit_barrier_timeout = to_duration(*exit_barrier_timeout);
                 }
                 options.master_port = master_port;
                 options.worker_ports = {worker_ports.first, worker_ports.second};
                 options.share_store = share_store;
                 options.capture_stderr = capture_stderr;
-                options.hang_timeout = from_seconds(hang_timeout);
+                options.hang_timeout = to_duration(hang_timeout);
                 options.hang_action = hang_action;
-                options.straggler_timeout = from_seconds(straggler_timeout);
+                options.straggler_timeout = to_duration(straggler_timeout);
                 options.stacks_on_failure = stacks_on_failure;
-                options.reach_timeout = from_seconds(reach_timeout);
+                options.reach_timeout = to_duration(reach_timeout);
                 options.log_dir = to_os(log_dir);
                 options.log_bytes_max = log_bytes_max;
                 options.log_files_max = log_files_max;
@@ -173,7 +173,7 @@ void bind_options(py::module_& module) {
                 options.stderr_filters = std::move(stderr_filters);
                 options.guardian.guardian_path = to_os(guardian_path);
                 options.guardian.become_subreaper = become_subreaper;
-                options.guardian.start_timeout = from_seconds(start_timeout);
+                options.guardian.start_timeout = to_duration(start_timeout);
                 options.warm_template = to_arguments(warm_template);
                 options.no_restart_codes = std::move(no_restart_codes);
                 options.bad_node_codes = std::move(bad_node_codes);
@@ -403,7 +403,7 @@ void bind_agent(py::module_& module) {
       .def(
           "request_drain",
           [](const PyAgent& self, int signum, double limit) {
-            self.get()->request_drain(signum, from_seconds(limit));
+            self.get()->request_drain(signum, to_duration(limit));
           },
           py::arg("signum"), py::arg("limit"),
           "Stop all ranks of the job at one step, within `limit` seconds.")

@@ -6,11 +6,14 @@
 #include <pybind11/typing.h>
 
 #include <chrono>
+#include <cmath>
 #include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "bindings/errors.h"
+#include "bindings/text.h"
 #include "elastic/time.h"
 
 namespace elastic::bindings {
@@ -50,12 +53,20 @@ inline std::vector<std::string> to_environment(const TextDict& variables) {
   return environment;
 }
 
+// Converts a time in seconds.
+inline Duration to_duration(double seconds) {
+  if (std::isnan(seconds)) {
+    raise_status({StatusCode::kInvalidArgument, "a time in seconds must not be NaN"});
+  }
+  return from_seconds(seconds);
+}
+
 // Converts a timeout in seconds (None: no limit) to a deadline.
 inline Instant to_deadline(std::optional<double> timeout) {
   if (!timeout) return Instant::max();
   // On Linux steady_clock is CLOCK_MONOTONIC, the clock of Instant.
   const Instant now(std::chrono::steady_clock::now().time_since_epoch());
-  return add_saturating(now, from_seconds(*timeout));
+  return add_saturating(now, to_duration(*timeout));
 }
 
 // Gives a bound class a __repr__ of the form <Name field=value ...>, from its readable properties.

@@ -2,7 +2,6 @@
 
 #include <initializer_list>
 #include <string>
-#include <string_view>
 
 namespace py = pybind11;
 
@@ -117,11 +116,7 @@ void raise_status(const Status& status, Domain domain) {
   if (status.code() == StatusCode::kCancelled && PyErr_Occurred() != nullptr) {
     throw py::error_already_set();
   }
-  // A message may contain a key, and a key may have arbitrary bytes.
-  const std::string_view message = status.message();
-  const auto text = py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(
-      message.data(), static_cast<Py_ssize_t>(message.size()), "backslashreplace"));
-  if (text) PyErr_SetObject(class_of(status.code(), domain), text.ptr());
+  PyErr_SetObject(class_of(status.code(), domain), shown(status.message()).ptr());
   throw py::error_already_set();
 }
 

@@ -9,6 +9,7 @@
 
 #include <utility>
 
+#include "bindings/text.h"
 #include "elastic/status.h"
 
 namespace elastic::bindings {

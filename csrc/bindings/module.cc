@@ -3,12 +3,14 @@
 #include <pybind11/pybind11.h>
 
 #include "bindings/agent.h"
+#include "bindings/convert.h"
 #include "bindings/errors.h"
 #include "bindings/observer.h"
 #include "bindings/python_backend.h"
 #include "bindings/rendezvous_client.h"
 #include "bindings/rendezvous_values.h"
 #include "bindings/store.h"
+#include "bindings/text.h"
 #include "bindings/worker_group.h"
 #include "core/base/duration_text.h"
 #include "elastic/version.h"
@@ -19,7 +21,9 @@ PYBIND11_MODULE(_C, module) {
   module.attr("__version__") = ELASTIC_VERSION;
   module.def(
       "duration_text",
-      [](double seconds) { return elastic::core::duration_text(elastic::from_seconds(seconds)); },
+      [](double seconds) {
+        return elastic::core::duration_text(elastic::bindings::to_duration(seconds));
+      },
       pybind11::arg("seconds"), "The duration as messages have it: 50 ms, 2.5 s, 1 h 5 min.");
   module.def("temporary_stem", &elastic::os::temporary_stem,
              "How the names of this host's temporary directories begin: if this process is killed, "
@@ -33,4 +37,5 @@ PYBIND11_MODULE(_C, module) {
   elastic::bindings::bind_rendezvous_client(module);
   elastic::bindings::bind_agent(module);
   elastic::bindings::bind_observer(module);
+  elastic::bindings::hide_arguments(module);
 }

@@ -70,28 +70,22 @@ std::optional<double> seconds(const std::optional<Instant>& at) {
   return to_seconds_since_boot(*at);
 }
 
-// Bytes of other hosts may be no UTF-8.
-py::str text(const std::string& bytes) {
-  return py::reinterpret_steal<py::str>(PyUnicode_DecodeUTF8(
-      bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "backslashreplace"));
-}
-
 py::dict to_dict(const ObservedWorker& worker) {
   return py::dict("local_rank"_a = worker.local_rank, "rank"_a = worker.rank, "pid"_a = worker.pid,
                   "state"_a = name_of(worker.state), "exit_code"_a = worker.exit_code);
 }
 
 py::dict to_dict(const ObservedNode& node) {
-  py::dict dict(
-      "id"_a = to_string(node.id), "name"_a = text(node.name), "address"_a = text(node.address),
-      "role"_a = text(node.role), "local_world_size"_a = node.local_world_size,
-      "state"_a = name_of(node.phase), "rank"_a = node.rank, "is_connected"_a = !node.is_suspect,
-      "hosts_coordinator"_a = node.hosts_coordinator, "silence"_a = to_seconds(node.silence),
-      "host"_a = py::none(), "workers_round"_a = py::none(), "workers"_a = py::none());
+  py::dict dict("id"_a = to_string(node.id), "name"_a = node.name, "address"_a = node.address,
+                "role"_a = node.role, "local_world_size"_a = node.local_world_size,
+                "state"_a = name_of(node.phase), "rank"_a = node.rank,
+                "is_connected"_a = !node.is_suspect, "hosts_coordinator"_a = node.hosts_coordinator,
+                "silence"_a = to_seconds(node.silence), "host"_a = py::none(),
+                "workers_round"_a = py::none(), "workers"_a = py::none());
   if (node.report) {
     py::list workers;
     for (const ObservedWorker& worker : node.report->workers) workers.append(to_dict(worker));
-    dict["host"] = text(node.report->host);
+    dict["host"] = node.report->host;
     dict["workers_round"] = shown_round(node.report->round);
     dict["workers"] = workers;
   }
@@ -104,7 +98,7 @@ py::dict to_dict(const ObservedRound& round) {
                 "formed"_a = seconds(round.formed), "ended"_a = seconds(round.ended),
                 "first_step"_a = seconds(round.first_step), "failed"_a = seconds(round.failed),
                 "stopped"_a = seconds(round.stopped), "cause"_a = py::none(),
-                "reason"_a = text(round.reason), "node"_a = text(round.node), "rank"_a = round.rank,
+                "reason"_a = round.reason, "node"_a = round.node, "rank"_a = round.rank,
                 "exit_code"_a = round.exit_code);
   if (round.cause) dict["cause"] = to_string(*round.cause);
   return dict;
@@ -117,30 +111,29 @@ py::dict to_dict(const ObservedJob& job) {
   for (const ObservedNode& node : job.nodes) nodes.append(to_dict(node));
   py::list stragglers;
   for (const ObservedStraggler& one : job.stragglers) {
-    stragglers.append(py::dict("rank"_a = one.rank, "node"_a = text(one.node), "step"_a = one.step,
+    stragglers.append(py::dict("rank"_a = one.rank, "node"_a = one.node, "step"_a = one.step,
                                "idle_seconds"_a = to_seconds(one.idle)));
   }
-  py::dict dict("id"_a = text(job.id), "term"_a = job.term, "coordinator"_a = job.coordinator,
+  py::dict dict("id"_a = job.id, "term"_a = job.term, "coordinator"_a = job.coordinator,
                 "now"_a = to_seconds_since_boot(job.now),
                 "wall_time"_a = static_cast<double>(job.wall_time) * 1e-9,
-                "phase"_a = name_of(job.phase), "description"_a = text(job.description),
+                "phase"_a = name_of(job.phase), "description"_a = job.description,
                 "min_nodes"_a = job.settings.min_nodes, "max_nodes"_a = job.settings.max_nodes,
                 "max_restarts"_a = job.settings.max_restarts,
                 "node_timeout"_a = to_seconds(job.settings.node_timeout));
   dict["incumbent"] = py::none();
   if (const auto& incumbent = job.incumbent) {
     py::list voters;
-    for (const std::string& voter : incumbent->voters) voters.append(text(voter));
-    dict["incumbent"] =
-        py::dict("address"_a = text(incumbent->address), "lineage"_a = text(incumbent->lineage),
-                 "voters"_a = std::move(voters));
+    for (const std::string& voter : incumbent->voters) voters.append(voter);
+    dict["incumbent"] = py::dict("address"_a = incumbent->address, "lineage"_a = incumbent->lineage,
+                                 "voters"_a = std::move(voters));
   }
   dict["has_round"] = job.record.round > 0;
   dict["round"] = shown_round(job.record.round);
   dict["generation"] = job.record.generation;
   dict["nodes_in_round"] = job.record.nodes;
   dict["world_size"] = job.record.world_size;
-  dict["master_addr"] = text(job.record.master_addr);
+  dict["master_addr"] = job.record.master_addr;
   dict["master_port"] = job.record.master_port;
   dict["restarts"] = job.record.restarts;
   dict["membership_changes"] = job.record.membership_changes;
@@ -152,8 +145,8 @@ py::dict to_dict(const ObservedJob& job) {
   dict["stragglers"] = stragglers;
   dict["result"] = job.result ? py::cast(*job.result) : py::none();
   dict["nodes"] = nodes;
-  dict["stacks"] = text(job.stacks);
-  dict["drain"] = text(job.drain);
+  dict["stacks"] = job.stacks;
+  dict["drain"] = job.drain;
   dict["is_drain_agreed"] = job.is_drain_agreed;
   return dict;
 }
@@ -163,7 +156,7 @@ PyObserver start(std::string host, std::uint16_t port, std::string run_id, bool 
                  double connect_timeout, const py::str& token_file, const py::str& token) {
   const TokenOptions secret{.file = to_os(token_file), .text = to_os(token)};
   std::optional<Duration> limit;
-  if (drain) limit = from_seconds(*drain);
+  if (drain) limit = to_duration(*drain);
   auto started = [&] {
     const py::gil_scoped_release release;
     return Observer::start({.endpoint_host = std::move(host),
@@ -174,7 +167,7 @@ PyObserver start(std::string host, std::uint16_t port, std::string run_id, bool 
                             .stacks = stacks,
                             .drain = limit,
                             .drain_reason = std::move(drain_reason),
-                            .connect_timeout = from_seconds(connect_timeout)});
+                            .connect_timeout = to_duration(connect_timeout)});
   }();
   return PyObserver{unwrap(std::move(started), Domain::kRendezvous)};
 }
@@ -191,20 +184,20 @@ std::optional<py::typing::Dict<py::str, py::object>> next(const PyObserver& self
   return to_dict(*unwrap(std::move(job), Domain::kRendezvous));
 }
 
-std::pair<bool, py::str> override_coordinator(std::string host, std::uint16_t port,
-                                              std::string run_id, double timeout,
-                                              const py::str& token_file, const py::str& token) {
+std::pair<bool, std::string> override_coordinator(std::string host, std::uint16_t port,
+                                                  std::string run_id, double timeout,
+                                                  const py::str& token_file, const py::str& token) {
   const OverrideOptions options{.host = std::move(host),
                                 .port = port,
                                 .run_id = std::move(run_id),
                                 .token = {.file = to_os(token_file), .text = to_os(token)},
-                                .timeout = from_seconds(timeout)};
+                                .timeout = to_duration(timeout)};
   auto answer = [&] {
     const py::gil_scoped_release release;
     return elastic::override_coordinator(options, python_signal_raised);
   }();
   const OverrideAnswer found = unwrap(std::move(answer), Domain::kRendezvous);
-  return {found.is_done, text(found.text)};
+  return {found.is_done, found.text};
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ std::string_view view_of(const py::bytes& bytes) { return bytes; }
 class PythonBackend final : public RendezvousBackend {
  public:
   explicit PythonBackend(py::object object)
-      : object_(std::move(object)), name_(py::str(object_.attr("name"))) {
+      : object_(std::move(object)), name_(py::cast<std::string>(py::str(object_.attr("name")))) {
     for (const char* method : {"get_state", "set_state"}) {
       if (!py::hasattr(object_, method)) {
         throw py::type_error("a rendezvous backend needs a method " + std::string(method) +
@@ -201,8 +201,7 @@ void bind_rendezvous_backends(py::module_& module) {
   module.def(
       "store_backend",
       [](std::string host, std::uint16_t port, std::string run_id, double timeout) {
-        return make_store_backend(
-            {std::move(host), port, std::move(run_id), from_seconds(timeout)});
+        return make_store_backend({std::move(host), port, std::move(run_id), to_duration(timeout)});
       },
       py::arg("host"), py::arg("port"), py::arg("run_id"), py::kw_only(),
       py::arg("timeout") = to_seconds(store.call_timeout),
@@ -212,7 +211,7 @@ void bind_rendezvous_backends(py::module_& module) {
   module.def(
       "file_backend",
       [](const py::str& path, std::string run_id, double timeout) {
-        return make_file_backend({to_os(path), std::move(run_id), from_seconds(timeout)});
+        return make_file_backend({to_os(path), std::move(run_id), to_duration(timeout)});
       },
       py::arg("path"), py::arg("run_id"), py::kw_only(),
       py::arg("timeout") = to_seconds(file.call_timeout),

@@ -41,7 +41,7 @@ PyClient start(RendezvousOptions rendezvous, std::string run_id, int local_world
   options.rendezvous = std::move(rendezvous);
   options.local_world_size = local_world_size;
   options.role = std::move(role);
-  options.stop_grace = from_seconds(stop_grace);
+  options.stop_grace = to_duration(stop_grace);
   options.store_port = store_port;
   auto started = [&] {
     const py::gil_scoped_release release;
@@ -63,7 +63,7 @@ RendezvousRound next_rendezvous(const PyClient& self, std::optional<double> time
 bool leave(const PyClient& self, const std::string& reason, double timeout) {
   const std::shared_ptr<RendezvousClient> client = self.get();
   const py::gil_scoped_release release;
-  return client->leave(reason, from_seconds(timeout));
+  return client->leave(reason, to_duration(timeout));
 }
 
 void set_closed(const PyClient& self, std::string message, int exit_code) {

@@ -39,7 +39,7 @@ ServerHolder start(std::string host, std::uint16_t port, const StoreLimits& limi
 
 void close(StoreServer& self, double drain) {
   const py::gil_scoped_release release;
-  self.close(from_seconds(drain));
+  self.close(to_duration(drain));
 }
 
 void bind_stats(py::module_& module) {

@@ -146,7 +146,7 @@ void bind_worker_group(py::module_& module) {
              return PyWorkerGroup{
                  unwrap(WorkerGroup::create({.guardian_path = to_os(guardian_path),
                                              .become_subreaper = become_subreaper,
-                                             .start_timeout = from_seconds(start_timeout)}))};
+                                             .start_timeout = to_duration(start_timeout)}))};
            }),
            py::kw_only(), py::arg("guardian_path") = defaults.guardian_path,
            py::arg("become_subreaper") = defaults.become_subreaper,
@@ -160,7 +160,7 @@ void bind_worker_group(py::module_& module) {
       .def(
           "stop",
           [](const PyWorkerGroup& self, int signal, double grace, SignalScope scope) {
-            self.get()->stop(signal, from_seconds(grace), scope);
+            self.get()->stop(signal, to_duration(grace), scope);
           },
           py::arg("signal"), py::arg("grace"), py::arg("scope") = SignalScope::kGroup,
           "Signal the workers, and kill all their processes after `grace` seconds.")

@@ -11,6 +11,7 @@ STATIC_PORT = 29500  # the same with static ranks, as in torchrun
 JOIN_TIMEOUT_S = 600.0  # default of join_timeout
 
 NODES_MAX = 100_000  # kNodesMax
+WORKERS_MAX = 4096  # kLocalWorldSizeMax
 TEXT_BYTES_MAX = 255  # kNodeTextBytesMax
 
 # Rendezvous backends whose nodes connect to a coordinator, and those that share a state.

@@ -85,24 +85,38 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] 
     from elastic import _environment
     from elastic.cli import namespace, resolve
     from elastic.launcher.api import LaunchConfig
-    from elastic.multiprocessing.logs_specs import DefaultLogsSpecs
+    from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, plugged_in
+    from elastic.numa.binding import AffinityMode, NumaOptions
+    from elastic.text import join_endpoints
 
-    job = resolve.configure(namespace.command_line(args), _environment.inherited())
-    least, most = parse_min_max_nnodes(args.nnodes)
-    backend, endpoint, configs = args.rdzv_backend, get_rdzv_endpoint(args), {}
-    if job.rendezvous is None:
-        backend, endpoint = "c10d", "localhost:0"
-    elif args.rdzv_conf:
-        from elastic.rendezvous import keys
+    inherited = _environment.inherited()
+    job = resolve.configure(namespace.command_line(args), inherited)
+    # As in torch, this process's environment has the workers' defaults.
+    changed = {name: job.environment[name] for name in job.environment
+               if job.environment[name] != inherited.get(name)}  # fmt: skip
+    _environment.update(changed)
+    least, most, configs = 1, 1, {}
+    backend, endpoint = "c10d", "localhost:0"
+    if (node := job.rendezvous) is not None:
+        least, most, backend = node.min_nodes, node.max_nodes, node.backend
+        endpoint = "" if node.shared_state == backend else node.shared_state
+        if not node.shared_state:
+            endpoint = join_endpoints(node.endpoints)
+        if args.rdzv_conf:
+            from elastic.rendezvous import keys
 
-        configs = keys.split(args.rdzv_conf, "--rdzv-conf")
-    if backend == "static":
-        configs.setdefault("rank", str(args.node_rank))
+            configs = keys.split(args.rdzv_conf, "--rdzv-conf")
+        if backend == "static":
+            configs["rank"] = str(node.node_rank)
+        configs |= {name: text for name, text in node.token.items() if name == "token_file"}
+    elif job.master_port:
+        backend, endpoint = "static", join_endpoints([(job.local_addr, job.master_port)])
+    specs = plugged_in(job.logs.plug_in) if job.logs.plug_in else DefaultLogsSpecs
     config = LaunchConfig(
         min_nodes=least,
         max_nodes=most,
         nproc_per_node=job.nproc,
-        logs_specs=DefaultLogsSpecs(
+        logs_specs=specs(
             job.logs.log_dir, job.logs.redirects, job.logs.tee, job.logs.local_ranks_filter
         ),
         run_id=job.run_id,
@@ -115,12 +129,13 @@ def config_from_args(args: Namespace) -> tuple[LaunchConfig, Callable[..., Any] 
         start_method=args.start_method,
         log_line_prefix_template=job.line_prefix,
         local_addr=args.local_addr,
+        numa_options=NumaOptions(AffinityMode(args.numa_binding)) if args.numa_binding else None,
         event_log_handler=args.event_log_handler,
         signals_to_handle=args.signals_to_handle,
         duplicate_stdout_filters=list(job.logs.stdout_filters) or None,
         duplicate_stderr_filters=list(job.logs.stderr_filters) or None,
         virtual_local_rank=job.virtual_local_rank,
-        shutdown_timeout=int(job.shutdown_timeout),
+        shutdown_timeout=job.shutdown_timeout,
         warm=bool(job.warm_template),
         preload=tuple(filter(None, str(getattr(args, "preload", None) or "").split(","))),
     )

@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from elastic.constants import JOIN_TIMEOUT_S, PORT_MAX
 from elastic.errors import ConfigError
 
+NUMBER_DIGITS_MAX = 18
+LABEL_BYTES_MAX = 63  # of a part of a host name
+
 
 class UnresolvedHost(ConfigError):
     """A host name that cannot be resolved: the caller should retry for ``timeout`` seconds."""
@@ -19,7 +22,8 @@ class UnresolvedHost(ConfigError):
 
 
 def is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
+    """Whether the text is a whole number from 0, of a size that int() and C++ take."""
+    return text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX
 
 
 def seconds(text: str, origin: str, *, positive: bool = False) -> float:
@@ -57,7 +61,28 @@ def split_endpoint(endpoint: str, origin: str) -> tuple[str, str]:
         raise ConfigError(f"{origin} is {endpoint!r}: {port!r} is not a port")
     if not host:
         raise ConfigError(f"{origin} is {endpoint!r}: the host is missing")
+    check_host(host, origin)
     return host, port
+
+
+def check_host(host: str, origin: str) -> None:
+    """Refuses a text that no name service can ever resolve."""
+    problem = ""
+    if "$" in host or "{" in host:
+        problem = "a variable in it was not replaced"
+    elif "/" in host:
+        problem = "expected HOST[:PORT], without a scheme or a path"
+    elif is_number(host):
+        problem = "expected the name or the address of a host, not only a number"
+    elif any(letter.isspace() or letter in "()<>|&;,'\"\\@?*#=" for letter in host):
+        problem = "expected the name or the address of a host"
+    elif ":" not in host:
+        labels = host.removesuffix(".").split(".")
+        longest = max(len(label.encode(errors="surrogateescape")) for label in labels)
+        if not all(labels) or longest > LABEL_BYTES_MAX:
+            problem = f"a host name has parts of 1 to {LABEL_BYTES_MAX} characters between dots"
+    if problem:
+        raise ConfigError(f"{origin} is {host!r}: {problem}")
 
 
 def split_endpoints(text: str, origin: str, default_port: int) -> list[tuple[str, int]]:
@@ -102,6 +127,7 @@ def own_address(host: str, origin: str) -> str:
 
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
+    check_host(host, origin)
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:

@@ -4,7 +4,11 @@
 #include <array>
 #include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
+#include <cstdint>
+#include <optional>
+#include <system_error>
 #include <utility>
 
 namespace elastic {
@@ -103,6 +107,57 @@ FailureDiagnosis diagnose_start(const WorkerExit& exit) {
   return found;
 }
 
+// The four digits of a \uXXXX at the beginning of the text; nullopt: there is none.
+std::optional<std::uint32_t> code_unit(std::string_view text) {
+  constexpr std::size_t kDigits = 4;
+  if (!text.starts_with("\\u") || text.size() < 2 + kDigits) return std::nullopt;
+  std::uint32_t unit = 0;
+  const char* end = text.data() + 2 + kDigits;
+  const auto [stop, error] = std::from_chars(text.data() + 2, end, unit, 16);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return unit;
+}
+
+std::string to_utf8(std::uint32_t code) {
+  const auto tail = [&](int shift) { return static_cast<char>(0x80U | ((code >> shift) & 0x3FU)); };
+  if (code < 0x80) return {static_cast<char>(code)};
+  if (code < 0x800) return {static_cast<char>(0xC0U | (code >> 6U)), tail(0)};
+  if (code < 0x10000) return {static_cast<char>(0xE0U | (code >> 12U)), tail(6), tail(0)};
+  return {static_cast<char>(0xF0U | (code >> 18U)), tail(12), tail(6), tail(0)};
+}
+
+// Takes the character of a \uXXXX off the text, or that of the two with which JSON writes a
+// character beyond U+FFFF.
+std::string take_escaped_character(std::string_view* text, std::uint32_t unit) {
+  constexpr std::size_t kBytes = 6;
+  constexpr std::uint32_t kReplacement = 0xFFFD;
+  const auto is_surrogate = [](std::uint32_t code, std::uint32_t first) {
+    return code >= first && code < first + 0x400;
+  };
+  text->remove_prefix(kBytes);
+  if (!is_surrogate(unit, 0xD800) && !is_surrogate(unit, 0xDC00)) return to_utf8(unit);
+  const std::optional<std::uint32_t> second = code_unit(*text);
+  if (!is_surrogate(unit, 0xD800) || !second || !is_surrogate(*second, 0xDC00)) {
+    return to_utf8(kReplacement);
+  }
+  text->remove_prefix(kBytes);
+  return to_utf8(0x10000 + ((unit - 0xD800) << 10U) + (*second - 0xDC00));
+}
+
+// Takes a character, or a byte, off the text of a JSON string.
+std::string take_json_character(std::string_view* text) {
+  if (const auto unit = code_unit(*text)) return take_escaped_character(text, *unit);
+  char found = text->front();
+  text->remove_prefix(1);
+  if (found != '\\' || text->empty()) return {found};
+  found = text->front();
+  text->remove_prefix(1);
+  constexpr std::string_view kNames = "bfnrt";
+  constexpr std::string_view kMeanings = "\b\f\n\r\t";
+  const std::size_t at = kNames.find(found);
+  return {at == std::string_view::npos ? found : kMeanings[at]};
+}
+
 std::string without_numbers(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -154,17 +209,11 @@ std::string error_file_message(std::string_view json) {
     if (!rest.starts_with('"')) continue;  // the outer "message" is an object
     rest.remove_prefix(1);
     std::string text;
-    while (!rest.empty() && rest.front() != '"' && text.size() < kErrorBytesMax) {
-      if (rest.front() == '\\' && rest.size() > 1) {
-        const char escaped = rest[1];
-        if (escaped == 'n') break;  // only the first line
-        // \uXXXX of a character outside ASCII: the digits show as much as the report needs.
-        text += escaped == 'u' ? '?' : escaped;
-        rest.remove_prefix(std::min<std::size_t>(escaped == 'u' ? 6 : 2, rest.size()));
-      } else {
-        text += rest.front();
-        rest.remove_prefix(1);
-      }
+    while (!rest.empty() && rest.front() != '"') {
+      const std::string character = take_json_character(&rest);
+      // Only the first line, and no part of a character.
+      if (character == "\n" || text.size() + character.size() > kErrorBytesMax) break;
+      text += character;
     }
     return text;
   }

@@ -23,9 +23,10 @@ struct MonotonicTimeline {
 // A point of monotonic time; comparable only within one host and one boot.
 using Instant = std::chrono::time_point<MonotonicTimeline, Duration>;
 
-// Converts seconds, as in Python and on the command line; saturates at about 292 years.
+// Converts seconds, as in Python and on the command line; saturates at about 292 years. NaN is 0.
 constexpr Duration from_seconds(double seconds) {
   constexpr double kMaxSeconds = 9.0e9;
+  if (seconds != seconds) return Duration::zero();
   if (seconds >= kMaxSeconds) return std::chrono::seconds(static_cast<long long>(kMaxSeconds));
   if (seconds <= -kMaxSeconds) return std::chrono::seconds(-static_cast<long long>(kMaxSeconds));
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));

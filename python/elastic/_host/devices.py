@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from elastic._host import cgroup
+from elastic.constants import WORKERS_MAX
 from elastic.errors import ConfigError
+from elastic.text import is_number
 
 # Counts devices in the workers' interpreter and prints one number, 0 without torch.
 # AttributeError: torch before 2.6 lacks torch.accelerator.
@@ -28,7 +31,11 @@ try:
     accelerator = torch.accelerator.device_count() if torch.accelerator.is_available() else 0
 except AttributeError:
     accelerator = count("cuda") or count("xpu")
-print(count({"gpu": "cuda", "xpu": "xpu"}[sys.argv[2]]) if sys.argv[2] != "auto" else accelerator)
+wanted = {"gpu": "cuda"}.get(sys.argv[2], sys.argv[2])
+if wanted != "auto" and not hasattr(getattr(torch, wanted, None), "device_count"):
+    print("unknown")
+    sys.exit()
+print(count(wanted) if wanted != "auto" else accelerator)
 """
 
 
@@ -48,19 +55,23 @@ def worker_count(
     wanted: str, environ: Mapping[str, str], interpreter: str, origin: str = "--nproc-per-node"
 ) -> int:
     """The number of workers for a value of ``--nproc-per-node``."""
-    if wanted.isascii() and wanted.isdigit() and int(wanted) > 0:
+    if is_number(wanted) and 0 < int(wanted) <= WORKERS_MAX:
         return int(wanted)
     if wanted == "cpu":
         return usable_cpus()
-    if wanted not in ("auto", "gpu", "xpu"):
-        raise ConfigError(
-            f"{origin} is {wanted!r}: expected a number from 1, or cpu, gpu, xpu or auto"
-        )
+    unknown = ConfigError(
+        f"{origin} is {wanted!r}: expected a number from 1 to {WORKERS_MAX}, or cpu, gpu, xpu, "
+        "auto or another device of torch, such as npu"
+    )
+    if not re.fullmatch("[a-z][a-z_]{1,30}[a-z0-9]", wanted):
+        raise unknown
     count = None
-    if wanted != "xpu":
+    if wanted in ("auto", "gpu"):
         count = visible_gpus(environ.get("CUDA_VISIBLE_DEVICES"), nvml_devices)
     if count is None or (count == 0 and wanted == "auto"):
         count = _ask_interpreter(wanted, interpreter, environ, origin)
+    if count < 0:
+        raise unknown
     if count == 0 and wanted == "auto":
         return usable_cpus()
     if count == 0:
@@ -138,6 +149,8 @@ def _ask_interpreter(wanted: str, python: str, environ: Mapping[str, str], origi
 
     why = f"{origin} is {wanted}"
     count = interpreter.ask(_PROBE, [wanted], python, environ, why)
+    if count == "unknown":
+        return -1
     if not count.isdigit():
         raise ConfigError(f"{why}: torch could not count the devices: {count or 'no output'}")
     return int(count)

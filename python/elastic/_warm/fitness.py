@@ -172,8 +172,8 @@ def _thread_names() -> list[str]:
     """The calling thread first."""
     names = []
     for thread in sorted(map(int, os.listdir("/proc/self/task"))):
-        with open(f"/proc/self/task/{thread}/comm") as file:
-            names.append(file.read().strip())
+        with open(f"/proc/self/task/{thread}/comm", "rb") as file:
+            names.append(os.fsdecode(file.read().strip()))
     return names
 
 
@@ -188,8 +188,9 @@ def _descriptors() -> dict[int, str]:
 
 
 def _device_maps() -> set[str]:
-    with open("/proc/self/maps") as file:
-        paths = {line.split(None, 5)[5].strip() for line in file if " /dev/" in line}
+    with open("/proc/self/maps", "rb") as file:
+        lines = map(os.fsdecode, file)
+        paths = {line.split(None, 5)[5].strip() for line in lines if " /dev/" in line}
     return {path for path in paths if not path.startswith(_HARMLESS_MAPS)}
 
 

@@ -53,10 +53,10 @@ def use_huge_pages() -> None:
 
 def _data_mappings() -> list[tuple[int, int]]:
     """First and last address of the private writable mappings without a file."""
-    with open("/proc/self/maps") as file:
+    with open("/proc/self/maps", "rb") as file:
         fields = [line.split() for line in file]
-    ranges = [range for range, mode, _, _, inode, *_ in fields if mode == "rw-p" and inode == "0"]
-    return [(int(start, 16), int(end, 16)) for start, end in (r.split("-") for r in ranges)]
+    ranges = [range for range, mode, _, _, inode, *_ in fields if mode == b"rw-p" and inode == b"0"]
+    return [(int(start, 16), int(end, 16)) for start, end in (r.split(b"-") for r in ranges)]
 
 
 def _present_pages(pagemap: int, address: int) -> int:
@@ -89,8 +89,9 @@ def openblas_setters() -> list[Callable[[int], Any]]:
 
     They read OMP_NUM_THREADS when they are loaded.
     """
-    with open("/proc/self/maps") as file:
-        paths = {line.split(None, 5)[5].strip() for line in file if "openblas" in line}
+    with open("/proc/self/maps", "rb") as file:
+        lines = map(os.fsdecode, file)
+        paths = {line.split(None, 5)[5].strip() for line in lines if "openblas" in line}
     setters = []
     for path in sorted(paths):
         try:

@@ -113,6 +113,8 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         normal, given = default(option), environ.get(option.variable)
         help_text = option.help.replace("%", "%%")
         if option.is_switch:
+            if given not in (None, "0", "1"):
+                raise ConfigError(f"{option.variable} is {given!r}: expected 0 or 1")
             is_on = normal if given is None else given == "1"
             target.add_argument(*flags, action="store_true", default=is_on, help=help_text)
             continue

@@ -6,6 +6,8 @@ option. (argparse does check them.)
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, NoReturn
 
@@ -20,6 +22,11 @@ from elastic.cli.options import (
     shells,
 )
 from elastic.errors import ConfigError
+
+_DASHES = ("\u2010", "\u2011", "\u2012", "\u2013", "\u2014", "\u2015", "\u2212")
+
+# The variables that Kubernetes sets for a service.
+_SERVICE = re.compile(r"_SERVICE_(HOST|PORT)|_PORT(_\d+_(TCP|UDP|SCTP)(_[A-Z]+)?)?$")
 
 
 class Value(NamedTuple):
@@ -103,8 +110,20 @@ def _parse(
                 letters = ""
             values[option.name] = Value(text, f"--{option.name}")
     if position == len(argv):
-        _refuse("the following arguments are required: PROGRAM")
+        _refuse(f"the following arguments are required: PROGRAM{_taken(values)}")
+    if argv[position][0:1] in _DASHES:
+        _refuse(f"{argv[position]} begins with a typographic dash: type -- instead")
     return values, argv[position], tuple(argv[position + 1 :])
+
+
+def _taken(values: Mapping[str, Value]) -> str:
+    """A hint if the last option has taken PROGRAM for its value."""
+    if not values:
+        return ""
+    value = list(values.values())[-1]
+    if value.text == "1" or not os.path.isfile(value.text):
+        return ""
+    return f"; {value.origin} took {value.text} as its value"
 
 
 def result_file(argv: Sequence[str], environ: Mapping[str, str]) -> str:
@@ -202,8 +221,11 @@ def _from_environment(environ: Mapping[str, str], warnings: list[str]) -> dict[s
         option = BY_VARIABLE.get(variable)
         if option is None:
             # Not always a typo: Kubernetes sets PET_STORE_PORT for a service called pet-store.
-            nearest = _did_you_mean(variable, list(BY_VARIABLE))
-            warnings.append(f"{variable} is an unknown variable and is ignored{nearest}")
+            nearest = "" if _SERVICE.search(variable) else _near(variable, list(BY_VARIABLE), 0.8)
+            if nearest:
+                warnings.append(
+                    f"{variable} is an unknown variable and is ignored (did you mean {nearest}?)"
+                )
             continue
         if option.is_switch and text not in ("0", "1"):
             raise ConfigError(f"{variable} is {text!r}: expected 0 or 1")
@@ -212,11 +234,17 @@ def _from_environment(environ: Mapping[str, str], warnings: list[str]) -> dict[s
 
 
 def _did_you_mean(given: str, known: list[str]) -> str:
+    nearest = _near(given, known, 0.7)
+    return f"; did you mean {nearest}?" if nearest else ""
+
+
+def _near(given: str, known: list[str], cutoff: float) -> str:
+    """The name that was probably meant; "": none."""
     import difflib  # needed after a typo only
 
     begun = [name for name in known if name.startswith(given)] if len(given) > len("PET_") else []
-    close = begun or difflib.get_close_matches(given, known, 1, 0.7)
-    return f"; did you mean {close[0]}?" if close else ""
+    close = begun or difflib.get_close_matches(given, known, 1, cutoff)
+    return close[0] if close else ""
 
 
 def _list(names: Iterable[str]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elastic.constants import SHARED
+from elastic.errors import ConfigError, ElasticError
 from elastic.text import join_endpoints
 
 if TYPE_CHECKING:
@@ -71,17 +72,24 @@ class RendezvousConfig(NamedTuple):
                 parameters["voters"] = self.voters
             if self.voter_ports != (0, 0):
                 parameters["voter_port_range"] = "{}:{}".format(*self.voter_ports)
-        return get_rendezvous_handler(
-            RendezvousParameters(
-                self.backend,
-                endpoint,
-                run_id,
-                self.min_nodes,
-                self.max_nodes,
-                local_addr or None,
-                **parameters,
-            )
+        wanted = RendezvousParameters(
+            self.backend,
+            endpoint,
+            run_id,
+            self.min_nodes,
+            self.max_nodes,
+            local_addr or None,
+            **parameters,
         )
+        try:
+            return get_rendezvous_handler(wanted)
+        except Exception as error:  # of the plug-in
+            if isinstance(error, ElasticError):
+                raise
+            raise ConfigError(
+                f"the rendezvous plug-in {self.backend!r} cannot create a handler: "
+                f"{type(error).__name__}: {error}"
+            ) from error
 
     def options(self, run_id: str, local_addr: str) -> _C.RendezvousOptions:
         """The agent's options. ``local_addr``: this node's address; "": its connections' source."""

@@ -23,10 +23,8 @@ from elastic.text import is_loopback, split_endpoint
 
 try:
     from aiohttp import web
-except ImportError as error:
-    raise ConfigError(
-        "the dashboard needs the package aiohttp: pip install 'elastic-launch[dashboard]'"
-    ) from error
+except ImportError:
+    web = None
 
 DEFAULT_BIND = "127.0.0.1:8265"
 RETRY_PAUSE_S = 1.0
@@ -67,6 +65,10 @@ def parser() -> argparse.ArgumentParser:
 
 def run(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
+    if web is None:
+        raise ConfigError(
+            "the dashboard needs the package aiohttp: pip install 'elastic-launch[dashboard]'"
+        )
     host, port = split_endpoint(options.bind, "--bind")
     if int(port or 0) > PORT_MAX:
         raise ConfigError(f"--bind is {options.bind!r}: {port} is no port")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import NodeConfig
+from elastic.cli.options import PROGRAM
 from elastic.errors import ConfigError
 from elastic.text import substitutes
 
@@ -33,12 +35,43 @@ def command(line: CommandLine, interpreter: str, environ: Mapping[str, str]) -> 
         return (*start, "-m", program, *line.arguments)
     if not substitutes(program):
         if not os.path.exists(program):
-            raise ConfigError(f"the script {program} does not exist")
+            raise ConfigError(f"the script {program} does not exist{_hint(program)}")
         if os.path.isdir(program) and not os.path.exists(os.path.join(program, "__main__.py")):
             raise ConfigError(f"the script {program} is a directory without __main__.py")
         if not os.access(program, os.R_OK):
             raise ConfigError(f"the script {program} may not be read")
+        line.warnings.extend(_other_language(program))
     return (*start, program, *line.arguments)
+
+
+def _hint(program: str) -> str:
+    """What was probably meant by a script that does not exist."""
+    if re.fullmatch(r"python[\d.]*", os.path.basename(program)):
+        return f": {PROGRAM} starts the interpreter itself, so leave out {program}"
+    if program.isalpha():
+        import difflib
+
+        from elastic.cli.subcommands import SUBCOMMANDS
+
+        near = difflib.get_close_matches(program, [one.name for one in SUBCOMMANDS], 1, 0.7)
+        if near:
+            return f"; did you mean the subcommand {near[0]}?"
+    return ""
+
+
+def _other_language(program: str) -> list[str]:
+    """A warning about a file that is a script of a shell."""
+    if not os.path.isfile(program):
+        return []
+    with open(program, "rb") as file:
+        first = file.readline(200)
+    found = re.match(rb"#!\s*(\S*/(?:env\s+)?(?:ba|da|z|k)?sh)\s*$", first)
+    if found is None:
+        return []
+    return [
+        f"{program} begins with #!{os.fsdecode(found[1])}, but is given to Python: add --no-python "
+        "if it is a script of a shell"
+    ]
 
 
 def warm_template(line: CommandLine, program: tuple[str, ...], node: NodeConfig) -> tuple[str, ...]:

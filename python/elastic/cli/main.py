@@ -6,6 +6,8 @@ modules are imported after the signal handling is set up.
 
 from __future__ import annotations
 
+import atexit
+import io
 import os
 import signal
 import sys
@@ -23,13 +25,14 @@ if TYPE_CHECKING:
     from elastic.cli.command_line import CommandLine
     from elastic.cli.config import LaunchConfig
     from elastic.cli.console import Console
-    from elastic.errors import ElasticError
     from elastic.multiprocessing.logs import LogOptions
 
     Parse = Callable[[Sequence[str], Mapping[str, str]], LaunchConfig]
 
 RESOLVE_PAUSE_S = 0.1
 RESOLVE_PAUSE_MAX_S = 5.0
+DEFAULT_START_TIMEOUT_S = 60.0
+BARRIER_TIMEOUT_S = 300.0  # torch's
 EXIT_INTERNAL = 70  # as in elastic._C, whose import may have failed
 
 
@@ -48,19 +51,31 @@ def console_main(parse: Parse | None = None) -> None:
     from elastic.cli import console
 
     console.open_standard_descriptors()
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")  # arguments may have any bytes
     launcher = Launcher(console.Console())
     code = EXIT_INTERNAL
     try:
         code = launcher.run(sys.argv[1:], parse)
     finally:
         error = sys.exc_info()[1]
-        if isinstance(error, SystemExit):  # --help and --version
-            code = 0
+        if isinstance(error, SystemExit):  # of --help, or of a parser of argparse
+            code = exit_status(error)
         elif error is not None:
             launcher.report_bug(error)
         launcher.flush()
         _flush_output()
+        if launcher.has_plug_ins:
+            atexit._run_exitfuncs()  # of the plug-ins
         os._exit(code)
+
+
+def exit_status(error: SystemExit) -> int:
+    """As the interpreter would exit."""
+    if error.code is None or isinstance(error.code, int):
+        return error.code or 0
+    print(error.code, file=sys.stderr)
+    return 1
 
 
 def _flush_output() -> None:
@@ -75,8 +90,8 @@ def _flush_output() -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the job of a command line and returns the exit status.
 
-    Must be called from the main thread, because it installs signal handlers; it restores them at
-    the end. ``--help`` and ``--version`` raise SystemExit, as in every argparse program.
+    In the main thread it installs signal handlers, and restores them at the end; in another one it
+    handles no signal. ``--help`` and ``--version`` raise SystemExit, as in every argparse program.
     """
     from elastic.cli import console
 
@@ -121,9 +136,12 @@ class Launcher:
         self._agent: LocalElasticAgent | HandlerElasticAgent | None = None
         self._saved: dict[int, signal._HANDLER] = {}
         self._handler: Handler | None = None
+        self._level = 0  # of the root logger, before
+        self.has_plug_ins = False
         self._is_stopping = False
         self._drain_timeout: float | None = None  # None: a signal stops the workers
         self._result_json = ""
+        self._file_timeout = DEFAULT_START_TIMEOUT_S
         self.received: list[int] = []  # signals, the first one first
 
     def run(self, argv: Sequence[str], parse: Parse | None = None) -> int:
@@ -149,8 +167,12 @@ class Launcher:
             return self._conclude(error, _C.EXIT_SUPERVISION_LOST)
         except ElasticError as error:
             return self._conclude(error, _C.EXIT_INTERNAL)
+        except (OSError, OverflowError, UnicodeError) as error:  # a value that no check expects
+            if self._agent is not None:
+                raise
+            return self._conclude(error, _C.EXIT_USAGE, f"cannot use the options: {error}")
 
-    def _conclude(self, error: ElasticError, exit_code: int, text: str = "") -> int:
+    def _conclude(self, error: Exception, exit_code: int, text: str = "") -> int:
         """Reports that the job could not be started."""
         from elastic.agent.server.api import RunResult, WorkerState
 
@@ -165,10 +187,16 @@ class Launcher:
     def _write_result(self, path: str, name: str, result: RunResult) -> None:
         from elastic.cli import result_json
 
+        self._write_file(path, lambda: result_json.write(path, name, result))
+
+    def _write_file(self, path: str, write: Callable[[], None]) -> None:
+        """Signals have handlers meanwhile, so that a call that blocks would never end."""
+        from elastic import _files
+
         try:
-            result_json.write(path, name, result)
+            _files.within(self._file_timeout, write)
         except OSError as error:
-            self._say(f"cannot write {path}: {error.strerror}")
+            self._say(f"cannot write {path}: {error.strerror or error}")
 
     def _resolve(self, argv: Sequence[str], parse: Parse | None) -> LaunchConfig:
         from elastic.cli import resolve
@@ -210,6 +238,7 @@ class Launcher:
             import logging
 
             logging.getLogger().removeHandler(self._handler)
+            logging.getLogger().setLevel(self._level)
         self.flush()
         for number, handler in self._saved.items():
             signal.signal(number, handler)
@@ -218,7 +247,7 @@ class Launcher:
         if job.is_dry_run:
             print_plan(job)
             return 0
-        self._result_json = job.result_json
+        self._result_json, self._file_timeout = job.result_json, job.start_timeout
         result = self.launch(job)
         if job.result_json:  # before the console, which may block
             self._write_result(job.result_json, job.name, result)
@@ -233,6 +262,7 @@ class Launcher:
         from elastic.agent.server.local_elastic_agent import LocalElasticAgent
         from elastic.cli import messages
 
+        self._level = logging.getLogger().level
         self._handler = messages.log_to(self._console, job.log_level, as_records=job.log_records)
         logger = logging.getLogger(__name__)
         for level, sentence in job.notes:
@@ -296,6 +326,7 @@ class Launcher:
         from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, plugged_in
         from elastic.rendezvous.api import shut_down
 
+        self.has_plug_ins = True
         handler = (job.rendezvous or ONE_NODE).handler(job.run_id, job.local_addr)
         specs = plugged_in(logs.plug_in) if logs.plug_in else DefaultLogsSpecs
         spec = WorkerSpec(
@@ -315,7 +346,9 @@ class Launcher:
         self._agent = HandlerElasticAgent(
             spec,
             specs(logs.log_dir, logs.redirects, logs.tee, logs.local_ranks_filter),
-            exit_barrier_timeout=job.exit_barrier_timeout or 300.0,
+            exit_barrier_timeout=BARRIER_TIMEOUT_S
+            if job.exit_barrier_timeout is None
+            else job.exit_barrier_timeout,
             log_line_prefix_template=job.line_prefix,
             shutdown_timeout=job.shutdown_timeout,
             environment=job.environment,
@@ -333,6 +366,14 @@ class Launcher:
 
     def _handle_signals(self, job: LaunchConfig) -> None:
         """Installs handlers that pass signals to the agent. Ignored signals stay ignored."""
+        import logging
+        import threading
+
+        if threading.current_thread() is not threading.main_thread():
+            logging.getLogger(__name__).warning(
+                "no signal stops the job: the launcher does not run in the main thread"
+            )
+            return
         self._drain_timeout = job.drain_timeout
         drained = (job.drain_signal,) if job.drain_signal else ()
         for numbers, handler in (
@@ -367,10 +408,7 @@ class Launcher:
         from elastic.cli import report
 
         if job.error_file:  # before the console, which may block
-            try:
-                self._pass_on(result, job.error_file)
-            except OSError as error:
-                self._say(f"cannot write {job.error_file}: {error.strerror}")
+            self._write_file(job.error_file, lambda: self._pass_on(result, job.error_file))
         self._say(report.format_report(job.name, result))
 
     def _pass_on(self, result: RunResult, path: str) -> None:

@@ -42,7 +42,8 @@ def rendezvous_backend(line: CommandLine) -> str:
     backend = line.text("rdzv-backend").strip()
     if not backend:
         raise ConfigError(f"{line.origin('rdzv-backend')} is empty")
-    return "c10d" if line.switch("standalone") else backend
+    # The name by which torchrun finds elastic's handler as a plug-in: here it is the native one.
+    return "c10d" if line.switch("standalone") or backend == "elastic" else backend
 
 
 def rendezvous_keys(line: CommandLine, backend: str) -> Keys | None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import _thread
 import errno
 import os
-import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+from elastic import _files
 from elastic.cli import values
 from elastic.cli.command_line import CommandLine
 from elastic.constants import DEFAULT_LINE_PREFIX
@@ -30,7 +29,7 @@ def logs(line: CommandLine, nproc: int) -> LogOptions:
             ranks = parse_ranks(line.text("local-ranks-filter"))
         except ConfigError as error:
             raise ConfigError(f"{origin}: {error}") from error
-        _check_ranks(ranks, nproc, origin)
+        ranks = frozenset(_known_ranks(ranks, nproc, line, "local-ranks-filter"))
     chosen = LogOptions(
         None,
         redirects,
@@ -51,7 +50,7 @@ def logs(line: CommandLine, nproc: int) -> LogOptions:
         log_dir = ""
     if not log_dir:
         return chosen
-    log_dir = os.path.abspath(log_dir)
+    log_dir = absolute(log_dir, line.origin("log-dir"))
     limit = seconds(line.text("start-timeout"), line.origin("start-timeout"), positive=True)
     _make_directory(log_dir, line.origin("log-dir"), limit)
     return chosen._replace(log_dir=log_dir)
@@ -93,32 +92,15 @@ def _make_directory(path: str, origin: str, limit: float) -> None:
 
 
 def _within(limit: float, make: Callable[[], None], what: str, origin: str) -> None:
-    """Calls it in a thread of its own: the file system may never respond."""
-    problems: list[str] = []
-    finished = _thread.allocate_lock()
-    finished.acquire()
-
-    def call() -> None:
-        try:
-            make()
-        except OSError as error:
-            problems.append(f"cannot make {what}: {error.strerror or error}")
-        finally:
-            finished.release()
-
-    # The thread blocks all signals: one that it received would not interrupt the main thread.
-    saved = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
-        _thread.start_new_thread(call, ())
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, saved)
-    if not finished.acquire(timeout=min(limit, _thread.TIMEOUT_MAX)):
-        problems.append(
-            f"{what} did not respond within {duration(limit)}; use a directory on another file "
-            "system"
-        )
-    if problems:
-        raise ConfigError(f"{origin}: {problems[0]}")
+        _files.within(limit, make)
+    except TimeoutError:
+        raise ConfigError(
+            f"{origin}: {what} did not respond within {duration(limit)}; use a directory on "
+            "another file system"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{origin}: cannot make {what}: {error.strerror or error}") from error
 
 
 def line_prefix(line: CommandLine, environ: Mapping[str, str]) -> str:
@@ -126,11 +108,21 @@ def line_prefix(line: CommandLine, environ: Mapping[str, str]) -> str:
     return given or environ.get(LINE_PREFIX_VARIABLE) or DEFAULT_LINE_PREFIX
 
 
+def absolute(path: str, origin: str) -> str:
+    try:
+        return os.path.abspath(path)
+    except OSError as error:
+        raise ConfigError(
+            f"{origin} is {path}, but the current directory does not exist any more: give an "
+            "absolute path"
+        ) from error
+
+
 def result_json(line: CommandLine) -> str:
     path = line.text("result-json")
     if not path:
         return ""
-    path = os.path.abspath(path)
+    path = absolute(path, line.origin("result-json"))
     if os.path.isdir(path) or not os.path.isdir(os.path.dirname(path)):
         raise ConfigError(
             f"{line.origin('result-json')} is {path!r}: expected a file in a directory that exists"
@@ -180,11 +172,15 @@ def _streams(line: CommandLine, name: str, nproc: int) -> Std | dict[int, Std]:
     except ConfigError as error:
         raise ConfigError(f"{line.origin(name)}: {error}") from error
     if isinstance(streams, dict):
-        _check_ranks(streams, nproc, line.origin(name))
+        return {rank: streams[rank] for rank in _known_ranks(streams, nproc, line, name)}
     return streams
 
 
-def _check_ranks(ranks: Mapping[int, Std] | frozenset[int], nproc: int, origin: str) -> None:
+def _known_ranks(ranks: Iterable[int], nproc: int, line: CommandLine, name: str) -> list[int]:
+    """Those that exist here: torchrun ignores others, so that all nodes can have one line."""
     beyond = [rank for rank in ranks if rank >= nproc]
     if beyond:
-        raise ConfigError(f"{origin}: there is no local rank {min(beyond)} among {nproc} workers")
+        line.warnings.append(
+            f"{line.origin(name)}: there is no local rank {min(beyond)} among {nproc} workers"
+        )
+    return [rank for rank in ranks if rank < nproc]

@@ -86,7 +86,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         warm_template=warm_template,
         name=line.program,
         nproc=nproc,
-        environment=_worker_environment(environ, nproc, network_interface, notes),
+        environment=_worker_environment(line, environ, nproc, network_interface, notes),
         run_id=node.run_id or _random_id(),
         role=line.text("role") or DEFAULT_ROLE,  # torchx passes an empty one
         max_restarts=integer(line, "max-restarts", 0, 2**31 - 1),
@@ -180,7 +180,11 @@ def _with_token(line: CommandLine, environ: Mapping[str, str], node: NodeConfig)
 
 
 def _worker_environment(
-    environ: Mapping[str, str], nproc: int, interface: str, notes: list[tuple[int, str]]
+    line: CommandLine,
+    environ: Mapping[str, str],
+    nproc: int,
+    interface: str,
+    notes: list[tuple[int, str]],
 ) -> dict[str, str]:
     """The environment of all workers; the user's own settings stay unchanged."""
     environment = dict(environ)
@@ -195,6 +199,8 @@ def _worker_environment(
         for name, value in variables(interface).items():
             if environment.setdefault(name, value) == value:
                 notes.append((LOG_LEVELS["INFO"], f"{name}={value} for every worker"))
+    if "signals-to-handle" in line.values:  # for launchers that the workers are
+        environment["TORCHELASTIC_SIGNALS_TO_HANDLE"] = line.text("signals-to-handle")
     if "NCCL_ASYNC_ERROR_HANDLING" not in environ:
         environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     return environment
@@ -326,7 +332,7 @@ def _worker_cpus(
 
 def _event_log(line: CommandLine) -> str:
     path = line.text("event-log")
-    return os.path.abspath(path) if path else ""
+    return output.absolute(path, line.origin("event-log")) if path else ""
 
 
 def _metrics_port(line: CommandLine) -> int:

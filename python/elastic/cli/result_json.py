@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from elastic import _C
+from elastic import _C, _files
 from elastic.cli import report
 
 if TYPE_CHECKING:
@@ -19,12 +19,7 @@ VERSION = 1  # of the format; fields may be added without a new version
 
 
 def write(path: str, name: str, result: RunResult) -> None:
-    """Writes the file under a temporary name and renames it."""
-    partial = f"{path}.{os.getpid()}"
-    with open(partial, "w", encoding="utf-8") as file:
-        json.dump(as_data(name, result), file, indent=2)
-        file.write("\n")
-    os.replace(partial, path)
+    _files.replace(path, (json.dumps(as_data(name, result), indent=2) + "\n").encode())
 
 
 def as_data(name: str, result: RunResult) -> dict[str, Any]:

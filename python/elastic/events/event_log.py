@@ -9,28 +9,46 @@ import json
 import logging
 import os
 import time
+from collections.abc import Callable
+from errno import ENXIO
 from typing import Any
 
+from elastic import _files
 from elastic.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
 SCHEMA = 1
 CLOCK_STEP_S = 0.01
+OPEN_TIMEOUT_S = 60.0
 
 
 class EventLog:
     """Appends to a file. An error while the job runs is logged once and does not affect the job."""
 
-    def __init__(self, path: str, **common: Any) -> None:
-        """``common``: fields of every line. Raises ConfigError if the file cannot be opened."""
+    def __init__(
+        self,
+        path: str,
+        *,
+        open_timeout: float = OPEN_TIMEOUT_S,
+        is_stopped: Callable[[], bool] | None = None,
+        **common: Any,
+    ) -> None:
+        """``common``: fields of every line. Raises ConfigError if the file cannot be opened.
+
+        ``is_stopped``: ends the wait for a file system that does not respond.
+        """
         self._path = path
         self._common = common
+        # A pipe that nobody reads, or that is full, must not block the agent.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
         try:
-            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-            self._file = os.open(path, flags, 0o644)
+            self._file = _files.within(
+                open_timeout, lambda: os.open(path, flags, 0o644), is_stopped
+            )
         except OSError as error:
-            raise ConfigError(f"cannot write the event log {path}: {error.strerror}") from error
+            why = "no process reads this pipe" if error.errno == ENXIO else error.strerror or error
+            raise ConfigError(f"cannot write the event log {path}: {why}") from error
         self._has_failed = False
         self._offset = 0.0  # the wall clock minus the monotonic clock
 

@@ -36,13 +36,14 @@ from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs, is_d
 from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
 from elastic.rendezvous.api import shut_down
 from elastic.rendezvous.handlers import DynamicRendezvousHandler
-from elastic.text import is_loopback, split_endpoint
+from elastic.text import is_loopback, own_address, seconds, split_endpoint
 
 if TYPE_CHECKING:
     from elastic.agent.server.api import RunResult
     from elastic.agent.server.forking_agent import ForkingElasticAgent
     from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
 
+SIGNALS_VARIABLE = "TORCHELASTIC_SIGNALS_TO_HANDLE"
 SHUTDOWN_TIMEOUT_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 
 
@@ -87,7 +88,7 @@ class LaunchConfig:
     duplicate_stdout_filters: list[str] | None = None
     duplicate_stderr_filters: list[str] | None = None
     virtual_local_rank: bool = False
-    shutdown_timeout: int | None = None
+    shutdown_timeout: float | None = None
     warm: bool = False
     preload: Sequence[str] = ()
 
@@ -100,11 +101,7 @@ class LaunchConfig:
             self.logs_specs = DefaultLogsSpecs()
         if self.shutdown_timeout is None:
             text = _environment.get(SHUTDOWN_TIMEOUT_VARIABLE, "30")
-            if not text.isdigit():
-                raise ConfigError(
-                    f"{SHUTDOWN_TIMEOUT_VARIABLE} is {text!r}: expected a number of seconds"
-                )
-            self.shutdown_timeout = int(text)
+            self.shutdown_timeout = seconds(text, SHUTDOWN_TIMEOUT_VARIABLE)
         if self.shutdown_timeout < 0:
             raise ConfigError(f"shutdown_timeout is {self.shutdown_timeout}: expected 0 or more")
 
@@ -158,6 +155,7 @@ def _launch(
     has_plug_in = not is_default(config.logs_specs)
     if not _is_single(config) or has_plug_in:
         handler = get_rendezvous_handler(_parameters(config))
+    master_addr, master_port = _static_master(config) if handler is None else (None, None)
     spec = WorkerSpec(
         role=config.role,
         event_log_handler=config.event_log_handler,
@@ -166,6 +164,8 @@ def _launch(
         entrypoint=entrypoint,
         args=tuple(args),
         max_restarts=config.max_restarts,
+        master_addr=master_addr,
+        master_port=master_port,
         monitor_interval=config.monitor_interval,
         local_addr=config.local_addr,
         duplicate_stdout_filters=config.duplicate_stdout_filters,
@@ -175,6 +175,7 @@ def _launch(
         run_id=config.run_id or "none",
     )
     environment = _environment.of_ranks()
+    environment.setdefault(SIGNALS_VARIABLE, config.signals_to_handle)
     common: dict[str, Any] = {
         "start_method": config.start_method,
         "log_line_prefix_template": config.log_line_prefix_template,
@@ -269,12 +270,26 @@ def check_result(name: str, result: RunResult, signals: Sequence[int]) -> None:
 
 def _is_single(config: LaunchConfig) -> bool:
     """Whether no other node can join: then there is no rendezvous, and no port is opened."""
-    if config.max_nodes != 1 or config.min_nodes != 1 or config.rdzv_backend not in COORDINATED:
+    if config.max_nodes != 1 or config.min_nodes != 1:
+        return False
+    if config.rdzv_backend == "etcd" and not config.rdzv_endpoint:
+        return True  # the default of the field, without a server
+    if config.rdzv_backend not in COORDINATED:
         return False
     if config.rdzv_backend == "static" or not config.rdzv_endpoint:
         return True
     host, port = split_endpoint(config.rdzv_endpoint.partition(",")[0], "rdzv_endpoint")
     return is_loopback(host) or port == "0"
+
+
+def _static_master(config: LaunchConfig) -> tuple[str | None, int | None]:
+    """Where the workers of a job of one node meet, if its static endpoint says so."""
+    if config.rdzv_backend != "static" or not config.rdzv_endpoint:
+        return None, None
+    host, port = split_endpoint(config.rdzv_endpoint, "rdzv_endpoint")
+    if config.local_addr and config.local_addr != host:
+        return None, int(port or 0)
+    return own_address(host, "rdzv_endpoint"), int(port or 0)
 
 
 def _parameters(config: LaunchConfig) -> RendezvousParameters:

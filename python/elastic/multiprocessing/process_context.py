@@ -19,6 +19,8 @@ from elastic.multiprocessing.errors.evidence import ProcessFailure
 from elastic.multiprocessing.logs_specs import LogsSpecs, destinations
 from elastic.multiprocessing.tail_log import TailLog, contains_any
 
+POLL_S = 0.05  # where the kernel cannot report the end of a process
+
 _NONE: Mapping[int, Any] = {}
 
 
@@ -114,7 +116,10 @@ class PContext(ABC):
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 return None
-            connection.wait(self._awaited(), left)
+            awaited = self._awaited()
+            if awaited is None:
+                left = POLL_S if left is None else min(left, POLL_S)
+            connection.wait(awaited or [], left)
 
     def close(self, death_sig: signal.Signals | None = None, timeout: float = 30) -> None:
         """Stops the processes: signal, ``timeout`` seconds, SIGKILL; then writes all output."""
@@ -136,8 +141,8 @@ class PContext(ABC):
         """The result if all processes have ended or one has failed; then the rest is stopped."""
 
     @abstractmethod
-    def _awaited(self) -> list[Any]:
-        """Objects that become readable when ``_poll`` should be called again."""
+    def _awaited(self) -> list[Any] | None:
+        """Objects that become readable when ``_poll`` should be called again; None: poll."""
 
     @abstractmethod
     def _close(self, death_sig: signal.Signals, timeout: float) -> None:

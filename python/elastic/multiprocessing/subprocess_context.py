@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from elastic import _environment
@@ -63,7 +64,8 @@ class SubprocessContext(PContext):
                     rank,
                 )
             self.subprocess_handlers[rank] = handler
-            self._pidfds[rank] = os.pidfd_open(handler.proc.pid)
+            with suppress(OSError):  # before Linux 5.3, or refused by a seccomp profile
+                self._pidfds[rank] = os.pidfd_open(handler.proc.pid)
 
     def _poll(self) -> RunProcsResult | None:
         is_running = False
@@ -82,8 +84,10 @@ class SubprocessContext(PContext):
         self.close()
         return self._result(dict.fromkeys(range(self.nprocs)), {})
 
-    def _awaited(self) -> list[Any]:
-        return list(self._pidfds.values())
+    def _awaited(self) -> list[Any] | None:
+        handlers = self.subprocess_handlers.items()
+        running = {rank for rank, handler in handlers if handler.proc.returncode is None}
+        return list(self._pidfds.values()) if self._pidfds.keys() >= running else None
 
     def pids(self) -> dict[int, int]:
         return {rank: handler.proc.pid for rank, handler in self.subprocess_handlers.items()}

@@ -8,12 +8,8 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from threading import Event
-from typing import TYPE_CHECKING, TextIO
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
+from threading import Event, Thread
+from typing import TextIO
 
 logger = logging.getLogger(__name__)
 
@@ -85,41 +81,40 @@ class TailLog:
         self._interval_sec = interval_sec
         self._filter = log_line_filter
         self._finished = {rank: Event() for rank in log_files}
-        self._followers: list[Future[None]] = []
-        self._threadpool: ThreadPoolExecutor | None = None
-        if log_files:
-            self._threadpool = ThreadPoolExecutor(len(log_files), f"TailLog-{name}")
+        self._followers: list[Thread] = []
         self._has_stopped = False
 
     def start(self) -> TailLog:
-        if self._threadpool is None:
-            return self
-        for rank, path in self._log_files.items():
-            header = self._prefixes.get(rank, f"[{self._name}{rank}]:")
-            self._followers.append(
-                self._threadpool.submit(
-                    tail_logfile,
-                    header,
-                    path,
-                    self._dst,
-                    self._finished[rank],
-                    self._interval_sec,
-                    self._filter,
-                )
+        for rank in self._log_files:
+            # A daemon: a program that never calls stop must be able to end.
+            follower = Thread(
+                target=self._follow, args=(rank,), name=f"TailLog-{self._name}", daemon=True
             )
+            self._followers.append(follower)
+            follower.start()
         return self
+
+    def _follow(self, rank: int) -> None:
+        header = self._prefixes.get(rank, f"[{self._name}{rank}]:")
+        try:
+            tail_logfile(
+                header,
+                self._log_files[rank],
+                self._dst,
+                self._finished[rank],
+                self._interval_sec,
+                self._filter,
+            )
+        except (OSError, ValueError, RuntimeError, TypeError, AttributeError) as error:
+            logger.error("cannot copy the output of %s: %s", self._name, error)
 
     def stop(self) -> None:
         """Writes the remaining lines, then ends. If a destination fails, its lines are lost."""
         for event in self._finished.values():
             event.set()
         for follower in self._followers:
-            error = follower.exception()
-            if error is not None:
-                logger.error("cannot copy the output of %s: %s", self._name, error)
+            follower.join()
         self._followers.clear()
-        if self._threadpool is not None:
-            self._threadpool.shutdown()
         if self._own is not None:
             self._own.close()
         self._has_stopped = True

@@ -44,6 +44,11 @@ class RendezvousHandlerRegistry:
                 raise ConfigError(f"there is no rendezvous backend {name!r}; known are {known}")
             self._creators[name] = creator
         handler = creator(parameters)
+        if not hasattr(handler, "get_backend"):
+            raise _WrongHandler(
+                f"the plug-in for {name!r} created an object of {type(handler).__name__}, which is "
+                "no rendezvous handler"
+            )
         if handler.get_backend() != name:
             raise _WrongHandler(
                 f"the plug-in for {name!r} created a handler for {handler.get_backend()!r}"

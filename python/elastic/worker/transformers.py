@@ -30,6 +30,12 @@ class ElasticCallback(TrainerCallback):
             self._evaluation.__enter__()
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._leave()
+
+    def on_predict(self, args: Any, state: Any, control: Any, metrics: Any, **_: Any) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
         if self._evaluation is not None:
             self._evaluation.__exit__()
             self._evaluation = None

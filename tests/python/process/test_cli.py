@@ -155,26 +155,25 @@ def test_a_mistyped_option_is_reported_with_the_nearest_one(typo: str, nearest: 
 
 
 def test_an_unknown_variable_is_a_warning_or_with_strict_bad_input() -> None:
-    message = "PET_NPROC is an unknown variable and is ignored; did you mean PET_NPROC_PER_NODE?\n"
+    message = "PET_NPROC is an unknown variable and is ignored (did you mean PET_NPROC_PER_NODE?)\n"
     environ = clean_environment(PET_NPROC="2", PET_STORE_PORT="tcp://10.0.0.7:80")
     done = launch("--no-python", "/bin/true", environ=environ)
     assert done.returncode == 0
     assert len(done.stderr.splitlines()) == 1
-    assert "PET_STORE_PORT is an unknown variable" in done.stderr
+    assert "PET_STORE_PORT" not in done.stderr
     environ = clean_environment(PET_NPROC="2")
     refused = launch("--strict", "--no-python", "/bin/true", environ=environ)
     assert (refused.returncode, refused.stderr) == (2, f"elastic-launch: {message}")
 
 
 def test_a_host_name_that_cannot_be_resolved_is_tried_until_the_join_timeout() -> None:
-    # The resolver refuses an empty label itself; a name server may take longer than the timeout.
-    words = ["--master-addr=no-such-host..invalid", "--rdzv-conf=join_timeout=4"]
+    # The resolver refuses so long a name itself; a name server may take longer than the timeout.
+    host = ".".join(["a" * 63] * 5)
+    words = [f"--master-addr={host}", "--rdzv-conf=join_timeout=4"]
     done = launch(*words, "--no-python", "/bin/true")
     assert done.returncode == 75
     waiting, result = done.stderr.splitlines()
-    assert re.search(
-        r"cannot resolve 'no-such-host\.\.invalid'.*gives up at \d\d:\d\d:\d\d$", waiting
-    )
+    assert re.search(r"cannot resolve 'aaaa.*'.*gives up at \d\d:\d\d:\d\d$", waiting)
     assert result.endswith("; gave up after 4 s")
 
 

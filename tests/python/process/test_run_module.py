@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from elastic import ConfigError, run
+from elastic.cli import resolve
+from elastic.cli.config import RendezvousConfig
+from elastic.errors import ElasticError
 from elastic.launcher import elastic_launch
+from elastic.launcher.api import LaunchConfig
 from elastic.multiprocessing import ChildFailedError
+from elastic.rendezvous.registry import rendezvous_handler_registry
 
 from support.launching import DEADLINE_S, assert_all_ended, clean_environment, free_port
 from support.paths import ROOT
@@ -165,3 +174,81 @@ def test_accelerate_launches_by_the_documented_command(tmp_path: Path) -> None:
     )
     assert sorted(done.stdout.splitlines()) == ["rank 0 of 2", "rank 1 of 2"], done.stderr
     assert_all_ended(environ)
+
+
+def test_the_config_of_a_namespace_keeps_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "1")
+    words = ["--numa-binding=node", "--master-port=29777", "--shutdown-timeout=0.5"]
+    config, _, _ = run.config_from_args(
+        run.parse_args([*words, "--nnodes=auto", "--no-python", "/bin/true"])
+    )
+    assert config.numa_options.affinity_mode == "node"
+    assert config.shutdown_timeout == 0.5
+    assert (config.min_nodes, config.max_nodes) == (1, 1)
+    assert int(os.environ["OMP_NUM_THREADS"]) >= 1
+    program = ["-c", 'test "$MASTER_ADDR:$MASTER_PORT" = 127.0.0.1:29777']
+    config.numa_options = None
+    config.rdzv_endpoint = config.rdzv_endpoint.replace("29777", str(port := free_port()))
+    program[1] = program[1].replace("29777", str(port))
+    assert elastic_launch(config, "/bin/sh")(*program) == {0: None}
+    several, _, _ = run.config_from_args(
+        run.parse_args(["--nnodes=2", "--node-rank=1", "--master-addr=a", "--no-python", "true"])
+    )
+    assert (several.rdzv_backend, several.rdzv_endpoint) == ("static", "a:29500")
+    assert several.rdzv_configs["rank"] == "1"
+    monkeypatch.delenv("OMP_NUM_THREADS")
+
+
+def test_a_job_runs_in_another_thread_and_leaves_the_logger(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    level = logging.getLogger().level
+    errors: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            run.main(["--no-python", "/bin/true"])
+        except BaseException as error:
+            errors.append(error)
+            raise
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    assert errors == []
+    assert "does not run in the main thread" in caplog.text
+    root = logging.getLogger()
+    handlers, root.handlers = root.handlers, []
+    try:
+        run.main(["--no-python", "/bin/true"])
+        assert (root.level, root.handlers) == (level, [])
+    finally:
+        root.handlers = handlers
+
+
+def test_a_variable_of_a_switch_is_read_as_by_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PET_STANDALONE", "true")
+    with pytest.raises(ConfigError, match="PET_STANDALONE is 'true': expected 0 or 1"):
+        run.get_args_parser()
+
+
+def test_small_differences_of_the_launcher_api(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "12.5")
+    config = LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=1)
+    assert config.shutdown_timeout == 12.5
+    assert elastic_launch(config, "/bin/true")() == {0: None}  # without an endpoint
+    line = ["--rdzv-backend=elastic", "--nnodes=2", "--rdzv-endpoint=a", "--no-python", "true"]
+    job = resolve.parse(line, {})
+    assert job.rendezvous is not None and job.rendezvous.backend == "c10d"
+
+
+@pytest.mark.parametrize("made", [lambda _: 5, lambda _: 1 / 0])
+def test_a_handler_plug_in_that_fails_is_one_sentence(
+    made: Callable[[object], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(rendezvous_handler_registry._creators, "broken", made)
+    config = RendezvousConfig("broken", 1, 2, shared_state="broken")
+    with pytest.raises(ElasticError, match=r"the (rendezvous )?plug-in (for )?'broken'"):
+        config.handler("id", "")

@@ -15,8 +15,9 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from elastic import timer
+from elastic import ConfigError, timer
 from elastic.agent.server import create_healthcheck_server
+from elastic.agent.server.watchdog import Watchdog
 from elastic.utils.process_state import is_uninterruptible_state, read_proc_state
 
 from support.launching import DEADLINE_S, clean_environment, free_port, launch
@@ -133,9 +134,31 @@ def test_a_worker_in_an_uninterruptible_wait_ends_the_job_on_its_node(stuck: str
         "can end it; this node leaves the job",
         done.stderr,
     )
-    done = launch("--no-python", stuck, environ=clean_environment(**{variable: "soon"}))
-    assert done.returncode == 2
-    assert f"{variable} is 'soon'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT", "soon"),
+        ("TORCHELASTIC_HEALTH_CHECK_PORT", "99999"),
+    ],
+)
+def test_an_invalid_variable_turns_its_check_off(
+    variable: str, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    watchdog = Watchdog({variable: text}, "job")
+    watchdog.start(dict, lambda: None)
+    watchdog.stop()
+    assert f"{variable} is {text!r}" in caplog.text and "the check is off" in caplog.text
+
+
+def test_a_pipe_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "missing" / "pipe"
+    watchdog = Watchdog(
+        {"TORCHELASTIC_ENABLE_FILE_TIMER": "1", "TORCHELASTIC_TIMER_FILE": str(path)}, "job"
+    )
+    with pytest.raises(ConfigError, match=r"TORCHELASTIC_TIMER_FILE is .*: No such file"):
+        watchdog.start(dict, lambda: None)
 
 
 def test_the_state_of_a_process() -> None:

@@ -21,6 +21,8 @@ from typing import IO, Any
 from support.waiting import DEADLINE_S
 
 MARK = "ELASTIC_TEST_MARK"
+SECRET = "ELASTIC_TEST_SECRET"
+SECRET_VALUE = f"canary-{uuid.uuid4().hex}"
 
 
 def clean_environment(**more: str) -> dict[str, str]:
@@ -33,7 +35,13 @@ def clean_environment(**more: str) -> dict[str, str]:
         *("OMP_NUM_THREADS", "LOGLEVEL", "PYTHONUNBUFFERED"),
     )
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(steering)}
-    return inherited | {MARK: uuid.uuid4().hex} | more
+    return inherited | {MARK: uuid.uuid4().hex, SECRET: SECRET_VALUE} | more
+
+
+def assert_no_secret(*texts: str) -> None:
+    """The launcher prints no value of its environment, not even in an internal error."""
+    for text in texts:
+        assert SECRET_VALUE not in text, "the output has a value of the environment"
 
 
 def marked(environ: dict[str, str]) -> list[int]:
@@ -113,6 +121,7 @@ class Process(subprocess.Popen[str]):
         for stream in (self.stdout, self.stderr):
             if stream is not None:
                 stream.close()
+        assert_no_secret(*found.values())
         return found["stdout"], found["stderr"]
 
 
@@ -145,6 +154,7 @@ def launch(
         **options,
     )
     assert_all_ended(environ)
+    assert_no_secret(done.stdout, done.stderr)
     return done
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from elastic.cli import subcommands
-from elastic.cli.main import main
+from elastic.cli.main import console_main, main
 
 
 @pytest.fixture
@@ -49,3 +51,55 @@ def test_in_other_positions_the_name_is_no_subcommand(
 ) -> None:
     assert main(words) == 2
     assert greet == []
+
+
+class Ended(BaseException):
+    """Instead of the end of this process."""
+
+
+@pytest.fixture
+def ending(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def end(code: int) -> None:
+        raise Ended(code)
+
+    monkeypatch.setattr(os, "_exit", end)
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        *((f"{one.name} --no-such-option", 2) for one in subcommands.SUBCOMMANDS),
+        *((f"{one.name} --help", 0) for one in subcommands.SUBCOMMANDS),
+        ("status", 2),
+        ("drain x --timeout x", 2),
+        ("--help", 0),
+    ],
+)
+@pytest.mark.usefixtures("ending")
+def test_the_exit_status_is_that_of_the_parser(
+    words: str, code: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "aiohttp", None)  # --help needs no package
+    monkeypatch.delitem(sys.modules, "elastic.cli.dashboard", raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["elastic-launch", *words.split()])
+    with pytest.raises(Ended) as ended:
+        console_main()
+    assert ended.value.args == (code,)
+
+
+def test_a_removed_current_directory_is_bad_input(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for option in ("--log-dir=logs", "--event-log=log", "--result-json=result"):
+        assert main([option, "--no-python", "/bin/true"]) == 2
+        name = option.partition("=")[0]
+        assert f"{name} is" in capfd.readouterr().err
+    monkeypatch.chdir(tmp_path)

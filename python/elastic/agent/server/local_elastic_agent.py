@@ -69,6 +69,9 @@ DEADLINE_TOLERANCE_S = 2.0
 
 HANGS_KEPT = 16  # in the result
 
+# Of a text or a number in an event, which may come from another node: the job goes on.
+_REPORT_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
 _SCOPES = {"group": _C.SignalScope.GROUP, "leader": _C.SignalScope.LEADER}
 
 
@@ -223,6 +226,7 @@ class LocalElasticAgent:
         self._endpoint = f"{host}:{port}" if host else ""
         self._killed: set[int] = set()  # ranks that needed SIGKILL to stop
         self._stop_grace = shutdown_timeout
+        self._start_timeout = start_timeout
         self._records = event_log, metrics_port
         self._recorder: Recorder | None = None
         # Loaded at the first restart; until then the events of the round are kept for it.
@@ -326,7 +330,19 @@ class LocalElasticAgent:
             return None
         from elastic.agent.server.recording import Recorder
 
-        return Recorder(self._group.spec, event_log, metrics_port)
+        try:
+            return Recorder(
+                self._group.spec,
+                event_log,
+                metrics_port,
+                open_timeout=self._start_timeout,
+                is_stopped=lambda: bool(self._requests),
+            )
+        except ConfigError as error:
+            if not self._requests:
+                raise
+            self._log(logging.WARNING, "%s", error)
+            return None
 
     def _pids(self) -> dict[int, int]:
         return {worker.global_rank: worker.id for worker in self._group.workers if worker.id}
@@ -349,8 +365,11 @@ class LocalElasticAgent:
             while not finished:
                 event = native.next_event()
                 if event is not None:
-                    self._observe(event)
-                    self._note_incident(event)
+                    try:
+                        self._observe(event)
+                        self._note_incident(event)
+                    except _REPORT_ERRORS:
+                        logger.exception("an event of the agent cannot be reported")
                     if self._recorder is not None:
                         self._recorder.observe(event, self._group)
                     finished = event.kind == _C.AgentEvent.Kind.FINISHED
@@ -387,7 +406,7 @@ class LocalElasticAgent:
         elif event.kind == kinds.WORKER_EXITED:
             if event.exit.stopped_by_us:
                 self._stopped.add(self._rank(event))
-                if event.exit.signal == signal.SIGKILL:
+                if event.exit.killed_by_us:
                     self._killed.add(self._rank(event))
             self._log(logging.INFO, "rank %s %s", self._rank(event), event.exit.describe())
         elif event.kind == kinds.STOPPING:

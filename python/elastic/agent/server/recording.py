@@ -15,6 +15,7 @@ from elastic._plug_in import plug_in
 from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
 from elastic.agent.server.timeline import AgentEvent, Timeline
 from elastic.agent.server.torch_records import TorchSink
+from elastic.events.event_log import OPEN_TIMEOUT_S, EventLog
 
 _KINDS = _C.AgentEvent.Kind
 
@@ -39,11 +40,14 @@ class Recorder:
         metrics_port: int = 0,
         *,
         has_torch_records: bool = True,
+        open_timeout: float = OPEN_TIMEOUT_S,
+        is_stopped: Callable[[], bool] | None = None,
     ) -> None:
+        """``open_timeout``, ``is_stopped``: as of EventLog."""
         self._timeline = Timeline()
         self._sinks: list[Sink] = []
         if event_log:
-            self._sinks.append(EventLogSink(spec, event_log))
+            self._sinks.append(EventLogSink(spec, event_log, open_timeout, is_stopped))
         if metrics_port:
             from elastic.agent.server.prometheus import PrometheusSink
 
@@ -79,11 +83,21 @@ class Recorder:
 class EventLogSink:
     """The event log's lines; docs/observing.md has their schema."""
 
-    def __init__(self, spec: WorkerSpec, path: str) -> None:
-        from elastic.events.event_log import EventLog
-
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        path: str,
+        open_timeout: float,
+        is_stopped: Callable[[], bool] | None,
+    ) -> None:
         self._log = EventLog(
-            path, job=spec.job_id(), role=spec.role, host=os.uname().nodename, agent=os.getpid()
+            path,
+            open_timeout=open_timeout,
+            is_stopped=is_stopped,
+            job=spec.job_id(),
+            role=spec.role,
+            host=os.uname().nodename,
+            agent=os.getpid(),
         )
         self._begun = time.monotonic()
         self._round: int | None = None

@@ -35,7 +35,7 @@ class Watchdog:
     def __init__(
         self, environment: Mapping[str, str], run_id: str, state_timeout: float | None = None
     ) -> None:
-        """Raises ConfigError for an invalid value. ``state_timeout`` replaces the variable."""
+        """An invalid variable turns its check off. ``state_timeout`` replaces the variable."""
         self.variables: dict[str, str] = {}
         self._run_id = run_id
         self._timers: Any = None
@@ -45,7 +45,10 @@ class Watchdog:
         self._port = _port(environment.get(HEALTH_CHECK_PORT, ""))
         self._state_timeout = state_timeout
         if state_timeout is None and (text := environment.get(STATE_TIMEOUT)):
-            self._state_timeout = seconds(text, STATE_TIMEOUT)
+            try:
+                self._state_timeout = seconds(text, STATE_TIMEOUT)
+            except ConfigError as error:  # torch's agent goes on without the check, too
+                logger.warning("%s; the check is off", error)
         self._health_check: Any = None
         self._stopped = threading.Event()
         self._monitor: threading.Thread | None = None
@@ -61,7 +64,12 @@ class Watchdog:
         if self.variables:
             from elastic.timer import FileTimerServer
 
-            self._timers = FileTimerServer(self._timer_file, self._run_id)
+            try:
+                self._timers = FileTimerServer(self._timer_file, self._run_id)
+            except OSError as error:
+                raise ConfigError(
+                    f"{TIMER_FILE} is {self._timer_file}: {error.strerror or error}"
+                ) from error
             self._timers.start()
         if self._port is not None:
             from elastic.agent.server.health_check_server import create_healthcheck_server
@@ -118,7 +126,8 @@ def _port(text: str) -> int | None:
     if not text:
         return None
     if not is_number(text) or int(text) > 65535:
-        raise ConfigError(f"{HEALTH_CHECK_PORT} is {text!r}: expected a port")
+        logger.warning("%s is %r: expected a port; the check is off", HEALTH_CHECK_PORT, text)
+        return None
     return int(text)
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import faulthandler
 import json
 import logging
-import os
 import time
 import traceback
 from typing import Any
 
-from elastic import _environment
+from elastic import _environment, _files
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +19,7 @@ ERROR_FILE_VARIABLE = "TORCHELASTIC_ERROR_FILE"
 class ErrorHandler:
     """Writes errors to the file that ``TORCHELASTIC_ERROR_FILE`` names; unset: to no file.
 
-    A file is written under a temporary name and renamed, so that no reader sees a partial file.
+    No reader sees a partial file, unless the path is a device, a pipe or another process's file.
     """
 
     def _get_error_file_path(self) -> str | None:
@@ -48,11 +47,8 @@ class ErrorHandler:
             logger.debug("cannot enable faulthandler: %s", error)
 
     def _write_error_file(self, file_path: str, error_msg: str) -> None:
-        partial = f"{file_path}.{os.getpid()}"
         try:
-            with open(partial, "w", encoding="utf-8") as file:
-                file.write(error_msg)
-            os.replace(partial, file_path)
+            _files.replace(file_path, error_msg.encode(errors="backslashreplace"))
         except OSError as error:
             logger.warning("cannot write %s: %s", file_path, error.strerror)
 

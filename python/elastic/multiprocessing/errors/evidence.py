@@ -11,6 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from elastic import _files
+
 if TYPE_CHECKING:
     from elastic._C import WorkerFailure
 
@@ -222,7 +224,4 @@ def _message(text: str, timestamp: float, output: str) -> dict[str, object]:
 def _write(data: Mapping[str, object], path: str) -> None:
     import json
 
-    partial = f"{path}.{os.getpid()}"
-    with open(partial, "w", encoding="utf-8") as file:
-        json.dump(data, file)
-    os.replace(partial, path)
+    _files.replace(path, json.dumps(data).encode())

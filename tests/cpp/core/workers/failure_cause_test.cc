@@ -79,6 +79,18 @@ TEST(ErrorFileMessage, IsReadFromWholeAndPartialFiles) {
   EXPECT_EQ(error_file_message("{\"message\": \"a\\"), "a\\");
 }
 
+TEST(ErrorFileMessage, ShowsEscapedCharacters) {
+  // As Python's json writes everything outside ASCII.
+  EXPECT_EQ(error_file_message(R"({"message": "caf\u00e9 \u65e5 \ud83d\ude00 \"a\\b\/\t"})"),
+            "caf\u00e9 \u65e5 \U0001f600 \"a\\b/\t");
+  EXPECT_EQ(error_file_message(R"({"message": "\ud83d, \ude00, \ud83d\u0041, \u12"})"),
+            "\ufffd, \ufffd, \ufffdA, u12");
+  // A cut is between two characters.
+  std::string json = "{\"message\": \"a";
+  for (int i = 0; i < 1000; ++i) json += "\\u00e9";
+  EXPECT_EQ(error_file_message(json).size(), 511);
+}
+
 TEST(Diagnosis, TellsWhoHasToAct) {
   const auto of = [](const WorkerExit& exit, std::string_view output = "",
                      const KernelEvidence& kernel = {}) {
