@@ -1,20 +1,32 @@
 #!/usr/bin/env bash
-# Sets everything up and runs every test: style rules, C++ (plain, ASan+UBSan, TSan, short fuzzing),
-# and the installed Python package.
+# Sets everything up and runs the tests. docs/testing.md says what each tier sees, and what it does not.
 #
-#   bash tests/run.sh            everything (half an hour to an hour on two cores)
-#   bash tests/run.sh STEP …     only these: tidy cpp asan tsan fuzz python
+#   bash tests/run.sh               what CI runs: style, C++ with sanitizers, fuzzing, the installed package
+#   bash tests/run.sh quick         an answer within minutes, while you work
+#   bash tests/run.sh nightly       everything of the above, and what takes hours
+#   bash tests/run.sh STEP …        only these: tidy quick cpp asan tsan fuzz python
+#   bash tests/run.sh stress TEST   a test 50 times, beside four busy loops: a pytest id, or a C++ Suite.Test
 #
 # Needs Linux, python3 >= 3.10 with venv, and a C++20 compiler. As root on Debian or Ubuntu it installs
-# missing packages; elsewhere it lists them. All its output is below build/.
+# missing packages; elsewhere it lists them. All its output is below build/: JUnit files with the time of
+# each test in build/junit/, the reports of tests that passed only when they were run again in build/flaky/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(tidy cpp asan tsan fuzz python)
 jobs=$(nproc)
 venv=$PWD/build/test-venv
-mkdir -p build
+junit=$PWD/build/junit
+tier=ci
+sim_percent=20      # of the seeds that each simulation has by default
+fuzz_seconds=8      # for each decoder
+python_tests="not nightly"
+python_options=()
+
+# Every compilation goes through the cache. Paths below the sources are hashed relative to the build
+# directory, so that builds of a copy of the sources (test_install.py) share it, too.
+export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_DIR=${CCACHE_DIR:-$PWD/build/ccache}
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
+export CMAKE_GENERATOR=Ninja
 
 log_step() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS"; }
 
@@ -59,24 +71,58 @@ install_packages() {
 set_up_python() {
   log_step "setting up Python"
   [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
-  # Install torch first: packages that depend on it would otherwise choose its version.
-  "$venv/bin/pip" install -q "torch==${ELASTIC_TORCH_VERSION:-2.13.0}"
-  "$venv/bin/pip" install -q cmake ninja pybind11 scikit-build-core numpy scikit-learn
   export PATH="$venv/bin:$PATH"
+  # A fixed version of the formatter, because versions format differently.
+  pip install -q cmake ninja pybind11 scikit-build-core ruff clang-format==14.0.6
+  if [ "$tier" = quick ]; then
+    pip install -q $(test_requirements)
+  else
+    # Install torch first: packages that depend on it would otherwise choose its version.
+    pip install -q "torch==${ELASTIC_TORCH_VERSION:-2.13.0}" numpy scikit-learn
+    pip install -q $(test_requirements) "etcd3gw>=2.1"
+  fi
+  export pybind11_DIR
+  pybind11_DIR=$(python -m pybind11 --cmakedir)
 }
 
-cpp() { # preset, build target, then arguments for ctest
-  local preset=$1 target=$2
-  shift 2
-  log_step "C++ tests, preset $preset"
+# The package's extra "test", less what needs torch.
+test_requirements() {
+  python - "$tier" <<'PYTHON'
+import sys
+try:
+    import tomllib
+except ImportError:  # Python 3.10
+    import pip._vendor.tomli as tomllib
+with open("pyproject.toml", "rb") as file:
+    names = tomllib.load(file)["project"]["optional-dependencies"]["test"]
+print(*(name for name in names if sys.argv[1] != "quick" or not name.startswith("accelerate")))
+PYTHON
+}
+
+build() { # preset, targets
+  local preset=$1
+  shift
   cmake --preset "$preset" >"build/$preset.log" || { cat "build/$preset.log" && return 1; }
-  cmake --build --preset "$preset" -j "$jobs" --target "$target"
-  ctest --preset "$preset" -j "$jobs" "$@"
+  cmake --build --preset "$preset" -j "$jobs" --target "$@"
+}
+
+run_ctest() { # preset, then arguments for ctest
+  local preset=$1
+  shift
+  mkdir -p "$junit"
+  ELASTIC_SIM_PERCENT=$sim_percent ctest --preset "$preset" -j "$jobs" --no-tests=error \
+    --output-junit "$junit/cpp-$preset.xml" "$@" >"build/$preset-tests.log" ||
+    { cat "build/$preset-tests.log" && return 1; }
+  tail -n 3 "build/$preset-tests.log"
+}
+
+run_pytest() { # name, then arguments for pytest
+  local name=$1
+  shift
+  python -m pytest -q --junitxml="$junit/$name.xml" "$@"
 }
 
 step_tidy() {
-  # A fixed version of the formatter, because versions format differently.
-  "$venv/bin/pip" install -q pytest ruff clang-format==14.0.6
   log_step "style rules"
   ruff check .
   ruff format --check .
@@ -84,53 +130,144 @@ step_tidy() {
   python -m pytest -q tests/tidy.py
 }
 
-step_cpp() {
-  cpp dev all
-  cmake --build --preset dev --target all_verify_interface_header_sets
+# One build without optimisation, with the Python extension in it.
+step_quick() {
+  log_step "building, preset quick"
+  build quick core_tests os_tests sim_tests _C _worker _fork elastic-guardian elastic-coordinator
+  log_step "C++ tests of core, os and the simulations"
+  sim_percent=5 run_ctest quick -L 'core_tests|os_tests|sim_tests' -E RegisterRules
+  local package=$PWD/build/quick/package
+  rm -rf "$package" && cp -r python "$package"
+  cmake --install build/quick --component python --prefix "$package" >/dev/null
+  log_step "Python types and tests"
+  mypy
+  PATH="$PWD/build/quick/csrc/coordinator:$PATH" PYTHONPATH=$package run_pytest quick \
+    -n "$jobs" --dist worksteal -m "unit or smoke" tests/python/unit tests/python/process
 }
 
-step_asan() { cpp asan-ubsan all; }
+step_cpp() {
+  log_step "building, preset dev"
+  build dev all all_verify_interface_header_sets
+  log_step "C++ tests, preset dev"
+  run_ctest dev
+}
 
-step_tsan() { cpp tsan thread_tests -L threads; }
+step_asan() {
+  log_step "building with AddressSanitizer and UndefinedBehaviorSanitizer"
+  build asan-ubsan all
+  log_step "C++ tests with AddressSanitizer and UndefinedBehaviorSanitizer"
+  run_ctest asan-ubsan
+}
+
+step_tsan() {
+  log_step "building with ThreadSanitizer"
+  build tsan os_tests host_tests
+  log_step "C++ tests of os and host with ThreadSanitizer"
+  # Not those whose subject is the time and the number of processes.
+  run_ctest tsan -L 'os_tests|host_tests' -E '\.(Sweep|ProcessLimit|StuckWorker)'
+}
 
 step_fuzz() {
-  log_step "fuzzing the decoders"
-  cmake -G Ninja -S . -B build/fuzz -DCMAKE_CXX_COMPILER=clang++ -DCMAKE_BUILD_TYPE=RelWithDebInfo \
-    -DELASTIC_BUILD_FUZZERS=ON -DELASTIC_BUILD_TESTS=ON >build/fuzz.log
-  fuzz request_decoder_fuzz tests/cpp/fuzz/corpus
-  fuzz session_decoder_fuzz tests/cpp/fuzz/session_corpus
-  fuzz voter_decoder_fuzz tests/cpp/fuzz/voter_corpus
+  build asan-ubsan request_decoder_fuzz session_decoder_fuzz voter_decoder_fuzz
+  log_step "fuzzing the decoders, $fuzz_seconds s each"
+  local corpus found
+  for corpus in tests/cpp/fuzz/*corpus; do
+    found=$(mktemp -d build/corpus.XXXX)
+    case $(basename "$corpus") in
+      corpus) fuzz request_decoder_fuzz ;;
+      *) fuzz "$(basename "$corpus" _corpus)_decoder_fuzz" ;;
+    esac
+    rm -rf "$found"
+  done
 }
 
-fuzz() { # target, its corpus
-  local found
-  cmake --build build/fuzz -j "$jobs" --target "$1"
-  found=$(mktemp -d build/corpus.XXXX)
-  "$(find build/fuzz -name "$1" -type f)" -max_total_time=15 -verbosity=0 "$found" "$2"
-  rm -rf "$found"
+fuzz() { # target; uses $found and $corpus
+  "$(find build/asan-ubsan -name "$1" -type f)" "-max_total_time=$fuzz_seconds" -verbosity=0 \
+    "$found" "$corpus"
 }
 
 step_python() {
   install_browser
-  # The package, the installed library, the benchmarks and the README's demo compile the same files.
-  export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_DIR=$PWD/build/ccache
-  # Paths below the sources are hashed relative to the build directory, those of the system as they
-  # are: so builds of a copy of the sources (test_install.py) share the cache, too.
-  export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
-  export CXX=${CXX:-g++} CMAKE_GENERATOR=Ninja  # the cache distinguishes also the compiler's name
   log_step "building and installing the package"
-  "$venv/bin/pip" install -q --no-build-isolation ".[test,etcd]"
-  log_step "Python tests"
+  export CXX=${CXX:-g++}  # the cache distinguishes also the compiler's name
+  pip install -q --no-build-isolation .
+  log_step "Python types"
   mypy
-  python -m pytest tests/python
+  log_step "Python tests"
+  run_pytest python --flaky-dir=build/flaky "${python_options[@]}" \
+    -n "$((jobs + 1))" --dist worksteal -m "($python_tests) and not alone" tests/python
+  log_step "Python tests that need the machine for themselves"
+  run_pytest python-alone --flaky-dir=build/flaky "${python_options[@]}" \
+    -m "($python_tests) and alone" tests/python
 }
 
-install_system_packages
-set_up_python
+stress() { # a test
+  local runs=50 test=$1 failed=0 loops=() command
+  set_up_python
+  if [[ $test == *.py* ]]; then
+    python -c 'import elastic' || CXX=${CXX:-g++} pip install -q --no-build-isolation .
+    command=(python -m pytest -q -p no:cacheprovider "$test")
+  else
+    build quick core_tests os_tests host_tests sim_tests
+    local program
+    for program in build/quick/tests/cpp/*/*_tests; do
+      "$program" --gtest_list_tests "--gtest_filter=$test" | grep -q . && break
+    done
+    command=("$program" --gtest_brief=1 "--gtest_filter=$test")
+  fi
+  for _ in 1 2 3 4; do
+    timeout 3600 sh -c 'while :; do :; done' &
+    loops+=($!)
+  done
+  trap 'kill "${loops[@]}"' EXIT
+  for run in $(seq $runs); do
+    "${command[@]}" >"build/stress-$run.log" 2>&1 || { failed=$((failed + 1)) && tail -n 40 "build/stress-$run.log"; }
+  done
+  log_step "$test: $((runs - failed)) of $runs runs passed"
+  [ $failed = 0 ]
+}
+
+summary() {
+  log_step "slowest tests of this run"
+  python tests/slowest.py "$junit"
+  if compgen -G 'build/flaky/*' >/dev/null; then
+    printf 'FLAKY (passed only when run again, see build/flaky): %s\n' build/flaky/*
+  fi
+  log_step "all steps passed: ${steps[*]}"
+}
+
+steps=("$@")
+case "${1-}" in
+  "") steps=(tidy asan tsan fuzz python) ;;
+  quick)
+    tier=quick
+    [ $# = 1 ] && steps=(tidy quick)
+    ;;
+  nightly)
+    tier=nightly
+    steps=(tidy quick cpp asan tsan fuzz python)
+    sim_percent=100
+    fuzz_seconds=600
+    python_tests="nightly or not nightly"
+    python_options=(--nightly)
+    ;;
+  stress)
+    [ $# = 2 ] || { echo "tests/run.sh stress needs one test" >&2 && exit 2; }
+    install_system_packages
+    stress "$2"
+    exit
+    ;;
+esac
 for step in "${steps[@]}"; do
   case $step in
-    tidy | cpp | asan | tsan | fuzz | python) "step_$step" ;;
-    *) echo "tests/run.sh: unknown step $step (steps: tidy cpp asan tsan fuzz python)" >&2 && exit 2 ;;
+    tidy | quick | cpp | asan | tsan | fuzz | python) ;;
+    *) echo "tests/run.sh: unknown step $step (steps: tidy quick cpp asan tsan fuzz python)" >&2 && exit 2 ;;
   esac
 done
-log_step "all steps passed: ${steps[*]}"
+
+mkdir -p build
+rm -rf "$junit" build/flaky
+install_system_packages
+set_up_python
+for step in "${steps[@]}"; do "step_$step"; done
+summary
