@@ -18,6 +18,7 @@
 #include "elastic/coordinator.h"
 #include "elastic/store_client.h"
 #include "os/loop/clock.h"
+#include "support/eventually.h"
 
 namespace elastic {
 namespace {
@@ -66,17 +67,8 @@ class RendezvousClientTest : public ::testing::Test {
       EXPECT_EQ(round->record.round, number);
     }
   }
-  // The number is pushed, so reading it is cheap.
-  template <typename Predicate>
-  bool eventually(Predicate predicate) {
-    const Instant deadline = soon();
-    while (!predicate()) {
-      if (os::monotonic_now() > deadline) return false;
-    }
-    return true;
-  }
   bool sees_waiting(RendezvousClient* one) {
-    return eventually([one] { return one->waiting_nodes() > 0; });
+    return support::eventually([one] { return one->waiting_nodes() > 0; });
   }
 
   std::unique_ptr<Coordinator> coordinator_ = *Coordinator::start({});
@@ -131,10 +123,11 @@ TEST_F(RendezvousClientTest, APeerThatAsksAgainShowsAsWaiting) {
 TEST_F(RendezvousClientTest, TimeoutNamesWhatWasMissingAndKeepsTheJoin) {
   auto a = client(2, 2), b = client(2, 2);
   Status none;
-  EXPECT_TRUE(eventually([&] {  // the first may end before the coordinator's answer to the join
-    none = a->next_rendezvous(os::monotonic_now() + 200ms).status();
-    return none.message().find("1 of 2 nodes (") != std::string_view::npos;
-  }));
+  EXPECT_TRUE(
+      support::eventually([&] {  // the first may end before the coordinator's answer to the join
+        none = a->next_rendezvous(os::monotonic_now() + 200ms).status();
+        return none.message().find("1 of 2 nodes (") != std::string_view::npos;
+      }));
   EXPECT_EQ(none.code(), StatusCode::kDeadlineExceeded);
   EXPECT_THAT(none.message(), HasSubstr("no round within the timeout"));
   EXPECT_TRUE(b->next_rendezvous(soon()).ok());
@@ -204,7 +197,7 @@ TEST_F(RendezvousClientTest, AnInterruptedWaitIsCancelled) {
 TEST_F(RendezvousClientTest, NodeWithOtherSettingsIsRejectedAndTheOthersContinue) {
   auto a = client(2, 2), b = client(2, 3), c = client(2, 2);
   EXPECT_FALSE(a->next_rendezvous(os::monotonic_now()).ok());
-  ASSERT_TRUE(eventually([&] { return !a->take_log_lines().empty(); }));
+  ASSERT_TRUE(support::eventually([&] { return !a->take_log_lines().empty(); }));
   const auto refused = b->next_rendezvous(soon());
   EXPECT_EQ(refused.status().code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(refused.status().message(), HasSubstr("nnodes=2:3"));

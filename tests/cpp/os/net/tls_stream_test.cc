@@ -20,11 +20,11 @@
 #include <utility>
 #include <vector>
 
-#include "os/loop/clock.h"
 #include "os/loop/loop_thread.h"
 #include "os/net/listener.h"
 #include "os/net/stream.h"
 #include "os/net/tcp_connect.h"
+#include "support/eventually.h"
 
 namespace elastic::os {
 namespace {
@@ -278,10 +278,8 @@ TEST_F(OpensslPeerTest, ServerTalksToOpensslsClient) {
                   "127.0.0.1:" + std::to_string(listener->address().port()), "-tls1_3",
                   "-psk_identity", kIdentity, "-psk", kKeyText});
   UniqueFd fd;
-  const Instant deadline = monotonic_now() + kWaitMax;
-  while (listener->accept(&fd) != Listener::AcceptStatus::kAccepted) {
-    ASSERT_LT(monotonic_now(), deadline);
-  }
+  ASSERT_TRUE(support::eventually(
+      [&] { return listener->accept(&fd) == Listener::AcceptStatus::kAccepted; }));
   add(std::move(fd), server_end(), true);
   client.write("echo this\n");
   EXPECT_THAT(client.read_until("echo this"), HasSubstr("echo this\n"));
