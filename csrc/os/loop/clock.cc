@@ -15,8 +15,9 @@ Clock* real_clock() {
   class RealClock final : public Clock {
     Instant now() const override { return monotonic_now(); }
   };
-  static RealClock clock;
-  return &clock;
+  static Clock* const clock =
+      new RealClock;  // never destroyed: detached threads may outlive main()
+  return clock;
 }
 
 std::int64_t wall_time(Instant at) {
