@@ -339,24 +339,6 @@ def test_the_last_lines_of_a_redirected_stderr_are_in_the_report(tmp_path: Path)
     assert f"logs    {tmp_path}/" in done.stderr
 
 
-def test_an_exception_that_torch_recorded_is_in_the_report_and_passed_on(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    script = tmp_path / "fail.py"
-    script.write_text(
-        "from torch.distributed.elastic.multiprocessing.errors import record\n"
-        "@record\n"
-        "def main():\n"
-        "    raise ValueError('bad batch')\n"
-        "main()\n"
-    )
-    parent = tmp_path / "parent.json"
-    done = launch(str(script), environ=clean_environment(TORCHELASTIC_ERROR_FILE=str(parent)))
-    assert done.returncode == 1
-    assert "error   ValueError: bad batch" in done.stderr
-    message = json.loads(parent.read_text())["message"]
-    assert (message["message"], message["errorCode"]) == ("ValueError: bad batch", 1)
-
-
 def test_a_half_written_error_file_does_not_hide_the_failure() -> None:
     done = sh("printf '{\"mess' > $TORCHELASTIC_ERROR_FILE; exit 4")
     assert done.returncode == 4

@@ -11,7 +11,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,6 @@ from support.launching import (
     launched,
     launcher_command,
 )
-from support.paths import ROOT
 from support.stopping import EXIT_STOPPED, MANY, STUB, stops
 from support.waiting import eventually, stall_for_test
 
@@ -259,16 +257,3 @@ def test_ranks_at_full_speed_that_do_not_wait_for_each_other(tmp_path: Path) -> 
         _, stderr = job.communicate(timeout=DEADLINE_S)
     assert job.returncode == EXIT_STOPPED, stderr
     assert check_one_step(tmp_path, 2) > 3
-
-
-def test_example_is_preempted_and_resumed() -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("sklearn")
-    example = ROOT / "examples/preempt_and_resume.py"
-    done = subprocess.run(
-        [sys.executable, str(example), "--epochs=2"],
-        env=clean_environment(), capture_output=True, text=True, timeout=DEADLINE_S,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "stopped in epoch 1 after batch" in done.stdout
-    assert "continuing with epoch 1, batch" in done.stdout

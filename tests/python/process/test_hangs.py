@@ -1,17 +1,8 @@
-"""Hangs of real ranks: the verdict, the suspected rank, what follows, and stacks on demand.
-
-``ELASTIC_HANG_ROUNDS=20 python -m pytest tests/python/process/test_hangs.py -k matrix`` runs the
-long matrix: 8 ranks, five kinds of hang, each so many times.
-
-``ELASTIC_HANG_MINUTES=60 python -m pytest tests/python/process/test_hangs.py -k pauses`` runs two
-jobs with a learned limit for so long, one of which has pauses that are longer than the smallest
-limit.
-"""
+"""Hangs of real ranks: the verdict, the suspected rank, what follows, and stacks on demand."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import time
@@ -20,25 +11,18 @@ from pathlib import Path
 import pytest
 
 from support.coordinators import listening
+from support.hanging import idle_seconds
 from support.launching import (
     DEADLINE_S,
     Job,
-    assert_all_ended,
     clean_environment,
     free_endpoint,
     launch,
     launched,
     launcher_command,
 )
-from support.paths import ROOT, STUBS
 from support.succession import ELECTED, REPLICATED, Nodes
 from support.waiting import eventually
-
-STUB = str(STUBS / "stub_hanging_rank.py")
-KINDS = ("sleep", "loop", "stop", "file", "lock")
-PAUSING = str(STUBS / "stub_pausing_rank.py")
-ROUNDS = int(os.environ.get("ELASTIC_HANG_ROUNDS", "0"))
-MINUTES = float(os.environ.get("ELASTIC_HANG_MINUTES", "0"))
 
 # The limit of most tests: the ranks of a busy host may begin seconds after one another.
 LIMIT_S = 3
@@ -76,13 +60,6 @@ def steps(tmp_path: Path) -> str:
 
 def standalone(*options: str) -> tuple[str, ...]:
     return ("--standalone", f"--hang-timeout={LIMIT_S}", *options)
-
-
-def idle_seconds(text: str) -> float:
-    """The time without progress in the text of a hang."""
-    found = re.search(r"no rank (?:has )?made progress for ([\d.]+) s", text)
-    assert found is not None, text
-    return float(found[1])
 
 
 def test_hang_is_reported_and_the_job_continues(steps: str) -> None:
@@ -408,63 +385,6 @@ def test_action_without_a_given_limit_is_refused() -> None:
     assert "needs --hang-timeout" in done.stderr
 
 
-# The matrix has all kinds, and the example a rank that blocks on a file.
-@pytest.mark.parametrize("kind", ["sleep", "stop"])
-def test_one_of_two_gloo_ranks_is_suspected(kind: str, tmp_path: Path) -> None:
-    check_suspect(kind, 2, 1, tmp_path, limit=6)
-
-
-@pytest.mark.skipif(ROUNDS == 0, reason="ELASTIC_HANG_ROUNDS is not set")
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("turn", range(ROUNDS))
-def test_matrix_of_eight_gloo_ranks(turn: int, kind: str, tmp_path: Path) -> None:
-    more = () if turn % 4 == 0 else ("--warm",)  # imports for one rank, not for eight
-    check_suspect(kind, 8, turn % 8, tmp_path, 5, *more)
-
-
-@pytest.mark.skipif(MINUTES == 0, reason="ELASTIC_HANG_MINUTES is not set")
-def test_pauses_of_ten_steps_are_no_hang(tmp_path: Path) -> None:
-    environ = clean_environment()
-    jobs = []
-    for length in ("0.05", "7"):
-        log = tmp_path / f"log.{length}"
-        command = launcher_command("--standalone", "--nproc-per-node=2", f"--event-log={log}.json",
-                                   PAUSING, str(60 * MINUTES), length)  # fmt: skip
-        with log.open("w") as output:
-            jobs.append((log, subprocess.Popen(command, stdout=output, stderr=output, env=environ)))
-    try:
-        for log, job in jobs:
-            assert job.wait(60 * MINUTES + DEADLINE_S) == 0, log.read_text()
-    finally:
-        for _, job in jobs:
-            job.kill()
-            job.wait()
-    assert_all_ended(environ)
-    for log, _ in jobs:
-        lines = log.read_text().splitlines()
-        print(*lines, sep="\n")
-        assert len(lines) == 2, lines  # nothing but the sums of the two ranks
-        events = Path(f"{log}.json").read_text().splitlines()
-        kinds = {json.loads(line)["event"] for line in events}
-        assert not kinds & {"hang", "straggling"}, kinds
-
-
-def check_suspect(
-    kind: str, ranks: int, hangs: int, directory: Path, limit: int, *more: str
-) -> None:
-    options = (f"--nproc-per-node={ranks}", f"--hang-timeout={limit}", "--hang-action=restart",
-               "--max-restarts=1", "--failure-grace=1", *more)  # fmt: skip
-    done = launch("--standalone", *options, STUB, kind, str(hangs), str(directory))
-    assert done.returncode == 0, done.stderr
-    assert limit <= idle_seconds(done.stderr) <= limit + 20
-    (suspect,) = re.findall(r"^ *rank (\d+) .*: suspected$", done.stderr, re.M)
-    assert int(suspect) == hangs, done.stderr
-    assert "in all_reduce (stub_hanging_rank.py:" in done.stderr
-    if kind != "stop":
-        call = "read_bytes" if kind == "file" else "hang"
-        assert f"in {call} (stub_hanging_rank.py:" in done.stderr
-
-
 def test_every_node_shows_the_screen_and_stacks_are_sent_on_demand(
     steps: str, tmp_path: Path
 ) -> None:
@@ -544,32 +464,3 @@ def test_stacks_of_a_missing_coordinator_is_an_error() -> None:
     done = launch("stacks", free_endpoint(), "--timeout=1")
     assert done.returncode == 75
     assert "elastic-launch stacks: " in done.stderr
-
-
-def test_optimizer_steps_are_progress(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import struct, os, sys, threading\n"
-        "import torch\n"
-        "from elastic import _worker\n"
-        "weights = torch.ones(2, requires_grad=True)\n"
-        "optimizer = torch.optim.SGD([weights], lr=0.1)\n"
-        "for _ in range(7):\n"
-        "    weights.sum().backward()\n"
-        "    optimizer.step()\n"
-        "class Here: pass\n"
-        "import pickle\n"
-        "pickle.loads(pickle.dumps(Here()))\n"
-        "page = os.pread(_worker.stacks_descriptor(), 16, 256)\n"
-        "print(__name__, __file__ == sys.argv[0], sys.argv[1:], *struct.unpack('qq', page)[1:])\n"
-    )
-    done = launch("--standalone", "--auto-progress", str(script), "one")
-    assert done.stdout == "__main__ True ['one'] 7\n", done.stderr
-
-
-def test_example_hangs_is_found_and_restarted() -> None:
-    done = launch("--standalone", "--nproc-per-node=2", "--hang-timeout=6", "--hang-action=restart",
-                  "--max-restarts=1", str(ROOT / "examples/hang.py"))  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "finished after 20 steps in round 1" in done.stdout
-    assert re.search(r"rank 1 in .*\(hang.py:\d+\): suspected", done.stderr), done.stderr

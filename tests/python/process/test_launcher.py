@@ -275,11 +275,6 @@ def test_copies_of_a_process_end_with_it(number: signal.Signals, tmp_path: Path)
     assert elastic_launch(config(1), launch_functions.exit_with)(0) == {0: None}
 
 
-def test_ranks_of_functions_reduce_with_torch() -> None:
-    pytest.importorskip("torch")
-    assert elastic_launch(config(3), launch_functions.all_reduce)() == dict.fromkeys(range(3), 3.0)
-
-
 def test_functions_are_called_in_forked_workers() -> None:
     spec = config(2, preload=["colorsys"], max_restarts=1)
     assert elastic_launch(spec, launch_functions.how_it_started)(1) == {
@@ -305,12 +300,6 @@ def test_queues_and_closures_reach_forked_workers() -> None:
     )
     assert call() == {0: None, 1: None}
     assert (queue.get(), queue.get()) == (True, True)
-
-
-def test_ranks_of_forked_functions_reduce_with_torch() -> None:
-    pytest.importorskip("torch")
-    launched = elastic_launch(config(3, preload=["torch"]), launch_functions.all_reduce)
-    assert launched() == dict.fromkeys(range(3), 3.0)
 
 
 def test_forked_workers_are_refused_for_other_programs() -> None:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import re
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +20,7 @@ from elastic.launcher.api import LaunchConfig
 from elastic.multiprocessing import ChildFailedError
 from elastic.rendezvous.registry import rendezvous_handler_registry
 
-from support.launching import DEADLINE_S, assert_all_ended, clean_environment, free_port
-from support.paths import ROOT
+from support.launching import free_port
 
 
 def test_the_namespace_has_torchs_names_types_and_defaults() -> None:
@@ -133,47 +129,6 @@ def test_node_numbers_are_read_as_a_range() -> None:
         run.parse_min_max_nnodes("1:2:3")
     with pytest.raises(ConfigError):
         run.parse_min_max_nnodes("4:1")
-
-
-ACCELERATED = """
-import os
-import torch
-from accelerate import Accelerator
-
-accelerator = Accelerator(cpu=True)
-model = accelerator.prepare(torch.nn.Linear(2, 1))
-accelerator.backward(model(torch.ones(4, 2)).sum())
-accelerator.wait_for_everyone()
-os.write(1, b"rank %d of %d\\n" % (accelerator.process_index, accelerator.num_processes))
-os._exit(0)  # a thread of gloo may still need the interpreter
-"""
-
-
-def test_accelerate_launches_by_the_documented_command(tmp_path: Path) -> None:
-    pytest.importorskip("accelerate")
-    page = ROOT / "docs" / "migrating-from-torchrun.md"
-    found = re.search(r'python -c "(.*?)" (.*) train.py', page.read_text(), re.DOTALL)
-    assert found is not None
-    (tmp_path / "train.py").write_text(ACCELERATED)
-    environ = clean_environment()
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            found[1],
-            *found[2].split(),
-            f"--main_process_port={free_port()}",
-            "train.py",
-        ],
-        cwd=tmp_path,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    assert sorted(done.stdout.splitlines()) == ["rank 0 of 2", "rank 1 of 2"], done.stderr
-    assert_all_ended(environ)
 
 
 def test_the_config_of_a_namespace_keeps_the_options(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ from elastic.utils.data import CyclingIterator
 from elastic.utils.distributed import get_free_port
 from elastic.utils.store import barrier, store_timeout, synchronize
 
-from support.launching import DEADLINE_S, clean_environment, free_endpoint
+from support.launching import DEADLINE_S, free_endpoint
 from support.paths import ROOT
 
 PAGE = ROOT / "docs" / "migrating-from-torchrun.md"
@@ -94,30 +93,6 @@ def test_a_name_that_is_not_offered_says_why(name: str) -> None:
         getattr(module, public)
     with pytest.raises(AttributeError, match="has no attribute 'other'"):
         _ = module.other
-
-
-def test_torchs_worker_server_runs_while_the_main_function_does(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    socket_path, error_file = str(tmp_path / "socket"), tmp_path / "error.json"
-    code = f"""
-import os
-from elastic.control_plane import worker_main
-
-@worker_main()
-def main():
-    print(os.path.exists({socket_path!r}))
-    raise ValueError("broken")
-
-main()
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
-        env=clean_environment(
-            TORCH_WORKER_SERVER_SOCKET=socket_path, TORCHELASTIC_ERROR_FILE=str(error_file)
-        ),
-    )  # fmt: skip
-    assert done.stdout == "True\n", done.stderr
-    assert "ValueError: broken" in json.loads(error_file.read_text())["message"]["message"]
 
 
 def test_static_handlers_have_torchs_arguments() -> None:

@@ -284,29 +284,3 @@ def test_rounds_leave_no_process_descriptor_or_memory(
     before, after = found.descriptors_before, found.descriptors_after
     assert all(count <= limit for count, limit in zip(after, before, strict=True)), found
     assert found.growth_kib < 1024
-
-
-def digits(*options: str, tmp_path: Path, kill: bool) -> list[str]:
-    """The output of the training, with one worker killed after the first epoch."""
-    pytest.importorskip("sklearn")
-    environ = clean_environment()
-    with launched(
-        "--standalone", "--nproc-per-node=2", "--max-restarts=1", *options,
-        str(EXAMPLES / "train_digits.py"), "--epochs=3", f"--checkpoint={tmp_path / 'digits.pt'}",
-        f"--pid-dir={tmp_path}", f"--delay-per-step={0.2 if kill else 0}", environ=environ,
-    ) as job:  # fmt: skip
-        assert job.stdout is not None
-        lines = [job.stdout.readline()]
-        if kill:
-            os.kill(int((tmp_path / "rank1.pid").read_text()), signal.SIGKILL)
-        stdout, stderr = job.communicate(timeout=DEADLINE_S)
-    assert job.returncode == 0, stderr
-    return [line for line in lines + stdout.splitlines(keepends=True) if "continuing" not in line]
-
-
-def test_forked_training_equals_executed_training_after_a_kill(tmp_path: Path) -> None:
-    (tmp_path / "warm").mkdir()
-    (tmp_path / "executed").mkdir()
-    executed = digits(tmp_path=tmp_path / "executed", kill=False)
-    warm = digits("--warm", tmp_path=tmp_path / "warm", kill=True)
-    assert sorted(set(warm)) == sorted(executed)

@@ -249,19 +249,6 @@ def test_template_that_crashes_ends(source: str, tmp_path: Path) -> None:
         assert (message.kind, message.pid) == ("ended", CRASHING[source])
 
 
-def test_computing_import_is_found_by_the_trial(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
-    (tmp_path / "computing.py").write_text(
-        "import torch\nx = torch.ones(8, requires_grad=True)\nx.sum().backward()\n"
-        "torch.set_num_threads(4)\ny = torch.ones(512, 512) @ torch.ones(512, 512)\n"
-    )
-    (tmp_path / "script.py").touch()
-    with Template("computing", ["script.py"], clean_environment(), tmp_path) as template:
-        message = template.receive()
-        assert message.kind == "unfit"
-        assert message.text.startswith("the import of computing left a thread")
-
-
 def test_changed_module_makes_the_template_stale(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("value = 1\n")
     (tmp_path / "script.py").write_text("import mine; print(mine.value)\n")

@@ -1,6 +1,15 @@
-"""How the C++ library is installed."""
+"""Installs the C++ library as the README says, and builds programs of other projects with it."""
 
 from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from support.launching import DEADLINE_S, Job, clean_environment, free_endpoint
+from support.paths import ROOT
 
 # The README's commands, which test_readme.py compares with the README.
 INSTALL_LIBRARY = [
@@ -8,3 +17,75 @@ INSTALL_LIBRARY = [
     "cmake --build build/install --parallel 4",
     "cmake --install build/install",
 ]
+# The machine of the test has GoogleTest; the user of the library may have none.
+WITHOUT_TEST_TOOLS = "-DCMAKE_DISABLE_FIND_PACKAGE_GTest=ON"
+
+
+def run(*command: str | Path, cwd: Path | None = None) -> str:
+    # For ccache, if tests/run.sh has set it up: the package was built from the same files.
+    environ = {**os.environ, "CCACHE_BASEDIR": str(cwd or ROOT)}
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=3600,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+def install(home: Path, *options: str) -> Path:
+    """The install prefix, made by the README's commands from a copy of the sources."""
+    source = home / "source"
+    source.mkdir()
+    for name in ("CMakeLists.txt", "pyproject.toml"):
+        shutil.copy(ROOT / name, source)
+    for name in ("cmake", "csrc"):
+        shutil.copytree(ROOT / name, source / name)
+    configure, build, to_prefix = (
+        command.replace("$HOME", str(home)).split() for command in INSTALL_LIBRARY
+    )
+    # As one file per folder: it compiles in half of the time.
+    run(*configure, WITHOUT_TEST_TOOLS, "-DCMAKE_UNITY_BUILD=ON", *options, cwd=source)
+    run(*build, cwd=source)
+    run(*to_prefix, cwd=source)
+    source.rename(home / "source-moved-away")  # nothing installed may refer to it
+    return home / "elastic"
+
+
+def check_consumers(prefix: Path, directory: Path) -> None:
+    """Another project finds the library, links with it, and its programs run."""
+    (snippet,) = re.findall(r"^```cpp\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+    (directory / "snippet.cc").write_text(snippet)
+    build = directory / "build"
+    run("cmake", "-S", ROOT / "tests/install", "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}",
+        f"-DSNIPPET={directory / 'snippet.cc'}")  # fmt: skip
+    run("cmake", "--build", build, "--parallel", "2")
+    assert "works" in run(build / "consumer")
+    printed = run(build / "snippet")
+    assert sorted(printed.split("\n"))[1:] == ["I am rank 0", "I am rank 1"]
+    check_launcher(build / "cpp_launcher/cpp_launcher")
+
+
+def check_launcher(program: Path) -> None:
+    """The example, which has no Python, forms one job with an agent in Python."""
+    assert "python" not in run("ldd", program)
+    endpoint = free_endpoint()
+    worker = ["sh", "-c", "echo rank $RANK of $WORLD_SIZE; test $RANK != 0 || exit $CODE"]
+    for code in (0, 7):
+        variables = clean_environment(CODE=str(code))
+        options = ["--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-id=mixed"]
+        with Job([*options, f"--rdzv-endpoint={endpoint}", "--no-python"], worker) as job:
+            job.start(CODE=str(code))
+            native = subprocess.run(
+                [program, "--nnodes", "2", "--nproc", "2", "--id", "mixed",
+                 "--endpoint", endpoint, *worker],
+                env=variables, capture_output=True, text=True, timeout=DEADLINE_S,
+            )  # fmt: skip
+            (ours,) = job.finish()
+        assert (native.returncode, ours.returncode) == (code, code), native.stderr + ours.stderr
+        if code == 0:
+            output = native.stdout.splitlines() + ours.stdout.splitlines()
+            assert sorted(output) == [f"rank {rank} of 4" for rank in range(4)]

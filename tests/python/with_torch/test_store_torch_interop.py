@@ -18,7 +18,7 @@ from support.paths import STUBS
 dist = pytest.importorskip("torch.distributed")
 
 STUB_RANKS = STUBS / "stub_gloo_ranks.py"
-DEADLINE_S = 240.0
+DEADLINE_S = 110.0
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_store_barrier_releases_all_callers(connect: Callable[..., Any]) -> None
     assert sorted(passed) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("world_size", [2, 4, 8, 16])
+@pytest.mark.parametrize("world_size", [2, 8])
 def test_gloo_process_group_of_unmodified_ranks(server: StoreServer, world_size: int) -> None:
     environment = {
         **os.environ,

@@ -15,7 +15,7 @@ dist = pytest.importorskip("torch.distributed", reason="needs torch")
 import elastic  # noqa: E402
 import elastic.torch  # noqa: E402
 
-TIMEOUT_S = 300.0  # each worker imports torch
+TIMEOUT_S = 110.0  # each worker imports torch
 
 WORKER = """
 import datetime, os, sys
@@ -62,7 +62,7 @@ def store(port: int) -> Iterator[elastic.torch.Store]:
     store.close()
 
 
-@pytest.mark.parametrize("world_size", [2, 4])
+@pytest.mark.parametrize("world_size", [4])
 def test_gloo_groups_form_over_the_store(port: int, world_size: int) -> None:
     workers = [
         subprocess.Popen(

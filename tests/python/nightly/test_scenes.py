@@ -1,0 +1,52 @@
+"""The scenes and sums that test_many_nodes.py leaves out."""
+
+from __future__ import annotations
+
+import pytest
+import watch_it_recover
+
+from support.launching import Job, free_endpoint, launch
+from support.paths import EXAMPLES
+from support.scenes import CI_SCENES, check_scene, watch
+from support.sums import check_sums
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.timeout(400)
+
+# test_succession.py tests the loss of the coordinator, in less time.
+SCENES = [s for s in watch_it_recover.SCENES if not s.startswith("lose-") and s not in CI_SCENES]
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_training_between_hosts_recovers(scene: str) -> None:
+    check_scene(scene)
+
+
+def test_training_on_localhost_recovers_without_namespaces() -> None:
+    pytest.importorskip("sklearn")
+    output = watch("--local", "replace-rank-0")
+    assert "all nodes are on localhost" in output
+    assert "recovered: accuracy" in output
+
+
+def test_two_nodes_see_the_sum_by_variables_alone() -> None:
+    variables = {
+        "PET_NNODES": "2",
+        "PET_NPROC_PER_NODE": "8",
+        "PET_RDZV_BACKEND": "c10d",
+        "PET_RDZV_ID": "sum",
+        "PET_RDZV_ENDPOINT": free_endpoint(),
+    }
+    with Job([], [str(EXAMPLES / "all_reduce.py")]) as job:
+        job.start(**variables)
+        job.start(**variables)
+        check_sums(job, 8)
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_all_workers_of_one_node_see_the_sum(workers: int) -> None:
+    done = launch(f"--nproc-per-node={workers}", str(EXAMPLES / "all_reduce.py"))
+    assert done.returncode == 0, done.stderr
+    total = workers * (workers - 1) // 2
+    expected = [f"rank {rank} of {workers}: sum {total}" for rank in range(workers)]
+    assert sorted(done.stdout.splitlines()) == expected

@@ -1,0 +1,48 @@
+"""Runs scenes of the benchmarks with small amounts. The results are not checked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.launching import clean_environment
+from support.paths import ROOT
+
+RUN = [sys.executable, str(ROOT / "bench" / "run.py")]
+WITHOUT_BUILD = ("kills", "console-delay", "functions")  # they need no program of the build
+OTHERS = (
+    "start",
+    "launcher-memory",
+    "restart",
+    "idle",
+    "failure-grace",
+    "tee",
+    "nodes",
+    "succession",
+    "sessions",
+    "observer",
+    "handlers",
+    "store-throughput",
+    "store-client",
+    "store-wake",
+    "store-memory",
+    "process-group",
+    "warm",
+    "worker-calls",
+)
+
+
+def check_scene(scene: str, directory: Path, *options: str) -> None:
+    result = directory / "result.json"
+    command = [*RUN, scene, "--quick", "--repeats=1", f"--json={result}", *options]
+    done = subprocess.run(command, env=clean_environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"### {scene}" in done.stdout
+    found = json.loads(result.read_text())["scenes"][scene]
+    if not found["rows"]:
+        pytest.skip(f"no subject could be measured: {found['skipped']}")
+    assert all(row["samples"] for row in found["rows"])

@@ -1,0 +1,130 @@
+"""Programs that use torch under the launcher, and torch's own store at its ports."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elastic._host import devices
+from elastic.launcher import LaunchConfig, elastic_launch
+
+from support import launch_functions
+from support.launching import DEADLINE_S, assert_all_ended, clean_environment, free_port, launch
+from support.paths import ROOT
+
+
+def test_an_exception_that_torch_recorded_is_in_the_report_and_passed_on(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    script = tmp_path / "fail.py"
+    script.write_text(
+        "from torch.distributed.elastic.multiprocessing.errors import record\n"
+        "@record\n"
+        "def main():\n"
+        "    raise ValueError('bad batch')\n"
+        "main()\n"
+    )
+    parent = tmp_path / "parent.json"
+    done = launch(str(script), environ=clean_environment(TORCHELASTIC_ERROR_FILE=str(parent)))
+    assert done.returncode == 1
+    assert "error   ValueError: bad batch" in done.stderr
+    message = json.loads(parent.read_text())["message"]
+    assert (message["message"], message["errorCode"]) == ("ValueError: bad batch", 1)
+
+
+def test_probe_counts_in_a_real_interpreter() -> None:
+    pytest.importorskip("torch")
+    expected = devices.visible_gpus(None, devices.nvml_devices)
+    count = devices.worker_count("auto", dict(os.environ), sys.executable)
+    assert count == (expected or devices.usable_cpus())
+
+
+ACCELERATED = """
+import os
+import torch
+from accelerate import Accelerator
+
+accelerator = Accelerator(cpu=True)
+model = accelerator.prepare(torch.nn.Linear(2, 1))
+accelerator.backward(model(torch.ones(4, 2)).sum())
+accelerator.wait_for_everyone()
+os.write(1, b"rank %d of %d\\n" % (accelerator.process_index, accelerator.num_processes))
+os._exit(0)  # a thread of gloo may still need the interpreter
+"""
+
+
+def test_accelerate_launches_by_the_documented_command(tmp_path: Path) -> None:
+    pytest.importorskip("accelerate")
+    page = ROOT / "docs" / "migrating-from-torchrun.md"
+    found = re.search(r'python -c "(.*?)" (.*) train.py', page.read_text(), re.DOTALL)
+    assert found is not None
+    (tmp_path / "train.py").write_text(ACCELERATED)
+    environ = clean_environment()
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            found[1],
+            *found[2].split(),
+            f"--main_process_port={free_port()}",
+            "train.py",
+        ],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    assert sorted(done.stdout.splitlines()) == ["rank 0 of 2", "rank 1 of 2"], done.stderr
+    assert_all_ended(environ)
+
+
+def test_torchs_worker_server_runs_while_the_main_function_does(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    socket_path, error_file = str(tmp_path / "socket"), tmp_path / "error.json"
+    code = f"""
+import os
+from elastic.control_plane import worker_main
+
+@worker_main()
+def main():
+    print(os.path.exists({socket_path!r}))
+    raise ValueError("broken")
+
+main()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False,
+        env=clean_environment(
+            TORCH_WORKER_SERVER_SOCKET=socket_path, TORCHELASTIC_ERROR_FILE=str(error_file)
+        ),
+    )  # fmt: skip
+    assert done.stdout == "True\n", done.stderr
+    assert "ValueError: broken" in json.loads(error_file.read_text())["message"]["message"]
+
+
+def config(nproc: int = 2, **more: Any) -> LaunchConfig:
+    fields: dict[str, Any] = {
+        "run_id": "functions",
+        "rdzv_backend": "c10d",
+        "rdzv_endpoint": "localhost:0",
+        "max_restarts": 0,
+    }
+    return LaunchConfig(1, 1, nproc, **(fields | more))
+
+
+def test_ranks_of_functions_reduce_with_torch() -> None:
+    pytest.importorskip("torch")
+    assert elastic_launch(config(3), launch_functions.all_reduce)() == dict.fromkeys(range(3), 3.0)
+
+
+def test_ranks_of_forked_functions_reduce_with_torch() -> None:
+    pytest.importorskip("torch")
+    launched = elastic_launch(config(3, preload=["torch"]), launch_functions.all_reduce)
+    assert launched() == dict.fromkeys(range(3), 3.0)
