@@ -260,11 +260,11 @@ def check_result(name: str, result: RunResult, signals: Sequence[int]) -> None:
     if signals:
         first = signal.Signals(signals[0])
         raise SignalException(f"the launcher received {first.name} and stopped its workers", first)
-    if result.exit_code == 0:
+    if result.exit_code == 0 and not result.is_failed():
         return
     if result.failures:
         raise ChildFailedError(name, result.failures)
-    raise LaunchError(result.message, result.exit_code)
+    raise LaunchError(result.message or "the job failed", result.exit_code or 1)
 
 
 def _is_single(config: LaunchConfig) -> bool:

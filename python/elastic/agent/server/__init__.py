@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         create_healthcheck_server,
     )
     from elastic.agent.server.local_elastic_agent import LocalElasticAgent
+    from elastic.agent.server.native_elastic_agent import NativeElasticAgent
     from elastic.agent.server.simple_elastic_agent import ElasticAgent, SimpleElasticAgent
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "HandlerElasticAgent",
     "HealthCheckServer",
     "LocalElasticAgent",
+    "NativeElasticAgent",
     "RunResult",
     "SimpleElasticAgent",
     "Worker",
@@ -33,6 +35,7 @@ _HOMES = {
     "HandlerElasticAgent": "elastic.agent.server.handler_elastic_agent",
     "HealthCheckServer": "elastic.agent.server.health_check_server",
     "LocalElasticAgent": "elastic.agent.server.local_elastic_agent",
+    "NativeElasticAgent": "elastic.agent.server.native_elastic_agent",
     "SimpleElasticAgent": "elastic.agent.server.simple_elastic_agent",
     "create_healthcheck_server": "elastic.agent.server.health_check_server",
     "RunResult": "elastic.agent.server.api",

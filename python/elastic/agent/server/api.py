@@ -59,7 +59,7 @@ class WorkerSpec(NamedTuple):
     entrypoint: Callable[..., Any] | str | None = None  # programs are searched in PATH
     args: tuple[Any, ...] = ()
     max_restarts: int = 3  # of the job, over all nodes
-    monitor_interval: float = 0.1  # no effect on LocalElasticAgent, which does not poll
+    monitor_interval: float = 0.1  # no effect on the native agent, which does not poll
     master_port: int | None = None  # None: a free one in each round
     master_addr: str | None = None
     local_addr: str | None = None
