@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from elastic import _environment
+from elastic import _environment, _torch_bases
 from elastic._plug_in import plug_in
 from elastic.agent.server.api import WorkerSpec
 from elastic.agent.server.local_elastic_agent import LocalElasticAgent
@@ -257,6 +257,7 @@ def _warn_no_effect(why: str) -> None:
 
 def check_result(name: str, result: RunResult, signals: Sequence[int]) -> None:
     """Raises the exception for a failed launch; ``signals``: those it received."""
+    _torch_bases.update()
     if signals:
         first = signal.Signals(signals[0])
         raise SignalException(f"the launcher received {first.name} and stopped its workers", first)

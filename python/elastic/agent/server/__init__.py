@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from elastic.agent.server.local_elastic_agent import LocalElasticAgent
     from elastic.agent.server.native_elastic_agent import NativeElasticAgent
     from elastic.agent.server.simple_elastic_agent import ElasticAgent, SimpleElasticAgent
+    from elastic.constants import TORCHELASTIC_ENABLE_FILE_TIMER, TORCHELASTIC_TIMER_FILE
 
 __all__ = [
+    "TORCHELASTIC_ENABLE_FILE_TIMER",
+    "TORCHELASTIC_TIMER_FILE",
     "ElasticAgent",
     "HandlerElasticAgent",
     "HealthCheckServer",
@@ -31,6 +34,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "TORCHELASTIC_ENABLE_FILE_TIMER": "elastic.constants",
+    "TORCHELASTIC_TIMER_FILE": "elastic.constants",
     "ElasticAgent": "elastic.agent.server.simple_elastic_agent",
     "HandlerElasticAgent": "elastic.agent.server.handler_elastic_agent",
     "HealthCheckServer": "elastic.agent.server.health_check_server",

@@ -25,9 +25,16 @@ if TYPE_CHECKING:
 # torch's module of this name has these classes too.
 _HOMES = {
     name: "elastic.agent.server.simple_elastic_agent"
-    for name in ("ElasticAgent", "SimpleElasticAgent")
+    for name in ("DEFAULT_ROLE", "ElasticAgent", "SimpleElasticAgent")
 }
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES)
+
+
+def _get_fq_hostname() -> str:
+    """The full name of this host; programs for torch import it."""
+    import socket
+
+    return socket.getfqdn(socket.gethostname())
 
 
 class WorkerState(str, Enum):
@@ -105,6 +112,12 @@ class Worker:
         self.role_rank = role_rank
         self.world_size = world_size
         self.role_world_size = role_world_size
+
+    def __str__(self) -> str:
+        fields = ("local_rank", "global_rank", "role_rank", "world_size", "role_world_size")
+        return ",".join(f"{name}={getattr(self, name)}" for name in fields)
+
+    __repr__ = __str__
 
 
 class WorkerGroup:

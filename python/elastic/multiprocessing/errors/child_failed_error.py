@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from elastic import _environment
+from elastic import _environment, _torch_bases
 from elastic._plug_in import plug_in
 from elastic.multiprocessing.errors.error_handler import (
     ERROR_FILE_VARIABLE,
@@ -20,7 +20,11 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-class ChildFailedError(Exception):
+class _Base(Exception):
+    """A base to which torch's can be added."""
+
+
+class ChildFailedError(_Base):
     """Workers failed. ``failures`` are by global rank; the earliest one is the root cause."""
 
     def __init__(self, name: str, failures: Mapping[int, ProcessFailure]) -> None:
@@ -28,7 +32,7 @@ class ChildFailedError(Exception):
             raise ValueError("a ChildFailedError needs at least one failure")
         self.name = name
         self.failures = dict(failures)
-        super().__init__(self.format_msg())
+        Exception.__init__(self, self.format_msg())  # not torch's, which has more arguments
 
     def __reduce__(self) -> tuple[type[ChildFailedError], tuple[str, dict[int, ProcessFailure]]]:
         return type(self), (self.name, self.failures)
@@ -54,6 +58,9 @@ class ChildFailedError(Exception):
         if others:
             lines += [rule, "Other failures:", *others]
         return "\n".join([*lines, boarder_delim * width])
+
+
+_torch_bases.derive(ChildFailedError, "multiprocessing.errors", "ChildFailedError")
 
 
 def _block(rank: int, failure: ProcessFailure) -> list[str]:
