@@ -72,8 +72,9 @@ SUBJECT_INCLUDES = {
 }
 
 # Python packages and modules, each with the modules of this project that it may import.
-_BASE = ("_C", "_environment", "_lazy", "_plug_in", "_torch_bases", "constants", "errors")
+_BASE = ("_C", "_data", "_environment", "_lazy", "_plug_in", "_torch_bases", "constants", "errors")
 PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
+    "_data": (),
     "_environment": (),
     "_lazy": (),
     "_plug_in": (),

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from elastic import _environment, _torch_bases
+from elastic._data import changed
 from elastic._plug_in import plug_in
 from elastic.agent.server.api import WorkerSpec
 from elastic.agent.server.local_elastic_agent import LocalElasticAgent
@@ -229,7 +230,7 @@ def _native_agent(
     from elastic.agent.server.forking_agent import ForkingElasticAgent
 
     if spec.rdzv_handler is None:
-        spec = spec._replace(rdzv_handler=get_rendezvous_handler(_parameters(config)))
+        spec = changed(spec, rdzv_handler=get_rendezvous_handler(_parameters(config)))
     return ForkingElasticAgent(
         spec,
         config.logs_specs,

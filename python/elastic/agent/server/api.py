@@ -9,9 +9,10 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from elastic import _C, _lazy, constants
+from elastic._data import data, field
 from elastic.errors import ConfigError
 from elastic.multiprocessing.logs import LogOptions, Std
 from elastic.text import substitute
@@ -53,7 +54,8 @@ class WorkerState(str, Enum):
         return state in (WorkerState.HEALTHY, WorkerState.UNHEALTHY)
 
 
-class WorkerSpec(NamedTuple):
+@data
+class WorkerSpec:
     """What one agent runs: a program, or a function that is called in a separate process.
 
     ``${local_rank}`` is replaced in a program and in ``args`` that are text.
@@ -76,6 +78,10 @@ class WorkerSpec(NamedTuple):
     duplicate_stderr_filters: list[str] | None = None
     virtual_local_rank: bool = False
     run_id: str | None = None  # None: the handler's
+
+    def __post_init__(self) -> None:
+        if self.entrypoint is None:
+            self.entrypoint = self.fn
 
     def what(self) -> Callable[..., Any] | str | None:
         """The entry point, from ``entrypoint`` or ``fn``."""
@@ -145,12 +151,14 @@ class WorkerGroup:
         self.master_port: int | None = None
 
 
-class RunResult(NamedTuple):
+@data
+class RunResult:
     """How a run ended. ``failures`` are this node's by global rank, the first one first."""
 
     state: WorkerState
-    return_values: Mapping[int, Any] = {}  # by global rank; None for a program
-    failures: Mapping[int, ProcessFailure] = {}
+    # By global rank; None for a program.
+    return_values: dict[int, Any] = field(default_factory=dict)
+    failures: dict[int, ProcessFailure] = field(default_factory=dict)
     exit_code: int = 0  # the same on all nodes that received the job's result
     message: str = ""  # one sentence; "" on success
     run_id: str = ""

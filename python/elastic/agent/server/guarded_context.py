@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 
+from elastic._data import changed
 from elastic.agent.server.api import RunResult, WorkerGroup, WorkerState
 from elastic.multiprocessing.process_context import PContext, RunProcsResult
 
@@ -55,7 +56,7 @@ def by_global_rank(group: WorkerGroup, result: RunProcsResult | None) -> RunResu
     ranks = {one.local_rank: one.global_rank for one in group.workers}
     if result.is_failed():
         failures = {
-            ranks[local_rank]: failure._replace(rank=ranks[local_rank])
+            ranks[local_rank]: changed(failure, rank=ranks[local_rank])
             for local_rank, failure in result.failures.items()
         }
         return RunResult(WorkerState.FAILED, failures=failures)

@@ -14,6 +14,7 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from elastic import _C, _environment
+from elastic._data import changed
 from elastic._plug_in import plug_in
 from elastic.agent.server.api import (
     RunResult,
@@ -263,7 +264,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
         return dict(self._pids)
 
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
-        failures = sorted(self._failures(worker_group), key=lambda one: one.timestamp)
+        failures = sorted(self._failures(worker_group), key=lambda one: one.time)
         if self._records is not None:
             first = failures[0] if failures else None
             reason = f"{first.who()} {first.how}" if first else "nodes are waiting"
@@ -326,7 +327,8 @@ class HandlerElasticAgent(SimpleElasticAgent):
             self._error_files.get(local_rank, ""),
         )
         failure_class, cause = _class_and_cause(failure, ended)
-        return failure._replace(
+        return changed(
+            failure,
             rank=worker_group.workers[local_rank].global_rank,
             shell_code=ended.shell_code,
             how=ended.describe(),

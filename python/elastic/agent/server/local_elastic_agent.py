@@ -13,6 +13,7 @@ import logging
 import signal
 from typing import Any
 
+from elastic._data import changed
 from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, virtual_device
 from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
 from elastic.agent.server.native_elastic_agent import NativeElasticAgent
@@ -98,7 +99,7 @@ class LocalElasticAgent(HandlerElasticAgent):
         if unused:
             logger.warning("%s have no effect with %s", ", ".join(unused), type(self).__name__)
         if spec.rdzv_handler is None:
-            spec = spec._replace(rdzv_handler=_only_node(spec))
+            spec = changed(spec, rdzv_handler=_only_node(spec))
         super().__init__(
             spec,
             logs_specs,

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from elastic import _C, _environment
+from elastic._data import changed
 from elastic._plug_in import plug_in
 from elastic.agent.server.api import (
     RunResult,
@@ -133,7 +134,7 @@ class NativeElasticAgent:
             )
         if rendezvous is None and spec.rdzv_handler is not None:
             rendezvous = _native_options(spec.rdzv_handler)
-            spec = spec._replace(local_addr=None)
+            spec = changed(spec, local_addr=None)
         if environment is None:
             environment = _environment.of_ranks()
         alone = rendezvous is None
@@ -466,7 +467,7 @@ class NativeElasticAgent:
         ]  # fmt: skip
 
     def _conclude(self, native: _C.AgentResult) -> RunResult:
-        failures: Mapping[int, ProcessFailure] = {}
+        failures: dict[int, ProcessFailure] = {}
         if native.failures:
             from elastic.multiprocessing.errors import evidence
 

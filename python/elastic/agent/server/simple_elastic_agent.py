@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from elastic._data import changed
 from elastic._plug_in import plug_in
 from elastic.agent.server.api import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
 from elastic.agent.server.torch_records import TorchRecords
@@ -189,7 +190,8 @@ class SimpleElasticAgent(ElasticAgent):
         message = ""
         if first is not None:
             code, message = first.shell_code, f"{first.who()} {first.how}"
-        return result._replace(
+        return changed(
+            result,
             exit_code=code,
             message=message,
             run_id=spec.job_id(),

@@ -39,7 +39,9 @@ class ChildFailedError(_Base):
 
     def get_first_failure(self) -> tuple[int, ProcessFailure]:
         """The global rank of the root cause, and its failure."""
-        rank = min(self.failures, key=lambda rank: self.failures[rank].timestamp)
+        # A failure of torch's own class has only full seconds.
+        times = {rank: getattr(one, "time", one.timestamp) for rank, one in self.failures.items()}
+        rank = min(times, key=lambda rank: times[rank])
         return rank, self.failures[rank]
 
     def format_msg(self, boarder_delim: str = "=", section_delim: str = "-") -> str:
