@@ -78,16 +78,22 @@ SUBJECT_INCLUDES = {
 }
 
 # Python packages and modules, each with the modules of this project that it may import.
-_BASE = ("_C", "_environment", "_files", "_lazy", "_plug_in", "constants", "errors")
+_BASE = (
+    *("_C", "_data", "_environment", "_files", "_lazy", "_plug_in", "_torch_bases"),
+    *("constants", "errors"),
+)
 PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
+    "_data": (),
     "_environment": (),
     "_files": (),
     "_lazy": (),
     "_plug_in": (),
+    "_torch_bases": (),
     "constants": (),
     "errors": ("_C",),
     "torch": ("_C", "errors"),
-    "torch_rendezvous": ("errors", "rendezvous", "torch"),
+    "torch_handler": ("errors", "rendezvous", "torch"),
+    "torch_rendezvous": ("torch_handler",),
     "text": ("_C", "constants", "errors"),
     "_host": (*_BASE, "text"),
     "_warm": (),
@@ -126,8 +132,8 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "launch": ("cli", "run"),
     "control_plane": ("_environment", "multiprocessing", "torch"),
     "run": (
-        *("_environment", "_host", "cli", "launcher", "multiprocessing", "numa", "rendezvous"),
-        "text",
+        *("_environment", "_lazy", "_host", "cli", "launcher", "multiprocessing", "numa"),
+        *("rendezvous", "text"),
     ),
     "__main__": ("cli",),
 }
@@ -417,7 +423,7 @@ def test_python_handlers_name_the_error() -> None:
     complaints(look())
 
 
-TORCH_ADAPTERS = ("python/elastic/torch.py", "python/elastic/torch_rendezvous.py")
+TORCH_ADAPTERS = ("python/elastic/torch.py", "python/elastic/torch_handler.py")
 
 
 def test_only_the_torch_adapters_import_torch() -> None:

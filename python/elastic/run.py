@@ -13,17 +13,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from elastic import _lazy
 from elastic.cli.main import console_main
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser, Namespace
 
-    from elastic.launcher.api import LaunchConfig
+    from elastic.launcher.api import LaunchConfig, elastic_launch
+    from elastic.multiprocessing.logs_specs import LogsSpecs
 
 __all__ = [
+    "LaunchConfig",
     "config_from_args",
     "console_main",
     "determine_local_world_size",
+    "elastic_launch",
     "get_args_parser",
     "get_rdzv_endpoint",
     "get_use_env",
@@ -33,6 +37,19 @@ __all__ = [
     "run",
     "run_script_path",
 ]
+
+
+# torch's module of this name has them too, and launchers import them from it.
+_HOMES = {"LaunchConfig": "elastic.launcher.api", "elastic_launch": "elastic.launcher.api"}
+__getattr__, __dir__ = _lazy.attach(__name__, _HOMES)
+
+
+def _get_logs_specs_class(logs_specs_name: str | None) -> type[LogsSpecs]:
+    """The class of an entry point ``torchrun.logs_specs``; None: DefaultLogsSpecs."""
+    from elastic.multiprocessing import logs_specs
+
+    name = logs_specs_name
+    return logs_specs.DefaultLogsSpecs if name is None else logs_specs.plugged_in(name)
 
 
 def get_args_parser() -> ArgumentParser:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from elastic.agent.server.api import RunResult
     from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
-    from elastic.agent.server.local_elastic_agent import LocalElasticAgent
+    from elastic.agent.server.native_elastic_agent import NativeElasticAgent
     from elastic.cli.command_line import CommandLine
     from elastic.cli.config import LaunchConfig
     from elastic.cli.console import Console
@@ -133,7 +133,7 @@ class Launcher:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._agent: LocalElasticAgent | HandlerElasticAgent | None = None
+        self._agent: NativeElasticAgent | HandlerElasticAgent | None = None
         self._saved: dict[int, signal._HANDLER] = {}
         self._handler: Handler | None = None
         self._level = 0  # of the root logger, before
@@ -259,7 +259,7 @@ class Launcher:
         import logging
 
         from elastic.agent.server.api import WorkerSpec
-        from elastic.agent.server.local_elastic_agent import LocalElasticAgent
+        from elastic.agent.server.native_elastic_agent import NativeElasticAgent
         from elastic.cli import messages
 
         self._level = logging.getLogger().level
@@ -276,7 +276,7 @@ class Launcher:
         is_handler = job.rendezvous is not None and job.rendezvous.is_handler()
         if is_handler or logs.plug_in:
             return self._launch_with_handler(job, logs)
-        self._agent = LocalElasticAgent(
+        self._agent = NativeElasticAgent(
             WorkerSpec(
                 role=job.role,
                 local_world_size=job.nproc,

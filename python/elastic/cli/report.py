@@ -46,10 +46,10 @@ def format_report(name: str, result: RunResult) -> str:
     else:
         # The cause on all nodes if there are several; else the earliest evidence here.
         first = failures.pop(job.rank if job else next(iter(failures)))
-        first_at = first.timestamp
+        first_at = first.time
         lines = [f"{name} failed: {first.who()} {first.how}"]
         lines += _facts(
-            ("time", _local_time(first.timestamp)),
+            ("time", _local_time(first.time)),
             ("host", os.uname().nodename),
             ("node", job.node if job else ""),
             run,
@@ -128,7 +128,7 @@ _CLASSES = {
 def _when(failure: ProcessFailure, first_at: float | None) -> str:
     if first_at is None:  # on another node, with another clock
         return " here"
-    later = failure.timestamp - first_at
+    later = failure.time - first_at
     return f", {later:.3f} s later" if later >= 0 else f", {-later:.3f} s earlier"
 
 

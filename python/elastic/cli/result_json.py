@@ -75,7 +75,7 @@ def _of_this_node(failure: ProcessFailure) -> dict[str, Any]:
         "local_rank": failure.local_rank,
         "host": os.uname().nodename,
         "pid": failure.pid,
-        "time": _time(failure.timestamp),
+        "time": _time(failure.time),
         "class": failure.failure_class,
         "cause": failure.cause,
         "how": failure.how,

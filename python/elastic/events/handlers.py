@@ -6,7 +6,7 @@ import logging
 
 from elastic.errors import ConfigError
 
-_handlers: dict[str, logging.Handler] = {
+_log_handlers: dict[str, logging.Handler] = {
     "console": logging.StreamHandler(),
     "dynamic_rendezvous": logging.NullHandler(),
     "null": logging.NullHandler(),
@@ -14,9 +14,9 @@ _handlers: dict[str, logging.Handler] = {
 
 
 def get_logging_handler(destination: str = "null") -> logging.Handler:
-    handler = _handlers.get(destination)
+    handler = _log_handlers.get(destination)
     if handler is None:
         raise ConfigError(
-            f"there is no event handler {destination!r}: expected one of {', '.join(_handlers)}"
+            f"there is no event handler {destination!r}: expected one of {', '.join(_log_handlers)}"
         )
     return handler

@@ -23,7 +23,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from elastic import _environment
+from elastic import _environment, _torch_bases
+from elastic._data import changed
 from elastic._plug_in import plug_in
 from elastic.agent.server.api import WorkerSpec
 from elastic.agent.server.local_elastic_agent import LocalElasticAgent
@@ -230,7 +231,7 @@ def _native_agent(
     from elastic.agent.server.forking_agent import ForkingElasticAgent
 
     if spec.rdzv_handler is None:
-        spec = spec._replace(rdzv_handler=get_rendezvous_handler(_parameters(config)))
+        spec = changed(spec, rdzv_handler=get_rendezvous_handler(_parameters(config)))
     return ForkingElasticAgent(
         spec,
         config.logs_specs,
@@ -258,14 +259,15 @@ def _warn_no_effect(why: str) -> None:
 
 def check_result(name: str, result: RunResult, signals: Sequence[int]) -> None:
     """Raises the exception for a failed launch; ``signals``: those it received."""
+    _torch_bases.update()
     if signals:
         first = signal.Signals(signals[0])
         raise SignalException(f"the launcher received {first.name} and stopped its workers", first)
-    if result.exit_code == 0:
+    if result.exit_code == 0 and not result.is_failed():
         return
     if result.failures:
         raise ChildFailedError(name, result.failures)
-    raise LaunchError(result.message, result.exit_code)
+    raise LaunchError(result.message or "the job failed", result.exit_code or 1)
 
 
 def _is_single(config: LaunchConfig) -> bool:

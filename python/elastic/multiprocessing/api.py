@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
@@ -74,6 +75,16 @@ def start_processes(
         )
     context.start()
     return context
+
+
+def _get_kill_signal() -> signal.Signals:
+    """The signal that ends a process which did not stop in time."""
+    return signal.SIGKILL
+
+
+def _get_default_signal() -> signal.Signals:
+    """The signal that asks a process to stop."""
+    return signal.SIGTERM
 
 
 def to_map(val_or_map: T | Mapping[int, T], local_world_size: int) -> dict[int, T | Std]:

@@ -17,16 +17,15 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
 
 from elastic._C import temporary_stem
+from elastic._data import data, field
 from elastic._plug_in import plug_in
 from elastic.errors import ConfigError
 from elastic.multiprocessing.errors.error_handler import ERROR_FILE_VARIABLE
 from elastic.multiprocessing.logs import LogOptions, Std, is_any, of_rank
 
 Streams = Std | Mapping[int, Std]
-_NOWHERE: Mapping[int, str] = {}
 _ATTEMPTS_MAX = 10
 ENTRY_POINTS = "torchrun.logs_specs"
 
@@ -54,14 +53,15 @@ def is_default(specs: object) -> bool:
     return isinstance(specs, DefaultLogsSpecs) and type(specs).reify is DefaultLogsSpecs.reify
 
 
-class LogsDest(NamedTuple):
+@data
+class LogsDest:
     """Paths by local rank; "": the console."""
 
-    stdouts: Mapping[int, str] = _NOWHERE
-    stderrs: Mapping[int, str] = _NOWHERE
-    tee_stdouts: Mapping[int, str] = _NOWHERE
-    tee_stderrs: Mapping[int, str] = _NOWHERE
-    error_files: Mapping[int, str] = _NOWHERE
+    stdouts: dict[int, str] = field(default_factory=dict)
+    stderrs: dict[int, str] = field(default_factory=dict)
+    tee_stdouts: dict[int, str] = field(default_factory=dict)
+    tee_stderrs: dict[int, str] = field(default_factory=dict)
+    error_files: dict[int, str] = field(default_factory=dict)
     filtered_stdout: str = ""
     filtered_stderr: str = ""
 
@@ -78,7 +78,7 @@ def destinations(specs: LogsSpecs, envs: dict[int, dict[str, str]]) -> LogsDest:
         dest = specs.reify(envs)
         # One for an older torch has no filtered files.
         own = LogsDest()
-        return LogsDest(*(getattr(dest, name, getattr(own, name)) for name in own._fields))
+        return LogsDest(**{name: getattr(dest, name, value) for name, value in vars(own).items()})
     return LogsDest()
 
 

@@ -13,24 +13,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from multiprocessing import connection
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
+from elastic._data import data, field
 from elastic.multiprocessing.errors.evidence import ProcessFailure
 from elastic.multiprocessing.logs_specs import LogsSpecs, destinations
 from elastic.multiprocessing.tail_log import TailLog, contains_any
 
 POLL_S = 0.05  # where the kernel cannot report the end of a process
 
-_NONE: Mapping[int, Any] = {}
-
-
-class RunProcsResult(NamedTuple):
+@data
+class RunProcsResult:
     """By local rank. Processes that were stopped because another failed are not failures."""
 
-    return_values: Mapping[int, Any] = _NONE
-    failures: Mapping[int, ProcessFailure] = _NONE
-    stdouts: Mapping[int, str] = _NONE
-    stderrs: Mapping[int, str] = _NONE
+    return_values: dict[int, Any] = field(default_factory=dict)
+    failures: dict[int, ProcessFailure] = field(default_factory=dict)
+    stdouts: dict[int, str] = field(default_factory=dict)
+    stderrs: dict[int, str] = field(default_factory=dict)
 
     def is_failed(self) -> bool:
         return len(self.failures) > 0
@@ -153,7 +152,7 @@ class PContext(ABC):
 
     def _result(
         self,
-        values: Mapping[int, Any],
-        failures: Mapping[int, ProcessFailure],
+        values: dict[int, Any],
+        failures: dict[int, ProcessFailure],
     ) -> RunProcsResult:
         return RunProcsResult(values, failures, self.stdouts, self.stderrs)

@@ -10,6 +10,7 @@
     └── RendezvousGracefulExitError        the job has succeeded while this node was waiting
 """
 
+from elastic import _torch_bases
 from elastic.errors import (
     RendezvousClosed as RendezvousClosedError,
 )
@@ -39,3 +40,7 @@ class RendezvousStateError(RendezvousError):
 
 class RendezvousGracefulExitError(RendezvousError):
     """The job has succeeded without this node."""
+
+
+for _name in __all__:
+    _torch_bases.derive(globals()[_name], "rendezvous.api", _name)

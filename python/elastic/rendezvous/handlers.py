@@ -11,7 +11,7 @@ import weakref
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-from elastic import _C, _environment
+from elastic import _C, _environment, _torch_bases
 from elastic.constants import COORDINATOR_PORT, SHARED
 from elastic.errors import ConfigError, RendezvousClosed
 from elastic.rendezvous import backends, token
@@ -154,6 +154,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
     def next_rendezvous(self) -> RendezvousInfo:
         client = self._started()
+        _torch_bases.update()
         try:
             found = client.next_rendezvous()
         except RendezvousClosed as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from elastic import _torch_bases
 from elastic.errors import ConfigError, RendezvousError
 from elastic.rendezvous.api import RendezvousHandler, RendezvousParameters
 from elastic.rendezvous.backends import ENTRY_POINTS, HANDLER_ENTRY_POINTS
@@ -19,30 +20,30 @@ class RendezvousHandlerRegistry:
     """The function that creates the handler, for each backend."""
 
     def __init__(self) -> None:
-        self._creators: dict[str, RendezvousHandlerCreator] = {}
+        self._registry: dict[str, RendezvousHandlerCreator] = {}
 
     def register(self, backend: str, creator: RendezvousHandlerCreator) -> None:
         if not backend:
             raise ConfigError("the name of the rendezvous backend is empty")
-        if self._creators.setdefault(backend, creator) is not creator:
+        if self._registry.setdefault(backend, creator) is not creator:
             raise ConfigError(
                 f"the rendezvous backend {backend!r} has been registered with "
-                f"{self._creators[backend]} already"
+                f"{self._registry[backend]} already"
             )
 
     def __contains__(self, backend: str) -> bool:
         """Whether the name has been registered; an installed plug-in is when it is first used."""
-        return backend in self._creators
+        return backend in self._registry
 
     def create_handler(self, parameters: RendezvousParameters) -> RendezvousHandler:
         name = parameters.backend
-        creator = self._creators.get(name)
+        creator = self._registry.get(name)
         if creator is None:
             creator = _load(name)
             if creator is None:
-                known = ", ".join(sorted(self._creators))
+                known = ", ".join(sorted(self._registry))
                 raise ConfigError(f"there is no rendezvous backend {name!r}; known are {known}")
-            self._creators[name] = creator
+            self._registry[name] = creator
         handler = creator(parameters)
         if not hasattr(handler, "get_backend"):
             raise _WrongHandler(
@@ -95,4 +96,5 @@ for _name in ("c10d", "static", "file", "tcpstore", "etcd", "etcd-v2"):
 
 def get_rendezvous_handler(params: RendezvousParameters) -> RendezvousHandler:
     """The handler for the parameters: elastic's own or a plug-in's."""
+    _torch_bases.update()
     return rendezvous_handler_registry.create_handler(params)

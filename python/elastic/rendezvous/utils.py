@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from elastic.constants import PORT_MAX
 from elastic.errors import ConfigError
+from elastic.rendezvous.keys import split
 from elastic.text import is_number, split_endpoint
 
 
@@ -15,3 +16,8 @@ def parse_rendezvous_endpoint(endpoint: str | None, default_port: int) -> tuple[
     if port and (not is_number(port) or int(port) > PORT_MAX):
         raise ConfigError(f"the rendezvous endpoint is {endpoint!r}: {port!r} is not a port")
     return host, int(port) if port else default_port
+
+
+def _parse_rendezvous_config(config_str: str) -> dict[str, str]:
+    """The keys and values of ``KEY=VALUE,...``."""
+    return split(config_str.strip(), "the rendezvous configuration")

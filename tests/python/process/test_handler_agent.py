@@ -149,7 +149,7 @@ def test_watchdog_timers_work_with_a_plugged_in_handler(tmp_path: Path) -> None:
 def test_functions_run_in_the_rounds_of_a_plugged_in_handler(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(rendezvous_handler_registry._creators, "counting", CountingHandler)
+    monkeypatch.setitem(rendezvous_handler_registry._registry, "counting", CountingHandler)
     with StoreServer("127.0.0.1", 0) as server:
         config = LaunchConfig(
             2, 2, 2, run_id="fn", rdzv_backend="counting",
@@ -207,7 +207,7 @@ def test_a_handler_is_shut_down_after_an_error_and_does_not_hide_it(
         handlers.append(EndingHandler(params))
         return handlers[-1]
 
-    monkeypatch.setattr(rendezvous_handler_registry, "_creators", {"ending": create})
+    monkeypatch.setattr(rendezvous_handler_registry, "_registry", {"ending": create})
     with StoreServer("127.0.0.1", 0) as server:
         endpoint = f"{server.host}:{server.port}"
         with pytest.raises(RendezvousConnectionError):

@@ -12,13 +12,18 @@ if TYPE_CHECKING:
         create_healthcheck_server,
     )
     from elastic.agent.server.local_elastic_agent import LocalElasticAgent
+    from elastic.agent.server.native_elastic_agent import NativeElasticAgent
     from elastic.agent.server.simple_elastic_agent import ElasticAgent, SimpleElasticAgent
+    from elastic.constants import TORCHELASTIC_ENABLE_FILE_TIMER, TORCHELASTIC_TIMER_FILE
 
 __all__ = [
+    "TORCHELASTIC_ENABLE_FILE_TIMER",
+    "TORCHELASTIC_TIMER_FILE",
     "ElasticAgent",
     "HandlerElasticAgent",
     "HealthCheckServer",
     "LocalElasticAgent",
+    "NativeElasticAgent",
     "RunResult",
     "SimpleElasticAgent",
     "Worker",
@@ -29,10 +34,13 @@ __all__ = [
 ]
 
 _HOMES = {
+    "TORCHELASTIC_ENABLE_FILE_TIMER": "elastic.constants",
+    "TORCHELASTIC_TIMER_FILE": "elastic.constants",
     "ElasticAgent": "elastic.agent.server.simple_elastic_agent",
     "HandlerElasticAgent": "elastic.agent.server.handler_elastic_agent",
     "HealthCheckServer": "elastic.agent.server.health_check_server",
     "LocalElasticAgent": "elastic.agent.server.local_elastic_agent",
+    "NativeElasticAgent": "elastic.agent.server.native_elastic_agent",
     "SimpleElasticAgent": "elastic.agent.server.simple_elastic_agent",
     "create_healthcheck_server": "elastic.agent.server.health_check_server",
     "RunResult": "elastic.agent.server.api",

@@ -9,9 +9,10 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from elastic import _C, _lazy, constants
+from elastic._data import data, field
 from elastic.errors import ConfigError
 from elastic.multiprocessing.logs import LogOptions, Std
 from elastic.text import substitute
@@ -25,9 +26,16 @@ if TYPE_CHECKING:
 # torch's module of this name has these classes too.
 _HOMES = {
     name: "elastic.agent.server.simple_elastic_agent"
-    for name in ("ElasticAgent", "SimpleElasticAgent")
+    for name in ("DEFAULT_ROLE", "ElasticAgent", "SimpleElasticAgent")
 }
 __getattr__, __dir__ = _lazy.attach(__name__, _HOMES)
+
+
+def _get_fq_hostname() -> str:
+    """The full name of this host; programs for torch import it."""
+    import socket
+
+    return socket.getfqdn(socket.gethostname())
 
 
 class WorkerState(str, Enum):
@@ -46,7 +54,8 @@ class WorkerState(str, Enum):
         return state in (WorkerState.HEALTHY, WorkerState.UNHEALTHY)
 
 
-class WorkerSpec(NamedTuple):
+@data
+class WorkerSpec:
     """What one agent runs: a program, or a function that is called in a separate process.
 
     ``${local_rank}`` is replaced in a program and in ``args`` that are text.
@@ -59,7 +68,7 @@ class WorkerSpec(NamedTuple):
     entrypoint: Callable[..., Any] | str | None = None  # programs are searched in PATH
     args: tuple[Any, ...] = ()
     max_restarts: int = 3  # of the job, over all nodes
-    monitor_interval: float = 0.1  # no effect on LocalElasticAgent, which does not poll
+    monitor_interval: float = 0.1  # no effect on the native agent, which does not poll
     master_port: int | None = None  # None: a free one in each round
     master_addr: str | None = None
     local_addr: str | None = None
@@ -69,6 +78,10 @@ class WorkerSpec(NamedTuple):
     duplicate_stderr_filters: list[str] | None = None
     virtual_local_rank: bool = False
     run_id: str | None = None  # None: the handler's
+
+    def __post_init__(self) -> None:
+        if self.entrypoint is None:
+            self.entrypoint = self.fn
 
     def what(self) -> Callable[..., Any] | str | None:
         """The entry point, from ``entrypoint`` or ``fn``."""
@@ -106,6 +119,12 @@ class Worker:
         self.world_size = world_size
         self.role_world_size = role_world_size
 
+    def __str__(self) -> str:
+        fields = ("local_rank", "global_rank", "role_rank", "world_size", "role_world_size")
+        return ",".join(f"{name}={getattr(self, name)}" for name in fields)
+
+    __repr__ = __str__
+
 
 class WorkerGroup:
     """The agent's workers in the current round."""
@@ -132,12 +151,14 @@ class WorkerGroup:
         self.master_port: int | None = None
 
 
-class RunResult(NamedTuple):
+@data
+class RunResult:
     """How a run ended. ``failures`` are this node's by global rank, the first one first."""
 
     state: WorkerState
-    return_values: Mapping[int, Any] = {}  # by global rank; None for a program
-    failures: Mapping[int, ProcessFailure] = {}
+    # By global rank; None for a program.
+    return_values: dict[int, Any] = field(default_factory=dict)
+    failures: dict[int, ProcessFailure] = field(default_factory=dict)
     exit_code: int = 0  # the same on all nodes that received the job's result
     message: str = ""  # one sentence; "" on success
     run_id: str = ""

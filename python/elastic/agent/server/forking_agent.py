@@ -17,6 +17,7 @@ from typing import Any
 
 from elastic import _environment
 from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, WorkerState, check
+from elastic.agent.server.guarded_context import by_global_rank
 from elastic.agent.server.handler_elastic_agent import round_variables
 from elastic.agent.server.simple_elastic_agent import DEFAULT_ROLE, SimpleElasticAgent
 from elastic.constants import DEFAULT_LINE_PREFIX
@@ -62,7 +63,6 @@ class ForkingElasticAgent(SimpleElasticAgent):
         self._round = -1  # its number, from 0
         self._runner: int | None = None
         self._request: signal.Signals | None = None
-        self._is_stopping = False
 
     def request_stop(self, signum: int) -> None:
         """Stops the workers with a signal and the shutdown timeout."""
@@ -152,21 +152,9 @@ class ForkingElasticAgent(SimpleElasticAgent):
     def _shutdown(
         self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None
     ) -> None:
-        self._is_stopping = True
         if self._context is not None:
             grace = self._shutdown_timeout if timeout is None else timeout
             self._context.close(death_sig, int(grace))
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
-        result = self._await_end(0.0)
-        if result is None:
-            return RunResult(WorkerState.HEALTHY)
-        ranks = {one.local_rank: one.global_rank for one in worker_group.workers}
-        if result.is_failed():
-            failures = {
-                ranks[local_rank]: failure._replace(rank=ranks[local_rank])
-                for local_rank, failure in result.failures.items()
-            }
-            return RunResult(WorkerState.FAILED, failures=failures)
-        values = {ranks[local_rank]: value for local_rank, value in result.return_values.items()}
-        return RunResult(WorkerState.SUCCEEDED, values)
+        return by_global_rank(worker_group, self._await_end(0.0))

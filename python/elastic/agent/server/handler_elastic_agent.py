@@ -14,6 +14,8 @@ from string import Template
 from typing import TYPE_CHECKING, Any
 
 from elastic import _C, _environment
+from elastic._data import changed
+from elastic._plug_in import plug_in
 from elastic.agent.server.api import (
     RunResult,
     WorkerGroup,
@@ -25,12 +27,14 @@ from elastic.agent.server.api import (
     virtual_device,
     watchdog,
 )
+from elastic.agent.server.guarded_context import GuardedContext, by_global_rank
 from elastic.agent.server.simple_elastic_agent import DEFAULT_ROLE, SimpleElasticAgent
 from elastic.constants import DEFAULT_LINE_PREFIX
 from elastic.errors import ElasticError
 from elastic.multiprocessing.errors.evidence import ProcessFailure
 from elastic.multiprocessing.errors.signal_exception import SignalException
 from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs, destinations
+from elastic.multiprocessing.process_context import RunProcsResult
 from elastic.multiprocessing.tail_log import TailLog, contains_any
 from elastic.text import substitute
 
@@ -59,6 +63,8 @@ class HandlerElasticAgent(SimpleElasticAgent):
         exit_barrier_timeout: float = 300,
         log_line_prefix_template: str | None = None,
         shutdown_timeout: float = 30,
+        health_check_server: Any = None,
+        uninterruptible_state_timeout: float | None = None,
         *,
         environment: Mapping[str, str] | None = None,
         become_subreaper: bool = False,
@@ -69,15 +75,22 @@ class HandlerElasticAgent(SimpleElasticAgent):
         check(spec, shutdown_timeout)
         super().__init__(spec, exit_barrier_timeout, shutdown_timeout)
         self._logs_specs = logs_specs or DefaultLogsSpecs()
+        self._log_line_prefix_template = log_line_prefix_template
         self._prefix = log_line_prefix_template or DEFAULT_LINE_PREFIX
+        self._start_method = start_method  # for subclasses that start processes themselves
+        self._rdzv_handler = spec.rdzv_handler
+        self._health_check_server = health_check_server
         self._environment = _environment.of_ranks() if environment is None else environment
-        self._watchdog = watchdog(self._environment, spec.job_id())
+        state_timeout = uninterruptible_state_timeout
+        self._watchdog = watchdog(self._environment, spec.job_id(), state_timeout)
         if self._watchdog is not None:
             self._environment = {**self._environment, **self._watchdog.variables}
         self._become_subreaper = become_subreaper
         self._cpus = cpu_binding(spec, self._environment, worker_cpus)
         self._calls = function_calls(spec)
         self._group: _C.WorkerGroup | None = None
+        # The workers of the round: the guardian's, or those that a subclass has started.
+        self._pcontext: Any = None
         self._round = -1  # the number of the current round, from 0
         self._exits: dict[int, _C.WorkerExit] = {}
         self._pids: dict[int, int] = {}
@@ -86,7 +99,6 @@ class HandlerElasticAgent(SimpleElasticAgent):
         self._tails: list[TailLog] = []
         self._runner: int | None = None
         self._request: signal.Signals | None = None
-        self._is_stopping = False
         self._repetitions = 0  # of the request, while the workers are being stopped
         self._event_log, self._metrics_port = event_log, metrics_port
         self._records: HandlerRecords | None = None
@@ -125,6 +137,9 @@ class HandlerElasticAgent(SimpleElasticAgent):
     def run(self, role: str = DEFAULT_ROLE) -> RunResult:
         self._runner = threading.get_ident()
         try:
+            if self._health_check_server is not None:
+                with plug_in("health check"):
+                    self._health_check_server.start()
             if self._watchdog is not None:
                 self._watchdog.start(self._running_pids, self._leave)
             self._raise_request()
@@ -156,6 +171,11 @@ class HandlerElasticAgent(SimpleElasticAgent):
             return self._recorded(lost)
         finally:
             self._runner = None
+            if self._group is not None:
+                self._group.close()
+            if self._health_check_server is not None:
+                with plug_in("health check"):
+                    self._health_check_server.stop()
             if self._records is not None:
                 self._records.close()
             if self._watchdog is not None:
@@ -180,8 +200,14 @@ class HandlerElasticAgent(SimpleElasticAgent):
         self.request_stop(signal.SIGTERM)
 
     def _wait(self, seconds: float) -> None:
-        self._next(seconds)
+        if self._has_own_context():
+            self._next(seconds)
+        else:
+            super()._wait(seconds)
         self._raise_request()
+
+    def _has_own_context(self) -> bool:
+        return isinstance(self._pcontext, GuardedContext)
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         spec = worker_group.spec
@@ -215,6 +241,9 @@ class HandlerElasticAgent(SimpleElasticAgent):
             ]
         )
         self._is_running = True
+        self._pcontext = GuardedContext(self._poll, self._next, self._pids, self._end_round)
+        self._pcontext.stdouts, self._pcontext.stderrs = dest.stdouts, dest.stderrs
+        self._pcontext.error_files = dest.error_files
         self._tails = [
             TailLog(spec.role, dest.tee_stdouts, sys.stdout, prefixes).start(),
             TailLog(spec.role, dest.tee_stderrs, sys.stderr, prefixes).start(),
@@ -235,22 +264,23 @@ class HandlerElasticAgent(SimpleElasticAgent):
         return dict(self._pids)
 
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
-        failures = sorted(self._failures(worker_group), key=lambda one: one.timestamp)
+        failures = sorted(self._failures(worker_group), key=lambda one: one.time)
         if self._records is not None:
             first = failures[0] if failures else None
             reason = f"{first.who()} {first.how}" if first else "nodes are waiting"
             self._records.stopping(reason)
-        self._end_round(signal.SIGTERM, self._shutdown_timeout)
+        self._shutdown()
         if self._records is not None:
             self._records.stopped(failures)
 
     def _shutdown(
         self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None
     ) -> None:
-        self._is_stopping = True
-        self._end_round(death_sig, self._shutdown_timeout if timeout is None else timeout)
-        if self._group is not None:
-            self._group.close()
+        grace = self._shutdown_timeout if timeout is None else timeout
+        if self._pcontext is not None:
+            self._pcontext.close(death_sig, grace)
+        else:
+            self._end_round(death_sig, grace)
 
     def _end_round(self, death_sig: signal.Signals, grace: float) -> None:
         if self._group is not None and self._is_running:
@@ -262,18 +292,23 @@ class HandlerElasticAgent(SimpleElasticAgent):
         self._tails = []
 
     def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
-        failures = {failure.rank: failure for failure in self._failures(worker_group)}
-        if failures:
-            return RunResult(WorkerState.FAILED, failures=failures)
-        if self._is_running:
-            return RunResult(WorkerState.HEALTHY)
-        values = {
-            worker.global_rank: self._calls.value(worker.local_rank, self._round)
-            if self._calls
-            else None
-            for worker in worker_group.workers
-        }
-        return RunResult(WorkerState.SUCCEEDED, values)
+        if not self._has_own_context():
+            pids = {worker.id for worker in worker_group.workers}
+            if pids != set(self._pcontext.pids().values()):
+                return RunResult(WorkerState.UNKNOWN)
+        return by_global_rank(worker_group, self._pcontext.wait(0))
+
+    def _poll(self) -> RunProcsResult | None:
+        """By local rank, as soon as one worker has failed or all have succeeded."""
+        while self._is_running and self._next(0.0):
+            continue
+        failures = {one.local_rank: one for one in self._failures(self._worker_group)}
+        if failures or not self._is_running:
+            ranks = range(self._worker_group.spec.local_world_size)
+            calls = None if failures else self._calls
+            values = {rank: calls and calls.value(rank, self._round) for rank in ranks}
+            return RunProcsResult({} if failures else values, failures)
+        return None
 
     def _failures(self, worker_group: WorkerGroup) -> list[ProcessFailure]:
         return [
@@ -292,7 +327,8 @@ class HandlerElasticAgent(SimpleElasticAgent):
             self._error_files.get(local_rank, ""),
         )
         failure_class, cause = _class_and_cause(failure, ended)
-        return failure._replace(
+        return changed(
+            failure,
             rank=worker_group.workers[local_rank].global_rank,
             shell_code=ended.shell_code,
             how=ended.describe(),
@@ -301,12 +337,12 @@ class HandlerElasticAgent(SimpleElasticAgent):
             cause=cause,
         )
 
-    def _next(self, timeout: float | None) -> None:
+    def _next(self, timeout: float | None) -> bool:
         """Handles the next event of the workers, if one arrives within ``timeout`` seconds."""
         assert self._group is not None
         event = self._group.next_event(timeout)
         if event is None:
-            return
+            return False
         kinds = _C.WorkerEvent.Kind
         if event.kind == kinds.STARTED:
             self._pids[event.local_rank] = event.pid
@@ -322,6 +358,7 @@ class HandlerElasticAgent(SimpleElasticAgent):
         elif event.kind in (kinds.GUARDIAN_LOST, kinds.STUCK):
             self._is_running = False
             raise _SupervisionLost(f"worker supervision failed: {event.message}")
+        return True
 
     def _line_prefix(self, worker: Any) -> str:
         return Template(self._prefix).safe_substitute(

@@ -1,58 +1,32 @@
-"""One node's agent for Python programs, with the names of ``torch.distributed.elastic``.
+"""One node's agent for Python programs, with the name and the hooks of torch's.
 
 ::
 
     spec = WorkerSpec(role="trainer", local_world_size=2, entrypoint="python", args=("train.py",))
     result = LocalElasticAgent(spec, environment=environ).run()
 
-The native agent (``elastic._C.Agent``) makes all decisions; this module converts its events to log
-lines, states and a result.
 """
 
 from __future__ import annotations
 
 import logging
 import signal
-import sys
-import time
-import weakref
-from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from elastic import _C, _environment
-from elastic._plug_in import plug_in
-from elastic.agent.server.api import (
-    RunResult,
-    Worker,
-    WorkerGroup,
-    WorkerSpec,
-    WorkerState,
-    check,
-    cpu_binding,
-    function_calls,
-    templates,
-    watchdog,
-)
+from elastic._data import changed
+from elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec, virtual_device
+from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
+from elastic.agent.server.native_elastic_agent import NativeElasticAgent
+from elastic.agent.server.simple_elastic_agent import DEFAULT_ROLE
 from elastic.constants import (
     DEFAULT_DRAIN_TIMEOUT_S,
-    DEFAULT_LINE_PREFIX,
-    LOOPBACK,
-    NOTICE,
-    START_METHODS,
     TORCHELASTIC_ENABLE_FILE_TIMER,
     TORCHELASTIC_HEALTH_CHECK_PORT,
     TORCHELASTIC_TIMER_FILE,
     TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT,
 )
-from elastic.errors import ConfigError, ElasticError
-from elastic.multiprocessing.logs import LogOptions, ProvidesLogOptions, log_options
-
-if TYPE_CHECKING:
-    from elastic.agent.server.recording import Recorder
-    from elastic.agent.server.timeline import Timeline
-    from elastic.events import Event
-    from elastic.multiprocessing.errors.evidence import ProcessFailure
+from elastic.errors import ConfigError
+from elastic.events import Event
 
 __all__ = [
     "TORCHELASTIC_ENABLE_FILE_TIMER",
@@ -64,19 +38,25 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-# Deadlines that differ by less, because of the network's delay, are considered equal.
-DEADLINE_TOLERANCE_S = 2.0
+# Methods of torch's agent that call each other: the native agent calls none of them.
+_HOOKS = (
+    "run", "_invoke_run", "_initialize_workers", "_rendezvous", "_assign_worker_ranks",
+    "_start_workers", "_monitor_workers", "_restart_workers", "_stop_workers", "_exit_barrier",
+    "_shutdown", "_record_metrics", "_record_worker_events", "record_duration", "_wait",
+    "_setup_local_watchdog", "_setup_healthcheck", "_set_local_rank_env", "_complete",
+)  # fmt: skip
 
-HANGS_KEPT = 16  # in the result
-
-# Of a text or a number in an event, which may come from another node: the job goes on.
-_REPORT_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-
-_SCOPES = {"group": _C.SignalScope.GROUP, "leader": _C.SignalScope.LEADER}
+# The keyword arguments that also the agent with hooks has.
+_WITH_HOOKS = ("environment", "become_subreaper", "worker_cpus", "event_log", "metrics_port")
 
 
-class LocalElasticAgent:
-    """Runs a spec's workers on this machine until the whole job has succeeded or failed.
+class LocalElasticAgent(HandlerElasticAgent):
+    """Runs a spec's workers on this machine until they have succeeded or failed.
+
+    This class runs the native agent. A subclass that overrides a method which torch's agent calls,
+    as ``_start_workers`` or ``_invoke_run``, runs torch's loop with these methods instead, as does
+    an agent whose rendezvous handler or logs are of another distribution; the workers have a
+    guardian in both cases.
 
     ``run`` may be called once. ``request_stop`` may be called at any time, from a signal handler
     or another thread.
@@ -85,173 +65,83 @@ class LocalElasticAgent:
     def __init__(
         self,
         spec: WorkerSpec,
-        logs_specs: LogOptions | ProvidesLogOptions | None = None,
+        logs_specs: Any = None,
         start_method: str = "spawn",
         exit_barrier_timeout: float | None = None,
         log_line_prefix_template: str | None = None,
         shutdown_timeout: float = 30.0,
         health_check_server: Any = None,
         uninterruptible_state_timeout: float | None = None,
-        *,
-        environment: Mapping[str, str] | None = None,
-        restart_backoff: float = 1.0,
-        failure_grace: float | None = None,
-        start_timeout: float = 60.0,
-        stop_scope: str = "group",
-        hang_timeout: float = 0.0,
-        hang_action: str = "report",
-        straggler_timeout: float = 0.0,
-        stacks_on_failure: bool = False,
-        reach_timeout: float = 30.0,
-        rendezvous: _C.RendezvousOptions | None = None,
-        worker_ports: tuple[int, int] = (0, 0),
-        share_store: bool = True,
-        capture_stderr: bool = True,
-        become_subreaper: bool = False,
-        worker_cpus: Sequence[Sequence[int]] | None = None,
-        event_log: str = "",
-        metrics_port: int = 0,
-        warm_template: Sequence[str] = (),
-        no_restart_codes: Sequence[int] = (),
-        bad_node_codes: Sequence[int] = (),
+        **more: Any,
     ) -> None:
-        """``environment`` is the workers' whole environment; None: that of this process.
-
-        ``start_method`` is checked and has no other effect: a function is called in a new process
-        with its own interpreter, as with spawn.
-        ``restart_backoff``: the delay before the second restart in a row of workers that failed
-        within five seconds; it doubles each time, up to a minute; 0: no delay.
-        ``failure_grace``: the shutdown timeout after a worker or a node failed; None: the same.
-        ``start_timeout``: the time within which a worker must execute its program.
-        ``stop_scope``: a stop signals each worker's process ``"group"``, or only its ``"leader"``.
-        ``hang_timeout``: the job hangs if no rank makes progress for so many seconds; 0: learned.
-        ``hang_action``: ``"report"``, ``"restart"`` or ``"fail"``.
-        ``straggler_timeout``: once a rank has exited with 0, the others must end within so many
-        seconds, or the job fails with ``_C.EXIT_PARTIAL``; 0: no limit.
-        ``reach_timeout``: the limit in which this node must reach the workers' store on another
-        node; 0: not tested. ``stacks_on_failure``: keep the stacks of workers that are stopped
-        after a failure.
-        ``exit_barrier_timeout``: how long to wait for other nodes when all workers here have
-        succeeded; None: as long as they work. ``rendezvous``: the options of the rendezvous, with
-        this node's address; without it the job has one node. ``worker_ports``: the first and the
-        last port for the workers' store. ``share_store``: False lets rank 0's worker host it.
-        ``capture_stderr``: pass on the stderr that workers inherit, and report its last lines.
-        ``event_log``: the file to which transitions are appended as JSON lines. ``metrics_port``:
-        serves metrics for Prometheus.
-        ``worker_cpus``: the CPUs of each local rank; None: as ``spec.numa_options`` sets.
-        ``health_check_server`` runs while the agent does. ``uninterruptible_state_timeout``: the
-        limit for a worker in an uninterruptible wait; None: as the variable sets.
-        ``warm_template``: the command of the process that forks the workers; none: they are
-        executed. ``no_restart_codes``: exit codes of a worker, as in a shell, after which the job
-        ends, whatever is left of ``spec.max_restarts``. ``bad_node_codes``: exit codes after which
-        this node leaves the job, and the others go on.
-        """
-        check(spec, shutdown_timeout)
-        if start_method not in START_METHODS:
-            raise ConfigError(
-                f"start_method is {start_method!r}: expected one of {', '.join(START_METHODS)}"
+        """``more``: keyword arguments of ``NativeElasticAgent``, which describes all of them."""
+        self._native_agent: NativeElasticAgent | None = None
+        if not self._overrides_hooks() and _is_ours(spec.rdzv_handler, logs_specs):
+            self._native_agent = NativeElasticAgent(
+                spec,
+                logs_specs,
+                start_method,
+                exit_barrier_timeout,
+                log_line_prefix_template,
+                shutdown_timeout,
+                health_check_server,
+                uninterruptible_state_timeout,
+                **more,
             )
-        if rendezvous is None and spec.rdzv_handler is not None:
-            rendezvous = _native_options(spec.rdzv_handler)
-            spec = spec._replace(local_addr=None)
-        if environment is None:
-            environment = _environment.of_ranks()
-        alone = rendezvous is None
-        if rendezvous is None:
-            address = spec.master_addr or spec.local_addr or LOOPBACK
-            rendezvous = _C.RendezvousOptions(local_addr=address)
-        elif spec.local_addr:
-            raise ConfigError("with `rendezvous`, that is where the node's address belongs")
-        elif spec.master_addr:
-            reach_timeout = 0.0  # the workers connect elsewhere
-        logs = log_options(logs_specs)
-        self._calls = function_calls(spec)
-        if self._calls is not None:
-            weakref.finalize(self, self._calls.close)
-        self._health_check_server = health_check_server
-        variables = dict(environment)
-        self._watchdog = watchdog(environment, spec.job_id(), uninterruptible_state_timeout)
-        if self._watchdog is not None:
-            variables |= self._watchdog.variables
-        cpus = cpu_binding(spec, environment, worker_cpus)
-        self._options = _C.AgentOptions(
-            templates(spec, logs, environment, self._calls, cpus, alone),
-            env=variables,
-            run_id=spec.job_id(),
-            role=spec.role,
-            max_restarts=spec.max_restarts,
-            restart_backoff=restart_backoff,
-            rendezvous=rendezvous,
-            stop_grace=shutdown_timeout,
-            failure_grace=failure_grace,
-            stop_scope=_scope(stop_scope),
-            hang_timeout=hang_timeout,
-            hang_action=_hang_action(hang_action),
-            straggler_timeout=straggler_timeout,
-            stacks_on_failure=stacks_on_failure,
-            reach_timeout=reach_timeout,
-            exit_barrier_timeout=exit_barrier_timeout,
-            master_port=spec.master_port or 0,
-            worker_ports=worker_ports,
-            share_store=share_store,
-            capture_stderr=capture_stderr,
-            log_dir=logs.log_dir or "",
-            log_bytes_max=logs.max_bytes,
-            log_files_max=logs.max_files,
-            line_prefix=log_line_prefix_template or DEFAULT_LINE_PREFIX,
-            merge_lines=logs.merge_lines,
-            stdout_filters=list(logs.stdout_filters) or spec.duplicate_stdout_filters or [],
-            stderr_filters=list(logs.stderr_filters) or spec.duplicate_stderr_filters or [],
-            become_subreaper=become_subreaper,
-            start_timeout=start_timeout,
-            warm_template=list(warm_template),
-            no_restart_codes=list(no_restart_codes),
-            bad_node_codes=list(bad_node_codes),
+            self._worker_group = self._native_agent.get_worker_group()
+            return
+        if more.pop("rendezvous", None) is not None:
+            raise ConfigError(
+                f"{type(self).__name__} overrides methods of the agent: it needs a rendezvous "
+                "handler in its spec instead of `rendezvous`"
+            )
+        unused = sorted(more.keys() - set(_WITH_HOOKS))
+        if unused:
+            logger.warning("%s have no effect with %s", ", ".join(unused), type(self).__name__)
+        if spec.rdzv_handler is None:
+            spec = changed(spec, rdzv_handler=_only_node(spec))
+        super().__init__(
+            spec,
+            logs_specs,
+            start_method,
+            300 if exit_barrier_timeout is None else exit_barrier_timeout,
+            log_line_prefix_template,
+            shutdown_timeout,
+            health_check_server,
+            uninterruptible_state_timeout,
+            **{name: value for name, value in more.items() if name in _WITH_HOOKS},
         )
-        self._keeps_logs = logs.log_dir is not None
-        self._group = WorkerGroup(spec)
-        self._round: _C.RoundInfo | None = None
-        self._stopped: set[int] = set()
-        self._has_run = False
-        self._total_execution_time = 0  # seconds, after `run`
-        self._native: _C.Agent | None = None  # while it runs
-        self._is_alone = rendezvous.is_single_node
-        self._requests: list[int] = []
-        self._drain_requests: list[tuple[int, float]] = []
-        self._stops_noted = 0
-        self._hangs: deque[dict[str, Any]] = deque(maxlen=HANGS_KEPT)
-        # The last progress message that was logged outside a round, and its deadline.
-        self._awaited: tuple[str, float | None] = ("", None)
-        host, port = rendezvous.endpoint_host, rendezvous.endpoint_port
-        self._endpoint = f"{host}:{port}" if host else ""
-        self._killed: set[int] = set()  # ranks that needed SIGKILL to stop
-        self._stop_grace = shutdown_timeout
-        self._start_timeout = start_timeout
-        self._records = event_log, metrics_port
-        self._recorder: Recorder | None = None
-        # Loaded at the first restart; until then the events of the round are kept for it.
-        self._timeline: Timeline | None = None
-        self._round_events: list[_C.AgentEvent] = []
 
-    def get_worker_group(self, role: str = "default") -> WorkerGroup:
-        return self._group
+    @classmethod
+    def _overrides_hooks(cls) -> bool:
+        return any(getattr(cls, name) is not getattr(LocalElasticAgent, name) for name in _HOOKS)
 
-    def request_drain(
-        self, signum: int = signal.SIGTERM, timeout: float = DEFAULT_DRAIN_TIMEOUT_S
+    # What overridden methods of torch's agent call.
+
+    def _setup_local_watchdog(self, envs: dict[int, dict[str, str]]) -> None:
+        """Adds the variables for timers, whose server runs as long as the agent."""
+        if self._watchdog is not None:
+            for variables in envs.values():
+                variables.update(self._watchdog.variables)
+
+    def _setup_healthcheck(self) -> None:
+        """Does nothing: the health check runs as long as the agent."""
+
+    def _set_local_rank_env(
+        self, worker_env: dict[str, str | None], local_rank: int, spec: WorkerSpec
     ) -> None:
-        """Stops all ranks of the job at one step, because of a signal (docs/preemption.md).
+        worker_env["LOCAL_RANK"] = str(local_rank)
+        if spec.virtual_local_rank:
+            worker_env.update(virtual_device(local_rank, self._environment))
 
-        The result then has the exit code ``_C.EXIT_STOPPED_AT_STEP``. If the ranks have not stopped
-        after ``timeout`` seconds, the workers of all nodes are stopped by SIGTERM.
-        """
-        native = self._native
-        self._drain_requests.append((signum, timeout))
-        if native is None:
-            return
-        try:
-            native.request_drain(signum, timeout)
-        except ElasticError:  # as in request_stop
-            return
+    # The native agent, unless hooks run.
+
+    def get_worker_group(self, role: str = DEFAULT_ROLE) -> WorkerGroup:
+        return self._worker_group
+
+    def run(self, role: str = DEFAULT_ROLE) -> RunResult:
+        native = self._native_agent
+        return super().run(role) if native is None else native.run(role)
 
     def request_stop(self, signum: int) -> None:
         """Stops the workers with a signal and the shutdown timeout.
@@ -259,327 +149,60 @@ class LocalElasticAgent:
         A second call shortens the timeout to five seconds, a third one kills the workers. After
         ``run`` has received the result, a call has no effect.
         """
-        native = self._native
-        self._requests.append(signum)
-        if native is None:
-            return
-        try:
-            native.request_stop(signum)
-        except ElasticError:  # the agent is closed: `run` has just ended in another thread
-            return
+        if self._native_agent is None:
+            super().request_stop(signum)
+        else:
+            self._native_agent.request_stop(signum)
+
+    def request_drain(
+        self, signum: int = signal.SIGTERM, timeout: float = DEFAULT_DRAIN_TIMEOUT_S
+    ) -> None:
+        """Stops all ranks of the job at one step, because of a signal (docs/preemption.md).
+
+        The result then has the exit code ``_C.EXIT_STOPPED_AT_STEP``. If the ranks have not stopped
+        after ``timeout`` seconds, the workers of all nodes are stopped by SIGTERM. An agent with
+        hooks stops its workers at once.
+        """
+        if self._native_agent is None:
+            super().request_drain(signum, timeout)
+        else:
+            self._native_agent.request_drain(signum, timeout)
 
     def forward(self, signum: int) -> None:
         """Delivers a signal to the running workers, not to their children."""
-        if (native := self._native) is not None:
-            try:
-                native.forward(signum)
-            except ElasticError:  # the agent is closed
-                return
-
-    def run(self, role: str = "default") -> RunResult:
-        if self._has_run:
-            raise RuntimeError("an agent runs once")
-        self._has_run = True
-        begun = time.monotonic()
-        try:
-            if self._health_check_server is not None:
-                with plug_in("health check"):
-                    self._health_check_server.start()
-            if self._watchdog is not None:
-                self._watchdog.start(self._pids, self._leave)
-            self._recorder = self._open_recorder()
-            result = self._supervise()
-            if self._recorder is not None:
-                self._recorder.conclude(result, self._group)
-            return result
-        finally:
-            if self._recorder is not None:
-                self._recorder.close()
-            if self._watchdog is not None:
-                self._watchdog.stop()
-            if self._health_check_server is not None:
-                with plug_in("health check"):
-                    self._health_check_server.stop()
-            if self._calls is not None:
-                self._calls.close()
-            self._total_execution_time = int(time.monotonic() - begun)
+        if self._native_agent is None:
+            super().forward(signum)
+        else:
+            self._native_agent.forward(signum)
 
     def get_event_failed(self) -> Event:
         """torch's event FAILED of this agent, with the exception that is being handled."""
-        import traceback
-
-        return self._event("FAILED", traceback.format_exc())
+        native = self._native_agent
+        return super().get_event_failed() if native is None else native.get_event_failed()
 
     def get_event_succeeded(self) -> Event:
         """torch's event SUCCEEDED of this agent."""
-        return self._event("SUCCEEDED", None)
-
-    def _event(self, state: str, error: str | None) -> Event:
-        from elastic.agent.server.torch_records import TorchRecords
-
-        records = TorchRecords(self._group.spec, self._round.restart_count if self._round else 0)
-        total = self._total_execution_time
-        return records.event(state, "AGENT", self._group, total_run_time=total, raw_error=error)
-
-    def _open_recorder(self) -> Recorder | None:
-        event_log, metrics_port = self._records
-        # The modules of a program that never imported them have no handler that would receive.
-        has_handlers = "elastic.events" in sys.modules or "elastic.metrics" in sys.modules
-        is_asked = event_log or metrics_port or self._group.spec.event_log_handler != "null"
-        if not (has_handlers or is_asked):
-            return None
-        from elastic.agent.server.recording import Recorder
-
-        try:
-            return Recorder(
-                self._group.spec,
-                event_log,
-                metrics_port,
-                open_timeout=self._start_timeout,
-                is_stopped=lambda: bool(self._requests),
-            )
-        except ConfigError as error:
-            if not self._requests:
-                raise
-            self._log(logging.WARNING, "%s", error)
-            return None
-
-    def _pids(self) -> dict[int, int]:
-        return {worker.global_rank: worker.id for worker in self._group.workers if worker.id}
-
-    def _leave(self) -> None:
-        """Ends the job on this node and kills its workers at once."""
-        for _ in range(3):
-            self.request_stop(signal.SIGTERM)
-
-    def _supervise(self) -> RunResult:
-        with _C.Agent(self._options) as native:
-            # A signal handler that ran before this assignment only appended its request.
-            drains, earlier = len(self._drain_requests), len(self._requests)
-            self._native = native
-            for signum in self._requests[:earlier]:
-                native.request_stop(signum)
-            for signum, timeout in self._drain_requests[:drains]:
-                native.request_drain(signum, timeout)
-            finished = False
-            while not finished:
-                event = native.next_event()
-                if event is not None:
-                    try:
-                        self._observe(event)
-                        self._note_incident(event)
-                    except _REPORT_ERRORS:
-                        logger.exception("an event of the agent cannot be reported")
-                    if self._recorder is not None:
-                        self._recorder.observe(event, self._group)
-                    finished = event.kind == _C.AgentEvent.Kind.FINISHED
-            self._native = None
-            return self._conclude(native.result)
-
-    def _observe(self, event: _C.AgentEvent) -> None:
-        kinds = _C.AgentEvent.Kind
-        group = self._group
-        group.state = WorkerState[event.state.name]
-        if event.kind == kinds.PROGRESS:
-            self._note_progress(event)
-        elif event.kind == kinds.COORDINATOR_LOG:
-            self._log(logging.INFO, "coordinator: %s", event.message)
-        elif event.kind == kinds.NOTICE:
-            self._log(logging.WARNING, "%s", event.message)
-        elif event.kind == kinds.COORDINATOR_MOVED:
-            self._log(NOTICE, "%s", event.message)
-        elif event.kind == kinds.ROUND_STARTING:
-            self._awaited = ("", None)
-            self._note_killed()
-            self._enter(event.round)
-            self._log(
-                logging.INFO,
-                "starting workers%s%s",
-                _place_in(event.round),
-                _logs_in(event, self._keeps_logs),
-            )
-        elif event.kind == kinds.WORKER_STARTED:
-            group.workers[event.local_rank].id = event.pid
-            self._log(logging.DEBUG, "rank %s is pid %s", self._rank(event), event.pid)
-        elif event.kind == kinds.WORKERS_RUNNING:
-            self._log(logging.INFO, "all workers run")
-        elif event.kind == kinds.WORKER_EXITED:
-            if event.exit.stopped_by_us:
-                self._stopped.add(self._rank(event))
-                if event.exit.killed_by_us:
-                    self._killed.add(self._rank(event))
-            self._log(logging.INFO, "rank %s %s", self._rank(event), event.exit.describe())
-        elif event.kind == kinds.STOPPING:
-            self._note_stop(event.message)
-        elif event.kind == kinds.DRAIN:
-            self._log(NOTICE, "%s", event.message)
-        elif event.kind in (kinds.HANG, kinds.STRAGGLING, kinds.RESTARTING):
-            self._log(logging.WARNING, "%s", event.message)
-            if event.kind == kinds.HANG and self._round is not None:
-                hang = {"at": event.at, "round": self._round.round, "message": event.message}
-                self._hangs.append(hang)
-        elif event.kind == kinds.FINISHED:
-            self._note_killed()
-            if event.state == _C.AgentState.SUCCEEDED and event.message:
-                self._log(logging.WARNING, "%s", event.message)  # of nodes that were lost
-            self._log(logging.INFO, "finished")
-
-    def _note_incident(self, event: _C.AgentEvent) -> None:
-        kinds = _C.AgentEvent.Kind
-        if self._timeline is not None:
-            self._timeline.update(event)
-            self._timeline.first_step(event)
-        elif event.kind == kinds.ROUND_STARTING:
-            self._round_events = [event]
-        elif event.kind == kinds.WORKER_EXITED:
-            self._round_events.append(event)
-        elif event.kind == kinds.RESTARTING:
-            from elastic.agent.server.timeline import Timeline
-
-            self._timeline = Timeline()
-            for earlier in (*self._round_events, event):
-                self._timeline.update(earlier)
-
-    def _note_progress(self, event: _C.AgentEvent) -> None:
-        """Logs a progress message if it or its deadline has changed."""
-        message, deadline = event.message, event.deadline
-        if deadline is not None:
-            message += f" at {_clock_time(deadline)}"
-        if WorkerState.is_running(self._group.state):
-            self._log(logging.WARNING, "%s", message)
-            return
-        last_message, last_deadline = self._awaited
-        is_news = event.message != last_message or (
-            abs((deadline or 0) - (last_deadline or 0)) > DEADLINE_TOLERANCE_S
-        )
-        where = ""
-        if self._endpoint and self._endpoint not in message:
-            host = " as host" if event.hosts_coordinator else ""
-            where = f"waiting at {self._endpoint}{host}: "
-        self._log(NOTICE if is_news else logging.DEBUG, "%s%s", where, message)
-        if is_news:
-            self._awaited = event.message, deadline
-
-    def _note_stop(self, sentence: str) -> None:
-        """Logs, after a signal, what the agent waits for, and how to stop at once."""
-        if not self._requests:
-            self._log(logging.INFO, "%s", sentence)
-            return
-        self._stops_noted += 1
-        if self._stops_noted > 1:
-            self._log(NOTICE, "%s", sentence)
-        else:
-            until = time.strftime("%H:%M:%S", time.localtime(time.time() + self._stop_grace))
-            self._log(
-                NOTICE,
-                "received %s; waiting for the workers until %s, another signal shortens the wait",
-                _name(self._requests[0]),
-                until,
-            )
-
-    def _note_killed(self) -> None:
-        if self._killed:
-            ranks = ", ".join(map(str, sorted(self._killed)))
-            self._log(
-                NOTICE,
-                "killed by SIGKILL, since they did not stop in time: rank%s %s",
-                "" if len(self._killed) == 1 else "s",
-                ranks,
-            )
-            self._killed.clear()
-
-    def _enter(self, info: _C.RoundInfo) -> None:
-        group = self._group
-        self._round = info
-        self._stopped.clear()
-        group.group_rank, group.group_world_size = info.group_rank, info.group_world_size
-        group.master_addr = group.spec.master_addr or info.master_addr
-        group.master_port = info.master_port
-        group.workers = [
-            Worker(place.local_rank, place.rank, place.role_rank, place.world_size,
-                   place.role_world_size)
-            for place in info.workers
-        ]  # fmt: skip
-
-    def _conclude(self, native: _C.AgentResult) -> RunResult:
-        failures: Mapping[int, ProcessFailure] = {}
-        if native.failures:
-            from elastic.multiprocessing.errors import evidence
-
-            failures = evidence.examine(native.failures, keeps_logs=self._keeps_logs)
-        return RunResult(
-            state=WorkerState[native.state.name],
-            return_values=self._return_values() if native.exit_code == 0 else {},
-            failures=failures,
-            exit_code=native.exit_code,
-            message=native.message,
-            run_id=self._group.spec.job_id(),
-            restart_count=self._round.restart_count if self._round else 0,
-            max_restarts=self._group.spec.max_restarts,
-            stopped=tuple(sorted(self._stopped - failures.keys())),
-            job=None if self._is_alone else native.job,
-            incidents=tuple(self._timeline.latest) if self._timeline is not None else (),
-            hangs=tuple(self._hangs),
-        )
-
-    def _return_values(self) -> dict[int, object]:
-        calls, info = self._calls, self._round
-        if calls is None or info is None:
-            return {worker.global_rank: None for worker in self._group.workers}
-        return {
-            worker.global_rank: calls.value(worker.local_rank, info.round)
-            for worker in self._group.workers
-        }
-
-    def _rank(self, event: _C.AgentEvent) -> int:
-        return self._group.workers[event.local_rank].global_rank
-
-    def _log(self, level: int, message: str, *values: object) -> None:
-        number = self._round.round if self._round else 0
-        state = self._group.state.value
-        context = f"run_id={self._group.spec.job_id()} round={number} state={state} "
-        logger.log(level, message, *values, extra={"context": context})
+        native = self._native_agent
+        return super().get_event_succeeded() if native is None else native.get_event_succeeded()
 
 
-def _native_options(handler: object) -> _C.RendezvousOptions:
+def _is_ours(handler: object, logs: object) -> bool:
+    """Whether the native agent can use both."""
+    from elastic.multiprocessing.logs import LogOptions
+    from elastic.multiprocessing.logs_specs import LogsSpecs, is_default
     from elastic.rendezvous.handlers import DynamicRendezvousHandler
 
-    if not isinstance(handler, DynamicRendezvousHandler):
-        raise ConfigError(
-            f"{type(handler).__name__} is not a rendezvous handler of elastic's own: "
-            "use HandlerElasticAgent"
-        )
-    return handler.native_options
+    is_plug_in = isinstance(logs, LogsSpecs) and not is_default(logs)
+    knows_logs = logs is None or isinstance(logs, LogOptions) or hasattr(logs, "options")
+    is_known = handler is None or isinstance(handler, DynamicRendezvousHandler)
+    return is_known and knows_logs and not is_plug_in
 
 
-def _name(signum: int) -> str:
-    return signal.Signals(signum).name
+def _only_node(spec: WorkerSpec) -> Any:
+    from elastic.rendezvous.api import RendezvousParameters
+    from elastic.rendezvous.registry import get_rendezvous_handler
 
-
-def _clock_time(deadline: float) -> str:
-    """The time of day of a deadline on the monotonic clock."""
-    return time.strftime("%H:%M:%S", time.localtime(time.time() + deadline - time.monotonic()))
-
-
-def _place_in(info: _C.RoundInfo) -> str:
-    if info.group_world_size == 1:
-        return ""
-    return f" as node {info.group_rank} of {info.group_world_size}"
-
-
-def _scope(name: str) -> _C.SignalScope:
-    scope = _SCOPES.get(name)
-    if scope is None:
-        raise ConfigError(f"stop_scope is {name!r}: expected one of {', '.join(_SCOPES)}")
-    return scope
-
-
-def _hang_action(name: str) -> _C.HangAction:
-    action = _C.HangAction.__members__.get(name.upper())
-    if action is None:
-        raise ConfigError(f"hang_action is {name!r}: expected report, restart or fail")
-    return action
-
-
-def _logs_in(event: _C.AgentEvent, keeps_logs: bool) -> str:
-    return f", logs in {event.log_dir}" if keeps_logs and event.log_dir else ""
+    address = spec.master_addr or spec.local_addr
+    return get_rendezvous_handler(
+        RendezvousParameters("c10d", "localhost:0", spec.job_id(), 1, 1, address)
+    )

@@ -1,9 +1,8 @@
 """An agent as a small Python loop over a rendezvous handler, for subclasses and plug-ins.
 
 A subclass starts, monitors and stops workers in four methods; the workers may run anywhere, and
-their ids are opaque. ``LocalElasticAgent`` is the native agent and does not use this loop: it sends
-a failure to all nodes, whereas here the other nodes only detect that the handler reports waiting
-nodes.
+their ids are opaque. The native agent does not use this loop: it sends a failure to all nodes,
+whereas here the other nodes only detect that the handler reports waiting nodes.
 """
 
 from __future__ import annotations
@@ -11,12 +10,16 @@ from __future__ import annotations
 import json
 import logging
 import signal
+import sys
 import threading
 import time
 import traceback
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from elastic._data import changed
 from elastic._plug_in import plug_in
 from elastic.agent.server.api import RunResult, Worker, WorkerGroup, WorkerSpec, WorkerState
 from elastic.agent.server.torch_records import TorchRecords
@@ -64,6 +67,8 @@ class SimpleElasticAgent(ElasticAgent):
         self._store: Any = None
         self._torch_records = TorchRecords(spec)
         self._total_execution_time = 0  # seconds, after `run`
+        self._in_exit_barrier = False
+        self._is_stopping = False  # at the end of `run`
 
     @abstractmethod
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
@@ -95,19 +100,23 @@ class SimpleElasticAgent(ElasticAgent):
         begun = time.monotonic()
         received: signal.Signals | None = None
         try:
-            result = self._invoke_run(role)
-            self._torch_records.concluded(result, self._worker_group)
+            result = self._complete(self._invoke_run(role))
+            self._record_metrics(result)
+            self._record_worker_events(result)
+            failure = None if result.state is WorkerState.SUCCEEDED else result.message
+            self._torch_records.ended(self._worker_group, failure)
             return result
-        except RendezvousGracefulExitError as error:
+        except _classes(RendezvousGracefulExitError, "rendezvous.api") as error:
             logger.info("the rendezvous has ended for this node: %s", error)
             return RunResult(WorkerState.SUCCEEDED, run_id=self._worker_group.spec.job_id())
-        except SignalException as error:
+        except _classes(SignalException, "multiprocessing.api") as error:
             received = error.sigval
             raise
         except Exception as error:
             self._torch_records.ended(self._worker_group, str(error) or type(error).__name__)
             raise
         finally:
+            self._is_stopping = True
             if received is None:  # subclasses may have only the arguments that torch passes
                 self._shutdown(timeout=self._shutdown_timeout)
             else:
@@ -128,6 +137,22 @@ class SimpleElasticAgent(ElasticAgent):
             state, "AGENT", self._worker_group, total_run_time=total, raw_error=error
         )
 
+    def _record_metrics(self, group_results: RunResult) -> None:
+        self._torch_records.outcome(group_results)
+
+    def _record_worker_events(self, result: RunResult) -> None:
+        self._torch_records.workers_ended(result, self._worker_group)
+
+    @contextmanager
+    def record_duration(self, state: str) -> Iterator[None]:
+        """Records an event of the agent with the time that the block took."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            duration = int((time.monotonic() - begun) * 1000)
+            self._torch_records.record(state, "AGENT", self._worker_group, duration_ms=duration)
+
     def _invoke_run(self, role: str = DEFAULT_ROLE) -> RunResult:
         group = self._worker_group
         spec = group.spec
@@ -139,12 +164,12 @@ class SimpleElasticAgent(ElasticAgent):
             self._torch_records.state(result.state.value, self._restart_count())
             if result.state is WorkerState.SUCCEEDED:
                 self._exit_barrier()
-                return self._complete(result)
+                return result
             if result.state in (WorkerState.FAILED, WorkerState.UNHEALTHY):
                 if self._remaining_restarts == 0:
                     self._stop_workers(group)
                     group.state = WorkerState.FAILED
-                    return self._complete(result)
+                    return result
                 self._remaining_restarts -= 1
                 logger.warning(
                     "workers failed; restarting, %d of %d restarts left",
@@ -165,7 +190,8 @@ class SimpleElasticAgent(ElasticAgent):
         message = ""
         if first is not None:
             code, message = first.shell_code, f"{first.who()} {first.how}"
-        return result._replace(
+        return changed(
+            result,
             exit_code=code,
             message=message,
             run_id=spec.job_id(),
@@ -248,12 +274,21 @@ class SimpleElasticAgent(ElasticAgent):
         from datetime import timedelta
 
         group = self._worker_group
+        self._in_exit_barrier = True
         with plug_in("exit barrier, the wait for the workers of other nodes,"):
             arrived = self._store.add(f"{_BARRIER_KEY}/num_members", 1)
             last = f"{_BARRIER_KEY}/last_member"
             if arrived == group.group_world_size:
                 self._store.set(last, "1")
             self._store.wait([last], timedelta(seconds=self._exit_barrier_timeout))
+        self._in_exit_barrier = False
+
+
+def _classes(error: Any, module: str) -> Any:
+    """An exception, and torch's of the same name if a program has loaded torch elastic."""
+    theirs = sys.modules.get(f"torch.distributed.elastic.{module}")
+    other = getattr(theirs, error.__name__, None)
+    return error if other is None else (error, other)
 
 
 def _ranks(nodes: list[dict[str, Any]]) -> list[list[int]]:

@@ -49,11 +49,11 @@ class TorchRecords:
 
     def rendezvous(self, group: WorkerGroup, seconds: float) -> None:
         """A round was formed, and the ranks were assigned with it."""
-        self._record("RENDEZVOUS", "AGENT", group, duration_ms=int(seconds * 1000))
-        self._record("ASSIGN_WORKER_RANKS", "AGENT", group, duration_ms=0)
+        self.record("RENDEZVOUS", "AGENT", group, duration_ms=int(seconds * 1000))
+        self.record("ASSIGN_WORKER_RANKS", "AGENT", group, duration_ms=0)
 
     def started(self, group: WorkerGroup, worker: Worker) -> None:
-        self._record("START", "WORKER", group, worker)
+        self.record("START", "WORKER", group, worker)
 
     def duration(self, name: str, seconds: float, is_success: bool = True) -> None:
         """As the decorator ``elastic.metrics.prof`` records it."""
@@ -61,6 +61,12 @@ class TorchRecords:
         self._put(f"{name}.duration.ms", int(seconds * 1000))
 
     def concluded(self, result: RunResult, group: WorkerGroup) -> None:
+        self.outcome(result)
+        self.workers_ended(result, group)
+        self.ended(group, None if result.state is WorkerState.SUCCEEDED else result.message)
+
+    def outcome(self, result: RunResult) -> None:
+        """The metrics of a run."""
         spec, role = self._spec, self._spec.role
         is_success = result.state is WorkerState.SUCCEEDED
         retried = self._restarts > 0
@@ -72,11 +78,15 @@ class TorchRecords:
                 self._put(f"workers.{role}.run_{outcome}_{kind}_retries", int(is_it))
         share = 100 * (self._left() + 1) / (spec.max_restarts + 1)
         self._put(f"workers.{role}.flakiness", int(100 - share) if is_success else 100)
+
+    def workers_ended(self, result: RunResult, group: WorkerGroup) -> None:
+        """The events of a run's workers."""
+        is_success = result.state is WorkerState.SUCCEEDED
         total = int(time.monotonic() - self._begun)
         for worker in group.workers:
             failure = result.failures.get(worker.global_rank)
             state = "SUCCEEDED" if is_success else "FAILED" if failure else "TERMINATED"
-            self._record(
+            self.record(
                 state,
                 "WORKER",
                 group,
@@ -85,15 +95,14 @@ class TorchRecords:
                 raw_error=failure.message if failure else None,
                 exit_code=failure.shell_code if failure else 0 if is_success else None,
             )
-        self.ended(group, None if is_success else result.message)
 
     def ended(self, group: WorkerGroup, error: str | None) -> None:
         """The agent ended: with success, or with an error."""
         total = int(time.monotonic() - self._begun)
         state = "SUCCEEDED" if error is None else "FAILED"
-        self._record(state, "AGENT", group, total_run_time=total, raw_error=error)
+        self.record(state, "AGENT", group, total_run_time=total, raw_error=error)
 
-    def _record(self, state: str, source: str, group: WorkerGroup, *args: Any, **more: Any) -> None:
+    def record(self, state: str, source: str, group: WorkerGroup, *args: Any, **more: Any) -> None:
         if "event handler" not in self._failed:
             with plug_in("event handler", self._failed):
                 event = self.event(state, source, group, *args, **more)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from elastic import _environment
+from elastic import _environment, _torch_bases
 from elastic._plug_in import plug_in
 from elastic.multiprocessing.errors.error_handler import (
     ERROR_FILE_VARIABLE,
@@ -20,7 +20,11 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-class ChildFailedError(Exception):
+class _Base(Exception):
+    """A base to which torch's can be added."""
+
+
+class ChildFailedError(_Base):
     """Workers failed. ``failures`` are by global rank; the earliest one is the root cause."""
 
     def __init__(self, name: str, failures: Mapping[int, ProcessFailure]) -> None:
@@ -28,14 +32,16 @@ class ChildFailedError(Exception):
             raise ValueError("a ChildFailedError needs at least one failure")
         self.name = name
         self.failures = dict(failures)
-        super().__init__(self.format_msg())
+        Exception.__init__(self, self.format_msg())  # not torch's, which has more arguments
 
     def __reduce__(self) -> tuple[type[ChildFailedError], tuple[str, dict[int, ProcessFailure]]]:
         return type(self), (self.name, self.failures)
 
     def get_first_failure(self) -> tuple[int, ProcessFailure]:
         """The global rank of the root cause, and its failure."""
-        rank = min(self.failures, key=lambda rank: self.failures[rank].timestamp)
+        # A failure of torch's own class has only full seconds.
+        times = {rank: getattr(one, "time", one.timestamp) for rank, one in self.failures.items()}
+        rank = min(times, key=lambda rank: times[rank])
         return rank, self.failures[rank]
 
     def format_msg(self, boarder_delim: str = "=", section_delim: str = "-") -> str:
@@ -54,6 +60,9 @@ class ChildFailedError(Exception):
         if others:
             lines += [rule, "Other failures:", *others]
         return "\n".join([*lines, boarder_delim * width])
+
+
+_torch_bases.derive(ChildFailedError, "multiprocessing.errors", "ChildFailedError")
 
 
 def _block(rank: int, failure: ProcessFailure) -> list[str]:

@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
+
+from elastic import _torch_bases
+from elastic._data import data, field
 
 from elastic import _files
 
@@ -24,65 +27,65 @@ NOT_AVAILABLE = "<N/A>"
 NO_MESSAGE = "<NONE>"
 
 
-class _Evidence(NamedTuple):
-    rank: int
-    local_rank: int
-    pid: int
-    exitcode: int  # negative: the signal that killed it
-    shell_code: int
-    how: str  # "killed by signal 9 (SIGKILL)"
-    timestamp: float  # wall time of the earliest evidence
-    error_file_data: Mapping[str, object]
-    started: bool = True
-    error_file: str = ""  # "": it wrote none
-    message: str = ""  # of the exception in the error file
-    traceback: str = ""
-    stderr_tail: tuple[str, ...] = ()
-    log_dir: str = ""  # "": its output is in no permanent file
-    hint: str = ""
-    failure_class: str = "user worker"  # who has to act: or user input, platform, infrastructure
-    # Or exit code, exception, signal, out of memory, GPU fault, not started, unreachable.
-    cause: str = "unknown"
+class _Base:
+    """A base to which torch's can be added."""
 
 
-class ProcessFailure(_Evidence):
+@data
+class ProcessFailure(_Base):
     """A worker that failed and was not stopped by the agent, and the evidence.
 
     The arguments are those of torch's class; the error file is read at once.
     """
 
-    __slots__ = ()
+    local_rank: int
+    pid: int
+    exitcode: int  # negative: the signal that killed it
+    error_file: str = NOT_AVAILABLE  # this value: it wrote none
+    error_file_data: Mapping[str, object] = field(init=False)
+    message: str = field(init=False)  # of the exception in the error file
+    timestamp: int = field(init=False)
+    time: float = field(init=False)  # wall time of the earliest evidence
+    rank: int = field(init=False)
+    shell_code: int = field(init=False)
+    how: str = field(init=False)  # "killed by signal 9 (SIGKILL)"
+    started: bool = field(default=True, init=False)
+    traceback: str = field(default="", init=False)
+    stderr_tail: tuple[str, ...] = field(default=(), init=False)
+    log_dir: str = field(default="", init=False)  # "": its output is in no permanent file
+    hint: str = field(default="", init=False)
+    # Who has to act: or user input, platform, infrastructure.
+    failure_class: str = field(default="user worker", init=False)
+    # Or exit code, exception, signal, out of memory, GPU fault, not started, unreachable.
+    cause: str = field(default="unknown", init=False)
 
-    def __new__(
-        cls, local_rank: int, pid: int, exitcode: int, error_file: str = ""
-    ) -> ProcessFailure:
-        how = f"exited with code {exitcode}"
-        message = f"process {pid} {how}"
+    def __init__(self, local_rank: int, pid: int, exitcode: int, error_file: str = "") -> None:
+        self.local_rank, self.pid, self.exitcode = local_rank, pid, exitcode
+        self.error_file = NOT_AVAILABLE
+        self.error_file_data = {"message": NO_MESSAGE}
+        self.rank = local_rank
+        self.shell_code = 128 - exitcode if exitcode < 0 else exitcode
+        self.how = f"exited with code {exitcode}"
+        self.message = f"process {pid} {self.how}"
         if exitcode < 0:
             name = _signal_name(-exitcode)
-            how = f"killed by signal {-exitcode} ({name})"
-            message = f"Signal {-exitcode} ({name}) received by PID {pid}"
-        known = cls._make(
-            _Evidence(
-                rank=local_rank,
-                local_rank=local_rank,
-                pid=pid,
-                exitcode=exitcode,
-                shell_code=128 - exitcode if exitcode < 0 else exitcode,
-                how=how,
-                timestamp=int(time.time()),
-                error_file_data={"message": NO_MESSAGE},
-                message=message,
-            )
-        )
-        found = _with_error_file(known, error_file)
-        if not found.has_error_file():
-            return found._replace(error_file=NOT_AVAILABLE)
-        stamp = _error_fields(found.error_file_data)[2]
-        return found if stamp is None else found._replace(timestamp=int(stamp))
+            self.how = f"killed by signal {-exitcode} ({name})"
+            self.message = f"Signal {-exitcode} ({name}) received by PID {pid}"
+        self.time = self.timestamp = int(time.time())
+        self._read(error_file)
+        if self.has_error_file():
+            stamp = _error_fields(self.error_file_data)[2]
+            if stamp is not None:
+                self.time = self.timestamp = int(stamp)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self)._make, (tuple(self),)
+    def _read(self, path: str) -> None:
+        """Adds the content of the worker's error file; a partial file adds nothing."""
+        data = _content(path)
+        if data is None:
+            return
+        message, self.traceback, _ = _error_fields(data)
+        self.error_file, self.error_file_data = path, data
+        self.message = message or self.message
 
     def has_error_file(self) -> bool:
         """Whether the worker wrote an error file, whose content is ``error_file_data``."""
@@ -97,8 +100,11 @@ class ProcessFailure(_Evidence):
         return _signal_name(-self.exitcode)
 
     def timestamp_isoformat(self) -> str:
-        whole = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.timestamp))
-        return f"{whole}.{int(self.timestamp % 1 * 1e6):06d}"
+        whole = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.time))
+        return f"{whole}.{int(self.time % 1 * 1e6):06d}"
+
+
+_torch_bases.derive(ProcessFailure, "multiprocessing.errors", "ProcessFailure")
 
 
 def _signal_name(number: int) -> str:
@@ -118,53 +124,43 @@ def examine(failures: Sequence[WorkerFailure], *, keeps_logs: bool) -> dict[int,
     # Read once: the differences between failures are those of the clock that the agent used.
     offset = time.time() - time.monotonic()
     found = [_examine(failure, keeps_logs, offset) for failure in failures]
-    found.sort(key=lambda failure: (failure.started, failure.timestamp))
+    found.sort(key=lambda failure: (failure.started, failure.time))
     return {failure.rank: failure for failure in found}
 
 
 def _examine(failure: WorkerFailure, keeps_logs: bool, offset: float) -> ProcessFailure:
     exited, known = failure.exit, failure.evidence
     was_stopped = exited.stopped_by_us and exited.signal
-    found = _Evidence(
-        rank=failure.rank,
-        local_rank=failure.local_rank,
-        pid=failure.pid,
-        exitcode=-exited.signal if exited.signal and not was_stopped else failure.exit_code,
-        shell_code=failure.exit_code,
-        how=failure.message,
-        timestamp=offset + failure.failed_at,
-        started=not exited.stage,
-        error_file_data={"message": NO_MESSAGE},
-        message=known.error,
-        stderr_tail=_tail(failure.stderr_path) or tuple(failure.stderr_tail.splitlines()),
-        log_dir=os.path.dirname(failure.stderr_path or failure.stdout_path) if keeps_logs else "",
-        hint=known.hint,
-        failure_class=known.failure_class,
-        cause=known.cause,
-    )
-    return _with_error_file(ProcessFailure._make(found), failure.error_file)
+    exitcode = -exited.signal if exited.signal and not was_stopped else failure.exit_code
+    found = ProcessFailure(failure.local_rank, failure.pid, exitcode)
+    found.rank = failure.rank
+    found.shell_code = failure.exit_code
+    found.how = failure.message
+    found.time = offset + failure.failed_at
+    found.timestamp = int(found.time)
+    found.started = not exited.stage
+    found.message = known.error
+    found.stderr_tail = _tail(failure.stderr_path) or tuple(failure.stderr_tail.splitlines())
+    if keeps_logs:
+        found.log_dir = os.path.dirname(failure.stderr_path or failure.stdout_path)
+    found.hint = known.hint
+    found.failure_class, found.cause = known.failure_class, known.cause
+    found._read(failure.error_file)
+    return found
 
 
-def _with_error_file(failure: ProcessFailure, path: str) -> ProcessFailure:
-    """Adds the content of the worker's error file; a partial file adds nothing."""
-    if not path:
-        return failure
+def _content(path: str) -> dict[str, object] | None:
+    """Of an error file; None: there is none that can be read."""
+    if not path or path == NOT_AVAILABLE:
+        return None
     import json
 
     try:
         with open(path, "rb") as file:
             data = json.loads(file.read(ERROR_FILE_BYTES_MAX))
     except (OSError, ValueError, RecursionError):
-        return failure
-    if not isinstance(data, dict):
-        return failure
-    message, traceback, _ = _error_fields(data)
-    return failure._replace(
-        error_file=path,
-        error_file_data=data,
-        message=message or failure.message,
-        traceback=traceback,
-    )
+        return None
+    return data if isinstance(data, dict) else None
 
 
 def _error_fields(data: Mapping[str, object]) -> tuple[str, str, float | None]:
@@ -204,7 +200,7 @@ def pass_on(failure: ProcessFailure, path: str) -> None:
     message = data.get("message")
     if not isinstance(message, dict):
         text = failure.message or f"{failure.who()} {failure.how}"
-        message = _message(text, failure.timestamp, "\n".join(failure.stderr_tail))
+        message = _message(text, failure.time, "\n".join(failure.stderr_tail))
     data["message"] = {**message, "errorCode": failure.shell_code}
     _write(data, path)
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import signal
 
+from elastic import _torch_bases
 
-class SignalException(Exception):
+
+class _Base(Exception):
+    """A base to which torch's can be added."""
+
+
+class SignalException(_Base):
     """The launching process received ``sigval`` and stopped its workers."""
 
     def __init__(self, msg: str, sigval: signal.Signals) -> None:
-        super().__init__(msg)
+        Exception.__init__(self, msg)  # not torch's, which has more arguments
         self.sigval = sigval
 
     def __reduce__(self) -> tuple[type[SignalException], tuple[str, signal.Signals]]:
         return type(self), (str(self), self.sigval)
+
+
+_torch_bases.derive(SignalException, "multiprocessing.api", "SignalException")

@@ -1,0 +1,89 @@
+"""elastic's rendezvous handler for torch's own agent. ``torch_rendezvous`` imports it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import torch.distributed.elastic.rendezvous.api as torch_rendezvous
+
+from elastic import errors
+from elastic.rendezvous.api import RendezvousParameters
+from elastic.rendezvous.errors import RendezvousGracefulExitError, RendezvousStateError
+from elastic.rendezvous.handlers import create
+from elastic.torch import Store
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _as_torch(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Calls, and converts elastic's exceptions to torch's."""
+    try:
+        return call(*args, **kwargs)
+    except RendezvousGracefulExitError as error:
+        raise torch_rendezvous.RendezvousGracefulExitError(str(error)) from None
+    except errors.RendezvousClosed as error:
+        raise torch_rendezvous.RendezvousClosedError(str(error)) from None
+    except errors.RendezvousTimeout as error:
+        raise torch_rendezvous.RendezvousTimeoutError(str(error)) from None
+    except (errors.RendezvousUnavailable, errors.StoreError) as error:
+        raise torch_rendezvous.RendezvousConnectionError(str(error)) from None
+    except RendezvousStateError as error:
+        raise torch_rendezvous.RendezvousStateError(str(error)) from None
+    except errors.ConfigError as error:
+        raise ValueError(str(error)) from None
+    except errors.ElasticError as error:
+        raise torch_rendezvous.RendezvousError(str(error)) from None
+
+
+class RendezvousHandler(torch_rendezvous.RendezvousHandler):
+    """elastic's rendezvous for torch's own agent: ``torchrun --rdzv-backend=elastic``."""
+
+    def __init__(self, params: torch_rendezvous.RendezvousParameters) -> None:
+        given = dict(params.config)
+        given.pop("timeout", None)  # torchrun adds it to every backend
+        self._handler = _as_torch(
+            create,
+            RendezvousParameters(
+                "c10d",
+                params.endpoint,
+                params.run_id,
+                params.min_nodes,
+                params.max_nodes,
+                params.local_addr,
+                **given,
+            ),
+        )
+
+    def get_backend(self) -> str:
+        return "elastic"
+
+    @property
+    def use_agent_store(self) -> bool:
+        return self._handler.use_agent_store
+
+    def next_rendezvous(self) -> torch_rendezvous.RendezvousInfo:
+        found = _as_torch(self._handler.next_rendezvous)
+        where = found.bootstrap_store_info
+        return torch_rendezvous.RendezvousInfo(
+            Store(found.store),
+            found.rank,
+            found.world_size,
+            torch_rendezvous.RendezvousStoreInfo(where.master_addr, where.master_port),
+        )
+
+    def is_closed(self) -> bool:
+        return _as_torch(self._handler.is_closed)
+
+    def set_closed(self) -> None:
+        _as_torch(self._handler.set_closed)
+
+    def num_nodes_waiting(self) -> int:
+        return _as_torch(self._handler.num_nodes_waiting)
+
+    def get_run_id(self) -> str:
+        return _as_torch(self._handler.get_run_id)
+
+    def shutdown(self) -> bool:
+        return _as_torch(self._handler.shutdown)

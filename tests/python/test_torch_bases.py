@@ -1,0 +1,79 @@
+"""Exceptions in a program that has loaded torch elastic as well."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elastic.launcher import LaunchConfig, elastic_launch
+from elastic.multiprocessing import ChildFailedError, ProcessFailure, SignalException
+from elastic.rendezvous import errors
+
+
+def torchs(module: str) -> Any:
+    pytest.importorskip("torch")
+    import importlib
+
+    return importlib.import_module(f"torch.distributed.elastic.{module}")
+
+
+def test_except_clauses_with_torchs_classes_match() -> None:
+    api, processes = torchs("rendezvous.api"), torchs("multiprocessing.api")
+    failed = torchs("multiprocessing.errors").ChildFailedError
+    config = LaunchConfig(1, 1, 1, rdzv_backend="c10d", rdzv_endpoint="localhost:0", max_restarts=0)
+    with pytest.raises(failed) as caught:
+        elastic_launch(config, "/bin/false")()
+    assert isinstance(caught.value, ChildFailedError)
+    for name in errors.__all__:
+        assert issubclass(getattr(errors, name), getattr(api, name)), name
+    assert issubclass(errors.RendezvousTimeoutError, TimeoutError)
+    assert issubclass(SignalException, processes.SignalException)
+    signalled = SignalException("received SIGTERM", 15)  # type: ignore[arg-type]
+    assert pickle.loads(pickle.dumps(signalled)).sigval == 15
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_torchs_record_finds_the_root_cause(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    own, child = tmp_path / "own.json", tmp_path / "child.json"
+    child.write_text(json.dumps({"message": {"message": "ValueError: bad", "extraInfo": {}}}))
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(own))
+
+    def main() -> None:
+        raise ChildFailedError("job", {0: ProcessFailure(0, 1, 1, str(child))})
+
+    with pytest.raises(ChildFailedError):
+        torchs("multiprocessing.errors").record(main)()
+    assert json.loads(own.read_text())["message"]["message"] == "ValueError: bad"
+
+
+def test_torch_starts_without_a_traceback_if_the_extension_cannot_be_loaded() -> None:
+    pytest.importorskip("torch")
+    program = (
+        "import sys; sys.modules['elastic._C'] = None\n"
+        "from torch.distributed.elastic.rendezvous import rendezvous_handler_registry as known\n"
+        "assert 'elastic' in known._registry"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+
+
+def test_torchs_handler_raises_torchs_errors() -> None:
+    api = torchs("rendezvous.api")
+    from elastic.torch_handler import _as_torch
+
+    for name in errors.__all__:
+
+        def fail(name: str = name) -> None:
+            raise getattr(errors, name)("why")
+
+        with pytest.raises(getattr(api, name), match="why"):
+            _as_torch(fail)
