@@ -503,6 +503,8 @@ class LocalElasticAgent:
             from elastic.multiprocessing.errors import evidence
 
             failures = evidence.examine(native.failures, keeps_logs=self._keeps_logs)
+            if self._watchdog is not None:
+                failures = evidence.with_timers(failures, self._watchdog.expired())
         return RunResult(
             state=WorkerState[native.state.name],
             return_values=self._return_values() if native.exit_code == 0 else {},

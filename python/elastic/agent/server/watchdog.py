@@ -92,6 +92,10 @@ class Watchdog:
         if self._monitor is not None:
             self._monitor.join()
 
+    def expired(self) -> Mapping[int, str]:
+        """The workers that an expired timer has killed, by process id, and the timer's scopes."""
+        return self._timers.expired if self._timers is not None else {}
+
     def _alive(self) -> int:
         return int(self._timers.get_last_progress_time() if self._timers else time.time())
 
