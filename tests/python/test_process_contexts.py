@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from elastic import _C, ConfigError, LocalElasticAgent, WorkerSpec
+from elastic.cli.output import make_temporary_directory
 from elastic.multiprocessing import DefaultLogsSpecs, start_processes
 from elastic.multiprocessing.tail_log import TailLog
 
@@ -63,6 +64,19 @@ def test_only_a_kill_of_ours_is_called_one(
     with caplog.at_level(25):
         agent._note_killed()
     assert ("killed by SIGKILL" in caplog.text) == killed_by_us
+
+
+def test_a_spare_that_never_ran_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    agent = LocalElasticAgent(WorkerSpec("role", 1, entrypoint="/bin/true", run_id="7"))
+    kind, state = _C.AgentEvent.Kind.FINISHED, _C.AgentState.SUCCEEDED
+    agent._observe(SimpleNamespace(kind=kind, state=state, message=""))  # type: ignore[arg-type]
+    assert "the job 7 has succeeded, but no worker ran on this node" in caplog.text
+
+
+def test_the_directory_for_temporary_files_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", "/nowhere")
+    with pytest.raises(ConfigError, match="cannot make the directory for temporary files"):
+        make_temporary_directory(60.0)
 
 
 def test_an_entry_point_of_another_type_is_refused() -> None:

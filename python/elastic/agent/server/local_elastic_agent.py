@@ -418,6 +418,13 @@ class LocalElasticAgent:
             self._note_killed()
             if event.state == _C.AgentState.SUCCEEDED and event.message:
                 self._log(logging.WARNING, "%s", event.message)  # of nodes that were lost
+            if event.state == _C.AgentState.SUCCEEDED and self._round is None:
+                self._log(
+                    logging.WARNING,
+                    "the job %s has succeeded, but no worker ran on this node: it was a spare; "
+                    "give other jobs at this endpoint run ids of their own (--rdzv-id)",
+                    self._group.spec.job_id(),
+                )
             self._log(logging.INFO, "finished")
 
     def _note_incident(self, event: _C.AgentEvent) -> None:
