@@ -89,6 +89,10 @@ RendezvousMachine::Description RendezvousMachine::describe_running() const {
   }
   if (spare_nodes() > 0) text += ", spares: " + std::to_string(spare_nodes());
   if (!round_.is_armed(Timer::kGrowth)) return {text};
+  if (round_.flaps > kFlapsForgiven) {
+    text += ", joins are delayed, since each of the last " + std::to_string(round_.flaps) +
+            " rounds lost a node within " + duration_text(kFlapRoundAge) + " of its start";
+  }
   return {text, nodes_text(waiting_nodes()) + " more will be admitted", round_.at(Timer::kGrowth)};
 }
 

@@ -279,7 +279,7 @@ bool RendezvousMachine::may_grow() const {
 }
 
 Duration RendezvousMachine::growth_delay() const {
-  if (round_.flaps < 2) return settings_.settle;
+  if (round_.flaps <= kFlapsForgiven) return settings_.settle;
   const Duration base = std::max<Duration>(settings_.settle, std::chrono::seconds(1));
   if (base >= kGrowthDelayMax) return base;
   return std::min<Duration>(base * (1LL << std::min(round_.flaps - 1, kFlapDoublingsMax)),
@@ -294,7 +294,7 @@ void RendezvousMachine::check_growth() {
   const Duration delay = growth_delay();
   const bool is_filled =
       round_.size() + round_.tally.joined - round_.tally.joined_suspect >= settings_.max_nodes &&
-      round_.flaps < 2;
+      round_.flaps <= kFlapsForgiven;
   // Further joins extend the wait up to a limit.
   const Instant due = std::min(
       add_saturating(round_.last_waiting_at.at, delay),

@@ -19,6 +19,7 @@ namespace elastic::core {
 
 // A round that loses a member before this age counts as flapping.
 inline constexpr Duration kFlapRoundAge = std::chrono::seconds(60);
+inline constexpr int kFlapsForgiven = 1;  // further ones delay the admission of nodes
 // A round that a worker's failure ends before this age counts towards the restart back-off.
 inline constexpr Duration kCrashAge = std::chrono::seconds(5);
 

@@ -68,6 +68,7 @@ bool is_exception_line(std::string_view line) {
 bool is_wrong_input(std::string_view error) {
   constexpr std::array<std::string_view, 5> kTypes = {"SyntaxError", "IndentationError", "TabError",
                                                       "ModuleNotFoundError", "ImportError"};
+  if (error.starts_with("No module named ")) return true;  // python -m
   const std::string_view type = error.substr(0, error.find(':'));
   return std::find(kTypes.begin(), kTypes.end(), type) != kTypes.end();
 }
@@ -105,6 +106,95 @@ FailureDiagnosis diagnose_start(const WorkerExit& exit) {
   const bool is_wrong = exit.error == ENOENT || exit.error == EACCES || exit.error == ENOEXEC;
   found.failure_class = is_wrong ? FailureClass::kUserInput : FailureClass::kPlatform;
   return found;
+}
+
+struct Uncaught {
+  std::string error;
+  bool is_of_main_module = false;  // else of a thread, of atexit, or logged by the program
+};
+
+std::string shortened(std::string_view line) { return std::string(line.substr(0, kErrorBytesMax)); }
+
+// The traceback whose header is at `begin`.
+Uncaught read_traceback(std::string_view output, std::size_t begin) {
+  constexpr std::string_view kGroup = "+ Exception Group ";
+  Uncaught found;
+  // torch's excepthook begins each line with "[rank0]: ".
+  const std::size_t line_begin = output.substr(0, begin).rfind('\n') + 1;  // npos + 1 is 0
+  std::string prefix(output.substr(line_begin, begin - line_begin));
+  if (prefix.ends_with(kGroup)) {
+    prefix.resize(prefix.size() - kGroup.size());
+    prefix += "| ";
+  }
+  std::string_view rest = output.substr(begin);
+  next_line(&rest);
+  for (bool is_first = true; !rest.empty(); is_first = false) {
+    std::string_view line = next_line(&rest);
+    if (line.starts_with(prefix)) line.remove_prefix(prefix.size());
+    if (is_first) {
+      found.is_of_main_module =
+          line.ends_with(", in <module>") || line.find("in _run_module_as_main") != line.npos;
+    }
+    // The frames are indented; the first line that is not names the exception.
+    if (line.empty() || line.front() == ' ' || line.front() == '\t') continue;
+    if (is_exception_line(line)) found.error = shortened(line);
+    break;
+  }
+  return found;
+}
+
+// The box that rich draws around the frames; the exception follows it.
+Uncaught read_box(std::string_view output) {
+  constexpr std::string_view kHeader = "Traceback (most recent call last) ";
+  const std::size_t begin = output.rfind(kHeader);
+  if (begin == std::string_view::npos) return {};
+  std::string_view rest = output.substr(begin);
+  Uncaught found;
+  found.is_of_main_module = rest.find(" in <module>") != rest.npos;
+  while (!rest.empty()) {
+    if (!next_line(&rest).starts_with("\xE2\x95\xB0")) continue;  // the lower left corner
+    const std::string_view line = next_line(&rest);
+    if (is_exception_line(line)) found.error = shortened(line);
+  }
+  return found;
+}
+
+// What the interpreter prints about a program that it cannot begin: it has no frames.
+Uncaught read_refusal(std::string_view output) {
+  constexpr std::string_view kMissing = ": No module named ";
+  Uncaught found;
+  found.is_of_main_module = true;
+  bool is_below_file = false;
+  while (!output.empty()) {
+    const std::string_view line = next_line(&output);
+    const std::size_t missing = line.find(kMissing);
+    if (line.starts_with("  File \"")) {
+      is_below_file = true;
+    } else if (missing != line.npos && line.substr(0, missing).find("python") != line.npos) {
+      found.error = shortened(line.substr(missing + 2));
+    } else if (is_below_file && is_exception_line(line) && is_wrong_input(line)) {
+      found.error = shortened(line);
+    }
+  }
+  return found;
+}
+
+// That of the main module if there is one: threads and atexit print theirs later.
+Uncaught find_uncaught(std::string_view output) {
+  Uncaught last;
+  Uncaught of_main;
+  bool is_any = false;
+  for (std::size_t at = output.find(kTracebackHeader); at != output.npos;
+       at = output.find(kTracebackHeader, at + 1)) {
+    last = read_traceback(output, at);
+    is_any = true;
+    if (last.is_of_main_module && !last.error.empty()) of_main = last;
+  }
+  if (!of_main.error.empty()) return of_main;
+  if (is_any) return last;
+  Uncaught other = read_box(output);
+  if (other.error.empty()) other = read_refusal(output);
+  return other;
 }
 
 // The four digits of a \uXXXX at the beginning of the text; nullopt: there is none.
@@ -173,31 +263,11 @@ std::string without_numbers(std::string_view text) {
 
 }  // namespace
 
-std::string last_exception(std::string_view output) {
-  const std::size_t begin = output.rfind(kTracebackHeader);
-  if (begin == std::string_view::npos) return "";
-  // torch's excepthook begins each line with "[rank0]: ".
-  const std::size_t line_begin = output.substr(0, begin).rfind('\n') + 1;  // npos + 1 is 0
-  const std::string_view prefix = output.substr(line_begin, begin - line_begin);
-  std::string_view rest = output.substr(begin);
-  next_line(&rest);
-  while (!rest.empty()) {
-    std::string_view line = next_line(&rest);
-    if (line.starts_with(prefix)) line.remove_prefix(prefix.size());
-    // The frames are indented; the first line that is not names the exception.
-    if (line.empty() || line.front() == ' ' || line.front() == '\t') continue;
-    return is_exception_line(line) ? std::string(line.substr(0, kErrorBytesMax)) : "";
-  }
-  return "";
-}
+std::string last_exception(std::string_view output) { return find_uncaught(output).error; }
 
 bool is_uncaught_exception(std::string_view output) {
-  const std::size_t begin = output.rfind(kTracebackHeader);
-  if (begin == std::string_view::npos || last_exception(output).empty()) return false;
-  std::string_view rest = output.substr(begin);
-  next_line(&rest);
-  const std::string_view frame = next_line(&rest);
-  return frame.ends_with(", in <module>") || frame.find("in _run_module_as_main") != frame.npos;
+  const Uncaught found = find_uncaught(output);
+  return found.is_of_main_module && !found.error.empty();
 }
 
 std::string error_file_message(std::string_view json) {

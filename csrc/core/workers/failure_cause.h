@@ -15,11 +15,12 @@
 
 namespace elastic::core {
 
-// The exception of the last Python traceback in the last lines of an output, such as
-// "KeyError: 'x'"; "" if there is none. With chained exceptions, the one that ended the process.
+// The exception that ended a Python program, by the last lines of its output, such as
+// "KeyError: 'x'"; "" if there is none. That of the main module wins over later ones of threads and
+// atexit; of chained exceptions it is the last one.
 std::string last_exception(std::string_view output);
 
-// Whether the last traceback is that of an exception that no code handled: it begins in the main
+// Whether there is the traceback of an exception that no code handled: it begins in the main
 // module. A traceback that the program logged, or that ended only a thread, begins elsewhere.
 bool is_uncaught_exception(std::string_view output);
 

@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Mapping
 
-from elastic import _files
+from elastic import _environment, _files
 from elastic.cli import values
 from elastic.cli.command_line import CommandLine
 from elastic.constants import DEFAULT_LINE_PREFIX
@@ -75,7 +75,9 @@ def make_temporary_directory(limit: float) -> str:
     def make() -> None:
         import tempfile
 
-        made.append(tempfile.mkdtemp(prefix="elastic_"))
+        # Not in another directory than the user named, as tempfile would choose.
+        folder = _environment.get("TMPDIR") or None
+        made.append(tempfile.mkdtemp(prefix="elastic_", dir=folder))
 
     what = "the directory for temporary files (TMPDIR)"
     _within(limit, make, what, "--redirects without --log-dir")

@@ -22,6 +22,7 @@ from elastic.multiprocessing.tail_log import TailLog, contains_any
 
 POLL_S = 0.05  # where the kernel cannot report the end of a process
 
+
 @data
 class RunProcsResult:
     """By local rank. Processes that were stopped because another failed are not failures."""

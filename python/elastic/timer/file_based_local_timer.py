@@ -134,6 +134,7 @@ class FileTimerServer:
         self._log_event = log_event or (lambda _name, _request: None)
         self._timers: dict[tuple[int, str], FileTimerRequest] = {}
         self._pidfds: dict[int, int] = {}  # so that a reused process id is not killed
+        self.expired: dict[int, str] = {}  # by the process that was killed: its scopes
         self._request_count = 0
         self._last_progress_time = int(time.time())
         self._has_client = False
@@ -229,6 +230,7 @@ class FileTimerServer:
                 "killing process %d with signal %d: the timer of %s expired",
                 pid, killer.signal, scopes,
             )  # fmt: skip
+            self.expired[pid] = scopes  # before its end is reported
             if self._reap_worker(pid, killer.signal):
                 handled.add(pid)
                 self._report("kill worker process", killer)

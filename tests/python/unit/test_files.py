@@ -135,3 +135,16 @@ def test_an_event_log_that_is_a_pipe_never_blocks(tmp_path: Path) -> None:
     log.close()
     assert json.loads(os.read(reader, 4096).split(b"\n")[0])["event"] == "x"
     os.close(reader)
+
+
+def test_an_exception_without_text_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Odd(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error"))
+    ErrorHandler().record_exception(Odd())
+    message = json.loads((tmp_path / "error").read_text())["message"]
+    assert message["message"].startswith("Odd: ")

@@ -181,6 +181,9 @@ def check(spec: WorkerSpec, shutdown_timeout: float) -> None:
     """Raises ConfigError for an invalid field, with its name."""
     if not spec.what():
         raise ConfigError("the entry point is empty")
+    if not callable(spec.what()) and not isinstance(spec.what(), str | os.PathLike):
+        kind = type(spec.what()).__name__
+        raise ConfigError(f"the entry point is of type {kind}: expected a function or a command")
     if spec.local_world_size < 1:
         raise ConfigError(f"local_world_size is {spec.local_world_size}: expected 1 or more")
     if spec.max_restarts < 0:

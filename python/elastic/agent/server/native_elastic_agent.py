@@ -406,6 +406,13 @@ class NativeElasticAgent:
             self._note_killed()
             if event.state == _C.AgentState.SUCCEEDED and event.message:
                 self._log(logging.WARNING, "%s", event.message)  # of nodes that were lost
+            if event.state == _C.AgentState.SUCCEEDED and self._round is None:
+                self._log(
+                    logging.WARNING,
+                    "the job %s has succeeded, but no worker ran on this node: it was a spare; "
+                    "give other jobs at this endpoint run ids of their own (--rdzv-id)",
+                    self._group.spec.job_id(),
+                )
             self._log(logging.INFO, "finished")
 
     def _note_incident(self, event: _C.AgentEvent) -> None:
@@ -491,6 +498,8 @@ class NativeElasticAgent:
             from elastic.multiprocessing.errors import evidence
 
             failures = evidence.examine(native.failures, keeps_logs=self._keeps_logs)
+            if self._watchdog is not None:
+                failures = evidence.with_timers(failures, self._watchdog.expired())
         return RunResult(
             state=WorkerState[native.state.name],
             return_values=self._return_values() if native.exit_code == 0 else {},

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from elastic import _files
 from elastic.constants import TORCHELASTIC_ENABLE_FILE_TIMER as FILE_TIMER
 from elastic.constants import TORCHELASTIC_HEALTH_CHECK_PORT as HEALTH_CHECK_PORT
 from elastic.constants import TORCHELASTIC_TIMER_FILE as TIMER_FILE
@@ -26,6 +27,7 @@ from elastic.utils.process_state import is_uninterruptible_state, read_proc_stat
 logger = logging.getLogger(__name__)
 
 HEALTH_CHECK_TIMEOUT_S = 60
+FILE_TIMEOUT_S = 60.0
 CHECKS_PER_LIMIT = 5  # of the states of workers
 
 
@@ -65,7 +67,9 @@ class Watchdog:
             from elastic.timer import FileTimerServer
 
             try:
-                self._timers = FileTimerServer(self._timer_file, self._run_id)
+                self._timers = _files.within(
+                    FILE_TIMEOUT_S, lambda: FileTimerServer(self._timer_file, self._run_id)
+                )
             except OSError as error:
                 raise ConfigError(
                     f"{TIMER_FILE} is {self._timer_file}: {error.strerror or error}"
@@ -91,6 +95,10 @@ class Watchdog:
                 check.stop()
         if self._monitor is not None:
             self._monitor.join()
+
+    def expired(self) -> Mapping[int, str]:
+        """The workers that an expired timer has killed, by process id, and the timer's scopes."""
+        return self._timers.expired if self._timers is not None else {}
 
     def _alive(self) -> int:
         return int(self._timers.get_last_progress_time() if self._timers else time.time())

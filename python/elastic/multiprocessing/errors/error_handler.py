@@ -59,7 +59,7 @@ class ErrorHandler:
             return
         data = {
             "message": {
-                "message": f"{type(e).__name__}: {e}",
+                "message": f"{type(e).__name__}: {_text(e)}",
                 "extraInfo": {
                     "py_callstack": "".join(traceback.format_exception(e)),
                     "timestamp": str(int(time.time())),
@@ -94,6 +94,11 @@ class ErrorHandler:
                          ERROR_FILE_VARIABLE, json.dumps(error))  # fmt: skip
             return
         self._write_error_file(path, json.dumps(error))
+
+
+def _text(error: BaseException) -> str:
+    """As str(), which a user's class may define and raise in."""
+    return str(traceback.TracebackException(type(error), error, None))
 
 
 def get_error_handler() -> ErrorHandler:

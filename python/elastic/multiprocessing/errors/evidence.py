@@ -11,10 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from elastic import _torch_bases
+from elastic import _files, _torch_bases
 from elastic._data import data, field
-
-from elastic import _files
 
 if TYPE_CHECKING:
     from elastic._C import WorkerFailure
@@ -126,6 +124,22 @@ def examine(failures: Sequence[WorkerFailure], *, keeps_logs: bool) -> dict[int,
     found = [_examine(failure, keeps_logs, offset) for failure in failures]
     found.sort(key=lambda failure: (failure.started, failure.time))
     return {failure.rank: failure for failure in found}
+
+
+def with_timers(
+    failures: Mapping[int, ProcessFailure], expired: Mapping[int, str]
+) -> dict[int, ProcessFailure]:
+    """The failures, with the timers (``elastic.timer``) that killed workers, by process id."""
+    found = dict(failures)
+    for rank, failure in failures.items():
+        scopes = expired.get(failure.pid)
+        if scopes is not None and failure.exitcode < 0:
+            found[rank] = failure._replace(
+                failure_class="user worker",
+                cause="timer expired",
+                hint=f"the launcher killed it, since the timer of {scopes} expired",
+            )
+    return found
 
 
 def _examine(failure: WorkerFailure, keeps_logs: bool, offset: float) -> ProcessFailure:

@@ -108,6 +108,8 @@ TEST(RendezvousGrowth, GrowthBacksOffForAFlappingNode) {
     const std::string name = "flapper" + std::to_string(flap);
     job.join(name);
     const Instant joined = job.now();
+    const std::string why = "joins are delayed, since each of the last 2 rounds lost a node";
+    EXPECT_EQ(job.machine().describe(joined).find(why) != std::string::npos, flap == 2);
     while (job.is_running()) job.run(100ms, {"a", "b", name});
     waited[flap] = job.now() - joined;
     job.rejoin_all({"a", "b"});

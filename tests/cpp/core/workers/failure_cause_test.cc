@@ -49,6 +49,47 @@ TEST(LastException, IsTheOneThatEndedTheProcess) {
   EXPECT_EQ(last_exception("no traceback\nKeyError: 1\n"), "");
 }
 
+TEST(LastException, OfTheMainModuleWinsOverLaterOnes) {
+  for (const std::string_view later :
+       {"Error in atexit._run_exitfuncs:\nTraceback (most recent call last):\n"
+        "  File \"a.py\", line 1, in stop\nOSError: closed\n",
+        "Exception in thread Thread-1:\nTraceback (most recent call last):\n"
+        "  File \"threading.py\", line 1, in _bootstrap_inner\nBrokenPipeError: gone\n"}) {
+    const std::string output = std::string(kUncaught) + std::string(later);
+    EXPECT_EQ(last_exception(output), "KeyError: 'x'") << later;
+    EXPECT_TRUE(is_uncaught_exception(output)) << later;
+    EXPECT_FALSE(is_uncaught_exception(later));
+  }
+}
+
+TEST(LastException, IsFoundInOtherForms) {
+  const auto found = [](std::string_view output) {
+    EXPECT_TRUE(is_uncaught_exception(output)) << output;
+    return last_exception(output);
+  };
+  EXPECT_EQ(found("  File \"/t.py\", line 1\n    def f(:\n          ^\n"
+                  "SyntaxError: invalid syntax\n"),
+            "SyntaxError: invalid syntax");
+  EXPECT_EQ(found("/usr/bin/python3: No module named trainer\n"), "No module named trainer");
+  EXPECT_EQ(found("  + Exception Group Traceback (most recent call last):\n"
+                  "  |   File \"t.py\", line 1, in <module>\n"
+                  "  |     raise ExceptionGroup('g', [ValueError(1)])\n"
+                  "  | ExceptionGroup: g (1 sub-exception)\n"
+                  "  +-+---------------- 1 ----------------\n"
+                  "    | ValueError: 1\n"
+                  "    +------------------------------------\n"),
+            "ExceptionGroup: g (1 sub-exception)");
+  EXPECT_EQ(found("╭──── Traceback (most recent call last) ────╮\n"
+                  "│ /t.py:1 in <module>                       │\n"
+                  "╰───────────────────────────────────────────╯\n"
+                  "ZeroDivisionError: division by zero\n"),
+            "ZeroDivisionError: division by zero");
+  EXPECT_EQ(last_exception("SyntaxError: printed by the program\n"), "");
+  EXPECT_EQ(last_exception("apt: No module named x\n"), "");
+  EXPECT_EQ(diagnose(exit_of(1), "python: No module named x\n", "", {}).failure_class,
+            FailureClass::kUserInput);
+}
+
 TEST(UncaughtException, BeginsInTheMainModule) {
   EXPECT_TRUE(is_uncaught_exception(kUncaught));
   EXPECT_TRUE(
