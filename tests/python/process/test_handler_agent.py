@@ -19,7 +19,6 @@ from elastic.agent.server import (
     HandlerElasticAgent,
     LocalElasticAgent,
     RunResult,
-    SimpleElasticAgent,
     WorkerGroup,
 )
 from elastic.launcher import LaunchConfig, elastic_launch
@@ -34,6 +33,7 @@ from elastic.rendezvous import (
 from support import launch_functions
 from support.launching import DEADLINE_S, Job, clean_environment, launch, launched
 from support.plug_ins import options, plug_in
+from support.remote_agent import RemoteAgent
 from support.stubs.stub_handler_plug_in import CountingHandler
 
 
@@ -217,31 +217,6 @@ def test_a_handler_is_shut_down_after_an_error_and_does_not_hide_it(
     assert [handler.shutdowns for handler in handlers] == [1, 1]
     expected = "the shutdown of the rendezvous handler failed"
     assert expected in caplog.text
-
-
-class RemoteAgent(SimpleElasticAgent):
-    """Workers on two hosts, with ids HOST:PORT: what a subclass of a scheduler would do."""
-
-    def __init__(self, spec: WorkerSpec, states: list[WorkerState]) -> None:
-        super().__init__(spec, exit_barrier_timeout=10)
-        self.calls: list[str] = []
-        self._states = states
-
-    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
-        self.calls.append("start")
-        return {w.local_rank: f"host{w.local_rank % 2}:{9000 + w.global_rank}"
-                for w in worker_group.workers}  # fmt: skip
-
-    def _stop_workers(self, worker_group: WorkerGroup) -> None:
-        self.calls.append("stop")
-
-    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
-        return RunResult(self._states.pop(0))
-
-    def _shutdown(
-        self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None
-    ) -> None:
-        self.calls.append("shutdown")
 
 
 def remote_agent(server: StoreServer, run_id: str, *states: WorkerState) -> RemoteAgent:

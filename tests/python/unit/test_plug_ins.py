@@ -15,7 +15,8 @@ from elastic.multiprocessing.errors import ErrorHandler, record
 from elastic.rendezvous import RendezvousInfo, RendezvousStoreInfo
 from elastic.rendezvous.api import shut_down
 from elastic.timer import FileTimerServer
-from test_handler_agent import RemoteAgent
+
+from support.remote_agent import RemoteAgent
 
 
 class Boom(Exception):
