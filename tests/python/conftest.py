@@ -12,7 +12,9 @@ HERE = Path(__file__).parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--nightly", action="store_true", help="run tests in quarantine, too")
+    parser.addoption(
+        "--nightly", action="store_true", help="run tests in quarantine and costly variants, too"
+    )
 
 
 def pytest_configure() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.launching import clean_environment, launch
+from support.launching import clean_environment, launch, python_path
 
 PRINT = "import os; rank = os.environ['RANK']; "
 
@@ -167,7 +167,7 @@ def test_a_plug_in_chooses_the_files_and_adds_variables(tmp_path: Path) -> None:
     )
     done = launch("--standalone", "--nproc-per-node=2", "--max-restarts=1", "--logs-specs=own",
                   f"--log-dir={logs}", "--no-python", "sh", "-c", script,
-                  environ=clean_environment(PYTHONPATH=str(tmp_path)))  # fmt: skip
+                  environ=clean_environment(PYTHONPATH=python_path(tmp_path)))  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in logs.iterdir()) == [
         "0.0.txt", "0.1.txt", "1.0.txt", "1.1.txt"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.launching import DEADLINE_S, Job, free_endpoint, launch
+from support.launching import DEADLINE_S, Job, free_endpoint, launch, python_path
 
 RANKS = "echo rank $RANK of $WORLD_SIZE, node $GROUP_RANK of $GROUP_WORLD_SIZE"
 
@@ -286,7 +286,7 @@ def test_nodes_without_a_coordinator_share_a_state(backend: str, tmp_path: Path)
     options += ["--rdzv-conf=colour=blue"] if backend == "mine" else []
     with Job(options, ["sh", "-c", RANKS]) as nodes:
         for _ in range(2):
-            nodes.start(PYTHONPATH=str(tmp_path))
+            nodes.start(PYTHONPATH=python_path(tmp_path))
         done = nodes.finish()
     assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
     lines = sorted(line.split(",")[0] for node in done for line in node.stdout.splitlines())

@@ -26,6 +26,9 @@ class Backend(NamedTuple):
         return [self.where, self.endpoint, "job", str(least), str(most), *QUICK, *config]
 
 
+TORCHS = ("torch-store", "torch-file-store")
+
+
 @pytest.fixture(
     params=[
         "c10d",
@@ -41,6 +44,9 @@ class Backend(NamedTuple):
 )
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
     kind: str = request.param
+    is_first = request.function is test_late_node_is_admitted_with_the_next_round
+    if kind in TORCHS and not is_first and not request.config.getoption("--nightly"):
+        pytest.skip("each node imports torch, for seconds: run with --nightly")
     if kind == "c10d":
         yield Backend(kind, f"127.0.0.1:{free_port()}")
     elif kind == "tcpstore":

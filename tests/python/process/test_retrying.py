@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.launching import clean_environment
+from support.launching import clean_environment, python_path
 from support.paths import ROOT
 
 # Fails in its first run, with a text, and passes in the second one.
@@ -31,7 +31,7 @@ def run(directory: Path, tests: dict[str, str], *words: str) -> subprocess.Compl
         [sys.executable, "-m", "pytest", "-p", "support.retrying", "-p", "no:hypothesispytest",
          "--flaky-dir=flaky", *words],
         cwd=directory,
-        env=clean_environment(PYTHONPATH=str(ROOT / "tests/python")),
+        env=clean_environment(PYTHONPATH=python_path(ROOT / "tests/python")),
         capture_output=True,
         text=True,
     )  # fmt: skip

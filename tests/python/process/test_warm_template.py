@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from support.launching import clean_environment
+from support.launching import clean_environment, python_path
 from support.paths import STUBS
 from support.warm_modules import CRASHING, HOSTILE
 from support.warm_template import DEADLINE_S, Template, wait_for
@@ -187,7 +187,7 @@ def test_module_of_the_script_that_is_not_fit_is_left_out(tmp_path: Path) -> Non
     (tmp_path / "local.py").touch()
     names = ["colorsys", "of_another_environment", "this", "local"]
     (tmp_path / "script.py").write_text(f"import {', '.join(names)}\n")
-    environ = clean_environment(PYTHONPATH=str(packages))
+    environ = clean_environment(PYTHONPATH=python_path(packages))
     with Template("", ["script.py"], environ, tmp_path) as template:
         message = template.receive()
         assert (message.kind, message.text) == (

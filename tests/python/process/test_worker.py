@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.launching import DEADLINE_S, clean_environment, launch
+from support.launching import DEADLINE_S, clean_environment, launch, python_path
 
 ALONE = ("--standalone",)
 
@@ -133,7 +133,7 @@ page = os.pread(_worker.stacks_descriptor(), 16, 256)
 sys.stdout.write(f"{loaded is not None} {_worker.open()} {struct.unpack('qq', page)[1]}\\n")
 """
     options = ("--nproc-per-node=2", "--preload=preloaded")
-    output = run_script(tmp_path, script, *options, PYTHONPATH=str(tmp_path))
+    output = run_script(tmp_path, script, *options, PYTHONPATH=python_path(tmp_path))
     assert output.splitlines() == ["True True 5"] * 2
 
 

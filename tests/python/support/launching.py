@@ -44,6 +44,11 @@ def assert_no_secret(*texts: str) -> None:
         assert SECRET_VALUE not in text, "the output has a value of the environment"
 
 
+def python_path(*folders: Path | str) -> str:
+    """PYTHONPATH with these folders first: elastic itself may be found by the variable."""
+    return os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
 def marked(environ: dict[str, str]) -> list[int]:
     """The running processes that inherited the mark."""
     wanted = f"{MARK}={environ[MARK]}".encode()

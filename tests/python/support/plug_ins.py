@@ -7,6 +7,7 @@ from pathlib import Path
 
 from elastic import StoreServer
 
+from support.launching import python_path
 from support.paths import STUBS
 
 
@@ -19,7 +20,7 @@ def plug_in(folder: Path) -> str:
     (facts / "entry_points.txt").write_text(
         "[torchrun.handlers]\ncounting = stub_handler_plug_in:make\n"
     )
-    return str(folder)
+    return python_path(folder)
 
 
 def options(server: StoreServer, *more: str, nodes: int = 2) -> list[str]:
