@@ -28,7 +28,7 @@ from support.launching import (
 from support.stopping import EXIT_STOPPED, MANY, STUB, stops
 from support.waiting import eventually, stall_for_test
 
-ROUNDS = int(os.environ.get("ELASTIC_DRAIN_ROUNDS", "10"))
+ROUNDS = int(os.environ.get("ELASTIC_DRAIN_ROUNDS", "4"))
 
 
 def check_one_step(directory: Path, ranks: int, round_number: int = 0) -> int:

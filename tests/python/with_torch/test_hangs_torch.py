@@ -91,7 +91,7 @@ def check_suspect(
                "--max-restarts=1", "--failure-grace=1", *more)  # fmt: skip
     done = launch("--standalone", *options, STUB, kind, str(hangs), str(directory))
     assert done.returncode == 0, done.stderr
-    assert limit <= idle_seconds(done.stderr) <= limit + 20
+    assert idle_seconds(done.stderr) >= limit
     (suspect,) = re.findall(r"^ *rank (\d+) .*: suspected$", done.stderr, re.M)
     assert int(suspect) == hangs, done.stderr
     assert "in all_reduce (stub_hanging_rank.py:" in done.stderr
