@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from elastic import StoreServer
 
 from support.launching import DEADLINE_S, Job
 from support.rendezvous_nodes import etcd_server
@@ -22,9 +23,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]
     if kind == "file":
         yield [f"--rdzv-backend={kind}", f"--rdzv-endpoint={tmp_path / 'state'}"]
     elif kind == "tcpstore":
-        dist = pytest.importorskip("torch.distributed")
-        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        yield [f"--rdzv-backend={kind}", f"--rdzv-endpoint=127.0.0.1:{store.port}"]
+        with StoreServer() as server:  # test_rendezvous_handlers.py has torch's server, too
+            yield [f"--rdzv-backend={kind}", f"--rdzv-endpoint=127.0.0.1:{server.port}"]
     else:
         with etcd_server(tmp_path) as endpoint:
             yield [f"--rdzv-backend={kind}", f"--rdzv-endpoint={endpoint}"]
