@@ -1,5 +1,6 @@
 #include "core/workers/log_lines.h"
 
+#include <cstdint>
 #include <cstring>
 
 // Theory of operation. The splitter searches for the next "\n" or "\r" and passes on the bytes
@@ -20,6 +21,18 @@ std::size_t find_terminator(std::string_view bytes) {
   const void* carriage_return = std::memchr(bytes.data(), '\r', end);
   if (carriage_return == nullptr) return newline == nullptr ? std::string_view::npos : end;
   return static_cast<std::size_t>(static_cast<const char*>(carriage_return) - bytes.data());
+}
+
+// The size of the bytes without a UTF-8 character at their end that is not complete yet.
+std::size_t whole_characters(std::string_view bytes) {
+  constexpr std::size_t kCharacterBytesMax = 4;
+  for (std::size_t back = 1; back < kCharacterBytesMax && back <= bytes.size(); ++back) {
+    const auto byte = static_cast<std::uint8_t>(bytes[bytes.size() - back]);
+    if ((byte & 0xC0) == 0x80) continue;  // not the first byte of its character
+    const std::size_t size = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : byte >= 0xC0 ? 2 : 1;
+    return bytes.size() - (size > back ? back : 0);
+  }
+  return bytes.size();
 }
 
 }  // namespace
@@ -47,11 +60,21 @@ void LineSplitter::feed(std::string_view bytes, const Sink& sink) {
     bytes.remove_prefix(end + 1);
   }
   while (partial_.size() > kLineBytesMax) {
-    const std::string rest = partial_.substr(kLineBytesMax);
-    partial_.resize(kLineBytesMax);
-    end_line("", '\n', sink);
-    partial_ = rest;
+    pass_on(whole_characters(std::string_view(partial_).substr(0, kLineBytesMax)), sink);
   }
+}
+
+// Passes on the beginning of an unfinished line. What follows is marked as its rest.
+void LineSplitter::pass_on(std::size_t size, const Sink& sink) {
+  const std::string rest = partial_.substr(size);
+  partial_.resize(size);
+  end_line("", '\n', sink);
+  partial_ = std::string(kContinuation) + rest;
+  is_continued_ = true;
+}
+
+bool LineSplitter::has_unfinished_line() const {
+  return whole_characters(partial_) > (is_continued_ ? kMarkBytes : 0);
 }
 
 void LineSplitter::pause(const Sink& sink) {
@@ -61,14 +84,12 @@ void LineSplitter::pause(const Sink& sink) {
     end_line("", '\r', sink);
     return;
   }
-  end_line("", '\n', sink);
-  partial_ = kContinuation;
-  is_continued_ = true;
+  pass_on(whole_characters(partial_), sink);
 }
 
 void LineSplitter::flush(const Sink& sink) {
   return_is_pending_ = false;
-  if (has_unfinished_line()) end_line("", '\n', sink);
+  if (partial_.size() > (is_continued_ ? kMarkBytes : 0)) end_line("", '\n', sink);
 }
 
 void LineSplitter::end_line(std::string_view tail, char terminator, const Sink& sink) {

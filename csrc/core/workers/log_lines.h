@@ -17,9 +17,9 @@ class LineSplitter {
  public:
   // The text of a line, and its terminator: '\n' or '\r'.
   using Sink = std::function<void(std::string_view text, char terminator)>;
-  // A longer line is passed on in pieces, each as a line.
+  // A longer line is passed on in pieces, each as a line that ends between two characters.
   static constexpr std::size_t kLineBytesMax = 64 * 1024;
-  // Begins the rest of a line whose beginning was passed on by pause().
+  // Begins the rest of a line whose beginning was passed on, by pause() or because it is long.
   static constexpr std::string_view kContinuation = "\xE2\x80\xA6";  // "…"
 
   void feed(std::string_view bytes, const Sink& sink);
@@ -29,11 +29,12 @@ class LineSplitter {
   // Call at the end of the stream: passes on an unfinished line with an added terminator.
   void flush(const Sink& sink);
   // Whether pause() would pass on anything.
-  bool has_unfinished_line() const { return partial_.size() > (is_continued_ ? kMarkBytes : 0); }
+  bool has_unfinished_line() const;
 
  private:
   static constexpr std::size_t kMarkBytes = kContinuation.size();
 
+  void pass_on(std::size_t size, const Sink& sink);
   void end_line(std::string_view tail, char terminator, const Sink& sink);
 
   std::string partial_;             // the beginning of a line

@@ -6,6 +6,7 @@ import os
 
 import pytest
 from elastic import _C, ConfigError, LocalElasticAgent, WorkerSpec
+from elastic.agent.server.native_elastic_agent import NativeElasticAgent
 
 from support.launching import launch
 
@@ -71,7 +72,7 @@ def test_an_event_that_cannot_be_reported_does_not_end_the_job(
     def fail(*_: object) -> None:
         raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
 
-    monkeypatch.setattr(LocalElasticAgent, "_observe", fail)
+    monkeypatch.setattr(NativeElasticAgent, "_observe", fail)
     spec = WorkerSpec("role", 1, entrypoint="/bin/true")
     assert LocalElasticAgent(spec).run().exit_code == 0
     assert "an event of the agent cannot be reported" in caplog.text

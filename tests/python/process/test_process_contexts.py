@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from elastic import _C, ConfigError, LocalElasticAgent, WorkerSpec
+from elastic.agent.server.native_elastic_agent import NativeElasticAgent
 from elastic.cli.output import make_temporary_directory
 from elastic.multiprocessing import DefaultLogsSpecs, start_processes
 from elastic.multiprocessing.tail_log import TailLog
@@ -54,7 +55,7 @@ def test_a_tail_whose_destination_fails_is_logged(
 def test_only_a_kill_of_ours_is_called_one(
     killed_by_us: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    agent = LocalElasticAgent(WorkerSpec("role", 1, entrypoint="/bin/true"))
+    agent = NativeElasticAgent(WorkerSpec("role", 1, entrypoint="/bin/true"))
     ended: Any = SimpleNamespace(
         stopped_by_us=True, signal=signal.SIGKILL, killed_by_us=killed_by_us, describe=str
     )
@@ -67,7 +68,7 @@ def test_only_a_kill_of_ours_is_called_one(
 
 
 def test_a_spare_that_never_ran_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    agent = LocalElasticAgent(WorkerSpec("role", 1, entrypoint="/bin/true", run_id="7"))
+    agent = NativeElasticAgent(WorkerSpec("role", 1, entrypoint="/bin/true", run_id="7"))
     kind, state = _C.AgentEvent.Kind.FINISHED, _C.AgentState.SUCCEEDED
     agent._observe(SimpleNamespace(kind=kind, state=state, message=""))  # type: ignore[arg-type]
     assert "the job 7 has succeeded, but no worker ran on this node" in caplog.text

@@ -18,7 +18,7 @@ import pytest
 from elastic import ConfigError, timer
 from elastic.agent.server import create_healthcheck_server
 from elastic.agent.server.watchdog import Watchdog
-from elastic.multiprocessing.errors.evidence import ProcessFailure, with_timers
+from elastic.multiprocessing.errors.evidence import ProcessFailure, add_timers
 from elastic.utils.process_state import is_uninterruptible_state, read_proc_state
 
 from support.launching import DEADLINE_S, clean_environment, free_port, launch
@@ -163,12 +163,12 @@ def test_a_pipe_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_a_kill_by_a_timer_is_the_workers_failure() -> None:
-    made = ProcessFailure(0, 7, -9)._replace(failure_class="platform", hint="something else")
-    other = made._replace(pid=8)
-    found = with_timers({0: made, 1: other}, {7: "step"})
-    assert (found[0].failure_class, found[0].cause) == ("user worker", "timer expired")
-    assert "the timer of step expired" in found[0].hint
-    assert found[1] == other
+    killed, other = ProcessFailure(0, 7, -9), ProcessFailure(1, 8, -9)
+    killed.failure_class, killed.hint = "platform", "something else"
+    add_timers({0: killed, 1: other}, {7: "step"})
+    assert (killed.failure_class, killed.cause) == ("user worker", "timer expired")
+    assert "the timer of step expired" in killed.hint
+    assert other.cause != "timer expired"
 
 
 def test_the_state_of_a_process() -> None:

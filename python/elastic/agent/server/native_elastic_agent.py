@@ -499,7 +499,7 @@ class NativeElasticAgent:
 
             failures = evidence.examine(native.failures, keeps_logs=self._keeps_logs)
             if self._watchdog is not None:
-                failures = evidence.with_timers(failures, self._watchdog.expired())
+                evidence.add_timers(failures, self._watchdog.expired())
         return RunResult(
             state=WorkerState[native.state.name],
             return_values=self._return_values() if native.exit_code == 0 else {},

@@ -126,20 +126,13 @@ def examine(failures: Sequence[WorkerFailure], *, keeps_logs: bool) -> dict[int,
     return {failure.rank: failure for failure in found}
 
 
-def with_timers(
-    failures: Mapping[int, ProcessFailure], expired: Mapping[int, str]
-) -> dict[int, ProcessFailure]:
-    """The failures, with the timers (``elastic.timer``) that killed workers, by process id."""
-    found = dict(failures)
-    for rank, failure in failures.items():
+def add_timers(failures: Mapping[int, ProcessFailure], expired: Mapping[int, str]) -> None:
+    """Adds the timers (``elastic.timer``) that killed workers, by process id."""
+    for failure in failures.values():
         scopes = expired.get(failure.pid)
         if scopes is not None and failure.exitcode < 0:
-            found[rank] = failure._replace(
-                failure_class="user worker",
-                cause="timer expired",
-                hint=f"the launcher killed it, since the timer of {scopes} expired",
-            )
-    return found
+            failure.failure_class, failure.cause = "user worker", "timer expired"
+            failure.hint = f"the launcher killed it, since the timer of {scopes} expired"
 
 
 def _examine(failure: WorkerFailure, keeps_logs: bool, offset: float) -> ProcessFailure:

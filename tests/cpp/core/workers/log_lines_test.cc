@@ -62,7 +62,8 @@ TEST(LineSplitter, SplitsAVeryLongLine) {
   LineSplitter splitter;
   splitter.feed(std::string(2 * kMax + 5, 'x'), sink);
   splitter.feed("\n", sink);
-  EXPECT_THAT(sizes, ElementsAre(kMax, kMax, 5u));
+  constexpr std::size_t kMark = LineSplitter::kContinuation.size();
+  EXPECT_THAT(sizes, ElementsAre(kMax, kMax, 5 + 2 * kMark)) << "every rest begins with the mark";
 }
 
 // The lines of pieces that arrive with pauses in between.
@@ -88,6 +89,25 @@ TEST(LineSplitter, PassesOnAnUnfinishedLineAfterAPauseAndMarksItsRest) {
   EXPECT_THAT(lines_with_pauses({"Continue? ", "\nnext\n"}), ElementsAre("Continue? \n", "next\n"))
       << "an empty rest is no line";
   EXPECT_THAT(lines_with_pauses({"whole\n", "tail"}), ElementsAre("whole\n", "tail\n"));
+}
+
+TEST(LineSplitter, CutsNoCharacter) {
+  const std::string mark(LineSplitter::kContinuation);
+  EXPECT_THAT(lines_with_pauses({"a\xE2\x82",
+                                 "\xAC"
+                                 "b\n"}),
+              ElementsAre("a\n", mark + "\xE2\x82\xAC"
+                                        "b\n"));
+  EXPECT_THAT(lines_with_pauses({"\xE2", "\x82\xAC\n"}), ElementsAre("\xE2\x82\xAC\n"));
+  EXPECT_THAT(lines_with_pauses({"a\xE2"}), ElementsAre("a\n", mark + "\xE2\n"))
+      << "at the end nothing is lost";
+  std::vector<std::string> lines;
+  std::string text = "x";
+  while (text.size() <= LineSplitter::kLineBytesMax) text += "\xC3\xA9";
+  LineSplitter splitter;
+  splitter.feed(text, [&](std::string_view line, char) { lines.emplace_back(line); });
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0], text.substr(0, LineSplitter::kLineBytesMax - 1));
 }
 
 TEST(LineSplitter, KeepsAProgressBarOnItsRowAfterAPause) {
