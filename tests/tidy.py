@@ -97,7 +97,7 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "text": ("_C", "constants", "errors"),
     "_host": (*_BASE, "text"),
     "_warm": (),
-    "worker": ("_worker",),
+    "worker": ("_environment", "_worker"),
     "multiprocessing": (*_BASE, "text", "_host"),
     "rendezvous": (*_BASE, "text"),
     "agent": (
