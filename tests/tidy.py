@@ -113,9 +113,9 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     ),
     "events": ("_files", "errors"),
     "metrics": ("_plug_in",),
-    "timer": ("_plug_in",),
+    "timer": ("_lazy", "_plug_in"),
     "numa": (),
-    "utils": ("_environment",),
+    "utils": ("_environment", "_lazy"),
     "launcher": (*_BASE, "text", "_host", "multiprocessing", "rendezvous", "agent"),
     "observe": (*_BASE, "text", "rendezvous"),
     "cli": (
