@@ -203,7 +203,7 @@ def test_small_differences_of_the_launcher_api(monkeypatch: pytest.MonkeyPatch) 
 def test_a_handler_plug_in_that_fails_is_one_sentence(
     made: Callable[[object], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(rendezvous_handler_registry._creators, "broken", made)
+    monkeypatch.setitem(rendezvous_handler_registry._registry, "broken", made)
     config = RendezvousConfig("broken", 1, 2, shared_state="broken")
     with pytest.raises(ElasticError, match=r"the (rendezvous )?plug-in (for )?'broken'"):
         config.handler("id", "")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from elastic import ConfigError, timer
+from elastic._data import changed
 from elastic.agent.server import create_healthcheck_server
 from elastic.agent.server.watchdog import Watchdog
 from elastic.multiprocessing.errors.evidence import ProcessFailure, with_timers
@@ -163,8 +164,8 @@ def test_a_pipe_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_a_kill_by_a_timer_is_the_workers_failure() -> None:
-    made = ProcessFailure(0, 7, -9)._replace(failure_class="platform", hint="something else")
-    other = made._replace(pid=8)
+    made = changed(ProcessFailure(0, 7, -9), failure_class="platform", hint="something else")
+    other = changed(made, pid=8)
     found = with_timers({0: made, 1: other}, {7: "step"})
     assert (found[0].failure_class, found[0].cause) == ("user worker", "timer expired")
     assert "the timer of step expired" in found[0].hint

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from elastic import _files, _torch_bases
-from elastic._data import data, field
+from elastic._data import changed, data, field
 
 if TYPE_CHECKING:
     from elastic._C import WorkerFailure
@@ -134,7 +134,8 @@ def with_timers(
     for rank, failure in failures.items():
         scopes = expired.get(failure.pid)
         if scopes is not None and failure.exitcode < 0:
-            found[rank] = failure._replace(
+            found[rank] = changed(
+                failure,
                 failure_class="user worker",
                 cause="timer expired",
                 hint=f"the launcher killed it, since the timer of {scopes} expired",
