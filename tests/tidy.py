@@ -97,7 +97,7 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "text": ("_C", "constants", "errors"),
     "_host": (*_BASE, "text"),
     "_warm": (),
-    "worker": ("_worker",),
+    "worker": ("_environment", "_worker"),
     "multiprocessing": (*_BASE, "text", "_host"),
     "rendezvous": (*_BASE, "text"),
     "agent": (
@@ -113,9 +113,9 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     ),
     "events": ("_files", "errors"),
     "metrics": ("_plug_in",),
-    "timer": ("_plug_in",),
+    "timer": ("_lazy", "_plug_in"),
     "numa": (),
-    "utils": ("_environment",),
+    "utils": ("_environment", "_lazy"),
     "launcher": (*_BASE, "text", "_host", "multiprocessing", "rendezvous", "agent"),
     "observe": (*_BASE, "text", "rendezvous"),
     "cli": (

@@ -6,11 +6,10 @@
                           rdzv_endpoint="localhost:0")
     values = elastic_launch(config, train)("resnet", 0.1)  # {0: …, 1: …, 2: …, 3: …}
 
-Every value of ``start_method`` calls the function in a new interpreter, which the guardian starts
-and supervises like any worker. The module of the function is imported there. With ``warm`` the
-workers are forked from a process that has imported torch (docs/warm-workers.md). Only if
-``start_method`` is fork and an argument cannot be passed to a new interpreter, as a lock, event or
-queue of the fork context, the workers are forked copies of this process.
+The function is called in a new interpreter, which the guardian starts and supervises like any
+worker. The module of the function is imported there. With ``warm`` the workers are forked from a
+process that has imported torch (docs/warm-workers.md). With ``start_method="fork"`` and without
+``warm`` they are forked copies of this process, which have its objects as they are.
 """
 
 from __future__ import annotations
@@ -219,15 +218,11 @@ def _native_agent(
     warm_template = _warm_template(config, spec.entrypoint, spec.args)
     if (config.warm or config.preload) and not warm_template:
         _warn_no_effect("the command of the workers is not PYTHON [-u] SCRIPT")
-    try:
+    is_fork = config.start_method == "fork" and callable(spec.entrypoint)
+    if not is_fork or config.warm or config.preload:
         return LocalElasticAgent(
             spec, logs, share_store=share, warm_template=warm_template, **common
         )
-    except ConfigError as error:
-        from elastic.multiprocessing.calls import CannotPass
-
-        if config.start_method != "fork" or not isinstance(error, CannotPass):
-            raise
     from elastic.agent.server.forking_agent import ForkingElasticAgent
 
     if spec.rdzv_handler is None:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from elastic import _worker
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from elastic import _worker as calls
+else:
+    try:
+        from elastic import _worker as calls
+    except ImportError:  # another system, or a source tree without the build
+        from elastic.worker import _absent as calls
 
 
 class section:
@@ -19,19 +26,19 @@ class section:
         self._limit = limit
 
     def __enter__(self) -> None:
-        _worker.enter(self._name, self._limit)
+        calls.enter(self._name, self._limit)
 
     def __exit__(self, *_: object) -> None:
-        _worker.leave()
+        calls.leave()
 
 
 def open() -> None:
     """Opens the channel, and offers the stacks of this process's threads on request."""
-    if not _worker.open():
+    if not calls.open():
         return
     import faulthandler
 
-    number = _worker.free_signal()
+    number = calls.free_signal()
     if number:
-        faulthandler.register(number, file=_worker.stacks_descriptor(), all_threads=True)
-        _worker.offer_stacks(number)
+        faulthandler.register(number, file=calls.stacks_descriptor(), all_threads=True)
+        calls.offer_stacks(number)

@@ -175,6 +175,18 @@ def test_copies_of_this_process_increment_under_a_lock() -> None:
     assert counter.value == 2000
 
 
+def test_copies_of_this_process_have_its_changed_modules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch_functions, "rank_and", lambda *given: ("changed", *given))
+
+    def call(given: str) -> Any:
+        return launch_functions.rank_and(given)
+
+    # Nothing of this call needs a fork, but the program asked for one.
+    assert elastic_launch(config(start_method="fork"), call)("x") == {
+        rank: ("changed", "x") for rank in range(2)
+    }
+
+
 def test_error_of_a_copy_of_this_process_reaches_the_caller() -> None:
     spec, lock = forked()
 

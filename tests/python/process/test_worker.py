@@ -48,6 +48,29 @@ print(_worker.open(), worker.round(), worker.is_restart())
     assert alone(script, ELASTIC_CHANNEL="garbage") == "False 0 False\n"
 
 
+def test_every_call_works_on_a_system_without_the_extension() -> None:
+    script = """
+import sys
+sys.modules["elastic._worker"] = None
+sys.modules["elastic._C"] = None
+from elastic import worker
+worker.progress(1)
+with worker.section("evaluation", limit=2.5):
+    assert not worker.should_stop(3)
+print(worker.round(), worker.is_restart())
+"""
+    assert alone(script) == "0 False\n"
+    assert alone(script, TORCHELASTIC_RESTART_COUNT="1") == "0 True\n"
+
+
+def test_the_calls_without_the_extension_are_the_same() -> None:
+    from elastic import _worker
+    from elastic.worker import _absent
+
+    names = {name for name in dir(_worker) if not name.startswith("_")} - {"nothing"}
+    assert names == {name for name in vars(_absent) if name[0] != "_"} - {"annotations"}
+
+
 def test_import_loads_neither_torch_nor_the_agent() -> None:
     script = """
 import sys

@@ -1,8 +1,8 @@
 """The agent whose workers are forked copies of this process.
 
-For functions with ``start_method="fork"`` whose arguments cannot be passed to a new interpreter, as
-the locks and queues of the fork context. There is no guardian: a worker is killed when the thread
-that forked it ends, but not the processes that it has started.
+For functions with ``start_method="fork"``: they see the objects of this process as they are, as
+changed modules, open files, and the locks and queues of the fork context. There is no guardian: a
+worker is killed when the thread that forked it ends, but not the processes that it has started.
 """
 
 from __future__ import annotations

@@ -1,5 +1,10 @@
 """Iteration over data in an elastic job."""
 
+from elastic import _lazy
 from elastic.utils.data.cycling_iterator import CyclingIterator
 
-__all__ = ["CyclingIterator"]
+__all__ = ["CyclingIterator", "ElasticDistributedSampler"]
+
+# torch's own: it samples for torch's DataLoader. torch is imported on its first use.
+_HOMES = {"ElasticDistributedSampler": "torch.distributed.elastic.utils.data"}
+__getattr__, __dir__ = _lazy.attach(__name__, _HOMES)

@@ -1,0 +1,49 @@
+"""What ``elastic._worker`` does in a process that elastic did not start, without that extension.
+
+On a system for which elastic is not built, such as a laptop with macOS or Windows, an instrumented
+script runs unchanged.
+"""
+
+from __future__ import annotations
+
+from elastic import _environment
+
+
+def progress(step: int, /) -> None:
+    """Has no effect here."""
+
+
+def should_stop(step: int, /) -> bool:
+    return False
+
+
+def round() -> int:
+    return 0
+
+
+def is_restart() -> bool:
+    return _environment.get("TORCHELASTIC_RESTART_COUNT", "0") not in ("", "0")
+
+
+def open() -> bool:
+    return False
+
+
+def enter(name: str, limit: float, /) -> None:
+    """Has no effect here."""
+
+
+def leave() -> None:
+    """Has no effect here."""
+
+
+def free_signal() -> int:
+    return 0
+
+
+def stacks_descriptor() -> int:
+    return -1
+
+
+def offer_stacks(number: int, /) -> None:
+    """Has no effect here."""
