@@ -9,11 +9,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 
 #include "host/coordinator/coordinator_fixture.h"
 #include "os/loop/clock.h"
+#include "os/loop/wait.h"
 
 namespace elastic::host {
 namespace {
@@ -104,7 +104,7 @@ TEST_F(CoordinatorMeetingTest, AJobMayDissolveInsideItsOwnTimer) {
   joined.get_future().wait();
   const Instant due = os::monotonic_now() + std::chrono::milliseconds(2);
   caller.say_first({.job_id = "job", .node = elected().node, .announced = elected()});
-  while (os::monotonic_now() < due) std::this_thread::yield();
+  static_cast<void>(os::wait_ready(-1, 0, {.deadline = due}));  // the job's timer is due then
   sent.set_value();
   caller.expect<session::Incumbent>();
   while (node->receive()) continue;  // it is sent away, or its time is over
