@@ -10,6 +10,7 @@
 
 #include "bindings/convert.h"
 #include "bindings/errors.h"
+#include "bindings/owner.h"
 #include "elastic/agent.h"
 
 namespace py = pybind11;
@@ -17,47 +18,45 @@ namespace py = pybind11;
 namespace elastic::bindings {
 namespace {
 
-// Shared by the Python object and its running calls, so that close() in one thread does not destroy
-// an object that another thread uses.
 struct PyAgent {
-  std::shared_ptr<Agent> agent;
+  Owner<Agent> owner;
   bool finished = false;  // kFinished was delivered, so result() may be called
 
-  std::shared_ptr<Agent> get() const {
-    if (!agent) raise_status({StatusCode::kFailedPrecondition, "the agent is closed"});
-    if (agent->is_in_child()) {
-      raise_status({StatusCode::kFailedPrecondition,
-                    "the agent belongs to the parent process; start another one in this process"});
-    }
-    return agent;
+  explicit PyAgent(std::unique_ptr<Agent> agent)
+      : owner(std::move(agent), {StatusCode::kFailedPrecondition, "the agent is closed"}) {}
+  // Returns use(agent) without the interpreter's lock.
+  template <typename Use>
+  auto call(Use&& use) const {
+    check();
+    return owner.call(std::forward<Use>(use));
   }
-  void close() {
-    const py::gil_scoped_release release;  // the last owner joins a thread
-    agent.reset();
+  void check() const {
+    if (!owner.call([](const Agent& agent) { return agent.is_in_child(); })) return;
+    raise_status({StatusCode::kFailedPrecondition,
+                  "the agent belongs to the parent process; start another one in this process"});
   }
-  ~PyAgent() { close(); }
 };
 
 std::optional<AgentEvent> next_event(PyAgent& self, std::optional<double> timeout) {
-  const std::shared_ptr<Agent> agent = self.get();
+  self.check();
   const Instant deadline = to_deadline(timeout);
-  std::optional<AgentEvent> event;
-  {
-    const py::gil_scoped_release release;
-    event = agent->next_event(deadline, python_signal_raised);
-  }
+  std::optional<AgentEvent> event =
+      self.owner.wait([&](Agent& agent, const std::function<bool()>& interrupted) {
+        return agent.next_event(deadline, interrupted);
+      });
   if (PyErr_Occurred() != nullptr) throw py::error_already_set();
   if (event && event->kind == AgentEvent::Kind::kFinished) self.finished = true;
+  if (!event) self.owner.check_open();
   return event;
 }
 
 AgentResult result(const PyAgent& self) {
-  const std::shared_ptr<Agent> agent = self.get();
+  self.check();
   if (!self.finished) {
     raise_status({StatusCode::kFailedPrecondition,
                   "the agent has not finished: wait for the event FINISHED"});
   }
-  return agent->result();
+  return self.call([](const Agent& agent) { return agent.result(); });
 }
 
 void bind_constants(py::module_& module) {
@@ -387,35 +386,44 @@ void bind_agent(py::module_& module) {
   py::class_<PyAgent>(module, "Agent",
                       "One node's agent: starts, supervises and restarts the workers.")
       .def(py::init([](AgentOptions options) {
-             const py::gil_scoped_release release;
-             Result<std::unique_ptr<Agent>> agent = Agent::start(std::move(options));
-             const py::gil_scoped_acquire acquire;
-             return PyAgent{unwrap(std::move(agent))};
+             auto agent = [&] {
+               const py::gil_scoped_release release;
+               return Agent::start(std::move(options));
+             }();
+             return PyAgent(unwrap(std::move(agent)));
            }),
            py::arg("options"))
       .def("next_event", &next_event, py::arg("timeout") = py::none(),
            "The next event; None after `timeout` seconds without one, or after FINISHED has been "
            "delivered. Signal handlers run during the call and may raise.")
       .def(
-          "request_stop", [](const PyAgent& self, int signum) { self.get()->request_stop(signum); },
+          "request_stop",
+          [](const PyAgent& self, int signum) {
+            self.call([&](Agent& agent) { agent.request_stop(signum); });
+          },
           py::arg("signum"),
           "Stop the workers with this signal and finish with 128 + signum; a second call kills.")
       .def(
           "request_drain",
           [](const PyAgent& self, int signum, double limit) {
-            self.get()->request_drain(signum, to_duration(limit));
+            const Duration within = to_duration(limit);
+            self.call([&](Agent& agent) { agent.request_drain(signum, within); });
           },
           py::arg("signum"), py::arg("limit"),
           "Stop all ranks of the job at one step, within `limit` seconds.")
       .def(
-          "forward", [](const PyAgent& self, int signum) { self.get()->forward(signum); },
+          "forward",
+          [](const PyAgent& self, int signum) {
+            self.call([&](Agent& agent) { agent.forward(signum); });
+          },
           py::arg("signum"), "Deliver a signal to the running workers without stopping them.")
       .def_property_readonly("result", &result,
                              "The result; available after FINISHED has been delivered.")
-      .def("close", &PyAgent::close,
-           "Kill all workers, and remove the temporary directory if there was no log_dir.")
+      .def(
+          "close", [](PyAgent& self) { self.owner.close(); },
+          "Kill all workers, and remove the temporary directory if there was no log_dir.")
       .def("__enter__", [](py::object self) { return self; })
-      .def("__exit__", [](PyAgent& self, const py::args&) { self.close(); });
+      .def("__exit__", [](PyAgent& self, const py::args&) { self.owner.close(); });
 }
 
 }  // namespace elastic::bindings

@@ -11,6 +11,7 @@
 
 #include "bindings/convert.h"
 #include "bindings/errors.h"
+#include "bindings/owner.h"
 #include "elastic/observer.h"
 #include "elastic/override.h"
 
@@ -21,19 +22,7 @@ namespace {
 
 using namespace py::literals;
 
-struct PyObserver {
-  std::shared_ptr<Observer> observer;
-
-  std::shared_ptr<Observer> get() const {
-    if (!observer) raise_status({StatusCode::kFailedPrecondition, "the observer is closed"});
-    return observer;
-  }
-  void close() {
-    const py::gil_scoped_release release;  // the last owner joins a thread
-    observer.reset();
-  }
-  ~PyObserver() { close(); }
-};
+using PyObserver = Owner<Observer>;
 
 const char* name_of(RendezvousPhase phase) {
   switch (phase) {
@@ -169,17 +158,17 @@ PyObserver start(std::string host, std::uint16_t port, std::string run_id, bool 
                             .drain_reason = std::move(drain_reason),
                             .connect_timeout = to_duration(connect_timeout)});
   }();
-  return PyObserver{unwrap(std::move(started), Domain::kRendezvous)};
+  return {unwrap(std::move(started), Domain::kRendezvous),
+          {StatusCode::kFailedPrecondition, "the observer is closed"}};
 }
 
 std::optional<py::typing::Dict<py::str, py::object>> next(const PyObserver& self,
                                                           std::optional<double> timeout) {
-  const std::shared_ptr<Observer> observer = self.get();
   const Instant deadline = to_deadline(timeout);
-  auto job = [&] {
-    const py::gil_scoped_release release;
-    return observer->next(deadline, python_signal_raised);
-  }();
+  auto job = self.wait([&](Observer& observer, const std::function<bool()>& interrupted) {
+    return observer.next(deadline, interrupted);
+  });
+  if (job.status().code() == StatusCode::kCancelled) self.check_open();
   if (job.status().code() == StatusCode::kDeadlineExceeded) return std::nullopt;
   return to_dict(*unwrap(std::move(job), Domain::kRendezvous));
 }

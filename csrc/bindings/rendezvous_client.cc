@@ -12,6 +12,7 @@
 
 #include "bindings/convert.h"
 #include "bindings/errors.h"
+#include "bindings/owner.h"
 #include "bindings/rendezvous_client.h"
 
 namespace py = pybind11;
@@ -19,20 +20,7 @@ namespace py = pybind11;
 namespace elastic::bindings {
 namespace {
 
-// Shared by the Python object and its running calls.
-struct PyClient {
-  std::shared_ptr<RendezvousClient> client;
-
-  std::shared_ptr<RendezvousClient> get() const {
-    if (!client) raise_status({StatusCode::kInvalidArgument, "the rendezvous client is closed"});
-    return client;
-  }
-  void close() {
-    const py::gil_scoped_release release;  // the last owner joins threads, which may call Python
-    client.reset();
-  }
-  ~PyClient() { close(); }
-};
+using PyClient = Owner<RendezvousClient>;
 
 PyClient start(RendezvousOptions rendezvous, std::string run_id, int local_world_size,
                std::string role, double stop_grace, std::uint16_t store_port) {
@@ -47,23 +35,22 @@ PyClient start(RendezvousOptions rendezvous, std::string run_id, int local_world
     const py::gil_scoped_release release;
     return RendezvousClient::start(std::move(options));
   }();
-  return PyClient{unwrap(std::move(started), Domain::kRendezvous)};
+  return {unwrap(std::move(started), Domain::kRendezvous),
+          {StatusCode::kInvalidArgument, "the rendezvous client is closed"}};
 }
 
 RendezvousRound next_rendezvous(const PyClient& self, std::optional<double> timeout) {
-  const std::shared_ptr<RendezvousClient> client = self.get();
   const Instant deadline = to_deadline(timeout);
-  auto round = [&] {
-    const py::gil_scoped_release release;
-    return client->next_rendezvous(deadline, python_signal_raised);
-  }();
+  auto round = self.wait([&](RendezvousClient& client, const std::function<bool()>& interrupted) {
+    return client.next_rendezvous(deadline, interrupted);
+  });
+  if (round.status().code() == StatusCode::kCancelled) self.check_open();
   return unwrap(std::move(round), Domain::kRendezvous);
 }
 
 bool leave(const PyClient& self, const std::string& reason, double timeout) {
-  const std::shared_ptr<RendezvousClient> client = self.get();
-  const py::gil_scoped_release release;
-  return client->leave(reason, to_duration(timeout));
+  const Duration limit = to_duration(timeout);
+  return self.call([&](RendezvousClient& client) { return client.leave(reason, limit); });
 }
 
 void set_closed(const PyClient& self, std::string message, int exit_code) {
@@ -72,7 +59,7 @@ void set_closed(const PyClient& self, std::string message, int exit_code) {
   result.cause = JobCause::kRequested;
   result.exit_code = exit_code;
   result.message = std::move(message);
-  self.get()->set_closed(std::move(result));
+  self.call([&](RendezvousClient& client) { client.set_closed(result); });
 }
 
 void bind_round(py::module_& module) {
@@ -115,20 +102,35 @@ void bind_rendezvous_client(py::module_& module) {
       .def("next_rendezvous", &next_rendezvous, py::arg("timeout") = py::none(),
            "Joins, and waits for a round with this node. During a round it first reports that all\n"
            "its workers have ended. Signal handlers run during the call and may raise.")
-      .def("waiting_nodes", [](const PyClient& self) { return self.get()->waiting_nodes(); })
-      .def("is_closed", [](const PyClient& self) { return self.get()->is_closed(); })
+      .def("waiting_nodes",
+           [](const PyClient& self) {
+             return self.call([](RendezvousClient& client) { return client.waiting_nodes(); });
+           })
+      .def("is_closed",
+           [](const PyClient& self) {
+             return self.call([](RendezvousClient& client) { return client.is_closed(); });
+           })
       .def_property_readonly(
-          "result", [](const PyClient& self) { return self.get()->result(); },
+          "result",
+          [](const PyClient& self) {
+            return self.call([](RendezvousClient& client) { return client.result(); });
+          },
           "None while the job is open")
       .def("set_closed", &set_closed, py::arg("message") = "the job was closed", py::kw_only(),
            py::arg("exit_code") = 0, "Closes the job for all nodes.")
       .def("leave", &leave, py::arg("reason"), py::arg("timeout"),
            "Sends a leave and waits for its acknowledgement. False: it was not acknowledged.")
       .def_property_readonly(
-          "address", [](const PyClient& self) { return self.get()->address(); },
+          "address",
+          [](const PyClient& self) {
+            return self.call([](RendezvousClient& client) { return client.address(); });
+          },
           "the address at which others reach this node; empty until it is known")
       .def(
-          "take_log_lines", [](const PyClient& self) { return self.get()->take_log_lines(); },
+          "take_log_lines",
+          [](const PyClient& self) {
+            return self.call([](RendezvousClient& client) { return client.take_log_lines(); });
+          },
           "Log messages since the last call.")
       .def("close", &PyClient::close,
            "Without an earlier leave(), the other nodes treat it as a crash.");

@@ -9,6 +9,7 @@
 
 #include "bindings/convert.h"
 #include "bindings/errors.h"
+#include "bindings/owner.h"
 #include "bindings/worker_group.h"
 
 namespace py = pybind11;
@@ -16,31 +17,16 @@ namespace py = pybind11;
 namespace elastic::bindings {
 namespace {
 
-// Shared by the Python object and its running calls, so that close() in one thread does not destroy
-// an object that another thread uses.
-struct PyWorkerGroup {
-  std::shared_ptr<WorkerGroup> group;
-
-  std::shared_ptr<WorkerGroup> get() const {
-    if (!group) raise_status({StatusCode::kFailedPrecondition, "the worker group is closed"});
-    return group;
-  }
-  void close() {
-    const py::gil_scoped_release release;  // the last owner joins a thread
-    group.reset();
-  }
-  ~PyWorkerGroup() { close(); }
-};
+using PyWorkerGroup = Owner<WorkerGroup>;
 
 std::optional<WorkerEvent> next_event(const PyWorkerGroup& self, std::optional<double> timeout) {
-  const std::shared_ptr<WorkerGroup> group = self.get();
   const Instant deadline = to_deadline(timeout);
-  std::optional<WorkerEvent> event;
-  {
-    const py::gil_scoped_release release;
-    event = group->next_event(deadline, python_signal_raised);
-  }
+  std::optional<WorkerEvent> event =
+      self.wait([&](WorkerGroup& group, const std::function<bool()>& interrupted) {
+        return group.next_event(deadline, interrupted);
+      });
   if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+  if (!event) self.check_open();
   return event;
 }
 
@@ -143,10 +129,15 @@ void bind_worker_group(py::module_& module) {
   py::class_<PyWorkerGroup>(module, "WorkerGroup",
                             "The workers of one node: started, supervised and stopped together.")
       .def(py::init([](const py::str& guardian_path, bool become_subreaper, double start_timeout) {
-             return PyWorkerGroup{
-                 unwrap(WorkerGroup::create({.guardian_path = to_os(guardian_path),
-                                             .become_subreaper = become_subreaper,
-                                             .start_timeout = to_duration(start_timeout)}))};
+             const WorkerGroupOptions options{.guardian_path = to_os(guardian_path),
+                                              .become_subreaper = become_subreaper,
+                                              .start_timeout = to_duration(start_timeout)};
+             auto group = [&] {
+               const py::gil_scoped_release release;
+               return WorkerGroup::create(options);
+             }();
+             return PyWorkerGroup(unwrap(std::move(group)),
+                                  {StatusCode::kFailedPrecondition, "the worker group is closed"});
            }),
            py::kw_only(), py::arg("guardian_path") = defaults.guardian_path,
            py::arg("become_subreaper") = defaults.become_subreaper,
@@ -154,20 +145,23 @@ void bind_worker_group(py::module_& module) {
       .def(
           "start",
           [](const PyWorkerGroup& self, std::vector<WorkerCommand> commands) {
-            check(self.get()->start(std::move(commands)));
+            check(self.call([&](WorkerGroup& group) { return group.start(std::move(commands)); }));
           },
           py::arg("commands"), "Start one worker for each command; events report the outcome.")
       .def(
           "stop",
           [](const PyWorkerGroup& self, int signal, double grace, SignalScope scope) {
-            self.get()->stop(signal, to_duration(grace), scope);
+            const Duration within = to_duration(grace);
+            self.call([&](WorkerGroup& group) { group.stop(signal, within, scope); });
           },
           py::arg("signal"), py::arg("grace"), py::arg("scope") = SignalScope::kGroup,
           "Signal the workers, and kill all their processes after `grace` seconds.")
       .def(
           "forward",
           [](const PyWorkerGroup& self, int signal, SignalScope scope,
-             std::optional<int> local_rank) { self.get()->forward(signal, scope, local_rank); },
+             std::optional<int> local_rank) {
+            self.call([&](WorkerGroup& group) { group.forward(signal, scope, local_rank); });
+          },
           py::arg("signal"), py::arg("scope") = SignalScope::kGroup,
           py::arg("local_rank") = py::none(),
           "Deliver a signal to all workers, or to one, without stopping them.")

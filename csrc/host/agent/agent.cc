@@ -59,7 +59,6 @@ class Agent::Impl {
 
   Status begin(const AgentOptions& options) {
     Status status;
-    // The guardian must be the loop thread's child: its parent-death signal follows the thread.
     thread_->call([&] {
       auto node = host::AgentRunner::start(
           &thread_->loop(), options, [this](AgentEvent event) { events_.push(std::move(event)); });
@@ -92,6 +91,10 @@ class Agent::Impl {
   void forward(int signal) {
     if (is_in_child()) return;
     thread_->loop().post([this, signal] { node_->forward(signal); });
+  }
+
+  void wake() {
+    if (!is_in_child()) events_.wake();
   }
 
   const AgentResult& result() const { return node_->result(); }
@@ -131,6 +134,8 @@ std::optional<AgentEvent> Agent::next_event(Instant deadline,
                                             const std::function<bool()>& interrupted) {
   return impl_->next_event(deadline, interrupted);
 }
+
+void Agent::wake() { impl_->wake(); }
 
 void Agent::request_stop(int signal) { impl_->request_stop(signal); }
 

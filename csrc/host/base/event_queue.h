@@ -28,9 +28,12 @@ class EventQueue {
     notifier_.notify();
   }
 
+  // Any thread. A call of pop() checks its `interrupted` now.
+  void wake() { notifier_.notify(); }
+
   // One thread at a time. nullopt: the deadline passed, or `interrupted` returned true.
   std::optional<Event> pop(Instant deadline, const std::function<bool()>& interrupted) {
-    while (true) {
+    for (bool was_woken = false;; was_woken = true) {
       {
         const std::lock_guard lock(mutex_);
         if (!events_.empty()) {
@@ -39,6 +42,7 @@ class EventQueue {
           return event;
         }
       }
+      if (was_woken && interrupted && interrupted()) return std::nullopt;
       const os::WaitLimits limits{.deadline = deadline, .interrupted = &interrupted};
       if (!notifier_.wait(limits).ok()) return std::nullopt;
     }

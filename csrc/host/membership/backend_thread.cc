@@ -1,11 +1,11 @@
 #include "host/membership/backend_thread.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/duration_text.h"
 #include "elastic/agent.h"
 #include "os/loop/clock.h"
-#include "os/loop/quiet_thread.h"
 #include "os/loop/random_seed.h"
 #include "os/net/address.h"
 #include "os/net/interfaces.h"
@@ -18,6 +18,8 @@ using namespace std::chrono_literals;
 // When an outage is first logged, and how often from then on.
 constexpr Duration kFirstLogDelay = 1s;
 constexpr Duration kLogInterval = 10s;
+// How long the end waits for a call of the backend. The loop of the owner stands still meanwhile.
+constexpr Duration kCallLimit = 1s;
 
 // Messages that the node does not need are not forwarded to it.
 std::optional<MembershipEvent> as_event(const RendezvousAction& action) {
@@ -37,38 +39,57 @@ std::optional<MembershipEvent> as_event(const RendezvousAction& action) {
 }  // namespace
 
 Result<std::unique_ptr<BackendThread>> BackendThread::start(const RendezvousOptions& options,
-                                                            Sink sink,
-                                                            std::function<void()> on_flushed) {
+                                                            BackendSinks sinks) {
   auto notifier = os::Notifier::create();
   if (!notifier.ok()) return notifier.status();
-  std::unique_ptr<BackendThread> self(
-      new BackendThread(options, *std::move(notifier), std::move(sink), std::move(on_flushed)));
-  auto thread = os::start_quiet_thread("elastic-shared", [raw = self.get()] { raw->run(); });
+  auto runner = std::make_shared<BackendRunner>(options, *std::move(notifier), std::move(sinks));
+  auto thread = os::DetachableThread::start("elastic-shared", [runner] { runner->run(); });
   if (!thread.ok()) return thread.status();
-  self->thread_ = *std::move(thread);
-  return self;
+  return std::unique_ptr<BackendThread>(new BackendThread(std::move(runner), *std::move(thread)));
 }
 
-BackendThread::BackendThread(const RendezvousOptions& options, os::Notifier notifier, Sink sink,
-                             std::function<void()> on_flushed)
+BackendThread::~BackendThread() {
+  runner_->stop();
+  if (!thread_.join_within(kCallLimit)) runner_->abandon();
+}
+
+BackendRunner::BackendRunner(const RendezvousOptions& options, os::Notifier notifier,
+                             BackendSinks sinks)
     : options_(options),
       store_name_(options.backend->name()),
-      sink_(std::move(sink)),
-      on_flushed_(std::move(on_flushed)),
+      sinks_(std::move(sinks)),
       notifier_(std::move(notifier)),
       member_(options.settings, os::random_seed(), os::monotonic_now()) {}
 
-BackendThread::~BackendThread() {
-  if (!thread_.joinable()) return;
+void BackendRunner::stop() {
   {
     const std::lock_guard lock(mutex_);
     is_stop_requested_ = true;
   }
   wake();
-  thread_.join();
 }
 
-void BackendThread::send(const NodeStatement& statement) {
+void BackendRunner::abandon() {
+  const std::lock_guard lock(sinks_mutex_);
+  sinks_ = {};
+}
+
+void BackendRunner::notify(const MembershipEvent& event) {
+  const std::lock_guard lock(sinks_mutex_);
+  if (sinks_.event) sinks_.event(event);
+}
+
+void BackendRunner::call_begins(Duration allowed) {
+  const std::lock_guard lock(sinks_mutex_);
+  if (sinks_.call) sinks_.call(allowed);
+}
+
+void BackendRunner::call_ends() {
+  const std::lock_guard lock(sinks_mutex_);
+  if (sinks_.call) sinks_.call(std::nullopt);
+}
+
+void BackendRunner::send(const NodeStatement& statement) {
   {
     const std::lock_guard lock(mutex_);
     outgoing_.push_back(statement);
@@ -76,7 +97,7 @@ void BackendThread::send(const NodeStatement& statement) {
   wake();
 }
 
-void BackendThread::flush() {
+void BackendRunner::flush() {
   {
     const std::lock_guard lock(mutex_);
     is_flush_requested_ = true;
@@ -84,12 +105,12 @@ void BackendThread::flush() {
   wake();
 }
 
-void BackendThread::wake() {
+void BackendRunner::wake() {
   notifier_.notify();
   options_.backend->interrupt();
 }
 
-void BackendThread::run() {
+void BackendRunner::run() {
   while (take_requests()) {
     if (!is_lost_) poll_state();
     finish_flush();
@@ -98,7 +119,7 @@ void BackendThread::run() {
 }
 
 // False: the thread is to stop.
-bool BackendThread::take_requests() {
+bool BackendRunner::take_requests() {
   std::vector<NodeStatement> statements;
   {
     const std::lock_guard lock(mutex_);
@@ -114,9 +135,11 @@ bool BackendThread::take_requests() {
   return true;
 }
 
-void BackendThread::poll_state() {
+void BackendRunner::poll_state() {
   RendezvousBackend& store = *options_.backend;
+  call_begins({});
   const Result<std::optional<StoredState>> stored = store.get_state();
+  call_ends();
   Instant now = os::monotonic_now();
   if (!stored.ok()) {
     if (!must_give_up(stored.status())) {
@@ -131,7 +154,9 @@ void BackendThread::poll_state() {
   std::optional<core::SharedWrite> write;
   if (status.ok()) write = member_.propose(now, &delivered);
   if (write) {
+    call_begins({});
     const Result<StoredWrite> answer = store.set_state(write->bytes, write->token);
+    call_ends();
     now = os::monotonic_now();
     if (answer.ok()) {
       log_recovery(now);
@@ -149,15 +174,15 @@ void BackendThread::poll_state() {
   give_up_if_not_ok(status);
 }
 
-void BackendThread::log_timings() {
+void BackendRunner::log_timings() {
   std::string difference = member_.timing_difference();
   if (difference == reported_timings_) return;
   reported_timings_ = std::move(difference);
-  if (!reported_timings_.empty()) sink_(MembershipProgress{reported_timings_});
+  if (!reported_timings_.empty()) notify(MembershipProgress{reported_timings_});
 }
 
 // Returns whether the error is permanent; then MembershipLost was sent.
-bool BackendThread::must_give_up(const Status& fault) {
+bool BackendRunner::must_give_up(const Status& fault) {
   switch (fault.code()) {
     case StatusCode::kUnavailable:
     case StatusCode::kDeadlineExceeded:
@@ -171,29 +196,29 @@ bool BackendThread::must_give_up(const Status& fault) {
   return true;
 }
 
-void BackendThread::give_up_if_not_ok(const Status& status) {
+void BackendRunner::give_up_if_not_ok(const Status& status) {
   if (status.ok()) return;
   const bool was_never_there = status.code() == StatusCode::kDeadlineExceeded;
   lose(was_never_there ? kExitJoinTimedOut : kExitCoordinatorLost, status);
 }
 
-void BackendThread::lose(int exit_code, const Status& why) {
+void BackendRunner::lose(int exit_code, const Status& why) {
   is_lost_ = true;
-  sink_(MembershipLost{exit_code, store_name_ + " rendezvous: " + std::string(why.message())});
+  notify(MembershipLost{exit_code, store_name_ + " rendezvous: " + std::string(why.message())});
 }
 
-void BackendThread::deliver(const std::vector<RendezvousAction>& delivered) {
+void BackendRunner::deliver(const std::vector<RendezvousAction>& delivered) {
   for (const RendezvousAction& action : delivered) {
-    if (auto event = as_event(action)) sink_(*std::move(event));
+    if (auto event = as_event(action)) notify(*event);
   }
 }
 
-void BackendThread::deliver_ready() {
+void BackendRunner::deliver_ready() {
   if (std::exchange(is_ready_delivered_, true)) return;
-  sink_(MembershipReady{published_address()});
+  notify(MembershipReady{published_address()});
 }
 
-std::string BackendThread::published_address() const {
+std::string BackendRunner::published_address() const {
   if (!options_.local_addr.empty()) {
     const auto found = os::look_up(options_.local_addr, 0);
     // A name of this host may resolve to loopback here and to another address elsewhere.
@@ -207,7 +232,7 @@ std::string BackendThread::published_address() const {
   return "127.0.0.1";
 }
 
-void BackendThread::log_outage(const Status& cause, Instant now) {
+void BackendRunner::log_outage(const Status& cause, Instant now) {
   if (!outage_began_) {
     outage_began_ = now;
     next_log_ = now + kFirstLogDelay;
@@ -216,37 +241,41 @@ void BackendThread::log_outage(const Status& cause, Instant now) {
   next_log_ = now + kLogInterval;
   const Duration limit =
       is_ready_delivered_ ? options_.settings.store_grace : options_.settings.join_timeout;
-  sink_(MembershipProgress{"the " + store_name_ + " rendezvous cannot be reached: " +
-                               std::string(cause.message()) + ", gives up",
-                           add_saturating(*outage_began_, limit)});
+  notify(MembershipProgress{"the " + store_name_ + " rendezvous cannot be reached: " +
+                                std::string(cause.message()) + ", gives up",
+                            add_saturating(*outage_began_, limit)});
 }
 
-void BackendThread::log_recovery(Instant now) {
+void BackendRunner::log_recovery(Instant now) {
   if (!outage_began_) return;
   if (now >= *outage_began_ + kFirstLogDelay) {
-    sink_(MembershipProgress{"the " + store_name_ + " rendezvous can be reached again after " +
-                             core::duration_text(now - *outage_began_)});
+    notify(MembershipProgress{"the " + store_name_ + " rendezvous can be reached again after " +
+                              core::duration_text(now - *outage_began_)});
   }
   outage_began_.reset();
 }
 
-void BackendThread::finish_flush() {
+void BackendRunner::finish_flush() {
   if (!is_flushing_ || is_flush_reported_) return;
   if (member_.has_delivered_result() && !std::exchange(has_left_, true)) {
     member_.send(rdzv::Leave{self_, "the job is over"});
   }
   if (!is_lost_ && !member_.has_sent_all()) return;
   is_flush_reported_ = true;
-  on_flushed_();
+  const std::lock_guard lock(sinks_mutex_);
+  if (sinks_.flushed) sinks_.flushed();
 }
 
-void BackendThread::wait() {
+void BackendRunner::wait() {
   if (is_lost_) {
     (void)notifier_.wait({});
     return;
   }
   if (is_watched_) {
-    is_watched_ = options_.backend->wait_for_change(member_.token(), member_.next_poll(true));
+    const Instant deadline = member_.next_poll(true);
+    call_begins(std::max(deadline - os::monotonic_now(), Duration::zero()));
+    is_watched_ = options_.backend->wait_for_change(member_.token(), deadline);
+    call_ends();
   }
   if (!is_watched_) (void)notifier_.wait({.deadline = member_.next_poll(false)});
 }

@@ -59,6 +59,7 @@ class Observer::Impl {
   bool is_in_child() const { return fork_guard_.is_in_child(); }
   Result<std::shared_ptr<const ObservedJob>> next(Instant deadline,
                                                   const std::function<bool()>& interrupted);
+  void wake() { changed_.notify(); }
 
  private:
   void start();
@@ -111,6 +112,7 @@ Result<std::shared_ptr<const ObservedJob>> Observer::Impl::next(
       if (!end_.ok()) return end_;
     }
     if (Status waited = changed_.wait(limits); !waited.ok()) return waited;
+    if (interrupted && interrupted()) return Status(StatusCode::kCancelled, "interrupted");
   }
 }
 
@@ -290,6 +292,10 @@ Result<std::shared_ptr<const ObservedJob>> Observer::next(
     return Status(StatusCode::kFailedPrecondition, "the observer belongs to the parent process");
   }
   return impl_->next(deadline, interrupted);
+}
+
+void Observer::wake() {
+  if (!impl_->is_in_child()) impl_->wake();
 }
 
 }  // namespace elastic

@@ -87,6 +87,7 @@ class RendezvousClient::Impl {
   Status begin();
   Result<RendezvousRound> next_rendezvous(Instant deadline,
                                           const std::function<bool()>& interrupted);
+  void wake();
   Status late() const;
   int waiting_nodes() const;
   bool is_closed() const;
@@ -196,7 +197,12 @@ Result<RendezvousRound> RendezvousClient::Impl::next_rendezvous(
     const Status waited = changed_.wait(limits);
     if (waited.code() == StatusCode::kDeadlineExceeded) return late();
     if (!waited.ok()) return waited;
+    if (interrupted && interrupted()) return Status(StatusCode::kCancelled, "interrupted");
   }
+}
+
+void RendezvousClient::Impl::wake() {
+  on_loop([this] { changed_.notify(); });
 }
 
 Status RendezvousClient::Impl::late() const {
@@ -452,6 +458,7 @@ Result<RendezvousRound> RendezvousClient::next_rendezvous(
     Instant deadline, const std::function<bool()>& interrupted) {
   return impl_->next_rendezvous(deadline, interrupted);
 }
+void RendezvousClient::wake() { impl_->wake(); }
 int RendezvousClient::waiting_nodes() const { return impl_->waiting_nodes(); }
 bool RendezvousClient::is_closed() const { return impl_->is_closed(); }
 std::optional<JobResult> RendezvousClient::result() const { return impl_->result(); }

@@ -26,13 +26,13 @@ Result<OrphanSweep> OrphanSweep::prepare(const std::string& guardian_path) {
   return sweep;
 }
 
-std::size_t OrphanSweep::kill_once() {
+std::vector<pid_t> OrphanSweep::kill_once() {
   std::vector<pid_t> children;
   os::list_children(&children);
-  std::size_t orphans = 0;
+  std::vector<pid_t> orphans;
   for (const pid_t child : children) {
     if (!is_orphan(child)) continue;
-    ++orphans;
+    orphans.push_back(child);
     ::kill(child, SIGKILL);
     ::waitpid(child, nullptr, WNOHANG);
   }

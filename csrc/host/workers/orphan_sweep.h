@@ -22,8 +22,8 @@ class OrphanSweep {
   // Makes this process a subreaper and records its children.
   static Result<OrphanSweep> prepare(const std::string& guardian_path);
   // Kills every present orphan and reaps those that have ended. Their own children become orphans
-  // for the next call. Returns the number of orphans found; 0: none is left.
-  std::size_t kill_once();
+  // for the next call. Returns the orphans found; empty: none is left.
+  std::vector<pid_t> kill_once();
 
  private:
   explicit OrphanSweep(std::string guardian_path) : guardian_path_(std::move(guardian_path)) {}

@@ -131,10 +131,10 @@ class OutputCapture::Relay {
   // Drops the rest of earlier rounds, which a blocked console has not accepted.
   void discard_before(std::uint64_t round) {
     const std::lock_guard lock(mutex_);
-    std::erase_if(streams_, [round](const auto& item) {
+    std::erase_if(streams_, [this, round](const auto& item) {
       if (item.second->round >= round) return false;
       const std::lock_guard stream_lock(item.second->mutex);
-      item.second->reader.reset();
+      unwatch(item.second.get());
       return true;
     });
   }
@@ -164,6 +164,12 @@ class OutputCapture::Relay {
     event.events = EPOLLIN;
     event.data.u64 = id;
     return ::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
+  }
+  // Not by closing it: a process that the program forked may hold a copy, and its events would come
+  // without end.
+  void unwatch(Stream* stream) const {
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, stream->reader.get(), nullptr);
+    stream->reader.reset();
   }
   std::shared_ptr<Stream> find(std::uint64_t id);
   std::vector<std::uint64_t> all();
@@ -258,7 +264,7 @@ void OutputCapture::Relay::serve(std::uint64_t id) {
   if (found != Found::kEnd && !(found == Found::kNothing && is_closing)) return;
   const std::lock_guard lock(mutex_);
   const std::lock_guard stream_lock(stream->mutex);
-  stream->reader.reset();
+  unwatch(stream.get());
   streams_.erase(id);
 }
 

@@ -5,12 +5,16 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <deque>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "core/workers/guardian_protocol.h"
 #include "core/workers/warm_template.h"
@@ -163,14 +167,35 @@ Result<std::vector<StartOrder>> encode(const std::vector<WorkerCommand>& command
   return orders;
 }
 
+// A guardian whose link is closed, and the thread that waits for its end.
+struct ClosingGuardian {
+  os::Helper helper;
+  std::mutex mutex;
+  bool is_reaped = false;  // guarded by mutex: its pid is its own until then
+};
+
 // The guardian closes its half of the stream when no process of the workers is left.
-void wait_for_end(const os::Helper& guardian) {
+void wait_for_end(ClosingGuardian* guardian) {
   char bytes[256];
-  while (os::wait_ready(guardian.channel.get(), POLLIN, {}).ok()) {
-    const ssize_t got = ::read(guardian.channel.get(), bytes, sizeof bytes);
+  const int channel = guardian->helper.channel.get();
+  while (os::wait_ready(channel, POLLIN, {}).ok()) {
+    const ssize_t got = ::read(channel, bytes, sizeof bytes);
     if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) break;
   }
-  os::end_helper(guardian.pid);
+  const std::lock_guard lock(guardian->mutex);
+  os::end_helper(guardian->helper.pid);
+  guardian->is_reaped = true;
+}
+
+void kill_guardian(ClosingGuardian* guardian) {
+  const std::lock_guard lock(guardian->mutex);
+  if (!guardian->is_reaped) ::kill(guardian->helper.pid, SIGKILL);
+}
+
+std::string pids_text(const std::vector<pid_t>& pids) {
+  std::string text;
+  for (const pid_t pid : pids) text += (text.empty() ? "" : ", ") + std::to_string(pid);
+  return text;
 }
 
 }  // namespace
@@ -187,7 +212,8 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
         orphans_(std::move(orphans)),
         sink_(std::move(sink)),
         deadline_timer_(loop, [this] { step(group_event::Tick{}); }),
-        orphan_timer_(loop, [this] { sweep_orphans(); }) {}
+        orphan_timer_(loop, [this] { sweep_orphans(); }),
+        silence_timer_(loop, [this] { report_silence(); }) {}
 
   Status watch() {
     auto watch = loop_->watch(guardian_.channel.get(), EPOLLIN, this);
@@ -199,20 +225,28 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
 
   ~Impl() override {
     close();
-    // A guardian that takes longer continues alone, and the detached thread reaps it.
-    if (closing_) closing_->join_within(kCloseTimeout);
+    if (!closing_ || closing_->join_within(kCloseTimeout)) return;
+    // It does not run: the kernel kills its workers with it, and what they started is ours then.
+    kill_guardian(closing_guardian_.get());
+    closing_->join_within(kCloseTimeout);
+    const Instant deadline = os::monotonic_now() + kOrphanTimeout;
+    while (orphans_ && !orphans_->kill_once().empty() && os::monotonic_now() < deadline) {
+      (void)os::wait_ready(-1, 0, {.deadline = os::monotonic_now() + kOrphanInterval});
+    }
   }
 
   void close() {
     watch_.reset();
     deadline_timer_.disarm();
     orphan_timer_.disarm();
+    silence_timer_.disarm();
     if (!std::exchange(connected_, false)) return;
     // Not close(): a process that the embedding program forked may hold a copy of the socket.
     ::shutdown(guardian_.channel.get(), SHUT_WR);
-    auto helper = std::make_shared<os::Helper>(std::move(guardian_));
-    auto thread =
-        os::DetachableThread::start("elastic-closing", [helper] { wait_for_end(*helper); });
+    closing_guardian_ = std::make_shared<ClosingGuardian>();
+    closing_guardian_->helper = std::move(guardian_);
+    auto thread = os::DetachableThread::start(
+        "elastic-closing", [guardian = closing_guardian_] { wait_for_end(guardian.get()); });
     if (thread.ok()) closing_.emplace(*std::move(thread));
   }
 
@@ -307,6 +341,9 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   void act(const group_action::Emit& action) {
     WorkerEvent event = action.event;
     if (event.kind == WorkerEvent::Kind::kGroupEnded) start_orders_.clear();
+    if (event.kind == WorkerEvent::Kind::kStuck && !event.kill_sent) {
+      return kill_silent_guardian(event);
+    }
     if (event.kind == WorkerEvent::Kind::kStuck && event.pid > 0) {
       event.message += " (" + os::describe_wait(event.pid) + ")";
     }
@@ -406,9 +443,25 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     if (const auto sink = std::exchange(stacks_sink_, {})) sink(std::move(evidence));
   }
 
-  void lose_guardian(const std::string& how) {
+  // A guardian that is stopped, or cannot run, kills nobody. Its own end makes the kernel kill the
+  // workers (parent-death signal), and leaves their descendants to this process.
+  void kill_silent_guardian(const WorkerEvent& stuck) {
+    stuck_ = stuck;
+    ::kill(guardian_.pid, SIGKILL);
+    silence_timer_.arm(loop_->now() + kOrphanTimeout);
+  }
+
+  void report_silence() {
+    stuck_->message +=
+        "; the guardian (pid " + std::to_string(guardian_.pid) + ") still exists after SIGKILL";
+    sink_(*stuck_);
+  }
+
+  void lose_guardian(std::string how) {
     watch_.reset();
     connected_ = false;
+    silence_timer_.disarm();
+    if (stuck_) how = "did not kill the workers in time and ";
     unsent_.clear();
     loss_ = "the guardian (pid " + std::to_string(guardian_.pid) + ") " + how +
             os::end_helper(guardian_.pid);
@@ -419,12 +472,13 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   }
 
   void sweep_orphans() {
-    const std::size_t left = orphans_ ? orphans_->kill_once() : 0;
-    if (left == 0) {
+    const std::vector<pid_t> left = orphans_ ? orphans_->kill_once() : std::vector<pid_t>();
+    if (left.empty()) {
       step(group_event::GuardianLost{loss_ + "; its workers were killed"});
     } else if (loop_->now() >= orphan_deadline_) {
-      step(group_event::GuardianLost{loss_ + "; " + std::to_string(left) +
-                                     " processes of its workers still exist after SIGKILL"});
+      step(group_event::GuardianLost{loss_ + "; " + std::to_string(left.size()) +
+                                     " processes of its workers still exist after SIGKILL (pid " +
+                                     pids_text(left) + ")"});
     } else {
       orphan_timer_.arm(loop_->now() + kOrphanInterval);
     }
@@ -455,10 +509,13 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   StopStepSink stop_step_sink_;
   std::vector<core::WorkerEvidence> evidence_;  // of the current request
 
+  std::optional<WorkerEvent> stuck_;  // the guardian was killed because of it
   std::string loss_;
   Instant orphan_deadline_;
   os::EventLoop::Timer deadline_timer_;
   os::EventLoop::Timer orphan_timer_;
+  os::EventLoop::Timer silence_timer_;
+  std::shared_ptr<ClosingGuardian> closing_guardian_;
   os::EventLoop::Watch watch_;
   std::optional<os::DetachableThread> closing_;  // waits for the guardian's end
 };

@@ -66,6 +66,10 @@ class WorkerGroup::Impl {
     return events_.pop(deadline, interrupted);
   }
 
+  void wake() {
+    if (!fork_guard_.is_in_child()) events_.wake();
+  }
+
  private:
   const os::ForkGuard fork_guard_;
   host::EventQueue<WorkerEvent> events_;
@@ -99,5 +103,6 @@ std::optional<WorkerEvent> WorkerGroup::next_event(Instant deadline,
                                                    const std::function<bool()>& interrupted) {
   return impl_->next_event(deadline, interrupted);
 }
+void WorkerGroup::wake() { impl_->wake(); }
 
 }  // namespace elastic

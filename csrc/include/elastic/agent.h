@@ -187,6 +187,8 @@ class ELASTIC_EXPORT Agent {
   // delivered, or when `interrupted` (called when a signal interrupts the wait) returns true.
   std::optional<AgentEvent> next_event(Instant deadline,
                                        const std::function<bool()>& interrupted = {});
+  // A call of next_event() in another thread checks its `interrupted` now.
+  void wake();
   // Leaves the job, stops the workers with `signal` and `stop_grace`, then finishes with exit code
   // 128 + signal; with success if all workers of this node had succeeded. The other nodes are
   // notified at once, before the workers have ended. A second call shortens the grace period to

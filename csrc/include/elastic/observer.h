@@ -157,6 +157,8 @@ class ELASTIC_EXPORT Observer {
   // `interrupted` returned true. All but the first and the last are final.
   Result<std::shared_ptr<const ObservedJob>> next(Instant deadline,
                                                   const std::function<bool()>& interrupted = {});
+  // A call of next() in another thread checks its `interrupted` now.
+  void wake();
 
  private:
   class Impl;

@@ -70,6 +70,8 @@ class ELASTIC_EXPORT RendezvousClient {
   // (the coordinator is lost), kCancelled (`interrupted`, called after a signal, returned true).
   Result<RendezvousRound> next_rendezvous(Instant deadline,
                                           const std::function<bool()>& interrupted = {});
+  // A call of next_rendezvous() in another thread checks its `interrupted` now.
+  void wake();
 
   // Greater than zero: stop the workers and call next_rendezvous(), because other nodes wait to
   // join, or because the round has ended on other nodes. Spares beyond max_nodes are not counted.

@@ -153,6 +153,8 @@ class ELASTIC_EXPORT WorkerGroup {
   // (called when a signal interrupts the wait) returns true.
   std::optional<WorkerEvent> next_event(Instant deadline,
                                         const std::function<bool()>& interrupted = {});
+  // A call of next_event() in another thread checks its `interrupted` now.
+  void wake();
 
  private:
   class Impl;

@@ -56,7 +56,9 @@ Result<std::optional<std::string>> read_file(const std::string& path, std::size_
 Status replace_file(const std::string& path, std::string_view bytes, Durability durability) {
   const bool must_last = durability == Durability::kHostCrash;
   const std::string fresh = path + ".new";
-  UniqueFd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  // A new file: in a shared directory another user could own one of this name, or link it.
+  ::unlink(fresh.c_str());
+  UniqueFd fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd.valid()) return posix_error("cannot write " + fresh, errno);
   if (const int error = write_all(fd.get(), bytes); error != 0) {
     return posix_error("cannot write " + fresh, error);

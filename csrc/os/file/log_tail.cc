@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -19,6 +20,9 @@
 // after kReadInterval. After kEmptyTurns turns that found nothing new in a file, inotify is armed,
 // and the file is read once more, because it may have grown in between; then it leaves the set.
 // Arming at once would cost an event with each burst of a busy worker.
+//
+// Without inotify (fs.inotify.max_user_instances and max_user_watches are limits of the user, over
+// all processes) an idle file stays in the set and is read every kPollInterval.
 
 namespace elastic::os {
 namespace {
@@ -26,13 +30,14 @@ namespace {
 constexpr std::size_t kTailReadBytes = 64 * 1024;
 constexpr std::size_t kEventBytes = 16 * 1024;
 constexpr int kEmptyTurns = 4;
+constexpr Duration kPollInterval = std::chrono::milliseconds(50);
 
 }  // namespace
 
 Result<std::unique_ptr<LogTail>> LogTail::create(EventLoop* loop, Observer* observer) {
   UniqueFd inotify(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
-  if (!inotify.valid()) return posix_error("cannot follow files (inotify)", errno);
   std::unique_ptr<LogTail> tail(new LogTail(loop, observer, std::move(inotify)));
+  if (!tail->inotify_.valid()) return tail;
   Result<EventLoop::Watch> watch = loop->watch(tail->inotify_.get(), EPOLLIN, tail.get());
   if (!watch.ok()) return watch.status();
   tail->watch_ = std::move(*watch);
@@ -52,8 +57,7 @@ Result<LogTail::FileId> LogTail::follow(const std::string& path) {
   file.fd.reset(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!file.fd.valid()) return posix_error("cannot open " + path, errno);
   const FileId id = ++last_id_;
-  const Status status = arm(id, file);
-  if (!status.ok()) return status.with_context(path);
+  file.must_arm = !arm(id, file);
   files_[id] = std::move(file);
   unread_.insert(id);
   turn_.arm(loop_->now());
@@ -61,12 +65,12 @@ Result<LogTail::FileId> LogTail::follow(const std::string& path) {
 }
 
 // IN_ONESHOT: the event ends the watch.
-Status LogTail::arm(FileId id, const File& file) {
+bool LogTail::arm(FileId id, const File& file) {
   const std::string path = "/proc/self/fd/" + std::to_string(file.fd.get());
   const int watch = ::inotify_add_watch(inotify_.get(), path.c_str(), IN_MODIFY | IN_ONESHOT);
-  if (watch < 0) return posix_error("cannot follow a file", errno);
+  if (watch < 0) return false;
   watched_[watch] = id;
-  return {};
+  return true;
 }
 
 void LogTail::close(FileId id) {
@@ -114,6 +118,7 @@ void LogTail::read_turn() { read(std::exchange(unread_, {})); }
 
 void LogTail::read(const std::set<FileId>& turn) {
   bool has_more = false;
+  bool is_idle = true;  // all files that are left have no watch
   for (const FileId id : turn) {
     const auto known = files_.find(id);
     if (known == files_.end()) continue;
@@ -122,13 +127,16 @@ void LogTail::read(const std::set<FileId>& turn) {
     if (found == Found::kEnd && file.end) {
       files_.erase(known);
       observer_->on_closed(id);
-    } else if (found == Found::kEnd && file.must_arm && ++file.empty_turns < kEmptyTurns) {
+    } else if (found == Found::kEnd && file.must_arm && file.empty_turns + 1 < kEmptyTurns) {
+      ++file.empty_turns;
       unread_.insert(id);
+      is_idle = false;
     } else if (found == Found::kEnd && file.must_arm) {
-      file.must_arm = !arm(id, file).ok();  // without a watch: read again later
+      file.must_arm = !arm(id, file);  // without a watch: read again later
       unread_.insert(id);
       has_more = has_more || !file.must_arm;
     } else if (found != Found::kEnd) {
+      is_idle = false;
       file.must_arm = true;
       file.empty_turns = 0;
       unread_.insert(id);
@@ -139,7 +147,7 @@ void LogTail::read(const std::set<FileId>& turn) {
   if (has_more) {
     turn_.arm(loop_->now());
   } else if (!turn_.armed()) {
-    turn_.arm(add_saturating(loop_->now(), kReadInterval));
+    turn_.arm(add_saturating(loop_->now(), is_idle ? kPollInterval : kReadInterval));
   }
 }
 

@@ -63,7 +63,7 @@ class LogTail final : private EventLoop::FdHandler {
 
   LogTail(EventLoop* loop, Observer* observer, UniqueFd inotify);
   void on_ready(std::uint32_t events) override;
-  Status arm(FileId id, const File& file);
+  bool arm(FileId id, const File& file);
   void read_turn();
   enum class Found : std::uint8_t { kMore, kSome, kEnd };
   void read(const std::set<FileId>& turn);

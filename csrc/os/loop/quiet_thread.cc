@@ -13,6 +13,10 @@ Result<std::thread> start_quiet_thread(const char* name, std::function<void()> w
   sigset_t all;
   sigset_t saved;
   ::sigfillset(&all);
+  // A fault of the thread itself reaches the program's handler (faulthandler, crash reporters).
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS}) {
+    ::sigdelset(&all, fault);
+  }
   ::pthread_sigmask(SIG_SETMASK, &all, &saved);  // a thread inherits its creator's mask
   std::thread thread;
   std::string failure;

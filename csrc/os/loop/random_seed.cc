@@ -2,15 +2,20 @@
 
 #include <sys/random.h>
 
-#include "os/loop/clock.h"
+#include <cerrno>
+
+#include "core/base/check.h"
 
 namespace elastic::os {
 
 std::uint64_t random_seed() {
   std::uint64_t seed = 0;
-  if (::getrandom(&seed, sizeof seed, 0) == sizeof seed) return seed;
-  // Fallback for a kernel without getrandom: seeds must differ but need not be secret.
-  return static_cast<std::uint64_t>(monotonic_now().time_since_epoch().count());
+  ssize_t got = 0;
+  do {
+    got = ::getrandom(&seed, sizeof seed, 0);
+  } while (got < 0 && errno == EINTR);
+  ELASTIC_CHECK(got == sizeof seed);  // also the secrets of nodes come from here: no substitute
+  return seed;
 }
 
 }  // namespace elastic::os

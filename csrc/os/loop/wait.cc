@@ -17,12 +17,12 @@
 // and one whose handler runs in another thread.
 //
 // Most waits are for a reply that arrives within a fraction of a millisecond, and the check takes
-// Python's lock. So a wait first polls for kBriefWait without a check. A longer wait checks with
-// signals blocked until the poll unblocks them atomically (the first case), and checks again after
-// each kCheckPeriod (the second case). A wait without a deadline checks only once: an agent may
-// wait for weeks and must not be woken by a timer. The remaining gap is small: the kernel delivers
-// a process's signal to its main thread unless that thread blocks it (signal(7)), which it does for
-// the microseconds above.
+// Python's lock. So a wait first polls for kBriefWait without a check. A longer wait checks, and
+// again with signals blocked until the poll unblocks them atomically (the first case), and repeats
+// that after each kCheckPeriod (the second case). A wait without a deadline checks only once: an
+// agent may wait for weeks and must not be woken by a timer. The remaining gap is small: the kernel
+// delivers a process's signal to its main thread unless that thread blocks it (signal(7)), which it
+// does for the microseconds above.
 
 namespace elastic::os {
 namespace {
@@ -58,6 +58,9 @@ int poll_for(pollfd* items, nfds_t count, Duration wait, const sigset_t* mask) {
 // Calls `interrupted`, then polls unless it returned true, which sets `cancelled`.
 int check_and_poll(pollfd* items, nfds_t count, Duration wait,
                    const std::function<bool()>& interrupted, bool* cancelled) {
+  // Handlers run with the program's own mask, which a process or thread that they start inherits.
+  *cancelled = interrupted();
+  if (*cancelled) return 0;
   const SignalBlock block;
   *cancelled = interrupted();
   return *cancelled ? 0 : poll_for(items, count, wait, block.saved());

@@ -113,6 +113,47 @@ def test_closed_agent_raises() -> None:
         agent.next_event()
 
 
+def test_close_ends_a_call_that_waits_in_another_thread() -> None:
+    agent = start(shell("exec sleep 1000"))
+    wait_for(agent, Kind.WORKERS_RUNNING)
+    closed: list[Exception] = []
+
+    def wait() -> None:
+        try:
+            while agent.next_event() is not None:
+                pass
+        except _C.ElasticError as error:
+            closed.append(error)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    agent.close()
+    waiter.join(DEADLINE_S)
+    assert not waiter.is_alive()
+    assert [str(error) for error in closed] == ["the agent is closed"]
+
+
+# A process that a handler starts inherits the mask.
+def test_signal_handlers_run_with_the_mask_of_the_program() -> None:
+    masks: list[set[signal.Signals]] = []
+
+    def handler(*_: object) -> None:
+        masks.append(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with start(shell("exec sleep 1000")) as agent:
+            wait_for(agent, Kind.WORKERS_RUNNING)
+            main = threading.main_thread().ident
+            assert main is not None
+            # Its handler runs in the wait's first check, after the brief wait without one.
+            threading.Timer(0.001, signal.pthread_kill, [main, signal.SIGUSR1]).start()
+            assert agent.next_event(timeout=0.5) is None
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert masks == [set()]
+
+
 def test_waiting_releases_the_gil() -> None:
     with start(shell("exec sleep 1000")) as agent:
         wait_for(agent, Kind.WORKERS_RUNNING)

@@ -267,6 +267,69 @@ TEST(SharedStateMembership, ABackendThatDoesNotReturnIsAJoinThatTimedOut) {
   EXPECT_THAT(lost->message, HasSubstr("hanging rendezvous"));
 }
 
+// From some moment on no call returns, as on a dead network mount; interrupt() has no effect.
+class DeadBackend final : public RendezvousBackend {
+ public:
+  explicit DeadBackend(std::shared_ptr<MemoryStore> store) : alive_(std::move(store)) {}
+  void die() {
+    const std::lock_guard lock(mutex_);
+    is_dead_ = true;
+  }
+  // Lets the threads of the test end.
+  void release() {
+    const std::lock_guard lock(mutex_);
+    is_dead_ = false;
+    released_.notify_all();
+  }
+  std::string name() const override { return "dead"; }
+  Result<std::optional<StoredState>> get_state() override {
+    std::unique_lock lock(mutex_);
+    released_.wait(lock, [&] { return !is_dead_; });
+    return alive_.get_state();
+  }
+  Result<StoredWrite> set_state(std::string_view bytes,
+                                const std::optional<std::string>& token) override {
+    return alive_.set_state(bytes, token);
+  }
+
+ private:
+  MemoryBackend alive_;
+  std::mutex mutex_;
+  std::condition_variable released_;
+  bool is_dead_ = false;
+};
+
+TEST(SharedStateMembership, ACallThatNeverReturnsDoesNotKeepTheNode) {
+  const auto backend = std::make_shared<DeadBackend>(std::make_shared<MemoryStore>());
+  backend->die();
+  JobSettings settings = settings_of(1, 1);
+  settings.join_timeout = 100ms;
+  {
+    TestNode seat(backend, settings, 1);
+    const auto lost = seat.next<MembershipLost>();
+    ASSERT_TRUE(lost.has_value());
+    EXPECT_EQ(lost->exit_code, kExitJoinTimedOut);
+    seat.crash();  // returns
+  }
+  backend->release();
+}
+
+TEST(SharedStateMembership, ACallThatDoesNotReturnInARoundEndsTheMembershipAfterStoreGrace) {
+  const auto backend = std::make_shared<DeadBackend>(std::make_shared<MemoryStore>());
+  JobSettings settings = settings_of(1, 1);
+  settings.node_timeout = 100ms;
+  settings.store_grace = 100ms;
+  TestNode seat(backend, settings, 1);
+  seat.join();
+  ASSERT_TRUE(seat.next<rdzv::Round>().has_value());
+  backend->die();
+  const auto lost = seat.next<MembershipLost>();
+  ASSERT_TRUE(lost.has_value());
+  EXPECT_EQ(lost->exit_code, kExitCoordinatorLost);
+  EXPECT_THAT(lost->message, HasSubstr("has not returned within store_grace"));
+  backend->release();
+}
+
 TEST(SharedStateMembership, NodeWithTheResultRemovesItsState) {
   auto store = std::make_shared<MemoryStore>();
   {

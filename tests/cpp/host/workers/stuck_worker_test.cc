@@ -8,6 +8,9 @@
 #include <sys/ptrace.h>
 #include <sys/wait.h>
 
+#include <fstream>
+#include <string>
+
 #include "host/workers/worker_group_harness.h"
 
 namespace elastic {
@@ -40,6 +43,30 @@ TEST(StuckWorker, IsReportedAndTheGroupEndsAfterIt) {
   EXPECT_EQ(::waitpid(pid, nullptr, __WALL), pid);  // the debugger releases it
   EXPECT_EQ(group.wait_for_exit().signal, SIGKILL);
   group.wait_for_gone();
+}
+
+// A guardian that does not run kills nobody: its end does.
+TEST(StuckWorker, OfAGuardianThatDoesNotAnswerIsKilledWithIt) {
+  const testing::ScratchDir dir;
+  testing::Fifo output(dir / "out");
+  testing::Group group;
+  WorkerCommand command = testing::stub({"pause"});
+  command.stdout_path = output.path();
+  group.start({command});
+  const int pid = group.wait_for(Kind::kStarted).pid;
+  ASSERT_TRUE(output.next_line());
+  std::ifstream status("/proc/" + std::to_string(pid) + "/status");
+  pid_t guardian = 0;
+  for (std::string word; guardian == 0 && status >> word;) {
+    if (word == "PPid:") status >> guardian;
+  }
+  ASSERT_GT(guardian, 1);
+  ASSERT_EQ(::kill(guardian, SIGSTOP), 0);
+  group->stop(SIGTERM, Duration::zero());
+  const WorkerEvent lost = group.wait_for(Kind::kGuardianLost);
+  EXPECT_THAT(lost.message,
+              ::testing::HasSubstr("did not kill the workers in time and was killed"));
+  EXPECT_TRUE(output.wait_for_end());
 }
 
 }  // namespace

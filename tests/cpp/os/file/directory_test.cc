@@ -9,6 +9,7 @@
 #include <fstream>
 #include <string>
 
+#include "os/file/file.h"
 #include "os/file/temporary_sweep.h"
 
 namespace elastic::os {
@@ -116,6 +117,21 @@ TEST(UniqueDirectory, CreatesParentsAndNamesThePathThatFails) {
   const auto failed = make_unique_directory("/proc/self/nowhere", "job");
   ASSERT_FALSE(failed.ok());
   EXPECT_NE(std::string(failed.status().message()).find("/proc/self/nowhere"), std::string::npos);
+}
+
+// In a directory of several users another one may have made the file, or a link, first.
+TEST(ReplaceFile, WritesNothingThroughAnExistingName) {
+  const OwnTmpdir tmp;
+  const fs::path victim = tmp.path / "victim";
+  std::ofstream(victim) << "kept";
+  fs::create_symlink(victim, tmp.path / "state.new");
+  ASSERT_TRUE(replace_file(tmp.path / "state", "secret").ok());
+  std::string kept, written;
+  std::ifstream(victim) >> kept;
+  std::ifstream(tmp.path / "state") >> written;
+  EXPECT_EQ(kept, "kept");
+  EXPECT_EQ(written, "secret");
+  EXPECT_FALSE(fs::is_symlink(tmp.path / "state"));
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 #include "os/loop/event_loop.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -8,10 +10,13 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "os/loop/clock.h"
 #include "os/loop/loop_thread.h"
+#include "os/loop/quiet_thread.h"
+#include "os/loop/wait.h"
 #include "support/loop_group.h"
 
 namespace elastic::os {
@@ -259,6 +264,38 @@ TEST(LoopThread, DestructionDoesNotWaitForTimers) {
   (*thread)->call([&] { timer->arm((*thread)->loop().now() + std::chrono::hours(1)); });
   (*thread)->call([&] { timer.reset(); });
   (*thread).reset();  // the test's limit is shorter than the timer
+}
+
+// Else faulthandler and crash reporters see nothing of a crash in such a thread.
+TEST(QuietThread, BlocksSignalsButNotItsOwnFaults) {
+  sigset_t mask;
+  auto thread = start_quiet_thread("test", [&] { ::pthread_sigmask(SIG_SETMASK, nullptr, &mask); });
+  ASSERT_TRUE(thread.ok());
+  thread->join();
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
+    EXPECT_FALSE(::sigismember(&mask, fault)) << fault;
+  }
+  for (const int other : {SIGTERM, SIGINT, SIGCHLD, SIGUSR1}) {
+    EXPECT_TRUE(::sigismember(&mask, other)) << other;
+  }
+}
+
+// A process that a handler starts inherits the mask.
+TEST(Wait, HandlersAreCheckedWithTheMaskOfTheProgram) {
+  const Instant begun = monotonic_now();
+  bool was_blocked = false, is_first = true;
+  const std::function<bool()> interrupted = [&] {
+    sigset_t mask;
+    ::pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+    if (std::exchange(is_first, false)) was_blocked = ::sigismember(&mask, SIGTERM) != 0;
+    return true;
+  };
+  EXPECT_EQ(
+      wait_ready(-1, 0, {.deadline = begun + std::chrono::minutes(1), .interrupted = &interrupted})
+          .code(),
+      StatusCode::kCancelled);
+  EXPECT_FALSE(is_first);
+  EXPECT_FALSE(was_blocked);
 }
 
 }  // namespace

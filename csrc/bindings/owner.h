@@ -1,0 +1,66 @@
+#pragma once
+
+// The native object behind a Python object, which threads may use and close at any time.
+//
+// A call shares the object, so that close() in another thread does not destroy it, and drops it
+// while it does not hold the interpreter's lock: the last owner joins threads that may need it.
+
+#include <pybind11/pybind11.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "bindings/errors.h"
+#include "elastic/status.h"
+
+namespace elastic::bindings {
+
+template <typename Object>
+class Owner {
+ public:
+  // `closed`: the error of a call after close().
+  Owner(std::unique_ptr<Object> object, Status closed)
+      : object_(std::move(object)), closed_(std::move(closed)) {}
+  Owner(Owner&&) = default;
+  Owner& operator=(Owner&&) = delete;
+  ~Owner() { close(); }
+
+  // Returns use(object), without the interpreter's lock. The result has no Python object.
+  template <typename Use>
+  auto call(Use&& use) const {
+    check_open();
+    std::shared_ptr<Object> object = object_;
+    const pybind11::gil_scoped_release release;
+    const std::shared_ptr<Object> mine = std::move(object);
+    return use(*mine);
+  }
+  // As call(), for a call that waits until its second argument returns true: use(object,
+  // interrupted). close() ends it.
+  template <typename Use>
+  auto wait(Use&& use) const {
+    return call([&](Object& object) {
+      return use(object, [is_closed = is_closed_] { return *is_closed || python_signal_raised(); });
+    });
+  }
+  void check_open() const {
+    if (object_ == nullptr) raise_status(closed_);
+  }
+  // Destroys the object, or lets the calls of other threads do so, which it ends.
+  void close() {
+    std::shared_ptr<Object> object = std::move(object_);
+    if (object == nullptr) return;
+    *is_closed_ = true;
+    const pybind11::gil_scoped_release release;
+    const std::shared_ptr<Object> mine = std::move(object);
+    mine->wake();
+  }
+
+ private:
+  std::shared_ptr<Object> object_;  // with the interpreter's lock only
+  Status closed_;
+  std::shared_ptr<std::atomic<bool>> is_closed_ = std::make_shared<std::atomic<bool>>(false);
+};
+
+}  // namespace elastic::bindings
