@@ -325,10 +325,10 @@ bool CoordinatorService::Impl::remove_idle_job(const std::string& beginner) {
     if (is_candidate && (oldest == nullptr || job->serial < oldest->serial)) oldest = job.get();
   }
   if (oldest == nullptr) return false;
-  oldest->reject(Status(StatusCode::kResourceExhausted,
-                        "the coordinator has too many jobs, and no node has joined this one"));
+  const char* const why = "the coordinator has too many jobs, and no node has joined this one";
+  oldest->reject(Status(StatusCode::kResourceExhausted, why));
   const std::string id = oldest->id();
-  remove_job(id, "the coordinator has too many jobs");
+  remove_job(id, why);
   voters_.close(id);
   return true;
 }

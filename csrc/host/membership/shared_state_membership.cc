@@ -94,8 +94,9 @@ void SharedStateMembership::give_up(int exit_code, const std::string& limit) {
   *on_call_ = nullptr;
   answer_timer_.disarm();
   call_timer_.disarm();
-  user_sink_(MembershipLost{exit_code, store_name_ + " rendezvous: a call of the backend has not " +
-                                           "returned within " + limit});
+  user_sink_(MembershipLost{
+      exit_code,
+      store_name_ + " rendezvous: a call of the backend has not returned within " + limit});
 }
 
 void SharedStateMembership::drain(Duration limit, std::function<void()> done) {
