@@ -22,7 +22,7 @@ _PROBE = """
 try:
     import torch
 except ModuleNotFoundError:
-    print(0)
+    print(0 if sys.argv[2] in ("auto", "gpu", "xpu") else "unknown")
     sys.exit()
 def count(kind):
     module = getattr(torch, kind, None)
