@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -37,8 +38,11 @@ struct RegisterSettings {
   Duration candidate_interval = std::chrono::milliseconds(15);
   // How long a candidate waits for votes before it tries again.
   Duration election_timeout = std::chrono::milliseconds(150);
-  // When a message without a reply is sent again.
+  // When a message without a reply is sent again; later repetitions wait longer.
   Duration retry_interval = std::chrono::milliseconds(50);
+  // A voter that has not accepted a record for so long counts as unreachable, whatever answers at
+  // its address.
+  Duration accept_timeout = std::chrono::seconds(5);
   // How long a coordinator keeps its authority without a majority of the voters.
   Duration store_grace = std::chrono::seconds(60);
   // Whether it stands again after that, should the majority return.
@@ -120,8 +124,12 @@ struct MajorityLost {
 struct MajorityRegained {};
 // There was no majority for store_grace: the members stop their workers. Follows Deposed.
 struct AuthorityExpired {};
+// The voter was reached, and has not accepted a record for accept_timeout.
+struct VoterSilent {
+  Voter voter;
+};
 using Action = std::variant<Send, Persist, Elected, Deliver, Deposed, MajorityLost,
-                            MajorityRegained, AuthorityExpired>;
+                            MajorityRegained, AuthorityExpired, VoterSilent>;
 
 template <typename Rules>
 class BasicRegister {
@@ -161,6 +169,12 @@ class BasicRegister {
     Record record;
     std::set<NodeId> accepted_by;
     bool has_content = false;  // not only a change of voters
+  };
+  // What a voter was sent and has not answered.
+  struct Unanswered {
+    Instant since;
+    int sent = 0;
+    bool is_silent = false;  // for accept_timeout
   };
 
   void on(const Begin& event);
@@ -205,6 +219,10 @@ class BasicRegister {
   void count(const NodeId& from, const Accepted& message);
   void propose(Record record, bool has_content);
   void propose_next(Content content, std::vector<Voter> voters, bool has_content);
+  void propose_waiting();
+  void send_accept(const Voter& voter, const KnownRecord& record);
+  void judge_silence();
+  void forget_old_silence();
   void judge_proposal();
   void go_on();
   void judge_voters();
@@ -221,6 +239,8 @@ class BasicRegister {
     return waiting_.has_value() || (proposal_.has_value() && proposal_->has_content);
   }
   bool is_reachable(const NodeId& node) const;
+  bool is_silent(const NodeId& node) const;
+  void repeat_later();
   void persist();
   bool is_alone(std::span<const Voter> voters) const;
   std::vector<Voter> chosen_voters() const;
@@ -267,13 +287,15 @@ class BasicRegister {
   std::uint64_t term_ = 0;
   std::vector<VoterCandidate> candidates_;
   std::optional<Proposal> proposal_;
-  std::optional<Content> waiting_;   // until a change of voters is in force
+  std::optional<Content> waiting_;  // until a change of voters is in force, or is late
+  std::map<NodeId, Unanswered> unanswered_;
   std::set<NodeId> unconfirmed_;     // voters that may not know that the record is in force
   std::set<NodeId> record_holders_;  // voters that accepted it
   std::optional<Voter> successor_;
   std::optional<Voter> handed_over_to_;  // until it asks for the promise that it was given
   std::optional<Instant> no_majority_since_;
   std::optional<Instant> repeat_at_;
+  Duration repeat_wait_{};
 };
 
 using Register = BasicRegister<AllRules>;

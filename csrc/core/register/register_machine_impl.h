@@ -28,6 +28,11 @@
 
 namespace elastic::reg {
 
+// A stall of this process is no silence of a voter: nothing was sent meanwhile.
+inline constexpr int kSentBeforeSilent = 4;
+// The longest wait between two repetitions, in retry intervals.
+inline constexpr int kRepeatWaitMax = 8;
+
 template <typename Rules>
 bool BasicRegister<Rules>::restore(const VoterState& state, Instant now) {
   if (!state.accepted) return false;
@@ -85,6 +90,7 @@ void BasicRegister<Rules>::on(const Joined& event) {
 template <typename Rules>
 void BasicRegister<Rules>::on(const Propose& event) {
   ELASTIC_CHECK(can_propose());
+  forget_old_silence();
   if (proposal_) {
     waiting_ = event.content;
   } else {
@@ -96,10 +102,18 @@ template <typename Rules>
 void BasicRegister<Rules>::on(const CandidatesChanged& event) {
   const std::vector<VoterCandidate> before = std::exchange(candidates_, event.candidates);
   if (role_ != Role::kCoordinator) return;
+  // A voter that was not there cannot have answered, and one that is there again may.
+  std::erase_if(unanswered_, [&](const auto& entry) {
+    const auto is_it = [&](const VoterCandidate& one) {
+      return one.voter.node == entry.first && one.is_reachable;
+    };
+    return std::none_of(candidates_.begin(), candidates_.end(), is_it);
+  });
+  forget_old_silence();
   confirm_returned_voters(before);
   if (successor_ && !is_reachable(successor_->node)) successor_.reset();
   // Sends the record to voters that were unreachable.
-  if (!unconfirmed_.empty() && !repeat_at_) repeat_at_ = now_ + settings_.retry_interval;
+  if (!unconfirmed_.empty() && !repeat_at_) repeat_later();
   judge_voters();
 }
 
@@ -188,14 +202,22 @@ void BasicRegister<Rules>::propose(Record record, bool has_content) {
   proposal_ = Proposal{std::move(record), {}, has_content};
   unconfirmed_.clear();
   record_holders_.clear();
-  repeat_at_ = now_ + settings_.retry_interval;
+  repeat_wait_ = Duration::zero();
+  repeat_later();
   const KnownRecord proposed{proposal_->record, false};
   know(proposed);
   if (names(proposed.record, self_.node) && accept_here(proposed)) {
     proposal_->accepted_by.insert(self_.node);
   }
-  for (const Voter& voter : voters_of(proposed.record)) send(voter, Accept{proposed});
+  for (const Voter& voter : voters_of(proposed.record)) send_accept(voter, proposed);
   judge_proposal();
+}
+
+template <typename Rules>
+void BasicRegister<Rules>::send_accept(const Voter& voter, const KnownRecord& record) {
+  Unanswered& unanswered = unanswered_.try_emplace(voter.node, Unanswered{now_}).first->second;
+  ++unanswered.sent;
+  send(voter, Accept{record});
 }
 
 template <typename Rules>
@@ -214,6 +236,16 @@ void BasicRegister<Rules>::propose_next(Content content, std::vector<Voter> vote
           has_content);
 }
 
+// A change of voters that is late delays no content: the record that replaces it has the voters of
+// the record in force.
+template <typename Rules>
+void BasicRegister<Rules>::propose_waiting() {
+  if (!waiting_ || !proposal_ || proposal_->record.previous_voters.empty()) return;
+  Content content = std::move(*waiting_);
+  waiting_.reset();
+  propose_next(std::move(content), proposal_->record.previous_voters, true);
+}
+
 template <typename Rules>
 void BasicRegister<Rules>::count(const NodeId& from, const Accepted& message) {
   if (!message.is_accepted) {
@@ -224,10 +256,13 @@ void BasicRegister<Rules>::count(const NodeId& from, const Accepted& message) {
     schedule_attempt(Duration::zero());
     return;
   }
-  if (proposal_ && proposal_->record.newness == message.newness) {
+  const bool is_current = known_ && known_->record.newness == message.newness;
+  const bool was_silent = is_silent(from);
+  if (is_current) unanswered_.erase(from);
+  if (proposal_ && is_current) {
     proposal_->accepted_by.insert(from);
     judge_proposal();
-  } else if (!proposal_ && known_->record.newness == message.newness) {
+  } else if (is_current) {
     record_holders_.insert(from);
     if (message.is_in_force) {
       unconfirmed_.erase(from);
@@ -236,6 +271,7 @@ void BasicRegister<Rules>::count(const NodeId& from, const Accepted& message) {
       announce(from);
     }
   }
+  if (was_silent && is_current && role_ == Role::kCoordinator) judge_voters();
 }
 
 template <typename Rules>
@@ -294,8 +330,49 @@ void BasicRegister<Rules>::confirm_returned_voters(std::span<const VoterCandidat
     if (was_reachable || !is_reachable(voter.node)) continue;
     unconfirmed_.insert(voter.node);
     record_holders_.erase(voter.node);
-    send(voter, Accept{*known_});
+    send_accept(voter, *known_);
   }
+}
+
+// Answering probes is not enough: a voter that accepts nothing is replaced like one that is lost,
+// and is chosen again when it was away, or after store_grace.
+template <typename Rules>
+void BasicRegister<Rules>::judge_silence() {
+  if (role_ != Role::kCoordinator || !has(Rule::kJudgeAcceptance)) return;
+  bool has_changed = false;
+  for (const Voter& voter : voters_of(known_->record)) {
+    const auto found = unanswered_.find(voter.node);
+    if (found == unanswered_.end() || found->second.is_silent) continue;
+    const bool is_due = now_ >= add_saturating(found->second.since, settings_.accept_timeout);
+    if (!is_due || found->second.sent < kSentBeforeSilent) continue;
+    found->second.is_silent = has_changed = true;
+    const bool is_there =
+        std::any_of(candidates_.begin(), candidates_.end(), [&](const VoterCandidate& one) {
+          return one.voter.node == voter.node && one.is_reachable;
+        });
+    if (is_there) emit(VoterSilent{voter});
+  }
+  if (!has_changed) return;
+  if (successor_ && !is_reachable(successor_->node)) successor_.reset();
+  judge_voters();
+}
+
+// One that was replaced long ago may be tried again.
+template <typename Rules>
+void BasicRegister<Rules>::forget_old_silence() {
+  if (!known_) return;
+  const Duration time = settings_.accept_timeout + settings_.store_grace;
+  std::erase_if(unanswered_, [&](const auto& entry) {
+    const bool is_voter = contains(known_->record.voters, entry.first) ||
+                          contains(known_->record.previous_voters, entry.first);
+    return !is_voter && now_ >= add_saturating(entry.second.since, time);
+  });
+}
+
+template <typename Rules>
+bool BasicRegister<Rules>::is_silent(const NodeId& node) const {
+  const auto found = unanswered_.find(node);
+  return found != unanswered_.end() && found->second.is_silent;
 }
 
 template <typename Rules>
@@ -385,6 +462,7 @@ void BasicRegister<Rules>::depose(std::string reason) {
   no_majority_since_.reset();
   handed_over_to_.reset();
   repeat_at_.reset();
+  unanswered_.clear();
   if (incumbent_ && incumbent_->node == self_.node) is_incumbent_lost_ = true;
   if (was_coordinator) emit(Deposed{std::move(reason)});
 }
@@ -399,7 +477,14 @@ void BasicRegister<Rules>::announce(const NodeId& to) {
   } else {
     send(to, InForce{known_->record.newness});
   }
-  if (!repeat_at_) repeat_at_ = now_ + settings_.retry_interval;
+  if (!repeat_at_) repeat_later();
+}
+
+template <typename Rules>
+void BasicRegister<Rules>::repeat_later() {
+  const Duration longest = kRepeatWaitMax * settings_.retry_interval;
+  repeat_wait_ = std::clamp(2 * repeat_wait_, settings_.retry_interval, longest);
+  repeat_at_ = now_ + repeat_wait_;
 }
 
 // Sends again what has no reply.
@@ -412,26 +497,29 @@ void BasicRegister<Rules>::repeat() {
     repeat_at_ = now_ + settings_.retry_interval;
   }
   if (role_ != Role::kCoordinator && role_ != Role::kReproposing) return;
+  forget_old_silence();
+  propose_waiting();
+  judge_silence();
   bool is_anything_open = proposal_.has_value();
   if (proposal_) {
-    for (const Voter& voter : voters_of(proposal_->record)) {
-      if (!proposal_->accepted_by.contains(voter.node)) {
-        send(voter, Accept{{proposal_->record, false}});
-      }
+    const KnownRecord proposed{proposal_->record, false};
+    for (const Voter& voter : voters_of(proposed.record)) {
+      if (!proposal_->accepted_by.contains(voter.node)) send_accept(voter, proposed);
     }
   } else {
     for (const Voter& voter : voters_of(known_->record)) {
       // An unreachable voter is replaced, or CandidatesChanged starts the sending again.
-      if (!unconfirmed_.contains(voter.node) || !is_reachable(voter.node)) continue;
+      const bool is_there = is_reachable(voter.node) || is_silent(voter.node);
+      if (!unconfirmed_.contains(voter.node) || !is_there) continue;
       is_anything_open = true;
       if (record_holders_.contains(voter.node)) {
         announce(voter.node);
       } else {
-        send(voter, Accept{*known_});
+        send_accept(voter, *known_);
       }
     }
   }
-  if (is_anything_open) repeat_at_ = now_ + settings_.retry_interval;
+  if (is_anything_open) repeat_later();
 }
 
 // ---- Both.
@@ -470,6 +558,7 @@ bool BasicRegister<Rules>::is_newer(const Newness& left, const Newness& right) c
 template <typename Rules>
 bool BasicRegister<Rules>::is_reachable(const NodeId& node) const {
   if (node == self_.node) return true;
+  if (is_silent(node)) return false;
   return std::any_of(candidates_.begin(), candidates_.end(), [&](const VoterCandidate& candidate) {
     return candidate.voter.node == node && candidate.is_reachable;
   });
@@ -479,7 +568,9 @@ template <typename Rules>
 std::vector<Voter> BasicRegister<Rules>::chosen_voters() const {
   const std::span<const Voter> current =
       known_ ? std::span<const Voter>(known_->record.voters) : std::span<const Voter>();
-  return choose_voters(candidates_, current, self_.node,
+  std::vector<VoterCandidate> candidates = candidates_;
+  for (VoterCandidate& one : candidates) one.is_reachable &= is_reachable(one.voter.node);
+  return choose_voters(candidates, current, self_.node,
                        {settings_.voters, has(Rule::kDistinctHosts)});
 }
 

@@ -9,9 +9,14 @@
 namespace elastic::succession {
 
 template <typename Visitor>
+void visit(Visitor& v, reg::LineageId& lineage) {
+  v.number(lineage.high);
+  v.number(lineage.low);
+}
+
+template <typename Visitor>
 void visit(Visitor& v, Replaced& replaced) {
-  v.number(replaced.lineage.high);
-  v.number(replaced.lineage.low);
+  visit(v, replaced.lineage);
   v.number(replaced.newest.term);
   v.number(replaced.newest.sequence);
 }
@@ -19,8 +24,7 @@ void visit(Visitor& v, Replaced& replaced) {
 // Without the lineages that it replaces, which each format has at its end.
 template <typename Visitor>
 void visit(Visitor& v, Incumbent& incumbent) {
-  v.number(incumbent.lineage.high);
-  v.number(incumbent.lineage.low);
+  visit(v, incumbent.lineage);
   v.number(incumbent.term);
   visit(v, incumbent.node);
   v.text(incumbent.address, kNodeTextBytesMax);

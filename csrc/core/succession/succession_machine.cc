@@ -34,11 +34,13 @@ std::string host_of(const std::string& address) {
 Machine::Machine(Settings settings, std::uint64_t seed)
     : settings_(std::move(settings)),
       register_(settings_.self, register_settings(), seed),
-      rng_(seed ^ 0x9E3779B97F4A7C15ULL) {}
+      rng_(seed ^ 0x9E3779B97F4A7C15ULL),
+      first_lineage_{rng_.next(), rng_.next()} {}
 
 reg::RegisterSettings Machine::register_settings() const {
   reg::RegisterSettings all = settings_.reg;
   all.is_candidate = !settings_.is_witness;
+  all.accept_timeout = settings_.follow_timeout;
   return all;
 }
 
@@ -182,9 +184,10 @@ void Machine::on(const Received& event) {
   }
   if (frame->to != NodeId{} && frame->to != settings_.self.node) return;
   note_connection(frame->from, event.connection);
-  const bool is_reply = std::holds_alternative<ProbeReply>(frame->body);
-  if (is_reply && witnesses_.contains(event.address)) {
-    return receive_from_witness(event.address, frame->from);
+  const auto* reply = std::get_if<ProbeReply>(&frame->body);
+  if (reply != nullptr && witnesses_.contains(event.address)) {
+    if (reply->lineage == own_lineage()) receive_from_witness(event.address, frame->from);
+    return;
   }
   std::visit([&](const auto& body) { receive(*frame, body); }, frame->body);
   if (settings_.is_witness) watch_incumbent(frame->from);
@@ -192,15 +195,25 @@ void Machine::on(const Received& event) {
 
 void Machine::receive(const VoterFrame& frame, const reg::Message& message) {
   if (message.from != frame.from) return;
-  if (settings_.is_witness) change_as_witness(message);
   feed(reg::Received{message});
   const auto* reply = std::get_if<reg::AskReply>(&message.body);
   if (reply != nullptr) note_survived(frame, reply->accepted);
 }
 
-void Machine::receive(const VoterFrame& frame, const Probe&) { send(frame.from, {}, ProbeReply{}); }
+// The lineage to which this process belongs, or that of the job which it begins.
+std::optional<reg::LineageId> Machine::own_lineage() const {
+  if (register_.lineage()) return register_.lineage();
+  if (is_started_) return first_lineage_;
+  return std::nullopt;
+}
 
-void Machine::receive(const VoterFrame& frame, const ProbeReply&) {
+void Machine::receive(const VoterFrame& frame, const Probe& message) {
+  const auto& own = register_.lineage();
+  if (!own || *own == message.lineage) send(frame.from, {}, ProbeReply{message.lineage});
+}
+
+void Machine::receive(const VoterFrame& frame, const ProbeReply& message) {
+  if (message.lineage != own_lineage()) return;
   const auto found = probed_.find(frame.from);
   if (found == probed_.end() || std::exchange(found->second.is_done, true)) return;
   resumed_.insert(frame.from);
@@ -290,7 +303,7 @@ void Machine::on(const Nodes& event) {
     }
   }
   std::erase_if(probed_, [&](const auto& entry) { return !present.contains(entry.first); });
-  repeat(probed_, Probe{});
+  if (is_started_) repeat(probed_, Probe{*own_lineage()});
   update_candidates();
 }
 
@@ -363,7 +376,7 @@ void Machine::on(const Propose& event) {
 }
 
 void Machine::begin(const Propose& event) {
-  const reg::LineageId lineage{rng_.next(), rng_.next()};
+  const reg::LineageId lineage = first_lineage_;
   incumbent_ = Incumbent{.lineage = lineage,
                          .term = 1,
                          .node = settings_.self.node,
@@ -454,7 +467,7 @@ void Machine::on(const Tick&) {
   if (ask_at_ && now_ >= *ask_at_) ask_voters();
   log_stranded();
   survey_voters();
-  repeat(probed_, Probe{});
+  if (is_started_) repeat(probed_, Probe{*own_lineage()});
   probe_witnesses();
   judge_incumbent();
   if (announce_at_ && now_ >= *announce_at_) announce_at_endpoints();

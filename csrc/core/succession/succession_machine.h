@@ -53,7 +53,7 @@ struct Settings {
   std::string job_id;
   reg::Voter self;             // this life of the process, and its voter port; "": it has none
   bool is_standalone = false;  // a separate coordinator: it proposes and is no candidate
-  bool is_witness = false;     // it votes, and has no node and no coordinator
+  bool is_witness = false;     // WitnessedJob: it votes, and has no node and no coordinator
   reg::RegisterSettings reg = {};
   // A node that was directed to a new coordinator and has no session with it after this long counts
   // it as lost; the job's node_timeout.
@@ -81,6 +81,8 @@ class Machine {
   // This node has no coordinator, or runs one that reaches no majority of its voters.
   bool has_lost_coordinator() const;
   const reg::Register& job_register() const { return register_; }
+  // An operator has begun a lineage that replaces this one, and this node may leave it for that.
+  bool may_change(const std::vector<Replaced>& replaces) const;
   // Voter ports of nodes, and witnesses, that this coordinator has not reached; lists for messages.
   std::string unreached_voters() const;
   std::string unreached_witnesses() const;
@@ -117,6 +119,7 @@ class Machine {
   void receive(const VoterFrame& frame, const Probe& message);
   void receive(const VoterFrame& frame, const ProbeReply& message);
   void receive_from_witness(const std::string& address, const NodeId& node);
+  std::optional<reg::LineageId> own_lineage() const;
   void receive(const VoterFrame& frame, const Announce& message);
   void receive(const VoterFrame& frame, const Query& message);
   void receive(const VoterFrame& frame, const Override& message);
@@ -131,6 +134,7 @@ class Machine {
   void execute(const reg::MajorityLost& action);
   void execute(const reg::MajorityRegained& action);
   void execute(const reg::AuthorityExpired& action);
+  void execute(const reg::VoterSilent& action);
 
   reg::RegisterSettings register_settings() const;
 
@@ -161,8 +165,7 @@ class Machine {
   void begin_override();
   void answer_override(bool is_done, const std::string& text);
   void leave_lineage();
-  bool may_change(const std::vector<Replaced>& replaces) const;
-  void change_as_witness(const reg::Message& message);
+  void forget_witnesses();
   void change_to(const Incumbent& incumbent);
   std::string override_hint() const;
   void log_stranded();
@@ -201,6 +204,7 @@ class Machine {
   std::optional<Incumbent> incumbent_;
   std::map<NodeId, ConnectionId> last_connection_;  // on which a node's last frame arrived
   std::map<ConnectionId, NodeId> sender_of_;        // the last one, of each open connection
+  reg::LineageId first_lineage_;  // of a job that begins at the coordinator of this process
 
   // The coordinator of this process.
   bool is_started_ = false;  // StartCoordinator was emitted, or the service listens, and no Stop

@@ -86,9 +86,6 @@ void Machine::receive(const VoterFrame&, const OverrideReply&) {}  // for the co
 
 // Why this node must not begin a lineage; "": it may.
 std::string Machine::override_fault() const {
-  if (settings_.is_witness) {
-    return "this is a witness, which runs no coordinator: give the command to a node that votes";
-  }
   const auto& known = register_.known();
   const std::vector<reg::Voter> voters = known        ? known->record.voters
                                          : incumbent_ ? incumbent_->voters
@@ -220,6 +217,7 @@ void Machine::leave_lineage() {
   followed_ = 0;
   follow_until_.reset();
   open_.reset();
+  forget_witnesses();
 }
 
 bool Machine::may_change(const std::vector<Replaced>& replaces) const {
@@ -246,18 +244,6 @@ void Machine::change_to(const Incumbent& incumbent) {
                              incumbent.address);
   stop_service("an operator has replaced the job's lost voters");
   feed(reg::Joined{incumbent.lineage});
-}
-
-// A witness has no session, and no node that a coordinator is announced to.
-void Machine::change_as_witness(const reg::Message& message) {
-  const auto* accept = std::get_if<reg::Accept>(&message.body);
-  if (accept == nullptr || !register_.lineage() || *register_.lineage() == message.lineage) return;
-  const auto job = decode_record(accept->proposal.record.content.bytes);
-  if (!job.ok() || !may_change(job->replaces)) return;
-  leave_lineage();
-  lost_at_.reset();
-  witnessed_ = NodeId{};
-  is_lost_ = false;
 }
 
 // ---- Messages.

@@ -3,6 +3,7 @@
 #include <iterator>
 #include <utility>
 
+#include "core/base/duration_text.h"
 #include "core/succession/succession_machine.h"
 
 namespace elastic::succession {
@@ -124,6 +125,13 @@ void Machine::execute(const reg::AuthorityExpired&) {
       "without this one";
   stop_service(reason);
   emit(Expired{reason});
+}
+
+void Machine::execute(const reg::VoterSilent& action) {
+  emit(Log{"the voter at " + action.voter.address +
+           " answers, but has not accepted the job's "
+           "record for " +
+           core::duration_text(settings_.follow_timeout) + ": it counts as unreachable"});
 }
 
 }  // namespace elastic::succession

@@ -45,7 +45,7 @@ void Machine::probe_witnesses() {
     witness.wait = witness.is_reachable ? settings_.follow_timeout / kWitnessProbesPerTimeout
                                         : std::min(2 * witness.wait, settings_.repeat_interval_max);
     witness.next = add_saturating(now_, witness.wait);
-    send(NodeId{}, address, Probe{});
+    send(NodeId{}, address, Probe{*own_lineage()});
   }
   if (has_changed) update_candidates();
 }
@@ -59,6 +59,13 @@ void Machine::receive_from_witness(const std::string& address, const NodeId& nod
   witness.next = add_saturating(now_, settings_.follow_timeout / kWitnessProbesPerTimeout);
   resumed_.insert(node);
   update_candidates();
+}
+
+// A witness has another voter id in each lineage.
+void Machine::forget_witnesses() {
+  for (auto& [address, witness] : witnesses_) {
+    witness = {.node = {}, .next = now_, .wait = settings_.repeat_interval};
+  }
 }
 
 // A witness has no session: it notices the loss of the coordinator by its connection to this port.

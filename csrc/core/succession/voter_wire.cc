@@ -32,9 +32,13 @@ Status read(FieldReader& v, reg::Message& message) {
 }
 
 template <typename Visitor>
-void fields(Visitor&, Probe&) {}
+void fields(Visitor& v, Probe& message) {
+  visit(v, message.lineage);
+}
 template <typename Visitor>
-void fields(Visitor&, ProbeReply&) {}
+void fields(Visitor& v, ProbeReply& message) {
+  visit(v, message.lineage);
+}
 template <typename Visitor>
 void fields(Visitor& v, Announce& message) {
   visit(v, message.incumbent);
@@ -75,6 +79,13 @@ void visit_head(Visitor& v, VoterFrame& frame) {
 }
 
 }  // namespace
+
+std::optional<reg::LineageId> lineage_of(const VoterFrame& frame) {
+  if (const auto* message = std::get_if<reg::Message>(&frame.body)) return message->lineage;
+  if (const auto* probe = std::get_if<Probe>(&frame.body)) return probe->lineage;
+  if (const auto* reply = std::get_if<ProbeReply>(&frame.body)) return reply->lineage;
+  return std::nullopt;
+}
 
 std::string encode_frame(const VoterFrame& frame) {
   std::string bytes;

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -24,11 +25,16 @@ inline constexpr std::uint16_t kVoterWireVersion = 1;
 // A record of the largest job, and what surrounds it.
 inline constexpr std::size_t kVoterFrameBytesMax = reg::kContentBytesMax + (std::size_t{64} << 10);
 
-// Asks whether this node answers here. The reply proves the incarnation, not only the port.
+// Asks whether a process answers here that can vote in this lineage. The reply proves the
+// incarnation, not only the port. A process that belongs to another lineage does not reply.
 struct Probe {
+  reg::LineageId lineage;
+
   bool operator==(const Probe&) const = default;
 };
 struct ProbeReply {
+  reg::LineageId lineage;  // of the probe
+
   bool operator==(const ProbeReply&) const = default;
 };
 // Names the coordinator: a new coordinator sends it to every node of the record until the node has
@@ -73,6 +79,9 @@ struct VoterFrame {
 
   bool operator==(const VoterFrame&) const = default;
 };
+
+// The lineage whose voter the frame is for; nullopt: it is for any.
+std::optional<reg::LineageId> lineage_of(const VoterFrame& frame);
 
 std::string encode_frame(const VoterFrame& frame);
 // kPeerViolation: not a frame; kFailedPrecondition: of a newer version. The transport closes the

@@ -1,25 +1,17 @@
 #include "host/succession/witness_service.h"
 
 #include <algorithm>
-#include <chrono>
 #include <iterator>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "core/succession/voter_wire.h"
 #include "os/loop/random_seed.h"
-
-// Theory of operation. The coordinator of a job opens a connection and probes this port again and
-// again. The first frame of a job creates its machine, with a node id of its own: a machine that
-// was dropped and is created again has another id, and so no vote until a record names it.
 
 namespace elastic::host {
 namespace {
 
 constexpr std::size_t kJobsMax = 4096;
-// A coordinator probes a witness several times in each node_timeout.
-constexpr Duration kForgetAfter = std::chrono::minutes(10);
 
 VoterLinkLimits witness_limits() {
   VoterLinkLimits limits;
@@ -42,8 +34,11 @@ WitnessService::WitnessService(os::EventLoop* loop, const WitnessOptions& option
               .log = [this](const std::string& message) { log(message); },
               .on_ended =
                   [this](VoterLinks::ConnectionId connection) {
+                    const succession::ConnectionEnded event{connection};
                     for (auto& [id, job] : jobs_) {
-                      feed(id, &job, succession::ConnectionEnded{connection});
+                      std::vector<succession::Action> actions;
+                      job.connection_ended(event, loop_->now(), &actions);
+                      execute(id, actions);
                     }
                     arm();
                   }}),
@@ -64,50 +59,40 @@ Result<std::unique_ptr<WitnessService>> WitnessService::open(os::EventLoop* loop
 }
 
 void WitnessService::on_frame(VoterLinks::ConnectionId from, std::string_view frame) {
-  const std::string& id = links_.job_of(from);
-  Job* const job = find_or_add(id);
+  const std::string id = links_.job_of(from);
+  succession::WitnessedJob* const job = find_or_add(id);
   if (job == nullptr) return;
-  job->last_frame = loop_->now();
-  feed(id, job, succession::Received{from, std::string(frame)});
+  std::vector<succession::Action> actions;
+  job->receive({from, std::string(frame)}, loop_->now(), &actions);
+  execute(id, actions);
+  if (job->is_over()) jobs_.erase(id);
   arm();
 }
 
-WitnessService::Job* WitnessService::find_or_add(const std::string& id) {
+succession::WitnessedJob* WitnessService::find_or_add(const std::string& id) {
   const auto found = jobs_.find(id);
   if (found != jobs_.end()) return &found->second;
   if (id.empty() || jobs_.size() >= kJobsMax) return nullptr;
-  succession::Settings settings;
-  settings.job_id = id;
-  settings.self = {{os::random_seed(), os::random_seed()}, ""};
-  settings.is_witness = true;
-  Job& job = jobs_[id];
-  job.machine = std::make_unique<succession::Machine>(std::move(settings), os::random_seed());
-  return &job;
+  return &jobs_.try_emplace(id, id, os::random_seed()).first->second;
 }
 
-void WitnessService::feed(const std::string& id, Job* job, const succession::Event& event) {
-  std::vector<succession::Action> actions;
-  job->machine->step(event, loop_->now(), &actions);
+void WitnessService::execute(const std::string& id,
+                             const std::vector<succession::Action>& actions) {
   for (const succession::Action& action : actions) {
     if (const auto* frame = std::get_if<succession::Send>(&action)) {
       links_.send(frame->connection, "", frame->frame);
+    } else if (const auto* line = std::get_if<succession::Log>(&action)) {
+      log("job " + id + ": " + line->message);
     }
   }
-  const auto& known = job->machine->job_register().known();
-  if (!known) return;
-  const std::uint64_t term = known->record.newness.term;
-  if (std::exchange(job->logged_term, term) == term) return;
-  log("job " + id + ": this witness keeps its record; the coordinator of term " +
-      std::to_string(term) + " is " + known->record.proposer.address);
 }
 
 void WitnessService::tick() {
-  const Instant now = loop_->now();
   for (auto one = jobs_.begin(); one != jobs_.end();) {
-    const auto due = one->second.machine->next_deadline();
-    if (due && *due <= now) feed(one->first, &one->second, succession::Tick{});
-    const bool is_over = now >= one->second.last_frame + kForgetAfter;
-    one = is_over ? jobs_.erase(one) : std::next(one);
+    std::vector<succession::Action> actions;
+    one->second.tick(loop_->now(), &actions);
+    execute(one->first, actions);
+    one = one->second.is_over() ? jobs_.erase(one) : std::next(one);
   }
   arm();
 }
@@ -115,8 +100,7 @@ void WitnessService::tick() {
 void WitnessService::arm() {
   Instant next = Instant::max();
   for (const auto& [id, job] : jobs_) {
-    next = std::min({next, job.last_frame + kForgetAfter,
-                     job.machine->next_deadline().value_or(Instant::max())});
+    next = std::min(next, job.next_deadline().value_or(Instant::max()));
   }
   if (next == Instant::max()) return timer_.disarm();
   timer_.arm(next);

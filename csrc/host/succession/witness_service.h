@@ -1,6 +1,6 @@
 #pragma once
 
-// A witness on a loop that its owner runs: the register's machines of its jobs behind one port.
+// A witness on a loop that its owner runs: its jobs behind one port.
 //
 // elastic::Witness runs it on a separate thread. Loop thread only.
 
@@ -9,8 +9,9 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
-#include "core/succession/succession_machine.h"
+#include "core/succession/witnessed_job.h"
 #include "elastic/witness.h"
 #include "host/succession/voter_links.h"
 #include "os/loop/event_loop.h"
@@ -29,17 +30,11 @@ class WitnessService {
   const std::string& host() const { return options_.host; }
 
  private:
-  struct Job {
-    std::unique_ptr<succession::Machine> machine;
-    Instant last_frame;
-    std::uint64_t logged_term = 0;
-  };
-
   WitnessService(os::EventLoop* loop, const WitnessOptions& options,
                  std::shared_ptr<TokenSource> tokens);
   void on_frame(VoterLinks::ConnectionId from, std::string_view frame);
-  Job* find_or_add(const std::string& id);
-  void feed(const std::string& id, Job* job, const succession::Event& event);
+  succession::WitnessedJob* find_or_add(const std::string& id);
+  void execute(const std::string& id, const std::vector<succession::Action>& actions);
   void tick();
   void arm();
   void log(const std::string& message) const {
@@ -48,7 +43,7 @@ class WitnessService {
 
   os::EventLoop* const loop_;
   const WitnessOptions options_;
-  std::map<std::string, Job, std::less<>> jobs_;
+  std::map<std::string, succession::WitnessedJob, std::less<>> jobs_;
   VoterLinks links_;
   os::EventLoop::Timer timer_;
 };

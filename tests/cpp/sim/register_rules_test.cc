@@ -32,7 +32,7 @@ constexpr DeletedRule kDeleted[] = {
     {reg::Rule::kLostIncumbent, kBadLink},     {reg::Rule::kAskFirst, kBadLink},
     {reg::Rule::kStartApart, kHostLost},       {reg::Rule::kReplaceVoters, kLosses},
     {reg::Rule::kExpire, kMinority},           {reg::Rule::kStateOfOneVoter, kOldFiles},
-    {reg::Rule::kKeepEarlyPromise, kFaults},
+    {reg::Rule::kKeepEarlyPromise, kFaults},   {reg::Rule::kJudgeAcceptance, kDeafVoter},
 };
 static_assert(std::size(kDeleted) == reg::kRules);
 

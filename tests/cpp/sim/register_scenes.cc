@@ -97,6 +97,7 @@ void faults(RegisterWorld* world, bool has_two_lineages, RegisterSimReport* repo
   // Elections that collide are where votes matter.
   if (dice.chance(0.5)) world->settings.election_timeout = milliseconds(dice.between(5, 50));
   if (dice.chance(0.5)) world->settings.candidate_interval = milliseconds(dice.between(0, 3));
+  if (dice.chance(0.3)) world->settings.accept_timeout = milliseconds(dice.between(100, 500));
   // Few hosts are as interesting as many.
   const int slots = has_two_lineages ? kSlots : dice.between(2, kSlots);
   for (int slot = 0; slot < slots; ++slot) world->start(slot);
@@ -248,6 +249,27 @@ void minority(RegisterWorld* world) {
   }
 }
 
+// The owner reaches the voter, so that it counts as a candidate all the time.
+void deaf_voter(RegisterWorld* world) {
+  Dice& dice = world->dice();
+  world->settings.accept_timeout = milliseconds(dice.between(100, 500));
+  const int slots = dice.between(3, 5);
+  const int deaf = dice.between(1, 2);
+  const bool is_deaf_first = dice.chance(0.5);
+  const auto make_deaf = [&] {
+    world->drop(0, deaf, true);
+    if (slots == 5) world->drop(0, 3, true);
+  };
+  if (is_deaf_first) make_deaf();
+  set_up(world, slots);
+  world->run(seconds(1));
+  if (!is_deaf_first) make_deaf();
+  expect_progress(world, RegisterWorld::lineage_of(0), "voters became deaf");
+  world->run(seconds(2));
+  world->crash(slots == 5 ? 4 : 3 - deaf);
+  expect_progress(world, RegisterWorld::lineage_of(0), "another voter was lost");
+}
+
 }  // namespace
 
 RegisterSimReport simulate_register(RegisterScene scene, std::uint64_t seed,
@@ -263,6 +285,7 @@ RegisterSimReport simulate_register(RegisterScene scene, std::uint64_t seed,
     case RegisterScene::kTwoOfFive: two_of_five(&world); break;
     case RegisterScene::kBadLink: bad_link(&world); break;
     case RegisterScene::kMinority: minority(&world); break;
+    case RegisterScene::kDeafVoter: deaf_voter(&world); break;
   }
   RegisterSimReport report = world.finish();
   report.is_liveness_checked = scene_report.is_liveness_checked;

@@ -19,10 +19,11 @@ enum class RegisterScene : std::uint8_t {
   kTwoOfFive,    // two of five new voters are lost at once
   kBadLink,      // one voter and the coordinator cannot reach each other
   kMinority,     // the coordinator is cut off with a minority
+  kDeafVoter,    // a voter answers, and accepts nothing; then another one is lost
 };
 inline constexpr std::string_view kRegisterScenes[] = {"faults",    "two-lineages", "old-files",
                                                        "host-lost", "losses",       "two-of-five",
-                                                       "bad-link",  "minority"};
+                                                       "bad-link",  "minority",     "deaf-voter"};
 
 RegisterSimReport simulate_register(RegisterScene scene, std::uint64_t seed,
                                     const RegisterSimOptions& options);

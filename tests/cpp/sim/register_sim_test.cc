@@ -64,6 +64,7 @@ TEST(RegisterSim, TwoOfFiveVotersMayBeLostAtOnce) { sweep(RegisterScene::kTwoOfF
 TEST(RegisterSim, OldStateFilesGiveNoVote) { sweep(RegisterScene::kOldFiles, 300); }
 TEST(RegisterSim, OneBadLinkEndsNoAuthority) { sweep(RegisterScene::kBadLink, 200); }
 TEST(RegisterSim, AMinorityGivesUpAfterStoreGrace) { sweep(RegisterScene::kMinority, 200); }
+TEST(RegisterSim, AVoterThatAcceptsNothingIsReplaced) { sweep(RegisterScene::kDeafVoter, 200); }
 
 TEST(RegisterSim, OneSeedIsOneRun) {
   RegisterSimOptions options;

@@ -14,7 +14,7 @@ namespace elastic::test {
 
 class SuccessionChecker {
  public:
-  explicit SuccessionChecker(std::vector<std::string>* violations) : violations_(*violations) {}
+  explicit SuccessionChecker(std::vector<std::string>* violations) : violations_(violations) {}
 
   // An action leaves for a node. Returns the round that begins with it; null: none does.
   const RoundRecord* check(const RendezvousAction& action, Instant now);
@@ -26,9 +26,9 @@ class SuccessionChecker {
 
  private:
   const RoundRecord* check_round(const RoundRecord& record, Instant now);
-  void violate(const std::string& what) { violations_.push_back(what); }
+  void violate(const std::string& what) { violations_->push_back(what); }
 
-  std::vector<std::string>& violations_;
+  std::vector<std::string>* violations_;
   std::map<std::uint64_t, RoundRecord> rounds_;
   std::vector<Instant> round_began_;
   std::optional<JobResult> result_;

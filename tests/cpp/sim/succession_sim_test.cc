@@ -59,6 +59,7 @@ TEST(SuccessionSim, HandingOverEndsNoRound) { sweep(SuccessionScene::kHandOver, 
 TEST(SuccessionSim, OnlyTheMajorityOfAPartitionGoesOn) { sweep(SuccessionScene::kPartition, 50); }
 TEST(SuccessionSim, TwoOfFiveHostsMayBeLostAtOnce) { sweep(SuccessionScene::kTwoOfFive, 50); }
 TEST(SuccessionSim, TwoNodesAndAWitnessSurviveAnyOneLoss) { sweep(SuccessionScene::kWitness, 50); }
+TEST(SuccessionSim, TheNextJobOfAnIdHasAWitnessToo) { sweep(SuccessionScene::kSameId, 50); }
 TEST(SuccessionSim, AnOverrideContinuesAJobWhoseMajorityIsLost) {
   sweep(SuccessionScene::kOverride, 100);
 }

@@ -8,7 +8,7 @@ namespace elastic::test {
 
 void SuccessionWorld::start() {
   if (is_standalone_) boot(kCoordinatorSlot);
-  if (has_witness_) boot(kWitnessSlot);
+  if (has_witness_ && !processes_[kWitnessSlot].is_alive) boot(kWitnessSlot);
   for (std::size_t slot = 0; slot < nodes_; ++slot) boot(slot);
   const std::size_t voters = nodes_ >= 5 ? 5 : 3;
   if (!advance_until(10s, [&] { return runs_round_of(nodes_) && has_voters(voters); })) {
@@ -80,6 +80,54 @@ void SuccessionWorld::heal() {
   is_healed_ = true;
 }
 
+void SuccessionWorld::cause_fault() {
+  const std::size_t slot = any_process();
+  const std::size_t other = any_process();
+  const Duration length = dice_.between(Duration(10ms), Duration(9s));
+  const auto alive = static_cast<std::size_t>(std::count_if(
+      processes_.begin(), processes_.end(), [](const Process& one) { return one.is_alive; }));
+  switch (dice_.between(0, 6)) {
+    case 0:
+      if (alive > 2 && crashes_ < 2) {
+        ++crashes_;
+        crash(slot, dice_.chance(0.5));
+      }
+      break;
+    case 1:
+    case 2:
+      if (slot == other) break;
+      trace("---- cut between " + name(slot) + " and " + name(other));
+      cut(slot, other, true);
+      if (dice_.chance(0.7)) cut(other, slot, true);
+      clock_.after(length, [this, slot, other] { cut_both(slot, other, false); });
+      break;
+    case 3:
+      trace("---- " + name(slot) + " is cut off");
+      cut_off(slot, true);
+      clock_.after(length, [this, slot] { cut_off(slot, false); });
+      break;
+    case 4:
+      if (is_witness(slot)) {
+        restart_witness();
+      } else if (processes_[slot].is_alive) {
+        processes_[slot].agent->fail_workers();
+      }
+      break;
+    case 5:
+      if (processes_[slot].machine->is_coordinator() && has_voters(3)) {
+        feed(slot, succession::Resign{});
+      }
+      break;
+    case 6:
+      // A node that coordinates ends with its service, which a leave does not.
+      if (processes_[slot].is_alive && alive > 3 && processes_[slot].server == nullptr &&
+          dice_.chance(0.3)) {
+        processes_[slot].agent->leave();
+      }
+      break;
+  }
+}
+
 void SuccessionWorld::lose_coordinator() {
   const RoundRecord before = checker_.last_round();
   switch (scene_) {
@@ -132,6 +180,7 @@ void SuccessionWorld::lose_coordinator() {
       heal();
       break;
     case SuccessionScene::kWitness: lose_one_of_two(); break;
+    case SuccessionScene::kSameId: use_id_again(); break;
     case SuccessionScene::kReturn: return_host(); break;
     case SuccessionScene::kOverride: lose_majority(); break;
     case SuccessionScene::kFaults:
@@ -141,7 +190,8 @@ void SuccessionWorld::lose_coordinator() {
       break;
   }
   const RoundRecord& after = checker_.last_round();
-  if (!has_random_faults() && after.restarts != before.restarts) {
+  const bool is_same_job = !has_random_faults() && scene_ != SuccessionScene::kSameId;
+  if (is_same_job && after.restarts != before.restarts) {
     violate("a restart was charged for a lost host");
   }
 }
@@ -304,6 +354,19 @@ void SuccessionWorld::lose_one_of_two() {
       if (report_.elections > 0) violate("R4: one bad link ended the coordinator's authority");
       break;
   }
+}
+
+// A requeued job, on the same hosts, while the witness still knows the former one.
+void SuccessionWorld::use_id_again() {
+  for (int runs = dice_.between(1, 3); runs > 0 && report_.violations.empty(); --runs) {
+    crash(0, false);
+    crash(1, false);
+    report_.elections = 0;
+    advance(dice_.between(Duration(1ms), Duration(20s)));
+    checker_ = SuccessionChecker(&report_.violations);
+    start();
+  }
+  if (report_.violations.empty()) lose_one_of_two();
 }
 
 // The host of the endpoint is replaced while the job goes on elsewhere, and newcomers know the

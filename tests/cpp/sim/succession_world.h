@@ -24,12 +24,13 @@ enum class SuccessionScene : std::uint8_t {
   kOverride,         // a majority of the voters is lost for good, and an operator says so
   kFaults,           // crashes, cut links, leaves and failing workers at random
   kWitnessFaults,    // the same, with two nodes and a witness
+  kSameId,           // a job's processes end, and the next job of its id has the same witness
   kReturn,           // the coordinator's host is replaced, and begins the job again at the endpoint
 };
 inline constexpr const char* kSuccessionScenes[] = {
-    "host-lost", "process-lost", "standalone-lost", "standalone-again",
-    "hand-over", "partition",    "two-of-five",     "witness",
-    "override",  "faults",       "witness-faults",  "return"};
+    "host-lost",      "process-lost", "standalone-lost", "standalone-again", "hand-over",
+    "partition",      "two-of-five",  "witness",         "override",         "faults",
+    "witness-faults", "same-id",      "return"};
 
 struct SuccessionOptions {
   ServiceRule deleted = ServiceRule::kNone;

@@ -14,6 +14,7 @@
 
 #include "core/register/register_machine_impl.h"
 #include "core/succession/succession_machine.h"
+#include "core/succession/witnessed_job.h"
 #include "sim/sim_agent.h"
 #include "sim/succession_checker.h"
 #include "sim/succession_world.h"
@@ -56,7 +57,8 @@ class SuccessionWorld {
       : scene_(scene), options_(options), dice_(seed), clock_(seed) {
     is_standalone_ =
         scene == SuccessionScene::kStandaloneLost || scene == SuccessionScene::kStandaloneAgain;
-    has_witness_ = scene == SuccessionScene::kWitness || scene == SuccessionScene::kWitnessFaults;
+    has_witness_ = scene == SuccessionScene::kWitness || scene == SuccessionScene::kWitnessFaults ||
+                   scene == SuccessionScene::kSameId;
     nodes_ = has_witness_                                                                   ? 2
              : scene == SuccessionScene::kPartition || scene == SuccessionScene::kTwoOfFive ? 5
              : is_standalone_                                                               ? 4
@@ -94,7 +96,8 @@ class SuccessionWorld {
     bool is_alive = false;
     NodeId id;
     std::unique_ptr<SimAgent> agent;
-    std::unique_ptr<succession::Machine> machine;
+    std::unique_ptr<succession::Machine> machine;  // of a witness: unused
+    std::unique_ptr<succession::WitnessedJob> witness;
     std::unique_ptr<SimServer> server;
     std::deque<succession::Event> events;
     bool is_busy = false;
@@ -142,8 +145,9 @@ class SuccessionWorld {
     process.former.reset();
     process.state.reset();
     process.has_changed = false;
-    const bool is_host =
-        slot == 0 && !is_standalone_ && (process.life == 1 || scene_ == SuccessionScene::kReturn);
+    const bool is_host = slot == 0 && !is_standalone_ &&
+                         (process.life == 1 || scene_ == SuccessionScene::kReturn ||
+                          scene_ == SuccessionScene::kSameId);
     if (slot == kCoordinatorSlot || is_host) {
       open_server(slot, nullptr);
       endpoint_ = address_of_server(slot);
@@ -178,6 +182,9 @@ class SuccessionWorld {
     settings.follow_timeout = kNodeTimeout;
     settings.reg.stands_after_expiry = is_override();
     process.machine = std::make_unique<succession::Machine>(settings, dice_.next());
+    if (is_witness(slot)) {
+      process.witness = std::make_unique<succession::WitnessedJob>("job", dice_.next());
+    }
     process.events.clear();
     process.is_busy = false;
   }
@@ -253,6 +260,7 @@ class SuccessionWorld {
   void feed(std::size_t slot, const succession::Event& event) {
     Process& process = processes_[slot];
     if (!process.is_alive) return;
+    if (is_witness(slot)) return feed_witness(event);
     const auto before = lineage_of(slot);
     keep_voting(slot, event);
     process.events.push_back(event);
@@ -268,8 +276,28 @@ class SuccessionWorld {
     }
     process.is_busy = false;
     note_lineage(slot, before);
-    const auto deadline = process.machine->next_deadline();
+    tick_at(slot, process.machine->next_deadline());
+  }
+
+  void feed_witness(const succession::Event& event) {
+    succession::WitnessedJob& witness = *processes_[kWitnessSlot].witness;
+    std::vector<succession::Action> actions;
+    if (const auto* received = std::get_if<succession::Received>(&event)) {
+      witness.receive(*received, clock_.now(), &actions);
+    } else if (const auto* ended = std::get_if<succession::ConnectionEnded>(&event)) {
+      witness.connection_ended(*ended, clock_.now(), &actions);
+    } else if (std::holds_alternative<succession::Tick>(event)) {
+      witness.tick(clock_.now(), &actions);
+    }
+    for (const succession::Action& action : actions) {
+      std::visit([&](const auto& one) { execute(kWitnessSlot, one); }, action);
+    }
+    tick_at(kWitnessSlot, witness.next_deadline());
+  }
+
+  void tick_at(std::size_t slot, const std::optional<Instant>& deadline) {
     if (!deadline) return;
+    Process& process = processes_[slot];
     clock_.at(*deadline, [this, slot, life = process.life, alarm = ++process.alarm] {
       const Process& current = processes_[slot];
       if (current.is_alive && life == current.life && alarm == current.alarm) {
@@ -448,53 +476,7 @@ class SuccessionWorld {
     return slot == nodes_ ? kWitnessSlot : slot;
   }
 
-  void cause_fault() {
-    const std::size_t slot = any_process();
-    const std::size_t other = any_process();
-    const Duration length = dice_.between(Duration(10ms), Duration(9s));
-    const auto alive = static_cast<std::size_t>(std::count_if(
-        processes_.begin(), processes_.end(), [](const Process& one) { return one.is_alive; }));
-    switch (dice_.between(0, 6)) {
-      case 0:
-        if (alive > 2 && crashes_ < 2) {
-          ++crashes_;
-          crash(slot, dice_.chance(0.5));
-        }
-        break;
-      case 1:
-      case 2:
-        if (slot == other) break;
-        trace("---- cut between " + name(slot) + " and " + name(other));
-        cut(slot, other, true);
-        if (dice_.chance(0.7)) cut(other, slot, true);
-        clock_.after(length, [this, slot, other] { cut_both(slot, other, false); });
-        break;
-      case 3:
-        trace("---- " + name(slot) + " is cut off");
-        cut_off(slot, true);
-        clock_.after(length, [this, slot] { cut_off(slot, false); });
-        break;
-      case 4:
-        if (is_witness(slot)) {
-          restart_witness();
-        } else if (processes_[slot].is_alive) {
-          processes_[slot].agent->fail_workers();
-        }
-        break;
-      case 5:
-        if (processes_[slot].machine->is_coordinator() && has_voters(3)) {
-          feed(slot, succession::Resign{});
-        }
-        break;
-      case 6:
-        // A node that coordinates ends with its service, which a leave does not.
-        if (processes_[slot].is_alive && alive > 3 && processes_[slot].server == nullptr &&
-            dice_.chance(0.3)) {
-          processes_[slot].agent->leave();
-        }
-        break;
-    }
-  }
+  void cause_fault();
 
   void check(std::size_t slot, const RendezvousAction& action, SuccessionChecker* checker) {
     // Of the lineage that was replaced, nothing may take force any more.
@@ -563,6 +545,7 @@ class SuccessionWorld {
   void lose_coordinator();
   void restart_witness();
   void lose_one_of_two();
+  void use_id_again();
   void return_host();
   const SuccessionScene scene_;
   const SuccessionOptions options_;

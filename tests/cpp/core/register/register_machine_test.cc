@@ -160,5 +160,96 @@ TEST(RegisterMachine, ANodeThatNoRecordNamesHasNoVote) {
   EXPECT_TRUE(four.receive(1, Accept{{record, false}}).empty());
 }
 
+// What a coordinator does with a voter that answers at its address and accepts nothing.
+class SilentVoter : public testing::Test {
+ protected:
+  // The only voter, which proposes to become three.
+  void SetUp() override {
+    one.step(hosts(1));
+    one.step(Begin{kLineage, content(1)});
+    all = one.step(hosts(3));
+  }
+  void pass(Duration time) {
+    const Instant end = one.now + time;
+    while (one.machine.next_deadline() && *one.machine.next_deadline() <= end) {
+      one.now = std::max(one.now, *one.machine.next_deadline());
+      for (Action& action : one.step(Tick{})) all.push_back(std::move(action));
+    }
+    one.now = end;
+  }
+  void accept(std::uint64_t from) {
+    const Newness newness = one.machine.known()->record.newness;
+    for (Action& action : one.receive(from, Accepted{.newness = newness, .is_accepted = true})) {
+      all.push_back(std::move(action));
+    }
+  }
+  std::vector<Voter> voters() const { return one.machine.known()->record.voters; }
+
+  One one = node(1);
+  std::vector<Action> all;
+};
+
+TEST_F(SilentVoter, DelaysNoContent) {
+  pass(milliseconds(10));
+  EXPECT_TRUE(one.machine.can_propose());
+  all.clear();
+  for (Action& action : one.step(Propose{content(2)})) all.push_back(std::move(action));
+  EXPECT_EQ(position<Deliver>(all), -1) << "the change of voters has the time of a round trip";
+  pass(milliseconds(50));
+  ASSERT_GE(position<Deliver>(all), 0);
+  EXPECT_EQ(std::get<Deliver>(all[static_cast<std::size_t>(position<Deliver>(all))]).record.content,
+            content(2));
+}
+
+TEST_F(SilentVoter, IsReplacedOrLeftOut) {
+  EXPECT_EQ(voters().size(), 3U);
+  pass(RegisterSettings().accept_timeout + milliseconds(500));
+  EXPECT_GE(position<VoterSilent>(all), 0);
+  EXPECT_EQ(voters().size(), 1U);
+  EXPECT_TRUE(one.machine.known()->is_in_force);
+  all.clear();
+  pass(RegisterSettings().store_grace - std::chrono::seconds(1));
+  one.step(hosts(3));
+  EXPECT_EQ(voters().size(), 1U) << "not again at once";
+  pass(std::chrono::seconds(1));
+  one.step(hosts(4));
+  EXPECT_EQ(voters().size(), 3U);
+}
+
+TEST_F(SilentVoter, TakesTheMajorityWithIt) {
+  accept(2);
+  accept(3);
+  one.step(Propose{content(2)});
+  pass(RegisterSettings().accept_timeout + milliseconds(500));
+  ASSERT_GE(position<MajorityLost>(all), 0);
+  EXPECT_EQ(position<AuthorityExpired>(all), -1);
+  all.clear();
+  accept(2);
+  EXPECT_GE(position<Deliver>(all), 0);
+  EXPECT_GE(position<MajorityRegained>(all), 0);
+}
+
+TEST_F(SilentVoter, EndsTheAuthorityAfterStoreGrace) {
+  accept(2);
+  accept(3);
+  one.step(Propose{content(2)});
+  pass(RegisterSettings().accept_timeout + RegisterSettings().store_grace + milliseconds(500));
+  EXPECT_GE(position<AuthorityExpired>(all), 0);
+}
+
+TEST_F(SilentVoter, IsNotAVoterToWhichNothingWasSentDuringAStall) {
+  accept(2);
+  accept(3);
+  one.step(Propose{content(2)});
+  one.now += std::chrono::minutes(1);
+  EXPECT_EQ(position<VoterSilent>(one.step(Tick{})), -1);
+}
+
+TEST_F(SilentVoter, IsSentTheRecordLessAndLessOften) {
+  all.clear();
+  pass(std::chrono::seconds(4));
+  EXPECT_LT(sent<Accept>(all).size(), 2U * 15U);
+}
+
 }  // namespace
 }  // namespace elastic::reg

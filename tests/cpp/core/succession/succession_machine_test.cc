@@ -36,7 +36,7 @@ reg::Record record_of_three() {
   return record;
 }
 
-enum class Role : std::uint8_t { kAgent, kStandalone, kWitness };
+enum class Role : std::uint8_t { kAgent, kStandalone };
 
 class Process {
  public:
@@ -74,7 +74,6 @@ class Process {
     settings.job_id = "job";
     settings.self = self;
     settings.is_standalone = role == Role::kStandalone;
-    settings.is_witness = role == Role::kWitness;
     settings.reg.voters = 3;
     settings.follow_timeout = 1s;
     return settings;
@@ -202,7 +201,7 @@ std::vector<Action> start_elected(Process* process) {
                                             .host = "10.0.0.2",
                                             .topology = {},
                                             .is_connected = true}}}));
-  accept_all(process, process->receive(kOther, ProbeReply{}));
+  accept_all(process, process->receive(kOther, ProbeReply{kLineage}));
   return actions;
 }
 
@@ -238,7 +237,7 @@ TEST(SuccessionMachine, ACoordinatorDissolvesWhenItMeetsOneThatGoesOn) {
     EXPECT_EQ(displaced[0].by, other);
     EXPECT_FALSE(process.machine().next_deadline());
     EXPECT_TRUE(process.feed(Tick{}).empty());
-    EXPECT_TRUE(process.receive(kOther, Probe{}).empty()) << "it votes no more";
+    EXPECT_TRUE(process.receive(kOther, Probe{kLineage}).empty()) << "it votes no more";
   }
   // One that has formed no round yet.
   Process fresh(kSelf);
@@ -360,13 +359,6 @@ TEST(SuccessionOverride, IsRefusedWithTheReason) {
   }
 }
 
-TEST(SuccessionOverride, AWitnessRefuses) {
-  Process process({{4, 4}, ""}, Role::kWitness);
-  const auto all = replies(process.receive(kOperator, Override{5}));
-  ASSERT_EQ(all.size(), 1U);
-  EXPECT_NE(all.front().text.find("this is a witness"), std::string::npos);
-}
-
 TEST(SuccessionOverride, BeginsALineageUnderALaterTermThatReplacesTheFormerOne) {
   Process process(kSelf);
   strand(&process);
@@ -469,32 +461,6 @@ TEST(SuccessionOverride, ANodeStaysInALineageThatHasGoneOnSinceItWasReplaced) {
   EXPECT_FALSE(those<Follow>(process.receive(kOther, announce_of({kLineage, {1, 2}}))).empty());
 }
 
-TEST(SuccessionOverride, AWitnessFollowsTheRecordThatReplacesItsLineage) {
-  const reg::Voter witness{{4, 4}, ""};
-  Process process(witness, Role::kWitness);
-  reg::Record former = record_of_three();
-  former.voters = {kFormer, kOther, witness};
-  const auto deliver = [&](const reg::Voter& from, const reg::Record& record) {
-    return process.receive(
-        from, reg::Message{record.lineage, from.node, witness.node, reg::Accept{{record, true}}});
-  };
-  ASSERT_EQ(those<Send>(deliver(kFormer, former)).size(), 1U);
-  reg::Record record = former;
-  record.lineage = {8, 8};
-  record.newness = {9, 2};
-  record.proposer = kOther;
-  record.content.bytes = encode_record({.job_id = "job",
-                                        .settings = {},
-                                        .state = {},
-                                        .nodes = {},
-                                        .replaces = {{kLineage, {1, 1}}}});
-  EXPECT_TRUE(those<Send>(deliver(kOther, record)).empty()) << "it has its coordinator";
-  process.pass(JobSettings().node_timeout);
-  EXPECT_EQ(those<Send>(deliver(kOther, record)).size(), 1U);
-  EXPECT_EQ(process.machine().job_register().known()->record.lineage, record.lineage);
-  EXPECT_TRUE(those<Send>(deliver(kFormer, former)).empty()) << "not back";
-}
-
 TEST(SuccessionOverride, ACommandDuringAnotherOneIsAnsweredWhenThatIsDone) {
   Process process(kSelf);
   strand(&process);
@@ -515,20 +481,40 @@ TEST(SuccessionOverride, AVoterThatIsStrandedNamesTheCommand) {
       << text;
 }
 
+TEST(SuccessionMachine, AProcessThatBelongsToAnotherLineageAnswersNoProbe) {
+  Process process(kSelf);
+  const reg::LineageId other{8, 8};
+  EXPECT_EQ(those<Send>(process.receive(kOther, Probe{other})).size(), 1U) << "it has joined none";
+  strand(&process);
+  EXPECT_TRUE(those<Send>(process.receive(kOther, Probe{other})).empty());
+  EXPECT_EQ(those<Send>(process.receive(kOther, Probe{kLineage})).size(), 1U);
+}
+
+TEST(SuccessionMachine, AReplyGoesToNoConnectionThatHasEnded) {
+  Process process(kSelf);
+  EXPECT_EQ(those<Send>(process.receive(kOther, Probe{kLineage})).front().connection, 1U);
+  process.feed(ConnectionEnded{1});
+  strand(&process);  // asks the other voter later, at its address
+  for (const Send& send : those<Send>(process.pass(500ms))) EXPECT_EQ(send.connection, 0U);
+}
+
 TEST(SuccessionMachine, AWitnessThatAnswersNoProbeCountsAsUnreachableUntilItAnswers) {
   const std::string address = "10.0.0.9:29500";
   const reg::Voter witness{{9, 9}, ""};
   Process process({{4, 4}, ""}, Role::kStandalone);
   process.feed(CoordinatorStarted{"10.0.0.4:29400", true});
-  process.feed(Witnesses{{address}});
+  const auto probes = those<Send>(process.feed(Witnesses{{address}}));
+  ASSERT_EQ(probes.size(), 1U);
+  const reg::LineageId lineage = *lineage_of(*decode_frame(probes.front().frame));
+  process.receive(witness, ProbeReply{kLineage}, address);  // of the job that was there before
   EXPECT_EQ(process.machine().unreached_witnesses(), address);
-  process.receive(witness, ProbeReply{}, address);
+  process.receive(witness, ProbeReply{lineage}, address);
   EXPECT_EQ(process.machine().unreached_witnesses(), "");
   process.pass(900ms);
   EXPECT_EQ(process.machine().unreached_witnesses(), "");
   process.pass(400ms);
   EXPECT_EQ(process.machine().unreached_witnesses(), address);
-  process.receive(witness, ProbeReply{}, address);
+  process.receive(witness, ProbeReply{lineage}, address);
   EXPECT_EQ(process.machine().unreached_witnesses(), "");
 }
 
