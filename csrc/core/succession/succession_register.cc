@@ -129,8 +129,7 @@ void Machine::execute(const reg::AuthorityExpired&) {
 
 void Machine::execute(const reg::VoterSilent& action) {
   emit(Log{"the voter at " + action.voter.address +
-           " answers, but has not accepted the job's "
-           "record for " +
+           " answers, but has not accepted the job's record for " +
            core::duration_text(settings_.follow_timeout) + ": it counts as unreachable"});
 }
 

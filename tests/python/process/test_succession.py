@@ -140,6 +140,21 @@ def test_two_nodes_and_a_witness_survive_the_loss_of_the_coordinators_host(has_t
         nodes.stop("127.0.0.2")
 
 
+def test_a_witness_votes_for_the_next_job_of_an_id() -> None:
+    address = witness_endpoint()
+    with listening("--witness", "--bind", address):
+        for _ in range(2):
+            started, nodes = witnessed_job(free_endpoint(), address)
+            with started:
+                nodes.start(1)
+                nodes.start(2)
+                nodes.places("127.0.0.1", "127.0.0.2")
+                nodes.await_log("127.0.0.1", REPLICATED)
+                nodes.kill("127.0.0.1")
+                assert nodes.place("127.0.0.2").world_size == 1
+                nodes.kill("127.0.0.2")
+
+
 def test_the_loss_of_the_witness_ends_no_round() -> None:
     address = witness_endpoint()
     started, nodes = witnessed_job(free_endpoint(), address)

@@ -523,12 +523,14 @@ TEST(SuccessionMachine, OnlyFourWitnessesAreProbed) {
   const std::string real = "10.0.0.9:29500";
   Process process({{4, 4}, ""}, Role::kStandalone);
   process.feed(CoordinatorStarted{"10.0.0.4:29400", true});
-  process.feed(Witnesses{{real}});
-  process.receive({{9, 9}, ""}, ProbeReply{}, real);
+  const auto probes = those<Send>(process.feed(Witnesses{{real}}));
+  ASSERT_EQ(probes.size(), 1U);
+  const ProbeReply reply{*lineage_of(*decode_frame(probes.front().frame))};
+  process.receive({{9, 9}, ""}, reply, real);
   for (int i = 0; i < 20; ++i) {
     process.feed(Witnesses{{"10.0.1." + std::to_string(i) + ":29500"}});
   }
-  process.receive({{9, 9}, ""}, ProbeReply{}, real);
+  process.receive({{9, 9}, ""}, reply, real);
   std::set<std::string> probed;
   for (const Send& send : those<Send>(process.pass(5s))) probed.insert(send.address);
   EXPECT_EQ(probed.size(), 4U);
