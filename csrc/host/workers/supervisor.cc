@@ -187,9 +187,12 @@ void wait_for_end(ClosingGuardian* guardian) {
   guardian->is_reaped = true;
 }
 
-void kill_guardian(ClosingGuardian* guardian) {
+// Whether the guardian did not run.
+bool kill_suspended(ClosingGuardian* guardian) {
   const std::lock_guard lock(guardian->mutex);
-  if (!guardian->is_reaped) ::kill(guardian->helper.pid, SIGKILL);
+  if (guardian->is_reaped || !os::is_suspended(guardian->helper.pid)) return false;
+  ::kill(guardian->helper.pid, SIGKILL);
+  return true;
 }
 
 std::string pids_text(const std::vector<pid_t>& pids) {
@@ -226,8 +229,9 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   ~Impl() override {
     close();
     if (!closing_ || closing_->join_within(kCloseTimeout)) return;
-    // It does not run: the kernel kills its workers with it, and what they started is ours then.
-    kill_guardian(closing_guardian_.get());
+    // A guardian that takes longer continues alone, and the detached thread reaps it. If it does
+    // not run, the kernel kills its workers with it, and what they started is ours then.
+    if (!kill_suspended(closing_guardian_.get())) return;
     closing_->join_within(kCloseTimeout);
     const Instant deadline = os::monotonic_now() + kOrphanTimeout;
     while (orphans_ && !orphans_->kill_once().empty() && os::monotonic_now() < deadline) {

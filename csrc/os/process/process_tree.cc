@@ -98,4 +98,9 @@ std::string describe_wait(pid_t pid) {
   return text;
 }
 
+bool is_suspended(pid_t pid) {
+  const std::string stat = read_stat(pid);
+  return !stat.empty() && (stat[0] == 'T' || stat[0] == 't' || stat[0] == 'D');
+}
+
 }  // namespace elastic::os

@@ -22,5 +22,8 @@ bool read_proc_file(const std::string& path, std::string* text);
 
 // What a process waits for: "state D in folio_wait_bit". Unknown parts are left out.
 std::string describe_wait(pid_t pid);
+// Whether a process is stopped, traced or in an uninterruptible wait, so that it runs no code.
+// False if /proc does not tell.
+bool is_suspended(pid_t pid);
 
 }  // namespace elastic::os
