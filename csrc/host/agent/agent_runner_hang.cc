@@ -116,7 +116,6 @@ void AgentRunner::write_stacks(const std::string& reason) {
   const std::string text = reason + "\n" + core::describe_stacks(stacks_);
   if (options_.log_dir.empty()) return report_message(AgentEvent::Kind::kNotice, text);
   output_.write_stacks(text, [this](const std::string& path, const Status& written) {
-    if (is_shutting_down_) return;
     report_message(AgentEvent::Kind::kNotice, written.ok()
                                                   ? "the stacks of the workers are in " + path
                                                   : std::string(written.message()));

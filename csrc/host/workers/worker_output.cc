@@ -198,10 +198,14 @@ void WorkerOutput::examine(std::size_t local_rank, bool reads_kernel,
 void WorkerOutput::write_stacks(std::string text,
                                 std::function<void(const std::string&, const Status&)> done) {
   if (thread_ == nullptr) return;
-  thread_->post([path = attempt_.directory + "/stacks.txt", text = std::move(text),
+  ++stacks_in_work_;
+  thread_->post([this, path = attempt_.directory + "/stacks.txt", text = std::move(text),
                  done = std::move(done)](OutputFiles&, const auto& reply) {
     const Status written = os::append_to_file(path, text);
-    reply([path, written, done] { done(path, written); });
+    reply([this, path, written, done] {
+      --stacks_in_work_;
+      done(path, written);
+    });
   });
 }
 
@@ -211,7 +215,7 @@ void WorkerOutput::end_round() {
 }
 
 void WorkerOutput::finish(std::function<void()> done) {
-  if (thread_ == nullptr || is_opening_ || !has_tee(*options_)) {
+  if (thread_ == nullptr || is_opening_ || (!has_tee(*options_) && stacks_in_work_ == 0)) {
     done();
     return;
   }

@@ -48,8 +48,8 @@ class WorkerOutput {
   void write_stacks(std::string text, std::function<void(const std::string&, const Status&)> done);
   // The round's workers have ended.
   void end_round();
-  // Calls `done` from the loop when the console has accepted everything, or when the file thread
-  // has not replied for ten seconds.
+  // Calls `done` from the loop when the console has accepted everything and the replies of
+  // write_stacks() were given, or when the file thread has not replied for ten seconds.
   void finish(std::function<void()> done);
 
  private:
@@ -71,6 +71,7 @@ class WorkerOutput {
   AttemptFiles attempt_;
   // At most one request is pending on the file thread, and one waits for its reply.
   bool is_opening_ = false;
+  int stacks_in_work_ = 0;
   bool is_cancelled_ = false;  // ignore the reply to the pending request
   std::optional<Opening> opening_;
   std::function<void()> done_;
