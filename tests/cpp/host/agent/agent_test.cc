@@ -48,14 +48,6 @@ void expect_death_of(int pid) {
   EXPECT_TRUE(os::wait_ready(fd.get(), POLLIN, {.deadline = generous_deadline()}).ok()) << pid;
 }
 
-int parent_of(int pid) {
-  std::istringstream stat(read_all("/proc/" + std::to_string(pid) + "/stat"));
-  std::string number, name, state;
-  int parent = -1;
-  stat >> number >> name >> state >> parent;
-  return parent;
-}
-
 // Ignores SIGTERM, and reports through the FIFO that it does.
 WorkerTemplate stubborn(const std::string& fifo) {
   return shell("trap '' TERM; echo ready > " + fifo + "; exec sleep 1000");
@@ -302,7 +294,7 @@ TEST(Agent, EndsWhenItLosesTheGuardian) {
   options.rendezvous.settings.max_restarts = 5;
   RunningAgent agent(options);
   const int pid = agent.wait_for(Kind::kWorkerStarted).pid;
-  ::kill(parent_of(pid), SIGKILL);
+  ::kill(testing::parent_of(pid), SIGKILL);
   const AgentResult& result = agent.finish();
   EXPECT_EQ(result.state, AgentState::kUnknown);
   EXPECT_EQ(result.exit_code, kExitSupervisionLost);

@@ -15,6 +15,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,6 +48,15 @@ class ScratchDir {
 inline std::string read_all(const std::string& path) {
   std::ifstream file(path);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// -1: there is no such process.
+inline int parent_of(int pid) {
+  std::istringstream stat(read_all("/proc/" + std::to_string(pid) + "/stat"));
+  std::string number, name, state;
+  int parent = -1;
+  stat >> number >> name >> state >> parent;
+  return parent;
 }
 
 // A FIFO as the workers' stdout. Its end shows that every process that held it has ended, including
