@@ -167,23 +167,17 @@ step_tsan() {
   run_ctest tsan -L 'os_tests|host_tests' -E '\.(Sweep|ProcessLimit|StuckWorker)'
 }
 
+# Each decoder has a target, which is named as its corpus is.
 step_fuzz() {
-  build asan-ubsan request_decoder_fuzz session_decoder_fuzz voter_decoder_fuzz
-  log_step "fuzzing the decoders, $fuzz_seconds s each"
-  local corpus found
-  for corpus in tests/cpp/fuzz/*corpus; do
+  local corpus target found
+  for corpus in tests/cpp/fuzz/*_corpus; do
+    target=$(basename "$corpus" _corpus)_decoder_fuzz
+    build asan-ubsan "$target"
+    log_step "fuzzing for $fuzz_seconds s: $target"
     found=$(mktemp -d build/corpus.XXXX)
-    case $(basename "$corpus") in
-      corpus) fuzz request_decoder_fuzz ;;
-      *) fuzz "$(basename "$corpus" _corpus)_decoder_fuzz" ;;
-    esac
+    "build/asan-ubsan/tests/cpp/fuzz/$target" "-max_total_time=$fuzz_seconds" -verbosity=0 "$found" "$corpus"
     rm -rf "$found"
   done
-}
-
-fuzz() { # target; uses $found and $corpus
-  "$(find build/asan-ubsan -name "$1" -type f)" "-max_total_time=$fuzz_seconds" -verbosity=0 \
-    "$found" "$corpus"
 }
 
 step_python() {

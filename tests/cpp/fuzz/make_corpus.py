@@ -1,4 +1,4 @@
-"""Writes corpus/: one file for each distinct request of tests/data/tcpstore-vectors.json.
+"""Writes request_corpus/: one file for each distinct request of tests/data/tcpstore-vectors.json.
 
 Each begins with the byte that selects how the fuzzer splits it, and with VALIDATE, as a connection.
 """
@@ -11,7 +11,7 @@ HERE = Path(__file__).parent
 VALIDATE = bytes.fromhex("00cef7853c")
 
 vectors = json.loads((HERE.parents[1] / "data" / "tcpstore-vectors.json").read_text())["vectors"]
-corpus = HERE / "corpus"
+corpus = HERE / "request_corpus"
 corpus.mkdir(exist_ok=True)
 by_operation: dict[str, bytes] = {}
 for vector in vectors:

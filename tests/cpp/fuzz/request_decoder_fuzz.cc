@@ -3,7 +3,7 @@
 // no frame longer than its limit.
 //
 // The first byte of the input chooses how the rest is split; corpus/ has the requests of the
-// recorded sessions. Run: request_decoder_fuzz tests/cpp/fuzz/corpus -max_total_time=60
+// recorded sessions. Run: request_decoder_fuzz tests/cpp/fuzz/request_corpus -max_total_time=60
 
 #include <algorithm>
 #include <cstddef>
