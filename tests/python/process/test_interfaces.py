@@ -13,6 +13,7 @@ from elastic.cli import command_line, interface
 from elastic.errors import ConfigError
 
 from support.launching import Job, clean_environment, launch
+from support.networks import hosts_of_two_networks
 
 KNOWN = [
     ("lo", "127.0.0.1"),
@@ -91,13 +92,7 @@ def test_workers_of_one_node_get_the_address_and_the_names() -> None:
 
 @pytest.fixture
 def hosts() -> Iterator[list[namespaces.Host]]:
-    if reason := namespaces.why_not():
-        pytest.skip(reason)
-    with namespaces.Network() as network:
-        network.add_switch("data")
-        hosts = [network.add_host() for _ in range(2)]
-        for number, host in enumerate(hosts, 1):
-            host.add_interface("data0", f"10.78.0.{number}/24", "data")
+    with hosts_of_two_networks() as hosts:
         yield hosts
 
 

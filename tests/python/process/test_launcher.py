@@ -22,17 +22,8 @@ from elastic.launcher.api import LaunchError
 from elastic.multiprocessing import ChildFailedError, DefaultLogsSpecs, Std
 
 from support import launch_functions
+from support.function_jobs import config
 from support.launching import DEADLINE_S, Process, assert_all_ended, clean_environment, free_port
-
-
-def config(nproc: int = 2, **more: Any) -> LaunchConfig:
-    fields: dict[str, Any] = {
-        "run_id": "functions",
-        "rdzv_backend": "c10d",
-        "rdzv_endpoint": "localhost:0",
-        "max_restarts": 0,
-    }
-    return LaunchConfig(1, 1, nproc, **(fields | more))
 
 
 @pytest.fixture(autouse=True)

@@ -9,17 +9,12 @@ import namespaces
 import pytest
 
 from support.launching import Job
+from support.networks import hosts_of_two_networks
 
 
 @pytest.fixture
 def hosts() -> Iterator[list[namespaces.Host]]:
-    if reason := namespaces.why_not():
-        pytest.skip(reason)
-    with namespaces.Network() as network:
-        network.add_switch("data")
-        hosts = [network.add_host() for _ in range(2)]
-        for number, host in enumerate(hosts, 1):
-            host.add_interface("data0", f"10.78.0.{number}/24", "data")
+    with hosts_of_two_networks() as hosts:
         yield hosts
 
 

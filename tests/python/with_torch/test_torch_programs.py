@@ -8,13 +8,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from elastic._host import devices
-from elastic.launcher import LaunchConfig, elastic_launch
+from elastic.launcher import elastic_launch
 
 from support import launch_functions
+from support.function_jobs import config
 from support.launching import DEADLINE_S, assert_all_ended, clean_environment, free_port, launch
 from support.paths import ROOT
 
@@ -107,16 +107,6 @@ main()
     )  # fmt: skip
     assert done.stdout == "True\n", done.stderr
     assert "ValueError: broken" in json.loads(error_file.read_text())["message"]["message"]
-
-
-def config(nproc: int = 2, **more: Any) -> LaunchConfig:
-    fields: dict[str, Any] = {
-        "run_id": "functions",
-        "rdzv_backend": "c10d",
-        "rdzv_endpoint": "localhost:0",
-        "max_restarts": 0,
-    }
-    return LaunchConfig(1, 1, nproc, **(fields | more))
 
 
 def test_ranks_of_functions_reduce_with_torch() -> None:
