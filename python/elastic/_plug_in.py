@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,21 @@ def plug_in(name: str, failed: set[str] | None = None) -> Iterator[None]:
             "the %s failed, and the job goes on without it: %s%s", name, describe(error), again
         )
         logger.debug("the %s failed", name, exc_info=True)
+
+
+@contextmanager
+def health_check(server: Any) -> Iterator[None]:
+    """Runs the health check server of a program, if it has one, during the block."""
+    if server is None:
+        yield
+        return
+    try:
+        with plug_in("health check"):
+            server.start()
+        yield
+    finally:
+        with plug_in("health check"):
+            server.stop()
 
 
 def describe(error: BaseException) -> str:

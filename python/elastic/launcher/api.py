@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from elastic import _environment, _torch_bases
 from elastic._data import changed
-from elastic._plug_in import plug_in
+from elastic._plug_in import health_check
 from elastic.agent.server.api import WorkerSpec
 from elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from elastic.constants import COORDINATED
@@ -134,15 +134,8 @@ def launch_agent(
     health_check_server: Any = None,
 ) -> dict[int, Any]:
     """Runs one agent, from the rendezvous to the result."""
-    if health_check_server is not None:
-        with plug_in("health check"):
-            health_check_server.start()
-    try:
+    with health_check(health_check_server):
         return _launch(config, entrypoint, args)
-    finally:
-        if health_check_server is not None:
-            with plug_in("health check"):
-                health_check_server.stop()
 
 
 def _launch(

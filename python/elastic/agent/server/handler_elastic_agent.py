@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from elastic import _C, _environment
 from elastic._data import changed
-from elastic._plug_in import plug_in
+from elastic._plug_in import health_check
 from elastic.agent.server.api import (
     RunResult,
     WorkerGroup,
@@ -137,22 +137,20 @@ class HandlerElasticAgent(SimpleElasticAgent):
     def run(self, role: str = DEFAULT_ROLE) -> RunResult:
         self._runner = threading.get_ident()
         try:
-            if self._health_check_server is not None:
-                with plug_in("health check"):
-                    self._health_check_server.start()
-            if self._watchdog is not None:
-                self._watchdog.start(self._running_pids, self._leave)
-            self._raise_request()
-            if self._event_log or self._metrics_port:
-                from elastic.agent.server.handler_records import HandlerRecords
+            with health_check(self._health_check_server):
+                if self._watchdog is not None:
+                    self._watchdog.start(self._running_pids, self._leave)
+                self._raise_request()
+                if self._event_log or self._metrics_port:
+                    from elastic.agent.server.handler_records import HandlerRecords
 
-                self._records = HandlerRecords(
-                    self._worker_group.spec,
-                    self._worker_group,
-                    self._event_log,
-                    self._metrics_port,
-                )
-            return self._recorded(super().run(role))
+                    self._records = HandlerRecords(
+                        self._worker_group.spec,
+                        self._worker_group,
+                        self._event_log,
+                        self._metrics_port,
+                    )
+                return self._recorded(super().run(role))
         except SignalException as error:
             stopped = RunResult(
                 WorkerState.STOPPED,
@@ -173,9 +171,6 @@ class HandlerElasticAgent(SimpleElasticAgent):
             self._runner = None
             if self._group is not None:
                 self._group.close()
-            if self._health_check_server is not None:
-                with plug_in("health check"):
-                    self._health_check_server.stop()
             if self._records is not None:
                 self._records.close()
             if self._watchdog is not None:

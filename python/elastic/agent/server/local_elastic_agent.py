@@ -175,15 +175,9 @@ class LocalElasticAgent(HandlerElasticAgent):
         else:
             self._native_agent.forward(signum)
 
-    def get_event_failed(self) -> Event:
-        """torch's event FAILED of this agent, with the exception that is being handled."""
+    def _event(self, state: str, error: str | None) -> Event:
         native = self._native_agent
-        return super().get_event_failed() if native is None else native.get_event_failed()
-
-    def get_event_succeeded(self) -> Event:
-        """torch's event SUCCEEDED of this agent."""
-        native = self._native_agent
-        return super().get_event_succeeded() if native is None else native.get_event_succeeded()
+        return super()._event(state, error) if native is None else native.event(state, error)
 
 
 def _is_ours(handler: object, logs: object) -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from elastic import _C, _environment
 from elastic._data import changed
-from elastic._plug_in import plug_in
+from elastic._plug_in import health_check
 from elastic.agent.server.api import (
     RunResult,
     Worker,
@@ -264,11 +264,12 @@ class NativeElasticAgent:
         if self._has_run:
             raise RuntimeError("an agent runs once")
         self._has_run = True
+        with health_check(self._health_check_server):
+            return self._run()
+
+    def _run(self) -> RunResult:
         begun = time.monotonic()
         try:
-            if self._health_check_server is not None:
-                with plug_in("health check"):
-                    self._health_check_server.start()
             if self._watchdog is not None:
                 self._watchdog.start(self._pids, self._leave)
             self._recorder = self._open_recorder()
@@ -281,24 +282,12 @@ class NativeElasticAgent:
                 self._recorder.close()
             if self._watchdog is not None:
                 self._watchdog.stop()
-            if self._health_check_server is not None:
-                with plug_in("health check"):
-                    self._health_check_server.stop()
             if self._calls is not None:
                 self._calls.close()
             self._total_execution_time = int(time.monotonic() - begun)
 
-    def get_event_failed(self) -> Event:
-        """torch's event FAILED of this agent, with the exception that is being handled."""
-        import traceback
-
-        return self._event("FAILED", traceback.format_exc())
-
-    def get_event_succeeded(self) -> Event:
-        """torch's event SUCCEEDED of this agent."""
-        return self._event("SUCCEEDED", None)
-
-    def _event(self, state: str, error: str | None) -> Event:
+    def event(self, state: str, error: str | None) -> Event:
+        """torch's event of this agent: SUCCEEDED, or FAILED with a traceback."""
         from elastic.agent.server.torch_records import TorchRecords
 
         records = TorchRecords(self._group.spec, self._round.restart_count if self._round else 0)
