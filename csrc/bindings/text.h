@@ -43,7 +43,7 @@ struct type_caster<std::string> {
     if (!PyUnicode_Check(source.ptr())) return false;
     const auto encoded = reinterpret_steal<bytes>(
         PyUnicode_AsEncodedString(source.ptr(), "utf-8", "surrogateescape"));
-    if (!encoded) throw error_already_set();  // a surrogate that stands for no byte
+    if (!encoded) throw error_already_set();  // a surrogate without a byte
     value = encoded;
     return true;
   }

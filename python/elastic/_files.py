@@ -86,7 +86,7 @@ def _rename_over(path: str, data: bytes) -> None:
 
 
 def _write_in_place(path: str, data: bytes) -> None:
-    # Without O_NONBLOCK a pipe that nobody reads would block.
+    # Without O_NONBLOCK the open of a pipe without a reader would block.
     flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     is_descriptor = _is_descriptor(path)
     descriptor = os.open(path, flags | (os.O_APPEND if is_descriptor else 0), MODE)

@@ -447,8 +447,8 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     if (const auto sink = std::exchange(stacks_sink_, {})) sink(std::move(evidence));
   }
 
-  // A guardian that is stopped, or cannot run, kills nobody. Its own end makes the kernel kill the
-  // workers (parent-death signal), and leaves their descendants to this process.
+  // A guardian that is stopped, or cannot run, does not kill the workers. Its own end makes the
+  // kernel kill the workers (parent-death signal), and leaves their descendants to this process.
   void kill_silent_guardian(const WorkerEvent& stuck) {
     stuck_ = stuck;
     ::kill(guardian_.pid, SIGKILL);

@@ -40,7 +40,7 @@ class EventLog:
         """
         self._path = path
         self._common = common
-        # A pipe that nobody reads, or that is full, must not block the agent.
+        # A pipe that is full, or has no reader, must not block the agent.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
         try:
             self._file = _files.within(
