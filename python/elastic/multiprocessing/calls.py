@@ -93,9 +93,9 @@ class FunctionCalls:
                 try:
                     _CallPickler(buffer, _name_of(function)).dump((function, args))
                     return buffer.getvalue()
-                except CannotPass:
-                    raise
                 except Exception as error:  # whatever a program's own reduction raises
+                    if isinstance(error, CannotPass):
+                        raise
                     return self._pickled_by_value((function, args), error)
             return self._pickled_by_value((function, args), None)
         finally:
