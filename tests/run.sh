@@ -28,6 +28,9 @@ export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_DIR=${CCACHE_DIR:-$PWD/build/cc
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
 export CMAKE_GENERATOR=Ninja
 
+# Python compiles a module when it is first imported: most of torch's never are.
+export PIP_NO_COMPILE=1
+
 log_step() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS"; }
 
 install_system_packages() {
@@ -169,15 +172,14 @@ step_tsan() {
 
 # Each decoder has a target, which is named as its corpus is.
 step_fuzz() {
-  local corpus target found
-  for corpus in tests/cpp/fuzz/*_corpus; do
-    target=$(basename "$corpus" _corpus)_decoder_fuzz
-    build asan-ubsan "$target"
-    log_step "fuzzing for $fuzz_seconds s: $target"
+  local names
+  names=$(basename -a -s _corpus tests/cpp/fuzz/*_corpus)
+  build asan-ubsan $(printf '%s_decoder_fuzz ' $names)
+  log_step "fuzzing for $fuzz_seconds s each:" $names
+  xargs -P "$jobs" -I NAME bash -c '
     found=$(mktemp -d build/corpus.XXXX)
-    "build/asan-ubsan/tests/cpp/fuzz/$target" "-max_total_time=$fuzz_seconds" -verbosity=0 "$found" "$corpus"
-    rm -rf "$found"
-  done
+    build/asan-ubsan/tests/cpp/fuzz/NAME_decoder_fuzz -max_total_time=$0 -verbosity=0 "$found" \
+      tests/cpp/fuzz/NAME_corpus && rm -rf "$found"' "$fuzz_seconds" <<<"$names"
 }
 
 step_python() {

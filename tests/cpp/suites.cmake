@@ -1,6 +1,7 @@
 # Read by CTest when it starts: makes one test of each suite of a test program.
 #
 # Before: `program` (its path), `label`, `serial` (a list of suites).
+cmake_policy(SET CMP0057 NEW)  # if(… IN_LIST …); CTest sets no version of the policies
 if(NOT EXISTS "${program}")
   add_test("${label}.is_not_built" "${program}")  # fails, and says which program is missing
   set_tests_properties("${label}.is_not_built" PROPERTIES LABELS ${label})
