@@ -36,6 +36,8 @@ inline constexpr Duration kWaitingMessageInterval = std::chrono::seconds(10);
 inline constexpr Duration kEvidenceAgeMax = std::chrono::hours(24 * 365);
 // A higher round than this beyond the current one is invalid: no job forms so many.
 inline constexpr std::uint64_t kRoundLeadMax = 1ULL << 40;
+inline constexpr int kCounterMax = 1'000'000'000;  // of restarts and such; far below an overflow
+inline bool is_counter(int value) { return value >= 0 && value <= kCounterMax; }
 inline constexpr std::size_t kFormerNodesMax = 64;
 inline constexpr int kSparesMax = 4096;
 

@@ -22,8 +22,8 @@ bool is_sound(const HeldRound& held, int nodes_max) {
   const RoundRecord& record = held.record;
   return record.round > 0 && record.round <= kRoundMax && record.nodes >= 1 &&
          record.nodes <= nodes_max && held.group_rank >= 0 && held.group_rank < record.nodes &&
-         record.master_addr.size() <= kNodeTextBytesMax && record.restarts >= 0 &&
-         record.membership_changes >= 0;
+         record.coordinator_rank < record.nodes && record.master_addr.size() <= kNodeTextBytesMax &&
+         is_counter(record.restarts) && is_counter(record.membership_changes);
 }
 
 }  // namespace
