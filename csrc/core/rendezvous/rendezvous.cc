@@ -255,6 +255,14 @@ void RendezvousMachine::on(const rdzv::ClockGap& event) {
   for (auto& [number, at] : seen_marks_) {
     if (at > began) at = add_saturating(at, event.gap);
   }
+  // Nor does a round, or the wait of a node for it, become older.
+  for (SharedInstant* const since :
+       {&round_.started, &round_.first_waiting_at, &round_.last_waiting_at}) {
+    if (since->number == 0) continue;
+    since->at = std::min(add_saturating(since->at, event.gap), now_);
+    const auto mark = seen_marks_.find(since->number);
+    if (mark != seen_marks_.end()) mark->second = since->at;
+  }
 }
 
 void RendezvousMachine::set_deadline(Node& node, SharedInstant deadline) {

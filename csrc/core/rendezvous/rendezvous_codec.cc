@@ -125,7 +125,7 @@ class RendezvousCodec {
     for (auto* one : {&result, &previous_result}) {
       v.optional(*one, [&](JobResult& value) { visit(v, value); });
     }
-    v.list(former_nodes, kFormerNodesMax, [&](FormerNode& one) {
+    v.list(former_nodes, kNodesMax, [&](FormerNode& one) {
       visit(v, one.id);
       v.name(one.name, kNodeTextBytesMax);
       v.text(one.reason, kFieldBytesMax);

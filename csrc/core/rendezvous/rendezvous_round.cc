@@ -25,6 +25,7 @@ void RendezvousMachine::advance() {
   if (is_closed()) return;
   mark_host_lost();
   if (round_.is_running) {
+    check_newcomers();
     check_growth();
     return;
   }
