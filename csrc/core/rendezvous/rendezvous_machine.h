@@ -76,6 +76,9 @@ class RendezvousMachine {
   Status succeed(std::string_view bytes, const RendezvousSuccession& succession, Instant now);
   std::optional<NodeId> timekeeper(Instant now) const;
   std::vector<NodeStatus> nodes(Instant now) const;
+  int members_left() const {
+    return round_.tally.finished + round_.tally.unfinished + round_.missing;
+  }
   int waiting_nodes() const;
   int spare_nodes() const;
   bool is_removable() const;
@@ -108,6 +111,7 @@ class RendezvousMachine {
   void on(const rdzv::SessionLost& event);
   void on(const rdzv::Tick& event);
   void on(const rdzv::ClockGap& event);
+  void on(const rdzv::HoldGrowth& event);
   // Looks the sender up in the table. Messages about another round are answered here; nullopt then.
   std::optional<Response> respond(const NodeId& id, NodeMessage message,
                                   std::optional<std::uint64_t> round = std::nullopt);
@@ -262,6 +266,7 @@ class RendezvousMachine {
   RendezvousSuccession succession_;              // term 1: this is the job's first coordinator
   bool has_resumes_ = false;                     // somebody knew a machine before this one
   bool is_next_job_due_ = false;             // begin_next_job() is called at the end of this step
+  bool holds_growth_ = false;                // until the job ends
   Instant deadline_check_ = Instant::max();  // no node's deadline is earlier
   Instant now_;
   Instant timers_checked_at_ = Instant::min();  // when the timers were last judged
