@@ -69,7 +69,8 @@ std::optional<drain::StopStepEvent> StopSteps::advance(const std::vector<Worker>
   for (const Worker& worker : workers) {
     if (!worker.takes_part) continue;
     const std::int64_t step = stop_step(worker);
-    if (worker.ended ? !worker.succeeded : step < 0) return std::nullopt;
+    // A rank that has stopped at the step has passed all of them, however it ends then.
+    if (step < 0 && !(worker.ended && worker.succeeded)) return std::nullopt;
     has_ended = has_ended && worker.ended;
     if (step < 0) continue;  // it had finished before the step
     event.first_stop = event.stopped == 0 ? step : std::min(event.first_stop, step);

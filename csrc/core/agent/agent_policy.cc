@@ -295,12 +295,26 @@ void AgentPolicy::count_started(const WorkerStarted& event, Context* context) {
 
 void AgentPolicy::count_exit(const WorkerExited& event, Context* context) {
   ++ended_;
-  if (event.exit.succeeded()) stop_step_ = std::max(stop_step_, event.exit.stop_step);
+  if (event.exit.succeeded() || has_stopped_at_step(event.exit)) {
+    stop_step_ = std::max(stop_step_, event.exit.stop_step);
+  }
   AgentEvent report = event_of(AgentEvent::Kind::kWorkerExited, state_, event.exit.at);
   report.local_rank = event.local_rank;
   report.pid = event.pid;
   report.exit = event.exit;
   context->act(Report{std::move(report)});
+  if (event.exit.succeeded() || !has_stopped_at_step(event.exit)) return;
+  const auto& worker = round_->workers.at(static_cast<std::size_t>(event.local_rank));
+  context->report(AgentEvent::Kind::kNotice, state_,
+                  "rank " + std::to_string(worker.rank) + " " + event.exit.describe() +
+                      " after it had stopped at step " + std::to_string(event.exit.stop_step) +
+                      ": no restart follows; check what it saved");
+}
+
+// It was told to stop at the agreed step and has passed all others: its end is no failure of the
+// round. A worker that is killed by the verdict of a hang is.
+bool AgentPolicy::has_stopped_at_step(const WorkerExit& exit) {
+  return exit.stop_step >= 0 && !exit.stopped_by_us && exit.verdict.empty();
 }
 
 void AgentPolicy::note_failure(const WorkerExited& event, Context* context) {

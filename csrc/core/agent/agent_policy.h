@@ -225,6 +225,7 @@ class AgentPolicy {
   void send_cause(Context* context);
   void send_failure(const WorkerFailure& failure, Context* context);
   bool means_bad_node(const WorkerExit& exit) const;
+  static bool has_stopped_at_step(const WorkerExit& exit);
   const char* why_final(const WorkerFailure& failure) const;
   std::string repetition_of(const WorkerFailure& failure) const;
   void end_streak();
@@ -264,7 +265,7 @@ class AgentPolicy {
   std::size_t started_ = 0;
   std::size_t ended_ = 0;
   std::vector<WorkerFailure> failures_;
-  std::int64_t stop_step_ = -1;  // at which a worker was told to stop, and has exited with 0
+  std::int64_t stop_step_ = -1;  // at which a worker was told to stop, and has exited
   std::string end_reason_;
   AgentRoundEnd round_end_;
   Instant round_began_;

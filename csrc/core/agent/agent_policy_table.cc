@@ -144,6 +144,7 @@ struct AgentPolicy::Reader {
   PolicyInput operator()(const WorkerExited& exited) const {
     if (exited.exit.succeeded()) return PolicyInput::kWorkerDone;
     if (exited.exit.stopped_by_us) return PolicyInput::kWorkerStopped;
+    if (AgentPolicy::has_stopped_at_step(exited.exit)) return PolicyInput::kWorkerDone;
     return policy.means_bad_node(exited.exit) ? PolicyInput::kNodeBad : PolicyInput::kWorkerFailed;
   }
   PolicyInput operator()(const FailureFound&) const { return PolicyInput::kFailureFound; }

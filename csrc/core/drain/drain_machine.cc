@@ -23,6 +23,10 @@
 // A round that ends takes everything with it: all of its workers are stopped. The next round is
 // asked again.
 //
+// After a takeover the deadline may have passed long ago, and every rank may be saving its state at
+// a step that is committed. So no rank is stopped before the nodes had the time to resume and to
+// reply: what one of them has seen committed is committed here, too.
+//
 // What cannot be agreed on before the deadline is given up: the job is closed, and its workers are
 // stopped as by a signal.
 
@@ -33,7 +37,6 @@ using drain::kNoStep;
 using drain::Order;
 using drain::Reply;
 
-constexpr std::size_t kSamplesMax = 8;
 constexpr std::size_t kNamesShown = 8;
 constexpr std::int64_t kMarginMax = std::int64_t{1} << 40;
 constexpr int kExitStoppedBySignal = 128 + SIGTERM;
@@ -72,6 +75,7 @@ void DrainMachine::on(const drain_event::Began& event) {
     round_ = event.round;
   }
   num_members_ = event.nodes;
+  if (nodes_.empty()) note_takeover(event.resume_limit);
   const auto [found, is_new] = nodes_.try_emplace(event.node);
   found->second.name = event.name;
   switch (phase_) {
@@ -99,7 +103,7 @@ void DrainMachine::on(const drain_event::Ended&) {
   nodes_.clear();
   num_members_ = 0;
   first_report_.reset();
-  samples_.clear();
+  no_stop_before_ = Instant::min();
   timer_.reset();
   announced_.clear();
   step_ = newest_ = kNoStep;
@@ -116,10 +120,12 @@ void DrainMachine::on(const drain_event::Over&) {
 
 void DrainMachine::on(const drain_event::Left& event) {
   const auto found = nodes_.find(event.node);
-  if (found == nodes_.end()) return;
-  const bool has_ended = found->second.reply.kind == Reply::Kind::kEnded;
-  nodes_.erase(found);
-  --num_members_;
+  const bool is_known = found != nodes_.end();
+  const int members = event.nodes.value_or(num_members_ - (is_known ? 1 : 0));
+  if (!is_known && members == num_members_) return;
+  num_members_ = members;
+  const bool has_ended = !is_known || found->second.reply.kind == Reply::Kind::kEnded;
+  if (is_known) nodes_.erase(found);
   switch (phase_) {
     case DrainPhase::kProposed: withdraw(); [[fallthrough]];
     case DrainPhase::kAsking:
@@ -145,12 +151,6 @@ void DrainMachine::on(const drain_event::Progressed& event) {
   Node& node = found->second;
   node.reporting = event.progress.reporting;
   if (event.progress.reporting > 0 && !first_report_) first_report_ = now_;
-  const std::int64_t known = samples_.empty() ? kNoStep : samples_.back().newest;
-  const std::int64_t newest = std::min(event.progress.newest, kStepMax);
-  if (newest > known) {
-    samples_.push_back({now_, newest});
-    if (samples_.size() > kSamplesMax) samples_.pop_front();
-  }
   if (phase_ == DrainPhase::kAwaitSteps && node.reporting != node.reply.reporting) ask_again();
 }
 
@@ -167,6 +167,7 @@ void DrainMachine::on(const drain_event::Noticed& event) {
     case DrainPhase::kIdle: break;
     default: deadline_ = std::min(deadline_, deadline); return;
   }
+  if (nodes_.empty() && deadline <= now_) note_takeover(event.resume_limit);
   reason_ = event.notice.reason;
   deadline_ = deadline;
   phase_ = DrainPhase::kAwaitRound;
@@ -212,7 +213,7 @@ void DrainMachine::on(const drain_event::Replied& event) {
 }
 
 void DrainMachine::on(const drain_event::Tick&) {
-  if (is_open() && now_ >= deadline_) {
+  if (is_open() && now_ >= std::max(deadline_, no_stop_before_)) {
     std::string why;
     switch (phase_) {
       case DrainPhase::kAwaitRound:
@@ -241,7 +242,13 @@ void DrainMachine::on(const drain_event::Tick&) {
 
 std::optional<Instant> DrainMachine::next_deadline() const {
   if (!is_open()) return std::nullopt;
-  return timer_ ? std::min(*timer_, deadline_) : deadline_;
+  const Instant stop = std::max(deadline_, no_stop_before_);
+  return timer_ ? std::min(*timer_, stop) : stop;
+}
+
+void DrainMachine::note_takeover(Duration resume_limit) {
+  if (resume_limit <= Duration::zero()) return;
+  no_stop_before_ = add_saturating(add_saturating(now_, resume_limit), kDrainReplyTimeout);
 }
 
 void DrainMachine::begin() {
@@ -268,9 +275,13 @@ void DrainMachine::decide() {
   std::int64_t reporting = 0;
   std::int64_t silent = 0;
   bool is_held = false;
+  no_stop_before_ = Instant::min();
   for (const auto& [id, node] : nodes_) {
     // An earlier coordinator has committed it: all nodes had accepted it.
-    if (node.reply.is_committed) return commit(node.reply.held);
+    if (node.reply.is_committed) {
+      no_stop_before_ = add_saturating(now_, kDrainReplyTimeout);  // for the news of its ranks
+      return commit(node.reply.held);
+    }
     reporting += node.reply.reporting;
     silent += node.reply.num_silent;
     newest_ = std::max(newest_, node.reply.newest);
@@ -294,17 +305,6 @@ void DrainMachine::decide() {
 
 void DrainMachine::propose() {
   step_ = newest_ + margin_;
-  std::int64_t oldest = newest_;
-  for (const auto& [id, node] : nodes_) {
-    if (node.reply.reporting > 0) oldest = std::min(oldest, node.reply.oldest);
-  }
-  if (const auto pace = step_time()) {
-    const double left = static_cast<double>((deadline_ - samples_.back().at).count());
-    if (static_cast<double>(pace->count()) * static_cast<double>(step_ - oldest) > left) {
-      return stop_now("step " + std::to_string(step_) + " cannot be reached before the deadline: " +
-                      "a step takes " + duration_text(*pace));
-    }
-  }
   phase_ = DrainPhase::kProposed;
   ++proposal_;
   send_all(Order::Kind::kTentative);
@@ -389,12 +389,6 @@ void DrainMachine::finish(const JobResult& result) {
 bool DrainMachine::all_replied() const {
   return std::all_of(nodes_.begin(), nodes_.end(),
                      [](const auto& one) { return one.second.has_replied; });
-}
-
-std::optional<Duration> DrainMachine::step_time() const {
-  if (samples_.size() < 2) return std::nullopt;
-  const std::int64_t steps = samples_.back().newest - samples_.front().newest;
-  return (samples_.back().at - samples_.front().at) / steps;
 }
 
 std::string DrainMachine::describe() const {

@@ -6,7 +6,6 @@
 // job; it runs beside the rendezvous machine, and ends the job through it.
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -25,8 +24,10 @@ namespace drain_event {
 struct Began {
   NodeId node;
   std::uint64_t round = 0;
-  int nodes = 1;  // members of the round
+  int nodes = 1;  // members of the round that have neither left nor been lost
   std::string name = {};
+  // This coordinator has not formed the round: the time in which its nodes resume. Zero: it has.
+  Duration resume_limit{};
 };
 // The round is over: its workers are being stopped.
 struct Ended {};
@@ -34,15 +35,18 @@ struct Ended {};
 struct Over {};
 struct Left {
   NodeId node;
+  std::optional<int> nodes = {};  // as in Began, if it is known
 };
 struct Progressed {
   NodeId node;
   hang::NodeProgress progress;
 };
-// observer: waits for an answer; 0: none does.
+// observer: waits for an answer; 0: none does. A notice without any time left was given to an
+// earlier coordinator.
 struct Noticed {
   drain::Notice notice;
   std::uint64_t observer = 0;
+  Duration resume_limit{};  // as in Began, if no node of a round is known
 };
 struct Replied {
   NodeId node;
@@ -116,11 +120,6 @@ class DrainMachine {
     drain::Reply reply;        // the last one
     std::int32_t reporting = 0;
   };
-  struct Sample {
-    Instant at;
-    std::int64_t newest = drain::kNoStep;
-  };
-
   void on(const drain_event::Began& event);
   void on(const drain_event::Ended& event);
   void on(const drain_event::Over& event);
@@ -131,6 +130,7 @@ class DrainMachine {
   void on(const drain_event::Tick& event);
 
   void begin();
+  void note_takeover(Duration resume_limit);
   void ask();
   void ask_again();
   void decide();
@@ -148,7 +148,6 @@ class DrainMachine {
     return phase_ != DrainPhase::kIdle && phase_ != DrainPhase::kReached &&
            phase_ != DrainPhase::kOver;
   }
-  std::optional<Duration> step_time() const;
   std::string unreached_names() const;
   std::string silent_text() const;
   drain::Order order_of(drain::Order::Kind kind) const;
@@ -165,6 +164,9 @@ class DrainMachine {
   // Of the notice.
   std::string reason_;
   Instant deadline_;
+  // A coordinator that has taken over does not know yet whether ranks save their state: it stops
+  // none before this.
+  Instant no_stop_before_ = Instant::min();
   std::vector<std::uint64_t> observers_;
   std::string announced_;  // the last line of announce_once()
 
@@ -173,7 +175,6 @@ class DrainMachine {
   int num_members_ = 0;
   std::map<NodeId, Node> nodes_;
   std::optional<Instant> first_report_;  // when a rank has reported a step
-  std::deque<Sample> samples_;           // of the newest step of the job
 
   // Of the agreement.
   drain::Order::Kind sent_ = drain::Order::Kind::kAsk;

@@ -135,7 +135,7 @@ void HangWatch::on(const hang_event::StacksReceived& event, Instant, std::vector
   for (const hang::StackGroup& group : event.stacks.groups) {
     if (group.ranks.empty()) continue;
     for (const std::int32_t rank : group.ranks) collection_->hosts[rank] = event.stacks.host;
-    merge_groups({group}, &collection_->groups);
+    collection_->received.add(group);
   }
   if (job_.all_have_replied()) finish_collection(out);
 }
@@ -197,7 +197,8 @@ void HangWatch::collect(Purpose purpose, Duration idle, Instant now, std::vector
 }
 
 void HangWatch::finish_collection(std::vector<HangAnswer>* out) {
-  const Collection found = *std::exchange(collection_, std::nullopt);
+  Collection found = *std::exchange(collection_, std::nullopt);
+  found.groups = found.received.take();
   const std::int32_t suspect = find_suspect(found.groups);
   std::string text = screen(found, found.purpose == Purpose::kHang ? suspect : -1);
   recent_ = {found.began, text};

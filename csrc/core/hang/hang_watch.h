@@ -16,6 +16,7 @@
 
 #include "core/hang/hang_types.h"
 #include "core/hang/job_progress.h"
+#include "core/hang/stack_text.h"
 #include "elastic/rendezvous_types.h"
 #include "elastic/time.h"
 
@@ -115,7 +116,8 @@ struct Collection {
   Duration idle{};           // kHang: without progress; kPartialExit: since that rank's exit
   std::int32_t exited = -1;  // kPartialExit: the rank that exited first
   std::vector<std::uint64_t> observers;
-  std::vector<hang::StackGroup> groups;
+  StackGroups received;
+  std::vector<hang::StackGroup> groups;       // once all were received
   std::map<std::int32_t, std::string> hosts;  // of the first rank of each node's groups
 };
 }  // namespace hang_state

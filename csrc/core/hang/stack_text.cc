@@ -130,10 +130,6 @@ std::string kernel_place(const WorkerEvidence& worker) {
   return what + " in the kernel (" + worker.wait_channel + ")";
 }
 
-bool is_same_place(const hang::StackGroup& a, const hang::StackGroup& b) {
-  return a.kind == b.kind && a.label == b.label;
-}
-
 }  // namespace
 
 hang::StackGroup locate(const WorkerEvidence& worker) {
@@ -166,27 +162,31 @@ std::string describe_stacks(const std::vector<WorkerEvidence>& workers) {
   return text;
 }
 
-void merge_groups(std::vector<hang::StackGroup> from, std::vector<hang::StackGroup>* into) {
-  for (hang::StackGroup& one : from) {
-    const auto same = std::find_if(into->begin(), into->end(), [&](const hang::StackGroup& other) {
-      return is_same_place(one, other);
-    });
-    if (same == into->end()) {
-      into->push_back(std::move(one));
-      continue;
-    }
-    same->ranks.insert(same->ranks.end(), one.ranks.begin(), one.ranks.end());
-    same->oldest = std::min(same->oldest, one.oldest);
+void StackGroups::add(hang::StackGroup group) {
+  if (group.ranks.empty()) return;
+  const auto [known, is_new] = index_.try_emplace({group.kind, group.label}, groups_.size());
+  if (is_new) {
+    groups_.push_back(std::move(group));
+    return;
   }
-  for (hang::StackGroup& group : *into) std::sort(group.ranks.begin(), group.ranks.end());
-  std::sort(into->begin(), into->end(),
+  hang::StackGroup& same = groups_[known->second];
+  same.ranks.insert(same.ranks.end(), group.ranks.begin(), group.ranks.end());
+  same.oldest = std::min(same.oldest, group.oldest);
+}
+
+std::vector<hang::StackGroup> StackGroups::take() {
+  index_.clear();
+  std::vector<hang::StackGroup> groups = std::exchange(groups_, {});
+  for (hang::StackGroup& group : groups) std::sort(group.ranks.begin(), group.ranks.end());
+  std::sort(groups.begin(), groups.end(),
             [](const auto& a, const auto& b) { return a.ranks.front() < b.ranks.front(); });
+  return groups;
 }
 
 std::vector<hang::StackGroup> group_stacks(const std::vector<WorkerEvidence>& workers) {
-  std::vector<hang::StackGroup> groups;
-  for (const WorkerEvidence& worker : workers) merge_groups({locate(worker)}, &groups);
-  return groups;
+  StackGroups groups;
+  for (const WorkerEvidence& worker : workers) groups.add(locate(worker));
+  return groups.take();
 }
 
 // In this order: a rank that is stopped; a rank that waits for no other one; the smallest group.

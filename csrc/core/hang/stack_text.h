@@ -4,9 +4,12 @@
 //
 // Pure.
 
+#include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/hang/hang_types.h"
@@ -28,11 +31,20 @@ hang::StackGroup locate(const WorkerEvidence& worker);
 // The evidence of each worker as a person reads it: its rank and place, and all its threads.
 std::string describe_stacks(const std::vector<WorkerEvidence>& workers);
 
-// Joins workers at the same place: ranks are sorted, the groups are in the order of their first
-// rank.
+// Joins workers at the same place, node by node. Sorted once at the end, so that the cost grows
+// with the number of ranks, also if all of them are at one place.
+class StackGroups {
+ public:
+  // Of one node. A group without ranks is ignored.
+  void add(hang::StackGroup group);
+  // Ranks are sorted, the groups are in the order of their first rank.
+  std::vector<hang::StackGroup> take();
+
+ private:
+  std::vector<hang::StackGroup> groups_;
+  std::map<std::pair<hang::StackGroup::Kind, std::string>, std::size_t> index_;  // by the place
+};
 std::vector<hang::StackGroup> group_stacks(const std::vector<WorkerEvidence>& workers);
-// Adds the groups of another node.
-void merge_groups(std::vector<hang::StackGroup> from, std::vector<hang::StackGroup>* into);
 
 // The rank that most probably keeps the others waiting; -1: the stacks do not tell.
 std::int32_t find_suspect(const std::vector<hang::StackGroup>& groups);

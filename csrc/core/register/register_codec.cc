@@ -13,6 +13,7 @@
 
 #include "core/base/byte_io.h"
 #include "core/base/siphash.h"
+#include "core/base/utf8.h"
 #include "core/base/variant_index.h"
 #include "core/register/register_table.h"
 
@@ -107,6 +108,7 @@ template <typename Visitor>
 void visit(Visitor& v, Voter& voter) {
   visit(v, voter.node);
   v.text(voter.address, kAddressBytesMax);
+  v.check(core::is_printable(voter.address, core::Lines::kOne));
 }
 
 template <typename Visitor>

@@ -14,12 +14,22 @@
 
 namespace elastic::core {
 
+Instant Liveness::suspicion_ends(const LastSeen& entry) const {
+  if (!entry.is_closed) return entry.suspect_until;
+  return add_saturating(entry.suspect_until, kResumeTime * (most_closed_ - 1));
+}
+
 Instant Liveness::deadline(const LastSeen& entry) const {
-  return std::min(add_saturating(entry.last, node_timeout_), entry.suspect_until);
+  return std::min(add_saturating(entry.last, node_timeout_), suspicion_ends(entry));
+}
+
+void Liveness::left_suspicion(const LastSeen& entry) {
+  if (entry.is_closed && --num_closed_ == 0) most_closed_ = 0;
 }
 
 void Liveness::record_activity(const NodeId& node, Instant now) {
   LastSeen& entry = last_seen_[node];
+  left_suspicion(entry);
   entry = {now, Instant::max()};
   check_at_ = std::min(check_at_, deadline(entry));
 }
@@ -28,15 +38,24 @@ void Liveness::session_closed(const NodeId& node, Instant now, Duration least_gr
   const auto found = last_seen_.find(node);
   if (found == last_seen_.end() || found->second.suspect_until != Instant::max()) return;
   found->second.suspect_until = add_saturating(now, std::max(reconnect_grace_, least_grace));
-  check_at_ = std::min(check_at_, found->second.suspect_until);
+  found->second.is_closed = true;
+  most_closed_ = std::max(most_closed_, ++num_closed_);
+  check_at_ = std::min(check_at_, deadline(found->second));
 }
 
 void Liveness::await(const NodeId& node, Instant until) {
-  last_seen_[node] = {until, until};
+  LastSeen& entry = last_seen_[node];
+  left_suspicion(entry);
+  entry = {until, until};
   check_at_ = std::min(check_at_, until);
 }
 
-void Liveness::forget(const NodeId& node) { last_seen_.erase(node); }
+void Liveness::forget(const NodeId& node) {
+  const auto found = last_seen_.find(node);
+  if (found == last_seen_.end()) return;
+  left_suspicion(found->second);
+  last_seen_.erase(found);
+}
 
 bool Liveness::add_gap(Duration gap) {
   if (gap <= node_timeout_ / 4) return false;
@@ -52,6 +71,7 @@ std::vector<Liveness::Loss> Liveness::take_lost(Instant now) {
   std::vector<Loss> lost;
   if (now < check_at_) return lost;
   check_at_ = Instant::max();
+  int closed = 0;  // counted at the end: the deadlines of this scan are those of all of them
   for (auto it = last_seen_.begin(); it != last_seen_.end();) {
     const LastSeen& entry = it->second;
     if (deadline(entry) > now) {
@@ -59,10 +79,13 @@ std::vector<Liveness::Loss> Liveness::take_lost(Instant now) {
       ++it;
       continue;
     }
-    const bool by_close = entry.suspect_until <= now;
+    const bool by_close = suspicion_ends(entry) <= now;
+    closed += entry.is_closed ? 1 : 0;
     lost.push_back({it->first, by_close, std::max(now - entry.last, Duration::zero())});
     it = last_seen_.erase(it);
   }
+  num_closed_ -= closed;
+  if (num_closed_ == 0) most_closed_ = 0;
   return lost;
 }
 

@@ -3,9 +3,11 @@
 // Detects lost nodes from silence and closed sessions.
 //
 // Only the caller's own clock counts. A node is lost when it sent nothing for
-// `node_timeout`, or when its session has been closed for `reconnect_grace` without resuming. Pure;
-// record_activity() is O(log n).
+// `node_timeout`, or when its session has been closed for `reconnect_grace` without resuming. If
+// many sessions are closed at once, they have one cause, and all of these nodes reconnect to one
+// loop: the grace grows by kResumeTime for each of them. Pure; record_activity() is O(log n).
 
+#include <chrono>
 #include <map>
 #include <optional>
 #include <vector>
@@ -14,6 +16,9 @@
 #include "elastic/time.h"
 
 namespace elastic::core {
+
+// For the handshakes of one session, with encryption, on the coordinator's loop.
+inline constexpr Duration kResumeTime = std::chrono::milliseconds(2);
 
 class Liveness {
  public:
@@ -53,14 +58,19 @@ class Liveness {
   struct LastSeen {
     Instant last;
     Instant suspect_until = Instant::max();  // max: not suspected
+    bool is_closed = false;                  // suspected because its session was closed
   };
+  Instant suspicion_ends(const LastSeen& entry) const;
   Instant deadline(const LastSeen& entry) const;
+  void left_suspicion(const LastSeen& entry);
 
   // Constant after construction.
   Duration node_timeout_;
   Duration reconnect_grace_;
 
   std::map<NodeId, LastSeen> last_seen_;
+  int num_closed_ = 0;   // nodes that are suspected because their sessions were closed
+  int most_closed_ = 0;  // at once, since there were none: deadlines only move later
   // A lower bound of all deadlines: activity only moves a deadline later, so a heartbeat does not
   // need to visit other nodes.
   Instant check_at_ = Instant::max();

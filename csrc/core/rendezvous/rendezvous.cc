@@ -59,6 +59,7 @@ Duration Rendezvous::resume_limit() const { return machine_->resume_limit(); }
 const RoundRecord& Rendezvous::record() const { return machine_->record(); }
 const std::vector<RoundMember>& Rendezvous::members() const { return machine_->members(); }
 std::vector<NodeStatus> Rendezvous::nodes(Instant now) const { return machine_->nodes(now); }
+int Rendezvous::members_left() const { return machine_->members_left(); }
 int Rendezvous::waiting_nodes() const { return machine_->waiting_nodes(); }
 int Rendezvous::spare_nodes() const { return machine_->spare_nodes(); }
 const JobResult* Rendezvous::result() const { return machine_->result(); }
@@ -254,6 +255,23 @@ void RendezvousMachine::on(const rdzv::ClockGap& event) {
   deadline_check_ = add_saturating(deadline_check_, event.gap);
   for (auto& [number, at] : seen_marks_) {
     if (at > began) at = add_saturating(at, event.gap);
+  }
+  // Nor does a round, or the wait of a node for it, become older.
+  for (SharedInstant* const since :
+       {&round_.started, &round_.first_waiting_at, &round_.last_waiting_at}) {
+    if (since->number == 0) continue;
+    since->at = std::min(add_saturating(since->at, event.gap), now_);
+    const auto mark = seen_marks_.find(since->number);
+    if (mark != seen_marks_.end()) mark->second = since->at;
+  }
+}
+
+void RendezvousMachine::on(const rdzv::HoldGrowth&) {
+  if (is_closed() || std::exchange(holds_growth_, true)) return;
+  advance();
+  if (!round_.is_running) return;
+  for (const auto& [id, node] : nodes_) {
+    if (node.phase == NodePhase::kJoined) send_waiting(node);
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "core/rendezvous/job_timings.h"
@@ -19,7 +20,6 @@ namespace {
 
 constexpr std::uint32_t kStateMagic = 0x5A445245;  // "ERDZ"
 constexpr std::uint16_t kStateVersion = 6;
-constexpr int kCounterMax = 1'000'000'000;  // far below an overflow
 
 // Visits values for writing.
 class Saver : public FieldWriter {
@@ -70,7 +70,7 @@ void visit(Visitor& v, RoundEnd& end) {
   v.text(end.reason, kFieldBytesMax);
   v.optional(end.failure, [&](FailureReport& failure) { visit(v, failure); });
   v.shared_instant(end.failure_at);
-  v.text(end.failed_node, kNodeTextBytesMax);
+  v.name(end.failed_node, kNodeTextBytesMax);
   v.flag(end.verdict_pending);
   v.flag(end.charged);
   v.flag(end.is_round_over_sent);
@@ -125,9 +125,9 @@ class RendezvousCodec {
     for (auto* one : {&result, &previous_result}) {
       v.optional(*one, [&](JobResult& value) { visit(v, value); });
     }
-    v.list(former_nodes, kFormerNodesMax, [&](FormerNode& one) {
+    v.list(former_nodes, kNodesMax, [&](FormerNode& one) {
       visit(v, one.id);
-      v.text(one.name, kNodeTextBytesMax);
+      v.name(one.name, kNodeTextBytesMax);
       v.text(one.reason, kFieldBytesMax);
       v.flag(one.lost);
       v.flag(one.timed_out);
@@ -149,7 +149,7 @@ class RendezvousCodec {
     if (!is_timed || (round.is_running && round.members.empty())) return false;
     for (const int counter :
          {restarts, membership_changes, round.flaps, round.crashes, round.finishers_departed}) {
-      if (counter < 0 || counter > kCounterMax) return false;
+      if (!is_counter(counter)) return false;
     }
     const RoundEnd& end = round.end;
     if (end.failure.has_value() != (end.failure_at.number > 0)) return false;
@@ -157,21 +157,47 @@ class RendezvousCodec {
     for (const RoundMember& member : round.members) {
       if (member.local_world_size < 0 || member.local_world_size > kLocalWorldSizeMax) return false;
     }
+    if (round.record.nodes != round.size() || round.record.coordinator_rank >= round.size() ||
+        !is_counter(round.record.restarts) || !is_counter(round.record.membership_changes)) {
+      return false;
+    }
     std::vector<bool> taken(round.members.size(), false);
+    std::set<int> static_ranks;
+    const NodeId* before = nullptr;  // each node is there once
     for (const Node& node : nodes) {
-      if (node.rank < -1 || node.rank >= round.size()) return false;
-      if (node.info.local_world_size < 1 || node.info.local_world_size > kLocalWorldSizeMax) {
-        return false;
-      }
-      if (node.info.stop_grace < Duration::zero() || node.info.failure_grace < Duration::zero()) {
-        return false;
-      }
-      if (node.rank < 0) continue;
-      const auto rank = static_cast<std::size_t>(node.rank);
-      if (taken[rank] || round.members[rank].id != node.info.id) return false;
-      taken[rank] = true;
+      if (before != nullptr && !(*before < node.info.id)) return false;
+      before = &node.info.id;
+      if (!is_sound(node) || !has_place(node, &taken)) return false;
+      if (settings.static_ranks && !static_ranks.insert(node.info.static_rank).second) return false;
     }
     return true;
+  }
+
+  bool is_sound(const Node& node) const {
+    const NodeInfo& info = node.info;
+    if (info.local_world_size < 1 || info.local_world_size > kLocalWorldSizeMax) return false;
+    if (info.stop_grace < Duration::zero() || info.failure_grace < Duration::zero()) return false;
+    return !settings.static_ranks ||
+           (info.static_rank >= 0 && info.static_rank < settings.max_nodes);
+  }
+
+  // A member has the place of its rank, and no other node has it.
+  bool has_place(const Node& node, std::vector<bool>* taken) const {
+    if (node.rank < -1 || node.rank >= round.size()) return false;
+    if (node.rank < 0) {
+      // A finished node of an earlier round may have been recalled; it joins before the next one.
+      const bool may_be_recalled = node.phase == rdzv::NodePhase::kStopped && !round.is_running;
+      return may_be_recalled || node.phase == rdzv::NodePhase::kJoined ||
+             node.phase == rdzv::NodePhase::kDone;
+    }
+    const auto rank = static_cast<std::size_t>(node.rank);
+    const RoundMember& member = round.members[rank];
+    if ((*taken)[rank] || member.id != node.info.id || member.fate != MemberFate::kPresent) {
+      return false;
+    }
+    (*taken)[rank] = true;
+    return node.phase != rdzv::NodePhase::kWorking ||
+           member.local_world_size == node.info.local_world_size;
   }
 
   void install(RendezvousMachine* machine, Instant now) {
@@ -264,7 +290,8 @@ Status RendezvousMachine::load(std::string_view bytes, Instant now) {
   Loader loader(bytes.substr(kHeadBytes), now, seen_marks_);
   state.visit_all(loader);
   if (!loader.ok() || !state.is_sound()) {
-    return Status(StatusCode::kPeerViolation, "rendezvous state: the bytes are damaged");
+    return Status(StatusCode::kPeerViolation,
+                  "rendezvous state: the bytes are damaged" + loader.reason());
   }
   if (!state.result) {
     if (Status fault = compare_settings(state.settings, settings_); !fault.ok()) return fault;

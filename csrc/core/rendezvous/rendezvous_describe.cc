@@ -167,6 +167,10 @@ RendezvousMachine::Description RendezvousMachine::describe_waiting(Instant now,
     return describe_state(now, false);
   }
   const std::string round = "round " + std::to_string(shown_round(round_.record.round));
+  if (holds_growth_) {
+    return {"the job is being stopped at an agreed step, so " + round +
+            " is not restarted for this node"};
+  }
   if (round_.tally.done > 0 || round_.finishers_departed > 0) {
     return {round + " has finished nodes, so it is not restarted for this one, which is a spare"};
   }

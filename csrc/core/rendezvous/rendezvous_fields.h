@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "core/base/byte_io.h"
+#include "core/base/utf8.h"
 #include "elastic/rendezvous_types.h"
 
 namespace elastic::core {
@@ -33,8 +34,14 @@ class FieldWriter {
     writer_.integer(value);
   }
   void flag(bool& value) { writer_.flag(value); }
-  // Cut at the limit, so that the reader never finds more.
-  void text(std::string& value, std::size_t limit) {
+  // A name or an address: one line. Cut at the limit and made printable, as a text, so that the
+  // reader refuses no name or text of this process.
+  void name(std::string& value, std::size_t limit) { printable(value, Lines::kOne, limit); }
+  void text(std::string& value, std::size_t limit) { printable(value, Lines::kMany, limit); }
+  // The id of a job, as it is: changed, it could be that of another one.
+  void job_id(std::string& value, std::size_t) { writer_.text(value); }
+  // Not a text.
+  void bytes(std::string& value, std::size_t limit) {
     writer_.text(std::string_view(value).substr(0, limit));
   }
   template <typename Enum>
@@ -76,6 +83,11 @@ class FieldWriter {
   }
 
  private:
+  void printable(const std::string& value, Lines lines, std::size_t limit) {
+    const bool is_clean = value.size() <= limit && is_printable(value, lines);
+    writer_.text(is_clean ? value : to_printable(value, lines, limit));
+  }
+
   ByteWriter writer_;
 };
 
@@ -92,7 +104,10 @@ class FieldReader {
     value = reader_.integer<Integer>();
   }
   void flag(bool& value) { value = reader_.flag(); }
-  void text(std::string& value, std::size_t limit) { value = reader_.text(limit); }
+  void name(std::string& value, std::size_t limit) { printable(value, Lines::kOne, limit); }
+  void text(std::string& value, std::size_t limit) { printable(value, Lines::kMany, limit); }
+  void job_id(std::string& value, std::size_t limit) { name(value, limit); }
+  void bytes(std::string& value, std::size_t limit) { value = reader_.text(limit); }
   template <typename Enum>
   void choice(Enum& value, Enum last) {
     value = reader_.enumerator(last);
@@ -139,6 +154,7 @@ class FieldReader {
     if (found == extensions_.end()) return;
     FieldReader inner(found->bytes);
     each(inner, value.emplace());
+    has_unprintable_ = has_unprintable_ || inner.has_unprintable_;
     if (!inner.reader_.ok()) fail();
     std::erase_if(extensions_, [tag](const Extension& one) { return one.tag == tag; });
   }
@@ -153,8 +169,19 @@ class FieldReader {
   }
   void fail() { reader_.fail(); }
   bool ok() const { return reader_.ok() && reader_.at_end(); }
+  // Behind a message that the bytes are refused: why, if that is known.
+  std::string reason() const {
+    return has_unprintable_ ? ": a name or text in it is not printable UTF-8" : "";
+  }
 
  private:
+  void printable(std::string& value, Lines lines, std::size_t limit) {
+    value = reader_.text(limit);
+    if (is_printable(value, lines)) return;
+    has_unprintable_ = true;
+    fail();
+    value.clear();
+  }
   struct Extension {
     std::uint8_t tag = 0;
     std::string_view bytes;
@@ -168,6 +195,7 @@ class FieldReader {
   }
 
   ByteReader reader_;
+  bool has_unprintable_ = false;
   std::vector<Extension> extensions_;  // that were read and not asked for yet
 };
 
@@ -180,15 +208,15 @@ void visit(Visitor& v, NodeId& id) {
 template <typename Visitor>
 void visit(Visitor& v, NodeInfo& info) {
   visit(v, info.id);
-  v.text(info.name, kNodeTextBytesMax);
-  v.text(info.address, kNodeTextBytesMax);
+  v.name(info.name, kNodeTextBytesMax);
+  v.name(info.address, kNodeTextBytesMax);
   v.number(info.store_port);
   v.number(info.local_world_size);
-  v.text(info.role, kNodeTextBytesMax);
+  v.name(info.role, kNodeTextBytesMax);
   v.number(info.previous_rank);
   v.number(info.highest_round);
   v.number(info.static_rank);
-  v.text(info.topology, kNodeTextBytesMax);
+  v.name(info.topology, kNodeTextBytesMax);
   v.duration(info.stop_grace);
   v.duration(info.failure_grace);
   v.flag(info.hosts_coordinator);
@@ -229,7 +257,7 @@ void visit(Visitor& v, RoundRecord& record) {
   v.number(record.generation);
   v.number(record.nodes);
   v.number(record.world_size);
-  v.text(record.master_addr, kNodeTextBytesMax);
+  v.name(record.master_addr, kNodeTextBytesMax);
   v.number(record.master_port);
   v.number(record.restarts);
   v.number(record.membership_changes);
@@ -255,16 +283,16 @@ void visit(Visitor& v, HeldRound& held) {
 template <typename Visitor>
 void visit(Visitor& v, RoundMember& member) {
   visit(v, member.id);
-  v.text(member.name, kNodeTextBytesMax);
-  v.text(member.address, kNodeTextBytesMax);
+  v.name(member.name, kNodeTextBytesMax);
+  v.name(member.address, kNodeTextBytesMax);
   v.number(member.local_world_size);
-  v.text(member.role, kNodeTextBytesMax);
+  v.name(member.role, kNodeTextBytesMax);
   v.choice(member.fate, MemberFate::kLost);
 }
 
 template <typename Visitor>
 void visit(Visitor& v, FailureEvidence& evidence) {
-  v.text(evidence.host, kNodeTextBytesMax);
+  v.name(evidence.host, kNodeTextBytesMax);
   v.number(evidence.time);
   v.text(evidence.output, kEvidenceBytesMax);
   v.choice(evidence.failure_class, FailureClass::kInfrastructure);
@@ -289,9 +317,9 @@ void visit(Visitor& v, JobResult& result) {
   v.choice(result.cause, JobCause::kRequested);
   v.number(result.exit_code);
   v.number(result.rank);
-  v.text(result.node, kNodeTextBytesMax);
+  v.name(result.node, kNodeTextBytesMax);
   v.text(result.message, kFieldBytesMax);
-  v.list(result.lost, kLostNamesMax, [&](std::string& name) { v.text(name, kNodeTextBytesMax); });
+  v.list(result.lost, kLostNamesMax, [&](std::string& name) { v.name(name, kNodeTextBytesMax); });
   v.optional(result.evidence, [&](FailureEvidence& evidence) { visit(v, evidence); });
 }
 

@@ -36,7 +36,10 @@ inline constexpr Duration kWaitingMessageInterval = std::chrono::seconds(10);
 inline constexpr Duration kEvidenceAgeMax = std::chrono::hours(24 * 365);
 // A higher round than this beyond the current one is invalid: no job forms so many.
 inline constexpr std::uint64_t kRoundLeadMax = 1ULL << 40;
-inline constexpr std::size_t kFormerNodesMax = 64;
+inline constexpr std::uint32_t kGenerationLeadMax = 1U << 20;
+inline constexpr int kCounterMax = 1'000'000'000;  // of restarts and such; far below an overflow
+inline bool is_counter(int value) { return value >= 0 && value <= kCounterMax; }
+inline constexpr std::size_t kFormerNodesMin = 64;  // that are remembered; more in a larger job
 inline constexpr int kSparesMax = 4096;
 
 struct FormerNode {
@@ -73,6 +76,9 @@ class RendezvousMachine {
   Status succeed(std::string_view bytes, const RendezvousSuccession& succession, Instant now);
   std::optional<NodeId> timekeeper(Instant now) const;
   std::vector<NodeStatus> nodes(Instant now) const;
+  int members_left() const {
+    return round_.tally.finished + round_.tally.unfinished + round_.missing;
+  }
   int waiting_nodes() const;
   int spare_nodes() const;
   bool is_removable() const;
@@ -105,6 +111,7 @@ class RendezvousMachine {
   void on(const rdzv::SessionLost& event);
   void on(const rdzv::Tick& event);
   void on(const rdzv::ClockGap& event);
+  void on(const rdzv::HoldGrowth& event);
   // Looks the sender up in the table. Messages about another round are answered here; nullopt then.
   std::optional<Response> respond(const NodeId& id, NodeMessage message,
                                   std::optional<std::uint64_t> round = std::nullopt);
@@ -117,7 +124,7 @@ class RendezvousMachine {
 
   // rendezvous_membership.cc
   Status check_join(const NodeInfo& node, const JobSettings& settings) const;
-  Status check_static_rank(const NodeInfo& node);
+  Status check_static_rank(const NodeInfo& node, bool has_round = false);
   void start_generation(const JobSettings& settings);
   bool begins_next_job(const NodeInfo& info) const;
   void dismiss_nodes_of_last_job();
@@ -177,17 +184,20 @@ class RendezvousMachine {
   bool answer_closed(const rdzv::Resume& event);
   void restore_round(const rdzv::Resume& event);
   void restore_member(const rdzv::Resume& event);
-  void drop_stale_round(const NodeId& resumed);
+  void drop_stale_round(const NodeId& resumed, const std::string& why);
   void resume_stopped(Node& node, const rdzv::Resume& event);
   bool update_from_resume(Node& node, const rdzv::Resume& event);
   void replay(Node& node, const rdzv::Resume& event);
   void await_nodes(Duration limit);
   bool was_elected() const { return succession_.term > 1; }
   std::string await_reason(const NodeId& id) const;
+  bool may_take_static_rank(const NodeInfo& node);
   bool has_finished(const NodeId& id, std::uint64_t round) const;
   // A coordinator ends with the agent that hosts it: that member cannot resume.
   void mark_host_lost();
   void finish_rebuild();
+  // A round of an earlier job of this id was adopted, and all nodes of a new one are here.
+  void check_newcomers();
   void mark_missing_lost(const std::string& reason);
 
   // rendezvous_describe.cc
@@ -255,7 +265,8 @@ class RendezvousMachine {
   std::map<std::uint64_t, Instant> seen_marks_;  // of the state that was loaded last
   RendezvousSuccession succession_;              // term 1: this is the job's first coordinator
   bool has_resumes_ = false;                     // somebody knew a machine before this one
-  bool is_next_job_due_ = false;  // closed: begin_next_job() is called at the end of this step
+  bool is_next_job_due_ = false;             // begin_next_job() is called at the end of this step
+  bool holds_growth_ = false;                // until the job ends
   Instant deadline_check_ = Instant::max();  // no node's deadline is earlier
   Instant now_;
   Instant timers_checked_at_ = Instant::min();  // when the timers were last judged

@@ -129,18 +129,24 @@ Status RendezvousMachine::check_join(const NodeInfo& node, const JobSettings& se
   return {};
 }
 
-Status RendezvousMachine::check_static_rank(const NodeInfo& node) {
+Status RendezvousMachine::check_static_rank(const NodeInfo& node, bool has_round) {
   if (!settings_.static_ranks) return {};
   const auto holder = static_rank_owners_.find(node.static_rank);
   if (holder == static_rank_owners_.end() || holder->second == node.id) return {};
   const Node& other = *find(holder->second);
   const std::string other_name = other.info.name;
   // A node with the rank of a node whose session is closed is its replacement.
-  if (!other.suspect) {
-    return invalid("node_rank=" + std::to_string(node.static_rank) + " was given to both " +
-                   other_name + " and " + node.name);
+  if (other.suspect) {
+    depart(other.info.id, true, "its session was closed and " + node.name + " took its rank");
+    return {};
   }
-  depart(other.info.id, true, "its session was closed and " + node.name + " took its rank");
+  Status fault = invalid("node_rank=" + std::to_string(node.static_rank) + " was given to both " +
+                         other_name + " and " + node.name);
+  // One that has the rank in a round has it first, though the other one reached this process first.
+  if (!has_round || other.phase != NodePhase::kJoined || other.rank >= 0) return fault;
+  const std::string why(fault.message());
+  emit(rdzv::Refused{other.info.id, std::move(fault)});
+  depart(other.info.id, false, why);
   return {};
 }
 
@@ -185,6 +191,7 @@ void RendezvousMachine::start_generation(const JobSettings& settings) {
   round_.record.generation = generation;
   round_.is_fresh = false;
   restarts_ = membership_changes_ = 0;
+  holds_growth_ = false;
   previous_result_ = std::exchange(result_, nullptr);
   arm(Timer::kStartHold, now_);
   for (FormerNode& node : former_nodes_) node.join_deadline = {};  // the waits of that generation
@@ -356,7 +363,8 @@ void RendezvousMachine::depart(NodeId id, bool lost, const std::string& reason) 
   former_nodes_.push_back({id, node.info.name, reason, lost,
                            node.rank >= 0 ? round_.record.round : 0, node.done_round});
   if (lost && node.phase == NodePhase::kJoined) former_nodes_.back().join_deadline = node.deadline;
-  if (former_nodes_.size() > kFormerNodesMax) former_nodes_.pop_front();
+  const auto former_max = std::max(kFormerNodesMin, static_cast<std::size_t>(settings_.max_nodes));
+  while (former_nodes_.size() > former_max) former_nodes_.pop_front();
   if (lost) emit(rdzv::Evicted{id, former_nodes_.back().round, reason});
   if (node.rank >= 0) {
     round_.member(node.rank).fate = lost ? MemberFate::kLost : MemberFate::kLeft;

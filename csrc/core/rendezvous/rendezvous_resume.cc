@@ -18,12 +18,15 @@
 namespace elastic::core {
 namespace {
 
-bool is_sound(const HeldRound& held, int nodes_max) {
+// No job forms so many rounds or generations beyond those that are known here.
+bool is_sound(const HeldRound& held, int nodes_max, const RoundRecord& current) {
   const RoundRecord& record = held.record;
-  return record.round > 0 && record.round <= kRoundMax && record.nodes >= 1 &&
-         record.nodes <= nodes_max && held.group_rank >= 0 && held.group_rank < record.nodes &&
-         record.master_addr.size() <= kNodeTextBytesMax && record.restarts >= 0 &&
-         record.membership_changes >= 0;
+  return record.round > 0 && record.round <= std::min(kRoundMax, current.round + kRoundLeadMax) &&
+         record.generation <= std::uint64_t{current.generation} + kGenerationLeadMax &&
+         record.term <= kRoundMax && record.nodes >= 1 && record.nodes <= nodes_max &&
+         held.group_rank >= 0 && held.group_rank < record.nodes &&
+         record.coordinator_rank < record.nodes && record.master_addr.size() <= kNodeTextBytesMax &&
+         is_counter(record.restarts) && is_counter(record.membership_changes);
 }
 
 }  // namespace
@@ -71,7 +74,7 @@ Duration RendezvousMachine::resume_limit() const {
 void RendezvousMachine::on(const rdzv::Resume& event) {
   const NodeId id = event.node.id;
   Status fault = check_join(event.node, event.settings);
-  if (fault.ok() && event.last && !is_sound(*event.last, settings_.max_nodes)) {
+  if (fault.ok() && event.last && !is_sound(*event.last, settings_.max_nodes, round_.record)) {
     fault =
         Status(StatusCode::kInvalidArgument, "resume: the round that the node holds is invalid");
   }
@@ -105,6 +108,7 @@ void RendezvousMachine::on(const rdzv::Resume& event) {
     return;
   } else if (event.phase == NodePhase::kDone && has_finished(id, held)) {
     // Its session was lost in the exit barrier: it may wait there again.
+    if (!may_take_static_rank(event.node)) return;
     change(insert(event.node, NodePhase::kDone), [&](Node& one) { one.done_round = held; });
   } else {
     send_evicted(id);
@@ -140,13 +144,26 @@ bool RendezvousMachine::answer_closed(const rdzv::Resume& event) {
   return false;
 }
 
+// A node that resumes its round, and is not known here, must not have the rank of another one.
+bool RendezvousMachine::may_take_static_rank(const NodeInfo& node) {
+  Status fault = check_static_rank(node, true);
+  if (!fault.ok()) {
+    emit(rdzv::Refused{node.id, std::move(fault)});
+  } else if (is_closed()) {  // the loss of the other one closed the job
+    emit(rdzv::Closed{node.id, result_});
+  } else {
+    return true;
+  }
+  return false;
+}
+
 bool RendezvousMachine::has_finished(const NodeId& id, std::uint64_t round) const {
   const FormerNode* known = former_node(id);
   return known != nullptr && round > 0 && known->done_round == round;
 }
 
 // Drops the older round. A node that has not resumed may be a member of the newer one.
-void RendezvousMachine::drop_stale_round(const NodeId& resumed) {
+void RendezvousMachine::drop_stale_round(const NodeId& resumed, const std::string& why) {
   std::vector<NodeId> stale;
   for (auto one = nodes_.begin(); one != nodes_.end();) {
     const auto here = one++;
@@ -160,11 +177,11 @@ void RendezvousMachine::drop_stale_round(const NodeId& resumed) {
     }
     change(node, [](Node& kept) { kept.rank = -1; });
   }
-  for (const NodeId& id : stale) depart(id, true, "its round was superseded");
+  for (const NodeId& id : stale) depart(id, true, why);
 }
 
 void RendezvousMachine::restore_round(const rdzv::Resume& event) {
-  drop_stale_round(event.node.id);
+  drop_stale_round(event.node.id, "its round was superseded");
   if (event.last->record.generation != round_.record.generation)
     restarts_ = membership_changes_ = 0;
   round_.adopt(event.last->record, make_shared_instant(now_));
@@ -173,6 +190,22 @@ void RendezvousMachine::restore_round(const rdzv::Resume& event) {
   arm_after(Timer::kRebuild, settings_.store_grace);
   recount();
   restore_member(event);
+}
+
+// A stale agent of an earlier job of this id has resumed first, and the rest of its round is gone:
+// a node that knows no round has nobody to wait for.
+void RendezvousMachine::check_newcomers() {
+  if (!round_.is_adopted || round_.missing == 0) return;
+  const int resumed = round_.size() - round_.missing;
+  if (2 * resumed > round_.size()) return;  // that job lives
+  if (round_.tally.joined - round_.tally.joined_suspect < settings_.max_nodes) return;
+  const auto newcomers = std::count_if(nodes_.begin(), nodes_.end(), [](const auto& one) {
+    const Node& node = one.second;
+    return node.phase == NodePhase::kJoined && node.is_newcomer && !node.suspect;
+  });
+  if (newcomers < settings_.max_nodes) return;
+  drop_stale_round({}, "its round is that of an earlier job of this id");
+  is_next_job_due_ = true;
 }
 
 void RendezvousMachine::mark_host_lost() {
@@ -198,6 +231,7 @@ void RendezvousMachine::finish_rebuild() {
 }
 
 void RendezvousMachine::restore_member(const rdzv::Resume& event) {
+  if (!may_take_static_rank(event.node)) return;
   const auto rank = static_cast<std::size_t>(event.last->group_rank);
   const NodeInfo& info = event.node;
   Node& node = insert(info, NodePhase::kWorking);

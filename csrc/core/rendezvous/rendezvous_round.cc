@@ -25,6 +25,7 @@ void RendezvousMachine::advance() {
   if (is_closed()) return;
   mark_host_lost();
   if (round_.is_running) {
+    check_newcomers();
     check_growth();
     return;
   }
@@ -274,7 +275,7 @@ bool RendezvousMachine::may_grow() const {
   const bool has_changes_left = settings_.max_membership_changes < 0 ||
                                 membership_changes_ < settings_.max_membership_changes;
   return round_.is_running && round_.missing == 0 && round_.tally.done == 0 &&
-         round_.finishers_departed == 0 && has_changes_left &&
+         round_.finishers_departed == 0 && has_changes_left && !holds_growth_ &&
          round_.tally.joined > round_.tally.joined_suspect && round_.size() < settings_.max_nodes;
 }
 

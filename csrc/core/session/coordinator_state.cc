@@ -21,11 +21,11 @@ std::uint64_t digest(std::string_view bytes) { return SipHash(kDigestSeed)(bytes
 template <typename Visitor>
 void visit(Visitor& v, std::vector<StoredJob>& jobs) {
   v.list(jobs, kJobsMax, [&](StoredJob& job) {
-    v.text(job.id, session::kJobIdBytesMax);
+    v.job_id(job.id, session::kJobIdBytesMax);
     v.number(job.term);
     visit(v, job.settings);
     visit_timings(v, job.settings);
-    v.text(job.state, std::numeric_limits<std::uint32_t>::max());
+    v.bytes(job.state, std::numeric_limits<std::uint32_t>::max());
     v.list(job.secrets, kSecretsMax, [&](StoredSecret& one) {
       visit(v, one.node);
       v.number(one.secret.high);

@@ -24,7 +24,7 @@ void visit(Visitor& v, ObservedWorker& worker) {
 template <typename Visitor>
 void visit(Visitor& v, WorkerReport& report) {
   v.number(report.round);
-  v.text(report.host, kNodeTextBytesMax);
+  v.name(report.host, kNodeTextBytesMax);
   v.list(report.workers, static_cast<std::size_t>(kLocalWorldSizeMax),
          [&](ObservedWorker& worker) { visit(v, worker); });
 }
@@ -32,9 +32,9 @@ void visit(Visitor& v, WorkerReport& report) {
 template <typename Visitor>
 void visit(Visitor& v, ObservedNode& node) {
   visit(v, node.id);
-  v.text(node.name, kNodeTextBytesMax);
-  v.text(node.address, kNodeTextBytesMax);
-  v.text(node.role, kNodeTextBytesMax);
+  v.name(node.name, kNodeTextBytesMax);
+  v.name(node.address, kNodeTextBytesMax);
+  v.name(node.role, kNodeTextBytesMax);
   v.number(node.local_world_size);
   v.choice(node.phase, rdzv::NodePhase::kDone);
   v.number(node.rank);
@@ -63,7 +63,7 @@ void visit(Visitor& v, ObservedRound& round) {
   v.optional(round.cause,
              [&](rdzv::RestartCause& cause) { v.choice(cause, rdzv::RestartCause::kRejoin); });
   v.text(round.reason, kFieldBytesMax);
-  v.text(round.node, kNodeTextBytesMax);
+  v.name(round.node, kNodeTextBytesMax);
   v.number(round.rank);
   v.number(round.exit_code);
 }
@@ -71,24 +71,24 @@ void visit(Visitor& v, ObservedRound& round) {
 template <typename Visitor>
 void visit(Visitor& v, ObservedStraggler& straggler) {
   v.number(straggler.rank);
-  v.text(straggler.node, kNodeTextBytesMax);
+  v.name(straggler.node, kNodeTextBytesMax);
   v.number(straggler.step);
   v.duration(straggler.idle);
 }
 
 template <typename Visitor>
 void visit(Visitor& v, CoordinatorInfo& info) {
-  v.text(info.address, kNodeTextBytesMax);
-  v.text(info.lineage, kNodeTextBytesMax);
+  v.name(info.address, kNodeTextBytesMax);
+  v.name(info.lineage, kNodeTextBytesMax);
   v.number(info.term);
   v.list(info.voters, reg::kVotersMax,
-         [&](std::string& voter) { v.text(voter, kNodeTextBytesMax); });
+         [&](std::string& voter) { v.name(voter, kNodeTextBytesMax); });
 }
 
 // Without its nodes, which are sent in pages, and its incumbent, which is an extension.
 template <typename Visitor>
 void visit(Visitor& v, ObservedJob& job) {
-  v.text(job.id, kMessageBytesMax);
+  v.job_id(job.id, kMessageBytesMax);
   v.number(job.term);
   v.number(job.coordinator);
   v.instant(job.now);

@@ -36,23 +36,23 @@ void fields(Visitor& v, ClientHello& hello) {
   v.number(hello.oldest_version);
   v.number(hello.capabilities);
   v.number(hello.term);
-  v.text(hello.job_id, kJobIdBytesMax);
-  v.text(hello.authentication, kAuthenticationBytesMax);
+  v.job_id(hello.job_id, kJobIdBytesMax);
+  v.bytes(hello.authentication, kAuthenticationBytesMax);
   visit(v, hello.node);
   v.number(hello.secret.high);
   v.number(hello.secret.low);
   v.number(hello.attempt);
   v.extension(1, hello.succession, [](auto& inner, SuccessionHello& succession) {
-    inner.text(succession.voter_address, kNodeTextBytesMax);
+    inner.name(succession.voter_address, kNodeTextBytesMax);
     inner.number(succession.lineage.high);
     inner.number(succession.lineage.low);
     inner.flag(succession.is_replicated);
   });
   v.extension(2, hello.witness,
-              [](auto& inner, std::string& witness) { inner.text(witness, kNodeTextBytesMax); });
+              [](auto& inner, std::string& witness) { inner.name(witness, kNodeTextBytesMax); });
   v.extension(3, hello.endpoints, [](auto& inner, std::vector<std::string>& endpoints) {
     inner.list(endpoints, kEndpointsMax,
-               [&](std::string& endpoint) { inner.text(endpoint, kNodeTextBytesMax); });
+               [&](std::string& endpoint) { inner.name(endpoint, kNodeTextBytesMax); });
   });
   v.extension(core::kRequiredExtension, hello.observer,
               [](auto& inner, ObserverRequest& request) { inner.flag(request.workers); });
@@ -73,7 +73,7 @@ void fields(Visitor& v, ServerHello& hello) {
   v.number(hello.incarnation);
   v.instant(hello.time);
   v.extension(1, hello.host_job,
-              [](auto& inner, std::string& id) { inner.text(id, kJobIdBytesMax); });
+              [](auto& inner, std::string& id) { inner.job_id(id, kJobIdBytesMax); });
 }
 
 template <typename Visitor>
@@ -240,7 +240,7 @@ template <typename Visitor>
 void fields(Visitor& v, StoreClients& clients) {
   v.number(clients.round);
   v.list(clients.addresses, kStoreClientsMax,
-         [&](std::string& address) { v.text(address, kNodeTextBytesMax); });
+         [&](std::string& address) { v.name(address, kNodeTextBytesMax); });
 }
 
 template <typename Visitor>
@@ -320,7 +320,7 @@ void fields(Visitor& v, hang::StacksWanted& wanted) {
 template <typename Visitor>
 void fields(Visitor& v, hang::NodeStacks& stacks) {
   v.number(stacks.request);
-  v.text(stacks.host, kNodeTextBytesMax);
+  v.name(stacks.host, kNodeTextBytesMax);
   v.list(stacks.groups, hang::kGroupsMax, [&](hang::StackGroup& group) { fields(v, group); });
 }
 
@@ -434,7 +434,8 @@ template <typename Message>
 Status check(const Message&, FieldReader* reader, std::uint8_t kind, std::uint16_t peer_version) {
   const auto unknown = reader->skip_extensions();
   if (!reader->ok()) {
-    return violation("a session message of kind " + std::to_string(kind) + " is malformed");
+    return violation("a session message of kind " + std::to_string(kind) + " is malformed" +
+                     reader->reason());
   }
   if (!unknown) return {};
   return Status(StatusCode::kFailedPrecondition,

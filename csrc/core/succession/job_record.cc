@@ -13,13 +13,13 @@ constexpr std::uint16_t kVersion = 1;
 
 template <typename Visitor>
 void visit_record(Visitor& v, JobRecord& record) {
-  v.text(record.job_id, kJobIdBytesMax);
+  v.job_id(record.job_id, kJobIdBytesMax);
   visit(v, record.settings);
   visit_timings(v, record.settings);
-  v.text(record.state, reg::kContentBytesMax);
+  v.bytes(record.state, reg::kContentBytesMax);
   v.list(record.nodes, kNodesMax, [&](RecordedNode& node) {
     visit(v, node.node);
-    v.text(node.voter_address, kNodeTextBytesMax);
+    v.name(node.voter_address, kNodeTextBytesMax);
   });
   v.tail(record.replaces, kReplacedMax, [&](Replaced& replaced) { visit(v, replaced); });
 }
@@ -48,7 +48,7 @@ Result<JobRecord> decode_record(std::string_view bytes) {
   core::FieldReader fields(bytes.substr(sizeof version));
   visit_record(fields, record);
   if (!fields.ok() || !record.settings.validate().ok()) {
-    return Status(StatusCode::kPeerViolation, "the record of the job is damaged");
+    return Status(StatusCode::kPeerViolation, "the record of the job is damaged" + fields.reason());
   }
   return record;
 }

@@ -1,9 +1,9 @@
-// Theory of operation. A proposal is the machine's whole state after the step that made a decision.
-// One proposal is open at a time, so that a step which follows before it is in force is part of the
+// Theory of operation. A proposal is the machine's whole state when it is taken. One proposal is
+// open at a time: steps that follow before it is in force make the gate dirty, and are part of the
 // next one. Actions are held in the order in which they were emitted, each with the number of the
-// proposal that must be in force before it may be sent: a decision's own, and for what follows it
-// the last one's. So no node receives anything that was decided after something that it may not
-// know yet.
+// proposal that must be in force before it may be sent: for a decision that of the proposal that
+// will contain it, and for what follows it the last one's. So no node receives anything that was
+// decided after something that it may not know yet.
 
 #include "core/succession/round_gate.h"
 
@@ -11,11 +11,22 @@
 #include <type_traits>
 
 namespace elastic::succession {
+namespace {
+
+// The node has finished this round. One that resumes at a successor may report it there first.
+bool reports_done(const RendezvousEvent& event, std::uint64_t round) {
+  if (const auto* done = std::get_if<rdzv::Done>(&event)) return done->round == round;
+  const auto* resume = std::get_if<rdzv::Resume>(&event);
+  return resume != nullptr && resume->phase == rdzv::NodePhase::kDone && resume->last &&
+         resume->last->record.round == round;
+}
+
+}  // namespace
 
 void RoundGate::turn_on(const Rendezvous& machine) {
   if (is_on_) return;
   turn_on_restored(machine);
-  propose(machine);
+  is_dirty_ = true;
 }
 
 void RoundGate::turn_on_restored(const Rendezvous& machine) {
@@ -37,39 +48,35 @@ void RoundGate::submit(const Rendezvous& machine, const RendezvousEvent* event,
   if (!is_on_) return;
   const bool is_closed = machine.phase() == RendezvousPhase::kClosed;
   const bool is_decision = machine.record().round != round_ || is_closed != has_result_;
-  const auto* leave = event == nullptr ? nullptr : std::get_if<rdzv::Leave>(event);
+  round_ = machine.record().round;
+  has_result_ = is_closed;
+  if (is_decision) decided_ = next_number();
   // The end of a closed job concerns only the node.
-  const bool is_leave = leave != nullptr && !is_closed && machine.record().round > 0;
-  if (is_decision || is_leave) propose(machine);
-  if (is_leave) leaving_[leave->node] = proposals_;
+  const bool is_open = !is_closed && round_ > 0;
+  const auto* leave = event == nullptr ? nullptr : std::get_if<rdzv::Leave>(event);
+  const bool is_leave = leave != nullptr && is_open;
+  if (is_leave) leaving_[leave->node] = next_number();
+  const bool has_finished = event != nullptr && is_open && reports_done(*event, round_);
+  if (is_decision || is_leave || has_finished) is_dirty_ = true;
   const std::uint64_t needed = last_needed();
   if (needed == 0) return;
   for (RendezvousAction& action : *actions) held_.push_back({needed, std::move(action)});
   actions->clear();
 }
 
-void RoundGate::propose(const Rendezvous& machine) {
-  const bool is_closed = machine.phase() == RendezvousPhase::kClosed;
-  const bool is_decision = machine.record().round != round_ || is_closed != has_result_;
-  round_ = machine.record().round;
-  has_result_ = is_closed;
+// The proposal that must be in force before anything more is sent; 0: nothing is held.
+std::uint64_t RoundGate::last_needed() const { return decided_ > in_force_ ? decided_ : 0; }
+
+std::optional<Proposal> RoundGate::take_proposal(const Rendezvous& machine) {
+  if (open_ || !std::exchange(is_dirty_, false)) return std::nullopt;
   JobRecord record{.job_id = job_id_,
                    .settings = machine.settings(),
                    .state = machine.encode(),
                    .nodes = {},
                    .replaces = replaces_};
   for (const auto& [node, address] : voter_addresses_) record.nodes.push_back({node, address});
-  next_ = Proposal{++proposals_, content_of(machine, encode_record(record))};
-  if (is_decision) decided_ = proposals_;
-}
-
-// The proposal that must be in force before anything more is sent; 0: nothing is held.
-std::uint64_t RoundGate::last_needed() const { return decided_ > in_force_ ? decided_ : 0; }
-
-std::optional<Proposal> RoundGate::take_proposal() {
-  if (open_ || !next_) return std::nullopt;
-  open_ = next_->number;
-  return std::exchange(next_, std::nullopt);
+  open_ = ++proposals_;
+  return Proposal{*open_, content_of(machine, encode_record(record))};
 }
 
 void RoundGate::in_force(std::uint64_t number, std::vector<RendezvousAction>* actions) {

@@ -6,6 +6,7 @@
 // submit(); what the gate leaves in `actions` is sent, in order. A new round or a result is held,
 // and everything that the machine emits after it, until the record that contains it is in force:
 // the owner passes each proposal to the succession machine (Propose), and its InForce back here.
+// The state is encoded only when a proposal is taken, however many steps it covers.
 //
 // A gate that is off passes everything: a job with one voter behaves as without a register.
 //
@@ -50,11 +51,13 @@ class RoundGate {
   void forget(const NodeId& node) { voter_addresses_.erase(node); }
 
   // Call after each step of the machine with the actions of that step. Removes from `actions` those
-  // that are held. `event`: the step's event, null for a Tick (a Leave is recorded).
+  // that are held. `event`: the step's event, null for a Tick. A Leave is recorded, and that a node
+  // is done: the successor of a lost coordinator cannot ask a done node of the same host.
   void submit(const Rendezvous& machine, const RendezvousEvent* event,
               std::vector<RendezvousAction>* actions);
-  // The next content to propose, if there is one; at most one is open at a time.
-  std::optional<Proposal> take_proposal();
+  // The machine's state, if it has changed in a way that is recorded; at most one proposal is open
+  // at a time. Call after each submit() and in_force().
+  std::optional<Proposal> take_proposal(const Rendezvous& machine);
   // The record with this proposal is in force: appends the actions to send now.
   void in_force(std::uint64_t number, std::vector<RendezvousAction>* actions);
 
@@ -73,20 +76,20 @@ class RoundGate {
     RendezvousAction action;
   };
 
-  void propose(const Rendezvous& machine);
+  std::uint64_t next_number() const { return proposals_ + 1; }
   std::uint64_t last_needed() const;
 
   const std::string job_id_;
   bool is_on_ = false;
   std::map<NodeId, std::string> voter_addresses_;
   std::vector<Replaced> replaces_;
-  std::uint64_t round_ = 0;  // of the last proposal
+  std::uint64_t round_ = 0;  // as last submitted
   bool has_result_ = false;
-  std::uint64_t proposals_ = 0;
+  bool is_dirty_ = false;              // there is something to record that no proposal contains
+  std::uint64_t proposals_ = 0;        // that were taken
   std::uint64_t decided_ = 0;          // the last proposal with a new round or a result
   std::uint64_t in_force_ = 0;         // the last proposal that is in force
   std::optional<std::uint64_t> open_;  // the proposal that was taken and is not in force
-  std::optional<Proposal> next_;       // not taken yet; replaces an earlier one
   std::deque<Held> held_;
   std::map<NodeId, std::uint64_t> leaving_;  // with the proposal that records the leave
   std::vector<NodeId> acknowledged_;

@@ -27,10 +27,10 @@ void visit(Visitor& v, Incumbent& incumbent) {
   visit(v, incumbent.lineage);
   v.number(incumbent.term);
   visit(v, incumbent.node);
-  v.text(incumbent.address, kNodeTextBytesMax);
+  v.name(incumbent.address, kNodeTextBytesMax);
   v.list(incumbent.voters, reg::kVotersMax, [&](reg::Voter& voter) {
     visit(v, voter.node);
-    v.text(voter.address, kNodeTextBytesMax);
+    v.name(voter.address, kNodeTextBytesMax);
   });
 }
 

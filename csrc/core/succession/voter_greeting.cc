@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/base/byte_io.h"
+#include "core/base/utf8.h"
 
 namespace elastic::voter {
 namespace {
@@ -50,7 +51,7 @@ void append(std::string* out, const Frame& frame) {
     });
   } else if (const auto* refused = std::get_if<Refused>(&frame)) {
     append_frame(out, FrameKind::kRefused, [&](core::ByteWriter& writer) {
-      writer.text(std::string_view(refused->reason).substr(0, kReasonBytesMax));
+      writer.text(core::to_printable(refused->reason, core::Lines::kMany, kReasonBytesMax));
     });
   } else {
     append_payload(out, std::get<Payload>(frame).bytes);
@@ -77,13 +78,21 @@ DecodeResult decode(std::string_view bytes, std::size_t bytes_max, Frame* frame)
   switch (static_cast<FrameKind>(kind)) {
     case FrameKind::kGreeting: {
       const Greeting& greeting = frame->emplace<Greeting>(read_greeting(reader));
+      if (!core::is_printable(greeting.job_id, core::Lines::kOne)) {
+        return violation("a malformed greeting: its job id is not printable UTF-8");
+      }
       // A later version may append fields to its greeting.
       if (!reader.ok() || greeting.oldest_version > greeting.version) {
         return violation("a malformed greeting");
       }
       return {DecodeResult::Kind::kFrame, whole, {}};
     }
-    case FrameKind::kRefused: *frame = Refused{reader.text(kReasonBytesMax)}; break;
+    case FrameKind::kRefused: {
+      const Refused& refused = frame->emplace<Refused>(Refused{reader.text(kReasonBytesMax)});
+      if (core::is_printable(refused.reason, core::Lines::kMany)) break;
+      return violation("a malformed frame of kind " + std::to_string(kind) +
+                       ": its reason is not printable UTF-8");
+    }
     case FrameKind::kPayload: *frame = Payload{reader.text(bytes_max)}; break;
     default:
       if ((flags & kRequiredFlag) == 0) return {DecodeResult::Kind::kSkipped, whole, {}};

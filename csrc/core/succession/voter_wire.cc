@@ -15,16 +15,18 @@ using core::FieldWriter;
 
 constexpr std::size_t kBodies = std::variant_size_v<VoterBody>;
 
-Status not_a_frame() { return {StatusCode::kPeerViolation, "this is not a frame of a voter"}; }
+Status not_a_frame(const std::string& reason = {}) {
+  return {StatusCode::kPeerViolation, "this is not a frame of a voter" + reason};
+}
 
 void write(FieldWriter& v, reg::Message& message) {
   std::string bytes = reg::encode_message(message);
-  v.text(bytes, kVoterFrameBytesMax);
+  v.bytes(bytes, kVoterFrameBytesMax);
 }
 
 Status read(FieldReader& v, reg::Message& message) {
   std::string bytes;
-  v.text(bytes, kVoterFrameBytesMax);
+  v.bytes(bytes, kVoterFrameBytesMax);
   auto decoded = reg::decode_message(bytes);
   if (!decoded.ok()) return decoded.status();
   message = *std::move(decoded);
@@ -73,7 +75,7 @@ Status read(FieldReader& v, Body& body) {
 
 template <typename Visitor>
 void visit_head(Visitor& v, VoterFrame& frame) {
-  v.text(frame.job_id, kJobIdBytesMax);
+  v.job_id(frame.job_id, kJobIdBytesMax);
   visit(v, frame.from);
   visit(v, frame.to);
 }
@@ -117,7 +119,7 @@ Result<VoterFrame> decode_frame(std::string_view bytes) {
       !fault.ok()) {
     return fault;
   }
-  if (!v.ok()) return not_a_frame();
+  if (!v.ok()) return not_a_frame(v.reason());
   return frame;
 }
 

@@ -4,32 +4,10 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/base/utf8.h"
+
 namespace elastic::core {
 namespace {
-
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
-
-// The length of the UTF-8 character at the beginning of `text`; 0: no valid character.
-std::size_t character_length(std::string_view text) {
-  const auto byte = [&](std::size_t i) { return static_cast<std::uint8_t>(text[i]); };
-  const std::uint8_t first = byte(0);
-  const std::size_t length = first < 0x80    ? 1
-                             : first < 0xC2  ? 0
-                             : first < 0xE0  ? 2
-                             : first < 0xF0  ? 3
-                             : first <= 0xF4 ? 4
-                                             : 0;
-  if (length == 0 || length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  // Overlong forms, surrogates, and code points above U+10FFFF.
-  if (first == 0xE0 && byte(1) < 0xA0) return 0;
-  if (first == 0xED && byte(1) > 0x9F) return 0;
-  if (first == 0xF0 && byte(1) < 0x90) return 0;
-  if (first == 0xF4 && byte(1) > 0x8F) return 0;
-  return length;
-}
 
 // The length of a terminal's escape sequence at the beginning of `text`; 0: no escape sequence.
 std::size_t escape_length(std::string_view text) {
@@ -54,7 +32,7 @@ std::string clean(std::string_view line) {
       const auto first = static_cast<std::uint8_t>(line[0]);
       const bool is_control = (first < 0x20 && first != '\t') || first == 0x7F;
       if (taken == 0) {
-        out += kReplacement;
+        out += kReplacementCharacter;
       } else if (!is_control) {
         out += line.substr(0, taken);
       }

@@ -261,6 +261,7 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
   peer->set_user_timeout(machine_->settings().node_timeout * 2);
   peer->least_grace = peer->round_trip() * kRoundTripsToResume;
   step(entry);
+  if constexpr (std::is_same_v<Entry, rdzv::Resume>) note_done_member(entry);
   send_timings(peer);
   return {};
 }
@@ -352,8 +353,8 @@ void CoordinatorJob::judge_progress_after(const Action& action) {
     if (machine_->phase() == RendezvousPhase::kRunning) {
       hangs_.feed(core::hang_event::Began{action.to, action.round, name_of(action.to),
                                           machine_->resume_limit()});
-      drain_.feed(core::drain_event::Began{action.to, action.round, machine_->record().nodes,
-                                           name_of(action.to)});
+      drain_.feed(core::drain_event::Began{action.to, action.round, machine_->members_left(),
+                                           name_of(action.to), machine_->resume_limit()});
     }
   } else if constexpr (std::is_same_v<Action, rdzv::Restart> ||
                        std::is_same_v<Action, rdzv::Closed>) {
@@ -365,7 +366,8 @@ void CoordinatorJob::judge_progress_after(const Action& action) {
     }
   } else if constexpr (std::is_same_v<Action, rdzv::Evicted>) {
     hangs_.feed(core::hang_event::Left{action.to});
-    drain_.feed(core::drain_event::Left{action.to});
+    const auto nodes = machine_ ? std::optional(machine_->members_left()) : std::nullopt;
+    drain_.feed(core::drain_event::Left{action.to, nodes});
   }
 }
 

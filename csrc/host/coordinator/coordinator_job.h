@@ -149,6 +149,8 @@ class CoordinatorJob {
   DrainDesk::Sink drain_sink();
   void close_with(const JobResult& result);
   void close_now();
+  void hold_growth();
+  void note_done_member(const rdzv::Resume& resume);
   Status request_drain(SessionPeer* peer, const session::RequestDrain& request);
   void send_stacks(std::uint64_t asked, std::string text);
   template <typename Report>

@@ -32,7 +32,10 @@ DrainDesk::Sink CoordinatorJob::drain_sink() {
 }
 
 Status CoordinatorJob::on(SessionPeer*, drain::Notice& notice) {
-  if (!is_over()) drain_.feed(core::drain_event::Noticed{notice});
+  if (is_over()) return {};
+  hold_growth();
+  const Duration limit = machine_ != nullptr ? machine_->resume_limit() : Duration::zero();
+  drain_.feed(core::drain_event::Noticed{notice, 0, limit});
   return {};
 }
 
@@ -40,6 +43,24 @@ Status CoordinatorJob::on(SessionPeer* peer, drain::Reply& reply) {
   drain_.feed(core::drain_event::Replied{peer->node, reply});
   if (drain_.is_reached()) hangs_.feed(core::hang_event::Ended{});
   return {};
+}
+
+// A restart for a node that joins would stop ranks that are to reach the step, or save their state.
+void CoordinatorJob::hold_growth() { step(rdzv::HoldGrowth{}); }
+
+// A node that is done is a member of the round, but receives no Resumed for it.
+void CoordinatorJob::note_done_member(const rdzv::Resume& resume) {
+  if (resume.phase != rdzv::NodePhase::kDone || !resume.last || is_over()) return;
+  const RoundRecord& record = machine_->record();
+  const std::vector<RoundMember>& members = machine_->members();
+  const auto rank = static_cast<std::size_t>(resume.last->group_rank);
+  const bool is_member = machine_->phase() == RendezvousPhase::kRunning &&
+                         resume.last->record.round == record.round && rank < members.size() &&
+                         members[rank].id == resume.node.id &&
+                         members[rank].fate == MemberFate::kPresent;
+  if (!is_member) return;
+  drain_.feed(core::drain_event::Began{resume.node.id, record.round, machine_->members_left(),
+                                       name_of(resume.node.id), machine_->resume_limit()});
 }
 
 Status CoordinatorJob::on(SessionPeer*, session::RequestDrain&) {
@@ -56,6 +77,7 @@ Status CoordinatorJob::request_drain(SessionPeer* peer, const session::RequestDr
     peer->send(session::DrainReport{false, "no round of the job runs"});
     return {};
   }
+  hold_growth();
   drain_asked_[++drain_requests_] = peer;
   drain_.feed(core::drain_event::Noticed{request.notice, drain_requests_});
   return {};

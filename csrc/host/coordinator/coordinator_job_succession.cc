@@ -51,8 +51,8 @@ void CoordinatorJob::gate(const RendezvousEvent* event) {
 }
 
 void CoordinatorJob::propose() {
-  if (!feed_) return;
-  if (auto proposal = gate_->take_proposal()) {
+  if (!feed_ || machine_ == nullptr) return;
+  if (auto proposal = gate_->take_proposal(*machine_)) {
     feed_(succession::Propose{proposal->number, std::move(proposal->content)});
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/utf8.h"
 #include "elastic/agent.h"
 #include "os/loop/random_seed.h"
 #include "os/net/interfaces.h"
@@ -56,6 +57,10 @@ Result<std::unique_ptr<Session>> Session::open(os::EventLoop* loop,
   if (run_id.size() > session::kJobIdBytesMax) {
     return Status(StatusCode::kInvalidArgument,
                   "run_id: longer than " + std::to_string(session::kJobIdBytesMax) + " bytes");
+  }
+  if (!core::is_printable(run_id, core::Lines::kOne)) {
+    return Status(StatusCode::kInvalidArgument,
+                  "run_id: not printable UTF-8; use letters, digits and punctuation");
   }
   std::unique_ptr<Session> self(new Session(loop, options, run_id, std::move(sink)));
   if (options.token.is_set()) {

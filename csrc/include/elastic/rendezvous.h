@@ -101,6 +101,8 @@ struct Tick {};
 struct ClockGap {
   Duration gap{};
 };
+// Until the job ends no round is restarted for nodes that join. Not part of the encoding.
+struct HoldGrowth {};
 
 // ---- Actions. Each is one message of bounded size to the node `to`.
 
@@ -168,7 +170,8 @@ struct RoundOver {
 
 using RendezvousEvent =
     std::variant<rdzv::Join, rdzv::Resume, rdzv::Heartbeat, rdzv::Failed, rdzv::Gone, rdzv::Done,
-                 rdzv::Leave, rdzv::Close, rdzv::SessionLost, rdzv::Tick, rdzv::ClockGap>;
+                 rdzv::Leave, rdzv::Close, rdzv::SessionLost, rdzv::Tick, rdzv::ClockGap,
+                 rdzv::HoldGrowth>;
 // The events that a node sends; the others are made by the owner of the machine.
 using NodeStatement =
     std::variant<rdzv::Join, rdzv::Failed, rdzv::Gone, rdzv::Done, rdzv::Leave, rdzv::Close>;
@@ -203,28 +206,25 @@ class ELASTIC_EXPORT Rendezvous {
 
   // Feeds one event and appends the resulting actions, in order.
   void step(const RendezvousEvent& event, Instant now, std::vector<RendezvousAction>* actions);
-
   // The latest time for the next step(Tick{}); an earlier one is allowed. nullopt: none is needed.
   std::optional<Instant> next_deadline() const;
   // One sentence: the state and what it waits for.
   std::string describe(Instant now) const;
-
   // Appends the actions that a node needs whose latest round is `known_round`. An agent on a
   // compare-and-set store learns from it what other nodes have decided.
   void remind(const NodeId& node, std::uint64_t known_round, Instant now,
               std::vector<RendezvousAction>* actions) const;
-
   RendezvousPhase phase() const;
   const JobSettings& settings() const;
   // The current round, or the last one while the next is being formed; round 0 before the first.
   const RoundRecord& record() const;
-  const std::vector<RoundMember>& members() const;   // of record(), by node rank
+  const std::vector<RoundMember>& members() const;  // of record(), by node rank
+  int members_left() const;  // of record(), without those that have left or were lost
   std::vector<NodeStatus> nodes(Instant now) const;  // all nodes of the job, by id
   int waiting_nodes() const;  // nodes that a restart would let in; spares are not counted
   int spare_nodes() const;
   const JobResult* result() const;  // null while the job is open
   bool is_removable() const;        // no node is left and no action is pending
-
   // The state as bytes: versioned; with durations and counters but no instants, so that a process
   // with another clock can continue. What this machine observed about liveness is not included.
   std::string encode() const;

@@ -147,6 +147,8 @@ void SimAgent::workers_ended(bool failed, std::uint64_t era) {
 
 void SimAgent::fail_workers() { workers_ended(true, work_era_); }
 
+void SimAgent::finish_workers() { workers_ended(false, work_era_); }
+
 void SimAgent::break_collective(const SimAgent& peer) {
   if (&peer == this || !is_alive_ || !has_workers_ || is_stopping_) return;
   if (!peer.held_round_ || peer.held_round_->record != held_round_->record) return;

@@ -55,6 +55,7 @@ class SimAgent {
   void unpause();
   void leave();
   void fail_workers();
+  void finish_workers();
   // The coordinator or the store was unreachable for too long.
   void lose_coordinator();
   // The coordinator in its own process has lost its authority.

@@ -237,7 +237,8 @@ void SimServer::step(const RendezvousEvent& event) {
 }
 
 void SimServer::propose() {
-  if (auto proposal = gate_.take_proposal()) {
+  if (!machine_) return;
+  if (auto proposal = gate_.take_proposal(*machine_)) {
     owner_.feed(succession::Propose{proposal->number, std::move(proposal->content)});
   }
 }

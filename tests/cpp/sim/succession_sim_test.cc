@@ -49,6 +49,9 @@ TEST(SuccessionSim, SurvivorsGoOnWithoutTheLostProcess) {
   const Sweep total = sweep(SuccessionScene::kProcessLost, 50);
   EXPECT_GE(total.elections, total.seeds);
 }
+TEST(SuccessionSim, TheWorkOfALostNodeThatIsDoneIsNotRepeated) {
+  sweep(SuccessionScene::kDoneLost, 50);
+}
 TEST(SuccessionSim, TheLossOfASeparateCoordinatorEndsNoRound) {
   sweep(SuccessionScene::kStandaloneLost, 50);
 }

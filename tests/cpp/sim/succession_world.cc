@@ -182,6 +182,7 @@ void SuccessionWorld::lose_coordinator() {
     case SuccessionScene::kWitness: lose_one_of_two(); break;
     case SuccessionScene::kSameId: use_id_again(); break;
     case SuccessionScene::kReturn: return_host(); break;
+    case SuccessionScene::kDoneLost: lose_done_host(); break;
     case SuccessionScene::kOverride: lose_majority(); break;
     case SuccessionScene::kFaults:
     case SuccessionScene::kWitnessFaults:
@@ -405,6 +406,19 @@ void SuccessionWorld::return_host() {
            std::any_of(other_jobs_.begin(), other_jobs_.end(), is_complete);
   });
   if (!is_one) violate("R8: the replaced host and the newcomers do not join the job");
+}
+
+// The work of a node that is done is not repeated, whoever else is lost with it.
+void SuccessionWorld::lose_done_host() {
+  processes_[0].agent->finish_workers();
+  if (dice_.chance(0.4)) processes_[1].agent->finish_workers();
+  advance(dice_.between(Duration(50ms), Duration(3s)));
+  crash(0, dice_.chance(0.5));
+  const auto is_elected = [this] { return report_.elections == 1; };
+  if (!advance_until(4s, is_elected)) return violate("no node succeeds the coordinator");
+  if (!advance_until(kConvergeWithin, [this] { return has_converged(); })) return;
+  if (checker_.num_rounds() != 1) violate("the loss of a node that is done ended the round");
+  if (!checker_.has_result()) violate("the job has no result");
 }
 
 SuccessionReport SuccessionWorld::run() {

@@ -26,11 +26,12 @@ enum class SuccessionScene : std::uint8_t {
   kWitnessFaults,    // the same, with two nodes and a witness
   kSameId,           // a job's processes end, and the next job of its id has the same witness
   kReturn,           // the coordinator's host is replaced, and begins the job again at the endpoint
+  kDoneLost,         // 3 hosts; that of the hosting agent, whose workers are done, is lost
 };
 inline constexpr const char* kSuccessionScenes[] = {
     "host-lost",      "process-lost", "standalone-lost", "standalone-again", "hand-over",
     "partition",      "two-of-five",  "witness",         "override",         "faults",
-    "witness-faults", "same-id",      "return"};
+    "witness-faults", "same-id",      "return",          "done-lost"};
 
 struct SuccessionOptions {
   ServiceRule deleted = ServiceRule::kNone;

@@ -547,6 +547,7 @@ class SuccessionWorld {
   void lose_one_of_two();
   void use_id_again();
   void return_host();
+  void lose_done_host();
   const SuccessionScene scene_;
   const SuccessionOptions options_;
   Dice dice_;

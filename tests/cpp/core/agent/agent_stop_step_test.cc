@@ -9,8 +9,10 @@ namespace elastic::core {
 namespace {
 
 using namespace agent_policy_test;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 WorkerExit stopped_at(std::int64_t step) {
   WorkerExit exit = exited(0);
@@ -29,6 +31,18 @@ TEST(AgentPolicy, JobThatStoppedAtAStepIsStopped) {
   EXPECT_THAT(agent.gone().words(), ElementsAre("gone 1", "finish 80"));
   EXPECT_EQ(agent.result().state, AgentState::kStopped);
   EXPECT_EQ(agent.result().message, result.message);
+}
+
+// For example an abort of a collective at the interpreter's exit, after the state was saved.
+TEST(AgentPolicy, WorkerThatFailsAfterItHasStoppedEndsNoRound) {
+  WorkerExit aborted;
+  aborted.kind = ExitKind::kSignaled;
+  aborted.signal = 6;
+  aborted.stop_step = 7;
+  Fixture agent;
+  agent.running(2).exit(0, aborted);
+  EXPECT_THAT(agent.words(), Not(Contains(HasSubstr("fail"))));
+  EXPECT_THAT(agent.exit(1, stopped_at(7)).gone().words(), Contains("done 1"));
 }
 
 // A coordinator that follows a lost one may not know that the workers were told to stop.

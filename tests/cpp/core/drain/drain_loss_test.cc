@@ -165,7 +165,15 @@ class LossWorld : private drain_sim::World {
 
   std::string check_result() const {
     const auto found = stops();
-    const bool is_late = schedule_.loss == Loss::kUntilTooLate && point_ != std::nullopt;
+    // What a node knows to be committed is kept, also after the deadline: ranks may be saving.
+    const bool is_committed = point_ == Point::kCommitted || point_ == Point::kPartlyCommitted;
+    const bool have_all_stopped =
+        std::all_of(nodes_.begin(), nodes_.end(), [](const SimNode& node) {
+          return std::all_of(node.ranks.begin(), node.ranks.end(),
+                             [](const Rank& rank) { return rank.stopped_at >= 0; });
+        });
+    const bool is_late = schedule_.loss == Loss::kUntilTooLate && point_ != std::nullopt &&
+                         !(is_committed && have_all_stopped);
     if (result_->exit_code != kExitStoppedAtStep) {
       if (!is_late) return "the job failed: " + result_->message;
       const bool is_explained =

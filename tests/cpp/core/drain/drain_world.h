@@ -68,8 +68,8 @@ class World {
     for (SimNode& node : nodes_) began(node);
   }
 
-  void began(SimNode& node) {
-    feed(drain_event::Began{node.id, round_, static_cast<int>(nodes_.size())});
+  void began(SimNode& node, Duration resume_limit = {}) {
+    feed(drain_event::Began{node.id, round_, static_cast<int>(nodes_.size()), "", resume_limit});
   }
 
   // One access of a worker. may_lead: it may be more than one step ahead of another one.
@@ -236,7 +236,7 @@ class World {
   }
   void resume(SimNode& node) {
     node.is_connected = true;
-    began(node);
+    began(node, std::chrono::seconds(6));
   }
   // The new one knows nothing, and hears each node when it resumes.
   void replace_coordinator() {

@@ -98,6 +98,22 @@ TEST(StackText, GroupsRanksAtTheSamePlace) {
   EXPECT_EQ(find_suspect(groups), 3);
 }
 
+TEST(StackText, GroupsOfNodesThatReplyInAnyOrderAreSorted) {
+  StackGroups groups;
+  groups.add(
+      {.ranks = {6, 4}, .oldest = 9, .kind = Kind::kWaiting, .label = "in all_reduce", .text = ""});
+  groups.add({.ranks = {5}, .oldest = 8, .kind = Kind::kAtWork, .label = "in read", .text = ""});
+  groups.add({.ranks = {}, .oldest = 0, .kind = Kind::kAtWork, .label = "of no rank", .text = ""});
+  groups.add(
+      {.ranks = {1, 0}, .oldest = 7, .kind = Kind::kWaiting, .label = "in all_reduce", .text = ""});
+  const auto all = groups.take();
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[0].ranks, (std::vector<std::int32_t>{0, 1, 4, 6}));
+  EXPECT_EQ(all[0].oldest, 7);
+  EXPECT_EQ(all[1].ranks, std::vector<std::int32_t>{5});
+  EXPECT_TRUE(groups.take().empty());
+}
+
 TEST(StackText, SuspectsTheRankThatWaitsForNoOther) {
   // More ranks are stuck than wait: the collective of one rank is not the cause.
   const auto groups = group_stacks({worker(0, in_all_reduce()),

@@ -42,6 +42,23 @@ TEST(Liveness, ASessionThatResumesInTimeIsNotLost) {
   EXPECT_TRUE(liveness.take_lost(kStart + 1060ms).empty());
 }
 
+// A firewall that resets all connections of the coordinator: a thousand nodes reconnect at once.
+TEST(Liveness, TheGraceGrowsWithTheSessionsThatAreClosedAtOnce) {
+  constexpr std::uint64_t kNodes = 1000;
+  Liveness liveness(5s, 50ms);
+  for (std::uint64_t i = 1; i <= kNodes; ++i) liveness.record_activity({0, i}, kStart);
+  for (std::uint64_t i = 1; i <= kNodes; ++i) liveness.session_closed({0, i}, kStart);
+  EXPECT_TRUE(liveness.take_lost(kStart + 51ms).empty());
+  for (std::uint64_t i = 2; i <= kNodes; ++i) liveness.record_activity({0, i}, kStart + 1s);
+  EXPECT_TRUE(liveness.take_lost(kStart + 1s).empty()) << "the others have just been served";
+  const auto lost = liveness.take_lost(kStart + 50ms + kResumeTime * (kNodes - 1));
+  ASSERT_EQ(lost.size(), 1u);
+  EXPECT_TRUE(lost[0].by_close);
+  // The next closure of one session has its own grace.
+  liveness.session_closed({0, 2}, kStart + 3s);
+  EXPECT_EQ(liveness.take_lost(kStart + 3050ms).size(), 1u);
+}
+
 TEST(Liveness, ClosingAgainDoesNotProlongTheGrace) {
   Liveness liveness(5s, 50ms);
   liveness.record_activity(kA, kStart);

@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include <utility>
+
+#include "core/base/byte_io.h"
 #include "core/base/rng.h"
 #include "core/rendezvous/rendezvous_harness.h"
 
@@ -123,6 +126,54 @@ TEST(RendezvousCodec, DamagedBytesNeverCrash) {
     }
   }
   EXPECT_GT(accepted, 100) << "some damage cannot be seen, so the rest was tried";
+}
+
+// The bytes of these values in the order in which the state has them.
+template <typename... Values>
+std::string bytes_of(Values... values) {
+  std::string bytes;
+  (core::append_integer(&bytes, values), ...);
+  return bytes;
+}
+
+std::string replaced(std::string bytes, const std::string& from, const std::string& to) {
+  const std::size_t at = bytes.find(from);
+  EXPECT_NE(at, std::string::npos);
+  EXPECT_EQ(bytes.find(from, at + 1), std::string::npos) << "which one is meant?";
+  return bytes.replace(at, from.size(), to);
+}
+
+std::string node_bytes(rdzv::NodePhase phase, std::int32_t rank, std::uint64_t arrival) {
+  return bytes_of(phase, rank, arrival);
+}
+
+// The machine indexes members and ranks without further checks, and the bytes can be anybody's.
+TEST(RendezvousCodec, AStateThatCannotBeIndexedIsRejected) {
+  Job job(nnodes(2, 3));
+  job.join_all({"a", "b", "c"});
+  const std::string bytes = job.machine().encode();
+  const auto working = [](std::int32_t rank, std::uint64_t arrival) {
+    return node_bytes(rdzv::NodePhase::kWorking, rank, arrival);
+  };
+  const auto record = [](std::int32_t nodes) {
+    return bytes_of(std::uint64_t{1}, std::uint64_t{1}, std::uint32_t{1}, nodes);
+  };
+  const std::pair<const char*, std::string> damages[] = {
+      {"more nodes than members", replaced(bytes, record(3), record(4))},
+      {"fewer nodes than members", replaced(bytes, record(3), record(2))},
+      {"a working node without a rank", replaced(bytes, working(1, 2), working(-1, 2))},
+      {"a stopped node without a rank while the round runs",
+       replaced(bytes, working(1, 2), node_bytes(rdzv::NodePhase::kStopped, -1, 2))},
+      {"two nodes of one rank", replaced(bytes, working(1, 2), working(0, 2))},
+      {"a rank beyond the members", replaced(bytes, working(1, 2), working(3, 2))},
+  };
+  Rendezvous other(job.settings(), job.now());
+  const std::string empty = other.encode();
+  ASSERT_TRUE(Rendezvous(job.settings(), job.now()).load(bytes, job.now()).ok());
+  for (const auto& [what, damaged] : damages) {
+    EXPECT_EQ(other.load(damaged, job.now()).code(), StatusCode::kPeerViolation) << what;
+    EXPECT_EQ(other.encode(), empty) << what;
+  }
 }
 
 // ---- Over a shared state: each node runs its own machine.

@@ -23,6 +23,21 @@ class Growing : public Job {
   const JobSettings& settings_of() const { return settings(); }
 };
 
+// A replacement that joins must not stop ranks that save their state at the agreed step.
+TEST(RendezvousGrowth, NoRoundIsRestartedForNewNodesWhileTheJobIsBeingStopped) {
+  Growing job(nnodes(1, 8));
+  job.join("c");
+  EXPECT_NE(job.machine().waiting_nodes(), 0);
+  const Sent sent = job.step(rdzv::HoldGrowth{});
+  EXPECT_THAT(job.action_to<rdzv::Waiting>(sent, "c")->message,
+              HasSubstr("the job is being stopped at an agreed step"));
+  job.run(100s, {"a", "b", "c"});
+  EXPECT_TRUE(job.is_running());
+  // A round that ends for another reason has them.
+  job.leave("b");
+  EXPECT_EQ(job.rejoin("a").count<rdzv::Round>(), 2);
+}
+
 TEST(RendezvousGrowth, NewNodesAreAdmittedAfterTheSettleTime) {
   Growing job(nnodes(1, 8));
   const Sent sent = job.join("c");

@@ -248,6 +248,39 @@ TEST(RendezvousLoss, StallExtendsEveryNodeDeadline) {
   EXPECT_TRUE(job.is_running());
 }
 
+// What is due after a stall is not due at its end: nodes had no time to do anything.
+TEST(RendezvousLoss, AStallMakesNoRoundAndNoWaitOlder) {
+  Job job(with(budget(1, 8, 9), [](JobSettings& s) { s.last_call_timeout = s.settle = 30s; }));
+  job.join_all({"a", "b"});
+  job.run(31s, {"a", "b"});
+  ASSERT_TRUE(job.is_running());
+  job.join("c");
+  job.run(1s, {"a", "b", "c"});
+  job.pass(100s);
+  job.step(rdzv::ClockGap{100s});
+  EXPECT_EQ(job.tick().count<rdzv::Restart>(), 0) << "settle has not ended";
+  job.run(28s, {"a", "b", "c"});
+  EXPECT_TRUE(job.is_running());
+  job.run(2s, {"a", "b", "c"});
+  EXPECT_TRUE(job.is_forming());
+}
+
+// I8: a lost node cannot decide for the job, also if many others were lost after it.
+TEST(RendezvousLoss, ALostNodeIsRememberedInALargeJob) {
+  constexpr int kNodes = 100;
+  Job job(with(budget(1, kNodes, 9), [](JobSettings& s) { s.on_loss = LossPolicy::kReplace; }));
+  std::vector<std::string> names;
+  for (int i = 0; i < kNodes; ++i) names.push_back("n" + std::to_string(i));
+  job.join_all(names);
+  ASSERT_TRUE(job.is_running());
+  for (int i = 0; i + 1 < kNodes; ++i) job.cut(names[static_cast<std::size_t>(i)]);
+  job.pass_and_tick(1s);
+  JobResult result;
+  result.outcome = JobOutcome::kFailed;
+  job.step(rdzv::Close{job.id("n0"), result});
+  EXPECT_FALSE(job.is_closed());
+}
+
 TEST(RendezvousLoss, EvictedNodeIsNotifiedAndMayRejoin) {
   Job job(nnodes(1, 2));
   job.join_all({"a", "b"});
@@ -467,7 +500,7 @@ TEST(RendezvousLoss, SimultaneousLossesCostOneRestart) {
   job.cut("c");
   job.cut("d");
   job.cut("e");
-  const Sent sent = job.pass_and_tick(50ms);
+  const Sent sent = job.pass_and_tick(1s);
   EXPECT_EQ(sent.count<rdzv::Evicted>(), 3);
   EXPECT_EQ(job.rejoin_all({"a", "b"}).count<rdzv::Round>(), 2);
   EXPECT_EQ(job.round(), 2u);

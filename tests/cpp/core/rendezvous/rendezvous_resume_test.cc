@@ -143,6 +143,34 @@ TEST(RendezvousResume, ImpossibleRoundIsRejected) {
   rdzv::Resume resume = job.resume_of("a", NodePhase::kWorking);
   resume.last->record.nodes = 1 << 30;
   EXPECT_NE(job.action_to<rdzv::Refused>(job.step(resume), "a"), nullptr);
+
+  // Each would be counted on from there: no later join could be valid.
+  resume = job.resume_of("a", NodePhase::kWorking);
+  resume.last->record.round = std::uint64_t{1} << 61;
+  EXPECT_NE(job.action_to<rdzv::Refused>(job.step(resume), "a"), nullptr);
+  resume = job.resume_of("a", NodePhase::kWorking);
+  resume.last->record.generation = 0xFFFFFFFF;
+  EXPECT_NE(job.action_to<rdzv::Refused>(job.step(resume), "a"), nullptr);
+  resume = job.resume_of("a", NodePhase::kWorking);
+  resume.last->record.membership_changes = 0x7FFFFFFF;
+  EXPECT_NE(job.action_to<rdzv::Refused>(job.step(resume), "a"), nullptr);
+  EXPECT_EQ(job.round(), 0u);
+}
+
+TEST(RendezvousResume, TheRankOfAStaticJobIsGivenToOneNodeOnly) {
+  Job job(with(nnodes(2, 2), [](JobSettings& s) { s.static_ranks = true; }));
+  job.node("a").static_rank = 0;
+  job.node("b").static_rank = 1;
+  job.join_all({"a", "b"});
+  job.restart_coordinator();
+  job.resume("a", NodePhase::kWorking);
+  job.node("copy").static_rank = 1;
+  job.join("copy");
+  const Sent sent = job.resume("b", NodePhase::kWorking);
+  ASSERT_NE(job.action_to<rdzv::Refused>(sent, "copy"), nullptr) << "b has it in a round";
+  EXPECT_THAT(std::string(job.action_to<rdzv::Refused>(sent, "copy")->error.message()),
+              HasSubstr("node_rank=1 was given to both copy and b"));
+  EXPECT_NE(job.action_to<rdzv::Resumed>(sent, "b"), nullptr);
 }
 
 TEST(RendezvousRebuild, EmptyCoordinatorIsRebuiltWhileWorkersKeepRunning) {
@@ -172,6 +200,36 @@ TEST(RendezvousRebuild, NewNodesWaitUntilTheRoundIsRebuilt) {
   EXPECT_THAT(job.action_to<rdzv::Waiting>(sent, "c")->message, HasSubstr("being rebuilt"));
   EXPECT_EQ(sent.count<rdzv::Restart>(), 0);
   EXPECT_EQ(job.resume("b", NodePhase::kWorking).count<rdzv::Restart>(), 2) << "now it may grow";
+}
+
+// A stale agent of an earlier job of this id reaches the new coordinator first.
+TEST(RendezvousRebuild, NodesOfANewJobDoNotWaitForThoseOfAnEarlierOne) {
+  Job job(nnodes(2, 2));
+  job.join_all({"stale", "gone"});
+  job.restart_coordinator();
+  job.resume("stale", NodePhase::kWorking);
+  job.join("a");
+  EXPECT_TRUE(job.is_running()) << "one alone may be a replacement";
+  const Sent sent = job.join("b");
+  EXPECT_EQ(sent.count<rdzv::Round>(), 2);
+  EXPECT_THAT(job.action_to<rdzv::Evicted>(sent, "stale")->reason, HasSubstr("an earlier job"));
+  EXPECT_EQ(job.share("a").record->restarts, 0);
+  EXPECT_EQ(job.round(), 2u);
+  EXPECT_EQ(job.resume("gone", NodePhase::kWorking).count<rdzv::Evicted>(), 1);
+  job.run(100s, {"a", "b"});
+  EXPECT_TRUE(job.is_running());
+}
+
+TEST(RendezvousRebuild, NewcomersDoNotReplaceARoundWhoseMembersResume) {
+  Job job(nnodes(3, 3));
+  job.join_all({"a", "b", "c"});
+  job.restart_coordinator();
+  job.resume("a", NodePhase::kWorking);
+  job.resume("b", NodePhase::kWorking);
+  job.join_all({"x", "y", "z"});
+  job.resume("c", NodePhase::kWorking);
+  EXPECT_TRUE(job.is_running());
+  EXPECT_EQ(job.round(), 1u);
 }
 
 TEST(RendezvousRebuild, TheMissingAreLostAfterStoreGrace) {

@@ -536,6 +536,38 @@ TEST(SessionWire, RejectionWithCodeOkIsMalformed) {
 }
 
 // Bytes that are changed at random decode to something, wait for more, or are an error.
+// Names and texts of peers are shown to people: in logs, reports and on terminals.
+TEST(SessionWire, NamesAndTextsThatAreNotPrintableAreRefusedWithTheReason) {
+  ClientHello hello;
+  hello.job_id = "job\xFF";
+  std::string bytes;
+  append(&bytes, ClientMessage(hello));
+  ClientMessage message;
+  const DecodeResult refused = decode(bytes, &message);
+  EXPECT_EQ(refused.status, DecodeStatus::kViolation);
+  EXPECT_THAT(std::string(refused.error.message()), HasSubstr("is not printable UTF-8"));
+
+  bytes.clear();
+  append(&bytes, ClientMessage(rdzv::Leave{{}, "a reason"}));
+  for (const char* bad : {"\x1B[2Jxxxx", "\xC3xxxxxxx"}) {
+    std::string damaged = bytes;
+    damaged.replace(damaged.size() - 8, 8, bad);
+    EXPECT_EQ(decode(damaged, &message).status, DecodeStatus::kViolation);
+  }
+}
+
+TEST(SessionWire, TheSenderMakesItsNamesAndTextsPrintable) {
+  rdzv::Join join{node_info(), settings()};
+  join.node.name = "node\xFF\n";
+  join.node.address = std::string(kNodeTextBytesMax - 1, 'a') + "\xC3\xBC";
+  std::string bytes;
+  append(&bytes, ClientMessage(join));
+  ClientMessage message;
+  ASSERT_EQ(decode(bytes, &message).status, DecodeStatus::kMessage);
+  EXPECT_EQ(std::get<rdzv::Join>(message).node.name, "node\uFFFD\uFFFD");
+  EXPECT_EQ(std::get<rdzv::Join>(message).node.address, std::string(kNodeTextBytesMax - 1, 'a'));
+}
+
 TEST(SessionWire, GarbageIsAnError) {
   Rng rng(7);
   const std::string client = encode_all(client_messages());

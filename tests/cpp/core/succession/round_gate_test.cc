@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -48,12 +49,13 @@ class GatedJob {
     gate.in_force(number, &actions);
     return actions;
   }
+  std::optional<Proposal> take() { return gate.take_proposal(machine); }
   // Nothing is held, and round 1 is in force.
   void run_round() {
     join(1);
     join(2);
     gate.turn_on(machine);
-    in_force(gate.take_proposal()->number);
+    in_force(take()->number);
   }
   // The state that a proposal contains.
   Rendezvous state_of(const Proposal& proposal) {
@@ -81,7 +83,7 @@ TEST(RoundGate, OffItPassesEverything) {
   GatedJob job;
   job.join(1);
   EXPECT_EQ(count<rdzv::Round>(job.join(2)), 2);
-  EXPECT_FALSE(job.gate.take_proposal().has_value());
+  EXPECT_FALSE(job.take().has_value());
   EXPECT_FALSE(job.gate.is_holding());
 }
 
@@ -91,14 +93,14 @@ TEST(RoundGate, TheStateAtWhichItIsTurnedOnIsTheFirstProposal) {
   job.join(2);
   job.gate.turn_on(job.machine);
   job.gate.turn_on(job.machine);
-  const auto proposal = job.gate.take_proposal();
+  const auto proposal = job.take();
   ASSERT_TRUE(proposal.has_value());
   EXPECT_EQ(proposal->number, 1u);
   EXPECT_EQ(proposal->content.round, 1u);
   EXPECT_EQ(job.state_of(*proposal).members().size(), 2u);
-  EXPECT_FALSE(job.gate.take_proposal().has_value()) << "one is open";
+  EXPECT_FALSE(job.take().has_value()) << "one is open";
   job.in_force(1);
-  EXPECT_FALSE(job.gate.take_proposal().has_value()) << "nothing has changed";
+  EXPECT_FALSE(job.take().has_value()) << "nothing has changed";
 }
 
 TEST(RoundGate, EveryProposalNamesTheLineagesThatTheJobsOneReplaces) {
@@ -107,7 +109,7 @@ TEST(RoundGate, EveryProposalNamesTheLineagesThatTheJobsOneReplaces) {
   job.gate.set_replaces(replaces);
   job.run_round();
   job.step(rdzv::Leave{GatedJob::id(1), "why"});
-  const auto proposal = job.gate.take_proposal();
+  const auto proposal = job.take();
   ASSERT_TRUE(proposal.has_value());
   EXPECT_EQ(decode_record(proposal->content.bytes)->replaces, replaces);
 }
@@ -115,11 +117,11 @@ TEST(RoundGate, EveryProposalNamesTheLineagesThatTheJobsOneReplaces) {
 TEST(RoundGate, ARoundIsSentWhenItIsInForce) {
   GatedJob job;
   job.gate.turn_on(job.machine);
-  job.in_force(job.gate.take_proposal()->number);
+  job.in_force(job.take()->number);
   EXPECT_EQ(count<rdzv::Waiting>(job.join(1)), 1) << "no decision: nothing is held";
   EXPECT_TRUE(job.join(2).empty());
   EXPECT_TRUE(job.gate.is_holding());
-  const auto proposal = job.gate.take_proposal();
+  const auto proposal = job.take();
   ASSERT_TRUE(proposal.has_value());
   EXPECT_EQ(proposal->content.round, 1u);
   EXPECT_TRUE(job.in_force(proposal->number - 1).empty()) << "that one was in force before";
@@ -131,10 +133,10 @@ TEST(RoundGate, ARoundIsSentWhenItIsInForce) {
 TEST(RoundGate, AnActionThatFollowsADecisionWaitsForItToo) {
   GatedJob job;
   job.gate.turn_on(job.machine);
-  job.in_force(job.gate.take_proposal()->number);
+  job.in_force(job.take()->number);
   job.join(1);
   job.join(2);
-  const auto proposal = job.gate.take_proposal();
+  const auto proposal = job.take();
   EXPECT_TRUE(job.step(rdzv::Failed{job.id(1), 1, {}}).empty());
   const Actions sent = job.in_force(proposal->number);
   ASSERT_GE(sent.size(), 3u);
@@ -145,7 +147,7 @@ TEST(RoundGate, AnActionThatFollowsADecisionWaitsForItToo) {
 TEST(RoundGate, OneProposalIsOpenAndTheNextHasTheNewestState) {
   GatedJob job;
   job.gate.turn_on(job.machine);
-  const auto first = job.gate.take_proposal();
+  const auto first = job.take();
   job.join(1);
   job.join(2);  // round 1 while the first proposal is open
   job.step(rdzv::Gone{job.id(1), 1});
@@ -153,9 +155,9 @@ TEST(RoundGate, OneProposalIsOpenAndTheNextHasTheNewestState) {
   job.join(1);
   job.join(2);  // and round 2
   ASSERT_EQ(job.machine.record().round, 2u);
-  EXPECT_FALSE(job.gate.take_proposal().has_value());
+  EXPECT_FALSE(job.take().has_value());
   EXPECT_TRUE(job.in_force(first->number).empty());
-  const auto next = job.gate.take_proposal();
+  const auto next = job.take();
   ASSERT_TRUE(next.has_value());
   EXPECT_EQ(next->content.round, 2u) << "round 1 is not proposed any more";
   const Actions sent = job.in_force(next->number);
@@ -169,7 +171,7 @@ TEST(RoundGate, AResultIsSentWhenItIsInForce) {
   job.run_round();
   job.step(rdzv::Done{job.id(1), 1});
   EXPECT_EQ(count<rdzv::Closed>(job.step(rdzv::Done{job.id(2), 1})), 0);
-  const auto proposal = job.gate.take_proposal();
+  const auto proposal = job.take();
   ASSERT_TRUE(proposal.has_value());
   EXPECT_TRUE(proposal->content.is_result);
   EXPECT_EQ(count<rdzv::Closed>(job.in_force(proposal->number)), 2);
@@ -182,7 +184,7 @@ TEST(RoundGate, ALeaveIsAcknowledgedWhenItIsInForce) {
       << "the others are not delayed";
   EXPECT_FALSE(job.gate.may_acknowledge(job.id(1)));
   EXPECT_TRUE(job.gate.may_acknowledge(job.id(2)));
-  const auto proposal = job.gate.take_proposal();
+  const auto proposal = job.take();
   ASSERT_TRUE(proposal.has_value());
   EXPECT_TRUE(job.gate.take_acknowledged().empty());
   job.in_force(proposal->number);
@@ -202,10 +204,65 @@ TEST(RoundGate, ALeaveBeforeTheFirstRoundOrAfterTheResultIsAcknowledgedAtOnce) {
   ended.run_round();
   ended.step(rdzv::Done{ended.id(1), 1});
   ended.step(rdzv::Done{ended.id(2), 1});
-  ended.in_force(ended.gate.take_proposal()->number);
+  ended.in_force(ended.take()->number);
   ended.step(rdzv::Leave{ended.id(1), "the job has ended"});
   EXPECT_TRUE(ended.gate.may_acknowledge(ended.id(1)));
-  EXPECT_FALSE(ended.gate.take_proposal().has_value());
+  EXPECT_FALSE(ended.take().has_value());
+}
+
+// However many nodes leave while one proposal is open, the job is encoded once for all of them.
+TEST(RoundGate, AllLeavesDuringOneProposalAreInTheNext) {
+  GatedJob job;
+  job.join(1);
+  job.join(2);
+  job.gate.turn_on(job.machine);
+  const auto first = job.take();
+  job.step(rdzv::Leave{job.id(1), "SIGTERM"});
+  job.step(rdzv::Leave{job.id(2), "SIGTERM"});
+  job.in_force(first->number);
+  EXPECT_TRUE(job.gate.take_acknowledged().empty());
+  const auto next = job.take();
+  ASSERT_TRUE(next.has_value());
+  EXPECT_EQ(next->number, first->number + 1);
+  EXPECT_TRUE(job.state_of(*next).nodes(job.now).empty());
+  job.in_force(next->number);
+  EXPECT_EQ(job.gate.take_acknowledged().size(), 2u);
+  EXPECT_FALSE(job.take().has_value());
+}
+
+// The host of a done coordinator is lost: the successor must not repeat the work of that node.
+TEST(RoundGate, ADoneNodeIsRecordedAndNothingWaitsForIt) {
+  GatedJob job;
+  job.run_round();
+  EXPECT_EQ(count<rdzv::Waiting>(job.step(rdzv::Done{job.id(1), 1})), 1);
+  EXPECT_TRUE(job.gate.may_acknowledge(job.id(1)));
+  const auto proposal = job.take();
+  ASSERT_TRUE(proposal.has_value());
+  Rendezvous successor(job.settings, job.now, 0s);
+  const auto record = decode_record(proposal->content.bytes);
+  ASSERT_TRUE(record.ok());
+  ASSERT_TRUE(successor.succeed(record->state, {2, job.id(2), job.id(1)}, job.now).ok());
+  Actions actions;
+  successor.step(rdzv::Tick{}, job.now, &actions);
+  EXPECT_EQ(successor.nodes(job.now).size(), 1u) << "the lost one is gone";
+  EXPECT_EQ(successor.phase(), RendezvousPhase::kRunning);
+  job.in_force(proposal->number);
+  job.step(rdzv::Done{job.id(1), 7});
+  EXPECT_FALSE(job.take().has_value()) << "of no round";
+}
+
+TEST(RoundGate, ANodeThatResumesAsDoneIsRecordedAtTheSuccessor) {
+  GatedJob job;
+  job.run_round();
+  rdzv::Resume resume;
+  resume.node.id = job.id(1);
+  resume.node.name = "node1";
+  resume.node.local_world_size = 1;
+  resume.settings = job.settings;
+  resume.phase = rdzv::NodePhase::kDone;
+  resume.last = HeldRound{job.machine.record(), 0};
+  job.step(resume);
+  EXPECT_TRUE(job.take().has_value());
 }
 
 TEST(RoundGate, ASuccessorDoesNotProposeTheRestoredState) {
@@ -214,12 +271,12 @@ TEST(RoundGate, ASuccessorDoesNotProposeTheRestoredState) {
   job.join(2);
   job.gate.turn_on_restored(job.machine);
   EXPECT_TRUE(job.gate.is_on());
-  EXPECT_FALSE(job.gate.take_proposal().has_value());
+  EXPECT_FALSE(job.take().has_value());
   job.step(rdzv::Gone{job.id(1), 1});
   job.step(rdzv::Gone{job.id(2), 1});
   job.join(1);
   EXPECT_EQ(count<rdzv::Round>(job.join(2)), 0);
-  EXPECT_EQ(job.gate.take_proposal()->content.round, 2u);
+  EXPECT_EQ(job.take()->content.round, 2u);
 }
 
 TEST(RoundGate, ARecordNamesTheVoterPortsOfTheNodes) {
@@ -230,7 +287,7 @@ TEST(RoundGate, ARecordNamesTheVoterPortsOfTheNodes) {
   job.gate.set_voter_address(job.id(2), "");
   job.gate.forget(job.id(3));
   job.gate.turn_on(job.machine);
-  const auto record = decode_record(job.gate.take_proposal()->content.bytes);
+  const auto record = decode_record(job.take()->content.bytes);
   ASSERT_TRUE(record.ok());
   EXPECT_EQ(record->job_id, "job");
   EXPECT_EQ(record->nodes,

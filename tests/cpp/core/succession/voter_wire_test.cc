@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/rng.h"
+#include "core/succession/voter_greeting.h"
 
 namespace elastic::succession {
 namespace {
@@ -88,6 +89,20 @@ TEST(VoterWire, ADamagedFrameIsAnErrorOrAnotherFrame) {
     }
   }
   EXPECT_GT(accepted, 0);
+}
+
+TEST(VoterWire, AJobIdThatIsNotPrintableIsRefusedWithTheReason) {
+  const auto frame = decode_frame(encode_frame({"job\x1B[2J", {1, 2}, {3, 4}, Query{5}}));
+  ASSERT_FALSE(frame.ok());
+  EXPECT_EQ(frame.status().message(),
+            "this is not a frame of a voter: a name or text in it is not printable UTF-8");
+
+  std::string bytes;
+  voter::append(&bytes, voter::Frame(voter::Greeting{.job_id = "job\xFF"}));
+  voter::Frame greeting;
+  const auto result = voter::decode(bytes, voter::kGreetingBytesMax, &greeting);
+  EXPECT_EQ(result.kind, voter::DecodeResult::Kind::kViolation);
+  EXPECT_EQ(result.error.message(), "a malformed greeting: its job id is not printable UTF-8");
 }
 
 TEST(VoterWire, GarbageIsAnError) {

@@ -167,6 +167,32 @@ TEST_F(ElectedCoordinatorTest, ANodeOfAnotherLineageCannotResumeItsRound) {
   EXPECT_FALSE(known.receives<rdzv::Evicted>());
 }
 
+// The deadline of the notice has passed while ranks save their state at the committed step: the
+// nodes are asked for it, also one that is done.
+TEST_F(ElectedCoordinatorTest, ADrainThatWasCommittedGoesOnWithDoneNodes) {
+  SessionClient done(service_->port(), 1);
+  done.resume(settings(), rdzv::NodePhase::kDone, held(1, 2, 0));
+  done.expect<rdzv::Waiting>();
+  SessionClient saving(service_->port(), 2);
+  saving.resume(settings(), rdzv::NodePhase::kWorking, held(1, 2, 1));
+  saving.send_message(drain::Notice{Duration::zero(), "SIGTERM"});
+  for (SessionClient* const node : {&done, &saving}) {
+    const auto ask = node->expect<drain::Order>();
+    EXPECT_EQ(ask.kind, drain::Order::Kind::kAsk);
+    drain::Reply reply;
+    reply.round = 1;
+    reply.proposal = ask.proposal;
+    reply.held = 41;
+    reply.is_committed = true;
+    node->send_message(reply);
+  }
+  for (SessionClient* const node : {&done, &saving}) {
+    const auto commit = node->expect<drain::Order>();
+    EXPECT_EQ(commit.kind, drain::Order::Kind::kCommit);
+    EXPECT_EQ(commit.step, 41);
+  }
+}
+
 TEST_F(ElectedCoordinatorTest, SaysInEachReplyForHowLongItHasReachedNoMajority) {
   SessionClient node(service_->port(), 1);
   const auto alone = [&] {

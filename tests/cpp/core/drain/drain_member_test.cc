@@ -1,0 +1,101 @@
+// The agreed step: what a node replies.
+
+#include "core/drain/drain_member.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <utility>
+
+namespace elastic::core {
+namespace {
+
+using drain::Order;
+using drain::Reply;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+class DrainMemberTest : public ::testing::Test {
+ protected:
+  DrainMemberTest() { member_.begin_round(3, {4, 5}); }
+
+  Order order(Order::Kind kind, std::uint64_t proposal, std::int64_t step = drain::kNoStep) {
+    return {.kind = kind, .round = 3, .proposal = proposal, .step = step, .notice = {}};
+  }
+  drain::StopStepEvent event(Reply::Kind kind, std::uint64_t proposal) {
+    return {.kind = kind, .proposal = proposal, .reporting = {1}, .newest = 9, .oldest = 9};
+  }
+  DrainMember member_;
+};
+
+TEST_F(DrainMemberTest, PassesOrdersOfItsRoundToTheGuardian) {
+  EXPECT_EQ(member_.on(order(Order::Kind::kAsk, 1)).request,
+            (drain::StopStepRequest{Order::Kind::kAsk, 1, drain::kNoStep}));
+  Order other = order(Order::Kind::kAsk, 2);
+  other.round = 2;
+  EXPECT_EQ(member_.on(other).request, std::nullopt);
+}
+
+TEST_F(DrainMemberTest, NamesSilentRanksButNotThoseThatHaveEnded) {
+  member_.on(order(Order::Kind::kAsk, 1));
+  auto reply = member_.on(event(Reply::Kind::kSteps, 1)).reply;
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->reporting, 1);
+  EXPECT_THAT(reply->silent, ElementsAre(4));
+  member_.worker_ended(0);
+  reply = member_.on(event(Reply::Kind::kSteps, 1)).reply;
+  EXPECT_EQ(reply->num_silent, 0);
+}
+
+TEST_F(DrainMemberTest, RepeatedProposalIsAcceptedFromMemory) {
+  member_.on(order(Order::Kind::kTentative, 2, 10));
+  EXPECT_EQ(member_.on(event(Reply::Kind::kAccepted, 2)).reply->held, 10);
+  const auto answer = member_.on(order(Order::Kind::kTentative, 2, 10));
+  EXPECT_EQ(answer.request, std::nullopt);
+  EXPECT_EQ(answer.reply->kind, Reply::Kind::kAccepted);
+}
+
+TEST_F(DrainMemberTest, ReportsWhatItHolds) {
+  member_.on(order(Order::Kind::kTentative, 2, 10));
+  member_.on(event(Reply::Kind::kAccepted, 2));
+  member_.on(order(Order::Kind::kAsk, 3));
+  auto reply = member_.on(event(Reply::Kind::kSteps, 3)).reply;
+  EXPECT_EQ(reply->held, 10);
+  EXPECT_FALSE(reply->is_committed);
+  member_.on(order(Order::Kind::kCommit, 3, 10));
+  member_.on(order(Order::Kind::kAsk, 4));
+  EXPECT_TRUE(member_.on(event(Reply::Kind::kSteps, 4)).reply->is_committed);
+}
+
+TEST_F(DrainMemberTest, RefusedAndWithdrawnStepsAreNotHeld) {
+  member_.on(order(Order::Kind::kTentative, 2, 10));
+  EXPECT_EQ(member_.on(event(Reply::Kind::kRefused, 2)).reply->held, drain::kNoStep);
+  member_.on(order(Order::Kind::kTentative, 3, 12));
+  member_.on(event(Reply::Kind::kAccepted, 3));
+  member_.on(order(Order::Kind::kWithdraw, 4));
+  member_.on(order(Order::Kind::kAsk, 5));
+  EXPECT_EQ(member_.on(event(Reply::Kind::kSteps, 5)).reply->held, drain::kNoStep);
+}
+
+TEST_F(DrainMemberTest, RepliesForWorkersThatAreGone) {
+  member_.on(order(Order::Kind::kTentative, 2, 10));
+  member_.on(event(Reply::Kind::kAccepted, 2));
+  member_.on(order(Order::Kind::kCommit, 2, 10));
+  member_.worker_ended(0);
+  member_.worker_ended(1);
+  auto ended = event(Reply::Kind::kEnded, 2);
+  ended.stopped = 2;
+  ended.first_stop = ended.last_stop = 10;
+  member_.on(ended);
+  EXPECT_TRUE(member_.is_reached());
+  const auto steps = member_.on(order(Order::Kind::kAsk, 1)).reply;
+  EXPECT_TRUE(steps->is_committed);
+  const auto again = member_.on(order(Order::Kind::kCommit, 1, 10)).reply;
+  EXPECT_EQ(again->kind, Reply::Kind::kEnded);
+  EXPECT_EQ(again->proposal, 1U);
+  EXPECT_EQ(again->stopped, 2);
+}
+
+}  // namespace
+}  // namespace elastic::core
