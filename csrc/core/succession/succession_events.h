@@ -45,10 +45,14 @@ struct Witnesses {
 struct Unreachable {
   std::string address;
 };
-// The coordinator of this process accepts sessions at `address`. is_first: it was not elected.
+// The coordinator of this process accepts sessions at `address`. is_first: it was not elected. A
+// former coordinator may have handed the job over without a record: `lineage` and `term` are those
+// of the record that is to come, and above 1 the coordinator announces itself at the endpoints.
 struct CoordinatorStarted {
   std::string address;
   bool is_first = false;
+  reg::LineageId lineage = {};
+  std::uint64_t term = 1;
 };
 // It could not be started: the authority is given up, and another voter stands.
 struct CoordinatorFailed {
@@ -106,7 +110,9 @@ struct StartCoordinator {
   std::uint64_t term = 0;
   JobRecord record;
   // The node whose process ran the former coordinator, which cannot resume; zero: it handed over.
-  NodeId lost_incumbent;
+  NodeId lost_incumbent = {};
+  // False: the job has no record in the register, and its gate stays off (session::TakeOver).
+  bool is_recorded = true;
 };
 // The coordinator in this process has no authority any more: it sends `successor` to its sessions
 // where it is known (session::Incumbent with is_elsewhere), ends them (session::Leaving with

@@ -260,6 +260,12 @@ void Machine::on(const CoordinatorStarted& event) {
   service_ = event.address;
   for (auto& [address, witness] : witnesses_) witness.next = now_;
   probe_witnesses();
+  if (event.is_first && event.term > 1) {
+    first_lineage_ = event.lineage;
+    first_term_ = event.term;
+    incumbent_ = first_incumbent();
+    announce_at_endpoints();
+  }
   if (event.is_first || !is_coordinator()) return;
   incumbent_->address = event.address;
   // Announced to the record's nodes, including this process's own session.
@@ -291,6 +297,7 @@ void Machine::on(const CoordinatorFailed& event) {
 }
 
 void Machine::on(const Nodes& event) {
+  if (!is_started_) return;  // on its way when the coordinator was stopped
   nodes_ = event.nodes;
   std::set<NodeId> present;
   for (const KnownNode& one : nodes_) {
@@ -303,7 +310,7 @@ void Machine::on(const Nodes& event) {
     }
   }
   std::erase_if(probed_, [&](const auto& entry) { return !present.contains(entry.first); });
-  if (is_started_) repeat(probed_, Probe{*own_lineage()});
+  repeat(probed_, Probe{*own_lineage()});
   update_candidates();
 }
 
@@ -376,20 +383,24 @@ void Machine::on(const Propose& event) {
 }
 
 void Machine::begin(const Propose& event) {
-  const reg::LineageId lineage = first_lineage_;
-  incumbent_ = Incumbent{.lineage = lineage,
-                         .term = 1,
-                         .node = settings_.self.node,
-                         .address = service_,
-                         .voters = {settings_.self}};
+  incumbent_ = first_incumbent();
+  incumbent_->voters = {settings_.self};
   session_with_ = settings_.self.node;
   feed(reg::CandidatesChanged{{{.voter = settings_.self,
                                 .host = {},
                                 .topology = {},
                                 .kind = reg::VoterCandidate::Kind::kMember,
                                 .is_reachable = true}}});
-  feed(reg::Begin{lineage, event.content});
+  feed(reg::Begin{first_lineage_, event.content, first_term_});
   feed(reg::CandidatesChanged{candidates()});
+}
+
+Incumbent Machine::first_incumbent() const {
+  return {.lineage = first_lineage_,
+          .term = first_term_,
+          .node = settings_.self.node,
+          .address = service_,
+          .voters = {}};
 }
 
 void Machine::inform() { emit(Inform{*incumbent_}); }
@@ -410,15 +421,19 @@ void Machine::on(const Resign&) {
 
 std::optional<reg::Voter> Machine::choose_successor() const {
   if (!register_.known()) return std::nullopt;
+  // A voter, in the order of the record; another node becomes a voter first.
   const auto all = candidates();
-  for (const reg::Voter& voter : register_.known()->record.voters) {
-    const bool is_reachable = std::any_of(all.begin(), all.end(), [&](const auto& one) {
-      return one.voter.node == voter.node && one.is_reachable;
-    });
-    const bool is_witness = witnesses_.contains(voter.address);
-    if (is_reachable && !is_witness && voter.node != settings_.self.node) return voter;
+  std::optional<reg::Voter> other;
+  const auto& voters = register_.known()->record.voters;
+  auto best = voters.end();
+  for (const reg::VoterCandidate& one : all) {
+    const bool is_witness = one.kind == reg::VoterCandidate::Kind::kWitness;
+    if (!one.is_reachable || is_witness || one.voter.node == settings_.self.node) continue;
+    const auto is_it = [&](const reg::Voter& voter) { return voter.node == one.voter.node; };
+    best = std::min(best, std::find_if(voters.begin(), voters.end(), is_it));
+    if (!other) other = one.voter;
   }
-  return std::nullopt;
+  return best != voters.end() ? *best : other;
 }
 
 // By value: the reason may be a part of what is reset here.

@@ -140,6 +140,7 @@ class Machine {
 
   // As the coordinator.
   void begin(const Propose& event);
+  Incumbent first_incumbent() const;
   void update_candidates();
   std::vector<reg::VoterCandidate> candidates() const;
   void turn_on_as_needed();
@@ -204,7 +205,9 @@ class Machine {
   std::optional<Incumbent> incumbent_;
   std::map<NodeId, ConnectionId> last_connection_;  // on which a node's last frame arrived
   std::map<ConnectionId, NodeId> sender_of_;        // the last one, of each open connection
-  reg::LineageId first_lineage_;  // of a job that begins at the coordinator of this process
+  // Of the first record, if the coordinator of this process proposes it.
+  reg::LineageId first_lineage_;
+  std::uint64_t first_term_ = 1;
 
   // The coordinator of this process.
   bool is_started_ = false;  // StartCoordinator was emitted, or the service listens, and no Stop

@@ -9,6 +9,7 @@
 #include "os/net/address.h"
 
 namespace elastic::host {
+
 Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const NodeId& self) {
   const succession::JobRecord& record = start.record;
   if (Status fault = record.settings.validate(); !fault.ok()) return fault;
@@ -23,13 +24,15 @@ Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const 
   incumbent_->lineage = start.lineage;
   incumbent_->term = start.term;
   incumbent_->replaces = record.replaces;
+  incumbent_->node = self;
+  incumbent_->address = context_.address;
   gate_->set_replaces(record.replaces);
   for (const succession::RecordedNode& one : record.nodes) {
     if (one.voter_address.empty()) continue;
     voter_ports_[one.node] = {one.voter_address, host_of(one.voter_address), {}};
     gate_->set_voter_address(one.node, one.voter_address);
   }
-  gate_->turn_on_restored(*machine_);
+  if (start.is_recorded) gate_->turn_on_restored(*machine_);
   logged_round_ = machine_->record().round;
   is_result_logged_ = machine_->phase() == RendezvousPhase::kClosed;
   if (context_.log) {
@@ -41,7 +44,7 @@ Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const 
 }
 
 void CoordinatorJob::turn_on_gate() {
-  if (machine_ == nullptr) return;
+  if (machine_ == nullptr || is_offered()) return;
   gate_->turn_on(*machine_);
   propose();
 }
@@ -99,7 +102,7 @@ void CoordinatorJob::stop(const succession::StopCoordinator& stop) {
   nodes_timer_.disarm();
   for (const auto& [id, peer] : std::exchange(sessions_, {})) {
     peer->job = nullptr;
-    if (!peer->succession) {
+    if (!peer->succession && !stop.successor) {
       peer->end(session::Leaving{stop.reason});
       continue;
     }
