@@ -12,6 +12,7 @@
 #include "core/succession/job_record.h"
 #include "core/succession/succession_types.h"
 #include "elastic/rendezvous_types.h"
+#include "elastic/time.h"
 
 namespace elastic::succession {
 
@@ -36,6 +37,11 @@ struct Received {
 // A connection to or from another voter has ended.
 struct ConnectionEnded {
   ConnectionId connection = 0;
+};
+// The timings of the job, which its first node decides; those of the settings until then.
+struct Timings {
+  Duration node_timeout{};
+  Duration store_grace{};
 };
 // The voter ports of the job's witnesses, as its nodes know them.
 struct Witnesses {
@@ -85,8 +91,8 @@ struct Met {
 struct EndpointsAreHere {};
 struct Tick {};
 using Event = std::variant<Informed, IncumbentLost, IncumbentReturned, Received, ConnectionEnded,
-                           Unreachable, CoordinatorStarted, CoordinatorFailed, Nodes, Witnesses,
-                           Propose, LaterTermSeen, Resign, Met, EndpointsAreHere, Tick>;
+                           Unreachable, CoordinatorStarted, CoordinatorFailed, Nodes, Timings,
+                           Witnesses, Propose, LaterTermSeen, Resign, Met, EndpointsAreHere, Tick>;
 
 // ---- Actions.
 

@@ -90,6 +90,7 @@ Status CoordinatorJob::load(const core::StoredJob& stored) {
   if (Status fault = machine->restore(stored.state, now); !fault.ok()) return fault;
   for (const core::StoredSecret& one : stored.secrets) credentials_[one.node].secret = one.secret;
   machine_ = std::move(machine);
+  feed_timings();
   logged_round_ = machine_->record().round;
   is_result_logged_ = machine_->phase() == RendezvousPhase::kClosed;
   step(rdzv::Tick{});
@@ -236,6 +237,7 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
     const Instant now = context_.loop->now();
     const Duration hold = std::max(context_.began + kStartHold - now, Duration::zero());
     machine_ = std::make_unique<Rendezvous>(entry.settings, now, hold);
+    feed_timings();
   }
   note_voter(*peer, entry.node);
   peer->name = entry.node.name;

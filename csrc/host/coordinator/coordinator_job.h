@@ -183,6 +183,7 @@ class CoordinatorJob {
   void correct_joins();
   void note_voter(const SessionPeer& peer, const NodeInfo& node);
   void feed_nodes();
+  void feed_timings();
   void gate(const RendezvousEvent* event);
   void propose();
   void tick();

@@ -45,6 +45,10 @@ Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const 
 
 void CoordinatorJob::turn_on_gate() {
   if (machine_ == nullptr || is_offered()) return;
+  // With room for the addresses of the nodes' voter ports, and for further nodes.
+  const std::size_t size = machine_->encode().size();
+  const std::string fault = succession::check_record_size(size + size / 4);
+  if (!fault.empty()) return log(fault + "; it has one voter now");
   gate_->turn_on(*machine_);
   propose();
 }
@@ -56,6 +60,9 @@ void CoordinatorJob::gate(const RendezvousEvent* event) {
 void CoordinatorJob::propose() {
   if (!feed_) return;
   if (auto proposal = gate_->take_proposal()) {
+    // Held for ever, as without a majority.
+    const std::string fault = succession::check_record_size(proposal->content.bytes.size());
+    if (!fault.empty()) return log(fault + "; no round begins");
     feed_(succession::Propose{proposal->number, std::move(proposal->content)});
   }
 }
@@ -209,6 +216,11 @@ void CoordinatorJob::note_voter(const SessionPeer& peer, const NodeInfo& node) {
                  node.topology};
   gate_->set_voter_address(node.id, port.address);
   voter_ports_[node.id] = std::move(port);
+}
+
+void CoordinatorJob::feed_timings() {
+  const JobSettings& settings = machine_->settings();
+  if (feed_) feed_(succession::Timings{settings.node_timeout, settings.store_grace});
 }
 
 void CoordinatorJob::feed_nodes() {

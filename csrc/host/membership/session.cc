@@ -429,7 +429,9 @@ void Session::on_message(const session::ServerMessage& message) {
     feed(Machine::HeartbeatAcknowledged{reply->sent, reply->time,
                                         reply->alone.value_or(Duration::zero())});
   } else if (const auto* timings = std::get_if<session::Timings>(&message)) {
-    feed(Machine::TimingsReceived{timings->settings});
+    const JobSettings& job = timings->settings;
+    voter_.feed(succession::Timings{job.node_timeout, job.store_grace});
+    feed(Machine::TimingsReceived{job});
   } else if (const auto* clients = std::get_if<session::StoreClients>(&message)) {
     feed(Machine::Activity{});
     notify(MembershipStoreClients{clients->round, clients->addresses});

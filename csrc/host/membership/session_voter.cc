@@ -133,7 +133,7 @@ void SessionVoter::displaced(const succession::Incumbent& by) {
   if (const auto& incumbent = voter_->machine().incumbent()) {
     former_lineages_.insert(incumbent->lineage);
   }
-  voter_->restart();
+  voter_->restart(by.lineage);
   if (!witness_.empty()) voter_->feed(succession::Witnesses{{witness_}});
   if (!former_lineages_.contains(by.lineage)) return;
   loop_->defer([retired = std::shared_ptr<JobVoter>(std::move(voter_))] {});
@@ -266,6 +266,8 @@ void SessionVoter::log_survival(bool is_round) {
   if (voter_ != nullptr) {
     facts.unreached = voter_->machine().unreached_voters();
     facts.unreached_witnesses = voter_->machine().unreached_witnesses();
+    facts.has_witness = voter_->machine().has_witness();
+    facts.lost = std::min(voter_->machine().num_lost_voters(), facts.voters);
   }
   const std::string text = succession::describe_survival(facts);
   const bool is_news = std::exchange(survival_, text) != text;

@@ -3,6 +3,7 @@
 // The succession machine of one process in virtual time, and frames of the others.
 
 #include <chrono>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -34,8 +35,9 @@ enum class Role : std::uint8_t { kAgent, kStandalone };
 
 class Process {
  public:
-  explicit Process(const reg::Voter& self, Role role = Role::kAgent)
-      : machine_(settings_of(self, role), 1) {}
+  explicit Process(const reg::Voter& self, Role role = Role::kAgent,
+                   std::optional<reg::LineageId> lineage = std::nullopt)
+      : machine_(settings_of(self, role, lineage), 1) {}
 
   std::vector<Action> feed(const Event& event) {
     std::vector<Action> actions;
@@ -63,8 +65,10 @@ class Process {
   Machine& machine() { return machine_; }
 
  private:
-  static Settings settings_of(const reg::Voter& self, Role role) {
+  static Settings settings_of(const reg::Voter& self, Role role,
+                              std::optional<reg::LineageId> lineage) {
     Settings settings;
+    settings.lineage = lineage;
     settings.job_id = "job";
     settings.self = self;
     settings.is_standalone = role == Role::kStandalone;
