@@ -146,6 +146,11 @@ class BasicRegister {
   void step(const Event& event, Instant now, std::vector<Action>* actions);
   std::optional<Instant> next_deadline() const;
 
+  void set_timings(Duration accept_timeout, Duration store_grace) {
+    settings_.accept_timeout = accept_timeout;
+    settings_.store_grace = store_grace;
+  }
+
   Role role() const { return role_; }
   bool can_propose() const { return role_ == Role::kCoordinator && !is_content_open(); }
   // The coordinator as far as this node knows: the proposer of the newest record.

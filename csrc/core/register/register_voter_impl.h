@@ -105,13 +105,15 @@ bool BasicRegister<Rules>::accept_here(const KnownRecord& proposal) {
     promised_to_ = record.proposer.node;
     promised_at_ = now_;
   }
+  const bool is_later_term = !accepted_ || newness.term > accepted_->record.newness.term;
   accepted_ = proposal;
   persist();
   know(proposal);
   if (record.proposer.node != self_.node) {
     depose("another coordinator was elected");
     attempt_at_.reset();
-    if (!incumbent_ || incumbent_->node != record.proposer.node) is_incumbent_lost_ = false;
+    const bool is_same = incumbent_ && incumbent_->node == record.proposer.node;
+    if (!is_same || is_later_term) is_incumbent_lost_ = false;
   }
   incumbent_ = record.proposer;
   // A late message of the coordinator that was lost ends an attempt, and not the need for one.

@@ -19,7 +19,7 @@ namespace elastic::core {
 namespace {
 
 constexpr std::uint32_t kStateMagic = 0x5A445245;  // "ERDZ"
-constexpr std::uint16_t kStateVersion = 6;
+constexpr int kCounterMax = 1'000'000'000;         // far below an overflow
 
 // Visits values for writing.
 class Saver : public FieldWriter {

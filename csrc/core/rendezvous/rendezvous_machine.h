@@ -61,6 +61,9 @@ inline NodeId addressee(const RendezvousAction& action) {
 // Fails with both values when a setting of the node differs from the job's.
 Status compare_settings(const JobSettings& job, const JobSettings& node);
 
+// Of encode().
+inline constexpr std::uint16_t kStateVersion = 6;
+
 class RendezvousMachine {
  public:
   RendezvousMachine(JobSettings settings, Instant now, Duration start_hold);

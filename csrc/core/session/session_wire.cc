@@ -244,6 +244,22 @@ void fields(Visitor& v, StoreClients& clients) {
 }
 
 template <typename Visitor>
+void fields(Visitor& v, TakeOver& offer) {
+  succession::visit(v, offer.lineage);
+  v.number(offer.term);
+  v.number(offer.begin);
+  v.number(offer.size);
+  v.text(offer.piece, kTakeOverPieceMax);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, TakenOver& reply) {
+  v.flag(reply.wants_more);
+  v.text(reply.address, kNodeTextBytesMax);
+  v.text(reply.error, kFieldBytesMax);
+}
+
+template <typename Visitor>
 void fields(Visitor& v, Leaving& leaving) {
   v.text(leaving.reason, kFieldBytesMax);
 }

@@ -64,6 +64,9 @@ inline constexpr std::size_t kEndpointsMax = 64;
 // The member list is sent in pages.
 inline constexpr std::size_t kMembersPerPage = 256;
 inline constexpr std::size_t kStoreClientsMax = 2048;  // in one message
+inline constexpr std::size_t kTakeOverPieceMax = std::size_t{128} << 10;
+// ClientHello.capabilities: the node can run the job's coordinator when it is sent TakeOver.
+inline constexpr std::uint64_t kCanTakeOver = 1;
 
 // ---- Client to server. Messages of rdzv refer to the session's node: the ids in Failed, Gone,
 // Done, Leave and Close are not sent, and are zero after decoding.
@@ -149,6 +152,16 @@ struct RequestDrain {
   drain::Notice notice;
 };
 
+// The reply to each piece of TakeOver. After the last one the coordinator of the job runs in this
+// node's process, or cannot.
+struct TakenOver {
+  bool wants_more = false;   // the next piece
+  std::string address = {};  // of the coordinator: host:port; "": it does not run
+  std::string error = {};    // why it does not
+
+  bool operator==(const TakenOver&) const = default;
+};
+
 // ---- Server to client. The `to` of rdzv's actions is the session's node, and is not sent either.
 
 struct ServerHello {
@@ -158,7 +171,7 @@ struct ServerHello {
   std::uint64_t term = 1;         // counts the job's coordinators
   std::uint64_t incarnation = 0;  // random: a change means that the coordinator was restarted
   Instant time = {};              // on the coordinator's clock
-  // The job whose agent runs this coordinator, which ends with that job. Extension 1.
+  // The job whose agent runs this coordinator. Extension 1.
   std::optional<std::string> host_job = {};
 
   bool operator==(const ServerHello&) const = default;
@@ -226,6 +239,18 @@ struct StoreClients {
   std::vector<std::string> addresses;  // numeric
 
   bool operator==(const StoreClients&) const = default;
+};
+
+// The coordinator of a job with one voter ends before the job: this node is asked to run it. The
+// pieces are the job's succession::JobRecord; one at a time.
+struct TakeOver {
+  reg::LineageId lineage;
+  std::uint64_t term = 0;
+  std::uint64_t begin = 0;  // of the piece in the record
+  std::uint64_t size = 0;   // of the record
+  std::string piece;
+
+  bool operator==(const TakeOver&) const = default;
 };
 
 // Requests Workers at once and after each change, or ends that.
@@ -298,7 +323,7 @@ using ClientMessages =
                  Entry<23, hang::RankFinished, Need::kOptional>,
                  Entry<24, drain::Notice, Need::kOptional>,  //
                  Entry<25, drain::Reply, Need::kOptional>,   //
-                 Entry<26, RequestDrain>>;
+                 Entry<26, RequestDrain>, Entry<27, TakenOver, Need::kOptional>>;
 using ServerMessages =
     MessageTable<Entry<65, ServerHello>,               //
                  Entry<66, HeartbeatReply>,            //
@@ -316,7 +341,8 @@ using ServerMessages =
                  Entry<78, rdzv::RoundOver>,           //
                  Entry<79, Timings, Need::kOptional>,  //
                  Entry<80, Leaving, Need::kOptional>,  //
-                 Entry<81, Incumbent, Need::kOptional>, Entry<88, StoreClients, Need::kOptional>,
+                 Entry<81, Incumbent, Need::kOptional>, Entry<82, TakeOver, Need::kOptional>,
+                 Entry<88, StoreClients, Need::kOptional>,
                  Entry<90, hang::StacksWanted, Need::kOptional>,  //
                  Entry<91, hang::Verdict, Need::kOptional>,       //
                  Entry<92, StacksReport>,                         //

@@ -1,9 +1,12 @@
 #include "core/succession/job_record.h"
 
 #include <cstdint>
+#include <string>
+#include <type_traits>
 #include <utility>
 
 #include "core/register/register_codec.h"
+#include "core/rendezvous/rendezvous_machine.h"
 #include "core/succession/succession_fields.h"
 
 namespace elastic::succession {
@@ -16,7 +19,9 @@ void visit_record(Visitor& v, JobRecord& record) {
   v.job_id(record.job_id, kJobIdBytesMax);
   visit(v, record.settings);
   visit_timings(v, record.settings);
-  v.bytes(record.state, reg::kContentBytesMax);
+  // Not cut: who proposes a record compares its size with the limit.
+  constexpr bool is_written = std::is_same_v<Visitor, core::FieldWriter>;
+  v.bytes(record.state, is_written ? std::string::npos : reg::kContentBytesMax);
   v.list(record.nodes, kNodesMax, [&](RecordedNode& node) {
     visit(v, node.node);
     v.name(node.voter_address, kNodeTextBytesMax);
@@ -25,6 +30,16 @@ void visit_record(Visitor& v, JobRecord& record) {
 }
 
 }  // namespace
+
+std::uint32_t record_format() { return (std::uint32_t{kVersion} << 16) | core::kStateVersion; }
+
+std::string check_record_size(std::size_t bytes) {
+  if (bytes <= reg::kContentBytesMax) return "";
+  const auto mib = [](std::size_t size) { return std::to_string(size >> 20) + " MiB"; };
+  return "the job's record has " + mib(bytes) + ", more than the " + mib(reg::kContentBytesMax) +
+         " that voters keep: give the nodes shorter names and addresses, or run the job with " +
+         "voters=1 in --rdzv-conf on every node";
+}
 
 std::string encode_record(const JobRecord& record) {
   std::string bytes;

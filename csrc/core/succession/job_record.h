@@ -2,6 +2,8 @@
 
 // The content of a job's record in the register: what a successor needs to rebuild the job. Pure.
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +31,12 @@ struct JobRecord {
   std::vector<RecordedNode> nodes;
   std::vector<Replaced> replaces = {};  // oldest first; at most kReplacedMax
 };
+
+// The format of a record and of the state in it, as one number. A build reads its own one only.
+std::uint32_t record_format();
+
+// "": a record of this size can be sent to voters. Otherwise one sentence.
+std::string check_record_size(std::size_t bytes);
 
 std::string encode_record(const JobRecord& record);
 // kPeerViolation: not a job's record.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <tuple>
 #include <utility>
 
 namespace elastic::succession {
@@ -9,9 +10,9 @@ namespace {
 
 constexpr std::size_t kAnnouncedMax = 4096;  // as the jobs of a coordinator
 
-bool replaces(const Incumbent& one, const reg::LineageId& lineage) {
-  return std::any_of(one.replaces.begin(), one.replaces.end(),
-                     [&](const Replaced& replaced) { return replaced.lineage == lineage; });
+// Of two lineages the one with the greater key goes on.
+auto key_of(const Incumbent& one) {
+  return std::tuple(one.replaces.size(), one.term, ~one.lineage.high, ~one.lineage.low);
 }
 
 }  // namespace
@@ -22,12 +23,7 @@ Meeting meet(const std::optional<Incumbent>& ours, const Incumbent& theirs) {
   if (ours->lineage == theirs.lineage) {
     return theirs.term > ours->term ? Meeting::kLater : Meeting::kSame;
   }
-  if (replaces(*ours, theirs.lineage)) return Meeting::kOurs;
-  if (replaces(theirs, ours->lineage)) return Meeting::kTheirs;
-  if (ours->term != theirs.term) {
-    return ours->term > theirs.term ? Meeting::kOurs : Meeting::kTheirs;
-  }
-  return ours->lineage < theirs.lineage ? Meeting::kOurs : Meeting::kTheirs;
+  return key_of(*ours) > key_of(theirs) ? Meeting::kOurs : Meeting::kTheirs;
 }
 
 const Incumbent& AnnouncedCoordinators::add(const std::string& job, const Incumbent& announced,

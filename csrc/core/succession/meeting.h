@@ -31,10 +31,11 @@ enum class Meeting : std::uint8_t {
   kTheirs,  // two lineages: this job dissolves, and its nodes join the other one
 };
 
-// `ours`: the coordinator of this process; nullopt: its job has no record. The one with the higher
-// term goes on: it was elected to continue a job that existed before. Of two with the same term the
-// one with the smaller lineage does. A lineage that an operator has begun in place of the other one
-// goes on whatever the terms: the operator has decided that.
+// `ours`: the coordinator of this process; nullopt: its job has no record. Of two lineages the one
+// that replaces more of them goes on: a lineage that an operator has begun replaces the former one
+// and all that this one had replaced. Then the one with the higher term: it was elected to continue
+// a job that existed before. Then the one with the smaller lineage. That is a total order, so that
+// of several lineages one is left.
 Meeting meet(const std::optional<Incumbent>& ours, const Incumbent& theirs);
 
 // The coordinators that announced themselves at a process that does not coordinate their job.

@@ -12,6 +12,7 @@
 #include "core/succession/job_record.h"
 #include "core/succession/succession_types.h"
 #include "elastic/rendezvous_types.h"
+#include "elastic/time.h"
 
 namespace elastic::succession {
 
@@ -37,6 +38,11 @@ struct Received {
 struct ConnectionEnded {
   ConnectionId connection = 0;
 };
+// The timings of the job, which its first node decides; those of the settings until then.
+struct Timings {
+  Duration node_timeout{};
+  Duration store_grace{};
+};
 // The voter ports of the job's witnesses, as its nodes know them.
 struct Witnesses {
   std::vector<std::string> addresses;
@@ -45,10 +51,14 @@ struct Witnesses {
 struct Unreachable {
   std::string address;
 };
-// The coordinator of this process accepts sessions at `address`. is_first: it was not elected.
+// The coordinator of this process accepts sessions at `address`. is_first: it was not elected. A
+// former coordinator may have handed the job over without a record: `lineage` and `term` are those
+// of the record that is to come, and above 1 the coordinator announces itself at the endpoints.
 struct CoordinatorStarted {
   std::string address;
   bool is_first = false;
+  reg::LineageId lineage = {};
+  std::uint64_t term = 1;
 };
 // It could not be started: the authority is given up, and another voter stands.
 struct CoordinatorFailed {
@@ -81,8 +91,8 @@ struct Met {
 struct EndpointsAreHere {};
 struct Tick {};
 using Event = std::variant<Informed, IncumbentLost, IncumbentReturned, Received, ConnectionEnded,
-                           Unreachable, CoordinatorStarted, CoordinatorFailed, Nodes, Witnesses,
-                           Propose, LaterTermSeen, Resign, Met, EndpointsAreHere, Tick>;
+                           Unreachable, CoordinatorStarted, CoordinatorFailed, Nodes, Timings,
+                           Witnesses, Propose, LaterTermSeen, Resign, Met, EndpointsAreHere, Tick>;
 
 // ---- Actions.
 
@@ -106,7 +116,9 @@ struct StartCoordinator {
   std::uint64_t term = 0;
   JobRecord record;
   // The node whose process ran the former coordinator, which cannot resume; zero: it handed over.
-  NodeId lost_incumbent;
+  NodeId lost_incumbent = {};
+  // False: the job has no record in the register, and its gate stays off (session::TakeOver).
+  bool is_recorded = true;
 };
 // The coordinator in this process has no authority any more: it sends `successor` to its sessions
 // where it is known (session::Incumbent with is_elsewhere), ends them (session::Leaving with

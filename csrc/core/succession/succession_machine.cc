@@ -18,24 +18,16 @@
 #include <set>
 #include <utility>
 
-#include "core/succession/survival.h"
-
 namespace elastic::succession {
-namespace {
-
-// "10.0.0.7:4711" -> "10.0.0.7", "[::1]:4711" -> "::1".
-std::string host_of(const std::string& address) {
-  const std::string host = address.substr(0, address.rfind(':'));
-  return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
-}
-
-}  // namespace
-
 Machine::Machine(Settings settings, std::uint64_t seed)
     : settings_(std::move(settings)),
       register_(settings_.self, register_settings(), seed),
       rng_(seed ^ 0x9E3779B97F4A7C15ULL),
-      first_lineage_{rng_.next(), rng_.next()} {}
+      first_lineage_{rng_.next(), rng_.next()} {
+  if (!settings_.lineage) return;
+  std::vector<reg::Action> none;
+  register_.step(reg::Joined{*settings_.lineage}, now_, &none);
+}
 
 reg::RegisterSettings Machine::register_settings() const {
   reg::RegisterSettings all = settings_.reg;
@@ -55,11 +47,10 @@ void Machine::step(const Event& event, Instant now, std::vector<Action>* actions
 std::optional<Instant> Machine::next_deadline() const {
   if (is_dissolved_) return std::nullopt;
   Instant next = register_.next_deadline().value_or(Instant::max());
-  for (const RepeatedTo* all : {&probed_, &announced_}) {
-    for (const auto& [node, one] : *all) {
-      if (!one.is_done) next = std::min(next, one.next);
-    }
+  for (const auto& [node, one] : probed_) {
+    if (!one.is_done) next = std::min(next, one.next);
   }
+  if (!announced_.empty()) next = std::min(next, announce_next_);
   if (ending_) next = std::min(next, ending_->deadline);
   if (follow_until_) next = std::min(next, *follow_until_);
   if (ask_at_) next = std::min(next, *ask_at_);
@@ -76,27 +67,14 @@ std::optional<Instant> Machine::next_deadline() const {
   return next;
 }
 
-std::string Machine::unreached_voters() const {
-  std::string all;
-  for (const reg::VoterCandidate& one : candidates()) {
-    if (one.is_reachable || one.kind == reg::VoterCandidate::Kind::kWitness) continue;
-    all += (all.empty() ? "" : ", ") + one.voter.address;
-  }
-  return all;
-}
-
-std::string Machine::unreached_witnesses() const {
-  std::string all;
-  for (const auto& [address, witness] : witnesses_) {
-    if (!witness.is_reachable) all += (all.empty() ? "" : ", ") + address;
-  }
-  return all;
-}
-
 // ---- Events of the session.
 
 void Machine::on(const Informed& event) {
-  if (!learn(event.incumbent) && incumbent_ && incumbent_->node != event.incumbent.node) return;
+  learn(event.incumbent);
+  const Incumbent& named = event.incumbent;
+  const bool is_it =
+      !incumbent_ || (incumbent_->lineage == named.lineage && incumbent_->node == named.node);
+  if (!is_it) return;
   session_with_ = event.incumbent.node;
   set_lost(false);
   follow_until_.reset();
@@ -212,14 +190,6 @@ void Machine::receive(const VoterFrame& frame, const Probe& message) {
   if (!own || *own == message.lineage) send(frame.from, {}, ProbeReply{message.lineage});
 }
 
-void Machine::receive(const VoterFrame& frame, const ProbeReply& message) {
-  if (message.lineage != own_lineage()) return;
-  const auto found = probed_.find(frame.from);
-  if (found == probed_.end() || std::exchange(found->second.is_done, true)) return;
-  resumed_.insert(frame.from);
-  update_candidates();
-}
-
 void Machine::receive(const VoterFrame&, const Announce& message) { follow(message.incumbent); }
 
 void Machine::follow(const Incumbent& incumbent) {
@@ -253,6 +223,12 @@ void Machine::on(const Unreachable& event) {
   if (has_changed) update_candidates();
 }
 
+void Machine::on(const Timings& event) {
+  settings_.follow_timeout = event.node_timeout;
+  settings_.reg.store_grace = event.store_grace;
+  register_.set_timings(event.node_timeout, event.store_grace);
+}
+
 // ---- The coordinator of this process.
 
 void Machine::on(const CoordinatorStarted& event) {
@@ -260,6 +236,12 @@ void Machine::on(const CoordinatorStarted& event) {
   service_ = event.address;
   for (auto& [address, witness] : witnesses_) witness.next = now_;
   probe_witnesses();
+  if (event.is_first && event.term > 1) {
+    first_lineage_ = event.lineage;
+    first_term_ = event.term;
+    incumbent_ = first_incumbent();
+    announce_at_endpoints();
+  }
   if (event.is_first || !is_coordinator()) return;
   incumbent_->address = event.address;
   // Announced to the record's nodes, including this process's own session.
@@ -279,7 +261,7 @@ void Machine::announce_to(const JobRecord& record) {
   }
   // Its node may have left the job; its process waits for the address to direct clients to.
   if (!former_address_.empty()) announced_[former_incumbent_] = repeated(former_address_);
-  repeat(announced_, Announce{*incumbent_});
+  announce_next_ = repeat(announced_, Announce{*incumbent_});
 }
 
 void Machine::on(const CoordinatorFailed& event) {
@@ -288,81 +270,6 @@ void Machine::on(const CoordinatorFailed& event) {
            event.reason});
   answer_override(false, "the coordinator could not be started: " + event.reason);
   feed(reg::StepDown{});
-}
-
-void Machine::on(const Nodes& event) {
-  nodes_ = event.nodes;
-  std::set<NodeId> present;
-  for (const KnownNode& one : nodes_) {
-    if (one.is_connected && announced_.contains(one.node)) announced_[one.node].is_done = true;
-    if (one.node == settings_.self.node || one.voter_address.empty()) continue;
-    present.insert(one.node);
-    const auto found = probed_.find(one.node);
-    if (found == probed_.end() || found->second.address != one.voter_address) {
-      probed_[one.node] = repeated(one.voter_address);
-    }
-  }
-  std::erase_if(probed_, [&](const auto& entry) { return !present.contains(entry.first); });
-  if (is_started_) repeat(probed_, Probe{*own_lineage()});
-  update_candidates();
-}
-
-std::vector<reg::VoterCandidate> Machine::candidates() const {
-  std::vector<reg::VoterCandidate> all;
-  for (const KnownNode& one : nodes_) {
-    const bool is_self = one.node == settings_.self.node;
-    const auto probe = probed_.find(one.node);
-    const bool has_answered = probe != probed_.end() && probe->second.is_done;
-    if (!is_self && !resumed_.contains(one.node) && now_ < resume_until_) continue;
-    const std::string& address = is_self ? settings_.self.address : one.voter_address;
-    if (address.empty()) continue;
-    all.push_back(
-        {.voter = {one.node, address},
-         .host = one.host,
-         .topology = one.topology,
-         .kind = one.kind,
-         // After an election a voter that answers has not resumed its session yet.
-         .is_reachable = is_self || (has_answered && (one.is_connected || now_ < resume_until_))});
-  }
-  for (const auto& [address, witness] : witnesses_) {
-    if (witness.node == NodeId{} && now_ < resume_until_) continue;
-    all.push_back({.voter = {witness.node, address},
-                   .host = host_of(address),
-                   .topology = {},
-                   .kind = reg::VoterCandidate::Kind::kWitness,
-                   .is_reachable = witness.is_reachable});
-  }
-  if (!register_.known() || now_ >= resume_until_) return all;
-  for (const reg::Voter& voter : register_.known()->record.voters) {
-    if (resumed_.contains(voter.node) || voter.node == former_incumbent_) continue;
-    const bool is_listed = std::any_of(
-        all.begin(), all.end(), [&](const auto& one) { return one.voter.node == voter.node; });
-    if (is_listed) continue;
-    all.push_back({.voter = voter,
-                   .host = host_of(voter.address),
-                   .topology = {},
-                   .kind = reg::VoterCandidate::Kind::kMember,
-                   .is_reachable = true});
-  }
-  return all;
-}
-
-void Machine::update_candidates() {
-  if (!is_started_) return;
-  if (register_.known()) {
-    feed(reg::CandidatesChanged{candidates()});
-  } else {
-    turn_on_as_needed();
-  }
-}
-
-void Machine::turn_on_as_needed() {
-  if (was_turned_on_) return;
-  const auto voters =
-      reg::choose_voters(candidates(), {}, settings_.self.node, {settings_.reg.voters, true});
-  if (voters.size() < kVotersNeeded) return;
-  was_turned_on_ = true;
-  emit(TurnOn{});
 }
 
 void Machine::on(const Propose& event) {
@@ -376,20 +283,24 @@ void Machine::on(const Propose& event) {
 }
 
 void Machine::begin(const Propose& event) {
-  const reg::LineageId lineage = first_lineage_;
-  incumbent_ = Incumbent{.lineage = lineage,
-                         .term = 1,
-                         .node = settings_.self.node,
-                         .address = service_,
-                         .voters = {settings_.self}};
+  incumbent_ = first_incumbent();
+  incumbent_->voters = {settings_.self};
   session_with_ = settings_.self.node;
   feed(reg::CandidatesChanged{{{.voter = settings_.self,
                                 .host = {},
                                 .topology = {},
                                 .kind = reg::VoterCandidate::Kind::kMember,
                                 .is_reachable = true}}});
-  feed(reg::Begin{lineage, event.content});
+  feed(reg::Begin{first_lineage_, event.content, first_term_});
   feed(reg::CandidatesChanged{candidates()});
+}
+
+Incumbent Machine::first_incumbent() const {
+  return {.lineage = first_lineage_,
+          .term = first_term_,
+          .node = settings_.self.node,
+          .address = service_,
+          .voters = {}};
 }
 
 void Machine::inform() { emit(Inform{*incumbent_}); }
@@ -410,15 +321,19 @@ void Machine::on(const Resign&) {
 
 std::optional<reg::Voter> Machine::choose_successor() const {
   if (!register_.known()) return std::nullopt;
+  // A voter, in the order of the record; another node becomes a voter first.
   const auto all = candidates();
-  for (const reg::Voter& voter : register_.known()->record.voters) {
-    const bool is_reachable = std::any_of(all.begin(), all.end(), [&](const auto& one) {
-      return one.voter.node == voter.node && one.is_reachable;
-    });
-    const bool is_witness = witnesses_.contains(voter.address);
-    if (is_reachable && !is_witness && voter.node != settings_.self.node) return voter;
+  std::optional<reg::Voter> other;
+  const auto& voters = register_.known()->record.voters;
+  auto best = voters.end();
+  for (const reg::VoterCandidate& one : all) {
+    const bool is_witness = one.kind == reg::VoterCandidate::Kind::kWitness;
+    if (!one.is_reachable || is_witness || one.voter.node == settings_.self.node) continue;
+    const auto is_it = [&](const reg::Voter& voter) { return voter.node == one.voter.node; };
+    best = std::min(best, std::find_if(voters.begin(), voters.end(), is_it));
+    if (!other) other = one.voter;
   }
-  return std::nullopt;
+  return best != voters.end() ? *best : other;
 }
 
 // By value: the reason may be a part of what is reset here.
@@ -438,8 +353,10 @@ void Machine::end_service() {
   majority_log_at_.reset();
   resume_until_ = Instant::min();
   probed_.clear();
+  silent_.clear();
   announced_.clear();
   nodes_.clear();
+  candidates_.clear();
   open_.reset();
   service_.clear();
 }
@@ -467,11 +384,13 @@ void Machine::on(const Tick&) {
   if (ask_at_ && now_ >= *ask_at_) ask_voters();
   log_stranded();
   survey_voters();
-  if (is_started_) repeat(probed_, Probe{*own_lineage()});
+  probe_nodes();
   probe_witnesses();
   judge_incumbent();
   if (announce_at_ && now_ >= *announce_at_) announce_at_endpoints();
-  if (!announced_.empty() && incumbent_) repeat(announced_, Announce{*incumbent_});
+  if (!announced_.empty() && incumbent_ && now_ >= announce_next_) {
+    announce_next_ = repeat(announced_, Announce{*incumbent_});
+  }
   if (now_ >= announce_until_) announced_.clear();
 }
 
@@ -479,14 +398,19 @@ Machine::Repeated Machine::repeated(std::string address) const {
   return {std::move(address), false, now_, settings_.repeat_interval};
 }
 
-template <typename Body>
-void Machine::repeat(RepeatedTo& all, const Body& body) {
+// Returns when the next one is due.
+Instant Machine::repeat(RepeatedTo& all, const VoterBody& body) {
+  Instant next = Instant::max();
   for (auto& [node, one] : all) {
-    if (one.is_done || now_ < one.next) continue;
-    one.next = add_saturating(now_, one.wait);
-    one.wait = std::min(2 * one.wait, settings_.repeat_interval_max);
-    send(node, one.address, body);
+    if (one.is_done) continue;
+    if (now_ >= one.next) {
+      one.next = add_saturating(now_, one.wait);
+      one.wait = std::min(2 * one.wait, settings_.repeat_interval_max);
+      send(node, one.address, body);
+    }
+    next = std::min(next, one.next);
   }
+  return next;
 }
 
 // A reply goes back on the connection on which the node's last frame arrived.

@@ -54,6 +54,9 @@ struct Settings {
   reg::Voter self;             // this life of the process, and its voter port; "": it has none
   bool is_standalone = false;  // a separate coordinator: it proposes and is no candidate
   bool is_witness = false;     // WitnessedJob: it votes, and has no node and no coordinator
+  // The process has left another lineage for this one, and votes in no other one; nullopt: it
+  // learns the lineage of its job from the coordinator, or from a record that names it.
+  std::optional<reg::LineageId> lineage = {};
   reg::RegisterSettings reg = {};
   // A node that was directed to a new coordinator and has no session with it after this long counts
   // it as lost; the job's node_timeout.
@@ -86,6 +89,9 @@ class Machine {
   // Voter ports of nodes, and witnesses, that this coordinator has not reached; lists for messages.
   std::string unreached_voters() const;
   std::string unreached_witnesses() const;
+  bool has_witness() const { return !witnesses_.empty(); }
+  // Voters of the record that this coordinator does not reach.
+  std::size_t num_lost_voters() const;
 
  private:
   // A frame that is sent to a node again and again.
@@ -106,6 +112,7 @@ class Machine {
   void on(const CoordinatorStarted& event);
   void on(const CoordinatorFailed& event);
   void on(const Nodes& event);
+  void on(const Timings& event);
   void on(const Witnesses& event);
   void on(const Propose& event);
   void on(const LaterTermSeen& event);
@@ -140,6 +147,9 @@ class Machine {
 
   // As the coordinator.
   void begin(const Propose& event);
+  Incumbent first_incumbent() const;
+  void choose_probed();
+  void probe_nodes();
   void update_candidates();
   std::vector<reg::VoterCandidate> candidates() const;
   void turn_on_as_needed();
@@ -183,8 +193,7 @@ class Machine {
   void ask_voters();
 
   Repeated repeated(std::string address) const;
-  template <typename Body>
-  void repeat(RepeatedTo& all, const Body& body);
+  Instant repeat(RepeatedTo& all, const VoterBody& body);
   void send(const NodeId& to, const std::string& address, VoterBody body);
 
   template <typename One>
@@ -192,7 +201,7 @@ class Machine {
     out_->push_back(std::move(action));
   }
 
-  const Settings settings_;  // constant after construction
+  Settings settings_;  // constant after construction, but for the job's timings
 
   reg::Register register_;
   std::deque<reg::Action> register_actions_;  // not executed yet
@@ -204,14 +213,20 @@ class Machine {
   std::optional<Incumbent> incumbent_;
   std::map<NodeId, ConnectionId> last_connection_;  // on which a node's last frame arrived
   std::map<ConnectionId, NodeId> sender_of_;        // the last one, of each open connection
-  reg::LineageId first_lineage_;  // of a job that begins at the coordinator of this process
+  // Of the first record, if the coordinator of this process proposes it.
+  reg::LineageId first_lineage_;
+  std::uint64_t first_term_ = 1;
 
   // The coordinator of this process.
   bool is_started_ = false;  // StartCoordinator was emitted, or the service listens, and no Stop
   std::string service_;      // its address; "": it does not listen
   std::vector<KnownNode> nodes_;
-  RepeatedTo probed_;     // done: the node answered at its voter port
-  RepeatedTo announced_;  // done: the node has resumed
+  std::vector<KnownNode> candidates_;  // those of nodes_ that may vote: few
+  RepeatedTo probed_;                  // done: the node answered at its voter port
+  std::set<NodeId> foreign_;           // cannot read the record, and were logged
+  std::set<NodeId> silent_;            // did not answer while others could be asked
+  RepeatedTo announced_;               // until the node has resumed
+  Instant announce_next_;              // earliest of announced_
   Instant announce_until_;
   // By address. The coordinator probes them again and again: so they notice when it is lost.
   struct WitnessPeer {
@@ -248,7 +263,12 @@ class Machine {
   bool is_lost_ = false;
   // Until then a coordinator that was elected or announced has a session with this node.
   std::optional<Instant> follow_until_;
-  NodeId watched_;
+  struct Watched {
+    NodeId node;
+    std::uint64_t term = 0;
+    bool operator==(const Watched&) const = default;
+  };
+  Watched watched_;
   std::optional<Instant> ask_at_;
   Duration ask_wait_{};
 

@@ -25,10 +25,16 @@ void Machine::on(const Met& event) {
   if (!is_started_ || has_result()) return;
   // An operator has replaced this lineage, which has no majority: its nodes keep their workers.
   if (may_change(event.incumbent.replaces)) return follow(event.incumbent);
-  switch (meet(register_.known() ? incumbent_ : std::nullopt, event.incumbent)) {
+  if (event.incumbent.node == settings_.self.node) return;  // a process directs nodes here
+  const bool is_named = register_.known() || first_term_ > 1;
+  switch (meet(is_named ? incumbent_ : std::nullopt, event.incumbent)) {
     case Meeting::kSame:
     case Meeting::kOurs: break;
-    case Meeting::kLater: follow(event.incumbent); break;
+    case Meeting::kLater:
+      follow(event.incumbent);
+      // Two nodes were asked to take the job over, and the other one was asked later.
+      if (!register_.known()) stop_service("another node runs the coordinator of the job");
+      break;
     case Meeting::kTheirs: dissolve(event.incumbent); break;
   }
 }

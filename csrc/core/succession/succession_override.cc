@@ -213,7 +213,8 @@ void Machine::leave_lineage() {
   register_actions_.clear();
   incumbent_.reset();
   begun_.reset();
-  session_with_ = watched_ = NodeId{};
+  session_with_ = NodeId{};
+  watched_ = {};
   followed_ = 0;
   follow_until_.reset();
   open_.reset();

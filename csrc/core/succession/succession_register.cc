@@ -27,8 +27,11 @@ void Machine::feed(const reg::Event& event) {
 void Machine::watch_elected() {
   if (settings_.is_witness) return;
   const auto& elected = register_.incumbent();
-  if (!elected || elected->node == settings_.self.node || elected->node == session_with_) return;
-  if (std::exchange(watched_, elected->node) == elected->node) return;
+  if (!elected || elected->node == settings_.self.node || register_.has_lost_incumbent()) return;
+  // One that was lost may have been elected again.
+  if (elected->node == session_with_ && !is_lost_) return;
+  const Watched now{elected->node, register_.known()->record.newness.term};
+  if (std::exchange(watched_, now) == now) return;
   follow_until_ = add_saturating(now_, settings_.follow_timeout);
 }
 
@@ -65,6 +68,7 @@ void Machine::execute(const reg::Elected& action) {
 // include that of the former coordinator, if it was one. `lost`: as in StartCoordinator.
 void Machine::take_office(const reg::Record& record, JobRecord job, const NodeId& former,
                           const NodeId& lost) {
+  on(Timings{job.settings.node_timeout, job.settings.store_grace});
   ending_.reset();
   former_incumbent_ = former;
   former_address_.clear();

@@ -17,6 +17,8 @@ std::string describe_single(const SurvivalFacts& facts) {
                                        " cannot be reached from there (--voter-port-range)"
       : !facts.unreached_witnesses.empty()
           ? "the witness at " + facts.unreached_witnesses + " does not answer"
+      : facts.has_witness
+          ? "run a node on a second host beside the witness"
           : "run nodes on three hosts, or add a witness (--rdzv-conf=witness=HOST:PORT)";
   return "the job does not survive the loss of " + where +
          ", which runs the coordinator: " + remedy;
@@ -26,7 +28,13 @@ std::string describe_single(const SurvivalFacts& facts) {
 
 std::string describe_survival(const SurvivalFacts& facts) {
   if (facts.voters < kVotersNeeded) return describe_single(facts);
-  const int losses = std::min(static_cast<int>(facts.voters / 2), kLossesMax);
+  const auto spare_voters = static_cast<int>((facts.voters - 1) / 2);
+  const int losses = std::min(spare_voters - static_cast<int>(facts.lost), kLossesMax);
+  if (losses <= 0) {
+    return "the job does not survive the loss of a further host: " + std::to_string(facts.lost) +
+           " of the " + std::to_string(facts.voters) +
+           " that keep its record cannot be reached, and no other host can take their place";
+  }
   const std::string survives = "the job survives the loss of ";
   if (facts.nodes == 0) return survives + hosts_text(losses);
   const int dispensable = std::clamp(facts.nodes + facts.spares - facts.min_nodes, 0, losses);

@@ -12,9 +12,11 @@ inline constexpr std::size_t kVotersNeeded = 3;
 
 struct SurvivalFacts {
   std::size_t voters = 0;      // that keep the job's record; below kVotersNeeded: the coordinator
+  std::size_t lost = 0;        // of them, that the coordinator does not reach
   bool wants_voters = true;    // voters is not 1
   std::string host = {};       // of the coordinator; "": unknown
   std::string unreached = {};  // voter ports of further hosts that did not answer, as a list
+  bool has_witness = false;    // one is configured
   std::string unreached_witnesses = {};
   // Of the round; 0: no round was formed yet.
   int nodes = 0;

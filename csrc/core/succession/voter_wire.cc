@@ -40,6 +40,7 @@ void fields(Visitor& v, Probe& message) {
 template <typename Visitor>
 void fields(Visitor& v, ProbeReply& message) {
   visit(v, message.lineage);
+  v.number(message.record_format);
 }
 template <typename Visitor>
 void fields(Visitor& v, Announce& message) {

@@ -16,6 +16,7 @@
 
 #include "core/register/register_codec.h"
 #include "core/register/register_types.h"
+#include "core/succession/job_record.h"
 #include "core/succession/succession_types.h"
 #include "elastic/status.h"
 
@@ -34,6 +35,8 @@ struct Probe {
 };
 struct ProbeReply {
   reg::LineageId lineage;  // of the probe
+  // What the process can read: it votes if that is the format of the coordinator.
+  std::uint32_t record_format = succession::record_format();
 
   bool operator==(const ProbeReply&) const = default;
 };

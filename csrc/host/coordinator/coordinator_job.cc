@@ -90,6 +90,7 @@ Status CoordinatorJob::load(const core::StoredJob& stored) {
   if (Status fault = machine->restore(stored.state, now); !fault.ok()) return fault;
   for (const core::StoredSecret& one : stored.secrets) credentials_[one.node].secret = one.secret;
   machine_ = std::move(machine);
+  feed_timings();
   logged_round_ = machine_->record().round;
   is_result_logged_ = machine_->phase() == RendezvousPhase::kClosed;
   step(rdzv::Tick{});
@@ -139,21 +140,6 @@ void CoordinatorJob::forget_secrets(const NodeId& admitted) {
   credentials_ = std::move(kept);
 }
 
-void CoordinatorJob::announce_end(const CoordinatorEnd& end, bool is_host_job) {
-  if (is_over()) return;
-  timer_.disarm();
-  // Nodes that were never in a round have no workers to keep running: they end as the host does.
-  const bool is_given_up = end.gave_up && is_host_job && machine_->record().round == 0;
-  for (const auto& [id, peer] : std::exchange(sessions_, {})) {
-    peer->job = nullptr;
-    if (is_given_up) {
-      peer->end(rdzv::TimedOut{id, end.reason});
-    } else {
-      peer->end(session::Leaving{end.reason});
-    }
-  }
-}
-
 void CoordinatorJob::add(SessionPeer* peer) {
   SessionPeer*& current = sessions_[peer->node];
   if (current != nullptr) {
@@ -168,13 +154,17 @@ void CoordinatorJob::add(SessionPeer* peer) {
   if (observers_ != nullptr && observers_->watches_workers()) {
     peer->send(session::WatchWorkers{true});
   }
-  if (incumbent_ && peer->succession) peer->send(session::Incumbent{*incumbent_, false});
+  // Without voters nobody names a successor, so that its nodes need no lineage.
+  const bool has_voters = incumbent_ && !incumbent_->voters.empty();
+  if (has_voters && peer->succession) peer->send(session::Incumbent{*incumbent_, false});
 }
 
 void CoordinatorJob::remove(SessionPeer* peer) {
   peer->job = nullptr;
   sessions_.erase(peer->node);
-  if (machine_ != nullptr) {
+  if (is_offered()) {
+    if (peer->node == offer_->member) offer_failed("its session was closed");
+  } else if (machine_ != nullptr) {
     if (peer->has_joined && context_.log && !is_over()) {
       log("the session of " + peer->name + " was closed");
     }
@@ -184,6 +174,7 @@ void CoordinatorJob::remove(SessionPeer* peer) {
 }
 
 Status CoordinatorJob::on_message(SessionPeer* peer, session::ClientMessage& message) {
+  if (is_offered()) return on_message_while_offered(peer, message);
   return std::visit([&](auto& one) { return on(peer, one); }, message);
 }
 
@@ -246,6 +237,7 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
     const Instant now = context_.loop->now();
     const Duration hold = std::max(context_.began + kStartHold - now, Duration::zero());
     machine_ = std::make_unique<Rendezvous>(entry.settings, now, hold);
+    feed_timings();
   }
   note_voter(*peer, entry.node);
   peer->name = entry.node.name;
@@ -446,6 +438,7 @@ void CoordinatorJob::tick() {
 }
 
 void CoordinatorJob::step(const RendezvousEvent& event) {
+  if (is_offered()) return;
   actions_.clear();
   machine_->step(event, context_.loop->now(), &actions_);
   gate(std::holds_alternative<rdzv::Tick>(event) ? nullptr : &event);

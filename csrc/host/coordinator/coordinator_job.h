@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,6 +42,9 @@ struct CoordinatorContext {
   std::function<void()> reset_store;
   std::function<void()> process_received;  // handles messages that were read and not yet handled
   std::function<void(class CoordinatorJob*)> on_changed;  // once until settle()
+  // The job runs at the successor now; nullopt: no member has taken it over. May end the job.
+  std::function<void(class CoordinatorJob*, const std::optional<succession::StopCoordinator>&)>
+      on_handed_over;
 };
 
 class CoordinatorJob {
@@ -61,7 +65,7 @@ class CoordinatorJob {
 
   // ---- Succession (coordinator_job_succession.cc).
 
-  // Continues the job of a coordinator that was lost or has handed it over. REQUIRES: a feed
+  // Continues the job of a coordinator that was lost or has handed it over.
   Status succeed(const succession::StartCoordinator& start, const NodeId& self);
   // Several nodes can keep the record: from now on a round is sent when it is in force.
   void turn_on_gate();
@@ -112,7 +116,13 @@ class CoordinatorJob {
   Status on_observer_message(SessionPeer* peer, const session::ClientMessage& message);
   // Sends the final facts and the reason to the observers, and detaches them.
   void end_observation(const std::string& reason);
-  // The coordinator ends before the job: sends the reason to the job's sessions and detaches them.
+  // ---- The end of the coordinator before that of the job (coordinator_job_end.cc).
+
+  // Asks a member of a job with one voter to run its coordinator from now on, and the next one if
+  // it cannot. CoordinatorContext::on_handed_over follows. False: no member can.
+  bool offer(const std::string& reason);
+  bool is_offered() const { return offer_.has_value(); }
+  // Sends the reason to the job's sessions and detaches them.
   void announce_end(const CoordinatorEnd& end, bool is_host_job);
   // Ends all sessions with this error. REQUIRES: machine() is null
   void reject(const Status& why);
@@ -137,6 +147,7 @@ class CoordinatorJob {
   Status on(SessionPeer* peer, rdzv::Resume& resume);
   Status on(SessionPeer* peer, rdzv::Leave& leave);
   Status on(SessionPeer* peer, rdzv::Close& close);
+  Status on(SessionPeer* peer, session::TakenOver& reply);
   Status on(SessionPeer* peer, session::Workers& workers);
   Status on(SessionPeer* peer, session::ObserverReady& ready);
   Status on(SessionPeer* peer, hang::NodeProgress& progress);
@@ -155,6 +166,10 @@ class CoordinatorJob {
   void send_stacks(std::uint64_t asked, std::string text);
   template <typename Report>
   Status on(SessionPeer* peer, Report& report);  // Failed, Gone, Done
+  Status on_message_while_offered(SessionPeer* peer, const session::ClientMessage& message);
+  SessionPeer* choose_member() const;
+  void send_piece(SessionPeer* peer);
+  void offer_failed(const std::string& why);
 
   ObservedJob observed_facts();
   std::vector<ObservedNode> observed_nodes() const;
@@ -170,6 +185,7 @@ class CoordinatorJob {
   void correct_joins();
   void note_voter(const SessionPeer& peer, const NodeInfo& node);
   void feed_nodes();
+  void feed_timings();
   void gate(const RendezvousEvent* event);
   void propose();
   void tick();
@@ -226,6 +242,17 @@ class CoordinatorJob {
     std::string topology;
   };
   std::map<NodeId, VoterPort> voter_ports_;
+  // The job's state has been sent to a member, and must not change here any more.
+  struct Offer {
+    NodeId member;
+    std::string record;
+    std::size_t sent = 0;
+    std::string reason;  // why the coordinator ends
+  };
+  std::optional<Offer> offer_;
+  std::uint64_t offered_term_ = 0;  // of the last offer
+  std::set<NodeId> asked_;
+  std::vector<rdzv::Leave> late_leaves_;            // received meanwhile
   std::vector<succession::KnownNode> known_nodes_;  // as last fed
   std::string witness_;                             // as last fed
   std::vector<std::string> endpoints_;              // of the first node that named several; sorted

@@ -9,6 +9,7 @@
 #include "os/net/address.h"
 
 namespace elastic::host {
+
 Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const NodeId& self) {
   const succession::JobRecord& record = start.record;
   if (Status fault = record.settings.validate(); !fault.ok()) return fault;
@@ -23,13 +24,15 @@ Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const 
   incumbent_->lineage = start.lineage;
   incumbent_->term = start.term;
   incumbent_->replaces = record.replaces;
+  incumbent_->node = self;
+  incumbent_->address = context_.address;
   gate_->set_replaces(record.replaces);
   for (const succession::RecordedNode& one : record.nodes) {
     if (one.voter_address.empty()) continue;
     voter_ports_[one.node] = {one.voter_address, host_of(one.voter_address), {}};
     gate_->set_voter_address(one.node, one.voter_address);
   }
-  gate_->turn_on_restored(*machine_);
+  if (start.is_recorded) gate_->turn_on_restored(*machine_);
   logged_round_ = machine_->record().round;
   is_result_logged_ = machine_->phase() == RendezvousPhase::kClosed;
   if (context_.log) {
@@ -41,7 +44,11 @@ Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const 
 }
 
 void CoordinatorJob::turn_on_gate() {
-  if (machine_ == nullptr) return;
+  if (machine_ == nullptr || is_offered()) return;
+  // With room for the addresses of the nodes' voter ports, and for further nodes.
+  const std::size_t size = machine_->encode().size();
+  const std::string fault = succession::check_record_size(size + size / 4);
+  if (!fault.empty()) return log(fault + "; it has one voter now");
   gate_->turn_on(*machine_);
   propose();
 }
@@ -53,6 +60,9 @@ void CoordinatorJob::gate(const RendezvousEvent* event) {
 void CoordinatorJob::propose() {
   if (!feed_ || machine_ == nullptr) return;
   if (auto proposal = gate_->take_proposal(*machine_)) {
+    // Held for ever, as without a majority.
+    const std::string fault = succession::check_record_size(proposal->content.bytes.size());
+    if (!fault.empty()) return log(fault + "; no round begins");
     feed_(succession::Propose{proposal->number, std::move(proposal->content)});
   }
 }
@@ -99,7 +109,7 @@ void CoordinatorJob::stop(const succession::StopCoordinator& stop) {
   nodes_timer_.disarm();
   for (const auto& [id, peer] : std::exchange(sessions_, {})) {
     peer->job = nullptr;
-    if (!peer->succession) {
+    if (!peer->succession && !stop.successor) {
       peer->end(session::Leaving{stop.reason});
       continue;
     }
@@ -206,6 +216,11 @@ void CoordinatorJob::note_voter(const SessionPeer& peer, const NodeInfo& node) {
                  node.topology};
   gate_->set_voter_address(node.id, port.address);
   voter_ports_[node.id] = std::move(port);
+}
+
+void CoordinatorJob::feed_timings() {
+  const JobSettings& settings = machine_->settings();
+  if (feed_) feed_(succession::Timings{settings.node_timeout, settings.store_grace});
 }
 
 void CoordinatorJob::feed_nodes() {

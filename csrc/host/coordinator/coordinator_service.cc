@@ -79,6 +79,13 @@ CoordinatorService::Impl::Impl(os::EventLoop* loop, const CoordinatorOptions& op
   context_.reset_store = [this] { store_->reset(); };
   context_.process_received = [this] { sessions_.streams.process_pending(); };
   context_.on_changed = [this](CoordinatorJob* job) { mark_changed(job); };
+  context_.on_handed_over = [this](CoordinatorJob* job, const auto& stop) {
+    if (stop) {
+      stop_job(job->id(), *stop);
+    } else {
+      go_on_handing_over();
+    }
+  };
   sessions_.on_message = [this](SessionPeer* peer, session::ClientMessage& message) {
     return on_message(peer, message);
   };
@@ -278,6 +285,7 @@ Status CoordinatorService::Impl::greet(SessionPeer* peer, const session::ClientH
   job->note_endpoints(hello);
   job->note_witness(hello);
   peer->succession = hello.succession;
+  peer->can_take_over = (hello.capabilities & session::kCanTakeOver) != 0;
   peer->accept();
   session::ServerHello reply{
       .term = job->term(), .incarnation = incarnation_, .time = loop_.read_clock()};

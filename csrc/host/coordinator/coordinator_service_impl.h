@@ -72,7 +72,8 @@ class CoordinatorService::Impl {
   void displace_job(const std::string& id, const succession::Incumbent& by);
   void remove_job(const std::string& id, const std::string& why);
   void go_on_handing_over();
-  bool hand_over();
+  bool is_any_handed_over() const;
+  bool may_offer(const CoordinatorJob& job) const;
   void end_jobs();
   void on_stall(const os::EventLoop::Stall& stall);
   void mark_changed(CoordinatorJob* job);

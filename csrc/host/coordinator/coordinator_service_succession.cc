@@ -11,7 +11,7 @@ namespace elastic::host {
 namespace {
 
 // How long another node has to take over the jobs of a coordinator that ends.
-constexpr Duration kHandOverTimeout = std::chrono::seconds(1);
+constexpr Duration kHandOverTimeout = std::chrono::seconds(2);
 // How long clients have to read why the coordinator ends, and to close.
 constexpr Duration kAnnouncementTimeout = std::chrono::milliseconds(500);
 
@@ -119,7 +119,7 @@ void CoordinatorService::Impl::remove_job(const std::string& id, const std::stri
 void CoordinatorService::Impl::go_on_handing_over() {
   if (!is_handing_over_) return;
   loop_.defer([this, alive = std::weak_ptr<bool>(alive_)] {
-    if (alive.lock() != nullptr && is_handing_over_ && !hand_over()) end_jobs();
+    if (alive.lock() != nullptr && is_handing_over_ && !is_any_handed_over()) end_jobs();
   });
 }
 
@@ -145,7 +145,7 @@ Status CoordinatorService::Impl::greet_coordinator(SessionPeer* peer,
   peer->end(session::Incumbent{job->incumbent().value_or(succession::Incumbent{}), false});
   if (has_joins && job->has_succession()) {
     job->meet(theirs);
-  } else {
+  } else if (!has_joins || meet(job->incumbent(), theirs) == succession::Meeting::kTheirs) {
     displace_job(hello.job_id, theirs);
   }
   return {};
@@ -161,9 +161,17 @@ void CoordinatorService::Impl::displace_job(const std::string& id,
 }
 
 // True: a job waits for another node to take it over.
-bool CoordinatorService::Impl::hand_over() {
-  return std::any_of(jobs_.begin(), jobs_.end(),
-                     [](const auto& one) { return one.second->can_be_handed_over(); });
+bool CoordinatorService::Impl::is_any_handed_over() const {
+  return std::any_of(jobs_.begin(), jobs_.end(), [](const auto& one) {
+    return one.second->can_be_handed_over() || one.second->is_offered();
+  });
+}
+
+// A separate program with one voter is started again at its address, where the nodes wait for it.
+// Nodes that have waited for too few others in vain end as their host does.
+bool CoordinatorService::Impl::may_offer(const CoordinatorJob& job) const {
+  if (host_job_.empty() || job.is_over()) return false;
+  return !end_.gave_up || job.id() != host_job_ || job.machine()->record().round > 0;
 }
 
 // ---- The end.
@@ -180,17 +188,20 @@ void CoordinatorService::Impl::drain(Duration limit, const CoordinatorEnd& end,
   on_drained_ = std::move(done);
   drain_limit_ = limit;
   end_ = end;
-  if (limit > Duration::zero() && hand_over()) {
-    is_handing_over_ = true;
-    drain_timer_.arm(add_saturating(loop_.now(), std::min(limit, kHandOverTimeout)));
+  if (limit > Duration::zero()) {
     std::vector<CoordinatorJob*> jobs;
-    for (const auto& [id, job] : jobs_) {
-      if (job->can_be_handed_over()) jobs.push_back(job.get());
+    for (const auto& [id, job] : jobs_) jobs.push_back(job.get());
+    for (CoordinatorJob* job : jobs) {
+      if (job->can_be_handed_over()) {
+        job->resign();
+      } else if (may_offer(*job)) {
+        job->offer(end_.reason);
+      }
     }
-    for (CoordinatorJob* job : jobs) job->resign();
-    return;
+    is_handing_over_ = is_any_handed_over();
   }
-  end_jobs();
+  if (!is_handing_over_) return end_jobs();
+  drain_timer_.arm(add_saturating(loop_.now(), std::min(limit, kHandOverTimeout)));
 }
 
 // The jobs that no other node takes over.

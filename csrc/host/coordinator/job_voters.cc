@@ -15,6 +15,7 @@ SuccessionFeed JobVoters::open(const std::string& job, const std::string& addres
                                .address = "",
                                .bind_host = "",
                                .voters = static_cast<std::size_t>(voters_),
+                               // Until the job's first node has joined.
                                .node_timeout = JobSettings().node_timeout,
                                .store_grace = JobSettings().store_grace,
                                .tokens = tokens_},
@@ -38,8 +39,10 @@ void JobVoters::log_survival(const std::string& job) {
   const auto& incumbent = machine.incumbent();
   const std::string text =
       succession::describe_survival({.voters = incumbent ? incumbent->voters.size() : 0,
+                                     .lost = incumbent ? machine.num_lost_voters() : 0,
                                      .host = incumbent ? host_of(incumbent->address) : "",
                                      .unreached = machine.unreached_voters(),
+                                     .has_witness = machine.has_witness(),
                                      .unreached_witnesses = machine.unreached_witnesses()});
   if (std::exchange(found->second.survival, text) != text) log_("job " + job + ": " + text);
 }

@@ -105,6 +105,7 @@ class SessionPeer final : public os::Stream::Handler {
   NodeId node;
   std::string name;              // of the node, once it has joined
   bool has_joined = false;       // it sent Join or Resume, and no Leave since
+  bool can_take_over = false;    // session::kCanTakeOver
   std::uint32_t timings_of = 0;  // the generation of the job whose timings it was sent
   Duration least_grace{};        // the time that its node needs to resume
   // From its hello, if the node takes part in the succession of its coordinator.

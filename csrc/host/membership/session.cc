@@ -374,7 +374,8 @@ bool Session::request_drain(const drain::Notice& notice) {
 }
 
 void Session::send_hello(const Machine::SendHello& greeting) {
-  session::ClientHello hello{.term = greeting.term,
+  session::ClientHello hello{.capabilities = session::kCanTakeOver,
+                             .term = greeting.term,
                              .job_id = run_id_,
                              .node = greeting.node,
                              .secret = secret_,
@@ -433,7 +434,9 @@ void Session::on_message(const session::ServerMessage& message) {
     feed(Machine::HeartbeatAcknowledged{reply->sent, reply->time,
                                         reply->alone.value_or(Duration::zero())});
   } else if (const auto* timings = std::get_if<session::Timings>(&message)) {
-    feed(Machine::TimingsReceived{timings->settings});
+    const JobSettings& job = timings->settings;
+    voter_.feed(succession::Timings{job.node_timeout, job.store_grace});
+    feed(Machine::TimingsReceived{job});
   } else if (const auto* clients = std::get_if<session::StoreClients>(&message)) {
     feed(Machine::Activity{});
     notify(MembershipStoreClients{clients->round, clients->addresses});
@@ -441,6 +444,9 @@ void Session::on_message(const session::ServerMessage& message) {
     feed(Machine::CoordinatorLeaves{leaving->reason});
   } else if (const auto* watch = std::get_if<session::WatchWorkers>(&message)) {
     notify(MembershipWatch{watch->is_on});
+    feed(Machine::Activity{});
+  } else if (const auto* offer = std::get_if<session::TakeOver>(&message)) {
+    if (const auto taken = voter_.take_over(*offer)) link_->send(*taken);
     feed(Machine::Activity{});
   } else if (const auto* counts = std::get_if<session::Counts>(&message)) {
     counts_ = *counts;
@@ -472,12 +478,12 @@ void Session::join_elsewhere(const std::string& address, const std::string& reas
   feed(Machine::Displaced{address, reason});
 }
 
-// A coordinator in another job's agent ends with that job, and leaves this job without one.
+// A coordinator in another job's agent.
 void Session::note_host(const session::ServerHello& hello) {
   if (!hello.host_job || std::exchange(host_job_noted_, *hello.host_job) == *hello.host_job) return;
-  log_progress("warning: the coordinator at " + endpoint_text(options_) +
-               " runs in an agent of job " + *hello.host_job + " and ends with that job; job " +
-               run_id_ + " then fails: use another endpoint for it, or run elastic-coordinator");
+  log_progress("the coordinator at " + endpoint_text(options_) + " runs in an agent of job " +
+               *hello.host_job + ": when that agent ends, a node of job " + run_id_ +
+               " runs its coordinator; use another endpoint to keep the jobs apart");
 }
 
 void Session::deliver(const RendezvousAction& action) {
@@ -515,6 +521,7 @@ std::string Session::coordinator_address() const {
 
 void Session::drain(Duration limit, std::function<void()> done) {
   on_drained_ = std::move(done);
+  voter_.end();
   drain_deadline_ = add_saturating(loop_->now(), limit);
   drain_timer_.arm(std::min(drain_deadline_, loop_->now() + kFinalMessageTimeout));
   feed(Machine::Flush{});

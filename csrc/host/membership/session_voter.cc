@@ -50,22 +50,20 @@ SessionVoter::SessionVoter(os::EventLoop* loop, const RendezvousOptions& options
 
 void SessionVoter::open(const NodeInfo& node, const JobSettings& settings,
                         std::shared_ptr<TokenSource> tokens) {
-  if (!is_enabled(options_) || std::exchange(was_opened_, true)) return;
-  node_ = node.id;
-  address_ = node.address;
-  bind_host_ = store_host(options_, node.address);
-  auto voter = JobVoter::open(loop_,
-                              {.job_id = run_id_,
-                               .node = node.id,
-                               .address = node.address,
-                               .bind_host = bind_host_,
-                               .ports = options_.voter_ports,
-                               .voters = static_cast<std::size_t>(options_.voters),
-                               .node_timeout = settings.node_timeout,
-                               .store_grace = settings.store_grace,
-                               .override_timeout = options_.override_timeout,
-                               .tokens = std::move(tokens)},
-                              [this](const succession::Action& action) { on_action(action); });
+  if (std::exchange(was_opened_, true)) return;
+  port_ = {.job_id = run_id_,
+           .node = node.id,
+           .address = node.address,
+           .bind_host = store_host(options_, node.address),
+           .ports = options_.voter_ports,
+           .voters = static_cast<std::size_t>(options_.voters),
+           .node_timeout = settings.node_timeout,
+           .store_grace = settings.store_grace,
+           .override_timeout = options_.override_timeout,
+           .tokens = std::move(tokens)};
+  if (!is_enabled(options_)) return early_.clear();
+  auto voter =
+      JobVoter::open(loop_, port_, [this](const succession::Action& action) { on_action(action); });
   if (!voter.ok()) {
     sink_.log("this node cannot keep the job's record: " + std::string(voter.status().message()));
     return;
@@ -73,7 +71,7 @@ void SessionVoter::open(const NodeInfo& node, const JobSettings& settings,
   voter_ = *std::move(voter);
   if (!witness_.empty()) voter_->feed(succession::Witnesses{{witness_}});
   if (hosting_->is_host()) {
-    voter_->feed(succession::CoordinatorStarted{hosting_->address(address_), true});
+    voter_->feed(succession::CoordinatorStarted{hosting_->address(port_.address), true});
   }
   for (succession::Event& event : std::exchange(early_, {})) voter_->feed(std::move(event));
 }
@@ -135,7 +133,7 @@ void SessionVoter::displaced(const succession::Incumbent& by) {
   if (const auto& incumbent = voter_->machine().incumbent()) {
     former_lineages_.insert(incumbent->lineage);
   }
-  voter_->restart();
+  voter_->restart(by.lineage);
   if (!witness_.empty()) voter_->feed(succession::Witnesses{{witness_}});
   if (!former_lineages_.contains(by.lineage)) return;
   loop_->defer([retired = std::shared_ptr<JobVoter>(std::move(voter_))] {});
@@ -150,7 +148,7 @@ void SessionVoter::report_coordinator(CoordinatorInfo now) {
   const std::shared_ptr<const CoordinatorInfo> former = coordinator_;
   coordinator_ = std::make_shared<CoordinatorInfo>(std::move(now));
   MembershipCoordinator report{.coordinator = coordinator_, .is_here = hosting_->is_serving()};
-  if (former != nullptr && !former->lineage.empty() && former->term < coordinator_->term) {
+  if (former != nullptr && former->term < coordinator_->term) {
     const End end = end_.value_or(End{Cause::kHandedOver, loop_->now()});
     const Duration took = std::max(loop_->now() - end.at, Duration::zero());
     report.moved = CoordinatorMove{former->address, name_of(end.cause), took};
@@ -186,6 +184,40 @@ void SessionVoter::judge_loss() {
   feed(succession::IncumbentLost{});
 }
 
+// ---- A job with one voter, whose coordinator ends.
+
+std::optional<session::TakenOver> SessionVoter::take_over(const session::TakeOver& offer) {
+  const auto failed = [](std::string why) { return session::TakenOver{.error = std::move(why)}; };
+  if (offer.begin == 0) taken_.clear();
+  if (offer.begin != taken_.size() || offer.size > reg::kContentBytesMax) return std::nullopt;
+  taken_ += offer.piece;
+  if (taken_.size() < offer.size) return session::TakenOver{.wants_more = true};
+  auto record = succession::decode_record(std::exchange(taken_, {}));
+  if (!record.ok()) return failed(std::string(record.status().message()));
+  if (is_ending_) return failed("its agent ends, too");
+  if (hosting_->is_serving() || (voter_ != nullptr && voter_->machine().incumbent())) {
+    return failed("it belongs to another lineage of the job");
+  }
+  const succession::StartCoordinator start{.lineage = offer.lineage,
+                                           .term = offer.term,
+                                           .record = *std::move(record),
+                                           .lost_incumbent = {},
+                                           .is_recorded = false};
+  const Status status = hosting_->succeed(start, port_.bind_host, port_.node);
+  if (!status.ok()) return failed(std::string(status.message()));
+  if (voter_ == nullptr) {  // only to announce the coordinator at the endpoints
+    JobVoter::Options without_port = port_;
+    without_port.address.clear();
+    without_port.voters = 1;
+    auto voter = JobVoter::open(loop_, without_port,
+                                [this](const succession::Action& action) { on_action(action); });
+    if (voter.ok()) voter_ = *std::move(voter);
+  }
+  const std::string address = hosting_->address(port_.address);
+  feed(succession::CoordinatorStarted{address, true, offer.lineage, offer.term});
+  return session::TakenOver{.address = address};
+}
+
 // ---- Actions of the machine.
 
 void SessionVoter::on_action(const succession::Action& action) {
@@ -197,7 +229,7 @@ void SessionVoter::on_action(const succession::Action& action) {
     note_end(Cause::kHandedOver, loop_->now());
     sink_.move(follow->incumbent.address);
   } else if (const auto* announce = std::get_if<succession::AnnounceAtEndpoints>(&action)) {
-    sink_.announce(announce->incumbent);
+    if (!has_ended_ && !is_ending_) sink_.announce(announce->incumbent);
   } else if (const auto* met = std::get_if<succession::Displaced>(&action)) {
     hosting_->on_succession(action);
     sink_.displace(met->by.address, "the job runs already, with the coordinator at " +
@@ -234,6 +266,8 @@ void SessionVoter::log_survival(bool is_round) {
   if (voter_ != nullptr) {
     facts.unreached = voter_->machine().unreached_voters();
     facts.unreached_witnesses = voter_->machine().unreached_witnesses();
+    facts.has_witness = voter_->machine().has_witness();
+    facts.lost = std::min(voter_->machine().num_lost_voters(), facts.voters);
   }
   const std::string text = succession::describe_survival(facts);
   const bool is_news = std::exchange(survival_, text) != text;
@@ -246,9 +280,9 @@ void SessionVoter::log_survival(bool is_round) {
 }
 
 void SessionVoter::start_coordinator(const succession::StartCoordinator& start) {
-  const Status status = hosting_->succeed(start, bind_host_, node_);
+  const Status status = hosting_->succeed(start, port_.bind_host, port_.node);
   if (status.ok()) {
-    feed(succession::CoordinatorStarted{hosting_->address(address_), false});
+    feed(succession::CoordinatorStarted{hosting_->address(port_.address), false});
   } else {
     feed(succession::CoordinatorFailed{std::string(status.message())});
   }

@@ -3,7 +3,7 @@
 // What a session does for the succession of its coordinator: opens the node's voter port, notices
 // that the coordinator is lost, and runs the coordinator when this node is elected.
 //
-// Loop thread only. With voters=1 it does nothing.
+// Loop thread only. With voters=1 it runs the coordinator only if it is asked to.
 
 #include <deque>
 #include <functional>
@@ -67,6 +67,11 @@ class SessionVoter {
   // The job's result is known: losses of voters are expected from now on.
   void job_ended() { has_ended_ = true; }
 
+  // This agent ends: it takes nothing over, and announces itself no more.
+  void end() { is_ending_ = true; }
+  // The coordinator ends before the job, and asks this node to run it.
+  std::optional<session::TakenOver> take_over(const session::TakeOver& offer);
+
   // ---- The session with the coordinator.
 
   // `address`: of the coordinator, as this node reached it.
@@ -97,10 +102,9 @@ class SessionVoter {
   Hosting* const hosting_;
   const Sink sink_;
 
-  NodeId node_;
-  std::string address_;    // at which other nodes reach this one
-  std::string bind_host_;  // "": every interface
-  std::string witness_;    // "": none
+  JobVoter::Options port_;  // set by open()
+  std::string taken_;       // pieces of the record
+  std::string witness_;     // "": none
   // Of jobs that have dissolved. Under the same id this node does not vote in them again.
   std::set<reg::LineageId> former_lineages_;
   std::deque<succession::Event> early_;
@@ -109,6 +113,7 @@ class SessionVoter {
   std::string survival_;             // as last logged
   bool was_replicated_ = false;      // the job had several voters
   succession::SurvivalFacts round_;  // of the current round
+  bool is_ending_ = false;
   bool has_ended_ = false;
   Instant last_active_;
   std::optional<std::uint64_t> incarnation_;  // of the coordinator of the last session

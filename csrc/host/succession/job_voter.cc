@@ -65,11 +65,16 @@ Result<std::unique_ptr<JobVoter>> JobVoter::open(os::EventLoop* loop, const Opti
   settings.reg.store_grace = options.store_grace;
   settings.reg.stands_after_expiry = options.override_timeout > Duration::zero();
   settings.follow_timeout = options.node_timeout;
-  self->restart();
+  self->begin();
   return self;
 }
 
-void JobVoter::restart() {
+void JobVoter::restart(const reg::LineageId& lineage) {
+  settings_.lineage = lineage;
+  begin();
+}
+
+void JobVoter::begin() {
   events_.clear();  // about the former job
   machine_ = std::make_unique<succession::Machine>(settings_, os::random_seed());
 }

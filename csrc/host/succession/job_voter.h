@@ -46,14 +46,16 @@ class JobVoter {
   ~JobVoter();
 
   void feed(succession::Event event);
-  // The node's job has dissolved, and it joins another one: with a new machine, at the same port.
-  void restart();
+  // The node's job has dissolved, and it joins the one of this lineage: with a new machine, at the
+  // same port. What was sent to the former one names another lineage, and is ignored.
+  void restart(const reg::LineageId& lineage);
   const succession::Machine& machine() const { return *machine_; }
   // The voter port, as other nodes dial it: host:port; "": none.
   const std::string& address() const { return address_; }
 
  private:
   JobVoter(os::EventLoop* loop, const Options& options, Sink sink);
+  void begin();
   void execute(const succession::Action& action);
 
   os::EventLoop* const loop_;

@@ -18,6 +18,8 @@
 #include <vector>
 
 #include "core/base/memory_budget.h"
+#include "core/register/register_types.h"
+#include "core/succession/voter_wire.h"
 #include "elastic/agent_options.h"
 #include "elastic/status.h"
 #include "host/auth/token_source.h"
@@ -43,9 +45,10 @@ struct VoterLinkLimits {
   std::size_t accepted_max = 256;
   // Connections that this process has opened, in the same way.
   std::size_t opened_max = 256;
-  // Received and unsent bytes of all connections.
-  std::size_t buffered_bytes_max = std::size_t{64} << 20;
-  std::size_t unsent_bytes_max = std::size_t{8} << 20;
+  // Received and unsent bytes of all connections, and unsent ones of each: the largest record, and
+  // a later one that replaces it.
+  std::size_t buffered_bytes_max = 2 * reg::kVotersMax * succession::kVoterFrameBytesMax;
+  std::size_t unsent_bytes_max = 2 * succession::kVoterFrameBytesMax;
   // Sent bytes are acknowledged within this, or the connection is closed.
   Duration silence_max = std::chrono::seconds(5);
 };

@@ -76,7 +76,8 @@ void EventLoop::Watch::reset() {
 
 void EventLoop::Timer::arm(Instant deadline) {
   disarm();
-  position_ = loop_->timers_.emplace(deadline, this);
+  // One for a time in the past is due after those that are due already, and cannot starve them.
+  position_ = loop_->timers_.emplace(std::max(deadline, loop_->now_), this);
   armed_ = true;
 }
 

@@ -86,7 +86,9 @@ TEST(SuccessionSim, FaultsBreakNoPromise) {
 bool is_noticed(ServiceRule rule, SuccessionScene scene, std::uint64_t seeds,
                 std::uint64_t first = 1) {
   for (std::uint64_t seed = first; seed < first + seeds; ++seed) {
-    if (!simulate_succession(scene, seed, {.deleted = rule}).violations.empty()) return true;
+    if (simulate_succession(scene, seed, {.deleted = rule}).violations.empty()) continue;
+    std::cout << "noticed by seed " << seed << "\n";
+    return true;
   }
   return false;
 }

@@ -15,7 +15,7 @@ import pytest
 from elastic import _C, observe
 
 from support.coordinators import listening, needs_openssl
-from support.launching import DEADLINE_S, Job, free_endpoint
+from support.launching import DEADLINE_S, Job, children, free_endpoint
 from support.succession import (
     ELECTED,
     REPLICATED,
@@ -81,6 +81,24 @@ def test_a_node_that_hosts_the_coordinator_hands_it_over_when_it_is_stopped() ->
         nodes.processes["127.0.0.1"].wait(DEADLINE_S)
         nodes.stop("127.0.0.2", "127.0.0.3")
     assert "127.0.0.1" not in [a for a, n in nodes.processes.items() if n.returncode == 77]
+
+
+def test_with_one_voter_a_member_goes_on_when_the_hosting_agent_has_lost_its_guardian() -> None:
+    with job(free_endpoint()) as started:
+        nodes = Nodes(started, conf="voters=1")
+        for number in (1, 2, 3):
+            nodes.start(number)
+        nodes.places("127.0.0.1", "127.0.0.2", "127.0.0.3")
+        host = nodes.processes["127.0.0.1"]
+        [guardian] = children(host.pid)
+        os.kill(guardian, signal.SIGKILL)
+        after = nodes.places("127.0.0.2", "127.0.0.3")
+        assert {place.world_size for place in after.values()} == {2}
+        assert {place.round for place in after.values()} == {1}
+        for address in after:
+            nodes.await_log(address, rf"{ELECTED}: the former one at \S+ handed it over")
+        assert host.wait(DEADLINE_S) == _C.EXIT_SUPERVISION_LOST
+        nodes.stop("127.0.0.2", "127.0.0.3")
 
 
 def test_a_node_that_knows_three_endpoints_joins_after_the_first_host_is_gone() -> None:

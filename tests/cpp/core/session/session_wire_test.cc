@@ -197,7 +197,8 @@ std::vector<ClientMessage> client_messages() {
                        .last_stop = 101},
           RequestDrain{{seconds(60), "elastic-launch drain on node9"}},
           ClientHello{.job_id = "job", .observer = ObserverRequest{true}},
-          ClientHello{.job_id = "job", .announced = {{{1, 2}, 3, {4, 5}, "10.0.0.1:29401", {}}}}};
+          ClientHello{.job_id = "job", .announced = {{{1, 2}, 3, {4, 5}, "10.0.0.1:29401", {}}}},
+          TakenOver{.wants_more = true, .address = "10.0.0.1:4", .error = "no port is free"}};
 }
 
 std::vector<ServerMessage> server_messages() {
@@ -245,7 +246,8 @@ std::vector<ServerMessage> server_messages() {
                      .voters = {},
                      .replaces = {{{6, 7}, {2, 17}}}},
                     false},
-          HeartbeatReply{Instant(seconds(3)), Instant(seconds(8)), seconds(2)}};
+          HeartbeatReply{Instant(seconds(3)), Instant(seconds(8)), seconds(2)},
+          TakeOver{.lineage = {3, 4}, .term = 2, .begin = 5, .size = 9, .piece = "abcd"}};
 }
 
 template <typename Message>

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/rng.h"
+#include "core/register/register_codec.h"
 
 namespace elastic::succession {
 namespace {
@@ -117,6 +118,17 @@ TEST(JobRecord, NamesTheMachinesRoundAndResult) {
   EXPECT_EQ(content_of(machine, ""), (reg::Content{1, 1, false, ""}));
   machine.step(rdzv::Done{node.id, 1}, now, &actions);
   EXPECT_EQ(content_of(machine, ""), (reg::Content{1, 1, true, ""}));
+}
+
+// A state that was cut could not be restored by a successor.
+TEST(JobRecord, AStateAboveTheLimitIsNotCutAndHasItsSentence) {
+  JobRecord record{.job_id = "job", .settings = {}, .state = {}, .nodes = {}};
+  record.state.assign(reg::kContentBytesMax + 1, 'x');
+  const std::string bytes = encode_record(record);
+  EXPECT_GT(bytes.size(), record.state.size());
+  EXPECT_FALSE(decode_record(bytes).ok());
+  EXPECT_NE(check_record_size(bytes.size()).find("15 MiB"), std::string::npos);
+  EXPECT_EQ(check_record_size(reg::kContentBytesMax), "");
 }
 
 }  // namespace

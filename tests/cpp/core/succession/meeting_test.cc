@@ -58,6 +58,10 @@ TEST(Meeting, BothSidesDecideAlikeAndTheOrderIsTransitive) {
   for (std::uint64_t lineage = 1; lineage <= 4; ++lineage) {
     for (std::uint64_t term = 1; term <= 3; ++term) all.push_back(coordinator(lineage, term));
   }
+  // An operator has replaced the second lineage by the fourth one.
+  for (Incumbent& one : all) {
+    if (one.lineage == reg::LineageId{4, 0}) one.replaces = {{.lineage = {2, 0}, .newest = {}}};
+  }
   const auto wins = [](const Incumbent& a, const Incumbent& b) {
     return meet(a, b) == Meeting::kOurs;
   };

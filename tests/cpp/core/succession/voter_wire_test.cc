@@ -28,7 +28,7 @@ std::vector<VoterFrame> every_frame() {
   const reg::Message message = {{7, 8}, {1, 2}, {3, 4}, reg::Accepted{{3, 12}, true, false, 3}};
   std::vector<VoterFrame> frames;
   for (const VoterBody& body :
-       {VoterBody(message), VoterBody(Probe{{7, 8}}), VoterBody(ProbeReply{{7, 8}}),
+       {VoterBody(message), VoterBody(Probe{{7, 8}}), VoterBody(ProbeReply{{7, 8}, 9}),
         VoterBody(Announce{incumbent()}), VoterBody(Query{5}), VoterBody(Override{6, true}),
         VoterBody(OverrideReply{6, true, "done"})}) {
     frames.push_back({"job/1", {1, 2}, {3, 4}, body});

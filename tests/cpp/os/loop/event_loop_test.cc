@@ -84,6 +84,21 @@ TEST(EventLoop, TimerThatReArmsForThePastDoesNotKeepDescriptorsFromBeingServed) 
   EXPECT_LE(fired, 2);
 }
 
+TEST(EventLoop, TimerThatReArmsForThePastDoesNotStarveAnotherOne) {
+  auto loop = make_loop();
+  int fired = 0;
+  EventLoop::Timer past(loop.get(), [&] {
+    if (++fired == 1000) loop->stop();
+    past.arm(Instant());
+  });
+  EventLoop::Timer other(loop.get(), [&] { loop->stop(); });
+  past.arm(Instant());
+  other.arm(os::monotonic_now());
+  loop->run();
+  EXPECT_FALSE(other.armed());
+  EXPECT_LT(fired, 1000);
+}
+
 TEST(EventLoop, EventOfAWatchThatAnotherHandlerRemovedIsDropped) {
   auto loop = make_loop();
   Pair one, two;

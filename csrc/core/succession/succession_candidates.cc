@@ -1,0 +1,209 @@
+// The nodes that could vote, as the coordinator in this process finds them.
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "core/succession/succession_machine.h"
+#include "core/succession/survival.h"
+
+namespace elastic::succession {
+namespace {
+
+// Twice the most voters.
+constexpr std::size_t kProbedMax = 2 * reg::kVotersMax;
+
+// "10.0.0.7:4711" -> "10.0.0.7", "[::1]:4711" -> "::1".
+std::string host_of(const std::string& address) {
+  const std::string host = address.substr(0, address.rfind(':'));
+  return host.starts_with('[') ? host.substr(1, host.size() - 2) : host;
+}
+
+}  // namespace
+
+std::string Machine::unreached_voters() const {
+  std::string all;
+  for (const reg::VoterCandidate& one : candidates()) {
+    if (one.is_reachable || one.kind == reg::VoterCandidate::Kind::kWitness) continue;
+    all += (all.empty() ? "" : ", ") + one.voter.address;
+  }
+  return all;
+}
+
+std::string Machine::unreached_witnesses() const {
+  std::string all;
+  for (const auto& [address, witness] : witnesses_) {
+    if (!witness.is_reachable) all += (all.empty() ? "" : ", ") + address;
+  }
+  return all;
+}
+
+std::size_t Machine::num_lost_voters() const {
+  if (!register_.known()) return 0;
+  const auto& voters = register_.known()->record.voters;
+  const auto all = candidates();
+  return static_cast<std::size_t>(
+      std::count_if(voters.begin(), voters.end(), [&](const reg::Voter& voter) {
+        const auto is_there = [&](const reg::VoterCandidate& one) {
+          return one.voter.node == voter.node && one.is_reachable;
+        };
+        return voter.node != settings_.self.node && std::none_of(all.begin(), all.end(), is_there);
+      }));
+}
+
+void Machine::receive(const VoterFrame& frame, const ProbeReply& message) {
+  if (message.lineage != own_lineage()) return;
+  const auto found = probed_.find(frame.from);
+  if (found == probed_.end() || found->second.is_done) return;
+  if (message.record_format != record_format()) {
+    if (foreign_.insert(frame.from).second) {
+      emit(
+          Log{"the node at " + found->second.address +
+              " runs another version of elastic, which cannot read the job's record: it does not " +
+              "vote"});
+    }
+    return;
+  }
+  found->second.is_done = true;
+  silent_.erase(frame.from);
+  resumed_.insert(frame.from);
+  update_candidates();
+}
+
+void Machine::on(const Nodes& event) {
+  if (!is_started_) return;  // on its way when the coordinator was stopped
+  nodes_ = event.nodes;
+  for (const KnownNode& one : nodes_) {
+    if (one.is_connected) announced_.erase(one.node);
+  }
+  choose_probed();
+  probe_nodes();
+  update_candidates();
+}
+
+// Of many nodes only as many are probed as there may be voters, and some more in case that one is
+// lost: on different hosts, spread over the topology hints, and members before spares. One that
+// does not answer makes place for another one.
+void Machine::choose_probed() {
+  std::map<NodeId, const KnownNode*> present;
+  for (const KnownNode& one : nodes_) {
+    if (one.node != settings_.self.node && !one.voter_address.empty()) present[one.node] = &one;
+  }
+  std::erase_if(silent_, [&](const NodeId& node) { return !present.contains(node); });
+  std::erase_if(probed_, [&](const auto& entry) {
+    const auto found = present.find(entry.first);
+    return found == present.end() || found->second->voter_address != entry.second.address;
+  });
+  std::set<NodeId> chosen;
+  std::set<std::string> hosts, topologies;
+  const auto add = [&](const KnownNode& one) {
+    chosen.insert(one.node);
+    hosts.insert(one.host);
+    topologies.insert(one.topology);
+    probed_.try_emplace(one.node, repeated(one.voter_address));
+  };
+  if (const auto& known = register_.known()) {
+    for (const reg::Voter& voter : known->record.voters) {
+      const auto found = present.find(voter.node);
+      if (found != present.end()) add(*found->second);
+    }
+  }
+  for (const auto& [node, probe] : probed_) {
+    if (!silent_.contains(node)) add(*present.at(node));
+  }
+  const auto fill = [&](reg::VoterCandidate::Kind kind, bool is_new_topology, bool may_be_silent) {
+    for (const KnownNode& one : nodes_) {
+      if (hosts.size() >= kProbedMax) return;
+      const bool fits = one.kind == kind && present.contains(one.node) &&
+                        !hosts.contains(one.host) && silent_.contains(one.node) == may_be_silent;
+      if (fits && (!is_new_topology || !topologies.contains(one.topology))) add(one);
+    }
+  };
+  for (const bool may_be_silent : {false, true}) {
+    for (const auto kind :
+         {reg::VoterCandidate::Kind::kMember, reg::VoterCandidate::Kind::kSpare}) {
+      fill(kind, true, may_be_silent);
+      fill(kind, false, may_be_silent);
+    }
+  }
+  std::erase_if(probed_, [&](const auto& entry) { return !chosen.contains(entry.first); });
+  candidates_.clear();
+  for (const KnownNode& one : nodes_) {
+    if (one.node == settings_.self.node || probed_.contains(one.node)) candidates_.push_back(one);
+  }
+}
+
+void Machine::probe_nodes() {
+  if (!is_started_) return;
+  repeat(probed_, Probe{*own_lineage()});
+  bool has_changed = false;
+  for (const auto& [node, one] : probed_) {
+    const bool is_silent = !one.is_done && one.wait >= settings_.repeat_interval_max;
+    if (is_silent) has_changed |= silent_.insert(node).second;
+  }
+  if (!has_changed) return;
+  choose_probed();
+  repeat(probed_, Probe{*own_lineage()});
+}
+
+std::vector<reg::VoterCandidate> Machine::candidates() const {
+  std::vector<reg::VoterCandidate> all;
+  for (const KnownNode& one : candidates_) {
+    const bool is_self = one.node == settings_.self.node;
+    const auto probe = probed_.find(one.node);
+    const bool has_answered = probe != probed_.end() && probe->second.is_done;
+    if (!is_self && !resumed_.contains(one.node) && now_ < resume_until_) continue;
+    const std::string& address = is_self ? settings_.self.address : one.voter_address;
+    if (address.empty()) continue;
+    all.push_back(
+        {.voter = {one.node, address},
+         .host = one.host,
+         .topology = one.topology,
+         .kind = one.kind,
+         // After an election a voter that answers has not resumed its session yet.
+         .is_reachable = is_self || (has_answered && (one.is_connected || now_ < resume_until_))});
+  }
+  for (const auto& [address, witness] : witnesses_) {
+    if (witness.node == NodeId{} && now_ < resume_until_) continue;
+    all.push_back({.voter = {witness.node, address},
+                   .host = host_of(address),
+                   .topology = {},
+                   .kind = reg::VoterCandidate::Kind::kWitness,
+                   .is_reachable = witness.is_reachable});
+  }
+  if (!register_.known() || now_ >= resume_until_) return all;
+  for (const reg::Voter& voter : register_.known()->record.voters) {
+    if (resumed_.contains(voter.node) || voter.node == former_incumbent_) continue;
+    const bool is_listed = std::any_of(
+        all.begin(), all.end(), [&](const auto& one) { return one.voter.node == voter.node; });
+    if (is_listed) continue;
+    all.push_back({.voter = voter,
+                   .host = host_of(voter.address),
+                   .topology = {},
+                   .kind = reg::VoterCandidate::Kind::kMember,
+                   .is_reachable = true});
+  }
+  return all;
+}
+
+void Machine::update_candidates() {
+  if (!is_started_) return;
+  if (register_.known()) {
+    feed(reg::CandidatesChanged{candidates()});
+  } else {
+    turn_on_as_needed();
+  }
+}
+
+void Machine::turn_on_as_needed() {
+  if (was_turned_on_) return;
+  const auto voters =
+      reg::choose_voters(candidates(), {}, settings_.self.node, {settings_.reg.voters, true});
+  if (voters.size() < kVotersNeeded) return;
+  was_turned_on_ = true;
+  emit(TurnOn{});
+}
+
+}  // namespace elastic::succession

@@ -1,0 +1,127 @@
+// The end of a coordinator before that of its job.
+//
+// Theory of operation. A job with several voters has a record in the register, and a voter is
+// elected (succession::Resign). Without one, this coordinator sends the machine's whole state to a
+// member over its session, and the member restores it. From then on the state must not change here:
+// messages are ignored, and nothing acknowledges them. A node repeats what it has to report when it
+// resumes at the successor. A leave is the exception, which a further offer includes.
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+#include <variant>
+
+#include "host/coordinator/coordinator_job.h"
+#include "os/loop/random_seed.h"
+
+namespace elastic::host {
+
+bool CoordinatorJob::offer(const std::string& reason) {
+  offer_.reset();
+  if (is_over() || gate_->is_on() || machine_->settings().static_ranks) return false;
+  for (const rdzv::Leave& leave : std::exchange(late_leaves_, {})) step(leave);
+  SessionPeer* const member = is_over() ? nullptr : choose_member();
+  if (member == nullptr) return false;
+  if (!incumbent_) {
+    incumbent_.emplace();
+    incumbent_->lineage = {os::random_seed(), os::random_seed()};
+  }
+  // Later than that of a member that was asked before, which may have begun after all.
+  offered_term_ = std::max(offered_term_, term_) + 1;
+  asked_.insert(member->node);
+  offer_ = Offer{.member = member->node,
+                 .record = succession::encode_record({.job_id = id_,
+                                                      .settings = machine_->settings(),
+                                                      .state = machine_->encode(),
+                                                      .nodes = {}}),
+                 .sent = 0,
+                 .reason = reason};
+  timer_.disarm();
+  nodes_timer_.disarm();
+  if (context_.log) log(member->name + " is asked to run the coordinator of the job");
+  send_piece(member);
+  return true;
+}
+
+// By rank; spares and nodes that wait for a round come last.
+SessionPeer* CoordinatorJob::choose_member() const {
+  SessionPeer* best = nullptr;
+  int best_rank = -1;
+  for (const NodeStatus& one : machine_->nodes(context_.loop->now())) {
+    const auto found = sessions_.find(one.id);
+    if (found == sessions_.end() || asked_.contains(one.id)) continue;
+    SessionPeer* const peer = found->second;
+    if (!peer->has_joined || !peer->can_take_over || peer->closed()) continue;
+    const auto order = [](int rank) { return std::tuple(rank < 0, rank); };
+    if (best != nullptr && order(best_rank) <= order(one.rank)) continue;
+    best = peer;
+    best_rank = one.rank;
+  }
+  return best;
+}
+
+void CoordinatorJob::send_piece(SessionPeer* peer) {
+  const std::string& record = offer_->record;
+  session::TakeOver piece{.lineage = incumbent_->lineage,
+                          .term = offered_term_,
+                          .begin = offer_->sent,
+                          .size = record.size(),
+                          .piece = record.substr(offer_->sent, session::kTakeOverPieceMax)};
+  offer_->sent += piece.piece.size();
+  peer->send(piece);
+}
+
+Status CoordinatorJob::on_message_while_offered(SessionPeer* peer,
+                                                const session::ClientMessage& message) {
+  if (const auto* leave = std::get_if<rdzv::Leave>(&message)) {
+    peer->has_joined = false;
+    late_leaves_.push_back({peer->node, leave->reason});
+    return {};
+  }
+  const auto* reply = std::get_if<session::TakenOver>(&message);
+  if (reply == nullptr || peer->node != offer_->member) return {};
+  if (reply->wants_more) {
+    send_piece(peer);
+  } else if (reply->address.empty()) {
+    offer_failed(reply->error);
+  } else {
+    succession::Incumbent successor = *incumbent_;
+    successor.term = offered_term_;
+    successor.node = offer_->member;
+    successor.address = reply->address;
+    if (context_.log) {
+      log(peer->name + " runs the coordinator of the job now, at " + reply->address);
+    }
+    const std::string reason = std::exchange(offer_, std::nullopt)->reason;
+    context_.on_handed_over(this, succession::StopCoordinator{reason, std::move(successor)});
+  }
+  return {};
+}
+
+Status CoordinatorJob::on(SessionPeer*, session::TakenOver&) { return {}; }  // too late
+
+void CoordinatorJob::offer_failed(const std::string& why) {
+  if (context_.log) {
+    log(name_of(offer_->member) + " cannot run the coordinator of the job: " + why);
+  }
+  const std::string reason = offer_->reason;
+  if (!offer(reason)) context_.on_handed_over(this, std::nullopt);
+}
+
+void CoordinatorJob::announce_end(const CoordinatorEnd& end, bool is_host_job) {
+  offer_.reset();
+  if (is_over()) return;
+  timer_.disarm();
+  // Nodes that were never in a round have no workers to keep running: they end as the host does.
+  const bool is_given_up = end.gave_up && is_host_job && machine_->record().round == 0;
+  for (const auto& [id, peer] : std::exchange(sessions_, {})) {
+    peer->job = nullptr;
+    if (is_given_up) {
+      peer->end(rdzv::TimedOut{id, end.reason});
+    } else {
+      peer->end(session::Leaving{end.reason});
+    }
+  }
+}
+
+}  // namespace elastic::host

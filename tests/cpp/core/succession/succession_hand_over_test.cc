@@ -1,0 +1,71 @@
+// A coordinator that ends in order, and one that was asked to take a job over.
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "core/succession/succession_process.h"
+
+namespace elastic::succession {
+namespace {
+
+KnownNode known(const reg::Voter& voter, const std::string& host) {
+  return {.node = voter.node, .voter_address = voter.address, .host = host, .is_connected = true};
+}
+
+TEST(SuccessionHandOver, WithOneVoterAnyNodeThatAnswersIsMadeAVoterAndSucceeds) {
+  Process process(kSelf);
+  process.feed(CoordinatorStarted{"10.0.0.3:29400", true});
+  process.feed(Propose{1, record_of_three().content});
+  ASSERT_EQ(process.machine().incumbent()->voters, std::vector{kSelf});
+  const reg::LineageId lineage = process.machine().incumbent()->lineage;
+  // Of one host, so that it does not vote.
+  process.feed(Nodes{{known(kSelf, "host"), known(kOther, "host")}});
+  process.receive(kOther, ProbeReply{lineage});
+  const auto records = proposed(process.feed(Resign{}));
+  ASSERT_EQ(records.size(), 1U);
+  EXPECT_EQ(records[0].voters, std::vector{kOther});
+  EXPECT_EQ(records[0].previous_voters, std::vector{kSelf});
+}
+
+TEST(SuccessionHandOver, ACoordinatorThatTookAJobOverBeginsTheLineageThatItWasGiven) {
+  Process process(kSelf);
+  const auto started = process.feed(CoordinatorStarted{"10.0.0.3:29400", true, {8, 9}, 4});
+  const auto announced = those<AnnounceAtEndpoints>(started);
+  ASSERT_EQ(announced.size(), 1U);
+  EXPECT_EQ(announced[0].incumbent.lineage, (reg::LineageId{8, 9}));
+  EXPECT_EQ(announced[0].incumbent.term, 4U);
+  EXPECT_EQ(announced[0].incumbent.address, "10.0.0.3:29400");
+  process.feed(Propose{1, record_of_three().content});
+  const auto& record = process.machine().job_register().known()->record;
+  EXPECT_EQ(record.lineage, (reg::LineageId{8, 9}));
+  EXPECT_EQ(record.newness.term, 4U);
+}
+
+// They were sent before the coordinator's thread knew.
+TEST(SuccessionHandOver, NodesOfACoordinatorThatHasStoppedAreNotProbed) {
+  Process process(kSelf);
+  process.feed(CoordinatorStarted{"10.0.0.3:29400", true});
+  ASSERT_EQ(those<StopCoordinator>(process.feed(Resign{})).size(), 1U);
+  EXPECT_TRUE(process.feed(Nodes{{known(kOther, "host")}}).empty());
+  EXPECT_FALSE(process.machine().next_deadline());
+}
+
+// The job that it would dissolve for is its own, to which a process at the endpoint directs nodes.
+TEST(SuccessionHandOver, ACoordinatorThatTookAJobOverGivesWayToALaterOneOnly) {
+  Process process(kSelf);
+  process.feed(CoordinatorStarted{"10.0.0.3:29400", true, {8, 9}, 4});
+  Incumbent other = *process.machine().incumbent();
+  EXPECT_TRUE(process.feed(Met{other}).empty()) << "it is its own";
+  other.node = kOther.node;
+  other.term = 3;
+  EXPECT_TRUE(process.feed(Met{other}).empty());
+  other.term = 5;
+  const auto stopped = those<StopCoordinator>(process.feed(Met{other}));
+  ASSERT_EQ(stopped.size(), 1U);
+  EXPECT_EQ(stopped[0].successor, other);
+}
+
+}  // namespace
+}  // namespace elastic::succession

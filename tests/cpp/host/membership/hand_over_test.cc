@@ -1,0 +1,129 @@
+// An agent that hosts the coordinator ends in order, and a member of the job goes on with it. In
+// virtual time, on one host, so that the job has no record in the register.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "host/membership/session_harness.h"
+#include "os/net/held_port.h"
+#include "support/loop_group.h"
+
+namespace elastic::host {
+namespace {
+
+using namespace std::chrono_literals;
+
+class HandOverTest : public ::testing::TestWithParam<int> {
+ protected:
+  HandOverTest() {
+    held_.push_back(*os::HeldPort::open("", 0));
+    options_ = options_for(held_.back().port(), 1, 3);
+    options_.voters = GetParam();
+    options_.settings.last_call_timeout = 3s;
+    options_.settings.node_timeout = 2s;
+    options_.settings.store_grace = 5s;
+  }
+  void start(std::uint64_t id, bool is_host) {
+    RendezvousOptions options = options_;
+    options.is_host = is_host;
+    nodes_.push_back(std::make_unique<TestNode>(options, id));
+    nodes_.back()->join();
+  }
+  TestNode& node(std::size_t number) { return *nodes_.at(number - 1); }
+  void form_round(const std::vector<std::size_t>& members) {
+    std::uint64_t round = 0;
+    for (const std::size_t number : members) {
+      const std::uint64_t formed = node(number).expect_round();
+      if (round == 0) round = formed;
+      ASSERT_EQ(formed, round);
+      ASSERT_EQ(static_cast<std::size_t>(node(number).record().nodes), members.size());
+    }
+  }
+  void end_round(const std::vector<std::size_t>& members) {
+    for (const std::size_t number : members) {
+      const auto restart = node(number).expect<rdzv::Restart>();
+      node(number).send(rdzv::Gone{node(number).info().id, restart.round});
+      node(number).join();
+    }
+  }
+  // As on SIGTERM.
+  void stop(std::size_t number) {
+    node(number).send(rdzv::Leave{node(number).info().id, "it was stopped"});
+    EXPECT_TRUE(node(number).drain(5s));
+    node(number).crash();
+  }
+  void expect_success(const std::vector<std::size_t>& members) {
+    for (const std::size_t number : members) node(number).done();
+    for (const std::size_t number : members) {
+      const auto closed = node(number).expect<rdzv::Closed>();
+      ASSERT_NE(closed.result, nullptr);
+      EXPECT_EQ(closed.result->outcome, JobOutcome::kSucceeded);
+    }
+  }
+
+  support::LoopGroup group_;
+  std::vector<os::HeldPort> held_;
+  RendezvousOptions options_;
+  std::vector<std::unique_ptr<TestNode>> nodes_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Voters, HandOverTest, ::testing::Values(0, 1));
+
+TEST_P(HandOverTest, AMemberGoesOnWithTheCoordinatorOfAHostThatIsStopped) {
+  start(1, true);
+  node(1).expect<rdzv::Waiting>();
+  start(2, false);
+  start(3, false);
+  form_round({1, 2, 3});
+  const std::uint64_t first = node(2).record().round;
+  stop(1);
+  end_round({2, 3});
+  form_round({2, 3});
+  EXPECT_EQ(node(2).record().round, first + 1);
+  // The next one, too, and the last node goes on alone.
+  stop(2);
+  end_round({3});
+  form_round({3});
+  EXPECT_EQ(node(3).record().round, first + 2);
+  expect_success({3});
+}
+
+TEST_P(HandOverTest, ANodeThatStartsAtTheEndpointLaterJoinsTheJob) {
+  start(1, true);
+  node(1).expect<rdzv::Waiting>();
+  start(2, false);
+  form_round({1, 2});
+  stop(1);
+  end_round({2});
+  form_round({2});
+  start(3, true);  // it begins a job of the same id, until the coordinator reaches it
+  end_round({2});
+  form_round({2, 3});
+  EXPECT_GT(node(3).record().round, 2u);
+  expect_success({2, 3});
+}
+
+TEST_P(HandOverTest, AMemberThatCannotRunTheCoordinatorIsPassedOver) {
+  options_.settings.min_nodes = 1;
+  start(1, true);
+  node(1).expect<rdzv::Waiting>();
+  // Its ports are all in use.
+  RendezvousOptions without_port = options_;
+  without_port.is_host = false;
+  held_.push_back(*os::HeldPort::open("", 0));
+  without_port.voter_ports = {held_.back().port(), held_.back().port()};
+  nodes_.push_back(std::make_unique<TestNode>(without_port, 2));
+  node(2).join();
+  start(3, false);
+  form_round({1, 2, 3});
+  stop(1);
+  end_round({2, 3});
+  form_round({2, 3});
+  expect_success({2, 3});
+}
+
+}  // namespace
+}  // namespace elastic::host
