@@ -151,7 +151,7 @@ class Launcher:
 
         try:
             # A subcommand is no option, path or script with a suffix.
-            if parse is None and argv and argv[0].isalpha():
+            if parse is None and argv and argv[0][:1].isalpha() and "." not in argv[0]:
                 from elastic.cli import subcommands
 
                 subcommand = subcommands.find(argv)
