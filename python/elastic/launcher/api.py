@@ -15,6 +15,7 @@ process that has imported torch (docs/warm-workers.md). With ``start_method="for
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -280,6 +281,31 @@ def _static_master(config: LaunchConfig) -> tuple[str | None, int | None]:
     if config.local_addr and config.local_addr != host:
         return None, int(port or 0)
     return own_address(host, "rdzv_endpoint"), int(port or 0)
+
+
+def _get_entrypoint_name(entrypoint: Callable[..., Any] | str | None, args: Sequence[Any]) -> str:
+    """The name of a function or a program; that of the script if the program is this interpreter.
+
+    Programs for torch import it.
+    """
+    if callable(entrypoint):
+        return str(getattr(entrypoint, "__name__", entrypoint))
+    if entrypoint != sys.executable:
+        return entrypoint or ""
+    return next((str(word) for word in args if not str(word).startswith("-")), "")
+
+
+def _get_addr_and_port(rdzv_parameters: RendezvousParameters) -> tuple[str | None, int | None]:
+    """Host and port of a static endpoint, (None, None) with another backend; for torch's users."""
+    if rdzv_parameters.backend != "static":
+        return None, None
+    host, port = split_endpoint(rdzv_parameters.endpoint.strip(), "the rendezvous endpoint")
+    if not port:
+        raise ConfigError(
+            f"the rendezvous endpoint is {rdzv_parameters.endpoint!r}: it has no port. "
+            "Specify --master-port"
+        )
+    return host, int(port)
 
 
 def _parameters(config: LaunchConfig) -> RendezvousParameters:

@@ -153,6 +153,12 @@ class DynamicRendezvousHandler(RendezvousHandler):
         return True
 
     def next_rendezvous(self) -> RendezvousInfo:
+        found = self.next_round()
+        where = RendezvousStoreInfo(found.master_addr, found.master_port)
+        return ServedRound(found.group_rank, found.nodes, where)
+
+    def next_round(self) -> _C.RendezvousRound:
+        """Joins and waits like ``next_rendezvous``, and returns the native round."""
         client = self._started()
         _torch_bases.update()
         try:
@@ -174,8 +180,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
             found.master_addr,
             found.master_port,
         )
-        where = RendezvousStoreInfo(found.master_addr, found.master_port)
-        return ServedRound(found.group_rank, found.nodes, where)
+        return found
 
     def is_closed(self) -> bool:
         return self._client is not None and self._client.is_closed()
