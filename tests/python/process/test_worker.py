@@ -105,7 +105,7 @@ for call in (worker.progress, worker.should_stop):
 def test_a_section_may_have_any_name(name: str) -> None:
     script = f"""
 from elastic import worker
-with worker.section({ascii(name)}, limit=1):
+with worker.section({name!a}, limit=1):
     print("entered")
 """
     assert alone(script) == "entered\n"
