@@ -99,7 +99,7 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "_warm": (),
     "worker": ("_environment", "_worker"),
     "multiprocessing": (*_BASE, "text", "_host"),
-    "rendezvous": (*_BASE, "text"),
+    "rendezvous": (*_BASE, "text", "events"),
     "agent": (
         *_BASE,
         "text",

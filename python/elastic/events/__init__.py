@@ -60,14 +60,13 @@ def construct_and_record_rdzv_event(
 ) -> None:
     """Records an event of a rendezvous, if the logger has a handler that writes.
 
-    The name is that of the calling function unless one is given.
+    Its name is the file of the caller, a colon, and ``name`` or the calling function.
     """
     handlers = _logger("dynamic_rendezvous").handlers
     if all(isinstance(handler, logging.NullHandler) for handler in handlers):
         return
-    if not name:
-        caller = traceback.extract_stack(limit=2)[0]
-        name = f"{os.path.basename(caller.filename)}:{caller.name}"
+    caller = traceback.extract_stack(limit=2)[0]
+    name = f"{os.path.basename(caller.filename)}:{name or caller.name}"
     error_trace = traceback.format_exc() if node_state is NodeState.FAILED else ""
     record_rdzv_event(
         RdzvEvent(

@@ -7,11 +7,13 @@ other than ``next_rendezvous`` return at once, from messages that were received 
 from __future__ import annotations
 
 import logging
+import sys
 import weakref
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 from elastic import _C, _environment, _torch_bases
+from elastic._plug_in import plug_in
 from elastic.constants import COORDINATOR_PORT, SHARED
 from elastic.errors import ConfigError, RendezvousClosed
 from elastic.rendezvous import backends, token
@@ -161,9 +163,13 @@ class DynamicRendezvousHandler(RendezvousHandler):
         """Joins and waits like ``next_rendezvous``, and returns the native round."""
         client = self._started()
         _torch_bases.update()
+        self._record("next_rendezvous", "joining a round")
         try:
             found = client.next_rendezvous()
-        except RendezvousClosed as error:
+        except Exception as error:
+            self._record("next_rendezvous", f"no round: {error}", "FAILED")
+            if not isinstance(error, RendezvousClosed):
+                raise
             result = client.result
             if result is not None and result.outcome == _C.JobOutcome.SUCCEEDED:
                 raise RendezvousGracefulExitError(str(error)) from None
@@ -180,6 +186,8 @@ class DynamicRendezvousHandler(RendezvousHandler):
             found.master_addr,
             found.master_port,
         )
+        text = f"joined round {found.round} as rank {found.group_rank} of {found.nodes}"
+        self._record("next_rendezvous", text, rank=found.group_rank)
         return found
 
     def is_closed(self) -> bool:
@@ -187,6 +195,7 @@ class DynamicRendezvousHandler(RendezvousHandler):
 
     def set_closed(self) -> None:
         self._started().set_closed()
+        self._record("set_closed", "closed the rendezvous", "SUCCEEDED")
 
     def num_nodes_waiting(self) -> int:
         return 0 if self._client is None else self._client.waiting_nodes()
@@ -202,7 +211,25 @@ class DynamicRendezvousHandler(RendezvousHandler):
         was_heard = self._client.leave("the handler was shut down", limit)
         self._closing()
         self._client = None
+        self._record("shutdown", "left the rendezvous", "SUCCEEDED")
         return was_heard
+
+    def _record(
+        self, method: str, message: str, state: str = "RUNNING", rank: int | None = None
+    ) -> None:
+        """torch's event of a rendezvous. A program without elastic.events has no handler of it."""
+        if "elastic.events" not in sys.modules:
+            return
+        from elastic import events
+
+        with plug_in("event handler"):
+            events.construct_and_record_rdzv_event(
+                self._settings.run_id,
+                message,
+                events.NodeState(state),
+                name=f"{type(self).__name__}.{method}",
+                rank=rank,
+            )
 
     def _started(self) -> _C.RendezvousClient:
         if self._client is None:

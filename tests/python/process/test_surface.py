@@ -21,7 +21,7 @@ import pytest
 from elastic import ConfigError, StoreClient, StoreServer, events, metrics, timer
 from elastic.agent.server.api import _RoleInstanceInfo
 from elastic.launcher.api import _get_addr_and_port, _get_entrypoint_name
-from elastic.rendezvous import RendezvousParameters
+from elastic.rendezvous import RendezvousClosedError, RendezvousParameters
 from elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous, create_rdzv_handler
 from elastic.rendezvous.utils import parse_rendezvous_endpoint
 from elastic.utils import get_env_variable_or_raise, get_socket_with_port, macros
@@ -208,6 +208,32 @@ def test_recorded_events_reach_the_handlers_of_their_destination() -> None:
     )
     with pytest.raises(ConfigError, match="no event handler 'syslog'"):
         events.record(events.Event("start", events.EventSource.WORKER), "syslog")
+
+
+def test_a_handler_records_what_it_does() -> None:
+    lines = Lines()
+    logger = logging.getLogger("torchelastic-events-dynamic_rendezvous")
+    logger.addHandler(lines)
+    host, port = free_endpoint().split(":")
+    try:
+        handler = StaticTCPRendezvous(host, int(port), 0, 1, "job", 60)
+        handler.next_rendezvous()
+        handler.set_closed()
+        with pytest.raises(RendezvousClosedError):
+            handler.next_rendezvous()
+        handler.shutdown()
+    finally:
+        logger.removeHandler(lines)
+    found = [events.RdzvEvent.deserialize(line) for line in lines.lines]
+    states = [(event.name.rpartition(".")[2], event.node_state.value) for event in found]
+    assert states == [
+        ("next_rendezvous", "RUNNING"), ("next_rendezvous", "RUNNING"), ("set_closed", "SUCCEEDED"),
+        ("next_rendezvous", "RUNNING"), ("next_rendezvous", "FAILED"), ("shutdown", "SUCCEEDED"),
+    ]  # fmt: skip
+    assert {event.run_id for event in found} == {"job"}
+    assert (found[1].rank, found[4].error_trace.splitlines()[-1].partition(":")[0]) == (
+        0, "elastic.errors.RendezvousClosed"
+    )  # fmt: skip
 
 
 class Values(metrics.MetricHandler):

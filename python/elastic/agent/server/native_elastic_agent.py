@@ -271,7 +271,7 @@ class NativeElasticAgent:
         begun = time.monotonic()
         try:
             if self._watchdog is not None:
-                self._watchdog.start(self._pids, self._leave)
+                self._watchdog.start(self._pids, self._leave, self._timer_event)
             self._recorder = self._open_recorder()
             result = self._supervise()
             if self._recorder is not None:
@@ -294,12 +294,22 @@ class NativeElasticAgent:
         total = self._total_execution_time
         return records.event(state, "AGENT", self._group, total_run_time=total, raw_error=error)
 
+    def _has_torch_handlers(self) -> bool:
+        """Modules that the program never imported have no handler that would receive."""
+        has_handlers = "elastic.events" in sys.modules or "elastic.metrics" in sys.modules
+        return has_handlers or self._group.spec.event_log_handler != "null"
+
+    def _timer_event(self, name: str, request: Any) -> None:
+        """Called by the timers' thread, too."""
+        if self._has_torch_handlers():
+            from elastic.agent.server.torch_records import TorchRecords
+
+            restarts = self._round.restart_count if self._round else 0
+            TorchRecords(self._group.spec, restarts).timer(name, request, self._group)
+
     def _open_recorder(self) -> Recorder | None:
         event_log, metrics_port = self._records
-        # The modules of a program that never imported them have no handler that would receive.
-        has_handlers = "elastic.events" in sys.modules or "elastic.metrics" in sys.modules
-        is_asked = event_log or metrics_port or self._group.spec.event_log_handler != "null"
-        if not (has_handlers or is_asked):
+        if not (event_log or metrics_port or self._has_torch_handlers()):
             return None
         from elastic.agent.server.recording import Recorder
 

@@ -56,7 +56,7 @@ class ChildFailedError(_Base):
         title = f"{self.name} FAILED"
         width = min(60, max(map(len, [title, *cause, *others])))
         rule = section_delim * width
-        lines = [boarder_delim * width, title, rule, "Root cause (first failure):", *cause]
+        lines = [boarder_delim * width, title, rule, "Root Cause (first observed failure):", *cause]
         if others:
             lines += [rule, "Other failures:", *others]
         return "\n".join([*lines, boarder_delim * width])
