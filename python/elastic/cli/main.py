@@ -409,6 +409,8 @@ class Launcher:
 
         if job.error_file:  # before the console, which may block
             self._write_file(job.error_file, lambda: self._pass_on(result, job.error_file))
+        if any(failure.stderr_tail for failure in result.failures.values()):
+            self._console.write("")  # the last line that was copied may have no end
         self._say(report.format_report(job.name, result))
 
     def _pass_on(self, result: RunResult, path: str) -> None:

@@ -36,7 +36,7 @@ from elastic.multiprocessing.logs import log_options
 from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs, is_default
 from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
 from elastic.rendezvous.api import shut_down
-from elastic.rendezvous.handlers import DynamicRendezvousHandler
+from elastic.rendezvous.handlers import DynamicRendezvousHandler, check_settings
 from elastic.text import is_loopback, own_address, seconds, split_endpoint
 
 if TYPE_CHECKING:
@@ -149,6 +149,8 @@ def _launch(
     has_plug_in = not is_default(config.logs_specs)
     if not _is_single(config) or has_plug_in:
         handler = get_rendezvous_handler(_parameters(config))
+    else:
+        check_settings(_parameters(config))
     master_addr, master_port = _static_master(config) if handler is None else (None, None)
     spec = WorkerSpec(
         role=config.role,

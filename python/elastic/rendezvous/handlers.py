@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from elastic import _C, _environment, _torch_bases
 from elastic._plug_in import plug_in
-from elastic.constants import COORDINATOR_PORT, SHARED
+from elastic.constants import COORDINATED, COORDINATOR_PORT, SHARED
 from elastic.errors import ConfigError, RendezvousClosed
 from elastic.rendezvous import backends, token
 from elastic.rendezvous.api import (
@@ -297,6 +297,12 @@ def _keys(params: RendezvousParameters) -> Keys:
     for note in keys.notes:
         logger.info("%s", note)
     return keys
+
+
+def check_settings(params: RendezvousParameters) -> None:
+    """Raises ConfigError for settings that ``create`` would reject, without a handler."""
+    if params.backend in (*COORDINATED, *SHARED):
+        _keys(params)
 
 
 def _handler(params: RendezvousParameters, keys: Keys, **way: Any) -> DynamicRendezvousHandler:

@@ -77,7 +77,6 @@ def _block(rank: int, failure: ProcessFailure) -> list[str]:
         "host": os.uname().nodename,
         "rank": f"{rank} (local_rank: {failure.local_rank})",
         "exitcode": ending,
-        # That of an agent without a log directory is removed at its end.
         "error_file": failure.error_file if os.path.exists(failure.error_file) else "",
     }
     lines = [f"  {name:<10}: {fact}" for name, fact in facts.items() if fact]
