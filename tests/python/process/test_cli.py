@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,13 @@ def test_the_exit_code_is_that_of_the_first_to_fail(tmp_path: Path) -> None:
     assert "exited with code 5" in done.stderr.splitlines()[0]
     assert "stopped by the launcher, not failed: rank 0" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("options", "times"), [((), 1), (("--nproc-per-node=2",), 2)])
+def test_the_stderr_of_the_only_worker_is_shown_once(options: Sequence[str], times: int) -> None:
+    program = "[ $RANK = 0 ] || exec sleep 1000; echo broken >&2; exit 3"
+    done = sh(program, *options)
+    assert (done.returncode, done.stderr.count("broken\n")) == (3, times), done.stderr
 
 
 def test_a_script_of_standard_input_is_whole_for_every_worker_and_round() -> None:
