@@ -10,7 +10,7 @@ import socket
 import tempfile
 import time
 from subprocess import Popen, TimeoutExpired
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from elastic import _environment
 from elastic.errors import ConfigError
@@ -72,6 +72,12 @@ class EtcdServer:
         return f"{self._host}:{self._port}"
 
     def get_client(self) -> Etcd3Client:
+        """A client, with the ``version`` of the server as torch's has it."""
+        client = self._connect()
+        client.version = client.status()["version"]
+        return client
+
+    def _connect(self) -> Any:
         return etcd.connect("etcd", self.get_endpoint(), {})
 
     def start(
@@ -110,7 +116,7 @@ class EtcdServer:
         self._wait_until_ready(self._etcd_proc, timeout)
 
     def _wait_until_ready(self, process: Popen[bytes], timeout: float) -> None:
-        client = self.get_client()
+        client = self._connect()
         end = time.monotonic() + timeout
         while True:
             try:
