@@ -99,7 +99,7 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "_warm": (),
     "worker": ("_environment", "_worker"),
     "multiprocessing": (*_BASE, "text", "_host"),
-    "rendezvous": (*_BASE, "text"),
+    "rendezvous": (*_BASE, "text", "events"),
     "agent": (
         *_BASE,
         "text",
@@ -135,6 +135,7 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
         *("_environment", "_lazy", "_host", "cli", "launcher", "multiprocessing", "numa"),
         *("rendezvous", "text"),
     ),
+    "torchrun": (),
     "__main__": ("cli",),
 }
 
@@ -423,7 +424,11 @@ def test_python_handlers_name_the_error() -> None:
     complaints(look())
 
 
-TORCH_ADAPTERS = ("python/elastic/torch.py", "python/elastic/torch_handler.py")
+TORCH_ADAPTERS = (
+    "python/elastic/torch.py",
+    "python/elastic/torch_handler.py",
+    "python/elastic/rendezvous/etcd_store.py",
+)
 
 
 def test_only_the_torch_adapters_import_torch() -> None:

@@ -1,4 +1,8 @@
 // elastic._C: the native core for Python. Shims only; every call that can block releases the GIL.
+//
+// It does not declare that it runs without the GIL: the pointer in Owner, and the members of option
+// objects that Python can set, are protected by the GIL alone. So a free-threaded launcher runs
+// with the GIL. Training scripts import elastic._worker, which needs none.
 
 #include <pybind11/pybind11.h>
 

@@ -79,4 +79,11 @@ PyModuleDef definition = {
 
 }  // namespace
 
-PyMODINIT_FUNC PyInit__fork() { return PyModule_Create(&definition); }
+PyMODINIT_FUNC PyInit__fork() {
+  PyObject* const module = PyModule_Create(&definition);
+#ifdef Py_GIL_DISABLED
+  // It has no state of its own, and the template that calls it has one thread.
+  if (module != nullptr) PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED);
+#endif
+  return module;
+}

@@ -14,6 +14,16 @@
 // handler of its own, without the GIL. offer_stacks() puts a handler before it, which checks that
 // the descriptor is still the channel's (a script may have closed it, and opened a file of its own)
 // and reports the end of the text.
+//
+// In a free-threaded interpreter the module does not turn the GIL on. Steps are atomic words of the
+// page, and may be reported by any thread. The library's other functions that change state are for
+// one thread at a time: there they run in a critical section of the module, which is what the GIL
+// is elsewhere.
+
+#if PY_VERSION_HEX < 0x030D0000
+#define Py_BEGIN_CRITICAL_SECTION(object) {
+#define Py_END_CRITICAL_SECTION() }
+#endif
 
 namespace {
 
@@ -41,6 +51,12 @@ bool read_step(PyObject* object, std::int64_t* step) {
   return true;
 }
 
+void begin_reports([[maybe_unused]] PyObject* module) {
+  Py_BEGIN_CRITICAL_SECTION(module);
+  if (elastic_worker_is_reporting == 0) elastic_worker_begin_reports();
+  Py_END_CRITICAL_SECTION();
+}
+
 PyObject* progress(PyObject* /*module*/, PyObject* argument) {
   std::int64_t step = 0;
   if (!read_step(argument, &step)) return nullptr;
@@ -48,11 +64,11 @@ PyObject* progress(PyObject* /*module*/, PyObject* argument) {
   Py_RETURN_NONE;
 }
 
-PyObject* should_stop(PyObject* /*module*/, PyObject* argument) {
+PyObject* should_stop(PyObject* module, PyObject* argument) {
   std::int64_t step = 0;
   if (!read_step(argument, &step)) return nullptr;
   __atomic_store_n(&elastic_worker_page_in_use->step, step, __ATOMIC_SEQ_CST);
-  if (elastic_worker_is_reporting == 0) elastic_worker_begin_reports();
+  if (__atomic_load_n(&elastic_worker_is_reporting, __ATOMIC_RELAXED) == 0) begin_reports(module);
   const std::int64_t stop =
       __atomic_load_n(&elastic_worker_page_in_use->tentative_stop, __ATOMIC_SEQ_CST);
   if (stop == ELASTIC_WORKER_NO_STEP || step < stop) Py_RETURN_FALSE;
@@ -66,25 +82,37 @@ PyObject* should_stop(PyObject* /*module*/, PyObject* argument) {
   }
 }
 
-PyObject* enter(PyObject* /*module*/, PyObject* arguments) {
-  const char* name = nullptr;
+PyObject* enter([[maybe_unused]] PyObject* module, PyObject* arguments) {
+  PyObject* name = nullptr;
   double limit = 0;
-  if (PyArg_ParseTuple(arguments, "sd", &name, &limit) == 0) return nullptr;
+  if (PyArg_ParseTuple(arguments, "Ud", &name, &limit) == 0) return nullptr;
   if (!(limit >= 0) || limit > 1e9) {
     PyErr_SetString(PyExc_ValueError, "the limit of a section must be 0 or more seconds");
     return nullptr;
   }
-  elastic_worker_enter(name, std::llround(limit * 1e3));
+  // A name may come from a file name or other bytes: it is shown, and fails no training.
+  PyObject* const text = PyUnicode_AsEncodedString(name, "utf-8", "backslashreplace");
+  if (text == nullptr) return nullptr;
+  Py_BEGIN_CRITICAL_SECTION(module);
+  elastic_worker_enter(PyBytes_AS_STRING(text), std::llround(limit * 1e3));
+  Py_END_CRITICAL_SECTION();
+  Py_DECREF(text);
   Py_RETURN_NONE;
 }
 
-PyObject* leave(PyObject* /*module*/, PyObject* /*unused*/) {
+PyObject* leave([[maybe_unused]] PyObject* module, PyObject* /*unused*/) {
+  Py_BEGIN_CRITICAL_SECTION(module);
   elastic_worker_leave();
+  Py_END_CRITICAL_SECTION();
   Py_RETURN_NONE;
 }
 
-PyObject* open(PyObject* /*module*/, PyObject* /*unused*/) {
-  return PyBool_FromLong(elastic_worker_open());
+PyObject* open([[maybe_unused]] PyObject* module, PyObject* /*unused*/) {
+  int is_open = 0;
+  Py_BEGIN_CRITICAL_SECTION(module);
+  is_open = elastic_worker_open();
+  Py_END_CRITICAL_SECTION();
+  return PyBool_FromLong(is_open);
 }
 
 PyObject* round(PyObject* /*module*/, PyObject* /*unused*/) {
@@ -159,4 +187,10 @@ PyModuleDef module_definition = {PyModuleDef_HEAD_INIT,
 
 }  // namespace
 
-PyMODINIT_FUNC PyInit__worker() { return PyModule_Create(&module_definition); }
+PyMODINIT_FUNC PyInit__worker() {
+  PyObject* const module = PyModule_Create(&module_definition);
+#ifdef Py_GIL_DISABLED
+  if (module != nullptr) PyUnstable_Module_SetGIL(module, Py_MOD_GIL_NOT_USED);
+#endif
+  return module;
+}

@@ -8,7 +8,7 @@ import sys
 TYPE_CHECKING = False  # type checkers know the name
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
-    from typing import Any, NoReturn
+    from typing import Any
 
 
 def attach(
@@ -34,14 +34,3 @@ def attach(
         return sorted({*vars(sys.modules[package]), *homes})
 
     return load, names
-
-
-def refuse(module: str, why: str, *names: str) -> Callable[[str], NoReturn]:
-    """``__getattr__`` of a module whose names are not offered; ``why`` also names what to use."""
-
-    def load(name: str) -> NoReturn:
-        if name in names:
-            raise ImportError(f"{module}.{name} is not offered: {why}")
-        raise AttributeError(f"module {module!r} has no attribute {name!r}")
-
-    return load

@@ -9,7 +9,7 @@ It can replace a ``torch.distributed.TCPStore`` client, also below a ``PrefixSto
 PyTorch's servers. Unlike that client, every call keeps its deadline, and a blocked call does not
 delay calls of other threads.
 
-Of elastic's modules only this one and ``torch_handler`` import torch.
+Of elastic's modules only this one, ``torch_handler`` and ``rendezvous.etcd_store`` import torch.
 """
 
 from __future__ import annotations

@@ -6,10 +6,9 @@
 
 CHECKOUT is a PyTorch source tree. Its test files are copied to a temporary directory, where the
 names of modules are changed, ``start_processes`` gets its log options as since torch 2.3, and
-imported names that elastic does not have (private ones, and those that
-docs/migrating-from-torchrun.md lists as not offered) become mocks, so that the other tests of the
-file run; ``EtcdServer`` becomes a real etcd, which must be installed. NAME selects test files by a
-part of their path. torch's test utilities need the package ``expecttest``.
+imported names that elastic does not have (private ones) become mocks, so that the other tests of
+the file run. ``EtcdServer`` starts a real etcd, which must be installed. NAME selects test files
+by a part of their path. torch's test utilities need the package ``expecttest``.
 
 ``not_passing/VERSION.txt`` has the id of every test of that version that does not pass, under the
 reason. Any other failure, and a test that is listed but passes, makes the exit code 1. The version
@@ -48,8 +47,6 @@ LISTS = HERE / "not_passing"
 # Its arguments for logs moved to `logs_specs` in torch 2.3.
 TAKES_LOGS_SPECS = "start_processes"
 LOGS_SPECS = "__import__('elastic.multiprocessing', fromlist=['_']).DefaultLogsSpecs"
-# Missing names for which there is a replacement.
-REPLACED = {"EtcdServer": "from etcd_server import EtcdServer as {}\n"}
 
 
 class Listed(NamedTuple):
@@ -121,10 +118,7 @@ def convert(text: str) -> str:
             kept = ", ".join(ast.unparse(one) for one in node.names if one not in missing)
             new = f"from {node.module} import {kept}\n" if kept else ""
             new += "from unittest.mock import MagicMock as _Missing\n"
-            new += "".join(
-                REPLACED.get(one.name, "{} = _Missing\n").format(one.asname or one.name)
-                for one in missing
-            )
+            new += "".join(f"{one.asname or one.name} = _Missing\n" for one in missing)
             lines[node.lineno - 1 : node.end_lineno] = [new] + [""] * (
                 (node.end_lineno or node.lineno) - node.lineno
             )
@@ -183,16 +177,14 @@ def run(test: Path, root: Path, timeout: float, chosen: Path | None) -> list[str
     if known.not_run:
         names = [one.rpartition("::")[2] for one in sorted(known.not_run)]
         command += ["-k", " and ".join(f"not {one}" for one in names)]
+    paths = (str(test.parent), str(package_root(test)), os.environ.get("PYTHONPATH", ""))
     output = test.with_suffix(".log")  # a pipe would be held by processes that a test leaves
     try:
         with output.open("w") as log:
             subprocess.run(
                 command,
                 cwd=root,
-                env=os.environ
-                | {
-                    "PYTHONPATH": os.pathsep.join(map(str, (test.parent, package_root(test), HERE)))
-                },
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
                 stdout=log,
                 stderr=log,
                 timeout=timeout,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
+import sys
 from collections.abc import Mapping
 
 from elastic.cli.command_line import CommandLine
@@ -11,6 +13,9 @@ from elastic.cli.config import NodeConfig
 from elastic.cli.options import PROGRAM
 from elastic.errors import ConfigError
 from elastic.text import substitutes
+
+STDIN = "-"  # as a script: that of standard input, as in Python
+READ_BYTES = 1 << 20
 
 
 def command(line: CommandLine, interpreter: str, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -33,6 +38,9 @@ def command(line: CommandLine, interpreter: str, environ: Mapping[str, str]) -> 
         start = (interpreter, "-u", "-m", "elastic.worker.auto")
     if line.switch("module") and not is_script:
         return (*start, "-m", program, *line.arguments)
+    if program == STDIN:
+        # Every worker and every round reads all of it. The name is valid while the launcher runs.
+        return (*start, program if line.switch("dry-run") else _from_stdin(), *line.arguments)
     if not substitutes(program):
         if not os.path.exists(program):
             raise ConfigError(f"the script {program} does not exist{_hint(program)}")
@@ -42,6 +50,22 @@ def command(line: CommandLine, interpreter: str, environ: Mapping[str, str]) -> 
             raise ConfigError(f"the script {program} may not be read")
         line.warnings.extend(_other_language(program))
     return (*start, program, *line.arguments)
+
+
+@functools.cache  # standard input is read once, also if the options are resolved again
+def _from_stdin() -> str:
+    """The path of a file in memory with the script that standard input has."""
+    script = os.memfd_create("elastic-stdin")
+    source = sys.stdin.fileno() if sys.stdin is not None else 0
+    try:
+        while block := os.read(source, READ_BYTES):
+            while block:
+                block = block[os.write(script, block) :]
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read the script from standard input: {error.strerror}"
+        ) from error
+    return f"/proc/{os.getpid()}/fd/{script}"
 
 
 def _hint(program: str) -> str:

@@ -32,7 +32,7 @@ def text() -> str:
 
 
 def _subcommands() -> str:
-    lines = [f"  {one.name:<12}{one.help}" for one in SUBCOMMANDS]
+    lines = [f"  {one.name:<14}{one.help}" for one in SUBCOMMANDS]
     return "\n".join([f"Subcommands ({PROGRAM} NAME --help):", *lines, "", ""])
 
 

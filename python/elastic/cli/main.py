@@ -119,6 +119,14 @@ def run_and_raise(line: CommandLine) -> None:
     check_result(job.name, result, launcher.received)
 
 
+def _is_output_shown(job: LaunchConfig) -> bool:
+    """Whether the stderr of the job's only worker goes to the console."""
+    from elastic.multiprocessing.logs import Std
+
+    is_only = job.nproc == 1 and job.rendezvous is None
+    return is_only and job.logs.target(0, Std.ERR) in ("inherit", "tee") and not job.logs.plug_in
+
+
 def print_plan(job: LaunchConfig) -> None:
     from elastic.cli import plan
 
@@ -151,7 +159,7 @@ class Launcher:
 
         try:
             # A subcommand is no option, path or script with a suffix.
-            if parse is None and argv and argv[0].isalpha():
+            if parse is None and argv and argv[0][:1].isalpha() and "." not in argv[0]:
                 from elastic.cli import subcommands
 
                 subcommand = subcommands.find(argv)
@@ -409,7 +417,9 @@ class Launcher:
 
         if job.error_file:  # before the console, which may block
             self._write_file(job.error_file, lambda: self._pass_on(result, job.error_file))
-        self._say(report.format_report(job.name, result))
+        if any(failure.stderr_tail for failure in result.failures.values()):
+            self._console.write("")  # the last line that was copied may have no end
+        self._say(report.format_report(job.name, result, _is_output_shown(job)))
 
     def _pass_on(self, result: RunResult, path: str) -> None:
         from elastic.multiprocessing.errors import evidence

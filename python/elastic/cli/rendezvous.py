@@ -72,10 +72,10 @@ def several(
 
 def _loopback_warning(host: str, least: int) -> str:
     """A warning: agents of several hosts cannot form a job at a loopback address."""
-    effect = "every host trains on its own" if least == 1 else "nodes on other hosts cannot join"
+    effect = "each trains on its own" if least == 1 else "they cannot join"
     return (
-        f"the rendezvous endpoint {host} is a loopback address, which is another one on every "
-        f"host: {effect}; give a host name that all nodes resolve, unless all run on this host"
+        f"the rendezvous endpoint {host} is a loopback address: if the nodes run on several hosts, "
+        f"{effect}. Give a host name that all nodes resolve"
     )
 
 

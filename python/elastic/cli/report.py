@@ -9,13 +9,17 @@ from typing import TYPE_CHECKING
 
 from elastic import _C
 from elastic.multiprocessing.errors.evidence import TAIL_LINES_MAX, ProcessFailure
+from elastic.text import duration
 
 if TYPE_CHECKING:
     from elastic.agent.server.api import RunResult
 
 
-def format_report(name: str, result: RunResult) -> str:
-    """The text that is printed at the end of a failed job, without a final newline."""
+def format_report(name: str, result: RunResult, is_output_shown: bool = False) -> str:
+    """The text that is printed at the end of a failed job, without a final newline.
+
+    ``is_output_shown``: the only worker's stderr is on the console, just above, and not repeated.
+    """
     failures = dict(result.failures)
     job = result.job
     is_partial = result.exit_code == _C.EXIT_PARTIAL
@@ -58,7 +62,7 @@ def format_report(name: str, result: RunResult) -> str:
             ("hint", first.hint),
             ("logs", first.log_dir),
         )
-        lines += _evidence(first)
+        lines += [] if is_output_shown else _evidence(first)
     if job is not None and job.lost:
         lines.append(f"lost: {', '.join(job.lost)}")
     lines += _incidents(result)
@@ -81,16 +85,16 @@ def _incidents(result: RunResult) -> list[str]:
     for one in result.incidents[-INCIDENTS_SHOWN:]:
         if one["seconds"] is None:
             continue
-        until = "its first step" if "lost_steps" in one else "its workers ran"
+        reached = "reached its first step" if "lost_steps" in one else "ran"
         phases = ", ".join(
-            f"{name.replace('_', ' ')} {seconds:.3f}"
+            f"{name.replace('_', ' ')} {duration(seconds)}"
             for name, seconds in one["phases"].items()
             if seconds is not None
         )
-        text = f"round {one['next_round']}: {one['seconds']:.3f} s until {until} ({phases})"
+        text = f"{reached} {duration(one['seconds'])} after the failure ({phases})"
         if one.get("lost_steps"):
-            text += f", {one['lost_steps']} steps repeated"
-        lines.append(text)
+            text += f", {one['lost_steps']} step{_of(one['lost_steps'])} repeated"
+        lines += _facts((f"round {one['next_round']}", text))
     return lines
 
 
@@ -133,7 +137,7 @@ def _when(failure: ProcessFailure, first_at: float | None) -> str:
 
 
 def _facts(*facts: tuple[str, str]) -> list[str]:
-    return [f"    {label:<8}{text}" for label, text in facts if text]
+    return [f"    {label:<7} {text}" for label, text in facts if text]
 
 
 def _local_time(timestamp: float) -> str:
@@ -161,4 +165,8 @@ def _restarts(result: RunResult) -> str:
 
 
 def _s(items: Sequence[object]) -> str:
-    return "" if len(items) == 1 else "s"
+    return _of(len(items))
+
+
+def _of(number: int) -> str:
+    return "" if number == 1 else "s"

@@ -84,7 +84,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
     return LaunchConfig(
         entrypoint=program,
         warm_template=warm_template,
-        name=line.program,
+        name="<stdin>" if line.program == entrypoint.STDIN else line.program,
         nproc=nproc,
         environment=_worker_environment(line, environ, nproc, network_interface, notes),
         run_id=node.run_id or _random_id(),

@@ -28,7 +28,7 @@ __all__ = [
 _loggers: dict[str, logging.Logger] = {}
 
 
-def _logger(destination: str) -> logging.Logger:
+def _get_or_create_logger(destination: str) -> logging.Logger:
     logger = _loggers.get(destination)
     if logger is None:
         logger = logging.getLogger(f"torchelastic-events-{destination}")
@@ -40,11 +40,11 @@ def _logger(destination: str) -> logging.Logger:
 
 
 def record(event: Event, destination: str = "null") -> None:
-    _logger(destination).info(event.serialize())
+    _get_or_create_logger(destination).info(event.serialize())
 
 
 def record_rdzv_event(event: RdzvEvent) -> None:
-    _logger("dynamic_rendezvous").info(event.serialize())
+    _get_or_create_logger("dynamic_rendezvous").info(event.serialize())
 
 
 def construct_and_record_rdzv_event(
@@ -60,14 +60,13 @@ def construct_and_record_rdzv_event(
 ) -> None:
     """Records an event of a rendezvous, if the logger has a handler that writes.
 
-    The name is that of the calling function unless one is given.
+    Its name is the file of the caller, a colon, and ``name`` or the calling function.
     """
-    handlers = _logger("dynamic_rendezvous").handlers
+    handlers = _get_or_create_logger("dynamic_rendezvous").handlers
     if all(isinstance(handler, logging.NullHandler) for handler in handlers):
         return
-    if not name:
-        caller = traceback.extract_stack(limit=2)[0]
-        name = f"{os.path.basename(caller.filename)}:{caller.name}"
+    caller = traceback.extract_stack(limit=2)[0]
+    name = f"{os.path.basename(caller.filename)}:{name or caller.name}"
     error_trace = traceback.format_exc() if node_state is NodeState.FAILED else ""
     record_rdzv_event(
         RdzvEvent(

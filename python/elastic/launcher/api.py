@@ -15,6 +15,7 @@ process that has imported torch (docs/warm-workers.md). With ``start_method="for
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,7 +36,7 @@ from elastic.multiprocessing.logs import log_options
 from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs, is_default
 from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
 from elastic.rendezvous.api import shut_down
-from elastic.rendezvous.handlers import DynamicRendezvousHandler
+from elastic.rendezvous.handlers import DynamicRendezvousHandler, check_settings
 from elastic.text import is_loopback, own_address, seconds, split_endpoint
 
 if TYPE_CHECKING:
@@ -148,6 +149,8 @@ def _launch(
     has_plug_in = not is_default(config.logs_specs)
     if not _is_single(config) or has_plug_in:
         handler = get_rendezvous_handler(_parameters(config))
+    else:
+        check_settings(_parameters(config))
     master_addr, master_port = _static_master(config) if handler is None else (None, None)
     spec = WorkerSpec(
         role=config.role,
@@ -280,6 +283,31 @@ def _static_master(config: LaunchConfig) -> tuple[str | None, int | None]:
     if config.local_addr and config.local_addr != host:
         return None, int(port or 0)
     return own_address(host, "rdzv_endpoint"), int(port or 0)
+
+
+def _get_entrypoint_name(entrypoint: Callable[..., Any] | str | None, args: Sequence[Any]) -> str:
+    """The name of a function or a program; that of the script if the program is this interpreter.
+
+    Programs for torch import it.
+    """
+    if callable(entrypoint):
+        return str(getattr(entrypoint, "__name__", entrypoint))
+    if entrypoint != sys.executable:
+        return entrypoint or ""
+    return next((str(word) for word in args if not str(word).startswith("-")), "")
+
+
+def _get_addr_and_port(rdzv_parameters: RendezvousParameters) -> tuple[str | None, int | None]:
+    """Host and port of a static endpoint, (None, None) with another backend; for torch's users."""
+    if rdzv_parameters.backend != "static":
+        return None, None
+    host, port = split_endpoint(rdzv_parameters.endpoint.strip(), "the rendezvous endpoint")
+    if not port:
+        raise ConfigError(
+            f"the rendezvous endpoint is {rdzv_parameters.endpoint!r}: it has no port. "
+            "Specify --master-port"
+        )
+    return host, int(port)
 
 
 def _parameters(config: LaunchConfig) -> RendezvousParameters:

@@ -7,8 +7,19 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ctypes import CDLL
 
 _DESCRIPTORS = {"stdout": 1, "stderr": 2}
+
+
+def get_libc() -> CDLL:
+    """The C library of this process."""
+    from ctypes import CDLL
+
+    return CDLL(None)
 
 
 @contextmanager

@@ -112,6 +112,12 @@ def create(
     name: str, endpoint: str, run_id: str, parameters: Mapping[str, Any]
 ) -> EtcdRendezvousBackend:
     """The backend for ``HOST[:PORT]`` with the settings of ``--rdzv-conf``."""
+    client = connect(name, endpoint, parameters)
+    return EtcdRendezvousBackend(client, run_id, parameters.get("etcd_prefix"))
+
+
+def connect(name: str, endpoint: str, parameters: Mapping[str, Any]) -> Any:
+    """A client of etcd3gw, which connects on its first request."""
     try:
         from etcd3gw.client import Etcd3Client
     except ImportError as error:
@@ -121,7 +127,7 @@ def create(
     if name == "etcd-v2":
         logger.warning("etcd-v2: etcd has removed its v2 interface; its v3 interface is used")
     host, port = split_endpoint(endpoint, "the rendezvous endpoint")
-    client = Etcd3Client(
+    return Etcd3Client(
         host=host,
         port=int(port or PORT),
         protocol=parameters.get("protocol", "http"),
@@ -130,4 +136,3 @@ def create(
         cert_key=parameters.get("ssl_cert_key", parameters.get("key")),
         timeout=REQUEST_TIMEOUT_S,
     )
-    return EtcdRendezvousBackend(client, run_id, parameters.get("etcd_prefix"))

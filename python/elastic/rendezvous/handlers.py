@@ -7,12 +7,14 @@ other than ``next_rendezvous`` return at once, from messages that were received 
 from __future__ import annotations
 
 import logging
+import sys
 import weakref
 from datetime import timedelta
 from typing import Any, NamedTuple
 
 from elastic import _C, _environment, _torch_bases
-from elastic.constants import COORDINATOR_PORT, SHARED
+from elastic._plug_in import plug_in
+from elastic.constants import COORDINATED, COORDINATOR_PORT, SHARED
 from elastic.errors import ConfigError, RendezvousClosed
 from elastic.rendezvous import backends, token
 from elastic.rendezvous.api import (
@@ -153,11 +155,21 @@ class DynamicRendezvousHandler(RendezvousHandler):
         return True
 
     def next_rendezvous(self) -> RendezvousInfo:
+        found = self.next_round()
+        where = RendezvousStoreInfo(found.master_addr, found.master_port)
+        return ServedRound(found.group_rank, found.nodes, where)
+
+    def next_round(self) -> _C.RendezvousRound:
+        """Joins and waits like ``next_rendezvous``, and returns the native round."""
         client = self._started()
         _torch_bases.update()
+        self._record("next_rendezvous", "joining a round")
         try:
             found = client.next_rendezvous()
-        except RendezvousClosed as error:
+        except Exception as error:
+            self._record("next_rendezvous", f"no round: {error}", "FAILED")
+            if not isinstance(error, RendezvousClosed):
+                raise
             result = client.result
             if result is not None and result.outcome == _C.JobOutcome.SUCCEEDED:
                 raise RendezvousGracefulExitError(str(error)) from None
@@ -174,14 +186,16 @@ class DynamicRendezvousHandler(RendezvousHandler):
             found.master_addr,
             found.master_port,
         )
-        where = RendezvousStoreInfo(found.master_addr, found.master_port)
-        return ServedRound(found.group_rank, found.nodes, where)
+        text = f"joined round {found.round} as rank {found.group_rank} of {found.nodes}"
+        self._record("next_rendezvous", text, rank=found.group_rank)
+        return found
 
     def is_closed(self) -> bool:
         return self._client is not None and self._client.is_closed()
 
     def set_closed(self) -> None:
         self._started().set_closed()
+        self._record("set_closed", "closed the rendezvous", "SUCCEEDED")
 
     def num_nodes_waiting(self) -> int:
         return 0 if self._client is None else self._client.waiting_nodes()
@@ -197,7 +211,25 @@ class DynamicRendezvousHandler(RendezvousHandler):
         was_heard = self._client.leave("the handler was shut down", limit)
         self._closing()
         self._client = None
+        self._record("shutdown", "left the rendezvous", "SUCCEEDED")
         return was_heard
+
+    def _record(
+        self, method: str, message: str, state: str = "RUNNING", rank: int | None = None
+    ) -> None:
+        """torch's event of a rendezvous. A program without elastic.events has no handler of it."""
+        if "elastic.events" not in sys.modules:
+            return
+        from elastic import events
+
+        with plug_in("event handler"):
+            events.construct_and_record_rdzv_event(
+                self._settings.run_id,
+                message,
+                events.NodeState(state),
+                name=f"{type(self).__name__}.{method}",
+                rank=rank,
+            )
 
     def _started(self) -> _C.RendezvousClient:
         if self._client is None:
@@ -265,6 +297,12 @@ def _keys(params: RendezvousParameters) -> Keys:
     for note in keys.notes:
         logger.info("%s", note)
     return keys
+
+
+def check_settings(params: RendezvousParameters) -> None:
+    """Raises ConfigError for settings that ``create`` would reject, without a handler."""
+    if params.backend in (*COORDINATED, *SHARED):
+        _keys(params)
 
 
 def _handler(params: RendezvousParameters, keys: Keys, **way: Any) -> DynamicRendezvousHandler:

@@ -14,15 +14,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from elastic.cli import install_shim
 
 from support.launching import assert_all_ended, clean_environment, free_port, launcher_command
-from support.paths import ROOT
 
 if importlib.util.find_spec("lightning") is None:
     pytest.skip("lightning is not installed", allow_module_level=True)
 
 DEADLINE_S = 300.0  # two rounds, in each of which every worker imports its library
-PAGE = ROOT / "docs" / "migrating-from-torchrun.md"
 
 # The last rank fails in the first round. Restarts and rank are in the line of each other worker.
 END = """
@@ -96,15 +95,14 @@ RESTARTED = ["rank 0 of 2 round 1", "rank 1 of 2 round 1"]
 
 
 def test_accelerate_restarts_two_nodes(tmp_path: Path) -> None:
-    found = re.search(r'python -c "(.*?)" ', PAGE.read_text(), re.DOTALL)
-    assert found is not None
     (tmp_path / "train.py").write_text(ACCELERATED + END)
     common = ["--multi_gpu", "--num_machines=2", "--num_processes=2", "--max_restarts=1",
               "--main_process_ip=127.0.0.1", f"--main_process_port={free_port()}"]  # fmt: skip
     nodes = [
-        [sys.executable, "-c", found[1], *common, f"--machine_rank={rank}", "train.py"]
+        [sys.executable, "-m", "elastic.torchrun", "accelerate", "launch", *common,
+         f"--machine_rank={rank}", "train.py"]
         for rank in range(2)
-    ]
+    ]  # fmt: skip
     assert set(RESTARTED) <= set(lines_of(run_nodes(nodes, tmp_path)))
 
 
@@ -121,11 +119,8 @@ def test_lightning_restarts_two_nodes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", ["1x2", "2x1"])
 def test_torchx_restarts_its_nodes(shape: str, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(ACCELERATED + END)
-    program = tmp_path / "bin" / "torchrun"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m elastic "$@"\n')
-    program.chmod(0o755)
+    assert install_shim.run([str(tmp_path / "bin")]) == 0
     command = ["torchx", "run", "-s", "local_cwd", "dist.ddp", "-j", shape, "--script=train.py",
                f"--rdzv_port={free_port()}", "--env=PET_MAX_RESTARTS=1"]  # fmt: skip
-    path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
+    path = f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"
     assert set(RESTARTED) <= set(lines_of(run_nodes([command], tmp_path, PATH=path)))

@@ -9,12 +9,20 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from elastic.cli import subcommands
 
-from support.launching import DEADLINE_S, children, clean_environment, launch, launched
+from support.launching import (
+    DEADLINE_S,
+    children,
+    clean_environment,
+    launch,
+    launched,
+    launcher_command,
+)
 
 DUMP = """
 import json, os, sys
@@ -70,6 +78,34 @@ def test_the_exit_code_is_that_of_the_first_to_fail(tmp_path: Path) -> None:
     assert "exited with code 5" in done.stderr.splitlines()[0]
     assert "stopped by the launcher, not failed: rank 0" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("options", "times"), [((), 1), (("--nproc-per-node=2",), 2)])
+def test_the_stderr_of_the_only_worker_is_shown_once(options: Sequence[str], times: int) -> None:
+    program = "[ $RANK = 0 ] || exec sleep 1000; echo broken >&2; exit 3"
+    done = sh(program, *options)
+    assert (done.returncode, done.stderr.count("broken\n")) == (3, times), done.stderr
+
+
+def test_a_script_of_standard_input_is_whole_for_every_worker_and_round() -> None:
+    script = (
+        "import os, sys\n"
+        "os.write(1, ('%s %s %s\\n' % (os.environ['RANK'], __name__, sys.argv[1:])).encode())\n"
+        "sys.exit(3 if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' else 0)\n"
+    ) + "#" * 200_000  # more than one read of a pipe
+    command = launcher_command("--nproc-per-node=2", "--max-restarts=1", "-", "-x")
+    done = subprocess.run(
+        command, input=script, env=clean_environment(), capture_output=True, text=True,
+        timeout=DEADLINE_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    lines = set(done.stdout.splitlines())
+    assert lines == {"0 __main__ ['-x']", "1 __main__ ['-x']"}, done.stdout
+    dry = subprocess.run(
+        launcher_command("--dry-run", "-"), stdin=subprocess.DEVNULL, env=clean_environment(),
+        capture_output=True, text=True, timeout=DEADLINE_S, check=False,
+    )  # fmt: skip
+    assert f"{sys.executable} -u -\n" in dry.stdout
 
 
 def test_a_killed_guardian_is_reported_before_a_worker_that_failed_too(tmp_path: Path) -> None:

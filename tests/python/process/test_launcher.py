@@ -65,6 +65,8 @@ def test_the_childs_traceback_reaches_the_caller(capfd: pytest.CaptureFixture[st
     rank, failure = caught.value.get_first_failure()
     assert (rank, failure.local_rank, failure.exitcode) == (1, 1, 1)
     assert failure.message == "ValueError: no such data"
+    # The file was in a directory that is gone; its content is not.
+    assert (failure.error_file, failure.has_error_file()) == ("<N/A>", True)
     assert "in fail_on_rank_1" in failure.traceback
     assert "function_worker" not in failure.traceback
     assert "ValueError: no such data" in str(caught.value)
@@ -339,6 +341,12 @@ def test_a_node_without_a_failure_of_its_own_raises_the_jobs_error() -> None:
     with pytest.raises(LaunchError) as caught:
         elastic_launch(alone, launch_functions.rank_and)()
     assert caught.value.exit_code == 75
+
+
+@pytest.mark.parametrize("settings", [{"no_such_key": 1}, {"join_timeout": "soon"}])
+def test_the_settings_of_a_job_of_one_node_are_checked(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"no_such_key|join_timeout is 'soon'"):
+        elastic_launch(config(1, rdzv_configs=settings), launch_functions.rank_and)()
 
 
 def test_output_goes_to_the_files_of_logs_specs(tmp_path: Path) -> None:

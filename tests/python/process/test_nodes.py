@@ -236,7 +236,7 @@ def test_a_wait_is_logged_at_once_and_only_once() -> None:
 
 def test_an_endpoint_that_only_this_host_has_is_a_warning_and_with_strict_an_error() -> None:
     warning = (
-        "127.0.0.1 is a loopback address, which is another one on every host: every host trains"
+        "127.0.0.1 is a loopback address: if the nodes run on several hosts, each trains on its own"
     )
     with job("1:2") as nodes:
         nodes.start("--rdzv-conf=last_call_timeout=0")

@@ -13,6 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 from elastic import ConfigError, timer
@@ -113,6 +114,35 @@ def test_a_worker_that_exceeds_its_timer_is_restarted_by_the_launcher(tmp_path: 
     assert re.search(r"killing process \d+ with signal 9: the timer of step expired", done.stderr)
     assert re.search(r"rank 1 \(.*\) killed by signal 9 .*; restarting", done.stderr)
     assert os.listdir(tmp_path) == ["train.py"]
+
+
+def recorded(text: str, name: str) -> list[dict[str, Any]]:
+    """The events of this name, of lines that a console handler has written."""
+    found = [json.loads(line) for line in text.splitlines() if line.startswith('{"name"')]
+    return [event for event in found if event["name"] == name]
+
+
+def test_events_of_the_timers_reach_torchs_event_handler(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import os, signal\n"
+        "from elastic import timer\n"
+        "timer.configure(timer.FileTimerClient(os.environ['TORCHELASTIC_TIMER_FILE']))\n"
+        "with timer.expires(after=0.05, scope='step'):\n"
+        "    signal.pause()\n"
+    )
+    environ = clean_environment(TORCHELASTIC_ENABLE_FILE_TIMER="1")
+    options = ["--event-log-handler=console", "--rdzv-id=job", "--role=trainer"]
+    done = launch(*options, str(script), environ=environ)
+    assert done.returncode != 0
+    assert len(recorded(done.stderr, "watchdog started")) == 1, done.stderr
+    (event,) = recorded(done.stderr, "kill worker process")
+    inner = json.loads(event["metadata"]["metadata"])
+    assert (event["source"], event["metadata"]["state"]) == ("AGENT", "RUNNING")
+    assert (event["metadata"]["run_id"], event["metadata"]["role"]) == ("job", "trainer")
+    assert (inner["watchdog_event"], inner["scope_id"], inner["signal"]) == (
+        "kill worker process", "step", "9"
+    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")

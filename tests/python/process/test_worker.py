@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,28 @@ for call in (worker.progress, worker.should_stop):
 """
     first, second = alone(script).split()
     assert first == second
+
+
+@pytest.mark.parametrize("name", ["\udcff/a", "caf\u00e9", "a\0b", "", "\ud800" * 999])
+def test_a_section_may_have_any_name(name: str) -> None:
+    script = f"""
+from elastic import worker
+with worker.section({name!a}, limit=1):
+    print("entered")
+"""
+    assert alone(script) == "entered\n"
+
+
+def test_the_import_does_not_turn_the_gil_on() -> None:
+    if not sysconfig.get_config_var("Py_GIL_DISABLED"):
+        pytest.skip("not a free-threaded interpreter")
+    script = """
+import sys
+from elastic import worker
+import elastic._warm._fork
+print(sys._is_gil_enabled())
+"""
+    assert alone(script) == "False\n"
 
 
 def test_first_process_of_a_worker_has_the_channel(tmp_path: Path) -> None:

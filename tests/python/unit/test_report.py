@@ -289,6 +289,24 @@ def test_captured_lines_are_shown_where_no_file_has_them() -> None:
     assert text.endswith("    last lines of its stderr:\n      | first\n      | last")
 
 
+def test_lines_that_are_on_the_console_just_above_are_not_repeated() -> None:
+    found = examine(failure(0, stderr_tail="first\nlast"))
+    result = RunResult(WorkerState.FAILED, {}, {0: found[0]}, exit_code=1)
+    assert "last" in report.format_report("train.py", result)
+    assert "last" not in report.format_report("train.py", result, is_output_shown=True)
+
+
+def test_restarts_are_facts_with_units() -> None:
+    incident = {"next_round": 3, "seconds": 1.41, "phases": {"stop": 0.0125, "first_step": 1.2}}
+    result = RunResult(WorkerState.FAILED, {}, {0: examine(failure(0))[0]}, exit_code=1)
+    result.incidents = (incident | {"lost_steps": 1}, incident)
+    assert report.format_report("train.py", result).splitlines()[-2:] == [
+        "    round 3 reached its first step 1.41 s after the failure (stop 12.5 ms, first step "
+        "1.2 s), 1 step repeated",
+        "    round 3 ran 1.41 s after the failure (stop 12.5 ms, first step 1.2 s)",
+    ]
+
+
 def test_later_local_failures_are_listed_separately() -> None:
     text = text_of(examine(failure(1, code=4)), job=ELSEWHERE, message=ELSEWHERE.message)
     assert text.startswith("train.py failed: rank 5 on host2_7_0 exited with code 3\n")

@@ -61,19 +61,12 @@ os._exit(0)  # a thread of gloo may still need the interpreter
 def test_accelerate_launches_by_the_documented_command(tmp_path: Path) -> None:
     pytest.importorskip("accelerate")
     page = ROOT / "docs" / "migrating-from-torchrun.md"
-    found = re.search(r'python -c "(.*?)" (.*) train.py', page.read_text(), re.DOTALL)
+    found = re.search(r"^python (-m elastic.torchrun .*) train.py$", page.read_text(), re.MULTILINE)
     assert found is not None
     (tmp_path / "train.py").write_text(ACCELERATED)
     environ = clean_environment()
     done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            found[1],
-            *found[2].split(),
-            f"--main_process_port={free_port()}",
-            "train.py",
-        ],
+        [sys.executable, *found[1].split(), f"--main_process_port={free_port()}", "train.py"],
         cwd=tmp_path,
         env=environ,
         capture_output=True,
@@ -83,6 +76,38 @@ def test_accelerate_launches_by_the_documented_command(tmp_path: Path) -> None:
     )
     assert sorted(done.stdout.splitlines()) == ["rank 0 of 2", "rank 1 of 2"], done.stderr
     assert_all_ended(environ)
+
+
+USER = """
+import sys
+import torch.distributed.launcher as package
+from torch.distributed.launch import launch
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from torch.distributed.run import main
+import torch.distributed.run as by_attribute
+import torch.distributed
+
+assert by_attribute.main is main and package.elastic_launch is elastic_launch
+assert torch.distributed.run.__spec__.name == main.__module__ == "elastic.run", main.__module__
+assert not hasattr(package, "__wrapped__") and package.api.LaunchConfig is LaunchConfig
+print(sys.argv[1:], __name__, launch.__module__)
+"""
+
+
+def test_a_program_that_imports_torchs_launcher_gets_elastics(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    folder = tmp_path / "user"
+    folder.mkdir()
+    (folder / "__init__.py").touch()
+    (folder / "__main__.py").write_text(USER)
+    late = "import torch.distributed.launcher, elastic.torchrun as t; t.install(); t.install()\n"
+    (tmp_path / "late.py").write_text(late + USER)
+    for words in (["-m", "elastic.torchrun", "user", "-x", "1"], ["late.py", "-x", "1"]):
+        done = subprocess.run(
+            [sys.executable, *words], cwd=tmp_path, env=clean_environment(), text=True,
+            capture_output=True, timeout=DEADLINE_S, check=False,
+        )  # fmt: skip
+        assert done.stdout == "['-x', '1'] __main__ elastic.launch\n", done.stderr
 
 
 def test_torchs_worker_server_runs_while_the_main_function_does(tmp_path: Path) -> None:

@@ -38,6 +38,41 @@ def _get_fq_hostname() -> str:
     return socket.getfqdn(socket.gethostname())
 
 
+class _RoleInstanceInfo:
+    """The role of a node, its rank and its number of workers; programs for torch import it."""
+
+    __slots__ = ("local_world_size", "rank", "role")
+
+    def __init__(self, role: str, rank: int, local_world_size: int) -> None:
+        self.role = role
+        self.rank = rank
+        self.local_world_size = local_world_size
+
+    def serialize(self) -> bytes:
+        import json
+
+        return json.dumps({name: getattr(self, name) for name in self.__slots__}).encode()
+
+    @staticmethod
+    def deserialize(data: bytes) -> _RoleInstanceInfo:
+        import json
+
+        return _RoleInstanceInfo(**json.loads(data))
+
+    @staticmethod
+    def compare(obj1: _RoleInstanceInfo, obj2: _RoleInstanceInfo) -> int:
+        """The order by role, then by rank, for ``functools.cmp_to_key``."""
+        if obj1.role == obj2.role:
+            return obj1.rank - obj2.rank
+        return 1 if obj1.role > obj2.role else -1
+
+    @staticmethod
+    def find_role_boundaries(roles_infos: list[_RoleInstanceInfo], role: str) -> tuple[int, int]:
+        """The first and the last index of a role in a sorted list; (-1, -1) if it has none."""
+        found = [index for index, info in enumerate(roles_infos) if info.role == role]
+        return (found[0], found[-1]) if found else (-1, -1)
+
+
 class WorkerState(str, Enum):
     """States of a worker group, as torch names them."""
 

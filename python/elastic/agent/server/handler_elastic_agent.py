@@ -139,7 +139,13 @@ class HandlerElasticAgent(SimpleElasticAgent):
         try:
             with health_check(self._health_check_server):
                 if self._watchdog is not None:
-                    self._watchdog.start(self._running_pids, self._leave)
+                    self._watchdog.start(
+                        self._running_pids,
+                        self._leave,
+                        lambda name, request: self._torch_records.timer(
+                            name, request, self._worker_group
+                        ),
+                    )
                 self._raise_request()
                 if self._event_log or self._metrics_port:
                     from elastic.agent.server.handler_records import HandlerRecords

@@ -30,6 +30,7 @@ from elastic.agent.server.api import (
     templates,
     watchdog,
 )
+from elastic.agent.server.progress_notes import ProgressNotes
 from elastic.constants import (
     DEFAULT_DRAIN_TIMEOUT_S,
     DEFAULT_LINE_PREFIX,
@@ -47,9 +48,6 @@ if TYPE_CHECKING:
     from elastic.multiprocessing.errors.evidence import ProcessFailure
 
 logger = logging.getLogger(__name__)
-
-# Deadlines that differ by less, because of the network's delay, are considered equal.
-DEADLINE_TOLERANCE_S = 2.0
 
 HANGS_KEPT = 16  # in the result
 
@@ -204,10 +202,8 @@ class NativeElasticAgent:
         self._drain_requests: list[tuple[int, float]] = []
         self._stops_noted = 0
         self._hangs: deque[dict[str, Any]] = deque(maxlen=HANGS_KEPT)
-        # The last progress message that was logged outside a round, and its deadline.
-        self._awaited: tuple[str, float | None] = ("", None)
         host, port = rendezvous.endpoint_host, rendezvous.endpoint_port
-        self._endpoint = f"{host}:{port}" if host else ""
+        self._progress = ProgressNotes(self._log, f"{host}:{port}" if host else "")
         self._killed: set[int] = set()  # ranks that needed SIGKILL to stop
         self._stop_grace = shutdown_timeout
         self._start_timeout = start_timeout
@@ -271,7 +267,7 @@ class NativeElasticAgent:
         begun = time.monotonic()
         try:
             if self._watchdog is not None:
-                self._watchdog.start(self._pids, self._leave)
+                self._watchdog.start(self._pids, self._leave, self._timer_event)
             self._recorder = self._open_recorder()
             result = self._supervise()
             if self._recorder is not None:
@@ -294,12 +290,22 @@ class NativeElasticAgent:
         total = self._total_execution_time
         return records.event(state, "AGENT", self._group, total_run_time=total, raw_error=error)
 
+    def _has_torch_handlers(self) -> bool:
+        """Modules that the program never imported have no handler that would receive."""
+        has_handlers = "elastic.events" in sys.modules or "elastic.metrics" in sys.modules
+        return has_handlers or self._group.spec.event_log_handler != "null"
+
+    def _timer_event(self, name: str, request: Any) -> None:
+        """Called by the timers' thread, too."""
+        if self._has_torch_handlers():
+            from elastic.agent.server.torch_records import TorchRecords
+
+            restarts = self._round.restart_count if self._round else 0
+            TorchRecords(self._group.spec, restarts).timer(name, request, self._group)
+
     def _open_recorder(self) -> Recorder | None:
         event_log, metrics_port = self._records
-        # The modules of a program that never imported them have no handler that would receive.
-        has_handlers = "elastic.events" in sys.modules or "elastic.metrics" in sys.modules
-        is_asked = event_log or metrics_port or self._group.spec.event_log_handler != "null"
-        if not (has_handlers or is_asked):
+        if not (event_log or metrics_port or self._has_torch_handlers()):
             return None
         from elastic.agent.server.recording import Recorder
 
@@ -336,7 +342,8 @@ class NativeElasticAgent:
                 native.request_drain(signum, timeout)
             finished = False
             while not finished:
-                event = native.next_event()
+                event = native.next_event(self._progress.delay())
+                self._progress.flush()
                 if event is not None:
                     try:
                         self._observe(event)
@@ -353,8 +360,10 @@ class NativeElasticAgent:
         kinds = _C.AgentEvent.Kind
         group = self._group
         group.state = WorkerState[event.state.name]
+        if event.kind in (kinds.ROUND_STARTING, kinds.RESTARTING, kinds.FINISHED):
+            self._progress.drop()
         if event.kind == kinds.PROGRESS:
-            self._note_progress(event)
+            self._progress.note(event, group.state)
         elif event.kind == kinds.COORDINATOR_LOG:
             self._log(logging.INFO, "coordinator: %s", event.message)
         elif event.kind == kinds.NOTICE:
@@ -362,7 +371,6 @@ class NativeElasticAgent:
         elif event.kind == kinds.COORDINATOR_MOVED:
             self._log(NOTICE, "%s", event.message)
         elif event.kind == kinds.ROUND_STARTING:
-            self._awaited = ("", None)
             self._note_killed()
             self._enter(event.round)
             self._log(
@@ -419,26 +427,6 @@ class NativeElasticAgent:
             self._timeline = Timeline()
             for earlier in (*self._round_events, event):
                 self._timeline.update(earlier)
-
-    def _note_progress(self, event: _C.AgentEvent) -> None:
-        """Logs a progress message if it or its deadline has changed."""
-        message, deadline = event.message, event.deadline
-        if deadline is not None:
-            message += f" at {_clock_time(deadline)}"
-        if WorkerState.is_running(self._group.state):
-            self._log(logging.WARNING, "%s", message)
-            return
-        last_message, last_deadline = self._awaited
-        is_news = event.message != last_message or (
-            abs((deadline or 0) - (last_deadline or 0)) > DEADLINE_TOLERANCE_S
-        )
-        where = ""
-        if self._endpoint and self._endpoint not in message:
-            host = " as host" if event.hosts_coordinator else ""
-            where = f"waiting at {self._endpoint}{host}: "
-        self._log(NOTICE if is_news else logging.DEBUG, "%s%s", where, message)
-        if is_news:
-            self._awaited = event.message, deadline
 
     def _note_stop(self, sentence: str) -> None:
         """Logs, after a signal, what the agent waits for, and how to stop at once."""
@@ -536,11 +524,6 @@ def _native_options(handler: object) -> _C.RendezvousOptions:
 
 def _name(signum: int) -> str:
     return signal.Signals(signum).name
-
-
-def _clock_time(deadline: float) -> str:
-    """The time of day of a deadline on the monotonic clock."""
-    return time.strftime("%H:%M:%S", time.localtime(time.time() + deadline - time.monotonic()))
 
 
 def _place_in(info: _C.RoundInfo) -> str:

@@ -55,6 +55,19 @@ class TorchRecords:
     def started(self, group: WorkerGroup, worker: Worker) -> None:
         self.record("START", "WORKER", group, worker)
 
+    def timer(self, name: str, request: Any, group: WorkerGroup) -> None:
+        """An event of the timer server, and its request, if there is one."""
+        inner: dict[str, str] = {"watchdog_event": name}
+        if request is not None:
+            for field in ("worker_pid", "scope_id", "expiration_time", "signal"):
+                inner[field] = str(getattr(request, field))
+        if "event handler" not in self._failed:
+            with plug_in("event handler", self._failed):
+                event = self.event("RUNNING", "AGENT", group)
+                event.name = name
+                event.metadata["metadata"] = json.dumps(inner)
+                events.record(event, self._spec.event_log_handler)
+
     def duration(self, name: str, seconds: float, is_success: bool = True) -> None:
         """As the decorator ``elastic.metrics.prof`` records it."""
         self._put(f"{name}.{'success' if is_success else 'failure'}", 1)
@@ -168,6 +181,7 @@ class TorchSink(TorchRecords):
             self._starting_at = event.at
             self.duration("SimpleElasticAgent._rendezvous", event.at - self._since)
             self.rendezvous(group, event.at - self._since)
+            self._joined(group)
         elif event.kind == _KINDS.WORKER_STARTED:
             self.started(group, group.workers[event.local_rank])
         elif event.kind == _KINDS.WORKERS_RUNNING:
@@ -181,6 +195,18 @@ class TorchSink(TorchRecords):
                 self.duration("LocalElasticAgent._stop_workers", stopped - ended.ordered)
                 self.duration("SimpleElasticAgent._restart_workers", event.at - ended.ordered)
             self._since = event.at if stopped is None else stopped
+
+    def _joined(self, group: WorkerGroup) -> None:
+        """The membership is native; this is the record of torch's handler."""
+        with plug_in("event handler", self._failed):
+            events.construct_and_record_rdzv_event(
+                self._spec.job_id(),
+                f"joined a round as rank {group.group_rank} of {group.group_world_size}",
+                events.NodeState.RUNNING,
+                name="TorchSink.next_rendezvous",
+                master_endpoint=f"{group.master_addr}:{group.master_port}",
+                rank=group.group_rank,
+            )
 
     def incident(self, incident: dict[str, Any]) -> None:
         """Not known to torch."""

@@ -61,14 +61,23 @@ class Watchdog:
         self._pipe = os.fdopen(reading, "rb", 0)  # an object closes it if stop is not called
         return f"/proc/{os.readlink('/proc/self')}/fd/{reading}"
 
-    def start(self, pids: Callable[[], Mapping[int, int]], stop: Callable[[], None]) -> None:
-        """``pids``: the running workers by rank. ``stop`` ends the job on this node."""
+    def start(
+        self,
+        pids: Callable[[], Mapping[int, int]],
+        stop: Callable[[], None],
+        log_event: Callable[[str, Any], None] | None = None,
+    ) -> None:
+        """``pids``: the running workers by rank. ``stop`` ends the job on this node.
+
+        ``log_event`` receives the events of the timers, also on their thread.
+        """
         if self.variables:
             from elastic.timer import FileTimerServer
 
             try:
                 self._timers = _files.within(
-                    FILE_TIMEOUT_S, lambda: FileTimerServer(self._timer_file, self._run_id)
+                    FILE_TIMEOUT_S,
+                    lambda: FileTimerServer(self._timer_file, self._run_id, log_event=log_event),
                 )
             except OSError as error:
                 raise ConfigError(

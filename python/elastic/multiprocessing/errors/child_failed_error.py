@@ -56,7 +56,7 @@ class ChildFailedError(_Base):
         title = f"{self.name} FAILED"
         width = min(60, max(map(len, [title, *cause, *others])))
         rule = section_delim * width
-        lines = [boarder_delim * width, title, rule, "Root cause (first failure):", *cause]
+        lines = [boarder_delim * width, title, rule, "Root Cause (first observed failure):", *cause]
         if others:
             lines += [rule, "Other failures:", *others]
         return "\n".join([*lines, boarder_delim * width])
@@ -77,7 +77,6 @@ def _block(rank: int, failure: ProcessFailure) -> list[str]:
         "host": os.uname().nodename,
         "rank": f"{rank} (local_rank: {failure.local_rank})",
         "exitcode": ending,
-        # That of an agent without a log directory is removed at its end.
         "error_file": failure.error_file if os.path.exists(failure.error_file) else "",
     }
     lines = [f"  {name:<10}: {fact}" for name, fact in facts.items() if fact]

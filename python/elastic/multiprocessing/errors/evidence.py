@@ -39,7 +39,7 @@ class ProcessFailure(_Base):
     local_rank: int
     pid: int
     exitcode: int  # negative: the signal that killed it
-    error_file: str = NOT_AVAILABLE  # this value: it wrote none
+    error_file: str = NOT_AVAILABLE  # this value: it wrote none, or it is removed with the job
     error_file_data: Mapping[str, object] = field(init=False)
     message: str = field(init=False)  # of the exception in the error file
     timestamp: int = field(init=False)
@@ -86,8 +86,11 @@ class ProcessFailure(_Base):
         self.message = message or self.message
 
     def has_error_file(self) -> bool:
-        """Whether the worker wrote an error file, whose content is ``error_file_data``."""
-        return self.error_file not in ("", NOT_AVAILABLE)
+        """Whether the worker wrote an error file, whose content is ``error_file_data``.
+
+        ``error_file`` is its path if it is not removed at the end of the job.
+        """
+        return self.error_file_data.get("message") != NO_MESSAGE
 
     def who(self) -> str:
         pid = f", pid {self.pid}" if self.pid > 0 else ""
@@ -153,6 +156,8 @@ def _examine(failure: WorkerFailure, keeps_logs: bool, offset: float) -> Process
     found.hint = known.hint
     found.failure_class, found.cause = known.failure_class, known.cause
     found._read(failure.error_file)
+    if not keeps_logs:  # the file is removed with the agent's directory
+        found.error_file = NOT_AVAILABLE
     return found
 
 

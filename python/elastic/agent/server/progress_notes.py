@@ -1,0 +1,71 @@
+"""What an agent waits for, as lines of its log: not what is over at once, and nothing twice."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from elastic import _C
+from elastic.agent.server.api import WorkerState
+from elastic.constants import NOTICE
+
+# Deadlines that differ by less, because of the network's delay, are considered equal.
+DEADLINE_TOLERANCE_S = 2.0
+DELAY_S = 0.5  # a wait that ends earlier is not logged
+
+
+class ProgressNotes:
+    """``log`` receives a level and a sentence; ``endpoint`` is where the node waits."""
+
+    def __init__(self, log: Callable[[int, str], None], endpoint: str) -> None:
+        self._log = log
+        self._endpoint = endpoint
+        self._awaited: tuple[str, float | None] = ("", None)  # the last message and its deadline
+        self._message = ""  # to be logged
+        self._due = 0.0
+
+    def note(self, event: _C.AgentEvent, state: WorkerState) -> None:
+        """Logs a message soon if it or its deadline has changed."""
+        message, deadline = event.message, event.deadline
+        if deadline is not None:
+            message += f" at {_clock_time(deadline)}"
+        if WorkerState.is_running(state):
+            self._log(logging.WARNING, message)
+            return
+        last_message, last_deadline = self._awaited
+        is_news = event.message != last_message or (
+            abs((deadline or 0) - (last_deadline or 0)) > DEADLINE_TOLERANCE_S
+        )
+        has_ended = state in (WorkerState.SUCCEEDED, WorkerState.FAILED)
+        if self._endpoint and self._endpoint not in message and not has_ended:
+            host = " as host" if event.hosts_coordinator else ""
+            message = f"waiting at {self._endpoint}{host}: {message}"
+        if not is_news:
+            self._log(logging.DEBUG, message)
+            return
+        if not self._message:
+            self._due = time.monotonic() + DELAY_S
+        self._awaited = event.message, deadline
+        self._message = message
+
+    def delay(self) -> float | None:
+        """How long until a message is logged; None: there is none."""
+        return max(0.0, self._due - time.monotonic()) if self._message else None
+
+    def flush(self) -> None:
+        """Logs the message if it is due."""
+        if self.delay() == 0:
+            message, self._message = self._message, ""
+            self._log(NOTICE, message)
+
+    def drop(self) -> None:
+        """The wait is over."""
+        if self._message:
+            self._log(logging.DEBUG, self._message)
+        self._message = ""
+        self._awaited = ("", None)
+
+
+def _clock_time(deadline: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(time.time() + deadline - time.monotonic()))

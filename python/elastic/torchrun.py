@@ -1,0 +1,125 @@
+"""Runs a program that uses torch's launcher, with elastic in its place.
+
+``python -m elastic.torchrun NAME [ARGUMENT ...]`` is ``python -m NAME [ARGUMENT ...]``, or the
+installed command NAME, in a process where the modules of torch's launcher are those of elastic::
+
+    python -m elastic.torchrun accelerate launch --multi_gpu --num_processes 8 train.py
+
+A program can call ``install()`` instead, before it imports these modules. The workers of the job
+are other processes, in which torch has its own modules.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import InspectLoader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import CodeType, ModuleType
+from typing import Any
+
+__all__ = ["MODULES", "install", "main"]
+
+# The modules of torch's launcher, and those in their place.
+MODULES = {
+    "torch.distributed.run": "elastic.run",
+    "torch.distributed.launch": "elastic.launch",
+    "torch.distributed.launcher": "elastic.launcher",
+    "torch.distributed.launcher.api": "elastic.launcher.api",
+}
+
+EXIT_USAGE = 2
+USAGE = "usage: python -m elastic.torchrun NAME [ARGUMENT ...]"
+
+
+class _Alias(InspectLoader):
+    """Loads a module of elastic under torch's name. It keeps its own name and specification."""
+
+    def __init__(self, ours: str) -> None:
+        self._module = importlib.import_module(ours)
+        self._spec = self._module.__spec__
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return self._module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec
+
+    def is_package(self, fullname: str) -> bool:
+        return hasattr(self._module, "__path__")
+
+    def get_code(self, fullname: str) -> CodeType | None:  # for ``python -m``
+        loader: Any = self._spec and self._spec.loader
+        code: CodeType | None = loader.get_code(self._module.__name__)
+        return code
+
+    def get_source(self, fullname: str) -> str | None:
+        return None
+
+
+class _Finder(MetaPathFinder):
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
+        ours = MODULES.get(fullname)
+        return None if ours is None else importlib.util.spec_from_loader(fullname, _Alias(ours))
+
+
+def install() -> None:
+    """Lets ``import torch.distributed.run`` and its neighbours find elastic's modules from now on.
+
+    A name that a module has imported from torch's before remains torch's.
+    """
+    if any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        return
+    sys.meta_path.insert(0, _Finder())
+    for theirs in MODULES:
+        if sys.modules.pop(theirs, None) is not None:
+            importlib.import_module(theirs)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Runs NAME with its arguments, as the interpreter would."""
+    import runpy
+
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] in (["-h"], ["--help"]):
+        print(f"{USAGE}\n\n{__doc__}")
+        return
+    if not words or words[0].startswith("-"):
+        print(USAGE, file=sys.stderr)
+        sys.exit(EXIT_USAGE)
+    name = words[0]
+    sys.argv = words
+    install()
+    command = _command(name)
+    if command is not None:
+        sys.exit(command())
+    module = MODULES.get(name, name)  # torch itself is not needed for its launcher
+    if not _exists(module):
+        print(f"elastic.torchrun: no module or installed command {name!r}", file=sys.stderr)
+        sys.exit(EXIT_USAGE)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+def _command(name: str) -> Any:
+    """The function of an installed command; None: there is none of this name."""
+    from importlib.metadata import entry_points
+
+    found = next(iter(entry_points(group="console_scripts", name=name)), None)
+    return found and found.load()
+
+
+def _exists(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+            return False
+        raise
+
+
+if __name__ == "__main__":
+    from elastic.torchrun import main as imported_main  # so that there is one finder class
+
+    imported_main()

@@ -1,0 +1,69 @@
+"""Which of the messages about a wait an agent logs, and when."""
+
+from __future__ import annotations
+
+import logging
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from elastic.agent.server import WorkerState
+from elastic.agent.server.progress_notes import DELAY_S, ProgressNotes
+from elastic.constants import NOTICE
+
+
+class Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr(time, "monotonic", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+class Notes(ProgressNotes):
+    def __init__(self) -> None:
+        self.lines: list[tuple[int, str]] = []
+        super().__init__(lambda level, text: self.lines.append((level, text)), "host:1")
+
+    def say(self, text: str, state: WorkerState = WorkerState.INIT, **more: Any) -> None:
+        event: Any = SimpleNamespace(message=text, deadline=None, hosts_coordinator=False)
+        vars(event).update(more)
+        self.note(event, state)
+
+
+def test_a_wait_is_logged_once_it_has_lasted(clock: Clock) -> None:
+    notes = Notes()
+    assert notes.delay() is None
+    notes.say("1 of 3 nodes", hosts_coordinator=True)
+    clock.now += DELAY_S / 2
+    notes.say("2 of 3 nodes", hosts_coordinator=True)
+    notes.flush()
+    assert (notes.delay(), notes.lines) == (DELAY_S / 2, [])
+    clock.now += DELAY_S / 2
+    notes.flush()
+    notes.say("2 of 3 nodes", hosts_coordinator=True)
+    assert notes.lines == [
+        (NOTICE, "waiting at host:1 as host: 2 of 3 nodes"),
+        (logging.DEBUG, "waiting at host:1 as host: 2 of 3 nodes"),
+    ]
+
+
+def test_a_wait_that_is_over_at_once_is_a_detail(clock: Clock) -> None:
+    notes = Notes()
+    notes.say("keeping the store", WorkerState.SUCCEEDED)
+    notes.drop()
+    clock.now += 10
+    notes.flush()
+    assert notes.lines == [(logging.DEBUG, "keeping the store")]
+    notes.say("keeping the store", WorkerState.SUCCEEDED)  # news again: no line had it
+    assert notes.delay() == DELAY_S
+
+
+def test_what_concerns_running_workers_is_a_warning_at_once(clock: Clock) -> None:
+    notes = Notes()
+    notes.say("the coordinator is lost", WorkerState.HEALTHY)
+    assert notes.lines == [(logging.WARNING, "the coordinator is lost")]
