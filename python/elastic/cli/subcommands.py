@@ -32,6 +32,7 @@ SUBCOMMANDS = (
     Subcommand("drain", "elastic.cli.drain", "Stops all ranks of a running job at one step."),
     Subcommand("override", "elastic.cli.override", "Continues a job without its lost voters."),
     Subcommand("dashboard", "elastic.cli.dashboard", "Shows a running job as a web page."),
+    Subcommand("help", "elastic.cli.manual", "Prints a page of the manual."),
 )
 
 
@@ -54,7 +55,8 @@ def add_job(parser: ArgumentParser) -> None:
         "--token_file",
         metavar="FILE",
         default="",
-        help="the file with the token of the job or of its observers (docs/security.md)",
+        help="the file with the token of the job or of its observers "
+        "(elastic-launch help security)",
     )
 
 
