@@ -6,24 +6,27 @@
 #   examples/demo.sh --watch-it-recover [SCENE ...]
 #                                        the same over several nodes: workers, agents, nodes, hosts
 #
-# Creates a virtual environment (.venv-demo, or $ELASTIC_DEMO_VENV), installs PyTorch, scikit-learn
-# and this package into it, and trains on handwritten digits with two workers. Later runs reuse the
-# installation. Needs python3 >= 3.10 with venv, and a C++ compiler.
+# Creates a virtual environment (.venv-demo, or $ELASTIC_DEMO_VENV), installs this package and what
+# the training needs into it, and trains on handwritten digits with two workers. It uses the PyTorch
+# of python3 if there is one, else it installs the build for CPUs. Later runs reuse the installation.
+# Needs python3 >= 3.10 with venv, and a C++ compiler, unless ELASTIC_PACKAGE is a wheel.
 #
-#   ELASTIC_TORCH       pip's requirement for PyTorch; default: torch==2.13.0
+#   ELASTIC_PACKAGE     what is installed as this package: a wheel; default: these sources
+#   ELASTIC_TORCH       pip's requirement for PyTorch, as torch==2.13.0; default: see above
 #   ELASTIC_DEMO_VENV   path of the environment; default: .venv-demo in the source directory
 #   ELASTIC_DEMO_FRESH  1: install this package again, even if its sources are unchanged
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 venv=${ELASTIC_DEMO_VENV:-$root/.venv-demo}
-torch=${ELASTIC_TORCH:-torch==2.13.0}
+package=${ELASTIC_PACKAGE:-$root}
+torch_for_cpus="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu --retries 1"
 
 if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 10))'; then
   echo "demo.sh: python3 must be 3.10 or newer" >&2
   exit 1
 fi
-if ! { command -v c++ || command -v g++ || command -v clang++ || [ -n "${CXX:-}" ]; } >/dev/null; then
+if [ "$package" = "$root" ] && ! { command -v c++ || command -v g++ || command -v clang++ || [ -n "${CXX:-}" ]; } >/dev/null; then
   echo "demo.sh: no C++ compiler; install one, for example by: apt-get install g++" >&2
   exit 1
 fi
@@ -44,7 +47,7 @@ install_once() {
     return 0
   fi
   echo "demo.sh: installing $*" >&2
-  "$venv/bin/pip" install --quiet --disable-pip-version-check "$@"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check "$@" || return
   echo "$wanted" >"$stamp"
 }
 
@@ -55,11 +58,40 @@ sources_changed() {
       -type f ! -name '*.pyc' -newer "$venv/.installed-elastic" | head -n 1)" ]
 }
 
-install_once torch "$torch" numpy scikit-learn
+# The directory of the packages of python3, if a recent PyTorch is one of them.
+packages_with_torch() {
+  python3 - 2>/dev/null <<'PYTHON'
+import importlib.metadata as found
+import os
+import re
+
+version = tuple(int(number) for number in re.findall(r"\d+", found.version("torch"))[:2])
+assert version >= (2, 4)
+print(os.path.dirname(os.path.dirname(found.distribution("torch").locate_file("torch/__init__.py"))))
+PYTHON
+}
+
+if [ -n "${ELASTIC_TORCH:-}" ]; then
+  install_once torch "$ELASTIC_TORCH" numpy scikit-learn
+elif [ ! -f "$venv/.installed-torch" ]; then
+  if packages=$(packages_with_torch); then
+    echo "demo.sh: using the PyTorch in $packages" >&2
+    for path in "$venv"/lib/python3.*/site-packages; do
+      echo "$packages" >"$path/torch_of_the_host.pth"
+    done
+  else
+    # shellcheck disable=SC2086  # several words
+    if ! install_once torch-for-cpus $torch_for_cpus; then
+      echo "demo.sh: download.pytorch.org does not answer; PyPI's larger build is installed" >&2
+      install_once torch-of-pypi torch==2.13.0
+    fi
+  fi
+  install_once torch numpy scikit-learn
+fi
 if sources_changed; then
   rm -f "$venv/.installed-elastic"
 fi
-install_once elastic "$root"
+install_once elastic "$package"
 
 if [ "${1:-}" = --kill-a-worker ]; then
   exec "$venv/bin/python" "$root/examples/watch_recovery.py"

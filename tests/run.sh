@@ -41,7 +41,7 @@ install_system_packages() {
   command -v etcd >/dev/null || missing+=(etcd-server)
   [ -e /usr/include/gtest/gtest.h ] || missing+=(libgtest-dev)
   [ -e /usr/include/gmock/gmock.h ] || missing+=(libgmock-dev)
-  [ -e /usr/include/openssl/ssl.h ] || missing+=(libssl-dev)
+  [ -e /usr/include/openssl/ssl.h ] || missing+=(libssl-dev) # for the test of its declarations
   command -v openssl >/dev/null || missing+=(openssl)
   command -v clang++ >/dev/null || missing+=(clang)
   command -v ccache >/dev/null || missing+=(ccache)

@@ -4,7 +4,7 @@
 //
 // With a token every session between an agent and a coordinator is encrypted, and both ends prove
 // that they know it: TLS 1.3 with a pre-shared key that is derived from the token and the run id. A
-// build without OpenSSL refuses a token. Plain values.
+// host without OpenSSL refuses a token. Plain values.
 
 #include <string>
 
@@ -25,8 +25,8 @@ struct TokenOptions {
 };
 
 // Whether a node of this job can use the token ("": any job, for a coordinator). kInvalidArgument:
-// the file, its permissions, or its content; kFailedPrecondition: this build or this host has no
-// OpenSSL. REQUIRES: options.is_set()
+// the file, its permissions, or its content; kFailedPrecondition: this host has no OpenSSL.
+// REQUIRES: options.is_set()
 ELASTIC_EXPORT Status check_token(const TokenOptions& options, const std::string& run_id);
 
 // A token for observers of the job, which can read its state and change nothing. It is derived from

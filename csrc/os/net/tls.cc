@@ -22,8 +22,6 @@ constexpr const char* kCipherSuiteName = "TLS_AES_128_GCM_SHA256";
 constexpr const char* kGroups[] = {"X25519:P-256", "P-256"};
 // One record is decrypted at a time.
 constexpr std::size_t kRecordBytesMax = 16 << 10;
-// Codes of errors that report an alert of the peer (SSL_AD_REASON_OFFSET).
-constexpr int kAlertsBegin = 1000;
 
 }  // namespace
 
@@ -104,7 +102,7 @@ Result<TlsSession::Impl::Shared> TlsSession::Impl::make_shared(const TlsLibrary&
                       kCipherSuiteName +
                       ", X25519 or P-256): " + (text == nullptr ? "it gives no reason" : text));
   };
-  shared.method = library.BIO_meth_new(BIO_TYPE_SOURCE_SINK, "elastic");
+  shared.method = library.BIO_meth_new(openssl::kBioSourceSink, "elastic");
   SSL_CTX* const context = library.SSL_CTX_new(library.TLS_method());
   if (shared.method == nullptr || context == nullptr) return fault();
   library.BIO_meth_set_read_ex(shared.method, &read);
@@ -114,11 +112,11 @@ Result<TlsSession::Impl::Shared> TlsSession::Impl::make_shared(const TlsLibrary&
     return library.SSL_CTX_ctrl(context, command, value, const_cast<char*>(text)) > 0;
   };
   const bool is_configured =
-      control_context(SSL_CTRL_SET_MIN_PROTO_VERSION, TLS1_3_VERSION) &&
-      control_context(SSL_CTRL_SET_MAX_PROTO_VERSION, TLS1_3_VERSION) &&
+      control_context(openssl::kSetMinVersion, openssl::kTls13) &&
+      control_context(openssl::kSetMaxVersion, openssl::kTls13) &&
       std::any_of(std::begin(kGroups), std::end(kGroups),
                   [&](const char* groups) {
-                    return control_context(SSL_CTRL_SET_GROUPS_LIST, 0, groups);
+                    return control_context(openssl::kSetGroupsList, 0, groups);
                   }) &&
       library.SSL_CTX_set_ciphersuites(context, kCipherSuiteName) == 1 &&
       library.SSL_CTX_set_num_tickets(context, 0) == 1;
@@ -128,9 +126,9 @@ Result<TlsSession::Impl::Shared> TlsSession::Impl::make_shared(const TlsLibrary&
     return why;
   }
   library.ERR_clear_error();
-  control_context(SSL_CTRL_MODE, SSL_MODE_RELEASE_BUFFERS);
-  control_context(SSL_CTRL_SET_SESS_CACHE_MODE, SSL_SESS_CACHE_OFF);
-  library.SSL_CTX_set_options(context, SSL_OP_NO_TICKET);
+  control_context(openssl::kSetMode, openssl::kReleaseBuffers);
+  control_context(openssl::kSetSessionCache, openssl::kSessionCacheOff);
+  library.SSL_CTX_set_options(context, openssl::kNoTicket);
   library.SSL_CTX_set_psk_use_session_callback(context, &use_key);
   library.SSL_CTX_set_psk_find_session_callback(context, &find_key);
   shared.context = context;
@@ -155,7 +153,7 @@ Status TlsSession::Impl::start() {
   } else {
     library_.SSL_set_connect_state(ssl_);
     // A server with a certificate is not accepted instead of one with the key: none is trusted.
-    library_.SSL_set_verify(ssl_, SSL_VERIFY_PEER, nullptr);
+    library_.SSL_set_verify(ssl_, openssl::kVerifyPeer, nullptr);
     shake_hands();  // writes the first message
   }
   return {};
@@ -163,11 +161,11 @@ Status TlsSession::Impl::start() {
 
 int TlsSession::Impl::read(BIO* bio, char* into, std::size_t size, std::size_t* got) {
   auto* const self = static_cast<Impl*>(loaded().BIO_get_data(bio));
-  loaded().BIO_clear_flags(bio, BIO_FLAGS_RWS | BIO_FLAGS_SHOULD_RETRY);
+  loaded().BIO_clear_flags(bio, openssl::kBioReadWriteSpecial | openssl::kBioShouldRetry);
   *got = self->input_.copy(into, size);
   self->input_.remove_prefix(*got);
   if (*got > 0) return 1;
-  loaded().BIO_set_flags(bio, BIO_FLAGS_READ | BIO_FLAGS_SHOULD_RETRY);
+  loaded().BIO_set_flags(bio, openssl::kBioRead | openssl::kBioShouldRetry);
   return 0;
 }
 
@@ -178,7 +176,7 @@ int TlsSession::Impl::write(BIO* bio, const char* bytes, std::size_t size, std::
 }
 
 long TlsSession::Impl::control(BIO*, int command, long, void*) {
-  return command == BIO_CTRL_FLUSH ? 1 : 0;
+  return command == openssl::kBioFlush ? 1 : 0;
 }
 
 // The key in the form in which OpenSSL takes it; null: no memory.
@@ -189,7 +187,7 @@ SSL_SESSION* TlsSession::Impl::session_of_key() const {
   if (cipher != nullptr &&
       library_.SSL_SESSION_set1_master_key(session, key_.data(), key_.size()) == 1 &&
       library_.SSL_SESSION_set_cipher(session, cipher) == 1 &&
-      library_.SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION) == 1) {
+      library_.SSL_SESSION_set_protocol_version(session, openssl::kTls13) == 1) {
     return session;
   }
   library_.SSL_SESSION_free(session);
@@ -243,12 +241,13 @@ bool TlsSession::Impl::shake_hands() {
 // Whether the call only waits for more bytes; otherwise keeps the reason.
 bool TlsSession::Impl::fail(int result) {
   const int kind = library_.SSL_get_error(ssl_, result);
-  if (kind == SSL_ERROR_WANT_READ) return true;
+  if (kind == openssl::kWantRead) return true;
   const unsigned long code = library_.ERR_get_error();
   const char* const text = code == 0 ? nullptr : library_.ERR_reason_error_string(code);
   error_text_ = text == nullptr ? "the connection ended inside a message" : text;
   if (error_ == Error::kNone) {
-    const bool is_alert = kind == SSL_ERROR_ZERO_RETURN || ERR_GET_REASON(code) > kAlertsBegin;
+    const bool is_alert =
+        kind == openssl::kZeroReturn || openssl::reason_of(code) > openssl::kAlertsBegin;
     error_ = is_alert ? Error::kRejectedByPeer : Error::kOther;
   }
   library_.ERR_clear_error();
@@ -296,7 +295,7 @@ Result<TlsKey> derive_key(std::string_view secret, std::string_view salt, std::s
   };
   TlsKey key{};
   std::size_t size = key.size();
-  EVP_PKEY_CTX* const context = library.EVP_PKEY_CTX_new_id(EVP_PKEY_HKDF, nullptr);
+  EVP_PKEY_CTX* const context = library.EVP_PKEY_CTX_new_id(openssl::kHkdf, nullptr);
   const bool is_derived =
       context != nullptr && library.EVP_PKEY_derive_init(context) == 1 &&
       library.EVP_PKEY_CTX_set_hkdf_md(context, library.EVP_sha256()) == 1 &&

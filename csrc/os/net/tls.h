@@ -4,8 +4,8 @@
 // are encrypted. There are no certificates.
 //
 // A TlsSession converts bytes; os/net/stream.h owns the socket, the buffers and the deadlines. One
-// thread at a time. No type of the TLS library is visible here. A build without OpenSSL has the
-// same interface, and check_tls() reports that it cannot be used.
+// thread at a time. No type of the TLS library is visible here. check_tls() reports
+// whether the host has one.
 
 #include <array>
 #include <cstddef>

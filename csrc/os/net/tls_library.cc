@@ -7,8 +7,7 @@
 namespace elastic::os {
 namespace {
 
-// The headers fix the major version, and with it the library's interface.
-constexpr int kMajor = OPENSSL_VERSION_MAJOR;
+using openssl::kMajor;
 
 Status load_error() {
   const char* const detail = ::dlerror();
@@ -24,13 +23,13 @@ Result<TlsLibrary> load() {
   void* const handle = ::dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) return load_error();
   TlsLibrary library{};
-#define ELASTIC_TLS_LOAD(function)                                                             \
-  library.function = reinterpret_cast<decltype(library.function)>(::dlsym(handle, #function)); \
-  if (library.function == nullptr) return load_error();
+#define ELASTIC_TLS_LOAD(result, name, parameters)                                 \
+  library.name = reinterpret_cast<decltype(library.name)>(::dlsym(handle, #name)); \
+  if (library.name == nullptr) return load_error();
   ELASTIC_TLS_FUNCTIONS(ELASTIC_TLS_LOAD)
 #undef ELASTIC_TLS_LOAD
   // Without its exit handler: loops of this process may still use the library then.
-  if (library.OPENSSL_init_ssl(OPENSSL_INIT_NO_ATEXIT, nullptr) != 1) {
+  if (library.OPENSSL_init_ssl(openssl::kInitNoAtexit, nullptr) != 1) {
     return Status(StatusCode::kFailedPrecondition, "OpenSSL cannot be initialised");
   }
   return library;

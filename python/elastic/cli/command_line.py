@@ -91,9 +91,11 @@ def _parse(
         if word.startswith("--"):
             flag, equals, text = word.partition("=")
             name = _full_name(flag, by_name)
+            if name == "help":
+                _print_help(text if equals else "".join(argv[position : position + 1]), equals)
             if name in TEXTS:
                 needs_value = bool(TEXTS[name])
-                _print_and_exit(name, (text if equals else next_word(flag)) if needs_value else "")
+                _print_text(name, (text if equals else next_word(flag)) if needs_value else "")
             option = by_name[name]
             if option.is_switch and equals:
                 _refuse(f"{flag} takes no value, but was given {text!r}")
@@ -101,6 +103,8 @@ def _parse(
             values[option.name] = Value(text, f"--{option.name}")
             continue
         letters = word[1:]
+        if letters == "h":
+            _print_help("".join(argv[position : position + 1]))
         while letters:
             letter, letters = letters[0], letters[1:]
             option = _short_option(letter, word)
@@ -179,7 +183,7 @@ def _matches(flag: str, by_name: Mapping[str, Option]) -> list[str]:
 
 def _short_option(letter: str, word: str) -> Option:
     if letter == "h":
-        _print_and_exit("help")
+        _print_help()
     if letter not in BY_SHORT:
         _refuse(
             f"there is no option {word}{_did_you_mean(f'-{word}', [f'--{n}' for n in BY_NAME])}"
@@ -187,12 +191,17 @@ def _short_option(letter: str, word: str) -> Option:
     return BY_SHORT[letter]
 
 
-def _print_and_exit(what: str, value: str = "") -> NoReturn:
-    if what == "help":
-        from elastic.cli import help
+def _print_help(what: str = "", is_value: str = "") -> NoReturn:
+    """One screen, or all of it; another word is refused if it is the option's value."""
+    from elastic.cli import help
 
-        text = help.text()
-    elif what == "print-completion":
+    if is_value and what != "all":
+        _refuse(f"--help is {what!r}: expected all, or no value")
+    _print_and_exit(help.full_text() if what == "all" else help.text())
+
+
+def _print_text(what: str, value: str) -> NoReturn:
+    if what == "print-completion":
         if value not in shells():
             _refuse(f"--print-completion is {value!r}: expected one of {', '.join(shells())}")
         from elastic.cli import arguments
@@ -202,6 +211,10 @@ def _print_and_exit(what: str, value: str = "") -> NoReturn:
         from elastic import _C
 
         text = f"{PROGRAM} {_C.__version__}\n"
+    _print_and_exit(text)
+
+
+def _print_and_exit(text: str) -> NoReturn:
     try:
         print(text, end="", flush=True)
     except OSError:  # the reader has closed the pipe, as in `--help | head -1`
@@ -210,7 +223,7 @@ def _print_and_exit(what: str, value: str = "") -> NoReturn:
 
 
 def _refuse(message: str) -> NoReturn:
-    raise ConfigError(f"{message} ({PROGRAM} --help lists the options)")
+    raise ConfigError(f"{message} ({PROGRAM} --help all lists the options)")
 
 
 def _from_environment(environ: Mapping[str, str], warnings: list[str]) -> dict[str, Value]:

@@ -64,7 +64,7 @@ _WORKERS = (
         "",
         "One process per node imports modules and forks the workers, so that a restart needs no "
         "imports. Workers for which that is not possible are executed as usual "
-        "(docs/warm-workers.md).",
+        "(elastic-launch help warm-workers).",
     ),
     Option(
         "preload",
@@ -172,7 +172,7 @@ _FAILURES = (
         "SIGTERM to any launcher of the job stops all ranks at one step: elastic.worker's "
         "should_stop() returns True there, the ranks save their state and exit, and the job ends "
         "with exit code 80. Without an agreement after SECONDS, or at a second signal, the "
-        "workers are stopped as usual (docs/preemption.md).",
+        "workers are stopped as usual (elastic-launch help preemption).",
     ),
     Option(
         "drain-signal",
@@ -347,7 +347,7 @@ _NODES = (
         "rdzv-conf",
         "KEY=VALUE,...",
         "Settings of the rendezvous: join_timeout, last_call_timeout, settle, shrink_delay, "
-        "node_timeout, reconnect_grace, store_grace, is_host, voters (docs/cli.md).",
+        "node_timeout, reconnect_grace, store_grace, is_host, voters (elastic-launch help cli).",
     ),
     Option(
         "node-rank",
@@ -403,7 +403,7 @@ _NODES = (
         "voter-port-range",
         "FIRST:LAST",
         "Range of ports at which nodes keep the job's record, for firewalls; two for each agent "
-        "of a host (docs/high-availability.md).",
+        "of a host (elastic-launch help high-availability).",
     ),
     Option(
         "token-file",
@@ -411,7 +411,7 @@ _NODES = (
         "A file with the job's token, a secret that all nodes and the coordinator share: only "
         "processes that know it can take part, and their sessions are encrypted. Other users must "
         "not be able to read the file. Default: ELASTIC_TOKEN_FILE, else the token in "
-        "ELASTIC_TOKEN (docs/security.md).",
+        "ELASTIC_TOKEN (elastic-launch help security).",
     ),
     Option(
         "topology",
@@ -430,7 +430,8 @@ _WATCHING = (
     Option(
         "event-log",
         "FILE",
-        "Append one JSON line for each transition of this node to FILE (docs/observing.md).",
+        "Append one JSON line for each transition of this node to FILE "
+        "(elastic-launch help observing).",
     ),
     Option(
         "metrics-port",

@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
         "no coordinator can be elected: one of the voters that are left runs the coordinator from "
         "now on, and the other nodes follow it. Refused if the coordinator is not lost, or if a "
         "majority of the voters answers. Needs the token of the job, if it has one "
-        "(docs/high-availability.md).",
+        "(elastic-launch help high-availability).",
     )
     made.add_argument(
         "voter",
@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
         "--token_file",
         metavar="FILE",
         default="",
-        help="the file with the token of the job (docs/security.md)",
+        help="the file with the token of the job (elastic-launch help security)",
     )
     made.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     made.add_argument(
@@ -78,7 +78,7 @@ def _is_confirmed(voter: str, job: str) -> bool:
     if not sys.stdin.isatty():
         raise ConfigError(
             "there is no terminal to ask for confirmation: read what the command risks "
-            "(docs/high-availability.md), then add --yes"
+            "(elastic-launch help high-availability), then add --yes"
         )
     print(RISK.format(voter=voter, job=job), file=sys.stderr)
     print("Continue? [y/N] ", end="", file=sys.stderr, flush=True)

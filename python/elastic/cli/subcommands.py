@@ -33,6 +33,7 @@ SUBCOMMANDS = (
     Subcommand("override", "elastic.cli.override", "Continues a job without its lost voters."),
     Subcommand("dashboard", "elastic.cli.dashboard", "Shows a running job as a web page."),
     Subcommand("install-shim", "elastic.cli.install_shim", "Writes a torchrun that is elastic."),
+    Subcommand("help", "elastic.cli.manual", "Prints a page of the manual."),
 )
 
 
@@ -55,7 +56,8 @@ def add_job(parser: ArgumentParser) -> None:
         "--token_file",
         metavar="FILE",
         default="",
-        help="the file with the token of the job or of its observers (docs/security.md)",
+        help="the file with the token of the job or of its observers "
+        "(elastic-launch help security)",
     )
 
 

@@ -269,7 +269,9 @@ def test_job_set_runs_on_all_pods(cluster: Cluster) -> None:
 
 
 def test_kubeflow_train_job_runs_on_all_pods(cluster: Cluster) -> None:
-    trainer = yaml.safe_load((RECIPES / "kubeflow-trainjob.yaml").read_text())["spec"]["trainer"]
+    runtime, job = yaml.safe_load_all((RECIPES / "kubeflow-trainjob.yaml").read_text())
+    assert job["spec"]["runtimeRef"]["name"] == runtime["metadata"]["name"]
+    trainer = job["spec"]["trainer"]
     assert trainer["numNodes"] == NODES
     first = "digits-node-0-0.digits"
     script = """
@@ -281,6 +283,51 @@ def test_kubeflow_train_job_runs_on_all_pods(cluster: Cluster) -> None:
     variables |= {"PET_MASTER_ADDR": first, "PET_MASTER_PORT": "29400"}
     assert_succeeded(cluster.start(f"127.0.1.1 {first}", script, *trainer["command"], **variables))
     assert_four_ranks(cluster, "--checkpoint=/checkpoints/digits.pt")
+
+
+def pods() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each specification of a pod in a recipe, with the recipe's name."""
+
+    def inside(value: Any) -> Iterator[dict[str, Any]]:
+        if isinstance(value, dict):
+            if "containers" in value:
+                yield value
+            for part in value.values():
+                yield from inside(part)
+        elif isinstance(value, list):
+            for part in value:
+                yield from inside(part)
+
+    for path in sorted(RECIPES.glob("*.yaml")):
+        for document in yaml.safe_load_all(path.read_text()):
+            yield from ((path.name, pod) for pod in inside(document))
+
+
+@pytest.mark.parametrize(("name", "pod"), list(pods()))
+def test_pods_keep_checkpoints_and_have_shared_memory(name: str, pod: dict[str, Any]) -> None:
+    mounted = {one["mountPath"]: one["name"] for one in pod["containers"][0]["volumeMounts"]}
+    volumes = {one["name"]: one for one in pod["volumes"]}
+    assert "persistentVolumeClaim" in volumes[mounted["/checkpoints"]]
+    assert volumes[mounted["/dev/shm"]]["emptyDir"]["medium"] == "Memory"
+
+
+@pytest.mark.parametrize("name", ["kubernetes-indexed-job.yaml", "jobset.yaml"])
+def test_exit_codes_of_a_pod_have_the_actions_of_the_document(name: str) -> None:
+    text = (RECIPES / name).read_text()
+    found = {
+        action: [int(code) for code in codes.split(",")]
+        for action, codes in re.findall(
+            r"action: (\w+)\s+onExitCodes:\s+operator: In\s+values: \[(.*)\]", text
+        )
+    }
+    rows = (ROOT / "docs/deploying.md").read_text().splitlines()
+    document = {
+        action: [int(code) for code in row.split("|")[1].split(",")]
+        for action in ("Ignore", "FailJob")
+        for row in rows
+        if row.startswith("| ") and f"`{action}`" in row
+    }
+    assert found == document
 
 
 # ---- The document.

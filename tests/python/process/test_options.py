@@ -86,7 +86,7 @@ def test_every_variable_of_torchrun_is_read(
 
 
 def test_the_help_names_every_option_in_a_group() -> None:
-    text = help.text()
+    text = help.full_text()
     for option in options.OPTIONS:
         assert f"--{option.name}" in text
         assert option.help, option.name

@@ -1,17 +1,17 @@
-"""Installs the C++ library as the README says, and builds programs of other projects with it."""
+"""Installs the C++ library as its page says, and builds programs of other projects with it."""
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 from pathlib import Path
 
 from support.launching import DEADLINE_S, Job, clean_environment, free_endpoint
 from support.paths import ROOT
+from support.readme import snippets
 
-# The README's commands, which test_readme.py compares with the README.
+# The commands of docs/cpp-library.md, which test_readme.py compares with the page.
 INSTALL_LIBRARY = [
     "cmake -S . -B build/install -DCMAKE_INSTALL_PREFIX=$HOME/elastic",
     "cmake --build build/install --parallel 4",
@@ -37,7 +37,7 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
 
 
 def install(home: Path, *options: str) -> Path:
-    """The install prefix, made by the README's commands from a copy of the sources."""
+    """The install prefix, made by the page's commands from a copy of the sources."""
     source = home / "source"
     source.mkdir()
     for name in ("CMakeLists.txt", "pyproject.toml"):
@@ -57,7 +57,7 @@ def install(home: Path, *options: str) -> Path:
 
 def check_consumers(prefix: Path, directory: Path) -> None:
     """Another project finds the library, links with it, and its programs run."""
-    (snippet,) = re.findall(r"^```cpp\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+    (snippet,) = snippets("cpp", "docs/cpp-library.md")
     (directory / "snippet.cc").write_text(snippet)
     build = directory / "build"
     run("cmake", "-S", ROOT / "tests/install", "-B", build, f"-DCMAKE_PREFIX_PATH={prefix}",

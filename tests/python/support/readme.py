@@ -1,4 +1,4 @@
-"""The snippets of the README, and how they are run."""
+"""The snippets of the README and of other pages, and how they are run."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from support.paths import ROOT
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-def snippets(language: str) -> list[str]:
-    found = FENCE.findall((ROOT / "README.md").read_text())
+def snippets(language: str, page: str = "README.md") -> list[str]:
+    found = FENCE.findall((ROOT / page).read_text())
     return [text for name, text in found if name == language]
 
 
@@ -33,8 +33,8 @@ def run(command: list[str], timeout: float, **variables: str) -> str:
     return done.stdout
 
 
-def shell_commands() -> list[str]:
-    return [line for text in snippets("bash") for line in text.splitlines() if line]
+def shell_commands(page: str = "README.md") -> list[str]:
+    return [line for text in snippets("bash", page) for line in text.splitlines() if line]
 
 
 def check_accuracy(output: str) -> None:

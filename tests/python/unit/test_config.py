@@ -8,6 +8,7 @@ import signal
 import stat
 import string
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -303,10 +304,41 @@ def test_help_and_version_need_no_valid_environment() -> None:
 
 
 def test_help_lists_every_option_with_an_effect() -> None:
-    text = help.text()
+    text = help.full_text()
     for option in options.OPTIONS:
         assert (f"--{option.name}" in text) == bool(option.help)
     assert all(len(line) <= 100 for line in text.splitlines())
+
+
+def test_the_short_help_is_one_screen_of_options_that_exist() -> None:
+    lines = help.text().splitlines()
+    assert len(lines) <= 60 and max(map(len, lines)) <= 100
+    shown = [name for group in help.COMMON.values() for name in group]
+    assert len(shown) >= 20 and set(shown) <= options.BY_NAME.keys()
+    assert "--help all" in help.text()
+    assert [row for row in lines if "{}" in row or "( " in row] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--help"], help.text),
+        (["-h", "train.py"], help.text),
+        (["--help", "all"], help.full_text),
+        (["--help=all"], help.full_text),
+        (["-h", "all"], help.full_text),
+    ],
+)
+def test_help_prints_one_screen_or_everything(
+    words: list[str], expected: Callable[[], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        command_line.read(words, {})
+    assert capsys.readouterr().out == expected()
+
+
+def test_help_with_another_value_is_refused() -> None:
+    assert "expected all" in refusal(["--help=some"])
 
 
 def test_openmp_threads_share_the_usable_cpus(script: str) -> None:

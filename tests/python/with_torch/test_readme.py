@@ -1,4 +1,4 @@
-"""Runs every snippet of the README."""
+"""Runs every snippet of the README, and the Python of the store's page."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import yaml
 
 from support.installing import INSTALL_LIBRARY
 from support.launching import DEADLINE_S, free_endpoint
@@ -24,12 +25,12 @@ def test_readme_has_the_commands_that_are_tested_here() -> None:
         "bash examples/demo.sh --kill-a-worker",
         "bash examples/demo.sh --watch-it-recover",
         "pip install .",
-        *INSTALL_LIBRARY,  # in test_install.py
         "elastic-launch --standalone --nproc-per-node=2 --max-restarts=3 examples/all_reduce.py",
         "elastic-launch --nnodes=2 --nproc-per-node=2 --rdzv-backend=c10d --rdzv-id=sum "
         "--rdzv-endpoint=node0:29400 examples/all_reduce.py",
         "bash tests/run.sh",
     ]
+    assert shell_commands("docs/cpp-library.md") == INSTALL_LIBRARY  # in test_install.py
 
 
 @pytest.fixture
@@ -52,13 +53,13 @@ def test_demo_installs_the_package_and_trains(venv: Path) -> None:
 
 
 def test_command_line_snippet_runs() -> None:
-    output = run(shell_commands()[7].split(), timeout=DEADLINE_S)
+    output = run(shell_commands()[4].split(), timeout=DEADLINE_S)
     assert sorted(output.splitlines()) == [f"rank {rank} of 2: sum 1" for rank in range(2)]
 
 
 def test_the_same_line_on_two_nodes_makes_one_job() -> None:
     with ThreadPoolExecutor() as nodes:
-        command = shell_commands()[8].replace("node0:29400", free_endpoint()).split()
+        command = shell_commands()[5].replace("node0:29400", free_endpoint()).split()
         outputs = list(nodes.map(lambda _: run(command, timeout=DEADLINE_S), range(2)))
     lines = [output.splitlines() for output in outputs]
     assert [len(printed) for printed in lines] == [2, 2]
@@ -69,8 +70,38 @@ def test_readme_test_command_is_the_one_that_ci_runs() -> None:
     assert shell_commands()[-1] in (ROOT / ".ci/run").read_text()
 
 
-@pytest.mark.parametrize("code", snippets("python"))
-def test_python_snippet_runs(code: str, tmp_path: Path) -> None:
+def dry_run(command: list[str], **variables: str) -> str:
+    """What a command of the README would start, as a node of a scheduler."""
+    assert command[0] == "elastic-launch"
+    words = [*command[1:-1], "--dry-run", str(ROOT / "examples/all_reduce.py")]
+    return run([sys.executable, "-m", "elastic", *words], timeout=DEADLINE_S, **variables)
+
+
+def test_slurm_snippet_is_a_job_of_two_nodes() -> None:
+    (text,) = snippets("slurm")
+    words = text.replace("\\\n", " ").splitlines()[-1].split()
+    assert words[:2] == ["srun", "--kill-on-bad-exit=0"] and words[-1] == "train.py"
+    plan = dry_run(
+        words[2:],
+        SLURM_JOB_ID="7", SLURM_STEP_ID="0", SLURM_NODEID="0", SLURM_STEP_NUM_NODES="2",
+        SLURM_JOB_NUM_NODES="2", SLURM_STEP_NODELIST="node[1-2]",
+    )  # fmt: skip
+    assert "8 on this node" in plan and "c10d at node1:29407" in plan
+
+
+def test_kubernetes_snippet_is_a_job_of_two_pods() -> None:
+    (text,) = snippets("yaml")
+    spec = yaml.safe_load(text)
+    assert spec["completionMode"] == "Indexed" and spec["command"][-1] == "train.py"
+    assert f"--nnodes={spec['completions']}" in spec["command"]
+    words = [word for word in spec["command"] if word != "--rdzv-endpoint=auto"]  # needs a pod
+    words.insert(1, "--rdzv-endpoint=job-0")
+    plan = dry_run(words, JOB_COMPLETION_INDEX="0", HOSTNAME="job-0")
+    assert "8 on this node" in plan
+
+
+@pytest.mark.parametrize("code", snippets("python", "docs/store.md"))
+def test_python_snippet_of_the_store_runs(code: str, tmp_path: Path) -> None:
     script = tmp_path / "snippet.py"
     script.write_text(code)
     assert "never" in run([sys.executable, str(script)], timeout=DEADLINE_S)
