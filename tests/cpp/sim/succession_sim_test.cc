@@ -99,7 +99,7 @@ TEST(SuccessionRules, DecisionsAreHeldUntilTheirRecordIsInForce) {
 }
 // About one of 20'000 seeds needs the rule; the first of these does.
 TEST(SuccessionRules, ANodeCountsFromTheLastReplyOfACoordinatorWithAMajority) {
-  EXPECT_TRUE(is_noticed(ServiceRule::kSayAlone, SuccessionScene::kFaults, 60'000, 19'093));
+  EXPECT_TRUE(is_noticed(ServiceRule::kSayAlone, SuccessionScene::kFaults, 60'000, 25'933));
 }
 TEST(SuccessionRules, OfTwoJobsWithOneIdTheLaterOneDissolves) {
   EXPECT_TRUE(is_noticed(ServiceRule::kMeet, SuccessionScene::kReturn, 200));
