@@ -92,6 +92,7 @@ void Machine::choose_probed() {
     if (one.node != settings_.self.node && !one.voter_address.empty()) present[one.node] = &one;
   }
   std::erase_if(silent_, [&](const NodeId& node) { return !present.contains(node); });
+  std::erase_if(foreign_, [&](const NodeId& node) { return !present.contains(node); });
   std::erase_if(probed_, [&](const auto& entry) {
     const auto found = present.find(entry.first);
     return found == present.end() || found->second->voter_address != entry.second.address;
