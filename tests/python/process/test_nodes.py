@@ -219,7 +219,7 @@ def test_too_few_nodes_time_out_with_the_missing_count() -> None:
     assert re.search(r"1 .*2", done.stderr), done.stderr
 
 
-def test_a_wait_is_logged_at_once_and_only_once() -> None:
+def test_a_wait_is_logged_only_once() -> None:
     endpoint = free_endpoint()
     with job_at(endpoint, "2", conf="join_timeout=5") as nodes:
         nodes.start()

@@ -110,6 +110,38 @@ def test_a_program_that_imports_torchs_launcher_gets_elastics(tmp_path: Path) ->
         assert done.stdout == "['-x', '1'] __main__ elastic.launch\n", done.stderr
 
 
+# As torchtune's `tune run` does.
+PARSER_USER = """
+import argparse
+from torch.distributed.run import get_args_parser, run
+
+parser = argparse.ArgumentParser(prog="tune")
+for action in get_args_parser()._actions:
+    if action.dest == "training_script":
+        action.dest = "recipe"
+    if action.dest != "help":
+        parser._add_action(action)
+args = parser.parse_args()
+args.training_script = args.recipe
+args.standalone = args.module = True
+run(args)
+"""
+
+
+def test_a_program_that_copies_the_options_of_torchs_parser_runs(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "tune.py").write_text(PARSER_USER)
+    recipe = "import os, sys; os.write(1, f\"{os.environ['RANK']} {sys.argv[1:]}\\n\".encode())"
+    (tmp_path / "recipe.py").write_text(recipe)
+    words = ["elastic.torchrun", "tune", "--nproc_per_node", "2", "recipe", "--config", "x"]
+    done = subprocess.run(
+        [sys.executable, "-m", *words], cwd=tmp_path, env=clean_environment(), text=True,
+        capture_output=True, timeout=DEADLINE_S, check=False,
+    )  # fmt: skip
+    lines = sorted(done.stdout.splitlines())
+    assert lines == ["0 ['--config', 'x']", "1 ['--config', 'x']"], done.stderr
+
+
 def test_torchs_worker_server_runs_while_the_main_function_does(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     socket_path, error_file = str(tmp_path / "socket"), tmp_path / "error.json"
