@@ -52,7 +52,7 @@ def text() -> str:
         for name, about in shown.items():
             option = BY_NAME[name]
             lines.append(_row(", ".join(_flags(option)), option, about.format(option.default)))
-    lines += ["", "Running jobs:"]
+    lines += ["", "Other commands:"]
     for one in SUBCOMMANDS:
         if one.name != "help":
             lines.append(f"  {f'{PROGRAM} {one.name}':<{_COLUMN}}{one.help}")
