@@ -28,9 +28,6 @@ export CMAKE_CXX_COMPILER_LAUNCHER=ccache CCACHE_DIR=${CCACHE_DIR:-$PWD/build/cc
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=pch_defines,time_macros
 export CMAKE_GENERATOR=Ninja
 
-# Python compiles a module when it is first imported: most of torch's never are.
-export PIP_NO_COMPILE=1
-
 log_step() { printf '\n== %s (after %d s)\n' "$*" "$SECONDS"; }
 
 install_system_packages() {
@@ -71,18 +68,21 @@ install_packages() {
     >/dev/null
 }
 
+# Python compiles a module when it is first imported: most of torch's never are.
+pip_install() { pip install -q --no-compile "$@"; }
+
 set_up_python() {
   log_step "setting up Python"
   [ -x "$venv/bin/python" ] || python3 -m venv "$venv"
   export PATH="$venv/bin:$PATH"
   # A fixed version of the formatter, because versions format differently.
-  pip install -q cmake ninja pybind11 scikit-build-core ruff clang-format==14.0.6
+  pip_install cmake ninja pybind11 scikit-build-core ruff clang-format==14.0.6
   if [ "$tier" = quick ]; then
-    pip install -q $(test_requirements)
+    pip_install $(test_requirements)
   else
     # Install torch first: packages that depend on it would otherwise choose its version.
-    pip install -q "torch==${ELASTIC_TORCH_VERSION:-2.13.0}" numpy scikit-learn
-    pip install -q $(test_requirements) "etcd3gw>=2.1"
+    pip_install "torch==${ELASTIC_TORCH_VERSION:-2.13.0}" numpy scikit-learn
+    pip_install $(test_requirements) "etcd3gw>=2.1"
   fi
   export pybind11_DIR
   pybind11_DIR=$(python -m pybind11 --cmakedir)
@@ -186,7 +186,7 @@ step_python() {
   install_browser
   log_step "building and installing the package"
   export CXX=${CXX:-g++}  # the cache distinguishes also the compiler's name
-  pip install -q --no-build-isolation .
+  pip_install --no-build-isolation .
   log_step "Python types"
   mypy
   log_step "Python tests"
@@ -201,7 +201,7 @@ stress() { # a test
   local runs=50 test=$1 failed=0 loops=() command
   set_up_python
   if [[ $test == *.py* ]]; then
-    python -c 'import elastic' || CXX=${CXX:-g++} pip install -q --no-build-isolation .
+    python -c 'import elastic' || CXX=${CXX:-g++} pip_install --no-build-isolation .
     command=(python -m pytest -q -p no:cacheprovider "$test")
   else
     build quick core_tests os_tests host_tests sim_tests
