@@ -17,7 +17,7 @@ for wheel in "$@"; do
   trap 'rm -rf "$folder"' EXIT
   python -m zipfile -e "$wheel" "$folder/content"
   find "$folder/content" -type f \( -name '*.so' -o -path '*/bin/*' \) | while read -r file; do
-    if readelf -S --wide "$file" | grep -q '\.symtab\|\.debug_info'; then
+    if readelf -S --wide "$file" | grep '\.symtab\|\.debug_info' >/dev/null; then
       echo "not stripped: $file" >&2 && exit 1
     fi
   done

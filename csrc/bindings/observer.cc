@@ -132,6 +132,11 @@ py::dict to_dict(const ObservedJob& job) {
   dict["running"] = to_seconds(job.running);
   dict["rounds"] = rounds;
   dict["stragglers"] = stragglers;
+  dict["hang"] = py::none();
+  if (const auto& hang = job.hang) {
+    dict["hang"] = py::dict("idle_seconds"_a = to_seconds(hang->idle), "step"_a = hang->step,
+                            "rank"_a = hang->rank, "place"_a = hang->place);
+  }
   dict["result"] = job.result ? py::cast(*job.result) : py::none();
   dict["nodes"] = nodes;
   dict["stacks"] = job.stacks;

@@ -209,8 +209,20 @@ def view(facts: dict[str, Any]) -> dict[str, Any]:
         "goodput": round(facts["running"] / elapsed, 4) if elapsed > 0 else None,
         "rounds": rounds,
         "stragglers": facts["stragglers"],
+        "hang": _hang(facts["hang"]),
         "result": _result(facts["result"]),
         "nodes": nodes,
+    }
+
+
+def _hang(facts: dict[str, Any] | None) -> dict[str, Any] | None:
+    if facts is None:
+        return None
+    return {
+        "idle_seconds": round(facts["idle_seconds"], 3),
+        "step": facts["step"],
+        "rank": facts["rank"] if facts["rank"] >= 0 else None,
+        "place": facts["place"] or None,
     }
 
 

@@ -83,6 +83,16 @@ struct Straggler {
   bool operator==(const Straggler&) const = default;
 };
 
+// No rank has made progress for the limit, and none has since.
+struct Hang {
+  Instant progressed;           // the last progress of any rank, by the caller's clock
+  std::int64_t step = kNoStep;  // that rank's
+  std::int32_t suspect = -1;    // -1: unknown, or the stacks are being collected
+  std::string place;            // of the suspect: "in read_bytes (hang.py:26)"
+
+  bool operator==(const Hang&) const = default;
+};
+
 // A rank exited with 0, `age` ago. The other ranks have `limit` from then on to end, too. Sent by a
 // node with a limit, for its first such rank of a round.
 struct RankFinished {

@@ -85,7 +85,7 @@ void HangWatch::on(const hang_event::Ended&, Instant, std::vector<HangAnswer>* o
   partial_exit_.reset();
   recent_.reset();
   job_.clear();
-  is_hung_ = false;
+  hang_.reset();
   newest_ = hang::kNoStep;
 }
 
@@ -111,7 +111,7 @@ void HangWatch::on(const hang_event::Progressed& event, Instant now, std::vector
   }
   const auto progressed = job_.last_progress();
   if (!progressed_before || !progressed || *progressed <= *progressed_before) return;
-  is_hung_ = false;
+  hang_.reset();
   pauses_[next_pause_++ % pauses_.size()] = *progressed - *progressed_before;
 }
 
@@ -170,7 +170,7 @@ void HangWatch::on(const hang_event::Tick&, Instant now, std::vector<HangAnswer>
   }
   const auto hung = hung_at();
   if (!hung || now < *hung || is_reporting) return;
-  is_hung_ = true;
+  hang_ = hang::Hang{*job_.last_progress(), newest_, -1, {}};
   collect(Purpose::kHang, now - *job_.last_progress(), now, out);
 }
 
@@ -210,7 +210,7 @@ void HangWatch::finish_collection(std::vector<HangAnswer>* out) {
 }
 
 void HangWatch::publish_hang(const Collection& found, std::string text,
-                             std::vector<HangAnswer>* out) const {
+                             std::vector<HangAnswer>* out) {
   const std::int32_t suspect = find_suspect(found.groups);
   hang::Verdict verdict;
   verdict.round = round_;
@@ -221,8 +221,10 @@ void HangWatch::publish_hang(const Collection& found, std::string text,
   for (const hang::StackGroup& group : found.groups) {
     if (suspect >= 0 && group.ranks.front() == suspect) {
       verdict.cause += "; this one was " + group.label;
+      if (hang_) hang_->place = group.label;
     }
   }
+  if (hang_) hang_->suspect = suspect;
   out->push_back(hang_action::Publish{std::move(verdict)});
 }
 
@@ -263,10 +265,17 @@ void HangWatch::publish_straggler(const Node& node, Instant now,
 
 std::vector<hang::Straggler> HangWatch::stragglers() const {
   std::vector<hang::Straggler> found;
-  if (is_hung_) return found;
+  if (hang_) return found;
   for (const Node* const node : job_.lagging()) {
     found.push_back({node->straggler, node->name, node->progress.oldest, node->slowest_progressed});
   }
+  return found;
+}
+
+std::optional<hang::Hang> HangWatch::hang() const {
+  std::optional<hang::Hang> found = hang_;
+  // Pauses of this process have moved it.
+  if (found && job_.last_progress()) found->progressed = *job_.last_progress();
   return found;
 }
 
@@ -289,7 +298,7 @@ std::optional<Instant> HangWatch::overdue_at() const {
 // When a job without further progress hangs; nullopt: it has made none, or the verdict was given.
 std::optional<Instant> HangWatch::hung_at() const {
   const auto progressed = job_.last_progress();
-  if (is_hung_ || !progressed) return std::nullopt;
+  if (hang_ || !progressed) return std::nullopt;
   return std::max(add_saturating(*progressed, limit()), judged_from_);
 }
 

@@ -130,7 +130,9 @@ class HangWatch {
 
   // At most one rank of each node, in the order of nodes.
   std::vector<hang::Straggler> stragglers() const;
-  std::size_t num_stragglers() const { return is_hung_ ? 0 : job_.num_lagging(); }
+  std::size_t num_stragglers() const { return hang_ ? 0 : job_.num_lagging(); }
+  // nullopt: a rank makes progress, or the limit has not passed.
+  std::optional<hang::Hang> hang() const;
   // The limit that applies now.
   Duration limit() const;
 
@@ -151,7 +153,7 @@ class HangWatch {
 
   void collect(Purpose purpose, Duration idle, Instant now, std::vector<HangAnswer>* out);
   void finish_collection(std::vector<HangAnswer>* out);
-  void publish_hang(const Collection& found, std::string text, std::vector<HangAnswer>* out) const;
+  void publish_hang(const Collection& found, std::string text, std::vector<HangAnswer>* out);
   void close_partial(const Collection& found, std::string text, std::vector<HangAnswer>* out) const;
   void find_stragglers(Instant now, std::vector<HangAnswer>* out);
   void publish_straggler(const Node& node, Instant now, std::vector<HangAnswer>* out) const;
@@ -166,7 +168,7 @@ class HangWatch {
   std::uint64_t round_ = 0;
   Instant judged_from_;  // all nodes of the round have resumed, or are lost
   std::uint64_t requests_ = 0;
-  bool is_hung_ = false;  // a verdict was given and no rank has made progress since
+  std::optional<hang::Hang> hang_;  // since then no rank has made progress
   std::optional<hang_state::PartialExit> partial_exit_;
   std::optional<Collection> collection_;
   struct Screen {

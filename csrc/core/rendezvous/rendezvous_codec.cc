@@ -19,7 +19,6 @@ namespace elastic::core {
 namespace {
 
 constexpr std::uint32_t kStateMagic = 0x5A445245;  // "ERDZ"
-constexpr int kCounterMax = 1'000'000'000;         // far below an overflow
 
 // Visits values for writing.
 class Saver : public FieldWriter {
@@ -104,6 +103,7 @@ class RendezvousCodec {
         arrivals(machine.arrivals_),
         restarts(machine.restarts_),
         membership_changes(machine.membership_changes_),
+        holds_growth(machine.holds_growth_),
         former_nodes(machine.former_nodes_),
         marks(machine.marks_) {
     for (const auto& [id, node] : machine.nodes_) nodes.push_back(node);
@@ -122,6 +122,7 @@ class RendezvousCodec {
     v.number(arrivals);
     v.number(restarts);
     v.number(membership_changes);
+    v.flag(holds_growth);
     for (auto* one : {&result, &previous_result}) {
       v.optional(*one, [&](JobResult& value) { visit(v, value); });
     }
@@ -212,6 +213,7 @@ class RendezvousCodec {
     m.arrivals_ = arrivals;
     m.restarts_ = restarts;
     m.membership_changes_ = membership_changes;
+    m.holds_growth_ = holds_growth;
     m.result_ = share(result);
     m.previous_result_ = share(previous_result);
     m.former_nodes_ = std::move(former_nodes);
@@ -254,6 +256,7 @@ class RendezvousCodec {
   std::uint64_t arrivals = 0;
   int restarts = 0;
   int membership_changes = 0;
+  bool holds_growth = false;
   std::optional<JobResult> previous_result;
   std::deque<FormerNode> former_nodes;
   std::uint64_t marks = 0;

@@ -62,7 +62,7 @@ inline NodeId addressee(const RendezvousAction& action) {
 Status compare_settings(const JobSettings& job, const JobSettings& node);
 
 // Of encode().
-inline constexpr std::uint16_t kStateVersion = 6;
+inline constexpr std::uint16_t kStateVersion = 7;
 
 class RendezvousMachine {
  public:
@@ -258,6 +258,7 @@ class RendezvousMachine {
   std::uint64_t arrivals_ = 0;
   int restarts_ = 0;
   int membership_changes_ = 0;
+  bool holds_growth_ = false;                         // until the job ends
   std::shared_ptr<const JobResult> result_;           // null while the job is open
   std::shared_ptr<const JobResult> previous_result_;  // of the generation before this one
   std::deque<FormerNode> former_nodes_;
@@ -269,7 +270,6 @@ class RendezvousMachine {
   RendezvousSuccession succession_;              // term 1: this is the job's first coordinator
   bool has_resumes_ = false;                     // somebody knew a machine before this one
   bool is_next_job_due_ = false;             // begin_next_job() is called at the end of this step
-  bool holds_growth_ = false;                // until the job ends
   Instant deadline_check_ = Instant::max();  // no node's deadline is earlier
   Instant now_;
   Instant timers_checked_at_ = Instant::min();  // when the timers were last judged

@@ -41,10 +41,18 @@ void JobHistory::workers_ended(std::uint64_t round, Instant now) {
   if (ObservedRound* const one = current(round)) one->stopped = now;
 }
 
+void JobHistory::hangs(std::optional<Instant> since, Instant now) {
+  if (rounds_.empty() || rounds_.back().ended) return;
+  if (hung_since_ && !since) hung_ += now - *hung_since_;
+  hung_since_ = since;
+}
+
 void JobHistory::end_current(Instant now) {
   if (rounds_.empty() || rounds_.back().ended) return;
   ran_ += ran(now);
   rounds_.back().ended = now;
+  hung_since_.reset();
+  hung_ = {};
 }
 
 void JobHistory::update(RendezvousPhase phase, const RoundRecord& record, Instant now) {
@@ -70,7 +78,9 @@ Duration JobHistory::running(Instant now) const { return ran_ + ran(now); }
 Duration JobHistory::ran(Instant now) const {
   const bool is_running = !rounds_.empty() && !rounds_.back().ended;
   const bool is_starting = is_running && has_steps_ && !rounds_.back().first_step;
-  return is_running && !is_starting ? now - running_since_ : Duration::zero();
+  if (!is_running || is_starting) return {};
+  const Instant until = hung_since_ ? std::max(*hung_since_, running_since_) : now;
+  return until - running_since_ - hung_;
 }
 
 }  // namespace elastic::core

@@ -24,13 +24,16 @@ class JobHistory {
   bool progressed(std::uint64_t round, Instant now);
   // A node reported that its workers of the round have ended.
   void workers_ended(std::uint64_t round, Instant now);
+  // The current round hangs since its last progress; nullopt: it does not, or no longer.
+  void hangs(std::optional<Instant> since, Instant now);
   // The state of the machine after a change.
   void update(RendezvousPhase phase, const RoundRecord& record, Instant now);
 
   const std::vector<ObservedRound>& rounds() const { return rounds_; }
   // When the first round was formed.
   std::optional<Instant> began() const { return began_; }
-  // The time in which a round ran. Of a job that reports steps: from the first step of each round.
+  // The time in which a round ran. Of a job that reports steps: from the first step of each round,
+  // without the time in which it hung.
   Duration running(Instant now) const;
 
  private:
@@ -41,8 +44,10 @@ class JobHistory {
 
   std::vector<ObservedRound> rounds_;
   std::optional<Instant> began_;
-  Instant running_since_;  // of the current round, while it runs
-  Duration ran_{};         // of the rounds that ended
+  Instant running_since_;              // of the current round, while it runs
+  Duration ran_{};                     // of the rounds that ended
+  std::optional<Instant> hung_since_;  // the current round
+  Duration hung_{};                    // earlier hangs of the current round
   bool has_steps_ = false;
 };
 

@@ -77,6 +77,14 @@ void visit(Visitor& v, ObservedStraggler& straggler) {
 }
 
 template <typename Visitor>
+void visit(Visitor& v, ObservedHang& hang) {
+  v.duration(hang.idle);
+  v.number(hang.step);
+  v.number(hang.rank);
+  v.text(hang.place, kFieldBytesMax);
+}
+
+template <typename Visitor>
 void visit(Visitor& v, CoordinatorInfo& info) {
   v.name(info.address, kNodeTextBytesMax);
   v.name(info.lineage, kNodeTextBytesMax);
@@ -85,7 +93,7 @@ void visit(Visitor& v, CoordinatorInfo& info) {
          [&](std::string& voter) { v.name(voter, kNodeTextBytesMax); });
 }
 
-// Without its nodes, which are sent in pages, and its incumbent, which is an extension.
+// Without its nodes, which are sent in pages, and what are extensions: incumbent and hang.
 template <typename Visitor>
 void visit(Visitor& v, ObservedJob& job) {
   v.job_id(job.id, kMessageBytesMax);

@@ -249,13 +249,13 @@ void fields(Visitor& v, TakeOver& offer) {
   v.number(offer.term);
   v.number(offer.begin);
   v.number(offer.size);
-  v.text(offer.piece, kTakeOverPieceMax);
+  v.bytes(offer.piece, kTakeOverPieceMax);
 }
 
 template <typename Visitor>
 void fields(Visitor& v, TakenOver& reply) {
   v.flag(reply.wants_more);
-  v.text(reply.address, kNodeTextBytesMax);
+  v.name(reply.address, kNodeTextBytesMax);
   v.text(reply.error, kFieldBytesMax);
 }
 
@@ -282,6 +282,7 @@ void fields(Visitor& v, JobFacts& facts) {
   visit(v, facts.job);
   v.extension(1, facts.job.incumbent,
               [](auto& inner, CoordinatorInfo& incumbent) { core::visit(inner, incumbent); });
+  v.extension(2, facts.job.hang, [](auto& inner, ObservedHang& hang) { core::visit(inner, hang); });
 }
 
 template <typename Visitor>

@@ -57,7 +57,8 @@ void RoundGate::submit(const Rendezvous& machine, const RendezvousEvent* event,
   const bool is_leave = leave != nullptr && is_open;
   if (is_leave) leaving_[leave->node] = next_number();
   const bool has_finished = event != nullptr && is_open && reports_done(*event, round_);
-  if (is_decision || is_leave || has_finished) is_dirty_ = true;
+  const bool is_held = event != nullptr && std::holds_alternative<rdzv::HoldGrowth>(*event);
+  if (is_decision || is_leave || has_finished || is_held) is_dirty_ = true;
   const std::uint64_t needed = last_needed();
   if (needed == 0) return;
   for (RendezvousAction& action : *actions) held_.push_back({needed, std::move(action)});

@@ -77,7 +77,13 @@ CoordinatorJob::CoordinatorJob(CoordinatorContext* context, std::string id, Succ
                               std::string text) { send_stacks(asked, std::move(text)); },
               .log = [this](std::string_view line) { log(std::string(line)); },
               .close = [this](const auto& result) { close_with(result); },
-              .changed = [this] { mark_changed(); }}),
+              .changed =
+                  [this] {
+                    const auto hang = hangs_.hang();
+                    history_.hangs(hang ? std::optional(hang->progressed) : std::nullopt,
+                                   context_.loop->now());
+                    mark_changed();
+                  }}),
       drain_(context->loop, drain_sink()),
       closing_timer_(context->loop, [this] { close_now(); }) {}
 

@@ -99,6 +99,9 @@ ObservedJob CoordinatorJob::observed_facts() {
     if (job.stragglers.size() == core::kStragglersObserved) break;
     job.stragglers.push_back({one.rank, std::move(one.node), one.step, now - one.progressed});
   }
+  if (auto hang = hangs_.hang()) {
+    job.hang = {now - hang->progressed, hang->step, hang->suspect, std::move(hang->place)};
+  }
   if (machine_ == nullptr) {
     job.description = "no node has joined";
     return job;

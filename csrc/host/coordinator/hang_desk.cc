@@ -15,7 +15,12 @@ void HangDesk::feed(const core::HangEvent& event) {
   watch_.step(event, loop_->now(), &answers);
   for (core::HangAnswer& answer : answers) execute(answer);
   const std::size_t stragglers = watch_.num_stragglers();
-  if (std::exchange(stragglers_, stragglers) != stragglers && sink_.changed) sink_.changed();
+  std::optional<std::int32_t> suspect;
+  if (const auto hang = watch_.hang()) suspect = hang->suspect;
+  const bool is_new = stragglers_ != stragglers || suspect_ != suspect;
+  stragglers_ = stragglers;
+  suspect_ = suspect;
+  if (is_new && sink_.changed) sink_.changed();
   if (const auto deadline = watch_.next_deadline()) {
     timer_.arm(*deadline);
   } else {

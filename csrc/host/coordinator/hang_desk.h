@@ -5,6 +5,7 @@
 // Loop thread only.
 
 #include <functional>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -22,7 +23,7 @@ class HangDesk {
     std::function<void(std::uint64_t, std::string)> reply;  // one observer
     std::function<void(std::string_view)> log;
     std::function<void(const JobResult&)> close;  // the job ends with this result
-    std::function<void()> changed = {};           // the number of stragglers
+    std::function<void()> changed = {};           // the number of stragglers, or the hang
   };
   HangDesk(os::EventLoop* loop, Sink sink);
   HangDesk(const HangDesk&) = delete;
@@ -30,6 +31,7 @@ class HangDesk {
 
   void feed(const core::HangEvent& event);
   std::vector<hang::Straggler> stragglers() const { return watch_.stragglers(); }
+  std::optional<hang::Hang> hang() const { return watch_.hang(); }
 
  private:
   void execute(core::HangAnswer& answer);
@@ -38,6 +40,7 @@ class HangDesk {
   const Sink sink_;
   core::HangWatch watch_;
   std::size_t stragglers_ = 0;
+  std::optional<std::int32_t> suspect_;  // of the hang
   os::EventLoop::Timer timer_;
 };
 

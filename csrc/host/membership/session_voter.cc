@@ -189,7 +189,9 @@ void SessionVoter::judge_loss() {
 std::optional<session::TakenOver> SessionVoter::take_over(const session::TakeOver& offer) {
   const auto failed = [](std::string why) { return session::TakenOver{.error = std::move(why)}; };
   if (offer.begin == 0) taken_.clear();
-  if (offer.begin != taken_.size() || offer.size > reg::kContentBytesMax) return std::nullopt;
+  if (offer.begin != taken_.size() || offer.size > reg::kContentBytesMax) {
+    return failed("a piece of the job's record is missing, or the record is too large");
+  }
   taken_ += offer.piece;
   if (taken_.size() < offer.size) return session::TakenOver{.wants_more = true};
   auto record = succession::decode_record(std::exchange(taken_, {}));

@@ -102,6 +102,16 @@ struct ObservedStraggler {
   bool operator==(const ObservedStraggler&) const = default;
 };
 
+// No rank has made progress for the limit, and none has since (docs/hangs.md).
+struct ObservedHang {
+  Duration idle{};         // since the last progress of any rank
+  std::int64_t step = -1;  // the newest that a rank has reported
+  int rank = -1;           // the suspected one; -1: unknown, or the stacks are being collected
+  std::string place;       // of that rank: "in read_bytes (hang.py:26)"; "": unknown
+
+  bool operator==(const ObservedHang&) const = default;
+};
+
 struct ObservedJob {
   std::string id;
   std::uint64_t term = 1;
@@ -117,10 +127,11 @@ struct ObservedJob {
   int spare_nodes = 0;
   std::optional<Instant> began;  // when the first round was formed
   // In which a round ran, of the time since then; of a job that reports steps, from the first step
-  // of each round.
+  // of each round, and without the time in which it hung.
   Duration running{};
   std::vector<ObservedRound> rounds;          // the latest, oldest first
   std::vector<ObservedStraggler> stragglers;  // at most one of each node, and 64
+  std::optional<ObservedHang> hang;           // nullopt: none, or an older version
   std::optional<JobResult> result;
   std::vector<ObservedNode> nodes;  // by id
   std::string stacks;               // one screen, when the reply to ObserverOptions::stacks is here

@@ -101,7 +101,7 @@ struct Tick {};
 struct ClockGap {
   Duration gap{};
 };
-// Until the job ends no round is restarted for nodes that join. Not part of the encoding.
+// Until the job ends no round is restarted for nodes that join.
 struct HoldGrowth {};
 
 // ---- Actions. Each is one message of bounded size to the node `to`.

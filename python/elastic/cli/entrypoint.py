@@ -16,6 +16,11 @@ from elastic.text import substitutes
 
 STDIN = "-"  # as a script: that of standard input, as in Python
 READ_BYTES = 1 << 20
+# Runs a file as ``python -`` runs standard input: modules are found in the current directory.
+RUN_AS_STDIN = (
+    "import sys; sys.argv[0] = '-'; "
+    "exec(compile(open(sys.argv.pop(1), 'rb').read(), '<stdin>', 'exec'))"
+)
 
 
 def command(line: CommandLine, interpreter: str, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -40,7 +45,10 @@ def command(line: CommandLine, interpreter: str, environ: Mapping[str, str]) -> 
         return (*start, "-m", program, *line.arguments)
     if program == STDIN:
         # Every worker and every round reads all of it. The name is valid while the launcher runs.
-        return (*start, program if line.switch("dry-run") else _from_stdin(), *line.arguments)
+        if line.switch("dry-run"):
+            return (*start, program, *line.arguments)
+        run = () if line.switch("auto-progress") else ("-c", RUN_AS_STDIN)
+        return (*start, *run, _from_stdin(), *line.arguments)
     if not substitutes(program):
         if not os.path.exists(program):
             raise ConfigError(f"the script {program} does not exist{_hint(program)}")

@@ -24,7 +24,7 @@ COMMON: dict[str, dict[str, str]] = {
         "rdzv-id": "with c10d: name of the job, the same on all nodes",
         "master-addr": "with static: the address of node 0",
         "node-rank": "with static: rank of this node, from 0",
-        "token-file": "encrypt the launchers' traffic, and admit only who has this secret",
+        "token-file": "encrypt the launchers' traffic, and admit only nodes with this secret",
     },
     "Failures": {
         "max-restarts": "restart all workers up to N times after a failure (default {})",

@@ -12,7 +12,9 @@ from pathlib import Path
 from elastic.cli.options import PROGRAM
 from elastic.errors import ConfigError
 
-PAGES = Path(__file__).resolve().parents[1] / "docs"
+# In the package; of an editable installation: beside the sources.
+_PLACES = [Path(__file__).resolve().parents[depth] / "docs" for depth in (1, 3)]
+PAGES = next((place for place in _PLACES if place.is_dir()), _PLACES[0])
 # A link to another page, which a terminal cannot follow.
 _LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)?(?:docs/)?([\w-]+)\.md(?:#[\w-]*)?\)")
 

@@ -112,6 +112,7 @@ def _without_time(snapshot: dict[str, Any]) -> str:
     passing = ("time", "running_seconds", "goodput", "description")
     kept = {key: value for key, value in snapshot.items() if key not in passing}
     kept["stragglers"] = [one["rank"] for one in snapshot["stragglers"]]
+    kept["hang"] = snapshot["hang"] and (snapshot["hang"]["step"], snapshot["hang"]["rank"])
     kept["nodes"] = [
         {key: value for key, value in node.items() if key != "last_beat_seconds"}
         for node in snapshot["nodes"]
@@ -138,15 +139,26 @@ def text(snapshot: dict[str, Any]) -> str:
 
 def _summary(snapshot: dict[str, Any]) -> list[str]:
     result = snapshot["result"]
+    hang = snapshot["hang"] if result is None else None
     state = snapshot["phase"] if result is None else result["outcome"]
-    lines = [f"job {snapshot['job']}: {state} at {_clock(snapshot['time'])}"]
+    lines = [f"job {snapshot['job']}: {'HUNG' if hang else state} at {_clock(snapshot['time'])}"]
     if result is not None and result["message"]:
         lines.append(f"  result       {result['message']} (exit code {result['exit_code']})")
     elif snapshot["description"]:
         lines.append(f"  state        {snapshot['description']}")
+    if hang is not None:
+        suspect = ""
+        if hang["rank"] is not None:
+            suspect = f"; suspect: rank {hang['rank']}" + (
+                f", {hang['place']}" if hang["place"] else ""
+            )
+        lines.append(
+            f"  hung         no rank has made progress for "
+            f"{duration(round(hang['idle_seconds'], 1))}, since step {hang['step']}{suspect}"
+        )
     if snapshot["round"] is not None:
         lines.append(
-            f"  round        {snapshot['round']}: {snapshot['nodes_in_round']} nodes, world size "
+            f"  round        {snapshot['round']}: {_count(snapshot['nodes_in_round'])}, world size "
             f"{snapshot['world_size']}, master {snapshot['master_addr']}:{snapshot['master_port']}"
         )
     settings = snapshot["settings"]
@@ -175,6 +187,10 @@ def _summary(snapshot: dict[str, Any]) -> list[str]:
             f"no progress for {duration(round(one['idle_seconds'], 1))} while other ranks advance"
         )
     return lines
+
+
+def _count(nodes: int) -> str:
+    return "1 node" if nodes == 1 else f"{nodes} nodes"
 
 
 def _nodes(snapshot: dict[str, Any]) -> list[str]:

@@ -32,7 +32,11 @@ SUBCOMMANDS = (
     Subcommand("drain", "elastic.cli.drain", "Stops all ranks of a running job at one step."),
     Subcommand("override", "elastic.cli.override", "Continues a job without its lost voters."),
     Subcommand("dashboard", "elastic.cli.dashboard", "Shows a running job as a web page."),
-    Subcommand("install-shim", "elastic.cli.install_shim", "Writes a torchrun that is elastic."),
+    Subcommand(
+        "install-shim",
+        "elastic.cli.install_shim",
+        "Writes a torchrun that runs this program.",
+    ),
     Subcommand("help", "elastic.cli.manual", "Prints a page of the manual."),
 )
 

@@ -18,7 +18,7 @@ from elastic.rendezvous.errors import RendezvousConnectionError
 
 try:
     from torch.distributed import Store
-except ImportError:
+except (ImportError, OSError):
     Store = object
 
 if TYPE_CHECKING:

@@ -87,16 +87,17 @@ def test_the_stderr_of_the_only_worker_is_shown_once(options: Sequence[str], tim
     assert (done.returncode, done.stderr.count("broken\n")) == (3, times), done.stderr
 
 
-def test_a_script_of_standard_input_is_whole_for_every_worker_and_round() -> None:
+def test_a_script_of_standard_input_is_whole_for_every_worker_and_round(tmp_path: Path) -> None:
+    (tmp_path / "beside_the_launcher.py").touch()
     script = (
-        "import os, sys\n"
+        "import os, sys, beside_the_launcher\n"
         "os.write(1, ('%s %s %s\\n' % (os.environ['RANK'], __name__, sys.argv[1:])).encode())\n"
         "sys.exit(3 if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' else 0)\n"
     ) + "#" * 200_000  # more than one read of a pipe
     command = launcher_command("--nproc-per-node=2", "--max-restarts=1", "-", "-x")
     done = subprocess.run(
         command, input=script, env=clean_environment(), capture_output=True, text=True,
-        timeout=DEADLINE_S, check=False,
+        timeout=DEADLINE_S, check=False, cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     lines = set(done.stdout.splitlines())

@@ -439,6 +439,27 @@ def test_rank_that_lags_is_named_in_events_and_status(tmp_path: Path) -> None:
     assert kinds.count("straggling") == 1
 
 
+def test_status_shows_that_a_job_hangs_and_how_long_it_trained(tmp_path: Path) -> None:
+    script, endpoint = tmp_path / "hangs.py", free_endpoint()
+    script.write_text(LAGS.replace('os.environ["RANK"] == "1" and ', ""))
+    options = ["--nnodes=1:2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--hang-timeout=1",
+               "--rdzv-conf=last_call_timeout=0", f"--rdzv-endpoint={endpoint}",
+               "--rdzv-id=lags", "--shutdown-timeout=1"]  # fmt: skip
+    with Job(options, [str(script)]) as job:
+        node = job.start()
+        assert node.stderr is not None
+        next(line for line in node.stderr if "the job hangs" in line)
+        shown = status(endpoint)
+        assert "job lags: HUNG at" in shown
+        assert re.search(r"hung         no rank has made progress for \d.*, since step 3\n", shown)
+        first, second = (json.loads(status(endpoint, "--json")) for _ in range(2))
+        assert second["hang"]["idle_seconds"] >= first["hang"]["idle_seconds"] >= 1
+        assert second["hang"]["step"] == 3
+        assert second["running_seconds"] == first["running_seconds"]
+        assert second["goodput"] <= first["goodput"]
+        assert node.poll() is None
+
+
 def status(endpoint: str, *options: str) -> str:
     return launch("status", endpoint, "--rdzv-id=lags", *options).stdout
 

@@ -133,6 +133,25 @@ def test_phases_add_up_whatever_the_order_of_their_ends() -> None:
     assert timeline._consecutive([0, None, None, None]) == [None] * 3
 
 
+@pytest.mark.parametrize(
+    ("incident", "interpreter", "imports", "seconds", "hint"),
+    [
+        (1, 0.3, 4.0, 4.4, "4.3 s of it"),
+        (1, None, 4.0, 4.4, "4 s of it"),
+        (None, 0.3, 4.0, 4.4, ""),  # the first round: there was no restart
+        (1, 0.3, 0.6, 1.0, ""),  # little to save
+        (1, 0.3, 4.0, 60.0, ""),  # the script's own start takes longer
+    ],
+)
+def test_warm_workers_are_recommended_where_the_start_is_most_of_a_restart(
+    incident: int | None, interpreter: float | None, imports: float, seconds: float, hint: str
+) -> None:
+    phases = {"interpreter": interpreter, "imports": imports, "process_group": None}
+    step = {"incident": incident, "phases": phases, "seconds": seconds}
+    assert hint in (timeline.warm_hint(step) or "")
+    assert bool(timeline.warm_hint(step)) == bool(hint)
+
+
 def test_the_end_of_the_event_log_has_the_class_of_the_failure(tmp_path: Path) -> None:
     log = tmp_path / "events.jsonl"
     assert launch(f"--event-log={log}", *sh("exit 7")).returncode == 7

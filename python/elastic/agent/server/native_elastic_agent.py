@@ -191,6 +191,8 @@ class NativeElasticAgent:
             bad_node_codes=list(bad_node_codes),
         )
         self._keeps_logs = logs.log_dir is not None
+        self._is_warm = bool(warm_template)
+        self._has_hinted = False
         self._group = WorkerGroup(spec)
         self._round: _C.RoundInfo | None = None
         self._stopped: set[int] = set()
@@ -416,7 +418,7 @@ class NativeElasticAgent:
         kinds = _C.AgentEvent.Kind
         if self._timeline is not None:
             self._timeline.update(event)
-            self._timeline.first_step(event)
+            self._hint_at_warm_workers(self._timeline.first_step(event))
         elif event.kind == kinds.ROUND_STARTING:
             self._round_events = [event]
         elif event.kind == kinds.WORKER_EXITED:
@@ -427,6 +429,16 @@ class NativeElasticAgent:
             self._timeline = Timeline()
             for earlier in (*self._round_events, event):
                 self._timeline.update(earlier)
+
+    def _hint_at_warm_workers(self, step: dict[str, Any] | None) -> None:
+        """Logs once how much of a restart ``--warm`` would save, if that is most of it."""
+        from elastic.agent.server.timeline import warm_hint
+
+        if step is None or self._is_warm or self._has_hinted:
+            return
+        if hint := warm_hint(step):
+            self._has_hinted = True
+            self._log(NOTICE, "%s", hint)
 
     def _note_stop(self, sentence: str) -> None:
         """Logs, after a signal, what the agent waits for, and how to stop at once."""

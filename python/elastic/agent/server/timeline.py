@@ -6,6 +6,7 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from elastic import _C
+from elastic.text import duration
 
 # Until the workers run, and from there to the first step, if a worker reports steps.
 PHASES = ("detect", "decide", "stop", "rendezvous", "start")
@@ -160,6 +161,19 @@ class Timeline:
         # Its later phases are added when they are known; receivers of this one have seen these.
         self.latest.append(incident)
         return incident | {"phases": dict(phases)}
+
+
+def warm_hint(step: dict[str, Any]) -> str | None:
+    """What ``--warm`` would have saved of a restart whose first step is this one; None: little."""
+    phases, whole = step["phases"], step["seconds"] or 0.0
+    start = sum(phases[name] or 0.0 for name in ("interpreter", "imports"))
+    if step["incident"] is None or start < 1.0 or start < whole / 2:
+        return None
+    return (
+        f"the workers needed {duration(round(whole, 1))} until their first step after the "
+        f"restart, {duration(round(start, 1))} of it to start Python and import modules; --warm "
+        "avoids that (elastic-launch help warm-workers)"
+    )
 
 
 def _class_and_cause(cause: str, failure: Any) -> tuple[str | None, str | None]:

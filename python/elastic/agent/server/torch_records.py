@@ -198,6 +198,8 @@ class TorchSink(TorchRecords):
 
     def _joined(self, group: WorkerGroup) -> None:
         """The membership is native; this is the record of torch's handler."""
+        if "event handler" in self._failed:
+            return
         with plug_in("event handler", self._failed):
             events.construct_and_record_rdzv_event(
                 self._spec.job_id(),

@@ -12,21 +12,36 @@ function element(name, text = "", className = "") {
 }
 
 function clock(at) {
-  return at === null ? "-" : new Date(at * 1000).toLocaleTimeString();
+  return at === null ? "-" : new Date(at * 1000).toTimeString().slice(0, 8);
 }
 
 function duration(seconds) {
   if (seconds === null) return "-";
   if (seconds < 0.01) return `${(seconds * 1000).toFixed(1)} ms`;
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
-  if (seconds < 90) return `${seconds.toFixed(1)} s`;
+  if (seconds < 60) return `${seconds.toFixed(1)} s`;
   const minutes = Math.floor(seconds / 60);
-  return minutes < 90 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  if (minutes < 60) return `${minutes} min ${Math.floor(seconds % 60)} s`;
+  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+}
+
+// What the job does, in one word.
+function stateOf(job) {
+  if (job.result) return job.result.outcome;
+  return job.hang ? "hung" : job.phase;
+}
+
+function describe(job) {
+  if (job.result) return job.result.message;
+  if (!job.hang) return job.description;
+  const { idle_seconds, step, rank, place } = job.hang;
+  const suspect = rank === null ? "" : `; suspect: rank ${rank}${place ? `, ${place}` : ""}`;
+  return `no rank has made progress for ${duration(idle_seconds)}, since step ${step}${suspect}`;
 }
 
 function showSummary(job) {
   const facts = [
-    ["State", job.result ? job.result.outcome : job.phase],
+    ["State", stateOf(job)],
     ["Round", job.round === null ? "-" : `${job.round}`],
     ["World size", `${job.world_size} on ${job.nodes_in_round} nodes`],
     ["Restarts", `${job.restarts} of ${job.settings.max_restarts}`],
@@ -34,7 +49,7 @@ function showSummary(job) {
     ["Goodput", job.goodput === null ? "-" : `${(100 * job.goodput).toFixed(1)} %`],
     ["Running", duration(job.running_seconds)],
     ["Coordinator", `${job.coordinator.node ?? "outside the round"}, term ${job.coordinator.term}`],
-    ["Now", job.result ? job.result.message : job.description],
+    ["Now", describe(job)],
   ];
   byId("summary").replaceChildren(
     ...facts.map(([title, text]) => {
@@ -47,7 +62,8 @@ function showSummary(job) {
   );
 }
 
-// A segment for each round, and one for each gap between a round and its successor.
+// A segment for each round, and one for each time in which nothing was trained: between two rounds,
+// before the first step of a round that reports steps, and while the job hangs.
 function showTimeline(job) {
   const rounds = job.rounds.filter((round) => round.formed !== null);
   const line = byId("timeline");
@@ -67,18 +83,30 @@ function showTimeline(job) {
     return made;
   };
   const segments = [];
+  const lost = [];
+  const reportsSteps = rounds.some((round) => round.first_step !== null);
   rounds.forEach((round, index) => {
     const until = round.ended ?? ends;
     const name = `round ${round.round}, ${clock(round.formed)}, ${duration(until - round.formed)}`;
     segments.push(segment(round.formed, until, "round", name));
+    if (reportsSteps) {
+      const stepped = round.first_step ?? until;
+      const title = `${duration(stepped - round.formed)} until the first step`;
+      lost.push(segment(round.formed, stepped, "start", title));
+    }
     const next = rounds[index + 1];
     if (round.ended !== null && (next || !job.result)) {
       const restarted = next ? next.formed : ends;
       const title = `${duration(restarted - round.ended)}: ${round.reason}`;
-      segments.push(segment(round.ended, restarted, "gap", title));
+      lost.push(segment(round.ended, restarted, "gap", title));
     }
   });
-  line.replaceChildren(...segments);
+  if (job.result && !["succeeded", "stopped"].includes(job.result.outcome)) {
+    lost.push(segment(ends, ends, "gap end", job.result.message));
+  } else if (stateOf(job) === "hung") {
+    lost.push(segment(job.time - job.hang.idle_seconds, ends, "gap", describe(job)));
+  }
+  line.replaceChildren(...segments, ...lost); // the lost time above the rounds
   byId("span").textContent = `${clock(begin)} to ${clock(ends)}`;
 }
 
@@ -119,12 +147,24 @@ function showIncidents(job) {
   );
 }
 
-function chips(node) {
+function chips(job, node) {
   if (!node.workers) return [element("span", "-")];
   return node.workers.map((worker) => {
-    const code = worker.state === "failed" ? ` (${worker.exit_code})` : "";
-    const text = `${worker.rank}: ${worker.state}${code}`;
-    const chip = element("span", text, `chip ${worker.state}`);
+    // The last report of a node may be older than the job's end.
+    const isOver = job.result !== null && ["running", "starting"].includes(worker.state);
+    const straggler = job.stragglers.find((one) => one.rank === worker.rank);
+    const isSuspect = stateOf(job) === "hung" && job.hang.rank === worker.rank;
+    let state = isOver ? "stopped" : worker.state;
+    let text = `${worker.rank}: ${state}`;
+    if (state === "failed") text += ` (${worker.exit_code})`;
+    if (!isOver && isSuspect) {
+      state = "hung";
+      text = `${worker.rank}: hung`;
+    } else if (!isOver && straggler) {
+      state = "straggling";
+      text += `, no progress for ${duration(straggler.idle_seconds)} (step ${straggler.step})`;
+    }
+    const chip = element("span", text, `chip ${state}`);
     chip.title = `rank ${worker.rank}, pid ${worker.pid}`;
     return chip;
   });
@@ -134,21 +174,23 @@ function showNodes(job) {
   showRows(
     "nodes",
     job.nodes.map((node) => {
-      const state = node.connected ? node.state : `${node.state}, disconnected`;
+      const isOver = job.result !== null && node.state === "working";
+      const known = isOver ? "stopped" : node.state;
+      const state = node.connected ? known : `${known}, disconnected`;
       return [
         node.rank === null ? "-" : `${node.rank}`,
         node.name,
         node.address ?? "-",
-        [element("span", state, node.connected ? node.state : "disconnected")],
+        [element("span", state, node.connected ? known : "disconnected")],
         `${duration(node.last_beat_seconds)} ago`,
-        chips(node),
+        chips(job, node),
       ];
     }),
   );
 }
 
 function show(job) {
-  document.title = `${job.job}: ${job.result ? job.result.outcome : job.phase}`;
+  document.title = `${job.job}: ${stateOf(job)}`;
   byId("job").textContent = `job ${job.job}`;
   showSummary(job);
   showTimeline(job);

@@ -128,6 +128,24 @@ TEST_F(HangWatchTest, GivesAVerdictAfterTheLimitAndNamesTheSuspect) {
   EXPECT_TRUE(answers_.empty());
 }
 
+TEST_F(HangWatchTest, AHangIsKnownUntilARankMakesProgress) {
+  report(0, 3, seconds(5));
+  report(1, 4, seconds(5));
+  const Instant progressed = now_;
+  EXPECT_EQ(watch_.hang(), std::nullopt);
+  wait(seconds(60));
+  EXPECT_EQ(watch_.hang(), (hang::Hang{progressed, 4, -1, ""})) << "the stacks are not here yet";
+  const auto asked = take<hang_action::Ask>();
+  reply(0, {waiting({0, 1})}, asked.wanted.request);
+  reply(1, {waiting({2}), group({3}, hang::StackGroup::Kind::kAtWork, "in read (data.py:41)")},
+        asked.wanted.request);
+  EXPECT_EQ(watch_.hang(), (hang::Hang{progressed, 4, 3, "in read (data.py:41)"}));
+  step(hang_event::ClockGap{seconds(2)});
+  EXPECT_EQ(watch_.hang()->progressed, progressed + seconds(2));
+  report(1, 5, seconds(5));
+  EXPECT_EQ(watch_.hang(), std::nullopt);
+}
+
 TEST_F(HangWatchTest, PublishesWithoutTheNodeThatDoesNotReply) {
   report(0, 3, seconds(5));
   wait(seconds(60));

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "core/rendezvous/rendezvous_harness.h"
+#include "core/rendezvous/rendezvous_machine.h"
 
 namespace elastic::test {
 namespace {
@@ -33,6 +34,9 @@ TEST(RendezvousGrowth, NoRoundIsRestartedForNewNodesWhileTheJobIsBeingStopped) {
               HasSubstr("the job is being stopped at an agreed step"));
   job.run(100s, {"a", "b", "c"});
   EXPECT_TRUE(job.is_running());
+  core::RendezvousMachine restored(job.settings_of(), job.now(), {});
+  ASSERT_TRUE(restored.load(job.machine().encode(), job.now()).ok());
+  EXPECT_EQ(restored.waiting_nodes(), 0) << "also at a new coordinator";
   // A round that ends for another reason has them.
   job.leave("b");
   EXPECT_EQ(job.rejoin("a").count<rdzv::Round>(), 2);

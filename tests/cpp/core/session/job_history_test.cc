@@ -89,6 +89,24 @@ TEST(JobHistory, OfAJobThatReportsStepsTheTimeCountsFromTheFirstStepOfEachRound)
   EXPECT_EQ(history.rounds()[1].first_step, at(36));
 }
 
+TEST(JobHistory, TheTimeOfAHangDoesNotCount) {
+  JobHistory history;
+  history.hangs(at(1), at(2));  // no round yet
+  history.update(RendezvousPhase::kRunning, round_of(1), at(10));
+  history.progressed(1, at(11));
+  history.hangs(at(20), at(25));
+  EXPECT_EQ(history.running(at(29)), seconds(9));
+  history.hangs(std::nullopt, at(30));
+  EXPECT_EQ(history.running(at(35)), seconds(14));
+  history.hangs(at(40), at(45));
+  history.round_ends({{}, 1, rdzv::RestartCause::kWorkerFailed, "", {}}, at(50));
+  EXPECT_EQ(history.running(at(99)), seconds(19));
+  history.update(RendezvousPhase::kForming, round_of(1), at(50));
+  history.update(RendezvousPhase::kRunning, round_of(2), at(60));
+  history.progressed(2, at(60));
+  EXPECT_EQ(history.running(at(61)), seconds(20)) << "the next round does not hang";
+}
+
 TEST(JobHistory, ARoundWithoutAStepHasRunInVain) {
   JobHistory history;
   history.update(RendezvousPhase::kRunning, round_of(1), at(10));
