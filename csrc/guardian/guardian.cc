@@ -249,6 +249,10 @@ bool Guardian::handle(const Request& request, std::string_view payload) {
     if (const auto reply = stop_steps_.handle(*stop, &workers_)) send_event(*reply);
     return true;
   }
+  if (std::holds_alternative<CutRequest>(request) ||
+      std::holds_alternative<ContinueRequest>(request)) {
+    return true;  // no worker is a member yet
+  }
   if (sweeping_) return false;
   if (std::holds_alternative<CancelStartsRequest>(request)) {
     cancel_starts();

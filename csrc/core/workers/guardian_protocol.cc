@@ -172,6 +172,18 @@ void fields(Visitor& v, drain::StopStepRequest& request) {
   v.number(request.step);
 }
 
+template <typename Visitor>
+void fields(Visitor& v, CutRequest& request) {
+  v.number(request.round);
+}
+
+template <typename Visitor>
+void fields(Visitor& v, ContinueRequest& request) {
+  v.number(request.id);
+  v.number(request.round);
+  v.list(request.env);
+}
+
 // ---- Events.
 
 template <typename Visitor>

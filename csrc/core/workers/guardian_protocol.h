@@ -23,10 +23,13 @@
 
 namespace elastic::guardian {
 
-inline constexpr std::uint32_t kProtocolVersion = 7;
+inline constexpr std::uint32_t kProtocolVersion = 8;
 
 // The guardian's descriptor of the channel.
 inline constexpr int kChannelDescriptor = 3;
+
+// A worker receives the variables of a ContinueRequest in one packet (worker/channel_name.h).
+inline constexpr std::size_t kRoundEnvBytesMax = std::size_t{64} << 10;
 
 // The kernel limits arguments and environment to 6 MiB (execve(2)).
 inline constexpr std::size_t kFrameBytesMax = std::size_t{8} << 20;
@@ -104,8 +107,25 @@ struct StacksRequest {
   Duration limit{};
 };
 
-using Request = std::variant<StartRequest, SignalRequest, CancelStartsRequest, SweepRequest,
-                             WatchRequest, StacksRequest, drain::StopStepRequest>;
+// The round is over: every running worker that can take part in another one (Mark::kMember) is to
+// leave its collectives. Each reports Mark::kLeft. A request for an earlier round than the last one
+// is ignored.
+struct CutRequest {
+  std::uint64_t round = 0;
+};
+
+// The worker `id`, which has left its round, takes part in this one with these variables. Ignored
+// if it has ended.
+struct ContinueRequest {
+  std::uint32_t id = 0;
+  std::uint64_t round = 0;
+  std::vector<std::string_view>
+      env;  // "NAME=value"; together at most kRoundEnvBytesMax, with a NUL each
+};
+
+using Request =
+    std::variant<StartRequest, SignalRequest, CancelStartsRequest, SweepRequest, WatchRequest,
+                 StacksRequest, drain::StopStepRequest, CutRequest, ContinueRequest>;
 
 // The first event of every guardian.
 struct HelloEvent {
@@ -184,18 +204,20 @@ struct ProgressEvent {
   Duration section_limit{};   // the longest limit of an open section; zero: none
 };
 
-// What a worker's channel shows once, after the start of its program.
+// What a worker's channel shows once, after the start of its program or of another round in it.
 enum class Mark : std::uint8_t {
   kOpened,     // a process has opened it
-  kFirstStep,  // the first step was reported
+  kFirstStep,  // the first step of the round was reported
+  kMember,     // the worker can take part in another round
+  kLeft,       // it has left the round of the last CutRequest
 };
-inline constexpr std::size_t kMarkCount = 2;
+inline constexpr std::size_t kMarkCount = 4;
 
 struct MarkEvent {
   std::uint32_t id = 0;
   Mark mark = Mark::kOpened;
   Instant at;
-  std::int64_t step = -1;  // kFirstStep
+  std::int64_t step = -1;  // kFirstStep; kLeft: the last reported one, or -1
 };
 
 // The evidence about one worker.

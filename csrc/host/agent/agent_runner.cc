@@ -276,6 +276,7 @@ void AgentRunner::send_workers() {
 
 void AgentRunner::on_mark(const guardian::MarkEvent& mark) {
   if (mark.mark == guardian::Mark::kOpened) return marks_.opened(mark.at);
+  if (mark.mark != guardian::Mark::kFirstStep) return;
   auto first = marks_.reported(mark.step, store_.first_client(), store_.last_key());
   if (!first) return;
   AgentEvent event;

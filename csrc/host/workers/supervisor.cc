@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -20,6 +19,7 @@
 #include "core/workers/warm_template.h"
 #include "core/workers/worker_group.h"
 #include "host/workers/guardian_path.h"
+#include "host/workers/guardian_requests.h"
 #include "host/workers/orphan_sweep.h"
 #include "os/base/descriptor_limit.h"
 #include "os/loop/detachable_thread.h"
@@ -73,98 +73,6 @@ WorkerExit to_exit(const guardian::NotStartedEvent& event, Duration start_timeou
   if (event.timed_out) exit.start_timeout = start_timeout;
   exit.at = event.at;
   return exit;
-}
-
-// The start request of one worker. Kept while the generation exists, because it may be sent again.
-struct StartOrder {
-  std::string request;
-  os::UniqueFd stream;  // passed with the request; invalid: none
-};
-
-// Bytes for the guardian, and the descriptors that are passed with some of them.
-struct Outbox {
-  struct Passed {
-    std::size_t offset;  // of the byte that carries it
-    int descriptor;      // owned by a StartOrder
-  };
-  std::string bytes;
-  std::size_t begin = 0;  // the bytes before it were sent
-  std::deque<Passed> passed;
-
-  void append(const StartOrder& order) {
-    if (order.stream.valid()) passed.push_back({bytes.size(), order.stream.get()});
-    bytes += order.request;
-  }
-  // As send(2), with at most one descriptor, which is passed with the first byte.
-  ssize_t send_some(int socket);
-  void clear() {
-    bytes.clear();
-    begin = 0;
-    passed.clear();
-  }
-};
-
-ssize_t Outbox::send_some(int socket) {
-  const bool is_passing = !passed.empty() && passed.front().offset == begin;
-  const std::size_t next = is_passing ? 1 : 0;
-  const std::size_t end = passed.size() > next ? passed[next].offset : bytes.size();
-  iovec data{bytes.data() + begin, end - begin};
-  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-  msghdr message{};
-  message.msg_iov = &data;
-  message.msg_iovlen = 1;
-  if (is_passing) {
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    const int descriptor = passed.front().descriptor;
-    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-  }
-  const ssize_t put = ::sendmsg(socket, &message, MSG_NOSIGNAL);
-  if (put <= 0) return put;
-  if (is_passing) passed.pop_front();
-  begin += static_cast<std::size_t>(put);
-  if (begin == bytes.size()) clear();
-  return put;
-}
-
-// The start requests of a generation, or an error.
-Result<std::vector<StartOrder>> encode(const std::vector<WorkerCommand>& commands,
-                                       std::vector<WorkerStream> streams, guardian::StartKind kind,
-                                       Duration template_wait) {
-  if (commands.empty()) {
-    return Status(StatusCode::kInvalidArgument, "cannot start workers: the list is empty");
-  }
-  std::vector<StartOrder> orders(commands.size());
-  streams.resize(commands.size());
-  for (std::size_t i = 0; i < commands.size(); ++i) {
-    const WorkerCommand& command = commands[i];
-    const std::string who = "cannot start worker " + std::to_string(i) + ": ";
-    if (command.argv.empty() || command.argv[0].empty()) {
-      return Status(StatusCode::kInvalidArgument, who + "its command is empty");
-    }
-    if (guardian::contains_nul(command)) {
-      return Status(StatusCode::kInvalidArgument, who + "an argument or variable contains a NUL");
-    }
-    std::uint8_t passed = 0;
-    if (streams[i].descriptor.valid()) {
-      passed = guardian::kPassedStderr;
-      if (streams[i].is_stdout) passed |= guardian::kPassedStdout;
-    }
-    orders[i].stream = std::move(streams[i].descriptor);
-    guardian::append_start(&orders[i].request, static_cast<std::uint32_t>(i), command,
-                           guardian::Lifetime::kWorker, passed, kind, template_wait);
-    if (orders[i].request.size() > guardian::kFrameBytesMax ||
-        command.argv.size() > guardian::kListItemsMax ||
-        command.env.size() > guardian::kListItemsMax) {
-      return Status(StatusCode::kInvalidArgument,
-                    who + "its arguments and environment are too long");
-    }
-  }
-  return orders;
 }
 
 // A guardian whose link is closed, and the thread that waits for its end.
@@ -261,8 +169,8 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     }
     // Half of the start timeout is left to execute a worker for which the template is too slow.
     Result<std::vector<StartOrder>> requests =
-        encode(commands, std::move(streams), template_.begin_generation(commands.size()),
-               start_timeout_ / 2);
+        encode_starts(commands, std::move(streams), template_.begin_generation(commands.size()),
+                      start_timeout_ / 2);
     if (!requests.ok()) return requests.status();
     start_orders_ = std::move(*requests);
     step(group_event::Start{static_cast<int>(commands.size()), start_timeout_});
@@ -297,6 +205,21 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     stop_step_sink_ = std::move(sink);
     guardian::append_request(&unsent_.bytes, request);
     flush();
+  }
+
+  void cut(std::uint64_t round) {
+    if (!connected_) return;
+    guardian::append_request(&unsent_.bytes, guardian::CutRequest{round});
+    flush();
+  }
+
+  Status continue_round(std::uint64_t round, const std::vector<std::vector<std::string>>& env) {
+    if (!connected_) return {StatusCode::kFailedPrecondition, "the guardian has ended"};
+    if (!machine_.live()) return {StatusCode::kFailedPrecondition, "no workers are running"};
+    Status status = append_continue(&unsent_.bytes, round, env, start_orders_.size());
+    if (!status.ok()) return status;
+    flush();
+    return {};
   }
 
   bool running() const { return machine_.live(); }
@@ -571,6 +494,11 @@ void Supervisor::collect_stacks(Duration limit, StacksSink done) {
 }
 void Supervisor::set_stop_step(const drain::StopStepRequest& request, StopStepSink sink) {
   impl_->set_stop_step(request, std::move(sink));
+}
+void Supervisor::cut(std::uint64_t round) { impl_->cut(round); }
+Status Supervisor::continue_round(std::uint64_t round,
+                                  const std::vector<std::vector<std::string>>& env) {
+  return impl_->continue_round(round, env);
 }
 void Supervisor::close() { impl_->close(); }
 bool Supervisor::running() const { return impl_->running(); }

@@ -4,9 +4,11 @@
 //
 // Loop thread only. WorkerGroup runs it on a separate thread; Agent runs it on its own loop.
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "core/hang/stack_text.h"
@@ -55,6 +57,13 @@ class Supervisor {
   // Passes the request to the guardian. `sink` receives its events from now on.
   using StopStepSink = std::function<void(const drain::StopStepEvent&)>;
   void set_stop_step(const drain::StopStepRequest& request, StopStepSink sink);
+  // The round is over: asks every worker that can take part in another one (Mark::kMember) to leave
+  // it. `marks` of watch() receives Mark::kLeft of each.
+  void cut(std::uint64_t round);
+  // Gives the workers, which have left their round, another one: for each of them the variables
+  // "NAME=value" that are new or have changed. A worker that has ended is skipped. An error, and no
+  // worker receives anything, if the generation does not run, or the lists are invalid.
+  Status continue_round(std::uint64_t round, const std::vector<std::vector<std::string>>& env);
   // True until the generation has ended (kGroupEnded).
   bool running() const;
   // Closes the link: the guardian kills all processes, however long that takes, and exits. Does not

@@ -32,6 +32,8 @@ std::string sample_requests() {
   append_request(&bytes, WatchRequest{std::chrono::seconds(1)});
   append_request(&bytes, StacksRequest{std::chrono::seconds(2)});
   append_request(&bytes, drain::StopStepRequest{drain::Order::Kind::kTentative, 4, 101});
+  append_request(&bytes, CutRequest{5});
+  append_request(&bytes, ContinueRequest{1, 6, {"RANK=1", "A="}});
   return bytes;
 }
 
@@ -62,6 +64,14 @@ std::string describe(const Request& request) {
     return "stop step " + std::to_string(static_cast<int>(stop->kind)) + " " +
            std::to_string(stop->proposal) + " " + std::to_string(stop->step);
   }
+  if (const auto* cut = std::get_if<CutRequest>(&request)) {
+    return "cut " + std::to_string(cut->round);
+  }
+  if (const auto* next = std::get_if<ContinueRequest>(&request)) {
+    std::string text = "continue " + std::to_string(next->id) + " " + std::to_string(next->round);
+    for (const auto item : next->env) text += " " + std::string(item);
+    return text;
+  }
   return std::holds_alternative<CancelStartsRequest>(request) ? "cancel starts" : "sweep";
 }
 
@@ -88,7 +98,8 @@ TEST(GuardianProtocol, RequestsAreDecodedForEverySplit) {
     }
     EXPECT_THAT(seen, ElementsAre("start helper 7 prog  a b A=1 B= /w/o cpu0 cpu65",
                                   "signal 15 1 stop", "signal 10 0 to 7", "cancel starts", "sweep",
-                                  "watch 1000000000", "stacks 2000000000", "stop step 1 4 101"));
+                                  "watch 1000000000", "stacks 2000000000", "stop step 1 4 101",
+                                  "cut 5", "continue 1 6 RANK=1 A="));
   }
 }
 
@@ -169,6 +180,10 @@ TEST(GuardianProtocol, EventsAreDecodedAsEncoded) {
   EXPECT_EQ(mark.at, at);
   EXPECT_EQ(mark.step, 91);
 
+  const auto left = round_trip(MarkEvent{2, Mark::kLeft, at, 91});
+  EXPECT_EQ(left.mark, Mark::kLeft);
+  EXPECT_EQ(left.step, 91);
+
   const drain::StopStepEvent stop{drain::Reply::Kind::kReached, 4, {0, 7}, 101, 100, 2, 101, 102};
   EXPECT_EQ(round_trip(stop), stop);
 }
@@ -228,12 +243,14 @@ TEST(GuardianProtocol, TheIdThatStandsForEveryWorkerIsNoProcess) {
 }
 
 TEST(GuardianProtocol, TruncatedOrExtendedMessagesAreMalformed) {
-  std::string requests[5];
+  std::string requests[7];
   append_start(&requests[0], 7, sample_command());
   append_request(&requests[1], SignalRequest{15, SignalScope::kLeader, true, kEveryWorker});
   append_request(&requests[2], CancelStartsRequest{});
   append_request(&requests[3], SweepRequest{});
   append_request(&requests[4], drain::StopStepRequest{drain::Order::Kind::kCommit, 4, 101});
+  append_request(&requests[5], CutRequest{5});
+  append_request(&requests[6], ContinueRequest{1, 6, {"RANK=1"}});
   for (const std::string& bytes : requests) {
     const std::string payload = bytes.substr(kFrameHeaderBytes);
     Request request;
@@ -256,7 +273,7 @@ TEST(GuardianProtocol, GarbageIsRejected) {
     std::vector<std::string> seen;
     buffer.append(bytes);
     drain(&buffer, &seen);
-    EXPECT_LE(seen.size(), 8u);
+    EXPECT_LE(seen.size(), 10u);
     Event event;
     decode_event(bytes, &event);
   }

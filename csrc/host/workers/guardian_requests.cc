@@ -1,0 +1,101 @@
+#include "host/workers/guardian_requests.h"
+
+#include <sys/socket.h>
+
+#include <cstring>
+#include <utility>
+
+namespace elastic::host {
+
+ssize_t Outbox::send_some(int socket) {
+  const bool is_passing = !passed.empty() && passed.front().offset == begin;
+  const std::size_t next = is_passing ? 1 : 0;
+  const std::size_t end = passed.size() > next ? passed[next].offset : bytes.size();
+  iovec data{bytes.data() + begin, end - begin};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &data;
+  message.msg_iovlen = 1;
+  if (is_passing) {
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    const int descriptor = passed.front().descriptor;
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  }
+  const ssize_t put = ::sendmsg(socket, &message, MSG_NOSIGNAL);
+  if (put <= 0) return put;
+  if (is_passing) passed.pop_front();
+  begin += static_cast<std::size_t>(put);
+  if (begin == bytes.size()) clear();
+  return put;
+}
+
+Result<std::vector<StartOrder>> encode_starts(const std::vector<WorkerCommand>& commands,
+                                              std::vector<WorkerStream> streams,
+                                              guardian::StartKind kind, Duration template_wait) {
+  if (commands.empty()) {
+    return Status(StatusCode::kInvalidArgument, "cannot start workers: the list is empty");
+  }
+  std::vector<StartOrder> orders(commands.size());
+  streams.resize(commands.size());
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    const WorkerCommand& command = commands[i];
+    const std::string who = "cannot start worker " + std::to_string(i) + ": ";
+    if (command.argv.empty() || command.argv[0].empty()) {
+      return Status(StatusCode::kInvalidArgument, who + "its command is empty");
+    }
+    if (guardian::contains_nul(command)) {
+      return Status(StatusCode::kInvalidArgument, who + "an argument or variable contains a NUL");
+    }
+    std::uint8_t passed = 0;
+    if (streams[i].descriptor.valid()) {
+      passed = guardian::kPassedStderr;
+      if (streams[i].is_stdout) passed |= guardian::kPassedStdout;
+    }
+    orders[i].stream = std::move(streams[i].descriptor);
+    guardian::append_start(&orders[i].request, static_cast<std::uint32_t>(i), command,
+                           guardian::Lifetime::kWorker, passed, kind, template_wait);
+    if (orders[i].request.size() > guardian::kFrameBytesMax ||
+        command.argv.size() > guardian::kListItemsMax ||
+        command.env.size() > guardian::kListItemsMax) {
+      return Status(StatusCode::kInvalidArgument,
+                    who + "its arguments and environment are too long");
+    }
+  }
+  return orders;
+}
+
+Status append_continue(std::string* out, std::uint64_t round,
+                       const std::vector<std::vector<std::string>>& env, std::size_t workers) {
+  if (env.size() != workers) {
+    return {StatusCode::kInvalidArgument, "cannot continue " + std::to_string(workers) +
+                                              " workers with the variables of " +
+                                              std::to_string(env.size())};
+  }
+  for (std::size_t i = 0; i < workers; ++i) {
+    const std::string who = "cannot continue worker " + std::to_string(i) + ": ";
+    std::size_t bytes = 0;
+    for (const std::string& item : env[i]) {
+      bytes += item.size() + 1;
+      if (item.find('\0') != item.npos) {
+        return {StatusCode::kInvalidArgument, who + "a variable contains a NUL"};
+      }
+    }
+    if (bytes == 0 || bytes > guardian::kRoundEnvBytesMax) {
+      return {StatusCode::kInvalidArgument,
+              who + "its variables are " + (bytes == 0 ? "missing" : "too long")};
+    }
+  }
+  for (std::size_t i = 0; i < workers; ++i) {
+    const auto id = static_cast<std::uint32_t>(i);
+    guardian::append_request(out,
+                             guardian::ContinueRequest{id, round, {env[i].begin(), env[i].end()}});
+  }
+  return {};
+}
+
+}  // namespace elastic::host

@@ -1,0 +1,60 @@
+#pragma once
+
+// What a supervisor sends to its guardian: start requests with their descriptors, and the bytes
+// that wait to be sent.
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <vector>
+
+#include "core/workers/guardian_protocol.h"
+#include "elastic/status.h"
+#include "elastic/worker_group.h"
+#include "host/workers/supervisor.h"
+#include "os/base/fd.h"
+
+namespace elastic::host {
+
+// The start request of one worker. Kept while the generation exists, because it may be sent again.
+struct StartOrder {
+  std::string request;
+  os::UniqueFd stream;  // passed with the request; invalid: none
+};
+
+// Bytes for the guardian, and the descriptors that are passed with some of them.
+struct Outbox {
+  struct Passed {
+    std::size_t offset;  // of the byte that carries it
+    int descriptor;      // owned by a StartOrder
+  };
+  std::string bytes;
+  std::size_t begin = 0;  // the bytes before it were sent
+  std::deque<Passed> passed;
+
+  void append(const StartOrder& order) {
+    if (order.stream.valid()) passed.push_back({bytes.size(), order.stream.get()});
+    bytes += order.request;
+  }
+  // As send(2), with at most one descriptor, which is passed with the first byte.
+  ssize_t send_some(int socket);
+  void clear() {
+    bytes.clear();
+    begin = 0;
+    passed.clear();
+  }
+};
+
+// The start requests of a generation, or an error.
+Result<std::vector<StartOrder>> encode_starts(const std::vector<WorkerCommand>& commands,
+                                              std::vector<WorkerStream> streams,
+                                              guardian::StartKind kind, Duration template_wait);
+
+// Appends a ContinueRequest for each of the `workers`; nothing if a list of variables is invalid.
+Status append_continue(std::string* out, std::uint64_t round,
+                       const std::vector<std::vector<std::string>>& env, std::size_t workers);
+
+}  // namespace elastic::host
