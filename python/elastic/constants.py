@@ -29,3 +29,5 @@ TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT = "TORCHELASTIC_UNINTERRUPTIBLE_STATE
 TORCHELASTIC_TIMER_FILE = "TORCHELASTIC_TIMER_FILE"  # the path of the timers' pipe
 # How long the ranks may take to agree on a step and reach it, if nothing else is said.
 DEFAULT_DRAIN_TIMEOUT_S = 60.0
+# How long workers may take to leave a round that is over, if nothing else is said.
+DEFAULT_INPLACE_GRACE_S = 5.0

@@ -1,11 +1,8 @@
-#include "core/agent/agent_policy.h"
-
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <utility>
 
-#include "core/base/check.h"
+#include "core/agent/agent_policy_context.h"
 #include "core/base/duration_text.h"
 #include "core/base/signal_name.h"
 #include "core/rendezvous/rank_assign.h"
@@ -27,8 +24,16 @@
 // cannot be executed, since that would fail in every round; and it stops the remaining workers of a
 // failed group when no reply arrives.
 //
-// Only GroupGone ends a round here. The exit of every worker is not enough to start the next one,
-// because processes that they left behind may still hold a port or a device. The result is fixed
+// With an inplace_grace the workers of a round that is over are kept, if all of them are well and
+// have declared that they can continue. They are told to leave their collectives (a cut), and this
+// node joins the next round when the last one has left: for the rendezvous their part in the round
+// is over, as if they had ended. While they wait the state is INIT, and they are given the next
+// round instead of being started. Any doubt on the way (one fails, or does not leave in time) ends
+// in the usual stop. One that ends while it waits fails in the next round, unless it is the last:
+// then that round starts new ones.
+//
+// Otherwise only GroupGone ends a round here. The exit of every worker is not enough to start the
+// next one: processes that they left behind may still hold a port or a device. The result is fixed
 // when it is received, and reported when all processes have ended. Until then the failures of the
 // round are collected; the one with the earliest evidence is the cause: a worker reports its error
 // before it exits, and may be stopped in between. A cause that is earlier than the one that was
@@ -42,52 +47,13 @@ namespace {
 
 constexpr int kSignalBase = 128;  // a shell reports death by signal N as 128 + N
 
-// No restart follows: the same worker would fail in the same way in every round, or a hang ends the
-// job.
-bool repeats(const WorkerExit& exit) {
-  if (exit.ends_job) return true;
-  if (exit.kind != ExitKind::kNotStarted) return false;
-  return exit.error == ENOENT || exit.error == EACCES || exit.error == ENOEXEC;
-}
-
-int launcher_code(const WorkerExit& exit) {
-  if (exit.kind != ExitKind::kNotStarted) return exit.shell_code();
-  // The machine has no process or descriptor left.
-  if (exit.stage == "fork" || exit.stage == "pipe") return kExitSupervisionLost;
-  return exit.stage == "open" ? kExitCannotLog : kExitCannotStart;
-}
-
 int exit_code_of(const JobResult& job) {
   if (job.outcome == JobOutcome::kSucceeded) return 0;
   if (job.cause == JobCause::kNodeLost || job.cause == JobCause::kTooFewNodes) return kExitNodeLost;
   return job.exit_code != 0 ? job.exit_code : kExitJobClosed;
 }
 
-AgentEvent event_of(AgentEvent::Kind kind, AgentState state, Instant at) {
-  AgentEvent event;
-  event.kind = kind;
-  event.state = state;
-  event.at = at;
-  return event;
-}
-
 }  // namespace
-
-struct AgentPolicy::Context {
-  Instant now;
-  AgentState from;  // the state before the step
-  std::vector<PolicyAction>* out;
-
-  template <typename Action>
-  void act(Action action) const {
-    out->emplace_back(std::in_place_type<Action>, std::move(action));
-  }
-  void report(AgentEvent::Kind kind, AgentState state, std::string message) const {
-    AgentEvent event = event_of(kind, state, now);
-    event.message = std::move(message);
-    act(Report{std::move(event)});
-  }
-};
 
 void AgentPolicy::step(const PolicyEvent& event, Instant now, std::vector<PolicyAction>* out) {
   if (is_finished_) return;
@@ -107,6 +73,19 @@ void AgentPolicy::run(PolicyStep step, const PolicyEvent& event, Context* contex
     case PolicyStep::kReport: report_progress(std::get<Progress>(event), context); break;
     case PolicyStep::kJoin: join(event, context); break;
     case PolicyStep::kStartGroup: start_group(std::get<rdzv::Round>(event), context); break;
+    case PolicyStep::kContinueGroup: continue_group(std::get<rdzv::Round>(event), context); break;
+    case PolicyStep::kCutWorkers: cut_workers(event, context); break;
+    case PolicyStep::kAbandonCut:
+      abandon_cut("the workers did not leave the round within " + duration_text(*inplace_grace_),
+                  context);
+      break;
+    case PolicyStep::kCountCapable: ++capable_; break;
+    case PolicyStep::kCountLeft:
+      left_.at(static_cast<std::size_t>(std::get<WorkerLeft>(event).local_rank)) = true;
+      break;
+    case PolicyStep::kKeepWorkers: keep_workers(context); break;
+    case PolicyStep::kNoteKeptExit: kept_exits_.push_back(std::get<WorkerExited>(event)); break;
+    case PolicyStep::kDropKept: drop_kept(context); break;
     case PolicyStep::kStopWorkers: stop_workers(event, context); break;
     case PolicyStep::kEnd: end(event, context); break;
     case PolicyStep::kCountStarted: count_started(std::get<WorkerStarted>(event), context); break;
@@ -125,7 +104,7 @@ void AgentPolicy::run(PolicyStep step, const PolicyEvent& event, Context* contex
     case PolicyStep::kLeaveDone: leave_done(context); break;
     case PolicyStep::kKill: kill(std::get<StopRequested>(event), context); break;
     case PolicyStep::kStopUnordered:
-      stop_group(self().failure_grace,
+      stop_group(failure_grace(),
                  describe_failure(cause()) +
                      "; no answer from the coordinator; stopping the other workers",
                  context);
@@ -166,6 +145,22 @@ void AgentPolicy::update(const ParticipantEvent& event, Context* context) {
 }
 
 void AgentPolicy::start_group(const rdzv::Round& event, Context* context) {
+  begin_round(event, context);
+  capable_ = 0;
+  context->act(StartGroup{round_});
+}
+
+// Exits of workers that ended while they waited are failures of this round.
+void AgentPolicy::continue_group(const rdzv::Round& event, Context* context) {
+  begin_round(event, context);
+  is_kept_ = false;
+  context->act(ContinueGroup{round_, end_reason_});
+  for (const WorkerExited& exited : std::exchange(kept_exits_, {})) {
+    step(exited, context->now, context->out);
+  }
+}
+
+void AgentPolicy::begin_round(const rdzv::Round& event, Context* context) {
   if (round_ != nullptr) {
     AgentEvent restarting =
         event_of(AgentEvent::Kind::kRestarting, AgentState::kInit, context->now);
@@ -184,7 +179,6 @@ void AgentPolicy::start_group(const rdzv::Round& event, Context* context) {
   failures_.clear();
   stop_step_ = -1;
   round_began_ = context->now;
-  context->act(StartGroup{round_});
 }
 
 // The message of the order, for the log. Records how the order affects the next join.
@@ -209,19 +203,59 @@ void AgentPolicy::stop_workers(const PolicyEvent& event, Context* context) {
   const auto* restart = std::get_if<rdzv::Restart>(&event);
   const std::string reason = order_reason(event, context);
   deadline_.reset();
-  stop_group(restart != nullptr ? restart->grace : self().failure_grace,
+  is_cutting_ = false;
+  stop_group(restart != nullptr ? without_cut(restart->grace) : failure_grace(),
              failures_.empty() ? reason + "; stopping the workers"
                                : end_reason_ + "; stopping the other workers",
              context);
 }
 
-void AgentPolicy::end(const PolicyEvent& event, Context* context) {
+bool AgentPolicy::can_cut() const {
+  const bool is_whole = participant_.state() == ParticipantState::kWorking && failures_.empty() &&
+                        ended_ == 0 && !is_stopping_;
+  return inplace_grace_ && is_whole && capable_ == round_->workers.size();
+}
+
+void AgentPolicy::cut_workers(const PolicyEvent& event, Context* context) {
+  const std::string reason = order_reason(event, context);
+  if (std::exchange(is_cutting_, true)) return;
+  left_.assign(round_->workers.size(), false);
+  deadline_ = add_saturating(context->now, *inplace_grace_);
+  context->act(CutGroup{round_->round});
+  context->report(AgentEvent::Kind::kStopping, state_,
+                  reason + "; keeping the workers, which have " + duration_text(*inplace_grace_) +
+                      " to leave the round");
+}
+
+void AgentPolicy::abandon_cut(const std::string& why, Context* context) {
+  is_cutting_ = false;
   deadline_.reset();
-  Duration grace = self().stop_grace;
+  stop_group(failure_grace(), why + "; stopping them", context);
+}
+
+// The order to join again is known: it caused the cut.
+void AgentPolicy::keep_workers(Context* context) {
+  is_cutting_ = false;
+  is_kept_ = true;
+  round_end_.stopped = context->now;
+  request_join(context);
+}
+
+void AgentPolicy::drop_kept(Context* context) {
+  for (const WorkerExited& exited : std::exchange(kept_exits_, {})) count_exit(exited, context);
+  is_kept_ = false;
+  context->report(AgentEvent::Kind::kNotice, state_,
+                  "the workers ended while they waited for the next round, which starts new ones");
+}
+
+void AgentPolicy::end(const PolicyEvent& event, Context* context) {
+  is_cutting_ = false;
+  deadline_.reset();
+  Duration grace = stop_grace();
   if (const auto* closed = std::get_if<rdzv::Closed>(&event)) {
     update(*closed, context);
     set_result(*closed->result);
-    if (closed->result->outcome == JobOutcome::kFailed) grace = self().failure_grace;
+    if (closed->result->outcome == JobOutcome::kFailed) grace = failure_grace();
     if (result_.exit_code == kExitStoppedAtStep) state_ = AgentState::kStopped;
   } else if (const auto* fault = std::get_if<LocalFault>(&event)) {
     result_.exit_code = fault->exit_code;
@@ -244,7 +278,7 @@ void AgentPolicy::end(const PolicyEvent& event, Context* context) {
     result_.message = timed_out.message;
     update(timed_out, context);
   }
-  if (!participant_.has_workers()) {
+  if (!has_processes()) {
     finish(context);
     return;
   }
@@ -303,6 +337,9 @@ void AgentPolicy::count_exit(const WorkerExited& event, Context* context) {
   report.pid = event.pid;
   report.exit = event.exit;
   context->act(Report{std::move(report)});
+  if (is_cutting_) {
+    abandon_cut("a worker ended when it was to leave the round", context);
+  }
   if (event.exit.succeeded() || !has_stopped_at_step(event.exit)) return;
   const auto& worker = round_->workers.at(static_cast<std::size_t>(event.local_rank));
   context->report(AgentEvent::Kind::kNotice, state_,
@@ -315,162 +352,6 @@ void AgentPolicy::count_exit(const WorkerExited& event, Context* context) {
 // round. A worker that is killed by the verdict of a hang is.
 bool AgentPolicy::has_stopped_at_step(const WorkerExit& exit) {
   return exit.stop_step >= 0 && !exit.stopped_by_us && exit.verdict.empty();
-}
-
-void AgentPolicy::note_failure(const WorkerExited& event, Context* context) {
-  count_exit(event, context);
-  WorkerFailure failure = take_failure(event.local_rank, event.pid);
-  failure.failed_at = std::min(failure.failed_at, event.exit.at);
-  update_failure(&failure, event.exit, event.facts);
-  insert_failure(std::move(failure));
-}
-
-void AgentPolicy::add_failure(const WorkerExited& event, Context* context) {
-  note_failure(event, context);
-  if (cause().local_rank == event.local_rank) send_cause(context);
-  if (context->from == AgentState::kHealthy) {
-    end_reason_ = describe_failure(cause());
-    deadline_ = add_saturating(context->now, kOrderTimeout);
-  }
-}
-
-// The job goes on without this node: the rendezvous learns of a leave, not of a failure.
-void AgentPolicy::leave_bad_node(const WorkerExited& event, Context* context) {
-  note_failure(event, context);
-  const auto failed =
-      std::find_if(failures_.begin(), failures_.end(),
-                   [&](const WorkerFailure& one) { return one.local_rank == event.local_rank; });
-  result_.exit_code = failed->exit_code;
-  result_.message = describe_failure(*failed) + "; that code means a bad node (--bad-node-codes)";
-  deadline_.reset();
-  update(LeaveRequested{result_.message}, context);
-  context->report(AgentEvent::Kind::kNotice, state_,
-                  result_.message + ": this node leaves the job");
-  stop_group(self().failure_grace, "leaving the job; stopping the other workers", context);
-}
-
-void AgentPolicy::add_evidence(const FailureFound& event, Context* context) {
-  if (!participant_.has_workers()) return;
-  WorkerFailure failure = take_failure(event.local_rank, event.pid);
-  update_failure(&failure, event.exit, event.facts);
-  insert_failure(std::move(failure));
-  if (cause().local_rank == event.local_rank) send_cause(context);
-}
-
-// The known failure of this worker, which is taken out of the list, or a new one.
-WorkerFailure AgentPolicy::take_failure(int local_rank, int pid) {
-  WorkerFailure failure;
-  failure.local_rank = local_rank;
-  failure.rank = round_->workers[static_cast<std::size_t>(local_rank)].rank;
-  failure.pid = pid;
-  failure.failed_at = Instant::max();
-  const auto known =
-      std::find_if(failures_.begin(), failures_.end(),
-                   [local_rank](const WorkerFailure& one) { return one.local_rank == local_rank; });
-  if (known != failures_.end()) {
-    failure = std::move(*known);
-    failures_.erase(known);
-  }
-  return failure;
-}
-
-void AgentPolicy::update_failure(WorkerFailure* failure, const WorkerExit& exit,
-                                 const FailureFacts& facts) {
-  if (exit.kind != ExitKind::kUnknown || failure->exit.kind == ExitKind::kUnknown) {
-    failure->exit = exit;
-  }
-  failure->failed_at = std::min(failure->failed_at, facts.reported_at.value_or(Instant::max()));
-  failure->evidence = facts.evidence;
-  if (!facts.output.empty()) failure->stderr_tail = facts.output;
-  if (!facts.fingerprint.empty()) failure->fingerprint = facts.fingerprint;
-  // An exit that our signal caused does not tell how the worker failed.
-  const bool is_own_exit =
-      exit.kind != ExitKind::kUnknown && !(exit.stopped_by_us && exit.kind == ExitKind::kSignaled);
-  failure->exit_code = is_own_exit ? launcher_code(exit) : 1;
-  failure->message = is_own_exit ? exit.describe()
-                     : facts.evidence.error.empty()
-                         ? "reported an error and was stopped before it ended"
-                         : "raised " + facts.evidence.error + ", and was stopped before it ended";
-  failure->message += repetition_of(*failure);
-}
-
-void AgentPolicy::insert_failure(WorkerFailure failure) {
-  const auto later = std::upper_bound(
-      failures_.begin(), failures_.end(), failure,
-      [](const WorkerFailure& a, const WorkerFailure& b) { return a.failed_at < b.failed_at; });
-  failures_.insert(later, std::move(failure));
-}
-
-void AgentPolicy::send_cause(Context* context) {
-  const bool is_awaited = participant_.state() == ParticipantState::kWorking;
-  if (state_ == AgentState::kUnhealthy && is_awaited) send_failure(cause(), context);
-}
-
-// "; the same failure in 3 rounds in a row, …", or "".
-std::string AgentPolicy::repetition_of(const WorkerFailure& failure) const {
-  const bool is_same = same_failures_ > 0 && !failure.fingerprint.empty() &&
-                       failure.fingerprint == last_fingerprint_;
-  if (!is_same) return "";
-  return "; the same failure in " + std::to_string(same_failures_ + 1) +
-         " rounds in a row, each within " +
-         duration_text(std::max(longest_round_, failure.failed_at - round_began_)) +
-         " of its start";
-}
-
-void AgentPolicy::end_streak() {
-  if (failures_.empty() || cause().fingerprint.empty()) {
-    same_failures_ = 0;
-    return;
-  }
-  const WorkerFailure& failure = cause();
-  if (failure.fingerprint != last_fingerprint_) {
-    last_fingerprint_ = failure.fingerprint;
-    same_failures_ = 0;
-    longest_round_ = {};
-  }
-  ++same_failures_;
-  longest_round_ = std::max(longest_round_, failure.failed_at - round_began_);
-}
-
-bool AgentPolicy::means_bad_node(const WorkerExit& exit) const {
-  return std::find(bad_node_codes_.begin(), bad_node_codes_.end(), launcher_code(exit)) !=
-         bad_node_codes_.end();
-}
-
-// Why no restart follows; null: one may.
-const char* AgentPolicy::why_final(const WorkerFailure& failure) const {
-  if (failure.exit.ends_job) return "; a hang ends the job (--hang-action)";
-  if (repeats(failure.exit)) return "; a restart would not help";
-  const auto found =
-      std::find(no_restart_codes_.begin(), no_restart_codes_.end(), failure.exit_code);
-  return found == no_restart_codes_.end() ? nullptr
-                                          : "; that code ends the job (--no-restart-codes)";
-}
-
-void AgentPolicy::send_failure(const WorkerFailure& failure, Context* context) {
-  const std::string& how = failure.message;
-  const char* final = why_final(failure);
-  if (final == nullptr) {
-    context->act(Send{rdzv::Failed{self().id,
-                                   round_->round,
-                                   {.local_rank = failure.local_rank,
-                                    .rank = failure.rank,
-                                    .exit_code = failure.exit_code,
-                                    .message = how,
-                                    .at = failure.failed_at,
-                                    .evidence = failure.evidence}}});
-    return;
-  }
-  JobResult result;
-  result.outcome = JobOutcome::kFailed;
-  result.cause = JobCause::kWorker;
-  result.exit_code = failure.exit_code;
-  result.rank = failure.rank;
-  result.node = self().name;
-  result.evidence = failure.evidence;
-  result.message =
-      "rank " + std::to_string(failure.rank) + " on " + self().name + " " + how + final;
-  context->act(Send{rdzv::Close{self().id, std::move(result)}});
 }
 
 void AgentPolicy::send_done(Context* context) {
@@ -492,7 +373,7 @@ void AgentPolicy::send_gone(Context* context) {
 }
 
 void AgentPolicy::stop_group(Duration grace, const std::string& why, Context* context) {
-  if (!participant_.has_workers() || all_ended() || std::exchange(is_stopping_, true)) return;
+  if (!has_processes() || all_ended() || std::exchange(is_stopping_, true)) return;
   context->act(StopGroup{SIGTERM, grace});
   context->report(AgentEvent::Kind::kStopping, state_,
                   why + ", which have " + duration_text(grace));
@@ -502,12 +383,13 @@ void AgentPolicy::leave(const StopRequested& event, Context* context) {
   const std::string what = "stopped by " + signal_text(event.signal);
   result_.exit_code = kSignalBase + event.signal;
   result_.message = what;
-  if (!failures_.empty() && participant_.has_workers()) {
+  if (!failures_.empty() && has_processes()) {
     result_.message += "; before that " + describe_failure(cause());
   }
   deadline_.reset();
   update(LeaveRequested{what}, context);
-  if (participant_.has_workers()) {
+  is_cutting_ = false;
+  if (has_processes()) {
     is_stopping_ = true;
     kill(event, context);
   } else {
@@ -528,8 +410,8 @@ void AgentPolicy::kill(const StopRequested& event, Context* context) {
   ++stop_requests_;
   stop_signal_ = event.signal;
   const Duration grace =
-      stop_requests_ > 1 ? std::min(self().stop_grace, kRepeatedStopGrace) : self().stop_grace;
-  const bool at_once = stop_requests_ > 2 || (stop_requests_ == 2 && grace == self().stop_grace);
+      stop_requests_ > 1 ? std::min(stop_grace(), kRepeatedStopGrace) : stop_grace();
+  const bool at_once = stop_requests_ > 2 || (stop_requests_ == 2 && grace == stop_grace());
   context->act(StopGroup{at_once ? SIGKILL : event.signal, at_once ? Duration::zero() : grace});
   context->report(AgentEvent::Kind::kStopping, state_,
                   "asked to stop by " + signal_text(event.signal) +
@@ -558,28 +440,11 @@ void AgentPolicy::finish(Context* context) {
 }
 
 bool AgentPolicy::all_ended() const {
-  return round_ != nullptr && ended_ == round_->workers.size();
-}
-
-// A failure that would occur in every round takes precedence over one that may be transient;
-// otherwise the earliest failure is the cause.
-const WorkerFailure& AgentPolicy::cause() const {
-  ELASTIC_CHECK(!failures_.empty());
-  for (const WorkerFailure& failure : failures_) {
-    if (why_final(failure) != nullptr) return failure;
-  }
-  return failures_.front();
-}
-
-std::string AgentPolicy::describe_failure(const WorkerFailure& failure) const {
-  std::string who =
-      "rank " + std::to_string(failure.rank) + " (local rank " + std::to_string(failure.local_rank);
-  if (failure.pid > 0) who += ", pid " + std::to_string(failure.pid);
-  return who + ") " + failure.message;
+  return round_ != nullptr && ended_ + kept_exits_.size() == round_->workers.size();
 }
 
 std::string AgentPolicy::restart_text(const RoundRecord& record) const {
-  std::string text = "; restarting";
+  std::string text = is_kept_ ? "; continuing" : "; restarting";
   if (record.nodes > 1 || round_->group_world_size > 1) {
     text += " with " + std::to_string(record.nodes) + (record.nodes == 1 ? " node" : " nodes");
   }

@@ -8,6 +8,7 @@
 // the owner serialises calls and executes the actions in order. If an action fails, the owner feeds
 // LocalFault or SupervisionLost.
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -69,6 +70,14 @@ struct FailureFound {
   WorkerExit exit;
   FailureFacts facts;
 };
+// The worker can continue in another round.
+struct WorkerCapable {
+  int local_rank = 0;
+};
+// The worker has left the collectives of the round that was cut.
+struct WorkerLeft {
+  int local_rank = 0;
+};
 // Every worker of the round has ended and nothing of their process groups is left.
 struct GroupGone {};
 struct StopRequested {
@@ -84,7 +93,8 @@ struct PolicyTick {};
 using PolicyEvent =
     std::variant<RendezvousReady, Progress, RendezvousLost, LocalFault, rdzv::Round, rdzv::Restart,
                  rdzv::Evicted, rdzv::Refused, rdzv::TimedOut, rdzv::Closed, WorkerStarted,
-                 WorkerExited, FailureFound, GroupGone, StopRequested, SupervisionLost, PolicyTick>;
+                 WorkerExited, FailureFound, WorkerCapable, WorkerLeft, GroupGone, StopRequested,
+                 SupervisionLost, PolicyTick>;
 
 // Send to the rendezvous. A Join lacks its store_port: the owner binds one and fills it in.
 struct Send {
@@ -92,6 +102,15 @@ struct Send {
 };
 struct StartGroup {
   std::shared_ptr<const RoundInfo> round;
+};
+// Tell the running workers to leave the collectives of their round, which is over.
+struct CutGroup {
+  std::uint64_t round = 0;
+};
+// The workers that have left their round take part in this one.
+struct ContinueGroup {
+  std::shared_ptr<const RoundInfo> round;
+  std::string reason;  // why the last round ended
 };
 // Signal the running workers, and kill the remaining processes after `grace`. A later StopGroup may
 // only shorten the time.
@@ -107,16 +126,19 @@ struct Report {
 struct Finish {
   AgentResult result;
 };
-using PolicyAction = std::variant<Send, StartGroup, StopGroup, Report, Finish>;
+using PolicyAction =
+    std::variant<Send, StartGroup, CutGroup, ContinueGroup, StopGroup, Report, Finish>;
 
 // What an event means, given the policy's data: the columns of the transition table.
 enum class PolicyInput : std::uint8_t {
   kReady,
   kProgress,
   kRound,            // a new round
+  kRoundForKept,     // a new round, and the workers of the last one wait for it
   kStale,            // of a round that is over, or a repetition
   kStopOrdered,      // an order to stop the workers (restart, eviction), while some exist
-  kStopOrderedIdle,  // the same order, while no worker exists
+  kStopOrderedIdle,  // the same order, while no worker exists, or those that do wait for a round
+  kCutOrdered,       // an order to end the round, and every worker can continue in the next one
   kSuccess,          // the job succeeded; every node receives this
   kEnd,              // the job, or this node's membership, ended without success
   kWorkerStarted,
@@ -125,14 +147,20 @@ enum class PolicyInput : std::uint8_t {
   kNodeBad,        // the same, with a code that means that the node is bad
   kWorkerStopped,  // ended after the agent had stopped it
   kFailureFound,
+  kWorkerCapable,
+  kWorkerLeft,
+  kAllLeft,          // the last worker has left the round that was cut
+  kKeptExit,         // a worker ended while it waited for the next round
+  kKeptGone,         // the last one did
   kGroupEnded,       // and no order to join again was received
   kGroupGoneToJoin,  // and an order to join again was received
   kStopRequested,    // changes the outcome
   kKillRequested,    // a stop request when the outcome is fixed: only shortens the grace period
   kSupervisionLost,
-  kTick,  // the deadline passed
+  kTick,        // the deadline passed
+  kCutExpired,  // the same, while the workers leave their round
 };
-inline constexpr std::size_t kPolicyInputs = 20;
+inline constexpr std::size_t kPolicyInputs = 28;
 inline constexpr std::size_t kAgentStates = 7;
 
 // What a transition does.
@@ -141,7 +169,15 @@ enum class PolicyStep : std::uint8_t {
   kReport,
   kJoin,
   kStartGroup,
+  kContinueGroup,
   kStopWorkers,
+  kCutWorkers,
+  kAbandonCut,
+  kCountCapable,
+  kCountLeft,
+  kKeepWorkers,
+  kNoteKeptExit,
+  kDropKept,
   kEnd,
   kCountStarted,
   kCountExit,
@@ -177,6 +213,8 @@ struct AgentPolicyOptions {
   NodeInfo node;  // without name, address and store_port
   JobSettings settings;
   std::optional<Duration> exit_barrier_timeout;
+  // How long the workers may take to leave a round that is over; nullopt: they are stopped.
+  std::optional<Duration> inplace_grace = {};
   std::vector<int> no_restart_codes = {};  // see AgentOptions
   std::vector<int> bad_node_codes = {};    // likewise
 };
@@ -186,6 +224,7 @@ class AgentPolicy {
   explicit AgentPolicy(const AgentPolicyOptions& options)
       : settings_(options.settings),
         exit_barrier_timeout_(options.exit_barrier_timeout),
+        inplace_grace_(options.inplace_grace),
         no_restart_codes_(options.no_restart_codes),
         bad_node_codes_(options.bad_node_codes),
         participant_(options.node, options.settings) {}
@@ -208,7 +247,13 @@ class AgentPolicy {
   void report_progress(const Progress& progress, Context* context);
   void join(const PolicyEvent& event, Context* context);
   void start_group(const rdzv::Round& event, Context* context);
+  void continue_group(const rdzv::Round& event, Context* context);
+  void begin_round(const rdzv::Round& event, Context* context);
   void stop_workers(const PolicyEvent& event, Context* context);
+  void cut_workers(const PolicyEvent& event, Context* context);
+  void abandon_cut(const std::string& why, Context* context);
+  void keep_workers(Context* context);
+  void drop_kept(Context* context);
   std::string order_reason(const PolicyEvent& event, Context* context);
   void end(const PolicyEvent& event, Context* context);
   void set_result(const JobResult& job);
@@ -240,7 +285,16 @@ class AgentPolicy {
   void lose(const PolicyEvent& event, Context* context);
   void finish(Context* context);
   bool all_ended() const;
+  // Whether processes of this node's workers exist, or may.
+  bool has_processes() const { return participant_.has_workers() || is_kept_; }
+  bool can_cut() const;
   const NodeInfo& self() const { return participant_.node(); }
+  // The node's periods as the rendezvous knows them include the time of a cut.
+  Duration without_cut(Duration grace) const {
+    return std::max(grace - inplace_grace_.value_or(Duration::zero()), Duration::zero());
+  }
+  Duration stop_grace() const { return without_cut(self().stop_grace); }
+  Duration failure_grace() const { return without_cut(self().failure_grace); }
   // The failure that ended the round on this node. REQUIRES: there is one.
   const WorkerFailure& cause() const;
   std::string describe_failure(const WorkerFailure& failure) const;
@@ -248,6 +302,7 @@ class AgentPolicy {
 
   const JobSettings settings_;
   const std::optional<Duration> exit_barrier_timeout_;
+  const std::optional<Duration> inplace_grace_;
   const std::vector<int> no_restart_codes_;
   const std::vector<int> bad_node_codes_;
 
@@ -264,6 +319,11 @@ class AgentPolicy {
   bool is_stopping_ = false;
   std::size_t started_ = 0;
   std::size_t ended_ = 0;
+  std::size_t capable_ = 0;
+  std::vector<bool> left_;  // by local rank: has left the round that was cut
+  bool is_cutting_ = false;
+  bool is_kept_ = false;  // the workers have left their round, and wait for the next one
+  std::vector<WorkerExited> kept_exits_;  // of those that ended meanwhile
   std::vector<WorkerFailure> failures_;
   std::int64_t stop_step_ = -1;  // at which a worker was told to stop, and has exited
   std::string end_reason_;

@@ -25,7 +25,7 @@ constexpr std::size_t index_of(AgentState state) { return static_cast<std::size_
 constexpr std::size_t index_of(PolicyInput input) { return static_cast<std::size_t>(input); }
 
 static_assert(index_of(AgentState::kUnknown) + 1 == kAgentStates);
-static_assert(index_of(PolicyInput::kTick) + 1 == kPolicyInputs);
+static_assert(index_of(PolicyInput::kCutExpired) + 1 == kPolicyInputs);
 
 constexpr PolicyTable make_table() {
   using State = AgentState;
@@ -37,7 +37,8 @@ constexpr PolicyTable make_table() {
   };
   for (std::size_t state = 0; state < kAgentStates; ++state) {
     table[state].fill({Step::kLose, State::kUnknown});
-    for (const Input input : {Input::kStale, Input::kTick}) {
+    for (const Input input :
+         {Input::kStale, Input::kTick, Input::kWorkerCapable, Input::kWorkerLeft}) {
       table[state][index_of(input)] = {Step::kIgnore, static_cast<State>(state)};
     }
     table[state][index_of(Input::kProgress)] = {Step::kReport, static_cast<State>(state)};
@@ -58,6 +59,19 @@ constexpr PolicyTable make_table() {
   at(State::kInit, Input::kSuccess) = {Step::kEnd, State::kSucceeded};
   at(State::kInit, Input::kEnd) = {Step::kEnd, State::kFailed};
   at(State::kInit, Input::kStopRequested) = {Step::kLeave, State::kStopped};
+
+  // Workers that wait for the next round.
+  at(State::kInit, Input::kRoundForKept) = {Step::kContinueGroup, State::kHealthy};
+  at(State::kInit, Input::kKeptExit) = {Step::kNoteKeptExit, State::kInit};
+  at(State::kInit, Input::kKeptGone) = {Step::kDropKept, State::kInit};
+
+  for (const State state : {State::kHealthy, State::kUnhealthy}) {
+    at(state, Input::kWorkerCapable) = {Step::kCountCapable, state};
+    at(state, Input::kCutOrdered) = {Step::kCutWorkers, State::kUnhealthy};
+  }
+  at(State::kUnhealthy, Input::kWorkerLeft) = {Step::kCountLeft, State::kUnhealthy};
+  at(State::kUnhealthy, Input::kAllLeft) = {Step::kKeepWorkers, State::kInit};
+  at(State::kUnhealthy, Input::kCutExpired) = {Step::kAbandonCut, State::kUnhealthy};
 
   at(State::kHealthy, Input::kStopOrdered) = {Step::kStopWorkers, State::kUnhealthy};
   at(State::kHealthy, Input::kSuccess) = {Step::kEnd, State::kSucceeded};
@@ -128,10 +142,13 @@ struct AgentPolicy::Reader {
   PolicyInput operator()(const RendezvousLost&) const { return PolicyInput::kEnd; }
   PolicyInput operator()(const LocalFault&) const { return PolicyInput::kEnd; }
   PolicyInput operator()(const rdzv::Round& round) const {
-    return is_stale(round) ? PolicyInput::kStale : PolicyInput::kRound;
+    if (is_stale(round)) return PolicyInput::kStale;
+    const bool is_awaited = policy.is_kept_ && policy.state_ == AgentState::kInit;
+    return is_awaited ? PolicyInput::kRoundForKept : PolicyInput::kRound;
   }
   PolicyInput operator()(const rdzv::Restart& restart) const {
-    return is_stale(restart) ? PolicyInput::kStale : ordered();
+    if (is_stale(restart)) return PolicyInput::kStale;
+    return policy.can_cut() ? PolicyInput::kCutOrdered : ordered();
   }
   PolicyInput operator()(const rdzv::Evicted&) const { return ordered(); }
   PolicyInput operator()(const rdzv::Refused&) const { return PolicyInput::kEnd; }
@@ -142,15 +159,27 @@ struct AgentPolicy::Reader {
   }
   PolicyInput operator()(const WorkerStarted&) const { return PolicyInput::kWorkerStarted; }
   PolicyInput operator()(const WorkerExited& exited) const {
+    if (policy.is_kept_ && policy.state_ == AgentState::kInit) return PolicyInput::kKeptExit;
     if (exited.exit.succeeded()) return PolicyInput::kWorkerDone;
     if (exited.exit.stopped_by_us) return PolicyInput::kWorkerStopped;
     if (AgentPolicy::has_stopped_at_step(exited.exit)) return PolicyInput::kWorkerDone;
     return policy.means_bad_node(exited.exit) ? PolicyInput::kNodeBad : PolicyInput::kWorkerFailed;
   }
   PolicyInput operator()(const FailureFound&) const { return PolicyInput::kFailureFound; }
+  PolicyInput operator()(const WorkerCapable&) const { return PolicyInput::kWorkerCapable; }
+  PolicyInput operator()(const WorkerLeft& left) const {
+    if (!policy.is_cutting_) return PolicyInput::kStale;
+    const std::vector<bool>& known = policy.left_;
+    for (std::size_t i = 0; i < known.size(); ++i) {
+      if (!known[i] && i != static_cast<std::size_t>(left.local_rank)) {
+        return PolicyInput::kWorkerLeft;
+      }
+    }
+    return PolicyInput::kAllLeft;
+  }
   PolicyInput operator()(const GroupGone&) const {
-    if (!policy.participant_.has_workers() || !policy.all_ended())
-      return PolicyInput::kSupervisionLost;
+    if (!policy.has_processes() || !policy.all_ended()) return PolicyInput::kSupervisionLost;
+    if (policy.is_kept_ && policy.state_ == AgentState::kInit) return PolicyInput::kKeptGone;
     return policy.participant_.must_rejoin() ? PolicyInput::kGroupGoneToJoin
                                              : PolicyInput::kGroupEnded;
   }
@@ -161,13 +190,14 @@ struct AgentPolicy::Reader {
       case AgentState::kHealthy:
         return policy.all_ended() ? PolicyInput::kKillRequested : PolicyInput::kStopRequested;
       case AgentState::kSucceeded:
-        return policy.participant_.has_workers() ? PolicyInput::kKillRequested
-                                                 : PolicyInput::kStopRequested;
+        return policy.has_processes() ? PolicyInput::kKillRequested : PolicyInput::kStopRequested;
       default: return PolicyInput::kKillRequested;
     }
   }
   PolicyInput operator()(const SupervisionLost&) const { return PolicyInput::kSupervisionLost; }
-  PolicyInput operator()(const PolicyTick&) const { return PolicyInput::kTick; }
+  PolicyInput operator()(const PolicyTick&) const {
+    return policy.is_cutting_ ? PolicyInput::kCutExpired : PolicyInput::kTick;
+  }
 
   PolicyInput ordered() const {
     return policy.participant_.has_workers() ? PolicyInput::kStopOrdered

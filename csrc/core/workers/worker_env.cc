@@ -25,7 +25,7 @@ std::vector<std::string> rank_variables(const JobConstants& job, const RoundInfo
   const auto index = static_cast<std::size_t>(local_rank);
   ELASTIC_CHECK(index < round.workers.size());
   const WorkerAssignment& worker = round.workers[index];
-  return {
+  std::vector<std::string> variables = {
       variable("LOCAL_RANK", worker.local_rank),
       variable("RANK", worker.rank),
       variable("GROUP_RANK", round.group_rank),
@@ -45,6 +45,10 @@ std::vector<std::string> rank_variables(const JobConstants& job, const RoundInfo
       variable("TORCHELASTIC_ERROR_FILE", error_file),
       variable("ELASTIC_ROUND", static_cast<long long>(shown_round(round.round))),
   };
+  if (job.changes_in_place) {
+    variables.push_back(variable("ELASTIC_ON_MEMBERSHIP_CHANGE", "inplace"));
+  }
+  return variables;
 }
 
 std::vector<std::string> merge_environment(

@@ -16,7 +16,8 @@ struct JobConstants {
   std::string run_id;
   std::string role;
   int max_restarts = 0;
-  bool share_store = true;  // false: rank 0's worker hosts the store
+  bool share_store = true;        // false: rank 0's worker hosts the store
+  bool changes_in_place = false;  // workers may be kept when the members change
 };
 
 // The rank variables of one local rank, "NAME=value". `error_file` is the path to which the worker

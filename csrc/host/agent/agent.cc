@@ -26,6 +26,9 @@ Status validate(const AgentOptions& options) {
   if (options.failure_grace && *options.failure_grace < Duration::zero()) {
     return invalid("failure_grace cannot be negative");
   }
+  if (options.inplace_grace && *options.inplace_grace <= Duration::zero()) {
+    return invalid("inplace_grace must be greater than 0");
+  }
   if (options.exit_barrier_timeout && *options.exit_barrier_timeout < Duration::zero()) {
     return invalid("exit_barrier_timeout cannot be negative");
   }

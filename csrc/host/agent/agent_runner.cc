@@ -46,8 +46,13 @@ NodeInfo describe_node(const AgentOptions& options) {
   NodeInfo node = make_node(options.rendezvous);
   node.local_world_size = static_cast<int>(options.workers.size());
   node.role = options.role;
-  node.stop_grace = options.stop_grace;
-  node.failure_grace = options.failure_grace.value_or(options.stop_grace);
+  // The time of a cut precedes that of a stop.
+  const Duration cut = options.inplace_grace.value_or(Duration::zero());
+  const auto with_cut = [cut](Duration grace) {
+    return std::min(grace, Duration::max() - cut) + cut;
+  };
+  node.stop_grace = with_cut(options.stop_grace);
+  node.failure_grace = with_cut(options.failure_grace.value_or(options.stop_grace));
   return node;
 }
 
@@ -98,6 +103,7 @@ AgentRunner::AgentRunner(os::EventLoop* loop, const AgentOptions& options, Sink 
       policy_({.node = describe_node(options),
                .settings = options.rendezvous.settings,
                .exit_barrier_timeout = options.exit_barrier_timeout,
+               .inplace_grace = options.inplace_grace,
                .no_restart_codes = options.no_restart_codes,
                .bad_node_codes = options.bad_node_codes}),
       store_(loop, {.fixed_port = fixed_port_of(options),
@@ -275,15 +281,20 @@ void AgentRunner::send_workers() {
 }
 
 void AgentRunner::on_mark(const guardian::MarkEvent& mark) {
-  if (mark.mark == guardian::Mark::kOpened) return marks_.opened(mark.at);
-  if (mark.mark != guardian::Mark::kFirstStep) return;
+  const auto local_rank = static_cast<int>(mark.id);
+  switch (mark.mark) {
+    case guardian::Mark::kOpened: return marks_.opened(mark.at);
+    case guardian::Mark::kMember: return feed(core::WorkerCapable{local_rank});
+    case guardian::Mark::kLeft: return feed(core::WorkerLeft{local_rank});
+    case guardian::Mark::kFirstStep: break;
+  }
   auto first = marks_.reported(mark.step, store_.first_client(), store_.last_key());
   if (!first) return;
   AgentEvent event;
   event.kind = AgentEvent::Kind::kFirstStep;
   event.state = policy_.state();
   event.at = mark.at;
-  event.local_rank = static_cast<int>(mark.id);
+  event.local_rank = local_rank;
   event.first_step = first;
   report(std::move(event));
 }
@@ -355,6 +366,10 @@ void AgentRunner::execute(core::PolicyAction action) {
     send(std::move(send_action->statement));
   } else if (auto* start = std::get_if<core::StartGroup>(&action)) {
     start_group(std::move(start->round));
+  } else if (auto* next = std::get_if<core::ContinueGroup>(&action)) {
+    continue_group(std::move(next->round), next->reason);
+  } else if (const auto* cut = std::get_if<core::CutGroup>(&action)) {
+    supervisor_->cut(shown_round(cut->round));
   } else if (const auto* stop = std::get_if<core::StopGroup>(&action)) {
     stop_group(*stop);
   } else if (auto* delivered = std::get_if<core::Report>(&action)) {
@@ -384,6 +399,34 @@ Result<std::uint16_t> AgentRunner::port_for_next_round() {
 }
 
 void AgentRunner::start_group(std::shared_ptr<const RoundInfo> round) {
+  adopt_round(std::move(round));
+  is_opening_files_ = true;
+  output_.begin_round(round_, [this](const Status& files) { start_workers(files); });
+}
+
+// The files of the workers remain those of the round in which they were started.
+void AgentRunner::continue_group(std::shared_ptr<const RoundInfo> round,
+                                 const std::string& reason) {
+  const std::vector<ObservedWorker> running = workers_;
+  adopt_round(std::move(round));
+  report_starting(output_.files().directory);
+  is_stop_for_failure_ = is_stop_for_loss_ = false;
+  std::vector<std::vector<std::string>> env;
+  for (std::size_t local_rank = 0; local_rank < running.size(); ++local_rank) {
+    env.push_back(rank_variables(local_rank));
+    env.back().push_back("ELASTIC_MEMBERSHIP_CHANGE=" + reason);
+  }
+  const Status status = supervisor_->continue_round(shown_round(round_->round), env);
+  if (!status.ok()) return feed(core::SupervisionLost{std::string(status.message())});
+  for (const ObservedWorker& worker : running) {
+    if (worker.state != ObservedWorkerState::kRunning) continue;
+    worker_changed(worker.local_rank, worker.state, worker.pid, 0);
+    feed(core::WorkerStarted{worker.local_rank, worker.pid, loop_->now()});
+  }
+  begin_probe();
+}
+
+void AgentRunner::adopt_round(std::shared_ptr<const RoundInfo> round) {
   round_ = std::move(round);
   killed_ = {};
   has_sent_finish_ = false;
@@ -399,8 +442,6 @@ void AgentRunner::start_group(std::shared_ptr<const RoundInfo> round) {
   marks_.begin_round();
   if (is_watched_) watch_timer_.arm(loop_->now() + kWatchDelay);
   store_.begin_round(round_->group_rank == 0 && !is_store_at_endpoint_);
-  is_opening_files_ = true;
-  output_.begin_round(round_, [this](const Status& files) { start_workers(files); });
 }
 
 void AgentRunner::start_workers(const Status& files) {
@@ -467,18 +508,23 @@ void AgentRunner::cancel_start() {
   feed(core::GroupGone{});
 }
 
+std::vector<std::string> AgentRunner::rank_variables(std::size_t local_rank) const {
+  const core::JobConstants job{.run_id = options_.run_id,
+                               .role = options_.role,
+                               .max_restarts = options_.rendezvous.settings.max_restarts,
+                               .share_store = options_.share_store,
+                               .changes_in_place = options_.inplace_grace.has_value()};
+  return core::rank_variables(job, *round_, static_cast<int>(local_rank),
+                              output_.files().workers[local_rank].error_file);
+}
+
 WorkerCommand AgentRunner::command_of(std::size_t local_rank) const {
   const WorkerTemplate& worker = options_.workers[local_rank];
   const WorkerFiles& files = output_.files().workers[local_rank];
   const auto path_of = [](StreamTarget target, const std::string& file, const std::string& pipe) {
     return target == StreamTarget::kDiscard ? kNullDevice : pipe.empty() ? file : pipe;
   };
-  const core::JobConstants job{.run_id = options_.run_id,
-                               .role = options_.role,
-                               .max_restarts = options_.rendezvous.settings.max_restarts,
-                               .share_store = options_.share_store};
-  const std::vector<std::string> ranks =
-      core::rank_variables(job, *round_, static_cast<int>(local_rank), files.error_file);
+  const std::vector<std::string> ranks = rank_variables(local_rank);
   return {.argv = worker.argv,
           .env = core::merge_environment({&options_.env, &ranks, &worker.env}),
           .cwd = options_.cwd,

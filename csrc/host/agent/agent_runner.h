@@ -78,9 +78,12 @@ class AgentRunner {
   bool is_endpoint_port(std::uint16_t port) const;
   Result<std::uint16_t> port_for_next_round();
   void start_group(std::shared_ptr<const RoundInfo> round);
+  void continue_group(std::shared_ptr<const RoundInfo> round, const std::string& reason);
+  void adopt_round(std::shared_ptr<const RoundInfo> round);
   void start_workers(const Status& files);
   void report_starting(const std::string& log_dir);
   void cancel_start();
+  std::vector<std::string> rank_variables(std::size_t local_rank) const;
   WorkerCommand command_of(std::size_t local_rank) const;
   void report_message(AgentEvent::Kind kind, const std::string& message);
   void report(AgentEvent event);

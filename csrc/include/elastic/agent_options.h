@@ -51,6 +51,11 @@ struct AgentOptions {
   // The grace period after a worker or a node failed. It may be shorter, because workers that are
   // blocked in a collective cannot use the time. nullopt: stop_grace.
   std::optional<Duration> failure_grace;
+  // How long workers that can continue in another round (elastic/worker.h) may take to leave one
+  // that is over. If all workers of this node do so, they are kept: they are given the next round
+  // instead of being started in it. Otherwise they are stopped. Part of a node's time to stop its
+  // workers. nullopt: the end of a round stops all workers.
+  std::optional<Duration> inplace_grace;
   // Receivers of the signal that begins the grace period; SIGKILL at its end goes to all processes.
   SignalScope stop_scope = SignalScope::kGroup;
   // Exit barrier: how long this node waits for the result of the job when its own workers have

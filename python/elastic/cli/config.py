@@ -153,6 +153,7 @@ class LaunchConfig(NamedTuple):
     restart_backoff: float
     shutdown_timeout: float
     failure_grace: float
+    inplace_grace: float | None  # None: a change of the members restarts all workers
     exit_barrier_timeout: float | None  # None: no limit
     stop_scope: str  # "group" or "leader"
     hang_timeout: float  # 0: learned

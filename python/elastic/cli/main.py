@@ -304,6 +304,7 @@ class Launcher:
             no_restart_codes=job.no_restart_codes,
             bad_node_codes=job.bad_node_codes,
             failure_grace=job.failure_grace,
+            inplace_grace=job.inplace_grace,
             exit_barrier_timeout=job.exit_barrier_timeout,
             start_timeout=job.start_timeout,
             stop_scope=job.stop_scope,

@@ -141,6 +141,20 @@ _FAILURES = (
         "--shutdown-timeout.",
     ),
     Option(
+        "on-membership-change",
+        "WHAT",
+        "What happens when a node or a worker is lost or a node joins: restart, all workers start "
+        "again; inplace, workers of a script that can continue (elastic.torch.membership) are kept "
+        "on the nodes that lost none.",
+        default="restart",
+    ),
+    Option(
+        "inplace-grace",
+        "SECONDS",
+        "With --on-membership-change=inplace: the time in which the workers of a node must leave "
+        "their collectives; then they are started again, as with restart. Default: 5.",
+    ),
+    Option(
         "exit-barrier-timeout",
         "SECONDS",
         "How long a node whose workers all succeeded waits for the other nodes. Default: no limit.",
@@ -484,7 +498,8 @@ USE_ENV = Option("use-env", "", "Pass the local rank only in LOCAL_RANK, as elas
 # distribution) do not have them.
 NATIVE_ONLY = (
     "warm", "preload", "restart-backoff", "no-restart-codes", "bad-node-codes", "on-node-loss",
-    "max-membership-changes", "start-timeout", "failure-grace", "stop-scope", "hang-timeout",
+    "max-membership-changes", "start-timeout", "failure-grace", "on-membership-change",
+    "inplace-grace", "stop-scope", "hang-timeout",
     "hang-action", "straggler-timeout", "stacks-on-failure", "auto-progress", "log-max-bytes",
     "log-max-files", "no-stderr-capture", "merge-lines", "worker-port-range", "topology",
     "reach-timeout",

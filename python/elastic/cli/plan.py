@@ -89,6 +89,8 @@ def _failures(job: LaunchConfig) -> Iterator[tuple[str, str]]:
         yield "codes of a bad node", ", ".join(map(str, job.bad_node_codes))
     yield "shutdown timeout", duration(job.shutdown_timeout)
     yield "failure grace", duration(job.failure_grace)
+    if job.inplace_grace is not None:
+        yield "when the members change", f"in place, within {duration(job.inplace_grace)}"
     yield "start timeout", duration(job.start_timeout)
     if job.exit_barrier_timeout is not None:
         yield "exit barrier", duration(job.exit_barrier_timeout)

@@ -19,7 +19,13 @@ from elastic.cli.command_line import CommandLine
 from elastic.cli.config import LaunchConfig, NodeConfig
 from elastic.cli.options import COORDINATOR_ONLY, NATIVE_ONLY, USE_ENV
 from elastic.cli.values import exit_codes, integer
-from elastic.constants import DEFAULT_DRAIN_TIMEOUT_S, NOTICE, PORT_MAX, START_METHODS
+from elastic.constants import (
+    DEFAULT_DRAIN_TIMEOUT_S,
+    DEFAULT_INPLACE_GRACE_S,
+    NOTICE,
+    PORT_MAX,
+    START_METHODS,
+)
 from elastic.errors import ConfigError
 from elastic.multiprocessing.logs import LogOptions
 from elastic.text import is_number, seconds
@@ -98,6 +104,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
         restart_backoff=_seconds_or(line, "restart-backoff", 1.0),
         shutdown_timeout=shutdown_timeout,
         failure_grace=_seconds_or(line, "failure-grace", shutdown_timeout),
+        inplace_grace=_inplace_grace(line),
         exit_barrier_timeout=_seconds_or(line, "exit-barrier-timeout", None),
         stop_scope=_stop_scope(line),
         hang_timeout=_hang_timeout(line),
@@ -257,6 +264,20 @@ def _hang_action(line: CommandLine) -> str:
             f"{origin} is {action}: it needs --hang-timeout, a learned one only reports"
         )
     return action
+
+
+def _inplace_grace(line: CommandLine) -> float | None:
+    what, origin = line.text("on-membership-change"), line.origin("on-membership-change")
+    if what not in ("restart", "inplace"):
+        raise ConfigError(f"{origin} is {what!r}: expected restart or inplace")
+    grace = line.origin("inplace-grace")
+    if what == "inplace":
+        if "inplace-grace" not in line.values:
+            return DEFAULT_INPLACE_GRACE_S
+        return seconds(line.text("inplace-grace"), grace, positive=True)
+    if "inplace-grace" in line.values:
+        raise ConfigError(f"{grace} has no effect without --on-membership-change=inplace")
+    return None
 
 
 def _straggler_timeout(line: CommandLine) -> float:

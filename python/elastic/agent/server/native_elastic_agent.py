@@ -96,6 +96,7 @@ class NativeElasticAgent:
         warm_template: Sequence[str] = (),
         no_restart_codes: Sequence[int] = (),
         bad_node_codes: Sequence[int] = (),
+        inplace_grace: float | None = None,
     ) -> None:
         """``environment`` is the workers' whole environment; None: that of this process.
 
@@ -126,7 +127,9 @@ class NativeElasticAgent:
         ``warm_template``: the command of the process that forks the workers; none: they are
         executed. ``no_restart_codes``: exit codes of a worker, as in a shell, after which the job
         ends, whatever is left of ``spec.max_restarts``. ``bad_node_codes``: exit codes after which
-        this node leaves the job, and the others go on.
+        this node leaves the job, and the others go on. ``inplace_grace``: workers that can
+        continue in another round are kept when the members change, if all of this node leave the
+        old one within so many seconds; None: every change restarts them.
         """
         check(spec, shutdown_timeout)
         if start_method not in START_METHODS:
@@ -189,6 +192,7 @@ class NativeElasticAgent:
             warm_template=list(warm_template),
             no_restart_codes=list(no_restart_codes),
             bad_node_codes=list(bad_node_codes),
+            inplace_grace=inplace_grace,
         )
         self._keeps_logs = logs.log_dir is not None
         self._is_warm = bool(warm_template)

@@ -54,8 +54,9 @@ class Fixture {
   static constexpr int kNoRestartCode = 97;
   static constexpr int kBadNodeCode = 90;
 
-  explicit Fixture(int max_restarts = 0, std::optional<Duration> barrier = std::nullopt)
-      : policy_(options_of(max_restarts, barrier)) {}
+  explicit Fixture(int max_restarts = 0, std::optional<Duration> barrier = std::nullopt,
+                   std::optional<Duration> inplace_grace = std::nullopt)
+      : policy_(options_of(max_restarts, barrier, inplace_grace)) {}
 
   Fixture& feed(const PolicyEvent& event) {
     std::vector<PolicyAction> actions;
@@ -82,6 +83,8 @@ class Fixture {
     return feed(WorkerStarted{local_rank, 1000 + local_rank, {}});
   }
   Fixture& running(int nodes = 1) { return found().round(1, 0, nodes).started(0).started(1); }
+  Fixture& capable(int local_rank) { return feed(WorkerCapable{local_rank}); }
+  Fixture& left(int local_rank) { return feed(WorkerLeft{local_rank}); }
   Fixture& exit(int local_rank, const WorkerExit& exit) {
     return feed(WorkerExited{local_rank, 1000 + local_rank, exit});
   }
@@ -145,7 +148,8 @@ class Fixture {
  private:
   static constexpr NodeId kSelf{1, 2};
 
-  static AgentPolicyOptions options_of(int max_restarts, std::optional<Duration> barrier) {
+  static AgentPolicyOptions options_of(int max_restarts, std::optional<Duration> barrier,
+                                       std::optional<Duration> inplace_grace) {
     AgentPolicyOptions options;
     options.node.id = kSelf;
     options.node.local_world_size = 2;
@@ -153,6 +157,9 @@ class Fixture {
     options.node.failure_grace = std::chrono::seconds(10);
     options.settings.max_restarts = max_restarts;
     options.exit_barrier_timeout = barrier;
+    options.inplace_grace = inplace_grace;
+    options.node.stop_grace += inplace_grace.value_or(Duration::zero());
+    options.node.failure_grace += inplace_grace.value_or(Duration::zero());
     options.no_restart_codes = {kNoRestartCode};
     options.bad_node_codes = {kBadNodeCode};
     return options;
@@ -163,6 +170,10 @@ class Fixture {
       sent_ = std::move(send->statement);
     } else if (std::holds_alternative<StartGroup>(action)) {
       words_.emplace_back("start");
+    } else if (const auto* cut = std::get_if<CutGroup>(&action)) {
+      words_.push_back("cut " + std::to_string(cut->round));
+    } else if (const auto* next = std::get_if<ContinueGroup>(&action)) {
+      words_.push_back("continue " + std::to_string(next->round->round));
     } else if (const auto* stop = std::get_if<StopGroup>(&action)) {
       words_.push_back("stop " + std::to_string(stop->signal) + " " +
                        std::to_string(to_seconds(stop->grace)).substr(0, 2));

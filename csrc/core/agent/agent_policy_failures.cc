@@ -1,0 +1,205 @@
+// The failures of this node's workers: what is known about each, which one is the cause, and what
+// the rendezvous hears of it. agent_policy.cc has the theory of operation.
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "core/agent/agent_policy_context.h"
+#include "core/base/check.h"
+#include "core/base/duration_text.h"
+
+namespace elastic::core {
+namespace {
+
+// No restart follows: the same worker would fail in the same way in every round, or a hang ends the
+// job.
+bool repeats(const WorkerExit& exit) {
+  if (exit.ends_job) return true;
+  if (exit.kind != ExitKind::kNotStarted) return false;
+  return exit.error == ENOENT || exit.error == EACCES || exit.error == ENOEXEC;
+}
+
+int launcher_code(const WorkerExit& exit) {
+  if (exit.kind != ExitKind::kNotStarted) return exit.shell_code();
+  // The machine has no process or descriptor left.
+  if (exit.stage == "fork" || exit.stage == "pipe") return kExitSupervisionLost;
+  return exit.stage == "open" ? kExitCannotLog : kExitCannotStart;
+}
+
+}  // namespace
+
+void AgentPolicy::note_failure(const WorkerExited& event, Context* context) {
+  count_exit(event, context);
+  WorkerFailure failure = take_failure(event.local_rank, event.pid);
+  failure.failed_at = std::min(failure.failed_at, event.exit.at);
+  update_failure(&failure, event.exit, event.facts);
+  insert_failure(std::move(failure));
+}
+
+void AgentPolicy::add_failure(const WorkerExited& event, Context* context) {
+  note_failure(event, context);
+  if (cause().local_rank == event.local_rank) send_cause(context);
+  if (context->from == AgentState::kHealthy) {
+    end_reason_ = describe_failure(cause());
+    deadline_ = add_saturating(context->now, kOrderTimeout);
+  }
+}
+
+// The job goes on without this node: the rendezvous learns of a leave, not of a failure.
+void AgentPolicy::leave_bad_node(const WorkerExited& event, Context* context) {
+  note_failure(event, context);
+  const auto failed =
+      std::find_if(failures_.begin(), failures_.end(),
+                   [&](const WorkerFailure& one) { return one.local_rank == event.local_rank; });
+  result_.exit_code = failed->exit_code;
+  result_.message = describe_failure(*failed) + "; that code means a bad node (--bad-node-codes)";
+  deadline_.reset();
+  update(LeaveRequested{result_.message}, context);
+  context->report(AgentEvent::Kind::kNotice, state_,
+                  result_.message + ": this node leaves the job");
+  stop_group(failure_grace(), "leaving the job; stopping the other workers", context);
+}
+
+void AgentPolicy::add_evidence(const FailureFound& event, Context* context) {
+  if (!participant_.has_workers()) return;
+  WorkerFailure failure = take_failure(event.local_rank, event.pid);
+  update_failure(&failure, event.exit, event.facts);
+  insert_failure(std::move(failure));
+  if (cause().local_rank == event.local_rank) send_cause(context);
+}
+
+// The known failure of this worker, which is taken out of the list, or a new one.
+WorkerFailure AgentPolicy::take_failure(int local_rank, int pid) {
+  WorkerFailure failure;
+  failure.local_rank = local_rank;
+  failure.rank = round_->workers[static_cast<std::size_t>(local_rank)].rank;
+  failure.pid = pid;
+  failure.failed_at = Instant::max();
+  const auto known =
+      std::find_if(failures_.begin(), failures_.end(),
+                   [local_rank](const WorkerFailure& one) { return one.local_rank == local_rank; });
+  if (known != failures_.end()) {
+    failure = std::move(*known);
+    failures_.erase(known);
+  }
+  return failure;
+}
+
+void AgentPolicy::update_failure(WorkerFailure* failure, const WorkerExit& exit,
+                                 const FailureFacts& facts) {
+  if (exit.kind != ExitKind::kUnknown || failure->exit.kind == ExitKind::kUnknown) {
+    failure->exit = exit;
+  }
+  failure->failed_at = std::min(failure->failed_at, facts.reported_at.value_or(Instant::max()));
+  failure->evidence = facts.evidence;
+  if (!facts.output.empty()) failure->stderr_tail = facts.output;
+  if (!facts.fingerprint.empty()) failure->fingerprint = facts.fingerprint;
+  // An exit that our signal caused does not tell how the worker failed.
+  const bool is_own_exit =
+      exit.kind != ExitKind::kUnknown && !(exit.stopped_by_us && exit.kind == ExitKind::kSignaled);
+  failure->exit_code = is_own_exit ? launcher_code(exit) : 1;
+  failure->message = is_own_exit ? exit.describe()
+                     : facts.evidence.error.empty()
+                         ? "reported an error and was stopped before it ended"
+                         : "raised " + facts.evidence.error + ", and was stopped before it ended";
+  failure->message += repetition_of(*failure);
+}
+
+void AgentPolicy::insert_failure(WorkerFailure failure) {
+  const auto later = std::upper_bound(
+      failures_.begin(), failures_.end(), failure,
+      [](const WorkerFailure& a, const WorkerFailure& b) { return a.failed_at < b.failed_at; });
+  failures_.insert(later, std::move(failure));
+}
+
+void AgentPolicy::send_cause(Context* context) {
+  const bool is_awaited = participant_.state() == ParticipantState::kWorking;
+  if (state_ == AgentState::kUnhealthy && is_awaited) send_failure(cause(), context);
+}
+
+// "; the same failure in 3 rounds in a row, …", or "".
+std::string AgentPolicy::repetition_of(const WorkerFailure& failure) const {
+  const bool is_same = same_failures_ > 0 && !failure.fingerprint.empty() &&
+                       failure.fingerprint == last_fingerprint_;
+  if (!is_same) return "";
+  return "; the same failure in " + std::to_string(same_failures_ + 1) +
+         " rounds in a row, each within " +
+         duration_text(std::max(longest_round_, failure.failed_at - round_began_)) +
+         " of its start";
+}
+
+void AgentPolicy::end_streak() {
+  if (failures_.empty() || cause().fingerprint.empty()) {
+    same_failures_ = 0;
+    return;
+  }
+  const WorkerFailure& failure = cause();
+  if (failure.fingerprint != last_fingerprint_) {
+    last_fingerprint_ = failure.fingerprint;
+    same_failures_ = 0;
+    longest_round_ = {};
+  }
+  ++same_failures_;
+  longest_round_ = std::max(longest_round_, failure.failed_at - round_began_);
+}
+
+bool AgentPolicy::means_bad_node(const WorkerExit& exit) const {
+  return std::find(bad_node_codes_.begin(), bad_node_codes_.end(), launcher_code(exit)) !=
+         bad_node_codes_.end();
+}
+
+// Why no restart follows; null: one may.
+const char* AgentPolicy::why_final(const WorkerFailure& failure) const {
+  if (failure.exit.ends_job) return "; a hang ends the job (--hang-action)";
+  if (repeats(failure.exit)) return "; a restart would not help";
+  const auto found =
+      std::find(no_restart_codes_.begin(), no_restart_codes_.end(), failure.exit_code);
+  return found == no_restart_codes_.end() ? nullptr
+                                          : "; that code ends the job (--no-restart-codes)";
+}
+
+void AgentPolicy::send_failure(const WorkerFailure& failure, Context* context) {
+  const std::string& how = failure.message;
+  const char* final = why_final(failure);
+  if (final == nullptr) {
+    context->act(Send{rdzv::Failed{self().id,
+                                   round_->round,
+                                   {.local_rank = failure.local_rank,
+                                    .rank = failure.rank,
+                                    .exit_code = failure.exit_code,
+                                    .message = how,
+                                    .at = failure.failed_at,
+                                    .evidence = failure.evidence}}});
+    return;
+  }
+  JobResult result;
+  result.outcome = JobOutcome::kFailed;
+  result.cause = JobCause::kWorker;
+  result.exit_code = failure.exit_code;
+  result.rank = failure.rank;
+  result.node = self().name;
+  result.evidence = failure.evidence;
+  result.message =
+      "rank " + std::to_string(failure.rank) + " on " + self().name + " " + how + final;
+  context->act(Send{rdzv::Close{self().id, std::move(result)}});
+}
+
+// A failure that would occur in every round takes precedence over one that may be transient;
+// otherwise the earliest failure is the cause.
+const WorkerFailure& AgentPolicy::cause() const {
+  ELASTIC_CHECK(!failures_.empty());
+  for (const WorkerFailure& failure : failures_) {
+    if (why_final(failure) != nullptr) return failure;
+  }
+  return failures_.front();
+}
+
+std::string AgentPolicy::describe_failure(const WorkerFailure& failure) const {
+  std::string who =
+      "rank " + std::to_string(failure.rank) + " (local rank " + std::to_string(failure.local_rank);
+  if (failure.pid > 0) who += ", pid " + std::to_string(failure.pid);
+  return who + ") " + failure.message;
+}
+
+}  // namespace elastic::core
