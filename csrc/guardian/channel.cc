@@ -60,6 +60,12 @@ constexpr std::int64_t kSectionLimitMaxMs = 1'000'000'000;
 
 constexpr std::size_t kStacksBytes = ELASTIC_WORKER_BYTES - ELASTIC_WORKER_STACKS_OFFSET;
 
+std::string packet(char kind, std::uint64_t round) {
+  std::string bytes(1, kind);
+  bytes.append(reinterpret_cast<const char*>(&round), sizeof round);
+  return bytes;
+}
+
 bool has_handler(pid_t pid, int number) {
   std::string status;
   constexpr std::string_view kName = "\nSigCgt:";
@@ -163,6 +169,30 @@ void Channel::wake_stopping_worker() {
   ::syscall(SYS_futex, &page_->stop_sequence, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
+// A process that has claimed the channel since may have written the word, too.
+bool Channel::has_left(std::uint64_t round) const {
+  return is_member_ && load(&page_->left_round) == round + 1;
+}
+
+bool Channel::send_cut(std::uint64_t round) { return send(packet(worker::kCut, round)); }
+
+bool Channel::send_round(std::uint64_t round, const std::vector<std::string_view>& env) {
+  read_messages();  // those of the earlier round
+  is_reporting_ = false;
+  set_tentative_stop(ELASTIC_WORKER_NO_STEP);
+  std::string bytes = packet(worker::kNewRound, round);
+  for (const std::string_view item : env) bytes.append(item).push_back('\0');
+  if (send(bytes)) return true;
+  socket_.reset();
+  return false;
+}
+
+// A worker that does not read its socket never delays the guardian.
+bool Channel::send(const std::string& packet) {
+  return socket_.valid() &&
+         ::send(socket_.get(), packet.data(), packet.size(), MSG_DONTWAIT | MSG_NOSIGNAL) >= 0;
+}
+
 bool Channel::request_stacks(pid_t session) {
   stacks_before_ = load(&page_->stacks_written);
   const auto number = static_cast<int>(load(&page_->stacks_signal) & 0xff);
@@ -195,7 +225,9 @@ void Channel::read_messages() {
     if (received.bytes < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (received.bytes <= 0 || --messages_left_ <= 0) return socket_.reset();
     if (message == worker::kReporting) is_reporting_ = true;
-    if (message == worker::kOpened && received.ancillary) owner_ = received.ancillary->pid;
+    if (message == worker::kMember) is_member_ = true;
+    if (message != worker::kOpened || !received.ancillary) continue;
+    if (std::exchange(owner_, received.ancillary->pid) != 0) is_member_ = false;
   }
 }
 

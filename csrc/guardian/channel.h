@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "elastic/time.h"
 #include "elastic/worker.h"
@@ -62,6 +64,16 @@ class Channel {
   // should_stop() returns true at the tentative step.
   void commit_stop();
 
+  // Whether the process that has the channel can take part in another round.
+  bool is_member() const { return is_member_; }
+  // Whether it has left this round.
+  bool has_left(std::uint64_t round) const;
+  // Notifies the worker that the round is over. False: it cannot be notified.
+  bool send_cut(std::uint64_t round);
+  // Resets what belongs to a round, and gives the worker another one. False, and the worker finds
+  // the channel closed: it could not be sent.
+  bool send_round(std::uint64_t round, const std::vector<std::string_view>& env);
+
   // Requests the stacks of the threads of the process that has the channel, which is a member of
   // this session. False: it cannot write them. Never sends a signal for which the kernel shows no
   // handler.
@@ -78,6 +90,7 @@ class Channel {
 
   char* stacks_area() const;
   void wake_stopping_worker();
+  bool send(const std::string& packet);
 
   os::UniqueFd memory_;
   os::UniqueFd worker_socket_;
@@ -86,6 +99,7 @@ class Channel {
   std::array<char, worker::kNameBytesMax> variable_{};
   pid_t owner_ = 0;
   bool is_reporting_ = false;
+  bool is_member_ = false;
   std::uint32_t stacks_before_ = 0;  // stacks_written at the last request
   int messages_left_ = 0;
 };

@@ -249,9 +249,15 @@ bool Guardian::handle(const Request& request, std::string_view payload) {
     if (const auto reply = stop_steps_.handle(*stop, &workers_)) send_event(*reply);
     return true;
   }
-  if (std::holds_alternative<CutRequest>(request) ||
-      std::holds_alternative<ContinueRequest>(request)) {
-    return true;  // no worker is a member yet
+  if (const auto* cut = std::get_if<CutRequest>(&request)) {
+    round_change_.cut(*cut);
+    stop_steps_.withdraw(&workers_);
+    report_members();
+    return true;
+  }
+  if (const auto* next = std::get_if<ContinueRequest>(&request)) {
+    change_round(*next);
+    return true;
   }
   if (sweeping_) return false;
   if (std::holds_alternative<CancelStartsRequest>(request)) {
@@ -370,6 +376,17 @@ void Guardian::collect_messages() {
     if (one.channel.is_reporting() == was_reporting) continue;
     send_event(MarkEvent{one.id, Mark::kFirstStep, now_, one.channel.first_step()});
   }
+  report_members();
+}
+
+void Guardian::report_members() {
+  for (const MarkEvent& mark : round_change_.advance(&workers_, now_)) send_event(mark);
+}
+
+void Guardian::change_round(const ContinueRequest& request) {
+  now_ = os::monotonic_now();
+  if (!round_change_.give(request, &workers_, now_)) return;
+  stop_steps_.clear();  // a stop that was agreed in the earlier round is void
 }
 
 void Guardian::collect_starts(std::vector<Worker>* processes) {
@@ -509,6 +526,7 @@ bool Guardian::is_swept() {
 void Guardian::finish_sweep() {
   workers_.clear();
   stop_steps_.clear();
+  round_change_.clear();
   sweeping_ = false;
   kill_reported_ = false;
   killed_.clear();

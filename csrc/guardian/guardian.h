@@ -14,6 +14,7 @@
 
 #include "core/workers/guardian_protocol.h"
 #include "elastic/time.h"
+#include "guardian/round_change.h"
 #include "guardian/stop_steps.h"
 #include "guardian/template.h"
 #include "guardian/watch.h"
@@ -47,6 +48,8 @@ class Guardian {
   void agent_lost();
 
   void collect_messages();
+  void change_round(const ContinueRequest& request);
+  void report_members();
   void watch_workers();
   int poll_timeout() const;
   void collect_starts(std::vector<Worker>* processes);
@@ -113,6 +116,7 @@ class Guardian {
   ProgressSampler sampler_;
   StackCollector stacks_;
   StopSteps stop_steps_;
+  RoundChange round_change_;
   bool connected_ = true;         // false: the agent has died
   Instant now_;                   // of the last return from poll
   bool must_poll_again_ = false;  // the next poll does not wait

@@ -84,6 +84,16 @@ std::optional<drain::StopStepEvent> StopSteps::advance(const std::vector<Worker>
   return event;
 }
 
+// A committed step stays: a worker that reaches it stops as agreed.
+void StopSteps::withdraw(std::vector<Worker>* workers) {
+  if (is_committed_) return;
+  for (Worker& worker : *workers) {
+    if (!worker.takes_part) continue;
+    worker.takes_part = false;
+    worker.channel.set_tentative_stop(ELASTIC_WORKER_NO_STEP);
+  }
+}
+
 void StopSteps::clear() { *this = {}; }
 
 }  // namespace elastic::guardian

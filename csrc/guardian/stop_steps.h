@@ -21,7 +21,9 @@ class StopSteps {
   std::optional<drain::StopStepEvent> advance(const std::vector<Worker>& workers);
   // The step at which the worker has stopped; -1: it has not.
   std::int64_t stop_step(const Worker& worker) const;
-  // The workers of the generation are gone.
+  // The round is over: no worker waits for the decision any more.
+  void withdraw(std::vector<Worker>* workers);
+  // The workers of the generation are gone, or in another round.
   void clear();
 
  private:

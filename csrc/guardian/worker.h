@@ -71,6 +71,11 @@ struct Worker {
   // Its page has the tentative step of the last StopStepRequest.
   bool takes_part = false;
   bool succeeded = false;  // it has ended with code 0
+  // State of RoundChange. The rounds are their numbers plus 1; 0: none.
+  bool is_known_member = false;  // reported
+  std::uint64_t cut_sent = 0;
+  std::uint64_t left = 0;   // reported
+  std::uint64_t given = 0;  // the round that it was given
 };
 
 // The environment of the worker. An inherited variable names the channel of another worker: that of

@@ -17,6 +17,13 @@ inline constexpr char kOpened = 'o';         // the owner word was set
 inline constexpr char kReporting = 'p';      // the first step was reported
 inline constexpr char kStacksWritten = 's';  // a request for stacks was answered
 inline constexpr char kStopped = 't';        // should_stop() has returned true
+inline constexpr char kMember = 'm';         // its process can take part in another round
+inline constexpr char kLeft = 'x';           // the word left_round was set
+
+// Messages of the guardian, to a worker that has sent kMember: one packet each.
+inline constexpr char kCut = 'C';       // then the number of the round that is over, 8 bytes
+inline constexpr char kNewRound = 'R';  // then its number, and "NAME=value" with a NUL each
+inline constexpr int kRoundHeaderBytes = 1 + 8;
 
 // Two descriptors, each with the device and inode that its number must still have.
 struct ChannelName {

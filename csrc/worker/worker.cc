@@ -17,6 +17,7 @@
 #include <ctime>
 
 #include "worker/channel_name.h"
+#include "worker/channel_state.h"
 
 // Theory of operation. Every function works on a page. Before elastic_worker_open(), and without a
 // channel, that is a private page on which nothing is ever stopped.
@@ -63,13 +64,12 @@ struct Channel {
 };
 
 Channel channel;
+uint64_t given_round = 0;  // plus 1; 0: that of the environment
 
 template <typename T>
 void set(T* word, T value) {
   __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
-
-bool is_attached() { return elastic_worker_page_in_use != &private_page; }
 
 bool is_named(int descriptor, uint64_t device, uint64_t inode, mode_t type) {
   struct stat found {};
@@ -108,7 +108,8 @@ elastic_worker_page* map(int memory) {
 
 // In the child: its copies of the descriptors could keep the worker's socket open.
 void detach() {
-  if (!is_attached()) return;
+  if (!elastic::worker::is_attached()) return;
+  elastic::worker::detach_membership();
   elastic_worker_page_in_use = &private_page;
   elastic_worker_is_reporting = 1;
   if (elastic_worker_owns_stacks_descriptor() != 0) ::close(channel.memory);
@@ -117,13 +118,6 @@ void detach() {
   }
   channel.memory = channel.socket = -1;
   channel.depth = 0;
-}
-
-// Async-signal-safe.
-void notify(char message) {
-  const int error = errno;
-  ::send(channel.socket, &message, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-  errno = error;
 }
 
 void show_section() {
@@ -148,6 +142,30 @@ uint64_t number_of(const char* name) {
 }
 
 }  // namespace
+
+namespace elastic::worker {
+
+bool is_attached() { return elastic_worker_page_in_use != &private_page; }
+
+int own_socket() {
+  return is_named(channel.socket, channel.socket_device, channel.socket_inode, S_IFSOCK)
+             ? channel.socket
+             : -1;
+}
+
+bool notify(char message) {
+  const int error = errno;
+  const bool is_sent = ::send(own_socket(), &message, 1, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+  errno = error;
+  return is_sent;
+}
+
+void set_round(uint64_t round) { set(&given_round, round + 1); }
+
+}  // namespace elastic::worker
+
+using elastic::worker::is_attached;
+using elastic::worker::notify;
 
 extern "C" {
 
@@ -177,12 +195,13 @@ int elastic_worker_open(void) {
   channel.socket_inode = static_cast<ino_t>(name.socket_inode);
   elastic_worker_page_in_use = page;
   elastic_worker_is_reporting = 0;
+  set(&page->left_round, uint64_t{0});  // of a wrapper that has ended
   notify(elastic::worker::kOpened);
   return 1;
 }
 
 void elastic_worker_begin_reports(void) {
-  elastic_worker_is_reporting = 1;
+  set(&elastic_worker_is_reporting, 1);
   elastic_worker_page* const page = elastic_worker_page_in_use;
   set(&page->first_step, __atomic_load_n(&page->step, __ATOMIC_RELAXED));
   notify(elastic::worker::kReporting);
@@ -206,7 +225,10 @@ void elastic_worker_leave(void) {
   show_section();
 }
 
-uint64_t elastic_worker_round(void) { return number_of("ELASTIC_ROUND"); }
+uint64_t elastic_worker_round(void) {
+  const uint64_t given = __atomic_load_n(&given_round, __ATOMIC_RELAXED);
+  return given > 0 ? given - 1 : number_of("ELASTIC_ROUND");
+}
 
 int elastic_worker_is_restart(void) {
   return elastic_worker_round() > 0 || number_of("TORCHELASTIC_RESTART_COUNT") > 0 ? 1 : 0;

@@ -13,11 +13,13 @@
 // its worker to open the channel, every function works and has no effect.
 //
 // A step is an optimizer step; the argument is the number of steps that are complete, and does not
-// decrease in a round. Thread rule: progress() from any thread, the other functions by one thread
-// at a time. A forked child has no channel. Needs GCC or clang (__atomic builtins).
+// decrease in a round. Thread rule: progress() and the functions of membership from any thread, the
+// others by one thread at a time. A forked child has no channel. Needs GCC or clang (__atomic
+// builtins).
 //
 // Pure C, so the types are plain structs and the names have a prefix.
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -51,10 +53,10 @@ typedef struct elastic_worker_page {
   uint8_t reserved2[104];
 
   // Written by the worker.
-  int64_t owner;       // 0, then the process that opened the channel, by its own pid namespace
-  int64_t step;        // the last reported one
-  int64_t stopped_at;  // the step at which should_stop() has returned true
-  int64_t reserved3;
+  int64_t owner;        // 0, then the process that opened the channel, by its own pid namespace
+  int64_t step;         // the last reported one
+  int64_t stopped_at;   // the step at which should_stop() has returned true
+  uint64_t left_round;  // the round that the worker has left, plus 1; 0: none
   uint32_t section_sequence;  // odd while the next four fields change
   uint32_t section_depth;     // 0: in no section
   int64_t section_limit_ms;   // how long the section may take; 0: as any other time
@@ -80,9 +82,64 @@ void elastic_worker_enter(const char* name, int64_t limit_ms);
 void elastic_worker_leave(void);
 
 // The number of the round, from 0, and whether an earlier round of the job has failed or had other
-// members. From the environment, so that they are right in every process of the worker.
+// members. From the environment, so that they are right in every process of the worker, until
+// elastic_worker_wait_for_round() has returned another round.
 uint64_t elastic_worker_round(void);
 int elastic_worker_is_restart(void);
+
+// ---- Membership: a process that takes part in several rounds.
+//
+// With --on-membership-change=inplace the launcher keeps the processes of nodes that lost no worker
+// when the members of the job change, if all of them have called elastic_worker_join_membership().
+//
+//   elastic_worker_join_membership();
+//   for (;;) {
+//     elastic_worker_begin_sockets();
+//     connect_to_the_other_ranks();  // addresses and ranks from the environment
+//     elastic_worker_end_sockets();
+//     while (!elastic_worker_round_is_over() && train_one_step() == 0) continue;
+//     if (is_finished) return 0;
+//     while ((size = elastic_worker_wait_for_round(variables, sizeof variables, 1000)) == 0)
+//     continue; if (size < 0) return 1; put_into_the_environment(variables, size);
+//   }
+//
+// When a round is over the launcher sends a *cut* with the number of the round. A thread of this
+// library then shuts down the sockets of the round, so that a rank that is blocked in a collective
+// gets an error at once. A cut for an earlier round than the process's own is ignored. The launcher
+// waits a few seconds (inplace_grace) until every process has left the round; after that it stops
+// all of them, and starts new ones.
+//
+// The step, its words for an agreed stop, and the first report belong to a round: after a change
+// they begin again. A forked child is no member: there the functions have no effect.
+
+// The most bytes of the variables of a round.
+#define ELASTIC_WORKER_ROUND_BYTES 65536
+
+// Starts the thread, once, and declares that this process can take part in another round. Returns
+// 1, or 0 without a channel or if the thread cannot be started. The thread blocks all signals.
+int elastic_worker_join_membership(void);
+
+// 1: the round of this process is over, because it was cut or left or another one was received. One
+// load from memory: call it between steps. 0 in a process that has not joined.
+int elastic_worker_round_is_over(void);
+
+// TCP sockets (listening or connected, IPv4 or IPv6) that the process opens between the two calls
+// belong to the round, and so do those of other threads that are opened meanwhile. The cut shuts
+// them down (SHUT_RDWR), also while the process is between the two calls. Pairs may be nested; then
+// the outermost one counts.
+void elastic_worker_begin_sockets(void);
+void elastic_worker_end_sockets(void);
+
+// Reports that the process has left its round: no rank must wait for it any more. Its sockets are
+// forgotten, so close them before. May be called before the cut arrives, and again.
+void elastic_worker_leave_round(void);
+
+// Leaves the round, and waits for the next one at most timeout_ms; negative: without a limit.
+// Returns the number of bytes of the variables ("NAME=value", each with a final NUL) that are new
+// or have changed; the process is in this round now. If that is more than `size`, nothing was
+// written and the process is not in the round: call it again. 0: no round yet, or a signal arrived.
+// -1: the launcher has ended or the channel was closed, or this process has not joined.
+int elastic_worker_wait_for_round(char* out, size_t size, int timeout_ms);
 
 // The slow part of elastic_worker_should_stop(): 1 stop, 0 go on, -1 not decided within timeout_ms
 // or a signal arrived.
@@ -103,7 +160,9 @@ void elastic_worker_stacks_written(void);
 // Reports that `step` steps are complete.
 static inline void elastic_worker_progress(int64_t step) {
   __atomic_store_n(&elastic_worker_page_in_use->step, step, __ATOMIC_RELAXED);
-  if (!elastic_worker_is_reporting) elastic_worker_begin_reports();
+  if (!__atomic_load_n(&elastic_worker_is_reporting, __ATOMIC_RELAXED)) {
+    elastic_worker_begin_reports();
+  }
 }
 
 // Reports progress, and returns 1 if the job stops at this step on every rank: save the state and
@@ -114,7 +173,9 @@ static inline int elastic_worker_should_stop(int64_t step) {
   // Sequentially consistent: either the guardian reads this step after it has written the tentative
   // one, or this process reads the tentative step.
   __atomic_store_n(&elastic_worker_page_in_use->step, step, __ATOMIC_SEQ_CST);
-  if (!elastic_worker_is_reporting) elastic_worker_begin_reports();
+  if (!__atomic_load_n(&elastic_worker_is_reporting, __ATOMIC_RELAXED)) {
+    elastic_worker_begin_reports();
+  }
   stop = __atomic_load_n(&elastic_worker_page_in_use->tentative_stop, __ATOMIC_SEQ_CST);
   if (stop == ELASTIC_WORKER_NO_STEP || step < stop) return 0;
   for (;;) {

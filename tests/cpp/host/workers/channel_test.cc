@@ -15,13 +15,12 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <random>
 #include <string>
-#include <utility>
 
 #include "elastic/worker.h"
 #include "guardian/channel.h"
+#include "host/workers/forked_worker.h"
 #include "host/workers/worker_group_harness.h"
 #include "os/loop/wait.h"
 #include "worker/channel_name.h"
@@ -29,56 +28,14 @@
 namespace elastic::guardian {
 namespace {
 
-// A forked worker: the descriptors and the variable are those that an executed one would have.
-class Worker {
- public:
-  Worker(Channel* channel, const std::function<int()>& body) {
-    pid_ = ::fork();
-    if (pid_ != 0) {
-      channel->release_worker_end();
-      return;
-    }
-    ::close(channel->socket());  // an executed worker has only its own end
-    std::string variable = channel->variable();
-    const std::size_t equals = variable.find('=');
-    ::setenv(variable.substr(0, equals).c_str(), variable.c_str() + equals + 1, 1);
-    ::_exit(body());
-  }
-  Worker(const Worker&) = delete;
-  Worker& operator=(const Worker&) = delete;
-  ~Worker() {
-    if (pid_ > 0) kill();
-  }
-  void kill() {
-    ::kill(pid_, SIGKILL);
-    wait();
-  }
-  int wait() {
-    int status = 0;
-    ::waitpid(std::exchange(pid_, -1), &status, 0);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  }
-  pid_t pid() const { return pid_; }
-
- private:
-  pid_t pid_ = -1;
-};
-
-// Reads messages until the worker has opened the channel.
-bool wait_for_owner(Channel* channel) {
-  while (channel->owner() == 0 && channel->socket() >= 0) {
-    const os::WaitLimits limits{.deadline = testing::generous_deadline()};
-    if (!os::wait_ready(channel->socket(), POLLIN, limits).ok()) return false;
-    channel->read_messages();
-  }
-  return channel->owner() != 0;
-}
+using testing::ForkedWorker;
+using testing::wait_for_owner;
 
 TEST(WorkerChannel, CarriesStepsAndSections) {
   Channel channel = Channel::create();
   ASSERT_TRUE(channel.valid());
   EXPECT_EQ(channel.progress().step, ELASTIC_WORKER_NO_STEP);
-  Worker worker(&channel, [] {
+  ForkedWorker worker(&channel, [] {
     if (elastic_worker_open() != 1 || elastic_worker_open() != 1) return 1;
     elastic_worker_progress(7);
     elastic_worker_enter("evaluation", 1500);
@@ -96,7 +53,7 @@ TEST(WorkerChannel, CarriesStepsAndSections) {
 
 TEST(WorkerChannel, NamesTheProcessThatOpenedIt) {
   Channel channel = Channel::create();
-  Worker worker(&channel, [] {
+  ForkedWorker worker(&channel, [] {
     if (elastic_worker_open() != 1) return 1;
     while (true) ::pause();
   });
@@ -106,7 +63,7 @@ TEST(WorkerChannel, NamesTheProcessThatOpenedIt) {
 
 TEST(WorkerChannel, BelongsToOneLivingProcess) {
   Channel channel = Channel::create();
-  Worker worker(&channel, [] {
+  ForkedWorker worker(&channel, [] {
     // A wrapper that opened the channel and has ended does not keep it.
     if (::fork() == 0) ::_exit(elastic_worker_open());
     int status = 0;
@@ -131,7 +88,7 @@ TEST(WorkerChannel, IsNotOpenedWhenAnotherFileHasItsDescriptor) {
   Channel channel = Channel::create();
   const auto [memory, socket] = channel.inherited();
   const int replaced = memory;
-  Worker worker(&channel, [replaced] {
+  ForkedWorker worker(&channel, [replaced] {
     const int null = ::open("/dev/null", O_RDWR);
     ::dup2(null, replaced);
     const int opened = elastic_worker_open();
@@ -145,7 +102,7 @@ TEST(WorkerChannel, IsNotOpenedWhenAnotherFileHasItsDescriptor) {
 TEST(WorkerChannel, DescriptorsAreNotInheritedByWhatTheWorkerExecutes) {
   Channel channel = Channel::create();
   const auto [memory, socket] = channel.inherited();
-  Worker worker(&channel, [memory = memory, socket = socket] {
+  ForkedWorker worker(&channel, [memory = memory, socket = socket] {
     ::fcntl(memory, F_SETFD, 0);
     ::fcntl(socket, F_SETFD, 0);
     if (elastic_worker_open() != 1) return 1;
@@ -159,7 +116,7 @@ TEST(WorkerChannel, StaysReadableWhateverTheWorkerWritesAndWheneverItDies) {
   for (int i = 0; i < 60; ++i) {
     Channel channel = Channel::create();
     ASSERT_TRUE(channel.valid());
-    Worker worker(&channel, [i] {
+    ForkedWorker worker(&channel, [i] {
       if (elastic_worker_open() != 1) return 1;
       std::mt19937 bytes(static_cast<unsigned>(i));
       for (std::int64_t step = 0;; ++step) {
@@ -193,14 +150,14 @@ TEST(WorkerChannel, StaysReadableWhateverTheWorkerWritesAndWheneverItDies) {
 TEST(WorkerChannel, MemoryCannotBeTruncatedBelowTheGuardian) {
   Channel channel = Channel::create();
   const int memory = channel.inherited()[0];
-  Worker worker(&channel, [memory] { return ::ftruncate(memory, 0) == 0 ? 1 : 0; });
+  ForkedWorker worker(&channel, [memory] { return ::ftruncate(memory, 0) == 0 ? 1 : 0; });
   EXPECT_EQ(worker.wait(), 0);
   EXPECT_EQ(channel.progress().step, ELASTIC_WORKER_NO_STEP);
 }
 
 TEST(WorkerChannel, FloodOfMessagesEndsWithTheSocket) {
   Channel channel = Channel::create();
-  Worker worker(&channel, [socket = channel.inherited()[1]] {
+  ForkedWorker worker(&channel, [socket = channel.inherited()[1]] {
     const char message = 'x';
     while (::send(socket, &message, 1, MSG_NOSIGNAL) == 1) continue;
     return errno == EPIPE || errno == ECONNRESET ? 0 : 1;
@@ -218,7 +175,7 @@ TEST(WorkerChannel, FloodOfMessagesEndsWithTheSocket) {
 TEST(WorkerChannel, WorkerStopsAtTheStepThatItHadNotPassed) {
   for (int i = 0; i < 20; ++i) {
     Channel channel = Channel::create();
-    Worker worker(&channel, [] {
+    ForkedWorker worker(&channel, [] {
       if (elastic_worker_open() != 1) return 1;
       std::int64_t step = 0;
       while (elastic_worker_should_stop(++step) == 0) continue;
@@ -243,7 +200,7 @@ TEST(WorkerChannel, WorkerStopsAtTheStepThatItHadNotPassed) {
 TEST(WorkerChannel, WithdrawnStepLetsTheWorkerGoOn) {
   Channel channel = Channel::create();
   channel.set_tentative_stop(5);
-  Worker worker(&channel, [] {
+  ForkedWorker worker(&channel, [] {
     if (elastic_worker_open() != 1) return 1;
     for (std::int64_t step = 1; step <= 10; ++step) {
       if (elastic_worker_should_stop(step) != 0) return 2;

@@ -1,0 +1,57 @@
+#include "guardian/round_change.h"
+
+#include <algorithm>
+#include <utility>
+
+// Theory of operation. The page's word left_round decides whether a worker has left; its message
+// only wakes the guardian. A message that found the socket full is not missed: the worker wrote the
+// word before it, and the guardian reads the word after each message that it receives.
+//
+// A worker may leave before the cut, when the loss of a peer gave it an error, and may declare
+// itself a member after the cut. So each step compares the last cut with the page, whatever came
+// first. A worker that was given a newer round than the cut is not affected by it.
+
+namespace elastic::guardian {
+
+void RoundChange::cut(const CutRequest& request) { cut_ = std::max(cut_, request.round + 1); }
+
+bool RoundChange::give(const ContinueRequest& request, std::vector<Worker>* workers, Instant now) {
+  const auto found = std::find_if(workers->begin(), workers->end(),
+                                  [&](const Worker& one) { return one.id == request.id; });
+  if (found == workers->end()) return false;
+  Worker& worker = *found;
+  if (worker.ended || !worker.channel.valid() || !worker.channel.is_member()) return false;
+  worker.seen_step = ELASTIC_WORKER_NO_STEP;
+  worker.progressed = now;
+  worker.takes_part = false;
+  worker.given = request.round + 1;
+  return worker.channel.send_round(request.round, request.env);
+}
+
+std::vector<MarkEvent> RoundChange::advance(std::vector<Worker>* workers, Instant now) {
+  std::vector<MarkEvent> marks;
+  for (Worker& worker : *workers) {
+    if (worker.ended || !worker.channel.valid()) continue;
+    const Channel& channel = worker.channel;
+    if (!channel.is_member()) {
+      worker.is_known_member = false;
+      worker.cut_sent = 0;
+      continue;
+    }
+    if (!std::exchange(worker.is_known_member, true)) {
+      marks.push_back({worker.id, Mark::kMember, now});
+    }
+    if (cut_ == 0 || cut_ < worker.given || worker.left == cut_) continue;
+    if (channel.has_left(cut_ - 1)) {
+      worker.left = cut_;
+      const auto step = std::max<std::int64_t>(channel.step(), ELASTIC_WORKER_NO_STEP);
+      marks.push_back({worker.id, Mark::kLeft, now, step});
+    } else if (std::exchange(worker.cut_sent, cut_) != cut_) {
+      // If it cannot be sent, the worker does not leave, and the agent stops it as any other.
+      worker.channel.send_cut(cut_ - 1);
+    }
+  }
+  return marks;
+}
+
+}  // namespace elastic::guardian

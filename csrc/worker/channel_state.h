@@ -1,0 +1,20 @@
+#pragma once
+
+// What the files of the library share.
+
+#include <cstdint>
+
+namespace elastic::worker {
+
+// Whether this process has the channel.
+bool is_attached();
+// The channel's socket; -1 if its number belongs to another file by now.
+int own_socket();
+// Sends a message of one byte, without waiting. Async-signal-safe.
+bool notify(char message);
+// From now on the number of the round is this one, not that of the environment.
+void set_round(std::uint64_t round);
+// In a forked child: forgets the membership, which is its parent's.
+void detach_membership();
+
+}  // namespace elastic::worker
