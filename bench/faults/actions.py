@@ -16,6 +16,7 @@ from bench.faults.launchers import PORT
 
 Action = Callable[[Job], None]
 READY_S = 120.0
+UNNOTICED_S = 20.0  # after which training that goes on counts as unharmed by the loss of an agent
 
 
 def signal_worker(rank: int, number: signal.Signals) -> Action:
@@ -58,6 +59,8 @@ def signal_agent(node: int, number: signal.Signals) -> Action:
         job.harm.nodes.add(node)
         job.begin()
         os.kill(job.agents[node].pid, number)
+        if number in (signal.SIGKILL, signal.SIGSTOP):
+            job.harm.until = job.harm.at + UNNOTICED_S
 
     return act
 

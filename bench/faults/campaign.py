@@ -30,7 +30,8 @@ from bench.faults.reduce import (
 )  # fmt: skip
 from bench.faults.scenes import Scene, Settings
 
-START_S = 120.0
+START_S = 240.0
+SETTLE_S = 8.0  # training goes on for a while, as before most faults
 FINISH_S = 30.0
 LEAVE_S = 8.0
 DISK_KIB = 1024
@@ -73,6 +74,8 @@ def _watch(scene: Scene, job: Job) -> Measures:
     world = scene.nodes * scene.nproc
     if not scene.at_start and not job.wait(lambda: job.is_training(world), START_S):
         raise RuntimeError(f"the job has not started within {START_S:g} s: {job.folder}")
+    if not scene.at_start:
+        time.sleep(SETTLE_S)
     scene.fault(job)
     reached = ""
 
@@ -87,7 +90,8 @@ def _watch(scene: Scene, job: Job) -> Measures:
             reached = END
         return bool(reached)
 
-    job.wait(is_decided, scene.deadline_s)
+    if not job.wait(is_decided, scene.deadline_s) and is_continued(job.observed()):
+        reached = CONTINUE  # not expected: the fault was not noticed
     seen_done = time.monotonic()
     is_finished = _finish(job, reached)
     seen = job.observed()

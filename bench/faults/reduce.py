@@ -141,7 +141,7 @@ def measure(
         found.why = {
             END: f"the job ended with {', '.join(map(str, codes))}",
             RECOVER: "the workers were restarted",
-            CONTINUE: "nothing happened",
+            CONTINUE: "training went on as if nothing had happened",
         }[reached]
         found.outcome = WRONG
     elif reached == END and 0 in codes:
