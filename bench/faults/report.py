@@ -1,0 +1,140 @@
+"""The results of a campaign as JSON and as Markdown."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bench.faults import ROOT
+from bench.faults.launchers import Launcher, Missing
+from bench.faults.reduce import HANG, NOT_APPLICABLE, OK, WRONG, Measures
+from bench.faults.scenes import SCENES
+from harness import machine
+
+TIMES = ("detected", "stopped", "round", "running", "first_step")
+Result = dict[str, Any]
+
+
+def result(scene: str, launcher: str, run: int, found: Measures) -> Result:
+    return {"scene": scene, "launcher": launcher, "run": run, **asdict(found)}
+
+
+def facts(launchers: Iterable[Launcher]) -> dict[str, Any]:
+    """What the results are tied to: commit, versions, settings and machine."""
+    kept = ("date", "cpu", "cores", "kernel", "libc", "python", "torch", "load average")
+    found = machine.facts(Path("nowhere"), private_network=True, torchrun=None)
+    return {
+        "commit": _git("rev-parse", "--short=12", "HEAD"),
+        "machine": {name: found[name] for name in kept},
+        "launchers": {
+            launcher.name: {"version": _version(launcher), "settings": launcher.settings()}
+            for launcher in launchers
+        },
+    }
+
+
+def _version(launcher: Launcher) -> str:
+    try:
+        return launcher.version()
+    except Missing as why:
+        return f"not run: {why}"
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+def by_scene(results: Sequence[Result]) -> dict[str, dict[str, list[Result]]]:
+    """The runs of each scene by launcher, in the order of the table of scenes."""
+    found: dict[str, dict[str, list[Result]]] = {}
+    for scene in SCENES:
+        for one in results:
+            if one["scene"] == scene.name:
+                found.setdefault(scene.name, {}).setdefault(one["launcher"], []).append(one)
+    return found
+
+
+def outcome(runs: Sequence[Mapping[str, Any]]) -> str:
+    """`ok` if every run was; otherwise what went wrong, and how often."""
+    if all(run["outcome"] == NOT_APPLICABLE for run in runs):
+        return NOT_APPLICABLE
+    counts = {kind: sum(run["outcome"] == kind for run in runs) for kind in (OK, WRONG, HANG)}
+    if counts[OK] == len(runs):
+        return OK
+    parts = [f"{count} {kind}" for kind, count in counts.items() if count]
+    return f"**{', '.join(parts)}**"
+
+
+def median(runs: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    values = [run[name] for run in runs if run[name] is not None]
+    return statistics.median(values) if len(values) == len(runs) else None
+
+
+def seconds(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.2g}" if value < 1 else f"{value:.1f}"
+
+
+def table(results: Sequence[Result], launchers: Sequence[str]) -> str:
+    """One row for each scene: outcome of each launcher, and seconds to the first step."""
+    head = ["scene", "what is done"]
+    for name in launchers:
+        head += [name, "first step, s"]
+    lines = [f"| {' | '.join(head)} |", f"|---|---|{'---|---:|' * len(launchers)}"]
+    whats = {scene.name: scene.what for scene in SCENES}
+    for scene, found in by_scene(results).items():
+        cells = [f"`{scene}`", whats[scene]]
+        for name in launchers:
+            runs = found.get(name, [])
+            cells += [outcome(runs), seconds(median(runs, "first_step"))] if runs else ["", ""]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def details(results: Sequence[Result]) -> str:
+    """Every run: the times after the fault, what was left behind, and who was named."""
+    lines = [
+        "| scene | launcher | outcome | detected | stopped | round | running | first step "
+        "| left behind | culprit | exit codes |",
+        "|---|---|---|---:|---:|---:|---:|---:|---:|---|---|",
+    ]
+    for scene, found in by_scene(results).items():
+        for launcher, runs in found.items():
+            for run in runs:
+                if run["outcome"] == NOT_APPLICABLE:
+                    continue
+                times = " | ".join(seconds(run[name]) for name in TIMES)
+                codes = ", ".join("-" if c is None else str(c) for c in run["codes"].values())
+                verdict = run["outcome"] + (f": {run['why']}" if run["why"] else "")
+                lines.append(
+                    f"| `{scene}` | {launcher} | {verdict} | {times} | {run['orphans']} "
+                    f"| {run['culprit'] or '-'} | {codes} |"
+                )
+    return "\n".join(lines)
+
+
+def totals(results: Sequence[Result], launchers: Sequence[str]) -> str:
+    lines = [
+        "| launcher | runs | ok | wrong | hang | not applicable | left processes behind "
+        "| culprit right / wrong / none |",
+        "|---|---:|---:|---:|---:|---:|---:|---|",
+    ]
+    for name in launchers:
+        runs = [one for one in results if one["launcher"] == name]
+        counts = [
+            sum(one["outcome"] == kind for one in runs)
+            for kind in (OK, WRONG, HANG, NOT_APPLICABLE)
+        ]
+        orphans = sum(one["orphans"] > 0 for one in runs)
+        named = [sum(one["culprit"] == kind for one in runs) for kind in ("right", "wrong", "none")]
+        lines.append(
+            f"| {name} | {len(runs)} | {' | '.join(map(str, counts))} | {orphans} "
+            f"| {' / '.join(map(str, named))} |"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,38 @@
+"""The fault campaign runs, one scene: a worker is killed, and training goes on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import namespaces
+import pytest
+
+from support.launching import clean_environment
+from support.paths import ROOT
+
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.alone,
+    pytest.mark.skipif(bool(namespaces.why_not()), reason=namespaces.why_not()),
+]
+
+
+def test_a_scene_writes_its_result(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    result, drawn = tmp_path / "result.json", tmp_path / "faults.svg"
+    command = [
+        *(sys.executable, "-m", "bench.faults", "--launcher=elastic-launch"),
+        *("--scene=worker-killed", f"--json={result}", f"--picture={drawn}"),
+        f"--logs={tmp_path / 'logs'}",
+    ]
+    done = subprocess.run(
+        command, cwd=ROOT, env=clean_environment(), capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (run,) = json.loads(result.read_text())["results"]
+    assert (run["outcome"], run["culprit"], run["orphans"]) == ("ok", "right", 0), done.stderr
+    assert run["first_step"] > 0
+    assert "worker-killed" in drawn.read_text()
