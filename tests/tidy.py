@@ -79,7 +79,7 @@ SUBJECT_INCLUDES = {
 
 # Python packages and modules, each with the modules of this project that it may import.
 _BASE = (
-    *("_C", "_data", "_environment", "_files", "_lazy", "_plug_in", "_torch_bases"),
+    *("_C", "_data", "_environment", "_files", "_lazy", "_local_jobs", "_plug_in", "_torch_bases"),
     *("constants", "errors"),
 )
 PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
@@ -87,6 +87,7 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "_environment": (),
     "_files": (),
     "_lazy": (),
+    "_local_jobs": (),
     "_plug_in": (),
     "_torch_bases": (),
     "constants": (),

@@ -147,14 +147,17 @@ py::dict to_dict(const ObservedJob& job) {
 
 PyObserver start(std::string host, std::uint16_t port, std::string run_id, bool workers,
                  bool stacks, std::optional<double> drain, std::string drain_reason,
-                 double connect_timeout, const py::str& token_file, const py::str& token) {
+                 double connect_timeout, const py::str& token_file, const py::str& token,
+                 const py::str& socket_path) {
   const TokenOptions secret{.file = to_os(token_file), .text = to_os(token)};
+  std::string path = to_os(socket_path);
   std::optional<Duration> limit;
   if (drain) limit = to_duration(*drain);
   auto started = [&] {
     const py::gil_scoped_release release;
     return Observer::start({.endpoint_host = std::move(host),
                             .endpoint_port = port,
+                            .socket_path = std::move(path),
                             .run_id = std::move(run_id),
                             .token = secret,
                             .workers = workers,
@@ -208,7 +211,9 @@ void bind_observer(py::module_& module) {
            py::arg("run_id") = "", py::arg("workers") = true, py::arg("stacks") = false,
            py::arg("drain") = py::none(), py::arg("drain_reason") = "",
            py::arg("connect_timeout") = 5.0, py::arg("token_file") = "", py::arg("token") = "",
-           "Begins to connect. Without a `run_id` the coordinator must have one job.")
+           py::arg("socket_path") = "",
+           "Begins to connect. Without a `run_id` the coordinator must have one job. "
+           "`socket_path`: of a job with one node on this host, instead of host and port.")
       .def("next", &next, py::arg("timeout") = py::none(),
            "The newest snapshot that was not returned before; None after `timeout` seconds.\n"
            "Times are those of time.monotonic() on the coordinator's host, which is `now`.")

@@ -32,18 +32,16 @@ std::vector<std::pair<std::string, std::string>> to_pairs(const TextDict& settin
   return pairs;
 }
 
-RendezvousOptions make_options(std::string endpoint_host, std::uint16_t endpoint_port,
-                               std::optional<bool> is_host, int min_nodes, int max_nodes,
-                               std::string local_addr, int node_rank, std::string topology,
-                               bool static_ranks, LossPolicy on_loss, int max_membership_changes,
-                               const TextDict& extra_settings, double join_timeout,
-                               double last_call_timeout, double settle, double shrink_delay,
-                               double node_timeout, double reconnect_grace, double store_grace,
-                               double override_timeout, const py::object& backend, int voters,
-                               std::pair<std::uint16_t, std::uint16_t> voter_ports,
-                               const py::str& token_file, const py::str& token,
-                               std::vector<std::pair<std::string, std::uint16_t>> further,
-                               std::optional<std::pair<std::string, std::uint16_t>> witness) {
+RendezvousOptions make_options(
+    std::string endpoint_host, std::uint16_t endpoint_port, std::optional<bool> is_host,
+    int min_nodes, int max_nodes, std::string local_addr, int node_rank, std::string topology,
+    bool static_ranks, LossPolicy on_loss, int max_membership_changes,
+    const TextDict& extra_settings, double join_timeout, double last_call_timeout, double settle,
+    double shrink_delay, double node_timeout, double reconnect_grace, double store_grace,
+    double override_timeout, const py::object& backend, int voters,
+    std::pair<std::uint16_t, std::uint16_t> voter_ports, const py::str& token_file,
+    const py::str& token, std::vector<std::pair<std::string, std::uint16_t>> further,
+    std::optional<std::pair<std::string, std::uint16_t>> witness, const py::str& observer_socket) {
   RendezvousOptions options;
   options.endpoint_host = std::move(endpoint_host);
   options.endpoint_port = endpoint_port;
@@ -69,6 +67,7 @@ RendezvousOptions make_options(std::string endpoint_host, std::uint16_t endpoint
   options.voters = voters;
   options.voter_ports = {voter_ports.first, voter_ports.second};
   options.token = {.file = to_os(token_file), .text = to_os(token)};
+  options.observer_socket = to_os(observer_socket);
   if (witness) options.witness = Endpoint{std::move(witness->first), witness->second};
   for (auto& [host, port] : further) options.further_endpoints.push_back({std::move(host), port});
   return options;
@@ -83,34 +82,46 @@ void bind_options(py::module_& module) {
   const JobSettings& settings = plain.settings;
   py::class_<RendezvousOptions>(module, "RendezvousOptions",
                                 "The options of a node's rendezvous, and the job's settings.")
-      .def(py::init(&make_options), py::kw_only(), py::arg("endpoint_host") = plain.endpoint_host,
-           py::arg("endpoint_port") = plain.endpoint_port, py::arg("is_host") = plain.is_host,
-           py::arg("min_nodes") = settings.min_nodes, py::arg("max_nodes") = settings.max_nodes,
-           py::arg("local_addr") = plain.local_addr, py::arg("node_rank") = plain.node_rank,
-           py::arg("topology") = plain.topology, py::arg("static_ranks") = settings.static_ranks,
-           py::arg("on_loss") = settings.on_loss,
-           py::arg("max_membership_changes") = settings.max_membership_changes,
-           py::arg("extra_settings") = py::dict(),
-           py::arg("join_timeout") = to_seconds(settings.join_timeout),
-           py::arg("last_call_timeout") = to_seconds(settings.last_call_timeout),
-           py::arg("settle") = to_seconds(settings.settle),
-           py::arg("shrink_delay") = to_seconds(settings.shrink_delay),
-           py::arg("node_timeout") = to_seconds(settings.node_timeout),
-           py::arg("reconnect_grace") = to_seconds(settings.reconnect_grace),
-           py::arg("store_grace") = to_seconds(settings.store_grace),
-           py::arg("override_timeout") = to_seconds(plain.override_timeout),
-           py::arg("backend") = py::none(), py::arg("voters") = plain.voters,
-           py::arg("voter_ports") = std::pair(plain.voter_ports.first, plain.voter_ports.last),
-           py::arg("token_file") = "", py::arg("token") = "",
-           py::arg("further_endpoints") = std::vector<std::pair<std::string, std::uint16_t>>(),
-           py::arg("witness") = py::none(),
-           "Without an endpoint or a backend (a RendezvousBackend, or an object like one) the job "
-           "has one node. Times are seconds. `extra_settings` are compared with those of the "
-           "other nodes. The token, or the file with it, is the secret with which sessions with a "
-           "coordinator are encrypted and authenticated.")
+      .def(
+          py::init(&make_options), py::kw_only(), py::arg("endpoint_host") = plain.endpoint_host,
+          py::arg("endpoint_port") = plain.endpoint_port, py::arg("is_host") = plain.is_host,
+          py::arg("min_nodes") = settings.min_nodes, py::arg("max_nodes") = settings.max_nodes,
+          py::arg("local_addr") = plain.local_addr, py::arg("node_rank") = plain.node_rank,
+          py::arg("topology") = plain.topology, py::arg("static_ranks") = settings.static_ranks,
+          py::arg("on_loss") = settings.on_loss,
+          py::arg("max_membership_changes") = settings.max_membership_changes,
+          py::arg("extra_settings") = py::dict(),
+          py::arg("join_timeout") = to_seconds(settings.join_timeout),
+          py::arg("last_call_timeout") = to_seconds(settings.last_call_timeout),
+          py::arg("settle") = to_seconds(settings.settle),
+          py::arg("shrink_delay") = to_seconds(settings.shrink_delay),
+          py::arg("node_timeout") = to_seconds(settings.node_timeout),
+          py::arg("reconnect_grace") = to_seconds(settings.reconnect_grace),
+          py::arg("store_grace") = to_seconds(settings.store_grace),
+          py::arg("override_timeout") = to_seconds(plain.override_timeout),
+          py::arg("backend") = py::none(), py::arg("voters") = plain.voters,
+          py::arg("voter_ports") = std::pair(plain.voter_ports.first, plain.voter_ports.last),
+          py::arg("token_file") = "", py::arg("token") = "",
+          py::arg("further_endpoints") = std::vector<std::pair<std::string, std::uint16_t>>(),
+          py::arg("witness") = py::none(), py::arg("observer_socket") = "",
+          "Without an endpoint or a backend (a RendezvousBackend, or an object like one) the job "
+          "has one node. Times are seconds. `extra_settings` are compared with those of the "
+          "other nodes. The token, or the file with it, is the secret with which sessions with a "
+          "coordinator are encrypted and authenticated. `observer_socket`: of a job with one node, "
+          "the path of the Unix-domain socket at which observers connect.")
       .def_readonly("endpoint_host", &RendezvousOptions::endpoint_host)
       .def_readonly("endpoint_port", &RendezvousOptions::endpoint_port)
       .def_readonly("local_addr", &RendezvousOptions::local_addr)
+      .def_property_readonly("endpoints",
+                             [](const RendezvousOptions& self) {
+                               std::vector<std::pair<std::string, std::uint16_t>> all;
+                               if (self.endpoint_host.empty()) return all;
+                               all.emplace_back(self.endpoint_host, self.endpoint_port);
+                               for (const Endpoint& one : self.further_endpoints) {
+                                 all.emplace_back(one.host, one.port);
+                               }
+                               return all;
+                             })
       .def_property_readonly("is_single_node", &RendezvousOptions::is_single_node);
   show_fields<RendezvousOptions>({"endpoint_host", "endpoint_port", "local_addr"});
 }

@@ -13,9 +13,10 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, NamedTuple
 
-from elastic import _C
+from elastic import _C, _local_jobs
 from elastic.errors import (
     ConfigError,
     RendezvousClosed,
@@ -122,6 +123,7 @@ def connect(
 ) -> Observation:
     """Begins to connect to the coordinator at ``HOST[:PORT]``, or to the job at one of a list.
 
+    ``unix:PATH`` is the socket of a job with one node on this host (``local_jobs()``).
     Without a ``run_id`` the coordinator must have one job. ``workers``: with pid and state of each
     rank, which the agents report while such an observer is connected. ``stacks``: request the
     stacks of all workers once. ``drain``: request once that all ranks stop at one step within so
@@ -132,6 +134,22 @@ def connect(
     from elastic.rendezvous import token
     from elastic.text import split_endpoints
 
+    if endpoint.startswith(_local_jobs.UNIX):
+        path = endpoint.removeprefix(_local_jobs.UNIX)
+
+        def start_local(_: str, port: int) -> _C.Observer:
+            return _C.Observer(
+                "",
+                port,
+                socket_path=path,
+                run_id=run_id,
+                workers=workers,
+                stacks=stacks,
+                drain=drain,
+                drain_reason=drain_reason,
+            )
+
+        return Observation([(endpoint, 0)], start_local)
     found = split_endpoints(endpoint, "the endpoint", DEFAULT_PORT)
     if any(number == 0 for _, number in found):
         raise ConfigError(f"the endpoint is {endpoint!r}: 0 is no port")
@@ -153,6 +171,51 @@ def connect(
         )
 
     return Observation(found, start)
+
+
+class LocalJob(NamedTuple):
+    """A job of this user with an agent on this host."""
+
+    run_id: str  # "": unknown
+    endpoint: str  # for ``connect``
+    pids: tuple[int, ...]  # of the agents
+    snapshot: dict[str, Any] | None  # without workers; None: there is no answer
+    error: str = ""  # why
+
+
+def local_jobs(timeout: float = 1.0) -> list[LocalJob]:
+    """The jobs of this user whose agents run on this host, ordered by their ids.
+
+    Of jobs without a coordinator only those with one node are found.
+    """
+    from elastic import _environment
+
+    agents: dict[tuple[str, str], list[int]] = {}
+    for agent in _local_jobs.find(_local_jobs.directories(_environment.inherited())):
+        agents.setdefault((agent.run_id, agent.endpoint), []).append(agent.pid)
+    with ExitStack() as stack:
+        started: list[tuple[LocalJob, Observation | None]] = []
+        for (run_id, endpoint), pids in agents.items():
+            found = LocalJob(run_id, endpoint, tuple(sorted(pids)), None)
+            try:
+                job = connect(endpoint, run_id, workers=False, timeout=timeout)
+                stack.callback(job.close)
+                started.append((found, job))
+            except (RendezvousError, ConfigError) as error:
+                started.append((found._replace(error=str(error)), None))
+        end = time.monotonic() + timeout
+        seen = [one if job is None else _seen(one, job, end) for one, job in started]
+    return sorted(seen, key=lambda one: (one.run_id, one.pids))
+
+
+def _seen(found: LocalJob, job: Observation, end: float) -> LocalJob:
+    try:
+        snapshot = job.next(max(0.0, end - time.monotonic()))
+    except RendezvousError as error:
+        return found._replace(error=str(error))
+    if snapshot is None:
+        return found._replace(error="it does not answer")
+    return found._replace(run_id=snapshot["job"], snapshot=snapshot)
 
 
 def _awaits_reports(snapshot: dict[str, Any]) -> bool:

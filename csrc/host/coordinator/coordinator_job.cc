@@ -74,7 +74,7 @@ CoordinatorJob::CoordinatorJob(CoordinatorContext* context, std::string id, Succ
              {.ask = [this](const auto& wanted) { send_to_members(wanted); },
               .publish = [this](const auto& verdict) { send_to_members(verdict); },
               .reply = [this](std::uint64_t asked,
-                              std::string text) { send_stacks(asked, std::move(text)); },
+                              std::string text) { observers_.reply(asked, std::move(text)); },
               .log = [this](std::string_view line) { log(std::string(line)); },
               .close = [this](const auto& result) { close_with(result); },
               .changed =
@@ -157,9 +157,7 @@ void CoordinatorJob::add(SessionPeer* peer) {
   peer->job = this;
   if (!peer->is_from_this_host()) publish_address(*peer);
   if (counts_ != session::Counts{}) peer->send(counts_);
-  if (observers_ != nullptr && observers_->watches_workers()) {
-    peer->send(session::WatchWorkers{true});
-  }
+  if (observers_.watches_workers()) peer->send(session::WatchWorkers{true});
   // Without voters nobody names a successor, so that its nodes need no lineage.
   const bool has_voters = incumbent_ && !incumbent_->voters.empty();
   if (has_voters && peer->succession) peer->send(session::Incumbent{*incumbent_, false});
@@ -567,7 +565,7 @@ void CoordinatorJob::mark_changed() {
 
 void CoordinatorJob::publish_changes() {
   has_changes_ = false;
-  if (observers_ != nullptr) observers_->job_changed();
+  observers_.job_changed();
   if (feed_ && !nodes_timer_.armed()) nodes_timer_.arm(context_.loop->now() + kNodesDelay);
   if (machine_ != nullptr) {
     history_.update(machine_->phase(), machine_->record(), context_.loop->now());
@@ -579,7 +577,7 @@ void CoordinatorJob::publish_changes() {
     }
     // A closed job answers with its result while any session of it is open.
     if (machine_->is_removable() && (!is_over() || sessions_.empty())) {
-      if (sessions_.empty()) end_observation("the job has ended: its last node has left");
+      if (sessions_.empty()) observers_.end("the job has ended: its last node has left");
       machine_.reset();
       feed_ = nullptr;  // its lineage has ended with it
       gate_.emplace(id_);

@@ -24,7 +24,7 @@
 #include "host/coordinator/coordinator_service.h"
 #include "host/coordinator/drain_desk.h"
 #include "host/coordinator/hang_desk.h"
-#include "host/coordinator/job_observers.h"
+#include "host/coordinator/observer_desk.h"
 #include "host/coordinator/session_peer.h"
 #include "os/loop/event_loop.h"
 
@@ -110,12 +110,7 @@ class CoordinatorJob {
   // An error ends the session.
   Status on_message(SessionPeer* peer, session::ClientMessage& message);
   void on_stall(const os::EventLoop::Stall& stall);
-  // A session that observes the job. It is not a node's, and changes nothing.
-  void add_observer(SessionPeer* peer, const session::ObserverRequest& request);
-  void remove_observer(SessionPeer* peer);
-  Status on_observer_message(SessionPeer* peer, const session::ClientMessage& message);
-  // Sends the final facts and the reason to the observers, and detaches them.
-  void end_observation(const std::string& reason);
+  ObserverDesk& observers() { return observers_; }
   // ---- The end of the coordinator before that of the job (coordinator_job_end.cc).
 
   // Asks a member of a job with one voter to run its coordinator from now on, and the next one if
@@ -162,8 +157,7 @@ class CoordinatorJob {
   void close_now();
   void hold_growth();
   void note_done_member(const rdzv::Resume& resume);
-  Status request_drain(SessionPeer* peer, const session::RequestDrain& request);
-  void send_stacks(std::uint64_t asked, std::string text);
+  std::optional<std::string> request_drain(const drain::Notice& notice, std::uint64_t number);
   template <typename Report>
   Status on(SessionPeer* peer, Report& report);  // Failed, Gone, Done
   Status on_message_while_offered(SessionPeer* peer, const session::ClientMessage& message);
@@ -171,8 +165,8 @@ class CoordinatorJob {
   void send_piece(SessionPeer* peer);
   void offer_failed(const std::string& why);
 
+  ObserverDesk::Job observed_job();
   ObservedJob observed_facts();
-  std::vector<ObservedNode> observed_nodes() const;
   void forget_secrets(const NodeId& admitted);
   template <typename Entry>
   Status enter(SessionPeer* peer, Entry& entry);
@@ -217,7 +211,7 @@ class CoordinatorJob {
   std::map<NodeId, Credentials> credentials_;
   std::string published_address_;  // at which other hosts reach nodes on this host; "": unknown
   core::JobHistory history_;
-  std::unique_ptr<JobObservers> observers_;  // null: there are none
+  ObserverDesk observers_{context_.loop, observed_job()};
   os::EventLoop::Timer timer_;
   int deferred_ticks_ = 0;
   bool has_changes_ = false;
@@ -225,11 +219,7 @@ class CoordinatorJob {
   std::uint64_t logged_round_ = 0;  // a round is sent to each member and logged once
   std::uint64_t logged_end_ = 0;
   bool is_result_logged_ = false;
-  std::vector<RendezvousAction> actions_;               // scratch
-  std::map<std::uint64_t, SessionPeer*> stacks_asked_;  // observers that wait for stacks
-  std::uint64_t stacks_requests_ = 0;
-  std::map<std::uint64_t, SessionPeer*> drain_asked_;  // observers that wait for the agreed step
-  std::uint64_t drain_requests_ = 0;
+  std::vector<RendezvousAction> actions_;  // scratch
 
   SuccessionFeed feed_;
   std::optional<succession::RoundGate> gate_;  // never empty

@@ -22,13 +22,7 @@ DrainDesk::Sink CoordinatorJob::drain_sink() {
                 mark_changed();
               },
           .close = [this](const JobResult& result) { close_with(result); },
-          .inform =
-              [this](const core::drain_action::Inform& answer) {
-                const auto found = drain_asked_.find(answer.observer);
-                if (found == drain_asked_.end()) return;
-                found->second->send(session::DrainReport{answer.is_agreed, answer.text});
-                drain_asked_.erase(found);
-              }};
+          .inform = [this](const auto& answer) { observers_.reply(answer); }};
 }
 
 Status CoordinatorJob::on(SessionPeer*, drain::Notice& notice) {
@@ -67,20 +61,12 @@ Status CoordinatorJob::on(SessionPeer*, session::RequestDrain&) {
   return Status(StatusCode::kPeerViolation, "a node may send no messages of an observer");
 }
 
-Status CoordinatorJob::request_drain(SessionPeer* peer, const session::RequestDrain& request) {
-  if (peer->role() != PeerRole::kNode) {
-    peer->send(session::DrainReport{
-        false, "this is a token of observers, which only reads: use the token of the job"});
-    return {};
-  }
-  if (is_over()) {
-    peer->send(session::DrainReport{false, "no round of the job runs"});
-    return {};
-  }
+std::optional<std::string> CoordinatorJob::request_drain(const drain::Notice& notice,
+                                                         std::uint64_t number) {
+  if (is_over()) return "no round of the job runs";
   hold_growth();
-  drain_asked_[++drain_requests_] = peer;
-  drain_.feed(core::drain_event::Noticed{request.notice, drain_requests_});
-  return {};
+  drain_.feed(core::drain_event::Noticed{notice, number});
+  return std::nullopt;
 }
 
 }  // namespace elastic::host

@@ -101,7 +101,7 @@ void CoordinatorJob::inform(const succession::Incumbent& incumbent) {
   for (const auto& [id, peer] : sessions_) {
     if (peer->succession) peer->send(session::Incumbent{incumbent, false});
   }
-  if (observers_ != nullptr) observers_->job_changed();
+  observers_.job_changed();
 }
 
 void CoordinatorJob::stop(const succession::StopCoordinator& stop) {

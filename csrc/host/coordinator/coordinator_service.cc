@@ -174,7 +174,7 @@ Status CoordinatorService::Impl::on_message(SessionPeer* peer, session::ClientMe
   if (peer->job != nullptr) {
     status = peer->job->on_message(peer, message);
   } else if (peer->observed != nullptr) {
-    status = peer->observed->on_observer_message(peer, message);
+    status = peer->observed->on_message(peer, message);
   } else if (const auto* hello = std::get_if<session::ClientHello>(&message)) {
     status = greet(peer, *hello);
   } else {
@@ -232,7 +232,7 @@ Status CoordinatorService::Impl::greet_observer(SessionPeer* peer,
   ++num_observers_;
   peer->accept();
   peer->send(session::ServerHello{.incarnation = incarnation_, .time = loop_.read_clock()});
-  job->add_observer(peer, *hello.observer);
+  job->observers().add(peer, *hello.observer);
   return {};
 }
 
@@ -373,7 +373,7 @@ void CoordinatorService::Impl::publish_job_changes() {
 void CoordinatorService::Impl::remove(SessionPeer* peer) {
   memory_return_.update(bytes_held());
   if (peer->job != nullptr) peer->job->remove(peer);
-  if (peer->observed != nullptr) peer->observed->remove_observer(peer);
+  if (peer->observed != nullptr) peer->observed->remove(peer);
   if (peer->is_observer) --num_observers_;
   if (peer->opens_store) fence_.session_ended(peer->remote().host(), loop_.now());
   const std::size_t index = peer->index;

@@ -105,7 +105,7 @@ void CoordinatorService::Impl::stop_job(const std::string& id,
 // Destroyed at the end of the iteration: a message that its timer has read may remove a job.
 void CoordinatorService::Impl::remove_job(const std::string& id, const std::string& why) {
   const auto found = jobs_.find(id);
-  found->second->end_observation(why);
+  found->second->observers().end(why);
   std::erase(has_changes_, found->second.get());
   removed_.push_back(std::move(found->second));
   jobs_.erase(found);
@@ -227,7 +227,7 @@ void CoordinatorService::Impl::finish_drain() {
   processing_timer_.disarm();
   state_timer_.disarm();  // the file keeps the jobs, which are removed here
   if (state_file_ != nullptr) store_state();
-  for (const auto& [id, job] : jobs_) job->end_observation("the coordinator has ended");
+  for (const auto& [id, job] : jobs_) job->observers().end("the coordinator has ended");
   // Not reported to the jobs: the coordinator itself ends their sessions.
   sessions_.streams.abandon();
   peers_.clear();

@@ -25,6 +25,7 @@
 namespace elastic::host {
 
 class CoordinatorJob;
+class ObserverDesk;
 class SessionPeer;
 
 // Shared by the sessions of one coordinator.
@@ -99,8 +100,8 @@ class SessionPeer final : public os::Stream::Handler {
   // Set by the service: which node this is.
   CoordinatorJob* job = nullptr;  // null before the hello, and after a newer session took over
   bool is_observer = false;
-  bool opens_store = false;            // its host may use the store at the coordinator's port
-  CoordinatorJob* observed = nullptr;  // of an observer's session, instead of `job`
+  bool opens_store = false;          // its host may use the store at the coordinator's port
+  ObserverDesk* observed = nullptr;  // of an observer's session, instead of `job`
   std::uint16_t peer_version = session::kVersion;  // from its hello
   NodeId node;
   std::string name;              // of the node, once it has joined

@@ -1,19 +1,23 @@
 #pragma once
 
 // The rendezvous of a job with one node: the machine runs in the agent's process, without a
-// network.
+// network. Observers connect to a Unix-domain socket, if there is one.
 //
 // Loop thread only.
 
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/session/job_history.h"
 #include "elastic/rendezvous.h"
 #include "host/coordinator/drain_desk.h"
 #include "host/coordinator/hang_desk.h"
+#include "host/coordinator/observer_desk.h"
+#include "host/membership/local_observers.h"
 #include "host/membership/membership.h"
 #include "os/loop/event_loop.h"
 
@@ -21,10 +25,18 @@ namespace elastic::host {
 
 class LocalMembership final : public Membership {
  public:
-  // `loop` outlives the membership. The job has one node, whatever `settings` allow.
-  LocalMembership(os::EventLoop* loop, JobSettings settings, std::string address, Sink sink);
+  struct Options {
+    JobSettings settings;
+    std::string address;
+    std::string job_id = {};
+    std::string observer_socket = {};  // "": nobody can observe the job
+  };
+  // `loop` outlives the membership. The job has one node, whatever the settings allow.
+  LocalMembership(os::EventLoop* loop, Options options, Sink sink);
+  ~LocalMembership() override;
 
   void send(const NodeStatement& statement) override;
+  void send_workers(const WorkerReport& report) override;
   void observe(const hang::NodeProgress& progress) override;
   void observe(const hang::NodeStacks& stacks) override;
   void observe(const hang::RankFinished& finished) override;
@@ -38,16 +50,27 @@ class LocalMembership final : public Membership {
   void tick();
   void receive(MembershipEvent event);
   void deliver();
+  HangDesk::Sink hang_sink();
+  DrainDesk::Sink drain_sink();
+  ObserverDesk::Job observed_job();
+  ObservedJob facts();
+  void listen(const std::string& path);
+  void changed();
 
   os::EventLoop* const loop_;
+  const std::string id_;
   const Sink sink_;
   Rendezvous job_;
   std::deque<MembershipEvent> received_;
   std::function<void()> drained_;
   HangDesk hangs_;
   DrainDesk drain_;
-  NodeId node_;                    // that has joined
-  std::optional<NodeId> waiting_;  // the node, from its join until a round or the end
+  core::JobHistory history_;
+  ObserverDesk observers_;
+  std::unique_ptr<LocalObservers> sessions_;  // null: there is no socket
+  NodeId node_;                               // that has joined
+  std::string name_;                          // its name
+  std::optional<NodeId> waiting_;             // it, from its join until a round or the end
   os::EventLoop::Timer delivery_;
   os::EventLoop::Timer tick_;
 };

@@ -13,8 +13,12 @@ Result<std::unique_ptr<Membership>> open_membership(os::EventLoop* loop,
                                                     const std::string& run_id,
                                                     Membership::Sink sink) {
   if (options.is_single_node()) {
-    return std::unique_ptr<Membership>(std::make_unique<LocalMembership>(
-        loop, options.settings, options.local_addr, std::move(sink)));
+    LocalMembership::Options local{.settings = options.settings,
+                                   .address = options.local_addr,
+                                   .job_id = run_id,
+                                   .observer_socket = options.observer_socket};
+    return std::unique_ptr<Membership>(
+        std::make_unique<LocalMembership>(loop, std::move(local), std::move(sink)));
   }
   if (options.backend != nullptr)
     return SharedStateMembership::open(loop, options, std::move(sink));

@@ -14,13 +14,14 @@
 #include "os/base/fork_guard.h"
 #include "os/loop/loop_thread.h"
 #include "os/loop/notifier.h"
+#include "os/net/local_socket.h"
 
 // Theory of operation. One attempt to connect, then one session. Pages change the nodes that this
 // object holds; the last page of a pass, or the beats, complete a snapshot, which replaces the one
 // that the caller has not taken yet. Each page is acknowledged, so the coordinator sends no faster
 // than this thread reads. A process that does not coordinate the job names the one that does, to
 // which the next attempt goes. Where the endpoint's name has several addresses, the next one is
-// tried until one leads to the job.
+// tried until one leads to the job. At a Unix-domain socket, the job's only agent answers itself.
 
 namespace elastic {
 namespace {
@@ -43,8 +44,11 @@ class Observer::Impl {
         streams_(&thread_->loop(), &budget_,
                  {.output_bytes_max = kUnsentBytesMax, .kept_bytes = kKeptBytes}),
         silence_timer_(&thread_->loop(), [this] {
+          const bool is_local = !options_.socket_path.empty();
           fail({StatusCode::kUnavailable,
-                "the coordinator at " + options_.endpoint_host + " sent nothing for ten seconds"});
+                (is_local ? "the agent at " + options_.socket_path
+                          : "the coordinator at " + options_.endpoint_host) +
+                    " sent nothing for ten seconds"});
         }) {
     thread_->call([this] { start(); });
   }
@@ -68,6 +72,7 @@ class Observer::Impl {
   void close();
   void follow(const std::string& address);
   void connected(std::variant<os::DetachedStream, host::SessionAttempt::Failure> outcome);
+  void open_session(os::DetachedStream connection);
   void on_message(const session::ServerMessage& message);
   void on(const session::NodePage& page);
   void on(const session::Beats& beats);
@@ -117,6 +122,12 @@ Result<std::shared_ptr<const ObservedJob>> Observer::Impl::next(
 }
 
 void Observer::Impl::start() {
+  if (!options_.socket_path.empty()) {
+    silence_timer_.arm(add_saturating(thread_->loop().now(), kSilenceMax));
+    auto connection = os::connect_local(options_.socket_path);
+    if (!connection.ok()) return fail(connection.status());
+    return open_session({.fd = *std::move(connection)});
+  }
   if (options_.token.is_set()) {
     auto opened = host::TokenSource::open(options_.token, nullptr);
     if (!opened.ok()) return fail(opened.status());
@@ -184,8 +195,12 @@ void Observer::Impl::connected(
   if (auto* failure = std::get_if<host::SessionAttempt::Failure>(&outcome)) {
     return fail(failure->why);
   }
+  open_session(std::get<os::DetachedStream>(std::move(outcome)));
+}
+
+void Observer::Impl::open_session(os::DetachedStream connection) {
   auto link = host::SessionLink::open(
-      &streams_, std::get<os::DetachedStream>(std::move(outcome)),
+      &streams_, std::move(connection),
       {.on_message = [this](const session::ServerMessage& message) { on_message(message); },
        .on_lost = [this](const Status& why) { fail(why); }});
   if (!link.ok()) return fail(link.status());

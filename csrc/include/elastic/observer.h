@@ -142,6 +142,9 @@ struct ObservedJob {
 struct ObserverOptions {
   std::string endpoint_host;
   std::uint16_t endpoint_port = 29400;
+  // Instead of the endpoint: RendezvousOptions::observer_socket of a job with one node on this
+  // host.
+  std::string socket_path = {};
   std::string run_id = {};  // "": the only job of the coordinator
   // The token of the job, or of its observers. Without a run id: of all jobs.
   TokenOptions token = {};

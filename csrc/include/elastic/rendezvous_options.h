@@ -72,6 +72,10 @@ struct RendezvousOptions {
   // before it ends. 0: it ends at once.
   Duration override_timeout = {};
 
+  // Of a job with one node: the path of the Unix-domain socket at which observers of this user
+  // connect (elastic/observer.h). It is removed at the end. "": the job cannot be observed.
+  std::string observer_socket = {};
+
   bool is_single_node() const { return endpoint_host.empty() && backend == nullptr; }
 };
 

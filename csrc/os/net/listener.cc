@@ -123,7 +123,11 @@ Listener::AcceptStatus Listener::accept(UniqueFd* connection, SocketAddress* pee
     if (peer != nullptr) *peer = from;
     return AcceptStatus::kAccepted;
   }
-  switch (errno) {
+  return failed_accept(errno);
+}
+
+Listener::AcceptStatus Listener::failed_accept(int error) {
+  switch (error) {
     case EAGAIN: return AcceptStatus::kEmpty;
     case EMFILE:
     case ENFILE:

@@ -36,6 +36,8 @@ class Listener {
   };
   // `peer`: receives the address of the peer; may be null.
   AcceptStatus accept(UniqueFd* connection, SocketAddress* peer = nullptr);
+  // What the errno of accept(2) means.
+  static AcceptStatus failed_accept(int error);
   // From now on accept() leaves this many descriptors to the rest of the process (at most a quarter
   // of its limit).
   void reserve_descriptors(std::size_t count) { reserved_ = count; }

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from elastic import observe
-from elastic.cli import subcommands
+from elastic.cli import local_jobs, subcommands
 from elastic.cli.options import PROGRAM
 from elastic.constants import PORT_MAX
 from elastic.errors import ConfigError, RendezvousError
@@ -73,7 +73,10 @@ def run(arguments: Sequence[str]) -> int:
     if int(port or 0) > PORT_MAX:
         raise ConfigError(f"--bind is {options.bind!r}: {port} is no port")
     try:
+        local_jobs.locate(options)
         asyncio.run(_serve(options, host, int(port or 0)))
+    except RendezvousError as error:
+        return subcommands.report("dashboard", error)
     except OSError as error:
         raise ConfigError(f"--bind {options.bind}: {error.strerror or error}") from error
     return 0

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 
 from elastic import observe
-from elastic.cli import subcommands
+from elastic.cli import local_jobs, subcommands
 from elastic.cli.options import PROGRAM
 from elastic.constants import DEFAULT_DRAIN_TIMEOUT_S
 from elastic.errors import RendezvousError, RendezvousUnavailable
@@ -47,10 +47,12 @@ def parser() -> argparse.ArgumentParser:
 
 def run(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
+    hint = ""
     try:
+        hint = local_jobs.locate(options)
         is_agreed, text = _request(options)
     except RendezvousError as error:
-        return subcommands.report("drain", error)
+        return subcommands.report("drain", error, hint)
     print(text)
     return 0 if is_agreed else EXIT_NOT_AGREED
 

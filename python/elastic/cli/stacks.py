@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from elastic import observe
-from elastic.cli import subcommands
+from elastic.cli import local_jobs, subcommands
 from elastic.cli.options import PROGRAM
 from elastic.errors import RendezvousError, RendezvousUnavailable
 from elastic.text import duration
@@ -32,11 +32,13 @@ def parser() -> argparse.ArgumentParser:
 
 def run(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
+    hint = ""
     try:
+        hint = local_jobs.locate(options)
         print(_request(options))
         return 0
     except RendezvousError as error:
-        return subcommands.report("stacks", error)
+        return subcommands.report("stacks", error, hint)
 
 
 def _request(options: argparse.Namespace) -> str:

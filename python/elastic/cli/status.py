@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from elastic import observe
-from elastic.cli import subcommands
+from elastic.cli import local_jobs, subcommands
 from elastic.cli.options import PROGRAM
 from elastic.errors import RendezvousClosed, RendezvousError, RendezvousUnavailable
 from elastic.text import duration
@@ -23,8 +23,8 @@ SHOWN_PHASES = ("detect", "stop", "rendezvous", "first_step")
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog=f"{PROGRAM} status",
-        description="Prints the round, the nodes, the ranks and the restarts of a running job. It "
-        "is read only: the job does not notice it.",
+        description="Prints the round, the nodes, the ranks and the restarts of a running job, or "
+        "without JOB a list of the jobs of this host. It is read only: no job notices it.",
     )
     subcommands.add_job(made)
     made.add_argument("--json", action="store_true", help="one JSON object per line")
@@ -51,7 +51,11 @@ def parser() -> argparse.ArgumentParser:
 def run(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
     show = _json_line if options.json else text
+    hint = ""
     try:
+        if not (options.endpoint or options.rdzv_id or options.follow):
+            return _list(options.json)
+        hint = local_jobs.locate(options)
         if options.follow:
             return _follow(options, show)
         with _connect(options) as job:
@@ -66,7 +70,26 @@ def run(arguments: Sequence[str]) -> int:
         sys.stderr.close()
         return 0
     except RendezvousError as error:
-        return subcommands.report("status", error)
+        return subcommands.report("status", error, hint)
+
+
+def _list(is_json: bool) -> int:
+    """Prints the jobs of this host, one in each line."""
+    jobs = observe.local_jobs()
+    if is_json:
+        for job in jobs:
+            if job.snapshot is not None:
+                where = {"endpoint": job.endpoint, "pids": list(job.pids)}
+                _print(_json_line({**job.snapshot, **where}))
+    elif jobs:
+        _print("\n".join(_table(local_jobs.rows(jobs))))
+    else:
+        print(
+            f"{PROGRAM} status: no job of this user runs on this host: give HOST:PORT of the "
+            "job's coordinator",
+            file=sys.stderr,
+        )
+    return 0
 
 
 def _connect(options: argparse.Namespace) -> observe.Observation:
@@ -98,7 +121,8 @@ def _follow(options: argparse.Namespace, show: Any) -> int:
                     if snapshot["result"] is not None:
                         ended = snapshot
         except (RendezvousUnavailable, RendezvousClosed) as error:
-            if not was_connected:
+            # The socket of a job with one node ends with its agent.
+            if not was_connected or options.endpoint.startswith("unix:"):
                 raise
             if str(error) != problem:
                 problem = str(error)
@@ -171,8 +195,11 @@ def _summary(snapshot: dict[str, Any]) -> list[str]:
         f"{snapshot['membership_changes']} membership changes"
     )
     coordinator = snapshot["coordinator"]
+    address = coordinator["address"] or ""
     where = coordinator["node"] or "a separate process, or a node outside the round"
-    at = f" at {coordinator['address']}" if coordinator["address"] else ""
+    if address.startswith("unix:"):
+        where = "in the job's only agent"
+    at = f" at {address}" if address else ""
     voters = ", ".join(coordinator["voters"])
     kept = f", voters {voters}" if voters else ""
     lines.append(f"  coordinator  {where}{at}, term {coordinator['term']}{kept}")

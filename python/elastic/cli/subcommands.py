@@ -45,15 +45,18 @@ def add_job(parser: ArgumentParser) -> None:
     """Adds the arguments by which a subcommand finds its job, and is allowed to read it."""
     parser.add_argument(
         "endpoint",
-        metavar="ENDPOINT",
-        help="HOST[:PORT] of the job's coordinator, or a list as in --rdzv-endpoint",
+        metavar="JOB",
+        nargs="?",
+        default="",
+        help="the run id of a job of this host, or HOST[:PORT] of the job's coordinator, or a "
+        "list as in --rdzv-endpoint; without it: the only job of this host",
     )
     parser.add_argument(
         "--rdzv-id",
         "--rdzv_id",
         metavar="ID",
         default="",
-        help="the job, if the coordinator has several",
+        help="the job, if the coordinator or this host has several",
     )
     parser.add_argument(
         "--token-file",
@@ -65,13 +68,13 @@ def add_job(parser: ArgumentParser) -> None:
     )
 
 
-def report(name: str, error: RendezvousError) -> int:
+def report(name: str, error: RendezvousError, hint: str = "") -> int:
     """Prints why the subcommand did not reach its job, and returns the exit status."""
     from elastic import _C
     from elastic.cli.options import PROGRAM
     from elastic.errors import RendezvousClosed, RendezvousUnavailable
 
-    print(f"{PROGRAM} {name}: {error}", file=sys.stderr)
+    print(f"{PROGRAM} {name}: {error}{hint}", file=sys.stderr)
     if isinstance(error, RendezvousClosed):
         return EXIT_NO_SUCH_JOB
     return _C.EXIT_JOIN_TIMED_OUT if isinstance(error, RendezvousUnavailable) else _C.EXIT_REJECTED

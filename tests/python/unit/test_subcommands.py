@@ -73,7 +73,7 @@ def ending(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     [
         *((f"{one.name} --no-such-option", 2) for one in subcommands.SUBCOMMANDS),
         *((f"{one.name} --help", 0) for one in subcommands.SUBCOMMANDS),
-        ("status", 2),
+        ("status a b", 2),
         ("drain x --timeout x", 2),
         ("--help", 0),
     ],

@@ -13,9 +13,10 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from elastic import _C, _environment
+from elastic import _C, _environment, _local_jobs
 from elastic._data import changed
 from elastic._plug_in import health_check
 from elastic.agent.server.api import (
@@ -40,6 +41,7 @@ from elastic.constants import (
 )
 from elastic.errors import ConfigError, ElasticError
 from elastic.multiprocessing.logs import LogOptions, ProvidesLogOptions, log_options
+from elastic.text import join_endpoints
 
 if TYPE_CHECKING:
     from elastic.agent.server.recording import Recorder
@@ -144,7 +146,9 @@ class NativeElasticAgent:
         alone = rendezvous is None
         if rendezvous is None:
             address = spec.master_addr or spec.local_addr or LOOPBACK
-            rendezvous = _C.RendezvousOptions(local_addr=address)
+            folders = _local_jobs.directories(_environment.inherited())
+            path = _local_jobs.new_path(spec.job_id(), _local_jobs.SOCKET, folders)
+            rendezvous = _C.RendezvousOptions(local_addr=address, observer_socket=path)
         elif spec.local_addr:
             raise ConfigError("with `rendezvous`, that is where the node's address belongs")
         elif spec.master_addr:
@@ -208,6 +212,7 @@ class NativeElasticAgent:
         self._drain_requests: list[tuple[int, float]] = []
         self._stops_noted = 0
         self._hangs: deque[dict[str, Any]] = deque(maxlen=HANGS_KEPT)
+        self._endpoints = rendezvous.endpoints
         host, port = rendezvous.endpoint_host, rendezvous.endpoint_port
         self._progress = ProgressNotes(self._log, f"{host}:{port}" if host else "")
         self._killed: set[int] = set()  # ranks that needed SIGKILL to stop
@@ -337,8 +342,16 @@ class NativeElasticAgent:
         for _ in range(3):
             self.request_stop(signal.SIGTERM)
 
+    def _recorded(self) -> AbstractContextManager[None]:
+        """Lets ``elastic-launch status`` find a job with a coordinator from this host."""
+        if not self._endpoints or not self._endpoints[0][1]:
+            return nullcontext()
+        folders = _local_jobs.directories(_environment.inherited())
+        endpoint = join_endpoints(self._endpoints)
+        return _local_jobs.recorded(self._group.spec.job_id(), endpoint, folders)
+
     def _supervise(self) -> RunResult:
-        with _C.Agent(self._options) as native:
+        with self._recorded(), _C.Agent(self._options) as native:
             # A signal handler that ran before this assignment only appended its request.
             drains, earlier = len(self._drain_requests), len(self._requests)
             self._native = native

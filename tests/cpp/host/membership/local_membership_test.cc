@@ -57,7 +57,7 @@ class LocalMembershipTest : public ::testing::Test {
     settings.max_nodes = 7;  // as with --nnodes=1:7 and no endpoint
     settings.max_restarts = 1;
     membership_ = std::make_unique<LocalMembership>(
-        loop_.get(), settings, "127.0.0.1",
+        loop_.get(), LocalMembership::Options{.settings = settings, .address = "127.0.0.1"},
         [this](const MembershipEvent& event) { received_.push_back(word_of(event)); });
     node_.id = {1, 2};
     node_.store_port = 1234;

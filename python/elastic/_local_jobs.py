@@ -1,0 +1,168 @@
+"""The jobs of this user whose agents run on this host, for ``elastic-launch status``.
+
+Each agent has a file in a directory that only its user can use: of a job with one node the Unix
+socket at which observers connect, of a job with a coordinator a JSON file with its endpoint. What
+an agent that was killed has left is removed when another one starts, or by a reader.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+
+SOCKET, RECORD = ".sock", ".json"
+NAME_MAX = 40  # bytes of the run id in a file name: the path of a socket has at most 107
+UNIX = "unix:"  # begins an endpoint that is the path of a socket
+
+_numbers = itertools.count()
+
+
+class LocalJob(NamedTuple):
+    """Where an agent's job can be observed."""
+
+    endpoint: str  # for observe.connect
+    pid: int
+    run_id: str  # "": unknown before a connection
+
+
+def directories(environ: Mapping[str, str]) -> list[str]:
+    """Where agents leave their files, in the order of preference.
+
+    /tmp first: the directory of a login session is removed at its end, which a job survives.
+    """
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    return [f"/tmp/elastic-{os.geteuid()}", *([f"{runtime}/elastic"] if runtime else [])]
+
+
+def new_path(run_id: str, suffix: str, candidates: list[str]) -> str:
+    """The path of a new file of this process; "": no directory can be used."""
+    for folder in candidates:
+        with suppress(OSError):
+            os.mkdir(folder, 0o700)
+        if _is_private(folder):
+            _sweep(folder)
+            number = next(_numbers)
+            of_process = f"{os.getpid()}.{number}" if number else str(os.getpid())
+            return f"{folder}/{_safe(run_id)}-{of_process}{suffix}"
+    return ""
+
+
+@contextmanager
+def recorded(run_id: str, endpoint: str, candidates: list[str]) -> Iterator[None]:
+    """Keeps a record of a job with a coordinator while the agent runs, locked until it ends."""
+    import fcntl
+    import json
+
+    path, descriptor = new_path(run_id, RECORD, candidates), -1
+    try:
+        with suppress(OSError):
+            if path:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+                descriptor = os.open(f"{path}.new", flags, 0o600)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.write(descriptor, json.dumps({"job": run_id, "endpoint": endpoint}).encode())
+                os.rename(f"{path}.new", path)
+        yield
+    finally:
+        if descriptor >= 0:
+            with suppress(OSError):
+                os.unlink(path)
+            os.close(descriptor)
+
+
+def find(candidates: list[str]) -> list[LocalJob]:
+    """The jobs whose agents run, by file name; removes the files of others."""
+    found = []
+    for folder in candidates:
+        for name in _names(folder):
+            path = f"{folder}/{name}"
+            pid = _pid(name)
+            if name.endswith(SOCKET):
+                if _is_alive(path):
+                    found.append(LocalJob(f"{UNIX}{path}", pid, ""))
+            elif name.endswith(RECORD) and (record := _read(path)):
+                found.append(LocalJob(record["endpoint"], pid, record["job"]))
+    return found
+
+
+def _names(folder: str) -> list[str]:
+    if not _is_private(folder):
+        return []
+    with suppress(OSError):
+        return sorted(os.listdir(folder))
+    return []
+
+
+def _is_private(folder: str) -> bool:
+    """Whether it is a directory of this user that no other user can use or replace."""
+    try:
+        found = os.lstat(folder)
+    except OSError:
+        return False
+    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return is_own and not stat.S_IMODE(found.st_mode) & 0o077
+
+
+def _safe(run_id: str) -> str:
+    kept = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in run_id)
+    return kept[:NAME_MAX]
+
+
+def _pid(name: str) -> int:
+    text = name.rpartition("-")[2].partition(".")[0]
+    return int(text) if text.isdigit() else 0
+
+
+def _sweep(folder: str) -> None:
+    """Removes what agents that were killed have left."""
+    for name in _names(folder):
+        try:
+            os.kill(_pid(name), 0)
+        except ProcessLookupError:  # here; it may run in another pid namespace
+            _ = (
+                _is_alive(f"{folder}/{name}")
+                if name.endswith(SOCKET)
+                else _read(f"{folder}/{name}")
+            )
+        except (OSError, OverflowError):
+            continue
+
+
+def _is_alive(path: str) -> bool:
+    """Whether a process listens at the socket; removes the socket otherwise."""
+    import socket
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
+        try:
+            probe.connect(path)
+        except BlockingIOError:  # its queue is full
+            return True
+        except ConnectionRefusedError:
+            with suppress(OSError):
+                os.unlink(path)
+            return False
+        except OSError:
+            return False
+        return True
+
+
+def _read(path: str) -> dict[str, str]:
+    """The record of an agent that runs, and holds its lock; else {}, and the file is removed."""
+    import fcntl
+    import json
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                record = json.load(file)
+                return {key: str(record[key]) for key in ("job", "endpoint")}
+            os.unlink(path)
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    return {}

@@ -1,0 +1,80 @@
+"""The jobs of this host: which of them a subcommand names, and their list."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+
+from elastic import observe
+from elastic.errors import RendezvousClosed
+from elastic.observe import LocalJob
+from elastic.text import is_number
+
+HEADER = ("JOB", "NODES", "WORKERS", "ROUND", "STATE", "SINCE", "PID")
+
+
+def locate(options: argparse.Namespace) -> str:
+    """Replaces the id or pid of a job of this host in the options by its endpoint.
+
+    An endpoint stays. Returns what to add to the error if it cannot be reached. Raises
+    RendezvousClosed if there is no such job, or if there are several.
+    """
+    wanted: str = options.endpoint or options.rdzv_id
+    if options.endpoint and (options.rdzv_id or {":", ","} & set(wanted)):
+        return ""
+    jobs = observe.local_jobs()
+    found = [job for job in jobs if not wanted or job.run_id == wanted]
+    if not found and is_number(wanted):
+        found = [job for job in jobs if int(wanted) in job.pids]
+    if len(found) == 1:
+        options.endpoint, options.rdzv_id = found[0].endpoint, found[0].run_id
+        return ""
+    if found:
+        raise RendezvousClosed(f"choose one of the jobs of this host by pid: {_names(found)}")
+    if options.endpoint and not is_number(wanted):
+        return f"; nor has this host a job of the id {wanted}: {_names(jobs)}"
+    if wanted:
+        raise RendezvousClosed(f"this host has no job {wanted} of this user: {_names(jobs)}")
+    raise RendezvousClosed(
+        "no job of this user runs on this host: give HOST:PORT of the job's coordinator"
+    )
+
+
+def _names(jobs: Sequence[LocalJob]) -> str:
+    named = [f"{one.run_id or '?'} (pid {_pids(one)})" for one in jobs]
+    return ", ".join(named) or "there is none"
+
+
+def _pids(job: LocalJob) -> str:
+    return " ".join(map(str, job.pids))
+
+
+def rows(jobs: Sequence[LocalJob]) -> list[tuple[str, ...]]:
+    """The table of the jobs, with its header."""
+    return [HEADER, *map(_row, jobs)]
+
+
+def _row(job: LocalJob) -> tuple[str, ...]:
+    seen = job.snapshot
+    if seen is None:
+        return job.run_id or "?", "-", "-", "-", job.error, "-", _pids(job)
+    result = seen["result"]
+    state = seen["phase"] if result is None else result["outcome"]
+    began = seen["began"]
+    return (
+        seen["job"],
+        str(seen["nodes_in_round"]),
+        str(seen["world_size"]),
+        "-" if seen["round"] is None else str(seen["round"]),
+        "HUNG" if seen["hang"] and result is None else state,
+        "-" if began is None else _since(began),
+        _pids(job),
+    )
+
+
+def _since(at: float) -> str:
+    """The time of day, with the date of another day."""
+    then = time.localtime(at)
+    is_today = then[:3] == time.localtime()[:3]
+    return time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M", then)

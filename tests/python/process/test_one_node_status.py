@@ -1,0 +1,130 @@
+"""``status``, ``stacks``, ``drain`` and the list of jobs, of jobs without a coordinator's port."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from elastic import observe
+
+from support.launching import (
+    DEADLINE_S,
+    Job,
+    free_endpoint,
+    launch,
+    launched,
+)
+from support.stopping import EXIT_STOPPED, MANY, STUB
+from support.waiting import eventually
+
+
+def new_id() -> str:
+    """Other tests may run jobs on this host, too."""
+    return f"job-{uuid.uuid4().hex[:12]}"
+
+
+def listed(run_id: str) -> list[dict[str, Any]]:
+    done = launch("status", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    return [one for one in map(json.loads, done.stdout.splitlines()) if one["job"] == run_id]
+
+
+def await_lines(node: subprocess.Popen[str], number: int) -> None:
+    assert node.stdout is not None
+    for _ in range(number):
+        assert node.stdout.readline().endswith(" runs\n")
+
+
+@pytest.mark.smoke
+def test_a_job_of_one_node_is_listed_shown_and_stopped_by_its_id(tmp_path: Path) -> None:
+    run_id = new_id()
+    options = (f"--rdzv-id={run_id}", "--nproc-per-node=2", "--max-restarts=1")
+    with launched(*options, STUB, str(tmp_path), MANY, "1") as job:
+        await_lines(job, 2)
+        (row,) = listed(run_id)
+        assert (row["phase"], row["nodes_in_round"], row["world_size"]) == ("running", 1, 2)
+        assert row["pids"] == [job.pid]
+        path = row["endpoint"].removeprefix("unix:")
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+        assert stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode) == 0o700
+
+        workers = json.loads(launch("status", run_id, "--json").stdout)["nodes"][0]["workers"]
+        assert [worker["state"] for worker in workers] == ["running", "running"]
+        stacks = launch("stacks", str(job.pid))
+        assert (stacks.returncode, stacks.stderr) == (0, "")
+        assert "rank 0" in stacks.stdout or "ranks 0" in stacks.stdout
+
+        os.kill(workers[1]["pid"], signal.SIGKILL)
+        await_lines(job, 2)
+        text = launch("status", f"--rdzv-id={run_id}").stdout
+        assert f"job {run_id}: running" in text
+        assert "1 of 1 used" in text and "in the job's only agent at unix:" in text
+        assert "worker failed" in text and "SIGKILL" in text
+
+        drained = launch("drain", run_id)
+        assert (drained.returncode, drained.stderr) == (0, "")
+        assert "every rank stops at step" in drained.stdout
+        _, stderr = job.communicate(timeout=DEADLINE_S)
+        assert job.returncode == EXIT_STOPPED, stderr
+    assert not os.path.exists(path)
+    assert listed(run_id) == []
+    gone = launch("status", f"--rdzv-id={run_id}")
+    assert gone.returncode == 1
+    assert f"this host has no job {run_id} of this user" in gone.stderr
+
+
+def test_an_observer_of_one_node_sees_the_end_of_the_job() -> None:
+    run_id = new_id()
+    program = ["--no-python", "/bin/sh", "-c", "echo ready; read line; exit 3"]
+    with launched(f"--rdzv-id={run_id}", *program, stdin=subprocess.PIPE) as job:
+        assert job.stdout is not None and job.stdin is not None
+        assert job.stdout.readline() == "ready\n"
+        (row,) = listed(run_id)
+        with observe.connect(row["endpoint"]) as seen:
+            snapshot = seen.first(DEADLINE_S)
+            job.stdin.write("go\n")
+            job.stdin.flush()
+            while snapshot is not None and snapshot["result"] is None:
+                snapshot = seen.next(DEADLINE_S)
+        assert snapshot is not None
+        assert (snapshot["result"]["outcome"], snapshot["result"]["exit_code"]) == ("failed", 3)
+        job.communicate(timeout=DEADLINE_S)
+
+
+def test_an_agent_that_was_killed_is_not_listed() -> None:
+    run_id = new_id()
+    program = ["--no-python", "/bin/sh", "-c", "echo ready; exec sleep 1000"]
+    with Job([f"--rdzv-id={run_id}"], program) as job:
+        job.start_nodes(1, lines=1)
+        (row,) = listed(run_id)
+        path = row["endpoint"].removeprefix("unix:")
+        assert os.path.exists(path)
+        job.nodes[0].kill()
+        job.finish()
+        assert listed(run_id) == []
+        assert not os.path.exists(path)
+
+
+def test_a_job_of_several_nodes_is_found_by_its_id() -> None:
+    run_id, endpoint = new_id(), free_endpoint()
+    options = ["--nnodes=2", "--rdzv-backend=c10d", f"--rdzv-endpoint={endpoint}"]
+    program = ["--no-python", "/bin/sh", "-c", "echo ready; exec sleep 1000"]
+    with Job([*options, f"--rdzv-id={run_id}"], program) as job:
+        job.start_nodes(2, lines=1)
+        (row,) = listed(run_id)
+        assert row["endpoint"] == endpoint
+        assert row["pids"] == sorted(node.pid for node in job.nodes)
+        eventually(lambda: f"job {run_id}: running" in launch("status", run_id).stdout)
+        unknown = launch("status", "no-such-host.invalid", "--timeout=1")
+        assert unknown.returncode == 75
+        assert (
+            f"nor has this host a job of the id no-such-host.invalid: {run_id}" in (unknown.stderr)
+            or f"{run_id} (pid" in unknown.stderr
+        )

@@ -1,0 +1,135 @@
+"""How ``elastic-launch status`` finds the jobs of this host."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from elastic import _local_jobs, observe
+from elastic.cli import local_jobs
+from elastic.errors import RendezvousClosed
+from elastic.observe import LocalJob
+
+DEAD_PID = 2**22 + 1  # above the largest pid_max
+
+
+@pytest.fixture
+def folder() -> Iterator[str]:
+    """A short path: that of a socket is limited."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:
+        yield f"{made}/jobs"
+
+
+def listen(path: str) -> socket.socket:
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(path)
+    listening.listen()
+    return listening
+
+
+def test_the_directory_is_private_and_the_name_is_that_of_the_job(folder: str) -> None:
+    path = _local_jobs.new_path("köln/7 " + "x" * 200, _local_jobs.SOCKET, [folder])
+    assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+    assert path.startswith(f"{folder}/k_ln_7_xxx") and f"-{os.getpid()}" in path
+    assert len(path.encode()) <= 107
+    assert path != _local_jobs.new_path("köln/7", _local_jobs.SOCKET, [folder])
+
+
+def test_a_directory_that_others_can_use_is_not_used(folder: str, tmp_path: Path) -> None:
+    os.mkdir(folder, 0o700)
+    os.chmod(folder, 0o770)
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    unusable = [folder, str(link), "/proc/no-such-directory"]
+    assert _local_jobs.new_path("job", _local_jobs.SOCKET, unusable) == ""
+    assert _local_jobs.find(unusable) == []
+    other = str(tmp_path / "other")
+    assert _local_jobs.new_path("job", ".sock", [*unusable, other]).startswith(other)
+
+
+def test_a_socket_is_found_while_a_process_listens(folder: str) -> None:
+    path = _local_jobs.new_path("job", _local_jobs.SOCKET, [folder])
+    with listen(path):
+        found = [_local_jobs.LocalJob(f"unix:{path}", os.getpid(), "")]
+        assert _local_jobs.find([folder]) == found
+    assert _local_jobs.find([folder]) == []
+    assert os.listdir(folder) == []
+
+
+def test_a_record_is_found_while_its_agent_holds_it(folder: str) -> None:
+    with _local_jobs.recorded("job", "node0:29400", [folder]):
+        expected = [_local_jobs.LocalJob("node0:29400", os.getpid(), "job")]
+        assert _local_jobs.find([folder]) == expected
+    assert os.listdir(folder) == []
+    Path(folder, "job-1.json").write_text('{"job": "job", "endpoint": "a:1"}')
+    assert _local_jobs.find([folder]) == []
+    assert os.listdir(folder) == []
+
+
+def test_a_new_agent_removes_what_killed_ones_have_left(folder: str) -> None:
+    os.mkdir(folder, 0o700)
+    listen(f"{folder}/a-{DEAD_PID}.sock").close()
+    Path(folder, f"b-{DEAD_PID}.json").write_text("{}")
+    elsewhere = f"{folder}/c-{DEAD_PID}.sock"  # in another pid namespace
+    with listen(elsewhere):
+        assert _local_jobs.new_path("job", _local_jobs.SOCKET, [folder])
+        assert os.listdir(folder) == [os.path.basename(elsewhere)]
+
+
+JOBS = [
+    LocalJob("a", "unix:/a", (7,), None),
+    LocalJob("b", "node0:29400", (8, 9), None),
+    LocalJob("b", "unix:/b", (10,), None),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "jobs", "found"),
+    [
+        ({}, JOBS[:1], ("unix:/a", "a")),
+        ({"endpoint": "a"}, JOBS, ("unix:/a", "a")),
+        ({"rdzv_id": "a"}, JOBS, ("unix:/a", "a")),
+        ({"endpoint": "9"}, JOBS, ("node0:29400", "b")),
+        ({"endpoint": "a:29400"}, JOBS, ("a:29400", "")),
+        ({"endpoint": "a", "rdzv_id": "b"}, JOBS, ("a", "b")),
+        ({"endpoint": "unix:/c"}, JOBS, ("unix:/c", "")),
+        ({"endpoint": "node1"}, JOBS, ("node1", "")),
+    ],
+)
+def test_a_job_of_this_host_is_named_by_its_id_or_pid(
+    words: dict[str, str],
+    jobs: list[LocalJob],
+    found: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(observe, "local_jobs", lambda: jobs)
+    options = argparse.Namespace(**{"endpoint": "", "rdzv_id": "", **words})
+    hint = local_jobs.locate(options)
+    assert (options.endpoint, options.rdzv_id) == found
+    assert ("a (pid 7), b (pid 8 9), b (pid 10)" in hint) == (words == {"endpoint": "node1"})
+
+
+@pytest.mark.parametrize(
+    ("words", "jobs", "problem"),
+    [
+        ({}, [], "no job of this user runs on this host"),
+        ({}, JOBS, r"choose one of the jobs of this host by pid: a \(pid 7\), b"),
+        ({"endpoint": "b"}, JOBS, r"by pid: b \(pid 8 9\), b \(pid 10\)"),
+        ({"rdzv_id": "c"}, [], "this host has no job c of this user: there is none"),
+        ({"endpoint": "77"}, JOBS, "this host has no job 77 of this user: a"),
+    ],
+)
+def test_a_job_that_is_not_named_clearly_is_an_error(
+    words: dict[str, str], jobs: list[LocalJob], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observe, "local_jobs", lambda: jobs)
+    options = argparse.Namespace(**{"endpoint": "", "rdzv_id": "", **words})
+    with pytest.raises(RendezvousClosed, match=problem):
+        local_jobs.locate(options)
