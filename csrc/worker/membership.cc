@@ -13,6 +13,7 @@
 
 #include <cerrno>
 #include <climits>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -29,9 +30,9 @@
 // for a round that was received and not begun yet takes it back: the process, which is in no round,
 // has left that one, too.
 //
-// The sockets of a round are known by their inodes, which the kernel does not use again soon: those
-// that exist at end_sockets() and did not at begin_sockets(). A cut between the two calls comes
-// while the process opens sockets, so the thread repeats it until the second one.
+// The sockets of a round are known by their inodes, which the kernel does not use again soon: the
+// TCP connections that exist at end_sockets() and did not at begin_sockets(). A cut between the two
+// calls comes while the process opens sockets, so the thread repeats it until the second one.
 
 namespace {
 
@@ -95,24 +96,30 @@ class Lock {
   Lock& operator=(const Lock&) = delete;
 };
 
-bool is_inode(int descriptor, ino_t* inode) {
-  struct stat found {};
-  if (::fstat(descriptor, &found) != 0 || (found.st_mode & S_IFMT) != S_IFSOCK) return false;
-  *inode = found.st_ino;
-  return true;
+// From the link of a descriptor, "socket:[1234]"; 0: it is no socket. Without a call on the
+// descriptor itself, which another thread may be opening: ThreadSanitizer takes that for a race.
+ino_t socket_inode(int directory, const char* name) {
+  char link[32] = {};
+  unsigned long long inode = 0;
+  if (::readlinkat(directory, name, link, sizeof link - 1) <= 0) return 0;
+  return std::sscanf(link, "socket:[%llu]", &inode) == 1 ? static_cast<ino_t>(inode) : 0;
 }
 
-bool is_tcp(int descriptor) {
-  int domain = 0;
-  int type = 0;
-  socklen_t size = sizeof domain;
-  if (::getsockopt(descriptor, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0) return false;
-  size = sizeof type;
-  return (domain == AF_INET || domain == AF_INET6) &&
-         ::getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
+int option(int descriptor, int name) {
+  int value = -1;
+  socklen_t size = sizeof value;
+  ::getsockopt(descriptor, SOL_SOCKET, name, &value, &size);
+  return value;
 }
 
-// Calls visit(descriptor, inode) for each TCP socket until it returns false. False: not all.
+// A program may end itself when its listening socket is shut down, as gloo does.
+bool is_connection(int descriptor) {
+  const int domain = option(descriptor, SO_DOMAIN);
+  return (domain == AF_INET || domain == AF_INET6) && option(descriptor, SO_TYPE) == SOCK_STREAM &&
+         option(descriptor, SO_ACCEPTCONN) == 0;
+}
+
+// Calls visit(descriptor, inode) for each TCP connection until it returns false. False: not all.
 template <typename Visit>
 bool visit_sockets(Visit visit) {
   DIR* const directory = ::opendir("/proc/self/fd");
@@ -123,8 +130,8 @@ bool visit_sockets(Visit visit) {
     if (entry == nullptr) break;
     if (entry->d_name[0] == '.') continue;
     const int descriptor = std::atoi(entry->d_name);
-    ino_t inode = 0;
-    if (is_inode(descriptor, &inode) && is_tcp(descriptor)) goes_on = visit(descriptor, inode);
+    const ino_t inode = socket_inode(::dirfd(directory), entry->d_name);
+    if (inode != 0 && is_connection(descriptor)) goes_on = visit(descriptor, inode);
   }
   ::closedir(directory);
   return goes_on;
@@ -135,8 +142,8 @@ bool visit_sockets(Visit visit) {
 void shut_down(int descriptor, ino_t wanted) {
   const int copy = ::fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   const int held = copy < 0 ? descriptor : copy;
-  ino_t inode = 0;
-  if (is_inode(held, &inode) && inode == wanted) ::shutdown(held, SHUT_RDWR);
+  struct stat found {};
+  if (::fstat(held, &found) == 0 && found.st_ino == wanted) ::shutdown(held, SHUT_RDWR);
   if (copy >= 0) ::close(copy);
 }
 

@@ -123,10 +123,10 @@ int elastic_worker_join_membership(void);
 // load from memory: call it between steps. 0 in a process that has not joined.
 int elastic_worker_round_is_over(void);
 
-// TCP sockets (listening or connected, IPv4 or IPv6) that the process opens between the two calls
-// belong to the round, and so do those of other threads that are opened meanwhile. The cut shuts
-// them down (SHUT_RDWR), also while the process is between the two calls. Pairs may be nested; then
-// the outermost one counts.
+// TCP connections (IPv4 or IPv6) that the process makes or accepts between the two calls belong to
+// the round, and so do those of other threads that are made meanwhile. The cut shuts them down
+// (SHUT_RDWR), also while the process is between the two calls; not listening sockets, because gloo
+// ends the process if its own is shut down. Pairs may be nested; then the outermost one counts.
 void elastic_worker_begin_sockets(void);
 void elastic_worker_end_sockets(void);
 

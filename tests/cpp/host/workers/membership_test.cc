@@ -1,30 +1,23 @@
 // Workers that keep their process over a change of rounds. The tests act as the guardian.
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <future>
 #include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "elastic/worker.h"
 #include "guardian/channel.h"
-#include "guardian/round_change.h"
-#include "host/workers/forked_worker.h"
+#include "host/workers/membership_harness.h"
 #include "host/workers/supervisor.h"
 #include "os/loop/loop_thread.h"
 #include "worker/channel_name.h"
@@ -32,133 +25,14 @@
 namespace elastic::guardian {
 namespace {
 
-using testing::ForkedWorker;
-using testing::generous_deadline;
-
-const Instant kNow{std::chrono::seconds(5)};
-
-// The part of a guardian that has one worker.
-class Guardian {
- public:
-  explicit Guardian(const std::function<int()>& body) : Guardian(Channel::create(), body) {}
-  Guardian(Channel channel, const std::function<int()>& body) : process_(&channel, body) {
-    workers_.resize(1);
-    workers_[0].channel = std::move(channel);
-  }
-  Channel& channel() { return workers_[0].channel; }
-  Worker& worker() { return workers_[0]; }
-  ForkedWorker& process() { return process_; }
-  RoundChange& change() { return change_; }
-
-  void cut(std::uint64_t round) {
-    change_.cut({round});
-    advance();
-  }
-  bool give(std::uint64_t round, std::vector<std::string_view> env = {"A=1", "B="}) {
-    return change_.give({0, round, std::move(env)}, &workers_, kNow);
-  }
-  void advance() {
-    for (const MarkEvent& mark : change_.advance(&workers_, kNow)) marks_.push_back(mark);
-  }
-  // Reads messages until the next mark arrives; false: the worker has closed its socket.
-  bool next(Mark wanted, std::int64_t step = -1) {
-    while (marks_.empty()) {
-      const os::WaitLimits limits{.deadline = generous_deadline()};
-      if (channel().socket() < 0) return false;
-      if (!os::wait_ready(channel().socket(), POLLIN, limits).ok()) return false;
-      channel().read_messages();
-      advance();
-    }
-    const MarkEvent found = marks_.front();
-    marks_.erase(marks_.begin());
-    return found.mark == wanted && found.step == step && found.at == kNow;
-  }
-  bool is_quiet() {
-    channel().read_messages();
-    advance();
-    return marks_.empty();
-  }
-  int exit_code() { return process_.wait(); }
-
- private:
-  std::vector<Worker> workers_;
-  RoundChange change_;
-  std::vector<MarkEvent> marks_;
-  ForkedWorker process_;
-};
-
-// ---- In the worker.
-
-bool join() {
-  ::setenv("ELASTIC_ROUND", "3", 1);
-  return elastic_worker_open() == 1 && elastic_worker_join_membership() == 1;
-}
-
-// The variables, with a comma for each NUL.
-std::string next_round() {
-  static char out[ELASTIC_WORKER_ROUND_BYTES];
-  int bytes = 0;
-  while (bytes == 0) bytes = elastic_worker_wait_for_round(out, sizeof out, 60'000);
-  if (bytes < 0) return "gone";
-  std::string text(out, static_cast<std::size_t>(bytes));
-  for (char& byte : text) byte = byte == '\0' ? ',' : byte;
-  return text;
-}
-
-// A worker waits there until the test opens it.
-class Gate {
- public:
-  Gate() { EXPECT_EQ(::pipe(ends_), 0); }
-  void wait() const {
-    ::close(ends_[1]);
-    char byte = 0;
-    while (::read(ends_[0], &byte, 1) < 0) continue;
-  }
-  void open() const { ::close(ends_[1]); }
-
- private:
-  int ends_[2];
-};
-
-void wait_until_over() {
-  while (elastic_worker_round_is_over() == 0) continue;
-}
-
-int listen_on_loopback(sockaddr_in* address) {
-  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
-  *address = {};
-  address->sin_family = AF_INET;
-  address->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof *address;
-  const bool is_bound = ::bind(listener, reinterpret_cast<sockaddr*>(address), size) == 0 &&
-                        ::listen(listener, 8) == 0 &&
-                        ::getsockname(listener, reinterpret_cast<sockaddr*>(address), &size) == 0;
-  return is_bound ? listener : -1;
-}
-
-struct Connection {
-  int listener = -1;
-  int client = -1;
-  int server = -1;
-
-  Connection() {
-    sockaddr_in address{};
-    listener = listen_on_loopback(&address);
-    client = ::socket(AF_INET, SOCK_STREAM, 0);
-    ::connect(client, reinterpret_cast<sockaddr*>(&address), sizeof address);
-    server = ::accept(listener, nullptr, nullptr);
-  }
-  // Waits for a byte. 0: the connection was shut down.
-  ssize_t receive() const {
-    char byte = 0;
-    return ::recv(client, &byte, 1, 0);
-  }
-  bool is_open() const {
-    const char byte = 'x';
-    return ::send(client, &byte, 1, MSG_NOSIGNAL) == 1 &&
-           ::send(server, &byte, 1, MSG_NOSIGNAL) == 1;
-  }
-};
+using testing::Gate;
+using testing::Guardian;
+using testing::join;
+using testing::kNow;
+using testing::left_round;
+using testing::next_round;
+using testing::set_left_round;
+using testing::wait_until_over;
 
 // ---- Rounds.
 
@@ -261,7 +135,7 @@ TEST(Membership, RoundThatIsCutBeforeItsBeginIsLeftToo) {
     if (!join()) return 1;
     elastic_worker_leave_round();
     // Both packets have arrived when the round is asked for.
-    while (elastic_worker_page_in_use->left_round != 5) continue;
+    while (left_round() != 5) continue;
     return next_round() == "C=2," && elastic_worker_round() == 5 ? 0 : 3;
   });
   ASSERT_TRUE(guardian.next(Mark::kMember));
@@ -293,93 +167,6 @@ TEST(Membership, LongestVariablesArrive) {
   Guardian guardian([&] { return join() && next_round() == longest + "," ? 0 : 1; });
   ASSERT_TRUE(guardian.next(Mark::kMember));
   ASSERT_TRUE(guardian.give(4, {longest}));
-  EXPECT_EQ(guardian.exit_code(), 0);
-}
-
-// ---- Sockets.
-
-TEST(Membership, CutEndsABlockedReceive) {
-  Guardian guardian([] {
-    if (!join()) return 1;
-    const Connection of_the_job;
-    elastic_worker_begin_sockets();
-    const Connection of_the_round;
-    elastic_worker_end_sockets();
-    const Connection later;
-    elastic_worker_progress(1);
-    if (of_the_round.receive() != 0 || elastic_worker_round_is_over() != 1) return 2;
-    if (::accept(of_the_round.listener, nullptr, nullptr) >= 0) return 3;
-    if (!of_the_job.is_open() || !later.is_open()) return 4;
-    elastic_worker_leave_round();
-    // The next round has no socket yet.
-    elastic_worker_begin_sockets();
-    elastic_worker_end_sockets();
-    return of_the_job.is_open() && later.is_open() && next_round() == "gone" ? 0 : 5;
-  });
-  ASSERT_TRUE(guardian.next(Mark::kMember));
-  while (!guardian.channel().is_reporting()) ASSERT_TRUE(guardian.is_quiet());
-  guardian.cut(3);
-  ASSERT_TRUE(guardian.next(Mark::kLeft, 1));
-  guardian.channel() = Channel();
-  EXPECT_EQ(guardian.exit_code(), 0);
-}
-
-// A socket that is opened after the cut, in the same call that opens all of them, is shut down too.
-TEST(Membership, CutWhileSocketsAreOpenedReachesTheLaterOnes) {
-  Guardian guardian([] {
-    if (!join()) return 1;
-    const Connection of_the_job;
-    elastic_worker_begin_sockets();
-    elastic_worker_begin_sockets();
-    const Connection first;
-    elastic_worker_end_sockets();
-    elastic_worker_progress(1);
-    if (first.receive() != 0) return 2;
-    const Connection second;
-    if (second.receive() != 0) return 3;
-    elastic_worker_end_sockets();
-    return of_the_job.is_open() ? 0 : 4;
-  });
-  ASSERT_TRUE(guardian.next(Mark::kMember));
-  while (!guardian.channel().is_reporting()) ASSERT_TRUE(guardian.is_quiet());
-  guardian.cut(3);
-  EXPECT_EQ(guardian.exit_code(), 0);
-}
-
-TEST(Membership, SocketsOpenedAfterTheCutEndWithTheirInterval) {
-  Guardian guardian([] {
-    if (!join()) return 1;
-    wait_until_over();
-    elastic_worker_begin_sockets();
-    const Connection one;
-    elastic_worker_end_sockets();
-    return one.receive() == 0 ? 0 : 2;
-  });
-  ASSERT_TRUE(guardian.next(Mark::kMember));
-  guardian.cut(3);
-  EXPECT_EQ(guardian.exit_code(), 0);
-}
-
-TEST(Membership, OnlyTcpSocketsAreShutDown) {
-  Guardian guardian([] {
-    if (!join()) return 1;
-    elastic_worker_begin_sockets();
-    int local[2];
-    if (::socketpair(AF_UNIX, SOCK_STREAM, 0, local) != 0) return 2;
-    const int datagram = ::socket(AF_INET, SOCK_DGRAM, 0);
-    sockaddr_in address{};
-    const Connection tcp;
-    socklen_t size = sizeof address;
-    ::getsockname(tcp.server, reinterpret_cast<sockaddr*>(&address), &size);
-    ::connect(datagram, reinterpret_cast<sockaddr*>(&address), size);
-    elastic_worker_end_sockets();
-    elastic_worker_progress(1);
-    if (tcp.receive() != 0) return 3;
-    return ::send(local[0], "x", 1, MSG_NOSIGNAL) == 1 && ::shutdown(datagram, SHUT_WR) == 0 ? 0
-                                                                                             : 4;
-  });
-  ASSERT_TRUE(guardian.next(Mark::kMember));
-  guardian.cut(3);
   EXPECT_EQ(guardian.exit_code(), 0);
 }
 
@@ -459,10 +246,10 @@ TEST(Membership, GarbageOfAWorkerHarmsNobodyElse) {
   Guardian guardian([] {
     if (!join()) return 1;
     for (int i = 0; i < 500; ++i) {
-      elastic_worker_page_in_use->left_round = static_cast<std::uint64_t>(i) * 0x9e3779b97f4a7c15;
+      set_left_round(static_cast<std::uint64_t>(i) * 0x9e3779b97f4a7c15);
       elastic_worker_stacks_written();
     }
-    elastic_worker_page_in_use->left_round = 4;
+    set_left_round(4);
     elastic_worker_page_in_use->step = INT64_MIN;
     elastic_worker_stacks_written();
     return next_round() == "gone" ? 0 : 2;
@@ -471,36 +258,6 @@ TEST(Membership, GarbageOfAWorkerHarmsNobodyElse) {
   guardian.cut(3);
   ASSERT_TRUE(guardian.next(Mark::kLeft));
   guardian.channel() = Channel();
-  EXPECT_EQ(guardian.exit_code(), 0);
-}
-
-TEST(Membership, ForkedChildIsNoMember) {
-  Guardian guardian([] {
-    if (!join()) return 1;
-    elastic_worker_begin_sockets();
-    const Connection connection;
-    elastic_worker_end_sockets();
-    if (::fork() == 0) {
-      char out = 0;
-      elastic_worker_begin_sockets();
-      elastic_worker_end_sockets();
-      elastic_worker_leave_round();
-      const bool is_free = elastic_worker_join_membership() == 0 &&
-                           elastic_worker_round_is_over() == 0 &&
-                           elastic_worker_wait_for_round(&out, 1, -1) == -1;
-      ::_exit(is_free && elastic_worker_round() == 3 ? 0 : 1);
-    }
-    int status = 0;
-    ::wait(&status);
-    elastic_worker_progress(1);
-    if (status != 0 || connection.receive() != 0) return 2;
-    return next_round() == "A=1,B=," ? 0 : 3;
-  });
-  ASSERT_TRUE(guardian.next(Mark::kMember));
-  while (!guardian.channel().is_reporting()) ASSERT_TRUE(guardian.is_quiet());
-  guardian.cut(3);
-  ASSERT_TRUE(guardian.next(Mark::kLeft, 1));
-  ASSERT_TRUE(guardian.give(4));
   EXPECT_EQ(guardian.exit_code(), 0);
 }
 
