@@ -4,7 +4,9 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <signal.h>
+#include <time.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
@@ -123,6 +125,70 @@ PyObject* is_restart(PyObject* /*module*/, PyObject* /*unused*/) {
   return PyBool_FromLong(elastic_worker_is_restart());
 }
 
+PyObject* join_membership(PyObject* /*module*/, PyObject* /*unused*/) {
+  return PyBool_FromLong(elastic_worker_join_membership());
+}
+
+PyObject* round_is_over(PyObject* /*module*/, PyObject* /*unused*/) {
+  return PyBool_FromLong(elastic_worker_round_is_over());
+}
+
+PyObject* begin_sockets(PyObject* /*module*/, PyObject* /*unused*/) {
+  Py_BEGIN_ALLOW_THREADS;
+  elastic_worker_begin_sockets();
+  Py_END_ALLOW_THREADS;
+  Py_RETURN_NONE;
+}
+
+PyObject* end_sockets(PyObject* /*module*/, PyObject* /*unused*/) {
+  Py_BEGIN_ALLOW_THREADS;
+  elastic_worker_end_sockets();
+  Py_END_ALLOW_THREADS;
+  Py_RETURN_NONE;
+}
+
+PyObject* leave_round(PyObject* /*module*/, PyObject* /*unused*/) {
+  elastic_worker_leave_round();
+  Py_RETURN_NONE;
+}
+
+double monotonic_ms() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) * 1e3 + static_cast<double>(now.tv_nsec) / 1e6;
+}
+
+// The variables; None: not within `seconds`. Negative: without a limit.
+PyObject* wait_for_round(PyObject* /*module*/, PyObject* argument) {
+  const double seconds = PyFloat_AsDouble(argument);
+  if (seconds == -1.0 && PyErr_Occurred() != nullptr) return nullptr;
+  const double deadline = monotonic_ms() + seconds * 1e3;
+  PyObject* variables = PyBytes_FromStringAndSize(nullptr, ELASTIC_WORKER_ROUND_BYTES);
+  if (variables == nullptr) return nullptr;
+  while (true) {
+    const double left = seconds < 0 ? kWaitMs : std::ceil(deadline - monotonic_ms());
+    const auto wait_ms = static_cast<int>(std::clamp<double>(left, 0, kWaitMs));
+    int bytes = 0;
+    Py_BEGIN_ALLOW_THREADS;
+    bytes = elastic_worker_wait_for_round(PyBytes_AS_STRING(variables), ELASTIC_WORKER_ROUND_BYTES,
+                                          wait_ms);
+    Py_END_ALLOW_THREADS;
+    if (bytes > 0) {
+      _PyBytes_Resize(&variables, bytes);
+      return variables;
+    }
+    if (bytes < 0) {
+      PyErr_SetString(PyExc_RuntimeError,
+                      "there is no next round: the launcher has ended, or this process has closed "
+                      "the descriptors of its channel");
+    }
+    if (bytes < 0 || PyErr_CheckSignals() != 0 || left <= 0) break;
+  }
+  Py_DECREF(variables);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  Py_RETURN_NONE;
+}
+
 // Returns a signal that has no handler yet; 0: none, or no channel.
 PyObject* free_signal(PyObject* /*module*/, PyObject* /*unused*/) {
   int number = 0;
@@ -169,6 +235,16 @@ PyMethodDef functions[] = {
     {"open", open, METH_NOARGS, "open()\n--\n\nWhether this process has the worker's channel."},
     {"enter", enter, METH_VARARGS, "enter(name, limit)\n--\n\nOpens a section."},
     {"leave", leave, METH_NOARGS, "leave()\n--\n\nCloses the innermost section."},
+    {"join_membership", join_membership, METH_NOARGS,
+     "join_membership()\n--\n\nDeclares that this process can take part in another round."},
+    {"round_is_over", round_is_over, METH_NOARGS,
+     "round_is_over()\n--\n\nWhether the round of this process was cut or left."},
+    {"begin_sockets", begin_sockets, METH_NOARGS, nullptr},
+    {"end_sockets", end_sockets, METH_NOARGS, nullptr},
+    {"leave_round", leave_round, METH_NOARGS,
+     "leave_round()\n--\n\nReports that this process has left its round."},
+    {"wait_for_round", wait_for_round, METH_O,
+     "wait_for_round(timeout)\n--\n\nThe variables of the next round; None: none in time."},
     {"free_signal", free_signal, METH_NOARGS, nullptr},
     {"stacks_descriptor", stacks_descriptor, METH_NOARGS, nullptr},
     {"offer_stacks", offer_stacks, METH_O, nullptr},

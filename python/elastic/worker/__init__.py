@@ -1,8 +1,8 @@
 """What a training script may import: progress, sections, and the step at which to stop.
 
-Imports neither torch nor the agent and starts no thread. In a process that elastic did not start,
-and on a system for which elastic is not built, every call works and has no effect.
-docs/worker.md has the contract.
+Imports neither torch nor the agent, and starts no thread before ``membership()``. In a process that
+elastic did not start, and on a system for which elastic is not built, every call works and has no
+effect. docs/worker.md has the contract.
 
     from elastic import worker
 
@@ -15,6 +15,7 @@ docs/worker.md has the contract.
 
 from __future__ import annotations
 
+from elastic import _lazy
 from elastic.worker import _channel
 from elastic.worker._channel import section
 
@@ -23,6 +24,27 @@ try:
 except ImportError:
     from elastic.worker._absent import is_restart, progress, round, should_stop
 
-__all__ = ["is_restart", "progress", "round", "section", "should_stop"]
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from elastic.worker._membership import Membership, Round, membership
+
+_HOMES = {
+    "Membership": "elastic.worker._membership",
+    "Round": "elastic.worker._membership",
+    "membership": "elastic.worker._membership",
+}
+
+__all__ = [
+    "Membership",
+    "Round",
+    "is_restart",
+    "membership",
+    "progress",
+    "round",
+    "section",
+    "should_stop",
+]
+
+__getattr__, __dir__ = _lazy.attach(__name__, _HOMES)
 
 _channel.open()

@@ -37,6 +37,30 @@ def leave() -> None:
     """Has no effect here."""
 
 
+def join_membership() -> bool:
+    return False
+
+
+def round_is_over() -> bool:
+    return False
+
+
+def begin_sockets() -> None:
+    """Has no effect here."""
+
+
+def end_sockets() -> None:
+    """Has no effect here."""
+
+
+def leave_round() -> None:
+    """Has no effect here."""
+
+
+def wait_for_round(timeout: float, /) -> bytes | None:
+    raise RuntimeError("there is no next round: this process has no launcher")
+
+
 def free_signal() -> int:
     return 0
 

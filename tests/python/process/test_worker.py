@@ -2,35 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
 
-from support.launching import DEADLINE_S, clean_environment, launch, python_path
-
-ALONE = ("--standalone",)
-
-
-def run_script(tmp_path: Path, script: str, *options: str, **variables: str) -> str:
-    """The output of a script that a launcher starts."""
-    path = tmp_path / "script.py"
-    path.write_text("from elastic import worker, _worker\n" + script)
-    done = launch(*ALONE, *options, str(path), environ=clean_environment(**variables))
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def alone(script: str, **variables: str) -> str:
-    """The output of a script that no launcher starts."""
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=clean_environment(**variables),
-        capture_output=True, text=True, timeout=DEADLINE_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+from support.channels import ALONE, alone, run_script
+from support.launching import launch, python_path
 
 
 def test_every_call_works_without_a_launcher() -> None:
