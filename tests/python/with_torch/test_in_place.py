@@ -1,0 +1,191 @@
+"""Training whose processes go on when members of the job change: real agents, real gloo."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from support.launching import Job, Process, clean_environment, free_endpoint, launch
+
+pytest.importorskip("torch")
+
+# Every rank computes the same full batch, so that the losses do not depend on the number of ranks.
+# A file that appears in the directory makes the step wait for its removal.
+SCRIPT = """
+import os, sys, time
+import elastic.torch, torch
+from pathlib import Path
+
+folder, steps = Path(sys.argv[1]), int(sys.argv[2])
+torch.manual_seed(0 if os.environ["ELASTIC_ROUND"] == "0" else 1 + os.getpid())
+inputs = torch.linspace(-1, 1, 64).reshape(16, 4)
+model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1))
+optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+def say(*words):
+    print(os.getpid(), *words, flush=True)
+
+def changed(change):
+    ones = torch.ones(1)
+    torch.distributed.all_reduce(ones)
+    assert int(ones) == job.world_size
+    if change is None:
+        say("begins", "rank", job.rank, "of", job.world_size, "at", job.step)
+    else:
+        say("continues", "rank", job.rank, "of", job.world_size, "at", job.step, change)
+
+with elastic.torch.membership(model, optimizer) as job:
+    job.on_change(changed)
+    changed(None)
+    for step in job.steps(steps):
+        with step:
+            loss = job.model(inputs).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            if os.environ.get("FAILS_AT") == str(int(step)):
+                os.kill(os.getpid(), 9)
+            optimizer.step()
+            if job.rank == 0:
+                with open(folder / "losses", "a") as file:
+                    file.write(f"{int(step)} {loss.item():.6f}\\n")
+            if step == int(os.environ.get("PAUSES_AT", -1)):
+                say("pauses")
+                while not (folder / "go").exists():
+                    time.sleep(0.01)
+total = torch.cat([one.detach().flatten() for one in model.state_dict().values()]).double().sum()
+say(f"sum {total:.9f}")
+"""
+
+
+@contextmanager
+def in_place(tmp_path: Path, nnodes: str, steps: int, *words: str) -> Iterator[Job]:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    options = [
+        "--nnodes", nnodes, "--rdzv-backend=c10d", f"--rdzv-endpoint={free_endpoint()}",
+        "--rdzv-id=job", "--on-membership-change=inplace", "--shutdown-timeout=5", *words,
+    ]  # fmt: skip
+    with Job(options, [str(script), str(tmp_path), str(steps)]) as nodes:
+        yield nodes
+
+
+def next_line(node: Process, word: str) -> str:
+    """The next line of a node that has the word; fails at the end of its output."""
+    assert node.stdout is not None
+    seen = []
+    for line in node.stdout:
+        seen.append(line)
+        if f" {word}" in line:
+            return line.strip()
+    raise AssertionError(("".join(seen), node.communicate()[1]))
+
+
+def pid_of(line: str) -> str:
+    return line.split()[0]
+
+
+def losses(folder: Path) -> dict[int, set[str]]:
+    found: dict[int, set[str]] = {}
+    for line in (folder / "losses").read_text().splitlines():
+        step, loss = line.split()
+        found.setdefault(int(step), set()).add(loss)
+    return found
+
+
+@pytest.mark.smoke
+def test_survivors_go_on_when_a_node_is_lost_and_a_new_one_gets_their_state(
+    tmp_path: Path,
+) -> None:
+    with in_place(tmp_path, "1:3", 40) as nodes:
+        nodes.start(PAUSES_AT="20")
+        nodes.start()
+        first, second = nodes.nodes
+        before = {pid_of(next_line(first, "begins")), pid_of(next_line(second, "begins"))}
+        next_line(first, "pauses")
+        second.send_signal(signal.SIGKILL)
+        third = nodes.start()
+        (tmp_path / "go").touch()
+        line = next_line(first, "continues")
+        assert pid_of(line) in before
+        assert "was lost" in line or "joined" in line, line
+        born = next_line(third, "begins")
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, -signal.SIGKILL, 0], done
+    assert " of 2 at 2" in born, born
+    sums = {re.search(r"sum (\S+)", node.stdout + line)[1] for node in (done[0], done[2])}  # type: ignore[index]
+    assert len(sums) == 1, "the new process has the state of the survivor"
+    found = losses(tmp_path)
+    assert sorted(found) == list(range(40))
+    assert all(len(one) == 1 for one in found.values()), "a repeated step has the same loss"
+
+
+def test_the_losses_are_those_of_an_undisturbed_training(tmp_path: Path) -> None:
+    disturbed, calm = tmp_path / "disturbed", tmp_path / "calm"
+    disturbed.mkdir()
+    calm.mkdir()
+    with in_place(calm, "1", 30) as nodes:
+        nodes.start()
+        assert nodes.finish()[0].returncode == 0
+    with in_place(disturbed, "2", 30, "--max-restarts=1") as nodes:
+        nodes.start("--node-rank=0")
+        nodes.start("--node-rank=1", FAILS_AT="12")
+        first, second = nodes.nodes
+        kept = pid_of(next_line(first, "begins"))
+        line = next_line(first, "continues")
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0], done
+    assert pid_of(line) == kept
+    assert "SIGKILL" in line, line
+    assert losses(disturbed) == losses(calm)
+
+
+def test_a_growing_job_keeps_its_processes(tmp_path: Path) -> None:
+    with in_place(tmp_path, "1:2", 30, "--rdzv-conf=last_call_timeout=0") as nodes:
+        nodes.start(PAUSES_AT="10")
+        (first,) = nodes.nodes
+        kept = pid_of(next_line(first, "begins"))
+        next_line(first, "pauses")
+        second = nodes.start()
+        (tmp_path / "go").touch()
+        line = next_line(first, "continues")
+        born = next_line(second, "begins")
+        done = nodes.finish()
+    assert [node.returncode for node in done] == [0, 0], done
+    assert pid_of(line) == kept and " of 2 " in line
+    assert int(born.split(" at ")[1]) >= 10, born
+    assert all(len(one) == 1 for one in losses(tmp_path).values())
+
+
+def test_without_the_option_every_process_is_new(tmp_path: Path) -> None:
+    with in_place(tmp_path, "2", 20, "--on-membership-change=restart", "--max-restarts=1") as nodes:
+        nodes.start("--node-rank=0")
+        nodes.start("--node-rank=1", FAILS_AT="5")
+        first, _ = nodes.nodes
+        begun = [pid_of(next_line(first, "begins")) for _ in range(2)]
+        done = nodes.finish()
+    assert len(set(begun)) == 2
+    # The worker of the second round fails again, and no restart is left.
+    assert [node.returncode for node in done] == [1, 137] or all(node.returncode for node in done)
+
+
+def test_an_error_that_is_no_change_is_raised(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("""
+import elastic.torch, torch
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+with elastic.torch.membership(model, optimizer) as job:
+    for step in job.steps(3):
+        with step:
+            job.model(torch.ones(1, 3)).sum().backward()
+""")
+    done = launch(
+        "--standalone", "--on-membership-change=inplace", str(script), environ=clean_environment()
+    )
+    assert done.returncode == 1
+    assert "mat1 and mat2 shapes cannot be multiplied" in done.stderr
