@@ -55,7 +55,7 @@ void Rendezvous::remind(const NodeId& node, std::uint64_t received_round, Instan
 }
 RendezvousPhase Rendezvous::phase() const { return machine_->phase(); }
 const JobSettings& Rendezvous::settings() const { return machine_->settings(); }
-Duration Rendezvous::resume_limit() const { return machine_->resume_limit(); }
+Duration Rendezvous::takeover_limit() const { return machine_->takeover_limit(); }
 const RoundRecord& Rendezvous::record() const { return machine_->record(); }
 const std::vector<RoundMember>& Rendezvous::members() const { return machine_->members(); }
 std::vector<NodeStatus> Rendezvous::nodes(Instant now) const { return machine_->nodes(now); }
@@ -253,6 +253,7 @@ void RendezvousMachine::on(const rdzv::ClockGap& event) {
     node.join_deadline.at = add_saturating(node.join_deadline.at, event.gap);
   }
   deadline_check_ = add_saturating(deadline_check_, event.gap);
+  if (growth_from_ > began) growth_from_ = add_saturating(growth_from_, event.gap);
   for (auto& [number, at] : seen_marks_) {
     if (at > began) at = add_saturating(at, event.gap);
   }
@@ -363,6 +364,8 @@ std::optional<Instant> RendezvousMachine::next_deadline() const {
       if (timer.at > timers_checked_at_)
         next = std::min(next, timer.at);  // an earlier one was checked already
     }
+    if (round_.is_adopted && round_.missing > 0 && replaced_from() > timers_checked_at_)
+      next = std::min(next, replaced_from());
   }
   if (next == Instant::max()) return std::nullopt;
   return next;

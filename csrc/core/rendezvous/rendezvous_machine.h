@@ -31,6 +31,8 @@ namespace elastic::core {
 inline constexpr Duration kStopTimeoutMargin = std::chrono::seconds(10);
 // How long after an election a node may need to resume, in addition to node_timeout.
 inline constexpr Duration kSuccessionMargin = std::chrono::seconds(1);
+// What a node reports right after its resume arrives within this time.
+inline constexpr Duration kReportsMargin = std::chrono::seconds(1);
 // How often a waiting node receives the reason.
 inline constexpr Duration kWaitingMessageInterval = std::chrono::seconds(10);
 inline constexpr Duration kEvidenceAgeMax = std::chrono::hours(24 * 365);
@@ -91,7 +93,7 @@ class RendezvousMachine {
     return round_.is_running ? RendezvousPhase::kRunning : RendezvousPhase::kForming;
   }
   const JobSettings& settings() const { return settings_; }
-  Duration resume_limit() const;  // as in Rendezvous
+  Duration takeover_limit() const;  // as in Rendezvous
   const RoundRecord& record() const { return round_.record; }
   const std::vector<RoundMember>& members() const { return round_.members; }
   const JobResult* result() const { return result_.get(); }
@@ -139,6 +141,7 @@ class RendezvousMachine {
   void finish(Node& node);
   void fail(Node& node, const FailureReport& failure);
   void record_activity(Node& node);
+  void return_awaited(Node& node);
   void suspect(Node& node, Duration least_grace);
   // Removes the node and updates the round and the restart budget. Call advance() after the last
   // removal.
@@ -192,6 +195,8 @@ class RendezvousMachine {
   bool update_from_resume(Node& node, const rdzv::Resume& event);
   void replay(Node& node, const rdzv::Resume& event);
   void await_nodes(Duration limit);
+  Duration resume_limit()
+      const;  // from the object's start until a node that has not resumed is lost
   bool was_elected() const { return succession_.term > 1; }
   std::string await_reason(const NodeId& id) const;
   bool may_take_static_rank(const NodeInfo& node);
@@ -199,8 +204,11 @@ class RendezvousMachine {
   // A coordinator ends with the agent that hosts it: that member cannot resume.
   void mark_host_lost();
   void finish_rebuild();
+  // A member that has just resumed may report next that the job is being stopped (HoldGrowth).
+  void hold_growth_for_reports() { growth_from_ = add_saturating(now_, kReportsMargin); }
   // A round of an earlier job of this id was adopted, and all nodes of a new one are here.
   void check_newcomers();
+  Instant replaced_from() const;
   void mark_missing_lost(const std::string& reason);
 
   // rendezvous_describe.cc
@@ -270,6 +278,7 @@ class RendezvousMachine {
   RendezvousSuccession succession_;              // term 1: this is the job's first coordinator
   bool has_resumes_ = false;                     // somebody knew a machine before this one
   bool is_next_job_due_ = false;             // begin_next_job() is called at the end of this step
+  Instant growth_from_ = Instant::min();     // the round does not grow before
   Instant deadline_check_ = Instant::max();  // no node's deadline is earlier
   Instant now_;
   Instant timers_checked_at_ = Instant::min();  // when the timers were last judged

@@ -143,7 +143,7 @@ Status RendezvousMachine::check_static_rank(const NodeInfo& node, bool has_round
   Status fault = invalid("node_rank=" + std::to_string(node.static_rank) + " was given to both " +
                          other_name + " and " + node.name);
   // One that has the rank in a round has it first, though the other one reached this process first.
-  if (!has_round || other.phase != NodePhase::kJoined || other.rank >= 0) return fault;
+  if (!has_round || other.rank >= 0) return fault;
   const std::string why(fault.message());
   emit(rdzv::Refused{other.info.id, std::move(fault)});
   depart(other.info.id, false, why);
@@ -328,15 +328,20 @@ void RendezvousMachine::fail(Node& node, const FailureReport& failure) {
 void RendezvousMachine::record_activity(Node& node) {
   liveness_.record_activity(node.info.id, now_);
   ++node.beat;
-  if (std::exchange(node.is_awaited, false) && node.deadline.number > 0) {
-    // The time in which it could not report does not count.
-    if (node.phase == NodePhase::kJoined) {
-      deadline_check_ = std::min(deadline_check_, node.deadline.at);
-    } else {
-      set_deadline(node, add_saturating(add_saturating(now_, grace_of(node)), kStopTimeoutMargin));
-    }
-  }
+  if (node.is_awaited) return_awaited(node);
   if (node.suspect) change(node, [](Node& one) { one.suspect = false; });
+}
+
+void RendezvousMachine::return_awaited(Node& node) {
+  change(node, [](Node& one) { one.is_awaited = false; });
+  if (node.rank >= 0) hold_growth_for_reports();
+  if (node.deadline.number == 0) return;
+  // The time in which it could not report does not count.
+  if (node.phase == NodePhase::kJoined) {
+    deadline_check_ = std::min(deadline_check_, node.deadline.at);
+  } else {
+    set_deadline(node, add_saturating(add_saturating(now_, grace_of(node)), kStopTimeoutMargin));
+  }
 }
 
 void RendezvousMachine::suspect(Node& node, Duration least_grace) {

@@ -66,6 +66,12 @@ std::string RendezvousMachine::await_reason(const NodeId& id) const {
          " after the coordinator was " + (was_elected() ? "lost" : "restarted");
 }
 
+Duration RendezvousMachine::takeover_limit() const {
+  const bool knows_earlier = std::max(highest_seen_, round_.record.round) > 0;
+  const bool is_of_earlier = round_.is_adopted || (round_.is_fresh && knows_earlier);
+  return is_of_earlier ? resume_limit() : Duration::zero();
+}
+
 Duration RendezvousMachine::resume_limit() const {
   return was_elected() ? std::min(settings_.node_timeout, kFar) + kSuccessionMargin
                        : settings_.store_grace;
@@ -101,6 +107,7 @@ void RendezvousMachine::on(const rdzv::Resume& event) {
     }
   } else if (held > 0 && held == round_.record.round && event.last->record == round_.record &&
              round_.member(event.last->group_rank).fate == MemberFate::kMissing) {
+    if (!may_take_static_rank(event.node)) return;
     restore_member(event);
   } else if (event.phase == NodePhase::kJoined) {
     admit(event.node);
@@ -182,6 +189,7 @@ void RendezvousMachine::drop_stale_round(const NodeId& resumed, const std::strin
 
 void RendezvousMachine::restore_round(const rdzv::Resume& event) {
   drop_stale_round(event.node.id, "its round was superseded");
+  if (!may_take_static_rank(event.node)) return;
   if (event.last->record.generation != round_.record.generation)
     restarts_ = membership_changes_ = 0;
   round_.adopt(event.last->record, make_shared_instant(now_));
@@ -192,18 +200,26 @@ void RendezvousMachine::restore_round(const rdzv::Resume& event) {
   restore_member(event);
 }
 
+// From then on as many newcomers as the adopted round has members replace it; max_nodes at once.
+Instant RendezvousMachine::replaced_from() const {
+  const Duration limit = std::min(settings_.node_timeout, kFar) + kSuccessionMargin;
+  return add_saturating(round_.started.at, limit);
+}
+
 // A stale agent of an earlier job of this id has resumed first, and the rest of its round is gone:
 // a node that knows no round has nobody to wait for.
 void RendezvousMachine::check_newcomers() {
   if (!round_.is_adopted || round_.missing == 0) return;
   const int resumed = round_.size() - round_.missing;
   if (2 * resumed > round_.size()) return;  // that job lives
-  if (round_.tally.joined - round_.tally.joined_suspect < settings_.max_nodes) return;
+  const int replacing = std::max(round_.size(), settings_.min_nodes);
+  const int needed = now_ < replaced_from() ? settings_.max_nodes : replacing;
+  if (round_.tally.joined - round_.tally.joined_suspect < needed) return;
   const auto newcomers = std::count_if(nodes_.begin(), nodes_.end(), [](const auto& one) {
     const Node& node = one.second;
     return node.phase == NodePhase::kJoined && node.is_newcomer && !node.suspect;
   });
-  if (newcomers < settings_.max_nodes) return;
+  if (newcomers < needed) return;
   drop_stale_round({}, "its round is that of an earlier job of this id");
   is_next_job_due_ = true;
 }
@@ -226,12 +242,12 @@ void RendezvousMachine::mark_host_lost() {
 void RendezvousMachine::finish_rebuild() {
   round_.disarm(Timer::kRebuild);
   round_.is_fresh = false;
+  hold_growth_for_reports();
   round_.first_waiting_at = round_.last_waiting_at =
       make_shared_instant(now_);  // settle counts from here for the nodes that wait
 }
 
 void RendezvousMachine::restore_member(const rdzv::Resume& event) {
-  if (!may_take_static_rank(event.node)) return;
   const auto rank = static_cast<std::size_t>(event.last->group_rank);
   const NodeInfo& info = event.node;
   Node& node = insert(info, NodePhase::kWorking);

@@ -24,8 +24,9 @@ constexpr int kBackoffDoublingsMax = 16;
 void RendezvousMachine::advance() {
   if (is_closed()) return;
   mark_host_lost();
+  check_newcomers();
+  if (is_next_job_due_) return;
   if (round_.is_running) {
-    check_newcomers();
     check_growth();
     return;
   }
@@ -274,7 +275,8 @@ void RendezvousMachine::send_round(const std::vector<Node*>& by_rank) const {
 bool RendezvousMachine::may_grow() const {
   const bool has_changes_left = settings_.max_membership_changes < 0 ||
                                 membership_changes_ < settings_.max_membership_changes;
-  return round_.is_running && round_.missing == 0 && round_.tally.done == 0 &&
+  const bool is_complete = round_.missing == 0 && round_.tally.awaited == 0;
+  return round_.is_running && is_complete && round_.tally.done == 0 &&
          round_.finishers_departed == 0 && has_changes_left && !holds_growth_ &&
          round_.tally.joined > round_.tally.joined_suspect && round_.size() < settings_.max_nodes;
 }
@@ -297,10 +299,12 @@ void RendezvousMachine::check_growth() {
       round_.size() + round_.tally.joined - round_.tally.joined_suspect >= settings_.max_nodes &&
       round_.flaps <= kFlapsForgiven;
   // Further joins extend the wait up to a limit.
-  const Instant due = std::min(
+  Instant due = std::min(
       add_saturating(round_.last_waiting_at.at, delay),
       add_saturating(round_.first_waiting_at.at, std::max(delay, settings_.last_call_timeout)));
-  if (!is_filled && now_ < due) {
+  if (is_filled) due = now_;
+  due = std::max(due, growth_from_);
+  if (now_ < due) {
     if (round_.at(Timer::kGrowth) != due) arm(Timer::kGrowth, due);
     return;
   }

@@ -50,6 +50,7 @@ void RoundState::count(const Node& node, int sign) {
       break;
   }
   if (is_member) (has_finished ? tally.finished : tally.unfinished) += sign;
+  if (is_member && node.is_awaited) tally.awaited += sign;
 }
 
 void RoundState::count_missing() {

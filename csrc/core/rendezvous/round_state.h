@@ -83,6 +83,7 @@ struct Tally {
   int done_members = 0;  // done, and of the current round
   int unfinished = 0;    // members of the current round that have not finished it
   int finished = 0;      // members that have, whether they wait or were called back
+  int awaited = 0;       // members that are known from a stored state and have not resumed
 };
 
 struct RoundState {

@@ -15,6 +15,11 @@ auto key_of(const Incumbent& one) {
   return std::tuple(one.replaces.size(), one.term, ~one.lineage.high, ~one.lineage.low);
 }
 
+bool replaces(const Incumbent& one, const Incumbent& other) {
+  return std::any_of(one.replaces.begin(), one.replaces.end(),
+                     [&](const Replaced& replaced) { return replaced.lineage == other.lineage; });
+}
+
 }  // namespace
 
 Meeting meet(const std::optional<Incumbent>& ours, const Incumbent& theirs) {
@@ -23,6 +28,10 @@ Meeting meet(const std::optional<Incumbent>& ours, const Incumbent& theirs) {
   if (ours->lineage == theirs.lineage) {
     return theirs.term > ours->term ? Meeting::kLater : Meeting::kSame;
   }
+  // Both have replaced more lineages than they name: their number does not order them.
+  const bool is_cut = std::min(ours->replaces.size(), theirs.replaces.size()) >= kReplacedMax;
+  if (is_cut && replaces(*ours, theirs)) return Meeting::kOurs;
+  if (is_cut && replaces(theirs, *ours)) return Meeting::kTheirs;
   return key_of(*ours) > key_of(theirs) ? Meeting::kOurs : Meeting::kTheirs;
 }
 

@@ -348,9 +348,9 @@ void CoordinatorJob::judge_progress_after(const Action& action) {
     // A coordinator that continues from a stored state learns of the round's nodes here.
     if (machine_->phase() == RendezvousPhase::kRunning) {
       hangs_.feed(core::hang_event::Began{action.to, action.round, name_of(action.to),
-                                          machine_->resume_limit()});
+                                          machine_->takeover_limit()});
       drain_.feed(core::drain_event::Began{action.to, action.round, machine_->members_left(),
-                                           name_of(action.to), machine_->resume_limit()});
+                                           name_of(action.to), machine_->takeover_limit()});
     }
   } else if constexpr (std::is_same_v<Action, rdzv::Restart> ||
                        std::is_same_v<Action, rdzv::Closed>) {

@@ -28,7 +28,7 @@ DrainDesk::Sink CoordinatorJob::drain_sink() {
 Status CoordinatorJob::on(SessionPeer*, drain::Notice& notice) {
   if (is_over()) return {};
   hold_growth();
-  const Duration limit = machine_ != nullptr ? machine_->resume_limit() : Duration::zero();
+  const Duration limit = machine_ != nullptr ? machine_->takeover_limit() : Duration::zero();
   drain_.feed(core::drain_event::Noticed{notice, 0, limit});
   return {};
 }
@@ -54,7 +54,7 @@ void CoordinatorJob::note_done_member(const rdzv::Resume& resume) {
                          members[rank].fate == MemberFate::kPresent;
   if (!is_member) return;
   drain_.feed(core::drain_event::Began{resume.node.id, record.round, machine_->members_left(),
-                                       name_of(resume.node.id), machine_->resume_limit()});
+                                       name_of(resume.node.id), machine_->takeover_limit()});
 }
 
 Status CoordinatorJob::on(SessionPeer*, session::RequestDrain&) {

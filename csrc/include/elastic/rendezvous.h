@@ -239,7 +239,7 @@ class ELASTIC_EXPORT Rendezvous {
   // The same from a record in force: rounds are not delayed, and no node holds a newer one. A node
   // that does not resume is lost after node_timeout and a second.
   Status succeed(std::string_view bytes, const RendezvousSuccession& succession, Instant now);
-  Duration resume_limit() const;  // from the object's start until such a node is lost
+  Duration takeover_limit() const;  // until such a node is lost; zero: the round was formed here
   // Compare-and-set stores: the node that evaluates the timers, of the lowest rank that is alive.
   std::optional<NodeId> timekeeper(Instant now) const;
 

@@ -42,6 +42,27 @@ TEST(RendezvousGrowth, NoRoundIsRestartedForNewNodesWhileTheJobIsBeingStopped) {
   EXPECT_EQ(job.rejoin("a").count<rdzv::Round>(), 2);
 }
 
+// A member reports that the job is being stopped right after its resume.
+TEST(RendezvousGrowth, ARoundThatWasTakenOverGrowsWhenItsMembersHaveReported) {
+  const JobSettings settings = with(nnodes(1, 2), [](JobSettings& s) { s.settle = 0s; });
+  for (const bool is_restored : {false, true}) {
+    for (const bool is_held : {false, true}) {
+      Job job(settings);
+      job.join("a");
+      job.run(settings.last_call_timeout + 1s, {"a"});
+      ASSERT_TRUE(job.is_running());
+      const std::string state = job.machine().encode();
+      job.restart_coordinator();
+      if (is_restored) job.restore_coordinator(state);
+      job.join("b");
+      EXPECT_EQ(job.resume("a", rdzv::NodePhase::kWorking).count<rdzv::Restart>(), 0);
+      if (is_held) job.step(rdzv::HoldGrowth{});
+      job.run(3s, {"a", "b"});
+      EXPECT_EQ(job.is_running(), is_held) << "restored: " << is_restored;
+    }
+  }
+}
+
 TEST(RendezvousGrowth, NewNodesAreAdmittedAfterTheSettleTime) {
   Growing job(nnodes(1, 8));
   const Sent sent = job.join("c");

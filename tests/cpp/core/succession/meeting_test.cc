@@ -46,6 +46,16 @@ TEST(Meeting, IsDecidedByTheTermThenByTheLineage) {
   override.replaces = {{.lineage = {1, 0}, .newest = {}}};
   cases.push_back({coordinator(1, 3), override, Meeting::kTheirs});
   cases.push_back({override, coordinator(1, 3), Meeting::kOurs});
+  // Both have replaced more lineages than a record names.
+  Incumbent former = coordinator(20, 9);
+  Incumbent later = coordinator(21, 8);
+  for (std::uint64_t i = 0; i < kReplacedMax; ++i) {
+    former.replaces.push_back({.lineage = {10 + i, 0}, .newest = {}});
+    later.replaces.push_back({.lineage = {11 + i, 0}, .newest = {}});
+  }
+  later.replaces.back().lineage = former.lineage;
+  cases.push_back({former, later, Meeting::kTheirs});
+  cases.push_back({later, former, Meeting::kOurs});
   for (const Case& one : cases) {
     EXPECT_EQ(meet(one.ours, one.theirs), one.expected)
         << (one.ours ? one.ours->address : "none") << " and " << one.theirs.address;
