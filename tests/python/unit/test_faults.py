@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import runpy
+import subprocess
+import sys
+
 import pytest
 
 from bench.faults import picture, report
@@ -24,6 +28,7 @@ from bench.faults.reduce import (
     measure,
 )
 from bench.faults.scenes import SCENES
+from support.paths import ROOT
 
 FAULT = 100.0
 
@@ -152,3 +157,29 @@ def test_table_and_picture_have_every_scene_that_ran() -> None:
     assert "| torchrun | 2 | 1 | 0 | 1 |" in report.totals(results, names)
     drawn = picture.svg(results, names, "a machine")
     assert drawn.count(">worker-killed<") == 1 and "1 ok, 1 hang" in drawn
+
+
+def test_page_of_the_evidence_is_generated() -> None:
+    """Otherwise: python tools/gen_evidence.py"""
+    done = subprocess.run([sys.executable, str(ROOT / "tools/gen_evidence.py"), "--check"])
+    assert done.returncode == 0
+
+
+def test_page_has_results_when_they_are_stored() -> None:
+    generator = runpy.run_path(str(ROOT / "tools/gen_evidence.py"))
+    campaign = {
+        "facts": {
+            "commit": "abc",
+            "machine": dict.fromkeys(
+                ("date", "cpu", "cores", "kernel", "libc", "python", "torch", "load average"), "1"
+            ),
+            "launchers": {"torchrun": {"version": "2", "settings": "--some"}},
+        },
+        "results": [
+            report.result("worker-killed", "torchrun", 1, measure(recovered(), (RECOVER,), RECOVER))
+        ],
+    }
+    text = generator["page"](campaign, None)
+    row = "| ok | 2.0 | 2.0 | 3.0 | 4.0 | 5.0 | 0 | right | 0, 0 |"
+    assert f"| `worker-killed` | torchrun {row}" in text
+    assert "evidence.svg" in text and "No results" not in text
