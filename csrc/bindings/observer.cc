@@ -137,6 +137,12 @@ py::dict to_dict(const ObservedJob& job) {
     dict["hang"] = py::dict("idle_seconds"_a = to_seconds(hang->idle), "step"_a = hang->step,
                             "rank"_a = hang->rank, "place"_a = hang->place);
   }
+  dict["progress"] = py::none();
+  if (const auto& progress = job.progress) {
+    dict["progress"] =
+        py::dict("step"_a = progress->step, "slowest"_a = progress->slowest,
+                 "ranks"_a = progress->ranks, "step_time"_a = to_seconds(progress->step_time));
+  }
   dict["result"] = job.result ? py::cast(*job.result) : py::none();
   dict["nodes"] = nodes;
   dict["stacks"] = job.stacks;

@@ -82,6 +82,14 @@ std::optional<ProgressEvent> ProgressSampler::take(std::vector<Worker>* workers,
   return found;
 }
 
+std::optional<ProgressEvent> ProgressSampler::take_first(std::vector<Worker>* workers,
+                                                         Instant now) {
+  const bool is_first = std::none_of(workers->begin(), workers->end(), [](const Worker& worker) {
+    return !worker.ended && worker.seen_step >= 0;
+  });
+  return is_first && interval_ > Duration::zero() ? take(workers, now) : std::nullopt;
+}
+
 void StackCollector::begin(std::vector<Worker>* workers, Instant now, Duration limit) {
   deadline_ = add_saturating(now, limit);
   for (Worker& worker : *workers) {

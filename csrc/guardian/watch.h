@@ -19,6 +19,9 @@ class ProgressSampler {
   std::optional<Instant> next(const std::vector<Worker>& workers) const;
   // An event if something has changed since the last sample.
   std::optional<ProgressEvent> take(std::vector<Worker>* workers, Instant now);
+  // A worker has reported its first step. If it is the first worker, its step is not left to the
+  // next sample, so that the time of the round's first step is known.
+  std::optional<ProgressEvent> take_first(std::vector<Worker>* workers, Instant now);
 
  private:
   Duration interval_{};  // zero: none

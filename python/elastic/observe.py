@@ -273,6 +273,7 @@ def view(facts: dict[str, Any]) -> dict[str, Any]:
         "rounds": rounds,
         "stragglers": facts["stragglers"],
         "hang": _hang(facts["hang"]),
+        "progress": _progress(facts["progress"]),
         "result": _result(facts["result"]),
         "nodes": nodes,
     }
@@ -286,6 +287,18 @@ def _hang(facts: dict[str, Any] | None) -> dict[str, Any] | None:
         "step": facts["step"],
         "rank": facts["rank"] if facts["rank"] >= 0 else None,
         "place": facts["place"] or None,
+    }
+
+
+def _progress(facts: dict[str, Any] | None) -> dict[str, Any] | None:
+    if facts is None:
+        return None
+    step_time = facts["step_time"]
+    return {
+        "step": facts["step"],
+        "slowest_step": facts["slowest"] if facts["slowest"] >= 0 else None,
+        "ranks": facts["ranks"],
+        "step_seconds": round(step_time, 6) if step_time > 0 else None,
     }
 
 

@@ -93,6 +93,16 @@ struct Hang {
   bool operator==(const Hang&) const = default;
 };
 
+// How far the ranks that report steps are, and how fast.
+struct Pace {
+  std::int64_t newest = kNoStep;  // of any rank
+  std::int64_t oldest = kNoStep;  // of the slowest one
+  std::int32_t ranks = 0;         // that report
+  Duration step_time{};           // recently; zero: not known yet
+
+  bool operator==(const Pace&) const = default;
+};
+
 // A rank exited with 0, `age` ago. The other ranks have `limit` from then on to end, too. Sent by a
 // node with a limit, for its first such rank of a round.
 struct RankFinished {

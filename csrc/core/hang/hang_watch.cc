@@ -33,6 +33,7 @@ namespace {
 
 constexpr int kStackLinesShown = 20;
 constexpr std::size_t kGroupsShown = 16;
+constexpr std::size_t kAdvancesOfPace = 16;  // about as many seconds, if steps are short
 
 // The first lines of a text, indented.
 std::string indent_lines(std::string_view text, int lines_max) {
@@ -87,6 +88,7 @@ void HangWatch::on(const hang_event::Ended&, Instant, std::vector<HangAnswer>* o
   job_.clear();
   hang_.reset();
   newest_ = hang::kNoStep;
+  recent_advances_.clear();
 }
 
 void HangWatch::on(const hang_event::Left& event, Instant, std::vector<HangAnswer>* out) {
@@ -108,6 +110,8 @@ void HangWatch::on(const hang_event::Progressed& event, Instant now, std::vector
   if (event.progress.newest > newest_) {
     if (newest_ != hang::kNoStep) advances_ = std::min(advances_ + 1, kLearnedAdvances);
     newest_ = event.progress.newest;
+    recent_advances_.push_back({before(now, event.progress.idle), newest_});
+    if (recent_advances_.size() > kAdvancesOfPace) recent_advances_.pop_front();
   }
   const auto progressed = job_.last_progress();
   if (!progressed_before || !progressed || *progressed <= *progressed_before) return;
@@ -194,6 +198,23 @@ void HangWatch::collect(Purpose purpose, Duration idle, Instant now, std::vector
   }
   collection_->purpose = purpose;
   collection_->idle = idle;
+}
+
+std::optional<hang::Pace> HangWatch::pace() const {
+  if (newest_ == hang::kNoStep) return std::nullopt;
+  hang::Pace pace{.newest = newest_};
+  for (const auto& [id, node] : job_.nodes()) {
+    if (node.progress.reporting <= 0) continue;
+    const bool is_first = pace.ranks == 0;
+    pace.ranks += node.progress.reporting;
+    pace.oldest = is_first ? node.progress.oldest : std::min(pace.oldest, node.progress.oldest);
+  }
+  if (recent_advances_.size() > 1) {
+    const Advance& first = recent_advances_.front();
+    const Advance& last = recent_advances_.back();
+    pace.step_time = std::max(last.at - first.at, Duration::zero()) / (last.step - first.step);
+  }
+  return pace;
 }
 
 void HangWatch::finish_collection(std::vector<HangAnswer>* out) {

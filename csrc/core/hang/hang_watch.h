@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -133,6 +134,8 @@ class HangWatch {
   std::size_t num_stragglers() const { return hang_ ? 0 : job_.num_lagging(); }
   // nullopt: a rank makes progress, or the limit has not passed.
   std::optional<hang::Hang> hang() const;
+  // nullopt: no rank of the round has reported a step.
+  std::optional<hang::Pace> pace() const;
   // The limit that applies now.
   Duration limit() const;
 
@@ -180,6 +183,11 @@ class HangWatch {
   std::size_t next_pause_ = 0;
   std::int64_t newest_ = hang::kNoStep;  // of the round
   int advances_ = 0;                     // how often it increased; of the job
+  struct Advance {
+    Instant at;
+    std::int64_t step = hang::kNoStep;
+  };
+  std::deque<Advance> recent_advances_;  // of the round, for its pace
 };
 
 }  // namespace elastic::core

@@ -132,7 +132,7 @@ RendezvousMachine::Description RendezvousMachine::describe_forming(Instant now,
       joined + (is_range ? "up to " : "") + nodes_text(settings_.max_nodes) + who;
   if (round_.tally.joined_suspect > 0) return {text + ", waiting for a closed session to resume"};
   if (round_.is_armed(Timer::kBackoff) && now < round_.at(Timer::kBackoff)) {
-    return {text + ", workers failed within " + duration_text(kCrashAge) + " in " +
+    return {last + "workers failed within " + duration_text(kCrashAge) + " in " +
                 std::to_string(round_.crashes) + " rounds in a row",
             "the next one starts", round_.at(Timer::kBackoff)};
   }

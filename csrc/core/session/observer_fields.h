@@ -85,6 +85,14 @@ void visit(Visitor& v, ObservedHang& hang) {
 }
 
 template <typename Visitor>
+void visit(Visitor& v, ObservedProgress& progress) {
+  v.number(progress.step);
+  v.number(progress.slowest);
+  v.number(progress.ranks);
+  v.duration(progress.step_time);
+}
+
+template <typename Visitor>
 void visit(Visitor& v, CoordinatorInfo& info) {
   v.name(info.address, kNodeTextBytesMax);
   v.name(info.lineage, kNodeTextBytesMax);
@@ -93,7 +101,8 @@ void visit(Visitor& v, CoordinatorInfo& info) {
          [&](std::string& voter) { v.name(voter, kNodeTextBytesMax); });
 }
 
-// Without its nodes, which are sent in pages, and what are extensions: incumbent and hang.
+// Without its nodes, which are sent in pages, and what are extensions: incumbent, hang and
+// progress.
 template <typename Visitor>
 void visit(Visitor& v, ObservedJob& job) {
   v.job_id(job.id, kMessageBytesMax);

@@ -283,6 +283,8 @@ void fields(Visitor& v, JobFacts& facts) {
   v.extension(1, facts.job.incumbent,
               [](auto& inner, CoordinatorInfo& incumbent) { core::visit(inner, incumbent); });
   v.extension(2, facts.job.hang, [](auto& inner, ObservedHang& hang) { core::visit(inner, hang); });
+  v.extension(3, facts.job.progress,
+              [](auto& inner, ObservedProgress& progress) { core::visit(inner, progress); });
 }
 
 template <typename Visitor>

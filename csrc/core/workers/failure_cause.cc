@@ -90,7 +90,8 @@ FailureDiagnosis diagnose_signal(const WorkerExit& exit, const KernelEvidence& k
   found.failure_class = FailureClass::kPlatform;
   if (exit.signal != SIGKILL || !kernel.oom_kills) return found;
   if (*kernel.oom_kills == 0) {
-    found.hint = kernel.oom_counter + " counted no OOM kill: something else sent SIGKILL";
+    found.hint = "something else than the kernel's out-of-memory killer sent SIGKILL: " +
+                 kernel.oom_counter + " counted no OOM kill";
     return found;
   }
   found.cause = FailureCause::kOutOfMemory;

@@ -32,6 +32,7 @@ class HangDesk {
   void feed(const core::HangEvent& event);
   std::vector<hang::Straggler> stragglers() const { return watch_.stragglers(); }
   std::optional<hang::Hang> hang() const { return watch_.hang(); }
+  std::optional<hang::Pace> pace() const { return watch_.pace(); }
 
  private:
   void execute(core::HangAnswer& answer);

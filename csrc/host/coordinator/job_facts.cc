@@ -23,6 +23,9 @@ ObservedJob describe_job(const Rendezvous* machine, const core::JobHistory& hist
   if (auto hang = hangs.hang()) {
     job.hang = {now - hang->progressed, hang->step, hang->suspect, std::move(hang->place)};
   }
+  if (const auto pace = hangs.pace()) {
+    job.progress = {pace->newest, pace->oldest, pace->ranks, pace->step_time};
+  }
   if (machine == nullptr) {
     job.description = "no node has joined";
     return job;

@@ -112,6 +112,16 @@ struct ObservedHang {
   bool operator==(const ObservedHang&) const = default;
 };
 
+// How far the ranks that report steps are (docs/worker.md).
+struct ObservedProgress {
+  std::int64_t step = -1;     // the newest of any rank
+  std::int64_t slowest = -1;  // of the slowest rank
+  int ranks = 0;              // that report
+  Duration step_time{};       // recently; zero: not known yet
+
+  bool operator==(const ObservedProgress&) const = default;
+};
+
 struct ObservedJob {
   std::string id;
   std::uint64_t term = 1;
@@ -132,6 +142,7 @@ struct ObservedJob {
   std::vector<ObservedRound> rounds;          // the latest, oldest first
   std::vector<ObservedStraggler> stragglers;  // at most one of each node, and 64
   std::optional<ObservedHang> hang;           // nullopt: none, or an older version
+  std::optional<ObservedProgress> progress;   // nullopt: no rank reports steps
   std::optional<JobResult> result;
   std::vector<ObservedNode> nodes;  // by id
   std::string stacks;               // one screen, when the reply to ObserverOptions::stacks is here

@@ -7,10 +7,12 @@ import time
 from collections.abc import Sequence
 
 from elastic import observe
+from elastic.cli import status_view
 from elastic.errors import RendezvousClosed
 from elastic.observe import LocalJob
 from elastic.text import is_number
 
+NO_JOB = "no job of this user runs on this host: give HOST:PORT of the job's coordinator"
 HEADER = ("JOB", "NODES", "WORKERS", "ROUND", "STATE", "SINCE", "PID")
 
 
@@ -36,9 +38,7 @@ def locate(options: argparse.Namespace) -> str:
         return f"; nor has this host a job of the id {wanted}: {_names(jobs)}"
     if wanted:
         raise RendezvousClosed(f"this host has no job {wanted} of this user: {_names(jobs)}")
-    raise RendezvousClosed(
-        "no job of this user runs on this host: give HOST:PORT of the job's coordinator"
-    )
+    raise RendezvousClosed(NO_JOB)
 
 
 def _names(jobs: Sequence[LocalJob]) -> str:
@@ -59,15 +59,13 @@ def _row(job: LocalJob) -> tuple[str, ...]:
     seen = job.snapshot
     if seen is None:
         return job.run_id or "?", "-", "-", "-", job.error, "-", _pids(job)
-    result = seen["result"]
-    state = seen["phase"] if result is None else result["outcome"]
     began = seen["began"]
     return (
         seen["job"],
         str(seen["nodes_in_round"]),
         str(seen["world_size"]),
         "-" if seen["round"] is None else str(seen["round"]),
-        "HUNG" if seen["hang"] and result is None else state,
+        status_view.state_of(seen)[0],
         "-" if began is None else _since(began),
         _pids(job),
     )

@@ -414,13 +414,14 @@ class Launcher:
             self._agent.request_stop(number)
 
     def _report(self, job: LaunchConfig, result: RunResult) -> None:
-        from elastic.cli import report
+        from elastic.cli import paint, report
 
         if job.error_file:  # before the console, which may block
             self._write_file(job.error_file, lambda: self._pass_on(result, job.error_file))
         if any(failure.stderr_tail for failure in result.failures.values()):
             self._console.write("")  # the last line that was copied may have no end
-        self._say(report.format_report(job.name, result, _is_output_shown(job)))
+        text = report.format_report(job.name, result, _is_output_shown(job))
+        self._say(paint.screen(text) if paint.is_on(os.environ) else text)
 
     def _pass_on(self, result: RunResult, path: str) -> None:
         from elastic.multiprocessing.errors import evidence

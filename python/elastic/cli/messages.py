@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from elastic import _environment
 from elastic.cli.console import Console
 from elastic.cli.options import PROGRAM
 from elastic.constants import NOTICE
@@ -18,7 +19,12 @@ class _ConsoleHandler(logging.Handler):
         self._console = console
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._console.write(self.format(record))
+        text = self.format(record)
+        if "\n" in text and record.levelno >= NOTICE:  # a screen
+            from elastic.cli import paint
+
+            text = paint.screen(text) if paint.is_on(_environment.inherited()) else text
+        self._console.write(text)
 
 
 def log_to(console: Console, level: int, *, as_records: bool) -> logging.Handler | None:

@@ -6,18 +6,19 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from elastic import observe
-from elastic.cli import local_jobs, subcommands
+from elastic import _environment, observe
+from elastic.cli import local_jobs, status_rich, status_view, subcommands
 from elastic.cli.options import PROGRAM
 from elastic.errors import RendezvousClosed, RendezvousError, RendezvousUnavailable
 from elastic.text import duration
 
 RETRY_PAUSE_S = 1.0
+PROGRESS_LINE_S = 10.0  # a line for new steps alone at most so often
 
-SHOWN_PHASES = ("detect", "stop", "rendezvous", "first_step")
+Show = Callable[[dict[str, Any]], None]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -31,7 +32,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--follow",
         action="store_true",
-        help="print again after each change, until the job ends; reconnect when necessary",
+        help="follow the job until it ends: a live view on a terminal if the package rich is "
+        "installed, else one line for each change; reconnect when necessary",
     )
     made.add_argument(
         "--no-workers",
@@ -50,21 +52,24 @@ def parser() -> argparse.ArgumentParser:
 
 def run(arguments: Sequence[str]) -> int:
     options = parser().parse_args(arguments)
-    show = _json_line if options.json else text
+    console = None if options.json else status_rich.open_console(_environment.inherited())
     hint = ""
     try:
         if not (options.endpoint or options.rdzv_id or options.follow):
-            return _list(options.json)
+            return _list(options.json, console)
         hint = local_jobs.locate(options)
         if options.follow:
-            return _follow(options, show)
+            return _follow(options, console)
         with _connect(options) as job:
             snapshot = job.first(options.timeout)
         if snapshot is None:
             raise RendezvousUnavailable(
                 f"{options.endpoint} sent no state within {duration(options.timeout)}"
             )
-        _print(show(snapshot))
+        if console is not None:
+            console.print(status_rich.render(snapshot))
+        else:
+            _print(_json_line(snapshot) if options.json else status_view.text(snapshot))
         return 0
     except BrokenPipeError:  # as in `status --follow | head`
         sys.stderr.close()
@@ -73,7 +78,7 @@ def run(arguments: Sequence[str]) -> int:
         return subcommands.report("status", error, hint)
 
 
-def _list(is_json: bool) -> int:
+def _list(is_json: bool, console: Any) -> int:
     """Prints the jobs of this host, one in each line."""
     jobs = observe.local_jobs()
     if is_json:
@@ -81,14 +86,12 @@ def _list(is_json: bool) -> int:
             if job.snapshot is not None:
                 where = {"endpoint": job.endpoint, "pids": list(job.pids)}
                 _print(_json_line({**job.snapshot, **where}))
-    elif jobs:
-        _print("\n".join(_table(local_jobs.rows(jobs))))
+    elif not jobs:
+        print(f"{PROGRAM} status: {local_jobs.NO_JOB}", file=sys.stderr)
+    elif console is not None:
+        console.print(status_rich.listing(local_jobs.rows(jobs)))
     else:
-        print(
-            f"{PROGRAM} status: no job of this user runs on this host: give HOST:PORT of the "
-            "job's coordinator",
-            file=sys.stderr,
-        )
+        _print("\n".join(status_view.table(local_jobs.rows(jobs))))
     return 0
 
 
@@ -102,38 +105,113 @@ def _connect(options: argparse.Namespace) -> observe.Observation:
     )
 
 
-def _follow(options: argparse.Namespace, show: Any) -> int:
-    """Prints each change. A coordinator that was restarted is looked for until Ctrl-C."""
-    shown = problem = ""
+def _follow(options: argparse.Namespace, console: Any) -> int:
+    if options.json:
+        return _follow_job(options, JsonLines().show, _complain)
+    if console is None:
+        return _follow_job(options, Lines(_print).show, _complain)
+    from rich.live import Live
+
+    with Live(console=console, auto_refresh=False, vertical_overflow="ellipsis") as live:
+        view = LiveView(live, lambda: int(console.height))
+        return _follow_job(options, view.show, view.complain)
+
+
+def _follow_job(options: argparse.Namespace, show: Show, complain: Callable[[str], None]) -> int:
+    """Shows each snapshot. A coordinator that was restarted is looked for until Ctrl-C."""
     was_connected = False
-    ended: dict[str, Any] | None = None
-    while ended is None:
+    problem = ""
+    while True:
         try:
             with _connect(options) as job:
-                while ended is None:
+                while True:
                     snapshot = job.next() if was_connected else job.first()
                     if snapshot is None:
                         continue
                     was_connected, problem = True, ""
-                    if _without_time(snapshot) != shown:
-                        shown = _without_time(snapshot)
-                        _print(show(snapshot))
+                    show(snapshot)
                     if snapshot["result"] is not None:
-                        ended = snapshot
+                        return 0
         except (RendezvousUnavailable, RendezvousClosed) as error:
             # The socket of a job with one node ends with its agent.
             if not was_connected or options.endpoint.startswith("unix:"):
                 raise
             if str(error) != problem:
                 problem = str(error)
-                print(f"{PROGRAM} status: {error}; trying again", file=sys.stderr)
+                complain(f"{error}; trying again")
             time.sleep(RETRY_PAUSE_S)
-    return 0
+
+
+class JsonLines:
+    """A line for each change."""
+
+    def __init__(self) -> None:
+        self._shown = ""
+
+    def show(self, snapshot: dict[str, Any]) -> None:
+        facts = _without_time(snapshot)
+        if facts != self._shown:
+            self._shown = facts
+            _print(_json_line(snapshot))
+
+
+class Lines:
+    """The whole state once, then a line for each change and each incident."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._change: object = None
+        self._incidents = 0  # the number of the last round that was shown as ended, plus one
+        self._step: int | None = None
+        self._at = 0.0  # of the last line
+
+    def show(self, snapshot: dict[str, Any]) -> None:
+        is_first = self._change is None
+        change = status_view.change_of(snapshot)
+        step = snapshot["progress"] and snapshot["progress"]["step"]
+        is_due = snapshot["time"] - self._at >= PROGRESS_LINE_S and step != self._step
+        ended = [one for one in snapshot["rounds"] if one["cause"] is not None]
+        if is_first:
+            self._write(status_view.text(snapshot))
+        else:
+            for one in ended:
+                if one["round"] >= self._incidents:
+                    cause = one["cause"].replace("_", " ")
+                    at = status_view.clock(one["ended"])
+                    self._write(f"{at} round {one['round']} ended, {cause}: {one['reason']}")
+            if change == self._change and not is_due:
+                return
+            self._write(status_view.line(snapshot))
+        self._incidents = max([self._incidents, *(one["round"] + 1 for one in ended)])
+        self._change, self._step, self._at = change, step, snapshot["time"]
+
+
+class LiveView:
+    """The state of the job, drawn again in place."""
+
+    def __init__(self, live: Any, height: Callable[[], int]) -> None:
+        self._live, self._height = live, height
+        self._snapshot: dict[str, Any] | None = None
+
+    def show(self, snapshot: dict[str, Any]) -> None:
+        self._snapshot = snapshot
+        is_over = snapshot["result"] is not None
+        height = None if is_over else self._height()
+        self._live.update(status_rich.render(snapshot, height), refresh=True)
+
+    def complain(self, problem: str) -> None:
+        if self._snapshot is not None:
+            view = status_rich.render(self._snapshot, self._height(), problem)
+            self._live.update(view, refresh=True)
+
+
+def _complain(problem: str) -> None:
+    print(f"{PROGRAM} status: {problem}", file=sys.stderr)
 
 
 def _without_time(snapshot: dict[str, Any]) -> str:
     """The facts whose change is worth a new output."""
-    passing = ("time", "running_seconds", "goodput", "description")
+    passing = ("time", "running_seconds", "goodput", "description", "progress")
     kept = {key: value for key, value in snapshot.items() if key not in passing}
     kept["stragglers"] = [one["rank"] for one in snapshot["stragglers"]]
     kept["hang"] = snapshot["hang"] and (snapshot["hang"]["step"], snapshot["hang"]["rank"])
@@ -150,131 +228,3 @@ def _print(text: str) -> None:
 
 def _json_line(snapshot: dict[str, Any]) -> str:
     return json.dumps(snapshot)
-
-
-def text(snapshot: dict[str, Any]) -> str:
-    """The snapshot for people: a few lines about the job, then tables."""
-    lines = [*_summary(snapshot), "", *_nodes(snapshot)]
-    incidents = [one for one in snapshot["rounds"] if one["cause"] is not None]
-    if incidents:
-        lines += ["", *_incidents(incidents)]
-    return "\n".join(lines) + "\n"
-
-
-def _summary(snapshot: dict[str, Any]) -> list[str]:
-    result = snapshot["result"]
-    hang = snapshot["hang"] if result is None else None
-    state = snapshot["phase"] if result is None else result["outcome"]
-    lines = [f"job {snapshot['job']}: {'HUNG' if hang else state} at {_clock(snapshot['time'])}"]
-    if result is not None and result["message"]:
-        lines.append(f"  result       {result['message']} (exit code {result['exit_code']})")
-    elif snapshot["description"]:
-        lines.append(f"  state        {snapshot['description']}")
-    if hang is not None:
-        suspect = ""
-        if hang["rank"] is not None:
-            suspect = f"; suspect: rank {hang['rank']}" + (
-                f", {hang['place']}" if hang["place"] else ""
-            )
-        lines.append(
-            f"  hung         no rank has made progress for "
-            f"{duration(round(hang['idle_seconds'], 1))}, since step {hang['step']}{suspect}"
-        )
-    if snapshot["round"] is not None:
-        lines.append(
-            f"  round        {snapshot['round']}: {_count(snapshot['nodes_in_round'])}, world size "
-            f"{snapshot['world_size']}, master {snapshot['master_addr']}:{snapshot['master_port']}"
-        )
-    settings = snapshot["settings"]
-    lines.append(
-        f"  nodes        {settings['min_nodes']} to {settings['max_nodes']} wanted, "
-        f"{snapshot['waiting_nodes']} waiting, {snapshot['spare_nodes']} spare"
-    )
-    lines.append(
-        f"  restarts     {snapshot['restarts']} of {settings['max_restarts']} used, "
-        f"{snapshot['membership_changes']} membership changes"
-    )
-    coordinator = snapshot["coordinator"]
-    address = coordinator["address"] or ""
-    where = coordinator["node"] or "a separate process, or a node outside the round"
-    if address.startswith("unix:"):
-        where = "in the job's only agent"
-    at = f" at {address}" if address else ""
-    voters = ", ".join(coordinator["voters"])
-    kept = f", voters {voters}" if voters else ""
-    lines.append(f"  coordinator  {where}{at}, term {coordinator['term']}{kept}")
-    if snapshot["goodput"] is not None:
-        lines.append(
-            f"  running      {duration(round(snapshot['running_seconds'], 1))} since "
-            f"{_clock(snapshot['began'])}, goodput {100 * snapshot['goodput']:.1f} %"
-        )
-    for one in snapshot["stragglers"]:
-        lines.append(
-            f"  straggling   rank {one['rank']} on {one['node']}: at step {one['step']}, "
-            f"no progress for {duration(round(one['idle_seconds'], 1))} while other ranks advance"
-        )
-    return lines
-
-
-def _count(nodes: int) -> str:
-    return "1 node" if nodes == 1 else f"{nodes} nodes"
-
-
-def _nodes(snapshot: dict[str, Any]) -> list[str]:
-    rows = [("RANK", "NODE", "ADDRESS", "STATE", "LAST BEAT", "WORKERS (rank:pid state)")]
-    for node in snapshot["nodes"]:
-        state = node["state"] if node["connected"] else f"{node['state']}, disconnected"
-        rows.append(
-            (
-                "-" if node["rank"] is None else str(node["rank"]),
-                node["name"],
-                node["address"] or "-",
-                state,
-                f"{node['last_beat_seconds']:.1f} s ago",
-                _workers(node),
-            )
-        )
-    return _table(rows)
-
-
-def _workers(node: dict[str, Any]) -> str:
-    workers = node["workers"]
-    if not workers:
-        return "-"
-    return ", ".join(
-        f"{one['rank']}:{one['pid']} {one['state']}"
-        + (f" ({one['exit_code']})" if one["state"] == "failed" else "")
-        for one in workers
-    )
-
-
-def _incidents(rounds: list[dict[str, Any]]) -> list[str]:
-    rows = [("ROUND", "ENDED", "CAUSE", "DETECT", "STOP", "RENDEZVOUS", "FIRST STEP", "REASON")]
-    for one in rounds:
-        phases = one["phases"]
-        rows.append(
-            (
-                str(one["round"]),
-                _clock(one["ended"]),
-                one["cause"].replace("_", " "),
-                *(_short(phases[name]) for name in SHOWN_PHASES),
-                one["reason"],
-            )
-        )
-    return _table(rows)
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-    return [
-        "  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=False)] + [row[-1]])
-        for row in rows
-    ]
-
-
-def _short(seconds: float | None) -> str:
-    return "-" if seconds is None else duration(round(seconds, 3))
-
-
-def _clock(at: float | None) -> str:
-    return "-" if at is None else time.strftime("%H:%M:%S", time.localtime(at))

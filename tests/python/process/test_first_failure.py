@@ -79,7 +79,9 @@ def test_classes_of_failures(tmp_path: Path) -> None:
     first = killed["first_failure"]
     assert isinstance(first, dict)
     assert (first["class"], first["cause"], first["signal"]) == ("platform", "signal", "SIGKILL")
-    assert "counted no OOM kill: something else sent SIGKILL" in str(first["hint"])
+    assert "something else than the kernel's out-of-memory killer sent SIGKILL" in str(
+        first["hint"]
+    )
 
 
 @pytest.mark.parametrize(("codes", "rounds"), [("3,64-78", 1), ("4,6-78", 3)])

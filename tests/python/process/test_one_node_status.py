@@ -128,3 +128,34 @@ def test_a_job_of_several_nodes_is_found_by_its_id() -> None:
             f"nor has this host a job of the id no-such-host.invalid: {run_id}" in (unknown.stderr)
             or f"{run_id} (pid" in unknown.stderr
         )
+
+
+STEPS = """
+import os, sys
+from elastic import worker
+worker.progress(7)
+if os.environ["ELASTIC_ROUND"] != "2":
+    sys.exit(3)
+print("reported", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_the_first_step_of_each_round_and_the_progress_are_seen(tmp_path: Path) -> None:
+    """Also of a worker that ends before a periodic sample of its steps."""
+    run_id, script = new_id(), tmp_path / "steps.py"
+    script.write_text(STEPS)
+    options = (f"--rdzv-id={run_id}", "--max-restarts=2", "--restart-backoff=0")
+    with launched(*options, str(script)) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "reported\n"
+        (row,) = listed(run_id)
+        with observe.connect(row["endpoint"]) as seen:
+            snapshot = seen.next(DEADLINE_S)
+            while snapshot is not None and snapshot["progress"] is None:
+                snapshot = seen.next(DEADLINE_S)
+        assert snapshot is not None
+        expected = {"step": 7, "slowest_step": 7, "ranks": 1, "step_seconds": None}
+        assert snapshot["progress"] == expected
+        assert [one["first_step"] is not None for one in snapshot["rounds"]] == [True] * 3
+        job.communicate("go\n", timeout=DEADLINE_S)

@@ -91,7 +91,7 @@ def test_status_shows_every_rank_with_its_pid(job: Job, endpoint: str) -> None:
     text = launch("status", endpoint)
     assert text.returncode == 0
     assert "job job: running" in text.stdout
-    assert f"0:{workers[0]['pid']} running" in text.stdout
+    assert f"2 running (0:{workers[0]['pid']} " in text.stdout
 
 
 def test_a_restart_is_pushed_with_its_reason(job: Job, endpoint: str) -> None:

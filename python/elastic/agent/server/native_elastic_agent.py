@@ -53,6 +53,9 @@ logger = logging.getLogger(__name__)
 
 HANGS_KEPT = 16  # in the result
 
+# In messages about a restart: after its reason, and before the reason in what the node waits for.
+RESTARTING, ROUND_ENDED = "; restarting", " has ended ("
+
 # Of a text or a number in an event, which may come from another node: the job goes on.
 _REPORT_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
@@ -379,8 +382,9 @@ class NativeElasticAgent:
         kinds = _C.AgentEvent.Kind
         group = self._group
         group.state = WorkerState[event.state.name]
+        waited = ""
         if event.kind in (kinds.ROUND_STARTING, kinds.RESTARTING, kinds.FINISHED):
-            self._progress.drop()
+            waited = self._progress.drop()
         if event.kind == kinds.PROGRESS:
             self._progress.note(event, group.state)
         elif event.kind == kinds.COORDINATOR_LOG:
@@ -413,7 +417,9 @@ class NativeElasticAgent:
             self._note_stop(event.message)
         elif event.kind == kinds.DRAIN:
             self._log(NOTICE, "%s", event.message)
-        elif event.kind in (kinds.HANG, kinds.STRAGGLING, kinds.RESTARTING):
+        elif event.kind == kinds.RESTARTING:
+            self._log(logging.WARNING, "%s", _restart_line(event.message, waited))
+        elif event.kind in (kinds.HANG, kinds.STRAGGLING):
             self._log(logging.WARNING, "%s", event.message)
             if event.kind == kinds.HANG and self._round is not None:
                 hang = {"at": event.at, "round": self._round.round, "message": event.message}
@@ -553,6 +559,13 @@ def _native_options(handler: object) -> _C.RendezvousOptions:
 
 def _name(signum: int) -> str:
     return signal.Signals(signum).name
+
+
+def _restart_line(message: str, waited: str) -> str:
+    """Without the reason, if the line about the wait for the round has told it already."""
+    _, restarting, budget = message.rpartition(RESTARTING)
+    was_told = restarting and ROUND_ENDED in waited
+    return f"{restarting.lstrip('; ')}{budget}" if was_told else message
 
 
 def _place_in(info: _C.RoundInfo) -> str:

@@ -23,6 +23,7 @@ class ProgressNotes:
         self._endpoint = endpoint
         self._awaited: tuple[str, float | None] = ("", None)  # the last message and its deadline
         self._message = ""  # to be logged
+        self._logged = ""  # in the current wait
         self._due = 0.0
 
     def note(self, event: _C.AgentEvent, state: WorkerState) -> None:
@@ -57,14 +58,16 @@ class ProgressNotes:
         """Logs the message if it is due."""
         if self.delay() == 0:
             message, self._message = self._message, ""
+            self._logged = message
             self._log(NOTICE, message)
 
-    def drop(self) -> None:
-        """The wait is over."""
+    def drop(self) -> str:
+        """The wait is over. Returns the last line that was logged about it; "": none was."""
         if self._message:
             self._log(logging.DEBUG, self._message)
-        self._message = ""
+        logged, self._logged, self._message = self._logged, "", ""
         self._awaited = ("", None)
+        return logged
 
 
 def _clock_time(deadline: float) -> str:

@@ -519,5 +519,27 @@ TEST_F(HangWatchTest, HangThatIsBeingReportedComesBeforeThePartialExit) {
   EXPECT_EQ(take<hang_action::Close>().result.exit_code, kExitPartial);
 }
 
+TEST_F(HangWatchTest, ThePaceIsThatOfTheLatestSteps) {
+  EXPECT_EQ(watch_.pace(), std::nullopt);
+  report(0, 10);
+  EXPECT_EQ(watch_.pace(), (hang::Pace{.newest = 10, .oldest = 10, .ranks = 2, .step_time = {}}));
+  for (std::int64_t i = 1; i <= 100; ++i) {
+    wait(seconds(1));
+    report(0, 10 + i / 2);  // some reports have no new step
+    report(1, 9 + i / 2);
+  }
+  EXPECT_EQ(watch_.pace(),
+            (hang::Pace{.newest = 60, .oldest = 59, .ranks = 4, .step_time = seconds(2)}));
+  for (std::int64_t i = 1; i <= 20; ++i) {
+    wait(seconds(1));
+    report(0, 60 + 4 * i);
+    report(1, 59 + 4 * i);
+  }
+  EXPECT_EQ(watch_.pace()->step_time, milliseconds(250)) << "earlier steps count no more";
+  EXPECT_TRUE(answers_.empty());
+  step(hang_event::Began{node(0), 2});
+  EXPECT_EQ(watch_.pace(), std::nullopt) << "the next round has no steps yet";
+}
+
 }  // namespace
 }  // namespace elastic::core

@@ -135,6 +135,7 @@ ObservedJob observed_job() {
                  .exit_code = 3}};
   job.stragglers = {{.rank = 9, .node = "node7_4242", .step = 99, .idle = seconds(61)}};
   job.hang = ObservedHang{seconds(61), 99, 9, "in read (data.py:41)"};
+  job.progress = ObservedProgress{.step = 99, .slowest = 98, .ranks = 32, .step_time = seconds(2)};
   job.result = result();
   return job;
 }

@@ -167,7 +167,9 @@ TEST(Diagnosis, ExplainsSigkillByTheKernelsCounter) {
                     {.oom_kills = kills, .oom_counter = "memory.events", .gpu_fault = ""})
         .hint;
   };
-  EXPECT_EQ(hint(0), "memory.events counted no OOM kill: something else sent SIGKILL");
+  EXPECT_EQ(hint(0),
+            "something else than the kernel's out-of-memory killer sent SIGKILL: "
+            "memory.events counted no OOM kill");
   EXPECT_EQ(
       hint(1),
       "killed by the kernel for lack of memory: memory.events counted 1 OOM kill in this round");

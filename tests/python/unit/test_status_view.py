@@ -1,0 +1,117 @@
+"""What ``elastic-launch status`` shows of a snapshot."""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any
+
+import pytest
+from elastic.cli import status, status_rich, status_view
+
+SNAPSHOT: dict[str, Any] = {
+    "job": "job7", "time": 1e9, "phase": "running", "description": "round 1 runs on 1 node",
+    "coordinator": {"node": None, "address": "unix:/tmp/x.sock", "term": 1, "voters": []},
+    "settings": {"min_nodes": 1, "max_nodes": 1, "max_restarts": 3},
+    "round": 1, "nodes_in_round": 1, "world_size": 8, "master_addr": "127.0.0.1",
+    "master_port": 5, "restarts": 1, "membership_changes": 0, "waiting_nodes": 0, "spare_nodes": 0,
+    "began": 1e9 - 60, "running_seconds": 59.0, "goodput": 0.983, "stragglers": [], "hang": None,
+    "progress": {"step": 834, "slowest_step": 833, "ranks": 8, "step_seconds": 0.25},
+    "result": None,
+    "rounds": [
+        {"round": 0, "ended": 1e9 - 30, "cause": "worker_failed", "reason": "rank 3 exited with 1",
+         "phases": {"detect": 0.002, "stop": 0.1, "rendezvous": 0.001, "first_step": None}},
+        {"round": 1, "cause": None},
+    ],
+    "nodes": [
+        {"rank": 0, "name": "n0_7", "address": "127.0.0.1", "state": "working", "connected": True,
+         "last_beat_seconds": 0.0,
+         "workers": [{"rank": i, "pid": 100 + i, "state": "running"} for i in range(8)]},
+    ],
+}  # fmt: skip
+HANG = {"idle_seconds": 12.0, "step": 5, "rank": 3, "place": "in read (hang.py:26)"}
+
+
+def changed(**more: Any) -> dict[str, Any]:
+    return copy.deepcopy(SNAPSHOT) | more
+
+
+def test_the_text_has_progress_and_counts_many_workers() -> None:
+    shown = status_view.text(SNAPSHOT)
+    assert "progress     step 834, slowest rank at 833, 4.00 steps/s, 250 ms per step" in shown
+    assert "coordinator  in the job's only agent at unix:/tmp/x.sock, term 1" in shown
+    assert "round        1: 1 node, world size 8" in shown
+    assert "8 running\n" in shown
+    assert "worker failed" in shown and "100 ms" in shown
+    assert max(map(len, shown.splitlines())) <= 100
+    hung = status_view.text(changed(hang=HANG))
+    assert "job job7: HUNG" in hung
+    assert "no rank has made progress for 12 s, since step 5; suspect: rank 3, in read" in hung
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "text"),
+    [
+        (None, "step 3"),
+        (90.0, "step 3, 0.01 steps/s, 1 min 30 s per step"),
+        (0.0321, "step 3, 31.2 steps/s, 32.1 ms per step"),
+        (0.000512, "step 3, 1953 steps/s, 0.512 ms per step"),
+    ],
+)
+def test_the_pace_has_three_digits(step_seconds: float | None, text: str) -> None:
+    progress = {"step": 3, "slowest_step": 3, "ranks": 2, "step_seconds": step_seconds}
+    assert status_view.progress_text(progress) == text
+
+
+def test_few_workers_are_shown_with_their_pids_and_failed_ones_always() -> None:
+    workers = [{"rank": i, "pid": 100 + i, "state": "running"} for i in range(8)]
+    assert status_view.workers_text(workers[:2]) == "2 running (0:100 1:101)"
+    workers[3] |= {"state": "failed", "exit_code": 137}
+    assert status_view.workers_text(workers) == "7 running, 1 failed (3:103 exit code 137)"
+    assert status_view.workers_text([]) == "-"
+
+
+def test_a_followed_job_is_a_line_for_each_change() -> None:
+    written: list[str] = []
+    lines = status.Lines(written.append)
+    lines.show(SNAPSHOT)
+    assert written.pop() == status_view.text(SNAPSHOT)
+    faster = SNAPSHOT["progress"] | {"step": 840}
+    lines.show(changed(time=1e9 + 2, running_seconds=61.0, progress=faster))
+    assert written == [], "new steps alone are shown at most every ten seconds"
+    lines.show(changed(time=1e9 + 12, progress=faster))
+    assert written.pop().endswith("step 840, slowest rank at 833, 4.00 steps/s, 250 ms per step")
+    assert written == []
+    ended = SNAPSHOT["rounds"][0] | {"round": 1, "cause": "node_lost", "reason": "n1 is lost"}
+    rounds = [SNAPSHOT["rounds"][0], ended, {"round": 2, "cause": None}]
+    lines.show(changed(time=1e9 + 13, round=2, rounds=rounds, hang=HANG, progress=None))
+    incident, state = written
+    assert incident.endswith("round 1 ended, node lost: n1 is lost")
+    assert "HUNG; round 2 on 1 node, world size 8; hung: no rank has made progress" in state
+    lines.show(changed(time=1e9 + 14, round=2, rounds=rounds, hang=HANG, progress=None))
+    assert len(written) == 2
+
+
+def test_a_terminal_gets_colour_and_the_same_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = pytest.importorskip("rich.console")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    many = [SNAPSHOT["nodes"][0] | {"rank": i, "name": f"n{i}_7"} for i in range(200)]
+    many[150] |= {"connected": False}
+    for environ, has_colour in (
+        ({"TERM": "xterm"}, True),
+        ({"TERM": "xterm", "NO_COLOR": "1"}, False),
+    ):
+        out = io.StringIO()
+        screen = console.Console(file=out, force_terminal=True, width=120, _environ=environ)
+        screen.print(status_rich.render(changed(hang=HANG, nodes=many), height=24))
+        shown = out.getvalue()
+        assert ("\x1b[1;31m" in shown) == has_colour  # bold red
+        assert "HUNG" in shown and "834" in shown and "rank 3 exited with 1" in shown
+        assert shown.count("\n") <= 24
+        assert "n150_7" in shown, "a node that is not as usual is shown first"
+        assert "nodes more" in shown
+
+
+def test_no_terminal_needs_no_rich(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    assert status_rich.open_console({}) is None
