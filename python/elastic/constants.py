@@ -20,6 +20,8 @@ SHARED = ("file", "tcpstore", "etcd", "etcd-v2")
 
 DEFAULT_LINE_PREFIX = "[${role_name}${local_rank}]:"
 
+# The modes of --numa-binding.
+NUMA_MODES = ("node", "socket", "exclusive", "core-complex")
 START_METHODS = ("spawn", "fork", "forkserver")  # of functions; all of them get a new process
 
 # Variables that turn on checks of the workers (elastic.agent.server.watchdog).

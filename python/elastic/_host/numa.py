@@ -10,9 +10,8 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from elastic.constants import NUMA_MODES
 from elastic.errors import ConfigError
-
-MODES = ("node", "socket", "exclusive", "core-complex")
 
 
 def worker_cpus(
@@ -23,8 +22,8 @@ def worker_cpus(
     root: str = "/sys",
 ) -> list[list[int]]:
     """The CPUs of each local rank. ``allowed``: the affinity mask; None: that of this process."""
-    if mode not in MODES:
-        raise ConfigError(f"the NUMA binding is {mode!r}: expected one of {', '.join(MODES)}")
+    if mode not in NUMA_MODES:
+        raise ConfigError(f"the NUMA binding is {mode!r}: expected one of {', '.join(NUMA_MODES)}")
     if devices and nproc > len(devices):
         raise ConfigError(
             f"NUMA binding: local rank {len(devices)} has no device, because only {len(devices)} "

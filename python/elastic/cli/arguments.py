@@ -10,32 +10,8 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from elastic.cli.options import GROUPS, OPTIONS, PROGRAM, Option, shells
-from elastic.constants import START_METHODS
+from elastic.cli.options import GROUPS, PROGRAM, Option, shells
 from elastic.errors import ConfigError
-from elastic.multiprocessing.logs import parse_words
-
-# Defaults of torch's options that the table of options omits or writes in another form.
-_DEFAULTS: dict[str, Any] = {
-    "nnodes": "1:1",
-    "rdzv-id": "none",
-    "rdzv-endpoint": "",
-    "rdzv-conf": "",
-    "local-ranks-filter": "",
-    "max-restarts": 0,
-    "monitor-interval": 0.1,
-    "node-rank": 0,
-    "duplicate-stdout-filters": [],
-    "duplicate-stderr-filters": [],
-    "event-log-handler": "null",
-    "master-addr": "127.0.0.1",
-}
-_TORCH_TEXT = ("nproc-per-node", "role", "start-method", "rdzv-backend", "redirects", "tee",
-               "signals-to-handle", "log-line-prefix-template")  # fmt: skip
-_CHOICES = {
-    "start-method": START_METHODS,
-    "numa-binding": ("node", "socket", "exclusive", "core-complex"),
-}
 
 
 class _PrintCompletion(argparse.Action):
@@ -61,33 +37,6 @@ def completion(parser: argparse.ArgumentParser, shell: str) -> str:
     return str(shtab.complete(parser, shell))
 
 
-def _text_list(text: str) -> list[str]:
-    return list(parse_words(text))
-
-
-_TYPES: dict[str, Any] = {
-    "max-restarts": int,
-    "node-rank": int,
-    "master-port": int,
-    "shutdown-timeout": float,
-    "monitor-interval": float,
-    "duplicate-stdout-filters": _text_list,
-    "duplicate-stderr-filters": _text_list,
-}
-
-
-def default(option: Option) -> Any:
-    if option.is_switch:
-        return False
-    if option.name in _TORCH_TEXT:
-        return option.default
-    return _DEFAULTS.get(option.name)
-
-
-def attribute(option: Option) -> str:
-    return option.name.replace("-", "_")
-
-
 class _Parser(argparse.ArgumentParser):
     """Until Python 3.12 argparse rejects an ambiguous abbreviation among the script's arguments."""
 
@@ -101,31 +50,13 @@ class _Parser(argparse.ArgumentParser):
 def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     """A new parser; ``PET_*`` variables replace defaults."""
     made = _Parser(PROGRAM, description="Starts distributed PyTorch jobs.")
-    titles = {option.name: title for title, options in GROUPS for option in options}
-    groups = {title: made.add_argument_group(title) for title, _ in GROUPS}
-    for option in OPTIONS:
-        flags = [f"--{option.name}"]
-        if "-" in option.name:
-            flags.append(f"--{attribute(option)}")
-        if option.short:
-            flags.insert(0, f"-{option.short}")
-        target = groups.get(titles.get(option.name, ""), made)
-        normal, given = default(option), environ.get(option.variable)
-        help_text = option.help.replace("%", "%%")
-        if option.is_switch:
-            if given not in (None, "0", "1"):
-                raise ConfigError(f"{option.variable} is {given!r}: expected 0 or 1")
-            is_on = normal if given is None else given == "1"
-            target.add_argument(*flags, action="store_true", default=is_on, help=help_text)
-            continue
-        target.add_argument(
-            *flags,
-            metavar=option.metavar,
-            type=_TYPES.get(option.name, str),
-            choices=_CHOICES.get(option.name),
-            default=normal if given is None else given,
-            help=help_text,
-        )
+    for title, options in GROUPS:
+        group = made.add_argument_group(title)
+        for option in options:
+            flags = option.flags
+            if "-" in option.name:
+                flags.append(f"--{option.attribute}")
+            add(group, option, flags, option.help.replace("%", "%%"), _start_value(option, environ))
     made.add_argument(
         "--print-completion",
         "--print_completion",
@@ -136,3 +67,29 @@ def parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     made.add_argument("training_script", type=str, help="The program, a script as a rule.")
     made.add_argument("training_script_args", nargs=argparse.REMAINDER)
     return made
+
+
+def add(
+    group: argparse._ActionsContainer, option: Option, flags: list[str], about: str, default: Any
+) -> None:
+    if option.is_switch:
+        group.add_argument(*flags, action="store_true", default=default, help=about)
+        return
+    group.add_argument(
+        *flags,
+        metavar=option.metavar,
+        type=option.type,
+        choices=option.choices or None,
+        default=default,
+        help=about,
+    )
+
+
+def _start_value(option: Option, environ: Mapping[str, str]) -> Any:
+    """The variable's value, else the option's default."""
+    given = environ.get(option.variable)
+    if option.is_switch and given is not None:
+        if given not in ("0", "1"):
+            raise ConfigError(f"{option.variable} is {given!r}: expected 0 or 1")
+        return given == "1"
+    return option.attribute_default if given is None else given

@@ -44,6 +44,12 @@ class CommandLine(NamedTuple):
     arguments: tuple[str, ...]
     warnings: list[str]  # about settings that are accepted, but unknown or without effect
 
+    def choices(self, name: str) -> tuple[str, ...]:
+        return BY_NAME[name].choices
+
+    def has_value(self, name: str) -> bool:
+        return name in self.values or BY_NAME[name].default != ""
+
     def text(self, name: str) -> str:
         value = self.values.get(name)
         return value.text if value else BY_NAME[name].default

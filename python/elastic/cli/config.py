@@ -138,7 +138,7 @@ class NodeConfig(NamedTuple):
     notes: list[tuple[bool, str]]  # (whether it is a warning, message) for the log
 
 
-class LaunchConfig(NamedTuple):
+class JobConfig(NamedTuple):
     entrypoint: tuple[str, ...]  # the program and its arguments, before ${local_rank} is replaced
     warm_template: tuple[str, ...]  # the process that forks the workers; (): they are executed
     name: str  # of the program, in messages

@@ -4,69 +4,26 @@ from __future__ import annotations
 
 import argparse
 
-from elastic.cli.options import BY_NAME, GROUPS, PROGRAM, Option
+from elastic.cli import arguments
+from elastic.cli.options import GROUPS, PROGRAM
 from elastic.cli.subcommands import SUBCOMMANDS
 
-# What --help shows, on one screen. "{}" is the option's default.
-COMMON: dict[str, dict[str, str]] = {
-    "Workers": {
-        "nproc-per-node": "workers on this node: a number, gpu, cpu or auto (default {})",
-        "module": "PROGRAM is a Python module, as for python -m",
-        "no-python": "PROGRAM is an executable, started without Python",
-        "warm": "restart without importing torch again: fork workers from one process",
-        "numa-binding": "run each worker on the CPUs near its GPU",
-    },
-    "Nodes": {
-        "standalone": "one node, which no other node can join",
-        "nnodes": "number of nodes; with MIN:MAX nodes may join and leave (default {})",
-        "rdzv-backend": "how nodes find each other: static or c10d (default {})",
-        "rdzv-endpoint": "with c10d: one of the nodes, the same for all (default port 29400)",
-        "rdzv-id": "with c10d: name of the job, the same on all nodes",
-        "master-addr": "with static: the address of node 0",
-        "node-rank": "with static: rank of this node, from 0",
-        "token-file": "encrypt the launchers' traffic, and admit only nodes with this secret",
-    },
-    "Failures": {
-        "max-restarts": "restart all workers up to N times after a failure (default {})",
-        "shutdown-timeout": "time from SIGTERM to SIGKILL when workers are stopped (default 30)",
-        "drain": "on SIGTERM let all ranks save at one step and exit; then stop them",
-        "hang-action": "what to do about a hang: report, restart or fail (default {})",
-    },
-    "Output": {
-        "log-dir": "directory for the files of --redirects and --tee",
-        "redirects": "write to files: 1 stdout, 2 stderr, 3 both; or by rank: 0:3,1:1",
-        "tee": "write to files and to the console; values as for --redirects",
-        "event-log": "append one JSON line for each event of this node",
-        "result-json": "write the result and the failure report at the end",
-        "dry-run": "print what would be started, and start nothing",
-    },
-}
 _COLUMN = 29
 
 
 def text() -> str:
     """One screen: the options that most jobs need."""
     lines = [_USAGE]
-    for title, shown in COMMON.items():
+    for title, group in GROUPS:
         lines += ["", f"{title}:"]
-        for name, about in shown.items():
-            option = BY_NAME[name]
-            lines.append(_row(", ".join(_flags(option)), option, about.format(option.default)))
+        for option in filter(lambda option: option.brief, group):
+            left = f"{', '.join(option.flags)} {option.metavar}".rstrip()
+            lines.append(f"  {left:<{_COLUMN}}{option.brief.format(option.default)}")
     lines += ["", "Other commands:"]
     for one in SUBCOMMANDS:
         if one.name != "help":
             lines.append(f"  {f'{PROGRAM} {one.name}':<{_COLUMN}}{one.help}")
     return "\n".join([*lines, "", _MORE])
-
-
-def _row(flags: str, option: Option, about: str) -> str:
-    left = f"{flags} {option.metavar}".rstrip()
-    return f"  {left:<{_COLUMN}}{about}"
-
-
-def _flags(option: Option) -> list[str]:
-    long = f"--{option.name}"
-    return [f"-{option.short}", long] if option.short else [long]
 
 
 def full_text() -> str:
@@ -88,10 +45,7 @@ def full_text() -> str:
         section = made.add_argument_group(title)
         for option in group:
             shown = option.help + (f" Default: {option.default}." if option.default else "")
-            if option.is_switch:
-                section.add_argument(*_flags(option), action="store_true", help=shown)
-            else:
-                section.add_argument(*_flags(option), metavar=option.metavar, help=shown)
+            arguments.add(section, option, option.flags, shown, None)
     return made.format_help()
 
 

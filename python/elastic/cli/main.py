@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
     from elastic.agent.server.native_elastic_agent import NativeElasticAgent
     from elastic.cli.command_line import CommandLine
-    from elastic.cli.config import LaunchConfig
+    from elastic.cli.config import JobConfig
     from elastic.cli.console import Console
     from elastic.multiprocessing.logs import LogOptions
 
-    Parse = Callable[[Sequence[str], Mapping[str, str]], LaunchConfig]
+    Parse = Callable[[Sequence[str], Mapping[str, str]], JobConfig]
 
 RESOLVE_PAUSE_S = 0.1
 RESOLVE_PAUSE_MAX_S = 5.0
@@ -119,7 +119,7 @@ def run_and_raise(line: CommandLine) -> None:
     check_result(job.name, result, launcher.received)
 
 
-def _is_output_shown(job: LaunchConfig) -> bool:
+def _is_output_shown(job: JobConfig) -> bool:
     """Whether the stderr of the job's only worker goes to the console."""
     from elastic.multiprocessing.logs import Std
 
@@ -127,7 +127,7 @@ def _is_output_shown(job: LaunchConfig) -> bool:
     return is_only and job.logs.target(0, Std.ERR) in ("inherit", "tee") and not job.logs.plug_in
 
 
-def print_plan(job: LaunchConfig) -> None:
+def print_plan(job: JobConfig) -> None:
     from elastic.cli import plan
 
     try:
@@ -206,13 +206,13 @@ class Launcher:
         except OSError as error:
             self._say(f"cannot write {path}: {error.strerror or error}")
 
-    def _resolve(self, argv: Sequence[str], parse: Parse | None) -> LaunchConfig:
+    def _resolve(self, argv: Sequence[str], parse: Parse | None) -> JobConfig:
         from elastic.cli import resolve
 
         chosen = parse or resolve.parse
         return self.resolve(lambda: chosen(argv, os.environ))
 
-    def resolve(self, parse: Callable[[], LaunchConfig]) -> LaunchConfig:
+    def resolve(self, parse: Callable[[], JobConfig]) -> JobConfig:
         """The configuration; retries while a host name cannot be resolved yet."""
         from elastic.text import UnresolvedHost
 
@@ -251,7 +251,7 @@ class Launcher:
         for number, handler in self._saved.items():
             signal.signal(number, handler)
 
-    def _launch(self, job: LaunchConfig) -> int:
+    def _launch(self, job: JobConfig) -> int:
         if job.is_dry_run:
             print_plan(job)
             return 0
@@ -263,7 +263,7 @@ class Launcher:
             self._report(job, result)
         return result.exit_code
 
-    def launch(self, job: LaunchConfig) -> RunResult:
+    def launch(self, job: JobConfig) -> RunResult:
         import logging
 
         from elastic.agent.server.api import WorkerSpec
@@ -327,7 +327,7 @@ class Launcher:
         self._handle_signals(job)
         return self._agent.run()
 
-    def _launch_with_handler(self, job: LaunchConfig, logs: LogOptions) -> RunResult:
+    def _launch_with_handler(self, job: JobConfig, logs: LogOptions) -> RunResult:
         """Runs the job with a rendezvous handler, or log files, of another distribution."""
         from elastic.agent.server.api import WorkerSpec
         from elastic.agent.server.handler_elastic_agent import HandlerElasticAgent
@@ -373,7 +373,7 @@ class Launcher:
             if not self.received:
                 shut_down(handler)
 
-    def _handle_signals(self, job: LaunchConfig) -> None:
+    def _handle_signals(self, job: JobConfig) -> None:
         """Installs handlers that pass signals to the agent. Ignored signals stay ignored."""
         import logging
         import threading
@@ -413,7 +413,7 @@ class Launcher:
         if self._agent is not None:
             self._agent.request_stop(number)
 
-    def _report(self, job: LaunchConfig, result: RunResult) -> None:
+    def _report(self, job: JobConfig, result: RunResult) -> None:
         from elastic.cli import paint, report
 
         if job.error_file:  # before the console, which may block

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from elastic.cli.arguments import attribute, default
 from elastic.cli.command_line import CommandLine, Value, pass_local_rank
 from elastic.cli.options import OPTIONS
 
@@ -13,8 +12,8 @@ def command_line(args: argparse.Namespace) -> CommandLine:
     """The namespace as a command line on which every attribute that is not a default was given."""
     values = {}
     for option in OPTIONS:
-        given = getattr(args, attribute(option), None)
-        if given is None or given == default(option):
+        given = getattr(args, option.attribute, None)
+        if given is None or given == option.attribute_default:
             continue
         text = ("1" if given else "0") if option.is_switch else str(given)
         if isinstance(given, list | tuple):

@@ -12,17 +12,17 @@ from elastic.multiprocessing.logs import Std
 from elastic.text import duration, join_endpoints, substitute
 
 if TYPE_CHECKING:
-    from elastic.cli.config import LaunchConfig, RendezvousConfig
+    from elastic.cli.config import JobConfig, RendezvousConfig
 
 
-def text(job: LaunchConfig, environ: Mapping[str, str]) -> str:
+def text(job: JobConfig, environ: Mapping[str, str]) -> str:
     """One fact per line; ``environ`` is the launcher's environment."""
     facts = [*_workers(job, environ), *_nodes(job), *_failures(job), *_output(job)]
     facts += [("message", sentence) for _, sentence in job.notes]
     return "".join(f"{label + ':':<20}{value}\n" for label, value in facts)
 
 
-def _workers(job: LaunchConfig, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _workers(job: JobConfig, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     yield "workers", f"{job.nproc} on this node, role {job.role}"
     commands = [
         shlex.join(substitute(word, rank) for word in job.entrypoint) for rank in range(job.nproc)
@@ -41,7 +41,7 @@ def _workers(job: LaunchConfig, environ: Mapping[str, str]) -> Iterator[tuple[st
             yield "variable", f"{name}={value}"
 
 
-def _nodes(job: LaunchConfig) -> Iterator[tuple[str, str]]:
+def _nodes(job: JobConfig) -> Iterator[tuple[str, str]]:
     yield "run id", job.run_id
     config = job.rendezvous
     if config is None:
@@ -79,7 +79,7 @@ def _host(config: RendezvousConfig) -> str:
     return "in this agent" if config.is_host else "in another agent"
 
 
-def _failures(job: LaunchConfig) -> Iterator[tuple[str, str]]:
+def _failures(job: JobConfig) -> Iterator[tuple[str, str]]:
     yield "restarts", str(job.max_restarts)
     if job.max_restarts:
         yield "restart backoff", duration(job.restart_backoff)
@@ -99,7 +99,7 @@ def _failures(job: LaunchConfig) -> Iterator[tuple[str, str]]:
         yield "forwarded signals", _names(job.forwarded_signals)
 
 
-def _output(job: LaunchConfig) -> Iterator[tuple[str, str]]:
+def _output(job: JobConfig) -> Iterator[tuple[str, str]]:
     logs = job.logs
     yield "log directory", logs.log_dir or "none"
     for rank in range(job.nproc):

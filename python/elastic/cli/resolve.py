@@ -16,15 +16,14 @@ from typing import TypeVar
 from elastic._host import devices
 from elastic.cli import command_line, entrypoint, nodes, output
 from elastic.cli.command_line import CommandLine
-from elastic.cli.config import LaunchConfig, NodeConfig
-from elastic.cli.options import COORDINATOR_ONLY, NATIVE_ONLY, USE_ENV
-from elastic.cli.values import exit_codes, integer
+from elastic.cli.config import JobConfig, NodeConfig
+from elastic.cli.options import COORDINATOR, NATIVE, OPTIONS, USE_ENV
+from elastic.cli.values import choice, exit_codes, integer
 from elastic.constants import (
     DEFAULT_DRAIN_TIMEOUT_S,
     DEFAULT_INPLACE_GRACE_S,
     NOTICE,
     PORT_MAX,
-    START_METHODS,
 )
 from elastic.errors import ConfigError
 from elastic.multiprocessing.logs import LogOptions
@@ -39,7 +38,7 @@ LOG_LEVELS = {"CRITICAL": 50, "FATAL": 50, "ERROR": 40, "WARNING": 30, "WARN": 3
               "NOTICE": NOTICE, "INFO": 20, "DEBUG": 10, "NOTSET": 0}  # fmt: skip
 
 
-def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
+def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
     """Checks all settings; counts devices if ``--nproc-per-node`` requires it."""
     notes: list[tuple[int, str]] = []
     if any(value.text.startswith("auto") for value in line.values.values()):
@@ -62,11 +61,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
     if "monitor-interval" in line.values:
         seconds(line.text("monitor-interval"), line.origin("monitor-interval"), positive=True)
         notes.append((LOG_LEVELS["INFO"], "the monitor interval has no effect: nothing here polls"))
-    if line.text("start-method") not in START_METHODS:
-        raise ConfigError(
-            f"{line.origin('start-method')} is {line.text('start-method')!r}: expected one of "
-            f"{', '.join(START_METHODS)}"
-        )
+    choice(line, "start-method")
     if "start-method" in line.values:
         line.warnings.append(f"{line.origin('start-method')} has no effect: PROGRAM is executed")
     logs = output.logs(line, nproc)
@@ -87,7 +82,7 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
             f"workers ({line.origin('signals-to-handle')}), so it cannot be forwarded as well"
         )
     drain_signal = _drain_signal(line, signals, forwarded)
-    return LaunchConfig(
+    return JobConfig(
         entrypoint=program,
         warm_template=warm_template,
         name="<stdin>" if line.program == entrypoint.STDIN else line.program,
@@ -140,16 +135,20 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> LaunchConfig:
 
 def _without_effect(line: CommandLine, node: NodeConfig, logs: LogOptions) -> list[str]:
     """A warning about options that plug-ins, or jobs over a shared state, do not have."""
-    names: tuple[str, ...]
+    missing: tuple[str, ...]
     if logs.plug_in:
-        names, what = NATIVE_ONLY, f"--logs-specs={logs.plug_in}"
+        missing, what = (NATIVE, COORDINATOR), f"--logs-specs={logs.plug_in}"
     elif node.rendezvous is not None and node.rendezvous.is_handler():
-        names, what = NATIVE_ONLY, f"the rendezvous handler {node.rendezvous.backend}"
+        missing, what = (NATIVE, COORDINATOR), f"the rendezvous handler {node.rendezvous.backend}"
     elif node.rendezvous is not None and node.rendezvous.shared_state:
-        names, what = COORDINATOR_ONLY, f"{node.rendezvous.backend}, which has no coordinator"
+        missing, what = (COORDINATOR,), f"{node.rendezvous.backend}, which has no coordinator"
     else:
         return []
-    given = [line.origin(name) for name in names if name in line.values]
+    given = [
+        line.origin(option.name)
+        for option in OPTIONS
+        if option.needs in missing and option.name in line.values
+    ]
     if not given:
         return []
     verb = "has" if len(given) == 1 else "have"
@@ -336,15 +335,11 @@ def _worker_cpus(
     interpreter: str,
     notes: list[tuple[int, str]],
 ) -> Sequence[Sequence[int]]:
-    mode = line.text("numa-binding")
-    if not mode:
+    if not line.text("numa-binding"):
         return [()] * nproc
     from elastic._host import binding, numa
 
-    if mode not in numa.MODES:
-        raise ConfigError(
-            f"{line.origin('numa-binding')} is {mode!r}: expected one of {', '.join(numa.MODES)}"
-        )
+    mode = choice(line, "numa-binding")
     cpus = binding.worker_cpus(mode, nproc, environ, interpreter)
     bound = (f"local rank {rank} on {numa.format_cpus(own)}" for rank, own in enumerate(cpus))
     notes.append((LOG_LEVELS["INFO"], f"CPUs of the workers: {', '.join(bound)}"))
@@ -382,7 +377,7 @@ def _log_level(environ: Mapping[str, str]) -> int:
     return level
 
 
-def parse(argv: Sequence[str], environ: Mapping[str, str]) -> LaunchConfig:
+def parse(argv: Sequence[str], environ: Mapping[str, str]) -> JobConfig:
     """The configuration of a command line and its environment.
 
     Raises ConfigError, with the attribute ``result_json``: the file for the job's result.
@@ -394,7 +389,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str]) -> LaunchConfig:
         raise
 
 
-def parse_legacy(argv: Sequence[str], environ: Mapping[str, str]) -> LaunchConfig:
+def parse_legacy(argv: Sequence[str], environ: Mapping[str, str]) -> JobConfig:
     """As ``parse``, for ``python -m elastic.launch``, which has ``--use-env`` too."""
     try:
         line = command_line.read(argv, environ, [USE_ENV])

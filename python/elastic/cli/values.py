@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from elastic.cli.command_line import CommandLine
+from typing import Protocol
+
 from elastic.constants import TEXT_BYTES_MAX
 from elastic.errors import ConfigError
-from elastic.text import is_number
+from elastic.text import is_number, seconds
 
 
-def integer(line: CommandLine, name: str, least: int, most: int) -> int:
+class Line(Protocol):
+    """What the readers need of a command line."""
+
+    def text(self, name: str) -> str: ...
+
+    def origin(self, name: str) -> str: ...
+
+    def has_value(self, name: str) -> bool: ...
+
+    def choices(self, name: str) -> tuple[str, ...]: ...
+
+    def switch(self, name: str) -> bool: ...
+
+
+def integer(line: Line, name: str, least: int, most: int) -> int:
     text = line.text(name).strip()
     if not is_number(text) or not least <= int(text) <= most:
         bounds = f"from {least}" if most == 2**31 - 1 else f"from {least} to {most}"
@@ -16,7 +31,7 @@ def integer(line: CommandLine, name: str, least: int, most: int) -> int:
     return int(text)
 
 
-def exit_codes(line: CommandLine, name: str) -> tuple[int, ...]:
+def exit_codes(line: Line, name: str) -> tuple[int, ...]:
     """Exit codes of workers, with ranges: ``3,64-78``."""
     found: set[int] = set()
     for part in line.text(name).split(",") if line.text(name) else ():
@@ -31,7 +46,30 @@ def exit_codes(line: CommandLine, name: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def size(line: CommandLine, name: str, least: int) -> int:
+def duration(line: Line, name: str) -> float | None:
+    """Seconds; None: the option was not given and has no default."""
+    return seconds(line.text(name), line.origin(name)) if line.has_value(name) else None
+
+
+def positive_duration(line: Line, name: str) -> float | None:
+    if not line.has_value(name):
+        return None
+    return seconds(line.text(name), line.origin(name), positive=True)
+
+
+def choice(line: Line, name: str) -> str:
+    text, known = line.text(name), line.choices(name)
+    if text not in known:
+        what = f"{', '.join(known[:-1])} or {known[-1]}"
+        raise ConfigError(f"{line.origin(name)} is {text!r}: expected {what}")
+    return text
+
+
+def switch(line: Line, name: str) -> bool:
+    return line.switch(name)
+
+
+def size(line: Line, name: str, least: int) -> int:
     """A number of bytes: ``4096``, ``64K``, ``500M``, ``2G``."""
     text = line.text(name).strip()
     factor = {"K": 2**10, "M": 2**20, "G": 2**30}.get(text[-1:].upper(), 1)
@@ -43,7 +81,7 @@ def size(line: CommandLine, name: str, least: int) -> int:
     return int(number) * factor
 
 
-def short(line: CommandLine, name: str) -> str:
+def short(line: Line, name: str) -> str:
     text = line.text(name)
     if len(text.encode(errors="surrogateescape")) > TEXT_BYTES_MAX:
         raise ConfigError(f"{line.origin(name)} is longer than {TEXT_BYTES_MAX} bytes")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from elastic import ConfigError
 from elastic.cli import cluster, resolve
-from elastic.cli.config import LaunchConfig
+from elastic.cli.config import JobConfig
 
 from support.launching import Job, clean_environment, free_endpoint, launch
 
@@ -31,7 +31,7 @@ ALL = ["--nnodes=auto", "--rdzv-endpoint=auto", "--rdzv-id=auto", "--node-rank=a
 C10D = "--rdzv-backend=c10d"
 
 
-def configure(environ: dict[str, str], *options: str) -> LaunchConfig:
+def configure(environ: dict[str, str], *options: str) -> JobConfig:
     return resolve.parse([*options, "--no-python", "/bin/true"], environ)
 
 

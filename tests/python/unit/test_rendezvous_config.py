@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from elastic.cli import resolve
-from elastic.cli.config import LaunchConfig, RendezvousConfig
+from elastic.cli.config import JobConfig, RendezvousConfig
 from elastic.errors import ConfigError
 from elastic.rendezvous import keys
 from hypothesis import given
@@ -19,7 +19,7 @@ C10D = ["--nnodes=2:4", "--rdzv-backend=c10d", "--rdzv-endpoint=host7:29500", "-
 STATIC = ["--nnodes=2", "--master-addr=host7"]
 
 
-def configure(words: list[str], environ: dict[str, str] | None = None) -> LaunchConfig:
+def configure(words: list[str], environ: dict[str, str] | None = None) -> JobConfig:
     return resolve.parse([*words, "--no-python", "/bin/true"], environ or {})
 
 
