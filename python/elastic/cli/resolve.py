@@ -266,11 +266,8 @@ def _hang_action(line: CommandLine) -> str:
 
 
 def _inplace_grace(line: CommandLine) -> float | None:
-    what, origin = line.text("on-membership-change"), line.origin("on-membership-change")
-    if what not in ("restart", "inplace"):
-        raise ConfigError(f"{origin} is {what!r}: expected restart or inplace")
     grace = line.origin("inplace-grace")
-    if what == "inplace":
+    if line.text("on-membership-change") == "inplace":
         if "inplace-grace" not in line.values:
             return DEFAULT_INPLACE_GRACE_S
         return seconds(line.text("inplace-grace"), grace, positive=True)

@@ -134,7 +134,7 @@ def test_the_losses_are_those_of_an_undisturbed_training(tmp_path: Path) -> None
     with in_place(disturbed, "2", 30, "--max-restarts=1") as nodes:
         nodes.start("--node-rank=0")
         nodes.start("--node-rank=1", FAILS_AT="12")
-        first, second = nodes.nodes
+        first, _ = nodes.nodes
         kept = pid_of(next_line(first, "begins"))
         line = next_line(first, "continues")
         done = nodes.finish()
@@ -170,7 +170,7 @@ def test_without_the_option_every_process_is_new(tmp_path: Path) -> None:
         done = nodes.finish()
     assert len(set(begun)) == 2
     # The worker of the second round fails again, and no restart is left.
-    assert [node.returncode for node in done] == [1, 137] or all(node.returncode for node in done)
+    assert all(node.returncode for node in done)
 
 
 def test_an_error_that_is_no_change_is_raised(tmp_path: Path) -> None:
