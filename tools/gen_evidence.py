@@ -41,9 +41,9 @@ costs.
 
 {picture}## Outcomes
 
-{totals}* *ok*: training went on with the expected number of ranks, or the job ended as it should; the
-  exit codes of the remaining agents agree with that; no process was left behind; and if the log called a
-  worker failed, the first one was the culprit.
+{totals}* *ok*: training went on with the expected number of ranks, or the job ended as it should;
+  the exit codes of the remaining agents agree with that; no process was left behind; and if the log
+  called a worker failed, the first one was the culprit.
 * *wrong*: something else. *hang*: nothing of that before the scene's limit (a minute in most).
 * *culprit*: in scenes with one failing worker, whether the first worker that a launcher's log
   called failed is that one.
@@ -51,9 +51,10 @@ costs.
 ## Scenes
 
 Expected is that new workers train (*recover*), that the workers train on (*continue*), or that all
-agents end with an error (*end*). Where three nodes run, two are enough. The first node has the rendezvous: the coordinator of
-`elastic-launch`, the store of the others. *First step*: the median time from the fault to the first
-training step of new workers. Without a time the workers were not restarted, or the job ended.
+agents end with an error (*end*). Where three nodes run, two are enough. The first node has the
+rendezvous: the coordinator of `elastic-launch`, the store of the others. *First step*: the median
+time from the fault to the first training step of new workers. Without a time the workers were not
+restarted, or the job ended.
 
 {table}
 

@@ -109,7 +109,7 @@ SCENES: tuple[Scene, ...] = (
           fault=do.drop_packets(2, 0), expected=(RECOVER,), world=2),
     Scene(name="one-way-from-first", what="packets of the rendezvous's host to another are dropped",
           fault=do.drop_packets(0, 2), expected=(RECOVER,), world=2),
-    Scene(name="two-hosts-separated", what="two hosts do not reach each other, but both the first one",
+    Scene(name="two-hosts-separated", what="two hosts reach the first one, but not each other",
           fault=do.separate(1, 2), expected=(RECOVER, END), deadline_s=120.0),
     # Resources.
     Scene(name="disk-full", what="the file system of the log directory is full",
