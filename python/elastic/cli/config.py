@@ -147,20 +147,8 @@ class JobConfig(NamedTuple):
     run_id: str
     role: str
     max_restarts: int
-    no_restart_codes: tuple[int, ...]
-    bad_node_codes: tuple[int, ...]
-    start_timeout: float
-    restart_backoff: float
     shutdown_timeout: float
-    failure_grace: float
-    inplace_grace: float | None  # None: a change of the members restarts all workers
-    exit_barrier_timeout: float | None  # None: no limit
-    stop_scope: str  # "group" or "leader"
-    hang_timeout: float  # 0: learned
-    hang_action: str  # "report", "restart" or "fail"
-    straggler_timeout: float  # 0: no limit
-    stacks_on_failure: bool
-    reach_timeout: float  # 0: not tested
+    native: Mapping[str, Any]  # further fields of ``_C.AgentOptions``; missing ones: its defaults
     signals: tuple[int, ...]
     forwarded_signals: tuple[int, ...]  # passed on to the workers, without a stop
     drain_signal: int  # stops all ranks at one step; 0: no signal does
@@ -168,9 +156,6 @@ class JobConfig(NamedTuple):
     rendezvous: RendezvousConfig | None  # None: the job has one node
     local_addr: str  # "" on several nodes: the address from which the rendezvous is reached
     master_port: int  # 0: a free one in each round
-    worker_ports: tuple[int, int]  # first and last; (0, 0): any
-    share_store: bool  # False: rank 0's worker hosts the store itself
-    capture_stderr: bool  # pass on the stderr that workers inherit, and report its last lines
     logs: LogOptions
     line_prefix: str
     virtual_local_rank: bool

@@ -255,7 +255,7 @@ class Launcher:
         if job.is_dry_run:
             print_plan(job)
             return 0
-        self._result_json, self._file_timeout = job.result_json, job.start_timeout
+        self._result_json, self._file_timeout = job.result_json, job.native["start_timeout"]
         result = self.launch(job)
         if job.result_json:  # before the console, which may block
             self._write_result(job.result_json, job.name, result)
@@ -279,7 +279,8 @@ class Launcher:
         if logs.redirects_any and logs.log_dir is None:
             from elastic.cli import output
 
-            logs = logs._replace(log_dir=output.make_temporary_directory(job.start_timeout))
+            directory = output.make_temporary_directory(job.native["start_timeout"])
+            logs = logs._replace(log_dir=directory)
             logger.warning("the workers' output goes to files in %s", logs.log_dir)
         is_handler = job.rendezvous is not None and job.rendezvous.is_handler()
         if is_handler or logs.plug_in:
@@ -300,29 +301,14 @@ class Launcher:
             logs,
             log_line_prefix_template=job.line_prefix,
             shutdown_timeout=job.shutdown_timeout,
-            restart_backoff=job.restart_backoff,
-            no_restart_codes=job.no_restart_codes,
-            bad_node_codes=job.bad_node_codes,
-            failure_grace=job.failure_grace,
-            inplace_grace=job.inplace_grace,
-            exit_barrier_timeout=job.exit_barrier_timeout,
-            start_timeout=job.start_timeout,
-            stop_scope=job.stop_scope,
-            hang_timeout=job.hang_timeout,
-            hang_action=job.hang_action,
-            straggler_timeout=job.straggler_timeout,
-            stacks_on_failure=job.stacks_on_failure,
-            reach_timeout=job.reach_timeout,
             rendezvous=job.rendezvous and job.rendezvous.options(job.run_id, job.local_addr),
-            worker_ports=job.worker_ports,
-            share_store=job.share_store,
-            capture_stderr=job.capture_stderr,
             environment=job.environment,
             become_subreaper=True,
             worker_cpus=job.worker_cpus,
             event_log=job.event_log,
             metrics_port=job.metrics_port,
             warm_template=job.warm_template,
+            **job.native,
         )
         self._handle_signals(job)
         return self._agent.run()
@@ -355,9 +341,7 @@ class Launcher:
         self._agent = HandlerElasticAgent(
             spec,
             specs(logs.log_dir, logs.redirects, logs.tee, logs.local_ranks_filter),
-            exit_barrier_timeout=BARRIER_TIMEOUT_S
-            if job.exit_barrier_timeout is None
-            else job.exit_barrier_timeout,
+            exit_barrier_timeout=job.native.get("exit_barrier_timeout", BARRIER_TIMEOUT_S),
             log_line_prefix_template=job.line_prefix,
             shutdown_timeout=job.shutdown_timeout,
             environment=job.environment,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import NodeConfig
-from elastic.cli.values import integer, short
+from elastic.cli.values import choice, integer, short
 from elastic.constants import COORDINATED, LOOPBACK, NODES_MAX, PORT_MAX, SHARED
 from elastic.errors import ConfigError
 from elastic.text import (
@@ -149,10 +149,7 @@ def run_id(line: CommandLine) -> str:
 
 
 def on_node_loss(line: CommandLine) -> str:
-    what = line.text("on-node-loss")
-    if what not in ("replace", "fail"):
-        raise ConfigError(f"{line.origin('on-node-loss')} is {what!r}: expected replace or fail")
-    return what
+    return choice(line, "on-node-loss")
 
 
 def membership_changes(line: CommandLine) -> int:

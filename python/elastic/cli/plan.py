@@ -62,7 +62,7 @@ def _nodes(job: JobConfig) -> Iterator[tuple[str, str]]:
             yield key, duration(value)
         yield "node address", job.local_addr or "that of its connection to the rendezvous"
         yield "after a node loss", config.on_node_loss
-    first, last = job.worker_ports
+    first, last = job.native["worker_ports"]
     ports = f"a free one from {first} to {last} in each round" if last else "free in each round"
     yield "MASTER_PORT", str(job.master_port) if job.master_port else ports
 
@@ -80,21 +80,22 @@ def _host(config: RendezvousConfig) -> str:
 
 
 def _failures(job: JobConfig) -> Iterator[tuple[str, str]]:
+    native = job.native
     yield "restarts", str(job.max_restarts)
     if job.max_restarts:
-        yield "restart backoff", duration(job.restart_backoff)
-    if job.no_restart_codes:
-        yield "no restart after", ", ".join(map(str, job.no_restart_codes))
-    if job.bad_node_codes:
-        yield "codes of a bad node", ", ".join(map(str, job.bad_node_codes))
+        yield "restart backoff", duration(native["restart_backoff"])
+    if native["no_restart_codes"]:
+        yield "no restart after", ", ".join(map(str, native["no_restart_codes"]))
+    if native["bad_node_codes"]:
+        yield "codes of a bad node", ", ".join(map(str, native["bad_node_codes"]))
     yield "shutdown timeout", duration(job.shutdown_timeout)
-    yield "failure grace", duration(job.failure_grace)
-    if job.inplace_grace is not None:
-        yield "when the members change", f"in place, within {duration(job.inplace_grace)}"
-    yield "start timeout", duration(job.start_timeout)
-    if job.exit_barrier_timeout is not None:
-        yield "exit barrier", duration(job.exit_barrier_timeout)
-    yield "signals that stop", f"{_names(job.signals)} (scope {job.stop_scope})"
+    yield "failure grace", duration(native.get("failure_grace", job.shutdown_timeout))
+    if native["inplace_grace"] is not None:
+        yield "when the members change", f"in place, within {duration(native['inplace_grace'])}"
+    yield "start timeout", duration(native["start_timeout"])
+    if "exit_barrier_timeout" in native:
+        yield "exit barrier", duration(native["exit_barrier_timeout"])
+    yield "signals that stop", f"{_names(job.signals)} (scope {native['stop_scope']})"
     if job.forwarded_signals:
         yield "forwarded signals", _names(job.forwarded_signals)
 

@@ -11,14 +11,14 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any
 
 from elastic._host import devices
 from elastic.cli import command_line, entrypoint, nodes, output
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import JobConfig, NodeConfig
 from elastic.cli.options import COORDINATOR, NATIVE, OPTIONS, USE_ENV
-from elastic.cli.values import choice, exit_codes, integer
+from elastic.cli.values import choice, integer
 from elastic.constants import (
     DEFAULT_DRAIN_TIMEOUT_S,
     DEFAULT_INPLACE_GRACE_S,
@@ -31,8 +31,6 @@ from elastic.text import is_number, seconds
 
 DEFAULT_SHUTDOWN_TIMEOUT_S = 30.0
 DEFAULT_ROLE = "default"
-
-T = TypeVar("T")
 
 LOG_LEVELS = {"CRITICAL": 50, "FATAL": 50, "ERROR": 40, "WARNING": 30, "WARN": 30,
               "NOTICE": NOTICE, "INFO": 20, "DEBUG": 10, "NOTSET": 0}  # fmt: skip
@@ -91,22 +89,8 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
         run_id=node.run_id or _random_id(),
         role=line.text("role") or DEFAULT_ROLE,  # torchx passes an empty one
         max_restarts=integer(line, "max-restarts", 0, 2**31 - 1),
-        no_restart_codes=exit_codes(line, "no-restart-codes"),
-        bad_node_codes=_bad_node_codes(line),
-        start_timeout=seconds(
-            line.text("start-timeout"), line.origin("start-timeout"), positive=True
-        ),
-        restart_backoff=_seconds_or(line, "restart-backoff", 1.0),
         shutdown_timeout=shutdown_timeout,
-        failure_grace=_seconds_or(line, "failure-grace", shutdown_timeout),
-        inplace_grace=_inplace_grace(line),
-        exit_barrier_timeout=_seconds_or(line, "exit-barrier-timeout", None),
-        stop_scope=_stop_scope(line),
-        hang_timeout=_hang_timeout(line),
-        hang_action=_hang_action(line),
-        straggler_timeout=_straggler_timeout(line),
-        stacks_on_failure=line.switch("stacks-on-failure"),
-        reach_timeout=seconds(line.text("reach-timeout"), line.origin("reach-timeout")),
+        native=_native_settings(line, node, environ),
         signals=signals,
         forwarded_signals=forwarded,
         drain_signal=drain_signal,
@@ -114,9 +98,6 @@ def configure(line: CommandLine, environ: Mapping[str, str]) -> JobConfig:
         rendezvous=node.rendezvous,
         local_addr=node.local_addr,
         master_port=node.master_port,
-        worker_ports=node.worker_ports,
-        share_store=environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1",
-        capture_stderr=not line.switch("no-stderr-capture"),
         logs=logs,
         line_prefix=output.line_prefix(line, environ),
         virtual_local_rank=line.switch("virtual-local-rank"),
@@ -218,18 +199,32 @@ def _random_id() -> str:
     return f"{random[:8]}-{random[8:12]}-4{random[13:16]}-{variant}{random[17:20]}-{random[20:]}"
 
 
-def _bad_node_codes(line: CommandLine) -> tuple[int, ...]:
-    codes = exit_codes(line, "bad-node-codes")
-    if both := set(codes) & set(exit_codes(line, "no-restart-codes")):
+def _native_settings(
+    line: CommandLine, node: NodeConfig, environ: Mapping[str, str]
+) -> dict[str, Any]:
+    """The fields of ``_C.AgentOptions`` that options set alone, and a few that need more."""
+    settings = {
+        option.native: value
+        for option in OPTIONS
+        if option.read is not None and (value := option.read(line, option.name)) is not None
+    }
+    if both := {*settings["bad_node_codes"]} & {*settings["no_restart_codes"]}:
         raise ConfigError(
             f"{min(both)} is in {line.origin('bad-node-codes')} and in "
             f"{line.origin('no-restart-codes')}: the job either goes on without the node, or ends"
         )
-    return codes
-
-
-def _seconds_or(line: CommandLine, name: str, default: T) -> float | T:
-    return seconds(line.text(name), line.origin(name)) if name in line.values else default
+    action = settings["hang_action"]
+    if action != "report" and "hang_timeout" not in settings:
+        raise ConfigError(
+            f"{line.origin('hang-action')} is {action}: it needs --hang-timeout, a learned one "
+            "only reports"
+        )
+    return settings | {
+        "inplace_grace": _inplace_grace(line),
+        "worker_ports": node.worker_ports,
+        "share_store": environ.get("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") != "1",
+        "capture_stderr": not line.switch("no-stderr-capture"),
+    }
 
 
 def _shutdown_timeout(line: CommandLine, environ: Mapping[str, str]) -> float:
@@ -241,45 +236,15 @@ def _shutdown_timeout(line: CommandLine, environ: Mapping[str, str]) -> float:
     return DEFAULT_SHUTDOWN_TIMEOUT_S
 
 
-def _stop_scope(line: CommandLine) -> str:
-    scope = line.text("stop-scope")
-    if scope not in ("group", "leader"):
-        raise ConfigError(f"{line.origin('stop-scope')} is {scope!r}: expected group or leader")
-    return scope
-
-
-def _hang_timeout(line: CommandLine) -> float:
-    if "hang-timeout" not in line.values:
-        return 0.0
-    return seconds(line.text("hang-timeout"), line.origin("hang-timeout"), positive=True)
-
-
-def _hang_action(line: CommandLine) -> str:
-    action, origin = line.text("hang-action"), line.origin("hang-action")
-    if action not in ("report", "restart", "fail"):
-        raise ConfigError(f"{origin} is {action!r}: expected report, restart or fail")
-    if action != "report" and "hang-timeout" not in line.values:
-        raise ConfigError(
-            f"{origin} is {action}: it needs --hang-timeout, a learned one only reports"
-        )
-    return action
-
-
 def _inplace_grace(line: CommandLine) -> float | None:
     grace = line.origin("inplace-grace")
-    if line.text("on-membership-change") == "inplace":
+    if choice(line, "on-membership-change") == "inplace":
         if "inplace-grace" not in line.values:
             return DEFAULT_INPLACE_GRACE_S
         return seconds(line.text("inplace-grace"), grace, positive=True)
     if "inplace-grace" in line.values:
         raise ConfigError(f"{grace} has no effect without --on-membership-change=inplace")
     return None
-
-
-def _straggler_timeout(line: CommandLine) -> float:
-    if "straggler-timeout" not in line.values:
-        return 0.0
-    return seconds(line.text("straggler-timeout"), line.origin("straggler-timeout"), positive=True)
 
 
 def _drain_timeout(line: CommandLine) -> float:

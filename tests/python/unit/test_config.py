@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from elastic import _C
 from elastic._host import devices
 from elastic.cli import command_line, help, options, resolve
 from elastic.cli.config import JobConfig
@@ -90,7 +91,8 @@ def test_run_id_is_generated_for_every_job(script: str) -> None:
 def test_an_option_sets_its_field(
     script: str, words: list[str], field: str, expected: object
 ) -> None:
-    assert getattr(configure([*words, script]), field) == expected
+    job = configure([*words, script])
+    assert (job._asdict() | job.native)[field] == expected
 
 
 @pytest.mark.parametrize("words", [["-r3", "-t", "1"], ["--redirects=3", "--tee=1"]])
@@ -195,9 +197,9 @@ def test_switches_have_variables_with_0_and_1(script: str) -> None:
 
 
 def test_the_start_timeout_has_an_option_and_a_variable(script: str) -> None:
-    assert configure([script]).start_timeout == 60.0
-    assert configure([script], {"PET_START_TIMEOUT": "0.5"}).start_timeout == 0.5
-    assert configure(["--start-timeout=5", script]).start_timeout == 5.0
+    assert configure([script]).native["start_timeout"] == 60.0
+    assert configure([script], {"PET_START_TIMEOUT": "0.5"}).native["start_timeout"] == 0.5
+    assert configure(["--start-timeout=5", script]).native["start_timeout"] == 5.0
 
 
 def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
@@ -439,3 +441,13 @@ def test_every_option_is_documented() -> None:
     text = (ROOT / "docs" / "cli.md").read_text()
     assert [option.name for option in options.OPTIONS if f"`--{option.name}" not in text
             and f"`-{option.short}`, `--{option.name}" not in text] == []  # fmt: skip
+
+
+def test_a_native_setting_has_the_name_and_the_default_of_its_field(script: str) -> None:
+    signature = _C.AgentOptions.__init__.__doc__ or ""
+    native = configure([script]).native
+    for option in options.OPTIONS:
+        if option.native:
+            assert f" {option.native}: " in signature, option.name
+            assert option.read is not None, option.name
+    assert native["start_timeout"] == 60.0 and "failure_grace" not in native

@@ -233,8 +233,8 @@ def test_an_option_about_nodes_sets_its_field(
 @pytest.mark.parametrize(
     ("words", "field", "expected"),
     [
-        ([], "failure_grace", 30.0),
-        (["--shutdown-timeout=7.5"], "failure_grace", 7.5),
+        ([], "failure_grace", None),
+        (["--shutdown-timeout=7.5"], "shutdown_timeout", 7.5),
         (["--shutdown-timeout=7.5", "--failure-grace=0.5"], "failure_grace", 0.5),
         ([], "restart_backoff", 1.0),
         (["--restart-backoff=0"], "restart_backoff", 0.0),
@@ -248,7 +248,8 @@ def test_an_option_about_nodes_sets_its_field(
 def test_an_option_of_the_agent_sets_its_field(
     words: list[str], field: str, expected: object
 ) -> None:
-    assert getattr(configure([*C10D, *words]), field) == expected
+    job = configure([*C10D, *words])
+    assert (job._asdict() | job.native).get(field) == expected
 
 
 @pytest.mark.parametrize(
@@ -280,7 +281,8 @@ def test_variables_alone_describe_a_whole_job() -> None:
 
 def test_the_store_can_be_left_to_the_workers() -> None:
     variable = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
-    assert [configure(C10D, e).share_store for e in ({}, {variable: "0"}, {variable: "1"})] == [
+    environments: list[dict[str, str]] = [{}, {variable: "0"}, {variable: "1"}]
+    assert [configure(C10D, e).native["share_store"] for e in environments] == [
         True,
         True,
         False,

@@ -81,62 +81,44 @@ class NativeElasticAgent:
         uninterruptible_state_timeout: float | None = None,
         *,
         environment: Mapping[str, str] | None = None,
-        restart_backoff: float = 1.0,
-        failure_grace: float | None = None,
         start_timeout: float = 60.0,
-        stop_scope: str = "group",
-        hang_timeout: float = 0.0,
-        hang_action: str = "report",
-        straggler_timeout: float = 0.0,
-        stacks_on_failure: bool = False,
-        reach_timeout: float = 30.0,
         rendezvous: _C.RendezvousOptions | None = None,
-        worker_ports: tuple[int, int] = (0, 0),
-        share_store: bool = True,
-        capture_stderr: bool = True,
         become_subreaper: bool = False,
         worker_cpus: Sequence[Sequence[int]] | None = None,
         event_log: str = "",
         metrics_port: int = 0,
         warm_template: Sequence[str] = (),
-        no_restart_codes: Sequence[int] = (),
-        bad_node_codes: Sequence[int] = (),
-        inplace_grace: float | None = None,
+        **settings: Any,
     ) -> None:
         """``environment`` is the workers' whole environment; None: that of this process.
 
         ``start_method`` is checked and has no other effect: a function is called in a new process
         with its own interpreter, as with spawn.
-        ``restart_backoff``: the delay before the second restart in a row of workers that failed
-        within five seconds; it doubles each time, up to a minute; 0: no delay.
-        ``failure_grace``: the shutdown timeout after a worker or a node failed; None: the same.
         ``start_timeout``: the time within which a worker must execute its program.
-        ``stop_scope``: a stop signals each worker's process ``"group"``, or only its ``"leader"``.
-        ``hang_timeout``: the job hangs if no rank makes progress for so many seconds; 0: learned.
-        ``hang_action``: ``"report"``, ``"restart"`` or ``"fail"``.
-        ``straggler_timeout``: once a rank has exited with 0, the others must end within so many
-        seconds, or the job fails with ``_C.EXIT_PARTIAL``; 0: no limit.
-        ``reach_timeout``: the limit in which this node must reach the workers' store on another
-        node; 0: not tested. ``stacks_on_failure``: keep the stacks of workers that are stopped
-        after a failure.
         ``exit_barrier_timeout``: how long to wait for other nodes when all workers here have
         succeeded; None: as long as they work. ``rendezvous``: the options of the rendezvous, with
-        this node's address; without it the job has one node. ``worker_ports``: the first and the
-        last port for the workers' store. ``share_store``: False lets rank 0's worker host it.
-        ``capture_stderr``: pass on the stderr that workers inherit, and report its last lines.
+        this node's address; without it the job has one node.
         ``event_log``: the file to which transitions are appended as JSON lines. ``metrics_port``:
         serves metrics for Prometheus.
         ``worker_cpus``: the CPUs of each local rank; None: as ``spec.numa_options`` sets.
         ``health_check_server`` runs while the agent does. ``uninterruptible_state_timeout``: the
         limit for a worker in an uninterruptible wait; None: as the variable sets.
         ``warm_template``: the command of the process that forks the workers; none: they are
-        executed. ``no_restart_codes``: exit codes of a worker, as in a shell, after which the job
-        ends, whatever is left of ``spec.max_restarts``. ``bad_node_codes``: exit codes after which
-        this node leaves the job, and the others go on. ``inplace_grace``: workers that can
-        continue in another round are kept when the members change, if all of this node leave the
-        old one within so many seconds; None: every change restarts them.
+        executed.
+        ``settings``: further fields of ``_C.AgentOptions``. Those of an option of the command line
+        have its name, its meaning and its default (docs/cli.md), as ``restart_backoff``,
+        ``failure_grace``, ``stop_scope`` (``"group"`` or ``"leader"``), ``hang_timeout`` (0:
+        learned), ``hang_action``, ``straggler_timeout`` (0: no limit), ``stacks_on_failure``,
+        ``reach_timeout``, ``no_restart_codes`` and ``bad_node_codes``; ``inplace_grace`` is None
+        if every change of the members restarts all workers, ``worker_ports`` the first and the
+        last port for the workers' store; with ``share_store=False`` rank 0's worker hosts it, with
+        ``capture_stderr=False`` the report has no lines of an inherited stderr.
         """
         check(spec, shutdown_timeout)
+        if "stop_scope" in settings:
+            settings["stop_scope"] = _scope(settings["stop_scope"])
+        if "hang_action" in settings:
+            settings["hang_action"] = _hang_action(settings["hang_action"])
         if start_method not in START_METHODS:
             raise ConfigError(
                 f"start_method is {start_method!r}: expected one of {', '.join(START_METHODS)}"
@@ -155,7 +137,7 @@ class NativeElasticAgent:
         elif spec.local_addr:
             raise ConfigError("with `rendezvous`, that is where the node's address belongs")
         elif spec.master_addr:
-            reach_timeout = 0.0  # the workers connect elsewhere
+            settings["reach_timeout"] = 0.0  # the workers connect elsewhere
         logs = log_options(logs_specs)
         self._calls = function_calls(spec)
         if self._calls is not None:
@@ -172,21 +154,10 @@ class NativeElasticAgent:
             run_id=spec.job_id(),
             role=spec.role,
             max_restarts=spec.max_restarts,
-            restart_backoff=restart_backoff,
             rendezvous=rendezvous,
             stop_grace=shutdown_timeout,
-            failure_grace=failure_grace,
-            stop_scope=_scope(stop_scope),
-            hang_timeout=hang_timeout,
-            hang_action=_hang_action(hang_action),
-            straggler_timeout=straggler_timeout,
-            stacks_on_failure=stacks_on_failure,
-            reach_timeout=reach_timeout,
             exit_barrier_timeout=exit_barrier_timeout,
             master_port=spec.master_port or 0,
-            worker_ports=worker_ports,
-            share_store=share_store,
-            capture_stderr=capture_stderr,
             log_dir=logs.log_dir or "",
             log_bytes_max=logs.max_bytes,
             log_files_max=logs.max_files,
@@ -195,11 +166,9 @@ class NativeElasticAgent:
             stdout_filters=list(logs.stdout_filters) or spec.duplicate_stdout_filters or [],
             stderr_filters=list(logs.stderr_filters) or spec.duplicate_stderr_filters or [],
             become_subreaper=become_subreaper,
-            start_timeout=start_timeout,
             warm_template=list(warm_template),
-            no_restart_codes=list(no_restart_codes),
-            bad_node_codes=list(bad_node_codes),
-            inplace_grace=inplace_grace,
+            start_timeout=start_timeout,
+            **settings,
         )
         self._keeps_logs = logs.log_dir is not None
         self._is_warm = bool(warm_template)
