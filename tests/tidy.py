@@ -90,11 +90,13 @@ PYTHON_IMPORTS: dict[str, tuple[str, ...]] = {
     "_local_jobs": (),
     "_plug_in": (),
     "_torch_bases": (),
+    "_torch_transfer": (),
     "constants": (),
     "errors": ("_C",),
-    "torch": ("_C", "errors"),
+    "torch": ("_C", "_lazy", "errors", "torch_membership"),
     "torch_handler": ("errors", "rendezvous", "torch"),
     "torch_rendezvous": ("torch_handler",),
+    "torch_membership": ("_environment", "_torch_transfer", "worker"),
     "text": ("_C", "constants", "errors"),
     "_host": (*_BASE, "text"),
     "_warm": (),
@@ -428,6 +430,8 @@ def test_python_handlers_name_the_error() -> None:
 TORCH_ADAPTERS = (
     "python/elastic/torch.py",
     "python/elastic/torch_handler.py",
+    "python/elastic/torch_membership.py",
+    "python/elastic/_torch_transfer.py",
     "python/elastic/rendezvous/etcd_store.py",
 )
 

@@ -9,7 +9,11 @@ It can replace a ``torch.distributed.TCPStore`` client, also below a ``PrefixSto
 PyTorch's servers. Unlike that client, every call keeps its deadline, and a blocked call does not
 delay calls of other threads.
 
-Of elastic's modules only this one, ``torch_handler`` and ``rendezvous.etcd_store`` import torch.
+``membership``, from ``elastic.torch_membership``, keeps a training's processes when members of the
+job change.
+
+Of elastic's modules only these two, their helper ``_torch_transfer``, ``torch_handler`` and
+``rendezvous.etcd_store`` import torch.
 """
 
 from __future__ import annotations
@@ -21,10 +25,29 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch.distributed as dist
 
-from elastic import errors
+from elastic import _lazy, errors
 from elastic._C import StoreClient
 
-__all__ = ["Store", "StoreQueueEmpty", "StoreTimeout", "StoreUnavailable"]
+TYPE_CHECKING = False  # type checkers know the name
+if TYPE_CHECKING:
+    from elastic.torch_membership import Change, GlobalBatches, TrainingMembership, membership
+
+_HOMES = dict.fromkeys(
+    ("Change", "GlobalBatches", "TrainingMembership", "membership"), "elastic.torch_membership"
+)
+
+__all__ = [
+    "Change",
+    "GlobalBatches",
+    "Store",
+    "StoreQueueEmpty",
+    "StoreTimeout",
+    "StoreUnavailable",
+    "TrainingMembership",
+    "membership",
+]
+
+__getattr__, __dir__ = _lazy.attach(__name__, _HOMES)
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

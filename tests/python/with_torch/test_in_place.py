@@ -162,7 +162,8 @@ def test_a_growing_job_keeps_its_processes(tmp_path: Path) -> None:
 
 
 def test_without_the_option_every_process_is_new(tmp_path: Path) -> None:
-    with in_place(tmp_path, "2", 20, "--on-membership-change=restart", "--max-restarts=1") as nodes:
+    words = ("--on-membership-change=restart", "--max-restarts=1")
+    with in_place(tmp_path, "2", 20, *words) as nodes:
         nodes.start("--node-rank=0")
         nodes.start("--node-rank=1", FAILS_AT="5")
         first, _ = nodes.nodes

@@ -1,0 +1,524 @@
+"""Training that keeps its processes when members of the job change.
+
+::
+
+    with elastic.torch.membership(model, optimizer) as job:
+        for step in job.steps(1000):
+            with step:
+                loss = loss_of(job.model(batch_of(step)))
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+
+Run it with ``--on-membership-change=inplace``. Under another launcher, and without that option, it
+is ordinary data-parallel training. docs/in-place.md describes what happens at a change.
+
+State is never rolled back. After each change the ranks compare how far they are. The lowest of the
+ranks that are furthest sends its state to the ranks that are not: to new processes, and to a rank
+that a change interrupted in a step that others had completed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DistributedSampler
+
+from elastic import _environment, _torch_transfer, worker
+
+__all__ = ["Change", "GlobalBatches", "Step", "TrainingMembership", "membership"]
+
+# Parts of the messages with which a collective raises RuntimeError when a peer is lost. The notice
+# of the change follows some milliseconds later.
+_SIGNS_OF_LOSS = ("gloo", "connection", "broken pipe", "socket", "timed out", "timeout")
+_NOTICE_INTERVAL_S = 0.002
+_CONNECT_TIMEOUT = timedelta(seconds=2)
+
+
+class Stateful(Protocol):
+    """What has a state of its own: a scheduler, a gradient scaler."""
+
+    def state_dict(self) -> Any: ...
+
+    def load_state_dict(self, state: Any, /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Change:
+    """A change of the members, as this rank saw it. Times are in seconds."""
+
+    round: int
+    reason: str
+    world_size: int
+    previous_world_size: int
+    kept: tuple[int, ...]  # ranks, in the new round, whose processes have state
+    new: tuple[int, ...]  # ranks whose processes are new
+    source: int | None  # the rank that sent its state; None: no rank needed it
+    step: int  # at which the training continues
+    out: float  # from the error or the notice until this rank had left the round
+    waited: float  # until the launcher had formed the next round
+    group: float  # to form the process group
+    state: float  # to compare and send the state, and to wrap the model
+
+    def __str__(self) -> str:
+        sender = "" if self.source is None else f", state from rank {self.source}"
+        return (
+            f"round {self.round} ({self.reason}): {self.previous_world_size} -> {self.world_size} "
+            f"ranks, {len(self.kept)} kept, {len(self.new)} new, step {self.step}{sender}; "
+            f"out {self.out:.3f} s, round {self.waited:.3f} s, group {self.group:.3f} s, "
+            f"state {self.state:.3f} s"
+        )
+
+
+class Step(int):
+    """The number of a step, and the context in which it runs.
+
+    An error that a change of the members has caused ends the body early and is not raised; the loop
+    continues with the same step, or with the next one if a rank has completed it. A step is
+    complete when its body has ended without an error, and if a change interrupts it after
+    ``optimizer.step()``.
+    """
+
+    _job: TrainingMembership
+    _is_entered: bool
+
+    def __new__(cls, number: int, job: TrainingMembership) -> Step:
+        self = super().__new__(cls, number)
+        self._job = job
+        self._is_entered = False
+        return self
+
+    def __enter__(self) -> Step:
+        self._is_entered = True
+        self._job._updates = 0
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> bool:
+        if error is None:
+            self._job._complete(int(self))
+            return False
+        return self._job._survives(error)
+
+
+@dataclass(frozen=True)
+class _Times:
+    failed: float
+    left: float
+    began: float
+    round: worker.Round
+
+
+class GlobalBatches:
+    """The samples of each step, for any number of ranks: the batch of all ranks together is fixed.
+
+    Every sample is used once in an epoch, however often members change. ``batch_size`` counts the
+    samples of all ranks; choose a multiple of each possible world size, because ranks with fewer
+    samples would weigh them more. The last samples of an epoch that do not fill a batch are left
+    out. Pass it to :func:`membership` as ``sampler``.
+    """
+
+    def __init__(self, samples: int, batch_size: int, *, seed: int = 0) -> None:
+        if not 0 < batch_size <= samples:
+            raise ValueError(
+                f"the batch size is {batch_size}: expected 1 to {samples}, the number of samples"
+            )
+        self.samples, self.batch_size, self.seed = samples, batch_size, seed
+        self.rank, self.world_size = 0, 1
+        self._epoch = -1
+        self._order = torch.empty(0, dtype=torch.int64)
+
+    def __len__(self) -> int:
+        """Steps of an epoch."""
+        return self.samples // self.batch_size
+
+    def epoch(self, step: int) -> int:
+        return step // len(self)
+
+    def __getitem__(self, step: int) -> torch.Tensor:
+        """The sample numbers of this rank in this step."""
+        if self.epoch(step) != self._epoch:
+            self._epoch = self.epoch(step)
+            generator = torch.Generator().manual_seed(self.seed * 100_003 + self._epoch)
+            self._order = torch.randperm(self.samples, generator=generator)
+        begin = step % len(self) * self.batch_size
+        return self._order[begin : begin + self.batch_size][self.rank :: self.world_size]
+
+
+def membership(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    sampler: GlobalBatches | DistributedSampler[Any] | None = None,
+    *,
+    also: Mapping[str, Stateful] | None = None,
+    start: int = 0,
+    backend: str = "gloo",
+    timeout: timedelta | None = None,
+    ddp: Mapping[str, Any] | None = None,
+    notice_timeout: float = 10.0,
+) -> TrainingMembership:
+    """Declares that this process can go on when members of the job change.
+
+    ``model``: the module itself, on its device; ``TrainingMembership.model`` is the wrapped one.
+    ``sampler``: is given the rank and the world size of each round. ``also``: other objects with a
+    state that new processes need, by names that are equal on all ranks. ``start``: the step at
+    which the training begins, from a checkpoint; ranks that are behind get the state of the one
+    that is furthest. ``timeout``: of the process group. ``ddp``: arguments for
+    ``DistributedDataParallel``. ``notice_timeout``: how long after an error of a collective this
+    process waits to hear that it was a change; then the error is raised.
+
+    Raises ``ValueError`` for a model, an optimizer or a backend that cannot continue in place.
+    """
+    return TrainingMembership(
+        model, optimizer, sampler, dict(also or {}), start, backend, timeout, dict(ddp or {}),
+        notice_timeout,
+    )  # fmt: skip
+
+
+class TrainingMembership:
+    """The training as a member of the job. Made by :func:`membership`; use it in one thread."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        sampler: GlobalBatches | DistributedSampler[Any] | None,
+        also: dict[str, Stateful],
+        start: int,
+        backend: str,
+        timeout: timedelta | None,
+        ddp: dict[str, Any],
+        notice_timeout: float,
+    ) -> None:
+        if start < 0:
+            raise ValueError(f"the first step is {start}: expected 0 or more")
+        self._members = worker.membership()
+        _check(model, optimizer, backend, self._members.supported)
+        self.module = model
+        self.optimizer = optimizer
+        self.step = start
+        """The number of complete steps."""
+        self.last_change: Change | None = None
+        """The last change of the members; None: this process has seen none."""
+        self._sampler = sampler
+        self._also = also
+        self._backend = backend
+        self._timeout = timeout
+        self._ddp = ddp
+        self._notice_timeout = notice_timeout
+        self._wrapped: torch.nn.Module | None = None
+        self._owns_group = False
+        self._world_size = 0  # of the last round that was formed
+        self._has_state = False  # that of the training: from a round that was formed
+        self._updates = 0  # of the parameters, in the current step
+        self._hooks: list[Any] = []
+        self._callbacks: list[Callable[[Change | None], object]] = []
+
+    # ---- What a script uses.
+
+    @property
+    def model(self) -> torch.nn.Module:
+        """The model of the current round, wrapped in ``DistributedDataParallel``."""
+        if self._wrapped is None:
+            raise RuntimeError("use the model within `with elastic.torch.membership(…) as job:`")
+        return self._wrapped
+
+    @property
+    def rank(self) -> int:
+        return dist.get_rank() if dist.is_initialized() else 0
+
+    @property
+    def world_size(self) -> int:
+        return dist.get_world_size() if dist.is_initialized() else 1
+
+    def on_change(self, callback: Callable[[Change | None], object]) -> None:
+        """Calls ``callback`` each time the process group has been formed.
+
+        The argument is the change; None: the first time. Make other groups (``dist.new_group``)
+        and the iterators of the data there. TCP connections that are opened in it are closed at
+        the next change. If another change comes meanwhile, it is called again.
+        """
+        self._callbacks.append(callback)
+
+    def steps(self, total: int) -> Iterator[Step]:
+        """The steps until all ranks have completed ``total``, or ``worker.should_stop`` is true.
+
+        Use each as a context. Without that a step counts as complete when the loop asks for the
+        next one, and errors are raised.
+        """
+        while True:
+            if self._members.is_over():
+                self._change(time.monotonic())
+            elif self.step < total:
+                step = Step(self.step, self)
+                self._updates = 0
+                yield step
+                if not step._is_entered:
+                    self._complete(int(step))
+                if self.step > step and worker.should_stop(self.step):
+                    return
+            elif self._is_ended():
+                return
+
+    def __enter__(self) -> TrainingMembership:
+        optimizers = [one for one in self._also.values() if isinstance(one, torch.optim.Optimizer)]
+        for one in (self.optimizer, *optimizers):
+            self._hooks.append(one.register_step_post_hook(self._count_update))
+        self._form(None)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        while self._hooks:
+            self._hooks.pop().remove()
+        self._leave_group()
+
+    # ---- Steps.
+
+    def _count_update(self, *_: object) -> None:
+        self._updates += 1
+
+    def _complete(self, step: int) -> None:
+        self.step = max(self.step, step + 1)
+        self._updates = 0
+
+    # A rank that ends early would be missing as the source of those that a change interrupts.
+    def _is_ended(self) -> bool:
+        if not dist.is_initialized() or self._backend != "gloo":
+            return True
+        try:
+            dist.barrier()
+        except Exception as error:
+            if not self._survives(error):
+                raise
+            return False
+        return True
+
+    # Whether a change caused the error; then this rank has entered the next round.
+    def _survives(self, error: BaseException) -> bool:
+        failed = time.monotonic()
+        if not isinstance(error, Exception) or not self._is_change(error):
+            return False
+        # The traceback holds the graph of the step, and with it the gradients of the old round.
+        error.__traceback__ = None
+        self._change(failed)
+        return True
+
+    def _is_change(self, error: Exception) -> bool:
+        if not self._members.supported:
+            return False
+        text = str(error).lower()
+        is_loss = isinstance(error, dist.DistError) or (
+            isinstance(error, RuntimeError) and any(sign in text for sign in _SIGNS_OF_LOSS)
+        )
+        limit = time.monotonic() + (self._notice_timeout if is_loss else 0)
+        while not self._members.is_over():
+            if time.monotonic() >= limit:
+                return False
+            time.sleep(_NOTICE_INTERVAL_S)
+        return True
+
+    # ---- Rounds.
+
+    def _change(self, failed: float) -> None:
+        self.module.zero_grad(set_to_none=True)
+        self._form(self._next_round(failed))
+
+    def _next_round(self, failed: float) -> _Times:
+        self._leave_group()
+        self._members.leave()
+        left = time.monotonic()
+        round = self._members.next_round()
+        return _Times(failed, left, time.monotonic(), round)
+
+    # Another change may come while the group is formed.
+    def _form(self, times: _Times | None) -> None:
+        while True:
+            try:
+                self._join_round(times)
+                return
+            except Exception as error:
+                if not self._is_change(error):
+                    raise
+                error.__traceback__ = None
+            times = self._next_round(time.monotonic())
+
+    def _join_round(self, times: _Times | None) -> None:
+        with self._members.sockets():
+            self._join_group()
+        formed = time.monotonic()
+        change = self._share_state(times, formed)
+        with self._members.sockets():
+            for callback in self._callbacks:
+                callback(change)
+        # From here on this rank may be the source of another.
+        self._has_state = True
+        self._world_size = self.world_size
+        if change is not None:
+            self.last_change = change
+
+    def _join_group(self) -> None:
+        if dist.is_initialized():
+            if self._members.supported:
+                raise ValueError(
+                    "torch.distributed is initialized already: leave that to "
+                    "elastic.torch.membership, which forms a process group in each round"
+                )
+            return
+        if not _environment.get("RANK"):
+            return  # one process, which no launcher started
+        timeout = {} if self._timeout is None else {"timeout": self._timeout}
+        store, rank, world_size = self._connected_store()
+        # The host of the store may be the same in several rounds.
+        store = dist.PrefixStore(f"elastic/round_{self._members.round}", store)
+        dist.init_process_group(
+            self._backend, store=store, rank=rank, world_size=world_size, **timeout
+        )
+        self._owns_group = True
+
+    # A client of torch's store that cannot connect retries until its timeout, also when its
+    # connection is shut down because the round is over.
+    def _connected_store(self) -> tuple[Any, int, int]:
+        whole = self._timeout or dist.default_pg_timeout
+        if _environment.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+            return next(dist.rendezvous("env://", timeout=whole))  # type: ignore[no-any-return]
+        limit = time.monotonic() + whole.total_seconds()
+        while True:
+            try:
+                store, rank, world_size = next(dist.rendezvous("env://", timeout=_CONNECT_TIMEOUT))
+            except dist.DistError:
+                if self._members.is_over() or time.monotonic() >= limit:
+                    raise
+                continue
+            store.set_timeout(whole)
+            return store, rank, world_size
+
+    def _leave_group(self) -> None:
+        # The hooks of a reducer that still exists would run in each backward.
+        if isinstance(self._wrapped, DistributedDataParallel):
+            for name in ("reducer", "logger"):
+                self._wrapped.__dict__.pop(name, None)
+        self._wrapped = None
+        if self._owns_group and dist.is_initialized():
+            dist.destroy_process_group()
+        self._owns_group = False
+
+    # ---- State.
+
+    def _share_state(self, times: _Times | None, formed: float) -> Change | None:
+        if not dist.is_initialized():
+            self._wrapped = self.module
+            return None
+        rank, world_size = self.rank, self.world_size
+        ranks = [(self._has_state, self.step, self._updates)]
+        source = None
+        if self._backend == "gloo":
+            ranks = _gathered(ranks[0], world_size)
+            furthest = max(ranks)
+            if any(one != furthest for one in ranks):
+                source = ranks.index(furthest)
+                self._transfer(source, ranks[rank] != furthest)
+            # An update that was made is not repeated.
+            self.step = furthest[1] + (furthest[2] > 0)
+            self._updates = 0
+        self._reshard(rank, world_size)
+        self._wrapped = DistributedDataParallel(self.module, **self._ddp)
+        if times is None:
+            return None
+        return Change(
+            round=times.round.round,
+            reason=times.round.reason,
+            world_size=world_size,
+            previous_world_size=self._world_size,
+            kept=tuple(i for i, (has_state, _, _) in enumerate(ranks) if has_state),
+            new=tuple(i for i, (has_state, _, _) in enumerate(ranks) if not has_state),
+            source=source,
+            step=self.step,
+            out=times.left - times.failed,
+            waited=times.began - times.left,
+            group=formed - times.began,
+            state=time.monotonic() - formed,
+        )
+
+    # All ranks take part. Nothing is changed before everything has been received.
+    def _transfer(self, source: int, is_receiver: bool) -> None:
+        device = next(self.module.parameters(), torch.empty(0)).device
+        own = self._state() if self.rank == source else None
+        received = _torch_transfer.broadcast(own, source, is_receiver, device)
+        if is_receiver:
+            self._load(received)
+
+    def _state(self) -> dict[str, Any]:
+        saved = self.module.state_dict()
+        return {
+            "model": saved,
+            "buffers": {
+                name: buffer for name, buffer in self.module.named_buffers() if name not in saved
+            },
+            "optimizer": self.optimizer.state_dict(),
+            "also": {name: one.state_dict() for name, one in self._also.items()},
+        }
+
+    def _load(self, state: dict[str, Any]) -> None:
+        self.module.load_state_dict(state["model"])
+        with torch.no_grad():
+            own = dict(self.module.named_buffers())
+            for name, buffer in state["buffers"].items():
+                own[name].copy_(buffer)
+        self.optimizer.load_state_dict(state["optimizer"])
+        for name, one in self._also.items():
+            one.load_state_dict(state["also"][name])
+
+    def _reshard(self, rank: int, world_size: int) -> None:
+        sampler = self._sampler
+        if isinstance(sampler, GlobalBatches):
+            sampler.rank, sampler.world_size = rank, world_size
+        elif sampler is not None:
+            sampler.rank, sampler.num_replicas = rank, world_size
+            # torch's ElasticDistributedSampler begins at an index.
+            rest = len(sampler.dataset) - getattr(sampler, "start_index", 0)
+            parts = rest // world_size if sampler.drop_last else -(-rest // world_size)
+            sampler.num_samples, sampler.total_size = parts, parts * world_size
+
+
+def _check(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, backend: str, is_in_place: bool
+) -> None:
+    names = {cls.__name__ for module in model.modules() for cls in type(module).__mro__}
+    if "DistributedDataParallel" in names:
+        raise ValueError("the model is wrapped already: pass the module itself")
+    if not is_in_place:
+        return
+    if names & {"FullyShardedDataParallel", "FSDPModule"} or any(
+        type(one).__name__ == "DTensor" for one in model.parameters()
+    ):
+        raise ValueError(
+            "the model is sharded over the ranks (FSDP, DTensor): a lost rank takes its part with "
+            "it, so members cannot change in place; use --on-membership-change=restart"
+        )
+    if type(optimizer).__name__ == "ZeroRedundancyOptimizer":
+        raise ValueError(
+            "ZeroRedundancyOptimizer keeps a part of the state on each rank, so members cannot "
+            "change in place; use --on-membership-change=restart"
+        )
+    if backend != "gloo":
+        raise ValueError(
+            f"the backend is {backend!r}: members change in place with gloo only; use "
+            "--on-membership-change=restart"
+        )
+
+
+def _gathered(own: tuple[bool, int, int], world_size: int) -> list[tuple[bool, int, int]]:
+    found = [torch.empty(3, dtype=torch.int64) for _ in range(world_size)]
+    dist.all_gather(found, torch.tensor(own, dtype=torch.int64))
+    return [(bool(has_state), int(step), int(updates)) for has_state, step, updates in found]

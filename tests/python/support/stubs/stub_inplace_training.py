@@ -1,0 +1,134 @@
+"""Trains with elastic.torch.membership; before each step the test says on stdin what to do.
+
+go: the step; die: exit; raise: an error that is no change; before, after: an error of a collective,
+before or after the update of the parameters.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+import sys
+import threading
+import weakref
+from typing import Any
+
+import elastic.torch
+import torch
+import torch.distributed as dist
+
+STEPS = int(os.environ["STEPS"])
+DATA = torch.randn(64, 4, generator=torch.Generator().manual_seed(1))
+LABELS = DATA.square().sum(dim=1, keepdim=True)
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)
+
+
+def build() -> tuple[torch.nn.Module, torch.optim.Optimizer, Any]:
+    model = torch.nn.Sequential(torch.nn.Linear(4, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1))
+    model.register_buffer("hidden", torch.zeros(1), persistent=False)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    return model, optimizer, torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+
+
+def digest(*states: Any) -> str:
+    found = hashlib.sha256()
+
+    def add(value: Any) -> None:
+        if isinstance(value, torch.Tensor):
+            found.update(value.numpy().tobytes())
+        elif isinstance(value, dict):
+            for key in value:
+                found.update(repr(key).encode())
+                add(value[key])
+        elif isinstance(value, (list, tuple)):
+            for one in value:
+                add(one)
+        else:
+            found.update(repr(value).encode())
+
+    for state in states:
+        add(state)
+    return found.hexdigest()[:16]
+
+
+def undisturbed() -> torch.Tensor:
+    torch.manual_seed(0)
+    model, optimizer, scheduler = build()
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(DATA), LABELS).backward()
+        optimizer.step()
+        scheduler.step()
+    return torch.cat([one.detach().flatten() for one in model.parameters()])
+
+
+def main() -> None:
+    torch.manual_seed(int(os.environ["SEED"]))
+    model, optimizer, scheduler = build()
+    timeout = float(os.environ["NOTICE_TIMEOUT"])
+    job = elastic.torch.membership(
+        model, optimizer, also={"scheduler": scheduler}, notice_timeout=timeout
+    )
+    reducers: list[weakref.ref[Any]] = []
+    groups: list[Any] = []
+
+    def changed(change: elastic.torch.Change | None) -> None:
+        groups[:] = [dist.new_group(list(range(job.world_size)))]
+        reducers.append(weakref.ref(job.model.reducer))
+        if change is not None:
+            say("change", change.round, change.source, change.step, len(change.new))
+
+    job.on_change(changed)
+    with job:
+        for step in job.steps(STEPS):
+            with step:
+                say("at", int(step), job.rank, job.world_size, digest(*states(job, scheduler)))
+                order = sys.stdin.readline().strip()
+                if order == "die":
+                    os._exit(0)
+                if order == "raise":
+                    raise ValueError("a bad batch")
+                total = torch.ones(1)
+                dist.all_reduce(total, group=groups[0])
+                assert int(total) == job.world_size
+                optimizer.zero_grad()
+                loss = torch.nn.functional.mse_loss(job.model(DATA), LABELS)
+                loss.backward()
+                if order == "before":
+                    say("failed")
+                    raise RuntimeError("[gloo] Connection closed by peer")
+                optimizer.step()
+                scheduler.step()
+                model.hidden += 1
+                if order == "after":
+                    say("failed")
+                    raise RuntimeError("[gloo] Connection closed by peer")
+        gc.collect()
+        alive = sum(one() is not None for one in reducers)
+        say("end", job.step, digest(*states(job, scheduler)), int(model.hidden), alive)
+    own = torch.cat([one.detach().flatten() for one in model.parameters()])
+    expected = undisturbed()
+    say("same" if torch.allclose(own, expected, rtol=1e-4, atol=1e-5) else f"{own} {expected}")
+    say("threads", threading.active_count(), "sockets", count_sockets())
+    os._exit(0)  # a thread of gloo may still need the interpreter
+
+
+def states(job: Any, scheduler: Any) -> list[Any]:
+    return [job.module.state_dict(), job.optimizer.state_dict(), scheduler.state_dict()]
+
+
+def count_sockets() -> int:
+    names = []
+    for entry in os.listdir("/proc/self/fd"):
+        try:
+            names.append(os.readlink(f"/proc/self/fd/{entry}"))
+        except OSError:
+            continue
+    return sum(name.startswith("socket:") for name in names)
+
+
+main()

@@ -1,0 +1,81 @@
+"""elastic.torch.membership and its sampler, without a process group."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import elastic.torch  # noqa: E402
+from elastic import worker  # noqa: E402
+
+
+class InPlace:
+    supported = True
+
+
+class FullyShardedDataParallel(torch.nn.Linear):
+    pass
+
+
+class ZeroRedundancyOptimizer(torch.optim.SGD):
+    pass
+
+
+def test_what_cannot_continue_in_place_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "membership", InPlace)
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1)
+    elastic.torch.membership(model, optimizer)
+    sharded = FullyShardedDataParallel(1, 1)
+    with pytest.raises(ValueError, match="model is sharded"):
+        elastic.torch.membership(sharded, torch.optim.SGD(sharded.parameters(), lr=1))
+    with pytest.raises(ValueError, match="a part of the state on each rank"):
+        elastic.torch.membership(model, ZeroRedundancyOptimizer(model.parameters(), lr=1))
+    with pytest.raises(ValueError, match="'nccl': members change in place with gloo only"):
+        elastic.torch.membership(model, optimizer, backend="nccl")
+
+
+def test_without_a_launcher_one_process_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    model = torch.nn.Linear(1, 1)
+    job = elastic.torch.membership(model, torch.optim.SGD(model.parameters(), lr=1), start=2)
+    with pytest.raises(RuntimeError, match="use the model within"):
+        print(job.model)
+    with job:
+        assert job.model is model and (job.rank, job.world_size) == (0, 1)
+        found = []
+        for step in job.steps(5):
+            found.append(int(step))
+            with step:
+                if step == 3:
+                    continue
+        assert found == [2, 3, 4]
+        assert list(map(int, job.steps(7))) == [5, 6]
+        with pytest.raises(RuntimeError, match="gloo"):
+            for step in job.steps(8):
+                with step:
+                    raise RuntimeError("gloo: connection closed")
+    assert job.step == 7 and job.last_change is None
+
+
+def test_batches_use_each_sample_once_for_any_number_of_ranks() -> None:
+    batches = elastic.torch.GlobalBatches(25, 6, seed=1)
+    assert len(batches) == 4
+    used = []
+    for step, world_size in enumerate((3, 2, 1, 6)):
+        parts = []
+        for rank in range(world_size):
+            batches.rank, batches.world_size = rank, world_size
+            parts.append(batches[step])
+        assert {len(part) for part in parts} == {6 // world_size}
+        used += [int(one) for one in torch.cat(parts)]
+    assert len(set(used)) == 24
+    assert batches.epoch(3) == 0 and batches.epoch(4) == 1
+    assert not torch.equal(batches[0], batches[4])
+
+
+@pytest.mark.parametrize("size", [0, 4])
+def test_batches_need_a_valid_size(size: int) -> None:
+    with pytest.raises(ValueError, match="expected 1 to 3"):
+        elastic.torch.GlobalBatches(3, size)

@@ -1,0 +1,191 @@
+"""Training that keeps its processes when members change; the tests act as the launcher."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from elastic import StoreServer
+
+from support.channels import MemberWorker
+from support.paths import STUBS
+
+pytest.importorskip("torch")
+
+SCRIPT = STUBS / "stub_inplace_training.py"
+
+
+class Launcher:
+    """Starts workers of a round, ends rounds, and begins new ones."""
+
+    def __init__(self, stack: ExitStack, steps: int, notice_timeout: float = 3600) -> None:
+        self._stack = stack
+        self._settings = {"STEPS": str(steps), "NOTICE_TIMEOUT": str(notice_timeout)}
+        self._server = stack.enter_context(StoreServer("127.0.0.1", 0))
+        self.round = 0
+
+    def _variables(self, rank: int, world_size: int) -> dict[str, str]:
+        return {
+            "RANK": str(rank),
+            "WORLD_SIZE": str(world_size),
+            "LOCAL_RANK": str(rank),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(self._server.port),
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "GLOO_SOCKET_IFNAME": "lo",
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def start(self, rank: int, world_size: int, seed: int = 0) -> MemberWorker:
+        variables = self._variables(rank, world_size) | self._settings | {"SEED": str(seed)}
+        return self._stack.enter_context(MemberWorker(SCRIPT, self.round, **variables))
+
+    def cut(self, *workers: MemberWorker) -> None:
+        for worker in workers:
+            worker.cut(self.round)
+
+    def begin(self, *workers: MemberWorker | None) -> None:
+        """The next round, with these workers by rank; None: another one, which is not kept."""
+        for worker in workers:
+            if worker is not None:
+                worker.wait_for(b"x")
+        self.round += 1
+        for rank, worker in enumerate(workers):
+            if worker is not None:
+                reason = {"ELASTIC_MEMBERSHIP_CHANGE": "node lost"}
+                worker.give(self.round, **self._variables(rank, len(workers)), **reason)
+
+
+def order(word: str, *workers: MemberWorker) -> None:
+    for worker in workers:
+        assert worker.process.stdin is not None
+        worker.process.stdin.write(word + "\n")
+        worker.process.stdin.flush()
+
+
+def at(*workers: MemberWorker) -> int:
+    """The step at which all these workers are, by rank, with the same state."""
+    lines = [worker.next_line().split() for worker in workers]
+    step, digest = lines[0][1], lines[0][-1]
+    expected = [["at", step, str(i), str(len(lines)), digest] for i in range(len(lines))]
+    assert lines == expected
+    return int(step)
+
+
+def changes(*workers: MemberWorker) -> list[str]:
+    return [worker.next_line() for worker in workers]
+
+
+def finish(*workers: MemberWorker) -> list[str]:
+    """All workers have ended with the state of an undisturbed training."""
+    ends = [worker.output().splitlines() for worker in workers]
+    assert all(end[1] == "same" for end in ends), ends
+    assert len({end[0] for end in ends}) == 1, ends
+    return ends[0]
+
+
+@pytest.fixture
+def stack() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def test_rank_0_is_lost_and_a_new_process_takes_its_rank(stack: ExitStack) -> None:
+    launcher = Launcher(stack, 4)
+    first, second, third = (launcher.start(rank, 3) for rank in range(3))
+    assert at(first, second, third) == 0
+    order("go", first, second, third)
+    assert at(first, second, third) == 1
+    order("die", first)
+    order("go", second, third)
+    launcher.cut(second, third)
+    launcher.begin(second, third)
+    assert changes(second, third) == ["change 1 None 1 0"] * 2
+    assert at(second, third) == 1
+    order("go", second, third)
+    assert at(second, third) == 2
+    launcher.cut(second, third)
+    order("go", second, third)
+    launcher.begin(None, second, third)
+    new = launcher.start(0, 3, seed=5)
+    assert changes(second, third) == ["change 2 1 2 1"] * 2
+    for step in (2, 3):
+        assert at(new, second, third) == step
+        order("go", new, second, third)
+    assert finish(new, second, third)[0].split()[1] == "4"
+
+
+def test_another_member_is_lost_while_the_group_is_formed(stack: ExitStack) -> None:
+    launcher = Launcher(stack, 2)
+    first, second, third = (launcher.start(rank, 3) for rank in range(3))
+    assert at(first, second, third) == 0
+    order("die", third)
+    order("go", first, second)
+    launcher.cut(first, second)
+    launcher.begin(first, second, None)  # the third process never comes
+    launcher.cut(first, second)
+    launcher.begin(second, first)
+    assert changes(first, second) == ["change 2 None 0 0"] * 2
+    for step in (0, 1):
+        assert at(second, first) == step
+        order("go", second, first)
+    finish(first, second)
+
+
+def test_the_member_that_is_furthest_sends_its_state(stack: ExitStack) -> None:
+    launcher = Launcher(stack, 3)
+    first, second = launcher.start(0, 2), launcher.start(1, 2)
+    assert at(first, second) == 0
+    order("before", first)
+    order("go", second)
+    assert second.next_line().startswith("at 1 1 2 ")
+    assert first.next_line() == "failed"
+    launcher.cut(first, second)
+    order("go", second)
+    launcher.begin(first, second)
+    assert changes(first, second) == ["change 1 1 1 0"] * 2
+    assert at(first, second) == 1
+    # An update that was made is not repeated.
+    order("before", first)
+    order("after", second)
+    assert [first.next_line(), second.next_line()] == ["failed"] * 2
+    launcher.cut(first, second)
+    launcher.begin(first, second)
+    assert changes(first, second) == ["change 2 1 2 0"] * 2
+    assert at(first, second) == 2
+    order("go", first, second)
+    finish(first, second)
+
+
+def test_nothing_of_earlier_rounds_is_left(stack: ExitStack) -> None:
+    launcher = Launcher(stack, 25)
+    worker = launcher.start(0, 1)
+    for step in range(25):
+        assert at(worker) == step
+        order("before", worker)
+        assert worker.next_line() == "failed"
+        launcher.cut(worker)
+        launcher.begin(worker)
+        assert worker.next_line() == f"change {step + 1} None {step} 0"
+        assert at(worker) == step
+        order("go", worker)
+    end = finish(worker)
+    assert end[0].split()[-1] == "1"  # reducer
+    assert end[2].startswith("threads 1 sockets ") and int(end[2].split()[-1]) < 8
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [("raise", "ValueError: a bad batch"), ("before", "[gloo] Connection closed by peer")],
+)
+def test_an_error_that_is_no_change_is_raised(
+    stack: ExitStack, word: str, message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    launcher = Launcher(stack, 2, notice_timeout=0.01 if word == "before" else 3600)
+    worker = launcher.start(0, 1)
+    assert at(worker) == 0
+    order(word, worker)
+    assert worker.process.wait() == 1
+    assert message in capfd.readouterr().err
