@@ -29,6 +29,7 @@ from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler
 
@@ -381,10 +382,11 @@ class TrainingMembership:
         store, rank, world_size = self._connected_store()
         # The host of the store may be the same in several rounds.
         store = dist.PrefixStore(f"elastic/round_{self._members.round}", store)
+        _forget_group_names()
+        self._owns_group = True
         dist.init_process_group(
             self._backend, store=store, rank=rank, world_size=world_size, **timeout
         )
-        self._owns_group = True
 
     # A client of torch's store that cannot connect retries until its timeout, also when its
     # connection is shut down because the round is over.
@@ -489,6 +491,15 @@ class TrainingMembership:
             rest = len(sampler.dataset) - getattr(sampler, "start_index", 0)
             parts = rest // world_size if sampler.drop_last else -(-rest // world_size)
             sampler.num_samples, sampler.total_size = parts, parts * world_size
+
+
+# torch names a process group by a counter, and the names are part of the keys by which ranks meet.
+# A group whose forming failed has counted on some ranks and not on others. As in torch's
+# destroy_process_group, which only resets it after a group was formed.
+def _forget_group_names() -> None:
+    world = getattr(distributed_c10d, "_world", None)
+    if world is not None:
+        world.group_count = 0
 
 
 def _check(

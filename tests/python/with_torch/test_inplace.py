@@ -117,9 +117,6 @@ def test_rank_0_is_lost_and_a_new_process_takes_its_rank(stack: ExitStack) -> No
     assert finish(new, second, third)[0].split()[1] == "4"
 
 
-@pytest.mark.quarantine(
-    until="2026-12-31", why="the round after the interrupted one is not formed within the timeout"
-)
 def test_another_member_is_lost_while_the_group_is_formed(stack: ExitStack) -> None:
     launcher = Launcher(stack, 2)
     first, second, third = (launcher.start(rank, 3) for rank in range(3))
