@@ -182,6 +182,7 @@ class CoordinatorJob {
   void feed_timings();
   void gate(const RendezvousEvent* event);
   void propose();
+  void close_unrecorded(const std::string& fault);
   void tick();
   void step(const RendezvousEvent& event);
   void execute(const RendezvousAction& action);
