@@ -125,7 +125,9 @@ void CoordinatorJob::stop(const succession::StopCoordinator& stop) {
       continue;
     }
     peer->send(session::Leaving{stop.reason});
-    peer->end(session::Incumbent{stop.successor.value_or(succession::Incumbent{}), true});
+    session::Incumbent now{stop.successor.value_or(succession::Incumbent{}), true};
+    if (!late_leaves_.empty() && id == now.incumbent.node) now.left = late_leaves_;
+    peer->end(now);
   }
   if (context_.log) log("this process is not the coordinator any more: " + stop.reason);
   feed_ = nullptr;
