@@ -234,6 +234,12 @@ void fields(Visitor& v, Incumbent& message) {
                [&](succession::Replaced& one) { succession::visit(inner, one); });
   });
   if (given) replaces = *std::move(given);
+  v.extension(3, message.left, [](auto& inner, std::vector<LateLeave>& left) {
+    inner.list(left, kLateLeavesMax, [&](LateLeave& one) {
+      visit(inner, one.node);
+      inner.text(one.reason, kMessageBytesMax);
+    });
+  });
 }
 
 template <typename Visitor>

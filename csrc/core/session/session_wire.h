@@ -65,6 +65,7 @@ inline constexpr std::size_t kEndpointsMax = 64;
 inline constexpr std::size_t kMembersPerPage = 256;
 inline constexpr std::size_t kStoreClientsMax = 2048;  // in one message
 inline constexpr std::size_t kTakeOverPieceMax = std::size_t{128} << 10;
+inline constexpr std::size_t kLateLeavesMax = 512;
 // ClientHello.capabilities: the node can run the job's coordinator when it is sent TakeOver.
 inline constexpr std::uint64_t kCanTakeOver = 1;
 
@@ -216,6 +217,13 @@ struct Leaving {
   bool operator==(const Leaving&) const = default;
 };
 
+struct LateLeave {
+  NodeId node;
+  std::string reason;
+
+  bool operator==(const LateLeave&) const = default;
+};
+
 // Who coordinates the job: sent after the hello and on each change, to nodes whose hello has a
 // SuccessionHello. `is_elsewhere`: this process does not; the client closes the session and
 // connects to the incumbent's address, or keeps searching if that is empty.
@@ -228,6 +236,9 @@ struct Incumbent {
   // The node's job has dissolved, because the incumbent coordinates a job of the same id: the node
   // stops its workers and joins that one. Why. Extension 1.
   std::optional<std::string> displaced = {};
+  // To the node that has taken the job over (TakenOver), with is_elsewhere: the nodes that left
+  // after the TakeOver. Extension 3.
+  std::optional<std::vector<LateLeave>> left = {};
 
   bool operator==(const Incumbent&) const = default;
 };

@@ -316,6 +316,7 @@ void Machine::on(const Resign&) {
         Ending{"the coordinator ended in order", add_saturating(now_, settings_.handover_timeout)};
   } else if (!ending_) {
     stop_service("the coordinator ended");
+    if (!register_.known()) incumbent_.reset();  // no other node knows of it
   }
 }
 

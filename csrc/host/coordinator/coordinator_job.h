@@ -117,6 +117,11 @@ class CoordinatorJob {
   // it cannot. CoordinatorContext::on_handed_over follows. False: no member can.
   bool offer(const std::string& reason);
   bool is_offered() const { return offer_.has_value(); }
+  // The member has not answered in time: asks another one too, and takes whose answer comes first.
+  // Without another one it waits on.
+  void ask_another();
+  // Nodes that left while their coordinator asked this process to take the job over.
+  void note_left(const std::vector<session::LateLeave>& left);
   // Sends the reason to the job's sessions and detaches them.
   void announce_end(const CoordinatorEnd& end, bool is_host_job);
   // Ends all sessions with this error. REQUIRES: machine() is null
@@ -182,6 +187,7 @@ class CoordinatorJob {
   void feed_timings();
   void gate(const RendezvousEvent* event);
   void propose();
+  void close_unrecorded(const std::string& fault);
   void tick();
   void step(const RendezvousEvent& event);
   void execute(const RendezvousAction& action);
@@ -240,9 +246,10 @@ class CoordinatorJob {
     std::string reason;  // why the coordinator ends
   };
   std::optional<Offer> offer_;
-  std::uint64_t offered_term_ = 0;  // of the last offer
-  std::set<NodeId> asked_;
-  std::vector<rdzv::Leave> late_leaves_;            // received meanwhile
+  std::uint64_t offered_term_ = 0;                  // of the last offer
+  std::map<NodeId, std::uint64_t> asked_;           // with the term of the offer
+  std::vector<session::LateLeave> late_leaves_;     // received since the first offer
+  std::size_t num_stepped_leaves_ = 0;              // of late_leaves_
   std::vector<succession::KnownNode> known_nodes_;  // as last fed
   std::string witness_;                             // as last fed
   std::vector<std::string> endpoints_;              // of the first node that named several; sorted

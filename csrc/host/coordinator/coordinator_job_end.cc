@@ -4,7 +4,9 @@
 // elected (succession::Resign). Without one, this coordinator sends the machine's whole state to a
 // member over its session, and the member restores it. From then on the state must not change here:
 // messages are ignored, and nothing acknowledges them. A node repeats what it has to report when it
-// resumes at the successor. A leave is the exception, which a further offer includes.
+// resumes at the successor. A leave is the exception, since the node may have ended by then: the
+// successor receives it with the confirmation. A member that has begun, and receives another end of
+// the session than that confirmation, stops its coordinator again.
 
 #include <algorithm>
 #include <tuple>
@@ -19,7 +21,10 @@ namespace elastic::host {
 bool CoordinatorJob::offer(const std::string& reason) {
   offer_.reset();
   if (is_over() || gate_->is_on() || machine_->settings().static_ranks) return false;
-  for (const rdzv::Leave& leave : std::exchange(late_leaves_, {})) step(leave);
+  while (num_stepped_leaves_ < late_leaves_.size()) {
+    const session::LateLeave& leave = late_leaves_[num_stepped_leaves_++];
+    step(rdzv::Leave{leave.node, leave.reason});
+  }
   SessionPeer* const member = is_over() ? nullptr : choose_member();
   if (member == nullptr) return false;
   if (!incumbent_) {
@@ -28,7 +33,7 @@ bool CoordinatorJob::offer(const std::string& reason) {
   }
   // Later than that of a member that was asked before, which may have begun after all.
   offered_term_ = std::max(offered_term_, term_) + 1;
-  asked_.insert(member->node);
+  asked_[member->node] = offered_term_;
   offer_ = Offer{.member = member->node,
                  .record = succession::encode_record({.job_id = id_,
                                                       .settings = machine_->settings(),
@@ -75,19 +80,21 @@ Status CoordinatorJob::on_message_while_offered(SessionPeer* peer,
                                                 const session::ClientMessage& message) {
   if (const auto* leave = std::get_if<rdzv::Leave>(&message)) {
     peer->has_joined = false;
-    late_leaves_.push_back({peer->node, leave->reason});
+    if (late_leaves_.size() < session::kLateLeavesMax) {
+      late_leaves_.push_back({peer->node, leave->reason});
+    }
     return {};
   }
   const auto* reply = std::get_if<session::TakenOver>(&message);
-  if (reply == nullptr || peer->node != offer_->member) return {};
-  if (reply->wants_more) {
-    send_piece(peer);
-  } else if (reply->address.empty()) {
-    offer_failed(reply->error);
+  const auto asked = asked_.find(peer->node);
+  if (reply == nullptr || asked == asked_.end()) return {};
+  if (reply->address.empty()) {
+    if (peer->node != offer_->member) return {};
+    reply->wants_more ? send_piece(peer) : offer_failed(reply->error);
   } else {
     succession::Incumbent successor = *incumbent_;
-    successor.term = offered_term_;
-    successor.node = offer_->member;
+    successor.term = asked->second;
+    successor.node = peer->node;
     successor.address = reply->address;
     if (context_.log) {
       log(peer->name + " runs the coordinator of the job now, at " + reply->address);
@@ -106,6 +113,17 @@ void CoordinatorJob::offer_failed(const std::string& why) {
   }
   const std::string reason = offer_->reason;
   if (!offer(reason)) context_.on_handed_over(this, std::nullopt);
+}
+
+void CoordinatorJob::ask_another() {
+  if (!is_offered() || choose_member() == nullptr) return;
+  offer_failed("it has not answered yet");
+}
+
+void CoordinatorJob::note_left(const std::vector<session::LateLeave>& left) {
+  for (const session::LateLeave& leave : left) {
+    if (machine_ != nullptr) step(rdzv::Leave{leave.node, leave.reason});
+  }
 }
 
 void CoordinatorJob::announce_end(const CoordinatorEnd& end, bool is_host_job) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "elastic/agent.h"
 #include "host/coordinator/coordinator_job.h"
 #include "host/succession/job_voter.h"
 #include "os/net/address.h"
@@ -60,11 +61,21 @@ void CoordinatorJob::gate(const RendezvousEvent* event) {
 void CoordinatorJob::propose() {
   if (!feed_ || machine_ == nullptr) return;
   if (auto proposal = gate_->take_proposal(*machine_)) {
-    // Held for ever, as without a majority.
     const std::string fault = succession::check_record_size(proposal->content.bytes.size());
-    if (!fault.empty()) return log(fault + "; no round begins");
+    if (!fault.empty()) return close_unrecorded(fault);
     feed_(succession::Propose{proposal->number, std::move(proposal->content)});
   }
+}
+
+// Voters keep no such record, so that no round could begin any more. Nothing is held from here on.
+void CoordinatorJob::close_unrecorded(const std::string& fault) {
+  gate_.emplace(id_);
+  JobResult result;
+  result.outcome = JobOutcome::kFailed;
+  result.cause = JobCause::kRequested;
+  result.exit_code = kExitUsage;
+  result.message = fault;
+  close_with(result);
 }
 
 void CoordinatorJob::in_force(std::uint64_t number) {
@@ -114,7 +125,9 @@ void CoordinatorJob::stop(const succession::StopCoordinator& stop) {
       continue;
     }
     peer->send(session::Leaving{stop.reason});
-    peer->end(session::Incumbent{stop.successor.value_or(succession::Incumbent{}), true});
+    session::Incumbent now{stop.successor.value_or(succession::Incumbent{}), true};
+    if (!late_leaves_.empty() && id == now.incumbent.node) now.left = late_leaves_;
+    peer->end(now);
   }
   if (context_.log) log("this process is not the coordinator any more: " + stop.reason);
   feed_ = nullptr;

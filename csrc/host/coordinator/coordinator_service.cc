@@ -65,7 +65,7 @@ CoordinatorService::Impl::Impl(os::EventLoop* loop, const CoordinatorOptions& op
       state_timer_(loop, [this] { store_state(); }),
       drain_timer_(loop, [this] {
         if (is_handing_over_) {
-          end_jobs();
+          hurry_hand_over();
         } else {
           finish_drain();
         }
@@ -444,6 +444,9 @@ Status CoordinatorService::succeed(const succession::StartCoordinator& start, co
 void CoordinatorService::direct_to(const std::string& address) { impl_->direct_to(address); }
 void CoordinatorService::on_succession(const succession::Action& action) {
   impl_->on_host_succession(action);
+}
+void CoordinatorService::note_left(const std::vector<session::LateLeave>& left) {
+  impl_->note_left(left);
 }
 void CoordinatorService::drain(Duration limit, std::function<void()> done,
                                const CoordinatorEnd& end) {

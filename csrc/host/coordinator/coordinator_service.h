@@ -9,7 +9,9 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "core/session/session_wire.h"
 #include "core/succession/succession_machine.h"
 #include "elastic/coordinator.h"
 #include "elastic/status.h"
@@ -61,6 +63,8 @@ class CoordinatorService {
   // An action of the host's succession machine that concerns its job here: InForce, Inform,
   // MajorityLost, MajorityRegained, StopCoordinator, Displaced, Follow.
   void on_succession(const succession::Action& action);
+  // The former coordinator of the host's job, which has handed it over, names nodes that left.
+  void note_left(const std::vector<session::LateLeave>& left);
 
   // As Coordinator::close, but first asks other nodes to take unfinished jobs over; then calls
   // `done` from the loop, which may destroy the service. A service that is destroyed before that

@@ -51,6 +51,7 @@ class CoordinatorService::Impl {
   void drain(Duration limit, const CoordinatorEnd& end, std::function<void()> done);
   Status succeed(const succession::StartCoordinator& start, const NodeId& self);
   void on_succession(const std::string& job_id, const succession::Action& action);
+  void note_left(const std::vector<session::LateLeave>& left);
   void direct_to(const std::string& address) { moved_[host_job_].address = address; }
   void on_host_succession(const succession::Action& action) { on_succession(host_job_, action); }
 
@@ -74,6 +75,7 @@ class CoordinatorService::Impl {
   void go_on_handing_over();
   bool is_any_handed_over() const;
   bool may_offer(const CoordinatorJob& job) const;
+  void hurry_hand_over();
   void end_jobs();
   void on_stall(const os::EventLoop::Stall& stall);
   void mark_changed(CoordinatorJob* job);
@@ -124,6 +126,7 @@ class CoordinatorService::Impl {
   Duration drain_limit_{};
   CoordinatorEnd end_;                // of the drain
   bool is_handing_over_ = false;      // before the drain's other steps
+  Instant hand_over_until_;           // at the latest
   std::function<void()> on_drained_;  // set while draining
   os::EventLoop::StallWatch stall_watch_;
   os::EventLoop::Timer processing_timer_;

@@ -12,6 +12,8 @@ namespace {
 
 // How long another node has to take over the jobs of a coordinator that ends.
 constexpr Duration kHandOverTimeout = std::chrono::seconds(2);
+// The same for all members that are asked one after the other.
+constexpr Duration kHandOverLimit = std::chrono::seconds(6);
 // How long clients have to read why the coordinator ends, and to close.
 constexpr Duration kAnnouncementTimeout = std::chrono::milliseconds(500);
 
@@ -77,6 +79,11 @@ void CoordinatorService::Impl::on_succession(const std::string& job_id,
   } else if (const auto* line = std::get_if<succession::Log>(&action)) {
     if (options_.log && !job.is_over()) options_.log("job " + job_id + ": " + line->message);
   }
+}
+
+void CoordinatorService::Impl::note_left(const std::vector<session::LateLeave>& left) {
+  if (const auto found = jobs_.find(host_job_); found != jobs_.end())
+    found->second->note_left(left);
 }
 
 // R9: before a record with further voters exists, the state file shows the job no more, so that a
@@ -201,7 +208,19 @@ void CoordinatorService::Impl::drain(Duration limit, const CoordinatorEnd& end,
     is_handing_over_ = is_any_handed_over();
   }
   if (!is_handing_over_) return end_jobs();
-  drain_timer_.arm(add_saturating(loop_.now(), std::min(limit, kHandOverTimeout)));
+  hand_over_until_ = add_saturating(loop_.now(), std::min(limit, kHandOverLimit));
+  drain_timer_.arm(std::min(hand_over_until_, add_saturating(loop_.now(), kHandOverTimeout)));
+}
+
+// Some job was not taken over in time.
+void CoordinatorService::Impl::hurry_hand_over() {
+  std::vector<CoordinatorJob*> offered;
+  for (const auto& [id, job] : jobs_) {
+    if (job->is_offered()) offered.push_back(job.get());
+  }
+  if (offered.empty() || loop_.now() >= hand_over_until_) return end_jobs();
+  drain_timer_.arm(std::min(hand_over_until_, add_saturating(loop_.now(), kHandOverTimeout)));
+  for (CoordinatorJob* job : offered) job->ask_another();
 }
 
 // The jobs that no other node takes over.

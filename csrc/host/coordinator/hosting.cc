@@ -261,6 +261,13 @@ void Hosting::on_succession(const succession::Action& action) {
   });
 }
 
+void Hosting::note_left(const std::vector<session::LateLeave>& left) {
+  if (service_ == nullptr) return;
+  thread_->loop().post([this, left] {
+    if (service_ != nullptr) service_->note_left(left);
+  });
+}
+
 Status Hosting::explain(const Status& why) const {
   if (is_host() || resolved_.empty()) return why;
   const std::string self =

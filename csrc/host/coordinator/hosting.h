@@ -78,6 +78,9 @@ class Hosting {
   // Executes an action of this agent's succession machine that concerns the coordinator.
   void on_succession(const succession::Action& action);
 
+  // Nodes that left while the former coordinator of this one's job handed it over.
+  void note_left(const std::vector<session::LateLeave>& left);
+
   // Adds to the error why no coordinator may have answered.
   Status explain(const Status& why) const;
 

@@ -410,7 +410,7 @@ void Session::on_message(const session::ServerMessage& message) {
       voter_.displaced(incumbent->incumbent);
       join_elsewhere(incumbent->incumbent.address, *incumbent->displaced);
     } else if (incumbent->is_elsewhere) {
-      if (is_at_coordinator_) voter_.sent_elsewhere();
+      if (is_at_coordinator_) voter_.sent_elsewhere(*incumbent);
       if (incumbent->incumbent.address.empty() && last_good_) note_dead_end(last_good_->text());
       feed(Machine::CoordinatorMoved{incumbent->incumbent.address});
     } else {
@@ -441,6 +441,7 @@ void Session::on_message(const session::ServerMessage& message) {
     feed(Machine::Activity{});
     notify(MembershipStoreClients{clients->round, clients->addresses});
   } else if (const auto* leaving = std::get_if<session::Leaving>(&message)) {
+    voter_.coordinator_leaves();
     feed(Machine::CoordinatorLeaves{leaving->reason});
   } else if (const auto* watch = std::get_if<session::WatchWorkers>(&message)) {
     notify(MembershipWatch{watch->is_on});

@@ -107,9 +107,10 @@ void SessionVoter::session_opened(std::uint64_t incarnation, std::uint64_t term,
   if (coordinator_ == nullptr || coordinator_->lineage.empty()) {
     report_coordinator({.address = address, .lineage = {}, .term = term, .voters = {}});
   }
-  is_closed_ = false;
+  is_closed_ = is_left_ = false;
   loss_timer_.disarm();
   const bool is_same = std::exchange(incarnation_, incarnation) == incarnation;
+  if (!is_same) has_taken_over_ = false;
   if (std::exchange(is_lost_, false) && is_same) feed(succession::IncumbentReturned{});
 }
 
@@ -160,7 +161,23 @@ void SessionVoter::report_coordinator(CoordinatorInfo now) {
   sink_.coordinator(std::move(report));
 }
 
+void SessionVoter::sent_elsewhere(const session::Incumbent& successor) {
+  note_end(Cause::kHandedOver, loop_->now());
+  if (!has_taken_over_) return;
+  if (successor.incumbent.node != port_.node) return give_back();
+  has_taken_over_ = false;
+  if (successor.left) hosting_->note_left(*successor.left);
+}
+
+// Its answer came too late: the other nodes do not know that the coordinator is here.
+void SessionVoter::give_back() {
+  has_taken_over_ = false;
+  sink_.log("this node does not run the job's coordinator: the former one has ended without it");
+  feed(succession::Resign{});
+}
+
 void SessionVoter::session_closed(const JobSettings& settings, Duration round_trip) {
+  if (std::exchange(is_left_, false) && has_taken_over_) give_back();
   if (voter_ == nullptr) return;
   is_closed_ = true;
   note_end(Cause::kClosed, loop_->now());
@@ -217,6 +234,7 @@ std::optional<session::TakenOver> SessionVoter::take_over(const session::TakeOve
   }
   const std::string address = hosting_->address(port_.address);
   feed(succession::CoordinatorStarted{address, true, offer.lineage, offer.term});
+  has_taken_over_ = true;
   return session::TakenOver{.address = address};
 }
 

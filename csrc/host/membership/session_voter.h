@@ -80,8 +80,11 @@ class SessionVoter {
   void informed(const succession::Incumbent& incumbent);
   // The coordinator at the other end has dissolved the job: the node joins that of `by`.
   void displaced(const succession::Incumbent& by);
-  // The process at the other end does not coordinate the job any more.
-  void sent_elsewhere() { note_end(Cause::kHandedOver, loop_->now()); }
+  // It ends without a successor, and closes the session after this.
+  void coordinator_leaves() { is_left_ = true; }
+  // The coordinator at the other end names its successor. Of several nodes that it has asked to
+  // take the job over, the others stop their coordinators.
+  void sent_elsewhere(const session::Incumbent& successor);
   void session_active(Instant now) { last_active_ = now; }
   // It ended; the node has reconnect_grace, or the time of some round trips, to resume it.
   void session_closed(const JobSettings& settings, Duration round_trip);
@@ -92,6 +95,7 @@ class SessionVoter {
   void on_action(const succession::Action& action);
   void start_coordinator(const succession::StartCoordinator& start);
   void judge_loss();
+  void give_back();
   void log_survival(bool is_round);
   void note_end(Cause cause, Instant at);
   void report_coordinator(CoordinatorInfo now);
@@ -102,9 +106,11 @@ class SessionVoter {
   Hosting* const hosting_;
   const Sink sink_;
 
-  JobVoter::Options port_;  // set by open()
-  std::string taken_;       // pieces of the record
-  std::string witness_;     // "": none
+  JobVoter::Options port_;       // set by open()
+  std::string taken_;            // pieces of the record
+  bool has_taken_over_ = false;  // and the former coordinator has not confirmed it
+  bool is_left_ = false;         // the coordinator of the session has sent Leaving
+  std::string witness_;          // "": none
   // Of jobs that have dissolved. Under the same id this node does not vote in them again.
   std::set<reg::LineageId> former_lineages_;
   std::deque<succession::Event> early_;

@@ -249,6 +249,10 @@ std::vector<ServerMessage> server_messages() {
                  .voters = {},
                  .replaces = {{{6, 7}, {2, 17}}}},
                 false},
+      Incumbent{{.lineage = {1, 2}, .term = 3, .node = {4, 5}, .address = "10.0.0.1:29401"},
+                true,
+                std::nullopt,
+                {{{{6, 7}, "SIGTERM"}}}},
       HeartbeatReply{Instant(seconds(3)), Instant(seconds(8)), seconds(2)},
       TakeOver{.lineage = {3, 4}, .term = 2, .begin = 5, .size = 9, .piece = {"\1\0\xff\n", 4}}};
 }

@@ -43,6 +43,17 @@ TEST(SuccessionHandOver, ACoordinatorThatTookAJobOverBeginsTheLineageThatItWasGi
   EXPECT_EQ(record.newness.term, 4U);
 }
 
+TEST(SuccessionHandOver, ACoordinatorThatGivesTheJobBackFollowsTheOneThatRunsIt) {
+  Process process(kSelf);
+  process.feed(CoordinatorStarted{"10.0.0.3:29400", true, {8, 9}, 4});
+  EXPECT_EQ(those<StopCoordinator>(process.feed(Resign{})).size(), 1U);
+  EXPECT_FALSE(process.machine().incumbent());
+  const Incumbent other{
+      .lineage = {8, 9}, .term = 3, .node = kOther.node, .address = "10.0.0.4:29400", .voters = {}};
+  process.feed(Informed{other});
+  EXPECT_EQ(process.machine().incumbent(), other) << "though its term is lower";
+}
+
 // They were sent before the coordinator's thread knew.
 TEST(SuccessionHandOver, NodesOfACoordinatorThatHasStoppedAreNotProbed) {
   Process process(kSelf);

@@ -16,9 +16,10 @@ namespace elastic::host {
 class TurnedCoordinator {
  public:
   // On a loop of the thread's group.
-  static Result<std::unique_ptr<TurnedCoordinator>> start(const CoordinatorOptions& options) {
+  static Result<std::unique_ptr<TurnedCoordinator>> start(const CoordinatorOptions& options,
+                                                          CoordinatorHost host = {}) {
     auto self = std::make_unique<TurnedCoordinator>();
-    auto service = CoordinatorService::open(&self->loop(), options);
+    auto service = CoordinatorService::open(&self->loop(), options, std::move(host));
     if (!service.ok()) return service.status();
     self->service_ = *std::move(service);
     return self;

@@ -5,8 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "core/session/session_wire.h"
+#include "core/succession/job_record.h"
+#include "host/base/scripted_server.h"
 #include "host/membership/session_harness.h"
 #include "os/net/held_port.h"
 #include "support/loop_group.h"
@@ -15,6 +19,8 @@ namespace elastic::host {
 namespace {
 
 using namespace std::chrono_literals;
+using elastic::testing::ScriptedPeer;
+using elastic::testing::ScriptedServer;
 
 class HandOverTest : public ::testing::TestWithParam<int> {
  protected:
@@ -123,6 +129,61 @@ TEST_P(HandOverTest, AMemberThatCannotRunTheCoordinatorIsPassedOver) {
   end_round({2, 3});
   form_round({2, 3});
   expect_success({2, 3});
+}
+
+// A coordinator that asks its only node to take the job over, and ends without its answer.
+class EndingCoordinator {
+ public:
+  explicit EndingCoordinator(const JobSettings& settings) : settings_(settings) {}
+  void operator()(ScriptedPeer& peer, int number) const {
+    if (number > 0) return peer.drain();
+    const std::string nonce = peer.read(10).substr(6);
+    peer.read(1 + 8 + 8 + session::kReservedKey.size());
+    peer.write(nonce + std::string(1, '\0'));
+    std::string frames;
+    session::append(&frames, session::ServerMessage(session::ServerHello{}));
+    const std::string record =
+        succession::encode_record({.job_id = "job",
+                                   .settings = settings_,
+                                   .state = Rendezvous(settings_, Instant(1s), 0s).encode(),
+                                   .nodes = {}});
+    session::append(&frames,
+                    session::ServerMessage(session::TakeOver{
+                        .lineage = {8, 9}, .term = 2, .size = record.size(), .piece = record}));
+    peer.write(frames);
+    std::string received = peer.read(session::kMagic.size());
+    for (received.clear(); !has_taken_over(&received);) {
+      const std::string byte = peer.read(1);
+      if (byte.empty()) return;
+      received += byte;
+    }
+    frames.clear();
+    session::append(&frames, session::ServerMessage(session::Leaving{"its agent has ended"}));
+    peer.write(frames);
+  }
+
+ private:
+  static bool has_taken_over(std::string* received) {
+    session::ClientMessage message;
+    const session::DecodeResult decoded = session::decode(*received, &message);
+    if (decoded.status != session::DecodeStatus::kMessage) return false;
+    received->erase(0, decoded.bytes);
+    const auto* taken = std::get_if<session::TakenOver>(&message);
+    return taken != nullptr && !taken->address.empty();
+  }
+
+  JobSettings settings_;
+};
+
+TEST(HandOver, AMemberThatAnswersTooLateStopsItsCoordinatorAgain) {
+  support::LoopGroup group;
+  RendezvousOptions options = options_for(0, 1, 3);
+  ScriptedServer server(EndingCoordinator(options.settings));
+  options.endpoint_port = server.port();
+  TestNode node(options, 1);
+  EXPECT_TRUE(node.awaits<MembershipReady>());
+  node.join();
+  EXPECT_TRUE(node.awaits_message("this node does not run the job's coordinator"));
 }
 
 }  // namespace

@@ -115,6 +115,14 @@ class TestNode {
       });
     });
   }
+  bool awaits_message(const std::string& part) {
+    return group_.await([&] {
+      return std::any_of(events_.begin(), events_.end(), [&](const MembershipEvent& event) {
+        const auto* progress = std::get_if<MembershipProgress>(&event);
+        return progress != nullptr && progress->message.find(part) != std::string::npos;
+      });
+    });
+  }
   // Collects progress messages. A restart or an eviction is a failure.
   bool receives_nothing_for(Duration time) {
     group_.advance(time);
