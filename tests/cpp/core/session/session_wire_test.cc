@@ -583,9 +583,8 @@ TEST(SessionWire, GarbageIsAnError) {
   const std::string server = encode_all(server_messages());
   for (int i = 0; i < 5000; ++i) {
     std::string bytes = i % 2 == 0 ? client : server;
-    const auto size = static_cast<std::uint64_t>(bytes.size());
     for (int change = 0; change < 3; ++change) {
-      bytes[rng.next() % size] = static_cast<char>(rng.next() % 256);
+      bytes[rng.next() % bytes.size()] = static_cast<char>(rng.next() % 256);
     }
     recode<ClientMessage>(bytes, bytes.size());
     recode<ServerMessage>(bytes, bytes.size());
