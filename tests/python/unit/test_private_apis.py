@@ -33,8 +33,8 @@ USED: dict[str, tuple[Any, str]] = {
     "_run_exitfuncs": ("atexit", "the exit handlers of plug-ins at the end of the launcher"),
 }
 
-# With an underscore, but public, or a name of the type stubs alone.
-DOCUMENTED = {"_exit", "_getframe", "_HANDLER"}
+# With an underscore, but public, or a name of an annotation alone.
+DOCUMENTED = {"_exit", "_getframe", "_HANDLER", "_ActionsContainer"}
 
 
 @pytest.mark.parametrize("name", [name for name, (home, _) in USED.items() if home is not None])
