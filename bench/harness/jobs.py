@@ -59,7 +59,8 @@ class Job:
     ) -> None:
         """`worker` is a program, or a Python script if its name ends with .py.
 
-        `settings` become options, apart from `conf`: pairs for --rdzv-conf.
+        `settings` become options, with "" without a value, apart from `conf`: pairs for
+        --rdzv-conf.
         """
         self.pipe = pipe
         self.agents: list[Agent] = []
@@ -68,7 +69,7 @@ class Job:
         self._command = [worker] if worker.endswith(".py") else ["--no-python", worker]
         self._options = [
             *("--nnodes", nnodes, "--rdzv-backend", "c10d", "--rdzv-id", "bench"),
-            *(word for name, value in settings.items() for word in (_flag(name), value)),
+            *(word for name, value in settings.items() for word in (_flag(name), value) if word),
         ]
         self.endpoint = f"{LOOPBACK}:{free_port()}"
 

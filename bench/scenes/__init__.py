@@ -50,6 +50,7 @@ def all_scenes() -> dict[str, Scene]:
         functions,
         handlers,
         idle,
+        in_place,
         kills,
         nodes,
         observer,
@@ -89,5 +90,6 @@ def all_scenes() -> dict[str, Scene]:
         "store-memory": store_memory.store_memory,
         "process-group": process_group.process_group,
         "warm": warm.warm,
+        "in-place": in_place.in_place,
         "worker-calls": worker_calls.worker_calls,
     }

@@ -29,6 +29,8 @@ class WarmTemplate {
   // How the next generation is started. Importing once and forking is faster than importing in
   // each of several workers, so they wait for the process; a single worker does not.
   guardian::StartKind begin_generation(std::size_t workers);
+  // Whether it will fork workers, or say that it cannot.
+  bool is_importing() const { return state_ == State::kImporting; }
   Reaction on(const guardian::TemplateEvent& event);
   // The process has ended, or could not be started.
   Reaction on_end(const WorkerExit& exit);

@@ -53,6 +53,7 @@ class AgentRunner {
   void on_group_ended();
   void on_membership_event(const MembershipEvent& event);
   void on_membership_ready(const MembershipReady& ready);
+  void begin_to_join();
   void on_coordinator(const MembershipCoordinator& now);
   void on_watch(bool is_on);
   void worker_changed(int local_rank, ObservedWorkerState state, int pid, int exit_code);
@@ -104,6 +105,7 @@ class AgentRunner {
   bool is_shutting_down_ = false;  // and the membership's shutdown was requested
   AgentResult result_;
 
+  std::optional<core::RendezvousReady> ready_;  // this node has not begun to join yet
   std::string bind_host_;  // where the workers' store listens; "": every interface
   // Workers use the store at the endpoint: this process's coordinator empties it for each round.
   bool is_store_at_endpoint_ = false;
@@ -138,6 +140,7 @@ class AgentRunner {
   os::EventLoop::Timer watch_timer_;
   bool is_opening_files_ = false;  // the round's workers start when its files exist
   os::EventLoop::Timer deadline_;  // of the policy
+  os::EventLoop::Timer join_timer_;
   os::EventLoop::Timer shutdown_timer_;
   os::EventLoop::Timer drain_timer_;
   os::EventLoop::Timer held_stop_timer_;

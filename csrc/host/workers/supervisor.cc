@@ -222,6 +222,11 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     return {};
   }
 
+  void when_warm(std::function<void()> done) {
+    if (!template_.is_importing()) return done();
+    warm_sink_ = std::move(done);
+  }
+
   bool running() const { return machine_.live(); }
 
   void on_ready(std::uint32_t events) override {
@@ -335,11 +340,16 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
 
   void on_template(const WarmTemplate::Reaction& reaction) {
     if (reaction.starts) start_template();
-    if (reaction.notice.empty()) return;
+    report_template(reaction.notice);
+    if (warm_sink_ && !template_.is_importing()) std::exchange(warm_sink_, {})();
+  }
+
+  void report_template(const std::string& notice) {
+    if (notice.empty()) return;
     WorkerEvent event;
     event.kind = WorkerEvent::Kind::kNotice;
     event.at = loop_->now();
-    event.message = reaction.notice;
+    event.message = notice;
     sink_(event);
   }
 
@@ -434,6 +444,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
   MarkSink mark_sink_;
   StacksSink stacks_sink_;
   StopStepSink stop_step_sink_;
+  std::function<void()> warm_sink_;
   std::vector<core::WorkerEvidence> evidence_;  // of the current request
 
   std::optional<WorkerEvent> stuck_;  // the guardian was killed because of it
@@ -500,6 +511,7 @@ Status Supervisor::continue_round(std::uint64_t round,
                                   const std::vector<std::vector<std::string>>& env) {
   return impl_->continue_round(round, env);
 }
+void Supervisor::when_warm(std::function<void()> done) { impl_->when_warm(std::move(done)); }
 void Supervisor::close() { impl_->close(); }
 bool Supervisor::running() const { return impl_->running(); }
 

@@ -64,6 +64,8 @@ class Supervisor {
   // "NAME=value" that are new or have changed. A worker that has ended is skipped. An error, and no
   // worker receives anything, if the generation does not run, or the lists are invalid.
   Status continue_round(std::uint64_t round, const std::vector<std::vector<std::string>>& env);
+  // Calls `done` once: at once, or when the template that imports can fork workers, or never will.
+  void when_warm(std::function<void()> done);
   // True until the generation has ended (kGroupEnded).
   bool running() const;
   // Closes the link: the guardian kills all processes, however long that takes, and exits. Does not

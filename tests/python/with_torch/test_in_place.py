@@ -146,7 +146,7 @@ def test_the_losses_are_those_of_an_undisturbed_training(tmp_path: Path) -> None
 
 
 def test_a_growing_job_keeps_its_processes(tmp_path: Path) -> None:
-    with in_place(tmp_path, "1:2", 30, "--rdzv-conf=last_call_timeout=0") as nodes:
+    with in_place(tmp_path, "1:2", 30, "--warm", "--rdzv-conf=last_call_timeout=0") as nodes:
         nodes.start(PAUSES_AT="10")
         (first,) = nodes.nodes
         kept = pid_of(next_line(first, "begins"))

@@ -37,7 +37,9 @@ TEST(WarmTemplate, OnlySeveralWorkersWaitForTheImports) {
   WarmTemplate machine(true);
   EXPECT_EQ(machine.begin_generation(1), StartKind::kExec);
   EXPECT_EQ(machine.begin_generation(2), StartKind::kFork);
+  EXPECT_TRUE(machine.is_importing());
   EXPECT_EQ(machine.on(news(TemplateNews::kReady)).notice, "");
+  EXPECT_FALSE(machine.is_importing());
   EXPECT_EQ(machine.begin_generation(1), StartKind::kFork);
 }
 
