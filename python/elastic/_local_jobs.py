@@ -69,8 +69,9 @@ def recorded(run_id: str, endpoint: str, candidates: list[str]) -> Iterator[None
         yield
     finally:
         if descriptor >= 0:
-            with suppress(OSError):
-                os.unlink(path)
+            for name in (path, f"{path}.new"):
+                with suppress(OSError):
+                    os.unlink(name)
             os.close(descriptor)
 
 
@@ -84,6 +85,8 @@ def find(candidates: list[str]) -> list[LocalJob]:
             if name.endswith(SOCKET):
                 if _is_alive(path):
                     found.append(LocalJob(f"{UNIX}{path}", pid, ""))
+                elif not _runs(pid):
+                    _remove_socket(path)
             elif name.endswith(RECORD) and (record := _read(path)):
                 found.append(LocalJob(record["endpoint"], pid, record["job"]))
     return found
@@ -114,40 +117,51 @@ def _safe(run_id: str) -> str:
 
 def _pid(name: str) -> int:
     text = name.rpartition("-")[2].partition(".")[0]
-    return int(text) if text.isdigit() else 0
+    return int(text) if text.isdecimal() and text.isascii() else 0
 
 
 def _sweep(folder: str) -> None:
     """Removes what agents that were killed have left."""
     for name in _names(folder):
-        try:
-            os.kill(_pid(name), 0)
-        except ProcessLookupError:  # here; it may run in another pid namespace
-            _ = (
-                _is_alive(f"{folder}/{name}")
-                if name.endswith(SOCKET)
-                else _read(f"{folder}/{name}")
-            )
-        except (OSError, OverflowError):
+        if _runs(_pid(name)):
             continue
+        path = f"{folder}/{name}"
+        if not name.endswith(SOCKET):
+            _read(path)
+        elif not _is_alive(path):  # it may run in another pid namespace
+            _remove_socket(path)
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process of this pid runs, as far as this pid namespace shows."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        pass
+    return True
 
 
 def _is_alive(path: str) -> bool:
-    """Whether a process listens at the socket; removes the socket otherwise."""
+    """Whether a process listens at the socket, or that cannot be found out."""
     import socket
 
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
-        try:
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
             probe.connect(path)
-        except BlockingIOError:  # its queue is full
-            return True
-        except ConnectionRefusedError:
-            with suppress(OSError):
-                os.unlink(path)
-            return False
-        except OSError:
-            return False
+    except (ConnectionRefusedError, FileNotFoundError):
+        return False
+    except OSError:  # its queue is full, or this process has no descriptor left
         return True
+    return True
+
+
+# An agent listens a moment after its socket was made: only one whose process has ended is removed.
+def _remove_socket(path: str) -> None:
+    with suppress(OSError):
+        if stat.S_ISSOCK(os.lstat(path).st_mode):
+            os.unlink(path)
 
 
 def _read(path: str) -> dict[str, str]:

@@ -58,8 +58,11 @@ Result<LocalListener> LocalListener::open(const std::string& path) {
   if (result != 0 && errno == EADDRINUSE) {
     auto probe = open_socket();
     if (!probe.ok()) return probe.status();
-    const int connected = ::connect(probe->get(), to_generic(*address), sizeof *address);
-    if (connected == 0 || errno != ECONNREFUSED) {
+    // connect(2) is also refused by a file that is no socket.
+    struct stat found {};
+    const bool is_socket = ::lstat(path.c_str(), &found) == 0 && S_ISSOCK(found.st_mode);
+    if (!is_socket || ::connect(probe->get(), to_generic(*address), sizeof *address) == 0 ||
+        errno != ECONNREFUSED) {
       return Status(StatusCode::kUnavailable,
                     "cannot listen at " + path + ": it is not a socket, or another process does");
     }

@@ -60,6 +60,10 @@ def test_a_socket_is_found_while_a_process_listens(folder: str) -> None:
         found = [_local_jobs.LocalJob(f"unix:{path}", os.getpid(), "")]
         assert _local_jobs.find([folder]) == found
     assert _local_jobs.find([folder]) == []
+    # Its agent has not listened yet: the process runs.
+    assert os.listdir(folder) == [os.path.basename(path)]
+    os.rename(path, f"{folder}/job-{DEAD_PID}.sock")
+    assert _local_jobs.find([folder]) == []
     assert os.listdir(folder) == []
 
 
@@ -77,10 +81,14 @@ def test_a_new_agent_removes_what_killed_ones_have_left(folder: str) -> None:
     os.mkdir(folder, 0o700)
     listen(f"{folder}/a-{DEAD_PID}.sock").close()
     Path(folder, f"b-{DEAD_PID}.json").write_text("{}")
+    no_socket, no_number = f"x-{DEAD_PID}.sock", "x-².sock"
+    for name in (no_socket, no_number):
+        Path(folder, name).touch()
     elsewhere = f"{folder}/c-{DEAD_PID}.sock"  # in another pid namespace
     with listen(elsewhere):
         assert _local_jobs.new_path("job", _local_jobs.SOCKET, [folder])
-        assert os.listdir(folder) == [os.path.basename(elsewhere)]
+        left = {os.path.basename(elsewhere), no_socket, no_number}
+        assert set(os.listdir(folder)) == left
 
 
 JOBS = [

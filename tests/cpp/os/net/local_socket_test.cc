@@ -1,5 +1,6 @@
 #include "os/net/local_socket.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -61,6 +62,14 @@ TEST_F(LocalSocketTest, ASocketIsReplacedOnlyIfNobodyListens) {
   ASSERT_EQ(::rename((path_ + ".left").c_str(), path_.c_str()), 0);
   EXPECT_EQ(connect_local(path_).status().code(), StatusCode::kUnavailable);
   EXPECT_TRUE(LocalListener::open(path_).ok());
+}
+
+TEST_F(LocalSocketTest, AFileThatIsNoSocketIsNotRemoved) {
+  const int file = ::open(path_.c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0644);
+  ASSERT_GE(file, 0);
+  ::close(file);
+  EXPECT_EQ(LocalListener::open(path_).status().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(mode(), 0644u);
 }
 
 TEST_F(LocalSocketTest, APathThatIsTooLongIsAnError) {
