@@ -180,6 +180,9 @@ bool Channel::send_round(std::uint64_t round, const std::vector<std::string_view
   read_messages();  // those of the earlier round
   is_reporting_ = false;
   set_tentative_stop(ELASTIC_WORKER_NO_STEP);
+  // The worker's words: it is in no round, and clears them itself only when it takes this one.
+  __atomic_store_n(&page_->step, ELASTIC_WORKER_NO_STEP, __ATOMIC_SEQ_CST);
+  __atomic_store_n(&page_->stopped_at, ELASTIC_WORKER_NO_STEP, __ATOMIC_SEQ_CST);
   std::string bytes = packet(worker::kNewRound, round);
   for (const std::string_view item : env) bytes.append(item).push_back('\0');
   if (send(bytes)) return true;

@@ -84,7 +84,7 @@ void AgentPolicy::run(PolicyStep step, const PolicyEvent& event, Context* contex
       left_.at(static_cast<std::size_t>(std::get<WorkerLeft>(event).local_rank)) = true;
       break;
     case PolicyStep::kKeepWorkers: keep_workers(context); break;
-    case PolicyStep::kNoteKeptExit: kept_exits_.push_back(std::get<WorkerExited>(event)); break;
+    case PolicyStep::kNoteKeptExit: note_kept_exit(std::get<WorkerExited>(event), context); break;
     case PolicyStep::kDropKept: drop_kept(context); break;
     case PolicyStep::kStopWorkers: stop_workers(event, context); break;
     case PolicyStep::kEnd: end(event, context); break;
@@ -150,14 +150,29 @@ void AgentPolicy::start_group(const rdzv::Round& event, Context* context) {
   context->act(StartGroup{round_});
 }
 
-// Exits of workers that ended while they waited are failures of this round.
+// Exits of workers that ended while they waited are failures of this round: no rank takes their
+// place in it.
 void AgentPolicy::continue_group(const rdzv::Round& event, Context* context) {
+  const bool is_stopping = is_stopping_;
   begin_round(event, context);
   is_kept_ = false;
+  is_stopping_ = is_stopping;
   context->act(ContinueGroup{round_, end_reason_});
   for (const WorkerExited& exited : std::exchange(kept_exits_, {})) {
-    step(exited, context->now, context->out);
+    fail_kept(exited, context);
   }
+}
+
+void AgentPolicy::fail_kept(const WorkerExited& event, Context* context) {
+  state_ = AgentState::kUnhealthy;
+  note_failure(event, context);
+  WorkerFailure failure = take_failure(event.local_rank, event.pid);
+  if (failure.exit_code == 0) failure.exit_code = 1;
+  failure.message += " while it waited for the round";
+  insert_failure(std::move(failure));
+  if (cause().local_rank == event.local_rank) send_cause(context);
+  end_reason_ = describe_failure(cause());
+  deadline_ = add_saturating(context->now, kOrderTimeout);
 }
 
 void AgentPolicy::begin_round(const rdzv::Round& event, Context* context) {
@@ -219,6 +234,7 @@ bool AgentPolicy::can_cut() const {
 void AgentPolicy::cut_workers(const PolicyEvent& event, Context* context) {
   const std::string reason = order_reason(event, context);
   if (std::exchange(is_cutting_, true)) return;
+  cut_grace_ = without_cut(std::get<rdzv::Restart>(event).grace);
   left_.assign(round_->workers.size(), false);
   deadline_ = add_saturating(context->now, *inplace_grace_);
   context->act(CutGroup{round_->round});
@@ -230,7 +246,7 @@ void AgentPolicy::cut_workers(const PolicyEvent& event, Context* context) {
 void AgentPolicy::abandon_cut(const std::string& why, Context* context) {
   is_cutting_ = false;
   deadline_.reset();
-  stop_group(failure_grace(), why + "; stopping them", context);
+  stop_group(cut_grace_, why + "; stopping them", context);
 }
 
 // The order to join again is known: it caused the cut.
@@ -239,6 +255,13 @@ void AgentPolicy::keep_workers(Context* context) {
   is_kept_ = true;
   round_end_.stopped = context->now;
   request_join(context);
+}
+
+// The others cannot go on without it, and new ones start when they have ended.
+void AgentPolicy::note_kept_exit(const WorkerExited& event, Context* context) {
+  kept_exits_.push_back(event);
+  stop_group(failure_grace(), "a worker ended while it waited for the next round; stopping them",
+             context);
 }
 
 void AgentPolicy::drop_kept(Context* context) {

@@ -253,6 +253,8 @@ class AgentPolicy {
   void cut_workers(const PolicyEvent& event, Context* context);
   void abandon_cut(const std::string& why, Context* context);
   void keep_workers(Context* context);
+  void note_kept_exit(const WorkerExited& event, Context* context);
+  void fail_kept(const WorkerExited& event, Context* context);
   void drop_kept(Context* context);
   std::string order_reason(const PolicyEvent& event, Context* context);
   void end(const PolicyEvent& event, Context* context);
@@ -322,6 +324,7 @@ class AgentPolicy {
   std::size_t capable_ = 0;
   std::vector<bool> left_;  // by local rank: has left the round that was cut
   bool is_cutting_ = false;
+  Duration cut_grace_{};  // of the stop that follows, if they do not leave
   bool is_kept_ = false;  // the workers have left their round, and wait for the next one
   std::vector<WorkerExited> kept_exits_;  // of those that ended meanwhile
   std::vector<WorkerFailure> failures_;

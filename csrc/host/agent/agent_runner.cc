@@ -274,6 +274,7 @@ void AgentRunner::execute(core::PolicyAction action) {
   } else if (auto* next = std::get_if<core::ContinueGroup>(&action)) {
     continue_group(std::move(next->round), next->reason);
   } else if (const auto* cut = std::get_if<core::CutGroup>(&action)) {
+    probe_.cancel();  // of the store of a round that is over
     supervisor_->cut(shown_round(cut->round));
   } else if (const auto* stop = std::get_if<core::StopGroup>(&action)) {
     stop_group(*stop);
@@ -312,18 +313,24 @@ void AgentRunner::start_group(std::shared_ptr<const RoundInfo> round) {
 // The files of the workers remain those of the round in which they were started.
 void AgentRunner::continue_group(std::shared_ptr<const RoundInfo> round,
                                  const std::string& reason) {
-  const std::vector<ObservedWorker> running = workers_;
+  const std::vector<ObservedWorker> kept = workers_;
   adopt_round(std::move(round));
   report_starting(output_.files().directory);
   is_stop_for_failure_ = is_stop_for_loss_ = false;
+  for (const ObservedWorker& worker : kept) {
+    if (worker.state == ObservedWorkerState::kRunning) continue;
+    worker_changed(worker.local_rank, worker.state, worker.pid, worker.exit_code);
+    drain_.worker_ended(worker.local_rank);
+  }
+  if (!supervisor_->running()) return;  // all have ended: the policy has their exits
   std::vector<std::vector<std::string>> env;
-  for (std::size_t local_rank = 0; local_rank < running.size(); ++local_rank) {
-    env.push_back(rank_variables(local_rank));
+  for (std::size_t local_rank = 0; local_rank < kept.size(); ++local_rank) {
+    env.push_back(next_variables(local_rank));
     env.back().push_back("ELASTIC_MEMBERSHIP_CHANGE=" + reason);
   }
   const Status status = supervisor_->continue_round(shown_round(round_->round), env);
   if (!status.ok()) return feed(core::SupervisionLost{std::string(status.message())});
-  for (const ObservedWorker& worker : running) {
+  for (const ObservedWorker& worker : kept) {
     if (worker.state != ObservedWorkerState::kRunning) continue;
     worker_changed(worker.local_rank, worker.state, worker.pid, 0);
     feed(core::WorkerStarted{worker.local_rank, worker.pid, loop_->now()});
@@ -374,6 +381,7 @@ void AgentRunner::start_workers(const Status& files) {
 // The workers find out themselves with the timeout of their process group, after minutes, and do
 // not name the hosts. A store at the endpoint's port needs no test: the session reaches it.
 void AgentRunner::begin_probe() {
+  probe_.cancel();
   const bool is_remote = options_.share_store && round_->group_rank != 0;
   if (!is_remote || is_endpoint_port(round_->master_port)) return;
   if (options_.reach_timeout <= Duration::zero()) return;
@@ -421,6 +429,18 @@ std::vector<std::string> AgentRunner::rank_variables(std::size_t local_rank) con
                                .changes_in_place = options_.inplace_grace.has_value()};
   return core::rank_variables(job, *round_, static_cast<int>(local_rank),
                               output_.files().workers[local_rank].error_file);
+}
+
+// As at a start, the variables of the worker's template come before those of the round.
+std::vector<std::string> AgentRunner::next_variables(std::size_t local_rank) const {
+  const std::vector<std::string> ranks = rank_variables(local_rank);
+  const auto name_of = [](const std::string& entry) { return entry.substr(0, entry.find('=')); };
+  std::vector<std::string> own;
+  for (const std::string& entry : options_.workers[local_rank].env) {
+    const auto is_same = [&](const std::string& one) { return name_of(one) == name_of(entry); };
+    if (std::any_of(ranks.begin(), ranks.end(), is_same)) own.push_back(entry);
+  }
+  return core::merge_environment({&ranks, &own});
 }
 
 WorkerCommand AgentRunner::command_of(std::size_t local_rank) const {

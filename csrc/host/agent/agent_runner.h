@@ -85,6 +85,7 @@ class AgentRunner {
   void report_starting(const std::string& log_dir);
   void cancel_start();
   std::vector<std::string> rank_variables(std::size_t local_rank) const;
+  std::vector<std::string> next_variables(std::size_t local_rank) const;
   WorkerCommand command_of(std::size_t local_rank) const;
   void report_message(AgentEvent::Kind kind, const std::string& message);
   void report(AgentEvent event);

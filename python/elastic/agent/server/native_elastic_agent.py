@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 HANGS_KEPT = 16  # in the result
 
 # In messages about a restart: after its reason, and before the reason in what the node waits for.
-RESTARTING, ROUND_ENDED = "; restarting", " has ended ("
+RESTARTING, CONTINUING, ROUND_ENDED = "; restarting", "; continuing", " has ended ("
 
 # Of a text or a number in an event, which may come from another node: the job goes on.
 _REPORT_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -532,9 +532,10 @@ def _name(signum: int) -> str:
 
 def _restart_line(message: str, waited: str) -> str:
     """Without the reason, if the line about the wait for the round has told it already."""
-    _, restarting, budget = message.rpartition(RESTARTING)
-    was_told = restarting and ROUND_ENDED in waited
-    return f"{restarting.lstrip('; ')}{budget}" if was_told else message
+    mark = CONTINUING if CONTINUING in message else RESTARTING
+    _, found, budget = message.rpartition(mark)
+    was_told = found and ROUND_ENDED in waited
+    return f"{mark.lstrip('; ')}{budget}" if was_told else message
 
 
 def _place_in(info: _C.RoundInfo) -> str:

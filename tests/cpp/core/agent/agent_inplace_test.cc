@@ -20,13 +20,18 @@ namespace {
 using namespace agent_policy_test;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
+using ::testing::EndsWith;
 using ::testing::IsEmpty;
 
 struct KeepingFixture : Fixture {
   KeepingFixture() : Fixture(3, std::nullopt, seconds(5)) {}
   KeepingFixture& ready() {
     running().capable(0).capable(1).quiet();
+    return *this;
+  }
+  // The grace includes the time of a cut.
+  KeepingFixture& restart(std::uint64_t round, const std::string& reason = "m was lost") {
+    feed(rdzv::Restart{{1, 2}, round, rdzv::RestartCause::kMemberLost, reason, seconds(12)});
     return *this;
   }
   // Waits for the next round, with its workers.
@@ -77,15 +82,16 @@ TEST(AgentInPlace, NewWorkersMustDeclareThemselvesAgain) {
   KeepingFixture agent;
   agent.ready().exit(0, exited(1)).restart(1).exit(1, stopped(killed(SIGTERM))).gone();
   agent.round(2).started(0).started(1).quiet();
-  EXPECT_THAT(agent.restart(2).words(), ElementsAre("stop 15 0.", "report stopping"));
+  EXPECT_THAT(agent.restart(2).words(), ElementsAre("stop 15 7.", "report stopping"));
 }
 
 TEST(AgentInPlace, WorkersThatDoNotLeaveInTimeAreStopped) {
   KeepingFixture agent;
   agent.ready().restart(1).left(0).quiet();
-  EXPECT_THAT(agent.wait().words(), ElementsAre("stop 15 10", "report stopping"));
+  EXPECT_THAT(agent.wait().words(), ElementsAre("stop 15 7.", "report stopping"));
   EXPECT_EQ(agent.message(),
-            "the workers did not leave the round within 5 s; stopping them, which have 10 s");
+            "the workers did not leave the round within 5 s; stopping them, which have 7 s")
+      << "the grace of the order";
   EXPECT_THAT(agent.left(1).words(), IsEmpty()) << "too late";
   EXPECT_THAT(agent.end_by_us().words(),
               ElementsAre("report exited", "report exited", "gone 1", "join 1"));
@@ -96,13 +102,13 @@ TEST(AgentInPlace, AWorkerThatEndsDuringTheCutEndsIt) {
   KeepingFixture failed;
   failed.ready().restart(1).quiet();
   EXPECT_THAT(failed.exit(0, exited(1)).words(),
-              ElementsAre("report exited", "stop 15 10", "report stopping", "failed 1"));
+              ElementsAre("report exited", "stop 15 7.", "report stopping", "failed 1"));
   EXPECT_THAT(failed.left(1).exit(1, stopped(killed(SIGTERM))).quiet().gone().words(),
               ElementsAre("gone 1", "join 1"));
   KeepingFixture done;
   done.ready().restart(1).left(1).quiet();
   EXPECT_THAT(done.exit(0, exited(0)).words(),
-              ElementsAre("report exited", "stop 15 10", "report stopping"));
+              ElementsAre("report exited", "stop 15 7.", "report stopping"));
 }
 
 TEST(AgentInPlace, ASecondOrderDoesNotCutAgain) {
@@ -158,17 +164,24 @@ TEST(AgentInPlace, TheLossOfTheRendezvousStopsWorkersThatWait) {
 }
 
 TEST(AgentInPlace, AWorkerThatEndsWhileItWaitsFailsInTheNextRound) {
-  KeepingFixture agent;
-  EXPECT_THAT(agent.kept().exit(1, killed(SIGKILL)).words(), IsEmpty());
-  EXPECT_THAT(agent.round(2).words(),
-              ElementsAre("report restarting", "continue 2", "report exited", "failed 2"));
-  EXPECT_EQ(agent.state(), AgentState::kUnhealthy);
-  EXPECT_THAT(agent.restart(2).words(), ElementsAre("stop 15 0.", "report stopping"));
+  for (const WorkerExit& exit : {killed(SIGKILL), exited(0)}) {
+    KeepingFixture one;
+    EXPECT_THAT(one.kept().exit(1, exit).words(), ElementsAre("stop 15 10", "report stopping"));
+    EXPECT_THAT(one.round(2).words(),
+                ElementsAre("report restarting", "continue 2", "report exited", "failed 2"));
+    EXPECT_EQ(one.state(), AgentState::kUnhealthy);
+    const FailureReport sent = std::get<rdzv::Failed>(one.sent()).failure;
+    EXPECT_NE(sent.exit_code, 0);
+    EXPECT_THAT(sent.message, EndsWith(" while it waited for the round"));
+    EXPECT_THAT(one.restart(2).exit(0, stopped(killed(SIGTERM))).quiet().gone().words(),
+                ElementsAre("gone 2", "join 2"));
+    EXPECT_THAT(one.round(3).words(), ElementsAre("report restarting", "start"));
+  }
 }
 
 TEST(AgentInPlace, WorkersThatAllEndWhileTheyWaitAreStartedInTheNextRound) {
   KeepingFixture agent;
-  agent.kept().exit(0, killed(SIGKILL)).exit(1, exited(0));
+  agent.kept().exit(0, killed(SIGKILL)).exit(1, stopped(killed(SIGTERM))).quiet();
   EXPECT_THAT(agent.gone().words(), ElementsAre("report exited", "report exited", "report notice"));
   EXPECT_EQ(agent.state(), AgentState::kInit);
   EXPECT_THAT(agent.round(2).words(), ElementsAre("report restarting", "start"));
