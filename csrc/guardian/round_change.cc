@@ -34,11 +34,13 @@ std::vector<MarkEvent> RoundChange::advance(std::vector<Worker>* workers, Instan
     if (worker.ended || !worker.channel.valid()) continue;
     const Channel& channel = worker.channel;
     if (!channel.is_member()) {
-      worker.is_known_member = false;
+      worker.known_member = 0;
       worker.cut_sent = 0;
       continue;
     }
-    if (!std::exchange(worker.is_known_member, true)) {
+    // Another process may have opened the channel and joined since the last look.
+    if (std::exchange(worker.known_member, channel.owner()) != channel.owner()) {
+      worker.cut_sent = 0;
       marks.push_back({worker.id, Mark::kMember, now});
     }
     if (cut_ == 0 || cut_ < worker.given || worker.left == cut_) continue;

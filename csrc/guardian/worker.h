@@ -72,7 +72,7 @@ struct Worker {
   bool takes_part = false;
   bool succeeded = false;  // it has ended with code 0
   // State of RoundChange. The rounds are their numbers plus 1; 0: none.
-  bool is_known_member = false;  // reported
+  pid_t known_member = 0;  // the process that was reported as one; 0: none
   std::uint64_t cut_sent = 0;
   std::uint64_t left = 0;   // reported
   std::uint64_t given = 0;  // the round that it was given

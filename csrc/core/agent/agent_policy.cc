@@ -79,7 +79,9 @@ void AgentPolicy::run(PolicyStep step, const PolicyEvent& event, Context* contex
       abandon_cut("the workers did not leave the round within " + duration_text(*inplace_grace_),
                   context);
       break;
-    case PolicyStep::kCountCapable: ++capable_; break;
+    case PolicyStep::kCountCapable:
+      capable_.at(static_cast<std::size_t>(std::get<WorkerCapable>(event).local_rank)) = true;
+      break;
     case PolicyStep::kCountLeft:
       left_.at(static_cast<std::size_t>(std::get<WorkerLeft>(event).local_rank)) = true;
       break;
@@ -146,7 +148,7 @@ void AgentPolicy::update(const ParticipantEvent& event, Context* context) {
 
 void AgentPolicy::start_group(const rdzv::Round& event, Context* context) {
   begin_round(event, context);
-  capable_ = 0;
+  capable_.assign(round_->workers.size(), false);
   context->act(StartGroup{round_});
 }
 
@@ -228,7 +230,8 @@ void AgentPolicy::stop_workers(const PolicyEvent& event, Context* context) {
 bool AgentPolicy::can_cut() const {
   const bool is_whole = participant_.state() == ParticipantState::kWorking && failures_.empty() &&
                         ended_ == 0 && !is_stopping_;
-  return inplace_grace_ && is_whole && capable_ == round_->workers.size();
+  return inplace_grace_ && is_whole &&
+         std::find(capable_.begin(), capable_.end(), false) == capable_.end();
 }
 
 void AgentPolicy::cut_workers(const PolicyEvent& event, Context* context) {

@@ -321,8 +321,8 @@ class AgentPolicy {
   bool is_stopping_ = false;
   std::size_t started_ = 0;
   std::size_t ended_ = 0;
-  std::size_t capable_ = 0;
-  std::vector<bool> left_;  // by local rank: has left the round that was cut
+  std::vector<bool> capable_;  // by local rank: can continue in another round
+  std::vector<bool> left_;     // likewise: has left the round that was cut
   bool is_cutting_ = false;
   Duration cut_grace_{};  // of the stop that follows, if they do not leave
   bool is_kept_ = false;  // the workers have left their round, and wait for the next one

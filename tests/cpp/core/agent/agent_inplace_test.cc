@@ -62,7 +62,7 @@ TEST(AgentInPlace, WorkersThatLeaveTheRoundAreGivenTheNextOne) {
 
 TEST(AgentInPlace, WorkersAreStoppedUnlessAllCanContinue) {
   KeepingFixture one;
-  EXPECT_THAT(one.running().capable(0).quiet().restart(1).words(),
+  EXPECT_THAT(one.running().capable(0).capable(0).quiet().restart(1).words(),
               ElementsAre("stop 15 0.", "report stopping"));
   KeepingFixture done;
   EXPECT_THAT(done.ready().exit(0, exited(0)).quiet().restart(1).words(),

@@ -158,7 +158,9 @@ std::string draw_states() {
       "rendezvous ready",
       "progress",
       "round",
+      "round",
       "stale",
+      "restart",
       "restart",
       "restart",
       "job succeeded",
@@ -169,12 +171,18 @@ std::string draw_states() {
       "bad node",
       "worker stopped",
       "evidence",
+      "worker can continue",
+      "worker left the round",
+      "workers left the round",
+      "waiting worker ended",
+      "waiting workers ended",
       "workers ended",
       "workers ended",
       "stop request",
       "second stop request",
       "guardian lost",
-      "timeout"};
+      "timeout",
+      "workers did not leave"};
   std::string drawn = "stateDiagram-v2\n  [*] --> INIT\n";
   for (std::size_t from = 0; from < core::kAgentStates; ++from) {
     std::map<AgentState, std::vector<std::string>> causes;
