@@ -53,6 +53,16 @@ def test_a_wait_is_logged_once_it_has_lasted(clock: Clock) -> None:
     ]
 
 
+def test_a_limit_does_not_replace_what_it_limits(clock: Clock) -> None:
+    notes = Notes()
+    notes.say("host:1 is silent; the node waits for an override")
+    notes.say("host:1 cannot be reached, gives up", deadline=clock.now + 100)
+    assert notes.lines == [(NOTICE, "host:1 is silent; the node waits for an override")]
+    clock.now += DELAY_S
+    notes.flush()
+    assert len(notes.lines) == 2
+
+
 def test_the_reason_of_a_restart_is_logged_once(clock: Clock) -> None:
     message = "rank 1 exited with code 1; twice; restarting, 1 of 3 restarts left"
     notes = Notes()

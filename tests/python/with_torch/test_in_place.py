@@ -146,12 +146,16 @@ def test_the_losses_are_those_of_an_undisturbed_training(tmp_path: Path) -> None
 
 
 def test_a_growing_job_keeps_its_processes(tmp_path: Path) -> None:
-    with in_place(tmp_path, "1:2", 30, "--warm", "--rdzv-conf=last_call_timeout=0") as nodes:
+    words = ("--warm", "--inplace-grace=60", "--rdzv-conf=last_call_timeout=0")
+    with in_place(tmp_path, "1:2", 30, *words) as nodes:
         nodes.start(PAUSES_AT="10")
         (first,) = nodes.nodes
         kept = pid_of(next_line(first, "begins"))
         next_line(first, "pauses")
         second = nodes.start()
+        # It joins when it has imported torch; then the round of the first one is over.
+        assert first.stderr is not None
+        assert any("keeping the workers" in line for line in first.stderr)
         (tmp_path / "go").touch()
         line = next_line(first, "continues")
         born = next_line(second, "begins")
