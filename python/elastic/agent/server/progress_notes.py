@@ -45,7 +45,7 @@ class ProgressNotes:
         if not is_news:
             self._log(logging.DEBUG, message)
             return
-        # A limit does not replace what it limits: "the node waits for a coordinator, or an override".
+        # A limit does not replace what it limits: "the node waits for an override".
         if self._message and last_deadline is None and deadline is not None:
             self._log(NOTICE, self._message)
             self._message = ""
