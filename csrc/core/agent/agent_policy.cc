@@ -165,18 +165,6 @@ void AgentPolicy::continue_group(const rdzv::Round& event, Context* context) {
   }
 }
 
-void AgentPolicy::fail_kept(const WorkerExited& event, Context* context) {
-  state_ = AgentState::kUnhealthy;
-  note_failure(event, context);
-  WorkerFailure failure = take_failure(event.local_rank, event.pid);
-  if (failure.exit_code == 0) failure.exit_code = 1;
-  failure.message += " while it waited for the round";
-  insert_failure(std::move(failure));
-  if (cause().local_rank == event.local_rank) send_cause(context);
-  end_reason_ = describe_failure(cause());
-  deadline_ = add_saturating(context->now, kOrderTimeout);
-}
-
 void AgentPolicy::begin_round(const rdzv::Round& event, Context* context) {
   if (round_ != nullptr) {
     AgentEvent restarting =

@@ -264,6 +264,8 @@ class AgentPolicy {
   void count_exit(const WorkerExited& event, Context* context);
   void add_failure(const WorkerExited& event, Context* context);
   void note_failure(const WorkerExited& event, Context* context);
+  WorkerFailure failure_of(const WorkerExited& event);
+  void await_order(Context* context);
   void leave_bad_node(const WorkerExited& event, Context* context);
   void add_evidence(const FailureFound& event, Context* context);
   WorkerFailure take_failure(int local_rank, int pid);
@@ -289,6 +291,8 @@ class AgentPolicy {
   bool all_ended() const;
   // Whether processes of this node's workers exist, or may.
   bool has_processes() const { return participant_.has_workers() || is_kept_; }
+  // Whether the workers have left their round and wait for the next one.
+  bool is_waiting() const { return is_kept_ && state_ == AgentState::kInit; }
   bool can_cut() const;
   const NodeInfo& self() const { return participant_.node(); }
   // The node's periods as the rendezvous knows them include the time of a cut.

@@ -31,19 +31,37 @@ int launcher_code(const WorkerExit& exit) {
 
 void AgentPolicy::note_failure(const WorkerExited& event, Context* context) {
   count_exit(event, context);
+  insert_failure(failure_of(event));
+}
+
+// What is known about the worker's failure with its exit; not in the list.
+WorkerFailure AgentPolicy::failure_of(const WorkerExited& event) {
   WorkerFailure failure = take_failure(event.local_rank, event.pid);
   failure.failed_at = std::min(failure.failed_at, event.exit.at);
   update_failure(&failure, event.exit, event.facts);
-  insert_failure(std::move(failure));
+  return failure;
 }
 
 void AgentPolicy::add_failure(const WorkerExited& event, Context* context) {
   note_failure(event, context);
   if (cause().local_rank == event.local_rank) send_cause(context);
-  if (context->from == AgentState::kHealthy) {
-    end_reason_ = describe_failure(cause());
-    deadline_ = add_saturating(context->now, kOrderTimeout);
-  }
+  if (context->from == AgentState::kHealthy) await_order(context);
+}
+
+void AgentPolicy::fail_kept(const WorkerExited& event, Context* context) {
+  state_ = AgentState::kUnhealthy;
+  count_exit(event, context);
+  WorkerFailure failure = failure_of(event);
+  if (failure.exit_code == 0) failure.exit_code = 1;
+  failure.message += " while it waited for the round";
+  insert_failure(std::move(failure));
+  if (cause().local_rank == event.local_rank) send_cause(context);
+  await_order(context);
+}
+
+void AgentPolicy::await_order(Context* context) {
+  end_reason_ = describe_failure(cause());
+  deadline_ = add_saturating(context->now, kOrderTimeout);
 }
 
 // The job goes on without this node: the rendezvous learns of a leave, not of a failure.

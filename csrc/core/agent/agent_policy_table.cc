@@ -143,8 +143,7 @@ struct AgentPolicy::Reader {
   PolicyInput operator()(const LocalFault&) const { return PolicyInput::kEnd; }
   PolicyInput operator()(const rdzv::Round& round) const {
     if (is_stale(round)) return PolicyInput::kStale;
-    const bool is_awaited = policy.is_kept_ && policy.state_ == AgentState::kInit;
-    return is_awaited ? PolicyInput::kRoundForKept : PolicyInput::kRound;
+    return policy.is_waiting() ? PolicyInput::kRoundForKept : PolicyInput::kRound;
   }
   PolicyInput operator()(const rdzv::Restart& restart) const {
     if (is_stale(restart)) return PolicyInput::kStale;
@@ -159,7 +158,7 @@ struct AgentPolicy::Reader {
   }
   PolicyInput operator()(const WorkerStarted&) const { return PolicyInput::kWorkerStarted; }
   PolicyInput operator()(const WorkerExited& exited) const {
-    if (policy.is_kept_ && policy.state_ == AgentState::kInit) return PolicyInput::kKeptExit;
+    if (policy.is_waiting()) return PolicyInput::kKeptExit;
     if (exited.exit.succeeded()) return PolicyInput::kWorkerDone;
     if (exited.exit.stopped_by_us) return PolicyInput::kWorkerStopped;
     if (AgentPolicy::has_stopped_at_step(exited.exit)) return PolicyInput::kWorkerDone;
@@ -179,7 +178,7 @@ struct AgentPolicy::Reader {
   }
   PolicyInput operator()(const GroupGone&) const {
     if (!policy.has_processes() || !policy.all_ended()) return PolicyInput::kSupervisionLost;
-    if (policy.is_kept_ && policy.state_ == AgentState::kInit) return PolicyInput::kKeptGone;
+    if (policy.is_waiting()) return PolicyInput::kKeptGone;
     return policy.participant_.must_rejoin() ? PolicyInput::kGroupGoneToJoin
                                              : PolicyInput::kGroupEnded;
   }
