@@ -6,20 +6,14 @@ the members and its first one after it.
 
 from __future__ import annotations
 
-import os
 import time
 
 import elastic.torch
 import torch
 import torch.distributed as dist
+from stamping import stamp
 
 STEP_S = 0.005
-
-
-def stamp(kind: str, ns: int) -> None:
-    pipe = os.open(os.environ["BENCH_STAMPS"], os.O_WRONLY)
-    os.write(pipe, f"{kind} {os.getpid()} {ns}\n".encode())
-    os.close(pipe)
 
 
 def main() -> None:
@@ -33,7 +27,7 @@ def main() -> None:
     def formed(_change: elastic.torch.Change | None) -> None:
         nonlocal is_first
         dist.all_reduce(torch.ones(1))
-        stamp("reduced", time.monotonic_ns())
+        stamp("reduced")
         is_first = True
 
     job.on_change(formed)

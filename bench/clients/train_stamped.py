@@ -6,22 +6,15 @@ trains examples/train_digits.py without end, with a pause after each step.
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import sklearn.datasets  # noqa: F401  (train_digits.py imports it)
 import torch
 import torch.distributed as dist
+from stamping import stamp
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
-
-
-def stamp(kind: str) -> None:
-    pipe = os.open(os.environ["BENCH_STAMPS"], os.O_WRONLY)
-    os.write(pipe, f"{kind} {os.getpid()} {time.monotonic_ns()}\n".encode())
-    os.close(pipe)
 
 
 def train_digits(checkpoint: str) -> None:

@@ -99,8 +99,7 @@ def kill_node(*nodes: int) -> Action:
     """Every process of these nodes is killed; the kernels close their connections."""
 
     def act(job: Job) -> None:
-        job.harm.nodes.update(nodes)
-        job.harm.off.update(nodes)
+        job.give_up(*nodes)
         job.begin()
         job.kill_marked(lambda node: node in nodes)
 
@@ -111,8 +110,7 @@ def lose_host(*nodes: int) -> Action:
     """The hosts disappear: nothing that they send arrives any more."""
 
     def act(job: Job) -> None:
-        job.harm.nodes.update(nodes)
-        job.harm.off.update(nodes)
+        job.give_up(*nodes)
         job.begin()
         for node in nodes:
             job.hosts[node].unplug()
@@ -143,9 +141,7 @@ def drop_packets(sender: int, receiver: int, *, is_lost: bool = True) -> Action:
 
     def act(job: Job) -> None:
         if is_lost:
-            lost = sender if sender != 0 else receiver
-            job.harm.nodes.add(lost)
-            job.harm.off.add(lost)
+            job.give_up(sender if sender != 0 else receiver)
         job.begin()
         _route(job, sender, receiver)
 

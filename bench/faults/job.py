@@ -166,9 +166,13 @@ class Job:
 
     def power_off(self, node: int) -> None:
         """All processes of the host end at once; an unplugged host notifies nobody."""
-        self.harm.off.add(node)
-        self.harm.nodes.add(node)
+        self.give_up(node)
         self.kill_marked(lambda of: of == node)
+
+    def give_up(self, *nodes: int) -> None:
+        """These nodes are off, and not expected to go on."""
+        self.harm.nodes.update(nodes)
+        self.harm.off.update(nodes)
 
     # What is seen.
 

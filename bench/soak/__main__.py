@@ -26,7 +26,8 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from bench.faults import report
+from bench.faults import actions, report
+from bench.faults.actions import Action
 from bench.faults.job import KILL_S, Job
 from bench.faults.launchers import Launcher, chosen
 from bench.faults.reduce import is_training
@@ -108,7 +109,7 @@ def _disturbed(launcher: Launcher, folder: Path, epochs: int, found: Soak) -> No
             at = time.monotonic()
             counts[name] += 1
             with suppress(ProcessLookupError, StopIteration):  # the training is at its end
-                FAULTS[name](job, node)
+                FAULTS[name](node)(job)
             if not _recovered(job, at, found):
                 if not _is_over(job):
                     found.wrong.append(f"no recovery from {name} of node {node}")
@@ -214,48 +215,33 @@ def _judge(found: Soak) -> None:
 # The faults: each ends by itself, or its agent is started again.
 
 
-def _kill_worker(job: Job, node: int) -> None:
-    for pid in job.workers_of(node):
-        os.kill(pid, signal.SIGKILL)
-
-
-def _kill_guardian(job: Job, node: int) -> None:
-    if (pid := job.launcher.guardian(job.agents[node].pid)) is not None:
-        os.kill(pid, signal.SIGKILL)
-
-
-def _signal(number: signal.Signals) -> Callable[[Job, int], None]:
-    return lambda job, node: os.kill(job.agents[node].pid, number)
-
-
-def _pause(seconds: float) -> Callable[[Job, int], None]:
-    def act(job: Job, node: int) -> None:
-        os.kill(job.agents[node].pid, signal.SIGSTOP)
-        time.sleep(seconds)
-        os.kill(job.agents[node].pid, signal.SIGCONT)
+def _kill_workers(node: int) -> Action:
+    def act(job: Job) -> None:
+        for pid in job.workers_of(node):
+            os.kill(pid, signal.SIGKILL)
 
     return act
 
 
-def _cut(seconds: float) -> Callable[[Job, int], None]:
-    def act(job: Job, node: int) -> None:
-        job.hosts[node].unplug()
-        time.sleep(seconds)
-        job.hosts[node].plug_in()
+# An agent that has just been started has none yet.
+def _kill_guardian(node: int) -> Action:
+    def act(job: Job) -> None:
+        if (pid := job.launcher.guardian(job.agents[node].pid)) is not None:
+            os.kill(pid, signal.SIGKILL)
 
     return act
 
 
-FAULTS: dict[str, Callable[[Job, int], None]] = {
-    "worker killed": _kill_worker,
-    "agent killed": _signal(signal.SIGKILL),
-    "agent preempted": _signal(signal.SIGTERM),
+FAULTS: dict[str, Callable[[int], Action]] = {
+    "worker killed": _kill_workers,
+    "agent killed": lambda node: actions.signal_agent(node, signal.SIGKILL),
+    "agent preempted": lambda node: actions.signal_agent(node, signal.SIGTERM),
     "guardian killed": _kill_guardian,
-    "agent stopped for 1 s": _pause(1.0),
-    "agent stopped for 6 s": _pause(6.0),
-    "link down for 1 s": _cut(1.0),
-    "link down for 6 s": _cut(6.0),
-    "node killed": lambda job, node: job.kill_marked(lambda of: of == node),
+    "agent stopped for 1 s": lambda node: actions.pause_agent(node, 1.0),
+    "agent stopped for 6 s": lambda node: actions.pause_agent(node, 6.0),
+    "link down for 1 s": lambda node: actions.cut_link(node, 1.0),
+    "link down for 6 s": lambda node: actions.cut_link(node, 6.0),
+    "node killed": lambda node: actions.kill_node(node),
 }
 
 
