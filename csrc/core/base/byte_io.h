@@ -53,10 +53,7 @@ class ByteWriter {
   }
   void flag(bool value) { integer(static_cast<std::uint8_t>(value)); }
   void size(std::size_t value) { integer(static_cast<std::uint32_t>(value)); }
-  void text(std::string_view value) {
-    size(value.size());
-    out_.append(value);
-  }
+  void text(std::string_view value);
 
  private:
   std::string& out_;
@@ -68,8 +65,9 @@ class ByteReader {
 
   template <typename T>
   T integer() {
-    const std::string_view bytes = take(sizeof(T));
-    return ok_ ? load_integer<T>(bytes.data()) : T{};
+    T value{};
+    copy(&value, sizeof value);
+    return value;
   }
   // An enumerator from 0 to `last`.
   template <typename Enum>
@@ -78,25 +76,12 @@ class ByteReader {
     if (value > static_cast<std::underlying_type_t<Enum>>(last)) fail();
     return ok_ ? static_cast<Enum>(value) : Enum{};
   }
-  bool flag() {
-    const auto value = integer<std::uint8_t>();
-    if (value > 1) fail();
-    return ok_ && value == 1;
-  }
+  bool flag();
   // A number of elements, each of which takes at least one byte.
-  std::size_t size(std::size_t limit) {
-    const auto value = integer<std::uint32_t>();
-    if (value > limit || value > rest_.size()) fail();
-    return ok_ ? value : 0;
-  }
-  std::string text(std::size_t limit) { return std::string(take(size(limit))); }
+  std::size_t size(std::size_t limit);
+  std::string text(std::size_t limit);
   // A view of the next bytes; empty if there are fewer.
-  std::string_view take(std::size_t count) {
-    if (rest_.size() < count) fail();
-    const std::string_view bytes = rest_.substr(0, ok_ ? count : 0);
-    rest_.remove_prefix(bytes.size());
-    return bytes;
-  }
+  std::string_view take(std::size_t count);
 
   void fail() {
     ok_ = false;
@@ -107,6 +92,8 @@ class ByteReader {
   std::size_t left() const { return rest_.size(); }
 
  private:
+  void copy(void* value, std::size_t count);
+
   std::string_view rest_;
   bool ok_ = true;
 };

@@ -2,6 +2,7 @@
 
 #include "core/session/session_wire.h"
 
+#include <type_traits>
 #include <utility>
 
 #include "core/session/observer_fields.h"
@@ -415,23 +416,29 @@ void fields(Visitor& v, DrainReport& report) {
   v.text(report.text, 2 * kMessageBytesMax);
 }
 
-template <typename Entry>
-void append_frame(std::string* out, const typename Entry::Message& message) {
+std::size_t begin_frame(std::string* out, std::uint8_t kind, Need need) {
   const std::size_t begin = out->size();
   out->append(kFrameHeaderBytes, '\0');
-  core::append_integer(out, Entry::kKind);
-  core::append_integer(out, Entry::kNeed == Need::kRequired ? kRequiredFlag : std::uint8_t{0});
-  FieldWriter writer(out);
-  fields(writer, const_cast<typename Entry::Message&>(message));  // a writer does not modify it
+  core::append_integer(out, kind);
+  core::append_integer(out, need == Need::kRequired ? kRequiredFlag : std::uint8_t{0});
+  return begin;
+}
+
+void end_frame(std::string* out, std::size_t begin) {
   core::store_integer(out, begin,
                       static_cast<std::uint32_t>(out->size() - begin - kFrameHeaderBytes));
 }
 
 template <typename Entry, typename Variant>
 bool append_as(std::string* out, const Variant& message) {
-  const auto* const one = std::get_if<typename Entry::Message>(&message);
-  if (one != nullptr) append_frame<Entry>(out, *one);
-  return one != nullptr;
+  using Message = typename Entry::Message;
+  const auto* const one = std::get_if<Message>(&message);
+  if (one == nullptr) return false;
+  const std::size_t begin = begin_frame(out, Entry::kKind, Entry::kNeed);
+  FieldWriter writer(out);
+  fields(writer, const_cast<Message&>(*one));  // a writer does not modify it
+  end_frame(out, begin);
+  return true;
 }
 
 template <typename... Entries>
@@ -455,8 +462,7 @@ std::string known_versions(std::uint16_t peer_version) {
 }
 
 // Extensions of newer versions are skipped or rejected; all other bytes must be fields.
-template <typename Message>
-Status check(const Message&, FieldReader* reader, std::uint8_t kind, std::uint16_t peer_version) {
+Status check(FieldReader* reader, std::uint8_t kind, std::uint16_t peer_version) {
   const auto unknown = reader->skip_extensions();
   if (!reader->ok()) {
     return violation("a session message of kind " + std::to_string(kind) + " is malformed" +
@@ -469,26 +475,27 @@ Status check(const Message&, FieldReader* reader, std::uint8_t kind, std::uint16
                     ", which is unknown here: " + known_versions(peer_version));
 }
 
-template <typename Hello>
-Status check_hello(const Hello& hello, FieldReader* reader, std::uint8_t kind) {
-  const Status fault = check<Hello>(hello, reader, kind, hello.version);
-  if (!fault.ok()) return fault;
-  if (hello.oldest_version > hello.version) {
-    return violation("the hello of a session is malformed");
-  }
-  if (hello.oldest_version > kVersion || hello.version < kOldestVersion) {
+Status check_versions(std::uint16_t oldest, std::uint16_t newest) {
+  if (oldest > newest) return violation("the hello of a session is malformed");
+  if (oldest > kVersion || newest < kOldestVersion) {
     return Status(StatusCode::kFailedPrecondition,
-                  "the peer uses version " + range_text(hello.oldest_version, hello.version) +
+                  "the peer uses version " + range_text(oldest, newest) +
                       " of the session protocol, this process " +
                       range_text(kOldestVersion, kVersion));
   }
   return {};
 }
-Status check(const ClientHello& hello, FieldReader* reader, std::uint8_t kind, std::uint16_t) {
-  return check_hello(hello, reader, kind);
-}
-Status check(const ServerHello& hello, FieldReader* reader, std::uint8_t kind, std::uint16_t) {
-  return check_hello(hello, reader, kind);
+
+template <typename Message>
+Status read_message(FieldReader* reader, std::uint8_t kind, std::uint16_t peer_version,
+                    Message* message) {
+  fields(*reader, *message);
+  if constexpr (std::is_same_v<Message, ClientHello> || std::is_same_v<Message, ServerHello>) {
+    const Status fault = check(reader, kind, message->version);
+    return fault.ok() ? check_versions(message->oldest_version, message->version) : fault;
+  } else {
+    return check(reader, kind, peer_version);
+  }
 }
 
 // Reads the body if it is of this kind.
@@ -497,9 +504,8 @@ bool read_as(std::uint8_t kind, std::string_view body, std::uint16_t peer_versio
              Status* error) {
   if (kind != Entry::kKind) return false;
   FieldReader reader(body);
-  auto& read = message->template emplace<typename Entry::Message>();
-  fields(reader, read);
-  *error = check(read, &reader, kind, peer_version);
+  *error = read_message(&reader, kind, peer_version,
+                        &message->template emplace<typename Entry::Message>());
   return true;
 }
 

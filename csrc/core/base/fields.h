@@ -1,0 +1,168 @@
+#pragma once
+
+// Visitors of a value's fields: one list of fields, a function template that takes the visitor,
+// serves both directions. FieldWriter appends what it visits to a string, FieldReader fills it from
+// bytes. What is not a template is in fields.cc: it is called thousands of times in a codec, and
+// inlined there it would be most of its code.
+//
+//     template <typename Visitor>
+//     void fields(Visitor& v, Point& point) { v.number(point.x); v.number(point.y); }
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/byte_io.h"
+#include "core/base/utf8.h"
+#include "elastic/time.h"
+
+namespace elastic::core {
+
+inline constexpr Duration kFar = std::chrono::hours(24 * 365 * 50);  // longer times are cut to this
+
+// Appends what it visits to a string, and changes nothing of it.
+class FieldWriter {
+ public:
+  explicit FieldWriter(std::string* out) : writer_(out) {}
+
+  template <typename Integer>
+  void number(Integer& value) {
+    writer_.integer(value);
+  }
+  void flag(bool& value);
+  // A name or an address: one line. Cut at the limit and made printable, as a text, so that the
+  // reader refuses no name or text of this process.
+  void name(std::string& value, std::size_t limit);
+  void text(std::string& value, std::size_t limit);
+  // The id of a job, as it is: changed, it could be that of another one.
+  void job_id(std::string& value, std::size_t limit);
+  // Not a text.
+  void bytes(std::string& value, std::size_t limit);
+  template <typename Enum>
+  void choice(Enum& value, Enum) {
+    writer_.integer(value);
+  }
+  void duration(Duration& value);
+  void instant(Instant& value);
+  template <typename List, typename Each>
+  void list(List& values, std::size_t, Each each) {
+    writer_.size(values.size());
+    for (auto& value : values) each(value);
+  }
+  // The last field of a format that did not have it at first: nothing is written if it is empty.
+  template <typename List, typename Each>
+  void tail(List& values, std::size_t limit, Each each) {
+    if (!values.empty()) list(values, limit, each);
+  }
+  template <typename Value, typename Each>
+  void optional(std::optional<Value>& value, Each each) {
+    writer_.flag(value.has_value());
+    if (value) each(*value);
+  }
+  template <typename Value, typename Each>
+  void shared(std::shared_ptr<const Value>& value, Each each) {
+    each(const_cast<Value&>(*value));
+  }
+  // A field that not every version knows, behind all others: a tag, a length and the value.
+  template <typename Value, typename Each>
+  void extension(std::uint8_t tag, std::optional<Value>& value, Each each) {
+    if (!value) return;
+    std::string bytes;
+    FieldWriter inner(&bytes);
+    each(inner, *value);
+    writer_.integer(tag);
+    writer_.text(bytes);
+  }
+
+ private:
+  void printable(const std::string& value, Lines lines, std::size_t limit);
+
+  ByteWriter writer_;
+};
+
+// A reader that does not know the extension must refuse the message, instead of skipping it.
+inline constexpr std::uint8_t kRequiredExtension = 128;
+
+// Fills what it visits; ok() tells at the end whether all of it was there and possible.
+class FieldReader {
+ public:
+  explicit FieldReader(std::string_view bytes) : reader_(bytes) {}
+
+  template <typename Integer>
+  void number(Integer& value) {
+    value = reader_.integer<Integer>();
+  }
+  void flag(bool& value);
+  void name(std::string& value, std::size_t limit);
+  void text(std::string& value, std::size_t limit);
+  void job_id(std::string& value, std::size_t limit);
+  void bytes(std::string& value, std::size_t limit);
+  template <typename Enum>
+  void choice(Enum& value, Enum last) {
+    value = reader_.enumerator(last);
+  }
+  // Cut at kFar, so that sums of what was read do not overflow.
+  void duration(Duration& value);
+  void instant(Instant& value);
+  template <typename List, typename Each>
+  void list(List& values, std::size_t limit, Each each) {
+    const std::size_t size = reader_.size(limit);
+    values.clear();
+    for (std::size_t i = 0; i < size && reader_.ok(); ++i) each(values.emplace_back());
+  }
+  template <typename List, typename Each>
+  void tail(List& values, std::size_t limit, Each each) {
+    values.clear();
+    if (!reader_.ok() || reader_.at_end()) return;
+    list(values, limit, each);
+    if (values.empty()) fail();
+  }
+  template <typename Value, typename Each>
+  void optional(std::optional<Value>& value, Each each) {
+    value.reset();
+    if (reader_.flag()) each(value.emplace());
+  }
+  template <typename Value, typename Each>
+  void shared(std::shared_ptr<const Value>& value, Each each) {
+    auto read = std::make_shared<Value>();
+    each(*read);
+    value = std::move(read);
+  }
+  template <typename Value, typename Each>
+  void extension(std::uint8_t tag, std::optional<Value>& value, Each each) {
+    value.reset();
+    const std::optional<std::string_view> bytes = take_extension(tag);
+    if (!bytes) return;
+    FieldReader inner(*bytes);
+    each(inner, value.emplace());
+    end_extension(inner);
+  }
+  // Skips the extensions that were not requested. The tag of one that must not be skipped, or
+  // nullopt. The last call before ok().
+  std::optional<std::uint8_t> skip_extensions();
+  void fail() { reader_.fail(); }
+  bool ok() const { return reader_.ok() && reader_.at_end(); }
+  // Behind a message that the bytes are refused: why, if that is known.
+  std::string reason() const;
+
+ private:
+  struct Extension {
+    std::uint8_t tag = 0;
+    std::string_view bytes;
+  };
+  void printable(std::string& value, Lines lines, std::size_t limit);
+  void read_extensions();
+  std::optional<std::string_view> take_extension(std::uint8_t tag);
+  void end_extension(const FieldReader& inner);
+
+  ByteReader reader_;
+  bool has_unprintable_ = false;
+  std::vector<Extension> extensions_;  // that were read and not asked for yet
+};
+
+}  // namespace elastic::core
