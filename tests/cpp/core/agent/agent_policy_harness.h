@@ -12,10 +12,11 @@
 #include <vector>
 
 #include "core/agent/agent_policy.h"
+#include "support/instant.h"
 
 namespace elastic::core::agent_policy_test {
 
-inline Instant at(int second) { return Instant(std::chrono::seconds(second)); }
+using support::at;
 
 inline WorkerExit exited(int code, int second = 1) {
   WorkerExit exit;

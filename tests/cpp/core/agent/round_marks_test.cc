@@ -7,10 +7,12 @@
 #include <chrono>
 #include <vector>
 
+#include "support/instant.h"
+
 namespace elastic::core {
 namespace {
 
-Instant at(int second) { return Instant(std::chrono::seconds(second)); }
+using support::at;
 
 TEST(RoundMarks, OnlyTheFirstStepOfARoundIsReported) {
   RoundMarks marks;

@@ -27,7 +27,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr int kFaultyTurns = 1200;
-constexpr int kTurnsMax = 60'000;
+constexpr int kScheduleTurnsMax = 60'000;
 
 class RandomWorld : private drain_sim::World {
  public:
@@ -39,7 +39,7 @@ class RandomWorld : private drain_sim::World {
 
   // "" if the properties hold.
   std::string run() {
-    for (int turn = 0; turn < kTurnsMax && !result_; ++turn) {
+    for (int turn = 0; turn < kScheduleTurnsMax && !result_; ++turn) {
       is_faulty_ = turn < kFaultyTurns;
       one_turn(turn);
       if (std::string fault = check(); !fault.empty()) return fault;

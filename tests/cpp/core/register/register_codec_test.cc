@@ -14,13 +14,13 @@
 namespace elastic::reg {
 namespace {
 
-constexpr LineageId kLineage = {7, 8};
+constexpr LineageId kEncodedLineage = {7, 8};
 
 KnownRecord known() {
   const Voter a = {{1, 2}, "10.0.0.1:9"};
   const Voter b = {{3, 4}, "10.0.0.2:9"};
   const Voter c = {{5, 6}, ""};
-  return {{kLineage, {3, 12}, b, {a, b, c}, {a}, {2, 9, true, std::string("\0member", 7)}}, true};
+  return {{kEncodedLineage, {3, 12}, b, {a, b, c}, {a}, {2, 9, true, std::string("\0member", 7)}}, true};
 }
 
 std::vector<Message> every_message() {
@@ -33,7 +33,7 @@ std::vector<Message> every_message() {
                                     InForce{{3, 12}},
                                     HandOver{4, known()}};
   std::vector<Message> messages;
-  for (const Body& body : bodies) messages.push_back({kLineage, {1, 2}, {3, 4}, body});
+  for (const Body& body : bodies) messages.push_back({kEncodedLineage, {1, 2}, {3, 4}, body});
   return messages;
 }
 
@@ -99,7 +99,7 @@ TEST(RegisterCodec, GarbageIsAnError) {
 
 TEST(RegisterCodec, RecordsThatTheMachineCouldNotUseAreErrors) {
   auto is_accepted = [](const KnownRecord& record) {
-    return decode_message(encode_message({kLineage, {1, 2}, {3, 4}, Accept{record}})).ok();
+    return decode_message(encode_message({kEncodedLineage, {1, 2}, {3, 4}, Accept{record}})).ok();
   };
   ASSERT_TRUE(is_accepted(known()));
   KnownRecord record = known();
@@ -127,7 +127,7 @@ TEST(RegisterCodec, RecordsThatTheMachineCouldNotUseAreErrors) {
 }
 
 TEST(RegisterCodec, AStateComesBackAndEveryDamageIsNoticed) {
-  const VoterState state = {kLineage, 6, {3, 4}, known()};
+  const VoterState state = {kEncodedLineage, 6, {3, 4}, known()};
   const std::string bytes = encode_state(state);
   const Result<VoterState> decoded = decode_state(bytes);
   ASSERT_TRUE(decoded.ok());
@@ -142,7 +142,7 @@ TEST(RegisterCodec, AStateComesBackAndEveryDamageIsNoticed) {
       EXPECT_FALSE(decode_state(damaged).ok()) << at;
     }
   }
-  const VoterState fresh = {kLineage, 0, {}, std::nullopt};
+  const VoterState fresh = {kEncodedLineage, 0, {}, std::nullopt};
   const Result<VoterState> again = decode_state(encode_state(fresh));
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(*again, fresh);
@@ -152,7 +152,7 @@ TEST(RegisterCodec, ANewerVersionIsNamed) {
   std::string message = encode_message(every_message().front());
   message[0] = static_cast<char>(kFormatVersion + 1);
   EXPECT_EQ(decode_message(message).status().code(), StatusCode::kFailedPrecondition);
-  std::string state = encode_state({kLineage, 6, {3, 4}, known()});
+  std::string state = encode_state({kEncodedLineage, 6, {3, 4}, known()});
   state[4] = static_cast<char>(kFormatVersion + 1);
   EXPECT_EQ(decode_state(state).status().code(), StatusCode::kFailedPrecondition);
 }

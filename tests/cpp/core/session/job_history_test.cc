@@ -7,13 +7,13 @@
 #include <chrono>
 
 #include "core/session/observer_fields.h"
+#include "support/instant.h"
 
 namespace elastic::core {
 namespace {
 
 using std::chrono::seconds;
-
-Instant at(int second) { return Instant(seconds(second)); }
+using support::at;
 
 RoundRecord round_of(std::uint64_t number) {
   RoundRecord record;

@@ -7,12 +7,13 @@
 #include <optional>
 #include <variant>
 
+#include "support/instant.h"
+
 namespace elastic::core {
 namespace {
 
 using std::chrono::seconds;
-
-Instant at(int second) { return Instant(seconds(second)); }
+using support::at;
 
 TEST(KeptReports, NothingIsSentThatWasNeverReported) {
   KeptReports kept;

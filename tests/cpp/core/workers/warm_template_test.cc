@@ -20,7 +20,7 @@ WorkerExit killed() {
   return exit;
 }
 
-WorkerExit exited(int code) {
+WorkerExit exit_with(int code) {
   WorkerExit exit;
   exit.kind = ExitKind::kExited;
   exit.code = code;
@@ -49,7 +49,7 @@ TEST(WarmTemplate, UnfitTemplateIsReportedOnceAndNotReplaced) {
   EXPECT_EQ(machine.on(news(TemplateNews::kUnfit, "the import of x left a thread")).notice,
             "--warm has no effect, workers are executed: the import of x left a thread");
   EXPECT_EQ(machine.on(news(TemplateNews::kExecuted, "the same reason")).notice, "");
-  const WarmTemplate::Reaction end = machine.on_end(exited(0));
+  const WarmTemplate::Reaction end = machine.on_end(exit_with(0));
   EXPECT_FALSE(end.starts);
   EXPECT_EQ(end.notice, "");
   EXPECT_EQ(machine.begin_generation(2), StartKind::kExec);
@@ -81,7 +81,7 @@ TEST(WarmTemplate, ChangedFileStartsANewTemplate) {
   machine.on(news(TemplateNews::kReady));
   EXPECT_NE(machine.on(news(TemplateNews::kStale, "/a.py")).notice, "");
   EXPECT_EQ(machine.begin_generation(1), StartKind::kExec);
-  EXPECT_TRUE(machine.on_end(exited(0)).starts);
+  EXPECT_TRUE(machine.on_end(exit_with(0)).starts);
   EXPECT_EQ(machine.begin_generation(2), StartKind::kFork);
 }
 

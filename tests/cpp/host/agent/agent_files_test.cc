@@ -42,9 +42,9 @@ namespace elastic {
 namespace {
 
 using ::testing::IsEmpty;
-using testing::RunningAgent;
-using testing::ScratchDir;
-using testing::shell;
+using support::RunningAgent;
+using support::ScratchDir;
+using support::shell;
 using Kind = AgentEvent::Kind;
 
 class AgentFiles : public ::testing::Test {
@@ -64,7 +64,7 @@ class AgentFiles : public ::testing::Test {
   }
 
   AgentOptions node(const WorkerTemplate& worker) const {
-    AgentOptions options = testing::options_of({worker});
+    AgentOptions options = support::options_of({worker});
     options.log_dir = logs_ / "logs";
     options.rendezvous.endpoint_host = "127.0.0.1";
     options.rendezvous.endpoint_port = coordinator_->port();
@@ -85,7 +85,7 @@ class AgentFiles : public ::testing::Test {
 // Heartbeats and file work shared a thread once, and the coordinator evicted both nodes.
 TEST_F(AgentFiles, StalledLogDirectoryEvictsNoNode) {
   const ScratchDir dir;
-  testing::Fifo fifo(dir / "fifo");
+  support::Fifo fifo(dir / "fifo");
   const AgentOptions options =
       node(shell("test $TORCHELASTIC_RESTART_COUNT = 1 || {"
                  " echo up >" +

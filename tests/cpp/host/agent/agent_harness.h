@@ -13,7 +13,7 @@
 #include "elastic/agent.h"
 #include "host/workers/worker_group_harness.h"
 
-namespace elastic::testing {
+namespace elastic::support {
 
 inline WorkerTemplate worker(std::vector<std::string> argv,
                              StreamTarget stdout_target = StreamTarget::kInherit) {
@@ -83,4 +83,4 @@ class RunningAgent {
 
 inline AgentResult run(AgentOptions options) { return RunningAgent(std::move(options)).finish(); }
 
-}  // namespace elastic::testing
+}  // namespace elastic::support

@@ -22,13 +22,13 @@ using std::chrono::hours;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::EndsWith;
-using testing::Fifo;
+using support::Fifo;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::RunningAgent;
-using testing::ScratchDir;
-using testing::shell;
-using testing::stub_worker;
+using support::RunningAgent;
+using support::ScratchDir;
+using support::shell;
+using support::stub_worker;
 using Kind = AgentEvent::Kind;
 
 class AgentNodes : public ::testing::Test {
@@ -41,7 +41,7 @@ class AgentNodes : public ::testing::Test {
 
   // A node with two such workers in a job of min..max nodes.
   AgentOptions node(const WorkerTemplate& worker, int min_nodes, int max_nodes) const {
-    AgentOptions options = testing::options_of({worker, worker});
+    AgentOptions options = support::options_of({worker, worker});
     options.rendezvous.endpoint_host = "127.0.0.1";
     options.rendezvous.endpoint_port = coordinator_->port();
     options.rendezvous.is_host = false;
@@ -240,7 +240,7 @@ TEST_F(AgentNodes, SendTheResultToALateNode) {
 }
 
 TEST_F(AgentNodes, ReadmitAnEvictedNodeThatLives) {
-  testing::TcpProxy proxy(coordinator_->port());
+  support::TcpProxy proxy(coordinator_->port());
   AgentOptions options = node(stub_worker({"pause"}, StreamTarget::kDiscard), 1, 2);
   options.rendezvous.settings.node_timeout = seconds(6);  // for the pauses of the other node, too
   RunningAgent a(options);
@@ -259,7 +259,7 @@ TEST_F(AgentNodes, ReadmitAnEvictedNodeThatLives) {
 }
 
 TEST_F(AgentNodes, StopABrokenGroupWithoutAnAnswer) {
-  testing::TcpProxy proxy(coordinator_->port());
+  support::TcpProxy proxy(coordinator_->port());
   const ScratchDir dir;
   ASSERT_EQ(::mkfifo((dir / "go").c_str(), 0600), 0);
   AgentOptions options = node(stub_worker({"pause"}, StreamTarget::kDiscard), 2, 2);

@@ -17,12 +17,12 @@
 namespace elastic {
 namespace {
 
-using testing::generous_deadline;
-using testing::options_of;
-using testing::read_all;
-using testing::RunningAgent;
-using testing::ScratchDir;
-using testing::shell;
+using support::generous_deadline;
+using support::options_of;
+using support::read_all;
+using support::RunningAgent;
+using support::ScratchDir;
+using support::shell;
 using Kind = AgentEvent::Kind;
 
 // Redirects this process's stdout and stderr during its lifetime.
@@ -91,7 +91,7 @@ os::UniqueFd open_file(const std::string& path) {
 
 AgentResult run_with(int out, int err, AgentOptions options) {
   const Redirection redirection(out, err);
-  return testing::run(std::move(options));
+  return support::run(std::move(options));
 }
 
 TEST(AgentOutput, TerminalStaysATerminal) {

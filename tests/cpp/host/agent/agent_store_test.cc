@@ -15,10 +15,10 @@ namespace elastic {
 namespace {
 
 using ::testing::HasSubstr;
-using testing::options_of;
-using testing::run;
-using testing::RunningAgent;
-using testing::stub_worker;
+using support::options_of;
+using support::run;
+using support::RunningAgent;
+using support::stub_worker;
 using Kind = AgentEvent::Kind;
 
 std::unique_ptr<StoreClient> client_of(const RoundInfo& round) {

@@ -19,19 +19,19 @@ using std::chrono::hours;
 using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 using ::testing::EndsWith;
-using testing::Fifo;
-using testing::generous_deadline;
+using support::Fifo;
+using support::generous_deadline;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::options_of;
-using testing::read_all;
-using testing::run;
-using testing::RunningAgent;
-using testing::ScratchDir;
-using testing::shell;
+using support::options_of;
+using support::read_all;
+using support::run;
+using support::RunningAgent;
+using support::ScratchDir;
+using support::shell;
 using ::testing::StartsWith;
-using testing::stub_worker;
-using testing::worker;
+using support::stub_worker;
+using support::worker;
 using Kind = AgentEvent::Kind;
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -294,7 +294,7 @@ TEST(Agent, EndsWhenItLosesTheGuardian) {
   options.rendezvous.settings.max_restarts = 5;
   RunningAgent agent(options);
   const int pid = agent.wait_for(Kind::kWorkerStarted).pid;
-  ::kill(testing::parent_of(pid), SIGKILL);
+  ::kill(support::parent_of(pid), SIGKILL);
   const AgentResult& result = agent.finish();
   EXPECT_EQ(result.state, AgentState::kUnknown);
   EXPECT_EQ(result.exit_code, kExitSupervisionLost);

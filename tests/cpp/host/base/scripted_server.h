@@ -15,7 +15,7 @@
 
 #include "os/base/fd.h"
 
-namespace elastic::testing {
+namespace elastic::support {
 
 // The server's end of one connection. Blocking; a false or empty result: the connection has ended.
 class ScriptedPeer {
@@ -95,4 +95,4 @@ class ScriptedServer {
   std::thread thread_;
 };
 
-}  // namespace elastic::testing
+}  // namespace elastic::support

@@ -18,7 +18,7 @@
 #include "os/base/fd.h"
 #include "os/loop/loop_thread.h"
 
-namespace elastic::testing {
+namespace elastic::support {
 
 class TcpProxy {
  public:
@@ -161,4 +161,4 @@ class TcpProxy {
   std::list<Pipe> pipes_;
 };
 
-}  // namespace elastic::testing
+}  // namespace elastic::support

@@ -19,8 +19,8 @@ namespace elastic::host {
 namespace {
 
 using namespace std::chrono_literals;
-using elastic::testing::ScriptedPeer;
-using elastic::testing::ScriptedServer;
+using elastic::support::ScriptedPeer;
+using elastic::support::ScriptedServer;
 
 class HandOverTest : public ::testing::TestWithParam<int> {
  protected:

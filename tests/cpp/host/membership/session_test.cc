@@ -26,9 +26,9 @@ namespace elastic::host {
 namespace {
 
 using namespace std::chrono_literals;
-using elastic::testing::ScriptedPeer;
-using elastic::testing::ScriptedServer;
-using elastic::testing::TcpProxy;
+using elastic::support::ScriptedPeer;
+using elastic::support::ScriptedServer;
+using elastic::support::TcpProxy;
 using support::LoopGroup;
 using ::testing::AllOf;
 using ::testing::HasSubstr;

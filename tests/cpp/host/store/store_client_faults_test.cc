@@ -18,12 +18,12 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::ScriptedPeer;
-using testing::ScriptedServer;
+using support::ScriptedPeer;
+using support::ScriptedServer;
 
 constexpr Duration kTimeout = milliseconds(50);
 
-Result<std::unique_ptr<StoreClient>> connect(std::uint16_t port, Duration timeout = seconds(60)) {
+Result<std::unique_ptr<StoreClient>> connect_client(std::uint16_t port, Duration timeout = seconds(60)) {
   StoreClientOptions options;
   options.port = port;
   options.timeout = timeout;
@@ -64,7 +64,7 @@ std::vector<Call> calls_with_replies(Duration timeout) {
 
 TEST(StoreClientFaults, ConnectToASilentServerEndsAtTheTimeout) {
   ScriptedServer server([](ScriptedPeer& peer, int) { peer.drain(); });
-  const auto client = connect(server.port(), kTimeout);
+  const auto client = connect_client(server.port(), kTimeout);
   EXPECT_EQ(client.status().code(), StatusCode::kDeadlineExceeded);
 }
 
@@ -74,7 +74,7 @@ TEST(StoreClientFaults, WrongNonceIsAPeerViolation) {
     peer.write("HTTP");
     peer.drain();
   });
-  EXPECT_EQ(connect(server.port()).status().code(), StatusCode::kPeerViolation);
+  EXPECT_EQ(connect_client(server.port()).status().code(), StatusCode::kPeerViolation);
 }
 
 TEST(StoreClientFaults, InterruptedHandshakesAreRetried) {
@@ -84,7 +84,7 @@ TEST(StoreClientFaults, InterruptedHandshakesAreRetried) {
     peer.shake_hands();
     peer.drain();
   });
-  EXPECT_TRUE(connect(server.port()).ok());
+  EXPECT_TRUE(connect_client(server.port()).ok());
 }
 
 TEST(StoreClientFaults, EveryCallEndsAtItsDeadlineWhenTheServerStopsReplying) {
@@ -94,7 +94,7 @@ TEST(StoreClientFaults, EveryCallEndsAtItsDeadlineWhenTheServerStopsReplying) {
       peer.shake_hands();
       peer.drain();
     });
-    auto client = connect(server.port());
+    auto client = connect_client(server.port());
     ASSERT_TRUE(client.ok());
     const Instant start = os::monotonic_now();
     EXPECT_EQ(call.run(**client).code(), StatusCode::kDeadlineExceeded);
@@ -111,7 +111,7 @@ TEST(StoreClientFaults, EveryCallIsUnavailableWhenTheServerResets) {
       peer.read(1);
       peer.reset();
     });
-    auto client = connect(server.port());
+    auto client = connect_client(server.port());
     ASSERT_TRUE(client.ok());
     const StatusCode code = call.run(**client).code();
     EXPECT_EQ(code, StatusCode::kUnavailable) << to_string(code);
@@ -125,7 +125,7 @@ TEST(StoreClientFaults, IncompleteReplyEndsAtTheDeadline) {
     peer.write(bytes({0, 100, 0, 0, 0, 0, 0, 0, 0}) + "only this much");  // ready; 100 bytes
     peer.drain();
   });
-  auto client = connect(server.port());
+  auto client = connect_client(server.port());
   ASSERT_TRUE(client.ok());
   EXPECT_EQ((*client)->get("k", kTimeout).status().code(), StatusCode::kDeadlineExceeded);
 }
@@ -137,7 +137,7 @@ TEST(StoreClientFaults, HugeLengthIsAViolationAndAllocatesNothing) {
     peer.write(bytes({0, 0, 0, 0, 0, 0, 0, 0, 0x40}));  // ready; 2^62 bytes
     peer.drain();
   });
-  auto client = connect(server.port());
+  auto client = connect_client(server.port());
   ASSERT_TRUE(client.ok());
   EXPECT_EQ((*client)->get("k").status().code(), StatusCode::kPeerViolation);
 }
@@ -150,7 +150,7 @@ TEST(StoreClientFaults, BrokenConnectionIsReplacedForTheNextCall) {
     peer.write(bytes({7, 0, 0, 0, 0, 0, 0, 0}));
     peer.drain();
   });
-  auto client = connect(server.port());
+  auto client = connect_client(server.port());
   ASSERT_TRUE(client.ok());
   EXPECT_EQ((*client)->add("k", 1).status().code(), StatusCode::kUnavailable);
   const auto sum = (*client)->add("k", 1);
@@ -172,7 +172,7 @@ TEST(StoreClientFaults, ReleaseBeforeTheCancelConfirmationIsASuccess) {
       peer.write(bytes({7, 0, 0, 0, 0, 0, 0, 0}));
       peer.drain();
     });
-    auto client = connect(server.port());
+    auto client = connect_client(server.port());
     ASSERT_TRUE(client.ok());
     is_released = (*client)->wait(std::vector<std::string>{"k"}, kTimeout).ok();
     if (!is_released) continue;
@@ -198,7 +198,7 @@ TEST(StoreClientFaults, NoCallOvertakesAnUnreadSet) {
     peer.write(bytes({0}));
     peer.drain();
   });
-  auto client = connect(server.port());
+  auto client = connect_client(server.port());
   ASSERT_TRUE(client.ok());
   ASSERT_TRUE((*client)->set("k", "v").ok());
   auto waiting = std::async(std::launch::async,
@@ -224,7 +224,7 @@ TEST(StoreClientFaults, UnexpectedByteDoesNotReachTheNextCall) {
     }
     peer.drain();
   });
-  auto client = connect(server.port());
+  auto client = connect_client(server.port());
   ASSERT_TRUE(client.ok());
   sent.get_future().wait();
   EXPECT_EQ(*(*client)->num_keys(), 7);

@@ -28,8 +28,8 @@
 namespace elastic::guardian {
 namespace {
 
-using testing::ForkedWorker;
-using testing::wait_for_owner;
+using support::ForkedWorker;
+using support::wait_for_owner;
 
 TEST(WorkerChannel, CarriesStepsAndSections) {
   Channel channel = Channel::create();
@@ -163,7 +163,7 @@ TEST(WorkerChannel, FloodOfMessagesEndsWithTheSocket) {
     return errno == EPIPE || errno == ECONNRESET ? 0 : 1;
   });
   while (channel.socket() >= 0) {
-    const os::WaitLimits limits{.deadline = testing::generous_deadline()};
+    const os::WaitLimits limits{.deadline = support::generous_deadline()};
     ASSERT_TRUE(os::wait_ready(channel.socket(), POLLIN, limits).ok());
     channel.read_messages();
   }
@@ -233,8 +233,8 @@ TEST(WorkerChannel, VariableOfAnotherFormatIsIgnored) {
 
 // Through the guardian, with a program of C that links elastic::worker.
 TEST(WorkerChannel, IsGivenToWorkersThatAskForOne) {
-  testing::ScratchDir scratch;
-  testing::Group group;
+  support::ScratchDir scratch;
+  support::Group group;
   for (const bool has_channel : {true, false}) {
     WorkerCommand command;
     command.argv = {ELASTIC_TEST_CHANNEL_WORKER};
@@ -242,7 +242,7 @@ TEST(WorkerChannel, IsGivenToWorkersThatAskForOne) {
     command.stdout_path = scratch / "out";
     command.has_channel = has_channel;
     EXPECT_TRUE(group.run(command).succeeded());
-    EXPECT_EQ(testing::read_all(scratch / "out"), has_channel
+    EXPECT_EQ(support::read_all(scratch / "out"), has_channel
                                                       ? "open 1 stop 0 round 2 restart 1\n"
                                                       : "open 0 stop 0 round 2 restart 1\n");
   }

@@ -16,7 +16,7 @@
 #include "host/workers/worker_group_harness.h"
 #include "os/loop/wait.h"
 
-namespace elastic::testing {
+namespace elastic::support {
 
 // A forked worker: the descriptors and the variable are those that an executed one would have.
 class ForkedWorker {
@@ -63,4 +63,4 @@ inline bool wait_for_owner(guardian::Channel* channel) {
   return channel->owner() != 0;
 }
 
-}  // namespace elastic::testing
+}  // namespace elastic::support

@@ -12,8 +12,8 @@
 namespace elastic {
 namespace {
 
-using testing::Fifo;
-using testing::ScratchDir;
+using support::Fifo;
+using support::ScratchDir;
 
 class Death : public ::testing::Test {
  protected:
@@ -84,11 +84,11 @@ TEST(GuardianProgram, ThatIsNotAGuardianIsReportedAsLost) {
   options.guardian_path = "/bin/true";
   auto group = WorkerGroup::create(options);
   ASSERT_TRUE(group.ok());
-  const auto event = (*group)->next_event(testing::generous_deadline());
+  const auto event = (*group)->next_event(support::generous_deadline());
   ASSERT_TRUE(event);
   EXPECT_EQ(event->kind, WorkerEvent::Kind::kGuardianLost);
   EXPECT_NE(event->message.find("before it sent its hello"), std::string::npos) << event->message;
-  EXPECT_EQ((*group)->start({testing::stub({"exit", "0"})}).code(),
+  EXPECT_EQ((*group)->start({support::stub({"exit", "0"})}).code(),
             StatusCode::kFailedPrecondition);
 }
 

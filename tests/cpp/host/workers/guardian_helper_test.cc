@@ -14,10 +14,10 @@
 namespace elastic::guardian {
 namespace {
 
-using elastic::testing::Fifo;
-using elastic::testing::generous_deadline;
-using elastic::testing::ScratchDir;
-using elastic::testing::stub;
+using elastic::support::Fifo;
+using elastic::support::generous_deadline;
+using elastic::support::ScratchDir;
+using elastic::support::stub;
 
 constexpr std::uint32_t kHelperId = 1000;
 

@@ -20,7 +20,7 @@
 #include "guardian/round_change.h"
 #include "host/workers/forked_worker.h"
 
-namespace elastic::testing {
+namespace elastic::support {
 
 using guardian::Channel;
 using guardian::Mark;
@@ -122,4 +122,4 @@ inline void wait_until_over() {
   while (elastic_worker_round_is_over() == 0) continue;
 }
 
-}  // namespace elastic::testing
+}  // namespace elastic::support

@@ -14,10 +14,10 @@
 namespace elastic::guardian {
 namespace {
 
-using testing::Guardian;
-using testing::join;
-using testing::next_round;
-using testing::wait_until_over;
+using support::Guardian;
+using support::join;
+using support::next_round;
+using support::wait_until_over;
 
 int listen_on_loopback(sockaddr_in* address) {
   const int listener = ::socket(AF_INET, SOCK_STREAM, 0);

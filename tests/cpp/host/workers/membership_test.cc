@@ -25,14 +25,14 @@
 namespace elastic::guardian {
 namespace {
 
-using testing::Gate;
-using testing::Guardian;
-using testing::join;
-using testing::kNow;
-using testing::left_round;
-using testing::next_round;
-using testing::set_left_round;
-using testing::wait_until_over;
+using support::Gate;
+using support::Guardian;
+using support::join;
+using support::kNow;
+using support::left_round;
+using support::next_round;
+using support::set_left_round;
+using support::wait_until_over;
 
 // ---- Rounds.
 

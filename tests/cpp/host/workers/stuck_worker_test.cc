@@ -26,10 +26,10 @@ class StuckWorker : public ::testing::Test {
     ASSERT_TRUE(output_.next_line());
   }
 
-  const testing::ScratchDir dir_;
-  testing::Fifo output_{dir_ / "out"};
-  testing::Group group_;
-  WorkerCommand command_ = testing::stub({"pause"});
+  const support::ScratchDir dir_;
+  support::Fifo output_{dir_ / "out"};
+  support::Group group_;
+  WorkerCommand command_ = support::stub({"pause"});
   int pid_ = -1;
 };
 
@@ -54,7 +54,7 @@ TEST_F(StuckWorker, IsReportedAndTheGroupEndsAfterIt) {
 
 // A guardian that does not run does not kill the workers: its end does.
 TEST_F(StuckWorker, OfAGuardianThatDoesNotAnswerIsKilledWithIt) {
-  const int guardian = testing::parent_of(pid_);
+  const int guardian = support::parent_of(pid_);
   ASSERT_GT(guardian, 1);
   ASSERT_EQ(::kill(guardian, SIGSTOP), 0);
   group_->stop(SIGTERM, Duration::zero());

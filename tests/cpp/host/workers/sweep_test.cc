@@ -20,10 +20,10 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::Fifo;
-using testing::Group;
-using testing::ScratchDir;
-using testing::stub;
+using support::Fifo;
+using support::Group;
+using support::ScratchDir;
+using support::stub;
 using Kind = WorkerEvent::Kind;
 
 // A limit on processes that the test can set for the guardian: a cgroup with the pids controller,
@@ -112,7 +112,7 @@ TEST_F(Sweep, GuardianContinuesItsSweepWhenItsAgentEnds) {
       << "the guardian was killed";
   EXPECT_EQ(::waitpid(worker_, nullptr, __WALL), worker_);  // the debugger releases it
   EXPECT_TRUE(
-      os::wait_ready(guardian.get(), POLLIN, {.deadline = testing::generous_deadline()}).ok());
+      os::wait_ready(guardian.get(), POLLIN, {.deadline = support::generous_deadline()}).ok());
 }
 
 // poll fails at once, every time, with more items than RLIMIT_NOFILE allows.

@@ -24,8 +24,8 @@ namespace elastic::host {
 namespace {
 
 using ::testing::ElementsAre;
-using testing::generous_deadline;
-using testing::ScratchDir;
+using support::generous_deadline;
+using support::ScratchDir;
 
 // A tee on a separate loop whose console is a pipe that the test reads.
 class TeeTest : public ::testing::Test {

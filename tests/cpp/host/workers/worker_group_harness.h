@@ -25,7 +25,7 @@
 #include "os/loop/clock.h"
 #include "os/loop/wait.h"
 
-namespace elastic::testing {
+namespace elastic::support {
 
 inline Instant generous_deadline() { return os::monotonic_now() + std::chrono::seconds(60); }
 
@@ -153,4 +153,4 @@ class Group {
   std::unique_ptr<WorkerGroup> group_;
 };
 
-}  // namespace elastic::testing
+}  // namespace elastic::support

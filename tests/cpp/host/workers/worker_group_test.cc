@@ -15,11 +15,11 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::Fifo;
-using testing::Group;
-using testing::read_all;
-using testing::ScratchDir;
-using testing::stub;
+using support::Fifo;
+using support::Group;
+using support::read_all;
+using support::ScratchDir;
+using support::stub;
 using Kind = WorkerEvent::Kind;
 
 // --- How a worker ends ---------------------------------------------------------------------------

@@ -23,11 +23,11 @@ using std::chrono::seconds;
 WaitLimits within(Duration wait) { return {.deadline = monotonic_now() + wait}; }
 
 // A listening socket on a free port of a loopback address.
-struct Listener {
+struct LoopbackListener {
   UniqueFd fd;
   SocketAddress address;
 
-  explicit Listener(const char* host = "127.0.0.1", int backlog = 8) {
+  explicit LoopbackListener(const char* host = "127.0.0.1", int backlog = 8) {
     address = look_up(host, 0).value().front();
     fd.reset(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC, 0));
     EXPECT_EQ(::bind(fd.get(), address.get(), address.size), 0);
@@ -78,7 +78,7 @@ TEST(StreamSocket, RefusedConnectionIsUnavailableAndNamesTheAddress) {
 }
 
 TEST(StreamSocket, RefusedAddressIsFollowedByTheNext) {
-  Listener listener;
+  LoopbackListener listener;
   const HeldPort unused = *HeldPort::open("", 0);
   const SocketAddress addresses[] = {look_up("127.0.0.1", unused.port())->front(),
                                      listener.address};
@@ -89,11 +89,11 @@ TEST(StreamSocket, RefusedAddressIsFollowedByTheNext) {
 
 TEST(StreamSocket, SilentAddressIsFollowedByTheNext) {
   // A full backlog drops further handshakes, like an unreachable address.
-  Listener silent("127.0.0.1", 0);
+  LoopbackListener silent("127.0.0.1", 0);
   auto filler = StreamSocket::connect(std::span(&silent.address, 1), within(seconds(60)));
   ASSERT_TRUE(filler.ok());
   silent.await_connection();
-  Listener listener;
+  LoopbackListener listener;
   const SocketAddress addresses[] = {silent.address, listener.address};
   auto socket = StreamSocket::connect(addresses, within(seconds(60)));
   ASSERT_TRUE(socket.ok());
@@ -101,7 +101,7 @@ TEST(StreamSocket, SilentAddressIsFollowedByTheNext) {
 }
 
 TEST(StreamSocket, ReceiveEndsAtItsDeadline) {
-  Listener listener;
+  LoopbackListener listener;
   auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(60)));
   ASSERT_TRUE(socket.ok());
   char byte;
@@ -112,7 +112,7 @@ TEST(StreamSocket, ReceiveEndsAtItsDeadline) {
 }
 
 TEST(StreamSocket, SendToAPeerThatDoesNotReadEndsAtItsDeadline) {
-  Listener listener;
+  LoopbackListener listener;
   auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(60)));
   ASSERT_TRUE(socket.ok());
   const UniqueFd peer = listener.accept();
@@ -121,7 +121,7 @@ TEST(StreamSocket, SendToAPeerThatDoesNotReadEndsAtItsDeadline) {
 }
 
 TEST(StreamSocket, BlockedReceiveEndsWhenTheWakeDescriptorIsNotified) {
-  Listener listener;
+  LoopbackListener listener;
   auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(60)));
   ASSERT_TRUE(socket.ok());
   Notifier wake = *Notifier::create();
@@ -135,7 +135,7 @@ TEST(StreamSocket, BlockedReceiveEndsWhenTheWakeDescriptorIsNotified) {
 }
 
 TEST(StreamSocket, InterruptCheckEndsALongWait) {
-  Listener listener;
+  LoopbackListener listener;
   auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(60)));
   ASSERT_TRUE(socket.ok());
   const std::function<bool()> interrupted = [] { return true; };
@@ -147,7 +147,7 @@ TEST(StreamSocket, InterruptCheckEndsALongWait) {
 }
 
 TEST(StreamSocket, QuietSocketStopsBeingQuietWhenThePeerSendsOrCloses) {
-  Listener listener;
+  LoopbackListener listener;
   auto socket = StreamSocket::connect(std::span(&listener.address, 1), within(seconds(60)));
   ASSERT_TRUE(socket.ok());
   UniqueFd peer = listener.accept();

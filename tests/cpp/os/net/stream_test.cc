@@ -20,7 +20,7 @@
 namespace elastic::os {
 namespace {
 
-constexpr auto kWaitMax = std::chrono::seconds(30);
+constexpr auto kReplyMax = std::chrono::seconds(30);
 
 // A stream on a separate loop that collects lines, and the other end as a blocking socket.
 class StreamTest : public ::testing::Test, public Stream::Handler {
@@ -66,7 +66,7 @@ class StreamTest : public ::testing::Test, public Stream::Handler {
   // The end that the stream reported; nullopt: none within the limit.
   std::optional<Stream::End> wait_for_end() {
     auto future = ended_.get_future();
-    if (future.wait_for(kWaitMax) != std::future_status::ready) return std::nullopt;
+    if (future.wait_for(kReplyMax) != std::future_status::ready) return std::nullopt;
     return future.get();
   }
 
@@ -143,7 +143,7 @@ TEST_F(StreamTest, FinishSendsPendingBytesAndThenCloses) {
   connect();
   in_loop([&] {
     stream_->write("reason");
-    stream_->finish(thread_->loop().now() + kWaitMax);
+    stream_->finish(thread_->loop().now() + kReplyMax);
     EXPECT_FALSE(stream_->write("more"));
   });
   EXPECT_EQ(receive(), "reason");

@@ -24,6 +24,7 @@
 #include "os/net/listener.h"
 #include "os/net/stream.h"
 #include "os/net/tcp_connect.h"
+#include "os/net/tls_identity.h"
 #include "support/eventually.h"
 
 namespace elastic::os {
@@ -33,17 +34,10 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr auto kWaitMax = std::chrono::seconds(60);
-constexpr const char* kIdentity = "elastic/1 node 0123456789abcdef job";
 constexpr const char* kKeyText = "0707070707070707070707070707070707070707070707070707070707070707";
 
-TlsKey key_of(unsigned char fill = 7) {
-  TlsKey key{};
-  key.fill(fill);
-  return key;
-}
-
 std::unique_ptr<TlsSession> client_end(unsigned char fill = 7) {
-  return *TlsSession::connect(kIdentity, key_of(fill));
+  return *TlsSession::connect(std::string(kIdentity), key_of(fill));
 }
 std::unique_ptr<TlsSession> server_end() {
   return *TlsSession::accept([](std::string_view identity) {
@@ -266,7 +260,7 @@ class OpensslPeerTest : public TlsStreamTest {
 
 TEST_F(OpensslPeerTest, ClientTalksToOpensslsServer) {
   Openssl server({"s_server", "-accept", "127.0.0.1:0", "-nocert", "-tls1_3", "-psk_identity",
-                  kIdentity, "-psk", kKeyText, "-rev"});
+                  std::string(kIdentity), "-psk", kKeyText, "-rev"});
   End* const client = add(dial(&server), client_end());
   EXPECT_EQ(exchange(client, "hello\n", 6), "olleh\n");
 }
@@ -276,7 +270,7 @@ TEST_F(OpensslPeerTest, ServerTalksToOpensslsClient) {
   ASSERT_TRUE(listener.ok());
   Openssl client({"s_client", "-quiet", "-connect",
                   "127.0.0.1:" + std::to_string(listener->address().port()), "-tls1_3",
-                  "-psk_identity", kIdentity, "-psk", kKeyText});
+                  "-psk_identity", std::string(kIdentity), "-psk", kKeyText});
   UniqueFd fd;
   ASSERT_TRUE(support::eventually(
       [&] { return listener->accept(&fd) == Listener::AcceptStatus::kAccepted; }));

@@ -11,19 +11,13 @@
 #include <string_view>
 #include <utility>
 
+#include "os/net/tls_identity.h"
+
 namespace elastic::os {
 namespace {
 
 using testing::HasSubstr;
 using testing::Not;
-
-constexpr std::string_view kIdentity = "elastic/1 node 0123456789abcdef job";
-
-TlsKey key_of(unsigned char fill) {
-  TlsKey key{};
-  key.fill(fill);
-  return key;
-}
 
 TlsSession::FindKey knows(const TlsKey& key) {
   return [key](std::string_view identity) {
