@@ -495,14 +495,15 @@ bool Guardian::kill_workers_and_orphans() {
     if (!kill_group(worker.pid, SIGKILL)) refused = worker.pid;
   }
   bool found_new = false;
-  if (list_swept_children()) {
+  const bool is_listed = list_swept_children();
+  if (is_listed) {
     for (const pid_t child : children_) {
       if (!killed_.insert(child).second) continue;
       found_new = true;
       if (::kill(child, SIGKILL) != 0 && errno == EPERM) refused = child;
     }
   }
-  if (!std::exchange(kill_reported_, true)) send_event(KillSentEvent{refused});
+  if (!std::exchange(kill_reported_, true)) send_event(KillSentEvent{refused, is_listed});
   return found_new;
 }
 

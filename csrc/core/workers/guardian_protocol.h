@@ -23,7 +23,7 @@
 
 namespace elastic::guardian {
 
-inline constexpr std::uint32_t kProtocolVersion = 8;
+inline constexpr std::uint32_t kProtocolVersion = 9;
 
 // The guardian's descriptor of the channel.
 inline constexpr int kChannelDescriptor = 3;
@@ -172,6 +172,8 @@ struct ExitedEvent {
 // The sweep has sent SIGKILL to every process that it found.
 struct KillSentEvent {
   int refused_pid = 0;  // a process that the guardian may not signal (of another user); 0: none
+  // False: without /proc only the workers' process groups were found.
+  bool found_all = true;
 };
 
 struct SweptEvent {};

@@ -333,7 +333,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     step(group_event::Ended{static_cast<int>(event.id), event.at, to_exit(event)});
   }
   void on_event(const guardian::KillSentEvent& event) {
-    step(group_event::KillSent{event.refused_pid});
+    step(group_event::KillSent{event.refused_pid, event.found_all});
   }
   void on_event(const guardian::SweptEvent&) { step(group_event::Swept{}); }
   void on_event(const guardian::TemplateEvent& event) { on_template(template_.on(event)); }
