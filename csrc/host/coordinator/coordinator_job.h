@@ -37,6 +37,7 @@ struct CoordinatorContext {
   std::string address;  // at which other hosts reach it: host:port; "": unknown
   std::uint64_t incarnation = 0;
   bool needs_token = false;
+  std::size_t record_bytes_max = 0;
   Instant began;                              // when the coordinator started
   std::function<void(std::string_view)> log;  // may be empty
   std::function<void()> reset_store;
@@ -187,6 +188,7 @@ class CoordinatorJob {
   void feed_timings();
   void gate(const RendezvousEvent* event);
   void propose();
+  std::string check_record(std::size_t bytes) const;
   void close_unrecorded(const std::string& fault);
   void tick();
   void step(const RendezvousEvent& event);
@@ -229,6 +231,7 @@ class CoordinatorJob {
 
   SuccessionFeed feed_;
   std::optional<succession::RoundGate> gate_;  // never empty
+  std::string unrecorded_;  // why the job ends as soon as a node has joined; "": it does not
   std::uint64_t term_ = 1;
   std::optional<Instant> alone_since_;              // without a majority of its voters
   std::optional<succession::Incumbent> incumbent_;  // this coordinator, once the lineage has begun

@@ -27,20 +27,20 @@ bool CoordinatorJob::offer(const std::string& reason) {
   }
   SessionPeer* const member = is_over() ? nullptr : choose_member();
   if (member == nullptr) return false;
+  std::string record = succession::encode_record(
+      {.job_id = id_, .settings = machine_->settings(), .state = machine_->encode(), .nodes = {}});
+  if (!check_record(record.size()).empty()) {
+    if (context_.log) log("the job's record is too large to be handed over");
+    return false;
+  }
   if (!incumbent_) {
     incumbent_.emplace();
     incumbent_->lineage = {os::random_seed(), os::random_seed()};
   }
   // Later than that of a member that was asked before, which may have begun after all.
   offered_term_ = std::max(offered_term_, term_) + 1;
-  asked_[member->node] = offered_term_;
-  offer_ = Offer{.member = member->node,
-                 .record = succession::encode_record({.job_id = id_,
-                                                      .settings = machine_->settings(),
-                                                      .state = machine_->encode(),
-                                                      .nodes = {}}),
-                 .sent = 0,
-                 .reason = reason};
+  asked_[member->node] = {offered_term_};
+  offer_ = Offer{.member = member->node, .record = std::move(record), .sent = 0, .reason = reason};
   timer_.disarm();
   nodes_timer_.disarm();
   if (context_.log) log(member->name + " is asked to run the coordinator of the job");

@@ -71,6 +71,7 @@ CoordinatorService::Impl::Impl(os::EventLoop* loop, const CoordinatorOptions& op
         }
       }) {
   context_.loop = loop;
+  context_.record_bytes_max = host.record_bytes_max;
   context_.port = store_->port();
   context_.address = reachable_address(store_->host(), store_->port());
   context_.began = loop->now();
