@@ -167,7 +167,7 @@ void CoordinatorJob::remove(SessionPeer* peer) {
   peer->job = nullptr;
   sessions_.erase(peer->node);
   if (is_offered()) {
-    if (peer->node == offer_->member) offer_failed("its session was closed");
+    offer_failed(peer->node, "its session was closed");
   } else if (machine_ != nullptr) {
     if (peer->has_joined && context_.log && !is_over()) {
       log("the session of " + peer->name + " was closed");

@@ -169,7 +169,9 @@ class CoordinatorJob {
   Status on_message_while_offered(SessionPeer* peer, const session::ClientMessage& message);
   SessionPeer* choose_member() const;
   void send_piece(SessionPeer* peer);
-  void offer_failed(const std::string& why);
+  void offer_failed(const NodeId& node, const std::string& why);
+  void offer_next();
+  bool may_answer(const NodeId& node) const;
 
   ObserverDesk::Job observed_job();
   ObservedJob observed_facts();
@@ -243,14 +245,18 @@ class CoordinatorJob {
   std::map<NodeId, VoterPort> voter_ports_;
   // The job's state has been sent to a member, and must not change here any more.
   struct Offer {
-    NodeId member;
+    NodeId member;  // the last one that was asked; all zero: only earlier ones may still answer
     std::string record;
     std::size_t sent = 0;
     std::string reason;  // why the coordinator ends
   };
   std::optional<Offer> offer_;
-  std::uint64_t offered_term_ = 0;                  // of the last offer
-  std::map<NodeId, std::uint64_t> asked_;           // with the term of the offer
+  std::uint64_t offered_term_ = 0;  // of the last offer
+  struct Asked {
+    std::uint64_t term = 0;  // of the offer
+    bool may_answer = true;
+  };
+  std::map<NodeId, Asked> asked_;
   std::vector<session::LateLeave> late_leaves_;     // received since the first offer
   std::size_t num_stepped_leaves_ = 0;              // of late_leaves_
   std::vector<succession::KnownNode> known_nodes_;  // as last fed
