@@ -68,9 +68,13 @@ def test_a_socket_is_found_while_a_process_listens(folder: str) -> None:
 
 
 def test_a_record_is_found_while_its_agent_holds_it(folder: str) -> None:
-    with _local_jobs.recorded("job", "node0:29400", [folder]):
-        expected = [_local_jobs.LocalJob("node0:29400", os.getpid(), "job")]
+    record = _local_jobs.Record("job", "node0:29400", [folder])
+    # The last one: the coordinator has moved.
+    for endpoint in ("node0:29400", "node1:5,node0:29400"):
+        record.write(endpoint)
+        expected = [_local_jobs.LocalJob(endpoint, os.getpid(), "job")]
         assert _local_jobs.find([folder]) == expected
+    record.close()
     assert os.listdir(folder) == []
     Path(folder, "job-1.json").write_text('{"job": "job", "endpoint": "a:1"}')
     assert _local_jobs.find([folder]) == []

@@ -12,8 +12,8 @@ import sys
 import time
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from elastic import _C, _environment, _local_jobs
@@ -185,6 +185,7 @@ class NativeElasticAgent:
         self._stops_noted = 0
         self._hangs: deque[dict[str, Any]] = deque(maxlen=HANGS_KEPT)
         self._endpoints = rendezvous.endpoints
+        self._record: _local_jobs.Record | None = None
         host, port = rendezvous.endpoint_host, rendezvous.endpoint_port
         self._progress = ProgressNotes(self._log, f"{host}:{port}" if host else "")
         self._killed: set[int] = set()  # ranks that needed SIGKILL to stop
@@ -314,13 +315,25 @@ class NativeElasticAgent:
         for _ in range(3):
             self.request_stop(signal.SIGTERM)
 
-    def _recorded(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def _recorded(self) -> Iterator[None]:
         """Lets ``elastic-launch status`` find a job with a coordinator from this host."""
         if not self._endpoints or not self._endpoints[0][1]:
-            return nullcontext()
+            yield
+            return
         folders = _local_jobs.directories(_environment.inherited())
         endpoint = join_endpoints(self._endpoints)
-        return _local_jobs.recorded(self._group.spec.job_id(), endpoint, folders)
+        self._record = _local_jobs.Record(self._group.spec.job_id(), endpoint, folders)
+        try:
+            yield
+        finally:
+            self._record.close()
+
+    def _coordinator_moved(self, event: _C.AgentEvent) -> None:
+        self._log(NOTICE, "%s", event.message)
+        if self._record is None or event.coordinator is None or not event.coordinator.address:
+            return
+        self._record.write(f"{event.coordinator.address},{join_endpoints(self._endpoints)}")
 
     def _supervise(self) -> RunResult:
         with self._recorded(), _C.Agent(self._options) as native:
@@ -361,7 +374,7 @@ class NativeElasticAgent:
         elif event.kind == kinds.NOTICE:
             self._log(logging.WARNING, "%s", event.message)
         elif event.kind == kinds.COORDINATOR_MOVED:
-            self._log(NOTICE, "%s", event.message)
+            self._coordinator_moved(event)
         elif event.kind == kinds.ROUND_STARTING:
             self._note_killed()
             self._enter(event.round)
