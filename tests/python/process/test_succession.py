@@ -28,6 +28,11 @@ from support.succession import (
 from support.waiting import eventually
 
 
+def jobs_that_answer() -> list[observe.LocalJob]:
+    """The jobs that ``elastic-launch status`` finds on this host without an endpoint."""
+    return [one for one in observe.local_jobs(DEADLINE_S) if one.snapshot is not None]
+
+
 def test_the_loss_of_the_coordinators_host_costs_one_node(tmp_path: Path) -> None:
     log = tmp_path / "events"
     with replicated_job(f"--event-log={log}") as nodes:
@@ -42,6 +47,8 @@ def test_the_loss_of_the_coordinators_host_costs_one_node(tmp_path: Path) -> Non
         ]
         with observe.connect(moves[0][1], "job") as seen:
             snapshot = seen.first(DEADLINE_S)
+        pids = {nodes.processes[address].pid for address in after}
+        eventually(lambda: pids in [set(one.pids) for one in jobs_that_answer()])
         nodes.stop("127.0.0.2", "127.0.0.3")
     assert snapshot is not None
     coordinator = snapshot["coordinator"]
