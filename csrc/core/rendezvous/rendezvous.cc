@@ -138,10 +138,9 @@ std::optional<Response> RendezvousMachine::respond(const NodeId& id, NodeMessage
 }
 
 void RendezvousMachine::on(const rdzv::Join& event) {
-  if (Status fault = check_join(event.node, event.settings); !fault.ok()) {
-    emit(rdzv::Refused{event.node.id, std::move(fault)});
-    return;
-  }
+  Status fault = check_join(event.node, event.settings);
+  if (fault.ok()) fault = check_surplus(event.node, event.settings);
+  if (!fault.ok()) return refuse(event.node, std::move(fault));
   const bool is_crossing = is_sent_too_early(event.node);
   if (begins_next_job(event.node) && !is_crossing) {
     dismiss_nodes_of_last_job();

@@ -46,6 +46,7 @@ from elastic.text import join_endpoints
 if TYPE_CHECKING:
     from elastic.agent.server.recording import Recorder
     from elastic.agent.server.timeline import Timeline
+    from elastic.agent.server.torch_records import TorchRecords
     from elastic.events import Event
     from elastic.multiprocessing.errors.evidence import ProcessFailure
 
@@ -181,6 +182,7 @@ class NativeElasticAgent:
         self._native: _C.Agent | None = None  # while it runs
         self._is_alone = rendezvous.is_single_node
         self._requests: list[int] = []
+        self._records_of_torch: TorchRecords | None = None
         self._drain_requests: list[tuple[int, float]] = []
         self._stops_noted = 0
         self._hangs: deque[dict[str, Any]] = deque(maxlen=HANGS_KEPT)
@@ -268,10 +270,7 @@ class NativeElasticAgent:
 
     def event(self, state: str, error: str | None) -> Event:
         """torch's event of this agent: SUCCEEDED, or FAILED with a traceback."""
-        from elastic.agent.server.torch_records import TorchRecords
-
-        records = TorchRecords(self._group.spec, self._round.restart_count if self._round else 0)
-        total = self._total_execution_time
+        records, total = self._torch_records(), self._total_execution_time
         return records.event(state, "AGENT", self._group, total_run_time=total, raw_error=error)
 
     def _has_torch_handlers(self) -> bool:
@@ -282,10 +281,16 @@ class NativeElasticAgent:
     def _timer_event(self, name: str, request: Any) -> None:
         """Called by the timers' thread, too."""
         if self._has_torch_handlers():
+            self._torch_records().timer(name, request, self._group)
+
+    def _torch_records(self) -> TorchRecords:
+        """The same object each time: a handler of the program that fails is not called again."""
+        if self._records_of_torch is None:
             from elastic.agent.server.torch_records import TorchRecords
 
-            restarts = self._round.restart_count if self._round else 0
-            TorchRecords(self._group.spec, restarts).timer(name, request, self._group)
+            self._records_of_torch = TorchRecords(self._group.spec)
+        self._records_of_torch.restarts = self._round.restart_count if self._round else 0
+        return self._records_of_torch
 
     def _open_recorder(self) -> Recorder | None:
         event_log, metrics_port = self._records
