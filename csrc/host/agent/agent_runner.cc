@@ -236,7 +236,7 @@ void AgentRunner::on_mark(const guardian::MarkEvent& mark) {
   switch (mark.mark) {
     case guardian::Mark::kOpened: return marks_.opened(mark.at);
     case guardian::Mark::kMember: return feed(core::WorkerCapable{local_rank});
-    case guardian::Mark::kLeft: return feed(core::WorkerLeft{local_rank});
+    case guardian::Mark::kLeft: marks_.ended(mark.step); return feed(core::WorkerLeft{local_rank});
     case guardian::Mark::kFirstStep: break;
   }
   auto first = marks_.reported(mark.step, store_.first_client(), store_.last_key());
