@@ -118,6 +118,7 @@ class RendezvousMachine {
   void on(const rdzv::Leave& event);
   void on(const rdzv::Close& event);
   void on(const rdzv::SessionLost& event);
+  void on(const rdzv::ProcessEnded& event);
   void on(const rdzv::Tick& event);
   void on(const rdzv::ClockGap& event);
   void on(const rdzv::HoldGrowth& event);

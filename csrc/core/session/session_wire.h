@@ -115,6 +115,8 @@ struct ClientHello {
   std::optional<std::string> witness = {};
   // Where this node looks for the job, if at several endpoints. Extension 3.
   std::optional<std::vector<std::string>> endpoints = {};
+  // A port at which this node's agent and its guardian listen until both have ended. Extension 4.
+  std::optional<std::uint16_t> liveness_port = {};
   // Extension 128. A coordinator that does not know observers refuses the session.
   std::optional<ObserverRequest> observer = {};
   // The session is that of an elected coordinator, which announces itself at the job's endpoint;

@@ -27,6 +27,8 @@ inline constexpr std::uint32_t kProtocolVersion = 9;
 
 // The guardian's descriptor of the channel.
 inline constexpr int kChannelDescriptor = 3;
+// The agent's liveness port, if it has one.
+inline constexpr int kLivenessDescriptor = 4;
 
 // A worker receives the variables of a ContinueRequest in one packet (worker/channel_name.h).
 inline constexpr std::size_t kRoundEnvBytesMax = std::size_t{64} << 10;

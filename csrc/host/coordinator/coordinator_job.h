@@ -23,6 +23,7 @@
 #include "elastic/rendezvous.h"
 #include "host/coordinator/coordinator_service.h"
 #include "host/coordinator/drain_desk.h"
+#include "host/coordinator/end_proofs.h"
 #include "host/coordinator/hang_desk.h"
 #include "host/coordinator/observer_desk.h"
 #include "host/coordinator/session_peer.h"
@@ -263,6 +264,7 @@ class CoordinatorJob {
   std::string witness_;                             // as last fed
   std::vector<std::string> endpoints_;              // of the first node that named several; sorted
   os::EventLoop::Timer nodes_timer_;
+  EndProofs end_proofs_;
   HangDesk hangs_;
   DrainDesk drain_;
   std::uint32_t drained_generation_ = 0;  // of the last round; 0: none so far

@@ -286,6 +286,7 @@ Status CoordinatorService::Impl::greet(SessionPeer* peer, const session::ClientH
   job->note_endpoints(hello);
   job->note_witness(hello);
   peer->succession = hello.succession;
+  peer->liveness_port = hello.liveness_port.value_or(0);
   peer->can_take_over = (hello.capabilities & session::kCanTakeOver) != 0;
   peer->accept();
   session::ServerHello reply{

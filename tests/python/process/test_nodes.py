@@ -344,6 +344,32 @@ def test_a_lost_node_is_named_where_none_can_replace_it() -> None:
     assert re.search(node_name(second.pid), done[0].stderr), done[0].stderr
 
 
+def test_the_others_go_on_as_soon_as_a_killed_agent_has_ended_with_its_workers(
+    tmp_path: Path,
+) -> None:
+    pid = tmp_path / "pid"
+    script = f"""
+    if test $ELASTIC_ROUND = 0; then
+      test $RANK = 0 || echo $$ > {pid}
+      echo ready
+      exec sleep 1000
+    fi
+    kill -0 $(cat {pid}) 2> /dev/null && echo it runs || echo it has ended
+    """
+    conf = "reconnect_grace=3600,last_call_timeout=3600"
+    with job("1:2", script=script) as nodes:
+        nodes.start("--node-rank=0", f"{HOST},{conf}")
+        nodes.start("--node-rank=1", f"{GUEST},{conf}")
+        for node in nodes.nodes:
+            assert node.stdout is not None
+            assert node.stdout.readline() == "ready\n"
+        nodes.nodes[1].kill()
+        first, second = nodes.finish()
+    assert (first.returncode, first.stdout) == (0, "it has ended\n"), first
+    assert second.returncode == -signal.SIGKILL
+    assert "was lost (its session was closed and its agent has ended)" in first.stderr
+
+
 def test_done_nodes_do_not_succeed_when_a_node_is_lost_at_work() -> None:
     script = "echo $GROUP_RANK; test $GROUP_RANK = 0 || sleep 1000"
     with job("2", "--max-restarts=3", script=script) as nodes:
