@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,6 @@ import pytest
 from elastic import StoreServer
 
 from support.launching import DEADLINE_S, Job
-from support.rendezvous_nodes import etcd_server
 
 RANKS = "echo rank $RANK of $WORLD_SIZE, store $MASTER_PORT"
 # No node gets no CPU for so long, and none waits for another one that is to join.
@@ -20,18 +20,18 @@ CONF = "--rdzv-conf=node_timeout=6,last_call_timeout=100"
 @pytest.fixture(params=["file", "tcpstore", "etcd"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[str]]:
     kind: str = request.param
+    options = [f"--rdzv-backend={kind}", f"--rdzv-id={uuid.uuid4()}"]
     if kind == "file":
-        yield [f"--rdzv-backend={kind}", f"--rdzv-endpoint={tmp_path / 'state'}"]
+        yield [*options, f"--rdzv-endpoint={tmp_path / 'state'}"]
     elif kind == "tcpstore":
         with StoreServer() as server:  # test_rendezvous_handlers.py has torch's server, too
-            yield [f"--rdzv-backend={kind}", f"--rdzv-endpoint=127.0.0.1:{server.port}"]
+            yield [*options, f"--rdzv-endpoint=127.0.0.1:{server.port}"]
     else:
-        with etcd_server(tmp_path) as endpoint:
-            yield [f"--rdzv-backend={kind}", f"--rdzv-endpoint={endpoint}"]
+        yield [*options, f"--rdzv-endpoint={request.getfixturevalue('etcd')}"]
 
 
 def job(place: list[str], nnodes: str, *words: str, script: str = RANKS) -> Job:
-    options = ["--nnodes", nnodes, "--rdzv-id=job", "--no-python", CONF, *place, *words]
+    options = ["--nnodes", nnodes, "--no-python", CONF, *place, *words]
     return Job(options, ["sh", "-c", script])
 
 
@@ -67,7 +67,7 @@ def test_the_budget_ends_all_agents_with_the_same_code_and_cause(place: list[str
 
 
 def test_killed_agent_is_lost_after_node_timeout(tmp_path: Path) -> None:
-    place = ["--rdzv-backend=file", f"--rdzv-endpoint={tmp_path / 'state'}"]
+    place = ["--rdzv-backend=file", "--rdzv-id=job", f"--rdzv-endpoint={tmp_path / 'state'}"]
     script = 'echo at work in a world of $WORLD_SIZE; test "$WORLD_SIZE" = 1 || sleep 1000'
     with job(place, "1:2", script=script) as nodes:
         victim, survivor = nodes.start(), nodes.start()
