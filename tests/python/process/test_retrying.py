@@ -28,10 +28,11 @@ def run(directory: Path, tests: dict[str, str], *words: str) -> subprocess.Compl
         path.parent.mkdir(exist_ok=True)
         path.write_text(source)
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "support.retrying", "-p", "no:hypothesispytest",
-         "--flaky-dir=flaky", *words],
+        [sys.executable, "-m", "pytest", "-p", "support.retrying", "--flaky-dir=flaky", *words],
         cwd=directory,
-        env=clean_environment(PYTHONPATH=python_path(ROOT / "tests/python")),
+        env=clean_environment(
+            PYTHONPATH=python_path(ROOT / "tests/python"), PYTEST_DISABLE_PLUGIN_AUTOLOAD="1"
+        ),
         capture_output=True,
         text=True,
     )  # fmt: skip
@@ -43,7 +44,8 @@ def flaky(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 
 def test_failure_of_a_busy_machine_passes(tmp_path: Path) -> None:
-    done = run(tmp_path, {"process/test_late.py": FAILS_ONCE.format("too late")}, "-n1")
+    tests = {"process/test_late.py": FAILS_ONCE.format("too late")}
+    done = run(tmp_path, tests, "-p", "xdist", "-n1")
     assert done.returncode == 0, done.stdout + done.stderr
     assert flaky(done) == ["process/test_late.py::test_it"]
     (kept,) = (tmp_path / "flaky").iterdir()
