@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.launching import clean_environment, python_path
+from support.launching import clean_environment, python_path, run_program
 from support.paths import ROOT
 
 # Fails in its first run, with a text, and passes in the second one.
@@ -27,15 +27,13 @@ def run(directory: Path, tests: dict[str, str], *words: str) -> subprocess.Compl
         path = directory / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(source)
-    return subprocess.run(
+    return run_program(
         [sys.executable, "-m", "pytest", "-p", "support.retrying", "--flaky-dir=flaky", *words],
-        cwd=directory,
-        env=clean_environment(
+        environ=clean_environment(
             PYTHONPATH=python_path(ROOT / "tests/python"), PYTEST_DISABLE_PLUGIN_AUTOLOAD="1"
         ),
-        capture_output=True,
-        text=True,
-    )  # fmt: skip
+        cwd=directory,
+    )
 
 
 def flaky(done: subprocess.CompletedProcess[str]) -> list[str]:

@@ -41,8 +41,7 @@ def test_two_agents_form_a_job_and_remove_their_state(place: list[str]) -> None:
         with job(place, "2", "--nproc-per-node=2") as nodes:
             nodes.start()
             nodes.start()
-            done = nodes.finish()
-        assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+            done = nodes.succeed()
         lines = sorted(line for node in done for line in node.stdout.splitlines())
         assert [line.split(",")[0] for line in lines] == [f"rank {r} of 4" for r in range(4)]
         assert len({line.split(",")[1] for line in lines}) == 1
@@ -53,8 +52,7 @@ def test_a_failed_worker_costs_all_agents_one_restart(place: list[str]) -> None:
     with job(place, "2", "--max-restarts=1", script=script) as nodes:
         nodes.start()
         nodes.start()
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+        nodes.succeed()
 
 
 def test_the_budget_ends_all_agents_with_the_same_code_and_cause(place: list[str]) -> None:
@@ -72,7 +70,6 @@ def test_killed_agent_is_lost_after_node_timeout(tmp_path: Path) -> None:
     with job(place, "1:2", script=script) as nodes:
         victim, survivor = nodes.start(), nodes.start()
         for node in (victim, survivor):
-            assert node.stdout is not None
             assert node.stdout.readline() == "at work in a world of 2\n"
         victim.kill()
         stdout, stderr = survivor.communicate(timeout=DEADLINE_S)
