@@ -145,16 +145,6 @@ def test_a_backend_that_misbehaves_ends_the_join_after_its_timeout(kind: type[Me
             backend.is_released.set()
 
 
-class Wrong(Memory):
-    def get_state(self) -> Any:
-        return "state"
-
-
-def test_a_backend_of_another_shape_is_an_error_that_names_the_method() -> None:
-    with pytest.raises(Exception, match=r"get_state\(\) must return"):
-        handler(Wrong()).next_rendezvous()
-
-
 @pytest.fixture(params=["c10d", "torch", "native", "file", "etcd"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     kind = request.param
