@@ -78,7 +78,7 @@ CoordinatorService::Impl::Impl(os::EventLoop* loop, const CoordinatorOptions& op
   context_.incarnation = incarnation_;
   context_.log = options_.log;
   context_.reset_store = [this] { store_->reset(); };
-  context_.process_received = [this] { sessions_.streams.process_pending(); };
+  context_.process_received = [this] { sessions_.streams.process_received(); };
   context_.on_changed = [this](CoordinatorJob* job) { mark_changed(job); };
   context_.on_handed_over = [this](CoordinatorJob* job, const auto& stop) {
     if (stop) {
