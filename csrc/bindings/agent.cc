@@ -280,6 +280,8 @@ void bind_events(py::module_& module) {
       .def_property_readonly(
           "stopped", [seconds](const AgentRoundEnd& self) { return seconds(self.stopped); },
           "when the last process of the workers had ended; or None")
+      .def_readonly("kept", &AgentRoundEnd::kept,
+                    "Whether the workers take part in the next round.")
       .def_readonly("failures", &AgentRoundEnd::failures,
                     "of this node's workers, earliest first; without paths");
   show_fields<AgentRoundEnd>({"cause", "ordered", "stopped"});

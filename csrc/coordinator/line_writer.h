@@ -3,10 +3,8 @@
 // Writes log lines on a separate thread, so that a caller never waits for a terminal or a log
 // collector that does not read.
 
-#include <condition_variable>
-#include <cstddef>
-#include <mutex>
-#include <string>
+#include <future>
+#include <memory>
 #include <string_view>
 #include <thread>
 
@@ -18,22 +16,19 @@ class LineWriter {
   explicit LineWriter(int fd);
   LineWriter(const LineWriter&) = delete;
   LineWriter& operator=(const LineWriter&) = delete;
-  ~LineWriter();  // writes the pending lines that the reader accepts within a second
+  // Writes the pending lines that the reader accepts within a second. A thread that is blocked in a
+  // write then is left behind.
+  ~LineWriter();
 
   // Any thread. Prefixes the time. The pending lines are bounded: further lines are dropped, and
   // their number is written.
   void write(std::string_view line);
 
  private:
-  void run();
-  void write_out(std::string_view bytes);
+  class Queue;
 
-  const int fd_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::string pending_;            // guarded by mutex_
-  std::size_t dropped_lines_ = 0;  // guarded by mutex_
-  bool closing_ = false;           // guarded by mutex_
+  const std::shared_ptr<Queue> queue_;  // shared with the thread
+  std::future<void> ended_;
   std::thread thread_;
 };
 

@@ -57,6 +57,9 @@ namespace elastic::guardian {
 namespace {
 
 constexpr std::size_t kReadBytes = 16 << 10;
+// Events that workers cause without end wait while more bytes than these are not sent: an agent
+// that is stopped does not read, and its guardian's memory stays small.
+constexpr std::size_t kUnsentMax = 64 << 10;
 
 // The maximum time of repeated kill passes before the sweep reaps.
 constexpr Duration kReapingDelay = std::chrono::seconds(1);
@@ -137,6 +140,7 @@ void Guardian::wait() {
   }
   const auto first_message = static_cast<std::ptrdiff_t>(polled_.size());
   for (const Worker& one : workers_) {
+    if (is_behind()) break;
     if (one.channel.socket() >= 0) polled_.push_back({one.channel.socket(), POLLIN, 0});
   }
   const bool is_known = poll_descriptors();
@@ -168,8 +172,14 @@ void Guardian::wait() {
   flush();
 }
 
+bool Guardian::is_behind() const { return unsent_.size() > kUnsentMax; }
+
+std::optional<Instant> Guardian::next_sample() const {
+  return is_behind() ? std::nullopt : sampler_.next(workers_);
+}
+
 void Guardian::watch_workers() {
-  const auto next = sampler_.next(workers_);
+  const auto next = next_sample();
   if (next && now_ >= *next) {
     if (const auto progress = sampler_.take(&workers_, now_)) send_event(*progress);
   }
@@ -180,7 +190,7 @@ void Guardian::watch_workers() {
 
 int Guardian::poll_timeout() const {
   std::optional<Instant> next;
-  for (const auto& one : {stacks_.deadline(), sampler_.next(workers_), fork_deadline()}) {
+  for (const auto& one : {stacks_.deadline(), next_sample(), fork_deadline()}) {
     if (one) next = std::min(next.value_or(*one), *one);
   }
   if (!next || !connected_) return -1;
@@ -495,14 +505,15 @@ bool Guardian::kill_workers_and_orphans() {
     if (!kill_group(worker.pid, SIGKILL)) refused = worker.pid;
   }
   bool found_new = false;
-  if (list_swept_children()) {
+  const bool is_listed = list_swept_children();
+  if (is_listed) {
     for (const pid_t child : children_) {
       if (!killed_.insert(child).second) continue;
       found_new = true;
       if (::kill(child, SIGKILL) != 0 && errno == EPERM) refused = child;
     }
   }
-  if (!std::exchange(kill_reported_, true)) send_event(KillSentEvent{refused});
+  if (!std::exchange(kill_reported_, true)) send_event(KillSentEvent{refused, is_listed});
   return found_new;
 }
 

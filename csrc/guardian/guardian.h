@@ -51,6 +51,8 @@ class Guardian {
   void change_round(const ContinueRequest& request);
   void report_members();
   void watch_workers();
+  bool is_behind() const;  // the agent does not read its events
+  std::optional<Instant> next_sample() const;
   int poll_timeout() const;
   void collect_starts(std::vector<Worker>* processes);
   void collect_exits(std::vector<Worker>* processes);

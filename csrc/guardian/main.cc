@@ -1,6 +1,8 @@
 // elastic-guardian: starts and reaps a node's workers, and kills them when its agent dies.
 //
 //   elastic-guardian <pid of the agent>     with the channel to the agent as descriptor 3
+//   elastic-guardian <pid of the agent> shared     and a socket that the guardian holds until no
+//                                                  process of the workers is left, as descriptor 4
 //
 // The agent starts it in a new session with all signals blocked. They remain blocked, so that only
 // SIGKILL can end it before its agent.
@@ -15,6 +17,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -57,26 +60,26 @@ void reset_dispositions() {
 
 // Workers inherit only the agent's descriptors 0 to 2. If the agent had closed one of them, it is
 // /dev/null, so that a file that a worker opens does not become its standard output.
-void reduce_descriptors() {
+void reduce_descriptors(int highest) {
   int null = 0;
   do {
     null = ::open("/dev/null", O_RDWR);
   } while (null >= 0 && null <= STDERR_FILENO);
-  if (null > kChannelDescriptor) ::close(null);
+  if (null > highest) ::close(null);
 
-  ::fcntl(kChannelDescriptor, F_SETFD, FD_CLOEXEC);
+  for (int kept = kChannelDescriptor; kept <= highest; ++kept) ::fcntl(kept, F_SETFD, FD_CLOEXEC);
   // A loop up to RLIMIT_NOFILE would take minutes: containers set it to 2^30.
   DIR* folder = ::opendir("/proc/self/fd");
   if (folder == nullptr) {
 #ifdef SYS_close_range
-    ::syscall(SYS_close_range, kChannelDescriptor + 1, ~0U, 0);
+    ::syscall(SYS_close_range, highest + 1, ~0U, 0);
 #endif
     return;
   }
   std::vector<int> others;
   while (const dirent* entry = ::readdir(folder)) {
     const int number = std::atoi(entry->d_name);
-    if (number > kChannelDescriptor && number != ::dirfd(folder)) others.push_back(number);
+    if (number > highest && number != ::dirfd(folder)) others.push_back(number);
   }
   ::closedir(folder);
   for (const int number : others) ::close(number);
@@ -115,12 +118,14 @@ void remove_temporary_files() {
 }
 
 int run(int argc, char** argv) {
-  const pid_t agent = argc == 2 ? static_cast<pid_t>(std::strtol(argv[1], nullptr, 10)) : 0;
+  const bool is_shared = argc == 3 && std::string_view(argv[2]) == "shared";
+  const pid_t agent =
+      argc == 2 || is_shared ? static_cast<pid_t>(std::strtol(argv[1], nullptr, 10)) : 0;
   if (agent <= 0 || ::fcntl(kChannelDescriptor, F_GETFD) < 0) {
     std::fputs("elastic-guardian is started by elastic, not by hand\n", stderr);
     return kExitUsage;
   }
-  reduce_descriptors();
+  reduce_descriptors(is_shared ? kLivenessDescriptor : kChannelDescriptor);
   reset_dispositions();
   os::UniqueFd signals = watch_signals();
   os::UniqueFd agent_fd = watch_agent(agent);
@@ -129,6 +134,7 @@ int run(int argc, char** argv) {
   ::fcntl(kChannelDescriptor, F_SETFL, O_NONBLOCK);
   Guardian guardian(os::UniqueFd(kChannelDescriptor), std::move(signals), std::move(agent_fd));
   guardian.run();
+  if (is_shared) ::close(kLivenessDescriptor);
   if (guardian.agent_has_ended()) remove_temporary_files();
   return 0;
 }

@@ -1226,6 +1226,11 @@ class AgentRoundEnd:
         of this node's workers, earliest first; without paths
         """
     @property
+    def kept(self) -> bool:
+        """
+        Whether the workers take part in the next round.
+        """
+    @property
     def ordered(self) -> float | None:
         """
         when the order to restart was received, in the time of time.monotonic(); or None

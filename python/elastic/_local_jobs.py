@@ -10,8 +10,8 @@ from __future__ import annotations
 import itertools
 import os
 import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 SOCKET, RECORD = ".sock", ".json"
@@ -51,28 +51,41 @@ def new_path(run_id: str, suffix: str, candidates: list[str]) -> str:
     return ""
 
 
-@contextmanager
-def recorded(run_id: str, endpoint: str, candidates: list[str]) -> Iterator[None]:
-    """Keeps a record of a job with a coordinator while the agent runs, locked until it ends."""
-    import fcntl
-    import json
+class Record:
+    """The record of a job with a coordinator, which its agent keeps, locked, while it runs."""
 
-    path, descriptor = new_path(run_id, RECORD, candidates), -1
-    try:
+    def __init__(self, run_id: str, endpoint: str, candidates: list[str]) -> None:
+        self._run_id = run_id
+        self._path = new_path(run_id, RECORD, candidates)
+        self._descriptor = -1
+        self.write(endpoint)
+
+    def write(self, endpoint: str) -> None:
+        """Replaces the endpoint; readers find the earlier record or the later one."""
+        import fcntl
+        import json
+
+        if not self._path:
+            return
+        former, new = self._descriptor, f"{self._path}.new"
         with suppress(OSError):
-            if path:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-                descriptor = os.open(f"{path}.new", flags, 0o600)
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.write(descriptor, json.dumps({"job": run_id, "endpoint": endpoint}).encode())
-                os.rename(f"{path}.new", path)
-        yield
-    finally:
-        if descriptor >= 0:
-            for name in (path, f"{path}.new"):
-                with suppress(OSError):
-                    os.unlink(name)
-            os.close(descriptor)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._descriptor = os.open(new, flags, 0o600)
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            record = {"job": self._run_id, "endpoint": endpoint}
+            os.write(self._descriptor, json.dumps(record).encode())
+            os.rename(new, self._path)
+        if former not in (-1, self._descriptor):
+            os.close(former)
+
+    def close(self) -> None:
+        if self._descriptor < 0:
+            return
+        for name in (self._path, f"{self._path}.new"):
+            with suppress(OSError):
+                os.unlink(name)
+        os.close(self._descriptor)
+        self._descriptor = -1
 
 
 def find(candidates: list[str]) -> list[LocalJob]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from support.rendezvous_nodes import etcd_server
 
 pytest_plugins = ["support.retrying"]
 HERE = Path(__file__).parent
@@ -37,3 +40,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if quarantine is not None and not config.getoption("--nightly"):
             reason = f"in quarantine until {quarantine.kwargs['until']}: {quarantine.kwargs['why']}"
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The endpoint of an etcd that all tests of this process share: they choose different names."""
+    with etcd_server(tmp_path_factory.mktemp("etcd")) as endpoint:
+        yield endpoint

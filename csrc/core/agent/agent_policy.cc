@@ -243,7 +243,7 @@ void AgentPolicy::abandon_cut(const std::string& why, Context* context) {
 // The order to join again is known: it caused the cut.
 void AgentPolicy::keep_workers(Context* context) {
   is_cutting_ = false;
-  is_kept_ = true;
+  is_kept_ = round_end_.kept = true;
   round_end_.stopped = context->now;
   request_join(context);
 }
@@ -257,7 +257,7 @@ void AgentPolicy::note_kept_exit(const WorkerExited& event, Context* context) {
 
 void AgentPolicy::drop_kept(Context* context) {
   for (const WorkerExited& exited : std::exchange(kept_exits_, {})) count_exit(exited, context);
-  is_kept_ = false;
+  is_kept_ = round_end_.kept = false;
   context->report(AgentEvent::Kind::kNotice, state_,
                   "the workers ended while they waited for the next round, which starts new ones");
 }

@@ -100,7 +100,7 @@ void DrainMachine::on(const drain_event::Ended&) {
              "; asking again in the next round");
   }
   if (phase_ != DrainPhase::kIdle) phase_ = DrainPhase::kAwaitRound;
-  nodes_.clear();
+  forget_nodes();
   num_members_ = 0;
   first_report_.reset();
   no_stop_before_ = Instant::min();
@@ -114,7 +114,7 @@ void DrainMachine::on(const drain_event::Ended&) {
 void DrainMachine::on(const drain_event::Over&) {
   if (phase_ != DrainPhase::kOver) inform(false, "the job has ended");
   phase_ = DrainPhase::kOver;
-  nodes_.clear();
+  forget_nodes();
   timer_.reset();
 }
 
@@ -125,7 +125,10 @@ void DrainMachine::on(const drain_event::Left& event) {
   if (!is_known && members == num_members_) return;
   num_members_ = members;
   const bool has_ended = !is_known || found->second.reply.kind == Reply::Kind::kEnded;
-  if (is_known) nodes_.erase(found);
+  if (is_known) {
+    count(found->second, -1);
+    nodes_.erase(found);
+  }
   switch (phase_) {
     case DrainPhase::kProposed: withdraw(); [[fallthrough]];
     case DrainPhase::kAsking:
@@ -186,15 +189,13 @@ void DrainMachine::on(const drain_event::Replied& event) {
   switch (reply.kind) {
     case Reply::Kind::kSteps:
       if (phase_ != DrainPhase::kAsking) return;
-      node.has_replied = true;
-      node.reply = reply;
+      note(node, reply, true);
       if (reply.reporting > 0 && !first_report_) first_report_ = now_;
       if (all_replied()) decide();
       break;
     case Reply::Kind::kAccepted:
       if (phase_ != DrainPhase::kProposed) return;
-      node.has_replied = true;
-      node.reply = reply;
+      note(node, reply, true);
       if (all_replied()) commit(step_);
       break;
     case Reply::Kind::kRefused:
@@ -206,7 +207,7 @@ void DrainMachine::on(const drain_event::Replied& event) {
     case Reply::Kind::kReached:
     case Reply::Kind::kEnded:
       if (phase_ != DrainPhase::kCommitted && phase_ != DrainPhase::kReached) return;
-      node.reply = reply;
+      note(node, reply, node.has_replied);
       check_reached();
       break;
   }
@@ -328,22 +329,19 @@ void DrainMachine::withdraw() {
 }
 
 void DrainMachine::check_reached() {
-  if (is_incomplete_) return;
-  bool has_ended = true;
+  if (is_incomplete_ || nodes_.empty() || tally_.reached < nodes_.size()) return;
+  const bool has_ended = tally_.ended == nodes_.size();
+  if (phase_ == DrainPhase::kReached && !has_ended) return;
   std::int64_t stopped = 0;
   std::int64_t first = kNoStep;
   std::int64_t last = kNoStep;
   for (const auto& [id, node] : nodes_) {
     const Reply& reply = node.reply;
-    const bool is_ended = reply.kind == Reply::Kind::kEnded;
-    if (!is_ended && reply.kind != Reply::Kind::kReached) return;
-    has_ended = has_ended && is_ended;
     if (reply.stopped == 0) continue;
     first = stopped == 0 ? reply.first_stop : std::min(first, reply.first_stop);
     last = std::max(last, reply.last_stop);
     stopped += reply.stopped;
   }
-  if (nodes_.empty()) return;
   const bool is_one_step = first == last;
   if (phase_ == DrainPhase::kCommitted) {
     phase_ = DrainPhase::kReached;
@@ -382,13 +380,29 @@ void DrainMachine::stop_now(const std::string& why) {
 void DrainMachine::finish(const JobResult& result) {
   phase_ = DrainPhase::kOver;
   timer_.reset();
-  nodes_.clear();
+  forget_nodes();
   out_->push_back(drain_action::Close{result});
 }
 
-bool DrainMachine::all_replied() const {
-  return std::all_of(nodes_.begin(), nodes_.end(),
-                     [](const auto& one) { return one.second.has_replied; });
+// A reply costs the same in a job of any size: only the last one that is awaited visits all nodes.
+void DrainMachine::count(const Node& node, int sign) {
+  const bool has_ended = node.reply.kind == Reply::Kind::kEnded;
+  const bool has_reached = has_ended || node.reply.kind == Reply::Kind::kReached;
+  tally_.replied += node.has_replied ? sign : 0;
+  tally_.reached += has_reached ? sign : 0;
+  tally_.ended += has_ended ? sign : 0;
+}
+
+void DrainMachine::note(Node& node, const Reply& reply, bool has_replied) {
+  count(node, -1);
+  node.has_replied = has_replied;
+  node.reply = reply;
+  count(node, +1);
+}
+
+void DrainMachine::forget_nodes() {
+  nodes_.clear();
+  tally_ = {};
 }
 
 std::string DrainMachine::describe() const {
@@ -451,6 +465,7 @@ void DrainMachine::send(NodeId to) { out_->push_back(drain_action::Send{to, orde
 
 void DrainMachine::send_all(Order::Kind kind) {
   sent_ = kind;
+  tally_.replied = 0;
   for (auto& [id, node] : nodes_) {
     node.has_replied = false;
     send(id);

@@ -5,6 +5,7 @@
 // Pure: the same calls in the same order give the same actions. Not thread-safe. One object for one
 // job; it runs beside the rendezvous machine, and ends the job through it.
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -140,7 +141,10 @@ class DrainMachine {
   void check_reached();
   void stop_now(const std::string& why);
   void finish(const JobResult& result);
-  bool all_replied() const;
+  void count(const Node& node, int sign);
+  void note(Node& node, const drain::Reply& reply, bool has_replied);
+  void forget_nodes();
+  bool all_replied() const { return tally_.replied == nodes_.size(); }
   bool is_complete() const {
     return !nodes_.empty() && nodes_.size() == static_cast<std::size_t>(num_members_);
   }
@@ -174,6 +178,12 @@ class DrainMachine {
   std::uint64_t round_ = 0;
   int num_members_ = 0;
   std::map<NodeId, Node> nodes_;
+  struct Tally {
+    std::size_t replied = 0;  // to the current order
+    std::size_t reached = 0;  // their ranks have stopped, or have ended
+    std::size_t ended = 0;
+  };
+  Tally tally_;                          // of nodes_
   std::optional<Instant> first_report_;  // when a rank has reported a step
 
   // Of the agreement.

@@ -14,7 +14,8 @@
 // The job hangs when no rank of any node has made progress for the limit. One rank that stops alone
 // while the others advance is only slow, and is reported as such, once: in a synchronous job the
 // others soon wait for it, and then the job hangs. A node sends only its slowest rank, so that its
-// message has a constant size.
+// message has a constant size. Each report goes to every node, so of many slow ranks few are
+// reported: a part of a large job may stop at once.
 //
 // A verdict needs evidence: the nodes are asked for the stacks of their workers and have a short
 // time to reply. What has arrived then is grouped and published to all nodes.
@@ -33,6 +34,7 @@ namespace {
 
 constexpr int kStackLinesShown = 20;
 constexpr std::size_t kGroupsShown = 16;
+constexpr std::size_t kSilentNodesShown = 16;
 constexpr std::size_t kAdvancesOfPace = 16;  // about as many seconds, if steps are short
 
 // The first lines of a text, indented.
@@ -88,6 +90,7 @@ void HangWatch::on(const hang_event::Ended&, Instant, std::vector<HangAnswer>* o
   job_.clear();
   hang_.reset();
   newest_ = hang::kNoStep;
+  has_published_many_ = false;
   recent_advances_.clear();
 }
 
@@ -269,11 +272,14 @@ void HangWatch::find_stragglers(Instant now, std::vector<HangAnswer>* out) {
   if (!progressed) return;
   const Duration late = limit();
   const Instant threshold = std::min(now - late, *progressed - late / 2);
-  for (const Node* const node : job_.divide(threshold)) publish_straggler(*node, now, out);
+  const std::vector<Node*> begun = job_.divide(threshold);
+  if (num_stragglers() <= kStragglersPublished) has_published_many_ = false;
+  for (const Node* const node : begun) publish_straggler(*node, now, out);
 }
 
-void HangWatch::publish_straggler(const Node& node, Instant now,
-                                  std::vector<HangAnswer>* out) const {
+void HangWatch::publish_straggler(const Node& node, Instant now, std::vector<HangAnswer>* out) {
+  const bool are_many = job_.num_lagging() > kStragglersPublished;
+  if (are_many && std::exchange(has_published_many_, true)) return;
   hang::Verdict verdict;
   verdict.round = round_;
   verdict.is_straggling = true;
@@ -281,6 +287,10 @@ void HangWatch::publish_straggler(const Node& node, Instant now,
   verdict.text = "rank " + std::to_string(node.straggler) + " on " + node.name + " is at step " +
                  std::to_string(node.progress.oldest) + " and has made no progress for " +
                  duration_text(now - node.slowest_progressed) + ", while other ranks advance";
+  if (are_many) {
+    verdict.text += "; ranks on " + std::to_string(job_.num_lagging() - 1) +
+                    " more nodes have made none either";
+  }
   out->push_back(hang_action::Publish{std::move(verdict)});
 }
 
@@ -386,10 +396,16 @@ std::string HangWatch::screen(const Collection& found, std::int32_t suspect) con
   if (shown > kGroupsShown) {
     text += "\n  and " + std::to_string(shown - kGroupsShown) + " more places";
   }
+  std::size_t silent = 0;
   for (const auto& [id, node] : job_.nodes()) {
-    if (!node.has_replied) text += "\n  " + node.name + " sent no stacks in time";
+    if (node.has_replied || ++silent > kSilentNodesShown) continue;
+    text += "\n  " + node.name + " sent no stacks in time";
+  }
+  if (silent > kSilentNodesShown) {
+    text += "\n  and " + std::to_string(silent - kSilentNodesShown) + " more nodes";
   }
   for (const hang::StackGroup& group : found.groups) {
+    if (text.size() > hang::kScreenBytesMax) break;
     const bool is_shown = found.purpose != Purpose::kHang || group.ranks.front() == suspect;
     if (!is_shown || group.text.empty()) continue;
     text += "\nstack of rank " + std::to_string(group.ranks.front()) +

@@ -92,6 +92,8 @@ inline constexpr int kLearnedLimitFactor = 20;
 // Until the job has advanced so often, the length of its steps is unknown, and the limit is longer.
 inline constexpr int kLearnedAdvances = 5;
 inline constexpr Duration kUnlearnedLimit = std::chrono::minutes(10);
+// While more nodes than this have a rank that lags, one report stands for all of them.
+inline constexpr std::size_t kStragglersPublished = 8;
 // The time for the nodes to send their stacks.
 inline constexpr Duration kStacksTimeout = std::chrono::milliseconds(1800);
 // Requests that follow a collection sooner receive its result: every collection interrupts the
@@ -159,7 +161,7 @@ class HangWatch {
   void publish_hang(const Collection& found, std::string text, std::vector<HangAnswer>* out);
   void close_partial(const Collection& found, std::string text, std::vector<HangAnswer>* out) const;
   void find_stragglers(Instant now, std::vector<HangAnswer>* out);
-  void publish_straggler(const Node& node, Instant now, std::vector<HangAnswer>* out) const;
+  void publish_straggler(const Node& node, Instant now, std::vector<HangAnswer>* out);
   std::optional<Instant> overdue_at() const;
   std::optional<Instant> hung_at() const;
   hang::Action action() const;
@@ -181,6 +183,7 @@ class HangWatch {
   std::optional<Screen> recent_;        // of the last collection of the round
   std::array<Duration, 100> pauses_{};  // between two steps of the job, the most recent ones
   std::size_t next_pause_ = 0;
+  bool has_published_many_ = false;
   std::int64_t newest_ = hang::kNoStep;  // of the round
   int advances_ = 0;                     // how often it increased; of the job
   struct Advance {

@@ -115,7 +115,7 @@ std::optional<Response> RendezvousMachine::respond(const NodeId& id, NodeMessage
                                                    std::optional<std::uint64_t> round) {
   const NodeRow row = row_of(id);
   Node* node = find(id);
-  if (node != nullptr && message != NodeMessage::kSessionLost) record_activity(*node);
+  if (node != nullptr && is_from_node(message)) record_activity(*node);
   Response response = response_to(row, message);
   // I5: a message of another round changes nothing.
   const bool is_stale = round && *round != round_.record.round;
@@ -138,10 +138,9 @@ std::optional<Response> RendezvousMachine::respond(const NodeId& id, NodeMessage
 }
 
 void RendezvousMachine::on(const rdzv::Join& event) {
-  if (Status fault = check_join(event.node, event.settings); !fault.ok()) {
-    emit(rdzv::Refused{event.node.id, std::move(fault)});
-    return;
-  }
+  Status fault = check_join(event.node, event.settings);
+  if (fault.ok()) fault = check_surplus(event.node, event.settings);
+  if (!fault.ok()) return refuse(event.node, std::move(fault));
   const bool is_crossing = is_sent_too_early(event.node);
   if (begins_next_job(event.node) && !is_crossing) {
     dismiss_nodes_of_last_job();
@@ -224,6 +223,13 @@ void RendezvousMachine::on(const rdzv::SessionLost& event) {
   } else {
     suspect(*find(event.node), event.least_grace);
   }
+}
+
+void RendezvousMachine::on(const rdzv::ProcessEnded& event) {
+  const auto response = respond(event.node, NodeMessage::kProcessEnded);
+  if (!response || !find(event.node)->suspect) return;
+  depart(event.node, true, "its session was closed and its agent has ended");
+  advance();
 }
 
 void RendezvousMachine::on(const rdzv::Tick&) {

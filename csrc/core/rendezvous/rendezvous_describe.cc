@@ -69,7 +69,11 @@ RendezvousMachine::Description RendezvousMachine::describe_state(Instant now,
   switch (phase()) {
     case RendezvousPhase::kClosed: return {"closed: " + result_->message};
     case RendezvousPhase::kRunning: return describe_running();
-    case RendezvousPhase::kForming: return describe_forming(now, with_names);
+    case RendezvousPhase::kForming: {
+      Description forming = describe_forming(now, with_names);
+      if (!refused_.empty()) forming.text += "; refused " + refused_;
+      return forming;
+    }
   }
   return {};
 }

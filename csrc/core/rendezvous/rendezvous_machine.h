@@ -63,6 +63,10 @@ inline NodeId addressee(const RendezvousAction& action) {
 // Fails with both values when a setting of the node differs from the job's.
 Status compare_settings(const JobSettings& job, const JobSettings& node);
 
+// One of JobSettings::extra that nodes need not agree on: a name of what the node runs. A node that
+// is one too many, and runs something else, is refused.
+inline constexpr std::string_view kProgramSetting = "program";
+
 // Of encode().
 inline constexpr std::uint16_t kStateVersion = 7;
 
@@ -114,6 +118,7 @@ class RendezvousMachine {
   void on(const rdzv::Leave& event);
   void on(const rdzv::Close& event);
   void on(const rdzv::SessionLost& event);
+  void on(const rdzv::ProcessEnded& event);
   void on(const rdzv::Tick& event);
   void on(const rdzv::ClockGap& event);
   void on(const rdzv::HoldGrowth& event);
@@ -129,7 +134,10 @@ class RendezvousMachine {
 
   // rendezvous_membership.cc
   Status check_join(const NodeInfo& node, const JobSettings& settings) const;
+  Status check_surplus(const NodeInfo& node, const JobSettings& settings) const;
   Status check_static_rank(const NodeInfo& node, bool has_round = false);
+  // While a round is formed the nodes that wait for it learn of the node as well.
+  void refuse(const NodeInfo& node, Status fault);
   void start_generation(const JobSettings& settings);
   bool begins_next_job(const NodeInfo& info) const;
   void dismiss_nodes_of_last_job();
@@ -276,6 +284,7 @@ class RendezvousMachine {
   Liveness liveness_;
   std::map<std::uint64_t, Instant> seen_marks_;  // of the state that was loaded last
   RendezvousSuccession succession_;              // term 1: this is the job's first coordinator
+  std::string refused_;                          // the last node, and why; "": none for this round
   bool has_resumes_ = false;                     // somebody knew a machine before this one
   bool is_next_job_due_ = false;             // begin_next_job() is called at the end of this step
   Instant growth_from_ = Instant::min();     // the round does not grow before

@@ -9,12 +9,16 @@
 namespace elastic {
 namespace {
 
+constexpr std::string_view kThisNode = "this node";
+constexpr const char* kNotGiven = "(not given)";
+
 Status invalid(std::string message) {
   return Status(StatusCode::kInvalidArgument, std::move(message));
 }
 
 Status not_agreed(const std::string& name, const std::string& node, const std::string& job) {
-  return invalid("this node has " + name + "=" + node + ", the job has " + name + "=" + job);
+  return invalid(std::string(kThisNode) + " has " + name + "=" + node + ", the job has " + name +
+                 "=" + job);
 }
 
 std::string nnodes_text(const JobSettings& settings) {
@@ -22,28 +26,32 @@ std::string nnodes_text(const JobSettings& settings) {
   return std::to_string(settings.min_nodes) + ":" + std::to_string(settings.max_nodes);
 }
 
+std::string limit_text(int limit) { return limit < 0 ? "(no limit)" : std::to_string(limit); }
+
 const char* policy_text(LossPolicy policy) {
   return policy == LossPolicy::kFail ? "fail" : "replace";
 }
 
-// The settings that all nodes of a job must share, as (name, value).
+// The settings that all nodes of a job must share, as (option, value).
 std::vector<std::pair<std::string, std::string>> agreed_settings(const JobSettings& settings) {
   std::vector<std::pair<std::string, std::string>> pairs = {
-      {"nnodes", nnodes_text(settings)},
-      {"max_restarts", std::to_string(settings.max_restarts)},
-      {"max_membership_changes", std::to_string(settings.max_membership_changes)},
-      {"static_ranks", settings.static_ranks ? "true" : "false"},
-      {"on_loss", policy_text(settings.on_loss)},
+      {"--nnodes", nnodes_text(settings)},
+      {"--max-restarts", std::to_string(settings.max_restarts)},
+      {"--max-membership-changes", limit_text(settings.max_membership_changes)},
+      {"--rdzv-backend", settings.static_ranks ? "static" : "c10d"},
+      {"--on-node-loss", policy_text(settings.on_loss)},
   };
-  pairs.insert(pairs.end(), settings.extra.begin(), settings.extra.end());
+  for (const auto& pair : settings.extra) {
+    if (pair.first != core::kProgramSetting) pairs.push_back(pair);
+  }
   return pairs;
 }
 
 std::string value_of(const std::vector<std::pair<std::string, std::string>>& pairs,
-                     const std::string& name) {
+                     std::string_view name) {
   const auto found = std::find_if(pairs.begin(), pairs.end(),
                                   [&](const auto& pair) { return pair.first == name; });
-  return found == pairs.end() ? "(not given)" : found->second;
+  return found == pairs.end() ? kNotGiven : found->second;
 }
 
 }  // namespace
@@ -129,6 +137,33 @@ Status RendezvousMachine::check_join(const NodeInfo& node, const JobSettings& se
   return {};
 }
 
+// Two jobs that share an endpoint and an id by mistake: without this the second one would wait as
+// spares of the first, and exit with its success. A node that runs the job's program is a spare,
+// and so is one that may replace a member that is just being lost.
+Status RendezvousMachine::check_surplus(const NodeInfo& node, const JobSettings& settings) const {
+  const bool is_full = round_.is_running && settings_.min_nodes == settings_.max_nodes &&
+                       round_.size() >= settings_.max_nodes;
+  if (!is_full || is_closed() || node.highest_round > 0 || find(node.id) != nullptr) return {};
+  const std::string own = value_of(settings.extra, kProgramSetting);
+  const std::string expected = value_of(settings_.extra, kProgramSetting);
+  if (own == kNotGiven || expected == kNotGiven || own == expected) return {};
+  const bool is_any_suspect =
+      std::any_of(nodes_.begin(), nodes_.end(), [](const auto& one) { return one.second.suspect; });
+  if (is_any_suspect) return {};
+  return invalid("all " + std::to_string(settings_.max_nodes) + " nodes of the job run " +
+                 expected + ", this node has " + own +
+                 ": another job uses this endpoint; give each job its own --rdzv-id");
+}
+
+void RendezvousMachine::refuse(const NodeInfo& node, Status fault) {
+  if (!round_.is_running) {
+    std::string why(fault.message());
+    if (why.starts_with(kThisNode)) why.replace(0, kThisNode.size(), "it");
+    refused_ = node.name + ": " + why.substr(0, kMessageBytesMax);
+  }
+  emit(rdzv::Refused{node.id, std::move(fault)});
+}
+
 Status RendezvousMachine::check_static_rank(const NodeInfo& node, bool has_round) {
   if (!settings_.static_ranks) return {};
   const auto holder = static_rank_owners_.find(node.static_rank);
@@ -188,6 +223,7 @@ void RendezvousMachine::start_generation(const JobSettings& settings) {
   settings_ = settings;
   const std::uint32_t generation = round_.record.generation + 1;
   round_ = {};
+  refused_.clear();
   round_.record.generation = generation;
   round_.is_fresh = false;
   restarts_ = membership_changes_ = 0;
@@ -227,15 +263,11 @@ Node& RendezvousMachine::insert(const NodeInfo& info, NodePhase phase) {
 
 void RendezvousMachine::admit(const NodeInfo& info) {
   if (nodes_.size() >= static_cast<std::size_t>(settings_.max_nodes + kSparesMax)) {
-    emit(rdzv::Refused{info.id, Status(StatusCode::kResourceExhausted,
-                                       "join: the job has " + std::to_string(nodes_.size()) +
-                                           " nodes, including spares, which is the limit")});
-    return;
+    return refuse(info, Status(StatusCode::kResourceExhausted,
+                               "join: the job has " + std::to_string(nodes_.size()) +
+                                   " nodes, including spares, which is the limit"));
   }
-  if (Status fault = check_static_rank(info); !fault.ok()) {
-    emit(rdzv::Refused{info.id, std::move(fault)});
-    return;
-  }
+  if (Status fault = check_static_rank(info); !fault.ok()) return refuse(info, std::move(fault));
   if (is_closed()) {  // the loss of its predecessor closed the job
     emit(rdzv::Closed{info.id, result_});
     return;

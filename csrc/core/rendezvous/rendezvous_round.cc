@@ -214,6 +214,7 @@ std::vector<Node*> RendezvousMachine::choose_members() {
 
 void RendezvousMachine::complete() {
   const std::vector<Node*> by_rank = order_by_rank(choose_members());
+  refused_.clear();
   install_round(by_rank);
   send_round(by_rank);
 }

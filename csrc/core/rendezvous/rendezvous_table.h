@@ -30,9 +30,15 @@ enum class NodeMessage : std::uint8_t {
   kLeave,
   kClose,
   kHeartbeat,
-  kSessionLost
+  kSessionLost,
+  kProcessEnded
 };
-inline constexpr std::size_t kNodeMessages = 8;
+inline constexpr std::size_t kNodeMessages = 9;
+
+// The others are made by the coordinator, and are no sign of life.
+constexpr bool is_from_node(NodeMessage message) {
+  return message != NodeMessage::kSessionLost && message != NodeMessage::kProcessEnded;
+}
 
 enum class Response : std::uint8_t {
   kAdmit,       // the node becomes joined
@@ -45,6 +51,7 @@ enum class Response : std::uint8_t {
   kClose,       // the job is closed with this result
   kAlive,       // counts as a heartbeat
   kSuspect,     // lost after reconnect_grace unless it resumes
+  kLose,        // lost at once if its session is closed
   kResend,      // the last decision is sent again
   kSupersede,   // receives Superseded; nothing changes
   kEvict,       // unknown here; receives Evicted
@@ -55,14 +62,15 @@ enum class Response : std::uint8_t {
 using enum Response;
 inline constexpr std::array<std::array<Response, kNodeMessages>, kNodeRows> kResponses = {{
     // Join     Failed      Gone        Done        Leave    Close    Heartbeat  SessionLost
-    {kAdmit, kEvict, kEvict, kEvict, kIgnore, kClose, kEvict, kIgnore},         // absent
-    {kRefresh, kFail, kIgnore, kSupersede, kLeave, kClose, kAlive, kSuspect},   // joined
-    {kEnqueue, kFail, kStop, kFinish, kLeave, kClose, kAlive, kSuspect},        // working
-    {kEnqueue, kFail, kIgnore, kSupersede, kLeave, kClose, kAlive, kSuspect},   // stopped
-    {kResend, kSupersede, kIgnore, kResend, kLeave, kClose, kAlive, kSuspect},  // done
-    {kAdmit, kSendResult, kSendResult, kSendResult, kIgnore, kSendResult, kSendResult,
-     kIgnore},                                                                  // absent*
-    {kSendResult, kIgnore, kStop, kStop, kLeave, kSendResult, kAlive, kLeave},  // present*
+    // ProcessEnded (last column)
+    {kAdmit, kEvict, kEvict, kEvict, kIgnore, kClose, kEvict, kIgnore, kIgnore},       // absent
+    {kRefresh, kFail, kIgnore, kSupersede, kLeave, kClose, kAlive, kSuspect, kLose},   // joined
+    {kEnqueue, kFail, kStop, kFinish, kLeave, kClose, kAlive, kSuspect, kLose},        // working
+    {kEnqueue, kFail, kIgnore, kSupersede, kLeave, kClose, kAlive, kSuspect, kLose},   // stopped
+    {kResend, kSupersede, kIgnore, kResend, kLeave, kClose, kAlive, kSuspect, kLose},  // done
+    {kAdmit, kSendResult, kSendResult, kSendResult, kIgnore, kSendResult, kSendResult, kIgnore,
+     kIgnore},                                                                           // absent*
+    {kSendResult, kIgnore, kStop, kStop, kLeave, kSendResult, kAlive, kLeave, kIgnore},  // present*
 }};
 
 constexpr Response response_to(NodeRow row, NodeMessage message) {
@@ -72,11 +80,11 @@ constexpr Response response_to(NodeRow row, NodeMessage message) {
 inline constexpr std::array<std::string_view, kNodeRows> kNodeRowNames = {
     "absent", "joined", "working", "stopped", "done", "absent, job closed", "present, job closed"};
 inline constexpr std::array<std::string_view, kNodeMessages> kNodeMessageNames = {
-    "Join", "Failed", "Gone", "Done", "Leave", "Close", "Heartbeat", "SessionLost"};
-inline constexpr std::array<std::string_view, 15> kResponseNames = {
-    "admit", "refresh", "enqueue", "fail",      "stop",  "finish",      "leave", "close",
-    "alive", "suspect", "resend",  "supersede", "evict", "send result", "ignore"};
-static_assert(static_cast<std::size_t>(NodeMessage::kSessionLost) + 1 == kNodeMessages);
+    "Join", "Failed", "Gone", "Done", "Leave", "Close", "Heartbeat", "SessionLost", "ProcessEnded"};
+inline constexpr std::array<std::string_view, 16> kResponseNames = {
+    "admit", "refresh", "enqueue", "fail",   "stop",      "finish", "leave",       "close",
+    "alive", "suspect", "lose",    "resend", "supersede", "evict",  "send result", "ignore"};
+static_assert(static_cast<std::size_t>(NodeMessage::kProcessEnded) + 1 == kNodeMessages);
 static_assert(static_cast<std::size_t>(NodeRow::kPresentClosed) + 1 == kNodeRows);
 static_assert(static_cast<std::size_t>(Response::kIgnore) + 1 == kResponseNames.size());
 

@@ -55,6 +55,7 @@ void fields(Visitor& v, ClientHello& hello) {
     inner.list(endpoints, kEndpointsMax,
                [&](std::string& endpoint) { inner.name(endpoint, kNodeTextBytesMax); });
   });
+  v.extension(4, hello.liveness_port, [](auto& inner, std::uint16_t& port) { inner.number(port); });
   v.extension(core::kRequiredExtension, hello.observer,
               [](auto& inner, ObserverRequest& request) { inner.flag(request.workers); });
   v.extension(kAnnouncedExtension, hello.announced,

@@ -65,7 +65,9 @@ inline constexpr std::size_t kEndpointsMax = 64;
 inline constexpr std::size_t kMembersPerPage = 256;
 inline constexpr std::size_t kStoreClientsMax = 2048;  // in one message
 inline constexpr std::size_t kTakeOverPieceMax = std::size_t{128} << 10;
-inline constexpr std::size_t kLateLeavesMax = 512;
+// In one message, which they fit into: the further ones have a short reason.
+inline constexpr std::size_t kLateLeavesMax = 10'000;
+inline constexpr std::size_t kLateReasonsMax = 256;
 // ClientHello.capabilities: the node can run the job's coordinator when it is sent TakeOver.
 inline constexpr std::uint64_t kCanTakeOver = 1;
 
@@ -113,6 +115,8 @@ struct ClientHello {
   std::optional<std::string> witness = {};
   // Where this node looks for the job, if at several endpoints. Extension 3.
   std::optional<std::vector<std::string>> endpoints = {};
+  // A port at which this node's agent and its guardian listen until both have ended. Extension 4.
+  std::optional<std::uint16_t> liveness_port = {};
   // Extension 128. A coordinator that does not know observers refuses the session.
   std::optional<ObserverRequest> observer = {};
   // The session is that of an elected coordinator, which announces itself at the job's endpoint;
@@ -237,7 +241,7 @@ struct Incumbent {
   // stops its workers and joins that one. Why. Extension 1.
   std::optional<std::string> displaced = {};
   // To the node that has taken the job over (TakenOver), with is_elsewhere: the nodes that left
-  // after the TakeOver. Extension 3.
+  // after the TakeOver; the first kLateReasonsMax with their own reasons. Extension 3.
   std::optional<std::vector<LateLeave>> left = {};
 
   bool operator==(const Incumbent&) const = default;

@@ -5,7 +5,6 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/register/register_codec.h"
 #include "core/rendezvous/rendezvous_machine.h"
 #include "core/succession/succession_fields.h"
 
@@ -33,10 +32,10 @@ void visit_record(Visitor& v, JobRecord& record) {
 
 std::uint32_t record_format() { return (std::uint32_t{kVersion} << 16) | core::kStateVersion; }
 
-std::string check_record_size(std::size_t bytes) {
-  if (bytes <= reg::kContentBytesMax) return "";
+std::string check_record_size(std::size_t bytes, std::size_t limit) {
+  if (bytes <= limit) return "";
   const auto mib = [](std::size_t size) { return std::to_string(size >> 20) + " MiB"; };
-  return "the job's record has " + mib(bytes) + ", more than the " + mib(reg::kContentBytesMax) +
+  return "the job's record has " + mib(bytes) + ", more than the " + mib(limit) +
          " that voters keep: give the nodes shorter names and addresses, or run the job with " +
          "voters=1 in --rdzv-conf on every node";
 }

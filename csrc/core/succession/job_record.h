@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/register/register_codec.h"
 #include "core/register/register_types.h"
 #include "core/succession/succession_types.h"
 #include "elastic/rendezvous.h"
@@ -35,8 +36,8 @@ struct JobRecord {
 // The format of a record and of the state in it, as one number. A build reads its own one only.
 std::uint32_t record_format();
 
-// "": a record of this size can be sent to voters. Otherwise one sentence.
-std::string check_record_size(std::size_t bytes);
+// "": voters keep a record of this size. Otherwise one sentence. `limit`: another one for tests.
+std::string check_record_size(std::size_t bytes, std::size_t limit = reg::kContentBytesMax);
 
 std::string encode_record(const JobRecord& record);
 // kPeerViolation: not a job's record.

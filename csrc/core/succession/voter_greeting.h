@@ -14,6 +14,7 @@
 #include <string_view>
 #include <variant>
 
+#include "core/register/register_codec.h"
 #include "elastic/status.h"
 
 namespace elastic::voter {
@@ -25,8 +26,8 @@ inline constexpr std::uint16_t kVersion = 1;
 inline constexpr std::uint16_t kOldestVersion = 1;
 // Until the greeting was received: the longest valid greeting fits.
 inline constexpr std::size_t kGreetingBytesMax = 4096;
-// The longest message of the machines above.
-inline constexpr std::size_t kFrameBytesMax = (std::size_t{16} << 20);
+// A message of the machines above, with the largest record.
+inline constexpr std::size_t kFrameBytesMax = reg::kContentBytesMax + (std::size_t{1} << 20);
 
 struct Greeting {
   std::uint16_t version = kVersion;

@@ -224,6 +224,7 @@ void fields(Visitor& v, ExitedEvent& event) {
 template <typename Visitor>
 void fields(Visitor& v, KillSentEvent& event) {
   v.number(event.refused_pid);
+  v.flag(event.found_all);
 }
 
 template <typename Visitor>

@@ -23,10 +23,12 @@
 
 namespace elastic::guardian {
 
-inline constexpr std::uint32_t kProtocolVersion = 8;
+inline constexpr std::uint32_t kProtocolVersion = 9;
 
 // The guardian's descriptor of the channel.
 inline constexpr int kChannelDescriptor = 3;
+// The agent's liveness port, if it has one.
+inline constexpr int kLivenessDescriptor = 4;
 
 // A worker receives the variables of a ContinueRequest in one packet (worker/channel_name.h).
 inline constexpr std::size_t kRoundEnvBytesMax = std::size_t{64} << 10;
@@ -172,6 +174,8 @@ struct ExitedEvent {
 // The sweep has sent SIGKILL to every process that it found.
 struct KillSentEvent {
   int refused_pid = 0;  // a process that the guardian may not signal (of another user); 0: none
+  // False: without /proc only the workers' process groups were found.
+  bool found_all = true;
 };
 
 struct SweptEvent {};

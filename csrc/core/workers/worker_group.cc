@@ -90,10 +90,13 @@ bool WorkerGroupMachine::step(const GroupEvent& event, Instant now, std::vector<
     }
     case kRunning: worker_started(std::get<group_event::Started>(event), out); return true;
     case kEnded: worker_ended(std::get<group_event::Ended>(event), now, out); return true;
-    case kNoteKill:
+    case kNoteKill: {
+      const auto& sent = std::get<group_event::KillSent>(event);
       kill_sent_ = true;
-      refused_pid_ = std::get<group_event::KillSent>(event).refused_pid;
+      refused_pid_ = sent.refused_pid;
+      found_all_ = sent.found_all;
       return true;
+    }
     case kGone: gone(now, out); return true;
     case kExpire: expire(now, out); return true;
     case kGuardianLost:
@@ -116,6 +119,7 @@ void WorkerGroupMachine::begin(const group_event::Start& event, Instant now,
   delay_told_ = false;
   kill_sent_ = false;
   refused_pid_ = 0;
+  found_all_ = true;
   if (event.timeout != Duration::max()) deadline_ = add_saturating(now, event.timeout);
   out->emplace_back(group_action::StartAll{});
 }
@@ -305,8 +309,13 @@ WorkerEvent WorkerGroupMachine::make_stuck_event(Instant now) const {
     emitted.message += (emitted.message.empty() ? "worker " : ", worker ") + std::to_string(i);
     if (workers_[i].pid > 0) emitted.message += " with pid " + std::to_string(workers_[i].pid);
   }
-  if (emitted.message.empty()) emitted.message = "a process that the workers left behind";
   emitted.kill_sent = kill_sent_;
+  if (emitted.message.empty() && kill_sent_ && !found_all_) {
+    emitted.message =
+        "processes that the workers left behind cannot be found and killed: /proc is not mounted";
+    return emitted;
+  }
+  if (emitted.message.empty()) emitted.message = "a process that the workers left behind";
   emitted.message += kill_sent_
                          ? " still lives after SIGKILL"
                          : " has not ended: the guardian does not confirm that it sent SIGKILL";

@@ -65,7 +65,8 @@ struct Ended {
   WorkerExit exit;
 };
 struct KillSent {
-  int refused_pid = 0;  // a process that the guardian may not signal; 0: none
+  int refused_pid = 0;    // a process that the guardian may not signal; 0: none
+  bool found_all = true;  // false: no /proc, so processes may be left that got no signal
 };
 struct Swept {};
 struct Tick {};  // time has passed; every other event advances the time as well
@@ -177,6 +178,7 @@ class WorkerGroupMachine {
   bool delay_told_ = false;
   bool kill_sent_ = false;
   int refused_pid_ = 0;
+  bool found_all_ = true;
 };
 
 }  // namespace elastic

@@ -103,6 +103,8 @@ class Agent::Impl {
   const AgentResult& result() const { return node_->result(); }
 
  private:
+  // Every node of a job and every worker may connect to this process.
+  const os::RaisedDescriptorLimit descriptors_;
   const os::ForkGuard fork_guard_;
   host::EventQueue<AgentEvent> events_;
   bool is_finished_ = false;                 // next_event() returned kFinished
@@ -112,7 +114,6 @@ class Agent::Impl {
 
 Result<std::unique_ptr<Agent>> Agent::start(AgentOptions options) {
   if (const Status status = validate(options); !status.ok()) return status;
-  os::raise_descriptor_limit();  // every node of a job and every worker may connect to this process
   // Resolved once, here: the loop resolves no names, and every round has the same address.
   if (options.rendezvous.is_single_node()) {
     std::string& address = options.rendezvous.local_addr;

@@ -79,18 +79,21 @@ Result<std::unique_ptr<AgentRunner>> AgentRunner::start(os::EventLoop* loop,
                                                         const AgentOptions& options, Sink sink) {
   std::unique_ptr<AgentRunner> node(new AgentRunner(loop, options, std::move(sink)));
   AgentRunner* const raw = node.get();
-  auto supervisor =
-      Supervisor::create(loop, guardian_options(options),
-                         [raw](const WorkerEvent& event) { raw->on_worker_event(event); });
+  node->open_liveness_port();
+  const LivenessPort* const port = node->liveness_port_.get();
+  auto supervisor = Supervisor::create(
+      loop, guardian_options(options),
+      [raw](const WorkerEvent& event) { raw->on_worker_event(event); }, port ? port->fd() : -1);
   if (!supervisor.ok()) return supervisor.status();
   node->supervisor_ = *std::move(supervisor);
   node->supervisor_->watch(
       sample_interval(options.hang_timeout),
       [raw](const auto& progress) { raw->on_progress(progress); },
       [raw](const auto& mark) { raw->on_mark(mark); });
-  auto membership =
-      open_membership(loop, options.rendezvous, options.run_id,
-                      [raw](const MembershipEvent& event) { raw->on_membership_event(event); });
+  auto membership = open_membership(
+      loop, options.rendezvous, options.run_id,
+      [raw](const MembershipEvent& event) { raw->on_membership_event(event); },
+      port ? port->port() : std::uint16_t{0});
   if (!membership.ok()) return membership.status();
   node->membership_ = *std::move(membership);
   return node;
@@ -233,7 +236,7 @@ void AgentRunner::on_mark(const guardian::MarkEvent& mark) {
   switch (mark.mark) {
     case guardian::Mark::kOpened: return marks_.opened(mark.at);
     case guardian::Mark::kMember: return feed(core::WorkerCapable{local_rank});
-    case guardian::Mark::kLeft: return feed(core::WorkerLeft{local_rank});
+    case guardian::Mark::kLeft: marks_.ended(mark.step); return feed(core::WorkerLeft{local_rank});
     case guardian::Mark::kFirstStep: break;
   }
   auto first = marks_.reported(mark.step, store_.first_client(), store_.last_key());

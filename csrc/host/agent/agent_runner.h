@@ -18,6 +18,7 @@
 #include "elastic/observer.h"
 #include "elastic/status.h"
 #include "host/agent/failure_inquiry.h"
+#include "host/agent/liveness_port.h"
 #include "host/membership/membership.h"
 #include "host/store/reach_probe.h"
 #include "host/store/round_store.h"
@@ -52,6 +53,7 @@ class AgentRunner {
   void on_worker_exit(const WorkerEvent& event);
   void on_group_ended();
   void on_membership_event(const MembershipEvent& event);
+  void open_liveness_port();
   void on_membership_ready(const MembershipReady& ready);
   void begin_to_join();
   void on_coordinator(const MembershipCoordinator& now);
@@ -145,6 +147,7 @@ class AgentRunner {
   os::EventLoop::Timer shutdown_timer_;
   os::EventLoop::Timer drain_timer_;
   os::EventLoop::Timer held_stop_timer_;
+  std::unique_ptr<LivenessPort> liveness_port_;  // null: no coordinator asks for it
   std::unique_ptr<Supervisor> supervisor_;
   std::unique_ptr<Membership> membership_;
 };

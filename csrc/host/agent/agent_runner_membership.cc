@@ -62,6 +62,15 @@ void AgentRunner::on_membership_event(const MembershipEvent& event) {
   std::visit(Reader{this}, event);
 }
 
+// Without one the coordinator waits for the agent of a closed session to resume, as it does without
+// proof that it has ended.
+void AgentRunner::open_liveness_port() {
+  const RendezvousOptions& rendezvous = options_.rendezvous;
+  if (rendezvous.is_single_node() || rendezvous.backend != nullptr) return;
+  auto port = LivenessPort::open(loop_);
+  if (port.ok()) liveness_port_ = *std::move(port);
+}
+
 void AgentRunner::on_membership_ready(const MembershipReady& ready) {
   bind_host_ = store_host(options_.rendezvous, ready.address);
   hosts_coordinator_ = ready.hosts_coordinator;

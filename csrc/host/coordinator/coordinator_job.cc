@@ -37,8 +37,6 @@ std::string outcome_text(const JobResult& result) {
 
 // Detecting the loss, connecting, identifying the server, hello: three round trips and a margin.
 constexpr int kRoundTripsToResume = 6;
-// How many secrets of nodes that have left are kept.
-constexpr std::size_t kStaleSecretsMax = 256;
 // Joins of many nodes are passed to the succession machine together.
 constexpr Duration kNodesDelay = std::chrono::milliseconds(5);
 
@@ -70,6 +68,10 @@ CoordinatorJob::CoordinatorJob(CoordinatorContext* context, std::string id, Succ
       feed_(std::move(feed)),
       gate_(std::in_place, id_),
       nodes_timer_(context->loop, [this] { feed_nodes(); }),
+      end_proofs_(context->loop,
+                  [this](const NodeId& node) {
+                    if (machine_ != nullptr && !is_offered()) step(rdzv::ProcessEnded{node});
+                  }),
       hangs_(context->loop,
              {.ask = [this](const auto& wanted) { send_to_members(wanted); },
               .publish = [this](const auto& verdict) { send_to_members(verdict); },
@@ -111,70 +113,6 @@ core::StoredJob CoordinatorJob::stored() const {
     if (found != credentials_.end()) stored.secrets.push_back({status.id, found->second.secret});
   }
   return stored;
-}
-
-Status CoordinatorJob::admit(const session::ClientHello& hello) {
-  const auto [found, is_new] = credentials_.try_emplace(hello.node);
-  Credentials& known = found->second;
-  if (!is_new && known.secret != hello.secret) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "the hello for " + name_of(hello.node) +
-                      " has the wrong secret: it is from another process");
-  }
-  if (!is_new && hello.attempt <= known.attempt) {
-    return Status(StatusCode::kAborted,
-                  "a later session of " + name_of(hello.node) + " has already begun");
-  }
-  known = {hello.secret, hello.attempt};
-  if (credentials_.size() > 2 * sessions_.size() + kStaleSecretsMax) forget_secrets(hello.node);
-  return {};
-}
-
-// Removes secrets of nodes that have no session and are not expected to resume. The session of the
-// node that is being admitted begins after this.
-void CoordinatorJob::forget_secrets(const NodeId& admitted) {
-  std::map<NodeId, Credentials> kept;
-  const auto keep = [&](const NodeId& id) {
-    const auto found = credentials_.find(id);
-    if (found != credentials_.end()) kept.insert(*found);
-  };
-  keep(admitted);
-  for (const auto& [id, peer] : sessions_) keep(id);
-  if (machine_ != nullptr) {
-    for (const NodeStatus& status : machine_->nodes(context_.loop->now())) keep(status.id);
-  }
-  credentials_ = std::move(kept);
-}
-
-void CoordinatorJob::add(SessionPeer* peer) {
-  SessionPeer*& current = sessions_[peer->node];
-  if (current != nullptr) {
-    current->job = nullptr;  // not a lost session: the node has a newer one
-    peer->name = current->name;
-    current->close();
-  }
-  current = peer;
-  peer->job = this;
-  if (!peer->is_from_this_host()) publish_address(*peer);
-  if (counts_ != session::Counts{}) peer->send(counts_);
-  if (observers_.watches_workers()) peer->send(session::WatchWorkers{true});
-  // Without voters nobody names a successor, so that its nodes need no lineage.
-  const bool has_voters = incumbent_ && !incumbent_->voters.empty();
-  if (has_voters && peer->succession) peer->send(session::Incumbent{*incumbent_, false});
-}
-
-void CoordinatorJob::remove(SessionPeer* peer) {
-  peer->job = nullptr;
-  sessions_.erase(peer->node);
-  if (is_offered()) {
-    if (peer->node == offer_->member) offer_failed("its session was closed");
-  } else if (machine_ != nullptr) {
-    if (peer->has_joined && context_.log && !is_over()) {
-      log("the session of " + peer->name + " was closed");
-    }
-    step(rdzv::SessionLost{peer->node, peer->least_grace});
-  }
-  mark_changed();
 }
 
 Status CoordinatorJob::on_message(SessionPeer* peer, session::ClientMessage& message) {
@@ -481,6 +419,9 @@ void CoordinatorJob::execute(const RendezvousAction& action) {
         }
         judge_progress_after(one);
         if constexpr (std::is_same_v<Action, rdzv::Round>) prepare_round(one);
+        if constexpr (std::is_same_v<Action, rdzv::Evicted>) {
+          if (peer == nullptr) end_proofs_.forget(one.to);
+        }
         if (peer == nullptr) return;
         // It is not a node of the job any more; until it joins again its heartbeats are ignored.
         if constexpr (std::is_same_v<Action, rdzv::Refused> ||

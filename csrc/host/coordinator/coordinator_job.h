@@ -23,6 +23,7 @@
 #include "elastic/rendezvous.h"
 #include "host/coordinator/coordinator_service.h"
 #include "host/coordinator/drain_desk.h"
+#include "host/coordinator/end_proofs.h"
 #include "host/coordinator/hang_desk.h"
 #include "host/coordinator/observer_desk.h"
 #include "host/coordinator/session_peer.h"
@@ -37,6 +38,7 @@ struct CoordinatorContext {
   std::string address;  // at which other hosts reach it: host:port; "": unknown
   std::uint64_t incarnation = 0;
   bool needs_token = false;
+  std::size_t record_bytes_max = 0;
   Instant began;                              // when the coordinator started
   std::function<void(std::string_view)> log;  // may be empty
   std::function<void()> reset_store;
@@ -168,7 +170,9 @@ class CoordinatorJob {
   Status on_message_while_offered(SessionPeer* peer, const session::ClientMessage& message);
   SessionPeer* choose_member() const;
   void send_piece(SessionPeer* peer);
-  void offer_failed(const std::string& why);
+  void offer_failed(const NodeId& node, const std::string& why);
+  void offer_next();
+  bool may_answer(const NodeId& node) const;
 
   ObserverDesk::Job observed_job();
   ObservedJob observed_facts();
@@ -187,6 +191,7 @@ class CoordinatorJob {
   void feed_timings();
   void gate(const RendezvousEvent* event);
   void propose();
+  std::string check_record(std::size_t bytes) const;
   void close_unrecorded(const std::string& fault);
   void tick();
   void step(const RendezvousEvent& event);
@@ -229,6 +234,7 @@ class CoordinatorJob {
 
   SuccessionFeed feed_;
   std::optional<succession::RoundGate> gate_;  // never empty
+  std::string unrecorded_;  // why the job ends as soon as a node has joined; "": it does not
   std::uint64_t term_ = 1;
   std::optional<Instant> alone_since_;              // without a majority of its voters
   std::optional<succession::Incumbent> incumbent_;  // this coordinator, once the lineage has begun
@@ -240,20 +246,25 @@ class CoordinatorJob {
   std::map<NodeId, VoterPort> voter_ports_;
   // The job's state has been sent to a member, and must not change here any more.
   struct Offer {
-    NodeId member;
+    NodeId member;  // the last one that was asked; all zero: only earlier ones may still answer
     std::string record;
     std::size_t sent = 0;
     std::string reason;  // why the coordinator ends
   };
   std::optional<Offer> offer_;
-  std::uint64_t offered_term_ = 0;                  // of the last offer
-  std::map<NodeId, std::uint64_t> asked_;           // with the term of the offer
+  std::uint64_t offered_term_ = 0;  // of the last offer
+  struct Asked {
+    std::uint64_t term = 0;  // of the offer
+    bool may_answer = true;
+  };
+  std::map<NodeId, Asked> asked_;
   std::vector<session::LateLeave> late_leaves_;     // received since the first offer
   std::size_t num_stepped_leaves_ = 0;              // of late_leaves_
   std::vector<succession::KnownNode> known_nodes_;  // as last fed
   std::string witness_;                             // as last fed
   std::vector<std::string> endpoints_;              // of the first node that named several; sorted
   os::EventLoop::Timer nodes_timer_;
+  EndProofs end_proofs_;
   HangDesk hangs_;
   DrainDesk drain_;
   std::uint32_t drained_generation_ = 0;  // of the last round; 0: none so far

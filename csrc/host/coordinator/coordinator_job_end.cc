@@ -27,20 +27,20 @@ bool CoordinatorJob::offer(const std::string& reason) {
   }
   SessionPeer* const member = is_over() ? nullptr : choose_member();
   if (member == nullptr) return false;
+  std::string record = succession::encode_record(
+      {.job_id = id_, .settings = machine_->settings(), .state = machine_->encode(), .nodes = {}});
+  if (!check_record(record.size()).empty()) {
+    if (context_.log) log("the job's record is too large to be handed over");
+    return false;
+  }
   if (!incumbent_) {
     incumbent_.emplace();
     incumbent_->lineage = {os::random_seed(), os::random_seed()};
   }
   // Later than that of a member that was asked before, which may have begun after all.
   offered_term_ = std::max(offered_term_, term_) + 1;
-  asked_[member->node] = offered_term_;
-  offer_ = Offer{.member = member->node,
-                 .record = succession::encode_record({.job_id = id_,
-                                                      .settings = machine_->settings(),
-                                                      .state = machine_->encode(),
-                                                      .nodes = {}}),
-                 .sent = 0,
-                 .reason = reason};
+  asked_[member->node] = {offered_term_};
+  offer_ = Offer{.member = member->node, .record = std::move(record), .sent = 0, .reason = reason};
   timer_.disarm();
   nodes_timer_.disarm();
   if (context_.log) log(member->name + " is asked to run the coordinator of the job");
@@ -81,19 +81,17 @@ Status CoordinatorJob::on_message_while_offered(SessionPeer* peer,
   if (const auto* leave = std::get_if<rdzv::Leave>(&message)) {
     peer->has_joined = false;
     if (late_leaves_.size() < session::kLateLeavesMax) {
-      late_leaves_.push_back({peer->node, leave->reason});
+      const bool has_reason = late_leaves_.size() < session::kLateReasonsMax;
+      late_leaves_.push_back({peer->node, has_reason ? leave->reason : "it was stopped"});
     }
     return {};
   }
   const auto* reply = std::get_if<session::TakenOver>(&message);
   const auto asked = asked_.find(peer->node);
   if (reply == nullptr || asked == asked_.end()) return {};
-  if (reply->address.empty()) {
-    if (peer->node != offer_->member) return {};
-    reply->wants_more ? send_piece(peer) : offer_failed(reply->error);
-  } else {
+  if (!reply->address.empty()) {
     succession::Incumbent successor = *incumbent_;
-    successor.term = asked->second;
+    successor.term = asked->second.term;
     successor.node = peer->node;
     successor.address = reply->address;
     if (context_.log) {
@@ -101,23 +99,48 @@ Status CoordinatorJob::on_message_while_offered(SessionPeer* peer,
     }
     const std::string reason = std::exchange(offer_, std::nullopt)->reason;
     context_.on_handed_over(this, succession::StopCoordinator{reason, std::move(successor)});
+  } else if (!reply->wants_more) {
+    offer_failed(peer->node, reply->error);
+  } else if (peer->node == offer_->member) {
+    send_piece(peer);
+  } else {
+    offer_failed(peer->node, "another node was asked before it had the whole record");
   }
   return {};
 }
 
 Status CoordinatorJob::on(SessionPeer*, session::TakenOver&) { return {}; }  // too late
 
-void CoordinatorJob::offer_failed(const std::string& why) {
-  if (context_.log) {
-    log(name_of(offer_->member) + " cannot run the coordinator of the job: " + why);
-  }
+// A member that was asked before, and has not answered, may still do so.
+void CoordinatorJob::offer_failed(const NodeId& node, const std::string& why) {
+  const auto asked = asked_.find(node);
+  if (asked == asked_.end() || !std::exchange(asked->second.may_answer, false)) return;
+  if (context_.log) log(name_of(node) + " cannot run the coordinator of the job: " + why);
+  const bool awaits_last = offer_->member != node && may_answer(offer_->member);
+  if (!awaits_last) offer_next();
+}
+
+void CoordinatorJob::offer_next() {
   const std::string reason = offer_->reason;
-  if (!offer(reason)) context_.on_handed_over(this, std::nullopt);
+  if (offer(reason)) return;
+  const bool awaits_answer = std::any_of(asked_.begin(), asked_.end(),
+                                         [](const auto& one) { return one.second.may_answer; });
+  if (!is_over() && awaits_answer) {
+    offer_ = Offer{.member = {}, .record = {}, .sent = 0, .reason = reason};
+  } else {
+    context_.on_handed_over(this, std::nullopt);
+  }
+}
+
+bool CoordinatorJob::may_answer(const NodeId& node) const {
+  const auto asked = asked_.find(node);
+  return asked != asked_.end() && asked->second.may_answer;
 }
 
 void CoordinatorJob::ask_another() {
   if (!is_offered() || choose_member() == nullptr) return;
-  offer_failed("it has not answered yet");
+  if (context_.log) log(name_of(offer_->member) + " has not answered yet");
+  offer_next();
 }
 
 void CoordinatorJob::note_left(const std::vector<session::LateLeave>& left) {

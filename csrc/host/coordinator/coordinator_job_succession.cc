@@ -48,7 +48,7 @@ void CoordinatorJob::turn_on_gate() {
   if (machine_ == nullptr || is_offered()) return;
   // With room for the addresses of the nodes' voter ports, and for further nodes.
   const std::size_t size = machine_->encode().size();
-  const std::string fault = succession::check_record_size(size + size / 4);
+  const std::string fault = check_record(size + size / 4);
   if (!fault.empty()) return log(fault + "; it has one voter now");
   gate_->turn_on(*machine_);
   propose();
@@ -60,15 +60,27 @@ void CoordinatorJob::gate(const RendezvousEvent* event) {
 
 void CoordinatorJob::propose() {
   if (!feed_ || machine_ == nullptr) return;
+  if (!unrecorded_.empty()) return close_unrecorded(std::exchange(unrecorded_, {}));
   if (auto proposal = gate_->take_proposal(*machine_)) {
-    const std::string fault = succession::check_record_size(proposal->content.bytes.size());
+    const std::string fault = check_record(proposal->content.bytes.size());
     if (!fault.empty()) return close_unrecorded(fault);
     feed_(succession::Propose{proposal->number, std::move(proposal->content)});
   }
 }
 
-// Voters keep no such record, so that no round could begin any more. Nothing is held from here on.
+std::string CoordinatorJob::check_record(std::size_t bytes) const {
+  return succession::check_record_size(bytes, context_.record_bytes_max);
+}
+
+// Voters keep no such record, so that no round could begin any more. A member closes the job;
+// nothing is held from then on.
 void CoordinatorJob::close_unrecorded(const std::string& fault) {
+  const bool has_member = std::any_of(sessions_.begin(), sessions_.end(),
+                                      [](const auto& one) { return one.second->has_joined; });
+  if (!has_member) {
+    unrecorded_ = fault;
+    return;
+  }
   gate_.emplace(id_);
   JobResult result;
   result.outcome = JobOutcome::kFailed;

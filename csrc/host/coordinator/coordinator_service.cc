@@ -71,13 +71,14 @@ CoordinatorService::Impl::Impl(os::EventLoop* loop, const CoordinatorOptions& op
         }
       }) {
   context_.loop = loop;
+  context_.record_bytes_max = host.record_bytes_max;
   context_.port = store_->port();
   context_.address = reachable_address(store_->host(), store_->port());
   context_.began = loop->now();
   context_.incarnation = incarnation_;
   context_.log = options_.log;
   context_.reset_store = [this] { store_->reset(); };
-  context_.process_received = [this] { sessions_.streams.process_pending(); };
+  context_.process_received = [this] { sessions_.streams.process_received(); };
   context_.on_changed = [this](CoordinatorJob* job) { mark_changed(job); };
   context_.on_handed_over = [this](CoordinatorJob* job, const auto& stop) {
     if (stop) {
@@ -285,6 +286,7 @@ Status CoordinatorService::Impl::greet(SessionPeer* peer, const session::ClientH
   job->note_endpoints(hello);
   job->note_witness(hello);
   peer->succession = hello.succession;
+  peer->liveness_port = hello.liveness_port.value_or(0);
   peer->can_take_over = (hello.capabilities & session::kCanTakeOver) != 0;
   peer->accept();
   session::ServerHello reply{

@@ -38,6 +38,8 @@ struct CoordinatorHost {
   SuccessionFeed feed = {};
   // It coordinates no job until succeed(), and directs the nodes of that job to its coordinator.
   bool is_standby = false;
+  // Voters keep no larger record.
+  std::size_t record_bytes_max = reg::kContentBytesMax;
 };
 
 class CoordinatorService {

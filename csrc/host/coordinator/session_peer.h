@@ -104,11 +104,12 @@ class SessionPeer final : public os::Stream::Handler {
   ObserverDesk* observed = nullptr;  // of an observer's session, instead of `job`
   std::uint16_t peer_version = session::kVersion;  // from its hello
   NodeId node;
-  std::string name;              // of the node, once it has joined
-  bool has_joined = false;       // it sent Join or Resume, and no Leave since
-  bool can_take_over = false;    // session::kCanTakeOver
-  std::uint32_t timings_of = 0;  // the generation of the job whose timings it was sent
-  Duration least_grace{};        // the time that its node needs to resume
+  std::string name;                 // of the node, once it has joined
+  bool has_joined = false;          // it sent Join or Resume, and no Leave since
+  bool can_take_over = false;       // session::kCanTakeOver
+  std::uint32_t timings_of = 0;     // the generation of the job whose timings it was sent
+  std::uint16_t liveness_port = 0;  // from its hello; 0: none
+  Duration least_grace{};           // the time that its node needs to resume
   // From its hello, if the node takes part in the succession of its coordinator.
   std::optional<session::SuccessionHello> succession;
   // Its last join, while the address in it is valid on this host only.

@@ -11,7 +11,8 @@ namespace elastic::host {
 Result<std::unique_ptr<Membership>> open_membership(os::EventLoop* loop,
                                                     const RendezvousOptions& options,
                                                     const std::string& run_id,
-                                                    Membership::Sink sink) {
+                                                    Membership::Sink sink,
+                                                    std::uint16_t liveness_port) {
   if (options.is_single_node()) {
     LocalMembership::Options local{.settings = options.settings,
                                    .address = options.local_addr,
@@ -22,7 +23,7 @@ Result<std::unique_ptr<Membership>> open_membership(os::EventLoop* loop,
   }
   if (options.backend != nullptr)
     return SharedStateMembership::open(loop, options, std::move(sink));
-  auto session = Session::open(loop, options, run_id, std::move(sink));
+  auto session = Session::open(loop, options, run_id, std::move(sink), liveness_port);
   if (!session.ok()) return session.status();
   return std::unique_ptr<Membership>(*std::move(session));
 }

@@ -2,6 +2,7 @@
 
 // Selects the kind of membership by a node's options.
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -18,6 +19,7 @@ namespace elastic::host {
 Result<std::unique_ptr<Membership>> open_membership(os::EventLoop* loop,
                                                     const RendezvousOptions& options,
                                                     const std::string& run_id,
-                                                    Membership::Sink sink);
+                                                    Membership::Sink sink,
+                                                    std::uint16_t liveness_port = 0);
 
 }  // namespace elastic::host

@@ -53,7 +53,8 @@ std::vector<std::string> texts_of(const std::vector<Endpoint>& endpoints) {
 
 Result<std::unique_ptr<Session>> Session::open(os::EventLoop* loop,
                                                const RendezvousOptions& options,
-                                               const std::string& run_id, Sink sink) {
+                                               const std::string& run_id, Sink sink,
+                                               std::uint16_t liveness_port) {
   if (run_id.size() > session::kJobIdBytesMax) {
     return Status(StatusCode::kInvalidArgument,
                   "run_id: longer than " + std::to_string(session::kJobIdBytesMax) + " bytes");
@@ -62,7 +63,7 @@ Result<std::unique_ptr<Session>> Session::open(os::EventLoop* loop,
     return Status(StatusCode::kInvalidArgument,
                   "run_id: not printable UTF-8; use letters, digits and punctuation");
   }
-  std::unique_ptr<Session> self(new Session(loop, options, run_id, std::move(sink)));
+  std::unique_ptr<Session> self(new Session(loop, options, run_id, std::move(sink), liveness_port));
   if (options.token.is_set()) {
     auto tokens = TokenSource::open(
         options.token, [raw = self.get()](const std::string& line) { raw->log_progress(line); });
@@ -74,9 +75,10 @@ Result<std::unique_ptr<Session>> Session::open(os::EventLoop* loop,
 }
 
 Session::Session(os::EventLoop* loop, const RendezvousOptions& options, const std::string& run_id,
-                 Sink sink)
+                 Sink sink, std::uint16_t liveness_port)
     : loop_(loop),
       options_(options),
+      liveness_port_(liveness_port),
       run_id_(run_id),
       endpoints_(endpoints_of(options)),
       sink_(std::move(sink)),
@@ -383,6 +385,7 @@ void Session::send_hello(const Machine::SendHello& greeting) {
                              .succession = voter_.hello()};
   if (!voter_.witness().empty()) hello.witness = voter_.witness();
   if (endpoints_.size() > 1) hello.endpoints = texts_of(endpoints_);
+  if (liveness_port_ != 0) hello.liveness_port = liveness_port_;
   link_->send(hello);
 }
 

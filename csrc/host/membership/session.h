@@ -7,6 +7,7 @@
 // and, where this process is the host of the endpoint, to the coordinator
 // (host/coordinator/hosting.h).
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -35,10 +36,12 @@ namespace elastic::host {
 
 class Session final : public Membership {
  public:
-  // `loop` outlives the session. REQUIRES: options have an endpoint, settings.validate().ok()
+  // `loop` outlives the session. `liveness_port`: of this process; 0: none. REQUIRES: options have
+  // an endpoint, settings.validate().ok()
   static Result<std::unique_ptr<Session>> open(os::EventLoop* loop,
                                                const RendezvousOptions& options,
-                                               const std::string& run_id, Sink sink);
+                                               const std::string& run_id, Sink sink,
+                                               std::uint16_t liveness_port = 0);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
   ~Session() override;
@@ -57,7 +60,7 @@ class Session final : public Membership {
   using Machine = core::SessionMachine;
 
   Session(os::EventLoop* loop, const RendezvousOptions& options, const std::string& run_id,
-          Sink sink);
+          Sink sink, std::uint16_t liveness_port);
   Status begin();
   void local_address_found(const Result<std::vector<os::SocketAddress>>& found);
   void find_witness();
@@ -108,6 +111,7 @@ class Session final : public Membership {
   // Constant after construction.
   os::EventLoop* const loop_;
   const RendezvousOptions options_;
+  const std::uint16_t liveness_port_;
   const std::string run_id_;
   const std::vector<Endpoint> endpoints_;  // the first one, and the further ones
   const Sink sink_;

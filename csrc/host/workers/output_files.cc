@@ -22,7 +22,9 @@ bool can_do_without(const AgentOptions& options) {
          });
 }
 
-bool is_followed(const AgentOptions& options) {
+}  // namespace
+
+bool OutputFiles::is_followed(const AgentOptions& options) {
   const auto has_target = [&](StreamTarget target) {
     return std::any_of(options.workers.begin(), options.workers.end(), [&](const auto& worker) {
       return worker.stdout_target == target || worker.stderr_target == target;
@@ -32,8 +34,6 @@ bool is_followed(const AgentOptions& options) {
   return has_target(StreamTarget::kTee) ||
          ((is_filtered || options.log_bytes_max > 0) && has_target(StreamTarget::kFile));
 }
-
-}  // namespace
 
 Result<AttemptFiles> OutputFiles::begin_round(const RoundInfo& round) {
   Result<AttemptFiles> attempt = create_files(round.round);

@@ -27,6 +27,10 @@ class OutputFiles {
               std::function<void(const Status&)> report)
       : loop_(loop), options_(std::move(options)), report_(std::move(report)) {}
 
+  // Whether streams are read while the workers write them: for the console, for filters, or because
+  // the size of the files is limited.
+  static bool is_followed(const AgentOptions& options);
+
   // Creates the files of a round and begins to copy those of kTee streams to the console. If there
   // is no log directory and no temporary one can be created, workers have no error files.
   Result<AttemptFiles> begin_round(const RoundInfo& round);
@@ -35,7 +39,8 @@ class OutputFiles {
   FailureFindings examine(const WorkerFiles& files, int local_rank, bool reads_kernel);
   // The round's workers have ended.
   void end_round();
-  // Calls `done` when the console has accepted everything; at once if nothing is copied.
+  // Calls `done` when the rest of the streams was read and the console has accepted everything; at
+  // once if no stream is followed.
   void finish(std::function<void()> done);
 
  private:

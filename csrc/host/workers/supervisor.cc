@@ -333,7 +333,7 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
     step(group_event::Ended{static_cast<int>(event.id), event.at, to_exit(event)});
   }
   void on_event(const guardian::KillSentEvent& event) {
-    step(group_event::KillSent{event.refused_pid});
+    step(group_event::KillSent{event.refused_pid, event.found_all});
   }
   void on_event(const guardian::SweptEvent&) { step(group_event::Swept{}); }
   void on_event(const guardian::TemplateEvent& event) { on_template(template_.on(event)); }
@@ -459,8 +459,8 @@ class Supervisor::Impl final : public os::EventLoop::FdHandler {
 };
 
 Result<std::unique_ptr<Supervisor>> Supervisor::create(os::EventLoop* loop,
-                                                       const WorkerGroupOptions& options,
-                                                       Sink sink) {
+                                                       const WorkerGroupOptions& options, Sink sink,
+                                                       int shared) {
   if (options.start_timeout <= Duration::zero()) {
     return Status(StatusCode::kInvalidArgument, "start_timeout must be greater than 0");
   }
@@ -476,7 +476,7 @@ Result<std::unique_ptr<Supervisor>> Supervisor::create(os::EventLoop* loop,
     orphans = std::move(*prepared);
   }
   Result<os::Helper> helper =
-      os::spawn_helper(*path, std::to_string(::getpid()), guardian::kChannelDescriptor);
+      os::spawn_helper(*path, std::to_string(::getpid()), guardian::kChannelDescriptor, shared);
   if (!helper.ok()) return helper.status();
   os::restore_descriptor_limit(helper->pid);  // the workers inherit the guardian's
   auto impl = std::make_unique<Impl>(loop, std::move(*helper), std::move(orphans), options,

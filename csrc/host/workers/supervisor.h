@@ -32,9 +32,11 @@ class Supervisor {
   // destroy the supervisor.
   using Sink = std::function<void(const WorkerEvent&)>;
 
-  // Starts the guardian. `loop` outlives the supervisor.
+  // Starts the guardian. `loop` outlives the supervisor. `shared`: a descriptor that the guardian
+  // holds until no process of the workers is left; -1: none.
   static Result<std::unique_ptr<Supervisor>> create(os::EventLoop* loop,
-                                                    const WorkerGroupOptions& options, Sink sink);
+                                                    const WorkerGroupOptions& options, Sink sink,
+                                                    int shared = -1);
   Supervisor(const Supervisor&) = delete;
   Supervisor& operator=(const Supervisor&) = delete;
   ~Supervisor();  // close(), and waits at most five seconds for the guardian to exit

@@ -1,6 +1,5 @@
 #include "host/workers/worker_output.h"
 
-#include <algorithm>
 #include <mutex>
 #include <utility>
 
@@ -15,21 +14,14 @@
 // dropped.
 //
 // While the owner waits for the end, it sends the thread a request from time to time. The tee
-// waits for a slow console as long as something is written. A thread that is blocked in a system
-// call does not reply, and its output is dropped.
+// reads what the workers wrote last, and waits for a slow console as long as something is written.
+// A thread that is blocked in a system call does not reply, and its output is dropped.
 
 namespace elastic::host {
 namespace {
 
 constexpr Duration kAnswerTimeout = std::chrono::seconds(10);
 constexpr Duration kRelayJoinTimeout = std::chrono::seconds(2);
-
-bool has_tee(const AgentOptions& options) {
-  if (options.log_bytes_max > 0) return true;
-  return std::any_of(options.workers.begin(), options.workers.end(), [](const auto& worker) {
-    return worker.stdout_target == StreamTarget::kTee || worker.stderr_target == StreamTarget::kTee;
-  });
-}
 
 }  // namespace
 
@@ -215,7 +207,8 @@ void WorkerOutput::end_round() {
 }
 
 void WorkerOutput::finish(std::function<void()> done) {
-  if (thread_ == nullptr || is_opening_ || (!has_tee(*options_) && stacks_in_work_ == 0)) {
+  if (thread_ == nullptr || is_opening_ ||
+      (!OutputFiles::is_followed(*options_) && stacks_in_work_ == 0)) {
     done();
     return;
   }

@@ -48,8 +48,9 @@ class WorkerOutput {
   void write_stacks(std::string text, std::function<void(const std::string&, const Status&)> done);
   // The round's workers have ended.
   void end_round();
-  // Calls `done` from the loop when the console has accepted everything and the replies of
-  // write_stacks() were given, or when the file thread has not replied for ten seconds.
+  // Calls `done` from the loop when the workers' last lines were copied, the console has accepted
+  // them and the replies of write_stacks() were given, or when the file thread has not replied for
+  // ten seconds.
   void finish(std::function<void()> done);
 
  private:

@@ -117,8 +117,11 @@ struct AgentResult {
 struct AgentRoundEnd {
   // "worker_failed", "node_lost", "nodes_joined", "rejoin" or "evicted"; "": no order was received.
   std::string cause;
-  std::optional<Instant> ordered;       // when the order to restart was received
-  std::optional<Instant> stopped;       // when the last process of the workers had ended
+  std::optional<Instant> ordered;  // when the order to restart was received
+  // When the last process of the workers had ended; with `kept`, when the last worker had left the
+  // round.
+  std::optional<Instant> stopped;
+  bool kept = false;                    // the workers take part in the next round
   std::vector<WorkerFailure> failures;  // of this node, earliest first; without paths
 };
 

@@ -51,8 +51,8 @@ enum class NodePhase : std::uint8_t {
   kDone,     // all of its workers succeeded
 };
 
-// A session continues on a new connection, with the state that the node has now. A restarted
-// coordinator without a state file rebuilds the round from these events.
+// A session continues on a new connection. A restarted coordinator without a state file rebuilds
+// the round from these events.
 struct Resume {
   NodeInfo node;
   JobSettings settings;
@@ -60,7 +60,6 @@ struct Resume {
   std::optional<HeldRound> last;         // the last round that it received
   std::optional<FailureReport> failure;  // in that round
 };
-
 struct Heartbeat {
   NodeId node;
 };
@@ -95,6 +94,10 @@ struct SessionLost {
   NodeId node;
   Duration least_grace{};  // to resume, however short reconnect_grace is
 };
+// The node's agent and all of its workers have ended. No effect while its session is open.
+struct ProcessEnded {
+  NodeId node;
+};
 // Evaluates the timers; no other event does. First feed every message that has arrived.
 struct Tick {};
 // The caller's process did not run for `gap`. Feed it before the messages that waited.
@@ -105,13 +108,11 @@ struct ClockGap {
 struct HoldGrowth {};
 
 // ---- Actions. Each is one message of bounded size to the node `to`.
-
 struct Round {
   NodeId to;
   std::shared_ptr<const RoundRecord> record;
   NodeAssignment own;
 };
-
 enum class RestartCause : std::uint8_t { kWorkerFailed, kMemberLost, kGrowth, kRejoin };
 // The node stops the workers of `round` within `grace`, sends Gone, then Join with a highest_round
 // of at least `round`. A finished node, or one that never received the round, has none to stop.
@@ -134,9 +135,8 @@ struct Resumed {
   NodeId to;
   std::uint64_t round = 0;
 };
-// The node was declared lost, or is unknown. It stops its workers and may join again, with a
-// highest_round of at least `round`. Also emitted at the moment of the loss, although the node may
-// be unreachable then.
+// The node was declared lost, or is unknown: it stops its workers and may join again, with a
+// highest_round of at least `round`. Also emitted at the loss, when the node may be unreachable.
 struct Evicted {
   NodeId to;
   std::uint64_t round = 0;
@@ -170,8 +170,8 @@ struct RoundOver {
 
 using RendezvousEvent =
     std::variant<rdzv::Join, rdzv::Resume, rdzv::Heartbeat, rdzv::Failed, rdzv::Gone, rdzv::Done,
-                 rdzv::Leave, rdzv::Close, rdzv::SessionLost, rdzv::Tick, rdzv::ClockGap,
-                 rdzv::HoldGrowth>;
+                 rdzv::Leave, rdzv::Close, rdzv::SessionLost, rdzv::ProcessEnded, rdzv::Tick,
+                 rdzv::ClockGap, rdzv::HoldGrowth>;
 // The events that a node sends; the others are made by the owner of the machine.
 using NodeStatement =
     std::variant<rdzv::Join, rdzv::Failed, rdzv::Gone, rdzv::Done, rdzv::Leave, rdzv::Close>;

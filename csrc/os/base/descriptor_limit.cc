@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <utility>
 
 namespace elastic::os {
 namespace {
@@ -14,13 +15,15 @@ constexpr rlim_t kRaisedMax = 131072;
 
 // Globals, because the limit is one of the process.
 std::mutex mutex;
+int owners = 0;       // guarded by mutex
 rlim_t original = 0;  // guarded by mutex
 rlim_t raised = 0;    // guarded by mutex; 0: nothing was raised
 
 }  // namespace
 
-void raise_descriptor_limit() {
+RaisedDescriptorLimit::RaisedDescriptorLimit() {
   const std::lock_guard lock(mutex);
+  ++owners;
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   const rlim_t before = limit.rlim_cur;
@@ -30,6 +33,16 @@ void raise_descriptor_limit() {
   if (::setrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   original = before;
   raised = wanted;
+}
+
+RaisedDescriptorLimit::~RaisedDescriptorLimit() {
+  const std::lock_guard lock(mutex);
+  if (--owners > 0) return;
+  const rlim_t current = std::exchange(raised, 0);
+  rlimit limit{};
+  if (current == 0 || ::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur != current) return;
+  limit.rlim_cur = original;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 void restore_descriptor_limit(pid_t child) {

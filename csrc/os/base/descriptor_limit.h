@@ -9,8 +9,16 @@
 
 namespace elastic::os {
 
-// Raises this process's soft limit to the hard one, or to as many as a coordinator can use.
-void raise_descriptor_limit();
+// While an object exists, this process's soft limit is the hard one, or as many as a coordinator
+// can use. The last one that is destroyed restores the limit, unless the embedding program has
+// changed it since.
+class RaisedDescriptorLimit {
+ public:
+  RaisedDescriptorLimit();
+  RaisedDescriptorLimit(const RaisedDescriptorLimit&) = delete;
+  RaisedDescriptorLimit& operator=(const RaisedDescriptorLimit&) = delete;
+  ~RaisedDescriptorLimit();
+};
 // Gives a child the soft limit that this process had before it was raised, unless the embedding
 // program has changed the limit since.
 void restore_descriptor_limit(pid_t child);

@@ -102,6 +102,10 @@ std::uint16_t SocketAddress::port() const {
   return ntohs(reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
 }
 
+void SocketAddress::set_port(std::uint16_t port) {
+  reinterpret_cast<sockaddr_in*>(&storage)->sin_port = htons(port);
+}
+
 std::string SocketAddress::host() const {
   char text[NI_MAXHOST];
   const int code = ::getnameinfo(get(), size, text, sizeof text, nullptr, 0, NI_NUMERICHOST);

@@ -27,6 +27,7 @@ struct SocketAddress {
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
   int family() const { return storage.ss_family; }
   std::uint16_t port() const;
+  void set_port(std::uint16_t port);
   // "127.0.0.1", "::1", "fe80::1%eth0": in the form of look_up()'s `host`.
   std::string host() const;
   // "127.0.0.1:29500", "[::1]:29500".

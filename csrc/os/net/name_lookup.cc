@@ -2,6 +2,8 @@
 
 #include <sys/epoll.h>
 
+#include <map>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -9,6 +11,40 @@
 #include "os/loop/quiet_thread.h"
 
 namespace elastic::os {
+namespace {
+
+// For one name. If no name server answers, a request keeps its thread for ten seconds or more, and
+// callers ask again each second.
+constexpr int kThreadsMax = 8;
+
+// The threads that resolve each name. A global, because they outlive the lookups.
+class Threads {
+ public:
+  bool begin(const std::string& host) {
+    const std::lock_guard lock(mutex_);
+    int& count = counts_[host];
+    if (count == kThreadsMax) return false;
+    ++count;
+    return true;
+  }
+  void end(const std::string& host) {
+    const std::lock_guard lock(mutex_);
+    const auto found = counts_.find(host);
+    if (--found->second == 0) counts_.erase(found);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, int> counts_;  // guarded by mutex_
+};
+
+// Never destroyed: a thread may end while the program exits.
+Threads& threads() {
+  static Threads& all = *new Threads;
+  return all;
+}
+
+}  // namespace
 
 struct NameLookup::Shared {
   Notifier ready;
@@ -35,11 +71,20 @@ Result<std::unique_ptr<NameLookup>> NameLookup::start(EventLoop* loop, const std
     shared->ready.notify();
     return lookup;
   }
+  const std::string context = "cannot resolve " + host;
+  if (!threads().begin(host)) {
+    return Status(StatusCode::kUnavailable, context + ": the resolver has not answered " +
+                                                std::to_string(kThreadsMax) + " earlier requests");
+  }
   auto thread = start_quiet_thread("elastic-resolve", [shared, host, port] {
     shared->result = look_up(host, port);
+    threads().end(host);
     shared->ready.notify();
   });
-  if (!thread.ok()) return thread.status().with_context("cannot resolve " + host);
+  if (!thread.ok()) {
+    threads().end(host);
+    return thread.status().with_context(context);
+  }
   thread->detach();
   return lookup;
 }

@@ -20,7 +20,7 @@ class NameLookup final : public EventLoop::FdHandler {
 
   // As look_up() of os/net/address.h; a name is resolved on a separate thread, unless `loop` is
   // turned by hand. `done` is called once, from the loop and never from this constructor; it may
-  // destroy the lookup.
+  // destroy the lookup. An error if several earlier requests for the name have no answer yet.
   static Result<std::unique_ptr<NameLookup>> start(EventLoop* loop, const std::string& host,
                                                    std::uint16_t port, Done done);
   NameLookup(const NameLookup&) = delete;

@@ -61,12 +61,20 @@ StreamGroup::StreamGroup(EventLoop* loop, MemoryBudget* budget, const StreamLimi
       processing_timer_(loop, on_pending ? std::move(on_pending)
                                          : std::function<void()>([this] { process_pending(); })) {}
 
-void StreamGroup::process_pending() {
+void StreamGroup::process(std::size_t senders_max) {
   ELASTIC_CHECK(processing_.empty());
   processing_.swap(pending_);
+  std::size_t senders = 0;
   for (std::size_t i = 0; i < processing_.size(); ++i) {
-    if (processing_[i] != nullptr) std::exchange(processing_[i], nullptr)->process_pending();
+    if (processing_[i] == nullptr) continue;
+    if (processing_[i]->only_sends() && senders++ >= senders_max) continue;
+    std::exchange(processing_[i], nullptr)->process_pending();
   }
+  std::erase(processing_, nullptr);
+  if (!processing_.empty()) processing_timer_.arm(loop_.now());
+  // Those that have waited come first.
+  processing_.insert(processing_.end(), pending_.begin(), pending_.end());
+  pending_.swap(processing_);
   processing_.clear();
 }
 

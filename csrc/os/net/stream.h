@@ -58,8 +58,14 @@ class StreamGroup {
   StreamGroup(const StreamGroup&) = delete;
   StreamGroup& operator=(const StreamGroup&) = delete;
 
+  // So many streams send in one iteration; the others follow in the next ones. What is sent to all
+  // streams does not keep the loop from serving them.
+  static constexpr std::size_t kSendersPerIteration = 256;
+
   // Sends written bytes, handles messages that were held back, and reports closed streams.
-  void process_pending();
+  void process_pending() { process(kSendersPerIteration); }
+  // The same, but sends nothing that only waits to be sent.
+  void process_received() { process(0); }
   // Drops all pending work. Call it before all streams are destroyed.
   void abandon();
 
@@ -67,6 +73,7 @@ class StreamGroup {
   friend class Stream;
   static constexpr std::size_t kReceiveBytes = 64 << 10;  // maximum of one turn of one stream
 
+  void process(std::size_t senders_max);
   void request_processing(Stream* stream);
   void forget(const Stream* stream);
 
@@ -78,7 +85,7 @@ class StreamGroup {
   std::string decrypted_;            // the plain bytes of the turn
   Stream* turn_ = nullptr;           // the stream whose turn it is
   std::vector<Stream*> pending_;     // each once
-  std::vector<Stream*> processing_;  // the current batch of process_pending()
+  std::vector<Stream*> processing_;  // the current batch of process()
   EventLoop::Timer processing_timer_;
 };
 
@@ -181,6 +188,7 @@ class Stream final : public EventLoop::FdHandler {
     std::size_t charged = 0;  // the charge to the budget for both
   };
 
+  bool only_sends() const { return is_open() && !is_held_ && (!is_draining_ || is_drained_); }
   void process_pending();
   void receive();
   void serve_input();

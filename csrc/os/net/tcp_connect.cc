@@ -57,7 +57,7 @@ Result<UniqueFd> start_connecting(const SocketAddress& address) {
   return fd;
 }
 
-Status finish_connecting(int fd, const SocketAddress& address) {
+int connect_result(int fd) {
   int error = 0;
   socklen_t size = sizeof error;
   ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
@@ -66,6 +66,11 @@ Status finish_connecting(int fd, const SocketAddress& address) {
     ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
     error = ECONNREFUSED;
   }
+  return error;
+}
+
+Status finish_connecting(int fd, const SocketAddress& address) {
+  const int error = connect_result(fd);
   if (error == 0) return {};
   return connection_error("cannot connect to " + address.text(), error);
 }

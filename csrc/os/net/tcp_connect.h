@@ -17,6 +17,9 @@ namespace elastic::os {
 // route), kResourceExhausted.
 Result<UniqueFd> start_connecting(const SocketAddress& address);
 
+// The errno of the result; ECONNREFUSED also for a socket that is connected to itself.
+int connect_result(int fd);
+
 // Returns the result: kUnavailable names the address and the cause. Close a failed socket.
 Status finish_connecting(int fd, const SocketAddress& address);
 

@@ -60,14 +60,16 @@ bool list_children_by_scan(std::vector<pid_t>* children) {
   const Dir processes(::opendir("/proc"));
   if (processes == nullptr) return false;
   const pid_t self = ::getpid();
+  bool is_mounted = false;
   while (const dirent* process = ::readdir(processes.get())) {
     const auto pid = static_cast<pid_t>(std::strtol(process->d_name, nullptr, 10));
+    is_mounted = is_mounted || pid == self;
     const std::string stat = pid > 0 ? read_stat(pid) : "";  // "state parent …"
     if (stat.size() > 2 && std::strtol(stat.c_str() + 2, nullptr, 10) == self) {
       children->push_back(pid);
     }
   }
-  return true;
+  return is_mounted;
 }
 
 bool list_children(std::vector<pid_t>* children) {

@@ -48,7 +48,8 @@ class SpawnSettings {
 
 }  // namespace
 
-Result<Helper> spawn_helper(const std::string& path, const std::string& argument, int descriptor) {
+Result<Helper> spawn_helper(const std::string& path, const std::string& argument, int descriptor,
+                            int shared) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
     return posix_error("cannot create a socket pair", errno);
@@ -64,11 +65,18 @@ Result<Helper> spawn_helper(const std::string& path, const std::string& argument
   if (::fcntl(helper.channel.get(), F_SETFL, O_NONBLOCK) != 0) {
     return posix_error("cannot prepare a socket pair", errno);
   }
+  UniqueFd copy;
+  if (shared >= 0) {
+    copy.reset(::fcntl(shared, F_DUPFD_CLOEXEC, kLowestSafeDescriptor));
+    if (!copy.valid()) return posix_error("cannot copy a descriptor", errno);
+  }
   SpawnSettings settings;
   int error = settings.pass(theirs.get(), descriptor);
+  if (error == 0 && copy.valid()) error = settings.pass(copy.get(), descriptor + 1);
   if (error == 0) {
+    char is_shared[] = "shared";
     char* const argv[] = {const_cast<char*>(path.c_str()), const_cast<char*>(argument.c_str()),
-                          nullptr};
+                          copy.valid() ? is_shared : nullptr, nullptr};
     error = settings.spawn(path, argv, &helper.pid);
   }
   if (error != 0) return posix_error("cannot start " + path, error);

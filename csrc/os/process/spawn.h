@@ -17,9 +17,11 @@ struct Helper {
 };
 
 // Executes `path` with `argument`, as the leader of a new session, with all signals blocked, and
-// with the other end of the channel as `descriptor`. Signal dispositions, directory and environment
-// are inherited. Any thread; the calling thread's memory is not copied (posix_spawn).
-Result<Helper> spawn_helper(const std::string& path, const std::string& argument, int descriptor);
+// with the other end of the channel as `descriptor`. `shared`, unless it is -1, is passed as the
+// next descriptor, and a second argument, "shared", says so. Signal dispositions, directory and
+// environment are inherited. Any thread; the calling thread's memory is not copied (posix_spawn).
+Result<Helper> spawn_helper(const std::string& path, const std::string& argument, int descriptor,
+                            int shared = -1);
 
 // Kills the child unless it is exiting, reaps it and returns how it ended ("exited with code 3").
 // For a child that has closed its channel: the wait is short.

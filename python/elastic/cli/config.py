@@ -41,6 +41,9 @@ class RendezvousConfig(NamedTuple):
     voter_ports: tuple[int, int] = (0, 0)  # first and last; (0, 0): any
     witness: tuple[str, int] | None = None
     token: Mapping[str, Any] = {}  # token_file or token; empty: sessions are not encrypted
+    # A name of the program and its arguments: a node that is one too many and has another one is
+    # refused, instead of waiting as a spare. "": any may wait.
+    program: str = ""
 
     @property
     def endpoints(self) -> tuple[tuple[str, int], ...]:
@@ -118,6 +121,7 @@ class RendezvousConfig(NamedTuple):
             voters=self.voters,
             voter_ports=self.voter_ports,
             witness=self.witness,
+            extra_settings={"program": self.program} if self.program else {},
             **self.token,
             **timings,
         )

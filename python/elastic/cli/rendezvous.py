@@ -6,6 +6,8 @@ There are two kinds: an endpoint at which a coordinator listens (the backends ``
 
 from __future__ import annotations
 
+import os
+
 from elastic.cli import nodes
 from elastic.cli.command_line import CommandLine
 from elastic.cli.config import NodeConfig, RendezvousConfig
@@ -14,6 +16,8 @@ from elastic.constants import COORDINATOR_PORT, LOOPBACK, NODES_MAX, SHARED, STA
 from elastic.errors import ConfigError
 from elastic.rendezvous.keys import Keys
 from elastic.text import is_loopback, split_endpoint, split_endpoints
+
+NO_RUN_ID = "none"  # torchrun's
 
 
 def several(
@@ -44,6 +48,8 @@ def several(
         else {},
     )
     run_id, warnings = _common_run_id(line, backend)
+    if run_id == NO_RUN_ID and backend != "static":
+        config = config._replace(program=_program(line))
     master_port = nodes.master_port(line) or 0
     if backend == "static":
         host, port = _static_endpoint(line, bounds)
@@ -152,7 +158,16 @@ def _common_run_id(line: CommandLine, backend: str) -> tuple[str, list[tuple[boo
             (True, "without --rdzv-id the run id is 'none'; other jobs without one that use the "
                    "same endpoint or directory join this job: give each job a run id of its own")
         ]  # fmt: skip
-    return "none", warnings
+    return NO_RUN_ID, warnings
+
+
+def _program(line: CommandLine) -> str:
+    """The program's name and a checksum of it and its arguments, which may contain secrets."""
+    from zlib import crc32
+
+    name = os.path.basename(line.program)
+    words = "\0".join((name, *line.arguments)).encode(errors="surrogateescape")
+    return f"{name.encode(errors='replace').decode()} ({crc32(words):08x})"
 
 
 def _node_rank(line: CommandLine, keys: Keys, backend: str, most: int) -> int:

@@ -86,12 +86,15 @@ def _incidents(result: RunResult) -> list[str]:
         if one["seconds"] is None:
             continue
         reached = "reached its first step" if "lost_steps" in one else "ran"
+        is_in_place = one.get("in_place", False)
+        names = {"stop": "out of the round"} if is_in_place else {}
         phases = ", ".join(
-            f"{name.replace('_', ' ')} {duration(seconds)}"
+            f"{names.get(name, name.replace('_', ' '))} {duration(seconds)}"
             for name, seconds in one["phases"].items()
             if seconds is not None
         )
-        text = f"{reached} {duration(one['seconds'])} after the failure ({phases})"
+        since = "after the change, in place" if is_in_place else "after the failure"
+        text = f"{reached} {duration(one['seconds'])} {since} ({phases})"
         if one.get("lost_steps"):
             text += f", {one['lost_steps']} step{_of(one['lost_steps'])} repeated"
         lines += _facts((f"round {one['next_round']}", text))

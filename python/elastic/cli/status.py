@@ -83,9 +83,9 @@ def _list(is_json: bool, console: Any) -> int:
     jobs = observe.local_jobs()
     if is_json:
         for job in jobs:
-            if job.snapshot is not None:
-                where = {"endpoint": job.endpoint, "pids": list(job.pids)}
-                _print(_json_line({**job.snapshot, **where}))
+            where = {"endpoint": job.endpoint, "pids": list(job.pids)}
+            silent = {"schema": observe.SCHEMA, "job": job.run_id or None, "error": job.error}
+            _print(_json_line({**(silent if job.snapshot is None else job.snapshot), **where}))
     elif not jobs:
         print(f"{PROGRAM} status: {local_jobs.NO_JOB}", file=sys.stderr)
     elif console is not None:

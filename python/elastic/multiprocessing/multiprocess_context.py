@@ -22,6 +22,16 @@ from elastic.multiprocessing.process_context import PContext, RunProcsResult
 from elastic.multiprocessing.redirects import redirect
 
 
+def _forget_signal_handlers() -> None:
+    """Those of the process that a forked child is a copy of."""
+    from elastic.multiprocessing import api
+
+    for number in signal.valid_signals():
+        if signal.getsignal(number) is api._terminate_process_handler:
+            is_interrupt = number == signal.SIGINT
+            signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
+
+
 def _run(
     function: Callable[..., Any],
     args: tuple[Any, ...],
@@ -32,6 +42,7 @@ def _run(
     answer: Connection,
 ) -> None:
     """Runs in the child: sends the return value, and waits until it was received."""
+    _forget_signal_handlers()
     _environment.update(env)
     if cpus:
         os.sched_setaffinity(0, cpus)

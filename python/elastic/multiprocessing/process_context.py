@@ -65,7 +65,6 @@ class PContext(ABC):
         self.stdouts = dest.stdouts
         self.stderrs = dest.stderrs
         self.error_files = dest.error_files
-        self._has_started = False
         self._files = ExitStack()
         self._tail_logs = [
             TailLog(name, dest.tee_stdouts, sys.stdout, log_line_prefixes),
@@ -90,8 +89,17 @@ class PContext(ABC):
         return TailLog(self.name, files, file, prefixes, log_line_filter=contains_any(words))
 
     def start(self) -> None:
-        """Starts all processes, once; if one cannot be started, none is left."""
-        if self._has_started:
+        """Starts all processes, once; if one cannot be started, none is left.
+
+        In the main thread signals then raise SignalException.
+        """
+        from elastic.multiprocessing import api
+
+        api._handle_signals()
+        PContext._launch(self)
+
+    def _launch(self) -> None:
+        if getattr(self, "_has_started", False):
             raise ValueError(f"the processes of {self.name} were started already")
         self._has_started = True
         try:

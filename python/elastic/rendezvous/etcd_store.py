@@ -69,7 +69,7 @@ class EtcdStore(Store):  # type: ignore[misc]
     def add(self, key: str, num: int) -> int:
         """Adds to a number in decimal notation, which begins at 0, and returns the sum."""
         while True:
-            found, revision = self._read([key])[key]
+            found, revision = self._read([key])[0][key]
             total = int(found or b"0") + num
             if self._put_if(key, revision, str(total).encode()):
                 return total
@@ -82,7 +82,7 @@ class EtcdStore(Store):  # type: ignore[misc]
         """
         old, new = _bytes(expected), _bytes(desired)
         while True:
-            found, revision = self._read([key])[key]
+            found, revision = self._read([key])[0][key]
             if (found or b"") != old:
                 return old if found is None else found
             if self._put_if(key, revision, new):
@@ -95,7 +95,7 @@ class EtcdStore(Store):  # type: ignore[misc]
 
     def check(self, keys: Iterable[str]) -> bool:
         """Whether all keys exist now."""
-        return all(value is not None for value, _ in self._read(list(keys)).values())
+        return all(value is not None for value, _ in self._read(list(keys))[0].values())
 
     def delete_key(self, key: str) -> bool:
         """Whether the key existed."""
@@ -108,7 +108,7 @@ class EtcdStore(Store):  # type: ignore[misc]
         found: dict[str, bytes] = {}
         missing = keys
         while True:
-            read = self._read(missing)
+            read, revision = self._read(missing)
             found |= {key: value for key, (value, _) in read.items() if value is not None}
             missing = [key for key in missing if key not in found]
             left = end - time.monotonic()
@@ -119,7 +119,7 @@ class EtcdStore(Store):  # type: ignore[misc]
                     f"etcd has no key {missing[0]!r} below {self.prefix} after "
                     f"{limit.total_seconds():g} s ({len(missing)} keys are missing)"
                 )
-            self._watch(missing[0], self._revision + 1, min(left, WATCH_S))
+            self._watch(missing[0], revision + 1, min(left, WATCH_S))
 
     def _watch(self, key: str, revision: int, limit: float) -> None:
         """Returns at a change of the key since a revision, or at the limit."""
@@ -132,22 +132,25 @@ class EtcdStore(Store):  # type: ignore[misc]
         except Exception as error:
             raise RendezvousConnectionError(f"etcd did not answer: {error}") from error
 
-    def _read(self, keys: list[str]) -> dict[str, tuple[bytes | None, int]]:
-        """The value, None if there is none, and the revision at which each key was written."""
+    def _read(self, keys: list[str]) -> tuple[dict[str, tuple[bytes | None, int]], int]:
+        """The value, None if there is none, and the revision at which each key was written.
+
+        And the revision of the whole store at which the first keys were read.
+        """
         read: dict[str, tuple[bytes | None, int]] = {}
-        self._revision = 0
+        revision = 0
         for first in range(0, len(keys), KEYS_OF_A_REQUEST):
             some = keys[first : first + KEYS_OF_A_REQUEST]
             requests = [{"request_range": {"key": self._key(key)}} for key in some]
             answer = self._ask(success=requests)
-            self._revision = self._revision or int(answer["header"]["revision"])
+            revision = revision or int(answer["header"]["revision"])
             for key, response in zip(some, answer["responses"], strict=True):
                 stored = next(iter(response["response_range"].get("kvs") or ()), None)
                 read[key] = (None, 0)
                 if stored is not None:
                     value = base64.b64decode(stored.get("value", ""))
                     read[key] = (value, int(stored["mod_revision"]))
-        return read
+        return read, revision
 
     def _put_if(self, key: str, revision: int, value: bytes) -> bool:
         """Writes a key that has not changed since this revision; 0: that does not exist."""

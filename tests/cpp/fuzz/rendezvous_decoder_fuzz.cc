@@ -77,7 +77,7 @@ struct Job {
   void step(std::uint8_t kind, std::uint64_t number) {
     const std::uint64_t round = machine.record().round;
     const NodeId id{1, number};
-    switch (kind % 11) {
+    switch (kind % 12) {
       case 0:
       case 1: return step(rdzv::Join{node(number, round), settings});
       case 2: return step(rdzv::Gone{id, round});
@@ -87,7 +87,8 @@ struct Job {
       case 6: return step(rdzv::SessionLost{id, {}});
       case 7: return step(rdzv::Heartbeat{id});
       case 8: return step(rdzv::ClockGap{10s});
-      case 9: return resume(number, static_cast<rdzv::NodePhase>(kind / 11 % 4));
+      case 9: return resume(number, static_cast<rdzv::NodePhase>(kind / 12 % 4));
+      case 10: return step(rdzv::ProcessEnded{id});
       default: now += std::chrono::seconds(kind); return step(rdzv::Tick{});
     }
   }

@@ -250,6 +250,7 @@ void SimAgent::finish(const std::string& fate) {
   log_progress("exits: " + fate);
   fate_ = fate;
   is_alive_ = false;
+  path_->has_ended = true;
   if (session_ != nullptr) session_->end(is_host_dead_);
   if (link_ != nullptr) link_->close(Side::kAgent);
   link_ = nullptr;

@@ -172,6 +172,11 @@ void SimCoordinator::closed(const std::shared_ptr<SimLink>& link) {
   const Duration least_grace =
       has_timings_ ? kRoundTripsToResume * link->longest_round_trip() : Duration(0);
   if (machine_) step(rdzv::SessionLost{id, least_grace});
+  // Half of the nodes have a liveness port. The connection to it takes a round trip.
+  if (id.low % 2 != 0 || !link->path().has_ended) return;
+  clock_->after(link->longest_round_trip(), [this, id, era = era_] {
+    if (era == era_ && machine_ && !is_stalled_) step(rdzv::ProcessEnded{id});
+  });
 }
 
 void SimCoordinator::step(const RendezvousEvent& event) {

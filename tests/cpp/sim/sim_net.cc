@@ -11,9 +11,9 @@ int index(Side side) { return static_cast<int>(side); }
 }  // namespace
 
 const char* name_of(const RendezvousEvent& event) {
-  static constexpr const char* kNames[] = {"Join",        "Resume", "Heartbeat", "Failed",
-                                           "Gone",        "Done",   "Leave",     "Close",
-                                           "SessionLost", "Tick",   "ClockGap",  "HoldGrowth"};
+  static constexpr const char* kNames[] = {
+      "Join",  "Resume",      "Heartbeat",    "Failed", "Gone",     "Done",      "Leave",
+      "Close", "SessionLost", "ProcessEnded", "Tick",   "ClockGap", "HoldGrowth"};
   static_assert(std::size(kNames) == std::variant_size_v<RendezvousEvent>);
   return kNames[event.index()];
 }

@@ -32,6 +32,7 @@ struct SimPath {
   Duration delay_min = std::chrono::microseconds(50);
   Duration delay_max = std::chrono::milliseconds(2);
   std::set<SimLink*> links;
+  bool has_ended = false;  // the process of the agent
 
   bool is_open() const { return !is_blocked[0] && !is_blocked[1]; }
   // Delivers what was delayed.
@@ -90,6 +91,7 @@ class SimLink : public std::enable_shared_from_this<SimLink> {
   // How long something this side sent has not been acknowledged: not delivered, or the
   // acknowledgement cannot come back.
   Duration unacknowledged(Side from) const;
+  const SimPath& path() const { return *path_; }
   Duration longest_round_trip() const { return 2 * path_->delay_max; }
   bool is_closed(Side side) const { return is_closed_[static_cast<int>(side)]; }
 

@@ -170,9 +170,11 @@ class SuccessionWorld {
     process.agent->start();
   }
 
-  void begin_machine(std::size_t slot) {
+  // `lineage`: of the job that the process has left its own one for.
+  void begin_machine(std::size_t slot, const std::optional<reg::LineageId>& lineage = {}) {
     Process& process = processes_[slot];
     succession::Settings settings;
+    settings.lineage = lineage;
     settings.job_id = "job";
     settings.self = {process.id, is_witness(slot) ? "" : voter_address(slot)};
     settings.is_witness = is_witness(slot);
@@ -252,7 +254,8 @@ class SuccessionWorld {
                 },
             .lost = [this, slot] { feed(slot, succession::IncumbentLost{}); },
             .returned = [this, slot] { feed(slot, succession::IncumbentReturned{}); },
-            .displaced = [this, slot](const succession::Incumbent&) { begin_machine(slot); }};
+            .displaced =
+                [this, slot](const succession::Incumbent& by) { begin_machine(slot, by.lineage); }};
   }
 
   // ---- The succession machine of a process.
@@ -395,7 +398,7 @@ class SuccessionWorld {
     if (process.checker != &checker_ && process.checker->num_rounds() > 0) ++report_.displaced;
     if (process.agent != nullptr) process.agent->displace(action.by.address);
     process.server->displace(action.by);
-    begin_machine(slot);
+    begin_machine(slot, action.by.lineage);
     process.is_busy = true;
   }
   void execute(std::size_t slot, const succession::Expired& action) {

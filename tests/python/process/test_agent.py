@@ -6,7 +6,6 @@ import copy
 import os
 import pickle
 import signal
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,14 @@ from elastic import (
     LocalElasticAgent,
     LogOptions,
     ProcessFailure,
-    RunResult,
     Std,
     WorkerSpec,
     WorkerState,
 )
 from elastic.rendezvous import RendezvousParameters, get_rendezvous_handler
 
-from support.launching import DEADLINE_S, free_port
+from support.launching import free_port
+from support.waiting import together
 
 
 def agent(program: str, **more: Any) -> LocalElasticAgent:
@@ -130,16 +129,7 @@ def test_agents_of_several_nodes_share_one_rendezvous() -> None:
                 rendezvous=meeting,
             )
         )
-    results: dict[int, RunResult] = {}
-    threads = [
-        threading.Thread(target=lambda node=node: results.update({node: runners[node].run()}))
-        for node in range(2)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(DEADLINE_S)
-    one, other = results[0], results[1]
+    one, other = together(*(runner.run for runner in runners))
     assert (one.exit_code, other.exit_code) == (4, 4)
     assert (one.restart_count, other.restart_count) == (1, 1)
     assert one.job is not None and other.job is not None

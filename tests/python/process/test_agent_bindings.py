@@ -12,7 +12,7 @@ import time
 import pytest
 from elastic import _C
 
-from support.launching import DEADLINE_S
+from support.launching import DEADLINE_S, run_program
 
 Kind = _C.AgentEvent.Kind
 ENV = {"PATH": os.environ["PATH"]}
@@ -179,13 +179,7 @@ SIGNAL_PROGRAM = """
 
 def run_with_handler(handler: str) -> subprocess.CompletedProcess[str]:
     program = textwrap.dedent(SIGNAL_PROGRAM).format(handler=handler)
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        timeout=DEADLINE_S,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_program([sys.executable, "-c", program])
 
 
 def test_signal_handler_runs_during_the_wait() -> None:

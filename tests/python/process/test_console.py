@@ -17,6 +17,7 @@ from support.launching import (
     clean_environment,
     launched,
     launcher_command,
+    run_program,
 )
 
 FAILING = ["--no-python", "/bin/sh", "-c", "exit 5"]
@@ -85,17 +86,8 @@ def test_closed_descriptors_are_devnull_for_the_launcher_and_its_workers(
     words.append(
         f"for f in 0 1 2; do readlink /proc/$PPID/fd/$f; done > {seen}; echo a >&2; exit 5"
     )
-    environ = clean_environment()
-    done = subprocess.run(
-        ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *launcher_command(*words)],
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-    )
-    assert_all_ended(environ)
+    command = ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *launcher_command(*words)]
+    done = run_program(command)
     assert done.returncode == 5
     assert "failed" not in done.stdout
     descriptors = seen.read_text().splitlines()
@@ -121,7 +113,6 @@ def test_a_full_pipe_does_not_keep_a_signal_from_ending_the_launcher(level: str)
     words = ["--no-python", "/bin/sh", "-c", "exec 2>/dev/null; echo ready; exec sleep 1000"]
     try:
         with launched(*words, environ=environ, stderr=writer) as process:
-            assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
             process.send_signal(signal.SIGTERM)
             assert process.wait(DEADLINE_S) == 143

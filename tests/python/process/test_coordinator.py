@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 
 from support.coordinators import program
-from support.launching import DEADLINE_S
+from support.launching import DEADLINE_S, run_program
 
 
 @pytest.fixture
@@ -19,7 +19,6 @@ def port() -> Iterator[int]:
     with subprocess.Popen(
         [program(), "--bind", "127.0.0.1:0"], stderr=subprocess.PIPE, text=True
     ) as process:
-        assert process.stderr is not None
         line = process.stderr.readline()
         listening = re.search(r"listening on 127\.0\.0\.1:(\d+)$", line)
         assert listening, line
@@ -29,9 +28,9 @@ def port() -> Iterator[int]:
 
 
 def test_prints_version_and_usage() -> None:
-    version = subprocess.run([program(), "--version"], capture_output=True, text=True, check=True)
+    version = run_program([program(), "--version"], check=True)
     assert version.stdout.startswith("elastic-coordinator ")
-    usage = subprocess.run([program(), "--help"], capture_output=True, text=True, check=True)
+    usage = run_program([program(), "--help"], check=True)
     assert "--state-file FILE" in usage.stdout
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from support.coordinators import coordinator
-from support.launching import Job, free_endpoint
+from support.launching import Job, await_line, free_endpoint
 
 STORE_GRACE_S = 15  # each test acts within this time
 
@@ -37,20 +37,8 @@ def fifo(path: Path) -> Iterator[int]:
 def started(nodes: Job) -> subprocess.Popen[str]:
     """Starts a node and waits until its worker runs."""
     node = nodes.start()
-    assert node.stdout is not None
     assert node.stdout.readline() == "ready\n"
     return node
-
-
-def await_failed_attempt(node: subprocess.Popen[str], endpoint: str) -> None:
-    """Reads the node's log until its first attempt to connect again has failed."""
-    assert node.stderr is not None
-    lines = []
-    for line in node.stderr:
-        lines.append(line)
-        if f"the coordinator at {endpoint} cannot be reached" in line:
-            return
-    raise AssertionError(lines)
 
 
 def test_a_lost_coordinator_is_reported_before_a_worker_that_failed_too(tmp_path: Path) -> None:
@@ -58,7 +46,7 @@ def test_a_lost_coordinator_is_reported_before_a_worker_that_failed_too(tmp_path
     with fifo(gate) as writer, job("job", endpoint, gate) as nodes:
         with coordinator(endpoint, tmp_path / "state"):
             node = started(nodes)
-        await_failed_attempt(node, endpoint)
+        await_line(node, f"the coordinator at {endpoint} cannot be reached")
         os.write(writer, b"\n")
         [done] = nodes.finish()
     assert done.returncode == 77, done.stderr
@@ -79,7 +67,7 @@ def test_an_agent_that_was_stopped_for_the_grace_period_tries_again(tmp_path: Pa
         with coordinator(endpoint, state):
             started(one)
             stopped = started(other)
-        await_failed_attempt(stopped, endpoint)
+        await_line(stopped, f"the coordinator at {endpoint} cannot be reached")
         stopped.send_signal(signal.SIGSTOP)
         [running] = one.finish()
         assert running.returncode == 77, running.stderr

@@ -51,7 +51,6 @@ def served(endpoint: str) -> Iterator[str]:
         text=True,
     )
     try:
-        assert process.stderr is not None
         line = process.stderr.readline()
         assert line.startswith("elastic-launch dashboard: http://127.0.0.1:"), line
         yield line.split()[-1]

@@ -29,14 +29,18 @@ pytestmark = pytest.mark.skipif(bool(namespaces.why_not()), reason=namespaces.wh
 RECIPES = ROOT / "examples/deploy"
 NODES = 2
 
-# Stands for the training script of the recipes: writes its place in the job, and ends, or waits.
+# Stands for the training script of the recipes: writes its place in the job, and ends, or works
+# until the job stops at an agreed step.
 SCRIPT = """\
-import os, pathlib, signal, sys
+import itertools, os, pathlib, sys, threading
+from elastic import worker
 out = pathlib.Path(os.environ["OUT"])
 place = " ".join(os.environ[name] for name in ("RANK", "WORLD_SIZE", "GROUP_RANK"))
 (out / ("rank" + os.environ["RANK"])).write_text(place + " " + " ".join(sys.argv[1:]))
 if "WAIT" in os.environ:
-    signal.pause()
+    pause = threading.Event().wait
+    step = next(step for step in itertools.count() if pause(0.01) or worker.should_stop(step))
+    (out / ("stopped" + os.environ["RANK"])).write_text(str(step))
 """
 
 # One task on each node, as srun in an allocation; it passes SIGTERM on.
@@ -201,8 +205,8 @@ def test_a_bare_host_that_was_rebooted_joins_again(cluster: Cluster, bare_hosts:
 # ---- Slurm.
 
 
-def sbatch(cluster: Cluster, **more: str) -> subprocess.Popen[str]:
-    for name, text in {"srun": SRUN, "scontrol": '#!/bin/sh\necho "$@" >"$OUT/scontrol"\n'}.items():
+def sbatch(cluster: Cluster, srun: str = SRUN, **more: str) -> subprocess.Popen[str]:
+    for name, text in {"srun": srun, "scontrol": '#!/bin/sh\necho "$@" >"$OUT/scontrol"\n'}.items():
         program = cluster.directory / "bin" / name
         program.write_text(text)
         program.chmod(0o755)
@@ -223,8 +227,23 @@ def test_preempted_slurm_job_is_queued_again(cluster: Cluster) -> None:
     eventually(lambda: len(cluster.places()) == 4)
     os.kill(int((cluster.out / "srun.pid").read_text()), signal.SIGTERM)
     _, stderr = batch.communicate(timeout=DEADLINE_S)
-    assert batch.returncode == 143, stderr
+    assert batch.returncode == 80, stderr
+    assert len({path.read_text() for path in cluster.out.glob("stopped?")}) == 1
     assert (cluster.out / "scontrol").read_text() == "requeue 4711\n"
+
+
+def test_slurm_job_is_queued_again_after_codes_of_which_another_run_can_succeed(
+    cluster: Cluster,
+) -> None:
+    queued = []
+    for code in (0, 1, 2, 72, 75, 76, 77, 78, 80, 81, 137, 143):
+        batch = sbatch(cluster, srun=f"#!/bin/sh\nexit {code}\n")
+        assert batch.wait(DEADLINE_S) == code
+        batch.communicate()
+        if (cluster.out / "scontrol").exists():
+            queued.append(code)
+            (cluster.out / "scontrol").unlink()
+    assert queued == [75, 77, 78, 80, 143]
 
 
 # ---- Kubernetes.

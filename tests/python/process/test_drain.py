@@ -19,11 +19,12 @@ from support.coordinators import coordinator
 from support.launching import (
     DEADLINE_S,
     Job,
-    clean_environment,
+    Process,
     free_endpoint,
     launch,
     launched,
     launcher_command,
+    run_program,
 )
 from support.stopping import EXIT_STOPPED, MANY, STUB, stops
 from support.waiting import eventually, stall_for_test
@@ -40,9 +41,16 @@ def check_one_step(directory: Path, ranks: int, round_number: int = 0) -> int:
 
 def await_lines(node: subprocess.Popen[str], number: int) -> None:
     """Waits until so many ranks have completed three steps."""
-    assert node.stdout is not None
     for _ in range(number):
         assert node.stdout.readline().endswith(" runs\n")
+
+
+def stopped(job: Process, number: signal.Signals = signal.SIGTERM) -> str:
+    """What a job prints that stops at an agreed step because of a signal."""
+    job.send_signal(number)
+    _, stderr = job.communicate(timeout=DEADLINE_S)
+    assert job.returncode == EXIT_STOPPED, stderr
+    return stderr
 
 
 def two_nodes(endpoint: str, *options: str) -> list[str]:
@@ -56,9 +64,7 @@ def test_ranks_of_one_node_stop_at_one_step(tmp_path: Path) -> None:
     options = ("--standalone", "--nproc-per-node=2", "--drain=60", f"--result-json={result}")
     with launched(*options, f"--event-log={events}", STUB, str(tmp_path), MANY, "1") as job:
         await_lines(job, 2)
-        job.send_signal(signal.SIGTERM)
-        _, stderr = job.communicate(timeout=DEADLINE_S)
-    assert job.returncode == EXIT_STOPPED, stderr
+        stderr = stopped(job)
     step = check_one_step(tmp_path, 2)
     assert f"every rank stops at step {step}" in stderr
     assert f"stopped at step {step} on every rank, resumable (signal 15 (SIGTERM)" in stderr
@@ -101,7 +107,6 @@ def test_notice_during_the_start_waits_for_the_last_rank(tmp_path: Path) -> None
     with launched(*options, STUB, str(tmp_path), MANY, "1", f"late:{begins}") as job:
         eventually((tmp_path / "step.0.0").exists)
         job.send_signal(signal.SIGTERM)
-        assert job.stderr is not None
         assert any("waiting: no rank has reported a step" in line for line in job.stderr)
         begins.touch()
         _, stderr = job.communicate(timeout=DEADLINE_S)
@@ -113,9 +118,7 @@ def test_rank_that_never_reports_is_named_and_stopped_last(tmp_path: Path) -> No
     options = ("--standalone", "--nproc-per-node=2", "--drain=60", "--shutdown-timeout=5")
     with launched(*options, STUB, str(tmp_path), MANY, "20", "silent:1") as job:
         await_lines(job, 1)
-        job.send_signal(signal.SIGTERM)
-        _, stderr = job.communicate(timeout=DEADLINE_S)
-    assert job.returncode == EXIT_STOPPED, stderr
+        stderr = stopped(job)
     assert "rank 1 has reported no step" in stderr
     assert sorted(stops(tmp_path)) == ["stopped.0.0"]
 
@@ -124,10 +127,8 @@ def test_second_sigterm_is_the_ordinary_stop(tmp_path: Path) -> None:
     script = tmp_path / "silent.py"
     script.write_text("import signal\nprint('begun', flush=True)\nsignal.pause()\n")
     with launched("--standalone", "--drain=100", str(script)) as job:
-        assert job.stdout is not None
         assert job.stdout.readline() == "begun\n"
         job.send_signal(signal.SIGTERM)
-        assert job.stderr is not None
         for line in job.stderr:
             if "waiting: no rank has reported a step" in line:
                 break
@@ -147,7 +148,6 @@ def test_script_without_should_stop_is_stopped_at_the_deadline(tmp_path: Path) -
         "    time.sleep(0.01)\n"
     )
     with launched("--standalone", "--drain=1", str(script)) as job:
-        assert job.stdout is not None
         assert job.stdout.readline() == "begun\n"
         job.send_signal(signal.SIGTERM)
         _, stderr = job.communicate(timeout=DEADLINE_S)
@@ -160,9 +160,7 @@ def test_rank_that_fails_after_it_has_stopped_restarts_nothing(tmp_path: Path) -
     options = ("--standalone", "--nproc-per-node=2", "--drain=60", "--max-restarts=1")
     with launched(*options, STUB, str(tmp_path), MANY, "1", "fail:1") as job:
         await_lines(job, 2)
-        job.send_signal(signal.SIGTERM)
-        _, stderr = job.communicate(timeout=DEADLINE_S)
-    assert job.returncode == EXIT_STOPPED, stderr
+        stderr = stopped(job)
     at = stops(tmp_path)
     assert list(at) == ["stopped.0.0"], "the other rank saves its state"
     step = at["stopped.0.0"]
@@ -174,9 +172,7 @@ def test_drain_signal_without_drain(tmp_path: Path) -> None:
     options = ("--standalone", "--nproc-per-node=2", "--drain-signal=USR1")
     with launched(*options, STUB, str(tmp_path), MANY, "1") as job:
         await_lines(job, 2)
-        job.send_signal(signal.SIGUSR1)
-        _, stderr = job.communicate(timeout=DEADLINE_S)
-    assert job.returncode == EXIT_STOPPED, stderr
+        stderr = stopped(job, signal.SIGUSR1)
     assert "(SIGUSR1)" in stderr
     check_one_step(tmp_path, 2)
 
@@ -186,10 +182,7 @@ def test_drain_by_command(tmp_path: Path) -> None:
     endpoint = free_endpoint()
     with Job(two_nodes(endpoint), [STUB, str(tmp_path), MANY, "1"]) as job:
         job.start_nodes(2, 2)
-        done = subprocess.run(
-            launcher_command("drain", endpoint, "--deadline=60"),
-            env=clean_environment(), capture_output=True, text=True, timeout=DEADLINE_S,
-        )  # fmt: skip
+        done = run_program(launcher_command("drain", endpoint, "--deadline=60"))
         nodes = job.finish()
     step = check_one_step(tmp_path, 4)
     assert (done.returncode, done.stdout) == (0, f"every rank stops at step {step}\n"), done.stderr
@@ -234,26 +227,9 @@ def test_coordinator_that_is_killed_and_started_again(tmp_path: Path) -> None:
     check_one_step(tmp_path, 4)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--drain=0"], "--drain"),
-        (["--drain=10", "--signals-to-handle=SIGINT"], "SIGTERM is not handled"),
-        (["--drain-signal=USR1,USR2"], "expected one signal"),
-        (["--drain-signal=USR1", "--forward-signals=USR1"], "is forwarded to the workers"),
-    ],
-)
-def test_invalid_settings_are_refused(words: list[str], message: str) -> None:
-    done = launch("--standalone", *words, "--no-python", "true")
-    assert done.returncode == 2
-    assert message in done.stderr
-
-
 def test_ranks_at_full_speed_that_do_not_wait_for_each_other(tmp_path: Path) -> None:
     options = ("--standalone", "--nproc-per-node=2", "--drain=60")
     with launched(*options, STUB, str(tmp_path), "1000000000", "0", "free") as job:
         await_lines(job, 2)
-        job.send_signal(signal.SIGTERM)
-        _, stderr = job.communicate(timeout=DEADLINE_S)
-    assert job.returncode == EXIT_STOPPED, stderr
+        stopped(job)
     assert check_one_step(tmp_path, 2) > 3

@@ -35,7 +35,6 @@ def stepping_job(directory: Path, pace: str) -> Iterator[Nodes]:
         for number in (1, 2, 3):
             nodes.start(number)
         for node in job.nodes:
-            assert node.stdout is not None
             assert node.stdout.readline().endswith(" runs\n")
         nodes.await_log(HOST, REPLICATED)
         yield nodes

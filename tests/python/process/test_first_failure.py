@@ -102,16 +102,6 @@ def test_codes_that_no_restart_helps_end_the_job_on_all_nodes(codes: str, rounds
     assert any(final in node.stderr for node in done) == (rounds == 1)
 
 
-@pytest.mark.parametrize("codes", ["0", "256", "3-", "5-4", "x", "3,,4"])
-def test_invalid_codes_are_one_line(codes: str) -> None:
-    done = launch(f"--no-restart-codes={codes}", "--no-python", "true")
-    assert done.returncode == 2
-    message = "expected exit codes from 1 to 255, as in 3,64-78"
-    assert done.stderr.splitlines() == [
-        f"elastic-launch: --no-restart-codes is '{codes}': {message}"
-    ]
-
-
 def test_the_same_failure_in_every_round_is_reported_as_such() -> None:
     done = launch("--standalone", "--max-restarts=2", "--restart-backoff=0", "--no-python",
                   "sh", "-c", "echo step $$ failed >&2; exit 5")  # fmt: skip

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import os
 import signal
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -35,6 +35,7 @@ from support.launching import DEADLINE_S, Job, clean_environment, launch, launch
 from support.plug_ins import options, plug_in
 from support.remote_agent import RemoteAgent
 from support.stubs.stub_handler_plug_in import CountingHandler
+from support.waiting import together
 
 
 @pytest.mark.smoke
@@ -54,8 +55,7 @@ def test_a_failure_on_one_node_restarts_the_other(tmp_path: Path) -> None:
     ):
         for _ in range(2):
             nodes.start(PYTHONPATH=path)
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+        done = nodes.succeed()
     rounds = [line.split()[2] for node in done for line in node.stdout.splitlines()]
     assert (rounds.count("0"), rounds.count("1")) == (4, 4)
 
@@ -116,7 +116,6 @@ def test_the_workers_code_is_reported_and_a_signal_stops_in_order(tmp_path: Path
         with launched(*words[:-1], "--rdzv-id=other", "--no-python", "/bin/sh", "-c",
                       "echo up; while :; do sleep 0.05; done",
                       environ=clean_environment(PYTHONPATH=path)) as stopped:  # fmt: skip
-            assert stopped.stdout is not None
             assert stopped.stdout.readline() == "up\n"
             stopped.send_signal(signal.SIGTERM)
             stopped.communicate(timeout=DEADLINE_S)
@@ -335,11 +334,7 @@ def test_nodes_with_other_roles_and_sizes_get_dense_ranks() -> None:
                                            w.role_world_size) for w in group.workers])
             )  # fmt: skip
 
-        threads = [threading.Thread(target=node, args=part) for part in sizes]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(DEADLINE_S)
+        together(*(functools.partial(node, *part) for part in sizes))
     ranks = [rank for _, _, part in sorted(found) for rank, *_ in part]
     assert ranks == [0, 1, 2, 3]
     for role, total in (("a", 3), ("b", 1)):

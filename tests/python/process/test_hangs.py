@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import time
 from pathlib import Path
 
@@ -15,11 +14,11 @@ from support.hanging import idle_seconds
 from support.launching import (
     DEADLINE_S,
     Job,
-    clean_environment,
     free_endpoint,
     launch,
     launched,
     launcher_command,
+    run_program,
 )
 from support.succession import ELECTED, REPLICATED, Nodes
 from support.waiting import eventually
@@ -64,7 +63,6 @@ def standalone(*options: str) -> tuple[str, ...]:
 
 def test_hang_is_reported_and_the_job_continues(steps: str) -> None:
     with launched(*standalone(), steps, "3") as job:
-        assert job.stderr is not None
         seen = []
         for line in job.stderr:
             seen.append(line)
@@ -205,8 +203,7 @@ def test_time_of_the_stragglers_goes_on_at_a_new_coordinator(tmp_path: Path) -> 
         for number in (1, 2, 3):
             nodes.start(number)
         for node in job.nodes:
-            assert node.stdout is not None and node.stdout.readline() == "works\n"
-        assert coordinator.stderr is not None
+            assert node.stdout.readline() == "works\n"
         assert any(REPLICATED in line for line in coordinator.stderr)
         exits.touch()
         nodes.await_log("127.0.0.1", "1 done")
@@ -233,7 +230,6 @@ def test_hang_that_began_before_the_coordinator_was_lost_is_found(
         nodes = Nodes(job, host=0)
         for number in (1, 2, 3):
             nodes.start(number)
-        assert coordinator.stderr is not None
         assert any(REPLICATED in line for line in coordinator.stderr)
         request_stacks(endpoint, 3)
         coordinator.kill()
@@ -379,12 +375,6 @@ def test_section_with_a_limit_is_no_hang(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
-def test_action_without_a_given_limit_is_refused() -> None:
-    done = launch("--standalone", "--hang-action=restart", "--no-python", "true")
-    assert done.returncode == 2
-    assert "needs --hang-timeout" in done.stderr
-
-
 def test_every_node_shows_the_screen_and_stacks_are_sent_on_demand(
     steps: str, tmp_path: Path
 ) -> None:
@@ -428,7 +418,6 @@ def test_rank_that_lags_is_named_in_events_and_status(tmp_path: Path) -> None:
                "--rdzv-id=lags", f"--event-log={events}", "--shutdown-timeout=1"]  # fmt: skip
     with Job(options, [str(script)]) as job:
         node = job.start()
-        assert node.stderr is not None
         line = next(line for line in node.stderr if "while other ranks advance" in line)
         assert re.search(r"rank 1 on \S+ is at step 3 and has made no progress for", line)
         # A rank 0 that gets no CPU for so long makes the job hang, and rank 1 is no straggler.
@@ -447,7 +436,6 @@ def test_status_shows_that_a_job_hangs_and_how_long_it_trained(tmp_path: Path) -
                "--rdzv-id=lags", "--shutdown-timeout=1"]  # fmt: skip
     with Job(options, [str(script)]) as job:
         node = job.start()
-        assert node.stderr is not None
         next(line for line in node.stderr if "the job hangs" in line)
         shown = status(endpoint)
         assert "job lags: HUNG at" in shown
@@ -472,10 +460,7 @@ def request_stacks(endpoint: str, ranks: int = 2) -> str:
     """The stacks once all ranks wait; asks again while the job forms."""
     deadline = time.monotonic() + DEADLINE_S
     while time.monotonic() < deadline:
-        done = subprocess.run(
-            launcher_command("stacks", endpoint),
-            env=clean_environment(), capture_output=True, text=True, timeout=DEADLINE_S,
-        )  # fmt: skip
+        done = run_program(launcher_command("stacks", endpoint))
         if f"{ranks} ranks (0-{ranks - 1}) in wait (steps.py:" in done.stdout:
             return done.stdout
     raise AssertionError(done.stdout + done.stderr)

@@ -29,7 +29,6 @@ def test_idle_agent_and_guardian_are_never_scheduled() -> None:
     # The workers print that they run, and then sleep until they are stopped.
     sleeper = "echo up; exec sleep 600"
     with launched(f"--nproc-per-node={WORKERS}", "--no-python", "sh", "-c", sleeper) as process:
-        assert process.stdout is not None
         for _ in range(WORKERS):
             assert process.stdout.readline() == "up\n"
         guardians = children(process.pid)

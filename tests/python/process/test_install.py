@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from support.installing import WITHOUT_TEST_TOOLS, check_consumers, install
-from support.launching import DEADLINE_S
+from support.launching import run_program
 from support.paths import ROOT
 
 
@@ -18,10 +17,9 @@ def test_other_projects_find_the_static_library(tmp_path: Path) -> None:
 
 
 def test_building_tests_without_their_tools_is_an_error_with_a_message(tmp_path: Path) -> None:
-    done = subprocess.run(
-        ["cmake", "-S", ROOT, "-B", tmp_path, "-DELASTIC_BUILD_TESTS=ON", WITHOUT_TEST_TOOLS],
-        capture_output=True, text=True, timeout=DEADLINE_S,
-    )  # fmt: skip
+    done = run_program(
+        ["cmake", "-S", ROOT, "-B", tmp_path, "-DELASTIC_BUILD_TESTS=ON", WITHOUT_TEST_TOOLS]
+    )
     output = " ".join(done.stderr.split())
     assert done.returncode != 0
     assert "needs GoogleTest" in output and "leave the option off" in output, output

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from support.launching import DEADLINE_S, Job, free_endpoint, launch, python_path
+from support.launching import DEADLINE_S, Job, await_line, free_endpoint, launch
+from support.plug_ins import install
 
 RANKS = "echo rank $RANK of $WORLD_SIZE, node $GROUP_RANK of $GROUP_WORLD_SIZE"
 
@@ -41,8 +42,7 @@ def test_ranks_are_dense_over_nodes_of_different_size() -> None:
     with job("3") as nodes:
         for workers in (2, 1, 3):
             nodes.start(f"--nproc-per-node={workers}")
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [0, 0, 0], [node.stderr for node in done]
+        done = nodes.succeed()
     lines = [line for node in done for line in node.stdout.splitlines()]
     assert sorted(line.split(",")[0] for line in lines) == [
         f"rank {rank} of 6" for rank in range(6)
@@ -77,27 +77,10 @@ def test_a_restart_is_one_for_all_nodes() -> None:
     with job("2", "--max-restarts=1", "--nproc-per-node=2", script=script) as nodes:
         nodes.start()
         nodes.start()
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+        done = nodes.succeed()
     for node in done:
         assert node.stdout.count("round 1") == 2
         assert node.stderr.count("0 of 1 restarts left") == 1
-
-
-def test_variables_alone_start_a_job() -> None:
-    variables = {
-        "PET_NNODES": "2",
-        "PET_RDZV_BACKEND": "c10d",
-        "PET_RDZV_ENDPOINT": free_endpoint(),
-        "PET_RDZV_ID": "job",
-        "PET_RDZV_CONF": "join_timeout=60",
-        "PET_NO_PYTHON": "1",
-    }
-    with Job([], ["sh", "-c", RANKS]) as nodes:
-        nodes.start(**variables)
-        nodes.start(**variables)
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
 
 
 @pytest.mark.smoke
@@ -108,13 +91,11 @@ def test_spare_succeeds_with_the_job(tmp_path: Path) -> None:
         for _ in range(2):
             nodes.start()
         for node in nodes.nodes:
-            assert node.stdout is not None
             assert node.stdout.readline() in ("0\n", "1\n")
         nodes.start(LOGLEVEL="INFO")
-        _await(nodes, 2, "spare")
+        await_line(nodes.nodes[2], "spare")
         go.touch()
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [0, 0, 0], [node.stderr for node in done]
+        done = nodes.succeed()
     assert done[2].stdout == ""
 
 
@@ -124,7 +105,6 @@ def test_stopped_node_does_not_end_the_others(tmp_path: Path) -> None:
     with job("1:2", script=script) as nodes:
         first = nodes.start("--node-rank=0", HOST)
         second = nodes.start("--node-rank=1", GUEST)
-        assert first.stdout is not None
         assert first.stdout.readline() == "world 2\n"
         second.send_signal(signal.SIGTERM)
         assert first.stdout.readline() == "world 1\n"
@@ -156,8 +136,7 @@ def test_workers_port_range_can_be_set() -> None:
     with job("2", f"--worker-port-range={port}:{port}", script=script) as nodes:
         nodes.start()
         nodes.start(f"--worker-port-range={int(port) + 1}:{int(port) + 20}")
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+        done = nodes.succeed()
     assert done[0].stdout == done[1].stdout
     assert int(port) <= int(done[0].stdout) <= int(port) + 20
 
@@ -171,28 +150,25 @@ def test_workers_can_host_their_store() -> None:
     assert [node.stdout for node in done] == ["False\n", "False\n"]
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        (["--nnodes=2"], ["--nnodes=3"], ["2", "3", "nodes"]),
-        (["--nnodes=2:3"], ["--nnodes=2:4"], ["3", "4", "nodes"]),
-        (["--max-restarts=1"], ["--max-restarts=2"], ["1", "2", "restarts"]),
-        (["--on-node-loss=fail"], ["--on-node-loss=replace"], ["fail", "replace"]),
-    ],
-)
-def test_node_with_other_settings_is_rejected(
-    one: list[str], other: list[str], expected: list[str]
-) -> None:
-    with job("2", conf="last_call_timeout=60,join_timeout=60") as nodes:
-        nodes.start(*one, LOGLEVEL="INFO")
-        _await(nodes, 0, "wait")
-        refused = nodes.start(*other)
-        _, stderr = refused.communicate(timeout=DEADLINE_S)
-        nodes.nodes[0].send_signal(signal.SIGTERM)
-        nodes.nodes[0].communicate(timeout=DEADLINE_S)
-    assert refused.returncode == 76, stderr
-    assert all(word in stderr for word in expected), stderr
-    assert "Traceback" not in stderr
+def test_nodes_with_other_settings_are_rejected() -> None:
+    common = ["--max-restarts=1", "--on-node-loss=fail"]
+    others = {
+        "--nnodes=3": ["2:3", "3", "nodes"],
+        "--nnodes=2:4": ["3", "4", "nodes"],
+        "--max-restarts=2": ["1", "2", "restarts"],
+        "--on-node-loss=replace": ["fail", "replace"],
+    }
+    with job("2:3", *common, conf="last_call_timeout=60,join_timeout=60") as nodes:
+        first = nodes.start(LOGLEVEL="INFO")
+        await_line(nodes.nodes[0], "wait")
+        for other, expected in others.items():
+            refused = nodes.start(other)
+            _, stderr = refused.communicate(timeout=DEADLINE_S)
+            assert refused.returncode == 76, stderr
+            assert all(word in stderr for word in expected), stderr
+            assert "Traceback" not in stderr
+        first.send_signal(signal.SIGTERM)
+        first.communicate(timeout=DEADLINE_S)
 
 
 def test_two_nodes_cannot_have_the_same_rank() -> None:
@@ -201,7 +177,7 @@ def test_two_nodes_cannot_have_the_same_rank() -> None:
     with Job(options, ["true"]) as nodes:
         nodes.start("--node-rank=0")
         nodes.start("--node-rank=1", LOGLEVEL="INFO")
-        _await(nodes, 1, "wait")
+        await_line(nodes.nodes[1], "wait")
         refused = nodes.start("--node-rank=1")
         _, stderr = refused.communicate(timeout=DEADLINE_S)
         for node in (nodes.nodes[1], nodes.nodes[0]):  # the host last
@@ -211,20 +187,13 @@ def test_two_nodes_cannot_have_the_same_rank() -> None:
     assert "node_rank=1 was given to both" in stderr
 
 
-def test_too_few_nodes_time_out_with_the_missing_count() -> None:
-    with job("2", conf="join_timeout=3") as nodes:
-        nodes.start()
-        (done,) = nodes.finish()
-    assert done.returncode == 75
-    assert re.search(r"1 .*2", done.stderr), done.stderr
-
-
-def test_a_wait_is_logged_only_once() -> None:
+def test_too_few_nodes_time_out_after_a_wait_that_is_logged_once() -> None:
     endpoint = free_endpoint()
-    with job_at(endpoint, "2", conf="join_timeout=5") as nodes:
+    with job_at(endpoint, "2", conf="join_timeout=3") as nodes:
         nodes.start()
         (done,) = nodes.finish()
     assert done.returncode == 75
+    assert re.search(r"1 .*2", done.stderr.splitlines()[-1]), done.stderr
     waits = [line for line in done.stderr.splitlines() if "waiting at" in line]
     assert len(waits) == 1, done.stderr
     assert re.fullmatch(
@@ -247,24 +216,6 @@ def test_an_endpoint_that_only_this_host_has_is_a_warning_and_with_strict_an_err
     assert warning in refused.stderr
 
 
-def test_endpoint_without_a_server_is_named() -> None:
-    endpoint = free_endpoint()
-    with job_at(endpoint, "2", conf="is_host=false,join_timeout=3") as nodes:
-        nodes.start()
-        (done,) = nodes.finish()
-    assert done.returncode == 75
-    assert endpoint.rpartition(":")[0] in done.stderr
-    assert "my addresses are" in done.stderr or "no agent" in done.stderr, done.stderr
-
-
-def test_unresolvable_endpoint_is_named() -> None:
-    with job_at("nowhere.invalid:29400", "2", conf="join_timeout=0.5") as nodes:
-        nodes.start()
-        (done,) = nodes.finish()
-    assert done.returncode == 75
-    assert "nowhere.invalid" in done.stderr
-
-
 PLUG_IN = """
 from elastic.rendezvous.backends import create
 
@@ -277,18 +228,14 @@ def make(endpoint, run_id, parameters):
 @pytest.mark.parametrize("backend", ["file", "mine"])
 def test_nodes_without_a_coordinator_share_a_state(backend: str, tmp_path: Path) -> None:
     (tmp_path / "plug_in.py").write_text(PLUG_IN)
-    facts = tmp_path / "plug_in-1.dist-info"
-    facts.mkdir()
-    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: plug-in\nVersion: 1\n")
-    (facts / "entry_points.txt").write_text("[elastic.backends]\nmine = plug_in:make\n")
+    path = install(tmp_path, "elastic.backends", mine="plug_in:make")
     options = ["--nnodes=2", f"--rdzv-backend={backend}", "--rdzv-id=job", "--no-python"]
     options += [f"--rdzv-endpoint={tmp_path / 'state'}"]
     options += ["--rdzv-conf=colour=blue"] if backend == "mine" else []
     with Job(options, ["sh", "-c", RANKS]) as nodes:
         for _ in range(2):
-            nodes.start(PYTHONPATH=python_path(tmp_path))
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+            nodes.start(PYTHONPATH=path)
+        done = nodes.succeed()
     lines = sorted(line.split(",")[0] for node in done for line in node.stdout.splitlines())
     assert lines == ["rank 0 of 2", "rank 1 of 2"]
 
@@ -334,14 +281,41 @@ def test_foreign_server_at_the_endpoint_is_detected() -> None:
 def test_a_lost_node_is_named_where_none_can_replace_it() -> None:
     script = "echo $RANK; sleep 1000"
     with job("2", "--on-node-loss=fail", "--max-restarts=3", script=script) as nodes:
-        first = nodes.start("--node-rank=0", HOST)
+        first = nodes.start("--node-rank=0", HOST, LOGLEVEL="INFO")
         second = nodes.start("--node-rank=1", GUEST)
-        assert first.stdout is not None and second.stdout is not None
         assert (first.stdout.readline(), second.stdout.readline()) == ("0\n", "1\n")
         second.kill()
         done = nodes.finish()
     assert done[0].returncode == 78, done[0].stderr
-    assert re.search(node_name(second.pid), done[0].stderr), done[0].stderr
+    name = node_name(second.pid)
+    assert re.search(rf"coordinator: job job: {name} is lost: ", done[0].stderr), done[0].stderr
+    assert re.search(rf"failed: .*{name}", done[0].stderr), done[0].stderr
+
+
+def test_the_others_go_on_as_soon_as_a_killed_agent_has_ended_with_its_workers(
+    tmp_path: Path,
+) -> None:
+    pid = tmp_path / "pid"
+    script = f"""
+    if test $ELASTIC_ROUND = 0; then
+      test $RANK = 0 || echo $$ > {pid}
+      echo ready
+      exec sleep 1000
+    fi
+    kill -0 $(cat {pid}) 2> /dev/null && echo it runs || echo it has ended
+    """
+    conf = "reconnect_grace=3600,last_call_timeout=3600"
+    with job("1:2", script=script) as nodes:
+        nodes.start("--node-rank=0", f"{HOST},{conf}")
+        nodes.start("--node-rank=1", f"{GUEST},{conf}")
+        for node in nodes.nodes:
+            assert node.stdout is not None
+            assert node.stdout.readline() == "ready\n"
+        nodes.nodes[1].kill()
+        first, second = nodes.finish()
+    assert (first.returncode, first.stdout) == (0, "it has ended\n"), first
+    assert second.returncode == -signal.SIGKILL
+    assert "was lost (its session was closed and its agent has ended)" in first.stderr
 
 
 def test_done_nodes_do_not_succeed_when_a_node_is_lost_at_work() -> None:
@@ -349,9 +323,8 @@ def test_done_nodes_do_not_succeed_when_a_node_is_lost_at_work() -> None:
     with job("2", "--max-restarts=3", script=script) as nodes:
         nodes.start("--node-rank=0", f"{HOST},join_timeout=15", LOGLEVEL="INFO")
         working = nodes.start("--node-rank=1", f"{GUEST},join_timeout=15")
-        assert working.stdout is not None
         assert working.stdout.readline() == "1\n"
-        _await(nodes, 0, "1 done, waiting for 1 node to finish")
+        await_line(nodes.nodes[0], "1 done, waiting for 1 node to finish")
         working.kill()
         ended = nodes.finish()
     assert ended[0].returncode == 78, ended[0].stderr
@@ -368,9 +341,8 @@ def test_a_done_node_and_replacements_run_the_work_that_lost_nodes_left(tmp_path
         guest = nodes.start("--node-rank=1", guest_conf)
         nodes.start("--node-rank=2", guest_conf, LOGLEVEL="INFO")
         for node in nodes.nodes:
-            assert node.stdout is not None
             assert node.stdout.readline() == "round 0\n"
-        _await(nodes, 2, "1 done, waiting for 2 nodes to finish")
+        await_line(nodes.nodes[2], "1 done, waiting for 2 nodes to finish")
         host.kill()
         guest.kill()
         go.touch()
@@ -381,29 +353,6 @@ def test_a_done_node_and_replacements_run_the_work_that_lost_nodes_left(tmp_path
     assert [node.stdout for node in ended[2:]] == ["round 1\n"] * 3
 
 
-def test_a_host_logs_what_its_coordinator_decides() -> None:
-    script = "echo $RANK; sleep 1000"
-    with job("2", "--on-node-loss=fail", script=script) as nodes:
-        host = nodes.start("--node-rank=0", HOST, LOGLEVEL="INFO")
-        guest = nodes.start("--node-rank=1", GUEST)
-        assert host.stdout is not None and guest.stdout is not None
-        assert (host.stdout.readline(), guest.stdout.readline()) == ("0\n", "1\n")
-        guest.kill()
-        done = nodes.finish()
-    name = node_name(guest.pid)
-    assert re.search(rf"coordinator: job job: {name} is lost: ", done[0].stderr), done[0].stderr
-
-
 def test_one_node_needs_no_network() -> None:
     done = launch("--nnodes=1", "--no-python", "sh", "-c", RANKS)
     assert (done.returncode, done.stdout) == (0, "rank 0 of 1, node 0 of 1\n")
-
-
-def _await(nodes: Job, number: int, word: str) -> None:
-    """Reads the output of a node up to a word."""
-    stream = nodes.nodes[number].stderr
-    assert stream is not None
-    for line in stream:
-        if word in line:
-            return
-    raise AssertionError(f"node {number} has ended without saying {word!r}")

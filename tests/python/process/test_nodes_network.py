@@ -14,7 +14,7 @@ import namespaces
 import pytest
 from elastic import _C
 
-from support.launching import Job
+from support.launching import Job, run_program
 
 pytestmark = pytest.mark.skipif(bool(namespaces.why_not()), reason=namespaces.why_not())
 
@@ -34,7 +34,6 @@ def job(hosts: list[namespaces.Host], go: Path, nnodes: str, conf: str) -> Job:
 
 
 def worlds(node: subprocess.Popen[str]) -> Iterator[str]:
-    assert node.stdout is not None
     for line in node.stdout:
         if line.startswith("world "):
             yield line.split()[1]
@@ -43,7 +42,6 @@ def worlds(node: subprocess.Popen[str]) -> Iterator[str]:
 def wait_seconds(node: subprocess.Popen[str], seconds: float) -> None:
     """Reads until a worker of the node has printed a time that is ``seconds`` later than now."""
     until = time.time() + seconds
-    assert node.stdout is not None
     for line in node.stdout:
         assert not line.startswith("world")
         if float(line) >= until:
@@ -61,8 +59,7 @@ def test_a_short_interruption_changes_nothing(hosts: list[namespaces.Host], tmp_
         hosts[1].plug_in()
         wait_seconds(started[1], 1.0)
         go.touch()
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [0, 0, 0], [node.stderr for node in done]
+        done = nodes.succeed()
     assert not [line for node in done for line in node.stdout.splitlines() if "world" in line]
 
 
@@ -77,8 +74,7 @@ def test_silent_node_is_lost_and_may_rejoin(hosts: list[namespaces.Host], tmp_pa
         hosts[2].plug_in()
         assert [next(world) for world in sizes] == ["3", "3", "3"]
         go.touch()
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [0, 0, 0], [node.stderr for node in done]
+        done = nodes.succeed()
     lost = f"{socket.gethostname()}_{started[2].pid}"
     assert lost in done[0].stderr and "was lost" in done[0].stderr
 
@@ -147,14 +143,11 @@ def test_stores_of_a_job_with_a_token_serve_its_hosts_only(
         started = [nodes.start(on=host.command, LOGLEVEL="INFO") for host in hosts[:2]]
         masters = []
         for node in started:
-            assert node.stdout is not None
             masters.append(node.stdout.readline().split())
         assert masters[0] == masters[1]
+        ask = [sys.executable, "-c", ASK_STORE]
         answers = [
-            subprocess.run(
-                host.command(sys.executable, "-c", ASK_STORE, *store),
-                capture_output=True, text=True, check=True, timeout=60,
-            ).stdout.strip()
+            run_program(host.command(*ask, *store), check=True).stdout.strip()
             for store in (masters[0], [hosts[0].address, "29400"])
             for host in hosts
         ]  # fmt: skip

@@ -14,13 +14,7 @@ from typing import Any
 import pytest
 from elastic import observe
 
-from support.launching import (
-    DEADLINE_S,
-    Job,
-    free_endpoint,
-    launch,
-    launched,
-)
+from support.launching import DEADLINE_S, Job, free_endpoint, launch, launched
 from support.stopping import EXIT_STOPPED, MANY, STUB
 from support.waiting import eventually
 
@@ -37,7 +31,6 @@ def listed(run_id: str) -> list[dict[str, Any]]:
 
 
 def await_lines(node: subprocess.Popen[str], number: int) -> None:
-    assert node.stdout is not None
     for _ in range(number):
         assert node.stdout.readline().endswith(" runs\n")
 
@@ -84,7 +77,6 @@ def test_an_observer_of_one_node_sees_the_end_of_the_job() -> None:
     run_id = new_id()
     program = ["--no-python", "/bin/sh", "-c", "echo ready; read line; exit 3"]
     with launched(f"--rdzv-id={run_id}", *program, stdin=subprocess.PIPE) as job:
-        assert job.stdout is not None and job.stdin is not None
         assert job.stdout.readline() == "ready\n"
         (row,) = listed(run_id)
         with observe.connect(row["endpoint"]) as seen:
@@ -147,7 +139,6 @@ def test_the_first_step_of_each_round_and_the_progress_are_seen(tmp_path: Path) 
     script.write_text(STEPS)
     options = (f"--rdzv-id={run_id}", "--max-restarts=2", "--restart-backoff=0")
     with launched(*options, str(script)) as job:
-        assert job.stdout is not None
         assert job.stdout.readline() == "reported\n"
         (row,) = listed(run_id)
         with observe.connect(row["endpoint"]) as seen:

@@ -14,7 +14,7 @@ from elastic import ConfigError, run
 from elastic import launch as legacy
 from elastic.cli import help, options
 
-from support.launching import DEADLINE_S, clean_environment, launch, launched
+from support.launching import DEADLINE_S, clean_environment, launch, launched, run_program
 
 
 def actions(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
@@ -141,26 +141,17 @@ def test_a_forwarded_signal_reaches_the_workers_and_not_their_children() -> None
     words = ["--nproc-per-node=2", "--forward-signals=USR1", "--no-python", "/bin/sh", "-c",
              f"exec 2>/dev/null; {script}"]  # fmt: skip
     with launched(*words) as process:
-        assert process.stdout is not None
         assert [process.stdout.readline() for _ in range(2)] == ["up\n", "up\n"]
         process.send_signal(signal.SIGUSR1)
         stdout, stderr = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, sorted(stdout.splitlines())) == (0, ["got 0", "got 1"]), stderr
 
 
-def test_a_signal_cannot_be_forwarded_and_stop_the_job() -> None:
-    done = launch("--forward-signals=USR1,TERM", "--no-python", "/bin/true")
-    assert done.returncode == 2
-    assert "SIGTERM stops the workers (--signals-to-handle)" in done.stderr
-    done = launch("--forward-signals=USR3", "--no-python", "/bin/true")
-    assert "--forward-signals: there is no signal 'USR3'" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
         ({"HIP_VISIBLE_DEVICES": "4, 5", "CUDA_VISIBLE_DEVICES": "0,1"}, "0 5 5"),
-        ({"CUDA_VISIBLE_DEVICES": "2,3"}, "0 3 none"),
+        ({"CUDA_VISIBLE_DEVICES": "7, 3"}, "0 3 none"),
         ({}, "0 1 none"),
     ],
 )
@@ -176,18 +167,8 @@ def test_a_virtual_local_rank_has_one_device(given: dict[str, str], expected: st
     assert done.stdout == f"{expected}\n", done.stderr
 
 
-def test_events_can_be_recorded_and_unknown_handlers_are_errors() -> None:
-    done = launch("--event-log-handler=syslog", "--no-python", "/bin/true")
-    assert done.returncode == 2
-    assert "--event-log-handler: there is no event handler 'syslog'" in done.stderr
-    assert launch("--event-log-handler=console", "--no-python", "/bin/true").returncode == 0
-
-
 def legacy_launch(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "elastic.launch", *words],
-        env=clean_environment(), capture_output=True, text=True, timeout=DEADLINE_S, check=False,
-    )  # fmt: skip
+    return run_program([sys.executable, "-m", "elastic.launch", *words])
 
 
 def test_the_older_launcher_passes_the_local_rank_as_an_argument(tmp_path: Path) -> None:

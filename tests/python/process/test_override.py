@@ -88,8 +88,16 @@ def override(address: str, *options: str, **environ: str) -> subprocess.Complete
     return launch(*words, environ=clean_environment(**environ))
 
 
-@pytest.mark.parametrize("survivor", ["127.0.0.1", "127.0.0.3"], ids=["coordinator", "voter"])
-@pytest.mark.parametrize("store_grace", [100, 6], ids=["while-workers-run", "after-they-stopped"])
+# The two other pairs run in the nightly.
+@pytest.mark.parametrize(
+    ("survivor", "store_grace"),
+    [
+        pytest.param("127.0.0.1", 100, id="coordinator-while-workers-run"),
+        pytest.param("127.0.0.3", 6, id="voter-after-they-stopped"),
+        pytest.param("127.0.0.1", 6, marks=pytest.mark.nightly),
+        pytest.param("127.0.0.3", 100, marks=pytest.mark.nightly),
+    ],
+)
 def test_the_survivor_of_three_goes_on(survivor: str, store_grace: int) -> None:
     with running_job(3, f"store_grace={store_grace},override_timeout=100") as nodes:
         # A failure that was charged, so that there is a counter to be kept.

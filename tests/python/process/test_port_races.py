@@ -92,7 +92,6 @@ def test_the_process_that_holds_the_port_is_named() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as holder:
-        assert holder.stdout is not None
         port = int(holder.stdout.readline())
         done = launch(f"--master-port={port}", "--no-python", "true")
         holder.communicate(timeout=DEADLINE_S)
@@ -146,7 +145,6 @@ def test_strangers_at_the_ports_do_not_disturb_a_job(
         started = [nodes.start(GO=str(tmp_path / "go")) for _ in range(2)]
         ports = {int(endpoint.rpartition(":")[2])}
         for node in started:
-            assert node.stdout is not None
             ports.add(int(node.stdout.readline().split()[1]))
         for port in ports:
             if has_idle_connections:
@@ -159,8 +157,7 @@ def test_strangers_at_the_ports_do_not_disturb_a_job(
         assert '"phase": "running", ' in status.stdout, status.stderr
         assert '"round": 0, ' in status.stdout
         (tmp_path / "go").touch()
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+        done = nodes.succeed()
     assert not any("lost" in node.stderr for node in done)
 
 
@@ -170,7 +167,6 @@ def test_a_scanner_does_not_flood_the_log() -> None:
     options += [f"--rdzv-endpoint={endpoint}", "--rdzv-conf=last_call_timeout=0"]
     with Job(options, ["sh", "-c", "echo ready; exec sleep 1000"]) as nodes:
         node = nodes.start()
-        assert node.stdout is not None
         assert node.stdout.readline() == "ready\n"
         for _ in range(20):
             pester(int(endpoint.rpartition(":")[2]))
@@ -226,7 +222,6 @@ def test_a_storm_of_connections_loses_none() -> None:
                 text=True,
             ) as clients,
         ):
-            assert clients.stdout is not None
             assert clients.stdout.readline() == f"{count} 0\n"
             assert server.stats().connections == count
             assert server.stats().connections_rejected == 0

@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from elastic.multiprocessing import (
     MultiprocessContext,
     ProcessFailure,
     RunProcsResult,
+    SignalException,
     Std,
     SubprocessContext,
     start_processes,
@@ -26,6 +28,16 @@ from elastic.multiprocessing.tail_log import TailLog
 
 from support import launch_functions
 from support.launching import DEADLINE_S
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Starting processes replaces this process's handlers."""
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def ranks(count: int) -> dict[int, dict[str, str]]:
@@ -114,6 +126,38 @@ def test_a_context_starts_once_and_checks_its_ranks() -> None:
     assert context.wait() is not None
     with pytest.raises(RuntimeError, match="envs has local ranks"):
         start_processes("test", "/bin/true", {0: ()}, {1: {}}, DefaultLogsSpecs())
+
+
+def test_a_signal_raises_an_exception_where_processes_were_started() -> None:
+    sleeper: Any = ({0: ("1000",)}, {0: {}}, DefaultLogsSpecs())
+    context = start_processes("test", "/bin/sleep", *sleeper)
+    with pytest.raises(SignalException) as caught:
+        signal.raise_signal(signal.SIGTERM)
+    assert caught.value.sigval is signal.SIGTERM
+    context.close(caught.value.sigval)
+    with pytest.raises(ProcessLookupError):
+        os.kill(context.pids()[0], 0)
+
+
+def test_the_signals_are_those_of_the_variable(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setenv("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGUSR1, SIGNONE")
+    finish("/bin/true")
+    assert signal.getsignal(signal.SIGTERM) is before
+    with pytest.raises(SignalException):
+        signal.raise_signal(signal.SIGUSR1)
+    assert "cannot handle SIGNONE" in caplog.text
+    thread = threading.Thread(target=finish, args=("/bin/true",))
+    thread.start()
+    thread.join(DEADLINE_S)
+    assert "outside the main thread" in caplog.text
+
+
+def test_a_forked_worker_has_the_default_handlers() -> None:
+    values = finish(signal.getsignal, signal.SIGTERM, start_method="fork").return_values
+    assert values == dict.fromkeys(range(2), signal.SIG_DFL)
 
 
 @pytest.mark.parametrize("entrypoint", [launch_functions.rank_and, "/bin/true"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -22,7 +23,6 @@ from elastic.rendezvous import (
 from elastic.rendezvous.handlers import RendezvousTimeout as Timeouts
 
 from support.launching import free_port
-from support.rendezvous_nodes import etcd_server
 
 
 class Memory:
@@ -73,11 +73,21 @@ def test_a_backend_whose_set_state_returns_none_forms_a_round() -> None:
     assert ranks_of_two(lambda: memory) == [0, 1]
 
 
-def test_torchs_backend_over_torchs_store_forms_a_round() -> None:
-    c10d = pytest.importorskip("torch.distributed.elastic.rendezvous.c10d_rendezvous_backend")
+@pytest.mark.parametrize("kind", ["TCPStore", "FileStore", "HashStore", "torch's backend"])
+def test_backends_over_torchs_stores_form_a_round(kind: str, tmp_path: Path) -> None:
+    """In one process; in the nightly test_rendezvous_handlers.py has a process for each node."""
+    torchs = pytest.importorskip("torch.distributed.elastic.rendezvous.c10d_rendezvous_backend")
     dist = pytest.importorskip("torch.distributed")
-    store = dist.HashStore()
-    assert ranks_of_two(lambda: c10d.C10dRendezvousBackend(store, "job")) == [0, 1]
+    if kind == "TCPStore":
+        server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        stores = [server, dist.TCPStore("127.0.0.1", server.port, is_master=False)]
+    elif kind == "FileStore":
+        stores = [dist.FileStore(str(tmp_path / "store")) for _ in range(2)]
+    else:
+        stores = [dist.HashStore()] * 2
+    module = torchs if kind == "torch's backend" else backends
+    nodes = iter(stores)
+    assert ranks_of_two(lambda: module.C10dRendezvousBackend(next(nodes), "job")) == [0, 1]
 
 
 class DropsWrites(Memory):
@@ -135,24 +145,13 @@ def test_a_backend_that_misbehaves_ends_the_join_after_its_timeout(kind: type[Me
             backend.is_released.set()
 
 
-class Wrong(Memory):
-    def get_state(self) -> Any:
-        return "state"
-
-
-def test_a_backend_of_another_shape_is_an_error_that_names_the_method() -> None:
-    with pytest.raises(Exception, match=r"get_state\(\) must return"):
-        handler(Wrong()).next_rendezvous()
-
-
 @pytest.fixture(params=["c10d", "torch", "native", "file", "etcd"])
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     kind = request.param
     if kind == "file":
         yield _C.file_backend(str(tmp_path / "state"), "job")
     elif kind == "etcd":
-        with etcd_server(tmp_path) as endpoint:
-            yield backends.create("etcd", endpoint, "job", {})
+        yield backends.create("etcd", request.getfixturevalue("etcd"), str(uuid.uuid4()), {})
     elif kind == "torch":
         dist = pytest.importorskip("torch.distributed")
         yield backends.C10dRendezvousBackend(dist.HashStore(), "job")

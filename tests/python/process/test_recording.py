@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import subprocess
 import sys
 import time
 import urllib.error
@@ -18,7 +17,15 @@ import pytest
 from elastic import WorkerSpec, metrics
 from elastic.agent.server import LocalElasticAgent, timeline
 
-from support.launching import Job, clean_environment, free_endpoint, free_port, launch, launched
+from support.launching import (
+    Job,
+    clean_environment,
+    free_endpoint,
+    free_port,
+    launch,
+    launched,
+    run_program,
+)
 
 # Waits until both workers of the round run: a worker that fails before keeps the other one from its
 # start.
@@ -168,7 +175,7 @@ def test_agents_of_one_host_share_an_event_log(tmp_path: Path) -> None:
     with Job(options, sh(FAILS_ONCE)) as job:
         for _ in range(2):
             job.start(FAILING="1", MARKS=str(tmp_path / "mark"))
-        assert [node.returncode for node in job.finish()] == [0, 0]
+        job.succeed()
     incidents = [line for line in lines_of(log) if line["event"] == "incident"]
     assert [one["cause"] for one in incidents] == ["worker_failed"] * 2
     assert len({one["agent"] for one in incidents}) == 2
@@ -196,14 +203,7 @@ def test_a_job_without_receivers_loads_no_recorder() -> None:
         "print([name for name in sys.modules if 'recording' in name or 'elastic.events' in name"
         " or 'elastic.metrics' in name or 'timeline' in name or 'http' in name])"
     )
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", program],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    done = run_program([sys.executable, "-I", "-c", program], check=True)
     assert done.stdout == "[]\n"
 
 
@@ -292,8 +292,6 @@ def test_prometheus_metrics_are_served_while_the_job_runs() -> None:
     port = free_port()
     script = "test $ELASTIC_ROUND = 0 && exit 3; echo ready; read line"
     with launched(f"--metrics-port={port}", "--max-restarts=1", "--role=r", *sh(script)) as job:
-        assert job.stdout is not None
-        assert job.stdin is not None
         assert job.stdout.readline() == "ready\n"
         status, text = fetch(port, "/metrics")
         while "elastic_incidents_total{" not in text:  # the event follows the worker's line

@@ -12,6 +12,8 @@ import pytest
 from elastic import ConfigError, RendezvousError, StoreClient, StoreServer, rendezvous
 from elastic.rendezvous import RendezvousParameters, backends
 
+from support.plug_ins import install
+
 
 class Handler(rendezvous.RendezvousHandler):
     """The handler of a plug-in."""
@@ -113,12 +115,7 @@ def test_plug_ins_are_loaded_when_their_name_is_asked_for(
         "def make():\n    return lambda given: Handler(given.backend)\n"
         "def broken():\n    raise RuntimeError('no luck')\n"
     )
-    info = tmp_path / "plugged-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: plugged\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(
-        "[torchrun.handlers]\nplugged = plugged:make\nbroken = plugged:broken\n"
-    )
+    install(tmp_path, "torchrun.handlers", plugged="plugged:make", broken="plugged:broken")
     monkeypatch.syspath_prepend(str(tmp_path))
     registry = rendezvous.RendezvousHandlerRegistry()
     assert registry.create_handler(parameters("plugged")).get_backend() == "plugged"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +11,7 @@ import pytest
 from elastic import StoreClient, StoreServer
 
 from support.launching import free_port
-from support.rendezvous_nodes import Node, etcd_server, nodes
+from support.rendezvous_nodes import Node, nodes
 
 # A node that gets no CPU for the time of node_timeout counts as lost.
 QUICK = ("last_call_timeout=0.1", "settle=0.05", "node_timeout=6")
@@ -21,9 +22,10 @@ class Backend(NamedTuple):
 
     where: str
     endpoint: str
+    run_id: str = "job"
 
     def words(self, least: int, most: int, *config: str) -> list[str]:
-        return [self.where, self.endpoint, "job", str(least), str(most), *QUICK, *config]
+        return [self.where, self.endpoint, self.run_id, str(least), str(most), *QUICK, *config]
 
 
 TORCHS = ("torch-store", "torch-file-store")
@@ -44,9 +46,8 @@ TORCHS = ("torch-store", "torch-file-store")
 )
 def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]:
     kind: str = request.param
-    is_first = request.function is test_late_node_is_admitted_with_the_next_round
-    if kind in TORCHS and not is_first and not request.config.getoption("--nightly"):
-        pytest.skip("each node imports torch, for seconds: run with --nightly")
+    if kind in TORCHS and not request.config.getoption("--nightly"):
+        pytest.skip("each node imports torch: run with --nightly (see test_python_backends.py)")
     if kind == "c10d":
         yield Backend(kind, f"127.0.0.1:{free_port()}")
     elif kind == "tcpstore":
@@ -57,8 +58,7 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]
         store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         yield Backend("tcpstore" if kind == "torch-server" else kind, f"127.0.0.1:{store.port}")
     elif kind in ("etcd", "etcd-v2"):
-        with etcd_server(tmp_path) as endpoint:
-            yield Backend(kind, endpoint)
+        yield Backend(kind, request.getfixturevalue("etcd"), str(uuid.uuid4()))
     else:
         if kind == "torch-file-store":
             pytest.importorskip("torch")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.launching import clean_environment, python_path
+from support.launching import clean_environment, python_path, run_program
 from support.paths import ROOT
 
 # Fails in its first run, with a text, and passes in the second one.
@@ -27,14 +27,13 @@ def run(directory: Path, tests: dict[str, str], *words: str) -> subprocess.Compl
         path = directory / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(source)
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "support.retrying", "-p", "no:hypothesispytest",
-         "--flaky-dir=flaky", *words],
+    return run_program(
+        [sys.executable, "-m", "pytest", "-p", "support.retrying", "--flaky-dir=flaky", *words],
+        environ=clean_environment(
+            PYTHONPATH=python_path(ROOT / "tests/python"), PYTEST_DISABLE_PLUGIN_AUTOLOAD="1"
+        ),
         cwd=directory,
-        env=clean_environment(PYTHONPATH=python_path(ROOT / "tests/python")),
-        capture_output=True,
-        text=True,
-    )  # fmt: skip
+    )
 
 
 def flaky(done: subprocess.CompletedProcess[str]) -> list[str]:
@@ -43,7 +42,8 @@ def flaky(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 
 def test_failure_of_a_busy_machine_passes(tmp_path: Path) -> None:
-    done = run(tmp_path, {"process/test_late.py": FAILS_ONCE.format("too late")}, "-n1")
+    tests = {"process/test_late.py": FAILS_ONCE.format("too late")}
+    done = run(tmp_path, tests, "-p", "xdist", "-n1")
     assert done.returncode == 0, done.stdout + done.stderr
     assert flaky(done) == ["process/test_late.py::test_it"]
     (kept,) = (tmp_path / "flaky").iterdir()

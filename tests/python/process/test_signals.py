@@ -24,7 +24,6 @@ STUBBORN = f"{QUIET}trap 'echo signalled' TERM INT; echo ready $$; while :; do s
 
 
 def wait_ready(process: subprocess.Popen[str], workers: int = 1) -> list[int]:
-    assert process.stdout is not None
     return [int(process.stdout.readline().split()[1]) for _ in range(workers)]
 
 
@@ -113,13 +112,11 @@ def test_a_second_signal_shortens_the_grace_and_a_third_kills(repetitions: int) 
     with launched(*sh(STUBBORN, "--shutdown-timeout=86400")) as process:
         wait_ready(process)
         process.terminate()
-        assert process.stdout is not None
         assert process.stdout.readline() == "signalled\n"
         begun = time.monotonic()
         process.send_signal(signal.SIGINT)
         if repetitions > 1:
             process.send_signal(signal.SIGQUIT)  # handled after SIGINT, also if both are pending
-        assert process.stderr is not None
         assert "shortens the wait" in process.stderr.readline()
         assert "SIGINT) again; the workers have 5 s at most" in process.stderr.readline()
         if repetitions > 1:
@@ -203,7 +200,6 @@ def signal_after(seconds: float, process: Process, number: signal.Signals) -> tu
     While the interpreter starts, before any line of ours, Ctrl-C is an exception of Python's own;
     where that strikes in a callback, Python reports and forgets it, and one has to press again.
     """
-    assert process.stderr is not None
     stall_for_test(seconds)
     process.send_signal(number)
     lines = []
@@ -249,7 +245,6 @@ def test_signal_after_the_workers_success_ends_nothing_or_all() -> None:
     """The last milliseconds of the launcher, in which the interpreter could be torn down."""
     for step in range(MOMENTS):
         with launched(*sh(f"{QUIET}echo started")) as process:
-            assert process.stdout is not None
             process.stdout.read()  # until the worker has ended
             signal_after(0.03 * step / MOMENTS, process, signal.SIGTERM)
         assert process.returncode in (0, 143)

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from elastic.cli import command_line
 
-from support.launching import DEADLINE_S
+from support.launching import run_program
 from support.paths import ROOT
 
 
 def test_the_site_has_every_page_and_no_broken_link(tmp_path: Path) -> None:
     pytest.importorskip("material")
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
+    done = run_program(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path], cwd=ROOT
     )
     assert done.returncode == 0, done.stderr
     pages = {path.parent.name for path in tmp_path.glob("*/index.html")}

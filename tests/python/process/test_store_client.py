@@ -264,7 +264,6 @@ def test_signal_handlers_run_in_a_blocked_call_and_ctrl_c_ends_it() -> None:
         ) as child,
     ):
         try:
-            assert child.stdout is not None
             eventually(lambda: server.stats().requests >= 5)  # the fifth is WAIT
             child.send_signal(signal.SIGUSR1)
             assert child.stdout.readline() == "handled\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import namespaces
 import pytest
 
-from support.launching import DEADLINE_S, Job, launcher_command
+from support.launching import DEADLINE_S, Job, await_line, launcher_command, run_program
 from support.waiting import eventually
 
 pytestmark = pytest.mark.skipif(bool(namespaces.why_not()), reason=namespaces.why_not())
@@ -25,21 +25,10 @@ def job(hosts: list[namespaces.Host], nnodes: str, conf: str, *words: str) -> Jo
 
 def next_world(node: subprocess.Popen[str]) -> str:
     """The size of the next round of a node; "": the node has ended."""
-    assert node.stdout is not None
     for line in node.stdout:
         if line.startswith("world "):
             return line.split()[1]
     return ""
-
-
-def await_log(node: subprocess.Popen[str], text: str) -> None:
-    assert node.stderr is not None
-    lines = []
-    for line in node.stderr:
-        lines.append(line)
-        if text in line:
-            return
-    raise AssertionError(lines)
 
 
 @pytest.fixture
@@ -53,7 +42,7 @@ def test_the_coordinators_host_disappears(network: namespaces.Network) -> None:
     with job(hosts, "2:3", "node_timeout=5,last_call_timeout=100") as nodes:
         started = [nodes.start(on=host.command) for host in hosts]
         assert [next_world(node) for node in started] == ["3", "3", "3"]
-        await_log(started[0], "survives the loss of any one host")
+        await_line(started[0], "survives the loss of any one host")
         hosts[0].unplug()
         assert [next_world(node) for node in started[1:]] == ["2", "2"]
 
@@ -66,7 +55,7 @@ def test_a_minority_stops_its_workers_and_the_majority_goes_on(
     with job(hosts, "2:5", conf) as nodes:
         started = [nodes.start(on=host.command) for host in hosts]
         assert [next_world(node) for node in started] == ["5"] * 5
-        await_log(started[0], "survives the loss of any two hosts")
+        await_line(started[0], "survives the loss of any two hosts")
         network.split(hosts[0], hosts[1])
         assert [next_world(node) for node in started[2:]] == ["3"] * 3
         # The separated side would be enough for a round of its own (MIN is 2), and begins none.
@@ -102,9 +91,7 @@ def job_of_pods(nnodes: str, conf: str) -> Job:
 
 
 def listens(host: namespaces.Host) -> bool:
-    done = subprocess.run(
-        host.command("ss", "-Hltn", "sport = :29400"), capture_output=True, text=True, check=True
-    )
+    done = run_program(host.command("ss", "-Hltn", "sport = :29400"), check=True)
     return host.address in done.stdout
 
 
@@ -117,7 +104,7 @@ def test_one_node_hosts_where_a_name_has_the_addresses_of_three(
         # The host of the first address comes last.
         started = [nodes.start(on=names.on(host)) for host in hosts[1:]]
         for node in started:
-            await_log(node, f"the agent at {hosts[0].address}, the first of them, is to host it")
+            await_line(node, f"the agent at {hosts[0].address}, the first of them, is to host it")
         started.append(nodes.start(on=names.on(hosts[0])))
         assert [next_world(node) for node in started] == ["3", "3", "3"]
         assert [listens(host) for host in hosts] == [True, False, False]
@@ -133,22 +120,18 @@ def test_pods_find_the_job_at_any_address_of_their_name(
     with job_of_pods("2:3", "node_timeout=5,last_call_timeout=100") as nodes:
         started = [nodes.start(on=names.on(host)) for host in hosts[1:]]
         assert [next_world(node) for node in started] == ["3", "3", "3"]
-        await_log(started[0], "survives the loss of any one host")
+        await_line(started[0], "survives the loss of any one host")
         # The other voters listen at their addresses of the name.
         eventually(lambda: all(listens(host) for host in hosts[1:]))
         hosts[1].unplug()
         assert [next_world(node) for node in started[1:]] == ["2", "2"]
-        await_log(started[1], f"the former one at {hosts[1].address}:29400 did not answer")
+        await_line(started[1], f"the former one at {hosts[1].address}:29400 did not answer")
         # A new pod with the first address of all, which would host: it asks the others first.
         names.give(*hosts)
         newcomer = nodes.start(on=names.on(hosts[0]))
         assert [next_world(node) for node in (newcomer, *started[1:])] == ["3", "3", "3"]
-        status = subprocess.run(
-            names.on(hosts[0])(*launcher_command("status", "pods:29400", "--json")),
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=True,
+        status = run_program(
+            names.on(hosts[0])(*launcher_command("status", "pods:29400", "--json")), check=True
         )
         assert '"nodes_in_round": 3' in status.stdout
         for node in (newcomer, *started[1:]):
@@ -166,11 +149,11 @@ def test_nodes_that_wait_for_an_override_go_on_when_the_majority_is_back(
     with job(hosts, "2:3", conf, "--max-restarts=3") as nodes:
         started = [nodes.start(on=host.command) for host in hosts]
         assert [next_world(node) for node in started] == ["3", "3", "3"]
-        await_log(started[0], "survives the loss of any one host")
+        await_line(started[0], "survives the loss of any one host")
         for host in hosts:
             host.unplug()
         for node in started:
-            await_log(node, "the node waits for a coordinator, or an override, for 1 min 40 s")
+            await_line(node, "the node waits for a coordinator, or an override, for 1 min 40 s")
         for host in hosts:
             host.plug_in()
         # The first two may begin without the third one.

@@ -26,6 +26,7 @@ from support.launching import (
     free_endpoint,
     launch,
     launcher_command,
+    run_program,
 )
 from support.waiting import eventually
 
@@ -72,7 +73,6 @@ class running_coordinator:
         )
 
     def __enter__(self) -> str:
-        assert self.process.stderr is not None
         found = re.search(r"listening on (\S+)$", self.process.stderr.readline())
         assert found
         return found[1]
@@ -93,8 +93,7 @@ def test_job_of_two_nodes_restarts_after_a_killed_worker(token_file: Path) -> No
     with job(free_endpoint(), *words, script=script) as nodes:
         nodes.start()
         nodes.start()
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+        done = nodes.succeed()
     lines = [line for node in done for line in node.stdout.splitlines()]
     assert sorted(line for line in lines if "restart 1" in line) == [
         f"rank {rank} of 4 restart 1" for rank in range(4)
@@ -109,8 +108,7 @@ def test_the_variable_holds_the_token_and_workers_do_not_get_it() -> None:
     ):
         nodes.start(ELASTIC_TOKEN=token)
         nodes.start(ELASTIC_TOKEN=token)
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+        done = nodes.succeed()
     assert [node.stdout for node in done] == ["token=.\n", "token=.\n"]
 
 
@@ -158,10 +156,7 @@ def test_faulty_files_end_with_a_sentence(tmp_path: Path) -> None:
         assert f"the token file {path} {sentence}" in done.stderr
         if sentence.startswith("has no line"):
             continue
-        done = subprocess.run(
-            [program(), "--bind", "127.0.0.1:0", "--token-file", str(path)],
-            capture_output=True, text=True, check=False, timeout=DEADLINE_S,
-        )  # fmt: skip
+        done = run_program([program(), "--bind", "127.0.0.1:0", "--token-file", str(path)])
         assert done.returncode == 2
         assert f"the token file {path} {sentence}" in done.stderr
 
@@ -186,15 +181,12 @@ def test_token_is_replaced_while_a_job_runs(token_file: Path, tmp_path: Path) ->
         job(endpoint, *words, script=script) as nodes,
     ):
         first = nodes.start(f"--token-file={token_file}")
-        assert first.stdout is not None
         assert first.stdout.readline() == "1\n"
         written(token_file, f"{new}\n{old}")
         second = nodes.start(f"--token-file={own}")
-        assert second.stdout is not None
         assert second.stdout.readline() == "2\n", "a node with the new token joins"
         marker.touch()
-        done = nodes.finish()
-    assert [node.returncode for node in done] == [0, 0], [node.stderr for node in done]
+        nodes.succeed()
 
 
 def test_rendezvous_handlers_use_the_token(coordinator: str, token_file: Path) -> None:
@@ -204,21 +196,14 @@ handler = get_rendezvous_handler(RendezvousParameters(
     "c10d", {coordinator!r}, "job", 1, 1, token_file={str(token_file)!r}))
 print(handler.next_rendezvous().world_size)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=DEADLINE_S,
-    )
+    done = run_program([sys.executable, "-c", code])
     assert done.stdout == "1\n", done.stderr
 
 
 def test_observer_token_is_printed(token_file: Path) -> None:
-    printed = subprocess.run(
-        [program(), "--print-observer-token", "--token-file", str(token_file)],
-        capture_output=True, text=True, check=True, timeout=DEADLINE_S,
-    ).stdout  # fmt: skip
+    printed = run_program(
+        [program(), "--print-observer-token", "--token-file", str(token_file)], check=True
+    ).stdout
     assert printed.strip() == _C.observer_token("job", token_file=str(token_file))
     assert re.fullmatch(r"observer-[0-9a-f]{64}\n", printed)
 
@@ -237,7 +222,6 @@ def test_the_dashboard_reads_with_a_token(token_file: Path) -> None:
             words, env=clean_environment(), stderr=subprocess.PIPE, text=True
         )
         try:
-            assert dashboard.stderr is not None
             url = dashboard.stderr.readline().split()[-1]
 
             def shows_the_job() -> bool:
@@ -268,9 +252,6 @@ def test_a_pipe_is_read_once(token_file: Path) -> None:
         f"--rdzv-endpoint={free_endpoint()} --rdzv-conf=last_call_timeout=0 "
         f"--token-file <(cat {token_file}) --no-python true"
     )
-    done = subprocess.run(
-        ["bash", "-c", script],
-        env=clean_environment(), capture_output=True, text=True, check=False, timeout=DEADLINE_S,
-    )  # fmt: skip
+    done = run_program(["bash", "-c", script])
     assert done.returncode == 0, done.stderr
     assert os.environ.get("ELASTIC_TOKEN") is None

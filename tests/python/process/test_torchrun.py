@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from elastic.cli.main import main
+
+from support.launching import run_program
 
 
 def test_a_shim_runs_the_launcher_and_replaces_only_a_shim(
@@ -18,9 +19,9 @@ def test_a_shim_runs_the_launcher_and_replaces_only_a_shim(
     assert main(["install-shim", str(directory)]) == main(["install-shim", str(directory)]) == 0
     assert f"export PATH={shlex.quote(str(directory))}:" in capfd.readouterr().out
     shim = directory / "torchrun"
-    done = subprocess.run([shim, "--version"], capture_output=True, text=True, check=True)
+    done = run_program([shim, "--version"], check=True)
     assert done.stdout.startswith("elastic-launch "), done.stderr
-    assert subprocess.run([shim, "no-such.py"], capture_output=True, check=False).returncode == 2
+    assert run_program([shim, "no-such.py"]).returncode == 2
     theirs = tmp_path / "torchrun"
     theirs.write_text("#!/bin/sh\n")
     assert main(["install-shim", str(tmp_path)]) == 2
@@ -45,7 +46,7 @@ def test_a_shim_runs_the_launcher_and_replaces_only_a_shim(
 )
 def test_the_module_that_runs_other_launchers(words: list[str], code: int, text: str) -> None:
     command = [sys.executable, "-m", "elastic.torchrun", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_program(command)
     assert done.returncode == code
     assert text in done.stdout + done.stderr
     assert "Traceback" not in done.stderr

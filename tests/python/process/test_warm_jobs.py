@@ -178,7 +178,6 @@ def test_killed_template_is_replaced(script: Callable[..., str]) -> None:
         "--standalone", "--nproc-per-node=2", "--max-restarts=1", "--preload=colorsys",
         script(tail), environ=environ,
     ) as job:  # fmt: skip
-        assert job.stdout is not None and job.stderr is not None
         lines = [job.stdout.readline() for _ in range(2)]
         (template,) = template_pids(environ)
         os.kill(template, signal.SIGKILL)
@@ -208,7 +207,6 @@ def test_workers_are_executed_if_the_template_does_not_answer(
         "--standalone", "--nproc-per-node=2", "--max-restarts=1", "--preload=colorsys",
         script(tail), environ=environ,
     ) as job:  # fmt: skip
-        assert job.stdout is not None
         lines = [job.stdout.readline() for _ in range(2)]
         (template,) = template_pids(environ)
         os.kill(template, signal.SIGSTOP)
@@ -229,7 +227,6 @@ def lines_sorted(lines: list[str]) -> list[str]:
 
 def test_killed_agent_leaves_neither_template_nor_workers(script: Callable[..., str]) -> None:
     with launched("--standalone", "--nproc-per-node=2", "--preload=colorsys", script(WAIT)) as job:
-        assert job.stdout is not None
         for _ in range(2):
             assert job.stdout.readline().startswith("forked")
         job.kill()
@@ -254,13 +251,10 @@ def test_changed_module_is_imported_again(script: Callable[..., str], tmp_path: 
     assert "mine.py was changed: workers are executed until" in done.stderr
 
 
-def test_warm_needs_a_python_program(tmp_path: Path) -> None:
+def test_warm_needs_a_python_program() -> None:
     done = launch("--standalone", "--warm", "--no-python", "/bin/true")
     assert done.returncode == 0
     assert "--warm has no effect: the workers do not run in Python" in done.stderr
-    done = launch("--standalone", "--preload=a b", "/dev/null")
-    assert done.returncode == 2
-    assert "--preload: 'a b' is not the name of a module" in done.stderr
 
 
 def memory_kib(pid: int) -> int:

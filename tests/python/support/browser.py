@@ -61,7 +61,6 @@ async def opened(url: str, profile: Path) -> AsyncIterator[Page]:
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
-        assert process.stderr is not None
         marker = "DevTools listening on ws://"
         line = next(line for line in process.stderr if marker in line)
         address = line.strip().removeprefix(marker).partition("/")[0]

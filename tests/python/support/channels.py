@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
-from support.launching import DEADLINE_S, clean_environment, launch
+from support.launching import DEADLINE_S, clean_environment, launch, run_program
 
 BYTES = 65536  # ELASTIC_WORKER_BYTES
 STEP, LEFT_ROUND = 264, 280  # of elastic_worker_page
@@ -31,10 +31,7 @@ def run_script(tmp_path: Path, script: str, *options: str, **variables: str) -> 
 
 def alone(script: str, **variables: str) -> str:
     """The output of a script that no launcher starts."""
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=clean_environment(**variables),
-        capture_output=True, text=True, timeout=DEADLINE_S, check=False,
-    )  # fmt: skip
+    done = run_program([sys.executable, "-c", script], environ=clean_environment(**variables))
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -100,12 +97,10 @@ class MemberWorker:
         self.socket.send(b"R" + struct.pack("<Q", round) + b"".join(texts))
 
     def next_line(self) -> str:
-        assert self.process.stdout is not None
         return self.process.stdout.readline().rstrip("\n")
 
     def output(self) -> str:
         """The rest of the output of a worker that exits with 0."""
-        assert self.process.stdout is not None
         text = self.process.stdout.read()
         assert self.process.wait(DEADLINE_S) == 0
         return text

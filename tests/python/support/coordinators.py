@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from elastic import _C
 
-from support.launching import DEADLINE_S, clean_environment
+from support.launching import DEADLINE_S, await_line, clean_environment
 
 
 def program() -> str:
@@ -37,7 +37,6 @@ def coordinator(endpoint: str, state: Path) -> Iterator[subprocess.Popen[str]]:
         text=True,
     ) as process:
         try:
-            assert process.stderr is not None
             # It logs the jobs of its state file first.
             lines = iter(process.stderr.readline, "")
             assert any("listening on" in line for line in lines)
@@ -54,11 +53,10 @@ def listening(*options: str, first: str = "", **environ: str) -> Iterator[subpro
     variables = clean_environment(**environ)
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=variables) as process:
         try:
-            assert process.stderr is not None
             wanted = "witness listening on" if "--witness" in options else "listening on"
             if first:
                 assert first in process.stderr.readline()
-            assert wanted in process.stderr.readline()
+            await_line(process, wanted)
             yield process
         finally:
             process.kill()

@@ -6,6 +6,7 @@ import functools
 import itertools
 import os
 import random
+import re
 import select
 import socket
 import subprocess
@@ -104,6 +105,9 @@ class Process(subprocess.Popen[str]):
     with one that readline() has returned.
     """
 
+    stdin: IO[str]
+    stdout: IO[str]
+    stderr: IO[str]
     _readers: dict[str, tuple[threading.Thread, list[str]]] | None = None
 
     def communicate(  # type: ignore[override]
@@ -130,6 +134,17 @@ class Process(subprocess.Popen[str]):
         return found["stdout"], found["stderr"]
 
 
+def await_line(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
+    """Reads the stderr of a process until a line matches."""
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if found := re.search(pattern, line):
+            return found
+    raise AssertionError(f"no {pattern!r} in {lines}")
+
+
 def _collect(stream: IO[str] | None) -> tuple[threading.Thread, list[str]]:
     """A thread that reads all lines of a stream into the list."""
     lines: list[str] = []
@@ -143,24 +158,31 @@ def launcher_command(*words: str) -> list[str]:
     return [sys.executable, "-m", "elastic", *words]
 
 
+def run_program(
+    command: Sequence[str | Path],
+    *,
+    environ: dict[str, str] | None = None,
+    check: bool = False,
+    **options: Any,
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end and checks that it leaves no process."""
+    environ = clean_environment() if environ is None else {MARK: uuid.uuid4().hex, **environ}
+    if options.get("input") is None:
+        options["stdin"] = subprocess.DEVNULL
+    done = subprocess.run(
+        command, env=environ, capture_output=True, text=True, timeout=DEADLINE_S, **options
+    )
+    assert_all_ended(environ)
+    assert_no_secret(done.stdout, done.stderr)
+    assert not check or done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
 def launch(
     *words: str, environ: dict[str, str] | None = None, **options: Any
 ) -> subprocess.CompletedProcess[str]:
     """Runs a launcher to its end and checks that it leaves no process."""
-    environ = environ or clean_environment()
-    done = subprocess.run(
-        launcher_command(*words),
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-        check=False,
-        **options,
-    )
-    assert_all_ended(environ)
-    assert_no_secret(done.stdout, done.stderr)
-    return done
+    return run_program(launcher_command(*words), environ=environ, **options)
 
 
 @contextmanager
@@ -232,6 +254,12 @@ class Job:
         # The guardian of an agent that was killed ends after it.
         was_killed = any(node.returncode < 0 for node in self.nodes)
         assert_all_ended(self._environ, deadline_s=60.0 if was_killed else 0.0)
+        return done
+
+    def succeed(self) -> list[subprocess.CompletedProcess[str]]:
+        """Waits until every node has ended with 0."""
+        done = self.finish()
+        assert not any(node.returncode for node in done), [(n.returncode, n.stderr) for n in done]
         return done
 
     def __enter__(self) -> Job:

@@ -35,13 +35,11 @@ class Node:
         self._deadline.start()
 
     def ask(self, *words: str) -> Node:
-        assert self._process.stdin is not None
         self._process.stdin.write(" ".join(words) + "\n")
         self._process.stdin.flush()
         return self
 
     def answer(self) -> str:
-        assert self._process.stdout is not None
         return self._process.stdout.readline().rstrip("\n")
 
     def call(self, *words: str) -> str:
@@ -87,7 +85,6 @@ def etcd_server(directory: Path) -> Iterator[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stderr is not None
     lines = []
     for line in process.stderr:
         lines.append(line)

@@ -82,7 +82,8 @@ class Retrying:
     def _passes(self, root: Path, name: str, reports: list[pytest.TestReport]) -> bool:
         """Runs the test once more, and keeps what both runs printed."""
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name]
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+        of_this_run = ("PYTEST_CURRENT", "PYTEST_XDIST", "PYTEST_ADDOPTS", "PYTEST_PLUGINS")
+        environ = {k: v for k, v in os.environ.items() if not k.startswith(of_this_run)}
         done = subprocess.run(
             command, cwd=root, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, check=False,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 DEADLINE_S = 100.0  # for what takes seconds; a test has 120 s in all
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.001, 0.02
@@ -22,3 +24,9 @@ def eventually(condition: Callable[[], bool]) -> None:
 def stall_for_test(seconds: float) -> None:
     """A deliberate pause: the moment of what follows is what the test varies."""
     time.sleep(seconds)
+
+
+def together(*calls: Callable[[], Any]) -> list[Any]:
+    """The results of calls that are made at the same time."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        return [call.result(DEADLINE_S) for call in [pool.submit(call) for call in calls]]

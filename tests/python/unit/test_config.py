@@ -213,8 +213,9 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
     [
         (["--nproc-per-node=0"], "--nproc-per-node is '0'"),
         (["--nproc-per-node=-1"], "--nproc-per-node is '-1'"),
-        (["--nproc-per-node=many"], "--nproc-per-node is 'many'"),
+        (["--nproc-per-node=Many"], "--nproc-per-node is 'Many'"),
         (["--nproc-per-node"], "required: PROGRAM"),
+        (["--rdzv-backend=etcd"], r"must name HOST\[:PORT\] of the server"),
         (["--nnodes=4:1"], "expected N or MIN:MAX"),
         (["--nnodes=1:2:3"], "expected N or MIN:MAX"),
         (["--rdzv-endpoint=192.0.2.1:29400"], "192.0.2.1 is not an address of this node"),
@@ -231,6 +232,10 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
         (["--max-restarts=-1"], "whole number from 0"),
         (["--max-restarts=1.5"], "whole number from 0"),
         (["--monitor-interval=0"], "greater than 0"),
+        *(
+            ([f"--no-restart-codes={codes}"], f"is '{codes}': expected exit codes from 1 to 255")
+            for codes in ("0", "256", "3-", "5-4", "x", "3,,4")
+        ),
         (["--start-timeout=0"], "--start-timeout is '0': .* greater than 0"),
         (["--shutdown-timeout=-1"], "number of seconds from 0"),
         (["--shutdown-timeout=nan"], "number of seconds from 0"),
@@ -261,6 +266,16 @@ def test_the_shutdown_timeout_has_a_variable_of_torch(script: str) -> None:
         (["statu"], "did you mean the subcommand status"),
         (["--event-log-handler=file"], "--event-log-handler: there is no event handler 'file'"),
         (["--logs-specs=mine"], "--logs-specs: there is no logs plug-in 'mine'"),
+        (["-r3", "--log-max-bytes=12"], "--log-max-bytes is '12': .* from 4096, as in 500M"),
+        (["--preload=a b"], "--preload: 'a b' is not the name of a module"),
+        (["--hang-action=restart"], "it needs --hang-timeout"),
+        (["--bad-node-codes=40-42", "--no-restart-codes=3,41"], "41 is in --bad-node-codes and in"),
+        (["--forward-signals=USR1,TERM"], r"SIGTERM stops the workers \(--signals-to-handle\)"),
+        (["--forward-signals=USR3"], "--forward-signals: there is no signal 'USR3'"),
+        (["--drain=0"], "--drain is '0'"),
+        (["--drain=10", "--signals-to-handle=SIGINT"], "SIGTERM is not handled"),
+        (["--drain-signal=USR1,USR2"], "expected one signal"),
+        (["--drain-signal=USR1", "--forward-signals=USR1"], "is forwarded to the workers"),
     ],
 )
 def test_invalid_values_are_rejected_in_one_line(

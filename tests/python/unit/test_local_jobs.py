@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import socket
 import stat
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from elastic import _local_jobs, observe
-from elastic.cli import local_jobs
+from elastic.cli import local_jobs, status
 from elastic.errors import RendezvousClosed
 from elastic.observe import LocalJob
 
@@ -68,9 +69,13 @@ def test_a_socket_is_found_while_a_process_listens(folder: str) -> None:
 
 
 def test_a_record_is_found_while_its_agent_holds_it(folder: str) -> None:
-    with _local_jobs.recorded("job", "node0:29400", [folder]):
-        expected = [_local_jobs.LocalJob("node0:29400", os.getpid(), "job")]
+    record = _local_jobs.Record("job", "node0:29400", [folder])
+    # The last one: the coordinator has moved.
+    for endpoint in ("node0:29400", "node1:5,node0:29400"):
+        record.write(endpoint)
+        expected = [_local_jobs.LocalJob(endpoint, os.getpid(), "job")]
         assert _local_jobs.find([folder]) == expected
+    record.close()
     assert os.listdir(folder) == []
     Path(folder, "job-1.json").write_text('{"job": "job", "endpoint": "a:1"}')
     assert _local_jobs.find([folder]) == []
@@ -141,3 +146,16 @@ def test_a_job_that_is_not_named_clearly_is_an_error(
     options = argparse.Namespace(**{"endpoint": "", "rdzv_id": "", **words})
     with pytest.raises(RendezvousClosed, match=problem):
         local_jobs.locate(options)
+
+
+def test_a_job_that_does_not_answer_is_listed_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    silent = LocalJob("", "unix:/a", (7, 8), None, "it does not answer")
+    known = LocalJob("b", "node0:29400", (9,), {"schema": 1, "job": "b"})
+    monkeypatch.setattr(observe, "local_jobs", lambda: [silent, known])
+    assert status.run(["--json"]) == 0
+    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    where = {"endpoint": "unix:/a", "pids": [7, 8]}
+    assert first == {"schema": 1, "job": None, "error": "it does not answer", **where}
+    assert second == {"schema": 1, "job": "b", "endpoint": "node0:29400", "pids": [9]}

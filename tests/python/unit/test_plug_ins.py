@@ -10,6 +10,7 @@ import pytest
 from elastic import metrics
 from elastic._plug_in import plug_in
 from elastic.agent.server import LocalElasticAgent, RunResult, WorkerSpec, WorkerState
+from elastic.agent.server.native_elastic_agent import NativeElasticAgent
 from elastic.multiprocessing import DefaultLogsSpecs, SignalException, start_processes
 from elastic.multiprocessing.errors import ErrorHandler, record
 from elastic.rendezvous import RendezvousInfo, RendezvousStoreInfo
@@ -94,6 +95,16 @@ def test_the_native_agent_outlives_a_health_check() -> None:
 
     spec = WorkerSpec("trainer", 1, entrypoint="/bin/true")
     assert LocalElasticAgent(spec, health_check_server=Check()).run().exit_code == 0
+
+
+def test_the_native_agent_calls_a_broken_handler_of_events_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("elastic.events.record", explode)
+    agent = NativeElasticAgent(WorkerSpec("trainer", 1, entrypoint="/bin/true"))
+    for _ in range(2):
+        agent._timer_event("timer expired", None)
+    assert caplog.text.count("the event handler failed") == 1
 
 
 class OlderHandler:

@@ -296,6 +296,20 @@ def test_a_job_without_a_name_is_called_as_torchrun_calls_it() -> None:
     assert not [note for note in notes_of(STATIC) if "run id is 'none'" in note]
 
 
+def test_only_a_job_without_a_run_id_has_the_name_of_its_program() -> None:
+    def program(*words: str) -> str:
+        rendezvous = configure([*C10D[:3], *words]).rendezvous
+        assert rendezvous is not None
+        return rendezvous.program
+
+    base = program(__file__, "--token=secret")
+    assert base.startswith(Path(__file__).name + " (")
+    assert "secret" not in base
+    assert program(__file__, "--token=other") != base
+    assert program("--rdzv-id=none", __file__, "--token=secret") == base
+    assert program("--rdzv-id=job", __file__) == ""
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

@@ -307,6 +307,16 @@ def test_restarts_are_facts_with_units() -> None:
     ]
 
 
+def test_a_change_in_place_is_no_restart() -> None:
+    phases = {"detect": None, "stop": 0.004, "start": 0.0}
+    incident = {"next_round": 2, "seconds": 0.014, "phases": phases, "in_place": True}
+    result = RunResult(WorkerState.FAILED, {}, {0: examine(failure(0))[0]}, exit_code=1)
+    result.incidents = (incident,)
+    assert report.format_report("train.py", result).splitlines()[-1] == (
+        "    round 2 ran 14 ms after the change, in place (out of the round 4 ms, start 0 ms)"
+    )
+
+
 def test_later_local_failures_are_listed_separately() -> None:
     text = text_of(examine(failure(1, code=4)), job=ELSEWHERE, message=ELSEWHERE.message)
     assert text.startswith("train.py failed: rank 5 on host2_7_0 exited with code 3\n")

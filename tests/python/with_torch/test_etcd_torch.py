@@ -76,6 +76,34 @@ def test_a_store_waits_for_a_key_and_serves_torchs_stores(server: EtcdServer) ->
     assert waiting.timeout == timedelta(seconds=7)
 
 
+def test_a_wait_for_a_key_begins_at_the_revision_of_its_own_read() -> None:
+    class Client:
+        """Another thread reads between the first request and its answer."""
+
+        def __init__(self) -> None:
+            self.watched: list[int] = []
+            self.answers = 0
+
+        def transaction(self, _: Any) -> dict[str, Any]:
+            self.answers += 1
+            if self.answers == 1:
+                store.check(["other"])
+                revision, value = 7, {}
+            elif self.watched:
+                revision, value = 9, {"kvs": [{"value": "", "mod_revision": "9"}]}
+            else:
+                revision, value = 8, {}
+            return {"header": {"revision": revision}, "responses": [{"response_range": value}]}
+
+        def watch_once(self, key: str, limit: float, start_revision: int) -> None:
+            self.watched.append(start_revision)
+
+    client: Any = Client()
+    store = EtcdStore(client, "/job")
+    assert store.get("key") == b""
+    assert client.watched == [8]
+
+
 def barrier(server: EtcdServer, run_id: str) -> EtcdRendezvous:
     return EtcdRendezvous(server.get_client(), "/prefix/", run_id, 2, 2, DEADLINE_S, 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 from collections.abc import Iterator
@@ -105,7 +106,7 @@ def test_survivors_go_on_when_a_node_is_lost_and_a_new_one_gets_their_state(
     tmp_path: Path,
 ) -> None:
     with in_place(tmp_path, "1:3", 40) as nodes:
-        nodes.start(PAUSES_AT="20")
+        nodes.start(f"--result-json={tmp_path / 'result.json'}", PAUSES_AT="20")
         nodes.start()
         first, second = nodes.nodes
         before = {pid_of(next_line(first, "begins")), pid_of(next_line(second, "begins"))}
@@ -126,6 +127,12 @@ def test_survivors_go_on_when_a_node_is_lost_and_a_new_one_gets_their_state(
     found = losses(tmp_path)
     assert sorted(found) == list(range(40))
     assert all(len(one) == 1 for one in found.values()), "a repeated step has the same loss"
+    incidents = json.loads((tmp_path / "result.json").read_text())["incidents"]
+    assert {one["in_place"] for one in incidents} == {True}
+    assert [one["lost_steps"] for one in incidents] == [0] * len(incidents)
+    for incident in incidents:
+        ends = [incident["phases"][name] for name in ("stop", "rendezvous", "start", "first_step")]
+        assert all(seconds is not None for seconds in ends), incident
 
 
 def test_the_losses_are_those_of_an_undisturbed_training(tmp_path: Path) -> None:

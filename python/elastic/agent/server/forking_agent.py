@@ -21,9 +21,9 @@ from elastic.agent.server.guarded_context import by_global_rank
 from elastic.agent.server.handler_elastic_agent import round_variables
 from elastic.agent.server.simple_elastic_agent import DEFAULT_ROLE, SimpleElasticAgent
 from elastic.constants import DEFAULT_LINE_PREFIX
-from elastic.multiprocessing.api import start_processes
 from elastic.multiprocessing.errors.signal_exception import SignalException
 from elastic.multiprocessing.logs_specs import DefaultLogsSpecs, LogsSpecs
+from elastic.multiprocessing.multiprocess_context import MultiprocessContext
 from elastic.multiprocessing.process_context import PContext, RunProcsResult
 from elastic.text import substitute
 
@@ -116,19 +116,21 @@ class ForkingElasticAgent(SimpleElasticAgent):
             )
             for rank in ranks
         }
-        self._context = start_processes(
+        context = MultiprocessContext(
             spec.role,
             _call,
             args,
             {one.local_rank: self._variables(worker_group, one) for one in worker_group.workers},
+            "fork",
             self._logs_specs,
             {one.local_rank: self._line_prefix(one) for one in worker_group.workers},
-            start_method="fork",
             numa_options=spec.numa_options,
             duplicate_stdout_filters=spec.duplicate_stdout_filters,
             duplicate_stderr_filters=spec.duplicate_stderr_filters,
         )
-        return dict(self._context.pids())
+        context._launch()  # the signals are handled by the program that runs the agent
+        self._context = context
+        return dict(context.pids())
 
     def _variables(self, group: WorkerGroup, worker: Any) -> dict[str, str]:
         variables = round_variables(

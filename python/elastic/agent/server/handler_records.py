@@ -53,6 +53,7 @@ class _RoundEnd(NamedTuple):
     ordered: float
     stopped: float
     failures: Sequence[_Failure]
+    kept: bool = False
 
 
 class HandlerRecords:

@@ -12,8 +12,8 @@ import sys
 import time
 import weakref
 from collections import deque
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from elastic import _C, _environment, _local_jobs
@@ -46,6 +46,7 @@ from elastic.text import join_endpoints
 if TYPE_CHECKING:
     from elastic.agent.server.recording import Recorder
     from elastic.agent.server.timeline import Timeline
+    from elastic.agent.server.torch_records import TorchRecords
     from elastic.events import Event
     from elastic.multiprocessing.errors.evidence import ProcessFailure
 
@@ -181,10 +182,12 @@ class NativeElasticAgent:
         self._native: _C.Agent | None = None  # while it runs
         self._is_alone = rendezvous.is_single_node
         self._requests: list[int] = []
+        self._records_of_torch: TorchRecords | None = None
         self._drain_requests: list[tuple[int, float]] = []
         self._stops_noted = 0
         self._hangs: deque[dict[str, Any]] = deque(maxlen=HANGS_KEPT)
         self._endpoints = rendezvous.endpoints
+        self._record: _local_jobs.Record | None = None
         host, port = rendezvous.endpoint_host, rendezvous.endpoint_port
         self._progress = ProgressNotes(self._log, f"{host}:{port}" if host else "")
         self._killed: set[int] = set()  # ranks that needed SIGKILL to stop
@@ -267,10 +270,7 @@ class NativeElasticAgent:
 
     def event(self, state: str, error: str | None) -> Event:
         """torch's event of this agent: SUCCEEDED, or FAILED with a traceback."""
-        from elastic.agent.server.torch_records import TorchRecords
-
-        records = TorchRecords(self._group.spec, self._round.restart_count if self._round else 0)
-        total = self._total_execution_time
+        records, total = self._torch_records(), self._total_execution_time
         return records.event(state, "AGENT", self._group, total_run_time=total, raw_error=error)
 
     def _has_torch_handlers(self) -> bool:
@@ -281,10 +281,16 @@ class NativeElasticAgent:
     def _timer_event(self, name: str, request: Any) -> None:
         """Called by the timers' thread, too."""
         if self._has_torch_handlers():
+            self._torch_records().timer(name, request, self._group)
+
+    def _torch_records(self) -> TorchRecords:
+        """The same object each time: a handler of the program that fails is not called again."""
+        if self._records_of_torch is None:
             from elastic.agent.server.torch_records import TorchRecords
 
-            restarts = self._round.restart_count if self._round else 0
-            TorchRecords(self._group.spec, restarts).timer(name, request, self._group)
+            self._records_of_torch = TorchRecords(self._group.spec)
+        self._records_of_torch.restarts = self._round.restart_count if self._round else 0
+        return self._records_of_torch
 
     def _open_recorder(self) -> Recorder | None:
         event_log, metrics_port = self._records
@@ -314,13 +320,25 @@ class NativeElasticAgent:
         for _ in range(3):
             self.request_stop(signal.SIGTERM)
 
-    def _recorded(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def _recorded(self) -> Iterator[None]:
         """Lets ``elastic-launch status`` find a job with a coordinator from this host."""
         if not self._endpoints or not self._endpoints[0][1]:
-            return nullcontext()
+            yield
+            return
         folders = _local_jobs.directories(_environment.inherited())
         endpoint = join_endpoints(self._endpoints)
-        return _local_jobs.recorded(self._group.spec.job_id(), endpoint, folders)
+        self._record = _local_jobs.Record(self._group.spec.job_id(), endpoint, folders)
+        try:
+            yield
+        finally:
+            self._record.close()
+
+    def _coordinator_moved(self, event: _C.AgentEvent) -> None:
+        self._log(NOTICE, "%s", event.message)
+        if self._record is None or event.coordinator is None or not event.coordinator.address:
+            return
+        self._record.write(f"{event.coordinator.address},{join_endpoints(self._endpoints)}")
 
     def _supervise(self) -> RunResult:
         with self._recorded(), _C.Agent(self._options) as native:
@@ -361,7 +379,7 @@ class NativeElasticAgent:
         elif event.kind == kinds.NOTICE:
             self._log(logging.WARNING, "%s", event.message)
         elif event.kind == kinds.COORDINATOR_MOVED:
-            self._log(NOTICE, "%s", event.message)
+            self._coordinator_moved(event)
         elif event.kind == kinds.ROUND_STARTING:
             self._note_killed()
             self._enter(event.round)

@@ -128,6 +128,7 @@ class Timeline:
         self._open = {
             "number": self.incidents,
             "round": self._round.round if self._round else None,
+            "in_place": bool(ended and ended.kept),
             "cause": cause,
             "reason": event.message,
             "failure_class": failure_class,

@@ -22,16 +22,16 @@ _KINDS = _C.AgentEvent.Kind
 class TorchRecords:
     """The records of one agent of any class."""
 
-    def __init__(self, spec: WorkerSpec, restarts: int = 0) -> None:
+    def __init__(self, spec: WorkerSpec) -> None:
         self._spec = spec
         self._begun = time.monotonic()
         self._state = ""
-        self._restarts = restarts
+        self.restarts = 0
         self._failed: set[str] = set()  # handlers of the program that are not called again
 
     def state(self, name: str, restarts: int) -> None:
         """The state of the workers, and the restarts so far."""
-        self._restarts = restarts
+        self.restarts = restarts
         if name == self._state:
             return
         self._state = name
@@ -45,7 +45,7 @@ class TorchRecords:
                 metrics.put_metric(name, value)
 
     def _left(self) -> int:
-        return max(self._spec.max_restarts - self._restarts, 0)
+        return max(self._spec.max_restarts - self.restarts, 0)
 
     def rendezvous(self, group: WorkerGroup, seconds: float) -> None:
         """A round was formed, and the ranks were assigned with it."""
@@ -82,7 +82,7 @@ class TorchRecords:
         """The metrics of a run."""
         spec, role = self._spec, self._spec.role
         is_success = result.state is WorkerState.SUCCEEDED
-        retried = self._restarts > 0
+        retried = self.restarts > 0
         self._put(f"workers.{role}.run_total", 1)
         for outcome in ("success", "failed"):
             for with_retries in (True, False):
@@ -158,7 +158,7 @@ class TorchRecords:
             "rdzv_backend": _backend(spec),
             "raw_error": raw_error,
             "metadata": json.dumps(inner),
-            "agent_restarts": self._restarts,
+            "agent_restarts": self.restarts,
         }
         if duration_ms is not None:
             metadata["duration_ms"] = duration_ms

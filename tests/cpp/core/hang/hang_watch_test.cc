@@ -155,6 +155,19 @@ TEST_F(HangWatchTest, PublishesWithoutTheNodeThatDoesNotReply) {
   EXPECT_THAT(take<hang_action::Publish>().verdict.text, HasSubstr("host1 sent no stacks in time"));
 }
 
+TEST_F(HangWatchTest, ManyNodesThatDoNotReplyLeaveRoomForTheStackOfTheSuspect) {
+  for (int i = 2; i < 1000; ++i) step(hang_event::Began{node(i), 1, "host" + std::to_string(i)});
+  report(0, 3, seconds(5));
+  wait(seconds(60));
+  hang::StackGroup suspect = group({1}, hang::StackGroup::Kind::kAtWork, "in read (data.py:1)");
+  suspect.text = "the stack";
+  reply(0, {waiting({0}), suspect}, take<hang_action::Ask>().wanted.request);
+  wait(seconds(60));
+  const std::string text = take<hang_action::Publish>().verdict.text;
+  EXPECT_THAT(text, HasSubstr("host16 sent no stacks in time\n  and 983 more nodes\n"));
+  EXPECT_THAT(text, HasSubstr("the stack"));
+}
+
 TEST_F(HangWatchTest, ProgressOfAnyRankPostponesTheVerdict) {
   report(0, 1, seconds(5));
   report(1, 1, seconds(5));
@@ -218,6 +231,33 @@ TEST_F(HangWatchTest, ARankThatStopsWhileOthersAdvanceIsStraggling) {
     watch.step(hang_event::Progressed{node(0), progress}, now_, &answers_);
     EXPECT_EQ(take<hang_action::Publish>().verdict.suspect, 0) << one.what;
   }
+}
+
+TEST_F(HangWatchTest, OneReportStandsForManyRanksThatStopWhileOthersAdvance) {
+  const int last = static_cast<int>(kStragglersPublished) + 2;  // two too many lag: 1 to `last`
+  for (int i = 0; i <= last; ++i) step(hang_event::Began{node(i), 1, "host" + std::to_string(i)});
+  const auto advance = [&](int index, std::int64_t at) { report(index, at, seconds(5)); };
+  const auto count = [&] { return std::exchange(answers_, {}).size(); };
+  for (int i = 0; i <= last; ++i) advance(i, 1);
+  now_ += seconds(60);
+  advance(0, 2);
+  ASSERT_EQ(watch_.num_stragglers(), static_cast<std::size_t>(last));
+  EXPECT_THAT(
+      take<hang_action::Publish>().verdict.text,
+      HasSubstr(", while other ranks advance; ranks on 9 more nodes have made none either"));
+  EXPECT_EQ(count(), 0u);
+  // One that advances and stops again is one of many.
+  advance(1, 2);
+  now_ += seconds(60);
+  advance(0, 3);
+  EXPECT_EQ(count(), 0u);
+  // When few lag, each one is reported.
+  for (int i = 1; i <= last; ++i) advance(i, 3);
+  now_ += seconds(4);
+  for (int i = 0; i < last; ++i) advance(i, 4);
+  now_ += seconds(4);
+  advance(0, 5);
+  EXPECT_EQ(count(), 1u);
 }
 
 TEST_F(HangWatchTest, WithoutASuspectRank0EndsTheJob) {

@@ -70,7 +70,7 @@ TEST(RendezvousCodec, OtherSettingsAreRejectedWithBothValues) {
   job.join("a");
   Rendezvous other(nnodes(3, 3), job.now());
   const Status status = other.load(job.machine().encode(), job.now());
-  EXPECT_EQ(status.message(), "this node has nnodes=3, the job has nnodes=2");
+  EXPECT_EQ(status.message(), "this node has --nnodes=3, the job has --nnodes=2");
 }
 
 TEST(RendezvousCodec, ANewerVersionIsNamed) {

@@ -124,6 +124,7 @@ class Job {
   Sent done(const std::string& name) { return step(rdzv::Done{id(name), round()}); }
   Sent leave(const std::string& name) { return step(rdzv::Leave{id(name), "SIGTERM"}); }
   Sent cut(const std::string& name) { return step(rdzv::SessionLost{id(name)}); }
+  Sent end(const std::string& name) { return step(rdzv::ProcessEnded{id(name)}); }
   Sent fail(const std::string& name, int exit_code = 1, Duration age = 0s) {
     FailureReport failure;
     if (shares_.contains(id(name))) failure.rank = share(name).own.base_rank;

@@ -41,6 +41,35 @@ TEST(RendezvousLoss, AMeasuredRoundTripExtendsTheReconnectGrace) {
   EXPECT_NE(job.action_to<rdzv::Evicted>(job.pass_and_tick(1ms), "b"), nullptr);
 }
 
+TEST(RendezvousLoss, ANodeWhoseProcessHasEndedIsLostAtOnce) {
+  Job job(with(budget(1, 3, 3), [](JobSettings& s) { s.reconnect_grace = 60s; }));
+  job.join_all({"a", "b", "c"});
+  EXPECT_TRUE(job.end("b").nothing()) << "its session is open";
+  EXPECT_TRUE(job.cut("b").nothing());
+  job.resume("b", rdzv::NodePhase::kWorking);
+  EXPECT_TRUE(job.end("b").nothing()) << "it has resumed";
+  job.cut("b");
+  const Sent sent = job.end("b");
+  const auto* restart = job.action_to<rdzv::Restart>(sent, "a");
+  ASSERT_NE(restart, nullptr);
+  EXPECT_EQ(restart->cause, rdzv::RestartCause::kMemberLost);
+  EXPECT_EQ(restart->reason, "b was lost (its session was closed and its agent has ended)");
+  EXPECT_EQ(job.share("a").record->restarts, 0);
+  EXPECT_EQ(job.rejoin_all({"a", "c"}).count<rdzv::Round>(), 2);
+  EXPECT_TRUE(job.end("b").nothing());
+}
+
+// The coordinator reports the end of several nodes one after another.
+TEST(RendezvousLoss, ARoundWaitsForClosedSessionsBesideThoseThatHaveEnded) {
+  Job job(with(budget(1, 4, 3), [](JobSettings& s) { s.reconnect_grace = 50ms; }));
+  job.join_all({"a", "b", "c", "d"});
+  job.cut("c");
+  job.cut("d");
+  job.end("d");
+  EXPECT_EQ(job.rejoin_all({"a", "b"}).count<rdzv::Round>(), 0) << "c may resume";
+  EXPECT_EQ(job.end("c").count<rdzv::Round>(), 2);
+}
+
 JobSettings with_backoff(Duration first) {
   return with(nnodes(2, 2), [&](JobSettings& s) {
     s.max_restarts = 100;

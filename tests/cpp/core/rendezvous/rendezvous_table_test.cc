@@ -79,6 +79,7 @@ Sent send(NodeMessage message, Job* job) {
     case NodeMessage::kClose: return job->step(rdzv::Close{job->id("x"), {}});
     case NodeMessage::kHeartbeat: return job->beat("x");
     case NodeMessage::kSessionLost: return job->cut("x");
+    case NodeMessage::kProcessEnded: job->cut("x"); return job->end("x");
   }
   return Sent({});
 }
@@ -120,6 +121,10 @@ void expect_effect(Response response, NodeRow row, Job* job, const Sent& sent) {
       EXPECT_TRUE(sent.nothing());
       EXPECT_NE(job->action_to<rdzv::Evicted>(job->pass_and_tick(50ms), "x"), nullptr);
       break;
+    case Response::kLose:
+      EXPECT_NE(job->action_to<rdzv::Evicted>(sent, "x"), nullptr);
+      EXPECT_EQ(job->action_to<rdzv::Restart>(sent, "b") != nullptr, row == NodeRow::kWorking);
+      break;
     case Response::kSupersede:
       EXPECT_NE(job->action_to<rdzv::Superseded>(sent, "x"), nullptr);
       break;
@@ -156,7 +161,7 @@ TEST(RendezvousTable, AnyEventIsHandledInAnyState) {
     }));
     for (int i = 0; i < 60; ++i) {
       const std::string& name = names[next(names.size())];
-      switch (next(12)) {
+      switch (next(13)) {
         case 0:
         case 1: job.join(name); break;
         case 2: job.fail(name); break;
@@ -169,6 +174,7 @@ TEST(RendezvousTable, AnyEventIsHandledInAnyState) {
         case 9: job.run(Duration(static_cast<Duration::rep>(next(9'000'000'000))), names); break;
         case 10: job.rejoin(name); break;
         case 11: job.beat(name); break;
+        case 12: job.end(name); break;
       }
       EXPECT_FALSE(job.describe().empty());
     }

@@ -8,7 +8,9 @@
 namespace elastic::test {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 TEST(Rendezvous, ASingleNodeRunsAtOnce) {
@@ -212,11 +214,13 @@ struct Disagreement {
 TEST(Rendezvous, NodesWithOtherSettingsAreRejectedWithBothValues) {
   const Disagreement disagreements[] = {
       {"nnodes", [](JobSettings& s) { s.max_nodes = 4; },
-       "this node has nnodes=2:4, the job has nnodes=2:3"},
+       "this node has --nnodes=2:4, the job has --nnodes=2:3"},
       {"restarts", [](JobSettings& s) { s.max_restarts = 7; },
-       "this node has max_restarts=7, the job has max_restarts=0"},
+       "this node has --max-restarts=7, the job has --max-restarts=0"},
       {"policy", [](JobSettings& s) { s.on_loss = LossPolicy::kFail; },
-       "this node has on_loss=fail, the job has on_loss=replace"},
+       "this node has --on-node-loss=fail, the job has --on-node-loss=replace"},
+      {"changes", [](JobSettings& s) { s.max_membership_changes = 3; },
+       "this node has --max-membership-changes=3, the job has --max-membership-changes=(no limit)"},
       {"extra", [](JobSettings& s) { s.extra[0].second = "2.0"; },
        "this node has version=2.0, the job has version=1.0"},
       {"extra that is missing", [](JobSettings& s) { s.extra.clear(); },
@@ -232,6 +236,57 @@ TEST(Rendezvous, NodesWithOtherSettingsAreRejectedWithBothValues) {
     ASSERT_NE(job.action_to<rdzv::Refused>(sent, "b"), nullptr) << one.name;
     EXPECT_EQ(job.action_to<rdzv::Refused>(sent, "b")->error.message(), one.message);
   }
+}
+
+TEST(Rendezvous, NodesThatWaitLearnOfOneThatIsRefused) {
+  Job job(nnodes(2, 2));
+  job.join("a");
+  const auto waiting = [&job] {
+    const Sent sent = job.join("a");
+    return job.action_to<rdzv::Waiting>(sent, "a")->message;
+  };
+  job.step(rdzv::Join{job.node("c"), nnodes(3, 3)});
+  EXPECT_THAT(waiting(), HasSubstr("; refused c: it has --nnodes=3, the job has --nnodes=2"));
+  job.step(rdzv::Join{job.node("d"), nnodes(2, 4)});
+  EXPECT_THAT(waiting(), AllOf(HasSubstr("; refused d: "), Not(HasSubstr("refused c"))));
+  job.join("b");
+  job.leave("b");
+  EXPECT_THAT(job.machine().describe(job.now()), Not(HasSubstr("refused"))) << "of that round";
+}
+
+JobSettings running(const std::string& program, int min_nodes = 2) {
+  JobSettings settings = nnodes(min_nodes, 2);
+  settings.extra = {{"program", program}};
+  return settings;
+}
+
+TEST(Rendezvous, ASurplusNodeWithAnotherProgramIsRefused) {
+  Job job(running("train.py 1"));
+  job.join("a");
+  job.step(rdzv::Join{job.node("b"), running("train.py 2")});
+  EXPECT_EQ(job.machine().phase(), RendezvousPhase::kRunning)
+      << "nodes of one job may have arguments of their own";
+  const Sent other = job.step(rdzv::Join{job.node("c"), running("tune.py 3")});
+  ASSERT_NE(job.action_to<rdzv::Refused>(other, "c"), nullptr);
+  EXPECT_EQ(job.action_to<rdzv::Refused>(other, "c")->error.message(),
+            "all 2 nodes of the job run train.py 1, this node has tune.py 3: another job uses "
+            "this endpoint; give each job its own --rdzv-id");
+  const Sent same = job.step(rdzv::Join{job.node("d"), running("train.py 1")});
+  EXPECT_NE(job.action_to<rdzv::Waiting>(same, "d"), nullptr) << "a spare";
+  const Sent unknown = job.step(rdzv::Join{job.node("e"), nnodes(2, 2)});
+  EXPECT_NE(job.action_to<rdzv::Waiting>(unknown, "e"), nullptr);
+}
+
+TEST(Rendezvous, ANodeThatMayReplaceAMemberIsNoSurplus) {
+  Job lost(running("train.py 1"));
+  lost.join_all({"a", "b"});
+  lost.cut("b");
+  const Sent sent = lost.step(rdzv::Join{lost.node("c"), running("train.py 2")});
+  EXPECT_NE(lost.action_to<rdzv::Waiting>(sent, "c"), nullptr);
+  Job range(running("train.py 1", 1));
+  range.join_all({"a", "b"});
+  const Sent spare = range.step(rdzv::Join{range.node("c"), running("train.py 2", 1)});
+  EXPECT_NE(range.action_to<rdzv::Waiting>(spare, "c"), nullptr);
 }
 
 TEST(Rendezvous, TimingsMayDiffer) {

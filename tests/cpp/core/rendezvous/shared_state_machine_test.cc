@@ -224,7 +224,7 @@ TEST_F(SharedStateMachineTest, IncompatibleStateRejectsTheNode) {
       {"newer", newer, settings_of(2, 2), "newer version (format 9"},
       {"damaged", damaged, settings_of(2, 2), "damaged"},
       {"other settings", store.state->bytes, settings_of(2, 4),
-       "this node has nnodes=2:4, the job has nnodes=2"},
+       "this node has --nnodes=2:4, the job has --nnodes=2"},
   };
   for (const Case& one : cases) {
     Store other;

@@ -45,6 +45,29 @@ TEST(VoterWire, FramesComeBack) {
   }
 }
 
+// Voters accept every record that a coordinator may propose.
+TEST(VoterWire, TheLargestRecordFitsIntoAFrameOfItsConnection) {
+  reg::Record record;
+  record.lineage = {7, 8};
+  record.newness = {3, 12};
+  record.proposer = {{1, 1}, std::string(reg::kAddressBytesMax, 'a')};
+  for (std::uint64_t i = 1; i <= reg::kVotersMax; ++i) {
+    record.voters.push_back({{1, i}, std::string(reg::kAddressBytesMax, 'a')});
+    record.previous_voters.push_back({{2, i}, std::string(reg::kAddressBytesMax, 'a')});
+  }
+  record.content.bytes.assign(reg::kContentBytesMax, 'x');
+  ASSERT_EQ(check_record_size(record.content.bytes.size()), "");
+  const reg::Message message = {
+      {7, 8}, {1, 2}, {3, 4}, reg::Promise{.accepted = reg::KnownRecord{record, false}}};
+  const VoterFrame frame{std::string(kJobIdBytesMax, 'j'), {1, 2}, {3, 4}, message};
+  const std::string bytes = encode_frame(frame);
+  EXPECT_LE(bytes.size(), kVoterFrameBytesMax);
+  EXPECT_LT(kVoterFrameBytesMax, voter::kFrameBytesMax);
+  const auto decoded = decode_frame(bytes);
+  ASSERT_TRUE(decoded.ok()) << decoded.status().message();
+  EXPECT_EQ(*decoded, frame);
+}
+
 TEST(VoterWire, EveryTruncationAndEveryAdditionIsAnError) {
   for (const VoterFrame& frame : every_frame()) {
     const std::string bytes = encode_frame(frame);

@@ -149,7 +149,9 @@ TEST(GuardianProtocol, EventsAreDecodedAsEncoded) {
   EXPECT_EQ(exited.stop_step, 101);
   EXPECT_EQ(exited.last_step, 99);
 
-  EXPECT_EQ(round_trip(KillSentEvent{77}).refused_pid, 77);
+  const auto killed = round_trip(KillSentEvent{77, false});
+  EXPECT_EQ(killed.refused_pid, 77);
+  EXPECT_FALSE(killed.found_all);
   round_trip(SweptEvent{});
 
   const auto decoded = round_trip(TemplateEvent{TemplateNews::kExecuted, 6, at, ""});

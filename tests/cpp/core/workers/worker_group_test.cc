@@ -308,6 +308,17 @@ TEST(WorkerGroupMachine, OrphanThatSurvivesTheKillIsReported) {
                           "SIGKILL"));
 }
 
+TEST(WorkerGroupMachine, ProcessesThatCannotBeFoundWithoutProcAreNotReportedAsKilled) {
+  Machine group;
+  group.feed(Start{1});
+  group.feed(Started{0, 100, group.now});
+  group.feed(exited(0));
+  group.feed(KillSent{0, false});
+  EXPECT_THAT(group.wait(kKillTimeout),
+              ElementsAre("stuck: processes that the workers left behind cannot be found and "
+                          "killed: /proc is not mounted"));
+}
+
 TEST(WorkerGroupMachine, StuckReportClaimsSigkillOnlyIfItWasSentAndNamesWhoRefusedIt) {
   Machine group;
   group.feed(Start{1});

@@ -1,6 +1,7 @@
 // A worker's inherited stderr: the agent passes it on, and reports its last lines with a failure.
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <future>
 
 #include "elastic/coordinator.h"
@@ -174,6 +176,22 @@ TEST(AgentOutput, AgentEndsThoughTheTerminalIsNotRead) {
   agent->request_stop(SIGTERM);
   EXPECT_EQ(agent.finish().exit_code, 128 + SIGTERM);
   agent.destroy();
+}
+
+// The stream is not copied to a console; the tail reads a file in pieces.
+TEST(AgentOutput, LastLineThatAFilterSelectsIsCopied) {
+  const ScratchDir dir;
+  AgentOptions options = options_of(
+      {shell("yes $(printf %01000d 0) | head -n 30000; echo the last", StreamTarget::kFile)});
+  options.log_dir = dir / "logs";
+  options.run_id = "run";
+  options.stdout_filters = {"last"};
+  testing::run(options);
+  std::string selected;
+  for (const auto& one : std::filesystem::recursive_directory_iterator(dir / "logs")) {
+    if (one.path().filename() == "filtered_stdout.log") selected = read_all(one.path());
+  }
+  EXPECT_THAT(selected, ::testing::EndsWith("the last\n"));
 }
 
 TEST(AgentOutput, WithoutCaptureAWorkerHasTheDescriptorItself) {

@@ -72,6 +72,51 @@ TEST_F(CoordinatorHandOverTest, AnotherMemberIsAskedAndTheFirstAnswerCounts) {
   }
 }
 
+TEST(LateLeaves, OfALargeJobFitIntoOneFrame) {
+  session::Incumbent moved;
+  moved.left.emplace();
+  for (std::size_t i = 0; i < session::kLateLeavesMax; ++i) {
+    const bool has_reason = i < session::kLateReasonsMax;
+    const std::string reason = has_reason ? std::string(kMessageBytesMax, 'x') : "it was stopped";
+    moved.left->push_back({{1, i}, reason});
+  }
+  std::string bytes;
+  session::append(&bytes, session::ServerMessage(moved));
+  session::ServerMessage message;
+  ASSERT_EQ(session::decode(bytes, &message).status, session::DecodeStatus::kMessage);
+  EXPECT_EQ(std::get<session::Incumbent>(message).left, moved.left);
+}
+
+TEST_F(CoordinatorHandOverTest, ARefusalOfTheSecondLeavesTheFirstTimeToAnswer) {
+  const auto nodes = run_round_of(2);
+  coordinator->begin_close(seconds(30));
+  const auto first = nodes[0]->expect<session::TakeOver>();
+  group.advance(seconds(2));
+  nodes[1]->expect<session::TakeOver>();
+  nodes[1]->send_message(session::TakenOver{.error = "no port is free"});
+  group.advance(seconds(1));
+  EXPECT_FALSE(coordinator->is_drained());
+  nodes[0]->send_message(session::TakenOver{.address = "127.0.0.1:9"});
+  for (const auto& node : nodes) {
+    const auto moved = node->expect<session::Incumbent>();
+    EXPECT_EQ(moved.incumbent.address, "127.0.0.1:9");
+    EXPECT_EQ(moved.incumbent.term, first.term);
+  }
+}
+
+TEST_F(CoordinatorHandOverTest, ARefusalOfAllEndsTheCoordinator) {
+  const auto nodes = run_round_of(2);
+  coordinator->begin_close(seconds(30));
+  nodes[0]->expect<session::TakeOver>();
+  group.advance(seconds(2));
+  nodes[1]->expect<session::TakeOver>();
+  nodes[0]->send_message(session::TakenOver{.error = "no port is free"});
+  group.advance(milliseconds(100));
+  EXPECT_FALSE(coordinator->is_drained());
+  nodes[1]->send_message(session::TakenOver{.error = "no port is free"});
+  EXPECT_TRUE(group.run_until([&] { return coordinator->is_drained(); }, seconds(1)));
+}
+
 TEST_F(CoordinatorHandOverTest, TheOnlyMemberHasLongerToAnswer) {
   const auto nodes = run_round_of(1);
   coordinator->begin_close(seconds(30));

@@ -150,7 +150,7 @@ TEST_F(TurnedCoordinatorTest, NodesWithOtherSettingsAreRejectedWithBothValues) {
   const auto second = connect(2);
   second->join(nnodes(3, 3));
   EXPECT_EQ(second->expect<rdzv::Refused>().error.message(),
-            "this node has nnodes=3, the job has nnodes=2");
+            "this node has --nnodes=3, the job has --nnodes=2");
 }
 
 TEST_F(TurnedCoordinatorTest, InvalidSettingsAreRejectedAndNotAdopted) {

@@ -27,6 +27,7 @@ class TurnedCoordinator {
   std::uint16_t port() const { return service_->port(); }
   CoordinatorStats stats() const { return service_->stats(); }
   std::string describe() const { return service_->describe(); }
+  void on_succession(const succession::Action& action) { service_->on_succession(action); }
   os::EventLoop& loop() { return thread_->loop(); }
 
   // Begins what close() waits for.

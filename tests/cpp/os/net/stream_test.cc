@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
+#include <algorithm>
 #include <functional>
 #include <future>
 #include <memory>
@@ -201,6 +202,63 @@ TEST_F(PauseTest, RepliesToEveryMessageOfAPeerThatReadsOnlyAfterSendingAll) {
     got += more;
   }
   EXPECT_EQ(got, kLines * answer_.size());
+}
+
+// Streams on a loop that the test turns itself.
+struct TurnedStream final : Stream::Handler {
+  explicit TurnedStream(StreamGroup* group, std::string unread = {}) : stream(group, this) {
+    int ends[2];
+    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+    peer.reset(ends[1]);
+    EXPECT_TRUE(stream.start({.fd = UniqueFd(ends[0]), .unread = std::move(unread)}).ok());
+  }
+  std::size_t on_bytes(std::string_view bytes) override {
+    received += bytes;
+    return bytes.size();
+  }
+  void on_end(Stream::End, int) override {}
+  bool has_sent() const {
+    char byte = 0;
+    return ::recv(peer.get(), &byte, 1, MSG_PEEK) == 1;
+  }
+
+  UniqueFd peer;
+  std::string received;
+  Stream stream;
+};
+
+TEST(StreamGroup, SendsToSomeOfManyStreamsInEachIterationAndToAllInTheEnd) {
+  const auto loop = *EventLoop::create();
+  MemoryBudget budget(64 << 20);
+  StreamGroup group(loop.get(), &budget, {});
+  std::vector<std::unique_ptr<TurnedStream>> all;
+  for (std::size_t i = 0; i < 2 * StreamGroup::kSendersPerIteration + 1; ++i) {
+    all.push_back(std::make_unique<TurnedStream>(&group));
+    all.back()->stream.write("news");
+  }
+  const auto num_sent = [&] {
+    return std::count_if(all.begin(), all.end(), [](const auto& one) { return one->has_sent(); });
+  };
+  const auto each = static_cast<std::ptrdiff_t>(StreamGroup::kSendersPerIteration);
+  for (const auto expected : {each, 2 * each, 2 * each + 1}) {
+    EXPECT_TRUE(loop->turn());
+    EXPECT_EQ(num_sent(), expected);
+  }
+  EXPECT_FALSE(loop->turn()) << "nothing is left";
+}
+
+TEST(StreamGroup, HandlesReceivedMessagesBeforeWrittenBytesAreSent) {
+  const auto loop = *EventLoop::create();
+  MemoryBudget budget(64 << 20);
+  StreamGroup group(loop.get(), &budget, {});
+  TurnedStream sender(&group);
+  sender.stream.write("news");
+  TurnedStream receiver(&group, "held");
+  group.process_received();
+  EXPECT_EQ(receiver.received, "held");
+  EXPECT_FALSE(sender.has_sent());
+  EXPECT_TRUE(loop->turn());
+  EXPECT_TRUE(sender.has_sent());
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,6 +58,25 @@ TEST_F(Children, AreFoundByAScanToo) {
   end_child();
   ASSERT_TRUE(list_children_by_scan(&children));
   EXPECT_THAT(children, Not(Contains(child_)));
+}
+
+// As root or with a user namespace, a child process hides /proc from itself.
+TEST(ChildrenWithoutProc, AreNotListed) {
+  enum Outcome { kRefused, kListed, kNotHidden };
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::unshare(CLONE_NEWNS) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
+      ::_exit(kNotHidden);
+    ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
+    if (::mount("none", "/proc", "tmpfs", 0, nullptr) != 0) ::_exit(kNotHidden);
+    std::vector<pid_t> children;
+    ::_exit(list_children(&children) || list_children_by_scan(&children) ? kListed : kRefused);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kNotHidden) GTEST_SKIP() << "/proc cannot be hidden here";
+  EXPECT_EQ(WEXITSTATUS(status), kRefused);
 }
 
 TEST_F(Children, WaitIsDescribedByItsState) {

@@ -1,0 +1,56 @@
+#pragma once
+
+// Whether the process of a node whose session was closed has ended: a proof that spares the wait
+// for its return.
+//
+// An agent and its guardian share one listening socket, the liveness port, which the hello names.
+// The guardian keeps it until no process of the workers is left. So an address that answered while
+// the session was open, and refuses or resets a connection after the session was closed, belongs to
+// an agent that has ended with all of its workers. Everything else proves nothing, and the node has
+// reconnect_grace to resume: no answer, an address that never answered (a firewall, a mapped port),
+// a connection that is accepted (the agent lives, or another process has the port).
+//
+// The proof is false if a firewall begins to reset all connections to the node, the session
+// included. The node could not have resumed within the grace either; it is evicted that much
+// earlier, and joins again as soon as it can. A node behind a forwarder that ends with its sessions
+// is in the same position.
+//
+// Pure; one object for each node.
+
+#include <cstdint>
+#include <string>
+
+namespace elastic::core {
+
+class EndProof {
+ public:
+  enum class Step : std::uint8_t {
+    kNone,
+    kTest,   // connect to the address, when there is time for it
+    kDial,   // connect to it at once, and keep the connection until its end is known
+    kDrop,   // the connection is not needed any more
+    kEnded,  // the process of the node has ended
+  };
+
+  // A session of the node has begun. `address`: of its liveness port; "": it has none.
+  Step session_began(const std::string& address);
+  // It ended without a Leave.
+  Step session_closed();
+  // The connection was made.
+  Step answered();
+  // It was refused, or reset after it was made.
+  Step refused();
+  // It has no result that says something about the process.
+  Step failed();
+
+  const std::string& address() const { return address_; }
+
+ private:
+  enum class Knowledge : std::uint8_t { kNone, kTested, kReached };
+
+  std::string address_;
+  Knowledge knowledge_ = Knowledge::kNone;
+  bool is_closed_ = false;
+};
+
+}  // namespace elastic::core

@@ -1,0 +1,32 @@
+#pragma once
+
+// The listening socket that an agent shares with its guardian. While it exists, one of them does:
+// core/session/end_proof.h. Connections are closed at once. Loop thread only.
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "elastic/status.h"
+#include "os/loop/event_loop.h"
+#include "os/net/listener.h"
+
+namespace elastic::host {
+
+class LivenessPort final : private os::EventLoop::FdHandler {
+ public:
+  // At a free port of every interface.
+  static Result<std::unique_ptr<LivenessPort>> open(os::EventLoop* loop);
+
+  int fd() const { return listener_.fd(); }
+  std::uint16_t port() const { return listener_.address().port(); }
+
+ private:
+  explicit LivenessPort(os::Listener listener) : listener_(std::move(listener)) {}
+  void on_ready(std::uint32_t events) override;
+
+  os::Listener listener_;
+  os::EventLoop::Watch watch_;  // last: its handler uses the listener
+};
+
+}  // namespace elastic::host

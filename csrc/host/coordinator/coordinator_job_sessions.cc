@@ -1,0 +1,85 @@
+// The beginning and the end of a node's session.
+
+#include <utility>
+
+#include "host/coordinator/coordinator_job.h"
+
+namespace elastic::host {
+namespace {
+
+// How many secrets of nodes that have left are kept.
+constexpr std::size_t kStaleSecretsMax = 256;
+
+}  // namespace
+
+Status CoordinatorJob::admit(const session::ClientHello& hello) {
+  const auto [found, is_new] = credentials_.try_emplace(hello.node);
+  Credentials& known = found->second;
+  if (!is_new && known.secret != hello.secret) {
+    return Status(StatusCode::kFailedPrecondition,
+                  "the hello for " + name_of(hello.node) +
+                      " has the wrong secret: it is from another process");
+  }
+  if (!is_new && hello.attempt <= known.attempt) {
+    return Status(StatusCode::kAborted,
+                  "a later session of " + name_of(hello.node) + " has already begun");
+  }
+  known = {hello.secret, hello.attempt};
+  if (credentials_.size() > 2 * sessions_.size() + kStaleSecretsMax) forget_secrets(hello.node);
+  return {};
+}
+
+// Removes secrets of nodes that have no session and are not expected to resume. The session of the
+// node that is being admitted begins after this.
+void CoordinatorJob::forget_secrets(const NodeId& admitted) {
+  std::map<NodeId, Credentials> kept;
+  const auto keep = [&](const NodeId& id) {
+    const auto found = credentials_.find(id);
+    if (found != credentials_.end()) kept.insert(*found);
+  };
+  keep(admitted);
+  for (const auto& [id, peer] : sessions_) keep(id);
+  if (machine_ != nullptr) {
+    for (const NodeStatus& status : machine_->nodes(context_.loop->now())) keep(status.id);
+  }
+  credentials_ = std::move(kept);
+}
+
+void CoordinatorJob::add(SessionPeer* peer) {
+  SessionPeer*& current = sessions_[peer->node];
+  if (current != nullptr) {
+    current->job = nullptr;  // not a lost session: the node has a newer one
+    peer->name = current->name;
+    current->close();
+  }
+  current = peer;
+  peer->job = this;
+  end_proofs_.session_began(peer->node, peer->remote(), peer->liveness_port);
+  if (!peer->is_from_this_host()) publish_address(*peer);
+  if (counts_ != session::Counts{}) peer->send(counts_);
+  if (observers_.watches_workers()) peer->send(session::WatchWorkers{true});
+  // Without voters nobody names a successor, so that its nodes need no lineage.
+  const bool has_voters = incumbent_ && !incumbent_->voters.empty();
+  if (has_voters && peer->succession) peer->send(session::Incumbent{*incumbent_, false});
+}
+
+void CoordinatorJob::remove(SessionPeer* peer) {
+  peer->job = nullptr;
+  sessions_.erase(peer->node);
+  if (is_offered()) {
+    offer_failed(peer->node, "its session was closed");
+  } else if (machine_ != nullptr) {
+    if (peer->has_joined && context_.log && !is_over()) {
+      log("the session of " + peer->name + " was closed");
+    }
+    step(rdzv::SessionLost{peer->node, peer->least_grace});
+  }
+  if (peer->has_joined && !is_over()) {
+    end_proofs_.session_closed(peer->node);
+  } else {
+    end_proofs_.forget(peer->node);
+  }
+  mark_changed();
+}
+
+}  // namespace elastic::host

@@ -1,0 +1,78 @@
+#include "host/coordinator/end_proofs.h"
+
+#include <chrono>
+#include <utility>
+
+// Theory of operation. An address is tested once. Tests follow each other, so that a thousand nodes
+// that begin together do not have a thousand connections more at once. A connection after the end
+// of a session is made at once; it stays open while the guardian kills the workers, and is closed
+// when the node resumes or is forgotten.
+
+namespace elastic::host {
+namespace {
+
+using Step = core::EndProof::Step;
+
+constexpr Duration kTestPace = std::chrono::milliseconds(1);
+// For a connection to be made. A longer one proves nothing in time.
+constexpr Duration kDialLimit = std::chrono::seconds(2);
+
+}  // namespace
+
+EndProofs::EndProofs(os::EventLoop* loop, std::function<void(const NodeId&)> ended)
+    : loop_(loop), ended_(std::move(ended)), test_timer_(loop, [this] { test_next(); }) {}
+
+void EndProofs::session_began(const NodeId& node, os::SocketAddress remote, std::uint16_t port) {
+  if (port == 0 && !nodes_.contains(node)) return;
+  Node& known = nodes_[node];
+  remote.set_port(port);
+  known.address = remote;
+  follow(node, known.proof.session_began(port == 0 ? "" : remote.text()));
+}
+
+void EndProofs::session_closed(const NodeId& node) {
+  const auto found = nodes_.find(node);
+  if (found != nodes_.end()) follow(node, found->second.proof.session_closed());
+}
+
+void EndProofs::follow(const NodeId& node, Step step) {
+  switch (step) {
+    case Step::kNone: break;
+    case Step::kDrop: nodes_[node].watch.reset(); break;
+    case Step::kDial: dial(node); break;
+    case Step::kTest:
+      nodes_[node].watch.reset();
+      untested_.push_back(node);
+      if (!test_timer_.armed()) test_timer_.arm(loop_->now());
+      break;
+    case Step::kEnded:
+      forget(node);
+      ended_(node);
+      break;
+  }
+}
+
+void EndProofs::test_next() {
+  const NodeId node = untested_.front();
+  untested_.pop_front();
+  if (nodes_.contains(node)) dial(node);
+  if (!untested_.empty()) test_timer_.arm(loop_->now() + kTestPace);
+}
+
+void EndProofs::dial(const NodeId& node) {
+  Node& known = nodes_[node];
+  known.watch = std::make_unique<os::ListenerWatch>(
+      loop_, known.address, kDialLimit,
+      [this, node](os::ListenerWatch::Found found) { on_found(node, found); });
+}
+
+void EndProofs::on_found(const NodeId& node, os::ListenerWatch::Found found) {
+  core::EndProof& proof = nodes_[node].proof;
+  switch (found) {
+    case os::ListenerWatch::Found::kAnswered: return follow(node, proof.answered());
+    case os::ListenerWatch::Found::kRefused: return follow(node, proof.refused());
+    case os::ListenerWatch::Found::kUnknown: return follow(node, proof.failed());
+  }
+}
+
+}  // namespace elastic::host

@@ -1,0 +1,121 @@
+// When a node whose session ends without a Leave is lost: at once if its process has provably
+// ended, else after reconnect_grace. In virtual time.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "host/coordinator/coordinator_fixture.h"
+#include "os/net/listener.h"
+
+namespace elastic::host {
+namespace {
+
+using std::chrono::minutes;
+using std::chrono::seconds;
+using testing::HasSubstr;
+
+class LostNodeTest : public TurnedCoordinatorTest {
+ protected:
+  // A round of a node that stays and one that is lost, with the liveness port of the listener.
+  void run() {
+    start();
+    settings.reconnect_grace = minutes(1);
+    for (std::uint64_t i = 1; i <= 2; ++i) {
+      auto node = std::make_unique<SessionClient>(coordinator->port());
+      node->info.id = {1, i};
+      node->secret = {i, 7};
+      node->info.name = "node" + std::to_string(i);
+      node->info.address = "127.0.0.1";
+      greet(node.get());
+      node->join(settings);
+      (i == 1 ? stays : lost) = std::move(node);
+    }
+    stays->expect<rdzv::Round>();
+    round = *lost->expect<rdzv::Round>().record;
+    group.advance(seconds(1));
+  }
+  void greet(SessionClient* node) {
+    session::ClientHello hello{
+        .job_id = "job", .node = node->info.id, .secret = node->secret, .attempt = ++hellos};
+    if (node->info.id.low == 2) hello.liveness_port = port;
+    node->say_first(hello);
+  }
+  bool is_lost() { return stays->receives<rdzv::Restart>(); }
+
+  JobSettings settings = nnodes(1, 2);
+  Result<os::Listener> listener = os::Listener::open("127.0.0.1", 0);
+  const std::uint16_t port = listener->address().port();
+  std::unique_ptr<SessionClient> stays, lost;
+  RoundRecord round;
+  std::uint64_t hellos = 0;
+};
+
+TEST_F(LostNodeTest, IsLostWhenAgentAndGuardianHaveEnded) {
+  run();
+  lost.reset();  // the agent; the guardian still kills the workers
+  group.advance(seconds(1));
+  EXPECT_FALSE(is_lost());
+  listener->close();
+  EXPECT_THAT(stays->expect<rdzv::Restart>().reason, HasSubstr("its agent has ended"));
+}
+
+TEST_F(LostNodeTest, IsLostAtOnceIfBothEndTogether) {
+  run();
+  listener->close();
+  lost.reset();
+  EXPECT_TRUE(is_lost());
+}
+
+TEST_F(LostNodeTest, HasTheGraceIfItsPortNeverAnswered) {
+  listener->close();
+  run();
+  lost.reset();
+  group.advance(seconds(59));
+  EXPECT_FALSE(is_lost());
+  group.advance(seconds(1));
+  EXPECT_TRUE(is_lost());
+}
+
+// A broken connection: the agent accepts the next one.
+TEST_F(LostNodeTest, HasTheGraceIfItsAgentLives) {
+  run();
+  os::UniqueFd test, dialed;
+  ASSERT_EQ(listener->accept(&test), os::Listener::AcceptStatus::kAccepted);
+  const NodeInfo info = lost->info;
+  lost.reset();
+  EXPECT_FALSE(is_lost());
+  ASSERT_EQ(listener->accept(&dialed), os::Listener::AcceptStatus::kAccepted);
+  dialed.reset();
+  group.advance(seconds(1));
+  EXPECT_FALSE(is_lost());
+
+  lost = std::make_unique<SessionClient>(coordinator->port());
+  lost->info = info;
+  lost->secret = {2, 7};
+  greet(lost.get());
+  lost->resume(settings, rdzv::NodePhase::kWorking, HeldRound{round, 1});
+  lost->expect<rdzv::Resumed>();
+  group.advance(minutes(1));
+  EXPECT_FALSE(is_lost());
+  listener->close();
+  lost.reset();
+  EXPECT_TRUE(is_lost());
+}
+
+TEST_F(LostNodeTest, ThatLeavesIsNotDialed) {
+  run();
+  os::UniqueFd test, dialed;
+  ASSERT_EQ(listener->accept(&test), os::Listener::AcceptStatus::kAccepted);
+  lost->send_message(rdzv::Leave{{}, "SIGTERM"});
+  EXPECT_THAT(stays->expect<rdzv::Restart>().reason, HasSubstr("SIGTERM"));
+  lost.reset();
+  group.advance(seconds(1));
+  EXPECT_EQ(listener->accept(&dialed), os::Listener::AcceptStatus::kEmpty);
+}
+
+}  // namespace
+}  // namespace elastic::host

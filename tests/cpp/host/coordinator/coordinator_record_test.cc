@@ -1,0 +1,78 @@
+// A job whose record becomes larger than voters keep.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "host/coordinator/coordinator_fixture.h"
+
+namespace elastic::host {
+namespace {
+
+constexpr std::size_t kLimit = 2000;
+
+TEST(CoordinatorRecord, OfAJobThatGrowsBeyondTheLimitClosesTheJobWithTheReason) {
+  support::LoopGroup group;
+  std::vector<succession::Propose> proposals;
+  const auto coordinator = *TurnedCoordinator::start(
+      {}, {.job = "job",
+           .feed =
+               [&](const succession::Event& event) {
+                 const auto* one = std::get_if<succession::Propose>(&event);
+                 if (one != nullptr) proposals.push_back(*one);
+               },
+           .record_bytes_max = kLimit});
+  JobSettings settings = nnodes(1, 20);
+  settings.last_call_timeout = settings.settle = Duration::zero();
+  std::vector<std::unique_ptr<SessionClient>> nodes;
+  const auto join = [&](int number) {
+    nodes.push_back(
+        std::make_unique<SessionClient>(coordinator->port(), static_cast<std::uint64_t>(number)));
+    nodes.back()->info.name = std::string(kNodeTextBytesMax, 'n');
+    nodes.back()->join(settings);
+  };
+  join(1);
+  nodes[0]->expect<rdzv::Round>();
+  coordinator->on_succession(succession::TurnOn{});
+  ASSERT_EQ(proposals.size(), 1U) << "the record of one node fits";
+  EXPECT_LE(proposals[0].content.bytes.size(), kLimit);
+  coordinator->on_succession(succession::InForce{proposals[0].number});
+
+  for (int number = 2; number <= 9; ++number) join(number);
+  nodes[0]->expect<rdzv::Restart>();
+  nodes[0]->send_message(rdzv::Gone{nodes[0]->info.id, 1});
+  nodes[0]->join(settings);
+  const auto closed = nodes[0]->expect<rdzv::Closed>();
+  ASSERT_NE(closed.result, nullptr);
+  EXPECT_EQ(closed.result->outcome, JobOutcome::kFailed);
+  EXPECT_THAT(closed.result->message, testing::HasSubstr("that voters keep"));
+  for (const auto& proposal : proposals) EXPECT_LE(proposal.content.bytes.size(), kLimit);
+}
+
+TEST(CoordinatorRecord, AboveTheLimitIsNotSentToAMember) {
+  support::LoopGroup group;
+  const auto coordinator = *TurnedCoordinator::start({}, {.job = "job", .record_bytes_max = 10});
+  SessionClient node(coordinator->port());
+  node.info.id = {1, 1};
+  node.info.name = "node";
+  node.info.address = "127.0.0.1";
+  node.info.store_port = 20001;
+  node.say_first({.capabilities = session::kCanTakeOver,
+                  .job_id = "job",
+                  .node = node.info.id,
+                  .secret = {1, 7},
+                  .attempt = 1});
+  node.join(nnodes(1, 1));
+  node.expect<rdzv::Round>();
+  coordinator->begin_close(std::chrono::seconds(30));
+  while (const auto message = node.receive()) {
+    EXPECT_FALSE(std::holds_alternative<session::TakeOver>(*message));
+  }
+}
+
+}  // namespace
+}  // namespace elastic::host

@@ -1,0 +1,106 @@
+#include "os/net/name_lookup.h"
+
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netdb.h>
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "os/loop/loop_thread.h"
+
+namespace {
+
+// While it is set, getaddrinfo() of this name waits until it is cleared.
+constexpr std::string_view kStalledName = "stalled.invalid";
+std::atomic<bool> is_stalled{false};
+
+}  // namespace
+
+// Replaces the C library's getaddrinfo() in this program, to simulate name servers that do not
+// answer.
+extern "C" int getaddrinfo(const char* host, const char* service, const addrinfo* hints,
+                           addrinfo** found) {
+  if (host == kStalledName && (hints->ai_flags & AI_NUMERICHOST) == 0) {
+    is_stalled.wait(true);
+    return EAI_AGAIN;
+  }
+  static const auto real =
+      reinterpret_cast<decltype(&::getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+  return real(host, service, hints, found);
+}
+
+namespace elastic::os {
+namespace {
+
+using ::testing::HasSubstr;
+using Found = Result<std::vector<SocketAddress>>;
+
+class StalledResolver : public ::testing::Test {
+ protected:
+  StalledResolver() { is_stalled = true; }
+  ~StalledResolver() override {
+    release();
+    give_up();
+  }
+  static void release() {
+    is_stalled = false;
+    is_stalled.notify_all();
+  }
+  Status start(const std::string& host, NameLookup::Done done) {
+    Status started;
+    thread_->call([&] {
+      auto lookup = NameLookup::start(&thread_->loop(), host, 80, std::move(done));
+      started = lookup.status();
+      if (lookup.ok()) lookups_.push_back(*std::move(lookup));
+    });
+    return started;
+  }
+  // Destroys the lookups; their threads go on.
+  void give_up() {
+    thread_->call([this] { lookups_.clear(); });
+  }
+
+  std::unique_ptr<LoopThread> thread_ = *LoopThread::start("test-lookup");
+  std::vector<std::unique_ptr<NameLookup>> lookups_;  // loop thread
+};
+
+TEST_F(StalledResolver, HasABoundedNumberOfThreadsForOneName) {
+  const std::string host(kStalledName);
+  Status last;
+  int started = 0;
+  for (; started < 100; ++started) {
+    last = start(host, [](const auto&) {});
+    if (!last.ok()) break;
+    give_up();
+  }
+  EXPECT_LT(started, 20);
+  EXPECT_EQ(last.code(), StatusCode::kUnavailable);
+  EXPECT_THAT(last.message(), HasSubstr("cannot resolve stalled.invalid: the resolver has not"));
+
+  std::promise<Found> other;
+  EXPECT_TRUE(start("localhost", [&](const Found& found) { other.set_value(found); }).ok());
+  EXPECT_TRUE(other.get_future().get().ok()) << "of another name";
+}
+
+TEST_F(StalledResolver, IsAskedAgainWhenARequestHasEnded) {
+  const std::string host(kStalledName);
+  std::vector<std::promise<Found>> ended(100);
+  std::size_t started = 0;
+  for (; started < ended.size(); ++started) {
+    std::promise<Found>* const one = &ended[started];
+    if (!start(host, [one](const Found& found) { one->set_value(found); }).ok()) break;
+  }
+  release();
+  for (std::size_t i = 0; i < started; ++i) EXPECT_FALSE(ended[i].get_future().get().ok());
+  std::promise<Found> last;
+  EXPECT_TRUE(start(host, [&](const Found& found) { last.set_value(found); }).ok());
+  EXPECT_FALSE(last.get_future().get().ok());
+}
+
+}  // namespace
+}  // namespace elastic::os
