@@ -186,7 +186,7 @@ TEST(AgentOutput, LastLineThatAFilterSelectsIsCopied) {
   options.log_dir = dir / "logs";
   options.run_id = "run";
   options.stdout_filters = {"last"};
-  testing::run(options);
+  support::run(options);
   std::string selected;
   for (const auto& one : std::filesystem::recursive_directory_iterator(dir / "logs")) {
     if (one.path().filename() == "filtered_stdout.log") selected = read_all(one.path());

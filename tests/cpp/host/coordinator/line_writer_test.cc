@@ -28,7 +28,7 @@ TEST(LineWriter, EndsThoughTheTerminalIsNotRead) {
   auto lines = std::make_unique<LineWriter>(side.get());
   for (int i = 0; i < 200; ++i) lines->write(std::string(1000, 'x'));
   auto ended = std::async(std::launch::async, [&] { lines.reset(); });
-  const Duration limit = testing::generous_deadline() - os::monotonic_now();
+  const Duration limit = support::generous_deadline() - os::monotonic_now();
   const bool has_ended = ended.wait_for(limit) == std::future_status::ready;
   EXPECT_TRUE(has_ended);
   while (!has_ended && ended.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) {

@@ -38,7 +38,7 @@ namespace elastic::os {
 namespace {
 
 using ::testing::HasSubstr;
-using Found = Result<std::vector<SocketAddress>>;
+using Addresses = Result<std::vector<SocketAddress>>;
 
 class StalledResolver : public ::testing::Test {
  protected:
@@ -82,23 +82,23 @@ TEST_F(StalledResolver, HasABoundedNumberOfThreadsForOneName) {
   EXPECT_EQ(last.code(), StatusCode::kUnavailable);
   EXPECT_THAT(last.message(), HasSubstr("cannot resolve stalled.invalid: the resolver has not"));
 
-  std::promise<Found> other;
-  EXPECT_TRUE(start("localhost", [&](const Found& found) { other.set_value(found); }).ok());
+  std::promise<Addresses> other;
+  EXPECT_TRUE(start("localhost", [&](const Addresses& found) { other.set_value(found); }).ok());
   EXPECT_TRUE(other.get_future().get().ok()) << "of another name";
 }
 
 TEST_F(StalledResolver, IsAskedAgainWhenARequestHasEnded) {
   const std::string host(kStalledName);
-  std::vector<std::promise<Found>> ended(100);
+  std::vector<std::promise<Addresses>> ended(100);
   std::size_t started = 0;
   for (; started < ended.size(); ++started) {
-    std::promise<Found>* const one = &ended[started];
-    if (!start(host, [one](const Found& found) { one->set_value(found); }).ok()) break;
+    std::promise<Addresses>* const one = &ended[started];
+    if (!start(host, [one](const Addresses& found) { one->set_value(found); }).ok()) break;
   }
   release();
   for (std::size_t i = 0; i < started; ++i) EXPECT_FALSE(ended[i].get_future().get().ok());
-  std::promise<Found> last;
-  EXPECT_TRUE(start(host, [&](const Found& found) { last.set_value(found); }).ok());
+  std::promise<Addresses> last;
+  EXPECT_TRUE(start(host, [&](const Addresses& found) { last.set_value(found); }).ok());
   EXPECT_FALSE(last.get_future().get().ok());
 }
 
