@@ -7,10 +7,6 @@
 namespace elastic::test {
 namespace {
 
-NodeId addressee(const RendezvousAction& action) {
-  return std::visit([](const auto& one) { return one.to; }, action);
-}
-
 // The round of a message, for the messages that have one.
 std::optional<std::uint64_t> round_of(const RendezvousEvent& event) {
   if (const auto* failed = std::get_if<rdzv::Failed>(&event)) return failed->round;

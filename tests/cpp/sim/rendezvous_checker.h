@@ -8,11 +8,16 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "elastic/rendezvous.h"
 
 namespace elastic::test {
+
+inline NodeId addressee(const RendezvousAction& action) {
+  return std::visit([](const auto& one) { return one.to; }, action);
+}
 
 class RendezvousChecker {
  public:

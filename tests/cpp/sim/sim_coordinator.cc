@@ -8,10 +8,6 @@ namespace {
 
 constexpr int kRoundTripsToResume = 6;
 
-NodeId addressee(const RendezvousAction& action) {
-  return std::visit([](const auto& one) { return one.to; }, action);
-}
-
 }  // namespace
 
 void SimCoordinator::start() {

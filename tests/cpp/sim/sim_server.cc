@@ -5,13 +5,6 @@
 #include <utility>
 
 namespace elastic::test {
-namespace {
-
-NodeId addressee(const RendezvousAction& action) {
-  return std::visit([](const auto& one) { return one.to; }, action);
-}
-
-}  // namespace
 
 void SimServer::succeed(const succession::StartCoordinator& start, const NodeId& self) {
   machine_.emplace(start.record.settings, owner_.clock->now(), Duration(0));
