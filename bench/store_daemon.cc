@@ -1,14 +1,23 @@
-// elastic's store server in a separate process, for the benchmarks. Prints its port and runs until
-// standard input closes.
+// elastic's store server in a separate process, for the benchmarks.
+//
+//   store_daemon [--connections-max N]
+//
+// Prints its port and runs until standard input closes.
 
 #include <cstdio>
 
 #include <unistd.h>
 
+#include "common.h"
 #include "elastic/store_server.h"
 
-int main() {
-  auto server = elastic::StoreServer::start({.host = "127.0.0.1", .port = 0, .limits = {}});
+int main(int argc, char** argv) {
+  bench::Flags flags(argc, argv);
+  elastic::StoreLimits limits;
+  limits.connections_max = static_cast<std::size_t>(
+      flags.number("connections-max", static_cast<std::int64_t>(limits.connections_max)));
+  flags.done();
+  auto server = elastic::StoreServer::start({.host = "127.0.0.1", .port = 0, .limits = limits});
   if (!server.ok()) {
     const std::string message(server.status().message());
     std::fprintf(stderr, "store_daemon: %s\n", message.c_str());

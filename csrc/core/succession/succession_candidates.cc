@@ -1,10 +1,10 @@
 // The nodes that could vote, as the coordinator in this process finds them.
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/succession/succession_machine.h"
 #include "core/succession/survival.h"
@@ -14,6 +14,31 @@ namespace {
 
 // Twice the most voters.
 constexpr std::size_t kProbedMax = 2 * reg::kVotersMax;
+
+// The nodes that have a voter port, but for one, by id.
+class Present {
+ public:
+  Present(const std::vector<KnownNode>& nodes, const NodeId& without) {
+    nodes_.reserve(nodes.size());
+    for (const KnownNode& one : nodes) {
+      if (one.node != without && !one.voter_address.empty()) nodes_.push_back(&one);
+    }
+    const auto is_before = [](const KnownNode* a, const KnownNode* b) { return a->node < b->node; };
+    if (!std::is_sorted(nodes_.begin(), nodes_.end(), is_before)) {
+      std::sort(nodes_.begin(), nodes_.end(), is_before);
+    }
+  }
+  // Null: it is not there.
+  const KnownNode* find(const NodeId& node) const {
+    const auto found = std::lower_bound(
+        nodes_.begin(), nodes_.end(), node,
+        [](const KnownNode* one, const NodeId& wanted) { return one->node < wanted; });
+    return found == nodes_.end() || (*found)->node != node ? nullptr : *found;
+  }
+
+ private:
+  std::vector<const KnownNode*> nodes_;
+};
 
 // "10.0.0.7:4711" -> "10.0.0.7", "[::1]:4711" -> "::1".
 std::string host_of(const std::string& address) {
@@ -87,15 +112,12 @@ void Machine::on(const Nodes& event) {
 // lost: on different hosts, spread over the topology hints, and members before spares. One that
 // does not answer makes place for another one.
 void Machine::choose_probed() {
-  std::map<NodeId, const KnownNode*> present;
-  for (const KnownNode& one : nodes_) {
-    if (one.node != settings_.self.node && !one.voter_address.empty()) present[one.node] = &one;
-  }
-  std::erase_if(silent_, [&](const NodeId& node) { return !present.contains(node); });
-  std::erase_if(foreign_, [&](const NodeId& node) { return !present.contains(node); });
+  const Present present(nodes_, settings_.self.node);
+  std::erase_if(silent_, [&](const NodeId& node) { return present.find(node) == nullptr; });
+  std::erase_if(foreign_, [&](const NodeId& node) { return present.find(node) == nullptr; });
   std::erase_if(probed_, [&](const auto& entry) {
-    const auto found = present.find(entry.first);
-    return found == present.end() || found->second->voter_address != entry.second.address;
+    const KnownNode* const found = present.find(entry.first);
+    return found == nullptr || found->voter_address != entry.second.address;
   });
   std::set<NodeId> chosen;
   std::set<std::string> hosts, topologies;
@@ -107,17 +129,16 @@ void Machine::choose_probed() {
   };
   if (const auto& known = register_.known()) {
     for (const reg::Voter& voter : known->record.voters) {
-      const auto found = present.find(voter.node);
-      if (found != present.end()) add(*found->second);
+      if (const KnownNode* const found = present.find(voter.node)) add(*found);
     }
   }
   for (const auto& [node, probe] : probed_) {
-    if (!silent_.contains(node)) add(*present.at(node));
+    if (!silent_.contains(node)) add(*present.find(node));
   }
   const auto fill = [&](reg::VoterCandidate::Kind kind, bool is_new_topology, bool may_be_silent) {
     for (const KnownNode& one : nodes_) {
       if (hosts.size() >= kProbedMax) return;
-      const bool fits = one.kind == kind && present.contains(one.node) &&
+      const bool fits = one.kind == kind && present.find(one.node) != nullptr &&
                         !hosts.contains(one.host) && silent_.contains(one.node) == may_be_silent;
       if (fits && (!is_new_topology || !topologies.contains(one.topology))) add(one);
     }

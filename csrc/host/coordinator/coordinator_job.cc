@@ -39,6 +39,9 @@ std::string outcome_text(const JobResult& result) {
 constexpr int kRoundTripsToResume = 6;
 // Joins of many nodes are passed to the succession machine together.
 constexpr Duration kNodesDelay = std::chrono::milliseconds(5);
+// What visits every node is done at most so often for each of them, so that a burst of changes
+// costs a share of the loop's time that does not grow with the number of nodes.
+constexpr Duration kIntervalPerNode = std::chrono::microseconds(100);
 
 Status not_its_own() {
   return Status(StatusCode::kPeerViolation, "a session may send messages of its own node only");
@@ -65,6 +68,7 @@ CoordinatorJob::CoordinatorJob(CoordinatorContext* context, std::string id, Succ
       id_(std::move(id)),
       beginner_(std::move(beginner)),
       timer_(context->loop, [this] { tick(); }),
+      counts_timer_(context->loop, [this] { send_counts(); }),
       feed_(std::move(feed)),
       gate_(std::in_place, id_),
       nodes_timer_(context->loop, [this] { feed_nodes(); }),
@@ -98,6 +102,7 @@ Status CoordinatorJob::load(const core::StoredJob& stored) {
   if (Status fault = machine->restore(stored.state, now); !fault.ok()) return fault;
   for (const core::StoredSecret& one : stored.secrets) credentials_[one.node].secret = one.secret;
   machine_ = std::move(machine);
+  note_names();
   feed_timings();
   logged_round_ = machine_->record().round;
   is_result_logged_ = machine_->phase() == RendezvousPhase::kClosed;
@@ -182,7 +187,7 @@ Status CoordinatorJob::enter(SessionPeer* peer, Entry& entry) {
     feed_timings();
   }
   note_voter(*peer, entry.node);
-  peer->name = entry.node.name;
+  peer->name = names_[peer->node] = entry.node.name;
   if (!std::exchange(peer->has_joined, true) && context_.log) {
     const bool is_resume = std::is_same_v<Entry, rdzv::Resume>;
     log(peer->name + " at " + peer->remote().text() + (is_resume ? " resumes" : " joins"));
@@ -352,7 +357,7 @@ void CoordinatorJob::correct_joins() {
     const auto join = std::move(found->second->loopback_join);
     if (join == nullptr) continue;
     replace_address(&join->node, published_address_);
-    found->second->name = join->node.name;
+    found->second->name = names_[status.id] = join->node.name;
     step(*join);
   }
 }
@@ -490,16 +495,6 @@ void CoordinatorJob::log_action(const Action& action, const SessionPeer* peer) {
   }
 }
 
-std::string CoordinatorJob::name_of(const NodeId& node) const {
-  const auto found = sessions_.find(node);
-  if (found != sessions_.end() && !found->second->name.empty()) return found->second->name;
-  if (machine_ == nullptr) return "node " + to_string(node);
-  for (const RoundMember& member : machine_->members()) {
-    if (member.id == node) return member.name;
-  }
-  return "node " + to_string(node);
-}
-
 void CoordinatorJob::mark_changed() {
   if (!std::exchange(has_changes_, true)) context_.on_changed(this);
 }
@@ -507,15 +502,13 @@ void CoordinatorJob::mark_changed() {
 void CoordinatorJob::publish_changes() {
   has_changes_ = false;
   observers_.job_changed();
-  if (feed_ && !nodes_timer_.armed()) nodes_timer_.arm(context_.loop->now() + kNodesDelay);
+  if (feed_ && !nodes_timer_.armed()) {
+    nodes_timer_.arm(context_.loop->now() + std::max(kNodesDelay, interval()));
+  }
   if (machine_ != nullptr) {
     history_.update(machine_->phase(), machine_->record(), context_.loop->now());
     if (!is_over()) is_result_logged_ = false;  // for the next generation
-    const session::Counts counts{machine_->waiting_nodes(), machine_->spare_nodes()};
-    if (counts != counts_) {
-      counts_ = counts;
-      for (const auto& [id, peer] : sessions_) peer->send(counts);
-    }
+    send_counts();
     // A closed job answers with its result while any session of it is open.
     if (machine_->is_removable() && (!is_over() || sessions_.empty())) {
       if (sessions_.empty()) observers_.end("the job has ended: its last node has left");
@@ -525,10 +518,24 @@ void CoordinatorJob::publish_changes() {
       timer_.disarm();
       counts_ = {};
       history_ = {};
+      names_.clear();
       drain_.reset();
       logged_round_ = logged_end_ = 0;
     }
   }
+}
+
+Duration CoordinatorJob::interval() const {
+  return kIntervalPerNode * static_cast<Duration::rep>(sessions_.size());
+}
+
+void CoordinatorJob::send_counts() {
+  if (machine_ == nullptr || counts_timer_.armed()) return;
+  const session::Counts counts{machine_->waiting_nodes(), machine_->spare_nodes()};
+  if (counts == counts_) return;
+  counts_ = counts;
+  for (const auto& [id, peer] : sessions_) peer->send(counts);
+  counts_timer_.arm(context_.loop->now() + interval());
 }
 
 void CoordinatorJob::log(const std::string& message) const {

@@ -206,8 +206,11 @@ class CoordinatorJob {
   template <typename Action>
   void log_action(const Action& action, const SessionPeer* peer);
   std::string name_of(const NodeId& node) const;
+  void note_names();
   void arm();
   void mark_changed();
+  Duration interval() const;
+  void send_counts();
   void log(const std::string& message) const;
 
   CoordinatorContext& context_;
@@ -220,13 +223,16 @@ class CoordinatorJob {
     std::uint64_t attempt = 0;  // of the last hello
   };
   std::map<NodeId, Credentials> credentials_;
+  std::size_t secrets_kept_ = 0;         // when unneeded ones were removed last
+  std::map<NodeId, std::string> names_;  // also of nodes without a session; for messages
   std::string published_address_;  // at which other hosts reach nodes on this host; "": unknown
   core::JobHistory history_;
   ObserverDesk observers_{context_.loop, observed_job()};
   os::EventLoop::Timer timer_;
   int deferred_ticks_ = 0;
   bool has_changes_ = false;
-  session::Counts counts_;          // as last sent
+  session::Counts counts_;  // as last sent
+  os::EventLoop::Timer counts_timer_;
   std::uint64_t logged_round_ = 0;  // a round is sent to each member and logged once
   std::uint64_t logged_end_ = 0;
   bool is_result_logged_ = false;

@@ -1,5 +1,7 @@
-// The beginning and the end of a node's session.
+// The beginning and the end of a node's session, and what is known of a node beyond it.
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "host/coordinator/coordinator_job.h"
@@ -25,17 +27,20 @@ Status CoordinatorJob::admit(const session::ClientHello& hello) {
                   "a later session of " + name_of(hello.node) + " has already begun");
   }
   known = {hello.secret, hello.attempt};
-  if (credentials_.size() > 2 * sessions_.size() + kStaleSecretsMax) forget_secrets(hello.node);
+  // Rarely: it visits all nodes.
+  const std::size_t needed = std::max(sessions_.size(), secrets_kept_);
+  if (credentials_.size() > 2 * needed + kStaleSecretsMax) forget_secrets(hello.node);
   return {};
 }
 
-// Removes secrets of nodes that have no session and are not expected to resume. The session of the
-// node that is being admitted begins after this.
+// Removes what is known of nodes that have no session and are not expected to resume. The session
+// of the node that is being admitted begins after this.
 void CoordinatorJob::forget_secrets(const NodeId& admitted) {
   std::map<NodeId, Credentials> kept;
+  std::map<NodeId, std::string> names;
   const auto keep = [&](const NodeId& id) {
-    const auto found = credentials_.find(id);
-    if (found != credentials_.end()) kept.insert(*found);
+    if (const auto found = credentials_.find(id); found != credentials_.end()) kept.insert(*found);
+    if (const auto found = names_.find(id); found != names_.end()) names.insert(*found);
   };
   keep(admitted);
   for (const auto& [id, peer] : sessions_) keep(id);
@@ -43,6 +48,8 @@ void CoordinatorJob::forget_secrets(const NodeId& admitted) {
     for (const NodeStatus& status : machine_->nodes(context_.loop->now())) keep(status.id);
   }
   credentials_ = std::move(kept);
+  names_ = std::move(names);
+  secrets_kept_ = credentials_.size();
 }
 
 void CoordinatorJob::add(SessionPeer* peer) {
@@ -80,6 +87,20 @@ void CoordinatorJob::remove(SessionPeer* peer) {
     end_proofs_.forget(peer->node);
   }
   mark_changed();
+}
+
+std::string CoordinatorJob::name_of(const NodeId& node) const {
+  const auto found = sessions_.find(node);
+  if (found != sessions_.end() && !found->second->name.empty()) return found->second->name;
+  const auto known = names_.find(node);
+  return known == names_.end() ? "node " + to_string(node) : known->second;
+}
+
+// Of a machine that was restored: its nodes may be lost before they resume.
+void CoordinatorJob::note_names() {
+  for (NodeStatus& one : machine_->nodes(context_.loop->now())) {
+    names_[one.id] = std::move(one.name);
+  }
 }
 
 }  // namespace elastic::host

@@ -20,6 +20,7 @@ Status CoordinatorJob::succeed(const succession::StartCoordinator& start, const 
       .term = start.term, .successor = self, .lost_incumbent = start.lost_incumbent};
   if (Status fault = machine->succeed(record.state, succession, now); !fault.ok()) return fault;
   machine_ = std::move(machine);
+  note_names();
   term_ = start.term;
   incumbent_.emplace();
   incumbent_->lineage = start.lineage;
@@ -176,9 +177,7 @@ void CoordinatorJob::displace(const succession::Incumbent& by) {
 bool CoordinatorJob::is_of_another_job(const SessionPeer& peer, const rdzv::Resume& resume) const {
   if (!incumbent_ || term_ == 1 || !resume.last || machine_ == nullptr) return false;
   if (peer.succession && continues(peer.succession->lineage)) return false;
-  const auto nodes = machine_->nodes(context_.loop->now());
-  return std::none_of(nodes.begin(), nodes.end(),
-                      [&](const NodeStatus& one) { return one.id == peer.node; });
+  return !names_.contains(peer.node);
 }
 
 // Whether this coordinator's lineage is that one, or an operator has begun it in that one's place.
@@ -251,11 +250,19 @@ void CoordinatorJob::feed_timings() {
 void CoordinatorJob::feed_nodes() {
   if (!feed_ || machine_ == nullptr) return;
   std::vector<succession::KnownNode> nodes;
-  std::map<NodeId, VoterPort> kept;
+  nodes.reserve(voter_ports_.size());
+  // Both are in the order of ids. Ports of nodes that have left are between those of the others.
+  auto found = voter_ports_.begin();
+  const auto forget_before = [&](const NodeId* id) {
+    while (found != voter_ports_.end() && (id == nullptr || found->first < *id)) {
+      gate_->forget(found->first);
+      found = voter_ports_.erase(found);
+    }
+  };
   for (const NodeStatus& status : machine_->nodes(context_.loop->now())) {
-    const auto found = voter_ports_.find(status.id);
-    if (found == voter_ports_.end()) continue;
-    const VoterPort& port = found->second;
+    forget_before(&status.id);
+    if (found == voter_ports_.end() || found->first != status.id) continue;
+    const VoterPort& port = found++->second;
     const bool is_member = status.rank >= 0 || machine_->record().round == 0;
     nodes.push_back(
         {.node = status.id,
@@ -264,12 +271,8 @@ void CoordinatorJob::feed_nodes() {
          .topology = port.topology,
          .kind = is_member ? reg::VoterCandidate::Kind::kMember : reg::VoterCandidate::Kind::kSpare,
          .is_connected = sessions_.contains(status.id)});
-    kept.insert(*found);
   }
-  for (const auto& [node, port] : voter_ports_) {
-    if (!kept.contains(node)) gate_->forget(node);
-  }
-  voter_ports_ = std::move(kept);
+  forget_before(nullptr);
   if (nodes == known_nodes_) return;
   known_nodes_ = nodes;
   feed_(succession::Nodes{std::move(nodes)});

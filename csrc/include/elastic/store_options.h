@@ -26,7 +26,7 @@ struct StoreLimits {
   // changes nothing, and its connection is closed.
   std::size_t total_bytes_max = std::size_t{4} << 30;
   // Connections at one time; the next one is closed at once.
-  std::size_t connections_max = 65536;
+  std::size_t connections_max = 131072;
   // A connection that has not sent VALIDATE by then is closed.
   Duration validate_timeout = std::chrono::seconds(30);
   // Connections of one address that have not sent VALIDATE or, as sessions with a coordinator,
